@@ -19,7 +19,13 @@ import { listenerOf } from './node/instance-lock.ts'
 import { isTaken } from './node/socket.ts'
 import { REMOVE as REMOVE_GUARD } from './policy/guard.ts'
 import { TABLE as POLICY_TABLE, REMOVE } from './policy/table.ts'
-import { isOnLoopback, LOCALNET, MARTIANS, REMOVE as REMOVE_SERVICES, TABLE as SERVICES_TABLE } from './services/table.ts'
+import {
+  isOnLoopback,
+  LOCALNET,
+  MARTIANS,
+  REMOVE as REMOVE_SERVICES,
+  TABLE as SERVICES_TABLE,
+} from './services/table.ts'
 import type { Settings } from './settings/settings.ts'
 import { openStore } from './store/open.ts'
 
@@ -33,7 +39,11 @@ const STORE_MS = 5000
 export async function cleanup(settings: Settings): Promise<string[]> {
   const done = await withdraw(settings)
   const { undone, left } = uninstall(settings.files)
-  return [...done, ...undone.map(({ path, isBack }) => `${isBack ? 'put back' : 'removed'} ${path}`), ...left.map(leftLine)]
+  return [
+    ...done,
+    ...undone.map(({ path, isBack }) => `${isBack ? 'put back' : 'removed'} ${path}`),
+    ...left.map(leftLine),
+  ]
 }
 
 /**
@@ -51,8 +61,12 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
   const earlier = remembered(files.stateDir, node, instance)
   const conf = await released(settings, done, dryRun)
   const links = conf ? await linksOf(conf) : []
-  const { changed, failed } = await new Converger(scopeOf(settings, conf ?? EMPTY, links, earlier?.network), tools).step([])
-  if (!dryRun) done.push(`removed ${changed} links, addresses, routes, nexthops, neighbours and forwarding entries`, ...failed)
+  const { changed, failed } = await new Converger(
+    scopeOf(settings, conf ?? EMPTY, links, earlier?.network),
+    tools,
+  ).step([])
+  if (!dryRun)
+    done.push(`removed ${changed} links, addresses, routes, nexthops, neighbours and forwarding entries`, ...failed)
   const { status, stderr } = await tools(['nft', '-f', '-'], removal(tableOf(instance)))
   if (!dryRun) done.push(status === 0 ? `removed nft table inet ${tableOf(instance)}` : `nft: ${stderr.trim()}`)
   for (const [table, removing] of [
@@ -60,7 +74,9 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
     [SERVICES_TABLE, REMOVE_SERVICES],
   ] as const) {
     // Without this chain, other machines could reach 127.0.0.0/8. Somebody may have removed it.
-    const isOpen = chainUses('inet', table).has(MARTIANS) || (settings.services !== undefined && isOnLoopback(settings.services, 4) && readSysctl(LOCALNET) === '1')
+    const isOpen =
+      chainUses('inet', table).has(MARTIANS) ||
+      (settings.services !== undefined && isOnLoopback(settings.services, 4) && readSysctl(LOCALNET) === '1')
     if (table === SERVICES_TABLE && isOpen) {
       if (!dryRun) writeSysctl(LOCALNET, '0')
       done.push(`${dryRun ? 'would set' : 'set'} net.${LOCALNET.replaceAll('/', '.')} to 0`)
@@ -82,7 +98,14 @@ export function hasLeft(settings: Settings): boolean {
   const { files, node } = settings
   const instance = instanceOf(settings)
   const isMarked = () => linksNow().some(({ alias }) => alias === markOf(instance))
-  return remembered(files.stateDir, node, instance) !== undefined || existsSync(files.socket) || isThere('inet', tableOf(instance)) || isThere('inet', POLICY_TABLE) || isThere('inet', SERVICES_TABLE) || isMarked()
+  return (
+    remembered(files.stateDir, node, instance) !== undefined ||
+    existsSync(files.socket) ||
+    isThere('inet', tableOf(instance)) ||
+    isThere('inet', POLICY_TABLE) ||
+    isThere('inet', SERVICES_TABLE) ||
+    isMarked()
+  )
 }
 
 // The `Run` of a dry run. Commands that only show something run for real. The input of all other commands is noted in `lines`.
@@ -98,7 +121,11 @@ function asking(tools: Run, lines: string[]): Run {
 async function runningAt(socket: string): Promise<CniError | undefined> {
   if (!(await isTaken(socket))) return undefined
   const pid = listenerOf(socket)
-  return new CniError(CODE.tryLater, `Cannot clean up: the agent runs${pid === undefined ? '' : `, process ${pid},`} and answers at ${socket}`, 'stop it first: systemctl stop plumb-agent, or delete its DaemonSet')
+  return new CniError(
+    CODE.tryLater,
+    `Cannot clean up: the agent runs${pid === undefined ? '' : `, process ${pid},`} and answers at ${socket}`,
+    'stop it first: systemctl stop plumb-agent, or delete its DaemonSet',
+  )
 }
 
 const EMPTY: NetworkConf = { backend: { type: 'alloc', options: {} }, enableNFTables: false }

@@ -59,7 +59,8 @@ exit status: 0 ended by SIGTERM or SIGINT (pods stay reachable), 1 something fai
 /** Reads the settings from the command line, the environment and the file of `--config`. Throws ValueError. */
 export function settingsOf(argv: readonly string[]): Settings {
   const path = settingsPath(argv, process.env)
-  if (path !== undefined && !existsSync(path)) throw new ValueError(`Cannot read --config ${path}: there is no such file`)
+  if (path !== undefined && !existsSync(path))
+    throw new ValueError(`Cannot read --config ${path}: there is no such file`)
   return readSettings(argv, process.env, path === undefined ? undefined : { path, text: readFileSync(path, 'utf8') })
 }
 
@@ -80,7 +81,9 @@ async function untilSignal(settings: Settings, version: string): Promise<number>
   } catch (cause) {
     if (end.signal.aborted) return 0
     const { message, details } = cause as CniError
-    fail(`agent: ${cause instanceof SubnetTakenError ? 'its subnet belongs to another node, and its pods cannot keep their addresses' : 'cannot go on'}: ${message}${details ? `: ${details}` : ''}`)
+    fail(
+      `agent: ${cause instanceof SubnetTakenError ? 'its subnet belongs to another node, and its pods cannot keep their addresses' : 'cannot go on'}: ${message}${details ? `: ${details}` : ''}`,
+    )
     return 1
   } finally {
     end.abort()

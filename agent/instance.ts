@@ -20,7 +20,9 @@ const SUBNET_FILE = '/run/flannel/subnet.env'
  * subnet file.
  */
 export function instanceOf({ files }: Settings): NetworkName {
-  return parse.network(files.subnetEnv === SUBNET_FILE ? 'default' : `n${Bun.hash.xxHash64(files.subnetEnv).toString(16)}`)
+  return parse.network(
+    files.subnetEnv === SUBNET_FILE ? 'default' : `n${Bun.hash.xxHash64(files.subnetEnv).toString(16)}`,
+  )
 }
 
 /** The name of the agent's nft table. */
@@ -29,9 +31,19 @@ export function tableOf(instance: NetworkName): string {
 }
 
 /** The kernel objects that belong to this agent. They include the objects of an earlier network configuration. */
-export function scopeOf(settings: Settings, conf: NetworkConf, links: readonly Link['name'][], earlier: Both<Cidr> = {}): Scope {
+export function scopeOf(
+  settings: Settings,
+  conf: NetworkConf,
+  links: readonly Link['name'][],
+  earlier: Both<Cidr> = {},
+): Scope {
   const networks = [...networksOf(conf), ...both(earlier)]
-  return { instance: instanceOf(settings), links, networks: [...new Set(networks)], ...(settings.firewall.replaceFlannel ? { takeOver: true as const } : {}) }
+  return {
+    instance: instanceOf(settings),
+    links,
+    networks: [...new Set(networks)],
+    ...(settings.firewall.replaceFlannel ? { takeOver: true as const } : {}),
+  }
 }
 
 /** The store that the settings select. */
@@ -42,7 +54,15 @@ export function storeWish({ store, node }: Pick<Settings, 'store' | 'node'>): St
   }
   if (store.kind === 'kube') {
     const { kubeconfig, server, netConf, annotationPrefix, setCondition } = store
-    return { store: 'kube', node, ...(kubeconfig && { kubeconfig }), ...(server && { server }), configFile: netConf, annotationPrefix, setCondition }
+    return {
+      store: 'kube',
+      node,
+      ...(kubeconfig && { kubeconfig }),
+      ...(server && { server }),
+      configFile: netConf,
+      annotationPrefix,
+      setCondition,
+    }
   }
   const { endpoints, prefix, tls, user } = store
   return {
@@ -59,12 +79,27 @@ export function storeWish({ store, node }: Pick<Settings, 'store' | 'node'>): St
 /** The file for the agent's last known state of the network, with the node and the store that the state belongs to. */
 export function knownPlace(settings: Settings): Place {
   const { store, node, files } = settings
-  const which = store.kind === 'etcd' ? [...store.endpoints, store.prefix] : store.kind === 'kube' ? [store.server ?? store.kubeconfig ?? 'in-cluster'] : [store.dir]
-  return { path: statePath(files.stateDir, 'network', instanceOf(settings)), node, store: [store.kind, ...which].join(' ') }
+  const which =
+    store.kind === 'etcd'
+      ? [...store.endpoints, store.prefix]
+      : store.kind === 'kube'
+        ? [store.server ?? store.kubeconfig ?? 'in-cluster']
+        : [store.dir]
+  return {
+    path: statePath(files.stateDir, 'network', instanceOf(settings)),
+    node,
+    store: [store.kind, ...which].join(' '),
+  }
 }
 
 /** The uplink settings in the form that `chooseUplink` needs. `inStore` are the addresses that the store gives this node. */
 export function wishOf({ uplink }: Settings, inStore: Both<Ip> = {}): Wish {
   const { interfaces, patterns, canReach, tunnel, advertise } = uplink
-  return { ifaces: interfaces, patterns: patterns.map(({ source }) => source), ...(canReach ? { canReach } : {}), tunnel, advertise: { ...uplink.public, ...inStore, ...advertise } }
+  return {
+    ifaces: interfaces,
+    patterns: patterns.map(({ source }) => source),
+    ...(canReach ? { canReach } : {}),
+    tunnel,
+    advertise: { ...uplink.public, ...inStore, ...advertise },
+  }
 }

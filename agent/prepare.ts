@@ -40,7 +40,10 @@ export interface Ground extends Pick<Context, 'version' | 'store' | 'changed' | 
  * Waits for the network configuration and for working tools. When the store does not answer, it uses the last known configuration. It
  * calls `awaiting` with the reason as long as it waits. Throws ValueError for a wrong configuration.
  */
-export async function prepare({ settings, before, known, keeper, signal, ...given }: Ground, awaiting: (text: string) => void): Promise<Context> {
+export async function prepare(
+  { settings, before, known, keeper, signal, ...given }: Ground,
+  awaiting: (text: string) => void,
+): Promise<Context> {
   const { node, files, firewall, network } = settings
   const stale = await configured(given.store, known, signal, awaiting)
   const { conf } = stale
@@ -59,12 +62,23 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
     ...('leases' in stale && { stale }),
     backend,
     options,
-    facts: { instance, nexthops: await nexthops(signal, awaiting), networks: networksOf(conf), standing: new Map([...(backend.standing?.(options, told.data) ?? []), ...standingIn(links)]) },
+    facts: {
+      instance,
+      nexthops: await nexthops(signal, awaiting),
+      networks: networksOf(conf),
+      standing: new Map([...(backend.standing?.(options, told.data) ?? []), ...standingIn(links)]),
+    },
     converger: new Converger(scopeOf(settings, conf, links, before?.network), run),
     run,
     wish: wishOf(settings, told.addresses),
     before: before?.subnet ?? readSubnetEnv(files.subnetEnv).subnet,
-    firewall: { table: tableOf(instance), masquerade: firewall.masquerade, keep: firewall.nonMasquerade, random: firewall.randomFully, forward: firewall.forward },
+    firewall: {
+      table: tableOf(instance),
+      masquerade: firewall.masquerade,
+      keep: firewall.nonMasquerade,
+      random: firewall.randomFully,
+      forward: firewall.forward,
+    },
     allowOverlap: network.allowOverlap,
     blackhole: network.blackhole,
     renewMarginMs: settings.store.kind === 'etcd' ? settings.store.renewMarginMs : 0,
@@ -81,7 +95,13 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
     isPolicyOn: settings.policy !== undefined,
     ...(settings.services && { services: { ...settings.services, ...vxlanPortOf(backend, options) } }),
     enforcement: settings.enforcement,
-    ...(network.probeMs > 0 ? { probes: makeProbes(network.probeMs, (why) => given.failures.report('probes', why === undefined ? [] : [unasked(why)])) } : {}),
+    ...(network.probeMs > 0
+      ? {
+          probes: makeProbes(network.probeMs, (why) =>
+            given.failures.report('probes', why === undefined ? [] : [unasked(why)]),
+          ),
+        }
+      : {}),
     log: (text) => log(text),
     warn: (text) => warn(text),
   }
@@ -98,7 +118,10 @@ function objectsOf({ policy, services }: Settings, version: string): Pick<Contex
 async function refuseBeside({ services }: Settings): Promise<void> {
   if (!services || services.isForced || services.replacesKubeProxy) return
   const rules = await kubeProxyRules(run)
-  if (rules.length > 0) throw new ValueError(`Cannot serve Services beside kube-proxy, whose rules are on this node: ${rules.join(', ')}: want kube-proxy stopped and --replace-kube-proxy, which removes them, or --service-proxy-force`)
+  if (rules.length > 0)
+    throw new ValueError(
+      `Cannot serve Services beside kube-proxy, whose rules are on this node: ${rules.join(', ')}: want kube-proxy stopped and --replace-kube-proxy, which removes them, or --service-proxy-force`,
+    )
 }
 
 function vxlanPortOf({ type }: Context['backend'], options: unknown): { readonly vxlanPort?: number } {
@@ -108,11 +131,16 @@ function vxlanPortOf({ type }: Context['backend'], options: unknown): { readonly
 // The VXLAN devices that already have one of these names, with their MACs. A device of another kind is left out, and the converger reports
 // it.
 function standingIn(links: readonly string[]): ReadonlyMap<string, Mac> {
-  return new Map(linksNow().flatMap(({ name, kind, mac }) => (kind === 'vxlan' && links.includes(name) ? [[name, mac]] : [])))
+  return new Map(
+    linksNow().flatMap(({ name, kind, mac }) => (kind === 'vxlan' && links.includes(name) ? [[name, mac]] : [])),
+  )
 }
 
 function unasked(why: string): Failure {
-  return { scope: 'part', text: `Cannot ask peers whether they answer: ${why}${/errno 1$/.test(why) ? ' (it needs CAP_NET_RAW; --probe-interval=0 for none)' : ''}` }
+  return {
+    scope: 'part',
+    text: `Cannot ask peers whether they answer: ${why}${/errno 1$/.test(why) ? ' (it needs CAP_NET_RAW; --probe-interval=0 for none)' : ''}`,
+  }
 }
 
 const NO_CONFIG = 'the network’s configuration is not known yet'
@@ -120,7 +148,12 @@ const WAIT_MS = 1000
 const LOOK_MS = 30_000
 
 // Logs each reason for waiting once, until the reason changes.
-async function configured(store: SubnetStore, recalled: () => Known | undefined, signal: AbortSignal, awaiting: (text: string) => void): Promise<Known | Pick<Known, 'conf'>> {
+async function configured(
+  store: SubnetStore,
+  recalled: () => Known | undefined,
+  signal: AbortSignal,
+  awaiting: (text: string) => void,
+): Promise<Known | Pick<Known, 'conf'>> {
   awaiting(NO_CONFIG)
   let known: { readonly found: Known | undefined } | undefined
   for (let said = ''; ; ) {
@@ -133,7 +166,9 @@ async function configured(store: SubnetStore, recalled: () => Known | undefined,
       const doubt = found && doubtOf(found)
       // A connected store that gives no configuration has none. This answer counts, so the agent does not use the copy on disk.
       if (found && doubt === undefined && !store.state().connected) {
-        log(`agent: the store does not answer, starting with what was known at ${new Date(found.at).toISOString()}: ${cause.message}`)
+        log(
+          `agent: the store does not answer, starting with what was known at ${new Date(found.at).toISOString()}: ${cause.message}`,
+        )
         return found
       }
       said = say([`${NO_CONFIG}: ${cause.message}`, ...(doubt === undefined ? [] : [doubt])].join('; '), said, awaiting)
@@ -143,7 +178,11 @@ async function configured(store: SubnetStore, recalled: () => Known | undefined,
 
 // The addresses and backend data that the store keeps for this node. The result is empty when the store does not answer.
 // Existing devices then still keep their MACs, because `standingIn` reads the MACs from the kernel.
-async function remembered(store: SubnetStore, signal: AbortSignal, awaiting: (text: string) => void): Promise<Remembered> {
+async function remembered(
+  store: SubnetStore,
+  signal: AbortSignal,
+  awaiting: (text: string) => void,
+): Promise<Remembered> {
   for (let said = ''; ; await pause(WAIT_MS, signal)) {
     signal.throwIfAborted()
     try {
@@ -177,14 +216,21 @@ function say(text: string, said: string, awaiting: (text: string) => void): stri
 }
 
 /** Opens the backend that a configuration names, and reads its options. Throws ValueError. */
-async function chosen({ backend: { type, options } }: NetworkConf, { network }: Settings): Promise<Pick<Context, 'backend' | 'options'>> {
+async function chosen(
+  { backend: { type, options } }: NetworkConf,
+  { network }: Settings,
+): Promise<Pick<Context, 'backend' | 'options'>> {
   const backend = await openBackend(type)
   const offload = network.txChecksumOffload === 'auto' ? {} : { TxChecksumOffload: network.txChecksumOffload === 'on' }
   return { backend, options: backend.conf({ ...options, ...offload }) }
 }
 
 /** Waits until the store gives its network configuration, after a start without the store. Gives the same result as `differs`. */
-export async function confirmed({ store, conf, failures }: Context, settings: Settings, signal: AbortSignal): Promise<string | undefined> {
+export async function confirmed(
+  { store, conf, failures }: Context,
+  settings: Settings,
+  signal: AbortSignal,
+): Promise<string | undefined> {
   for (; ; await pause(WAIT_MS, signal)) {
     signal.throwIfAborted()
     try {
@@ -202,14 +248,21 @@ export async function confirmed({ store, conf, failures }: Context, settings: Se
 const CONFIGURATION = 'configuration'
 
 function unusable({ message }: ValueError): Failure {
-  return { scope: 'part', text: `Cannot use the network configuration that the store has now, going on with the one before: ${message}` }
+  return {
+    scope: 'part',
+    text: `Cannot use the network configuration that the store has now, going on with the one before: ${message}`,
+  }
 }
 
 /**
  * Gives a clause when the store has another network configuration now. The agent does not apply it here. As with flannel, an administrator
  * may want to choose the moment, node by node. An unusable configuration is reported and changes nothing.
  */
-export async function differs({ store, conf, failures }: Context, settings: Settings, signal: AbortSignal): Promise<string | undefined> {
+export async function differs(
+  { store, conf, failures }: Context,
+  settings: Settings,
+  signal: AbortSignal,
+): Promise<string | undefined> {
   try {
     const now = await store.config(AbortSignal.any([signal, AbortSignal.timeout(LOOK_MS)]))
     await chosen(now, settings)
@@ -229,7 +282,12 @@ function other(now: NetworkConf, conf: NetworkConf): string | undefined {
 function writeNode(settings: Settings, { v4, v6 }: NetworkConf, lease: Lease, mtu: number): string[] {
   const { node, files, firewall } = settings
   const instance = instanceOf(settings)
-  const subnet = { network: { ...(v4 ? { v4: v4.network } : {}), ...(v6 ? { v6: v6.network } : {}) }, subnet: lease.subnets, mtu, ipMasq: firewall.masquerade }
+  const subnet = {
+    network: { ...(v4 ? { v4: v4.network } : {}), ...(v6 ? { v6: v6.network } : {}) },
+    subnet: lease.subnets,
+    mtu,
+    ipMasq: firewall.masquerade,
+  }
   // Writes the remembered lease first, because `cleanup` needs it to tell this subnet.env from flannel's. Writes subnet.env even when the
   // state cannot be written, so that pods can start.
   const written: string[] = []
@@ -241,13 +299,19 @@ function writeNode(settings: Settings, { v4, v6 }: NetworkConf, lease: Lease, mt
   return written
 }
 
-async function settle(settings: Settings, { store, failures }: Pick<Context, 'store' | 'failures'>, signal: AbortSignal): Promise<void> {
+async function settle(
+  settings: Settings,
+  { store, failures }: Pick<Context, 'store' | 'failures'>,
+  signal: AbortSignal,
+): Promise<void> {
   await installNode(settings)
   notify('READY=1')
   void announced(store, failures, signal)
   // Runs last. Until the agent's own rules are loaded, flannel's rules masquerade for the pods.
-  if (settings.firewall.replaceFlannel) for (const what of await removeFlannelRules(run)) log(`agent: removed what flannel left: ${what}`)
-  if (settings.services?.replacesKubeProxy) for (const what of await removeKubeProxy(run)) log(`agent: removed what kube-proxy left: ${what}`)
+  if (settings.firewall.replaceFlannel)
+    for (const what of await removeFlannelRules(run)) log(`agent: removed what flannel left: ${what}`)
+  if (settings.services?.replacesKubeProxy)
+    for (const what of await removeKubeProxy(run)) log(`agent: removed what kube-proxy left: ${what}`)
 }
 
 // Publishes in the store that this node serves its pods. Tries until that succeeds, because the pods need no store.

@@ -27,7 +27,10 @@ export async function serve(given: Settings, version: string, signal: AbortSigna
   const settings = await named(given, version, signal)
   const unlock = lockInstance(instanceOf(settings), settings.files.subnetEnv)
   const flanneld = flanneldBeside()
-  if (flanneld !== undefined) warn(`agent: flanneld runs on this node, process ${flanneld}: both write routes, devices and ${settings.files.subnetEnv}; stop it, or delete its DaemonSet`)
+  if (flanneld !== undefined)
+    warn(
+      `agent: flanneld runs on this node, process ${flanneld}: both write routes, devices and ${settings.files.subnetEnv}; stop it, or delete its DaemonSet`,
+    )
   try {
     while (!signal.aborted) {
       const anew = new AbortController()
@@ -41,7 +44,9 @@ export async function serve(given: Settings, version: string, signal: AbortSigna
 // A pod without NODE_NAME asks the API for its node, as flannel does.
 async function named(settings: Settings, version: string, signal: AbortSignal): Promise<Settings> {
   const { store } = settings
-  return store.kind === 'kube' && store.pod ? { ...settings, node: await nodeOfPod(new Api(accessOf(store), `plumb-agent/${version}`), store.pod, signal) } : settings
+  return store.kind === 'kube' && store.pod
+    ? { ...settings, node: await nodeOfPod(new Api(accessOf(store), `plumb-agent/${version}`), store.pod, signal) }
+    : settings
 }
 
 async function serveOne(settings: Settings, version: string, signal: AbortSignal, anew: () => void): Promise<void> {
@@ -61,23 +66,40 @@ async function serveOne(settings: Settings, version: string, signal: AbortSignal
   let parts: Parts | undefined
   const tell = () => news.tell(() => standing())
   const failures = keepFailures(tell)
-  const keeper = keepKnown(knownPlace(settings), (why) => failures.report('last known', why === undefined ? [] : [{ scope: 'part', text: why }]))
+  const keeper = keepKnown(knownPlace(settings), (why) =>
+    failures.report('last known', why === undefined ? [] : [{ scope: 'part', text: why }]),
+  )
   let standing = () => tellWaiting({ node, version, store, failures }, '')
   // Every end of this run stops all of its work.
   const end = new AbortController()
   const life = AbortSignal.any([signal, end.signal])
   try {
     const health = await serveHealth(
-      { address: settings.status?.host ?? '127.0.0.1', port: settings.status?.port ?? 0, ...(settings.status?.probesOnly && { probesOnly: true as const }), socket: files.socket },
-      { status: () => standing(), changes: news.changes, busy: () => parts?.busy(), services: () => parts?.services?.view(), policy: () => parts?.policy?.view(), policyCounts: () => parts?.policy?.counts() },
+      {
+        address: settings.status?.host ?? '127.0.0.1',
+        port: settings.status?.port ?? 0,
+        ...(settings.status?.probesOnly && { probesOnly: true as const }),
+        socket: files.socket,
+      },
+      {
+        status: () => standing(),
+        changes: news.changes,
+        busy: () => parts?.busy(),
+        services: () => parts?.services?.view(),
+        policy: () => parts?.policy?.view(),
+        policyCounts: () => parts?.policy?.counts(),
+      },
       failures,
     )
     try {
       void watchStore(store, life, tell, log, warn)
-      const context = await prepare({ settings, version, store, before, known, keeper, signal: life, failures, changed: news.tell }, (why) => {
-        standing = () => tellWaiting({ node, version, store, failures }, why)
-        tell()
-      })
+      const context = await prepare(
+        { settings, version, store, before, known, keeper, signal: life, failures, changed: news.tell },
+        (why) => {
+          standing = () => tellWaiting({ node, version, store, failures }, why)
+          tell()
+        },
+      )
       const all = new Parts(context, life)
       parts = all
       standing = () => all.status()
@@ -125,7 +147,13 @@ async function work(parts: Parts, context: Context, settings: Settings, { life, 
       (text) => (text === undefined ? parts.lease.confirm() : begin(text)),
       () => {},
     )
-  const looking = setInterval(() => void differs(context, settings, life).then((text) => text && parts.note(`${text}; it counts after a restart of the agent or SIGHUP`)), CONF_MS)
+  const looking = setInterval(
+    () =>
+      void differs(context, settings, life).then(
+        (text) => text && parts.note(`${text}; it counts after a restart of the agent or SIGHUP`),
+      ),
+    CONF_MS,
+  )
   process.on('SIGHUP', onHangup)
   try {
     await Promise.all([followEvents(parts, context, life), parts.run(life, end)])

@@ -26,14 +26,29 @@ export interface Call {
 }
 
 /** Everything that a plugin is started with: argv, environment, standard input. */
-export function started({ side, type, pod, conf, ifname = 'eth0', args }: Omit<Call, 'node'>, command: string, containerId: string): { argv: string[]; env: Record<string, string>; stdin: Buffer } {
-  const env = { CNI_COMMAND: command, CNI_CONTAINERID: containerId, CNI_NETNS: pod, CNI_IFNAME: ifname, CNI_PATH: side.dir, PATH: '/usr/sbin:/usr/bin:/sbin:/bin', ...(args !== undefined && { CNI_ARGS: args }) }
+export function started(
+  { side, type, pod, conf, ifname = 'eth0', args }: Omit<Call, 'node'>,
+  command: string,
+  containerId: string,
+): { argv: string[]; env: Record<string, string>; stdin: Buffer } {
+  const env = {
+    CNI_COMMAND: command,
+    CNI_CONTAINERID: containerId,
+    CNI_NETNS: pod,
+    CNI_IFNAME: ifname,
+    CNI_PATH: side.dir,
+    PATH: '/usr/sbin:/usr/bin:/sbin:/bin',
+    ...(args !== undefined && { CNI_ARGS: args }),
+  }
   return { argv: [`${side.dir}/${type}`], env, stdin: Buffer.from(JSON.stringify(conf)) }
 }
 
 /** Calls and waits: the plugin, and those chained to it, as a runtime calls a list; the time of all. Throws Error with what the plugin said when it failed: a call that fails is never measured. */
 export function call(one: Call, command: string, containerId: string): Sample {
-  return calls(one, command, containerId).reduce((total, { ms, cpuMs }) => ({ ms: total.ms + ms, cpuMs: total.cpuMs + cpuMs }))
+  return calls(one, command, containerId).reduce((total, { ms, cpuMs }) => ({
+    ms: total.ms + ms,
+    cpuMs: total.cpuMs + cpuMs,
+  }))
 }
 
 /** The same, with the time of each: for DEL the last plugin comes first. */
@@ -45,7 +60,8 @@ export function calls(one: Call, command: string, containerId: string): Sample[]
   }
   const key = JSON.stringify([one.node, containerId])
   const parts = [one, ...(one.chained ?? [])]
-  const given = (part: Pick<Call, 'type' | 'conf'>, result: string | undefined) => (part === one || !result ? part : { type: part.type, conf: { ...part.conf, prevResult: JSON.parse(result) } })
+  const given = (part: Pick<Call, 'type' | 'conf'>, result: string | undefined) =>
+    part === one || !result ? part : { type: part.type, conf: { ...part.conf, prevResult: JSON.parse(result) } }
   const samples: Sample[] = []
   let last = command === 'ADD' ? undefined : results.get(key)
   for (const part of command === 'ADD' ? parts : parts.toReversed()) {

@@ -26,16 +26,46 @@ import { type Bar, circumstances, markdown, write } from './report.ts'
 import { sides } from './sides.ts'
 
 // In this order: what leaves the kernel work to do afterwards comes last.
-const PARTS: Readonly<Record<string, Part>> = { start, attach, chain, network, admission, links, cost, pool, bandwidth, agent, kube, pods, policy, services, full, storm, crowd, ports, many }
+const PARTS: Readonly<Record<string, Part>> = {
+  start,
+  attach,
+  chain,
+  network,
+  admission,
+  links,
+  cost,
+  pool,
+  bandwidth,
+  agent,
+  kube,
+  pods,
+  policy,
+  services,
+  full,
+  storm,
+  crowd,
+  ports,
+  many,
+}
 const USAGE = `npm run bench [-- [--quick] [--only ${Object.keys(PARTS).join('|')}] [--write]]\n`
 const SCRATCH = 'PLUMB_BENCH_SCRATCH'
 // Networks, mounts and processes of its own: nothing of the machine's is touched, and whatever is left goes with it.
-const SANDBOX = [...'unshare --net --mount --pid --fork --mount-proc --kill-child=KILL --propagation private sh -ec'.split(' '), 'mount -t tmpfs tmpfs /run; ip link set lo up; exec "$@"', 'sandbox']
+const SANDBOX = [
+  ...'unshare --net --mount --pid --fork --mount-proc --kill-child=KILL --propagation private sh -ec'.split(' '),
+  'mount -t tmpfs tmpfs /run; ip link set lo up; exec "$@"',
+  'sandbox',
+]
 
 // Room for those of the full node.
 const [LIMIT, CONNECTIONS] = ['/proc/sys/net/netfilter/nf_conntrack_max', 600_000]
 
-const { values: flags } = parseArgs({ options: { quick: { type: 'boolean', default: false }, only: { type: 'string' }, write: { type: 'boolean', default: false } } })
+const { values: flags } = parseArgs({
+  options: {
+    quick: { type: 'boolean', default: false },
+    only: { type: 'string' },
+    write: { type: 'boolean', default: false },
+  },
+})
 const scratch = process.env[SCRATCH]
 try {
   process.exitCode = scratch ? await run(scratch) : refuse() || again()
@@ -63,7 +93,12 @@ function again(): number {
   const limit = existsSync(LIMIT) && (flags.only ?? 'full') === 'full' ? readFileSync(LIMIT, 'utf8') : undefined
   try {
     if (Number(limit) < CONNECTIONS) writeFileSync(LIMIT, String(CONNECTIONS))
-    return Bun.spawnSync([...SANDBOX, process.execPath, ...process.argv.slice(1)], { env: { ...process.env, [SCRATCH]: dir, PLUMB_SANDBOX: '1' }, stdio: ['inherit', 'inherit', 'inherit'] }).exitCode ?? 1
+    return (
+      Bun.spawnSync([...SANDBOX, process.execPath, ...process.argv.slice(1)], {
+        env: { ...process.env, [SCRATCH]: dir, PLUMB_SANDBOX: '1' },
+        stdio: ['inherit', 'inherit', 'inherit'],
+      }).exitCode ?? 1
+    )
   } finally {
     if (Number(limit) < CONNECTIONS) writeFileSync(LIMIT, limit as string)
     rmSync(dir, { recursive: true, force: true })

@@ -36,17 +36,34 @@ export function bridgeConf(dataDir: string, ipMasq: boolean): object {
 
 /** A configuration for host-local by itself. */
 export function poolConf(dataDir: string): object {
-  return { cniVersion: '1.0.0', name: NETWORK, type: 'host-local', ipam: { type: 'host-local', dataDir, ranges: [[{ subnet: '10.1.0.0/16' }]], routes: [{ dst: '0.0.0.0/0' }] } }
+  return {
+    cniVersion: '1.0.0',
+    name: NETWORK,
+    type: 'host-local',
+    ipam: { type: 'host-local', dataDir, ranges: [[{ subnet: '10.1.0.0/16' }]], routes: [{ dst: '0.0.0.0/0' }] },
+  }
 }
 
 /** portmap after it, with so many ports from `first` on, each to the same of the pod. */
 export function portsConf(count: number, first: number): { readonly type: string; readonly conf: object } {
-  const portMappings = Array.from({ length: count }, (_, i) => ({ hostPort: first + i, containerPort: 80 + i, protocol: 'tcp' }))
-  return { type: 'portmap', conf: { cniVersion: '1.0.0', name: NETWORK, type: 'portmap', runtimeConfig: { portMappings } } }
+  const portMappings = Array.from({ length: count }, (_, i) => ({
+    hostPort: first + i,
+    containerPort: 80 + i,
+    protocol: 'tcp',
+  }))
+  return {
+    type: 'portmap',
+    conf: { cniVersion: '1.0.0', name: NETWORK, type: 'portmap', runtimeConfig: { portMappings } },
+  }
 }
 
 /** A link without a bridge: the node routes for the pod. */
 export function ptpConf(dataDir: string, subnet: string): object {
   const six = subnet.includes(':')
-  return { cniVersion: '1.0.0', name: NETWORK, type: 'ptp', ipam: { type: 'host-local', dataDir, ranges: [[{ subnet }]], routes: [{ dst: six ? '::/0' : '0.0.0.0/0' }] } }
+  return {
+    cniVersion: '1.0.0',
+    name: NETWORK,
+    type: 'ptp',
+    ipam: { type: 'host-local', dataDir, ranges: [[{ subnet }]], routes: [{ dst: six ? '::/0' : '0.0.0.0/0' }] },
+  }
 }

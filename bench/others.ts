@@ -43,9 +43,17 @@ export async function linkOthers(node: Place, pods: Place, count: number, ours: 
   const bridges = Array.from({ length: Math.ceil(count / PORTS) }, (_, i) => (i === 0 ? BRIDGE : `other${i}`))
   const all = Array.from({ length: count }, (_, n) => n)
   const wanted = all.map((n) => wants(n, bridges[Math.floor(n / PORTS)] as string, pods))
-  const plain = all.map((n) => `link add name veth${n} up master ${bridges[Math.floor(n / PORTS)]} type veth peer name eth${n} netns ${pods}`)
+  const plain = all.map(
+    (n) =>
+      `link add name veth${n} up master ${bridges[Math.floor(n / PORTS)]} type veth peer name eth${n} netns ${pods}`,
+  )
   inside(node, () => {
-    ip([...bridges.slice(1).flatMap((name) => [`link add name ${name} type bridge`, `link set dev ${name} up`]), ...(ours ? wanted.flat().flatMap((one) => (one.kind === 'link' ? link.put(one).map(({ text }) => text) : [])) : plain)])
+    ip([
+      ...bridges.slice(1).flatMap((name) => [`link add name ${name} type bridge`, `link set dev ${name} up`]),
+      ...(ours
+        ? wanted.flat().flatMap((one) => (one.kind === 'link' ? link.put(one).map(({ text }) => text) : []))
+        : plain),
+    ])
     if (ours) for (const one of wanted.flat()) if (one.kind === 'sysctl') writeSysctl(one.name, one.value)
   })
   inside(pods, () => ip(all.map((n) => `link set dev eth${n} up`)))
@@ -78,7 +86,8 @@ export function rulesOfOthers(node: Place, count: number): void {
     const chains = [...new Set(all.match(/CNI-(?:DN-[0-9a-f]{21}|[0-9a-f]{24})/g))]
     const [, id = ''] = /id: \\"([^"\\]*)\\"/.exec(all) ?? []
     const [, ip = ''] = /-s (\S+)\/32 /.exec(all) ?? []
-    if (chains.length === 0 || !id || !ip) throw new Error(`Cannot read the reference plugin's rules:\n${saved.join('\n')}`)
+    if (chains.length === 0 || !id || !ip)
+      throw new Error(`Cannot read the reference plugin's rules:\n${saved.join('\n')}`)
     const copy = (line: string, n: number) =>
       chains
         .reduce(
@@ -93,7 +102,16 @@ export function rulesOfOthers(node: Place, count: number): void {
         .replaceAll(ip, other(n).ip)
         .replaceAll(String(FIRST_PORT - 1), String(FIRST_PORT + n))
     const body = Array.from({ length: count }, (_, n) => rules.map((line) => copy(line, n)))
-    run(['iptables-restore', '--noflush'], ['*nat', ...body.flatMap((lines) => lines.filter((line) => line.startsWith(':'))), ...body.flatMap((lines) => lines.filter((line) => line.startsWith('-A'))), 'COMMIT', ''].join('\n'))
+    run(
+      ['iptables-restore', '--noflush'],
+      [
+        '*nat',
+        ...body.flatMap((lines) => lines.filter((line) => line.startsWith(':'))),
+        ...body.flatMap((lines) => lines.filter((line) => line.startsWith('-A'))),
+        'COMMIT',
+        '',
+      ].join('\n'),
+    )
   })
 }
 
@@ -112,9 +130,23 @@ export function mapOthers(node: Place, count: number): void {
 function mapping(n: number) {
   const { id, ip } = other(n)
   const at = { ...attachment(id, 'eth0'), netns: parse.netns('/proc/self/ns/net') }
-  return { at, own: hostPorts(at, [{ protocol: 'tcp', hostPort: FIRST_PORT + n, containerPort: 80, range: 1 }], [parseCidr(`${ip}/16`)], { snat: 'needed', conditions: {} }) }
+  return {
+    at,
+    own: hostPorts(
+      at,
+      [{ protocol: 'tcp', hostPort: FIRST_PORT + n, containerPort: 80, range: 1 }],
+      [parseCidr(`${ip}/16`)],
+      { snat: 'needed', conditions: {} },
+    ),
+  }
 }
 
 function attachment(id: string, ifname: string) {
-  return { network: parse.network(NETWORK), containerId: parse.containerId(id), ifname: parse.ifname(ifname), args: new Map<string, string>(), path: [] }
+  return {
+    network: parse.network(NETWORK),
+    containerId: parse.containerId(id),
+    ifname: parse.ifname(ifname),
+    args: new Map<string, string>(),
+    path: [],
+  }
 }

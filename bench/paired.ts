@@ -15,7 +15,11 @@ export function median(figures: readonly number[]): number {
 const PAUSE_MS = 40
 
 /** Measures things against each other: `times` rounds, in each every thing once, each round beginning with another. A thing with a `share` below 1 sits out the rest of the rounds. What the machine does meanwhile meets all alike. */
-export function paired<T extends object>(things: readonly (T & { readonly share?: number })[], times: number, work: (thing: T, round: number) => readonly Sample[]): Map<T, Sample[][]> {
+export function paired<T extends object>(
+  things: readonly (T & { readonly share?: number })[],
+  times: number,
+  work: (thing: T, round: number) => readonly Sample[],
+): Map<T, Sample[][]> {
   const samples = new Map<T, Sample[][]>(things.map((thing) => [thing, []]))
   const paused = (thing: T, round: number) => {
     const done = work(thing, round)
@@ -28,7 +32,8 @@ export function paired<T extends object>(things: readonly (T & { readonly share?
     for (let i = 0; i < things.length; i++) {
       const thing = things[(i + round) % things.length] as (typeof things)[number]
       const { share = 1 } = thing
-      if (Math.floor(round * share) > Math.floor((round - 1) * share)) samples.get(thing)?.push([...paused(thing, round)])
+      if (Math.floor(round * share) > Math.floor((round - 1) * share))
+        samples.get(thing)?.push([...paused(thing, round)])
     }
   }
   return samples

@@ -15,7 +15,11 @@ export interface Bench {
 export type Part = (bench: Bench) => Table | Promise<Table | readonly Table[]>
 
 /** Ratios to each reference as cells, and the bar they are judged by, when there is one: each has to be at most `most`. */
-export function ratios(own: number, references: readonly { readonly name: string; readonly figure: number }[], most?: number): { cells: string[]; bar: Bar | undefined } {
+export function ratios(
+  own: number,
+  references: readonly { readonly name: string; readonly figure: number }[],
+  most?: number,
+): { cells: string[]; bar: Bar | undefined } {
   const all = references.map(({ name, figure }) => ({ name, figure: own / figure }))
   const bar =
     most === undefined

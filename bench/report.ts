@@ -19,9 +19,15 @@ export interface Bar {
 }
 
 /** Judges figures by a bar. Met means met in all; the text says which were not: `≤ 1.2: missed (1.31 of reference 1.1.1)`. */
-export function judge(want: string, figures: readonly { readonly name: string; readonly figure: number; readonly met: boolean }[]): Bar {
+export function judge(
+  want: string,
+  figures: readonly { readonly name: string; readonly figure: number; readonly met: boolean }[],
+): Bar {
   const missed = figures.filter(({ met }) => !met).map(({ name, figure }) => `${short(figure)} ${name}`)
-  return { met: missed.length === 0, text: missed.length === 0 ? `${want}: met` : `${want}: missed (${missed.join(', ')})` }
+  return {
+    met: missed.length === 0,
+    text: missed.length === 0 ? `${want}: met` : `${want}: missed (${missed.join(', ')})`,
+  }
 }
 
 /** A figure with three digits; a whole number as it is. */
@@ -34,7 +40,8 @@ export function short(figure: number): string {
 export function markdown({ title, method, head, rows }: Table): string {
   const all = [head, ...rows]
   const widths = head.map((_, i) => Math.max(3, ...all.map((row) => (row[i] ?? '').length)))
-  const line = (row: readonly string[]) => `| ${widths.map((width, i) => (i === 0 ? (row[i] ?? '').padEnd(width) : (row[i] ?? '').padStart(width))).join(' | ')} |`
+  const line = (row: readonly string[]) =>
+    `| ${widths.map((width, i) => (i === 0 ? (row[i] ?? '').padEnd(width) : (row[i] ?? '').padStart(width))).join(' | ')} |`
   const rule = `| ${widths.map((width, i) => (i === 0 ? '-'.repeat(width) : `${'-'.repeat(width - 1)}:`)).join(' | ')} |`
   return [`### ${title}`, '', method, '', line(head), rule, ...rows.map(line), ''].join('\n')
 }
@@ -43,7 +50,11 @@ export function markdown({ title, method, head, rows }: Table): string {
 export function circumstances(command: string, names: readonly string[]): string {
   const [cpu] = cpus()
   const version = (argv: string[]) => Bun.spawnSync(argv).stdout.toString().trim()
-  const tools = [version(['ip', '-V']).replace(/^ip utility, /, ''), version(['nft', '-v']).replace(/ \(.*/, ''), version(['iptables', '-V']).replace(/^(iptables) v/, '$1 ')]
+  const tools = [
+    version(['ip', '-V']).replace(/^ip utility, /, ''),
+    version(['nft', '-v']).replace(/ \(.*/, ''),
+    version(['iptables', '-V']).replace(/^(iptables) v/, '$1 '),
+  ]
   const load = readFileSync('/proc/loadavg', 'utf8').split(' ', 1)[0]
   return `\`${command}\` on ${cpus().length} × ${cpu?.model.trim()}, Linux ${version(['uname', '-r'])}, ${tools.join(', ')}, load ${load} at the start; ${names.join(' against ')}.`
 }

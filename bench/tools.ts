@@ -5,7 +5,11 @@ export function ip(lines: readonly string[]): void {
 
 /** Any tool with this standard input: what it printed. Throws Error when it fails. */
 export function run(argv: readonly string[], stdin = ''): string {
-  const { success, stdout, stderr } = Bun.spawnSync([...argv], { stdin: Buffer.from(stdin), stdout: 'pipe', stderr: 'pipe' })
+  const { success, stdout, stderr } = Bun.spawnSync([...argv], {
+    stdin: Buffer.from(stdin),
+    stdout: 'pipe',
+    stderr: 'pipe',
+  })
   if (!success) throw new Error(`${argv.join(' ')} failed: ${stderr.toString().slice(0, 500)}`)
   return stdout.toString()
 }

@@ -31,7 +31,8 @@ const STATUSES = { ready: 0, 'not ready': 1, degraded: 3 } as const
 export async function ask(question: Question, argv: readonly string[]): Promise<number> {
   const { name, text, json } = question
   const { values, words } = readOptions(argv, names, `plumb ${name}`)
-  if (words.length > 0) throw new ValueError(`plumb ${name} takes no ${JSON.stringify(words[0])}; see plumb ${name} --help`)
+  if (words.length > 0)
+    throw new ValueError(`plumb ${name} takes no ${JSON.stringify(words[0])}; see plumb ${name} --help`)
   if (values.help) {
     print(help(question))
     return 0

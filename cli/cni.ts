@@ -31,20 +31,62 @@ interface Verb {
 const where: readonly OptionName[] = ['conf-dir', 'bin-dir', 'cache-dir', 'timeout', 'json', 'help']
 const who: readonly OptionName[] = ['ifname', 'container-id', 'cap-args', 'port-mapping', 'args']
 const verbs: Readonly<Record<string, Verb>> = {
-  add: { words: 'NETWORK NETNS', about: 'attach a network namespace to a network', options: [...who, 'lenient', ...where], run: add },
-  check: { words: 'NETWORK NETNS', about: 'see whether an attachment is still as it was made', options: [...who, ...where], run: check },
-  del: { words: 'NETWORK [NETNS]', about: 'detach; without NETNS by --container-id', options: [...who, ...where], run: del },
-  gc: { words: '[NETWORK]', about: 'remove what is left of attachments: of those whose namespace is gone, or with options of all that are not in use', options: ['valid', 'valid-file', 'all', 'dry-run', ...where], run: gc },
+  add: {
+    words: 'NETWORK NETNS',
+    about: 'attach a network namespace to a network',
+    options: [...who, 'lenient', ...where],
+    run: add,
+  },
+  check: {
+    words: 'NETWORK NETNS',
+    about: 'see whether an attachment is still as it was made',
+    options: [...who, ...where],
+    run: check,
+  },
+  del: {
+    words: 'NETWORK [NETNS]',
+    about: 'detach; without NETNS by --container-id',
+    options: [...who, ...where],
+    run: del,
+  },
+  gc: {
+    words: '[NETWORK]',
+    about:
+      'remove what is left of attachments: of those whose namespace is gone, or with options of all that are not in use',
+    options: ['valid', 'valid-file', 'all', 'dry-run', ...where],
+    run: gc,
+  },
   status: { words: 'NETWORK', about: 'see whether the network can take attachments', options: where, run: status },
-  explain: { words: 'NETWORK [NETNS]', about: 'print what add, or with --del del, would run; runs nothing, needs no root', options: [...who, 'lenient', 'del', 'prev-result', 'rules', ...where.filter((one) => one !== 'timeout')], run: explain },
-  fuse: { words: 'CONFLIST', about: 'print a configuration list (a file, - for standard input) with portmap, firewall, bandwidth and tuning put into bridge or ptp: one process instead of five', options: ['json', 'help'], run: fused },
-  list: { words: '[NETWORK]', about: 'show the attachments that are remembered', options: ['cache-dir', 'json', 'help'], run: list },
+  explain: {
+    words: 'NETWORK [NETNS]',
+    about: 'print what add, or with --del del, would run; runs nothing, needs no root',
+    options: [...who, 'lenient', 'del', 'prev-result', 'rules', ...where.filter((one) => one !== 'timeout')],
+    run: explain,
+  },
+  fuse: {
+    words: 'CONFLIST',
+    about:
+      'print a configuration list (a file, - for standard input) with portmap, firewall, bandwidth and tuning put into bridge or ptp: one process instead of five',
+    options: ['json', 'help'],
+    run: fused,
+  },
+  list: {
+    words: '[NETWORK]',
+    about: 'show the attachments that are remembered',
+    options: ['cache-dir', 'json', 'help'],
+    run: list,
+  },
 }
 
 /** What may follow `plumb cni`. */
 export const grammar: Grammar = {
   options: choicesOf(['help']),
-  commands: Object.fromEntries(Object.entries(verbs).map(([name, { about, words, options }]) => [name, { about, grammar: { options: choicesOf(options), words: words.replace(/[[\]]/g, '').split(' ') } }])),
+  commands: Object.fromEntries(
+    Object.entries(verbs).map(([name, { about, words, options }]) => [
+      name,
+      { about, grammar: { options: choicesOf(options), words: words.replace(/[[\]]/g, '').split(' ') } },
+    ]),
+  ),
 }
 
 /**
@@ -58,7 +100,10 @@ export async function run(argv: readonly string[], load: Io['plugin']): Promise<
     return argv.length === 0 ? 2 : 0
   }
   const verb = Object.hasOwn(verbs, name) ? verbs[name] : undefined
-  if (!verb) throw new ValueError(`plumb cni has no command ${shown(name)}${suggestion(name, new Map(Object.keys(verbs).map((one) => [one, one])))}; see plumb cni --help`)
+  if (!verb)
+    throw new ValueError(
+      `plumb cni has no command ${shown(name)}${suggestion(name, new Map(Object.keys(verbs).map((one) => [one, one])))}; see plumb cni --help`,
+    )
   const given = readOptions(rest, verb.options, `plumb cni ${name}`)
   if (given.values.help) {
     print(helpOf(name, verb))
@@ -66,7 +111,10 @@ export async function run(argv: readonly string[], load: Io['plugin']): Promise<
   }
   const [network, netns] = given.words
   // cnitool demands a NETNS also for gc and status, and does not use it. So plumb accepts a NETNS here.
-  if (given.words.length > 2 || (network === undefined && name !== 'list' && name !== 'gc')) throw new ValueError(`plumb cni ${name} wants ${verb.words}, not ${shown(given.words.join(' '))}; see plumb cni ${name} --help`)
+  if (given.words.length > 2 || (network === undefined && name !== 'list' && name !== 'gc'))
+    throw new ValueError(
+      `plumb cni ${name} wants ${verb.words}, not ${shown(given.words.join(' '))}; see plumb cni ${name} --help`,
+    )
   const { text, json } = await verb.run(given, network ?? '', netns, load)
   print(given.values.json ? JSON.stringify(json, null, 4) : text)
   return 0
@@ -82,7 +130,10 @@ function read(file: string): string {
   try {
     return readFileSync(file === '-' ? 0 : file, 'utf8')
   } catch (cause) {
-    throw new ValueError(`Cannot read ${shown(file)}: want a file with a configuration list (${(cause as NodeJS.ErrnoException).code})`, { cause })
+    throw new ValueError(
+      `Cannot read ${shown(file)}: want a file with a configuration list (${(cause as NodeJS.ErrnoException).code})`,
+      { cause },
+    )
   }
 }
 
@@ -94,7 +145,10 @@ async function add(given: Given, network: string, netns: string | undefined, loa
   warnUnused(list, at, host)
   if (!given.values.lenient) await refuseUnknown(list, host, load)
   const result = await addNetwork(list, at, host)
-  return { text: `attached ${at.netns} to ${list.name} as ${at.ifname}: ${addressesOf(result).join(', ') || 'no address'} (container ${at.containerId})`, json: result }
+  return {
+    text: `attached ${at.netns} to ${list.name} as ${at.ifname}: ${addressesOf(result).join(', ') || 'no address'} (container ${at.containerId})`,
+    json: result,
+  }
 }
 
 async function check(given: Given, network: string, netns: string | undefined): Promise<Said> {
@@ -110,24 +164,42 @@ async function del(given: Given, network: string, netns: string | undefined): Pr
   const name = network === '-' ? networkOf(given, '-').name : network
   const at = attachmentOf(given, name, netns)
   await delNetwork(networkOf(given, name, at.cached), at, hostOf(given))
-  return { text: `detached ${at.ifname} of ${at.containerId} from ${name}`, json: { network: name, containerId: at.containerId, ifname: at.ifname } }
+  return {
+    text: `detached ${at.ifname} of ${at.containerId} from ${name}`,
+    json: { network: name, containerId: at.containerId, ifname: at.ifname },
+  }
 }
 
 async function gc(given: Given, network: string): Promise<Said> {
   const valid = validOf(given)
   if (valid === undefined) return freeGone(given, network)
-  if (network === '') throw new ValueError('plumb cni gc wants NETWORK beside --valid, --valid-file and --all; see plumb cni gc --help')
+  if (network === '')
+    throw new ValueError('plumb cni gc wants NETWORK beside --valid, --valid-file and --all; see plumb cni gc --help')
   const list = networkOf(given, network)
   const dryRun = given.values['dry-run'] ?? false
   const host = hostOf(given)
   const asked = askedForGc(list, host)
   const removed = (await gcNetwork(list, valid, host, { dryRun, asked })).map(rowOf)
   const verb = dryRun ? 'would remove' : 'removed'
-  const [who, were] = asked.length === list.plugins.length ? ['its plugins', 'were'] : [asked.map(({ type }) => type).join(', '), asked.length === 1 ? 'was' : 'were']
+  const [who, were] =
+    asked.length === list.plugins.length
+      ? ['its plugins', 'were']
+      : [asked.map(({ type }) => type).join(', '), asked.length === 1 ? 'was' : 'were']
   const told = `${who} ${dryRun ? 'would be' : were} told that ${valid.length} are in use`
-  const forwarded = asked.length > 0 ? `; ${told}` : `; ${list.name} is CNI ${list.cniVersion}, which has no GC for plugins`
-  const fact = list.disableGC ? `nothing done: ${list.name} says disableGC` : `${verb} ${removed.length} of ${list.name} that ${removed.length === 1 ? 'is' : 'are'} not in use${forwarded}`
-  return { text: [fact, ...removed.map(({ containerId, ifname, addresses }) => `  ${containerId}:${ifname}  ${addresses.join(', ')}`.trimEnd())].join('\n'), json: { dryRun, removed } }
+  const forwarded =
+    asked.length > 0 ? `; ${told}` : `; ${list.name} is CNI ${list.cniVersion}, which has no GC for plugins`
+  const fact = list.disableGC
+    ? `nothing done: ${list.name} says disableGC`
+    : `${verb} ${removed.length} of ${list.name} that ${removed.length === 1 ? 'is' : 'are'} not in use${forwarded}`
+  return {
+    text: [
+      fact,
+      ...removed.map(({ containerId, ifname, addresses }) =>
+        `  ${containerId}:${ifname}  ${addresses.join(', ')}`.trimEnd(),
+      ),
+    ].join('\n'),
+    json: { dryRun, removed },
+  }
 }
 
 // Removes only attachments that cannot be in use. So no plugin gets a list of the attachments in use.
@@ -136,33 +208,68 @@ async function freeGone(given: Given, network: string): Promise<Said> {
   const dryRun = given.values['dry-run'] ?? false
   const name = network === '-' ? networkOf(given, '-').name : network
   const isMeant = (one: { readonly network: string }) => name === '' || one.network === name
-  const gone = listCached(host.cacheDir).entries.filter((one) => isMeant(one) && one.netns !== '' && !existsSync(one.netns))
+  const gone = listCached(host.cacheDir).entries.filter(
+    (one) => isMeant(one) && one.netns !== '' && !existsSync(one.netns),
+  )
   const failures: string[] = []
   const removed: Cached[] = []
   for (const one of gone) {
     try {
-      if (!dryRun) await delNetwork(networkOf(given, one.network, one), { containerId: one.containerId, ifname: one.ifname, netns: '' }, host)
+      if (!dryRun)
+        await delNetwork(
+          networkOf(given, one.network, one),
+          { containerId: one.containerId, ifname: one.ifname, netns: '' },
+          host,
+        )
       removed.push(one)
     } catch (cause) {
       failures.push(`${one.containerId}:${one.ifname} of ${one.network}: ${(cause as Error).message}`)
     }
   }
-  const orphans = dryRun ? orphaned(tools).filter((owner) => isMeant(owner) && !gone.some((one) => one.network === owner.network && one.containerId === owner.containerId && one.ifname === owner.ifname)) : await removeOrphaned(tools, isMeant)
-  if (failures.length > 0) throw new CniError(CODE.tryLater, `Cannot free ${failures.length} of the attachments whose namespace is gone: ${failures[0]}`, failures.join('; '))
+  const orphans = dryRun
+    ? orphaned(tools).filter(
+        (owner) =>
+          isMeant(owner) &&
+          !gone.some(
+            (one) =>
+              one.network === owner.network && one.containerId === owner.containerId && one.ifname === owner.ifname,
+          ),
+      )
+    : await removeOrphaned(tools, isMeant)
+  if (failures.length > 0)
+    throw new CniError(
+      CODE.tryLater,
+      `Cannot free ${failures.length} of the attachments whose namespace is gone: ${failures[0]}`,
+      failures.join('; '),
+    )
   const rows = [...removed.map(rowOf), ...orphans.map((owner) => ({ ...owner, netns: '', addresses: [] }))]
   const fact = `${dryRun ? 'would remove' : 'removed'} ${rows.length} ${name === '' ? '' : `of ${name} `}that ${rows.length === 1 ? 'is' : 'are'} gone`
-  return { text: [fact, ...rows.map((row) => `  ${row.network}  ${row.containerId}:${row.ifname}  ${row.addresses.join(', ')}`.trimEnd())].join('\n'), json: { dryRun, removed: rows } }
+  return {
+    text: [
+      fact,
+      ...rows.map((row) => `  ${row.network}  ${row.containerId}:${row.ifname}  ${row.addresses.join(', ')}`.trimEnd()),
+    ].join('\n'),
+    json: { dryRun, removed: rows },
+  }
 }
 
 async function status(given: Given, network: string): Promise<Said> {
   const list = networkOf(given, network)
   await statusNetwork(list, hostOf(given))
   const asked = compare(list.cniVersion, '1.1.0') >= 0
-  return { text: asked ? `${list.name} is ready` : `${list.name} is CNI ${list.cniVersion}, which has no STATUS: its plugins were not asked`, json: { asked } }
+  return {
+    text: asked
+      ? `${list.name} is ready`
+      : `${list.name} is CNI ${list.cniVersion}, which has no STATUS: its plugins were not asked`,
+    json: { asked },
+  }
 }
 
 async function explain(given: Given, network: string, netns: string | undefined, load: Io['plugin']): Promise<Said> {
-  const [{ EXAMPLE, explainAdd, explainDel }, { textOf }] = await Promise.all([import('./explain/index.ts'), import('./explain/text.ts')])
+  const [{ EXAMPLE, explainAdd, explainDel }, { textOf }] = await Promise.all([
+    import('./explain/index.ts'),
+    import('./explain/text.ts'),
+  ])
   const { del: isDel = false, rules = false, 'container-id': id } = given.values
   const name = isDel && network !== '-' ? network : networkOf(given, network).name
   // DEL needs no NETNS when --container-id names the container.
@@ -180,9 +287,18 @@ async function list({ values }: Given, network: string): Promise<Said> {
   const dir = values['cache-dir'] ?? '/var/lib/cni'
   const { entries, unreadable } = listCached(dir)
   const rows = entries.filter((one) => network === '' || one.network === network).map(rowOf)
-  const lines = rows.map((row) => [row.network, row.containerId, row.ifname, row.addresses.join(', ') || '-', row.netns + (row.netns === '' || existsSync(row.netns) ? '' : ' (gone)')])
+  const lines = rows.map((row) => [
+    row.network,
+    row.containerId,
+    row.ifname,
+    row.addresses.join(', ') || '-',
+    row.netns + (row.netns === '' || existsSync(row.netns) ? '' : ' (gone)'),
+  ])
   const torn = unreadable.map((name) => `unreadable: ${dir}/results/${name}`)
-  const text = rows.length === 0 ? `no attachment${network && ` of ${network}`} in ${dir}/results` : table(['NETWORK', 'CONTAINER', 'IFNAME', 'ADDRESSES', 'NETNS'], lines)
+  const text =
+    rows.length === 0
+      ? `no attachment${network && ` of ${network}`} in ${dir}/results`
+      : table(['NETWORK', 'CONTAINER', 'IFNAME', 'ADDRESSES', 'NETNS'], lines)
   return { text: [text, ...torn].join('\n'), json: rows }
 }
 
@@ -191,12 +307,16 @@ function rowOf({ network, containerId, ifname, netns, result }: Cached) {
 }
 
 function mustExist(netns: string): void {
-  if (!existsSync(netns)) throw new ValueError(`Cannot open the network namespace ${shown(netns)}: it does not exist; ip netns list shows what does`)
+  if (!existsSync(netns))
+    throw new ValueError(
+      `Cannot open the network namespace ${shown(netns)}: it does not exist; ip netns list shows what does`,
+    )
 }
 
 function warnUnused(list: NetworkList, at: RuntimeConf, host: Host): void {
   for (const name of Object.keys(at.capabilityArgs ?? {})) {
-    if (!list.plugins.some(({ capabilities }) => capabilities.includes(name))) warn(host, `no plugin of ${list.name} declares the capability ${name}: it is not used`)
+    if (!list.plugins.some(({ capabilities }) => capabilities.includes(name)))
+      warn(host, `no plugin of ${list.name} declares the capability ${name}: it is not used`)
   }
 }
 

@@ -10,13 +10,18 @@ type Candidate = readonly [word: string, about: string]
  * Names the candidates for the last of these words, the words after `plumb`. A candidate and its meaning have a tab between them. Without a
  * candidate the shell offers files. bash makes `=` a word of its own, and its candidates do not repeat the option. Never throws.
  */
-export async function complete(words: readonly string[], commands: Readonly<Record<string, Command>>): Promise<string[]> {
+export async function complete(
+  words: readonly string[],
+  commands: Readonly<Record<string, Command>>,
+): Promise<string[]> {
   const isCut = words.at(-1) === '=' || words.at(-2) === '='
   const joined = joinedBy(words)
   const [before, current] = [joined.slice(0, -1), joined.at(-1) ?? '']
   const [, option = '', part = ''] = /^(--?[^=]+)=(.*)$/s.exec(current) ?? []
   const found = await candidates(option ? [...before, option] : before, option ? part : current, commands)
-  return found.filter(([word]) => word.startsWith(option ? part : current)).map(([word, about]) => `${option && !isCut ? `${option}=` : ''}${word}\t${about}`)
+  return found
+    .filter(([word]) => word.startsWith(option ? part : current))
+    .map(([word, about]) => `${option && !isCut ? `${option}=` : ''}${word}\t${about}`)
 }
 
 // `--store`, `=` and `file` of bash are one word.
@@ -29,7 +34,11 @@ function joinedBy(words: readonly string[]): string[] {
   return joined
 }
 
-async function candidates(before: readonly string[], current: string, commands: Readonly<Record<string, Command>>): Promise<readonly Candidate[]> {
+async function candidates(
+  before: readonly string[],
+  current: string,
+  commands: Readonly<Record<string, Command>>,
+): Promise<readonly Candidate[]> {
   const [name, ...rest] = before
   const abouts = Object.entries(commands).map(([one, { about }]): Candidate => [one, about])
   if (name === undefined)
@@ -39,7 +48,15 @@ async function candidates(before: readonly string[], current: string, commands: 
           ['--version', 'the version'],
         ]
       : [...abouts, ['help', 'the page of a plugin or the help of a command']]
-  if (name === 'help') return rest.length > 0 ? [] : [...abouts, ...Object.keys(pages).map((one): Candidate => [one, one === 'plugins' ? 'what is the same for all plugins' : 'plugin'])]
+  if (name === 'help')
+    return rest.length > 0
+      ? []
+      : [
+          ...abouts,
+          ...Object.keys(pages).map(
+            (one): Candidate => [one, one === 'plugins' ? 'what is the same for all plugins' : 'plugin'],
+          ),
+        ]
   const command = Object.hasOwn(commands, name) ? commands[name] : undefined
   return command ? following((await command.load()).grammar, rest, current) : []
 }
@@ -47,7 +64,8 @@ async function candidates(before: readonly string[], current: string, commands: 
 function following(grammar: Grammar, before: readonly string[], current: string): readonly Candidate[] {
   const { options, words = [], commands = {} } = grammar
   const [first, ...rest] = before
-  if (first !== undefined && Object.hasOwn(commands, first)) return following((commands[first] as { grammar: Grammar }).grammar, rest, current)
+  if (first !== undefined && Object.hasOwn(commands, first))
+    return following((commands[first] as { grammar: Grammar }).grammar, rest, current)
   const isNamed = (word: string) => (one: Choice) => one.word.replace(/^--?/, '') === word.replace(/^--?/, '')
   const given = new Map<string, string>()
   let [place, open] = [0, undefined as Choice | undefined]
@@ -71,7 +89,8 @@ function following(grammar: Grammar, before: readonly string[], current: string)
 /** What a placeholder stands for on this machine. No candidate for what only the user knows. */
 function meant(placeholder: string, given: ReadonlyMap<string, string>): readonly Candidate[] {
   if (/^[a-z]+(\|[a-z]+)*$/.test(placeholder)) return placeholder.split('|').map((one) => [one, ''])
-  if (placeholder === 'NETWORK') return networks(given.get('--conf-dir') ?? (process.env['NETCONFPATH'] || '/etc/cni/net.d'))
+  if (placeholder === 'NETWORK')
+    return networks(given.get('--conf-dir') ?? (process.env['NETCONFPATH'] || '/etc/cni/net.d'))
   if (placeholder === 'NETNS') return names('/run/netns').map((one) => [one, 'network namespace'])
   return placeholder === 'NAME|IP' ? names('/sys/class/net').map((one) => [one, 'link']) : []
 }
@@ -82,7 +101,9 @@ function networks(dir: string): readonly Candidate[] {
     try {
       const { name, plugins, type } = JSON.parse(readFileSync(`${dir}/${file}`, 'utf8'))
       const types = Array.isArray(plugins) ? plugins.map((one) => one.type) : [type]
-      return typeof name === 'string' && isPlain(name) ? [[name, types.filter((one) => typeof one === 'string' && isPlain(one)).join(', ')]] : []
+      return typeof name === 'string' && isPlain(name)
+        ? [[name, types.filter((one) => typeof one === 'string' && isPlain(one)).join(', ')]]
+        : []
     } catch {
       // plumb cni itself says what is wrong with the file.
       return []

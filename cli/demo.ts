@@ -12,7 +12,15 @@ import { print, write } from './output.ts'
 export { grammar } from './demo/wish.ts'
 
 /** Commands that the demo starts, and the Debian package of each. */
-const NEEDS: Readonly<Record<string, string>> = { ip: 'iproute2', nft: 'nftables', bridge: 'iproute2', ping: 'iputils-ping', unshare: 'util-linux', nsenter: 'util-linux', mount: 'mount' }
+const NEEDS: Readonly<Record<string, string>> = {
+  ip: 'iproute2',
+  nft: 'nftables',
+  bridge: 'iproute2',
+  ping: 'iputils-ping',
+  unshare: 'util-linux',
+  nsenter: 'util-linux',
+  mount: 'mount',
+}
 // Everything that the demo makes ends with these namespaces, also after a crash. That means links, rules, mounts below /run and processes.
 const UNSHARE = 'unshare --net --mount --pid --fork --mount-proc --kill-child=KILL --propagation private'.split(' ')
 const OWN = '/proc/self/ns/net'
@@ -37,10 +45,19 @@ export async function run(argv: readonly string[]): Promise<number> {
 
 async function tellAll({ stories, isStoreNamed }: Wish): Promise<number> {
   const isCluster = stories.some(({ name }) => name === 'kubernetes')
-  if (process.getuid?.() !== 0) throw new CniError(CODE.env, 'Cannot run the demo: it needs root, for namespaces', 'run it with sudo')
-  const needs: Readonly<Record<string, string>> = { ...NEEDS, ...(isStoreNamed && stories.some(isForEtcd) ? { etcd: 'etcd-server' } : {}) }
+  if (process.getuid?.() !== 0)
+    throw new CniError(CODE.env, 'Cannot run the demo: it needs root, for namespaces', 'run it with sudo')
+  const needs: Readonly<Record<string, string>> = {
+    ...NEEDS,
+    ...(isStoreNamed && stories.some(isForEtcd) ? { etcd: 'etcd-server' } : {}),
+  }
   const missing = Object.keys(needs).filter((name) => !has(name))
-  if (missing.length > 0) throw new CniError(CODE.env, `Cannot run the demo: ${missing.join(', ')} not found`, `install ${[...new Set(missing.map((name) => needs[name]))].join(' ')}`)
+  if (missing.length > 0)
+    throw new CniError(
+      CODE.env,
+      `Cannot run the demo: ${missing.join(', ')} not found`,
+      `install ${[...new Set(missing.map((name) => needs[name]))].join(' ')}`,
+    )
   if (isCluster) return tellCluster(stories[0] as Story)
   const told = stories.filter((story) => !isForEtcd(story) || has('etcd'))
   for (const [i, story] of told.entries()) {
@@ -48,7 +65,8 @@ async function tellAll({ stories, isStoreNamed }: Wish): Promise<number> {
     const status = await inNamespaces(story)
     if (status !== 0) return status
   }
-  if (told.length < stories.length) print('\nLeft out: nodes with their leases in etcd, which is not installed (package etcd-server)')
+  if (told.length < stories.length)
+    print('\nLeft out: nodes with their leases in etcd, which is not installed (package etcd-server)')
   print('Next: plumb cni --help, plumb agent --help')
   return 0
 }
@@ -58,7 +76,8 @@ async function tellCluster(story: Story): Promise<number> {
   const { missing, sweeping } = await import('../tools/k8s/lab.ts')
   const { CLUSTER_NODES } = await import('./demo/kubernetes.ts')
   const why = missing()
-  if (why !== undefined) throw new CniError(CODE.env, `Cannot run a cluster: ${why}`, 'a checkout of plumb and Go 1.26 are needed for that')
+  if (why !== undefined)
+    throw new CniError(CODE.env, `Cannot run a cluster: ${why}`, 'a checkout of plumb and Go 1.26 are needed for that')
   return sweeping(CLUSTER_NODES, (TMPDIR) => inNamespaces(story, { TMPDIR }))
 }
 
@@ -68,7 +87,10 @@ function isForEtcd({ store }: Story): boolean {
 
 async function inNamespaces({ name, store }: Story, env: Readonly<Record<string, string>> = {}): Promise<number> {
   // `detached` gives the child a separate session. Ctrl-C reaches only this process, and this process ends the whole demo at once.
-  const child = Bun.spawn([...UNSHARE, process.execPath, 'demo', '--inside', readlinkSync(OWN), name, ...(store ? ['--store', store] : [])], { stdio: ['ignore', 'inherit', 'inherit'], detached: true, env: { ...process.env, ...env } })
+  const child = Bun.spawn(
+    [...UNSHARE, process.execPath, 'demo', '--inside', readlinkSync(OWN), name, ...(store ? ['--store', store] : [])],
+    { stdio: ['ignore', 'inherit', 'inherit'], detached: true, env: { ...process.env, ...env } },
+  )
   let caught: NodeJS.Signals | undefined
   const end = (signal: NodeJS.Signals) => {
     caught = signal
@@ -87,7 +109,8 @@ async function inNamespaces({ name, store }: Story, env: Readonly<Record<string,
 async function inside([outer, ...words]: readonly string[]): Promise<never> {
   const wish = outer === undefined ? 'help' : wishOf(words)
   const story = wish === 'help' ? undefined : wish.stories[0]
-  if (process.pid !== 1 || story === undefined || outer === readlinkSync(OWN)) throw new ValueError('plumb demo --inside is for plumb demo itself, which gives it namespaces of its own')
+  if (process.pid !== 1 || story === undefined || outer === readlinkSync(OWN))
+    throw new ValueError('plumb demo --inside is for plumb demo itself, which gives it namespaces of its own')
   await must(['mount', '-t', 'tmpfs', '-o', 'mode=755', 'tmpfs', '/run'])
   process.exit(await tell(story))
 }

@@ -6,18 +6,37 @@ import type { Grammar } from './options.ts'
 import { print, table } from './output.ts'
 
 /** The options of the reference (`dhcp daemon`), with one dash or two. `otherwise` is the default value. */
-const OPTIONS: Readonly<Record<string, { readonly value?: string; readonly otherwise: string; readonly about: string }>> = {
-  socketpath: { value: 'PATH', otherwise: SOCKET, about: 'where the plugin finds it; its leases lie beside, in PATH.leases' },
-  hostprefix: { value: 'DIR', otherwise: '', about: "put before the paths of sockets and namespaces: where the host's root is, in a container" },
+const OPTIONS: Readonly<
+  Record<string, { readonly value?: string; readonly otherwise: string; readonly about: string }>
+> = {
+  socketpath: {
+    value: 'PATH',
+    otherwise: SOCKET,
+    about: 'where the plugin finds it; its leases lie beside, in PATH.leases',
+  },
+  hostprefix: {
+    value: 'DIR',
+    otherwise: '',
+    about: "put before the paths of sockets and namespaces: where the host's root is, in a container",
+  },
   pidfile: { value: 'PATH', otherwise: '', about: 'where its process id is written to' },
-  broadcast: { otherwise: 'false', about: 'servers are to broadcast their answers: for links that share one address, such as ipvlan' },
+  broadcast: {
+    otherwise: 'false',
+    about: 'servers are to broadcast their answers: for links that share one address, such as ipvlan',
+  },
   timeout: { value: 'TIME', otherwise: '10s', about: 'how long it waits for an answer' },
   resendmax: { value: 'TIME', otherwise: '62s', about: 'how long it waits at most until it sends again' },
   resendtimeout: { value: 'TIME', otherwise: '208s', about: 'how long an ADD tries to get a lease' },
 }
 
 /** What may follow `plumb dhcp`. */
-export const grammar: Grammar = { options: Object.entries(OPTIONS).map(([name, { value, about }]) => ({ word: `-${name}`, about, ...(value !== undefined && { value }) })) }
+export const grammar: Grammar = {
+  options: Object.entries(OPTIONS).map(([name, { value, about }]) => ({
+    word: `-${name}`,
+    about,
+    ...(value !== undefined && { value }),
+  })),
+}
 
 /** Runs `plumb dhcp ARGV` until a signal arrives, and returns the exit status. Throws ValueError for wrong options. */
 export async function run(argv: readonly string[]): Promise<number> {
@@ -36,9 +55,11 @@ export function settingsOf(words: readonly string[]): Settings {
   const given = read(words)
   const of = (name: string) => given.get(name) ?? (OPTIONS[name]?.otherwise as string)
   const pidFile = of('pidfile')
-  if (pidFile !== '' && !pidFile.startsWith('/')) throw new ValueError(`Cannot read -pidfile ${shown(pidFile)}: want an absolute path`)
+  if (pidFile !== '' && !pidFile.startsWith('/'))
+    throw new ValueError(`Cannot read -pidfile ${shown(pidFile)}: want an absolute path`)
   const broadcast = of('broadcast')
-  if (!/^(true|false|1|0|t|f)$/i.test(broadcast)) throw new ValueError(`Cannot read -broadcast ${shown(broadcast)}: want true or false`)
+  if (!/^(true|false|1|0|t|f)$/i.test(broadcast))
+    throw new ValueError(`Cannot read -broadcast ${shown(broadcast)}: want true or false`)
   const time = (name: string) => milliseconds(name, of(name))
   return {
     socketPath: of('socketpath') || SOCKET,
@@ -58,7 +79,10 @@ function read(words: readonly string[]): ReadonlyMap<string, string> {
     const word = left.shift() as string
     const [, name = '', value] = /^--?([a-z]+)(?:=(.*))?$/s.exec(word) ?? []
     const option = Object.hasOwn(OPTIONS, name) ? OPTIONS[name] : undefined
-    if (!option) throw new ValueError(`plumb dhcp has no option ${shown(word)}${suggestion(name, new Map(Object.keys(OPTIONS).map((one) => [one, `-${one}`])))}; see plumb dhcp --help`)
+    if (!option)
+      throw new ValueError(
+        `plumb dhcp has no option ${shown(word)}${suggestion(name, new Map(Object.keys(OPTIONS).map((one) => [one, `-${one}`])))}; see plumb dhcp --help`,
+      )
     const found = value ?? (option.value ? left.shift() : 'true')
     if (found === undefined) throw new ValueError(`Cannot read -${name}: want a value after it, ${option.value}`)
     given.set(name, found)
@@ -72,12 +96,16 @@ const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 
 function milliseconds(name: string, text: string): number {
   const parts = [...text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)]
   const sum = parts.reduce((all, [, number, unit]) => all + Number(number) * (UNITS[unit as string] as number), 0)
-  if (parts.map(([part]) => part).join('') !== text || !(sum > 0)) throw new ValueError(`Cannot read -${name} ${shown(text)}: want a time such as 10s or 3m28s`)
+  if (parts.map(([part]) => part).join('') !== text || !(sum > 0))
+    throw new ValueError(`Cannot read -${name} ${shown(text)}: want a time such as 10s or 3m28s`)
   return sum
 }
 
 function help(): string {
-  const rows = Object.entries(OPTIONS).map(([name, { value, otherwise, about }]): string[] => [`  -${name}${value ? ` ${value}` : ''}`, `${about}${otherwise && value ? ` (${otherwise})` : ''}`])
+  const rows = Object.entries(OPTIONS).map(([name, { value, otherwise, about }]): string[] => [
+    `  -${name}${value ? ` ${value}` : ''}`,
+    `${about}${otherwise && value ? ` (${otherwise})` : ''}`,
+  ])
   return `usage: plumb dhcp [options]: gets leases of DHCP servers for the plugin dhcp, and keeps them until DEL
 
 ${table([], rows)}

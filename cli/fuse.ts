@@ -21,11 +21,18 @@ const ENTRY = new Set(['type', 'capabilities', 'name', 'cniversion', 'ipam'])
 export function fuse(given: unknown): Fused {
   const list = objectOf(given, 'the configuration')
   const { plugins } = list
-  if (!Array.isArray(plugins)) throw new ValueError('Cannot fuse the configuration: want a list, with "plugins"; a single configuration is one process already')
+  if (!Array.isArray(plugins))
+    throw new ValueError(
+      'Cannot fuse the configuration: want a list, with "plugins"; a single configuration is one process already',
+    )
   const all = plugins.map((one, i) => objectOf(one, `plugins[${i}]`))
   const at = all.findIndex(({ type }) => HOSTS.some((one) => one === type))
   const host = all[at]
-  if (!host) return { list, changes: [`nothing is changed: none of the plugins is ${HOSTS.join(' or ')}, which can take others in`] }
+  if (!host)
+    return {
+      list,
+      changes: [`nothing is changed: none of the plugins is ${HOSTS.join(' or ')}, which can take others in`],
+    }
   let whole = host
   const changes: string[] = []
   let next = at + 1
@@ -33,11 +40,16 @@ export function fuse(given: unknown): Fused {
     const entry = all[next] as Json
     const key = KEYS.get(entry['type'])
     if (key === undefined || Object.keys(whole).some((one) => one.toLowerCase() === key.toLowerCase())) break
-    changes.push(`plugins[${next}] ${shown(entry['type'])} is now the key "${key}" of ${shown(host['type'])}${capabilities(entry) === '' ? '' : `, with its capabilities: ${capabilities(entry)}`}`)
+    changes.push(
+      `plugins[${next}] ${shown(entry['type'])} is now the key "${key}" of ${shown(host['type'])}${capabilities(entry) === '' ? '' : `, with its capabilities: ${capabilities(entry)}`}`,
+    )
     whole = taking(whole, key, entry)
   }
   const rest = all.slice(next)
-  if (rest.length > 0) changes.push(`${rest.map(({ type }) => shown(type)).join(', ')} ${rest.length > 1 ? 'stay plugins' : 'stays a plugin'} of ${rest.length > 1 ? 'their' : 'its'} own: ${whyNot(rest[0] as Json, whole)}`)
+  if (rest.length > 0)
+    changes.push(
+      `${rest.map(({ type }) => shown(type)).join(', ')} ${rest.length > 1 ? 'stay plugins' : 'stays a plugin'} of ${rest.length > 1 ? 'their' : 'its'} own: ${whyNot(rest[0] as Json, whole)}`,
+    )
   if (next === at + 1) return { list, changes: ['nothing is changed', ...changes] }
   return { list: { ...list, plugins: [...all.slice(0, at), whole, ...rest] }, changes }
 }
@@ -45,7 +57,11 @@ export function fuse(given: unknown): Fused {
 function taking(host: Json, key: string, entry: Json): Json {
   const settings = Object.fromEntries(Object.entries(entry).filter(([one]) => !ENTRY.has(one.toLowerCase())))
   const both = { ...(host['capabilities'] as Json | undefined), ...(entry['capabilities'] as Json | undefined) }
-  return { ...host, [key]: Object.keys(settings).length > 0 ? settings : true, ...(Object.keys(both).length > 0 ? { capabilities: both } : {}) }
+  return {
+    ...host,
+    [key]: Object.keys(settings).length > 0 ? settings : true,
+    ...(Object.keys(both).length > 0 ? { capabilities: both } : {}),
+  }
 }
 
 function capabilities({ capabilities }: Json): string {
@@ -56,10 +72,13 @@ function capabilities({ capabilities }: Json): string {
 }
 
 function whyNot({ type }: Json, whole: Json): string {
-  return !KEYS.has(type) ? `${shown(whole['type'])} takes ${[...KEYS.keys()].join(', ')} in, and only what follows it at once, for the order counts` : `${shown(whole['type'])} has one already`
+  return !KEYS.has(type)
+    ? `${shown(whole['type'])} takes ${[...KEYS.keys()].join(', ')} in, and only what follows it at once, for the order counts`
+    : `${shown(whole['type'])} has one already`
 }
 
 function objectOf(value: unknown, what: string): Json {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new ValueError(`Cannot read ${what} ${shown(value)}: want an object`)
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    throw new ValueError(`Cannot read ${what} ${shown(value)}: want an object`)
   return value as Json
 }

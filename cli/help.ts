@@ -20,7 +20,8 @@ interface Known {
 export async function help(words: readonly string[], known: Known): Promise<number> {
   const [name, ...more] = words
   const { commands, plugin } = known
-  if (name !== undefined && Object.hasOwn(commands, name) && !Object.hasOwn(pages, name)) return (await commands[name]?.load())?.run([...more, '--help'], plugin) ?? 0
+  if (name !== undefined && Object.hasOwn(commands, name) && !Object.hasOwn(pages, name))
+    return (await commands[name]?.load())?.run([...more, '--help'], plugin) ?? 0
   if (more.length > 0) throw new ValueError(`plumb help wants one name, not "${words.join(' ')}"; see plumb help`)
   print(name === undefined ? await overview(known) : pageOf(name, known))
   return 0
@@ -28,13 +29,21 @@ export async function help(words: readonly string[], known: Known): Promise<numb
 
 function pageOf(name: string, { commands }: Known): string {
   const page = Object.hasOwn(pages, name) ? pages[name] : undefined
-  if (page === undefined) throw new ValueError(`plumb has no plugin and no command "${name}"${suggestion(name, new Map([...Object.keys(pages), ...Object.keys(commands)].map((one) => [one, one])))}; see plumb help`)
-  return terminal(page, { columns: Math.min(process.stdout.columns || 100, 120), isBold: process.stdout.isTTY && !process.env['NO_COLOR'] })
+  if (page === undefined)
+    throw new ValueError(
+      `plumb has no plugin and no command "${name}"${suggestion(name, new Map([...Object.keys(pages), ...Object.keys(commands)].map((one) => [one, one])))}; see plumb help`,
+    )
+  return terminal(page, {
+    columns: Math.min(process.stdout.columns || 100, 120),
+    isBold: process.stdout.isTTY && !process.env['NO_COLOR'],
+  })
 }
 
 async function overview({ version, commands, plugin }: Known): Promise<string> {
   const names = Object.keys(pages).filter((name) => name !== 'plugins')
-  const plugins = await Promise.all(names.map(async (name) => [`  ${name}`, ((await plugin(name))?.about ?? '').replace(/^.*?: /, '')]))
+  const plugins = await Promise.all(
+    names.map(async (name) => [`  ${name}`, ((await plugin(name))?.about ?? '').replace(/^.*?: /, '')]),
+  )
   return `plumb ${version}: network for containers
 
 usage: plumb COMMAND …

@@ -14,15 +14,33 @@ export interface Command {
   load(): Promise<{ run(argv: readonly string[], plugin: Io['plugin']): Promise<number>; readonly grammar: Grammar }>
 }
 const commands: Readonly<Record<string, Command>> = {
-  cni: { about: 'attach a network namespace to a network and detach it, as a container runtime does', load: () => import('./cni.ts') },
-  agent: { about: "give this node its part of the network, and make other nodes' pods reachable", load: () => import('./agent.ts') },
-  status: { about: 'tell whether this node’s agent has connected its pods, and why not', load: () => import('./status.ts') },
+  cni: {
+    about: 'attach a network namespace to a network and detach it, as a container runtime does',
+    load: () => import('./cni.ts'),
+  },
+  agent: {
+    about: "give this node its part of the network, and make other nodes' pods reachable",
+    load: () => import('./agent.ts'),
+  },
+  status: {
+    about: 'tell whether this node’s agent has connected its pods, and why not',
+    load: () => import('./status.ts'),
+  },
   leases: { about: 'show which node has which subnet, and which cannot be reached', load: () => import('./leases.ts') },
-  services: { about: 'show the Services of this node and their endpoints, and why one is left out', load: () => import('./services.ts') },
-  policy: { about: 'show which policies select the pods of this node, and test whether a connection passes', load: () => import('./policy.ts') },
+  services: {
+    about: 'show the Services of this node and their endpoints, and why one is left out',
+    load: () => import('./services.ts'),
+  },
+  policy: {
+    about: 'show which policies select the pods of this node, and test whether a connection passes',
+    load: () => import('./policy.ts'),
+  },
   dhcp: { about: 'get leases of DHCP servers for the plugin dhcp, and keep them', load: () => import('./dhcp.ts') },
   install: { about: 'put the plugins where container runtimes look for them', load: () => import('./install.ts') },
-  uninstall: { about: 'remove what was installed, and put back what was there before', load: () => import('./uninstall.ts') },
+  uninstall: {
+    about: 'remove what was installed, and put back what was there before',
+    load: () => import('./uninstall.ts'),
+  },
   demo: { about: 'make pods and nodes of its own, try them out and remove them', load: () => import('./demo.ts') },
 }
 
@@ -50,7 +68,10 @@ export async function main(argv: string[], plugin: Io['plugin']): Promise<number
       return 0
     }
     const command = Object.hasOwn(commands, name) ? commands[name] : undefined
-    if (!command) throw new ValueError(`plumb has no command "${name}"${suggestion(name, new Map(Object.keys(commands).map((one) => [one, one])))}; see plumb --help`)
+    if (!command)
+      throw new ValueError(
+        `plumb has no command "${name}"${suggestion(name, new Map(Object.keys(commands).map((one) => [one, one])))}; see plumb --help`,
+      )
     const { run } = await command.load()
     return await run(rest, plugin)
   } catch (cause) {

@@ -7,7 +7,18 @@ import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, 
 import { print } from './output.ts'
 
 const names: readonly OptionName[] = ['with-plumb', 'tools', 'bin-dir', 'state-dir', 'json', 'help']
-const uninstallNames: readonly OptionName[] = ['purge', 'dry-run', 'force', 'daemonset', 'wait', 'bin-dir', 'conf-dir', 'state-dir', 'json', 'help']
+const uninstallNames: readonly OptionName[] = [
+  'purge',
+  'dry-run',
+  'force',
+  'daemonset',
+  'wait',
+  'bin-dir',
+  'conf-dir',
+  'state-dir',
+  'json',
+  'help',
+]
 /** Pods that a refusal names. Kubernetes keeps 2 kB of what a container printed last. */
 const NAMED = 20
 const AGENT_FILE = '/etc/plumb/agent.yaml'
@@ -28,18 +39,32 @@ export async function run(argv: readonly string[]): Promise<number> {
     return 0
   }
   const [places, { PLUGINS }] = [placesOf(given), await import('../agent/node/plugins.ts')]
-  const { made, replaced } = await writing(async () => installPlugins(places, pluginProgram(), PLUGINS, { plumb: given['with-plumb'] ? process.execPath : undefined }))
+  const { made, replaced } = await writing(async () =>
+    installPlugins(places, pluginProgram(), PLUGINS, { plumb: given['with-plumb'] ? process.execPath : undefined }),
+  )
   const tools = given.tools ? await writing(async () => installTools(places.binDir)) : []
   const missing = given.tools ? [] : missingTools()
   const outdated = packagedOtherwise(places.binDir, PLUGINS)
   const lines = [
-    made.length === 0 ? `${places.binDir} has the ${PLUGINS.length} plugins of plumb already` : `installed ${made.length} programs in ${places.binDir}: ${made.map((path) => path.slice(places.binDir.length + 1)).join(' ')}`,
+    made.length === 0
+      ? `${places.binDir} has the ${PLUGINS.length} plugins of plumb already`
+      : `installed ${made.length} programs in ${places.binDir}: ${made.map((path) => path.slice(places.binDir.length + 1)).join(' ')}`,
     ...(outdated === undefined ? [] : [outdated]),
     ...replaced.map((path) => `kept what was there before: ${path} as ${asideOf(path)}`),
-    ...(tools.length > 0 ? [`brought ${tools.join(', ')} to ${places.binDir}: plugins use them when the node has none`] : []),
+    ...(tools.length > 0
+      ? [`brought ${tools.join(', ')} to ${places.binDir}: plugins use them when the node has none`]
+      : []),
     ...(missing.length > 0 ? [adviceFor(missing)] : []),
   ]
-  print(given.json ? JSON.stringify({ ...places, made, replaced: replaced.map((path) => ({ path, kept: asideOf(path) })), tools }, null, 4) : lines.join('\n'))
+  print(
+    given.json
+      ? JSON.stringify(
+          { ...places, made, replaced: replaced.map((path) => ({ path, kept: asideOf(path) })), tools },
+          null,
+          4,
+        )
+      : lines.join('\n'),
+  )
   return 0
 }
 
@@ -56,19 +81,31 @@ export async function runUninstall(argv: readonly string[]): Promise<number> {
     print(HELP_UNINSTALL)
     return 0
   }
-  if (agent.length > 0 && !given.purge) throw new ValueError(`plumb uninstall takes the agent's options, ${agent.join(' ')}, only with --purge; see plumb uninstall --help`)
+  if (agent.length > 0 && !given.purge)
+    throw new ValueError(
+      `plumb uninstall takes the agent's options, ${agent.join(' ')}, only with --purge; see plumb uninstall --help`,
+    )
   if (given.daemonset !== undefined) return waited(given.daemonset, given)
   const { 'dry-run': dryRun = false, force = false } = given
   const { living, purge, removePrograms } = await import('./purge.ts')
   const pods = force ? [] : living()
-  if (pods.length > 0 && !dryRun) throw new CniError(CODE.tryLater, `Cannot uninstall: ${alive(pods)}`, 'delete them first (kubectl drain, plumb cni del), or use --force')
+  if (pods.length > 0 && !dryRun)
+    throw new CniError(
+      CODE.tryLater,
+      `Cannot uninstall: ${alive(pods)}`,
+      'delete them first (kubectl drain, plumb cni del), or use --force',
+    )
   const refused = pods.length > 0 ? [`would be refused without --force: ${alive(pods)}`] : []
   const done = await writing(async () => {
     if (!given.purge) return removePrograms(placesOf(given), dryRun)
     const { settingsOf } = await import('../agent/index.ts')
     const settings = settingsOf(agent.length === 0 && existsSync(AGENT_FILE) ? [`--config=${AGENT_FILE}`] : agent)
     const { binDir, confDir, stateDir } = settings.files
-    return purge(settings, placesOf({ 'bin-dir': [binDir], 'conf-dir': confDir, 'state-dir': stateDir, ...given }), dryRun)
+    return purge(
+      settings,
+      placesOf({ 'bin-dir': [binDir], 'conf-dir': confDir, 'state-dir': stateDir, ...given }),
+      dryRun,
+    )
   })
   const lines = [...refused, ...done]
   print(given.json ? JSON.stringify({ dryRun, lines }, null, 4) : lines.join('\n') || 'nothing is installed')
@@ -78,7 +115,8 @@ export async function runUninstall(argv: readonly string[]): Promise<number> {
 // A Job of the chart runs this, after the chart's DaemonSet has started on each node.
 async function waited(daemonset: string, { wait = '240', json }: Given['values']): Promise<number> {
   const seconds = Number(wait)
-  if (!Number.isInteger(seconds) || seconds < 1 || seconds > 86_400) throw new ValueError(`Cannot read --wait ${JSON.stringify(wait)}: want seconds, such as 240`)
+  if (!Number.isInteger(seconds) || seconds < 1 || seconds > 86_400)
+    throw new ValueError(`Cannot read --wait ${JSON.stringify(wait)}: want seconds, such as 240`)
   const { waitForNodes } = await import('./uninstall-nodes.ts')
   const nodes = await waitForNodes(daemonset, seconds)
   print(json ? JSON.stringify({ nodes }, null, 4) : `plumb is removed from ${nodes} nodes`)
@@ -92,15 +130,24 @@ function alive(pods: readonly string[]): string {
 
 function optionsOf(command: string, argv: readonly string[], names: readonly OptionName[]): Given['values'] {
   const { values, words } = readOptions(argv, names, `plumb ${command}`)
-  if (words.length > 0) throw new ValueError(`plumb ${command} takes no ${JSON.stringify(words[0])}; see plumb ${command} --help`)
+  if (words.length > 0)
+    throw new ValueError(`plumb ${command} takes no ${JSON.stringify(words[0])}; see plumb ${command} --help`)
   return values
 }
 
-function placesOf({ 'bin-dir': binDirs, 'conf-dir': confDir = '/etc/cni/net.d', 'state-dir': stateDir = '/var/lib/plumb' }: Given['values']) {
+function placesOf({
+  'bin-dir': binDirs,
+  'conf-dir': confDir = '/etc/cni/net.d',
+  'state-dir': stateDir = '/var/lib/plumb',
+}: Given['values']) {
   const binDir = binDirs?.[0] ?? '/opt/cni/bin'
   for (const [name, dir] of Object.entries({ 'bin-dir': binDir, 'conf-dir': confDir, 'state-dir': stateDir }))
-    if (!dir.startsWith('/')) throw new ValueError(`Cannot read --${name} ${JSON.stringify(dir)}: want the whole path of a folder, such as /opt/cni/bin`)
-  if (binDirs && binDirs.length > 1) throw new ValueError(`Cannot read --bin-dir ${JSON.stringify(binDirs[1])}: want one folder`)
+    if (!dir.startsWith('/'))
+      throw new ValueError(
+        `Cannot read --${name} ${JSON.stringify(dir)}: want the whole path of a folder, such as /opt/cni/bin`,
+      )
+  if (binDirs && binDirs.length > 1)
+    throw new ValueError(`Cannot read --bin-dir ${JSON.stringify(binDirs[1])}: want one folder`)
   return { binDir: trimmed(binDir), confDir: trimmed(confDir), stateDir: trimmed(stateDir) }
 }
 
@@ -114,7 +161,12 @@ async function writing<T>(work: () => Promise<T>): Promise<T> {
   } catch (cause) {
     const { code, message } = cause as NodeJS.ErrnoException
     if (typeof code !== 'string') throw cause
-    throw new CniError(CODE.io, `Cannot change what is installed: ${message}`, code === 'EACCES' || code === 'EPERM' ? 'plumb must run as root' : '', { cause })
+    throw new CniError(
+      CODE.io,
+      `Cannot change what is installed: ${message}`,
+      code === 'EACCES' || code === 'EPERM' ? 'plumb must run as root' : '',
+      { cause },
+    )
   }
 }
 

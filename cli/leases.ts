@@ -12,7 +12,15 @@ export { grammar } from './ask.ts'
  * degraded. Throws ValueError for a wrong command line, and when no agent answers.
  */
 export async function run(argv: readonly string[]): Promise<number> {
-  return ask({ name: 'leases', about: 'which node has which subnet, and which of them cannot be reached from here', text: leasesText, json: leases }, argv)
+  return ask(
+    {
+      name: 'leases',
+      about: 'which node has which subnet, and which of them cannot be reached from here',
+      text: leasesText,
+      json: leases,
+    },
+    argv,
+  )
 }
 
 /** A row of `plumb leases`. */
@@ -23,15 +31,22 @@ interface Row extends Peer {
 
 /** Returns all leases that the agent knows. The lease of this node comes first. */
 function leases({ node, subnets, uplink, backend, peers }: Status): Row[] {
-  const own: Row[] = subnets.v4 || subnets.v6 ? [{ node, subnets, ips: (uplink?.advertise ?? {}) as Peer['ips'], backend, self: true }] : []
+  const own: Row[] =
+    subnets.v4 || subnets.v6
+      ? [{ node, subnets, ips: (uplink?.advertise ?? {}) as Peer['ips'], backend, self: true }]
+      : []
   return [...own, ...ordered(peers)]
 }
 
 /** Formats the leases as a table for people. */
 export function leasesText(status: Status): string {
   const rows = leases(status).map((row) => [nameOf(row), line(row.subnets), line(row.ips), row.backend, stateOf(row)])
-  const unreadable = status.unreadable > 0 ? `\n${status.unreadable} more cannot be read: the agent’s log names them` : ''
-  const text = rows.length === 0 ? 'no node has a lease that the agent knows of' : table(['NODE', 'SUBNETS', 'ADDRESSES', 'BACKEND', 'STATE'], rows)
+  const unreadable =
+    status.unreadable > 0 ? `\n${status.unreadable} more cannot be read: the agent’s log names them` : ''
+  const text =
+    rows.length === 0
+      ? 'no node has a lease that the agent knows of'
+      : table(['NODE', 'SUBNETS', 'ADDRESSES', 'BACKEND', 'STATE'], rows)
   return `${text}${unreadable}`
 }
 

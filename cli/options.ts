@@ -16,31 +16,81 @@ interface Option {
  * counts when the option is not given.
  */
 const options = {
-  ifname: { type: 'string', short: 'i', value: 'NAME', about: 'interface name in the container (CNI_IFNAME, else eth0)' },
-  'container-id': { type: 'string', value: 'ID', about: 'container id (else made from the path of NETNS as cnitool makes it)' },
-  'cap-args': { type: 'string', value: 'JSON', about: 'capability arguments, such as {"ips":["10.1.0.9/24"]} (CAP_ARGS)' },
-  'port-mapping': { type: 'string', multiple: true, value: '[IP:]HOST:CONTAINER[/PROTO]', about: 'publish a port: 8080:80/tcp; may be repeated' },
+  ifname: {
+    type: 'string',
+    short: 'i',
+    value: 'NAME',
+    about: 'interface name in the container (CNI_IFNAME, else eth0)',
+  },
+  'container-id': {
+    type: 'string',
+    value: 'ID',
+    about: 'container id (else made from the path of NETNS as cnitool makes it)',
+  },
+  'cap-args': {
+    type: 'string',
+    value: 'JSON',
+    about: 'capability arguments, such as {"ips":["10.1.0.9/24"]} (CAP_ARGS)',
+  },
+  'port-mapping': {
+    type: 'string',
+    multiple: true,
+    value: '[IP:]HOST:CONTAINER[/PROTO]',
+    about: 'publish a port: 8080:80/tcp; may be repeated',
+  },
   args: { type: 'string', value: 'K=V;…', about: 'arguments for every plugin (CNI_ARGS)' },
   lenient: { type: 'boolean', about: 'let plugins pass over keys that they do not know, as they do for a runtime' },
   del: { type: 'boolean', about: 'what del would run, not add' },
-  'prev-result': { type: 'string', value: 'FILE', about: "what a plugin or pool that is not plumb's answers: a result as JSON; - is stdin" },
+  'prev-result': {
+    type: 'string',
+    value: 'FILE',
+    about: "what a plugin or pool that is not plumb's answers: a result as JSON; - is stdin",
+  },
   rules: { type: 'boolean', about: 'show the firewall rules that are loaded when they are not there' },
   valid: { type: 'string', multiple: true, value: 'ID:IFNAME', about: 'an attachment that is in use; may be repeated' },
-  'valid-file': { type: 'string', value: 'FILE', about: 'the same from a file, one per line, or a JSON list of {containerID, ifname}; - is stdin' },
-  all: { type: 'boolean', about: 'no attachment is in use: every address and rule of the network goes, whatever runtime made it' },
+  'valid-file': {
+    type: 'string',
+    value: 'FILE',
+    about: 'the same from a file, one per line, or a JSON list of {containerID, ifname}; - is stdin',
+  },
+  all: {
+    type: 'boolean',
+    about: 'no attachment is in use: every address and rule of the network goes, whatever runtime made it',
+  },
   'dry-run': { type: 'boolean', about: 'only say what would be removed' },
   'with-plumb': { type: 'boolean', about: 'install the program plumb beside the plugins too' },
   tools: { type: 'boolean', about: 'bring ip, nft and the other tools of this machine too, for a node that has none' },
   purge: { type: 'boolean', about: 'remove also all that plumb made on this node' },
   force: { type: 'boolean', about: 'also while pods live that plumb attached: with --purge they lose their network' },
-  daemonset: { type: 'string', value: 'NAMESPACE/NAME', about: 'in a pod: wait until this DaemonSet has run plumb uninstall on every node' },
+  daemonset: {
+    type: 'string',
+    value: 'NAMESPACE/NAME',
+    about: 'in a pod: wait until this DaemonSet has run plumb uninstall on every node',
+  },
   wait: { type: 'string', value: 'SECONDS', about: 'with --daemonset, for so long (240)' },
-  'conf-dir': { type: 'string', value: 'DIR', about: 'where networks are configured (NETCONFPATH, else /etc/cni/net.d)' },
-  'bin-dir': { type: 'string', multiple: true, value: 'DIR[:DIR…]', about: 'where plugins are; may be repeated (CNI_PATH, else /opt/cni/bin)' },
+  'conf-dir': {
+    type: 'string',
+    value: 'DIR',
+    about: 'where networks are configured (NETCONFPATH, else /etc/cni/net.d)',
+  },
+  'bin-dir': {
+    type: 'string',
+    multiple: true,
+    value: 'DIR[:DIR…]',
+    about: 'where plugins are; may be repeated (CNI_PATH, else /opt/cni/bin)',
+  },
   'state-dir': { type: 'string', value: 'DIR', about: 'where it is noted what was installed (/var/lib/plumb)' },
-  'cache-dir': { type: 'string', value: 'DIR', about: 'where attachments are remembered, in DIR/results (/var/lib/cni)' },
+  'cache-dir': {
+    type: 'string',
+    value: 'DIR',
+    about: 'where attachments are remembered, in DIR/results (/var/lib/cni)',
+  },
   socket: { type: 'string', value: 'PATH', about: 'where the agent of this node answers (/run/plumb/agent.sock)' },
-  'policy-socket': { type: 'string', value: 'PATH', about: 'where the agent answers questions about policy (/run/plumb/policy.sock)' },
+  'policy-socket': {
+    type: 'string',
+    value: 'PATH',
+    about: 'where the agent answers questions about policy (/run/plumb/policy.sock)',
+  },
   store: { type: 'string', value: 'file|etcd', about: 'where the nodes have their leases, only there' },
   timeout: { type: 'string', value: 'SECONDS', about: 'for each plugin call (120)' },
   json: { type: 'boolean', about: 'answer with JSON, errors too' },
@@ -65,7 +115,13 @@ export interface Grammar {
 export type OptionName = keyof typeof options
 /** The given options by name, and the words that are not options. */
 export interface Given {
-  readonly values: { readonly [K in OptionName]?: (typeof options)[K] extends { multiple: true } ? string[] : (typeof options)[K]['type'] extends 'boolean' ? boolean : string }
+  readonly values: {
+    readonly [K in OptionName]?: (typeof options)[K] extends { multiple: true }
+      ? string[]
+      : (typeof options)[K]['type'] extends 'boolean'
+        ? boolean
+        : string
+  }
   readonly words: readonly string[]
 }
 
@@ -81,7 +137,10 @@ export function readOptions(argv: readonly string[], names: readonly OptionName[
   } catch (cause) {
     const { code, message } = cause as NodeJS.ErrnoException
     const [, name = ''] = /'-{1,2}([^' ]*)/.exec(message) ?? []
-    const text = code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION' ? `${command} has no option --${name}${suggestion(name, new Map(names.map((one) => [one, `--${one}`])))}` : message.replace(/\.? *$/, '').replace(/\n.*/s, '')
+    const text =
+      code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION'
+        ? `${command} has no option --${name}${suggestion(name, new Map(names.map((one) => [one, `--${one}`])))}`
+        : message.replace(/\.? *$/, '').replace(/\n.*/s, '')
     throw new ValueError(`${text}; see ${command} --help`, { cause })
   }
 }

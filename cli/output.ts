@@ -52,9 +52,12 @@ export function table(headings: readonly string[], rows: readonly (readonly stri
  */
 export function fail(cause: unknown, json: boolean): 1 | 2 {
   const usage = cause instanceof ValueError
-  const { code, details } = cause instanceof CniError ? cause : { code: usage ? CODE.config : CODE.internal, details: '' }
+  const { code, details } =
+    cause instanceof CniError ? cause : { code: usage ? CODE.config : CODE.internal, details: '' }
   const { message } = cause as Error
-  const needsRoot = process.getuid?.() !== 0 && /\b(EACCES|EPERM)\b|Operation not permitted|Permission denied/i.test(`${message} ${details}`)
+  const needsRoot =
+    process.getuid?.() !== 0 &&
+    /\b(EACCES|EPERM)\b|Operation not permitted|Permission denied/i.test(`${message} ${details}`)
   const lines = usage
     ? [message]
     : [

@@ -37,7 +37,12 @@ const SOURCE_PORT = 40_000
 export async function tryOut(trial: Trial): Promise<Arrival> {
   await sweep()
   const { status, stdout, stderr } = await run(['nft', 'list', 'table', ...TABLE], '')
-  if (status !== 0) throw new CniError(CODE.tryLater, `Cannot list nft table ${TABLE[1]}: ${stderr.split('\n', 1)[0]}`, 'the agent makes it when it knows all objects; plumb status says why not')
+  if (status !== 0)
+    throw new CniError(
+      CODE.tryLater,
+      `Cannot list nft table ${TABLE[1]}: ${stderr.split('\n', 1)[0]}`,
+      'the agent makes it when it knows all objects; plumb status says why not',
+    )
   const names = ['router', 'sender', 'receiver'].map((role) => `${PREFIX}${process.pid}-${role}`)
   const [router = '', sender = '', receiver = ''] = names
   const remove = () => Promise.all(names.map((name) => run(['ip', 'netns', 'delete', name], '')))
@@ -48,7 +53,11 @@ export async function tryOut(trial: Trial): Promise<Arrival> {
     await wire(trial, router, sender, receiver)
     await must(['nft', '-f', '-'], stdout, at(router))
     const place = trial.isToNode ? router : receiver
-    await must(['nft', '-f', '-'], counting(trial, 'came', trial.isToNode ? 'input priority 300' : 'prerouting priority -300'), at(place))
+    await must(
+      ['nft', '-f', '-'],
+      counting(trial, 'came', trial.isToNode ? 'input priority 300' : 'prerouting priority -300'),
+      at(place),
+    )
     await must(['nft', '-f', '-'], counting(trial, 'seen', 'prerouting priority -300'), at(router))
     return await send(trial, { router, sender, place })
   } finally {
@@ -61,10 +70,16 @@ export async function tryOut(trial: Trial): Promise<Arrival> {
 async function sweep(): Promise<void> {
   const left = await run(['ip', 'netns', 'list'], '')
   const alive = new Set(readdirSync('/proc'))
-  for (const [name, pid = ''] of left.stdout.matchAll(/^plumb-trial-(\d+)-\w+/gm)) if (!alive.has(pid)) await run(['ip', 'netns', 'delete', name], '')
+  for (const [name, pid = ''] of left.stdout.matchAll(/^plumb-trial-(\d+)-\w+/gm))
+    if (!alive.has(pid)) await run(['ip', 'netns', 'delete', name], '')
 }
 
-async function wire({ source, destination, isToNode }: Trial, router: string, sender: string, receiver: string): Promise<void> {
+async function wire(
+  { source, destination, isToNode }: Trial,
+  router: string,
+  sender: string,
+  receiver: string,
+): Promise<void> {
   const isV6 = isSix(source)
   const [flag, length] = isV6 ? ['-6 ', 128] : ['', 32]
   const nodad = isV6 ? ' nodad' : ''
@@ -77,13 +92,22 @@ async function wire({ source, destination, isToNode }: Trial, router: string, se
       'link set near up',
       'link set far up',
       `${flag}route add ${source}/${length} dev near`,
-      ...(isToNode ? [`addr add ${destination}/${length} dev lo${nodad}`] : [`${flag}route add ${destination}/${length} dev far`, `neigh add ${destination} lladdr ${FAR} dev far nud permanent`]),
+      ...(isToNode
+        ? [`addr add ${destination}/${length} dev lo${nodad}`]
+        : [
+            `${flag}route add ${destination}/${length} dev far`,
+            `neigh add ${destination} lladdr ${FAR} dev far nud permanent`,
+          ]),
       '',
     ].join('\n'),
     at(router),
   )
   for (const name of [sender, receiver]) await must(['ip', '-batch', '-'], 'link set eth0 up\n', at(name))
-  const settings = ['net.ipv4.ip_forward=1', 'net.ipv6.conf.all.forwarding=1', ...['all', 'default', 'near', 'far'].map((one) => `net.ipv4.conf.${one}.rp_filter=0`)]
+  const settings = [
+    'net.ipv4.ip_forward=1',
+    'net.ipv6.conf.all.forwarding=1',
+    ...['all', 'default', 'near', 'far'].map((one) => `net.ipv4.conf.${one}.rp_filter=0`),
+  ]
   await must(['ip', 'netns', 'exec', router, 'sysctl', '-qw', ...settings], '')
 }
 
@@ -96,7 +120,10 @@ function counting({ source, destination }: Trial, name: string, hook: string): s
 `
 }
 
-async function send(trial: Trial, { router, sender, place }: { readonly router: string; readonly sender: string; readonly place: string }): Promise<Arrival> {
+async function send(
+  trial: Trial,
+  { router, sender, place }: { readonly router: string; readonly sender: string; readonly place: string },
+): Promise<Arrival> {
   const { source } = trial
   const isV6 = isSix(source)
   const socket = openWire(at(sender), 'eth0', isV6 ? 6 : 4)
@@ -108,11 +135,18 @@ async function send(trial: Trial, { router, sender, place }: { readonly router: 
       // A link that has just come up may lose its first packets.
       if (seenAt === undefined) socket.send(parse.mac(NEAR), packet)
       await Bun.sleep(STEP_MS)
-      if ((await count(place, 'came')) > 0) return { passes: true, reason: "a packet passes a copy of the node's rules" }
+      if ((await count(place, 'came')) > 0)
+        return { passes: true, reason: "a packet passes a copy of the node's rules" }
       const now = performance.now()
       if (seenAt === undefined && (await count(router, 'seen')) > 0) seenAt = now
-      if (seenAt !== undefined && now - seenAt > SETTLE_MS) return { passes: false, reason: "a copy of the node's rules drops the packet" }
-      if (seenAt === undefined && now - started > LIMIT_MS) throw new CniError(CODE.io, `Cannot try the rules: a packet from ${source} did not reach the copy within ${LIMIT_MS / 1000} s`, 'try again')
+      if (seenAt !== undefined && now - seenAt > SETTLE_MS)
+        return { passes: false, reason: "a copy of the node's rules drops the packet" }
+      if (seenAt === undefined && now - started > LIMIT_MS)
+        throw new CniError(
+          CODE.io,
+          `Cannot try the rules: a packet from ${source} did not reach the copy within ${LIMIT_MS / 1000} s`,
+          'try again',
+        )
     }
   } finally {
     socket.close()
@@ -185,6 +219,11 @@ function at(name: string): NetnsPath {
 
 async function must(argv: readonly string[], stdin: string, ns?: NetnsPath): Promise<string> {
   const { status, stdout, stderr } = await run(argv, stdin, ns)
-  if (status !== 0) throw new CniError(CODE.io, `Cannot try the rules: ${argv.slice(0, 3).join(' ')} ended with ${status}: ${stderr.split('\n', 1)[0]}`, 'it needs root, ip and nft')
+  if (status !== 0)
+    throw new CniError(
+      CODE.io,
+      `Cannot try the rules: ${argv.slice(0, 3).join(' ')} ended with ${status}: ${stderr.split('\n', 1)[0]}`,
+      'it needs root, ip and nft',
+    )
   return stdout
 }

@@ -17,7 +17,12 @@ const DIFFER = 3
 export const grammar: Grammar = {
   options: choicesOf(names),
   words: ['[NAMESPACE/POD]'],
-  commands: { test: { about: 'ask whether a connection passes: the objects and the kernel side by side', grammar: { options: choicesOf(names), words: ['FROM', 'TO', 'PORT[/PROTOCOL]'] } } },
+  commands: {
+    test: {
+      about: 'ask whether a connection passes: the objects and the kernel side by side',
+      grammar: { options: choicesOf(names), words: ['FROM', 'TO', 'PORT[/PROTOCOL]'] },
+    },
+  },
 }
 
 /** What `plumb policy test` found. */
@@ -44,8 +49,10 @@ export async function run(argv: readonly string[]): Promise<number> {
   }
   if (words[0] === 'test') return test(words.slice(1), values)
   const [pod, more] = words
-  if (more !== undefined) throw new ValueError(`plumb policy takes one pod, and no ${shown(more)}; see plumb policy --help`)
-  if (pod !== undefined && !/^[^/]+\/[^/]+$/.test(pod)) throw new ValueError(`Cannot read the pod ${shown(pod)}: want NAMESPACE/NAME`)
+  if (more !== undefined)
+    throw new ValueError(`plumb policy takes one pod, and no ${shown(more)}; see plumb policy --help`)
+  if (pod !== undefined && !/^[^/]+\/[^/]+$/.test(pod))
+    throw new ValueError(`Cannot read the pod ${shown(pod)}: want NAMESPACE/NAME`)
   if (pod === undefined) {
     const { pods } = await asked<{ readonly pods: readonly PodSummary[] }>({ command: 'list' }, values)
     print(values.json ? JSON.stringify(pods, null, 4) : listText(pods))
@@ -58,7 +65,8 @@ export async function run(argv: readonly string[]): Promise<number> {
 
 async function test(words: readonly string[], values: Given['values']): Promise<number> {
   const [from, to, where, more] = words
-  if (from === undefined || to === undefined || where === undefined || more !== undefined) throw new ValueError('plumb policy test takes FROM TO PORT[/PROTOCOL]; see plumb policy --help')
+  if (from === undefined || to === undefined || where === undefined || more !== undefined)
+    throw new ValueError('plumb policy test takes FROM TO PORT[/PROTOCOL]; see plumb policy --help')
   const { port, protocol } = portOf(where)
   const told = await asked<Decision>({ command: 'decide', from, to, port, protocol }, values)
   const { source, destination, node, here, isAudit, isRefusedByService } = told
@@ -67,7 +75,15 @@ async function test(words: readonly string[], values: Given['values']): Promise<
     : node === 'source'
       ? { passes: true, reason: "the node's own packets meet no policy" }
       : await tryOut({ source, destination, protocol, port: told.port, isToNode: node === 'destination' })
-  const tested: Tested = { from, to, protocol, asked: port, ...told, kernel, agree: kernel.passes === (isAudit || here.passes) }
+  const tested: Tested = {
+    from,
+    to,
+    protocol,
+    asked: port,
+    ...told,
+    kernel,
+    agree: kernel.passes === (isAudit || here.passes),
+  }
   print(values.json ? JSON.stringify(tested, null, 4) : testText(tested))
   return tested.agree ? (kernel.passes ? 0 : 1) : DIFFER
 }
@@ -75,13 +91,27 @@ async function test(words: readonly string[], values: Given['values']): Promise<
 function portOf(text: string): { readonly port: number; readonly protocol: Protocol } {
   const [, number = '', word = 'tcp'] = /^(\d{1,5})(?:\/(tcp|udp|sctp))?$/i.exec(text) ?? []
   const port = Number(number)
-  if (port < 1 || port > 65_535) throw new ValueError(`Cannot read the port ${shown(text)}: want a number from 1 to 65535, and tcp, udp or sctp: 80/tcp`)
+  if (port < 1 || port > 65_535)
+    throw new ValueError(
+      `Cannot read the port ${shown(text)}: want a number from 1 to 65535, and tcp, udp or sctp: 80/tcp`,
+    )
   return { port, protocol: word.toUpperCase() as Protocol }
 }
 
-async function asked<Reply extends object>(question: object, { 'policy-socket': socket = SOCKET }: Given['values']): Promise<Reply> {
+async function asked<Reply extends object>(
+  question: object,
+  { 'policy-socket': socket = SOCKET }: Given['values'],
+): Promise<Reply> {
   try {
-    return questionTo<Reply>({ socket, name: 'the agent for network policy', advice: 'it listens with --network-policy; start it: systemctl start plumb-agent' }, question, QUIET_MS)()
+    return questionTo<Reply>(
+      {
+        socket,
+        name: 'the agent for network policy',
+        advice: 'it listens with --network-policy; start it: systemctl start plumb-agent',
+      },
+      question,
+      QUIET_MS,
+    )()
   } catch (cause) {
     if (!(cause instanceof CniError)) throw cause
     throw new ValueError([cause.message, cause.details].filter(Boolean).join('; '), { cause })
@@ -91,10 +121,16 @@ async function asked<Reply extends object>(question: object, { 'policy-socket': 
 /** Formats the pods of the node as a table. */
 export function listText(pods: readonly PodSummary[]): string {
   if (pods.length === 0) return 'there are no pods on this node'
-  const told = (isClosed: boolean, policies: readonly string[]) => (isClosed ? 'closed: its object is not known yet' : policies.join(', ') || '-')
+  const told = (isClosed: boolean, policies: readonly string[]) =>
+    isClosed ? 'closed: its object is not known yet' : policies.join(', ') || '-'
   return table(
     ['POD', 'ADDRESSES', 'INGRESS', 'EGRESS'],
-    pods.map(({ pod, addresses, isClosed, ingress, egress }) => [pod, addresses.join(' '), told(isClosed, ingress), told(isClosed, egress)]),
+    pods.map(({ pod, addresses, isClosed, ingress, egress }) => [
+      pod,
+      addresses.join(' '),
+      told(isClosed, ingress),
+      told(isClosed, egress),
+    ]),
   )
 }
 
@@ -102,11 +138,18 @@ export function listText(pods: readonly PodSummary[]): string {
 export function podText({ pod, addresses, isClosed, ingress, egress }: PodDetail): string {
   const head = `${pod}  ${addresses.join(' ')}`
   if (isClosed) return `${head}\n\nclosed in both directions: the cluster has no object of it yet`
-  return [head, sideText('what may reach it (ingress)', ingress), sideText('what it may reach (egress)', egress)].join('\n\n')
+  return [head, sideText('what may reach it (ingress)', ingress), sideText('what it may reach (egress)', egress)].join(
+    '\n\n',
+  )
 }
 
 function sideText(title: string, { isolatedBy, rules }: SideView): string {
-  const rest = isolatedBy.length > 0 ? `all else is refused: isolated by ${isolatedBy.join(', ')}` : rules.length > 0 ? 'all else passes: no NetworkPolicy selects the pod' : 'everything: no policy selects the pod'
+  const rest =
+    isolatedBy.length > 0
+      ? `all else is refused: isolated by ${isolatedBy.join(', ')}`
+      : rules.length > 0
+        ? 'all else passes: no NetworkPolicy selects the pod'
+        : 'everything: no policy selects the pod'
   return [`${title}:`, ...rules.flatMap(ruleText), `  ${rest}`].join('\n')
 }
 
@@ -114,11 +157,28 @@ const ACTIONS = { Accept: 'passes', Deny: 'is refused', Pass: 'is for the next t
 
 function ruleText({ rule, action, peers, ports, pods }: RuleView): string[] {
   const who = peers.length > 0 ? peers.join('; ') : 'nobody'
-  return [`  ${who}, ${ports.join(', ')}: ${ACTIONS[action]} (${rule})`, ...(pods.length > 0 ? [`    now ${pods.join(', ')}`] : [])]
+  return [
+    `  ${who}, ${ports.join(', ')}: ${ACTIONS[action]} (${rule})`,
+    ...(pods.length > 0 ? [`    now ${pods.join(', ')}`] : []),
+  ]
 }
 
 /** Formats what `plumb policy test` found. */
-export function testText({ from, to, protocol, asked, port, source, destination, service, verdict, here, kernel, isAudit, agree }: Tested): string {
+export function testText({
+  from,
+  to,
+  protocol,
+  asked,
+  port,
+  source,
+  destination,
+  service,
+  verdict,
+  here,
+  kernel,
+  isAudit,
+  agree,
+}: Tested): string {
   const told = ({ passes, reason }: Arrival) => `${passes ? 'passes' : 'is refused'}: ${reason}`
   const isElsewhere = verdict.passes !== here.passes
   return [
@@ -128,7 +188,11 @@ export function testText({ from, to, protocol, asked, port, source, destination,
     ...(isElsewhere ? [`  of this node: ${told(here)}; the other pod's node decides the rest`] : []),
     `  kernel:  ${told(kernel)}`,
     ...(isAudit ? ['  audit mode: the kernel drops nothing'] : []),
-    ...(agree ? [] : ['  THEY DIFFER: the kernel does not do what the objects want. plumb status and the log of the agent may say why']),
+    ...(agree
+      ? []
+      : [
+          '  THEY DIFFER: the kernel does not do what the objects want. plumb status and the log of the agent may say why',
+        ]),
   ].join('\n')
 }
 

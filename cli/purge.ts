@@ -42,8 +42,12 @@ interface Purge {
 export function living(): string[] {
   const pods = podNames()
   const gone = new Set(orphaned(run).map(nameOf))
-  const byLink = linksNow().flatMap(({ alias }) => (isAttachment(alias) ? [alias.replace(/^plumb\/([^/]*)\/([^/]*)\//, '$1 $2:')] : []))
-  const byEntry = entries().flatMap((entry) => (isIn(entry) && !gone.has(nameOf(entry.owner)) ? [nameOf(entry.owner)] : []))
+  const byLink = linksNow().flatMap(({ alias }) =>
+    isAttachment(alias) ? [alias.replace(/^plumb\/([^/]*)\/([^/]*)\//, '$1 $2:')] : [],
+  )
+  const byEntry = entries().flatMap((entry) =>
+    isIn(entry) && !gone.has(nameOf(entry.owner)) ? [nameOf(entry.owner)] : [],
+  )
   const byRuntime = cachedLiving().flatMap((one) => (isOurs(one.config) ? [nameOf(one)] : []))
   const named = (one: string) => pods.get(one.slice(one.indexOf(' ') + 1, one.lastIndexOf(':'))) ?? one
   return [...new Set([...byLink, ...byEntry, ...byRuntime].map(named))].sort()
@@ -52,9 +56,17 @@ export function living(): string[] {
 // The pods of Kubernetes by container id, shortened as in `nameOf`: from the plugin policy's part of the journal, and from the arguments
 // that the kubelet gives with each ADD.
 function podNames(): ReadonlyMap<string, string> {
-  const told = entries().flatMap(({ owner, parts }) => (parts['policy']?.own ?? []).flatMap((one) => (one.kind === 'admission' ? [[brief(owner.containerId), `${one.endpoint.namespace}/${one.endpoint.pod}`] as const] : [])))
+  const told = entries().flatMap(({ owner, parts }) =>
+    (parts['policy']?.own ?? []).flatMap((one) =>
+      one.kind === 'admission'
+        ? [[brief(owner.containerId), `${one.endpoint.namespace}/${one.endpoint.pod}`] as const]
+        : [],
+    ),
+  )
   const given = listCached(CACHE).entries.flatMap(({ containerId, args }) => {
-    const [namespace, pod] = ['K8S_POD_NAMESPACE', 'K8S_POD_NAME'].map((key) => args.find(([name]) => name === key)?.[1])
+    const [namespace, pod] = ['K8S_POD_NAMESPACE', 'K8S_POD_NAME'].map(
+      (key) => args.find(([name]) => name === key)?.[1],
+    )
     return namespace && pod ? [[brief(containerId), `${namespace}/${pod}`] as const] : []
   })
   return new Map([...told, ...given])
@@ -63,7 +75,8 @@ function podNames(): ReadonlyMap<string, string> {
 /** Removes the installed programs and the installed network, and returns a line for each. With `dryRun` changes nothing. */
 export function removePrograms(places: Places, dryRun: boolean): string[] {
   const { undone, left } = uninstall(places, { dryRun })
-  const done = (isBack: boolean) => (dryRun ? (isBack ? 'would put back' : 'would remove') : isBack ? 'put back' : 'removed')
+  const done = (isBack: boolean) =>
+    dryRun ? (isBack ? 'would put back' : 'would remove') : isBack ? 'put back' : 'removed'
   const tools = removeTools(places.binDir, dryRun).map((path) => `${dryRun ? 'would remove' : 'removed'} ${path}`)
   return [...tools, ...undone.map(({ path, isBack }) => `${done(isBack)} ${path}`), ...left.map(leftLine)]
 }
@@ -97,11 +110,15 @@ export async function purge(settings: Settings, places: Places, dryRun: boolean)
 }
 
 async function attachments(it: Purge): Promise<void> {
-  for (const entry of entries()) await act(it, `what ${nameOf(entry.owner)} has by the journal`, () => removeNoted(entry, pluginRun))
+  for (const entry of entries())
+    await act(it, `what ${nameOf(entry.owner)} has by the journal`, () => removeNoted(entry, pluginRun))
 }
 
 // A bridge with a port that plumb did not make is in use, and stays.
-async function remainingLinks(it: Purge, { links, shared }: { readonly links: readonly LinkFacts[]; readonly shared: ReadonlySet<string> }): Promise<void> {
+async function remainingLinks(
+  it: Purge,
+  { links, shared }: { readonly links: readonly LinkFacts[]; readonly shared: ReadonlySet<string> },
+): Promise<void> {
   const own = links.filter(({ alias, name }) => isAttachment(alias) || shared.has(name))
   const ends = new Set(own.flatMap(({ index, on }) => [index, ...(on === undefined ? [] : [on])]))
   for (const { name } of own) await deleted(it, name)
@@ -113,19 +130,27 @@ async function remainingLinks(it: Purge, { links, shared }: { readonly links: re
 }
 
 async function deleted(it: Purge, name: string): Promise<void> {
-  await act(it, `link ${name}`, () => must(['ip', '-force', '-batch', '-'], `link delete dev ${name}\n`, /Cannot find device|No such device/))
+  await act(it, `link ${name}`, () =>
+    must(['ip', '-force', '-batch', '-'], `link delete dev ${name}\n`, /Cannot find device|No such device/),
+  )
 }
 
 async function firewall(it: Purge): Promise<void> {
-  if (hasTable('inet', 'plumb')) await act(it, 'nft table inet plumb', () => must(['nft', '-f', '-'], 'table inet plumb\ndelete table inet plumb\n'))
-  for (const tool of await removeChain(CHAIN, run, it)) it.lines.push(`${it.dryRun ? 'would remove' : 'removed'} chain ${CHAIN} of ${tool}`)
+  if (hasTable('inet', 'plumb'))
+    await act(it, 'nft table inet plumb', () => must(['nft', '-f', '-'], 'table inet plumb\ndelete table inet plumb\n'))
+  for (const tool of await removeChain(CHAIN, run, it))
+    it.lines.push(`${it.dryRun ? 'would remove' : 'removed'} chain ${CHAIN} of ${tool}`)
 }
 
 // Returns host-local's folders: the default folder, and the folders that networks name.
 function poolFolders(confDir: string): string[] {
-  const texts = namesIn(confDir).flatMap((name) => (/\.(conflist|conf|json)$/.test(name) ? (readText(`${confDir}/${name}`) ?? '') : []))
+  const texts = namesIn(confDir).flatMap((name) =>
+    /\.(conflist|conf|json)$/.test(name) ? (readText(`${confDir}/${name}`) ?? '') : [],
+  )
   const lists = [...texts, ...listCached(CACHE).entries.map(({ config }) => config)].map(pluginsOf)
-  const named = lists.flat().flatMap(({ ipam }) => (ipam?.type === 'host-local' && ipam.dataDir?.startsWith('/') ? [ipam.dataDir] : []))
+  const named = lists
+    .flat()
+    .flatMap(({ ipam }) => (ipam?.type === 'host-local' && ipam.dataDir?.startsWith('/') ? [ipam.dataDir] : []))
   return [...new Set([`${CACHE}/networks`, ...named])]
 }
 

@@ -16,7 +16,8 @@ export const grammar: Grammar = asking
 export async function run(argv: readonly string[]): Promise<number> {
   const { values, words } = readOptions(argv, names, 'plumb services')
   const [word, more] = words
-  if (more !== undefined) throw new ValueError(`plumb services takes one name, and no ${JSON.stringify(more)}; see plumb services --help`)
+  if (more !== undefined)
+    throw new ValueError(`plumb services takes one name, and no ${JSON.stringify(more)}; see plumb services --help`)
   if (values.help) {
     print(`usage: plumb services [NAME] [options]: the Services of this node, or the endpoints of one: NAME or NAMESPACE/NAME
 
@@ -27,7 +28,8 @@ exit status: 0 done, 1 there is no such Service, 2 the command line is wrong or 
   }
   const all = (await answerOf('/services', values)) as readonly ServiceView[] | null
   if (all === null) throw new ValueError('The agent of this node serves no Services: it runs without --service-proxy')
-  const found = word === undefined ? all : all.filter(({ namespace, name }) => word === name || word === `${namespace}/${name}`)
+  const found =
+    word === undefined ? all : all.filter(({ namespace, name }) => word === name || word === `${namespace}/${name}`)
   if (values.json) print(JSON.stringify(found, null, 4))
   else if (word === undefined) print(found.length === 0 ? 'there are no Services' : servicesText(found))
   else print(found.length === 0 ? `there is no Service ${word}` : found.map(detailText).join('\n\n'))
@@ -40,7 +42,13 @@ export function servicesText(services: readonly ServiceView[]): string {
     ports.map(({ addresses, nodePort, endpoints }) => {
       const used = endpoints.filter(({ leftOut }) => leftOut === undefined)
       const out = endpoints.length - used.length
-      return [`${namespace}/${name}`, [...addresses, ...(nodePort === undefined ? [] : [`*:${nodePort}`])].join(' '), String(used.length), String(used.filter(({ isLocal }) => isLocal).length), out === 0 ? '' : String(out)]
+      return [
+        `${namespace}/${name}`,
+        [...addresses, ...(nodePort === undefined ? [] : [`*:${nodePort}`])].join(' '),
+        String(used.length),
+        String(used.filter(({ isLocal }) => isLocal).length),
+        out === 0 ? '' : String(out),
+      ]
     }),
   )
   return table(['SERVICE', 'ADDRESSES', 'ENDPOINTS', 'LOCAL', 'LEFT OUT'], rows)
@@ -50,12 +58,20 @@ export function servicesText(services: readonly ServiceView[]): string {
 export function detailText({ namespace, name, notes, ports }: ServiceView): string {
   const head = [`${namespace}/${name}`, ...notes].join(', ')
   const parts = ports.map(({ name: port, addresses, nodePort, endpoints }) => {
-    const line = [...(port === '' ? [] : [port]), ...addresses, ...(nodePort === undefined ? [] : [`node port ${nodePort}`])].join('  ')
+    const line = [
+      ...(port === '' ? [] : [port]),
+      ...addresses,
+      ...(nodePort === undefined ? [] : [`node port ${nodePort}`]),
+    ].join('  ')
     return `${line}\n${endpoints.length === 0 ? '  no endpoint: clients are refused' : table([], endpoints.map(rowOf))}`
   })
   return [head, ...parts].join('\n\n')
 }
 
 function rowOf({ address, node, isLocal, leftOut }: EndpointView): string[] {
-  return [`  ${address}`, `${node ?? 'unknown node'}${isLocal ? ' (this node)' : ''}`, leftOut === undefined ? '' : `left out: ${leftOut}`]
+  return [
+    `  ${address}`,
+    `${node ?? 'unknown node'}${isLocal ? ' (this node)' : ''}`,
+    leftOut === undefined ? '' : `left out: ${leftOut}`,
+  ]
 }

@@ -15,23 +15,53 @@ const REPAIRS = 5
  * degraded. Throws ValueError for a wrong command line, and when no agent answers.
  */
 export async function run(argv: readonly string[]): Promise<number> {
-  return ask({ name: 'status', about: 'whether this node’s pods are connected, and why not', text: statusText, json: (status) => status }, argv)
+  return ask(
+    {
+      name: 'status',
+      about: 'whether this node’s pods are connected, and why not',
+      text: statusText,
+      json: (status) => status,
+    },
+    argv,
+  )
 }
 
 /** Formats a status for people. `now` is in milliseconds since 1970. */
 export function statusText(status: Status, now: number): string {
   const { node, state, ready, reasons, degraded, repairs } = status
   const why = ready || reasons.length > 0 ? reasons : ['the first full sync is not done']
-  const head = state === 'ready' ? `${node} is ready` : [`${node} is ${state}:`, ...[...why, ...degraded].map((reason) => `  ${reason}`)].join('\n')
+  const head =
+    state === 'ready'
+      ? `${node} is ready`
+      : [`${node} is ${state}:`, ...[...why, ...degraded].map((reason) => `  ${reason}`)].join('\n')
   const last = repairs
     .slice(-REPAIRS)
     .reverse()
     .map(({ at, what }) => [`  ${span(now - at)} ago`, what])
-  return [head, table([], facts(status, now)), table(['KIND', 'WANTED', 'PROGRAMMED', 'REPAIRED'], kinds(status)), ...(last.length > 0 ? [`last repairs:\n${table([], last)}`] : [])].join('\n\n')
+  return [
+    head,
+    table([], facts(status, now)),
+    table(['KIND', 'WANTED', 'PROGRAMMED', 'REPAIRED'], kinds(status)),
+    ...(last.length > 0 ? [`last repairs:\n${table([], last)}`] : []),
+  ].join('\n\n')
 }
 
 function facts(status: Status, now: number): string[][] {
-  const { version, started, network, subnets, backend, mtu, uplink, store, peers, unreadable, kinds, steps, lastError } = status
+  const {
+    version,
+    started,
+    network,
+    subnets,
+    backend,
+    mtu,
+    uplink,
+    store,
+    peers,
+    unreadable,
+    kinds,
+    steps,
+    lastError,
+  } = status
   const lost = unreachable(peers).length
   const heard = store.connected && store.heard !== undefined ? `, heard of ${span(now - store.heard)} ago` : ''
   const off = drift(kinds)
@@ -41,7 +71,10 @@ function facts(status: Status, now: number): string[][] {
     ['backend', `${backend}, MTU of pods ${mtu}`],
     ['uplink', uplink ? `${uplink.name}: ${uplink.why}` : 'none'],
     ['store', `${store.name}, ${storeWords(status, now)}${heard}`],
-    ['peers', `${peers.length}${lost > 0 ? `, ${lost} unreachable (see: plumb leases)` : ''}${unreadable > 0 ? `, ${unreadable} more that cannot be read` : ''}`],
+    [
+      'peers',
+      `${peers.length}${lost > 0 ? `, ${lost} unreachable (see: plumb leases)` : ''}${unreadable > 0 ? `, ${unreadable} more that cannot be read` : ''}`,
+    ],
     ['drift', off > 0 ? `${off} of ${total(kinds).wanted} not as wanted` : 'none'],
     ...(steps.count > 0 ? [['steps', `${steps.count}: ${stepWords(steps)}`]] : []),
     ...(lastError ? [['error', `${span(now - lastError.at)} ago: ${lastError.what}`]] : []),
@@ -49,5 +82,7 @@ function facts(status: Status, now: number): string[][] {
 }
 
 function kinds(status: Status): string[][] {
-  return Object.entries({ ...status.kinds, all: total(status.kinds) }).map(([kind, { wanted, programmed, repaired }]) => [kind, `${wanted}`, `${programmed}`, `${repaired}`])
+  return Object.entries({ ...status.kinds, all: total(status.kinds) }).map(
+    ([kind, { wanted, programmed, repaired }]) => [kind, `${wanted}`, `${programmed}`, `${repaired}`],
+  )
 }

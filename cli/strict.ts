@@ -10,7 +10,11 @@ import { isOwnPlugin } from './target.ts'
  * Refuses a network when a plugin of this executable does not know one of its keys. Otherwise a pod with a mistyped key comes up, but on
  * the wrong bridge. Container runtimes ignore unknown keys, as the reference does. Throws ValueError that names each unknown key.
  */
-export async function refuseUnknown({ name, cniVersion, plugins }: NetworkList, host: Host, load: Io['plugin']): Promise<void> {
+export async function refuseUnknown(
+  { name, cniVersion, plugins }: NetworkList,
+  host: Host,
+  load: Io['plugin'],
+): Promise<void> {
   const found: string[] = []
   for (const { type, conf } of plugins) {
     const plugin = isOwnPlugin(type, host) ? await load(type) : undefined
@@ -20,10 +24,18 @@ export async function refuseUnknown({ name, cniVersion, plugins }: NetworkList, 
     if (plugin.role !== 'interface') continue
     for (const part of chainedIn(plugin, raw)) {
       const inner = await load(part.type)
-      if (inner) found.push(...unknownKeys(inner.conf, { name, cniVersion, type: part.type, ...part.conf }).map((text) => `plugin ${type}, ${shown(part.key)}: ${text}`))
+      if (inner)
+        found.push(
+          ...unknownKeys(inner.conf, { name, cniVersion, type: part.type, ...part.conf }).map(
+            (text) => `plugin ${type}, ${shown(part.key)}: ${text}`,
+          ),
+        )
     }
   }
-  if (found.length > 0) throw new ValueError(`Cannot use network ${name}: ${found.join('; ')}; with --lenient plugins pass such keys over, as they do for a runtime`)
+  if (found.length > 0)
+    throw new ValueError(
+      `Cannot use network ${name}: ${found.join('; ')}; with --lenient plugins pass such keys over, as they do for a runtime`,
+    )
 }
 
 // A value that cannot be used is no error here. The plugin refuses the value itself, with its own error code.

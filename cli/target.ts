@@ -16,9 +16,14 @@ const env = process.env
 /** Takes directories and time limits from the options, else from the environment, else the defaults. Throws ValueError. */
 export function hostOf({ values }: Given): Host & { readonly cacheDir: string } {
   const seconds = Number(values.timeout ?? 120)
-  if (!(seconds > 0 && seconds <= 86_400)) throw new ValueError(`Cannot read --timeout ${shown(values.timeout)}: want seconds, more than 0`)
+  if (!(seconds > 0 && seconds <= 86_400))
+    throw new ValueError(`Cannot read --timeout ${shown(values.timeout)}: want seconds, more than 0`)
   const dirs = values['bin-dir'] ?? [env['CNI_PATH'] || '/opt/cni/bin']
-  return { path: dirs.flatMap((dir) => dir.split(':')).filter(Boolean), cacheDir: values['cache-dir'] ?? '/var/lib/cni', timeoutMs: seconds * 1000 }
+  return {
+    path: dirs.flatMap((dir) => dir.split(':')).filter(Boolean),
+    cacheDir: values['cache-dir'] ?? '/var/lib/cni',
+    timeoutMs: seconds * 1000,
+  }
 }
 
 /**
@@ -39,25 +44,46 @@ export function networkOf({ values }: Given, name: string, cached?: Cached): Net
  * Finds the attachment that NETNS and the options mean, and its cache entry. A name of `ip netns` stands for its path. /run/netns and
  * /var/run/netns are one folder, so the spelling that ADD saw wins. Throws ValueError.
  */
-export function attachmentOf(options: Given, network: string, netns: string | undefined): RuntimeConf & { readonly cached: Cached | undefined } {
+export function attachmentOf(
+  options: Given,
+  network: string,
+  netns: string | undefined,
+): RuntimeConf & { readonly cached: Cached | undefined } {
   const { values } = options
   const { cacheDir } = hostOf(options)
   const ifname = named('--ifname', () => parse.ifname(values.ifname ?? (env['CNI_IFNAME'] || 'eth0')))
   const id = values['container-id']
   const fixed = id === undefined ? undefined : named('--container-id', () => parse.containerId(id))
-  const tries = spellings(netns, fixed !== undefined).map((path) => ({ netns: path, key: { network: named('NETWORK', () => parse.network(network)), containerId: fixed ?? idOf(path), ifname } }))
-  const found = tries.map((one) => ({ ...one, cached: remembered(cacheDir, one.key) })).sort((a, b) => Number(b.cached !== undefined) - Number(a.cached !== undefined))[0]
-  if (!found) throw new ValueError('NETNS is missing: want the name of a network namespace or its path; without one, --container-id')
+  const tries = spellings(netns, fixed !== undefined).map((path) => ({
+    netns: path,
+    key: { network: named('NETWORK', () => parse.network(network)), containerId: fixed ?? idOf(path), ifname },
+  }))
+  const found = tries
+    .map((one) => ({ ...one, cached: remembered(cacheDir, one.key) }))
+    .sort((a, b) => Number(b.cached !== undefined) - Number(a.cached !== undefined))[0]
+  if (!found)
+    throw new ValueError(
+      'NETNS is missing: want the name of a network namespace or its path; without one, --container-id',
+    )
   const { key, cached } = found
   const given = found.netns !== '' ? found.netns : existing(cached?.netns)
-  return { containerId: key.containerId, ifname, netns: given, ...argsOf(values.args ?? env['CNI_ARGS']), ...capabilitiesOf(values['cap-args'] ?? env['CAP_ARGS'], values['port-mapping']), cached }
+  return {
+    containerId: key.containerId,
+    ifname,
+    netns: given,
+    ...argsOf(values.args ?? env['CNI_ARGS']),
+    ...capabilitiesOf(values['cap-args'] ?? env['CAP_ARGS'], values['port-mapping']),
+    cached,
+  }
 }
 
 /** Reads the result from `--prev-result` and converts it to a CNI version. Returns undefined without the option. Throws ValueError. */
 export function answerOf({ values }: Given, version: string): Json | undefined {
   const file = values['prev-result']
   if (file === undefined) return undefined
-  return named('--prev-result', () => JSON.parse(encode(decode(parseJson(readFileSync(file === '-' ? 0 : file, 'utf8'), file), version, file), version)))
+  return named('--prev-result', () =>
+    JSON.parse(encode(decode(parseJson(readFileSync(file === '-' ? 0 : file, 'utf8'), file), version, file), version)),
+  )
 }
 
 /**
@@ -66,21 +92,30 @@ export function answerOf({ values }: Given, version: string): Json | undefined {
  */
 export function validOf({ values }: Given): readonly Omit<Key, 'network'>[] | undefined {
   const { valid = [], 'valid-file': file, all = false } = values
-  if (all && (valid.length > 0 || file !== undefined)) throw new ValueError('--all says that no attachment is in use: it excludes --valid and --valid-file')
+  if (all && (valid.length > 0 || file !== undefined))
+    throw new ValueError('--all says that no attachment is in use: it excludes --valid and --valid-file')
   if (all) return []
   if (valid.length === 0 && file === undefined) return undefined
   const text = file === undefined ? '' : named('--valid-file', () => readFileSync(file === '-' ? 0 : file, 'utf8'))
   const listed = text.trimStart().startsWith('[')
-    ? (parseJson(text, `--valid-file ${file}`) as { containerID?: string; ifname?: string }[]).map((one) => `${one?.containerID}:${one?.ifname}`)
+    ? (parseJson(text, `--valid-file ${file}`) as { containerID?: string; ifname?: string }[]).map(
+        (one) => `${one?.containerID}:${one?.ifname}`,
+      )
     : text
         .split('\n')
         .map((line) => line.replace(/#.*/, '').trim())
         .filter(Boolean)
   const found = [...valid, ...listed].map((one) => {
     const at = one.lastIndexOf(':')
-    return named(`the attachment ${shown(one)}`, () => ({ containerId: parse.containerId(one.slice(0, Math.max(at, 0))), ifname: parse.ifname(one.slice(at + 1)) }))
+    return named(`the attachment ${shown(one)}`, () => ({
+      containerId: parse.containerId(one.slice(0, Math.max(at, 0))),
+      ifname: parse.ifname(one.slice(at + 1)),
+    }))
   })
-  if (found.length === 0) throw new ValueError('gc removes what is not in use, and nothing says what is: give --valid ID:IFNAME or --valid-file; --all when none is')
+  if (found.length === 0)
+    throw new ValueError(
+      'gc removes what is not in use, and nothing says what is: give --valid ID:IFNAME or --valid-file; --all when none is',
+    )
   return found
 }
 
@@ -127,24 +162,43 @@ function argsOf(text: string | undefined): Pick<RuntimeConf, 'args'> {
   if (!text) return {}
   const args = text.split(';').map((pair) => {
     const at = pair.indexOf('=')
-    if (at < 1 || at === pair.length - 1) throw new ValueError(`Cannot read --args ${shown(text)}: ${shown(pair)} is no pair K=V`)
+    if (at < 1 || at === pair.length - 1)
+      throw new ValueError(`Cannot read --args ${shown(text)}: ${shown(pair)} is no pair K=V`)
     return [pair.slice(0, at), pair.slice(at + 1)] as const
   })
   return { args }
 }
 
-function capabilitiesOf(text: string | undefined, mappings: readonly string[] = []): Pick<RuntimeConf, 'capabilityArgs'> {
+function capabilitiesOf(
+  text: string | undefined,
+  mappings: readonly string[] = [],
+): Pick<RuntimeConf, 'capabilityArgs'> {
   if (!text && mappings.length === 0) return {}
   const given = text ? parseJson(text, '--cap-args') : {}
-  if (typeof given !== 'object' || given === null || Array.isArray(given)) throw new ValueError(`Cannot read --cap-args ${shown(text)}: want an object`)
+  if (typeof given !== 'object' || given === null || Array.isArray(given))
+    throw new ValueError(`Cannot read --cap-args ${shown(text)}: want an object`)
   const { portMappings = [] } = given as { portMappings?: unknown[] }
-  return { capabilityArgs: { ...given, ...(mappings.length > 0 && { portMappings: [...portMappings, ...mappings.map(portMapping)] }) } }
+  return {
+    capabilityArgs: {
+      ...given,
+      ...(mappings.length > 0 && { portMappings: [...portMappings, ...mappings.map(portMapping)] }),
+    },
+  }
 }
 
 function portMapping(text: string): Json {
-  const [, ip, host, container, protocol = 'tcp'] = /^(?:(\[[^\]]+\]|[^:[\]]+):)?(\d+):(\d+)(?:\/(tcp|udp|sctp))?$/i.exec(text) ?? []
-  if (host === undefined) throw new ValueError(`Cannot read --port-mapping ${shown(text)}: want [IP:]HOST:CONTAINER[/tcp|udp|sctp], such as 8080:80/tcp`)
-  return named(`--port-mapping ${shown(text)}`, () => ({ hostPort: parse.port(Number(host)), containerPort: parse.port(Number(container)), protocol: protocol.toLowerCase(), ...(ip && { hostIP: parseIp(ip.replace(/[[\]]/g, '')) }) }))
+  const [, ip, host, container, protocol = 'tcp'] =
+    /^(?:(\[[^\]]+\]|[^:[\]]+):)?(\d+):(\d+)(?:\/(tcp|udp|sctp))?$/i.exec(text) ?? []
+  if (host === undefined)
+    throw new ValueError(
+      `Cannot read --port-mapping ${shown(text)}: want [IP:]HOST:CONTAINER[/tcp|udp|sctp], such as 8080:80/tcp`,
+    )
+  return named(`--port-mapping ${shown(text)}`, () => ({
+    hostPort: parse.port(Number(host)),
+    containerPort: parse.port(Number(container)),
+    protocol: protocol.toLowerCase(),
+    ...(ip && { hostIP: parseIp(ip.replace(/[[\]]/g, '')) }),
+  }))
 }
 
 function named<T>(what: string, work: () => T): T {

@@ -34,7 +34,10 @@ const pod = v.object({
  */
 export async function waitForNodes(name: string, seconds: number): Promise<number> {
   const [, namespace = '', , set = ''] = NAME.exec(name) ?? []
-  if (namespace === '') throw new ValueError(`Cannot read --daemonset ${shown(name)}: want a namespace and a name, such as plumb/plumb-uninstall`)
+  if (namespace === '')
+    throw new ValueError(
+      `Cannot read --daemonset ${shown(name)}: want a namespace and a name, such as plumb/plumb-uninstall`,
+    )
   const api = new Api(accessOf({}), 'plumb-uninstall')
   const path = `/apis/apps/v1/namespaces/${namespace}/daemonsets/${set}`
   const end = performance.now() + seconds * 1000
@@ -43,23 +46,33 @@ export async function waitForNodes(name: string, seconds: number): Promise<numbe
     const signal = AbortSignal.timeout(Math.max(STEP_MS, end - performance.now()))
     try {
       const found = await api.get(path, signal)
-      if (found === undefined) throw new CniError(CODE.config, `Cannot wait for DaemonSet ${name}: the cluster has none of this name`)
+      if (found === undefined)
+        throw new CniError(CODE.config, `Cannot wait for DaemonSet ${name}: the cluster has none of this name`)
       const { metadata, spec, status } = v.parse(daemonSet, found)
-      if (status.observedGeneration >= metadata.generation && status.numberReady >= status.desiredNumberScheduled) return status.numberReady
+      if (status.observedGeneration >= metadata.generation && status.numberReady >= status.desiredNumberScheduled)
+        return status.numberReady
       missing = `${status.numberReady} of ${status.desiredNumberScheduled} nodes are clean`
       const others = await messages(api, namespace, spec.selector.matchLabels)
       // Every other node says that pods live there. More time changes nothing.
-      const isRefused = others.length > 0 && status.numberReady + others.filter(({ isRefused }) => isRefused).length >= status.desiredNumberScheduled
+      const isRefused =
+        others.length > 0 &&
+        status.numberReady + others.filter(({ isRefused }) => isRefused).length >= status.desiredNumberScheduled
       refusedAt = isRefused ? (refusedAt ?? performance.now()) : undefined
       const isOver = performance.now() >= end || (refusedAt !== undefined && performance.now() - refusedAt >= GRACE_MS)
-      if (isOver) throw new CniError(CODE.tryLater, `Cannot clean every node: ${missing}`, [...others.map(({ text }) => text), AFTERWARDS, ...(await removeHook(api, namespace, set))].join('; '))
+      if (isOver)
+        throw new CniError(
+          CODE.tryLater,
+          `Cannot clean every node: ${missing}`,
+          [...others.map(({ text }) => text), AFTERWARDS, ...(await removeHook(api, namespace, set))].join('; '),
+        )
     } catch (cause) {
       if (!(cause instanceof UnavailableError) || performance.now() >= end) throw cause
     }
   }
 }
 
-const AFTERWARDS = 'delete the pods, then helm install and helm uninstall once more; uninstall.force=true removes the network under living pods'
+const AFTERWARDS =
+  'delete the pods, then helm install and helm uninstall once more; uninstall.force=true removes the network under living pods'
 
 // Removes what Helm leaves of a failed hook: all but the Job. The objects become dependents of the ClusterRole, which goes. Gives what
 // could not be removed.
@@ -76,7 +89,9 @@ async function removeHook(api: Api, namespace: string, name: string): Promise<st
     const found = await api.get(owner, signal)
     if (found === undefined) return []
     const { metadata } = v.parse(v.object({ metadata: v.object({ uid: v.string() }) }), found)
-    const ownerReferences = [{ apiVersion: 'rbac.authorization.k8s.io/v1', kind: 'ClusterRole', name, uid: metadata.uid }]
+    const ownerReferences = [
+      { apiVersion: 'rbac.authorization.k8s.io/v1', kind: 'ClusterRole', name, uid: metadata.uid },
+    ]
     for (const path of own) await api.patch(`${path}/${name}`, { metadata: { ownerReferences } }, signal)
     await api.remove(owner, signal)
     return []
@@ -98,7 +113,11 @@ async function messages(api: Api, namespace: string, labels: Readonly<Record<str
     .map(([key, value]) => `${key}=${value}`)
     .join()
   const said: Said[] = []
-  for await (const { items } of api.list(`/api/v1/namespaces/${namespace}/pods`, { labelSelector }, AbortSignal.timeout(10_000)))
+  for await (const { items } of api.list(
+    `/api/v1/namespaces/${namespace}/pods`,
+    { labelSelector },
+    AbortSignal.timeout(10_000),
+  ))
     for (const one of items) {
       const { spec, status } = v.parse(pod, one)
       if (status.conditions.some(({ type, status }) => type === 'Ready' && status === 'True')) continue

@@ -24,15 +24,28 @@ const bits = v.exactOptional(field.int(0, Number.MAX_SAFE_INTEGER))
 const limits = { ingressRate: bits, ingressBurst: bits, egressRate: bits, egressBurst: bits }
 type Limits = { readonly [key in keyof typeof limits]?: number }
 
-const keys = v.object({ ...common, ...limits, runtimeConfig: v.optional(v.looseObject({ bandwidth: v.exactOptional(v.looseObject(limits)) }), {}) })
+const keys = v.object({
+  ...common,
+  ...limits,
+  runtimeConfig: v.optional(v.looseObject({ bandwidth: v.exactOptional(v.looseObject(limits)) }), {}),
+})
 type Conf = v.InferOutput<typeof keys>
 
 const conf = field.whole(keys, (conf) => {
   for (const way of ['ingress', 'egress'] as const) {
     const { rate, burst, path } = limitsOf(conf)[way]
-    if (rate > 0 && burst === 0) throw new ValueError(`Cannot read ${path}Burst: if rate is set, burst must also be set, and ${path}Rate is ${rate}; want bits, such as ${usualBurst(rate, MTU)}`)
-    if (burst > 0 && rate === 0) throw new ValueError(`Cannot read ${path}Rate: if burst is set, rate must also be set, and ${path}Burst is ${burst}; want bits per second`)
-    if (burst / 8 >= 2 ** 32 - 1) throw new ValueError(`Cannot read ${path}Burst ${burst}: burst cannot be more than 4GB; want bits, such as ${usualBurst(rate, MTU)}`)
+    if (rate > 0 && burst === 0)
+      throw new ValueError(
+        `Cannot read ${path}Burst: if rate is set, burst must also be set, and ${path}Rate is ${rate}; want bits, such as ${usualBurst(rate, MTU)}`,
+      )
+    if (burst > 0 && rate === 0)
+      throw new ValueError(
+        `Cannot read ${path}Rate: if burst is set, rate must also be set, and ${path}Burst is ${burst}; want bits per second`,
+      )
+    if (burst / 8 >= 2 ** 32 - 1)
+      throw new ValueError(
+        `Cannot read ${path}Burst ${burst}: burst cannot be more than 4GB; want bits, such as ${usualBurst(rate, MTU)}`,
+      )
   }
 })
 
@@ -52,11 +65,15 @@ export default definePlugin<Conf>({
     const { ingress, egress } = limitsOf(conf)
     const { name: dev } = hostEndOf(conf, at, given, nodeFacts)
     const to = foreignIfb(at)
-    const rates = [...(ingress.rate > 0 ? [{ dev, rate: ingress.rate }] : []), ...(egress.rate > 0 ? [{ dev: to, rate: egress.rate }] : [])]
+    const rates = [
+      ...(ingress.rate > 0 ? [{ dev, rate: ingress.rate }] : []),
+      ...(egress.rate > 0 ? [{ dev: to, rate: egress.rate }] : []),
+    ]
     return missingForeignShaping(rates, egress.rate > 0 ? { dev, to } : undefined, run)
   },
   async status() {
-    if (!has('tc')) throw new CniError(CODE.notReady, 'Cannot shape traffic: tc is not installed', 'install the package iproute2')
+    if (!has('tc'))
+      throw new CniError(CODE.notReady, 'Cannot shape traffic: tc is not installed', 'install the package iproute2')
   },
 })
 
@@ -68,12 +85,25 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
   const { ingress, egress } = limitsOf(conf)
   if (ingress.rate === 0 && egress.rate === 0) return { shared: [], own: [], result: given }
   const { name: dev, mtu } = hostEndOf(conf, at, given, node)
-  const bucket = (dev: IfName, { rate, burst }: Limit): Qdisc => ({ kind: 'qdisc', ns: 'host', dev, discipline: 'tbf', ...bucketOf(rate, burst, mtu) })
+  const bucket = (dev: IfName, { rate, burst }: Limit): Qdisc => ({
+    kind: 'qdisc',
+    ns: 'host',
+    dev,
+    discipline: 'tbf',
+    ...bucketOf(rate, burst, mtu),
+  })
   const { name, mac } = ifbOf(at)
   const ifb: Link = { kind: 'link', ns: 'host', name, type: 'ifb', mac, mtu, up: true }
   const redirect: Redirect = { kind: 'redirect', ns: 'host', dev, to: name }
-  const own: Resource[] = [...(ingress.rate > 0 ? [bucket(dev, ingress)] : []), ...(egress.rate > 0 ? [ifb, withoutSix(name), bucket(name, egress), redirect] : [])]
-  return { shared: [], own, result: egress.rate > 0 ? { ...given, interfaces: [...(given.interfaces ?? []), { name, mac }] } : given }
+  const own: Resource[] = [
+    ...(ingress.rate > 0 ? [bucket(dev, ingress)] : []),
+    ...(egress.rate > 0 ? [ifb, withoutSix(name), bucket(name, egress), redirect] : []),
+  ]
+  return {
+    shared: [],
+    own,
+    result: egress.rate > 0 ? { ...given, interfaces: [...(given.interfaces ?? []), { name, mac }] } : given,
+  }
 }
 
 interface Limit {
@@ -98,21 +128,38 @@ function limitsOf(conf: Conf): { readonly ingress: Limit; readonly egress: Limit
  * The node's end of the pod's link, chosen from the interfaces of the result. The name identifies plumb's own veth. For the veth of
  * another plugin, the kernel tells the other end. Throws CniError 7, and ValueError for a bad interface name.
  */
-function hostEndOf({ cniVersion }: Conf, at: Attachment, { interfaces = [] }: Result, node: NodeFacts): { readonly name: IfName; readonly mtu: number } {
+function hostEndOf(
+  { cniVersion }: Conf,
+  at: Attachment,
+  { interfaces = [] }: Result,
+  node: NodeFacts,
+): { readonly name: IfName; readonly mtu: number } {
   const outer = interfaces.filter(({ sandbox }) => !sandbox)
   const own = outer.find(({ name }) => name === hostVeth(at))
   if (own) return { name: hostVeth(at), mtu: own.mtu ?? node.hostEnd?.(at)?.mtu ?? MTU }
   // Before CNI 0.3.0 no result names interfaces.
   const isOld = compare(cniVersion, '0.3.0') < 0
-  if (interfaces.length === 0 && !isOld) throw refused('prevResult names no interfaces', 'want the plugin "bandwidth" after one that makes a veth, such as bridge or ptp')
+  if (interfaces.length === 0 && !isOld)
+    throw refused(
+      'prevResult names no interfaces',
+      'want the plugin "bandwidth" after one that makes a veth, such as bridge or ptp',
+    )
   const seen = node.hostEnd?.(at)
   if (seen === null) throw refused(`${at.ifname} has no veth peer on the node`, 'only veth links can be shaped')
   const named = outer.map(({ name }) => name)
   if (seen && (isOld || named.includes(seen.name))) return seen
-  if (seen) throw refused(`its other end, ${seen.name}, is not among the interfaces of prevResult`, `those of the node are ${named.join(', ') || 'none'}`)
+  if (seen)
+    throw refused(
+      `its other end, ${seen.name}, is not among the interfaces of prevResult`,
+      `those of the node are ${named.join(', ') || 'none'}`,
+    )
   // The kernel tells nothing during `explain`. Takes the last interface of the node, because a bridge comes before its port.
   const last = outer.at(-1)
-  if (!last) throw refused('prevResult names no interface of the node', `its interfaces are ${interfaces.map(({ name }) => shown(name)).join(', ') || 'none'}`)
+  if (!last)
+    throw refused(
+      'prevResult names no interface of the node',
+      `its interfaces are ${interfaces.map(({ name }) => shown(name)).join(', ') || 'none'}`,
+    )
   return { name: linkName(last.name), mtu: last.mtu ?? MTU }
 
   function refused(why: string, want: string): CniError {

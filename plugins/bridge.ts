@@ -10,7 +10,13 @@ import { BLIND, NFT } from '../lib/os/batch-tools.ts'
 import type { Addr } from '../lib/state/kinds/addr.ts'
 import type { Link } from '../lib/state/kinds/link.ts'
 import type { Resource } from '../lib/state/resource.ts'
-import { missingForeignMasquerade, missingForeignSpoofCheck, removeForeignMasquerade, removeForeignSpoofCheck, removeForeignVeth } from '../lib/takeover/links.ts'
+import {
+  missingForeignMasquerade,
+  missingForeignSpoofCheck,
+  removeForeignMasquerade,
+  removeForeignSpoofCheck,
+  removeForeignVeth,
+} from '../lib/takeover/links.ts'
 import { isSix } from '../lib/text/cidr.ts'
 import { shown, ValueError } from '../lib/text/errors.ts'
 import { type Cidr, split } from '../lib/text/ip.ts'
@@ -58,8 +64,14 @@ const keys = v.object({
 type Conf = v.InferOutput<typeof keys>
 
 const conf = field.whole(keys, ({ hairpinMode, promiscMode, disableContainerInterface, ipam }) => {
-  if (hairpinMode && promiscMode) throw new ValueError('cannot set hairpin mode and promiscuous mode at the same time: want "hairpinMode" or "promiscMode", not both')
-  if (disableContainerInterface && ipam.type) throw new ValueError('cannot use IPAM when DisableContainerInterface flag is set: want "ipam" or "disableContainerInterface", not both')
+  if (hairpinMode && promiscMode)
+    throw new ValueError(
+      'cannot set hairpin mode and promiscuous mode at the same time: want "hairpinMode" or "promiscMode", not both',
+    )
+  if (disableContainerInterface && ipam.type)
+    throw new ValueError(
+      'cannot use IPAM when DisableContainerInterface flag is set: want "ipam" or "disableContainerInterface", not both',
+    )
 })
 
 /** The plugin `bridge` (upstream plugins/main/bridge). */
@@ -76,7 +88,8 @@ export default definePlugin<Conf>({
     const { bridge, port } = links(conf, at, {}, node)
     return [bridge, port]
   },
-  holders: (conf) => (conf.vlan && (conf.isGateway || conf.isDefaultGateway) ? [gatewayName(conf.bridge, conf.vlan)] : []),
+  holders: (conf) =>
+    conf.vlan && (conf.isGateway || conf.isDefaultGateway) ? [gatewayName(conf.bridge, conf.vlan)] : [],
   unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner), type: 'veth', up: true }],
   async unwireForeign({ bridge, ipMasq, macspoofchk }, at, run) {
     await removeForeignVeth(at, ({ master }) => master !== undefined && master === (bridge ?? master), run)
@@ -86,10 +99,14 @@ export default definePlugin<Conf>({
   async checkForeign(conf, at, given, run) {
     const { port, mac } = links(conf, at, given, nodeFacts)
     const addresses = (given.ips ?? []).map(({ address }) => address)
-    return [...(conf.ipMasq ? await missingForeignMasquerade(at, addresses, run) : []), ...(conf.macspoofchk ? await missingForeignSpoofCheck(at, port.name, mac, run) : [])]
+    return [
+      ...(conf.ipMasq ? await missingForeignMasquerade(at, addresses, run) : []),
+      ...(conf.macspoofchk ? await missingForeignSpoofCheck(at, port.name, mac, run) : []),
+    ]
   },
   unwireLost: async (run) => removeForeignSpoofCheck(undefined, run),
-  status: async ({ bridge, vlan, isGateway, isDefaultGateway }, run) => bridgeReady(bridge, !(isGateway || isDefaultGateway) ? undefined : vlan ? gatewayName(bridge, vlan) : bridge, run),
+  status: async ({ bridge, vlan, isGateway, isDefaultGateway }, run) =>
+    bridgeReady(bridge, !(isGateway || isDefaultGateway) ? undefined : vlan ? gatewayName(bridge, vlan) : bridge, run),
 })
 
 /**
@@ -101,11 +118,32 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
   const link = links(conf, at, given, node, node.noted?.('firewall', at))
   const { ips = [], routes = [] } = given
   const addresses = ips.map(({ address }) => address)
-  const addressed: IpConfig[] = ips.map((ip) => ({ ...ip, interface: 2, ...(gateway ? { gateway: gatewayOf(ip) } : {}) }))
+  const addressed: IpConfig[] = ips.map((ip) => ({
+    ...ip,
+    interface: 2,
+    ...(gateway ? { gateway: gatewayOf(ip) } : {}),
+  }))
   const plan = { ips: addressed, routes: conf.isDefaultGateway ? [...routes, ...defaults(addressed, routes)] : routes }
   const holder = conf.vlan && gateway ? gatewayLink(conf, node, Boolean(given.interfaces?.length)) : undefined
-  const gateways = gateway ? addressed.map((ip): Addr => ({ kind: 'addr', ns: 'host', dev: holder?.name ?? conf.bridge, cidr: `${gatewayOf(ip)}/${split(ip.address).length}` as Cidr })) : []
-  const pod: Link = { kind: 'link', ns: at.netns as NetnsPath, name: at.ifname, type: 'peer', mac: link.mac, ...link.podMtu, up: true }
+  const gateways = gateway
+    ? addressed.map(
+        (ip): Addr => ({
+          kind: 'addr',
+          ns: 'host',
+          dev: holder?.name ?? conf.bridge,
+          cidr: `${gatewayOf(ip)}/${split(ip.address).length}` as Cidr,
+        }),
+      )
+    : []
+  const pod: Link = {
+    kind: 'link',
+    ns: at.netns as NetnsPath,
+    name: at.ifname,
+    type: 'peer',
+    mac: link.mac,
+    ...link.podMtu,
+    up: true,
+  }
   const own: Resource[] = [link.port, mute(link.port), ...portVlans(link.port.name, conf)]
   if (conf.macspoofchk) own.push({ kind: 'fdb', ns: 'host', dev: link.port.name, mac: link.mac })
   if (ips.length > 0) own.push(...podSide(pod, plan, conf.enabledad))
@@ -127,7 +165,18 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
     ...(conf.ipMasq && { noted: [{ type: MASQUERADE, own: masquerade(at, addresses) }] }),
     later: gateways,
     result: result(undefined, undefined),
-    settle: (now) => settling({ bridge: link.bridge, holder: holder?.name ?? conf.bridge, gateways, isForced: conf.forceAddress, locked: conf.macspoofchk ? link.port.name : undefined, result }, now),
+    settle: (now) =>
+      settling(
+        {
+          bridge: link.bridge,
+          holder: holder?.name ?? conf.bridge,
+          gateways,
+          isForced: conf.forceAddress,
+          locked: conf.macspoofchk ? link.port.name : undefined,
+          result,
+        },
+        now,
+      ),
   }
 }
 
@@ -138,8 +187,17 @@ const VETH_MTU = 1500
  * The bridge, the port, and the pod's MAC and MTU. CHECK uses the link names of ADD's result, because a reference plugin may have made
  * the links.
  */
-function links(conf: Conf, at: Attachment, { interfaces = [] }: Result, node: NodeFacts, isMarked = false): { bridge: Link; port: Link; mac: Mac; podMtu: { mtu?: number } } {
-  const made = { host: interfaces.find(({ name, sandbox }) => !sandbox && name !== conf.bridge), pod: interfaces.find(({ name, sandbox }) => sandbox && name === at.ifname) }
+function links(
+  conf: Conf,
+  at: Attachment,
+  { interfaces = [] }: Result,
+  node: NodeFacts,
+  isMarked = false,
+): { bridge: Link; port: Link; mac: Mac; podMtu: { mtu?: number } } {
+  const made = {
+    host: interfaces.find(({ name, sandbox }) => !sandbox && name !== conf.bridge),
+    pod: interfaces.find(({ name, sandbox }) => sandbox && name === at.ifname),
+  }
   const own = hostVeth(at)
   const asked = conf.runtimeConfig.mac ?? conf.args.cni.mac ?? argument(at, 'MAC', parse.mac)
   const mac = made.pod?.mac ? previous(parse.mac, made.pod.mac) : (asked ?? podMac(at, node))
@@ -167,7 +225,12 @@ function links(conf: Conf, at: Attachment, { interfaces = [] }: Result, node: No
       ...mtu(made.host),
       ...(made.host && made.host.name !== own ? {} : { alias: alias(at) }),
       peer: { ns: at.netns as NetnsPath, name: at.ifname, mac },
-      port: { master: conf.bridge, ...(conf.hairpinMode ? { hairpin: true } : {}), ...(conf.portIsolation || !isMarked ? { isolated: conf.portIsolation } : {}), locked: conf.macspoofchk },
+      port: {
+        master: conf.bridge,
+        ...(conf.hairpinMode ? { hairpin: true } : {}),
+        ...(conf.portIsolation || !isMarked ? { isolated: conf.portIsolation } : {}),
+        locked: conf.macspoofchk,
+      },
       up: true,
     },
   }
@@ -175,7 +238,11 @@ function links(conf: Conf, at: Attachment, { interfaces = [] }: Result, node: No
 
 // The gateway of the pods must keep its MAC while ports come and go, also on a bridge of another program. Such a bridge keeps its MAC. It
 // gets plumb's MAC only when its last port has left it without a MAC.
-function fixedMac({ bridge, vlan, isGateway, isDefaultGateway }: Conf, at: Attachment, node: NodeFacts): Pick<Link, 'mac' | 'pinned'> {
+function fixedMac(
+  { bridge, vlan, isGateway, isDefaultGateway }: Conf,
+  at: Attachment,
+  node: NodeFacts,
+): Pick<Link, 'mac' | 'pinned'> {
   const own = bridgeMac(bridge, at, node)
   const floating = (isGateway || isDefaultGateway) && !vlan ? node.floatingMac?.(bridge) : undefined
   return floating ? { mac: /^[0:]*$/.test(floating) ? own : floating, pinned: true } : { mac: own }
@@ -184,22 +251,36 @@ function fixedMac({ bridge, vlan, isGateway, isDefaultGateway }: Conf, at: Attac
 // A default route for each family that has an address, unless the pool gave one. As upstream, the pool's default route counts when it
 // names its gateway. It also counts when it has no table and no priority, like the route that is added here.
 function defaults(ips: readonly IpConfig[], routes: readonly RouteConfig[]): RouteConfig[] {
-  const served = (six: boolean) => routes.some(({ dst, gw, table, priority }) => isSix(dst) === six && split(dst).length === 0 && (gw !== undefined || (table === undefined && !priority)))
+  const served = (six: boolean) =>
+    routes.some(
+      ({ dst, gw, table, priority }) =>
+        isSix(dst) === six && split(dst).length === 0 && (gw !== undefined || (table === undefined && !priority)),
+    )
   const firsts = [false, true].flatMap((six) => ips.find(({ address }) => isSix(address) === six) ?? [])
-  return firsts.filter(({ address }) => !served(isSix(address))).map((ip) => ({ dst: (isSix(ip.address) ? '::/0' : '0.0.0.0/0') as Cidr, gw: gatewayOf(ip) }))
+  return firsts
+    .filter(({ address }) => !served(isSix(address)))
+    .map((ip) => ({ dst: (isSix(ip.address) ? '::/0' : '0.0.0.0/0') as Cidr, gw: gatewayOf(ip) }))
 }
 
 function forwarding(bridge: IfName, ips: readonly IpConfig[], gateway: boolean): Resource[] {
   const set = (name: string, value: string): Resource => ({ kind: 'sysctl', ns: 'host', name, value, optional: true })
   const on = (six: boolean) => gateway && ips.some(({ address }) => isSix(address) === six)
-  return [set(`ipv6/conf/${bridge}/accept_ra`, '0'), ...(on(false) ? [set('ipv4/ip_forward', '1')] : []), ...(on(true) ? [set('ipv6/conf/all/forwarding', '1')] : [])]
+  return [
+    set(`ipv6/conf/${bridge}/accept_ra`, '0'),
+    ...(on(false) ? [set('ipv4/ip_forward', '1')] : []),
+    ...(on(true) ? [set('ipv6/conf/all/forwarding', '1')] : []),
+  ]
 }
 
 /**
  * With a VLAN the gateway addresses are on a separate link, `<bridge>.<vlan>`. Its other end is a port of the bridge in that VLAN. With
  * `isMade` (CHECK) the MAC of the existing port is accepted.
  */
-function gatewayLink({ bridge, vlan, mtu }: Conf, node: NodeFacts, isMade: boolean): { name: IfName; mac: Mac; resources: Resource[] } {
+function gatewayLink(
+  { bridge, vlan, mtu }: Conf,
+  node: NodeFacts,
+  isMade: boolean,
+): { name: IfName; mac: Mac; resources: Resource[] } {
   const name = gatewayName(bridge, vlan)
   const port = gatewayPort(name)
   const macs = gatewayMacs(name, node)
@@ -207,8 +288,22 @@ function gatewayLink({ bridge, vlan, mtu }: Conf, node: NodeFacts, isMade: boole
     name,
     mac: macs.holder,
     resources: [
-      { kind: 'link', ns: 'host', name: port, type: 'veth', ...(isMade ? {} : { mac: macs.port }), ...(mtu ? { mtu } : {}), peer: { ns: 'host', name, mac: macs.holder }, port: { master: bridge }, up: true, shared: true },
-      ...portVlans(port, { vlan, vlanTrunk: [], preserveDefaultVlan: false }).map((one) => ({ ...one, shared: true as const })),
+      {
+        kind: 'link',
+        ns: 'host',
+        name: port,
+        type: 'veth',
+        ...(isMade ? {} : { mac: macs.port }),
+        ...(mtu ? { mtu } : {}),
+        peer: { ns: 'host', name, mac: macs.holder },
+        port: { master: bridge },
+        up: true,
+        shared: true,
+      },
+      ...portVlans(port, { vlan, vlanTrunk: [], preserveDefaultVlan: false }).map((one) => ({
+        ...one,
+        shared: true as const,
+      })),
       { kind: 'link', ns: 'host', name, type: 'peer', up: true },
     ],
   }
@@ -218,6 +313,9 @@ function gatewayName(bridge: IfName, vlan: number): IfName {
   try {
     return parse.ifname(`${bridge}.${vlan}`)
   } catch (cause) {
-    throw new ValueError(`Cannot hold gateway addresses in VLAN ${vlan} of bridge ${shown(bridge)}: the link for them has the name ${(cause as Error).message}`, { cause })
+    throw new ValueError(
+      `Cannot hold gateway addresses in VLAN ${vlan} of bridge ${shown(bridge)}: the link for them has the name ${(cause as Error).message}`,
+      { cause },
+    )
   }
 }

@@ -13,7 +13,14 @@ import { common, field } from '../lib/text/shape.ts'
 import { brief, byteLength, type NetnsPath } from '../lib/text/values.ts'
 
 /** The option names of dhcp-options(5) that the reference plugin knows, with their numbers. */
-const NAMES: Readonly<Record<string, number>> = { 'dhcp-client-identifier': 61, 'subnet-mask': 1, routers: 3, 'host-name': 12, 'user-class': 77, 'vendor-class-identifier': 60 }
+const NAMES: Readonly<Record<string, number>> = {
+  'dhcp-client-identifier': 61,
+  'subnet-mask': 1,
+  routers: 3,
+  'host-name': 12,
+  'user-class': 77,
+  'vendor-class-identifier': 60,
+}
 /**
  * The options that are requested without `skipDefault`. Classless routes come first (RFC 3442), then mask, router, DNS, domain, MTU,
  * static routes, search list.
@@ -27,12 +34,23 @@ const SOON_MS = 3000
 const QUIET_MS = 10_000
 
 const option = field.by((value) => {
-  const number = typeof value === 'number' ? value : typeof value === 'string' && Object.hasOwn(NAMES, value) ? NAMES[value] : /^\d{1,3}$/.test(String(value)) ? Number(value) : undefined
-  if (number === undefined || !Number.isInteger(number) || number < 1 || number > 254) throw new ValueError(`${shown(value)}: want the number of a DHCP option, 1 to 254, or one of ${Object.keys(NAMES).join(', ')}`)
+  const number =
+    typeof value === 'number'
+      ? value
+      : typeof value === 'string' && Object.hasOwn(NAMES, value)
+        ? NAMES[value]
+        : /^\d{1,3}$/.test(String(value))
+          ? Number(value)
+          : undefined
+  if (number === undefined || !Number.isInteger(number) || number < 1 || number > 254)
+    throw new ValueError(
+      `${shown(value)}: want the number of a DHCP option, 1 to 254, or one of ${Object.keys(NAMES).join(', ')}`,
+    )
   return number
 })
 const text = field.by((value) => {
-  if (typeof value !== 'string' || byteLength(value) > LONGEST) throw new ValueError(`${shown(value)}: want a string of at most ${LONGEST} bytes`)
+  if (typeof value !== 'string' || byteLength(value) > LONGEST)
+    throw new ValueError(`${shown(value)}: want a string of at most ${LONGEST} bytes`)
   return value
 })
 const provided = v.object({ option, value: v.optional(text, ''), fromArg: v.optional(field.text, '') })
@@ -65,7 +83,11 @@ export default definePlugin<Conf>({
   conf,
   valid: (conf, env) => void wantsOf(conf.ipam, env),
   async add({ ipam }, at, env) {
-    const { result = {} } = await askDaemon(ipam.daemonSocketPath, { verb: 'add', owner: owner(at), netns: at.netns as NetnsPath, wants: wantsOf(ipam, env) }, QUIET_MS)
+    const { result = {} } = await askDaemon(
+      ipam.daemonSocketPath,
+      { verb: 'add', owner: owner(at), netns: at.netns as NetnsPath, wants: wantsOf(ipam, env) },
+      QUIET_MS,
+    )
     return shaped(result, ipam)
   },
   async check({ ipam, prevResult, cniVersion }, at) {
@@ -88,7 +110,8 @@ export default definePlugin<Conf>({
     } catch (cause) {
       if (!(cause instanceof Unreachable)) throw cause
       const kept = new Set(keep.map(leaseName))
-      for (const file of listFiles(leasesOf(socket))) if (file.startsWith(`${brief(name)}:`) && !kept.has(file)) await withoutDaemon(`${leasesOf(socket)}/${file}`)
+      for (const file of listFiles(leasesOf(socket)))
+        if (file.startsWith(`${brief(name)}:`) && !kept.has(file)) await withoutDaemon(`${leasesOf(socket)}/${file}`)
     }
   },
   async status({ ipam }) {
@@ -100,7 +123,8 @@ export default definePlugin<Conf>({
 
 function absolute(value: unknown): string {
   // The path in struct sockaddr_un has 108 bytes. The last byte is zero.
-  if (typeof value !== 'string' || !/^\/[^\0]*$/.test(value) || byteLength(value) > 107) throw new ValueError(`${shown(value)}: want the absolute path of a socket, at most 107 bytes`)
+  if (typeof value !== 'string' || !/^\/[^\0]*$/.test(value) || byteLength(value) > 107)
+    throw new ValueError(`${shown(value)}: want the absolute path of a socket, at most 107 bytes`)
   return value
 }
 
@@ -111,21 +135,41 @@ function owner({ network, containerId, ifname }: Attachment): Pick<Attachment, '
 /** As upstream: one `skipDefault` drops all default options. A value of CNI_ARGS wins over `value`. Throws CniError 4 and ValueError. */
 function wantsOf({ request, provide, families }: Conf['ipam'], env: string): Wants {
   const named = request.flatMap(({ option }) => option ?? [])
-  const args = new Map(env.split(';').flatMap((pair) => (pair.includes('=') ? [[pair.slice(0, pair.indexOf('=')), pair.slice(pair.indexOf('=') + 1)] as const] : [])))
+  const args = new Map(
+    env
+      .split(';')
+      .flatMap((pair) =>
+        pair.includes('=') ? [[pair.slice(0, pair.indexOf('=')), pair.slice(pair.indexOf('=') + 1)] as const] : [],
+      ),
+  )
   const asked = request.some(({ skipDefault }) => skipDefault) ? named : [...DEFAULTS, ...named]
   const provided = provide.flatMap(({ option, value, fromArg }) => {
     const given = args.get(fromArg) ?? value
-    if (byteLength(given) > LONGEST) throw new CniError(CODE.env, `Cannot send ${shown(given)} of CNI_ARGS ${shown(fromArg)} as DHCP option ${option}: want at most ${LONGEST} bytes`)
+    if (byteLength(given) > LONGEST)
+      throw new CniError(
+        CODE.env,
+        `Cannot send ${shown(given)} of CNI_ARGS ${shown(fromArg)} as DHCP option ${option}: want at most ${LONGEST} bytes`,
+      )
     return given === '' ? [] : [[option, given] as const]
   })
   if (families.length === 0) throw new ValueError('Cannot read ipam.families []: want "ipv4", "ipv6" or both')
-  return { families: [...new Set(families)].map((one) => (one === 'ipv4' ? 4 : 6)), request: [...new Set(asked)], provide: provided }
+  return {
+    families: [...new Set(families)].map((one) => (one === 'ipv4' ? 4 : 6)),
+    request: [...new Set(asked)],
+    provide: provided,
+  }
 }
 
 function shaped({ ips = [], routes = [], ...rest }: Result, { priority, suppress }: Conf['ipam']): Result {
   const bare = suppress.includes('gateway')
-  const kept = routes.filter(({ dst }) => !bare || !dst.endsWith('/0')).map((route): RouteConfig => ({ ...route, ...(priority ? { priority } : {}) }))
-  return { ips: bare ? ips.map(({ gateway: _, ...ip }) => ip) : ips, ...(kept.length > 0 ? { routes: kept } : {}), ...rest }
+  const kept = routes
+    .filter(({ dst }) => !bare || !dst.endsWith('/0'))
+    .map((route): RouteConfig => ({ ...route, ...(priority ? { priority } : {}) }))
+  return {
+    ips: bare ? ips.map(({ gateway: _, ...ip }) => ip) : ips,
+    ...(kept.length > 0 ? { routes: kept } : {}),
+    ...rest,
+  }
 }
 
 function agree({ ips = [] }: Result, previous: Result, { ifname, containerId }: Attachment): void {

@@ -52,7 +52,11 @@ export default definePlugin<Conf>({
     const addresses = (given.ips ?? []).map(({ address }) => address)
     if (isByZone(conf, nodeFacts)) return differences(zonedOf(conf, addresses, nodeFacts), run)
     const policy = conf.ingressPolicy || 'open'
-    return missingForeignRules(addresses, policy === 'open' ? undefined : { name: bridgeOf(given, policy), isApart: policy === 'isolated' }, run)
+    return missingForeignRules(
+      addresses,
+      policy === 'open' ? undefined : { name: bridgeOf(given, policy), isApart: policy === 'isolated' },
+      run,
+    )
   },
   async unshare({ iptablesAdminChainName: admin }, run) {
     if (entries().some(({ parts }) => parts['firewall'])) return
@@ -60,8 +64,14 @@ export default definePlugin<Conf>({
     await removeChain(admin, run, { ifEmpty: true })
   },
   async status(conf) {
-    if (!has('nft')) throw new CniError(CODE.notReady, 'Cannot guard pods: nft is not installed', 'install the package nftables')
-    if (isByZone(conf, nodeFacts) && !has('dbus-send')) throw new CniError(CODE.notReady, 'Cannot put pods into zones of firewalld: dbus-send is not installed', 'install the package dbus-bin, or set "backend" to iptables or nftables')
+    if (!has('nft'))
+      throw new CniError(CODE.notReady, 'Cannot guard pods: nft is not installed', 'install the package nftables')
+    if (isByZone(conf, nodeFacts) && !has('dbus-send'))
+      throw new CniError(
+        CODE.notReady,
+        'Cannot put pods into zones of firewalld: dbus-send is not installed',
+        'install the package dbus-bin, or set "backend" to iptables or nftables',
+      )
   },
 })
 
@@ -76,7 +86,11 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
   const bridge = policy === 'open' ? undefined : bridgeOf(given, policy)
   return {
     shared: [...passages(addresses, admin, backend !== 'nftables'), ...(policy === 'isolated' ? separate(given) : [])],
-    own: [...adminChain(addresses, admin), ...guarded(at, addresses, admin, policy, bridge), ...zonedOf(conf, addresses, node)],
+    own: [
+      ...adminChain(addresses, admin),
+      ...guarded(at, addresses, admin, policy, bridge),
+      ...zonedOf(conf, addresses, node),
+    ],
     result: given,
   }
 }
@@ -84,7 +98,12 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
 function zonedOf(conf: Pick<Conf, 'backend' | 'firewalldZone'>, addresses: readonly Cidr[], node: NodeFacts): Zoned[] {
   if (addresses.length === 0 || !isByZone(conf, node)) return []
   const { firewalldZone } = conf
-  return addresses.map((address) => ({ kind: 'zoned', ns: 'host', zone: firewalldZone, source: hostCidr(split(address).ip) }))
+  return addresses.map((address) => ({
+    kind: 'zoned',
+    ns: 'host',
+    zone: firewalldZone,
+    source: hostCidr(split(address).ip),
+  }))
 }
 
 // As upstream: zones are used where firewalld runs, unless another backend is named.
@@ -93,16 +112,33 @@ function isByZone({ backend = '' }: Pick<Conf, 'backend'>, node: NodeFacts): boo
 }
 
 function bridgeOf({ interfaces: [first] = [] }: Result, policy: string): IfName {
-  if (!first?.name) throw new CniError(CODE.config, `Cannot use ingressPolicy ${shown(policy)}: prevResult names no interface`, 'it is about the bridge that comes first in prevResult.interfaces: want the plugin "firewall" after "bridge"')
+  if (!first?.name)
+    throw new CniError(
+      CODE.config,
+      `Cannot use ingressPolicy ${shown(policy)}: prevResult names no interface`,
+      'it is about the bridge that comes first in prevResult.interfaces: want the plugin "firewall" after "bridge"',
+    )
   // In nft `*` in an interface name is a wildcard.
-  if (first.name.includes('*')) throw new ValueError(`Cannot use ingressPolicy ${shown(policy)} on the bridge ${shown(first.name)}: want a name without "*"`)
+  if (first.name.includes('*'))
+    throw new ValueError(
+      `Cannot use ingressPolicy ${shown(policy)} on the bridge ${shown(first.name)}: want a name without "*"`,
+    )
   return linkName(first)
 }
 
 // Without bridge netfilter, bridged frames do not pass the rules. Then the bridge itself must isolate its ports.
 function separate({ interfaces: [bridge, port, inPod] = [] }: Result): Resource[] {
   if (!bridge || bridge.sandbox || !port || port.sandbox || !inPod?.sandbox) return []
-  return [{ kind: 'link', ns: 'host', name: linkName(port), type: 'port', port: { master: linkName(bridge), isolated: true }, up: true }]
+  return [
+    {
+      kind: 'link',
+      ns: 'host',
+      name: linkName(port),
+      type: 'port',
+      port: { master: linkName(bridge), isolated: true },
+      up: true,
+    },
+  ]
 }
 
 function linkName({ name }: Interface): IfName {
@@ -123,12 +159,17 @@ function addressesOf(prevResult: unknown, cniVersion: string): Cidr[] {
 }
 
 function notes({ backend }: Conf): string[] {
-  return backend === 'firewalld' && !nodeFacts.hasFirewalld ? ['"backend" is firewalld, which does not run: the pod is put into no zone of it'] : []
+  return backend === 'firewalld' && !nodeFacts.hasFirewalld
+    ? ['"backend" is firewalld, which does not run: the pod is put into no zone of it']
+    : []
 }
 
 // The limits of firewalld, because its chain names contain the zone name. An empty value means the default zone.
 function readZone(value: unknown): string {
   if (value === '' || value === ZONE) return ZONE
-  if (typeof value !== 'string' || !/^[\w-]{1,17}$/.test(value)) throw new ValueError(`${shown(value)}: want the name of a zone of firewalld: letters, digits, "_" and "-", 17 at most`)
+  if (typeof value !== 'string' || !/^[\w-]{1,17}$/.test(value))
+    throw new ValueError(
+      `${shown(value)}: want the name of a zone of firewalld: letters, digits, "_" and "-", 17 at most`,
+    )
   return value
 }

@@ -16,7 +16,18 @@ const keys = v.object({
   subnetFile: v.optional(field.path, SUBNET_FILE),
   dataDir: v.optional(field.path, DATA_DIR),
   // flannel reads these keys. All other keys matter only to the delegate.
-  delegate: v.optional(v.looseObject({ type: v.optional(field.text, 'bridge'), name: any, cniVersion: any, ipam: any, ipMasq: any, mtu: any, isGateway: any }), {}),
+  delegate: v.optional(
+    v.looseObject({
+      type: v.optional(field.text, 'bridge'),
+      name: any,
+      cniVersion: any,
+      ipam: any,
+      ipMasq: any,
+      mtu: any,
+      isGateway: any,
+    }),
+    {},
+  ),
   ipam: v.optional(v.looseObject({ type: v.optional(field.text, 'host-local'), routes: routesShape }), {}),
   runtimeConfig: v.exactOptional(v.looseObject({})),
   // A key of plumb only: the seconds that ADD waits for the subnet file.
@@ -26,13 +37,17 @@ type Conf = v.InferOutput<typeof keys>
 
 const conf = field.whole(keys, ({ delegate }) => {
   for (const key of ['name', 'ipam'] as const)
-    if (key in delegate) throw new ValueError(`Cannot read delegate.${key} ${shown(delegate[key])}: want none, ${key === 'name' ? "the delegate has the network's name" : 'it is made of "ipam" beside "delegate" and of the subnet file'}`)
+    if (key in delegate)
+      throw new ValueError(
+        `Cannot read delegate.${key} ${shown(delegate[key])}: want none, ${key === 'name' ? "the delegate has the network's name" : 'it is made of "ipam" beside "delegate" and of the subnet file'}`,
+      )
 })
 
 /** The plugin `flannel` (flannel-io/cni-plugin). */
 export default definePlugin<Conf>({
   role: 'meta',
-  about: 'CNI plugin flannel: gives another plugin, bridge unless told otherwise, the subnet that the node agent wrote down',
+  about:
+    'CNI plugin flannel: gives another plugin, bridge unless told otherwise, the subnet that the node agent wrote down',
   conf,
   dataDir: ({ dataDir }) => dataDir || DATA_DIR,
   render: async (conf, command) => rendered(conf, command === 'ADD' ? await awaited(conf) : ready(conf)),
@@ -46,7 +61,10 @@ export default definePlugin<Conf>({
 function rendered({ delegate, ipam, runtimeConfig }: Partial<Conf>, env: SubnetEnv | undefined): Rendered {
   const { type = 'bridge', name: _, cniVersion: __, ipam: ___, ...own } = delegate ?? {}
   const { routes = [], ...base } = ipam ?? {}
-  const told = env && { ranges: env.subnets.map((subnet) => [{ subnet }]), routes: [...routes, ...env.networks.map((dst) => ({ dst }))] }
+  const told = env && {
+    ranges: env.subnets.map((subnet) => [{ subnet }]),
+    routes: [...routes, ...env.networks.map((dst) => ({ dst }))],
+  }
   return {
     ...(env && { ipMasq: !env.ipMasq, mtu: env.mtu }),
     ...(type === 'bridge' && { isGateway: true }),
@@ -65,11 +83,17 @@ async function awaited(conf: Conf): Promise<SubnetEnv> {
   for (const end = performance.now() + conf.subnetWait * 1000; ; sleep(STEP_MS)) {
     const env = read(conf)
     if (env) return env
-    if (performance.now() >= end) throw new CniError(CODE.tryLater, `Cannot attach to network ${conf.name} yet: ${fileOf(conf)} is not there`, `waited ${conf.subnetWait} s; ${LOOK}`)
+    if (performance.now() >= end)
+      throw new CniError(
+        CODE.tryLater,
+        `Cannot attach to network ${conf.name} yet: ${fileOf(conf)} is not there`,
+        `waited ${conf.subnetWait} s; ${LOOK}`,
+      )
   }
 }
 
-const LOOK = 'the node agent writes it once it has a subnet: look whether it runs, and into its log (plumb status, journalctl -u plumb-agent, kubectl logs)'
+const LOOK =
+  'the node agent writes it once it has a subnet: look whether it runs, and into its log (plumb status, journalctl -u plumb-agent, kubectl logs)'
 
 function ready(conf: Conf): SubnetEnv {
   let env: SubnetEnv | undefined
@@ -78,7 +102,8 @@ function ready(conf: Conf): SubnetEnv {
   } catch (cause) {
     throw new CniError(CODE.notReady, (cause as Error).message, LOOK, { cause })
   }
-  if (!env) throw new CniError(CODE.notReady, `Network ${conf.name} has no subnet yet: ${fileOf(conf)} is not there`, LOOK)
+  if (!env)
+    throw new CniError(CODE.notReady, `Network ${conf.name} has no subnet yet: ${fileOf(conf)} is not there`, LOOK)
   return env
 }
 
@@ -97,7 +122,12 @@ function read(some: Partial<Conf>): SubnetEnv | undefined {
   try {
     text = readRegular(file)
   } catch (cause) {
-    throw new CniError(CODE.io, `Cannot read subnetFile ${shown(file)}: want a readable file`, (cause as Error).message, { cause })
+    throw new CniError(
+      CODE.io,
+      `Cannot read subnetFile ${shown(file)}: want a readable file`,
+      (cause as Error).message,
+      { cause },
+    )
   }
   return text ? parseSubnetEnv(text, file) : undefined
 }

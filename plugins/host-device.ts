@@ -19,9 +19,26 @@ const conf = v.object({
   device: field.filled(parse.ifname),
   hwaddr: field.filled(hardware),
   kernelpath: field.filled(sysPath),
-  pciBusID: field.filled((text) => matching(text, /^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$/i, 'an address of the PCI bus such as 0000:00:1f.6').toLowerCase()),
+  pciBusID: field.filled((text) =>
+    matching(
+      text,
+      /^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$/i,
+      'an address of the PCI bus such as 0000:00:1f.6',
+    ).toLowerCase(),
+  ),
   ...linkKeys,
-  runtimeConfig: v.optional(v.looseObject({ deviceID: field.filled((text) => matching(text, /^\w[\w:.-]{0,99}$/, 'a PCI address such as 0000:00:1f.6, or a name of the auxiliary bus such as mlx5_core.sf.4')) }), {}),
+  runtimeConfig: v.optional(
+    v.looseObject({
+      deviceID: field.filled((text) =>
+        matching(
+          text,
+          /^\w[\w:.-]{0,99}$/,
+          'a PCI address such as 0000:00:1f.6, or a name of the auxiliary bus such as mlx5_core.sf.4',
+        ),
+      ),
+    }),
+    {},
+  ),
 })
 type Conf = v.InferOutput<typeof conf>
 
@@ -39,8 +56,20 @@ export default definePlugin<Conf>({
     await apply({ put: [], drop: givingBackForeign(at) }, run)
   },
   async status({ name, runtimeConfig: { deviceID }, ...keys }) {
-    const isLent = entries(name).some(({ parts }) => parts[LINK]?.own.some((one) => one.kind === 'link' && one.lent !== undefined && (one.lent.name === keys.device || one.lent.mac === keys.hwaddr || one.lent.permanent === keys.hwaddr)))
-    if (!isLent && !isDevice({ ...keys, deviceID })) throw new CniError(CODE.notReady, `Network ${name} has no device: neither the node nor a container of it has the one that its configuration names`, 'look for it with ip link')
+    const isLent = entries(name).some(({ parts }) =>
+      parts[LINK]?.own.some(
+        (one) =>
+          one.kind === 'link' &&
+          one.lent !== undefined &&
+          (one.lent.name === keys.device || one.lent.mac === keys.hwaddr || one.lent.permanent === keys.hwaddr),
+      ),
+    )
+    if (!isLent && !isDevice({ ...keys, deviceID }))
+      throw new CniError(
+        CODE.notReady,
+        `Network ${name} has no device: neither the node nor a container of it has the one that its configuration names`,
+        'look for it with ip link',
+      )
   },
 })
 
@@ -51,15 +80,37 @@ export default definePlugin<Conf>({
 function wire(conf: Conf, at: Attachment, given: Result): Wiring {
   const ns = at.netns as NetnsPath
   const made = given.interfaces?.find(({ name, sandbox }) => sandbox && name === at.ifname)
-  const answer = (one: Interface): Result => ({ interfaces: [one], ips: (given.ips ?? []).map((ip) => ({ ...ip, interface: 0 })), ...(given.routes && { routes: given.routes }), ...chooseDns(conf.dns, given.dns) })
+  const answer = (one: Interface): Result => ({
+    interfaces: [one],
+    ips: (given.ips ?? []).map((ip) => ({ ...ip, interface: 0 })),
+    ...(given.routes && { routes: given.routes }),
+    ...chooseDns(conf.dns, given.dns),
+  })
   // A device with a driver in user space has no MAC and no MTU.
-  if (made) return { shared: [], own: made.mac || made.mtu ? podLinks({ kind: 'link', ns, name: at.ifname, type: 'lent', ...known(made.mac), up: true }, given) : [], result: answer(made) }
-  if (netnsState(ns) === 'pod' && isLink(at.ifname, ns)) throw new CniError(CODE.env, `Cannot create ${at.ifname} in ${ns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME')
+  if (made)
+    return {
+      shared: [],
+      own:
+        made.mac || made.mtu
+          ? podLinks({ kind: 'link', ns, name: at.ifname, type: 'lent', ...known(made.mac), up: true }, given)
+          : [],
+      result: answer(made),
+    }
+  if (netnsState(ns) === 'pod' && isLink(at.ifname, ns))
+    throw new CniError(
+      CODE.env,
+      `Cannot create ${at.ifname} in ${ns}: a link of that name is there already`,
+      'it is left as it is; delete it, or use another CNI_IFNAME',
+    )
   const { runtimeConfig, device, hwaddr, kernelpath, pciBusID } = conf
   const { link, pciID } = findDevice({ device, hwaddr, kernelpath, pciBusID, deviceID: runtimeConfig.deviceID })
   const shape = { name: at.ifname, sandbox: ns, ...(pciID && { pciID }) }
   if (!link) return { shared: [], own: [], result: answer(shape) }
-  return { shared: [], own: [lend(link, at), ...podLinks({ kind: 'link', ns, name: at.ifname, type: 'lent', up: true }, given)], result: answer({ ...shape, ...(link.mac && { mac: link.mac }), mtu: link.mtu }) }
+  return {
+    shared: [],
+    own: [lend(link, at), ...podLinks({ kind: 'link', ns, name: at.ifname, type: 'lent', up: true }, given)],
+    result: answer({ ...shape, ...(link.mac && { mac: link.mac }), mtu: link.mtu }),
+  }
 }
 
 function podLinks(link: Link, given: Result): Wiring['own'] {
@@ -77,7 +128,11 @@ function known(mac: string | undefined): Pick<Link, 'mac'> {
 
 // The lengths that the kernel shows: 6 bytes, or 8 or 20 bytes for InfiniBand.
 function hardware(text: unknown): string {
-  return matching(text, /^([0-9a-f]{2}[:-]){5}[0-9a-f]{2}$|^([0-9a-f]{2}[:-]){7}[0-9a-f]{2}$|^([0-9a-f]{2}[:-]){19}[0-9a-f]{2}$|^([0-9a-f]{4}\.){2}[0-9a-f]{4}$/i, 'the address of a device such as 02:00:0a:f4:00:02')
+  return matching(
+    text,
+    /^([0-9a-f]{2}[:-]){5}[0-9a-f]{2}$|^([0-9a-f]{2}[:-]){7}[0-9a-f]{2}$|^([0-9a-f]{2}[:-]){19}[0-9a-f]{2}$|^([0-9a-f]{4}\.){2}[0-9a-f]{4}$/i,
+    'the address of a device such as 02:00:0a:f4:00:02',
+  )
     .toLowerCase()
     .replace(/[:.-]/g, '')
     .replace(/..(?!$)/g, '$&:')
@@ -85,7 +140,8 @@ function hardware(text: unknown): string {
 
 function sysPath(text: unknown): string {
   const path = matching(text, /^\/sys\/devices\/[^\0]+$/, 'a path below /sys/devices/')
-  if (path.split('/').includes('..')) throw new ValueError(`${shown(text)}: want a path below /sys/devices/ without ".."`)
+  if (path.split('/').includes('..'))
+    throw new ValueError(`${shown(text)}: want a path below /sys/devices/ without ".."`)
   return path.replace(/\/+$/, '')
 }
 

@@ -51,7 +51,13 @@ export default definePlugin<Conf>({
       valid: () => void asked(),
       async take(owner, former) {
         const { wanted, sets, dns } = asked()
-        return resultOf(await store.orAfterBoot((left) => store.take(owner, sets, wanted, [...heldIn(left, owner), ...(former ?? [])])), some, dns)
+        return resultOf(
+          await store.orAfterBoot((left) =>
+            store.take(owner, sets, wanted, [...heldIn(left, owner), ...(former ?? [])]),
+          ),
+          some,
+          dns,
+        )
       },
       async foresee(owner, isFreed) {
         const { wanted, sets, dns } = asked()
@@ -104,11 +110,19 @@ function wantedIp(text: unknown): Ip | undefined {
   return parseIp(address !== undefined && Number(length) <= 128 ? address : text)
 }
 
-function setsOf({ cniVersion = '0.1.0', ipam, runtimeConfig }: Partial<Conf>, wanted: readonly Ip[]): readonly RangeSet[] {
-  const several = (key: string, given: readonly (readonly RangeConf[])[] = []) => given.map((one, i): SetConf => ({ at: `${key}[${i}]`, ranges: one }))
+function setsOf(
+  { cniVersion = '0.1.0', ipam, runtimeConfig }: Partial<Conf>,
+  wanted: readonly Ip[],
+): readonly RangeSet[] {
+  const several = (key: string, given: readonly (readonly RangeConf[])[] = []) =>
+    given.map((one, i): SetConf => ({ at: `${key}[${i}]`, ranges: one }))
   const flat: SetConf[] = ipam?.subnet ? [{ at: 'ipam', ranges: [{ ...ipam, subnet: ipam.subnet }], flat: true }] : []
-  const sets = readRangeSets([...several('runtimeConfig.ipRanges', runtimeConfig?.ipRanges), ...flat, ...several('ipam.ranges', ipam?.ranges)], wanted)
-  if (sets.length === 0) throw new ValueError('Cannot read ipam: no IP ranges specified; want "ranges": [[{"subnet": "10.1.0.0/24"}]]')
+  const sets = readRangeSets(
+    [...several('runtimeConfig.ipRanges', runtimeConfig?.ipRanges), ...flat, ...several('ipam.ranges', ipam?.ranges)],
+    wanted,
+  )
+  if (sets.length === 0)
+    throw new ValueError('Cannot read ipam: no IP ranges specified; want "ranges": [[{"subnet": "10.1.0.0/24"}]]')
   onePerFamily(
     cniVersion,
     sets.flatMap(({ ranges }) => ranges[0]?.subnet ?? []),

@@ -13,7 +13,9 @@ declare const PLUGINS: readonly string[]
 const called = calledAs().slice(calledAs().lastIndexOf('/') + 1)
 
 if (!PLUGINS.includes(called)) {
-  log(`plumb has no plugin ${JSON.stringify(called)}: link the executable under the name of one (${PLUGINS.join(', ')})`)
+  log(
+    `plumb has no plugin ${JSON.stringify(called)}: link the executable under the name of one (${PLUGINS.join(', ')})`,
+  )
   exit(1)
 } else if (env['CNI_COMMAND'] === 'VERSION') {
   exit(answerVersion())

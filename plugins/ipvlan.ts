@@ -45,7 +45,13 @@ export default definePodPlugin<Conf>({
 })
 
 function linkOf({ mtu, mode }: Conf, master: Master | undefined): PodLink {
-  return { type: KIND, mtu, like: { mode: mode || 'l2' }, birth: { by: master?.ns ?? 'host', ...(master && { master: master.name }) }, shown: { ...(master && { mac: master.mac }), mtu: master?.mtu ?? 0 } }
+  return {
+    type: KIND,
+    mtu,
+    like: { mode: mode || 'l2' },
+    birth: { by: master?.ns ?? 'host', ...(master && { master: master.name }) },
+    shown: { ...(master && { mac: master.mac }), mtu: master?.mtu ?? 0 },
+  }
 }
 
 /** The result of the previous plugin in the list. Throws ValueError. */
@@ -59,6 +65,9 @@ function onto(conf: Conf): OnMaster {
   const found = conf.master === undefined ? before(conf) : undefined
   if (!found) return conf
   const [first, ...more] = found.interfaces ?? []
-  if (!first || more.length > 0) throw new ValueError(`Cannot choose a master: prevResult has ${more.length + Number(first !== undefined)} interfaces: want "master", or a prevResult with one`)
+  if (!first || more.length > 0)
+    throw new ValueError(
+      `Cannot choose a master: prevResult has ${more.length + Number(first !== undefined)} interfaces: want "master", or a prevResult with one`,
+    )
   return { ...conf, master: previous(parse.ifname, first.name) }
 }

@@ -22,26 +22,37 @@ export default definePlugin<Conf>({
   async add(conf, at, run) {
     const given = conf.prevResult === undefined ? undefined : decode(conf.prevResult, conf.cniVersion)
     const { before, link } = await bringUp(at, run)
-    const foreign = link.addr_info.find(({ local, family }) => (family === 'inet' ? !local.startsWith('127.') : local !== '::1'))
+    const foreign = link.addr_info.find(({ local, family }) =>
+      family === 'inet' ? !local.startsWith('127.') : local !== '::1',
+    )
     if (foreign) {
       if (!before.flags.includes('UP')) await setDown(at.netns as NetnsPath, run)
-      throw new CniError(CODE.config, `loopback interface is already configured with non-loopback address ${foreign.local}/${foreign.prefixlen}`, 'remove it from lo first')
+      throw new CniError(
+        CODE.config,
+        `loopback interface is already configured with non-loopback address ${foreign.local}/${foreign.prefixlen}`,
+        'remove it from lo first',
+      )
     }
     return given ?? result(at, link)
   },
   async check(_conf, at, run) {
     const link = await show(at, run)
-    if (!link.flags.includes('UP')) throw new CniError(CODE.internal, `Cannot confirm lo in ${at.netns}: it is down`, 'want it up, as ADD left it')
+    if (!link.flags.includes('UP'))
+      throw new CniError(CODE.internal, `Cannot confirm lo in ${at.netns}: it is down`, 'want it up, as ADD left it')
   },
   async del(_conf, at, run) {
     if (at.netns) await setDown(at.netns, run)
   },
   foretell(command, conf, at) {
     const ns = at.netns as NetnsPath
-    if (command === 'DEL') return { scripts: at.netns ? [{ ns, argv: BLIND, lines: [{ text: DOWN, about: 'lo goes down' }] }] : [] }
+    if (command === 'DEL')
+      return { scripts: at.netns ? [{ ns, argv: BLIND, lines: [{ text: DOWN, about: 'lo goes down' }] }] : [] }
     const given = conf.prevResult === undefined ? undefined : decode(conf.prevResult, conf.cniVersion ?? '0.1.0')
     const about = ['what lo is like before', 'lo comes up', 'its addresses: none may be but loopback ones']
-    return { scripts: [{ ns, argv: SHOWING, lines: UP.map((text, i) => ({ text, about: about[i] as string })) }], result: given ?? result(at, LO) }
+    return {
+      scripts: [{ ns, argv: SHOWING, lines: UP.map((text, i) => ({ text, about: about[i] as string })) }],
+      result: given ?? result(at, LO),
+    }
   },
 })
 
@@ -75,9 +86,14 @@ async function show(at: Attachment, run: Run): Promise<LinkRow> {
   return link as LinkRow
 }
 
-function result(at: Attachment, link: { readonly mtu: number; readonly addr_info: readonly Pick<AddrRow, 'local' | 'prefixlen'>[] }): Result {
+function result(
+  at: Attachment,
+  link: { readonly mtu: number; readonly addr_info: readonly Pick<AddrRow, 'local' | 'prefixlen'>[] },
+): Result {
   return {
     interfaces: [{ name: 'lo', mac: '00:00:00:00:00:00', mtu: link.mtu, sandbox: at.netns as string }],
-    ips: link.addr_info.filter(({ local }) => local.startsWith('127.') || local === '::1').map(({ local, prefixlen }) => ({ interface: 0, address: `${local}/${prefixlen}` as Cidr })),
+    ips: link.addr_info
+      .filter(({ local }) => local.startsWith('127.') || local === '::1')
+      .map(({ local, prefixlen }) => ({ interface: 0, address: `${local}/${prefixlen}` as Cidr })),
   }
 }

@@ -25,18 +25,28 @@ type Conf = v.InferOutput<typeof conf>
 export default definePlugin<Conf>({
   role: 'delegating',
   to: 'bridge',
-  about: 'CNI plugin minicni: a veth pair from the container to a bridge, with an address of the one subnet of this node',
+  about:
+    'CNI plugin minicni: a veth pair from the container to a bridge, with an address of the one subnet of this node',
   conf: field.whole(conf, ({ subnet }) => {
-    if (subnet === undefined) throw new ValueError("Cannot read subnet: it is missing; want the network of this node's pods, such as 10.244.0.0/24")
+    if (subnet === undefined)
+      throw new ValueError(
+        "Cannot read subnet: it is missing; want the network of this node's pods, such as 10.244.0.0/24",
+      )
   }),
-  translate: ({ bridge, mtu, subnet }) => ({ bridge, mtu, isDefaultGateway: true, ipam: { type: 'host-local', subnet } }),
+  translate: ({ bridge, mtu, subnet }) => ({
+    bridge,
+    mtu,
+    isDefaultGateway: true,
+    ipam: { type: 'host-local', subnet },
+  }),
 })
 
 // Checks the subnet as host-local does, so that an error names this plugin's key.
 function readSubnet(text: unknown): Cidr {
   const subnet = parseCidr(text)
   const { family, length } = split(subnet)
-  if (networkOf(subnet) !== subnet) throw new ValueError(`${shown(text)}: want a network without host bits, here ${networkOf(subnet)}`)
+  if (networkOf(subnet) !== subnet)
+    throw new ValueError(`${shown(text)}: want a network without host bits, here ${networkOf(subnet)}`)
   const longest = family === 4 ? 30 : 126
   if (length > longest) throw new ValueError(`${shown(text)}: want a /${longest} or wider, for a gateway and a pod`)
   return subnet

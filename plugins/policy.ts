@@ -37,8 +37,16 @@ export default definePlugin<Conf>({
       const { message, details } = cause as CniError
       throw new CniError(CODE.notReady, message, details, { cause })
     }
-    const isBridged = base === undefined ? entries(name).some(({ parts }) => (parts['policy']?.own ?? []).some(onBridge)) : base === 'bridge'
-    if (isBridged && !isFiltered()) throw new CniError(CODE.notReady, 'Cannot apply network policy between pods of a bridge: bridged frames do not pass the firewall', BRIDGED)
+    const isBridged =
+      base === undefined
+        ? entries(name).some(({ parts }) => (parts['policy']?.own ?? []).some(onBridge))
+        : base === 'bridge'
+    if (isBridged && !isFiltered())
+      throw new CniError(
+        CODE.notReady,
+        'Cannot apply network policy between pods of a bridge: bridged frames do not pass the firewall',
+        BRIDGED,
+      )
   },
 })
 
@@ -50,20 +58,33 @@ function wire({ socket, whenAway, timeout }: Conf, at: Attachment, given: Result
   const addresses = (given.ips ?? []).map(({ address }) => split(address).ip)
   const link = nodeEnd(given.interfaces ?? [])
   const { containerId, ifname } = at
-  const admission: Admission = { kind: 'admission', ns: 'host', socket, whenAway, waitMs: timeout * 1000, endpoint: { containerId, ifname, namespace, pod, addresses, ...(link && { link }) } }
+  const admission: Admission = {
+    kind: 'admission',
+    ns: 'host',
+    socket,
+    whenAway,
+    waitMs: timeout * 1000,
+    endpoint: { containerId, ifname, namespace, pod, addresses, ...(link && { link }) },
+  }
   return { shared: [], own: addresses.length === 0 ? [] : [admission], result: given }
 }
 
 // The kubelet gives both names to every plugin. Without them nothing tells which policies select the pod.
 function nameOf(at: Attachment, key: 'K8S_POD_NAMESPACE' | 'K8S_POD_NAME'): string {
   const name = argument(at, key, objectName)
-  if (name === undefined) throw new CniError(CODE.env, `Cannot apply network policy: CNI_ARGS has no ${key}`, 'the kubelet sets it; for a container that is no pod of Kubernetes, leave the plugin policy out')
+  if (name === undefined)
+    throw new CniError(
+      CODE.env,
+      `Cannot apply network policy: CNI_ARGS has no ${key}`,
+      'the kubelet sets it; for a container that is no pod of Kubernetes, leave the plugin policy out',
+    )
   return name
 }
 
 // The names of namespaces and pods (RFC 1123 subdomain).
 function objectName(value: string): string {
-  if (!/^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/.test(value)) throw new ValueError(`${shown(value)}: want the name of a Kubernetes object, such as web-0`)
+  if (!/^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/.test(value))
+    throw new ValueError(`${shown(value)}: want the name of a Kubernetes object, such as web-0`)
   return value
 }
 
@@ -85,6 +106,7 @@ function isFiltered(): boolean {
 
 function socketPath(value: unknown): string {
   // The path in struct sockaddr_un has 108 bytes. The last byte is zero.
-  if (typeof value !== 'string' || !/^\/[^\0]*$/.test(value) || byteLength(value) > 107) throw new ValueError(`${shown(value)}: want the absolute path of a socket, at most 107 bytes`)
+  if (typeof value !== 'string' || !/^\/[^\0]*$/.test(value) || byteLength(value) > 107)
+    throw new ValueError(`${shown(value)}: want the absolute path of a socket, at most 107 bytes`)
   return value
 }

@@ -36,14 +36,27 @@ const keys = v.object({
 })
 type Conf = v.InferOutput<typeof keys>
 
-const conf = field.whole(keys, ({ backend, markMasqBit, externalSetMarkChain, conditionsV4, conditionsV6, runtimeConfig }) => {
-  if (markMasqBit !== undefined && externalSetMarkChain) throw new ValueError('Cannot specify externalSetMarkChain and markMasqBit: want one of them, or neither')
-  if (backend === 'nftables' && externalSetMarkChain) throw new ValueError('Cannot use externalSetMarkChain with backend "nftables": it names a chain of iptables; want one of them, or neither')
-  if (backend === 'iptables' && (conditionsV4 || conditionsV6)) throw new ValueError(`Cannot use ${conditionsV4 ? 'conditionsV4' : 'conditionsV6'} in nft's syntax with backend "iptables": want backend "nftables", or none`)
-  for (const { hostPort, containerPort, range } of runtimeConfig.portMappings)
-    if (Math.max(hostPort, containerPort) + range - 1 > 65535) throw new ValueError(`Cannot read runtimeConfig.portMappings: ${range} ports from ${Math.max(hostPort, containerPort)} on end above 65535`)
-  refuseTwice(runtimeConfig.portMappings)
-})
+const conf = field.whole(
+  keys,
+  ({ backend, markMasqBit, externalSetMarkChain, conditionsV4, conditionsV6, runtimeConfig }) => {
+    if (markMasqBit !== undefined && externalSetMarkChain)
+      throw new ValueError('Cannot specify externalSetMarkChain and markMasqBit: want one of them, or neither')
+    if (backend === 'nftables' && externalSetMarkChain)
+      throw new ValueError(
+        'Cannot use externalSetMarkChain with backend "nftables": it names a chain of iptables; want one of them, or neither',
+      )
+    if (backend === 'iptables' && (conditionsV4 || conditionsV6))
+      throw new ValueError(
+        `Cannot use ${conditionsV4 ? 'conditionsV4' : 'conditionsV6'} in nft's syntax with backend "iptables": want backend "nftables", or none`,
+      )
+    for (const { hostPort, containerPort, range } of runtimeConfig.portMappings)
+      if (Math.max(hostPort, containerPort) + range - 1 > 65535)
+        throw new ValueError(
+          `Cannot read runtimeConfig.portMappings: ${range} ports from ${Math.max(hostPort, containerPort)} on end above 65535`,
+        )
+    refuseTwice(runtimeConfig.portMappings)
+  },
+)
 
 /** The plugin `portmap` (upstream plugins/meta/portmap). */
 export default definePlugin<Conf>({
@@ -57,17 +70,24 @@ export default definePlugin<Conf>({
   notes,
   async unwireForeign({ cniVersion = '0.1.0', prevResult, runtimeConfig }, at, run) {
     const { portMappings = [] } = runtimeConfig ?? {}
-    await removeForeignPorts(at, { addresses: addressesOf(prevResult, cniVersion, at), isMapped: portMappings.length > 0 }, run)
+    await removeForeignPorts(
+      at,
+      { addresses: addressesOf(prevResult, cniVersion, at), isMapped: portMappings.length > 0 },
+      run,
+    )
   },
   async checkForeign({ runtimeConfig }, at, given, run) {
-    const pods = Object.fromEntries(podAddresses(given, at.ifname).map((address) => [isSix(address) ? 6 : 4, split(address).ip]))
+    const pods = Object.fromEntries(
+      podAddresses(given, at.ifname).map((address) => [isSix(address) ? 6 : 4, split(address).ip]),
+    )
     return missingForeignPorts(at, places(runtimeConfig.portMappings), pods, run)
   },
   async unshare({ name }, run) {
     await dropConditionChains(name, run)
   },
   async status() {
-    if (!has('nft')) throw new CniError(CODE.notReady, 'Cannot map ports: nft is not installed', 'install the package nftables')
+    if (!has('nft'))
+      throw new CniError(CODE.notReady, 'Cannot map ports: nft is not installed', 'install the package nftables')
   },
 })
 
@@ -78,7 +98,10 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
   const own = hostPorts(at, portMappings, addresses, {
     // As upstream: without `snat`, `masqAll` has no effect.
     snat: !conf.snat ? 'never' : conf.masqAll ? 'always' : 'needed',
-    conditions: { ...(conf.conditionsV4 ? { 4: conf.conditionsV4 } : {}), ...(conf.conditionsV6 ? { 6: conf.conditionsV6 } : {}) },
+    conditions: {
+      ...(conf.conditionsV4 ? { 4: conf.conditionsV4 } : {}),
+      ...(conf.conditionsV6 ? { 6: conf.conditionsV6 } : {}),
+    },
   })
   return { shared: own.length === 0 ? [] : links(conf, given, addresses, node), own, result: given }
 }
@@ -87,17 +110,46 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
 function links({ snat }: Conf, { interfaces = [] }: Result, addresses: readonly Cidr[], node: NodeFacts): Resource[] {
   const [bridge, port, inPod] = interfaces
   // A bridge plugin names in its result the bridge, its port and the pod's link, in this order.
-  const isBridged = bridge !== undefined && !bridge.sandbox && port !== undefined && !port.sandbox && Boolean(inPod?.sandbox)
+  const isBridged =
+    bridge !== undefined && !bridge.sandbox && port !== undefined && !port.sandbox && Boolean(inPod?.sandbox)
   const four = addresses.find((address) => !isSix(address))
   // Skips the ifb of the plugin bandwidth. It shapes the packets from the pod and is no way to the pod.
-  const named = interfaces.filter((one) => !one.sandbox && !(isBridged && one === port) && !(one.name.startsWith('bwp') && /^bwp[0-9a-f]{12}$/.test(one.name))).map(({ name }) => linkName(name))
+  const named = interfaces
+    .filter(
+      (one) =>
+        !one.sandbox &&
+        !(isBridged && one === port) &&
+        !(one.name.startsWith('bwp') && /^bwp[0-9a-f]{12}$/.test(one.name)),
+    )
+    .map(({ name }) => linkName(name))
   const leading = four === undefined ? [] : named.length > 0 ? named : [node.deviceTo?.(split(four).ip) ?? []].flat()
   return [
     // The node's own processes use the port on 127.0.0.1. This works only over links that may carry that address.
-    ...(snat ? leading.map((name): Resource => ({ kind: 'sysctl', ns: 'host', name: `ipv4/conf/${name}/route_localnet`, value: '1', optional: true })) : []),
+    ...(snat
+      ? leading.map(
+          (name): Resource => ({
+            kind: 'sysctl',
+            ns: 'host',
+            name: `ipv4/conf/${name}/route_localnet`,
+            value: '1',
+            optional: true,
+          }),
+        )
+      : []),
     // With bridge netfilter, a pod may call its own host port. The packets return through the pod's own port, and this needs hairpin
     // mode.
-    ...(isBridged && node.bridgeNf ? [{ kind: 'link', ns: 'host', name: linkName(port.name), type: 'port', port: { master: linkName(bridge.name), hairpin: true }, up: true } as const] : []),
+    ...(isBridged && node.bridgeNf
+      ? [
+          {
+            kind: 'link',
+            ns: 'host',
+            name: linkName(port.name),
+            type: 'port',
+            port: { master: linkName(bridge.name), hairpin: true },
+            up: true,
+          } as const,
+        ]
+      : []),
   ]
 }
 
@@ -119,6 +171,12 @@ function addressesOf(prevResult: unknown, cniVersion: string, { ifname }: Attach
 }
 
 function notes({ backend, markMasqBit, externalSetMarkChain }: Conf): string[] {
-  const unused = [...(backend === 'iptables' ? ['"backend": "iptables"'] : []), ...(markMasqBit === undefined ? [] : ['"markMasqBit"']), ...(externalSetMarkChain ? ['"externalSetMarkChain"'] : [])]
-  return unused.map((key) => `${key} is not used: portmap works with nftables and its own rules, and the packets come out the same`)
+  const unused = [
+    ...(backend === 'iptables' ? ['"backend": "iptables"'] : []),
+    ...(markMasqBit === undefined ? [] : ['"markMasqBit"']),
+    ...(externalSetMarkChain ? ['"externalSetMarkChain"'] : []),
+  ]
+  return unused.map(
+    (key) => `${key} is not used: portmap works with nftables and its own rules, and the packets come out the same`,
+  )
 }

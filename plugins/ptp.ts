@@ -71,12 +71,24 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
   // would be unreachable for two seconds.
   const routing = [set(`ipv6/conf/${host.name}/accept_ra`, '0'), set(`ipv6/conf/${host.name}/accept_dad`, '0')]
   const isPlain = ips.length > 0 && !ips.some(({ address }) => isSix(address))
-  const forwarding = [set('ipv4/ip_forward', '1'), set('ipv6/conf/all/forwarding', '1')].filter((_, i) => ips.some(({ address }) => isSix(address) === (i === 1)))
+  const forwarding = [set('ipv4/ip_forward', '1'), set('ipv6/conf/all/forwarding', '1')].filter((_, i) =>
+    ips.some(({ address }) => isSix(address) === (i === 1)),
+  )
   return {
     shared: [...forwarding],
-    own: [host, ...(isPlain ? [mute(host)] : routing), ...hostSide(host.name, ips), ...(ips.length > 0 ? podSide(pod, { ...given, ips }, false, true) : [pod])],
+    own: [
+      host,
+      ...(isPlain ? [mute(host)] : routing),
+      ...hostSide(host.name, ips),
+      ...(ips.length > 0 ? podSide(pod, { ...given, ips }, false, true) : [pod]),
+    ],
     ...(conf.ipMasq && { noted: [{ type: MASQUERADE, own: masquerade(at, addresses) }] }),
-    result: { interfaces: shown, ips, ...(given.routes ? { routes: given.routes } : {}), ...chooseDns(conf.dns, given.dns) },
+    result: {
+      interfaces: shown,
+      ips,
+      ...(given.routes ? { routes: given.routes } : {}),
+      ...chooseDns(conf.dns, given.dns),
+    },
   }
 }
 
@@ -85,7 +97,20 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
 function hostSide(dev: IfName, ips: readonly IpConfig[]): Resource[] {
   const gateways = new Set(ips.map((ip) => hostCidr(gatewayOf(ip))))
   const addresses = new Set(ips.map(({ address }) => hostCidr(split(address).ip)))
-  return [...[...gateways].map((cidr): Resource => ({ kind: 'addr', ns: 'host', dev, cidr })), ...[...addresses].map((dst): Resource => ({ kind: 'route', ns: 'host', dev, dst, via: [], ...(isSix(dst) ? {} : { scope: HOST }), exclusive: true }))]
+  return [
+    ...[...gateways].map((cidr): Resource => ({ kind: 'addr', ns: 'host', dev, cidr })),
+    ...[...addresses].map(
+      (dst): Resource => ({
+        kind: 'route',
+        ns: 'host',
+        dev,
+        dst,
+        via: [],
+        ...(isSix(dst) ? {} : { scope: HOST }),
+        exclusive: true,
+      }),
+    ),
+  ]
 }
 
 // The scope `host` (iproute2's rt_scopes). IPv6 routes have no scope.
@@ -94,8 +119,13 @@ const HOST = 254
 // The gateway address belongs to the node, so it must differ from the pod's address. Throws CniError 7.
 function reachable(ip: IpConfig): NonNullable<IpConfig['gateway']> {
   const [own, gateway] = [split(ip.address).ip, gatewayOf(ip)]
-  if (gateway !== own && isSix(gateway) === isSix(own) && (ip.gateway !== undefined || contains(ip.address, gateway))) return gateway
-  throw new CniError(CODE.config, `Cannot route ${ip.address} through the gateway ${ip.gateway ?? 'that its subnet would have'}`, `want a gateway of the same family that is not ${own}; the pool has to name one`)
+  if (gateway !== own && isSix(gateway) === isSix(own) && (ip.gateway !== undefined || contains(ip.address, gateway)))
+    return gateway
+  throw new CniError(
+    CODE.config,
+    `Cannot route ${ip.address} through the gateway ${ip.gateway ?? 'that its subnet would have'}`,
+    `want a gateway of the same family that is not ${own}; the pool has to name one`,
+  )
 }
 
 /** Throws CniError 51 when the node does not forward the packets of the network's pods. Without proof of this the network is ready. */
@@ -103,7 +133,14 @@ async function status({ name, ipam }: Conf, run: Run): Promise<void> {
   if (!ipam.type) return
   const { stdout } = await run(['ip', '-d', '-j', 'addr', 'show'], '')
   const links = (rows(stdout).flat() as LinkRow[]).filter(({ ifalias }) => ifalias?.startsWith(aliasPrefix(name)))
-  const held = links.flatMap(({ addr_info }) => addr_info.flatMap(({ local, prefixlen, scope }) => (scope === 'link' ? [] : (`${local}/${prefixlen}` as Cidr))))
+  const held = links.flatMap(({ addr_info }) =>
+    addr_info.flatMap(({ local, prefixlen, scope }) => (scope === 'link' ? [] : (`${local}/${prefixlen}` as Cidr))),
+  )
   const shut = notForwarding(held)
-  if (shut.length > 0) throw new CniError(CODE.limited, `Pods of network ${name} reach only the node: it does not forward`, `sysctl ${shut.map((one) => `net/${one}`).join(', ')} is 0; the next ADD sets it to 1`)
+  if (shut.length > 0)
+    throw new CniError(
+      CODE.limited,
+      `Pods of network ${name} reach only the node: it does not forward`,
+      `sysctl ${shut.map((one) => `net/${one}`).join(', ')} is 0; the next ADD sets it to 1`,
+    )
 }

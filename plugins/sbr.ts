@@ -35,7 +35,12 @@ export default definePlugin<Conf>({
 })
 
 /** The rules and routes of one attachment's addresses. Pure. */
-function wire({ table, gateways, addSourceHints }: Conf, at: Attachment, given: Result, { before = [] }: NodeFacts): Wiring {
+function wire(
+  { table, gateways, addSourceHints }: Conf,
+  at: Attachment,
+  given: Result,
+  { before = [] }: NodeFacts,
+): Wiring {
   const ns = at.netns as NetnsPath
   const ips = addressesOf(given, at)
   const sourcing = { ns, dev: at.ifname, gateways, hints: addSourceHints }
@@ -64,14 +69,24 @@ function look(_conf: Conf, { ifname, netns }: Attachment, _given: Result, earlie
 
 // As upstream: an address without an interface index counts. Throws CniError 7 when there is no address.
 function addressesOf({ ips = [], interfaces = [] }: Result, { ifname }: Attachment): IpConfig[] {
-  const mine = ips.filter(({ interface: index }) => index === undefined || (interfaces[index]?.name ?? ifname) === ifname)
-  if (mine.length === 0) throw new CniError(CODE.config, `Cannot route by source: prevResult has no address of ${ifname}`, 'want sbr after a plugin that gives the link an address')
+  const mine = ips.filter(
+    ({ interface: index }) => index === undefined || (interfaces[index]?.name ?? ifname) === ifname,
+  )
+  if (mine.length === 0)
+    throw new CniError(
+      CODE.config,
+      `Cannot route by source: prevResult has no address of ${ifname}`,
+      'want sbr after a plugin that gives the link an address',
+    )
   return mine
 }
 
 function readGateways(value: unknown): Ip[] {
-  if (!Array.isArray(value)) throw new ValueError(`${shown(value)}: want a list of addresses, at most one of each family`)
+  if (!Array.isArray(value))
+    throw new ValueError(`${shown(value)}: want a list of addresses, at most one of each family`)
   const all = value.map(parseIp)
-  for (const six of [false, true]) if (all.filter((one) => isSix(one) === six).length > 1) throw new ValueError(`${shown(value)}: want at most one IPv${six ? 6 : 4} address`)
+  for (const six of [false, true])
+    if (all.filter((one) => isSix(one) === six).length > 1)
+      throw new ValueError(`${shown(value)}: want at most one IPv${six ? 6 : 4} address`)
   return all
 }

@@ -10,7 +10,8 @@ import { parseCidr, parseIp } from '../lib/text/ip.ts'
 import { common, field } from '../lib/text/shape.ts'
 
 const address = field.whole(v.object({ address: field.cidr, gateway: ipOrNone }), ({ address, gateway }) => {
-  if (gateway !== undefined && isSix(gateway) !== isSix(address)) throw new ValueError(`gateway ${shown(gateway)}: want an address of the family of ${address}`)
+  if (gateway !== undefined && isSix(gateway) !== isSix(address))
+    throw new ValueError(`gateway ${shown(gateway)}: want an address of the family of ${address}`)
 })
 // podman sends an empty string when nobody requested an address.
 const ips = v.optional(v.array(field.by((text) => (text === '' ? undefined : parseCidr(text)))), [])
@@ -18,7 +19,12 @@ const ips = v.optional(v.array(field.by((text) => (text === '' ? undefined : par
 // Allows unknown keys at the top: a pool gets the whole configuration of the plugin that delegates to it.
 const conf = v.looseObject({
   ...common,
-  ipam: v.object({ type: v.optional(field.text, ''), addresses: v.optional(v.array(address), []), routes: routesShape, dns: dnsShape }),
+  ipam: v.object({
+    type: v.optional(field.text, ''),
+    addresses: v.optional(v.array(address), []),
+    routes: routesShape,
+    dns: dnsShape,
+  }),
   runtimeConfig: v.optional(v.looseObject({ ips }), {}),
   args: v.optional(v.looseObject({ cni: v.optional(v.looseObject({ ips }), {}) }), {}),
 })
@@ -32,10 +38,17 @@ export default definePlugin<Conf>({
   args: ['IP', 'GATEWAY'],
   pool(some, at) {
     const { routes = [], dns } = some.ipam ?? {}
-    const take = (): Result => ({ ips: addressesOf(some, at), ...(routes.length > 0 ? { routes } : {}), ...(dns ? { dns } : {}) })
+    const take = (): Result => ({
+      ips: addressesOf(some, at),
+      ...(routes.length > 0 ? { routes } : {}),
+      ...(dns ? { dns } : {}),
+    })
     return {
       valid() {
-        if (addressesOf(some, at).length === 0) throw new ValueError('Cannot read ipam.addresses []: want at least one, such as {"address": "10.1.0.2/24"}, or one by the runtime: runtimeConfig.ips, args.cni.ips, IP in CNI_ARGS')
+        if (addressesOf(some, at).length === 0)
+          throw new ValueError(
+            'Cannot read ipam.addresses []: want at least one, such as {"address": "10.1.0.2/24"}, or one by the runtime: runtimeConfig.ips, args.cni.ips, IP in CNI_ARGS',
+          )
       },
       take,
       foresee: () => ({ result: take(), why: 'as configured' }),
@@ -52,10 +65,17 @@ export default definePlugin<Conf>({
 
 /** As upstream: `runtimeConfig.ips` wins over `args.cni.ips`. Both win over the addresses of the configuration and of CNI_ARGS. */
 function addressesOf({ cniVersion = '0.1.0', ipam, args, runtimeConfig }: Partial<Conf>, at: Attachment): IpConfig[] {
-  const own = [...(ipam?.addresses ?? []), ...(argument(at, 'IP', listOf(parseCidr)) ?? []).map((address): IpConfig => ({ address }))]
+  const own = [
+    ...(ipam?.addresses ?? []),
+    ...(argument(at, 'IP', listOf(parseCidr)) ?? []).map((address): IpConfig => ({ address })),
+  ]
   const gateways = argument(at, 'GATEWAY', listOf(parseIp)) ?? []
-  const wanted = [runtimeConfig?.ips, args?.cni?.ips].map((some = []) => some.filter((one) => one !== undefined)).find((some) => some.length > 0)
-  const all = wanted?.map((address): IpConfig => ({ address })) ?? own.map((one) => withGateway(one.address, one.gateway ?? gateways.findLast((ip) => contains(one.address, ip))))
+  const wanted = [runtimeConfig?.ips, args?.cni?.ips]
+    .map((some = []) => some.filter((one) => one !== undefined))
+    .find((some) => some.length > 0)
+  const all =
+    wanted?.map((address): IpConfig => ({ address })) ??
+    own.map((one) => withGateway(one.address, one.gateway ?? gateways.findLast((ip) => contains(one.address, ip))))
   onePerFamily(
     cniVersion,
     all.map(({ address }) => address),
@@ -81,6 +101,15 @@ function confirm({ address, gateway }: IpConfig, { ips = [] }: Result, { ifname,
   const given = ips.filter((ip) => ip.address === address)
   if (given.some((ip) => gateway === undefined || ip.gateway === gateway)) return
   const [other] = given
-  if (other) throw new CniError(CODE.internal, `Cannot confirm ${address} on ${ifname} of container ${containerId}: ADD gave it the gateway ${other.gateway ?? 'none'}, want ${gateway}`, 'the configuration changed; delete the pod')
-  throw new CniError(CODE.internal, `Cannot confirm ${address} on ${ifname} of container ${containerId}: it is not in the result of ADD`, `that has ${ips.map((ip) => ip.address).join(', ') || 'no address'}; the configuration changed; delete the pod`)
+  if (other)
+    throw new CniError(
+      CODE.internal,
+      `Cannot confirm ${address} on ${ifname} of container ${containerId}: ADD gave it the gateway ${other.gateway ?? 'none'}, want ${gateway}`,
+      'the configuration changed; delete the pod',
+    )
+  throw new CniError(
+    CODE.internal,
+    `Cannot confirm ${address} on ${ifname} of container ${containerId}: it is not in the result of ADD`,
+    `that has ${ips.map((ip) => ip.address).join(', ') || 'no address'}; the configuration changed; delete the pod`,
+  )
 }

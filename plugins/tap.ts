@@ -55,7 +55,12 @@ function linkOf(conf: Conf, at: Attachment, node: NodeFacts): PodLink {
     mac: askedMac(conf, at) ?? podMac(at, node),
     mtu,
     like: { multiQueue },
-    birth: { by: at.netns as NetnsPath, ...(owner === undefined ? {} : { owner }), ...(group === undefined ? {} : { group }), ...labelled(conf, node) },
+    birth: {
+      by: at.netns as NetnsPath,
+      ...(owner === undefined ? {} : { owner }),
+      ...(group === undefined ? {} : { group }),
+      ...labelled(conf, node),
+    },
     ...portOf(conf, at, node),
     shown: { mtu: MTU },
   }
@@ -63,19 +68,30 @@ function linkOf(conf: Conf, at: Attachment, node: NodeFacts): PodLink {
 
 // Throws CniError when the node has no /dev/net/tun.
 function requireTun({ hasTun }: NodeFacts, code: number): void {
-  if (hasTun === false) throw new CniError(code, 'Cannot make a tap: the node has no /dev/net/tun', 'want the kernel module tun (modprobe tun)')
+  if (hasTun === false)
+    throw new CniError(
+      code,
+      'Cannot make a tap: the node has no /dev/net/tun',
+      'want the kernel module tun (modprobe tun)',
+    )
 }
 
 // A tap gets the SELinux label of the program that makes it. Throws CniError 4 when SELinux is off, because a requested label must not be
 // dropped silently.
 function labelled({ selinuxContext }: Conf, { hasSelinux }: NodeFacts): { context?: string } {
   if (selinuxContext === '') return {}
-  if (!hasSelinux) throw new CniError(CODE.env, `Cannot give the tap the SELinux context ${shown(selinuxContext)}: SELinux is not on in this kernel`, 'leave "selinuxContext" out on such nodes')
+  if (!hasSelinux)
+    throw new CniError(
+      CODE.env,
+      `Cannot give the tap the SELinux context ${shown(selinuxContext)}: SELinux is not on in this kernel`,
+      'leave "selinuxContext" out on such nodes',
+    )
   return { context: selinuxContext }
 }
 
 function context(value: unknown): string {
-  if (typeof value !== 'string' || !/^([a-zA-Z_][\w.-]*(:[\w.,-]+){2,4})?$/.test(value)) throw new ValueError(`${shown(value)}: want an SELinux context such as system_u:system_r:svirt_t:s0`)
+  if (typeof value !== 'string' || !/^([a-zA-Z_][\w.-]*(:[\w.,-]+){2,4})?$/.test(value))
+    throw new ValueError(`${shown(value)}: want an SELinux context such as system_u:system_r:svirt_t:s0`)
   return value
 }
 
@@ -83,7 +99,17 @@ function context(value: unknown): string {
 function portOf({ bridge }: Conf, { netns }: Attachment, node: NodeFacts): { port?: NonNullable<Link['port']> } {
   if (bridge === undefined) return {}
   const found = node.link?.(bridge, netns as NetnsPath)
-  if (!found) throw new CniError(CODE.config, `Cannot find the bridge ${shown(bridge)} in ${netns}: there is no such link`, '"bridge" is one of the container itself, and has to be there before its tap')
-  if (found.kind !== 'bridge') throw new CniError(CODE.config, `Cannot use ${shown(bridge)} in ${netns} as a bridge: it is not a bridge`, `it is of type ${found.kind || 'device'}; set "bridge" to another name`)
+  if (!found)
+    throw new CniError(
+      CODE.config,
+      `Cannot find the bridge ${shown(bridge)} in ${netns}: there is no such link`,
+      '"bridge" is one of the container itself, and has to be there before its tap',
+    )
+  if (found.kind !== 'bridge')
+    throw new CniError(
+      CODE.config,
+      `Cannot use ${shown(bridge)} in ${netns} as a bridge: it is not a bridge`,
+      `it is of type ${found.kind || 'device'}; set "bridge" to another name`,
+    )
   return { port: { master: bridge } }
 }

@@ -21,7 +21,14 @@ const mac = v.exactOptional(field.by((text) => (text === '' ? '' : parse.mac(tex
 const flag = v.exactOptional(field.flag)
 // The kernel checks the limits of a device.
 const size = v.exactOptional(field.int(0, 2 ** 31 - 1))
-const wishes = { sysctl: v.optional(field.by(readSysctls), {}), mac, mtu: size, promisc: flag, allmulti: flag, txQLen: size }
+const wishes = {
+  sysctl: v.optional(field.by(readSysctls), {}),
+  mac,
+  mtu: size,
+  promisc: flag,
+  allmulti: flag,
+  txQLen: size,
+}
 
 const keys = v.object({
   ...common,
@@ -50,9 +57,12 @@ export default definePlugin<Conf>({
   judge(text, key) {
     const is = (word: string) => (one: string) => one.toLowerCase() === word
     const [path] = repeatedKeys(text)
-      .flatMap(([first = '', ...more]) => (key === undefined || is('args')(first) ? [[first, ...more]] : is(key)(first) ? [more] : []))
+      .flatMap(([first = '', ...more]) =>
+        key === undefined || is('args')(first) ? [[first, ...more]] : is(key)(first) ? [more] : [],
+      )
       .filter(([first = '', ...more]) => is('sysctl')(first) || (is('args')(first) && more.some(is('sysctl'))))
-    if (path) throw new ValueError(`Cannot read ${shown(path.join('.'))}: the key stands there twice; want each sysctl once`)
+    if (path)
+      throw new ValueError(`Cannot read ${shown(path.join('.'))}: the key stands there twice; want each sysctl once`)
   },
   async unwireForeign({ dataDir = DATA_DIR }, at, run) {
     await restoreSaved(dataDir, at, run)
@@ -73,11 +83,21 @@ function wire(conf: Conf, at: Attachment, given: Result, { before, sysctlsAllowe
   if (sysctls.length > 0) refuseForbidden(sysctls, sysctlsAllowed)
   const was = settingIn(before, ns, at.ifname)
   // When `look` found the pod's link, it also searched for the other end.
-  const host = want.mtu === undefined ? undefined : was ? before?.find((one): one is Setting => one.kind === 'setting' && one.ns === 'host')?.dev : otherEnd(at, given)
-  const link = Object.keys(want).length === 0 ? [] : [...noted(conf, at, want, before, was), setting(ns, at.ifname, want, was)]
+  const host =
+    want.mtu === undefined
+      ? undefined
+      : was
+        ? before?.find((one): one is Setting => one.kind === 'setting' && one.ns === 'host')?.dev
+        : otherEnd(at, given)
+  const link =
+    Object.keys(want).length === 0 ? [] : [...noted(conf, at, want, before, was), setting(ns, at.ifname, want, was)]
   return {
     shared: [],
-    own: [...files(sysctls, at, before, was !== undefined), ...link, ...(host ? [setting('host', host, { mtu: want.mtu as number }, settingIn(before, 'host', host))] : [])],
+    own: [
+      ...files(sysctls, at, before, was !== undefined),
+      ...link,
+      ...(host ? [setting('host', host, { mtu: want.mtu as number }, settingIn(before, 'host', host))] : []),
+    ],
     result: told(given, at.ifname, host, want),
   }
 }
@@ -86,18 +106,37 @@ function wire(conf: Conf, at: Attachment, given: Result, { before, sysctlsAllowe
 function look(conf: Conf, at: Attachment, given: Result, earlier: readonly Resource[]): Resource[] {
   const ns = at.netns as NetnsPath
   const names = [...new Set(wished(conf).map(([name]) => fileOf(name, at.ifname)))]
-  const { link, values } = inside(ns, () => ({ link: linkFacts(at.ifname), values: names.map((name) => ({ name, value: maybeSysctl(name) })) }))
+  const { link, values } = inside(ns, () => ({
+    link: linkFacts(at.ifname),
+    values: names.map((name) => ({ name, value: maybeSysctl(name) })),
+  }))
   const host = settingsOf(conf, at).mtu === undefined ? undefined : otherEnd(at, given)
   const outer = host === undefined ? undefined : linkFacts(host)
   const isPair = link?.kind === 'veth' && outer?.kind === 'veth' && outer.index === link.on && link.index === outer.on
   return [
-    ...values.flatMap(({ name, value }): Sysctl[] => (value === undefined ? [] : [{ kind: 'sysctl', ns, name, value: earlier.find((one): one is Sysctl => one.kind === 'sysctl' && one.name === name)?.before ?? value }])),
+    ...values.flatMap(({ name, value }): Sysctl[] =>
+      value === undefined
+        ? []
+        : [
+            {
+              kind: 'sysctl',
+              ns,
+              name,
+              value: earlier.find((one): one is Sysctl => one.kind === 'sysctl' && one.name === name)?.before ?? value,
+            },
+          ],
+    ),
     ...(link ? [seen(ns, at.ifname, link, earlier)] : []),
     ...(host && isPair ? [seen('host', host, outer, earlier)] : []),
   ]
 }
 
-function seen(ns: Netns, dev: IfName, { mac, mtu, txQLen, promisc, allmulti }: LinkFacts, earlier: readonly Resource[]): Setting {
+function seen(
+  ns: Netns,
+  dev: IfName,
+  { mac, mtu, txQLen, promisc, allmulti }: LinkFacts,
+  earlier: readonly Resource[],
+): Setting {
   return { kind: 'setting', ns, dev, mac, mtu, txQLen, promisc, allmulti, ...settingIn(earlier, ns, dev)?.before }
 }
 
@@ -108,34 +147,71 @@ function settingsOf({ args: { cni }, runtimeConfig, ...conf }: Conf, at: Attachm
   const txQLen = cni.txQLen ?? conf.txQLen
   const allmulti = cni.allmulti ?? conf.allmulti
   const promisc = cni.promisc ?? conf.promisc
-  return { ...(address && { mac: address }), ...(mtu && { mtu }), ...(txQLen !== undefined && { txQLen }), ...(promisc && { promisc }), ...(allmulti !== undefined && { allmulti }) }
+  return {
+    ...(address && { mac: address }),
+    ...(mtu && { mtu }),
+    ...(txQLen !== undefined && { txQLen }),
+    ...(promisc && { promisc }),
+    ...(allmulti !== undefined && { allmulti }),
+  }
 }
 
 function wished({ sysctl, args: { cni } }: Conf): SysctlWish[] {
   return [...new Map([...sysctl, ...cni.sysctl])]
 }
 
-function files(wishes: readonly SysctlWish[], at: Attachment, before: readonly Resource[] | undefined, isThere: boolean): Sysctl[] {
+function files(
+  wishes: readonly SysctlWish[],
+  at: Attachment,
+  before: readonly Resource[] | undefined,
+  isThere: boolean,
+): Sysctl[] {
   const made = new Map<string, Sysctl>()
   for (const [written, value] of wishes) {
     const name = fileOf(written, at.ifname)
-    if (made.has(name)) throw new ValueError(`Cannot set sysctl ${shown(written)} twice: it stands there in two spellings; want one`)
+    if (made.has(name))
+      throw new ValueError(`Cannot set sysctl ${shown(written)} twice: it stands there in two spellings; want one`)
     const was = before?.find((one): one is Sysctl => one.kind === 'sysctl' && one.name === name)?.value
-    if (isThere && was === undefined) throw new CniError(CODE.config, `Cannot set sysctl ${shown(written)}: this kernel has none of that name`, `looked for /proc/sys/net/${name} in ${at.netns}`)
+    if (isThere && was === undefined)
+      throw new CniError(
+        CODE.config,
+        `Cannot set sysctl ${shown(written)}: this kernel has none of that name`,
+        `looked for /proc/sys/net/${name} in ${at.netns}`,
+      )
     // A sysctl of the link belongs to this attachment. Another attachment may rely on a sysctl of the whole pod, so that sysctl stays.
     const isOfLink = name.split('/').includes(at.ifname)
-    made.set(name, { kind: 'sysctl', ns: at.netns as NetnsPath, name, value, ...(was ? { before: was, ...(isOfLink ? {} : { stays: true }) } : {}) })
+    made.set(name, {
+      kind: 'sysctl',
+      ns: at.netns as NetnsPath,
+      name,
+      value,
+      ...(was ? { before: was, ...(isOfLink ? {} : { stays: true }) } : {}),
+    })
   }
   return [...made.values()]
 }
 
 function setting(ns: Netns, dev: IfName, want: Settings, was: Setting | undefined): Setting {
   const otherwise = was ? Object.entries(want).filter(([key, value]) => was[key as keyof Settings] !== value) : []
-  return { kind: 'setting', ns, dev, ...want, ...(was && otherwise.length > 0 ? { before: Object.fromEntries(otherwise.map(([key]) => [key, was[key as keyof Settings]])) } : {}) }
+  return {
+    kind: 'setting',
+    ns,
+    dev,
+    ...want,
+    ...(was && otherwise.length > 0
+      ? { before: Object.fromEntries(otherwise.map(([key]) => [key, was[key as keyof Settings]])) }
+      : {}),
+  }
 }
 
 // Without `before` the link is made in the same call. Then there is nothing to restore, and the reference plugin needs no file.
-function noted({ dataDir }: Conf, at: Attachment, want: Settings, before: readonly Resource[] | undefined, was: Setting | undefined): Saved[] {
+function noted(
+  { dataDir }: Conf,
+  at: Attachment,
+  want: Settings,
+  before: readonly Resource[] | undefined,
+  was: Setting | undefined,
+): Saved[] {
   return before ? [{ kind: 'saved', ns: 'host', path: savedPath(dataDir, at), text: savedText(want, was) }] : []
 }
 

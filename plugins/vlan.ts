@@ -17,7 +17,8 @@ const keys = v.object({
 type Conf = v.InferOutput<typeof keys>
 
 const conf = field.whole(keys, ({ master }) => {
-  if (master === undefined) throw new ValueError('Cannot read master: it is missing: want the link whose VLAN it is, such as eth0')
+  if (master === undefined)
+    throw new ValueError('Cannot read master: it is missing: want the link whose VLAN it is, such as eth0')
 })
 
 const KIND = 'vlan'

@@ -49,12 +49,30 @@ function wire({ vrfname, table }: Conf, at: Attachment, given: Result, { before 
   const ns = at.netns as NetnsPath
   const vrf: Vrf = { kind: 'vrf', ns, name: vrfname, table: tableFor(vrfname, table, before) }
   const link = before.find((one): one is Setting => one.kind === 'setting')
-  if (link?.master && link.master !== vrfname) throw new CniError(CODE.config, `Cannot make ${at.ifname} a port of VRF ${vrfname}: it is one of ${link.master} already`, 'a link has one master')
-  const addresses: Resource[] = Array.from(new Map(before.flatMap((one) => (one.kind === 'addr' ? [[one.cidr, one] as const] : []))).values())
-  const routes = new Map(before.flatMap((one) => (one.kind === 'rerouted' ? [one.route] : isOwn(one, at.ifname) ? [one] : [])).map(({ table: _, ...route }) => [JSON.stringify([route.dst, route.via, route.priority]), route]))
+  if (link?.master && link.master !== vrfname)
+    throw new CniError(
+      CODE.config,
+      `Cannot make ${at.ifname} a port of VRF ${vrfname}: it is one of ${link.master} already`,
+      'a link has one master',
+    )
+  const addresses: Resource[] = Array.from(
+    new Map(before.flatMap((one) => (one.kind === 'addr' ? [[one.cidr, one] as const] : []))).values(),
+  )
+  const routes = new Map(
+    before
+      .flatMap((one) => (one.kind === 'rerouted' ? [one.route] : isOwn(one, at.ifname) ? [one] : []))
+      .map(({ table: _, ...route }) => [JSON.stringify([route.dst, route.via, route.priority]), route]),
+  )
   return {
     shared: [],
-    own: [vrf, { kind: 'setting', ns, dev: at.ifname, master: vrfname, before: { master: '' } }, ...addresses.values(), ...[...routes.values()].map((route): Rerouted => ({ kind: 'rerouted', ns, dev: at.ifname, route, table: vrf.table }))],
+    own: [
+      vrf,
+      { kind: 'setting', ns, dev: at.ifname, master: vrfname, before: { master: '' } },
+      ...addresses.values(),
+      ...[...routes.values()].map(
+        (route): Rerouted => ({ kind: 'rerouted', ns, dev: at.ifname, route, table: vrf.table }),
+      ),
+    ],
     result: given,
   }
 }
@@ -63,27 +81,51 @@ function wire({ vrfname, table }: Conf, at: Attachment, given: Result, { before 
  * The resources that an earlier ADD moved, then the pod's VRFs and rules, then the link with its global IPv6 addresses and routes. Throws
  * CniError 7 when a link has the VRF's name but is no VRF.
  */
-function look({ vrfname }: Conf, { ifname, netns }: Attachment, _given: Result, earlier: readonly Resource[]): Resource[] {
+function look(
+  { vrfname }: Conf,
+  { ifname, netns }: Attachment,
+  _given: Result,
+  earlier: readonly Resource[],
+): Resource[] {
   const ns = netns as NetnsPath
   return inside(ns, () => {
     const links = linksNow()
     const other = links.find(({ name, kind }) => name === vrfname && kind !== 'vrf')
-    if (other) throw new CniError(CODE.config, `Cannot use ${vrfname} as a VRF: a link of that name is there, and it is ${other.kind ? `a ${other.kind}` : 'none'}`, `in ${ns}; want another "vrfname"`)
+    if (other)
+      throw new CniError(
+        CODE.config,
+        `Cannot use ${vrfname} as a VRF: a link of that name is there, and it is ${other.kind ? `a ${other.kind}` : 'none'}`,
+        `in ${ns}; want another "vrfname"`,
+      )
     const link = links.find(({ name }) => name === ifname)
-    const vrfs = links.flatMap(({ name, table }): Vrf[] => (table === undefined ? [] : [{ kind: 'vrf', ns, name, table }]))
+    const vrfs = links.flatMap(({ name, table }): Vrf[] =>
+      table === undefined ? [] : [{ kind: 'vrf', ns, name, table }],
+    )
     const rules = rulesNow().map((one): Resource => ({ kind: 'rule', ns, ...one }))
     if (!link) return [...vrfs, ...rules]
     const master = links.find(({ index }) => index === link.master)?.name ?? ''
     const six = addressesNow(link.index).filter(({ cidr, scope }) => isSix(cidr) && scope === GLOBAL)
     const routes = routesNow(link.index, ifname).map((one): Route => ({ ...one, ns }))
-    return [...earlier.filter(({ kind }) => kind === 'rerouted' || kind === 'addr'), ...vrfs, ...rules, { kind: 'setting', ns, dev: ifname, master }, ...six.map(({ cidr }): Addr => ({ kind: 'addr', ns, dev: ifname, cidr, stays: true })), ...routes]
+    return [
+      ...earlier.filter(({ kind }) => kind === 'rerouted' || kind === 'addr'),
+      ...vrfs,
+      ...rules,
+      { kind: 'setting', ns, dev: ifname, master },
+      ...six.map(({ cidr }): Addr => ({ kind: 'addr', ns, dev: ifname, cidr, stays: true })),
+      ...routes,
+    ]
   })
 }
 
 // No connected and no local routes: the kernel makes these from the addresses, in the VRF's table too. IPv6 has no scope. For IPv6 every
 // route counts that the kernel did not make.
 function isOwn(one: Resource, dev: IfName): one is Route {
-  return one.kind === 'route' && one.dev === dev && one.table === MAIN && (isSix(one.dst) ? one.proto !== KERNEL : one.scope === GLOBAL)
+  return (
+    one.kind === 'route' &&
+    one.dev === dev &&
+    one.table === MAIN &&
+    (isSix(one.dst) ? one.proto !== KERNEL : one.scope === GLOBAL)
+  )
 }
 
 // RTPROT_KERNEL of rtm_protocol.
@@ -92,12 +134,27 @@ const KERNEL = 2
 function tableFor(name: IfName, wanted: number, before: readonly Resource[]): number {
   const vrfs = before.filter((one): one is Vrf => one.kind === 'vrf')
   const found = vrfs.find((one) => one.name === name)
-  if (found && wanted && found.table !== wanted) throw new CniError(CODE.config, `Cannot give table ${wanted} to VRF ${name}: it has table ${found.table}`, 'it is there already; want its table, or another "vrfname"')
+  if (found && wanted && found.table !== wanted)
+    throw new CniError(
+      CODE.config,
+      `Cannot give table ${wanted} to VRF ${name}: it has table ${found.table}`,
+      'it is there already; want its table, or another "vrfname"',
+    )
   if (found) return found.table
   const other = vrfs.find(({ table }) => table === wanted)
-  if (other) throw new CniError(CODE.config, `Cannot give table ${wanted} to VRF ${name}: VRF ${other.name} has it`, 'want another "table", or none')
+  if (other)
+    throw new CniError(
+      CODE.config,
+      `Cannot give table ${wanted} to VRF ${name}: VRF ${other.name} has it`,
+      'want another "table", or none',
+    )
   if (wanted) return wanted
-  const taken = new Set([...RESERVED, ...before.flatMap((one) => (one.kind === 'vrf' || one.kind === 'rule' ? [one.table] : one.kind === 'route' ? [one.table ?? MAIN] : []))])
+  const taken = new Set([
+    ...RESERVED,
+    ...before.flatMap((one) =>
+      one.kind === 'vrf' || one.kind === 'rule' ? [one.table] : one.kind === 'route' ? [one.table ?? MAIN] : [],
+    ),
+  ])
   let free = 1
   while (taken.has(free)) free++
   return free

@@ -5,14 +5,29 @@ import { execa } from 'execa'
 
 /** Writes a folder into a tar archive. Names are sorted, the owner is root, and every file has the date `epoch`. */
 export async function archive(dir: string, to: string, epoch: number): Promise<void> {
-  await execa('tar', ['--sort=name', `--mtime=@${epoch}`, '--owner=0', '--group=0', '--numeric-owner', '--format=gnu', '-cf', to, '-C', dir, '.'])
+  await execa('tar', [
+    '--sort=name',
+    `--mtime=@${epoch}`,
+    '--owner=0',
+    '--group=0',
+    '--numeric-owner',
+    '--format=gnu',
+    '-cf',
+    to,
+    '-C',
+    dir,
+    '.',
+  ])
 }
 
 /** The date of the last commit in seconds since 1970, or SOURCE_DATE_EPOCH. Gives 0 when neither exists. */
 export async function sourceDate(): Promise<number> {
   const given = process.env['SOURCE_DATE_EPOCH']
   if (given) return Number(given)
-  const { stdout } = await execa('git', ['log', '-1', '--format=%ct'], { cwd: join(import.meta.dir, '..'), reject: false })
+  const { stdout } = await execa('git', ['log', '-1', '--format=%ct'], {
+    cwd: join(import.meta.dir, '..'),
+    reject: false,
+  })
   return Number(stdout ?? '') || 0
 }
 

@@ -23,7 +23,16 @@ export function helm(): string | undefined {
 
 /** Returns the plain manifest, as the chart gives it. Throws Error with helm's words. */
 export async function manifest(program: string): Promise<string> {
-  const { stdout } = await execa(program, ['template', 'plumb', CHART, '--namespace', 'plumb', '--no-hooks', '--set', 'createNamespace=true'])
+  const { stdout } = await execa(program, [
+    'template',
+    'plumb',
+    CHART,
+    '--namespace',
+    'plumb',
+    '--no-hooks',
+    '--set',
+    'createNamespace=true',
+  ])
   return (
     HEAD +
     stdout
@@ -39,7 +48,23 @@ async function pack(to: string): Promise<void> {
   const draft = mkdtempSync(join(tmpdir(), 'plumb-chart-'))
   try {
     cpSync(CHART, join(draft, 'plumb'), { recursive: true })
-    const { stdout } = await execa('tar', ['--sort=name', '--mtime=@0', '--owner=0', '--group=0', '--numeric-owner', '--format=ustar', '--mode=u+rwX,go+rX,go-w', '-c', '-C', draft, 'plumb'], { encoding: 'buffer' })
+    const { stdout } = await execa(
+      'tar',
+      [
+        '--sort=name',
+        '--mtime=@0',
+        '--owner=0',
+        '--group=0',
+        '--numeric-owner',
+        '--format=ustar',
+        '--mode=u+rwX,go+rX,go-w',
+        '-c',
+        '-C',
+        draft,
+        'plumb',
+      ],
+      { encoding: 'buffer' },
+    )
     writeFileSync(to, gzipSync(new Uint8Array(stdout), { level: 9 }))
   } finally {
     rmSync(draft, { recursive: true, force: true })
@@ -57,5 +82,7 @@ if (import.meta.main) {
   mkdirSync(join(ROOT, 'out'), { recursive: true })
   const archive = `out/plumb-${version}.tgz`
   await pack(join(ROOT, archive))
-  process.stdout.write(`${archive}: the chart, sha256:${new Bun.CryptoHasher('sha256').update(readFileSync(join(ROOT, archive))).digest('hex')}\n`)
+  process.stdout.write(
+    `${archive}: the chart, sha256:${new Bun.CryptoHasher('sha256').update(readFileSync(join(ROOT, archive))).digest('hex')}\n`,
+  )
 }

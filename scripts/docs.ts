@@ -30,12 +30,25 @@ export interface Page {
  */
 export async function pages(): Promise<Page[]> {
   const plugins = await load()
-  const texts = new Map(['README', ...plugins.map(({ type }) => type)].map((type) => [type, read(join(PAGES, `${type}.md`))]))
+  const texts = new Map(
+    ['README', ...plugins.map(({ type }) => type)].map((type) => [type, read(join(PAGES, `${type}.md`))]),
+  )
   const parts = readDifferences(read(join(ROOT, 'docs/differences.md')) ?? '')
-  const subjects = plugins.map(({ type, plugin }): Subject => ({ type, keys: keysOf(shapeOf(plugin)).map(({ path }) => path), marked: marked(texts.get(type)) }))
+  const subjects = plugins.map(
+    ({ type, plugin }): Subject => ({
+      type,
+      keys: keysOf(shapeOf(plugin)).map(({ path }) => path),
+      marked: marked(texts.get(type)),
+    }),
+  )
   const shared = share(parts, subjects, marked(texts.get('README')))
   const rows = (type: string) => differencesText(parts, shared.get(type) ?? []) || 'None of its own.'
-  const all: Regions = { plugins: () => listOf(plugins), keys: (kept) => keyTable(commonKeys(), kept), codes: (kept) => codeTable(commonCodes(), kept), differences: () => rows('') }
+  const all: Regions = {
+    plugins: () => listOf(plugins),
+    keys: (kept) => keyTable(commonKeys(), kept),
+    codes: (kept) => codeTable(commonCodes(), kept),
+    differences: () => rows(''),
+  }
   return [
     page('README', texts.get('README'), all),
     ...plugins.map(({ type, plugin }) =>
@@ -62,7 +75,9 @@ interface Loaded {
 
 async function load(): Promise<Loaded[]> {
   const types = readdirSync(join(ROOT, 'plugins')).flatMap((file) => /^(?!index\.)(.+)\.ts$/.exec(file)?.[1] ?? [])
-  return Promise.all(types.sort().map(async (type) => ({ type, plugin: (await import(join(ROOT, `plugins/${type}.ts`))).default })))
+  return Promise.all(
+    types.sort().map(async (type) => ({ type, plugin: (await import(join(ROOT, `plugins/${type}.ts`))).default })),
+  )
 }
 
 function page(type: string, is: string | undefined, regions: Regions): Page {
@@ -78,15 +93,32 @@ function page(type: string, is: string | undefined, regions: Regions): Page {
   })
   const found = [...want.matchAll(REGION)]
   const absent = Object.keys(regions).filter((name) => !found.some(([, one]) => one === name))
-  const strange = found.filter(([, name = '']) => !Object.hasOwn(regions, name)).map(([, name]) => `${file}: no region is called ${name}`)
-  const empty = found.flatMap(([, name, , inner = '']) => (name === 'keys' || name === 'codes' ? tables(inner).flatMap(([, ...rows]) => rows.filter((row) => row.at(-1) === '').map(([key]) => `${file}: ${name} lacks a description of ${key}`)) : []))
-  const unmade = found.filter(([, name = '', , inner = '']) => regions[name] && inner.trim() === '').map(([, name]) => `${file}: there is nothing for the region ${name}`)
-  return { file, is, want, lacks: [...unmade, ...absent.map((name) => `${file}: the region ${name} is not there`), ...strange, ...empty] }
+  const strange = found
+    .filter(([, name = '']) => !Object.hasOwn(regions, name))
+    .map(([, name]) => `${file}: no region is called ${name}`)
+  const empty = found.flatMap(([, name, , inner = '']) =>
+    name === 'keys' || name === 'codes'
+      ? tables(inner).flatMap(([, ...rows]) =>
+          rows.filter((row) => row.at(-1) === '').map(([key]) => `${file}: ${name} lacks a description of ${key}`),
+        )
+      : [],
+  )
+  const unmade = found
+    .filter(([, name = '', , inner = '']) => regions[name] && inner.trim() === '')
+    .map(([, name]) => `${file}: there is nothing for the region ${name}`)
+  return {
+    file,
+    is,
+    want,
+    lacks: [...unmade, ...absent.map((name) => `${file}: the region ${name} is not there`), ...strange, ...empty],
+  }
 }
 
 // Maps the first cell of each row to its last cell.
 function keptIn(region: string): ReadonlyMap<string, string> {
-  return new Map(tables(region).flatMap(([, ...rows]) => rows.map((row): [string, string] => [row[0] ?? '', row.at(-1) ?? ''])))
+  return new Map(
+    tables(region).flatMap(([, ...rows]) => rows.map((row): [string, string] => [row[0] ?? '', row.at(-1) ?? ''])),
+  )
 }
 
 function keyTable(keys: readonly Key[], kept: ReadonlyMap<string, string>): string {
@@ -124,7 +156,9 @@ function runtimeOf(plugin: Plugin): string {
   const list = (words: readonly string[]) => words.map((word) => `\`${word}\``).join(', ')
   // With such a key the configuration itself names the CNI_ARGS that are read (dhcp).
   const naming = keysOf(shapeOf(plugin)).find(({ path }) => path.endsWith('.fromArg'))
-  const known = args ? `- CNI_ARGS: ${list(args)}. Others are refused, unless there is \`IgnoreUnknown=1\`.` : `- CNI_ARGS: ${naming ? `what \`${naming.path}\` names` : 'not looked at'}.`
+  const known = args
+    ? `- CNI_ARGS: ${list(args)}. Others are refused, unless there is \`IgnoreUnknown=1\`.`
+    : `- CNI_ARGS: ${naming ? `what \`${naming.path}\` names` : 'not looked at'}.`
   return `${known}\n- Capabilities: ${capabilities.length > 0 ? list(capabilities) : 'none of its own'}.`
 }
 
@@ -133,7 +167,9 @@ function runtimeOf(plugin: Plugin): string {
 function sampleOf(type: string): string | undefined {
   const files = [...new Glob('**/*.{conflist,conf}').scanSync({ cwd: join(ROOT, 'conf') })].sort()
   const text = (file: string) => readFileSync(join(ROOT, 'conf', file), 'utf8').trimEnd()
-  const file = files.find((one) => basename(one, extname(one)) === type) ?? files.find((one) => text(one).includes(`"type": "${type}"`))
+  const file =
+    files.find((one) => basename(one, extname(one)) === type) ??
+    files.find((one) => text(one).includes(`"type": "${type}"`))
   return file && `\`conf/${file}\`:\n\n\`\`\`jsonc\n${text(file)}\n\`\`\``
 }
 

@@ -1,5 +1,15 @@
 // Makes the executable of the plugins: the small engine (native/), and the bytecode of plugins/ and of what it imports.
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
 import { transformSync } from 'amaro'
 import { execa } from 'execa'
@@ -12,7 +22,15 @@ export const CACHE = process.env['PLUMB_ENGINE'] ?? '/var/cache/plumb/engine'
 const PIN = join(NATIVE, 'requirements.txt')
 const SOURCES = ['quickjs', 'dtoa', 'libregexp', 'libunicode']
 // The same text and flags give the same bytes: no path and no time goes into them.
-const FLAGS = ['-O2', '-DNDEBUG', '-D_GNU_SOURCE', '-ffunction-sections', '-fdata-sections', '-fno-asynchronous-unwind-tables', '-w']
+const FLAGS = [
+  '-O2',
+  '-DNDEBUG',
+  '-D_GNU_SOURCE',
+  '-ffunction-sections',
+  '-fdata-sections',
+  '-fno-asynchronous-unwind-tables',
+  '-w',
+]
 const LINK = ['-static', '-s', '-Wl,--gc-sections,--build-id=none,-z,noseparate-code,--wrap=gettimeofday']
 /** Assembler for a list of no modules, and the bytes of a heap that is only its header. */
 const [NO_MODULES, EMPTY_HEAP_BYTES] = ['.byte 0', 64]
@@ -27,18 +45,34 @@ export type Arch = 'x64' | 'arm64'
 export const NEEDS: readonly Need[] = [
   { name: 'gcc', shows: 'gcc', why: 'the engine of the plugins is compiled with it' },
   { name: 'libc6-dev', shows: '/usr/include/stdio.h', why: 'the same' },
-  { name: 'python3-pip', shows: '/usr/lib/python3/dist-packages/pip', why: "the engine's sources are downloaded with it" },
-  { name: 'python3-setuptools', shows: '/usr/lib/python3/dist-packages/setuptools', why: 'pip reads a source package with it' },
+  {
+    name: 'python3-pip',
+    shows: '/usr/lib/python3/dist-packages/pip',
+    why: "the engine's sources are downloaded with it",
+  },
+  {
+    name: 'python3-setuptools',
+    shows: '/usr/lib/python3/dist-packages/setuptools',
+    why: 'pip reads a source package with it',
+  },
 ]
 
 /** The packages that compile for the other architecture. */
 export const CROSS: Readonly<Record<Arch, readonly Need[]>> = {
   x64: [
-    { name: 'gcc-x86-64-linux-gnu', shows: 'x86_64-linux-gnu-gcc', why: 'the engine of the plugins is compiled for x86-64 with it' },
+    {
+      name: 'gcc-x86-64-linux-gnu',
+      shows: 'x86_64-linux-gnu-gcc',
+      why: 'the engine of the plugins is compiled for x86-64 with it',
+    },
     { name: 'libc6-dev-amd64-cross', shows: '/usr/x86_64-linux-gnu/include/stdio.h', why: 'the same' },
   ],
   arm64: [
-    { name: 'gcc-aarch64-linux-gnu', shows: 'aarch64-linux-gnu-gcc', why: 'the engine of the plugins is compiled for arm64 with it' },
+    {
+      name: 'gcc-aarch64-linux-gnu',
+      shows: 'aarch64-linux-gnu-gcc',
+      why: 'the engine of the plugins is compiled for arm64 with it',
+    },
     { name: 'libc6-dev-arm64-cross', shows: '/usr/aarch64-linux-gnu/include/stdio.h', why: 'the same' },
   ],
 }
@@ -51,7 +85,12 @@ const HEAP_ROOM_BYTES = 16 << 20
  * which another architecture's executable does under `emulator`, the path of qemu's program. Without it, or with `isPlain`, the
  * executable holds the bytecode instead. Throws Error.
  */
-export async function compilePlugins(to: string, names: readonly string[], arch: Arch, { emulator, isPlain = false }: { emulator?: string; isPlain?: boolean } = {}): Promise<void> {
+export async function compilePlugins(
+  to: string,
+  names: readonly string[],
+  arch: Arch,
+  { emulator, isPlain = false }: { emulator?: string; isPlain?: boolean } = {},
+): Promise<void> {
   await install([...NEEDS, ...(arch === process.arch ? [] : CROSS[arch])])
   const source = await engineSource()
   const objects = await engineObjects(source, arch)
@@ -65,11 +104,14 @@ export async function compilePlugins(to: string, names: readonly string[], arch:
     })
     await execa(bytecode, [join(draft, 'modules'), ...inputs])
     const { cc } = tools(arch)
-    for (const name of ['host', 'heap']) await execa(cc, [...FLAGS, '-I', source, '-c', join(NATIVE, `${name}.c`), '-o', `${name}.o`], { cwd: draft })
+    for (const name of ['host', 'heap'])
+      await execa(cc, [...FLAGS, '-I', source, '-c', join(NATIVE, `${name}.c`), '-o', `${name}.o`], { cwd: draft })
     const link = async (heap: string, modules: string) => {
       writeFileSync(join(draft, 'content.S'), contentOf(heap, modules))
       await execa(cc, ['-c', 'content.S', '-o', 'content.o'], { cwd: draft })
-      await execa(cc, [...LINK, '-o', 'plugins', 'host.o', 'heap.o', ...objects, 'content.o', '-lm', '-lpthread'], { cwd: draft })
+      await execa(cc, [...LINK, '-o', 'plugins', 'host.o', 'heap.o', ...objects, 'content.o', '-lm', '-lpthread'], {
+        cwd: draft,
+      })
     }
     const freeze = async () => {
       const [program, args] = [join(draft, 'plugins'), [join(draft, 'heap'), join(draft, 'modules')]]
@@ -87,7 +129,10 @@ export async function compilePlugins(to: string, names: readonly string[], arch:
     }
     renameSync(join(draft, 'plugins'), to)
   } catch (cause) {
-    throw new Error(`Cannot make the executable of the plugins: ${(cause as { stderr?: string; stdout?: string }).stderr || (cause as { stdout?: string }).stdout || (cause as Error).message}`, { cause })
+    throw new Error(
+      `Cannot make the executable of the plugins: ${(cause as { stderr?: string; stdout?: string }).stderr || (cause as { stdout?: string }).stdout || (cause as Error).message}`,
+      { cause },
+    )
   } finally {
     rmSync(draft, { recursive: true, force: true })
   }
@@ -117,11 +162,28 @@ function tools(arch: Arch): { readonly cc: string } {
 async function engineSource(): Promise<string> {
   const folder = join(CACHE, `source-${hashOf(readFileSync(PIN))}`)
   if (existsSync(folder)) return join(folder, 'upstream-quickjs')
-  process.stderr.write(`build: downloading the engine of the plugins to ${CACHE} (quickjs-ng, pinned in native/requirements.txt)\n`)
+  process.stderr.write(
+    `build: downloading the engine of the plugins to ${CACHE} (quickjs-ng, pinned in native/requirements.txt)\n`,
+  )
   mkdirSync(CACHE, { recursive: true })
   const draft = mkdtempSync(join(CACHE, '.draft-'))
   try {
-    const pip = ['-m', 'pip', 'download', '--quiet', '--disable-pip-version-check', '--no-deps', '--no-binary', ':all:', '--no-build-isolation', '--require-hashes', '-d', draft, '-r', PIN]
+    const pip = [
+      '-m',
+      'pip',
+      'download',
+      '--quiet',
+      '--disable-pip-version-check',
+      '--no-deps',
+      '--no-binary',
+      ':all:',
+      '--no-build-isolation',
+      '--require-hashes',
+      '-d',
+      draft,
+      '-r',
+      PIN,
+    ]
     await execa('/usr/bin/python3', pip, { cwd: draft })
     const archive = readdirSync(draft).find((file) => file.endsWith('.tar.gz')) ?? ''
     mkdirSync(join(draft, 'unpacked'))
@@ -143,7 +205,9 @@ async function engineObjects(source: string, arch: Arch): Promise<string[]> {
   process.stderr.write(`build: compiling the engine of the plugins for ${arch} (once; kept in ${CACHE})\n`)
   const draft = mkdtempSync(join(CACHE, '.draft-'))
   try {
-    await Promise.all(SOURCES.map((name) => execa(cc, [...FLAGS, '-c', `${name}.c`, '-o', join(draft, `${name}.o`)], { cwd: source })))
+    await Promise.all(
+      SOURCES.map((name) => execa(cc, [...FLAGS, '-c', `${name}.c`, '-o', join(draft, `${name}.o`)], { cwd: source })),
+    )
     renameSync(draft, folder)
   } finally {
     rmSync(draft, { recursive: true, force: true })
@@ -157,14 +221,28 @@ async function bytecodeCompiler(source: string): Promise<string> {
   if (existsSync(made)) return made
   const objects = await engineObjects(source, process.arch as Arch)
   const draft = `${made}.${process.pid}`
-  await execa(tools(process.arch as Arch).cc, [...FLAGS, '-I', source, main, ...objects, '-lm', '-lpthread', '-o', draft])
+  await execa(tools(process.arch as Arch).cc, [
+    ...FLAGS,
+    '-I',
+    source,
+    main,
+    ...objects,
+    '-lm',
+    '-lpthread',
+    '-o',
+    draft,
+  ])
   renameSync(draft, made)
   return made
 }
 
 // The modules by name, sorted: JavaScript in which each token keeps its line, so that an error names the line of the source.
 function modulesOf(names: readonly string[]): Map<string, string> {
-  const [texts, wanted, packages] = [new Map<string, string>(), [GLOBALS, 'plugins/index.ts', ...names.map((name) => `plugins/${name}.ts`)], new Map<string, Set<string>>()]
+  const [texts, wanted, packages] = [
+    new Map<string, string>(),
+    [GLOBALS, 'plugins/index.ts', ...names.map((name) => `plugins/${name}.ts`)],
+    new Map<string, Set<string>>(),
+  ]
   const scanner = new Bun.Transpiler({ loader: 'js' })
   for (const name of wanted) {
     if (texts.has(name)) continue
@@ -188,8 +266,10 @@ function modulesOf(names: readonly string[]): Map<string, string> {
 // The names that a module takes of a package: `import * as v` with `v.NAME`, or `import { NAME }`.
 function usedOf(code: string, path: string, name: string): string[] {
   const quoted = path.replace(/[.*+?^${}()|[\]\\/]/g, '\\$&')
-  const [, all, some] = new RegExp(`import\\s+(?:\\*\\s+as\\s+(\\w+)|\\{([^}]*)\\})\\s+from\\s+'${quoted}'`).exec(code) ?? []
-  if (all !== undefined) return [...code.matchAll(new RegExp(`\\b${all}\\.(\\w+)`, 'g'))].map(([, used]) => used as string)
+  const [, all, some] =
+    new RegExp(`import\\s+(?:\\*\\s+as\\s+(\\w+)|\\{([^}]*)\\})\\s+from\\s+'${quoted}'`).exec(code) ?? []
+  if (all !== undefined)
+    return [...code.matchAll(new RegExp(`\\b${all}\\.(\\w+)`, 'g'))].map(([, used]) => used as string)
   if (some !== undefined)
     return some
       .split(',')
@@ -205,7 +285,19 @@ function bundled(path: string, used: readonly string[]): string {
     const entry = join(ROOT, 'node_modules', `.plumb-entry-${process.pid}.js`)
     writeFileSync(entry, `export { ${used.join(', ')} } from '${path}'\n`)
     try {
-      const { exitCode, stderr } = Bun.spawnSync([process.execPath, 'build', '--target=browser', '--format=esm', '--minify', '--outfile', join(draft, 'out.js'), entry], { cwd: ROOT })
+      const { exitCode, stderr } = Bun.spawnSync(
+        [
+          process.execPath,
+          'build',
+          '--target=browser',
+          '--format=esm',
+          '--minify',
+          '--outfile',
+          join(draft, 'out.js'),
+          entry,
+        ],
+        { cwd: ROOT },
+      )
       if (exitCode !== 0) throw new Error(`Cannot bundle ${path}: ${stderr.toString()}`)
     } finally {
       rmSync(entry, { force: true })

@@ -10,6 +10,8 @@ export const FIREWALLD = process.env['PLUMB_FIREWALLD'] ?? '/var/cache/plumb/fir
  */
 export async function unpackFirewalld(): Promise<void> {
   if (existsSync(FIREWALLD)) return
-  process.stderr.write(`setup: unpacking firewalld in ${FIREWALLD} (the tests have the plugin firewall work beside it; it is not installed)\n`)
+  process.stderr.write(
+    `setup: unpacking firewalld in ${FIREWALLD} (the tests have the plugin firewall work beside it; it is not installed)\n`,
+  )
   await unpack(FIREWALLD, ['firewalld', 'python3-firewall', 'python3-nftables'])
 }

@@ -1,4 +1,17 @@
-import { cpSync, existsSync, globSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  cpSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { basename, dirname, join, relative } from 'node:path'
 import { parseArgs } from 'node:util'
 import { gzipSync } from 'bun'
@@ -15,8 +28,18 @@ const CACHE = process.env['PLUMB_IMAGE'] ?? '/var/cache/plumb/image'
 /** Debian's packages with the tools that plumb starts. */
 const PACKAGES = ['iproute2', 'nftables', 'conntrack', 'iptables']
 /** Those tools. The names of iptables are links to two programs, one for each kind. */
-const TOOLS = ['/sbin/ip', '/sbin/tc', '/sbin/bridge', '/usr/sbin/nft', '/usr/sbin/conntrack', '/usr/sbin/xtables-nft-multi', '/usr/sbin/xtables-legacy-multi']
-const IPTABLES = ['iptables', 'ip6tables'].flatMap((family) => ['', '-nft', '-legacy'].flatMap((kind) => ['', '-save', '-restore'].map((verb) => `${family}${kind}${verb}`)))
+const TOOLS = [
+  '/sbin/ip',
+  '/sbin/tc',
+  '/sbin/bridge',
+  '/usr/sbin/nft',
+  '/usr/sbin/conntrack',
+  '/usr/sbin/xtables-nft-multi',
+  '/usr/sbin/xtables-legacy-multi',
+]
+const IPTABLES = ['iptables', 'ip6tables'].flatMap((family) =>
+  ['', '-nft', '-legacy'].flatMap((kind) => ['', '-save', '-restore'].map((verb) => `${family}${kind}${verb}`)),
+)
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 const USERS = 'root:x:0:0:root:/root:/sbin/nologin\n'
 
@@ -54,11 +77,30 @@ async function withDependencies(): Promise<string[]> {
   const { stdout } = await execa('apt-cache', ['depends', '--recurse', ...no, ...PACKAGES])
   // Indented lines name a dependency, lines in angle brackets a virtual package.
   const names = stdout.split('\n').filter((line) => /^[a-z0-9]/.test(line))
-  return [...new Set(names)].filter((one) => !/^(debconf|cdebconf|perl|dpkg|tar|install-info|gcc-12-base|libc-bin|libpam|passwd|login)/.test(one)).sort()
+  return [...new Set(names)]
+    .filter(
+      (one) => !/^(debconf|cdebconf|perl|dpkg|tar|install-info|gcc-12-base|libc-bin|libpam|passwd|login)/.test(one),
+    )
+    .sort()
 }
 
 async function fill(root: string, unpacked: string): Promise<void> {
-  for (const dir of ['etc', 'proc', 'sys', 'dev', 'run', 'tmp', 'root', 'var/lib', 'usr/local/bin', 'usr/sbin', 'usr/bin', 'usr/lib', 'usr/lib64']) mkdirSync(join(root, dir), { recursive: true })
+  for (const dir of [
+    'etc',
+    'proc',
+    'sys',
+    'dev',
+    'run',
+    'tmp',
+    'root',
+    'var/lib',
+    'usr/local/bin',
+    'usr/sbin',
+    'usr/bin',
+    'usr/lib',
+    'usr/lib64',
+  ])
+    mkdirSync(join(root, dir), { recursive: true })
   for (const dir of ['bin', 'sbin', 'lib', 'lib64']) symlinkSync(`usr/${dir}`, join(root, dir))
   const copy = (path: string) => {
     const to = join(root, merged(path))
@@ -69,8 +111,10 @@ async function fill(root: string, unpacked: string): Promise<void> {
   for (const tool of TOOLS) copy(tool)
   for (const library of await libraries(unpacked)) copy(library)
   for (const plugin of globSync('usr/lib/*/xtables/*.so', { cwd: unpacked })) copy(`/${plugin}`)
-  for (const licence of globSync('usr/share/doc/*/copyright', { cwd: unpacked })) if (statSync(join(unpacked, licence), { throwIfNoEntry: false })?.isFile()) copy(`/${licence}`)
-  for (const name of IPTABLES) symlinkSync(name.includes('-legacy') ? 'xtables-legacy-multi' : 'xtables-nft-multi', join(root, 'usr/sbin', name))
+  for (const licence of globSync('usr/share/doc/*/copyright', { cwd: unpacked }))
+    if (statSync(join(unpacked, licence), { throwIfNoEntry: false })?.isFile()) copy(`/${licence}`)
+  for (const name of IPTABLES)
+    symlinkSync(name.includes('-legacy') ? 'xtables-legacy-multi' : 'xtables-nft-multi', join(root, 'usr/sbin', name))
   cpSync(join(ROOT, 'dist/plumb'), join(root, 'usr/local/bin/plumb'))
   mkdirSync(join(root, 'usr/share/doc/plumb'), { recursive: true })
   cpSync(join(ROOT, 'LICENSE'), join(root, 'usr/share/doc/plumb/LICENSE'))
@@ -81,7 +125,9 @@ async function fill(root: string, unpacked: string): Promise<void> {
 
 // The loader itself says what it would load, of the folder and of nothing else.
 async function libraries(unpacked: string): Promise<string[]> {
-  const [loader = ''] = globSync('{usr/,}lib64/ld-linux-*.so.*', { cwd: unpacked }).concat(globSync('lib/ld-linux-*.so.*', { cwd: unpacked }))
+  const [loader = ''] = globSync('{usr/,}lib64/ld-linux-*.so.*', { cwd: unpacked }).concat(
+    globSync('lib/ld-linux-*.so.*', { cwd: unpacked }),
+  )
   const [arch = ''] = globSync('{usr/,}lib/*-linux-gnu', { cwd: unpacked }).map((dir) => basename(dir))
   const dirs = [`lib/${arch}`, `usr/lib/${arch}`].map((dir) => join(unpacked, dir))
   const found = new Set<string>([`/${loader}`])
@@ -89,8 +135,10 @@ async function libraries(unpacked: string): Promise<string[]> {
   for (const file of [...TOOLS, ...plugins, join(ROOT, 'dist/plumb')]) {
     const path = file.startsWith(ROOT) ? file : join(unpacked, file)
     const { stdout } = await execa(join(unpacked, loader), ['--library-path', dirs.join(':'), '--list', path])
-    if (/not found/.test(stdout)) throw new Error(`Cannot make the image: ${path} needs what no package has:\n${stdout}`)
-    for (const [, library = ''] of stdout.matchAll(/=> (\S+)/g)) if (library.startsWith(unpacked)) found.add(library.slice(unpacked.length))
+    if (/not found/.test(stdout))
+      throw new Error(`Cannot make the image: ${path} needs what no package has:\n${stdout}`)
+    for (const [, library = ''] of stdout.matchAll(/=> (\S+)/g))
+      if (library.startsWith(unpacked)) found.add(library.slice(unpacked.length))
   }
   return [...found].sort()
 }
@@ -114,24 +162,48 @@ async function pack(draft: string, { name, epoch }: { readonly name: string; rea
   const json = (value: object, mediaType: string) => blob(Buffer.from(JSON.stringify(value)), mediaType)
   const layer = blob(gzipSync(bytes, { level: 6 }), 'application/vnd.oci.image.layer.v1.tar+gzip')
   const created = new Date(epoch * 1000).toISOString().replace('.000', '')
-  const labels = { 'org.opencontainers.image.title': 'plumb', 'org.opencontainers.image.version': version, 'org.opencontainers.image.licenses': 'Apache-2.0', 'org.opencontainers.image.description': 'The network of a Kubernetes node' }
+  const labels = {
+    'org.opencontainers.image.title': 'plumb',
+    'org.opencontainers.image.version': version,
+    'org.opencontainers.image.licenses': 'Apache-2.0',
+    'org.opencontainers.image.description': 'The network of a Kubernetes node',
+  }
   const config = json(
     {
       created,
       architecture: architecture(),
       os: 'linux',
-      config: { Env: [`PATH=${PATH}`], Entrypoint: ['/usr/local/bin/plumb'], Cmd: ['agent'], WorkingDir: '/', Labels: labels },
+      config: {
+        Env: [`PATH=${PATH}`],
+        Entrypoint: ['/usr/local/bin/plumb'],
+        Cmd: ['agent'],
+        WorkingDir: '/',
+        Labels: labels,
+      },
       rootfs: { type: 'layers', diff_ids: [`sha256:${sha256(bytes)}`] },
       history: [{ created, created_by: 'npm run image' }],
     },
     'application/vnd.oci.image.config.v1+json',
   )
-  const manifest = json({ schemaVersion: 2, mediaType: 'application/vnd.oci.image.manifest.v1+json', config, layers: [layer] }, 'application/vnd.oci.image.manifest.v1+json')
+  const manifest = json(
+    { schemaVersion: 2, mediaType: 'application/vnd.oci.image.manifest.v1+json', config, layers: [layer] },
+    'application/vnd.oci.image.manifest.v1+json',
+  )
   const annotations = { 'io.containerd.image.name': name, 'org.opencontainers.image.ref.name': version }
   writeFileSync(join(oci, 'oci-layout'), '{"imageLayoutVersion":"1.0.0"}')
-  writeFileSync(join(oci, 'index.json'), JSON.stringify({ schemaVersion: 2, mediaType: 'application/vnd.oci.image.index.v1+json', manifests: [{ ...manifest, annotations }] }))
+  writeFileSync(
+    join(oci, 'index.json'),
+    JSON.stringify({
+      schemaVersion: 2,
+      mediaType: 'application/vnd.oci.image.index.v1+json',
+      manifests: [{ ...manifest, annotations }],
+    }),
+  )
   const path = (one: { digest: string }) => `blobs/${one.digest.replace(':', '/')}`
-  writeFileSync(join(oci, 'manifest.json'), JSON.stringify([{ Config: path(config), RepoTags: [name], Layers: [path(layer)] }]))
+  writeFileSync(
+    join(oci, 'manifest.json'),
+    JSON.stringify([{ Config: path(config), RepoTags: [name], Layers: [path(layer)] }]),
+  )
 }
 
 mkdirSync(CACHE, { recursive: true })

@@ -31,7 +31,9 @@ async function make(): Promise<void> {
   }
   if (existsSync(bin)) return
   const started = performance.now()
-  process.stderr.write(`kubernetes: building Kubernetes ${VERSION} from Debian's source in ${CACHE}, which takes minutes\n`)
+  process.stderr.write(
+    `kubernetes: building Kubernetes ${VERSION} from Debian's source in ${CACHE}, which takes minutes\n`,
+  )
   const draft = mkdtempSync(join(CACHE, '.draft-'))
   try {
     await build(draft)
@@ -54,22 +56,51 @@ async function build(dir: string): Promise<void> {
     const source = join(work, 'gopath/src/k8s.io/kubernetes')
     const version = await unpackSource('kubernetes', work, source)
     // Debian calls its version 1.20.5+really1.20.2.
-    if (!version.endsWith(VERSION)) throw new Error(`Cannot build Kubernetes ${VERSION}: this Debian has the source of ${version}`)
-    const env = { PATH: `${GO}:${process.env['PATH']}`, GOTOOLCHAIN: 'local', GO111MODULE: 'off', GOFLAGS: '', GOPATH: join(work, 'gopath'), GOCACHE: join(work, 'cache') }
+    if (!version.endsWith(VERSION))
+      throw new Error(`Cannot build Kubernetes ${VERSION}: this Debian has the source of ${version}`)
+    const env = {
+      PATH: `${GO}:${process.env['PATH']}`,
+      GOTOOLCHAIN: 'local',
+      GO111MODULE: 'off',
+      GOFLAGS: '',
+      GOPATH: join(work, 'gopath'),
+      GOCACHE: join(work, 'cache'),
+    }
     const go = (...argv: string[]) => execa('go', argv, { cwd: source, env })
     await generate(source, go, join(work, 'openapi-gen'), env)
-    await go('build', '-ldflags=-s -w', '-o', `${dir}/`, ...COMMANDS.map((command) => `k8s.io/kubernetes/cmd/${command}`))
+    await go(
+      'build',
+      '-ldflags=-s -w',
+      '-o',
+      `${dir}/`,
+      ...COMMANDS.map((command) => `k8s.io/kubernetes/cmd/${command}`),
+    )
   } finally {
     rmSync(work, { recursive: true, force: true })
   }
 }
 
 // Debian's tarball lacks a generated file of upstream's release: the description of the API (hack/make-rules, openapi).
-async function generate(source: string, go: (...argv: string[]) => Promise<unknown>, tool: string, env: Record<string, string>): Promise<void> {
+async function generate(
+  source: string,
+  go: (...argv: string[]) => Promise<unknown>,
+  tool: string,
+  env: Record<string, string>,
+): Promise<void> {
   await go('build', '-o', tool, './vendor/k8s.io/kube-openapi/cmd/openapi-gen')
-  const { stdout } = await execa('grep', ['-rl', '--include=*.go', '-F', '+k8s:openapi-gen=', 'pkg', 'staging/src/k8s.io'], { cwd: source })
-  const dirs = [...new Set(stdout.split('\n').map((file) => dirname(file)))].filter((dir) => !/_examples|sample|kube-openapi|testdata/.test(dir))
-  const names = dirs.map((dir) => (dir.startsWith('staging/src/') ? `k8s.io/kubernetes/vendor/${dir.slice('staging/src/'.length)}` : `k8s.io/kubernetes/${dir}`))
+  const { stdout } = await execa(
+    'grep',
+    ['-rl', '--include=*.go', '-F', '+k8s:openapi-gen=', 'pkg', 'staging/src/k8s.io'],
+    { cwd: source },
+  )
+  const dirs = [...new Set(stdout.split('\n').map((file) => dirname(file)))].filter(
+    (dir) => !/_examples|sample|kube-openapi|testdata/.test(dir),
+  )
+  const names = dirs.map((dir) =>
+    dir.startsWith('staging/src/')
+      ? `k8s.io/kubernetes/vendor/${dir.slice('staging/src/'.length)}`
+      : `k8s.io/kubernetes/${dir}`,
+  )
   await execa(
     tool,
     [
@@ -95,7 +126,9 @@ if (import.meta.main) {
     await make()
   } catch (cause) {
     const { stderr, message } = cause as Error & { stderr?: string }
-    process.stderr.write(`kubernetes: ${message.split('\n', 1)[0]}\n${(stderr ?? '').split('\n').slice(-20).join('\n')}\n`)
+    process.stderr.write(
+      `kubernetes: ${message.split('\n', 1)[0]}\n${(stderr ?? '').split('\n').slice(-20).join('\n')}\n`,
+    )
     process.exitCode = 1
   }
 }

@@ -13,6 +13,8 @@ export function musl(): string | undefined {
 /** Unpacks musl outside the checkout, if it is missing, and prints a line on stderr. Throws Error when that fails. */
 export async function unpackMusl(): Promise<void> {
   if (existsSync(MUSL)) return
-  process.stderr.write(`setup: unpacking musl in ${MUSL} (a test runs plugins where there is no other C library; it is not installed)\n`)
+  process.stderr.write(
+    `setup: unpacking musl in ${MUSL} (a test runs plugins where there is no other C library; it is not installed)\n`,
+  )
   await unpack(MUSL, ['musl'])
 }

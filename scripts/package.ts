@@ -51,14 +51,27 @@ async function main(): Promise<void> {
       const below = (name: string) => join(folder, name)
       mkdirSync(folder)
       const [plumb, engine] = [below('plumb'), below('plugins')]
-      await compilePlugins(engine, names, RUNTIMES[arch], RUNTIMES[arch] === process.arch ? {} : { emulator: await qemuFor(RUNTIMES[arch]) })
+      await compilePlugins(
+        engine,
+        names,
+        RUNTIMES[arch],
+        RUNTIMES[arch] === process.arch ? {} : { emulator: await qemuFor(RUNTIMES[arch]) },
+      )
       await compile(plumb, await runtime(RUNTIMES[arch]), engine)
       const alone = { engine, names, sbom: ofPlugins, epoch }
       const [all, own, flat] = [below('all'), below('own'), below('flat')]
       const order = { arch, version, epoch }
       fillPlugins(flat, FLAT, alone)
-      await pack(done, { ...order, identity: suite(glibc(plumb)), paths: fill(all, { plumb, sbom: materials, manual: pages, epoch }) }, { files: all })
-      await pack(done, { ...order, identity: pluginsAlone(REFERENCE), paths: fillPlugins(own, PACKAGE, alone) }, { files: own, archived: flat })
+      await pack(
+        done,
+        { ...order, identity: suite(glibc(plumb)), paths: fill(all, { plumb, sbom: materials, manual: pages, epoch }) },
+        { files: all },
+      )
+      await pack(
+        done,
+        { ...order, identity: pluginsAlone(REFERENCE), paths: fillPlugins(own, PACKAGE, alone) },
+        { files: own, archived: flat },
+      )
       rmSync(folder, { recursive: true })
     }
     publish(done, out)
@@ -68,11 +81,18 @@ async function main(): Promise<void> {
 }
 
 // Makes the three formats. `files` is the root of the packages, and `archived` that of the archive when it differs.
-async function pack(done: string, order: Order, { files, archived = files }: { files: string; archived?: string }): Promise<void> {
+async function pack(
+  done: string,
+  order: Order,
+  { files, archived = files }: { files: string; archived?: string },
+): Promise<void> {
   const { identity, arch, epoch } = order
   const [name, tar] = [identity.name, `${files}.tar`]
   await archive(archived, tar, epoch)
-  writeFileSync(join(done, `${name}-${version}-linux-${arch}.tar.zst`), zstdCompressSync(readFileSync(tar), { level: LEVEL }))
+  writeFileSync(
+    join(done, `${name}-${version}-linux-${arch}.tar.zst`),
+    zstdCompressSync(readFileSync(tar), { level: LEVEL }),
+  )
   await rpm(files, join(done, `${name}-${version}.${ARCHITECTURES[arch]}.rpm`), order)
   await deb(files, join(done, `${name}_${version}_${arch}.deb`), order)
 }
@@ -92,7 +112,8 @@ function publish(from: string, out: string): void {
 }
 
 function architectureOf(name: string): keyof typeof RUNTIMES {
-  if (name !== 'amd64' && name !== 'arm64') throw new Error(`Cannot make packages for ${JSON.stringify(name)}: want ${Object.keys(RUNTIMES).join(' or ')}`)
+  if (name !== 'amd64' && name !== 'arm64')
+    throw new Error(`Cannot make packages for ${JSON.stringify(name)}: want ${Object.keys(RUNTIMES).join(' or ')}`)
   return name
 }
 

@@ -49,5 +49,10 @@ async function apt(...args: string[]): Promise<{ failed: boolean; all: string }>
   // The package of a server starts the server, but plumb needs only its program. SYSTEMD_OFFLINE=1 tells systemctl that there is no
   // systemd, so systemctl starts no service.
   const env = { DEBIAN_FRONTEND: 'noninteractive', SYSTEMD_OFFLINE: '1' }
-  return execa('apt-get', ['-qq', '-y', '-o', 'Dpkg::Use-Pty=0', '--no-install-recommends', ...args], { env, all: true, reject: false, stdin: 'ignore' })
+  return execa('apt-get', ['-qq', '-y', '-o', 'Dpkg::Use-Pty=0', '--no-install-recommends', ...args], {
+    env,
+    all: true,
+    reject: false,
+    stdin: 'ignore',
+  })
 }

@@ -37,7 +37,9 @@ const MAINS = [
 ]
 
 /** Peers whose build takes minutes. Each is built only when the command names it, for example `bun scripts/peers.ts flanneld`. */
-const LONG: Readonly<Record<string, { readonly version: string; readonly folder: string; make(go: string, dir: string): Promise<void> }>> = {
+const LONG: Readonly<
+  Record<string, { readonly version: string; readonly folder: string; make(go: string, dir: string): Promise<void> }>
+> = {
   flanneld: { version: FLANNEL, folder: `flannel-${FLANNEL}`, make: flannel },
   containerd: { version: CONTAINERD, folder: `containerd-${CONTAINERD}`, make: containerd },
   critest: { version: CRITEST, folder: `critest-${CRITEST}`, make: critestOf },
@@ -51,13 +53,16 @@ export interface Peer {
 
 /** The newest cnitool that was built. Undefined when none was built. */
 export function cnitool(): Peer | undefined {
-  return [CNITOOL, DEBIAN_CNITOOL].map((version) => ({ version, path: join(CACHE, `cnitool-${version}`, 'cnitool') })).find(({ path }) => existsSync(path))
+  return [CNITOOL, DEBIAN_CNITOOL]
+    .map((version) => ({ version, path: join(CACHE, `cnitool-${version}`, 'cnitool') }))
+    .find(({ path }) => existsSync(path))
 }
 
 /** The directories of reference plugins, newest first: the release that was built, and Debian's package. */
 export function references(): Peer[] {
   const control = existsSync('/var/lib/dpkg/status') ? readFileSync('/var/lib/dpkg/status', 'utf8') : ''
-  const debian = /^Package: containernetworking-plugins\n(?:.+\n)*?Version: ([\d.]+)/m.exec(control)?.[1] ?? 'of unknown version'
+  const debian =
+    /^Package: containernetworking-plugins\n(?:.+\n)*?Version: ([\d.]+)/m.exec(control)?.[1] ?? 'of unknown version'
   return [
     { version: PLUGINS, path: join(CACHE, `bin-${PLUGINS}`) },
     { version: debian, path: '/usr/lib/cni' },
@@ -95,15 +100,20 @@ async function build(wanted: string | undefined): Promise<void> {
     return
   }
   if (go) {
-    await attempt(`cnitool ${CNITOOL}`, `cnitool-${CNITOOL}`, (dir) => goInstall(go, dir, [`github.com/containernetworking/cni/cnitool@v${CNITOOL}`]))
-    const modules = (mains: readonly string[]) => mains.map((main) => `github.com/containernetworking/plugins/plugins/${main}@v${PLUGINS}`)
+    await attempt(`cnitool ${CNITOOL}`, `cnitool-${CNITOOL}`, (dir) =>
+      goInstall(go, dir, [`github.com/containernetworking/cni/cnitool@v${CNITOOL}`]),
+    )
+    const modules = (mains: readonly string[]) =>
+      mains.map((main) => `github.com/containernetworking/plugins/plugins/${main}@v${PLUGINS}`)
     await attempt(`the reference plugins ${PLUGINS}`, `bin-${PLUGINS}`, (dir) => goInstall(go, dir, modules(MAINS)))
     // An older folder may lack plugins that came into the list later. They are built into that folder.
     const made = join(CACHE, `bin-${PLUGINS}`)
     const late = existsSync(made) ? MAINS.filter((main) => !existsSync(join(made, basename(main)))) : []
-    if (late.length > 0) await trying(`the reference plugins ${late.join(', ')}`, () => goInstall(go, made, modules(late)))
+    if (late.length > 0)
+      await trying(`the reference plugins ${late.join(', ')}`, () => goInstall(go, made, modules(late)))
   }
-  if (!cnitool()) await attempt(`cnitool ${DEBIAN_CNITOOL} from Debian's source`, `cnitool-${DEBIAN_CNITOOL}`, fromDebian)
+  if (!cnitool())
+    await attempt(`cnitool ${DEBIAN_CNITOOL} from Debian's source`, `cnitool-${DEBIAN_CNITOOL}`, fromDebian)
 }
 
 async function attempt(what: string, name: string, make: (dir: string) => Promise<void>): Promise<void> {
@@ -128,7 +138,9 @@ async function trying(what: string, work: () => Promise<void>): Promise<void> {
     process.stderr.write(`peers: built ${what} in ${Math.round((performance.now() - started) / 1000)} s\n`)
   } catch (cause) {
     const { stderr, message } = cause as Error & { stderr?: string }
-    process.stderr.write(`peers: cannot build ${what}, its tests will be skipped: ${(stderr || message).trim().split('\n').slice(-3).join(' | ')}\n`)
+    process.stderr.write(
+      `peers: cannot build ${what}, its tests will be skipped: ${(stderr || message).trim().split('\n').slice(-3).join(' | ')}\n`,
+    )
   }
 }
 
@@ -143,7 +155,8 @@ async function modernGo(): Promise<string | undefined> {
 }
 
 async function goInstall(go: string, dir: string, modules: readonly string[], env = {}): Promise<void> {
-  for (const module of modules) await execa(go, ['install', '-trimpath', module], { env: { ...GO, GOBIN: dir, ...env }, cwd: dir })
+  for (const module of modules)
+    await execa(go, ['install', '-trimpath', module], { env: { ...GO, GOBIN: dir, ...env }, cwd: dir })
 }
 
 // flannel's udp backend is in C. The module of one cloud's backend is not available everywhere. Where it is missing, flanneld is built
@@ -166,7 +179,9 @@ async function flannel(go: string, dir: string): Promise<void> {
 
 // Leaves out the snapshotters in C, because nothing here uses them.
 async function containerd(go: string, dir: string): Promise<void> {
-  const commands = ['containerd', 'ctr', 'containerd-shim-runc-v2'].map((name) => `github.com/containerd/containerd/v2/cmd/${name}@v${CONTAINERD}`)
+  const commands = ['containerd', 'ctr', 'containerd-shim-runc-v2'].map(
+    (name) => `github.com/containerd/containerd/v2/cmd/${name}@v${CONTAINERD}`,
+  )
   await goInstall(go, dir, commands, { GOFLAGS: '-tags=no_btrfs,no_devmapper,no_zfs' })
 }
 
@@ -175,7 +190,10 @@ async function critestOf(go: string, dir: string): Promise<void> {
   const source = join(dir, 'source')
   mkdirSync(source)
   writeFileSync(join(source, 'go.mod'), `module peer\n\nrequire sigs.k8s.io/cri-tools v${CRITEST}\n`)
-  await execa(go, ['test', '-trimpath', '-c', '-o', join(dir, 'critest'), 'sigs.k8s.io/cri-tools/cmd/critest'], { cwd: source, env: { ...GO, GOFLAGS: '-mod=mod' } })
+  await execa(go, ['test', '-trimpath', '-c', '-o', join(dir, 'critest'), 'sigs.k8s.io/cri-tools/cmd/critest'], {
+    cwd: source,
+    env: { ...GO, GOFLAGS: '-mod=mod' },
+  })
   rmSync(source, { recursive: true })
 }
 
@@ -188,7 +206,10 @@ async function fromDebian(dir: string): Promise<void> {
   try {
     const source = join(work, 'gopath/src/github.com/containernetworking/cni')
     await unpackSource('golang-github-appc-cni', work, source)
-    await execa('go', ['build', '-o', join(dir, 'cnitool'), './cnitool'], { cwd: source, env: { GO111MODULE: 'off', GOFLAGS: '', GOPATH: join(work, 'gopath') } })
+    await execa('go', ['build', '-o', join(dir, 'cnitool'), './cnitool'], {
+      cwd: source,
+      env: { GO111MODULE: 'off', GOFLAGS: '', GOPATH: join(work, 'gopath') },
+    })
   } finally {
     rmSync(work, { recursive: true, force: true })
   }

@@ -20,12 +20,18 @@ const AVOIDED: readonly (readonly [RegExp, string])[] = [
   [/\bsave (for|that)\b/, '"except"'],
   [/\b(sees?|saw) to (it|that)\b/, 'the verb itself: "checks", "makes", "publishes"'],
   [/\bof (its|their) own accord\b/, '"by itself"'],
-  [/\b(naught|nought|aught|hitherto|henceforth|heretofore|whilst|amongst|albeit|betwixt|forthwith|ere)\b/, 'the everyday word'],
+  [
+    /\b(naught|nought|aught|hitherto|henceforth|heretofore|whilst|amongst|albeit|betwixt|forthwith|ere)\b/,
+    'the everyday word',
+  ],
   [/\bneeds not\b/, '"does not need"'],
   [/\b(is|are) not to be\b/, '"must not be" or "cannot be"'],
   [/\b(has|have) no (say|business)\b/, 'say what happens'],
   [/\bnor (is|are|does|do|has|have|can|will) \w+/, 'a new sentence that begins with its subject'],
-  [/\b(so|neither) (is|are|does|do|has|have|will|can) (a|an|the|it|its|what|that)\b(?! (same|not))/, 'a new sentence that begins with its subject'],
+  [
+    /\b(so|neither) (is|are|does|do|has|have|will|can) (a|an|the|it|its|what|that)\b(?! (same|not))/,
+    'a new sentence that begins with its subject',
+  ],
   [/\banew\b/, '"again"'],
   [/\bthe like\b/, 'name the things'],
   [/\bfor want of\b/, '"without" or "because there is no"'],
@@ -56,8 +62,13 @@ export function pageFiles(): string[] {
 
 /** Checks one text: Markdown, or plain text such as a `--help`. Code blocks and generated regions are left out. */
 export function check(file: string, text: string): Checked {
-  const all = blocks(text).flatMap(({ line, prose }) => sentences(prose).map((sentence) => ({ line, sentence, words: count(sentence) })))
-  const findings = all.flatMap(({ line, sentence, words }) => [...(words > LONGEST ? [{ file, line, text: sentence, rule: `${words} words; at most ${LONGEST}` }] : []), ...turns(sentence).map((rule) => ({ file, line, text: sentence, rule }))])
+  const all = blocks(text).flatMap(({ line, prose }) =>
+    sentences(prose).map((sentence) => ({ line, sentence, words: count(sentence) })),
+  )
+  const findings = all.flatMap(({ line, sentence, words }) => [
+    ...(words > LONGEST ? [{ file, line, text: sentence, rule: `${words} words; at most ${LONGEST}` }] : []),
+    ...turns(sentence).map((rule) => ({ file, line, text: sentence, rule })),
+  ])
   return { file, sentences: all.length, words: all.reduce((sum, { words }) => sum + words, 0), findings }
 }
 
@@ -65,9 +76,18 @@ export function check(file: string, text: string): Checked {
 export function checkComments(file: string, text: string): Finding[] {
   const found = text.split('\n').flatMap((row, i): Finding[] => {
     const said = COMMENT.exec(row)?.[1] ?? /\b(?:it|describe)\(\s*[`'"](.*)$/.exec(row)?.[1]
-    return said === undefined ? [] : turns(said.replace(/`[^`]*`/g, '·')).map((rule) => ({ file, line: i + 1, text: said, rule }))
+    return said === undefined
+      ? []
+      : turns(said.replace(/`[^`]*`/g, '·')).map((rule) => ({ file, line: i + 1, text: said, rule }))
   })
-  return [...found, ...comments(text).flatMap(({ line, prose }) => check(file, prose).findings.flatMap((one) => (one.rule.endsWith(`at most ${LONGEST}`) ? [{ ...one, line: line + one.line - 1 }] : [])))]
+  return [
+    ...found,
+    ...comments(text).flatMap(({ line, prose }) =>
+      check(file, prose).findings.flatMap((one) =>
+        one.rule.endsWith(`at most ${LONGEST}`) ? [{ ...one, line: line + one.line - 1 }] : [],
+      ),
+    ),
+  ]
 }
 
 // A line of a comment. The end of a block comment is not part of the text.
@@ -101,7 +121,10 @@ export function helpText(text: string): string {
 /** Formats the average sentence length of a page, and its findings, as lines. */
 export function report({ file, sentences, words, findings }: Checked): string {
   const average = sentences === 0 ? 0 : words / sentences
-  return [`${file}: ${sentences} sentences, ${average.toFixed(1)} words on average`, ...findings.map(({ line, rule, text }) => `  ${file}:${line}: ${rule}: ${text}`)].join('\n')
+  return [
+    `${file}: ${sentences} sentences, ${average.toFixed(1)} words on average`,
+    ...findings.map(({ line, rule, text }) => `  ${file}:${line}: ${rule}: ${text}`),
+  ].join('\n')
 }
 
 /** A paragraph, a heading, an item of a list or a cell of a table. */
@@ -122,8 +145,10 @@ function blocks(text: string): Block[] {
   let isOpen = false
   for (const [i, line] of prose.split('\n').entries()) {
     const isTable = /^\s*\|/.test(line)
-    if (isTable && !/^[\s|:-]+$/.test(line)) for (const cell of line.split(/(?<!\\)\|/)) found.push({ line: i + 1, prose: cell.trim() })
-    else if (/^\s*([-*]|\d+\.|#+|>)\s/.test(line) || (!isTable && line.trim() !== '' && !isOpen)) found.push({ line: i + 1, prose: line.trim().replace(/^([-*]|\d+\.|#+|>)\s+/, '') })
+    if (isTable && !/^[\s|:-]+$/.test(line))
+      for (const cell of line.split(/(?<!\\)\|/)) found.push({ line: i + 1, prose: cell.trim() })
+    else if (/^\s*([-*]|\d+\.|#+|>)\s/.test(line) || (!isTable && line.trim() !== '' && !isOpen))
+      found.push({ line: i + 1, prose: line.trim().replace(/^([-*]|\d+\.|#+|>)\s+/, '') })
     else if (!isTable && line.trim() !== '') (found.at(-1) as { prose: string }).prose += ` ${line.trim()}`
     isOpen = !isTable && line.trim() !== '' && !/^#/.test(line)
   }

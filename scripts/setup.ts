@@ -9,14 +9,26 @@ import { install, type Need } from './packages.ts'
 const node: readonly Need[] = [
   { name: 'iproute2', shows: 'ip', why: 'plumb makes links, addresses and routes with it' },
   { name: 'nftables', shows: 'nft', why: 'plumb keeps its firewall elements with it' },
-  { name: 'conntrack', shows: 'conntrack', why: 'plumb makes the kernel forget UDP connections with it when a host port changes hands' },
+  {
+    name: 'conntrack',
+    shows: 'conntrack',
+    why: 'plumb makes the kernel forget UDP connections with it when a host port changes hands',
+  },
 ]
 const ping: Need = { name: 'iputils-ping', shows: 'ping', why: 'the demo and the tests send real packets' }
 const peers: readonly Need[] = [
-  { name: 'containernetworking-plugins', shows: '/usr/lib/cni/bridge', why: 'the reference plugins to be compared with' },
+  {
+    name: 'containernetworking-plugins',
+    shows: '/usr/lib/cni/bridge',
+    why: 'the reference plugins to be compared with',
+  },
   { name: 'iptables', shows: 'iptables', why: 'the reference plugins keep their rules with it' },
 ]
-const etcd: Need = { name: 'etcd-server', shows: 'etcd', why: 'the tests, the bench and the demo keep leases in it, started by themselves' }
+const etcd: Need = {
+  name: 'etcd-server',
+  shows: 'etcd',
+  why: 'the tests, the bench and the demo keep leases in it, started by themselves',
+}
 const dhcp: readonly Need[] = [
   { name: 'dnsmasq-base', shows: 'dnsmasq', why: 'a DHCP server of both families for the tests' },
   { name: 'udhcpd', shows: 'udhcpd', why: 'a DHCP server whose leases last seconds' },
@@ -29,7 +41,11 @@ const bus: readonly Need[] = [
   { name: 'python3-gi', shows: '/usr/lib/python3/dist-packages/gi', why: 'the same' },
 ]
 const machine: readonly Need[] = [
-  { name: 'qemu-system-x86', shows: 'qemu-system-x86_64', why: "test/vm tries in a virtual machine what this machine's kernel lacks" },
+  {
+    name: 'qemu-system-x86',
+    shows: 'qemu-system-x86_64',
+    why: "test/vm tries in a virtual machine what this machine's kernel lacks",
+  },
   { name: 'kmod', shows: 'modprobe', why: 'that machine loads modules with it' },
 ]
 const rpm: Need = { name: 'rpm', shows: 'rpmbuild', why: 'the tests make an .rpm package and install it in a folder' }
@@ -38,7 +54,11 @@ const runtimes: readonly Need[] = [
   { name: 'containerd', shows: 'containerd', why: 'a runtime that calls plumb in the tests, which start their own' },
   { name: 'runc', shows: 'runc', why: 'containerd starts containers with it' },
   { name: 'crun', shows: 'crun', why: 'podman starts containers with it, also where it may make no cgroups' },
-  { name: 'systemd', shows: '/lib/systemd/systemd', why: 'a test runs containerd in a unit with MemoryDenyWriteExecute=yes' },
+  {
+    name: 'systemd',
+    shows: '/lib/systemd/systemd',
+    why: 'a test runs containerd in a unit with MemoryDenyWriteExecute=yes',
+  },
   { name: 'podman', shows: 'podman', why: 'a runtime that calls plumb in the tests' },
 ]
 /** The packages that each task needs on a machine that has only npm. `node` is what a node of a cluster needs. */
@@ -46,18 +66,35 @@ const SETS: Readonly<Record<string, readonly Need[]>> = {
   node,
   demo: [...node, ping],
   bench: [...node, ...peers, etcd],
-  test: [...node, ...NEEDS, ping, ...peers, ...dhcp, { name: 'strace', shows: 'strace', why: 'the tests kill plumb at chosen system calls with it' }, etcd, { name: 'openssl', shows: 'openssl', why: 'the tests make certificates for etcd with it' }],
+  test: [
+    ...node,
+    ...NEEDS,
+    ping,
+    ...peers,
+    ...dhcp,
+    { name: 'strace', shows: 'strace', why: 'the tests kill plumb at chosen system calls with it' },
+    etcd,
+    { name: 'openssl', shows: 'openssl', why: 'the tests make certificates for etcd with it' },
+  ],
 }
 /** Packages that a task can do without. Tests that need such a package are skipped, and say why. */
 const EXTRAS: Readonly<Record<string, (argv: readonly string[]) => readonly Need[]>> = {
-  test: () => [{ name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' }, ...machine, ...bus, rpm, ...runtimes, ...CROSS[process.arch === 'arm64' ? 'x64' : 'arm64']],
+  test: () => [
+    { name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' },
+    ...machine,
+    ...bus,
+    rpm,
+    ...runtimes,
+    ...CROSS[process.arch === 'arm64' ? 'x64' : 'arm64'],
+  ],
   demo: (argv) => (wantsEtcd(argv) ? [etcd] : []),
 }
 
 const [wanted = 'test', , ...argv] = process.argv.slice(2)
 const needs = SETS[wanted]
 try {
-  if (!needs) throw new Error(`Cannot set up for ${JSON.stringify(wanted)}: want one of ${Object.keys(SETS).join(', ')}`)
+  if (!needs)
+    throw new Error(`Cannot set up for ${JSON.stringify(wanted)}: want one of ${Object.keys(SETS).join(', ')}`)
   const extras = EXTRAS[wanted]?.(argv) ?? []
   await install(needs)
   for (const extra of extras) await attempt(`${extra.name}, and without what needs it`, () => install([extra]))

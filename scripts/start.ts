@@ -24,7 +24,14 @@ const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]
   'test:crash': [['scripts/setup.ts', 'test'], ['test/crash/index.ts']],
   test: [['scripts/setup.ts', 'test'], ['scripts/peers.ts'], ['test/run.ts']],
   'test:kubelet': [['scripts/setup.ts', 'test'], ['scripts/kubernetes.ts'], ['test/run.ts', '--only', 'kubelet']],
-  'test:kubernetes': [['scripts/setup.ts', 'test'], ['scripts/peers.ts', 'flanneld'], ['tools/k8s/build.ts', 'e2e'], ['scripts/build.ts'], ['scripts/image.ts'], ['test/run.ts', '--only', 'kubernetes', '--jobs', '1']],
+  'test:kubernetes': [
+    ['scripts/setup.ts', 'test'],
+    ['scripts/peers.ts', 'flanneld'],
+    ['tools/k8s/build.ts', 'e2e'],
+    ['scripts/build.ts'],
+    ['scripts/image.ts'],
+    ['test/run.ts', '--only', 'kubernetes', '--jobs', '1'],
+  ],
   'test:storm': [
     ['scripts/setup.ts', 'test'],
     ['test/run.ts', '--only', 'storm'],
@@ -48,7 +55,11 @@ async function start(task: string, rest: readonly string[]): Promise<number> {
   if (!installed()) return install(task, rest)
   for (const [i, [file, ...args]] of steps.entries()) {
     const given = i === steps.length - 1 || args.at(-1) === '--' ? rest : []
-    const status = await run([...(file.endsWith('.ts') ? [process.execPath, file] : [join(ROOT, file)]), ...args, ...given])
+    const status = await run([
+      ...(file.endsWith('.ts') ? [process.execPath, file] : [join(ROOT, file)]),
+      ...args,
+      ...given,
+    ])
     if (status !== 0) return status
   }
   return 0
@@ -57,7 +68,9 @@ async function start(task: string, rest: readonly string[]): Promise<number> {
 // npm keeps a lock file of the packages that it put into node_modules. Optional packages for other machines are not in that file.
 function installed(): boolean {
   const [have, want] = [packages('node_modules/.package-lock.json'), packages('package-lock.json')]
-  return Object.entries(want).every(([path, { version, optional }]) => path === '' || optional || have[path]?.version === version)
+  return Object.entries(want).every(
+    ([path, { version, optional }]) => path === '' || optional || have[path]?.version === version,
+  )
 }
 
 function packages(name: string): Readonly<Record<string, { readonly version: string; readonly optional?: boolean }>> {
@@ -67,15 +80,24 @@ function packages(name: string): Readonly<Record<string, { readonly version: str
 
 // Installs the packages. Then starts the task again, with the Bun that the lock file names.
 async function install(task: string, rest: readonly string[]): Promise<number> {
-  if (process.env[AGAIN]) return fail('Cannot install the packages of package-lock.json: npm ci left others in node_modules; remove it and try again')
-  process.stderr.write('setup: installing the packages of package-lock.json, which are not those in node_modules (npm ci)\n')
+  if (process.env[AGAIN])
+    return fail(
+      'Cannot install the packages of package-lock.json: npm ci left others in node_modules; remove it and try again',
+    )
+  process.stderr.write(
+    'setup: installing the packages of package-lock.json, which are not those in node_modules (npm ci)\n',
+  )
   const status = await run(['npm', 'ci', '--no-audit', '--no-fund', '--no-progress', '--loglevel=error'])
   return status === 0 ? run(['npm', 'run', '--silent', 'bun', '--', task, ...rest], { [AGAIN]: '1' }) : status
 }
 
 // Ctrl-C reaches the command too, and the command ends in its own way. This process waits for that end.
 async function run(argv: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<number> {
-  const child = Bun.spawn([...argv], { cwd: ROOT, env: { ...process.env, ...env }, stdio: ['inherit', 'inherit', 'inherit'] })
+  const child = Bun.spawn([...argv], {
+    cwd: ROOT,
+    env: { ...process.env, ...env },
+    stdio: ['inherit', 'inherit', 'inherit'],
+  })
   const ignore = () => {}
   const pass = () => child.kill('SIGTERM')
   process.on('SIGINT', ignore).on('SIGTERM', pass)

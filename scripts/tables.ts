@@ -15,7 +15,13 @@ export interface Table {
  * table, because each plugin is an entry of the executable (scripts/build.ts).
  */
 export function tables(): Table[] {
-  return [table('lib/state/kinds/index.ts', kinds()), table('agent/backend/types/index.ts', backends()), table('agent/store/open.ts', stores()), table('lib/nft/chains.ts', chains()), table('lib/cni/fused-plugins.ts', fused())]
+  return [
+    table('lib/state/kinds/index.ts', kinds()),
+    table('agent/backend/types/index.ts', backends()),
+    table('agent/store/open.ts', stores()),
+    table('lib/nft/chains.ts', chains()),
+    table('lib/cni/fused-plugins.ts', fused()),
+  ]
 }
 
 // A file that exports `const NAME: Handler<TYPE>` is a kind. The other files are parts of a kind.
@@ -46,7 +52,10 @@ function backends(): string {
 /** What loads the backend of a \`Backend.Type\`. */
 export const BACKENDS: Readonly<Record<string, () => Promise<Backend>>> = {
 ${files('agent/backend/types')
-  .map((name) => `  ${/^\w+$/.test(name) ? name : `'${name}'`}: async () => (await import('./${name}.ts')).default as Backend,`)
+  .map(
+    (name) =>
+      `  ${/^\w+$/.test(name) ? name : `'${name}'`}: async () => (await import('./${name}.ts')).default as Backend,`,
+  )
   .join('\n')}
 }
 `
@@ -89,11 +98,21 @@ ${found
 // number of jumps to the chain.
 function chains(): string {
   const found = ['masquerade', 'host-ports', 'firewall'].map((name) => {
-    const all = [...read(`lib/nft/${name}.nft`).matchAll(/^\tchain (\w+) \{\n([\s\S]*?)^\t\}/gm)].map(([, chain = '', body = '']) => ({ chain, rules: body.split('\n').filter((line) => /^\t\t(?!type |#)/.test(line)) }))
-    const jumps = all.flatMap(({ rules }) => rules.flatMap((rule) => (/\b(?:jump|goto) /.test(rule) ? (/ (\S+)$/.exec(rule)?.[1] ?? []) : [])))
+    const all = [...read(`lib/nft/${name}.nft`).matchAll(/^\tchain (\w+) \{\n([\s\S]*?)^\t\}/gm)].map(
+      ([, chain = '', body = '']) => ({
+        chain,
+        rules: body.split('\n').filter((line) => /^\t\t(?!type |#)/.test(line)),
+      }),
+    )
+    const jumps = all.flatMap(({ rules }) =>
+      rules.flatMap((rule) => (/\b(?:jump|goto) /.test(rule) ? (/ (\S+)$/.exec(rule)?.[1] ?? []) : [])),
+    )
     // The rules of an admin's chain can be any rules. Only the names of plumb's own chains are all small letters.
     const own = all.filter(({ chain }) => /^[a-z]+$/.test(chain))
-    const rows = own.map(({ chain, rules }) => `    ${chain}: { rules: ${rules.length}, uses: ${rules.length + jumps.filter((to) => to === chain).length} },`)
+    const rows = own.map(
+      ({ chain, rules }) =>
+        `    ${chain}: { rules: ${rules.length}, uses: ${rules.length + jumps.filter((to) => to === chain).length} },`,
+    )
     return `  '${name}': {\n${rows.join('\n')}\n  },`.replace(/'(\w+)'/, '$1')
   })
   return `/** The chains of each file of rules. 'rules' counts the rules of a chain. 'uses' is the kernel's use count, by rules and by jumps to the chain. */
@@ -120,7 +139,11 @@ function capital(name: string): string {
 }
 
 function table(file: string, text: string): Table {
-  return { file, is: read(file), want: `// Made by \`npm run tables\` from the files in this folder: do not edit.\n${text}` }
+  return {
+    file,
+    is: read(file),
+    want: `// Made by \`npm run tables\` from the files in this folder: do not edit.\n${text}`,
+  }
 }
 
 function read(file: string): string {

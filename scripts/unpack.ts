@@ -7,7 +7,11 @@ import { execa } from 'execa'
  * no other program on the machine finds them. `tidy` works on the folder before the folder gets its final name. Throws Error when the
  * download or the unpacking fails.
  */
-export async function unpack(dir: string, packages: readonly string[], tidy?: (draft: string) => Promise<void>): Promise<void> {
+export async function unpack(
+  dir: string,
+  packages: readonly string[],
+  tidy?: (draft: string) => Promise<void>,
+): Promise<void> {
   mkdirSync(dirname(dir), { recursive: true })
   const draft = mkdtempSync(join(dirname(dir), '.draft-'))
   try {

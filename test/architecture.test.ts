@@ -14,18 +14,57 @@ const ROOMS: Readonly<Record<string, { rooms: readonly string[]; packages: reado
 }
 /** The rooms within lib and agent, from the ground up: each imports what stands before it. What stands in none of them is above them all. */
 const FLOORS: Readonly<Record<string, readonly string[]>> = {
-  lib: ['text', 'os', 'cni', 'state/kinds', 'journal', 'nft', 'state', 'pools', 'wiring', 'takeover', 'verbs', 'runtime'],
-  agent: ['scheduler', 'cluster', 'lease', 'settings', 'node', 'store', 'kernel', 'backend', 'firewall', 'checks', 'policy', 'services', 'health', 'parts', 'dhcp'],
+  lib: [
+    'text',
+    'os',
+    'cni',
+    'state/kinds',
+    'journal',
+    'nft',
+    'state',
+    'pools',
+    'wiring',
+    'takeover',
+    'verbs',
+    'runtime',
+  ],
+  agent: [
+    'scheduler',
+    'cluster',
+    'lease',
+    'settings',
+    'node',
+    'store',
+    'kernel',
+    'backend',
+    'firewall',
+    'checks',
+    'policy',
+    'services',
+    'health',
+    'parts',
+    'dhcp',
+  ],
 }
 /** Words of all rooms of lib: what a resource, a result and a plugin is. Their types may be named below them, too, where nothing of them is run. */
 const VOCABULARY = /^lib\/(state\/(kinds\/\w+|resource|handler|batch)|cni\/(plugin|result))\.ts$/
 /** Words that may stand in some files only: how the CNI path stays thin, and the kernel and the disk have one door each. */
-const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]; readonly word: RegExp; readonly except: Readonly<Record<string, string>> }[] = [
+const DOORS: readonly {
+  readonly what: string
+  readonly rooms: readonly string[]
+  readonly word: RegExp
+  readonly except: Readonly<Record<string, string>>
+}[] = [
   {
     what: 'starts processes',
     rooms: ['lib', 'plugins'],
     word: /\bBun\.(spawn|spawnSync|\$)|child_process|\bspawn\(/,
-    except: { 'lib/os/exec.ts': 'the one place', 'lib/os/libc.ts': 'posix_spawn', 'lib/runtime/invoke.ts': "the runtime's side, off the CNI path: it waits with a time limit and kills the whole group" },
+    except: {
+      'lib/os/exec.ts': 'the one place',
+      'lib/os/libc.ts': 'posix_spawn',
+      'lib/runtime/invoke.ts':
+        "the runtime's side, off the CNI path: it waits with a time limit and kills the whole group",
+    },
   },
   {
     what: 'calls libc',
@@ -82,14 +121,33 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
       'lib/os/echo.ts': 'the same',
     },
   },
-  { what: 'prints through console, which reports success on a closed stdout', rooms: ['lib', 'plugins', 'agent', 'cli'], word: /\bconsole\./, except: {} },
-  { what: 'costs milliseconds at start', rooms: ['lib', 'plugins'], word: /['"](node:)?(crypto|child_process|http|https|os|util)['"]|process\.(stdin|stdout)|['"](execa|yaml|ip-address)['"]/, except: {} },
-  { what: 'loads jsonc-parser', rooms: ['lib', 'plugins'], word: /['"]jsonc-parser['"]/, except: { 'lib/text/json-place.ts': "the runtime's side and the agent's: where a text stops being JSON" } },
+  {
+    what: 'prints through console, which reports success on a closed stdout',
+    rooms: ['lib', 'plugins', 'agent', 'cli'],
+    word: /\bconsole\./,
+    except: {},
+  },
+  {
+    what: 'costs milliseconds at start',
+    rooms: ['lib', 'plugins'],
+    word: /['"](node:)?(crypto|child_process|http|https|os|util)['"]|process\.(stdin|stdout)|['"](execa|yaml|ip-address)['"]/,
+    except: {},
+  },
+  {
+    what: 'loads jsonc-parser',
+    rooms: ['lib', 'plugins'],
+    word: /['"]jsonc-parser['"]/,
+    except: { 'lib/text/json-place.ts': "the runtime's side and the agent's: where a text stops being JSON" },
+  },
   {
     what: 'loads node:fs or node:path, a millisecond and a third of one',
     rooms: ['lib', 'plugins'],
     word: /^import (?!type).*['"](node:)?(fs|path)['"]/,
-    except: { 'lib/runtime/network-list.ts': "the runtime's side, off the CNI path", 'lib/runtime/cache.ts': "the runtime's side", 'lib/runtime/invoke.ts': "the runtime's side" },
+    except: {
+      'lib/runtime/network-list.ts': "the runtime's side, off the CNI path",
+      'lib/runtime/cache.ts': "the runtime's side",
+      'lib/runtime/invoke.ts': "the runtime's side",
+    },
   },
 ]
 
@@ -104,7 +162,9 @@ describe('architecture', () => {
     const wrong = [...new Glob('test/**/*.test.ts').scanSync({ cwd: ROOT })].flatMap((name) => {
       const [first = ''] = readFileSync(join(ROOT, name), 'utf8').split('\n')
       const named = first.match(/\b(?:agent|cli|conf|docs|lib|plugins|scripts|test)\/[\w./-]*\w/g) ?? []
-      return first.startsWith('// Tests ') && named.every((one) => existsSync(join(ROOT, one))) ? [] : [`${name}: ${first}`]
+      return first.startsWith('// Tests ') && named.every((one) => existsSync(join(ROOT, one)))
+        ? []
+        : [`${name}: ${first}`]
     })
     assert.deepEqual(wrong, [])
   })
@@ -122,7 +182,14 @@ describe('architecture', () => {
       imported(text).flatMap(({ from, isType }) => {
         const to = normalize(join(name, '..', from))
         const [floor, other] = [floorOf(name), floorOf(to)]
-        return !from.startsWith('.') || other === undefined || floor === undefined || dirname(name).split('/')[0] !== to.split('/')[0] || floor >= other || (isType && VOCABULARY.test(to)) ? [] : [`${name} imports ${to}`]
+        return !from.startsWith('.') ||
+          other === undefined ||
+          floor === undefined ||
+          dirname(name).split('/')[0] !== to.split('/')[0] ||
+          floor >= other ||
+          (isType && VOCABULARY.test(to))
+          ? []
+          : [`${name} imports ${to}`]
       }),
     )
     assert.deepEqual(wrong, [])
@@ -133,54 +200,86 @@ describe('architecture', () => {
       /(?<![.\w'"`$/-])(Bun|process|Buffer|global|require|console|setTimeout|setInterval|setImmediate|clearTimeout|queueMicrotask|structuredClone|fetch|URL|crypto|AbortController|AbortSignal|Intl|WebAssembly|navigator|Math\.random)\b(?=[.(])/
     const wrong = [...loaded()].flatMap((name) => {
       const code = readFileSync(join(ROOT, name), 'utf8').replace(/\/\*[\s\S]*?\*\/|(?<![:'"`])\/\/.*/g, '')
-      const found = code.split('\n').filter((line) => GLOBAL.test(line) || /from ['"](bun|node):/.test(line) || /\bperformance\.(?!now\(\))/.test(line))
+      const found = code
+        .split('\n')
+        .filter(
+          (line) => GLOBAL.test(line) || /from ['"](bun|node):/.test(line) || /\bperformance\.(?!now\(\))/.test(line),
+        )
       return found.map((line) => `${name}: ${line.trim()}`)
     })
     assert.deepEqual(wrong, [])
   })
 
   it('the door of the small engine exports what the door of Bun exports', () => {
-    const names = (file: string) => [...readFileSync(join(ROOT, 'lib/os', file), 'utf8').matchAll(/^export (?:const|function) (?:\{ ([^}]*) \}|(\w+))/gm)].flatMap(([, list, name]) => list?.split(', ') ?? [name]).sort()
+    const names = (file: string) =>
+      [
+        ...readFileSync(join(ROOT, 'lib/os', file), 'utf8').matchAll(
+          /^export (?:const|function) (?:\{ ([^}]*) \}|(\w+))/gm,
+        ),
+      ]
+        .flatMap(([, list, name]) => list?.split(', ') ?? [name])
+        .sort()
     assert.deepEqual(names('door-engine.ts'), names('door.ts'))
   })
 
   it('no file imports itself by way of others, and no room by way of types', () => {
     assert.deepEqual(circles(false), [])
     assert.deepEqual(
-      circles(true).filter((circle) => new Set(circle.map((name) => dirname(name))).size > 1 && !circle.every((name) => VOCABULARY.test(name) || name.startsWith('lib/os/'))),
+      circles(true).filter(
+        (circle) =>
+          new Set(circle.map((name) => dirname(name))).size > 1 &&
+          !circle.every((name) => VOCABULARY.test(name) || name.startsWith('lib/os/')),
+      ),
       [],
     )
   })
 
   for (const { what, rooms, word, except } of DOORS) {
     it(`nothing in ${rooms.join(', ')} ${what}${Object.keys(except).length > 0 ? `, except ${Object.keys(except).join(', ')}` : ''}`, () => {
-      const found = product.filter(({ name, room }) => rooms.includes(room) && !(name in except)).flatMap(({ name, text }) => lines(code(text), word).map((line) => `${name}:${line}`))
+      const found = product
+        .filter(({ name, room }) => rooms.includes(room) && !(name in except))
+        .flatMap(({ name, text }) => lines(code(text), word).map((line) => `${name}:${line}`))
       assert.deepEqual(found, [])
       for (const name of Object.keys(except)) assert.ok(word.test(code(read(name))), `${name} is excepted for nothing`)
     })
   }
 
   it('every export of the product has a doc comment', () => {
-    const bare = product.filter(({ name }) => !name.endsWith('.d.ts')).flatMap(({ name, text }) => exported(text).flatMap(({ line, documented }) => (documented ? [] : `${name}:${line}`)))
+    const bare = product
+      .filter(({ name }) => !name.endsWith('.d.ts'))
+      .flatMap(({ name, text }) =>
+        exported(text).flatMap(({ line, documented }) => (documented ? [] : `${name}:${line}`)),
+      )
     assert.deepEqual(bare, [])
   })
 
   it('every plugin has a test and a sample in conf/', () => {
-    const samples = [...new Glob('conf/**/*.{conf,conflist}').scanSync({ cwd: ROOT })].flatMap((name) => types(JSON.parse(read(name))))
+    const samples = [...new Glob('conf/**/*.{conf,conflist}').scanSync({ cwd: ROOT })].flatMap((name) =>
+      types(JSON.parse(read(name))),
+    )
     const tests = files.map(({ name }) => /([^/]+)\.test\.ts$/.exec(name)?.[1])
     const plugins = files.flatMap(({ name }) => /^plugins\/(?!index\.)([^/]+)\.ts$/.exec(name)?.[1] ?? [])
     assert.ok(plugins.length > 0)
-    assert.deepEqual({ untested: plugins.filter((name) => !tests.includes(name)), unsampled: plugins.filter((name) => !samples.includes(name)) }, { untested: [], unsampled: [] })
+    assert.deepEqual(
+      {
+        untested: plugins.filter((name) => !tests.includes(name)),
+        unsampled: plugins.filter((name) => !samples.includes(name)),
+      },
+      { untested: [], unsampled: [] },
+    )
   })
 
   it('package-lock.json names no place to download from and every optional package, and every dependency is pinned', () => {
     assert.doesNotMatch(read('package-lock.json'), /"resolved": "https?:/)
     // npm writes none for packages that the registry at hand does not have, and `npm ci` then refuses the whole file.
     const locked: Record<string, { optionalDependencies?: object }> = JSON.parse(read('package-lock.json')).packages
-    const missing = Object.values(locked).flatMap(({ optionalDependencies = {} }) => Object.keys(optionalDependencies).filter((name) => !locked[`node_modules/${name}`]))
+    const missing = Object.values(locked).flatMap(({ optionalDependencies = {} }) =>
+      Object.keys(optionalDependencies).filter((name) => !locked[`node_modules/${name}`]),
+    )
     assert.deepEqual(missing, [])
     const { dependencies, devDependencies } = JSON.parse(read('package.json'))
-    for (const [name, version] of Object.entries({ ...dependencies, ...devDependencies })) assert.match(version as string, /^\d+\.\d+\.\d+$/, name)
+    for (const [name, version] of Object.entries({ ...dependencies, ...devDependencies }))
+      assert.match(version as string, /^\d+\.\d+\.\d+$/, name)
   })
 })
 
@@ -198,7 +297,9 @@ function lines(text: string, word: RegExp): string[] {
 }
 
 function imports(text: string): string[] {
-  return [...code(text).matchAll(/(?:^|\s|\()(?:from\s+|import\s*\(?\s*)(['"`])([^'"`\n]+)\1/gm)].map((match) => match[2] as string)
+  return [...code(text).matchAll(/(?:^|\s|\()(?:from\s+|import\s*\(?\s*)(['"`])([^'"`\n]+)\1/gm)].map(
+    (match) => match[2] as string,
+  )
 }
 
 // How high the room of a file is; undefined for one that is no file of lib or agent.
@@ -206,20 +307,40 @@ function floorOf(name: string): number | undefined {
   const [top = '', ...rest] = name.split('/')
   const floors = FLOORS[top]
   if (!floors) return undefined
-  if (top === 'lib' && /^state\/(resource|handler|batch)\.ts$/.test(rest.join('/'))) return floors.indexOf('state/kinds')
-  const found = floors.findLastIndex((floor) => rest.join('/').startsWith(`${floor}/`) && !floors.some((other) => other.length > floor.length && rest.join('/').startsWith(`${other}/`)))
+  if (top === 'lib' && /^state\/(resource|handler|batch)\.ts$/.test(rest.join('/')))
+    return floors.indexOf('state/kinds')
+  const found = floors.findLastIndex(
+    (floor) =>
+      rest.join('/').startsWith(`${floor}/`) &&
+      !floors.some((other) => other.length > floor.length && rest.join('/').startsWith(`${other}/`)),
+  )
   return found < 0 ? floors.length : found
 }
 
 function imported(text: string): { readonly from: string; readonly isType: boolean }[] {
-  return [...code(text).matchAll(/^(?:import|export) (type )?[^'"\n]*?from '([^']+)'/gm)].map(([, type, from]) => ({ from: from as string, isType: type !== undefined }))
+  return [...code(text).matchAll(/^(?:import|export) (type )?[^'"\n]*?from '([^']+)'/gm)].map(([, type, from]) => ({
+    from: from as string,
+    isType: type !== undefined,
+  }))
 }
 
 // Groups of files that all reach each other (Tarjan), with imports of types or without.
 function circles(withTypes: boolean): string[][] {
   const names = new Set(product.map(({ name }) => name))
-  const edges = new Map(product.map(({ name, text }) => [name, imported(text).flatMap(({ from, isType }) => (isType && !withTypes ? [] : [normalize(join(name, '..', from))]).filter((to) => names.has(to)))]))
-  const [order, lowest, stack, found] = [new Map<string, number>(), new Map<string, number>(), [] as string[], [] as string[][]]
+  const edges = new Map(
+    product.map(({ name, text }) => [
+      name,
+      imported(text).flatMap(({ from, isType }) =>
+        (isType && !withTypes ? [] : [normalize(join(name, '..', from))]).filter((to) => names.has(to)),
+      ),
+    ]),
+  )
+  const [order, lowest, stack, found] = [
+    new Map<string, number>(),
+    new Map<string, number>(),
+    [] as string[],
+    [] as string[][],
+  ]
   function visit(name: string): void {
     order.set(name, order.size)
     lowest.set(name, order.get(name) as number)
@@ -237,12 +358,19 @@ function circles(withTypes: boolean): string[][] {
 }
 
 function allowed(name: string, room: string, from: string): boolean {
-  if (/^(node|bun):/.test(from) || from === 'bun' || (/^cli\/(index|agent)\.ts$/.test(name) && from === '../package.json') || (name.startsWith('cli/demo/') && /^\.\.\/\.\.\/conf\/(bridge|flannel)\.conflist$/.test(from))) return true
+  if (
+    /^(node|bun):/.test(from) ||
+    from === 'bun' ||
+    (/^cli\/(index|agent)\.ts$/.test(name) && from === '../package.json') ||
+    (name.startsWith('cli/demo/') && /^\.\.\/\.\.\/conf\/(bridge|flannel)\.conflist$/.test(from))
+  )
+    return true
   const { rooms, packages } = ROOMS[room] as { rooms: readonly string[]; packages: readonly string[] }
   if (!from.startsWith('.')) return packages.includes('*') || packages.includes(from)
   const to = normalize(join(name, '..', from)).split('/')[0] as string
   // `plumb demo kubernetes` starts the cluster that the tests start.
-  if (/^cli\/demo(\/kubernetes)?\.ts$/.test(name) && normalize(join(name, '..', from)) === 'tools/k8s/lab.ts') return true
+  if (/^cli\/demo(\/kubernetes)?\.ts$/.test(name) && normalize(join(name, '..', from)) === 'tools/k8s/lab.ts')
+    return true
   // The entry picks a file by the name that the program was called with.
   return rooms.includes(to) || (name === 'plugins/index.ts' && to in ROOMS)
 }
@@ -257,7 +385,11 @@ function exported(text: string): { line: number; documented: boolean }[] {
   })
 }
 
-function types(conf: { type?: string; ipam?: { type?: string }; plugins?: { type?: string; ipam?: { type?: string } }[] }): (string | undefined)[] {
+function types(conf: {
+  type?: string
+  ipam?: { type?: string }
+  plugins?: { type?: string; ipam?: { type?: string } }[]
+}): (string | undefined)[] {
   return [conf, ...(conf.plugins ?? [])].flatMap((one) => [one.type, one.ipam?.type])
 }
 
@@ -267,7 +399,8 @@ function loaded(): Set<string> {
   for (const name of found) {
     if (name.endsWith('.nft')) continue
     const text = readFileSync(join(ROOT, name), 'utf8')
-    for (const [, from = ''] of text.matchAll(/^(?:import (?!type )|export )[^']*?from '(\.[^']+)'/gms)) if (from) found.add(normalize(join(name, '..', from)))
+    for (const [, from = ''] of text.matchAll(/^(?:import (?!type )|export )[^']*?from '(\.[^']+)'/gms))
+      if (from) found.add(normalize(join(name, '..', from)))
     for (const [, from = ''] of text.matchAll(/import\('(\.[^']+)'\)/g)) found.add(normalize(join(name, '..', from)))
   }
   found.delete('lib/os/door.ts')

@@ -8,7 +8,25 @@ import { check, checkComments, helpText, LONGEST, pageFiles, report } from '../s
 
 const ROOT = join(import.meta.dir, '..')
 /** Every text that `--help` prints, by its arguments; the pages of plugins are Markdown and among the pages. */
-const HELPS = ['', 'cni', 'agent', 'status', 'leases', 'dhcp', 'install', 'uninstall', 'demo', 'cni add', 'cni check', 'cni del', 'cni gc', 'cni status', 'cni explain', 'cni fuse', 'cni list']
+const HELPS = [
+  '',
+  'cni',
+  'agent',
+  'status',
+  'leases',
+  'dhcp',
+  'install',
+  'uninstall',
+  'demo',
+  'cni add',
+  'cni check',
+  'cni del',
+  'cni gc',
+  'cni status',
+  'cni explain',
+  'cni fuse',
+  'cni list',
+]
 
 describe('prose', () => {
   for (const file of pageFiles())
@@ -18,8 +36,12 @@ describe('prose', () => {
     })
 
   it('sentences of comments are short, and comments and titles of tests use no turn to avoid', () => {
-    const files = [...new Glob('{lib,agent,cli,plugins,scripts,tools,bench,test}/**/*.{ts,tsx}').scanSync({ cwd: ROOT })].filter((file) => file !== 'scripts/prose.ts' && file !== 'test/prose.test.ts')
-    const findings = files.flatMap((file) => checkComments(file, readFileSync(join(ROOT, file), 'utf8'))).map(({ file, line, rule, text }) => `${file}:${line}: ${rule}: ${text}`)
+    const files = [
+      ...new Glob('{lib,agent,cli,plugins,scripts,tools,bench,test}/**/*.{ts,tsx}').scanSync({ cwd: ROOT }),
+    ].filter((file) => file !== 'scripts/prose.ts' && file !== 'test/prose.test.ts')
+    const findings = files
+      .flatMap((file) => checkComments(file, readFileSync(join(ROOT, file), 'utf8')))
+      .map(({ file, line, rule, text }) => `${file}:${line}: ${rule}: ${text}`)
     assert.deepEqual(findings, [])
   })
 
@@ -38,12 +60,16 @@ describe('check()', () => {
 
   it(`finds a sentence of more than ${LONGEST} words, in a paragraph, an item and a cell, and gives its line`, () => {
     const long = `${LONGEST + 1} words; at most ${LONGEST}`
-    assert.deepEqual(rules(`# Title\n\nShort.\n${words(LONGEST + 1)}\n\n- ${words(LONGEST + 1)}\n\n| a | ${words(LONGEST + 1)} |\n`), [`3: ${long}`, `6: ${long}`, `8: ${long}`])
+    assert.deepEqual(
+      rules(`# Title\n\nShort.\n${words(LONGEST + 1)}\n\n- ${words(LONGEST + 1)}\n\n| a | ${words(LONGEST + 1)} |\n`),
+      [`3: ${long}`, `6: ${long}`, `8: ${long}`],
+    )
     assert.deepEqual(rules(`${words(LONGEST)} ${words(LONGEST)}`), [])
   })
   it('ends a sentence at a full stop, an exclamation mark or a question mark alone, not at a colon or a semicolon', () => {
     const half = 'word '.repeat(LONGEST / 2).trim()
-    for (const mark of [':', ';', ',']) assert.deepEqual(rules(`${half}${mark} more ${half}.`), [`1: ${LONGEST + 1} words; at most ${LONGEST}`])
+    for (const mark of [':', ';', ','])
+      assert.deepEqual(rules(`${half}${mark} more ${half}.`), [`1: ${LONGEST + 1} words; at most ${LONGEST}`])
     for (const mark of ['.', '!', '?', '.)']) assert.deepEqual(rules(`${half}${mark} More ${half}.`), [])
     assert.deepEqual(rules(`${half}:\n\n- ${half}\n- ${half}\n`), [])
   })
@@ -51,16 +77,24 @@ describe('check()', () => {
     const long = words(LONGEST + 1).split(' ')
     const found = (text: string) => checkComments('a.ts', text).map(({ line, rule }) => `${line}: ${rule}`)
     const rule = `${LONGEST + 1} words; at most ${LONGEST}`
-    assert.deepEqual(found(`const a = 1\n// ${long.slice(0, 20).join(' ')}\n// ${long.slice(20).join(' ')}\n`), [`2: ${rule}`])
+    assert.deepEqual(found(`const a = 1\n// ${long.slice(0, 20).join(' ')}\n// ${long.slice(20).join(' ')}\n`), [
+      `2: ${rule}`,
+    ])
     assert.deepEqual(found(`/**\n * Short.\n * ${long.join(' ')}\n */\n`), [`2: ${rule}`])
     assert.deepEqual(found(`const a = 1 // ${long.join(' ')}\n// ${words(LONGEST)}\n`), [])
   })
   it('takes a piece of code as one word, and leaves out code blocks, generated regions and titles of tests', () => {
     assert.deepEqual(rules(`\`${words(LONGEST)}\` ${words(LONGEST - 1)}`), [])
-    assert.deepEqual(rules('```sh\nwhoever\n```\n\n<!-- keys -->\n\nwhoever\n\n<!-- end -->\n\nHeld. [test/a.test.ts](a): whoever'), [])
+    assert.deepEqual(
+      rules('```sh\nwhoever\n```\n\n<!-- keys -->\n\nwhoever\n\n<!-- end -->\n\nHeld. [test/a.test.ts](a): whoever'),
+      [],
+    )
   })
   it('finds a turn to avoid in a comment and in the title of a test, and not in code', () => {
-    const found = checkComments('a.ts', "// Made anew.\nconst anew = 1\n  it('is made anew', () => {})\n// The key `anew` counts.\n")
+    const found = checkComments(
+      'a.ts',
+      "// Made anew.\nconst anew = 1\n  it('is made anew', () => {})\n// The key `anew` counts.\n",
+    )
     assert.deepEqual(
       found.map(({ line }) => line),
       [1, 3],

@@ -19,7 +19,8 @@ export default class Reporter {
     const file = process.env['PLUMB_REPORT']
     if (!file) throw new Error('Cannot report: PLUMB_REPORT is not set; run tests with test/run.ts')
     const write = (line: object) => appendFileSync(file, `${JSON.stringify(line)}\n`)
-    const tell = (state: Outcome['state'], test: Mocha.Test | Mocha.Hook, text = '') => write({ state, title: test.titlePath().join(' › '), ms: test.duration ?? 0, text } satisfies Outcome)
+    const tell = (state: Outcome['state'], test: Mocha.Test | Mocha.Hook, text = '') =>
+      write({ state, title: test.titlePath().join(' › '), ms: test.duration ?? 0, text } satisfies Outcome)
     runner.on('test', (test) => write({ state: 'begun', title: test.titlePath().join(' › ') }))
     runner.on('pass', (test) => tell('passed', test))
     runner.on('pending', (test) => tell('skipped', test, reason(test)))
@@ -29,7 +30,8 @@ export default class Reporter {
 }
 
 function reason(test: Mocha.Test): string {
-  for (let one: ((Mocha.Test | Mocha.Suite) & { skipped?: string }) | undefined = test; one; one = one.parent) if (one.skipped) return one.skipped
+  for (let one: ((Mocha.Test | Mocha.Suite) & { skipped?: string }) | undefined = test; one; one = one.parent)
+    if (one.skipped) return one.skipped
   return ''
 }
 

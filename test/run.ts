@@ -26,7 +26,11 @@ done
 rm -rf /etc/cni /opt/cni /var/lib/cni
 ip link set lo up
 exec "$@"`
-const SANDBOX = [...'unshare --net --mount --pid --fork --mount-proc --kill-child=KILL --propagation private sh -ec'.split(' '), SCRIPT, 'sandbox']
+const SANDBOX = [
+  ...'unshare --net --mount --pid --fork --mount-proc --kill-child=KILL --propagation private sh -ec'.split(' '),
+  SCRIPT,
+  'sandbox',
+]
 
 /** What runs in one process: a file of tests, or a check of the sources. */
 interface Job {
@@ -42,11 +46,21 @@ interface Report {
   readonly said: string
 }
 
-const { values: flags, positionals: patterns } = parseArgs({ allowPositionals: true, options: { only: { type: 'string' }, without: { type: 'string' }, jobs: { type: 'string' }, grep: { type: 'string' } } })
+const { values: flags, positionals: patterns } = parseArgs({
+  allowPositionals: true,
+  options: {
+    only: { type: 'string' },
+    without: { type: 'string' },
+    jobs: { type: 'string' },
+    grep: { type: 'string' },
+  },
+})
 const isAsked = ASKED.some((lane) => flags.only?.split(',').includes(lane))
 /** A test file that takes longer is stuck; its processes are killed. Overridden by PLUMB_TEST_LIMIT_S. */
 const LIMIT_MS = Number(process.env['PLUMB_TEST_LIMIT_S'] ?? (isAsked ? 7200 : GUEST ? 600 : 300)) * 1000
-const jobs = [...checks(), ...files()].filter(({ name }) => patterns.length === 0 || patterns.some((pattern) => name.includes(pattern.replace(/^\.\//, ''))))
+const jobs = [...checks(), ...files()].filter(
+  ({ name }) => patterns.length === 0 || patterns.some((pattern) => name.includes(pattern.replace(/^\.\//, ''))),
+)
 if (jobs.length === 0) {
   process.stderr.write(`No test matches ${patterns.join(' ')}\n`)
   process.exit(1)
@@ -54,7 +68,10 @@ if (jobs.length === 0) {
 // First and alone: the other tests call what it makes.
 const made = GUEST ? [] : await all([{ name: 'build', argv: [process.execPath, 'scripts/build.ts'] }], 1)
 const isHere = ({ name }: Job) => GUEST !== undefined || !name.startsWith('test/vm/')
-const reports = [...made, ...(await all(jobs.filter(isHere), Number(flags.jobs ?? Math.max(2, availableParallelism()))))]
+const reports = [
+  ...made,
+  ...(await all(jobs.filter(isHere), Number(flags.jobs ?? Math.max(2, availableParallelism())))),
+]
 // Last and alone: a machine in software wants all processors, and time that is not another test's.
 reports.push(...(await there(jobs.filter((job) => !isHere(job)))))
 process.exitCode = summary(reports)
@@ -62,8 +79,16 @@ process.exitCode = summary(reports)
 // The gate's other half. Run by Bun, so that the age of the machine's Node does not matter.
 function checks(): Job[] {
   if (flags.only) return []
-  const tools: Record<string, readonly string[]> = { types: ['tsc', '-p', '.'], 'types of the page': ['tsc', '-p', 'agent/health/page'], lint: ['biome', 'check', '--colors=off', '--error-on-warnings', '.'], 'dead code': ['knip', '--no-progress'] }
-  return Object.entries(tools).map(([name, [tool = '', ...args]]) => ({ name, argv: [process.execPath, '--bun', join(BIN, tool), ...args] }))
+  const tools: Record<string, readonly string[]> = {
+    types: ['tsc', '-p', '.'],
+    'types of the page': ['tsc', '-p', 'agent/health/page'],
+    lint: ['biome', 'check', '--colors=off', '--error-on-warnings', '.'],
+    'dead code': ['knip', '--no-progress'],
+  }
+  return Object.entries(tools).map(([name, [tool = '', ...args]]) => ({
+    name,
+    argv: [process.execPath, '--bun', join(BIN, tool), ...args],
+  }))
 }
 
 function files(): Job[] {
@@ -72,8 +97,22 @@ function files(): Job[] {
   return found
     .filter((name) => (flags.only ? room(name, flags.only) : !room(name, ASKED.join())) && !room(name, flags.without))
     .map((name, i) => {
-      const mocha = [process.execPath, '--bun', join(BIN, 'mocha'), '--timeout', GUEST ? '300000' : '60000', '--reporter', join(ROOT, 'test/reporter.ts'), ...(flags.grep ? ['--grep', flags.grep] : []), name]
-      return { name, argv: isRoot ? [...SANDBOX, ...mocha] : mocha, report: join(tmpdir(), `plumb-test-${process.pid}-${i}.jsonl`) }
+      const mocha = [
+        process.execPath,
+        '--bun',
+        join(BIN, 'mocha'),
+        '--timeout',
+        GUEST ? '300000' : '60000',
+        '--reporter',
+        join(ROOT, 'test/reporter.ts'),
+        ...(flags.grep ? ['--grep', flags.grep] : []),
+        name,
+      ]
+      return {
+        name,
+        argv: isRoot ? [...SANDBOX, ...mocha] : mocha,
+        report: join(tmpdir(), `plumb-test-${process.pid}-${i}.jsonl`),
+      }
     })
 }
 
@@ -85,7 +124,11 @@ async function all(queue: readonly Job[], width: number): Promise<Report[]> {
       const report = await run(job)
       done.push(report)
       show(report)
-      if (GUEST) appendFileSync(GUEST, `${JSON.stringify({ name: job.name, outcomes: report.outcomes, ms: report.ms, said: report.said } satisfies Line)}\n`)
+      if (GUEST)
+        appendFileSync(
+          GUEST,
+          `${JSON.stringify({ name: job.name, outcomes: report.outcomes, ms: report.ms, said: report.said } satisfies Line)}\n`,
+        )
     }
   }
   await Promise.all(Array.from({ length: width }, work))
@@ -110,27 +153,75 @@ async function there(wanted: readonly Job[]): Promise<Report[]> {
   }
   // Named, and not run.
   const named = await Promise.all(wanted.map((job) => run({ ...job, argv: [...job.argv, '--dry-run'] })))
-  return named.map((one) => ({ ...one, outcomes: one.outcomes.map((outcome) => (outcome.state === 'passed' ? { ...outcome, state: 'skipped', text: `no virtual machine: ${why}` } : outcome)) }))
+  return named.map((one) => ({
+    ...one,
+    outcomes: one.outcomes.map((outcome) =>
+      outcome.state === 'passed' ? { ...outcome, state: 'skipped', text: `no virtual machine: ${why}` } : outcome,
+    ),
+  }))
 }
 
 async function run(job: Job): Promise<Report> {
-  if (!isRoot && /^test\/(?!unit)\w+\//.test(job.name)) return { job, ms: 0, said: '', outcomes: [{ state: 'skipped', title: 'the file', ms: 0, text: 'it needs root, for namespaces' }] }
+  if (!isRoot && /^test\/(?!unit)\w+\//.test(job.name))
+    return {
+      job,
+      ms: 0,
+      said: '',
+      outcomes: [{ state: 'skipped', title: 'the file', ms: 0, text: 'it needs root, for namespaces' }],
+    }
   const started = performance.now()
   const [file = '', ...args] = job.argv
-  const env = { NODE_ENV: 'test', ...(job.report && { PLUMB_REPORT: job.report }), ...(isRoot && { PLUMB_SANDBOX: '1' }) }
+  const env = {
+    NODE_ENV: 'test',
+    ...(job.report && { PLUMB_REPORT: job.report }),
+    ...(isRoot && { PLUMB_SANDBOX: '1' }),
+  }
   const shown = isAsked ? (['pipe', 'inherit'] as const) : 'pipe'
-  const child = await execa(file, args, { cwd: ROOT, env, all: true, reject: false, stdin: 'ignore', stdout: shown, stderr: shown, timeout: LIMIT_MS, killSignal: 'SIGKILL' })
+  const child = await execa(file, args, {
+    cwd: ROOT,
+    env,
+    all: true,
+    reject: false,
+    stdin: 'ignore',
+    stdout: shown,
+    stderr: shown,
+    timeout: LIMIT_MS,
+    killSignal: 'SIGKILL',
+  })
   const ms = performance.now() - started
   const said = child.all.trimEnd()
-  if (!job.report) return { job, ms, said: '', outcomes: [{ state: child.failed ? 'failed' : 'passed', title: job.name, ms, text: child.failed ? said || String(child.shortMessage) : '' }] }
+  if (!job.report)
+    return {
+      job,
+      ms,
+      said: '',
+      outcomes: [
+        {
+          state: child.failed ? 'failed' : 'passed',
+          title: job.name,
+          ms,
+          text: child.failed ? said || String(child.shortMessage) : '',
+        },
+      ],
+    }
   const lines = read(job.report)
   const outcomes = lines.filter((line): line is Outcome => line.state !== 'begun' && line.state !== 'end')
   const last = lines.at(-1)
   const reason = `${child.timedOut ? `it was killed after ${LIMIT_MS / 1000} s` : `it ended with status ${child.exitCode ?? child.signal}`}${last?.state === 'begun' ? ` in: ${last.title}` : ''}`
   if (last?.state !== 'end') outcomes.push({ state: 'failed', title: 'the process did not finish', ms, text: reason })
   else if (outcomes.length === 0) outcomes.push({ state: 'failed', title: 'no tests', ms, text: 'the file has none' })
-  else if (child.failed && !outcomes.some(({ state }) => state === 'failed')) outcomes.push({ state: 'failed', title: 'the process failed', ms, text: `${reason}, though no test failed` })
-  return { job, ms, said, outcomes: outcomes.map((one) => (one.state === 'skipped' && one.text === '' ? { ...one, state: 'failed', text: 'skipped without a reason (see test/support/skip.ts)' } : one)) }
+  else if (child.failed && !outcomes.some(({ state }) => state === 'failed'))
+    outcomes.push({ state: 'failed', title: 'the process failed', ms, text: `${reason}, though no test failed` })
+  return {
+    job,
+    ms,
+    said,
+    outcomes: outcomes.map((one) =>
+      one.state === 'skipped' && one.text === ''
+        ? { ...one, state: 'failed', text: 'skipped without a reason (see test/support/skip.ts)' }
+        : one,
+    ),
+  }
 }
 
 function read(report: string): (Outcome | { state: 'begun'; title: string } | { state: 'end' })[] {
@@ -148,9 +239,15 @@ function read(report: string): (Outcome | { state: 'begun'; title: string } | { 
 
 function show({ job, outcomes, ms, said }: Report): void {
   const failed = outcomes.filter(({ state }) => state === 'failed')
-  process.stdout.write(`${failed.length > 0 ? 'FAIL' : 'ok  '} ${relative('.', job.name)}  ${outcomes.length} in ${(ms / 1000).toFixed(1)} s\n`)
-  for (const { title, text } of failed) process.stdout.write(`\n  ${job.name}: ${title}\n${text.replace(/^/gm, '    ')}\n\n`)
-  if (failed.length > 0 && said && !isAsked) process.stdout.write(`  ${job.name} printed:\n${said.split('\n').slice(-100).join('\n').replace(/^/gm, '    ')}\n\n`)
+  process.stdout.write(
+    `${failed.length > 0 ? 'FAIL' : 'ok  '} ${relative('.', job.name)}  ${outcomes.length} in ${(ms / 1000).toFixed(1)} s\n`,
+  )
+  for (const { title, text } of failed)
+    process.stdout.write(`\n  ${job.name}: ${title}\n${text.replace(/^/gm, '    ')}\n\n`)
+  if (failed.length > 0 && said && !isAsked)
+    process.stdout.write(
+      `  ${job.name} printed:\n${said.split('\n').slice(-100).join('\n').replace(/^/gm, '    ')}\n\n`,
+    )
 }
 
 function summary(done: readonly Report[]): number {

@@ -13,5 +13,14 @@ const LAST = 2 ** 32 - 1
  * subnet therefore comes first.
  */
 export function blackholes(subnets: Both<Cidr>): Route[] {
-  return both(subnets).map((dst) => ({ kind: 'route', ns: 'host', dev: parse.ifname('lo'), dst, via: [], priority: LAST, proto: PROTO, blackhole: true }))
+  return both(subnets).map((dst) => ({
+    kind: 'route',
+    ns: 'host',
+    dev: parse.ifname('lo'),
+    dst,
+    via: [],
+    priority: LAST,
+    proto: PROTO,
+    blackhole: true,
+  }))
 }

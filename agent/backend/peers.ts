@@ -68,7 +68,9 @@ const NONE: readonly never[] = []
  * objects. A change of one lease among ten thousand therefore costs only as much as that lease. This node's own lease and refused leases
  * give no resources. Peers must come oldest first. When two leases share an address, the older lease keeps it.
  */
-export function eachPeer<C>(prepare: (context: Context<C>) => Reach): (peers: readonly Lease[], context: Context<C>) => Wanted {
+export function eachPeer<C>(
+  prepare: (context: Context<C>) => Reach,
+): (peers: readonly Lease[], context: Context<C>) => Wanted {
   let known = new Map<SubnetKey, Made>()
   let last: { readonly seen: string; readonly reach: Reach; readonly judge: Judge } | undefined
   let sum: Sum | undefined
@@ -76,13 +78,21 @@ export function eachPeer<C>(prepare: (context: Context<C>) => Reach): (peers: re
     const { self, ...rest } = context
     const seen = JSON.stringify([self.subnets, self.data, rest])
     if (last?.seen !== seen || known.size > 2 * peers.length + 1000) [known, sum] = [new Map(), undefined]
-    if (last?.seen !== seen) last = { seen, reach: prepare(context), judge: judgePlaces({ own: self.subnets, networks: context.facts.networks, uplink: context.uplink }) }
+    if (last?.seen !== seen)
+      last = {
+        seen,
+        reach: prepare(context),
+        judge: judgePlaces({ own: self.subnets, networks: context.facts.networks, uplink: context.uplink }),
+      }
     const { reach, judge } = last
     const make = (peer: Lease) => {
       const key = encodeKey(peer.subnets)
       const before = known.get(key)
       // A lease that was only renewed has the same content.
-      const made = before && (before.lease === peer || said(before.lease) === said(peer)) ? before : reached(key, peer, context, reach, judge)
+      const made =
+        before && (before.lease === peer || said(before.lease) === said(peer))
+          ? before
+          : reached(key, peer, context, reach, judge)
       made.lease = peer
       known.set(key, made)
       return made
@@ -96,7 +106,10 @@ export function eachPeer<C>(prepare: (context: Context<C>) => Reach): (peers: re
 }
 
 /** The agent's route to a subnet. It goes through a nexthop object if the kernel supports these objects. */
-export function routed(route: Route & { readonly via: readonly [Ip] }, { nexthops, instance }: Facts): readonly Resource[] {
+export function routed(
+  route: Route & { readonly via: readonly [Ip] },
+  { nexthops, instance }: Facts,
+): readonly Resource[] {
   return nexthops ? throughNexthop(route, instance) : [route]
 }
 
@@ -122,7 +135,8 @@ function reached<C>(key: SubnetKey, lease: Lease, context: Context<C>, reach: Re
     if (subnet === undefined || own === undefined || subnet === own) continue
     const misplaced = judge(subnet, lease.ips[family])
     if (misplaced === undefined) spans.push(spanOf(subnet, lease))
-    const made = misplaced ?? refused(lease, family, context) ?? reach({ lease, family, subnet, ip: lease.ips[family] as Ip })
+    const made =
+      misplaced ?? refused(lease, family, context) ?? reach({ lease, family, subnet, ip: lease.ips[family] as Ip })
     if (typeof made === 'string') problems.add(made)
     else resources = resources === NONE ? made : [...resources, ...made]
   }
@@ -133,7 +147,9 @@ function refused<C>({ backend, ips }: Lease, family: 'v4' | 'v6', { type, uplink
   const ip = ips[family]
   if (backend !== type) return `it uses backend ${shown(backend)}, this node ${type}`
   if (ip === undefined) return `it announces no IPv${family === 'v4' ? 4 : 6} address`
-  return ip === uplink.tunnel[family] || ip === uplink.advertise[family] ? `it announces ${ip}, this node's own address` : undefined
+  return ip === uplink.tunnel[family] || ip === uplink.advertise[family]
+    ? `it announces ${ip}, this node's own address`
+    : undefined
 }
 
 function said({ subnets, ips, backend, data, node }: Lease): string {
@@ -194,7 +210,9 @@ function changed(sum: Sum, peers: readonly Lease[], make: (peer: Lease) => Made)
   for (const one of gone) for (const span of one.spans) sum.subnets.remove(span)
   for (const one of gone) for (const resource of one.resources) release(resource, sum)
   for (const one of more) for (const span of one.spans) if (!sum.subnets.add(span)) return undefined
-  for (const one of more) for (const resource of one.resources) if (!claim(resource, sum.holders) || (resource.kind === 'nexthop' && !take(sum.ids, resource))) return undefined
+  for (const one of more)
+    for (const resource of one.resources)
+      if (!claim(resource, sum.holders) || (resource.kind === 'nexthop' && !take(sum.ids, resource))) return undefined
   const [at, count] = [lengthOf(sum.made, 0, start), lengthOf(sum.made, start, sum.made.length - end)]
   const resources = sum.resources.slice(0, at).concat(
     more.flatMap((one) => one.resources),
@@ -277,7 +295,10 @@ function withoutOverlaps(made: readonly Made[]): { kept: readonly Made[]; subnet
 
 function isSameNode(one: Lease, other: Lease): boolean {
   if (one.node !== undefined && other.node !== undefined) return one.node === other.node
-  return FAMILIES.every((family) => one.ips[family] === undefined || other.ips[family] === undefined || one.ips[family] === other.ips[family])
+  return FAMILIES.every(
+    (family) =>
+      one.ips[family] === undefined || other.ips[family] === undefined || one.ips[family] === other.ips[family],
+  )
 }
 
 // Removes leases that lose an object to another node. Leases of one node do not conflict, for example those of an old and a new subnet.

@@ -25,7 +25,11 @@ export interface Probes {
   /** The results for a peer. Undefined for a peer that is not probed. */
   of(key: SubnetKey): Probe | undefined
   /** Sends the due probes and reads the answers. Gives the peers that became silent or narrow, and those that answer again. */
-  tick(now: number): { readonly silent: readonly SubnetKey[]; readonly narrow: readonly SubnetKey[]; readonly back: readonly SubnetKey[] }
+  tick(now: number): {
+    readonly silent: readonly SubnetKey[]
+    readonly narrow: readonly SubnetKey[]
+    readonly back: readonly SubnetKey[]
+  }
   close(): void
 }
 
@@ -59,7 +63,11 @@ interface Target {
  * Makes the probes. `open` may throw, and then probing from that address is impossible. `failing` is called with the reason then, and with
  * undefined when it works.
  */
-export function makeProbes(intervalMs: number, failing: (why: string | undefined) => void, open: (from: Ip) => Echoes = openEchoes): Probes {
+export function makeProbes(
+  intervalMs: number,
+  failing: (why: string | undefined) => void,
+  open: (from: Ip) => Echoes = openEchoes,
+): Probes {
   const targets = new Map<number, Target>()
   const byKey = new Map<SubnetKey, number[]>()
   const sockets: { v4?: Socket; v6?: Socket } = {}
@@ -115,7 +123,21 @@ export function makeProbes(intervalMs: number, failing: (why: string | undefined
           const bytes = isFull ? mtu : 0
           if (target) Object.assign(target, { to: ip, bytes })
           // Spreads the first probes. Otherwise a thousand nodes that start together probe the same peer in the same second.
-          else targets.set(id, { key, family, isFull, to: ip, bytes, dueAt: now + Math.random() * Math.min(intervalMs, at.length * 20), sentAt: undefined, serial: 0, sent: 0, results: 0, state: 'unknown', ms: undefined })
+          else
+            targets.set(id, {
+              key,
+              family,
+              isFull,
+              to: ip,
+              bytes,
+              dueAt: now + Math.random() * Math.min(intervalMs, at.length * 20),
+              sentAt: undefined,
+              serial: 0,
+              sent: 0,
+              results: 0,
+              state: 'unknown',
+              ms: undefined,
+            })
           kept.add(id)
           byKey.set(key, [...(byKey.get(key) ?? []), id])
         }
@@ -125,10 +147,22 @@ export function makeProbes(intervalMs: number, failing: (why: string | undefined
       const all = byKey.get(key)?.flatMap((id) => targets.get(id) ?? [])
       if (!all?.length) return undefined
       const small = all.filter(({ isFull }) => !isFull)
-      const worst = small.reduce((a, b) => (RANK[b.state] > RANK[a.state] || (b.state === a.state && lostOf(b) > lostOf(a)) ? b : a))
+      const worst = small.reduce((a, b) =>
+        RANK[b.state] > RANK[a.state] || (b.state === a.state && lostOf(b) > lostOf(a)) ? b : a,
+      )
       // A peer that does not answer at all is no narrow one.
-      const isNarrow = all.some((one) => one.isFull && one.state === 'silent' && small.find(({ family }) => family === one.family)?.state === 'answers')
-      return { state: isNarrow && worst.state !== 'silent' ? 'narrow' : worst.state, sent: worst.sent, lost: lostOf(worst), ...(worst.ms === undefined ? {} : { ms: worst.ms }) }
+      const isNarrow = all.some(
+        (one) =>
+          one.isFull &&
+          one.state === 'silent' &&
+          small.find(({ family }) => family === one.family)?.state === 'answers',
+      )
+      return {
+        state: isNarrow && worst.state !== 'silent' ? 'narrow' : worst.state,
+        sent: worst.sent,
+        lost: lostOf(worst),
+        ...(worst.ms === undefined ? {} : { ms: worst.ms }),
+      }
     },
     tick(now) {
       const before = new Map<SubnetKey, Probe['state']>()
@@ -145,7 +179,8 @@ export function makeProbes(intervalMs: number, failing: (why: string | undefined
         }
       let count = 0
       for (const [id, target] of targets) {
-        if (target.sentAt !== undefined && now - target.sentAt > WAIT_MS) changing(target, () => settle(target, true, now))
+        if (target.sentAt !== undefined && now - target.sentAt > WAIT_MS)
+          changing(target, () => settle(target, true, now))
         if (target.sentAt === undefined && target.dueAt <= now && count < MOST && send(id, target, now)) {
           count++
           // Moves the target behind the others. When more targets are due than one tick allows, each gets its turn.
@@ -153,8 +188,15 @@ export function makeProbes(intervalMs: number, failing: (why: string | undefined
           targets.set(id, target)
         }
       }
-      const turned = (state: Probe['state'], was: (state: Probe['state']) => boolean) => [...before].flatMap(([key, last]) => (last !== state && was(last) && this.of(key)?.state === state ? [key] : []))
-      return { silent: turned('silent', () => true), narrow: turned('narrow', () => true), back: turned('answers', (last) => last === 'silent' || last === 'narrow') }
+      const turned = (state: Probe['state'], was: (state: Probe['state']) => boolean) =>
+        [...before].flatMap(([key, last]) =>
+          last !== state && was(last) && this.of(key)?.state === state ? [key] : [],
+        )
+      return {
+        silent: turned('silent', () => true),
+        narrow: turned('narrow', () => true),
+        back: turned('answers', (last) => last === 'silent' || last === 'narrow'),
+      }
     },
     close() {
       sockets.v4?.echoes?.close()

@@ -67,7 +67,11 @@ export interface Places {
  * Makes a test for peers' subnets. It gives a clause that says why a subnet is refused, or undefined. `ip` is the address that its node
  * announces.
  */
-export function judgePlaces({ own, networks, uplink }: Places): (subnet: Cidr, ip: Ip | undefined) => string | undefined {
+export function judgePlaces({
+  own,
+  networks,
+  uplink,
+}: Places): (subnet: Cidr, ip: Ip | undefined) => string | undefined {
   const pools = networks.map((network) => spanOf(network, network))
   const mine = [own.v4, own.v6].flatMap((one) => (one === undefined ? [] : [spanOf(one, one)]))
   const { tunnel, advertise } = uplink
@@ -84,7 +88,8 @@ export function judgePlaces({ own, networks, uplink }: Places): (subnet: Cidr, i
     // reported separately.
     const link = links.find((one) => one.owner !== subnet && holds(span, one))
     if (link) return `its subnet ${subnet} covers ${link.owner}, the network of ${uplink.name}`
-    if (ip !== undefined && holds(span, spanOf(`${ip}/${span.family === 4 ? 32 : 128}` as Cidr, ip))) return `its subnet ${subnet} holds ${ip}, the address that it announces`
+    if (ip !== undefined && holds(span, spanOf(`${ip}/${span.family === 4 ? 32 : 128}` as Cidr, ip)))
+      return `its subnet ${subnet} holds ${ip}, the address that it announces`
     const usual = pools.filter(({ family }) => family === span.family)
     if (usual.some((one) => holds(one, span))) return undefined
     return `its subnet ${subnet} is outside the network ${usual.map(({ owner }) => owner).join(' and ')}; want a subnet of it, or "PeerNetworks" of net-conf.json to name its network`

@@ -11,10 +11,14 @@ export type Unreached = ReadonlyMap<SubnetKey, string>
 /** The number of reasons that are reported at once. */
 const TOLD = 5
 // Messages of tools that concern the whole node and not one peer.
-const OF_NODE = /there is no link|Cannot find device|not permitted|Permission denied|Out of memory|Cannot allocate memory|No buffer space/
+const OF_NODE =
+  /there is no link|Cannot find device|not permitted|Permission denied|Out of memory|Cannot allocate memory|No buffer space/
 
 /** Splits the failures of a step into those of single peers and those of the node. A failed removal cuts off no peer. */
-export function scoped({ failures }: Pick<Outcome, 'failures'>, ownersOf: (keys: ReadonlySet<string>) => ReadonlyMap<string, SubnetKey>): { readonly peers: Unreached; readonly others: readonly Failure[] } {
+export function scoped(
+  { failures }: Pick<Outcome, 'failures'>,
+  ownersOf: (keys: ReadonlySet<string>) => ReadonlyMap<string, SubnetKey>,
+): { readonly peers: Unreached; readonly others: readonly Failure[] } {
   const keyOf = ({ resource }: Step) => face(resource).key
   const owners = ownersOf(new Set([...failures].flatMap(([step, said]) => (OF_NODE.test(said) ? [] : [keyOf(step)]))))
   const peers = new Map<SubnetKey, string>()
@@ -24,7 +28,10 @@ export function scoped({ failures }: Pick<Outcome, 'failures'>, ownersOf: (keys:
     if (owner === undefined) groups[step.put ? 'node' : 'part'].set(step, said)
     else if (!peers.has(owner)) peers.set(owner, sentences(new Map([[step, said]]))[0] as string)
   }
-  return { peers, others: (['node', 'part'] as const).flatMap((scope) => sentences(groups[scope]).map((text) => ({ scope, text }))) }
+  return {
+    peers,
+    others: (['node', 'part'] as const).flatMap((scope) => sentences(groups[scope]).map((text) => ({ scope, text }))),
+  }
 }
 
 /** Gives one sentence per reason, for any number of peers. One more sentence counts the peers with the remaining reasons. */
@@ -40,7 +47,12 @@ export function summary(unreached: Unreached, leases: readonly Lease[]): string[
   }
   const all = [...groups]
   const rest = all.slice(TOLD).reduce((count, [, { length }]) => count + length, 0)
-  return [...all.slice(0, TOLD).map(([why, [first, ...more]]) => `Cannot reach ${called(first as Lease)}${andMore(more.length)}: ${why}`), ...(rest > 0 ? [`Cannot reach ${rest} more peers, for other reasons`] : [])]
+  return [
+    ...all
+      .slice(0, TOLD)
+      .map(([why, [first, ...more]]) => `Cannot reach ${called(first as Lease)}${andMore(more.length)}: ${why}`),
+    ...(rest > 0 ? [`Cannot reach ${rest} more peers, for other reasons`] : []),
+  ]
 }
 
 /** The entries of `now` that `before` lacks or has with another reason. */

@@ -88,7 +88,8 @@ export async function see({ canReach }: Pick<Wish, 'canReach'>, run: Run): Promi
     rows('ip', '-6', '-N', '-j', 'route', 'show', 'table', '254'),
     canReach === undefined ? undefined : rows('ip', '-N', '-j', 'route', 'get', canReach).catch(() => []),
   ])
-  const of = (family: Family, all: readonly Omit<RouteRow, 'family'>[]): RouteRow[] => all.map((row) => ({ ...row, family }))
+  const of = (family: Family, all: readonly Omit<RouteRow, 'family'>[]): RouteRow[] =>
+    all.map((row) => ({ ...row, family }))
   return { links, routes: [...of(4, four), ...of(6, six)], ...(reach?.[0] ? { reach: reach[0] } : {}) }
 }
 
@@ -99,7 +100,12 @@ export async function see({ canReach }: Pick<Wish, 'canReach'>, run: Run): Promi
  * default route. In this way a VPN does not move the pods' network. A point-to-point link is never chosen without a setting. Pure. Throws
  * ValueError with the wanted and the existing links.
  */
-export function chooseUplink(sight: Sight, wish: Wish, on: Both<unknown>, before?: Pick<Uplink, 'name' | 'index' | 'tunnel'>): Choice {
+export function chooseUplink(
+  sight: Sight,
+  wish: Wish,
+  on: Both<unknown>,
+  before?: Pick<Uplink, 'name' | 'index' | 'tunnel'>,
+): Choice {
   const families = [...(on.v4 ? [4 as const] : []), ...(on.v6 ? [6 as const] : [])]
   const { row, why, asked } = chooseLink(sight, wish, families, before)
   const name = parse.ifname(row.ifname)
@@ -107,12 +113,20 @@ export function chooseUplink(sight: Sight, wish: Wish, on: Both<unknown>, before
   const tunnel: { v4?: Ip; v6?: Ip } = {}
   for (const family of families) {
     const own = wish.tunnel[key(family)] ?? addressOf(row, family, asked, wish.advertise[key(family)])
-    if (own === undefined) throw new ValueError(`Cannot use ${name} as uplink: it has no usable IPv${family} address; want one, or another link (--iface)`)
+    if (own === undefined)
+      throw new ValueError(
+        `Cannot use ${name} as uplink: it has no usable IPv${family} address; want one, or another link (--iface)`,
+      )
     tunnel[key(family)] = own
   }
   const advertise = { ...tunnel, ...pick(wish.advertise, families) }
-  const told = families.flatMap((family) => (advertise[key(family)] === tunnel[key(family)] ? [] : [`told as ${advertise[key(family)]}`]))
-  return { uplink: { name, index: row.ifindex, mtu: row.mtu, tunnel, advertise, routes: routesOf(sight.routes) }, why: [why, ...told].join(', ') }
+  const told = families.flatMap((family) =>
+    advertise[key(family)] === tunnel[key(family)] ? [] : [`told as ${advertise[key(family)]}`],
+  )
+  return {
+    uplink: { name, index: row.ifindex, mtu: row.mtu, tunnel, advertise, routes: routesOf(sight.routes) },
+    why: [why, ...told].join(', '),
+  }
 }
 
 /** The networks on the uplink itself. Their addresses are direct neighbours. */
@@ -125,8 +139,19 @@ export function directRoutes({ name, routes }: Pick<Uplink, 'name' | 'routes'>):
  * pods. Undefined when there is none.
  */
 export function overlap({ links, routes }: Sight, network: Cidr, own: readonly string[]): string | undefined {
-  const bridges = new Set(links.filter((row) => (row as { linkinfo?: { info_kind?: string } }).linkinfo?.info_kind === 'bridge').map(({ ifname }) => ifname))
-  const found = routes.find(({ dst, dev = '', protocol }) => protocol !== String(PROTO) && dst !== 'default' && !bridges.has(dev) && !own.includes(dev) && meets(cidrOf(dst), network))
+  const bridges = new Set(
+    links
+      .filter((row) => (row as { linkinfo?: { info_kind?: string } }).linkinfo?.info_kind === 'bridge')
+      .map(({ ifname }) => ifname),
+  )
+  const found = routes.find(
+    ({ dst, dev = '', protocol }) =>
+      protocol !== String(PROTO) &&
+      dst !== 'default' &&
+      !bridges.has(dev) &&
+      !own.includes(dev) &&
+      meets(cidrOf(dst), network),
+  )
   return found && `${found.dst} on ${found.dev ?? 'several links'}`
 }
 
@@ -138,7 +163,12 @@ interface Found {
   readonly asked?: (local: string) => boolean
 }
 
-function chooseLink({ links, routes, reach }: Sight, wish: Wish, families: readonly Family[], before?: Pick<Uplink, 'name' | 'index' | 'tunnel'>): Found {
+function chooseLink(
+  { links, routes, reach }: Sight,
+  wish: Wish,
+  families: readonly Family[],
+  before?: Pick<Uplink, 'name' | 'index' | 'tunnel'>,
+): Found {
   const holder = (ip: string) => links.find(({ addr_info }) => addr_info.some(({ local }) => local === ip))
   const there = () =>
     links
@@ -153,7 +183,12 @@ function chooseLink({ links, routes, reach }: Sight, wish: Wish, families: reado
   }
   for (const wanted of wish.ifaces) {
     const row = holder(canonical(wanted)) ?? links.find(({ ifname }) => ifname === wanted)
-    if (row) return { row, why: `${row.ifname} is the first of --iface that is there`, asked: (local) => local === canonical(wanted) }
+    if (row)
+      return {
+        row,
+        why: `${row.ifname} is the first of --iface that is there`,
+        asked: (local) => local === canonical(wanted),
+      }
   }
   for (const pattern of wish.patterns) {
     const found = matching(links, new RegExp(pattern), families)
@@ -163,50 +198,88 @@ function chooseLink({ links, routes, reach }: Sight, wish: Wish, families: reado
     const row = links.find(({ ifname }) => ifname === reach?.dev)
     if (row) return { row, why: `${row.ifname} leads to ${wish.canReach}`, asked: (local) => local === reach?.prefsrc }
   }
-  const asked = [...wish.ifaces.map((one) => `--iface ${one}`), ...wish.patterns.map((one) => `--iface-regex ${one}`), ...(wish.canReach ? [`--iface-can-reach ${wish.canReach}`] : [])]
+  const asked = [
+    ...wish.ifaces.map((one) => `--iface ${one}`),
+    ...wish.patterns.map((one) => `--iface-regex ${one}`),
+    ...(wish.canReach ? [`--iface-can-reach ${wish.canReach}`] : []),
+  ]
   if (asked.length > 0) throw new ValueError(`Cannot find the uplink by ${asked.join(', ')}: there are ${there()}`)
   for (const family of families) {
     const row = wish.advertise[key(family)] && holder(wish.advertise[key(family)] as Ip)
     if (row) return { row, why: `${row.ifname} has the public address ${wish.advertise[key(family)]}` }
   }
-  const eligible = routes.filter((row) => !devicesOf(row).some((dev) => links.some(({ ifname, flags }) => ifname === dev && flags.includes('POINTOPOINT'))))
+  const eligible = routes.filter(
+    (row) =>
+      !devicesOf(row).some((dev) => links.some(({ ifname, flags }) => ifname === dev && flags.includes('POINTOPOINT'))),
+  )
   return (before && kept(links, eligible, families, before)) ?? byDefaultRoute(links, routes, eligible, families, there)
 }
 
 // Keeps the link of the previous choice. Another link takes over when it has a default route and this link lost its own.
-function kept(links: readonly LinkRow[], eligible: readonly RouteRow[], families: readonly Family[], { name, index, tunnel }: Pick<Uplink, 'name' | 'index' | 'tunnel'>): Found | undefined {
+function kept(
+  links: readonly LinkRow[],
+  eligible: readonly RouteRow[],
+  families: readonly Family[],
+  { name, index, tunnel }: Pick<Uplink, 'name' | 'index' | 'tunnel'>,
+): Found | undefined {
   const row = links.find(({ ifname, ifindex }) => ifname === name && ifindex === index)
   if (!row?.flags.includes('UP') || row.flags.includes('NO-CARRIER')) return undefined
   const asked = (local: string) => local === tunnel.v4 || local === tunnel.v6
   if (!families.every((family) => usable(row, family).some(({ local }) => asked(local)))) return undefined
-  const routed = families.map((family) => eligible.filter((one) => one.dst === 'default' && one.family === family).flatMap(devicesOf))
+  const routed = families.map((family) =>
+    eligible.filter((one) => one.dst === 'default' && one.family === family).flatMap(devicesOf),
+  )
   if (!routed.every((devices) => devices.length === 0 || devices.includes(name))) return undefined
   const isFirst = families.every((family) => devicesOf(defaultRoute(eligible, family))[0] === name)
-  return { row, why: isFirst ? `${name} has the default route` : `${name} was chosen before, is up and has its address`, asked }
+  return {
+    row,
+    why: isFirst ? `${name} has the default route` : `${name} was chosen before, is up and has its address`,
+    asked,
+  }
 }
 
 // The tunnel of a VPN does not lead to the other nodes, unless a setting says so.
-function byDefaultRoute(links: readonly LinkRow[], routes: readonly RouteRow[], eligible: readonly RouteRow[], families: readonly Family[], there: () => string): Found {
+function byDefaultRoute(
+  links: readonly LinkRow[],
+  routes: readonly RouteRow[],
+  eligible: readonly RouteRow[],
+  families: readonly Family[],
+  there: () => string,
+): Found {
   const found = families.map((family) => ({ family, dev: devicesOf(defaultRoute(eligible, family))[0] }))
   for (const { family, dev } of found) {
     if (dev !== undefined) continue
     const [over] = devicesOf(defaultRoute(routes, family))
-    const none = over === undefined ? `there is no IPv${family} default route` : `the IPv${family} default route leads over ${over}, a point-to-point link, which is never chosen unasked`
+    const none =
+      over === undefined
+        ? `there is no IPv${family} default route`
+        : `the IPv${family} default route leads over ${over}, a point-to-point link, which is never chosen unasked`
     throw new ValueError(`Cannot find the uplink: ${none}; name the link with --iface (there are ${there()})`)
   }
   const [first, second] = found
-  if (second && second.dev !== first?.dev) throw new ValueError(`Cannot find the uplink: the IPv4 default route leads over ${first?.dev}, the IPv6 one over ${second.dev}; name the link with --iface`)
+  if (second && second.dev !== first?.dev)
+    throw new ValueError(
+      `Cannot find the uplink: the IPv4 default route leads over ${first?.dev}, the IPv6 one over ${second.dev}; name the link with --iface`,
+    )
   const row = links.find(({ ifname }) => ifname === first?.dev)
   if (!row) throw new CniError(CODE.internal, `Cannot find the link ${first?.dev} of the default route`)
   return { row, why: `${row.ifname} has the default route` }
 }
 
 // As in flannel, an address of any link matches first, then a name. With two families, the link needs both.
-function matching(links: readonly LinkRow[], pattern: RegExp, families: readonly Family[]): Omit<Found, 'why'> | undefined {
+function matching(
+  links: readonly LinkRow[],
+  pattern: RegExp,
+  families: readonly Family[],
+): Omit<Found, 'why'> | undefined {
   const asked = (local: string) => pattern.test(local)
-  const byAddress = links.find((row) => families.every((family) => usable(row, family).some(({ local }) => asked(local))))
+  const byAddress = links.find((row) =>
+    families.every((family) => usable(row, family).some(({ local }) => asked(local))),
+  )
   if (byAddress) return { row: byAddress, asked }
-  const row = links.find((row) => pattern.test(row.ifname) && families.every((family) => usable(row, family).length > 0))
+  const row = links.find(
+    (row) => pattern.test(row.ifname) && families.every((family) => usable(row, family).length > 0),
+  )
   return row && { row }
 }
 
@@ -223,10 +296,19 @@ function devicesOf(row: RouteRow | undefined): string[] {
 
 // Prefers the wanted address, then the address for peers. After these, global comes before link-local, permanent before dynamic, and
 // lasting before temporary.
-function addressOf(row: LinkRow, family: Family, asked: (local: string) => boolean = () => false, told?: Ip): Ip | undefined {
+function addressOf(
+  row: LinkRow,
+  family: Family,
+  asked: (local: string) => boolean = () => false,
+  told?: Ip,
+): Ip | undefined {
   const all = usable(row, family)
-  const rank = ({ scope, dynamic, temporary }: AddrRow) => (scope === 'global' ? 0 : 4) + (dynamic ? 2 : 0) + (temporary ? 1 : 0)
-  const best = all.find(({ local }) => asked(local)) ?? all.find(({ local }) => local === told) ?? all.sort((a, b) => rank(a) - rank(b))[0]
+  const rank = ({ scope, dynamic, temporary }: AddrRow) =>
+    (scope === 'global' ? 0 : 4) + (dynamic ? 2 : 0) + (temporary ? 1 : 0)
+  const best =
+    all.find(({ local }) => asked(local)) ??
+    all.find(({ local }) => local === told) ??
+    all.sort((a, b) => rank(a) - rank(b))[0]
   return best && parseIp(best.local)
 }
 
@@ -244,7 +326,15 @@ function routesOf(rows: readonly RouteRow[]): Uplink['routes'] {
     if (row.protocol === String(PROTO)) return []
     const [dev] = devicesOf(row)
     const dst = row.dst === 'default' ? ((row.family === 6 ? '::/0' : '0.0.0.0/0') as Cidr) : cidrOf(row.dst)
-    return dev === undefined ? [] : [{ dst, dev: dev as IfName, gateway: row.gateway !== undefined || row.via !== undefined || row.nexthops !== undefined }]
+    return dev === undefined
+      ? []
+      : [
+          {
+            dst,
+            dev: dev as IfName,
+            gateway: row.gateway !== undefined || row.via !== undefined || row.nexthops !== undefined,
+          },
+        ]
   })
   return all.sort((a, b) => split(b.dst).length - split(a.dst).length)
 }

@@ -41,10 +41,14 @@ export async function drops(chain: ForwardChain, packet: Forwarded, rulesOf: Rul
 async function follow(chain: string, packet: Forwarded, rulesOf: RulesOf, depth: number): Promise<Verdict> {
   if (depth > DEEPEST) return 'passes'
   for (const rule of await rulesOf(chain)) {
-    const answers = rule.map((part) => ('match' in part ? isMatch(part['match'], packet) : 'xt' in part ? 'unknown' : 'yes'))
+    const answers = rule.map((part) =>
+      'match' in part ? isMatch(part['match'], packet) : 'xt' in part ? 'unknown' : 'yes',
+    )
     if (answers.includes('no')) continue
     const isSure = !answers.includes('unknown')
-    const [verdict] = rule.flatMap((part) => ['drop', 'reject', 'accept', 'return', 'jump', 'goto', 'vmap'].filter((word) => word in part))
+    const [verdict] = rule.flatMap((part) =>
+      ['drop', 'reject', 'accept', 'return', 'jump', 'goto', 'vmap'].filter((word) => word in part),
+    )
     if (verdict === 'return' && isSure) return 'goes on'
     if ((verdict === 'drop' || verdict === 'reject') && isSure) return 'drops'
     // It may be for these packets.
@@ -60,7 +64,11 @@ async function follow(chain: string, packet: Forwarded, rulesOf: RulesOf, depth:
 
 interface Match {
   readonly op?: unknown
-  readonly left?: { readonly payload?: { readonly protocol?: unknown; readonly field?: unknown }; readonly meta?: { readonly key?: unknown }; readonly ct?: { readonly key?: unknown } }
+  readonly left?: {
+    readonly payload?: { readonly protocol?: unknown; readonly field?: unknown }
+    readonly meta?: { readonly key?: unknown }
+    readonly ct?: { readonly key?: unknown }
+  }
   readonly right?: unknown
 }
 
@@ -92,7 +100,9 @@ function isAmong(network: Cidr, right: unknown): Answer {
   const answers = listOf(right).map((one): Answer => {
     try {
       const { prefix } = one as { prefix?: { addr: string; len: number } }
-      const cidr = prefix ? parseCidr(`${prefix.addr}/${prefix.len}`) : (`${parseIp(one)}/${family === 4 ? 32 : 128}` as Cidr)
+      const cidr = prefix
+        ? parseCidr(`${prefix.addr}/${prefix.len}`)
+        : (`${parseIp(one)}/${family === 4 ? 32 : 128}` as Cidr)
       const { first: from, last: to, family: other } = split(cidr)
       if (other !== family || last < from || first > to) return 'no'
       return from <= first && to >= last ? 'yes' : 'unknown'
@@ -106,7 +116,8 @@ function isAmong(network: Cidr, right: unknown): Answer {
 function isLink(links: readonly string[], right: unknown): Answer {
   const names = listOf(right)
   if (names.some((one) => typeof one !== 'string')) return 'unknown'
-  const isOne = (link: string) => (names as string[]).some((name) => (name.endsWith('*') ? link.startsWith(name.slice(0, -1)) : name === link))
+  const isOne = (link: string) =>
+    (names as string[]).some((name) => (name.endsWith('*') ? link.startsWith(name.slice(0, -1)) : name === link))
   return links.some(isOne) ? 'yes' : 'no'
 }
 

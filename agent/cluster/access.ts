@@ -42,10 +42,32 @@ export interface Wish {
 const SERVICE_ACCOUNT = '/var/run/secrets/kubernetes.io/serviceaccount'
 
 const text = v.exactOptional(field.text)
-const named = <const K extends string>(key: K, entries: v.ObjectEntries) => v.looseObject({ name: field.text, [key]: v.looseObject(entries) })
-const EXEC = v.looseObject({ apiVersion: field.text, command: field.text, args: v.exactOptional(v.array(field.text)), env: v.exactOptional(v.array(v.looseObject({ name: field.text, value: field.text }))) })
-const CLUSTER = { server: field.text, 'certificate-authority': text, 'certificate-authority-data': text, 'insecure-skip-tls-verify': v.exactOptional(field.flag), 'tls-server-name': text }
-const USER = { token: text, tokenFile: text, 'client-certificate': text, 'client-certificate-data': text, 'client-key': text, 'client-key-data': text, username: text, password: text, exec: v.exactOptional(EXEC) }
+const named = <const K extends string>(key: K, entries: v.ObjectEntries) =>
+  v.looseObject({ name: field.text, [key]: v.looseObject(entries) })
+const EXEC = v.looseObject({
+  apiVersion: field.text,
+  command: field.text,
+  args: v.exactOptional(v.array(field.text)),
+  env: v.exactOptional(v.array(v.looseObject({ name: field.text, value: field.text }))),
+})
+const CLUSTER = {
+  server: field.text,
+  'certificate-authority': text,
+  'certificate-authority-data': text,
+  'insecure-skip-tls-verify': v.exactOptional(field.flag),
+  'tls-server-name': text,
+}
+const USER = {
+  token: text,
+  tokenFile: text,
+  'client-certificate': text,
+  'client-certificate-data': text,
+  'client-key': text,
+  'client-key-data': text,
+  username: text,
+  password: text,
+  exec: v.exactOptional(EXEC),
+}
 const KUBECONFIG = v.looseObject({
   'current-context': v.optional(field.text, ''),
   contexts: v.array(named('context', { cluster: field.text, user: v.optional(field.text, '') })),
@@ -61,15 +83,28 @@ type User = v.InferOutput<v.LooseObjectSchema<typeof USER, undefined>>
  * replaces when given. The second choice is `server` alone, without credentials. The last choice is the pod's service account. `env` is
  * the process environment. Throws ValueError.
  */
-export function accessOf({ kubeconfig, server }: Wish, env: Readonly<Record<string, string | undefined>> = process.env): Access {
+export function accessOf(
+  { kubeconfig, server }: Wish,
+  env: Readonly<Record<string, string | undefined>> = process.env,
+): Access {
   if (kubeconfig) return byKubeconfig(kubeconfig, server)
-  if (server) return { server: originOf(server), origin: 'the server that was given, without credentials', tls: async () => ({}), headers: async () => ({}), refused() {} }
+  if (server)
+    return {
+      server: originOf(server),
+      origin: 'the server that was given, without credentials',
+      tls: async () => ({}),
+      headers: async () => ({}),
+      refused() {},
+    }
   return inCluster(env)
 }
 
 function inCluster(env: Readonly<Record<string, string | undefined>>): Access {
   const [host, port] = [env['KUBERNETES_SERVICE_HOST'], env['KUBERNETES_SERVICE_PORT']]
-  if (!host || !port) throw new ValueError('Cannot find the Kubernetes API: this is no pod of a cluster (KUBERNETES_SERVICE_HOST is not set); want --kubeconfig-file or --kube-api-url')
+  if (!host || !port)
+    throw new ValueError(
+      'Cannot find the Kubernetes API: this is no pod of a cluster (KUBERNETES_SERVICE_HOST is not set); want --kubeconfig-file or --kube-api-url',
+    )
   return {
     server: `https://${host.includes(':') ? `[${host}]` : host}:${port}`,
     origin: 'the service account of the pod',
@@ -83,7 +118,8 @@ function byKubeconfig(path: string, server: string | undefined): Access {
   const { cluster, user } = readKubeconfig(path)
   const plugin = user.exec && runCredentialPlugin(user.exec, { directory: dirname(path), server: cluster.server })
   const at = (file: string) => contentOf(resolve(dirname(path), file))
-  const pem = (data: string | undefined, file: string | undefined) => (data ? Buffer.from(data, 'base64').toString() : file ? at(file) : undefined)
+  const pem = (data: string | undefined, file: string | undefined) =>
+    data ? Buffer.from(data, 'base64').toString() : file ? at(file) : undefined
   return {
     server: originOf(server ?? cluster.server),
     origin: `the kubeconfig ${path}`,
@@ -93,12 +129,19 @@ function byKubeconfig(path: string, server: string | undefined): Access {
       const cert = given?.certificate ?? pem(user['client-certificate-data'], user['client-certificate'])
       const key = given?.key ?? pem(user['client-key-data'], user['client-key'])
       const serverName = cluster['tls-server-name']
-      return { ...(ca && { ca }), ...(cert && { cert }), ...(key && { key }), ...(serverName && { serverName }), ...(cluster['insecure-skip-tls-verify'] && { rejectUnauthorized: false as const }) }
+      return {
+        ...(ca && { ca }),
+        ...(cert && { cert }),
+        ...(key && { key }),
+        ...(serverName && { serverName }),
+        ...(cluster['insecure-skip-tls-verify'] && { rejectUnauthorized: false as const }),
+      }
     },
     async headers() {
       const token = (await plugin?.get())?.token ?? (user.tokenFile ? at(user.tokenFile).trim() : user.token)
       if (token) return { Authorization: `Bearer ${token}` }
-      if (user.username) return { Authorization: `Basic ${Buffer.from(`${user.username}:${user.password ?? ''}`).toString('base64')}` }
+      if (user.username)
+        return { Authorization: `Basic ${Buffer.from(`${user.username}:${user.password ?? ''}`).toString('base64')}` }
       return {}
     },
     refused: () => plugin?.forget(),
@@ -108,7 +151,11 @@ function byKubeconfig(path: string, server: string | undefined): Access {
 function readKubeconfig(path: string): { cluster: Cluster; user: User } {
   try {
     const conf = read(KUBECONFIG, parseYaml(contentOf(path))).value
-    const context = one('contexts', conf.contexts as readonly Named[], conf['current-context'] || (conf.contexts[0]?.name as string | undefined))['context'] as { cluster: string; user: string }
+    const context = one(
+      'contexts',
+      conf.contexts as readonly Named[],
+      conf['current-context'] || (conf.contexts[0]?.name as string | undefined),
+    )['context'] as { cluster: string; user: string }
     const cluster = one('clusters', conf.clusters as readonly Named[], context.cluster)['cluster'] as Cluster
     const user = context.user === '' ? {} : (one('users', conf.users as readonly Named[], context.user)['user'] as User)
     return { cluster, user }
@@ -130,7 +177,8 @@ function one(list: string, entries: readonly Named[], name: string | undefined):
 
 function originOf(server: string): string {
   const url = URL.parse(server)
-  if (!url || !/^https?:$/.test(url.protocol) || url.search || url.hash) throw new ValueError(`Cannot use the API server ${shown(server)}: want a URL such as https://10.0.0.1:6443`)
+  if (!url || !/^https?:$/.test(url.protocol) || url.search || url.hash)
+    throw new ValueError(`Cannot use the API server ${shown(server)}: want a URL such as https://10.0.0.1:6443`)
   return `${url.origin}${url.pathname.replace(/\/$/, '')}`
 }
 

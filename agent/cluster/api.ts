@@ -12,7 +12,14 @@ export class ApiError extends UnavailableError {
   /** The pause that the server requests (Retry-After), in milliseconds. */
   readonly retryAfterMs: number
 
-  constructor(message: string, { status, reason, retryAfterMs = 0 }: { readonly status: number; readonly reason: string; readonly retryAfterMs?: number }) {
+  constructor(
+    message: string,
+    {
+      status,
+      reason,
+      retryAfterMs = 0,
+    }: { readonly status: number; readonly reason: string; readonly retryAfterMs?: number },
+  ) {
     super(message)
     this.status = status
     this.reason = reason
@@ -106,9 +113,12 @@ export class Api {
   async *list(path: string, query: Query, signal: AbortSignal): AsyncGenerator<Page> {
     let next: string | undefined
     do {
-      const answer = (await this.#json('GET', path, { ...query, limit: PAGE, continue: next }, signal)) as { items?: unknown; metadata?: { resourceVersion?: unknown; continue?: unknown } } | undefined
+      const answer = (await this.#json('GET', path, { ...query, limit: PAGE, continue: next }, signal)) as
+        | { items?: unknown; metadata?: { resourceVersion?: unknown; continue?: unknown } }
+        | undefined
       const { items, metadata } = answer ?? {}
-      if (!Array.isArray(items ?? []) || typeof metadata?.resourceVersion !== 'string') throw this.#failed('it answered a list with something else')
+      if (!Array.isArray(items ?? []) || typeof metadata?.resourceVersion !== 'string')
+        throw this.#failed('it answered a list with something else')
       next = typeof metadata.continue === 'string' && metadata.continue !== '' ? metadata.continue : undefined
       yield { items: (items ?? []) as unknown[], resourceVersion: metadata.resourceVersion, ...(next && { next }) }
     } while (next)
@@ -120,7 +130,12 @@ export class Api {
    */
   async *watch(path: string, query: Query, resourceVersion: string, signal: AbortSignal): AsyncGenerator<WatchEvent> {
     const timeoutSeconds = WATCH_S + Math.floor(Math.random() * WATCH_SPREAD_S)
-    const response = await this.#ask('GET', path, { ...query, watch: true, allowWatchBookmarks: true, timeoutSeconds, resourceVersion }, signal)
+    const response = await this.#ask(
+      'GET',
+      path,
+      { ...query, watch: true, allowWatchBookmarks: true, timeoutSeconds, resourceVersion },
+      signal,
+    )
     this.#denied.delete(path)
     this.#hear()
     try {
@@ -130,7 +145,10 @@ export class Api {
       }
     } catch (cause) {
       if (signal.aborted) return
-      throw this.#failed(cause instanceof SyntaxError ? 'the watch was cut in the middle of an object' : (cause as Error).message, cause)
+      throw this.#failed(
+        cause instanceof SyntaxError ? 'the watch was cut in the middle of an object' : (cause as Error).message,
+        cause,
+      )
     }
   }
 
@@ -142,7 +160,10 @@ export class Api {
       this.#hear()
       return answer
     } catch (cause) {
-      throw this.#failed(limit.aborted ? `it did not finish its answer within ${ANSWER_MS / 1000} s` : (cause as Error).message, cause)
+      throw this.#failed(
+        limit.aborted ? `it did not finish its answer within ${ANSWER_MS / 1000} s` : (cause as Error).message,
+        cause,
+      )
     }
   }
 
@@ -152,8 +173,17 @@ export class Api {
     const timer = setTimeout(() => limit.abort(), ANSWER_MS)
     const response = await this.#fetch(method, path, query, AbortSignal.any([signal, limit.signal]), body)
       .catch((cause) => {
-        if (signal.aborted && performance.now() - begun < ANSWER_MS) throw new UnavailableError(this.#state.error ?? `The Kubernetes API at ${this.#access.server} has not answered yet`, { cause })
-        throw this.#failed(limit.signal.aborted || signal.aborted ? `it did not answer within ${ANSWER_MS / 1000} s` : reasonOf(cause as Error), cause)
+        if (signal.aborted && performance.now() - begun < ANSWER_MS)
+          throw new UnavailableError(
+            this.#state.error ?? `The Kubernetes API at ${this.#access.server} has not answered yet`,
+            { cause },
+          )
+        throw this.#failed(
+          limit.signal.aborted || signal.aborted
+            ? `it did not answer within ${ANSWER_MS / 1000} s`
+            : reasonOf(cause as Error),
+          cause,
+        )
       })
       .finally(() => clearTimeout(timer))
     if (response.ok) return response
@@ -162,12 +192,26 @@ export class Api {
   }
 
   async #fetch(method: string, path: string, query: Query, signal: AbortSignal, body?: object): Promise<Response> {
-    const [tls, headers]: [Tls, Readonly<Record<string, string>>] = await Promise.all([this.#access.tls(), this.#access.headers()])
+    const [tls, headers]: [Tls, Readonly<Record<string, string>>] = await Promise.all([
+      this.#access.tls(),
+      this.#access.headers(),
+    ])
     const url = new URL(`${this.#access.server}${path}`)
-    for (const [name, value] of Object.entries(query)) if (value !== undefined) url.searchParams.set(name, String(value))
-    const type: Readonly<Record<string, string>> = body ? { 'Content-Type': 'application/strategic-merge-patch+json' } : {}
+    for (const [name, value] of Object.entries(query))
+      if (value !== undefined) url.searchParams.set(name, String(value))
+    const type: Readonly<Record<string, string>> = body
+      ? { 'Content-Type': 'application/strategic-merge-patch+json' }
+      : {}
     // Without `timeout: false` Bun ends a body that is silent for five minutes.
-    return fetch(url, { method, tls, signal, timeout: false, redirect: 'manual', headers: { Accept: 'application/json', 'User-Agent': this.#agent, ...type, ...headers }, ...(body && { body: JSON.stringify(body) }) } as RequestInit)
+    return fetch(url, {
+      method,
+      tls,
+      signal,
+      timeout: false,
+      redirect: 'manual',
+      headers: { Accept: 'application/json', 'User-Agent': this.#agent, ...type, ...headers },
+      ...(body && { body: JSON.stringify(body) }),
+    } as RequestInit)
   }
 
   async #refused(response: Response, method: string, path: string, isFollowed: boolean): Promise<ApiError> {
@@ -185,7 +229,8 @@ export class Api {
   }
 
   #failed(why: string, cause?: unknown): UnavailableError {
-    const told = cause instanceof ValueError ? why : `The Kubernetes API at ${this.#access.server} does not answer: ${why}`
+    const told =
+      cause instanceof ValueError ? why : `The Kubernetes API at ${this.#access.server} does not answer: ${why}`
     this.#note(told)
     return new UnavailableError(told, { cause })
   }

@@ -1,6 +1,17 @@
 import { ValueError } from '../../lib/text/errors.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
-import { cidrOf, isPort, listOf, metaOf, objectAt, type Port, type Protocol, type Selector, selectorOf, told } from './reading.ts'
+import {
+  cidrOf,
+  isPort,
+  listOf,
+  metaOf,
+  objectAt,
+  type Port,
+  type Protocol,
+  type Selector,
+  selectorOf,
+  told,
+} from './reading.ts'
 
 /** The tiers of ClusterNetworkPolicy: Admin decides before NetworkPolicy, Baseline after it. */
 export type Tier = 'Admin' | 'Baseline'
@@ -41,12 +52,16 @@ export function clusterPolicyOf(raw: unknown): ClusterPolicy {
   const { name } = metaOf(raw, 'ClusterNetworkPolicy')
   const what = `ClusterNetworkPolicy ${name}: spec`
   const { tier, priority, subject, ...spec } = objectAt(raw, 'spec')
-  if (tier !== 'Admin' && tier !== 'Baseline') throw new ValueError(`${what}.tier ${told(tier)}: want Admin or Baseline`)
+  if (tier !== 'Admin' && tier !== 'Baseline')
+    throw new ValueError(`${what}.tier ${told(tier)}: want Admin or Baseline`)
   if (!isPriority(priority)) throw new ValueError(`${what}.priority ${told(priority)}: want a number from 0 to 1000`)
   const selected = podsOf(subject, `${what}.subject`)
   if (!selected) throw new ValueError(`${what}.subject: want namespaces or pods`)
   const leftOut: string[] = []
-  const rules = (side: 'ingress' | 'egress') => listOf(spec[side] ?? [], `${what}.${side}`).map((one, i) => closedRuleOf(one, side, `${what}.${side}[${i}]`, leftOut))
+  const rules = (side: 'ingress' | 'egress') =>
+    listOf(spec[side] ?? [], `${what}.${side}`).map((one, i) =>
+      closedRuleOf(one, side, `${what}.${side}[${i}]`, leftOut),
+    )
   const [ingress, egress] = [rules('ingress'), rules('egress')]
   return { name, tier, priority, subject: selected, ingress, egress, ...(leftOut.length > 0 && { leftOut }) }
 }
@@ -59,8 +74,16 @@ export function closedClusterPolicyOf(raw: unknown): ClusterPolicy | undefined {
   const { name } = objectAt(raw, 'metadata')
   if (typeof name !== 'string' || name === '') return undefined
   const { tier, priority, subject, ingress, egress } = objectAt(raw, 'spec')
-  const closed = (rules: unknown): readonly TierRule[] => (rules === undefined || rules === null || (Array.isArray(rules) && rules.length === 0) ? [] : [{ action: 'Deny' }])
-  return { name, tier: tier === 'Baseline' ? tier : 'Admin', priority: isPriority(priority) ? priority : 0, subject: closedSubjectOf(subject), ingress: closed(ingress), egress: closed(egress) }
+  const closed = (rules: unknown): readonly TierRule[] =>
+    rules === undefined || rules === null || (Array.isArray(rules) && rules.length === 0) ? [] : [{ action: 'Deny' }]
+  return {
+    name,
+    tier: tier === 'Baseline' ? tier : 'Admin',
+    priority: isPriority(priority) ? priority : 0,
+    subject: closedSubjectOf(subject),
+    ingress: closed(ingress),
+    egress: closed(egress),
+  }
 }
 
 function closedSubjectOf(raw: unknown): PodSelector {
@@ -90,14 +113,19 @@ function closedRuleOf(raw: unknown, side: 'ingress' | 'egress', what: string, le
 
 function tierRuleOf(raw: unknown, side: 'ingress' | 'egress', what: string, leftOut: string[]): TierRule {
   const { name, action, protocols, ...rest } = (raw ?? {}) as Record<string, unknown>
-  if (action !== 'Accept' && action !== 'Deny' && action !== 'Pass') throw new ValueError(`${what}.action ${told(action)}: want Accept, Deny or Pass`)
+  if (action !== 'Accept' && action !== 'Deny' && action !== 'Pass')
+    throw new ValueError(`${what}.action ${told(action)}: want Accept, Deny or Pass`)
   const key = side === 'ingress' ? 'from' : 'to'
   const peers = listOf(rest[key], `${what}.${key}`).map((one, i) => peersOf(one, side, `${what}.${key}[${i}]`))
-  const ports = listOf(protocols ?? [], `${what}.protocols`).flatMap((one, i) => portsOf(one, `${what}.protocols[${i}]`))
+  const ports = listOf(protocols ?? [], `${what}.protocols`).flatMap((one, i) =>
+    portsOf(one, `${what}.protocols[${i}]`),
+  )
   const named = { ...(typeof name === 'string' && name !== '' && { name }) }
   const unknown = peers.indexOf(undefined)
   if (unknown !== -1) {
-    leftOut.push(`${what}.${key}[${unknown}]: plumb does not support this type of peer; the rule ${action === 'Accept' ? 'accepts nothing for it' : 'denies everything'}`)
+    leftOut.push(
+      `${what}.${key}[${unknown}]: plumb does not support this type of peer; the rule ${action === 'Accept' ? 'accepts nothing for it' : 'denies everything'}`,
+    )
     if (action !== 'Accept') return { ...named, action: 'Deny' }
   }
   return { ...named, action, peers: peers.flatMap((one) => one ?? []), ...(ports.length > 0 && { ports }) }
@@ -110,7 +138,9 @@ function peersOf(raw: unknown, side: 'ingress' | 'egress', what: string): readon
   const { nodes, networks } = (raw ?? {}) as Record<string, unknown>
   if (side === 'ingress') return undefined
   if (nodes !== undefined) return [{ nodes: selectorOf(nodes, `${what}.nodes`) }]
-  return networks === undefined ? undefined : listOf(networks, `${what}.networks`).map((one, i) => ({ cidr: cidrOf(one, `${what}.networks[${i}]`) }))
+  return networks === undefined
+    ? undefined
+    : listOf(networks, `${what}.networks`).map((one, i) => ({ cidr: cidrOf(one, `${what}.networks[${i}]`) }))
 }
 
 function podsOf(raw: unknown, what: string): PodSelector | undefined {
@@ -118,7 +148,10 @@ function podsOf(raw: unknown, what: string): PodSelector | undefined {
   if (namespaces !== undefined) return { namespaces: selectorOf(namespaces, `${what}.namespaces`), pods: [] }
   if (pods === undefined) return undefined
   const { namespaceSelector, podSelector } = (pods ?? {}) as Record<string, unknown>
-  return { namespaces: selectorOf(namespaceSelector ?? {}, `${what}.pods.namespaceSelector`), pods: selectorOf(podSelector ?? {}, `${what}.pods.podSelector`) }
+  return {
+    namespaces: selectorOf(namespaceSelector ?? {}, `${what}.pods.namespaceSelector`),
+    pods: selectorOf(podSelector ?? {}, `${what}.pods.podSelector`),
+  }
 }
 
 const PROTOCOLS: readonly (readonly [string, Protocol])[] = [
@@ -139,8 +172,10 @@ function portsOf(raw: unknown, what: string): readonly Port[] {
   const { destinationPort } = (given[key] ?? {}) as Record<string, unknown>
   if (destinationPort === undefined) return [{ protocol }]
   const { number, range } = (destinationPort ?? {}) as Record<string, unknown>
-  const { start, end } = range === undefined ? { start: number, end: number } : ((range ?? {}) as Record<string, unknown>)
+  const { start, end } =
+    range === undefined ? { start: number, end: number } : ((range ?? {}) as Record<string, unknown>)
   if (!isPort(start)) throw new ValueError(`${at} ${told(start)}: want a number from 1 to 65535, or a range`)
-  if (!isPort(end) || end < start) throw new ValueError(`${at}.range.end ${told(end)}: want a number from ${start} to 65535`)
+  if (!isPort(end) || end < start)
+    throw new ValueError(`${at}.range.end ${told(end)}: want a number from ${start} to 65535`)
   return [{ protocol, from: start, to: end }]
 }

@@ -30,7 +30,10 @@ const LIMIT_MS = 60_000
 const MARGIN_MS = 10_000
 
 /** Makes such a source. A command with a slash is resolved from the folder of the kubeconfig (`directory`). */
-export function runCredentialPlugin(conf: ExecConfig, { directory, server }: { readonly directory: string; readonly server: string }): CredentialPlugin {
+export function runCredentialPlugin(
+  conf: ExecConfig,
+  { directory, server }: { readonly directory: string; readonly server: string },
+): CredentialPlugin {
   let asked: Promise<{ readonly credential: Credential; readonly until: number }> | undefined
   return {
     async get() {
@@ -47,26 +50,45 @@ export function runCredentialPlugin(conf: ExecConfig, { directory, server }: { r
   }
 }
 
-async function ask({ apiVersion, command, args = [], env = [] }: ExecConfig, directory: string, server: string): Promise<{ credential: Credential; until: number }> {
+async function ask(
+  { apiVersion, command, args = [], env = [] }: ExecConfig,
+  directory: string,
+  server: string,
+): Promise<{ credential: Credential; until: number }> {
   const failed = (why: string) => new ValueError(`Cannot get credentials from ${command}: ${why}`)
   const program = command.includes('/') ? resolve(directory, command) : command
   const info = JSON.stringify({ apiVersion, kind: 'ExecCredential', spec: { interactive: false, cluster: { server } } })
   const given = Object.fromEntries(env.map(({ name, value }) => [name, value]))
   const started = start([program, ...args], { ...process.env, ...given, KUBERNETES_EXEC_INFO: info })
   if (typeof started === 'string') throw failed(started)
-  const [status, stdout, stderr] = await Promise.all([started.exited, new Response(started.stdout).text(), new Response(started.stderr).text()])
-  if (status !== 0) throw failed(`it ended with status ${started.signalCode ?? status}: ${shown(stderr.trim().split('\n')[0] ?? '')}`)
+  const [status, stdout, stderr] = await Promise.all([
+    started.exited,
+    new Response(started.stdout).text(),
+    new Response(started.stderr).text(),
+  ])
+  if (status !== 0)
+    throw failed(`it ended with status ${started.signalCode ?? status}: ${shown(stderr.trim().split('\n')[0] ?? '')}`)
   const said = parsed(stdout)
   if (!said) throw failed('it did not print an ExecCredential')
   const { token, clientCertificateData: certificate, clientKeyData: key, expirationTimestamp } = said
   if (!token && !(certificate && key)) throw failed('it gave neither a token nor a certificate with its key')
   const end = expirationTimestamp === undefined ? Number.POSITIVE_INFINITY : Date.parse(expirationTimestamp) - MARGIN_MS
-  return { credential: { ...(token && { token }), ...(certificate && { certificate }), ...(key && { key }) }, until: Number.isNaN(end) ? 0 : end }
+  return {
+    credential: { ...(token && { token }), ...(certificate && { certificate }), ...(key && { key }) },
+    until: Number.isNaN(end) ? 0 : end,
+  }
 }
 
 function start(argv: string[], env: Record<string, string | undefined>) {
   try {
-    return Bun.spawn(argv, { env, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe', timeout: LIMIT_MS, killSignal: 'SIGKILL' })
+    return Bun.spawn(argv, {
+      env,
+      stdin: 'ignore',
+      stdout: 'pipe',
+      stderr: 'pipe',
+      timeout: LIMIT_MS,
+      killSignal: 'SIGKILL',
+    })
   } catch (cause) {
     return (cause as Error).message
   }

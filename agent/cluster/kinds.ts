@@ -1,6 +1,16 @@
 import type { Query } from './api.ts'
 import { type ClusterPolicy, closedClusterPolicyOf, clusterPolicyOf } from './cluster-policy.ts'
-import { type ClusterNode, closedPolicyOf, clusterNodeOf, type Namespace, namespaceOf, type Pod, type Policy, podOf, policyOf } from './objects.ts'
+import {
+  type ClusterNode,
+  closedPolicyOf,
+  clusterNodeOf,
+  type Namespace,
+  namespaceOf,
+  type Pod,
+  type Policy,
+  podOf,
+  policyOf,
+} from './objects.ts'
 import { NOT_OURS, type Service, type Slice, serviceOf, sliceOf } from './services.ts'
 
 /** The values of each kind of object. A key is `namespace/name`, or `name` for objects without a namespace. */
@@ -39,11 +49,27 @@ export interface ObjectKind<T> {
 export const KINDS: { readonly [K in KindName]: ObjectKind<Values[K]> } = {
   pods: { manifest: 'Pod', path: '/api/v1/pods', project: podOf },
   namespaces: { manifest: 'Namespace', path: '/api/v1/namespaces', project: namespaceOf },
-  policies: { manifest: 'NetworkPolicy', path: '/apis/networking.k8s.io/v1/networkpolicies', project: policyOf, unreadable: closedPolicyOf },
-  clusterPolicies: { manifest: 'ClusterNetworkPolicy', path: '/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies', isOptional: true, project: clusterPolicyOf, unreadable: closedClusterPolicyOf },
+  policies: {
+    manifest: 'NetworkPolicy',
+    path: '/apis/networking.k8s.io/v1/networkpolicies',
+    project: policyOf,
+    unreadable: closedPolicyOf,
+  },
+  clusterPolicies: {
+    manifest: 'ClusterNetworkPolicy',
+    path: '/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies',
+    isOptional: true,
+    project: clusterPolicyOf,
+    unreadable: closedClusterPolicyOf,
+  },
   nodes: { manifest: 'Node', path: '/api/v1/nodes', project: clusterNodeOf },
   services: { manifest: 'Service', path: '/api/v1/services', ...withoutLabels(NOT_OURS), project: serviceOf },
-  slices: { manifest: 'EndpointSlice', path: '/apis/discovery.k8s.io/v1/endpointslices', ...withoutLabels(NOT_OURS), project: sliceOf },
+  slices: {
+    manifest: 'EndpointSlice',
+    path: '/apis/discovery.k8s.io/v1/endpointslices',
+    ...withoutLabels(NOT_OURS),
+    project: sliceOf,
+  },
 }
 
 function withoutLabels(without: readonly string[]): { readonly query: Query; readonly without: readonly string[] } {

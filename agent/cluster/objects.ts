@@ -1,6 +1,22 @@
 import { ValueError } from '../../lib/text/errors.ts'
 import { type Cidr, type Ip, parseIp, split } from '../../lib/text/ip.ts'
-import { cidrOf, ipOf, isPort, isProtocol, type Labels, listOf, metaOf, objectAt, type Port, type Protocol, portOf, readableOf, type Selector, selectorOf, told } from './reading.ts'
+import {
+  cidrOf,
+  ipOf,
+  isPort,
+  isProtocol,
+  type Labels,
+  listOf,
+  metaOf,
+  objectAt,
+  type Port,
+  type Protocol,
+  portOf,
+  readableOf,
+  type Selector,
+  selectorOf,
+  told,
+} from './reading.ts'
 
 // The objects of a cluster that NetworkPolicy needs, as slim values. Each `…Of` reads one object of the API and drops the rest.
 
@@ -30,7 +46,9 @@ export interface ClusterNode {
   readonly leftOut?: readonly string[]
 }
 /** Who may talk: pods by their labels and those of their namespaces, or addresses. */
-export type Peer = { readonly pods: Selector /** Absent: the policy's own namespace. */; readonly namespaces?: Selector } | { readonly cidr: Cidr; readonly except: readonly Cidr[] }
+export type Peer =
+  | { readonly pods: Selector /** Absent: the policy's own namespace. */; readonly namespaces?: Selector }
+  | { readonly cidr: Cidr; readonly except: readonly Cidr[] }
 /** What a rule allows. Absent peers are all peers, absent ports are all ports of all protocols. */
 export interface Rule {
   readonly peers?: readonly Peer[]
@@ -47,18 +65,36 @@ export interface Policy {
 
 /** Reads a Pod. Undefined for one that no policy can select: on the host's network, or over. Throws ValueError. */
 export function podOf(raw: unknown): Pod | undefined {
-  const [{ namespace, name, labels }, spec, status] = [metaOf(raw, 'Pod'), objectAt(raw, 'spec'), objectAt(raw, 'status')]
+  const [{ namespace, name, labels }, spec, status] = [
+    metaOf(raw, 'Pod'),
+    objectAt(raw, 'spec'),
+    objectAt(raw, 'status'),
+  ]
   if (spec['hostNetwork'] === true || status['phase'] === 'Succeeded' || status['phase'] === 'Failed') return undefined
-  const given = listOf(status['podIPs'] ?? (status['podIP'] === undefined ? [] : [{ ip: status['podIP'] }]), `Pod ${namespace}/${name}: status.podIPs`)
+  const given = listOf(
+    status['podIPs'] ?? (status['podIP'] === undefined ? [] : [{ ip: status['podIP'] }]),
+    `Pod ${namespace}/${name}: status.podIPs`,
+  )
   const ips = given.flatMap((one) => {
     const { ip } = (one ?? {}) as { ip?: unknown }
     return ip === undefined || ip === '' ? [] : [parseIp(ip)]
   })
-  const containers = [...listOf(spec['containers'] ?? [], 'spec.containers'), ...listOf(spec['initContainers'] ?? [], 'spec.initContainers').filter((one) => (one as { restartPolicy?: unknown })?.restartPolicy === 'Always')]
+  const containers = [
+    ...listOf(spec['containers'] ?? [], 'spec.containers'),
+    ...listOf(spec['initContainers'] ?? [], 'spec.initContainers').filter(
+      (one) => (one as { restartPolicy?: unknown })?.restartPolicy === 'Always',
+    ),
+  ]
   const ports = containers.flatMap((one) =>
     listOf((one as { ports?: unknown })?.ports ?? [], 'ports').flatMap((port) => {
-      const { name, protocol = 'TCP', containerPort } = (port ?? {}) as { name?: unknown; protocol?: unknown; containerPort?: unknown }
-      return typeof name === 'string' && isProtocol(protocol) && isPort(containerPort) ? [{ name, protocol, port: containerPort }] : []
+      const {
+        name,
+        protocol = 'TCP',
+        containerPort,
+      } = (port ?? {}) as { name?: unknown; protocol?: unknown; containerPort?: unknown }
+      return typeof name === 'string' && isProtocol(protocol) && isPort(containerPort)
+        ? [{ name, protocol, port: containerPort }]
+        : []
     }),
   )
   const node = spec['nodeName']
@@ -82,8 +118,16 @@ export function clusterNodeOf(raw: unknown): ClusterNode {
   }
   const ips = readableOf(addresses, `Node ${name}: status.addresses`, read, leftOut).flat()
   const taints = listOf(objectAt(raw, 'spec')['taints'] ?? [], `Node ${name}: spec.taints`)
-  const isLeaving = objectAt(raw, 'metadata')['deletionTimestamp'] !== undefined || taints.some((one) => (one as { key?: unknown } | null)?.key === REMOVED_SOON)
-  return { name, labels, ips: [...new Set(ips)], ...(isLeaving && { isLeaving: true }), ...(leftOut.length > 0 && { leftOut }) }
+  const isLeaving =
+    objectAt(raw, 'metadata')['deletionTimestamp'] !== undefined ||
+    taints.some((one) => (one as { key?: unknown } | null)?.key === REMOVED_SOON)
+  return {
+    name,
+    labels,
+    ips: [...new Set(ips)],
+    ...(isLeaving && { isLeaving: true }),
+    ...(leftOut.length > 0 && { leftOut }),
+  }
 }
 /** The taint of nodes that the cluster's autoscaler removes next. kube-proxy knows it, too (pkg/proxy/node.go). */
 const REMOVED_SOON = 'ToBeDeletedByClusterAutoscaler'
@@ -95,10 +139,16 @@ export function policyOf(raw: unknown): Policy {
   const spec = objectAt(raw, 'spec')
   // The API fills in the types in the same way (SetDefaults_NetworkPolicy): an empty list counts as none, and egress counts when it has a rule.
   const given = listOf(spec['policyTypes'] ?? [], `${what}.policyTypes`)
-  const types = given.length > 0 ? given : ['Ingress', ...(listOf(spec['egress'] ?? [], `${what}.egress`).length > 0 ? ['Egress'] : [])]
+  const types =
+    given.length > 0
+      ? given
+      : ['Ingress', ...(listOf(spec['egress'] ?? [], `${what}.egress`).length > 0 ? ['Egress'] : [])]
   const wrong = types.find((one) => one !== 'Ingress' && one !== 'Egress')
   if (wrong !== undefined) throw new ValueError(`${what}.policyTypes ${told(wrong)}: want Ingress or Egress`)
-  const rules = (direction: 'ingress' | 'egress', peers: 'from' | 'to') => listOf(spec[direction] ?? [], `${what}.${direction}`).map((rule, i) => ruleOf(rule, peers, `${what}.${direction}[${i}]`))
+  const rules = (direction: 'ingress' | 'egress', peers: 'from' | 'to') =>
+    listOf(spec[direction] ?? [], `${what}.${direction}`).map((rule, i) =>
+      ruleOf(rule, peers, `${what}.${direction}[${i}]`),
+    )
   return {
     namespace,
     name,
@@ -140,14 +190,24 @@ function peerOf(raw: unknown, what: string): Peer {
   if (ipBlock !== undefined) {
     const { cidr, except } = (ipBlock ?? {}) as Record<string, unknown>
     const block = cidrOf(cidr, `${what}.ipBlock.cidr`)
-    return { cidr: block, except: listOf(except ?? [], `${what}.ipBlock.except`).map((one, i) => within(cidrOf(one, `${what}.ipBlock.except[${i}]`), block, `${what}.ipBlock.except[${i}]`)) }
+    return {
+      cidr: block,
+      except: listOf(except ?? [], `${what}.ipBlock.except`).map((one, i) =>
+        within(cidrOf(one, `${what}.ipBlock.except[${i}]`), block, `${what}.ipBlock.except[${i}]`),
+      ),
+    }
   }
-  if (podSelector === undefined && namespaceSelector === undefined) throw new ValueError(`${what}: want podSelector, namespaceSelector or ipBlock`)
-  return { pods: selectorOf(podSelector ?? {}, `${what}.podSelector`), ...(namespaceSelector !== undefined && { namespaces: selectorOf(namespaceSelector, `${what}.namespaceSelector`) }) }
+  if (podSelector === undefined && namespaceSelector === undefined)
+    throw new ValueError(`${what}: want podSelector, namespaceSelector or ipBlock`)
+  return {
+    pods: selectorOf(podSelector ?? {}, `${what}.podSelector`),
+    ...(namespaceSelector !== undefined && { namespaces: selectorOf(namespaceSelector, `${what}.namespaceSelector`) }),
+  }
 }
 
 function within(one: Cidr, block: Cidr, what: string): Cidr {
   const [inner, outer] = [split(one), split(block)]
-  if (inner.family !== outer.family || inner.first < outer.first || inner.last > outer.last) throw new ValueError(`${what} ${told(one)}: want a part of ${block}`)
+  if (inner.family !== outer.family || inner.first < outer.first || inner.last > outer.last)
+    throw new ValueError(`${what} ${told(one)}: want a part of ${block}`)
   return one
 }

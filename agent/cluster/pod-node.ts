@@ -10,15 +10,24 @@ const [LEAST_MS, MOST_MS] = [100, 4000]
  * The name of the node that a pod runs on, found as in flannel (`POD_NAME`, `POD_NAMESPACE`). Waits while the API does not answer, and
  * logs each reason once. Throws ValueError for a pod without a node.
  */
-export async function nodeOfPod(api: Api, { name, namespace }: { readonly name: string; readonly namespace: string }, signal: AbortSignal): Promise<string> {
+export async function nodeOfPod(
+  api: Api,
+  { name, namespace }: { readonly name: string; readonly namespace: string },
+  signal: AbortSignal,
+): Promise<string> {
   let said = ''
   for (const ms of delays(LEAST_MS, MOST_MS)) {
     signal.throwIfAborted()
     try {
-      const pod = (await api.get(`/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}`, signal)) as { spec?: { nodeName?: unknown } } | undefined
+      const pod = (await api.get(
+        `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}`,
+        signal,
+      )) as { spec?: { nodeName?: unknown } } | undefined
       const node = pod?.spec?.nodeName
       if (typeof node === 'string' && node !== '') return node
-      throw new ValueError(`Cannot find this node's name: the cluster has no pod ${namespace}/${name} that is on a node; want NODE_NAME, or --node-name`)
+      throw new ValueError(
+        `Cannot find this node's name: the cluster has no pod ${namespace}/${name} that is on a node; want NODE_NAME, or --node-name`,
+      )
     } catch (cause) {
       if (!(cause instanceof UnavailableError)) throw cause
       if (cause.message !== said) log(`agent: waiting for this node's name: ${cause.message}`)

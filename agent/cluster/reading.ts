@@ -44,7 +44,12 @@ export function ipOf(value: unknown, what: string): Ip {
 }
 
 /** What can be read of a list. Notes the rest in `leftOut`, one sentence each. */
-export function readableOf<T>(all: readonly unknown[], what: string, read: (one: unknown, what: string) => T, leftOut: string[]): T[] {
+export function readableOf<T>(
+  all: readonly unknown[],
+  what: string,
+  read: (one: unknown, what: string) => T,
+  leftOut: string[],
+): T[] {
   return [
     ...new Set(
       all.flatMap((one, i) => {
@@ -65,37 +70,53 @@ export function portOf(raw: unknown, what: string): Port {
   const { protocol = 'TCP', port, endPort } = (raw ?? {}) as Record<string, unknown>
   if (!isProtocol(protocol)) throw new ValueError(`${what}.protocol ${told(protocol)}: want TCP, UDP or SCTP`)
   if (port === undefined) return { protocol }
-  if (typeof port === 'string' && /^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$/.test(port) && endPort === undefined) return { protocol, name: port }
-  if (!isPort(port)) throw new ValueError(`${what}.port ${told(port)}: want a number from 1 to 65535, or the name of a port`)
-  if (endPort !== undefined && (!isPort(endPort) || endPort < port)) throw new ValueError(`${what}.endPort ${told(endPort)}: want a number from ${port} to 65535`)
+  if (typeof port === 'string' && /^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$/.test(port) && endPort === undefined)
+    return { protocol, name: port }
+  if (!isPort(port))
+    throw new ValueError(`${what}.port ${told(port)}: want a number from 1 to 65535, or the name of a port`)
+  if (endPort !== undefined && (!isPort(endPort) || endPort < port))
+    throw new ValueError(`${what}.endPort ${told(endPort)}: want a number from ${port} to 65535`)
   return { protocol, from: port, to: endPort ?? port }
 }
 
 /** Reads a label selector. Throws ValueError. */
 export function selectorOf(raw: unknown, what: string): Selector {
   const { matchLabels, matchExpressions } = (raw ?? {}) as Record<string, unknown>
-  const labels = Object.entries(labelsOf(matchLabels, `${what}.matchLabels`)).map(([key, value]): Requirement => ({ key, operator: 'In', values: [value] }))
+  const labels = Object.entries(labelsOf(matchLabels, `${what}.matchLabels`)).map(
+    ([key, value]): Requirement => ({ key, operator: 'In', values: [value] }),
+  )
   const expressions = listOf(matchExpressions ?? [], `${what}.matchExpressions`).map((one, i): Requirement => {
     const { key, operator, values } = (one ?? {}) as Record<string, unknown>
     const at = `${what}.matchExpressions[${i}]`
     if (typeof key !== 'string' || key === '') throw new ValueError(`${at}.key ${told(key)}: want the name of a label`)
-    if (operator !== 'In' && operator !== 'NotIn' && operator !== 'Exists' && operator !== 'DoesNotExist') throw new ValueError(`${at}.operator ${told(operator)}: want In, NotIn, Exists or DoesNotExist`)
+    if (operator !== 'In' && operator !== 'NotIn' && operator !== 'Exists' && operator !== 'DoesNotExist')
+      throw new ValueError(`${at}.operator ${told(operator)}: want In, NotIn, Exists or DoesNotExist`)
     const given = listOf(values ?? [], `${at}.values`).map(String)
-    if ((operator === 'In' || operator === 'NotIn') === (given.length === 0)) throw new ValueError(`${at}.values: want ${given.length === 0 ? 'at least one' : 'none'} with ${operator}`)
+    if ((operator === 'In' || operator === 'NotIn') === (given.length === 0))
+      throw new ValueError(`${at}.values: want ${given.length === 0 ? 'at least one' : 'none'} with ${operator}`)
     return { key, operator, values: given }
   })
   return [...labels, ...expressions]
 }
 
 /** Reads the metadata of an object. Throws ValueError for a name that the API would not accept. */
-export function metaOf(raw: unknown, kind: string): { readonly namespace: string; readonly name: string; readonly labels: Labels } {
+export function metaOf(
+  raw: unknown,
+  kind: string,
+): { readonly namespace: string; readonly name: string; readonly labels: Labels } {
   const { name, namespace, labels } = objectAt(raw, 'metadata')
-  return { name: nameOf(name, `${kind}: metadata.name`), namespace: namespace === undefined || namespace === '' ? 'default' : nameOf(namespace, `${kind}: metadata.namespace`), labels: labelsOf(labels, `${kind} ${told(name)}: metadata.labels`) }
+  return {
+    name: nameOf(name, `${kind}: metadata.name`),
+    namespace:
+      namespace === undefined || namespace === '' ? 'default' : nameOf(namespace, `${kind}: metadata.namespace`),
+    labels: labelsOf(labels, `${kind} ${told(name)}: metadata.labels`),
+  }
 }
 
 // DNS-1123: such a name can be part of a line of nft.
 function nameOf(value: unknown, what: string): string {
-  if (typeof value !== 'string' || value.length > 253 || !/^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$/.test(value)) throw new ValueError(`${what} ${told(value)}: want lower-case letters, digits, "-" and ".", 253 at most`)
+  if (typeof value !== 'string' || value.length > 253 || !/^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$/.test(value))
+    throw new ValueError(`${what} ${told(value)}: want lower-case letters, digits, "-" and ".", 253 at most`)
   return value
 }
 
@@ -106,7 +127,10 @@ function nameOf(value: unknown, what: string): string {
 export function labelsOf(raw: unknown, what: string): Labels {
   return Object.fromEntries(
     Object.entries((raw ?? {}) as object).map(([key, value]) => {
-      if (typeof value !== 'string' && value !== null) throw new ValueError(`${what}[${shown(key)}] ${told(value)}: want a text${typeof value === 'object' ? '' : `: ${shown(String(value))}`}`)
+      if (typeof value !== 'string' && value !== null)
+        throw new ValueError(
+          `${what}[${shown(key)}] ${told(value)}: want a text${typeof value === 'object' ? '' : `: ${shown(String(value))}`}`,
+        )
       return [key, value ?? '']
     }),
   )

@@ -1,7 +1,18 @@
 import { isSix } from '../../lib/text/cidr.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
-import { cidrOf, ipOf, isPort, isProtocol, listOf, metaOf, objectAt, type Protocol, readableOf, told } from './reading.ts'
+import {
+  cidrOf,
+  ipOf,
+  isPort,
+  isProtocol,
+  listOf,
+  metaOf,
+  objectAt,
+  type Protocol,
+  readableOf,
+  told,
+} from './reading.ts'
 
 // Services and their endpoints, as slim values (core/v1 Service, discovery.k8s.io/v1 EndpointSlice). Each `…Of` reads one object of the API and drops the rest.
 
@@ -73,7 +84,8 @@ const MOST_AFFINITY_S = 86_400
 export function serviceOf(raw: unknown): Service | undefined {
   const [{ namespace, name }, spec] = [metaOf(raw, 'Service'), objectAt(raw, 'spec')]
   const what = `Service ${namespace}/${name}: spec`
-  const given = spec['clusterIPs'] === undefined ? [spec['clusterIP']] : listOf(spec['clusterIPs'], `${what}.clusterIPs`)
+  const given =
+    spec['clusterIPs'] === undefined ? [spec['clusterIP']] : listOf(spec['clusterIPs'], `${what}.clusterIPs`)
   const clusterIPs = given.filter((ip) => ip !== undefined && ip !== '' && ip !== 'None')
   if (spec['type'] === 'ExternalName' || clusterIPs.length === 0) return undefined
   const isBalanced = spec['type'] === 'LoadBalancer'
@@ -81,9 +93,21 @@ export function serviceOf(raw: unknown): Service | undefined {
   const affinity = affinityOf(spec, what)
   const leftOut: string[] = []
   const ranges = isBalanced ? listOf(spec['loadBalancerSourceRanges'] ?? [], `${what}.loadBalancerSourceRanges`) : []
-  const readable = readableOf(ranges, `${what}.loadBalancerSourceRanges`, (one, at) => cidrOf(trimmed(one), at), leftOut)
-  const externalIPs = readableOf(listOf(spec['externalIPs'] ?? [], `${what}.externalIPs`), `${what}.externalIPs`, ordinaryIpOf, leftOut)
-  const balancerIPs = isBalanced ? balancerIPsOf(raw, `Service ${namespace}/${name}: status.loadBalancer.ingress`, leftOut) : []
+  const readable = readableOf(
+    ranges,
+    `${what}.loadBalancerSourceRanges`,
+    (one, at) => cidrOf(trimmed(one), at),
+    leftOut,
+  )
+  const externalIPs = readableOf(
+    listOf(spec['externalIPs'] ?? [], `${what}.externalIPs`),
+    `${what}.externalIPs`,
+    ordinaryIpOf,
+    leftOut,
+  )
+  const balancerIPs = isBalanced
+    ? balancerIPsOf(raw, `Service ${namespace}/${name}: status.loadBalancer.ingress`, leftOut)
+    : []
   return {
     namespace,
     name,
@@ -111,9 +135,12 @@ export function sliceOf(raw: unknown): Slice | undefined {
   const { addressType, ports, endpoints, metadata } = (raw ?? {}) as Record<string, unknown>
   const service = labels['kubernetes.io/service-name']
   if (service === undefined || service === '' || addressType === 'FQDN') return undefined
-  if (addressType !== 'IPv4' && addressType !== 'IPv6') throw new ValueError(`${what}: addressType ${told(addressType)}: want IPv4 or IPv6`)
+  if (addressType !== 'IPv4' && addressType !== 'IPv6')
+    throw new ValueError(`${what}: addressType ${told(addressType)}: want IPv4 or IPv6`)
   const leftOut: string[] = []
-  const triggered = Date.parse(String(objectAt(metadata, 'annotations')['endpoints.kubernetes.io/last-change-trigger-time'] ?? ''))
+  const triggered = Date.parse(
+    String(objectAt(metadata, 'annotations')['endpoints.kubernetes.io/last-change-trigger-time'] ?? ''),
+  )
   return {
     namespace,
     name,
@@ -121,11 +148,17 @@ export function sliceOf(raw: unknown): Slice | undefined {
     ports: listOf(ports ?? [], `${what}: ports`).flatMap((one, i) => {
       const { name: portName, protocol = 'TCP', port } = (one ?? {}) as Record<string, unknown>
       if (port === undefined || port === null) return []
-      if (!isProtocol(protocol)) throw new ValueError(`${what}: ports[${i}].protocol ${told(protocol)}: want TCP, UDP or SCTP`)
+      if (!isProtocol(protocol))
+        throw new ValueError(`${what}: ports[${i}].protocol ${told(protocol)}: want TCP, UDP or SCTP`)
       if (!isPort(port)) throw new ValueError(`${what}: ports[${i}].port ${told(port)}: want a number from 1 to 65535`)
       return [{ name: typeof portName === 'string' ? portName : '', protocol, port }]
     }),
-    endpoints: readableOf(listOf(endpoints ?? [], `${what}: endpoints`), `${what}: endpoints`, (one, at) => endpointOf(one, addressType === 'IPv6', at), leftOut).flat(),
+    endpoints: readableOf(
+      listOf(endpoints ?? [], `${what}: endpoints`),
+      `${what}: endpoints`,
+      (one, at) => endpointOf(one, addressType === 'IPv6', at),
+      leftOut,
+    ).flat(),
     ...(Number.isFinite(triggered) && { triggeredAt: triggered }),
     ...(leftOut.length > 0 && { leftOut }),
   }
@@ -135,15 +168,23 @@ function servicePortOf(raw: unknown, what: string): ServicePort {
   const { name, protocol = 'TCP', port, nodePort } = (raw ?? {}) as Record<string, unknown>
   if (!isProtocol(protocol)) throw new ValueError(`${what}.protocol ${told(protocol)}: want TCP, UDP or SCTP`)
   if (!isPort(port)) throw new ValueError(`${what}.port ${told(port)}: want a number from 1 to 65535`)
-  if (nodePort !== undefined && nodePort !== 0 && !isPort(nodePort)) throw new ValueError(`${what}.nodePort ${told(nodePort)}: want a number from 1 to 65535`)
+  if (nodePort !== undefined && nodePort !== 0 && !isPort(nodePort))
+    throw new ValueError(`${what}.nodePort ${told(nodePort)}: want a number from 1 to 65535`)
   return { name: typeof name === 'string' ? name : '', protocol, port, ...(isPort(nodePort) && { nodePort }) }
 }
 
 function affinityOf(spec: Readonly<Record<string, unknown>>, what: string): number | undefined {
   if (spec['sessionAffinity'] !== 'ClientIP') return undefined
   const { timeoutSeconds = DEFAULT_AFFINITY_S } = objectAt(objectAt(spec, 'sessionAffinityConfig'), 'clientIP')
-  if (typeof timeoutSeconds !== 'number' || !Number.isInteger(timeoutSeconds) || timeoutSeconds < 1 || timeoutSeconds > MOST_AFFINITY_S)
-    throw new ValueError(`${what}.sessionAffinityConfig.clientIP.timeoutSeconds ${told(timeoutSeconds)}: want a number from 1 to ${MOST_AFFINITY_S}`)
+  if (
+    typeof timeoutSeconds !== 'number' ||
+    !Number.isInteger(timeoutSeconds) ||
+    timeoutSeconds < 1 ||
+    timeoutSeconds > MOST_AFFINITY_S
+  )
+    throw new ValueError(
+      `${what}.sessionAffinityConfig.clientIP.timeoutSeconds ${told(timeoutSeconds)}: want a number from 1 to ${MOST_AFFINITY_S}`,
+    )
   return timeoutSeconds
 }
 
@@ -162,12 +203,26 @@ function endpointOf(raw: unknown, isIpv6: boolean, what: string): Endpoint[] {
   const [first] = listOf(addresses ?? [], `${what}.addresses`)
   if (first === undefined) return []
   const ip = ordinaryIpOf(first, `${what}.addresses[0]`)
-  if (isSix(ip) !== isIpv6) throw new ValueError(`${what}.addresses[0] ${told(ip)}: want an address of addressType ${isIpv6 ? 'IPv6' : 'IPv4'}`)
+  if (isSix(ip) !== isIpv6)
+    throw new ValueError(`${what}.addresses[0] ${told(ip)}: want an address of addressType ${isIpv6 ? 'IPv6' : 'IPv4'}`)
   const { ready, serving, terminating } = (conditions ?? {}) as Record<string, unknown>
   const isReady = ready !== false
-  const named = (key: string) => listOf(objectAt(raw, 'hints')[key] ?? [], `${what}.hints.${key}`).map((one) => String((one as { name?: unknown } | null)?.name))
+  const named = (key: string) =>
+    listOf(objectAt(raw, 'hints')[key] ?? [], `${what}.hints.${key}`).map((one) =>
+      String((one as { name?: unknown } | null)?.name),
+    )
   const [zones, nodes] = hints === undefined ? [NONE, NONE] : [named('forZones'), named('forNodes')]
-  return [{ ip, isReady, isServing: serving === undefined ? isReady : serving === true, isTerminating: terminating === true, ...(typeof nodeName === 'string' && nodeName !== '' && { node: nodeName }), zones, nodes }]
+  return [
+    {
+      ip,
+      isReady,
+      isServing: serving === undefined ? isReady : serving === true,
+      isTerminating: terminating === true,
+      ...(typeof nodeName === 'string' && nodeName !== '' && { node: nodeName }),
+      zones,
+      nodes,
+    },
+  ]
 }
 const NONE: readonly string[] = []
 // Addresses that no packet has as its source (RFC 1122, RFC 4291).
@@ -181,7 +236,8 @@ function ipsOf(all: readonly unknown[], what: string): Ip[] {
 // pods would reach the node's own loopback.
 const SPECIAL = 'want no address of loopback, link-local or multicast, and not 0.0.0.0 or ::'
 // Addresses have one text each. There may be hundreds of thousands of endpoints.
-const SPECIALS = /^(127\.|169\.254\.|2(2[4-9]|3\d)\.|0\.0\.0\.0$|255\.255\.255\.255$|::1?$|fe[89ab][\da-f]:|ff[\da-f]{2}:)/
+const SPECIALS =
+  /^(127\.|169\.254\.|2(2[4-9]|3\d)\.|0\.0\.0\.0$|255\.255\.255\.255$|::1?$|fe[89ab][\da-f]:|ff[\da-f]{2}:)/
 
 function isSpecial(ip: Ip): boolean {
   return SPECIALS.test(ip)

@@ -45,7 +45,9 @@ const OPTIONAL_PATIENCE = { ...PATIENCE, leastMs: 5000, mostMs: 15_000 }
 
 /** Opens a source of these kinds. Reads nothing before `run`. Throws ValueError for an unusable way to the API. */
 export function openObjects(wish: ObjectsWish, kinds: readonly KindName[], version: string): ObjectSource {
-  return wish.from === 'folder' ? new FolderSource(wish.dir, kinds) : new ApiSource(new Api(accessOf(wish), `plumb-agent/${version}`), kinds)
+  return wish.from === 'folder'
+    ? new FolderSource(wish.dir, kinds)
+    : new ApiSource(new Api(accessOf(wish), `plumb-agent/${version}`), kinds)
 }
 
 type Mutable = { [K in KindName]: Map<string, unknown> }
@@ -86,8 +88,16 @@ class ApiSource implements ObjectSource {
 
   constructor(api: Api, kinds: readonly KindName[]) {
     this.#api = api
-    this.#collections = new Map(kinds.map((kind) => [kind, new Collection<unknown>(api, KINDS[kind] as ObjectKind<unknown>, (key) => this.#subscribers.note(kind, key))]))
-    this.objects = { ...noObjects(), ...Object.fromEntries([...this.#collections].map(([kind, { items }]) => [kind, items])) }
+    this.#collections = new Map(
+      kinds.map((kind) => [
+        kind,
+        new Collection<unknown>(api, KINDS[kind] as ObjectKind<unknown>, (key) => this.#subscribers.note(kind, key)),
+      ]),
+    )
+    this.objects = {
+      ...noObjects(),
+      ...Object.fromEntries([...this.#collections].map(([kind, { items }]) => [kind, items])),
+    }
   }
 
   isComplete(kinds: readonly KindName[]): boolean {
@@ -95,8 +105,11 @@ class ApiSource implements ObjectSource {
   }
 
   trouble(kinds: readonly KindName[]): string | undefined {
-    const isLate = (kind: KindName) => performance.now() - (this.#failing.get(kind) ?? Number.POSITIVE_INFINITY) >= AWAY_MS
-    return kinds.some((kind) => isLate(kind) || !this.#collections.get(kind)?.isListed) ? this.#api.state().error : undefined
+    const isLate = (kind: KindName) =>
+      performance.now() - (this.#failing.get(kind) ?? Number.POSITIVE_INFINITY) >= AWAY_MS
+    return kinds.some((kind) => isLate(kind) || !this.#collections.get(kind)?.isListed)
+      ? this.#api.state().error
+      : undefined
   }
 
   refused(kinds: readonly KindName[]): readonly string[] {
@@ -213,7 +226,8 @@ class FolderSource implements ObjectSource {
     // A folder that is away changes no object that is known.
     if (typeof found !== 'string') this.#take(found)
     // The parts have to report it all the same, and also what was refused.
-    if (!Bun.deepEquals(before, [this.#isRead, this.#away, this.#refused])) for (const kind of this.#kinds) this.#subscribers.note(kind)
+    if (!Bun.deepEquals(before, [this.#isRead, this.#away, this.#refused]))
+      for (const kind of this.#kinds) this.#subscribers.note(kind)
   }
 
   // The manifests of the folder, or the reason why they cannot be read now. An empty mount point is no folder without manifests.
@@ -222,9 +236,11 @@ class FolderSource implements ObjectSource {
       const before = idOf(this.origin)
       const found = readManifests(this.origin)
       const id = idOf(this.origin)
-      if (before === undefined || id === undefined) return `There is no folder ${this.origin}; want it made, or its file system mounted`
+      if (before === undefined || id === undefined)
+        return `There is no folder ${this.origin}; want it made, or its file system mounted`
       if (before !== id) return `The folder ${this.origin} was replaced while it was read`
-      if (this.#id !== undefined && this.#id !== id && found.files.size + found.failed.size === 0) return `${this.origin} is another folder than before, without manifests; want its file system mounted, or the agent started again`
+      if (this.#id !== undefined && this.#id !== id && found.files.size + found.failed.size === 0)
+        return `${this.origin} is another folder than before, without manifests; want its file system mounted, or the agent started again`
       this.#id = id
       return found
     } catch (cause) {
@@ -241,11 +257,14 @@ class FolderSource implements ObjectSource {
       // What was known of a file with an error stays. What stands for an unreadable object counts only when nothing was known.
       for (const [key, value] of now) {
         const file = this.#files.get(`${kind} ${key}`)
-        if (file === undefined || !found.failed.has(file) || (wanted.has(key) && !found.closed.has(`${kind} ${key}`))) continue
+        if (file === undefined || !found.failed.has(file) || (wanted.has(key) && !found.closed.has(`${kind} ${key}`)))
+          continue
         wanted.set(key, value)
         files.set(`${kind} ${key}`, file)
       }
-      const changed = [...new Set([...now.keys(), ...wanted.keys()])].filter((key) => !Bun.deepEquals(now.get(key), wanted.get(key)))
+      const changed = [...new Set([...now.keys(), ...wanted.keys()])].filter(
+        (key) => !Bun.deepEquals(now.get(key), wanted.get(key)),
+      )
       for (const key of changed) {
         if (wanted.has(key)) now.set(key, wanted.get(key))
         else now.delete(key)
@@ -287,7 +306,8 @@ export function readManifests(dir: string): Manifests {
   }
   const { maps, ...rest } = found
   const objects = maps as unknown as Objects
-  for (const { namespace } of [...objects.pods.values(), ...objects.policies.values()]) if (!maps.namespaces.has(namespace)) maps.namespaces.set(namespace, namespaceOf({ metadata: { name: namespace } }))
+  for (const { namespace } of [...objects.pods.values(), ...objects.policies.values()])
+    if (!maps.namespaces.has(namespace)) maps.namespaces.set(namespace, namespaceOf({ metadata: { name: namespace } }))
   return { objects, ...rest }
 }
 
@@ -303,7 +323,8 @@ const BY_MANIFEST = new Map(Object.entries(KINDS).map(([kind, { manifest }]) => 
 
 function take(raw: unknown, file: string, found: Reading): void {
   const { kind, items } = (raw ?? {}) as { kind?: unknown; items?: unknown }
-  if (typeof kind === 'string' && kind.endsWith('List') && Array.isArray(items)) for (const item of items) take(item, file, found)
+  if (typeof kind === 'string' && kind.endsWith('List') && Array.isArray(items))
+    for (const item of items) take(item, file, found)
   const name = typeof kind === 'string' ? BY_MANIFEST.get(kind) : undefined
   if (name === undefined) return
   const labels = objectAt(objectAt(raw, 'metadata'), 'labels')

@@ -10,7 +10,10 @@ export function bytesOf(ip: Ip): Uint8Array {
 
 /** Decodes 4 or 16 bytes as an IP address. */
 export function ipOf(bytes: Uint8Array): Ip {
-  return format({ family: bytes.length === 4 ? 4 : 6, bits: bytes.reduce((sum, byte) => (sum << 8n) | BigInt(byte), 0n) })
+  return format({
+    family: bytes.length === 4 ? 4 : 6,
+    bits: bytes.reduce((sum, byte) => (sum << 8n) | BigInt(byte), 0n),
+  })
 }
 
 /** Encodes an Ethernet address as 6 bytes. */
@@ -20,7 +23,9 @@ export function macBytes(mac: Mac): Uint8Array {
 
 /** Concatenates the parts. A plain number becomes 1 byte. A pair [number, size] becomes `size` bytes in network order. */
 export function joined(...parts: readonly (number | readonly [number, 2 | 4] | Uint8Array)[]): Uint8Array {
-  return Uint8Array.from(parts.flatMap((part) => (typeof part === 'number' ? [part] : part instanceof Uint8Array ? [...part] : split(part))))
+  return Uint8Array.from(
+    parts.flatMap((part) => (typeof part === 'number' ? [part] : part instanceof Uint8Array ? [...part] : split(part))),
+  )
 }
 
 // Uses division, because a bit shift treats a 32-bit number as signed.

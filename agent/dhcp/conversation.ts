@@ -63,18 +63,33 @@ const LONGEST_STEP_MS = 20
  * Returns the first defined result of `judge` for a received packet. Undefined when no answer fitted before `untilMs` (performance.now).
  * Rejects when the signal aborts.
  */
-export async function converse<T>({ wire, timing, signal }: Session, untilMs: number, send: () => void, judge: (heard: Heard) => T | undefined): Promise<T | undefined> {
+export async function converse<T>(
+  { wire, timing, signal }: Session,
+  untilMs: number,
+  send: () => void,
+  judge: (heard: Heard) => T | undefined,
+): Promise<T | undefined> {
   for (let pause = FIRST_MS; performance.now() < untilMs; pause = Math.min(pause * 2, timing.resendMaxMs)) {
     send()
     // Clients that start at the same time must not send at the same time. Random pauses separate them.
     // The sources are RFC 2131 section 4.1 and RFC 8415 section 15.
-    const found = await hearing(wire, Math.min(untilMs, performance.now() + pause * (0.9 + Math.random() / 5)), signal, judge)
+    const found = await hearing(
+      wire,
+      Math.min(untilMs, performance.now() + pause * (0.9 + Math.random() / 5)),
+      signal,
+      judge,
+    )
     if (found !== undefined) return found
   }
   return undefined
 }
 
-async function hearing<T>(wire: Wire, until: number, signal: AbortSignal, judge: (heard: Heard) => T | undefined): Promise<T | undefined> {
+async function hearing<T>(
+  wire: Wire,
+  until: number,
+  signal: AbortSignal,
+  judge: (heard: Heard) => T | undefined,
+): Promise<T | undefined> {
   for (let step = 1; ; step = Math.min(step * 2, LONGEST_STEP_MS)) {
     for (let heard = wire.hear(); heard; heard = wire.hear()) {
       const found = judge(heard)

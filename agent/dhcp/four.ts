@@ -20,11 +20,23 @@ export const four: Protocol<Bound4> = {
   async acquire(session, untilMs, again) {
     const wanted = again && split(again.address).ip
     while (performance.now() < untilMs) {
-      const offer = await exchange(session, untilMs, TYPE4.discover, { ...(wanted && { address: wanted }) }, ({ type, yiaddr }) => type === TYPE4.offer && yiaddr !== undefined && (!wanted || yiaddr === wanted))
+      const offer = await exchange(
+        session,
+        untilMs,
+        TYPE4.discover,
+        { ...(wanted && { address: wanted }) },
+        ({ type, yiaddr }) => type === TYPE4.offer && yiaddr !== undefined && (!wanted || yiaddr === wanted),
+      )
       const [server] = addressesIn(offer?.message.options.get(OPTION4.server))
       if (!offer || !server) return undefined
       const limit = Math.min(untilMs, performance.now() + session.timing.timeoutMs)
-      const answer = await exchange(session, limit, TYPE4.request, { address: offer.message.yiaddr as Ip, server, xid: offer.message.xid }, isAnswer)
+      const answer = await exchange(
+        session,
+        limit,
+        TYPE4.request,
+        { address: offer.message.yiaddr as Ip, server, xid: offer.message.xid },
+        isAnswer,
+      )
       const bound = answer && boundOf(answer)
       if (bound) return bound
     }
@@ -32,7 +44,13 @@ export const four: Protocol<Bound4> = {
   },
   async extend(session, untilMs, bound, from) {
     const { ip } = split(bound.address)
-    const answer = await exchange(session, untilMs, TYPE4.request, { ciaddr: ip, ...(from === 'own' && { to: bound.server, via: bound.via }) }, isAnswer)
+    const answer = await exchange(
+      session,
+      untilMs,
+      TYPE4.request,
+      { ciaddr: ip, ...(from === 'own' && { to: bound.server, via: bound.via }) },
+      isAnswer,
+    )
     if (!answer) return undefined
     const next = boundOf(answer)
     return next?.address.startsWith(`${ip}/`) ? next : 'refused'
@@ -50,7 +68,11 @@ export const four: Protocol<Bound4> = {
   announcement({ address }, mac) {
     const own = bytesOf(split(address).ip)
     // ARP announcement (RFC 5227 section 2.3): an ARP request for the client's new address.
-    return { to: EVERYONE, type: ARP, packet: joined([1, 2], [0x0800, 2], 6, 4, [1, 2], macBytes(mac), own, new Uint8Array(6), own) }
+    return {
+      to: EVERYONE,
+      type: ARP,
+      packet: joined([1, 2], [0x0800, 2], 6, 4, [1, 2], macBytes(mac), own, new Uint8Array(6), own),
+    }
   },
 }
 
@@ -69,14 +91,30 @@ interface Answer {
   readonly from: Mac
 }
 
-function exchange(session: Session, untilMs: number, type: number, request: Request, fits: (message: Message4) => boolean): Promise<Answer | undefined> {
+function exchange(
+  session: Session,
+  untilMs: number,
+  type: number,
+  request: Request,
+  fits: (message: Message4) => boolean,
+): Promise<Answer | undefined> {
   const { wire, mac, timing } = session
   const { xid = random(4), ciaddr, address, server, to = ALL, via = EVERYONE } = request
   const began = performance.now()
   function send(): void {
-    const options = new Map([...optionsOf(session), ...(address ? [[OPTION4.address, bytesOf(address)] as const] : []), ...(server ? [[OPTION4.server, bytesOf(server)] as const] : [])])
+    const options = new Map([
+      ...optionsOf(session),
+      ...(address ? [[OPTION4.address, bytesOf(address)] as const] : []),
+      ...(server ? [[OPTION4.server, bytesOf(server)] as const] : []),
+    ])
     const secs = Math.min(0xffff, Math.floor((performance.now() - began) / 1000))
-    wire.send(via, toServer({ from: ciaddr ?? ANY, to }, encode4({ type, xid, secs, broadcast: timing.broadcast, chaddr: mac, ...(ciaddr && { ciaddr }), options })))
+    wire.send(
+      via,
+      toServer(
+        { from: ciaddr ?? ANY, to },
+        encode4({ type, xid, secs, broadcast: timing.broadcast, chaddr: mac, ...(ciaddr && { ciaddr }), options }),
+      ),
+    )
   }
   return converse(session, untilMs, send, ({ from, bytes }) => {
     const found = fromServer(bytes)
@@ -92,29 +130,48 @@ function isAnswer({ type }: Message4): boolean {
 function optionsOf(who: Who): Map<number, Uint8Array> {
   const { request, provide } = who.wants
   const asked: [number, Uint8Array][] = request.length > 0 ? [[OPTION4.request, Uint8Array.from(request)]] : []
-  return new Map([[OPTION4.client, identity(who)], ...asked, ...provide.map(([code, value]) => [code, new TextEncoder().encode(value)] as const)])
+  return new Map([
+    [OPTION4.client, identity(who)],
+    ...asked,
+    ...provide.map(([code, value]) => [code, new TextEncoder().encode(value)] as const),
+  ])
 }
 
 // The client identifier. A value from the configuration is sent unchanged.
 // The default value is the attachment's name with type 0 ("not a hardware address").
 function identity({ client, wants: { provide } }: Who): Uint8Array {
   const own = provide.find(([code]) => code === OPTION4.client)?.[1]
-  return own === undefined ? joined(0, new TextEncoder().encode(client).slice(0, LONGEST_CLIENT)) : new TextEncoder().encode(own)
+  return own === undefined
+    ? joined(0, new TextEncoder().encode(client).slice(0, LONGEST_CLIENT))
+    : new TextEncoder().encode(own)
 }
 
 /** The lease in an ACK. Undefined for a NAK, and for an ACK without an address, a lease time or a server identifier. */
 function boundOf({ message: { type, yiaddr, options }, from }: Answer): Bound4 | undefined {
-  const [lease, mask, server] = [options.get(OPTION4.lease), options.get(OPTION4.mask), addressesIn(options.get(OPTION4.server))[0]]
+  const [lease, mask, server] = [
+    options.get(OPTION4.lease),
+    options.get(OPTION4.mask),
+    addressesIn(options.get(OPTION4.server))[0],
+  ]
   if (type !== TYPE4.ack || !yiaddr || lease?.length !== 4 || !server) return undefined
-  return { address: `${yiaddr}/${lengthOf(mask)}` as Cidr, server, via: from, options: Object.fromEntries([...options].map(([code, value]) => [code, Buffer.from(value).toString('base64')])), ...timesOf(options) }
+  return {
+    address: `${yiaddr}/${lengthOf(mask)}` as Cidr,
+    server,
+    via: from,
+    options: Object.fromEntries([...options].map(([code, value]) => [code, Buffer.from(value).toString('base64')])),
+    ...timesOf(options),
+  }
 }
 
 function timesOf(options: Message4['options']): Times {
   const now = Date.now()
-  const seconds = (code: number) => (options.get(code)?.length === 4 ? numberOf(options.get(code) as Uint8Array) : undefined)
+  const seconds = (code: number) =>
+    options.get(code)?.length === 4 ? numberOf(options.get(code) as Uint8Array) : undefined
   const lease = seconds(OPTION4.lease) as number
-  if (lease === INFINITE) return { renewAt: Number.MAX_SAFE_INTEGER, rebindAt: Number.MAX_SAFE_INTEGER, expiresAt: Number.MAX_SAFE_INTEGER }
-  const within = (value: number | undefined, most: number, otherwise: number) => (value === undefined || value > most ? otherwise : value)
+  if (lease === INFINITE)
+    return { renewAt: Number.MAX_SAFE_INTEGER, rebindAt: Number.MAX_SAFE_INTEGER, expiresAt: Number.MAX_SAFE_INTEGER }
+  const within = (value: number | undefined, most: number, otherwise: number) =>
+    value === undefined || value > most ? otherwise : value
   // RFC 2131 section 4.4.5: the default of T2 is 0.85 of the lease time, and of T1 0.5.
   const rebind = within(seconds(OPTION4.rebinding), lease, lease * 0.85)
   const renew = within(seconds(OPTION4.renewal), rebind, Math.min(rebind, lease / 2))
@@ -123,6 +180,11 @@ function timesOf(options: Message4['options']): Times {
 
 function lengthOf(mask: Uint8Array | undefined): number {
   const bits = [...(mask ?? [])].map((byte) => byte.toString(2).padStart(8, '0')).join('')
-  if (!/^1*0*$/.test(bits) || bits.length !== 32) throw new CniError(CODE.config, "Cannot use the lease: the server's answer has no subnet mask", 'want option 1 among ipam.request, where "skipDefault" is set, and a server that has it')
+  if (!/^1*0*$/.test(bits) || bits.length !== 32)
+    throw new CniError(
+      CODE.config,
+      "Cannot use the lease: the server's answer has no subnet mask",
+      'want option 1 among ipam.request, where "skipDefault" is set, and a server that has it',
+    )
   return bits.replace(/0+$/, '').length
 }

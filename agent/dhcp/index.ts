@@ -39,7 +39,9 @@ export async function serve({ socketPath, hostPrefix, pidFile, ...timing }: Sett
   await leases.load()
   // Only the owner may use the socket. A process that can write to the socket can get and release leases in any namespace.
   process.umask(0o077)
-  const server = listen(inherited ?? { unix: socket }, 'dhcp', async (text, signal) => leases.handle(readQuestion(text), signal))
+  const server = listen(inherited ?? { unix: socket }, 'dhcp', async (text, signal) =>
+    leases.handle(readQuestion(text), signal),
+  )
   if (pidFile) writeAtomic(pidFile, `${process.pid}`, { mode: 0o644, durable: false })
   log('dhcp: ready', { socket, leases: dir })
   notify('READY=1')
@@ -55,7 +57,12 @@ export async function serve({ socketPath, hostPrefix, pidFile, ...timing }: Sett
 function handedOver(): Place | undefined {
   const { LISTEN_FDS: count = '0', LISTEN_PID: pid } = process.env
   if (count === '0' || (pid !== undefined && pid !== String(process.pid))) return undefined
-  if (count !== '1') throw new CniError(CODE.env, `Cannot listen on ${count} sockets of systemd: want one`, 'LISTEN_FDS names how many; plumb-dhcp.socket has one ListenStream')
+  if (count !== '1')
+    throw new CniError(
+      CODE.env,
+      `Cannot listen on ${count} sockets of systemd: want one`,
+      'LISTEN_FDS names how many; plumb-dhcp.socket has one ListenStream',
+    )
   return { fd: FIRST_FD }
 }
 
@@ -65,7 +72,12 @@ async function free(socket: string): Promise<void> {
     () => true,
     () => false,
   )
-  if (isAlive) throw new CniError(CODE.env, `Cannot listen at ${socket}: another DHCP daemon does`, 'end that one first, or use another -socketpath')
+  if (isAlive)
+    throw new CniError(
+      CODE.env,
+      `Cannot listen at ${socket}: another DHCP daemon does`,
+      'end that one first, or use another -socketpath',
+    )
   remove(socket)
 }
 

@@ -61,8 +61,17 @@ export class Lease {
    * The class calls `forget` when the link no longer exists, or when a DEL without the daemon released the leases.
    * Rejects with CniError 11 when no server gives a lease, and with 3 when the namespace or the link does not exist.
    */
-  static async first(asked: Asked, timing: Places, signal: AbortSignal, forget: (lease: Lease) => void): Promise<Lease> {
-    const lease = new Lease({ ...asked, ...raise(`${timing.hostPrefix}${asked.netns}` as NetnsPath, asked) }, timing, forget)
+  static async first(
+    asked: Asked,
+    timing: Places,
+    signal: AbortSignal,
+    forget: (lease: Lease) => void,
+  ): Promise<Lease> {
+    const lease = new Lease(
+      { ...asked, ...raise(`${timing.hostPrefix}${asked.netns}` as NetnsPath, asked) },
+      timing,
+      forget,
+    )
     const abort = () => lease.#end.abort(signal.reason)
     signal.addEventListener('abort', abort, { once: true })
     try {
@@ -123,7 +132,12 @@ export class Lease {
     const { ifname } = this.held.owner
     await this.#talk(protocol, async (session) => {
       const bound = await protocol.acquire(session, performance.now() + this.#timing.resendTimeoutMs)
-      if (!bound) throw new CniError(CODE.tryLater, `Cannot get an IPv${protocol.version} lease on ${ifname}: no server gave one within ${this.#timing.resendTimeoutMs / 1000} s`, 'see whether a DHCP server is on the link, and has addresses left')
+      if (!bound)
+        throw new CniError(
+          CODE.tryLater,
+          `Cannot get an IPv${protocol.version} lease on ${ifname}: no server gave one within ${this.#timing.resendTimeoutMs / 1000} s`,
+          'see whether a DHCP server is on the link, and has addresses left',
+        )
       this.#bound.set(protocol.version, bound)
       const news = protocol.announcement?.(bound, session.mac)
       if (news) session.wire.send(news.to, news.packet, news.type)
@@ -140,7 +154,9 @@ export class Lease {
         const bound = this.#bound.get(protocol.version) as Times
         const isAsked = isOld && isFirst
         if (!isAsked) await sleep(bound.renewAt, this.#end.signal)
-        const next = (isAsked ? undefined : await this.#extend(protocol, bound, 'own', bound.rebindAt)) ?? (await this.#extend(protocol, bound, 'any', bound.expiresAt))
+        const next =
+          (isAsked ? undefined : await this.#extend(protocol, bound, 'own', bound.rebindAt)) ??
+          (await this.#extend(protocol, bound, 'any', bound.expiresAt))
         if (!next) return this.#expire(protocol)
         this.#bound.set(protocol.version, next)
         this.#note()
@@ -154,14 +170,24 @@ export class Lease {
    * Tries to extend a lease until a time. Undefined when no try succeeded before that time.
    * After a refusal, or without an answer from any server, it tries to get the same address with a first lease.
    */
-  async #extend(protocol: Protocol<Times>, bound: Times, from: 'own' | 'any', until: number): Promise<Times | undefined> {
+  async #extend(
+    protocol: Protocol<Times>,
+    bound: Times,
+    from: 'own' | 'any',
+    until: number,
+  ): Promise<Times | undefined> {
     do {
       this.#look()
       const left = until - Date.now()
       const next = await this.#talk(protocol, async (session) => {
-        const [now, most] = [performance.now(), left > 0 ? Math.min(left, this.#timing.timeoutMs) : this.#timing.timeoutMs]
+        const [now, most] = [
+          performance.now(),
+          left > 0 ? Math.min(left, this.#timing.timeoutMs) : this.#timing.timeoutMs,
+        ]
         const answer = await protocol.extend(session, now + most / 2, bound, from)
-        return answer === 'refused' || (!answer && from === 'any') ? protocol.acquire(session, now + most, bound) : answer
+        return answer === 'refused' || (!answer && from === 'any')
+          ? protocol.acquire(session, now + most, bound)
+          : answer
       }).catch((cause) => {
         this.#end.signal.throwIfAborted()
         warn(`dhcp: Cannot ask for more time: ${(cause as Error).message}`, this.#names())
@@ -198,7 +224,14 @@ export class Lease {
   async #talk<T>(protocol: Protocol<Times>, work: (session: Session) => Promise<T>): Promise<T> {
     const wire = openWire(this.#ns, this.held.owner.ifname, protocol.version)
     try {
-      return await work({ ...this.#who, wire, netns: this.#ns, ifname: this.held.owner.ifname, timing: this.#timing, signal: this.#end.signal })
+      return await work({
+        ...this.#who,
+        wire,
+        netns: this.#ns,
+        ifname: this.held.owner.ifname,
+        timing: this.#timing,
+        signal: this.#end.signal,
+      })
     } finally {
       wire.close()
     }
@@ -237,7 +270,12 @@ export class Lease {
 
   #save(): void {
     const { path, ...held } = this.held
-    const file: Saved = { ...held, release: this.#releases(), bound: Object.fromEntries(this.#bound), ...(this.lost === undefined ? {} : { lost: this.lost }) }
+    const file: Saved = {
+      ...held,
+      release: this.#releases(),
+      bound: Object.fromEntries(this.#bound),
+      ...(this.lost === undefined ? {} : { lost: this.lost }),
+    }
     // Only one daemon writes in this folder. One fixed draft name is enough, and a killed daemon leaves at most one draft.
     writeAtomic(path, JSON.stringify(file), { durable: false, by: path.replace(/[^/]*$/, '.draft') })
   }

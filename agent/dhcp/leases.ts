@@ -70,7 +70,8 @@ export class Leases {
   /** Stops all work. The leases and their files stay for the next daemon. */
   stop(): void {
     clearInterval(this.#timer)
-    for (const one of this.#asking.values()) one.abort(new CniError(CODE.tryLater, 'Cannot go on: the DHCP daemon is stopped'))
+    for (const one of this.#asking.values())
+      one.abort(new CniError(CODE.tryLater, 'Cannot go on: the DHCP daemon is stopped'))
     for (const lease of this.#held.values()) lease.stop()
   }
 
@@ -87,7 +88,12 @@ export class Leases {
       const asked = { path: `${this.#ways.dir}/${name}`, owner, netns, wants }
       const lease = await Lease.first(asked, this.#ways, asking.signal, (one) => this.#forget(one))
       this.#held.set(name, lease)
-      log('dhcp: got a lease', { network: owner.network, container: owner.containerId, ifname: owner.ifname, address: (lease.result.ips ?? []).map(({ address }) => address).join(',') })
+      log('dhcp: got a lease', {
+        network: owner.network,
+        container: owner.containerId,
+        ifname: owner.ifname,
+        address: (lease.result.ips ?? []).map(({ address }) => address).join(','),
+      })
       return { result: lease.result }
     } finally {
       this.#asking.delete(name)
@@ -96,8 +102,18 @@ export class Leases {
 
   #check(name: string, { containerId, ifname, network }: Owner): Reply {
     const lease = this.#held.get(name)
-    if (!lease) throw new CniError(CODE.unknownContainer, `Cannot find a lease of container ${containerId} on ${ifname} in network ${network}`, 'it was given back, or its link is gone; delete the pod')
-    if (lease.lost !== undefined) throw new CniError(CODE.internal, `Cannot confirm ${ifname} of container ${containerId}: ${lease.lost}`, 'the link is switched off; delete the pod')
+    if (!lease)
+      throw new CniError(
+        CODE.unknownContainer,
+        `Cannot find a lease of container ${containerId} on ${ifname} in network ${network}`,
+        'it was given back, or its link is gone; delete the pod',
+      )
+    if (lease.lost !== undefined)
+      throw new CniError(
+        CODE.internal,
+        `Cannot confirm ${ifname} of container ${containerId}: ${lease.lost}`,
+        'the link is switched off; delete the pod',
+      )
     return { result: lease.result }
   }
 
@@ -131,7 +147,10 @@ export class Leases {
     const name = leaseName(lease.held.owner)
     if (this.#held.get(name) !== lease) return
     this.#held.delete(name)
-    log('dhcp: a lease has no link any more, it is given back', { container: lease.held.owner.containerId, ifname: lease.held.owner.ifname })
+    log('dhcp: a lease has no link any more, it is given back', {
+      container: lease.held.owner.containerId,
+      ifname: lease.held.owner.ifname,
+    })
     // Queued, because an ADD of the same attachment writes the same file.
     void this.#inTurn(name, () => lease.release())
   }

@@ -11,9 +11,17 @@ import type { NetnsPath } from '../../lib/text/values.ts'
  * Sets a link up, as the reference DHCP daemon does. Returns the link's index and MAC address.
  * Throws CniError 3 when the namespace or the link does not exist.
  */
-export function raise(netns: NetnsPath, { owner: { ifname }, wants }: { readonly owner: Owner; readonly wants: Wants }): Pick<LinkFacts, 'index' | 'mac'> {
+export function raise(
+  netns: NetnsPath,
+  { owner: { ifname }, wants }: { readonly owner: Owner; readonly wants: Wants },
+): Pick<LinkFacts, 'index' | 'mac'> {
   const facts = ethernetIn(netns, ifname)
-  if (!facts) throw new CniError(CODE.unknownContainer, `Cannot find the Ethernet link ${ifname} in ${netns}`, 'the interface plugin has to make it before it asks dhcp: bridge and macvlan do')
+  if (!facts)
+    throw new CniError(
+      CODE.unknownContainer,
+      `Cannot find the Ethernet link ${ifname} in ${netns}`,
+      'the interface plugin has to make it before it asks dhcp: bridge and macvlan do',
+    )
   // A DHCPv6 client needs the link-local address.
   // With duplicate address detection (DAD) the kernel delays this address by one to two seconds.
   if (!facts.isUp && wants.families.includes(6))

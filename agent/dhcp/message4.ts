@@ -22,7 +22,25 @@ export interface Message4 {
 /** The message types (RFC 2132 section 9.6). */
 export const TYPE4 = { discover: 1, offer: 2, request: 3, decline: 4, ack: 5, nak: 6, release: 7 } as const
 /** The options that the client itself reads or writes. The configuration can request and provide others. */
-export const OPTION4 = { mask: 1, router: 3, dns: 6, domain: 15, mtu: 26, static: 33, address: 50, lease: 51, overload: 52, type: 53, server: 54, request: 55, renewal: 58, rebinding: 59, client: 61, search: 119, classless: 121 } as const
+export const OPTION4 = {
+  mask: 1,
+  router: 3,
+  dns: 6,
+  domain: 15,
+  mtu: 26,
+  static: 33,
+  address: 50,
+  lease: 51,
+  overload: 52,
+  type: 53,
+  server: 54,
+  request: 55,
+  renewal: 58,
+  rebinding: 59,
+  client: 61,
+  search: 119,
+  classless: 121,
+} as const
 
 const [BOOT_REQUEST, BOOT_REPLY, ETHERNET, PAD, END] = [1, 2, 1, 0, 255]
 const COOKIE = 0x63825363
@@ -33,20 +51,46 @@ const LEAST = 300
 /** Encodes a client's message. */
 export function encode4({ type, xid, secs = 0, broadcast = false, ciaddr, chaddr, options }: Message4): Uint8Array {
   const none = new Uint8Array(4)
-  const head = joined(BOOT_REQUEST, ETHERNET, 6, 0, [xid, 4], [secs, 2], [broadcast ? 0x8000 : 0, 2], ciaddr ? bytesOf(ciaddr) : none, none, none, none, macBytes(chaddr), new Uint8Array(10 + 64 + 128), [COOKIE, 4])
-  const all = [[OPTION4.type, joined(type)] as const, ...options].flatMap(([code, value]) => pieces(value).map((piece) => joined(code, piece.length, piece)))
+  const head = joined(
+    BOOT_REQUEST,
+    ETHERNET,
+    6,
+    0,
+    [xid, 4],
+    [secs, 2],
+    [broadcast ? 0x8000 : 0, 2],
+    ciaddr ? bytesOf(ciaddr) : none,
+    none,
+    none,
+    none,
+    macBytes(chaddr),
+    new Uint8Array(10 + 64 + 128),
+    [COOKIE, 4],
+  )
+  const all = [[OPTION4.type, joined(type)] as const, ...options].flatMap(([code, value]) =>
+    pieces(value).map((piece) => joined(code, piece.length, piece)),
+  )
   const text = joined(head, ...all, END)
   return text.length < LEAST ? joined(text, new Uint8Array(LEAST - text.length)) : text
 }
 
 // Splits an option of more than 255 bytes into pieces (RFC 3396).
 function pieces(value: Uint8Array): Uint8Array[] {
-  return Array.from({ length: Math.max(1, Math.ceil(value.length / 255)) }, (_, i) => value.subarray(i * 255, (i + 1) * 255))
+  return Array.from({ length: Math.max(1, Math.ceil(value.length / 255)) }, (_, i) =>
+    value.subarray(i * 255, (i + 1) * 255),
+  )
 }
 
 /** Decodes a server's message. Undefined for bytes that are not a DHCPv4 reply. */
 export function decode4(bytes: Uint8Array): Message4 | undefined {
-  if (bytes.length < HEADER || bytes[0] !== BOOT_REPLY || bytes[1] !== ETHERNET || bytes[2] !== 6 || numberOf(bytes.subarray(COOKIE_AT, HEADER)) !== COOKIE) return undefined
+  if (
+    bytes.length < HEADER ||
+    bytes[0] !== BOOT_REPLY ||
+    bytes[1] !== ETHERNET ||
+    bytes[2] !== 6 ||
+    numberOf(bytes.subarray(COOKIE_AT, HEADER)) !== COOKIE
+  )
+    return undefined
   const options = new Map<number, Uint8Array>()
   read(bytes.subarray(HEADER), options)
   const overload = options.get(OPTION4.overload)?.[0] ?? 0
@@ -55,7 +99,13 @@ export function decode4(bytes: Uint8Array): Message4 | undefined {
   const [type, yiaddr] = [options.get(OPTION4.type), ipOf(bytes.slice(16, 20))]
   if (type?.length !== 1) return undefined
   const chaddr = [...bytes.subarray(28, 34)].map((byte) => byte.toString(16).padStart(2, '0')).join(':') as Mac
-  return { type: type[0] as number, xid: numberOf(bytes.subarray(4, 8)), chaddr, options, ...(yiaddr === '0.0.0.0' ? {} : { yiaddr }) }
+  return {
+    type: type[0] as number,
+    xid: numberOf(bytes.subarray(4, 8)),
+    chaddr,
+    options,
+    ...(yiaddr === '0.0.0.0' ? {} : { yiaddr }),
+  }
 }
 
 // Ignores a truncated option.
@@ -75,5 +125,7 @@ function read(area: Uint8Array, into: Map<number, Uint8Array>): void {
 
 /** Decodes an option's value as a list of addresses of `size` bytes. Ignores remaining bytes that are too short for an address. */
 export function addressesIn(value: Uint8Array | undefined, size: 4 | 16 = 4): Ip[] {
-  return Array.from({ length: Math.floor((value?.length ?? 0) / size) }, (_, i) => ipOf((value as Uint8Array).slice(i * size, (i + 1) * size)))
+  return Array.from({ length: Math.floor((value?.length ?? 0) / size) }, (_, i) =>
+    ipOf((value as Uint8Array).slice(i * size, (i + 1) * size)),
+  )
 }

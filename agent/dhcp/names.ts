@@ -27,7 +27,8 @@ function nameAt(bytes: Uint8Array, start: number): { readonly name: string; read
   for (let at = start, left = LONGEST; left > 0; left--) {
     const length = bytes[at]
     if (length === undefined) return undefined
-    if (length === 0) return labels.join('.').length > LONGEST ? undefined : { name: labels.join('.'), next: next ?? at + 1 }
+    if (length === 0)
+      return labels.join('.').length > LONGEST ? undefined : { name: labels.join('.'), next: next ?? at + 1 }
     if (length >= POINTER) {
       next ??= at + 2
       at = (length - POINTER) * 256 + (bytes[at + 1] ?? bytes.length)

@@ -4,7 +4,19 @@ import { joined, numberOf } from './bytes.ts'
 export type Options6 = readonly (readonly [code: number, value: Uint8Array])[]
 
 /** The numbers of the options that the client reads or writes (RFC 8415 section 21, RFC 3646). */
-export const OPTION6 = { client: 1, server: 2, association: 3, address: 5, request: 6, preference: 7, elapsed: 8, status: 13, rapid: 14, dns: 23, search: 24 } as const
+export const OPTION6 = {
+  client: 1,
+  server: 2,
+  association: 3,
+  address: 5,
+  request: 6,
+  preference: 7,
+  elapsed: 8,
+  status: 13,
+  rapid: 14,
+  dns: 23,
+  search: 24,
+} as const
 
 /** The value of the first option with this number. Undefined when there is none. */
 export function option6(options: Options6, code: number): Uint8Array | undefined {

@@ -34,10 +34,31 @@ export function readSaved(text: string): Saved | undefined {
 
 const time = v.pipe(v.number(), v.finite())
 const times = { renewAt: time, rebindAt: time, expiresAt: time }
-const bound4 = v.object({ address: field.cidr, server: field.ip, via: field.mac, options: v.record(v.string(), v.string()), ...times })
-const bound6 = v.object({ address: field.ip, local: field.ip, server: field.text, nameservers: v.array(field.ip), search: v.array(field.text), ...times })
+const bound4 = v.object({
+  address: field.cidr,
+  server: field.ip,
+  via: field.mac,
+  options: v.record(v.string(), v.string()),
+  ...times,
+})
+const bound6 = v.object({
+  address: field.ip,
+  local: field.ip,
+  server: field.text,
+  nameservers: v.array(field.ip),
+  search: v.array(field.text),
+  ...times,
+})
 const saved = v.pipe(
-  v.object({ ...leaseFile, mac: field.mac, bound: v.object({ 4: v.exactOptional(bound4), 6: v.exactOptional(bound6) }), lost: v.exactOptional(field.text) }),
+  v.object({
+    ...leaseFile,
+    mac: field.mac,
+    bound: v.object({ 4: v.exactOptional(bound4), 6: v.exactOptional(bound6) }),
+    lost: v.exactOptional(field.text),
+  }),
   // The file must have a lease for each requested IP version.
-  v.check(({ wants: { families }, bound }) => families.length > 0 && families.every((version) => bound[version] !== undefined)),
+  v.check(
+    ({ wants: { families }, bound }) =>
+      families.length > 0 && families.every((version) => bound[version] !== undefined),
+  ),
 )

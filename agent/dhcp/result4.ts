@@ -25,12 +25,18 @@ const LINK = 253
  * An IPAM result has no field for the link's MTU. Each route has the MTU instead.
  */
 export function result4({ address, options: kept }: Pick<Bound4, 'address' | 'options'>): Result {
-  const options: Options = new Map(Object.entries(kept).map(([code, text]) => [Number(code), Uint8Array.from(Buffer.from(text, 'base64'))]))
+  const options: Options = new Map(
+    Object.entries(kept).map(([code, text]) => [Number(code), Uint8Array.from(Buffer.from(text, 'base64'))]),
+  )
   const [gateway] = addressesIn(options.get(OPTION4.router))
   const mtu = mtuIn(options)
   const routes = routesIn(options, gateway).map((route) => ({ ...route, ...(mtu ? { mtu } : {}) }))
   const dns = dnsIn(options)
-  return { ips: [{ address, ...(gateway ? { gateway } : {}) }], ...(routes.length > 0 ? { routes } : {}), ...(dns ? { dns } : {}) }
+  return {
+    ips: [{ address, ...(gateway ? { gateway } : {}) }],
+    ...(routes.length > 0 ? { routes } : {}),
+    ...(dns ? { dns } : {}),
+  }
 }
 
 // RFC 3442: a client with classless routes (option 121) ignores the static routes (option 33) and the router (option 3).
@@ -53,7 +59,10 @@ function classlessIn(value: Uint8Array = new Uint8Array()): RouteConfig[] {
     const network = new Uint8Array(4)
     network.set(value.subarray(at + 1, at + 1 + bytes))
     const gw = ipOf(value.slice(at + 1 + bytes, at + 5 + bytes))
-    routes.push({ dst: networkOf(`${ipOf(network)}/${length}` as Cidr), ...(gw === '0.0.0.0' ? { scope: LINK } : { gw }) })
+    routes.push({
+      dst: networkOf(`${ipOf(network)}/${length}` as Cidr),
+      ...(gw === '0.0.0.0' ? { scope: LINK } : { gw }),
+    })
     at += 5 + bytes
   }
   return routes
@@ -81,5 +90,11 @@ function dnsIn(options: Options): Dns | undefined {
   const domain = new TextDecoder().decode(options.get(OPTION4.domain)).replace(/\0+$/, '')
   const search = namesIn(options.get(OPTION4.search))
   const isName = /^[\w.-]+$/.test(domain)
-  return nameservers.length > 0 || isName || search.length > 0 ? { ...(nameservers.length > 0 ? { nameservers } : {}), ...(isName ? { domain } : {}), ...(search.length > 0 ? { search } : {}) } : undefined
+  return nameservers.length > 0 || isName || search.length > 0
+    ? {
+        ...(nameservers.length > 0 ? { nameservers } : {}),
+        ...(isName ? { domain } : {}),
+        ...(search.length > 0 ? { search } : {}),
+      }
+    : undefined
 }

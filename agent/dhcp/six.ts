@@ -54,15 +54,28 @@ export const six: Protocol<Bound6> = {
       if (!first) return undefined
       // With rapid commit, the first answer is already the reply with the lease.
       const limit = Math.min(untilMs, performance.now() + session.timing.timeoutMs)
-      const answer = first.type === TYPE6.reply ? first : await exchange(session, limit, local, TYPE6.request, asked(first, offered(first)), isReply)
+      const answer =
+        first.type === TYPE6.reply
+          ? first
+          : await exchange(session, limit, local, TYPE6.request, asked(first, offered(first)), isReply)
       const bound = answer && boundOf(answer, local)
       if (bound && (!again || bound.address === again.address)) return bound
     }
     return undefined
   },
   async extend(session, untilMs, bound, from) {
-    const [type, server] = from === 'own' ? ([TYPE6.renew, [[OPTION6.server, Uint8Array.from(Buffer.from(bound.server, 'base64'))]]] as const) : ([TYPE6.rebind, []] as const)
-    const answer = await exchange(session, untilMs, bound.local, type, [...server, [OPTION6.association, encodeAssociation(ASSOCIATION, bytesOf(bound.address))]], isReply)
+    const [type, server] =
+      from === 'own'
+        ? ([TYPE6.renew, [[OPTION6.server, Uint8Array.from(Buffer.from(bound.server, 'base64'))]]] as const)
+        : ([TYPE6.rebind, []] as const)
+    const answer = await exchange(
+      session,
+      untilMs,
+      bound.local,
+      type,
+      [...server, [OPTION6.association, encodeAssociation(ASSOCIATION, bytesOf(bound.address))]],
+      isReply,
+    )
     if (!answer) return undefined
     const next = boundOf(answer, bound.local)
     return next?.address === bound.address ? next : 'refused'
@@ -74,20 +87,37 @@ export const six: Protocol<Bound6> = {
       [OPTION6.elapsed, new Uint8Array(2)],
       [OPTION6.association, encodeAssociation(ASSOCIATION, bytesOf(address))],
     ]
-    return { to: SERVERS_MAC, packet: toServer({ from: local, to: SERVERS }, encode6({ type: TYPE6.release, xid: random(3), options })) }
+    return {
+      to: SERVERS_MAC,
+      packet: toServer({ from: local, to: SERVERS }, encode6({ type: TYPE6.release, xid: random(3), options })),
+    }
   },
   result: ({ address, nameservers, search }) => ({
     ips: [{ address: `${address}/128` as Cidr }],
-    ...(nameservers.length > 0 || search.length > 0 ? { dns: { ...(nameservers.length > 0 ? { nameservers } : {}), ...(search.length > 0 ? { search } : {}) } } : {}),
+    ...(nameservers.length > 0 || search.length > 0
+      ? { dns: { ...(nameservers.length > 0 ? { nameservers } : {}), ...(search.length > 0 ? { search } : {}) } }
+      : {}),
   }),
 }
 
-function exchange(session: Session, untilMs: number, local: Ip, type: number, more: Options6, fits: (message: Message6) => boolean): Promise<Message6 | undefined> {
+function exchange(
+  session: Session,
+  untilMs: number,
+  local: Ip,
+  type: number,
+  more: Options6,
+  fits: (message: Message6) => boolean,
+): Promise<Message6 | undefined> {
   const xid = random(3)
   const began = performance.now()
   function send(): void {
     const elapsed = Math.min(0xffff, Math.floor((performance.now() - began) / 10))
-    const options: Options6 = [[OPTION6.client, identity(session)], [OPTION6.elapsed, joined([elapsed, 2])], [OPTION6.request, joined([OPTION6.dns, 2], [OPTION6.search, 2])], ...more]
+    const options: Options6 = [
+      [OPTION6.client, identity(session)],
+      [OPTION6.elapsed, joined([elapsed, 2])],
+      [OPTION6.request, joined([OPTION6.dns, 2], [OPTION6.search, 2])],
+      ...more,
+    ]
     session.wire.send(SERVERS_MAC, toServer({ from: local, to: SERVERS }, encode6({ type, xid, options })))
   }
   return converse(session, untilMs, send, ({ bytes }) => {
@@ -137,13 +167,30 @@ function identity({ client }: Pick<Who, 'client'>): Uint8Array {
 
 function boundOf(message: Message6, local: Ip): Bound6 | undefined {
   const { options } = message
-  const [found, address, server] = [associationIn(options, ASSOCIATION), offered(message), option6(options, OPTION6.server)]
+  const [found, address, server] = [
+    associationIn(options, ASSOCIATION),
+    offered(message),
+    option6(options, OPTION6.server),
+  ]
   if (!found || !address || !server) return undefined
-  const [nameservers, search] = [addressesIn(option6(options, OPTION6.dns), 16), namesIn(option6(options, OPTION6.search))]
+  const [nameservers, search] = [
+    addressesIn(option6(options, OPTION6.dns), 16),
+    namesIn(option6(options, OPTION6.search)),
+  ]
   return { address, local, server: Buffer.from(server).toString('base64'), nameservers, search, ...timesOf(found) }
 }
 
-function timesOf({ preferred, valid, t1, t2 }: { readonly preferred: number; readonly valid: number; readonly t1: number; readonly t2: number }): Times {
+function timesOf({
+  preferred,
+  valid,
+  t1,
+  t2,
+}: {
+  readonly preferred: number
+  readonly valid: number
+  readonly t1: number
+  readonly t2: number
+}): Times {
   const now = Date.now()
   const at = (seconds: number) => (seconds >= INFINITE ? Number.MAX_SAFE_INTEGER : now + seconds * 1000)
   // RFC 8415 section 14.2: T1 or T2 of zero means that the client chooses the time.
@@ -167,10 +214,20 @@ async function localOf({ netns, ifname, signal }: Session, untilMs: number): Pro
     const found = inside(netns, () => readText('/proc/net/if_inet6') ?? '')
       .split('\n')
       .map((line) => line.trim().split(/\s+/))
-      .find(([address = '', , , , flags = '', name]) => name === ifname && address.startsWith('fe8') && (Number.parseInt(flags, 16) & (IFA_F_TENTATIVE | IFA_F_DADFAILED)) === 0)
+      .find(
+        ([address = '', , , , flags = '', name]) =>
+          name === ifname &&
+          address.startsWith('fe8') &&
+          (Number.parseInt(flags, 16) & (IFA_F_TENTATIVE | IFA_F_DADFAILED)) === 0,
+      )
     if (found) return parseIp((found[0] as string).match(/.{4}/g)?.join(':'))
     signal.throwIfAborted()
-    if (performance.now() >= untilMs) throw new CniError(CODE.tryLater, `Cannot ask for an IPv6 lease on ${ifname}: the link has no address of its own`, 'IPv6 may be switched off in the namespace (net.ipv6.conf.*.disable_ipv6)')
+    if (performance.now() >= untilMs)
+      throw new CniError(
+        CODE.tryLater,
+        `Cannot ask for an IPv6 lease on ${ifname}: the link has no address of its own`,
+        'IPv6 may be switched off in the namespace (net.ipv6.conf.*.disable_ipv6)',
+      )
     await Bun.sleep(STEP_MS)
   }
 }

@@ -20,8 +20,14 @@ export async function removeFlannelRules(run: Run): Promise<string[]> {
       done.push(`nft table ${family} ${TABLES[family]}`)
     }
     for (const [table, chain] of Object.entries(CHAINS)) {
-      const tools = [...(isThere(family, table, chain) ? [`${family}tables-nft`] : []), ...(new RegExp(`^${table}$`, 'm').test(readText(`/proc/net/${family}_tables_names`) ?? '') ? [`${family}tables-legacy`] : [])]
-      for (const tool of tools.filter((one) => has(`${one}-save`))) if (await removeChain(tool, table, chain, run)) done.push(`${tool} chain ${chain}`)
+      const tools = [
+        ...(isThere(family, table, chain) ? [`${family}tables-nft`] : []),
+        ...(new RegExp(`^${table}$`, 'm').test(readText(`/proc/net/${family}_tables_names`) ?? '')
+          ? [`${family}tables-legacy`]
+          : []),
+      ]
+      for (const tool of tools.filter((one) => has(`${one}-save`)))
+        if (await removeChain(tool, table, chain, run)) done.push(`${tool} chain ${chain}`)
     }
   }
   return done
@@ -30,8 +36,14 @@ export async function removeFlannelRules(run: Run): Promise<string[]> {
 async function removeChain(tool: string, table: string, chain: string, run: Run): Promise<boolean> {
   const rules = (await run([`${tool}-save`, '-t', table], '')).stdout.split('\n')
   if (!rules.some((rule) => rule.startsWith(`:${chain} `))) return false
-  const jumps = rules.filter((rule) => rule.startsWith('-A ') && rule.endsWith(` -j ${chain}`)).map((rule) => rule.replace('-A ', '-D '))
-  await must([`${tool}-restore`, '--noflush', '--wait'], [`*${table}`, ...jumps, `-F ${chain}`, `-X ${chain}`, 'COMMIT', ''].join('\n'), run)
+  const jumps = rules
+    .filter((rule) => rule.startsWith('-A ') && rule.endsWith(` -j ${chain}`))
+    .map((rule) => rule.replace('-A ', '-D '))
+  await must(
+    [`${tool}-restore`, '--noflush', '--wait'],
+    [`*${table}`, ...jumps, `-F ${chain}`, `-X ${chain}`, 'COMMIT', ''].join('\n'),
+    run,
+  )
   return true
 }
 

@@ -21,7 +21,9 @@ export async function passForward(networks: readonly Cidr[], instance: NetworkNa
   const done: string[] = []
   const name = chainOf(instance)
   for (const { six, tool } of tools()) {
-    const wanted = networks.filter((one) => isSix(one) === six).flatMap((network) => [`-A ${name} -s ${network} -j ACCEPT`, `-A ${name} -d ${network} -j ACCEPT`])
+    const wanted = networks
+      .filter((one) => isSix(one) === six)
+      .flatMap((network) => [`-A ${name} -s ${network} -j ACCEPT`, `-A ${name} -d ${network} -j ACCEPT`])
     const { jumps, chain, before } = await standing(tool, name, run)
     const isAhead = jumps.length > 0 && before.every((rule) => OURS.test(rule))
     if (chain.join('\n') === wanted.join('\n') && isAhead && jumps.length === 1) continue

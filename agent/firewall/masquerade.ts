@@ -32,16 +32,24 @@ export function ruleset(name: string, firewall: Firewall): string {
 export function overlaid(name: string, firewall: Firewall): string {
   const kept = partsOf(firewall)
   const all = partsOf({ ...firewall, networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr], masquerade: true })
-  const declared = all.map((part) => `\t${part} { ${HEADS[part] ?? setHead(part.endsWith('6') ? 'ipv6_addr' : 'ipv4_addr')} }`)
+  const declared = all.map(
+    (part) => `\t${part} { ${HEADS[part] ?? setHead(part.endsWith('6') ? 'ipv6_addr' : 'ipv4_addr')} }`,
+  )
   const each = all.map((part) => `${kept.includes(part) ? 'flush' : 'delete'} ${part.replace(' ', ` inet ${name} `)}`)
   // Flushes the rules first, because a set cannot be deleted while a rule uses it.
-  return [`table inet ${name} {`, ...declared, '}', `flush table inet ${name}`, ...each, body(name, firewall)].join('\n')
+  return [`table inet ${name} {`, ...declared, '}', `flush table inet ${name}`, ...each, body(name, firewall)].join(
+    '\n',
+  )
 }
 
 /** The names of all objects in the table, such as `set own4`. Pure. */
 export function partsOf({ networks, masquerade }: Firewall): string[] {
   const families = [false, true].filter((six) => networks.some((one) => isSix(one) === six)).map((six) => (six ? 6 : 4))
-  return [...families.flatMap((n) => [`set network${n}`, `set own${n}`, `set keep${n}`]), ...(masquerade ? ['chain postrouting'] : []), 'chain forward']
+  return [
+    ...families.flatMap((n) => [`set network${n}`, `set own${n}`, `set keep${n}`]),
+    ...(masquerade ? ['chain postrouting'] : []),
+    'chain forward',
+  ]
 }
 
 /** The transaction that removes the table. A missing table is no error. */
@@ -65,8 +73,13 @@ function body(name: string, { networks, own, masquerade, keep, random }: Firewal
     { ip: 'ip6', n: 6, type: 'ipv6_addr', six: true, multicast: 'ff00::/8' },
   ].filter(({ six }) => networks.some((one) => isSix(one) === six))
   const of = (six: boolean, all: readonly Cidr[]) => all.filter((one) => isSix(one) === six).join(', ')
-  const set = (called: string, type: string, elements: string) => `\tset ${called} { ${setHead(type)} ${elements ? `elements = { ${elements} }; ` : ''}}`
-  const sets = families.flatMap(({ n, type, six, multicast }) => [set(`network${n}`, type, of(six, networks)), set(`own${n}`, type, of(six, own)), set(`keep${n}`, type, [multicast, of(six, keep)].filter(Boolean).join(', '))])
+  const set = (called: string, type: string, elements: string) =>
+    `\tset ${called} { ${setHead(type)} ${elements ? `elements = { ${elements} }; ` : ''}}`
+  const sets = families.flatMap(({ n, type, six, multicast }) => [
+    set(`network${n}`, type, of(six, networks)),
+    set(`own${n}`, type, of(six, own)),
+    set(`keep${n}`, type, [multicast, of(six, keep)].filter(Boolean).join(', ')),
+  ])
   // The rules of each family, in this order.
   // Traffic to this node's pods keeps every client's address.
   // Traffic from this node's pods to any pods keeps the pods' addresses.
@@ -86,6 +99,11 @@ function body(name: string, { networks, own, masquerade, keep, random }: Firewal
     ...rules,
     '\t}',
   ]
-  const forward = ['\tchain forward {', `\t\t${HEADS['chain forward']}`, ...families.flatMap(({ ip, n }) => [`\t\t${ip} saddr @network${n} accept`, `\t\t${ip} daddr @network${n} accept`]), '\t}']
+  const forward = [
+    '\tchain forward {',
+    `\t\t${HEADS['chain forward']}`,
+    ...families.flatMap(({ ip, n }) => [`\t\t${ip} saddr @network${n} accept`, `\t\t${ip} daddr @network${n} accept`]),
+    '\t}',
+  ]
   return [`table inet ${name} {`, ...sets, ...(masquerade ? postrouting : []), ...forward, '}', ''].join('\n')
 }

@@ -57,7 +57,11 @@ const TRIES = 5
 
 // Loads the table and gives nft's output of it, and the number of transactions. The output is undefined when the table was removed
 // already.
-async function load(name: string, { over, anew, parts }: Wanted, run: Run): Promise<{ printed: string | undefined; changes: number }> {
+async function load(
+  name: string,
+  { over, anew, parts }: Wanted,
+  run: Run,
+): Promise<{ printed: string | undefined; changes: number }> {
   const argv = ['nft', '-f', '-']
   let changes = 1
   if ((await run(argv, over)).status === 0) {
@@ -66,7 +70,8 @@ async function load(name: string, { over, anew, parts }: Wanted, run: Run): Prom
     changes++
   }
   const { status, stderr } = await run(argv, anew)
-  if (status !== 0) throw new ExecError(argv, `table inet ${name}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
+  if (status !== 0)
+    throw new ExecError(argv, `table inet ${name}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
   return { printed: await shown(name, run), changes }
 }
 

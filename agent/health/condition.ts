@@ -8,7 +8,15 @@ import type { NetworkConf } from '../lease/network-configuration.ts'
 import type { Failure, Failures } from '../scheduler/failures.ts'
 import { doubtOf } from '../store/last-known.ts'
 import type { Snapshot, SubnetStore } from '../store/store.ts'
-import { BUCKETS, type KindCount, type Peer, type PolicyStatus, type Repair, type ServicesStatus, type Status } from './status.ts'
+import {
+  BUCKETS,
+  type KindCount,
+  type Peer,
+  type PolicyStatus,
+  type Repair,
+  type ServicesStatus,
+  type Status,
+} from './status.ts'
 
 /** The combined state of the agent's parts. Each part can read the state of the others here. */
 export interface Standing {
@@ -41,12 +49,27 @@ export interface Standing {
 
 /** The state of an agent at its start. */
 export function beginning(): Standing {
-  return { isSynced: false, mtu: 0, unreached: new Map(), lost: [], silent: [], fights: [], kinds: {}, repairs: [], lastError: undefined, steps: { count: 0, sum: 0, buckets: BUCKETS.map(() => 0) } }
+  return {
+    isSynced: false,
+    mtu: 0,
+    unreached: new Map(),
+    lost: [],
+    silent: [],
+    fights: [],
+    kinds: {},
+    repairs: [],
+    lastError: undefined,
+    steps: { count: 0, sum: 0, buckets: BUCKETS.map(() => 0) },
+  }
 }
 
 /** Adds a step with a duration in seconds to the histogram of step times. Returns the new histogram. */
 export function withStep({ count, sum, buckets }: Standing['steps'], seconds: number): Standing['steps'] {
-  return { count: count + 1, sum: sum + seconds, buckets: buckets.map((n, i) => n + (seconds <= (BUCKETS[i] as number) ? 1 : 0)) }
+  return {
+    count: count + 1,
+    sum: sum + seconds,
+    buckets: buckets.map((n, i) => n + (seconds <= (BUCKETS[i] as number) ? 1 : 0)),
+  }
 }
 
 interface Self {
@@ -63,8 +86,15 @@ export type Condition = Pick<Status, 'state' | 'ready' | 'reasons' | 'degraded'>
 /** The status of an agent that does not know its network yet. `why` says for what the agent waits. */
 export function tellWaiting(self: Self, why: string): Status {
   const { connected, error } = self.store.state()
-  const reasons = [why, ...(connected || error === undefined || why.includes(error) ? [] : [error]), ...textsOf(self.failures.all(), 'node')]
-  return { ...tell({ ...self, backend: { type: '' }, conf: {} }, beginning()), ...verdict(reasons, textsOf(self.failures.all(), 'part')) }
+  const reasons = [
+    why,
+    ...(connected || error === undefined || why.includes(error) ? [] : [error]),
+    ...textsOf(self.failures.all(), 'node'),
+  ]
+  return {
+    ...tell({ ...self, backend: { type: '' }, conf: {} }, beginning()),
+    ...verdict(reasons, textsOf(self.failures.all(), 'part')),
+  }
 }
 
 /** Judges the state of the node. The cost does not depend on the number of peers. */
@@ -85,8 +115,14 @@ export function conditionOf({ store, failures }: Pick<Self, 'store' | 'failures'
   ]
   const degraded = [
     ...(isAway && lease && snapshot ? [`the store is away, going on with what is known: ${error}`] : []),
-    ...(stale === undefined ? [] : [`the network is as it was known at ${new Date(stale).toISOString()}, before the start${refusal ? `: ${refusal}` : ''}`]),
-    ...(refusal !== undefined && lease && stale === undefined && !isAway ? [`what this node publishes may be old: ${refusal}`] : []),
+    ...(stale === undefined
+      ? []
+      : [
+          `the network is as it was known at ${new Date(stale).toISOString()}, before the start${refusal ? `: ${refusal}` : ''}`,
+        ]),
+    ...(refusal !== undefined && lease && stale === undefined && !isAway
+      ? [`what this node publishes may be old: ${refusal}`]
+      : []),
     ...textsOf(all, 'part'),
     ...lost,
     ...silent,
@@ -106,9 +142,13 @@ function textsOf(failures: readonly Failure[], scope: Failure['scope']): string[
 }
 
 /** Makes the complete status, for people and programs. Reads only its arguments, the state of the store and the failures. */
-export function tell(self: Self & { readonly backend: Pick<Backend, 'type'>; readonly conf: Pick<NetworkConf, 'v4' | 'v6'> }, standing: Standing): Status {
+export function tell(
+  self: Self & { readonly backend: Pick<Backend, 'type'>; readonly conf: Pick<NetworkConf, 'v4' | 'v6'> },
+  standing: Standing,
+): Status {
   const { node, version, backend, conf, store } = self
-  const { choice, lease, snapshot, stale, mtu, unreached, probe, kinds, repairs, lastError, steps, services, policy } = standing
+  const { choice, lease, snapshot, stale, mtu, unreached, probe, kinds, repairs, lastError, steps, services, policy } =
+    standing
   const own = lease?.subnets ?? {}
   return {
     node,
@@ -118,11 +158,18 @@ export function tell(self: Self & { readonly backend: Pick<Backend, 'type'>; rea
     subnets: own,
     backend: backend.type,
     mtu,
-    uplink: choice && { name: choice.uplink.name, tunnel: choice.uplink.tunnel, advertise: choice.uplink.advertise, why: choice.why },
+    uplink: choice && {
+      name: choice.uplink.name,
+      tunnel: choice.uplink.tunnel,
+      advertise: choice.uplink.advertise,
+      why: choice.why,
+    },
     store: store.state(),
     ...(stale !== undefined && { stale }),
     ...conditionOf(self, standing),
-    peers: (snapshot?.leases ?? []).filter((one) => !isSame(one.subnets, own)).map((one) => peerOf(one, unreached, probe)),
+    peers: (snapshot?.leases ?? [])
+      .filter((one) => !isSame(one.subnets, own))
+      .map((one) => peerOf(one, unreached, probe)),
     unreadable: snapshot?.unreadable.length ?? 0,
     kinds,
     repairs,
@@ -136,5 +183,12 @@ export function tell(self: Self & { readonly backend: Pick<Backend, 'type'>; rea
 function peerOf({ node, subnets, ips, backend }: Lease, unreached: Unreached, probe: Standing['probe']): Peer {
   const key = unreached.size > 0 || probe ? encodeKey(subnets) : undefined
   const [problem, seen] = key === undefined ? [] : [unreached.get(key), probe?.(key)]
-  return { ...(node === undefined ? {} : { node }), subnets, ips, backend, ...(problem === undefined ? {} : { problem }), ...(seen === undefined ? {} : { probe: seen }) }
+  return {
+    ...(node === undefined ? {} : { node }),
+    subnets,
+    ips,
+    backend,
+    ...(problem === undefined ? {} : { problem }),
+    ...(seen === undefined ? {} : { probe: seen }),
+  }
 }

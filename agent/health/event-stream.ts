@@ -36,7 +36,8 @@ export class Feed {
    * The `id` of an event is its send time in milliseconds since 1970. Replies with 503 when there are already 16 listeners.
    */
   listen(): Reply {
-    if (this.#listeners.size >= LISTENERS) return plain(503, `${LISTENERS} listen to events already`, { 'Retry-After': '5' })
+    if (this.#listeners.size >= LISTENERS)
+      return plain(503, `${LISTENERS} listen to events already`, { 'Retry-After': '5' })
     return { status: 200, type: 'text/event-stream', body: (sink) => this.#enter(sink) }
   }
 

@@ -56,10 +56,22 @@ type Route = (source: Source, feed: Feed) => Reply | Promise<Reply>
 const ROUTES: Readonly<Record<string, Route>> = {
   '/healthz': healthz,
   '/readyz': readyz,
-  '/metrics': async (source) => ({ status: 200, type: 'text/plain; version=0.0.4; charset=utf-8', body: metrics(source.status(), usage(), Date.now(), await countsOf(source)) }),
+  '/metrics': async (source) => ({
+    status: 200,
+    type: 'text/plain; version=0.0.4; charset=utf-8',
+    body: metrics(source.status(), usage(), Date.now(), await countsOf(source)),
+  }),
   '/status': (source) => ({ status: 200, type: 'application/json', body: `${JSON.stringify(source.status())}\n` }),
-  '/services': (source) => ({ status: 200, type: 'application/json', body: `${JSON.stringify(source.services?.() ?? null)}\n` }),
-  '/policy': (source) => ({ status: 200, type: 'application/json', body: `${JSON.stringify(source.policy?.() ?? null)}\n` }),
+  '/services': (source) => ({
+    status: 200,
+    type: 'application/json',
+    body: `${JSON.stringify(source.services?.() ?? null)}\n`,
+  }),
+  '/policy': (source) => ({
+    status: 200,
+    type: 'application/json',
+    body: `${JSON.stringify(source.policy?.() ?? null)}\n`,
+  }),
   '/events': (_, feed) => feed.listen(),
   '/': () => asset('html', 'text/html; charset=utf-8'),
   '/page.js': () => asset('js', 'text/javascript; charset=utf-8'),
@@ -72,11 +84,27 @@ const ROUTES: Readonly<Record<string, Route>> = {
  * When it cannot listen on the port, it reports the failure and tries again. Pods do not need the port.
  * Throws CniError 5 when it cannot listen on the socket, and 11 when another agent already answers there.
  */
-export async function serveHealth({ address, port, probesOnly, socket }: Places, source: Source, failures: Pick<Failures, 'report'> = { report() {} }): Promise<{ stop(): void }> {
+export async function serveHealth(
+  { address, port, probesOnly, socket }: Places,
+  source: Source,
+  failures: Pick<Failures, 'report'> = { report() {} },
+): Promise<{ stop(): void }> {
   const feed = new Feed(source)
   const onSocket = await openSocket(socket, () => listen({ unix: socket }, (asked) => answer(asked, source, feed)))
   const local = /^(127\.|::1$|localhost$)/.test(address)
-  const onPort = port === 0 ? undefined : insist({ hostname: address, port }, (asked) => (local && !isLocal(asked.host) ? misdirected(asked) : probesOnly && !PROBES.includes(asked.path) ? withheld(asked) : answer(asked, source, feed)), failures)
+  const onPort =
+    port === 0
+      ? undefined
+      : insist(
+          { hostname: address, port },
+          (asked) =>
+            local && !isLocal(asked.host)
+              ? misdirected(asked)
+              : probesOnly && !PROBES.includes(asked.path)
+                ? withheld(asked)
+                : answer(asked, source, feed),
+          failures,
+        )
   return {
     stop() {
       feed.stop()
@@ -88,7 +116,10 @@ export async function serveHealth({ address, port, probesOnly, socket }: Places,
 
 async function answer({ method, path }: Asked, source: Source, feed: Feed): Promise<Reply> {
   const route = Object.hasOwn(ROUTES, path) ? ROUTES[path] : undefined
-  const reply = method !== 'GET' ? plain(405, `${method} is not for here: everything is asked with GET`, { Allow: 'GET' }) : ((await route?.(source, feed)) ?? plain(404, `there is ${Object.keys(ROUTES).join(' ')}`))
+  const reply =
+    method !== 'GET'
+      ? plain(405, `${method} is not for here: everything is asked with GET`, { Allow: 'GET' })
+      : ((await route?.(source, feed)) ?? plain(404, `there is ${Object.keys(ROUTES).join(' ')}`))
   return { ...reply, headers: { ...HEADERS, ...reply.headers } }
 }
 
@@ -135,7 +166,11 @@ async function countsOf(source: Source): Promise<PolicyCounts | undefined> {
 function usage(): Usage {
   const { user, system } = process.cpuUsage()
   // Subtracts the file descriptor of the listing itself.
-  return { rssBytes: process.memoryUsage.rss(), cpuSeconds: (user + system) / 1e6, openFiles: readdirSync('/proc/self/fd').length - 1 }
+  return {
+    rssBytes: process.memoryUsage.rss(),
+    cpuSeconds: (user + system) / 1e6,
+    openFiles: readdirSync('/proc/self/fd').length - 1,
+  }
 }
 
 // Protects against DNS rebinding. A foreign web page can point its host name at 127.0.0.1 and then read the agent's answers.
@@ -147,15 +182,27 @@ function isLocal(host: string): boolean {
 const PROBES: readonly string[] = ['/healthz', '/readyz', '/metrics']
 
 function withheld({ path }: Asked): Reply {
-  return plain(403, `${path} is not served at this address, only ${PROBES.join(', ')}; --status-address=IP:PORT serves all`, HEADERS)
+  return plain(
+    403,
+    `${path} is not served at this address, only ${PROBES.join(', ')}; --status-address=IP:PORT serves all`,
+    HEADERS,
+  )
 }
 
 function misdirected({ host }: Asked): Reply {
-  return plain(421, `this is asked as 127.0.0.1 or localhost, not as ${JSON.stringify(host)}; the agent can listen on another address`, HEADERS)
+  return plain(
+    421,
+    `this is asked as 127.0.0.1 or localhost, not as ${JSON.stringify(host)}; the agent can listen on another address`,
+    HEADERS,
+  )
 }
 
 // Listens on the port and repeats failed attempts, because the other program on the port may end.
-function insist(place: Extract<Place, { port: number }>, how: (asked: Asked) => Promise<Reply> | Reply, failures: Pick<Failures, 'report'>): { stop(): void } {
+function insist(
+  place: Extract<Place, { port: number }>,
+  how: (asked: Asked) => Promise<Reply> | Reply,
+  failures: Pick<Failures, 'report'>,
+): { stop(): void } {
   let listener: { stop(): void } | undefined
   let said = ''
   let timer: Timer | undefined

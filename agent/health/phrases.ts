@@ -17,7 +17,10 @@ export function line(values: { readonly v4?: string; readonly v6?: string }): st
 /** Describes the store's connection: `connected`, or the length and the reason of the outage. `now` is in milliseconds since 1970. */
 export function storeWords({ store, started }: Pick<Status, 'store' | 'started'>, now: number): string {
   if (store.connected) return 'connected'
-  const away = store.heard === undefined ? `never heard of in ${span(now - started)}` : `not heard of for ${span(now - store.heard)}`
+  const away =
+    store.heard === undefined
+      ? `never heard of in ${span(now - started)}`
+      : `not heard of for ${span(now - store.heard)}`
   return store.error === undefined ? away : `${away}: ${store.error}`
 }
 

@@ -70,7 +70,9 @@ export interface Status {
   readonly backend: string
   /** The MTU of the pods' links, in bytes. */
   readonly mtu: number
-  readonly uplink: { readonly name: string; readonly tunnel: Both<string>; readonly advertise: Both<string>; readonly why: string } | undefined
+  readonly uplink:
+    | { readonly name: string; readonly tunnel: Both<string>; readonly advertise: Both<string>; readonly why: string }
+    | undefined
   readonly store: StoreState
   /** The time of the network state from the disk, in milliseconds since 1970. Present until the store confirms the state after a start. */
   readonly stale?: number
@@ -99,7 +101,13 @@ export interface Status {
 /** The upper bounds of the step-time histogram, in seconds. */
 export const BUCKETS: readonly number[] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
 /** The upper bounds of the histogram of programming times, in seconds: those of kube-proxy (pkg/proxy/metrics). */
-export const PROGRAMMING_BUCKETS: readonly number[] = [0.25, 0.5, ...range(1, 59, 1), ...range(60, 115, 5), ...range(120, 300, 30)]
+export const PROGRAMMING_BUCKETS: readonly number[] = [
+  0.25,
+  0.5,
+  ...range(1, 59, 1),
+  ...range(60, 115, 5),
+  ...range(120, 300, 30),
+]
 
 function range(first: number, last: number, step: number): number[] {
   return Array.from({ length: (last - first) / step + 1 }, (_, i) => first + i * step)

@@ -8,7 +8,13 @@ const LOOK_MS = 1000
  * Watches the store until the signal. Logs once when the store has not answered for a second, and once when it answers again.
  * Calls `changed` after each log line.
  */
-export async function watchStore(store: SubnetStore, signal: AbortSignal, changed: () => void, log: (text: string) => void, warn = log): Promise<void> {
+export async function watchStore(
+  store: SubnetStore,
+  signal: AbortSignal,
+  changed: () => void,
+  log: (text: string) => void,
+  warn = log,
+): Promise<void> {
   let [since, told]: [number | undefined, boolean] = [undefined, false]
   for (; !signal.aborted; await pause(LOOK_MS, signal)) {
     const { connected, error } = store.state()

@@ -57,7 +57,12 @@ const [MANY, MOST] = [500, 10_000]
 
 // Without `-force`, the tool stops at the first error. If a device is gone, this error stands for all lines of that device. Otherwise
 // thousands of lines fail one by one, for seconds. Gives the steps that still must be tried.
-async function eager(tool: string, steps: readonly Step[], failed: Map<Step, string>, run: Run): Promise<readonly Step[]> {
+async function eager(
+  tool: string,
+  steps: readonly Step[],
+  failed: Map<Step, string>,
+  run: Run,
+): Promise<readonly Step[]> {
   const [first] = await tried([tool, '-batch', '-'], steps, run)
   if (!first) return []
   const [number, said] = first
@@ -77,7 +82,8 @@ async function tried(argv: readonly string[], steps: readonly Step[], run: Run):
   if (status === 0) return new Map()
   const { byLine, rest } = failures(stderr)
   // iproute2 stops at a word that it cannot parse, and gives no line number.
-  if (byLine.size === 0 || !/^(Warning: .*)?$/.test(rest)) throw new ExecError(argv, undefined, rest || `ended with status ${status}`)
+  if (byLine.size === 0 || !/^(Warning: .*)?$/.test(rest))
+    throw new ExecError(argv, undefined, rest || `ended with status ${status}`)
   return byLine
 }
 
@@ -117,7 +123,9 @@ export function sentences(failed: ReadonlyMap<Step, string>): string[] {
 function reasonOf({ resource }: Step, said: string): string {
   const missing = resource.kind === 'link' ? missingModule(`link add type ${resource.type}`, said) : undefined
   if (missing) return `${said}: ${missing}`
-  if (resource.kind === 'route' && /File exists/.test(said)) return `another program has a route there (see: ip route show ${resource.dst})`
-  if ((resource.kind === 'route' || resource.kind === 'nexthop') && resource.onlink && /device mismatch/.test(said)) return `another program has a route there (see: ip -6 route get ${resource.kind === 'route' ? resource.via[0] : resource.via})`
+  if (resource.kind === 'route' && /File exists/.test(said))
+    return `another program has a route there (see: ip route show ${resource.dst})`
+  if ((resource.kind === 'route' || resource.kind === 'nexthop') && resource.onlink && /device mismatch/.test(said))
+    return `another program has a route there (see: ip -6 route get ${resource.kind === 'route' ? resource.via[0] : resource.via})`
   return said
 }

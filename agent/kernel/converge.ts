@@ -36,7 +36,9 @@ export class Converger {
   /** `ns` is the namespace to work in. It is the namespace of this process, unless `run` can enter other namespaces. */
   constructor(scope: Scope, run: Run, ns: Netns = 'host') {
     this.#scope = scope
-    this.#run = Object.assign((argv: readonly string[], stdin: string) => run(argv, stdin, ns), { link: (name: string) => run.link?.(name, ns) ?? true })
+    this.#run = Object.assign((argv: readonly string[], stdin: string) => run(argv, stdin, ns), {
+      link: (name: string) => run.link?.(name, ns) ?? true,
+    })
     this.#ns = ns
     this.#state = new KernelState(scope)
   }
@@ -100,21 +102,39 @@ export class Converger {
     const { add, ...there } = diff(want, this.#state.of('link'))
     const { change, drop } = this.#free({ add: [], ...there }, tally)
     const renewed = change.filter(({ want, have }) => !isSameTunnel(want as Link, have as Link))
-    const refused = new Set([...add, ...renewed.map(({ want }) => want)].filter((one) => this.#refuse(one as Link, tally)))
+    const refused = new Set(
+      [...add, ...renewed.map(({ want }) => want)].filter((one) => this.#refuse(one as Link, tally)),
+    )
     const changes = change.filter(({ want }) => !refused.has(want))
-    const steps: Step[] = [...drop.map((one) => dropOf(one)), ...changes.map(({ want, have }) => changeOf(want, have)), ...add.filter((one) => !refused.has(one)).map((one) => putOf(one))]
-    for (const one of [...drop, ...renewed.filter(({ want }) => !refused.has(want)).map(({ have }) => have)]) this.#state.forget((one as Link).name)
+    const steps: Step[] = [
+      ...drop.map((one) => dropOf(one)),
+      ...changes.map(({ want, have }) => changeOf(want, have)),
+      ...add.filter((one) => !refused.has(one)).map((one) => putOf(one)),
+    ]
+    for (const one of [...drop, ...renewed.filter(({ want }) => !refused.has(want)).map(({ have }) => have)])
+      this.#state.forget((one as Link).name)
     await tally.perform('ip', steps, this.#run)
-    for (const one of want as readonly Link[]) if (one.vxlan?.offload !== undefined && (looked || steps.length > 0) && !tally.hasFailed(one)) inside(this.#ns, () => offload(one, one.vxlan?.offload === true, tally))
+    for (const one of want as readonly Link[])
+      if (one.vxlan?.offload !== undefined && (looked || steps.length > 0) && !tally.hasFailed(one))
+        inside(this.#ns, () => offload(one, one.vxlan?.offload === true, tally))
     // A link whose in-place change failed still carries its objects. Only a link that could not be made is unusable.
-    return new Set([...add, ...renewed.map(({ want }) => want)].flatMap((one) => (tally.hasFailed(one) ? [(one as Link).name as string] : [])))
+    return new Set(
+      [...add, ...renewed.map(({ want }) => want)].flatMap((one) =>
+        tally.hasFailed(one) ? [(one as Link).name as string] : [],
+      ),
+    )
   }
 
   // Fails a link that must not be tried. One reason is a missing underlay: `type vxlan … dev X` without X ends the whole batch.
   #refuse(link: Link, tally: Tally): boolean {
     const dev = link.vxlan?.dev
-    const held = this.#state.held.has(face(link).key) ? 'another program removes it again and again; it is made again after a pause' : undefined
-    const why = held ?? this.#state.blocked.get(link.name) ?? (dev !== undefined && this.#run.link?.(dev, 'host') === false ? `there is no link ${dev}` : undefined)
+    const held = this.#state.held.has(face(link).key)
+      ? 'another program removes it again and again; it is made again after a pause'
+      : undefined
+    const why =
+      held ??
+      this.#state.blocked.get(link.name) ??
+      (dev !== undefined && this.#run.link?.(dev, 'host') === false ? `there is no link ${dev}` : undefined)
     if (why !== undefined) tally.fail(putOf(link), why)
     return why !== undefined
   }
@@ -154,16 +174,36 @@ export class Converger {
       return this.#free(found, tally)
     }
     const nexthops = others.size === 0 ? differ('nexthop') : differ('nexthop', withoutOthers(wanted('nexthop'), others))
-    for (const one of others.size === 0 ? [] : wanted('nexthop')) if (one.kind === 'nexthop' && others.has(one.id)) tally.awaits(one, 'its id is taken')
-    if (this.#absent([...nexthops.add, ...nexthops.change.map(({ want }) => want)], unusable, tally)) return this.#rest(group, unusable, tally)
+    for (const one of others.size === 0 ? [] : wanted('nexthop'))
+      if (one.kind === 'nexthop' && others.has(one.id)) tally.awaits(one, 'its id is taken')
+    if (this.#absent([...nexthops.add, ...nexthops.change.map(({ want }) => want)], unusable, tally))
+      return this.#rest(group, unusable, tally)
     const [addr, neigh, tunnel] = [differ('addr'), differ('neigh'), differ('tunnel')]
     const route = others.size === 0 ? differ('route') : differ('route', withoutOthers(wanted('route'), others))
-    const puts = ({ add, change }: ReturnType<typeof diff>) => [...change.map(({ want, have }) => changeOf(want, have)), ...add.map((one) => putOf(one, this.#scope.takeOver))]
+    const puts = ({ add, change }: ReturnType<typeof diff>) => [
+      ...change.map(({ want, have }) => changeOf(want, have)),
+      ...add.map((one) => putOf(one, this.#scope.takeOver)),
+    ]
     await tally.perform('bridge', puts(tunnel), this.#run)
     const early = route.change.filter(({ want, have }) => leadsAway(want, have))
-    const moved = { add: [...route.add, ...early.map(({ want }) => want)], change: route.change.filter((one) => !early.includes(one)), drop: [] }
+    const moved = {
+      add: [...route.add, ...early.map(({ want }) => want)],
+      change: route.change.filter((one) => !early.includes(one)),
+      drop: [],
+    }
     const drops = [...route.drop, ...neigh.drop, ...nexthops.drop, ...addr.drop]
-    await tally.perform('ip', [...early.map(({ have }) => dropOf(have)), ...puts(addr), ...puts(nexthops), ...puts(neigh), ...puts(moved), ...drops.map((one) => dropOf(one))], this.#run)
+    await tally.perform(
+      'ip',
+      [
+        ...early.map(({ have }) => dropOf(have)),
+        ...puts(addr),
+        ...puts(nexthops),
+        ...puts(neigh),
+        ...puts(moved),
+        ...drops.map((one) => dropOf(one)),
+      ],
+      this.#run,
+    )
     await tally.perform(
       'bridge',
       tunnel.drop.map((one) => dropOf(one)),
@@ -182,7 +222,11 @@ export class Converger {
       tally.holdBack(one)
       return false
     }
-    return { add: found.add.filter(isFree), change: found.change.filter(({ want }) => isFree(want)), drop: found.drop.filter(isFree) }
+    return {
+      add: found.add.filter(isFree),
+      change: found.change.filter(({ want }) => isFree(want)),
+      drop: found.drop.filter(isFree),
+    }
   }
 
   // `nexthop add … dev X` without X ends the whole batch, so such a nexthop is not tried.
@@ -199,7 +243,10 @@ export class Converger {
 }
 
 function grouped(want: readonly Resource[]): Group {
-  const group = Object.fromEntries(KINDS.map((kind) => [kind, [] as Resource[]])) as Record<(typeof KINDS)[number], Resource[]>
+  const group = Object.fromEntries(KINDS.map((kind) => [kind, [] as Resource[]])) as Record<
+    (typeof KINDS)[number],
+    Resource[]
+  >
   for (const one of want) {
     const list = group[one.kind as (typeof KINDS)[number]]
     if (!list) throw new TypeError(`Cannot converge a resource of kind ${one.kind}`)
@@ -211,7 +258,9 @@ function grouped(want: readonly Resource[]): Group {
 // The old IPv6 route must go first. The kernel refuses an onlink gateway while a route to that gateway leads over another link
 // (ip6_route_check_nh_onlink).
 function leadsAway(want: Resource, have: Resource): boolean {
-  return want.kind === 'route' && have.kind === 'route' && want.onlink === true && isSix(want.dst) && want.dev !== have.dev
+  return (
+    want.kind === 'route' && have.kind === 'route' && want.onlink === true && isSix(want.dst) && want.dev !== have.dev
+  )
 }
 
 // Another program may own the id of a nexthop. The route then uses its gateway without a nexthop object.

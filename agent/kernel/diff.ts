@@ -73,11 +73,15 @@ function whole(want: readonly Resource[], known: Known): Difference {
   const { add, change, seen } = compare(want, known)
   const drop: Resource[] = []
   // When all known objects are wanted, there is nothing to drop.
-  if (known.size > seen.size - add.length) for (const [key, { resource }] of known) if (!seen.has(key)) drop.push(resource)
+  if (known.size > seen.size - add.length)
+    for (const [key, { resource }] of known) if (!seen.has(key)) drop.push(resource)
   return { add, change, drop }
 }
 
-function compare(want: readonly Resource[], known: Known): Omit<Difference, 'drop'> & { readonly seen: ReadonlySet<string> } {
+function compare(
+  want: readonly Resource[],
+  known: Known,
+): Omit<Difference, 'drop'> & { readonly seen: ReadonlySet<string> } {
   const add: Resource[] = []
   const change: { want: Resource; have: Resource }[] = []
   const seen = new Set<string>()
@@ -87,7 +91,12 @@ function compare(want: readonly Resource[], known: Known): Omit<Difference, 'dro
     seen.add(key)
     const have = known.get(key)
     if (!have) add.push(one)
-    else if (one.kind === 'link' ? isOther(one, have.resource as Link) : have.odd || (have.resource !== one && textOf(have.resource) !== textOf(one))) change.push({ want: one, have: have.resource })
+    else if (
+      one.kind === 'link'
+        ? isOther(one, have.resource as Link)
+        : have.odd || (have.resource !== one && textOf(have.resource) !== textOf(one))
+    )
+      change.push({ want: one, have: have.resource })
   }
   return { add, change, seen }
 }

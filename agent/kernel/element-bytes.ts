@@ -20,14 +20,42 @@ interface Codec {
 }
 
 const CODECS: Readonly<Record<Datatype, Codec>> = {
-  ipv4_addr: { size: 4, write: (text) => address(text, 4), read: (bytes) => format({ family: 4, bits: numberOf(bytes) }) },
-  ipv6_addr: { size: 16, write: (text) => address(text, 16), read: (bytes) => format({ family: 6, bits: numberOf(bytes) }) },
-  inet_proto: { size: 1, write: (text) => Uint8Array.of(PROTOCOLS[text] ?? Number(text)), read: ([number = 0]) => Object.keys(PROTOCOLS).find((name) => PROTOCOLS[name] === number) ?? String(number) },
-  inet_service: { size: 2, write: (text) => Uint8Array.of(Number(text) >> 8, Number(text) & 0xff), read: (bytes) => String(numberOf(bytes)) },
+  ipv4_addr: {
+    size: 4,
+    write: (text) => address(text, 4),
+    read: (bytes) => format({ family: 4, bits: numberOf(bytes) }),
+  },
+  ipv6_addr: {
+    size: 16,
+    write: (text) => address(text, 16),
+    read: (bytes) => format({ family: 6, bits: numberOf(bytes) }),
+  },
+  inet_proto: {
+    size: 1,
+    write: (text) => Uint8Array.of(PROTOCOLS[text] ?? Number(text)),
+    read: ([number = 0]) => Object.keys(PROTOCOLS).find((name) => PROTOCOLS[name] === number) ?? String(number),
+  },
+  inet_service: {
+    size: 2,
+    write: (text) => Uint8Array.of(Number(text) >> 8, Number(text) & 0xff),
+    read: (bytes) => String(numberOf(bytes)),
+  },
   // The kernel uses the byte order of the machine. All machines that plumb runs on are little-endian.
-  mark: { size: 4, write: (text) => new Uint8Array(Uint32Array.of(Number(text)).buffer), read: (bytes) => `0x${numberOf(bytes.toReversed()).toString(16).padStart(8, '0')}` },
-  slot: { size: 4, write: (text) => new Uint8Array(Uint32Array.of(Number(text)).buffer), read: (bytes) => String(numberOf(bytes.toReversed())) },
-  ifname: { size: IFNAMSIZ, write: (text) => padded(utf8.encode(text.replace(/^"(.*)"$/, '$1')), IFNAMSIZ), read: (bytes) => `"${String.fromCharCode(...bytes).replace(/\0.*$/s, '')}"` },
+  mark: {
+    size: 4,
+    write: (text) => new Uint8Array(Uint32Array.of(Number(text)).buffer),
+    read: (bytes) => `0x${numberOf(bytes.toReversed()).toString(16).padStart(8, '0')}`,
+  },
+  slot: {
+    size: 4,
+    write: (text) => new Uint8Array(Uint32Array.of(Number(text)).buffer),
+    read: (bytes) => String(numberOf(bytes.toReversed())),
+  },
+  ifname: {
+    size: IFNAMSIZ,
+    write: (text) => padded(utf8.encode(text.replace(/^"(.*)"$/, '$1')), IFNAMSIZ),
+    read: (bytes) => `"${String.fromCharCode(...bytes).replace(/\0.*$/s, '')}"`,
+  },
 }
 
 /**
@@ -39,7 +67,8 @@ export function encoder(types: readonly Datatype[]): (text: string) => string {
   const known = types.map((type) => ({ type, parts: new Map<string, string>() }))
   return (text) => {
     const parts = text.split(' . ')
-    if (parts.length !== types.length) throw new RangeError(`Cannot read ${JSON.stringify(text)} as ${types.join(' . ')}`)
+    if (parts.length !== types.length)
+      throw new RangeError(`Cannot read ${JSON.stringify(text)} as ${types.join(' . ')}`)
     let bytes = ''
     for (const [i, one] of known.entries()) {
       const part = parts[i] as string

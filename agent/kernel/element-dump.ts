@@ -21,7 +21,11 @@ const utf8 = new TextEncoder()
  * in a set. Keys and values have the forms of `encoder` and `verdictOf`. It asks the kernel directly. nft takes ten times as long, and
  * several times the memory of the map. Undefined when there is no such set. Throws Error with the errno.
  */
-export function dumpElements(table: string, set: string, family: 'inet' | 'bridge' = 'inet'): Map<string, string> | undefined {
+export function dumpElements(
+  table: string,
+  set: string,
+  family: 'inet' | 'bridge' = 'inet',
+): Map<string, string> | undefined {
   const body = new Uint8Array(HEADERS - NLMSG_HEADER)
   body[0] = FAMILIES[family]
   const name = (text: string) => utf8.encode(`${text}\0`)

@@ -74,7 +74,16 @@ export class Elements {
    * `generation` and `dump` query the kernel in this thread's namespace. `most` is the number of elements in one transaction, because nft
    * holds a transaction in memory, 2.4 kB per element. A step with more of them takes several transactions.
    */
-  constructor(table: string, shapes: Readonly<Record<string, Shape>>, { generation = kernelGeneration, dump = dumpElements, family = 'inet' as 'inet' | 'bridge', most = Number.POSITIVE_INFINITY } = {}) {
+  constructor(
+    table: string,
+    shapes: Readonly<Record<string, Shape>>,
+    {
+      generation = kernelGeneration,
+      dump = dumpElements,
+      family = 'inet' as 'inet' | 'bridge',
+      most = Number.POSITIVE_INFINITY,
+    } = {},
+  ) {
     this.#table = table
     this.#family = family
     this.#most = most
@@ -189,7 +198,11 @@ export class Elements {
       if (status === 0) continue
       this.#isDoubtful = true
       this.#left = undefined
-      throw new ExecError(TOOL, `table ${this.#family} ${this.#table}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
+      throw new ExecError(
+        TOOL,
+        `table ${this.#family} ${this.#table}`,
+        stderr.split('\n', 1)[0] || `ended with status ${status}`,
+      )
     }
     // After a failed first step, the next one finds the elements of an earlier run again.
     this.#isFirst = false
@@ -214,7 +227,9 @@ export class Elements {
     try {
       for (const [name, map] of this.#maps) {
         if (map.isDropped) continue
-        repaired.push(...compare(`${map.shape.value === undefined ? 'set' : 'map'} ${name}`, map, await this.#dumped(name)))
+        repaired.push(
+          ...compare(`${map.shape.value === undefined ? 'set' : 'map'} ${name}`, map, await this.#dumped(name)),
+        )
       }
     } catch (cause) {
       this.#isDoubtful = true
@@ -259,8 +274,13 @@ function difference({ wanted, have, changed }: Kept): string[] {
 
 function linesOf(table: string, name: string, { wanted, have, shape }: Kept, keys: readonly string[]): string[] {
   const drop = keys.filter((key) => have.has(key))
-  const add = keys.filter((key) => wanted.has(key)).map((key) => (shape.value === undefined ? key : `${key} : ${wanted.get(key)}`))
-  return [...[...chunks(drop)].map((some) => `delete element ${table} ${name} { ${some} }`), ...[...chunks(add)].map((some) => `add element ${table} ${name} { ${some} }`)]
+  const add = keys
+    .filter((key) => wanted.has(key))
+    .map((key) => (shape.value === undefined ? key : `${key} : ${wanted.get(key)}`))
+  return [
+    ...[...chunks(drop)].map((some) => `delete element ${table} ${name} { ${some} }`),
+    ...[...chunks(add)].map((some) => `add element ${table} ${name} { ${some} }`),
+  ]
 }
 
 function settle({ wanted, have, changed }: Kept): void {

@@ -8,7 +8,10 @@ import { face, textOf } from './diff.ts'
  * The monitor commands. `-o` prints each event on one line. `-rcvbuf` asks for 16 MiB, and the kernel grants at most net.core.rmem_max.
  * Lost messages never come again (stderr: "No buffer space"). Then the state of everything is in doubt.
  */
-export const MONITORS = { ip: ['ip', '-rcvbuf', String(1 << 24), '-o', 'monitor', 'link', 'address', 'route', 'neigh', 'nexthop'], bridge: ['bridge', 'monitor', 'fdb'] } as const
+export const MONITORS = {
+  ip: ['ip', '-rcvbuf', String(1 << 24), '-o', 'monitor', 'link', 'address', 'route', 'neigh', 'nexthop'],
+  bridge: ['bridge', 'monitor', 'fdb'],
+} as const
 
 /** One change of a kernel object. Another program or the agent itself may have made it. */
 export interface Event {
@@ -30,7 +33,8 @@ export function ipEvent(line: string): Event | undefined {
   if (first === '' || second === '') return undefined
   if (first === 'id') return nexthopEvent(words, gone)
   // An index such as `3:` has one colon. An IPv6 address may end with colons, too.
-  if (/^\d+:$/.test(first)) return second.endsWith(':') ? linkEvent(text, words, gone) : addrEvent(text.split(/[\s\\]+/), gone)
+  if (/^\d+:$/.test(first))
+    return second.endsWith(':') ? linkEvent(text, words, gone) : addrEvent(text.split(/[\s\\]+/), gone)
   return STATE.test(text) ? neighEvent(words, gone) : routeEvent(text, words, gone)
 }
 
@@ -66,7 +70,19 @@ function linkEvent(text: string, words: readonly string[], gone: boolean): Event
   const name = (words[1] as string).slice(0, -1).split('@', 1)[0] as IfName
   const mac = /link\/\S+ (\S+)/.exec(text)?.[1]
   const up = /[<,]UP[,>]/.test(words[2] ?? '')
-  return event({ kind: 'link', ns: 'host', name, type: 'vxlan', mtu: Number(after(words, 'mtu')), up, ...(mac ? { mac: mac as Mac } : {}) }, gone, false)
+  return event(
+    {
+      kind: 'link',
+      ns: 'host',
+      name,
+      type: 'vxlan',
+      mtu: Number(after(words, 'mtu')),
+      up,
+      ...(mac ? { mac: mac as Mac } : {}),
+    },
+    gone,
+    false,
+  )
 }
 
 // `3: flannel.1    inet 10.2.1.0/32 scope global flannel.1\ valid_lft forever preferred_lft forever`
@@ -74,7 +90,14 @@ function addrEvent(words: readonly string[], gone: boolean): Event | undefined {
   const given = after(words, 'inet') ?? after(words, 'inet6') ?? ''
   const cidr = cidrOf(given.includes('/') ? given : `${given}/32`)
   // In a pair such as `inet 10.0.0.1 peer 10.0.0.2/32`, the agent sets neither address.
-  return cidr && event({ kind: 'addr', ns: 'host', dev: words[1] as IfName, cidr }, gone, words.includes('peer') || words.includes('dadfailed'))
+  return (
+    cidr &&
+    event(
+      { kind: 'addr', ns: 'host', dev: words[1] as IfName, cidr },
+      gone,
+      words.includes('peer') || words.includes('dadfailed'),
+    )
+  )
 }
 
 function cidrOf(text: string): Cidr | undefined {
@@ -89,8 +112,21 @@ function cidrOf(text: string): Cidr | undefined {
 function neighEvent(words: readonly string[], gone: boolean): Event | undefined {
   const [ip, dev] = [words[0], after(words, 'dev')]
   // `ip monitor` also shows entries of a forwarding table. They have NOARP and PERMANENT.
-  if (ip === undefined || !ADDRESS.test(ip) || dev === undefined || (words.includes('NOARP') && words.includes('PERMANENT'))) return undefined
-  const resource: Resource = { kind: 'neigh', ns: 'host', dev: dev as IfName, ip: ip as Ip, mac: (after(words, 'lladdr') ?? '') as Mac, proto: Number(after(words, 'proto') ?? 0) }
+  if (
+    ip === undefined ||
+    !ADDRESS.test(ip) ||
+    dev === undefined ||
+    (words.includes('NOARP') && words.includes('PERMANENT'))
+  )
+    return undefined
+  const resource: Resource = {
+    kind: 'neigh',
+    ns: 'host',
+    dev: dev as IfName,
+    ip: ip as Ip,
+    mac: (after(words, 'lladdr') ?? '') as Mac,
+    proto: Number(after(words, 'proto') ?? 0),
+  }
   // The kernel reports an entry as FAILED before it deletes the entry.
   return event(resource, gone || words.includes('FAILED'), !words.includes('PERMANENT'))
 }
@@ -99,7 +135,19 @@ function neighEvent(words: readonly string[], gone: boolean): Event | undefined 
 function nexthopEvent(words: readonly string[], gone: boolean): Event {
   const [via, dev] = [after(words, 'via'), after(words, 'dev')]
   const onlink = words.includes('onlink') ? { onlink: true as const } : {}
-  return event({ kind: 'nexthop', ns: 'host', id: Number(words[1]), via: (via ?? '') as Ip, dev: (dev ?? '') as IfName, ...onlink, proto: Number(after(words, 'proto') ?? 0) }, gone, via === undefined)
+  return event(
+    {
+      kind: 'nexthop',
+      ns: 'host',
+      id: Number(words[1]),
+      via: (via ?? '') as Ip,
+      dev: (dev ?? '') as IfName,
+      ...onlink,
+      proto: Number(after(words, 'proto') ?? 0),
+    },
+    gone,
+    via === undefined,
+  )
 }
 
 // `10.5.0.0/24 nhid 5 via 10.0.0.8 dev eth0 proto 112 onlink`. An IPv6 route also has `metric 1024 pref medium`.

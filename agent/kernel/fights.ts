@@ -32,7 +32,12 @@ export function watchFights(): Fights {
       for (const { key, title } of what) {
         const seen = times.get(key) ?? { at: [], pause: 0, title }
         seen.at = [...seen.at.filter((at) => now - at < spanOf(seen.pause)), now]
-        seen.pause = seen.at.length < MANY && seen.pause === 0 ? 0 : seen.at.length < 2 ? 0 : Math.min(LONGEST_MS, Math.max(FIRST_MS, seen.pause * 2))
+        seen.pause =
+          seen.at.length < MANY && seen.pause === 0
+            ? 0
+            : seen.at.length < 2
+              ? 0
+              : Math.min(LONGEST_MS, Math.max(FIRST_MS, seen.pause * 2))
         times.set(key, seen)
         longest = Math.max(longest, seen.pause)
       }
@@ -42,9 +47,16 @@ export function watchFights(): Fights {
     held: (now) => new Set([...times].flatMap(([key, { at, pause }]) => (now - last(at) < pause ? [key] : []))),
     current(now, isPending) {
       const fought = [...times].flatMap(([key, { at, pause, title }]) =>
-        pause > 0 && now - last(at) <= (isPending(key) ? spanOf(pause) : WINDOW_MS) ? [`${title} is changed by another program again and again; it is put right every ${pause / 1000} s`] : [],
+        pause > 0 && now - last(at) <= (isPending(key) ? spanOf(pause) : WINDOW_MS)
+          ? [`${title} is changed by another program again and again; it is put right every ${pause / 1000} s`]
+          : [],
       )
-      return fought.length > TOLD ? [...fought.slice(0, TOLD), `${fought.length - TOLD} more things are changed by another program again and again`] : fought
+      return fought.length > TOLD
+        ? [
+            ...fought.slice(0, TOLD),
+            `${fought.length - TOLD} more things are changed by another program again and again`,
+          ]
+        : fought
     },
   }
 }

@@ -49,19 +49,35 @@ function questions(kinds: ReadonlySet<Kind>, { links }: Scope): Question[] {
   const routes = () => [
     { ask: `route show proto ${PROTO}`, read: (row: unknown) => routeFound(row as RouteRow, PROTO) },
     // flannel's routes name no protocol. ip-route(8) calls this protocol `boot`.
-    ...links.map((dev) => ({ ask: `route show dev ${dev} proto boot`, read: (row: unknown) => routeFound({ ...(row as RouteRow), dev }) })),
+    ...links.map((dev) => ({
+      ask: `route show dev ${dev} proto boot`,
+      read: (row: unknown) => routeFound({ ...(row as RouteRow), dev }),
+    })),
   ]
   const wide = [
-    ...(kinds.has('link') || kinds.has('addr') ? links.map((dev) => ({ ask: `addr show dev ${dev}`, read: (row: unknown) => [...linkFound(row), ...addrsFound(row as LinkRow)].filter(({ resource }) => kinds.has(resource.kind)) })) : []),
+    ...(kinds.has('link') || kinds.has('addr')
+      ? links.map((dev) => ({
+          ask: `addr show dev ${dev}`,
+          read: (row: unknown) =>
+            [...linkFound(row), ...addrsFound(row as LinkRow)].filter(({ resource }) => kinds.has(resource.kind)),
+        }))
+      : []),
     // This command must be the last. In the same process, a later `addr show` shows no addresses.
     ...of('link', () => [{ ask: 'link show type vxlan', read: linkFound }]),
   ]
   const narrow = [
     ...of('nexthop', () => [{ ask: 'nexthop show', read: nexthopFound }]),
-    ...of('neigh', () => links.map((dev) => ({ ask: `neigh show dev ${dev} nud permanent`, read: (row: unknown) => neighFound(row as NeighRow, dev) }))),
+    ...of('neigh', () =>
+      links.map((dev) => ({
+        ask: `neigh show dev ${dev} nud permanent`,
+        read: (row: unknown) => neighFound(row as NeighRow, dev),
+      })),
+    ),
     ...of('route', routes),
   ]
-  const bridges = of('tunnel', () => links.map((dev) => ({ ask: `fdb show dev ${dev}`, read: (row: unknown) => tunnelFound(row as FdbRow, dev) })))
+  const bridges = of('tunnel', () =>
+    links.map((dev) => ({ ask: `fdb show dev ${dev}`, read: (row: unknown) => tunnelFound(row as FdbRow, dev) })),
+  )
   const questions = [
     { tool: ['ip', '-d'], items: wide },
     { tool: ['ip'], items: narrow },
@@ -77,18 +93,30 @@ function linkFound(row: unknown): Found[] {
 }
 
 function addrsFound({ ifname, addr_info }: LinkRow): Found[] {
-  return addr_info.map(({ local, prefixlen, dadfailed }) => ({ resource: { kind: 'addr', ns: 'host', dev: ifname as IfName, cidr: `${local}/${prefixlen}` as Cidr }, ...(dadfailed ? { odd: true } : {}) }))
+  return addr_info.map(({ local, prefixlen, dadfailed }) => ({
+    resource: { kind: 'addr', ns: 'host', dev: ifname as IfName, cidr: `${local}/${prefixlen}` as Cidr },
+    ...(dadfailed ? { odd: true } : {}),
+  }))
 }
 
 function neighFound({ dst, lladdr, protocol }: NeighRow, dev: IfName): Found[] {
   if (lladdr === undefined) return []
-  return [{ resource: { kind: 'neigh', ns: 'host', dev, ip: dst as Ip, mac: lladdr as Mac, proto: Number(protocol ?? 0) } }]
+  return [
+    { resource: { kind: 'neigh', ns: 'host', dev, ip: dst as Ip, mac: lladdr as Mac, proto: Number(protocol ?? 0) } },
+  ]
 }
 
 // Learned entries have no state. An entry without a destination address does not belong to the agent.
 function tunnelFound({ mac, dst, state, port, vni, via }: FdbRow, dev: IfName): Found[] {
   if (state === undefined || dst === undefined) return []
-  return [{ resource: { kind: 'tunnel', ns: 'host', dev, mac: mac as Mac, dst: dst as Ip }, ...(state !== 'permanent' || port !== undefined || vni !== undefined || via !== undefined ? { odd: true as const } : {}) }]
+  return [
+    {
+      resource: { kind: 'tunnel', ns: 'host', dev, mac: mac as Mac, dst: dst as Ip },
+      ...(state !== 'permanent' || port !== undefined || vni !== undefined || via !== undefined
+        ? { odd: true as const }
+        : {}),
+    },
+  ]
 }
 
 // The kernel allows link names that a batch line reads as a quote or a comment. No object of the agent uses such a link.
@@ -98,12 +126,24 @@ function isPlain(dev: string | undefined): boolean {
 
 function nexthopFound(row: unknown): Found[] {
   const { id, gateway, dev, protocol, flags } = row as NexthopRow
-  const resource: Resource = { kind: 'nexthop', ns: 'host', id, via: (gateway ?? '') as Ip, dev: (dev ?? '') as IfName, ...(flags?.includes('onlink') ? { onlink: true } : {}), proto: Number(protocol ?? 0) }
+  const resource: Resource = {
+    kind: 'nexthop',
+    ns: 'host',
+    id,
+    via: (gateway ?? '') as Ip,
+    dev: (dev ?? '') as IfName,
+    ...(flags?.includes('onlink') ? { onlink: true } : {}),
+    proto: Number(protocol ?? 0),
+  }
   return [{ resource, ...(gateway === undefined || !isPlain(dev) ? { odd: true } : {}) }]
 }
 
 function routeFound(row: RouteRow, proto?: number): Found[] {
   if (!isPlain(row.dev)) return []
-  const odd = (row.type !== undefined && row.type !== 'blackhole') || row.nexthops !== undefined || row.metrics !== undefined || row.prefsrc !== undefined
+  const odd =
+    (row.type !== undefined && row.type !== 'blackhole') ||
+    row.nexthops !== undefined ||
+    row.metrics !== undefined ||
+    row.prefsrc !== undefined
   return [{ resource: routeOf(row, proto), ...(odd ? { odd } : {}) }]
 }

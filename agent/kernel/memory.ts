@@ -10,7 +10,15 @@ import { markOf, PROTO } from './marks.ts'
 import { ownership, type Scope } from './ownership.ts'
 
 /** The kinds that the converger handles. */
-export const KINDS = ['link', 'sysctl', 'addr', 'nexthop', 'neigh', 'tunnel', 'route'] as const satisfies readonly Kind[]
+export const KINDS = [
+  'link',
+  'sysctl',
+  'addr',
+  'nexthop',
+  'neigh',
+  'tunnel',
+  'route',
+] as const satisfies readonly Kind[]
 const MAKING_MS = 2000
 /** A wanted resource that could not be made: its device, and the message of the tool. */
 export interface Waiting {
@@ -138,7 +146,11 @@ export class KernelState {
     for (const kind of kinds) this.#doubted.delete(kind)
     this.#looking = kinds
     try {
-      this.#take(kinds, await list(kinds, this.#scope, run), kinds.has('nexthop') ? new Set(nexthops.map((one) => face(one).key)) : new Set())
+      this.#take(
+        kinds,
+        await list(kinds, this.#scope, run),
+        kinds.has('nexthop') ? new Set(nexthops.map((one) => face(one).key)) : new Set(),
+      )
     } catch (cause) {
       this.doubt()
       throw cause
@@ -150,7 +162,13 @@ export class KernelState {
 
   /** Forgets the objects on a removed device. */
   forget(dev: string): void {
-    for (const known of this.#known.values()) for (const [key, { resource }] of known) if (('dev' in resource && resource.dev === dev) || (resource.kind === 'sysctl' && resource.name.split('/').includes(dev))) known.delete(key)
+    for (const known of this.#known.values())
+      for (const [key, { resource }] of known)
+        if (
+          ('dev' in resource && resource.dev === dev) ||
+          (resource.kind === 'sysctl' && resource.name.split('/').includes(dev))
+        )
+          known.delete(key)
   }
 
   // Whether an event brings nothing new. It may confirm the agent's own step, or concern an object of another program.
@@ -177,7 +195,10 @@ export class KernelState {
     }
     if (!isKnown && agrees && kind !== 'link') this.#unsure.add(kind)
     const known = this.#known.get(kind)
-    const isConfirmed = resource.kind === 'link' && (gone ? !known?.has(key) : textAt(known, key) === event.text) && this.#making.delete(resource.name)
+    const isConfirmed =
+      resource.kind === 'link' &&
+      (gone ? !known?.has(key) : textAt(known, key) === event.text) &&
+      this.#making.delete(resource.name)
     if (resource.kind === 'nexthop' && !known?.has(key)) this.#other(resource.id, gone, this.#owns(resource))
     // The first list of this kind is in progress. It may be older than this event.
     const isLooking = this.#looking.has(kind as Kind)
@@ -216,7 +237,8 @@ export class KernelState {
   // routes and nexthops.
   #heardLink({ name, up }: Link, gone: boolean): void {
     if (gone || !up) this.doubt()
-    else this.doubt(...(this.#scope.links.includes(name) ? (['link'] as const) : (['link', 'nexthop', 'route'] as const)))
+    else
+      this.doubt(...(this.#scope.links.includes(name) ? (['link'] as const) : (['link', 'nexthop', 'route'] as const)))
   }
 
   #heardGone({ kind, key, resource }: Event): void {
@@ -238,7 +260,10 @@ export class KernelState {
     const mine = new Map<Kind, Found[]>([...kinds].map((kind) => [kind, []]))
     for (const one of found) {
       const { resource } = one
-      if (!this.#owns(resource) && !(resource.kind === 'nexthop' && resource.proto === PROTO && ids.has(face(resource).key))) {
+      if (
+        !this.#owns(resource) &&
+        !(resource.kind === 'nexthop' && resource.proto === PROTO && ids.has(face(resource).key))
+      ) {
         if (resource.kind === 'nexthop') this.others.add(resource.id)
       } else if (this.blocked.size === 0 || !this.blocked.has(deviceOf(resource) ?? '')) {
         mine.get(resource.kind)?.push(one)
@@ -268,8 +293,10 @@ export class KernelState {
     this.blocked.clear()
     for (const { resource } of found) {
       if (resource.kind !== 'link' || !this.#scope.links.includes(resource.name)) continue
-      if (resource.type !== 'vxlan') this.blocked.set(resource.name, `a link of that name is there already, of type ${resource.type}`)
-      else if (isAnothers(resource.alias, this.#scope)) this.blocked.set(resource.name, `it belongs to another agent, ${resource.alias}`)
+      if (resource.type !== 'vxlan')
+        this.blocked.set(resource.name, `a link of that name is there already, of type ${resource.type}`)
+      else if (isAnothers(resource.alias, this.#scope))
+        this.blocked.set(resource.name, `it belongs to another agent, ${resource.alias}`)
     }
   }
 }

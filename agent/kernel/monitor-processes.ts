@@ -14,9 +14,13 @@ export function markedAs(instance: NetworkName): Readonly<Record<string, string>
  * ends only when it next writes.
  */
 export function endOrphans(instance: NetworkName): number {
-  const marked = readdirSync('/proc').filter((pid) => /^\d+$/.test(pid) && of(pid, 'environ').split('\0').includes(`${MARK}=${instance}`))
+  const marked = readdirSync('/proc').filter(
+    (pid) => /^\d+$/.test(pid) && of(pid, 'environ').split('\0').includes(`${MARK}=${instance}`),
+  )
   // A monitor with a living agent as parent is in use. That agent may run in another container.
-  const orphans = marked.filter((pid) => of(/^PPid:\s*(\d+)$/m.exec(of(pid, 'status'))?.[1] ?? '0', 'comm') !== of('self', 'comm'))
+  const orphans = marked.filter(
+    (pid) => of(/^PPid:\s*(\d+)$/m.exec(of(pid, 'status'))?.[1] ?? '0', 'comm') !== of('self', 'comm'),
+  )
   return orphans.filter(end).length
 }
 

@@ -114,6 +114,10 @@ async function eachLine(from: ReadableStream<Uint8Array>, take: (text: string) =
 
 // A tool never sees changes from before it joined its netlink groups (netlink(7)). The address of its first socket is its pid.
 async function whenListening(pid: number, signal: AbortSignal): Promise<void> {
-  const joined = () => (readText('/proc/net/netlink') ?? '').split('\n').some((row) => new RegExp(`^\\S+ +\\d+ +${pid} +0*[1-9a-f]`).test(row))
-  for (const until = performance.now() + LONGEST_MS; !signal.aborted && !joined() && performance.now() < until; ) await sleep(20, undefined, { signal }).catch(() => undefined)
+  const joined = () =>
+    (readText('/proc/net/netlink') ?? '')
+      .split('\n')
+      .some((row) => new RegExp(`^\\S+ +\\d+ +${pid} +0*[1-9a-f]`).test(row))
+  for (const until = performance.now() + LONGEST_MS; !signal.aborted && !joined() && performance.now() < until; )
+    await sleep(20, undefined, { signal }).catch(() => undefined)
 }

@@ -13,11 +13,22 @@ const SPACE = 2 ** 32 - FIRST - PROBES
  * A route through a nexthop object, and the object. The object's id derives from the agent, the gateway and the device. It is the same
  * after a restart.
  */
-export function throughNexthop(route: Route & { readonly via: readonly [Route['via'][number]] }, instance: NetworkName): [Nexthop, Route] {
+export function throughNexthop(
+  route: Route & { readonly via: readonly [Route['via'][number]] },
+  instance: NetworkName,
+): [Nexthop, Route] {
   const [via] = route.via
   const id = idOf(instance, via, route.dev)
   return [
-    { kind: 'nexthop', ns: route.ns, id, via, dev: route.dev, ...(route.onlink ? { onlink: true as const } : {}), proto: PROTO },
+    {
+      kind: 'nexthop',
+      ns: route.ns,
+      id,
+      via,
+      dev: route.dev,
+      ...(route.onlink ? { onlink: true as const } : {}),
+      proto: PROTO,
+    },
     { ...route, nhid: id },
   ]
 }
@@ -37,7 +48,9 @@ export function settleIds(resources: readonly Resource[]): readonly Resource[] {
   }
   if (rivals.length === 0) return resources
   const moved = new Map<string, number>()
-  const colliding = [...rivals, ...new Set(rivals.map(({ id }) => taken.get(id) as Nexthop))].sort((a, b) => a.id - b.id || (gatewayOf(a) < gatewayOf(b) ? -1 : 1))
+  const colliding = [...rivals, ...new Set(rivals.map(({ id }) => taken.get(id) as Nexthop))].sort(
+    (a, b) => a.id - b.id || (gatewayOf(a) < gatewayOf(b) ? -1 : 1),
+  )
   const keeps = new Map<number, string>()
   for (const one of colliding) {
     const gateway = gatewayOf(one)
@@ -51,7 +64,12 @@ export function settleIds(resources: readonly Resource[]): readonly Resource[] {
     }
   }
   return resources.map((one) => {
-    const id = one.kind === 'nexthop' ? moved.get(gatewayOf(one)) : one.kind === 'route' && one.nhid !== undefined ? moved.get(`${one.via[0]} ${one.dev}`) : undefined
+    const id =
+      one.kind === 'nexthop'
+        ? moved.get(gatewayOf(one))
+        : one.kind === 'route' && one.nhid !== undefined
+          ? moved.get(`${one.via[0]} ${one.dev}`)
+          : undefined
     if (id === undefined) return one
     return one.kind === 'nexthop' ? { ...one, id } : { ...(one as Route), nhid: id }
   })

@@ -102,10 +102,25 @@ export class Tally {
   outcome(group: Group, unusable: ReadonlySet<string>): Outcome {
     for (const key of this.#drifted) if (this.#waiting.has(key)) this.#state.drifted.add(key)
     this.#state.waiting = this.#waiting
-    const missing = (one: Resource) => this.#resources.has(one) || (unusable.size > 0 && unusable.has(deviceOf(one) ?? ''))
+    const missing = (one: Resource) =>
+      this.#resources.has(one) || (unusable.size > 0 && unusable.has(deviceOf(one) ?? ''))
     const lacking = this.#resources.size > 0 || unusable.size > 0
-    const counts = Object.fromEntries(KINDS.map((kind) => [kind, { wanted: group[kind].length, programmed: lacking ? group[kind].filter((one) => !missing(one)).length : group[kind].length }]))
-    return { changed: this.#changed, failures: this.#failed, failed: sentences(this.#failed), repaired: this.#repaired, counts }
+    const counts = Object.fromEntries(
+      KINDS.map((kind) => [
+        kind,
+        {
+          wanted: group[kind].length,
+          programmed: lacking ? group[kind].filter((one) => !missing(one)).length : group[kind].length,
+        },
+      ]),
+    )
+    return {
+      changed: this.#changed,
+      failures: this.#failed,
+      failed: sentences(this.#failed),
+      repaired: this.#repaired,
+      counts,
+    }
   }
 
   #assume(resource: Resource, put: boolean) {

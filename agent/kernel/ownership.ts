@@ -38,7 +38,12 @@ export function ownership({ instance, links, networks }: Scope): (found: Resourc
       case 'route':
         // flannel's routes have no protocol number (ip-route(8): boot). Routes of the kernel have one, and so do routes that people mark.
         if (isInside(found.dst)) return found.proto === PROTO || (found.proto === undefined && isOurs(found.dev))
-        return found.proto === PROTO && found.nhid !== undefined && found.via[0] !== undefined && isOwnId(instance, { id: found.nhid, via: found.via[0], dev: found.dev })
+        return (
+          found.proto === PROTO &&
+          found.nhid !== undefined &&
+          found.via[0] !== undefined &&
+          isOwnId(instance, { id: found.nhid, via: found.via[0], dev: found.dev })
+        )
       default:
         return false
     }

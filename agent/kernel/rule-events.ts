@@ -30,7 +30,9 @@ export interface RuleListener {
 const [NLMSG_HEADER, HEADERS, SUBSYSTEM] = [16, 20, 10]
 // Every object has the name of its table in attribute 1. A chain has its own name in attribute 3, and a rule has its chain in attribute 2.
 const TABLE_NAME = 1
-const OBJECTS: Readonly<Record<number, { readonly what: RuleChange['what']; readonly gone: boolean; readonly chain?: number }>> = {
+const OBJECTS: Readonly<
+  Record<number, { readonly what: RuleChange['what']; readonly gone: boolean; readonly chain?: number }>
+> = {
   0: { what: 'table', gone: false },
   2: { what: 'table', gone: true },
   3: { what: 'chain', gone: false, chain: 3 },
@@ -61,7 +63,13 @@ export function tellChanges(piece: Uint8Array, heard: (change: RuleChange) => vo
     const attributes = attributesOf(new DataView(piece.buffer, piece.byteOffset + at, size), HEADERS)
     const { what, gone } = object
     const chain = object.chain === undefined ? {} : { chain: textOf(attributes.get(object.chain)) }
-    heard({ family: FAMILIES[view.getUint8(at + NLMSG_HEADER)], table: textOf(attributes.get(TABLE_NAME)), what, ...chain, gone })
+    heard({
+      family: FAMILIES[view.getUint8(at + NLMSG_HEADER)],
+      table: textOf(attributes.get(TABLE_NAME)),
+      what,
+      ...chain,
+      gone,
+    })
   }
   return at >= piece.length
 }
@@ -77,7 +85,11 @@ const [FIRST_MS, LONGEST_PAUSE_MS] = [100, 5000]
  * Listens to the kernel's messages about nft rules (the group of `nft monitor`) until the signal. Never throws. It does not use `nft
  * monitor`. That tool keeps every set of every program in memory, and continues silently after lost messages.
  */
-export async function followRules(listener: RuleListener, signal: AbortSignal, log: (text: string) => void): Promise<void> {
+export async function followRules(
+  listener: RuleListener,
+  signal: AbortSignal,
+  log: (text: string) => void,
+): Promise<void> {
   let said = ''
   for (let pause = FIRST_MS; !signal.aborted; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
     const why = await hear(listener, signal)

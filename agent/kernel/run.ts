@@ -26,13 +26,20 @@ export const run: Run = Object.assign(
       const started = performance.now()
       const child = start([...words, ...args], [input, stdout, stderr], argv)
       const status = await child.exited
-      if (child.signalCode === 'SIGKILL' && performance.now() - started >= LIMIT_MS) throw new ExecError(argv, undefined, `was killed after ${LIMIT_MS / 1000} s`)
+      if (child.signalCode === 'SIGKILL' && performance.now() - started >= LIMIT_MS)
+        throw new ExecError(argv, undefined, `was killed after ${LIMIT_MS / 1000} s`)
       return { status: child.signalCode === null ? status : -1, stdout: textOf(stdout), stderr: textOf(stderr) }
     } finally {
       for (const fd of files) closeSync(fd)
     }
   },
-  { link: isLink, rules: () => ruleCounts('inet', 'plumb'), uses: () => chainUses('inet', 'plumb'), hasTable: () => isThere('inet', 'plumb'), sets: () => setNames('inet', 'plumb') },
+  {
+    link: isLink,
+    rules: () => ruleCounts('inet', 'plumb'),
+    uses: () => chainUses('inet', 'plumb'),
+    hasTable: () => isThere('inet', 'plumb'),
+    sets: () => setNames('inet', 'plumb'),
+  },
 )
 
 // Uses file descriptors instead of a Blob. The file of a Blob stays open until its garbage is collected.

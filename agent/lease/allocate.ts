@@ -11,7 +11,12 @@ const MOST = 2n ** 48n
  * Otherwise draws one subnet from all free subnets, each with the same probability. flannel draws from the first hundred free subnets.
  * When a thousand nodes start at once, nine hundred of them collide there. Returns undefined when an enabled family has no free subnet.
  */
-export function allocate(conf: Pools, taken: readonly Both<Cidr>[], wanted: Both<Cidr> = {}, random: () => number = Math.random): Both<Cidr> | undefined {
+export function allocate(
+  conf: Pools,
+  taken: readonly Both<Cidr>[],
+  wanted: Both<Cidr> = {},
+  random: () => number = Math.random,
+): Both<Cidr> | undefined {
   const v4 = conf.v4 && pick(conf.v4, present(taken, 'v4'), wanted.v4, random)
   const v6 = conf.v6 && pick(conf.v6, present(taken, 'v6'), wanted.v6, random)
   if ((conf.v4 && !v4) || (conf.v6 && !v6)) return undefined
@@ -45,7 +50,9 @@ function pick(pool: Pool, taken: readonly Cidr[], wanted: Cidr | undefined, rand
     return block.from <= block.to ? [block] : []
   })
   const nth = free(count, blocks, random)
-  return nth === undefined ? undefined : (`${format({ family, bits: min + (BigInt(nth) << host) })}/${pool.length}` as Cidr)
+  return nth === undefined
+    ? undefined
+    : (`${format({ family, bits: min + (BigInt(nth) << host) })}/${pool.length}` as Cidr)
 }
 
 /** A range of subnet indexes. Both ends are included. */

@@ -39,7 +39,10 @@ export type SubnetKey = string & { readonly __brand: 'SubnetKey' }
  * characters are allowed. Throws ValueError.
  */
 export function parseNode(text: string): string {
-  if (!isNodeName(text)) throw new ValueError(`Cannot use the node name ${shown(text)}: want a letter or digit, then letters, digits, "_", "." or "-", 253 at most`)
+  if (!isNodeName(text))
+    throw new ValueError(
+      `Cannot use the node name ${shown(text)}: want a letter or digit, then letters, digits, "_", "." or "-", 253 at most`,
+    )
   return text
 }
 
@@ -79,7 +82,10 @@ export function encodeValue({ ips, backend, data }: Pick<Lease, 'ips' | 'backend
     ...(data.v6 !== undefined && { BackendV6Data: data.v6 }),
   }
   // Go's encoding/json escapes these characters, so that a browser does not read them as HTML.
-  return JSON.stringify(attrs).replace(/[<>&\u2028\u2029]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`)
+  return JSON.stringify(attrs).replace(
+    /[<>&\u2028\u2029]/g,
+    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  )
 }
 
 /**
@@ -87,24 +93,36 @@ export function encodeValue({ ips, backend, data }: Pick<Lease, 'ips' | 'backend
  * unreadable part.
  */
 export function decodeLease(subnets: Both<Cidr>, text: string): Omit<Lease, 'node' | 'expires'> {
-  const attrs = new Map(Object.entries(object(text)).flatMap(([key, value]) => (value === null ? [] : [[key.toLowerCase(), value]])))
+  const attrs = new Map(
+    Object.entries(object(text)).flatMap(([key, value]) => (value === null ? [] : [[key.toLowerCase(), value]])),
+  )
   const v4 = address('PublicIP', attrs.get('publicip'), 4)
   const v6 = address('PublicIPv6', attrs.get('publicipv6'), 6)
   const backend = attrs.get('backendtype') ?? ''
   if (typeof backend !== 'string') throw new ValueError(`Cannot read BackendType ${shown(backend)}: want a string`)
   // Terminals show the backend type, so only printable ASCII is allowed.
-  if (!/^[!-~]{0,64}$/.test(backend)) throw new ValueError(`Cannot read BackendType ${shown(backend)}: want a word such as vxlan`)
+  if (!/^[!-~]{0,64}$/.test(backend))
+    throw new ValueError(`Cannot read BackendType ${shown(backend)}: want a word such as vxlan`)
   if (!v4 && !v6) throw new ValueError('Cannot read PublicIP: it is missing; want the address that peers send to')
   const data = { v4: attrs.get('backenddata'), v6: attrs.get('backendv6data') }
-  if (isDeep(data, DEEPEST)) throw new ValueError('Cannot read BackendData: it is nested too deep; want an object such as {"VtepMAC":"02:00:0a:f4:00:02"}')
-  return { subnets, ips: { ...(v4 && { v4 }), ...(v6 && { v6 }) }, backend, data: { ...(data.v4 !== undefined && { v4: data.v4 }), ...(data.v6 !== undefined && { v6: data.v6 }) } }
+  if (isDeep(data, DEEPEST))
+    throw new ValueError(
+      'Cannot read BackendData: it is nested too deep; want an object such as {"VtepMAC":"02:00:0a:f4:00:02"}',
+    )
+  return {
+    subnets,
+    ips: { ...(v4 && { v4 }), ...(v6 && { v6 }) },
+    backend,
+    data: { ...(data.v4 !== undefined && { v4: data.v4 }), ...(data.v6 !== undefined && { v6: data.v6 }) },
+  }
 }
 
 function network(text: string, family: 4 | 6): Cidr {
   const cidr = parseCidr(text.replace('-', '/'))
   const { family: has, bits, first, length } = split(cidr)
   // flannel reads 5 bits of an IPv4 length and 7 bits of an IPv6 length (ParseSubnetKey).
-  if (has !== family || bits !== first || length === 0 || length > (family === 4 ? 31 : 127)) throw new ValueError(`${shown(text)}: want a network of IPv${family}`)
+  if (has !== family || bits !== first || length === 0 || length > (family === 4 ? 31 : 127))
+    throw new ValueError(`${shown(text)}: want a network of IPv${family}`)
   return cidr
 }
 
@@ -122,7 +140,10 @@ function address(key: string, value: unknown, family: 4 | 6): Ip | undefined {
 }
 
 function object(text: string): object {
-  if (text.length > MOST) throw new ValueError(`Cannot read the lease: it has more than ${MOST} characters; want JSON such as {"PublicIP":"172.30.0.2",…}`)
+  if (text.length > MOST)
+    throw new ValueError(
+      `Cannot read the lease: it has more than ${MOST} characters; want JSON such as {"PublicIP":"172.30.0.2",…}`,
+    )
   try {
     const value: unknown = JSON.parse(text)
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value

@@ -36,11 +36,15 @@ export interface NetworkConf {
 export function parseNetworkConf(text: string): NetworkConf {
   const { value, notes } = read(shape, json(text))
   const families = FAMILIES.filter(({ on }) => value[on])
-  if (families.length === 0) throw new ValueError('Cannot read EnableIPv4 and EnableIPv6: both are false; want true for one of them')
-  const unused = FAMILIES.filter(({ on, network }) => !value[on] && value[network] !== undefined).map(({ on, network }) => `key ${shown(network)} is not used: ${on} is false`)
+  if (families.length === 0)
+    throw new ValueError('Cannot read EnableIPv4 and EnableIPv6: both are false; want true for one of them')
+  const unused = FAMILIES.filter(({ on, network }) => !value[on] && value[network] !== undefined).map(
+    ({ on, network }) => `key ${shown(network)} is not used: ${on} is false`,
+  )
   const { Type = '', ...options } = value.Backend
   // The agent compares the options with those in the store every minute.
-  if (isDeep(options, DEEPEST)) throw new ValueError('Cannot read Backend: it is nested too deep; want an object such as {"Type": "vxlan"}')
+  if (isDeep(options, DEEPEST))
+    throw new ValueError('Cannot read Backend: it is nested too deep; want an object such as {"Type": "vxlan"}')
   return {
     ...Object.fromEntries(families.map((family) => [family.name, pool(family, value)])),
     ...(value.PeerNetworks.length > 0 && { peers: value.PeerNetworks.map(masked) }),
@@ -87,8 +91,32 @@ interface Family {
   readonly max: 'SubnetMax' | 'IPv6SubnetMax'
   readonly example: string
 }
-const V4: Family = { name: 'v4', family: 4, width: 32, usual: 24, longest: 30, on: 'EnableIPv4', network: 'Network', len: 'SubnetLen', min: 'SubnetMin', max: 'SubnetMax', example: '10.244.0.0/16' }
-const V6: Family = { name: 'v6', family: 6, width: 128, usual: 64, longest: 126, on: 'EnableIPv6', network: 'IPv6Network', len: 'IPv6SubnetLen', min: 'IPv6SubnetMin', max: 'IPv6SubnetMax', example: 'fd00:10:244::/48' }
+const V4: Family = {
+  name: 'v4',
+  family: 4,
+  width: 32,
+  usual: 24,
+  longest: 30,
+  on: 'EnableIPv4',
+  network: 'Network',
+  len: 'SubnetLen',
+  min: 'SubnetMin',
+  max: 'SubnetMax',
+  example: '10.244.0.0/16',
+}
+const V6: Family = {
+  name: 'v6',
+  family: 6,
+  width: 128,
+  usual: 64,
+  longest: 126,
+  on: 'EnableIPv6',
+  network: 'IPv6Network',
+  len: 'IPv6SubnetLen',
+  min: 'IPv6SubnetMin',
+  max: 'IPv6SubnetMax',
+  example: 'fd00:10:244::/48',
+}
 const FAMILIES: readonly Family[] = [V4, V6]
 const DEEPEST = 8
 
@@ -106,44 +134,70 @@ type Conf = v.InferOutput<typeof shape>
 function keys<F extends Family>({ network, len, min, max, width, family, example }: F) {
   const address = field.by((value) => inFamily(parseIp, value, family, `an IPv${family} address`))
   return {
-    [network]: v.exactOptional(field.by((value) => masked(inFamily(parseCidr, value, family, `an IPv${family} network such as ${example}`)))),
+    [network]: v.exactOptional(
+      field.by((value) => masked(inFamily(parseCidr, value, family, `an IPv${family} network such as ${example}`))),
+    ),
     [len]: v.optional(field.int(0, width), 0),
     [min]: v.exactOptional(address),
     [max]: v.exactOptional(address),
-  } as Record<F['network'], v.ExactOptionalSchema<v.GenericSchema<unknown, Cidr>, undefined>> & Record<F['len'], v.GenericSchema<unknown, number>> & Record<F['min'] | F['max'], v.ExactOptionalSchema<v.GenericSchema<unknown, Ip>, undefined>>
+  } as Record<F['network'], v.ExactOptionalSchema<v.GenericSchema<unknown, Cidr>, undefined>> &
+    Record<F['len'], v.GenericSchema<unknown, number>> &
+    Record<F['min'] | F['max'], v.ExactOptionalSchema<v.GenericSchema<unknown, Ip>, undefined>>
 }
 
 function pool(family: Family, conf: Conf): Pool {
   const { width, len, min, max, on, example } = family
   const network = conf[family.network]
-  if (network === undefined) throw new ValueError(`Cannot read ${family.network}: it is missing; want a network such as ${example}, or "${on}": false`)
+  if (network === undefined)
+    throw new ValueError(
+      `Cannot read ${family.network}: it is missing; want a network such as ${example}, or "${on}": false`,
+    )
   const { first, last } = split(network)
   const length = subnetLength(family, network, conf[len])
   const size = 1n << BigInt(width - length)
   // Leaves out the first subnet, as flannel does. Its first address is the address of the network.
   const from = boundary(family, min, network, length, conf[min]) ?? first + size
   const to = boundary(family, max, network, length, conf[max]) ?? last + 1n - size
-  if (from > to) throw new ValueError(`Cannot read ${max} ${shown(text(family, to))}: want an address not before ${min}, ${text(family, from)}`)
+  if (from > to)
+    throw new ValueError(
+      `Cannot read ${max} ${shown(text(family, to))}: want an address not before ${min}, ${text(family, from)}`,
+    )
   return { network, length, min: text(family, from), max: text(family, to) }
 }
 
 // The subnet length is at least two bits longer than the network length. This gives four subnets. The first is not used.
 function subnetLength({ network: key, len, usual, longest }: Family, network: Cidr, given: number): number {
   const least = split(network).length + 2
-  if (least > longest) throw new ValueError(`Cannot read ${key} ${shown(network)}: want /${longest - 2} or shorter, room for four subnets of /${longest}`)
+  if (least > longest)
+    throw new ValueError(
+      `Cannot read ${key} ${shown(network)}: want /${longest - 2} or shorter, room for four subnets of /${longest}`,
+    )
   if (given === 0) return Math.max(usual, least)
-  if (given < least || given > longest) throw new ValueError(`Cannot read ${len} ${given}: want ${least} to ${longest}, so that ${network} has room for four subnets of two addresses and more`)
+  if (given < least || given > longest)
+    throw new ValueError(
+      `Cannot read ${len} ${given}: want ${least} to ${longest}, so that ${network} has room for four subnets of two addresses and more`,
+    )
   return given
 }
 
-function boundary({ family }: Family, key: string, network: Cidr, length: number, given: Ip | undefined): bigint | undefined {
+function boundary(
+  { family }: Family,
+  key: string,
+  network: Cidr,
+  length: number,
+  given: Ip | undefined,
+): bigint | undefined {
   // flannel reads the zero address as absent.
   if (given === undefined || bitsOf(given).bits === 0n) return undefined
   const { bits } = bitsOf(given)
   const { first, last } = split(network)
-  if (bits < first || bits > last) throw new ValueError(`Cannot read ${key} ${shown(given)}: want an address in ${network}`)
+  if (bits < first || bits > last)
+    throw new ValueError(`Cannot read ${key} ${shown(given)}: want an address in ${network}`)
   const aligned = split(`${given}/${length}` as Cidr).first
-  if (bits !== aligned) throw new ValueError(`Cannot read ${key} ${shown(given)}: want the first address of a /${length}, here ${format({ family, bits: aligned })}`)
+  if (bits !== aligned)
+    throw new ValueError(
+      `Cannot read ${key} ${shown(given)}: want the first address of a /${length}, here ${format({ family, bits: aligned })}`,
+    )
   return bits
 }
 
@@ -169,10 +223,16 @@ function text({ family }: Family, bits: bigint): Ip {
 
 // The message does not show the text, because backend options may contain keys and passwords.
 function json(text: string): unknown {
-  if (text.length > MOST) throw new ValueError(`Cannot read the network's configuration: it has more than ${MOST} characters; want JSON such as {"Network": "${V4.example}"}`)
+  if (text.length > MOST)
+    throw new ValueError(
+      `Cannot read the network's configuration: it has more than ${MOST} characters; want JSON such as {"Network": "${V4.example}"}`,
+    )
   try {
     return JSON.parse(text)
   } catch (cause) {
-    throw new ValueError(`Cannot read the network's configuration: want JSON such as {"Network": "${V4.example}"} (${jsonPlace(text) || printable((cause as Error).message)})`, { cause })
+    throw new ValueError(
+      `Cannot read the network's configuration: want JSON such as {"Network": "${V4.example}"} (${jsonPlace(text) || printable((cause as Error).message)})`,
+      { cause },
+    )
   }
 }

@@ -70,9 +70,17 @@ export function commands(key: string, table: Readonly<Record<string, Command>>):
  */
 export function readCommand(key: string, shapes: ReadonlyMap<string, v.GenericSchema>, text: string): unknown {
   const raw = json(text)
-  const asked = typeof raw === 'object' && raw !== null && Object.hasOwn(raw, key) ? (raw as Record<string, unknown>)[key] : undefined
+  const asked =
+    typeof raw === 'object' && raw !== null && Object.hasOwn(raw, key)
+      ? (raw as Record<string, unknown>)[key]
+      : undefined
   const shape = typeof asked === 'string' ? shapes.get(asked) : undefined
-  if (!shape) throw new CniError(CODE.decode, 'Cannot read the question', `it has ${asked === undefined ? `no ${key}` : `the ${key} ${shown(asked)}`}: want one of ${[...shapes.keys()].join(', ')}`)
+  if (!shape)
+    throw new CniError(
+      CODE.decode,
+      'Cannot read the question',
+      `it has ${asked === undefined ? `no ${key}` : `the ${key} ${shown(asked)}`}: want one of ${[...shapes.keys()].join(', ')}`,
+    )
   return read(shape as Shape<unknown>, raw).value
 }
 

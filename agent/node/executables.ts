@@ -1,4 +1,18 @@
-import { closeSync, fchmodSync, fsyncSync, futimesSync, linkSync, mkdirSync, openSync, readSync, renameSync, rmdirSync, type Stats, statSync, writeFileSync } from 'node:fs'
+import {
+  closeSync,
+  fchmodSync,
+  fsyncSync,
+  futimesSync,
+  linkSync,
+  mkdirSync,
+  openSync,
+  readSync,
+  renameSync,
+  rmdirSync,
+  type Stats,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { dirname } from 'node:path'
 import { draftOf, remove } from '../../lib/os/files.ts'
 

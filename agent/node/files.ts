@@ -114,14 +114,21 @@ function identityPath(stateDir: string): string {
  * Removes the saved subnet, the lock file and the drafts that a kill left. Also removes subnet.env, if its text comes from the saved
  * subnet or from the one before it. Returns the removed paths. With `dryRun` only returns the paths.
  */
-export function forget(stateDir: string, node: string, path: string, { instance = DEFAULT, dryRun = false } = {}): string[] {
+export function forget(
+  stateDir: string,
+  node: string,
+  path: string,
+  { instance = DEFAULT, dryRun = false } = {},
+): string[] {
   const lease = statePath(stateDir, 'lease', instance)
   const subnet = saved(lease, node)
   const own = [subnet, subnet?.before].map((one) => one && subnetEnv(one))
   // The identity belongs to the node, and so to its other agents, too.
   const isLast = !listFiles(stateDir).some((name) => name.startsWith('lease') && `${stateDir}/${name}` !== lease)
   const kept = isLast ? [lease, identityPath(stateDir)] : [lease]
-  const gone = [...(own.includes(readText(path) ?? '') ? [path] : []), ...kept].filter((one) => readText(one) !== undefined)
+  const gone = [...(own.includes(readText(path) ?? '') ? [path] : []), ...kept].filter(
+    (one) => readText(one) !== undefined,
+  )
   if (dryRun) return gone
   for (const one of [...gone, lockPath(path), ...[path, ...kept].map(draftOf)]) remove(one)
   return gone
@@ -143,7 +150,11 @@ function saved(path: string, node: string): Saved | undefined {
   }
 }
 
-const both = (least: 1 | 2) => v.object({ v4: v.exactOptional(field.by((value) => own(value, false, least))), v6: v.exactOptional(field.by((value) => own(value, true, least))) })
+const both = (least: 1 | 2) =>
+  v.object({
+    v4: v.exactOptional(field.by((value) => own(value, false, least))),
+    v6: v.exactOptional(field.by((value) => own(value, true, least))),
+  })
 const parts = { network: both(1), subnet: both(2), mtu: field.int(0, 65535), ipMasq: field.flag }
 const shape = v.object({ node: field.text, ...parts, before: v.exactOptional(v.object(parts)) })
 
@@ -151,14 +162,23 @@ const shape = v.object({ node: field.text, ...parts, before: v.exactOptional(v.o
 function own(value: unknown, six: boolean, least: 1 | 2): Cidr {
   const cidr = parseCidr(value)
   const { first, last } = split(cidr)
-  if (isSix(cidr) !== six || (least === 2 && first === last)) throw new ValueError(`${shown(value)}: want an IPv${six ? 6 : 4} network${least === 2 ? ' of two addresses or more' : ''}`)
+  if (isSix(cidr) !== six || (least === 2 && first === last))
+    throw new ValueError(
+      `${shown(value)}: want an IPv${six ? 6 : 4} network${least === 2 ? ' of two addresses or more' : ''}`,
+    )
   return cidr
 }
 
 // Each family has the network, then the node's first address with the subnet's length. That is the address of a bridge.
 function subnetEnv({ network, subnet, mtu, ipMasq }: NodeSubnet): string {
-  const family = (prefix: string, net: Cidr | undefined, own: Cidr | undefined) => (net && own ? [`${prefix}NETWORK=${net}`, `${prefix}SUBNET=${first(own)}`] : [])
-  const lines = [...family('FLANNEL_', network.v4, subnet.v4), ...family('FLANNEL_IPV6_', network.v6, subnet.v6), `FLANNEL_MTU=${mtu}`, `FLANNEL_IPMASQ=${ipMasq}`]
+  const family = (prefix: string, net: Cidr | undefined, own: Cidr | undefined) =>
+    net && own ? [`${prefix}NETWORK=${net}`, `${prefix}SUBNET=${first(own)}`] : []
+  const lines = [
+    ...family('FLANNEL_', network.v4, subnet.v4),
+    ...family('FLANNEL_IPV6_', network.v6, subnet.v6),
+    `FLANNEL_MTU=${mtu}`,
+    `FLANNEL_IPMASQ=${ipMasq}`,
+  ]
   return lines.map((line) => `${line}\n`).join('')
 }
 

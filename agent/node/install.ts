@@ -8,7 +8,18 @@ import { listFiles, readText } from '../../lib/os/reading.ts'
 import { CniError, CODE, shown, ValueError } from '../../lib/text/errors.ts'
 import { field, read } from '../../lib/text/shape.ts'
 import type { Settings } from '../settings/settings.ts'
-import { dropAside, fingerprint, fingerprintOf, isPlumb, isProgram, placeBytes, placeCopy, placeLink, putBack, setAside } from './executables.ts'
+import {
+  dropAside,
+  fingerprint,
+  fingerprintOf,
+  isPlumb,
+  isProgram,
+  placeBytes,
+  placeCopy,
+  placeLink,
+  putBack,
+  setAside,
+} from './executables.ts'
 import { isPluginProgram, pluginProgram } from './plugin-program.ts'
 
 /** The folders of programs, of network configurations, and of the agent's state with the note of what it installed. */
@@ -57,16 +68,28 @@ export const APART = 'flannel'
  * With `plumb` it also puts that program there. Correct files and those of the package plumb-plugins stay as they are. Another program
  * with such a name is kept aside. Each name leads to the old or to the new program at any moment.
  */
-export function installPlugins({ binDir, stateDir }: Places, program: Uint8Array, names: readonly string[], { plumb }: { readonly plumb?: string | undefined } = {}): Plugins {
+export function installPlugins(
+  { binDir, stateDir }: Places,
+  program: Uint8Array,
+  names: readonly string[],
+  { plumb }: { readonly plumb?: string | undefined } = {},
+): Plugins {
   const [first = '', ...others] = names.map((name) => `${binDir}/${name}`)
   const base = plumb === undefined ? [] : [`${binDir}/plumb`]
   const noted = readNote(stateDir)
   const prints = [fingerprintOf(program), ...(plumb === undefined ? [] : [fingerprint(plumb) as string])]
   const [print = '', plumbPrint] = prints
-  const made = [...base, first, ...others].filter((path) => fingerprint(path) !== (base.includes(path) ? plumbPrint : print) && !isPackaged(path))
+  const made = [...base, first, ...others].filter(
+    (path) => fingerprint(path) !== (base.includes(path) ? plumbPrint : print) && !isPackaged(path),
+  )
   const replaced = made.filter((path) => isForeign(path, [...prints, ...noted.prints]))
   // The note is written first. After a kill it tells plumb's half-installed files from files that were there before.
-  if (made.length > 0) writeNote(stateDir, { ...noted, files: [...new Set([...noted.files, ...made])], prints: latest(prints, noted.prints) })
+  if (made.length > 0)
+    writeNote(stateDir, {
+      ...noted,
+      files: [...new Set([...noted.files, ...made])],
+      prints: latest(prints, noted.prints),
+    })
   // By the same time, in whole seconds, a plugin knows the other file as its own program (lib/verbs/delegate.ts).
   const time = Math.floor((made.includes(first) ? Date.now() : statSync(first).mtimeMs) / 1000)
   try {
@@ -118,7 +141,12 @@ export async function installNode({ files, policy }: Pick<Settings, 'files' | 'p
 function mustResolve(network: string, binDir: string): void {
   const types = [...(JSON.parse(network).plugins as { type: string }[]).map(({ type }) => type), 'bridge', 'host-local']
   const missing = types.filter((type) => !isProgram(`${binDir}/${type}`))
-  if (missing.length > 0) throw new CniError(CODE.notReady, `Pods cannot start: ${binDir} has no ${missing.join(', ')}`, 'plumb install puts the plugins there')
+  if (missing.length > 0)
+    throw new CniError(
+      CODE.notReady,
+      `Pods cannot start: ${binDir} has no ${missing.join(', ')}`,
+      'plumb install puts the plugins there',
+    )
 }
 
 /**
@@ -145,7 +173,10 @@ export function installNetwork({ confDir, stateDir }: Places, subnetFile: string
  * even when the note is lost. `undone` has the paths that are gone or restored. `left` has the paths that another program changed or that
  * the package plumb-plugins owns, and those stay. With `dryRun` nothing changes.
  */
-export function uninstall({ binDir, confDir, stateDir }: Places, { dryRun = false } = {}): { readonly undone: readonly Undone[]; readonly left: readonly string[] } {
+export function uninstall(
+  { binDir, confDir, stateDir }: Places,
+  { dryRun = false } = {},
+): { readonly undone: readonly Undone[]; readonly left: readonly string[] } {
   const { files: noted, prints, networks } = readNote(stateDir)
   const kept = listFiles(`${binDir}/${ASIDE}`).map((name) => `${binDir}/${name}`)
   const files = [...new Set([...noted, ...kept])]
@@ -181,7 +212,12 @@ export function uninstall({ binDir, confDir, stateDir }: Places, { dryRun = fals
 export function networkText(subnetFile: string, policySocket?: string): string {
   const where = subnetFile === '/run/flannel/subnet.env' ? {} : { subnetFile }
   const policy = policySocket === undefined ? {} : { policy: policySocket === SOCKET ? true : { socket: policySocket } }
-  const flannel = { type: 'flannel', ...where, delegate: { hairpinMode: true, isDefaultGateway: true, forceAddress: true, portMappings: true, ...policy }, capabilities: { portMappings: true, bandwidth: true } }
+  const flannel = {
+    type: 'flannel',
+    ...where,
+    delegate: { hairpinMode: true, isDefaultGateway: true, forceAddress: true, portMappings: true, ...policy },
+    capabilities: { portMappings: true, bandwidth: true },
+  }
   // A runtime that knows the second key asks for STATUS and GC. An older runtime uses the version of the first key.
   return `${JSON.stringify({ cniVersion: '1.0.0', cniVersions: ['1.0.0', '1.1.0'], name: 'cbr0', plugins: [flannel] }, null, 2)}\n`
 }
@@ -201,7 +237,14 @@ const shape = v.object({ files: v.array(field.by(absolute)), prints: texts, netw
 
 // Accepts only absolute, normalized paths, as the note has them. An impossible path belongs to no program.
 function absolute(value: unknown): string {
-  if (typeof value !== 'string' || value.includes('\0') || !isAbsolute(value) || normalize(value) !== value || value.length > 4000) throw new ValueError(`${shown(value)}: want the whole path of a file`)
+  if (
+    typeof value !== 'string' ||
+    value.includes('\0') ||
+    !isAbsolute(value) ||
+    normalize(value) !== value ||
+    value.length > 4000
+  )
+    throw new ValueError(`${shown(value)}: want the whole path of a file`)
   return value
 }
 
@@ -215,13 +258,18 @@ function readNote(stateDir: string): Note {
   try {
     return text === undefined ? nothing : read(shape, JSON.parse(text)).value
   } catch (cause) {
-    warn(`agent: Cannot use ${notePath(stateDir)}; the installed programs count as foreign: ${(cause as Error).message}`)
+    warn(
+      `agent: Cannot use ${notePath(stateDir)}; the installed programs count as foreign: ${(cause as Error).message}`,
+    )
     return nothing
   }
 }
 
 function writeNote(stateDir: string, note: Note): void {
-  writeAtomic(notePath(stateDir), `${JSON.stringify(note, null, 2)}\n`, { mode: 0o644, by: draftOf(notePath(stateDir)) })
+  writeAtomic(notePath(stateDir), `${JSON.stringify(note, null, 2)}\n`, {
+    mode: 0o644,
+    by: draftOf(notePath(stateDir)),
+  })
 }
 
 // The current values, and as many earlier ones.
@@ -260,7 +308,9 @@ export function leftLine(path: string): string {
 /** A sentence when plugins of the package plumb-plugins are not those of this program. */
 export function packagedOtherwise(binDir: string, names: readonly string[]): string | undefined {
   const others = names.filter((name) => isPackaged(`${binDir}/${name}`) && !isPluginProgram(`${binDir}/${name}`))
-  return others.length === 0 ? undefined : `left ${others.join(' ')} in ${binDir}: they belong to the package plumb-plugins, which has another version: install the same version of it`
+  return others.length === 0
+    ? undefined
+    : `left ${others.join(' ')} in ${binDir}: they belong to the package plumb-plugins, which has another version: install the same version of it`
 }
 
 /** The path where an earlier program is kept. It is in a separate folder, and no runtime looks there. */

@@ -68,7 +68,8 @@ function listen(name: string, subnetFile: string): { stop(closeActive: boolean):
       return Bun.listen({ unix: `\0${name}`, socket: { data() {} } })
     } catch (cause) {
       const pid = listenerOf(`@${name}`)
-      if (pid !== undefined) throw refused(subnetFile, `process ${pid}${pid === process.pid ? '' : ', another agent of this node,'}`, cause)
+      if (pid !== undefined)
+        throw refused(subnetFile, `process ${pid}${pid === process.pid ? '' : ', another agent of this node,'}`, cause)
       if (performance.now() >= end) throw refused(subnetFile, 'another agent of this node', cause)
     }
   }
@@ -87,7 +88,12 @@ function lockFile(subnetFile: string): () => void {
 }
 
 function refused(subnetFile: string, who: string, cause?: unknown): CniError {
-  return new CniError(CODE.tryLater, `Cannot run an agent for ${subnetFile}: ${who} runs for it already`, 'stop that one, or give this one a subnet file, a socket and a network of its own (--subnet-file, --socket)', { cause })
+  return new CniError(
+    CODE.tryLater,
+    `Cannot run an agent for ${subnetFile}: ${who} runs for it already`,
+    'stop that one, or give this one a subnet file, a socket and a network of its own (--subnet-file, --socket)',
+    { cause },
+  )
 }
 
 function socketOf(instance: NetworkName): string {

@@ -17,11 +17,20 @@ const NEEDED = ['ip', 'nft'] as const
  */
 export function installTools(binDir: string): string[] {
   const missing = missingTools()
-  if (missing.length > 0) throw new CniError(CODE.config, `Cannot bring ${missing.join(' and ')}: this machine has none`, 'plumb install --tools copies the tools of the image that it runs in (npm run image)')
+  if (missing.length > 0)
+    throw new CniError(
+      CODE.config,
+      `Cannot bring ${missing.join(' and ')}: this machine has none`,
+      'plumb install --tools copies the tools of the image that it runs in (npm run image)',
+    )
   const names = TOOLS.filter(has)
   const loader = findLoader()
   const tools = names.map((name) => locate(name)[0] as string)
-  const files = new Map([['ld.so', loader], ...tools.map((path) => [`bin/${basename(path)}`, path] as const), ...librariesOf(loader, tools).map((path) => [`lib/${basename(path)}`, path] as const)])
+  const files = new Map([
+    ['ld.so', loader],
+    ...tools.map((path) => [`bin/${basename(path)}`, path] as const),
+    ...librariesOf(loader, tools).map((path) => [`lib/${basename(path)}`, path] as const),
+  ])
   const contents = [...files].map(([name, path]) => [name, readFileSync(realpathSync(path))] as const)
   const hash = new Bun.CryptoHasher('blake2b256')
   for (const [name, bytes] of contents) hash.update(name).update(bytes)
@@ -48,7 +57,9 @@ export function installTools(binDir: string): string[] {
 
 /** Removes them, and returns the paths. With `dryRun` changes nothing. */
 export function removeTools(binDir: string, dryRun: boolean): string[] {
-  const paths = [...(linkOf(binDir) === undefined ? [] : [OWN_TOOLS]), ...foldersIn(binDir)].map((name) => `${binDir}/${name}`)
+  const paths = [...(linkOf(binDir) === undefined ? [] : [OWN_TOOLS]), ...foldersIn(binDir)].map(
+    (name) => `${binDir}/${name}`,
+  )
   if (!dryRun) for (const path of paths) rmSync(path, { recursive: true, force: true })
   return paths
 }
@@ -87,7 +98,8 @@ function findLoader(): string {
       .filter((name) => /^ld-linux-.*\.so\.\d+$/.test(name))
       .map((name) => `${dir}/${name}`),
   )
-  if (found[0] === undefined) throw new CniError(CODE.config, 'Cannot bring tools: this machine has no loader of glibc (/lib64/ld-linux-*.so.*)')
+  if (found[0] === undefined)
+    throw new CniError(CODE.config, 'Cannot bring tools: this machine has no loader of glibc (/lib64/ld-linux-*.so.*)')
   return found[0]
 }
 

@@ -9,7 +9,12 @@ const DYING_MS = 2000
  * Throws CniError 5 when it cannot listen, and 11 when another agent answers there.
  */
 export async function openSocket<T>(path: string, open: () => T): Promise<T> {
-  if (await isTaken(path)) throw new CniError(CODE.tryLater, `Cannot listen on ${path}: an agent answers there already`, 'a node has one agent; stop the other one, or give this one a socket of its own')
+  if (await isTaken(path))
+    throw new CniError(
+      CODE.tryLater,
+      `Cannot listen on ${path}: an agent answers there already`,
+      'a node has one agent; stop the other one, or give this one a socket of its own',
+    )
   try {
     // The lock creates the folder. It also stops two agents that start together from removing each other's socket.
     return withLock(`${path}.lock`, () => {
@@ -29,7 +34,11 @@ export async function openSocket<T>(path: string, open: () => T): Promise<T> {
 /** The error for a place where the agent cannot listen, with the reason in words. */
 export function refused(place: string, cause: unknown): CniError {
   const { code, message } = cause as NodeJS.ErrnoException
-  const why: Readonly<Record<string, string>> = { EADDRINUSE: 'another program listens there', EADDRNOTAVAIL: 'the node does not have this address', EACCES: 'it needs root' }
+  const why: Readonly<Record<string, string>> = {
+    EADDRINUSE: 'another program listens there',
+    EADDRNOTAVAIL: 'the node does not have this address',
+    EACCES: 'it needs root',
+  }
   return new CniError(CODE.io, `Cannot listen on ${place}: ${why[code ?? ''] ?? code ?? message}`, '', { cause })
 }
 
@@ -38,7 +47,8 @@ export function refused(place: string, cause: unknown): CniError {
  * The reason is a child process between fork and exec, which still has the agent's file descriptors.
  */
 export async function isTaken(path: string): Promise<boolean> {
-  for (const end = performance.now() + DYING_MS; await answers(path); await Bun.sleep(20)) if (performance.now() > end) return true
+  for (const end = performance.now() + DYING_MS; await answers(path); await Bun.sleep(20))
+    if (performance.now() > end) return true
   return false
 }
 

@@ -9,7 +9,11 @@ const SETTINGS = ['iptables', 'ip6tables'].map((tables) => `bridge/bridge-nf-cal
  * Keeps the settings of br_netfilter by which frames between two ports of a bridge meet the rules of policy and of Services. `isNeeded` says
  * whether such frames exist. `repaired` gets the names of settings that another program has changed. Ends with the signal.
  */
-export function keepBridgedFrames(isNeeded: () => boolean, repaired: (names: readonly string[]) => void, signal: AbortSignal): void {
+export function keepBridgedFrames(
+  isNeeded: () => boolean,
+  repaired: (names: readonly string[]) => void,
+  signal: AbortSignal,
+): void {
   let isKept = false
   const look = () => {
     if (!isNeeded()) return

@@ -32,7 +32,13 @@ export interface Context {
   readonly wish: Wish
   /** The subnets of this node in an earlier run. */
   readonly before?: Both<Cidr>
-  readonly firewall: { readonly table: string; readonly masquerade: boolean; readonly keep: readonly Cidr[]; readonly random: boolean; readonly forward: boolean }
+  readonly firewall: {
+    readonly table: string
+    readonly masquerade: boolean
+    readonly keep: readonly Cidr[]
+    readonly random: boolean
+    readonly forward: boolean
+  }
   readonly allowOverlap: boolean
   /** Packets to the node's own subnet without a more specific route are dropped. */
   readonly blackhole: boolean

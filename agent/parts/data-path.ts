@@ -60,7 +60,11 @@ export class DataPathPart implements Part {
 
   /** Wakes the part when an event may be about the links of pods. */
   heard({ kind, gone, resource }: Event): void {
-    if (resource.kind === 'link' && (gone || !resource.up || this.#isKnown(resource.name) || resource.name.startsWith('veth'))) this.wakes.poke('links', LINKS_MS)
+    if (
+      resource.kind === 'link' &&
+      (gone || !resource.up || this.#isKnown(resource.name) || resource.name.startsWith('veth'))
+    )
+      this.wakes.poke('links', LINKS_MS)
     if (kind === 'addr' && resource.kind === 'addr' && this.#isKnown(resource.dev)) this.wakes.poke('links', LINKS_MS)
   }
 
@@ -76,7 +80,11 @@ export class DataPathPart implements Part {
     this.#look()
     const { lost, isBusy } = await this.#links()
     this.#context.failures.report('links of pods', lost)
-    if (why.some((one) => one !== 'links' && one !== 'retry') || this.#context.failures.all().some(({ text }) => text.startsWith(DROPS))) this.#context.failures.report('chains of others', await this.#chains())
+    if (
+      why.some((one) => one !== 'links' && one !== 'retry') ||
+      this.#context.failures.all().some(({ text }) => text.startsWith(DROPS))
+    )
+      this.#context.failures.report('chains of others', await this.#chains())
     // A call of a plugin ends without an event.
     if (isBusy) this.wakes.poke('links', BUSY_MS)
     return lost.length > 0 ? { isIncomplete: true } : DONE
@@ -106,12 +114,19 @@ export class DataPathPart implements Part {
         else log(`agent: set ${title} to 1: the node forwards what pods send`)
         this.#forwarded.add(family)
       } catch (cause) {
-        failures.push({ scope: 'node', text: `This node does not forward: ${title} is 0, and it cannot be set (${(cause as Error).message}): pods reach only this node; run sysctl -w ${title}=1` })
+        failures.push({
+          scope: 'node',
+          text: `This node does not forward: ${title} is 0, and it cannot be set (${(cause as Error).message}): pods reach only this node; run sysctl -w ${title}=1`,
+        })
       }
     }
     const hasDefault = defaultDevice() !== undefined
     this.#hadDefault ||= hasDefault
-    if (this.#hadDefault && !hasDefault) failures.push({ scope: 'part', text: 'This node has lost its default route: its pods reach nobody outside the network; run ip route add default via GATEWAY' })
+    if (this.#hadDefault && !hasDefault)
+      failures.push({
+        scope: 'part',
+        text: 'This node has lost its default route: its pods reach nobody outside the network; run ip route add default via GATEWAY',
+      })
     this.#context.failures.report('forwarding', failures)
   }
 
@@ -121,9 +136,17 @@ export class DataPathPart implements Part {
       this.#known = NOTHING
       return { lost: [], isBusy: false }
     }
-    const addressesOf = (index: number) => addressesNow(index).flatMap(({ cidr, scope }) => (scope === RT_SCOPE_LINK ? [] : [cidr]))
+    const addressesOf = (index: number) =>
+      addressesNow(index).flatMap(({ cidr, scope }) => (scope === RT_SCOPE_LINK ? [] : [cidr]))
     const subnets = both(this.#now.served?.subnets ?? {})
-    const { lines, mended, lost, known } = checkPodLinks({ entries: all, links: linksNow(), addressesOf, isThere, known: this.#known, subnets })
+    const { lines, mended, lost, known } = checkPodLinks({
+      entries: all,
+      links: linksNow(),
+      addressesOf,
+      isThere,
+      known: this.#known,
+      subnets,
+    })
     const isHeld = this.#repairs.isHeld(this)
     if (lines.length > 0 && !isHeld) {
       const argv = ['ip', '-force', '-batch', '-']
@@ -132,7 +155,10 @@ export class DataPathPart implements Part {
       this.#repairs.ofPart(this, 'link', mended)
     }
     this.#known = known
-    return { lost: lost.map((text): Failure => ({ scope: 'part', text })), isBusy: all.some(({ unfinished }) => unfinished) }
+    return {
+      lost: lost.map((text): Failure => ({ scope: 'part', text })),
+      isBusy: all.some(({ unfinished }) => unfinished),
+    }
   }
 
   // The chains of other programs that drop what pods send to pods of other nodes.
@@ -146,7 +172,11 @@ export class DataPathPart implements Part {
     const rulesOf = ({ family, table }: ForwardChain) => {
       return (name: string) => {
         const key = `${family} ${table} ${name}`
-        const found = rules.get(key) ?? run(['nft', '-j', 'list', 'chain', family, table, name]).then(({ stdout }) => partsOf(stdout).flatMap(({ rule }) => (rule ? [(rule as { expr: Expression[] }).expr] : [])))
+        const found =
+          rules.get(key) ??
+          run(['nft', '-j', 'list', 'chain', family, table, name]).then(({ stdout }) =>
+            partsOf(stdout).flatMap(({ rule }) => (rule ? [(rule as { expr: Expression[] }).expr] : [])),
+          )
         rules.set(key, found)
         return found
       }
@@ -154,11 +184,20 @@ export class DataPathPart implements Part {
     const failures: Failure[] = []
     for (const { chain } of partsOf(listed.stdout)) {
       const one = chain as ForwardChain | undefined
-      if (one?.hook !== 'forward' || one.type !== 'filter' || this.#isOwn(one.table) || !['ip', 'ip6', 'inet'].includes(one.family)) continue
+      if (
+        one?.hook !== 'forward' ||
+        one.type !== 'filter' ||
+        this.#isOwn(one.table) ||
+        !['ip', 'ip6', 'inet'].includes(one.family)
+      )
+        continue
       for (const packet of this.#packets(facts.networks)) {
         if (!(await drops(one, packet, rulesOf(one)))) continue
         const name = `${one.family} ${one.table} ${one.name}`
-        failures.push({ scope: 'node', text: `${DROPS}${name} of another program drops packets from ${packet.from} to ${packet.to}: see nft list chain ${name}, and accept ${packet.to} there` })
+        failures.push({
+          scope: 'node',
+          text: `${DROPS}${name} of another program drops packets from ${packet.from} to ${packet.to}: see nft list chain ${name}, and accept ${packet.to} there`,
+        })
         break
       }
     }
@@ -168,9 +207,18 @@ export class DataPathPart implements Part {
   #packets(networks: readonly Cidr[]): Forwarded[] {
     const links = linksNow()
     const uplink = this.#now.choice?.uplink.name
-    const iif = links.flatMap(({ name, kind }) => (this.#isKnown(name) || (kind === 'veth' && name.startsWith('veth')) ? [name as string] : []))
-    const oif = [...(uplink === undefined ? [] : [uplink as string]), ...links.flatMap(({ name, kind }) => (kind === 'vxlan' ? [name as string] : []))]
-    return both(this.#now.served?.subnets ?? {}).flatMap((from) => networks.flatMap((to) => (isSix(to) === isSix(from) ? [{ from, to, iif: iif.length > 0 ? iif : ['cni0'], oif }] : [])))
+    const iif = links.flatMap(({ name, kind }) =>
+      this.#isKnown(name) || (kind === 'veth' && name.startsWith('veth')) ? [name as string] : [],
+    )
+    const oif = [
+      ...(uplink === undefined ? [] : [uplink as string]),
+      ...links.flatMap(({ name, kind }) => (kind === 'vxlan' ? [name as string] : [])),
+    ]
+    return both(this.#now.served?.subnets ?? {}).flatMap((from) =>
+      networks.flatMap((to) =>
+        isSix(to) === isSix(from) ? [{ from, to, iif: iif.length > 0 ? iif : ['cni0'], oif }] : [],
+      ),
+    )
   }
 }
 

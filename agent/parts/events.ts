@@ -23,7 +23,12 @@ const STORE_MS = 1000
 
 /** Wakes the parts after events of the kernel, the store and other programs, until the signal. */
 export async function followEvents(parts: Parts, context: Context, signal: AbortSignal): Promise<void> {
-  await Promise.all([followKernel(parts, context, signal), followLeases(parts, context.store, signal), watchFile(context.subnetEnv, () => parts.files.wakes.poke('files'), signal), context.objects?.run(signal)])
+  await Promise.all([
+    followKernel(parts, context, signal),
+    followLeases(parts, context.store, signal),
+    watchFile(context.subnetEnv, () => parts.files.wakes.poke('files'), signal),
+    context.objects?.run(signal),
+  ])
 }
 
 async function followKernel(parts: Parts, context: Context, signal: AbortSignal): Promise<void> {
@@ -38,7 +43,8 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
   }
   function ruleChanged(change: RuleChange): void {
     // Elements of sets change with each pod, so they do not wake this part.
-    if (change.family === 'inet' && change.table === 'plumb' && change.gone && change.what !== 'other') pluginRules.wakes.poke(pluginRules.name)
+    if (change.family === 'inet' && change.table === 'plumb' && change.gone && change.what !== 'other')
+      pluginRules.wakes.poke(pluginRules.name)
     if (isOfTable(change, firewall.table)) {
       table.doubt()
       table.wakes.poke(table.name)
@@ -60,7 +66,15 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
     table.doubt()
     policy?.doubt()
     services?.doubt()
-    for (const part of [table, forward, pluginRules, dataPath, ...(policy ? [policy] : []), ...(services ? [services] : [])]) part.wakes.poke('listening')
+    for (const part of [
+      table,
+      forward,
+      pluginRules,
+      dataPath,
+      ...(policy ? [policy] : []),
+      ...(services ? [services] : []),
+    ])
+      part.wakes.poke('listening')
   }
   const lostAll = () => {
     converger.invalidate()
@@ -70,12 +84,18 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
     converger.invalidate('tunnel')
     peers.wakes.poke('listening')
   }
-  const failing = (name: string) => (why: string | undefined) => failures.report(name, why === undefined ? [] : [{ scope: 'node', text: why }])
+  const failing = (name: string) => (why: string | undefined) =>
+    failures.report(name, why === undefined ? [] : [{ scope: 'node', text: why }])
   const tools = [
     { argv: MONITORS.ip, line: (text: string) => heard(ipEvent(text)), lost: lostAll },
     { argv: MONITORS.bridge, line: (text: string) => heard(bridgeEvent(text)), lost: lostTunnels },
   ]
-  await Promise.all([followRules({ heard: ruleChanged, lost: lostRules, failing: failing('nft') }, signal, log), ...tools.map((one) => follow({ ...one, env: markedAs(facts.instance), failing: failing(one.argv.join(' ')) }, signal, log))])
+  await Promise.all([
+    followRules({ heard: ruleChanged, lost: lostRules, failing: failing('nft') }, signal, log),
+    ...tools.map((one) =>
+      follow({ ...one, env: markedAs(facts.instance), failing: failing(one.argv.join(' ')) }, signal, log),
+    ),
+  ])
 }
 
 // Objects in the kernel stay unchanged when the store fails.

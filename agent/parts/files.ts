@@ -38,7 +38,10 @@ export class FilesPart implements Part {
     return DONE
   }
 
-  #write(lease: Lease, { mtu: linkMtu, tunnel }: { readonly mtu: number; readonly tunnel: Parameters<Context['backend']['mtu']>[2] }): void {
+  #write(
+    lease: Lease,
+    { mtu: linkMtu, tunnel }: { readonly mtu: number; readonly tunnel: Parameters<Context['backend']['mtu']>[2] },
+  ): void {
     const { backend, options, leased, log } = this.#context
     const mtu = backend.mtu(options, linkMtu, tunnel)
     const wanted = JSON.stringify([lease.subnets, mtu])
@@ -49,6 +52,8 @@ export class FilesPart implements Part {
     leased(lease, mtu)
     this.#written = wanted
     this.#now.mtu = mtu
-    log(`agent: this node has ${both(lease.subnets).join(' ')}${lease.expires === undefined ? '' : ` until ${new Date(lease.expires).toISOString()}`} mtu=${mtu}`)
+    log(
+      `agent: this node has ${both(lease.subnets).join(' ')}${lease.expires === undefined ? '' : ` until ${new Date(lease.expires).toISOString()}`} mtu=${mtu}`,
+    )
   }
 }

@@ -42,7 +42,10 @@ export class TablePart implements Part {
     if (!served) return WAITING
     if (this.#repairs.isHeld(this)) return DONE
     const rules = { networks: facts.networks, own: both(served.subnets), masquerade, keep, random }
-    const isChanged = await this.#table.ensure({ over: overlaid(table, rules), anew: ruleset(table, rules), parts: partsOf(rules) }, run)
+    const isChanged = await this.#table.ensure(
+      { over: overlaid(table, rules), anew: ruleset(table, rules), parts: partsOf(rules) },
+      run,
+    )
     if (isChanged && this.#isLoaded) this.#repairs.ofPart(this, 'nft', [`nft table ${table}`])
     this.#isLoaded = true
     this.#now.kinds = { ...this.#now.kinds, nft: { wanted: 1, programmed: 1, repaired: this.#repairs.count('nft') } }

@@ -52,30 +52,64 @@ export class Parts {
 
   constructor(context: Context, signal: AbortSignal) {
     const { stale, probes, log } = context
-    const now: Standing = { ...beginning(), ...(stale && { lease: stale.lease, snapshot: { leases: stale.leases, unreadable: [] }, stale: stale.at }) }
+    const now: Standing = {
+      ...beginning(),
+      ...(stale && { lease: stale.lease, snapshot: { leases: stale.leases, unreadable: [] }, stale: stale.at }),
+    }
     const repairs = new Repairs(now, log)
     const wakes = () => makeWakes(signal)
     this.#context = context
     this.#now = now
     this.#repairs = repairs
     this.uplink = new UplinkPart(context, now, wakes(), () => this.#uplinkLooked())
-    this.lease = new LeasePart(context, now, wakes(), { changed: () => this.files.wakes.poke('lease'), note: (text) => this.note(text) })
+    this.lease = new LeasePart(context, now, wakes(), {
+      changed: () => this.files.wakes.poke('lease'),
+      note: (text) => this.note(text),
+    })
     this.files = new FilesPart(context, now, wakes(), repairs, (lease) => this.#serve(lease))
     this.table = new TablePart(context, now, wakes(), repairs)
     this.forward = new ForwardPart(context, now, wakes(), repairs)
     this.pluginRules = new PluginRulesPart(wakes(), repairs)
-    this.peers = new PeersPart(context, now, wakes(), repairs, { changed: () => this.#probing?.aimAnew(), note: (text, isNew) => this.note(text, isNew) })
+    this.peers = new PeersPart(context, now, wakes(), repairs, {
+      changed: () => this.#probing?.aimAnew(),
+      note: (text, isNew) => this.note(text, isNew),
+    })
     this.dataPath = new DataPathPart(context, now, wakes(), repairs)
-    this.policy = context.objects && context.isPolicyOn ? new PolicyPart(context, context.objects, now, wakes(), repairs) : undefined
-    this.services = context.objects && context.services ? new ServicesPart(context, now, context.objects, context.services, wakes(), repairs) : undefined
+    this.policy =
+      context.objects && context.isPolicyOn
+        ? new PolicyPart(context, context.objects, now, wakes(), repairs)
+        : undefined
+    this.services =
+      context.objects && context.services
+        ? new ServicesPart(context, now, context.objects, context.services, wakes(), repairs)
+        : undefined
     this.#installation = new InstallationPart(
       now,
       wakes(),
       () => this.#scheduler.isComplete(this.#installation),
       () => context.synced(),
     )
-    this.#probing = probes && new Probing(probes, context.backend, now, { note: (text) => this.note(text, true), log, silenced: () => this.#judge(), changed: () => this.#tell() })
-    const all = [this.uplink, this.lease, this.files, this.table, this.forward, this.pluginRules, this.peers, this.dataPath, ...(this.policy ? [this.policy] : []), ...(this.services ? [this.services] : []), this.#installation]
+    this.#probing =
+      probes &&
+      new Probing(probes, context.backend, now, {
+        note: (text) => this.note(text, true),
+        log,
+        silenced: () => this.#judge(),
+        changed: () => this.#tell(),
+      })
+    const all = [
+      this.uplink,
+      this.lease,
+      this.files,
+      this.table,
+      this.forward,
+      this.pluginRules,
+      this.peers,
+      this.dataPath,
+      ...(this.policy ? [this.policy] : []),
+      ...(this.services ? [this.services] : []),
+      this.#installation,
+    ]
     this.#scheduler = new Scheduler(all, {
       failures: context.failures,
       failed: (text, isNew) => this.note(text, isNew),
@@ -124,7 +158,14 @@ export class Parts {
   #answer(policy: PolicyPart): Promise<{ stop(): void }> {
     const { policySocket } = this.#context
     return openSocket(policySocket, () => {
-      const questions = listen({ unix: policySocket }, 'policy', commands('command', { ...admissionCommands(policy), ...policyCommands(policy, (ip, protocol, port) => this.services?.translate(ip, protocol, port)) }))
+      const questions = listen(
+        { unix: policySocket },
+        'policy',
+        commands('command', {
+          ...admissionCommands(policy),
+          ...policyCommands(policy, (ip, protocol, port) => this.services?.translate(ip, protocol, port)),
+        }),
+      )
       policy.recall()
       return questions
     })
@@ -180,12 +221,24 @@ export class Parts {
     this.#now.served = lease
     if (before && isSame(before.subnets, lease.subnets)) return
     this.#probing?.aimAnew()
-    for (const part of [this.table, this.forward, this.peers, this.dataPath, ...(this.policy ? [this.policy] : []), ...(this.services ? [this.services] : [])]) part.wakes.poke('lease')
+    for (const part of [
+      this.table,
+      this.forward,
+      this.peers,
+      this.dataPath,
+      ...(this.policy ? [this.policy] : []),
+      ...(this.services ? [this.services] : []),
+    ])
+      part.wakes.poke('lease')
   }
 
   #standing(): Standing {
     const { converger } = this.#context
-    return { ...this.#now, refusal: this.lease.refusal, fights: this.#repairs.fights((key) => converger.isPending(key)) }
+    return {
+      ...this.#now,
+      refusal: this.lease.refusal,
+      fights: this.#repairs.fights((key) => converger.isPending(key)),
+    }
   }
 
   #judge(): void {

@@ -25,7 +25,12 @@ export class LeasePart implements Part {
   #isConfirmed = false
 
   /** `changed` is called when this node has a new, another or renewed lease. `note` reports failures. */
-  constructor(context: Context, now: Standing, wakes: Wakes, { changed, note }: { changed(): void; note(text: string): void }) {
+  constructor(
+    context: Context,
+    now: Standing,
+    wakes: Wakes,
+    { changed, note }: { changed(): void; note(text: string): void },
+  ) {
     this.#context = context
     this.#now = now
     this.wakes = wakes
@@ -70,7 +75,16 @@ export class LeasePart implements Part {
 
   #claim(uplink: Parameters<Context['backend']['announce']>[1]): void {
     const { backend, node, identity, options, before, facts } = this.#context
-    this.#claiming.want({ node, ...(identity !== undefined && { identity }), ips: uplink.advertise, backend: backend.type, data: backend.announce(node, uplink, options, facts.standing) }, before)
+    this.#claiming.want(
+      {
+        node,
+        ...(identity !== undefined && { identity }),
+        ips: uplink.advertise,
+        backend: backend.type,
+        data: backend.announce(node, uplink, options, facts.standing),
+      },
+      before,
+    )
   }
 
   // Keeps the store's data on disk. The old copy from before the start counts until the store has sent everything.
@@ -78,7 +92,8 @@ export class LeasePart implements Part {
     const { lease } = this.#claiming
     const { snapshot, stale } = this.#now
     if (!lease || !snapshot || !this.#hasLeases || (stale !== undefined && !this.#isConfirmed)) return
-    if (stale !== undefined) this.#context.log('agent: the store answers; the snapshot from before the start is no longer used')
+    if (stale !== undefined)
+      this.#context.log('agent: the store answers; the snapshot from before the start is no longer used')
     delete this.#now.stale
     this.#context.keep({ lease, leases: snapshot.leases })
   }
@@ -86,7 +101,9 @@ export class LeasePart implements Part {
   // Logs each unreadable entry once, as long as it does not change.
   #tellUnreadable({ unreadable }: Snapshot): void {
     const { log } = this.#context
-    const now = new Map(unreadable.map(({ key, why }) => [`${key} ${why}`, `agent: passed over ${shown(key)} in the store: ${why}`]))
+    const now = new Map(
+      unreadable.map(({ key, why }) => [`${key} ${why}`, `agent: passed over ${shown(key)} in the store: ${why}`]),
+    )
     const news = [...now].filter(([id]) => !this.#strangers.has(id))
     for (const [, text] of news.slice(0, TOLD)) log(text)
     if (news.length > TOLD) log(`agent: passed over ${news.length - TOLD} more`)

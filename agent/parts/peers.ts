@@ -24,7 +24,13 @@ export class PeersPart implements Part {
   #failed: Unreached = new Map()
 
   /** `changed` is called when the set of unreachable peers, or a reason, may have changed. `note` reports the reasons. */
-  constructor(context: Context, now: Standing, wakes: Wakes, repairs: Repairs, { changed, note }: { changed(): void; note(text: string, isNew: boolean): void }) {
+  constructor(
+    context: Context,
+    now: Standing,
+    wakes: Wakes,
+    repairs: Repairs,
+    { changed, note }: { changed(): void; note(text: string, isNew: boolean): void },
+  ) {
     this.#context = context
     this.#now = now
     this.wakes = wakes
@@ -52,11 +58,15 @@ export class PeersPart implements Part {
     const { peers: failed, others } = scoped(done, ownersOf)
     this.#tellUnreached(problems, failed, leases)
     for (const [kind, what] of Object.entries(done.repaired)) this.#repairs.note(this, kind, what)
-    const counts = Object.entries(done.counts).map(([kind, count]) => [kind, { ...count, repaired: this.#repairs.count(kind) }] as const)
+    const counts = Object.entries(done.counts).map(
+      ([kind, count]) => [kind, { ...count, repaired: this.#repairs.count(kind) }] as const,
+    )
     this.#now.kinds = { ...this.#now.kinds, ...Object.fromEntries(counts) }
     if (done.changed > 0) {
       const peers = leases.filter((one) => !isSame(one.subnets, lease.subnets)).length
-      log(`agent: programmed ${peers - this.#now.unreached.size} peers by ${backend.type} on ${uplink.name} changed=${done.changed} took=${Math.round(performance.now() - begun)}ms why=${why.join(',')}`)
+      log(
+        `agent: programmed ${peers - this.#now.unreached.size} peers by ${backend.type} on ${uplink.name} changed=${done.changed} took=${Math.round(performance.now() - begun)}ms why=${why.join(',')}`,
+      )
     }
     return { failures: others, isIncomplete: failed.size > 0 }
   }

@@ -75,7 +75,9 @@ export class PolicyPart implements Part, Admission {
     this.#objects = objects
     this.wakes = wakes
     this.#repairs = repairs
-    this.#changes = objects.changes(POLICY_KINDS, () => (this.#waiting.isEmpty ? wakes.poke('objects') : wakes.hurry('objects')))
+    this.#changes = objects.changes(POLICY_KINDS, () =>
+      this.#waiting.isEmpty ? wakes.poke('objects') : wakes.hurry('objects'),
+    )
     this.#endpoints = new Endpoints((key) => {
       this.#changes.note('pods', key)
       wakes.hurry('attachments')
@@ -114,7 +116,11 @@ export class PolicyPart implements Part, Admission {
   }
 
   ready(): void {
-    if (!this.#objects.isComplete(POLICY_KINDS)) throw new CniError(CODE.tryLater, `Cannot apply network policy: the agent does not know the objects of ${this.#objects.origin} yet`)
+    if (!this.#objects.isComplete(POLICY_KINDS))
+      throw new CniError(
+        CODE.tryLater,
+        `Cannot apply network policy: the agent does not know the objects of ${this.#objects.origin} yet`,
+      )
   }
 
   known(): Known {
@@ -158,18 +164,26 @@ export class PolicyPart implements Part, Admission {
 
   /** Whether pods of this node are, or may be, ports of a bridge. */
   isBridged(): boolean {
-    return this.#context.isBridged || this.#places.strangers.length > 0 || this.#places.pods.some(({ isPort }) => isPort)
+    return (
+      this.#context.isBridged || this.#places.strangers.length > 0 || this.#places.pods.some(({ isPort }) => isPort)
+    )
   }
 
   // Frames between two pods of one bridge meet the rules only by way of br_netfilter.
   #unfiltered(): readonly Failure[] {
     if (maybeSysctl('bridge/bridge-nf-call-iptables') === '1' || !this.isBridged()) return []
     this.wakes.poke('bridges', BRIDGES_MS)
-    return [{ scope: 'node', text: 'Cannot apply network policy between pods of one bridge: net.bridge.bridge-nf-call-iptables is not 1; load br_netfilter and set it' }]
+    return [
+      {
+        scope: 'node',
+        text: 'Cannot apply network policy between pods of one bridge: net.bridge.bridge-nf-call-iptables is not 1; load br_netfilter and set it',
+      },
+    ]
   }
 
   #whyNot(endpoint: Endpoint): string {
-    if (!this.#objects.isComplete(POLICY_KINDS)) return `the agent does not know the objects of ${this.#objects.origin} yet`
+    if (!this.#objects.isComplete(POLICY_KINDS))
+      return `the agent does not know the objects of ${this.#objects.origin} yet`
     return this.#isKnown(endpoint) ? this.#trouble : `${this.#objects.origin} has no Pod ${podKey(endpoint)}`
   }
 
@@ -178,7 +192,8 @@ export class PolicyPart implements Part, Admission {
     const options = this.#options()
     if (!this.#objects.isComplete(POLICY_KINDS)) {
       // The table of an earlier run stays until everything is known. Without one, no pod may be open by chance.
-      if (options.subnets.length > 0 && !isThere('inet', TABLE)) await load(new PolicyState(this.#objects.objects, ''), options, this.#context.run)
+      if (options.subnets.length > 0 && !isThere('inet', TABLE))
+        await load(new PolicyState(this.#objects.objects, ''), options, this.#context.run)
       this.#reportObjects()
       return WAITING
     }
@@ -189,7 +204,9 @@ export class PolicyPart implements Part, Admission {
       const { run } = this.#context
       const works = [(own: Run) => this.#program(options, own), ...this.#guard.works(this.#places)]
       // After a failure each work is by itself, so that one that cannot be done holds back no other.
-      const repaired = await (this.#trouble === NO_STEP ? jointly(run, works) : Promise.all(works.map((work) => work(run))))
+      const repaired = await (this.#trouble === NO_STEP
+        ? jointly(run, works)
+        : Promise.all(works.map((work) => work(run))))
       if (repaired.flat().length > 0) this.#repairs.ofPart(this, 'nft', repaired.flat())
     } catch (cause) {
       this.#trouble = (cause as Error).message
@@ -209,7 +226,10 @@ export class PolicyPart implements Part, Admission {
     const trouble = this.#objects.trouble(POLICY_KINDS)
     const more = this.#objects.isComplete(POLICY_KINDS) ? '; the last known objects are enforced' : ''
     const refused = this.#objects.refused(POLICY_KINDS).slice(0, NAMED)
-    const texts = [...(trouble === undefined ? [] : [`${trouble}${more}`]), ...refused.map((text) => `${text}; the other objects are enforced`)]
+    const texts = [
+      ...(trouble === undefined ? [] : [`${trouble}${more}`]),
+      ...refused.map((text) => `${text}; the other objects are enforced`),
+    ]
     const failures = texts.map((text): Failure => ({ scope: 'part', text }))
     this.#context.failures.report('objects of policy', failures)
   }
@@ -233,13 +253,20 @@ export class PolicyPart implements Part, Admission {
   #options(): TableOptions {
     const lease = this.#now.served ?? this.#now.lease
     const { isAudit } = this.#context.enforcement
-    return { subnets: lease ? both(lease.subnets) : both(this.#context.before ?? {}), isAudit, ...(this.#isHeard && { log: logOf }) }
+    return {
+      subnets: lease ? both(lease.subnets) : both(this.#context.before ?? {}),
+      isAudit,
+      ...(this.#isHeard && { log: logOf }),
+    }
   }
 
   // Gives what it had to repair.
   async #program(options: TableOptions, run: Run): Promise<readonly string[]> {
     const state = this.#state
-    const [key, isInDoubt] = [JSON.stringify([options.subnets, options.log !== undefined]), state.elements.isInDoubt && !this.#repairs.isHeld(this)]
+    const [key, isInDoubt] = [
+      JSON.stringify([options.subnets, options.log !== undefined]),
+      state.elements.isInDoubt && !this.#repairs.isHeld(this),
+    ]
     const before = this.#loaded
     // A failed transaction leaves what was there. The next step makes the whole table again.
     this.#loaded = undefined
@@ -294,7 +321,10 @@ export class PolicyPart implements Part, Admission {
     return ({ source, destination, protocol, port }) => {
       if (state.isClosed(source) || state.isClosed(destination)) return false
       const [from, to] = [end(source), end(destination)]
-      return decide({ ...objects, policies: [...new Set([...of(from), ...of(to)])] }, { from, to, source, destination, protocol, port }).passes
+      return decide(
+        { ...objects, policies: [...new Set([...of(from), ...of(to)])] },
+        { from, to, source, destination, protocol, port },
+      ).passes
     }
   }
 
@@ -304,9 +334,13 @@ export class PolicyPart implements Part, Admission {
     if (!isLogged) return
     const podAt = (ip: Ip) => this.#state.podAt(ip)
     const listener = {
-      dropped: (packet: Parameters<typeof lineOf>[0]) => this.#context.log(`policy: ${lineOf(packet, podAt, objectsOf(this.#objects.objects), isAudit)}`),
+      dropped: (packet: Parameters<typeof lineOf>[0]) =>
+        this.#context.log(`policy: ${lineOf(packet, podAt, objectsOf(this.#objects.objects), isAudit)}`),
       failing: (why: string | undefined) => {
-        this.#context.failures.report('log of policy', why === undefined ? [] : [{ scope: 'part', text: `Cannot log what network policy refuses: ${why}` }])
+        this.#context.failures.report(
+          'log of policy',
+          why === undefined ? [] : [{ scope: 'part', text: `Cannot log what network policy refuses: ${why}` }],
+        )
         this.#isHeard = why === undefined
         this.wakes.poke('log')
       },

@@ -60,7 +60,8 @@ export class Probing {
         own?.add(key)
       }
     if (silent.length > 0) this.#listener.note(`no answer over the overlay from ${this.#named(silent)}`)
-    if (narrow.length > 0) this.#listener.note(`packets of full size (${this.#now.mtu} bytes) do not reach ${this.#named(narrow)}`)
+    if (narrow.length > 0)
+      this.#listener.note(`packets of full size (${this.#now.mtu} bytes) do not reach ${this.#named(narrow)}`)
     if (back.length > 0) this.#listener.log(`agent: answering again: ${this.#named(back)}`)
     const isOther = silent.length + narrow.length + back.length > 0
     if (isOther) this.#tellSilent()
@@ -96,7 +97,11 @@ export class Probing {
     const [silent, narrow] = [this.#silent.size, this.#narrow.size]
     const { mtu } = this.#now
     this.#now.silent = [
-      ...(silent === 0 ? [] : [`${silent} ${silent > 1 ? 'peers do' : 'peer does'} not answer over the overlay: ${this.#named([...this.#silent])}`]),
+      ...(silent === 0
+        ? []
+        : [
+            `${silent} ${silent > 1 ? 'peers do' : 'peer does'} not answer over the overlay: ${this.#named([...this.#silent])}`,
+          ]),
       ...(narrow === 0
         ? []
         : [
@@ -107,7 +112,9 @@ export class Probing {
 
   #named(keys: readonly SubnetKey[]): string {
     const few = new Set(keys.slice(0, NAMED))
-    const named = (this.#now.snapshot?.leases ?? []).filter(({ subnets }) => few.has(encodeKey(subnets))).map((lease) => called(lease))
+    const named = (this.#now.snapshot?.leases ?? [])
+      .filter(({ subnets }) => few.has(encodeKey(subnets)))
+      .map((lease) => called(lease))
     return `${named.join(', ')}${keys.length > NAMED ? ` and ${keys.length - NAMED} more` : ''}`
   }
 }

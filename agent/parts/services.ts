@@ -25,7 +25,21 @@ import type { NodeFacts } from '../services/endpoints.ts'
 import { HealthServers, Progress } from '../services/health.ts'
 import { LoopbackPorts } from '../services/loopback-ports.ts'
 import { Programme } from '../services/programme.ts'
-import { addition, baseChains, type Chain, declaration, isOnLoopback, LOCALNET, MARTIANS, podAddresses, SHAPES, SOURCES, shapeChains, sources, TABLE } from '../services/table.ts'
+import {
+  addition,
+  baseChains,
+  type Chain,
+  declaration,
+  isOnLoopback,
+  LOCALNET,
+  MARTIANS,
+  podAddresses,
+  SHAPES,
+  SOURCES,
+  shapeChains,
+  sources,
+  TABLE,
+} from '../services/table.ts'
 import { type ServiceView, viewOf } from '../services/view.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
@@ -41,7 +55,10 @@ const MOST = 50_000
 
 /** The lines that take the table away, if it is there. */
 const AWAY = [`table inet ${TABLE}`, `delete table inet ${TABLE}`]
-const INTERVALS = [4, 6].flatMap((family) => [...['own', 'inside'].map((set) => [TABLE, `${set}${family}`] as const), ...['restricted', 'allowed'].map((set) => [SOURCES, `${set}${family}`] as const)])
+const INTERVALS = [4, 6].flatMap((family) => [
+  ...['own', 'inside'].map((set) => [TABLE, `${set}${family}`] as const),
+  ...['restricted', 'allowed'].map((set) => [SOURCES, `${set}${family}`] as const),
+])
 /** Chains that no element leads to are removed when there are more. */
 const SPARE = 100
 
@@ -93,7 +110,14 @@ export class ServicesPart implements Part {
   #programming: Durations = { count: 0, sum: 0, buckets: PROGRAMMING_BUCKETS.map(() => 0) }
   #forgotten = 0
 
-  constructor(context: Context, now: Standing, objects: ObjectSource, options: NonNullable<Context['services']>, wakes: Wakes, repairs: Repairs) {
+  constructor(
+    context: Context,
+    now: Standing,
+    objects: ObjectSource,
+    options: NonNullable<Context['services']>,
+    wakes: Wakes,
+    repairs: Repairs,
+  ) {
     this.#context = context
     this.#now = now
     this.#objects = objects
@@ -102,7 +126,11 @@ export class ServicesPart implements Part {
     this.quietMs = context.quietMs
     this.#node = { name: context.node }
     this.#base = baseChains(options)
-    this.#health = new HealthServers(options.health, this.#progress, () => objects.objects.nodes.get(context.node)?.isLeaving === true)
+    this.#health = new HealthServers(
+      options.health,
+      this.#progress,
+      () => objects.objects.nodes.get(context.node)?.isLeaving === true,
+    )
     this.#changes = objects.changes(SERVICE_KINDS, () => {
       this.#progress.changed()
       wakes.poke('objects')
@@ -118,7 +146,9 @@ export class ServicesPart implements Part {
   /** The Services as people see them, sorted by name. */
   view(): ServiceView[] {
     const { services } = this.#objects.objects
-    return [...services.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, service]) => viewOf(service, this.#slicesOf(key), this.#node))
+    return [...services.entries()]
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([key, service]) => viewOf(service, this.#slicesOf(key), this.#node))
   }
 
   /** Where the rules lead packets to this address and port. Undefined when they leave the packets alone. */
@@ -129,7 +159,11 @@ export class ServicesPart implements Part {
     const nodePort = localAddresses(family).has(ip) ? served.get(`port${family} ${word} . ${port}`) : undefined
     const what = `${ip} port ${port}/${protocol}`
     const frontend = vip ?? nodePort
-    if (frontend) return { what: `${what} is ${vip ? "a Service's" : 'a NodePort'}`, endpoints: [...new Set([...frontend.cluster, ...frontend.local])].map(endpointAt) }
+    if (frontend)
+      return {
+        what: `${what} is ${vip ? "a Service's" : 'a NodePort'}`,
+        endpoints: [...new Set([...frontend.cluster, ...frontend.local])].map(endpointAt),
+      }
     // Ports of a ClusterIP that the Service does not have are refused.
     const isClusterIp = [...this.#programme.all.values()].some(({ vips }) => vips.includes(ip))
     return isClusterIp ? { what: `${what} is no port of the Service`, endpoints: [] } : undefined
@@ -145,12 +179,19 @@ export class ServicesPart implements Part {
     // The table of an earlier run stays until everything is known.
     const trouble = this.#objects.trouble(SERVICE_KINDS)
     if (!this.#objects.isComplete(SERVICE_KINDS)) {
-      this.#context.failures.report('objects of services', trouble === undefined ? [] : [{ scope: 'part', text: trouble }])
+      this.#context.failures.report(
+        'objects of services',
+        trouble === undefined ? [] : [{ scope: 'part', text: trouble }],
+      )
       return WAITING
     }
     await this.#progress.during(() => this.#update())
     const refused = this.#objects.refused(SERVICE_KINDS).slice(0, NAMED)
-    const texts = [...(trouble === undefined ? [] : [`${trouble}; the last known objects are programmed`]), ...refused.map((text) => `${text}; the other objects are programmed`), ...this.#health.update(this.#programme.health)]
+    const texts = [
+      ...(trouble === undefined ? [] : [`${trouble}; the last known objects are programmed`]),
+      ...refused.map((text) => `${text}; the other objects are programmed`),
+      ...this.#health.update(this.#programme.health),
+    ]
     const failures = texts.map((text): Failure => ({ scope: 'part', text }))
     this.#context.failures.report('objects of services', failures)
     return DONE
@@ -164,7 +205,8 @@ export class ServicesPart implements Part {
     const inherited = await this.#program(isFirst)
     this.#stale.note(formerUdp(inherited, this.#programme.served))
     // What happened before the start was not this run's to wait for.
-    for (const at of isFirst ? [] : this.#triggered.values()) this.#programming = withDuration(this.#programming, Math.max(0, (Date.now() - at) / 1000))
+    for (const at of isFirst ? [] : this.#triggered.values())
+      this.#programming = withDuration(this.#programming, Math.max(0, (Date.now() - at) / 1000))
     this.#triggered.clear()
     this.#tell()
     void this.#forgetStale()
@@ -184,7 +226,12 @@ export class ServicesPart implements Part {
           this.#context.failures.report('connections of services', [])
         } catch (cause) {
           this.#stale.giveBack(stale)
-          this.#context.failures.report('connections of services', [{ scope: 'part', text: `Cannot forget UDP connections to former endpoints of Services: ${(cause as Error).message}` }])
+          this.#context.failures.report('connections of services', [
+            {
+              scope: 'part',
+              text: `Cannot forget UDP connections to former endpoints of Services: ${(cause as Error).message}`,
+            },
+          ])
           return
         }
       }
@@ -212,7 +259,11 @@ export class ServicesPart implements Part {
       }
     }
     const { labels, ips } = nodes.get(this.#context.node) ?? {}
-    const node = { name: this.#context.node, ...(labels?.[ZONE] !== undefined && { zone: labels[ZONE] }), ...(ips && { ips }) }
+    const node = {
+      name: this.#context.node,
+      ...(labels?.[ZONE] !== undefined && { zone: labels[ZONE] }),
+      ...(ips && { ips }),
+    }
     if (!Bun.deepEquals(node, this.#node)) {
       this.#node = node
       for (const key of services.keys()) dirty.add(key)
@@ -233,13 +284,20 @@ export class ServicesPart implements Part {
 
   #tell(): void {
     const endpoints = ENDPOINT_MAPS.reduce((sum, name) => sum + this.#elements.size(name), 0)
-    this.#now.services = { services: this.#programme.all.size, frontends: this.#programme.served.size, endpoints, programming: this.#programming, forgotten: this.#forgotten }
+    this.#now.services = {
+      services: this.#programme.all.size,
+      frontends: this.#programme.served.size,
+      endpoints,
+      programming: this.#programming,
+      forgotten: this.#forgotten,
+    }
   }
 
   // One transaction, with chains and addresses where they are not as the last one left them. Gives the elements that an earlier run left and nobody wants so.
   async #program(isFirst: boolean): Promise<readonly string[]> {
     const wanted = new Map(this.#base)
-    for (const shape of this.#programme.shapes()) for (const [name, chain] of shapeChains(shape)) wanted.set(name, chain)
+    for (const shape of this.#programme.shapes())
+      for (const [name, chain] of shapeChains(shape)) wanted.set(name, chain)
     const wasDoubtful = this.#isDoubtful
     const wrong = wasDoubtful ? this.#look() : undefined
     const way: Way = isFirst || wrong !== undefined ? 'over' : 'step'
@@ -253,7 +311,10 @@ export class ServicesPart implements Part {
     if (wanted.has(MARTIANS) && (isFirst || wasDoubtful)) this.#takeLocalnet(isFirst)
     await this.#removeUnused(wanted, way)
     if (this.#isOnLoopback) this.#loopback.update(this.#programme.served.values())
-    const titles = [...(wrong !== undefined && !isFirst ? [wrong] : []), ...repaired.map((text) => `nft table ${TABLE}, ${text}`)]
+    const titles = [
+      ...(wrong !== undefined && !isFirst ? [wrong] : []),
+      ...repaired.map((text) => `nft table ${TABLE}, ${text}`),
+    ]
     if (titles.length > 0) this.#repairs.ofPart(this, 'nft', titles)
     return inherited
   }
@@ -264,7 +325,11 @@ export class ServicesPart implements Part {
     const isTaken = async (script: string) => (await this.#context.run(['nft', '-c', '-f', '-'], script)).status === 0
     const script = this.#refused
     this.#refused = undefined
-    return script !== undefined && !(await isTaken(script)) && (await isTaken([...AWAY, ...declaration(wanted), ''].join('\n')))
+    return (
+      script !== undefined &&
+      !(await isTaken(script)) &&
+      (await isTaken([...AWAY, ...declaration(wanted), ''].join('\n')))
+    )
   }
 
   // What is wrong with tables and chains, by the kernel's count of rules.
@@ -272,7 +337,8 @@ export class ServicesPart implements Part {
     if (!isThere('inet', TABLE)) return `nft table ${TABLE}`
     if (this.#sources.isAny && !isThere('inet', SOURCES)) return `nft table ${SOURCES}`
     // Without transactions of others nobody changed them.
-    if (this.#intervals !== undefined && this.#elements.isInDoubt && contentOfIntervals() !== this.#intervals) return `nft table ${SOURCES}, or addresses of pods in nft table ${TABLE}`
+    if (this.#intervals !== undefined && this.#elements.isInDoubt && contentOfIntervals() !== this.#intervals)
+      return `nft table ${SOURCES}, or addresses of pods in nft table ${TABLE}`
     const counts = ruleCounts('inet', TABLE)
     const wrong = [...(this.#chains ?? [])].find(([name, { rules }]) => (counts.get(name) ?? 0) !== rules.length)
     return wrong && `nft table ${TABLE}, chain ${wrong[0]}`
@@ -283,11 +349,19 @@ export class ServicesPart implements Part {
     // Before the lease of this run is known, the pods have the addresses of the one before.
     const lease = this.#now.served ?? this.#now.lease
     const subnets = both(lease?.subnets ?? this.#context.before ?? {})
-    const addresses = podAddresses(subnets, [...this.#context.facts.networks, ...(this.#context.services?.clusterCidrs ?? [])]).join('\n')
+    const addresses = podAddresses(subnets, [
+      ...this.#context.facts.networks,
+      ...(this.#context.services?.clusterCidrs ?? []),
+    ]).join('\n')
     const isWhole = way !== 'step'
     const { sourcesVersion } = this.#programme
     const restricted = isWhole || sourcesVersion !== this.#sources.version ? this.#programme.sources() : undefined
-    const before = [...(way === 'anew' ? AWAY : []), ...(isWhole ? declaration(wanted) : addition(fresh)), ...(isWhole || addresses !== this.#addresses ? [addresses] : []), ...(restricted ? sources(restricted) : [])]
+    const before = [
+      ...(way === 'anew' ? AWAY : []),
+      ...(isWhole ? declaration(wanted) : addition(fresh)),
+      ...(isWhole || addresses !== this.#addresses ? [addresses] : []),
+      ...(restricted ? sources(restricted) : []),
+    ]
     if (way === 'anew' || (isWhole && !isThere('inet', TABLE))) this.#elements.forget()
     this.#refused = undefined
     const run: Run = async (argv, script) => {
@@ -319,17 +393,27 @@ export class ServicesPart implements Part {
     const unused = [...(there?.keys() ?? [])].filter((name) => !wanted.has(name))
     if (unused.length <= (isKnown ? SPARE : 0)) return
     if (unused.includes(MARTIANS)) writeSysctl(LOCALNET, '0')
-    const lines = [...unused.map((name) => `flush chain inet ${TABLE} ${name}`), ...unused.map((name) => `delete chain inet ${TABLE} ${name}`)]
+    const lines = [
+      ...unused.map((name) => `flush chain inet ${TABLE} ${name}`),
+      ...unused.map((name) => `delete chain inet ${TABLE} ${name}`),
+    ]
     const { status, stderr } = await this.#context.run(['nft', '-f', '-'], `${lines.join('\n')}\n`)
     this.#isUnusedLeft = status !== 0
     if (status === 0) this.#chains = new Map([...(this.#chains ?? [])].filter(([name]) => wanted.has(name)))
-    this.#context.failures.report('chains of services', status === 0 ? [] : [{ scope: 'part', text: `Cannot remove unused chains of nft table ${TABLE}: ${stderr.split('\n', 1)[0]}` }])
+    this.#context.failures.report(
+      'chains of services',
+      status === 0
+        ? []
+        : [{ scope: 'part', text: `Cannot remove unused chains of nft table ${TABLE}: ${stderr.split('\n', 1)[0]}` }],
+    )
   }
 }
 
 // Sets with intervals, which `Elements` does not have, and the rules that use source ranges: as the kernel gives them.
 function contentOfIntervals(): string {
-  const sets = INTERVALS.map(([table, set]) => [...(dumpElements(table, set) ?? [])].map((pair) => pair.join(' ')).sort())
+  const sets = INTERVALS.map(([table, set]) =>
+    [...(dumpElements(table, set) ?? [])].map((pair) => pair.join(' ')).sort(),
+  )
   return JSON.stringify([...sets, [...ruleCounts('inet', SOURCES)].map((pair) => pair.join(' ')).sort()])
 }
 
@@ -340,5 +424,9 @@ function endpointAt(text: string): { readonly ip: Ip; readonly port: number } {
 }
 
 function withDuration({ count, sum, buckets }: Durations, seconds: number): Durations {
-  return { count: count + 1, sum: sum + seconds, buckets: buckets.map((n, i) => n + (seconds <= (PROGRAMMING_BUCKETS[i] as number) ? 1 : 0)) }
+  return {
+    count: count + 1,
+    sum: sum + seconds,
+    buckets: buckets.map((n, i) => n + (seconds <= (PROGRAMMING_BUCKETS[i] as number) ? 1 : 0)),
+  }
 }

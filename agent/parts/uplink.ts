@@ -36,7 +36,8 @@ export class UplinkPart implements Part {
     if (!before) this.#refuseOverlap(sight)
     this.#now.choice = choice
     const { name, mtu, tunnel } = choice.uplink
-    if (!before || !isSameUplink(before, choice.uplink)) log(`agent: uplink ${name} ${both(tunnel).join(' ')}: ${choice.why} mtu=${mtu}`)
+    if (!before || !isSameUplink(before, choice.uplink))
+      log(`agent: uplink ${name} ${both(tunnel).join(' ')}: ${choice.why} mtu=${mtu}`)
     this.#changed()
     return DONE
   }
@@ -51,7 +52,12 @@ export class UplinkPart implements Part {
     else if (kind === 'link') this.#links.set(key, text)
     const dev = resource.kind === 'link' ? resource.name : 'dev' in resource ? resource.dev : undefined
     if (kind !== 'link' && kind !== 'addr' && !(resource.kind === 'route' && resource.proto !== PROTO)) return false
-    return name === undefined || dev === undefined || dev === name || (resource.kind === 'route' && resource.dst.endsWith('/0'))
+    return (
+      name === undefined ||
+      dev === undefined ||
+      dev === name ||
+      (resource.kind === 'route' && resource.dst.endsWith('/0'))
+    )
   }
 
   #refuseOverlap(sight: Parameters<typeof overlap>[0]): void {
@@ -68,5 +74,11 @@ export class UplinkPart implements Part {
 }
 
 function isSameUplink(a: Uplink, b: Uplink): boolean {
-  return a.name === b.name && a.index === b.index && a.mtu === b.mtu && isSame(a.tunnel, b.tunnel) && isSame(a.advertise, b.advertise)
+  return (
+    a.name === b.name &&
+    a.index === b.index &&
+    a.mtu === b.mtu &&
+    isSame(a.tunnel, b.tunnel) &&
+    isSame(a.advertise, b.advertise)
+  )
 }

@@ -68,7 +68,13 @@ export class Waiting {
     }
     const timer = setTimeout(() => {
       end()
-      reject(new CniError(CODE.tryLater, `Cannot apply network policy within ${waitMs} ms: ${why()}`, 'the pod stays closed until the agent can'))
+      reject(
+        new CniError(
+          CODE.tryLater,
+          `Cannot apply network policy within ${waitMs} ms: ${why()}`,
+          'the pod stays closed until the agent can',
+        ),
+      )
     }, waitMs)
     const done = () => {
       end()
@@ -90,6 +96,7 @@ export class Waiting {
 
 // The names of namespaces and pods (RFC 1123 subdomain).
 function objectName(value: unknown): string {
-  if (typeof value !== 'string' || !/^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/.test(value)) throw new ValueError(`${shown(value)}: want the name of a Kubernetes object, as web-0`)
+  if (typeof value !== 'string' || !/^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/.test(value))
+    throw new ValueError(`${shown(value)}: want the name of a Kubernetes object, as web-0`)
   return value
 }

@@ -46,7 +46,11 @@ export class Counters {
 
 /** Reads the answer of `nft -j list counters`. Counters that nothing is known of are left out. Throws SyntaxError. */
 export function countsOf(answer: string, counted: ReadonlyMap<string, Counted>): PolicyCounts {
-  const { nftables } = JSON.parse(answer) as { readonly nftables: readonly { readonly counter?: { readonly name: string; readonly packets: number; readonly bytes: number } }[] }
+  const { nftables } = JSON.parse(answer) as {
+    readonly nftables: readonly {
+      readonly counter?: { readonly name: string; readonly packets: number; readonly bytes: number }
+    }[]
+  }
   const all = nftables.flatMap(({ counter }) => (counter ? [counter] : []))
   return {
     counts: all.flatMap(({ name, packets, bytes }) => {

@@ -28,7 +28,8 @@ interface Packet {
 export function packetOf(bytes: DataView): Packet | undefined {
   try {
     const version = bytes.getUint8(0) >> 4
-    if (version === 4) return transport(bytes, ipv4(bytes, 12), ipv4(bytes, 16), bytes.getUint8(9), (bytes.getUint8(0) & 15) * 4)
+    if (version === 4)
+      return transport(bytes, ipv4(bytes, 12), ipv4(bytes, 16), bytes.getUint8(9), (bytes.getUint8(0) & 15) * 4)
     if (version !== 6) return undefined
     let [next, at] = [bytes.getUint8(6), 40]
     while (EXTENSIONS.has(next)) {
@@ -57,7 +58,12 @@ function ipv6(bytes: DataView, at: number): Ip {
 }
 
 /** The line of the log about a refused packet: both ends, and the reason of the oracle. Pure. */
-export function lineOf({ prefix, packet }: Logged, podAt: (ip: Ip) => Pod | undefined, objects: Objects, isAudit: boolean): string {
+export function lineOf(
+  { prefix, packet }: Logged,
+  podAt: (ip: Ip) => Pod | undefined,
+  objects: Objects,
+  isAudit: boolean,
+): string {
   const said = isAudit ? 'would drop' : 'dropped'
   const found = packetOf(packet)
   if (!found) return `${said} a packet that is no whole IP packet (${prefix})`
@@ -65,8 +71,16 @@ export function lineOf({ prefix, packet }: Logged, podAt: (ip: Ip) => Pod | unde
   const [from, to] = [podAt(source), podAt(destination)]
   const shown = (pod: Pod | undefined, ip: Ip) => (pod ? `${pod.namespace}/${pod.name} (${ip})` : ip)
   const way = `${said} ${name} ${shown(from, source)} → ${shown(to, destination)}${protocol === 'other' ? '' : ` port ${port}`}`
-  if (prefix === 'unknown') return `${way}: ${!from === !to ? 'an address of this node' : shown(undefined, from ? destination : source)} belongs to no known pod`
-  const { passes, reason } = decide(objects, { from: from ?? { ip: source }, to: to ?? { ip: destination }, source, destination, protocol, port })
+  if (prefix === 'unknown')
+    return `${way}: ${!from === !to ? 'an address of this node' : shown(undefined, from ? destination : source)} belongs to no known pod`
+  const { passes, reason } = decide(objects, {
+    from: from ?? { ip: source },
+    to: to ?? { ip: destination },
+    source,
+    destination,
+    protocol,
+    port,
+  })
   return `${way}: ${passes ? 'a policy or a pod that has changed since' : reason}`
 }
 
@@ -89,7 +103,11 @@ export async function followDrops({ dropped, failing }: DropListener, signal: Ab
   }
 }
 
-async function hear(dropped: DropListener['dropped'], failing: DropListener['failing'], signal: AbortSignal): Promise<string> {
+async function hear(
+  dropped: DropListener['dropped'],
+  failing: DropListener['failing'],
+  signal: AbortSignal,
+): Promise<string> {
   let fd = -1
   try {
     ;({ fd } = listenToLog(LOG_GROUP, PACKET_BYTES))

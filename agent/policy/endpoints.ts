@@ -8,7 +8,9 @@ export type Endpoint = Admission['endpoint']
 
 /** The attachments that the journal of the plugins has. An agent that starts knows them before the API answers. */
 export function journaled(): Endpoint[] {
-  return entries().flatMap(({ parts }) => (parts['policy']?.own ?? []).flatMap((one) => (one.kind === 'admission' ? [one.endpoint] : [])))
+  return entries().flatMap(({ parts }) =>
+    (parts['policy']?.own ?? []).flatMap((one) => (one.kind === 'admission' ? [one.endpoint] : [])),
+  )
 }
 
 /** The key of a pod among the objects of the cluster. */
@@ -52,7 +54,10 @@ export class Endpoints {
    * Forgets an attachment. The addresses of the Pod object, `pod`, do not count from now on, until the object has others: they may be another
    * pod's a moment later. Gives the attachment. Undefined when it is unknown.
    */
-  release({ containerId, ifname }: Pick<Endpoint, 'containerId' | 'ifname'>, pod: (key: string) => Pod | undefined): Endpoint | undefined {
+  release(
+    { containerId, ifname }: Pick<Endpoint, 'containerId' | 'ifname'>,
+    pod: (key: string) => Pod | undefined,
+  ): Endpoint | undefined {
     const id = idOf({ containerId, ifname })
     const found = this.#all.get(id)
     if (!found) return undefined

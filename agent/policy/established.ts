@@ -1,4 +1,11 @@
-import { type Connection, connectionCount, connectionPieces, forget, MANY, type Sought } from '../../lib/os/conntrack.ts'
+import {
+  type Connection,
+  connectionCount,
+  connectionPieces,
+  forget,
+  MANY,
+  type Sought,
+} from '../../lib/os/conntrack.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import type { Ip } from '../../lib/text/ip.ts'
@@ -28,7 +35,11 @@ const AT_ONCE = 200
  * it. The packets of the answering side are refused by a set. They would else begin the connection again from the other side, which may be
  * allowed. Gives how many it ended. Throws Error when the kernel or nft refuses.
  */
-export async function endRefused(addresses: ReadonlySet<Ip>, isAllowed: (flow: Flow) => boolean, run: Run): Promise<number> {
+export async function endRefused(
+  addresses: ReadonlySet<Ip>,
+  isAllowed: (flow: Flow) => boolean,
+  run: Run,
+): Promise<number> {
   const [answers, ended]: [string[], Connection[]] = [[], []]
   for await (const one of listed(addresses)) {
     const { there, back } = one
@@ -36,13 +47,21 @@ export async function endRefused(addresses: ReadonlySet<Ip>, isAllowed: (flow: F
     const [source, destination] = [there.src, back.src]
     const protocol = PROTOCOLS[there.protocol]
     if (protocol === undefined && !ICMP.includes(there.protocol)) continue
-    if (isAllowed({ source, destination, protocol: protocol ?? 'other', port: protocol === undefined ? 0 : back.sport })) continue
+    if (
+      isAllowed({ source, destination, protocol: protocol ?? 'other', port: protocol === undefined ? 0 : back.sport })
+    )
+      continue
     ended.push(one)
     // An answer to a question of ICMP begins nothing, so no set has to refuse it.
-    if (protocol !== undefined) answers.push(`add element ${NAME} ${ENDED[isSix(source) ? 6 : 4]} { ${back.src} . ${back.dst} . ${protocol.toLowerCase()} . ${back.sport} . ${back.dport} }`)
+    if (protocol !== undefined)
+      answers.push(
+        `add element ${NAME} ${ENDED[isSix(source) ? 6 : 4]} { ${back.src} . ${back.dst} . ${protocol.toLowerCase()} . ${back.sport} . ${back.dport} }`,
+      )
   }
-  const { status, stderr } = answers.length === 0 ? { status: 0, stderr: '' } : await run(['nft', '-f', '-'], `${answers.join('\n')}\n`)
-  if (status !== 0) throw new Error(`Cannot end the connections that a policy no longer allows: nft: ${stderr.split('\n', 1)[0]}`)
+  const { status, stderr } =
+    answers.length === 0 ? { status: 0, stderr: '' } : await run(['nft', '-f', '-'], `${answers.join('\n')}\n`)
+  if (status !== 0)
+    throw new Error(`Cannot end the connections that a policy no longer allows: nft: ${stderr.split('\n', 1)[0]}`)
   const pause = pauses()
   for (let at = 0; at < ended.length; at += AT_ONCE) {
     forget(ended.slice(at, at + AT_ONCE))
@@ -63,7 +82,10 @@ async function* listed(addresses: ReadonlySet<Ip>): AsyncGenerator<Connection> {
         await pause()
       }
   } catch (cause) {
-    throw new Error(`Cannot list connections, so that those that a policy no longer allows go on: ${(cause as Error).message}`, { cause })
+    throw new Error(
+      `Cannot list connections, so that those that a policy no longer allows go on: ${(cause as Error).message}`,
+      { cause },
+    )
   }
 }
 

@@ -17,7 +17,13 @@ export const REMOVE = `table inet ${GUARD}\ndelete table inet ${GUARD}\ntable br
 const FAMILIES = ['inet', 'bridge'] as const
 type Family = (typeof FAMILIES)[number]
 const LINKS: Shape = { key: ['ifname'] }
-const SHAPES: Readonly<Record<string, Shape>> = { links: LINKS, isolated: LINKS, strangers: LINKS, owners4: { key: ['ifname', 'ipv4_addr'] }, owners6: { key: ['ifname', 'ipv6_addr'] } }
+const SHAPES: Readonly<Record<string, Shape>> = {
+  links: LINKS,
+  isolated: LINKS,
+  strangers: LINKS,
+  owners4: { key: ['ifname', 'ipv4_addr'] },
+  owners6: { key: ['ifname', 'ipv6_addr'] },
+}
 
 /** Keeps pods from sending with addresses that are not theirs, and closes to isolated pods what no policy can allow. */
 export class Guard {
@@ -34,7 +40,8 @@ export class Guard {
   /** The works that bring the pods' places into the kernel, one per table. Each gives what it had to repair, and throws ExecError. */
   works({ pods, strangers, hasBridge }: Places): ((run: Run) => Promise<readonly string[]>)[] {
     const wanted = { inet: new Map<string, Set<string>>(), bridge: new Map<string, Set<string>>() }
-    const put = (family: Family, set: string, key: string) => wanted[family].set(set, (wanted[family].get(set) ?? new Set()).add(key))
+    const put = (family: Family, set: string, key: string) =>
+      wanted[family].set(set, (wanted[family].get(set) ?? new Set()).add(key))
     for (const { link, isPort, addresses, isIsolated } of pods) {
       for (const family of FAMILIES) {
         if (family === 'bridge' ? !isPort && !hasBridge : isPort) continue
@@ -72,7 +79,8 @@ export class Guard {
 }
 
 // Without neighbour discovery a pod reaches nobody. A bridge that snoops on multicast forwards it only to ports that report their groups.
-const DISCOVERY = 'icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, nd-redirect, mld-listener-query, mld-listener-report, mld-listener-done, mld2-listener-report }'
+const DISCOVERY =
+  'icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, nd-redirect, mld-listener-query, mld-listener-report, mld-listener-done, mld2-listener-report }'
 const UNICAST = 'ether daddr & 01:00:00:00:00:00 == 00:00:00:00:00:00'
 const UNADDRESSED = { 4: '{ 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255 }', 6: '{ fe80::/10, ff00::/8 }' } as const
 
@@ -96,14 +104,31 @@ function fixed(family: Family): string[] {
       'counter drop',
     ],
     // What every pod gets, whatever selects it.
-    excepted: [...(isBridge ? ['ether type arp accept'] : []), `${DISCOVERY} accept`, 'ip protocol udp udp sport 67 udp dport 68 accept', 'ip6 nexthdr udp udp sport 547 udp dport 546 accept', 'counter drop'],
+    excepted: [
+      ...(isBridge ? ['ether type arp accept'] : []),
+      `${DISCOVERY} accept`,
+      'ip protocol udp udp sport 67 udp dport 68 accept',
+      'ip6 nexthdr udp udp sport 547 udp dport 546 accept',
+      'counter drop',
+    ],
     // What policies decide is accepted here: packets for the pod's own addresses.
     isolated_in: ['oifname . ip daddr @owners4 accept', 'oifname . ip6 daddr @owners6 accept', 'goto excepted'],
     ...(isBridge && {
-      strangers_in: [`${UNICAST} ip daddr != ${UNADDRESSED[4]} accept`, `${UNICAST} ip6 daddr != ${UNADDRESSED[6]} ip6 saddr != fe80::/10 accept`, 'goto excepted'],
+      strangers_in: [
+        `${UNICAST} ip daddr != ${UNADDRESSED[4]} accept`,
+        `${UNICAST} ip6 daddr != ${UNADDRESSED[6]} ip6 saddr != fe80::/10 accept`,
+        'goto excepted',
+      ],
     }),
     ...Object.fromEntries(
-      (isBridge ? ['forward', 'output'] : ['forward']).map((hook) => [hook, [`type filter hook ${hook} priority -300; policy accept;`, 'oifname @isolated goto isolated_in', ...(isBridge ? ['oifname @strangers goto strangers_in'] : [])]]),
+      (isBridge ? ['forward', 'output'] : ['forward']).map((hook) => [
+        hook,
+        [
+          `type filter hook ${hook} priority -300; policy accept;`,
+          'oifname @isolated goto isolated_in',
+          ...(isBridge ? ['oifname @strangers goto strangers_in'] : []),
+        ],
+      ]),
     ),
   }
   return [
@@ -111,7 +136,11 @@ function fixed(family: Family): string[] {
     `delete table ${family} ${GUARD}`,
     `table ${family} ${GUARD} {`,
     ...Object.entries(SHAPES).map(([name, { key }]) => `  set ${name} { type ${key.join(' . ')}; }`),
-    ...Object.entries(chains).flatMap(([name, lines]) => [`  chain ${name} {`, ...lines.map((line) => `    ${line}`), '  }']),
+    ...Object.entries(chains).flatMap(([name, lines]) => [
+      `  chain ${name} {`,
+      ...lines.map((line) => `    ${line}`),
+      '  }',
+    ]),
     '}',
   ]
 }

@@ -67,11 +67,18 @@ export class Items {
 
   /** The lines of the changes since the last transaction: before those of elements, and after them. */
   changes(): { readonly before: string[]; readonly after: string[] } {
-    const before = [...this.#changed].flatMap((name) => (this.#made.has(name) ? [] : (this.#held.get(name)?.item.make ?? [])))
+    const before = [...this.#changed].flatMap((name) =>
+      this.#made.has(name) ? [] : (this.#held.get(name)?.item.make ?? []),
+    )
     const gone = [...this.#changed].flatMap((name) => (this.#held.has(name) ? [] : (this.#made.get(name) ?? [])))
     const of = (kind: Item['kind']) => gone.filter((item) => item.kind === kind)
     // A rule holds what it names.
-    const after = [...of('chain').map(({ name }) => `flush chain ${this.#table} ${name}`), ...[...of('chain'), ...of('set'), ...of('counter')].map(({ kind, name }) => `delete ${kind} ${this.#table} ${name}`)]
+    const after = [
+      ...of('chain').map(({ name }) => `flush chain ${this.#table} ${name}`),
+      ...[...of('chain'), ...of('set'), ...of('counter')].map(
+        ({ kind, name }) => `delete ${kind} ${this.#table} ${name}`,
+      ),
+    ]
     return { before, after }
   }
 

@@ -39,9 +39,14 @@ export interface Verdict {
  * Decides one connection (networking.k8s.io/v1 NetworkPolicySpec; policy.networking.k8s.io/v1alpha2 ClusterNetworkPolicySpec). `sides` are the
  * directions that count: the node of a pod decides its directions.
  */
-export function decide(objects: Objects, attempt: Attempt, sides: readonly ('ingress' | 'egress')[] = ['ingress', 'egress']): Verdict {
+export function decide(
+  objects: Objects,
+  attempt: Attempt,
+  sides: readonly ('ingress' | 'egress')[] = ['ingress', 'egress'],
+): Verdict {
   const { from, to } = attempt
-  if (isPod(from) && isPod(to) && from.namespace === to.namespace && from.name === to.name) return { passes: true, reason: 'a pod reaches itself' }
+  if (isPod(from) && isPod(to) && from.namespace === to.namespace && from.name === to.name)
+    return { passes: true, reason: 'a pod reaches itself' }
   const out = isPod(from) && sides.includes('egress') ? direction(objects, attempt, from, 'egress') : undefined
   if (out && !out.passes) return out
   const into = isPod(to) && sides.includes('ingress') ? direction(objects, attempt, to, 'ingress') : undefined
@@ -72,22 +77,38 @@ function isolation(objects: Objects, attempt: Attempt, subject: Pod, side: 'ingr
     const rules = policy[side] ?? []
     for (let i = 0; i < rules.length; i++) {
       const rule = rules[i] as Rule
-      if (peerMatches(objects, policy, rule, attempt, side) && portMatches(rule, attempt)) return { passes: true, reason: `${policy.namespace}/${policy.name} ${side}[${i}] allows it` }
+      if (peerMatches(objects, policy, rule, attempt, side) && portMatches(rule, attempt))
+        return { passes: true, reason: `${policy.namespace}/${policy.name} ${side}[${i}] allows it` }
     }
   }
-  return { passes: false, reason: `${isolating.map(({ namespace, name }) => `${namespace}/${name}`).join(', ')} isolates ${subject.namespace}/${subject.name} for ${side}, and no rule allows it` }
+  return {
+    passes: false,
+    reason: `${isolating.map(({ namespace, name }) => `${namespace}/${name}`).join(', ')} isolates ${subject.namespace}/${subject.name} for ${side}, and no rule allows it`,
+  }
 }
 
 // Undefined when no rule of the tier decides: none matches, or the first one that matches passes it on.
-function tier(objects: Objects, attempt: Attempt, subject: Pod, side: 'ingress' | 'egress', which: Tier): Verdict | undefined {
-  const inOrder = (objects.clusterPolicies ?? []).filter((one) => one.tier === which).sort((one, other) => (one.priority === other.priority ? (one.name > other.name ? 1 : -1) : one.priority - other.priority))
+function tier(
+  objects: Objects,
+  attempt: Attempt,
+  subject: Pod,
+  side: 'ingress' | 'egress',
+  which: Tier,
+): Verdict | undefined {
+  const inOrder = (objects.clusterPolicies ?? [])
+    .filter((one) => one.tier === which)
+    .sort((one, other) =>
+      one.priority === other.priority ? (one.name > other.name ? 1 : -1) : one.priority - other.priority,
+    )
   for (const policy of inOrder) {
     if (!isSelected(objects, policy.subject, subject)) continue
     for (const [i, rule] of policy[side].entries()) {
       if (!tierPeerMatches(objects, rule, attempt, side) || !portMatches(rule, attempt)) continue
       if (rule.action === 'Pass') return undefined
       const named = `ClusterNetworkPolicy ${policy.name} (${which}) ${side}[${i}]${rule.name === undefined ? '' : ` "${rule.name}"`}`
-      return rule.action === 'Accept' ? { passes: true, reason: `${named} accepts it` } : { passes: false, reason: `${named} denies it` }
+      return rule.action === 'Accept'
+        ? { passes: true, reason: `${named} accepts it` }
+        : { passes: false, reason: `${named} denies it` }
     }
   }
   return undefined
@@ -98,7 +119,8 @@ function tierPeerMatches(objects: Objects, { peers }: TierRule, attempt: Attempt
   const [other, address] = side === 'ingress' ? [attempt.from, attempt.source] : [attempt.to, attempt.destination]
   return peers.some((peer: TierPeer) => {
     if ('cidr' in peer) return contains(peer.cidr, address)
-    if ('nodes' in peer) return (objects.nodes ?? []).some(({ labels, ips }) => ips.includes(address) && selects(peer.nodes, labels))
+    if ('nodes' in peer)
+      return (objects.nodes ?? []).some(({ labels, ips }) => ips.includes(address) && selects(peer.nodes, labels))
     return isPod(other) && isSelected(objects, peer, other)
   })
 }
@@ -108,7 +130,13 @@ function isSelected({ namespaces }: Objects, { namespaces: homes, pods }: PodSel
   return home !== undefined && selects(homes, home.labels) && selects(pods, pod.labels)
 }
 
-function peerMatches(objects: Objects, policy: Policy, { peers }: Rule, attempt: Attempt, side: 'ingress' | 'egress'): boolean {
+function peerMatches(
+  objects: Objects,
+  policy: Policy,
+  { peers }: Rule,
+  attempt: Attempt,
+  side: 'ingress' | 'egress',
+): boolean {
   if (peers === undefined) return true
   const [other, address] = side === 'ingress' ? [attempt.from, attempt.source] : [attempt.to, attempt.destination]
   return peers.some((peer) => isPeer(objects, policy, peer, other, address))
@@ -126,7 +154,11 @@ function portMatches({ ports }: Pick<Rule, 'ports'>, { protocol, port, to }: Att
   if (ports === undefined) return true
   return ports.some((one: Port) => {
     if (one.protocol !== protocol) return false
-    if (one.name !== undefined) return isPod(to) && to.ports.some((served) => served.name === one.name && served.protocol === protocol && served.port === port)
+    if (one.name !== undefined)
+      return (
+        isPod(to) &&
+        to.ports.some((served) => served.name === one.name && served.protocol === protocol && served.port === port)
+      )
     return one.from === undefined || (port >= one.from && port <= (one.to ?? one.from))
   })
 }

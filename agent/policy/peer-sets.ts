@@ -41,7 +41,12 @@ export class PeerSets {
   readonly #knownNodes = new Map<string, ClusterNode>()
   #left = new Set<Ip>()
 
-  constructor(pods: KnownPods, namespaces: ReadonlyMap<string, Namespace>, nodes: ReadonlyMap<string, ClusterNode>, elements: Elements) {
+  constructor(
+    pods: KnownPods,
+    namespaces: ReadonlyMap<string, Namespace>,
+    nodes: ReadonlyMap<string, ClusterNode>,
+    elements: Elements,
+  ) {
     this.#pods = pods
     this.#namespaces = namespaces
     this.#nodes = nodes
@@ -57,13 +62,20 @@ export class PeerSets {
       return this.#item(name, [TYPE[family]], { name, elementsOf }, namespaces)
     }
     const homes = new Set<string>()
-    return this.#item(name, [TYPE[family]], { name, elementsOf: (pod) => (homes.has(pod.pod.namespace) ? addresses(pod) : []), wide: { selector: namespaces, homes } })
+    return this.#item(name, [TYPE[family]], {
+      name,
+      elementsOf: (pod) => (homes.has(pod.pod.namespace) ? addresses(pod) : []),
+      wide: { selector: namespaces, homes },
+    })
   }
 
   /** The set of the addresses and ports that have a name, in all pods. */
   ports({ name, protocol }: Port, family: Family): Item {
     const set = `ports${family}_${digest(`${name} ${protocol}`)}`
-    const elementsOf = ({ pod: { ports }, ips }: KnownPod) => ports.flatMap((one) => (one.name === name && one.protocol === protocol ? ofFamily(ips, family).map((ip) => `${ip} . ${one.port}`) : []))
+    const elementsOf = ({ pod: { ports }, ips }: KnownPod) =>
+      ports.flatMap((one) =>
+        one.name === name && one.protocol === protocol ? ofFamily(ips, family).map((ip) => `${ip} . ${one.port}`) : [],
+      )
     return this.#item(set, [TYPE[family], 'inet_service'], { name: set, elementsOf })
   }
 
@@ -98,8 +110,11 @@ export class PeerSets {
         if (home === undefined) this.#wide.set(name, set)
         else this.#narrow.set(home, (this.#narrow.get(home) ?? new Map()).set(name, set))
         set.wide?.homes.clear()
-        if (set.wide) for (const one of this.#namespaces.values()) if (matches(set.wide.selector, one.labels)) set.wide.homes.add(one.name)
-        for (const pod of this.#candidates(set, home)) for (const element of set.elementsOf(pod)) this.#elements.put(name, element)
+        if (set.wide)
+          for (const one of this.#namespaces.values())
+            if (matches(set.wide.selector, one.labels)) set.wide.homes.add(one.name)
+        for (const pod of this.#candidates(set, home))
+          for (const element of set.elementsOf(pod)) this.#elements.put(name, element)
       },
       end: () => {
         this.#wide.delete(name)
@@ -120,8 +135,12 @@ export class PeerSets {
   /** Takes over a pod that has changed. `KnownPods` has its new value already. */
   podChanged(before: KnownPod | undefined, now: KnownPod | undefined): void {
     const narrow = new Set([before, now].flatMap((one) => (one ? [one.pod.namespace] : [])))
-    const sets = [...this.#wide.values(), ...[...narrow].flatMap((namespace) => [...(this.#narrow.get(namespace)?.values() ?? [])])]
-    for (const set of sets) this.#move(set, before ? set.elementsOf(before) : [], now ? set.elementsOf(now) : [], before)
+    const sets = [
+      ...this.#wide.values(),
+      ...[...narrow].flatMap((namespace) => [...(this.#narrow.get(namespace)?.values() ?? [])]),
+    ]
+    for (const set of sets)
+      this.#move(set, before ? set.elementsOf(before) : [], now ? set.elementsOf(now) : [], before)
   }
 
   /** Takes over a namespace that has changed, came or went. */
@@ -151,7 +170,9 @@ export class PeerSets {
 
   #fillNodes(name: string): void {
     const { selector, family } = this.#ofNodes.get(name) as { selector: Selector; family: Family }
-    const wanted = new Set([...this.#nodes.values()].flatMap(({ labels, ips }) => (matches(selector, labels) ? ofFamily(ips, family) : [])))
+    const wanted = new Set(
+      [...this.#nodes.values()].flatMap(({ labels, ips }) => (matches(selector, labels) ? ofFamily(ips, family) : [])),
+    )
     for (const ip of [...this.#elements.wanted(name).keys()]) {
       if (wanted.has(ip as Ip)) continue
       this.#elements.remove(name, ip)
@@ -160,13 +181,20 @@ export class PeerSets {
     for (const ip of wanted) this.#elements.put(name, ip)
   }
 
-  #move({ name, elementsOf }: PodSet, before: readonly string[], now: readonly string[], pod: KnownPod | undefined): void {
+  #move(
+    { name, elementsOf }: PodSet,
+    before: readonly string[],
+    now: readonly string[],
+    pod: KnownPod | undefined,
+  ): void {
     for (const element of before) {
       if (now.includes(element)) continue
       const ip = element.split(' ', 1)[0] as Ip
       this.#left.add(ip)
       // Another pod may have the address already, while the object of this one is late to go.
-      const isOthers = [...this.#pods.at(ip)].some((other) => other.key !== pod?.key && elementsOf(other).includes(element))
+      const isOthers = [...this.#pods.at(ip)].some(
+        (other) => other.key !== pod?.key && elementsOf(other).includes(element),
+      )
       if (!isOthers) this.#elements.remove(name, element)
     }
     for (const element of now) this.#elements.put(name, element)

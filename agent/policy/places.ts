@@ -50,12 +50,22 @@ export function placesOf(endpoints: readonly Endpoint[], locals: PolicyState['lo
     const place = recorded.get(ips[0] as Ip)
     if (place) add(key, place.link, place.addresses)
   }
-  const lost = isAudit ? [] : missing().filter(([, { isClosed, chains }]) => isClosed || chains.ingress !== undefined || chains.egress !== undefined)
+  const lost = isAudit
+    ? []
+    : missing().filter(
+        ([, { isClosed, chains }]) => isClosed || chains.ingress !== undefined || chains.egress !== undefined,
+      )
   // The ports of the bridges that lead to them, without the known ones.
   const towards = new Set(lost.flatMap(([, { ips }]) => ips).map(linkTowards))
   const bridges = new Set(links.flatMap(({ index, kind }) => (kind === 'bridge' && towards.has(index) ? [index] : [])))
   const known = new Set(pods.map(({ link }) => link))
-  return { pods, hasBridge, strangers: links.flatMap(({ name, master }) => (master !== undefined && bridges.has(master) && !known.has(name) ? [name] : [])) }
+  return {
+    pods,
+    hasBridge,
+    strangers: links.flatMap(({ name, master }) =>
+      master !== undefined && bridges.has(master) && !known.has(name) ? [name] : [],
+    ),
+  }
 }
 
 // The links of the journal's attachments, by address.

@@ -36,7 +36,8 @@ export async function update({ elements, items }: PolicyState, run: Run): Promis
 export function foreign(state: PolicyState, options: TableOptions): string | undefined {
   if (!isThere('inet', TABLE)) return `nft table ${TABLE}`
   const [wanted, found] = [usesOf(state, options), chainUses('inet', TABLE)]
-  for (const name of new Set([...wanted.keys(), ...found.keys()])) if ((wanted.get(name) ?? -1) !== (found.get(name) ?? -1)) return `nft chain ${TABLE} ${name}`
+  for (const name of new Set([...wanted.keys(), ...found.keys()]))
+    if ((wanted.get(name) ?? -1) !== (found.get(name) ?? -1)) return `nft chain ${TABLE} ${name}`
   return undefined
 }
 

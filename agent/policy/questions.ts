@@ -7,7 +7,13 @@ import { decision, detail, type Known, summaries, type Translate } from './view.
 
 const list = v.object({ command: field.text })
 const show = v.object({ command: field.text, pod: field.text })
-const decideShape = v.object({ command: field.text, from: field.text, to: field.text, protocol: v.picklist(['TCP', 'UDP', 'SCTP']), port: field.int(1, 65_535) })
+const decideShape = v.object({
+  command: field.text,
+  from: field.text,
+  to: field.text,
+  protocol: v.picklist(['TCP', 'UDP', 'SCTP']),
+  port: field.int(1, 65_535),
+})
 
 /** What answers the questions. `known` throws CniError 11 while the objects of the cluster are not known. */
 export interface Answering {

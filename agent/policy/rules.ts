@@ -43,7 +43,18 @@ export function policyChain(policy: Policy, side: Side, sets: PeerSets): Item {
 /** The chain of the rules of one tier in one direction, of these policies in this order. Undefined when they have no rule. */
 export function tierChain(policies: readonly ClusterPolicy[], side: Side, sets: PeerSets): Item | undefined {
   const needs: Item[] = []
-  const lines = policies.flatMap((policy) => policy[side].flatMap((rule, i) => linesOf(rule.peers, rule.ports, side, `${verdictOf(policy, side, rule, needs)} comment "${`${policy.name} ${side}[${i}]`.slice(0, COMMENT)}"`, sets, needs)))
+  const lines = policies.flatMap((policy) =>
+    policy[side].flatMap((rule, i) =>
+      linesOf(
+        rule.peers,
+        rule.ports,
+        side,
+        `${verdictOf(policy, side, rule, needs)} comment "${`${policy.name} ${side}[${i}]`.slice(0, COMMENT)}"`,
+        sets,
+        needs,
+      ),
+    ),
+  )
   return lines.length === 0 ? undefined : chain(`tier_${SHORT[side]}`, lines, needs)
 }
 
@@ -56,7 +67,12 @@ function verdictOf({ name }: ClusterPolicy, side: Side, { action }: TierRule, ne
 }
 
 /** The chain of all pods with the same policies: the tiers before, NetworkPolicy, the tier after. */
-export function setChain(side: Side, admin: Item | undefined, policies: readonly { readonly name: string; readonly chain: Item }[], baseline: Item | undefined): Item {
+export function setChain(
+  side: Side,
+  admin: Item | undefined,
+  policies: readonly { readonly name: string; readonly chain: Item }[],
+  baseline: Item | undefined,
+): Item {
   const jump = (item: Item | undefined) => (item ? [`jump ${item.name}`] : [])
   if (policies.length === 0)
     return chain(
@@ -65,7 +81,11 @@ export function setChain(side: Side, admin: Item | undefined, policies: readonly
       [admin, baseline].filter((one) => one !== undefined),
     )
   const denied = counterOf('deny', side, policies.map(({ name }) => name).join(' '))
-  const lines = [...jump(admin), ...policies.flatMap(({ chain }) => jump(chain)), `counter name ${denied.name} goto ${DENIED[side]}`]
+  const lines = [
+    ...jump(admin),
+    ...policies.flatMap(({ chain }) => jump(chain)),
+    `counter name ${denied.name} goto ${DENIED[side]}`,
+  ]
   return chain(SHORT[side], lines, [...(admin ? [admin] : []), ...policies.map(({ chain }) => chain), denied])
 }
 
@@ -84,12 +104,23 @@ export interface CounterItem extends Item {
 // A counter outlives the chains that name it, so that a change of a policy does not begin at zero.
 function counterOf(what: Counted['what'], side: Side, names: string): CounterItem {
   const name = `${what}_${SHORT[side]}_${digest(names)}`
-  return { name, kind: 'counter', make: [`add counter ${NAME} ${name}`], needs: [], counted: { what, side, policies: names.split(' ') } }
+  return {
+    name,
+    kind: 'counter',
+    make: [`add counter ${NAME} ${name}`],
+    needs: [],
+    counted: { what, side, policies: names.split(' ') },
+  }
 }
 
 function chain(prefix: string, lines: readonly string[], needs: readonly Item[]): Item {
   const name = `${prefix}_${digest(lines.join('\n'))}`
-  return { name, kind: 'chain', make: [`add chain ${NAME} ${name}`, ...lines.map((line) => `add rule ${NAME} ${name} ${line}`)], needs }
+  return {
+    name,
+    kind: 'chain',
+    make: [`add chain ${NAME} ${name}`, ...lines.map((line) => `add rule ${NAME} ${name} ${line}`)],
+    needs,
+  }
 }
 
 type BlockPeer = { readonly cidr: Cidr; readonly except?: readonly Cidr[] }
@@ -99,7 +130,14 @@ function ofPolicy(peer: Peer, namespace: string): PeerSelector | BlockPeer {
   return 'cidr' in peer ? peer : { pods: peer.pods, namespaces: peer.namespaces ?? namespace }
 }
 
-function linesOf(peers: readonly AnyPeer[] | undefined, ports: readonly Port[] | undefined, side: Side, verdict: string, sets: PeerSets, needs: Item[]): string[] {
+function linesOf(
+  peers: readonly AnyPeer[] | undefined,
+  ports: readonly Port[] | undefined,
+  side: Side,
+  verdict: string,
+  sets: PeerSets,
+  needs: Item[],
+): string[] {
   const who: readonly Match[] = peers === undefined ? [{ text: '' }] : whoMatches(peers, side, sets)
   const where: readonly Match[] = ports === undefined ? [{ text: '' }] : whereMatches(ports, sets)
   return who.flatMap((one) =>
@@ -129,7 +167,9 @@ function blockMatches(blocks: readonly BlockPeer[], family: Family, end: string)
   const ranges = union(blocks.filter(({ cidr }) => split(cidr).family === family).flatMap(rangesOf))
   if (ranges.length === 0) return []
   const field = `${WORD[family]} ${end}`
-  const texts = ranges.map(([first, last]) => (first === last ? address(first, family) : `${address(first, family)}-${address(last, family)}`))
+  const texts = ranges.map(([first, last]) =>
+    first === last ? address(first, family) : `${address(first, family)}-${address(last, family)}`,
+  )
   if (ranges.length > 1) {
     const name = `blocks${family}_${digest(texts.join(' '))}`
     return [{ text: `${field} @${name}`, family, needs: [listed(name, TYPE[family], texts)] }]
@@ -142,7 +182,12 @@ function blockMatches(blocks: readonly BlockPeer[], family: Family, end: string)
 // A set that never changes, named by its content, so that all rules with that content share it. The kernel takes longer for each set of a
 // table: with a set in each rule, a thousand policies took four seconds.
 function listed(name: string, type: string, texts: readonly string[]): Item {
-  return { name, kind: 'set', make: [`add set ${NAME} ${name} { type ${type}; flags interval; elements = { ${texts.join(', ')} } }`], needs: [] }
+  return {
+    name,
+    kind: 'set',
+    make: [`add set ${NAME} ${name} { type ${type}; flags interval; elements = { ${texts.join(', ')} } }`],
+    needs: [],
+  }
 }
 
 type Range = readonly [first: bigint, last: bigint]
@@ -150,7 +195,12 @@ type Range = readonly [first: bigint, last: bigint]
 // What is left of a block without its exceptions.
 function rangesOf({ cidr, except = [] }: BlockPeer): Range[] {
   let left: Range[] = [[split(cidr).first, split(cidr).last]]
-  for (const { first, last } of except.map(split)) left = left.flatMap(([from, to]): Range[] => (last < from || first > to ? [[from, to]] : [...(first > from ? [[from, first - 1n] as const] : []), ...(last < to ? [[last + 1n, to] as const] : [])]))
+  for (const { first, last } of except.map(split))
+    left = left.flatMap(([from, to]): Range[] =>
+      last < from || first > to
+        ? [[from, to]]
+        : [...(first > from ? [[from, first - 1n] as const] : []), ...(last < to ? [[last + 1n, to] as const] : [])],
+    )
   return left
 }
 
@@ -181,7 +231,11 @@ function whereMatches(ports: readonly Port[], sets: PeerSets): Match[] {
     if (name !== undefined) {
       for (const family of FAMILIES) {
         const set = sets.ports(port, family)
-        matches.push({ text: `meta l4proto ${word} ${WORD[family]} daddr . th dport @${set.name}`, family, needs: [set] })
+        matches.push({
+          text: `meta l4proto ${word} ${WORD[family]} daddr . th dport @${set.name}`,
+          family,
+          needs: [set],
+        })
       }
     } else if (from === undefined || to === undefined) matches.push({ text: `meta l4proto ${word}` })
     else numbers.set(protocol, [...(numbers.get(protocol) ?? []), [BigInt(from), BigInt(to)]])

@@ -16,7 +16,13 @@ import { type Counted, type CounterItem, policyChain, setChain, tierChain } from
 import { type MapName, NAME, PASSES, SHAPES, SIDES, type Side, TABLE } from './table.ts'
 
 /** The kinds of objects that policies are about. */
-export const POLICY_KINDS = ['pods', 'namespaces', 'policies', 'clusterPolicies', 'nodes'] as const satisfies readonly KindName[]
+export const POLICY_KINDS = [
+  'pods',
+  'namespaces',
+  'policies',
+  'clusterPolicies',
+  'nodes',
+] as const satisfies readonly KindName[]
 /** The objects that policies are about. */
 export type Cluster = Pick<Objects, (typeof POLICY_KINDS)[number]>
 
@@ -96,7 +102,14 @@ export class PolicyState {
   }
 
   /** The pods of this node, by key, with the addresses that count. */
-  get locals(): ReadonlyMap<string, { readonly ips: readonly Ip[]; readonly chains: Readonly<Partial<Record<Side, { readonly name: string }>>>; readonly isClosed: boolean }> {
+  get locals(): ReadonlyMap<
+    string,
+    {
+      readonly ips: readonly Ip[]
+      readonly chains: Readonly<Partial<Record<Side, { readonly name: string }>>>
+      readonly isClosed: boolean
+    }
+  > {
     return this.#locals
   }
 
@@ -113,7 +126,11 @@ export class PolicyState {
 
   /** What the counters of the table count, by name. */
   counted(): ReadonlyMap<string, Counted> {
-    return new Map([...this.items.all()].flatMap((item) => (item.kind === 'counter' ? [[item.name, (item as CounterItem).counted]] : [])))
+    return new Map(
+      [...this.items.all()].flatMap((item) =>
+        item.kind === 'counter' ? [[item.name, (item as CounterItem).counted]] : [],
+      ),
+    )
   }
 
   // Gives the other pods that this concerns.
@@ -131,7 +148,8 @@ export class PolicyState {
     this.#withheld.delete(key)
     if (withheld.length > 0) this.#withheld.set(key, withheld)
     for (const ip of withheld) this.#withholders.set(ip, (this.#withholders.get(ip) ?? new Set()).add(key))
-    for (const { addresses } of attached) for (const ip of addresses) for (const other of this.#pods.at(ip)) if (other.key !== key) yield other.key
+    for (const { addresses } of attached)
+      for (const ip of addresses) for (const other of this.#pods.at(ip)) if (other.key !== key) yield other.key
     for (const ip of local?.ips ?? before?.ips ?? []) yield* this.#withholders.get(ip) ?? []
   }
 
@@ -150,12 +168,18 @@ export class PolicyState {
   #localChanged(key: string): void {
     const [before, pod] = [this.#locals.get(key), this.#pods.get(key)]
     const closed = pod ? [] : this.#attached.of(key).flatMap(({ addresses }) => addresses)
-    const now: LocalPod | undefined = pod?.isLocal ? { ips: pod.ips, chains: this.#chainsOf(pod), isClosed: false } : closed.length > 0 ? { ips: closed, chains: {}, isClosed: true } : undefined
+    const now: LocalPod | undefined = pod?.isLocal
+      ? { ips: pod.ips, chains: this.#chainsOf(pod), isClosed: false }
+      : closed.length > 0
+        ? { ips: closed, chains: {}, isClosed: true }
+        : undefined
     for (const side of SIDES) if (now?.chains[side]) this.items.hold(now.chains[side])
     for (const side of SIDES) if (before?.chains[side]) this.items.release(before.chains[side])
     if (now) this.#locals.set(key, now)
     else this.#locals.delete(key)
-    const isSame = before?.isClosed === now?.isClosed && SIDES.every((side) => before?.chains[side]?.name === now?.chains[side]?.name)
+    const isSame =
+      before?.isClosed === now?.isClosed &&
+      SIDES.every((side) => before?.chains[side]?.name === now?.chains[side]?.name)
     // An address that a pod gets or gives back begins without connections, whatever the policies are (docs/decisions/0032).
     const has = (one: LocalPod | undefined, ip: Ip) => one?.ips.includes(ip) === true
     for (const ip of before?.ips ?? []) this.#leave(ip, key)
@@ -193,13 +217,22 @@ export class PolicyState {
   }
 
   #chainsOf({ pod }: KnownPod): LocalPod['chains'] {
-    const policies = [...(this.#policies.get(pod.namespace) ?? [])].filter(([, one]) => matches(one.pods, pod.labels)).sort(([a], [b]) => (a < b ? -1 : 1))
+    const policies = [...(this.#policies.get(pod.namespace) ?? [])]
+      .filter(([, one]) => matches(one.pods, pod.labels))
+      .sort(([a], [b]) => (a < b ? -1 : 1))
     const labels = this.#cluster.namespaces.get(pod.namespace)?.labels
-    const tiers = labels ? this.#clusterPolicies.filter(({ subject }) => matches(subject.namespaces, labels) && matches(subject.pods, pod.labels)) : []
+    const tiers = labels
+      ? this.#clusterPolicies.filter(
+          ({ subject }) => matches(subject.namespaces, labels) && matches(subject.pods, pod.labels),
+        )
+      : []
     const chains: Partial<Record<Side, Item>> = {}
     for (const side of SIDES) {
       const own = policies.filter(([, one]) => one[side] !== undefined)
-      const [admin, baseline] = [this.#tier('Admin', side, tiers), own.length > 0 ? undefined : this.#tier('Baseline', side, tiers)]
+      const [admin, baseline] = [
+        this.#tier('Admin', side, tiers),
+        own.length > 0 ? undefined : this.#tier('Baseline', side, tiers),
+      ]
       if (own.length > 0 || admin || baseline)
         chains[side] = setChain(
           side,

@@ -33,7 +33,10 @@ export const UNKNOWN = 'unknown_address'
 
 /** The sets and maps of the fixed part. */
 export const SHAPES: Readonly<Record<string, Shape>> = Object.fromEntries(
-  FAMILIES.flatMap((family) => [[`self${family}`, { key: [TYPE[family], TYPE[family]] }], ...SIDES.map((side) => [`${side}${family}`, { key: [TYPE[family]], value: 'verdict' }])]),
+  FAMILIES.flatMap((family) => [
+    [`self${family}`, { key: [TYPE[family], TYPE[family]] }],
+    ...SIDES.map((side) => [`${side}${family}`, { key: [TYPE[family]], value: 'verdict' }]),
+  ]),
 )
 
 /** The sets of connections that a policy has ended, by the answers' side. Their packets would make the connection known again. */
@@ -72,7 +75,10 @@ export function fixed({ subnets, log, isAudit }: TableOptions): string[] {
   const senders = ['ip saddr vmap @egress4', 'ip6 saddr vmap @egress6', ...unknown('saddr')]
   const known = ['ct state established,related accept']
   const own = [ND, 'ip saddr . ip daddr @self4 accept', 'ip6 saddr . ip6 daddr @self6 accept']
-  const ended = FAMILIES.map((family) => `${wordOf(family)} saddr . ${wordOf(family)} daddr . meta l4proto . th sport . th dport @${ENDED[family]} drop`)
+  const ended = FAMILIES.map(
+    (family) =>
+      `${wordOf(family)} saddr . ${wordOf(family)} daddr . meta l4proto . th sport . th dport @${ENDED[family]} drop`,
+  )
   const chains: Readonly<Record<string, readonly string[]>> = {
     denied_in: refuse('denied_in'),
     denied_out: refuse('denied_out'),
@@ -80,7 +86,14 @@ export function fixed({ subnets, log, isAudit }: TableOptions): string[] {
     // What pods send to pods and to the world. Two base chains, for the kernel walks each way through the chains at every change of one of
     // them: with one, that is the product of both directions.
     forward_out: ['type filter hook forward priority filter; policy accept;', ...known, ...ended, ...own, ...senders],
-    forward_in: ['type filter hook forward priority filter + 1; policy accept;', ...known, ...own, 'ip daddr vmap @ingress4', 'ip6 daddr vmap @ingress6', ...unknown('daddr')],
+    forward_in: [
+      'type filter hook forward priority filter + 1; policy accept;',
+      ...known,
+      ...own,
+      'ip daddr vmap @ingress4',
+      'ip6 daddr vmap @ingress6',
+      ...unknown('daddr'),
+    ],
     // What pods send to the node itself. What the node sends to its pods, such as probes, meets none of these.
     input: ['type filter hook input priority filter; policy accept;', 'iif lo accept', ...known, ND, ...senders],
   }
@@ -90,8 +103,14 @@ export function fixed({ subnets, log, isAudit }: TableOptions): string[] {
     `delete table ${NAME}`,
     `table ${NAME} {`,
     `  counter ${UNKNOWN} { }`,
-    ...Object.entries(SHAPES).map(([name, { key, value }]) => `  ${value ? 'map' : 'set'} ${name} { type ${key.join(' . ')}${value ? ` : ${value}` : ''}; }`),
-    ...FAMILIES.map((family) => `  set ${ENDED[family]} { type ${TYPE[family]} . ${TYPE[family]} . inet_proto . inet_service . inet_service; flags timeout; timeout 1h; }`),
+    ...Object.entries(SHAPES).map(
+      ([name, { key, value }]) =>
+        `  ${value ? 'map' : 'set'} ${name} { type ${key.join(' . ')}${value ? ` : ${value}` : ''}; }`,
+    ),
+    ...FAMILIES.map(
+      (family) =>
+        `  set ${ENDED[family]} { type ${TYPE[family]} . ${TYPE[family]} . inet_proto . inet_service . inet_service; flags timeout; timeout 1h; }`,
+    ),
     ...order.flatMap((name) => [`  chain ${name} {`, ...(chains[name] ?? []).map((line) => `    ${line}`), '  }']),
     '}',
   ]

@@ -94,7 +94,15 @@ const MOST_PODS = 100
 
 /** The pods of this node, sorted by name. */
 export function summaries({ cluster, state }: Known): PodSummary[] {
-  return [...state.locals].sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, { ips, isClosed }]) => ({ pod: key, addresses: ips, isClosed, ingress: namesFor(cluster, key, 'ingress'), egress: namesFor(cluster, key, 'egress') }))
+  return [...state.locals]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([key, { ips, isClosed }]) => ({
+      pod: key,
+      addresses: ips,
+      isClosed,
+      ingress: namesFor(cluster, key, 'ingress'),
+      egress: namesFor(cluster, key, 'egress'),
+    }))
 }
 
 /** One pod of this node with its rules. Throws ValueError for a pod that is not of this node. */
@@ -102,12 +110,24 @@ export function detail({ cluster, state }: Known, key: string): PodDetail {
   const local = state.locals.get(key)
   if (!local) throw new ValueError(`There is no pod ${key} on this node: want one of plumb policy`)
   const { ips, isClosed } = local
-  return { pod: key, addresses: ips, isClosed, ingress: sideOf(cluster, key, 'ingress'), egress: sideOf(cluster, key, 'egress') }
+  return {
+    pod: key,
+    addresses: ips,
+    isClosed,
+    ingress: sideOf(cluster, key, 'ingress'),
+    egress: sideOf(cluster, key, 'egress'),
+  }
 }
 
 /** The objects as the oracle takes them. */
 export function objectsOf({ pods, namespaces, policies, clusterPolicies, nodes }: Cluster): Objects {
-  return { pods: [...pods.values()], namespaces: [...namespaces.values()], policies: [...policies.values()], clusterPolicies: [...clusterPolicies.values()], nodes: [...nodes.values()] }
+  return {
+    pods: [...pods.values()],
+    namespaces: [...namespaces.values()],
+    policies: [...policies.values()],
+    clusterPolicies: [...clusterPolicies.values()],
+    nodes: [...nodes.values()],
+  }
 }
 
 /**
@@ -122,13 +142,28 @@ export function decision(known: Known, asked: Asked, translate: Translate = () =
   if (endpoints.length === 0) {
     const destination = parseIp(to)
     const source = endsOf(known, from).ips.find((ip) => isSix(ip) === isSix(destination))
-    if (source === undefined) throw new ValueError(`${from} and ${to} have no addresses of one family: want two addresses of IPv4, or two of IPv6`)
+    if (source === undefined)
+      throw new ValueError(
+        `${from} and ${to} have no addresses of one family: want two addresses of IPv4, or two of IPv6`,
+      )
     const refused: Verdict = { passes: false, reason: `${what}: the rules of Services refuse it` }
-    return { source, destination, port, verdict: refused, here: refused, isAudit: false, service: what, isRefusedByService: true }
+    return {
+      source,
+      destination,
+      port,
+      verdict: refused,
+      here: refused,
+      isAudit: false,
+      service: what,
+      isRefusedByService: true,
+    }
   }
   const all = endpoints.map((one) => direct(known, { from, to: one.ip, protocol, port: one.port }))
   const refused = all.filter(({ verdict }) => !verdict.passes)
-  const counts = refused.length === 0 || refused.length === all.length ? `${all.length} ${all.length === 1 ? 'endpoint' : 'endpoints'}` : `${all.length} endpoints, ${refused.length} of them refused`
+  const counts =
+    refused.length === 0 || refused.length === all.length
+      ? `${all.length} ${all.length === 1 ? 'endpoint' : 'endpoints'}`
+      : `${all.length} endpoints, ${refused.length} of them refused`
   return { ...((refused[0] ?? all[0]) as Decision), service: `${what}: ${counts}` }
 }
 
@@ -136,15 +171,26 @@ function direct(known: Known, { from, to, protocol, port }: Asked): Decision {
   const [sources, destinations] = [endsOf(known, from), endsOf(known, to)]
   const source = sources.ips.find((ip) => destinations.ips.some((other) => isSix(other) === isSix(ip)))
   const destination = destinations.ips.find((ip) => source !== undefined && isSix(ip) === isSix(source))
-  if (source === undefined || destination === undefined) throw new ValueError(`${from} and ${to} have no addresses of one family: want two addresses of IPv4, or two of IPv6`)
+  if (source === undefined || destination === undefined)
+    throw new ValueError(
+      `${from} and ${to} have no addresses of one family: want two addresses of IPv4, or two of IPv6`,
+    )
   const own = addressesOfNode()
   const node = own.has(source) ? ('source' as const) : own.has(destination) ? ('destination' as const) : undefined
-  const attempt = { from: sources.end ?? { ip: source }, to: destinations.end ?? { ip: destination }, source, destination, protocol, port }
+  const attempt = {
+    from: sources.end ?? { ip: source },
+    to: destinations.end ?? { ip: destination },
+    source,
+    destination,
+    protocol,
+    port,
+  }
   const isLocal = (end: End) => 'name' in end && known.state.locals.has(`${end.namespace}/${end.name}`)
   const hereSides = SIDES.filter((side) => isLocal(side === 'egress' ? attempt.from : attempt.to))
   const closed = closedBy(known, [source, destination], own)
   const objects = objectsOf(known.cluster)
-  const free: Verdict | undefined = node === 'source' && isLocal(attempt.to) ? { passes: true, reason: 'a node reaches its own pods' } : undefined
+  const free: Verdict | undefined =
+    node === 'source' && isLocal(attempt.to) ? { passes: true, reason: 'a node reaches its own pods' } : undefined
   const verdict = closed ?? free ?? decide(objects, attempt)
   const here = closed ?? free ?? decide(objects, attempt, hereSides)
   return { source, destination, port, verdict, here, isAudit: known.isAudit, ...(node && { node }) }
@@ -157,7 +203,10 @@ function endsOf({ cluster, state }: Known, text: string): { readonly ips: readon
     return { ips: [ip], ...(pod && { end: pod }) }
   }
   const pod = cluster.pods.get(text)
-  if (!pod) throw new ValueError(`There is no pod ${text} with a network of its own: want NAMESPACE/NAME of a pod that runs, or an address`)
+  if (!pod)
+    throw new ValueError(
+      `There is no pod ${text} with a network of its own: want NAMESPACE/NAME of a pod that runs, or an address`,
+    )
   const ips = state.locals.get(text)?.ips ?? pod.ips
   if (ips.length === 0) throw new ValueError(`The pod ${text} has no address yet`)
   return { ips, end: pod }
@@ -168,40 +217,70 @@ function closedBy({ state, subnets }: Known, ends: readonly Ip[], own: ReadonlyS
   for (const ip of ends) {
     const isClosed = [...state.locals.values()].some((local) => local.isClosed && local.ips.includes(ip))
     if (isClosed) return { passes: false, reason: `${ip} belongs to a pod whose object is not known yet: it is closed` }
-    if (!own.has(ip) && !state.podAt(ip) && subnets.some((subnet) => contains(subnet, ip))) return { passes: false, reason: `${ip} is an address of this node's subnet and belongs to no known pod: it is closed` }
+    if (!own.has(ip) && !state.podAt(ip) && subnets.some((subnet) => contains(subnet, ip)))
+      return {
+        passes: false,
+        reason: `${ip} is an address of this node's subnet and belongs to no known pod: it is closed`,
+      }
   }
   return undefined
 }
 
 function addressesOfNode(): ReadonlySet<Ip> {
-  return new Set(Object.values(networkInterfaces()).flatMap((all) => (all ?? []).map(({ address }) => parseIp(address.replace(/%.*$/, '')))))
+  return new Set(
+    Object.values(networkInterfaces()).flatMap((all) =>
+      (all ?? []).map(({ address }) => parseIp(address.replace(/%.*$/, ''))),
+    ),
+  )
 }
 
 function policiesOf({ pods, policies }: Cluster, key: string, side: Side): Policy[] {
   const pod = pods.get(key)
   if (!pod) return []
-  const found = [...policies.values()].filter((one) => one.namespace === pod.namespace && one[side] !== undefined && matches(one.pods, pod.labels))
+  const found = [...policies.values()].filter(
+    (one) => one.namespace === pod.namespace && one[side] !== undefined && matches(one.pods, pod.labels),
+  )
   return found.sort((a, b) => (a.name < b.name ? -1 : 1))
 }
 
-function tiersOf({ pods, namespaces, clusterPolicies }: Cluster, key: string, side: Side, tier: ClusterPolicy['tier']): ClusterPolicy[] {
+function tiersOf(
+  { pods, namespaces, clusterPolicies }: Cluster,
+  key: string,
+  side: Side,
+  tier: ClusterPolicy['tier'],
+): ClusterPolicy[] {
   const pod = pods.get(key)
   const home = namespaces.get(pod?.namespace ?? '')
   if (!pod || !home) return []
-  const found = [...clusterPolicies.values()].filter((one) => one.tier === tier && one[side].length > 0 && matches(one.subject.namespaces, home.labels) && matches(one.subject.pods, pod.labels))
+  const found = [...clusterPolicies.values()].filter(
+    (one) =>
+      one.tier === tier &&
+      one[side].length > 0 &&
+      matches(one.subject.namespaces, home.labels) &&
+      matches(one.subject.pods, pod.labels),
+  )
   return found.sort((a, b) => a.priority - b.priority || (a.name < b.name ? -1 : 1))
 }
 
 function namesFor(cluster: Cluster, key: string, side: Side): string[] {
   const own = policiesOf(cluster, key, side)
-  const tiers = [...tiersOf(cluster, key, side, 'Admin'), ...(own.length > 0 ? [] : tiersOf(cluster, key, side, 'Baseline'))]
-  return [...own.map(({ namespace, name }) => `${namespace}/${name}`), ...tiers.map(({ name, tier }) => `ClusterNetworkPolicy ${name} (${tier})`)]
+  const tiers = [
+    ...tiersOf(cluster, key, side, 'Admin'),
+    ...(own.length > 0 ? [] : tiersOf(cluster, key, side, 'Baseline')),
+  ]
+  return [
+    ...own.map(({ namespace, name }) => `${namespace}/${name}`),
+    ...tiers.map(({ name, tier }) => `ClusterNetworkPolicy ${name} (${tier})`),
+  ]
 }
 
 // The tier Baseline decides only for pods that no NetworkPolicy isolates.
 function sideOf(cluster: Cluster, key: string, side: Side): SideView {
   const own = policiesOf(cluster, key, side)
-  const ofTier = (tier: ClusterPolicy['tier']) => tiersOf(cluster, key, side, tier).flatMap((one) => one[side].map((rule, i) => tierRuleView(cluster, one, rule, side, i)))
+  const ofTier = (tier: ClusterPolicy['tier']) =>
+    tiersOf(cluster, key, side, tier).flatMap((one) =>
+      one[side].map((rule, i) => tierRuleView(cluster, one, rule, side, i)),
+    )
   const rules = own.flatMap((policy) => (policy[side] ?? []).map((rule, i) => ruleView(cluster, policy, rule, side, i)))
   return {
     isolatedBy: own.map(({ namespace, name }) => `${namespace}/${name}`),
@@ -209,20 +288,53 @@ function sideOf(cluster: Cluster, key: string, side: Side): SideView {
   }
 }
 
-function ruleView(cluster: Cluster, { namespace, name }: Policy, { peers, ports }: Rule, side: Side, i: number): RuleView {
+function ruleView(
+  cluster: Cluster,
+  { namespace, name }: Policy,
+  { peers, ports }: Rule,
+  side: Side,
+  i: number,
+): RuleView {
   const isPeer = (peer: Peer, pod: Pod) => {
     if ('cidr' in peer || !matches(peer.pods, pod.labels)) return false
     return peer.namespaces === undefined ? pod.namespace === namespace : isIn(cluster, peer.namespaces, pod)
   }
-  const words = (peer: Peer) => ('cidr' in peer ? `${peer.cidr}${peer.except.length > 0 ? ` except ${peer.except.join(', ')}` : ''}` : podWords(peer.pods, peer.namespaces, namespace))
-  return { rule: `${namespace}/${name} ${side}[${i}]`, action: 'Accept', peers: peers?.map(words) ?? ['everyone'], ports: portWords(ports), pods: podsOf(cluster, peers, isPeer) }
+  const words = (peer: Peer) =>
+    'cidr' in peer
+      ? `${peer.cidr}${peer.except.length > 0 ? ` except ${peer.except.join(', ')}` : ''}`
+      : podWords(peer.pods, peer.namespaces, namespace)
+  return {
+    rule: `${namespace}/${name} ${side}[${i}]`,
+    action: 'Accept',
+    peers: peers?.map(words) ?? ['everyone'],
+    ports: portWords(ports),
+    pods: podsOf(cluster, peers, isPeer),
+  }
 }
 
-function tierRuleView(cluster: Cluster, { name, tier }: ClusterPolicy, rule: TierRule, side: Side, i: number): RuleView {
-  const isPeer = (peer: TierPeer, pod: Pod) => 'pods' in peer && matches(peer.pods, pod.labels) && isIn(cluster, peer.namespaces, pod)
-  const words = (peer: TierPeer) => ('cidr' in peer ? peer.cidr : 'nodes' in peer ? `nodes ${selectorWords(peer.nodes)}` : podWords(peer.pods, peer.namespaces))
+function tierRuleView(
+  cluster: Cluster,
+  { name, tier }: ClusterPolicy,
+  rule: TierRule,
+  side: Side,
+  i: number,
+): RuleView {
+  const isPeer = (peer: TierPeer, pod: Pod) =>
+    'pods' in peer && matches(peer.pods, pod.labels) && isIn(cluster, peer.namespaces, pod)
+  const words = (peer: TierPeer) =>
+    'cidr' in peer
+      ? peer.cidr
+      : 'nodes' in peer
+        ? `nodes ${selectorWords(peer.nodes)}`
+        : podWords(peer.pods, peer.namespaces)
   const label = rule.name === undefined ? '' : ` "${rule.name}"`
-  return { rule: `ClusterNetworkPolicy ${name} (${tier}) ${side}[${i}]${label}`, action: rule.action, peers: rule.peers?.map(words) ?? ['everyone'], ports: portWords(rule.ports), pods: podsOf(cluster, rule.peers, isPeer) }
+  return {
+    rule: `ClusterNetworkPolicy ${name} (${tier}) ${side}[${i}]${label}`,
+    action: rule.action,
+    peers: rule.peers?.map(words) ?? ['everyone'],
+    ports: portWords(rule.ports),
+    pods: podsOf(cluster, rule.peers, isPeer),
+  }
 }
 
 function isIn({ namespaces }: Cluster, selector: Selector, { namespace }: Pod): boolean {
@@ -230,9 +342,14 @@ function isIn({ namespaces }: Cluster, selector: Selector, { namespace }: Pod): 
   return home !== undefined && matches(selector, home.labels)
 }
 
-function podsOf<P>({ pods }: Cluster, peers: readonly P[] | undefined, isPeer: (peer: P, pod: Pod) => boolean): string[] {
+function podsOf<P>(
+  { pods }: Cluster,
+  peers: readonly P[] | undefined,
+  isPeer: (peer: P, pod: Pod) => boolean,
+): string[] {
   const found: string[] = []
-  for (const [key, pod] of pods) if (found.length < MOST_PODS && peers?.some((peer) => isPeer(peer, pod))) found.push(key)
+  for (const [key, pod] of pods)
+    if (found.length < MOST_PODS && peers?.some((peer) => isPeer(peer, pod))) found.push(key)
   return found.sort()
 }
 
@@ -246,12 +363,21 @@ function selectorWords(selector: Selector): string {
   if (selector.length === 0) return 'of all labels'
   return selector
     .map(({ key, operator, values }) =>
-      operator === 'In' && values.length === 1 ? `${key}=${values[0]}` : operator === 'In' || operator === 'NotIn' ? `${key} ${operator === 'In' ? 'in' : 'not in'} (${values.join(', ')})` : operator === 'Exists' ? key : `!${key}`,
+      operator === 'In' && values.length === 1
+        ? `${key}=${values[0]}`
+        : operator === 'In' || operator === 'NotIn'
+          ? `${key} ${operator === 'In' ? 'in' : 'not in'} (${values.join(', ')})`
+          : operator === 'Exists'
+            ? key
+            : `!${key}`,
     )
     .join(', ')
 }
 
 function portWords(ports: readonly Port[] | undefined): string[] {
   if (ports === undefined) return ['all ports']
-  return ports.map(({ protocol, from, to, name }) => `${protocol} ${name ?? (from === undefined ? 'all ports' : to === undefined || to === from ? from : `${from}-${to}`)}`)
+  return ports.map(
+    ({ protocol, from, to, name }) =>
+      `${protocol} ${name ?? (from === undefined ? 'all ports' : to === undefined || to === from ? from : `${from}-${to}`)}`,
+  )
 }

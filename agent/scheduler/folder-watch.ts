@@ -8,7 +8,13 @@ export type Touched = (dir: string, name?: string) => void
  * Reports changes in folders, until the signal. Starts no process. A folder that is missing or replaced is watched as soon as it exists.
  * `poll` is called every `pollMs` for changes without an event: writes of another machine to a shared folder, and the end of leases.
  */
-export async function watchFolders(dirs: readonly string[], touched: Touched, poll: () => void, pollMs: number, signal: AbortSignal): Promise<void> {
+export async function watchFolders(
+  dirs: readonly string[],
+  touched: Touched,
+  poll: () => void,
+  pollMs: number,
+  signal: AbortSignal,
+): Promise<void> {
   const watched = new Map<string, { readonly id: string; readonly watcher: FSWatcher }>()
   const attach = () => {
     for (const dir of dirs) {

@@ -46,7 +46,11 @@ export interface Patience {
  * revision. The known data stays while the server is away. The wait between attempts doubles each time and has a random part, so that
  * many nodes do not come back at once. Catches only UnavailableError. Any other error is a defect and is thrown.
  */
-export async function follow<Revision, Answer>(source: Source<Revision, Answer>, { leastMs, mostMs, idleMs }: Patience, signal: AbortSignal): Promise<void> {
+export async function follow<Revision, Answer>(
+  source: Source<Revision, Answer>,
+  { leastMs, mostMs, idleMs }: Patience,
+  signal: AbortSignal,
+): Promise<void> {
   let waits = delays(leastMs, mostMs)
   let silences = 0
   while (!signal.aborted) {

@@ -73,7 +73,8 @@ export function makeWakes(signal: AbortSignal): Wakes {
       wake = undefined
       if (signal.aborted) return []
       const end = performance.now() + LONGEST * quietMs
-      for (let seen = -1; quietMs > 0 && !isUrgent && seen !== pokes && performance.now() < end; await quiet(quietMs)) seen = pokes
+      for (let seen = -1; quietMs > 0 && !isUrgent && seen !== pokes && performance.now() < end; await quiet(quietMs))
+        seen = pokes
       isUrgent = false
       const why = ready()
       for (const one of why) due.delete(one)

@@ -59,7 +59,12 @@ export interface CompiledService {
 export const NOTHING: CompiledService = { frontends: new Map(), vips: [], hairpins: [], restricted: new Map() }
 
 /** Compiles one Service with its slices for one node. `before` is the result for an earlier state of the Service: endpoints keep their slots. Pure. */
-export function compile(service: Service, slices: Iterable<Slice>, node: NodeFacts, before: CompiledService = NOTHING): CompiledService {
+export function compile(
+  service: Service,
+  slices: Iterable<Slice>,
+  node: NodeFacts,
+  before: CompiledService = NOTHING,
+): CompiledService {
   const all = [...slices]
   const frontends = new Map<string, Frontend>()
   const restricted = new Map<string, readonly Cidr[]>()
@@ -78,7 +83,12 @@ export function compile(service: Service, slices: Iterable<Slice>, node: NodeFac
     const had = before.frontends.get(name)
     const protocol = port.protocol.toLowerCase() as L4
     const found = endpoints(port, family)
-    const shape = { kind, family, protocol, ...(service.affinitySeconds !== undefined && { sticky: service.affinitySeconds }) }
+    const shape = {
+      kind,
+      family,
+      protocol,
+      ...(service.affinitySeconds !== undefined && { sticky: service.affinitySeconds }),
+    }
     for (const { ip } of found.everyLocal) hairpins.add(ip)
     for (const { ip, isReady } of found.everyLocal) if (isReady || service.publishesNotReady) healthy.add(ip)
     const isSplit = isExternal && service.isExternalLocal
@@ -86,7 +96,16 @@ export function compile(service: Service, slices: Iterable<Slice>, node: NodeFac
     const cluster = slotsOf(isLocal ? found.local : found.cluster, had?.cluster)
     const local = isSplit ? slotsOf(found.local, had?.local) : []
     const isServed = cluster.length + local.length > 0
-    const answer = !isServed ? (found.isAny ? 'drop' : 'refuse') : { ...shape, cluster: cluster.length, ...(isSplit && { local: local.length }), ...(isExternal && { isMasked: true as const }) }
+    const answer = !isServed
+      ? found.isAny
+        ? 'drop'
+        : 'refuse'
+      : {
+          ...shape,
+          cluster: cluster.length,
+          ...(isSplit && { local: local.length }),
+          ...(isExternal && { isMasked: true as const }),
+        }
     frontends.set(name, { kind, family, protocol, key, answer, cluster, local })
   }
   // A Service answers in its own families only: an address of the other one may be the node's, with a server of the node behind it.
@@ -94,17 +113,28 @@ export function compile(service: Service, slices: Iterable<Slice>, node: NodeFac
   const isOwn = (ip: Ip) => families.has(familyOf(ip))
   for (const port of service.ports) {
     const protocol = port.protocol.toLowerCase()
-    const vips = [...service.clusterIPs.map((ip) => [ip, false] as const), ...[...service.externalIPs, ...service.balancerIPs].filter(isOwn).map((ip) => [ip, true] as const)]
-    for (const [ip, isExternal] of vips) add(port, familyOf(ip), 'vip', `${ip} . ${protocol} . ${port.port}`, isExternal)
+    const vips = [
+      ...service.clusterIPs.map((ip) => [ip, false] as const),
+      ...[...service.externalIPs, ...service.balancerIPs].filter(isOwn).map((ip) => [ip, true] as const),
+    ]
+    for (const [ip, isExternal] of vips)
+      add(port, familyOf(ip), 'vip', `${ip} . ${protocol} . ${port.port}`, isExternal)
     const { nodePort } = port
-    if (nodePort !== undefined) for (const family of families) add(port, family, 'port', `${protocol} . ${nodePort}`, true)
+    if (nodePort !== undefined)
+      for (const family of families) add(port, family, 'port', `${protocol} . ${nodePort}`, true)
     for (const ip of service.balancerIPs.filter(isOwn)) {
       const ranges = allowed(service, ip, node)
       if (ranges.length > 0) restricted.set(`${ip} . ${protocol} . ${port.port}`, ranges)
     }
   }
   const { healthCheckNodePort } = service
-  return { frontends, vips: service.clusterIPs, hairpins: [...hairpins], restricted, ...(healthCheckNodePort !== undefined && { health: { port: healthCheckNodePort, local: healthy.size } }) }
+  return {
+    frontends,
+    vips: service.clusterIPs,
+    hairpins: [...hairpins],
+    restricted,
+    ...(healthCheckNodePort !== undefined && { health: { port: healthCheckNodePort, local: healthy.size } }),
+  }
 }
 
 function familyOf(ip: Ip): Family {
@@ -112,7 +142,15 @@ function familyOf(ip: Ip): Family {
 }
 
 /** The elements of a frontend: set or map, key, and value in a map. Slots of endpoints for clients from outside begin at `LOCAL_SLOT`. */
-export function* elementsOf({ kind, family, protocol, key, answer, cluster, local }: Frontend): Generator<readonly [set: string, key: string, value: string]> {
+export function* elementsOf({
+  kind,
+  family,
+  protocol,
+  key,
+  answer,
+  cluster,
+  local,
+}: Frontend): Generator<readonly [set: string, key: string, value: string]> {
   if (answer === 'refuse') {
     yield [setName('none', kind, family), key, '']
     return
@@ -156,7 +194,14 @@ export function slotsName(what: 'eps' | 'tok', kind: ChainShape['kind'], family:
 
 /** The name of a chain: its shape. */
 export function chainName({ kind, family, protocol, cluster, local, sticky, isMasked }: ChainShape): string {
-  return [`${kind}${family}`, protocol, cluster, ...(local === undefined ? [] : [`l${local}`]), ...(sticky === undefined ? [] : [`s${sticky}`]), ...(isMasked ? ['m'] : [])].join('_')
+  return [
+    `${kind}${family}`,
+    protocol,
+    cluster,
+    ...(local === undefined ? [] : [`l${local}`]),
+    ...(sticky === undefined ? [] : [`s${sticky}`]),
+    ...(isMasked ? ['m'] : []),
+  ].join('_')
 }
 
 /** Whether two frontends need the same of the kernel. */
@@ -201,7 +246,9 @@ function allowed({ sourceRanges }: Service, ip: Ip, { ips = [] }: NodeFacts): Ci
 
 // nft refuses overlapping elements of one set. In order of their first address, what contains a range comes before it. There may be tens of thousands.
 function widest(ranges: readonly Cidr[]): Cidr[] {
-  const sorted = [...new Set(ranges)].map((range) => ({ range, first: bitsOf(range).bits, length: split(range).length })).sort((a, b) => (a.first === b.first ? a.length - b.length : a.first < b.first ? -1 : 1))
+  const sorted = [...new Set(ranges)]
+    .map((range) => ({ range, first: bitsOf(range).bits, length: split(range).length }))
+    .sort((a, b) => (a.first === b.first ? a.length - b.length : a.first < b.first ? -1 : 1))
   const kept: Cidr[] = []
   for (const { range } of sorted) {
     const last = kept.at(-1)

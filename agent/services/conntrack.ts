@@ -45,19 +45,27 @@ function nameOf({ kind, family, key }: StaleFrontend): string {
 }
 
 /** The UDP frontends among changed ones whose clients have to be looked at: an endpoint went, the first one came, or all went. */
-export function staleOf(changed: Iterable<{ readonly before: Frontend | undefined; readonly now: Frontend | undefined }>): StaleFrontend[] {
+export function staleOf(
+  changed: Iterable<{ readonly before: Frontend | undefined; readonly now: Frontend | undefined }>,
+): StaleFrontend[] {
   return [...changed].flatMap(({ before, now }) => {
     const one = now ?? before
     if (!one?.key.includes('udp . ')) return []
     const [had, endpoints] = [endpointsOf(before), endpointsOf(now)]
     const isSameWay = had.size > 0 && [...had].every((endpoint) => endpoints.has(endpoint))
-    return isSameWay || (had.size === 0 && endpoints.size === 0) ? [] : [{ kind: one.kind, family: one.family, key: one.key, endpoints }]
+    return isSameWay || (had.size === 0 && endpoints.size === 0)
+      ? []
+      : [{ kind: one.kind, family: one.family, key: one.key, endpoints }]
   })
 }
 
 /** All UDP frontends, for the first look after a start. */
 export function allUdp(frontends: Iterable<Frontend>): StaleFrontend[] {
-  return [...frontends].flatMap((now) => (now.key.includes('udp . ') ? [{ kind: now.kind, family: now.family, key: now.key, endpoints: endpointsOf(now) }] : []))
+  return [...frontends].flatMap((now) =>
+    now.key.includes('udp . ')
+      ? [{ kind: now.kind, family: now.family, key: now.key, endpoints: endpointsOf(now) }]
+      : [],
+  )
 }
 
 /**
@@ -68,7 +76,9 @@ export function formerUdp(elements: readonly string[], served: ReadonlyMap<strin
   return elements.flatMap((title) => {
     const [, port, family, key = ''] = /^map (port)?svc([46]): (.*udp \. .*)$/.exec(title) ?? []
     const kind = port ? 'port' : 'vip'
-    return key === '' || served.has(`${kind}${family} ${key}`) ? [] : [{ kind, family: family === '4' ? 4 : 6, key, endpoints: new Set<string>() }]
+    return key === '' || served.has(`${kind}${family} ${key}`)
+      ? []
+      : [{ kind, family: family === '4' ? 4 : 6, key, endpoints: new Set<string>() }]
   })
 }
 
@@ -81,7 +91,10 @@ const SINGLY = 16
  * frontends. Works in turns with the agent's other work. Gives the number of deleted connections. Throws Error when the kernel refuses.
  * `list` gives the connections.
  */
-export async function forgetStale(frontends: readonly StaleFrontend[], list: (sought: Sought) => Iterable<Connection[]> = connectionPieces): Promise<number> {
+export async function forgetStale(
+  frontends: readonly StaleFrontend[],
+  list: (sought: Sought) => Iterable<Connection[]> = connectionPieces,
+): Promise<number> {
   let count = 0
   const pause = pauses()
   for (const family of [4, 6] as const) {
@@ -107,7 +120,10 @@ function soughtOf(family: Family, frontends: readonly StaleFrontend[]): Sought[]
 }
 
 /** Tells of a UDP connection whether it leads elsewhere than to the endpoints of its frontend. `local` gives the addresses of the node. */
-export function staleBy(frontends: readonly StaleFrontend[], local: () => ReadonlySet<string>): (one: Pick<Connection, 'there' | 'back'>) => boolean {
+export function staleBy(
+  frontends: readonly StaleFrontend[],
+  local: () => ReadonlySet<string>,
+): (one: Pick<Connection, 'there' | 'back'>) => boolean {
   const vips = new Map(frontends.filter(({ kind }) => kind === 'vip').map((one) => [one.key, one]))
   const ports = new Map(frontends.filter(({ kind }) => kind === 'port').map((one) => [one.key, one]))
   let own: ReadonlySet<string> | undefined

@@ -28,7 +28,13 @@ export interface Endpoints {
 }
 
 /** Chooses the endpoints of one port. Pure. */
-export function endpointsOf(service: Service, port: ServicePort, family: 4 | 6, slices: readonly Slice[], node: NodeFacts): Endpoints {
+export function endpointsOf(
+  service: Service,
+  port: ServicePort,
+  family: 4 | 6,
+  slices: readonly Slice[],
+  node: NodeFacts,
+): Endpoints {
   const merged = merge(service, port, family, slices)
   const all = [...merged]
   const ready = all.filter(([, { isReady }]) => isReady)
@@ -49,7 +55,11 @@ export function endpointsOf(service: Service, port: ServicePort, family: 4 | 6, 
     isAny: ready.length + ending.length > 0,
     told() {
       const chosen = new Set(cluster.map(([address]) => address))
-      return all.map(([address, endpoint]) => ({ endpoint, address, ...(!chosen.has(address) && { why: whyOut(endpoint, ready.length, hint) }) }))
+      return all.map(([address, endpoint]) => ({
+        endpoint,
+        address,
+        ...(!chosen.has(address) && { why: whyOut(endpoint, ready.length, hint) }),
+      }))
     },
   }
 }
@@ -79,13 +89,22 @@ interface Hint {
 
 // Hints count only where every ready endpoint has them, and one is for this node or zone.
 function hintOf(ready: readonly Endpoint[], { name, zone }: NodeFacts): Hint | undefined {
-  const isUsable = (by: Hint['by'], own: string) => ready.length > 0 && ready.every((one) => one[by].length > 0) && ready.some((one) => one[by].includes(own))
+  const isUsable = (by: Hint['by'], own: string) =>
+    ready.length > 0 && ready.every((one) => one[by].length > 0) && ready.some((one) => one[by].includes(own))
   if (isUsable('nodes', name)) return { by: 'nodes', name }
   return zone !== undefined && isUsable('zones', zone) ? { by: 'zones', name: zone } : undefined
 }
 
-function whyOut({ isReady, isServing, isTerminating, nodes, zones }: Endpoint, ready: number, hint: Hint | undefined): string {
-  if (isReady) return hint?.by === 'nodes' ? `it is for clients on node ${nodes.join(', ')}` : `it is for clients of zone ${zones.join(', ')}`
-  if (isTerminating) return isServing ? `it is terminating, and ${ready} others are ready` : 'it is terminating and no longer serves'
+function whyOut(
+  { isReady, isServing, isTerminating, nodes, zones }: Endpoint,
+  ready: number,
+  hint: Hint | undefined,
+): string {
+  if (isReady)
+    return hint?.by === 'nodes'
+      ? `it is for clients on node ${nodes.join(', ')}`
+      : `it is for clients of zone ${zones.join(', ')}`
+  if (isTerminating)
+    return isServing ? `it is terminating, and ${ready} others are ready` : 'it is terminating and no longer serves'
   return 'it is not ready'
 }

@@ -41,7 +41,9 @@ export class Progress {
 
   /** Everything was loaded once, and no change waits for longer than a minute. */
   get isHealthy(): boolean {
-    return this.#updated !== undefined && (this.#waitingSince === undefined || this.#clock() - this.#waitingSince < LATE_MS)
+    return (
+      this.#updated !== undefined && (this.#waitingSince === undefined || this.#clock() - this.#waitingSince < LATE_MS)
+    )
   }
 }
 
@@ -68,7 +70,11 @@ export class HealthServers {
   #node: Server | undefined
 
   /** `address` is for the node's answer. Undefined for none. `isLeaving` tells that the node goes soon, and wants no new connections. */
-  constructor(address: { readonly host: string; readonly port: number } | undefined, progress: Progress, isLeaving: () => boolean) {
+  constructor(
+    address: { readonly host: string; readonly port: number } | undefined,
+    progress: Progress,
+    isLeaving: () => boolean,
+  ) {
     this.#address = address
     this.#progress = progress
     this.#isLeaving = isLeaving
@@ -101,7 +107,11 @@ export class HealthServers {
           ),
         )
     const address = this.#address
-    if (address && !this.#node) open(`--service-health-address ${address.host} port ${address.port}`, () => (this.#node = serve(address.host, address.port, (path) => this.#ofNode(path))))
+    if (address && !this.#node)
+      open(
+        `--service-health-address ${address.host} port ${address.port}`,
+        () => (this.#node = serve(address.host, address.port, (path) => this.#ofNode(path))),
+      )
     return failures
   }
 
@@ -118,14 +128,23 @@ export class HealthServers {
     const [namespace, name] = service.split('/')
     const { isHealthy } = this.#progress
     const body = { service: { namespace, name }, localEndpoints: local, serviceProxyHealthy: isHealthy }
-    return Response.json(body, { status: local > 0 && isHealthy ? 200 : 503, headers: { ...HEADERS, 'X-Load-Balancing-Endpoint-Weight': String(local) } })
+    return Response.json(body, {
+      status: local > 0 && isHealthy ? 200 : 503,
+      headers: { ...HEADERS, 'X-Load-Balancing-Endpoint-Weight': String(local) },
+    })
   }
 
   // `/livez` is for probes of the program: a node that leaves is no reason to start it again.
   #ofNode(path: string): Response {
-    if (path !== '/healthz' && path !== '/livez') return new Response(`There is no ${path}, only /healthz and /livez\n`, { status: 404, headers: HEADERS })
+    if (path !== '/healthz' && path !== '/livez')
+      return new Response(`There is no ${path}, only /healthz and /livez\n`, { status: 404, headers: HEADERS })
     const [{ isHealthy, lastUpdated }, isEligible] = [this.#progress, path === '/livez' || !this.#isLeaving()]
-    const body = { lastUpdated, currentTime: new Date(), ...(path === '/healthz' && { nodeEligible: isEligible }), healthy: isHealthy }
+    const body = {
+      lastUpdated,
+      currentTime: new Date(),
+      ...(path === '/healthz' && { nodeEligible: isEligible }),
+      healthy: isHealthy,
+    }
     return Response.json(body, { status: isHealthy && isEligible ? 200 : 503, headers: HEADERS })
   }
 }

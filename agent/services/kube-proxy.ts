@@ -10,7 +10,8 @@ const TABLE = 'kube-proxy'
 /** The chain of its iptables mode, and of ipvs mode (pkg/proxy/iptables). */
 const CHAIN = 'KUBE-SERVICES'
 /** Chains of kube-proxy (pkg/proxy/iptables/cleanup.go). kubelet's own begin with KUBE-, too, and stay: KUBE-KUBELET-CANARY, KUBE-FIREWALL, KUBE-MARK-DROP. */
-const OWN = /^KUBE-(SERVICES|NODEPORTS|NODE-PORT|POSTROUTING|MARK-MASQ|LOAD-BALANCER|PROXY-FIREWALL|PROXY-CANARY|SOURCE-RANGES-FIREWALL|IPVS-FILTER|IPVS-OUT-FILTER|EXTERNAL-SERVICES|FORWARD|(SVC|SVL|SEP|FW|EXT|XLB)-\w+)$/
+const OWN =
+  /^KUBE-(SERVICES|NODEPORTS|NODE-PORT|POSTROUTING|MARK-MASQ|LOAD-BALANCER|PROXY-FIREWALL|PROXY-CANARY|SOURCE-RANGES-FIREWALL|IPVS-FILTER|IPVS-OUT-FILTER|EXTERNAL-SERVICES|FORWARD|(SVC|SVL|SEP|FW|EXT|XLB)-\w+)$/
 const FAMILIES = ['ip', 'ip6'] as const
 const TABLES = ['nat', 'filter', 'mangle'] as const
 
@@ -23,7 +24,11 @@ export async function kubeProxyRules(run: Run): Promise<string[]> {
   for (const family of FAMILIES) {
     if (isThere(family, TABLE)) found.push(`nft table ${family} ${TABLE}`)
     if (isThere(family, 'nat', CHAIN)) found.push(`${family}tables chain ${CHAIN}`)
-    if (legacyTables(family).includes('nat') && (await saved(`${family}tables-legacy`, 'nat', run)).includes(`:${CHAIN} `)) found.push(`${family}tables-legacy chain ${CHAIN}`)
+    if (
+      legacyTables(family).includes('nat') &&
+      (await saved(`${family}tables-legacy`, 'nat', run)).includes(`:${CHAIN} `)
+    )
+      found.push(`${family}tables-legacy chain ${CHAIN}`)
   }
   return [...found, ...(isLink(IPVS_LINK, 'host') ? [`link ${IPVS_LINK}`] : [])]
 }
@@ -39,7 +44,9 @@ export async function removeKubeProxy(run: Run): Promise<string[]> {
       await must(['nft', 'delete', 'table', family, TABLE], '', run)
       done.push(`nft table ${family} ${TABLE}`)
     }
-    if (has(`${family}tables-nft-save`)) for (const table of TABLES) if (isThere(family, table)) done.push(...(await removeChains(`${family}tables-nft`, table, run)))
+    if (has(`${family}tables-nft-save`))
+      for (const table of TABLES)
+        if (isThere(family, table)) done.push(...(await removeChains(`${family}tables-nft`, table, run)))
     for (const table of legacyTables(family)) done.push(...(await removeChains(`${family}tables-legacy`, table, run)))
   }
   if (isLink(IPVS_LINK, 'host')) {
@@ -71,8 +78,16 @@ async function removeChains(tool: string, table: string, run: Run): Promise<stri
 // uses, such as KUBE-MARK-MASQ for portmap's externalSetMarkChain.
 function removalOf(lines: readonly string[]): { readonly chains: number; readonly lines: readonly string[] } {
   // A chain of a program has the policy `-`.
-  const policies = new Map(lines.flatMap((line) => [...line.matchAll(/^:(\S+) (\S+)/g)].map(([, chain = '', policy = '']) => [chain, policy] as const)))
-  const jumps = lines.flatMap((line) => [...line.matchAll(/^-A (\S+) (?:.* )?-[jg] (\S+)/g)].map(([, from = '', to = '']) => ({ line, from, to }))).filter(({ to }) => OWN.test(to))
+  const policies = new Map(
+    lines.flatMap((line) =>
+      [...line.matchAll(/^:(\S+) (\S+)/g)].map(([, chain = '', policy = '']) => [chain, policy] as const),
+    ),
+  )
+  const jumps = lines
+    .flatMap((line) =>
+      [...line.matchAll(/^-A (\S+) (?:.* )?-[jg] (\S+)/g)].map(([, from = '', to = '']) => ({ line, from, to })),
+    )
+    .filter(({ to }) => OWN.test(to))
   const kept = new Set<string>()
   const keep = (chain: string) => {
     if (kept.has(chain)) return
@@ -81,8 +96,13 @@ function removalOf(lines: readonly string[]): { readonly chains: number; readonl
   }
   for (const { from, to } of jumps) if (policies.get(from) === '-' && !OWN.test(from)) keep(to)
   const gone = [...policies.keys()].filter((chain) => OWN.test(chain) && !kept.has(chain))
-  const unlinked = jumps.filter(({ from, to }) => policies.get(from) !== '-' && !kept.has(to)).map(({ line }) => line.replace('-A ', '-D '))
-  return { chains: gone.length, lines: [...unlinked, ...gone.map((one) => `-F ${one}`), ...gone.map((one) => `-X ${one}`)] }
+  const unlinked = jumps
+    .filter(({ from, to }) => policies.get(from) !== '-' && !kept.has(to))
+    .map(({ line }) => line.replace('-A ', '-D '))
+  return {
+    chains: gone.length,
+    lines: [...unlinked, ...gone.map((one) => `-F ${one}`), ...gone.map((one) => `-X ${one}`)],
+  }
 }
 
 async function must(argv: readonly string[], stdin: string, run: Run): Promise<void> {

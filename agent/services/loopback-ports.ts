@@ -33,7 +33,13 @@ export class LoopbackPorts {
 
   /** Opens and closes ports, so that they are those of the frontends. A port that could not be opened is tried again. */
   update(frontends: Iterable<Frontend>): void {
-    const wanted = new Map([...frontends].flatMap((one) => (one.kind === 'port' && one.family === 6 && one.protocol === 'tcp' && one.cluster.length > 0 ? [[Number(one.key.split(' . ')[1]), one] as const] : [])))
+    const wanted = new Map(
+      [...frontends].flatMap((one) =>
+        one.kind === 'port' && one.family === 6 && one.protocol === 'tcp' && one.cluster.length > 0
+          ? [[Number(one.key.split(' . ')[1]), one] as const]
+          : [],
+      ),
+    )
     for (const port of [...this.#ports.keys()]) if (!wanted.has(port)) this.#close(port)
     for (const [port, frontend] of wanted) {
       const open = this.#ports.get(port)
@@ -88,7 +94,13 @@ export class LoopbackPorts {
   }
 
   #tell(): void {
-    this.#report([...this.#ports].flatMap(([port, { failure }]): Failure[] => (failure === undefined ? [] : [{ scope: 'part', text: `Cannot open NodePort ${port} on ${LOOPBACK}: ${failure}` }])))
+    this.#report(
+      [...this.#ports].flatMap(([port, { failure }]): Failure[] =>
+        failure === undefined
+          ? []
+          : [{ scope: 'part', text: `Cannot open NodePort ${port} on ${LOOPBACK}: ${failure}` }],
+      ),
+    )
   }
 }
 

@@ -1,6 +1,14 @@
 import type { Cidr } from '../../lib/text/ip.ts'
 import type { Elements } from '../kernel/elements.ts'
-import { type ChainShape, type CompiledService, chainName, elementsOf, type Frontend, isSame, NOTHING } from './compile.ts'
+import {
+  type ChainShape,
+  type CompiledService,
+  chainName,
+  elementsOf,
+  type Frontend,
+  isSame,
+  NOTHING,
+} from './compile.ts'
 
 /** The elements of all Services, and which Service owns each frontend. A change of one Service touches that Service's elements. */
 export class Programme {
@@ -44,8 +52,13 @@ export class Programme {
 
   /** The frontends that only some sources may use, by address, protocol and port. The Service that has a frontend decides about its sources. */
   sources(): Map<string, readonly Cidr[]> {
-    const isOwner = (service: string, key: string) => this.#claims.get(`vip${key.split(' ', 1)[0]?.includes(':') ? 6 : 4} ${key}`)?.[0] === service
-    return new Map([...this.#restricted].flatMap((service) => [...(this.#compiled.get(service)?.restricted ?? [])].filter(([key]) => isOwner(service, key))))
+    const isOwner = (service: string, key: string) =>
+      this.#claims.get(`vip${key.split(' ', 1)[0]?.includes(':') ? 6 : 4} ${key}`)?.[0] === service
+    return new Map(
+      [...this.#restricted].flatMap((service) =>
+        [...(this.#compiled.get(service)?.restricted ?? [])].filter(([key]) => isOwner(service, key)),
+      ),
+    )
   }
 
   /** The chains that the wanted elements lead to. */
@@ -57,7 +70,9 @@ export class Programme {
    * Takes the new results of some Services, undefined for those that are gone. Gives the frontends that changed, with their state before and now. An
    * address may move from one Service to another within one call.
    */
-  update(changes: ReadonlyMap<string, CompiledService | undefined>): Map<string, { readonly before: Frontend | undefined; readonly now: Frontend | undefined }> {
+  update(
+    changes: ReadonlyMap<string, CompiledService | undefined>,
+  ): Map<string, { readonly before: Frontend | undefined; readonly now: Frontend | undefined }> {
     const touched = new Set<string>()
     for (const [service, next = NOTHING] of changes) {
       const before = this.#compiled.get(service) ?? NOTHING
@@ -133,5 +148,8 @@ function isEqual(one: CompiledService['restricted'], other: CompiledService['res
 // The elements that several Services may need.
 function shared({ vips, hairpins }: CompiledService): (readonly [set: string, key: string])[] {
   const family = (ip: string) => (ip.includes(':') ? 6 : 4)
-  return [...vips.map((ip) => [`vips${family(ip)}`, ip] as const), ...hairpins.map((ip) => [`hairpin${family(ip)}`, `${ip} . ${ip}`] as const)]
+  return [
+    ...vips.map((ip) => [`vips${family(ip)}`, ip] as const),
+    ...hairpins.map((ip) => [`hairpin${family(ip)}`, `${ip} . ${ip}`] as const),
+  ]
 }

@@ -1,7 +1,16 @@
 import { contains, isSix } from '../../lib/text/cidr.ts'
 import { type Cidr, parseIp } from '../../lib/text/ip.ts'
 import type { Shape } from '../kernel/elements.ts'
-import { type ChainShape, CLUSTER_TOKEN, chainName, type Family, type L4, LOCAL_SLOT, setName, slotsName } from './compile.ts'
+import {
+  type ChainShape,
+  CLUSTER_TOKEN,
+  chainName,
+  type Family,
+  type L4,
+  LOCAL_SLOT,
+  setName,
+  slotsName,
+} from './compile.ts'
 
 // The nft tables of Services. The first packet of a connection takes one lookup of its address and port, which leads to a chain, and one lookup of an endpoint
 // there. All other packets take neither: the connection is translated by the kernel. Chains have shapes and no Services; all that is of Services is elements.
@@ -60,7 +69,10 @@ export interface Chain {
 export const SHAPES: Readonly<Record<string, Shape>> = Object.fromEntries([
   ...FAMILIES.flatMap((family) =>
     KINDS.flatMap((kind): [string, Shape][] => {
-      const key = kind === 'vip' ? ([ADDRESS[family], 'inet_proto', 'inet_service'] as const) : (['inet_proto', 'inet_service'] as const)
+      const key =
+        kind === 'vip'
+          ? ([ADDRESS[family], 'inet_proto', 'inet_service'] as const)
+          : (['inet_proto', 'inet_service'] as const)
       const target = [ADDRESS[family], 'inet_service'] as const
       return [
         ...PROTOCOLS.flatMap((protocol): [string, Shape][] => {
@@ -87,7 +99,9 @@ export function declaration(chains: ReadonlyMap<string, Chain>): string[] {
   return [
     `table inet ${TABLE} {`,
     ...sets().map((line) => `  ${line}`),
-    ...[...chains].map(([name, { hook }]) => `  chain ${name} { ${hook === undefined ? '' : `type ${hook}; policy accept; `}}`),
+    ...[...chains].map(
+      ([name, { hook }]) => `  chain ${name} { ${hook === undefined ? '' : `type ${hook}; policy accept; `}}`,
+    ),
     '}',
     ...[...chains.keys()].map((name) => `flush chain inet ${TABLE} ${name}`),
     ...rulesOf(chains),
@@ -96,17 +110,23 @@ export function declaration(chains: ReadonlyMap<string, Chain>): string[] {
 
 /** The lines that add new chains to the table. Chains that a failed step left are emptied first. */
 export function addition(chains: ReadonlyMap<string, Chain>): string[] {
-  return [...[...chains.keys()].flatMap((name) => [`add chain inet ${TABLE} ${name}`, `flush chain inet ${TABLE} ${name}`]), ...rulesOf(chains)]
+  return [
+    ...[...chains.keys()].flatMap((name) => [`add chain inet ${TABLE} ${name}`, `flush chain inet ${TABLE} ${name}`]),
+    ...rulesOf(chains),
+  ]
 }
 
 /** A transaction that removes both tables. A missing table is no error. */
-export const REMOVE = [TABLE, SOURCES].flatMap((name) => [`table inet ${name}`, `delete table inet ${name}`, '']).join('\n')
+export const REMOVE = [TABLE, SOURCES]
+  .flatMap((name) => [`table inet ${name}`, `delete table inet ${name}`, ''])
+  .join('\n')
 
 /** The table of source ranges: frontends, and the sources that may use them. No lines without frontends. */
 export function sources(restricted: ReadonlyMap<string, readonly Cidr[]>): string[] {
   const head = [`table inet ${SOURCES}`, `delete table inet ${SOURCES}`]
   if (restricted.size === 0) return head
-  const of = (family: Family) => [...restricted].filter(([key]) => key.split(' ', 1)[0]?.includes(':') === (family === 6))
+  const of = (family: Family) =>
+    [...restricted].filter(([key]) => key.split(' ', 1)[0]?.includes(':') === (family === 6))
   const elements = (all: readonly string[]) => (all.length === 0 ? '' : ` elements = { ${all.join(', ')} };`)
   return [
     ...head,
@@ -118,7 +138,10 @@ export function sources(restricted: ReadonlyMap<string, readonly Cidr[]>): strin
     ...['prerouting', 'output'].flatMap((hook) => [
       `  chain ${hook} {`,
       `    type filter hook ${hook} priority -110; policy accept;`,
-      ...FAMILIES.map((family) => `    ${keyOf('vip', family)} @restricted${family} ${keyOf('vip', family)} . ${WORD[family]} saddr != @allowed${family} drop`),
+      ...FAMILIES.map(
+        (family) =>
+          `    ${keyOf('vip', family)} @restricted${family} ${keyOf('vip', family)} . ${WORD[family]} saddr != @allowed${family} drop`,
+      ),
       '  }',
     ]),
     '}',
@@ -128,10 +151,15 @@ export function sources(restricted: ReadonlyMap<string, readonly Cidr[]>): strin
 /** The lines that replace the addresses of this node's pods, and those of all pods. */
 export function podAddresses(own: readonly Cidr[], inside: readonly Cidr[]): string[] {
   return FAMILIES.flatMap((family) =>
-    [[`own${family}`, own] as const, [`inside${family}`, [...new Set([...own, ...inside])]] as const].flatMap(([name, all]) => {
-      const mine = all.filter((one) => isSix(one) === (family === 6))
-      return [`flush set inet ${TABLE} ${name}`, ...(mine.length > 0 ? [`add element inet ${TABLE} ${name} { ${mine.join(', ')} }`] : [])]
-    }),
+    [[`own${family}`, own] as const, [`inside${family}`, [...new Set([...own, ...inside])]] as const].flatMap(
+      ([name, all]) => {
+        const mine = all.filter((one) => isSix(one) === (family === 6))
+        return [
+          `flush set inet ${TABLE} ${name}`,
+          ...(mine.length > 0 ? [`add element inet ${TABLE} ${name} { ${mine.join(', ')} }`] : []),
+        ]
+      },
+    ),
   )
 }
 
@@ -143,25 +171,64 @@ export function baseChains(options: TableOptions): Map<string, Chain> {
   const masks = FAMILIES.flatMap((family) => {
     if (masqueradeAll) return [`${WORD[family]} daddr @vips${family} ${masked}`]
     const known = of(family, clusterCidrs)
-    return known.length > 0 ? [`${WORD[family]} daddr @vips${family} ${WORD[family]} saddr != { ${known.join(', ')} } ${masked}`] : []
+    return known.length > 0
+      ? [`${WORD[family]} daddr @vips${family} ${WORD[family]} saddr != { ${known.join(', ')} } ${masked}`]
+      : []
   })
   const nodePorts = FAMILIES.flatMap((family) => {
     // The kernel does not send what came from ::1 to another link. The agent itself listens there (loopback-ports.ts).
-    const loopback = family === 4 ? (nodePortAddresses.length === 0 ? ['ip daddr 127.0.0.0/8 return'] : []) : ['ip6 daddr ::1 return']
+    const loopback =
+      family === 4 ? (nodePortAddresses.length === 0 ? ['ip daddr 127.0.0.0/8 return'] : []) : ['ip6 daddr ::1 return']
     if (nodePortAddresses.length === 0) return loopback
     const known = of(family, nodePortAddresses)
-    return [...loopback, known.length === 0 ? `meta nfproto ipv${family} return` : `${WORD[family]} daddr != { ${known.join(', ')} } return`]
+    return [
+      ...loopback,
+      known.length === 0
+        ? `meta nfproto ipv${family} return`
+        : `${WORD[family]} daddr != { ${known.join(', ')} } return`,
+    ]
   })
   // Masquerade prefers a free port, and VXLAN's socket does not count as one that is taken.
-  const udpRange = vxlanPort === undefined ? undefined : vxlanPort < 32_768 ? `${vxlanPort + 1}-65535` : `1024-${vxlanPort - 1}`
-  const filter = (hook: string, ...rules: readonly string[]): [string, Chain] => [hook, { hook: `filter hook ${hook} priority -1`, rules: [...rules, 'ct state new jump unserved'] }]
-  const martians: readonly [string, Chain][] = isOnLoopback(options, 4) ? [[MARTIANS, { hook: 'filter hook prerouting priority -300', rules: ['daddr', 'saddr'].map((end) => `iifname != "lo" ip ${end} 127.0.0.0/8 drop`) }]] : []
+  const udpRange =
+    vxlanPort === undefined ? undefined : vxlanPort < 32_768 ? `${vxlanPort + 1}-65535` : `1024-${vxlanPort - 1}`
+  const filter = (hook: string, ...rules: readonly string[]): [string, Chain] => [
+    hook,
+    { hook: `filter hook ${hook} priority -1`, rules: [...rules, 'ct state new jump unserved'] },
+  ]
+  const martians: readonly [string, Chain][] = isOnLoopback(options, 4)
+    ? [
+        [
+          MARTIANS,
+          {
+            hook: 'filter hook prerouting priority -300',
+            rules: ['daddr', 'saddr'].map((end) => `iifname != "lo" ip ${end} 127.0.0.0/8 drop`),
+          },
+        ],
+      ]
+    : []
   return new Map<string, Chain>([
     ...martians,
     ['prerouting', { hook: 'nat hook prerouting priority -101', rules: ['jump services'] }],
     ['nat_output', { hook: 'nat hook output priority -101', rules: ['jump services'] }],
-    ['services', { rules: [...masks, ...FAMILIES.map((family) => `${keyOf('vip', family)} vmap @svc${family}`), 'fib daddr type local jump nodeports'] }],
-    ['nodeports', { rules: [...nodePorts, ...FAMILIES.map((family) => `meta nfproto ipv${family} ${keyOf('port', family)} vmap @portsvc${family}`)] }],
+    [
+      'services',
+      {
+        rules: [
+          ...masks,
+          ...FAMILIES.map((family) => `${keyOf('vip', family)} vmap @svc${family}`),
+          'fib daddr type local jump nodeports',
+        ],
+      },
+    ],
+    [
+      'nodeports',
+      {
+        rules: [
+          ...nodePorts,
+          ...FAMILIES.map((family) => `meta nfproto ipv${family} ${keyOf('port', family)} vmap @portsvc${family}`),
+        ],
+      },
+    ],
     [
       'postrouting',
       {
@@ -170,23 +237,56 @@ export function baseChains(options: TableOptions): Map<string, Chain> {
           // The mark was for the way from one hook to the other.
           `ct mark and ${hex(TOKEN_MASK)} == ${hex(CLUSTER_TOKEN)} ct mark set 0x0`,
           `meta mark and ${hex(MASQUERADE_BIT)} != 0x0 goto masked`,
-          ...FAMILIES.map((family) => `ct status dnat ${WORD[family]} saddr . ${WORD[family]} daddr @hairpin${family} goto masquerading`),
+          ...FAMILIES.map(
+            (family) =>
+              `ct status dnat ${WORD[family]} saddr . ${WORD[family]} daddr @hairpin${family} goto masquerading`,
+          ),
         ],
       },
     ],
     ['masked', { rules: [`meta mark set meta mark and ${hex(~MASQUERADE_BIT)}`, 'goto masquerading'] }],
-    ['masquerading', { rules: [...(udpRange === undefined ? [] : [`meta l4proto udp masquerade to :${udpRange} fully-random`]), 'masquerade fully-random'] }],
+    [
+      'masquerading',
+      {
+        rules: [
+          ...(udpRange === undefined ? [] : [`meta l4proto udp masquerade to :${udpRange} fully-random`]),
+          'masquerade fully-random',
+        ],
+      },
+    ],
     // A packet that the kernel cannot match to its connection keeps the pod's address. Its receiver would reset the connection.
-    filter('forward', ...FAMILIES.flatMap((family) => [`ct state invalid ${WORD[family]} saddr @inside${family} drop`, `ct state invalid ${WORD[family]} daddr @inside${family} drop`])),
+    filter(
+      'forward',
+      ...FAMILIES.flatMap((family) => [
+        `ct state invalid ${WORD[family]} saddr @inside${family} drop`,
+        `ct state invalid ${WORD[family]} daddr @inside${family} drop`,
+      ]),
+    ),
     filter('input'),
     filter('output'),
     [
       'unserved',
       {
-        rules: [...FAMILIES.flatMap((family) => [`${WORD[family]} daddr @vips${family} goto refuse`, `${keyOf('vip', family)} @none${family} goto refuse`]), 'fib daddr type local jump unserved_ports'],
+        rules: [
+          ...FAMILIES.flatMap((family) => [
+            `${WORD[family]} daddr @vips${family} goto refuse`,
+            `${keyOf('vip', family)} @none${family} goto refuse`,
+          ]),
+          'fib daddr type local jump unserved_ports',
+        ],
       },
     ],
-    ['unserved_ports', { rules: [...nodePorts, ...FAMILIES.map((family) => `meta nfproto ipv${family} ${keyOf('port', family)} @portnone${family} goto refuse`)] }],
+    [
+      'unserved_ports',
+      {
+        rules: [
+          ...nodePorts,
+          ...FAMILIES.map(
+            (family) => `meta nfproto ipv${family} ${keyOf('port', family)} @portnone${family} goto refuse`,
+          ),
+        ],
+      },
+    ],
     ['refuse', { rules: ['meta l4proto tcp reject with tcp reset', 'reject with icmpx port-unreachable'] }],
   ])
 }
@@ -195,12 +295,32 @@ export function baseChains(options: TableOptions): Map<string, Chain> {
 export function shapeChains(shape: ChainShape): [string, Chain][] {
   const { family, cluster, local, isMasked } = shape
   const ip = WORD[family]
-  if (local === undefined) return [[chainName(shape), { rules: [...(isMasked ? [`${ip} saddr != @own${family} meta mark set meta mark or ${hex(MASQUERADE_BIT)}`] : []), ...choice(shape, cluster, false)] }]]
+  if (local === undefined)
+    return [
+      [
+        chainName(shape),
+        {
+          rules: [
+            ...(isMasked ? [`${ip} saddr != @own${family} meta mark set meta mark or ${hex(MASQUERADE_BIT)}`] : []),
+            ...choice(shape, cluster, false),
+          ],
+        },
+      ],
+    ]
   // Policy Local is for clients from outside. Pods and the node use all endpoints.
   const { local: _, ...rest } = shape
   const whole = shapeChains(rest)
-  const inside = cluster === 0 ? [] : [`${ip} saddr @inside${family} goto ${chainName(rest)}`, `fib saddr type local goto ${chainName(rest)}`]
-  return [...(cluster === 0 ? [] : whole), [chainName(shape), { rules: [...inside, ...(local === 0 ? [`meta l4proto { tcp, udp, sctp } drop`] : choice(rest, local, true))] }]]
+  const inside =
+    cluster === 0
+      ? []
+      : [`${ip} saddr @inside${family} goto ${chainName(rest)}`, `fib saddr type local goto ${chainName(rest)}`]
+  return [
+    ...(cluster === 0 ? [] : whole),
+    [
+      chainName(shape),
+      { rules: [...inside, ...(local === 0 ? [`meta l4proto { tcp, udp, sctp } drop`] : choice(rest, local, true))] },
+    ],
+  ]
 }
 
 // The rules that choose one of `count` endpoints.
@@ -209,7 +329,11 @@ function choice({ kind, family, protocol, sticky }: ChainShape, count: number, i
   const dnat = `dnat ${WORD[family]} to`
   const slot = `${placeOf(kind, family, protocol)} . numgen random mod ${count}${isLocal ? ` offset ${LOCAL_SLOT}` : ''}`
   if (sticky === undefined) return [`${dnat} ${slot} map @${slotsName('eps', kind, family, protocol)}`]
-  const [aff, tok, sel] = [setName('aff', kind, family), slotsName('tok', kind, family, protocol), setName('sel', kind, family)].map((one) => `@${one}`)
+  const [aff, tok, sel] = [
+    setName('aff', kind, family),
+    slotsName('tok', kind, family, protocol),
+    setName('sel', kind, family),
+  ].map((one) => `@${one}`)
   const client = clientOf(kind, family)
   const learn = `update ${aff} { ${client} timeout ${sticky}s : ct mark }`
   return [
@@ -246,7 +370,10 @@ function sets(): string[] {
       `set hairpin${family} { type ${ADDRESS[family]} . ${ADDRESS[family]}; }`,
       ...KINDS.flatMap((kind) => {
         const types = `${kind === 'vip' ? `${ADDRESS[family]} . ` : ''}inet_proto . inet_service`
-        const client = family === 4 ? `type ${ADDRESS[4]} . ${types} : mark` : 'typeof numgen random mod 65536 . numgen random mod 65536 : ct mark'
+        const client =
+          family === 4
+            ? `type ${ADDRESS[4]} . ${types} : mark`
+            : 'typeof numgen random mod 65536 . numgen random mod 65536 : ct mark'
         return [
           `map ${setName('svc', kind, family)} { type ${types} : verdict; }`,
           `set ${setName('none', kind, family)} { type ${types}; }`,

@@ -5,7 +5,17 @@ import { suggestion } from '../../lib/text/shape.ts'
 import { isNodeName } from '../lease/node-name.ts'
 import { FLAGS, type Flag, type FlagName } from './flags.ts'
 import { readersOf } from './readers.ts'
-import { enforcementOf, filesOf, logFormatOf, pathOf, policyOf, servicesOf, statusOf, storeOf, uplinkOf } from './sections.ts'
+import {
+  enforcementOf,
+  filesOf,
+  logFormatOf,
+  pathOf,
+  policyOf,
+  servicesOf,
+  statusOf,
+  storeOf,
+  uplinkOf,
+} from './sections.ts'
 import type { Settings } from './settings.ts'
 import { fromArguments, fromEnvironment, fromFile, type Given, type SettingsFile, variableOf } from './sources.ts'
 
@@ -14,7 +24,12 @@ import { fromArguments, fromEnvironment, fromFile, type Given, type SettingsFile
  * file, and the file over the default. The function is pure except for the host name. Throws ValueError that names the place and the
  * value.
  */
-export function readSettings(argv: readonly string[], env: Readonly<Record<string, string | undefined>>, file?: SettingsFile, host = hostname()): Settings {
+export function readSettings(
+  argv: readonly string[],
+  env: Readonly<Record<string, string | undefined>>,
+  file?: SettingsFile,
+  host = hostname(),
+): Settings {
   const flags = fromArguments(argv)
   const { given: variables, unknown } = fromEnvironment(env)
   const given: Given = new Map([...(file ? fromFile(file) : []), ...variables, ...flags])
@@ -34,8 +49,15 @@ export function readSettings(argv: readonly string[], env: Readonly<Record<strin
     enforcement: enforcementOf(read),
     logFormat: logFormatOf(read),
     ...(services && { services }),
-    notes: notesOf(given, unknown, [policy, services?.objects].some((one) => one?.from === 'api') ? [store.kind, 'kube'] : [store.kind], store),
-    said: [...given].map(([name, { values }]) => `${name}=${(FLAGS[name] as Flag).secret ? '(secret)' : printed(values.join(','))}`),
+    notes: notesOf(
+      given,
+      unknown,
+      [policy, services?.objects].some((one) => one?.from === 'api') ? [store.kind, 'kube'] : [store.kind],
+      store,
+    ),
+    said: [...given].map(
+      ([name, { values }]) => `${name}=${(FLAGS[name] as Flag).secret ? '(secret)' : printed(values.join(','))}`,
+    ),
   }
 }
 
@@ -43,7 +65,10 @@ export function readSettings(argv: readonly string[], env: Readonly<Record<strin
  * The path of the settings file from the command line or the environment. The caller reads this file first. Throws ValueError as
  * readSettings does.
  */
-export function settingsPath(argv: readonly string[], env: Readonly<Record<string, string | undefined>>): string | undefined {
+export function settingsPath(
+  argv: readonly string[],
+  env: Readonly<Record<string, string | undefined>>,
+): string | undefined {
   return readersOf(new Map([...fromEnvironment(env).given, ...fromArguments(argv)])).one('config', (path) => path)
 }
 
@@ -54,32 +79,54 @@ export function describe({ node, store, said }: Settings): string {
 
 /** Name, value and meaning of every setting, for the help output. */
 export function settingRows(): string[][] {
-  return Object.entries<Flag>(FLAGS).map(([name, { kind, value, about, fallback }]) => [`  --${name}${kind === 'flag' ? '' : ` ${value}`}`, fallback === '' || (kind === 'flag' && fallback === 'false') ? about : `${about} (${fallback})`])
+  return Object.entries<Flag>(FLAGS).map(([name, { kind, value, about, fallback }]) => [
+    `  --${name}${kind === 'flag' ? '' : ` ${value}`}`,
+    fallback === '' || (kind === 'flag' && fallback === 'false') ? about : `${about} (${fallback})`,
+  ])
 }
 
 // Notes about settings that are valid but may surprise the user.
-function notesOf(given: Given, unknown: readonly string[], kinds: readonly Settings['store']['kind'][], store: Settings['store']): string[] {
+function notesOf(
+  given: Given,
+  unknown: readonly string[],
+  kinds: readonly Settings['store']['kind'][],
+  store: Settings['store'],
+): string[] {
   const notes = [...given].flatMap(([name, { at }]) => {
     const { idle }: Flag = FLAGS[name]
     const unused = idle ?? (kinds.every((kind) => isForOther(name, kind)) ? `the store is ${store.kind}` : undefined)
     return unused === undefined ? [] : [`${at} has no effect: ${unused}`]
   })
-  if (given.get('etcd-password')?.from === 'flag') notes.push('--etcd-password shows the password to everybody who runs ps: want FLANNELD_ETCD_PASSWORD or the file')
-  for (const name of SERVICES_ALONE) if (given.has(name) && !given.has('service-proxy')) notes.push(`${name} has no effect without service-proxy`)
-  if (given.has('healthz-port') && given.has('status-address')) notes.push('healthz-port has no effect: status-address says where the status server listens')
+  if (given.get('etcd-password')?.from === 'flag')
+    notes.push('--etcd-password shows the password to everybody who runs ps: want FLANNELD_ETCD_PASSWORD or the file')
+  for (const name of SERVICES_ALONE)
+    if (given.has(name) && !given.has('service-proxy')) notes.push(`${name} has no effect without service-proxy`)
+  if (given.has('healthz-port') && given.has('status-address'))
+    notes.push('healthz-port has no effect: status-address says where the status server listens')
   if (given.has('healthz-ip') && !given.has('healthz-port')) notes.push('healthz-ip has no effect without healthz-port')
-  if (store.kind === 'etcd' && Object.keys(store.tls).length > 0) for (const url of store.endpoints) if (url.startsWith('http:')) notes.push(`${url} is not encrypted: the certificates are for https`)
+  if (store.kind === 'etcd' && Object.keys(store.tls).length > 0)
+    for (const url of store.endpoints)
+      if (url.startsWith('http:')) notes.push(`${url} is not encrypted: the certificates are for https`)
   const names = new Map(
     Object.keys(FLAGS)
       .map((name) => variableOf(name as FlagName))
       .map((name) => [name.toLowerCase(), name]),
   )
   // In Kubernetes, a Service named flanneld puts these variables into every container.
-  for (const name of unknown) if (!/^FLANNELD_(SERVICE|PORT)(_|$)/.test(name)) notes.push(`${printable(name)} has no effect: there is no such setting${suggestion(name, names)}`)
+  for (const name of unknown)
+    if (!/^FLANNELD_(SERVICE|PORT)(_|$)/.test(name))
+      notes.push(`${printable(name)} has no effect: there is no such setting${suggestion(name, names)}`)
   return notes
 }
 
-const SERVICES_ALONE: readonly FlagName[] = ['node-port-addresses', 'cluster-cidr', 'masquerade-all', 'replace-kube-proxy', 'service-health-address', 'service-proxy-force']
+const SERVICES_ALONE: readonly FlagName[] = [
+  'node-port-addresses',
+  'cluster-cidr',
+  'masquerade-all',
+  'replace-kube-proxy',
+  'service-health-address',
+  'service-proxy-force',
+]
 
 function printed(text: string): string {
   return /[^!-~]/.test(text) ? printable(JSON.stringify(text)) : text
@@ -99,12 +146,16 @@ const STORES: readonly (readonly [RegExp, readonly Settings['store']['kind'][]])
 ]
 
 // flannel's way when nobody names the node: the API says where the pod is.
-function podOf(given: Given, env: Readonly<Record<string, string | undefined>>): { name: string; namespace: string } | undefined {
+function podOf(
+  given: Given,
+  env: Readonly<Record<string, string | undefined>>,
+): { name: string; namespace: string } | undefined {
   const [name, namespace] = [env['POD_NAME'], env['POD_NAMESPACE']]
   return given.has('node-name') || !name || !namespace ? undefined : { name, namespace }
 }
 
 function nodeName(text: string): string {
-  if (!isNodeName(text)) throw new ValueError(`${shown(text)}: want a node's name: a letter or digit, then letters, digits, ".", "_" or "-"`)
+  if (!isNodeName(text))
+    throw new ValueError(`${shown(text)}: want a node's name: a letter or digit, then letters, digits, ".", "_" or "-"`)
   return text
 }

@@ -67,7 +67,8 @@ function truth(text: string): boolean {
 
 function whole(min: number, max: number): (text: string) => number {
   return (text) => {
-    if (!/^(0|[1-9]\d{0,9})$/.test(text) || Number(text) < min || Number(text) > max) throw new ValueError(`${shown(text)}: want a whole number, ${min} to ${max}`)
+    if (!/^(0|[1-9]\d{0,9})$/.test(text) || Number(text) < min || Number(text) > max)
+      throw new ValueError(`${shown(text)}: want a whole number, ${min} to ${max}`)
     return Number(text)
   }
 }

@@ -6,7 +6,14 @@ import { printable } from '../../lib/text/printable.ts'
 import { prefixOf } from '../lease/annotation-prefix.ts'
 import type { FlagName } from './flags.ts'
 import type { Readers } from './readers.ts'
-import type { FirewallSettings, KubeSettings, NetworkSettings, ObjectsFrom, Settings, UplinkSettings } from './settings.ts'
+import type {
+  FirewallSettings,
+  KubeSettings,
+  NetworkSettings,
+  ObjectsFrom,
+  Settings,
+  UplinkSettings,
+} from './settings.ts'
 import type { Given } from './sources.ts'
 
 /**
@@ -14,27 +21,56 @@ import type { Given } from './sources.ts'
  * pod of the agent. Throws ValueError.
  */
 export function storeOf(read: Readers, given: Given, pod: KubeSettings['pod']): Settings['store'] {
-  const kind = read.one('store', word('file', 'etcd', 'kube')) ?? (read.flag('kube-subnet-mgr') ? 'kube' : [...given.keys()].some((name) => name.startsWith('etcd-')) ? 'etcd' : 'file')
-  if (read.flag('kube-subnet-mgr') && kind !== 'kube') read.refuse('kube-subnet-mgr', `true: want --store=kube with it, not --store=${kind}`)
+  const kind =
+    read.one('store', word('file', 'etcd', 'kube')) ??
+    (read.flag('kube-subnet-mgr')
+      ? 'kube'
+      : [...given.keys()].some((name) => name.startsWith('etcd-'))
+        ? 'etcd'
+        : 'file')
+  if (read.flag('kube-subnet-mgr') && kind !== 'kube')
+    read.refuse('kube-subnet-mgr', `true: want --store=kube with it, not --store=${kind}`)
   const [dir, netConf] = [path(read, 'file-store-dir'), path(read, 'net-config-path')]
   const renewMarginMs = read.number('subnet-lease-renew-margin', 1, 1439) * 60_000
-  const [key, certificate, authority] = (['etcd-keyfile', 'etcd-certfile', 'etcd-cafile'] as const).map((name) => read.one(name, file))
+  const [key, certificate, authority] = (['etcd-keyfile', 'etcd-certfile', 'etcd-cafile'] as const).map((name) =>
+    read.one(name, file),
+  )
   const endpoints = read.several('etcd-endpoints', endpoint(key || certificate || authority ? 'https' : 'http'))
   const prefix = read.one('etcd-prefix', (text) => posix.normalize(text).replace(/\/$/, '')) ?? ''
   const [name, password] = [read.text('etcd-username'), read.text('etcd-password')]
   if (kind === 'file') return { kind, dir, netConf }
   if (kind === 'kube') return kubeOf(read, netConf, pod)
   if (endpoints.length === 0) read.refuse('etcd-endpoints', '"": want at least one URL')
-  if (prefix === '') read.refuse('etcd-prefix', `${shown(read.text('etcd-prefix'))}: want a key such as /coreos.com/network`)
-  if (!key !== !certificate) read.refuse(key ? 'etcd-keyfile' : 'etcd-certfile', `${shown(key ?? certificate)}: want etcd-keyfile and etcd-certfile, or neither`)
+  if (prefix === '')
+    read.refuse('etcd-prefix', `${shown(read.text('etcd-prefix'))}: want a key such as /coreos.com/network`)
+  if (!key !== !certificate)
+    read.refuse(
+      key ? 'etcd-keyfile' : 'etcd-certfile',
+      `${shown(key ?? certificate)}: want etcd-keyfile and etcd-certfile, or neither`,
+    )
   if (password !== '' && name === '') read.refuse('etcd-password', 'alone: want etcd-username with it')
-  return { kind, endpoints, prefix, tls: { ...(key && { key }), ...(certificate && { certificate }), ...(authority && { authority }) }, ...(name && { user: { name, password } }), renewMarginMs }
+  return {
+    kind,
+    endpoints,
+    prefix,
+    tls: { ...(key && { key }), ...(certificate && { certificate }), ...(authority && { authority }) },
+    ...(name && { user: { name, password } }),
+    renewMarginMs,
+  }
 }
 
 function kubeOf(read: Readers, netConf: string, pod: KubeSettings['pod']): KubeSettings {
   const [kubeconfig, server] = [read.one('kubeconfig-file', file), read.one('kube-api-url', apiServer)]
   const annotationPrefix = read.one('kube-annotation-prefix', prefixOf) ?? ''
-  return { kind: 'kube', ...(kubeconfig && { kubeconfig }), ...(server && { server }), netConf, annotationPrefix, setCondition: read.flag('set-node-network-unavailable'), ...(pod && { pod }) }
+  return {
+    kind: 'kube',
+    ...(kubeconfig && { kubeconfig }),
+    ...(server && { server }),
+    netConf,
+    annotationPrefix,
+    setCondition: read.flag('set-node-network-unavailable'),
+    ...(pod && { pod }),
+  }
 }
 
 /** Selection of the interface towards the other nodes. Throws ValueError. */
@@ -81,7 +117,11 @@ export function policyOf(read: Readers): Settings['policy'] {
 export function servicesOf(read: Readers, policy: Settings['policy']): Settings['services'] {
   const objects = objectsOf(read, 'service-proxy')
   if (objects === undefined) return undefined
-  if (policy && !Bun.deepEquals(policy, objects)) read.refuse('service-proxy', `${shown(read.text('service-proxy'))}: want the source of network-policy, ${shown(read.text('network-policy'))}`)
+  if (policy && !Bun.deepEquals(policy, objects))
+    read.refuse(
+      'service-proxy',
+      `${shown(read.text('service-proxy'))}: want the source of network-policy, ${shown(read.text('network-policy'))}`,
+    )
   const health = read.one('service-health-address', listening)
   return {
     objects,
@@ -109,7 +149,11 @@ function objectsOf(read: Readers, name: 'network-policy' | 'service-proxy'): Obj
 /** How NetworkPolicy treats what it refuses. Throws ValueError. */
 export function enforcementOf(read: Readers): Settings['enforcement'] {
   const isAudit = read.flag('policy-audit')
-  return { isLogged: isAudit || read.one('policy-log', word('on', 'off')) === 'on', isAudit, keepsEstablished: read.flag('policy-keep-established') }
+  return {
+    isLogged: isAudit || read.one('policy-log', word('on', 'off')) === 'on',
+    isAudit,
+    keepsEstablished: read.flag('policy-keep-established'),
+  }
 }
 
 /** How the agent writes its log. Throws ValueError. */
@@ -164,16 +208,20 @@ function word<const W extends string>(...words: W[]): (text: string) => W {
 function endpoint(scheme: 'http' | 'https'): (text: string) => string {
   return (text) => {
     const url = URL.parse(text.includes('://') ? text : `${scheme}://${text}`)
-    if (url?.username || url?.password) throw new ValueError(`"${url.protocol}//…@${url.host}": want the user in etcd-username and etcd-password`)
-    if (!url || !/^https?:$/.test(url.protocol) || url.pathname !== '/' || url.search || url.hash) throw new ValueError(`${shown(text)}: want a URL such as https://10.0.0.1:2379`)
+    if (url?.username || url?.password)
+      throw new ValueError(`"${url.protocol}//…@${url.host}": want the user in etcd-username and etcd-password`)
+    if (!url || !/^https?:$/.test(url.protocol) || url.pathname !== '/' || url.search || url.hash)
+      throw new ValueError(`${shown(text)}: want a URL such as https://10.0.0.1:2379`)
     return url.origin
   }
 }
 
 function apiServer(text: string): string {
   const url = URL.parse(text)
-  if (url?.username || url?.password) throw new ValueError(`"${url.protocol}//…@${url.host}": want the user in a kubeconfig`)
-  if (!url || !/^https?:$/.test(url.protocol) || url.search || url.hash) throw new ValueError(`${shown(text)}: want a URL such as https://10.0.0.1:6443`)
+  if (url?.username || url?.password)
+    throw new ValueError(`"${url.protocol}//…@${url.host}": want the user in a kubeconfig`)
+  if (!url || !/^https?:$/.test(url.protocol) || url.search || url.hash)
+    throw new ValueError(`${shown(text)}: want a URL such as https://10.0.0.1:6443`)
   return text
 }
 
@@ -191,13 +239,17 @@ function pattern(text: string): RegExp {
   try {
     return new RegExp(rest, flags)
   } catch (cause) {
-    throw new ValueError(`${shown(text)}: want a regular expression: ${printable((cause as Error).message.slice(0, 200))}`, { cause })
+    throw new ValueError(
+      `${shown(text)}: want a regular expression: ${printable((cause as Error).message.slice(0, 200))}`,
+      { cause },
+    )
   }
 }
 
 function listening(text: string): { host: string; port: number } | undefined {
   if (text === 'off') return undefined
   const [, six, four, port] = /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(text) ?? []
-  if (port === undefined || Number(port) < 1 || Number(port) > 65_535) throw new ValueError(`${shown(text)}: want off, or an address and a port such as 127.0.0.1:9469 or [::1]:9469`)
+  if (port === undefined || Number(port) < 1 || Number(port) > 65_535)
+    throw new ValueError(`${shown(text)}: want off, or an address and a port such as 127.0.0.1:9469 or [::1]:9469`)
   return { host: parseIp(six ?? four), port: Number(port) }
 }

@@ -19,7 +19,11 @@ export interface Settings {
   readonly services?: ServicesSettings
   readonly enforcement: EnforcementSettings
   /** Address of the status server. Absent when the server is off. */
-  readonly status?: { readonly host: string; readonly port: number /** The server answers probes and metrics only, not the status page. */; readonly probesOnly?: true }
+  readonly status?: {
+    readonly host: string
+    readonly port: number /** The server answers probes and metrics only, not the status page. */
+    readonly probesOnly?: true
+  }
   /** How the agent writes its log. */
   readonly logFormat: 'plain' | 'text' | 'json'
   /** Notes for the author of the settings, one sentence each. */
@@ -29,7 +33,9 @@ export interface Settings {
 }
 
 /** Where the objects of the cluster come from. */
-export type ObjectsFrom = { readonly from: 'api'; readonly kubeconfig?: string; readonly server?: string } | { readonly from: 'folder'; readonly dir: string }
+export type ObjectsFrom =
+  | { readonly from: 'api'; readonly kubeconfig?: string; readonly server?: string }
+  | { readonly from: 'folder'; readonly dir: string }
 
 /** The proxy of Services. */
 export interface ServicesSettings {

@@ -31,8 +31,14 @@ export function fromArguments(argv: readonly string[]): Given {
   for (let i = 0; i < argv.length; i++) {
     const word = argv[i] as string
     const [, name = '', , value] = /^--?([^-=][^=]*)(=([\s\S]*))?$/.exec(word) ?? []
-    if (name === '') throw new ValueError(`Cannot read ${shown(word)}: want a flag, which begins with a dash${/^(true|false|[01tf])$/i.test(word) ? '; one that is true or false takes its value after =' : ''}`)
-    if (!Object.hasOwn(FLAGS, name)) throw new ValueError(`Cannot read ${/^[\w.-]{1,80}$/.test(name) ? `--${name}` : shown(`--${name}`)}: there is no such flag${nearest(name, '--')}`)
+    if (name === '')
+      throw new ValueError(
+        `Cannot read ${shown(word)}: want a flag, which begins with a dash${/^(true|false|[01tf])$/i.test(word) ? '; one that is true or false takes its value after =' : ''}`,
+      )
+    if (!Object.hasOwn(FLAGS, name))
+      throw new ValueError(
+        `Cannot read ${/^[\w.-]{1,80}$/.test(name) ? `--${name}` : shown(`--${name}`)}: there is no such flag${nearest(name, '--')}`,
+      )
     const { kind }: Flag = FLAGS[name as FlagName]
     const text = value ?? (kind === 'flag' ? 'true' : argv[++i])
     if (text === undefined) throw new ValueError(`Cannot read --${name}: want a value after it`)
@@ -45,12 +51,20 @@ export function fromArguments(argv: readonly string[]): Given {
  * Reads the variables FLANNELD_NAME. An empty variable counts as unset (flannel pkg/flagutil). `unknown` has the FLANNELD_ variables
  * without a matching setting.
  */
-export function fromEnvironment(env: Readonly<Record<string, string | undefined>>): { given: Given; unknown: string[] } {
+export function fromEnvironment(env: Readonly<Record<string, string | undefined>>): {
+  given: Given
+  unknown: string[]
+} {
   const variables = new Map(Object.keys(FLAGS).map((name) => [variableOf(name as FlagName), name as FlagName]))
   const given = new Map<FlagName, Said>()
-  for (const [variable, name] of variables) if (env[variable]) given.set(name, { values: [env[variable]], at: variable, from: 'environment' })
-  if (env['NODE_NAME'] && !given.has('node-name')) given.set('node-name', { values: [env['NODE_NAME']], at: 'NODE_NAME', from: 'environment' })
-  return { given, unknown: Object.keys(env).filter((variable) => variable.startsWith('FLANNELD_') && !variables.has(variable)) }
+  for (const [variable, name] of variables)
+    if (env[variable]) given.set(name, { values: [env[variable]], at: variable, from: 'environment' })
+  if (env['NODE_NAME'] && !given.has('node-name'))
+    given.set('node-name', { values: [env['NODE_NAME']], at: 'NODE_NAME', from: 'environment' })
+  return {
+    given,
+    unknown: Object.keys(env).filter((variable) => variable.startsWith('FLANNELD_') && !variables.has(variable)),
+  }
 }
 
 /** The environment variable of a setting. */
@@ -63,7 +77,10 @@ export function variableOf(name: FlagName): string {
  * counts as absent. Throws ValueError that names file, line and column.
  */
 export function fromFile({ path, text }: SettingsFile): Given {
-  if (text.length > FILE_CHARACTERS) throw new ValueError(`Cannot read ${path}: want a file of at most ${FILE_CHARACTERS} characters, not ${text.length}`)
+  if (text.length > FILE_CHARACTERS)
+    throw new ValueError(
+      `Cannot read ${path}: want a file of at most ${FILE_CHARACTERS} characters, not ${text.length}`,
+    )
   const lines = new LineCounter()
   const document = parsed(path, text, lines)
   const where = (offset: number) => {
@@ -80,10 +97,15 @@ export function fromFile({ path, text }: SettingsFile): Given {
   for (const { key, value } of map.items) {
     const name = isScalar(key) ? String(key.value) : ''
     const at = where((key as Node).range?.[0] ?? 0)
-    if (!inFiles(name)) throw new ValueError(`Cannot read ${at}: there is no setting ${shown(firstOf(name))} for a file${nearest(name)}`)
+    if (!inFiles(name))
+      throw new ValueError(`Cannot read ${at}: there is no setting ${shown(firstOf(name))} for a file${nearest(name)}`)
     const values = valuesOf(value as Node | null, name as FlagName)
-    if (values === undefined) throw new ValueError(`Cannot read ${where((value as Node).range?.[0] ?? 0)}: ${name}: want ${isPlural(name as FlagName) ? 'a value or a list of values' : 'one value'}`)
-    if (values.length > 0) given.set(name as FlagName, { values, at: `${where((value as Node).range?.[0] ?? 0)}: ${name}`, from: 'file' })
+    if (values === undefined)
+      throw new ValueError(
+        `Cannot read ${where((value as Node).range?.[0] ?? 0)}: ${name}: want ${isPlural(name as FlagName) ? 'a value or a list of values' : 'one value'}`,
+      )
+    if (values.length > 0)
+      given.set(name as FlagName, { values, at: `${where((value as Node).range?.[0] ?? 0)}: ${name}`, from: 'file' })
   }
   return given
 }
@@ -123,7 +145,9 @@ function valuesOf(node: Node | null, name: FlagName): string[] | undefined {
     return all.every((one) => one?.length === 1) ? all.flatMap((one) => one ?? []) : undefined
   }
   // A number keeps its spelling. 010 is not a valid part of an address and not a valid port.
-  return isScalar(node) ? [typeof node.value === 'string' ? node.value : (node.source ?? String(node.value))] : undefined
+  return isScalar(node)
+    ? [typeof node.value === 'string' ? node.value : (node.source ?? String(node.value))]
+    : undefined
 }
 
 function isPlural(name: FlagName): boolean {
@@ -139,6 +163,8 @@ function add(given: Map<FlagName, Said>, name: FlagName, said: Said): void {
 // Users also write YAML keys as etcdPrefix or etcd_prefix.
 function nearest(name: string, dashes = ''): string {
   const known = Object.keys(FLAGS).filter((one) => dashes !== '' || inFiles(one))
-  const plain = Object.hasOwn(FLAGS, name) ? '' : name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`).replaceAll('_', '-')
+  const plain = Object.hasOwn(FLAGS, name)
+    ? ''
+    : name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`).replaceAll('_', '-')
   return suggestion(plain, new Map(known.map((one) => [one, `${dashes}${one}`])))
 }

@@ -37,7 +37,13 @@ export function stays({ fixed, before }: Draft, conf: NetworkConf, own: Holding)
  * from before, then any free subnets. Throws OutOfSubnetsError. Throws SubnetTakenError when only `before` is acceptable and it is not
  * available.
  */
-export function choose<H extends Holding>(draft: Draft, conf: NetworkConf, holdings: readonly H[], own?: H, earlier?: Both<Cidr>): Chosen<H> {
+export function choose<H extends Holding>(
+  draft: Draft,
+  conf: NetworkConf,
+  holdings: readonly H[],
+  own?: H,
+  earlier?: Both<Cidr>,
+): Chosen<H> {
   const { before, fixed, node, ips } = draft
   // After a change from flannel to plumb, the lease has no node name. The addresses of the node identify it. A lease with a node name
   // belongs to that node, even behind the same NAT.
@@ -49,17 +55,28 @@ export function choose<H extends Holding>(draft: Draft, conf: NetworkConf, holdi
   const subnets = allocate(conf, taken(others), wanted)
   if (subnets && (!fixed || !before || covers(subnets, before))) return { subnets, ...(instead && { instead }) }
   const reason = fixed && before && refused(before, conf, others)
-  if (reason) throw new SubnetTakenError(`Cannot keep ${told(before)} for node ${shown(node)}, whose pods have addresses of it: ${reason}`)
-  throw new OutOfSubnetsError(`Cannot claim a subnet for node ${shown(node)}: ${full(conf, taken(others))}; widen the network or remove stale nodes (see: plumb leases)`)
+  if (reason)
+    throw new SubnetTakenError(
+      `Cannot keep ${told(before)} for node ${shown(node)}, whose pods have addresses of it: ${reason}`,
+    )
+  throw new OutOfSubnetsError(
+    `Cannot claim a subnet for node ${shown(node)}: ${full(conf, taken(others))}; widen the network or remove stale nodes (see: plumb leases)`,
+  )
 }
 
 /**
  * Throws SubnetTakenError when another node already uses the name of this node: a node with another identity at another address. A
  * reinstalled node has its old address, and it gets its lease back.
  */
-export function refuseNamesake({ node, identity, ips }: Draft, record: { readonly identity?: string } | undefined, own: Pick<Holding, 'subnets' | 'ips'> | undefined): void {
+export function refuseNamesake(
+  { node, identity, ips }: Draft,
+  record: { readonly identity?: string } | undefined,
+  own: Pick<Holding, 'subnets' | 'ips'> | undefined,
+): void {
   if (!isAnothers(record, identity) || !own?.ips || isSameNode(own.ips, ips)) return
-  throw new SubnetTakenError(`Cannot use the node name ${shown(node)}: the node at ${told(own.ips)} has it, and ${told(own.subnets)}; want another name (--node-name), or, when that node is gone for good, remove its lease from the store`)
+  throw new SubnetTakenError(
+    `Cannot use the node name ${shown(node)}: the node at ${told(own.ips)} has it, and ${told(own.subnets)}; want another name (--node-name), or, when that node is gone for good, remove its lease from the store`,
+  )
 }
 
 /**
@@ -86,7 +103,8 @@ function taken(holdings: readonly Holding[]): readonly Both<Cidr>[] {
 
 function refused(before: Both<Cidr>, conf: NetworkConf, others: readonly Holding[]): string | undefined {
   const other = others.find(({ subnets }) => overlaps(subnets, before))
-  if (other) return `${told(other.subnets)} belongs to ${other.node === undefined ? `the node at ${told(other.ips ?? {}) || 'an address that cannot be read'}` : `node ${shown(other.node)}`}`
+  if (other)
+    return `${told(other.subnets)} belongs to ${other.node === undefined ? `the node at ${told(other.ips ?? {}) || 'an address that cannot be read'}` : `node ${shown(other.node)}`}`
   const wanted = FAMILIES.filter((family) => before[family])
   if (fits(Object.fromEntries(wanted.map((family) => [family, conf[family]])), before)) return undefined
   return `the network has no such subnet; want ${FAMILIES.flatMap((family) => conf[family] ?? [])

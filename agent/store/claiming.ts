@@ -76,7 +76,10 @@ export class Claiming {
     }
     const held = this.lease?.subnets ?? before
     this.#running = true
-    void this.#claim({ ...draft, ...(held ? { before: held } : {}), ...(this.lease ? { fixed: true as const } : {}) }, wanted)
+    void this.#claim(
+      { ...draft, ...(held ? { before: held } : {}), ...(this.lease ? { fixed: true as const } : {}) },
+      wanted,
+    )
   }
 
   async #claim(draft: Draft, wanted: string): Promise<void> {
@@ -87,7 +90,10 @@ export class Claiming {
       this.#isAway = false
       this.#retryMs = RETRY_MS
       const { expires } = this.lease
-      this.#renewAt = expires === undefined ? Number.POSITIVE_INFINITY : performance.now() + Math.max(1000, expires - this.#marginMs - Date.now())
+      this.#renewAt =
+        expires === undefined
+          ? Number.POSITIVE_INFINITY
+          : performance.now() + Math.max(1000, expires - this.#marginMs - Date.now())
       this.#wakes.poke('lease')
     } catch (cause) {
       if (cause instanceof SubnetTakenError) this.fatal = cause
@@ -119,9 +125,12 @@ export class Claiming {
     const count = now - this.#losses.at < CALM_MS ? this.#losses.count + 1 : 1
     const rival = leases.find((one) => isSame(one.subnets, lease.subnets))
     const whose = both(lease.subnets).join(' ')
-    const text = rival ? `The lease of ${whose} is overwritten by the node at ${both(rival.ips).join(' ')}: does it have this node's name, too?` : `The lease of ${whose} is removed from the store`
+    const text = rival
+      ? `The lease of ${whose} is overwritten by the node at ${both(rival.ips).join(' ')}: does it have this node's name, too?`
+      : `The lease of ${whose} is removed from the store`
     this.#losses = { count, at: now, text }
-    if (count > 1) this.#retryAt = Math.max(this.#retryAt, now + Math.min(LONGEST_RETRY_MS, RETRY_MS * 2 ** (count - 2)))
+    if (count > 1)
+      this.#retryAt = Math.max(this.#retryAt, now + Math.min(LONGEST_RETRY_MS, RETRY_MS * 2 ** (count - 2)))
   }
 
   #isAmong(lease: Lease, leases: readonly Lease[]): boolean {

@@ -84,7 +84,12 @@ export function recall({ path, node, store }: Place): Known | undefined {
     const { at, conf, lease, leases, ...whose } = read(shape, JSON.parse(text)).value
     if (whose.node !== node || whose.store !== store) return undefined
     const own = leaseOf([lease.key, lease.value, node])
-    return { at, conf: parseNetworkConf(JSON.stringify(conf)), lease: { ...own, ...(lease.expires !== undefined && { expires: lease.expires }) }, leases: leases.map(leaseOf) }
+    return {
+      at,
+      conf: parseNetworkConf(JSON.stringify(conf)),
+      lease: { ...own, ...(lease.expires !== undefined && { expires: lease.expires }) },
+      leases: leases.map(leaseOf),
+    }
   } catch (cause) {
     warn(`agent: Cannot use ${path}, going on without: ${(cause as Error).message}`)
     return undefined
@@ -100,13 +105,19 @@ export function doubtOf({ at, lease: { subnets, expires } }: Pick<Known, 'at' | 
   const whose = `this node's lease of ${[subnets.v4, subnets.v6].filter(Boolean).join(' ')}`
   if (expires === undefined) return undefined
   if (now >= expires) return `${whose} ended at ${new Date(expires).toISOString()}: another node may have it by now`
-  return now < at - SLACK_MS ? `whether ${whose} has ended cannot be told: the clock shows ${new Date(now).toISOString()}, before the time of its last renewal` : undefined
+  return now < at - SLACK_MS
+    ? `whether ${whose} has ended cannot be told: the clock shows ${new Date(now).toISOString()}, before the time of its last renewal`
+    : undefined
 }
 
 function textOf({ node, store }: Place, { conf, lease, leases }: Omit<Known, 'at'>): string {
   const { expires } = lease
   const own = { key: encodeKey(lease.subnets), value: encodeValue(lease), ...(expires !== undefined && { expires }) }
-  const rows = leases.map((one) => [encodeKey(one.subnets), encodeValue(one), ...(one.node === undefined ? [] : [one.node])])
+  const rows = leases.map((one) => [
+    encodeKey(one.subnets),
+    encodeValue(one),
+    ...(one.node === undefined ? [] : [one.node]),
+  ])
   return JSON.stringify({ node, store, conf: JSON.parse(formatNetworkConf(conf)), lease: own, leases: rows })
 }
 

@@ -5,7 +5,10 @@ import type { Options as KubeOptions } from './kube/index.ts'
 import type { SubnetStore } from './store.ts'
 
 /** Which store, and its options. */
-export type StoreWish = ({ readonly store: 'etcd' } & EtcdOptions) | ({ readonly store: 'file' } & FileOptions) | ({ readonly store: 'kube' } & KubeOptions)
+export type StoreWish =
+  | ({ readonly store: 'etcd' } & EtcdOptions)
+  | ({ readonly store: 'file' } & FileOptions)
+  | ({ readonly store: 'kube' } & KubeOptions)
 
 /** Opens a store; its libraries are loaded with it. Throws ValueError for options that cannot be used. */
 export async function openStore(wish: StoreWish): Promise<SubnetStore> {

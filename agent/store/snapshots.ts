@@ -6,7 +6,11 @@ import type { Snapshot } from './store.ts'
  * for the next value. Changes in between are merged into one snapshot. The generator ends with the signal, or when the consumer stops.
  * It then aborts `follow` and waits for its end.
  */
-export async function* snapshots(look: () => Snapshot, follow: (changed: () => void, ended: AbortSignal) => Promise<void>, signal: AbortSignal): AsyncGenerator<Snapshot> {
+export async function* snapshots(
+  look: () => Snapshot,
+  follow: (changed: () => void, ended: AbortSignal) => Promise<void>,
+  signal: AbortSignal,
+): AsyncGenerator<Snapshot> {
   const [leaving, news] = [new AbortController(), bell()]
   const ended = AbortSignal.any([signal, leaving.signal])
   const following = follow(news.ring, ended)

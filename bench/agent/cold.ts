@@ -42,7 +42,28 @@ export async function cold(bench: Bench, world: World): Promise<{ table: Table; 
     }
   }
   const method = `A node of its own with nothing on it; foreign leases in a real etcd. Time from the agent's start to the last route; CPU of the agent and of all that it starts (its monitors among them, but for what is judged as in ip), until ${AFTER_MS} ms after that; the most memory that the agent's own process held; what it asked of etcd by etcd's own count, with its own lease. Medians, of memory and of requests the most; n rounds, the agents in turn.${missing(world)}`
-  return { table: { title: 'The agent: cold start among many nodes', method, head: ['network', 'n', 'seconds', 'CPU s of the agent', 'of its children', 'MB at most', 'ranges', 'watches', 'per lease', 'all requests', 'bar'], rows, bars }, standing }
+  return {
+    table: {
+      title: 'The agent: cold start among many nodes',
+      method,
+      head: [
+        'network',
+        'n',
+        'seconds',
+        'CPU s of the agent',
+        'of its children',
+        'MB at most',
+        'ranges',
+        'watches',
+        'per lease',
+        'all requests',
+        'bar',
+      ],
+      rows,
+      bars,
+    },
+    standing,
+  }
 }
 
 function scenes(bench: Bench): Scene[] {
@@ -50,8 +71,22 @@ function scenes(bench: Bench): Scene[] {
   const many = bench.times(4000) < 4000 ? 1000 : 4000
   const of = (all: readonly Cold[], what: 'own' | 'children' | 'ended') => median(all.map((one) => one[what])) / 1000
   return [
-    { backend: 'host-gw', leases: many, times, others: 1, limitMs: LIMIT_MS, judge: (all) => [most('≤ 1 s in all', median(all.map(together)) / 1000, 1, 's')] },
-    { backend: 'host-gw', leases: 20_000, times, others: 0, limitMs: LIMIT_MS, judge: (all) => [most('≤ 1 s in ip', of(all, 'ended'), 1, 's')] },
+    {
+      backend: 'host-gw',
+      leases: many,
+      times,
+      others: 1,
+      limitMs: LIMIT_MS,
+      judge: (all) => [most('≤ 1 s in all', median(all.map(together)) / 1000, 1, 's')],
+    },
+    {
+      backend: 'host-gw',
+      leases: 20_000,
+      times,
+      others: 0,
+      limitMs: LIMIT_MS,
+      judge: (all) => [most('≤ 1 s in ip', of(all, 'ended'), 1, 's')],
+    },
     {
       backend: 'vxlan',
       leases: 10_000,
@@ -63,7 +98,12 @@ function scenes(bench: Bench): Scene[] {
         most('children ≤ 2 s', of(all, 'children'), 2, 's'),
         most('≤ 120 MB', peak(all), 120, 'MB'),
         // It may ask about its own.
-        most('0 requests per foreign lease', Math.round(Math.max(...all.map(({ asked }) => asked.perLease)) / 10_000), 0, 'requests'),
+        most(
+          '0 requests per foreign lease',
+          Math.round(Math.max(...all.map(({ asked }) => asked.perLease)) / 10_000),
+          0,
+          'requests',
+        ),
         most('1 watch', Math.max(...all.map(({ asked }) => asked.watches)), 1, 'watches'),
       ],
     },
@@ -88,7 +128,12 @@ async function play(world: World, scene: Scene, standing: Standing[] | undefined
   return all
 }
 
-async function once(world: World, contender: Contender, prefix: string, { leases, limitMs }: Scene): Promise<{ agent: Running; cost: Cold }> {
+async function once(
+  world: World,
+  contender: Contender,
+  prefix: string,
+  { leases, limitMs }: Scene,
+): Promise<{ agent: Running; cost: Cold }> {
   const { etcd } = world
   const methods = ['Range', 'Watch', 'LeaseTimeToLive', '[^"]*']
   const counts = () => Promise.all(methods.map((method) => etcd.calls(method)))
@@ -97,7 +142,9 @@ async function once(world: World, contender: Contender, prefix: string, { leases
   const ms = (await agent.reached(leases, limitMs)) ?? Number.POSITIVE_INFINITY
   await Bun.sleep(AFTER_MS)
   const used = agent.usage()
-  const [ranges = 0, watches = 0, perLease = 0, all = 0] = (await counts()).map((count, i) => count - (before[i] as number))
+  const [ranges = 0, watches = 0, perLease = 0, all = 0] = (await counts()).map(
+    (count, i) => count - (before[i] as number),
+  )
   return { agent, cost: { ms, ...used, asked: { ranges, watches, perLease, all } } }
 }
 

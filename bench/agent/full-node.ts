@@ -31,7 +31,14 @@ const podOf = (n: number) => `10.244.1.${n + 2}`
 const isUdp = (n: number) => n % UDP_EVERY === 0
 const portOf = (n: number) => (isUdp(n) ? 53 : 80)
 let version = 1
-const meta = (namespace: string, name: string, labels: object = {}) => ({ namespace, name, uid: `uid-${namespace}-${name}`, labels, resourceVersion: String(++version), creationTimestamp: '2026-01-01T00:00:00Z' })
+const meta = (namespace: string, name: string, labels: object = {}) => ({
+  namespace,
+  name,
+  uid: `uid-${namespace}-${name}`,
+  labels,
+  resourceVersion: String(++version),
+  creationTimestamp: '2026-01-01T00:00:00Z',
+})
 const indexes = (count: number) => Array.from({ length: count }, (_, i) => i)
 
 function service(n: number): object {
@@ -39,7 +46,16 @@ function service(n: number): object {
   const ports = [{ protocol, port: portOf(n), targetPort: 8080 }]
   return {
     metadata: meta('x', `s${n}`),
-    spec: { type: 'ClusterIP', clusterIP, clusterIPs: [clusterIP], ipFamilies: ['IPv4'], ipFamilyPolicy: 'SingleStack', ports, sessionAffinity: 'None', internalTrafficPolicy: 'Cluster' },
+    spec: {
+      type: 'ClusterIP',
+      clusterIP,
+      clusterIPs: [clusterIP],
+      ipFamilies: ['IPv4'],
+      ipFamilyPolicy: 'SingleStack',
+      ports,
+      sessionAffinity: 'None',
+      internalTrafficPolicy: 'Cluster',
+    },
     status: { loadBalancer: {} },
   }
 }
@@ -49,39 +65,90 @@ function slice(n: number, from: number): object {
   const endpoints = indexes(EACH)
     .slice(from)
     .map((i) => ({ addresses: [endpointOf(n, i)], conditions, nodeName: `n${i + 2}` }))
-  return { metadata: meta('x', `s${n}-1`, { 'kubernetes.io/service-name': `s${n}` }), addressType: 'IPv4', ports: [{ name: '', protocol: isUdp(n) ? 'UDP' : 'TCP', port: 8080 }], endpoints }
+  return {
+    metadata: meta('x', `s${n}-1`, { 'kubernetes.io/service-name': `s${n}` }),
+    addressType: 'IPv4',
+    ports: [{ name: '', protocol: isUdp(n) ? 'UDP' : 'TCP', port: 8080 }],
+    endpoints,
+  }
 }
 
 function pod(namespace: string, name: string, app: number, nodeName: string, ip?: string): object {
-  return { metadata: meta(namespace, name, { app: `a${app % 20}` }), spec: { nodeName, containers: [] }, status: { phase: 'Running', podIPs: ip === undefined ? [] : [{ ip }] } }
+  return {
+    metadata: meta(namespace, name, { app: `a${app % 20}` }),
+    spec: { nodeName, containers: [] },
+    status: { phase: 'Running', podIPs: ip === undefined ? [] : [{ ip }] },
+  }
 }
 
 // The pods of this node are in the first namespace. The policy `all` selects all of them, `five` those with one label.
 function portsPolicy(name: 'all' | 'five', ports: readonly number[]): object {
   const podSelector = name === 'all' ? {} : { matchLabels: { app: 'a0' } }
-  return { metadata: meta('x', name), spec: { podSelector, policyTypes: ['Ingress'], ingress: [{ from: [{ ipBlock: { cidr: '172.16.0.0/12' } }], ports: ports.map((port) => ({ port })) }] } }
+  return {
+    metadata: meta('x', name),
+    spec: {
+      podSelector,
+      policyTypes: ['Ingress'],
+      ingress: [{ from: [{ ipBlock: { cidr: '172.16.0.0/12' } }], ports: ports.map((port) => ({ port })) }],
+    },
+  }
 }
 
 function peersPolicy(n: number): object {
   const app = { matchLabels: { app: `a${n % 20}` } }
-  return { metadata: meta(n < 18 ? 'x' : `x${1 + (n % (NAMESPACES - 1))}`, `p${n}`), spec: { podSelector: app, policyTypes: ['Ingress'], ingress: [{ from: [{ namespaceSelector: {}, podSelector: app }], ports: [{ port: 443 }] }] } }
+  return {
+    metadata: meta(n < 18 ? 'x' : `x${1 + (n % (NAMESPACES - 1))}`, `p${n}`),
+    spec: {
+      podSelector: app,
+      policyTypes: ['Ingress'],
+      ingress: [{ from: [{ namespaceSelector: {}, podSelector: app }], ports: [{ port: 443 }] }],
+    },
+  }
 }
 
-const [SLICES_PATH, PODS_PATH, POLICIES_PATH] = ['/apis/discovery.k8s.io/v1/endpointslices', '/api/v1/pods', '/apis/networking.k8s.io/v1/networkpolicies'] as const
+const [SLICES_PATH, PODS_PATH, POLICIES_PATH] = [
+  '/apis/discovery.k8s.io/v1/endpointslices',
+  '/api/v1/pods',
+  '/apis/networking.k8s.io/v1/networkpolicies',
+] as const
 const KINDS: Readonly<Record<string, Kind>> = {
   '/api/v1/services': { kind: 'Service', apiVersion: 'v1', items: indexes(SERVICES).map(service) },
-  [SLICES_PATH]: { kind: 'EndpointSlice', apiVersion: 'discovery.k8s.io/v1', items: indexes(SERVICES).map((n) => slice(n, 0)) },
+  [SLICES_PATH]: {
+    kind: 'EndpointSlice',
+    apiVersion: 'discovery.k8s.io/v1',
+    items: indexes(SERVICES).map((n) => slice(n, 0)),
+  },
   [PODS_PATH]: {
     kind: 'Pod',
     apiVersion: 'v1',
-    items: indexes(PODS).map((n) => (n < LOCAL ? pod('x', `l${n}`, n, 'n1', podOf(n)) : pod(`x${1 + (n % (NAMESPACES - 1))}`, `r${n}`, n, `n${2 + (n % 50)}`, dotted(10, 0x640000 + n)))),
+    items: indexes(PODS).map((n) =>
+      n < LOCAL
+        ? pod('x', `l${n}`, n, 'n1', podOf(n))
+        : pod(`x${1 + (n % (NAMESPACES - 1))}`, `r${n}`, n, `n${2 + (n % 50)}`, dotted(10, 0x640000 + n)),
+    ),
   },
-  '/api/v1/namespaces': { kind: 'Namespace', apiVersion: 'v1', items: indexes(NAMESPACES).map((n) => ({ metadata: { ...meta('', n === 0 ? 'x' : `x${n}`), namespace: undefined } })) },
-  [POLICIES_PATH]: { kind: 'NetworkPolicy', apiVersion: 'networking.k8s.io/v1', items: [portsPolicy('all', [8080, 9090]), portsPolicy('five', [7070]), ...indexes(POLICIES - 2).map(peersPolicy)] },
+  '/api/v1/namespaces': {
+    kind: 'Namespace',
+    apiVersion: 'v1',
+    items: indexes(NAMESPACES).map((n) => ({
+      metadata: { ...meta('', n === 0 ? 'x' : `x${n}`), namespace: undefined },
+    })),
+  },
+  [POLICIES_PATH]: {
+    kind: 'NetworkPolicy',
+    apiVersion: 'networking.k8s.io/v1',
+    items: [portsPolicy('all', [8080, 9090]), portsPolicy('five', [7070]), ...indexes(POLICIES - 2).map(peersPolicy)],
+  },
   '/api/v1/nodes': {
     kind: 'Node',
     apiVersion: 'v1',
-    items: [{ metadata: { ...meta('', 'n1'), namespace: undefined }, spec: { podCIDR: '10.244.1.0/24', podCIDRs: ['10.244.1.0/24'] }, status: { addresses: [{ type: 'InternalIP', address: '192.168.77.1' }] } }],
+    items: [
+      {
+        metadata: { ...meta('', 'n1'), namespace: undefined },
+        spec: { podCIDR: '10.244.1.0/24', podCIDRs: ['10.244.1.0/24'] },
+        status: { addresses: [{ type: 'InternalIP', address: '192.168.77.1' }] },
+      },
+    ],
   },
   '/apis/networking.k8s.io/v1/servicecidrs': { kind: 'ServiceCIDR', apiVersion: 'networking.k8s.io/v1', items: [] },
 }
@@ -98,7 +165,10 @@ const AT_ONCE = 200
 
 type End = readonly [ip: string, port: number]
 
-const nested = (type: number, inner: readonly Attribute[]): Attribute => [type | NESTED, request(0, new Uint8Array(0), 0, inner).subarray(16)]
+const nested = (type: number, inner: readonly Attribute[]): Attribute => [
+  type | NESTED,
+  request(0, new Uint8Array(0), 0, inner).subarray(16),
+]
 const big = (word: number) => Uint8Array.of(word >>> 24, (word >> 16) & 255, (word >> 8) & 255, word & 255)
 const half = (word: number) => Uint8Array.of(word >> 8, word & 255)
 
@@ -122,7 +192,9 @@ function message(protocol: number, client: End, asked: End, answers: End): Uint8
     tuple(TUPLE_ORIG, protocol, client, asked),
     tuple(TUPLE_REPLY, protocol, answers, client),
     [STATUS, big(SEEN)],
-    ...(protocol === TCP ? [nested(PROTOINFO, [nested(PROTOINFO_TCP, [[TCP_STATE, Uint8Array.of(ESTABLISHED)]])])] : []),
+    ...(protocol === TCP
+      ? [nested(PROTOINFO, [nested(PROTOINFO_TCP, [[TCP_STATE, Uint8Array.of(ESTABLISHED)]])])]
+      : []),
     [TIMEOUT, big(DAY_S)],
   ])
 }
@@ -135,14 +207,23 @@ function* toPods(): Generator<Uint8Array> {
       [9090, TO_CLOSING],
       [7070, n % 20 === 0 ? TO_FIVE : 0],
     ] as const)
-      for (let i = 0; i < count; i++) yield message(TCP, [dotted(172, 0x100000 + i), 20_000 + n], [podOf(n), port], [podOf(n), port])
+      for (let i = 0; i < count; i++)
+        yield message(TCP, [dotted(172, 0x100000 + i), 20_000 + n], [podOf(n), port], [podOf(n), port])
 }
 
 function* all(): Generator<Uint8Array> {
   yield* toPods()
   let count = LOCAL * (TO_POD + TO_CLOSING) + (LOCAL / 20) * TO_FIVE
-  for (let n = 0; n < SERVICES; n++) for (let i = 0; i < (isUdp(n) ? UDP_EACH : TCP_EACH); i++, count++) yield message(isUdp(n) ? UDP : TCP, [podOf((n + i) % LOCAL), 10_000 + i], [vipOf(n), portOf(n)], [endpointOf(n, i % EACH), 8080])
-  for (; count < ALL; count++) yield message(TCP, [dotted(172, 0x110000 + count), 30_000], ['192.168.77.1', 22], ['192.168.77.1', 22])
+  for (let n = 0; n < SERVICES; n++)
+    for (let i = 0; i < (isUdp(n) ? UDP_EACH : TCP_EACH); i++, count++)
+      yield message(
+        isUdp(n) ? UDP : TCP,
+        [podOf((n + i) % LOCAL), 10_000 + i],
+        [vipOf(n), portOf(n)],
+        [endpointOf(n, i % EACH), 8080],
+      )
+  for (; count < ALL; count++)
+    yield message(TCP, [dotted(172, 0x110000 + count), 30_000], ['192.168.77.1', 22], ['192.168.77.1', 22])
 }
 
 function fill(messages: Iterable<Uint8Array>): void {
@@ -172,4 +253,5 @@ function obey(command: Command): number {
 
 const api = serveObjects(PORT, KINDS, () => version)
 process.stdout.write('ready\n')
-for await (const line of createInterface({ input: process.stdin })) process.stdout.write(`${obey(JSON.parse(line) as Command)}\n`)
+for await (const line of createInterface({ input: process.stdin }))
+  process.stdout.write(`${obey(JSON.parse(line) as Command)}\n`)

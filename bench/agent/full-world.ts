@@ -46,7 +46,8 @@ export interface FullNode {
 
 /** Waits until something holds. Throws Error after two minutes. */
 export async function until(what: string, holds: () => Promise<boolean>, pollMs = POLL_MS): Promise<void> {
-  for (const end = performance.now() + LIMIT_MS; !(await holds()); await Bun.sleep(pollMs)) if (performance.now() > end) throw new Error(`The full node of the bench waits in vain: ${what}`)
+  for (const end = performance.now() + LIMIT_MS; !(await holds()); await Bun.sleep(pollMs))
+    if (performance.now() > end) throw new Error(`The full node of the bench waits in vain: ${what}`)
 }
 
 /** Opens the node, starts the agent, and adds the pods. */
@@ -55,11 +56,25 @@ export async function openFullNode(bench: Bench): Promise<FullNode> {
   const names = Array.from({ length: PODS + MORE }, (_, n) => `full-pod${n}`)
   const [node, ...pods] = makePlaces(['full', ...names]) as [Place, ...Place[]]
   inside(node, () => {
-    ip(['link add eth0 up type veth peer name peer', 'link set peer up', 'addr add 192.168.77.1/24 dev eth0', 'route add default via 192.168.77.2'])
-    for (const name of ['ipv4/ip_forward', 'bridge/bridge-nf-call-iptables']) writeFileSync(`/proc/sys/net/${name}`, '1')
+    ip([
+      'link add eth0 up type veth peer name peer',
+      'link set peer up',
+      'addr add 192.168.77.1/24 dev eth0',
+      'route add default via 192.168.77.2',
+    ])
+    for (const name of ['ipv4/ip_forward', 'bridge/bridge-nf-call-iptables'])
+      writeFileSync(`/proc/sys/net/${name}`, '1')
   })
   for (const name of ['store', 'run']) mkdirSync(join(dir, name))
-  writeFileSync(join(dir, 'store/config'), JSON.stringify({ Network: '10.244.0.0/16', SubnetMin: '10.244.1.0', SubnetMax: '10.244.1.0', Backend: { Type: 'host-gw' } }))
+  writeFileSync(
+    join(dir, 'store/config'),
+    JSON.stringify({
+      Network: '10.244.0.0/16',
+      SubnetMin: '10.244.1.0',
+      SubnetMax: '10.244.1.0',
+      Backend: { Type: 'host-gw' },
+    }),
+  )
   const [socket, policySocket] = [join(dir, 'agent.sock'), join(dir, 'policy.sock')]
   const options = {
     store: 'file',
@@ -74,11 +89,26 @@ export async function openFullNode(bench: Bench): Promise<FullNode> {
     'network-policy': 'kubernetes',
     'kube-api-url': 'http://127.0.0.1:6443',
   }
-  const argv = [join(import.meta.dir, '../../dist/plumb'), 'agent', ...Object.entries(options).map(([name, value]) => `--${name}=${value}`)]
-  const conf = { ...bridgeConf(join(dir, 'pool'), false), ipam: { type: 'host-local', dataDir: join(dir, 'pool'), ranges: [[{ subnet: '10.244.1.0/24' }]], routes: [{ dst: '0.0.0.0/0' }] }, policy: { socket: policySocket, whenAway: 'wait' } }
+  const argv = [
+    join(import.meta.dir, '../../dist/plumb'),
+    'agent',
+    ...Object.entries(options).map(([name, value]) => `--${name}=${value}`),
+  ]
+  const conf = {
+    ...bridgeConf(join(dir, 'pool'), false),
+    ipam: {
+      type: 'host-local',
+      dataDir: join(dir, 'pool'),
+      ranges: [[{ subnet: '10.244.1.0/24' }]],
+      routes: [{ dst: '0.0.0.0/0' }],
+    },
+    policy: { socket: policySocket, whenAway: 'wait' },
+  }
   lead(join(dir, 'run'))
 
-  const world = inside(node, () => Bun.spawn([process.execPath, NODE_SCRIPT], { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' }))
+  const world = inside(node, () =>
+    Bun.spawn([process.execPath, NODE_SCRIPT], { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' }),
+  )
   const lines = linesOf(world.stdout)
   const next = async () => String((await lines.next()).value ?? '')
   const ask = async (command: Command) => {
@@ -91,11 +121,32 @@ export async function openFullNode(bench: Bench): Promise<FullNode> {
   let agent: Bun.Subprocess | undefined
   const log = join(dir, 'log')
   const start = () => {
-    agent = inside(node, () => Bun.spawn(argv, { stdin: 'ignore', stdout: 'ignore', stderr: Bun.file(log), env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' } }))
+    agent = inside(node, () =>
+      Bun.spawn(argv, {
+        stdin: 'ignore',
+        stdout: 'ignore',
+        stderr: Bun.file(log),
+        env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' },
+      }),
+    )
   }
   const status = async () => (await (await fetch('http://agent/status', { unix: socket })).json()) as Status
   const call = async (verb: 'ADD' | 'DEL', pod: string, place = pods[PODS] as Place) => {
-    const { argv: plugin, env, stdin } = started({ side: bench.ours, type: 'bridge', pod: place, conf, args: `IgnoreUnknown=1;K8S_POD_NAMESPACE=x;K8S_POD_NAME=${pod}` }, verb, pod)
+    const {
+      argv: plugin,
+      env,
+      stdin,
+    } = started(
+      {
+        side: bench.ours,
+        type: 'bridge',
+        pod: place,
+        conf,
+        args: `IgnoreUnknown=1;K8S_POD_NAMESPACE=x;K8S_POD_NAME=${pod}`,
+      },
+      verb,
+      pod,
+    )
     const began = performance.now()
     const child = inside(node, () => Bun.spawn(plugin, { env, stdin, stdout: 'pipe', stderr: 'pipe', cwd: '/' }))
     const code = await child.exited
@@ -113,7 +164,8 @@ export async function openFullNode(bench: Bench): Promise<FullNode> {
     if ((await next()) !== 'ready') throw new Error('the API server of the bench did not start')
     start()
     await until('the agent', async () => {
-      if (agent?.exitCode !== null) throw new Error(`the agent of the bench ended: ${readFileSync(log, 'utf8').slice(-2000)}`)
+      if (agent?.exitCode !== null)
+        throw new Error(`the agent of the bench ended: ${readFileSync(log, 'utf8').slice(-2000)}`)
       const now = await status().catch(() => undefined)
       return now?.ready === true && now.services !== undefined && now.policy !== undefined
     })
@@ -157,7 +209,8 @@ export async function openFullNode(bench: Bench): Promise<FullNode> {
     },
     elements: () =>
       inside(node, () => {
-        const count = (table: string) => setNames('inet', table).reduce((sum, set) => sum + (dumpElements(table, set)?.size ?? 0), 0)
+        const count = (table: string) =>
+          setNames('inet', table).reduce((sum, set) => sum + (dumpElements(table, set)?.size ?? 0), 0)
         return count('plumb_services') + count('plumb_policy')
       }),
   }

@@ -13,7 +13,13 @@ interface Idle {
 const SETTLE_MS = 5000
 
 /** Agents that have nothing to do. */
-export async function idle(bench: Bench, world: Store, agents: readonly Running[], leases: number, accounting: Accounting): Promise<Table> {
+export async function idle(
+  bench: Bench,
+  world: Store,
+  agents: readonly Running[],
+  leases: number,
+  accounting: Accounting,
+): Promise<Table> {
   const seconds = bench.times(60)
   await Bun.sleep(SETTLE_MS)
   const before = agents.map((agent) => look(agent, accounting))
@@ -21,9 +27,23 @@ export async function idle(bench: Bench, world: Store, agents: readonly Running[
   const bars: Bar[] = []
   const rows = agents.map((agent, i) => {
     const { cpu, started, used } = since(before[i] as ReturnType<typeof look>, look(agent, accounting), seconds)
-    const judged = agent.contender.ours ? [...(started === undefined ? [] : [judge('0 processes', [{ name: 'a minute', figure: started, met: started === 0 }])]), most('≤ 0.3 % of a core', cpu, 0.3, '%'), most('≤ 64 MB', used.rss, 64, 'MB')] : []
+    const judged = agent.contender.ours
+      ? [
+          ...(started === undefined
+            ? []
+            : [judge('0 processes', [{ name: 'a minute', figure: started, met: started === 0 }])]),
+          most('≤ 0.3 % of a core', cpu, 0.3, '%'),
+          most('≤ 64 MB', used.rss, 64, 'MB'),
+        ]
+      : []
     bars.push(...judged)
-    return [agent.contender.name, started === undefined ? 'not counted' : short(started), short(cpu), short(used.rss), judged.map(({ text }) => text).join('; ')]
+    return [
+      agent.contender.name,
+      started === undefined ? 'not counted' : short(started),
+      short(cpu),
+      short(used.rss),
+      judged.map(({ text }) => text).join('; '),
+    ]
   })
   return {
     title: `The agent: idle, with ${leases} peers`,

@@ -12,7 +12,12 @@ const LIMIT_MS = 5000
 const WANT_MS = 50
 
 /** One more node appears among those that there are. */
-export async function joining(bench: Bench, world: Store, standing: readonly Standing[], where = 'etcd'): Promise<Table> {
+export async function joining(
+  bench: Bench,
+  world: Store,
+  standing: readonly Standing[],
+  where = 'etcd',
+): Promise<Table> {
   const times = bench.times(30)
   const rows: string[][] = []
   const bars: Bar[] = []
@@ -21,7 +26,13 @@ export async function joining(bench: Bench, world: Store, standing: readonly Sta
     const seen = await joins(world, one, one.network.leases + 10 + i * times, times)
     const judged = one.agent.contender.ours ? [most(`median ≤ ${WANT_MS} ms`, median(seen), WANT_MS, 'ms')] : []
     bars.push(...judged)
-    rows.push([one.agent.contender.name, String(times), short(median(seen)), short(percentile(seen, 0.9)), judged.map(({ text }) => text).join('; ')])
+    rows.push([
+      one.agent.contender.name,
+      String(times),
+      short(median(seen)),
+      short(percentile(seen, 0.9)),
+      judged.map(({ text }) => text).join('; '),
+    ])
   }
   return {
     title: `The agent: one more node among ${standing[0]?.network.leases.toLocaleString('en')}`,
@@ -32,7 +43,12 @@ export async function joining(bench: Bench, world: Store, standing: readonly Sta
   }
 }
 
-async function joins({ join }: Store, { agent, prefix, network }: Standing, first: number, times: number): Promise<number[]> {
+async function joins(
+  { join }: Store,
+  { agent, prefix, network }: Standing,
+  first: number,
+  times: number,
+): Promise<number[]> {
   const watcher = watch(agent.node)
   const seen: number[] = []
   for (let i = 0; i < times; i++) {

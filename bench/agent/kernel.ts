@@ -51,7 +51,8 @@ export function watch(place: Place): Watcher {
   const wait = (ms: number) => c.poll(ptr(polled), BigInt(fds.length), Math.max(1, Math.ceil(ms)))
   return {
     until(seen, ms) {
-      for (const end = performance.now() + ms; performance.now() < end; wait(end - performance.now())) for (const one of told()) if (seen(one)) return performance.now()
+      for (const end = performance.now() + ms; performance.now() < end; wait(end - performance.now()))
+        for (const one of told()) if (seen(one)) return performance.now()
       return undefined
     },
     quiet(ms) {
@@ -70,7 +71,8 @@ function open(protocol: number, groups: number): number {
   // struct sockaddr_nl: family, padding, port, groups.
   const address = new Uint32Array([AF_NETLINK, 0, groups])
   c.setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, ptr(new Int32Array([ROOM])), 4)
-  if (fd < 0 || c.bind(fd, ptr(address), address.byteLength) !== 0) throw new Error('Cannot listen to the kernel (netlink)')
+  if (fd < 0 || c.bind(fd, ptr(address), address.byteLength) !== 0)
+    throw new Error('Cannot listen to the kernel (netlink)')
   return fd
 }
 
@@ -79,16 +81,36 @@ function received(fd: number, buffer: Uint8Array): number {
 }
 
 // What each kind of message begins with, after struct nlmsghdr, and the part of it that makes its name.
-const KINDS: Readonly<Record<number, { readonly header: number; readonly gone: boolean; name(message: DataView, attribute: (type: number) => Uint8Array | undefined): string | undefined }>> = {
-  ...both(16, 16, (message, attribute) => (message.getUint8(16) === 0 && (message.getUint32(24, true) & IFF_UP || message.getUint16(4, true) === 17) ? `link ${text(attribute(3))}` : undefined)),
+const KINDS: Readonly<
+  Record<
+    number,
+    {
+      readonly header: number
+      readonly gone: boolean
+      name(message: DataView, attribute: (type: number) => Uint8Array | undefined): string | undefined
+    }
+  >
+> = {
+  ...both(16, 16, (message, attribute) =>
+    message.getUint8(16) === 0 && (message.getUint32(24, true) & IFF_UP || message.getUint16(4, true) === 17)
+      ? `link ${text(attribute(3))}`
+      : undefined,
+  ),
   ...both(20, 8, (message, attribute) => `addr ${dotted(attribute(2))}/${message.getUint8(17)}`),
-  ...both(24, 12, (message, attribute) => (message.getUint8(16) === AF_INET ? `route ${dotted(attribute(1))}/${message.getUint8(17)}` : undefined)),
+  ...both(24, 12, (message, attribute) =>
+    message.getUint8(16) === AF_INET ? `route ${dotted(attribute(1))}/${message.getUint8(17)}` : undefined,
+  ),
   ...both(28, 12, (message, attribute) => neighbour(message, attribute)),
   ...both((10 << 8) | 6, 4, (_, attribute) => `rule ${text(attribute(1))}`, 2),
   ...both((10 << 8) | 12, 4, (_, attribute) => `element ${text(attribute(1))}`, 2),
 }
 
-function both(type: number, header: number, name: (message: DataView, attribute: (type: number) => Uint8Array | undefined) => string | undefined, step = 1) {
+function both(
+  type: number,
+  header: number,
+  name: (message: DataView, attribute: (type: number) => Uint8Array | undefined) => string | undefined,
+  step = 1,
+) {
   return { [type]: { header, gone: false, name }, [type + step]: { header, gone: true, name } }
 }
 
@@ -110,7 +132,8 @@ function happening(message: DataView): Happening | undefined {
     for (let at = 16 + kind.header, size = 0; at + 4 <= message.byteLength; at += (size + 3) & ~3) {
       size = message.getUint16(at, true)
       if (size < 4) return undefined
-      if ((message.getUint16(at + 2, true) & 0x3fff) === type) return new Uint8Array(message.buffer, message.byteOffset + at + 4, size - 4)
+      if ((message.getUint16(at + 2, true) & 0x3fff) === type)
+        return new Uint8Array(message.buffer, message.byteOffset + at + 4, size - 4)
     }
     return undefined
   })

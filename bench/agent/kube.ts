@@ -31,11 +31,31 @@ export async function openKubeWorld(bench: Bench): Promise<KubeWorld> {
   const running = new Set<Running>()
   let [nodes, agents] = [0, 0]
   const names = new Map<string, string>()
-  const common = (dir: string) => ['--kube-subnet-mgr', `--kubeconfig-file=${api.kubeconfig}`, `--net-config-path=${dir}/net-conf.json`, '--iface=eth0', `--subnet-file=${dir}/subnet.env`, '--ip-masq']
+  const common = (dir: string) => [
+    '--kube-subnet-mgr',
+    `--kubeconfig-file=${api.kubeconfig}`,
+    `--net-config-path=${dir}/net-conf.json`,
+    '--iface=eth0',
+    `--subnet-file=${dir}/subnet.env`,
+    '--ip-masq',
+  ]
   const theirs = flanneld()
   const contenders: Contender[] = [
-    { name: 'plumb', ours: true, argv: (dir) => [join(import.meta.dir, '../../dist/plumb'), 'agent', ...common(dir), `--node-name=${names.get(dir)}`, `--state-dir=${dir}/state`, `--socket=${dir}/agent.sock`] },
-    ...(theirs ? [{ name: `flanneld ${theirs.version}`, ours: false, argv: (dir: string) => [theirs.path, ...common(dir)] }] : []),
+    {
+      name: 'plumb',
+      ours: true,
+      argv: (dir) => [
+        join(import.meta.dir, '../../dist/plumb'),
+        'agent',
+        ...common(dir),
+        `--node-name=${names.get(dir)}`,
+        `--state-dir=${dir}/state`,
+        `--socket=${dir}/agent.sock`,
+      ],
+    },
+    ...(theirs
+      ? [{ name: `flanneld ${theirs.version}`, ours: false, argv: (dir: string) => [theirs.path, ...common(dir)] }]
+      : []),
   ]
   const create = (n: number) => {
     const { subnet, ip, mac } = foreign(n)
@@ -60,7 +80,9 @@ export async function openKubeWorld(bench: Bench): Promise<KubeWorld> {
       await api.create(name, [`10.128.${n}.0/24`], { 'node.alpha.kubernetes.io/ttl': '0' })
       const [node] = makePlaces([`kube${n}`]) as [Place]
       ip([`link add kube${n} master kube up type veth peer name eth0 netns kube${n}`])
-      inside(node, () => ip([`address add ${NET}.${100 + n}/24 dev eth0`, 'link set eth0 up', `route add default via ${ADDRESS}`]))
+      inside(node, () =>
+        ip([`address add ${NET}.${100 + n}/24 dev eth0`, 'link set eth0 up', `route add default via ${ADDRESS}`]),
+      )
       const made = startOn({ ...contender, env: { NODE_NAME: name } }, node, dir)
       running.add(made)
       return made
@@ -74,7 +96,12 @@ export async function openKubeWorld(bench: Bench): Promise<KubeWorld> {
 }
 
 function annotations(ip: string, mac: string): Record<string, string> {
-  const said = { 'kube-subnet-manager': 'true', 'backend-type': 'vxlan', 'backend-data': `{"VNI":1,"VtepMAC":"${mac}"}`, 'public-ip': ip }
+  const said = {
+    'kube-subnet-manager': 'true',
+    'backend-type': 'vxlan',
+    'backend-data': `{"VNI":1,"VtepMAC":"${mac}"}`,
+    'public-ip': ip,
+  }
   return Object.fromEntries(Object.entries(said).map(([name, value]) => [`${PREFIX}${name}`, value]))
 }
 
@@ -89,12 +116,29 @@ function status(ip: string): object {
     reason: `KubeletHas${type}`,
     message: `kubelet has said so of ${type}`,
   }))
-  const images = Array.from({ length: 50 }, (_, n) => ({ names: [`registry.example/team/image-${n}@sha256:${`${n}`.padStart(64, '0')}`, `registry.example/team/image-${n}:v1.${n}`], sizeBytes: 1e6 * (n + 1) }))
+  const images = Array.from({ length: 50 }, (_, n) => ({
+    names: [
+      `registry.example/team/image-${n}@sha256:${`${n}`.padStart(64, '0')}`,
+      `registry.example/team/image-${n}:v1.${n}`,
+    ],
+    sizeBytes: 1e6 * (n + 1),
+  }))
   return {
     addresses: [{ type: 'InternalIP', address: ip }],
     capacity: { cpu: '8', memory: '32Gi', pods: '110' },
     conditions,
     images,
-    nodeInfo: { kernelVersion: '6.18.0', osImage: 'Debian', containerRuntimeVersion: 'containerd://2.4.2', kubeletVersion: 'v1.37.2', architecture: 'amd64', bootID: '', kubeProxyVersion: '', machineID: '', operatingSystem: 'linux', systemUUID: '' },
+    nodeInfo: {
+      kernelVersion: '6.18.0',
+      osImage: 'Debian',
+      containerRuntimeVersion: 'containerd://2.4.2',
+      kubeletVersion: 'v1.37.2',
+      architecture: 'amd64',
+      bootID: '',
+      kubeProxyVersion: '',
+      machineID: '',
+      operatingSystem: 'linux',
+      systemUUID: '',
+    },
   }
 }

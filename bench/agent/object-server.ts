@@ -22,12 +22,34 @@ export function serveObjects(port: number, kinds: Readonly<Record<string, Kind>>
     fetch(request) {
       const { pathname, searchParams } = new URL(request.url)
       const known = kinds[pathname] ?? (pathname.startsWith('/api/v1/nodes/') ? undefined : null)
-      if (known === undefined) return Response.json({ kind: 'Node', apiVersion: 'v1', ...kinds['/api/v1/nodes']?.items[0] })
-      if (known === null) return Response.json({ kind: 'Status', apiVersion: 'v1', status: 'Failure', code: 404, reason: 'NotFound' }, { status: 404 })
+      if (known === undefined)
+        return Response.json({ kind: 'Node', apiVersion: 'v1', ...kinds['/api/v1/nodes']?.items[0] })
+      if (known === null)
+        return Response.json(
+          { kind: 'Status', apiVersion: 'v1', status: 'Failure', code: 404, reason: 'NotFound' },
+          { status: 404 },
+        )
       const { kind, apiVersion, items } = known
       // A client that wants its list from a watch goes back to lists.
-      if (searchParams.get('sendInitialEvents') === 'true') return Response.json({ kind: 'Status', apiVersion: 'v1', status: 'Failure', code: 422, reason: 'Invalid', message: 'sendInitialEvents is forbidden' }, { status: 422 })
-      if (searchParams.get('watch') !== 'true' && searchParams.get('watch') !== '1') return Response.json({ kind: `${kind}List`, apiVersion, metadata: { resourceVersion: String(version()) }, items })
+      if (searchParams.get('sendInitialEvents') === 'true')
+        return Response.json(
+          {
+            kind: 'Status',
+            apiVersion: 'v1',
+            status: 'Failure',
+            code: 422,
+            reason: 'Invalid',
+            message: 'sendInitialEvents is forbidden',
+          },
+          { status: 422 },
+        )
+      if (searchParams.get('watch') !== 'true' && searchParams.get('watch') !== '1')
+        return Response.json({
+          kind: `${kind}List`,
+          apiVersion,
+          metadata: { resourceVersion: String(version()) },
+          items,
+        })
       let end = () => {}
       const stream = new ReadableStream<Uint8Array>({
         start(sink) {

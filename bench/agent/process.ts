@@ -20,7 +20,9 @@ const TICK_MS = 10
 /** What a process has used, by proc(5). */
 export function usage(pid: number): Usage {
   const [own, ended] = times(pid) ?? [0, 0]
-  const living = readdirSync('/proc').flatMap((name) => (/^\d+$/.test(name) && parentOf(Number(name)) === pid ? (times(Number(name)) ?? []) : []))
+  const living = readdirSync('/proc').flatMap((name) =>
+    /^\d+$/.test(name) && parentOf(Number(name)) === pid ? (times(Number(name)) ?? []) : [],
+  )
   const status = readFileSync(`/proc/${pid}/status`, 'utf8')
   const mb = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(status)?.[1]) / 1000
   return { own, children: ended + living.reduce((sum, ms) => sum + ms, 0), ended, rss: mb('VmRSS'), peak: mb('VmHWM') }
@@ -45,7 +47,9 @@ export function account(file: string): Accounting {
     endedOf(pid) {
       if (!works) return undefined
       const records = readFileSync(file)
-      return Array.from({ length: Math.floor(records.length / RECORD) }, (_, i) => records.readUInt32LE(i * RECORD + PARENT)).filter((parent) => parent === pid).length
+      return Array.from({ length: Math.floor(records.length / RECORD) }, (_, i) =>
+        records.readUInt32LE(i * RECORD + PARENT),
+      ).filter((parent) => parent === pid).length
     },
     stop: () => void acct(null),
   }

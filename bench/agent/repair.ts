@@ -29,7 +29,14 @@ const DEV = 'flannel.1'
 const ALL = 'link, and all that stood on it'
 
 /** Deletes by hand one thing after the other, round by round, and waits until the agent has put it right. */
-export async function repair(world: World, agent: Running, leases: number, times: Times, limit: number, theirs: readonly string[]): Promise<Table> {
+export async function repair(
+  world: World,
+  agent: Running,
+  leases: number,
+  times: Times,
+  limit: number,
+  theirs: readonly string[],
+): Promise<Table> {
   const watcher = watch(agent.node)
   const deletions = ours(agent, leases)
   const seen = new Map<Deletion, number[]>(deletions.map((one) => [one, []]))
@@ -53,7 +60,9 @@ export async function repair(world: World, agent: Running, leases: number, times
       String(all.length),
       short(median(all)),
       short(percentile(all, 0.99)),
-      ...(theirs.length > 0 ? [theirs.find((said) => said.startsWith(`${one.name}: `))?.slice(one.name.length + 2) ?? ''] : []),
+      ...(theirs.length > 0
+        ? [theirs.find((said) => said.startsWith(`${one.name}: `))?.slice(one.name.length + 2) ?? '']
+        : []),
       judged.map(({ text }) => text).join('; '),
     ]
   })
@@ -95,9 +104,21 @@ function wiring(agent: Running, leases: number): Deletion[] {
   const own = `${agent.subnet()}.0/32`
   const link = { argv: () => ['ip', 'link', 'delete', DEV], what: () => `link ${DEV}` }
   return [
-    { name: 'route', argv: (n) => ['ip', 'route', 'delete', foreign(n).subnet], what: (n) => `route ${foreign(n).subnet}` },
-    { name: 'neighbour', argv: (n) => ['ip', 'neigh', 'delete', foreign(n).gateway, 'dev', DEV], what: (n) => `neigh ${foreign(n).gateway}` },
-    { name: 'forwarding entry', argv: (n) => ['bridge', 'fdb', 'delete', foreign(n).mac, 'dev', DEV, 'self'], what: (n) => `fdb ${foreign(n).mac}` },
+    {
+      name: 'route',
+      argv: (n) => ['ip', 'route', 'delete', foreign(n).subnet],
+      what: (n) => `route ${foreign(n).subnet}`,
+    },
+    {
+      name: 'neighbour',
+      argv: (n) => ['ip', 'neigh', 'delete', foreign(n).gateway, 'dev', DEV],
+      what: (n) => `neigh ${foreign(n).gateway}`,
+    },
+    {
+      name: 'forwarding entry',
+      argv: (n) => ['bridge', 'fdb', 'delete', foreign(n).mac, 'dev', DEV, 'self'],
+      what: (n) => `fdb ${foreign(n).mac}`,
+    },
     { name: 'address', argv: () => ['ip', 'address', 'delete', own, 'dev', DEV], what: () => `addr ${own}` },
     { name: 'link', ...link, routes: 0 },
     { name: ALL, ...link, routes: leases },
@@ -111,8 +132,16 @@ function ours(agent: Running, leases: number): Deletion[] {
   const rule = () => /saddr .* # handle (\d+)/.exec(ask(`-a list chain inet ${table} postrouting`))?.[1]
   return [
     ...wiring(agent, leases),
-    { name: 'rule', argv: () => nft(`delete rule inet ${table} postrouting handle ${rule()}`), what: () => `rule ${table}` },
-    { name: 'set element', argv: () => nft(`delete element inet ${table} network4 { 10.128.0.0/9 }`), what: () => `element ${table}` },
+    {
+      name: 'rule',
+      argv: () => nft(`delete rule inet ${table} postrouting handle ${rule()}`),
+      what: () => `rule ${table}`,
+    },
+    {
+      name: 'set element',
+      argv: () => nft(`delete element inet ${table} network4 { 10.128.0.0/9 }`),
+      what: () => `element ${table}`,
+    },
   ]
 }
 
@@ -123,7 +152,8 @@ function once(watcher: Watcher, agent: Running, { name, argv, what, routes = 0 }
   const child = inside(node, () => Bun.spawn(command, { stdin: 'ignore', stdout: 'ignore', stderr: 'inherit' }))
   const wanted = what(n)
   const gone = watcher.until((one) => one.gone && one.what === wanted, LIMIT_MS)
-  if (gone === undefined) throw new Error(`${command.join(' ')} deleted nothing on the node of ${contender.name} (${name})`)
+  if (gone === undefined)
+    throw new Error(`${command.join(' ')} deleted nothing on the node of ${contender.name} (${name})`)
   let [isBack, left] = [false, routes]
   const back = watcher.until((one) => {
     if (one.gone) return false
@@ -142,7 +172,8 @@ function settle(watcher: Watcher, { usage }: Running): void {
     return own + children
   }
   const end = performance.now() + LIMIT_MS
-  for (let before = Number.NEGATIVE_INFINITY; spent() > before && performance.now() < end; watcher.quiet(PAUSE_MS)) before = spent()
+  for (let before = Number.NEGATIVE_INFINITY; spent() > before && performance.now() < end; watcher.quiet(PAUSE_MS))
+    before = spent()
 }
 
 function tried({ node }: Running, deletions: readonly Deletion[], waitMs: number): string[] {

@@ -10,7 +10,14 @@ const TRY_MS = 4
 
 const dotted = (first: number, n: number) => `${first}.${(n >> 16) & 255}.${(n >> 8) & 255}.${n & 255}`
 const vipOf = (n: number) => dotted(11, n + 1)
-const meta = (name: string, more: object = {}) => ({ namespace: 'x', name, uid: `uid-${name}`, resourceVersion: String(++version), creationTimestamp: '2026-01-01T00:00:00Z', ...more })
+const meta = (name: string, more: object = {}) => ({
+  namespace: 'x',
+  name,
+  uid: `uid-${name}`,
+  resourceVersion: String(++version),
+  creationTimestamp: '2026-01-01T00:00:00Z',
+  ...more,
+})
 let version = 1
 
 function service(n: number, port?: number): object {
@@ -31,8 +38,19 @@ function service(n: number, port?: number): object {
 }
 
 function slice(n: number, addresses: readonly string[], port = ENDPOINT_PORT): object {
-  const endpoints = addresses.map((address, i) => ({ addresses: [address], conditions: { ready: true, serving: true, terminating: false }, nodeName: `n${(i % 100) + 2}` }))
-  return { metadata: meta(`s${n}-1`, { labels: { 'kubernetes.io/service-name': `s${n}`, 'endpointslice.kubernetes.io/managed-by': 'bench' } }), addressType: 'IPv4', ports: [{ name: '', protocol: 'TCP', port }], endpoints }
+  const endpoints = addresses.map((address, i) => ({
+    addresses: [address],
+    conditions: { ready: true, serving: true, terminating: false },
+    nodeName: `n${(i % 100) + 2}`,
+  }))
+  return {
+    metadata: meta(`s${n}-1`, {
+      labels: { 'kubernetes.io/service-name': `s${n}`, 'endpointslice.kubernetes.io/managed-by': 'bench' },
+    }),
+    addressType: 'IPv4',
+    ports: [{ name: '', protocol: 'TCP', port }],
+    endpoints,
+  }
 }
 
 // Endpoints of a probed Service are addresses of this node, where a server answers.
@@ -41,12 +59,26 @@ function addressesOf(n: number, isHere: boolean): string[] {
 }
 
 const KINDS: Readonly<Record<string, Kind>> = {
-  '/api/v1/services': { kind: 'Service', apiVersion: 'v1', items: Array.from({ length: services }, (_, n) => service(n)) },
-  '/apis/discovery.k8s.io/v1/endpointslices': { kind: 'EndpointSlice', apiVersion: 'discovery.k8s.io/v1', items: Array.from({ length: services }, (_, n) => slice(n, addressesOf(n, n === services - 1))) },
+  '/api/v1/services': {
+    kind: 'Service',
+    apiVersion: 'v1',
+    items: Array.from({ length: services }, (_, n) => service(n)),
+  },
+  '/apis/discovery.k8s.io/v1/endpointslices': {
+    kind: 'EndpointSlice',
+    apiVersion: 'discovery.k8s.io/v1',
+    items: Array.from({ length: services }, (_, n) => slice(n, addressesOf(n, n === services - 1))),
+  },
   '/api/v1/nodes': {
     kind: 'Node',
     apiVersion: 'v1',
-    items: [{ metadata: { ...meta('n1'), namespace: undefined }, spec: { podCIDR: '10.244.0.0/24', podCIDRs: ['10.244.0.0/24'] }, status: { addresses: [{ type: 'InternalIP', address: '192.168.77.1' }] } }],
+    items: [
+      {
+        metadata: { ...meta('n1'), namespace: undefined },
+        spec: { podCIDR: '10.244.0.0/24', podCIDRs: ['10.244.0.0/24'] },
+        status: { addresses: [{ type: 'InternalIP', address: '192.168.77.1' }] },
+      },
+    ],
   },
   '/apis/networking.k8s.io/v1/servicecidrs': { kind: 'ServiceCIDR', apiVersion: 'networking.k8s.io/v1', items: [] },
 }
@@ -67,7 +99,9 @@ function connects(ip: string, port = VIP_PORT, isRefusedToo = false): Promise<bo
       resolve(isOpen)
     }
     const timer = setTimeout(() => done(false), TRY_MS)
-    socket.on('connect', () => done(true)).on('error', (cause) => done(isRefusedToo && (cause as NodeJS.ErrnoException).code === 'ECONNREFUSED'))
+    socket
+      .on('connect', () => done(true))
+      .on('error', (cause) => done(isRefusedToo && (cause as NodeJS.ErrnoException).code === 'ECONNREFUSED'))
   })
 }
 

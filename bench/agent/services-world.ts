@@ -36,7 +36,11 @@ export const plumb: Contender = {
       'service-proxy': 'kubernetes',
       'kube-api-url': 'http://127.0.0.1:6443',
     }
-    return [join(import.meta.dir, '../../dist/plumb'), 'agent', ...Object.entries(options).map(([name, value]) => `--${name}=${value}`)]
+    return [
+      join(import.meta.dir, '../../dist/plumb'),
+      'agent',
+      ...Object.entries(options).map(([name, value]) => `--${name}=${value}`),
+    ]
   },
 }
 
@@ -44,11 +48,30 @@ export const plumb: Contender = {
 export const kubeProxy: Contender = {
   name: 'kube-proxy (nftables)',
   argv(dir) {
-    const conf = { apiVersion: 'v1', kind: 'Config', clusters: [{ name: 'c', cluster: { server: 'http://127.0.0.1:6443' } }], users: [{ name: 'u', user: {} }], contexts: [{ name: 'x', context: { cluster: 'c', user: 'u' } }], 'current-context': 'x' }
+    const conf = {
+      apiVersion: 'v1',
+      kind: 'Config',
+      clusters: [{ name: 'c', cluster: { server: 'http://127.0.0.1:6443' } }],
+      users: [{ name: 'u', user: {} }],
+      contexts: [{ name: 'x', context: { cluster: 'c', user: 'u' } }],
+      'current-context': 'x',
+    }
     writeFileSync(join(dir, 'kubeconfig'), JSON.stringify(conf))
-    const sysctls = ['--conntrack-max-per-core=0', '--conntrack-tcp-timeout-established=0', '--conntrack-tcp-timeout-close-wait=0']
+    const sysctls = [
+      '--conntrack-max-per-core=0',
+      '--conntrack-tcp-timeout-established=0',
+      '--conntrack-tcp-timeout-close-wait=0',
+    ]
     const api = ['--kube-api-content-type=application/json', '--kube-api-qps=1000', '--kube-api-burst=1000']
-    return [KUBE_PROXY, `--kubeconfig=${join(dir, 'kubeconfig')}`, '--hostname-override=n1', '--proxy-mode=nftables', '--cluster-cidr=10.244.0.0/16', ...api, ...sysctls]
+    return [
+      KUBE_PROXY,
+      `--kubeconfig=${join(dir, 'kubeconfig')}`,
+      '--hostname-override=n1',
+      '--proxy-mode=nftables',
+      '--cluster-cidr=10.244.0.0/16',
+      ...api,
+      ...sysctls,
+    ]
   },
 }
 
@@ -75,7 +98,12 @@ export interface Node {
 let serial = 0
 
 /** Opens a node with so many Services, each with so many endpoints, and starts the proxy. */
-export async function openNode(bench: Bench, { name, argv }: Contender, services: number, endpoints: number): Promise<Node> {
+export async function openNode(
+  bench: Bench,
+  { name, argv }: Contender,
+  services: number,
+  endpoints: number,
+): Promise<Node> {
   const dir = bench.dataDir()
   const n = ++serial
   const [node, client, server] = makePlaces([`svc${n}`, `svc${n}-client`, `svc${n}-server`]) as [Place, Place, Place]
@@ -90,7 +118,10 @@ export async function openNode(bench: Bench, { name, argv }: Contender, services
       `addr add ${GATEWAY}/24 dev cni0`,
       'link set cni0 up',
     ])
-    ip([`link add pod0 master cni0 up type veth peer name eth0 netns ${client}`, `link add pod1 master cni0 up type veth peer name eth0 netns ${server}`])
+    ip([
+      `link add pod0 master cni0 up type veth peer name eth0 netns ${client}`,
+      `link add pod1 master cni0 up type veth peer name eth0 netns ${server}`,
+    ])
     writeFileSync('/proc/sys/net/ipv4/ip_forward', '1')
     writeFileSync('/proc/sys/net/bridge/bridge-nf-call-iptables', '1')
   })
@@ -99,13 +130,25 @@ export async function openNode(bench: Bench, { name, argv }: Contender, services
     [server, SERVER],
   ] as const)
     inside(place, () => ip([`addr add ${address}/24 dev eth0`, 'link set eth0 up', `route add default via ${GATEWAY}`]))
-  const api = inside(node, () => Bun.spawn([process.execPath, NODE_SCRIPT, String(services), String(endpoints)], { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' }))
+  const api = inside(node, () =>
+    Bun.spawn([process.execPath, NODE_SCRIPT, String(services), String(endpoints)], {
+      stdin: 'pipe',
+      stdout: 'pipe',
+      stderr: 'inherit',
+    }),
+  )
   const lines = linesOf(api.stdout)
   const next = async () => String((await lines.next()).value ?? '')
   if ((await next()) !== 'ready') throw new Error('the API server of the bench did not start')
   const [log, errors] = [join(dir, 'log'), join(dir, 'log.err')]
   const args = argv(dir)
-  const proxy = inside(node, () => Bun.spawn(args, { stdout: Bun.file(log), stderr: Bun.file(errors), env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' } }))
+  const proxy = inside(node, () =>
+    Bun.spawn(args, {
+      stdout: Bun.file(log),
+      stderr: Bun.file(errors),
+      env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' },
+    }),
+  )
   let isEnding = false
   const broken = proxy.exited.then((status) => {
     if (!isEnding) throw new Error(`${name} ended with ${status}: ${readFileSync(errors, 'utf8').slice(-2000)}`)

@@ -71,17 +71,38 @@ const LOOK_MS = 25
 
 /** plumb's agent, and flanneld where it was built. */
 function contenders(endpoints: readonly string[], prefixOf: (dir: string) => string): Contender[] {
-  const common = (dir: string) => [`--etcd-endpoints=${endpoints}`, `--etcd-prefix=${prefixOf(dir)}`, '--iface=eth0', `--subnet-file=${dir}/subnet.env`, '--ip-masq']
+  const common = (dir: string) => [
+    `--etcd-endpoints=${endpoints}`,
+    `--etcd-prefix=${prefixOf(dir)}`,
+    '--iface=eth0',
+    `--subnet-file=${dir}/subnet.env`,
+    '--ip-masq',
+  ]
   const theirs = flanneld()
   return [
-    { name: 'plumb', ours: true, argv: (dir) => [join(import.meta.dir, '../../dist/plumb'), 'agent', ...common(dir), '--node-name=bench', `--state-dir=${dir}/state`, `--socket=${dir}/agent.sock`] },
-    ...(theirs ? [{ name: `flanneld ${theirs.version}`, ours: false, argv: (dir: string) => [theirs.path, ...common(dir)] }] : []),
+    {
+      name: 'plumb',
+      ours: true,
+      argv: (dir) => [
+        join(import.meta.dir, '../../dist/plumb'),
+        'agent',
+        ...common(dir),
+        '--node-name=bench',
+        `--state-dir=${dir}/state`,
+        `--socket=${dir}/agent.sock`,
+      ],
+    },
+    ...(theirs
+      ? [{ name: `flanneld ${theirs.version}`, ours: false, argv: (dir: string) => [theirs.path, ...common(dir)] }]
+      : []),
   ]
 }
 
 /** What stands in tables for a flanneld that is not there; empty when it is. */
 export function missing({ contenders }: Store): string {
-  return contenders.some(({ ours }) => !ours) ? '' : ' There is no flanneld on this machine to compare with (`node_modules/.bin/bun scripts/peers.ts flanneld` builds one).'
+  return contenders.some(({ ours }) => !ours)
+    ? ''
+    : ' There is no flanneld on this machine to compare with (`node_modules/.bin/bun scripts/peers.ts flanneld` builds one).'
 }
 
 /** Starts etcd. The caller closes it. */
@@ -95,7 +116,10 @@ export async function openWorld(bench: Bench): Promise<World> {
     contenders: contenders(etcd.endpoints, (dir) => prefixes.get(dir) as string),
     async populate({ backend, leases }) {
       const prefix = `/bench${++networks}`
-      await etcd.put(`${prefix}/config`, JSON.stringify({ Network: NETWORK, SubnetLen: 24, Backend: { Type: backend } }))
+      await etcd.put(
+        `${prefix}/config`,
+        JSON.stringify({ Network: NETWORK, SubnetLen: 24, Backend: { Type: backend } }),
+      )
       const pairs = Array.from({ length: leases }, (_, n) => pair(prefix, backend, n))
       const [first, ...others] = pairs
       // All live by an etcd lease, as real ones do.
@@ -127,12 +151,20 @@ export function foreign(n: number): Foreign {
   const [high, low] = [n >> 8, n & 255]
   const hex = (part: number) => part.toString(16).padStart(2, '0')
   const gateway = `10.${129 + high}.${low}.0`
-  return { subnet: `${gateway}/24` as Cidr, gateway, mac: `02:00:00:00:${hex(high)}:${hex(low)}`, ip: `172.16.${high}.${low}` as Ip }
+  return {
+    subnet: `${gateway}/24` as Cidr,
+    gateway,
+    mac: `02:00:00:00:${hex(high)}:${hex(low)}`,
+    ip: `172.16.${high}.${low}` as Ip,
+  }
 }
 
 function pair(prefix: string, backend: Network['backend'], n: number): [key: string, value: string] {
   const { subnet, ip, mac } = foreign(n)
-  return [`${prefix}/subnets/${encodeKey({ v4: subnet })}`, encodeValue({ ips: { v4: ip }, backend, data: backend === 'vxlan' ? { v4: { VNI: 1, VtepMAC: mac } } : {} })]
+  return [
+    `${prefix}/subnets/${encodeKey({ v4: subnet })}`,
+    encodeValue({ ips: { v4: ip }, backend, data: backend === 'vxlan' ? { v4: { VNI: 1, VtepMAC: mac } } : {} }),
+  ]
 }
 
 /** Starts an agent on a node, with its files in a folder. */
@@ -141,9 +173,22 @@ export function startOn(contender: Contender, node: Place, dir: string): Running
   const log = openSync(`${dir}/log`, 'a')
   const argv = contender.argv(dir)
   const started = performance.now()
-  const child = inside(node, () => Bun.spawn(argv, { stdin: 'ignore', stdout: log, stderr: log, cwd: '/', env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', ...contender.env } }))
-  const failed = (why: string) => new Error(`${argv.join(' ')} ${why}: ${readFileSync(`${dir}/log`, 'utf8').slice(-1000)}`)
-  const routes = () => [...readFileSync(`/proc/${child.pid}/net/fib_triestat`, 'utf8').matchAll(/Prefixes:\s+(\d+)/g)].reduce((sum, [, n]) => sum + Number(n), 0)
+  const child = inside(node, () =>
+    Bun.spawn(argv, {
+      stdin: 'ignore',
+      stdout: log,
+      stderr: log,
+      cwd: '/',
+      env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', ...contender.env },
+    }),
+  )
+  const failed = (why: string) =>
+    new Error(`${argv.join(' ')} ${why}: ${readFileSync(`${dir}/log`, 'utf8').slice(-1000)}`)
+  const routes = () =>
+    [...readFileSync(`/proc/${child.pid}/net/fib_triestat`, 'utf8').matchAll(/Prefixes:\s+(\d+)/g)].reduce(
+      (sum, [, n]) => sum + Number(n),
+      0,
+    )
   const before = routes()
   return {
     contender,
@@ -160,7 +205,10 @@ export function startOn(contender: Contender, node: Place, dir: string): Running
       }
       return undefined
     },
-    subnet: () => /^FLANNEL_SUBNET=(.*)\.1\/24$/m.exec(existsSync(`${dir}/subnet.env`) ? readFileSync(`${dir}/subnet.env`, 'utf8') : '')?.[1] ?? '',
+    subnet: () =>
+      /^FLANNEL_SUBNET=(.*)\.1\/24$/m.exec(
+        existsSync(`${dir}/subnet.env`) ? readFileSync(`${dir}/subnet.env`, 'utf8') : '',
+      )?.[1] ?? '',
     async stop() {
       if (child.exitCode !== null || child.signalCode !== null) return
       child.kill('SIGKILL')

@@ -22,17 +22,37 @@ export async function admission(bench: Bench): Promise<Table> {
   const socket = `${dir}/policy.sock`
   // One node: its agent sees the links of both.
   const places = makeNode()
-  const call = (keys: object): Call => ({ side: ours, type: 'bridge', ...places, conf: { ...bridgeConf(bench.dataDir(), true), ...keys }, args: ARGS })
+  const call = (keys: object): Call => ({
+    side: ours,
+    type: 'bridge',
+    ...places,
+    conf: { ...bridgeConf(bench.dataDir(), true), ...keys },
+    args: ARGS,
+  })
   const [without, with_] = [call({}), call({ policy: { socket, whenAway: 'wait' } })] as const
   preread(ours)
   const agent = await startAgent(with_, dir, socket)
   try {
     const samples = paired([without, with_], bench.times(TIMES), (one, round) => addAndDel(one, `p${round}`))
     const rows = ['ADD', 'DEL'].map((verb, i) => {
-      const figure = (one: Call, key: keyof Sample) => median((samples.get(one) as Sample[][]).map((both) => both[i]?.[key] ?? Number.NaN))
+      const figure = (one: Call, key: keyof Sample) =>
+        median((samples.get(one) as Sample[][]).map((both) => both[i]?.[key] ?? Number.NaN))
       const more = figure(with_, 'ms') - figure(without, 'ms')
-      const bar = i === 0 ? judge(`≤ ${MOST_MS} ms`, [{ name: 'of the ADD without', figure: more, met: more <= MOST_MS }]) : undefined
-      return { bar, row: [verb, String(bench.times(TIMES)), ...[without, with_].map((one) => short(figure(one, 'ms'))), short(more), short(figure(with_, 'cpuMs') - figure(without, 'cpuMs')), bar?.text ?? ''] }
+      const bar =
+        i === 0
+          ? judge(`≤ ${MOST_MS} ms`, [{ name: 'of the ADD without', figure: more, met: more <= MOST_MS }])
+          : undefined
+      return {
+        bar,
+        row: [
+          verb,
+          String(bench.times(TIMES)),
+          ...[without, with_].map((one) => short(figure(one, 'ms'))),
+          short(more),
+          short(figure(with_, 'cpuMs') - figure(without, 'cpuMs')),
+          bar?.text ?? '',
+        ],
+      }
     })
     return {
       title: 'ADD with network policy',
@@ -48,7 +68,15 @@ export async function admission(bench: Bench): Promise<Table> {
 }
 
 async function startAgent({ node, side }: Call, dir: string, socket: string): Promise<Bun.Subprocess> {
-  inside(node, () => ip(['link add up0 type veth peer name up1', 'link set up0 up', 'link set up1 up', 'addr add 172.30.0.1/24 dev up0', 'route add default via 172.30.0.254']))
+  inside(node, () =>
+    ip([
+      'link add up0 type veth peer name up1',
+      'link set up0 up',
+      'link set up1 up',
+      'addr add 172.30.0.1/24 dev up0',
+      'route add default via 172.30.0.254',
+    ]),
+  )
   for (const name of ['store', 'manifests']) mkdirSync(`${dir}/${name}`)
   writeFileSync(`${dir}/store/config`, JSON.stringify({ Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }))
   const pods = Array.from({ length: PODS }, (_, i) => ({
@@ -60,12 +88,33 @@ async function startAgent({ node, side }: Call, dir: string, socket: string): Pr
   const policies = Array.from({ length: POLICIES }, (_, i) => ({
     kind: 'NetworkPolicy',
     metadata: { namespace: 'x', name: `n${i}` },
-    spec: { podSelector: { matchLabels: { app: `a${i}` } }, ingress: [{ from: [{ podSelector: { matchLabels: { app: `a${(i + 1) % POLICIES}` } } }] }] },
+    spec: {
+      podSelector: { matchLabels: { app: `a${i}` } },
+      ingress: [{ from: [{ podSelector: { matchLabels: { app: `a${(i + 1) % POLICIES}` } } }] }],
+    },
   }))
   writeFileSync(`${dir}/manifests/all.yaml`, [...pods, ...policies].map((one) => JSON.stringify(one)).join('\n---\n'))
-  const files = ['subnet-file', 'socket', 'policy-socket', 'state-dir'].map((name) => `--${name}=${dir}/${name === 'policy-socket' ? 'policy.sock' : name}`)
-  const argv = [`${side.dir}/plumb`, 'agent', '--node-name=bench', '--store=file', `--file-store-dir=${dir}/store`, `--network-policy=${dir}/manifests`, '--status-address=off', ...files]
-  const agent = inside(node, () => Bun.spawn(argv, { env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' }, stdin: 'ignore', stdout: 'ignore', stderr: 'ignore' }))
+  const files = ['subnet-file', 'socket', 'policy-socket', 'state-dir'].map(
+    (name) => `--${name}=${dir}/${name === 'policy-socket' ? 'policy.sock' : name}`,
+  )
+  const argv = [
+    `${side.dir}/plumb`,
+    'agent',
+    '--node-name=bench',
+    '--store=file',
+    `--file-store-dir=${dir}/store`,
+    `--network-policy=${dir}/manifests`,
+    '--status-address=off',
+    ...files,
+  ]
+  const agent = inside(node, () =>
+    Bun.spawn(argv, {
+      env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' },
+      stdin: 'ignore',
+      stdout: 'ignore',
+      stderr: 'ignore',
+    }),
+  )
   const isReady = () => {
     try {
       question({ socket, name: 'the agent', advice: '' }, { command: 'ready' }, 2000)()
@@ -74,6 +123,8 @@ async function startAgent({ node, side }: Call, dir: string, socket: string): Pr
       return false
     }
   }
-  for (const end = performance.now() + 30_000; !isReady(); await Bun.sleep(50)) if (performance.now() > end || agent.exitCode !== null) throw new Error(`The agent of the bench is not ready: ${argv.join(' ')}`)
+  for (const end = performance.now() + 30_000; !isReady(); await Bun.sleep(50))
+    if (performance.now() > end || agent.exitCode !== null)
+      throw new Error(`The agent of the bench is not ready: ${argv.join(' ')}`)
   return agent
 }

@@ -25,7 +25,10 @@ async function amongMany(bench: Bench, world: World): Promise<Table[]> {
   const { table, standing } = await cold(bench, world)
   const tables = [table, await joining(bench, world, standing)]
   for (const { agent, network } of standing) {
-    if (agent.contender.ours) tables.push(await repair(world, agent, network.leases, { link: bench.times(10), other: bench.times(50) }, 500, []))
+    if (agent.contender.ours)
+      tables.push(
+        await repair(world, agent, network.leases, { link: bench.times(10), other: bench.times(50) }, 500, []),
+      )
     await agent.stop()
   }
   return tables
@@ -43,7 +46,9 @@ async function amongFew(bench: Bench, world: World): Promise<Table[]> {
   accounting.stop()
   const theirs = []
   for (const agent of agents) if (!agent.contender.ours) theirs.push(...repairOf(agent, FEW, WAIT_MS))
-  for (const agent of agents) if (agent.contender.ours) tables.push(await repair(world, agent, FEW, { link: bench.times(100), other: bench.times(100) }, 100, theirs))
+  for (const agent of agents)
+    if (agent.contender.ours)
+      tables.push(await repair(world, agent, FEW, { link: bench.times(100), other: bench.times(100) }, 100, theirs))
   await Promise.all(agents.map((agent) => agent.stop()))
   return tables
 }

@@ -19,12 +19,40 @@ interface Case {
 }
 
 const CASES: readonly Case[] = [
-  { name: 'loopback', type: 'loopback', times: 60, conf: () => ({ cniVersion: '1.0.0', name: 'bench', type: 'loopback' }), bars: [] },
+  {
+    name: 'loopback',
+    type: 'loopback',
+    times: 60,
+    conf: () => ({ cniVersion: '1.0.0', name: 'bench', type: 'loopback' }),
+    bars: [],
+  },
   { name: 'bridge', type: 'bridge', times: 80, conf: (dir) => bridgeConf(dir, false), bars: [1.4, 0.45] },
   { name: 'bridge + ipMasq', type: 'bridge', times: 50, conf: (dir) => bridgeConf(dir, true), bars: [0.8, 0.3] },
-  { name: 'bridge + ipMasq + portmap, 1 port', type: 'bridge', ports: 1, times: 40, conf: (dir) => bridgeConf(dir, true), bars: [0.6, 0.2] },
-  { name: 'bridge + ipMasq + portmap, 32 ports', type: 'bridge', ports: 32, times: 20, conf: (dir) => bridgeConf(dir, true), bars: [0.3] },
-  { name: 'bridge + ipMasq + portmap, 1 port, of nothing', type: 'bridge', ports: 1, only: 'DEL', times: 40, conf: (dir) => bridgeConf(dir, true), bars: [undefined, 0.3] },
+  {
+    name: 'bridge + ipMasq + portmap, 1 port',
+    type: 'bridge',
+    ports: 1,
+    times: 40,
+    conf: (dir) => bridgeConf(dir, true),
+    bars: [0.6, 0.2],
+  },
+  {
+    name: 'bridge + ipMasq + portmap, 32 ports',
+    type: 'bridge',
+    ports: 32,
+    times: 20,
+    conf: (dir) => bridgeConf(dir, true),
+    bars: [0.3],
+  },
+  {
+    name: 'bridge + ipMasq + portmap, 1 port, of nothing',
+    type: 'bridge',
+    ports: 1,
+    only: 'DEL',
+    times: 40,
+    conf: (dir) => bridgeConf(dir, true),
+    bars: [undefined, 0.3],
+  },
   { name: 'ptp', type: 'ptp', times: 60, conf: (dir) => ptpConf(dir, '10.1.0.0/16'), bars: [1.2] },
   { name: 'ptp, IPv6', type: 'ptp', times: 5, conf: (dir) => ptpConf(dir, 'fd00:1::/64'), bars: [0.02] },
 ]
@@ -42,23 +70,50 @@ export function attach(bench: Bench): Table {
   const rows: string[][] = []
   const bars: Bar[] = []
   for (const one of CASES) {
-    const calls = [ours, ...theirs].map((side): Call => ({ side, type: one.type, ...makeNode(), conf: one.conf(bench.dataDir()), ...(one.ports ? { chained: [portsConf(one.ports, 8080)] } : {}) }))
+    const calls = [ours, ...theirs].map(
+      (side): Call => ({
+        side,
+        type: one.type,
+        ...makeNode(),
+        conf: one.conf(bench.dataDir()),
+        ...(one.ports ? { chained: [portsConf(one.ports, 8080)] } : {}),
+      }),
+    )
     for (const { side } of calls) preread(side)
     const samples = paired(calls, bench.times(one.times), (call, round) => timedVerbs(one, call, `c${round}`))
     for (const [i, verb] of ['ADD', 'DEL'].entries()) {
       if (one.only && verb !== one.only) continue
-      const ms = (side: Side) => median((samples.get(calls.find((call) => call.side === side) as Call) ?? []).map((both) => both[i]?.ms ?? Number.NaN))
+      const ms = (side: Side) =>
+        median(
+          (samples.get(calls.find((call) => call.side === side) as Call) ?? []).map(
+            (both) => both[i]?.ms ?? Number.NaN,
+          ),
+        )
       const references = theirs.map((side) => ({ name: side.name, figure: ms(side) }))
       const { cells, bar } = ratios(ms(ours), references, one.bars[i])
       if (bar) bars.push(bar)
-      rows.push([`${one.name} ${verb}`, String(bench.times(one.times)), short(ms(ours)), ...references.map(({ figure }) => short(figure)), ...cells, bar?.text ?? ''])
+      rows.push([
+        `${one.name} ${verb}`,
+        String(bench.times(one.times)),
+        short(ms(ours)),
+        ...references.map(({ figure }) => short(figure)),
+        ...cells,
+        bar?.text ?? '',
+      ])
     }
   }
   return {
     title: 'ADD and DEL on an empty node',
     method:
       'Medians in ms, and the ratio plumb / reference. Every side has a node namespace of its own; each ADD is followed by its DEL. host-local gives the addresses, its folder lies on the disk. The reference masquerades by its default backend, iptables.',
-    head: ['call', 'n', 'plumb', ...theirs.map(({ name }) => name), ...theirs.map(({ name }) => `ratio to ${name.replace('reference ', '')}`), 'bar (ratio)'],
+    head: [
+      'call',
+      'n',
+      'plumb',
+      ...theirs.map(({ name }) => name),
+      ...theirs.map(({ name }) => `ratio to ${name.replace('reference ', '')}`),
+      'bar (ratio)',
+    ],
     rows,
     bars,
   }

@@ -23,18 +23,31 @@ export async function bandwidth(bench: Bench): Promise<Table> {
       const figures = new Map<Side, Load>()
       for (const side of sides) figures.set(side, await shaped(bench, side, rate, way))
       const own = figures.get(bench.ours) as Load
-      const off = judge('within 3 %', [{ name: 'of the asked rate', figure: own.rate / rate, met: Math.abs(own.rate / rate - 1) <= 0.03 }])
+      const off = judge('within 3 %', [
+        { name: 'of the asked rate', figure: own.rate / rate, met: Math.abs(own.rate / rate - 1) <= 0.03 },
+      ])
       const slow =
         rate === 1e7
           ? [
               judge(
                 'latency ≤ 0.33',
-                bench.theirs.map((side) => ({ name: `of ${side.name}`, figure: own.latency / (figures.get(side) as Load).latency, met: own.latency * 3 <= (figures.get(side) as Load).latency })),
+                bench.theirs.map((side) => ({
+                  name: `of ${side.name}`,
+                  figure: own.latency / (figures.get(side) as Load).latency,
+                  met: own.latency * 3 <= (figures.get(side) as Load).latency,
+                })),
               ),
             ]
           : []
       bars.push(off, ...slow)
-      rows.push([`${short(rate / 1e6)} Mbit/s ${way}`, ...sides.flatMap((side) => [short((figures.get(side) as Load).rate / 1e6), short((figures.get(side) as Load).latency)]), [off, ...slow].map(({ text }) => text).join('; ')])
+      rows.push([
+        `${short(rate / 1e6)} Mbit/s ${way}`,
+        ...sides.flatMap((side) => [
+          short((figures.get(side) as Load).rate / 1e6),
+          short((figures.get(side) as Load).latency),
+        ]),
+        [off, ...slow].map(({ text }) => text).join('; '),
+      ])
     }
   return {
     title: 'bandwidth: asked and shaped rate, latency under load',
@@ -57,10 +70,28 @@ async function shaped(bench: Bench, side: Side, rate: number, way: (typeof WAYS)
       writeFileSync('/proc/sys/net/ipv4/ip_forward', '1')
     })
     inside(world, () => ip(['link set up0 up', `addr add ${WORLD}/24 dev up0`, 'route add 10.1.0.0/16 via 192.0.2.1']))
-    const conf = { cniVersion: '1.0.0', name: NETWORK, type: 'bridge', bridge: 'cni0', isDefaultGateway: true, ipam: { type: 'host-local', dataDir: bench.dataDir(), ranges: [[{ subnet: '10.1.0.0/16' }]] } }
-    const chained = { type: 'bandwidth', conf: { cniVersion: '1.0.0', name: NETWORK, type: 'bandwidth', [`${way}Rate`]: rate, [`${way}Burst`]: usualBurst(rate, 1500) } }
+    const conf = {
+      cniVersion: '1.0.0',
+      name: NETWORK,
+      type: 'bridge',
+      bridge: 'cni0',
+      isDefaultGateway: true,
+      ipam: { type: 'host-local', dataDir: bench.dataDir(), ranges: [[{ subnet: '10.1.0.0/16' }]] },
+    }
+    const chained = {
+      type: 'bandwidth',
+      conf: {
+        cniVersion: '1.0.0',
+        name: NETWORK,
+        type: 'bandwidth',
+        [`${way}Rate`]: rate,
+        [`${way}Burst`]: usualBurst(rate, 1500),
+      },
+    }
     call({ side, type: 'bridge', node, pod, conf, chained: [chained] }, 'ADD', `c${n}`)
-    return await (way === 'ingress' ? load(world, pod, POD, bench.times(10) * 1000) : load(pod, world, WORLD, bench.times(10) * 1000))
+    return await (way === 'ingress'
+      ? load(world, pod, POD, bench.times(10) * 1000)
+      : load(pod, world, WORLD, bench.times(10) * 1000))
   } finally {
     removePlaces([node, pod, world])
   }

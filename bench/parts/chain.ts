@@ -14,8 +14,17 @@ const BARS = { list: [0.6, 0.25], fused: [0.2, 0.06] } as const
 /** The list that nodes in the field run: bridge, masqueraded, a host port, the firewall's leave, a rate; as five programs, and by plumb as one, too. */
 export function chain(bench: Bench): Table {
   const { ours, theirs } = bench
-  const list = (side: Side): Call => ({ side, type: 'bridge', ...makeNode(), conf: bridgeConf(bench.dataDir(), true), chained: after() })
-  const calls = new Map([...[ours, ...theirs].map((side) => [side.name, list(side)] as const), ['plumb, fused', fused(list(ours))] as const])
+  const list = (side: Side): Call => ({
+    side,
+    type: 'bridge',
+    ...makeNode(),
+    conf: bridgeConf(bench.dataDir(), true),
+    chained: after(),
+  })
+  const calls = new Map([
+    ...[ours, ...theirs].map((side) => [side.name, list(side)] as const),
+    ['plumb, fused', fused(list(ours))] as const,
+  ])
   for (const { side } of calls.values()) preread(side)
   const samples = paired([...calls.values()], bench.times(TIMES), (call, round) => addAndDel(call, `c${round}`))
   const rows: string[][] = []
@@ -25,16 +34,32 @@ export function chain(bench: Bench): Table {
     ['fused', 'plumb, fused'],
   ] as const)
     for (const [i, verb] of ['ADD', 'DEL'].entries()) {
-      const ms = (who: string) => median((samples.get(calls.get(who) as Call) as Sample[][]).map((both) => both[i]?.ms ?? Number.NaN))
+      const ms = (who: string) =>
+        median((samples.get(calls.get(who) as Call) as Sample[][]).map((both) => both[i]?.ms ?? Number.NaN))
       const references = theirs.map((side) => ({ name: side.name, figure: ms(side.name) }))
       const { cells, bar } = ratios(ms(name), references, BARS[form][i])
       if (bar) bars.push(bar)
-      rows.push([`${name} ${verb}`, String(bench.times(TIMES)), short(ms(name)), ...references.map(({ figure }) => short(figure)), ...cells, bar?.text ?? ''])
+      rows.push([
+        `${name} ${verb}`,
+        String(bench.times(TIMES)),
+        short(ms(name)),
+        ...references.map(({ figure }) => short(figure)),
+        ...cells,
+        bar?.text ?? '',
+      ])
     }
   return {
     title: 'bridge + ipMasq + portmap (1 port) + firewall + bandwidth',
-    method: 'Medians in ms, and the ratio plumb / reference. The list of five plugins as a runtime calls it, and what `plumb cni fuse` makes of it for plumb: the same node by one process. Both directions at 100 Mbit/s.',
-    head: ['call', 'n', 'plumb', ...theirs.map(({ name }) => name), ...theirs.map(({ name }) => `ratio to ${name.replace('reference ', '')}`), 'bar (ratio)'],
+    method:
+      'Medians in ms, and the ratio plumb / reference. The list of five plugins as a runtime calls it, and what `plumb cni fuse` makes of it for plumb: the same node by one process. Both directions at 100 Mbit/s.',
+    head: [
+      'call',
+      'n',
+      'plumb',
+      ...theirs.map(({ name }) => name),
+      ...theirs.map(({ name }) => `ratio to ${name.replace('reference ', '')}`),
+      'bar (ratio)',
+    ],
     rows,
     bars,
   }
@@ -42,7 +67,11 @@ export function chain(bench: Bench): Table {
 
 function after(): NonNullable<Call['chained']> {
   const base = { cniVersion: '1.0.0', name: NETWORK }
-  return [portsConf(1, 8080), { type: 'firewall', conf: { ...base, type: 'firewall' } }, { type: 'bandwidth', conf: { ...base, type: 'bandwidth', ...RATE } }]
+  return [
+    portsConf(1, 8080),
+    { type: 'firewall', conf: { ...base, type: 'firewall' } },
+    { type: 'bandwidth', conf: { ...base, type: 'bandwidth', ...RATE } },
+  ]
 }
 
 // What a runtime would give the one plugin that is left: its own keys, and the capability that portmap had.

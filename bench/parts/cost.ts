@@ -16,19 +16,42 @@ export async function cost(bench: Bench): Promise<Table> {
   const rows: string[][] = []
   const bars: Bar[] = []
   for (const masq of [false, true]) {
-    const calls = sides.map((side): Call => ({ side, type: 'bridge', ...makeNode(), conf: bridgeConf(bench.dataDir(), masq) }))
-    const samples = paired(calls, bench.times(20), (one, round) => [call(one, 'ADD', `c${round}`), call(one, 'DEL', `c${round}`)])
-    const cpuOf = (one: Call, verb: number) => median((samples.get(one) ?? []).map((both) => both[verb]?.cpuMs ?? Number.NaN))
+    const calls = sides.map(
+      (side): Call => ({ side, type: 'bridge', ...makeNode(), conf: bridgeConf(bench.dataDir(), masq) }),
+    )
+    const samples = paired(calls, bench.times(20), (one, round) => [
+      call(one, 'ADD', `c${round}`),
+      call(one, 'DEL', `c${round}`),
+    ])
+    const cpuOf = (one: Call, verb: number) =>
+      median((samples.get(one) ?? []).map((both) => both[verb]?.cpuMs ?? Number.NaN))
     for (const one of calls) {
       const cpu = (verb: number) => cpuOf(one, verb)
       const peaks: number[] = []
       for (let n = 0; n < 5; n++) peaks.push(await peak(one, `peak${n}`))
       const memory = median(peaks)
       const disk = statSync(`${one.side.dir}/bridge`).size / 1e6
-      const others = calls.filter(({ side }) => !side.ours).map((other) => ({ name: other.side.name, figure: cpuOf(other, 0) }))
-      const own = one.side.ours && !masq ? [ratios(cpu(0), others, MOST_CPU).bar as Bar, atMost(MOST_MEMORY, 'MB in memory', memory), atMost(MOST_DISK, 'MB on disk', disk)] : []
+      const others = calls
+        .filter(({ side }) => !side.ours)
+        .map((other) => ({ name: other.side.name, figure: cpuOf(other, 0) }))
+      const own =
+        one.side.ours && !masq
+          ? [
+              ratios(cpu(0), others, MOST_CPU).bar as Bar,
+              atMost(MOST_MEMORY, 'MB in memory', memory),
+              atMost(MOST_DISK, 'MB on disk', disk),
+            ]
+          : []
       bars.push(...own)
-      rows.push([`bridge${masq ? ' + ipMasq' : ''}, ${one.side.name}`, short(cpu(0)), short(cpu(1)), short(memory), short(disk), ...['ADD', 'DEL'].map((verb) => processes(one, verb)), own.map(({ text }) => text).join('; ')])
+      rows.push([
+        `bridge${masq ? ' + ipMasq' : ''}, ${one.side.name}`,
+        short(cpu(0)),
+        short(cpu(1)),
+        short(memory),
+        short(disk),
+        ...['ADD', 'DEL'].map((verb) => processes(one, verb)),
+        own.map(({ text }) => text).join('; '),
+      ])
     }
   }
   const counted = existsSync(STRACE) ? 'as strace counts execve' : 'not counted: strace is not installed'
@@ -64,7 +87,15 @@ function processes(one: Call, verb: string): string {
   if (!existsSync(STRACE)) return '-'
   if (verb === 'DEL') call(one, 'ADD', 'traced')
   const { argv, env, stdin } = started(one, verb, 'traced')
-  const { success, stderr } = inside(one.node, () => Bun.spawnSync([STRACE, '-f', '-qq', '-e', 'trace=execve', '-e', 'signal=none', '-z', ...argv], { env, stdin, stdout: 'ignore', stderr: 'pipe', cwd: '/' }))
+  const { success, stderr } = inside(one.node, () =>
+    Bun.spawnSync([STRACE, '-f', '-qq', '-e', 'trace=execve', '-e', 'signal=none', '-z', ...argv], {
+      env,
+      stdin,
+      stdout: 'ignore',
+      stderr: 'pipe',
+      cwd: '/',
+    }),
+  )
   if (!success) throw new Error(`${argv.join(' ')} ${verb} failed under strace: ${stderr}`)
   if (verb === 'ADD') call(one, 'DEL', 'traced')
   return String((stderr.toString().match(/execve\(/g) ?? []).length - 1)

@@ -11,12 +11,22 @@ const OTHERS =
 
 /** bridge with ipMasq on a node that has other attachments already. */
 export function crowd(bench: Bench): Promise<Table> {
-  return among(bench, false, 'bridge + ipMasq among other attachments', `${OTHERS} nothing of its own with plumb, whose elements are the network's. Both references share their nodes.`)
+  return among(
+    bench,
+    false,
+    'bridge + ipMasq among other attachments',
+    `${OTHERS} nothing of its own with plumb, whose elements are the network's. Both references share their nodes.`,
+  )
 }
 
 /** The same with a host port for everybody. */
 export function ports(bench: Bench): Promise<Table> {
-  return among(bench, true, 'bridge + ipMasq + portmap among other attachments with a host port each', `${OTHERS} with plumb its elements, its claim and its record. Both references share their nodes.`)
+  return among(
+    bench,
+    true,
+    'bridge + ipMasq + portmap among other attachments with a host port each',
+    `${OTHERS} with plumb its elements, its claim and its record. Both references share their nodes.`,
+  )
 }
 
 async function among(bench: Bench, mapped: boolean, title: string, method: string): Promise<Table> {
@@ -39,7 +49,13 @@ async function among(bench: Bench, mapped: boolean, title: string, method: strin
   })
 }
 
-async function populate(bench: Bench, side: Side, level: number, mapped: boolean, pods: Call['pod']): Promise<Pick<Call, 'node' | 'conf' | 'run'>> {
+async function populate(
+  bench: Bench,
+  side: Side,
+  level: number,
+  mapped: boolean,
+  pods: Call['pod'],
+): Promise<Pick<Call, 'node' | 'conf' | 'run'>> {
   const { node, pod } = makeNode()
   const dataDir = bench.dataDir()
   const conf = bridgeConf(dataDir, true)
@@ -47,7 +63,15 @@ async function populate(bench: Bench, side: Side, level: number, mapped: boolean
   const run = `/run/bench/${side.ours}-${mapped}-${level}`
   if (level === 0) return { node, conf, run }
   reserveOthers(dataDir, level)
-  const first = { side, type: 'bridge', node, pod, conf, run, ...(mapped ? { chained: [portsConf(1, FIRST_PORT - 1)] } : {}) }
+  const first = {
+    side,
+    type: 'bridge',
+    node,
+    pod,
+    conf,
+    run,
+    ...(mapped ? { chained: [portsConf(1, FIRST_PORT - 1)] } : {}),
+  }
   call(first, 'ADD', 'first')
   await linkOthers(node, pods, level, side.ours)
   if (!side.ours) rulesOfOthers(node, level)

@@ -58,7 +58,14 @@ export async function full(bench: Bench): Promise<Table> {
       head: ['what changed', 'n', 'longest step ms', 'longest answer ms', 'effective ms', 'bar'],
       rows: rows.map(([what, seen], i) => {
         const most = (key: keyof Seen) => short(Math.max(...seen.map((one) => one[key])))
-        return [what, String(seen.length), most('step'), most('silence'), short(median(seen.map(({ effective }) => effective))), bars[i]?.text ?? '']
+        return [
+          what,
+          String(seen.length),
+          most('step'),
+          most('silence'),
+          short(median(seen.map(({ effective }) => effective))),
+          bars[i]?.text ?? '',
+        ]
       }),
       bars,
     }
@@ -73,7 +80,8 @@ function settle(): Promise<void> {
 
 const dotted = (first: number, n: number) => `${first}.0.${n >> 8}.${n & 255}` as Ip
 /** The connections to the first endpoint of a Service. */
-const toFormer = (service: number) => ({ family: 4, protocol: UDP, dst: dotted(11, service + 1), from: dotted(10, service * 10) }) as const
+const toFormer = (service: number) =>
+  ({ family: 4, protocol: UDP, dst: dotted(11, service + 1), from: dotted(10, service * 10) }) as const
 
 // It holds when the kernel has the elements. For UDP also no connection to the former endpoints may be left.
 async function loses(node: FullNode, services: readonly number[]): Promise<Seen> {
@@ -84,12 +92,17 @@ async function loses(node: FullNode, services: readonly number[]): Promise<Seen>
     for (const service of services) await node.ask({ what: 'endpoints', service, from: 1 })
     await until('the endpoints and their connections', async () => {
       const now = (await node.status()).services
-      return now?.endpoints === (before?.endpoints ?? 0) - services.length && now.forgotten >= (before?.forgotten ?? 0) + udp.length * FORMER
+      return (
+        now?.endpoints === (before?.endpoints ?? 0) - services.length &&
+        now.forgotten >= (before?.forgotten ?? 0) + udp.length * FORMER
+      )
     })
     return performance.now() - began
   })
   // The kernel says so, too.
-  for (const service of udp) if ((await node.ask({ what: 'tracked', sought: toFormer(service) })) > 0) throw new Error(`the agent forgot not all connections of Service ${service}`)
+  for (const service of udp)
+    if ((await node.ask({ what: 'tracked', sought: toFormer(service) })) > 0)
+      throw new Error(`the agent forgot not all connections of Service ${service}`)
   return seen
 }
 
@@ -111,7 +124,11 @@ async function closes(node: FullNode, name: 'all' | 'five', ports: readonly numb
 }
 
 // The agent knows the Pod before its ADD.
-async function pod(node: FullNode, name: string, times: number): Promise<{ readonly add: Seen[]; readonly del: Seen[] }> {
+async function pod(
+  node: FullNode,
+  name: string,
+  times: number,
+): Promise<{ readonly add: Seen[]; readonly del: Seen[] }> {
   const [add, del]: [Seen[], Seen[]] = [[], []]
   for (let round = 0; round < times; round++) {
     const one = `${name}${round}`
@@ -149,7 +166,11 @@ async function restart(node: FullNode): Promise<[string, Seen[]][]> {
     node.start()
     await until('the agent', () => isReady(all - 1))
     ready = performance.now() - began
-    await until('the connections of UDP', async () => (await node.ask({ what: 'tracked', sought: toFormer(service) })) === 0, 50)
+    await until(
+      'the connections of UDP',
+      async () => (await node.ask({ what: 'tracked', sought: toFormer(service) })) === 0,
+      50,
+    )
     const forgotten = performance.now() - began
     // A step that began meanwhile ends.
     await settle()

@@ -19,7 +19,10 @@ const [AFTER_MS, LIMIT_MS] = [300, 180_000]
 /** The agent that keeps its lease in Kubernetes, beside flanneld in kube mode: among five thousand Nodes, and among a hundred. */
 export async function kube(bench: Bench): Promise<Table[]> {
   const why = missingApiServer()
-  if (why !== undefined) return [{ title: 'The agent in a Kubernetes cluster', method: `Not measured: ${why}.`, head: [], rows: [], bars: [] }]
+  if (why !== undefined)
+    return [
+      { title: 'The agent in a Kubernetes cluster', method: `Not measured: ${why}.`, head: [], rows: [], bars: [] },
+    ]
   const world = await openKubeWorld(bench)
   try {
     // Few first: Nodes only become more.
@@ -28,7 +31,11 @@ export async function kube(bench: Bench): Promise<Table[]> {
     const many = bench.times(MANY) < MANY ? 1000 : MANY
     await world.grow(many)
     const { table, standing } = await cold(bench, world, many)
-    tables.push(table, await joining(bench, world, standing, 'the API server'), await beating(bench, world, standing, many))
+    tables.push(
+      table,
+      await joining(bench, world, standing, 'the API server'),
+      await beating(bench, world, standing, many),
+    )
     return tables
   } finally {
     await world.close()
@@ -54,7 +61,10 @@ async function listing({ api }: KubeWorld, times: number): Promise<number> {
   const client = new Api(accessOf({ kubeconfig: api.kubeconfig }), 'bench')
   const seen: number[] = []
   for (let i = 0; i < times; i++) {
-    const nodes = new Collection(client, { path: '/api/v1/nodes', project: (raw) => projectNode(raw, 'flannel.alpha.coreos.com/', 'bench') })
+    const nodes = new Collection(client, {
+      path: '/api/v1/nodes',
+      project: (raw) => projectNode(raw, 'flannel.alpha.coreos.com/', 'bench'),
+    })
     const started = performance.now()
     await nodes.list(AbortSignal.timeout(LIMIT_MS))
     seen.push((performance.now() - started) / 1000)
@@ -62,7 +72,11 @@ async function listing({ api }: KubeWorld, times: number): Promise<number> {
   return median(seen)
 }
 
-async function cold(bench: Bench, world: KubeWorld, count: number): Promise<{ table: Table; standing: readonly Standing[] }> {
+async function cold(
+  bench: Bench,
+  world: KubeWorld,
+  count: number,
+): Promise<{ table: Table; standing: readonly Standing[] }> {
   const times = bench.times(3)
   const list = await listing(world, times)
   const standing: Standing[] = []
@@ -75,21 +89,50 @@ async function cold(bench: Bench, world: KubeWorld, count: number): Promise<{ ta
       const ms = (await agent.reached(count, LIMIT_MS)) ?? Number.POSITIVE_INFINITY
       await Bun.sleep(AFTER_MS)
       seen.push({ ms, ...agent.usage() })
-      if (round === (contender.ours ? times : 1)) standing.push({ prefix: '', network: { backend: 'vxlan', leases: count }, agent })
+      if (round === (contender.ours ? times : 1))
+        standing.push({ prefix: '', network: { backend: 'vxlan', leases: count }, agent })
       else await agent.stop()
     }
     const of = (what: (one: Usage & { ms: number }) => number) => median(seen.map(what))
     const peak = Math.max(...seen.map((one) => one.peak))
-    const judged = contender.ours ? [most('≤ 2 s after the list', of(({ ms }) => ms) / 1000 - list, 2, 's'), most('agent ≤ 1.5 s CPU', of(({ own }) => own) / 1000, 1.5, 's'), most('≤ 140 MB', peak, 140, 'MB')] : []
+    const judged = contender.ours
+      ? [
+          most('≤ 2 s after the list', of(({ ms }) => ms) / 1000 - list, 2, 's'),
+          most('agent ≤ 1.5 s CPU', of(({ own }) => own) / 1000, 1.5, 's'),
+          most('≤ 140 MB', peak, 140, 'MB'),
+        ]
+      : []
     bars.push(...judged)
-    rows.push([contender.name, String(seen.length), short(of(({ ms }) => ms) / 1000), short(of(({ own }) => own) / 1000), short(of(({ children }) => children) / 1000), short(peak), judged.map(({ text }) => text).join('; ')])
+    rows.push([
+      contender.name,
+      String(seen.length),
+      short(of(({ ms }) => ms) / 1000),
+      short(of(({ own }) => own) / 1000),
+      short(of(({ children }) => children) / 1000),
+      short(peak),
+      judged.map(({ text }) => text).join('; '),
+    ])
   }
   const method = `Nodes of 12 kB in a real kube-apiserver, vxlan. Time from the agent's start, with the list in it, to the last route; the list alone takes the agent's client ${short(list)} s; CPU of the agent and of what it starts until ${AFTER_MS} ms after that; the most memory that the agent's own process held.${missing(world)}`
-  return { table: { title: `The agent in a Kubernetes cluster: cold start among ${count.toLocaleString('en')} Nodes`, method, head: ['agent', 'n', 'seconds', 'CPU s of the agent', 'of its children', 'MB at most', 'bar'], rows, bars }, standing }
+  return {
+    table: {
+      title: `The agent in a Kubernetes cluster: cold start among ${count.toLocaleString('en')} Nodes`,
+      method,
+      head: ['agent', 'n', 'seconds', 'CPU s of the agent', 'of its children', 'MB at most', 'bar'],
+      rows,
+      bars,
+    },
+    standing,
+  }
 }
 
 // Every Node's kubelet writes its status once a minute.
-async function beating(bench: Bench, { api, ...world }: KubeWorld, standing: readonly Standing[], count: number): Promise<Table> {
+async function beating(
+  bench: Bench,
+  { api, ...world }: KubeWorld,
+  standing: readonly Standing[],
+  count: number,
+): Promise<Table> {
   const seconds = bench.times(60)
   const agents = standing.map(({ agent }) => agent)
   const before = agents.map((agent) => agent.usage())
@@ -107,9 +150,17 @@ async function beating(bench: Bench, { api, ...world }: KubeWorld, standing: rea
   const rows = agents.map((agent, i) => {
     const [was, is] = [before[i] as Usage, agent.usage()]
     const [own, children] = [((is.own - was.own) / took) * 100, ((is.children - was.children) / took) * 100]
-    const judged = agent.contender.ours ? [most('≤ 1 % of a core', own, 1, '%'), most('0 steps', is.ended - was.ended, 0, 'ms of tools')] : []
+    const judged = agent.contender.ours
+      ? [most('≤ 1 % of a core', own, 1, '%'), most('0 steps', is.ended - was.ended, 0, 'ms of tools')]
+      : []
     bars.push(...judged)
-    return [agent.contender.name, short(own), short(children), short(is.ended - was.ended), judged.map(({ text }) => text).join('; ')]
+    return [
+      agent.contender.name,
+      short(own),
+      short(children),
+      short(is.ended - was.ended),
+      judged.map(({ text }) => text).join('; '),
+    ]
   })
   return {
     title: `The agent in a Kubernetes cluster: ${count.toLocaleString('en')} heartbeats a minute`,

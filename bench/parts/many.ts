@@ -21,7 +21,16 @@ const LISTS: Readonly<Record<string, List>> = {
   tap: (ipam) => [plugin('tap', { ipam })],
   'host-device': (ipam, n) => [plugin('host-device', { device: `up${n}`, ipam })],
   'bridge that does all by itself': (ipam, n) => [
-    plugin('bridge', { bridge: `br${n === 0 ? 0 : Math.floor(n / TOGETHER)}`, isGateway: true, ipam, firewall: true, bandwidth: RATE, tuning: { sysctl: { 'net.ipv4.conf.IFNAME.arp_filter': '1' } }, portMappings: true, runtimeConfig: mapping(n) }),
+    plugin('bridge', {
+      bridge: `br${n === 0 ? 0 : Math.floor(n / TOGETHER)}`,
+      isGateway: true,
+      ipam,
+      firewall: true,
+      bandwidth: RATE,
+      tuning: { sysctl: { 'net.ipv4.conf.IFNAME.arp_filter': '1' } },
+      portMappings: true,
+      runtimeConfig: mapping(n),
+    }),
   ],
   'ptp and all that is chained': (ipam, n) => [
     plugin('ptp', { ipam }),
@@ -41,15 +50,29 @@ export async function many({ ours, times, dataDir }: Bench): Promise<Table> {
   preread(ours)
   for (const [name, list] of Object.entries(LISTS)) {
     const nodes = [0, count].map((others) => ({ others, ...prepare(ours, list, dataDir(), others) }))
-    const samples = paired(nodes, times(TIMES), ({ call }, round) => [...calls(call, 'ADD', `c${round}`), ...calls(call, 'DEL', `c${round}`)])
+    const samples = paired(nodes, times(TIMES), ({ call }, round) => [
+      ...calls(call, 'ADD', `c${round}`),
+      ...calls(call, 'DEL', `c${round}`),
+    ])
     const types = [...list({}, 0)].map(({ type }) => type)
     const parts = [...types.map((type) => `ADD of ${type}`), ...types.toReversed().map((type) => `DEL of ${type}`)]
-    const figure = (at: number, part: number) => median((samples.get(nodes[at] as (typeof nodes)[number]) as Sample[][]).map((all) => all[part]?.ms ?? Number.NaN))
+    const figure = (at: number, part: number) =>
+      median((samples.get(nodes[at] as (typeof nodes)[number]) as Sample[][]).map((all) => all[part]?.ms ?? Number.NaN))
     for (const [i, part] of parts.entries()) {
       const grown = figure(1, i) / figure(0, i)
-      const judged = part.startsWith('ADD') ? judge(`≤ ${MOST} × empty`, [{ name: '×', figure: grown, met: grown <= MOST }]) : undefined
+      const judged = part.startsWith('ADD')
+        ? judge(`≤ ${MOST} × empty`, [{ name: '×', figure: grown, met: grown <= MOST }])
+        : undefined
       if (judged) bars.push(judged)
-      rows.push([name, part, String(times(TIMES)), short(figure(0, i)), short(figure(1, i)), short(grown), judged?.text ?? ''])
+      rows.push([
+        name,
+        part,
+        String(times(TIMES)),
+        short(figure(0, i)),
+        short(figure(1, i)),
+        short(grown),
+        judged?.text ?? '',
+      ])
     }
   }
   return {
@@ -68,12 +91,27 @@ function prepare(side: Call['side'], list: List, dataDir: string, others: number
   const run = `/run/bench/${name}`
   const of = (n: number, where: Place): Call => {
     const [first, ...chained] = list(pool, n)
-    return { side, ...(first as { type: string; conf: object }), chained, node, pod: where, run, ...(n > 0 && { ifname: `e${n}` }) }
+    return {
+      side,
+      ...(first as { type: string; conf: object }),
+      chained,
+      node,
+      pod: where,
+      run,
+      ...(n > 0 && { ifname: `e${n}` }),
+    }
   }
   const uplinks = list(pool, 0)[0]?.type === 'host-device' ? others : 0
   // As with real ones, what is at the other end of a wire is not on the node.
   const [outside] = makePlaces([`${name}far`]) as [Place]
-  inside(node, () => ip(Array.from({ length: uplinks + 1 }, (_, n) => [`link add up${n} type veth peer name far${n} netns ${name}far`, `link set up${n} up`]).flat()))
+  inside(node, () =>
+    ip(
+      Array.from({ length: uplinks + 1 }, (_, n) => [
+        `link add up${n} type veth peer name far${n} netns ${name}far`,
+        `link set up${n} up`,
+      ]).flat(),
+    ),
+  )
   inside(outside, () => ip(Array.from({ length: uplinks + 1 }, (_, n) => `link set far${n} up`)))
   for (let n = 1; n <= others; n += TOGETHER) {
     const [place] = makePlaces([`${name}x${n}`]) as [Place]

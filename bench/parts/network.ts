@@ -18,15 +18,27 @@ export function network(bench: Bench): Table {
   const dir = bench.dataDir()
   mkdirSync(dir, { recursive: true })
   const subnetFile = `${dir}/subnet.env`
-  writeFileSync(subnetFile, `FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n`)
+  writeFileSync(
+    subnetFile,
+    `FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n`,
+  )
   const calls = [installed(ours, subnetFile, bench), ...theirs.map((side) => delegated(side, bench))]
   for (const { side } of calls) preread(side)
   const rows: string[][] = []
   const bars: Bar[] = []
   for (const isBusy of [false, true]) {
-    const busy = isBusy ? Array.from({ length: availableParallelism() }, () => Bun.spawn(['sh', '-c', 'while :; do :; done'], { stdio: ['ignore', 'ignore', 'ignore'] })) : []
+    const busy = isBusy
+      ? Array.from({ length: availableParallelism() }, () =>
+          Bun.spawn(['sh', '-c', 'while :; do :; done'], { stdio: ['ignore', 'ignore', 'ignore'] }),
+        )
+      : []
     const samples = paired(calls, bench.times(TIMES), (one, round) => {
-      const loopback: Call = { ...one, type: 'loopback', conf: { cniVersion: '1.0.0', name: 'cni-loopback', type: 'loopback' }, ifname: 'lo' }
+      const loopback: Call = {
+        ...one,
+        type: 'loopback',
+        conf: { cniVersion: '1.0.0', name: 'cni-loopback', type: 'loopback' },
+        ifname: 'lo',
+      }
       const { chained: _, ...lo } = loopback
       const id = `${isBusy ? 'b' : 'c'}${round}`
       const [up, add] = [call(lo, 'ADD', id), call(one, 'ADD', id)]
@@ -38,7 +50,12 @@ export function network(bench: Bench): Table {
     })
     for (const child of busy) child.kill('SIGKILL')
     for (const [i, verb] of ['ADD', 'DEL', 'both'].entries()) {
-      const cpu = (one: Call) => median((samples.get(one) ?? []).map((both) => both.reduce((sum, { cpuMs }, at) => (i === 2 || at === i ? sum + cpuMs : sum), 0)))
+      const cpu = (one: Call) =>
+        median(
+          (samples.get(one) ?? []).map((both) =>
+            both.reduce((sum, { cpuMs }, at) => (i === 2 || at === i ? sum + cpuMs : sum), 0),
+          ),
+        )
       const [own, ...others] = calls.map(cpu) as [number, ...number[]]
       const { cells, bar } = ratios(
         own,
@@ -46,14 +63,28 @@ export function network(bench: Bench): Table {
         i === 2 ? MOST : undefined,
       )
       if (bar) bars.push(bar)
-      rows.push([`${isBusy ? 'all cores busy' : 'at rest'}, ${verb}`, String(bench.times(TIMES)), short(own), ...others.map(short), ...cells, bar?.text ?? ''])
+      rows.push([
+        `${isBusy ? 'all cores busy' : 'at rest'}, ${verb}`,
+        String(bench.times(TIMES)),
+        short(own),
+        ...others.map(short),
+        ...cells,
+        bar?.text ?? '',
+      ])
     }
   }
   return {
     title: 'CPU of a pod of a cluster',
     method:
       "Medians of CPU in ms, of the plugins and all that they start, with loopback, as containerd calls them. plumb: the network that `plumb agent --install-cni` writes, flannel with all in one process. Reference: what flannel's own list makes, bridge with host-local and portmap; flannel's plugin itself, one more process there, is not in it, for it cannot be built here. A pod without host ports.",
-    head: ['call', 'n', 'plumb', ...theirs.map(({ name }) => name), ...theirs.map(({ name }) => `ratio to ${name.replace('reference ', '')}`), 'bar (ratio)'],
+    head: [
+      'call',
+      'n',
+      'plumb',
+      ...theirs.map(({ name }) => name),
+      ...theirs.map(({ name }) => `ratio to ${name.replace('reference ', '')}`),
+      'bar (ratio)',
+    ],
     rows,
     bars,
   }
@@ -61,18 +92,37 @@ export function network(bench: Bench): Table {
 
 function installed(side: Side, subnetFile: string, bench: Bench): Call {
   const { plugins, name } = JSON.parse(networkText(subnetFile))
-  return { side, type: 'flannel', ...makeNode(), conf: { cniVersion: '1.0.0', name, ...plugins[0], dataDir: bench.dataDir(), ipam: { dataDir: bench.dataDir() } } }
+  return {
+    side,
+    type: 'flannel',
+    ...makeNode(),
+    conf: { cniVersion: '1.0.0', name, ...plugins[0], dataDir: bench.dataDir(), ipam: { dataDir: bench.dataDir() } },
+  }
 }
 
 // The configuration that flannel's plugin gives to bridge (flannel-io/cni-plugin, flannel_linux.go).
 function delegated(side: Side, bench: Bench): Call {
   const base = { cniVersion: '1.0.0', name: 'cbr0' }
-  const ipam = { type: 'host-local', dataDir: bench.dataDir(), ranges: [[{ subnet: SUBNET }]], routes: [{ dst: '10.244.0.0/16' }] }
+  const ipam = {
+    type: 'host-local',
+    dataDir: bench.dataDir(),
+    ranges: [[{ subnet: SUBNET }]],
+    routes: [{ dst: '10.244.0.0/16' }],
+  }
   return {
     side,
     type: 'bridge',
     ...makeNode(),
-    conf: { ...base, type: 'bridge', hairpinMode: true, isDefaultGateway: true, isGateway: true, ipMasq: false, mtu: 1450, ipam },
+    conf: {
+      ...base,
+      type: 'bridge',
+      hairpinMode: true,
+      isDefaultGateway: true,
+      isGateway: true,
+      ipMasq: false,
+      mtu: 1450,
+      ipam,
+    },
     chained: [{ type: 'portmap', conf: { ...base, type: 'portmap', capabilities: { portMappings: true } } }],
   }
 }

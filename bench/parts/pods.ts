@@ -27,13 +27,35 @@ export async function pods(bench: Bench): Promise<Table> {
     const [node] = cluster.nodes as [Machine]
     const cidr = await kubectl(['get', 'node', 'n1', '-o', 'jsonpath={.spec.podCIDR}'])
     const gateway = cidr.replace(/0\/24$/, '1/24')
-    await must(node, 'mkdir -p /run/flannel && cat >/run/flannel/subnet.env', `FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=${gateway}\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n`)
-    const bridge = { type: 'bridge', bridge: 'cni0', hairpinMode: true, isDefaultGateway: true, isGateway: true, ipMasq: false, mtu: 1450, ipam: { type: 'host-local', ranges: [[{ subnet: cidr }]], routes: [{ dst: '10.244.0.0/16' }] } }
+    await must(
+      node,
+      'mkdir -p /run/flannel && cat >/run/flannel/subnet.env',
+      `FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=${gateway}\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n`,
+    )
+    const bridge = {
+      type: 'bridge',
+      bridge: 'cni0',
+      hairpinMode: true,
+      isDefaultGateway: true,
+      isGateway: true,
+      ipMasq: false,
+      mtu: 1450,
+      ipam: { type: 'host-local', ranges: [[{ subnet: cidr }]], routes: [{ dst: '10.244.0.0/16' }] },
+    }
     const networks: readonly Network[] = [
       { name: 'plumb', dir: join(import.meta.dir, '../../dist'), list: networkText('/run/flannel/subnet.env') },
-      { name: 'reference', dir: join(LAB, 'cni-ref'), list: JSON.stringify({ cniVersion: '1.0.0', name: 'cbr0', plugins: [bridge, { type: 'portmap', capabilities: { portMappings: true } }] }) },
+      {
+        name: 'reference',
+        dir: join(LAB, 'cni-ref'),
+        list: JSON.stringify({
+          cniVersion: '1.0.0',
+          name: 'cbr0',
+          plugins: [bridge, { type: 'portmap', capabilities: { portMappings: true } }],
+        }),
+      },
     ]
-    for (const { name, dir } of networks) await must(node, `mkdir -p /opt/cni/${name} && cp -a ${dir}/. /opt/cni/${name}/`)
+    for (const { name, dir } of networks)
+      await must(node, `mkdir -p /opt/cni/${name} && cp -a ${dir}/. /opt/cni/${name}/`)
     await must(node, 'rm -rf /opt/cni/bin')
     const seen = new Map(networks.map((one) => [one.name, [] as number[]]))
     // One round that does not count: images and programs come into the caches.
@@ -57,8 +79,16 @@ export async function pods(bench: Bench): Promise<Table> {
   }
 }
 
-async function once(node: Machine, kubectl: (args: readonly string[], stdin?: string) => Promise<string>, { name, list }: Network): Promise<number> {
-  await must(node, `ln -sfn /opt/cni/${name} /opt/cni/bin; ip link delete cni0 2>/dev/null; rm -rf /var/lib/cni/networks; cat >/etc/cni/net.d/10-net.conflist`, list)
+async function once(
+  node: Machine,
+  kubectl: (args: readonly string[], stdin?: string) => Promise<string>,
+  { name, list }: Network,
+): Promise<number> {
+  await must(
+    node,
+    `ln -sfn /opt/cni/${name} /opt/cni/bin; ip link delete cni0 2>/dev/null; rm -rf /var/lib/cni/networks; cat >/etc/cni/net.d/10-net.conflist`,
+    list,
+  )
   await kubectl(['wait', '--for=condition=Ready', 'node', 'n1', '--timeout=60s'])
   // containerd takes a moment to read the network.
   await Bun.sleep(2000)
@@ -66,14 +96,25 @@ async function once(node: Machine, kubectl: (args: readonly string[], stdin?: st
     apiVersion: 'v1',
     kind: 'Pod',
     metadata: { name: `pod-${i}`, labels: { app: 'bench' } },
-    spec: { nodeName: 'n1', terminationGracePeriodSeconds: 0, tolerations: [{ operator: 'Exists' }], automountServiceAccountToken: false, containers: [{ name: 'c', image: IMAGE, imagePullPolicy: 'Never' }] },
+    spec: {
+      nodeName: 'n1',
+      terminationGracePeriodSeconds: 0,
+      tolerations: [{ operator: 'Exists' }],
+      automountServiceAccountToken: false,
+      containers: [{ name: 'c', image: IMAGE, imagePullPolicy: 'Never' }],
+    },
   }))
   const started = performance.now()
   await kubectl(['apply', '-f', '-'], all.map((one) => JSON.stringify(one)).join('\n---\n'))
   await kubectl(['wait', '--for=condition=Ready', 'pod', '-l', 'app=bench', '--timeout=120s'])
   const ms = performance.now() - started
   await kubectl(['delete', 'pod', '-l', 'app=bench', '--wait', '--timeout=120s'])
-  for (const end = performance.now() + LIMIT_MS; (await node.exec(['sh', '-c', 'ls /run/netns | wc -l'])).stdout.trim() !== '0'; await Bun.sleep(200)) if (performance.now() > end) throw new Error('Pods of the bench do not end')
+  for (
+    const end = performance.now() + LIMIT_MS;
+    (await node.exec(['sh', '-c', 'ls /run/netns | wc -l'])).stdout.trim() !== '0';
+    await Bun.sleep(200)
+  )
+    if (performance.now() > end) throw new Error('Pods of the bench do not end')
   return ms
 }
 

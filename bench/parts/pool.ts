@@ -10,7 +10,8 @@ export async function pool(bench: Bench): Promise<Table> {
   const dirs = new Map<string, string>()
   return growth(bench, {
     title: 'host-local among other reservations',
-    method: 'Medians in ms. The others are files of the common layout in one /16, from 10.1.0.2 on, and the note of the last one given out. Both references share their folders.',
+    method:
+      'Medians in ms. The others are files of the common layout in one /16, from 10.1.0.2 on, and the note of the last one given out. Both references share their folders.',
     unit: 'others',
     levels: [0, 8000, 60_000],
     times: 40,

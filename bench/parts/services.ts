@@ -46,27 +46,50 @@ function sizeOf(bench: Bench, count: number): number {
 
 async function loads(bench: Bench, hasOther: boolean): Promise<Table> {
   const all: Figures[] = []
-  for (const [count, endpoints, isBoth] of WORLDS) for (const proxy of isBoth && hasOther ? [plumb, kubeProxy] : [plumb]) all.push(await measure(bench, proxy, sizeOf(bench, count), endpoints))
-  const find = (proxy: Contender, services: number) => all.find((one) => one.proxy === proxy.name && one.services === services)
+  for (const [count, endpoints, isBoth] of WORLDS)
+    for (const proxy of isBoth && hasOther ? [plumb, kubeProxy] : [plumb])
+      all.push(await measure(bench, proxy, sizeOf(bench, count), endpoints))
+  const find = (proxy: Contender, services: number) =>
+    all.find((one) => one.proxy === proxy.name && one.services === services)
   const other = find(kubeProxy, 10_000)
   const bars: Bar[] = []
   const rows = all.map(({ proxy, services, endpoints, cold, more, own, tool }) => {
     const judged = proxy === plumb.name ? barsOf({ proxy, services, endpoints, cold, more, own, tool }, other) : []
     bars.push(...judged)
-    return [proxy, services.toLocaleString('en'), String(endpoints), short(cold / 1000), short(more), short(own), tool === undefined ? 'less' : short(tool), judged.map(({ text }) => text).join('; ')]
+    return [
+      proxy,
+      services.toLocaleString('en'),
+      String(endpoints),
+      short(cold / 1000),
+      short(more),
+      short(own),
+      tool === undefined ? 'less' : short(tool),
+      judged.map(({ text }) => text).join('; '),
+    ]
   })
   const method =
     'An API server of the bench, one node. Time from the start of the program, with its lists, until a client on the node reaches the last Service. Median time from the event of a new Service until a client reaches it. The most memory that the process held, and that one of its tools held where that is more, in MB.'
-  return { title: 'Services: load', method, head: ['proxy', 'Services', 'endpoints each', 'cold s', 'one more ms', 'MB', 'MB of a tool', 'bars'], rows, bars }
+  return {
+    title: 'Services: load',
+    method,
+    head: ['proxy', 'Services', 'endpoints each', 'cold s', 'one more ms', 'MB', 'MB of a tool', 'bars'],
+    rows,
+    bars,
+  }
 }
 
 function barsOf({ services, endpoints, cold, more, own, tool }: Figures, other: Figures | undefined): Bar[] {
-  const most = (want: string, figure: number, limit: number, name: string) => judge(want, [{ name, figure, met: figure <= limit }])
+  const most = (want: string, figure: number, limit: number, name: string) =>
+    judge(want, [{ name, figure, met: figure <= limit }])
   const memory = own + (tool ?? Math.min(own, MOST_TOOL_MB))
   return [
     ...(services === 10_000 ? [most('≤ 2 s', cold / 1000, 2, 's')] : []),
-    ...(services === 10_000 && other ? [judge('≥ 10 × faster', [{ name: 'times', figure: other.cold / cold, met: other.cold >= cold * 10 }])] : []),
-    ...(services * endpoints === 250_000 ? [most('≤ 10 s', cold / 1000, 10, 's'), most('≤ 700 MB with nft', memory, 700, 'MB')] : []),
+    ...(services === 10_000 && other
+      ? [judge('≥ 10 × faster', [{ name: 'times', figure: other.cold / cold, met: other.cold >= cold * 10 }])]
+      : []),
+    ...(services * endpoints === 250_000
+      ? [most('≤ 10 s', cold / 1000, 10, 's'), most('≤ 700 MB with nft', memory, 700, 'MB')]
+      : []),
     ...(services >= 10_000 ? [most('one more ≤ 30 ms', more, 30, 'ms')] : []),
   ]
 }
@@ -113,7 +136,8 @@ async function packets(bench: Bench, hasOther: boolean): Promise<Table> {
         p50.push(times[times.length >> 1] as number)
         p99.push(times[Math.floor(times.length * 0.99)] as number)
       }
-    const find = (proxy: Contender, count: number) => nodes.find(({ node, services }) => node.proxy === proxy.name && services === sizeOf(bench, count))
+    const find = (proxy: Contender, count: number) =>
+      nodes.find(({ node, services }) => node.proxy === proxy.name && services === sizeOf(bench, count))
     const p99 = (one: Packets | undefined) => (one ? median(one.p99) : Number.NaN)
     const few = p99(find(plumb, 10))
     const bars: Bar[] = []
@@ -126,16 +150,40 @@ async function packets(bench: Bench, hasOther: boolean): Promise<Table> {
         node.proxy !== plumb.name
           ? []
           : [
-              ...(services > 10 ? [judge('p99 ≤ 1.2 × of 10 Services', [{ name: '×', figure: flat, met: flat <= 1.2 }])] : []),
+              ...(services > 10
+                ? [judge('p99 ≤ 1.2 × of 10 Services', [{ name: '×', figure: flat, met: flat <= 1.2 }])]
+                : []),
               // Two equal things differ by a few hundredths here.
-              ...(Number.isNaN(other) ? [] : [judge('p99 not slower', [{ name: '× of kube-proxy', figure: figure / other, met: figure / other <= 1.05 }])]),
-              ...(started === undefined ? [] : [judge('0 processes', [{ name: 'started', figure: started, met: started === 0 }])]),
+              ...(Number.isNaN(other)
+                ? []
+                : [
+                    judge('p99 not slower', [
+                      { name: '× of kube-proxy', figure: figure / other, met: figure / other <= 1.05 },
+                    ]),
+                  ]),
+              ...(started === undefined
+                ? []
+                : [judge('0 processes', [{ name: 'started', figure: started, met: started === 0 }])]),
             ]
       bars.push(...judged)
-      return [node.proxy, services.toLocaleString('en'), short(median(one.p50)), short(figure), short(cpu), started === undefined ? 'not counted' : String(started), judged.map(({ text }) => text).join('; ')]
+      return [
+        node.proxy,
+        services.toLocaleString('en'),
+        short(median(one.p50)),
+        short(figure),
+        short(cpu),
+        started === undefined ? 'not counted' : String(started),
+        judged.map(({ text }) => text).join('; '),
+      ]
     })
     const method = `Nodes with one endpoint for each Service, all at once. First packet: ${bench.times(ROUNDS)} rounds in which each node in turn makes ${CONNECTIONS.toLocaleString('en')} connections, one after another; medians of the rounds' medians and 99th percentiles, in ms. Idle: ${IDLE_MS / 1000} s before that; the CPU of the program and of all that it starts, and the processes that it started and that have ended, by the kernel's accounting (acct).`
-    return { title: 'Services: first packet, and idle', method, head: ['proxy', 'Services', 'connect p50 ms', 'connect p99 ms', 'idle, % of a core', 'processes', 'bars'], rows, bars }
+    return {
+      title: 'Services: first packet, and idle',
+      method,
+      head: ['proxy', 'Services', 'connect p50 ms', 'connect p99 ms', 'idle, % of a core', 'processes', 'bars'],
+      rows,
+      bars,
+    }
   } finally {
     accounting.stop()
     for (const { node } of nodes) await node.close()
@@ -158,7 +206,13 @@ async function idle(bench: Bench, nodes: readonly Packets[], accounting: Account
   return new Map(
     nodes.map((one, i) => {
       const [was, is] = [before[i] as ReturnType<typeof look>, look(one)]
-      return [one, { cpu: ((is.used - was.used) / ms) * 100, started: is.ended === undefined || was.ended === undefined ? undefined : is.ended - was.ended }]
+      return [
+        one,
+        {
+          cpu: ((is.used - was.used) / ms) * 100,
+          started: is.ended === undefined || was.ended === undefined ? undefined : is.ended - was.ended,
+        },
+      ]
     }),
   )
 }
@@ -167,7 +221,8 @@ async function idle(bench: Bench, nodes: readonly Packets[], accounting: Account
 async function throughput(bench: Bench, hasOther: boolean): Promise<Table> {
   const nodes: Node[] = []
   try {
-    for (const proxy of hasOther ? [plumb, kubeProxy] : [plumb]) nodes.push(await openNode(bench, proxy, sizeOf(bench, 10_000), 1))
+    for (const proxy of hasOther ? [plumb, kubeProxy] : [plumb])
+      nodes.push(await openNode(bench, proxy, sizeOf(bench, 10_000), 1))
     const vips: string[] = []
     for (const node of nodes) {
       await node.cold()
@@ -184,14 +239,23 @@ async function throughput(bench: Bench, hasOther: boolean): Promise<Table> {
       }
     const [own, other] = rates.map(median)
     // Each round gives a ratio of its own: what the machine does meanwhile meets both.
-    const ratio = other === undefined ? undefined : median((rates[0] ?? []).map((rate, i) => rate / (rates[1]?.[i] as number)))
-    const bars = ratio === undefined ? [] : [judge('≥ 0.98 of kube-proxy', [{ name: 'of it', figure: ratio, met: ratio >= 0.98 }])]
+    const ratio =
+      other === undefined ? undefined : median((rates[0] ?? []).map((rate, i) => rate / (rates[1]?.[i] as number)))
+    const bars =
+      ratio === undefined ? [] : [judge('≥ 0.98 of kube-proxy', [{ name: 'of it', figure: ratio, met: ratio >= 0.98 }])]
     const method = `One TCP connection from a pod to the ClusterIP of a Service whose endpoint is another pod of the same bridge, among ${sizeOf(bench, 10_000).toLocaleString('en')} Services. ${bench.times(TRAFFIC_ROUNDS)} rounds in turn; medians in Gbit/s, and the median of the rounds' ratios.`
     return {
       title: 'Services: throughput',
       method,
       head: ['plumb', 'kube-proxy (nftables)', 'ratio', 'bar'],
-      rows: [[short((own as number) / 1e9), other === undefined ? 'not built' : short(other / 1e9), ratio === undefined ? '' : ratio.toFixed(3), bars.map(({ text }) => text).join('; ')]],
+      rows: [
+        [
+          short((own as number) / 1e9),
+          other === undefined ? 'not built' : short(other / 1e9),
+          ratio === undefined ? '' : ratio.toFixed(3),
+          bars.map(({ text }) => text).join('; '),
+        ],
+      ],
       bars,
     }
   } finally {

@@ -20,21 +20,30 @@ export async function storm(bench: Bench): Promise<Table> {
   const sides = [bench.ours, ...bench.theirs]
   const outcomes = new Map<Side, Outcome[]>(sides.map((side) => [side, []]))
   const rounds = bench.times(3)
-  for (let round = 0; round < rounds; round++) for (const side of sides) outcomes.get(side)?.push(await once(bench, side, round))
+  for (let round = 0; round < rounds; round++)
+    for (const side of sides) outcomes.get(side)?.push(await once(bench, side, round))
   const rate = (side: Side) => PODS / median((outcomes.get(side) ?? []).map(({ seconds }) => seconds))
   const failed = (side: Side) => (outcomes.get(side) ?? []).flatMap(({ failures }) => failures)
   const faster = judge(
     `≥ ${WANT} × the rate`,
-    bench.theirs.map((side) => ({ name: `of ${side.name}`, figure: rate(bench.ours) / rate(side), met: rate(bench.ours) / rate(side) >= WANT })),
+    bench.theirs.map((side) => ({
+      name: `of ${side.name}`,
+      figure: rate(bench.ours) / rate(side),
+      met: rate(bench.ours) / rate(side) >= WANT,
+    })),
   )
-  const whole = judge('0 failures', [{ name: 'failed', figure: failed(bench.ours).length, met: failed(bench.ours).length === 0 }])
+  const whole = judge('0 failures', [
+    { name: 'failed', figure: failed(bench.ours).length, met: failed(bench.ours).length === 0 },
+  ])
   return {
     title: `${PODS} bridge + ipMasq ADDs at once`,
     method: `All started at the same moment on a node without pods, counted until the last one has ended; n = ${rounds} such storms each. A failure is an exit status other than 0 or an address that two pods got.`,
     head: ['plugins', 'failures', 'seconds', 'ADDs/s', 'plumb is faster by', 'bar'],
     rows: sides.map((side) => [
       side.name,
-      failed(side).length === 0 ? '0' : `${failed(side).length} (${failed(side)[0]?.replace(/\s+/g, ' ').slice(0, 60)})`,
+      failed(side).length === 0
+        ? '0'
+        : `${failed(side).length} (${failed(side)[0]?.replace(/\s+/g, ' ').slice(0, 60)})`,
       short(PODS / rate(side)),
       short(rate(side)),
       side.ours ? '' : short(rate(bench.ours) / rate(side)),
@@ -47,7 +56,9 @@ export async function storm(bench: Bench): Promise<Table> {
 async function once(bench: Bench, side: Side, round: number): Promise<Outcome> {
   preread(side)
   const { node } = makeNode()
-  const pods = makePlaces(Array.from({ length: PODS }, (_, n) => `storm${round}-${bench.theirs.indexOf(side) + 1}-${n}`))
+  const pods = makePlaces(
+    Array.from({ length: PODS }, (_, n) => `storm${round}-${bench.theirs.indexOf(side) + 1}-${n}`),
+  )
   const conf = bridgeConf(bench.dataDir(), true)
   // A node without pods has no records either.
   lead(`/run/bench/storm-${node.slice(node.lastIndexOf('/') + 1)}`)
@@ -58,7 +69,13 @@ async function once(bench: Bench, side: Side, round: number): Promise<Outcome> {
   await clear(node, pods)
   const addresses = new Set(answers.map(({ address }) => address))
   const failures = answers.flatMap(({ error }) => (error === undefined ? [] : [error]))
-  return { seconds, failures: [...failures, ...Array<string>(PODS - failures.length - [...addresses].filter(Boolean).length).fill('an address given twice')] }
+  return {
+    seconds,
+    failures: [
+      ...failures,
+      ...Array<string>(PODS - failures.length - [...addresses].filter(Boolean).length).fill('an address given twice'),
+    ],
+  }
 }
 
 // The kernel takes namespaces apart afterwards; the next storm waits until it has.

@@ -29,9 +29,14 @@ export async function addPod(network: string, place: Place, ...options: readonly
   const ips: readonly { readonly address: string; readonly gateway: string }[] = JSON.parse(stdout).ips
   const answered = ips.map(({ address }) => address)
   const [row] = await links(place, 'eth0')
-  const held = row?.addr_info.filter(({ scope }) => scope === 'global').map(({ local, prefixlen }) => `${local}/${prefixlen}`)
+  const held = row?.addr_info
+    .filter(({ scope }) => scope === 'global')
+    .map(({ local, prefixlen }) => `${local}/${prefixlen}`)
   expect(`addresses of eth0 in ${name}`, held, answered)
-  const [addresses, prefixes] = [0, 1].map((part) => answered.map((address) => address.split('/')[part] as string)) as [string[], string[]]
+  const [addresses, prefixes] = [0, 1].map((part) => answered.map((address) => address.split('/')[part] as string)) as [
+    string[],
+    string[],
+  ]
   return { ...place, addresses, prefixes, gateways: ips.map(({ gateway }) => gateway), mtu: row?.mtu ?? 0 }
 }
 

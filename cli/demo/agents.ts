@@ -16,7 +16,10 @@ export interface Agent extends Spoken {
  * Throws Error with the agent's reasons and the end of its log.
  */
 export async function startAgents(store: Store, backend: string): Promise<readonly Agent[]> {
-  const agents = NODES.map(({ node }) => ({ node, ...speak([process.execPath, 'agent', ...options(node, store)], { node }) }))
+  const agents = NODES.map(({ node }) => ({
+    node,
+    ...speak([process.execPath, 'agent', ...options(node, store)], { node }),
+  }))
   await Promise.all(agents.map((agent) => ready(agent, backend)))
   return agents
 }
@@ -24,7 +27,8 @@ export async function startAgents(store: Store, backend: string): Promise<readon
 /** Ends agents with SIGTERM, as systemd does, and checks that their exit status is 0. Throws Error. */
 export async function stopAgents(agents: readonly Agent[]): Promise<void> {
   for (const { child } of agents) child.kill('SIGTERM')
-  for (const { node, child, said } of agents) if ((await child.exited) !== 0) throw new Error(`the agent of ${node} ended with ${child.exitCode}:\n${said()}`)
+  for (const { node, child, said } of agents)
+    if ((await child.exited) !== 0) throw new Error(`the agent of ${node} ended with ${child.exitCode}:\n${said()}`)
 }
 
 /** Runs `plumb status` on a node. Returns undefined when no agent answers there. */
@@ -35,7 +39,9 @@ export async function statusOf(node: string): Promise<Status | undefined> {
 
 /** Runs `plumb agent cleanup` on every node. Throws Error. */
 export async function cleanup(store: Store): Promise<void> {
-  await Promise.all(NODES.map(({ node }) => must([process.execPath, 'agent', 'cleanup', ...options(node, store)], { node })))
+  await Promise.all(
+    NODES.map(({ node }) => must([process.execPath, 'agent', 'cleanup', ...options(node, store)], { node })),
+  )
 }
 
 function options(node: string, { options }: Store): string[] {
@@ -52,6 +58,7 @@ async function ready({ node, child, said }: Agent, backend: string): Promise<voi
       return (last?.ready && last.backend === backend && reached?.length === NODES.length - 1) || undefined
     },
     LIMIT_MS,
-    () => `the agent of ${node} is not ready: ${last ? [...last.reasons, ...last.degraded].join('; ') || `${last.peers.length} peers` : 'it answers nothing'}\n${said().trimEnd().split('\n').slice(-5).join('\n')}`,
+    () =>
+      `the agent of ${node} is not ready: ${last ? [...last.reasons, ...last.degraded].join('; ') || `${last.peers.length} peers` : 'it answers nothing'}\n${said().trimEnd().split('\n').slice(-5).join('\n')}`,
   )
 }

@@ -16,14 +16,24 @@ export const NODES = [
  * Addresses on the link between the nodes, by number (RFC 5737, RFC 3849). The nodes have the numbers from 1 on. `router` is the number of
  * a router that leads nowhere, `etcd` is the number of etcd.
  */
-export const UNDERLAY = { v4: (n: number) => `192.0.2.${n}`, v6: (n: number) => `2001:db8::${n}`, router: 254, etcd: 9 } as const
+export const UNDERLAY = {
+  v4: (n: number) => `192.0.2.${n}`,
+  v6: (n: number) => `2001:db8::${n}`,
+  router: 254,
+  etcd: 9,
+} as const
 
 /**
  * Makes the nodes. Each node has a private network namespace, private mounts and a private /run. The eth0 of each node is on one bridge.
  */
 export async function makeNodes(): Promise<void> {
   const { v4, v6, router } = UNDERLAY
-  await lines('host', ['link set lo up', 'link add lan0 up type bridge', `addr add ${v4(router)}/24 dev lan0`, `addr add ${v6(router)}/64 dev lan0 nodad`])
+  await lines('host', [
+    'link set lo up',
+    'link add lan0 up type bridge',
+    `addr add ${v4(router)}/24 dev lan0`,
+    `addr add ${v6(router)}/64 dev lan0 nodad`,
+  ])
   await must(['mkdir', '-p', PLACES.store, '/run/mounts'])
   for (const [i, { node }] of NODES.entries()) {
     await attach(node, i + 1)
@@ -58,7 +68,14 @@ export async function attach(name: string, n: number): Promise<void> {
   const { v4, v6, router } = UNDERLAY
   await must(['ip', 'netns', 'add', name])
   await lines('host', [`link add p-${name} up master lan0 type veth peer name eth0 netns ${name}`])
-  await lines(name, ['link set lo up', 'link set eth0 up', `addr add ${v4(n)}/24 dev eth0`, `addr add ${v6(n)}/64 dev eth0 nodad`, `route add default via ${v4(router)}`, `route add default via ${v6(router)}`])
+  await lines(name, [
+    'link set lo up',
+    'link set eth0 up',
+    `addr add ${v4(n)}/24 dev eth0`,
+    `addr add ${v6(n)}/64 dev eth0 nodad`,
+    `route add default via ${v4(router)}`,
+    `route add default via ${v6(router)}`,
+  ])
 }
 
 /** Configures the network of flannel on every node, with its folders below /run. Also makes a namespace for the pod of each node. */

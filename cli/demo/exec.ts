@@ -32,7 +32,12 @@ export async function exec(argv: readonly string[], way: Way = {}): Promise<Fini
 /** Runs a program and returns its stdout. Throws CniError with its output when the exit status is not 0. */
 export async function must(argv: readonly string[], way: Way = {}): Promise<string> {
   const { status, stdout, stderr } = await exec(argv, way)
-  if (status !== 0) throw new CniError(CODE.internal, `${argv.join(' ')} (in ${[way.node, way.ns ?? 'host'].filter(Boolean).join(', ')}) ended with ${status}`, `${way.stdin ?? ''}${stdout}${stderr}`)
+  if (status !== 0)
+    throw new CniError(
+      CODE.internal,
+      `${argv.join(' ')} (in ${[way.node, way.ns ?? 'host'].filter(Boolean).join(', ')}) ended with ${status}`,
+      `${way.stdin ?? ''}${stdout}${stderr}`,
+    )
   return stdout
 }
 
@@ -42,10 +47,23 @@ export async function lines(ns: string, commands: readonly string[]): Promise<vo
 }
 
 /** Starts a program. The program ends with the demo at the latest. */
-export function start(argv: readonly string[], { ns = 'host', node, stdin = '', env = {} }: Way = {}): Bun.Subprocess<Buffer, 'pipe', 'pipe'> {
+export function start(
+  argv: readonly string[],
+  { ns = 'host', node, stdin = '', env = {} }: Way = {},
+): Bun.Subprocess<Buffer, 'pipe', 'pipe'> {
   const place: Netns = ns === 'host' || node ? 'host' : parse.netns(`/run/netns/${ns}`)
-  const [name = '', ...args] = node ? [...entry(node), ...(ns === 'host' ? [] : ['ip', 'netns', 'exec', ns]), ...argv] : argv
-  return inside(place, () => Bun.spawn([Bun.which(name, { PATH }) ?? name, ...args], { env: { PATH, LC_ALL: 'C', ...env }, cwd: '/', stdin: Buffer.from(stdin), stdout: 'pipe', stderr: 'pipe' }))
+  const [name = '', ...args] = node
+    ? [...entry(node), ...(ns === 'host' ? [] : ['ip', 'netns', 'exec', ns]), ...argv]
+    : argv
+  return inside(place, () =>
+    Bun.spawn([Bun.which(name, { PATH }) ?? name, ...args], {
+      env: { PATH, LC_ALL: 'C', ...env },
+      cwd: '/',
+      stdin: Buffer.from(stdin),
+      stdout: 'pipe',
+      stderr: 'pipe',
+    }),
+  )
 }
 
 function entry(node: string): string[] {

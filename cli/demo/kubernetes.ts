@@ -41,21 +41,39 @@ async function tell(cluster: Cluster): Promise<void> {
     await kubectl(['wait', '--for=condition=Ready', 'node', '--all', '--timeout=120s'])
     return 'every node is Ready; the plugins are in /opt/cni/bin'
   })
-  await step('the pod CIDRs of the nodes', async () => await kubectl(['get', 'nodes', '-o', 'jsonpath={.items[*].spec.podCIDR}']))
+  await step(
+    'the pod CIDRs of the nodes',
+    async () => await kubectl(['get', 'nodes', '-o', 'jsonpath={.items[*].spec.podCIDR}']),
+  )
   let pods: Pod[] = []
   await step('three pods and a Service', async () => {
-    await kubectl(['apply', '-f', '-'], [...CLUSTER_NODES.map(podOn), SERVICE].map((one) => JSON.stringify(one)).join('\n---\n'))
+    await kubectl(
+      ['apply', '-f', '-'],
+      [...CLUSTER_NODES.map(podOn), SERVICE].map((one) => JSON.stringify(one)).join('\n---\n'),
+    )
     await kubectl(['wait', '--for=condition=Ready', 'pod', '-l', 'app=web', '--timeout=120s'])
-    pods = await Promise.all(CLUSTER_NODES.map(async (on) => ({ name: `web-${on}`, addresses: (await kubectl(['get', 'pod', `web-${on}`, '-o', 'jsonpath={.status.podIPs[*].ip}'])).split(' ') })))
+    pods = await Promise.all(
+      CLUSTER_NODES.map(async (on) => ({
+        name: `web-${on}`,
+        addresses: (await kubectl(['get', 'pod', `web-${on}`, '-o', 'jsonpath={.status.podIPs[*].ip}'])).split(' '),
+      })),
+    )
     return pods.map(({ addresses }) => addresses[0]).join(' ')
   })
   const rows: string[] = []
   await step('each pod asks each pod, both families', async () => {
-    for (const from of pods) rows.push(`    ${from.name.padEnd(8)}${(await Promise.all(pods.map((to) => asked(cluster, from, to)))).join('  ')}`)
+    for (const from of pods)
+      rows.push(
+        `    ${from.name.padEnd(8)}${(await Promise.all(pods.map((to) => asked(cluster, from, to)))).join('  ')}`,
+      )
     return `${pods.length * pods.length * 2} of ${pods.length * pods.length * 2} answered by the pod that was asked`
   })
-  await step(`host port ${HOST_PORT} of n1, from n2`, async () => fetched(nodes[1] as Machine, `http://10.78.0.1:${HOST_PORT}/hostname`, 'web-n1'))
-  await step(`NodePort ${NODE_PORT}, from outside`, async () => fetched(control, `http://10.78.0.2:${NODE_PORT}/hostname`, 'web-'))
+  await step(`host port ${HOST_PORT} of n1, from n2`, async () =>
+    fetched(nodes[1] as Machine, `http://10.78.0.1:${HOST_PORT}/hostname`, 'web-n1'),
+  )
+  await step(`NodePort ${NODE_PORT}, from outside`, async () =>
+    fetched(control, `http://10.78.0.2:${NODE_PORT}/hostname`, 'web-'),
+  )
   await step('plumb status, on n2', async () => {
     const { stdout } = await (nodes[1] as Machine).exec([process.execPath, 'status'])
     return stdout.split('\n')[0] ?? ''
@@ -78,28 +96,58 @@ async function notReady({ kubectl }: Cluster): Promise<string> {
 // As conf/plumb-agent.service starts it. The agent installs the plugins and writes the network for containerd.
 async function startAgent(node: Machine, kubeconfig: string): Promise<void> {
   await node.exec(['tee', CONF], { stdin: JSON.stringify(NETWORK) })
-  node.start('plumb', [process.execPath, 'agent', '--kube-subnet-mgr', `--kubeconfig-file=${kubeconfig}`, `--node-name=${node.name}`, `--net-config-path=${CONF}`, '--ip-masq', '--install-cni'])
+  node.start('plumb', [
+    process.execPath,
+    'agent',
+    '--kube-subnet-mgr',
+    `--kubeconfig-file=${kubeconfig}`,
+    `--node-name=${node.name}`,
+    `--net-config-path=${CONF}`,
+    '--ip-masq',
+    '--install-cni',
+  ])
 }
 
 function podOn(node: string): object {
   const ports = node === CLUSTER_NODES[0] ? { ports: [{ containerPort: 8080, hostPort: HOST_PORT }] } : {}
   const container = { name: 'web', image: IMAGE, imagePullPolicy: 'Never', args: ['netexec'], ...ports }
-  return { apiVersion: 'v1', kind: 'Pod', metadata: { name: `web-${node}`, labels: { app: 'web' } }, spec: { nodeName: node, terminationGracePeriodSeconds: 0, tolerations: [{ operator: 'Exists' }], containers: [container] } }
+  return {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name: `web-${node}`, labels: { app: 'web' } },
+    spec: {
+      nodeName: node,
+      terminationGracePeriodSeconds: 0,
+      tolerations: [{ operator: 'Exists' }],
+      containers: [container],
+    },
+  }
 }
 
-const SERVICE = { apiVersion: 'v1', kind: 'Service', metadata: { name: 'web' }, spec: { type: 'NodePort', selector: { app: 'web' }, ports: [{ port: 80, targetPort: 8080, nodePort: NODE_PORT }] } }
+const SERVICE = {
+  apiVersion: 'v1',
+  kind: 'Service',
+  metadata: { name: 'web' },
+  spec: { type: 'NodePort', selector: { app: 'web' }, ports: [{ port: 80, targetPort: 8080, nodePort: NODE_PORT }] },
+}
 
 // One pod asks another one for its name, once per family.
 async function asked({ kubectl }: Cluster, from: Pod, to: Pod): Promise<string> {
   for (const address of to.addresses) {
     const url = `http://${address.includes(':') ? `[${address}]` : address}:8080/hostname`
-    expect(`the answer of ${to.name} to ${from.name} at ${address}`, await kubectl(['exec', from.name, '--', 'curl', '-s', '-g', '-m', '5', url]), to.name)
+    expect(
+      `the answer of ${to.name} to ${from.name} at ${address}`,
+      await kubectl(['exec', from.name, '--', 'curl', '-s', '-g', '-m', '5', url]),
+      to.name,
+    )
   }
   return 'ok / ok    '
 }
 
 async function leftOn(node: Machine): Promise<string> {
-  return (await node.exec(['sh', '-c', 'ip -o link show master cni0; ls /var/lib/cni/networks/cbr0 | grep "^[0-9a-f]*[.:]"'])).stdout
+  return (
+    await node.exec(['sh', '-c', 'ip -o link show master cni0; ls /var/lib/cni/networks/cbr0 | grep "^[0-9a-f]*[.:]"'])
+  ).stdout
 }
 
 // kube-proxy and the agent may take a moment with a rule.

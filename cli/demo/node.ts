@@ -7,7 +7,10 @@ import { OUTSIDE, PLACES } from './places.ts'
  * the cluster.
  */
 export async function plumb(argv: readonly string[], node?: string): Promise<Finished> {
-  return exec([process.execPath, 'cni', ...argv, '--cache-dir', PLACES.cache], { node, env: { NETCONFPATH: PLACES.conf, CNI_PATH: await plugins() } })
+  return exec([process.execPath, 'cni', ...argv, '--cache-dir', PLACES.cache], {
+    node,
+    env: { NETCONFPATH: PLACES.conf, CNI_PATH: await plugins() },
+  })
 }
 
 /** Writes the network to a file in the configuration folder. `run` is the path of the node's /run. */
@@ -21,8 +24,16 @@ export function configure(conf: object, run = '/run'): void {
  */
 export async function makeNode(subnets: readonly string[]): Promise<void> {
   await must(['ip', 'netns', 'add', 'outside'])
-  await lines('host', ['link set lo up', 'link add eth0 type veth peer name eth0 netns outside', ...up(OUTSIDE.node4, OUTSIDE.node6)])
-  await lines('outside', ['link set lo up', ...up(OUTSIDE.host4, OUTSIDE.host6), ...subnets.map((subnet) => `route add ${subnet} via ${subnet.includes(':') ? OUTSIDE.node6 : OUTSIDE.node4}`)])
+  await lines('host', [
+    'link set lo up',
+    'link add eth0 type veth peer name eth0 netns outside',
+    ...up(OUTSIDE.node4, OUTSIDE.node6),
+  ])
+  await lines('outside', [
+    'link set lo up',
+    ...up(OUTSIDE.host4, OUTSIDE.host6),
+    ...subnets.map((subnet) => `route add ${subnet} via ${subnet.includes(':') ? OUTSIDE.node6 : OUTSIDE.node4}`),
+  ])
 }
 
 function up(four: string, six: string): string[] {

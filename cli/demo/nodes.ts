@@ -27,7 +27,9 @@ const HURT = 'n2'
  * routes. At the end the demo removes everything. Throws StepError.
  */
 export async function tellNodes(name: StoreName): Promise<void> {
-  print(`plumb demo: three nodes with an agent each, their leases in ${name === 'file' ? 'a folder' : 'etcd'}, in private namespaces too\n`)
+  print(
+    `plumb demo: three nodes with an agent each, their leases in ${name === 'file' ? 'a folder' : 'etcd'}, in private namespaces too\n`,
+  )
   const store = storeOf(name)
   const conf = JSON.parse(sample)
   const network: string = conf.name
@@ -144,7 +146,8 @@ async function heal(pods: readonly Pod[]): Promise<void> {
   })
   await step('the pings since then', async () => {
     const { cut, ms } = (await flows?.healed(deleted)) ?? {}
-    if ((await tunnelIndex()) === before) throw new Error(`flannel.1 of ${HURT} is the same as before: nobody had deleted it`)
+    if ((await tunnelIndex()) === before)
+      throw new Error(`flannel.1 of ${HURT} is the same as before: nobody had deleted it`)
     return `${cut} of ${flows?.pairs} were cut, all answer again in ${ms} ms`
   })
   await step(`plumb status, on ${HURT}`, async () => {
@@ -218,7 +221,12 @@ function leftovers([start, ...later]: readonly Traces[], pods: readonly Pod[], s
     grown,
     grown.map((one, i) => one.map(([what], j) => [what, lengths[i]?.[j]])),
   )
-  const own = [...pods.map(({ node }) => `+ ${node}: cni0`), ...pods.flatMap(({ node, gateways, prefixes }) => gateways.map((gateway, i) => `+ ${node}: ${gateway}/${prefixes[i]} on cni0`))]
+  const own = [
+    ...pods.map(({ node }) => `+ ${node}: cni0`),
+    ...pods.flatMap(({ node, gateways, prefixes }) =>
+      gateways.map((gateway, i) => `+ ${node}: ${gateway}/${prefixes[i]} on cni0`),
+    ),
+  ]
   expect('what is new since the start', difference(start, end), own)
   return 'nothing: counted at four times'
 }

@@ -13,7 +13,13 @@ export async function serveIn(name: string): Promise<void> {
  * Fetches the page of a server from within a pod, or from the node (`host`). Checks the page and the client address that the server saw.
  * Throws Error.
  */
-export async function fetchFrom(pod: string, address: string, server: string, client: string, port = 80): Promise<string> {
+export async function fetchFrom(
+  pod: string,
+  address: string,
+  server: string,
+  client: string,
+  port = 80,
+): Promise<string> {
   const url = `http://${address.includes(':') ? `[${address}]` : address}:${port}/`
   const answer = await must([process.execPath, 'demo', '--fetch', url], { ns: pod })
   expect(`what ${url} answered`, answer, `200 ${pageFor(server, client)}`)
@@ -48,7 +54,9 @@ export async function fetchPage([url = '', count]: readonly string[]): Promise<n
   if (count !== undefined) {
     const found: Record<string, number> = {}
     for (let i = 0; i < Number(count); i++) {
-      const body = await (await fetch(url, { signal: AbortSignal.timeout(2000), keepalive: false, headers: { Connection: 'close' } })).text()
+      const body = await (
+        await fetch(url, { signal: AbortSignal.timeout(2000), keepalive: false, headers: { Connection: 'close' } })
+      ).text()
       const name = /<title>(.*?)<\/title>/.exec(body)?.[1] ?? 'nobody'
       found[name] = (found[name] ?? 0) + 1
     }

@@ -32,11 +32,30 @@ const LIMIT_MS = 5000
  * Sends one echo request to every address that `targets` names for a pair of pods, all at once. `size` is the size of the whole packet in
  * bytes. Throws Error that names the addresses without an answer within two seconds.
  */
-export async function pingAll(pods: readonly Pod[], targets: (from: Pod, to: Pod) => readonly string[], size?: number): Promise<string> {
+export async function pingAll(
+  pods: readonly Pod[],
+  targets: (from: Pod, to: Pod) => readonly string[],
+  size?: number,
+): Promise<string> {
   const pairs = pods.flatMap((from) => pods.flatMap((to) => targets(from, to).map((address) => ({ from, address }))))
-  const tried = await Promise.all(pairs.map(async (pair) => ({ ...pair, ...(await exec(['ping', '-n', '-c', '1', '-w', '2', ...sized(pair.address, size), pair.address], wayOf(pair.from))) })))
+  const tried = await Promise.all(
+    pairs.map(async (pair) => ({
+      ...pair,
+      ...(await exec(
+        ['ping', '-n', '-c', '1', '-w', '2', ...sized(pair.address, size), pair.address],
+        wayOf(pair.from),
+      )),
+    })),
+  )
   const silent = tried.filter(({ status }) => status !== 0)
-  if (silent.length > 0) throw new Error(silent.map(({ from, address, stdout, stderr }) => `no answer from ${address} to ${from.name} ${said(stdout)}${stderr}`.trimEnd()).join('\n'))
+  if (silent.length > 0)
+    throw new Error(
+      silent
+        .map(({ from, address, stdout, stderr }) =>
+          `no answer from ${address} to ${from.name} ${said(stdout)}${stderr}`.trimEnd(),
+        )
+        .join('\n'),
+    )
   const families = new Set(pairs.map(({ address }) => (address.includes(':') ? 'IPv6' : 'IPv4')))
   return `${tried.length} of ${pairs.length} answered, over ${[...families].join(' and ')}`
 }
@@ -46,7 +65,9 @@ export async function pingAll(pods: readonly Pod[], targets: (from: Pod, to: Pod
  * may fragment them. Throws Error.
  */
 export async function keepPinging(pods: readonly Pod[], size: number): Promise<Flows> {
-  const flows = pods.flatMap((from) => pods.flatMap((to) => (from === to ? [] : to.addresses.map((address) => flow(from, address, size)))))
+  const flows = pods.flatMap((from) =>
+    pods.flatMap((to) => (from === to ? [] : to.addresses.map((address) => flow(from, address, size)))),
+  )
   await answered(flows, 0)
   return {
     pairs: flows.length,
@@ -61,7 +82,10 @@ export async function keepPinging(pods: readonly Pod[], size: number): Promise<F
 }
 
 function flow(from: Pod, address: string, size: number): Flow {
-  return { name: `${address} to ${from.name}`, ...speak(['ping', '-n', '-D', '-i', '0.01', ...sized(address, size), address], wayOf(from)) }
+  return {
+    name: `${address} to ${from.name}`,
+    ...speak(['ping', '-n', '-D', '-i', '0.01', ...sized(address, size), address], wayOf(from)),
+  }
 }
 
 async function answered(flows: readonly Flow[], after: number): Promise<void> {
@@ -88,7 +112,10 @@ function lastGap(got: readonly Reply[], since: number): number | undefined {
 
 // Parses lines such as `[1700000000.123456] 1458 bytes from 10.244.2.2: icmp_seq=7 ttl=62 time=0.08 ms`, in the order of arrival.
 function replies(text: string): Reply[] {
-  return [...text.matchAll(/^\[([\d.]+)\] \d+ bytes from .*icmp_seq=(\d+) /gm)].map(([, at, seq]) => ({ at: Number(at) * 1000, seq: Number(seq) }))
+  return [...text.matchAll(/^\[([\d.]+)\] \d+ bytes from .*icmp_seq=(\d+) /gm)].map(([, at, seq]) => ({
+    at: Number(at) * 1000,
+    seq: Number(seq),
+  }))
 }
 
 // Options of ping for a packet of `size` bytes with all headers. No router may fragment the packet.

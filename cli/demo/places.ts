@@ -5,7 +5,14 @@ export const OUTSIDE = { node4: '192.0.2.1', node6: '2001:db8::1', host4: '192.0
  * The folders of the demo's network: configuration, pool, cache, links to its plugins, and the state of the plugin flannel. `store` is the
  * folder that all nodes of the cluster see.
  */
-export const PLACES = { conf: `${DIR}/net.d`, pool: `${DIR}/pool`, cache: `${DIR}/cache`, bin: `${DIR}/bin`, flannel: `${DIR}/flannel`, store: '/run/store' } as const
+export const PLACES = {
+  conf: `${DIR}/net.d`,
+  pool: `${DIR}/pool`,
+  cache: `${DIR}/cache`,
+  bin: `${DIR}/bin`,
+  flannel: `${DIR}/flannel`,
+  store: '/run/store',
+} as const
 
 /** The path of a cluster node's /run, seen from outside the node. */
 export function runOf(node: string): string {

@@ -63,14 +63,20 @@ async function packets(pods: readonly Pod[]): Promise<void> {
     await serveIn('outside')
     return 'in web and outside, on port 80'
   })
-  for (const [i, address] of web.addresses.entries()) await step(`HTTP from app to web, ${family(address)}`, () => fetchFrom(app.name, address, web.name, app.addresses[i] as string))
+  for (const [i, address] of web.addresses.entries())
+    await step(`HTTP from app to web, ${family(address)}`, () =>
+      fetchFrom(app.name, address, web.name, app.addresses[i] as string),
+    )
   const { node4, node6, host4, host6 } = OUTSIDE
   for (const [from, address, client] of [
     ['outside', node4, host4],
     ['outside', node6, host6],
     ['host', '127.0.0.1', web.gateways[0] as string],
   ] as const)
-    await step(`HTTP from ${from === 'host' ? 'the node' : from}, ${address.includes(':') ? `[${address}]` : address}:${PORT}`, () => fetchFrom(from, address, web.name, client, PORT))
+    await step(
+      `HTTP from ${from === 'host' ? 'the node' : from}, ${address.includes(':') ? `[${address}]` : address}:${PORT}`,
+      () => fetchFrom(from, address, web.name, client, PORT),
+    )
   for (const [address, node] of [
     [host4, node4],
     [host6, node6],
@@ -122,7 +128,10 @@ function leftovers([start, middle, end]: readonly Traces[], pods: readonly Pod[]
     grown.map(([what], i) => [what, lengths[i]]),
   )
   const prefixes = pods[0]?.prefixes ?? []
-  expect('what is new since the start', difference(start, end), ['+ cni0', ...gateways.map((gateway, i) => `+ ${gateway}/${prefixes[i]} on cni0`)])
+  expect('what is new since the start', difference(start, end), [
+    '+ cni0',
+    ...gateways.map((gateway, i) => `+ ${gateway}/${prefixes[i]} on cni0`),
+  ])
   return 'nothing: counted before, with and after them'
 }
 

@@ -13,12 +13,24 @@ import { difference, type Traces } from './traces.ts'
 const [NAMES, SPACE, NODE, SUBNET] = [['web', 'app', 'db'], 'shop', 'demo', '10.244.1.0'] as const
 const MANIFESTS = '/run/manifests'
 const LIMIT_MS = 10_000
-const AGENT = [`--node-name=${NODE}`, '--store=file', `--file-store-dir=${PLACES.store}`, '--state-dir=/run/plumb/state', '--iface=eth0', `--network-policy=${MANIFESTS}`, '--policy-log=on']
+const AGENT = [
+  `--node-name=${NODE}`,
+  '--store=file',
+  `--file-store-dir=${PLACES.store}`,
+  '--state-dir=/run/plumb/state',
+  '--iface=eth0',
+  `--network-policy=${MANIFESTS}`,
+  '--policy-log=on',
+]
 const NETWORK = { Network: '10.244.0.0/16', SubnetMin: SUBNET, SubnetMax: SUBNET, Backend: { Type: 'host-gw' } }
 const DENY = { podSelector: {}, policyTypes: ['Ingress'] }
-const ALLOW = { podSelector: { matchLabels: { app: 'web' } }, ingress: [{ from: [{ podSelector: { matchLabels: { app: 'app' } } }] }] }
+const ALLOW = {
+  podSelector: { matchLabels: { app: 'web' } },
+  ingress: [{ from: [{ podSelector: { matchLabels: { app: 'app' } } }] }],
+}
 /** The drop of a ping from db to web, as the agent logs it. */
-const DROPPED = /policy: (dropped ICMP shop\/db) \(\S+\) → (shop\/web) \(\S+\): (shop\/default-deny isolates shop\/web .*)/
+const DROPPED =
+  /policy: (dropped ICMP shop\/db) \(\S+\) → (shop\/web) \(\S+\): (shop\/default-deny isolates shop\/web .*)/
 
 /** Tells the story of three pods on a bridge, and of policies that come and go. At the end the demo removes everything. Throws StepError. */
 export async function tellPolicy(): Promise<void> {
@@ -34,7 +46,11 @@ export async function tellPolicy(): Promise<void> {
       pods.push(await addPod(conf.name, { name }))
     }
     await must(['sysctl', '-qw', 'net.bridge.bridge-nf-call-iptables=1'])
-    expect('net.bridge.bridge-nf-call-iptables, which br_netfilter has', maybeSysctl('bridge/bridge-nf-call-iptables'), '1')
+    expect(
+      'net.bridge.bridge-nf-call-iptables, which br_netfilter has',
+      maybeSysctl('bridge/bridge-nf-call-iptables'),
+      '1',
+    )
     return `${NAMES.join(', ')} on cni0; eth0 ${OUTSIDE.node4}`
   })
   await step(`their manifests in ${MANIFESTS}`, async () => {
@@ -83,18 +99,30 @@ export async function tellPolicy(): Promise<void> {
 }
 
 // Pings each pod from each other pod until exactly the wanted pairs are answered, and draws who reached whom.
-async function matrix(title: string, pods: readonly Pod[], isWanted: (from: string, to: string) => boolean): Promise<void> {
-  const pairs = pods.flatMap((from) => pods.flatMap((to) => (from === to ? [] : [{ from: from.name, to: to.name, ip: to.addresses[0] as string }])))
+async function matrix(
+  title: string,
+  pods: readonly Pod[],
+  isWanted: (from: string, to: string) => boolean,
+): Promise<void> {
+  const pairs = pods.flatMap((from) =>
+    pods.flatMap((to) => (from === to ? [] : [{ from: from.name, to: to.name, ip: to.addresses[0] as string }])),
+  )
   const wanted = pairs.map(({ from, to }) => isWanted(from, to))
   let seen: readonly boolean[] = []
   await step(title, async () => {
     await until(
       async () => {
-        seen = await Promise.all(pairs.map(async ({ from, ip }) => (await exec(['ping', '-n', '-q', '-c', '1', '-W', '1', ip], { ns: from })).status === 0))
+        seen = await Promise.all(
+          pairs.map(
+            async ({ from, ip }) =>
+              (await exec(['ping', '-n', '-q', '-c', '1', '-W', '1', ip], { ns: from })).status === 0,
+          ),
+        )
         return Bun.deepEquals(seen, wanted) || undefined
       },
       LIMIT_MS,
-      () => `answered are ${pairs.flatMap(({ from, to }, i) => (seen[i] ? [`${from} to ${to}`] : [])).join(', ') || 'none'}`,
+      () =>
+        `answered are ${pairs.flatMap(({ from, to }, i) => (seen[i] ? [`${from} to ${to}`] : [])).join(', ') || 'none'}`,
     )
     return `${seen.filter(Boolean).length} of ${pairs.length} pairs are answered`
   })
@@ -116,7 +144,12 @@ function manifest(name: string, object: object): void {
 }
 
 function podOf({ name, addresses }: Pod): object {
-  return { kind: 'Pod', metadata: { namespace: SPACE, name, labels: { app: name } }, spec: { nodeName: NODE, containers: [] }, status: { phase: 'Running', podIPs: addresses.map((ip) => ({ ip })) } }
+  return {
+    kind: 'Pod',
+    metadata: { namespace: SPACE, name, labels: { app: name } },
+    spec: { nodeName: NODE, containers: [] },
+    status: { phase: 'Running', podIPs: addresses.map((ip) => ({ ip })) },
+  }
 }
 
 function policyOf(name: string, spec: object): object {

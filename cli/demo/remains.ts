@@ -16,23 +16,50 @@ interface Kind {
 const KINDS: readonly Kind[] = [
   { what: 'links of the nodes', argv: ['ip', '-j', 'link'], name: ({ ifname }) => ifname },
   // Leaves out link-local addresses, because they come and go with their links.
-  { what: 'addresses of the nodes', argv: ['ip', '-j', 'addr'], name: ({ ifname, addr_info }) => addr_info.filter(({ scope }: Row) => scope !== 'link').map(({ local, prefixlen }: Row) => `${local}/${prefixlen} on ${ifname}`) },
+  {
+    what: 'addresses of the nodes',
+    argv: ['ip', '-j', 'addr'],
+    name: ({ ifname, addr_info }) =>
+      addr_info
+        .filter(({ scope }: Row) => scope !== 'link')
+        .map(({ local, prefixlen }: Row) => `${local}/${prefixlen} on ${ifname}`),
+  },
   { what: "routes, but for the kernel's", argv: ['ip', '-j', 'route'], name: route },
   { what: "routes, but for the kernel's", argv: ['ip', '-6', '-j', 'route'], name: route },
   { what: 'nexthops', argv: ['ip', '-j', 'nexthop'], name: ({ id }) => `nexthop ${id}` },
-  { what: 'neighbours and forwarding entries', argv: ['ip', '-j', 'neigh', 'show', 'nud', 'permanent'], name: ({ dst, dev }) => `neighbour ${dst} on ${dev}` },
-  { what: 'neighbours and forwarding entries', argv: ['bridge', '-j', 'fdb'], name: ({ mac, dst, ifname }) => (dst ? `${mac} to ${dst} on ${ifname}` : undefined) },
-  { what: 'nft tables', argv: ['nft', '-j', 'list', 'tables'], name: ({ table }) => table && `table ${table.family} ${table.name}` },
+  {
+    what: 'neighbours and forwarding entries',
+    argv: ['ip', '-j', 'neigh', 'show', 'nud', 'permanent'],
+    name: ({ dst, dev }) => `neighbour ${dst} on ${dev}`,
+  },
+  {
+    what: 'neighbours and forwarding entries',
+    argv: ['bridge', '-j', 'fdb'],
+    name: ({ mac, dst, ifname }) => (dst ? `${mac} to ${dst} on ${ifname}` : undefined),
+  },
+  {
+    what: 'nft tables',
+    argv: ['nft', '-j', 'list', 'tables'],
+    name: ({ table }) => table && `table ${table.family} ${table.name}`,
+  },
 ]
 
 // Folders below the node's /run. Lock files stay, as in host-local's pools. The file with the last reserved address stays too.
-const DIRS = ['flannel', 'plumb', 'plumb/state', 'cni/plumb/attachments', ...[`${PLACES.cache}/results`, `${PLACES.pool}/cbr0`, PLACES.flannel].map((path) => path.slice('/run/'.length))]
+const DIRS = [
+  'flannel',
+  'plumb',
+  'plumb/state',
+  'cni/plumb/attachments',
+  ...[`${PLACES.cache}/results`, `${PLACES.pool}/cbr0`, PLACES.flannel].map((path) => path.slice('/run/'.length)),
+]
 
 /** Returns everything that agents and pods can leave on the nodes and in the store. Throws Error. */
 export async function remains(store: Store): Promise<Traces> {
   const found = new Map<string, string[]>()
   const note = (what: string, seen: readonly string[]) => found.set(what, [...(found.get(what) ?? []), ...seen])
-  const listed = await Promise.all(KINDS.flatMap((kind) => NODES.map(async ({ node }) => ({ kind, node, rows: await rows(kind.argv, node) }))))
+  const listed = await Promise.all(
+    KINDS.flatMap((kind) => NODES.map(async ({ node }) => ({ kind, node, rows: await rows(kind.argv, node) }))),
+  )
   for (const { kind, node, rows } of listed)
     note(
       kind.what,

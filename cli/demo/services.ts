@@ -62,7 +62,8 @@ export async function tellServices(): Promise<void> {
     const began = performance.now()
     const { status, stderr } = await exec([process.execPath, 'demo', '--fetch', `http://${VIP}/`], { ns: 'client' })
     const ms = performance.now() - began
-    if (status === 0 || ms > 1000 || /TimeoutError|timed out/.test(stderr)) throw new Error(`the client was not refused at once, but after ${ms.toFixed(0)} ms: ${stderr}`)
+    if (status === 0 || ms > 1000 || /TimeoutError|timed out/.test(stderr))
+      throw new Error(`the client was not refused at once, but after ${ms.toFixed(0)} ms: ${stderr}`)
     return 'the client is refused at once'
   })
 }
@@ -76,13 +77,27 @@ async function spread(title: string, from: string, url: string, names: readonly 
     return `${names.length} pods answered`
   })
   const most = Math.max(...Object.values(found))
-  for (const name of names) print(`      ${name.padEnd(7)} ${'#'.repeat(Math.round(((found[name] ?? 0) * BAR) / most)).padEnd(BAR)} ${found[name]}`)
+  for (const name of names)
+    print(
+      `      ${name.padEnd(7)} ${'#'.repeat(Math.round(((found[name] ?? 0) * BAR) / most)).padEnd(BAR)} ${found[name]}`,
+    )
 }
 
 async function startAgent(publishFirst: () => Promise<string>): Promise<string> {
   await must(['mkdir', '-p', OBJECTS, PLACES.store, '/run/plumb'])
-  writeAtomic(`${PLACES.store}/config`, JSON.stringify({ Network: '10.99.0.0/16', Backend: { Type: 'alloc' } }), { durable: false })
-  const options = ['--node-name=demo', '--store=file', `--file-store-dir=${PLACES.store}`, '--state-dir=/run/plumb/state', `--socket=${SOCKET}`, '--status-address=off', '--iface=eth0', `--service-proxy=${OBJECTS}`]
+  writeAtomic(`${PLACES.store}/config`, JSON.stringify({ Network: '10.99.0.0/16', Backend: { Type: 'alloc' } }), {
+    durable: false,
+  })
+  const options = [
+    '--node-name=demo',
+    '--store=file',
+    `--file-store-dir=${PLACES.store}`,
+    '--state-dir=/run/plumb/state',
+    `--socket=${SOCKET}`,
+    '--status-address=off',
+    '--iface=eth0',
+    `--service-proxy=${OBJECTS}`,
+  ]
   const { child, said } = speak([process.execPath, 'agent', ...options], {})
   await until(
     async () => {
@@ -106,7 +121,11 @@ async function publish(addresses: readonly string[]): Promise<string> {
     ports: [{ name: '', port: 80 }],
     endpoints: addresses.map((address) => ({ addresses: [address], nodeName: 'demo' })),
   })
-  const service = (name: string, spec: object) => ({ kind: 'Service', metadata: { namespace: 'shop', name }, spec: { ports: [{ port: 80 }], ...spec } })
+  const service = (name: string, spec: object) => ({
+    kind: 'Service',
+    metadata: { namespace: 'shop', name },
+    spec: { ports: [{ port: 80 }], ...spec },
+  })
   const marker = `10.97.0.${++serial}`
   const items = [
     service('web', { clusterIP: VIP, type: 'NodePort', ports: [{ port: 80, nodePort: NODE_PORT }] }),
@@ -117,7 +136,9 @@ async function publish(addresses: readonly string[]): Promise<string> {
   ]
   writeAtomic(`${OBJECTS}/shop.json`, JSON.stringify({ kind: 'List', items }), { durable: false })
   await until(
-    async () => (await exec(['nft', 'get', 'element', 'inet', 'plumb_services', 'vips4', `{ ${marker} }`])).status === 0 || undefined,
+    async () =>
+      (await exec(['nft', 'get', 'element', 'inet', 'plumb_services', 'vips4', `{ ${marker} }`])).status === 0 ||
+      undefined,
     LIMIT_MS,
     () => 'the agent did not program the Services',
   )

@@ -44,7 +44,15 @@ const URL = `http://${UNDERLAY.v4(UNDERLAY.etcd)}:2379`
 const PREFIX = '/coreos.com/network'
 const LIMIT_MS = 10_000
 // A single etcd server does not need a long wait for other members before it leads.
-const FLAGS = ['--data-dir=/run/etcd', `--listen-client-urls=${URL}`, `--advertise-client-urls=${URL}`, '--listen-peer-urls=http://127.0.0.1:2380', '--heartbeat-interval=10', '--election-timeout=100', '--log-level=error']
+const FLAGS = [
+  '--data-dir=/run/etcd',
+  `--listen-client-urls=${URL}`,
+  `--advertise-client-urls=${URL}`,
+  '--listen-peer-urls=http://127.0.0.1:2380',
+  '--heartbeat-interval=10',
+  '--election-timeout=100',
+  '--log-level=error',
+]
 
 function etcd(): Store {
   let server: Spoken | undefined
@@ -73,11 +81,15 @@ function etcd(): Store {
       if (server) await answers(server)
       return 'SIGCONT: it answers'
     },
-    configure: async (conf) => void (await ask('kv/put', { key: b64(`${PREFIX}/config`), value: b64(JSON.stringify(conf)) })),
+    configure: async (conf) =>
+      void (await ask('kv/put', { key: b64(`${PREFIX}/config`), value: b64(JSON.stringify(conf)) })),
     async leases() {
       const { kvs = [] } = await ask('kv/range', { key: b64(`${PREFIX}/`), range_end: b64(`${PREFIX}0`) })
       const keys = kvs.map(({ key }) => Buffer.from(key, 'base64').toString().slice(`${PREFIX}/`.length))
-      return { leases: keys.flatMap((key) => (key.startsWith('subnets/') ? [key.slice('subnets/'.length)] : [])), others: keys.filter((key) => !/^(subnets\/|config$)/.test(key)) }
+      return {
+        leases: keys.flatMap((key) => (key.startsWith('subnets/') ? [key.slice('subnets/'.length)] : [])),
+        others: keys.filter((key) => !/^(subnets\/|config$)/.test(key)),
+      }
     },
   }
 }
@@ -101,8 +113,16 @@ function isSilent(ms: number): Promise<true | undefined> {
 }
 
 // Uses etcd's own JSON gateway. So the demo does not look through plumb's client.
-async function ask(path: string, body: object, ms = 2000): Promise<{ readonly kvs?: readonly { readonly key: string }[] }> {
-  const answer = await fetch(`${URL}/v3/${path}`, { method: 'POST', body: JSON.stringify(body), signal: AbortSignal.timeout(ms) }).catch((cause: Error) => {
+async function ask(
+  path: string,
+  body: object,
+  ms = 2000,
+): Promise<{ readonly kvs?: readonly { readonly key: string }[] }> {
+  const answer = await fetch(`${URL}/v3/${path}`, {
+    method: 'POST',
+    body: JSON.stringify(body),
+    signal: AbortSignal.timeout(ms),
+  }).catch((cause: Error) => {
     throw new Error(`etcd does not answer ${path}: ${cause.message}`, { cause })
   })
   const text = await answer.text()

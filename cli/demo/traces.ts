@@ -21,11 +21,22 @@ interface NftSet {
 export async function traces(network: string, pods: readonly string[]): Promise<Traces> {
   const rows: readonly Row[] = JSON.parse(await must(['ip', '-j', 'addr']))
   const there = names('/run/netns').filter((name) => pods.includes(name))
-  const inPods = await Promise.all(there.map(async (pod) => (JSON.parse(await must(['ip', '-j', 'addr'], { ns: pod })) as Row[]).map(({ ifname }) => `${pod}: ${ifname}`)))
+  const inPods = await Promise.all(
+    there.map(async (pod) =>
+      (JSON.parse(await must(['ip', '-j', 'addr'], { ns: pod })) as Row[]).map(({ ifname }) => `${pod}: ${ifname}`),
+    ),
+  )
   return new Map([
     ['links of the node', rows.map(({ ifname }) => ifname)],
     // Leaves out link-local addresses, because they come and go with the carrier and with their links.
-    ['addresses of the node', rows.flatMap(({ ifname, addr_info }) => addr_info.filter(({ scope }) => scope !== 'link').map(({ local, prefixlen }) => `${local}/${prefixlen} on ${ifname}`))],
+    [
+      'addresses of the node',
+      rows.flatMap(({ ifname, addr_info }) =>
+        addr_info
+          .filter(({ scope }) => scope !== 'link')
+          .map(({ local, prefixlen }) => `${local}/${prefixlen} on ${ifname}`),
+      ),
+    ],
     ['links in pods, but for lo', inPods.flat().filter((name) => !name.endsWith(': lo'))],
     ['reservations in the pool', names(`${PLACES.pool}/${network}`).filter((name) => /^[\da-f.:]+$/.test(name))],
     ['  and their index by owner', names(`${PLACES.pool}/.plumb/${network}`).filter((name) => name !== 'stamp')],
@@ -40,13 +51,19 @@ export async function traces(network: string, pods: readonly string[]): Promise<
 export function difference(before: Traces, after: Traces): string[] {
   return [...before].flatMap(([what, had]) => {
     const has = after.get(what) ?? []
-    return [...has.filter((name) => !had.includes(name)).map((name) => `+ ${name}`), ...had.filter((name) => !has.includes(name)).map((name) => `- ${name}`)]
+    return [
+      ...has.filter((name) => !had.includes(name)).map((name) => `+ ${name}`),
+      ...had.filter((name) => !has.includes(name)).map((name) => `- ${name}`),
+    ]
   })
 }
 
 /** Formats the counts as a table. Each kind has a row, each time has a column. */
 export function counts(times: readonly string[], counted: readonly Traces[]): string {
-  const rows = [...(counted[0] ?? [])].map(([what]) => [`  ${what}`, ...counted.map((one) => String(one.get(what)?.length))])
+  const rows = [...(counted[0] ?? [])].map(([what]) => [
+    `  ${what}`,
+    ...counted.map((one) => String(one.get(what)?.length)),
+  ])
   return table(
     ['  counted', ...times],
     rows.map(([what = '', ...cells]) => [what, ...cells.map((cell, i) => cell.padStart(times[i]?.length ?? 0))]),
@@ -56,12 +73,16 @@ export function counts(times: readonly string[], counted: readonly Traces[]): st
 // The comment of each nft element is its network, or its network and container. An nft that cannot list must not look like an nft without
 // elements.
 async function elements(network: string): Promise<string[]> {
-  const rows: readonly { readonly set?: NftSet; readonly map?: NftSet }[] = JSON.parse(await must(['nft', '-j', 'list', 'ruleset'])).nftables
+  const rows: readonly { readonly set?: NftSet; readonly map?: NftSet }[] = JSON.parse(
+    await must(['nft', '-j', 'list', 'ruleset']),
+  ).nftables
   return rows.flatMap(({ set, map }) => {
     const { name = '', elem: all = [] } = set ?? map ?? {}
     // An element of a map is a pair of key and value. An element without a comment is only its value.
     const keys = all.map((one) => (Array.isArray(one) ? one[0] : one) as NftElement).map(({ elem }) => elem)
-    return keys.flatMap((elem) => (elem?.comment?.split('/', 1)[0] === network ? `${name} ${JSON.stringify(elem.val)}` : []))
+    return keys.flatMap((elem) =>
+      elem?.comment?.split('/', 1)[0] === network ? `${name} ${JSON.stringify(elem.val)}` : [],
+    )
   })
 }
 

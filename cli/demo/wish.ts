@@ -26,15 +26,29 @@ export function wishOf(argv: readonly string[]): Wish | 'help' {
   const { values, words } = readOptions(argv, OPTIONS, 'plumb demo')
   if (values.help) return 'help'
   const [name, more] = words
-  if ((name !== undefined && !STORIES.some((one) => one === name)) || more !== undefined) throw new ValueError(`plumb demo takes no ${shown(more ?? name)}: want ${STORIES.join(', ')}; see plumb demo --help`)
+  if ((name !== undefined && !STORIES.some((one) => one === name)) || more !== undefined)
+    throw new ValueError(
+      `plumb demo takes no ${shown(more ?? name)}: want ${STORIES.join(', ')}; see plumb demo --help`,
+    )
   const { store } = values
-  if (store !== undefined && !STORES.some((one) => one === store)) throw new ValueError(`Cannot read --store ${shown(store)}: want ${STORES.join(' or ')}; see plumb demo --help`)
-  if ((name === 'pods' || name === 'policy') && store !== undefined) throw new ValueError(`plumb demo ${name} takes no --store: it has no leases to choose a store for; see plumb demo --help`)
-  if (name === 'services' && store !== undefined) throw new ValueError('plumb demo services takes no --store: it has one node; see plumb demo --help')
-  if (name === 'kubernetes' && store !== undefined) throw new ValueError('plumb demo kubernetes takes no --store: the cluster keeps the leases; see plumb demo --help')
+  if (store !== undefined && !STORES.some((one) => one === store))
+    throw new ValueError(`Cannot read --store ${shown(store)}: want ${STORES.join(' or ')}; see plumb demo --help`)
+  if ((name === 'pods' || name === 'policy') && store !== undefined)
+    throw new ValueError(
+      `plumb demo ${name} takes no --store: it has no leases to choose a store for; see plumb demo --help`,
+    )
+  if (name === 'services' && store !== undefined)
+    throw new ValueError('plumb demo services takes no --store: it has one node; see plumb demo --help')
+  if (name === 'kubernetes' && store !== undefined)
+    throw new ValueError('plumb demo kubernetes takes no --store: the cluster keeps the leases; see plumb demo --help')
   const nodes = STORES.filter((one) => one === (store ?? one)).map((one): Story => ({ name: 'nodes', store: one }))
   const alone = STORIES.find((one) => one === name)
-  const stories: readonly Story[] = alone === 'nodes' || (alone === undefined && store) ? nodes : alone === undefined ? [{ name: 'pods' }, ...nodes] : [{ name: alone }]
+  const stories: readonly Story[] =
+    alone === 'nodes' || (alone === undefined && store)
+      ? nodes
+      : alone === undefined
+        ? [{ name: 'pods' }, ...nodes]
+        : [{ name: alone }]
   return { stories, isStoreNamed: store !== undefined }
 }
 

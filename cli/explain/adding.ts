@@ -1,5 +1,17 @@
 import type { Call } from '../../lib/cni/call.ts'
-import type { ChainedPlugin, CustomPlugin, Foreseen, InterfacePlugin, IpamPlugin, LeasePlugin, MetaPlugin, NetConf, NodeFacts, Plugin, Wiring } from '../../lib/cni/plugin.ts'
+import type {
+  ChainedPlugin,
+  CustomPlugin,
+  Foreseen,
+  InterfacePlugin,
+  IpamPlugin,
+  LeasePlugin,
+  MetaPlugin,
+  NetConf,
+  NodeFacts,
+  Plugin,
+  Wiring,
+} from '../../lib/cni/plugin.ts'
 import type { Result } from '../../lib/cni/result.ts'
 import { decode, encode } from '../../lib/cni/versions.ts'
 import { LINK, partName, readEntry, readPart } from '../../lib/journal/journal.ts'
@@ -47,7 +59,9 @@ export function adding(plugin: Plugin, call: Call, answer: Json | undefined): Pr
   if (plugin.role === 'ipam') return lone(plugin, call)
   if (plugin.role === 'lease') return leased(plugin, call)
   if (plugin.role === 'meta') return byDelegate(plugin, call, answer)
-  return plugin.role === 'delegating' ? through(plugin, call, readConf(plugin, call)).then(({ other, inner }) => byInterface(other, inner, answer)) : custom(plugin, call)
+  return plugin.role === 'delegating'
+    ? through(plugin, call, readConf(plugin, call)).then(({ other, inner }) => byInterface(other, inner, answer))
+    : custom(plugin, call)
 }
 
 async function byInterface(alone: InterfacePlugin<NetConf>, call: Call, answer: Json | undefined): Promise<Added> {
@@ -58,9 +72,20 @@ async function byInterface(alone: InterfacePlugin<NetConf>, call: Call, answer: 
   const given = conf.ipam?.type ? await asked(conf.ipam.type, call, answer) : undefined
   if (!given) encode(plugin.wire(conf, at, {}, nodeFacts).result, version)
   const links = firstLinks(plugin, conf, at, given?.byLink === true)
-  const before = [...unfinished(plugin, call), ...(given?.pool.program && !given.byLink && !plugin.inPod ? [present(plugin, call)] : [])]
+  const before = [
+    ...unfinished(plugin, call),
+    ...(given?.pool.program && !given.byLink && !plugin.inPod ? [present(plugin, call)] : []),
+  ]
   const first = runsOf({ put: links, drop: [] })
-  if (given && !given.result) return { pool: given.pool, runs: [...before, ...first], isWhole: false, notes: [`what follows depends on the addresses that ${given.pool.program ?? given.pool.type} gives: --prev-result FILE with them shows it`] }
+  if (given && !given.result)
+    return {
+      pool: given.pool,
+      runs: [...before, ...first],
+      isWhole: false,
+      notes: [
+        `what follows depends on the addresses that ${given.pool.program ?? given.pool.type} gives: --prev-result FILE with them shows it`,
+      ],
+    }
   if (given) requireAddress(given.result ?? {}, given.pool.type)
   const wiring = plugin.wire(conf, at, given?.result ?? {}, nodeFacts)
   encode(wiring.result, version)
@@ -69,7 +94,14 @@ async function byInterface(alone: InterfacePlugin<NetConf>, call: Call, answer: 
   const { runs: claiming, notes } = claimed(own)
   return {
     ...(given && { pool: given.pool }),
-    runs: [...before, ...first, ...claiming, ...runsOf(beside(links, wiring, (claim) => !isElsewhere(claim))), ...settled.runs, ...waiting(wiring)],
+    runs: [
+      ...before,
+      ...first,
+      ...claiming,
+      ...runsOf(beside(links, wiring, (claim) => !isElsewhere(claim))),
+      ...settled.runs,
+      ...waiting(wiring),
+    ],
     isWhole: true,
     result: JSON.parse(encode(settled.result, version)),
     notes: [...notes, ...settled.notes],
@@ -81,17 +113,31 @@ async function byInterface(alone: InterfacePlugin<NetConf>, call: Call, answer: 
 async function byDelegate(plugin: MetaPlugin<NetConf>, call: Call, answer: Json | undefined): Promise<Added> {
   const { found, inner } = await findDelegate(await plugin.render(readConf(plugin, call), 'STATUS'), call)
   if (typeof found !== 'string') return byInterface(found, inner, answer)
-  return { runs: [], isWhole: false, notes: [`it has ${found}, which is not this plumb's, do the work with ${inner.text}`] }
+  return {
+    runs: [],
+    isWhole: false,
+    notes: [`it has ${found}, which is not this plumb's, do the work with ${inner.text}`],
+  }
 }
 
 /** The answer of a pool, as far as it is known. */
-async function asked(type: string, call: Call, answer: Json | undefined): Promise<{ pool: ToldPool; byLink: boolean; result?: Result }> {
+async function asked(
+  type: string,
+  call: Call,
+  answer: Json | undefined,
+): Promise<{ pool: ToldPool; byLink: boolean; result?: Result }> {
   const found = await findPool(type, call)
   const program = typeof found === 'string' ? { program: found } : {}
-  if (typeof found !== 'string' && found.role === 'lease') found.valid(readConf(found, call), call.io.env['CNI_ARGS'] ?? '')
+  if (typeof found !== 'string' && found.role === 'lease')
+    found.valid(readConf(found, call), call.io.env['CNI_ARGS'] ?? '')
   const told = typeof found === 'string' || found.role === 'lease' ? undefined : await foreseen(found, call)
   const byLink = typeof found === 'string' ? type === 'dhcp' : found.role === 'lease'
-  if (told) return { byLink, pool: { type, result: shape(told.result, call), about: told.why }, result: inVersion(told.result, call.version) }
+  if (told)
+    return {
+      byLink,
+      pool: { type, result: shape(told.result, call), about: told.why },
+      result: inVersion(told.result, call.version),
+    }
   if (answer === undefined) return { byLink, pool: { type, ...program, about: 'what it answers is not known' } }
   const { interfaces: _, ...result } = decode(answer, call.version, '--prev-result')
   return { byLink, pool: { type, ...program, result: shape(result, call), about: GIVEN }, result }
@@ -114,20 +160,35 @@ function unfinished(plugin: InterfacePlugin<NetConf>, { at }: Call): ToldRun[] {
   // The inode alone tells: the cookie would mean to enter the namespace.
   const isGone = link?.netns !== undefined && inodeOf(link.netns) !== link.inode
   if (!entry?.unfinished && !isGone) return []
-  const when = entry?.unfinished ? 'only now: an ADD or DEL of this attachment was killed on its way' : 'only now: the namespace of an earlier attachment of this name is gone'
+  const when = entry?.unfinished
+    ? 'only now: an ADD or DEL of this attachment was killed on its way'
+    : 'only now: the namespace of an earlier attachment of this name is gone'
   return unwiring(plugin.unwire(at)).map((run) => ({ ...run, when }))
 }
 
 // When ADD fails, plumb gives the address back to the pool of another program. An attachment that was there before keeps its address, so
 // plumb asks for the link first.
 function present(plugin: InterfacePlugin<NetConf>, { at }: Call): ToldRun {
-  const lines = plugin.unwire(at).map((one) => ({ text: handler(one.kind).ask(one), about: 'whether the attachment is there already: then a failure leaves its address with it' }))
+  const lines = plugin.unwire(at).map((one) => ({
+    text: handler(one.kind).ask(one),
+    about: 'whether the attachment is there already: then a failure leaves its address with it',
+  }))
   return { namespace: 'host', tool: 'ip', argv: asking(['ip']), lines }
 }
 
 function waiting({ own }: Wiring): ToldRun[] {
   const question = questionOf(own)
-  return question ? [{ namespace: question.ns, tool: 'ip', argv: question.argv, lines: [], about: 'again and again, up to 5 s, until the kernel is sure that nobody else has the address (enabledad)' }] : []
+  return question
+    ? [
+        {
+          namespace: question.ns,
+          tool: 'ip',
+          argv: question.argv,
+          lines: [],
+          about: 'again and again, up to 5 s, until the kernel is sure that nobody else has the address (enabledad)',
+        },
+      ]
+    : []
 }
 
 async function chained(plugin: ChainedPlugin<NetConf>, call: Call): Promise<Added> {
@@ -135,23 +196,40 @@ async function chained(plugin: ChainedPlugin<NetConf>, call: Call): Promise<Adde
   const conf = readConf(plugin, call)
   mayBePod(call)
   const given = requirePrevious(call)
-  if (plugin.isBlind && !hasLink(at)) return { runs: [], isWhole: false, notes: [...(plugin.notes?.(conf) ?? []), plugin.isBlind], result: shape(plugin.wire(conf, at, given, nodeFacts).result, call) }
+  if (plugin.isBlind && !hasLink(at))
+    return {
+      runs: [],
+      isWhole: false,
+      notes: [...(plugin.notes?.(conf) ?? []), plugin.isBlind],
+      result: shape(plugin.wire(conf, at, given, nodeFacts).result, call),
+    }
   const { shared, own, result } = plugin.wire(conf, at, given, looked(plugin, conf, call, given))
   const told = { result: shape(result, call), isWhole: true, notes: plugin.notes?.(conf) ?? [], own }
   const before = noted(plugin.type, call)
   const again = JSON.stringify(before) === JSON.stringify(own)
-  const first = !before ? [] : !again && before.some(isClaim) ? removing(before, holds).flatMap((plan) => runsOf(plan)) : runsOf({ put: [], drop: outdated(before, own) })
+  const first = !before
+    ? []
+    : !again && before.some(isClaim)
+      ? removing(before, holds).flatMap((plan) => runsOf(plan))
+      : runsOf({ put: [], drop: outdated(before, own) })
   if (own.length === 0 && shared.length === 0) return { ...told, runs: first }
   const { runs: claiming, notes: hidden } = claimed(own)
   const { links, rest } = making({ shared, own }, (claim) => !isElsewhere(claim))
-  return { ...told, notes: [...told.notes, ...hidden], runs: [...first, ...claiming, ...runsOf(links).map((run) => ({ ...run, beside: true as const })), ...runsOf(rest)] }
+  return {
+    ...told,
+    notes: [...told.notes, ...hidden],
+    runs: [...first, ...claiming, ...runsOf(links).map((run) => ({ ...run, beside: true as const })), ...runsOf(rest)],
+  }
 }
 
 // ADD reserves the host ports among the noted resources before it makes anything else.
 function claimed(own: readonly Resource[]): { runs: ToldRun[]; notes: string[] } {
   const claims = own.filter(isClaim)
   const freed = visible(() => freeing(claims))
-  return { runs: [...(freed ?? []), ...runsOf({ put: claims, drop: [] })], notes: freed ? [] : ['whether its host ports are free cannot be read'] }
+  return {
+    runs: [...(freed ?? []), ...runsOf({ put: claims, drop: [] })],
+    notes: freed ? [] : ['whether its host ports are free cannot be read'],
+  }
 }
 
 // A pod that does not exist yet, or that this user may not enter, counts as empty.
@@ -201,7 +279,13 @@ async function lone(plugin: IpamPlugin<NetConf>, call: Call): Promise<Added> {
   const told = await foreseen(plugin, call)
   if (!told) return { runs: [], isWhole: true, notes: ['what it answers is not known'] }
   const result = shape(told.result, call)
-  return { pool: { type: call.raw['type'] as string, result, about: told.why }, runs: [], isWhole: true, notes: [], result }
+  return {
+    pool: { type: call.raw['type'] as string, result, about: told.why },
+    runs: [],
+    isWhole: true,
+    notes: [],
+    result,
+  }
 }
 
 // Throws the error that ADD would answer.
@@ -215,6 +299,12 @@ async function custom(plugin: CustomPlugin<NetConf>, call: Call): Promise<Added>
   const conf = readConf(plugin, call)
   mayBePod(call)
   const told = plugin.foretell?.('ADD', conf, call.at)
-  if (!told) return { runs: [], isWhole: false, notes: ['what it runs depends on what it finds: it cannot be told beforehand'] }
-  return { runs: told.scripts.map(runOf), isWhole: true, notes: [], ...(told.result && { result: shape(told.result, call) }) }
+  if (!told)
+    return { runs: [], isWhole: false, notes: ['what it runs depends on what it finds: it cannot be told beforehand'] }
+  return {
+    runs: told.scripts.map(runOf),
+    isWhole: true,
+    notes: [],
+    ...(told.result && { result: shape(told.result, call) }),
+  }
 }

@@ -29,9 +29,22 @@ export interface Subject {
  * Builds the call that a plugin of this executable would get, and checks the call as the plugin would. Throws the error that the plugin
  * would answer.
  */
-export function callOf(command: 'ADD' | 'DEL', { list, at, host, load }: Subject, conf: PluginConf, plugin: Plugin, prevResult: Json | undefined): Call {
+export function callOf(
+  command: 'ADD' | 'DEL',
+  { list, at, host, load }: Subject,
+  conf: PluginConf,
+  plugin: Plugin,
+  prevResult: Json | undefined,
+): Call {
   const { env, config } = requestOf(command, list, conf, at, prevResult)
-  const io: Io = { env: { ...process.env, ...env, CNI_PATH: host.path.join(':') }, stdin: () => config, answer: unreachable, run: unreachable, plugin: load, isOurs }
+  const io: Io = {
+    env: { ...process.env, ...env, CNI_PATH: host.path.join(':') },
+    stdin: () => config,
+    answer: unreachable,
+    run: unreachable,
+    plugin: load,
+    isOurs,
+  }
   return readCall(plugin, command, io)
 }
 

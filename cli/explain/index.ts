@@ -28,9 +28,12 @@ export const EXAMPLE = '/run/netns/POD' as NetnsPath
 export async function explainAdd(subject: Subject): Promise<Told> {
   const { list, at, cached } = subject
   const plugins = (await chain(subject)).map(({ told }) => told)
-  if (subject.answer && plugins.every(({ isPlumb, pool }) => isPlumb && pool?.about !== GIVEN)) throw new ValueError(`--prev-result is what a program that is not plumb's answers: ${list.name} asks none`)
+  if (subject.answer && plugins.every(({ isPlumb, pool }) => isPlumb && pool?.about !== GIVEN))
+    throw new ValueError(`--prev-result is what a program that is not plumb's answers: ${list.name} asks none`)
   const result = plugins.at(-1)?.result
-  const again = cached ? [`${at.ifname} of ${at.containerId} is attached to ${list.name} already: ADD would be refused until DEL`] : []
+  const again = cached
+    ? [`${at.ifname} of ${at.containerId} is attached to ${list.name} already: ADD would be refused until DEL`]
+    : []
   const { notes, ...names } = who(subject, 'ADD would be refused until it is')
   return { command: 'ADD', ...names, notes: [...notes, ...again], plugins, ...(result && { result }) }
 }
@@ -44,7 +47,10 @@ export async function explainDel(subject: Subject): Promise<Told> {
   const made = await chain({ ...whole, at: { ...whole.at, netns: whole.at.netns || EXAMPLE } }).catch(() => [])
   const prevResult = cached?.result ?? made.at(-1)?.told.result
   const plugins: ToldPlugin[] = []
-  for (const [i, conf] of [...list.plugins.entries()].reverse()) plugins.push(await deleted(whole, conf, compare(list.cniVersion, '0.4.0') < 0 ? undefined : prevResult, made[i]?.own))
+  for (const [i, conf] of [...list.plugins.entries()].reverse())
+    plugins.push(
+      await deleted(whole, conf, compare(list.cniVersion, '0.4.0') < 0 ? undefined : prevResult, made[i]?.own),
+    )
   return { command: 'DEL', ...who(whole, 'a DEL now would run nothing in it'), plugins }
 }
 
@@ -65,23 +71,64 @@ async function added(subject: Subject, conf: PluginConf, before: Step | undefine
   const { type } = conf
   const { file, plugin } = await found(subject, type)
   const given = before?.next
-  if (!plugin) return { told: { type, file, isPlumb: false, runs: [], isWhole: false, ...(await foreign(subject, type, file, 'ADD', given)) }, next: subject.answer ?? given }
+  if (!plugin)
+    return {
+      told: {
+        type,
+        file,
+        isPlumb: false,
+        runs: [],
+        isWhole: false,
+        ...(await foreign(subject, type, file, 'ADD', given)),
+      },
+      next: subject.answer ?? given,
+    }
   return asPlugin(type, 'ADD', async () => {
     const call = callOf('ADD', subject, conf, plugin, given)
     if (before && !given && (plugin.role === 'chained' || plugin.role === 'custom')) {
       readConf(plugin, call)
-      return { told: { type, file, isPlumb: true, runs: [], isWhole: false, notes: ['what it makes depends on the result before it, which is not known: --prev-result FILE with it shows it'] }, next: undefined }
+      return {
+        told: {
+          type,
+          file,
+          isPlumb: true,
+          runs: [],
+          isWhole: false,
+          notes: [
+            'what it makes depends on the result before it, which is not known: --prev-result FILE with it shows it',
+          ],
+        },
+        next: undefined,
+      }
     }
     const { own, ...told } = await adding(plugin, call, subject.answer)
     return { told: { type, file, isPlumb: true, ...told }, next: told.result, own }
   })
 }
 
-async function deleted(subject: Subject, conf: PluginConf, prevResult: Json | undefined, own: readonly Resource[] | undefined): Promise<ToldPlugin> {
+async function deleted(
+  subject: Subject,
+  conf: PluginConf,
+  prevResult: Json | undefined,
+  own: readonly Resource[] | undefined,
+): Promise<ToldPlugin> {
   const { type } = conf
   const { file, plugin } = await found(subject, type)
-  if (!plugin) return { type, file, isPlumb: false, runs: [], isWhole: false, ...(await foreign(subject, type, file, 'DEL', undefined)) }
-  return asPlugin(type, 'DEL', async () => ({ type, file, isPlumb: true, ...(await deleting(plugin, callOf('DEL', subject, conf, plugin, prevResult), own)) }))
+  if (!plugin)
+    return {
+      type,
+      file,
+      isPlumb: false,
+      runs: [],
+      isWhole: false,
+      ...(await foreign(subject, type, file, 'DEL', undefined)),
+    }
+  return asPlugin(type, 'DEL', async () => ({
+    type,
+    file,
+    isPlumb: true,
+    ...(await deleting(plugin, callOf('DEL', subject, conf, plugin, prevResult), own)),
+  }))
 }
 
 async function found({ host, load }: Subject, type: string): Promise<{ file: string; plugin: Plugin | undefined }> {
@@ -94,16 +141,36 @@ async function found({ host, load }: Subject, type: string): Promise<{ file: str
   }
 }
 
-async function foreign({ answer, load }: Subject, type: string, file: string, command: string, given: Json | undefined): Promise<Pick<ToldPlugin, 'notes' | 'result'>> {
+async function foreign(
+  { answer, load }: Subject,
+  type: string,
+  file: string,
+  command: string,
+  given: Json | undefined,
+): Promise<Pick<ToldPlugin, 'notes' | 'result'>> {
   const whose = (await load(type)) ? "not this plumb's (where it is another's, that one explains it)" : "not plumb's"
   const fact = `${file} is ${whose}: it is run as a program with CNI_COMMAND=${command}, and what it runs is its own`
   if (command === 'DEL') return { notes: [fact] }
   if (answer) return { notes: [fact, 'it answers what --prev-result says'], result: answer }
-  return { notes: [fact, given ? 'what it answers is not known: what follows is as if it answered what it was given; --prev-result FILE says otherwise' : 'what it answers is not known; --prev-result FILE says it'] }
+  return {
+    notes: [
+      fact,
+      given
+        ? 'what it answers is not known: what follows is as if it answered what it was given; --prev-result FILE says otherwise'
+        : 'what it answers is not known; --prev-result FILE says it',
+    ],
+  }
 }
 
-function who({ list, at, isExample }: Subject, missing: string): Pick<Told, 'network' | 'containerId' | 'ifname' | 'netns' | 'notes'> {
-  const notes = isExample ? [`NETNS was not given: ${at.netns} stands for it`] : isMissing(at.netns) ? [`${at.netns} is not there: ${missing}`] : []
+function who(
+  { list, at, isExample }: Subject,
+  missing: string,
+): Pick<Told, 'network' | 'containerId' | 'ifname' | 'netns' | 'notes'> {
+  const notes = isExample
+    ? [`NETNS was not given: ${at.netns} stands for it`]
+    : isMissing(at.netns)
+      ? [`${at.netns} is not there: ${missing}`]
+      : []
   return { network: list.name, containerId: at.containerId, ifname: at.ifname, netns: at.netns, notes }
 }
 

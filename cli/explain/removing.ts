@@ -30,16 +30,27 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
   mayBeDeleted(call)
   if (plugin.role === 'interface') {
     const conf = readLoose(plugin.conf, call.raw)
-    const foreign = plugin.unwireForeign ? ['when nothing of plumb was there, what a reference plugin made of the same attachment is looked for and removed'] : []
-    const parts = [MASQUERADE, ...(plugin.within?.(conf) ?? []).map(({ type }) => type)].flatMap((type) => noted(type, call) ?? [])
+    const foreign = plugin.unwireForeign
+      ? [
+          'when nothing of plumb was there, what a reference plugin made of the same attachment is looked for and removed',
+        ]
+      : []
+    const parts = [MASQUERADE, ...(plugin.within?.(conf) ?? []).map(({ type }) => type)].flatMap(
+      (type) => noted(type, call) ?? [],
+    )
     const held = parts.length > 0 || !own ? following(parts, holds) : following(own, () => true)
     const entry = visible(() => readEntry(call.at))
     const gone = entry ? partsOf(entry).map(([part]) => part) : []
-    const holders = unwiring(visible(() => lastOf(call.at)) ?? []).map((run) => ({ ...run, when: 'only when no other attachment needs it by then' }))
+    const holders = unwiring(visible(() => lastOf(call.at)) ?? []).map((run) => ({
+      ...run,
+      when: 'only when no other attachment needs it by then',
+    }))
     return {
       runs: [
         ...removingBeside(
-          held.filter((one, i) => !isOthersToo(one, gone) && !held.slice(i + 1).some((other) => isSameElement(one, other))),
+          held.filter(
+            (one, i) => !isOthersToo(one, gone) && !held.slice(i + 1).some((other) => isSameElement(one, other)),
+          ),
           plugin.unwire(call.at),
         ),
         ...holders,
@@ -50,14 +61,23 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
   }
   if (plugin.role === 'meta') {
     const { found, inner } = await findDelegate(plugin.outline(readLoose(plugin.conf, call.raw)), call)
-    return typeof found === 'string' ? { runs: [], isWhole: false, notes: [`it has ${found}, which is not this plumb's, undo what ADD asked of it`] } : deleting(found, inner, own)
+    return typeof found === 'string'
+      ? { runs: [], isWhole: false, notes: [`it has ${found}, which is not this plumb's, undo what ADD asked of it`] }
+      : deleting(found, inner, own)
   }
-  if (plugin.role === 'ipam' || plugin.role === 'lease') return { runs: [], isWhole: true, notes: ['it frees the addresses of the attachment'] }
+  if (plugin.role === 'ipam' || plugin.role === 'lease')
+    return { runs: [], isWhole: true, notes: ['it frees the addresses of the attachment'] }
   if (plugin.role === 'chained') {
     const record = noted(plugin.type, call)
     const held = record ?? own
     const stands = record ? holds : () => true
-    const notes = record ? [] : [held ? 'no record of the attachment can be read: this is what a DEL after the ADD that explain shows would run' : 'no record of the attachment can be read, and what ADD would have noted is not known']
+    const notes = record
+      ? []
+      : [
+          held
+            ? 'no record of the attachment can be read: this is what a DEL after the ADD that explain shows would run'
+            : 'no record of the attachment can be read, and what ADD would have noted is not known',
+        ]
     return {
       runs: removing(
         (held ?? []).filter((one) => !isOthersToo(one)),
@@ -68,7 +88,9 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
     }
   }
   const told = plugin.foretell?.('DEL', readLoose(plugin.conf, call.raw), call.at)
-  return told ? { runs: told.scripts.map(runOf), isWhole: true, notes: [] } : { runs: [], isWhole: false, notes: ['what it runs depends on what it finds: it cannot be told beforehand'] }
+  return told
+    ? { runs: told.scripts.map(runOf), isWhole: true, notes: [] }
+    : { runs: [], isWhole: false, notes: ['what it runs depends on what it finds: it cannot be told beforehand'] }
 }
 
 // Two plugins of one attachment may use the same nft element.

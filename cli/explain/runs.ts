@@ -25,10 +25,24 @@ export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[]
     if (batch.tool === 'conntrack') return forgetting(batch, plan)
     if (batch.tool === 'iptables') return passing(batch)
     if (batch.tool === 'firewalld') return zoning(batch, plan)
-    const told = batch.steps.flatMap(({ resource, line }) => lineOf(resource, line, plan.drop.includes(resource), when(resource)))
-    if (batch.tool === 'agent') return [{ namespace: batch.ns, tool: batch.tool, argv: [], lines: told, about: 'questions to the node agent, no process', ...(all.length > 1 && { beside: true as const }) }]
+    const told = batch.steps.flatMap(({ resource, line }) =>
+      lineOf(resource, line, plan.drop.includes(resource), when(resource)),
+    )
+    if (batch.tool === 'agent')
+      return [
+        {
+          namespace: batch.ns,
+          tool: batch.tool,
+          argv: [],
+          lines: told,
+          about: 'questions to the node agent, no process',
+          ...(all.length > 1 && { beside: true as const }),
+        },
+      ]
     if (batch.tool !== 'file') return [{ namespace: batch.ns, tool: batch.tool, argv: argvOf(batch), lines: told }]
-    const about = batch.steps.some(({ resource }) => resource.kind === 'claim') ? 'links below /run/cni/plumb/shared/ports, no process' : 'files below /proc/sys, no process'
+    const about = batch.steps.some(({ resource }) => resource.kind === 'claim')
+      ? 'links below /run/cni/plumb/shared/ports, no process'
+      : 'files below /proc/sys, no process'
     return [{ namespace: batch.ns, tool: batch.tool, argv: [], lines: told, about }]
   })
 }
@@ -41,7 +55,9 @@ export function unwiring(own: readonly Resource[]): ToldRun[] {
 // In a pod any program may use the name of the link. Only the alias shows that the link is plumb's.
 function whenThere(one: Link): string {
   if (one.ns === 'host') return `only when ${title(one)} is there`
-  return one.alias === undefined ? `only now: an ADD was killed before ${title(one)} had its name` : `only when ${title(one)} is there, with the alias ${one.alias}`
+  return one.alias === undefined
+    ? `only now: an ADD was killed before ${title(one)} had its name`
+    : `only when ${title(one)} is there, with the alias ${one.alias}`
 }
 
 /** Converts a script of a custom plugin to a run. */
@@ -52,11 +68,23 @@ export function runOf({ ns, argv, lines }: Script): ToldRun {
 function lineOf(resource: Resource, line: Line, gone: boolean, when: string | undefined): ToldLine[] {
   const { text, unless, otherwise = [] } = line
   const there = `only when ${title(resource)} is there already`
-  const condition = when ?? (line.absent ? `only when ${title(resource)} is not there` : undefined) ?? (resource.kind === 'sysctl' && resource.ns === 'host' ? 'only when it is not so already' : undefined)
-  return [{ text, about: purpose(resource, line, gone), ...(unless ? { already: unless.source } : {}), ...(condition === undefined ? {} : { when: condition }) }, ...otherwise.flatMap((one) => lineOf(resource, one, gone, there))]
+  const condition =
+    when ??
+    (line.absent ? `only when ${title(resource)} is not there` : undefined) ??
+    (resource.kind === 'sysctl' && resource.ns === 'host' ? 'only when it is not so already' : undefined)
+  return [
+    {
+      text,
+      about: purpose(resource, line, gone),
+      ...(unless ? { already: unless.source } : {}),
+      ...(condition === undefined ? {} : { when: condition }),
+    },
+    ...otherwise.flatMap((one) => lineOf(resource, one, gone, there)),
+  ]
 }
 
-const ABSENT = 'only when table inet plumb has not got these rules, or another version of them; with what other pods that live have of them'
+const ABSENT =
+  'only when table inet plumb has not got these rules, or another version of them; with what other pods that live have of them'
 function rulesText(text: string): string {
   if (text.startsWith('add set')) return 'a mark, named after the rules'
   return text.startsWith('add element') ? 'the rules are loaded' : 'rules that plumb installs'
@@ -69,7 +97,8 @@ const ABOUT = new Map([
 // The first transaction adds to a table that has the rules. Only when nft does not find the rules, a second transaction loads them first.
 function transactions({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
   const run = (lines: readonly ToldLine[], when = {}): ToldRun => ({ namespace: ns, tool, argv: NFT, lines, ...when })
-  const told = (some: Batch['steps']) => some.flatMap(({ resource, line }) => lineOf(resource, line, drop.includes(resource), undefined))
+  const told = (some: Batch['steps']) =>
+    some.flatMap(({ resource, line }) => lineOf(resource, line, drop.includes(resource), undefined))
   const removed = told(steps.filter(({ line }) => line.unless))
   const made = told(steps.filter(({ line }) => !line.unless))
   const sections = sectionsOf(steps.map(({ resource }) => resource))
@@ -77,8 +106,19 @@ function transactions({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
   const MARKED = "the rules are loaded, and this version's; an error where they are not"
   const marked = [...addingTo(sections, []).map((text) => ({ text, about: MARKED })), ...made]
   const resources = [...new Set(steps.filter(({ line }) => !line.unless).map(({ resource }) => resource))]
-  const load = loading(sections, resources).map((text) => about.get(text) ?? { text, about: ABOUT.get(text) ?? rulesText(text) })
-  const adding = made.length === 0 ? [] : [{ ...run(marked), about: 'what another network is in the way of, or others flushed, is put right in a further one' }, run(load, { when: ABSENT })]
+  const load = loading(sections, resources).map(
+    (text) => about.get(text) ?? { text, about: ABOUT.get(text) ?? rulesText(text) },
+  )
+  const adding =
+    made.length === 0
+      ? []
+      : [
+          {
+            ...run(marked),
+            about: 'what another network is in the way of, or others flushed, is put right in a further one',
+          },
+          run(load, { when: ABSENT }),
+        ]
   return [...(removed.length > 0 ? [run(removed)] : []), ...adding]
 }
 
@@ -104,7 +144,14 @@ function zoning({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
   return steps.map(({ resource, line }) => {
     const [method = '', zone = '', source = ''] = line.text.split(' ')
     const isGone = drop.includes(resource)
-    return { namespace: ns, tool, argv: asking(method, zone, source), lines: [], about: purpose(resource, line, isGone), ...(isGone && { when: 'only when firewalld runs' }) }
+    return {
+      namespace: ns,
+      tool,
+      argv: asking(method, zone, source),
+      lines: [],
+      about: purpose(resource, line, isGone),
+      ...(isGone && { when: 'only when firewalld runs' }),
+    }
   })
 }
 
@@ -119,10 +166,20 @@ function forgetting({ ns, tool, steps }: Batch, { put }: Plan): ToldRun[] {
     if (!first) return []
     const ports = others.length > 0 ? 'these ports' : `port ${first.port}`
     const about = `IPv${family} connections of a former owner: those to ${ports}, or from there, that lead elsewhere are forgotten (conntrack -R -)`
-    return listsOf([first, ...others]).map((list) => ({ namespace: ns, tool, argv: ['conntrack', ...list.split(' ')], lines: [], about, ...when }))
+    return listsOf([first, ...others]).map((list) => ({
+      namespace: ns,
+      tool,
+      argv: ['conntrack', ...list.split(' ')],
+      lines: [],
+      about,
+      ...when,
+    }))
   })
   const lines = taken.map(({ resource, line }) => ({ text: line.text, about: purpose(resource, line, true) }))
-  return [...lists, ...(lines.length > 0 ? [{ namespace: ns, tool, argv: ['conntrack', '-R', '-'], lines, ...when }] : [])]
+  return [
+    ...lists,
+    ...(lines.length > 0 ? [{ namespace: ns, tool, argv: ['conntrack', '-R', '-'], lines, ...when }] : []),
+  ]
 }
 
 function purpose(resource: Resource, line: Line, gone = false): string {

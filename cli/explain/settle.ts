@@ -14,7 +14,11 @@ import { runsOf } from './runs.ts'
  * Explains what `settle` would still do, and its result, for links that ADD makes now. A run that happens only for links that were there
  * before says so in `when`.
  */
-export function settling(wiring: Wiring): { readonly result: Result; readonly runs: readonly ToldRun[]; readonly notes: readonly string[] } {
+export function settling(wiring: Wiring): {
+  readonly result: Result
+  readonly runs: readonly ToldRun[]
+  readonly notes: readonly string[]
+} {
   const { settle, later = [] } = wiring
   if (!settle) return { result: wiring.result, runs: [], notes: [] }
   const links = wiring.shared.filter((one): one is Link => one.kind === 'link')
@@ -24,17 +28,42 @@ export function settling(wiring: Wiring): { readonly result: Result; readonly ru
   const [made, down, kept] = [settled(true, []), settled(false, []), settled(true, addresses)]
   const key = (one: Resource) => handler(one.kind).key(one)
   const among = ({ plan }: typeof made, one: Resource) => plan?.put.some((other) => key(other) === key(one)) ?? false
-  const condition = (one: Resource) => (!among(made, one) ? `only when ${title(one)} was there before and is not as asked` : among(kept, one) ? undefined : `only when it is not there yet`)
-  const macs = judged.map((link) => `in the result, mac and mtu of ${link.name} are those of a new one: one that is there already keeps its own`)
-  return { result: made.result, runs: down.plan ? runsOf(down.plan, condition) : [], notes: [...macs, ...inTheWay(addresses, (held) => settled(true, held).plan)] }
+  const condition = (one: Resource) =>
+    !among(made, one)
+      ? `only when ${title(one)} was there before and is not as asked`
+      : among(kept, one)
+        ? undefined
+        : `only when it is not there yet`
+  const macs = judged.map(
+    (link) =>
+      `in the result, mac and mtu of ${link.name} are those of a new one: one that is there already keeps its own`,
+  )
+  return {
+    result: made.result,
+    runs: down.plan ? runsOf(down.plan, condition) : [],
+    notes: [...macs, ...inTheWay(addresses, (held) => settled(true, held).plan)],
+  }
 }
 
 // Explains what happens to addresses that the wiring does not want. Asks `settle` about one sample address beside each wanted address.
 function inTheWay(addresses: readonly Addr[], plan: (held: readonly Addr[]) => Plan | undefined): string[] {
-  const others = addresses.map((one): Addr => ({ ...one, cidr: `${format({ family: split(one.cidr).family, bits: split(one.cidr).bits ^ 1n })}/${split(one.cidr).length}` as Cidr }))
+  const others = addresses.map(
+    (one): Addr => ({
+      ...one,
+      cidr: `${format({ family: split(one.cidr).family, bits: split(one.cidr).bits ^ 1n })}/${split(one.cidr).length}` as Cidr,
+    }),
+  )
   try {
     const drop = plan(others)?.drop ?? []
-    return [...new Set(drop.flatMap((one) => (one.kind === 'addr' ? [`an address of ${one.dev} that is in the way is deleted first: addr delete ADDRESS dev ${one.dev}`] : [])))]
+    return [
+      ...new Set(
+        drop.flatMap((one) =>
+          one.kind === 'addr'
+            ? [`an address of ${one.dev} that is in the way is deleted first: addr delete ADDRESS dev ${one.dev}`]
+            : [],
+        ),
+      ),
+    ]
   } catch (cause) {
     return [`where ${others[0]?.dev} has another address ADD is refused: ${(cause as Error).message}`]
   }
@@ -48,6 +77,11 @@ function nowOf(links: readonly Link[], isUp: boolean, held: readonly Addr[]): No
       const { type: kind, mac = '' as Mac, mtu = 1500, promisc = false } = links[index] ?? {}
       return kind && { index, kind, mac, mtu, promisc, isUp, alias: '', isEthernet: true, locked: true }
     },
-    held: (index, family) => held.filter(({ dev, cidr }) => dev === links[index]?.name && (family === undefined || split(cidr).family === family)).map(({ cidr }) => ({ cidr, scope: 0 })),
+    held: (index, family) =>
+      held
+        .filter(
+          ({ dev, cidr }) => dev === links[index]?.name && (family === undefined || split(cidr).family === family),
+        )
+        .map(({ cidr }) => ({ cidr, scope: 0 })),
   }
 }

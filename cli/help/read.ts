@@ -10,5 +10,9 @@ export function pagesOf(): Record<string, string> {
   const names = readdirSync(`${root}/docs/plugins`)
     .map((file) => file.replace(/\.md$/, ''))
     .sort()
-  return Object.fromEntries(names.filter((name) => name === 'README' || existsSync(`${root}/plugins/${name}.ts`)).map((name) => [name === 'README' ? 'plugins' : name, readFileSync(`${root}/docs/plugins/${name}.md`, 'utf8')]))
+  return Object.fromEntries(
+    names
+      .filter((name) => name === 'README' || existsSync(`${root}/plugins/${name}.ts`))
+      .map((name) => [name === 'README' ? 'plugins' : name, readFileSync(`${root}/docs/plugins/${name}.md`, 'utf8')]),
+  )
 }

@@ -114,7 +114,9 @@ function wrapped(text: string, columns: number): string[] {
 // Splits a word that is longer than a line. Prefers to split before a dot, so that a key stays readable.
 function broken(word: string, columns: number): string[] {
   const parts: string[] = []
-  for (const part of word.split(word.length > columns ? /(?=\.)/ : /$/).flatMap((one) => one.match(new RegExp(`.{1,${columns}}`, 'g')) ?? [])) {
+  for (const part of word
+    .split(word.length > columns ? /(?=\.)/ : /$/)
+    .flatMap((one) => one.match(new RegExp(`.{1,${columns}}`, 'g')) ?? [])) {
     const last = parts.at(-1)
     if (last !== undefined && last.length + part.length <= columns) parts[parts.length - 1] = last + part
     else parts.push(part)

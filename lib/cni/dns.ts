@@ -5,7 +5,9 @@ import type { Dns } from './result.ts'
 const texts = v.exactOptional(v.array(field.text))
 
 /** The `dns` key of a configuration (CNI spec "Network configuration format"). */
-export const dnsShape = v.exactOptional(v.object({ nameservers: texts, domain: v.exactOptional(field.text), search: texts, options: texts }))
+export const dnsShape = v.exactOptional(
+  v.object({ nameservers: texts, domain: v.exactOptional(field.text), search: texts, options: texts }),
+)
 
 /**
  * The dns of the configuration when it has any key, even with an empty list. Otherwise the dns of the pool. This is upstream's rule for

@@ -19,7 +19,8 @@ const NEEDED: Readonly<Record<Command, readonly string[]>> = {
 export function readCommand(env: Env): Command | undefined {
   const word = env['CNI_COMMAND']
   if (!word) return undefined
-  if (!Object.hasOwn(NEEDED, word)) throw new CniError(CODE.env, `unknown CNI_COMMAND: ${shown(word)}`, `want one of ${Object.keys(NEEDED).join(', ')}`)
+  if (!Object.hasOwn(NEEDED, word))
+    throw new CniError(CODE.env, `unknown CNI_COMMAND: ${shown(word)}`, `want one of ${Object.keys(NEEDED).join(', ')}`)
   return word as Command
 }
 
@@ -32,7 +33,8 @@ export function readAttachment(command: Command, env: Env): Omit<Attachment, 'ne
   const missing = NEEDED[command].filter((name) => !env[name])
   if (missing.length > 0) throw new CniError(CODE.env, `required env variables [${missing.join(',')}] missing`)
   const named = NEEDED[command].length > 0
-  const netns = named && env['CNI_NETNS'] ? variable('CNI_NETNS', env, command === 'DEL' ? lenientNetns : parse.netns) : undefined
+  const netns =
+    named && env['CNI_NETNS'] ? variable('CNI_NETNS', env, command === 'DEL' ? lenientNetns : parse.netns) : undefined
   return {
     containerId: named ? variable('CNI_CONTAINERID', env, parse.containerId) : ('' as Attachment['containerId']),
     ifname: named ? variable('CNI_IFNAME', env, parse.ifname) : ('' as Attachment['ifname']),
@@ -50,25 +52,42 @@ export function readArgs(text: string, known: readonly string[]): ReadonlyMap<st
   const args = new Map<string, string>()
   for (const pair of text === '' ? [] : text.split(';')) {
     const [key, value, more] = pair.split('=')
-    if (!key || value === undefined || more !== undefined) throw new CniError(CODE.env, `Cannot read CNI_ARGS: invalid pair ${shown(pair)}`, 'want KEY=VALUE;KEY=VALUE')
+    if (!key || value === undefined || more !== undefined)
+      throw new CniError(CODE.env, `Cannot read CNI_ARGS: invalid pair ${shown(pair)}`, 'want KEY=VALUE;KEY=VALUE')
     args.set(key, value)
   }
   const ignore = (args.get('IgnoreUnknown') ?? 'false').toLowerCase()
-  if (!['1', '0', 'true', 'false'].includes(ignore)) throw new CniError(CODE.env, `Cannot read CNI_ARGS: IgnoreUnknown ${shown(args.get('IgnoreUnknown'))}: want 1, true, 0 or false`)
+  if (!['1', '0', 'true', 'false'].includes(ignore))
+    throw new CniError(
+      CODE.env,
+      `Cannot read CNI_ARGS: IgnoreUnknown ${shown(args.get('IgnoreUnknown'))}: want 1, true, 0 or false`,
+    )
   if (ignore === '1' || ignore === 'true') return args
   const unknown: string[] = []
-  for (const [key, value] of args) if (key !== 'IgnoreUnknown' && !known.includes(key)) unknown.push(shown(`${key}=${value}`))
-  if (unknown.length > 0) throw new CniError(CODE.env, `Cannot read CNI_ARGS: unknown args [${unknown.join(' ')}]`, `known are ${known.join(', ')}; IgnoreUnknown=1 lets others pass`)
+  for (const [key, value] of args)
+    if (key !== 'IgnoreUnknown' && !known.includes(key)) unknown.push(shown(`${key}=${value}`))
+  if (unknown.length > 0)
+    throw new CniError(
+      CODE.env,
+      `Cannot read CNI_ARGS: unknown args [${unknown.join(' ')}]`,
+      `known are ${known.join(', ')}; IgnoreUnknown=1 lets others pass`,
+    )
   return args
 }
 
 /** Reads one value of CNI_ARGS with a parser. Undefined when it is absent or empty. Throws CniError 4 that names the key and the value. */
-export function argument<T>({ args }: Pick<Attachment, 'args'>, key: string, parser: (text: string) => T): T | undefined {
+export function argument<T>(
+  { args }: Pick<Attachment, 'args'>,
+  key: string,
+  parser: (text: string) => T,
+): T | undefined {
   const given = args.get(key)
   try {
     return given ? parser(given) : undefined
   } catch (cause) {
-    throw cause instanceof ValueError ? new CniError(CODE.env, `Cannot read ${key} of CNI_ARGS ${cause.message}`, '', { cause }) : cause
+    throw cause instanceof ValueError
+      ? new CniError(CODE.env, `Cannot read ${key} of CNI_ARGS ${cause.message}`, '', { cause })
+      : cause
   }
 }
 
@@ -79,7 +98,9 @@ function variable<T>(name: string, env: Env, parser: (value: unknown) => T): T {
   try {
     return parser(env[name])
   } catch (cause) {
-    throw cause instanceof ValueError ? new CniError(CODE.env, `Cannot read ${name} ${cause.message}`, '', { cause }) : cause
+    throw cause instanceof ValueError
+      ? new CniError(CODE.env, `Cannot read ${name} ${cause.message}`, '', { cause })
+      : cause
   }
 }
 

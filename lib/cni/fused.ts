@@ -13,7 +13,9 @@ const PLUGINS: readonly (Fused & { readonly type: string })[] = FUSED
  * The keys of an interface plugin for chained plugins that work within its calls. A key takes the settings that the chained plugin
  * would have in a list, or `true`. Spread it into the plugin's shape.
  */
-export const withinKeys = objectOf(PLUGINS.map(({ key, isList }) => [key, settings(isList)] as const)) as { readonly [One in (typeof FUSED)[number] as One['key']]: ReturnType<typeof settings> }
+export const withinKeys = objectOf(PLUGINS.map(({ key, isList }) => [key, settings(isList)] as const)) as {
+  readonly [One in (typeof FUSED)[number] as One['key']]: ReturnType<typeof settings>
+}
 
 interface Conf {
   readonly runtimeConfig?: Readonly<Record<string, unknown>>
@@ -26,18 +28,36 @@ interface Conf {
  * its own key, or by a capability from the runtime. Pure.
  */
 export function within({ runtimeConfig = {}, args, ...conf }: Conf): Within[] {
-  const given = (name: string) => Object.entries(runtimeConfig).find(([key]) => key.toLowerCase() === name.toLowerCase())?.[1]
+  const given = (name: string) =>
+    Object.entries(runtimeConfig).find(([key]) => key.toLowerCase() === name.toLowerCase())?.[1]
   return PLUGINS.flatMap(({ type, key, capability, asks, isList, args: takesArgs }) => {
     const own = conf[key] as Settings | undefined
-    const value = (capability === undefined ? undefined : given(capability)) ?? (isList && Array.isArray(own) ? own : undefined)
+    const value =
+      (capability === undefined ? undefined : given(capability)) ?? (isList && Array.isArray(own) ? own : undefined)
     const isAsked = asks && (isList ? Array.isArray(value) && value.length > 0 : value !== undefined)
     if (!isOn(own) && !isAsked) return []
-    return [of(type, key, own, capability === undefined || value === undefined ? {} : { [capability]: value }, takesArgs ? args : undefined)]
+    return [
+      of(
+        type,
+        key,
+        own,
+        capability === undefined || value === undefined ? {} : { [capability]: value },
+        takesArgs ? args : undefined,
+      ),
+    ]
   })
 }
 
 function of(type: string, key: string, settings: Settings | undefined, runtimeConfig: object, args?: unknown): Within {
-  return { type, key, conf: { ...(typeof settings === 'object' && !Array.isArray(settings) ? settings : {}), ...(args === undefined ? {} : { args }), runtimeConfig } }
+  return {
+    type,
+    key,
+    conf: {
+      ...(typeof settings === 'object' && !Array.isArray(settings) ? settings : {}),
+      ...(args === undefined ? {} : { args }),
+      runtimeConfig,
+    },
+  }
 }
 
 function isOn(settings: Settings | undefined): boolean {
@@ -50,8 +70,16 @@ function settings(isList = false) {
       v.unknown(),
       v.rawTransform<unknown, Settings>(({ dataset, addIssue, NEVER }) => {
         const { value } = dataset
-        if (typeof value === 'boolean' || (typeof value === 'object' && value !== null && (isList || !Array.isArray(value)))) return value
-        addIssue({ message: new ValueError(`${shown(value)}: want ${isList ? 'a list of mappings, ' : ''}an object of settings, true or false`).message })
+        if (
+          typeof value === 'boolean' ||
+          (typeof value === 'object' && value !== null && (isList || !Array.isArray(value)))
+        )
+          return value
+        addIssue({
+          message: new ValueError(
+            `${shown(value)}: want ${isList ? 'a list of mappings, ' : ''}an object of settings, true or false`,
+          ).message,
+        })
         return NEVER
       }),
     ),

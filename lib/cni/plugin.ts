@@ -67,7 +67,9 @@ export interface NodeFacts {
   /** The link of a namespace's default route. */
   readonly defaultDevice?: (ns: Netns) => IfName | undefined
   /** The node's end of the veth pair whose other end is a pod's link. Null when the link is no veth, or its other end is not on the node. Undefined when the kernel does not tell. */
-  readonly hostEnd?: (pod: Pick<Attachment, 'netns' | 'ifname'>) => { readonly name: IfName; readonly mtu: number } | null | undefined
+  readonly hostEnd?: (
+    pod: Pick<Attachment, 'netns' | 'ifname'>,
+  ) => { readonly name: IfName; readonly mtu: number } | null | undefined
 }
 /** `given` is what the pool returned (interface plugins) or prevResult (chained plugins). Pure. */
 export type Wire<C> = (conf: C, at: Attachment, given: Result, node: NodeFacts) => Wiring
@@ -98,7 +100,14 @@ export interface Pool {
 }
 
 /** A plugin: the default export of one file. Its role gives it the standard verbs (lib/verbs). */
-export type Plugin<C extends NetConf = NetConf> = InterfacePlugin<C> | ChainedPlugin<C> | IpamPlugin<C> | LeasePlugin<C> | DelegatingPlugin<C> | MetaPlugin<C> | CustomPlugin<C>
+export type Plugin<C extends NetConf = NetConf> =
+  | InterfacePlugin<C>
+  | ChainedPlugin<C>
+  | IpamPlugin<C>
+  | LeasePlugin<C>
+  | DelegatingPlugin<C>
+  | MetaPlugin<C>
+  | CustomPlugin<C>
 
 interface Described<C> {
   /** One line for a person who starts the plugin by hand. */

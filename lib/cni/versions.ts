@@ -31,7 +31,11 @@ export function gate(command: string, version: string): void {
   const { verbs } = row(version)
   if (!['CHECK', 'GC', 'STATUS'].includes(command) || verbs.includes(command)) return
   const first = supported.find((one) => row(one).verbs.includes(command))
-  throw new CniError(CODE.version, `config version does not allow ${command}`, `config is ${shown(version)}, ${command} needs ${first} or later`)
+  throw new CniError(
+    CODE.version,
+    `config version does not allow ${command}`,
+    `config is ${shown(version)}, ${command} needs ${first} or later`,
+  )
 }
 
 /** Whether results of a version have one place for an address of each family. True for 0.1.0 and 0.2.0. False for an unknown version. */
@@ -58,9 +62,18 @@ const ESCAPED = ['<', '>', '&', '\u2028', '\u2029']
  */
 export function encode(result: Result, version: string): string {
   const { form, details } = row(version)
-  const dns = bare({ nameservers: some(result.dns?.nameservers), domain: result.dns?.domain || undefined, search: some(result.dns?.search), options: some(result.dns?.options) })
+  const dns = bare({
+    nameservers: some(result.dns?.nameservers),
+    domain: result.dns?.domain || undefined,
+    search: some(result.dns?.search),
+    options: some(result.dns?.options),
+  })
   const body = form === 'families' ? families(result, version) : lists(result, form === 'struct', details === true)
-  const whole = { cniVersion: version, ...body, dns: form === 'sorted' && Object.keys(dns).length === 0 ? undefined : dns }
+  const whole = {
+    cniVersion: version,
+    ...body,
+    dns: form === 'sorted' && Object.keys(dns).length === 0 ? undefined : dns,
+  }
   const text = JSON.stringify(form === 'sorted' ? sorted(whole) : whole, null, 4)
   // Go's encoder escapes these five characters in strings. They occur nowhere else in JSON.
   if (!ESCAPED.some((char) => text.includes(char))) return text
@@ -86,17 +99,27 @@ export function decode(raw: unknown, version: string, at = 'prevResult'): Result
 
 function row(version: string): Row {
   if (Object.hasOwn(table, version)) return table[version as keyof typeof table]
-  throw new CniError(CODE.version, 'incompatible CNI versions', `config is ${shown(version)}, plugin supports [${supported.map((one) => `"${one}"`).join(' ')}]`)
+  throw new CniError(
+    CODE.version,
+    'incompatible CNI versions',
+    `config is ${shown(version)}, plugin supports [${supported.map((one) => `"${one}"`).join(' ')}]`,
+  )
 }
 
 function numbers(version: string): number[] {
-  if (!/^\d{1,9}\.\d{1,9}\.\d{1,9}$/.test(version)) throw new ValueError(`${shown(version)}: want a version such as 1.1.0`)
+  if (!/^\d{1,9}\.\d{1,9}\.\d{1,9}$/.test(version))
+    throw new ValueError(`${shown(version)}: want a version such as 1.1.0`)
   return version.split('.').map(Number)
 }
 
 // The first address of each family, and the routes of that family (CNI spec 0.2.0 "Result").
 function families({ ips = [], routes = [] }: Result, version: string): object {
-  if (ips.length === 0) throw new CniError(CODE.config, `Cannot answer as CNI ${version} asks: the result has no address`, 'this version can only show addresses; set "cniVersion" to 0.3.0 or later')
+  if (ips.length === 0)
+    throw new CniError(
+      CODE.config,
+      `Cannot answer as CNI ${version} asks: the result has no address`,
+      'this version can only show addresses; set "cniVersion" to 0.3.0 or later',
+    )
   const family = (six: boolean) => {
     const first = ips.find(({ address }) => isSix(address) === six)
     const own = routes.filter(({ dst }) => isSix(dst) === six).map(({ dst, gw }) => ({ dst, gw }))
@@ -113,9 +136,22 @@ function lists({ interfaces = [], ips = [], routes = [] }: Result, withFamily: b
     sandbox: sandbox || undefined,
     ...(details && { socketPath: socketPath || undefined, pciID: pciID || undefined }),
   })
-  const ip = ({ interface: index, address, gateway }: IpConfig) => ({ ...(withFamily && { version: isSix(address) ? '6' : '4' }), interface: index, address, gateway })
+  const ip = ({ interface: index, address, gateway }: IpConfig) => ({
+    ...(withFamily && { version: isSix(address) ? '6' : '4' }),
+    interface: index,
+    address,
+    gateway,
+  })
   // The reference leaves out zero values, except a table or scope of zero.
-  const route = ({ dst, gw, mtu, advmss, priority, table, scope }: RouteConfig) => ({ dst, gw, mtu: mtu || undefined, advmss: advmss || undefined, priority: priority || undefined, table, scope })
+  const route = ({ dst, gw, mtu, advmss, priority, table, scope }: RouteConfig) => ({
+    dst,
+    gw,
+    mtu: mtu || undefined,
+    advmss: advmss || undefined,
+    priority: priority || undefined,
+    table,
+    scope,
+  })
   return { interfaces: some(interfaces.map(link)), ips: some(ips.map(ip)), routes: some(routes.map(route)) }
 }
 
@@ -148,7 +184,9 @@ function shape<T>(at: string, inner: v.GenericSchema<unknown, T>, raw: unknown):
 // Go reads "" as no address, and other CNI implementations write it.
 const gateway = field.filled(parseIp)
 // An address may have any length, up to 32 bytes (InfiniBand has 20). The text is kept as written.
-const hardware = v.exactOptional(field.by((text) => must(text, isHardware, 'a hardware address such as 02:00:0a:f4:00:02')))
+const hardware = v.exactOptional(
+  field.by((text) => must(text, isHardware, 'a hardware address such as 02:00:0a:f4:00:02')),
+)
 const size = v.exactOptional(field.int(0, 2 ** 32 - 1))
 const texts = v.exactOptional(v.array(field.text))
 const text = v.exactOptional(field.text)
@@ -166,16 +204,30 @@ const ip4or6 = v.exactOptional(v.object({ ip: field.cidr, gateway, routes: v.exa
 
 const versioned = v.looseObject({ cniVersion: text })
 const early = v.pipe(v.object({ cniVersion: text, ip4: ip4or6, ip6: ip4or6, dns }), v.transform(body))
-const current = v.pipe(v.object({ cniVersion: text, interfaces: v.exactOptional(v.array(link)), ips: v.exactOptional(v.array(ip)), routes: v.exactOptional(v.array(route)), dns }), v.transform(body))
+const current = v.pipe(
+  v.object({
+    cniVersion: text,
+    interfaces: v.exactOptional(v.array(link)),
+    ips: v.exactOptional(v.array(ip)),
+    routes: v.exactOptional(v.array(route)),
+    dns,
+  }),
+  v.transform(body),
+)
 
-function body<T extends { cniVersion?: string; dns?: object }>({ cniVersion: _, dns, ...rest }: T): Omit<T, 'cniVersion' | 'dns'> & { dns?: NonNullable<T['dns']> } {
+function body<T extends { cniVersion?: string; dns?: object }>({
+  cniVersion: _,
+  dns,
+  ...rest
+}: T): Omit<T, 'cniVersion' | 'dns'> & { dns?: NonNullable<T['dns']> } {
   return dns && Object.keys(dns).length > 0 ? { ...rest, dns } : rest
 }
 
 // Up to 32 pairs of hexadecimal digits.
 function isHardware(text: string): boolean {
   if (text.length > 95 || (text !== '' && text.length % 3 !== 2)) return false
-  for (let at = 0; at < text.length; at++) if (!(at % 3 === 2 ? ':-' : '0123456789abcdefABCDEF').includes(text[at] as string)) return false
+  for (let at = 0; at < text.length; at++)
+    if (!(at % 3 === 2 ? ':-' : '0123456789abcdefABCDEF').includes(text[at] as string)) return false
   return true
 }
 

@@ -10,7 +10,10 @@ export function hold(elements: readonly Element[]): void {
 
 /** Removes the notes of `hold`. Returns the elements that another attachment still holds. The caller must keep these elements. */
 export function letGo(elements: readonly Element[]): Element[] {
-  return elements.filter((element) => element.part !== undefined && !release(thing(element), element.part) && (isPair(element) || isHeld(element)))
+  return elements.filter(
+    (element) =>
+      element.part !== undefined && !release(thing(element), element.part) && (isPair(element) || isHeld(element)),
+  )
 }
 
 /**
@@ -38,7 +41,11 @@ function isAlive(part: PartName): boolean {
 
 /** The elements of a set of subnets that attachments hold, each with the parts that hold it. */
 export function heldKeys(set: string): { readonly key: string; readonly holders: readonly string[] }[] {
-  return thingsOf('elements').flatMap((name) => (name.startsWith(`${set} `) ? [{ key: name.slice(set.length + 1).replaceAll('_', '/'), holders: holdersOf(`elements/${name}`) }] : []))
+  return thingsOf('elements').flatMap((name) =>
+    name.startsWith(`${set} `)
+      ? [{ key: name.slice(set.length + 1).replaceAll('_', '/'), holders: holdersOf(`elements/${name}`) }]
+      : [],
+  )
 }
 
 /** The names of the sets that contain elements of attachments. */

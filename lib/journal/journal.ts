@@ -82,10 +82,18 @@ export function beginRemoval(owner: Owner): void {
  * Writes to the entry which objects plugins are about to make, by plugin type. DEL then needs neither configuration nor result. `ips` are the attachment's addresses.
  * The next ADD with one of these addresses finds the entry by them.
  */
-export function note(at: Attachment, made: Readonly<Record<string, readonly Resource[]>>, ips?: readonly { readonly address: Cidr }[]): void {
+export function note(
+  at: Attachment,
+  made: Readonly<Record<string, readonly Resource[]>>,
+  ips?: readonly { readonly address: Cidr }[],
+): void {
   const where = whereOf(at)
   const parts = Object.fromEntries(Object.entries(made).map(([type, own]): [string, Part] => [type, { ...where, own }]))
-  change(at, (entry) => ({ ...entry, parts: { ...entry.parts, ...parts }, ips: ips?.map(({ address }) => split(address).ip) ?? entry.ips }))
+  change(at, (entry) => ({
+    ...entry,
+    parts: { ...entry.parts, ...parts },
+    ips: ips?.map(({ address }) => split(address).ip) ?? entry.ips,
+  }))
 }
 
 function whereOf({ netns }: Attachment): Omit<Part, 'own'> {
@@ -128,7 +136,9 @@ function forgetting(owner: Owner, to: (before: Entry) => Entry): void {
     change(owner, to)
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code !== 'EROFS') throw cause
-    log(`plumb: Cannot change ${ENTRIES}/${fileName(owner)}: the file system is read-only; the objects that it names are gone`)
+    log(
+      `plumb: Cannot change ${ENTRIES}/${fileName(owner)}: the file system is read-only; the objects that it names are gone`,
+    )
   }
 }
 
@@ -138,7 +148,9 @@ export function ready(): void {
     // This makes the folder. The test file has no name (O_TMPFILE), so a killed call leaves nothing.
     withLock(LOCK, () => writeUnnamed(DIR, 'x'))
   } catch (cause) {
-    throw new CniError(CODE.notReady, `Cannot write to ${DIR}: no pod can be attached`, (cause as Error).message, { cause })
+    throw new CniError(CODE.notReady, `Cannot write to ${DIR}: no pod can be attached`, (cause as Error).message, {
+      cause,
+    })
   }
 }
 
@@ -176,7 +188,9 @@ export function partsOf({ owner, ips, parts }: Entry): [PartName, Note][] {
 export function siblings(part: PartName): PartName[] {
   const [type, name] = splitName(part)
   const container = `:${name.split(':')[1]}:`
-  return listFiles(ENTRIES).flatMap((other): PartName[] => (other !== name && other.includes(container) ? [`${type}:${other}`] : []))
+  return listFiles(ENTRIES).flatMap((other): PartName[] =>
+    other !== name && other.includes(container) ? [`${type}:${other}`] : [],
+  )
 }
 
 /** Whether two parts belong to the same container. */

@@ -92,7 +92,11 @@ function inTheWay(claim: Claim): PartName[] {
 
 function taken({ protocol, port }: Claim, by: PartName): CniError {
   const { containerId, network, ifname } = readPart(by)?.owner ?? { containerId: '?', network: '?', ifname: '?' }
-  return new CniError(CODE.config, `Cannot give host port ${port}/${protocol} to this container: container ${containerId} has it`, `it is mapped to ${ifname} of network ${network}; want another hostPort, or another hostIP`)
+  return new CniError(
+    CODE.config,
+    `Cannot give host port ${port}/${protocol} to this container: container ${containerId} has it`,
+    `it is mapped to ${ifname} of network ${network}; want another hostPort, or another hostIP`,
+  )
 }
 
 function owners(claim: Claim): { readonly on: string; readonly owner: PartName }[] {

@@ -33,7 +33,14 @@ const SIDES = ['ingress', 'egress'] as const
 export function admit(one: Admission, run: Run): () => Promise<void> {
   const { endpoint, waitMs, whenAway } = one
   const end = performance.now() + waitMs
-  const ask = () => attempted(() => question(agentAt(one.socket), { command: 'admit', ...endpoint, waitMs: Math.max(0, Math.round(end - performance.now())) }, QUIET_MS))
+  const ask = () =>
+    attempted(() =>
+      question(
+        agentAt(one.socket),
+        { command: 'admit', ...endpoint, waitMs: Math.max(0, Math.round(end - performance.now())) },
+        QUIET_MS,
+      ),
+    )
   let asked: (() => object) | undefined = ask()
   return async () => {
     for (; ; sleep(AGAIN_MS)) {
@@ -84,13 +91,24 @@ function attempted(send: () => () => object): () => object {
 }
 
 function agentAt(socket: string): Answerer {
-  return { socket, name: 'the agent for network policy', advice: 'it listens with --network-policy; start it: systemctl start plumb-agent, or set "socket" of the plugin policy to its --policy-socket' }
+  return {
+    socket,
+    name: 'the agent for network policy',
+    advice:
+      'it listens with --network-policy; start it: systemctl start plumb-agent, or set "socket" of the plugin policy to its --policy-socket',
+  }
 }
 
 async function closePod({ endpoint }: Admission, why: CniError, run: Run): Promise<void> {
   const { namespace, pod, addresses, containerId } = endpoint
   const name = `pod ${namespace}/${pod}`
-  if (!isThere('inet', 'plumb_policy')) throw new CniError(CODE.tryLater, `Cannot close ${name}: the agent has not loaded its policies since the node started`, why.message, { cause: why })
+  if (!isThere('inet', 'plumb_policy'))
+    throw new CniError(
+      CODE.tryLater,
+      `Cannot close ${name}: the agent has not loaded its policies since the node started`,
+      why.message,
+      { cause: why },
+    )
   const elements = addresses.flatMap((ip) => SIDES.map((side) => ({ map: mapOf(side, ip), ip })))
   const add = ({ map, ip }: (typeof elements)[number]) => `add element ${TABLE} ${map} { ${ip} : drop }`
   const { failed, said } = await attempt(elements.map(add), run)
@@ -105,14 +123,18 @@ async function closePod({ endpoint }: Admission, why: CniError, run: Run): Promi
   // With the address of another pod it would be that pod.
   const bound = guardElements(endpoint).map((element) => `add element ${element}`)
   const unbound = again ?? (bound.length === 0 ? undefined : (await attempt(bound, run)).said[0])
-  if (unbound !== undefined) throw new CniError(CODE.tryLater, `Cannot close ${name}: nft: ${unbound}`, why.message, { cause: why })
+  if (unbound !== undefined)
+    throw new CniError(CODE.tryLater, `Cannot close ${name}: nft: ${unbound}`, why.message, { cause: why })
   // The pod's link was up before. What was sent meanwhile may have begun connections.
   forgetAddresses(addresses)
   log(`plumb: ${name} is closed until the agent knows its policies: ${why.message}`, { container: containerId })
 }
 
 // The elements whose verdict is not one of those that close a pod: that of this file, and that of the agent.
-async function notClosing<T extends { readonly map: string; readonly ip: Ip }>(elements: readonly T[], run: Run): Promise<readonly T[]> {
+async function notClosing<T extends { readonly map: string; readonly ip: Ip }>(
+  elements: readonly T[],
+  run: Run,
+): Promise<readonly T[]> {
   const open: T[] = []
   for (const one of elements) {
     const { stdout } = await run(NFT, `get element ${TABLE} ${one.map} { ${one.ip} }\n`)
@@ -128,7 +150,12 @@ async function takeOut(endpoint: Admission['endpoint'], run: Run): Promise<void>
   const lines = [...inMaps, ...guardElements(endpoint)].map((element) => `delete element ${element}`)
   const { failed, said } = await attempt(lines, run)
   const wrong = said.find((text) => !/No such file or directory/.test(text))
-  if (wrong !== undefined) throw new CniError(CODE.tryLater, `Cannot take ${addresses.join(', ')} out of the network policies: nft: ${wrong}`, 'another pod must not get the address before')
+  if (wrong !== undefined)
+    throw new CniError(
+      CODE.tryLater,
+      `Cannot take ${addresses.join(', ')} out of the network policies: nft: ${wrong}`,
+      'another pod must not get the address before',
+    )
   const rest = lines.filter((_, i) => !failed.includes(i))
   if (failed.length > 0 && rest.length > 0) await attempt(rest, run)
 }
@@ -138,14 +165,22 @@ function guardElements({ link, addresses }: Admission['endpoint']): string[] {
   if (link === undefined) return []
   const owned = addresses.map((ip) => `owners${isSix(ip) ? 6 : 4} { "${link}" . ${ip} }`)
   const elements = [`links { "${link}" }`, `isolated { "${link}" }`, ...owned]
-  return GUARDS.filter((family) => isThere(family, 'plumb_guard')).flatMap((family) => elements.map((element) => `${family} plumb_guard ${element}`))
+  return GUARDS.filter((family) => isThere(family, 'plumb_guard')).flatMap((family) =>
+    elements.map((element) => `${family} plumb_guard ${element}`),
+  )
 }
 
 // One transaction. A refused line makes all of it fail, and nft names every refused line.
-async function attempt(lines: readonly string[], run: Run): Promise<{ readonly failed: readonly number[]; readonly said: readonly string[] }> {
+async function attempt(
+  lines: readonly string[],
+  run: Run,
+): Promise<{ readonly failed: readonly number[]; readonly said: readonly string[] }> {
   const { status, stderr } = await run(NFT, `${lines.join('\n')}\n`)
   if (status === 0) return { failed: [], said: [] }
-  const found = [...stderr.matchAll(/^\/dev\/stdin:(\d+):\S* (.*)$/gm)].map(([, number, text = '']) => ({ line: Number(number) - 1, text }))
+  const found = [...stderr.matchAll(/^\/dev\/stdin:(\d+):\S* (.*)$/gm)].map(([, number, text = '']) => ({
+    line: Number(number) - 1,
+    text,
+  }))
   if (found.length === 0) return { failed: [], said: [stderr.trim() || `ended with status ${status}`] }
   return { failed: found.map(({ line }) => line), said: found.map(({ text }) => text) }
 }

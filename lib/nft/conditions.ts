@@ -11,13 +11,22 @@ import type { NetworkName } from '../text/values.ts'
  */
 export function readConditions(family: 4 | 6): (value: unknown) => string | undefined {
   return (value) => {
-    if (!Array.isArray(value) || value.some((word) => typeof word !== 'string')) throw new ValueError(`${shown(value)}: want a list of words such as ["${ip(family)}", "saddr", "${EXAMPLE[family]}"]`)
+    if (!Array.isArray(value) || value.some((word) => typeof word !== 'string'))
+      throw new ValueError(
+        `${shown(value)}: want a list of words such as ["${ip(family)}", "saddr", "${EXAMPLE[family]}"]`,
+      )
     const text = value.join(' ').trim()
     // No match of nft begins with `-` or `!`. Upstream tells the two syntaxes apart in the same way.
-    if (/^[-!]/.test(text)) throw new ValueError(`${shown(value)}: this is iptables' syntax; want nft's: ${JSON.stringify(inNft(family, value as string[]))}`)
+    if (/^[-!]/.test(text))
+      throw new ValueError(
+        `${shown(value)}: this is iptables' syntax; want nft's: ${JSON.stringify(inNft(family, value as string[]))}`,
+      )
     // nft continues an open quote in the next line.
     const isOpen = text.split('"').length % 2 === 0
-    if (isOpen || !/^[\w.:/!=<>,{}()*&|^~" @-]*$/.test(text)) throw new ValueError(`${shown(value)}: want words of an nft match, with quotes in pairs, without ";", "#" or line breaks`)
+    if (isOpen || !/^[\w.:/!=<>,{}()*&|^~" @-]*$/.test(text))
+      throw new ValueError(
+        `${shown(value)}: want words of an nft match, with quotes in pairs, without ";", "#" or line breaks`,
+      )
     return text || undefined
   }
 }
@@ -32,7 +41,10 @@ export function conditionChain(network: NetworkName, family: 4 | 6, conditions: 
     kind: 'chain',
     ns: 'host',
     name: chainName(network, family),
-    rules: [`${conditions} ${to} ${ip(family)} daddr . meta l4proto . th dport map @ports${family}atif`, `${conditions} ${to} meta l4proto . th dport map @ports${family}if`],
+    rules: [
+      `${conditions} ${to} ${ip(family)} daddr . meta l4proto . th dport map @ports${family}atif`,
+      `${conditions} ${to} meta l4proto . th dport map @ports${family}if`,
+    ],
   }
 }
 
@@ -46,7 +58,8 @@ export function chainName(network: NetworkName, family: 4 | 6): string {
  * delete it.
  */
 export async function dropConditionChains(network: NetworkName, run: Run): Promise<void> {
-  for (const family of [4, 6] as const) await run(['nft', '-f', '-'], `delete chain inet plumb ${chainName(network, family)}\n`)
+  for (const family of [4, 6] as const)
+    await run(['nft', '-f', '-'], `delete chain inet plumb ${chainName(network, family)}\n`)
 }
 
 const EXAMPLE = { 4: '10.0.0.0/8', 6: 'fd00::/8' } as const

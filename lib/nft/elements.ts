@@ -12,7 +12,20 @@ import { addition, type Element, element, removal } from '../state/kinds/element
 import type { Resource } from '../state/resource.ts'
 import { ExecError } from '../text/errors.ts'
 import { amongOthers, isPair, largest, uncovered } from './masquerade.ts'
-import { chainsOf, isMark, isOwnChain, isWhole, lostRules, markOf, SECTIONS, SETS, type Section, sectionOf, sectionsOf, textOf } from './ruleset.ts'
+import {
+  chainsOf,
+  isMark,
+  isOwnChain,
+  isWhole,
+  lostRules,
+  markOf,
+  SECTIONS,
+  SETS,
+  type Section,
+  sectionOf,
+  sectionsOf,
+  textOf,
+} from './ruleset.ts'
 
 type Send = (lines: readonly string[]) => Promise<Output>
 
@@ -56,15 +69,22 @@ export async function restore(run: Run, isThorough = false): Promise<boolean> {
   const send: Send = (lines) => run(NFT, inputOf(lines))
   const sets = run.sets?.() ?? []
   // This check runs often on a node with many pods. It reads no entry of the journal unless something is lost.
-  const needed = SECTIONS.every((section) => sets.includes(markOf(section))) ? [] : heldSets().flatMap((set) => sectionOf(set) ?? [])
-  const used = SECTIONS.filter((section) => sets.some((name) => name.startsWith(`rules_${section}_`)) || needed.includes(section))
-  const isLost = used.some((section) => !sets.includes(markOf(section))) || (!isWhole(run, used) && lostRules(run, used).length > 0)
+  const needed = SECTIONS.every((section) => sets.includes(markOf(section)))
+    ? []
+    : heldSets().flatMap((set) => sectionOf(set) ?? [])
+  const used = SECTIONS.filter(
+    (section) => sets.some((name) => name.startsWith(`rules_${section}_`)) || needed.includes(section),
+  )
+  const isLost =
+    used.some((section) => !sets.includes(markOf(section))) || (!isWhole(run, used) && lostRules(run, used).length > 0)
   if (used.length === 0 || (!isLost && !isThorough)) return false
   const { resources, done } = standing()
   done()
   const sections = sectionsOf(resources)
   if (sections.length === 0) return false
-  const answer = isLost ? await load(sections, [], run, send) : await send([...addingTo(sections, linesOf(resources)), ...largest(resources.filter(isElement).filter(isPair))])
+  const answer = isLost
+    ? await load(sections, [], run, send)
+    : await send([...addingTo(sections, linesOf(resources)), ...largest(resources.filter(isElement).filter(isPair))])
   if (answer.status !== 0) throw refused(linesOf(resources), answer)
   return isLost
 }
@@ -93,7 +113,11 @@ const NOTHING: Found = { own: [], staleChains: [], staleMarks: [] }
  * The lines of the transaction that loads sections of the rules and adds elements and chains. The whole text of a section is one item
  * of the list. The chains of networks and of an admin keep their rules.
  */
-export function loading(sections: readonly Section[], resources: readonly Resource[], { own, staleChains, staleMarks }: Found = NOTHING): string[] {
+export function loading(
+  sections: readonly Section[],
+  resources: readonly Resource[],
+  { own, staleChains, staleMarks }: Found = NOTHING,
+): string[] {
   return [
     'add table inet plumb',
     ...[...own, ...staleChains].map((name) => `flush chain inet plumb ${name}`),
@@ -116,12 +140,25 @@ async function load(needed: readonly Section[], wanted: readonly Resource[], run
     const used = sectionsOf(resources)
     const isOther = (name: string) => isMark(name) && !SECTIONS.some((section) => name === markOf(section))
     const isOld = (section: Section) => sets.some((name) => isOther(name) && name.startsWith(`rules_${section}_`))
-    const sections = SECTIONS.filter((section) => needed.includes(section) || isOld(section) || (used.includes(section) && !sets.includes(markOf(section))))
+    const sections = SECTIONS.filter(
+      (section) =>
+        needed.includes(section) || isOld(section) || (used.includes(section) && !sets.includes(markOf(section))),
+    )
     const chains = [...(run.uses?.().keys() ?? [])].filter(isOwnChain)
     const [own, all] = [chainsOf(sections), chainsOf(SECTIONS)]
-    const found = { own: chains.filter((name) => own.includes(name)), staleChains: chains.filter((name) => !all.includes(name)), staleMarks: sets.filter(isOther) }
+    const found = {
+      own: chains.filter((name) => own.includes(name)),
+      staleChains: chains.filter((name) => !all.includes(name)),
+      staleMarks: sets.filter(isOther),
+    }
     const isAnew = sets.length === 0
-    const restored = resources.filter((one) => (isElement(one) && isPair(one) ? isAnew : isElement(one) ? sectionsOf([one]).some((section) => sections.includes(section)) : true))
+    const restored = resources.filter((one) =>
+      isElement(one) && isPair(one)
+        ? isAnew
+        : isElement(one)
+          ? sectionsOf([one]).some((section) => sections.includes(section))
+          : true,
+    )
     return await send(loading(sections, [...wanted, ...restored], found))
   } finally {
     done()
@@ -158,7 +195,10 @@ function isOfRules(one: Resource): boolean {
 function linesOf(resources: readonly Resource[]): string[] {
   const chains = firstOf(resources.filter(isChain), ({ name }) => name)
   const elements = firstOf(resources.filter(isElement), ({ set, key }) => `${set} ${key}`)
-  const lines = [...chains.flatMap((one) => chain.put(one)), ...elements.filter((one) => !isPair(one)).flatMap((one) => element.put(one))]
+  const lines = [
+    ...chains.flatMap((one) => chain.put(one)),
+    ...elements.filter((one) => !isPair(one)).flatMap((one) => element.put(one)),
+  ]
   return lines.map(({ text }) => text)
 }
 
@@ -187,7 +227,13 @@ async function remove(lines: readonly string[], send: Send): Promise<void> {
   for (let rest = lines; rest.length > 0; ) {
     const done = await send(rest)
     if (done.status === 0) return
-    const gone = new Set([...done.stderr.matchAll(/^\/dev\/stdin:(\d+):.*(?:No such file or directory|datatype mismatch|Could not resolve)/gm)].map(([, number]) => Number(number) - 1))
+    const gone = new Set(
+      [
+        ...done.stderr.matchAll(
+          /^\/dev\/stdin:(\d+):.*(?:No such file or directory|datatype mismatch|Could not resolve)/gm,
+        ),
+      ].map(([, number]) => Number(number) - 1),
+    )
     if (gone.size === 0) throw refused(rest, done)
     rest = rest.filter((_, i) => !gone.has(i))
   }

@@ -8,11 +8,18 @@ const BUS = '/run/dbus/system_bus_socket'
 const NAME = 'org.freedesktop.DBus.Error'
 // The errors that mean success. firewalld reports that the source is already in its state (firewall/errors.py). For a removal, another
 // zone may have the source. The bus reports that firewalld no longer runs.
-const ALREADY = { addSource: /\b(ZONE_ALREADY_SET|ALREADY_ENABLED)\b/, removeSource: new RegExp(`\\b(UNKNOWN_SOURCE|NOT_ENABLED|INVALID_ZONE|ZONE_CONFLICT)\\b|${NAME}\\.(ServiceUnknown|NameHasNoOwner|NoServer|FileNotFound)`) }
+const ALREADY = {
+  addSource: /\b(ZONE_ALREADY_SET|ALREADY_ENABLED)\b/,
+  removeSource: new RegExp(
+    `\\b(UNKNOWN_SOURCE|NOT_ENABLED|INVALID_ZONE|ZONE_CONFLICT)\\b|${NAME}\\.(ServiceUnknown|NameHasNoOwner|NoServer|FileNotFound)`,
+  ),
+}
 
 /** Whether firewalld runs on the node. It does when its rules exist and the D-Bus socket exists. Starts no process. */
 export function isFirewalldThere(): boolean {
-  return fs.existsSync(BUS) && (isThere('inet', 'firewalld', 'filter_FORWARD') || isThere('ip', 'filter', 'FORWARD_direct'))
+  return (
+    fs.existsSync(BUS) && (isThere('inet', 'firewalld', 'filter_FORWARD') || isThere('ip', 'filter', 'FORWARD_direct'))
+  )
 }
 
 /**
@@ -20,15 +27,33 @@ export function isFirewalldThere(): boolean {
  * there is nothing to remove.
  * Throws CniError 5 without dbus-send, 7 for an unknown zone or a source of another zone, 11 when firewalld does not answer.
  */
-export async function zone(method: 'addSource' | 'removeSource', { zone, source }: Pick<Zoned, 'zone' | 'source'>, run: Run): Promise<void> {
+export async function zone(
+  method: 'addSource' | 'removeSource',
+  { zone, source }: Pick<Zoned, 'zone' | 'source'>,
+  run: Run,
+): Promise<void> {
   if (method === 'removeSource' && !isFirewalldThere()) return
   const argv = asking(method, zone, source)
   const { status, stderr } = await run(argv, '')
   if (status === 0 || ALREADY[method].test(stderr)) return
   const failed = `Cannot ${method === 'addSource' ? 'put' : 'take'} ${source} ${method === 'addSource' ? 'into' : 'out of'} the zone ${zone} of firewalld`
-  if (stderr.includes('INVALID_ZONE')) throw new CniError(CODE.config, `${failed}: there is no such zone`, 'want one that firewall-cmd --get-zones names; "firewalldZone" is trusted unless it is set')
-  if (stderr.includes('ZONE_CONFLICT')) throw new CniError(CODE.config, `${failed}: it is a source of another zone`, `firewall-cmd --get-zone-of-source=${source} names that; take it out there, or set "firewalldZone" to it`)
-  throw new CniError(CODE.tryLater, `${failed}: ${stderr.trim() || `dbus-send ended with status ${status}`}`, `it was asked so: ${argv.join(' ')}`)
+  if (stderr.includes('INVALID_ZONE'))
+    throw new CniError(
+      CODE.config,
+      `${failed}: there is no such zone`,
+      'want one that firewall-cmd --get-zones names; "firewalldZone" is trusted unless it is set',
+    )
+  if (stderr.includes('ZONE_CONFLICT'))
+    throw new CniError(
+      CODE.config,
+      `${failed}: it is a source of another zone`,
+      `firewall-cmd --get-zone-of-source=${source} names that; take it out there, or set "firewalldZone" to it`,
+    )
+  throw new CniError(
+    CODE.tryLater,
+    `${failed}: ${stderr.trim() || `dbus-send ended with status ${status}`}`,
+    `it was asked so: ${argv.join(' ')}`,
+  )
 }
 
 /** Whether a zone has a source. False also when firewalld does not answer. */
@@ -39,5 +64,14 @@ export async function isZoned({ zone, source }: Pick<Zoned, 'zone' | 'source'>, 
 
 /** The argv of the process that calls a method of firewalld. */
 export function asking(method: string, zone: string, source: string): string[] {
-  return ['dbus-send', '--system', '--print-reply', '--dest=org.fedoraproject.FirewallD1', '/org/fedoraproject/FirewallD1', `org.fedoraproject.FirewallD1.zone.${method}`, `string:${zone}`, `string:${source}`]
+  return [
+    'dbus-send',
+    '--system',
+    '--print-reply',
+    '--dest=org.fedoraproject.FirewallD1',
+    '/org/fedoraproject/FirewallD1',
+    `org.fedoraproject.FirewallD1.zone.${method}`,
+    `string:${zone}`,
+    `string:${source}`,
+  ]
 }

@@ -13,8 +13,15 @@ import type { Netns } from '../text/values.ts'
  * through the node to other machines stay.
  * Best effort: without conntrack the kernel forgets a connection by itself, after half a minute of silence.
  */
-export async function forgetFlows(ns: Netns, { given, taken }: { readonly given: readonly Flows[]; readonly taken: readonly Flows[] }, run: Run): Promise<void> {
-  if (!has('conntrack')) return log('plumb: conntrack is not installed: UDP clients of a host port may go on to its former owner for up to 30 s')
+export async function forgetFlows(
+  ns: Netns,
+  { given, taken }: { readonly given: readonly Flows[]; readonly taken: readonly Flows[] },
+  run: Run,
+): Promise<void> {
+  if (!has('conntrack'))
+    return log(
+      'plumb: conntrack is not installed: UDP clients of a host port may go on to its former owner for up to 30 s',
+    )
   await forget(ns, [...taken.map(forgetOf), ...(await stale(ns, given, run))], run)
 }
 
@@ -29,7 +36,9 @@ async function stale(ns: Netns, given: readonly Flows[], run: Run): Promise<stri
   const lines: string[] = []
   for (const family of [4, 6] as const) {
     const [first, ...others] = given.filter((one) => one.family === family)
-    if (first) for (const list of listsOf([first, ...others])) lines.push(...staleOf((await run(['conntrack', ...list.split(' ')], '', ns)).stdout, [first, ...others]))
+    if (first)
+      for (const list of listsOf([first, ...others]))
+        lines.push(...staleOf((await run(['conntrack', ...list.split(' ')], '', ns)).stdout, [first, ...others]))
   }
   return lines
 }
@@ -41,14 +50,24 @@ function staleOf(listed: string, wanted: readonly [Flows, ...Flows[]]): string[]
   const lines: string[] = []
   const local = listed.includes('src=') ? localAddresses(family) : new Set<Ip>()
   const isLocal = (ip: Ip) => local.has(ip) || ip.startsWith('127.')
-  for (const [, src = '', dst = '', sport, dport, to = ''] of listed.matchAll(/ src=(\S+) dst=(\S+) sport=(\d+) dport=(\d+) .*?src=(\S+) /g)) {
+  for (const [, src = '', dst = '', sport, dport, to = ''] of listed.matchAll(
+    / src=(\S+) dst=(\S+) sport=(\d+) dport=(\d+) .*?src=(\S+) /g,
+  )) {
     const ends = [
       [parseIp(dst), Number(dport)],
       [parseIp(src), Number(sport)],
     ] as const
     const leads = parseIp(to)
-    if (!wanted.some(({ port, ip, pod }) => leads !== pod && ends.some(([at, number]) => port === number && (ip === undefined ? isLocal(at) : ip === at)))) continue
-    lines.push(`-D -f ipv${family} -p udp --orig-src ${parseIp(src)} --orig-dst ${parseIp(dst)} --orig-port-src ${sport} --orig-port-dst ${dport}`)
+    if (
+      !wanted.some(
+        ({ port, ip, pod }) =>
+          leads !== pod && ends.some(([at, number]) => port === number && (ip === undefined ? isLocal(at) : ip === at)),
+      )
+    )
+      continue
+    lines.push(
+      `-D -f ipv${family} -p udp --orig-src ${parseIp(src)} --orig-dst ${parseIp(dst)} --orig-port-src ${sport} --orig-port-dst ${dport}`,
+    )
   }
   return lines
 }

@@ -33,7 +33,12 @@ export interface Treatment {
  * each family gets mappings.
  * The resources after a claim belong to that claim. The resources before the first claim can belong to other attachments, too.
  */
-export function hostPorts(owner: Owner, mappings: readonly Mapping[], addresses: readonly Cidr[], { snat, conditions }: Treatment): Resource[] {
+export function hostPorts(
+  owner: Owner,
+  mappings: readonly Mapping[],
+  addresses: readonly Cidr[],
+  { snat, conditions }: Treatment,
+): Resource[] {
   const part = partName('portmap', owner)
   const used = new Map<4 | 6, Cidr>()
   const own = places(mappings).flatMap(({ family, protocol, hostPort, containerPort, ip }): Resource[] => {
@@ -43,12 +48,22 @@ export function hostPorts(owner: Owner, mappings: readonly Mapping[], addresses:
     const pod = split(address).ip
     return [
       { kind: 'claim', ns: 'host', protocol, port: hostPort, ip: ip ?? `any${family}`, part },
-      ...elements(owner, { family, protocol, hostPort, containerPort, ip }, pod, snat, conditions[family] !== undefined),
+      ...elements(
+        owner,
+        { family, protocol, hostPort, containerPort, ip },
+        pod,
+        snat,
+        conditions[family] !== undefined,
+      ),
       ...(snat !== 'never' && isAlone(address) ? [selfPair(owner, pod)] : []),
-      ...(protocol === 'udp' ? [{ kind: 'flows', ns: 'host', family, port: hostPort, ...(ip === undefined ? {} : { ip }), pod } as const] : []),
+      ...(protocol === 'udp'
+        ? [{ kind: 'flows', ns: 'host', family, port: hostPort, ...(ip === undefined ? {} : { ip }), pod } as const]
+        : []),
     ]
   })
-  const chains = [...used.keys()].flatMap((family) => (conditions[family] === undefined ? [] : [conditionChain(owner.network, family, conditions[family])]))
+  const chains = [...used.keys()].flatMap((family) =>
+    conditions[family] === undefined ? [] : [conditionChain(owner.network, family, conditions[family])],
+  )
   const subnets = snat === 'never' ? [] : [...used.values()].filter((address) => !isAlone(address))
   return [...chains, ...subnets.map((address) => localPair(address, owner, part)), ...own]
 }
@@ -71,7 +86,10 @@ export function refuseTwice(mappings: readonly Mapping[]): void {
   for (const { family, protocol, hostPort, containerPort, ip = 'any' } of places(mappings)) {
     const key = `${protocol} ${hostPort} ${family} ${ip}`
     const other = seen.get(key)
-    if (other !== undefined && other !== containerPort) throw new ValueError(`Cannot read runtimeConfig.portMappings: host port ${hostPort}/${protocol} leads to container ports ${other} and ${containerPort}: want one of them`)
+    if (other !== undefined && other !== containerPort)
+      throw new ValueError(
+        `Cannot read runtimeConfig.portMappings: host port ${hostPort}/${protocol} leads to container ports ${other} and ${containerPort}: want one of them`,
+      )
     seen.set(key, containerPort)
   }
 }
@@ -79,7 +97,8 @@ export function refuseTwice(mappings: readonly Mapping[]): void {
 /** Reads `protocol` of a mapping, in upper or lower case. An empty text means TCP. Throws ValueError. */
 export function readProtocol(value: unknown): Mapping['protocol'] {
   const word = typeof value === 'string' ? value.toLowerCase() || 'tcp' : ''
-  if (word !== 'tcp' && word !== 'udp' && word !== 'sctp') throw new ValueError(`${shown(value)}: want tcp, udp or sctp`)
+  if (word !== 'tcp' && word !== 'udp' && word !== 'sctp')
+    throw new ValueError(`${shown(value)}: want tcp, udp or sctp`)
   return word
 }
 
@@ -95,24 +114,52 @@ export function places(mappings: readonly Mapping[]): Place[] {
   for (const { protocol, hostPort, containerPort, hostIP, range } of mappings) {
     const families = hostIP === undefined ? ([4, 6] as const) : [isSix(hostIP) ? (6 as const) : (4 as const)]
     const ip = hostIP === '0.0.0.0' || hostIP === '::' ? undefined : hostIP
-    for (let i = 0; i < (range || 1); i++) for (const family of families) all.push({ family, protocol, hostPort: hostPort + i, containerPort: containerPort + i, ip })
+    for (let i = 0; i < (range || 1); i++)
+      for (const family of families)
+        all.push({ family, protocol, hostPort: hostPort + i, containerPort: containerPort + i, ip })
   }
   return [...new Map(all.map((one) => [JSON.stringify(one), one])).values()]
 }
 
 function selfPair(owner: Owner, pod: Ip): Element {
-  return { kind: 'element', ns: 'host', set: `self${isSix(pod) ? 6 : 4}`, key: `${pod} . ${pod}`, owner: commentOf(owner) }
+  return {
+    kind: 'element',
+    ns: 'host',
+    set: `self${isSix(pod) ? 6 : 4}`,
+    key: `${pod} . ${pod}`,
+    owner: commentOf(owner),
+  }
 }
 
-function elements(of: Owner, { family, protocol, hostPort, containerPort, ip }: Place, pod: Ip, snat: Treatment['snat'], isConditional: boolean): Element[] {
+function elements(
+  of: Owner,
+  { family, protocol, hostPort, containerPort, ip }: Place,
+  pod: Ip,
+  snat: Treatment['snat'],
+  isConditional: boolean,
+): Element[] {
   const owner = commentOf(of)
-  const element = (set: string, key: string, value?: string): Element => ({ kind: 'element', ns: 'host', set, key, ...(value === undefined ? {} : { value }), owner })
+  const element = (set: string, key: string, value?: string): Element => ({
+    kind: 'element',
+    ns: 'host',
+    set,
+    key,
+    ...(value === undefined ? {} : { value }),
+    owner,
+  })
   const at = ip === undefined ? '' : 'at'
   const key = `${ip === undefined ? '' : `${ip} . `}${protocol} . ${hostPort}`
   return [
     element(`ports${family}${at}${isConditional ? 'if' : ''}`, key, `${pod} . ${containerPort}`),
     ...(isConditional ? [element(`conditional${family}${at}`, key, `jump ${chainName(of.network, family)}`)] : []),
-    ...(protocol === 'udp' ? [{ ...element('given', `${hostPort}`), moment: 'made' } as const, { ...element(`left${family}`, `${pod} . ${containerPort}`), moment: 'removed' } as const] : []),
-    ...(snat === 'never' ? [] : [element(`${snat === 'always' ? 'masqall' : 'snat'}${family}`, `${protocol} . ${pod} . ${containerPort}`)]),
+    ...(protocol === 'udp'
+      ? [
+          { ...element('given', `${hostPort}`), moment: 'made' } as const,
+          { ...element(`left${family}`, `${pod} . ${containerPort}`), moment: 'removed' } as const,
+        ]
+      : []),
+    ...(snat === 'never'
+      ? []
+      : [element(`${snat === 'always' ? 'masqall' : 'snat'}${family}`, `${protocol} . ${pod} . ${containerPort}`)]),
   ]
 }

@@ -18,7 +18,14 @@ export const MASQUERADE = 'masquerade'
 export function masquerade(owner: Owner, addresses: readonly Cidr[]): Element[] {
   const part = partName(MASQUERADE, owner)
   return addresses.flatMap((address) => {
-    const one: Element = { kind: 'element', ns: 'host', set: `masq${isSix(address) ? 6 : 4}`, key: split(address).ip, owner: commentOf(owner), part }
+    const one: Element = {
+      kind: 'element',
+      ns: 'host',
+      set: `masq${isSix(address) ? 6 : 4}`,
+      key: split(address).ip,
+      owner: commentOf(owner),
+      part,
+    }
     return isAlone(address) ? [one] : [one, localPair(address, owner, part)]
   })
 }
@@ -43,7 +50,10 @@ export async function amongOthers(wanted: readonly Element[], run: Run): Promise
     const subnet = subnetOf(pair)
     const others = (await listed(pair.set, run)).filter((other) => other !== subnet)
     if (others.some((other) => covers(other, subnet))) continue
-    lines.push(...others.filter((other) => covers(subnet, other)).map((other) => removal(pairOf(other, ''))), addition(pair))
+    lines.push(
+      ...others.filter((other) => covers(subnet, other)).map((other) => removal(pairOf(other, ''))),
+      addition(pair),
+    )
   }
   return lines
 }
@@ -60,13 +70,22 @@ export function uncovered(gone: readonly Element[]): string[] {
   const pairs = gone.filter(isPair)
   return [...new Set(pairs.map(({ set }) => set))].flatMap((set) => {
     const going = pairs.filter((pair) => pair.set === set).map(subnetOf)
-    const held = heldKeys(set).flatMap(({ key, holders: [holder = ''] }) => (going.includes(subnetIn(key)) ? [] : [pairOf(subnetIn(key), holder.split(':')[1] ?? '')]))
+    const held = heldKeys(set).flatMap(({ key, holders: [holder = ''] }) =>
+      going.includes(subnetIn(key)) ? [] : [pairOf(subnetIn(key), holder.split(':')[1] ?? '')],
+    )
     return largest(held.filter((pair) => going.some((subnet) => covers(subnet, subnetOf(pair)))))
   })
 }
 
 function pairOf(subnet: Cidr, owner: string, part?: PartName): Element {
-  return { kind: 'element', ns: 'host', set: `local${isSix(subnet) ? 6 : 4}`, key: `${subnet} . ${subnet}`, owner, ...(part === undefined ? {} : { part }) }
+  return {
+    kind: 'element',
+    ns: 'host',
+    set: `local${isSix(subnet) ? 6 : 4}`,
+    key: `${subnet} . ${subnet}`,
+    owner,
+    ...(part === undefined ? {} : { part }),
+  }
 }
 
 function subnetOf({ key }: Element): Cidr {

@@ -14,7 +14,11 @@ import { ExecError } from '../text/errors.ts'
 export async function pass(passage: Passage, run: Run): Promise<void> {
   const ip = nameOf(passage)
   if (isWanted(passage)) await complete(`${ip}tables-nft`, passage, standing(passage), run)
-  if (!(readText(`/proc/net/${ip}_tables_names`) ?? '').split('\n').includes('filter') || !has(`${ip}tables-legacy-save`)) return
+  if (
+    !(readText(`/proc/net/${ip}_tables_names`) ?? '').split('\n').includes('filter') ||
+    !has(`${ip}tables-legacy-save`)
+  )
+    return
   const { stdout } = await run([`${ip}tables-legacy-save`, '-t', 'filter'], '')
   await complete(`${ip}tables-legacy`, passage, legacy(passage, stdout.split('\n')), run)
 }
@@ -37,13 +41,23 @@ function isWanted(passage: Passage): boolean {
 function standing(passage: Passage): Standing {
   const ip = nameOf(passage)
   const own = rulesOf(ip, 'filter', CHAIN, passage.admin)
-  return { isJumped: rulesOf(ip, 'filter', 'FORWARD', CHAIN).has, isAdminThere: isThere(ip, 'filter', passage.admin), isWhole: own.has && own.count > 1, isThere: own.count > 1 }
+  return {
+    isJumped: rulesOf(ip, 'filter', 'FORWARD', CHAIN).has,
+    isAdminThere: isThere(ip, 'filter', passage.admin),
+    isWhole: own.has && own.count > 1,
+    isThere: own.count > 1,
+  }
 }
 
 function legacy({ admin }: Passage, lines: readonly string[]): Standing {
   const own = lines.filter((line) => line.startsWith(`-A ${CHAIN} `))
   const has = (line: string) => lines.includes(line)
-  return { isJumped: has(`-A FORWARD -j ${CHAIN}`), isAdminThere: lines.some((line) => line.startsWith(`:${admin} `)), isWhole: own.includes(`-A ${CHAIN} -j ${admin}`) && own.length > 1, isThere: own.length > 1 }
+  return {
+    isJumped: has(`-A FORWARD -j ${CHAIN}`),
+    isAdminThere: lines.some((line) => line.startsWith(`:${admin} `)),
+    isWhole: own.includes(`-A ${CHAIN} -j ${admin}`) && own.length > 1,
+    isThere: own.length > 1,
+  }
 }
 
 async function complete(tool: string, passage: Passage, is: Standing, run: Run): Promise<void> {

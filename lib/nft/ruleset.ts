@@ -71,10 +71,17 @@ export function markBit(part: keyof typeof BITS): number {
   if (text === undefined) return BITS[part]
   const bits = { ...BITS, ...parsed(text) }
   for (const [key, bit] of Object.entries(bits)) {
-    if (!Object.hasOwn(BITS, key)) throw new ValueError(`Cannot read ${BITS_FILE}: unknown key ${shown(key)}; want ${Object.keys(BITS).join(' or ')}`)
-    if (!Number.isInteger(bit) || bit < 0 || bit > 31) throw new ValueError(`Cannot read ${BITS_FILE}: ${key} is ${shown(bit)}; want a bit of the packet mark, 0 to 31`)
+    if (!Object.hasOwn(BITS, key))
+      throw new ValueError(
+        `Cannot read ${BITS_FILE}: unknown key ${shown(key)}; want ${Object.keys(BITS).join(' or ')}`,
+      )
+    if (!Number.isInteger(bit) || bit < 0 || bit > 31)
+      throw new ValueError(`Cannot read ${BITS_FILE}: ${key} is ${shown(bit)}; want a bit of the packet mark, 0 to 31`)
   }
-  if (bits.firewall === bits.hostPorts) throw new ValueError(`Cannot read ${BITS_FILE}: firewall and hostPorts are both ${bits.firewall}; want two different bits`)
+  if (bits.firewall === bits.hostPorts)
+    throw new ValueError(
+      `Cannot read ${BITS_FILE}: firewall and hostPorts are both ${bits.firewall}; want two different bits`,
+    )
   return bits[part]
 }
 
@@ -85,7 +92,9 @@ function parsed(text: string): Record<string, number> {
   } catch {
     // Refused below, like any other bad text.
   }
-  throw new ValueError(`Cannot read ${BITS_FILE}: ${shown(text)}; want a JSON object such as { "firewall": 12, "hostPorts": 13 }`)
+  throw new ValueError(
+    `Cannot read ${BITS_FILE}: ${shown(text)}; want a JSON object such as { "firewall": 12, "hostPorts": 13 }`,
+  )
 }
 
 function hex(bits: number): string {
@@ -99,7 +108,9 @@ function hex(bits: number): string {
 export function lostRules(run: Run, sections: readonly Section[]): string[] {
   const is = run.rules?.()
   if (!is) return []
-  return [...chains(sections)].filter(([name, { rules }]) => (is.get(name) ?? 0) !== rules).map(([name, { rules }]) => `nft chain ${name} has ${is.get(name) ?? 0} rules, want ${rules}`)
+  return [...chains(sections)]
+    .filter(([name, { rules }]) => (is.get(name) ?? 0) !== rules)
+    .map(([name, { rules }]) => `nft chain ${name} has ${is.get(name) ?? 0} rules, want ${rules}`)
 }
 
 /**

@@ -17,7 +17,9 @@ export function becomePlumb(args: readonly string[]): 1 {
     return 1
   }
   const argv = pointersTo([path, ...args])
-  const vars = pointersTo(Object.entries(env).flatMap(([name, value]) => (value === undefined ? [] : `${name}=${value}`)))
+  const vars = pointersTo(
+    Object.entries(env).flatMap(([name, value]) => (value === undefined ? [] : `${name}=${value}`)),
+  )
   libc().execve(bytes(path), argv.pointers, vars.pointers)
   log(`Cannot start ${path}: ${lastError().code}`)
   // The texts must live until here: the arrays hold only their addresses.

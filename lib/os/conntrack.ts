@@ -47,7 +47,9 @@ const [GET, DELETE] = [1, 2]
 const [TUPLE_ORIG, TUPLE_REPLY, ID, ZONE, FILTER] = [1, 2, 12, 18, 25]
 const [TUPLE_IP, TUPLE_PROTO] = [1, 2]
 const [V4_SRC, V4_DST, V6_SRC, V6_DST] = [1, 2, 3, 4]
-const [PROTO_NUM, PROTO_SPORT, PROTO_DPORT, ICMP_ID, ICMP_TYPE, ICMP_CODE, ICMP6_ID, ICMP6_TYPE, ICMP6_CODE] = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+const [PROTO_NUM, PROTO_SPORT, PROTO_DPORT, ICMP_ID, ICMP_TYPE, ICMP_CODE, ICMP6_ID, ICMP6_TYPE, ICMP6_CODE] = [
+  1, 2, 3, 4, 5, 6, 7, 8, 9,
+]
 const [FILTER_ORIG, FILTER_REPLY] = [1, 2]
 // net/netfilter/nf_internals.h: which parts of a tuple the kernel compares.
 const [BY_SRC, BY_DST, BY_PROTO, BY_DPORT] = [1, 2, 8, 32]
@@ -106,7 +108,8 @@ export const MANY = 200
  * port. Throws as `connections`.
  */
 export function connectionsOf(ips: readonly Ip[]): Connection[] {
-  if (ips.length > 0 && connectionCount() < MANY) return connections({}).filter(({ there, back }) => ips.includes(there.src) || ips.includes(back.src))
+  if (ips.length > 0 && connectionCount() < MANY)
+    return connections({}).filter(({ there, back }) => ips.includes(there.src) || ips.includes(back.src))
   return ips.flatMap(soughtOf)
 }
 
@@ -120,7 +123,13 @@ function soughtOf(ip: Ip): Connection[] {
 
 function isSought({ there, back }: Connection, { protocol, dst, dport, src, from }: Sought): boolean {
   const is = <T>(wanted: T | undefined, value: T) => wanted === undefined || wanted === value
-  return is(protocol, there.protocol) && is(dst, there.dst) && is(dport, there.dport) && is(src, there.src) && is(from, back.src)
+  return (
+    is(protocol, there.protocol) &&
+    is(dst, there.dst) &&
+    is(dport, there.dport) &&
+    is(src, there.src) &&
+    is(from, back.src)
+  )
 }
 
 // The kernel before 5.8 skips the filter and sends all. By an IPv6 address it sends all but those that match (seen in 6.18:
@@ -129,11 +138,27 @@ function filterOf(sought: Sought): Attribute[] {
   const { family, protocol, dport } = sought
   if (family === undefined) return []
   const { dst, src, from }: Pick<Sought, 'dst' | 'src' | 'from'> = family === 4 ? sought : {}
-  const there = (src ? BY_SRC : 0) | (dst ? BY_DST : 0) | (protocol === undefined ? 0 : BY_PROTO) | (dport === undefined || protocol === undefined ? 0 : BY_DPORT)
+  const there =
+    (src ? BY_SRC : 0) |
+    (dst ? BY_DST : 0) |
+    (protocol === undefined ? 0 : BY_PROTO) |
+    (dport === undefined || protocol === undefined ? 0 : BY_DPORT)
   const back = from ? BY_SRC : 0
   if (there === 0 && back === 0) return []
-  const ip = (one?: Ip, other?: Ip) => nested(TUPLE_IP, [...(one ? [[family === 4 ? V4_SRC : V6_SRC, bytesOf(one)] as const] : []), ...(other ? [[family === 4 ? V4_DST : V6_DST, bytesOf(other)] as const] : [])])
-  const proto = protocol === undefined ? [] : [nested(TUPLE_PROTO, [[PROTO_NUM, Uint8Array.of(protocol)], ...(dport === undefined ? [] : [[PROTO_DPORT, Uint8Array.of(dport >> 8, dport & 0xff)] as const])])]
+  const ip = (one?: Ip, other?: Ip) =>
+    nested(TUPLE_IP, [
+      ...(one ? [[family === 4 ? V4_SRC : V6_SRC, bytesOf(one)] as const] : []),
+      ...(other ? [[family === 4 ? V4_DST : V6_DST, bytesOf(other)] as const] : []),
+    ])
+  const proto =
+    protocol === undefined
+      ? []
+      : [
+          nested(TUPLE_PROTO, [
+            [PROTO_NUM, Uint8Array.of(protocol)],
+            ...(dport === undefined ? [] : [[PROTO_DPORT, Uint8Array.of(dport >> 8, dport & 0xff)] as const]),
+          ]),
+        ]
   return [
     ...(there ? [nested(TUPLE_ORIG, [...(src || dst ? [ip(src, dst)] : []), ...proto])] : []),
     ...(back ? [nested(TUPLE_REPLY, [ip(from)])] : []),
@@ -161,13 +186,22 @@ function tupleOf(attribute: DataView): Tuple | undefined {
   const [ip, proto] = [parts.get(TUPLE_IP), parts.get(TUPLE_PROTO)]
   if (!ip || !proto) return undefined
   const [addresses, numbers] = [attributesOf(ip), attributesOf(proto)]
-  const [src, dst] = [addressOf(addresses.get(V4_SRC) ?? addresses.get(V6_SRC)), addressOf(addresses.get(V4_DST) ?? addresses.get(V6_DST))]
+  const [src, dst] = [
+    addressOf(addresses.get(V4_SRC) ?? addresses.get(V6_SRC)),
+    addressOf(addresses.get(V4_DST) ?? addresses.get(V6_DST)),
+  ]
   const port = (type: number) => (numbers.get(type)?.byteLength === 2 ? numbers.get(type)?.getUint16(0) : undefined)
   const byte = (type: number, other: number) => (numbers.get(type) ?? numbers.get(other))?.getUint8(0) ?? 0
   const protocol = numbers.get(PROTO_NUM)?.getUint8(0)
   if (src === undefined || dst === undefined || protocol === undefined) return undefined
   const sport = port(PROTO_SPORT) ?? port(ICMP_ID) ?? port(ICMP6_ID) ?? 0
-  return { src, dst, protocol, sport, dport: port(PROTO_DPORT) ?? byte(ICMP_TYPE, ICMP6_TYPE) * 256 + byte(ICMP_CODE, ICMP6_CODE) }
+  return {
+    src,
+    dst,
+    protocol,
+    sport,
+    dport: port(PROTO_DPORT) ?? byte(ICMP_TYPE, ICMP6_TYPE) * 256 + byte(ICMP_CODE, ICMP6_CODE),
+  }
 }
 
 function refused(message: DataView, what: string): void {
@@ -203,7 +237,9 @@ export function forgetAddresses(ips: readonly Ip[]): void {
     const left = ips.filter((ip) => isSix(ip) || !forgetBySource(ip))
     forget(connectionsOf(left))
   } catch (cause) {
-    log(`plumb: Cannot end the connections of ${ips.join(', ')}; those of a former owner may go on: ${(cause as Error).message}`)
+    log(
+      `plumb: Cannot end the connections of ${ips.join(', ')}; those of a former owner may go on: ${(cause as Error).message}`,
+    )
   }
 }
 

@@ -14,7 +14,8 @@ export function datagram(path: string, text: string): void {
   const fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)
   try {
     if (connect(fd, address, address.length) !== 0) throw new Error('nobody listens there')
-    if (Number(send(fd, message, BigInt(message.length), MSG_DONTWAIT)) < 0) throw new Error('the listener does not take it')
+    if (Number(send(fd, message, BigInt(message.length), MSG_DONTWAIT)) < 0)
+      throw new Error('the listener does not take it')
   } finally {
     close(fd)
   }

@@ -29,7 +29,9 @@ const [SOL_SOCKET, SO_ATTACH_FILTER, CLOCK_REALTIME] = [1, 26, 0]
 // first call switches this function on.
 const SIOCGSTAMPNS = 0x8907n
 // linux/in.h and linux/in6.h: never fragment, and do not ask what is known of the path.
-const [IPPROTO_IP, IP_MTU_DISCOVER, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_DONTFRAG, PMTUDISC_PROBE] = [0, 10, 41, 23, 62, 3]
+const [IPPROTO_IP, IP_MTU_DISCOVER, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_DONTFRAG, PMTUDISC_PROBE] = [
+  0, 10, 41, 23, 62, 3,
+]
 /** The bytes of the IP headers, without options. */
 const IP_HEADER = { 4: 20, 6: 40 } as const
 /** The protocol and the types of request and answer (RFC 792, RFC 4443). */
@@ -58,10 +60,15 @@ export function openEchoes(from: Ip): Echoes {
   if (!isFiltered || c.bind(fd, address, address.length) !== 0) {
     const code = errno()
     c.close(fd)
-    throw new Error(`Cannot send from ${from}: ${code === EADDRNOTAVAIL ? 'the node does not have this address' : `errno ${code}`}`)
+    throw new Error(
+      `Cannot send from ${from}: ${code === EADDRNOTAVAIL ? 'the node does not have this address' : `errno ${code}`}`,
+    )
   }
   c.ioctl(fd, SIOCGSTAMPNS, new BigInt64Array(2))
-  const options = version === 4 ? [[IPPROTO_IP, IP_MTU_DISCOVER, PMTUDISC_PROBE] as const] : [[IPPROTO_IPV6, IPV6_MTU_DISCOVER, PMTUDISC_PROBE] as const, [IPPROTO_IPV6, IPV6_DONTFRAG, 1] as const]
+  const options =
+    version === 4
+      ? [[IPPROTO_IP, IP_MTU_DISCOVER, PMTUDISC_PROBE] as const]
+      : [[IPPROTO_IPV6, IPV6_MTU_DISCOVER, PMTUDISC_PROBE] as const, [IPPROTO_IPV6, IPV6_DONTFRAG, 1] as const]
   for (const [level, name, value] of options) c.setsockopt(fd, level, name, Uint32Array.of(value), 4n)
   return echoes(fd, version, id)
 }
@@ -107,7 +114,11 @@ function echoes(fd: number, version: 4 | 6, id: number): Echoes {
         if (view.getUint32(0) !== Number(word)) continue
         const came = c.ioctl(fd, SIOCGSTAMPNS, clock) === 0
         const ms = Number(now() - view.getBigInt64(16)) / 1e6
-        return { target: view.getUint32(4), serial: view.getUint32(8), ...(came && ms >= 0 && ms < LONGEST_MS ? { ms } : {}) }
+        return {
+          target: view.getUint32(4),
+          serial: view.getUint32(8),
+          ...(came && ms >= 0 && ms < LONGEST_MS ? { ms } : {}),
+        }
       }
     },
     close: () => void c.close(fd),

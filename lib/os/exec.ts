@@ -20,7 +20,13 @@ import { busyFile } from './turns.ts'
 // Fixed directories, the most likely first. A tool never comes from the caller's PATH.
 const TOOLS = ['/usr/sbin', '/sbin', '/usr/bin', '/bin', '/usr/local/sbin', '/usr/local/bin']
 const ENV = [`PATH=${TOOLS.join(':')}`, 'LC_ALL=C']
-const PACKAGE: Readonly<Record<string, string>> = { ip: 'iproute2', bridge: 'iproute2', tc: 'iproute2', nft: 'nftables', 'dbus-send': 'dbus-bin' }
+const PACKAGE: Readonly<Record<string, string>> = {
+  ip: 'iproute2',
+  bridge: 'iproute2',
+  tc: 'iproute2',
+  nft: 'nftables',
+  'dbus-send': 'dbus-bin',
+}
 /** The limit in ms for a tool that hung before. The undo must not wait for it the full time again. */
 const AGAIN_MS = 2000
 const SIGKILL = 9
@@ -89,7 +95,12 @@ export function locate(name: string): readonly string[] {
   const dir = TOOLS.find((one) => fs.existsSync(`${one}/${name}`))
   if (dir !== undefined) return [`${dir}/${name}`]
   const own = ownTool(name)
-  if (!own) throw new CniError(CODE.io, `Cannot run ${name}: it is not installed`, `looked in ${TOOLS.join(', ')}; install the package ${PACKAGE[name] ?? name}, or use plumb install --tools`)
+  if (!own)
+    throw new CniError(
+      CODE.io,
+      `Cannot run ${name}: it is not installed`,
+      `looked in ${TOOLS.join(', ')}; install the package ${PACKAGE[name] ?? name}, or use plumb install --tools`,
+    )
   return own
 }
 
@@ -139,7 +150,10 @@ function killed(pid: number, argv: readonly string[], since: number): CniError {
   hung.add(argv[0] ?? '')
   libc().kill(pid, SIGKILL)
   wait(pid, AGAIN_MS)
-  return new CniError(CODE.tryLater, `Cannot wait for ${argv.join(' ')}: it was killed after ${Math.round((performance.now() - since) / 1000)} s`)
+  return new CniError(
+    CODE.tryLater,
+    `Cannot wait for ${argv.join(' ')}: it was killed after ${Math.round((performance.now() - since) / 1000)} s`,
+  )
 }
 
 function limitOf([tool = '']: readonly string[]): number {

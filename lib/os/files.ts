@@ -12,7 +12,8 @@ let serial = 0
 export function withLock<T>(path: string, work: () => T, { wait = true } = {}): T {
   const fd = within(path, () => fs.openSync(path, 'a', 0o600))
   try {
-    if (!flock(fd, { wait })) throw Object.assign(new Error(`${path} is locked by another process`), { code: 'EWOULDBLOCK' })
+    if (!flock(fd, { wait }))
+      throw Object.assign(new Error(`${path} is locked by another process`), { code: 'EWOULDBLOCK' })
     return work()
   } finally {
     fs.closeSync(fd)
@@ -35,7 +36,11 @@ export function takeLock(path: string): (() => void) | undefined {
  * for files that can be rebuilt. `by` is the path of the draft, for callers that hold a lock and need only one draft. A killed writer
  * then leaves one draft instead of one more each time.
  */
-export function writeAtomic(path: string, text: string, { mode = 0o600, durable = true, by = ownDraftOf(path) } = {}): void {
+export function writeAtomic(
+  path: string,
+  text: string,
+  { mode = 0o600, durable = true, by = ownDraftOf(path) } = {},
+): void {
   const draft = drafted(by, text, mode, durable)
   try {
     within(path, () => fs.renameSync(draft, path))
@@ -49,7 +54,11 @@ export function writeAtomic(path: string, text: string, { mode = 0o600, durable 
  * Makes several files with the same text. Each file appears complete or not at all (link(2)). When one of them exists, makes none and
  * returns false. One fsync serves all files. `by` works as in writeAtomic.
  */
-export function createOnce(paths: readonly string[], text: string, { mode = 0o600, by = ownDraftOf(paths[0] ?? '') } = {}): boolean {
+export function createOnce(
+  paths: readonly string[],
+  text: string,
+  { mode = 0o600, by = ownDraftOf(paths[0] ?? '') } = {},
+): boolean {
   if (paths.length === 0) return true
   const draft = drafted(by, text, mode, true)
   const made: string[] = []
@@ -88,7 +97,8 @@ export function remove(path: string): void {
     fs.unlinkSync(path)
   } catch (cause) {
     // A read-only file system reports EROFS without looking for the file.
-    if (!NOWHERE.some((code) => absentOr(cause, code)) && !(absentOr(cause, 'EROFS') && !fs.existsSync(path))) throw cause
+    if (!NOWHERE.some((code) => absentOr(cause, code)) && !(absentOr(cause, 'EROFS') && !fs.existsSync(path)))
+      throw cause
   }
 }
 

@@ -6,7 +6,14 @@ const [O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_APPEND, O_CLOEXEC, O_PATH] = [1, 2, 
 // arm64 has a different O_DIRECTORY (fcntl.h).
 const O_TMPFILE = 0o20000000 | (isArm ? 0o40000 : 0o200000)
 // As in node:fs, except that `w` does not empty the file. `unnamed` is a file in a folder that disappears when it is closed.
-const FLAGS = { r: 0, 'r+': O_RDWR, w: O_WRONLY | O_CREAT, wx: O_WRONLY | O_CREAT | O_EXCL, a: O_WRONLY | O_CREAT | O_APPEND, unnamed: O_WRONLY | O_TMPFILE } as const
+const FLAGS = {
+  r: 0,
+  'r+': O_RDWR,
+  w: O_WRONLY | O_CREAT,
+  wx: O_WRONLY | O_CREAT | O_EXCL,
+  a: O_WRONLY | O_CREAT | O_APPEND,
+  unnamed: O_WRONLY | O_TMPFILE,
+} as const
 const AT_FDCWD = -100
 const [S_IFMT, S_IFREG, S_IFDIR] = [0o170000, 0o100000, 0o040000]
 // The size of struct statx (linux/stat.h) and the offsets of the fields that are read.
@@ -47,7 +54,9 @@ export const fs = {
   },
   /** Reads at the current offset, or at `from`. Returns the number of bytes. */
   readSync(fd: number, into: Uint8Array, from?: number): number {
-    const count = Number(from === undefined ? libc().read(fd, into, into.length) : libc().pread(fd, into, into.length, from))
+    const count = Number(
+      from === undefined ? libc().read(fd, into, into.length) : libc().pread(fd, into, into.length, from),
+    )
     return count >= 0 ? count : fail('read')
   },
   /** Returns the number of bytes that were written. */
@@ -191,7 +200,10 @@ export const fs = {
 
 // C ends a path at the first null byte. The call would use a different path.
 function c(path: string): Uint8Array {
-  if (path.includes('\0')) throw Object.assign(new TypeError(`The path ${JSON.stringify(path)} holds a null byte`), { code: 'ERR_INVALID_ARG_VALUE' })
+  if (path.includes('\0'))
+    throw Object.assign(new TypeError(`The path ${JSON.stringify(path)} holds a null byte`), {
+      code: 'ERR_INVALID_ARG_VALUE',
+    })
   return bytes(path)
 }
 
@@ -200,9 +212,19 @@ function fail(syscall: string, path?: string, to?: string): never {
   throw failure(lastError(), syscall, path, to)
 }
 
-function failure({ errno, code, meaning }: ReturnType<typeof lastError>, syscall: string, path?: string, to?: string): Error {
+function failure(
+  { errno, code, meaning }: ReturnType<typeof lastError>,
+  syscall: string,
+  path?: string,
+  to?: string,
+): Error {
   const where = path === undefined ? '' : ` '${path}'${to === undefined ? '' : ` -> '${to}'`}`
-  return Object.assign(new Error(`${code}: ${meaning}, ${syscall}${where}`), { errno, code, syscall, ...(path === undefined ? {} : { path }) })
+  return Object.assign(new Error(`${code}: ${meaning}, ${syscall}${where}`), {
+    errno,
+    code,
+    syscall,
+    ...(path === undefined ? {} : { path }),
+  })
 }
 
 function statOf(seen: DataView): Stat {
@@ -210,7 +232,13 @@ function statOf(seen: DataView): Stat {
   const [major, minor] = [half(DEV), half(DEV + 4)]
   // One number in the form of makedev(3).
   const dev = ((major & ~0xfffn) << 32n) | ((major & 0xfffn) << 8n) | ((minor & ~0xffn) << 12n) | (minor & 0xffn)
-  return { kind: kindOf(seen.getUint16(MODE, true)), dev, ino: word(INO), size: word(SIZE), mtimeNs: word(MTIME) * 1_000_000_000n + half(MTIME + 8) }
+  return {
+    kind: kindOf(seen.getUint16(MODE, true)),
+    dev,
+    ino: word(INO),
+    size: word(SIZE),
+    mtimeNs: word(MTIME) * 1_000_000_000n + half(MTIME + 8),
+  }
 }
 
 function kindOf(mode: number): Stat['kind'] {
@@ -222,7 +250,8 @@ function kindOf(mode: number): Stat['kind'] {
 function namesIn(entries: Uint8Array): string[] {
   const view = new DataView(entries.buffer, entries.byteOffset, entries.length)
   const names: string[] = []
-  for (let at = 0; at < entries.length; at += view.getUint16(at + RECORD, true)) names.push(decoded(entries.subarray(at + NAME, entries.indexOf(0, at + NAME))))
+  for (let at = 0; at < entries.length; at += view.getUint16(at + RECORD, true))
+    names.push(decoded(entries.subarray(at + NAME, entries.indexOf(0, at + NAME))))
   return names.filter((name) => name !== '.' && name !== '..')
 }
 

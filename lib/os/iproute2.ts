@@ -30,7 +30,9 @@ export function rows(stdout: string, tool = 'ip'): unknown[][] {
   return stdout
     .split('\n')
     .filter((text) => text.startsWith('['))
-    .map((text) => parsed(text, tool).filter((row) => typeof row === 'object' && row !== null && Object.keys(row).length > 0))
+    .map((text) =>
+      parsed(text, tool).filter((row) => typeof row === 'object' && row !== null && Object.keys(row).length > 0),
+    )
 }
 
 function parsed(text: string, tool: string): unknown[] {

@@ -65,7 +65,13 @@ export interface Child {
  * Starts a program in this thread's namespaces (posix_spawn(3)). The program inherits no files except `heirlooms`. An heirloom of -1 is
  * ignored. Throws Error with the errno.
  */
-export function spawn(file: string, argv: readonly string[], env: readonly string[], ownStderr: boolean, heirlooms: readonly number[]): Child {
+export function spawn(
+  file: string,
+  argv: readonly string[],
+  env: readonly string[],
+  ownStderr: boolean,
+  heirlooms: readonly number[],
+): Child {
   const c = libc()
   const opened: number[] = []
   const noted = (fd: number): number => {
@@ -157,7 +163,8 @@ function must(call: string, status: number): void {
 export function memory(text = ''): number {
   const fd = libc().memfd_create(bytes('plumb'), MFD_CLOEXEC)
   const content = bytes(text)
-  if (fd < 0 || (text !== '' && Number(libc().pwrite(fd, content, BigInt(content.length - 1), 0n)) < 0)) throw new Error(`memfd_create: ${named(errno())}`)
+  if (fd < 0 || (text !== '' && Number(libc().pwrite(fd, content, BigInt(content.length - 1), 0n)) < 0))
+    throw new Error(`memfd_create: ${named(errno())}`)
   return fd
 }
 

@@ -27,8 +27,12 @@ export function addressesNow(index = 0, family?: 4 | 6): Held[] {
   new DataView(body.buffer).setUint32(IFA_INDEX, index, true)
   const found: Held[] = []
   for (const { body: told, attributes } of askRoute(RTM_GETADDR, body, NLM_F_DUMP, [], true)) {
-    const ip = index === 0 || told.getUint32(IFA_INDEX, true) === index ? addressOf(attributes.get(IFA_LOCAL) ?? attributes.get(IFA_ADDRESS)) : undefined
-    if (ip !== undefined) found.push({ cidr: `${ip}/${told.getUint8(IFA_PREFIXLEN)}` as Cidr, scope: told.getUint8(IFA_SCOPE) })
+    const ip =
+      index === 0 || told.getUint32(IFA_INDEX, true) === index
+        ? addressOf(attributes.get(IFA_LOCAL) ?? attributes.get(IFA_ADDRESS))
+        : undefined
+    if (ip !== undefined)
+      found.push({ cidr: `${ip}/${told.getUint8(IFA_PREFIXLEN)}` as Cidr, scope: told.getUint8(IFA_SCOPE) })
   }
   return found
 }
@@ -36,6 +40,7 @@ export function addressesNow(index = 0, family?: 4 | 6): Held[] {
 /** The IP address in an attribute. Undefined when the attribute holds none. */
 export function addressOf(bytes: DataView | undefined): Ip | undefined {
   if (bytes?.byteLength === 4) return format({ family: 4, bits: BigInt(bytes.getUint32(0)) })
-  if (bytes?.byteLength === 16) return format({ family: 6, bits: (bytes.getBigUint64(0) << 64n) | bytes.getBigUint64(8) })
+  if (bytes?.byteLength === 16)
+    return format({ family: 6, bits: (bytes.getBigUint64(0) << 64n) | bytes.getBigUint64(8) })
   return undefined
 }

@@ -29,8 +29,17 @@ export function earOf(argv: readonly string[]): Ear | undefined {
  * 25 ms. The tool sleeps during an RCU grace period, until no CPU can still read the removed links or the deleted elements. Called
  * before the tool gets its input. Undefined when the end of the tool itself counts.
  */
-export function endingOf(argv: readonly string[], input: string, ns: Netns, { pid, ear }: { readonly pid: number; readonly ear?: Ear | undefined }): Ending | undefined {
-  if (ear) return ending(ear, (message) => message.getUint16(MESSAGE_TYPE, true) === NEWGEN && message.getUint32(MESSAGE_SOCKET, true) === pid)
+export function endingOf(
+  argv: readonly string[],
+  input: string,
+  ns: Netns,
+  { pid, ear }: { readonly pid: number; readonly ear?: Ear | undefined },
+): Ending | undefined {
+  if (ear)
+    return ending(
+      ear,
+      (message) => message.getUint16(MESSAGE_TYPE, true) === NEWGEN && message.getUint32(MESSAGE_SOCKET, true) === pid,
+    )
   const isLast = argv.join(' ') === 'ip -batch -' ? removal(input, pid) : undefined
   const own = isLast && listening('links', ns)
   return own && ending(own, isLast)
@@ -64,7 +73,9 @@ function removal(input: string, pid: number): ((message: DataView) => boolean) |
   const last = lines[lines.length - 1] as string
   const name = last.startsWith(DELETED) ? last.slice(DELETED.length) : undefined
   const group = last.startsWith(GROUP) ? ` group ${last.slice(GROUP.length)}` : undefined
-  const grouped = lines.flatMap((line) => (group && line.startsWith(SET) && line.endsWith(group) ? line.slice(SET.length, -group.length) : []))
+  const grouped = lines.flatMap((line) =>
+    group && line.startsWith(SET) && line.endsWith(group) ? line.slice(SET.length, -group.length) : [],
+  )
   const names = new Set(name ? [name] : grouped)
   if (names.size === 0) return undefined
   // Before Linux 6.2, and for a group, the kernel does not name the process that asked. Then the removal is enough when the batch asks
@@ -73,7 +84,8 @@ function removal(input: string, pid: number): ((message: DataView) => boolean) |
   return (message) => {
     // When a bridge loses a port, it sends a similar message with the family AF_BRIDGE.
     const isGone = message.getUint16(MESSAGE_TYPE, true) === RTM_DELLINK && message.getUint8(FAMILY) === AF_UNSPEC
-    if (isGone && (message.getUint32(MESSAGE_SOCKET, true) === pid || isAll)) names.delete(textOf(attributesOf(message, ATTRIBUTES).get(IFLA_IFNAME)))
+    if (isGone && (message.getUint32(MESSAGE_SOCKET, true) === pid || isAll))
+      names.delete(textOf(attributesOf(message, ATTRIBUTES).get(IFLA_IFNAME)))
     return names.size === 0
   }
 }

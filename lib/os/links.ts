@@ -8,8 +8,28 @@ import { type Answer, type Attribute, askRoute, NLM_F_DUMP } from './rtnetlink.t
 
 // linux/rtnetlink.h, linux/if_link.h, linux/if.h and linux/if_arp.h
 const RTM_GETLINK = 18
-const [IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_LINK, IFLA_MASTER, IFLA_TXQLEN, IFLA_LINKINFO, IFLA_IFALIAS, IFLA_EXT_MASK, IFLA_LINK_NETNSID, IFLA_PERM_ADDRESS] = [1, 3, 4, 5, 10, 13, 18, 20, 29, 37, 54]
-const [IFLA_INFO_KIND, IFLA_INFO_DATA, IFLA_INFO_SLAVE_DATA, IFLA_VRF_TABLE, IFLA_BRPORT_MODE, IFLA_BRPORT_ISOLATED, IFLA_BRPORT_LOCKED] = [1, 2, 5, 1, 4, 33, 39]
+const [
+  IFLA_ADDRESS,
+  IFLA_IFNAME,
+  IFLA_MTU,
+  IFLA_LINK,
+  IFLA_MASTER,
+  IFLA_TXQLEN,
+  IFLA_LINKINFO,
+  IFLA_IFALIAS,
+  IFLA_EXT_MASK,
+  IFLA_LINK_NETNSID,
+  IFLA_PERM_ADDRESS,
+] = [1, 3, 4, 5, 10, 13, 18, 20, 29, 37, 54]
+const [
+  IFLA_INFO_KIND,
+  IFLA_INFO_DATA,
+  IFLA_INFO_SLAVE_DATA,
+  IFLA_VRF_TABLE,
+  IFLA_BRPORT_MODE,
+  IFLA_BRPORT_ISOLATED,
+  IFLA_BRPORT_LOCKED,
+] = [1, 2, 5, 1, 4, 33, 39]
 const [IFINFOMSG_BYTES, IFI_TYPE, IFI_INDEX, IFI_FLAGS] = [16, 2, 4, 8]
 const [IFF_UP, IFF_PROMISC, IFF_ALLMULTI] = [1, 0x100, 0x200]
 const ARPHRD_ETHER = 1
@@ -42,7 +62,10 @@ export interface LinkFacts extends Required<Omit<Settings, 'master'>> {
 }
 
 /** The facts that decide whether and how a link is used. */
-export type SeenLink = Pick<LinkFacts, 'index' | 'mtu' | 'mac' | 'kind' | 'alias' | 'isEthernet' | 'isUp' | 'promisc' | 'locked'>
+export type SeenLink = Pick<
+  LinkFacts,
+  'index' | 'mtu' | 'mac' | 'kind' | 'alias' | 'isEthernet' | 'isUp' | 'promisc' | 'locked'
+>
 
 /**
  * The facts of a link of this thread's namespace, by name or index (rtnetlink(7)). Takes microseconds and no subprocess. Undefined when
@@ -119,6 +142,7 @@ function read({ body, attributes }: Answer): LinkFacts {
 // Accepts any hardware. Links other than Ethernet have more or fewer than six pairs.
 function macOf(address: DataView | undefined): Mac {
   let text = ''
-  for (let at = 0; address && at < address.byteLength; at++) text += `${at > 0 ? ':' : ''}${address.getUint8(at).toString(16).padStart(2, '0')}`
+  for (let at = 0; address && at < address.byteLength; at++)
+    text += `${at > 0 ? ':' : ''}${address.getUint8(at).toString(16).padStart(2, '0')}`
   return text as Mac
 }

@@ -29,7 +29,9 @@ export function fail(fact: string): void {
 }
 
 function write(fact: string, fields: Fields, level: Level): void {
-  const pairs = Object.entries(fields).map(([key, value]) => ` ${key}=${/[\s"]/.test(String(value)) ? JSON.stringify(value) : value}`)
+  const pairs = Object.entries(fields).map(
+    ([key, value]) => ` ${key}=${/[\s"]/.test(String(value)) ? JSON.stringify(value) : value}`,
+  )
   try {
     fs.writeAllSync(2, `${lineOf(printable(`${fact}${pairs.join('')}`), level)}\n`)
   } catch {

@@ -10,7 +10,10 @@ export function attributesOf(message: DataView, from = 0): Attributes {
   for (let at = from, size = 0; at + 4 <= message.byteLength; at += (size + 3) & ~3) {
     size = message.getUint16(at, true)
     if (size < 4 || at + size > message.byteLength) break
-    found.set(message.getUint16(at + 2, true) & TYPE_MASK, new DataView(message.buffer, message.byteOffset + at + 4, size - 4))
+    found.set(
+      message.getUint16(at + 2, true) & TYPE_MASK,
+      new DataView(message.buffer, message.byteOffset + at + 4, size - 4),
+    )
   }
   return found
 }

@@ -87,6 +87,8 @@ function enter(path: NetnsPath): number {
     return fd
   } catch (cause) {
     if (fd !== undefined) fs.closeSync(fd)
-    throw new CniError(CODE.unknownContainer, `Cannot enter the network namespace ${path}`, (cause as Error).message, { cause })
+    throw new CniError(CODE.unknownContainer, `Cannot enter the network namespace ${path}`, (cause as Error).message, {
+      cause,
+    })
   }
 }

@@ -11,7 +11,11 @@ const [CMD_BIND, COPY_PACKET] = [1, 2]
 const [PAYLOAD, PREFIX] = [9, 10]
 /** The size of the receive buffer. The limit of the rules keeps it almost empty. */
 const ROOM_BYTES = 1 << 18
-const ERRNO: Readonly<Record<number, string>> = { 1: 'EPERM: it needs CAP_NET_ADMIN', 16: 'EBUSY: another program reads this group', 22: 'EINVAL: the kernel has no nfnetlink_log' }
+const ERRNO: Readonly<Record<number, string>> = {
+  1: 'EPERM: it needs CAP_NET_ADMIN',
+  16: 'EBUSY: another program reads this group',
+  22: 'EINVAL: the kernel has no nfnetlink_log',
+}
 
 /** A packet that a rule of nft logged: the rule's prefix, and the first bytes from the IP header on. */
 export interface Logged {

@@ -7,7 +7,9 @@ const NETLINK_NETFILTER = 12
 // linux/netfilter/nfnetlink.h and nf_tables.h
 const NFNL_SUBSYS_NFTABLES = 10
 const [GETTABLE, NEWCHAIN, GETCHAIN, NEWRULE, GETRULE, NEWSET, GETSET, NEWGEN, GETGEN] = [1, 3, 4, 6, 7, 9, 10, 15, 16]
-const [TABLE_NAME, CHAIN_TABLE, CHAIN_NAME, CHAIN_USE, RULE_TABLE, RULE_CHAIN, SET_TABLE, SET_NAME] = [1, 1, 3, 6, 1, 2, 1, 2]
+const [TABLE_NAME, CHAIN_TABLE, CHAIN_NAME, CHAIN_USE, RULE_TABLE, RULE_CHAIN, SET_TABLE, SET_NAME] = [
+  1, 1, 3, 6, 1, 2, 1, 2,
+]
 const FAMILIES = { inet: 1, ip: 2, bridge: 7, ip6: 10 } as const
 const NLMSG_HEADER = 16
 const NLMSG_ERROR = 2
@@ -57,7 +59,8 @@ export function ruleCounts(family: Family, table: string): Map<string, number> {
 export function chainUses(family: Family, table: string): Map<string, number> {
   const uses = new Map<string, number>()
   for (const answer of netlink(NETLINK_NETFILTER, question(GETCHAIN, NLM_F_DUMP, family, []))) {
-    if (answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWCHAIN) || text(answer, CHAIN_TABLE) !== table) continue
+    if (answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWCHAIN) || text(answer, CHAIN_TABLE) !== table)
+      continue
     // In network byte order.
     uses.set(text(answer, CHAIN_NAME), attribute(answer, CHAIN_USE)?.getUint32(0) ?? 0)
   }
@@ -67,21 +70,35 @@ export function chainUses(family: Family, table: string): Map<string, number> {
 /** The names of the sets and maps of an nft table, without their elements. Asks the kernel directly like `isThere`. */
 export function setNames(family: Family, table: string): string[] {
   const asked = question(GETSET, NLM_F_DUMP, family, [[SET_TABLE, table]])
-  return netlink(NETLINK_NETFILTER, asked).flatMap((answer) => (answer.getUint16(4, true) === ((NFNL_SUBSYS_NFTABLES << 8) | NEWSET) && text(answer, SET_TABLE) === table ? [text(answer, SET_NAME)] : []))
+  return netlink(NETLINK_NETFILTER, asked).flatMap((answer) =>
+    answer.getUint16(4, true) === ((NFNL_SUBSYS_NFTABLES << 8) | NEWSET) && text(answer, SET_TABLE) === table
+      ? [text(answer, SET_NAME)]
+      : [],
+  )
 }
 
 /**
  * The number of rules of a chain, and whether one rule contains a word, such as the name of a chain to which it jumps. Asks the kernel
  * directly like `isThere`. A chain that does not exist has no rules.
  */
-export function rulesOf(family: Family, table: string, chain: string, word: string): { readonly count: number; readonly has: boolean } {
+export function rulesOf(
+  family: Family,
+  table: string,
+  chain: string,
+  word: string,
+): { readonly count: number; readonly has: boolean } {
   const asked = question(GETRULE, NLM_F_DUMP, family, [
     [RULE_TABLE, table],
     [RULE_CHAIN, chain],
   ])
   let [count, has] = [0, false]
   for (const answer of netlink(NETLINK_NETFILTER, asked)) {
-    if (answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWRULE) || text(answer, RULE_TABLE) !== table || text(answer, RULE_CHAIN) !== chain) continue
+    if (
+      answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWRULE) ||
+      text(answer, RULE_TABLE) !== table ||
+      text(answer, RULE_CHAIN) !== chain
+    )
+      continue
     count++
     has ||= holds(answer, word)
   }
@@ -94,11 +111,17 @@ export function rulesOf(family: Family, table: string, chain: string, word: stri
  */
 export function generation(): number | undefined {
   // NFTA_GEN_ID comes first, in network byte order.
-  for (const answer of netlink(NETLINK_NETFILTER, question(GETGEN, 0, 'inet', []))) if (answer.getUint16(4, true) === ((NFNL_SUBSYS_NFTABLES << 8) | NEWGEN)) return answer.getUint32(HEADERS + 4)
+  for (const answer of netlink(NETLINK_NETFILTER, question(GETGEN, 0, 'inet', [])))
+    if (answer.getUint16(4, true) === ((NFNL_SUBSYS_NFTABLES << 8) | NEWGEN)) return answer.getUint32(HEADERS + 4)
   return undefined
 }
 
-function question(type: number, flags: number, family: Family, attributes: readonly (readonly [type: number, text: string])[]): Uint8Array {
+function question(
+  type: number,
+  flags: number,
+  family: Family,
+  attributes: readonly (readonly [type: number, text: string])[],
+): Uint8Array {
   const body = new Uint8Array(HEADERS - NLMSG_HEADER)
   body[0] = FAMILIES[family]
   return request(
@@ -118,7 +141,8 @@ function attribute(message: DataView, type: number): DataView | undefined {
   for (let at = HEADERS, size = 0; at + 4 <= message.byteLength; at += (size + 3) & ~3) {
     size = message.getUint16(at, true)
     if (size < 4) break
-    if (message.getUint16(at + 2, true) === type) return new DataView(message.buffer, message.byteOffset + at + 4, size - 4)
+    if (message.getUint16(at + 2, true) === type)
+      return new DataView(message.buffer, message.byteOffset + at + 4, size - 4)
   }
   return undefined
 }

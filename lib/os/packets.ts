@@ -33,7 +33,8 @@ export function openWire(ns: Netns, ifname: string, version: 4 | 6): Wire {
   const { type, port } = KINDS[version]
   return inside(ns, () => {
     const facts = linkFacts(ifname)
-    if (!facts?.isEthernet) throw new Error(`Cannot use the link ${ifname}: ${facts ? 'it is no Ethernet link' : 'there is none'}`)
+    if (!facts?.isEthernet)
+      throw new Error(`Cannot use the link ${ifname}: ${facts ? 'it is no Ethernet link' : 'there is none'}`)
     const c = libc()
     // The socket starts with protocol 0, so that no packet arrives before the filter is attached. Then bind sets the EtherType.
     const fd = c.socket(AF_PACKET, SOCK_DGRAM | SOCK_FLAGS, 0)
@@ -83,7 +84,8 @@ function wire(fd: number, type: number, { index, mac }: LinkFacts): Wire {
     mac,
     send(to, bytes, other = type) {
       const address = linkAddress(other, index, to)
-      if (Number(c.sendto(fd, bytes, BigInt(bytes.length), MSG_DONTWAIT, address, ADDRESS_BYTES)) < 0) throw new Error(`Cannot send: errno ${errno()}`)
+      if (Number(c.sendto(fd, bytes, BigInt(bytes.length), MSG_DONTWAIT, address, ADDRESS_BYTES)) < 0)
+        throw new Error(`Cannot send: errno ${errno()}`)
     },
     hear() {
       length[0] = ADDRESS_BYTES
@@ -107,7 +109,8 @@ function control(what: bigint, request: DataView<ArrayBuffer>, ifname: string): 
   const c = libc()
   const fd = c.socket(AF_INET, SOCK_DGRAM | SOCK_FLAGS, 0)
   try {
-    if (c.ioctl(fd, what, new Uint8Array(request.buffer)) !== 0) throw new Error(`Cannot use the link ${ifname}: ${errno() === 19 ? 'there is none' : `errno ${errno()}`}`)
+    if (c.ioctl(fd, what, new Uint8Array(request.buffer)) !== 0)
+      throw new Error(`Cannot use the link ${ifname}: ${errno() === 19 ? 'there is none' : `errno ${errno()}`}`)
     return request
   } finally {
     c.close(fd)
@@ -132,7 +135,9 @@ function macAt(bytes: Uint8Array, at: number): Mac {
 
 // Classic BPF (linux/filter.h): instruction, jump when true, jump when false, operand. Offsets count from the IP header.
 function program(version: 4 | 6, port: number): { readonly head: BigUint64Array; readonly code: Uint8Array } {
-  const [LOAD_BYTE, LOAD_HALF, LOAD_X_HEADER, LOAD_HALF_X, EQUAL, SOME, END] = [0x30, 0x28, 0xb1, 0x48, 0x15, 0x45, 0x06]
+  const [LOAD_BYTE, LOAD_HALF, LOAD_X_HEADER, LOAD_HALF_X, EQUAL, SOME, END] = [
+    0x30, 0x28, 0xb1, 0x48, 0x15, 0x45, 0x06,
+  ]
   const UDP = 17
   const steps =
     version === 4

@@ -10,7 +10,9 @@ const [AF_INET, AF_INET6] = [2, 10]
 // linux/rtnetlink.h and linux/fib_rules.h
 const [RTM_GETROUTE, RTM_GETRULE] = [26, 34]
 const [RTMSG_BYTES, RULE_BYTES] = [12, 12]
-const [RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_PREFSRC, RTA_METRICS, RTA_MULTIPATH, RTA_TABLE, RTA_VIA] = [1, 4, 5, 6, 7, 8, 9, 15, 18]
+const [RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_PREFSRC, RTA_METRICS, RTA_MULTIPATH, RTA_TABLE, RTA_VIA] = [
+  1, 4, 5, 6, 7, 8, 9, 15, 18,
+]
 const [FRA_SRC, FRA_PRIORITY, FRA_TABLE] = [2, 6, 15]
 const [RTAX_MTU, RTAX_ADVMSS] = [2, 8]
 const RTN_UNICAST = 1
@@ -25,7 +27,13 @@ export function rulesNow(): Omit<Rule, 'kind' | 'ns'>[] {
     const family = familyOf(body)
     if (!family) return []
     const isHost = body.getUint8(2) === (family === 4 ? 32 : 128)
-    return [{ from: (isHost ? addressOf(attributes.get(FRA_SRC)) : undefined) ?? ('' as Ip), table: numberOf(attributes.get(FRA_TABLE)) ?? body.getUint8(4), priority: numberOf(attributes.get(FRA_PRIORITY)) ?? 0 }]
+    return [
+      {
+        from: (isHost ? addressOf(attributes.get(FRA_SRC)) : undefined) ?? ('' as Ip),
+        table: numberOf(attributes.get(FRA_TABLE)) ?? body.getUint8(4),
+        priority: numberOf(attributes.get(FRA_PRIORITY)) ?? 0,
+      },
+    ]
   })
 }
 
@@ -40,18 +48,31 @@ export type TableRoute = Omit<Route, 'ns'> & { readonly table: number }
  * requested link. Only the routes through this link have all fields.
  */
 export function routesNow(index: number, dev: IfName): TableRoute[] {
-  return askRoute(RTM_GETROUTE, new Uint8Array(RTMSG_BYTES), NLM_F_DUMP).flatMap(({ body, attributes }): TableRoute[] => {
-    const family = familyOf(body)
-    if (!family || body.getUint8(7) !== RTN_UNICAST || body.getUint32(8, true) & RTM_F_CLONED) return []
-    const table = numberOf(attributes.get(RTA_TABLE)) ?? body.getUint8(4)
-    const any = family === 4 ? '0.0.0.0' : '::'
-    const dst = `${addressOf(attributes.get(RTA_DST)) ?? any}/${body.getUint8(1)}` as Cidr
-    const all = hops(body, attributes)
-    const ours = all.filter((hop) => hop.index === index)
-    // IPv6 merges routes of several links to one destination into one multipath route. Each of its hops is still a separate route.
-    if (ours.length === 0 || (family === 4 && ours.length < all.length) || all.some(({ strange }) => strange)) return [{ kind: 'route', dev: '' as IfName, dst, via: [], table }]
-    return [{ kind: 'route', dev, dst, via: ours.flatMap(({ via }) => via ?? []), ...details(family, body, attributes), ...(ours.some(({ onlink }) => onlink) ? { onlink: true } : {}), table }]
-  })
+  return askRoute(RTM_GETROUTE, new Uint8Array(RTMSG_BYTES), NLM_F_DUMP).flatMap(
+    ({ body, attributes }): TableRoute[] => {
+      const family = familyOf(body)
+      if (!family || body.getUint8(7) !== RTN_UNICAST || body.getUint32(8, true) & RTM_F_CLONED) return []
+      const table = numberOf(attributes.get(RTA_TABLE)) ?? body.getUint8(4)
+      const any = family === 4 ? '0.0.0.0' : '::'
+      const dst = `${addressOf(attributes.get(RTA_DST)) ?? any}/${body.getUint8(1)}` as Cidr
+      const all = hops(body, attributes)
+      const ours = all.filter((hop) => hop.index === index)
+      // IPv6 merges routes of several links to one destination into one multipath route. Each of its hops is still a separate route.
+      if (ours.length === 0 || (family === 4 && ours.length < all.length) || all.some(({ strange }) => strange))
+        return [{ kind: 'route', dev: '' as IfName, dst, via: [], table }]
+      return [
+        {
+          kind: 'route',
+          dev,
+          dst,
+          via: ours.flatMap(({ via }) => via ?? []),
+          ...details(family, body, attributes),
+          ...(ours.some(({ onlink }) => onlink) ? { onlink: true } : {}),
+          table,
+        },
+      ]
+    },
+  )
 }
 
 /** The index of the link by which this thread's namespace sends to an address. Undefined when no route leads there. */
@@ -68,11 +89,26 @@ export function linkTowards(ip: Ip): number | undefined {
   }
 }
 
-function details(family: 4 | 6, body: DataView, attributes: Attributes): Pick<Route, 'src' | 'scope' | 'priority' | 'mtu' | 'advmss' | 'proto'> {
-  const [src, priority, metrics] = [addressOf(attributes.get(RTA_PREFSRC)), numberOf(attributes.get(RTA_PRIORITY)), attributes.get(RTA_METRICS)]
+function details(
+  family: 4 | 6,
+  body: DataView,
+  attributes: Attributes,
+): Pick<Route, 'src' | 'scope' | 'priority' | 'mtu' | 'advmss' | 'proto'> {
+  const [src, priority, metrics] = [
+    addressOf(attributes.get(RTA_PREFSRC)),
+    numberOf(attributes.get(RTA_PRIORITY)),
+    attributes.get(RTA_METRICS),
+  ]
   const inner = metrics && attributesOf(metrics)
   const [mtu, advmss] = [numberOf(inner?.get(RTAX_MTU)), numberOf(inner?.get(RTAX_ADVMSS))]
-  return { ...(src && { src }), ...(family === 4 && { scope: body.getUint8(6) }), ...(priority && { priority }), ...(mtu && { mtu }), ...(advmss && { advmss }), proto: body.getUint8(5) }
+  return {
+    ...(src && { src }),
+    ...(family === 4 && { scope: body.getUint8(6) }),
+    ...(priority && { priority }),
+    ...(mtu && { mtu }),
+    ...(advmss && { advmss }),
+    proto: body.getUint8(5),
+  }
 }
 
 interface Hop {
@@ -84,7 +120,12 @@ interface Hop {
 }
 
 function hops(body: DataView, attributes: Attributes): Hop[] {
-  const hop = (index: number, flags: number, of: Attributes): Hop => ({ index, via: addressOf(of.get(RTA_GATEWAY)), onlink: (flags & RTNH_F_ONLINK) !== 0, strange: of.has(RTA_VIA) })
+  const hop = (index: number, flags: number, of: Attributes): Hop => ({
+    index,
+    via: addressOf(of.get(RTA_GATEWAY)),
+    onlink: (flags & RTNH_F_ONLINK) !== 0,
+    strange: of.has(RTA_VIA),
+  })
   const several = attributes.get(RTA_MULTIPATH)
   if (!several) return [hop(numberOf(attributes.get(RTA_OIF)) ?? 0, body.getUint32(8, true), attributes)]
   const found: Hop[] = []
@@ -92,7 +133,13 @@ function hops(body: DataView, attributes: Attributes): Hop[] {
   for (let at = 0, size = 0; at + 8 <= several.byteLength; at += (size + 3) & ~3) {
     size = several.getUint16(at, true)
     if (size < 8) break
-    found.push(hop(several.getInt32(at + 4, true), several.getUint8(at + 2), attributesOf(new DataView(several.buffer, several.byteOffset + at, Math.min(size, several.byteLength - at)), 8)))
+    found.push(
+      hop(
+        several.getInt32(at + 4, true),
+        several.getUint8(at + 2),
+        attributesOf(new DataView(several.buffer, several.byteOffset + at, Math.min(size, several.byteLength - at)), 8),
+      ),
+    )
   }
   return found
 }

@@ -24,10 +24,17 @@ export function deviceTo(ip: Ip): IfName | undefined {
  * there is none. Reads /proc instead of starting `ip`.
  */
 export function defaultDevice(): IfName | undefined {
-  const rows = (family: string) => (readText(`/proc/thread-self/net/${family}`) ?? '').split('\n').map((line) => line.trim().split(/\s+/))
-  const four = rows('route').flatMap(([device = '', destination, , flags = '', , , metric, mask]) => (destination === '00000000' && mask === '00000000' ? [{ device, flags, metric: Number(metric) }] : []))
-  const six = rows('ipv6_route').flatMap(([to = '', length, , , , metric = '', , , flags = '', device = '']) => (length === '00' && /^0{32}$/.test(to) ? [{ device, flags, metric: Number.parseInt(metric, 16) }] : []))
-  const [best] = [four, six].flatMap((found) => found.filter(({ device, flags }) => leads(device, flags)).sort((a, b) => a.metric - b.metric))
+  const rows = (family: string) =>
+    (readText(`/proc/thread-self/net/${family}`) ?? '').split('\n').map((line) => line.trim().split(/\s+/))
+  const four = rows('route').flatMap(([device = '', destination, , flags = '', , , metric, mask]) =>
+    destination === '00000000' && mask === '00000000' ? [{ device, flags, metric: Number(metric) }] : [],
+  )
+  const six = rows('ipv6_route').flatMap(([to = '', length, , , , metric = '', , , flags = '', device = '']) =>
+    length === '00' && /^0{32}$/.test(to) ? [{ device, flags, metric: Number.parseInt(metric, 16) }] : [],
+  )
+  const [best] = [four, six].flatMap((found) =>
+    found.filter(({ device, flags }) => leads(device, flags)).sort((a, b) => a.metric - b.metric),
+  )
   return best && parse.ifname(best.device)
 }
 

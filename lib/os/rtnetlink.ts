@@ -20,11 +20,21 @@ export interface Answer {
  * leading struct. Returns an empty array when there is no object. `isStrict` works as in `netlink`. Throws Error with the errno when
  * the request fails.
  */
-export function askRoute(type: number, body: Uint8Array, flags: number, attributes: readonly Attribute[] = [], isStrict = false): Answer[] {
+export function askRoute(
+  type: number,
+  body: Uint8Array,
+  flags: number,
+  attributes: readonly Attribute[] = [],
+  isStrict = false,
+): Answer[] {
   const found: Answer[] = []
   for (const answer of netlink(NETLINK_ROUTE, request(type, body, flags, attributes), isStrict)) {
     // The type of an answer is the request's type minus 2: RTM_NEWLINK is 16, RTM_GETLINK is 18.
-    if (answer.getUint16(4, true) === type - 2) found.push({ body: new DataView(answer.buffer, answer.byteOffset + NLMSG_HEADER, body.length), attributes: attributesOf(answer, NLMSG_HEADER + body.length) })
+    if (answer.getUint16(4, true) === type - 2)
+      found.push({
+        body: new DataView(answer.buffer, answer.byteOffset + NLMSG_HEADER, body.length),
+        attributes: attributesOf(answer, NLMSG_HEADER + body.length),
+      })
   }
   return found
 }

@@ -39,8 +39,19 @@ export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'runni
   request.set(bytes(name))
   try {
     // Each wait is twice as long as the last. Hundreds of ADDs that ask every 50 µs would slow the kernel work for which they wait.
-    for (let [until, step] = [performance.now() + waitMs, STEP_US]; ; c.usleep(step), step = Math.min(step * 2, LONGEST_STEP_US)) {
-      const state = c.ioctl(fd, SIOCGIFFLAGS, request) !== 0 ? (lastError().code === 'ENODEV' ? 'absent' : 'there') : (request[IFREQ_FLAGS] as number) & IFF_RUNNING ? 'running' : 'there'
+    for (
+      let [until, step] = [performance.now() + waitMs, STEP_US];
+      ;
+      c.usleep(step), step = Math.min(step * 2, LONGEST_STEP_US)
+    ) {
+      const state =
+        c.ioctl(fd, SIOCGIFFLAGS, request) !== 0
+          ? lastError().code === 'ENODEV'
+            ? 'absent'
+            : 'there'
+          : (request[IFREQ_FLAGS] as number) & IFF_RUNNING
+            ? 'running'
+            : 'there'
       if (state === 'running' || performance.now() >= until) return state
     }
   } finally {
@@ -138,7 +149,8 @@ export function listen(group: keyof typeof GROUPS, room?: number): Ear {
   const address = new DataView(new ArrayBuffer(SOCKADDR_NL_BYTES))
   address.setUint16(0, AF_NETLINK, true)
   address.setUint32(SOCKADDR_NL_GROUPS, bit, true)
-  if (c.bind(fd, new Uint8Array(address.buffer), SOCKADDR_NL_BYTES) === 0) return { fd, heard: () => received(fd), close }
+  if (c.bind(fd, new Uint8Array(address.buffer), SOCKADDR_NL_BYTES) === 0)
+    return { fd, heard: () => received(fd), close }
   const said = lastError().code
   close()
   throw new Error(`bind: ${said}`)
@@ -171,7 +183,8 @@ export function dial(path: string): Dialled {
       for (let rest: Uint8Array = new TextEncoder().encode(text); rest.length > 0; ) {
         const sent = Number(c.send(fd, rest, BigInt(rest.length), MSG_NOSIGNAL))
         if (sent >= 0) rest = rest.subarray(sent)
-        else if (lastError().code !== 'EAGAIN' || c.poll(new Int32Array([fd, POLLOUT]), 1n, SEND_MS) <= 0) throw refused()
+        else if (lastError().code !== 'EAGAIN' || c.poll(new Int32Array([fd, POLLOUT]), 1n, SEND_MS) <= 0)
+          throw refused()
       }
     },
     hear(waitMs) {
@@ -234,7 +247,8 @@ export function sendUdp(to: Uint8Array, port: number, data: Uint8Array): void {
   try {
     // struct sockaddr_in: the family, then port and address in network order.
     const address = new Uint8Array([AF_INET, 0, port >> 8, port & 0xff, ...to, 0, 0, 0, 0, 0, 0, 0, 0])
-    if (Number(c.sendto(fd, data, BigInt(data.length), MSG_DONTWAIT, address, address.length)) < 0) throw new Error(`sendto: ${lastError().code}`)
+    if (Number(c.sendto(fd, data, BigInt(data.length), MSG_DONTWAIT, address, address.length)) < 0)
+      throw new Error(`sendto: ${lastError().code}`)
   } finally {
     c.close(fd)
   }

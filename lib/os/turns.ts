@@ -29,7 +29,11 @@ export function busyFile(): number {
 export function occupy(what: string, limitMs = remaining()): boolean {
   const fd = busyFile()
   const byte = byteOf(what)
-  for (let [until, step] = [performance.now() + limitMs, 1]; fd >= 0 && !locked(fd, byte); step = Math.min(step * 2, LONGEST_STEP_MS)) {
+  for (
+    let [until, step] = [performance.now() + limitMs, 1];
+    fd >= 0 && !locked(fd, byte);
+    step = Math.min(step * 2, LONGEST_STEP_MS)
+  ) {
     if (performance.now() >= until) return false
     sleep(step)
   }
@@ -42,7 +46,12 @@ export function occupy(what: string, limitMs = remaining()): boolean {
  * (lib/os/deadline.ts). `who` describes the earlier call for the error message.
  */
 export function takeTurn(what: string, who: string): void {
-  if (!occupy(what)) throw new CniError(CODE.tryLater, `Cannot begin: ${who} is still at work`, 'it, or a tool that it started, does not end')
+  if (!occupy(what))
+    throw new CniError(
+      CODE.tryLater,
+      `Cannot begin: ${who} is still at work`,
+      'it, or a tool that it started, does not end',
+    )
 }
 
 // Without locks in the kernel, a DEL must still be able to remove.

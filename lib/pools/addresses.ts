@@ -37,7 +37,13 @@ export interface AddressStore {
    * returns addresses that look free to this user. `why` says which case it is.
    * `isFreed` predicts the answer after a release of the owner's addresses. Addresses in `left` count as free. Throws like `take`.
    */
-  foresee(owner: Owner, sets: readonly RangeSet[], wanted: readonly Ip[], isFreed?: boolean, left?: Left): { readonly ips: IpConfig[]; readonly why: string }
+  foresee(
+    owner: Owner,
+    sets: readonly RangeSet[],
+    wanted: readonly Ip[],
+    isFreed?: boolean,
+    left?: Left,
+  ): { readonly ips: IpConfig[]; readonly why: string }
   release(owner: Owner): void
   holds(owner: Owner): boolean
   /** Frees the addresses that belong to none of these owners. */
@@ -68,13 +74,17 @@ export function addressStore(dataDir: string, network: NetworkName, cooldown = 0
         return work(new Map())
       } catch (cause) {
         if (!(cause instanceof Occupied)) throw cause
-        const left = isQuestion ? leftByEarlierBoot(place) : (ifThere(() => takeBack(place, leftByEarlierBoot(place))) ?? new Map())
+        const left = isQuestion
+          ? leftByEarlierBoot(place)
+          : (ifThere(() => takeBack(place, leftByEarlierBoot(place))) ?? new Map())
         if (left.size === 0) throw cause
-        if (!isQuestion) log('plumb: freed addresses that an earlier boot of the node left', { network, addresses: listed(left) })
+        if (!isQuestion)
+          log('plumb: freed addresses that an earlier boot of the node left', { network, addresses: listed(left) })
         return work(left)
       }
     },
-    foresee: (owner, sets, wanted, isFreed, left) => foresee({ place, cooldown }, owner, sets, assign(sets, wanted), isFreed, left),
+    foresee: (owner, sets, wanted, isFreed, left) =>
+      foresee({ place, cooldown }, owner, sets, assign(sets, wanted), isFreed, left),
     release: (owner) => ifThere(() => release(openLedger(place), owner, cooldown)),
     holds: (owner) => ifThere(() => holds(openLedger(place), owner)) ?? false,
     keepOnly: (owners) => ifThere(() => keepOnly(place, owners, cooldown)),
@@ -96,27 +106,57 @@ function assign(sets: readonly RangeSet[], wanted: readonly Ip[]): readonly (Ip 
   const given = sets.map((set) => {
     const ip = [...left].find((one) => rangeOf(set, one))
     if (ip === undefined) return undefined
-    if (set.gateways.has(ip)) throw new CniError(CODE.config, `requested ip ${ip} is subnet's gateway`, `want another address of ${describe(set)}`)
+    if (set.gateways.has(ip))
+      throw new CniError(
+        CODE.config,
+        `requested ip ${ip} is subnet's gateway`,
+        `want another address of ${describe(set)}`,
+      )
     left.delete(ip)
     return ip
   })
-  if (left.size > 0) throw new CniError(CODE.config, `failed to allocate all requested IPs: ${[...left].join(' ')}`, `each range set gives one address: ${sets.map(describe).join('; ')}`)
+  if (left.size > 0)
+    throw new CniError(
+      CODE.config,
+      `failed to allocate all requested IPs: ${[...left].join(' ')}`,
+      `each range set gives one address: ${sets.map(describe).join('; ')}`,
+    )
   return given
 }
 
-function take(pool: Pool, owner: Owner, sets: readonly RangeSet[], wanted: readonly (Ip | undefined)[], former: readonly Ip[]): IpConfig[] {
+function take(
+  pool: Pool,
+  owner: Owner,
+  sets: readonly RangeSet[],
+  wanted: readonly (Ip | undefined)[],
+  former: readonly Ip[],
+): IpConfig[] {
   const { place } = pool
   const ledger = openLedger(place)
   const [held] = heldBy(ledger, owner).names.toSorted()
-  if (held !== undefined) throw new Occupied(CODE.env, `${held} has been allocated to ${owner.containerId}, duplicate allocation is not allowed`, `${owner.ifname} of this container has an address in network ${owner.network}; DEL it first`)
+  if (held !== undefined)
+    throw new Occupied(
+      CODE.env,
+      `${held} has been allocated to ${owner.containerId}, duplicate allocation is not allowed`,
+      `${owner.ifname} of this container has an address in network ${owner.network}; DEL it first`,
+    )
   const free = finder(pool)
   const picks = sets.map((set, n) => {
     const ip = wanted[n]
-    if (ip === undefined) return former.find((one) => rangeOf(set, one) && !set.gateways.has(one) && !fs.existsSync(`${place.dir}/${one}`)) ?? free(set, n)
+    if (ip === undefined)
+      return (
+        former.find((one) => rangeOf(set, one) && !set.gateways.has(one) && !fs.existsSync(`${place.dir}/${one}`)) ??
+        free(set, n)
+      )
     if (fs.existsSync(`${place.dir}/${ip}`)) throw unavailable(ip, set, holderOf(place, ip))
     return ip
   })
-  if (!reserve(place, owner, picks)) throw new CniError(CODE.tryLater, `Cannot reserve ${picks.join(' and ')} in ${place.dir}`, 'someone made the file without taking the lock; try again')
+  if (!reserve(place, owner, picks))
+    throw new CniError(
+      CODE.tryLater,
+      `Cannot reserve ${picks.join(' and ')} in ${place.dir}`,
+      'someone made the file without taking the lock; try again',
+    )
   settle(ledger, [[owner, picks]])
   return picks.map((ip, n) => configured(ip, sets[n] as RangeSet))
 }
@@ -127,12 +167,24 @@ function configured(ip: Ip, set: RangeSet): IpConfig {
 }
 
 function unavailable(ip: Ip, set: RangeSet, holder: Holder | undefined): Occupied {
-  const details = holder ? `${holder.ifname || 'an interface'} of container ${holder.containerId} has it` : 'it belongs to another attachment'
+  const details = holder
+    ? `${holder.ifname || 'an interface'} of container ${holder.containerId} has it`
+    : 'it belongs to another attachment'
   return new Occupied(CODE.config, `requested IP address ${ip} is not available in range set ${describe(set)}`, details)
 }
 
-function foresee({ place, cooldown }: Pool, owner: Owner, sets: readonly RangeSet[], wanted: readonly (Ip | undefined)[], isFreed = false, left: Left = new Map()): { ips: IpConfig[]; why: string } {
-  const [reserved, tired] = [visible(() => names(place), []), visible(() => resting(place, cooldown), new Set<string>())]
+function foresee(
+  { place, cooldown }: Pool,
+  owner: Owner,
+  sets: readonly RangeSet[],
+  wanted: readonly (Ip | undefined)[],
+  isFreed = false,
+  left: Left = new Map(),
+): { ips: IpConfig[]; why: string } {
+  const [reserved, tired] = [
+    visible(() => names(place), []),
+    visible(() => resting(place, cooldown), new Set<string>()),
+  ]
   const all = reserved?.filter((name) => !left.has(name))
   const mine = (all ?? []).filter((name) =>
     isHeldBy(
@@ -157,7 +209,13 @@ function foresee({ place, cooldown }: Pool, owner: Owner, sets: readonly RangeSe
   })
   if (held.length > 0) return { ips, why: 'held by this attachment already' }
   if (wanted.every((ip) => ip !== undefined)) return { ips, why: 'asked for' }
-  return { ips, why: all && tired ? 'free now; the pool decides when it is asked' : `an example: ${place.dir} cannot be read, the pool decides when it is asked` }
+  return {
+    ips,
+    why:
+      all && tired
+        ? 'free now; the pool decides when it is asked'
+        : `an example: ${place.dir} cannot be read, the pool decides when it is asked`,
+  }
 }
 
 /** The addresses that an owner had in an earlier boot. A runtime may start the same container again. It gets the same addresses. */
@@ -183,7 +241,10 @@ function visible<T>(read: () => T, absent: T): T | undefined {
  * Finds the next free address of a set, round robin after the last address that was given out. `known` holds facts that the caller has
  * already read.
  */
-function finder({ place, cooldown }: Pool, known?: { readonly all: ReadonlySet<string>; readonly tired: ReadonlySet<string> }): (set: RangeSet, n: number) => Ip {
+function finder(
+  { place, cooldown }: Pool,
+  known?: { readonly all: ReadonlySet<string>; readonly tired: ReadonlySet<string> },
+): (set: RangeSet, n: number) => Ip {
   const tired = known?.tired ?? resting(place, cooldown)
   let all = known?.all
   return (set, n) => {
@@ -226,7 +287,12 @@ function takeBack(place: Place, left: Left): Left {
   return left
 }
 
-function drop(place: Place, all: ReadonlyMap<string, Holder>, gone: readonly (readonly [string, Holder])[], cooldown: number): void {
+function drop(
+  place: Place,
+  all: ReadonlyMap<string, Holder>,
+  gone: readonly (readonly [string, Holder])[],
+  cooldown: number,
+): void {
   const ledger = openLedger(place, all)
   free(
     place,
@@ -274,14 +340,19 @@ interface Figures {
 }
 
 function figures(set: RangeSet, all: Iterable<string>, tired: ReadonlySet<string>): Figures {
-  const inSet = (names: Iterable<string>) => [...names].filter((name) => rangeOf(set, name as Ip) && !set.gateways.has(name as Ip))
+  const inSet = (names: Iterable<string>) =>
+    [...names].filter((name) => rangeOf(set, name as Ip) && !set.gateways.has(name as Ip))
   const used = new Set(inSet(all))
   return { size: capacity(set), used: used.size, rest: inSet(tired).filter((name) => !used.has(name)).length }
 }
 
 function exhausted(code: number, set: RangeSet, { size, used, rest }: Figures): Occupied {
   const resting = rest > 0 ? ` and ${rest} were freed so recently that they rest ("cooldown")` : ''
-  return new Occupied(code, `no IP addresses available in range set: ${describe(set)}`, `${used} of ${size} are in use${resting}; delete pods, widen the range, or run GC to free those of containers that no longer exist`)
+  return new Occupied(
+    code,
+    `no IP addresses available in range set: ${describe(set)}`,
+    `${used} of ${size} are in use${resting}; delete pods, widen the range, or run GC to free those of containers that no longer exist`,
+  )
 }
 
 const ADVICE: Readonly<Record<string, string>> = {
@@ -301,6 +372,11 @@ function onDisk<T>({ dir }: Place, work: () => T): T {
   } catch (cause) {
     const { code, path } = cause as NodeJS.ErrnoException
     if (cause instanceof CniError || typeof code !== 'string') throw cause
-    throw new CniError(CODE.io, `Cannot use the address pool ${dir}: ${code} at ${path ?? dir}`, ADVICE[code] ?? 'the disk failed; the address was not taken or freed', { cause })
+    throw new CniError(
+      CODE.io,
+      `Cannot use the address pool ${dir}: ${code} at ${path ?? dir}`,
+      ADVICE[code] ?? 'the disk failed; the address was not taken or freed',
+      { cause },
+    )
   }
 }

@@ -10,7 +10,15 @@ import { field } from '../text/shape.ts'
 export const ipOrNone = field.filled(parseIp)
 
 const uint32 = v.exactOptional(field.int(0, 0xffffffff))
-const route = v.object({ dst: field.cidr, gw: ipOrNone, mtu: uint32, advmss: uint32, priority: uint32, table: uint32, scope: v.exactOptional(field.int(0, 255)) })
+const route = v.object({
+  dst: field.cidr,
+  gw: ipOrNone,
+  mtu: uint32,
+  advmss: uint32,
+  priority: uint32,
+  table: uint32,
+  scope: v.exactOptional(field.int(0, 255)),
+})
 /** The key `routes` of a pool's configuration, in the form of the result. */
 export const routesShape = v.optional(
   v.array(
@@ -29,5 +37,7 @@ export const routesShape = v.optional(
 export function onePerFamily(cniVersion: string, addresses: readonly (Ip | Cidr)[], at: string, what: string): void {
   // An absent or empty version means 0.1.0.
   if ((cniVersion === '' || hasFamilies(cniVersion)) && new Set(addresses.map(isSix)).size < addresses.length)
-    throw new ValueError(`Cannot read ${at}: CNI version ${cniVersion || '0.1.0'} does not support more than 1 address per family; want at most one IPv4 and one IPv6 ${what}, or cniVersion 0.3.0`)
+    throw new ValueError(
+      `Cannot read ${at}: CNI version ${cniVersion || '0.1.0'} does not support more than 1 address per family; want at most one IPv4 and one IPv6 ${what}, or cniVersion 0.3.0`,
+    )
 }

@@ -12,7 +12,12 @@ const [MESSAGE_AT, SERVER_AT, SERVER_PORT] = [28, 16, 67]
  * gone, an IPv4 packet goes by the node's own routes.
  * Never throws, because the server takes the lease back by itself when the lease ends.
  */
-export async function letGo({ netns, index, owner: { ifname, containerId }, release }: Omit<LeaseFile, 'bound' | 'wants'>): Promise<void> {
+export async function letGo({
+  netns,
+  index,
+  owner: { ifname, containerId },
+  release,
+}: Omit<LeaseFile, 'bound' | 'wants'>): Promise<void> {
   try {
     const isThere = ethernetIn(netns, ifname)?.index === index
     for (const { version, to, packet } of release) {
@@ -24,7 +29,10 @@ export async function letGo({ netns, index, owner: { ifname, containerId }, rele
       } else if (version === 4) byNode(bytes)
     }
   } catch (cause) {
-    log(`plumb: Cannot release a lease; the server keeps it until it expires: ${(cause as Error).message}`, { container: containerId, ifname })
+    log(`plumb: Cannot release a lease; the server keeps it until it expires: ${(cause as Error).message}`, {
+      container: containerId,
+      ifname,
+    })
   }
 }
 

@@ -33,7 +33,9 @@ export function leftByEarlierBoot(place: Place): ReadonlyMap<string, Holder> {
     }
     return left
   } catch (cause) {
-    log(`plumb: Cannot tell which addresses an earlier boot left; they stay reserved: ${(cause as Error).message}`, { pool: place.dir })
+    log(`plumb: Cannot tell which addresses an earlier boot left; they stay reserved: ${(cause as Error).message}`, {
+      pool: place.dir,
+    })
     return new Map()
   }
 }

@@ -6,9 +6,17 @@ import type { LeaseFile } from './dhcp.ts'
 
 const byte = field.int(0, 255)
 /** The owner of a lease, in questions and files. */
-export const owner = v.object({ network: field.network, containerId: field.by(parse.containerId), ifname: field.ifname })
+export const owner = v.object({
+  network: field.network,
+  containerId: field.by(parse.containerId),
+  ifname: field.ifname,
+})
 /** The request for a lease, in questions and files. */
-export const wants = v.object({ families: v.array(v.picklist([4, 6])), request: v.array(byte), provide: v.array(v.tuple([byte, field.text])) })
+export const wants = v.object({
+  families: v.array(v.picklist([4, 6])),
+  request: v.array(byte),
+  provide: v.array(v.tuple([byte, field.text])),
+})
 /** The keys of a lease's file. */
 export const leaseFile = {
   owner,
@@ -30,6 +38,7 @@ export function readLeaseFile(text: string | undefined): LeaseFile | undefined {
 
 // Accepts multicast and broadcast addresses, because a client sends its packets to them.
 function ethernet(value: unknown): LeaseFile['release'][number]['to'] {
-  if (typeof value !== 'string' || !/^([0-9a-f]{2}:){5}[0-9a-f]{2}$/.test(value)) throw new ValueError(`${shown(value)}: want an Ethernet address`)
+  if (typeof value !== 'string' || !/^([0-9a-f]{2}:){5}[0-9a-f]{2}$/.test(value))
+    throw new ValueError(`${shown(value)}: want an Ethernet address`)
   return value as LeaseFile['release'][number]['to']
 }

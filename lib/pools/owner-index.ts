@@ -25,7 +25,9 @@ let boot: string | undefined
  */
 export function openLedger(place: Place, all?: ReadonlyMap<string, Holder>): Ledger {
   makeOwn(place)
-  return !all && attempt(() => fs.readFileSync(stampPath(place))) === stampOf(fs.statSync(place.dir) as Stat) ? { place } : { place, found: byKey(all ?? readAll(place)) }
+  return !all && attempt(() => fs.readFileSync(stampPath(place))) === stampOf(fs.statSync(place.dir) as Stat)
+    ? { place }
+    : { place, found: byKey(all ?? readAll(place)) }
 }
 
 /**
@@ -102,7 +104,9 @@ function keyOf({ containerId, ifname }: Holder): string {
 function rewrite(place: Place, all: ReadonlyMap<string, readonly string[]>): void {
   const known = new Set(fs.readdirSync(place.own).filter((name) => name.includes(':')))
   for (const key of known) if (!all.has(key)) remove(`${place.own}/${key}`)
-  for (const [key, names] of all) if (!known.has(key) || attempt(() => fs.readlinkSync(`${place.own}/${key}`)) !== textOf(names)) point(place, key, names)
+  for (const [key, names] of all)
+    if (!known.has(key) || attempt(() => fs.readlinkSync(`${place.own}/${key}`)) !== textOf(names))
+      point(place, key, names)
 }
 
 function point(place: Place, key: string, names: readonly string[]): void {

@@ -50,7 +50,10 @@ export function readRangeSets(confs: readonly SetConf[], wanted: readonly Ip[] =
   const gateways = new Set(sets.flat().map((range) => range.gateway))
   return sets.map((ranges, i) => {
     const set = { ranges, gateways }
-    if (capacity(set) === 0n) throw new ValueError(`Cannot read ${confs[i]?.at} (${ranges.map(({ subnet }) => subnet).join(',')}): want a range that holds more than its gateway, network and broadcast address`)
+    if (capacity(set) === 0n)
+      throw new ValueError(
+        `Cannot read ${confs[i]?.at} (${ranges.map(({ subnet }) => subnet).join(',')}): want a range that holds more than its gateway, network and broadcast address`,
+      )
     return set
   })
 }
@@ -59,10 +62,22 @@ export function readRangeSets(confs: readonly SetConf[], wanted: readonly Ip[] =
  * The first free address of a set. The search begins after `after` and goes round to it. It begins at the first address when `after` is
  * not in the set. Calls `isFree` once per address.
  */
-export function search({ ranges, gateways }: RangeSet, after: Ip | undefined, isFree: (ip: Ip) => boolean): Ip | undefined {
+export function search(
+  { ranges, gateways }: RangeSet,
+  after: Ip | undefined,
+  isFree: (ip: Ip) => boolean,
+): Ip | undefined {
   const start = after === undefined ? -1 : ranges.findIndex((range) => holds(range, after))
   const range = ranges[start]
-  const turn = range === undefined ? ranges : [{ ...range, first: bitsOf(after as Ip).bits + 1n }, ...ranges.slice(start + 1), ...ranges.slice(0, start), { ...range, last: bitsOf(after as Ip).bits }]
+  const turn =
+    range === undefined
+      ? ranges
+      : [
+          { ...range, first: bitsOf(after as Ip).bits + 1n },
+          ...ranges.slice(start + 1),
+          ...ranges.slice(0, start),
+          { ...range, last: bitsOf(after as Ip).bits },
+        ]
   for (const { family, first, last } of turn) {
     for (let bits = first; bits <= last; bits++) {
       const ip = format({ family, bits })
@@ -86,30 +101,45 @@ export function rangeOf(set: RangeSet, ip: Ip): Range | undefined {
 
 /** The text for a set in messages, as host-local writes it: `10.1.0.1-10.1.0.254,10.2.0.10-10.2.0.20`. */
 export function describe(set: Pick<RangeSet, 'ranges'>): string {
-  return set.ranges.map(({ family, first, last }) => `${format({ family, bits: first })}-${format({ family, bits: last })}`).join(',')
+  return set.ranges
+    .map(({ family, first, last }) => `${format({ family, bits: first })}-${format({ family, bits: last })}`)
+    .join(',')
 }
 
 function readSet({ at, ranges, flat }: SetConf, wanted: readonly Ip[]): Range[] {
   const [head, ...others] = ranges.map((range, i) => readRange(range, flat ? at : `${at}[${i}]`, wanted))
   if (!head) throw new ValueError(`Cannot read ${at} []: want at least one range`)
   const stranger = others.find(({ family }) => family !== head.family)
-  if (stranger) throw new ValueError(`Cannot read ${stranger.at}.subnet "${stranger.subnet}": want IPv${head.family} as in ${head.at}; a set gives one address`)
+  if (stranger)
+    throw new ValueError(
+      `Cannot read ${stranger.at}.subnet "${stranger.subnet}": want IPv${head.family} as in ${head.at}; a set gives one address`,
+    )
   return [head, ...others]
 }
 
 function readRange(conf: RangeConf, at: string, wanted: readonly Ip[]): Range {
   const { subnet } = conf
   const { family, length, bits, first, last } = split(subnet)
-  if (bits !== first) throw new ValueError(`Cannot read ${at}.subnet "${subnet}": want a network without host bits, here ${networkOf(subnet)}`)
+  if (bits !== first)
+    throw new ValueError(
+      `Cannot read ${at}.subnet "${subnet}": want a network without host bits, here ${networkOf(subnet)}`,
+    )
   const longest = family === 4 ? 30 : 126
   const pair = length === longest + 1
-  const asked = conf.rangeStart !== undefined || conf.rangeEnd !== undefined || wanted.some((ip) => contains(subnet, ip))
-  if (length > longest && !(pair && asked)) throw new ValueError(`Cannot read ${at}.subnet "${subnet}": want a /${longest} or wider, it is too small to allocate from${pair ? '; with rangeStart or rangeEnd both its addresses count' : ''}`)
+  const asked =
+    conf.rangeStart !== undefined || conf.rangeEnd !== undefined || wanted.some((ip) => contains(subnet, ip))
+  if (length > longest && !(pair && asked))
+    throw new ValueError(
+      `Cannot read ${at}.subnet "${subnet}": want a /${longest} or wider, it is too small to allocate from${pair ? '; with rangeStart or rangeEnd both its addresses count' : ''}`,
+    )
   const low = pair ? first : first + 1n
   const high = pair || family === 6 ? last : last - 1n
   const from = bound(conf, at, 'rangeStart') ?? first
   const to = bound(conf, at, 'rangeEnd') ?? last
-  if (from > to) throw new ValueError(`Cannot read ${at}.rangeEnd "${format({ family, bits: to })}": want an address not before rangeStart, ${format({ family, bits: from })}`)
+  if (from > to)
+    throw new ValueError(
+      `Cannot read ${at}.rangeEnd "${format({ family, bits: to })}": want an address not before rangeStart, ${format({ family, bits: from })}`,
+    )
   // In a /31 or /127 the gateway is the address that was not requested.
   const lower = pair && (from === last || wanted.includes(format({ family, bits: last })))
   const gateway = conf.gateway ?? format({ family, bits: lower ? first : first + 1n })
@@ -118,18 +148,23 @@ function readRange(conf: RangeConf, at: string, wanted: readonly Ip[]): Range {
 
 function bound(conf: RangeConf, at: string, key: 'rangeStart' | 'rangeEnd'): bigint | undefined {
   const ip = conf[key]
-  if (ip !== undefined && !contains(conf.subnet, ip)) throw new ValueError(`Cannot read ${at}.${key} ${shown(ip)}: want an address in ${conf.subnet}`)
+  if (ip !== undefined && !contains(conf.subnet, ip))
+    throw new ValueError(`Cannot read ${at}.${key} ${shown(ip)}: want an address in ${conf.subnet}`)
   return ip === undefined ? undefined : bitsOf(ip).bits
 }
 
 // In a sorted list, overlapping ranges stand side by side, or a neighbour overlaps, too.
 function refuseOverlap(ranges: readonly Range[]): void {
-  const sorted = ranges.filter(({ first, last }) => first <= last).sort((a, b) => a.family - b.family || (a.first < b.first ? -1 : 1))
+  const sorted = ranges
+    .filter(({ first, last }) => first <= last)
+    .sort((a, b) => a.family - b.family || (a.first < b.first ? -1 : 1))
   for (const [i, range] of sorted.entries()) {
     const before = sorted[i - 1]
     if (!before || before.family !== range.family || before.last < range.first) continue
     const [late, early] = ranges.indexOf(before) < ranges.indexOf(range) ? [range, before] : [before, range]
-    throw new ValueError(`Cannot read ${late.at} (${describe({ ranges: [late] })}): want a range that does not overlap ${early.at} (${describe({ ranges: [early] })})`)
+    throw new ValueError(
+      `Cannot read ${late.at} (${describe({ ranges: [late] })}): want a range that does not overlap ${early.at} (${describe({ ranges: [early] })})`,
+    )
   }
 }
 

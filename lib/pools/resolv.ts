@@ -34,6 +34,11 @@ function text(path: string): string {
     if (found === undefined) throw new Error('there is no such file')
     return found
   } catch (cause) {
-    throw new CniError(CODE.io, `Cannot read ipam.resolvConf ${shown(path)}: want a readable file`, (cause as Error).message, { cause })
+    throw new CniError(
+      CODE.io,
+      `Cannot read ipam.resolvConf ${shown(path)}: want a readable file`,
+      (cause as Error).message,
+      { cause },
+    )
   }
 }

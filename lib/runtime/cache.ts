@@ -35,7 +35,12 @@ export function readCached(dir: string, key: Key): Cached | undefined {
   const text = readText(path)
   if (text === undefined) return undefined
   const found = entry(text)
-  if (!found) throw new CniError(CODE.decode, `Cannot read the cached result ${path}`, text === '' ? 'it is empty' : `it is not of kind cniCacheV1: ${shown(text)}`)
+  if (!found)
+    throw new CniError(
+      CODE.decode,
+      `Cannot read the cached result ${path}`,
+      text === '' ? 'it is empty' : `it is not of kind cniCacheV1: ${shown(text)}`,
+    )
   return found
 }
 
@@ -63,10 +68,16 @@ export function removeCached(dir: string, key: Key): void {
 }
 
 /** Every readable entry, sorted by file name, and the names of unreadable files. */
-export function listCached(dir: string): { readonly entries: readonly Cached[]; readonly unreadable: readonly string[] } {
+export function listCached(dir: string): {
+  readonly entries: readonly Cached[]
+  readonly unreadable: readonly string[]
+} {
   const files = namesIn(`${dir}/results`).filter((name) => !name.startsWith('.'))
   const found = files.map((name) => ({ name, cached: entry(readText(`${dir}/results/${name}`) ?? '') }))
-  return { entries: found.flatMap(({ cached }) => cached ?? []), unreadable: found.flatMap(({ name, cached }) => (cached ? [] : [name])) }
+  return {
+    entries: found.flatMap(({ cached }) => cached ?? []),
+    unreadable: found.flatMap(({ name, cached }) => (cached ? [] : [name])),
+  }
 }
 
 /**
@@ -74,12 +85,26 @@ export function listCached(dir: string): { readonly entries: readonly Cached[]; 
  * "GC"). The lock is on the folder itself, so libcni's folder gets no further file. Throws CniError 11 when the lock is not free in time.
  * Throws CniError 5 when the folder cannot be made, but DEL then works without the lock.
  */
-export async function withCache<T>(dir: string, verb: 'add' | 'del' | 'gc', timeoutMs: number, work: () => Promise<T>): Promise<T> {
+export async function withCache<T>(
+  dir: string,
+  verb: 'add' | 'del' | 'gc',
+  timeoutMs: number,
+  work: () => Promise<T>,
+): Promise<T> {
   if (verb === 'del' && !existsSync(`${dir}/results`)) return work()
   const fd = folder(`${dir}/results`)
   try {
-    for (const end = performance.now() + timeoutMs; !flock(fd, { shared: verb !== 'gc', wait: false }); await Bun.sleep(10)) {
-      if (performance.now() >= end) throw new CniError(CODE.tryLater, `Cannot lock ${dir}/results: timed out after ${timeoutMs / 1000} s`, verb === 'gc' ? 'an ADD or DEL is running' : 'a GC is running')
+    for (
+      const end = performance.now() + timeoutMs;
+      !flock(fd, { shared: verb !== 'gc', wait: false });
+      await Bun.sleep(10)
+    ) {
+      if (performance.now() >= end)
+        throw new CniError(
+          CODE.tryLater,
+          `Cannot lock ${dir}/results: timed out after ${timeoutMs / 1000} s`,
+          verb === 'gc' ? 'an ADD or DEL is running' : 'a GC is running',
+        )
     }
     if (verb === 'gc') sweep(`${dir}/results`)
     return await work()
@@ -117,7 +142,17 @@ function pathOf(dir: string, { network, containerId, ifname }: Key): string {
 
 function entry(text: string): Cached | undefined {
   try {
-    const { kind, containerId, config, ifName, networkName, netns = '', cniArgs = [], capabilityArgs = {}, result } = parseJson(text, 'the entry') as Partial<Record<string, unknown>>
+    const {
+      kind,
+      containerId,
+      config,
+      ifName,
+      networkName,
+      netns = '',
+      cniArgs = [],
+      capabilityArgs = {},
+      result,
+    } = parseJson(text, 'the entry') as Partial<Record<string, unknown>>
     if (kind !== 'cniCacheV1' || typeof config !== 'string') return undefined
     return {
       network: parse.network(networkName),
@@ -136,7 +171,8 @@ function entry(text: string): Cached | undefined {
 
 // An entry that is not a pair of texts cannot be passed to a plugin.
 function pairs(value: unknown): Cached['args'] {
-  const isPair = (one: unknown): one is [string, string] => Array.isArray(one) && one.length === 2 && one.every((word) => typeof word === 'string' && !word.includes('\0'))
+  const isPair = (one: unknown): one is [string, string] =>
+    Array.isArray(one) && one.length === 2 && one.every((word) => typeof word === 'string' && !word.includes('\0'))
   return Array.isArray(value) ? value.filter(isPair) : []
 }
 

@@ -66,8 +66,15 @@ export function titleOf(type: string, command: string): string {
 
 /** The file of a plugin: the first file of its name along CNI_PATH. Throws CniError 7 that names the searched folders. */
 export function findPlugin(type: string, path: readonly string[]): string {
-  const file = path.map((dir) => `${dir}/${type}`).find((one) => !type.includes('/') && statSync(one, { throwIfNoEntry: false })?.isFile())
-  if (!file) throw new CniError(CODE.config, `Cannot find the plugin ${shown(type)}`, path.length === 0 ? 'CNI_PATH is empty' : `looked in ${path.join(', ')} (CNI_PATH)`)
+  const file = path
+    .map((dir) => `${dir}/${type}`)
+    .find((one) => !type.includes('/') && statSync(one, { throwIfNoEntry: false })?.isFile())
+  if (!file)
+    throw new CniError(
+      CODE.config,
+      `Cannot find the plugin ${shown(type)}`,
+      path.length === 0 ? 'CNI_PATH is empty' : `looked in ${path.join(', ')} (CNI_PATH)`,
+    )
   return file
 }
 
@@ -75,19 +82,33 @@ type Child = Bun.Subprocess<Buffer, 'pipe', 'pipe'>
 
 // A process group of its own lets a kill reach the IPAM plugin that it started, too. An executable that is being replaced is "busy" for a
 // moment.
-async function start(file: string, env: Readonly<Record<string, string | undefined>>, config: string, host: Host, [pause, ...later] = BUSY_MS): Promise<Child> {
+async function start(
+  file: string,
+  env: Readonly<Record<string, string | undefined>>,
+  config: string,
+  host: Host,
+  [pause, ...later] = BUSY_MS,
+): Promise<Child> {
   try {
     return Bun.spawn([file], { env, stdin: Buffer.from(config), stdout: 'pipe', stderr: 'pipe', detached: true })
   } catch (cause) {
     const { code, message } = cause as NodeJS.ErrnoException
-    if (code !== 'ETXTBSY' || pause === undefined) throw new CniError(CODE.io, `Cannot start ${file}`, code === 'ETXTBSY' ? 'text file busy: somebody keeps writing to it' : message, { cause })
+    if (code !== 'ETXTBSY' || pause === undefined)
+      throw new CniError(
+        CODE.io,
+        `Cannot start ${file}`,
+        code === 'ETXTBSY' ? 'text file busy: somebody keeps writing to it' : message,
+        { cause },
+      )
     if (pause === BUSY_MS[0]) warn(host, `${file} is being written (text file busy), trying again`)
     await Bun.sleep(pause)
     return start(file, env, config, host, later)
   }
 }
 
-async function textOf(pipe: { read(): Promise<{ readonly done: boolean; readonly value?: Uint8Array | undefined }> }): Promise<string> {
+async function textOf(pipe: {
+  read(): Promise<{ readonly done: boolean; readonly value?: Uint8Array | undefined }>
+}): Promise<string> {
   const chunks: Uint8Array[] = []
   for (let next = await pipe.read(); !next.done; next = await pipe.read()) chunks.push(next.value as Uint8Array)
   return Buffer.concat(chunks).toString()
@@ -104,12 +125,22 @@ function killGroup(pid: number): void {
 // libcni's order: the error object on stdout, else stderr, else a message that the plugin printed nothing.
 function failure(title: string, child: Child, stdout: string, stderr: string): CniError {
   const status = child.signalCode ? `signal ${child.signalCode}` : `exit status ${child.exitCode}`
-  if (stdout.trim() === '') return new CniError(CODE.internal, `${title}: netplugin failed${stderr.trim() ? `: ${status}` : ` with no error message: ${status}`}`, stderr.trim())
+  if (stdout.trim() === '')
+    return new CniError(
+      CODE.internal,
+      `${title}: netplugin failed${stderr.trim() ? `: ${status}` : ` with no error message: ${status}`}`,
+      stderr.trim(),
+    )
   try {
     const { code, msg = '', details = '' } = JSON.parse(stdout)
     if (!Number.isInteger(code)) throw new Error('it has no code')
     return new CniError(code, `${title}: ${msg}`, String(details))
   } catch (cause) {
-    return new CniError(CODE.internal, `${title}: netplugin failed but its answer is no error object`, `${(cause as Error).message}: ${shown(stdout)}`, { cause })
+    return new CniError(
+      CODE.internal,
+      `${title}: netplugin failed but its answer is no error object`,
+      `${(cause as Error).message}: ${shown(stdout)}`,
+      { cause },
+    )
   }
 }

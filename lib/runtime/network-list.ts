@@ -31,7 +31,10 @@ export interface PluginConf {
 export type Json = Readonly<Record<string, unknown>>
 
 // ES2025 "JSON.parse source text access". TypeScript's library does not declare it yet.
-const { parse, rawJSON } = JSON as unknown as { parse(text: string, reviver: (key: string, value: unknown, context: { source: string }) => unknown): unknown; rawJSON(text: string): unknown }
+const { parse, rawJSON } = JSON as unknown as {
+  parse(text: string, reviver: (key: string, value: unknown, context: { source: string }) => unknown): unknown
+  rawJSON(text: string): unknown
+}
 
 /**
  * Reads JSON text. A number that a double cannot represent keeps its text, and is written back with the same text. Throws ValueError that
@@ -39,10 +42,15 @@ const { parse, rawJSON } = JSON as unknown as { parse(text: string, reviver: (ke
  */
 export function parseJson(text: string, what: string): unknown {
   try {
-    return parse(text, (_key, value, { source }) => (typeof value === 'number' && String(value) !== source ? rawJSON(source) : value))
+    return parse(text, (_key, value, { source }) =>
+      typeof value === 'number' && String(value) !== source ? rawJSON(source) : value,
+    )
   } catch (cause) {
     // Deep nesting overflows the stack of the reviver.
-    throw new ValueError(`Cannot read ${what}: it is ${cause instanceof RangeError ? 'nested too deep' : `not JSON: ${jsonPlace(text) || printable((cause as Error).message)}`}`, { cause })
+    throw new ValueError(
+      `Cannot read ${what}: it is ${cause instanceof RangeError ? 'nested too deep' : `not JSON: ${jsonPlace(text) || printable((cause as Error).message)}`}`,
+      { cause },
+    )
   }
 }
 
@@ -54,7 +62,8 @@ export function parseJson(text: string, what: string): unknown {
 export function loadNetwork(dir: string, name?: string): NetworkList {
   const all = filesOf(dir, ['.conflist', '.conf', '.json'])
   const [first] = all
-  if (first === undefined) throw new ValueError(`Cannot find a network in ${dir}: it has no *.conflist, *.conf or *.json file`)
+  if (first === undefined)
+    throw new ValueError(`Cannot find a network in ${dir}: it has no *.conflist, *.conf or *.json file`)
   if (name === undefined) return open(dir, first)
   const lists = all.filter((file) => file.endsWith('.conflist'))
   const seen: string[] = []
@@ -63,7 +72,9 @@ export function loadNetwork(dir: string, name?: string): NetworkList {
     if (found.name === name) return found
     seen.push(found.name)
   }
-  throw new ValueError(`Cannot find network ${shown(name)}: ${dir} has ${[...new Set(seen)].join(', ')}${suggestion(name, new Map(seen.map((one) => [one.toLowerCase(), one])))}`)
+  throw new ValueError(
+    `Cannot find network ${shown(name)}: ${dir} has ${[...new Set(seen)].join(', ')}${suggestion(name, new Map(seen.map((one) => [one.toLowerCase(), one])))}`,
+  )
 }
 
 /**
@@ -75,13 +86,24 @@ export function parseNetwork(text: string, from: string, dir?: string): NetworkL
   return about(from, () => {
     const list = read(listShape, raw).value
     const inlined = list.plugins?.map(pluginOf)
-    if (list.loadOnlyInlinedPlugins && !inlined) throw new ValueError('"loadOnlyInlinedPlugins" is true and "plugins" is missing')
+    if (list.loadOnlyInlinedPlugins && !inlined)
+      throw new ValueError('"loadOnlyInlinedPlugins" is true and "plugins" is missing')
     if (inlined?.length === 0) throw new ValueError('"plugins" is empty: want at least one plugin')
     const dropped = dir === undefined || list.loadOnlyInlinedPlugins ? [] : dropIns(`${dir}/${list.name}`)
     const plugins = [...(inlined ?? []), ...dropped]
     if (plugins.length === 0) throw new ValueError(`it has no "plugins", and ${dir}/${list.name} has no *.conf file`)
-    const whole = dropped.length === 0 ? text : JSON.stringify({ ...(raw as Json), loadOnlyInlinedPlugins: true, plugins: plugins.map(({ conf }) => conf) })
-    return { name: list.name, cniVersion: highest(list.cniVersion, list.cniVersions), disableCheck: list.disableCheck, disableGC: list.disableGC, plugins, text: whole }
+    const whole =
+      dropped.length === 0
+        ? text
+        : JSON.stringify({ ...(raw as Json), loadOnlyInlinedPlugins: true, plugins: plugins.map(({ conf }) => conf) })
+    return {
+      name: list.name,
+      cniVersion: highest(list.cniVersion, list.cniVersions),
+      disableCheck: list.disableCheck,
+      disableGC: list.disableGC,
+      plugins,
+      text: whole,
+    }
   })
 }
 
@@ -93,7 +115,14 @@ function open(dir: string, file: string): NetworkList {
   return about(path, () => {
     const single = read(singleShape, raw).value
     const { name, cniVersion } = single
-    return { name, cniVersion: highest(cniVersion, undefined), disableCheck: false, disableGC: false, plugins: [pluginOf(single)], text: JSON.stringify({ cniVersion, name, plugins: [raw] }) }
+    return {
+      name,
+      cniVersion: highest(cniVersion, undefined),
+      disableCheck: false,
+      disableGC: false,
+      plugins: [pluginOf(single)],
+      text: JSON.stringify({ cniVersion, name, plugins: [raw] }),
+    }
   })
 }
 
@@ -115,13 +144,16 @@ function highest(single: string, several: readonly string[] | undefined): string
   const newest = supported.at(-1) as string
   const usable = several ? [single, ...several].filter((one) => compare(one, newest) <= 0) : [single]
   const version = usable.sort(compare).at(-1) ?? single
-  if (!supported.includes(version)) throw new ValueError(`cniVersion ${shown(version)}: want one of ${supported.join(', ')}`)
+  if (!supported.includes(version))
+    throw new ValueError(`cniVersion ${shown(version)}: want one of ${supported.join(', ')}`)
   return version
 }
 
 function filesOf(dir: string, extensions: readonly string[], optional = false): string[] {
   try {
-    const found = readdirSync(dir, { withFileTypes: true }).filter((entry) => !entry.isDirectory() && extensions.some((extension) => entry.name.endsWith(extension)))
+    const found = readdirSync(dir, { withFileTypes: true }).filter(
+      (entry) => !entry.isDirectory() && extensions.some((extension) => entry.name.endsWith(extension)),
+    )
     return found.map(({ name }) => name).sort()
   } catch (cause) {
     const { code } = cause as NodeJS.ErrnoException
@@ -144,14 +176,16 @@ function about<T>(path: string, work: () => T): T {
 const flag = v.optional(
   field.by((value) => {
     const word = typeof value === 'string' ? value.toLowerCase() : value
-    if (word !== true && word !== false && word !== 'true' && word !== 'false') throw new ValueError(`${shown(value)}: want true or false`)
+    if (word !== true && word !== false && word !== 'true' && word !== 'false')
+      throw new ValueError(`${shown(value)}: want true or false`)
     return word === true || word === 'true'
   }),
   false,
 )
 const type = field.by((value) => {
   // The name becomes part of a file name.
-  if (typeof value !== 'string' || !/^[^\0/]{1,255}$/.test(value)) throw new ValueError(`${shown(value)}: want the name of a plugin`)
+  if (typeof value !== 'string' || !/^[^\0/]{1,255}$/.test(value))
+    throw new ValueError(`${shown(value)}: want the name of a plugin`)
   return value
 })
 const version = field.by((value) => {
@@ -160,7 +194,11 @@ const version = field.by((value) => {
   return value
 })
 const pluginShape = v.looseObject({ type, capabilities: v.exactOptional(v.record(v.string(), field.flag)) })
-const singleShape = v.looseObject({ ...pluginShape.entries, name: field.network, cniVersion: v.optional(version, '0.1.0') })
+const singleShape = v.looseObject({
+  ...pluginShape.entries,
+  name: field.network,
+  cniVersion: v.optional(version, '0.1.0'),
+})
 const listShape = v.looseObject({
   name: field.network,
   cniVersion: v.optional(version, '0.1.0'),

@@ -19,9 +19,20 @@ export interface RuntimeConf {
 }
 
 /** The call of one plugin of a list: the variables, and the configuration for its standard input. */
-export function requestOf(command: 'ADD' | 'CHECK' | 'DEL', list: NetworkList, { conf, capabilities }: PluginConf, at: RuntimeConf, prevResult: Json | undefined): { readonly env: CallEnv; readonly config: string } {
-  const supplied = capabilities.filter((name) => Object.hasOwn(at.capabilityArgs ?? {}, name)).map((name) => [name, at.capabilityArgs?.[name]])
-  const config = configOf(list, conf, { ...(prevResult && { prevResult }), ...(supplied.length > 0 && { runtimeConfig: Object.fromEntries(supplied) }) })
+export function requestOf(
+  command: 'ADD' | 'CHECK' | 'DEL',
+  list: NetworkList,
+  { conf, capabilities }: PluginConf,
+  at: RuntimeConf,
+  prevResult: Json | undefined,
+): { readonly env: CallEnv; readonly config: string } {
+  const supplied = capabilities
+    .filter((name) => Object.hasOwn(at.capabilityArgs ?? {}, name))
+    .map((name) => [name, at.capabilityArgs?.[name]])
+  const config = configOf(list, conf, {
+    ...(prevResult && { prevResult }),
+    ...(supplied.length > 0 && { runtimeConfig: Object.fromEntries(supplied) }),
+  })
   return { env: envOf(command, at), config }
 }
 
@@ -39,7 +50,13 @@ export function configOf(list: NetworkList, conf: Json, extra: Json): string {
 /** The variables of a call. All of them are set, so that no variable of the caller's environment passes through. */
 export function envOf(command: string, at?: RuntimeConf): CallEnv {
   const args = at?.args?.map((pair) => pair.join('=')).join(';') ?? ''
-  return { CNI_COMMAND: command, CNI_CONTAINERID: at?.containerId ?? '', CNI_NETNS: at?.netns ?? '', CNI_IFNAME: at?.ifname ?? '', CNI_ARGS: args }
+  return {
+    CNI_COMMAND: command,
+    CNI_CONTAINERID: at?.containerId ?? '',
+    CNI_NETNS: at?.netns ?? '',
+    CNI_IFNAME: at?.ifname ?? '',
+    CNI_ARGS: args,
+  }
 }
 
 /** An attachment with the arguments of its ADD, where the caller gives no others. */

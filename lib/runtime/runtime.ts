@@ -17,13 +17,22 @@ export function addNetwork(list: NetworkList, at: RuntimeConf, host: Host): Prom
   const { cacheDir = CACHE, timeoutMs = TIMEOUT_MS } = host
   const key = { network: list.name, ...at }
   return withCache(cacheDir, 'add', timeoutMs, async () => {
-    if (known(key, host)) throw new CniError(CODE.config, `Cannot attach ${at.containerId} to ${list.name} as ${at.ifname}: it is attached already`, `run DEL first; remembered in ${cacheDir}/results`)
+    if (known(key, host))
+      throw new CniError(
+        CODE.config,
+        `Cannot attach ${at.containerId} to ${list.name} as ${at.ifname}: it is attached already`,
+        `run DEL first; remembered in ${cacheDir}/results`,
+      )
     const { args = [], capabilityArgs = {}, netns } = at
     let [result, done]: [Json | undefined, number] = [undefined, 0]
     try {
       for (const plugin of list.plugins) {
         done += 1
-        result = converted(await call('ADD', list, plugin, at, result, host), list.cniVersion, `the result of ${plugin.type}`)
+        result = converted(
+          await call('ADD', list, plugin, at, result, host),
+          list.cniVersion,
+          `the result of ${plugin.type}`,
+        )
       }
       writeCached(cacheDir, { ...key, netns, args, capabilityArgs, config: list.text, result })
     } catch (cause) {
@@ -41,7 +50,12 @@ export async function checkNetwork(list: NetworkList, at: RuntimeConf, host: Hos
   gate('CHECK', list.cniVersion)
   if (list.disableCheck) return
   const cached = readCached(host.cacheDir ?? CACHE, { network: list.name, ...at })
-  if (!cached) throw new CniError(CODE.unknownContainer, `Cannot check ${at.containerId} on ${list.name} as ${at.ifname}: it is not attached`, `nothing in ${host.cacheDir ?? CACHE}/results`)
+  if (!cached)
+    throw new CniError(
+      CODE.unknownContainer,
+      `Cannot check ${at.containerId} on ${list.name} as ${at.ifname}: it is not attached`,
+      `nothing in ${host.cacheDir ?? CACHE}/results`,
+    )
   const prevResult = cached.result && converted(cached.result, list.cniVersion, 'the cached result')
   for (const plugin of list.plugins) await call('CHECK', list, plugin, restored(at, cached), prevResult, host)
 }
@@ -59,21 +73,32 @@ export function delNetwork(list: NetworkList, at: RuntimeConf, host: Host): Prom
  * attachments; below CNI 1.1.0 only of the plugins in `asked`. Goes on after a failure, and returns the stale attachments. Does nothing
  * when the list has disableGC. Changes nothing with `dryRun`. ADD and DEL wait meanwhile. Throws CniError with every failure.
  */
-export async function gcNetwork(list: NetworkList, valid: readonly Omit<Key, 'network'>[], host: Host, { dryRun = false, asked = compare(list.cniVersion, '1.1.0') >= 0 ? list.plugins : [] } = {}): Promise<readonly Cached[]> {
+export async function gcNetwork(
+  list: NetworkList,
+  valid: readonly Omit<Key, 'network'>[],
+  host: Host,
+  { dryRun = false, asked = compare(list.cniVersion, '1.1.0') >= 0 ? list.plugins : [] } = {},
+): Promise<readonly Cached[]> {
   const { cacheDir = CACHE, timeoutMs = TIMEOUT_MS } = host
-  const isValid = (one: Cached) => valid.some(({ containerId, ifname }) => one.containerId === containerId && one.ifname === ifname)
+  const isValid = (one: Cached) =>
+    valid.some(({ containerId, ifname }) => one.containerId === containerId && one.ifname === ifname)
   const stale = () => listCached(cacheDir).entries.filter((one) => one.network === list.name && !isValid(one))
   if (list.disableGC) return []
   if (dryRun) return stale()
   return withCache(cacheDir, 'gc', timeoutMs, async () => {
     const found = stale()
-    const failures = await every(found, ({ netns, ...one }) => removeAttachment(list, { ...one, netns: netns as NetnsPath }, host))
+    const failures = await every(found, ({ netns, ...one }) =>
+      removeAttachment(list, { ...one, netns: netns as NetnsPath }, host),
+    )
     const attachments = valid.map(({ containerId, ifname }) => ({ containerID: containerId, ifname }))
     // Both names of the key, as libcni. The first text of the spec had another name (containernetworking/cni#1101).
     const extra = { 'cni.dev/valid-attachments': attachments, 'cni.dev/attachments': attachments }
     // The first version with GC.
     const asking = compare(list.cniVersion, '1.1.0') >= 0 ? list : { ...list, cniVersion: '1.1.0' }
-    fail('gc', [...failures, ...(await every(asked, ({ type, conf }) => invoke(type, envOf('GC'), configOf(asking, conf, extra), host)))])
+    fail('gc', [
+      ...failures,
+      ...(await every(asked, ({ type, conf }) => invoke(type, envOf('GC'), configOf(asking, conf, extra), host))),
+    ])
     return found
   })
 }
@@ -91,20 +116,53 @@ async function removeAttachment(list: NetworkList, at: RuntimeConf, host: Host):
   const key = { network: list.name, ...at }
   const cached = known(key, host)
   // CNI spec: DEL gets prevResult from 0.4.0 on.
-  const prevResult = cached?.result && compare(list.cniVersion, '0.4.0') >= 0 ? readable(cached.result, list.cniVersion, host) : undefined
-  fail('del', await every(list.plugins.toReversed(), (plugin) => call('DEL', list, plugin, restored(at, cached), prevResult, host)))
+  const prevResult =
+    cached?.result && compare(list.cniVersion, '0.4.0') >= 0
+      ? readable(cached.result, list.cniVersion, host)
+      : undefined
+  fail(
+    'del',
+    await every(list.plugins.toReversed(), (plugin) =>
+      call('DEL', list, plugin, restored(at, cached), prevResult, host),
+    ),
+  )
   removeCached(host.cacheDir ?? CACHE, key)
 }
 
 // The failed plugin gets DEL too, because its leftovers would block the next ADD.
-async function rolledBack(cause: unknown, list: NetworkList, at: RuntimeConf, prevResult: Json | undefined, host: Host): Promise<CniError> {
-  const first = cause instanceof CniError ? cause : new CniError(CODE.io, `Cannot remember the attachment: ${(cause as Error).message}`, '', { cause })
-  const missed = await every(list.plugins.toReversed(), (plugin) => call('DEL', list, plugin, at, compare(list.cniVersion, '0.4.0') >= 0 ? prevResult : undefined, host))
+async function rolledBack(
+  cause: unknown,
+  list: NetworkList,
+  at: RuntimeConf,
+  prevResult: Json | undefined,
+  host: Host,
+): Promise<CniError> {
+  const first =
+    cause instanceof CniError
+      ? cause
+      : new CniError(CODE.io, `Cannot remember the attachment: ${(cause as Error).message}`, '', { cause })
+  const missed = await every(list.plugins.toReversed(), (plugin) =>
+    call('DEL', list, plugin, at, compare(list.cniVersion, '0.4.0') >= 0 ? prevResult : undefined, host),
+  )
   const left = missed.filter(({ message }) => message !== first.message).map(spoken)
-  return left.length === 0 ? first : new CniError(first.code, first.message, [first.details, ...left.map((one) => `rollback: ${one}`)].filter(Boolean).join('\n'), { cause: first })
+  return left.length === 0
+    ? first
+    : new CniError(
+        first.code,
+        first.message,
+        [first.details, ...left.map((one) => `rollback: ${one}`)].filter(Boolean).join('\n'),
+        { cause: first },
+      )
 }
 
-async function call(command: 'ADD' | 'CHECK' | 'DEL', list: NetworkList, plugin: PluginConf, at: RuntimeConf, prevResult: Json | undefined, host: Host): Promise<string> {
+async function call(
+  command: 'ADD' | 'CHECK' | 'DEL',
+  list: NetworkList,
+  plugin: PluginConf,
+  at: RuntimeConf,
+  prevResult: Json | undefined,
+  host: Host,
+): Promise<string> {
   const { env, config } = requestOf(command, list, plugin, at, prevResult)
   return invoke(plugin.type, env, config, host)
 }
@@ -134,20 +192,37 @@ function converted(given: Json | string, version: string, at: string): Json {
     const result = decode(raw, version, at)
     return raw.cniVersion === version ? raw : JSON.parse(encode(result, version))
   } catch (cause) {
-    throw cause instanceof CniError ? cause : new CniError(CODE.decode, (cause as Error).message.replace(/^(?!Cannot read)/, `Cannot read ${at}: `), typeof given === 'string' ? shown(given) : '', { cause })
+    throw cause instanceof CniError
+      ? cause
+      : new CniError(
+          CODE.decode,
+          (cause as Error).message.replace(/^(?!Cannot read)/, `Cannot read ${at}: `),
+          typeof given === 'string' ? shown(given) : '',
+          { cause },
+        )
   }
 }
 
 async function every<T>(items: readonly T[], work: (item: T) => Promise<unknown>): Promise<CniError[]> {
   const failures: CniError[] = []
-  for (const item of items) await work(item).catch((cause) => failures.push(cause instanceof CniError ? cause : new CniError(CODE.io, (cause as Error).message, '', { cause })))
+  for (const item of items)
+    await work(item).catch((cause) =>
+      failures.push(cause instanceof CniError ? cause : new CniError(CODE.io, (cause as Error).message, '', { cause })),
+    )
   return failures
 }
 
 function fail(verb: string, failures: readonly CniError[]): void {
   const [first] = failures
   if (first === undefined) return
-  throw failures.length === 1 ? first : new CniError(first.code, `${failures.length} failures (${verb}), the first: ${first.message}`, failures.map(spoken).join('\n'), { cause: first })
+  throw failures.length === 1
+    ? first
+    : new CniError(
+        first.code,
+        `${failures.length} failures (${verb}), the first: ${first.message}`,
+        failures.map(spoken).join('\n'),
+        { cause: first },
+      )
 }
 
 function spoken(cause: Error): string {

@@ -51,7 +51,8 @@ export function apply(plan: Plan, run: Run): Promise<Applied> {
 
 async function carryOut(all: readonly Batch[], plan: Plan, run: Run): Promise<Applied> {
   const already: Resource[] = []
-  for (const { tool, ns } of all.slice(1)) if (tool === 'nft' || tool === 'tc') run.prepare?.(tool === 'nft' ? NFT : SHAPING, ns)
+  for (const { tool, ns } of all.slice(1))
+    if (tool === 'nft' || tool === 'tc') run.prepare?.(tool === 'nft' ? NFT : SHAPING, ns)
   // The agent needs nothing of what this plan makes.
   const agent = all.find(({ tool }) => tool === 'agent')
   const answered = agent && asking(agent, plan, run)
@@ -97,21 +98,40 @@ export function gradually(plan: Plan, run: Run): Begun {
  * - nft comes after the links, files, addresses and qdiscs of all namespaces. conntrack, iptables and firewalld come after nft.
  */
 export function batches({ put, drop }: Plan): Batch[] {
-  const steps = [...drop.map((resource) => ({ resource, lines: handler(resource.kind).drop(resource) })), ...put.map((resource) => ({ resource, lines: handler(resource.kind).put(resource) }))].flatMap(({ resource, lines }) =>
-    lines.map((line) => ({ resource, line })),
-  )
+  const steps = [
+    ...drop.map((resource) => ({ resource, lines: handler(resource.kind).drop(resource) })),
+    ...put.map((resource) => ({ resource, lines: handler(resource.kind).put(resource) })),
+  ].flatMap(({ resource, lines }) => lines.map((line) => ({ resource, line })))
   const spaces = [...new Set<Netns>(['host', ...steps.map(({ resource }) => resource.ns)])]
-  const order = spaces.flatMap((ns) => (ns === 'host' ? (['ip', 'ip6', 'file', 'bridge', 'tc'] as const) : (['file', 'ip', 'ip6', 'bridge'] as const)).map((tool) => ({ ns, tool })))
-  return [...order, ...spaces.map((ns) => ({ ns, tool: 'nft' as const })), ...spaces.map((ns) => ({ ns, tool: 'conntrack' as const })), ...(['iptables', 'firewalld', 'agent'] as const).map((tool) => ({ ns: 'host' as const, tool }))]
-    .map((at) => ({ ...at, steps: steps.filter(({ resource, line }) => (line.ns ?? resource.ns) === at.ns && toolOf(resource) === at.tool) }))
+  const order = spaces.flatMap((ns) =>
+    (ns === 'host' ? (['ip', 'ip6', 'file', 'bridge', 'tc'] as const) : (['file', 'ip', 'ip6', 'bridge'] as const)).map(
+      (tool) => ({ ns, tool }),
+    ),
+  )
+  return [
+    ...order,
+    ...spaces.map((ns) => ({ ns, tool: 'nft' as const })),
+    ...spaces.map((ns) => ({ ns, tool: 'conntrack' as const })),
+    ...(['iptables', 'firewalld', 'agent'] as const).map((tool) => ({ ns: 'host' as const, tool })),
+  ]
+    .map((at) => ({
+      ...at,
+      steps: steps.filter(({ resource, line }) => (line.ns ?? resource.ns) === at.ns && toolOf(resource) === at.tool),
+    }))
     .filter((batch) => batch.steps.length > 0)
-    .map((batch) => ({ ...batch, steps: batch.tool === 'ip' && batch.ns === 'host' ? atOnce(batch.steps) : batch.steps }))
+    .map((batch) => ({
+      ...batch,
+      steps: batch.tool === 'ip' && batch.ns === 'host' ? atOnce(batch.steps) : batch.steps,
+    }))
 }
 
 // Leaves out lines that only run when a link is absent (`absent`) and the link exists. Without `run.link` the tool itself finds out.
 function lacking(plan: Plan, run: Run): Batch[] {
   return batches(plan)
-    .map((batch) => ({ ...batch, steps: batch.steps.filter(({ line }) => line.absent === undefined || !run.link?.(line.absent, batch.ns)) }))
+    .map((batch) => ({
+      ...batch,
+      steps: batch.steps.filter(({ line }) => line.absent === undefined || !run.link?.(line.absent, batch.ns)),
+    }))
     .filter((batch) => batch.steps.length > 0)
 }
 
@@ -129,7 +149,12 @@ function atOnce(steps: readonly Step[]): readonly Step[] {
     const name = deleted(line)
     if (name === undefined) return { resource, line }
     const grouped = { resource, line: { ...line, text: `link set dev ${name} group ${group}` } }
-    return i < last ? grouped : [grouped, { resource, line: { text: `link delete group ${group}`, unless: /No such device|Cannot find device/ } }]
+    return i < last
+      ? grouped
+      : [
+          grouped,
+          { resource, line: { text: `link delete group ${group}`, unless: /No such device|Cannot find device/ } },
+        ]
   })
 }
 
@@ -146,11 +171,14 @@ async function perform(batch: Batch, plan: Plan, run: Run): Promise<Applied> {
   const { ns, tool } = batch
   if (tool === 'file') return files(batch, plan)
   if (tool === 'iptables') {
-    for (const resource of new Set(batch.steps.map((step) => step.resource))) if (resource.kind === 'passage') await pass(resource, run)
+    for (const resource of new Set(batch.steps.map((step) => step.resource)))
+      if (resource.kind === 'passage') await pass(resource, run)
     return NOTHING
   }
   if (tool === 'firewalld') {
-    for (const { resource } of batch.steps) if (resource.kind === 'zoned') await zone(plan.drop.includes(resource) ? 'removeSource' : 'addSource', resource, run)
+    for (const { resource } of batch.steps)
+      if (resource.kind === 'zoned')
+        await zone(plan.drop.includes(resource) ? 'removeSource' : 'addSource', resource, run)
     return NOTHING
   }
   if (tool !== 'nft' && tool !== 'conntrack') return lines(batch, run)
@@ -161,7 +189,9 @@ async function perform(batch: Batch, plan: Plan, run: Run): Promise<Applied> {
 
 // Sends the questions at once. The returned function waits for the answers, once.
 function asking({ steps }: Batch, { drop }: Plan, run: Run): () => Promise<void> {
-  const answers = steps.flatMap(({ resource }) => (resource.kind === 'admission' ? (drop.includes(resource) ? release : admit)(resource, run) : []))
+  const answers = steps.flatMap(({ resource }) =>
+    resource.kind === 'admission' ? (drop.includes(resource) ? release : admit)(resource, run) : [],
+  )
   return async () => {
     for (let next = answers.shift(); next; next = answers.shift()) await next()
   }
@@ -198,7 +228,11 @@ async function lines(batch: Batch, run: Run): Promise<Applied> {
  */
 export function argvOf({ tool, steps }: Pick<Batch, 'tool' | 'steps'>): string[] {
   const contexts = steps.flatMap(({ resource }) => (resource.kind === 'link' && resource.born?.context) || [])
-  return [...(contexts[0] === undefined ? [] : ['runcon', contexts[0]]), ...(tool === 'ip6' ? ['ip', '-6'] : [tool]), ...BLIND.slice(1)]
+  return [
+    ...(contexts[0] === undefined ? [] : ['runcon', contexts[0]]),
+    ...(tool === 'ip6' ? ['ip', '-6'] : [tool]),
+    ...BLIND.slice(1),
+  ]
 }
 
 function inputOf(steps: readonly Step[]): string {
@@ -216,9 +250,19 @@ function files({ ns, steps }: Batch, { put, drop }: Plan): Applied {
       if (resource.kind === 'sysctl' && gone.has(resource)) restoreSysctl(resource)
       // A sysctl of the node usually has the wanted value already, and may be read-only. So the node's value is read first. A new
       // link's sysctl usually differs, so it is written without a look.
-      if (resource.kind !== 'sysctl' || gone.has(resource) || (ns === 'host' && readSysctl(resource.name) === resource.value)) continue
+      if (
+        resource.kind !== 'sysctl' ||
+        gone.has(resource) ||
+        (ns === 'host' && readSysctl(resource.name) === resource.value)
+      )
+        continue
       const done = writeSysctl(resource.through ?? resource.name, resource.value)
-      if (!done && !resource.optional) throw new ExecError(['sysctl', '-w'], `net/${resource.name}=${resource.value}`, 'this kernel has no such setting')
+      if (!done && !resource.optional)
+        throw new ExecError(
+          ['sysctl', '-w'],
+          `net/${resource.name}=${resource.value}`,
+          'this kernel has no such setting',
+        )
     }
   })
   return NOTHING

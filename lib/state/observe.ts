@@ -49,7 +49,13 @@ export async function observe(want: readonly Resource[], run: Run): Promise<(Res
   const answers = new Map<string, readonly unknown[]>()
   for (const { ns, tool, six, asks } of questions(want.filter((one) => handler(one.kind).ask(one) !== ''))) {
     const found =
-      tool === 'file' ? sysctls(ns, asks) : tool === 'nft' ? await elements(ns, asks, run) : tool === 'firewalld' ? await Promise.all(asks.map((ask) => sources(ask, run))) : await show(six ? [tool, '-6', '-d'] : [tool, '-d'], asks, run, ns)
+      tool === 'file'
+        ? sysctls(ns, asks)
+        : tool === 'nft'
+          ? await elements(ns, asks, run)
+          : tool === 'firewalld'
+            ? await Promise.all(asks.map((ask) => sources(ask, run)))
+            : await show(six ? [tool, '-6', '-d'] : [tool, '-d'], asks, run, ns)
     for (const [i, ask] of asks.entries()) answers.set(`${ns} ${tool} ${six}${ask}`, found[i] ?? [])
   }
   return want.map((resource) => {
@@ -58,14 +64,19 @@ export async function observe(want: readonly Resource[], run: Run): Promise<(Res
     if (look) return look(resource) ? resource : undefined
     // No tool shows this resource. The handler reads it without a tool.
     if (ask(resource) === '') return read(undefined, resource)
-    const found = (answers.get(`${resource.ns} ${tool} ${ask(resource)}`) ?? []).flatMap((row) => read(row, resource) ?? [])
+    const found = (answers.get(`${resource.ns} ${tool} ${ask(resource)}`) ?? []).flatMap(
+      (row) => read(row, resource) ?? [],
+    )
     // One link may have several routes to the same destination. A route without differences comes first.
     return found.find((have) => compare(resource, have).length === 0) ?? found[0]
   })
 }
 
 // Resources that no tool shows. The journal knows the claims, and the kernel knows the passages.
-const LOOKS: { readonly [K in Kind]?: (want: Extract<Resource, { kind: K }>) => boolean } = { claim: holds, passage: isPassing }
+const LOOKS: { readonly [K in Kind]?: (want: Extract<Resource, { kind: K }>) => boolean } = {
+  claim: holds,
+  passage: isPassing,
+}
 
 interface Question {
   readonly ns: Netns
@@ -104,7 +115,9 @@ async function elements(ns: Netns, asks: readonly string[], run: Run): Promise<r
 }
 
 function sysctls(ns: Netns, asks: readonly string[]): readonly (readonly unknown[])[] {
-  return inside(ns, () => asks.map((ask) => readSysctl(ask.slice('net/'.length))).map((value) => (value === undefined ? [] : [value])))
+  return inside(ns, () =>
+    asks.map((ask) => readSysctl(ask.slice('net/'.length))).map((value) => (value === undefined ? [] : [value])),
+  )
 }
 
 async function sources(ask: string, run: Run): Promise<readonly unknown[]> {
@@ -159,7 +172,8 @@ function flat(resource: object, prefix = ''): Map<string, string> {
   for (const [key, value] of Object.entries(resource)) {
     if (prefix === '' && MAKING.has(key)) continue
     if (Array.isArray(value)) out.set(prefix + key, [...value].sort().join(' '))
-    else if (typeof value === 'object' && value !== null) for (const [inner, text] of flat(value, `${prefix}${key}.`)) out.set(inner, text)
+    else if (typeof value === 'object' && value !== null)
+      for (const [inner, text] of flat(value, `${prefix}${key}.`)) out.set(inner, text)
     else out.set(prefix + key, value === false ? '' : String(value))
   }
   return out

@@ -26,21 +26,36 @@ export async function removeForeignRules(addresses: readonly Cidr[], run: Run): 
  * The missing rules of the reference firewall. One phrase per address whose packets do not pass, and one per family in which the policy of
  * a bridge is not enforced.
  */
-export async function missingForeignRules(addresses: readonly Cidr[], bridge: { readonly name: string; readonly isApart: boolean } | undefined, run: Run): Promise<string[]> {
+export async function missingForeignRules(
+  addresses: readonly Cidr[],
+  bridge: { readonly name: string; readonly isApart: boolean } | undefined,
+  run: Run,
+): Promise<string[]> {
   const missing: string[] = []
   for (const six of [false, true]) {
     const own = addresses.filter((address) => isSix(address) === six).map((address) => hostCidr(split(address).ip))
     if (own.length === 0) continue
     const rules = await iptablesRules(six, 'filter', run)
-    const has = (start: string, end: string) => rules.some((rule) => rule.startsWith(start) && rule.endsWith(` -j ${end}`))
+    const has = (start: string, end: string) =>
+      rules.some((rule) => rule.startsWith(start) && rule.endsWith(` -j ${end}`))
     const isHooked = has('-A FORWARD ', 'CNI-FORWARD')
     for (const one of own)
-      if (!isHooked || !has(`-A CNI-FORWARD -s ${one} `, 'ACCEPT') || !has(`-A CNI-FORWARD -d ${one} `, 'ACCEPT')) missing.push(`rules of the reference plugin for ${one} in chain CNI-FORWARD of ${six ? 'ip6' : 'ip'}tables are missing`)
+      if (!isHooked || !has(`-A CNI-FORWARD -s ${one} `, 'ACCEPT') || !has(`-A CNI-FORWARD -d ${one} `, 'ACCEPT'))
+        missing.push(
+          `rules of the reference plugin for ${one} in chain CNI-FORWARD of ${six ? 'ip6' : 'ip'}tables are missing`,
+        )
     if (!bridge) continue
     const { name, isApart } = bridge
     const [first, second] = ['CNI-ISOLATION-STAGE-1', 'CNI-ISOLATION-STAGE-2']
-    const isKept = has('-A FORWARD ', first) && has(`-A ${first} -i ${name} ! -o ${name} `, second) && has(`-A ${second} -o ${name} `, 'DROP') && (!isApart || has(`-A ${first} -i ${name} -o ${name} `, 'DROP'))
-    if (!isKept) missing.push(`rules of the reference plugin for bridge ${name} in chain ${first} of ${six ? 'ip6' : 'ip'}tables are missing`)
+    const isKept =
+      has('-A FORWARD ', first) &&
+      has(`-A ${first} -i ${name} ! -o ${name} `, second) &&
+      has(`-A ${second} -o ${name} `, 'DROP') &&
+      (!isApart || has(`-A ${first} -i ${name} -o ${name} `, 'DROP'))
+    if (!isKept)
+      missing.push(
+        `rules of the reference plugin for bridge ${name} in chain ${first} of ${six ? 'ip6' : 'ip'}tables are missing`,
+      )
   }
   return missing
 }
@@ -48,9 +63,20 @@ export async function missingForeignRules(addresses: readonly Cidr[], bridge: { 
 async function removeOf(tool: string, addresses: readonly Cidr[], run: Run): Promise<void> {
   if (!has(`${tool}-save`)) return
   const { stdout } = await run([`${tool}-save`, '-t', 'filter'], '')
-  const rules = stdout.split('\n').filter((rule) => rule.startsWith('-A CNI-FORWARD ') && addresses.some((address) => rule.includes(`-s ${address} -j ACCEPT`) || rule.includes(`-d ${address} -m conntrack `)))
+  const rules = stdout
+    .split('\n')
+    .filter(
+      (rule) =>
+        rule.startsWith('-A CNI-FORWARD ') &&
+        addresses.some(
+          (address) => rule.includes(`-s ${address} -j ACCEPT`) || rule.includes(`-d ${address} -m conntrack `),
+        ),
+    )
   if (rules.length === 0) return
   const argv = [`${tool}-restore`, '--noflush', '--wait']
-  const { status, stderr } = await run(argv, ['*filter', ...rules.map((rule) => rule.replace('-A ', '-D ')), 'COMMIT', ''].join('\n'))
+  const { status, stderr } = await run(
+    argv,
+    ['*filter', ...rules.map((rule) => rule.replace('-A ', '-D ')), 'COMMIT', ''].join('\n'),
+  )
   if (status !== 0) throw new ExecError(argv, undefined, stderr.trim() || `ended with status ${status}`)
 }

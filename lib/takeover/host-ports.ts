@@ -31,7 +31,8 @@ export async function removeForeignPorts(owner: Owner, { addresses, isMapped }: 
   ] as const) {
     if (isThere(family, 'cni_hostport')) await removeNft(family, owner, addresses, run)
     if (chains.some((chain) => isThere(family, 'nat', chain))) await removeIptables(`ip${six}tables`, chains, run)
-    if (isMapped && /^nat$/m.test(readText(`/proc/net/ip${six}_tables_names`) ?? '')) await removeIptables(`ip${six}tables-legacy`, chains, run)
+    if (isMapped && /^nat$/m.test(readText(`/proc/net/ip${six}_tables_names`) ?? ''))
+      await removeIptables(`ip${six}tables-legacy`, chains, run)
   }
 }
 
@@ -39,7 +40,12 @@ export async function removeForeignPorts(owner: Owner, { addresses, isMapped }: 
  * The host ports of an attachment that neither backend of the reference portmap leads to the pod, one phrase each. `pods` are the pod's
  * addresses, at most one per family.
  */
-export async function missingForeignPorts(owner: Owner, places: readonly Place[], pods: Readonly<Partial<Record<4 | 6, Ip>>>, run: Run): Promise<string[]> {
+export async function missingForeignPorts(
+  owner: Owner,
+  places: readonly Place[],
+  pods: Readonly<Partial<Record<4 | 6, Ip>>>,
+  run: Run,
+): Promise<string[]> {
   const [chain = ''] = chainsOf(owner)
   const missing: string[] = []
   for (const family of [4, 6] as const) {
@@ -49,14 +55,35 @@ export async function missingForeignPorts(owner: Owner, places: readonly Place[]
     const rules = await iptablesRules(family === 6, 'nat', run)
     const isHooked = rules.some((rule) => rule.startsWith('-A PREROUTING ') && rule.endsWith(' -j CNI-HOSTPORT-DNAT'))
     const ip = family === 6 ? 'ip6' : 'ip'
-    const { stdout: table } = isThere(ip, 'cni_hostport') ? await run(['nft', 'list', 'table', ip, 'cni_hostport'], '') : { stdout: '' }
-    const lines = /chain prerouting \{[^}]*jump hostports_all/.test(table) ? table.split('\n').filter((line) => line.endsWith(` comment "${owner.containerId}"`)) : []
+    const { stdout: table } = isThere(ip, 'cni_hostport')
+      ? await run(['nft', 'list', 'table', ip, 'cni_hostport'], '')
+      : { stdout: '' }
+    const lines = /chain prerouting \{[^}]*jump hostports_all/.test(table)
+      ? table.split('\n').filter((line) => line.endsWith(` comment "${owner.containerId}"`))
+      : []
     for (const { protocol, hostPort, containerPort, ip: at } of mine) {
       const to = `${family === 6 ? `[${pod}]` : pod}:${containerPort}`
-      const isJumped = rules.some((rule) => rule.startsWith(`-A CNI-HOSTPORT-DNAT -p ${protocol} `) && rule.endsWith(` -j ${chain}`) && portsOf(rule).includes(hostPort))
-      const isLed = rules.some((rule) => rule.startsWith(`-A ${chain} `) && isOn(rule, at) && rule.includes(`-p ${protocol} `) && rule.includes(` --dport ${hostPort} `) && rule.endsWith(` --to-destination ${to}`))
-      const isByNft = lines.some((line) => isOn(line, at) && line.includes(`${protocol} dport ${hostPort} `) && line.includes(` dnat to ${to} `))
-      if (!(isHooked && isJumped && isLed) && !isByNft) missing.push(`host port ${at ?? ''}${at ? ' ' : ''}${hostPort}/${protocol} is missing: neither iptables nor nft has the rules of the reference plugin that lead it to ${to} (chain ${chain})`)
+      const isJumped = rules.some(
+        (rule) =>
+          rule.startsWith(`-A CNI-HOSTPORT-DNAT -p ${protocol} `) &&
+          rule.endsWith(` -j ${chain}`) &&
+          portsOf(rule).includes(hostPort),
+      )
+      const isLed = rules.some(
+        (rule) =>
+          rule.startsWith(`-A ${chain} `) &&
+          isOn(rule, at) &&
+          rule.includes(`-p ${protocol} `) &&
+          rule.includes(` --dport ${hostPort} `) &&
+          rule.endsWith(` --to-destination ${to}`),
+      )
+      const isByNft = lines.some(
+        (line) => isOn(line, at) && line.includes(`${protocol} dport ${hostPort} `) && line.includes(` dnat to ${to} `),
+      )
+      if (!(isHooked && isJumped && isLed) && !isByNft)
+        missing.push(
+          `host port ${at ?? ''}${at ? ' ' : ''}${hostPort}/${protocol} is missing: neither iptables nor nft has the rules of the reference plugin that lead it to ${to} (chain ${chain})`,
+        )
     }
   }
   return missing
@@ -80,7 +107,8 @@ async function removeNft(family: string, { containerId }: Owner, addresses: read
     for (const [, rule = '', comment, handle] of stdout.matchAll(/^(.*) comment "([^"]*)".*# handle (\d+)$/gm)) {
       const [, to] = /(?:dnat to \[?|daddr )([0-9a-f.:]*[0-9a-f])\]?(?::\d+| masquerade)/.exec(rule) ?? []
       const isOther = to !== undefined && addresses.length > 0 && !addresses.includes(parseIp(to))
-      if (comment === containerId && !isOther) lines.push(`delete rule ${family} cni_hostport ${chain} handle ${handle}`)
+      if (comment === containerId && !isOther)
+        lines.push(`delete rule ${family} cni_hostport ${chain} handle ${handle}`)
     }
   }
   if (lines.length > 0) must(['nft', '-f', '-'], await run(['nft', '-f', '-'], `${lines.join('\n')}\n`))
@@ -91,9 +119,23 @@ async function removeIptables(tool: string, chains: readonly string[], run: Run)
   const { stdout } = await run([`${tool}-save`, '-t', 'nat'], '')
   const there = chains.filter((chain) => stdout.includes(`:${chain} `))
   if (there.length === 0) return
-  const jumps = stdout.split('\n').filter((rule) => rule.startsWith('-A ') && there.some((chain) => rule.includes(` -j ${chain}`)))
+  const jumps = stdout
+    .split('\n')
+    .filter((rule) => rule.startsWith('-A ') && there.some((chain) => rule.includes(` -j ${chain}`)))
   const argv = [`${tool}-restore`, '--noflush', '-w']
-  must(argv, await run(argv, ['*nat', ...jumps.map((rule) => rule.replace('-A ', '-D ')), ...there.flatMap((chain) => [`-F ${chain}`, `-X ${chain}`]), 'COMMIT', ''].join('\n')))
+  must(
+    argv,
+    await run(
+      argv,
+      [
+        '*nat',
+        ...jumps.map((rule) => rule.replace('-A ', '-D ')),
+        ...there.flatMap((chain) => [`-F ${chain}`, `-X ${chain}`]),
+        'COMMIT',
+        '',
+      ].join('\n'),
+    ),
+  )
 }
 
 function chainsOf({ network, containerId }: Owner): string[] {

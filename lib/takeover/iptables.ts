@@ -9,7 +9,12 @@ import type { Run } from '../os/run.ts'
  */
 export async function iptablesRules(six: boolean, table: 'filter' | 'nat', run: Run): Promise<string[]> {
   const ip = six ? 'ip6' : 'ip'
-  const tools = [...(isThere(ip, table) ? [`${ip}tables-nft-save`] : []), ...(new RegExp(`^${table}$`, 'm').test(readText(`/proc/net/${ip}_tables_names`) ?? '') ? [`${ip}tables-legacy-save`] : [])]
+  const tools = [
+    ...(isThere(ip, table) ? [`${ip}tables-nft-save`] : []),
+    ...(new RegExp(`^${table}$`, 'm').test(readText(`/proc/net/${ip}_tables_names`) ?? '')
+      ? [`${ip}tables-legacy-save`]
+      : []),
+  ]
   const rules: string[] = []
   for (const tool of tools.filter(has)) {
     const { stdout } = await run([tool, '-t', table], '')

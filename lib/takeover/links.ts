@@ -16,7 +16,11 @@ import { sha512 } from './sha512.ts'
  * Removes the veth pair that a reference plugin made for this attachment. This is the pod's link of this name, if it is a veth and
  * `isTheirs` accepts its other end on the host. Links of other programs stay.
  */
-export async function removeForeignVeth({ netns, ifname }: Attachment, isTheirs: (host: LinkRow) => boolean, run: Run): Promise<void> {
+export async function removeForeignVeth(
+  { netns, ifname }: Attachment,
+  isTheirs: (host: LinkRow) => boolean,
+  run: Run,
+): Promise<void> {
   if (netns === undefined || run.link?.(ifname, netns) === false) return
   const inPod = await run(['ip', '-d', '-j', 'addr', 'show', 'dev', ifname], '', netns)
   const link = rows(inPod.stdout)[0]?.[0] as LinkRow | undefined
@@ -25,7 +29,8 @@ export async function removeForeignVeth({ netns, ifname }: Attachment, isTheirs:
   const host = rows(onHost.stdout)
     .flat()
     .find((row) => (row as LinkRow).ifindex === link.link_index) as LinkRow | undefined
-  if (host && /^veth[0-9a-f]{8}$/.test(host.ifname) && host.link_index === link.ifindex && isTheirs(host)) await run(['ip', 'link', 'delete', 'dev', host.ifname], '')
+  if (host && /^veth[0-9a-f]{8}$/.test(host.ifname) && host.link_index === link.ifindex && isTheirs(host))
+    await run(['ip', 'link', 'delete', 'dev', host.ifname], '')
 }
 
 /**
@@ -41,7 +46,8 @@ export async function removeForeignMasquerade(owner: Owner, run: Run): Promise<v
     ['6', 'ip6'],
   ] as const) {
     if (isThere(family, 'nat', chain)) await removeIptables(`ip${six}tables`, chain, run)
-    if (/^nat$/m.test(readText(`/proc/net/ip${six}_tables_names`) ?? '')) await removeIptables(`ip${six}tables-legacy`, chain, run)
+    if (/^nat$/m.test(readText(`/proc/net/ip${six}_tables_names`) ?? ''))
+      await removeIptables(`ip${six}tables-legacy`, chain, run)
   }
 }
 
@@ -49,14 +55,26 @@ export async function removeForeignMasquerade(owner: Owner, run: Run): Promise<v
 export async function missingForeignMasquerade(owner: Owner, addresses: readonly Cidr[], run: Run): Promise<string[]> {
   const chain = masqueradeChain(owner)
   const wanted = addresses.map((address) => ({ ip: split(address).ip, six: isSix(address) }))
-  const table = wanted.length > 0 && isThere('inet', NFT_TABLE) ? (await run(['nft', 'list', 'table', 'inet', NFT_TABLE], '')).stdout : ''
-  const checks = table.includes('goto masq_checks') ? table.split('\n').filter((line) => line.includes(`masquerade comment "${masqueradeNote(owner)}`)) : []
-  const saved = { 4: wanted.some(({ six }) => !six) ? await iptablesRules(false, 'nat', run) : [], 6: wanted.some(({ six }) => six) ? await iptablesRules(true, 'nat', run) : [] }
+  const table =
+    wanted.length > 0 && isThere('inet', NFT_TABLE)
+      ? (await run(['nft', 'list', 'table', 'inet', NFT_TABLE], '')).stdout
+      : ''
+  const checks = table.includes('goto masq_checks')
+    ? table.split('\n').filter((line) => line.includes(`masquerade comment "${masqueradeNote(owner)}`))
+    : []
+  const saved = {
+    4: wanted.some(({ six }) => !six) ? await iptablesRules(false, 'nat', run) : [],
+    6: wanted.some(({ six }) => six) ? await iptablesRules(true, 'nat', run) : [],
+  }
   return wanted.flatMap(({ ip, six }) => {
     const rules = saved[six ? 6 : 4]
     const isJumped = rules.some((rule) => rule.startsWith(`-A POSTROUTING -s ${ip}/`) && rule.endsWith(` -j ${chain}`))
     const isMasked = rules.some((rule) => rule.startsWith(`-A ${chain} `) && rule.endsWith(' -j MASQUERADE'))
-    return (isJumped && isMasked) || checks.some((line) => line.includes(` saddr ${ip} `)) ? [] : [`masquerade of ${ip} is missing: neither iptables nor nft has the rules of the reference plugin for it (chain ${chain})`]
+    return (isJumped && isMasked) || checks.some((line) => line.includes(` saddr ${ip} `))
+      ? []
+      : [
+          `masquerade of ${ip} is missing: neither iptables nor nft has the rules of the reference plugin for it (chain ${chain})`,
+        ]
   })
 }
 
@@ -64,12 +82,27 @@ export async function missingForeignMasquerade(owner: Owner, addresses: readonly
  * The missing chains of a reference bridge that compare the sender's MAC address. `port` is the node's end of the veth, and `mac` is the
  * pod's MAC.
  */
-export async function missingForeignSpoofCheck({ containerId, ifname }: Owner, port: string, mac: string, run: Run): Promise<string[]> {
+export async function missingForeignSpoofCheck(
+  { containerId, ifname }: Owner,
+  port: string,
+  mac: string,
+  run: Run,
+): Promise<string[]> {
   const chain = `cni-br-iface-${containerId}-${ifname}`
-  const { stdout } = isThere('bridge', 'nat', chain) ? await run(['nft', 'list', 'table', 'bridge', 'nat'], '') : { stdout: '' }
+  const { stdout } = isThere('bridge', 'nat', chain)
+    ? await run(['nft', 'list', 'table', 'bridge', 'nat'], '')
+    : { stdout: '' }
   const body = (name: string) => stdout.split(`chain ${name} {`)[1]?.split('}')[0] ?? ''
-  const isThereAll = body('PREROUTING').includes(`iifname "${port}" jump ${chain} `) && body(chain).includes(`jump ${chain}-mac `) && body(`${chain}-mac`).includes(`ether saddr ${mac} return`) && /^\s*drop /m.test(body(`${chain}-mac`))
-  return isThereAll ? [] : [`nft chain ${chain} of table bridge nat, by which the reference plugin checks MAC ${mac} on ${port}, is missing or not whole`]
+  const isThereAll =
+    body('PREROUTING').includes(`iifname "${port}" jump ${chain} `) &&
+    body(chain).includes(`jump ${chain}-mac `) &&
+    body(`${chain}-mac`).includes(`ether saddr ${mac} return`) &&
+    /^\s*drop /m.test(body(`${chain}-mac`))
+  return isThereAll
+    ? []
+    : [
+        `nft chain ${chain} of table bridge nat, by which the reference plugin checks MAC ${mac} on ${port}, is missing or not whole`,
+      ]
 }
 
 /**
@@ -96,9 +129,19 @@ export async function removeForeignSpoofCheck(owner: Owner | undefined, run: Run
   if (!isThere('bridge', 'nat', own ?? 'PREROUTING')) return
   const { stdout } = await run(['nft', '-a', 'list', 'table', 'bridge', 'nat'], '')
   const jumps = [...stdout.matchAll(/iifname "([^"]+)" jump (cni-br-iface-[^ ]+) .*# handle (\d+)$/gm)]
-  const gone = jumps.filter(([, port = '', chain]) => (own === undefined ? run.link?.(port, 'host') === false : chain === own))
-  const chains = new Set([...(own === undefined ? [] : [own]), ...gone.map(([, , chain]) => chain)].flatMap((chain) => [chain, `${chain}-mac`]).filter((chain) => stdout.includes(`chain ${chain} {`)))
-  const lines = [...gone.map(([, , , handle]) => `delete rule bridge nat PREROUTING handle ${handle}`), ...[...chains].map((chain) => `flush chain bridge nat ${chain}`), ...[...chains].map((chain) => `delete chain bridge nat ${chain}`)]
+  const gone = jumps.filter(([, port = '', chain]) =>
+    own === undefined ? run.link?.(port, 'host') === false : chain === own,
+  )
+  const chains = new Set(
+    [...(own === undefined ? [] : [own]), ...gone.map(([, , chain]) => chain)]
+      .flatMap((chain) => [chain, `${chain}-mac`])
+      .filter((chain) => stdout.includes(`chain ${chain} {`)),
+  )
+  const lines = [
+    ...gone.map(([, , , handle]) => `delete rule bridge nat PREROUTING handle ${handle}`),
+    ...[...chains].map((chain) => `flush chain bridge nat ${chain}`),
+    ...[...chains].map((chain) => `delete chain bridge nat ${chain}`),
+  ]
   if (lines.length > 0) await run(['nft', '-f', '-'], `${lines.join('\n')}\n`)
 }
 
@@ -116,8 +159,14 @@ function masqueradeNote({ network, containerId, ifname }: Owner): string {
 async function removeNft(owner: Owner, run: Run): Promise<void> {
   const prefix = masqueradeNote(owner)
   const { stdout } = await run(['nft', '-a', 'list', 'chain', 'inet', NFT_TABLE, 'masq_checks'], '')
-  const handles = [...stdout.matchAll(/comment "([^"]*)".*# handle (\d+)$/gm)].filter(([, comment = '']) => comment.startsWith(prefix)).map(([, , handle]) => handle)
-  if (handles.length > 0) await run(['nft', '-f', '-'], handles.map((handle) => `delete rule inet ${NFT_TABLE} masq_checks handle ${handle}\n`).join(''))
+  const handles = [...stdout.matchAll(/comment "([^"]*)".*# handle (\d+)$/gm)]
+    .filter(([, comment = '']) => comment.startsWith(prefix))
+    .map(([, , handle]) => handle)
+  if (handles.length > 0)
+    await run(
+      ['nft', '-f', '-'],
+      handles.map((handle) => `delete rule inet ${NFT_TABLE} masq_checks handle ${handle}\n`).join(''),
+    )
 }
 
 async function removeIptables(tool: string, chain: string, run: Run): Promise<void> {
@@ -125,6 +174,13 @@ async function removeIptables(tool: string, chain: string, run: Run): Promise<vo
   const { stdout } = await run([`${tool}-save`, '-t', 'nat'], '')
   const jumps = stdout.split('\n').filter((rule) => rule.startsWith('-A ') && rule.includes(` -j ${chain}`))
   if (!stdout.includes(`:${chain} `)) return
-  const script = ['*nat', ...jumps.map((rule) => rule.replace('-A ', '-D ')), `-F ${chain}`, `-X ${chain}`, 'COMMIT', '']
+  const script = [
+    '*nat',
+    ...jumps.map((rule) => rule.replace('-A ', '-D ')),
+    `-F ${chain}`,
+    `-X ${chain}`,
+    'COMMIT',
+    '',
+  ]
   await run([`${tool}-restore`, '--noflush', '-w'], script.join('\n'))
 }

@@ -2,7 +2,20 @@ import { isDeep } from './json.ts'
 import { printable } from './printable.ts'
 
 /** The CNI error codes that plumb returns. Source: CNI spec 1.1.0 "Error", and skel for 8 (reference upstream). */
-export const CODE = { version: 1, unsupportedField: 2, unknownContainer: 3, env: 4, io: 5, decode: 6, config: 7, netns: 8, tryLater: 11, notReady: 50, limited: 51, internal: 999 } as const
+export const CODE = {
+  version: 1,
+  unsupportedField: 2,
+  unknownContainer: 3,
+  env: 4,
+  io: 5,
+  decode: 6,
+  config: 7,
+  netns: 8,
+  tryLater: 11,
+  notReady: 50,
+  limited: 51,
+  internal: 999,
+} as const
 
 /** Bad input. The message names the place, the value and the expected form: `Cannot read mtu "x": want a whole number`. */
 export class ValueError extends Error {
@@ -40,7 +53,9 @@ const LONGEST = 200
 
 /** A value in the form for error messages: quoted, escaped, and cut at 80 characters, so that a hostile value cannot flood a log. */
 export function shown(value: unknown): string {
-  const text = isDeep(value) ? 'a value nested too deep to show' : printable(JSON.stringify(typeof value === 'string' ? value.slice(0, LONGEST) : value) ?? String(value))
+  const text = isDeep(value)
+    ? 'a value nested too deep to show'
+    : printable(JSON.stringify(typeof value === 'string' ? value.slice(0, LONGEST) : value) ?? String(value))
   return text.length > 80 ? `${text.slice(0, 77)}…${typeof value === 'string' ? '"' : ''}` : text
 }
 
@@ -51,5 +66,8 @@ export function shown(value: unknown): string {
 export function missingModule(line: string | undefined, said: string): string | undefined {
   if (!/Unknown device type|Operation not supported/.test(said)) return undefined
   const [, kind] = /^link add .*\btype ([a-z0-9]+)/.exec(line ?? '') ?? []
-  return kind && `this kernel has no links of type ${kind}: modprobe ${kind}, or install the kernel's package of further modules`
+  return (
+    kind &&
+    `this kernel has no links of type ${kind}: modprobe ${kind}, or install the kernel's package of further modules`
+  )
 }

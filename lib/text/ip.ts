@@ -25,7 +25,8 @@ export function parseCidr(text: unknown): Cidr {
   const slash = typeof text === 'string' ? text.indexOf('/') : -1
   const found = slash < 0 ? undefined : read((text as string).slice(0, slash))
   const length = found && decimal((text as string).slice(slash + 1), width(found.family))
-  if (!found || length === undefined) throw new ValueError(`${shown(text)}: want an address with a prefix length such as 10.1.0.0/24 or fd00::/64`)
+  if (!found || length === undefined)
+    throw new ValueError(`${shown(text)}: want an address with a prefix length such as 10.1.0.0/24 or fd00::/64`)
   return `${format(found)}/${length}` as Cidr
 }
 
@@ -48,7 +49,9 @@ export function format({ family, bits }: Bits): Ip {
 }
 
 /** The parts of a Cidr: the address, the prefix length, and the first and last number of its network. */
-export function split(cidr: Cidr): Bits & { readonly ip: Ip; readonly length: number; readonly first: bigint; readonly last: bigint } {
+export function split(
+  cidr: Cidr,
+): Bits & { readonly ip: Ip; readonly length: number; readonly first: bigint; readonly last: bigint } {
   const slash = cidr.indexOf('/')
   const length = Number(cidr.slice(slash + 1))
   const own = bitsOf(cidr)

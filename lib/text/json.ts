@@ -3,7 +3,11 @@
  * other recursive functions take seconds until the stack overflows.
  */
 export function isDeep(value: unknown, most = 50): boolean {
-  return typeof value === 'object' && value !== null && (most === 0 || Object.values(value).some((inner) => isDeep(inner, most - 1)))
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    (most === 0 || Object.values(value).some((inner) => isDeep(inner, most - 1)))
+  )
 }
 
 /** Whether a text opens more than `most` brackets that are open together, whether or not it is JSON. Does not use the stack. */

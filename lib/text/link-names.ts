@@ -28,7 +28,10 @@ export function gatewayPort(name: IfName): IfName {
 
 /** The MACs of the port of `gatewayPort` and of the link that holds the gateway addresses. */
 export function gatewayMacs(name: IfName, { machineId = '' }: Machine): { port: Mac; holder: Mac } {
-  return { port: localMac(digest(`${machineId}gateway ${name}`).slice(11)), holder: localMac(digest(`${machineId}gateway's ${name}`)) }
+  return {
+    port: localMac(digest(`${machineId}gateway ${name}`).slice(11)),
+    holder: localMac(digest(`${machineId}gateway's ${name}`)),
+  }
 }
 
 /** The default MAC of a pod's link. It is always the same for the same attachment, and locally administered. */

@@ -25,15 +25,34 @@ export const field = {
   ifname: by(parse.ifname),
   network: by(parse.network),
   port: by(parse.port),
-  path: by((value) => must(typeof value === 'string' && !value.includes('\0') && byteLength(value) <= 4095, value as string, value, 'a path of at most 4095 bytes')),
+  path: by((value) =>
+    must(
+      typeof value === 'string' && !value.includes('\0') && byteLength(value) <= 4095,
+      value as string,
+      value,
+      'a path of at most 4095 bytes',
+    ),
+  ),
   /** A whole number from `min` to `max`, both included. */
-  int: (min: number, max: number) => by((value) => must(Number.isInteger(value) && (value as number) >= min && (value as number) <= max, value as number, value, `a whole number, ${min} to ${max}`)),
+  int: (min: number, max: number) =>
+    by((value) =>
+      must(
+        Number.isInteger(value) && (value as number) >= min && (value as number) <= max,
+        value as number,
+        value,
+        `a whole number, ${min} to ${max}`,
+      ),
+    ),
   /** One of these words, in exactly this spelling. */
-  word: <const W extends string>(...words: W[]) => by((value) => must(words.includes(value as W), value as W, value, `one of ${words.filter((word) => word !== '').join(', ')}`)),
+  word: <const W extends string>(...words: W[]) =>
+    by((value) =>
+      must(words.includes(value as W), value as W, value, `one of ${words.filter((word) => word !== '').join(', ')}`),
+    ),
   /** Any parser: a function that throws ValueError `<value>: want …`. */
   by,
   /** A parser for an optional key. An empty text also means that the key is absent. */
-  filled: <T>(parser: (value: string) => T) => v.exactOptional(by((value) => (value === '' ? undefined : parser(value as string)))),
+  filled: <T>(parser: (value: string) => T) =>
+    v.exactOptional(by((value) => (value === '' ? undefined : parser(value as string)))),
   /** An object whose keys also have to fit together. `judge` throws ValueError with the whole message. */
   whole: <S extends v.GenericSchema>(keys: S, judge: (conf: v.InferOutput<S>) => void) =>
     v.pipe(
@@ -70,7 +89,8 @@ export function read<C>(shape: Shape<C>, raw: unknown): Reading<C> {
   const found = v.safeParse(shape, plain, { abortEarly: true })
   if (!found.success) throw new ValueError(describe(found.issues[0] as v.BaseIssue<unknown>))
   const unknown = notes.filter((note) => note.startsWith('unknown key'))
-  if ((plain as { strict?: unknown }).strict === true && unknown.length > 0) throw new ValueError(`Cannot read the configuration: ${unknown.join('; ')}; "strict" is true`)
+  if ((plain as { strict?: unknown }).strict === true && unknown.length > 0)
+    throw new ValueError(`Cannot read the configuration: ${unknown.join('; ')}; "strict" is true`)
   return { value: found.output, notes }
 }
 
@@ -117,7 +137,8 @@ function must<T>(ok: boolean, value: T, given: unknown, want: string): T {
 
 function describe(issue: v.BaseIssue<unknown>): string {
   let path = ''
-  for (const { key } of issue.path ?? []) path += typeof key === 'number' ? `[${key}]` : `${path && '.'}${printableName(String(key))}`
+  for (const { key } of issue.path ?? [])
+    path += typeof key === 'number' ? `[${key}]` : `${path && '.'}${printableName(String(key))}`
   const [, wish] = /^undefined: (.*)$/s.exec(issue.message) ?? []
   if (wish !== undefined) return `Cannot read ${path || 'the configuration'}: it is missing; ${wish}`
   if (issue.kind === 'transformation') return path ? `Cannot read ${path} ${issue.message}` : issue.message
@@ -130,10 +151,12 @@ function describe(issue: v.BaseIssue<unknown>): string {
 function named(node: Node, raw: unknown, path: string, notes: string[]): unknown {
   const inner = node.wrapped
   if (inner) return named(inner, raw, path, notes)
-  if (node.item && Array.isArray(raw)) return raw.map((item, i) => named(node.item as Node, item, `${path}[${i}]`, notes))
+  if (node.item && Array.isArray(raw))
+    return raw.map((item, i) => named(node.item as Node, item, `${path}[${i}]`, notes))
   const entries = node.entries
   // valibot treats an array as an object without keys.
-  if (entries && Array.isArray(raw)) notes.push(`Cannot read ${path || 'the configuration'} ${shown(raw)}: want an object`)
+  if (entries && Array.isArray(raw))
+    notes.push(`Cannot read ${path || 'the configuration'} ${shown(raw)}: want an object`)
   if (!entries || typeof raw !== 'object' || raw === null || Array.isArray(raw)) return raw
   const byLower = new Map(Object.keys(entries).map((key) => [key.toLowerCase(), key]))
   const out = new Map<string, unknown>()
@@ -158,7 +181,8 @@ function loose(node: Node, raw: unknown): unknown {
   if (!node.entries) return raw
   const { entries } = node
   const given = (typeof raw === 'object' && raw !== null ? raw : {}) as Record<string, unknown>
-  const out: [string, unknown][] = node.type === 'loose_object' ? Object.entries(given).filter(([key]) => !Object.hasOwn(entries, key)) : []
+  const out: [string, unknown][] =
+    node.type === 'loose_object' ? Object.entries(given).filter(([key]) => !Object.hasOwn(entries, key)) : []
   for (const [key, entry] of Object.entries(entries)) {
     // An absent optional key adds nothing.
     if (entry.type === 'exact_optional' && given[key] === undefined) continue
@@ -178,7 +202,9 @@ function unwrap(node: Node): Node {
 
 /** `, did you mean "x"?` when a known word is at most two letters away, otherwise nothing. `known` is keyed by the lower-case form. */
 export function suggestion(given: string, known: ReadonlyMap<string, string>): string {
-  const near = [...known].map(([lower, key]) => ({ key, far: distance(given.toLowerCase(), lower) })).sort((a, b) => a.far - b.far)[0]
+  const near = [...known]
+    .map(([lower, key]) => ({ key, far: distance(given.toLowerCase(), lower) }))
+    .sort((a, b) => a.far - b.far)[0]
   return near && near.far <= 2 && given.length > 2 ? `, did you mean ${shown(near.key)}?` : ''
 }
 
@@ -188,7 +214,12 @@ function distance(a: string, b: string): number {
   let row = Array.from({ length: b.length + 1 }, (_, i) => i)
   for (let i = 1; i <= a.length; i++) {
     const next = [i]
-    for (let j = 1; j <= b.length; j++) next[j] = Math.min((row[j] as number) + 1, (next[j - 1] as number) + 1, (row[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1))
+    for (let j = 1; j <= b.length; j++)
+      next[j] = Math.min(
+        (row[j] as number) + 1,
+        (next[j - 1] as number) + 1,
+        (row[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1),
+      )
     row = next
   }
   return row[b.length] as number

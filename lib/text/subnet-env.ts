@@ -40,8 +40,11 @@ export function parseSubnetEnv(text: string, path: string): SubnetEnv {
   const subnets = SUBNETS.flatMap((key) => read(key, network) ?? [])
   const mtu = read('FLANNEL_MTU', bytes)
   const ipMasq = read('FLANNEL_IPMASQ', truth)
-  const missing = [NETWORKS, SUBNETS, ['FLANNEL_MTU'], ['FLANNEL_IPMASQ']].filter((keys) => !keys.some((key) => entries.get(key)?.value)).map((keys) => `it is missing ${keys.join(' or ')}`)
-  if (mtu !== undefined && ipMasq !== undefined && wrong.length + missing.length === 0) return { networks: [...new Set(networks)], subnets, mtu, ipMasq }
+  const missing = [NETWORKS, SUBNETS, ['FLANNEL_MTU'], ['FLANNEL_IPMASQ']]
+    .filter((keys) => !keys.some((key) => entries.get(key)?.value))
+    .map((keys) => `it is missing ${keys.join(' or ')}`)
+  if (mtu !== undefined && ipMasq !== undefined && wrong.length + missing.length === 0)
+    return { networks: [...new Set(networks)], subnets, mtu, ipMasq }
   throw new ValueError(`Cannot read ${path}: ${[...wrong, ...missing].join('; ')}`)
 }
 
@@ -71,7 +74,8 @@ function network(value: string): Cidr {
 }
 
 function bytes(value: string): number {
-  if (!/^\d{1,5}$/.test(value) || Number(value) > 65535) throw new ValueError(`${shown(value)}: want a number of bytes, 0 to 65535`)
+  if (!/^\d{1,5}$/.test(value) || Number(value) > 65535)
+    throw new ValueError(`${shown(value)}: want a number of bytes, 0 to 65535`)
   return Number(value)
 }
 

@@ -20,20 +20,31 @@ export type Port = number & { readonly __brand: 'Port' }
 export const parse = {
   ifname(value: unknown): IfName {
     // dev_alloc_name: the kernel replaces "%d" with a number of its choice.
-    if (typeof value === 'string' && value.includes('%')) throw new ValueError(`${shown(value)}: want an interface name without "%"`)
+    if (typeof value === 'string' && value.includes('%'))
+      throw new ValueError(`${shown(value)}: want an interface name without "%"`)
     return must<IfName>(value, isIfName, 'an interface name of 1 to 15 bytes without "/", ":" or blanks')
   },
   netns: (value: unknown) => must<NetnsPath>(value, isPath, 'the path of a network namespace'),
-  containerId: (value: unknown) => must<ContainerId>(value, isName, 'a letter or digit, then letters, digits, "_", "." or "-"'),
-  network: (value: unknown) => must<NetworkName>(value, isName, 'a letter or digit, then letters, digits, "_", "." or "-"'),
+  containerId: (value: unknown) =>
+    must<ContainerId>(value, isName, 'a letter or digit, then letters, digits, "_", "." or "-"'),
+  network: (value: unknown) =>
+    must<NetworkName>(value, isName, 'a letter or digit, then letters, digits, "_", "." or "-"'),
   mac(value: unknown): Mac {
-    const pairs = typeof value === 'string' && /^(?:[0-9a-fA-F]{2}([:-])(?:[0-9a-fA-F]{2}\1){4}[0-9a-fA-F]{2}|(?:[0-9a-fA-F]{4}\.){2}[0-9a-fA-F]{4})$/.test(value) ? (value.match(/[0-9a-fA-F]{2}/g) as string[]) : []
+    const pairs =
+      typeof value === 'string' &&
+      /^(?:[0-9a-fA-F]{2}([:-])(?:[0-9a-fA-F]{2}\1){4}[0-9a-fA-F]{2}|(?:[0-9a-fA-F]{4}\.){2}[0-9a-fA-F]{4})$/.test(
+        value,
+      )
+        ? (value.match(/[0-9a-fA-F]{2}/g) as string[])
+        : []
     // The kernel refuses group addresses and the all-zero address on a link (is_valid_ether_addr).
-    if (pairs.length !== 6 || Number.parseInt(pairs[0] as string, 16) & 1 || pairs.every((pair) => pair === '00')) throw new ValueError(`${shown(value)}: want a unicast Ethernet address such as 02:00:0a:f4:00:02`)
+    if (pairs.length !== 6 || Number.parseInt(pairs[0] as string, 16) & 1 || pairs.every((pair) => pair === '00'))
+      throw new ValueError(`${shown(value)}: want a unicast Ethernet address such as 02:00:0a:f4:00:02`)
     return pairs.join(':').toLowerCase() as Mac
   },
   port(value: unknown): Port {
-    if (!Number.isInteger(value) || (value as number) < 1 || (value as number) > 65535) throw new ValueError(`${shown(value)}: want a port, 1 to 65535`)
+    if (!Number.isInteger(value) || (value as number) < 1 || (value as number) > 65535)
+      throw new ValueError(`${shown(value)}: want a port, 1 to 65535`)
     return value as Port
   },
 }
@@ -53,7 +64,8 @@ function must<T>(value: unknown, test: (text: string) => boolean, want: string):
 
 /** Whether a text is a name as CNI defines it: a letter or digit, then letters, digits, `_`, `.` or `-`. */
 export function isName(text: string): boolean {
-  for (let at = 0; at < text.length; at++) if (!isAlphanumeric(text.charCodeAt(at)) && (at === 0 || !'_.-'.includes(text[at] as string))) return false
+  for (let at = 0; at < text.length; at++)
+    if (!isAlphanumeric(text.charCodeAt(at)) && (at === 0 || !'_.-'.includes(text[at] as string))) return false
   return text !== ''
 }
 
@@ -77,7 +89,14 @@ function isPlain(text: string, without: string): boolean {
   let isAscii = true
   for (let at = 0; at < text.length; at++) {
     const code = text.charCodeAt(at)
-    if (code <= 0x20 || (code >= 0x7f && code <= 0xa0) || (code >= 0xd800 && code <= 0xdfff) || '"#\'\\'.includes(text[at] as string) || without.includes(text[at] as string)) return false
+    if (
+      code <= 0x20 ||
+      (code >= 0x7f && code <= 0xa0) ||
+      (code >= 0xd800 && code <= 0xdfff) ||
+      '"#\'\\'.includes(text[at] as string) ||
+      without.includes(text[at] as string)
+    )
+      return false
     isAscii &&= code < 0x7f
   }
   return text !== '' && (isAscii || !/\s/.test(text))

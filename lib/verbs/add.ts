@@ -76,7 +76,11 @@ export async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: C
     return { text, undo: () => undo(request, made), delivered: () => complete(call.at) }
   } catch (cause) {
     if (isTaken(cause) && !request.plugin.inPod && !request.plugin.lends) made.links = false
-    await undo(request, made).catch((lost: Error) => log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, { container: call.at.containerId }))
+    await undo(request, made).catch((lost: Error) =>
+      log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, {
+        container: call.at.containerId,
+      }),
+    )
     throw explained(cause, call.at, made.wiring, call.io.run)
   }
 }
@@ -107,7 +111,16 @@ async function openEntry<C extends NetConf>({ call, plugin, pool, links }: Reque
     await remove(plugin, call, pool)
     begin(call.at, link)
   }
-  return { isNew: found !== 'attached', former, addresses: false, links: false, parts: false, holds: false, noted: found !== 'attached' && found !== 'unfinished' && link !== undefined, firstLinks: gradually({ put: links, drop: [] }, call.io.run) }
+  return {
+    isNew: found !== 'attached',
+    former,
+    addresses: false,
+    links: false,
+    parts: false,
+    holds: false,
+    noted: found !== 'attached' && found !== 'unfinished' && link !== undefined,
+    firstLinks: gradually({ put: links, drop: [] }, call.io.run),
+  }
 }
 
 async function takeAddress<C extends NetConf>(request: Request<C>, made: Made): Promise<Result> {
@@ -124,7 +137,10 @@ async function takeAddress<C extends NetConf>(request: Request<C>, made: Made): 
   const moved = plugin.lends ? await moveDevice(request, made) : {}
   // A foreign IPAM plugin may fail after half of its work, so its DEL is called then. A second ADD of a live attachment must not free its
   // address.
-  made.addresses = pool?.foreign === true && !pool.byLink && (plugin.inPod === true || (await present(plugin.unwire(at), io.run)).length === 0)
+  made.addresses =
+    pool?.foreign === true &&
+    !pool.byLink &&
+    (plugin.inPod === true || (await present(plugin.unwire(at), io.run)).length === 0)
   if (pool?.byLink) {
     made.links = true
     await made.firstLinks.finish()
@@ -148,7 +164,10 @@ async function takeAddress<C extends NetConf>(request: Request<C>, made: Made): 
 
 // A device of the node moves into the pod. The dhcp pool asks through the device, so the move ends first. It also ends first
 // for a pool that is another program. With any other pool of this executable the device moves while the pool looks for an address.
-async function moveDevice<C extends NetConf>({ call, plugin, conf, pool }: Request<C>, made: Made): Promise<Pick<Result, 'interfaces'>> {
+async function moveDevice<C extends NetConf>(
+  { call, plugin, conf, pool }: Request<C>,
+  made: Made,
+): Promise<Pick<Result, 'interfaces'>> {
   const { at, io, version } = call
   await refuseLent(plugin, at, io.run)
   const { own, result } = plugin.wire(conf, at, {}, nodeFacts)
@@ -169,7 +188,11 @@ function wire<C extends NetConf>({ call, plugin, conf }: Request<C>, given: Resu
 }
 
 // Returns the text for stdout.
-async function applyWiring<C extends NetConf>(wiring: Wiring, { call, plugin, conf, links }: Request<C>, made: Made): Promise<string> {
+async function applyWiring<C extends NetConf>(
+  wiring: Wiring,
+  { call, plugin, conf, links }: Request<C>,
+  made: Made,
+): Promise<string> {
   const { at, io, version } = call
   made.links = true
   for (const link of plugin.holders?.(conf) ?? []) made.holds = hold(link, at) || made.holds
@@ -229,7 +252,8 @@ function isTaken(cause: unknown): boolean {
 /** The error for a refused line. An object that existed before may explain it better than the kernel's message. */
 function explained(cause: unknown, at: Attachment, wiring: Wiring | undefined, now: Now): unknown {
   if (isTaken(cause)) return onlyOnce(cause as ApplyError) ?? taken(at, { cause })
-  if (cause instanceof ApplyError && /Exchange full/.test(cause.said) && cause.resource.kind === 'link') return bridgeFull(cause.resource.port?.master, cause)
+  if (cause instanceof ApplyError && /Exchange full/.test(cause.said) && cause.resource.kind === 'link')
+    return bridgeFull(cause.resource.port?.master, cause)
   try {
     if (cause instanceof ApplyError) wiring?.settle?.(now)
   } catch (better) {

@@ -10,7 +10,10 @@ import { read, type Shape } from '../text/shape.ts'
 import { parse } from '../text/values.ts'
 
 /** Parses the configuration of a call. Logs the notes of the parser. Throws ValueError. */
-export function readConf<C extends NetConf>(plugin: { readonly conf: Shape<C> } & Pick<Plugin, 'about'>, call: Call): C {
+export function readConf<C extends NetConf>(
+  plugin: { readonly conf: Shape<C> } & Pick<Plugin, 'about'>,
+  call: Call,
+): C {
   const { value, notes } = read(plugin.conf, call.raw)
   for (const note of notes) log(`plumb: ${note}`, { network: call.at.network })
   return value
@@ -24,7 +27,12 @@ export function requirePod({ at, io }: Call): void {
   const { netns } = at
   if (netns === undefined) return
   const state = netnsState(netns)
-  if (state === 'gone') throw new CniError(CODE.unknownContainer, `Cannot open the network namespace ${netns}: no such file`, 'the container is gone, or CNI_NETNS names the wrong path')
+  if (state === 'gone')
+    throw new CniError(
+      CODE.unknownContainer,
+      `Cannot open the network namespace ${netns}: no such file`,
+      'the container is gone, or CNI_NETNS names the wrong path',
+    )
   if (state === 'other') throw new CniError(CODE.env, `Cannot use CNI_NETNS ${netns}: it is not a network namespace`)
   if (state === 'own') refuseOwn(io.env, netns)
 }
@@ -43,14 +51,24 @@ export function forDel(call: Call): Call {
 // Throws CniError 8 for plumb's own namespace, unless CNI_NETNS_OVERRIDE allows it.
 function refuseOwn(env: Call['io']['env'], netns: string): void {
   if (/^(1|true)$/i.test(env['CNI_NETNS_OVERRIDE'] ?? '')) return
-  throw new CniError(CODE.netns, `Cannot use CNI_NETNS ${netns}: it is the namespace that plumb itself runs in`, 'a pod needs one of its own; CNI_NETNS_OVERRIDE=1 lets it pass')
+  throw new CniError(
+    CODE.netns,
+    `Cannot use CNI_NETNS ${netns}: it is the namespace that plumb itself runs in`,
+    'a pod needs one of its own; CNI_NETNS_OVERRIDE=1 lets it pass',
+  )
 }
 
 /** prevResult of a call. Throws CniError 7 when there is none. */
 export function requirePrevious({ command, raw, version }: Call): Result {
   const given = Object.entries(raw).find(([key]) => key.toLowerCase() === 'prevresult')?.[1]
   if (given === undefined || given === null)
-    throw new CniError(CODE.config, 'Required prevResult missing', command === 'CHECK' ? 'CHECK needs the result that ADD gave' : 'a chained plugin adds to what another made: want it after that one in a list of "plugins"')
+    throw new CniError(
+      CODE.config,
+      'Required prevResult missing',
+      command === 'CHECK'
+        ? 'CHECK needs the result that ADD gave'
+        : 'a chained plugin adds to what another made: want it after that one in a list of "plugins"',
+    )
   return decode(given, version)
 }
 
@@ -64,13 +82,20 @@ export function validAttachments({ raw, at }: Call): Owner[] | undefined {
     log('plumb: GC without "cni.dev/valid-attachments" frees nothing', { network: at.network })
     return undefined
   }
-  if (!Array.isArray(given)) throw new CniError(CODE.config, 'Cannot read cni.dev/valid-attachments: want a list of {"containerID", "ifname"}')
+  if (!Array.isArray(given))
+    throw new CniError(CODE.config, 'Cannot read cni.dev/valid-attachments: want a list of {"containerID", "ifname"}')
   return given.map((item: unknown, i) => {
     const entry = Object.fromEntries(Object.entries(item ?? {}).map(([key, value]) => [key.toLowerCase(), value]))
     try {
-      return { network: at.network, containerId: parse.containerId(entry['containerid'] ?? ''), ifname: parse.ifname(entry['ifname'] ?? '') }
+      return {
+        network: at.network,
+        containerId: parse.containerId(entry['containerid'] ?? ''),
+        ifname: parse.ifname(entry['ifname'] ?? ''),
+      }
     } catch (cause) {
-      throw new CniError(CODE.config, `Cannot read cni.dev/valid-attachments[${i}] ${(cause as Error).message}`, '', { cause })
+      throw new CniError(CODE.config, `Cannot read cni.dev/valid-attachments[${i}] ${(cause as Error).message}`, '', {
+        cause,
+      })
     }
   })
 }
@@ -80,6 +105,11 @@ export function validAttachments({ raw, at }: Call): Owner[] | undefined {
  */
 export function throwAll(failures: readonly Error[], { at }: Call): void {
   const [first, ...more] = failures
-  if (more.length > 0) throw new CniError(CODE.internal, `GC of network ${at.network} failed in ${failures.length} places`, failures.map(({ message }) => message).join('; '))
+  if (more.length > 0)
+    throw new CniError(
+      CODE.internal,
+      `GC of network ${at.network} failed in ${failures.length} places`,
+      failures.map(({ message }) => message).join('; '),
+    )
   if (first) throw first
 }

@@ -69,7 +69,8 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   else if (noted) await apply({ put: [], drop: outdated(reachable(noted, io.run), own) }, io.run)
   if (own.length === 0 && shared.length === 0) return { text }
   // The `ip` process starts up while the journal is written.
-  if (own.some(({ kind, ns }) => (kind === 'setting' || kind === 'route') && ns === at.netns)) io.run.prepare?.(BLIND, at.netns)
+  if (own.some(({ kind, ns }) => (kind === 'setting' || kind === 'route') && ns === at.netns))
+    io.run.prepare?.(BLIND, at.netns)
   await evict(given.ips ?? [], at, io.run)
   note(at, { [plugin.type]: own }, given.ips)
   const undo = async () => void (isAgain || (await dropNoted([part], io.run, true)))
@@ -83,7 +84,9 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
     await onLinks.finish()
     return { text, undo }
   } catch (cause) {
-    await undo().catch((lost: Error) => log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, { container: at.containerId }))
+    await undo().catch((lost: Error) =>
+      log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, { container: at.containerId }),
+    )
     throw cause
   }
 }
@@ -95,10 +98,16 @@ async function check<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): P
   const { shared, own } = plugin.wire(conf, call.at, given, facts(plugin, conf, call, given))
   const wrong = await differences([...shared, ...following(own, (claim) => !isElsewhere(claim))], call.io.run)
   if (wrong.length === 0) return
-  const theirs = readPart(partName(plugin.type, call.at)) ? undefined : await plugin.checkForeign?.(conf, call.at, given, call.io.run)
+  const theirs = readPart(partName(plugin.type, call.at))
+    ? undefined
+    : await plugin.checkForeign?.(conf, call.at, given, call.io.run)
   if (theirs?.length === 0) return logTheirs(plugin.type, call.at)
   const missing = theirs && !hasOurs(call.at, given) ? theirs : [...wrong, ...(theirs ?? [])]
-  throw new CniError(CODE.internal, `Cannot confirm what ${plugin.type} made for container ${call.at.containerId}: ${missing[0]}`, missing.join('; '))
+  throw new CniError(
+    CODE.internal,
+    `Cannot confirm what ${plugin.type} made for container ${call.at.containerId}: ${missing[0]}`,
+    missing.join('; '),
+  )
 }
 
 async function gc<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Promise<void> {
@@ -132,7 +141,16 @@ export function facts<C extends NetConf>(plugin: ChainedPlugin<C>, conf: C, { at
  * The plans that ADD applies after its claims are decided: the links, and the rest. The process for the links gets its input first.
  * `stands` tells whether the attachment has a claim. Pure.
  */
-export function making({ shared, own }: Pick<Wiring, 'shared' | 'own'>, stands: (claim: Claim) => boolean): { readonly links: Plan; readonly rest: Plan } {
+export function making(
+  { shared, own }: Pick<Wiring, 'shared' | 'own'>,
+  stands: (claim: Claim) => boolean,
+): { readonly links: Plan; readonly rest: Plan } {
   const links = shared.filter(({ kind }) => kind === 'link')
-  return { links: { put: links, drop: [] }, rest: { put: [...shared.filter((one) => !links.includes(one)), ...following(own, stands).filter((one) => !isClaim(one))], drop: [] } }
+  return {
+    links: { put: links, drop: [] },
+    rest: {
+      put: [...shared.filter((one) => !links.includes(one)), ...following(own, stands).filter((one) => !isClaim(one))],
+      drop: [],
+    },
+  }
 }

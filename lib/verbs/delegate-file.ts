@@ -56,13 +56,19 @@ function keptOf(dir: string, network: NetworkName): Kept[] {
     const [, containerId, , ifname] = /^([a-zA-Z0-9+][\w.-]*)(:(.+))?$/.exec(name) ?? []
     const path = `${dir}/${name}`
     const conf = containerId === undefined ? undefined : read(textOf(path) ?? '')
-    return containerId !== undefined && conf?.['name'] === network ? [{ path, containerId, ...(ifname && { ifname }), conf }] : []
+    return containerId !== undefined && conf?.['name'] === network
+      ? [{ path, containerId, ...(ifname && { ifname }), conf }]
+      : []
   })
 }
 
 // A file of the flannel plugin stands for all attachments of its container.
 function isKeptFor({ containerId, ifname }: Kept, owners: readonly Owner[]): boolean {
-  return owners.some((owner) => (ifname === undefined ? owner.containerId === containerId : brief(owner.containerId) === containerId && owner.ifname === ifname))
+  return owners.some((owner) =>
+    ifname === undefined
+      ? owner.containerId === containerId
+      : brief(owner.containerId) === containerId && owner.ifname === ifname,
+  )
 }
 
 /** Removes a kept file. */

@@ -20,12 +20,22 @@ export interface Wanted<R extends Plugin['role']> {
  * executable, or when CNI_PATH is empty. The plugin then works in this process, which saves the start of a process. Throws ValueError when
  * `type` is not a valid name. Throws CniError 7 (50 for STATUS) with the type and the searched folders when there is no such plugin.
  */
-export async function findPlugin<R extends Plugin['role']>(type: string, { roles, what, key, example }: Wanted<R>, { command, at: { path }, io }: Call): Promise<string | Extract<Plugin, { role: R }>> {
-  if (!isName(type) || type.length > 255) throw new ValueError(`Cannot read ${key} ${shown(type)}: want the name of a plugin, such as ${example}`)
+export async function findPlugin<R extends Plugin['role']>(
+  type: string,
+  { roles, what, key, example }: Wanted<R>,
+  { command, at: { path }, io }: Call,
+): Promise<string | Extract<Plugin, { role: R }>> {
+  if (!isName(type) || type.length > 255)
+    throw new ValueError(`Cannot read ${key} ${shown(type)}: want the name of a plugin, such as ${example}`)
   const file = path.map((dir) => `${dir}/${type}`).find(isFile)
   if (file !== undefined && !(io.isOurs ?? isOurs)(file)) return file
   const plugin = file !== undefined || path.length === 0 ? await io.plugin(type) : undefined
-  if (!roles.some((role) => role === plugin?.role)) throw new CniError(command === 'STATUS' ? CODE.notReady : CODE.config, `Cannot find the ${what} ${shown(type)}`, path.length === 0 ? 'CNI_PATH is empty' : `looked in ${path.join(', ')} (CNI_PATH)`)
+  if (!roles.some((role) => role === plugin?.role))
+    throw new CniError(
+      command === 'STATUS' ? CODE.notReady : CODE.config,
+      `Cannot find the ${what} ${shown(type)}`,
+      path.length === 0 ? 'CNI_PATH is empty' : `looked in ${path.join(', ')} (CNI_PATH)`,
+    )
   return plugin as Extract<Plugin, { role: R }>
 }
 
@@ -35,7 +45,9 @@ export async function findPlugin<R extends Plugin['role']>(type: string, { roles
  * spec 1.1.0 section 4).
  */
 export async function runDelegate(file: string, command: string, { text, io }: Call, what: string): Promise<string> {
-  const env = Object.fromEntries(Object.entries(io.env).flatMap(([key, value]) => (value === undefined ? [] : [[key, value]])))
+  const env = Object.fromEntries(
+    Object.entries(io.env).flatMap(([key, value]) => (value === undefined ? [] : [[key, value]])),
+  )
   const { status, stdout } = await runPlugin(file, { ...env, CNI_COMMAND: command }, text)
   if (status !== 0) throw failure(`The ${what} ${file}`, status, stdout)
   return stdout

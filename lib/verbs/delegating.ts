@@ -14,7 +14,8 @@ export function delegating<C extends NetConf>(plugin: DelegatingPlugin<C>): Verb
   return {
     add: async (call) => whole(call).then(({ other, inner }) => interfaces(other).add(inner)),
     check: async (call) => whole(call).then(({ other, inner }) => interfaces(other).check(inner)),
-    del: async (call) => through(plugin, call, readLoose(plugin.conf, call.raw)).then(({ other, inner }) => interfaces(other).del(inner)),
+    del: async (call) =>
+      through(plugin, call, readLoose(plugin.conf, call.raw)).then(({ other, inner }) => interfaces(other).del(inner)),
     gc: async (call) => whole(call).then(({ other, inner }) => interfaces(other).gc(inner)),
     status: async (call) => whole(call).then(({ other, inner }) => interfaces(other).status(inner)),
   }
@@ -26,10 +27,17 @@ const KEPT = new Set([...Object.keys(common), 'runtimeConfig'].map((key) => key.
  * The plugin that does the work, and the call with the translated configuration. Throws CniError 999 when this executable has no such
  * plugin.
  */
-export async function through<C extends NetConf>({ to, translate }: DelegatingPlugin<C>, call: Call, conf: Partial<C>): Promise<{ readonly other: InterfacePlugin<NetConf>; readonly inner: Call }> {
+export async function through<C extends NetConf>(
+  { to, translate }: DelegatingPlugin<C>,
+  call: Call,
+  conf: Partial<C>,
+): Promise<{ readonly other: InterfacePlugin<NetConf>; readonly inner: Call }> {
   const other = await call.io.plugin(to)
   if (other?.role !== 'interface') throw new CniError(CODE.internal, `Cannot find the plugin ${to} in this executable`)
-  const raw = { ...Object.fromEntries(Object.entries(call.raw).filter(([key]) => KEPT.has(key.toLowerCase()))), ...translate(conf) }
+  const raw = {
+    ...Object.fromEntries(Object.entries(call.raw).filter(([key]) => KEPT.has(key.toLowerCase()))),
+    ...translate(conf),
+  }
   // CNI_PATH is empty, so the pool is also a plugin of this executable. It reads `raw`. A program would get `text` with the old keys.
   return { other, inner: { ...call, at: { ...call.at, path: [] }, raw } }
 }

@@ -27,7 +27,12 @@ export function hasOurs(owner: Owner, { interfaces = [] }: Result): boolean {
 export function asTheirs(resources: readonly Resource[]): Resource[] {
   const ports = new Set(resources.flatMap((one) => (one.kind === 'link' && one.shared && one.peer ? [one.name] : [])))
   return resources.flatMap((one): Resource[] => {
-    if ((one.kind === 'sysctl' && !FORWARDING.test(one.name)) || one.kind === 'fdb' || ('dev' in one && ports.has(one.dev))) return []
+    if (
+      (one.kind === 'sysctl' && !FORWARDING.test(one.name)) ||
+      one.kind === 'fdb' ||
+      ('dev' in one && ports.has(one.dev))
+    )
+      return []
     if (one.kind !== 'link') return [one]
     if (ports.has(one.name)) return []
     const { locked: _, ...port } = one.port ?? {}
@@ -39,5 +44,10 @@ const FORWARDING = /^ipv4\/ip_forward$|^ipv6\/conf\/all\/forwarding$/
 
 /** Logs that CHECK of a plugin accepts the objects that another program made. */
 export function logTheirs(type: string, { network, containerId, ifname }: Owner): void {
-  log('plumb: what another program made for this attachment is there', { plugin: type, network, container: containerId, interface: ifname })
+  log('plumb: what another program made for this attachment is there', {
+    plugin: type,
+    network,
+    container: containerId,
+    interface: ifname,
+  })
 }

@@ -21,9 +21,14 @@ const PARTS = [MASQUERADE, ...FUSED.map(({ type }) => type)]
  * the noted resources of an earlier call that was killed. Throws CniError 4 when the attachment exists, because the noted resources are in
  * use then.
  */
-export async function noteFirst<C extends NetConf>({ unwire }: InterfacePlugin<C>, links: readonly Resource[], { at, io }: Call): Promise<void> {
+export async function noteFirst<C extends NetConf>(
+  { unwire }: InterfacePlugin<C>,
+  links: readonly Resource[],
+  { at, io }: Call,
+): Promise<void> {
   const parts = partsOf(at)
-  if (parts.length > 0 && unwire(at).some((one) => one.kind === 'link' && io.run.link?.(one.name, one.ns) !== false)) throw taken(at)
+  if (parts.length > 0 && unwire(at).some((one) => one.kind === 'link' && io.run.link?.(one.name, one.ns) !== false))
+    throw taken(at)
   if (parts.length > 0) await dropNoted(parts, io.run)
   const own = links.filter((one) => one.kind === 'link' && one.type === 'ifb')
   if (own.length > 0) note(at, { bandwidth: own })
@@ -55,7 +60,12 @@ export async function dropParts({ at, io }: Call, own: readonly Resource[] = [])
  * Removes the objects that reference plugins made for an attachment, for each chained plugin that the configuration asks for. Skips the
  * parts in `noted`, because plumb made their objects.
  */
-export async function dropForeignParts<C extends NetConf>(plugin: InterfacePlugin<C>, conf: Partial<C>, { at, io, raw }: Call, noted: readonly PartName[]): Promise<void> {
+export async function dropForeignParts<C extends NetConf>(
+  plugin: InterfacePlugin<C>,
+  conf: Partial<C>,
+  { at, io, raw }: Call,
+  noted: readonly PartName[],
+): Promise<void> {
   for (const { type, conf: settings } of plugin.within?.(conf) ?? []) {
     const part = noted.includes(partName(type, at)) ? undefined : await io.plugin(type)
     if (part?.role === 'chained') await part.unwireForeign?.(readLoose(part.conf, { ...raw, ...settings }), at, io.run)

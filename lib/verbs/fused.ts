@@ -17,15 +17,24 @@ interface Part {
  * their resources together. Returns the same plugin when the configuration asks for none. Throws ValueError with the name of the key.
  * Throws CniError 999 when this executable lacks a chained plugin.
  */
-export async function together<C extends NetConf>(plugin: InterfacePlugin<C>, conf: C, call: Call): Promise<InterfacePlugin<C>> {
+export async function together<C extends NetConf>(
+  plugin: InterfacePlugin<C>,
+  conf: C,
+  call: Call,
+): Promise<InterfacePlugin<C>> {
   const parts = await Promise.all((plugin.within?.(conf) ?? []).map((one) => opened(one, call)))
   if (parts.length === 0) return plugin
   const { links } = plugin
   return {
     ...plugin,
-    tools: (conf) => [...(plugin.tools?.(conf) ?? []), ...parts.flatMap((part) => part.plugin.tools?.(part.conf) ?? [])],
+    tools: (conf) => [
+      ...(plugin.tools?.(conf) ?? []),
+      ...parts.flatMap((part) => part.plugin.tools?.(part.conf) ?? []),
+    ],
     wire: (conf, at, given, node) => joined(plugin.wire(conf, at, given, node), parts, at, node),
-    ...(links && { links: (conf, at, node) => nodeLinks(links(conf, at, node), plugin.wire(conf, at, {}, node), parts, at, node) }),
+    ...(links && {
+      links: (conf, at, node) => nodeLinks(links(conf, at, node), plugin.wire(conf, at, {}, node), parts, at, node),
+    }),
     async checkForeign(conf, at, given, run) {
       const missing = [...((await plugin.checkForeign?.(conf, at, given, run)) ?? [])]
       for (const part of parts) missing.push(...((await part.plugin.checkForeign?.(part.conf, at, given, run)) ?? []))
@@ -48,8 +57,15 @@ async function opened({ type, key, conf }: Within, call: Call): Promise<Part> {
   try {
     const { cniVersion, name, strict } = call.raw
     if (call.command === 'ADD') plugin.judge?.(call.text, key)
-    const { value, notes } = read(plugin.conf, { cniVersion, name, type, ...(strict === undefined ? {} : { strict }), ...conf })
-    for (const one of [...notes, ...(plugin.notes?.(value) ?? [])]) log(`plumb: ${key}: ${one}`, { network: call.at.network })
+    const { value, notes } = read(plugin.conf, {
+      cniVersion,
+      name,
+      type,
+      ...(strict === undefined ? {} : { strict }),
+      ...conf,
+    })
+    for (const one of [...notes, ...(plugin.notes?.(value) ?? [])])
+      log(`plumb: ${key}: ${one}`, { network: call.at.network })
     return { plugin, conf: value }
   } catch (cause) {
     throw new ValueError(`${(cause as Error).message} (in ${key})`, { cause })
@@ -67,18 +83,38 @@ function joined(base: Wiring, parts: readonly Part[], at: Attachment, node: Node
     result = wiring.result
   }
   const { settle } = base
-  const after = (first: Result) => parts.reduce((given, { plugin, conf }) => plugin.wire(conf, at, given, node).result, first)
+  const after = (first: Result) =>
+    parts.reduce((given, { plugin, conf }) => plugin.wire(conf, at, given, node).result, first)
   const settled = ({ result, ...rest }: Settled): Settled => ({ ...rest, result: after(result) })
   return { ...base, shared, result, noted, ...(settle && { settle: (now) => settled(settle(now)) }) }
 }
 
 // The first links, with the parts' links and settings on the node. They need no address, so one process makes them all.
-function nodeLinks(links: readonly Resource[], base: Wiring, parts: readonly Part[], at: Attachment, node: NodeFacts): Resource[] {
+function nodeLinks(
+  links: readonly Resource[],
+  base: Wiring,
+  parts: readonly Part[],
+  at: Attachment,
+  node: NodeFacts,
+): Resource[] {
   const { shared, noted = [] } = joined(base, parts, at, node)
   const own = noted.flatMap((one) => one.own)
-  const marks = (name: string) => shared.flatMap((one) => (one.kind === 'link' && one.type === 'port' && one.name === name && one.port ? [one.port] : []))
+  const marks = (name: string) =>
+    shared.flatMap((one) =>
+      one.kind === 'link' && one.type === 'port' && one.name === name && one.port ? [one.port] : [],
+    )
   // When bridged frames pass the firewall, a pod reaches its own host ports only through hairpin mode. Setting it here saves a process.
   const turns = parts.some(({ plugin }) => plugin.type === 'portmap') && node.bridgeNf
-  const turning = links.map((one): Resource => (one.kind === 'link' && one.type === 'veth' && one.port ? { ...one, port: Object.assign({}, one.port, turns && { hairpin: true }, ...marks(one.name)) } : one))
-  return [...turning, ...own.filter((one) => one.ns === 'host' && (one.kind === 'setting' || (one.kind === 'link' && one.type !== 'port')))]
+  const turning = links.map(
+    (one): Resource =>
+      one.kind === 'link' && one.type === 'veth' && one.port
+        ? { ...one, port: Object.assign({}, one.port, turns && { hairpin: true }, ...marks(one.name)) }
+        : one,
+  )
+  return [
+    ...turning,
+    ...own.filter(
+      (one) => one.ns === 'host' && (one.kind === 'setting' || (one.kind === 'link' && one.type !== 'port')),
+    ),
+  ]
 }

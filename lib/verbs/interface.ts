@@ -43,7 +43,15 @@ async function check<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call):
   const { shared, own, later = [], noted = [] } = (isTheirs ? plugin : whole).wire(conf, at, given, nodeFacts)
   const parts = noted.flatMap((one) => following(one.own, (claim) => !isElsewhere(claim)))
   const wanted = isTheirs ? asTheirs([...shared, ...own, ...later]) : [...shared, ...own, ...later, ...parts]
-  const wrong = [...(await differences(unmoved(at, wanted), io.run)), ...((isTheirs && (await whole.checkForeign?.(conf, at, given, io.run))) || [])]
-  if (wrong.length > 0) throw new CniError(CODE.internal, `Cannot confirm ${at.ifname} of container ${at.containerId}: ${wrong[0]}`, wrong.join('; '))
+  const wrong = [
+    ...(await differences(unmoved(at, wanted), io.run)),
+    ...((isTheirs && (await whole.checkForeign?.(conf, at, given, io.run))) || []),
+  ]
+  if (wrong.length > 0)
+    throw new CniError(
+      CODE.internal,
+      `Cannot confirm ${at.ifname} of container ${at.containerId}: ${wrong[0]}`,
+      wrong.join('; '),
+    )
   if (isTheirs && wanted.length > 0) logTheirs(conf.type, at)
 }

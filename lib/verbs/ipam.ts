@@ -23,7 +23,12 @@ export function ipam<C extends NetConf>(plugin: IpamPlugin<C>): Verbs {
     async check(call) {
       const pool = open(call)
       if (pool.check) pool.check(requirePrevious(call))
-      else if (!pool.holds(call.at)) throw new CniError(CODE.unknownContainer, `Cannot find an address of container ${call.at.containerId} on ${call.at.ifname} in network ${call.at.network}`, 'its reservation is gone; delete the pod')
+      else if (!pool.holds(call.at))
+        throw new CniError(
+          CODE.unknownContainer,
+          `Cannot find an address of container ${call.at.containerId} on ${call.at.ifname} in network ${call.at.network}`,
+          'its reservation is gone; delete the pod',
+        )
     },
     async del(call) {
       plugin.pool(readLoose(plugin.conf, call.raw), call.at).release(call.at)

@@ -23,7 +23,9 @@ export async function reserve(own: readonly Resource[], run: Run): Promise<void>
     const gone = lapsed(claims)
     if (gone.length === 0) throw cause
     for (const part of gone) {
-      log('plumb: took over a host port of a container whose namespace is gone', { container: readPart(part)?.owner.containerId ?? '' })
+      log('plumb: took over a host port of a container whose namespace is gone', {
+        container: readPart(part)?.owner.containerId ?? '',
+      })
       await dropNoted([part], run)
     }
     await apply({ put: claims, drop: [] }, run)
@@ -34,7 +36,12 @@ export async function reserve(own: readonly Resource[], run: Run): Promise<void>
  * Removes the noted resources of parts, together with the resources `held`, all in one go. Then removes the parts from the journal.
  * Returns the names of the parts that existed. `isFailed` says that the ADD which made the resources fails, so nobody relies on them yet.
  */
-export async function dropNoted([part, ...others]: readonly PartName[], run: Run, isFailed = false, held: readonly Resource[] = []): Promise<PartName[]> {
+export async function dropNoted(
+  [part, ...others]: readonly PartName[],
+  run: Run,
+  isFailed = false,
+  held: readonly Resource[] = [],
+): Promise<PartName[]> {
   if (part === undefined) {
     await removed(held, run)
     return []
@@ -59,7 +66,8 @@ async function removed(held: readonly Resource[], run: Run): Promise<void> {
       // The second removal runs also when the first fails.
       try {
         const { already } = await part()
-        for (const one of already) if (one.kind === 'setting') log(`plumb: Cannot put ${title(one)} back to what it was`)
+        for (const one of already)
+          if (one.kind === 'setting') log(`plumb: Cannot put ${title(one)} back to what it was`)
       } catch (cause) {
         failures.push(cause)
       }
@@ -72,18 +80,22 @@ async function removed(held: readonly Resource[], run: Run): Promise<void> {
 // Another attachment of the same container may have asked for the same ports, because podman sends the ports for each network. The
 // released ports then lead to that attachment. A failure here is only logged, because the removal has succeeded.
 async function handOver(released: readonly Claim[], run: Run): Promise<void> {
-  const isReleased = ({ protocol, port }: Claim) => released.some((one) => one.protocol === protocol && one.port === port)
+  const isReleased = ({ protocol, port }: Claim) =>
+    released.some((one) => one.protocol === protocol && one.port === port)
   for (const part of others(released)) {
     // Skips a part that another call works on. That call removes the attachment, or finds the free ports itself.
     const note = occupy(part, 0) ? readPart(part) : undefined
-    const claims = note && isThere(note) ? note.own.filter(isClaim).filter((claim) => isReleased(claim) && !holds(claim)) : []
+    const claims =
+      note && isThere(note) ? note.own.filter(isClaim).filter((claim) => isReleased(claim) && !holds(claim)) : []
     if (!note || claims.length === 0) continue
     try {
       await apply({ put: claims, drop: [] }, run)
       const put = following(note.own, (claim) => claims.includes(claim) && holds(claim)).filter((one) => !isClaim(one))
       await apply({ put, drop: [] }, run)
     } catch (cause) {
-      log(`plumb: Cannot lead host ports on to ${note.owner.ifname} of the container: ${(cause as Error).message}`, { container: note.owner.containerId })
+      log(`plumb: Cannot lead host ports on to ${note.owner.ifname} of the container: ${(cause as Error).message}`, {
+        container: note.owner.containerId,
+      })
     }
   }
 }
@@ -117,5 +129,11 @@ export function outdated(before: readonly Resource[], own: readonly Resource[]):
   const key = (one: Resource) => handler(one.kind).key(one)
   const kept = new Set(own.map(key))
   // A tc filter (`redirect`) that is added again would exist twice, so it is always removed.
-  return before.flatMap((one) => (one.kind !== 'redirect' && kept.has(key(one)) ? [] : one.kind === 'redirect' || one.kind === 'qdisc' ? { ...one, replaced: true as const } : one))
+  return before.flatMap((one) =>
+    one.kind !== 'redirect' && kept.has(key(one))
+      ? []
+      : one.kind === 'redirect' || one.kind === 'qdisc'
+        ? { ...one, replaced: true as const }
+        : one,
+  )
 }

@@ -14,8 +14,14 @@ import type { Owner } from '../text/owner.ts'
  * The resources whose removal removes the link of an attachment, from its owner and from the journal. Resources that cannot exist are
  * left out.
  */
-export function linkOf<C extends NetConf>(plugin: InterfacePlugin<C>, at: Owner & Pick<Attachment, 'netns'>, run: Run): Resource[] {
-  return ownIn([...plugin.unwire(at), ...(plugin.lends ? [] : (noted(at) ?? []))], run).filter((one) => one.kind !== 'link' || run.link?.(one.name, one.ns) !== false)
+export function linkOf<C extends NetConf>(
+  plugin: InterfacePlugin<C>,
+  at: Owner & Pick<Attachment, 'netns'>,
+  run: Run,
+): Resource[] {
+  return ownIn([...plugin.unwire(at), ...(plugin.lends ? [] : (noted(at) ?? []))], run).filter(
+    (one) => one.kind !== 'link' || run.link?.(one.name, one.ns) !== false,
+  )
 }
 
 /**
@@ -45,11 +51,20 @@ export function noteLent(at: Attachment, own: Wiring['own']): boolean {
  * Throws CniError 4 when an attachment has a device already, because its noted name and settings would be lost. When the pod is gone
  * without a DEL, the device gets its name and settings back.
  */
-export async function refuseLent<C extends NetConf>({ unwire }: InterfacePlugin<C>, owner: Owner, run: Run): Promise<void> {
+export async function refuseLent<C extends NetConf>(
+  { unwire }: InterfacePlugin<C>,
+  owner: Owner,
+  run: Run,
+): Promise<void> {
   const part = readPart(partName(LINK, owner))
   if (!part) return
   if (!isThere(part)) await apply({ put: [], drop: unwire(owner) }, run)
-  else throw new CniError(CODE.env, `${owner.ifname} of container ${owner.containerId} is attached to network ${owner.network} already`, 'DEL it first')
+  else
+    throw new CniError(
+      CODE.env,
+      `${owner.ifname} of container ${owner.containerId} is attached to network ${owner.network} already`,
+      'DEL it first',
+    )
 }
 
 /** Removes the link of an attachment when only its owner is known (GC). */
@@ -60,7 +75,12 @@ export async function removeLink<C extends NetConf>(plugin: InterfacePlugin<C>, 
 
 /** The error for an interface name that is taken in the pod. */
 export function taken({ ifname, netns }: Attachment, options?: ErrorOptions): CniError {
-  return new CniError(CODE.env, `Cannot create ${ifname} in ${netns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME', options)
+  return new CniError(
+    CODE.env,
+    `Cannot create ${ifname} in ${netns}: a link of that name is there already`,
+    'it is left as it is; delete it, or use another CNI_IFNAME',
+    options,
+  )
 }
 
 /**

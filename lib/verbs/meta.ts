@@ -59,7 +59,12 @@ async function check<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Prom
   requirePrevious(call)
   const { at } = call
   const kept = keptFor(plugin.dataDir(conf), at)
-  if (!kept?.conf) throw new CniError(CODE.unknownContainer, `Cannot find what was made for ${at.ifname} of container ${at.containerId} in network ${at.network}`, `${kept?.path ?? plugin.dataDir(conf)} does not tell; delete the pod`)
+  if (!kept?.conf)
+    throw new CniError(
+      CODE.unknownContainer,
+      `Cannot find what was made for ${at.ifname} of container ${at.containerId} in network ${at.network}`,
+      `${kept?.path ?? plugin.dataDir(conf)} does not tell; delete the pod`,
+    )
   const { verbs, inner } = await delegate(previously(kept.conf, call), call)
   await verbs.check(inner)
 }
@@ -77,8 +82,14 @@ async function del<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promis
 
 // DEL without a readable kept file: there was no ADD, or the disk lost the file. plumb's own plugins find their objects by the attachment
 // alone, so they get a DEL. Another program, or a pool that is another program, is left out. It would need the configuration of ADD.
-async function unkept(outline: Rendered & { readonly ipam?: { readonly type?: string; readonly ranges?: unknown } }, call: Call): Promise<void> {
-  const pool = outline.ipam?.type && !outline.ipam.ranges ? await poolOf(outline.ipam.type, call).catch(() => undefined) : undefined
+async function unkept(
+  outline: Rendered & { readonly ipam?: { readonly type?: string; readonly ranges?: unknown } },
+  call: Call,
+): Promise<void> {
+  const pool =
+    outline.ipam?.type && !outline.ipam.ranges
+      ? await poolOf(outline.ipam.type, call).catch(() => undefined)
+      : undefined
   const { ipam: _, ...bare } = outline
   const found = await delegate(pool?.foreign ? bare : outline, call).catch(lost)
   if (found && !found.foreign) await found.verbs.del(found.inner)
@@ -97,7 +108,9 @@ async function gc<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promise
   const gone: Kept[] = []
   for (const one of stale) if (await attempt(drop(one, call))) gone.push(one)
   const lists = Object.fromEntries(Object.entries(call.raw).filter(([key]) => key.startsWith('cni.dev/')))
-  const isDone = await attempt(delegate({ ...plugin.outline(conf), ...lists }, call).then(({ verbs, inner }) => verbs.gc(inner)))
+  const isDone = await attempt(
+    delegate({ ...plugin.outline(conf), ...lists }, call).then(({ verbs, inner }) => verbs.gc(inner)),
+  )
   // The delegate's GC also removes the objects of files that `drop` skips. So the files go only after the GC has succeeded.
   if (isDone) for (const { path } of gone) forget(path)
   throwAll(failures, call)
@@ -124,22 +137,31 @@ const WANTED = { roles: ['interface'], what: 'delegate plugin', key: 'delegate.t
 
 async function delegate(conf: Rendered, call: Call): Promise<Delegated> {
   const { found, inner } = await findDelegate(conf, call)
-  return typeof found === 'string' ? { verbs: program(found), inner, foreign: true } : { verbs: interfaces(found), inner, foreign: false }
+  return typeof found === 'string'
+    ? { verbs: program(found), inner, foreign: true }
+    : { verbs: interfaces(found), inner, foreign: false }
 }
 
 /**
  * Finds the plugin of a configuration, or the path of another program, and makes the call for it. Throws ValueError for a bad type or a
  * configuration that is nested too deep. Throws CniError 7 (50 for STATUS) when there is no such plugin.
  */
-export async function findDelegate(conf: Rendered, call: Call): Promise<{ readonly found: string | InterfacePlugin<NetConf>; readonly inner: Call }> {
+export async function findDelegate(
+  conf: Rendered,
+  call: Call,
+): Promise<{ readonly found: string | InterfacePlugin<NetConf>; readonly inner: Call }> {
   const found = await findPlugin(conf.type, WANTED, call)
   // Uses the values that this call was read with. The user's configuration may have a key twice, in upper and lower case.
   // A kept configuration has its own values, which count.
   const raw = { name: call.at.network, cniVersion: call.version, ...conf }
   const text = json(raw)
-  if (text === undefined) throw new ValueError(`Cannot pass the configuration on to ${shown(conf.type)}: want values nested less deep`)
+  if (text === undefined)
+    throw new ValueError(`Cannot pass the configuration on to ${shown(conf.type)}: want values nested less deep`)
   const inner = { ...call, raw, text }
-  return { found, inner: typeof found === 'string' ? inner : { ...inner, at: { ...call.at, args: argsFor(found, call) } } }
+  return {
+    found,
+    inner: typeof found === 'string' ? inner : { ...inner, at: { ...call.at, args: argsFor(found, call) } },
+  }
 }
 
 // JSON.stringify overflows the stack for deeply nested values that JSON.parse can read.
@@ -161,8 +183,13 @@ function argsFor({ args }: InterfacePlugin<NetConf>, { command, at, io }: Call):
 function previously(kept: Rendered, { raw, version }: Call): Rendered {
   const given = (name: string) => Object.entries(raw).find(([key]) => key.toLowerCase() === name)?.[1]
   const [prevResult, runtimeConfig] = [given('prevresult'), given('runtimeconfig')]
-  const now = prevResult && json(prevResult) !== undefined && compare(version, '0.4.0') >= 0 ? { ...kept, cniVersion: version, prevResult } : kept
-  return runtimeConfig && json(runtimeConfig) !== undefined && kept['runtimeConfig'] === undefined ? { ...now, runtimeConfig } : now
+  const now =
+    prevResult && json(prevResult) !== undefined && compare(version, '0.4.0') >= 0
+      ? { ...kept, cniVersion: version, prevResult }
+      : kept
+  return runtimeConfig && json(runtimeConfig) !== undefined && kept['runtimeConfig'] === undefined
+    ? { ...now, runtimeConfig }
+    : now
 }
 
 function program(file: string): Verbs {
@@ -186,7 +213,12 @@ function answered(file: string, stdout: string, version: string): string {
     const result = decode(raw, version, 'the result')
     return (raw.cniVersion ?? version) === version ? stdout : encode(result, version)
   } catch (cause) {
-    throw new CniError(CODE.internal, `Cannot read what the ${WANTED.what} ${file} answered`, `${(cause as Error).message}: ${shown(stdout)}`, { cause })
+    throw new CniError(
+      CODE.internal,
+      `Cannot read what the ${WANTED.what} ${file} answered`,
+      `${(cause as Error).message}: ${shown(stdout)}`,
+      { cause },
+    )
   }
 }
 

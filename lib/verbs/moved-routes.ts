@@ -17,7 +17,9 @@ export function unmoved(owner: Attachment, resources: readonly Resource[]): Reso
   const taken = noted.flatMap((one) => (one.kind === 'rerouted' || one.kind === 'unrouted' ? one.route : []))
   const routes = taken.length > 0 ? taken : elsewhere(owner)
   const moved = new Set(routes.map(placeOf))
-  return resources.filter((one) => one.kind !== 'route' || one.ns === 'host' || one.table !== undefined || !moved.has(placeOf(one)))
+  return resources.filter(
+    (one) => one.kind !== 'route' || one.ns === 'host' || one.table !== undefined || !moved.has(placeOf(one)),
+  )
 }
 
 // The reference plugins keep no note of moved routes. The moved routes are the link's routes in other tables.

@@ -1,5 +1,18 @@
 import type { IpConfig } from '../cni/result.ts'
-import { attachmentsWith, beginRemoval, close, complete, type Entry, entries, isThere, LINK, type Note, partName, partsOf, readEntry } from '../journal/journal.ts'
+import {
+  attachmentsWith,
+  beginRemoval,
+  close,
+  complete,
+  type Entry,
+  entries,
+  isThere,
+  LINK,
+  type Note,
+  partName,
+  partsOf,
+  readEntry,
+} from '../journal/journal.ts'
 import { reindex } from '../journal/reindex.ts'
 import { addressesNow } from '../os/link-addresses.ts'
 import { linkFacts } from '../os/links.ts'
@@ -40,13 +53,17 @@ export function orphaned(run: Pick<Run, 'link'>): Owner[] {
  */
 export async function evict(ips: readonly IpConfig[], at: Owner, run: Run): Promise<void> {
   for (const { address } of ips) {
-    for (const entry of attachmentsWith(split(address).ip)) if (!isSame(entry.owner, at) && (isGone(entry, run) || hasLost(entry, at))) await removeIfGone(entry.owner, run, (one) => isGone(one, run) || hasLost(one, at))
+    for (const entry of attachmentsWith(split(address).ip))
+      if (!isSame(entry.owner, at) && (isGone(entry, run) || hasLost(entry, at)))
+        await removeIfGone(entry.owner, run, (one) => isGone(one, run) || hasLost(one, at))
   }
 }
 
 // The pool has given the address to another pod, and the namespace is gone. The kernel may still be removing the link.
 function hasLost(entry: Entry, { network }: Owner): boolean {
-  return entry.owner.network === network && partsOf(entry).some(([, note]) => note.netns !== undefined && !isThere(note))
+  return (
+    entry.owner.network === network && partsOf(entry).some(([, note]) => note.netns !== undefined && !isThere(note))
+  )
 }
 
 /**
@@ -58,20 +75,28 @@ const PATIENCE_MS = 2000
 // An ADD writes to the journal what it is about to make. This waits for an ADD that is under way, and judges its attachment again. It
 // removes nothing while another call is at work: that call makes the attachment now.
 async function removeIfGone(owner: Owner, run: Run, isOver = (entry: Entry) => isGone(entry, run)): Promise<boolean> {
-  for (const part of [partName(LINK, owner), ...parts(owner).map(([part]) => part)]) if (!occupy(part, PATIENCE_MS)) return false
+  for (const part of [partName(LINK, owner), ...parts(owner).map(([part]) => part)])
+    if (!occupy(part, PATIENCE_MS)) return false
   const wasUnfinished = readEntry(owner)?.unfinished === true
   beginRemoval(owner)
   try {
     const entry = readEntry(owner)
     if (!entry || !isOver(entry)) return false
     // A link alone goes with its namespace, so its removal is not worth a log line.
-    if (partsOf(entry).some(([part]) => part !== partName(LINK, owner))) log('plumb: removed the objects of a container that is gone; its DEL was never called', { network: owner.network, container: owner.containerId })
+    if (partsOf(entry).some(([part]) => part !== partName(LINK, owner)))
+      log('plumb: removed the objects of a container that is gone; its DEL was never called', {
+        network: owner.network,
+        container: owner.containerId,
+      })
     await removeNoted(entry, run)
     // An unfinished entry stays: it says that the address may still be reserved.
     if (!wasUnfinished) close(owner)
     return true
   } catch (cause) {
-    log(`plumb: Cannot remove what a container left that is gone: ${(cause as Error).message}`, { network: owner.network, container: owner.containerId })
+    log(`plumb: Cannot remove what a container left that is gone: ${(cause as Error).message}`, {
+      network: owner.network,
+      container: owner.containerId,
+    })
     return false
   } finally {
     if (!wasUnfinished) complete(owner)
@@ -80,7 +105,9 @@ async function removeIfGone(owner: Owner, run: Run, isOver = (entry: Entry) => i
 
 /** Removes the objects that the journal names for an attachment. It needs neither configuration nor result, and the pod may be alive. */
 export async function removeNoted({ owner, parts: { [LINK]: link } }: Entry, run: Run): Promise<void> {
-  const drop = link?.own.some((one) => one.kind === 'link' && one.lent) ? givingBack(owner) : ownIn(noted(owner) ?? [], run)
+  const drop = link?.own.some((one) => one.kind === 'link' && one.lent)
+    ? givingBack(owner)
+    : ownIn(noted(owner) ?? [], run)
   await apply({ put: [], drop }, run)
   await dropNoted(
     parts(owner).flatMap(([part]) => (part === partName(LINK, owner) ? [] : [part])),

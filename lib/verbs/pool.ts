@@ -90,7 +90,12 @@ function program(file: string, call: Call, type: string): Delegate {
         const { interfaces: _, ...result } = decode(JSON.parse(stdout), call.version, 'the IPAM result')
         return result
       } catch (cause) {
-        throw new CniError(CODE.internal, `Cannot read what the IPAM plugin ${file} answered`, `${(cause as Error).message}: ${shown(stdout)}`, { cause })
+        throw new CniError(
+          CODE.internal,
+          `Cannot read what the IPAM plugin ${file} answered`,
+          `${(cause as Error).message}: ${shown(stdout)}`,
+          { cause },
+        )
       }
     },
     check: verb('CHECK'),

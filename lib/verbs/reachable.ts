@@ -14,7 +14,11 @@ export function reachable(note: Note, run: Run, isFailed = false): Resource[] {
   const inPod = isThere(note)
   return note.own
     .filter((one) => one.kind !== 'vrf' || (inPod && occupy(podOf(note.inode)) && isLastOf(one, note.owner.ifname)))
-    .filter((one) => (one.ns === 'host' || inPod) && (!handler(one.kind).goesWithLink || run.link?.((one as Setting).dev, one.ns) !== false))
+    .filter(
+      (one) =>
+        (one.ns === 'host' || inPod) &&
+        (!handler(one.kind).goesWithLink || run.link?.((one as Setting).dev, one.ns) !== false),
+    )
     .map((one) => {
       if (one.kind !== 'sysctl' || !isFailed) return one
       const { stays: _, ...rest } = one

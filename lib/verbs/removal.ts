@@ -46,7 +46,12 @@ type Freeing = Pick<Delegate, 'byLink' | 'del'>
  * given back through its link, so there the order is reversed. The link goes also when that fails. With `conf` this also removes objects
  * that a reference plugin made.
  */
-export async function remove<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, pool: Freeing | undefined, conf?: Partial<C>): Promise<void> {
+export async function remove<C extends NetConf>(
+  plugin: InterfacePlugin<C>,
+  call: Call,
+  pool: Freeing | undefined,
+  conf?: Partial<C>,
+): Promise<void> {
   const failed: unknown[] = []
   if (pool?.byLink) await pool.del().catch((cause) => failed.push(cause))
   const own = linkOf(plugin, call.at, call.io.run)
@@ -54,7 +59,8 @@ export async function remove<C extends NetConf>(plugin: InterfacePlugin<C>, call
   const parts = await dropParts(call, own)
   const already = parts.length > 0 ? [] : (await apply({ put: [], drop: own }, call.io.run)).already
   if (conf) await dropForeignParts(plugin, conf, call, parts)
-  if (conf && !isNoted && parts.length === 0 && own.every((resource) => already.includes(resource))) await plugin.unwireForeign?.(conf, call.at, call.io.run)
+  if (conf && !isNoted && parts.length === 0 && own.every((resource) => already.includes(resource)))
+    await plugin.unwireForeign?.(conf, call.at, call.io.run)
   await letGo(call.at, call.io.run)
   if (!pool?.byLink) await pool?.del()
   if (failed.length > 0) throw failed[0]

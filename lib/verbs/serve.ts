@@ -39,7 +39,8 @@ export async function serve(plugin: Plugin, io: Io): Promise<0 | 1> {
   const seen: { version: string } = { version: newest }
   try {
     const command = readCommand(io.env)
-    if (command === undefined) for (const line of [plugin.about, `CNI protocol versions supported: ${supported.join(', ')}`]) log(line)
+    if (command === undefined)
+      for (const line of [plugin.about, `CNI protocol versions supported: ${supported.join(', ')}`]) log(line)
     else if (command === 'VERSION') io.answer(versionAnswer())
     else await perform(plugin, command, io, seen)
     return 0
@@ -59,7 +60,12 @@ export async function serve(plugin: Plugin, io: Io): Promise<0 | 1> {
  * Parses and checks a call, as far as this is the same for every plugin. Sets `seen.version` as soon as the CNI version for the answer is
  * known. Throws CniError.
  */
-export function readCall(plugin: Plugin, command: Command, io: Io, seen: { version: string } = { version: newest }): Call {
+export function readCall(
+  plugin: Plugin,
+  command: Command,
+  io: Io,
+  seen: { version: string } = { version: newest },
+): Call {
   const unnamed = readAttachment(command, io.env)
   const text = input(io)
   // Results are written with indentation, so the size of a nested value grows with the square of its depth.
@@ -68,7 +74,10 @@ export function readCall(plugin: Plugin, command: Command, io: Io, seen: { versi
   const version = versionOf(raw)
   if (supported.includes(version)) seen.version = version
   gate(command, version)
-  const args = plugin.args && (command === 'ADD' || command === 'CHECK') ? readArgs(io.env['CNI_ARGS'] ?? '', plugin.args) : new Map<string, string>()
+  const args =
+    plugin.args && (command === 'ADD' || command === 'CHECK')
+      ? readArgs(io.env['CNI_ARGS'] ?? '', plugin.args)
+      : new Map<string, string>()
   return { command, at: { ...unnamed, network, args }, text, raw, version, io }
 }
 
@@ -87,7 +96,12 @@ async function perform(plugin: Plugin, command: Command, io: Io, seen: { version
     io.answer(done.text ?? '')
   } catch (cause) {
     await done.undo?.()
-    throw new CniError(CODE.io, 'Cannot write the result to stdout', `what was made is removed again: ${(cause as Error).message}`, { cause })
+    throw new CniError(
+      CODE.io,
+      'Cannot write the result to stdout',
+      `what was made is removed again: ${(cause as Error).message}`,
+      { cause },
+    )
   }
   done.delivered?.()
 }
@@ -117,14 +131,22 @@ async function added(verbs: Verbs, call: Call): Promise<Done> {
     return await verbs.add(call)
   } catch (cause) {
     const { netns } = call.at
-    if (!(cause instanceof ExecError) || netns === undefined || !['gone', 'other'].includes(netnsState(netns))) throw cause
-    throw new CniError(CODE.unknownContainer, `The network namespace ${netns} has gone meanwhile`, cause.message, { cause })
+    if (!(cause instanceof ExecError) || netns === undefined || !['gone', 'other'].includes(netnsState(netns)))
+      throw cause
+    throw new CniError(CODE.unknownContainer, `The network namespace ${netns} has gone meanwhile`, cause.message, {
+      cause,
+    })
   }
 }
 
 function input(io: Io): string {
   const text = given(io)
-  if (text.length > MOST) throw new CniError(CODE.decode, `Cannot read the configuration: it has ${text.length} characters`, `want ${MOST} at most`)
+  if (text.length > MOST)
+    throw new CniError(
+      CODE.decode,
+      `Cannot read the configuration: it has ${text.length} characters`,
+      `want ${MOST} at most`,
+    )
   return text
 }
 
@@ -143,27 +165,44 @@ function parseObject(text: string, deepest: number): Record<string, unknown> {
     raw = JSON.parse(text)
   } catch (cause) {
     // A parser that ends its stack and one that does not find different faults in a deep text.
-    if (isDeepText(text, deepest)) throw new CniError(CODE.decode, `Cannot read the configuration: it is nested more than ${deepest} deep`, '', { cause })
-    throw new CniError(CODE.decode, 'Cannot read the configuration: it is not JSON', `it begins ${shown(text.slice(0, 60))}`, { cause })
+    if (isDeepText(text, deepest))
+      throw new CniError(CODE.decode, `Cannot read the configuration: it is nested more than ${deepest} deep`, '', {
+        cause,
+      })
+    throw new CniError(
+      CODE.decode,
+      'Cannot read the configuration: it is not JSON',
+      `it begins ${shown(text.slice(0, 60))}`,
+      { cause },
+    )
   }
-  if (isDeep(raw, deepest)) throw new CniError(CODE.decode, `Cannot read the configuration: it is nested more than ${deepest} deep`)
-  if (typeof raw !== 'object' || raw === null || Array.isArray(raw)) throw new CniError(CODE.decode, `Cannot read the configuration ${shown(raw)}: want a JSON object`)
+  if (isDeep(raw, deepest))
+    throw new CniError(CODE.decode, `Cannot read the configuration: it is nested more than ${deepest} deep`)
+  if (typeof raw !== 'object' || raw === null || Array.isArray(raw))
+    throw new CniError(CODE.decode, `Cannot read the configuration ${shown(raw)}: want a JSON object`)
   return raw as Record<string, unknown>
 }
 
 function name(raw: Readonly<Record<string, unknown>>): Attachment['network'] {
   const given = anyCase(raw, 'name')
-  if (given === undefined || given === null || given === '') throw new CniError(CODE.config, 'missing network name', 'want "name" in the configuration')
+  if (given === undefined || given === null || given === '')
+    throw new CniError(CODE.config, 'missing network name', 'want "name" in the configuration')
   try {
     return parse.network(given)
   } catch (cause) {
-    throw new CniError(CODE.config, 'invalid characters found in network name', `Cannot read name ${(cause as Error).message}`, { cause })
+    throw new CniError(
+      CODE.config,
+      'invalid characters found in network name',
+      `Cannot read name ${(cause as Error).message}`,
+      { cause },
+    )
   }
 }
 
 function versionOf(raw: Readonly<Record<string, unknown>>): string {
   const given = anyCase(raw, 'cniVersion') ?? ''
-  if (typeof given !== 'string') throw new CniError(CODE.decode, `Cannot read cniVersion ${shown(given)}: want a string`)
+  if (typeof given !== 'string')
+    throw new CniError(CODE.decode, `Cannot read cniVersion ${shown(given)}: want a string`)
   return given || '0.1.0'
 }
 
@@ -179,20 +218,37 @@ function translate(cause: unknown): { code: number; message: string; details: st
   if (cause instanceof ValueError) return { code: CODE.config, message: cause.message, details: '' }
   if (cause instanceof ExecError) {
     const { tool, line, said } = cause
-    if (line === undefined) return { code: CODE.internal, message: `Cannot use ${tool}: ${said}`, details: `${cause.message}; ${WANTED}` }
+    if (line === undefined)
+      return { code: CODE.internal, message: `Cannot use ${tool}: ${said}`, details: `${cause.message}; ${WANTED}` }
     const missing = missingModule(line, said)
-    if (missing) return { code: CODE.internal, message: `The kernel or a tool refused: ${said}`, details: `${missing}; ${cause.message}` }
+    if (missing)
+      return {
+        code: CODE.internal,
+        message: `The kernel or a tool refused: ${said}`,
+        details: `${missing}; ${cause.message}`,
+      }
     const isOld = /unknown|garbage|syntax error|usage:/i.test(said)
-    return { code: CODE.internal, message: `The kernel or a tool refused: ${said}`, details: isOld ? `${cause.message}; ${WANTED}` : cause.message }
+    return {
+      code: CODE.internal,
+      message: `The kernel or a tool refused: ${said}`,
+      details: isOld ? `${cause.message}; ${WANTED}` : cause.message,
+    }
   }
   const { code, errno, syscall = 'use', path = '', message } = cause as NodeJS.ErrnoException
-  if (typeof errno === 'number') return { code: CODE.io, message: `Cannot ${syscall} ${path ? shown(path) : 'a file'}: ${code}`, details: message }
-  return { code: CODE.internal, message: `Unexpected failure${placeOf(cause)}: ${message ?? String(cause)}`, details: 'this is a fault of plumb; please report it with the configuration' }
+  if (typeof errno === 'number')
+    return { code: CODE.io, message: `Cannot ${syscall} ${path ? shown(path) : 'a file'}: ${code}`, details: message }
+  return {
+    code: CODE.internal,
+    message: `Unexpected failure${placeOf(cause)}: ${message ?? String(cause)}`,
+    details: 'this is a fault of plumb; please report it with the configuration',
+  }
 }
 
 // The function and the line of the source that threw an error, from the first line of its stack that names both.
 function placeOf(cause: unknown): string {
-  const [, name, file] = /^ *at (?:async )?(\S+) \((?:\S*\/)?((?:lib|plugins)\/\S+?:\d+)/m.exec((cause as Error | undefined)?.stack ?? '') ?? []
+  const [, name, file] =
+    /^ *at (?:async )?(\S+) \((?:\S*\/)?((?:lib|plugins)\/\S+?:\d+)/m.exec((cause as Error | undefined)?.stack ?? '') ??
+    []
   return name === undefined ? '' : ` in ${name} (${file})`
 }
 

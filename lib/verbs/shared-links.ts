@@ -16,7 +16,8 @@ import { brief, type IfName, type NetworkName } from '../text/values.ts'
  * 11 when a removal does not end in time.
  */
 export function hold(link: IfName, owner: Owner): boolean {
-  if (!occupy(thing(link))) throw new CniError(CODE.tryLater, `Cannot use ${link}: another call has not finished removing it`)
+  if (!occupy(thing(link)))
+    throw new CniError(CODE.tryLater, `Cannot use ${link}: another call has not finished removing it`)
   try {
     return share(thing(link), partName(LINK, owner))
   } finally {
@@ -40,7 +41,9 @@ export async function letGoBut(network: NetworkName, owners: readonly Owner[], r
 
 /** The shared links that the removal of an attachment would remove. */
 export function lastOf(owner: Owner): Link[] {
-  return thingsOf('links').flatMap((link) => (holdersOf(thing(link)).join() === partName(LINK, owner) ? [portOf(link)] : []))
+  return thingsOf('links').flatMap((link) =>
+    holdersOf(thing(link)).join() === partName(LINK, owner) ? [portOf(link)] : [],
+  )
 }
 
 // The link goes first. A call that is killed in between leaves the journal's note, and its repetition does the rest.

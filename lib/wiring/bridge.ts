@@ -30,7 +30,12 @@ interface Wanted {
  */
 export function settling({ bridge, holder, gateways, isForced, locked, result }: Wanted, now: Now): Settled {
   const seen = now.seen?.(bridge.name, 'host')
-  if (!seen) throw new CniError(CODE.internal, `Cannot see bridge ${bridge.name} after it was made`, 'another program removed it; try again')
+  if (!seen)
+    throw new CniError(
+      CODE.internal,
+      `Cannot see bridge ${bridge.name} after it was made`,
+      'another program removed it; try again',
+    )
   mustBeBridge(bridge.name, seen)
   if (locked !== undefined) mustBeLocked(locked, now)
   const { put, drop } = gatewayPlan(holder === bridge.name ? seen : now.seen?.(holder, 'host'), gateways, isForced, now)
@@ -38,12 +43,22 @@ export function settling({ bridge, holder, gateways, isForced, locked, result }:
 }
 
 function mustBeBridge(name: IfName, { kind }: SeenLink): void {
-  if (kind !== 'bridge') throw new CniError(CODE.config, `Cannot use "${name}" as a bridge: "${name}" already exists but is not a bridge`, `it is ${kind ? `of type ${kind}` : 'hardware, or lo'}; set "bridge" to another name`)
+  if (kind !== 'bridge')
+    throw new CniError(
+      CODE.config,
+      `Cannot use "${name}" as a bridge: "${name}" already exists but is not a bridge`,
+      `it is ${kind ? `of type ${kind}` : 'hardware, or lo'}; set "bridge" to another name`,
+    )
 }
 
 // A kernel before 5.18 accepts the flag from a newer `ip` and ignores it.
 function mustBeLocked(port: IfName, now: Now): void {
-  if (now.seen?.(port, 'host')?.locked === false) throw new CniError(CODE.unsupportedField, 'Cannot serve "macspoofchk": this kernel does not lock ports of a bridge', 'want Linux 5.18 or newer, or leave "macspoofchk" out')
+  if (now.seen?.(port, 'host')?.locked === false)
+    throw new CniError(
+      CODE.unsupportedField,
+      'Cannot serve "macspoofchk": this kernel does not lock ports of a bridge',
+      'want Linux 5.18 or newer, or leave "macspoofchk" out',
+    )
 }
 
 function raised({ isUp, promisc }: SeenLink, { shared: _, ...bridge }: Link): Link[] {
@@ -62,7 +77,12 @@ function gatewayPlan(holder: SeenLink | undefined, gateways: readonly Addr[], is
     for (const other of held) {
       if (wanted.includes(other) || isSix(other) !== isSix(cidr)) continue
       if (isSix(other) && !contains(other, split(cidr).ip) && !contains(cidr, split(other).ip)) continue
-      if (!isForced) throw new CniError(CODE.config, `"${dev}" already has an IP address different from ${cidr}`, `it has ${other}; set "forceAddress" to replace it, or another "bridge"`)
+      if (!isForced)
+        throw new CniError(
+          CODE.config,
+          `"${dev}" already has an IP address different from ${cidr}`,
+          `it has ${other}; set "forceAddress" to replace it, or another "bridge"`,
+        )
       drop.push({ kind: 'addr', ns, dev, cidr: other })
     }
   }
@@ -84,5 +104,10 @@ export function bridgeReady(name: IfName, gateway: IfName | undefined, run: Now)
   const holder = gateway && run.seen?.(gateway, 'host')
   const held = (holder && run.held?.(holder.index)) || []
   const shut = notForwarding(held.flatMap(({ cidr, scope }) => (scope === RT_SCOPE_LINK ? [] : cidr)))
-  if (shut.length > 0) throw new CniError(CODE.limited, `Pods of bridge ${name} reach only each other: the node does not forward`, `sysctl ${shut.map((one) => `net/${one}`).join(', ')} is 0; the next ADD sets it to 1`)
+  if (shut.length > 0)
+    throw new CniError(
+      CODE.limited,
+      `Pods of bridge ${name} reach only each other: the node does not forward`,
+      `sysctl ${shut.map((one) => `net/${one}`).join(', ')} is 0; the next ADD sets it to 1`,
+    )
 }

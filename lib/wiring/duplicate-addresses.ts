@@ -22,17 +22,33 @@ export async function untilUnique(resources: readonly Resource[], run: Run): Pro
   for (;;) {
     const { stdout } = await run(question.argv, '', question.ns)
     const held = (rows(stdout)[0]?.[0] as LinkRow | undefined)?.addr_info ?? []
-    const open = asked.filter(({ cidr }) => held.some(({ local, prefixlen, tentative }) => tentative && `${local}/${prefixlen}` === cidr))
-    const failed = asked.find(({ cidr }) => held.some(({ local, prefixlen, dadfailed }) => dadfailed && `${local}/${prefixlen}` === cidr))
-    if (failed) throw new CniError(CODE.tryLater, `Cannot use ${failed.cidr}: another host on the link has this address`, 'duplicate address detection failed ("enabledad")')
+    const open = asked.filter(({ cidr }) =>
+      held.some(({ local, prefixlen, tentative }) => tentative && `${local}/${prefixlen}` === cidr),
+    )
+    const failed = asked.find(({ cidr }) =>
+      held.some(({ local, prefixlen, dadfailed }) => dadfailed && `${local}/${prefixlen}` === cidr),
+    )
+    if (failed)
+      throw new CniError(
+        CODE.tryLater,
+        `Cannot use ${failed.cidr}: another host on the link has this address`,
+        'duplicate address detection failed ("enabledad")',
+      )
     if (open.length === 0) return
-    if (performance.now() > until) throw new CniError(CODE.tryLater, `Cannot tell within ${LIMIT_MS / 1000} s whether ${open[0]?.cidr} is free on the link`, 'duplicate address detection has not ended ("enabledad")')
+    if (performance.now() > until)
+      throw new CniError(
+        CODE.tryLater,
+        `Cannot tell within ${LIMIT_MS / 1000} s whether ${open[0]?.cidr} is free on the link`,
+        'duplicate address detection has not ended ("enabledad")',
+      )
     sleep(STEP_MS)
   }
 }
 
 /** The command that shows the state of the addresses. It is repeated. Undefined when no address asks for detection. */
-export function questionOf(resources: readonly Resource[]): { readonly argv: readonly string[]; readonly ns: Netns } | undefined {
+export function questionOf(
+  resources: readonly Resource[],
+): { readonly argv: readonly string[]; readonly ns: Netns } | undefined {
   const first = resources.find(isAsked)
   return first && { argv: ['ip', '-j', 'addr', 'show', 'dev', first.dev], ns: first.ns }
 }

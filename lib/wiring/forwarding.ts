@@ -8,5 +8,7 @@ import type { Cidr } from '../text/ip.ts'
  */
 export function notForwarding(gateways: readonly Cidr[]): string[] {
   const on = (six: boolean) => gateways.some((one) => isSix(one) === six)
-  return [...(on(false) ? ['ipv4/ip_forward'] : []), ...(on(true) ? ['ipv6/conf/all/forwarding'] : [])].filter((sysctl) => readSysctl(sysctl) === '0')
+  return [...(on(false) ? ['ipv4/ip_forward'] : []), ...(on(true) ? ['ipv6/conf/all/forwarding'] : [])].filter(
+    (sysctl) => readSysctl(sysctl) === '0',
+  )
 }

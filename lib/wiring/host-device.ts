@@ -13,8 +13,24 @@ import { type IfName, type Mac, type Netns, type NetnsPath, parse } from '../tex
  * has the device's earlier settings, for the way back.
  */
 export function lend({ name, index, mac, mtu, isUp, permanent, alias: text }: LinkFacts, at: Attachment): Link {
-  const lent: Lent = { name, index, mac, mtu, isUp, ...(permanent && { permanent }), ...(PLAIN.test(text) && { alias: text }) }
-  return { kind: 'link', ns: 'host', name, type: 'lent', up: false, lent, move: { to: at.netns as NetnsPath, name: at.ifname, ...(lent.alias !== undefined && { alias: name }) } }
+  const lent: Lent = {
+    name,
+    index,
+    mac,
+    mtu,
+    isUp,
+    ...(permanent && { permanent }),
+    ...(PLAIN.test(text) && { alias: text }),
+  }
+  return {
+    kind: 'link',
+    ns: 'host',
+    name,
+    type: 'lent',
+    up: false,
+    lent,
+    move: { to: at.netns as NetnsPath, name: at.ifname, ...(lent.alias !== undefined && { alias: name }) },
+  }
 }
 
 /**
@@ -32,7 +48,10 @@ export function givingBackForeign({ netns, ifname }: Attachment): Link[] {
   const link = netns === undefined ? undefined : linkIn(ifname, netns)
   if (!link?.alias || !isName(link.alias)) return []
   const { name, index, mac, mtu, alias: original } = link
-  return returning({ name: parse.ifname(original), index, mac, mtu, isUp: false, alias: '' }, { ns: netns as NetnsPath, link: { ...link, name } })
+  return returning(
+    { name: parse.ifname(original), index, mac, mtu, isUp: false, alias: '' },
+    { ns: netns as NetnsPath, link: { ...link, name } },
+  )
 }
 
 interface Place {
@@ -52,11 +71,18 @@ function back(lent: Lent, owner: Owner, netns: NetnsPath | undefined): Link[] {
 // device without an alias is found by the facts that it shares with the moved device: the hardware address, or two of index, MAC address
 // and name.
 function sought(places: readonly Place[], lent: Lent, owner: Owner): Place | undefined {
-  const alike = ({ ns, link: { name, index, mac } }: Place) => [index === lent.index, mac === lent.mac, name === lent.name || (ns !== 'host' && name === owner.ifname)].filter(Boolean).length
+  const alike = ({ ns, link: { name, index, mac } }: Place) =>
+    [index === lent.index, mac === lent.mac, name === lent.name || (ns !== 'host' && name === owner.ifname)].filter(
+      Boolean,
+    ).length
   const others = places.filter(({ link }) => link.permanent === lent.permanent).sort((a, b) => alike(b) - alike(a))
   const likely = others.find((place) => alike(place) >= (lent.permanent === undefined ? 2 : 0))
   // Two devices of one pod may have had the same name at different times.
-  return others.find(({ link }) => lent.alias !== undefined && link.alias === lent.name) ?? others.find((place) => place.ns === 'host' && alike(place) === 3) ?? likely
+  return (
+    others.find(({ link }) => lent.alias !== undefined && link.alias === lent.name) ??
+    others.find((place) => place.ns === 'host' && alike(place) === 3) ??
+    likely
+  )
 }
 
 function returning(lent: Lent, { ns, link }: Place): Link[] {
@@ -64,7 +90,11 @@ function returning(lent: Lent, { ns, link }: Place): Link[] {
   const isNamed = lent.alias !== undefined && link.alias !== lent.alias
   if (ns === 'host' && link.name === name && link.isUp === isUp && !isNamed) return []
   if ((ns !== 'host' || link.name !== name) && linkIn(name, 'host') !== undefined)
-    throw new CniError(CODE.tryLater, `Cannot give ${name} back: the node has another link of that name by now`, `it stays where it is, as ${link.name}${ns === 'host' ? '' : ` in ${ns}`}; delete or rename the other one, then DEL again`)
+    throw new CniError(
+      CODE.tryLater,
+      `Cannot give ${name} back: the node has another link of that name by now`,
+      `it stays where it is, as ${link.name}${ns === 'host' ? '' : ` in ${ns}`}; delete or rename the other one, then DEL again`,
+    )
   return [
     {
       kind: 'link',
@@ -72,7 +102,13 @@ function returning(lent: Lent, { ns, link }: Place): Link[] {
       name: link.name,
       type: 'lent',
       up: isUp,
-      move: { ...(ns === 'host' ? {} : { to: 'host' as const }), name, ...(isNamed && { alias: lent.alias as string }), ...(mac !== link.mac && isMac(mac) && { mac }), ...(mtu !== link.mtu && { mtu }) },
+      move: {
+        ...(ns === 'host' ? {} : { to: 'host' as const }),
+        name,
+        ...(isNamed && { alias: lent.alias as string }),
+        ...(mac !== link.mac && isMac(mac) && { mac }),
+        ...(mtu !== link.mtu && { mtu }),
+      },
     },
   ]
 }

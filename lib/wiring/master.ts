@@ -32,15 +32,35 @@ export interface Master {
  * Finds the master: the named link, else the link of the default route. With `linkInContainer` it is a link of the pod. Throws CniError 7
  * when there is no master or it cannot carry another link. Throws ValueError for an `mtu` above the master's MTU.
  */
-export function masterOf({ master, mtu, linkInContainer }: OnMaster, { netns }: Pick<Attachment, 'netns'>, node: NodeFacts): Master {
+export function masterOf(
+  { master, mtu, linkInContainer }: OnMaster,
+  { netns }: Pick<Attachment, 'netns'>,
+  node: NodeFacts,
+): Master {
   const ns: Netns = linkInContainer && netns !== undefined ? netns : 'host'
   const where = ns === 'host' ? 'on the node' : `in ${ns}`
   const name = master ?? node.defaultDevice?.(ns)
-  if (name === undefined) throw new CniError(CODE.config, `Cannot choose a master: no default route ${where}`, 'set "master" to the link that the pod\'s stands on')
+  if (name === undefined)
+    throw new CniError(
+      CODE.config,
+      `Cannot choose a master: no default route ${where}`,
+      'set "master" to the link that the pod\'s stands on',
+    )
   const found = node.link?.(name, ns)
-  if (!found) throw new CniError(CODE.config, `Cannot find the master ${shown(name)} ${where}: there is no such link`, `want the name of an Ethernet link ${where}${ns === 'host' ? '' : ' ("linkInContainer" is true)'}`)
-  if (!found.isEthernet) throw new CniError(CODE.config, `Cannot use the master ${shown(name)} ${where}: it is no Ethernet link`, 'set "master" to one that is')
-  if (mtu > found.mtu) throw new ValueError(`Cannot use mtu ${mtu}: want 0 to ${found.mtu}, the mtu of its master ${name}`)
+  if (!found)
+    throw new CniError(
+      CODE.config,
+      `Cannot find the master ${shown(name)} ${where}: there is no such link`,
+      `want the name of an Ethernet link ${where}${ns === 'host' ? '' : ' ("linkInContainer" is true)'}`,
+    )
+  if (!found.isEthernet)
+    throw new CniError(
+      CODE.config,
+      `Cannot use the master ${shown(name)} ${where}: it is no Ethernet link`,
+      'set "master" to one that is',
+    )
+  if (mtu > found.mtu)
+    throw new ValueError(`Cannot use mtu ${mtu}: want 0 to ${found.mtu}, the mtu of its master ${name}`)
   return { name, ns, mtu: found.mtu, mac: found.mac }
 }
 
@@ -56,6 +76,12 @@ export function masterReady(conf: OnMaster): void {
 }
 
 /** The requested MAC address: from the runtime, else from CNI_ARGS, else from the configuration. Throws CniError 4. */
-export function askedMac({ mac, runtimeConfig }: { readonly mac?: Mac | undefined; readonly runtimeConfig: { readonly mac?: Mac | undefined } }, at: Pick<Attachment, 'args'>): Mac | undefined {
+export function askedMac(
+  {
+    mac,
+    runtimeConfig,
+  }: { readonly mac?: Mac | undefined; readonly runtimeConfig: { readonly mac?: Mac | undefined } },
+  at: Pick<Attachment, 'args'>,
+): Mac | undefined {
   return runtimeConfig.mac ?? argument(at, 'MAC', parse.mac) ?? mac
 }

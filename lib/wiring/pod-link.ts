@@ -28,7 +28,17 @@ export interface PodLink {
 
 /** The link at its creation, before it has its final name. */
 export function birthOf(at: Attachment, { type, mac, mtu, like, birth }: PodLink): Link {
-  return { kind: 'link', ns: at.netns as NetnsPath, name: birthName(at), type, ...(mac ? { mac } : {}), ...(mtu ? { mtu } : {}), ...(like ? { like } : {}), born: birth, up: false }
+  return {
+    kind: 'link',
+    ns: at.netns as NetnsPath,
+    name: birthName(at),
+    type,
+    ...(mac ? { mac } : {}),
+    ...(mtu ? { mtu } : {}),
+    ...(like ? { like } : {}),
+    born: birth,
+    up: false,
+  }
 }
 
 /**
@@ -40,17 +50,38 @@ export function podWiring(link: PodLink, at: Attachment, { dns }: { readonly dns
   const made = given.interfaces?.find(({ name, sandbox }) => sandbox && name === at.ifname)
   const mac = made?.mac ? previous(parse.mac, made.mac) : (link.mac ?? link.shown.mac)
   const mtu = link.mtu ? { mtu: made?.mtu || link.mtu } : {}
-  const done: Link = { kind: 'link', ns, name: at.ifname, type: link.type, ...(mac ? { mac } : {}), ...mtu, ...(link.like ? { like: link.like } : {}), ...(link.port ? { port: link.port } : {}), up: true }
+  const done: Link = {
+    kind: 'link',
+    ns,
+    name: at.ifname,
+    type: link.type,
+    ...(mac ? { mac } : {}),
+    ...mtu,
+    ...(link.like ? { like: link.like } : {}),
+    ...(link.port ? { port: link.port } : {}),
+    up: true,
+  }
   const ips = (given.ips ?? []).map((ip) => ({ ...ip, interface: 0 }))
   // Neighbours learn of a reused address at once, as arp_notify does for IPv4.
-  const notify: Resource = { kind: 'sysctl', ns, name: `ipv6/conf/${at.ifname}/ndisc_notify`, value: '1', optional: true }
+  const notify: Resource = {
+    kind: 'sysctl',
+    ns,
+    name: `ipv6/conf/${at.ifname}/ndisc_notify`,
+    value: '1',
+    optional: true,
+  }
   // Without duplicate address detection the kernel would announce the link-local address before the link is up. A macvlan would send it to
   // each other macvlan of its master, one by one.
   const ends = ips.length > 0 ? [notify, ...podSide(done, { ...given, ips }, undefined)] : [done]
   return {
     shared: [],
     own: made ? ends.filter(isLasting) : [birthOf(at, link), named(at, link), ...ends.map((one) => through(one, at))],
-    result: { interfaces: [{ name: at.ifname, ...(mac ? { mac } : {}), mtu: link.mtu || link.shown.mtu, sandbox: ns }], ips, ...(given.routes ? { routes: given.routes } : {}), ...chooseDns(dns, given.dns) },
+    result: {
+      interfaces: [{ name: at.ifname, ...(mac ? { mac } : {}), mtu: link.mtu || link.shown.mtu, sandbox: ns }],
+      ips,
+      ...(given.routes ? { routes: given.routes } : {}),
+      ...chooseDns(dns, given.dns),
+    },
   }
 }
 
@@ -67,21 +98,37 @@ export function unwirePod(at: Owner & Pick<Attachment, 'netns'>, type: PodKind):
 /**
  * Removes the link that a reference plugin made for this attachment. This is the pod's link of this name and kind without plumb's alias.
  */
-export async function removeForeignPodLink({ netns, ifname }: Pick<Attachment, 'netns' | 'ifname'>, type: PodKind, run: Run): Promise<void> {
+export async function removeForeignPodLink(
+  { netns, ifname }: Pick<Attachment, 'netns' | 'ifname'>,
+  type: PodKind,
+  run: Run,
+): Promise<void> {
   const seen = netns === undefined ? undefined : run.seen?.(ifname, netns)
-  if (seen?.kind === type && !seen.alias.startsWith('plumb/')) await run(['ip', 'link', 'delete', 'dev', ifname], '', netns)
+  if (seen?.kind === type && !seen.alias.startsWith('plumb/'))
+    await run(['ip', 'link', 'delete', 'dev', ifname], '', netns)
 }
 
 function named(at: Attachment, { type, mac, like }: PodLink): Link {
   // A macvlan in passthru mode gets its master's MAC address, whatever the configuration says.
   const late = mac && like?.mode === 'passthru' ? { mac } : {}
-  return { kind: 'link', ns: at.netns as NetnsPath, name: at.ifname, type, ...late, alias: alias(at), was: birthName(at), up: false }
+  return {
+    kind: 'link',
+    ns: at.netns as NetnsPath,
+    name: at.ifname,
+    type,
+    ...late,
+    alias: alias(at),
+    was: birthName(at),
+    up: false,
+  }
 }
 
 // Sysctls are written before `ip` runs in the pod. At that time the link still has its first name.
 function through(one: Resource, at: Attachment): Resource {
   const own = `/${at.ifname}/`
-  return one.kind === 'sysctl' && one.name.includes(own) ? { ...one, through: one.name.replace(own, `/${birthName(at)}/`) } : one
+  return one.kind === 'sysctl' && one.name.includes(own)
+    ? { ...one, through: one.name.replace(own, `/${birthName(at)}/`) }
+    : one
 }
 
 // CHECK leaves sysctls out. They have no effect any more once the link is up, and each release of the reference plugins sets others.

@@ -1,4 +1,11 @@
-import { type Attachment, definePlugin, type InterfacePlugin, type NetConf, type NodeFacts, type Plugin } from '../cni/plugin.ts'
+import {
+  type Attachment,
+  definePlugin,
+  type InterfacePlugin,
+  type NetConf,
+  type NodeFacts,
+  type Plugin,
+} from '../cni/plugin.ts'
 import type { Dns } from '../cni/result.ts'
 import type { PodKind } from '../state/kinds/podlink.ts'
 import { birthOf, type PodLink, podWiring, removeForeignPodLink, unwirePod } from './pod-link.ts'
@@ -10,7 +17,11 @@ type PodPlugin<C extends NetConf> = Pick<InterfacePlugin<C>, 'about' | 'conf' | 
   }
 
 /** A plugin whose link is only in the pod, with nothing on the node. The description of the link decides everything else. */
-export function definePodPlugin<C extends NetConf & { readonly dns?: Dns }>({ kind, linkOf, ...rest }: PodPlugin<C>): Plugin {
+export function definePodPlugin<C extends NetConf & { readonly dns?: Dns }>({
+  kind,
+  linkOf,
+  ...rest
+}: PodPlugin<C>): Plugin {
   return definePlugin<C>({
     role: 'interface',
     inPod: true,

@@ -22,10 +22,27 @@ export function podSide(link: Link, given: Result, dad: boolean | undefined, rou
     ...(dad ? [set(`ipv6/conf/${dev}/enhanced_dad`, '1')] : []),
     // A gratuitous ARP tells neighbours of a reused address at once, when the link comes up.
     set(`ipv4/conf/${dev}/arp_notify`, '1'),
-    ...(six ? [set('ipv6/conf/lo/disable_ipv6', '0'), set(`ipv6/conf/${dev}/disable_ipv6`, '0'), set(`ipv6/conf/${dev}/keep_addr_on_down`, '1')] : []),
-    ...ips.map(({ address }): Resource => ({ kind: 'addr', ns, dev, cidr: address, ...(dad && isSix(address) ? { dad } : {}), ...(routed ? { noprefixroute: true } : {}) })),
+    ...(six
+      ? [
+          set('ipv6/conf/lo/disable_ipv6', '0'),
+          set(`ipv6/conf/${dev}/disable_ipv6`, '0'),
+          set(`ipv6/conf/${dev}/keep_addr_on_down`, '1'),
+        ]
+      : []),
+    ...ips.map(
+      ({ address }): Resource => ({
+        kind: 'addr',
+        ns,
+        dev,
+        cidr: address,
+        ...(dad && isSix(address) ? { dad } : {}),
+        ...(routed ? { noprefixroute: true } : {}),
+      }),
+    ),
     link,
-    ...(routed ? [...gatewayRoutes(ns, dev, ips), ...routes(ns, dev, given).map((route) => behind(route, ips))] : routes(ns, dev, given)),
+    ...(routed
+      ? [...gatewayRoutes(ns, dev, ips), ...routes(ns, dev, given).map((route) => behind(route, ips))]
+      : routes(ns, dev, given)),
   ]
 }
 
@@ -42,7 +59,8 @@ function gatewayRoutes(ns: Netns, dev: IfName, ips: readonly IpConfig[]): Route[
   for (const ip of ips) {
     const { ip: src } = split(ip.address)
     const [gateway, subnet] = [hostCidr(gatewayOf(ip)), networkOf(ip.address)]
-    const add = (dst: Cidr, more: Pick<Route, 'via' | 'scope'>) => made.has(dst) || made.set(dst, { kind: 'route', ns, dev, dst, ...more, src, beside: 'append' })
+    const add = (dst: Cidr, more: Pick<Route, 'via' | 'scope'>) =>
+      made.has(dst) || made.set(dst, { kind: 'route', ns, dev, dst, ...more, src, beside: 'append' })
     add(gateway, { via: [], ...(isSix(gateway) ? {} : { scope: LINK }) })
     // An address with the full prefix length has no further subnet.
     if (subnet !== hostCidr(src)) add(subnet, { via: [gatewayOf(ip)] })
@@ -72,12 +90,32 @@ function routes(ns: Netns, dev: IfName, { ips = [], routes = [] }: Result): Rout
     const key = JSON.stringify([dst, rest])
     const before = made.get(key)
     if (before && (via === undefined || before.via.includes(via))) continue
-    made.set(key, { kind: 'route', ns, dev, dst: networkOf(dst), ...known(rest), via: [...(before?.via ?? []), ...(via === undefined ? [] : [via])], beside: 'prepend' })
+    made.set(key, {
+      kind: 'route',
+      ns,
+      dev,
+      dst: networkOf(dst),
+      ...known(rest),
+      via: [...(before?.via ?? []), ...(via === undefined ? [] : [via])],
+      beside: 'prepend',
+    })
   }
   return [...made.values()]
 }
 
 // Zero means "not given" for the attributes that Go leaves out when they are zero. A table or scope of zero is a value.
-function known({ mtu, advmss, priority, table, scope }: Omit<RouteConfig, 'dst' | 'gw'>): Pick<Route, 'mtu' | 'advmss' | 'priority' | 'table' | 'scope'> {
-  return { ...(mtu ? { mtu } : {}), ...(advmss ? { advmss } : {}), ...(priority ? { priority } : {}), ...(table === undefined ? {} : { table }), ...(scope === undefined ? {} : { scope }) }
+function known({
+  mtu,
+  advmss,
+  priority,
+  table,
+  scope,
+}: Omit<RouteConfig, 'dst' | 'gw'>): Pick<Route, 'mtu' | 'advmss' | 'priority' | 'table' | 'scope'> {
+  return {
+    ...(mtu ? { mtu } : {}),
+    ...(advmss ? { advmss } : {}),
+    ...(priority ? { priority } : {}),
+    ...(table === undefined ? {} : { table }),
+    ...(scope === undefined ? {} : { scope }),
+  }
 }

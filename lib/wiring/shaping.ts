@@ -22,7 +22,11 @@ export function usualBurst(rate: number, mtu: number): number {
  * The token bucket for a rate and a burst in bits. The queue does not depend on the burst. It holds a few milliseconds, so that answers to
  * new packets come soon. Large segments are split, so that they fit into the queue.
  */
-export function bucketOf(rate: number, burst: number, mtu: number): Pick<Qdisc, 'rate' | 'burst' | 'limit' | 'segment'> {
+export function bucketOf(
+  rate: number,
+  burst: number,
+  mtu: number,
+): Pick<Qdisc, 'rate' | 'burst' | 'limit' | 'segment'> {
   const asked = Math.ceil((burst >= UNCHOSEN ? usualBurst(rate, mtu) : burst) / 8)
   // The kernel stores a burst as time, in 32 bits of 64 ns.
   const bytes = Math.max(leastBurst(rate, mtu), Math.min(asked, Math.floor((rate / 8) * 200)))

@@ -37,20 +37,47 @@ interface Sourcing {
  */
 export function bySource(ips: readonly IpConfig[], how: Sourcing, before: readonly Resource[]): Resource[] {
   const { dev } = how
-  const main = distinct(before.flatMap((one) => (one.kind === 'unrouted' ? one.route : one.kind === 'route' && one.dev === dev && one.table === MAIN && one.dst !== LINK_LOCAL && !isHint(one, before) ? one : []))).sort(direct)
+  const main = distinct(
+    before.flatMap((one) =>
+      one.kind === 'unrouted'
+        ? one.route
+        : one.kind === 'route' &&
+            one.dev === dev &&
+            one.table === MAIN &&
+            one.dst !== LINK_LOCAL &&
+            !isHint(one, before)
+          ? one
+          : [],
+    ),
+  ).sort(direct)
   const rules = before.filter((one): one is Rule => one.kind === 'rule')
-  const taken = new Set<number>([...rules.map(({ table }) => table), ...before.flatMap((one) => (one.kind === 'route' ? (one.table ?? MAIN) : []))])
+  const taken = new Set<number>([
+    ...rules.map(({ table }) => table),
+    ...before.flatMap((one) => (one.kind === 'route' ? (one.table ?? MAIN) : [])),
+  ])
   const tables = ips.map(({ address }) => tableFor(split(address).ip, rules, taken))
   const made = ips.flatMap((ip, i) => [...tableOf(ip, tables[i] as number, main, how)])
   const hints = how.hints ? ips.flatMap((ip) => hint(ip, main, how)) : []
-  return [...made, ...hints, ...rulesFor(ips, tables, how.ns, before), ...main.filter((one) => !(how.hints && one.scope === RT_SCOPE_LINK)).map((one): Unrouted => ({ kind: 'unrouted', ns: how.ns, dev, route: one }))]
+  return [
+    ...made,
+    ...hints,
+    ...rulesFor(ips, tables, how.ns, before),
+    ...main
+      .filter((one) => !(how.hints && one.scope === RT_SCOPE_LINK))
+      .map((one): Unrouted => ({ kind: 'unrouted', ns: how.ns, dev, route: one })),
+  ]
 }
 
 /**
  * Makes a rule for each address to its table. An existing rule is reused. New rules come before all others except the rule for the table
  * `local`, in the kernel's order. Pure.
  */
-export function rulesFor(ips: readonly IpConfig[], tables: readonly number[], ns: Netns, before: readonly Resource[]): Rule[] {
+export function rulesFor(
+  ips: readonly IpConfig[],
+  tables: readonly number[],
+  ns: Netns,
+  before: readonly Resource[],
+): Rule[] {
   const known = before.filter((one): one is Rule => one.kind === 'rule')
   let next = Math.min(LAST, ...known.map(({ priority }) => priority).filter((one) => one > 0))
   return ips.map(({ address }, i) => {
@@ -61,19 +88,30 @@ export function rulesFor(ips: readonly IpConfig[], tables: readonly number[], ns
 }
 
 /** Removes the rules that the reference sbr made for the addresses of an existing link. */
-export async function removeForeignRules(table: number | undefined, { netns: ns, ifname }: Attachment, run: Run): Promise<void> {
+export async function removeForeignRules(
+  table: number | undefined,
+  { netns: ns, ifname }: Attachment,
+  run: Run,
+): Promise<void> {
   if (ns === undefined) return
   const found = inside(ns, () => {
     const link = linkFacts(ifname)
     const mine = new Set(link ? addressesNow(link.index).map(({ cidr }) => split(cidr).ip) : [])
-    return mine.size === 0 ? [] : rulesNow().filter((one) => mine.has(one.from) && (table === undefined ? one.table >= FIRST : one.table === table))
+    return mine.size === 0
+      ? []
+      : rulesNow().filter(
+          (one) => mine.has(one.from) && (table === undefined ? one.table >= FIRST : one.table === table),
+        )
   })
   if (found.length > 0) await apply({ put: [], drop: found.map((one): Rule => ({ kind: 'rule', ns, ...one })) }, run)
 }
 
 // The notes of an earlier ADD name the main table by leaving the table out.
 function isHint({ dst, src, via }: Route, before: readonly Resource[]): boolean {
-  return via.length === 0 && before.some((one) => one.kind === 'route' && one.table === undefined && one.dst === dst && one.src === src)
+  return (
+    via.length === 0 &&
+    before.some((one) => one.kind === 'route' && one.table === undefined && one.dst === dst && one.src === src)
+  )
 }
 
 // The table of an existing rule for the address. An earlier ADD or the reference plugin made it.
@@ -89,15 +127,32 @@ function tableFor(ip: Ip, rules: readonly Rule[], taken: Set<number>): number {
 // The tables default, main and local.
 const RESERVED = [253, 254, 255]
 
-function tableOf({ address, gateway: own }: IpConfig, table: number, main: readonly Route[], { ns, dev, gateways }: Sourcing): Route[] {
+function tableOf(
+  { address, gateway: own }: IpConfig,
+  table: number,
+  main: readonly Route[],
+  { ns, dev, gateways }: Sourcing,
+): Route[] {
   const six = isSix(address)
   const chosen = gateways.find((one) => isSix(one) === six)
   const gateway = chosen ?? own
-  const isMine = ({ dst, src, via }: Route) => isSix(dst) === six && (src !== undefined || via.length > 0 ? [src, ...via].some((one) => one !== undefined && (one === own || contains(address, one))) : true)
-  const moved = main.filter((one) => isMine(one) && !(chosen !== undefined && isDefault(one.dst))).map(({ proto: _, ...one }): Route => ({ ...one, table }))
+  const isMine = ({ dst, src, via }: Route) =>
+    isSix(dst) === six &&
+    (src !== undefined || via.length > 0
+      ? [src, ...via].some((one) => one !== undefined && (one === own || contains(address, one)))
+      : true)
+  const moved = main
+    .filter((one) => isMine(one) && !(chosen !== undefined && isDefault(one.dst)))
+    .map(({ proto: _, ...one }): Route => ({ ...one, table }))
   // This route also stays in the main table, because the link's own address is not in the moved routes.
-  const all: Route[] = six ? [{ kind: 'route', ns, dev, dst: LINK_LOCAL, via: [], priority: IP6_RT_PRIO_ADDRCONF, table }, ...moved] : moved
-  if (gateway === undefined || all.some(({ dst, priority }) => isDefault(dst) && (priority ?? 0) === (six ? IP6_RT_PRIO_USER : 0))) return all
+  const all: Route[] = six
+    ? [{ kind: 'route', ns, dev, dst: LINK_LOCAL, via: [], priority: IP6_RT_PRIO_ADDRCONF, table }, ...moved]
+    : moved
+  if (
+    gateway === undefined ||
+    all.some(({ dst, priority }) => isDefault(dst) && (priority ?? 0) === (six ? IP6_RT_PRIO_USER : 0))
+  )
+    return all
   return [...all, { kind: 'route', ns, dev, dst: (six ? '::/0' : '0.0.0.0/0') as Cidr, via: [gateway], table }]
 }
 
@@ -107,8 +162,23 @@ const [IP6_RT_PRIO_USER, IP6_RT_PRIO_ADDRCONF] = [1024, 256]
 function hint({ address }: IpConfig, main: readonly Route[], { ns, dev }: Sourcing): Route[] {
   const { ip, length } = split(address)
   const dst = networkOf(address)
-  if (length === (isSix(address) ? 128 : 32) || main.some((one) => one.dst === dst && one.src === ip && one.scope === RT_SCOPE_LINK)) return []
-  return [{ kind: 'route', ns, dev, dst, via: [], src: ip, ...(isSix(address) ? {} : { scope: RT_SCOPE_LINK }), beside: 'prepend' }]
+  if (
+    length === (isSix(address) ? 128 : 32) ||
+    main.some((one) => one.dst === dst && one.src === ip && one.scope === RT_SCOPE_LINK)
+  )
+    return []
+  return [
+    {
+      kind: 'route',
+      ns,
+      dev,
+      dst,
+      via: [],
+      src: ip,
+      ...(isSix(address) ? {} : { scope: RT_SCOPE_LINK }),
+      beside: 'prepend',
+    },
+  ]
 }
 
 function isDefault(dst: Cidr): boolean {
@@ -121,5 +191,7 @@ function direct(a: Route, b: Route): number {
 }
 
 function distinct(routes: readonly Route[]): Route[] {
-  return [...new Map(routes.map(({ table: _, ...one }) => [JSON.stringify([one.dst, one.via, one.priority]), one])).values()]
+  return [
+    ...new Map(routes.map(({ table: _, ...one }) => [JSON.stringify([one.dst, one.via, one.priority]), one])).values(),
+  ]
 }

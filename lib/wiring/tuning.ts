@@ -17,9 +17,11 @@ export type SysctlWish = readonly [name: string, value: string]
 
 /** Reads `sysctl` of tuning's configuration: names and values, both as text. Throws ValueError. */
 export function readSysctls(value: unknown): SysctlWish[] {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new ValueError(`${shown(value)}: want an object of sysctl names and values, both texts`)
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    throw new ValueError(`${shown(value)}: want an object of sysctl names and values, both texts`)
   return Object.entries(value).map(([name, one]) => {
-    if (typeof one !== 'string' || /[\0\n]/.test(one) || one.length > 4095) throw new ValueError(`${shown({ [name]: one })}: want a text such as "512" as its value`)
+    if (typeof one !== 'string' || /[\0\n]/.test(one) || one.length > 4095)
+      throw new ValueError(`${shown({ [name]: one })}: want a text such as "512" as its value`)
     fileOf(name, '' as IfName)
     return [name, one]
   })
@@ -34,7 +36,8 @@ export function fileOf(name: string, ifname: IfName): string {
   const first = /[./]/.exec(name)?.[0]
   const path = first === '.' ? name.replace(/[./]/g, (one) => (one === '.' ? '/' : '.')) : name
   const [root, ...rest] = path.split('/')
-  if (root !== 'net' || rest.length === 0 || rest.some((word) => /^\.{0,2}$/.test(word)) || /[\0\n]/.test(name)) throw new ValueError(`${shown(name)}: want the name of a sysctl below net, such as net.core.somaxconn`)
+  if (root !== 'net' || rest.length === 0 || rest.some((word) => /^\.{0,2}$/.test(word)) || /[\0\n]/.test(name))
+    throw new ValueError(`${shown(name)}: want the name of a sysctl below net, such as net.core.somaxconn`)
   return rest.join('/').replaceAll('IFNAME', ifname)
 }
 
@@ -44,7 +47,12 @@ export function fileOf(name: string, ifname: IfName): string {
  */
 export function refuseForbidden(wishes: readonly SysctlWish[], allowed: readonly RegExp[] | undefined): void {
   const other = allowed && wishes.find(([name]) => !allowed.some((one) => one.test(name)))
-  if (other) throw new CniError(CODE.config, `Sysctl ${shown(other[0])} is not allowed`, `${ALLOW_LIST} allows those that match one of: ${allowed.map(({ source }) => source).join(' ')}`)
+  if (other)
+    throw new CniError(
+      CODE.config,
+      `Sysctl ${shown(other[0])} is not allowed`,
+      `${ALLOW_LIST} allows those that match one of: ${allowed.map(({ source }) => source).join(' ')}`,
+    )
 }
 
 /** Restores the values that the reference plugin noted for an attachment, as far as its link still exists. Then removes the note. */
@@ -54,7 +62,8 @@ export async function restoreSaved(dataDir: string, at: Attachment, run: Run): P
   if (text === undefined) return
   const { netns: ns, ifname: dev } = at
   const before = settingsIn(text)
-  if (before && ns !== undefined && isLink(dev, ns)) await apply({ put: [], drop: [{ kind: 'setting', ns, dev, before }] }, run)
+  if (before && ns !== undefined && isLink(dev, ns))
+    await apply({ put: [], drop: [{ kind: 'setting', ns, dev, before }] }, run)
   keepSaved({ kind: 'saved', ns: 'host', path, text }, false)
 }
 
@@ -69,7 +78,13 @@ function textOf(path: string): string | undefined {
 }
 
 const number = v.exactOptional(field.int(0, 2 ** 32 - 1))
-const noted = v.object({ mac: v.exactOptional(field.mac), mtu: number, txQLen: number, promisc: v.exactOptional(field.flag), allmulti: v.exactOptional(field.flag) })
+const noted = v.object({
+  mac: v.exactOptional(field.mac),
+  mtu: number,
+  txQLen: number,
+  promisc: v.exactOptional(field.flag),
+  allmulti: v.exactOptional(field.flag),
+})
 
 // A truncated file has no usable values.
 function settingsIn(text: string): Settings | undefined {

@@ -21,7 +21,10 @@ const VETH_MTU = 1500
  * because a reference plugin may have made the pair. Throws ValueError for a prevResult with names that cannot be names of links.
  */
 export function vethPair(at: Attachment, mtu: number, { interfaces = [] }: Result, node: NodeFacts): Pair {
-  const made = { host: interfaces.find(({ sandbox }) => !sandbox), pod: interfaces.find(({ name, sandbox }) => sandbox && name === at.ifname) }
+  const made = {
+    host: interfaces.find(({ sandbox }) => !sandbox),
+    pod: interfaces.find(({ name, sandbox }) => sandbox && name === at.ifname),
+  }
   const own = hostVeth(at)
   const name = made.host ? previous(parse.ifname, made.host.name) : own
   const outer = made.host?.mac ? previous(parse.mac, made.host.mac) : hostMac(at, node)
@@ -29,7 +32,17 @@ export function vethPair(at: Attachment, mtu: number, { interfaces = [] }: Resul
   const ns = at.netns as NetnsPath
   const size = (seen: Interface | undefined) => (mtu ? { mtu: seen?.mtu || mtu } : {})
   return {
-    host: { kind: 'link', ns: 'host', name, type: 'veth', mac: outer, ...size(made.host), ...(name === own ? { alias: alias(at) } : {}), peer: { ns, name: at.ifname, mac: inner }, up: true },
+    host: {
+      kind: 'link',
+      ns: 'host',
+      name,
+      type: 'veth',
+      mac: outer,
+      ...size(made.host),
+      ...(name === own ? { alias: alias(at) } : {}),
+      peer: { ns, name: at.ifname, mac: inner },
+      up: true,
+    },
     pod: { kind: 'link', ns, name: at.ifname, type: 'peer', mac: inner, ...size(made.pod), up: true },
     shown: [
       { name, mac: outer, mtu: mtu || VETH_MTU },

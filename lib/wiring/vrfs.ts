@@ -23,7 +23,9 @@ export async function leaveForeign(name: IfName, ns: NetnsPath | undefined, dev:
     const vrf = linkFacts(name)
     if (vrf?.kind !== 'vrf') return []
     const ports = portsOf(vrf)
-    const gone: Vrf[] = ports.every((port) => port.name === dev) ? [{ kind: 'vrf', ns, name, table: vrf.table ?? 0 }] : []
+    const gone: Vrf[] = ports.every((port) => port.name === dev)
+      ? [{ kind: 'vrf', ns, name, table: vrf.table ?? 0 }]
+      : []
     return [...(ports.some((port) => port.name === dev) ? [leaving(ns, dev, name)] : []), ...gone]
   })
   if (drop.length > 0) await apply({ put: [], drop }, run)

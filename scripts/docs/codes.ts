@@ -21,7 +21,9 @@ export function commonCodes(): number[] {
 }
 
 function named(files: readonly string[]): number[] {
-  const names = new Set(files.flatMap((file) => [...read(file).matchAll(/\bCODE\.(\w+)/g)].map(([, name]) => name as keyof typeof CODE)))
+  const names = new Set(
+    files.flatMap((file) => [...read(file).matchAll(/\bCODE\.(\w+)/g)].map(([, name]) => name as keyof typeof CODE)),
+  )
   return [...names].map((name) => CODE[name]).sort((a, b) => a - b)
 }
 
@@ -29,7 +31,10 @@ function reached(start: string, seen = new Set<string>()): Set<string> {
   if (seen.has(start)) return seen
   seen.add(start)
   // What a call reads only when it needs it counts too.
-  for (const [, at = '', late = ''] of read(start).matchAll(/^import (?!type\b)[^']* from '(\.[^']+\.ts)'|\bimport\('(\.[^']+\.ts)'\)/gm)) reached(normalize(join(start, '..', at || late)), seen)
+  for (const [, at = '', late = ''] of read(start).matchAll(
+    /^import (?!type\b)[^']* from '(\.[^']+\.ts)'|\bimport\('(\.[^']+\.ts)'\)/gm,
+  ))
+    reached(normalize(join(start, '..', at || late)), seen)
   return seen
 }
 

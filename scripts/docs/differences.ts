@@ -29,11 +29,17 @@ export interface Subject {
 export function readDifferences(text: string): Part[] {
   return text
     .split(/^## /m)
-    .flatMap((section, i) => tables(section).map((found) => ({ heading: i === 0 ? '' : (section.split('\n')[0] as string), found })))
+    .flatMap((section, i) =>
+      tables(section).map((found) => ({ heading: i === 0 ? '' : (section.split('\n')[0] as string), found })),
+    )
     .map(({ heading, found: [columns = [], ...rows] }) => {
       const shown = <T>(cells: readonly T[]) => cells.filter((_, i) => !NAMING.includes(columns[i] ?? ''))
       const cell = (row: readonly string[], column: string) => row[columns.indexOf(column)]?.replaceAll('`', '')
-      return { heading, columns: shown(columns), rows: rows.map((row) => ({ id: cell(row, 'id'), plugin: cell(row, 'plugin'), cells: shown(row) })) }
+      return {
+        heading,
+        columns: shown(columns),
+        rows: rows.map((row) => ({ id: cell(row, 'id'), plugin: cell(row, 'plugin'), cells: shown(row) })),
+      }
     })
 }
 
@@ -44,7 +50,11 @@ const NAMING = ['id', 'plugin']
  * Chooses the rows of each page. A page shows the rows that name its plugin, by type or else by a key at the beginning. It also shows the
  * rows that its marker adds. Rows that are on no page are common to all, under the name ''. The rows in `common` are there too.
  */
-export function share(parts: readonly Part[], subjects: readonly Subject[], common: readonly string[]): ReadonlyMap<string, readonly Row[]> {
+export function share(
+  parts: readonly Part[],
+  subjects: readonly Subject[],
+  common: readonly string[],
+): ReadonlyMap<string, readonly Row[]> {
   const shared = new Map<string, Row[]>(['', ...subjects.map(({ type }) => type)].map((type) => [type, []]))
   for (const { heading, rows } of parts)
     for (const row of rows) {
@@ -57,7 +67,9 @@ export function share(parts: readonly Part[], subjects: readonly Subject[], comm
 
 /** Formats the chosen rows as tables, under the columns of docs/differences.md. */
 export function differencesText(parts: readonly Part[], chosen: readonly Row[]): string {
-  const found = parts.map(({ columns, rows }) => ({ columns, rows: rows.filter((row) => chosen.includes(row)) })).filter(({ rows }) => rows.length > 0)
+  const found = parts
+    .map(({ columns, rows }) => ({ columns, rows: rows.filter((row) => chosen.includes(row)) }))
+    .filter(({ rows }) => rows.length > 0)
   return found
     .map(({ columns, rows }) =>
       table(
@@ -68,11 +80,19 @@ export function differencesText(parts: readonly Part[], chosen: readonly Row[]):
     .join('\n\n')
 }
 
-function isAbout({ id = '', plugin, cells: [where = ''] }: Row, heading: string, { type, keys, marked }: Subject, all: readonly Subject[]): boolean {
+function isAbout(
+  { id = '', plugin, cells: [where = ''] }: Row,
+  heading: string,
+  { type, keys, marked }: Subject,
+  all: readonly Subject[],
+): boolean {
   if (id !== '' && marked.includes(`-${id}`)) return false
   if (id !== '' && marked.includes(id)) return true
   if (plugin !== undefined) return isIn(type, plugin)
-  const names = [(one: string) => id.startsWith(`${one}-`) || isIn(one, where), (one: string) => isIn(one, heading)].find((told) => all.some((one) => told(one.type)))
+  const names = [
+    (one: string) => id.startsWith(`${one}-`) || isIn(one, where),
+    (one: string) => isIn(one, heading),
+  ].find((told) => all.some((one) => told(one.type)))
   if (names) return names(type)
   // The cell must begin with a key. A cell such as "route `mtu`" is not about a key of the plugin itself.
   return where.startsWith('`') && keys.some((key) => where.includes(`\`${key}\``))

@@ -20,7 +20,9 @@ const SENT = /^(runtimeConfig|args)\b/
  */
 export function keysOf(shape: Shape<never>): Key[] {
   const shared = new Set<unknown>(Object.values(common))
-  const all = Object.entries((shape as unknown as Node).entries ?? {}).flatMap(([key, node]) => (shared.has(node) ? [] : rows(key, node)))
+  const all = Object.entries((shape as unknown as Node).entries ?? {}).flatMap(([key, node]) =>
+    shared.has(node) ? [] : rows(key, node),
+  )
   return [...all.filter(({ path }) => !SENT.test(path)), ...all.filter(({ path }) => SENT.test(path))]
 }
 
@@ -51,7 +53,9 @@ function rows(path: string, given: Node): Key[] {
   const { entries, item } = node
   if (item) {
     const one = inside(item).node
-    return one.entries || one.item ? rows(`${path}[]`, item) : [{ path, value: `a list, of each: ${wantOf(one)}`, fallback }]
+    return one.entries || one.item
+      ? rows(`${path}[]`, item)
+      : [{ path, value: `a list, of each: ${wantOf(one)}`, fallback }]
   }
   if (!entries) return [{ path, value: wantOf(node), fallback }]
   const keys = Object.entries(entries).flatMap(([key, inner]) => rows(`${path}.${key}`, inner))
@@ -63,7 +67,13 @@ function rows(path: string, given: Node): Key[] {
 function inside(given: Node): { node: Node; fallback: string } {
   if (given.wrapped === undefined) return { node: given, fallback: 'required' }
   const { default: value } = given
-  return { node: inside(given.wrapped).node, fallback: value === undefined || value === '' || (typeof value === 'object' && Object.keys(value ?? {}).length === 0) ? '' : `\`${typeof value === 'string' ? value : JSON.stringify(value)}\`` }
+  return {
+    node: inside(given.wrapped).node,
+    fallback:
+      value === undefined || value === '' || (typeof value === 'object' && Object.keys(value ?? {}).length === 0)
+        ? ''
+        : `\`${typeof value === 'string' ? value : JSON.stringify(value)}\``,
+  }
 }
 
 // Each reader refuses a symbol. Its error message then names the value that it wants.

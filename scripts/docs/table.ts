@@ -2,7 +2,8 @@
 export function table(headings: readonly string[], rows: readonly (readonly string[])[]): string {
   const cells = [headings, ...rows].map((row) => headings.map((_, i) => (row[i] ?? '').replaceAll('|', '\\|')))
   const widths = headings.map((_, i) => Math.max(3, ...cells.map((row) => width(row[i]))))
-  const line = (row: readonly string[]) => `| ${row.map((cell, i) => cell + ' '.repeat((widths[i] as number) - width(cell))).join(' | ')} |`
+  const line = (row: readonly string[]) =>
+    `| ${row.map((cell, i) => cell + ' '.repeat((widths[i] as number) - width(cell))).join(' | ')} |`
   const [head = [], ...rest] = cells
   return [line(head), `| ${widths.map((one) => '-'.repeat(one)).join(' | ')} |`, ...rest.map(line)].join('\n')
 }

@@ -27,9 +27,20 @@ function here(path: string): Buffer {
 
 /** Writes the files of the package `plumb` below `root`, and gives their paths as they are once installed. */
 export function fill(root: string, { plumb, sbom, manual, epoch }: Given): string[] {
-  const pages = globSync('docs/**/*.md', { cwd: ROOT }).map((path) => [join(DOC, path.slice('docs/'.length)), here(path)] as const)
-  const units = globSync('conf/*.{service,socket}', { cwd: ROOT }).map((path) => [`/usr/lib/systemd/system/${basename(path)}`, here(path).toString().replaceAll('/usr/local/bin/plumb', '/usr/bin/plumb')] as const)
-  const manuals = Object.entries(manual).map(([file, text]) => [`/usr/share/man/man${file.at(-1)}/${file}.gz`, gzipSync(Buffer.from(text), { level: 9 })] as const)
+  const pages = globSync('docs/**/*.md', { cwd: ROOT }).map(
+    (path) => [join(DOC, path.slice('docs/'.length)), here(path)] as const,
+  )
+  const units = globSync('conf/*.{service,socket}', { cwd: ROOT }).map(
+    (path) =>
+      [
+        `/usr/lib/systemd/system/${basename(path)}`,
+        here(path).toString().replaceAll('/usr/local/bin/plumb', '/usr/bin/plumb'),
+      ] as const,
+  )
+  const manuals = Object.entries(manual).map(
+    ([file, text]) =>
+      [`/usr/share/man/man${file.at(-1)}/${file}.gz`, gzipSync(Buffer.from(text), { level: 9 })] as const,
+  )
   const files = new Map<string, Content>([
     ['/usr/bin/plumb', { program: plumb }],
     [CONFIGURATION, here('conf/agent.yaml')],
@@ -59,9 +70,21 @@ export const PACKAGE: Folders = { bin: '/opt/cni/bin', doc: '/usr/share/doc/plum
 export const FLAT: Folders = { bin: '/', doc: '/.plumb-doc' }
 
 /** Writes the plugins alone below `root`, and gives their paths. `engine` is their executable. */
-export function fillPlugins(root: string, { bin, doc, mark }: Folders, { engine, names, sbom, epoch }: { engine: string; names: readonly string[]; sbom: string; epoch: number }): string[] {
+export function fillPlugins(
+  root: string,
+  { bin, doc, mark }: Folders,
+  { engine, names, sbom, epoch }: { engine: string; names: readonly string[]; sbom: string; epoch: number },
+): string[] {
   const programs = names.map((name) => [join(bin, name), { program: engine, isApart: name === APART }] as const)
-  const marks = mark === undefined ? [] : [[join(bin, mark), 'The package plumb-plugins owns the plugins in this folder. plumb install leaves them.\n'] as const]
+  const marks =
+    mark === undefined
+      ? []
+      : [
+          [
+            join(bin, mark),
+            'The package plumb-plugins owns the plugins in this folder. plumb install leaves them.\n',
+          ] as const,
+        ]
   return layOut(root, new Map<string, Content>([...programs, ...marks, ...legal(doc, 'plumb-plugins', sbom)]), epoch)
 }
 
@@ -93,7 +116,8 @@ function layOut(root: string, files: ReadonlyMap<string, Content>, epoch: number
 /** Writes a file with this mode, whatever the umask is. New folders have mode 0755. */
 export function put(path: string, content: string | Uint8Array, mode = 0o644): void {
   const made = mkdirSync(dirname(path), { recursive: true })
-  if (made !== undefined) for (let dir = dirname(path); dir.length >= made.length; dir = dirname(dir)) chmodSync(dir, 0o755)
+  if (made !== undefined)
+    for (let dir = dirname(path); dir.length >= made.length; dir = dirname(dir)) chmodSync(dir, 0o755)
   writeFileSync(path, content)
   chmodSync(path, mode)
 }

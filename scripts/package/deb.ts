@@ -17,14 +17,21 @@ Section: net
 Priority: optional
 Description: ${summary}
 ${about.map((line) => ` ${line}\n`).join('')}`
-  const sums = paths.filter((path) => !settings.includes(path)).map((path) => `${new Bun.CryptoHasher('md5').update(readFileSync(join(root, path))).digest('hex')}  ${path.slice(1)}\n`)
+  const sums = paths
+    .filter((path) => !settings.includes(path))
+    .map(
+      (path) =>
+        `${new Bun.CryptoHasher('md5').update(readFileSync(join(root, path))).digest('hex')}  ${path.slice(1)}\n`,
+    )
   const debian = (name: string, text: string, mode?: number) => put(join(root, 'DEBIAN', name), text, mode)
   debian('control', control)
   if (settings.length > 0) debian('conffiles', settings.map((path) => `${path}\n`).join(''))
   debian('md5sums', sums.join(''))
   if (scripts) debian('postinst', script('configure', scripts.after), 0o755)
   if (scripts) debian('prerm', script('remove', scripts.beforeRemoval), 0o755)
-  await execa('dpkg-deb', ['-Zzstd', '-z3', '--root-owner-group', '--build', root, to], { env: { SOURCE_DATE_EPOCH: `${epoch}` } })
+  await execa('dpkg-deb', ['-Zzstd', '-z3', '--root-owner-group', '--build', root, to], {
+    env: { SOURCE_DATE_EPOCH: `${epoch}` },
+  })
 }
 
 function script(when: string, body: string): string {

@@ -6,7 +6,11 @@ export function suite(glibc: string): Identity {
   return {
     name: 'plumb',
     summary: 'network for containers',
-    about: ['CNI plugins in one executable, and an agent that connects the pods of', 'the nodes of a Kubernetes cluster. It drives the kernel by iproute2 and', 'nftables.'],
+    about: [
+      'CNI plugins in one executable, and an agent that connects the pods of',
+      'the nodes of a Kubernetes cluster. It drives the kernel by iproute2 and',
+      'nftables.',
+    ],
     relations: {
       deb: [`Depends: libc6 (>= ${glibc}), iproute2, nftables`, 'Recommends: conntrack'],
       rpm: [`Requires: iproute, nftables, libc.so.6(GLIBC_${glibc})(64bit)`, 'Recommends: conntrack-tools, iproute-tc'],
@@ -25,10 +29,25 @@ export function pluginsAlone(reference: string): Identity {
   return {
     name: 'plumb-plugins',
     summary: 'CNI plugins of plumb',
-    about: ['CNI plugins in one static executable, in /opt/cni/bin. They stand in for', 'kubernetes-cni. They drive the kernel by iproute2 and nftables.'],
+    about: [
+      'CNI plugins in one static executable, in /opt/cni/bin. They stand in for',
+      'kubernetes-cni. They drive the kernel by iproute2 and nftables.',
+    ],
     relations: {
-      deb: ['Depends: iproute2, nftables', 'Recommends: conntrack', `Provides: kubernetes-cni (= ${reference})`, 'Conflicts: kubernetes-cni', 'Replaces: kubernetes-cni'],
-      rpm: ['Requires: iproute, nftables', 'Recommends: conntrack-tools, iproute-tc', `Provides: kubernetes-cni = ${reference}`, 'Conflicts: kubernetes-cni', 'Obsoletes: kubernetes-cni'],
+      deb: [
+        'Depends: iproute2, nftables',
+        'Recommends: conntrack',
+        `Provides: kubernetes-cni (= ${reference})`,
+        'Conflicts: kubernetes-cni',
+        'Replaces: kubernetes-cni',
+      ],
+      rpm: [
+        'Requires: iproute, nftables',
+        'Recommends: conntrack-tools, iproute-tc',
+        `Provides: kubernetes-cni = ${reference}`,
+        'Conflicts: kubernetes-cni',
+        'Obsoletes: kubernetes-cni',
+      ],
     },
     folders: ['/opt/cni', '/usr/share/doc/plumb-plugins'],
     settings: [],

@@ -21,14 +21,17 @@ type Rows = readonly (readonly [string, string])[]
 /** Makes the manual pages from what an executable prints for `--help`, by file name. */
 export async function manual(plumb: string, edition: Edition): Promise<Record<string, string>> {
   const ask = async (...argv: string[]) => (await execa(plumb, argv)).stdout
-  const words = async (...before: string[]) => (await ask('__complete', ...before, '')).split('\n').flatMap((line) => /^[a-z]+(?=\t)/.exec(line)?.[0] ?? [])
+  const words = async (...before: string[]) =>
+    (await ask('__complete', ...before, '')).split('\n').flatMap((line) => /^[a-z]+(?=\t)/.exec(line)?.[0] ?? [])
   const commands = (await words()).filter((one) => one !== 'help')
   const names = ['plumb', ...commands.map((one) => `plumb-${one}`)]
   const pages = await Promise.all(
     names.map(async (name) => {
       const [, ...argv] = name.split('-')
       const verbs = name === 'plumb-cni' ? await words('cni') : []
-      const parts = await Promise.all([argv, ...verbs.map((verb) => ['cni', verb])].map(async (one) => partsOf(await ask(...one, '--help'))))
+      const parts = await Promise.all(
+        [argv, ...verbs.map((verb) => ['cni', verb])].map(async (one) => partsOf(await ask(...one, '--help'))),
+      )
       return [fileOf(name), page(name, parts, names, edition)] as const
     }),
   )
@@ -37,7 +40,12 @@ export async function manual(plumb: string, edition: Edition): Promise<Record<st
 
 /** Reads the text of a `--help`. */
 export function partsOf(help: string): Parts {
-  const [synopsis, status, options, description]: [string[], string[], [string, string][], (string | Rows)[]] = [[], [], [], []]
+  const [synopsis, status, options, description]: [string[], string[], [string, string][], (string | Rows)[]] = [
+    [],
+    [],
+    [],
+    [],
+  ]
   let about = ''
   for (const block of help.split(/\n{2,}/)) {
     const lines = block.split('\n')
@@ -48,7 +56,8 @@ export function partsOf(help: string): Parts {
         about ||= told
         if (told && told !== about) description.push(`${call}: ${told}.`)
       }
-    } else if (block.startsWith('exit status: ')) status.push(...lines.map((line) => line.replace('exit status:', '').trim()))
+    } else if (block.startsWith('exit status: '))
+      status.push(...lines.map((line) => line.replace('exit status:', '').trim()))
     else if (lines.every((line) => line.startsWith('  '))) {
       const rows = rowsOf(lines)
       if (rows[0]?.[0].startsWith('-')) options.push(...rows)
@@ -70,7 +79,12 @@ function rowsOf(lines: readonly string[]): [string, string][] {
   return rows
 }
 
-function page(name: string, [parts, ...verbs]: readonly Parts[], names: readonly string[], { version, epoch }: Edition): string {
+function page(
+  name: string,
+  [parts, ...verbs]: readonly Parts[],
+  names: readonly string[],
+  { version, epoch }: Edition,
+): string {
   if (!parts) return ''
   const [file, day] = [fileOf(name), new Date(epoch * 1000).toISOString().slice(0, 10)]
   const others = names.filter((one) => one !== name).map((one) => `.BR ${roff(one)} (${fileOf(one).at(-1)})`)
@@ -93,9 +107,18 @@ function page(name: string, [parts, ...verbs]: readonly Parts[], names: readonly
       ]),
     ],
     ['EXIT STATUS', parts.status.flatMap((line, i) => [...(i > 0 ? ['.br'] : []), roff(line)])],
-    ['SEE ALSO', [...others.map((one, i) => (i < others.length - 1 ? `${one},` : one)), '.PP', 'The pages in /usr/share/doc/plumb.']],
+    [
+      'SEE ALSO',
+      [
+        ...others.map((one, i) => (i < others.length - 1 ? `${one},` : one)),
+        '.PP',
+        'The pages in /usr/share/doc/plumb.',
+      ],
+    ],
   ]
-  const text = sections.filter(([, lines]) => lines.length > 0).flatMap(([title, lines]) => [`.SH ${quoted(title)}`, ...lines])
+  const text = sections
+    .filter(([, lines]) => lines.length > 0)
+    .flatMap(([title, lines]) => [`.SH ${quoted(title)}`, ...lines])
   return `${[`.TH ${roff(name.toUpperCase())} ${file.at(-1)} ${day} ${quoted(`plumb ${version}`)} plumb`, '.nh', ...text].join('\n')}\n`
 }
 
@@ -124,7 +147,17 @@ function quoted(text: string): string {
 
 // What roff would read as more than text, and characters that it may not know (groff_char(7)).
 function roff(text: string): string {
-  const named: Readonly<Record<string, string>> = { '\\': '\\e', '-': '\\-', '"': '\\(dq', "'": '\\(aq', '^': '\\(ha', '~': '\\(ti', '`': '\\(ga' }
-  const escaped = text.replace(/[\\\-"'^~`]/g, (one) => named[one] as string).replace(/[^ -~]/gu, (one) => `\\[u${(one.codePointAt(0) as number).toString(16).toUpperCase().padStart(4, '0')}]`)
+  const named: Readonly<Record<string, string>> = {
+    '\\': '\\e',
+    '-': '\\-',
+    '"': '\\(dq',
+    "'": '\\(aq',
+    '^': '\\(ha',
+    '~': '\\(ti',
+    '`': '\\(ga',
+  }
+  const escaped = text
+    .replace(/[\\\-"'^~`]/g, (one) => named[one] as string)
+    .replace(/[^ -~]/gu, (one) => `\\[u${(one.codePointAt(0) as number).toString(16).toUpperCase().padStart(4, '0')}]`)
   return escaped.replace(/^\./, '\\&.')
 }

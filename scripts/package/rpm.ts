@@ -48,7 +48,14 @@ ${[...folders.map((path) => `%dir ${path}`), ...paths.map((path) => (settings.in
     _build_id_links: 'none',
   }
   mkdirSync(work, { recursive: true })
-  const argv = ['-bb', '--quiet', '--target', `${ARCHITECTURES[arch]}-linux`, ...Object.entries(macros).flatMap(([name, value]) => ['--define', `${name} ${value}`]), join(work, 'plumb.spec')]
+  const argv = [
+    '-bb',
+    '--quiet',
+    '--target',
+    `${ARCHITECTURES[arch]}-linux`,
+    ...Object.entries(macros).flatMap(([name, value]) => ['--define', `${name} ${value}`]),
+    join(work, 'plumb.spec'),
+  ]
   // Without the user's own ~/.rpmmacros.
   await execa('rpmbuild', argv, { env: { HOME: work, SOURCE_DATE_EPOCH: `${epoch}`, LC_ALL: 'C' } })
   renameSync(join(work, 'plumb.rpm'), to)

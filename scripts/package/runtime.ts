@@ -31,7 +31,8 @@ export async function runtime(arch: Runtime['arch']): Promise<Runtime> {
     const { stdout } = await execa('npm', ['pack', '--silent', `${name}@${version}`], { cwd: draft })
     const archive = join(draft, stdout.trim().split('\n').at(-1) as string)
     const found = `sha512-${new Bun.CryptoHasher('sha512').update(readFileSync(archive)).digest('base64')}`
-    if (found !== integrity) throw new Error(`Cannot use ${name} ${version}: it is ${found}, and package-lock.json names ${integrity}`)
+    if (found !== integrity)
+      throw new Error(`Cannot use ${name} ${version}: it is ${found}, and package-lock.json names ${integrity}`)
     await execa('tar', ['-xzf', archive, '-C', draft, 'package/bin/bun'])
     renameSync(join(draft, 'package/bin/bun'), path)
   } finally {

@@ -14,7 +14,10 @@ interface Locked {
 }
 /** The engine of the plugins, as native/requirements.txt pins it. Its tables of Unicode have a licence of their own, and the C library is linked in. */
 function engine(): { readonly 'bom-ref': string; readonly [key: string]: unknown } {
-  const [, name = '', version = '', hash = ''] = /^([\w-]+)==([\w.]+) --hash=sha256:([\da-f]+)$/m.exec(readFileSync(join(import.meta.dir, '../../native/requirements.txt'), 'utf8')) ?? []
+  const [, name = '', version = '', hash = ''] =
+    /^([\w-]+)==([\w.]+) --hash=sha256:([\da-f]+)$/m.exec(
+      readFileSync(join(import.meta.dir, '../../native/requirements.txt'), 'utf8'),
+    ) ?? []
   return {
     'bom-ref': `${name}@${version}`,
     type: 'library',
@@ -37,7 +40,9 @@ const BUN = 'MIT'
  * from the content. Throws Error for a package that is not locked.
  */
 export function sbom(epoch: number, plugins?: readonly string[]): string {
-  const locked: Readonly<Record<string, Locked>> = JSON.parse(readFileSync(join(import.meta.dir, '../../package-lock.json'), 'utf8')).packages
+  const locked: Readonly<Record<string, Locked>> = JSON.parse(
+    readFileSync(join(import.meta.dir, '../../package-lock.json'), 'utf8'),
+  ).packages
   const found = new Map<string, string[]>()
   const root = plugins ? plugins.map((name) => place(name, '', locked)) : visit('', locked, found)
   const runtimes = plugins ? [] : RUNTIMES.map((name) => place(name, '', locked))
@@ -49,7 +54,10 @@ export function sbom(epoch: number, plugins?: readonly string[]): string {
     bomFormat: 'CycloneDX',
     specVersion: '1.5',
     version: 1,
-    metadata: { timestamp: new Date(epoch * 1000).toISOString(), component: { ...component('', locked), name: plugins ? 'plumb-plugins' : 'plumb', type: 'application' } },
+    metadata: {
+      timestamp: new Date(epoch * 1000).toISOString(),
+      component: { ...component('', locked), name: plugins ? 'plumb-plugins' : 'plumb', type: 'application' },
+    },
     components: [...paths.map((path) => component(path, locked)), engine()],
     dependencies: [
       { ref: refOf('', locked), dependsOn: [...refs([...root, ...runtimes]), engine()['bom-ref']].sort() },
@@ -102,7 +110,9 @@ function component(path: string, locked: Readonly<Record<string, Locked>>): obje
     version,
     scope: 'required',
     purl: `pkg:npm/${name.replace('@', '%40')}@${version}`,
-    ...(integrity && { hashes: [{ alg: 'SHA-512', content: Buffer.from(integrity.slice('sha512-'.length), 'base64').toString('hex') }] }),
+    ...(integrity && {
+      hashes: [{ alg: 'SHA-512', content: Buffer.from(integrity.slice('sha512-'.length), 'base64').toString('hex') }],
+    }),
     // An expression of SPDX; one identifier is an expression too.
     licenses: [{ expression: license ?? (isBun ? BUN : 'NOASSERTION') }],
   }

@@ -7,17 +7,33 @@ import { type Facts, flat } from './view.ts'
 export function factsOfAnswers(said: readonly Said[], pod: string, names: Names): Facts {
   const facts = new Map<string, string>()
   for (const { type, status, stdout, result, error } of said) {
-    facts.set(type, status === 0 ? 'works' : `refuses with ${error.code}: ${error.msg}${error.details ? ` (${error.details})` : ''}`)
-    if (status === 0 && stdout !== '') for (const [path, value] of Object.entries(about(stdout, result, pod, names))) facts.set(`${type}/${path}`, value)
+    facts.set(
+      type,
+      status === 0 ? 'works' : `refuses with ${error.code}: ${error.msg}${error.details ? ` (${error.details})` : ''}`,
+    )
+    if (status === 0 && stdout !== '')
+      for (const [path, value] of Object.entries(about(stdout, result, pod, names))) facts.set(`${type}/${path}`, value)
   }
   return facts
 }
 
 function about(text: string, result: Row, pod: string, names: Names): Record<string, string> {
   const mac = (one: Row) => names.mac(one['mac'], one['sandbox'] ? `${pod}:${one['name']}` : names.plain(one['name']))
-  const named = { ...result, ...(result['interfaces'] && { interfaces: result['interfaces'].map((one: Row) => (one['mac'] === undefined ? one : { ...one, mac: mac(one) })) }) }
+  const named = {
+    ...result,
+    ...(result['interfaces'] && {
+      interfaces: result['interfaces'].map((one: Row) => (one['mac'] === undefined ? one : { ...one, mac: mac(one) })),
+    }),
+  }
   const fields = Object.fromEntries(flat(named, 'result').map(([path, value]) => [path, names.plain(value)]))
-  return { ...fields, ...orders(result, 'order'), form: JSON.stringify(JSON.parse(text), null, 4).replace(/[<>&]/g, escaped) === text ? 'indent of 4, no newline at the end' : text }
+  return {
+    ...fields,
+    ...orders(result, 'order'),
+    form:
+      JSON.stringify(JSON.parse(text), null, 4).replace(/[<>&]/g, escaped) === text
+        ? 'indent of 4, no newline at the end'
+        : text,
+  }
 }
 
 /** The order of the keys in each object. */

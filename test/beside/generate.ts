@@ -60,7 +60,9 @@ export function draw(seed: number, newer: boolean, count = DRAWN): Choice[] {
       return [key, next() < 0.4 ? values[0] : values[Math.floor(next() * values.length)]] as const
     })
     const isLoopback = drawn.some(([, value]) => value === 'loopback')
-    const choice = Object.fromEntries(drawn.map(([key, value]) => [key, isLoopback && !OF_LOOPBACK.includes(key) ? KEYS[key][0] : value])) as unknown as Choice
+    const choice = Object.fromEntries(
+      drawn.map(([key, value]) => [key, isLoopback && !OF_LOOPBACK.includes(key) ? KEYS[key][0] : value]),
+    ) as unknown as Choice
     if (makesSense(choice)) found.push(choice)
   }
   return found

@@ -15,7 +15,18 @@ export const KEYS = {
   bridge: ['absent', 'there', 'there with another address', 'there with another MTU', 'unnamed'],
   dad: ['off', 'enabledad+'],
   mac: ['none', 'CNI_ARGS', 'args.cni', 'runtimeConfig', 'all three'],
-  ipam: ['four', 'six', 'both', 'two of four', 'two ranges', 'bounds', 'old style', 'old style and ranges', 'static', 'none'],
+  ipam: [
+    'four',
+    'six',
+    'both',
+    'two of four',
+    'two ranges',
+    'bounds',
+    'old style',
+    'old style and ranges',
+    'static',
+    'none',
+  ],
   ipamDns: ['none', 'resolvConf'],
   dns: ['none', 'all', 'empty list', 'domain'],
   routes: ['none', 'default', 'via the gateway', 'via another', 'attributes+', 'table+', 'both families'],
@@ -50,7 +61,10 @@ export function makesSense(of: Choice): boolean {
   return true
 }
 
-const MACS = { a: ['02:00:00:00:0a:01', '02:00:00:00:0a:02', '02:00:00:00:0a:03'], b: ['02:00:00:00:0b:01', '02:00:00:00:0b:02', '02:00:00:00:0b:03'] } as const
+const MACS = {
+  a: ['02:00:00:00:0a:01', '02:00:00:00:0a:02', '02:00:00:00:0a:03'],
+  b: ['02:00:00:00:0b:01', '02:00:00:00:0b:02', '02:00:00:00:0b:03'],
+} as const
 
 /** The scene that a choice of values describes. */
 export function sceneOf(of: Choice): Scene {
@@ -59,32 +73,60 @@ export function sceneOf(of: Choice): Scene {
   const first: Conf = {
     type: of.plugin,
     ...(of.plugin === 'bridge' ? bridgeKeys(of) : {}),
-    ...(of.ipMasq === 'off' ? {} : { ipMasq: true, ...(of.ipMasq === 'on' ? {} : { ipMasqBackend: of.ipMasq.replace('+', '') }) }),
+    ...(of.ipMasq === 'off'
+      ? {}
+      : { ipMasq: true, ...(of.ipMasq === 'on' ? {} : { ipMasqBackend: of.ipMasq.replace('+', '') }) }),
     ...(of.mtu === 'none' ? {} : { mtu: Number(of.mtu) }),
     ...(of.dns === 'none' ? {} : { dns: DNS[of.dns] }),
     ...(of.ipam === 'none' || of.plugin === 'loopback' ? {} : { ipam: pool(of, 'a') }),
     capabilities: { mac: true, ips: true, ipRanges: true },
   }
-  const portmap: Conf[] = of.ports === 'no portmap' ? [] : [{ type: 'portmap', capabilities: { portMappings: true }, ...PORTMAP[of.portmap] }]
+  const portmap: Conf[] =
+    of.ports === 'no portmap' ? [] : [{ type: 'portmap', capabilities: { portMappings: true }, ...PORTMAP[of.portmap] }]
   const both = <T>(each: (pod: 'a' | 'b') => T) => ({ a: each('a'), b: each('b') })
   return {
     name: Object.entries(of)
-      .flatMap(([key, value]) => (value === KEYS[key as keyof Choice][0] && key !== 'plugin' ? [] : `${key} ${value.replace('+', '')}`))
+      .flatMap(([key, value]) =>
+        value === KEYS[key as keyof Choice][0] && key !== 'plugin' ? [] : `${key} ${value.replace('+', '')}`,
+      )
       .join(', '),
-    list: { cniVersion: version, name: 'net', plugins: [first, ...portmap].map((conf) => (of.spelling === 'usual' ? conf : inOtherCase(conf))) },
+    list: {
+      cniVersion: version,
+      name: 'net',
+      plugins: [first, ...portmap].map((conf) => (of.spelling === 'usual' ? conf : inOtherCase(conf))),
+    },
     ifname: of.ifname,
     del: of.del,
     ...(BEFORE[of.bridge] === undefined ? {} : { before: BEFORE[of.bridge] as string }),
-    args: both((pod) => [...(of.args === 'ignored' ? ['IgnoreUnknown=1', 'K8S_POD_NAME=web'] : []), ...(asked('CNI_ARGS') ? [`MAC=${MACS[pod][0]}`] : []), ...(of.ip === 'CNI_ARGS' ? [`IP=${wanted(of, pod)[0]}`] : [])].join(';')),
+    args: both((pod) =>
+      [
+        ...(of.args === 'ignored' ? ['IgnoreUnknown=1', 'K8S_POD_NAME=web'] : []),
+        ...(asked('CNI_ARGS') ? [`MAC=${MACS[pod][0]}`] : []),
+        ...(of.ip === 'CNI_ARGS' ? [`IP=${wanted(of, pod)[0]}`] : []),
+      ].join(';'),
+    ),
     more: both((pod) => {
-      const cni = { ...(asked('args.cni') ? { mac: MACS[pod][1] } : {}), ...(of.ip === 'args.cni' ? { ips: wanted(of, pod) } : {}) }
-      return { ...(Object.keys(cni).length > 0 ? { args: { cni } } : {}), ...(of.ipam === 'static' ? { ipam: pool(of, pod) } : {}) }
+      const cni = {
+        ...(asked('args.cni') ? { mac: MACS[pod][1] } : {}),
+        ...(of.ip === 'args.cni' ? { ips: wanted(of, pod) } : {}),
+      }
+      return {
+        ...(Object.keys(cni).length > 0 ? { args: { cni } } : {}),
+        ...(of.ipam === 'static' ? { ipam: pool(of, pod) } : {}),
+      }
     }),
     caps: both((pod) => ({
       ...(asked('runtimeConfig') ? { mac: MACS[pod][2] } : {}),
       ...(of.ip === 'runtimeConfig' ? { ips: wanted(of, pod) } : {}),
       ...(of.ip === 'ipRanges' ? { ipRanges: [[{ subnet: '10.7.0.0/24' }]] } : {}),
-      ...(PORTS[of.ports] ? { portMappings: PORTS[of.ports]?.map((port) => ({ ...port, hostPort: port.hostPort + (pod === 'a' ? 0 : 1000) })) } : {}),
+      ...(PORTS[of.ports]
+        ? {
+            portMappings: PORTS[of.ports]?.map((port) => ({
+              ...port,
+              hostPort: port.hostPort + (pod === 'a' ? 0 : 1000),
+            })),
+          }
+        : {}),
     })),
   }
 }
@@ -128,7 +170,14 @@ const DNS: Readonly<Record<Choice['dns'], object | undefined>> = {
   'empty list': { search: [] },
   domain: { domain: 'd.test' },
 }
-const PORTMAP: Readonly<Record<Choice['portmap'], object>> = { plain: {}, 'snat off': { snat: false }, 'masqAll+': { masqAll: true }, 'mark bit': { markMasqBit: 5 }, 'iptables+': { backend: 'iptables' }, 'nftables+': { backend: 'nftables' } }
+const PORTMAP: Readonly<Record<Choice['portmap'], object>> = {
+  plain: {},
+  'snat off': { snat: false },
+  'masqAll+': { masqAll: true },
+  'mark bit': { markMasqBit: 5 },
+  'iptables+': { backend: 'iptables' },
+  'nftables+': { backend: 'nftables' },
+}
 const tcp = { hostPort: 8080, containerPort: 80, protocol: 'tcp' }
 const udp = { hostPort: 5353, containerPort: 53, protocol: 'udp' }
 const PORTS: Readonly<Record<Choice['ports'], readonly { hostPort: number }[] | undefined>> = {
@@ -155,8 +204,19 @@ const BEFORE: Readonly<Record<Choice['bridge'], string | undefined>> = {
 function pool(of: Choice, pod: 'a' | 'b'): object {
   const routes = ROUTES[of.routes] ? { routes: ROUTES[of.routes] } : {}
   const last = pod === 'a' ? 10 : 11
-  if (of.ipam === 'static') return { type: 'static', addresses: [{ address: `10.1.0.${last}/24`, gateway: '10.1.0.1' }, { address: `fd00:1::${last}/64` }], dns: { nameservers: ['10.1.0.1'] }, ...routes }
-  return { type: 'host-local', ...POOLS[of.ipam], ...routes, ...(of.ipamDns === 'none' ? {} : { resolvConf: '/run/beside-resolv.conf' }) }
+  if (of.ipam === 'static')
+    return {
+      type: 'static',
+      addresses: [{ address: `10.1.0.${last}/24`, gateway: '10.1.0.1' }, { address: `fd00:1::${last}/64` }],
+      dns: { nameservers: ['10.1.0.1'] },
+      ...routes,
+    }
+  return {
+    type: 'host-local',
+    ...POOLS[of.ipam],
+    ...routes,
+    ...(of.ipamDns === 'none' ? {} : { resolvConf: '/run/beside-resolv.conf' }),
+  }
 }
 
 // One address that the pool can give, for each family that it has.
@@ -164,13 +224,22 @@ function wanted(of: Choice, pod: 'a' | 'b'): string[] {
   const last = pod === 'a' ? 30 : 31
   const [short, long] = of.ipam === 'static' ? ['/24', '/64'] : ['', '']
   const four = `10.1.0.${of.ipam === 'old style' ? 100 + last : of.ipam === 'two ranges' ? 9 : last}${short}`
-  return [...(of.ipam === 'six' ? [] : [four]), ...(['six', 'both', 'old style and ranges', 'static'].includes(of.ipam) ? [`fd00:1::${last}${long}`] : [])]
+  return [
+    ...(of.ipam === 'six' ? [] : [four]),
+    ...(['six', 'both', 'old style and ranges', 'static'].includes(of.ipam) ? [`fd00:1::${last}${long}`] : []),
+  ]
 }
 
 // Go's decoder takes keys in any case; what libcni itself reads is left as it is.
 function inOtherCase(conf: Conf): Conf {
   const other = (value: unknown): unknown =>
-    Array.isArray(value) ? value.map(other) : typeof value === 'object' && value !== null ? Object.fromEntries(Object.entries(value).map(([key, one]) => [key.charAt(0).toUpperCase() + key.slice(1), other(one)])) : value
+    Array.isArray(value)
+      ? value.map(other)
+      : typeof value === 'object' && value !== null
+        ? Object.fromEntries(
+            Object.entries(value).map(([key, one]) => [key.charAt(0).toUpperCase() + key.slice(1), other(one)]),
+          )
+        : value
   const { type, capabilities, ...rest } = conf
   return { type, ...(capabilities ? { capabilities } : {}), ...(other(rest) as object) }
 }

@@ -24,7 +24,9 @@ export function lanes(): Lane[] {
 
 /** Why there is no lane of this kind. */
 export function missing(newer: boolean): string {
-  return newer ? 'no reference plugins were built of a release after 1.1.1 (scripts/peers.ts builds them where Go is 1.24 or later)' : 'no reference plugins of the distribution are installed (package containernetworking-plugins)'
+  return newer
+    ? 'no reference plugins were built of a release after 1.1.1 (scripts/peers.ts builds them where Go is 1.24 or later)'
+    : 'no reference plugins of the distribution are installed (package containernetworking-plugins)'
 }
 
 /** Whether a reference has a plugin. */

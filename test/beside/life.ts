@@ -49,7 +49,8 @@ export async function live(scene: Scene, reference: string, isWanted: Judge): Pr
       const end = Date.now() + patience
       for (let tries = 0; ; tries++) {
         const [one, other] = await Promise.all(sides.map((side) => work(side, tries)))
-        if (stage.startsWith('add ')) refused ||= [...(one as Facts).values()].some((value) => value.startsWith('refuses'))
+        if (stage.startsWith('add '))
+          refused ||= [...(one as Facts).values()].some((value) => value.startsWith('refuses'))
         const all = differences(stage, one as Facts, other as Facts)
         const unwanted = all.filter((one) => !isWanted(one, refused))
         if (unwanted.length === 0 || Date.now() >= end) {
@@ -59,7 +60,12 @@ export async function live(scene: Scene, reference: string, isWanted: Judge): Pr
         await Bun.sleep(250 * 2 ** tries)
       }
     }
-    const walk: Walk = { scene, sides, once: (stage, work) => compare(stage, work, 0), settled: (stage, work) => compare(stage, work, PATIENCE_MS) }
+    const walk: Walk = {
+      scene,
+      sides,
+      once: (stage, work) => compare(stage, work, 0),
+      settled: (stage, work) => compare(stage, work, PATIENCE_MS),
+    }
     try {
       if (await attach(walk)) await detach(walk)
     } finally {
@@ -73,7 +79,12 @@ export async function live(scene: Scene, reference: string, isWanted: Judge): Pr
 let fresh: Promise<Sight> | undefined
 
 async function begin(scene: Scene, place: Place, dir?: string): Promise<Side> {
-  const side: Side = { place, runtime: runtime(scene, place, dir), names: makeNames(JSON.stringify(scene), { a: place.a.path, b: place.b.path }), pods: new Set<Pod>(['a', 'b']) }
+  const side: Side = {
+    place,
+    runtime: runtime(scene, place, dir),
+    names: makeNames(JSON.stringify(scene), { a: place.a.path, b: place.b.path }),
+    pods: new Set<Pod>(['a', 'b']),
+  }
   fresh ??= see(side)
   await fresh
   if (scene.before) {
@@ -109,7 +120,9 @@ async function detach(walk: Walk): Promise<void> {
   if (scene.del === 'gone') {
     // A socket would keep the namespace.
     await Promise.all(sides.map(closeProber))
-    await Promise.all(sides.map(({ place }) => execa('ip', ['netns', 'delete', place.a.path.replace('/run/netns/', '')])))
+    await Promise.all(
+      sides.map(({ place }) => execa('ip', ['netns', 'delete', place.a.path.replace('/run/netns/', '')])),
+    )
     for (const { pods } of sides) pods.delete('a')
   }
   const delA = answered(({ runtime, place }) => runtime.del('a', scene.del === 'empty' ? '' : place.a))
@@ -131,7 +144,12 @@ async function detach(walk: Walk): Promise<void> {
 }
 
 const seen: Look = async (side) => {
-  const marks = Object.fromEntries((['a', 'b'] as const).map((pod) => [pod, [`pod-${pod}`, ...addressesOf(side.runtime.result(pod) ?? {}).map(({ ip }) => ip)]]))
+  const marks = Object.fromEntries(
+    (['a', 'b'] as const).map((pod) => [
+      pod,
+      [`pod-${pod}`, ...addressesOf(side.runtime.result(pod) ?? {}).map(({ ip }) => ip)],
+    ]),
+  )
   return factsOf(await see(side), (await fresh) as Sight, side.names, marks)
 }
 
@@ -187,6 +205,10 @@ async function unlessTentative(ns: Namespace): Promise<void> {
 async function byHand({ place, runtime }: Side, { ifname = 'eth0' }: Scene): Promise<void> {
   for (const pod of ['a', 'b'] as const) {
     const { interfaces, ips } = runtime.result(pod) ?? {}
-    await place[pod].exec(['sh', '-c', `ip link set lo up${interfaces && !ips ? `; ip addr add ${BY_HAND[pod]}/24 dev ${ifname}` : ''}`])
+    await place[pod].exec([
+      'sh',
+      '-c',
+      `ip link set lo up${interfaces && !ips ? `; ip addr add ${BY_HAND[pod]}/24 dev ${ifname}` : ''}`,
+    ])
   }
 }

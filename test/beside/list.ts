@@ -54,11 +54,27 @@ export function runtime(scene: Scene, place: Record<Pod | 'node', Namespace>, di
   const { list, ifname = 'eth0', args = {}, caps = {}, more = {}, atCheck = {} } = scene
   const results = new Map<Pod, Row>()
   const given = (pod: Pod | undefined, conf: Conf) => {
-    const declared = Object.entries((conf['capabilities'] as Record<string, boolean>) ?? {}).flatMap(([key, on]) => (on ? [key] : []))
-    const runtimeConfig = Object.fromEntries(Object.entries((pod && caps[pod]) ?? {}).filter(([key]) => declared.includes(key)))
-    return { ...conf, ...(pod && conf === list.plugins[0] ? more[pod] : {}), name: list.name, ...(list.cniVersion === undefined ? {} : { cniVersion: list.cniVersion }), ...(Object.keys(runtimeConfig).length > 0 ? { runtimeConfig } : {}) }
+    const declared = Object.entries((conf['capabilities'] as Record<string, boolean>) ?? {}).flatMap(([key, on]) =>
+      on ? [key] : [],
+    )
+    const runtimeConfig = Object.fromEntries(
+      Object.entries((pod && caps[pod]) ?? {}).filter(([key]) => declared.includes(key)),
+    )
+    return {
+      ...conf,
+      ...(pod && conf === list.plugins[0] ? more[pod] : {}),
+      name: list.name,
+      ...(list.cniVersion === undefined ? {} : { cniVersion: list.cniVersion }),
+      ...(Object.keys(runtimeConfig).length > 0 ? { runtimeConfig } : {}),
+    }
   }
-  async function call(command: string, conf: Conf, pod: Pod | undefined, further: object, netns: Call['netns'] = pod && place[pod]): Promise<Said> {
+  async function call(
+    command: string,
+    conf: Conf,
+    pod: Pod | undefined,
+    further: object,
+    netns: Call['netns'] = pod && place[pod],
+  ): Promise<Said> {
     const args_ = pod && args[pod]
     const answer = await plugin(
       conf.type,
@@ -87,10 +103,27 @@ export function runtime(scene: Scene, place: Record<Pod | 'node', Namespace>, di
       results.set(pod, prevResult as Row)
       return said
     },
-    check: (pod) => inOrder(list.plugins, (conf) => call('CHECK', conf, pod, { ...(conf === list.plugins[0] ? atCheck : {}), prevResult: results.get(pod) })),
-    del: (pod, netns) => inOrder(list.plugins.toReversed(), (conf) => call('DEL', conf, pod, (list.cniVersion ?? '0.1.0') >= '0.4.0' && results.has(pod) ? { prevResult: results.get(pod) } : {}, netns)),
+    check: (pod) =>
+      inOrder(list.plugins, (conf) =>
+        call('CHECK', conf, pod, { ...(conf === list.plugins[0] ? atCheck : {}), prevResult: results.get(pod) }),
+      ),
+    del: (pod, netns) =>
+      inOrder(list.plugins.toReversed(), (conf) =>
+        call(
+          'DEL',
+          conf,
+          pod,
+          (list.cniVersion ?? '0.1.0') >= '0.4.0' && results.has(pod) ? { prevResult: results.get(pod) } : {},
+          netns,
+        ),
+      ),
     status: () => inOrder(list.plugins, (conf) => call('STATUS', conf, undefined, {})),
-    gc: (...keep) => inOrder(list.plugins, (conf) => call('GC', conf, undefined, { 'cni.dev/valid-attachments': keep.map((pod) => ({ containerID: `pod-${pod}`, ifname })) })),
+    gc: (...keep) =>
+      inOrder(list.plugins, (conf) =>
+        call('GC', conf, undefined, {
+          'cni.dev/valid-attachments': keep.map((pod) => ({ containerID: `pod-${pod}`, ifname })),
+        }),
+      ),
     result: (pod) => results.get(pod),
   }
 }

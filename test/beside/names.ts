@@ -46,9 +46,12 @@ export function makeNames(given: string, netns: Readonly<Record<string, string>>
   }
   return {
     learn(sight) {
-      for (const pod of ['a', 'b'] as const) for (const inPod of sight[pod]?.links ?? []) for (const outer of sight.node.links) if (isPair(inPod, outer)) links.set(outer['ifname'], `veth-${pod}`)
+      for (const pod of ['a', 'b'] as const)
+        for (const inPod of sight[pod]?.links ?? [])
+          for (const outer of sight.node.links) if (isPair(inPod, outer)) links.set(outer['ifname'], `veth-${pod}`)
       // The links on which what pods send is shaped, in the order of the ADDs.
-      for (const { ifname } of sight.node.links) if (/^bwp[0-9a-f]{12}$/.test(ifname) && !links.has(ifname)) links.set(ifname, `ifb-${++ifbs}`)
+      for (const { ifname } of sight.node.links)
+        if (/^bwp[0-9a-f]{12}$/.test(ifname) && !links.has(ifname)) links.set(ifname, `ifb-${++ifbs}`)
       holders = holdersOf(sight, links)
     },
     plain,
@@ -57,7 +60,11 @@ export function makeNames(given: string, netns: Readonly<Record<string, string>>
 }
 
 function isPair(one: Row, other: Row): boolean {
-  return /^veth[0-9a-f]{8,11}$/.test(other['ifname']) && one['link_index'] === other['ifindex'] && other['link_index'] === one['ifindex']
+  return (
+    /^veth[0-9a-f]{8,11}$/.test(other['ifname']) &&
+    one['link_index'] === other['ifindex'] &&
+    other['link_index'] === one['ifindex']
+  )
 }
 
 // A bridge may have its first port's address: it comes first.

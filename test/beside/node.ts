@@ -15,7 +15,8 @@ const NAMES = ['node', 'a', 'b', 'world'] as const
 export async function onTwoNodes(work: (theirs: Place, ours: Place) => Promise<void>): Promise<void> {
   const both = ['theirs', 'ours'].flatMap((side) => NAMES.map((name) => `${side}-${name}`))
   const run = inNamespaces(both, async (all) => {
-    const place = (side: string) => ({ node: all[`${side}-node`], a: all[`${side}-a`], b: all[`${side}-b`], world: all[`${side}-world`] }) as Place
+    const place = (side: string) =>
+      ({ node: all[`${side}-node`], a: all[`${side}-a`], b: all[`${side}-b`], world: all[`${side}-world`] }) as Place
     const [theirs, ours] = await Promise.all([furnish(place('theirs')), furnish(place('ours'))])
     try {
       await work(theirs.place, ours.place)
@@ -31,8 +32,12 @@ async function furnish(bare: Place): Promise<{ place: Place; close(): Promise<vo
   const { node, world } = bare
   const wired = await node.exec(['sh', '-ec', wiring(world.path)])
   if (wired.status !== 0) throw new Error(`Cannot wire the world: ${wired.stderr}`)
-  const holder = Bun.spawn(['unshare', '--mount', '--propagation', 'slave', 'sh', '-ec', ROOM], { stdin: 'pipe', stdout: 'pipe' })
-  const exec: Namespace['exec'] = (argv, options) => node.exec(['nsenter', `--mount=/proc/${holder.pid}/ns/mnt`, '--', ...argv], options)
+  const holder = Bun.spawn(['unshare', '--mount', '--propagation', 'slave', 'sh', '-ec', ROOM], {
+    stdin: 'pipe',
+    stdout: 'pipe',
+  })
+  const exec: Namespace['exec'] = (argv, options) =>
+    node.exec(['nsenter', `--mount=/proc/${holder.pid}/ns/mnt`, '--', ...argv], options)
   await holder.stdout.getReader().read()
   const close = async () => {
     holder.kill('SIGKILL')
@@ -50,7 +55,8 @@ exec cat`
 
 // The world knows the way back to every subnet of a pod: what is not masqueraded is heard all the same.
 function wiring(world: string): string {
-  const on = (four: string, six: string) => `ip link set lo up; ip link set up0 up; ip addr add ${four}/24 dev up0; ip addr add ${six}/64 dev up0 nodad`
+  const on = (four: string, six: string) =>
+    `ip link set lo up; ip link set up0 up; ip addr add ${four}/24 dev up0; ip addr add ${six}/64 dev up0 nodad`
   return `
 ip link add up0 type veth peer name up0 netns ${world}
 ${on(WORLD.node4, WORLD.node6)}

@@ -25,7 +25,11 @@ export interface Prober {
 
 /** Starts one. */
 export async function startProber(servers: readonly Server[]): Promise<Prober> {
-  const child = Bun.spawn([process.execPath, fileURLToPath(new URL('./prober.ts', import.meta.url))], { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' })
+  const child = Bun.spawn([process.execPath, fileURLToPath(new URL('./prober.ts', import.meta.url))], {
+    stdin: 'pipe',
+    stdout: 'pipe',
+    stderr: 'inherit',
+  })
   const lines = linesOf(child.stdout)
   async function tell(line: unknown): Promise<unknown> {
     child.stdin.write(`${JSON.stringify(line)}\n`)

@@ -47,7 +47,13 @@ export async function look(ns: Namespace, where: 'node' | 'pod'): Promise<Raw> {
     fdb,
     vlans,
     ruleset,
-    sysctls: new Map(rows(sysctls).flatMap((line) => [/^\/proc\/sys\/net\/(.*?):(.*)$/.exec(line)].flatMap((match) => (match ? [[match[1] as string, match[2] as string] as const] : [])))),
+    sysctls: new Map(
+      rows(sysctls).flatMap((line) =>
+        [/^\/proc\/sys\/net\/(.*?):(.*)$/.exec(line)].flatMap((match) =>
+          match ? [[match[1] as string, match[2] as string] as const] : [],
+        ),
+      ),
+    ),
     files: files(rows(entries), rows(texts)),
   }
 }

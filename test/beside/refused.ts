@@ -28,18 +28,44 @@ const WRONG: Readonly<Record<string, Conf>> = {
   'two wanted addresses of one set': bridge({ ipam: FINE, args: { cni: { ips: ['10.1.0.7', '10.1.0.8'] } } }),
   'a MAC address that is none': bridge({ ipam: FINE, args: { cni: { mac: '02:00:00' } } }),
   'static without an address': bridge({ ipam: { type: 'static' } }),
-  'static with an address without a length': bridge({ ipam: { type: 'static', addresses: [{ address: '10.1.0.10' }] } }),
+  'static with an address without a length': bridge({
+    ipam: { type: 'static', addresses: [{ address: '10.1.0.10' }] },
+  }),
   'a portmap with nothing before it': { type: 'portmap', capabilities: { portMappings: true } },
   'a ptp whose pool has no ranges': { type: 'ptp', ipam: pool({}) },
 }
 
 /** Configurations that both sides refuse; `newer` for keys that came after release 1.1.1 of the reference. */
 export const REFUSED: readonly (Scene & { readonly newer?: true })[] = [
-  { name: 'refused: another address on the bridge', list: list('1.0.0', bridge({ isGateway: true, ipMasq: true, ipam: FINE })), before: 'ip link add br0 type bridge; ip addr add 10.66.0.1/24 dev br0; ip link set br0 up' },
-  { name: 'refused: a route through a gateway out of reach', list: list('0.4.0', bridge({ isGateway: true, ipMasq: true, ipam: pool({ ranges: range({}), routes: [{ dst: '10.9.0.0/16', gw: '10.200.0.1' }] }) })) },
-  ...[{}, { minID: 20, maxID: 10 }].map((trunk): Scene & { newer: true } => ({ name: `refused: a trunk of ${JSON.stringify(trunk)}`, newer: true, list: list('1.0.0', bridge({ vlanTrunk: [trunk], ipam: FINE })) })),
-  ...Object.entries(WRONG).map(([what, conf], i): Scene => ({ name: `refused: ${what}`, list: list(i % 2 ? '1.0.0' : '0.4.0', conf) })),
-  { name: 'refused: a bridge that is a veth', list: list('1.0.0', bridge({ ipam: FINE })), before: 'ip link add br0 type veth peer name br1' },
+  {
+    name: 'refused: another address on the bridge',
+    list: list('1.0.0', bridge({ isGateway: true, ipMasq: true, ipam: FINE })),
+    before: 'ip link add br0 type bridge; ip addr add 10.66.0.1/24 dev br0; ip link set br0 up',
+  },
+  {
+    name: 'refused: a route through a gateway out of reach',
+    list: list(
+      '0.4.0',
+      bridge({
+        isGateway: true,
+        ipMasq: true,
+        ipam: pool({ ranges: range({}), routes: [{ dst: '10.9.0.0/16', gw: '10.200.0.1' }] }),
+      }),
+    ),
+  },
+  ...[{}, { minID: 20, maxID: 10 }].map((trunk): Scene & { newer: true } => ({
+    name: `refused: a trunk of ${JSON.stringify(trunk)}`,
+    newer: true,
+    list: list('1.0.0', bridge({ vlanTrunk: [trunk], ipam: FINE })),
+  })),
+  ...Object.entries(WRONG).map(
+    ([what, conf], i): Scene => ({ name: `refused: ${what}`, list: list(i % 2 ? '1.0.0' : '0.4.0', conf) }),
+  ),
+  {
+    name: 'refused: a bridge that is a veth',
+    list: list('1.0.0', bridge({ ipam: FINE })),
+    before: 'ip link add br0 type veth peer name br1',
+  },
   { name: 'refused: an unknown version', list: list('9.9.9', bridge({ ipam: FINE })) },
   { name: 'refused: no address to show in CNI 0.2.0', list: list('0.2.0', bridge({})) },
 ]

@@ -22,7 +22,9 @@ export function samples(): Sample[] {
       const { name, cniVersion, plugins, ...rest } = JSON.parse(readFileSync(join(CONF, file), 'utf8'))
       const confs: Conf[] = plugins ?? ('type' in rest ? [rest] : [])
       // One device of the node: test/peers/host-device.test.ts has it.
-      return confs.length > 0 && confs[0]?.type !== 'host-device' ? [{ file, list: { name, cniVersion, plugins: confs } }] : []
+      return confs.length > 0 && confs[0]?.type !== 'host-device'
+        ? [{ file, list: { name, cniVersion, plugins: confs } }]
+        : []
     })
 }
 

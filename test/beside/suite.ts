@@ -17,7 +17,10 @@ const WIDTH = 3
 const APART = ['sbr', 'vrf', 'dhcp']
 const SEED = Number(process.env['PLUMB_BESIDE_SEED'] ?? 1)
 /** How many generated scenes each lane has at most: all of the newer reference's, a part of the older one's. PLUMB_BESIDE=all lives them all. */
-const MOST = process.env['PLUMB_BESIDE'] === 'all' ? { newer: Number.POSITIVE_INFINITY, older: Number.POSITIVE_INFINITY } : { newer: Number.POSITIVE_INFINITY, older: 40 }
+const MOST =
+  process.env['PLUMB_BESIDE'] === 'all'
+    ? { newer: Number.POSITIVE_INFINITY, older: Number.POSITIVE_INFINITY }
+    : { newer: Number.POSITIVE_INFINITY, older: 40 }
 
 /** Defines a test for each scene: nothing differs but what a rule wants. `met` gathers the ids of rules. */
 export function beside(scenes: readonly Scene[], lane: Lane, met = new Set<string>()): void {
@@ -50,7 +53,9 @@ export function stagedScenes(newer: boolean): void {
       met,
     )
     it('meet every wanted difference at least once', () => {
-      const unmet = RULES.filter((rule) => appliesTo(rule, newer) && (!rule.needs || hasPlugin(lane, rule.needs)) && !met.has(rule.id))
+      const unmet = RULES.filter(
+        (rule) => appliesTo(rule, newer) && (!rule.needs || hasPlugin(lane, rule.needs)) && !met.has(rule.id),
+      )
       assert.deepEqual(
         unmet.map(({ id }) => id),
         [],
@@ -83,7 +88,12 @@ export function sampleScenes(newer: boolean): void {
       if (lacking.length + kinds.length + apart.length === 0) beside(scenesOf(sample, lane), lane)
       else
         it(`conf/${sample.file}: as ${lane.version}`, function () {
-          const why = apart.length > 0 ? `what ${apart.join(', ')} makes is meant to differ: a test of its own compares it` : lacking.length > 0 ? `the reference ${lane.version} has no ${lacking.join(', ')}` : `this kernel has no ${kinds.join(', ')}`
+          const why =
+            apart.length > 0
+              ? `what ${apart.join(', ')} makes is meant to differ: a test of its own compares it`
+              : lacking.length > 0
+                ? `the reference ${lane.version} has no ${lacking.join(', ')}`
+                : `this kernel has no ${kinds.join(', ')}`
           skip(this, why)
         })
     }
@@ -112,13 +122,16 @@ function inParallel<T>(scenes: readonly Scene[], work: (scene: Scene) => Promise
   for (const { promise } of ends) promise.catch(() => {})
   let next = 0
   const worker = async () => {
-    for (let i = next++; i < scenes.length; i = next++) await work(scenes[i] as Scene).then(ends[i]?.resolve, ends[i]?.reject)
+    for (let i = next++; i < scenes.length; i = next++)
+      await work(scenes[i] as Scene).then(ends[i]?.resolve, ends[i]?.reject)
   }
   for (let i = 0; i < WIDTH; i++) void worker()
   return ends.map(({ promise }) => promise)
 }
 
 function told(found: readonly Difference[], scene: Scene): string {
-  const lines = found.map(({ path, theirs = '(nothing)', ours = '(nothing)' }) => `${path}\n    reference: ${theirs}\n    plumb:     ${ours}`)
+  const lines = found.map(
+    ({ path, theirs = '(nothing)', ours = '(nothing)' }) => `${path}\n    reference: ${theirs}\n    plumb:     ${ours}`,
+  )
   return `${found.length} differences that no rule of test/beside/rules.ts wants:\n${lines.join('\n')}\nin ${JSON.stringify(scene)}`
 }

@@ -12,7 +12,16 @@ import { changes } from './scene.ts'
 import { type Point, STRACE, spread, stand } from './shots.ts'
 
 // Two subnets for two nodes: who gives one back gets the same again.
-const CONF = { Network: '10.244.0.0/16', SubnetMin: '10.244.1.0', SubnetMax: '10.244.2.0', EnableIPv6: true, IPv6Network: 'fd00:244::/48', IPv6SubnetMin: 'fd00:244:0:1::', IPv6SubnetMax: 'fd00:244:0:2::', Backend: { Type: 'vxlan' } }
+const CONF = {
+  Network: '10.244.0.0/16',
+  SubnetMin: '10.244.1.0',
+  SubnetMax: '10.244.2.0',
+  EnableIPv6: true,
+  IPv6Network: 'fd00:244::/48',
+  IPv6SubnetMin: 'fd00:244:0:1::',
+  IPv6SubnetMax: 'fd00:244:0:2::',
+  Backend: { Type: 'vxlan' },
+}
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const WHOLE = process.env['PLUMB_CRASH']
 
@@ -81,7 +90,11 @@ describe('a power loss at any moment of a start of plumb agent', () => {
       const { states: all, whole } = losses(before, by.lines(), dirs)
       assert.ok(all.length > 10, `${all.length} states`)
       assert.deepEqual(finals(all.at(-1)?.files ?? new Map()), finals(after))
-      const torn = all.flatMap(({ files, when }) => finals(files).flatMap(([path, text]) => (whole.has(text) || [before, after].some((one) => one.get(path) === text) ? [] : `${path} ${text} ${when}`)))
+      const torn = all.flatMap(({ files, when }) =>
+        finals(files).flatMap(([path, text]) =>
+          whole.has(text) || [before, after].some((one) => one.get(path) === text) ? [] : `${path} ${text} ${when}`,
+        ),
+      )
       assert.deepEqual(torn, [])
       const points = all.map(({ files, when }) => ({ name: 'power loss', nth: 0, text: when, files }))
       await walk({ ...place, bare }, 'power loss', points, async ({ files }) => {
@@ -122,7 +135,12 @@ function inPlace(work: (place: Place) => Promise<void>): (this: Mocha.Context) =
   )
 }
 
-async function walk<P extends Point>(place: Place, verb: string, points: readonly P[], round: (point: P) => Promise<boolean>): Promise<void> {
+async function walk<P extends Point>(
+  place: Place,
+  verb: string,
+  points: readonly P[],
+  round: (point: P) => Promise<boolean>,
+): Promise<void> {
   const began = performance.now()
   const faults: string[] = []
   let killed = 0
@@ -135,10 +153,15 @@ async function walk<P extends Point>(place: Place, verb: string, points: readonl
       faults.push(`${point.text}: ${(cause as Error).message}`)
       await clean(place.one)
       await clean(place.one)
-      for (const name of readdirSync(join(place.one.dir, 'state'))) rmSync(join(place.one.dir, 'state', name), { recursive: true, force: true })
+      for (const name of readdirSync(join(place.one.dir, 'state')))
+        rmSync(join(place.one.dir, 'state', name), { recursive: true, force: true })
     }
   }
-  if (WHOLE) appendFileSync(WHOLE, `${JSON.stringify({ subject: 'agent', verb, points: points.length, rounds: chosen.length, killed, faults, ms: performance.now() - began } satisfies Figures)}\n`)
+  if (WHOLE)
+    appendFileSync(
+      WHOLE,
+      `${JSON.stringify({ subject: 'agent', verb, points: points.length, rounds: chosen.length, killed, faults, ms: performance.now() - began } satisfies Figures)}\n`,
+    )
   assert.deepEqual(faults, [], `of ${chosen.length} rounds`)
   assert.ok(killed > 0, `killed nowhere of ${points.length}`)
 }
@@ -183,7 +206,9 @@ async function same({ cluster, one }: Place, want: string, others?: RegExp): Pro
 
 /** The node and its files, with the texts of those that others read. A killed process leaves a socket, and in a shared store one draft for all writers. */
 async function look({ dir }: Cluster, one: Node): Promise<string> {
-  const names = [one.dir, join(dir, 'store')].flatMap((folder) => readdirSync(folder, { recursive: true }).map((name) => join(folder, `${name}`)))
+  const names = [one.dir, join(dir, 'store')].flatMap((folder) =>
+    readdirSync(folder, { recursive: true }).map((name) => join(folder, `${name}`)),
+  )
   const files = names.filter((path) => !/\.sock$|\/store\/\w+\/\.draft$/.test(path)).sort()
   const texts = files.filter((path) => /\.(env|conflist)$/.test(path)).map((path) => readFileSync(path, 'utf8'))
   return [await snapshot(one.ns), ...files, ...texts, JSON.stringify(subnetEnv(one) ?? {})].join('\n')

@@ -1,4 +1,13 @@
-import { lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { dirname, join } from 'node:path'
 
 /** What lies below some folders: by path the text of a file, `-> TARGET` of a symbolic link, `/` of a folder. */
@@ -70,13 +79,21 @@ class Disk {
   readonly whole = new Set<string>()
 
   constructor(files: Files) {
-    this.#safe = new Map([...files].map(([path, what]) => [path, what === '/' || what.startsWith('-> ') ? what : { data: what, safe: what }]))
+    this.#safe = new Map(
+      [...files].map(([path, what]) => [
+        path,
+        what === '/' || what.startsWith('-> ') ? what : { data: what, safe: what },
+      ]),
+    )
     this.#now = new Map(this.#safe)
   }
 
   /** What may be left, each with a word for it. */
   left(): [string, Files][] {
-    const some = this.#pending.map((_, i): [string, Names] => [`the change of a name, ${i + 1} of ${this.#pending.length}, is lost`, this.#with(this.#pending.filter((_, k) => k !== i))])
+    const some = this.#pending.map((_, i): [string, Names] => [
+      `the change of a name, ${i + 1} of ${this.#pending.length}, is lost`,
+      this.#with(this.#pending.filter((_, k) => k !== i)),
+    ])
     const all: [string, Names][] = [['names are there', this.#now], ['names are lost', this.#safe], ...some]
     return all.flatMap(([how, names]): [string, Files][] => [
       [`${how}, data is not`, texts(names, ({ safe }) => safe)],
@@ -92,7 +109,8 @@ class Disk {
     const inode = this.#now.get(file)
     if (/^(open|openat|creat)$/.test(name)) this.#open(line, one)
     else if (/^p?write/.test(name) && typeof inode === 'object') this.#write(file, inode, one, args)
-    else if (name === 'ftruncate' && typeof inode === 'object') inode.data = inode.data.slice(0, Number(/(\d+)$/.exec(args)?.[1]))
+    else if (name === 'ftruncate' && typeof inode === 'object')
+      inode.data = inode.data.slice(0, Number(/(\d+)$/.exec(args)?.[1]))
     else if (/^fd?a?t?a?sync$/.test(name)) this.#sync(inode)
     else if (/^symlink/.test(name)) this.#change((names) => void names.set(two, `-> ${one}`))
     else if (/^link/.test(name)) this.#change((names) => copy(names, one, two))
@@ -154,7 +172,9 @@ function texts(names: Names, of: (inode: Inode) => string): Files {
 
 function plain(text: string): string {
   const named: Readonly<Record<string, string>> = { n: '\n', r: '\r', t: '\t', v: '\v', f: '\f' }
-  return text.replace(/\\([0-7]{1,3}|.)/g, (_, what: string) => (/^\d/.test(what) ? String.fromCharCode(Number.parseInt(what, 8)) : (named[what] ?? what)))
+  return text.replace(/\\([0-7]{1,3}|.)/g, (_, what: string) =>
+    /^\d/.test(what) ? String.fromCharCode(Number.parseInt(what, 8)) : (named[what] ?? what),
+  )
 }
 
 function below(dir: string): [string, string][] {

@@ -107,14 +107,26 @@ describe('what the crash matrix found', () => {
 })
 
 function fused(node: Namespace): Network {
-  return network(node, { ...bridgeConf({ isDefaultGateway: true }, '10.1.0.0/24'), portMappings: true, firewall: true, runtimeConfig: { portMappings: [{ hostPort: 8080, containerPort: 80, protocol: 'tcp' }] } })
+  return network(node, {
+    ...bridgeConf({ isDefaultGateway: true }, '10.1.0.0/24'),
+    portMappings: true,
+    firewall: true,
+    runtimeConfig: { portMappings: [{ hostPort: 8080, containerPort: 80, protocol: 'tcp' }] },
+  })
 }
 
-function inScene(type: string, networkOf: (node: Namespace, conf: Conf) => Network, work: (scene: Scene) => Promise<void>) {
+function inScene(
+  type: string,
+  networkOf: (node: Namespace, conf: Conf) => Network,
+  work: (scene: Scene) => Promise<void>,
+) {
   return inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
     // The kernel's own link-local addresses, tentative for a second or two, would be one more thing to wait for.
     await node.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad'])
-    const net = networkOf(node, type === 'bandwidth' ? shaped() : type === 'flannel' ? flannelConf(ENV.dual, { dataDir: undefined }) : conf(type))
+    const net = networkOf(
+      node,
+      type === 'bandwidth' ? shaped() : type === 'flannel' ? flannelConf(ENV.dual, { dataDir: undefined }) : conf(type),
+    )
     await net.add(other)
     await net.del(other)
     const before = await settled(() => snapshot(node))

@@ -42,7 +42,10 @@ function remembering(verb: 'add' | 'del'): Machine {
   const file = join(dir, '10-net.conflist')
   const { name, type, ...bridge } = bridgeConf({ isGateway: true }, ...DUAL)
   writeFileSync(file, JSON.stringify({ cniVersion: '1.1.0', name, plugins: [{ type, ...bridge }] }))
-  const call = ({ node }: Nodes, ...argv: string[]) => node.exec([standIns.get(`plumb ${verb}`) ?? join(DIST, 'plumb'), 'cni', ...argv], { env: { NETCONFPATH: dir, CNI_PATH: DIST } })
+  const call = ({ node }: Nodes, ...argv: string[]) =>
+    node.exec([standIns.get(`plumb ${verb}`) ?? join(DIST, 'plumb'), 'cni', ...argv], {
+      env: { NETCONFPATH: dir, CNI_PATH: DIST },
+    })
   const good = async (nodes: Nodes, ...argv: string[]) => {
     const done = await call(nodes, ...argv)
     assert.equal(done.status, 0, `${argv}: ${done.stdout}${done.stderr}`)
@@ -71,9 +74,25 @@ function remembering(verb: 'add' | 'del'): Machine {
 const POOL = '/var/lib/cni/networks'
 const MACHINES: Readonly<Record<string, () => Machine>> = {
   ...Object.fromEntries(
-    (['ADD', 'DEL', 'GC'] as const).map((verb) => [`${verb} of bridge with host-local`, () => attaching({ ...bridgeConf({ isDefaultGateway: true }, ...DUAL), ipam: { type: 'host-local', ranges: DUAL.map((subnet) => [{ subnet }]) } }, verb, [POOL])]),
+    (['ADD', 'DEL', 'GC'] as const).map((verb) => [
+      `${verb} of bridge with host-local`,
+      () =>
+        attaching(
+          {
+            ...bridgeConf({ isDefaultGateway: true }, ...DUAL),
+            ipam: { type: 'host-local', ranges: DUAL.map((subnet) => [{ subnet }]) },
+          },
+          verb,
+          [POOL],
+        ),
+    ]),
   ),
-  ...Object.fromEntries((['ADD', 'DEL', 'GC'] as const).map((verb) => [`${verb} of flannel`, () => attaching(flannelConf(ENV.dual, { dataDir: undefined }), verb, [POOL, '/var/lib/cni/flannel'])])),
+  ...Object.fromEntries(
+    (['ADD', 'DEL', 'GC'] as const).map((verb) => [
+      `${verb} of flannel`,
+      () => attaching(flannelConf(ENV.dual, { dataDir: undefined }), verb, [POOL, '/var/lib/cni/flannel']),
+    ]),
+  ),
   'plumb cni add': () => remembering('add'),
   'plumb cni del': () => remembering('del'),
 }
@@ -88,6 +107,10 @@ describe('a power loss at any moment, and an empty /run after it', () => {
       this.timeout(WHOLE ? 3_600_000 : 60_000)
       const began = performance.now()
       const states = await powerLoss.call(this, machine(), WHOLE ? undefined : 2)
-      if (WHOLE) appendFileSync(WHOLE, `${JSON.stringify({ subject: 'power loss', verb: what, points: states, rounds: states, killed: states, faults: [], ms: performance.now() - began } satisfies Figures)}\n`)
+      if (WHOLE)
+        appendFileSync(
+          WHOLE,
+          `${JSON.stringify({ subject: 'power loss', verb: what, points: states, rounds: states, killed: states, faults: [], ms: performance.now() - began } satisfies Figures)}\n`,
+        )
     })
 })

@@ -25,7 +25,11 @@ export interface Machine {
 }
 
 /** Has a machine lose its power at each moment of what it does, or at some of them (`count`), and start again: how many states there were. Throws Error naming those that were no good. */
-export async function powerLoss(this: Mocha.Context, machine: Machine, count = Number.POSITIVE_INFINITY): Promise<number> {
+export async function powerLoss(
+  this: Mocha.Context,
+  machine: Machine,
+  count = Number.POSITIVE_INFINITY,
+): Promise<number> {
   const { dirs, program, verb } = machine
   let left: Loss[] = []
   await inNamespaces(['node', 'pod', 'other'], async (nodes) => {
@@ -57,14 +61,19 @@ export async function powerLoss(this: Mocha.Context, machine: Machine, count = N
 }
 
 /** A network whose pods are gone, and whose reservations may not be: ADD works, no address is given twice, and GC frees those of the pods that are gone. */
-export async function pods(conf: Conf, { node, pod, other }: Record<'node' | 'pod' | 'other', Namespace>, gone: string): Promise<void> {
+export async function pods(
+  conf: Conf,
+  { node, pod, other }: Record<'node' | 'pod' | 'other', Namespace>,
+  gone: string,
+): Promise<void> {
   const net = network(node, conf)
   const [one, two] = [await quiet(net, pod, node), await quiet(net, other, node)]
   assert.deepEqual(
     one.filter((ip) => two.includes(ip)),
     [],
   )
-  for (const ip of [...one, ...two]) await until(async () => (await node.exec(['ping', '-n', '-q', '-c', '1', '-w', '1', ip])).status === 0)
+  for (const ip of [...one, ...two])
+    await until(async () => (await node.exec(['ping', '-n', '-q', '-c', '1', '-w', '1', ip])).status === 0)
   await net.del(pod, { containerId: gone, netns: '' })
   await net.gc(pod)
   const dir = `${conf.ipam?.dataDir ?? '/var/lib/cni/networks'}/${conf.name}`
@@ -82,7 +91,11 @@ export function plain({ stdout, stderr }: Finished): void {
 }
 
 async function quiet({ conf }: Network, pod: Namespace, node: Namespace): Promise<string[]> {
-  const answer = await plugin(conf['type'] as string, { command: 'ADD', conf, containerId: containerId(pod), netns: pod }, node)
+  const answer = await plugin(
+    conf['type'] as string,
+    { command: 'ADD', conf, containerId: containerId(pod), netns: pod },
+    node,
+  )
   assert.equal(answer.status, 0, answer.stdout)
   plain(answer)
   return addresses(answer.result as Row)
@@ -96,7 +109,11 @@ function reboot(dirs: readonly string[], files: Files): void {
 
 /** Files that are neither what they were nor what they become. */
 function torn({ files, when }: Loss, known: readonly Files[], whole: ReadonlySet<string>): string[] {
-  return [...files].flatMap(([path, text]) => (HINT.test(path) || text === '/' || whole.has(text) || known.some((one) => one.get(path) === text) ? [] : `${basename(path)} holds ${JSON.stringify(text)}: ${when}`))
+  return [...files].flatMap(([path, text]) =>
+    HINT.test(path) || text === '/' || whole.has(text) || known.some((one) => one.get(path) === text)
+      ? []
+      : `${basename(path)} holds ${JSON.stringify(text)}: ${when}`,
+  )
 }
 
 // What was written down is what happened: else the states are not those of a power loss.

@@ -13,19 +13,23 @@ export function report(all: readonly Figures[], minutes: number): string {
     const own = verbs.filter((one) => one.subject === subject)
     return [subject, ...VERBS.map((verb) => String(own.find((one) => one.verb === verb)?.points ?? '–')), ...sums(own)]
   })
-  const others = all.filter((one) => !verbs.includes(one)).map((one) => [`${one.subject}: ${one.verb}`, String(one.points), ...sums([one])])
+  const others = all
+    .filter((one) => !verbs.includes(one))
+    .map((one) => [`${one.subject}: ${one.verb}`, String(one.points), ...sums([one])])
   const [rounds, killed, faults] = sums(all)
   return [
     markdown({
       title: 'SIGKILL at each system call that changes something',
-      method: 'By test file and verb: so many points. A round is a point and what follows the kill; of CHECK and STATUS each point has one sequel, of the others all four.',
+      method:
+        'By test file and verb: so many points. A round is a point and what follows the kill; of CHECK and STATUS each point has one sequel, of the others all four.',
       head: ['subject', ...VERBS, 'rounds', 'killed', 'faults'],
       rows,
       bars: [],
     }),
     markdown({
       title: 'The agent, and power losses',
-      method: 'Points of the agent are system calls of a first start and of a cleanup; those of a power loss are states of the disk, each followed by a boot.',
+      method:
+        'Points of the agent are system calls of a first start and of a cleanup; those of a power loss are states of the disk, each followed by a boot.',
       head: ['what', 'points', 'rounds', 'killed', 'faults'],
       rows: others,
       bars: [],
@@ -41,7 +45,11 @@ function sums(all: readonly Figures[]): string[] {
 
 // Their kinds of links are not in every kernel, so that no test of theirs runs on this one from ADD to DEL.
 function left(all: readonly Figures[]): string {
-  const plugins = [...new Glob('*.ts').scanSync({ cwd: PLUGINS })].map((name) => name.slice(0, -3)).filter((name) => name !== 'index')
-  const missing = plugins.filter((name) => !all.some(({ subject }) => subject === name || subject.startsWith(`${name}-`)))
+  const plugins = [...new Glob('*.ts').scanSync({ cwd: PLUGINS })]
+    .map((name) => name.slice(0, -3))
+    .filter((name) => name !== 'index')
+  const missing = plugins.filter(
+    (name) => !all.some(({ subject }) => subject === name || subject.startsWith(`${name}-`)),
+  )
   return missing.length === 0 ? '' : ` Not walked: ${missing.sort().join(', ')}.`
 }

@@ -66,7 +66,10 @@ export async function setScene(subject: Subject, nodes: Record<'node' | 'pod' | 
           ['lo'],
         )
       if (sequel !== 'DEL' && sequel !== 'ADD') now.pod = await anew(now.pod)
-      const left = async () => [...changes(before, await look(node, now.pod, net.conf)), ...traces(now.pod, net.conf).filter((path) => !DRAFT.test(path))]
+      const left = async () => [
+        ...changes(before, await look(node, now.pod, net.conf)),
+        ...traces(now.pod, net.conf).filter((path) => !DRAFT.test(path)),
+      ]
       await until(async () => assert.deepEqual(await left(), []) === undefined, 3000)
     },
   }
@@ -92,11 +95,18 @@ function callsOf({ type }: Subject, { net, node, other }: Started, now: Now): Re
 }
 
 /** The same ADD again: it works, or is refused because the attachment is there, whole. Then DEL. */
-async function again(subject: Subject, { net, node, result: others }: Started, { pod, result: before }: Now, mayBeWhole: boolean): Promise<void> {
+async function again(
+  subject: Subject,
+  { net, node, result: others }: Started,
+  { pod, result: before }: Now,
+  mayBeWhole: boolean,
+): Promise<void> {
   const tried = await net.add(pod).catch((cause: Error) => cause)
   // Called alone, a pool cannot tell an ADD that was killed from one whose caller was: as the reference's it refuses, until there is a DEL.
-  if (tried instanceof Error && net.conf['type'] === net.conf.ipam?.['type'] && /duplicate/.test(tried.message)) return net.del(pod)
-  if (tried instanceof Error && !(mayBeWhole && subject.again === 'refused' && /already|duplicate/.test(tried.message))) throw tried
+  if (tried instanceof Error && net.conf['type'] === net.conf.ipam?.['type'] && /duplicate/.test(tried.message))
+    return net.del(pod)
+  if (tried instanceof Error && !(mayBeWhole && subject.again === 'refused' && /already|duplicate/.test(tried.message)))
+    throw tried
   const result = tried instanceof Error ? before : tried
   const works = () => subject.works(pod, result, node, net.conf)
   // Thousands of times on a machine that has more to do: a ping may come too late.
@@ -127,16 +137,33 @@ async function anew(pod: Namespace): Promise<Namespace> {
 
 /** All that there is of a network: on the node, in the pod, on disk. */
 async function look(node: Namespace, pod: Namespace, { ipam }: Conf): Promise<string> {
-  const [onNode, inPod, shaping, sysctls] = await Promise.all([snapshot(node), snapshot(pod), node.exec(['sh', '-c', 'tc qdisc; tc -s filter show root']), pod.exec(['sh', '-c', SYSCTLS])])
+  const [onNode, inPod, shaping, sysctls] = await Promise.all([
+    snapshot(node),
+    snapshot(pod),
+    node.exec(['sh', '-c', 'tc qdisc; tc -s filter show root']),
+    pod.exec(['sh', '-c', SYSCTLS]),
+  ])
   const dirs = [...PLACES, ...(ipam?.dataDir ? [ipam.dataDir] : [])]
   const files = dirs.flatMap((dir) => names(dir).filter((path) => !DRAFT.test(path)))
-  return ['--- node', onNode, shaping.stdout.replace(/qdisc (\w+) \w+:/g, 'qdisc $1'), '--- pod', inPod, sysctls.stdout, '--- files', ...files].join('\n')
+  return [
+    '--- node',
+    onNode,
+    shaping.stdout.replace(/qdisc (\w+) \w+:/g, 'qdisc $1'),
+    '--- pod',
+    inPod,
+    sysctls.stdout,
+    '--- files',
+    ...files,
+  ].join('\n')
 }
 
 /** The lines that are new, and those that are gone. */
 export function changes(before: string, now: string): string[] {
   const [old, fresh] = [before.split('\n'), now.split('\n')]
-  return [...fresh.filter((line) => !old.includes(line)).map((line) => `+ ${line}`), ...old.filter((line) => !fresh.includes(line)).map((line) => `- ${line}`)]
+  return [
+    ...fresh.filter((line) => !old.includes(line)).map((line) => `+ ${line}`),
+    ...old.filter((line) => !fresh.includes(line)).map((line) => `- ${line}`),
+  ]
 }
 
 function names(dir: string): string[] {

@@ -8,7 +8,8 @@ export const STRACE = '/usr/bin/strace'
 const CALLS: Readonly<Record<string, RegExp>> = {
   'open openat creat': /O_(CREAT|TRUNC|WRONLY|RDWR)(?!.*"\/dev\/)/,
   'write writev pwrite64 pwritev': /^\d+(?!<anon_inode:)/,
-  'mkdir mkdirat rmdir link linkat symlink symlinkat unlink unlinkat rename renameat renameat2 truncate ftruncate fsync fdatasync utimensat chmod fchmod fchmodat chown fchown setns unshare mount bind': /^/,
+  'mkdir mkdirat rmdir link linkat symlink symlinkat unlink unlinkat rename renameat renameat2 truncate ftruncate fsync fdatasync utimensat chmod fchmod fchmodat chown fchown setns unshare mount bind':
+    /^/,
   'fcntl flock': /F_OFD_SETLK|LOCK_/,
   'sendto sendmsg': /^(?!.*(GET|NLM_F_DUMP|"HTTP))/,
   ioctl: /SIOCS|SIOCETHTOOL|TUNSET/,
@@ -16,7 +17,9 @@ const CALLS: Readonly<Record<string, RegExp>> = {
   'poll wait4 waitid': /pidfd|^\d+/,
   exit_group: /^/,
 }
-const CHANGES = new Map(Object.entries(CALLS).flatMap(([names, args]) => names.split(' ').map((name) => [name, args] as const)))
+const CHANGES = new Map(
+  Object.entries(CALLS).flatMap(([names, args]) => names.split(' ').map((name) => [name, args] as const)),
+)
 
 /** A system call of a program's first thread. */
 export interface Point {
@@ -43,7 +46,10 @@ export function stand(program: string, at?: Pick<Point, 'name' | 'nth'>, alone =
   const [file, out] = [join(dir, program), join(dir, 'out')]
   const inject = at ? `-e inject=${at.name}:signal=KILL:when=${at.nth}` : ''
   const seen = new Set([...CHANGES.keys(), ...(at ? [at.name] : [])])
-  writeFileSync(file, `#!/bin/sh\nexec ${STRACE} ${alone ? '-D ' : ''}-y -s 65536 -o ${out} -e trace=${[...seen].join(',')} ${inject} ${DIST}/${program} "$@"\n`)
+  writeFileSync(
+    file,
+    `#!/bin/sh\nexec ${STRACE} ${alone ? '-D ' : ''}-y -s 65536 -o ${out} -e trace=${[...seen].join(',')} ${inject} ${DIST}/${program} "$@"\n`,
+  )
   chmodSync(file, 0o755)
   const lines = () => (existsSync(out) ? readFileSync(out, 'utf8').split('\n') : [])
   return {

@@ -28,7 +28,12 @@ export function testCrash(subject: Subject): void {
     for (const verb of WHOLE ? VERBS : (['ADD', 'DEL'] as const))
       it(`${WHOLE ? 'each' : 'some'} of those of ${verb} that change something, then ${WHOLE ? SEQUELS.join(', or ') : 'DEL, ADD or GC'}: works, and nothing is left`, async function () {
         this.timeout(WHOLE ? 3_600_000 : 60_000)
-        const figures = await walk.call(this, subject, verb, !WHOLE ? sample : verb === 'CHECK' || verb === 'STATUS' ? inTurn : all)
+        const figures = await walk.call(
+          this,
+          subject,
+          verb,
+          !WHOLE ? sample : verb === 'CHECK' || verb === 'STATUS' ? inTurn : all,
+        )
         if (WHOLE) appendFileSync(WHOLE, `${JSON.stringify(figures)}\n`)
         assert.ok(figures.killed > 0, `${verb} was killed nowhere`)
         assert.deepEqual(figures.faults, [], `of ${figures.rounds} rounds`)
@@ -42,7 +47,9 @@ function all(points: readonly Point[]): Round[] {
 
 // These change nothing that lasts: one sequel for each point.
 function inTurn(points: readonly Point[]): Round[] {
-  return SEQUELS.flatMap((sequel, k) => points.flatMap((point, i) => (i % SEQUELS.length === k ? [{ point, sequel }] : [])))
+  return SEQUELS.flatMap((sequel, k) =>
+    points.flatMap((point, i) => (i % SEQUELS.length === k ? [{ point, sequel }] : [])),
+  )
 }
 
 function sample(points: readonly Point[]): Round[] {
@@ -50,8 +57,21 @@ function sample(points: readonly Point[]): Round[] {
 }
 
 // After a fault the next round has a scene of its own.
-async function walk(this: Mocha.Context, subject: Subject, verb: Verb, choose: (points: readonly Point[]) => Round[]): Promise<Figures> {
-  const figures = { subject: basename(this.test?.file ?? '', '.test.ts'), verb, points: 0, rounds: 0, killed: 0, faults: [] as string[], ms: 0 }
+async function walk(
+  this: Mocha.Context,
+  subject: Subject,
+  verb: Verb,
+  choose: (points: readonly Point[]) => Round[],
+): Promise<Figures> {
+  const figures = {
+    subject: basename(this.test?.file ?? '', '.test.ts'),
+    verb,
+    points: 0,
+    rounds: 0,
+    killed: 0,
+    faults: [] as string[],
+    ms: 0,
+  }
   const began = performance.now()
   let left: Round[] | undefined
   do {
@@ -72,7 +92,9 @@ async function walk(this: Mocha.Context, subject: Subject, verb: Verb, choose: (
           await scene.follow(sequel, verb !== 'ADD' || point.name === 'exit_group' || !by.died())
         } catch (cause) {
           isGood = false
-          figures.faults.push(`${verb} killed at ${point.name} ${point.nth} (${by.died()?.text ?? 'it came to its end'}), then ${sequel}: ${(cause as Error).message}`)
+          figures.faults.push(
+            `${verb} killed at ${point.name} ${point.nth} (${by.died()?.text ?? 'it came to its end'}), then ${sequel}: ${(cause as Error).message}`,
+          )
         }
       }
     }).call(this)

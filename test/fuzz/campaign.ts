@@ -8,10 +8,23 @@ const [cases = '1000000', seed = '1', minutes = ''] = process.argv.slice(2)
 const dir = mkdtempSync(join(tmpdir(), 'plumb-fuzz-'))
 const figures = join(dir, 'figures')
 try {
-  const env = { PLUMB_FUZZ_CASES: cases, PLUMB_FUZZ_SEED: seed, PLUMB_FUZZ_MINUTES: minutes, PLUMB_FUZZ_FIGURES: figures, PLUMB_TEST_LIMIT_S: '86400' }
+  const env = {
+    PLUMB_FUZZ_CASES: cases,
+    PLUMB_FUZZ_SEED: seed,
+    PLUMB_FUZZ_MINUTES: minutes,
+    PLUMB_FUZZ_FIGURES: figures,
+    PLUMB_TEST_LIMIT_S: '86400',
+  }
   const started = performance.now()
-  const { exitCode } = await execa(process.execPath, ['test/run.ts', '--only', 'fuzz'], { cwd: join(import.meta.dir, '../..'), env, stdio: 'inherit', reject: false })
-  process.stdout.write(`\n${table(readFileSync(figures, 'utf8'))}\n\nseed ${seed}, ${cases} cases asked for, in ${Math.round((performance.now() - started) / 60_000)} minutes\n`)
+  const { exitCode } = await execa(process.execPath, ['test/run.ts', '--only', 'fuzz'], {
+    cwd: join(import.meta.dir, '../..'),
+    env,
+    stdio: 'inherit',
+    reject: false,
+  })
+  process.stdout.write(
+    `\n${table(readFileSync(figures, 'utf8'))}\n\nseed ${seed}, ${cases} cases asked for, in ${Math.round((performance.now() - started) / 60_000)} minutes\n`,
+  )
   process.exitCode = exitCode ?? 1
 } finally {
   rmSync(dir, { recursive: true, force: true })
@@ -32,7 +45,20 @@ function table(lines: string): string {
     .split('\n')
     .map((line) => JSON.parse(line))
   const sum = (of: Exclude<keyof Row, 'target'>) => rows.reduce((all, row) => all + row[of], 0)
-  const total: Row = { target: 'all', cases: sum('cases'), answered: sum('answered'), refused: sum('refused'), slowestMs: Math.max(...rows.map(({ slowestMs }) => slowestMs)), failures: sum('failures') }
-  const shown = [...rows, total].map(({ target, ...rest }) => `| ${[target, ...Object.values(rest).map((n) => n.toLocaleString('en'))].join(' | ')} |`)
-  return ['| target | cases | answered | refused | slowest ms | failures |', '| --- | ---: | ---: | ---: | ---: | ---: |', ...shown].join('\n')
+  const total: Row = {
+    target: 'all',
+    cases: sum('cases'),
+    answered: sum('answered'),
+    refused: sum('refused'),
+    slowestMs: Math.max(...rows.map(({ slowestMs }) => slowestMs)),
+    failures: sum('failures'),
+  }
+  const shown = [...rows, total].map(
+    ({ target, ...rest }) => `| ${[target, ...Object.values(rest).map((n) => n.toLocaleString('en'))].join(' | ')} |`,
+  )
+  return [
+    '| target | cases | answered | refused | slowest ms | failures |',
+    '| --- | ---: | ---: | ---: | ---: | ---: |',
+    ...shown,
+  ].join('\n')
 }

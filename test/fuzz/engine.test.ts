@@ -43,7 +43,14 @@ const HOSTILE = [
   '{"a":"\t"}',
   `${'['.repeat(5000)}${']'.repeat(5000)}`,
 ]
-const BYTES = [Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x3a, 0x31, 0x7d]), Buffer.from([0x22, 0xe2, 0x82, 0x22]), Buffer.from([0xf0, 0x9f, 0x98]), Buffer.from([0xed, 0xa0, 0x80]), Buffer.from([0, 0, 0]), Buffer.from([0xc0, 0xaf])]
+const BYTES = [
+  Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x3a, 0x31, 0x7d]),
+  Buffer.from([0x22, 0xe2, 0x82, 0x22]),
+  Buffer.from([0xf0, 0x9f, 0x98]),
+  Buffer.from([0xed, 0xa0, 0x80]),
+  Buffer.from([0, 0, 0]),
+  Buffer.from([0xc0, 0xaf]),
+]
 
 /** A call whose configuration may be no text. */
 type Call = Pick<Input, 'env'> & { readonly stdin: string | Uint8Array }
@@ -57,7 +64,19 @@ describe('the plugins on the small engine, with and without its frozen heap, and
     await confine()
     await execa(
       process.execPath,
-      ['build', '--compile', '--define', `PLUGINS=${JSON.stringify(plugins())}`, ...['index', ...plugins()].map((name) => `plugins/${name}.ts`), '--root', 'plugins', '--splitting', '--format=esm', '--outfile', join(dir, 'program')],
+      [
+        'build',
+        '--compile',
+        '--define',
+        `PLUGINS=${JSON.stringify(plugins())}`,
+        ...['index', ...plugins()].map((name) => `plugins/${name}.ts`),
+        '--root',
+        'plugins',
+        '--splitting',
+        '--format=esm',
+        '--outfile',
+        join(dir, 'program'),
+      ],
       { cwd: ROOT },
     )
     for (const [file, folder] of [
@@ -91,7 +110,8 @@ describe('the plugins on the small engine, with and without its frozen heap, and
           said.push({ status, stdout: plain(stdout), stderr: plain(stderr) })
           // Other tests see that a refused call leaves nothing.
           isDirty = status === 0
-          if (isDirty && call.env['CNI_COMMAND'] === 'ADD') await start(bin, type, { ...call, env: { ...call.env, CNI_COMMAND: 'DEL' } }, node)
+          if (isDirty && call.env['CNI_COMMAND'] === 'ADD')
+            await start(bin, type, { ...call, env: { ...call.env, CNI_COMMAND: 'DEL' } }, node)
         }
         const [ours, ...others] = said
         seen[ours?.status === 0 ? 'ok' : 'refused']++
@@ -121,8 +141,17 @@ describe('the plugins on the small engine, with and without its frozen heap, and
     await node.exec(['sh', '-c', RESET])
   }
 
-  function start(bin: string, type: string, { env, stdin }: Call, node: Namespace): Promise<{ status: number; stdout: string; stderr: string }> {
-    const possible = Object.fromEntries(Object.entries(env).filter(([name, value]) => !name.includes('\0') && !value.includes('\0') && Buffer.byteLength(value) < 100_000))
+  function start(
+    bin: string,
+    type: string,
+    { env, stdin }: Call,
+    node: Namespace,
+  ): Promise<{ status: number; stdout: string; stderr: string }> {
+    const possible = Object.fromEntries(
+      Object.entries(env).filter(
+        ([name, value]) => !name.includes('\0') && !value.includes('\0') && Buffer.byteLength(value) < 100_000,
+      ),
+    )
     return node.exec([join(bin, type)], { env: possible, stdin, cwd: `${BASE}/cwd` })
   }
 

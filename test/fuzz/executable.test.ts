@@ -45,7 +45,10 @@ describe('the executable, with input that is wrong', () => {
           if (undone.status !== 0) wrong.push(`DEL of what was added: ${undone.stdout}`)
           wrong.push(...(await state(node, pod)).filter(isOwn).map((line) => `after DEL: ${line}`))
         }
-        if (wrong.length > 0) failures.push(`${stdout.slice(0, 500)} PLUMB_FUZZ_SEED=${SEED} PLUMB_FUZZ_CASE=${number}: ${wrong.join('\n  ')}\n  ${type} ${JSON.stringify(call.env).slice(0, 500)} ${call.stdin.slice(0, 1500)}`)
+        if (wrong.length > 0)
+          failures.push(
+            `${stdout.slice(0, 500)} PLUMB_FUZZ_SEED=${SEED} PLUMB_FUZZ_CASE=${number}: ${wrong.join('\n  ')}\n  ${type} ${JSON.stringify(call.env).slice(0, 500)} ${call.stdin.slice(0, 1500)}`,
+          )
       }
       tell('executable', seen, failures.length)
       if (failures.length > 0) assert.fail(failures.join('\n'))
@@ -55,8 +58,16 @@ describe('the executable, with input that is wrong', () => {
 })
 
 /** What the kernel lets through to a program. */
-async function start(type: string, { env, stdin }: Input, node: Namespace): Promise<{ status: number; stdout: string; stderr: string; ms: number }> {
-  const possible = Object.fromEntries(Object.entries(env).filter(([name, value]) => !name.includes('\0') && !value.includes('\0') && Buffer.byteLength(value) < 100_000))
+async function start(
+  type: string,
+  { env, stdin }: Input,
+  node: Namespace,
+): Promise<{ status: number; stdout: string; stderr: string; ms: number }> {
+  const possible = Object.fromEntries(
+    Object.entries(env).filter(
+      ([name, value]) => !name.includes('\0') && !value.includes('\0') && Buffer.byteLength(value) < 100_000,
+    ),
+  )
   const started = performance.now()
   const done = await node.exec([join(DIST, type)], { env: possible, stdin, cwd: `${BASE}/cwd` })
   return { ...done, ms: performance.now() - started }
@@ -65,8 +76,15 @@ async function start(type: string, { env, stdin }: Input, node: Namespace): Prom
 function misformed(stdout: string): string[] {
   try {
     const { cniVersion, code, msg, details = '' } = JSON.parse(stdout)
-    const whole = typeof cniVersion === 'string' && CODES.includes(code) && typeof msg === 'string' && msg !== '' && typeof details === 'string'
-    return whole && !/Unexpected failure|\bundefined\b|\[object |call stack/.test(`${msg} ${details}`) ? [] : [`no error of CNI: ${stdout.slice(0, 500)}`]
+    const whole =
+      typeof cniVersion === 'string' &&
+      CODES.includes(code) &&
+      typeof msg === 'string' &&
+      msg !== '' &&
+      typeof details === 'string'
+    return whole && !/Unexpected failure|\bundefined\b|\[object |call stack/.test(`${msg} ${details}`)
+      ? []
+      : [`no error of CNI: ${stdout.slice(0, 500)}`]
   } catch (cause) {
     return [`${(cause as Error).message}: ${stdout.slice(0, 500)}`]
   }
@@ -74,34 +92,73 @@ function misformed(stdout: string): string[] {
 
 /** What calls can change on the node, in the pod and on disk. Without what the kernel goes on doing by itself after a call: carrier, link-local addresses, multicast. */
 async function state(node: Namespace, pod: Namespace): Promise<string[]> {
-  const [links, inPod, ...texts] = await Promise.all([node.json('addr'), pod.json('addr'), ...ASKED.map(async (argv) => (await node.exec(argv.split(' '))).stdout)])
+  const [links, inPod, ...texts] = await Promise.all([
+    node.json('addr'),
+    pod.json('addr'),
+    ...ASKED.map(async (argv) => (await node.exec(argv.split(' '))).stdout),
+  ])
   const link = ({ ifname, address, mtu, master, ifalias, flags, addr_info }: Row) =>
-    JSON.stringify([ifname, address, mtu, master, ifalias, flags.includes('UP'), addr_info.flatMap(({ local, prefixlen }: Row) => (local.startsWith('fe80:') ? [] : `${local}/${prefixlen}`))])
+    JSON.stringify([
+      ifname,
+      address,
+      mtu,
+      master,
+      ifalias,
+      flags.includes('UP'),
+      addr_info.flatMap(({ local, prefixlen }: Row) => (local.startsWith('fe80:') ? [] : `${local}/${prefixlen}`)),
+    ])
   // What the kernel forgets by itself within a second is nothing that is left.
-  const lines = texts.flatMap((text) => text.replace(/\n\t\telements = \{[^}]* timeout [^}]*\}/g, '').split('\n')).map((line) => line.replace(/ linkdown| pref \w+/g, '').trim())
-  return [...links.map(link), ...inPod.map((row) => `pod: ${link(row)}`), ...lines.filter((line) => !/^(broadcast|local|anycast|multicast|fe80|ff00)/.test(line)), ...addresses()]
+  const lines = texts
+    .flatMap((text) => text.replace(/\n\t\telements = \{[^}]* timeout [^}]*\}/g, '').split('\n'))
+    .map((line) => line.replace(/ linkdown| pref \w+/g, '').trim())
+  return [
+    ...links.map(link),
+    ...inPod.map((row) => `pod: ${link(row)}`),
+    ...lines.filter((line) => !/^(broadcast|local|anycast|multicast|fe80|ff00)/.test(line)),
+    ...addresses(),
+  ]
 }
-const ASKED = ['ip route show table all', 'ip -6 route show table all', 'ip rule', 'nft --stateless list ruleset', 'cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/forwarding /proc/sys/net/ipv6/conf/all/accept_ra']
+const ASKED = [
+  'ip route show table all',
+  'ip -6 route show table all',
+  'ip rule',
+  'nft --stateless list ruleset',
+  'cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/forwarding /proc/sys/net/ipv6/conf/all/accept_ra',
+]
 
 // What nothing of the input tells: how the kernel is, and what the pool has.
-const LATE = /"msg": "(The kernel or a tool refused|failed to allocate all requested IPs|\\".+\\" already has an IP address different)/
+const LATE =
+  /"msg": "(The kernel or a tool refused|failed to allocate all requested IPs|\\".+\\" already has an IP address different)/
 
 /** What differs. A bridge, and what else the pods of a network share, may stay when that could be made and the rest could not. */
 function differ(before: readonly string[], after: readonly string[], said: string): string[] {
-  const all = [...after.filter((line) => !before.includes(line)).map((line) => `+ ${line}`), ...before.filter((line) => !after.includes(line)).map((line) => `- ${line}`)]
+  const all = [
+    ...after.filter((line) => !before.includes(line)).map((line) => `+ ${line}`),
+    ...before.filter((line) => !after.includes(line)).map((line) => `- ${line}`),
+  ]
   const isShared = (line: string) => !isOwn(line.slice(2)) && (line.startsWith('+ ') || /comment "[^"/]+"/.test(line))
   return LATE.test(said) ? all.filter((line) => !isShared(line)) : all
 }
 
 // The objects of an attachment: its link by the alias, its host ports by the comment, and its addresses and claims on disk. In the pod, all but lo and what configurations name.
 function isOwn(line: string): boolean {
-  return line.includes('"plumb/') || /comment "[^"]+\/[^"]+"/.test(line) || (line.startsWith('pod: ') && !/^pod: \["(lo|fuzz\w+)"/.test(line)) || line.startsWith('/')
+  return (
+    line.includes('"plumb/') ||
+    /comment "[^"]+\/[^"]+"/.test(line) ||
+    (line.startsWith('pod: ') && !/^pod: \["(lo|fuzz\w+)"/.test(line)) ||
+    line.startsWith('/')
+  )
 }
 
 /** Addresses and host ports that are taken, and ADDs that have not ended. */
 function addresses(): string[] {
-  const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
-  const isTaken = ({ name, parentPath }: (typeof files)[number]) => /^[\da-f:]+[.:][\da-f:.]+$/.test(name) || /\/(flannel\/[^/]+:[^/]+)$/.test(`${parentPath}/${name}`) || /^\/run\/cni\/plumb\/(attachments|shared\/.+)$/.test(parentPath)
+  const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) =>
+    existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : [],
+  )
+  const isTaken = ({ name, parentPath }: (typeof files)[number]) =>
+    /^[\da-f:]+[.:][\da-f:.]+$/.test(name) ||
+    /\/(flannel\/[^/]+:[^/]+)$/.test(`${parentPath}/${name}`) ||
+    /^\/run\/cni\/plumb\/(attachments|shared\/.+)$/.test(parentPath)
   return files.flatMap((one) => (!one.isDirectory() && isTaken(one) ? `${one.parentPath}/${one.name}` : []))
 }
 

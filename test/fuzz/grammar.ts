@@ -6,7 +6,9 @@ import { join } from 'node:path'
 export type Given = ReadonlySet<string>
 
 /** The rules, which are loaded as they stand in their files. */
-const RULES = ['sets', 'masquerade', 'host-ports', 'firewall'].map((name) => readFileSync(join(import.meta.dir, `../../lib/nft/${name}.nft`), 'utf8'))
+const RULES = ['sets', 'masquerade', 'host-ports', 'firewall'].map((name) =>
+  readFileSync(join(import.meta.dir, `../../lib/nft/${name}.nft`), 'utf8'),
+)
 // `[…]` may be missing, `{…}` comes once or more, `<…>` is a value: checked below, apart from lib/'s own parsers.
 const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables' | 'tc', readonly string[]>> = {
   ip: [
@@ -44,7 +46,13 @@ const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables' 
     'rule add from <cidr> table <number> priority <number>',
     'rule delete from <cidr> table <number> priority <number>',
   ],
-  bridge: ['fdb replace <mac> dev <name> master static sticky', 'fdb show dev <name>', 'vlan add vid <range>[ pvid untagged] dev <name>', 'vlan delete vid <range> dev <name>', 'vlan show dev <name>'],
+  bridge: [
+    'fdb replace <mac> dev <name> master static sticky',
+    'fdb show dev <name>',
+    'vlan add vid <range>[ pvid untagged] dev <name>',
+    'vlan delete vid <range> dev <name>',
+    'vlan show dev <name>',
+  ],
   nft: [
     'add table inet plumb',
     'flush chain inet plumb <own>',
@@ -95,8 +103,19 @@ const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables' 
     'qdisc show dev <name>',
     'filter show dev <name> ingress',
   ],
-  iptables: ['*filter', ':<table> - <counts>', '-A PLUMB-PODS -j <admin>', '-I PLUMB-PODS 1 -j <admin>', '-A PLUMB-PODS -m mark --mark 0x1000/0x1000 -j ACCEPT', '-I FORWARD 1 -j PLUMB-PODS', 'COMMIT'],
-  conntrack: ['-D -f <version> -p udp[ --orig-dst <ip>] --orig-port-dst <port> --reply-src <ip>', '-D -f <version> -p udp --orig-src <ip> --orig-dst <ip> --orig-port-src <port> --orig-port-dst <port>'],
+  iptables: [
+    '*filter',
+    ':<table> - <counts>',
+    '-A PLUMB-PODS -j <admin>',
+    '-I PLUMB-PODS 1 -j <admin>',
+    '-A PLUMB-PODS -m mark --mark 0x1000/0x1000 -j ACCEPT',
+    '-I FORWARD 1 -j PLUMB-PODS',
+    'COMMIT',
+  ],
+  conntrack: [
+    '-D -f <version> -p udp[ --orig-dst <ip>] --orig-port-dst <port> --reply-src <ip>',
+    '-D -f <version> -p udp --orig-src <ip> --orig-dst <ip> --orig-port-src <port> --orig-port-dst <port>',
+  ],
 }
 // Programs and their arguments; `-` says that lines follow on standard input.
 const ARGV = [
@@ -121,7 +140,11 @@ const ARGV = [
   ...LINES.conntrack.map((line) => `conntrack ${line}`),
 ]
 const VALUES: Readonly<Record<string, (text: string, given: Given) => boolean>> = {
-  name: (text, given) => wellNamed(text) && (/^(veth[0-9a-f]{11}|bwp[0-9a-f]{12}|plumb[0-9a-f]{10}|lo|minicni0|cni0(\.\d{1,4})?)$/.test(text) || given.has(text) || given.has(text.replace(/\.\d{1,4}$/, ''))),
+  name: (text, given) =>
+    wellNamed(text) &&
+    (/^(veth[0-9a-f]{11}|bwp[0-9a-f]{12}|plumb[0-9a-f]{10}|lo|minicni0|cni0(\.\d{1,4})?)$/.test(text) ||
+      given.has(text) ||
+      given.has(text.replace(/\.\d{1,4}$/, ''))),
   podkind: (text) => /^(macvlan|ipvlan|vlan|dummy)$/.test(text),
   mode: (text) => /^(bridge|private|vepa|passthru|l2|l3|l3s)$/.test(text),
   mac: (text) => /^([0-9a-f]{2}:){5}[0-9a-f]{2}$/.test(text) && (Number.parseInt(text, 16) & 1) === 0,
@@ -129,10 +152,13 @@ const VALUES: Readonly<Record<string, (text: string, given: Given) => boolean>> 
   ip: (text) => isIP(text) !== 0,
   switch: (text) => /^(on|off)$/.test(text),
   number: (text) => /^(0|[1-9]\d{0,9})$/.test(text) && Number(text) < 2 ** 32,
-  range: (text) => /^\d{1,4}(-\d{1,4})?$/.test(text) && text.split('-').every((one) => Number(one) >= 1 && Number(one) <= 4094),
+  range: (text) =>
+    /^\d{1,4}(-\d{1,4})?$/.test(text) && text.split('-').every((one) => Number(one) >= 1 && Number(one) <= 4094),
   path: (text, given) => (given.has(text) || text === `/proc/${process.pid}/ns/net`) && Buffer.byteLength(text) <= 4095,
   // Of a pod's link, and of a bridge.
-  alias: (text) => text === 'plumb-bridge' || (/^plumb\/[\w.+-]{1,100}\/[\w.+-]{1,100}\/[^/]+$/.test(text) && Buffer.byteLength(text) <= 255),
+  alias: (text) =>
+    text === 'plumb-bridge' ||
+    (/^plumb\/[\w.+-]{1,100}\/[\w.+-]{1,100}\/[^/]+$/.test(text) && Buffer.byteLength(text) <= 255),
   lent: (text) => text === '""' || (/^[\w.:/@+-]+$/.test(text) && Buffer.byteLength(text) <= 255),
   agent: (text) => /^plumb-agent\/[\w.+-]{1,100}$/.test(text),
   learning: (text) => /^(no)?learning$/.test(text),
@@ -164,18 +190,33 @@ const VALUES: Readonly<Record<string, (text: string, given: Given) => boolean>> 
   // The user's own words, which must not end the rule, or hide its end.
   match: (text) => /^[^;#\\$\p{Cc}]+$/u.test(text) && text.split('"').length % 2 === 1,
 }
-const forms = { ip: LINES.ip.map(compile), bridge: LINES.bridge.map(compile), nft: LINES.nft.map(compile), iptables: LINES.iptables.map(compile), tc: LINES.tc.map(compile), conntrack: LINES.conntrack.map(compile), argv: ARGV.map(compile) }
+const forms = {
+  ip: LINES.ip.map(compile),
+  bridge: LINES.bridge.map(compile),
+  nft: LINES.nft.map(compile),
+  iptables: LINES.iptables.map(compile),
+  tc: LINES.tc.map(compile),
+  conntrack: LINES.conntrack.map(compile),
+  argv: ARGV.map(compile),
+}
 
 /** What in a call of a tool is not in the grammar of what plumb says to tools: one sentence each, none when all is. */
 export function strangeIn(argv: readonly string[], stdin: string, ns: string, given: Given): string[] {
   const strange: string[] = []
   if (ns !== 'host' && !given.has(ns)) strange.push(`namespace ${JSON.stringify(ns)} was given by nobody`)
-  if (argv.some((word) => /\s/.test(word)) || !forms.argv.some((form) => fits(form, argv.join(' '), given))) strange.push(`argv ${JSON.stringify(argv)}`)
+  if (argv.some((word) => /\s/.test(word)) || !forms.argv.some((form) => fits(form, argv.join(' '), given)))
+    strange.push(`argv ${JSON.stringify(argv)}`)
   const tool = (argv[0]?.replace(/^ip6?tables-nft-restore$/, 'iptables') ?? '') as keyof typeof LINES
-  if (argv.at(-1) !== '-' && tool !== 'iptables') return stdin === '' ? strange : [...strange, `${argv.join(' ')} reads no standard input, but got ${JSON.stringify(stdin)}`]
-  if (stdin !== '' && !stdin.endsWith('\n')) strange.push(`the last line has no end: ${JSON.stringify(stdin.slice(-80))}`)
+  if (argv.at(-1) !== '-' && tool !== 'iptables')
+    return stdin === ''
+      ? strange
+      : [...strange, `${argv.join(' ')} reads no standard input, but got ${JSON.stringify(stdin)}`]
+  if (stdin !== '' && !stdin.endsWith('\n'))
+    strange.push(`the last line has no end: ${JSON.stringify(stdin.slice(-80))}`)
   const text = tool === 'nft' ? RULES.reduce((rest, rules) => rest.replace(rules, ''), stdin) : stdin
-  for (const line of text.split('\n')) if (line !== '' && !forms[tool].some((form) => fits(form, line, given))) strange.push(`line ${JSON.stringify(line.slice(0, 300))}`)
+  for (const line of text.split('\n'))
+    if (line !== '' && !forms[tool].some((form) => fits(form, line, given)))
+      strange.push(`line ${JSON.stringify(line.slice(0, 300))}`)
   return strange
 }
 
@@ -216,8 +257,12 @@ function fits({ pattern, kinds }: Form, text: string, given: Given): boolean {
   // Behind the repeated part there is nothing more, and in it is what `hops` has.
   const single = repeated > 0 ? kinds.slice(0, repeated - 1) : kinds
   return (
-    hops.every((hop) => /^via \S+ dev \S+( onlink)?$/.test(hop) && isIP(hop.split(' ')[1] as string) !== 0 && wellNamed(hop.split(' ')[3] as string)) &&
-    single.every((kind, i) => found[i + 1] === undefined || VALUES[kind]?.(found[i + 1] as string, given) === true)
+    hops.every(
+      (hop) =>
+        /^via \S+ dev \S+( onlink)?$/.test(hop) &&
+        isIP(hop.split(' ')[1] as string) !== 0 &&
+        wellNamed(hop.split(' ')[3] as string),
+    ) && single.every((kind, i) => found[i + 1] === undefined || VALUES[kind]?.(found[i + 1] as string, given) === true)
   )
 }
 

@@ -25,7 +25,14 @@ const SLOW = ['http', 'file store', 'dhcp questions', 'dhcp leases', 'conflist',
 const LIMIT_MS = 5000
 const BASE = '/run/fuzz'
 const STDERR = '/run/fuzz.stderr'
-const TARGETS: readonly Target[] = [...AGENT, ...POLICY, ...SERVICES, ...NODE, ...DHCP, ...runtimeTargets(async (name) => (Object.hasOwn(PLUGINS, name) ? PLUGINS[name] : undefined), Object.keys(PLUGINS))]
+const TARGETS: readonly Target[] = [
+  ...AGENT,
+  ...POLICY,
+  ...SERVICES,
+  ...NODE,
+  ...DHCP,
+  ...runtimeTargets(async (name) => (Object.hasOwn(PLUGINS, name) ? PLUGINS[name] : undefined), Object.keys(PLUGINS)),
+]
 const EACH = casesOf('inputs') / TARGETS.length
 const MORE = (TARGETS.length - 0.2 * SLOW.length) / (TARGETS.length - SLOW.length)
 
@@ -55,12 +62,21 @@ describe('the readers of what others write', () => {
         if (number % 100 === 0) console.log(`fuzz: ${target.name}, seed ${SEED}, case ${number}`)
         const stored = corpus[number]
         const parts = stored ? asStored(target, stored) : varied(target, corpus, dice(SEED, number))
-        const wrong = [...(await judge(target, parts, seen)), ...(number % 20 === 0 || number === last - 1 ? astray() : [])]
-        if (wrong.length > 0) failures.push(`PLUMB_FUZZ_SEED=${SEED} PLUMB_FUZZ_INPUT="${target.name} ${number}": ${wrong.join('\n  ').slice(0, 2000)}\n  ${shown(parts)}`)
+        const wrong = [
+          ...(await judge(target, parts, seen)),
+          ...(number % 20 === 0 || number === last - 1 ? astray() : []),
+        ]
+        if (wrong.length > 0)
+          failures.push(
+            `PLUMB_FUZZ_SEED=${SEED} PLUMB_FUZZ_INPUT="${target.name} ${number}": ${wrong.join('\n  ').slice(0, 2000)}\n  ${shown(parts)}`,
+          )
       }
       tell(target.name, seen, failures.length)
       if (failures.length > 0) assert.fail(failures.join('\n'))
-      assert.ok(CASE !== undefined || (seen.ok > 0 && (seen.refused > 0 || ALL.includes(target.name))), `all alike: ${JSON.stringify(seen)}`)
+      assert.ok(
+        CASE !== undefined || (seen.ok > 0 && (seen.refused > 0 || ALL.includes(target.name))),
+        `all alike: ${JSON.stringify(seen)}`,
+      )
     })
   }
 })
@@ -112,12 +128,17 @@ function places(): string[] {
 }
 
 function inherited(): string {
-  return [Object, Array, Function, String, Map].map(({ name, prototype }) => `${name} ${Reflect.ownKeys(prototype).length}`).join(' ')
+  return [Object, Array, Function, String, Map]
+    .map(({ name, prototype }) => `${name} ${Reflect.ownKeys(prototype).length}`)
+    .join(' ')
 }
 
 function shown(parts: Parts): string {
   return Object.entries(parts)
-    .map(([name, bytes]) => `${name}: ${JSON.stringify(bytes.subarray(0, 800).toString())}${bytes.length > 800 ? ` and ${bytes.length - 800} bytes more` : ''}`)
+    .map(
+      ([name, bytes]) =>
+        `${name}: ${JSON.stringify(bytes.subarray(0, 800).toString())}${bytes.length > 800 ? ` and ${bytes.length - 800} bytes more` : ''}`,
+    )
     .join('\n  ')
 }
 

@@ -97,7 +97,9 @@ for await (const line of createInterface({ input: process.stdin })) {
   const order = JSON.parse(line) as Order
   if ('probes' in order) {
     const { probes, ms } = order
-    const answers = await Promise.all(probes.map(({ ip, protocol }) => (protocol === 'TCP' ? connects(ip, ms) : echoes(ip, ms))))
+    const answers = await Promise.all(
+      probes.map(({ ip, protocol }) => (protocol === 'TCP' ? connects(ip, ms) : echoes(ip, ms))),
+    )
     process.stdout.write(`${JSON.stringify(answers)}\n`)
     continue
   }

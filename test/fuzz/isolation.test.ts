@@ -14,11 +14,19 @@ const WORKERS = isAsked ? 2 * availableParallelism() : 1
 /** The longest time of a JavaScript timer. */
 const LONGEST_MS = 2 ** 31 - 1
 // The journal and the names of namespaces are the node's: each worker has its own.
-const SCRIPT = 'mount -t tmpfs tmpfs /run; mkdir -p /var/lib/cni; mount -t tmpfs tmpfs /var/lib/cni; ip link set lo up; exec "$@"'
-const SANDBOX = [...'unshare --net --mount --pid --fork --mount-proc --kill-child=KILL --propagation private sh -ec'.split(' '), SCRIPT, 'sandbox']
+const SCRIPT =
+  'mount -t tmpfs tmpfs /run; mkdir -p /var/lib/cni; mount -t tmpfs tmpfs /var/lib/cni; ip link set lo up; exec "$@"'
+const SANDBOX = [
+  ...'unshare --net --mount --pid --fork --mount-proc --kill-child=KILL --propagation private sh -ec'.split(' '),
+  SCRIPT,
+  'sandbox',
+]
 
 async function work(first: number, count: number, ms: number): Promise<Played[]> {
-  const child = Bun.spawn([...SANDBOX, process.execPath, join(import.meta.dir, 'isolation.ts'), `${first}`, `${count}`, `${ms}`], { stdin: 'ignore', stdout: 'pipe', stderr: 'inherit' })
+  const child = Bun.spawn(
+    [...SANDBOX, process.execPath, join(import.meta.dir, 'isolation.ts'), `${first}`, `${count}`, `${ms}`],
+    { stdin: 'ignore', stdout: 'pipe', stderr: 'inherit' },
+  )
   const played: Played[] = []
   for await (const line of linesOf(child.stdout)) played.push(JSON.parse(line))
   const status = await child.exited
@@ -31,9 +39,15 @@ describe('isolation of addresses', () => {
     this.timeout(0)
     const each = Math.ceil(COUNT / WORKERS)
     const ms = Math.min(LONGEST_MS, budgetOf(45_000))
-    const all = (await Promise.all(Array.from({ length: WORKERS }, (_, i) => work(SEED * 1_000_000 + i * each, each, ms)))).flat()
+    const all = (
+      await Promise.all(Array.from({ length: WORKERS }, (_, i) => work(SEED * 1_000_000 + i * each, each, ms)))
+    ).flat()
     const failures = all.flatMap(({ failure }) => failure ?? [])
-    tell('isolation', { ok: all.length - failures.length, refused: failures.length, slowest: Math.max(...all.map(({ ms }) => ms)) }, failures.length)
+    tell(
+      'isolation',
+      { ok: all.length - failures.length, refused: failures.length, slowest: Math.max(...all.map(({ ms }) => ms)) },
+      failures.length,
+    )
     assert.ok(all.length > 0, 'no history was played')
     assert.deepEqual(failures, [])
   })

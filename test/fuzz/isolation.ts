@@ -26,8 +26,14 @@ const PROTOCOLS = ['TCP', 'UDP'] as const
 /** Two more addresses than a type of link has pods at most: the next pod soon gets the address of a former one. */
 const MOST = 2
 const RANGES = {
-  bridge: [[{ subnet: '10.244.1.0/24', rangeStart: '10.244.1.2', rangeEnd: '10.244.1.4' }], [{ subnet: 'fd00:61::/64', rangeStart: 'fd00:61::2', rangeEnd: 'fd00:61::4' }]],
-  ptp: [[{ subnet: '10.62.0.0/24', rangeStart: '10.62.0.2', rangeEnd: '10.62.0.4' }], [{ subnet: 'fd00:62::/64', rangeStart: 'fd00:62::2', rangeEnd: 'fd00:62::4' }]],
+  bridge: [
+    [{ subnet: '10.244.1.0/24', rangeStart: '10.244.1.2', rangeEnd: '10.244.1.4' }],
+    [{ subnet: 'fd00:61::/64', rangeStart: 'fd00:61::2', rangeEnd: 'fd00:61::4' }],
+  ],
+  ptp: [
+    [{ subnet: '10.62.0.0/24', rangeStart: '10.62.0.2', rangeEnd: '10.62.0.4' }],
+    [{ subnet: 'fd00:62::/64', rangeStart: 'fd00:62::2', rangeEnd: 'fd00:62::4' }],
+  ],
 } as const
 type Type = keyof typeof RANGES
 // The pods of bridges are in the node's subnet, and those of ptp are not.
@@ -65,7 +71,11 @@ interface Flow {
 type Prober = ReturnType<typeof startProber>
 
 function startProber(netns: string) {
-  const child = Bun.spawn(['ip', 'netns', 'exec', netns, process.execPath, join(import.meta.dir, 'isolation-pod.ts')], { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' })
+  const child = Bun.spawn(['ip', 'netns', 'exec', netns, process.execPath, join(import.meta.dir, 'isolation-pod.ts')], {
+    stdin: 'pipe',
+    stdout: 'pipe',
+    stderr: 'inherit',
+  })
   const lines = linesOf(child.stdout)
   const next = async () => (await lines.next()).value as string
   return {
@@ -126,13 +136,22 @@ class World {
   }
 
   #raw({ name, labels, ips }: Slot): object {
-    return { kind: 'Pod', metadata: { namespace: 'x', name, labels }, spec: { nodeName: this.#node.name, containers: [] }, status: { phase: 'Running', podIPs: ips.map((ip) => ({ ip })) } }
+    return {
+      kind: 'Pod',
+      metadata: { namespace: 'x', name, labels },
+      spec: { nodeName: this.#node.name, containers: [] },
+      status: { phase: 'Running', podIPs: ips.map((ip) => ({ ip })) },
+    }
   }
 
   // What the agent knows now. An object without an attachment counts for nothing.
   #now(): Objects {
-    const pods = this.slots.flatMap((slot) => (slot.labels && slot.ips.length > 0 ? [podOf(this.#raw(slot)) as Pod] : []))
-    const policies = [...this.#policies].map(([name, spec]): Policy => policyOf({ metadata: { namespace: 'x', name }, spec }))
+    const pods = this.slots.flatMap((slot) =>
+      slot.labels && slot.ips.length > 0 ? [podOf(this.#raw(slot)) as Pod] : [],
+    )
+    const policies = [...this.#policies].map(
+      ([name, spec]): Policy => policyOf({ metadata: { namespace: 'x', name }, spec }),
+    )
     return { pods, policies, namespaces: [namespaceOf({ metadata: { name: 'x' } })] }
   }
 
@@ -173,11 +192,26 @@ class World {
       name: `pods-${slot.type}`,
       type: slot.type,
       ...(slot.type === 'bridge' && { bridge: 'br0', isGateway: true }),
-      ipam: { type: 'host-local', dataDir: join(dir, 'networks'), ranges: RANGES[slot.type], routes: [{ dst: '0.0.0.0/0' }, { dst: '::/0' }] },
+      ipam: {
+        type: 'host-local',
+        dataDir: join(dir, 'networks'),
+        ranges: RANGES[slot.type],
+        routes: [{ dst: '0.0.0.0/0' }, { dst: '::/0' }],
+      },
       policy: { socket: join(dir, 'policy.sock'), whenAway: 'closed', timeout: 1 },
     }
     const netns = namespaceAt(slot.netns, slot.name)
-    return plugin(slot.type, { command, conf, containerId: `${slot.name}${this.#serial}`, netns, args: `IgnoreUnknown=1;K8S_POD_NAMESPACE=x;K8S_POD_NAME=${slot.name}` }, ns)
+    return plugin(
+      slot.type,
+      {
+        command,
+        conf,
+        containerId: `${slot.name}${this.#serial}`,
+        netns,
+        args: `IgnoreUnknown=1;K8S_POD_NAMESPACE=x;K8S_POD_NAME=${slot.name}`,
+      },
+      ns,
+    )
   }
 
   #ids = new Map<Slot, number>()
@@ -228,7 +262,11 @@ class World {
   }
 
   #isOpen(slot: Slot): boolean {
-    return slot.ips.length > 0 && !slot.isUnseen && (this.#frozen ? this.#frozen.pods.some(({ name }) => name === slot.name) : slot.labels !== undefined)
+    return (
+      slot.ips.length > 0 &&
+      !slot.isUnseen &&
+      (this.#frozen ? this.#frozen.pods.some(({ name }) => name === slot.name) : slot.labels !== undefined)
+    )
   }
 
   // Whether a new connection from a pod to an address passes, by the oracle.
@@ -247,7 +285,15 @@ class World {
    */
   async check(isStrict: boolean): Promise<string | undefined> {
     const living = this.slots.filter(({ ips }) => ips.length > 0)
-    const probes = living.flatMap((from) => living.flatMap((to) => (from === to ? [] : to.ips.flatMap((ip) => PROTOCOLS.map((protocol) => ({ from, to, ip, protocol, passes: this.#allows(from, ip, protocol) }))))))
+    const probes = living.flatMap((from) =>
+      living.flatMap((to) =>
+        from === to
+          ? []
+          : to.ips.flatMap((ip) =>
+              PROTOCOLS.map((protocol) => ({ from, to, ip, protocol, passes: this.#allows(from, ip, protocol) })),
+            ),
+      ),
+    )
     const began = performance.now()
     for (let ms = PROBE_MS; ; ms = Math.min(1000, ms * 2)) {
       const wrong: string[] = []
@@ -255,7 +301,11 @@ class World {
         living.map(async (from) => {
           const own = probes.filter((one) => one.from === from)
           const answers = await from.prober.ask<boolean[]>({ probes: own, ms })
-          for (const [i, { to, ip, protocol, passes }] of own.entries()) if (answers[i] !== passes) wrong.push(`${protocol} from ${from.name} (${from.ips}) to ${to.name} (${ip}) ${passes ? 'does not pass' : 'passes'}`)
+          for (const [i, { to, ip, protocol, passes }] of own.entries())
+            if (answers[i] !== passes)
+              wrong.push(
+                `${protocol} from ${from.name} (${from.ips}) to ${to.name} (${ip}) ${passes ? 'does not pass' : 'passes'}`,
+              )
         }),
       )
       if (wrong.length === 0) break
@@ -287,7 +337,8 @@ class World {
       if (refused.includes(one) || (one.protocol === 'TCP' && one.whole === undefined)) continue
       const first = await this.#came(one)
       for (const end = performance.now() + LATE_MS; (await this.#came(one)) === first; await Bun.sleep(20))
-        if (performance.now() > end) return `the allowed ${one.protocol} flow ${one.id} from ${one.from.name} to ${this.ownerOf(one.ip)?.name} (${one.ip}) stands still`
+        if (performance.now() > end)
+          return `the allowed ${one.protocol} flow ${one.id} from ${one.from.name} to ${this.ownerOf(one.ip)?.name} (${one.ip}) stands still`
     }
     return undefined
   }
@@ -298,7 +349,8 @@ class World {
     await Bun.sleep(SILENT_MS)
     for (const [i, one] of flows.entries()) {
       const now = await this.#came(one)
-      if (now !== before[i]) return `${now - (before[i] as number)} messages of the refused ${one.protocol} flow ${one.id} from ${one.from.name} (${one.from.ips}) to ${this.ownerOf(one.ip)?.name} (${one.ip})`
+      if (now !== before[i])
+        return `${now - (before[i] as number)} messages of the refused ${one.protocol} flow ${one.id} from ${one.from.name} (${one.from.ips}) to ${this.ownerOf(one.ip)?.name} (${one.ip})`
     }
     return undefined
   }
@@ -317,7 +369,11 @@ class World {
 
   /** The table of the policies, and what the agent has said at last. */
   async told(): Promise<string> {
-    const { stdout } = await this.#node.ns.exec(['sh', '-c', 'nft list table inet plumb_policy; nft list table inet plumb_guard; nft list table bridge plumb_guard; conntrack -L; conntrack -L -f ipv6'])
+    const { stdout } = await this.#node.ns.exec([
+      'sh',
+      '-c',
+      'nft list table inet plumb_policy; nft list table inet plumb_guard; nft list table bridge plumb_guard; conntrack -L; conntrack -L -f ipv6',
+    ])
     return `${stdout}\n${this.#agent?.log().split('\n').slice(-10).join('\n') ?? 'no agent'}`
   }
 }
@@ -337,11 +393,26 @@ function specOf(random: Numbers): object {
   const one = NAMES[random(NAMES.length)] as string
   const selectors = [{}, { matchLabels: { app: one } }, { matchLabels: { tier: `${random(2)}` } }]
   const range = [...RANGES.bridge, ...RANGES.ptp][random(4)]?.[0]
-  const peers = [{ podSelector: selectors[random(3)] }, { podSelector: selectors[random(3)] }, { ipBlock: { cidr: `${range?.rangeStart}/${range?.rangeStart.includes(':') ? 128 : 32}` } }, { ipBlock: { cidr: range?.subnet } }]
-  const rule = (key: 'from' | 'to') => [{ [key]: [peers[random(4)]], ...(random(4) === 0 && { ports: [{ port: random(2) === 0 ? 80 : 81, protocol: PROTOCOLS[random(2)] }] }) }]
+  const peers = [
+    { podSelector: selectors[random(3)] },
+    { podSelector: selectors[random(3)] },
+    { ipBlock: { cidr: `${range?.rangeStart}/${range?.rangeStart.includes(':') ? 128 : 32}` } },
+    { ipBlock: { cidr: range?.subnet } },
+  ]
+  const rule = (key: 'from' | 'to') => [
+    {
+      [key]: [peers[random(4)]],
+      ...(random(4) === 0 && { ports: [{ port: random(2) === 0 ? 80 : 81, protocol: PROTOCOLS[random(2)] }] }),
+    },
+  ]
   const [ingress, egress] = [random(3) === 0 ? [] : rule('from'), random(3) === 0 ? [] : rule('to')]
   const types = [['Ingress'], ['Egress'], ['Ingress', 'Egress']][random(3)] as string[]
-  return { podSelector: selectors[random(3)], policyTypes: types, ...(types.includes('Ingress') && { ingress }), ...(types.includes('Egress') && { egress }) }
+  return {
+    podSelector: selectors[random(3)],
+    policyTypes: types,
+    ...(types.includes('Ingress') && { ingress }),
+    ...(types.includes('Egress') && { egress }),
+  }
 }
 
 function stepOf(world: World, random: Numbers): Step {
@@ -374,9 +445,14 @@ function stepOf(world: World, random: Numbers): Step {
       }
     }
     if (kind < 8 && slot.ips.length > 0) {
-      if (slot.labels && random(2) === 0) return { text: `status of ${slot.name}`, isStrict: true, work: () => world.status(slot) }
+      if (slot.labels && random(2) === 0)
+        return { text: `status of ${slot.name}`, isStrict: true, work: () => world.status(slot) }
       const labels = slot.labels && random(4) === 0 ? undefined : labelsOf(random, slot.name)
-      return { text: `labels of ${slot.name}: ${JSON.stringify(labels)}`, isStrict: world.isAway, work: () => world.object(slot, labels) }
+      return {
+        text: `labels of ${slot.name}: ${JSON.stringify(labels)}`,
+        isStrict: world.isAway,
+        work: () => world.object(slot, labels),
+      }
     }
     if (kind < 11) {
       const name = `policy${random(3)}`
@@ -387,8 +463,17 @@ function stepOf(world: World, random: Numbers): Step {
       const other = pick(world.slots)
       if (slot === other || slot.ips.length === 0 || other.ips.length === 0) continue
       const [ip, protocol] = [pick(other.ips), pick(PROTOCOLS)]
-      if (world.flows.length > 6) return { text: `no more of ${world.flows[0]?.id}`, isStrict: true, work: () => world.stop(world.flows[0] as Flow) }
-      return { text: `${protocol} flow from ${slot.name} (${slot.ips}) to ${other.name} (${ip})`, isStrict: true, work: () => world.flow(slot, ip, protocol) }
+      if (world.flows.length > 6)
+        return {
+          text: `no more of ${world.flows[0]?.id}`,
+          isStrict: true,
+          work: () => world.stop(world.flows[0] as Flow),
+        }
+      return {
+        text: `${protocol} flow from ${slot.name} (${slot.ips}) to ${other.name} (${ip})`,
+        isStrict: true,
+        work: () => world.flow(slot, ip, protocol),
+      }
     }
     if (kind < 20 && world.isAway) return { text: 'the agent starts', isStrict: false, work: () => world.start() }
     const signal = pick(['SIGKILL', 'SIGTERM'] as const)
@@ -425,7 +510,12 @@ async function play(world: World, seed: number): Promise<Played> {
     await world.clear()
     return { seed, steps, ms }
   }
-  return { seed, steps, ms, failure: `history ${seed}:\n  ${world.steps.join('\n  ')}\n${failure}\n${await world.told()}` }
+  return {
+    seed,
+    steps,
+    ms,
+    failure: `history ${seed}:\n  ${world.steps.join('\n  ')}\n${failure}\n${await world.told()}`,
+  }
 }
 
 // mulberry32
@@ -451,7 +541,16 @@ async function histories(cluster: Cluster, first: number, count: number, ms: num
   ]
   const made = await node.ns.exec(['sh', '-ec', setup.join('\n')])
   assert.equal(made.status, 0, made.stderr)
-  const slots = names.map((one): Slot => ({ ...one, prober: startProber(one.netns), type: 'ptp', ips: [], labels: undefined, isUnseen: false }))
+  const slots = names.map(
+    (one): Slot => ({
+      ...one,
+      prober: startProber(one.netns),
+      type: 'ptp',
+      ips: [],
+      labels: undefined,
+      isUnseen: false,
+    }),
+  )
   try {
     await Promise.all(slots.map(({ prober }) => prober.ready()))
     const world = new World(node, join(cluster.dir, 'manifests'), slots)

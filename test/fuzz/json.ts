@@ -20,7 +20,8 @@ export interface Place {
 /** A parsed value as a tree. */
 export function tree(value: unknown): Node {
   if (Array.isArray(value)) return value.map(tree)
-  if (typeof value === 'object' && value !== null) return { pairs: Object.entries(value).map(([key, one]) => [key, tree(one)]) }
+  if (typeof value === 'object' && value !== null)
+    return { pairs: Object.entries(value).map(([key, one]) => [key, tree(one)]) }
   return value as Node
 }
 
@@ -35,7 +36,8 @@ export function text(node: Node): string {
 /** Every place of a tree but its root, from the outside in. */
 export function places(node: Node, path = ''): Place[] {
   if (typeof node !== 'object' || node === null || 'raw' in node) return []
-  if (Array.isArray(node)) return node.flatMap((one, at) => [item(node, at, `${path}[${at}]`), ...places(one, `${path}[${at}]`)])
+  if (Array.isArray(node))
+    return node.flatMap((one, at) => [item(node, at, `${path}[${at}]`), ...places(one, `${path}[${at}]`)])
   return node.pairs.flatMap(([key, value], at) => {
     const inner = path ? `${path}.${key}` : key
     return [member(node, at, inner), ...places(value, inner)]

@@ -115,9 +115,50 @@ const NUMBERS: readonly Node[] = [
   { raw: 'NaN' },
   { raw: '01' },
 ]
-const KEYS = ['__proto__', 'constructor', 'prototype', 'toString', 'hasOwnProperty', 'valueOf', 'then', 'toJSON', 'length', '', ' ', '\n', 'name', 'NAME', 'strict', 'pairs', '\0', 'x'.repeat(10_000)]
-const SIGNS: readonly string[] = ['"', '{', '}', '[', ']', ',', ':', '\\', '\\u0000', '\n', '\0', '//', '/*', '\uFEFF', 'null', '-', '1e5']
-const DEEP: readonly Node[] = [{ raw: '['.repeat(100_000) }, { raw: `${'['.repeat(100_000)}${']'.repeat(100_000)}` }, { raw: `${'{"a":'.repeat(100_000)}1${'}'.repeat(100_000)}` }]
+const KEYS = [
+  '__proto__',
+  'constructor',
+  'prototype',
+  'toString',
+  'hasOwnProperty',
+  'valueOf',
+  'then',
+  'toJSON',
+  'length',
+  '',
+  ' ',
+  '\n',
+  'name',
+  'NAME',
+  'strict',
+  'pairs',
+  '\0',
+  'x'.repeat(10_000),
+]
+const SIGNS: readonly string[] = [
+  '"',
+  '{',
+  '}',
+  '[',
+  ']',
+  ',',
+  ':',
+  '\\',
+  '\\u0000',
+  '\n',
+  '\0',
+  '//',
+  '/*',
+  '\uFEFF',
+  'null',
+  '-',
+  '1e5',
+]
+const DEEP: readonly Node[] = [
+  { raw: '['.repeat(100_000) },
+  { raw: `${'['.repeat(100_000)}${']'.repeat(100_000)}` },
+  { raw: `${'{"a":'.repeat(100_000)}1${'}'.repeat(100_000)}` },
+]
 const OTHERS: readonly Node[] = [null, true, false, [], { pairs: [] }, [[]], [null], { pairs: [['a', 1]] }, 'text', 7]
 
 /** The dice of a case. */
@@ -145,14 +186,17 @@ export function mutate(conf: Node, others: readonly Node[], { below, pick }: Dic
     if (kind < 4) place.set(sameKind(place.get(), { below, pick }))
     else if (kind === 4) place.set(clone(pick(OTHERS)))
     else if (kind === 5) remove(of, at)
-    else if (kind === 6 && !Array.isArray(of)) of.pairs.splice(below(of.pairs.length + 1), 0, [of.pairs[at]?.[0] ?? '', clone(pick(OTHERS))])
+    else if (kind === 6 && !Array.isArray(of))
+      of.pairs.splice(below(of.pairs.length + 1), 0, [of.pairs[at]?.[0] ?? '', clone(pick(OTHERS))])
     else if (kind === 7 && !Array.isArray(of)) of.pairs[at] = [swapCase(of.pairs[at]?.[0] ?? '', below), place.get()]
-    else if (kind === 8 && !Array.isArray(of)) of.pairs.splice(below(of.pairs.length + 1), 0, [pick(KEYS), clone(pick(OTHERS))])
+    else if (kind === 8 && !Array.isArray(of))
+      of.pairs.splice(below(of.pairs.length + 1), 0, [pick(KEYS), clone(pick(OTHERS))])
     else if (kind === 9) place.set(clone(pick(places(pick(others)))?.get() ?? null))
     else if (kind === 10) place.set(clone(pick(found).get()))
     else if (kind === 11) place.set(pick(NUMBERS))
     else if (kind === 12 && below(20) === 0) place.set(pick(DEEP))
-    else if (kind === 13 && below(8) === 0 && found.length < 200) place.set(Array.from({ length: 1000 }, () => clone(place.get())))
+    else if (kind === 13 && below(8) === 0 && found.length < 200)
+      place.set(Array.from({ length: 1000 }, () => clone(place.get())))
   }
 }
 
@@ -163,7 +207,8 @@ export function mutateBytes(bytes: Buffer, { below, pick }: Dice): Buffer {
     const at = below(out.length + 1)
     const to = Math.min(out.length, at + 1 + below(20))
     const kind = below(6)
-    if (kind === 0 && at < out.length) out = Buffer.concat([out.subarray(0, at), Buffer.of((out[at] as number) ^ (1 << below(8))), out.subarray(at + 1)])
+    if (kind === 0 && at < out.length)
+      out = Buffer.concat([out.subarray(0, at), Buffer.of((out[at] as number) ^ (1 << below(8))), out.subarray(at + 1)])
     else if (kind === 1) out = Buffer.concat([out.subarray(0, at), out.subarray(to)])
     else if (kind === 2) out = Buffer.concat([out.subarray(0, to), out.subarray(at)])
     else if (kind === 3) out = out.subarray(0, at)
@@ -185,7 +230,8 @@ export function mutateWords(text: string, { below, pick }: Dice): string {
     else if (kind === 2) words.splice(at, 1, pick(words) ?? '')
     else if (kind === 3) words.splice(at, 0, pick(SIGNS))
     else if (kind === 4 && /^\d+$/.test(word)) words[at] = written(pick(NUMBERS))
-    else if (kind === 5 && word.length < 100 && below(30) === 0) words.splice(at, 1, ...Array.from({ length: 5000 }, () => word))
+    else if (kind === 5 && word.length < 100 && below(30) === 0)
+      words.splice(at, 1, ...Array.from({ length: 5000 }, () => word))
     else words[at] = pick(pick([STRINGS, MORE]))
   }
   return words.join('')
@@ -193,11 +239,16 @@ export function mutateWords(text: string, { below, pick }: Dice): string {
 
 /** A copy that shares nothing. */
 export function clone(node: Node): Node {
-  return typeof node === 'object' && node !== null && !('raw' in node) ? (Array.isArray(node) ? node.map(clone) : { pairs: node.pairs.map(([key, value]) => [key, clone(value)]) }) : node
+  return typeof node === 'object' && node !== null && !('raw' in node)
+    ? Array.isArray(node)
+      ? node.map(clone)
+      : { pairs: node.pairs.map(([key, value]) => [key, clone(value)]) }
+    : node
 }
 
 function sameKind(node: Node, { below, pick }: Pick<Dice, 'below' | 'pick'>): Node {
-  if (typeof node === 'string') return below(3) === 0 ? mutateBytes(Buffer.from(node), { below, pick }).toString() : pick(pick([STRINGS, MORE]))
+  if (typeof node === 'string')
+    return below(3) === 0 ? mutateBytes(Buffer.from(node), { below, pick }).toString() : pick(pick([STRINGS, MORE]))
   if (typeof node === 'number') return below(3) === 0 ? node + below(7) - 3 : pick(NUMBERS)
   if (typeof node === 'boolean') return !node
   return clone(pick(OTHERS))

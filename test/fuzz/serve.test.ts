@@ -46,23 +46,34 @@ describe('serve(), with input that is wrong', () => {
     const failures: string[] = []
     const seen: Figures = { ok: 0, refused: 0, slowest: 0 }
     const end = Date.now() + budgetOf(100_000)
-    for (let number = ONLY ? Number(ONLY) : 0; number < (ONLY ? Number(ONLY) + 1 : CASES) && failures.length < 20 && Date.now() < end; number++) {
+    for (
+      let number = ONLY ? Number(ONLY) : 0;
+      number < (ONLY ? Number(ONLY) + 1 : CASES) && failures.length < 20 && Date.now() < end;
+      number++
+    ) {
       // A case that hangs or kills the process is among the fifty after the last line.
       if (number % 50 === 0) console.log(`fuzz: seed ${SEED}, case ${number}`)
       const made = makeCase(SEED, number, SITE)
       const wrong = await judge(made, seen)
-      if (wrong.length > 0) failures.push(`PLUMB_FUZZ_SEED=${SEED} PLUMB_FUZZ_CASE=${number}: ${wrong.join('\n  ').slice(0, 2000)}\n  ${shown(made)}`)
+      if (wrong.length > 0)
+        failures.push(
+          `PLUMB_FUZZ_SEED=${SEED} PLUMB_FUZZ_CASE=${number}: ${wrong.join('\n  ').slice(0, 2000)}\n  ${shown(made)}`,
+        )
     }
     report('serve', seen, failures.length)
     if (failures.length > 0) assert.fail(failures.join('\n'))
     // Mostly refused, or mostly answered, would mean that the cases test little.
     const done = seen.ok + seen.refused
-    if (!ONLY && CASES >= 5000) assert.ok(done > 2000 && seen.ok > done / 10 && seen.refused > done / 10, JSON.stringify(seen))
+    if (!ONLY && CASES >= 5000)
+      assert.ok(done > 2000 && seen.ok > done / 10 && seen.refused > done / 10, JSON.stringify(seen))
   })
 })
 
 function shown({ type, call, fault, before, squatter, spoiled }: Case): string {
-  const rest = JSON.stringify({ fault, squatter, spoiled: spoiled !== undefined, preceded: before !== undefined, env: call.env }, (_, value) => (typeof value === 'string' ? value.slice(0, 200) : value))
+  const rest = JSON.stringify(
+    { fault, squatter, spoiled: spoiled !== undefined, preceded: before !== undefined, env: call.env },
+    (_, value) => (typeof value === 'string' ? value.slice(0, 200) : value),
+  )
   return `${type} ${rest} ${call.stdin.slice(0, 1500)}`
 }
 
@@ -72,7 +83,8 @@ async function judge({ type, before, call, fault, squatter, spoiled }: Case, see
   found = []
   const kernel = new Recorder(squatter, CHAINED.includes(type) ? SITE.netns : undefined)
   const wrong: string[] = []
-  const tell = (what: string, problems: readonly string[]) => wrong.push(...problems.map((problem) => `${what}: ${problem}`))
+  const tell = (what: string, problems: readonly string[]) =>
+    wrong.push(...problems.map((problem) => `${what}: ${problem}`))
   const again = (input: Input, command: string): Input => ({ ...input, env: { ...input.env, CNI_COMMAND: command } })
   const nothing = world(kernel)
   if (before) {
@@ -88,20 +100,27 @@ async function judge({ type, before, call, fault, squatter, spoiled }: Case, see
   tell(`the ${command}`, problems(answer, command))
   seen[answer.status === 0 ? 'ok' : 'refused']++
   seen.slowest = Math.max(seen.slowest, answer.ms)
-  if (lost) return [...wrong, ...(await afterwards(type, again(call, 'DEL'), kernel)), ...said(kernel)].map((one) => `${one} (${lost.path} was spoiled)`)
+  if (lost)
+    return [...wrong, ...(await afterwards(type, again(call, 'DEL'), kernel)), ...said(kernel)].map(
+      (one) => `${one} (${lost.path} was spoiled)`,
+    )
   const reached = kernel.calls > 0
   // A fault of the last tool that was called is one of undoing: that is left to the next call.
   const lasting = fault !== undefined && (fault.on || kernel.calls === fault.at + 1)
   // A data directory that cannot be used, or a pool that cannot be found, fails its DEL, too, which then stays unfinished: nothing can clean up after it.
-  const hopeless = (lasting || (command === 'DEL' && !before)) && answer.answers.some((text) => /Cannot use the address pool|Cannot find the IPAM plugin/.test(text))
+  const hopeless =
+    (lasting || (command === 'DEL' && !before)) &&
+    answer.answers.some((text) => /Cannot use the address pool|Cannot find the IPAM plugin/.test(text))
   if (hopeless) return [...wrong, ...said(kernel)]
   if (command !== 'DEL' && command !== 'GC' && !(command === 'ADD' && (answer.status === 0 || lasting))) {
     const changed = differ(start, world(kernel))
     // What the kernel refuses takes with it what an ADD before it made for the attachment.
     if (command !== 'ADD' || !before || differ(nothing, world(kernel)).length > 0) tell(`the ${command}`, changed)
   }
-  if (command === 'ADD' && (answer.status === 0 || (lasting && reached))) tell('the DEL of what was added', await good(type, again(call, 'DEL'), kernel))
-  if (command === 'DEL' && answer.status === 1 && fault && reached) tell('the DEL once more', await good(type, call, kernel))
+  if (command === 'ADD' && (answer.status === 0 || (lasting && reached)))
+    tell('the DEL of what was added', await good(type, again(call, 'DEL'), kernel))
+  if (command === 'DEL' && answer.status === 1 && fault && reached)
+    tell('the DEL once more', await good(type, call, kernel))
   if (before) tell('the good DEL', await good(type, again(before, 'DEL'), kernel))
   tell('in the end', differ(nothing, world(kernel)))
   return [...wrong, ...said(kernel)]
@@ -129,13 +148,21 @@ async function perform(type: string, { env, stdin }: Input, kernel: Recorder, fa
   ftruncateSync(2)
   const answers: string[] = []
   const started = process.cpuUsage()
-  const status = await serve(PLUGINS[type] as Plugin, { env, stdin: () => stdin, answer: (text) => void answers.push(text), run: kernel.run, plugin: async (name) => (Object.hasOwn(PLUGINS, name) ? PLUGINS[name] : undefined) })
+  const status = await serve(PLUGINS[type] as Plugin, {
+    env,
+    stdin: () => stdin,
+    answer: (text) => void answers.push(text),
+    run: kernel.run,
+    plugin: async (name) => (Object.hasOwn(PLUGINS, name) ? PLUGINS[name] : undefined),
+  })
   return { status, answers, ms: spent(started), said: readFileSync('/run/fuzz.stderr', 'utf8') }
 }
 
 async function good(type: string, input: Input, kernel: Recorder): Promise<string[]> {
   const answer = await perform(type, input, kernel)
-  return answer.status === 0 ? problems(answer, input.env['CNI_COMMAND'] ?? '') : [`it failed: ${answer.answers.join('').slice(0, 500)}`]
+  return answer.status === 0
+    ? problems(answer, input.env['CNI_COMMAND'] ?? '')
+    : [`it failed: ${answer.answers.join('').slice(0, 500)}`]
 }
 
 /** What in an answer is not as CNI, or common sense, has it. */
@@ -145,7 +172,8 @@ function problems({ status, answers, said, ms }: Answer, command: string): strin
   if (/^\s+at .+:\d+/m.test(said)) all.push(`a stack on stderr: ${said.slice(0, 500)}`)
   if (said.length > 65_536) all.push(`${said.length} characters on stderr, which begin ${said.slice(0, 200)}`)
   const wanted = status === 1 || command === 'ADD' || command === 'VERSION' ? 1 : 0
-  if (answers.length !== wanted) return [...all, `it answered ${answers.length} times with status ${status}: ${answers.join('|').slice(0, 500)}`]
+  if (answers.length !== wanted)
+    return [...all, `it answered ${answers.length} times with status ${status}: ${answers.join('|').slice(0, 500)}`]
   if (wanted === 0) return all
   const text = answers[0] as string
   let parsed: Readonly<Record<string, unknown>>
@@ -157,22 +185,34 @@ function problems({ status, answers, said, ms }: Answer, command: string): strin
   if (typeof parsed['cniVersion'] !== 'string') all.push(`its answer has no cniVersion: ${text.slice(0, 300)}`)
   if (status === 0) return all
   const { code, msg, details = '' } = parsed
-  if (!CODES.includes(code as number) || typeof msg !== 'string' || msg === '' || typeof details !== 'string') all.push(`no error of CNI: ${text.slice(0, 300)}`)
-  if (/Unexpected failure|\bundefined\b|\[object |call stack|^\s*at .+:\d+/m.test(`${msg}\n${details}`)) all.push(`a fault of plumb: ${text.slice(0, 500)}`)
+  if (!CODES.includes(code as number) || typeof msg !== 'string' || msg === '' || typeof details !== 'string')
+    all.push(`no error of CNI: ${text.slice(0, 300)}`)
+  if (/Unexpected failure|\bundefined\b|\[object |call stack|^\s*at .+:\d+/m.test(`${msg}\n${details}`))
+    all.push(`a fault of plumb: ${text.slice(0, 500)}`)
   if (text.length > 16_384) all.push(`an error of ${text.length} characters: ${text.slice(0, 300)}`)
   return all
 }
 
 /** What attachments have: links and host ports in the recorder, addresses, and the journal on disk. */
 function world(kernel: Recorder): string[] {
-  const files = FOLDERS.flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
+  const files = FOLDERS.flatMap((dir) =>
+    existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : [],
+  )
   // Addresses, entries of the journal, and the index of what is shared.
   const held = files.filter(
     (one) =>
-      (one.isFile() && (isIP(one.name) !== 0 || /\/(flannel\/[^/]+:[^/]+|[^/]+_[^/]+\.json)$/.test(`${one.parentPath}/${one.name}`))) ||
-      (/^\/run\/cni\/plumb\/(attachments|shared\/.+)$/.test(one.parentPath) && !isRefusal(`${one.parentPath}/${one.name}`)),
+      (one.isFile() &&
+        (isIP(one.name) !== 0 ||
+          /\/(flannel\/[^/]+:[^/]+|[^/]+_[^/]+\.json)$/.test(`${one.parentPath}/${one.name}`))) ||
+      (/^\/run\/cni\/plumb\/(attachments|shared\/.+)$/.test(one.parentPath) &&
+        !isRefusal(`${one.parentPath}/${one.name}`)),
   )
-  return [...kernel.links(), ...kernel.ports(), ...keeper.held(), ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
+  return [
+    ...kernel.links(),
+    ...kernel.ports(),
+    ...keeper.held(),
+    ...held.map(({ name, parentPath }) => `${parentPath}/${name}`),
+  ].sort()
 }
 
 // What says that an ADD met somebody else's link, which may have addresses of its own.
@@ -180,7 +220,9 @@ function isRefusal(path: string): boolean {
   if (!path.includes('/attachments/')) return false
   try {
     const { unfinished, parts } = JSON.parse(readFileSync(path, 'utf8'))
-    return !unfinished && JSON.stringify(Object.values(parts).flatMap((part) => (part as { own: unknown[] }).own)) === '[]'
+    return (
+      !unfinished && JSON.stringify(Object.values(parts).flatMap((part) => (part as { own: unknown[] }).own)) === '[]'
+    )
   } catch {
     // Spoiled.
     return false

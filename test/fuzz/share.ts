@@ -10,7 +10,13 @@ export interface Figures {
 // Of those that are asked for: a call through `serve` is what a runtime does, an input one reader's, a process the whole.
 // A pair of processes compares the two engines. A history of isolation takes seconds.
 const SHARES = { serve: 0.1, inputs: 0.796, executable: 0.002, engine: 0.1, isolation: 0.002 } as const
-const USUAL: Readonly<Record<keyof typeof SHARES, number>> = { serve: 20_000, inputs: 8000, executable: 286, engine: 160, isolation: 12 }
+const USUAL: Readonly<Record<keyof typeof SHARES, number>> = {
+  serve: 20_000,
+  inputs: 8000,
+  executable: 286,
+  engine: 160,
+  isolation: 12,
+}
 
 /** How many cases a part of the fuzzer has to go through: its share of PLUMB_FUZZ_CASES, else what fits into `npm test`. */
 export function casesOf(part: keyof typeof SHARES): number {

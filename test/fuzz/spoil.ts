@@ -3,8 +3,13 @@ import { text, tree } from './json.ts'
 import { type Dice, mutate, mutateBytes, mutateWords, STRINGS } from './mutate.ts'
 
 /** Changes one of the files in these folders (addresses, records, marks, what configurations name) as a disk or a hand may. Gives its path and its new words. Undefined when there is no file. */
-export function spoil(dirs: readonly string[], roll: Dice): { readonly path: string; readonly words: readonly string[] } | undefined {
-  const files = dirs.flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : [])).filter((one) => one.isFile())
+export function spoil(
+  dirs: readonly string[],
+  roll: Dice,
+): { readonly path: string; readonly words: readonly string[] } | undefined {
+  const files = dirs
+    .flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
+    .filter((one) => one.isFile())
   const found = files.map(({ parentPath, name }) => `${parentPath}/${name}`).sort()
   if (found.length === 0) return undefined
   const path = roll.pick(found)

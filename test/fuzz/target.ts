@@ -48,14 +48,24 @@ export function varied({ built = plain }: Target, corpus: readonly Stored[], rol
 /** What in a refusal is not as a person wants it: nothing, when it is one clear sentence. */
 export function unclear(cause: unknown): string[] {
   const kinds = [ValueError, CniError, ExecError, StoreError, OutOfSubnetsError, SubnetTakenError]
-  if (!kinds.some((kind) => cause instanceof kind)) return [`a fault of plumb: ${(cause as Error)?.stack ?? String(cause)}`]
+  if (!kinds.some((kind) => cause instanceof kind))
+    return [`a fault of plumb: ${(cause as Error)?.stack ?? String(cause)}`]
   const { message, details = '', code } = cause as Error & { details?: string; code?: number }
   const all: string[] = []
-  if (cause instanceof CniError && !(Object.values(CODE) as number[]).includes(code as number)) all.push(`no code of CNI: ${code}`)
-  if (/Unexpected failure|\bundefined\b|\[object |call stack|is not a function|\bat .+:\d+:\d+/.test(`${message}\n${details}`)) all.push(`a fault of plumb: ${message.slice(0, 500)} ${details.slice(0, 500)}`)
-  if (/\p{Cc}/u.test(message) || /(?!\n)\p{Cc}/u.test(details)) all.push(`a control character in ${JSON.stringify(message.slice(0, 500))} ${JSON.stringify(details.slice(0, 500))}`)
-  if (!/Cannot|want|missing|has no|finds? no/.test(message)) all.push(`it says nothing that helps: ${message.slice(0, 500)}`)
-  if (message.length + details.length > 16_384) all.push(`an error of ${message.length + details.length} characters: ${message.slice(0, 300)}`)
+  if (cause instanceof CniError && !(Object.values(CODE) as number[]).includes(code as number))
+    all.push(`no code of CNI: ${code}`)
+  if (
+    /Unexpected failure|\bundefined\b|\[object |call stack|is not a function|\bat .+:\d+:\d+/.test(
+      `${message}\n${details}`,
+    )
+  )
+    all.push(`a fault of plumb: ${message.slice(0, 500)} ${details.slice(0, 500)}`)
+  if (/\p{Cc}/u.test(message) || /(?!\n)\p{Cc}/u.test(details))
+    all.push(`a control character in ${JSON.stringify(message.slice(0, 500))} ${JSON.stringify(details.slice(0, 500))}`)
+  if (!/Cannot|want|missing|has no|finds? no/.test(message))
+    all.push(`it says nothing that helps: ${message.slice(0, 500)}`)
+  if (message.length + details.length > 16_384)
+    all.push(`an error of ${message.length + details.length} characters: ${message.slice(0, 300)}`)
   return all
 }
 

@@ -26,8 +26,17 @@ export interface Api {
 /** Starts etcd and kube-apiserver on a node, with their data in a folder. There is no controller: pods name their node, and have no service account. */
 export async function startApi({ start }: Daemons, node: Namespace, bin: string, dir: string): Promise<Api> {
   const api = client(node, dir)
-  await start('etcd', ['etcd', `--data-dir=${dir}/etcd`, `--listen-client-urls=${ETCD}`, `--advertise-client-urls=${ETCD}`, '--listen-peer-urls=http://127.0.0.1:2380', '--log-level=error'], async () =>
-    must(await node.exec(['bash', '-c', 'exec 3<>/dev/tcp/127.0.0.1/2379'])),
+  await start(
+    'etcd',
+    [
+      'etcd',
+      `--data-dir=${dir}/etcd`,
+      `--listen-client-urls=${ETCD}`,
+      `--advertise-client-urls=${ETCD}`,
+      '--listen-peer-urls=http://127.0.0.1:2380',
+      '--log-level=error',
+    ],
+    async () => must(await node.exec(['bash', '-c', 'exec 3<>/dev/tcp/127.0.0.1/2379'])),
   )
   await execa('openssl', ['genrsa', '-out', join(dir, 'accounts.key'), '2048'])
   writeFileSync(join(dir, 'tokens'), `${TOKEN},admin,admin,"system:masters"\n`)
@@ -46,9 +55,13 @@ export async function startApi({ start }: Daemons, node: Namespace, bin: string,
     'disable-admission-plugins': 'ServiceAccount',
     'allow-privileged': 'true',
   }
-  await start('kube-apiserver', [join(bin, 'kube-apiserver'), ...Object.entries(flags).map(([name, value]) => `--${name}=${value}`)], async () => {
-    if (!(await api.get('/api/v1/namespaces/default'))) throw new Error('there is no namespace "default" yet')
-  })
+  await start(
+    'kube-apiserver',
+    [join(bin, 'kube-apiserver'), ...Object.entries(flags).map(([name, value]) => `--${name}=${value}`)],
+    async () => {
+      if (!(await api.get('/api/v1/namespaces/default'))) throw new Error('there is no namespace "default" yet')
+    },
+  )
   return api
 }
 
@@ -57,10 +70,26 @@ function client(node: Namespace, dir: string): Api {
   const cluster = { server: SERVER, 'insecure-skip-tls-verify': true }
   writeFileSync(
     kubeconfig,
-    JSON.stringify({ apiVersion: 'v1', kind: 'Config', 'current-context': 'one', clusters: [{ name: 'one', cluster }], users: [{ name: 'one', user: { token: TOKEN } }], contexts: [{ name: 'one', context: { cluster: 'one', user: 'one' } }] }),
+    JSON.stringify({
+      apiVersion: 'v1',
+      kind: 'Config',
+      'current-context': 'one',
+      clusters: [{ name: 'one', cluster }],
+      users: [{ name: 'one', user: { token: TOKEN } }],
+      contexts: [{ name: 'one', context: { cluster: 'one', user: 'one' } }],
+    }),
   )
   async function ask(method: string, path: string, body?: Row): Promise<Row | undefined> {
-    const { stdout } = must(await node.exec([process.execPath, '-e', ASK, method, `${SERVER}${path}`, ...(body ? [JSON.stringify(body)] : [])]))
+    const { stdout } = must(
+      await node.exec([
+        process.execPath,
+        '-e',
+        ASK,
+        method,
+        `${SERVER}${path}`,
+        ...(body ? [JSON.stringify(body)] : []),
+      ]),
+    )
     const [, status, text = ''] = /^(\d+) ([\s\S]*)$/.exec(stdout) ?? []
     if (status === '404') return undefined
     if (!status?.startsWith('2')) throw new Error(`${method} ${path}: ${stdout}`)

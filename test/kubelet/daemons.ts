@@ -5,7 +5,12 @@ import { type Namespace, until } from '../support/harness.ts'
 /** Processes of a node, each with a log, in the order in which they were started. */
 export interface Daemons {
   /** Starts one, and waits until it does what it is for; rejects with the end of its log when it ends, or does not within two minutes. */
-  start(name: string, argv: readonly string[], ready: () => Promise<unknown> | unknown, env?: Readonly<Record<string, string>>): Promise<void>
+  start(
+    name: string,
+    argv: readonly string[],
+    ready: () => Promise<unknown> | unknown,
+    env?: Readonly<Record<string, string>>,
+  ): Promise<void>
   /** The end of a log. */
   log(name: string): string
   /** Ends all, the last one first. */
@@ -15,12 +20,17 @@ export interface Daemons {
 /** Daemons in a namespace, with their logs in a folder. */
 export function daemonsOf({ path }: Namespace, dir: string): Daemons {
   const running: Bun.Subprocess[] = []
-  const log = (name: string) => (existsSync(join(dir, `${name}.log`)) ? readFileSync(join(dir, `${name}.log`), 'utf8').slice(-4000) : '')
+  const log = (name: string) =>
+    existsSync(join(dir, `${name}.log`)) ? readFileSync(join(dir, `${name}.log`), 'utf8').slice(-4000) : ''
   return {
     log,
     async start(name, argv, ready, env = {}) {
       const file = openSync(join(dir, `${name}.log`), 'a')
-      const child = Bun.spawn(['nsenter', `--net=${path}`, '--', ...argv], { cwd: dir, env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', HOME: dir, ...env }, stdio: ['ignore', file, file] })
+      const child = Bun.spawn(['nsenter', `--net=${path}`, '--', ...argv], {
+        cwd: dir,
+        env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', HOME: dir, ...env },
+        stdio: ['ignore', file, file],
+      })
       closeSync(file)
       running.push(child)
       await until(async () => {

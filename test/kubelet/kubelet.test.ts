@@ -23,7 +23,15 @@ const SPEC = {
   dnsPolicy: 'Default',
   tolerations: [{ operator: 'Exists' }],
   // It answers with its own addresses.
-  containers: [{ name: 'web', image: IMAGE, imagePullPolicy: 'Never', command: ['nc', '-ll', '-p', '80', '-e', '/bin/busybox', 'ip', '-o', 'address', 'show', 'eth0'], ports: [{ hostPort: 8080, containerPort: 80 }] }],
+  containers: [
+    {
+      name: 'web',
+      image: IMAGE,
+      imagePullPolicy: 'Never',
+      command: ['nc', '-ll', '-p', '80', '-e', '/bin/busybox', 'ip', '-o', 'address', 'show', 'eth0'],
+      ports: [{ hostPort: 8080, containerPort: 80 }],
+    },
+  ],
 }
 
 describe('kubelet 1.20 with --network-plugin=cni', function () {
@@ -97,7 +105,8 @@ interface Lab {
 function onNode(work: (lab: Lab) => Promise<void>): (this: Mocha.Context) => Promise<void> {
   return inCluster(
     1,
-    (cluster) => fileStore(cluster, { Network: '10.244.0.0/16', SubnetMin: '10.244.8.0', Backend: { Type: 'host-gw' } }),
+    (cluster) =>
+      fileStore(cluster, { Network: '10.244.0.0/16', SubnetMin: '10.244.8.0', Backend: { Type: 'host-gw' } }),
     async ({ nodes, hub }) => {
       // The kubelet and Docker write below /var/lib, which is in memory here.
       assert.equal(process.env['PLUMB_SANDBOX'], '1', 'This test starts a kubelet: run it with `npm run test:kubelet`')
@@ -111,10 +120,20 @@ function onNode(work: (lab: Lab) => Promise<void>): (this: Mocha.Context) => Pro
         await node.agent('--install-cni').ready(60_000)
         const made = kubernetes() as { bin: string; docker: string }
         const api = await startApi(daemons, node.ns, made.bin, dir)
-        const places = { ...made, dir, networks, kubeconfig: api.kubeconfig, plugins: join(node.dir, 'bin'), name: node.name }
+        const places = {
+          ...made,
+          dir,
+          networks,
+          kubeconfig: api.kubeconfig,
+          plugins: join(node.dir, 'bin'),
+          name: node.name,
+        }
         await startDocker(daemons, node.ns, places)
         await startKubelet(daemons, node.ns, places)
-        await until(async () => assert.ok(isReady(await api.get(`/api/v1/nodes/${node.name}`))) === undefined, 120_000).catch((cause) => {
+        await until(
+          async () => assert.ok(isReady(await api.get(`/api/v1/nodes/${node.name}`))) === undefined,
+          120_000,
+        ).catch((cause) => {
           throw new Error(`the node is not ready: ${cause.message}\n${daemons.log('kubelet')}`)
         })
         await work({ api, node, hub, networks })
@@ -132,7 +151,14 @@ function writeList(node: Node, networks: string): void {
   const { cniVersions: _, ...list } = JSON.parse(readFileSync(join(CONF, 'flannel.conflist'), 'utf8'))
   const [flannel, ...others] = list.plugins
   mkdirSync(networks)
-  writeFileSync(join(networks, '10-flannel.conflist'), JSON.stringify({ ...list, cniVersion: '0.4.0', plugins: [{ ...flannel, subnetFile: join(node.dir, 'subnet.env') }, ...others] }))
+  writeFileSync(
+    join(networks, '10-flannel.conflist'),
+    JSON.stringify({
+      ...list,
+      cniVersion: '0.4.0',
+      plugins: [{ ...flannel, subnetFile: join(node.dir, 'subnet.env') }, ...others],
+    }),
+  )
 }
 
 function isReady(node: Row | undefined): boolean {

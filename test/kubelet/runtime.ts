@@ -28,7 +28,12 @@ for word; do
 done
 exec runc "$@"
 `
-const EVERYTHING = { 'memory.available': '0%', 'nodefs.available': '0%', 'nodefs.inodesFree': '0%', 'imagefs.available': '0%' }
+const EVERYTHING = {
+  'memory.available': '0%',
+  'nodefs.available': '0%',
+  'nodefs.inodesFree': '0%',
+  'imagefs.available': '0%',
+}
 const KUBELET = {
   apiVersion: 'kubelet.config.k8s.io/v1beta1',
   kind: 'KubeletConfiguration',
@@ -47,18 +52,35 @@ const HEALTH = 10248
 export async function startDocker({ start }: Daemons, node: Namespace, { docker, dir }: Places): Promise<void> {
   writeFileSync(join(dir, 'runc'), RUNC, { mode: 0o755 })
   const off = { bridge: 'none', iptables: false, ip6tables: false, 'ip-forward': false, 'ip-masq': false }
-  const places = { 'data-root': `${dir}/docker`, 'exec-root': `${dir}/exec`, pidfile: `${dir}/docker.pid`, hosts: [socketOf(dir)], 'storage-driver': 'vfs', 'shutdown-timeout': 1, 'cgroup-parent': groupOf(dir) }
-  writeFileSync(join(dir, 'docker.json'), JSON.stringify({ ...off, ...places, runtimes: { ours: { path: join(dir, 'runc') } }, 'default-runtime': 'ours' }))
+  const places = {
+    'data-root': `${dir}/docker`,
+    'exec-root': `${dir}/exec`,
+    pidfile: `${dir}/docker.pid`,
+    hosts: [socketOf(dir)],
+    'storage-driver': 'vfs',
+    'shutdown-timeout': 1,
+    'cgroup-parent': groupOf(dir),
+  }
+  writeFileSync(
+    join(dir, 'docker.json'),
+    JSON.stringify({ ...off, ...places, runtimes: { ours: { path: join(dir, 'runc') } }, 'default-runtime': 'ours' }),
+  )
   async function client(...argv: string[]): Promise<void> {
     const { status, stderr } = await node.exec([join(docker, 'usr/bin/docker'), '--host', socketOf(dir), ...argv])
     if (status !== 0) throw new Error(stderr)
   }
-  await start('dockerd', ['dockerd', '--config-file', join(dir, 'docker.json')], () => client('version'), { PATH: pathOf(docker) })
+  await start('dockerd', ['dockerd', '--config-file', join(dir, 'docker.json')], () => client('version'), {
+    PATH: pathOf(docker),
+  })
   await client('load', '--input', await makeImage(dir))
 }
 
 /** Starts a kubelet that calls CNI plugins for Docker's containers (dockershim). */
-export async function startKubelet({ start }: Daemons, node: Namespace, { bin, docker, dir, kubeconfig, plugins, networks, name }: Places): Promise<void> {
+export async function startKubelet(
+  { start }: Daemons,
+  node: Namespace,
+  { bin, docker, dir, kubeconfig, plugins, networks, name }: Places,
+): Promise<void> {
   writeFileSync(join(dir, 'kubelet.json'), JSON.stringify({ ...KUBELET, healthzPort: HEALTH }))
   mkdirSync(join(dir, 'kubelet'))
   const flags = {
@@ -77,7 +99,12 @@ export async function startKubelet({ start }: Daemons, node: Namespace, { bin, d
     const { status } = await node.exec(['bash', '-c', `exec 3<>/dev/tcp/127.0.0.1/${HEALTH}`])
     if (status !== 0) throw new Error('it does not answer on its health port')
   }
-  await start('kubelet', [join(bin, 'kubelet'), ...Object.entries(flags).map(([flag, value]) => `--${flag}=${value}`)], isUp, { PATH: pathOf(docker) })
+  await start(
+    'kubelet',
+    [join(bin, 'kubelet'), ...Object.entries(flags).map(([flag, value]) => `--${flag}=${value}`)],
+    isUp,
+    { PATH: pathOf(docker) },
+  )
 }
 
 /** Unmounts what Docker and the kubelet left mounted below the folder, and removes their control groups. */
@@ -87,7 +114,8 @@ export async function tidy(dir: string): Promise<void> {
   for (const mount of mounts.reverse()) await execa('umount', ['--lazy', mount], { reject: false })
   const groups = globSync(`/sys/fs/cgroup/*${groupOf(dir)}`).flatMap((path) => [...globSync(`${path}/**/`), path])
   // The kernel says for a while that one is in use whose last process has just ended.
-  for (const path of groups.sort((a, b) => b.length - a.length)) await until(() => !existsSync(path) || rmdirSync(path) === undefined, 20_000)
+  for (const path of groups.sort((a, b) => b.length - a.length))
+    await until(() => !existsSync(path) || rmdirSync(path) === undefined, 20_000)
 }
 
 // One that no other run has.
@@ -101,5 +129,7 @@ function socketOf(dir: string): string {
 
 // Docker was not installed.
 function pathOf(docker: string): string {
-  return [...['usr/sbin', 'usr/bin'].map((one) => join(docker, one)), '/usr/sbin', '/usr/bin', '/sbin', '/bin'].join(':')
+  return [...['usr/sbin', 'usr/bin'].map((one) => join(docker, one)), '/usr/sbin', '/usr/bin', '/sbin', '/bin'].join(
+    ':',
+  )
 }

@@ -17,7 +17,11 @@ before(async function () {
   this.timeout(300_000)
   const why = missing()
   if (why !== undefined) skip(this as unknown as Mocha.Context, why)
-  cluster = await up({ nodes: NODES, isDual: true, images: globSync('out/plumb-*-linux-*.oci.tar', { cwd: ROOT }).map((one) => join(ROOT, one)) })
+  cluster = await up({
+    nodes: NODES,
+    isDual: true,
+    images: globSync('out/plumb-*-linux-*.oci.tar', { cwd: ROOT }).map((one) => join(ROOT, one)),
+  })
 })
 after(async function () {
   this.timeout(120_000)
@@ -26,17 +30,30 @@ after(async function () {
 
 const kubectl = (...args: string[]) => cluster.kubectl(args)
 const helm = async (...args: string[]) => {
-  const { status, stdout, stderr } = await cluster.control.exec(['helm', ...args], { env: { KUBECONFIG: cluster.kubeconfig } })
+  const { status, stdout, stderr } = await cluster.control.exec(['helm', ...args], {
+    env: { KUBECONFIG: cluster.kubeconfig },
+  })
   assert.equal(status, 0, `helm ${args.join(' ')}: ${stderr}`)
   return stdout
 }
-const apply = (...objects: object[]) => cluster.kubectl(['apply', '-f', '-'], objects.map((one) => JSON.stringify(one)).join('\n---\n'))
+const apply = (...objects: object[]) =>
+  cluster.kubectl(['apply', '-f', '-'], objects.map((one) => JSON.stringify(one)).join('\n---\n'))
 const node = (name: string) => cluster.nodes.find((one) => one.name === name) as Machine
 const inPod = (name: string, ...argv: string[]) => kubectl('exec', name, '--', ...argv)
 
 function pod(name: string, on: string, more: object = {}, labels: Readonly<Record<string, string>> = {}): object {
   const container = { name: 'c', image: IMAGE, imagePullPolicy: 'Never', args: ['netexec'], ...more }
-  return { apiVersion: 'v1', kind: 'Pod', metadata: { name, labels: { app: 'test', ...labels } }, spec: { nodeName: on, terminationGracePeriodSeconds: 0, tolerations: [{ operator: 'Exists' }], containers: [container] } }
+  return {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name, labels: { app: 'test', ...labels } },
+    spec: {
+      nodeName: on,
+      terminationGracePeriodSeconds: 0,
+      tolerations: [{ operator: 'Exists' }],
+      containers: [container],
+    },
+  }
 }
 
 async function addresses(name: string): Promise<{ v4: string; v6: string }> {
@@ -44,8 +61,10 @@ async function addresses(name: string): Promise<{ v4: string; v6: string }> {
   return { v4: all.find((one) => !one.includes(':')) ?? '', v6: all.find((one) => one.includes(':')) ?? '' }
 }
 
-const url = (address: string, port: number, path: string) => `http://${address.includes(':') ? `[${address}]` : address}:${port}/${path}`
-const get = (from: string, address: string, port: number, path: string) => inPod(from, 'curl', '-s', '-g', '-m', '5', url(address, port, path))
+const url = (address: string, port: number, path: string) =>
+  `http://${address.includes(':') ? `[${address}]` : address}:${port}/${path}`
+const get = (from: string, address: string, port: number, path: string) =>
+  inPod(from, 'curl', '-s', '-g', '-m', '5', url(address, port, path))
 
 const flowing: (() => void)[] = []
 afterEach(() => {
@@ -61,7 +80,16 @@ function flow(from: Machine, address: string, port: number): { end(): Promise<{ 
   const going = (async () => {
     while (!isOver) {
       asked++
-      const { status } = await from.exec(['curl', '-s', '-g', '-m', '2', '-o', '/dev/null', url(address, port, 'hostname')])
+      const { status } = await from.exec([
+        'curl',
+        '-s',
+        '-g',
+        '-m',
+        '2',
+        '-o',
+        '/dev/null',
+        url(address, port, 'hostname'),
+      ])
       if (status !== 0) lost++
       await Bun.sleep(50)
     }
@@ -98,18 +126,37 @@ describe('Kubernetes on plumb', function () {
   this.timeout(300_000)
 
   it('helm install makes every node Ready, with the agent’s condition and the pod CIDRs that Kubernetes gave', async () => {
-    await helm('install', 'plumb', join(ROOT, 'conf/chart'), '-n', 'plumb', '--create-namespace', '--set', 'network.ipv6=fd44::/48,metrics.enabled=true')
+    await helm(
+      'install',
+      'plumb',
+      join(ROOT, 'conf/chart'),
+      '-n',
+      'plumb',
+      '--create-namespace',
+      '--set',
+      'network.ipv6=fd44::/48,metrics.enabled=true',
+    )
     await kubectl('wait', '--for=condition=Ready', 'node', '--all', '--timeout=120s')
     await kubectl('-n', 'plumb', 'rollout', 'status', 'ds/plumb-agent', '--timeout=120s')
     for (const name of NODES) {
-      const said = JSON.parse(await kubectl('get', 'node', name, '-o', 'json')) as { spec: { podCIDRs: string[] }; metadata: { annotations: Record<string, string> }; status: { conditions: { type: string; status: string; reason: string }[] } }
+      const said = JSON.parse(await kubectl('get', 'node', name, '-o', 'json')) as {
+        spec: { podCIDRs: string[] }
+        metadata: { annotations: Record<string, string> }
+        status: { conditions: { type: string; status: string; reason: string }[] }
+      }
       assert.equal(said.metadata.annotations['flannel.alpha.coreos.com/kube-subnet-manager'], 'true')
       assert.equal(said.status.conditions.find(({ type }) => type === 'NetworkUnavailable')?.reason, 'FlannelIsUp')
       const { stdout } = await node(name).exec(['cat', '/run/flannel/subnet.env'])
       assert.ok(stdout.includes(`FLANNEL_SUBNET=${said.spec.podCIDRs[0]?.replace(/0\/24$/, '1/24')}`), stdout)
     }
     // As the README says.
-    await until(async () => /^ *peers +2$/m.test(await kubectl('-n', 'plumb', 'exec', 'ds/plumb-agent', '--', 'plumb', 'status').catch((cause) => `${cause}`)), 30_000)
+    await until(
+      async () =>
+        /^ *peers +2$/m.test(
+          await kubectl('-n', 'plumb', 'exec', 'ds/plumb-agent', '--', 'plumb', 'status').catch((cause) => `${cause}`),
+        ),
+      30_000,
+    )
   })
 
   it('pods of all nodes reach each other in both families, at full size; kubectl exec and logs work', async () => {
@@ -119,13 +166,33 @@ describe('Kubernetes on plumb', function () {
     for (const from of NODES)
       for (const [i, to] of all.entries()) {
         for (const family of ['v4', 'v6'] as const) {
-          assert.match(await get(`p-${from}`, to[family], 8080, 'hostname'), new RegExp(`p-${NODES[i]}`), `${from} to ${to[family]}`)
-          const { status, stdout } = await node(from).exec(['ping', '-n', '-q', '-c', '1', '-w', '3', '-M', 'do', '-s', `${FULL[family]}`, to[family]])
+          assert.match(
+            await get(`p-${from}`, to[family], 8080, 'hostname'),
+            new RegExp(`p-${NODES[i]}`),
+            `${from} to ${to[family]}`,
+          )
+          const { status, stdout } = await node(from).exec([
+            'ping',
+            '-n',
+            '-q',
+            '-c',
+            '1',
+            '-w',
+            '3',
+            '-M',
+            'do',
+            '-s',
+            `${FULL[family]}`,
+            to[family],
+          ])
           assert.equal(status, 0, `${from} to ${to[family]}: ${stdout}`)
         }
       }
     // The source address stays the pod's own.
-    assert.match(await get('p-n1', (all[1] as { v4: string }).v4, 8080, 'clientip'), new RegExp(`^${(all[0] as { v4: string }).v4}:`))
+    assert.match(
+      await get('p-n1', (all[1] as { v4: string }).v4, 8080, 'clientip'),
+      new RegExp(`^${(all[0] as { v4: string }).v4}:`),
+    )
     assert.match(await kubectl('logs', 'p-n1'), /./)
   })
 
@@ -135,14 +202,37 @@ describe('Kubernetes on plumb', function () {
       apiVersion: 'v1',
       kind: 'Service',
       metadata: { name: 'web' },
-      spec: { type: 'NodePort', ipFamilyPolicy: 'PreferDualStack', selector: { app: 'test' }, ports: [{ port: 80, targetPort: 8080, nodePort: 30080 }] },
+      spec: {
+        type: 'NodePort',
+        ipFamilyPolicy: 'PreferDualStack',
+        selector: { app: 'test' },
+        ports: [{ port: 80, targetPort: 8080, nodePort: 30080 }],
+      },
     })
     await kubectl('wait', '--for=condition=Ready', 'pod', 'port-n1', '--timeout=120s')
-    await until(async () => (await node('n2').exec(['curl', '-s', '-m', '2', 'http://10.78.0.1:8888/hostname'])).stdout === 'port-n1', 20_000)
-    await until(async () => (await node('n2').exec(['curl', '-s', '-g', '-m', '2', 'http://[fd78::1]:8888/hostname'])).stdout === 'port-n1', 20_000)
-    await until(async () => (await cluster.control.exec(['curl', '-s', '-m', '2', 'http://10.78.0.3:30080/hostname'])).status === 0, 20_000)
+    await until(
+      async () =>
+        (await node('n2').exec(['curl', '-s', '-m', '2', 'http://10.78.0.1:8888/hostname'])).stdout === 'port-n1',
+      20_000,
+    )
+    await until(
+      async () =>
+        (await node('n2').exec(['curl', '-s', '-g', '-m', '2', 'http://[fd78::1]:8888/hostname'])).stdout === 'port-n1',
+      20_000,
+    )
+    await until(
+      async () =>
+        (await cluster.control.exec(['curl', '-s', '-m', '2', 'http://10.78.0.3:30080/hostname'])).status === 0,
+      20_000,
+    )
     await kubectl('-n', 'kube-system', 'rollout', 'status', 'deploy/coredns', '--timeout=120s')
-    await until(async () => /p-n|port-n/.test(await inPod('p-n3', 'curl', '-s', '-m', '3', 'http://web.default.svc.cluster.local/hostname').catch(() => '')), 60_000)
+    await until(
+      async () =>
+        /p-n|port-n/.test(
+          await inPod('p-n3', 'curl', '-s', '-m', '3', 'http://web.default.svc.cluster.local/hostname').catch(() => ''),
+        ),
+      60_000,
+    )
     await kubectl('delete', 'pod', 'port-n1', '--wait')
     assert.notEqual((await node('n2').exec(['curl', '-s', '-m', '2', 'http://10.78.0.1:8888/hostname'])).status, 0)
   })
@@ -167,37 +257,59 @@ describe('Kubernetes on plumb', function () {
     const flows = [flow(node('n2'), one.v4, 8080), flow(node('n1'), two.v6, 8080)]
     await kubectl('-n', 'plumb', 'rollout', 'restart', 'ds/plumb-agent')
     await kubectl('-n', 'plumb', 'rollout', 'status', 'ds/plumb-agent', '--timeout=200s')
-    for (const { asked, lost } of await Promise.all(flows.map((one) => one.end()))) assert.ok(asked > 50 && lost === 0, `${lost} of ${asked} lost`)
+    for (const { asked, lost } of await Promise.all(flows.map((one) => one.end())))
+      assert.ok(asked > 50 && lost === 0, `${lost} of ${asked} lost`)
   })
 
   it('60 pods are made and deleted twice, and nothing of them is left', async () => {
     const before = await Promise.all(cluster.nodes.map(held))
     for (let round = 0; round < 2; round++) {
-      await apply(...Array.from({ length: 60 }, (_, i) => pod(`many-${i}`, NODES[i % 3] as string, { args: ['pause'] }, { app: 'many' })))
+      await apply(
+        ...Array.from({ length: 60 }, (_, i) =>
+          pod(`many-${i}`, NODES[i % 3] as string, { args: ['pause'] }, { app: 'many' }),
+        ),
+      )
       await kubectl('wait', '--for=condition=Ready', 'pod', '-l', 'app=many', '--timeout=250s')
       const many = (await kubectl('get', 'pod', '-l', 'app=many', '-o', 'jsonpath={.items[*].status.podIP}')).split(' ')
       assert.equal(new Set(many).size, 60)
       await kubectl('delete', 'pod', '-l', 'app=many', '--wait', '--timeout=200s')
     }
-    await until(async () => Bun.deepEquals(await Promise.all(cluster.nodes.map(held)), before), 60_000).catch(async () => assert.deepEqual(await Promise.all(cluster.nodes.map(held)), before))
+    await until(async () => Bun.deepEquals(await Promise.all(cluster.nodes.map(held)), before), 60_000).catch(
+      async () => assert.deepEqual(await Promise.all(cluster.nodes.map(held)), before),
+    )
   }).timeout(900_000)
 
   it('a node that restarts serves its pods again, and other pods keep talking meanwhile', async () => {
     const going = flow(node('n1'), (await addresses('p-n3')).v4, 8080)
     await cluster.reboot('n2')
     await ready('n2', /^ready$/)
-    await until(async () => /p-n2/.test(await get('p-n1', (await addresses('p-n2')).v4, 8080, 'hostname').catch(() => '')), 120_000)
+    await until(
+      async () => /p-n2/.test(await get('p-n1', (await addresses('p-n2')).v4, 8080, 'hostname').catch(() => '')),
+      120_000,
+    )
     assert.match(await get('p-n3', (await addresses('p-n2')).v6, 8080, 'hostname'), /p-n2/)
     const { asked, lost } = await going.end()
     assert.ok(asked > 50 && lost === 0, `${lost} of ${asked} lost`)
-    const all = JSON.parse(await kubectl('get', 'pod', '-A', '--field-selector', 'spec.nodeName=n2', '-o', 'json')) as { items: { metadata: { name: string }; spec: { hostNetwork?: boolean } }[] }
+    const all = JSON.parse(await kubectl('get', 'pod', '-A', '--field-selector', 'spec.nodeName=n2', '-o', 'json')) as {
+      items: { metadata: { name: string }; spec: { hostNetwork?: boolean } }[]
+    }
     const own = all.items.filter(({ spec }) => !spec.hostNetwork).map(({ metadata }) => metadata.name)
-    await until(async () => Bun.deepEquals(await held(node('n2')), { veths: own.length, addresses: 2 * own.length, attachments: own.length }), 60_000).catch(async () => assert.deepEqual([own, await held(node('n2'))], []))
+    await until(
+      async () =>
+        Bun.deepEquals(await held(node('n2')), {
+          veths: own.length,
+          addresses: 2 * own.length,
+          attachments: own.length,
+        }),
+      60_000,
+    ).catch(async () => assert.deepEqual([own, await held(node('n2'))], []))
   })
 
   it('a Node that is deleted and made again gets another pod CIDR, and its new pods are reached', async () => {
     const before = await kubectl('get', 'node', 'n3', '-o', 'jsonpath={.spec.podCIDR}')
-    const { metadata } = JSON.parse(await kubectl('get', 'node', 'n3', '-o', 'json')) as { metadata: { labels: object } }
+    const { metadata } = JSON.parse(await kubectl('get', 'node', 'n3', '-o', 'json')) as {
+      metadata: { labels: object }
+    }
     await kubectl('delete', 'pod', 'p-n3', '--wait')
     await kubectl('delete', 'node', 'n3')
     await ready('n3', /There is no Node "n3" in the cluster/)
@@ -218,22 +330,53 @@ describe('Kubernetes on plumb', function () {
   }).timeout(600_000)
 
   it('the metrics Service leads to every agent', async () => {
-    await until(async () => (await kubectl('-n', 'plumb', 'get', 'endpointslices', '-l', 'kubernetes.io/service-name=plumb-metrics', '-o', 'jsonpath={.items[*].endpoints[*].addresses[0]}')).split(' ').length >= 2, 30_000)
+    await until(
+      async () =>
+        (
+          await kubectl(
+            '-n',
+            'plumb',
+            'get',
+            'endpointslices',
+            '-l',
+            'kubernetes.io/service-name=plumb-metrics',
+            '-o',
+            'jsonpath={.items[*].endpoints[*].addresses[0]}',
+          )
+        ).split(' ').length >= 2,
+      30_000,
+    )
     const { stdout } = await cluster.control.exec(['curl', '-s', '-m', '3', 'http://10.78.0.1:9469/metrics'])
     assert.match(stdout, /^plumb_/m)
   })
 
   it('F12 helm uninstall says at once which pods live on which node, fails, and leaves nothing in the cluster; without pods it leaves nothing of plumb on the nodes', async () => {
     await kubectl('delete', 'deploy', '-n', 'kube-system', 'coredns', '--ignore-not-found')
-    const objects = async () => (await kubectl('get', 'all,configmap,serviceaccount,role,rolebinding,clusterrole,clusterrolebinding', '-n', 'plumb', '-o', 'name')).split('\n').filter((one) => one.includes('plumb'))
+    const objects = async () =>
+      (
+        await kubectl(
+          'get',
+          'all,configmap,serviceaccount,role,rolebinding,clusterrole,clusterrolebinding',
+          '-n',
+          'plumb',
+          '-o',
+          'name',
+        )
+      )
+        .split('\n')
+        .filter((one) => one.includes('plumb'))
     const begun = performance.now()
-    const refused = await cluster.control.exec(['helm', 'uninstall', 'plumb', '-n', 'plumb', '--timeout', '120s'], { env: { KUBECONFIG: cluster.kubeconfig } })
+    const refused = await cluster.control.exec(['helm', 'uninstall', 'plumb', '-n', 'plumb', '--timeout', '120s'], {
+      env: { KUBECONFIG: cluster.kubeconfig },
+    })
     assert.notEqual(refused.status, 0)
     assert.ok(performance.now() - begun < 110_000, `${performance.now() - begun} ms`)
     const said = refused.stdout + refused.stderr
     assert.match(said, /n1: .*Cannot uninstall: \d+ of the pods that plumb attached live[^;]*default\/p-n1/)
     assert.doesNotMatch(said, /\\n/)
-    await until(async () => (await objects()).length === 0, 60_000).catch(async () => assert.deepEqual(await objects(), []))
+    await until(async () => (await objects()).length === 0, 60_000).catch(async () =>
+      assert.deepEqual(await objects(), []),
+    )
     // The pods still talk while nothing was removed.
     assert.match(await get('p-n1', (await addresses('p-n2')).v4, 8080, 'hostname'), /p-n2/)
     await kubectl('delete', 'pod', '-l', 'app=test', '--wait', '--timeout=100s')
@@ -249,9 +392,15 @@ describe('Kubernetes on plumb', function () {
 
 /** Nothing of plumb is on a node, nor in the Node's annotations. */
 async function isClean(name: string): Promise<void> {
-  const left = await node(name).exec(['sh', '-c', "ip -o link | grep -E 'flannel|cni0'; nft list tables | grep plumb; ip route show proto 112; ls -A /etc/cni/net.d /opt/cni/bin /run/flannel /run/cni/plumb 2>/dev/null | grep -v ':$' | grep ."])
+  const left = await node(name).exec([
+    'sh',
+    '-c',
+    "ip -o link | grep -E 'flannel|cni0'; nft list tables | grep plumb; ip route show proto 112; ls -A /etc/cni/net.d /opt/cni/bin /run/flannel /run/cni/plumb 2>/dev/null | grep -v ':$' | grep .",
+  ])
   assert.equal(left.stdout, '', name)
-  const { annotations } = (JSON.parse(await kubectl('get', 'node', name, '-o', 'json')) as { metadata: { annotations: object } }).metadata
+  const { annotations } = (
+    JSON.parse(await kubectl('get', 'node', name, '-o', 'json')) as { metadata: { annotations: object } }
+  ).metadata
   assert.deepEqual(
     Object.keys(annotations).filter((one) => one.startsWith('flannel.')),
     [],

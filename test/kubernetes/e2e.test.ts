@@ -24,5 +24,11 @@ after(async function () {
 describe('upstream end-to-end tests', function () {
   this.timeout(3_600_000)
 
-  it('[sig-network] passes', () => passesUpstream(cluster, { focus: GIVEN ?? '\\[sig-network\\]', skip: SKIP, procs: 6, least: GIVEN === undefined ? LEAST : 1 }))
+  it('[sig-network] passes', () =>
+    passesUpstream(cluster, {
+      focus: GIVEN ?? '\\[sig-network\\]',
+      skip: SKIP,
+      procs: 6,
+      least: GIVEN === undefined ? LEAST : 1,
+    }))
 })

@@ -10,7 +10,10 @@ const ROOT = join(import.meta.dir, '../..')
 const FLANNELD = join(process.env['PLUMB_PEERS'] ?? '/var/cache/plumb/peers', 'flannel-0.28.9/flannel')
 const IMAGE = 'registry.k8s.io/e2e-test-images/agnhost:2.66.1'
 // As docs/migrate-from-flannel.md says: nodes of the label have plumb.
-const MANIFEST = readFileSync(join(ROOT, 'conf/kubernetes.yaml'), 'utf8').replace('kubernetes.io/os: linux', 'cni: plumb')
+const MANIFEST = readFileSync(join(ROOT, 'conf/kubernetes.yaml'), 'utf8').replace(
+  'kubernetes.io/os: linux',
+  'cni: plumb',
+)
 const CONFLIST = {
   name: 'cbr0',
   cniVersion: '0.3.1',
@@ -23,9 +26,14 @@ const CONFLIST = {
 let cluster: Cluster
 before(async function () {
   this.timeout(300_000)
-  const why = missing() ?? (existsSync(FLANNELD) ? undefined : `no ${FLANNELD}: node_modules/.bin/bun scripts/peers.ts flanneld builds it`)
+  const why =
+    missing() ??
+    (existsSync(FLANNELD) ? undefined : `no ${FLANNELD}: node_modules/.bin/bun scripts/peers.ts flanneld builds it`)
   if (why !== undefined) skip(this as unknown as Mocha.Context, why)
-  cluster = await up({ nodes: ['n1', 'n2'], images: globSync('out/plumb-*-linux-*.oci.tar', { cwd: ROOT }).map((one) => join(ROOT, one)) })
+  cluster = await up({
+    nodes: ['n1', 'n2'],
+    images: globSync('out/plumb-*-linux-*.oci.tar', { cwd: ROOT }).map((one) => join(ROOT, one)),
+  })
 })
 after(async function () {
   this.timeout(120_000)
@@ -41,15 +49,37 @@ const addressOf = (name: string) => kubectl('get', 'pod', name, '-o', 'jsonpath=
 
 function pod(name: string, on: string): string {
   const container = { name: 'c', image: IMAGE, imagePullPolicy: 'Never', args: ['netexec'] }
-  return JSON.stringify({ apiVersion: 'v1', kind: 'Pod', metadata: { name }, spec: { nodeName: on, terminationGracePeriodSeconds: 0, tolerations: [{ operator: 'Exists' }], containers: [container] } })
+  return JSON.stringify({
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name },
+    spec: {
+      nodeName: on,
+      terminationGracePeriodSeconds: 0,
+      tolerations: [{ operator: 'Exists' }],
+      containers: [container],
+    },
+  })
 }
 
 function startFlanneld(node: Machine): void {
-  node.start('flanneld', ['env', `NODE_NAME=${node.name}`, FLANNELD, '--kube-subnet-mgr', '--ip-masq', `--kubeconfig-file=${cluster.kubeconfig}`, '--iface=eth0'])
+  node.start('flanneld', [
+    'env',
+    `NODE_NAME=${node.name}`,
+    FLANNELD,
+    '--kube-subnet-mgr',
+    '--ip-masq',
+    `--kubeconfig-file=${cluster.kubeconfig}`,
+    '--iface=eth0',
+  ])
 }
 
 /** Asks a pod every 50 ms while `work` goes on: how many requests had no answer. */
-async function lostDuring(from: Machine, address: string, work: () => Promise<void>): Promise<{ asked: number; lost: number }> {
+async function lostDuring(
+  from: Machine,
+  address: string,
+  work: () => Promise<void>,
+): Promise<{ asked: number; lost: number }> {
   let [asked, lost, isOver] = [0, 0, false]
   endings.push(() => {
     isOver = true
@@ -57,7 +87,10 @@ async function lostDuring(from: Machine, address: string, work: () => Promise<vo
   const going = (async () => {
     for (; !isOver; await Bun.sleep(50)) {
       asked++
-      if ((await from.exec(['curl', '-s', '-m', '2', '-o', '/dev/null', `http://${address}:8080/hostname`])).status !== 0) lost++
+      if (
+        (await from.exec(['curl', '-s', '-m', '2', '-o', '/dev/null', `http://${address}:8080/hostname`])).status !== 0
+      )
+        lost++
     }
   })()
   await work()
@@ -71,7 +104,19 @@ async function reachEachOther(): Promise<void> {
     ['n1', 'n2'],
     ['n2', 'n1'],
   ])
-    assert.match(await kubectl('exec', `p-${from}`, '--', 'curl', '-s', '-m', '5', `http://${await addressOf(`p-${to}`)}:8080/clientip`), new RegExp(`^${await addressOf(`p-${from}`)}:`))
+    assert.match(
+      await kubectl(
+        'exec',
+        `p-${from}`,
+        '--',
+        'curl',
+        '-s',
+        '-m',
+        '5',
+        `http://${await addressOf(`p-${to}`)}:8080/clientip`,
+      ),
+      new RegExp(`^${await addressOf(`p-${from}`)}:`),
+    )
 }
 
 describe('plumb beside flanneld in Kubernetes', function () {
@@ -79,7 +124,9 @@ describe('plumb beside flanneld in Kubernetes', function () {
 
   it('pods of a node with plumb and of a node with flanneld reach each other; the node with flanneld changes to plumb and back without a lost request', async () => {
     const [one, two] = cluster.nodes as [Machine, Machine]
-    await two.exec(['sh', '-c', 'mkdir -p /etc/kube-flannel /run/flannel; cat >/etc/kube-flannel/net-conf.json'], { stdin: '{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}' })
+    await two.exec(['sh', '-c', 'mkdir -p /etc/kube-flannel /run/flannel; cat >/etc/kube-flannel/net-conf.json'], {
+      stdin: '{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}',
+    })
     startFlanneld(two)
     await two.exec([join(ROOT, 'dist/plumb'), 'install'])
     await two.exec(['tee', '/etc/cni/net.d/10-flannel.conflist'], { stdin: JSON.stringify(CONFLIST) })
@@ -93,13 +140,20 @@ describe('plumb beside flanneld in Kubernetes', function () {
     const there = await lostDuring(one, target, async () => {
       await two.stop('flanneld')
       await kubectl('label', 'node', 'n2', 'cni=plumb')
-      await until(async () => (await two.exec(['curl', '-s', '-m', '1', 'http://127.0.0.1:9469/readyz'])).stdout.trim() === 'ready', 60_000)
+      await until(
+        async () =>
+          (await two.exec(['curl', '-s', '-m', '1', 'http://127.0.0.1:9469/readyz'])).stdout.trim() === 'ready',
+        60_000,
+      )
     })
     assert.ok(there.asked > 20 && there.lost === 0, `${there.lost} of ${there.asked} lost on the way to plumb`)
     await reachEachOther()
     const back = await lostDuring(one, target, async () => {
       await kubectl('label', 'node', 'n2', 'cni-')
-      await until(async () => (await two.exec(['curl', '-s', '-m', '1', 'http://127.0.0.1:9469/healthz'])).status !== 0, 60_000)
+      await until(
+        async () => (await two.exec(['curl', '-s', '-m', '1', 'http://127.0.0.1:9469/healthz'])).status !== 0,
+        60_000,
+      )
       startFlanneld(two)
       await until(() => two.log('flanneld').split('Running backend').length > 2, 60_000)
       // The requests have to see what flanneld does at its start.

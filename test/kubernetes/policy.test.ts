@@ -35,7 +35,8 @@ describe('upstream tests of NetworkPolicy', function () {
     }
   })
 
-  it('Netpol passes', () => passesUpstream(cluster, { focus: GIVEN ?? 'Netpol', skip: SCTP, procs: 4, least: GIVEN === undefined ? LEAST : 1 }))
+  it('Netpol passes', () =>
+    passesUpstream(cluster, { focus: GIVEN ?? 'Netpol', skip: SCTP, procs: 4, least: GIVEN === undefined ? LEAST : 1 }))
 
   it('Netpol passes with SCTP', async function () {
     if (!/^SCTP/m.test(readFileSync('/proc/net/protocols', 'utf8'))) skip(this, 'the kernel has no SCTP')

@@ -6,7 +6,8 @@ import { missingUpstream, passesUpstream, upWithPlumb, type WithPlumb } from '..
 
 /** PLUMB_E2E names other tests, as a pattern. */
 const GIVEN = process.env['PLUMB_E2E']
-const FOCUS = '\\[sig-network\\] (Services|EndpointSlice|EndpointSliceMirroring|Conntrack|Networking Granular Checks: Services|Topology Hints) |\\[sig-network\\].*session affinity|\\[Feature:IPv6DualStack\\]'
+const FOCUS =
+  '\\[sig-network\\] (Services|EndpointSlice|EndpointSliceMirroring|Conntrack|Networking Granular Checks: Services|Topology Hints) |\\[sig-network\\].*session affinity|\\[Feature:IPv6DualStack\\]'
 /** Every feature but dual stack needs what the lab has not: SCTP in the kernel, a cloud's load balancers. Disruptive tests restart programs by ssh. */
 const SKIP = '\\[Feature:([^I]|I[^P])|\\[Disruptive\\]|\\[Flaky\\]'
 /**
@@ -25,7 +26,11 @@ function inCluster(what: WithPlumb): () => Cluster {
     this.timeout(600_000)
     const why = missingUpstream()
     if (why !== undefined) skip(this as unknown as Mocha.Context, why)
-    cluster = await upWithPlumb({ ...what, hasKubeProxy: false, values: [...(what.values ?? []), 'serviceProxy=true', 'apiServer.host=10.78.0.254'] })
+    cluster = await upWithPlumb({
+      ...what,
+      hasKubeProxy: false,
+      values: [...(what.values ?? []), 'serviceProxy=true', 'apiServer.host=10.78.0.254'],
+    })
   })
   after(async function () {
     this.timeout(120_000)
@@ -48,13 +53,20 @@ describe('upstream tests of Services without kube-proxy', function () {
       }
     })
 
-    it('Services, EndpointSlice, Conntrack and session affinity pass', () => passesUpstream(cluster(), { focus: GIVEN ?? FOCUS, skip: `${SKIP}|${BY_ROUTES}`, procs: 6, least: GIVEN === undefined ? LEAST : 1 }))
+    it('Services, EndpointSlice, Conntrack and session affinity pass', () =>
+      passesUpstream(cluster(), {
+        focus: GIVEN ?? FOCUS,
+        skip: `${SKIP}|${BY_ROUTES}`,
+        procs: 6,
+        least: GIVEN === undefined ? LEAST : 1,
+      }))
   })
 
   // Two nodes in each of three zones.
   describe('routes, six nodes', () => {
     const cluster = inCluster({ nodes: ['n1', 'n2', 'n3', 'n4', 'n5', 'n6'], values: ['network.backend.Type=host-gw'] })
 
-    it('traffic distribution and health checks pass', () => passesUpstream(cluster(), { focus: `${IN_ZONES}|${BY_ROUTES}`, skip: SKIP, procs: 3, least: LEAST_BY_ROUTES }))
+    it('traffic distribution and health checks pass', () =>
+      passesUpstream(cluster(), { focus: `${IN_ZONES}|${BY_ROUTES}`, skip: SKIP, procs: 3, least: LEAST_BY_ROUTES }))
   })
 })

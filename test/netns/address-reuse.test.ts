@@ -1,6 +1,13 @@
 // Tests lib/os/conntrack.ts and lib/verbs/add.ts: addresses that are used again, and connections to them.
 import assert from 'node:assert/strict'
-import { connectionCount, connectionPieces, connections, connectionsOf, forget, type Sought } from '../../lib/os/conntrack.ts'
+import {
+  connectionCount,
+  connectionPieces,
+  connections,
+  connectionsOf,
+  forget,
+  type Sought,
+} from '../../lib/os/conntrack.ts'
 import { inside } from '../../lib/os/netns.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import { forgetsThoseOfAnAddress } from '../support/forgotten.ts'
@@ -9,34 +16,63 @@ import { bridgeConf, containerId, network, traces } from '../support/network.ts'
 
 const LATE = 30_000
 // Two addresses of each family: the second one is the next pod's when its pod goes.
-const RANGES = [[{ subnet: '10.1.0.0/24', rangeStart: '10.1.0.2', rangeEnd: '10.1.0.3' }], [{ subnet: 'fd00:1::/64', rangeStart: 'fd00:1::2', rangeEnd: 'fd00:1::3' }]]
+const RANGES = [
+  [{ subnet: '10.1.0.0/24', rangeStart: '10.1.0.2', rangeEnd: '10.1.0.3' }],
+  [{ subnet: 'fd00:1::/64', rangeStart: 'fd00:1::2', rangeEnd: 'fd00:1::3' }],
+]
 const HOSTS = { 4: ['10.1.0.2', '10.1.0.3'], 6: ['fd00:1::2', 'fd00:1::3'] } as const
 const [PORT, OTHER] = [7000, 5000]
 
 describe('an address that is used again', () => {
   for (const family of [4, 6] as const)
-    for (const [what, turned] of Object.entries({ 'the former owner was the server': false, 'the former owner was the client': true }))
+    for (const [what, turned] of Object.entries({
+      'the former owner was the server': false,
+      'the former owner was the client': true,
+    }))
       it(
         `[F1] IPv${family}: a UDP flow of the former owner does not pass as established to or from the next one: ${what}`,
         inNamespaces(['node', 'one', 'former', 'next'], async ({ node, one, former, next }) => {
           const [fixed, reused] = HOSTS[family]
-          const net = network(node, { ...bridgeConf({ type: 'ptp', bridge: undefined }), ipam: { type: 'host-local', dataDir: `/run/reuse-${node.name}`, ranges: RANGES, routes: [{ dst: '0.0.0.0/0' }, { dst: '::/0' }] } })
+          const net = network(node, {
+            ...bridgeConf({ type: 'ptp', bridge: undefined }),
+            ipam: {
+              type: 'host-local',
+              dataDir: `/run/reuse-${node.name}`,
+              ranges: RANGES,
+              routes: [{ dst: '0.0.0.0/0' }, { dst: '::/0' }],
+            },
+          })
           await net.add(one)
           await net.add(former)
           // Accepts what is established, and refuses what begins later.
           const word = family === 4 ? 'ip' : 'ip6'
-          await nft(node, `table inet deny { chain forward { type filter hook forward priority 0; ct state established accept; jump new; }; chain new { counter; }; }`)
+          await nft(
+            node,
+            `table inet deny { chain forward { type filter hook forward priority 0; ct state established accept; jump new; }; chain new { counter; }; }`,
+          )
           const [client, server] = turned ? [former, one] : [one, former]
           const [from, to] = turned ? [reused, fixed] : [fixed, reused]
           const running = [process(server, ECHO, to), process(client, SEND, from, to)]
           try {
-            await until(() => inside(node.path as never, () => connections({ family, protocol: 17 })).some(({ there }) => there.dst === to && there.sport === OTHER) && answered(client), LATE)
-            await nft(node, `add rule inet deny new ${word} ${turned ? 'saddr' : 'daddr'} ${reused} udp dport ${PORT} counter drop`)
+            await until(
+              () =>
+                inside(node.path as never, () => connections({ family, protocol: 17 })).some(
+                  ({ there }) => there.dst === to && there.sport === OTHER,
+                ) && answered(client),
+              LATE,
+            )
+            await nft(
+              node,
+              `add rule inet deny new ${word} ${turned ? 'saddr' : 'daddr'} ${reused} udp dport ${PORT} counter drop`,
+            )
             if (turned) running[1]?.kill()
             await net.del(former)
             await net.add(next)
             const receiver = turned ? one : next
-            await nft(receiver, `table inet seen { chain input { type filter hook input priority -10; udp dport ${PORT} counter; }; }`)
+            await nft(
+              receiver,
+              `table inet seen { chain input { type filter hook input priority -10; udp dport ${PORT} counter; }; }`,
+            )
             if (turned) running.push(process(next, SEND, from, to))
             // The rule has refused what was sent meanwhile.
             await until(async () => (await packets(node, 'deny')) > 50, LATE)
@@ -52,12 +88,22 @@ describe('an address that is used again', () => {
     it(
       `[F18] ${type}: ADD for a container whose namespace is gone undoes the earlier attachment, and gives the same address; while the namespace lives it is refused`,
       inNamespaces(['node', 'first', 'other', 'second', 'third'], async ({ node, first, other, second, third }) => {
-        const net = network(node, { ...bridgeConf(type === 'ptp' ? { type, bridge: undefined } : {}), ipam: { type: 'host-local', dataDir: `/run/again-${node.name}`, ranges: [[{ subnet: '10.1.0.0/24' }], [{ subnet: 'fd00:1::/64' }]] } })
+        const net = network(node, {
+          ...bridgeConf(type === 'ptp' ? { type, bridge: undefined } : {}),
+          ipam: {
+            type: 'host-local',
+            dataDir: `/run/again-${node.name}`,
+            ranges: [[{ subnet: '10.1.0.0/24' }], [{ subnet: 'fd00:1::/64' }]],
+          },
+        })
         const addresses = (result: Row): string[] => result['ips'].map((ip: Row) => ip['address'])
         const before = addresses(await net.add(first))
         await net.add(other)
         const again = { containerId: containerId(first) }
-        assert.match((await net.fails('ADD', second, again)).msg, /has been allocated to .*, duplicate allocation is not allowed/)
+        assert.match(
+          (await net.fails('ADD', second, again)).msg,
+          /has been allocated to .*, duplicate allocation is not allowed/,
+        )
         await node.exec(['ip', 'netns', 'delete', first.path.slice('/run/netns/'.length)])
         assert.deepEqual(addresses(await net.add(second, again)), before)
         assert.equal((await second.json('addr', 'show', 'dev', 'eth0')).length, 1)
@@ -89,7 +135,10 @@ describe('an address that is used again', () => {
     }),
   )
 
-  it('[F1] the connections that an address began or answers are forgotten, and no other ones', inNamespaces(['node'], forgetsThoseOfAnAddress))
+  it(
+    '[F1] the connections that an address began or answers are forgotten, and no other ones',
+    inNamespaces(['node'], forgetsThoseOfAnAddress),
+  )
 })
 
 describe('a busy node', () => {
@@ -104,8 +153,19 @@ describe('a busy node', () => {
         { family: 4, src: '127.0.0.7' as Ip },
         { family: 4, from: '127.0.0.8' as Ip },
       ]
-      const asked = () => inside(node.path as never, () => ({ all: connectionCount(), pieces: sought.map((one) => [...connectionPieces(one)].length) }))
-      const flood = (count: number) => node.exec(['sh', '-c', `ulimit -n 40000; exec "$0" -e "$1"`, Bun.argv[0] as string, FLOOD.replace('10000', String(count))])
+      const asked = () =>
+        inside(node.path as never, () => ({
+          all: connectionCount(),
+          pieces: sought.map((one) => [...connectionPieces(one)].length),
+        }))
+      const flood = (count: number) =>
+        node.exec([
+          'sh',
+          '-c',
+          `ulimit -n 40000; exec "$0" -e "$1"`,
+          Bun.argv[0] as string,
+          FLOOD.replace('10000', String(count)),
+        ])
       await flood(2000)
       const few = asked()
       await flood(20_000)
@@ -113,7 +173,9 @@ describe('a busy node', () => {
       assert.ok(few.all >= 2000 && many.all >= 9 * few.all, JSON.stringify([few, many]))
       assert.deepEqual(many.pieces, few.pieces)
       // Without a filter it would grow.
-      assert.ok(inside(node.path as never, () => [...connectionPieces({ family: 4 })].length) > 20 * Math.max(...many.pieces))
+      assert.ok(
+        inside(node.path as never, () => [...connectionPieces({ family: 4 })].length) > 20 * Math.max(...many.pieces),
+      )
     }),
   )
 })
@@ -130,12 +192,24 @@ const FLOOD = `for (const [host, count] of [['127.0.0.9', 10000], ['127.0.0.8', 
 process.exit(0)`
 
 function process({ path }: Namespace, script: string, ...args: readonly string[]) {
-  return Bun.spawn(['nsenter', `--net=${path}`, '--', Bun.argv[0] as string, '-e', script, ...args], { stdin: 'ignore', stdout: 'ignore', stderr: 'ignore' })
+  return Bun.spawn(['nsenter', `--net=${path}`, '--', Bun.argv[0] as string, '-e', script, ...args], {
+    stdin: 'ignore',
+    stdout: 'ignore',
+    stderr: 'ignore',
+  })
 }
 
 // The client has got an answer.
 async function answered(client: Namespace): Promise<boolean> {
-  return /Udp6?InDatagrams\s+[1-9]/.test((await client.exec(['sh', '-c', 'cat /proc/net/snmp6; awk \'/^Udp:/ && n++ { print "UdpInDatagrams", $2 }\' /proc/net/snmp'])).stdout)
+  return /Udp6?InDatagrams\s+[1-9]/.test(
+    (
+      await client.exec([
+        'sh',
+        '-c',
+        'cat /proc/net/snmp6; awk \'/^Udp:/ && n++ { print "UdpInDatagrams", $2 }\' /proc/net/snmp',
+      ])
+    ).stdout,
+  )
 }
 
 async function nft(ns: Namespace, text: string): Promise<void> {

@@ -13,12 +13,23 @@ describe('plumb agent', () => {
       (cluster) => fileStore(cluster, NETWORK),
       async ({ nodes }) => {
         const [one] = nodes as [Node]
-        const blackholes = async () => (await Promise.all([one.ns.ip('route', 'show', 'type', 'blackhole'), one.ns.ip('-6', 'route', 'show', 'type', 'blackhole')])).map((text) => text.trim().replace(/ pref medium$/, ''))
+        const blackholes = async () =>
+          (
+            await Promise.all([
+              one.ns.ip('route', 'show', 'type', 'blackhole'),
+              one.ns.ip('-6', 'route', 'show', 'type', 'blackhole'),
+            ])
+          ).map((text) => text.trim().replace(/ pref medium$/, ''))
         const agent = one.agent('--ip-blackhole-route')
         await agent.ready(30_000)
         const env = subnetEnv(one) as Record<string, string>
-        const [v4 = '', v6 = ''] = [env['FLANNEL_SUBNET'], env['FLANNEL_IPV6_SUBNET']].map((subnet) => subnet?.replace('.1/', '.0/').replace('::1/', '::/'))
-        const wanted = [`blackhole ${v4} proto 112 metric 4294967295`, `blackhole ${v6} dev lo proto 112 metric 4294967295`]
+        const [v4 = '', v6 = ''] = [env['FLANNEL_SUBNET'], env['FLANNEL_IPV6_SUBNET']].map((subnet) =>
+          subnet?.replace('.1/', '.0/').replace('::1/', '::/'),
+        )
+        const wanted = [
+          `blackhole ${v4} proto 112 metric 4294967295`,
+          `blackhole ${v6} dev lo proto 112 metric 4294967295`,
+        ]
         assert.deepEqual(await blackholes(), wanted)
         const nobody = v4.replace('.0/24', '.99')
         assert.equal((await one.ns.exec(['ip', 'route', 'get', nobody])).status, 2)

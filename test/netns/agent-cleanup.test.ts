@@ -17,7 +17,10 @@ describe('plumb agent cleanup', () => {
       const before = subnetEnv(one)
       const refused = await cleanup()
       assert.notEqual(refused.status, 0)
-      assert.match(refused.stderr, new RegExp(`Cannot clean up: the agent runs, process ${agent.pid}, and answers at \\S+agent.sock`))
+      assert.match(
+        refused.stderr,
+        new RegExp(`Cannot clean up: the agent runs, process ${agent.pid}, and answers at \\S+agent.sock`),
+      )
       assert.deepEqual(subnetEnv(one), before)
       assert.equal(await agent.readyz(), '200 ready\n')
       await agent.stop()

@@ -28,7 +28,8 @@ describe('plumb agent', () => {
         assert.deepEqual(subnetEnv(one), had)
         fileStore(cluster, OTHER)
         for (const { pid } of agents) process.kill(pid, 'SIGHUP')
-        for (const node of nodes) await until(() => /^10\.245\./.test(subnetEnv(node)?.['FLANNEL_SUBNET'] ?? ''), 10_000)
+        for (const node of nodes)
+          await until(() => /^10\.245\./.test(subnetEnv(node)?.['FLANNEL_SUBNET'] ?? ''), 10_000)
         for (const agent of agents) {
           assert.match(agent.log(), /the store has another network configuration; starting again with it/)
           await until(async () => {
@@ -38,7 +39,10 @@ describe('plumb agent', () => {
         }
         const routes = await one.ns.ip('route', 'show', 'proto', '112')
         const peer = (subnetEnv(two)?.['FLANNEL_SUBNET'] ?? '').replace('.1/24', '.0/24')
-        assert.match(routes, new RegExp(`^${peer.replaceAll('.', '\\.')} (nhid \\d+ )?via 172\\.30\\.0\\.2 dev eth0 $`, 'm'))
+        assert.match(
+          routes,
+          new RegExp(`^${peer.replaceAll('.', '\\.')} (nhid \\d+ )?via 172\\.30\\.0\\.2 dev eth0 $`, 'm'),
+        )
         assert.doesNotMatch(routes, /10\.244\./)
         assert.deepEqual(
           (await one.ns.json('link')).map(({ ifname }) => ifname).filter((name) => name !== 'lo'),
@@ -90,7 +94,14 @@ describe('plumb agent', () => {
       (cluster) => {
         fileStore(cluster, NETWORK)
         renameSync(join(cluster.dir, 'store/config'), join(cluster.dir, 'net-conf.json'))
-        return ['--store', 'file', '--file-store-dir', join(cluster.dir, 'store'), '--net-config-path', join(cluster.dir, 'net-conf.json')]
+        return [
+          '--store',
+          'file',
+          '--file-store-dir',
+          join(cluster.dir, 'store'),
+          '--net-config-path',
+          join(cluster.dir, 'net-conf.json'),
+        ]
       },
       async (cluster, test) => {
         test.timeout(60_000)

@@ -9,13 +9,19 @@ import { type Agent, fileStore, inCluster, type Node, subnetEnv } from '../suppo
 const VXLAN = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
 
 /** How a disk fails, and how it is back. */
-const FAILURES: Readonly<Record<string, { readonly said: RegExp; fail(dir: string): Promise<void>; mend(dir: string): Promise<void> }>> = {
+const FAILURES: Readonly<
+  Record<string, { readonly said: RegExp; fail(dir: string): Promise<void>; mend(dir: string): Promise<void> }>
+> = {
   full: {
     said: /ENOSPC/,
     fail: (dir) => sh(`dd if=/dev/zero of=${dir}/filler bs=4k 2>/dev/null || true`),
     mend: (dir) => sh(`rm ${dir}/filler`),
   },
-  'read-only': { said: /EROFS/, fail: (dir) => sh(`mount -o remount,ro ${dir}`), mend: (dir) => sh(`mount -o remount,rw ${dir}`) },
+  'read-only': {
+    said: /EROFS/,
+    fail: (dir) => sh(`mount -o remount,ro ${dir}`),
+    mend: (dir) => sh(`mount -o remount,rw ${dir}`),
+  },
 }
 
 describe('plumb agent, when a disk fails', () => {
@@ -36,7 +42,13 @@ describe('plumb agent, when a disk fails', () => {
               await fail(disk)
               const agent = one.agent(`--${option}`, option === 'subnet-file' ? join(disk, file) : disk)
               await reaches(one, two)
-              await until(async () => (await agent.status())?.reasons.some((reason) => new RegExp(`Cannot write ${disk}/${file.replace('.', '[-\\w]*.')}: `).test(reason) && said.test(reason)))
+              await until(async () =>
+                (await agent.status())?.reasons.some(
+                  (reason) =>
+                    new RegExp(`Cannot write ${disk}/${file.replace('.', '[-\\w]*.')}: `).test(reason) &&
+                    said.test(reason),
+                ),
+              )
               assert.match(await agent.readyz(), said)
               assert.equal(isThere(disk, file), false)
               // Two more tries, at least.
@@ -129,8 +141,16 @@ describe('plumb agent, when the shared folder is unmounted', () => {
           const agent = one.agent()
           await two.agent().ready(30_000)
           await reaches(one, two)
-          await sh(`mkdir ${dir}/elsewhere; mount --make-private ${shared}; mount --bind ${shared} ${dir}/elsewhere; umount ${shared}`)
-          await until(async () => (await agent.status())?.degraded.some((text) => /^the store is away, going on with what is known: There is no network configuration at/.test(text)), 20_000)
+          await sh(
+            `mkdir ${dir}/elsewhere; mount --make-private ${shared}; mount --bind ${shared} ${dir}/elsewhere; umount ${shared}`,
+          )
+          await until(
+            async () =>
+              (await agent.status())?.degraded.some((text) =>
+                /^the store is away, going on with what is known: There is no network configuration at/.test(text),
+              ),
+            20_000,
+          )
           const status = await agent.status()
           assert.deepEqual([status?.ready, status?.store.connected, status?.peers.length], [true, false, 1])
           // It is repaired, too.

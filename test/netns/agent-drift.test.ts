@@ -33,7 +33,10 @@ describe('plumb agent and what others do to its links and routes', () => {
         for (const agent of nodes.map((node) => node.agent())) await agent.ready(20_000)
         const now = await device(one)
         assert.notEqual(now.index, index)
-        assert.deepEqual([now.id, now.port, now.local, now.learning, now.group], [1, 8472, UNDERLAY.v4(1), false, undefined])
+        assert.deepEqual(
+          [now.id, now.port, now.local, now.learning, now.group],
+          [1, 8472, UNDERLAY.v4(1), false, undefined],
+        )
         assert.doesNotMatch(await one.ns.ip('addr'), /10\.99\.99\.0/)
         await assertReach(nodes, { v4: 1450 })
       }),
@@ -80,7 +83,8 @@ describe('plumb agent and what others do to its links and routes', () => {
       inCluster(2, on(), async ({ nodes }, test) => {
         test.timeout(60_000)
         const [one, two] = nodes as [Node, Node]
-        for (const agent of nodes.map((node) => node.agent(`--tx-checksum-offload=${option}`))) await agent.ready(20_000)
+        for (const agent of nodes.map((node) => node.agent(`--tx-checksum-offload=${option}`)))
+          await agent.ready(20_000)
         await assertReach(nodes, { v4: 1450 })
         const service = '10.96.0.10'
         // As kube-proxy has it.
@@ -117,14 +121,29 @@ describe('plumb agent and what others do to its links and routes', () => {
       for (const harm of [
         ['route', 'del', to],
         ['route', 'replace', to, 'via', UNDERLAY.v4(99), 'dev', 'eth0', 'proto', '112'],
-        ['nexthop', 'replace', 'id', /nhid (\d+)/.exec(before)?.[1] ?? '', 'via', UNDERLAY.v4(99), 'dev', 'eth0', 'proto', '112'],
+        [
+          'nexthop',
+          'replace',
+          'id',
+          /nhid (\d+)/.exec(before)?.[1] ?? '',
+          'via',
+          UNDERLAY.v4(99),
+          'dev',
+          'eth0',
+          'proto',
+          '112',
+        ],
       ]) {
         await one.ns.ip(...harm)
         await until(async () => assert.equal(await route(), before, harm.join(' ')) === undefined, 1000)
       }
       await assertReach(nodes, { v4: 1500 })
       await one.ns.ip('route', 'replace', to, 'via', UNDERLAY.v4(99), 'dev', 'eth0')
-      await until(async () => (await agents[0]?.status())?.degraded.some((one) => one.includes(`Cannot make route ${to}: another program has a route there`)))
+      await until(async () =>
+        (await agents[0]?.status())?.degraded.some((one) =>
+          one.includes(`Cannot make route ${to}: another program has a route there`),
+        ),
+      )
       assert.match(await route(), /via 172\.30\.0\.99/)
       await one.ns.ip('route', 'del', to)
       await until(async () => assert.equal(await route(), before) === undefined, 1000)
@@ -133,7 +152,16 @@ describe('plumb agent and what others do to its links and routes', () => {
   )
 })
 
-async function device({ ns }: Node): Promise<{ index: number; mtu: number; mac: string; id: number; port: number; local: string; learning: boolean; group: string | undefined }> {
+async function device({ ns }: Node): Promise<{
+  index: number
+  mtu: number
+  mac: string
+  id: number
+  port: number
+  local: string
+  learning: boolean
+  group: string | undefined
+}> {
   const row = (await ns.json('link')).find(({ ifname }) => ifname === 'flannel.1')
   const { id, port, local, learning, group } = row?.['linkinfo'].info_data ?? {}
   return { index: row?.['ifindex'], mtu: row?.['mtu'], mac: row?.['address'], id, port, local, learning, group }

@@ -10,10 +10,15 @@ import { shimmed } from '../support/tool-shims.ts'
 
 /** What a tool does as long as the fault lasts, and what the agent says of it, if it has to notice. */
 const FAULTS: Readonly<Record<string, readonly [script: string, said?: RegExp]>> = {
-  'fails at every second call': ['[ $((n % 2)) = 1 ] || { echo "Error: Out of memory" >&2; case "$real" in *nft) ;; *) echo "Command failed -:1" >&2;; esac; exit 2; }'],
+  'fails at every second call': [
+    '[ $((n % 2)) = 1 ] || { echo "Error: Out of memory" >&2; case "$real" in *nft) ;; *) echo "Command failed -:1" >&2;; esac; exit 2; }',
+  ],
   'prints garbage and fails': ['head -c 10000 /dev/urandom; head -c 3000 /dev/urandom >&2; exit 3', /./],
   'is killed': ['kill -KILL $$', /./],
-  'is ten years old': ['case "$0" in *nft) echo "/dev/stdin:1:1-3: Error: syntax error, unexpected string" >&2; exit 1;; esac; echo \'Option "-force" is unknown, try "ip -help".\' >&2; exit 255', /syntax error|is unknown/],
+  'is ten years old': [
+    'case "$0" in *nft) echo "/dev/stdin:1:1-3: Error: syntax error, unexpected string" >&2; exit 1;; esac; echo \'Option "-force" is unknown, try "ip -help".\' >&2; exit 255',
+    /syntax error|is unknown/,
+  ],
 }
 
 describe('plumb agent with tools that do not work', () => {
@@ -21,18 +26,24 @@ describe('plumb agent with tools that do not work', () => {
     it(
       `a tool that ${what}: the agent goes on, says so in /readyz, and puts all right when it works again`,
       withEach(120_000, async (tool, node, peer) => {
-        const shim = shimmed('plumb', { [tool]: `if [ -e "$dir/fault" ]; then case "$*" in *monitor*) ;; *) ${script};; esac; fi\n${PASS}` })
+        const shim = shimmed('plumb', {
+          [tool]: `if [ -e "$dir/fault" ]; then case "$*" in *monitor*) ;; *) ${script};; esac; fi\n${PASS}`,
+        })
         const agent = node.agentAs(shim.file)
         await complete(agent)
         const right = await standing(node)
         writeFileSync(join(shim.dir, 'fault'), '')
         await DRIFT[tool](node, peer)
         if (said) {
-          await until(async () => /^503 /.test(await agent.readyz()), 20_000).catch(() => assert.fail(`${tool}: ${agent.log()}`))
+          await until(async () => /^503 /.test(await agent.readyz()), 20_000).catch(() =>
+            assert.fail(`${tool}: ${agent.log()}`),
+          )
           assert.match(await agent.readyz(), said)
         }
         rmSync(join(shim.dir, 'fault'))
-        await until(async () => (await standing(node)) === right, 10_000).catch(() => assert.fail(`${tool}: ${agent.log()}`))
+        await until(async () => (await standing(node)) === right, 10_000).catch(() =>
+          assert.fail(`${tool}: ${agent.log()}`),
+        )
         await agent.ready(10_000)
       }),
     )
@@ -46,10 +57,14 @@ describe('plumb agent with tools that do not work', () => {
       await execa('prlimit', ['--pid', String(agent.pid), `--nofile=${await firstFree(agent.pid)}:1024`])
       await DRIFT[tool](node, peer)
       // Its own server may be without a file for an answer, too.
-      await until(() => /EMFILE|cannot be started|too many open files/i.test(agent.log()), 20_000).catch(() => assert.fail(`${tool}: ${agent.log()}`))
+      await until(() => /EMFILE|cannot be started|too many open files/i.test(agent.log()), 20_000).catch(() =>
+        assert.fail(`${tool}: ${agent.log()}`),
+      )
       assert.ok(existsSync(`/proc/${agent.pid}`))
       await execa('prlimit', ['--pid', String(agent.pid), '--nofile=1024:1024'])
-      await until(async () => (await standing(node)) === right, 15_000).catch(() => assert.fail(`${tool}: ${agent.log()}`))
+      await until(async () => (await standing(node)) === right, 15_000).catch(() =>
+        assert.fail(`${tool}: ${agent.log()}`),
+      )
       await agent.ready(10_000)
     }),
   )

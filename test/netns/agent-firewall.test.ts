@@ -33,7 +33,12 @@ describe('plumb agent and the firewall', () => {
   for (const { what, way, options, out } of [
     { what: '[F 34] masquerades', way: [], options: [], out: 'the node' },
     { what: '[F 36] on a node without iptables masquerades', way: NFT_ONLY, options: [], out: 'the node' },
-    { what: '[F 42] towards --non-masquerade-cidrs does not masquerade', way: [], options: ['--non-masquerade-cidrs', '172.30.0.0/24'], out: 'the pod' },
+    {
+      what: '[F 42] towards --non-masquerade-cidrs does not masquerade',
+      way: [],
+      options: ['--non-masquerade-cidrs', '172.30.0.0/24'],
+      out: 'the pod',
+    },
   ] as const)
     it(
       `${what} what a pod sends out of the network, and lets it keep its address towards pods and its node; the world has its own towards pods of this node, the node's towards those of others`,
@@ -48,12 +53,16 @@ describe('plumb agent and the firewall', () => {
         await cluster.hub.ip('route', 'add', `${from}/32`, 'via', UNDERLAY.v4(1))
         assert.equal(await sourceSeen(three.ns, four.ns, to), from)
         assert.equal(await sourceSeen(three.ns, one.ns, gatewayOf(one).v4 as string), from)
-        assert.equal(await sourceSeen(three.ns, cluster.hub, UNDERLAY.v4(254)), out === 'the pod' ? from : UNDERLAY.v4(1))
+        assert.equal(
+          await sourceSeen(three.ns, cluster.hub, UNDERLAY.v4(254)),
+          out === 'the pod' ? from : UNDERLAY.v4(1),
+        )
         // The world keeps its address towards a pod of this node, and has the node's towards one of another, so that the answer comes back through here.
         await cluster.hub.ip('route', 'add', `${to}/32`, 'via', UNDERLAY.v4(1))
         assert.equal(await sourceSeen(cluster.hub, three.ns, from), UNDERLAY.v4(254))
         assert.equal(await sourceSeen(cluster.hub, four.ns, to), from.replace(/2$/, '0'))
-        if (way === NFT_ONLY) for (const agent of agents) assert.equal(readdir(agent.pid).filter((name) => /tables/.test(name)).length, 0)
+        if (way === NFT_ONLY)
+          for (const agent of agents) assert.equal(readdir(agent.pid).filter((name) => /tables/.test(name)).length, 0)
       }),
     )
 
@@ -62,7 +71,8 @@ describe('plumb agent and the firewall', () => {
     inCluster(3, store, async (cluster, test) => {
       test.timeout(60_000)
       const [one, two, three] = cluster.nodes as [Node, Node, Node]
-      for (const line of ['-P FORWARD DROP', '-N DOCKER-USER', '-A DOCKER-USER -j RETURN', '-A FORWARD -j DOCKER-USER']) assert.equal((await one.ns.exec(['iptables-nft', ...line.split(' ')])).status, 0)
+      for (const line of ['-P FORWARD DROP', '-N DOCKER-USER', '-A DOCKER-USER -j RETURN', '-A FORWARD -j DOCKER-USER'])
+        assert.equal((await one.ns.exec(['iptables-nft', ...line.split(' ')])).status, 0)
       const agents = [one, two].map((node) => node.agent())
       for (const agent of agents) await agent.ready(20_000)
       await stand(two)
@@ -141,7 +151,8 @@ describe('plumb agent and the firewall', () => {
           await agents[0]?.stop()
           agents = [one.agent(...options), ...agents.slice(1)]
           // Without them FORWARD drops what pods send, and the node says so.
-          if (options[0] === '--iptables-forward-rules=false') await until(async () => /^503 The chain ip filter FORWARD /.test((await agents[0]?.readyz()) ?? ''), 20_000)
+          if (options[0] === '--iptables-forward-rules=false')
+            await until(async () => /^503 The chain ip filter FORWARD /.test((await agents[0]?.readyz()) ?? ''), 20_000)
           else await agents[0]?.ready(20_000)
           await until(async () => like.test(await rules()))
         }
@@ -154,7 +165,13 @@ describe('plumb agent and the firewall', () => {
         for (const agent of agents) await agent.ready(20_000)
         await assertReach(cluster.nodes, { v4: 1450 })
         assert.match(await rules(), /10\.99\./)
-        const all = [await rules(), await one.ns.ip('route'), await one.ns.ip('nexthop'), await one.ns.ip('addr', 'show', 'dev', 'flannel.1'), await one.ns.ip('neigh', 'show', 'dev', 'flannel.1')].join('\n')
+        const all = [
+          await rules(),
+          await one.ns.ip('route'),
+          await one.ns.ip('nexthop'),
+          await one.ns.ip('addr', 'show', 'dev', 'flannel.1'),
+          await one.ns.ip('neigh', 'show', 'dev', 'flannel.1'),
+        ].join('\n')
         assert.doesNotMatch(all, /10\.244\./)
         assert.notEqual(subnetEnv(one)?.['FLANNEL_SUBNET'], had)
       },
@@ -166,12 +183,19 @@ describe('plumb agent and the firewall', () => {
 function childrenOf(pid: number): { readonly faults: number; readonly living: readonly string[] } {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? []
   const tasks = [...new Bun.Glob('*').scanSync({ cwd: `/proc/${pid}/task`, onlyFiles: false })]
-  return { faults: Number(fields[8]), living: tasks.flatMap((task) => readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8').split(' ').filter(Boolean)).sort() }
+  return {
+    faults: Number(fields[8]),
+    living: tasks
+      .flatMap((task) => readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8').split(' ').filter(Boolean))
+      .sort(),
+  }
 }
 
 // The programs that the agent has instead of those of iptables.
 function readdir(pid: number): string[] {
-  return existsSync(`/proc/${pid}/root/usr/sbin`) ? [...new Bun.Glob('*').scanSync({ cwd: join(`/proc/${pid}/root`, 'usr/sbin'), onlyFiles: false })] : ['no such process: tables']
+  return existsSync(`/proc/${pid}/root/usr/sbin`)
+    ? [...new Bun.Glob('*').scanSync({ cwd: join(`/proc/${pid}/root`, 'usr/sbin'), onlyFiles: false })]
+    : ['no such process: tables']
 }
 
 async function tableOf({ ns }: Node): Promise<string> {

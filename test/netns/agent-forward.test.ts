@@ -12,7 +12,11 @@ describe('removeFlannelRules()', () => {
   it(
     "[F 40] takes flannel's iptables chains with their jumps and its nft tables, and leaves what is others'",
     inNamespaces(['node'], async ({ node }) => {
-      for (const line of ['iptables-nft -t nat -A POSTROUTING -s 192.0.2.0/24 -j MASQUERADE', 'iptables-nft -A FORWARD -s 192.0.2.0/24 -j ACCEPT']) await node.exec(line.split(' '))
+      for (const line of [
+        'iptables-nft -t nat -A POSTROUTING -s 192.0.2.0/24 -j MASQUERADE',
+        'iptables-nft -A FORWARD -s 192.0.2.0/24 -j ACCEPT',
+      ])
+        await node.exec(line.split(' '))
       const before = (await node.exec(['nft', 'list', 'ruleset'])).stdout
       for (const line of [
         'iptables-nft -t nat -N FLANNEL-POSTRTG',
@@ -24,7 +28,12 @@ describe('removeFlannelRules()', () => {
         'nft add table ip6 flannel-ipv6',
       ])
         assert.equal((await node.exec(line.split(' '))).status, 0, line)
-      assert.deepEqual(await call(node, 'removeFlannelRules'), ['nft table ip flannel-ipv4', 'iptables-nft chain FLANNEL-POSTRTG', 'iptables-nft chain FLANNEL-FWD', 'nft table ip6 flannel-ipv6'])
+      assert.deepEqual(await call(node, 'removeFlannelRules'), [
+        'nft table ip flannel-ipv4',
+        'iptables-nft chain FLANNEL-POSTRTG',
+        'iptables-nft chain FLANNEL-FWD',
+        'nft table ip6 flannel-ipv6',
+      ])
       assert.deepEqual(await call(node, 'removeFlannelRules'), [])
       assert.equal((await node.exec(['nft', 'list', 'ruleset'])).stdout, before)
     }),
@@ -37,9 +46,18 @@ describe('removeFlannelRules()', () => {
         if (status !== 0) skip(test, `${tool} does not work here: ${stderr.trim().split('\n')[0]}`)
         await node.exec([tool, '-t', 'nat', '-A', 'POSTROUTING', '-p', 'udp', '-j', 'ACCEPT'])
         const before = await legacy(node, tool)
-        for (const line of ['-t nat -N FLANNEL-POSTRTG', '-t nat -A POSTROUTING -m comment --comment flanneld_masq -j FLANNEL-POSTRTG', '-t nat -A FLANNEL-POSTRTG -j MASQUERADE', '-N FLANNEL-FWD', '-A FORWARD -j FLANNEL-FWD'])
+        for (const line of [
+          '-t nat -N FLANNEL-POSTRTG',
+          '-t nat -A POSTROUTING -m comment --comment flanneld_masq -j FLANNEL-POSTRTG',
+          '-t nat -A FLANNEL-POSTRTG -j MASQUERADE',
+          '-N FLANNEL-FWD',
+          '-A FORWARD -j FLANNEL-FWD',
+        ])
           assert.equal((await node.exec([tool, ...line.split(' ')])).status, 0, line)
-        assert.deepEqual(await call(node, 'removeFlannelRules'), [`${tool} chain FLANNEL-POSTRTG`, `${tool} chain FLANNEL-FWD`])
+        assert.deepEqual(await call(node, 'removeFlannelRules'), [
+          `${tool} chain FLANNEL-POSTRTG`,
+          `${tool} chain FLANNEL-FWD`,
+        ])
         assert.deepEqual(await call(node, 'removeFlannelRules'), [])
         assert.equal(await legacy(node, tool), before)
       }),
@@ -108,7 +126,9 @@ async function call(node: Namespace, name: string): Promise<string[]> {
 }
 
 async function legacy(node: Namespace, tool: string): Promise<string> {
-  const texts = await Promise.all(['nat', 'filter'].map(async (table) => (await node.exec([tool, '-t', table, '-S'])).stdout))
+  const texts = await Promise.all(
+    ['nat', 'filter'].map(async (table) => (await node.exec([tool, '-t', table, '-S'])).stdout),
+  )
   return texts.join('\n')
 }
 
@@ -117,8 +137,14 @@ async function rules(node: Namespace, tool: string): Promise<string> {
 }
 
 async function wire(node: Namespace, pod: Namespace, world: Namespace, six: boolean): Promise<[string, string]> {
-  await node.exec(['sh', '-c', 'echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding; echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad'])
-  const at = six ? { pod: ['fd00:244::1', 'fd00:244::2'], world: ['2001:db8::1', '2001:db8::2'], length: 64 } : { pod: ['10.244.0.1', '10.244.0.2'], world: ['192.0.2.1', '192.0.2.2'], length: 24 }
+  await node.exec([
+    'sh',
+    '-c',
+    'echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding; echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad',
+  ])
+  const at = six
+    ? { pod: ['fd00:244::1', 'fd00:244::2'], world: ['2001:db8::1', '2001:db8::2'], length: 64 }
+    : { pod: ['10.244.0.1', '10.244.0.2'], world: ['192.0.2.1', '192.0.2.2'], length: 24 }
   for (const [name, other, [own = '', theirs = '']] of [
     ['pod0', pod, at.pod],
     ['up0', world, at.world],

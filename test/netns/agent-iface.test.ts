@@ -8,16 +8,51 @@ const SIX = { EnableIPv4: false, EnableIPv6: true, IPv6Network: 'fd00:244::/48',
 const DUAL = { ...FOUR, EnableIPv6: true, IPv6Network: 'fd00:244::/48' }
 
 /** What is asked, of a node with eth0 172.30.0.1 and the default routes, and eth1 172.31.0.1 and 172.31.0.9; what is chosen. */
-const CHOICES: readonly { readonly what: string; readonly conf: object; readonly options: readonly string[]; readonly want: readonly string[] }[] = [
+const CHOICES: readonly {
+  readonly what: string
+  readonly conf: object
+  readonly options: readonly string[]
+  readonly want: readonly string[]
+}[] = [
   { what: 'nothing: the link of the default route', conf: FOUR, options: [], want: ['eth0', '172.30.0.1'] },
   { what: 'nothing, both families', conf: DUAL, options: [], want: ['eth0', '172.30.0.1', 'fd00:30::1'] },
   { what: 'a name', conf: FOUR, options: ['--iface', 'eth7', '--iface', 'eth1'], want: ['eth1', '172.31.0.1'] },
-  { what: 'an address, the second of its link', conf: FOUR, options: ['--iface', '172.31.0.9'], want: ['eth1', '172.31.0.9'] },
-  { what: 'a pattern of an address, the second of its link', conf: FOUR, options: ['--iface-regex', '^172.*9$'], want: ['eth1', '172.31.0.9'] },
-  { what: 'a pattern of a name, of both families', conf: DUAL, options: ['--iface-regex', '^eth1$'], want: ['eth1', '172.31.0.1', 'fd00:31::5'] },
-  { what: 'what it can reach', conf: FOUR, options: ['--iface-can-reach', '172.31.0.200'], want: ['eth1', '172.31.0.1'] },
-  { what: 'a public address that a link has', conf: FOUR, options: ['--public-ip', '172.31.0.9'], want: ['eth1', '172.31.0.9'] },
-  { what: 'IPv6 alone: not a deprecated address, not a temporary one, not a link-local one', conf: SIX, options: ['--iface', 'eth1'], want: ['eth1', 'fd00:31::5'] },
+  {
+    what: 'an address, the second of its link',
+    conf: FOUR,
+    options: ['--iface', '172.31.0.9'],
+    want: ['eth1', '172.31.0.9'],
+  },
+  {
+    what: 'a pattern of an address, the second of its link',
+    conf: FOUR,
+    options: ['--iface-regex', '^172.*9$'],
+    want: ['eth1', '172.31.0.9'],
+  },
+  {
+    what: 'a pattern of a name, of both families',
+    conf: DUAL,
+    options: ['--iface-regex', '^eth1$'],
+    want: ['eth1', '172.31.0.1', 'fd00:31::5'],
+  },
+  {
+    what: 'what it can reach',
+    conf: FOUR,
+    options: ['--iface-can-reach', '172.31.0.200'],
+    want: ['eth1', '172.31.0.1'],
+  },
+  {
+    what: 'a public address that a link has',
+    conf: FOUR,
+    options: ['--public-ip', '172.31.0.9'],
+    want: ['eth1', '172.31.0.9'],
+  },
+  {
+    what: 'IPv6 alone: not a deprecated address, not a temporary one, not a link-local one',
+    conf: SIX,
+    options: ['--iface', 'eth1'],
+    want: ['eth1', 'fd00:31::5'],
+  },
 ]
 
 describe('plumb agent chooses its uplink', () => {
@@ -52,7 +87,9 @@ describe('plumb agent chooses its uplink', () => {
         await one.ns.ip('route', 'del', 'default', 'via', UNDERLAY.v4(254))
         await until(async () => (await agent.status())?.uplink?.name === 'eth1')
         await one.ns.ip('route', 'add', 'default', 'via', UNDERLAY.v4(254), 'metric', '10')
-        await until(async () => (await agent.status())?.uplink?.why === 'eth1 was chosen before, is up and has its address')
+        await until(
+          async () => (await agent.status())?.uplink?.why === 'eth1 was chosen before, is up and has its address',
+        )
         await one.ns.ip('route', 'del', 'default', 'via', '172.31.0.254')
         await until(async () => (await agent.status())?.uplink?.name === 'eth0')
       },
@@ -68,8 +105,19 @@ describe('plumb agent chooses its uplink', () => {
         const [one] = cluster.nodes as [Node]
         await one.ns.ip('route', 'del', 'default')
         const agent = one.agent()
-        await until(async () => (await agent.status())?.reasons.some((one) => /there is no IPv4 default route; name the link with --iface \(there are eth0 \(172\.30\.0\.1 /.test(one)))
-        const readyz = async () => (await one.ns.exec([process.execPath, '-e', "const answer = await fetch('http://127.0.0.1:9469/readyz'); process.stdout.write(answer.status + ' ' + (await answer.text()))"])).stdout
+        await until(async () =>
+          (await agent.status())?.reasons.some((one) =>
+            /there is no IPv4 default route; name the link with --iface \(there are eth0 \(172\.30\.0\.1 /.test(one),
+          ),
+        )
+        const readyz = async () =>
+          (
+            await one.ns.exec([
+              process.execPath,
+              '-e',
+              "const answer = await fetch('http://127.0.0.1:9469/readyz'); process.stdout.write(answer.status + ' ' + (await answer.text()))",
+            ])
+          ).stdout
         assert.match(await readyz(), /^503 [\s\S]*there is no IPv4 default route/)
         await one.ns.ip('route', 'add', 'default', 'via', UNDERLAY.v4(254))
         await agent.ready(5000)

@@ -49,7 +49,8 @@ describe('SIGKILL of plumb agent at every child and change of files', () => {
           // So that there is something to write: a node without /run, as after a boot, or without what it remembered, but not without both.
           const [env, state] = [join(one.dir, 'subnet.env'), join(one.dir, 'state')]
           if (nth % 2 === 0 && existsSync(env)) rmSync(state, { recursive: true, force: true })
-          else if (existsSync(state) && readdirSync(state).some((name) => name.startsWith('lease'))) rmSync(env, { force: true })
+          else if (existsSync(state) && readdirSync(state).some((name) => name.startsWith('lease')))
+            rmSync(env, { force: true })
           const agent = one.agentAs(stand('plumb', { name: call, nth }, true).file)
           isReady = await readyOrKilled(agent)
           if (isReady) {
@@ -100,7 +101,11 @@ async function upset({ dir }: Cluster, { ns }: Node, nth: number): Promise<void>
   const folder = join(dir, 'store/subnets')
   writeFileSync(join(folder, `10.244.${110 + (nth % 2)}.0-24`), encodeValue(draft('', fake(nth))))
   rmSync(join(folder, `10.244.${110 + ((nth + 1) % 2)}.0-24`), { force: true })
-  await ns.exec(['sh', '-c', 'ip route add 10.244.200.0/24 via 172.30.0.2 proto 112; bridge fdb append 02:00:00:00:00:77 dev flannel.1 dst 172.30.0.77 self permanent; nft flush table inet $(nft list tables | grep -o "plumb_agent.*")'])
+  await ns.exec([
+    'sh',
+    '-c',
+    'ip route add 10.244.200.0/24 via 172.30.0.2 proto 112; bridge fdb append 02:00:00:00:00:77 dev flannel.1 dst 172.30.0.77 self permanent; nft flush table inet $(nft list tables | grep -o "plumb_agent.*")',
+  ])
 }
 
 function fake(nth: number): number {

@@ -28,14 +28,27 @@ describe('plumb agent', () => {
         for (const line of text.said) assert.match(line, header)
         for (const line of text.said) {
           const [, , month, day, hour, minute, second] = header.exec(line) as unknown as string[]
-          const at = new Date(new Date().getFullYear(), Number(month) - 1, Number(day), Number(hour), Number(minute), Number(second)).getTime()
+          const at = new Date(
+            new Date().getFullYear(),
+            Number(month) - 1,
+            Number(day),
+            Number(hour),
+            Number(minute),
+            Number(second),
+          ).getTime()
           assert.ok(at >= text.began - 1000 && at <= text.ended, line)
         }
         assert.match(text.said.join('\n'), /^I.* agent\] plumb \S+ node=n1 /m)
         assert.match(text.said.join('\n'), /^W.* agent\] .*going on without, and trying again$/m)
         const json = await run('json')
-        const parsed = json.said.map((line) => JSON.parse(line) as { ts: number; level: string; v: number; logger: string; msg: string })
-        for (const { ts, v, logger } of parsed) assert.ok(ts >= json.began - 1 && ts <= json.ended + 1 && v === 0 && logger === 'agent', JSON.stringify({ ts, v, logger }))
+        const parsed = json.said.map(
+          (line) => JSON.parse(line) as { ts: number; level: string; v: number; logger: string; msg: string },
+        )
+        for (const { ts, v, logger } of parsed)
+          assert.ok(
+            ts >= json.began - 1 && ts <= json.ended + 1 && v === 0 && logger === 'agent',
+            JSON.stringify({ ts, v, logger }),
+          )
         assert.ok(parsed.some(({ level, msg }) => level === 'info' && msg.startsWith('plumb ')))
         assert.ok(parsed.some(({ level, msg }) => level === 'warning' && msg.endsWith('trying again')))
         const plain = await run('plain')

@@ -11,14 +11,29 @@ const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const VXLAN = { Network: '10.244.0.0/16', SubnetMax: '10.244.99.0', Backend: { Type: 'vxlan' } }
 
 /** Settings that nobody can mean, by where they stand, and what is said of them. */
-const SETTINGS: readonly (readonly [argv: readonly string[], env: Readonly<Record<string, string>>, yaml: string | undefined, said: RegExp])[] = [
+const SETTINGS: readonly (readonly [
+  argv: readonly string[],
+  env: Readonly<Record<string, string>>,
+  yaml: string | undefined,
+  said: RegExp,
+])[] = [
   [['--ip-mask'], {}, undefined, /--ip-mask: there is no such flag, did you mean "--ip-masq"\?/],
   [['--healthz-port=65536'], {}, undefined, /--healthz-port "65536": want a whole number, 0 to 65535/],
   [['--etcd-endpoints=ftp://a'], {}, undefined, /--etcd-endpoints "ftp:\/\/a": want a URL/],
   [['--iface-regex=(a'], {}, undefined, /--iface-regex "\(a": want a regular expression/],
-  [['--kube-subnet-mgr', '--store=etcd'], {}, undefined, /--kube-subnet-mgr true: want --store=kube with it, not --store=etcd/],
+  [
+    ['--kube-subnet-mgr', '--store=etcd'],
+    {},
+    undefined,
+    /--kube-subnet-mgr true: want --store=kube with it, not --store=etcd/,
+  ],
   [[], { FLANNELD_IP_MASQ: 'ja' }, undefined, /FLANNELD_IP_MASQ "ja": want true or false/],
-  [[], { FLANNELD_SUBNET_LEASE_RENEW_MARGIN: '1440' }, undefined, /FLANNELD_SUBNET_LEASE_RENEW_MARGIN "1440": want a whole number, 1 to 1439/],
+  [
+    [],
+    { FLANNELD_SUBNET_LEASE_RENEW_MARGIN: '1440' },
+    undefined,
+    /FLANNELD_SUBNET_LEASE_RENEW_MARGIN "1440": want a whole number, 1 to 1439/,
+  ],
   [[], {}, 'store: etcd\nip-masq: maybe\n', /agent\.yaml:2:10: ip-masq "maybe": want true or false/],
   [[], {}, 'ifaces: eth0\n', /agent\.yaml:1:1: there is no setting "ifaces" for a file, did you mean "iface"\?/],
   [[], {}, 'iface: "eth0\n', /agent\.yaml:2:1: Missing closing "quote/],
@@ -33,14 +48,26 @@ const CONFIGS: readonly (readonly [text: string | object, said: RegExp])[] = [
   [{ Network: '10.1.0.0/29' }, /Network "10\.1\.0\.0\/29": want \/28 or shorter/],
   [{ Network: '10.1.0.0/16', EnableIPv4: false }, /EnableIPv4 and EnableIPv6: both are false/],
   [{ Network: '10.1.0.0/16', EnableIPv6: true }, /IPv6Network: it is missing/],
-  [{ Network: '10.1.0.0/16', EnableIPv6: true, IPv6Network: 'fd00::/125' }, /IPv6Network "fd00::\/125": want \/124 or shorter/],
+  [
+    { Network: '10.1.0.0/16', EnableIPv6: true, IPv6Network: 'fd00::/125' },
+    /IPv6Network "fd00::\/125": want \/124 or shorter/,
+  ],
   [{ Network: '10.1.0.0/16', SubnetLen: 31 }, /SubnetLen 31: want 18 to 30/],
   [{ Network: '10.1.0.0/16', SubnetLen: 17 }, /SubnetLen 17: want 18 to 30/],
-  [{ Network: '10.1.0.0/16', EnableIPv6: true, IPv6Network: 'fd00::/48', IPv6SubnetLen: 127 }, /IPv6SubnetLen 127: want 50 to 126/],
-  [{ Network: '10.1.0.0/16', SubnetMin: '10.1.0.1' }, /SubnetMin "10\.1\.0\.1": want the first address of a \/24, here 10\.1\.0\.0/],
+  [
+    { Network: '10.1.0.0/16', EnableIPv6: true, IPv6Network: 'fd00::/48', IPv6SubnetLen: 127 },
+    /IPv6SubnetLen 127: want 50 to 126/,
+  ],
+  [
+    { Network: '10.1.0.0/16', SubnetMin: '10.1.0.1' },
+    /SubnetMin "10\.1\.0\.1": want the first address of a \/24, here 10\.1\.0\.0/,
+  ],
   [{ Network: '10.1.0.0/16', SubnetMin: '10.2.0.0' }, /SubnetMin "10\.2\.0\.0": want an address in 10\.1\.0\.0\/16/],
   [{ Network: '10.1.0.0/16', SubnetMax: '10.2.0.0' }, /SubnetMax "10\.2\.0\.0": want an address in 10\.1\.0\.0\/16/],
-  [{ Network: '10.1.0.0/16', SubnetMin: '10.1.9.0', SubnetMax: '10.1.8.0' }, /SubnetMax "10\.1\.8\.0": want an address not before SubnetMin, 10\.1\.9\.0/],
+  [
+    { Network: '10.1.0.0/16', SubnetMin: '10.1.9.0', SubnetMax: '10.1.8.0' },
+    /SubnetMax "10\.1\.8\.0": want an address not before SubnetMin, 10\.1\.9\.0/,
+  ],
   [{ Network: '10.1.0.0/16', EnableIPv4: 'yes' }, /EnableIPv4 "yes": want true or false/],
   [{ Network: '10.1.0.0/16', Backend: { Type: 'udp' } }, /udp/],
   [{ Network: '10.1.0.0/16', Backend: { Type: '../vxlan' } }, /vxlan/],
@@ -49,19 +76,51 @@ const CONFIGS: readonly (readonly [text: string | object, said: RegExp])[] = [
 
 /** Leases that cannot be read, and what is said of them. */
 const LEASES: Readonly<Record<string, readonly [key: string, value: string, said: RegExp]>> = {
-  'a key that is none': ['hello', encodeValue(draft('', 120)), /passed over "hello" in the store: .*want a subnet's key such as/],
-  'a key of another spelling': ['10.244.121.7-24', encodeValue(draft('', 121)), /passed over "10\.244\.121\.7-24" in the store: .*want a subnet's key/],
-  'a value that is no JSON': ['10.244.122.0-24', '{"PublicIP":', /passed over "10\.244\.122\.0-24" in the store: .*want JSON/],
-  'an address that is none': ['10.244.123.0-24', '{"PublicIP":"::1"}', /passed over "10\.244\.123\.0-24" in the store: Cannot read PublicIP "::1": want an IPv4 address/],
-  'no address': ['10.244.124.0-24', '{}', /passed over "10\.244\.124\.0-24" in the store: Cannot read PublicIP: it is missing/],
-  'a MAC that is none': ['10.244.125.0-24', '{"PublicIP":"172.30.0.125","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"x; reboot"}}', /10\.244\.125\.0\/24.*VtepMAC/],
-  'another backend': ['10.244.126.0-24', '{"PublicIP":"172.30.0.126","BackendType":"wireguard"}', /10\.244\.126\.0\/24.*wireguard/],
+  'a key that is none': [
+    'hello',
+    encodeValue(draft('', 120)),
+    /passed over "hello" in the store: .*want a subnet's key such as/,
+  ],
+  'a key of another spelling': [
+    '10.244.121.7-24',
+    encodeValue(draft('', 121)),
+    /passed over "10\.244\.121\.7-24" in the store: .*want a subnet's key/,
+  ],
+  'a value that is no JSON': [
+    '10.244.122.0-24',
+    '{"PublicIP":',
+    /passed over "10\.244\.122\.0-24" in the store: .*want JSON/,
+  ],
+  'an address that is none': [
+    '10.244.123.0-24',
+    '{"PublicIP":"::1"}',
+    /passed over "10\.244\.123\.0-24" in the store: Cannot read PublicIP "::1": want an IPv4 address/,
+  ],
+  'no address': [
+    '10.244.124.0-24',
+    '{}',
+    /passed over "10\.244\.124\.0-24" in the store: Cannot read PublicIP: it is missing/,
+  ],
+  'a MAC that is none': [
+    '10.244.125.0-24',
+    '{"PublicIP":"172.30.0.125","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"x; reboot"}}',
+    /10\.244\.125\.0\/24.*VtepMAC/,
+  ],
+  'another backend': [
+    '10.244.126.0-24',
+    '{"PublicIP":"172.30.0.126","BackendType":"wireguard"}',
+    /10\.244\.126\.0\/24.*wireguard/,
+  ],
 }
 
 /** Leases of subnets that no peer can have, with the last number of the address that they announce, and what is said of them. */
 const REFUSED: readonly (readonly [key: string, last: number, said: RegExp])[] = [
   ['8.0.0.0-5', 120, /overlaps 10\.244\.\d+\.0\/24, this node's own/],
-  ['10.9.0.0-24', 121, /outside the network 10\.244\.0\.0\/16; want a subnet of it, or "PeerNetworks" of net-conf\.json to name its network/],
+  [
+    '10.9.0.0-24',
+    121,
+    /outside the network 10\.244\.0\.0\/16; want a subnet of it, or "PeerNetworks" of net-conf\.json to name its network/,
+  ],
   ['172.30.0.0-24', 122, /holds 172\.30\.0\.1, this node's address on eth0/],
   ['172.30.0.128-25', 222, /holds 172\.30\.0\.222, the address that it announces/],
 ]
@@ -121,9 +180,21 @@ describe('plumb agent and what is malformed', () => {
           [{ network: '10.1.0.0/16', Netwrk: 'x' }, /^10\.1\.([1-9]|\d\d+)\.1\/24$/, undefined],
           [{ Network: '10.1.0.0/24' }, /^10\.1\.0\.(65|129|193)\/26$/, undefined],
           [{ Network: '10.1.0.0/28', SubnetLen: 30 }, /^10\.1\.0\.(5|9|13)\/30$/, undefined],
-          [{ Network: '10.1.0.0/16', SubnetMin: '10.1.7.0', SubnetMax: '10.1.7.0', backend: { type: 'HOST-GW' } }, /^10\.1\.7\.1\/24$/, undefined],
-          [{ Network: '10.1.0.0/16', EnableIPv6: true, IPv6Network: 'fd01::/48' }, /^10\.1\.([1-9]|\d\d+)\.1\/24$/, /^fd01:0:0:(?!0:)[\da-f]+::1\/64$/],
-          [{ Network: '10.1.0.0/16', EnableIPv6: true, IPv6Network: 'fd01::/64' }, /^10\.1\./, /^fd01::[48c]000:0:0:1\/66$/],
+          [
+            { Network: '10.1.0.0/16', SubnetMin: '10.1.7.0', SubnetMax: '10.1.7.0', backend: { type: 'HOST-GW' } },
+            /^10\.1\.7\.1\/24$/,
+            undefined,
+          ],
+          [
+            { Network: '10.1.0.0/16', EnableIPv6: true, IPv6Network: 'fd01::/48' },
+            /^10\.1\.([1-9]|\d\d+)\.1\/24$/,
+            /^fd01:0:0:(?!0:)[\da-f]+::1\/64$/,
+          ],
+          [
+            { Network: '10.1.0.0/16', EnableIPv6: true, IPv6Network: 'fd01::/64' },
+            /^10\.1\./,
+            /^fd01::[48c]000:0:0:1\/66$/,
+          ],
         ] as const) {
           for (const folder of [join(dir, 'store'), one.dir]) rmSync(folder, { recursive: true, force: true })
           for (const folder of [join(dir, 'store'), one.dir]) mkdirSync(folder)
@@ -132,7 +203,11 @@ describe('plumb agent and what is malformed', () => {
           await agent.ready(20_000)
           assert.match(subnetEnv(one)?.['FLANNEL_SUBNET'] ?? '', subnet)
           if (v6) assert.match(subnetEnv(one)?.['FLANNEL_IPV6_SUBNET'] ?? '', v6)
-          assert.equal(told(agent, /network's configuration: .*Netwrk.*did you mean/), 'Netwrk' in conf ? 1 : 0, agent.log())
+          assert.equal(
+            told(agent, /network's configuration: .*Netwrk.*did you mean/),
+            'Netwrk' in conf ? 1 : 0,
+            agent.log(),
+          )
           await agent.stop()
         }
       },
@@ -157,7 +232,8 @@ describe('plumb agent and what is malformed', () => {
           put(cluster, `10.244.${n}.0-24`, encodeValue(draft('', n)))
           await until(async () => (await one.ns.ip('route', 'show', 'proto', '112')).includes(`10.244.${n}.0/24`))
         }
-        for (const [what, [, , said]] of Object.entries(LEASES)) assert.equal(told(agent, said), 1, `${what}: ${agent.log()}`)
+        for (const [what, [, , said]] of Object.entries(LEASES))
+          assert.equal(told(agent, said), 1, `${what}: ${agent.log()}`)
         const status = await agent.status()
         assert.deepEqual([status?.ready, status?.unreadable], [true, 5])
         put(cluster, '10.244.122.0-24', encodeValue(draft('', 122)))
@@ -178,7 +254,8 @@ describe('plumb agent and what is malformed', () => {
         const store = join(cluster.dir, 'store')
         for (const folder of ['subnets', 'nodes']) mkdirSync(join(store, folder), { recursive: true })
         writeFileSync(join(store, 'config'), JSON.stringify(VXLAN))
-        const odd = async (...names: string[]) => assert.equal((await one.ns.exec(['mkfifo', ...names.map((name) => join(store, name))])).status, 0)
+        const odd = async (...names: string[]) =>
+          assert.equal((await one.ns.exec(['mkfifo', ...names.map((name) => join(store, name))])).status, 0)
         await odd('subnets/10.244.120.0-24', 'subnets/odd', 'nodes/n9')
         assert.equal((await one.ns.exec(['mknod', join(store, 'subnets/10.244.121.0-24'), 'c', '1', '5'])).status, 0)
         const listening = Bun.listen({ unix: join(store, 'subnets/10.244.122.0-24'), socket: { data() {} } })
@@ -188,8 +265,14 @@ describe('plumb agent and what is malformed', () => {
           const status = await agent.ready(30_000)
           assert.deepEqual([status.unreadable, status.peers.map(({ subnets }) => subnets.v4)], [4, ['10.244.123.0/24']])
           assert.equal(told(agent, /passed over "10\.244\.120\.0-24" in the store: .* a FIFO; want a regular file/), 1)
-          assert.equal(told(agent, /passed over "10\.244\.121\.0-24" in the store: .* a device; want a regular file/), 1)
-          assert.equal(told(agent, /passed over "10\.244\.122\.0-24" in the store: .* a socket; want a regular file/), 1)
+          assert.equal(
+            told(agent, /passed over "10\.244\.121\.0-24" in the store: .* a device; want a regular file/),
+            1,
+          )
+          assert.equal(
+            told(agent, /passed over "10\.244\.122\.0-24" in the store: .* a socket; want a regular file/),
+            1,
+          )
           assert.equal(told(agent, /passed over "odd"/), 1)
           // One that comes while the agent runs.
           await odd('subnets/10.244.124.0-24')
@@ -201,7 +284,9 @@ describe('plumb agent and what is malformed', () => {
         rmSync(join(store, 'config'))
         await odd('config')
         const again = one.agent()
-        await until(async () => /config is a FIFO; want a regular file/.test((await again.status())?.reasons.join() ?? ''))
+        await until(async () =>
+          /config is a FIFO; want a regular file/.test((await again.status())?.reasons.join() ?? ''),
+        )
       },
     ),
   )
@@ -221,10 +306,13 @@ describe('plumb agent and what is malformed', () => {
         put(cluster, '10.244.131.0-24', encodeValue(draft('', 131)))
         put(cluster, '10.244.128.0-17', encodeValue(draft('', 132)))
         // By its key it is the first.
-        for (const [seconds, key] of ['10.244.130.0-24', '10.244.131.0-24', '10.244.128.0-17'].entries()) utimesSync(join(cluster.dir, 'store/subnets', key), 1, seconds + 1)
+        for (const [seconds, key] of ['10.244.130.0-24', '10.244.131.0-24', '10.244.128.0-17'].entries())
+          utimesSync(join(cluster.dir, 'store/subnets', key), 1, seconds + 1)
         const status = await until(async () => {
           const seen = await agent.status()
-          return seen?.ready && seen.peers.filter(({ problem }) => problem).length === REFUSED.length + 1 ? seen : undefined
+          return seen?.ready && seen.peers.filter(({ problem }) => problem).length === REFUSED.length + 1
+            ? seen
+            : undefined
         })
         assert.equal(status?.state, 'degraded')
         const problems = Object.fromEntries(status?.peers.map(({ subnets, problem }) => [subnets.v4, problem]) ?? [])
@@ -233,15 +321,26 @@ describe('plumb agent and what is malformed', () => {
         for (const [key, , said] of REFUSED) assert.match(problems[key.replace('-', '/')] ?? '', said, key)
         const routes = await one.ns.ip('route', 'show', 'proto', '112')
         assert.deepEqual([...routes.matchAll(/^\S+/gm)].map(String).sort(), ['10.244.130.0/24', '10.244.131.0/24'])
-        assert.equal((await one.ns.exec([PLUMB, 'leases', '--socket', join(one.dir, 'agent.sock')])).stdout.match(/outside the network 10\.244\.0\.0\/16/g)?.length, 1)
+        assert.equal(
+          (await one.ns.exec([PLUMB, 'leases', '--socket', join(one.dir, 'agent.sock')])).stdout.match(
+            /outside the network 10\.244\.0\.0\/16/g,
+          )?.length,
+          1,
+        )
         put(cluster, '10.244.133.0-24', encodeValue(draft('', 133)))
         await until(async () => (await one.ns.ip('route', 'show', 'proto', '112')).includes('10.244.133.0/24'))
         put(cluster, '10.244.110.0-24', encodeValue(draft('', 1)))
-        await until(async () => (await agent.status())?.peers.some(({ problem }) => problem === "it announces 172.30.0.1, this node's own address"))
+        await until(async () =>
+          (await agent.status())?.peers.some(
+            ({ problem }) => problem === "it announces 172.30.0.1, this node's own address",
+          ),
+        )
         // Its own subnet, which only the running agent knows.
         const own = (subnetEnv(one)?.['FLANNEL_SUBNET'] ?? '').replace(/\.1\/24$/, '.128')
         put(cluster, `${own}-25`, encodeValue(draft('', 134)))
-        await until(async () => (await agent.status())?.peers.some(({ problem }) => problem?.endsWith("this node's own")))
+        await until(async () =>
+          (await agent.status())?.peers.some(({ problem }) => problem?.endsWith("this node's own")),
+        )
         assert.equal(await one.ns.ip('route', 'show', `${own}/25`), '')
       },
     ),

@@ -27,29 +27,72 @@ const FULL = { networks: NETWORKS, own: OWN, masquerade: true, keep: [], random:
 
 describe('the agent masquerades', () => {
   for (const [i, family] of ['IPv4', 'IPv6'].entries()) {
-    const at = Object.fromEntries(Object.entries(AT).map(([name, both]) => [name, both[i]])) as Record<keyof typeof AT, string>
-    const seen: readonly { readonly what: string; readonly from: keyof Places; readonly to: keyof Places; readonly address: string; readonly source: string }[] = [
-      { what: 'a pod to a pod of another node keeps its address', from: 'pod', to: 'remote', address: at.remote, source: at.pod },
+    const at = Object.fromEntries(Object.entries(AT).map(([name, both]) => [name, both[i]])) as Record<
+      keyof typeof AT,
+      string
+    >
+    const seen: readonly {
+      readonly what: string
+      readonly from: keyof Places
+      readonly to: keyof Places
+      readonly address: string
+      readonly source: string
+    }[] = [
+      {
+        what: 'a pod to a pod of another node keeps its address',
+        from: 'pod',
+        to: 'remote',
+        address: at.remote,
+        source: at.pod,
+      },
       { what: 'a pod to its node keeps its address', from: 'pod', to: 'node', address: at.gateway, source: at.pod },
-      { what: "a pod to another node has its node's", from: 'pod', to: 'remote', address: at.peer, source: at.underlay },
+      {
+        what: "a pod to another node has its node's",
+        from: 'pod',
+        to: 'remote',
+        address: at.peer,
+        source: at.underlay,
+      },
       { what: "a pod to the world has its node's", from: 'pod', to: 'world', address: at.world, source: at.uplink },
-      { what: 'the world to a pod of this node keeps its address', from: 'world', to: 'pod', address: at.pod, source: at.world },
-      { what: "the world to a pod of another node, through this one, has this node's", from: 'world', to: 'remote', address: at.remote, source: at.underlay },
-      { what: 'a pod of another node to a pod of this one keeps its address', from: 'remote', to: 'pod', address: at.pod, source: at.remote },
+      {
+        what: 'the world to a pod of this node keeps its address',
+        from: 'world',
+        to: 'pod',
+        address: at.pod,
+        source: at.world,
+      },
+      {
+        what: "the world to a pod of another node, through this one, has this node's",
+        from: 'world',
+        to: 'remote',
+        address: at.remote,
+        source: at.underlay,
+      },
+      {
+        what: 'a pod of another node to a pod of this one keeps its address',
+        from: 'remote',
+        to: 'pod',
+        address: at.pod,
+        source: at.remote,
+      },
     ]
     it(
       `[F 34] ${family}: ${seen.map(({ what }) => what).join('; ')}`,
       inNamespaces(['node', 'pod', 'remote', 'world'], async (places) => {
         await wire(places)
         await load(places.node, ruleset(TABLE, FULL))
-        for (const { what, from, to, address, source } of seen) assert.equal(await sourceSeen(places[from], places[to], address), source, what)
+        for (const { what, from, to, address, source } of seen)
+          assert.equal(await sourceSeen(places[from], places[to], address), source, what)
       }),
     )
     it(
       `[F 34] ${family}: what kube-proxy has marked (0x4000, whatever other bits it has) is left to it`,
       inNamespaces(['node', 'pod', 'remote', 'world'], async (places) => {
         await wire(places)
-        await load(places.node, `${ruleset(TABLE, FULL)}table inet proxy {\n\tchain marks { type filter hook prerouting priority mangle; iifname "pod0" meta mark set 0x4001; }\n}\n`)
+        await load(
+          places.node,
+          `${ruleset(TABLE, FULL)}table inet proxy {\n\tchain marks { type filter hook prerouting priority mangle; iifname "pod0" meta mark set 0x4001; }\n}\n`,
+        )
         assert.equal(await sourceSeen(places.pod, places.world, at.world), at.pod)
       }),
     )
@@ -70,7 +113,14 @@ describe('the agent masquerades', () => {
       await wire(places)
       await load(places.node, ruleset(TABLE, FULL))
       await places.node.ip('route', 'add', '239.0.0.0/8', 'dev', 'up0')
-      assert.equal(await multicastSeen(places.node, places.world, { source: AT.gateway[0], out: AT.uplink[0], heard: AT.world[0] }), AT.gateway[0])
+      assert.equal(
+        await multicastSeen(places.node, places.world, {
+          source: AT.gateway[0],
+          out: AT.uplink[0],
+          heard: AT.world[0],
+        }),
+        AT.gateway[0],
+      )
     }),
   )
 
@@ -97,7 +147,11 @@ async function load(node: Namespace, text: string): Promise<void> {
 
 async function wire({ node, pod, remote, world }: Places): Promise<void> {
   for (const ns of [node, pod, remote, world]) {
-    await ns.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad; echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding'])
+    await ns.exec([
+      'sh',
+      '-c',
+      'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad; echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding',
+    ])
     await ns.ip('link', 'set', 'lo', 'up')
   }
   const link = async (name: string, other: Namespace, own: readonly string[], theirs: readonly string[]) => {
@@ -106,7 +160,15 @@ async function wire({ node, pod, remote, world }: Places): Promise<void> {
       [node, name, own],
       [other, 'eth0', theirs],
     ] as const) {
-      for (const address of addresses) await ns.ip('addr', 'add', `${address}/${address.includes(':') ? 64 : 24}`, 'dev', dev, ...(address.includes(':') ? ['nodad'] : []))
+      for (const address of addresses)
+        await ns.ip(
+          'addr',
+          'add',
+          `${address}/${address.includes(':') ? 64 : 24}`,
+          'dev',
+          dev,
+          ...(address.includes(':') ? ['nodad'] : []),
+        )
       await ns.ip('link', 'set', dev, 'up')
     }
     for (const via of own) await other.ip('route', 'add', 'default', 'via', via)
@@ -117,7 +179,23 @@ async function wire({ node, pod, remote, world }: Places): Promise<void> {
   for (const [i, address] of AT.remote.entries()) {
     await remote.ip('addr', 'add', address, 'dev', 'lo', ...(i === 1 ? ['nodad'] : []))
     // Its pod speaks to pods.
-    await remote.ip('route', 'add', i === 1 ? 'fd00:244:0:1::/64' : '10.244.1.0/24', 'via', AT.underlay[i] as string, 'src', address)
-    await node.ip('route', 'add', i === 1 ? 'fd00:244:0:2::/64' : '10.244.2.0/24', 'via', AT.peer[i] as string, 'dev', 'tun0')
+    await remote.ip(
+      'route',
+      'add',
+      i === 1 ? 'fd00:244:0:1::/64' : '10.244.1.0/24',
+      'via',
+      AT.underlay[i] as string,
+      'src',
+      address,
+    )
+    await node.ip(
+      'route',
+      'add',
+      i === 1 ? 'fd00:244:0:2::/64' : '10.244.2.0/24',
+      'via',
+      AT.peer[i] as string,
+      'dev',
+      'tun0',
+    )
   }
 }

@@ -19,7 +19,10 @@ describe('agents of one name', () => {
         const { subnets } = await first.ready()
         const second = two.agent('--node-name', one.name)
         assert.notEqual(await second.ended, 0)
-        assert.match(second.log(), /Cannot use the node name "n1": the node at 172\.30\.0\.1 has it, and 10\.244\.\d+\.0\/24; want another name \(--node-name\)/)
+        assert.match(
+          second.log(),
+          /Cannot use the node name "n1": the node at 172\.30\.0\.1 has it, and 10\.244\.\d+\.0\/24; want another name \(--node-name\)/,
+        )
         assert.equal((await first.status())?.lastError, undefined)
         await first.stop()
         rmSync(join(one.dir, 'state'), { recursive: true })
@@ -43,10 +46,27 @@ describe('two agents of one node', () => {
         const first = one.agent()
         await first.ready()
         // A mount namespace of its own, as a container has.
-        for (const way of [[], ['unshare', '--mount', '--propagation', 'private', 'sh', '-ec', 'mount -t tmpfs tmpfs "$0"; exec "$@"', one.dir]]) {
+        for (const way of [
+          [],
+          [
+            'unshare',
+            '--mount',
+            '--propagation',
+            'private',
+            'sh',
+            '-ec',
+            'mount -t tmpfs tmpfs "$0"; exec "$@"',
+            one.dir,
+          ],
+        ]) {
           const second = one.agentBy(way, '--socket', join(dir, 'other.sock'))
           assert.equal(await second.ended, 1)
-          assert.match(second.log(), new RegExp(`Cannot run an agent for ${one.dir}/subnet\\.env: process \\d+, another agent of this node, runs for it already`))
+          assert.match(
+            second.log(),
+            new RegExp(
+              `Cannot run an agent for ${one.dir}/subnet\\.env: process \\d+, another agent of this node, runs for it already`,
+            ),
+          )
         }
         assert.equal((await first.status())?.state, 'ready')
         await first.stop('SIGKILL')

@@ -7,13 +7,26 @@ import { type Namespace, ping, until } from '../support/harness.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node, subnetEnv } from '../support/nodes.ts'
 
 const VXLAN = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
-const SECOND = { Network: '10.245.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:245::/48', Backend: { Type: 'vxlan', VNI: 2 } }
+const SECOND = {
+  Network: '10.245.0.0/16',
+  EnableIPv6: true,
+  IPv6Network: 'fd00:245::/48',
+  Backend: { Type: 'vxlan', VNI: 2 },
+}
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
 
 describe('plumb agent beside others', () => {
   for (const [what, undo, isThere] of [
-    ['a route', (peer: string) => `ip route del ${peer}/24 proto 112`, (peer: string) => `ip route show ${peer}/24 proto 112`],
-    ['the firewall table', () => 'nft delete table inet $(nft list tables | grep -o "plumb_agent.*")', () => 'nft list tables'],
+    [
+      'a route',
+      (peer: string) => `ip route del ${peer}/24 proto 112`,
+      (peer: string) => `ip route show ${peer}/24 proto 112`,
+    ],
+    [
+      'the firewall table',
+      () => 'nft delete table inet $(nft list tables | grep -o "plumb_agent.*")',
+      () => 'nft list tables',
+    ],
   ] as const)
     it(
       `a program that deletes ${what} every 50 ms: the agent puts it right ever less often, and says so; when it ends, all is right and the node ready`,
@@ -27,9 +40,18 @@ describe('plumb agent beside others', () => {
           await agent.ready(30_000)
           await until(async () => (await agent.status())?.kinds['route']?.programmed === 2, 10_000)
           const peer = subnetEnv(two)?.['FLANNEL_SUBNET']?.replace(/\.1\/24$/, '.0') as string
-          const fight = Bun.spawn(['nsenter', `--net=${one.ns.path}`, '--', 'sh', '-c', `while :; do ${undo(peer)}; sleep 0.05; done`], { stdio: ['ignore', 'ignore', 'ignore'] })
+          const fight = Bun.spawn(
+            ['nsenter', `--net=${one.ns.path}`, '--', 'sh', '-c', `while :; do ${undo(peer)}; sleep 0.05; done`],
+            { stdio: ['ignore', 'ignore', 'ignore'] },
+          )
           try {
-            await until(async () => /^200 degraded: .* is changed by another program again and again; it is put right every [\d.]+ s/s.test(await agent.readyz()), 20_000)
+            await until(
+              async () =>
+                /^200 degraded: .* is changed by another program again and again; it is put right every [\d.]+ s/s.test(
+                  await agent.readyz(),
+                ),
+              20_000,
+            )
             // The pauses double, so that there are at most two more in two seconds.
             await until(async () => pauseOf(await known(agent)) >= 1.5, 20_000)
             const [before, cpu] = [repaired(await known(agent)), cpuMs(agent.pid)]
@@ -60,7 +82,9 @@ describe('plumb agent beside others', () => {
         test.timeout(60_000)
         const [one, two] = cluster.nodes as [Node, Node]
         // As Docker leaves it.
-        for (const { ns } of cluster.nodes) for (const tool of ['iptables', 'ip6tables']) assert.equal((await ns.exec([tool, '-P', 'FORWARD', 'DROP'])).status, 0)
+        for (const { ns } of cluster.nodes)
+          for (const tool of ['iptables', 'ip6tables'])
+            assert.equal((await ns.exec([tool, '-P', 'FORWARD', 'DROP'])).status, 0)
         const bare = await standing(one.ns)
         const agents: Agent[] = []
         for (const node of cluster.nodes) agents.push(node.agent())
@@ -69,13 +93,19 @@ describe('plumb agent beside others', () => {
         const first = await standing(one.ns)
         for (const node of cluster.nodes) agents.push(node.agent(...second(cluster, node)))
         for (const agent of agents) await agent.ready(30_000)
-        for (const agent of agents) await until(async () => (await known(agent)).kinds['route']?.programmed === 2, 10_000)
-        const [address, other] = [subnetEnv(two), subnetEnv({ ...two, dir: join(two.dir, 'second') })].map((env) => env?.['FLANNEL_SUBNET']?.replace(/\.1\/24$/, '.0') as string)
+        for (const agent of agents)
+          await until(async () => (await known(agent)).kinds['route']?.programmed === 2, 10_000)
+        const [address, other] = [subnetEnv(two), subnetEnv({ ...two, dir: join(two.dir, 'second') })].map(
+          (env) => env?.['FLANNEL_SUBNET']?.replace(/\.1\/24$/, '.0') as string,
+        )
         assert.ok((await ping(one.ns, address as string)) && (await ping(one.ns, other as string)))
         await quiet(agents)
         // The second one goes, and comes again; then the first.
         await agents[2]?.stop()
-        assert.equal((await one.ns.exec([PLUMB, 'agent', 'cleanup', ...one.options, ...second(cluster, one)])).status, 0)
+        assert.equal(
+          (await one.ns.exec([PLUMB, 'agent', 'cleanup', ...one.options, ...second(cluster, one)])).status,
+          0,
+        )
         assert.equal(await standing(one.ns), first)
         const again = one.agent(...second(cluster, one))
         await again.ready(30_000)
@@ -86,7 +116,10 @@ describe('plumb agent beside others', () => {
         assert.equal((await one.ns.exec([PLUMB, 'agent', 'cleanup', ...one.options])).status, 0)
         await until(() => ping(one.ns, other as string))
         await again.stop()
-        assert.equal((await one.ns.exec([PLUMB, 'agent', 'cleanup', ...one.options, ...second(cluster, one)])).status, 0)
+        assert.equal(
+          (await one.ns.exec([PLUMB, 'agent', 'cleanup', ...one.options, ...second(cluster, one)])).status,
+          0,
+        )
         assert.equal(await standing(one.ns), bare)
       },
     ),
@@ -127,7 +160,17 @@ describe('plumb agent beside others', () => {
 function second(cluster: Cluster, { dir }: Node): string[] {
   const own = join(dir, 'second')
   const store = fileStore({ ...cluster, dir: join(cluster.dir, 'second') }, SECOND)
-  return [...store, '--subnet-file', join(own, 'subnet.env'), '--state-dir', join(own, 'state'), '--socket', join(own, 'agent.sock'), '--status-address', 'off']
+  return [
+    ...store,
+    '--subnet-file',
+    join(own, 'subnet.env'),
+    '--state-dir',
+    join(own, 'state'),
+    '--socket',
+    join(own, 'agent.sock'),
+    '--status-address',
+    'off',
+  ]
 }
 
 // No agent has anything to do: nobody undoes what another does.
@@ -164,7 +207,17 @@ function cpuMs(pid: number): number {
 }
 
 async function standing(ns: Namespace): Promise<string> {
-  const asked = ['ip -br link', 'ip -br addr show scope global', 'ip route', 'ip -6 route show proto 112', 'ip nexthop', 'ip neigh show nud permanent', 'bridge fdb show dev flannel.1', 'bridge fdb show dev flannel.2', 'nft --stateless list ruleset']
+  const asked = [
+    'ip -br link',
+    'ip -br addr show scope global',
+    'ip route',
+    'ip -6 route show proto 112',
+    'ip nexthop',
+    'ip neigh show nud permanent',
+    'bridge fdb show dev flannel.1',
+    'bridge fdb show dev flannel.2',
+    'nft --stateless list ruleset',
+  ]
   // Counters and the order of what two agents made are nobody's.
   return (
     await Promise.all(

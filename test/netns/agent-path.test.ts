@@ -21,7 +21,10 @@ interface World {
 }
 
 /** Two nodes with agents, and a pod on the first. */
-function inWorld(work: (world: World) => Promise<void>, ...more: readonly string[]): (this: Mocha.Context) => Promise<void> {
+function inWorld(
+  work: (world: World) => Promise<void>,
+  ...more: readonly string[]
+): (this: Mocha.Context) => Promise<void> {
   const options = (cluster: Cluster) => [...fileStore(cluster, NETWORK), '--probe-interval=2', ...more]
   return inCluster(3, options, async ({ nodes, hub }, test) => {
     test.timeout(180_000)
@@ -47,23 +50,39 @@ function call(command: string, node: Node, pod: Namespace) {
   const env = subnetEnv(node) as Record<string, string>
   const subnet = (key: string) => env[key]?.replace(/1\/(\d+)$/, '0/$1').replace('::0/', '::/')
   const ranges = ['FLANNEL_SUBNET', 'FLANNEL_IPV6_SUBNET'].map((key) => [{ subnet: subnet(key) }])
-  const conf = { cniVersion: '1.1.0', name: 'path', type: 'bridge', bridge: 'cni0', isDefaultGateway: true, hairpinMode: true, ipam: { type: 'host-local', dataDir: join(node.dir, 'networks'), ranges } }
-  return plugin('bridge', { command, conf, containerId: `path-${node.ns.path.replace(/.*\//, '')}`, netns: pod, ifname: 'eth0' }, node.ns)
+  const conf = {
+    cniVersion: '1.1.0',
+    name: 'path',
+    type: 'bridge',
+    bridge: 'cni0',
+    isDefaultGateway: true,
+    hairpinMode: true,
+    ipam: { type: 'host-local', dataDir: join(node.dir, 'networks'), ranges },
+  }
+  return plugin(
+    'bridge',
+    { command, conf, containerId: `path-${node.ns.path.replace(/.*\//, '')}`, netns: pod, ifname: 'eth0' },
+    node.ns,
+  )
 }
 
 const sysctl = async ({ ns }: Node, name: string) => (await ns.exec(['sysctl', '-n', name])).stdout.trim()
 const repairs = async (agent: Agent) => JSON.stringify((await agent.status())?.repairs ?? [])
-const talks = ({ one, ips }: World) => until(async () => (await Promise.all(ips.map((ip) => ping(one.ns, ip)))).every(Boolean), LATE)
+const talks = ({ one, ips }: World) =>
+  until(async () => (await Promise.all(ips.map((ip) => ping(one.ns, ip)))).every(Boolean), LATE)
 
 /** What readyz says while something is wrong, and that plumb status says it, too, with this exit status. */
 async function named({ one, agent }: World, text: RegExp, status: 1 | 3): Promise<void> {
-  await until(async () => text.test(await agent.readyz()), LATE).catch(async () => assert.match(await agent.readyz(), text))
+  await until(async () => text.test(await agent.readyz()), LATE).catch(async () =>
+    assert.match(await agent.readyz(), text),
+  )
   const said = await one.ns.exec([PLUMB, 'status', '--socket', join(one.dir, 'agent.sock')])
   assert.equal(said.status, status, said.stdout)
   assert.match(said.stdout, new RegExp(text.source.replace(/^\^\d+ (degraded: )?/, '')))
 }
 
-const well = (agent: Agent) => until(async () => (await agent.readyz()) === READY, LATE).catch(async () => assert.equal(await agent.readyz(), READY))
+const well = (agent: Agent) =>
+  until(async () => (await agent.readyz()) === READY, LATE).catch(async () => assert.equal(await agent.readyz(), READY))
 
 describe('the way of pods through a node', () => {
   it(
@@ -83,18 +102,31 @@ describe('the way of pods through a node', () => {
     'F11 a table of another program that drops what pods forward is named with its chain, until it is gone',
     inWorld(async (world) => {
       const { one, agent } = world
-      const nft = async (text: string) => assert.equal((await one.ns.exec(['nft', '-f', '-'], { stdin: text })).status, 0)
-      await nft('table inet other {\n chain first { type filter hook forward priority 5; policy drop; ct state established,related accept\n iifname "docker0" accept\n }\n}\n')
-      await named(world, /^503 The chain inet other first of another program drops packets from 10\.244\.\d+\.0\/24 to 10\.244\.0\.0\/16: see nft list chain inet other first/, 1)
+      const nft = async (text: string) =>
+        assert.equal((await one.ns.exec(['nft', '-f', '-'], { stdin: text })).status, 0)
+      await nft(
+        'table inet other {\n chain first { type filter hook forward priority 5; policy drop; ct state established,related accept\n iifname "docker0" accept\n }\n}\n',
+      )
+      await named(
+        world,
+        /^503 The chain inet other first of another program drops packets from 10\.244\.\d+\.0\/24 to 10\.244\.0\.0\/16: see nft list chain inet other first/,
+        1,
+      )
       // A rule that lets them pass makes it well.
-      await nft('add rule inet other first ip saddr 10.244.0.0/16 accept\nadd rule inet other first ip6 saddr fd00:244::/48 accept\n')
+      await nft(
+        'add rule inet other first ip saddr 10.244.0.0/16 accept\nadd rule inet other first ip6 saddr fd00:244::/48 accept\n',
+      )
       await well(agent)
-      await nft('add chain inet other second\nadd rule inet other second counter drop\nflush chain inet other first\nadd rule inet other first jump second\n')
+      await nft(
+        'add chain inet other second\nadd rule inet other second counter drop\nflush chain inet other first\nadd rule inet other first jump second\n',
+      )
       await named(world, /^503 The chain inet other first /, 1)
       await nft('delete table inet other\n')
       await well(agent)
       // What only some packets meet is no reason.
-      await nft('table ip other {\n chain first { type filter hook forward priority 5; policy accept; tcp dport 25 drop\n ip saddr 192.0.2.0/24 drop\n iifname "docker0" drop\n }\n}\n')
+      await nft(
+        'table ip other {\n chain first { type filter hook forward priority 5; policy accept; tcp dport 25 drop\n ip saddr 192.0.2.0/24 drop\n iifname "docker0" drop\n }\n}\n',
+      )
       await Bun.sleep(3000)
       assert.equal(await agent.readyz(), READY)
       // Docker's policy: the agent lets pods pass.
@@ -119,8 +151,15 @@ describe('the way of pods through a node', () => {
     inWorld(async (world) => {
       const { one, hub, agent } = world
       await hub.ip('link', 'set', 'port2', 'mtu', '1400')
-      await named(world, /^200 degraded: packets of full size \(1430 bytes\) do not reach 1 peer, small ones do: .*n2.*; a link between the nodes has a smaller MTU/, 3)
-      assert.match((await one.ns.exec([PLUMB, 'leases', '--socket', join(one.dir, 'agent.sock')])).stdout, /^n2 .* answers, but packets of full size do not reach it$/m)
+      await named(
+        world,
+        /^200 degraded: packets of full size \(1430 bytes\) do not reach 1 peer, small ones do: .*n2.*; a link between the nodes has a smaller MTU/,
+        3,
+      )
+      assert.match(
+        (await one.ns.exec([PLUMB, 'leases', '--socket', join(one.dir, 'agent.sock')])).stdout,
+        /^n2 .* answers, but packets of full size do not reach it$/m,
+      )
       await hub.ip('link', 'set', 'port2', 'mtu', '1500')
       await well(agent)
     }),
@@ -131,7 +170,13 @@ describe('the way of pods through a node', () => {
     inWorld(async (world) => {
       const { one, agent, link } = world
       const bridge = async () => (await one.ns.json('addr', 'show', 'dev', 'cni0'))[0] as Row
-      const facts = ({ address, ifalias, addr_info }: Row) => [address, ifalias, addr_info.filter(({ scope }: Row) => scope === 'global').map(({ local, prefixlen }: Row) => `${local}/${prefixlen}`)]
+      const facts = ({ address, ifalias, addr_info }: Row) => [
+        address,
+        ifalias,
+        addr_info
+          .filter(({ scope }: Row) => scope === 'global')
+          .map(({ local, prefixlen }: Row) => `${local}/${prefixlen}`),
+      ]
       await talks(world)
       const before = facts(await bridge())
       await one.ns.ip('link', 'set', 'cni0', 'down')
@@ -145,7 +190,8 @@ describe('the way of pods through a node', () => {
       assert.deepEqual(facts(await bridge()), before)
       const [port] = await one.ns.json('link', 'show', 'dev', link)
       assert.deepEqual([port?.['master'], port?.['linkinfo'].info_slave_data.hairpin], ['cni0', true])
-      for (const what of ['bridge cni0 up', 'address ', 'bridge cni0']) assert.ok((await repairs(agent)).includes(what), what)
+      for (const what of ['bridge cni0 up', 'address ', 'bridge cni0'])
+        assert.ok((await repairs(agent)).includes(what), what)
       await well(agent)
     }),
   )
@@ -161,7 +207,11 @@ describe('the way of pods through a node', () => {
       await talks(world)
       await well(agent)
       await one.ns.ip('link', 'del', link)
-      await named(world, /^200 degraded: The link veth\w+ of container path-\S+ is gone, and its pod has no network: delete the pod/, 3)
+      await named(
+        world,
+        /^200 degraded: The link veth\w+ of container path-\S+ is gone, and its pod has no network: delete the pod/,
+        3,
+      )
       await call('DEL', one, pod)
       await well(agent)
     }),
@@ -175,7 +225,11 @@ describe('the way of pods through a node', () => {
       const six = (await one.ns.ip('-6', 'route', 'show', 'default')).trim()
       await one.ns.ip('route', 'del', 'default')
       if (six !== '') await one.ns.ip('-6', 'route', 'del', 'default')
-      await named(world, /^200 degraded: This node has lost its default route: its pods reach nobody outside the network; run ip route add default via GATEWAY/, 3)
+      await named(
+        world,
+        /^200 degraded: This node has lost its default route: its pods reach nobody outside the network; run ip route add default via GATEWAY/,
+        3,
+      )
       await one.ns.ip('route', 'add', ...route.split(' '))
       await well(agent)
     }),

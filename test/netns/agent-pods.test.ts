@@ -21,7 +21,9 @@ describe('plumb agent --install-cni', () => {
         writeFileSync(join(one.dir, 'bin/bridge'), 'the one before', { mode: 0o755 })
         const path = (node: Node) => join(node.dir, 'net.d/10-flannel.conflist')
         const agents = [one, two].map((node) => node.agent())
-        await until(() => agents.every((agent) => /waiting: the network’s configuration is not known yet/.test(agent.log())))
+        await until(() =>
+          agents.every((agent) => /waiting: the network’s configuration is not known yet/.test(agent.log())),
+        )
         for (const node of [one, two]) assert.equal(existsSync(path(node)), false)
         fileStore(cluster, CONF)
         for (const agent of agents) await agent.ready(20_000)
@@ -34,7 +36,10 @@ describe('plumb agent --install-cni', () => {
           for (const { address } of to.result['ips']) await until(() => ping(from.ns, address.split('/')[0]))
         for (const agent of agents) await agent.stop()
         assert.equal((await one.ns.exec([PLUMB, 'agent', 'cleanup', ...one.options])).status, 0)
-        assert.deepEqual([existsSync(path(one)), readFileSync(join(one.dir, 'bin/bridge'), 'utf8')], [false, 'the one before'])
+        assert.deepEqual(
+          [existsSync(path(one)), readFileSync(join(one.dir, 'bin/bridge'), 'utf8')],
+          [false, 'the one before'],
+        )
       },
     ),
   )
@@ -65,8 +70,18 @@ async function add(node: Node, pod: Node, path: string): Promise<Answer> {
   const { name, cniVersion, plugins } = JSON.parse(readFileSync(path, 'utf8'))
   await pod.ns.ip('link', 'del', 'eth0')
   const bin = join(node.dir, 'bin')
-  const conf = { ...plugins[0], name, cniVersion, dataDir: join(node.dir, 'flannel'), ipam: { dataDir: join(node.dir, 'networks') } }
-  const done = await plugin(plugins[0].type, { command: 'ADD', conf, containerId: pod.name, netns: pod.ns, path: bin, file: join(bin, plugins[0].type) }, node.ns)
+  const conf = {
+    ...plugins[0],
+    name,
+    cniVersion,
+    dataDir: join(node.dir, 'flannel'),
+    ipam: { dataDir: join(node.dir, 'networks') },
+  }
+  const done = await plugin(
+    plugins[0].type,
+    { command: 'ADD', conf, containerId: pod.name, netns: pod.ns, path: bin, file: join(bin, plugins[0].type) },
+    node.ns,
+  )
   assert.equal(done.status, 0, done.stdout)
   return done
 }

@@ -27,21 +27,45 @@ describe('plumb agent and whether peers answer', () => {
           const agents = nodes.map((node) => node.agent())
           const [agent, one] = [agents[0] as Agent, nodes[0] as Node]
           for (const each of agents) await each.ready(30_000)
-          await until(async () => (await probeOf(agent, 'n2'))?.state === 'answers' && (await probeOf(agent, 'n3'))?.state === 'answers', 20_000)
+          await until(
+            async () =>
+              (await probeOf(agent, 'n2'))?.state === 'answers' && (await probeOf(agent, 'n3'))?.state === 'answers',
+            20_000,
+          )
           assert.match(await leases(one), /^n2 .* reachable, [\d.]+ ms$/m)
           assert.equal(await agent.readyz(), '200 ready\n')
           await hub.ip('link', 'set', 'port2', 'down')
           await until(async () => (await probeOf(agent, 'n2'))?.state === 'silent', 30_000)
-          assert.match(await agent.readyz(), /^200 degraded: 1 peer does not answer over the overlay: \S+ \S+ of node "n2"$/m)
+          assert.match(
+            await agent.readyz(),
+            /^200 degraded: 1 peer does not answer over the overlay: \S+ \S+ of node "n2"$/m,
+          )
           assert.match(await leases(one), /^n2 .* programmed, but no answer: \d+ of \d+ probes lost$/m)
           assert.match(await leases(one), /^n3 .* reachable, [\d.]+ ms$/m)
-          const { stdout } = await one.ns.exec([process.execPath, '-e', "process.stdout.write(await (await fetch('http://127.0.0.1:9469/metrics')).text())"])
+          const { stdout } = await one.ns.exec([
+            process.execPath,
+            '-e',
+            "process.stdout.write(await (await fetch('http://127.0.0.1:9469/metrics')).text())",
+          ])
           const found = exposition(stdout)
-          assert.deepEqual([value(found, 'plumb_peers', { state: 'reachable' }), value(found, 'plumb_peers', { state: 'silent' }), value(found, 'plumb_degraded')], [1, 1, 1])
-          assert.ok(value(found, 'plumb_peer_probe_loss_ratio', { node: 'n2' }) > 0 && value(found, 'plumb_peer_round_trip_seconds', { node: 'n3' }) < 1)
+          assert.deepEqual(
+            [
+              value(found, 'plumb_peers', { state: 'reachable' }),
+              value(found, 'plumb_peers', { state: 'silent' }),
+              value(found, 'plumb_degraded'),
+            ],
+            [1, 1, 1],
+          )
+          assert.ok(
+            value(found, 'plumb_peer_probe_loss_ratio', { node: 'n2' }) > 0 &&
+              value(found, 'plumb_peer_round_trip_seconds', { node: 'n3' }) < 1,
+          )
           await hub.ip('link', 'set', 'port2', 'up')
           await until(async () => (await agent.readyz()) === '200 ready\n', 30_000)
-          assert.match(agent.log(), /no answer over the overlay from \S+ \S+ of node "n2"\n[\s\S]*answering again: \S+ \S+ of node "n2"/)
+          assert.match(
+            agent.log(),
+            /no answer over the overlay from \S+ \S+ of node "n2"\n[\s\S]*answering again: \S+ \S+ of node "n2"/,
+          )
         },
       ),
     )
@@ -60,7 +84,8 @@ describe('plumb agent and whether peers answer', () => {
           const [agent] = nodes.map((node) => node.agent()) as [Agent]
           await agent.ready(20_000)
           await until(async () => (await agent.status())?.peers.length === 1)
-          const sent = async () => /^Icmp: .*\nIcmp: (.*)$/m.exec((await one.ns.exec(['cat', '/proc/net/snmp'])).stdout)?.[1]
+          const sent = async () =>
+            /^Icmp: .*\nIcmp: (.*)$/m.exec((await one.ns.exec(['cat', '/proc/net/snmp'])).stdout)?.[1]
           const before = await sent()
           await Bun.sleep(2500)
           assert.equal(await sent(), before)

@@ -27,15 +27,24 @@ describe('plumb agent: ready, degraded, not ready', () => {
         assert.equal(state, 'degraded')
         assert.ok(existsSync(join(one.dir, 'net.d/10-flannel.conflist')))
         await until(() => ping(one.ns, subnetOf(three).replace(/\/.*/, '')), 15_000)
-        const reason = new RegExp(`^200 degraded: Cannot reach ${to} of node "n2": Cannot make route ${to}: another program has a route there \\(see: ip route show ${to}\\)$`, 'm')
+        const reason = new RegExp(
+          `^200 degraded: Cannot reach ${to} of node "n2": Cannot make route ${to}: another program has a route there \\(see: ip route show ${to}\\)$`,
+          'm',
+        )
         assert.match(await agent.readyz(), reason)
         const told = await agent.status()
-        assert.match(told?.peers.find(({ node }) => node === 'n2')?.problem ?? '', /^Cannot make route .* another program has a route there/)
+        assert.match(
+          told?.peers.find(({ node }) => node === 'n2')?.problem ?? '',
+          /^Cannot make route .* another program has a route there/,
+        )
         assert.equal(told?.peers.find(({ node }) => node === 'n3')?.problem, undefined)
         const status = await one.ns.exec([PLUMB, 'status', '--socket', join(one.dir, 'agent.sock')])
         assert.equal(status.status, 3, status.stderr)
         assert.match(status.stdout, /^n1 is degraded:\n {2}Cannot reach /)
-        assert.match((await one.ns.exec([PLUMB, 'leases', '--socket', join(one.dir, 'agent.sock')])).stdout, /n2 .* unreachable: Cannot make route/)
+        assert.match(
+          (await one.ns.exec([PLUMB, 'leases', '--socket', join(one.dir, 'agent.sock')])).stdout,
+          /n2 .* unreachable: Cannot make route/,
+        )
         await one.ns.ip('route', 'del', to, 'dev', 'eth0')
         await until(async () => (await agent.readyz()) === '200 ready\n', 10_000)
         await until(() => ping(one.ns, to.replace(/\/.*/, '')))
@@ -58,7 +67,15 @@ describe('plumb agent: ready, degraded, not ready', () => {
         await agent.ready(60_000)
         await until(async () => (await agent.status())?.kinds['route']?.wanted === 700, 20_000)
         const { kinds, state, peers } = (await agent.status()) ?? {}
-        assert.deepEqual([kinds?.['route']?.programmed, kinds?.['neigh']?.programmed, state, peers?.filter(({ problem }) => problem !== undefined).length], [699, 700, 'degraded', 1])
+        assert.deepEqual(
+          [
+            kinds?.['route']?.programmed,
+            kinds?.['neigh']?.programmed,
+            state,
+            peers?.filter(({ problem }) => problem !== undefined).length,
+          ],
+          [699, 700, 'degraded', 1],
+        )
         // What goes on failing is tried less and less often.
         const steps = async () => (await agent.status())?.steps.count ?? 0
         await until(async () => {
@@ -82,7 +99,17 @@ describe('plumb agent: ready, degraded, not ready', () => {
         await agent.ready(30_000)
         await until(async () => (await agent.status())?.kinds['route']?.programmed === 2, 10_000)
         const [fought, other] = [subnetOf(two), subnetOf(three)]
-        const fight = Bun.spawn(['nsenter', `--net=${one.ns.path}`, '--', 'sh', '-c', `while :; do ip route del ${fought} proto 112; sleep 0.02; done`], { stdio: ['ignore', 'ignore', 'ignore'] })
+        const fight = Bun.spawn(
+          [
+            'nsenter',
+            `--net=${one.ns.path}`,
+            '--',
+            'sh',
+            '-c',
+            `while :; do ip route del ${fought} proto 112; sleep 0.02; done`,
+          ],
+          { stdio: ['ignore', 'ignore', 'ignore'] },
+        )
         try {
           await until(async () => pauseOf(await agent.status()) >= 3, 40_000)
           const { kinds } = (await agent.status()) ?? {}
@@ -90,7 +117,11 @@ describe('plumb agent: ready, degraded, not ready', () => {
             await one.ns.ip('route', 'del', other, 'proto', '112')
             await until(async () => (await one.ns.ip('route', 'show', other, 'proto', '112')) !== '', 1500)
           }
-          await until(async () => ((await agent.status())?.kinds['route']?.repaired ?? 0) >= (kinds?.['route']?.repaired ?? 0) + 3, 5000)
+          await until(
+            async () =>
+              ((await agent.status())?.kinds['route']?.repaired ?? 0) >= (kinds?.['route']?.repaired ?? 0) + 3,
+            5000,
+          )
           assert.match(await agent.readyz(), /^200 degraded: route .* is changed by another program again and again/)
         } finally {
           fight.kill('SIGKILL')
@@ -110,11 +141,24 @@ describe('plumb agent: ready, degraded, not ready', () => {
       async ({ nodes }, test) => {
         test.timeout(60_000)
         const [one] = nodes as [Node]
-        const other = Bun.spawn(['nsenter', `--net=${one.ns.path}`, '--', process.execPath, '-e', "Bun.listen({ hostname: '127.0.0.1', port: 9469, socket: { data() {} } }); console.log('up')"], { stdout: 'pipe' })
+        const other = Bun.spawn(
+          [
+            'nsenter',
+            `--net=${one.ns.path}`,
+            '--',
+            process.execPath,
+            '-e',
+            "Bun.listen({ hostname: '127.0.0.1', port: 9469, socket: { data() {} } }); console.log('up')",
+          ],
+          { stdout: 'pipe' },
+        )
         await other.stdout.getReader().read()
         const agent = one.agent()
         await agent.ready(20_000)
-        assert.equal(await agent.readyz(), '200 degraded: Cannot listen on 127.0.0.1 port 9469: another program listens there\n')
+        assert.equal(
+          await agent.readyz(),
+          '200 degraded: Cannot listen on 127.0.0.1 port 9469: another program listens there\n',
+        )
         other.kill('SIGKILL')
         await other.exited
         await until(async () => (await agent.readyz()) === '200 ready\n', 20_000)
@@ -130,10 +174,18 @@ describe('plumb agent: ready, degraded, not ready', () => {
       async ({ nodes }, test) => {
         test.timeout(90_000)
         const [one] = nodes as [Node]
-        const shim = shimmed('plumb', { ip: `if [ -e "$dir/fault" ]; then case "$*" in *monitor*) echo "no monitor today" >&2; exit 1;; esac; fi\n${PASS}` })
+        const shim = shimmed('plumb', {
+          ip: `if [ -e "$dir/fault" ]; then case "$*" in *monitor*) echo "no monitor today" >&2; exit 1;; esac; fi\n${PASS}`,
+        })
         writeFileSync(join(shim.dir, 'fault'), '')
         const agent = one.agentAs(shim.file)
-        await until(async () => /^503 .*ip -rcvbuf .* cannot run, so that changes go unnoticed: no monitor today/s.test(await agent.readyz()), 30_000)
+        await until(
+          async () =>
+            /^503 .*ip -rcvbuf .* cannot run, so that changes go unnoticed: no monitor today/s.test(
+              await agent.readyz(),
+            ),
+          30_000,
+        )
         rmSync(join(shim.dir, 'fault'))
         await until(async () => (await agent.readyz()) === '200 ready\n', 30_000)
       },
@@ -155,7 +207,12 @@ describe('plumb agent: ready, degraded, not ready', () => {
         await agent.ready(20_000)
         const text = readFileSync(path, 'utf8')
         const isBack = () => existsSync(path) && readFileSync(path, 'utf8') === text
-        for (const harm of [() => rmSync(path), () => writeFileSync(path, 'FLANNEL_MTU=1\n'), () => rmSync(folder, { recursive: true }), () => rmSync(path)]) {
+        for (const harm of [
+          () => rmSync(path),
+          () => writeFileSync(path, 'FLANNEL_MTU=1\n'),
+          () => rmSync(folder, { recursive: true }),
+          () => rmSync(path),
+        ]) {
           harm()
           await until(isBack, 4000)
         }
@@ -173,7 +230,15 @@ function peersInStore({ dir }: Cluster, count: number): void {
   const hex = (n: number) => n.toString(16).padStart(2, '0')
   for (let i = 1; i <= count; i++) {
     const [high, low] = [i >> 8, i & 255]
-    writeFileSync(join(subnets, `10.${240 + high}.${low}.0-24`), JSON.stringify({ PublicIP: `172.31.${high}.${low}`, PublicIPv6: null, BackendType: 'vxlan', BackendData: { VNI: 1, VtepMAC: `02:00:00:01:${hex(high)}:${hex(low)}` } }))
+    writeFileSync(
+      join(subnets, `10.${240 + high}.${low}.0-24`),
+      JSON.stringify({
+        PublicIP: `172.31.${high}.${low}`,
+        PublicIPv6: null,
+        BackendType: 'vxlan',
+        BackendData: { VNI: 1, VtepMAC: `02:00:00:01:${hex(high)}:${hex(low)}` },
+      }),
+    )
   }
 }
 
@@ -182,5 +247,8 @@ function subnetOf(node: Node): string {
 }
 
 function pauseOf(status: Awaited<ReturnType<Agent['status']>>): number {
-  return Math.max(0, ...(status?.degraded ?? []).map((reason) => Number(/put right every ([\d.]+) s/.exec(reason)?.[1] ?? 0)))
+  return Math.max(
+    0,
+    ...(status?.degraded ?? []).map((reason) => Number(/put right every ([\d.]+) s/.exec(reason)?.[1] ?? 0)),
+  )
 }

@@ -34,9 +34,18 @@ describe('masquerading', () => {
     'no packet leaves with a pod’s address while the table takes the place of itself two hundred times [F 39]',
     inWorld(async ({ node, first, pod, world }) => {
       await first.stop()
-      const table = /table inet (plumb_agent\w*)/.exec((await node.ns.exec(['nft', 'list', 'tables'])).stdout)?.[1] as string
+      const table = /table inet (plumb_agent\w*)/.exec(
+        (await node.ns.exec(['nft', 'list', 'tables'])).stdout,
+      )?.[1] as string
       const flood = await flooded(pod, world)
-      const text = (i: number) => overlaid(table, { networks: ['10.244.0.0/16' as Cidr], own: [], masquerade: true, keep: i % 2 ? ['203.0.113.0/24' as Cidr] : [], random: i % 3 === 0 })
+      const text = (i: number) =>
+        overlaid(table, {
+          networks: ['10.244.0.0/16' as Cidr],
+          own: [],
+          masquerade: true,
+          keep: i % 2 ? ['203.0.113.0/24' as Cidr] : [],
+          random: i % 3 === 0,
+        })
       for (let i = 0; i < 200; i++) assert.equal((await node.ns.exec(['nft', '-f', '-'], { stdin: text(i) })).status, 0)
       await flood.end()
     }),
@@ -48,7 +57,13 @@ describe('overlaid()', () => {
     'over any earlier table of ours it makes what ruleset() makes, and partsOf() names what is in it',
     inNamespaces(['node'], async ({ node }) => {
       const shapes = [['10.244.0.0/16'], ['fd00:244::/48'], ['10.244.0.0/16', 'fd00:244::/48']].flatMap((networks) =>
-        [true, false].map((masquerade) => ({ networks: networks as Cidr[], own: [networks[0] as Cidr], masquerade, keep: [networks[0]?.includes(':') ? '2001:db8::/32' : '192.0.2.0/24'] as Cidr[], random: masquerade })),
+        [true, false].map((masquerade) => ({
+          networks: networks as Cidr[],
+          own: [networks[0] as Cidr],
+          masquerade,
+          keep: [networks[0]?.includes(':') ? '2001:db8::/32' : '192.0.2.0/24'] as Cidr[],
+          random: masquerade,
+        })),
       )
       const load = async (text: string) => {
         const { status, stderr } = await node.exec(['nft', '-f', '-'], { stdin: text })
@@ -57,7 +72,10 @@ describe('overlaid()', () => {
       }
       for (const shape of shapes) {
         const wanted = await load(ruleset('t', shape))
-        assert.deepEqual([...wanted.matchAll(/(set|chain) \w+/g)].map(([part]) => part).sort(), [...partsOf(shape)].sort())
+        assert.deepEqual(
+          [...wanted.matchAll(/(set|chain) \w+/g)].map(([part]) => part).sort(),
+          [...partsOf(shape)].sort(),
+        )
         for (const earlier of shapes) {
           await load(ruleset('t', earlier))
           // In the order of their making, which is no matter.
@@ -100,7 +118,9 @@ describe('plumb agent, after a SIGKILL', () => {
 })
 
 function monitors(): string[] {
-  return readdirSync('/proc').filter((pid) => /^\d+$/.test(pid) && read(`/proc/${pid}/environ`).includes('PLUMB_MONITOR_OF='))
+  return readdirSync('/proc').filter(
+    (pid) => /^\d+$/.test(pid) && read(`/proc/${pid}/environ`).includes('PLUMB_MONITOR_OF='),
+  )
 }
 
 // One for each tool.
@@ -138,7 +158,9 @@ function inWorld(work: (scene: Scene) => Promise<void>) {
         const address = await podOn(node, pod)
         await wireWorld(node.ns, world, `${address}/32`)
         // So many flows, each of one packet, fill no table.
-        for (const name of ['udp_timeout', 'udp_timeout_stream']) if (existsSync(`/proc/sys/net/netfilter/nf_conntrack_${name}`)) await node.ns.exec(['sh', '-c', `echo 1 >/proc/sys/net/netfilter/nf_conntrack_${name}`])
+        for (const name of ['udp_timeout', 'udp_timeout_stream'])
+          if (existsSync(`/proc/sys/net/netfilter/nf_conntrack_${name}`))
+            await node.ns.exec(['sh', '-c', `echo 1 >/proc/sys/net/netfilter/nf_conntrack_${name}`])
         await work({ node, first, pod, world })
       }).call(test)
     },
@@ -147,10 +169,18 @@ function inWorld(work: (scene: Scene) => Promise<void>) {
 
 /** Sends packets to ever other ports from a pod, each a flow of its own, and counts what arrives by its source. */
 async function flooded(pod: Namespace, world: Namespace): Promise<{ end(): Promise<void> }> {
-  const rules = 'table inet seen { chain in { type filter hook prerouting priority -300; ip saddr 10.244.0.0/16 counter drop; udp dport 1-65535 counter drop; }; }'
+  const rules =
+    'table inet seen { chain in { type filter hook prerouting priority -300; ip saddr 10.244.0.0/16 counter drop; udp dport 1-65535 counter drop; }; }'
   assert.equal((await world.exec(['nft', '-f', '-'], { stdin: rules })).status, 0)
-  const sender = Bun.spawn(['nsenter', `--net=${pod.path}`, '--', process.execPath, '-e', SENDER, WORLD.world4], { stdin: 'pipe', stdout: 'ignore', stderr: 'inherit' })
-  const counts = async () => [...(await world.exec(['nft', 'list', 'table', 'inet', 'seen'])).stdout.matchAll(/counter packets (\d+)/g)].map(([, n]) => Number(n))
+  const sender = Bun.spawn(['nsenter', `--net=${pod.path}`, '--', process.execPath, '-e', SENDER, WORLD.world4], {
+    stdin: 'pipe',
+    stdout: 'ignore',
+    stderr: 'inherit',
+  })
+  const counts = async () =>
+    [...(await world.exec(['nft', 'list', 'table', 'inet', 'seen'])).stdout.matchAll(/counter packets (\d+)/g)].map(
+      ([, n]) => Number(n),
+    )
   await until(async () => ((await counts())[1] ?? 0) > 100)
   return {
     async end() {

@@ -57,7 +57,9 @@ describe('plumb agent beside programs with many nft elements', () => {
       const table = await tableOf(node)
       await node.ns.exec(['nft', 'delete', 'table', 'inet', table])
       await until(() => isThere(node.ns, table), 20_000)
-      await until(() => memoryOf(agent) < before + 40, 20_000).catch(() => assert.fail(`${before} MB before, ${memoryOf(agent)} MB after`))
+      await until(() => memoryOf(agent) < before + 40, 20_000).catch(() =>
+        assert.fail(`${before} MB before, ${memoryOf(agent)} MB after`),
+      )
     }),
   )
 })
@@ -69,7 +71,9 @@ function started(one: Node | undefined): { node: Node; agent: Agent } {
 
 async function load(ns: Namespace, round: number): Promise<void> {
   const elements = Array.from({ length: LOAD }, (_, i) => `10.${round}.${i >> 8}.${i & 255} : ${i}`)
-  const { status, stderr } = await ns.exec(['nft', '-f', '-'], { stdin: `add element ip other many { ${elements.join(', ')} }\n` })
+  const { status, stderr } = await ns.exec(['nft', '-f', '-'], {
+    stdin: `add element ip other many { ${elements.join(', ')} }\n`,
+  })
   assert.equal(status, 0, stderr)
 }
 

@@ -7,7 +7,8 @@ import { until } from '../support/harness.ts'
 import { fileStore, inCluster, type Node } from '../support/nodes.ts'
 
 // What systemd does: a datagram socket, and what comes in, one line each. perl is in every Debian.
-const LISTENER = 'use Socket; $| = 1; socket(S, AF_UNIX, SOCK_DGRAM, 0); bind(S, pack_sockaddr_un($ARGV[0] =~ s/^@/\\0/r)) or die $!; print "bound\n"; while (defined recv(S, $m, 4096, 0)) { $m =~ s/\n/|/g; print "$m\n" }'
+const LISTENER =
+  'use Socket; $| = 1; socket(S, AF_UNIX, SOCK_DGRAM, 0); bind(S, pack_sockaddr_un($ARGV[0] =~ s/^@/\\0/r)) or die $!; print "bound\n"; while (defined recv(S, $m, 4096, 0)) { $m =~ s/\n/|/g; print "$m\n" }'
 
 /** Listens at a place while the work is done; `heard` gives what has come. */
 async function listening(path: string, work: (heard: () => string[]) => Promise<void>): Promise<void> {
@@ -33,7 +34,8 @@ describe('datagram()', () => {
         datagram(path, 'READY=1\nSTATUS=é')
         await until(() => assert.deepEqual(heard(), ['READY=1|STATUS=é']) === undefined, 2000)
       }))
-  it('says why it cannot', () => assert.throws(() => datagram(join(dir, 'nobody'), 'x'), /^Error: nobody listens there$/))
+  it('says why it cannot', () =>
+    assert.throws(() => datagram(join(dir, 'nobody'), 'x'), /^Error: nobody listens there$/))
 })
 
 describe('plumb agent', () => {

@@ -13,18 +13,27 @@ describe('plumb agent without its tools', () => {
     'a tool that hangs is killed after 30 s, with the reason in /readyz; what had to be put right is right within 5 s of its return; the status answers all the time',
     withEach(150_000, async (tool, node, peer) => {
       // A wish on a file: the tool hangs as long as it is there.
-      const shim = shimmed('plumb', { [tool]: `[ -e "$dir/hang" ] && case "$*" in *monitor*) ;; *) exec sleep 1000;; esac\n${PASS}` })
+      const shim = shimmed('plumb', {
+        [tool]: `[ -e "$dir/hang" ] && case "$*" in *monitor*) ;; *) exec sleep 1000;; esac\n${PASS}`,
+      })
       const agent = node.agentAs(shim.file)
       await complete(agent)
       const right = await standing(node)
       writeFileSync(join(shim.dir, 'hang'), '')
       assert.equal((await DRIFT[tool](node, peer)).status, 0)
-      await until(async () => new RegExp(`^503 .*\\b${tool} .*was killed after 30 s`, 's').test(await agent.readyz()), 60_000).catch(async () => {
-        assert.fail(`${tool}: ${await agent.readyz()} ${agent.log()}${JSON.stringify(await agent.status())}\n${await processes(agent)}\n${await standing(node)}`)
+      await until(
+        async () => new RegExp(`^503 .*\\b${tool} .*was killed after 30 s`, 's').test(await agent.readyz()),
+        60_000,
+      ).catch(async () => {
+        assert.fail(
+          `${tool}: ${await agent.readyz()} ${agent.log()}${JSON.stringify(await agent.status())}\n${await processes(agent)}\n${await standing(node)}`,
+        )
       })
       rmSync(join(shim.dir, 'hang'))
       // The one that hangs by now may have just begun.
-      await until(async () => (await standing(node)) === right, 36_000).catch(() => assert.fail(`${tool}: ${agent.log()}`))
+      await until(async () => (await standing(node)) === right, 36_000).catch(() =>
+        assert.fail(`${tool}: ${agent.log()}`),
+      )
       await agent.ready(5000)
       // What it was about to do, and what it looked at after that: each is told of once.
       const killed = agent.log().match(/^.*was killed.*$/gm) ?? []
@@ -59,13 +68,19 @@ describe('plumb agent without its tools', () => {
   it(
     'a tool that is removed is named in /readyz at once, and once in the log by each part that needs it, the rest goes on; what had to be put right is right within 5 s of its return',
     withEach(60_000, async (tool, node, peer) => {
-      const shim = shimmed('plumb', { [tool]: PASS }, `${without(tool)}\nmkdir -p /usr/sbin\ncp $(dirname "$0")/tools/${tool} /usr/sbin/${tool}`)
+      const shim = shimmed(
+        'plumb',
+        { [tool]: PASS },
+        `${without(tool)}\nmkdir -p /usr/sbin\ncp $(dirname "$0")/tools/${tool} /usr/sbin/${tool}`,
+      )
       const agent = node.agentAs(shim.file)
       await complete(agent)
       const right = await standing(node)
       await within(agent, `rm /usr/sbin/${tool}`)
       await DRIFT[tool](node, peer)
-      await until(async () => new RegExp(`^503 .*Cannot run ${tool}: it is not installed`, 's').test(await agent.readyz()))
+      await until(async () =>
+        new RegExp(`^503 .*Cannot run ${tool}: it is not installed`, 's').test(await agent.readyz()),
+      )
       await loops(agent, 3)
       const lines = agent.log().match(/^.*is not installed.*$/gm) ?? []
       assert.ok(lines.length <= 2 && new Set(lines).size === lines.length, agent.log())
@@ -80,7 +95,10 @@ describe('plumb agent without its tools', () => {
     withEach(60_000, async (tool, node, peer) => {
       const shim = shimmed('plumb', { [tool]: PASS }, without(tool))
       const agent = node.agentAs(shim.file)
-      await until(async () => new RegExp(`^503 .*Cannot run ${tool}: it is not installed`, 's').test(await agent.readyz()), 15_000)
+      await until(
+        async () => new RegExp(`^503 .*Cannot run ${tool}: it is not installed`, 's').test(await agent.readyz()),
+        15_000,
+      )
       if (tool === 'nft') await until(() => ping(node.ns, peer), 10_000)
       // A monitor that cannot be started is told of once, too.
       await until(() => told(agent, /^(?!.*starting it again).*is not installed/m) > 0, 10_000)
@@ -93,7 +111,9 @@ describe('plumb agent without its tools', () => {
       await complete(agent)
       const right = await standing(node)
       await DRIFT[tool](node, peer)
-      await until(async () => (await standing(node)) === right, 15_000).catch(() => assert.fail(`${tool}: ${agent.log()}`))
+      await until(async () => (await standing(node)) === right, 15_000).catch(() =>
+        assert.fail(`${tool}: ${agent.log()}`),
+      )
     }),
   )
 })
@@ -105,7 +125,10 @@ async function within({ pid }: Agent, script: string): Promise<void> {
 
 /** What it has started, and where each of its threads is in the kernel. */
 async function processes({ pid }: Agent): Promise<string> {
-  const { stdout } = await execa('sh', ['-c', `ps -eo pid,ppid,etimes,stat,args --forest; for task in /proc/${pid}/task/*; do cat $task/comm $task/wchan; echo; done`])
+  const { stdout } = await execa('sh', [
+    '-c',
+    `ps -eo pid,ppid,etimes,stat,args --forest; for task in /proc/${pid}/task/*; do cat $task/comm $task/wchan; echo; done`,
+  ])
   return stdout
 }
 

@@ -26,7 +26,8 @@ describe('plumb agent and its uplink', () => {
           await Promise.all(agents.map((agent) => agent.ready(20_000)))
           await assertReach(nodes, mtu)
           const before = await standing(one)
-          const { ifindex: index, address: mac } = (await one.ns.json('link')).find(({ ifname }) => ifname === 'eth0') ?? {}
+          const { ifindex: index, address: mac } =
+            (await one.ns.json('link')).find(({ ifname }) => ifname === 'eth0') ?? {}
           for (const harm of [
             async () => {
               await one.ns.ip('link', 'del', 'eth0')
@@ -35,7 +36,21 @@ describe('plumb agent and its uplink', () => {
               await one.ns.ip('link', 'add', 'spare0', 'type', 'bridge')
               await one.ns.ip('link', 'del', 'spare0')
               // The card has its address, as others know it.
-              await hub.ip('link', 'add', 'name', 'port1', 'type', 'veth', 'peer', 'name', 'eth0', 'address', mac, 'netns', one.ns.path)
+              await hub.ip(
+                'link',
+                'add',
+                'name',
+                'port1',
+                'type',
+                'veth',
+                'peer',
+                'name',
+                'eth0',
+                'address',
+                mac,
+                'netns',
+                one.ns.path,
+              )
               await hub.ip('link', 'set', 'port1', 'master', 'hub0', 'up')
               await address(one)
               assert.notEqual(await indexOf(one, 'eth0'), index)
@@ -84,7 +99,10 @@ describe('plumb agent and its uplink', () => {
         for (const option of ['--public-ip', '--advertise-address']) {
           const agent = two.agent(option, '172.30.0.22')
           const { uplink, reasons } = await agent.ready(20_000)
-          assert.deepEqual([uplink?.tunnel, uplink?.advertise, reasons], [{ v4: '192.168.7.2' }, { v4: '172.30.0.22' }, []])
+          assert.deepEqual(
+            [uplink?.tunnel, uplink?.advertise, reasons],
+            [{ v4: '192.168.7.2' }, { v4: '172.30.0.22' }, []],
+          )
           const device = (await two.ns.json('link')).find(({ ifname }) => ifname === 'flannel.1')
           assert.equal(device?.['linkinfo'].info_data.local, '192.168.7.2')
           await first.ready(20_000)
@@ -109,12 +127,19 @@ describe('plumb agent and its uplink', () => {
         await assertReach(cluster.nodes, { v4: 1430, v6: 1430 })
         const to = (gatewayOf(two).v4 as string).replace(/1$/, '0/24')
         const route = () => one.ns.ip('route', 'show', to)
-        const entries = async () => [(await one.ns.exec(['bridge', 'fdb', 'show', 'dev', 'flannel.1'])).stdout, await one.ns.ip('neigh', 'show', 'dev', 'flannel.1', 'nud', 'permanent')].join('')
+        const entries = async () =>
+          [
+            (await one.ns.exec(['bridge', 'fdb', 'show', 'dev', 'flannel.1'])).stdout,
+            await one.ns.ip('neigh', 'show', 'dev', 'flannel.1', 'nud', 'permanent'),
+          ].join('')
         const pings = await flow(one.ns, gatewayOf(one).v4 as string, gatewayOf(two).v4 as string)
         for (let i = 0; i < 2; i++) {
           await until(async () => /via 172\.30\.0\.2 dev eth0/.test(await route()) && (await entries()) === '')
           await one.ns.ip('route', 'add', `${UNDERLAY.v4(2)}/32`, 'via', UNDERLAY.v4(254))
-          await until(async () => /dev flannel\.1/.test(await route()) && /dst 172\.30\.0\.2 self permanent/.test(await entries()))
+          await until(
+            async () =>
+              /dev flannel\.1/.test(await route()) && /dst 172\.30\.0\.2 self permanent/.test(await entries()),
+          )
           await one.ns.ip('route', 'del', `${UNDERLAY.v4(2)}/32`)
         }
         await until(async () => /via 172\.30\.0\.2 dev eth0/.test(await route()) && (await entries()) === '')
@@ -133,7 +158,8 @@ describe('plumb agent and its uplink', () => {
         test.timeout(60_000)
         const [one, two, three] = nodes as [Node, Node, Node]
         const refused = one.agent('--public-ip', '203.0.113.5')
-        const reason = 'Cannot use backend host-gw: peers are told 203.0.113.5, which is not the address 172.30.0.1 of eth0; want no public address, or backend vxlan'
+        const reason =
+          'Cannot use backend host-gw: peers are told 203.0.113.5, which is not the address 172.30.0.1 of eth0; want no public address, or backend vxlan'
         await until(async () => (await refused.status())?.reasons.some((one) => one.includes(reason)), 10_000)
         assert.equal(subnetEnv(one), undefined)
         await refused.stop()
@@ -141,8 +167,10 @@ describe('plumb agent and its uplink', () => {
         const agents = nodes.map((node) => node.agent())
         await Promise.all(agents.map((agent) => agent.ready(20_000)))
         await one.ns.ip('route', 'add', `${UNDERLAY.v4(3)}/32`, 'via', UNDERLAY.v4(254))
-        const problem = async () => (await agents[0]?.status())?.peers.map(({ node, problem }) => [node, problem] as const)
-        const said = /^172\.30\.0\.3 is not on the link eth0, there is a router in between; want backend vxlan, or nodes that share a link$/
+        const problem = async () =>
+          (await agents[0]?.status())?.peers.map(({ node, problem }) => [node, problem] as const)
+        const said =
+          /^172\.30\.0\.3 is not on the link eth0, there is a router in between; want backend vxlan, or nodes that share a link$/
         await until(async () => said.test((await problem())?.find(([node]) => node === 'n3')?.[1] ?? ''))
         assert.equal((await problem())?.find(([node]) => node === 'n2')?.[1], undefined)
         await assertReach([one, two], { v4: 1500, v6: 1500 })
@@ -212,7 +240,13 @@ describe('plumb agent and its uplink', () => {
         const index = await indexOf(one, 'flannel.1')
         for (const { ns } of nodes) await ns.ip('link', 'set', 'eth0', 'mtu', '1400')
         await until(() => assert.deepEqual(subnetEnv(one), { ...had, FLANNEL_MTU: '1330' }) === undefined)
-        await until(async () => assert.deepEqual((await one.ns.json('link')).flatMap(({ ifname, mtu }) => (/^flannel/.test(ifname) ? [mtu] : [])).sort(), [1330, 1350]) === undefined)
+        await until(
+          async () =>
+            assert.deepEqual(
+              (await one.ns.json('link')).flatMap(({ ifname, mtu }) => (/^flannel/.test(ifname) ? [mtu] : [])).sort(),
+              [1330, 1350],
+            ) === undefined,
+        )
         assert.equal(await indexOf(one, 'flannel.1'), index)
         await assertReach(nodes, { v4: 1350, v6: 1330 })
       },
@@ -234,9 +268,14 @@ async function indexOf({ ns }: Node, name: string): Promise<number | undefined> 
 
 async function standing({ ns }: { readonly ns: Namespace }): Promise<string> {
   const texts = await Promise.all(
-    ['ip route show proto 112', 'ip -6 route show proto 112', 'ip nexthop show proto 112', 'ip neigh show nud permanent', 'bridge fdb show dev flannel.1', 'bridge fdb show dev flannel-v6.1'].map(async (line) =>
-      (await ns.exec(line.split(' '))).stdout.split('\n').sort().join('\n'),
-    ),
+    [
+      'ip route show proto 112',
+      'ip -6 route show proto 112',
+      'ip nexthop show proto 112',
+      'ip neigh show nud permanent',
+      'bridge fdb show dev flannel.1',
+      'bridge fdb show dev flannel-v6.1',
+    ].map(async (line) => (await ns.exec(line.split(' '))).stdout.split('\n').sort().join('\n')),
   )
   return texts.join('\n--\n')
 }

@@ -60,7 +60,8 @@ describe('plumb agent', () => {
         }
         assert.ok(await ping(one.ns, peer))
         const { kinds, repairs } = (await agent.status()) as Status
-        for (const kind of ['route', 'neigh', 'tunnel', 'nft']) assert.ok((kinds[kind]?.repaired ?? 0) > 0, `${kind} ${JSON.stringify(repairs)}`)
+        for (const kind of ['route', 'neigh', 'tunnel', 'nft'])
+          assert.ok((kinds[kind]?.repaired ?? 0) > 0, `${kind} ${JSON.stringify(repairs)}`)
       },
     ),
   )
@@ -129,8 +130,17 @@ describe('plumb agent', () => {
         await two.ns.ip('addr', 'del', `${UNDERLAY.v4(2)}/24`, 'dev', 'eth0')
         await two.ns.exec(['ip', 'addr', 'add', '172.30.0.77/24', 'dev', 'eth0'])
         await two.ns.ip('route', 'replace', 'default', 'via', UNDERLAY.v4(254))
-        await until(async () => /dst 172\.30\.0\.77 self permanent/.test((await one.ns.exec(['bridge', 'fdb', 'show', 'dev', 'flannel.1'])).stdout), 5000)
-        assert.doesNotMatch((await one.ns.exec(['bridge', 'fdb', 'show', 'dev', 'flannel.1'])).stdout, /dst 172\.30\.0\.2 self/)
+        await until(
+          async () =>
+            /dst 172\.30\.0\.77 self permanent/.test(
+              (await one.ns.exec(['bridge', 'fdb', 'show', 'dev', 'flannel.1'])).stdout,
+            ),
+          5000,
+        )
+        assert.doesNotMatch(
+          (await one.ns.exec(['bridge', 'fdb', 'show', 'dev', 'flannel.1'])).stdout,
+          /dst 172\.30\.0\.2 self/,
+        )
         assert.deepEqual(subnetEnv(two), had)
         await until(() => ping(one.ns, (had?.['FLANNEL_SUBNET'] ?? '').replace(/\.1\/24$/, '.0')), 5000)
       },
@@ -145,7 +155,11 @@ describe('plumb agent', () => {
       async ({ nodes }) => {
         const [one] = nodes as [Node]
         const agent = one.agent()
-        await until(() => /the network 172\.30\.0\.0\/16 overlaps the route 172\.30\.0\.0\/24 on eth0 of this node/.test(agent.log()), 10_000)
+        await until(
+          () =>
+            /the network 172\.30\.0\.0\/16 overlaps the route 172\.30\.0\.0\/24 on eth0 of this node/.test(agent.log()),
+          10_000,
+        )
         assert.equal((await agent.status())?.ready, false)
         await agent.stop()
         await one.agent('--allow-overlap').ready(30_000)
@@ -163,13 +177,29 @@ describe('plumb agent', () => {
         const agent = one.agent()
         const seen = await until(async () => {
           const told = await agent.status()
-          return told?.reasons.some((why) => /^the network’s configuration is not known yet: There is no network configuration at .*empty\/config$/.test(why)) ? told : undefined
+          return told?.reasons.some((why) =>
+            /^the network’s configuration is not known yet: There is no network configuration at .*empty\/config$/.test(
+              why,
+            ),
+          )
+            ? told
+            : undefined
         }, 10_000)
         assert.deepEqual([subnetEnv(one), seen?.ready], [undefined, false])
         await until(() => agent.log().includes('waiting: the network'), 5000)
-        assert.equal(agent.log().match(/waiting: the network’s configuration is not known yet: There is no network configuration at/g)?.length, 1)
+        assert.equal(
+          agent
+            .log()
+            .match(/waiting: the network’s configuration is not known yet: There is no network configuration at/g)
+            ?.length,
+          1,
+        )
         fileStore({ dir: join(dir, 'x') } as Cluster, VXLAN)
-        await one.ns.exec(['sh', '-c', `mkdir -p ${dir}/empty; cp ${dir}/x/store/config ${dir}/empty/config.new; mv ${dir}/empty/config.new ${dir}/empty/config`])
+        await one.ns.exec([
+          'sh',
+          '-c',
+          `mkdir -p ${dir}/empty; cp ${dir}/x/store/config ${dir}/empty/config.new; mv ${dir}/empty/config.new ${dir}/empty/config`,
+        ])
         await agent.ready(30_000)
         await agent.stop()
         writeFileSync(`${dir}/empty/config`, '{"Network":"10.244.0.0/29"}')
@@ -196,14 +226,41 @@ async function matrix(nodes: readonly Node[]): Promise<void> {
       ] as const) {
         await gateway(to, subnet)
         const target = subnet.split('/')[0] as string
-        await until(async () => (await from.ns.exec(['ping', '-n', '-q', '-c', '1', '-w', '1', '-M', 'do', '-s', String(mtu - header), target])).status === 0, 5000).catch(() => assert.fail(`${from.name} does not reach ${target} with ${mtu} bytes`))
+        await until(
+          async () =>
+            (
+              await from.ns.exec([
+                'ping',
+                '-n',
+                '-q',
+                '-c',
+                '1',
+                '-w',
+                '1',
+                '-M',
+                'do',
+                '-s',
+                String(mtu - header),
+                target,
+              ])
+            ).status === 0,
+          5000,
+        ).catch(() => assert.fail(`${from.name} does not reach ${target} with ${mtu} bytes`))
       }
     }
 }
 
 // Somebody who answers: the first address of the subnet, as a bridge would have it.
 async function gateway(node: Node, subnet: string): Promise<void> {
-  await node.ns.exec(['ip', 'addr', 'add', `${subnet.split('/')[0]}/${subnet.includes(':') ? 128 : 32}`, 'dev', 'lo', ...(subnet.includes(':') ? ['nodad'] : [])])
+  await node.ns.exec([
+    'ip',
+    'addr',
+    'add',
+    `${subnet.split('/')[0]}/${subnet.includes(':') ? 128 : 32}`,
+    'dev',
+    'lo',
+    ...(subnet.includes(':') ? ['nodad'] : []),
+  ])
 }
 
 async function table({ ns }: Node): Promise<string> {
@@ -212,9 +269,15 @@ async function table({ ns }: Node): Promise<string> {
 
 async function standing({ ns }: Node): Promise<string> {
   const parts = await Promise.all(
-    ['ip route', 'ip -6 route show proto 112', 'ip nexthop', 'ip neigh show nud permanent', 'bridge fdb show dev flannel.1', 'ip -br addr show dev flannel.1 scope global', 'nft list ruleset'].map(async (line) =>
-      (await ns.exec(line.split(' '))).stdout.split('\n').sort().join('\n'),
-    ),
+    [
+      'ip route',
+      'ip -6 route show proto 112',
+      'ip nexthop',
+      'ip neigh show nud permanent',
+      'bridge fdb show dev flannel.1',
+      'ip -br addr show dev flannel.1 scope global',
+      'nft list ruleset',
+    ].map(async (line) => (await ns.exec(line.split(' '))).stdout.split('\n').sort().join('\n')),
   )
   return parts.join('\n---\n')
 }

@@ -6,12 +6,30 @@ import { inNamespaces } from '../support/harness.ts'
 
 /** What goes wrong, with PORT and IFB in it, and what CHECK says of it. */
 const FAULTS: Record<string, { readonly break: string; readonly says: RegExp }> = {
-  'the rate is another': { break: 'tc qdisc change dev PORT root handle 504c: tbf rate 1mbit burst 125000 limit 90000', says: /^shaping of PORT has rate 1000000, want 80000000$/ },
-  'the burst is another': { break: 'tc qdisc change dev IFB root handle 504c: tbf rate 40mbit burst 5000 limit 90000', says: /^shaping of IFB has burst \d+, want 100000$/ },
-  'there is none': { break: 'tc qdisc delete dev PORT root', says: /^shaping of PORT has discipline noqueue 0:, want tbf$/ },
-  "it is somebody else's": { break: 'tc qdisc replace dev PORT root handle 1: tbf rate 80mbit burst 125000 limit 90000', says: /^shaping of PORT has discipline tbf 1:, want tbf$/ },
-  'the redirection is gone': { break: 'tc filter delete dev PORT ingress', says: /^redirection of what comes in by PORT to IFB is missing$/ },
-  'the ifb is gone': { break: 'ip link delete IFB', says: /^link IFB is missing; shaping of IFB is missing; redirection of what comes in by PORT to IFB has to (\*|off), want IFB$/ },
+  'the rate is another': {
+    break: 'tc qdisc change dev PORT root handle 504c: tbf rate 1mbit burst 125000 limit 90000',
+    says: /^shaping of PORT has rate 1000000, want 80000000$/,
+  },
+  'the burst is another': {
+    break: 'tc qdisc change dev IFB root handle 504c: tbf rate 40mbit burst 5000 limit 90000',
+    says: /^shaping of IFB has burst \d+, want 100000$/,
+  },
+  'there is none': {
+    break: 'tc qdisc delete dev PORT root',
+    says: /^shaping of PORT has discipline noqueue 0:, want tbf$/,
+  },
+  "it is somebody else's": {
+    break: 'tc qdisc replace dev PORT root handle 1: tbf rate 80mbit burst 125000 limit 90000',
+    says: /^shaping of PORT has discipline tbf 1:, want tbf$/,
+  },
+  'the redirection is gone': {
+    break: 'tc filter delete dev PORT ingress',
+    says: /^redirection of what comes in by PORT to IFB is missing$/,
+  },
+  'the ifb is gone': {
+    break: 'ip link delete IFB',
+    says: /^link IFB is missing; shaping of IFB is missing; redirection of what comes in by PORT to IFB has to (\*|off), want IFB$/,
+  },
 }
 
 describe('bandwidth: CHECK', () => {

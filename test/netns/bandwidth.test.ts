@@ -4,7 +4,17 @@ import { load } from '../../bench/traffic.ts'
 import type { NetnsPath } from '../../lib/text/values.ts'
 import { BOTH, conf, redirected, root, tc } from '../support/bandwidth.ts'
 import { bridgeBefore, chainedNetwork } from '../support/chained-network.ts'
-import { type Answer, type Call, inNamespaces, type Namespace, ping, plugin, type Row, snapshot, until } from '../support/harness.ts'
+import {
+  type Answer,
+  type Call,
+  inNamespaces,
+  type Namespace,
+  ping,
+  plugin,
+  type Row,
+  snapshot,
+  until,
+} from '../support/harness.ts'
 import { watched, works } from '../support/host-ports.ts'
 import { type Conf, containerId, network, settled } from '../support/network.ts'
 import { testPlugin } from '../support/suites/testPlugin.ts'
@@ -29,8 +39,28 @@ describe('bandwidth: what it makes', () => {
     ['[BW 181] both directions', BOTH, 80_000_000, 40_000_000],
     ['[BW 182] ingress only', { ingressRate: 80_000_000, ingressBurst: 1_000_000 }, 80_000_000, 0],
     ['[BW 183] egress only', { egressRate: 40_000_000, egressBurst: 800_000 }, 0, 40_000_000],
-    ['[BW 185] by the runtime', { runtimeConfig: { bandwidth: { IngressRate: 80_000_000, IngressBurst: 1_000_000, EgressRate: 0, EgressBurst: 0 } } }, 80_000_000, 0],
-    ['[BW 185] static keys win, all of them', { ingressRate: 80_000_000, ingressBurst: 1_000_000, runtimeConfig: { bandwidth: { ingressRate: 1_000_000, ingressBurst: 100_000, egressRate: 1_000_000, egressBurst: 100_000 } } }, 80_000_000, 0],
+    [
+      '[BW 185] by the runtime',
+      {
+        runtimeConfig: {
+          bandwidth: { IngressRate: 80_000_000, IngressBurst: 1_000_000, EgressRate: 0, EgressBurst: 0 },
+        },
+      },
+      80_000_000,
+      0,
+    ],
+    [
+      '[BW 185] static keys win, all of them',
+      {
+        ingressRate: 80_000_000,
+        ingressBurst: 1_000_000,
+        runtimeConfig: {
+          bandwidth: { ingressRate: 1_000_000, ingressBurst: 100_000, egressRate: 1_000_000, egressBurst: 100_000 },
+        },
+      },
+      80_000_000,
+      0,
+    ],
   ] as const)
     it(
       what,
@@ -39,11 +69,18 @@ describe('bandwidth: what it makes', () => {
         const { interfaces } = await net.add(pod)
         const [, port, , ifb] = interfaces
         const onPort = await root(node, port.name)
-        if (ingress) assert.deepEqual([onPort['kind'], onPort['options'].rate * 8, near(onPort['options'].burst, 125_000)], ['tbf', ingress, true])
+        if (ingress)
+          assert.deepEqual(
+            [onPort['kind'], onPort['options'].rate * 8, near(onPort['options'].burst, 125_000)],
+            ['tbf', ingress, true],
+          )
         else assert.equal(onPort['kind'], 'noqueue')
         if (!egress) return void assert.deepEqual([ifb, await redirected(node, port.name)], [undefined, []])
         const onIfb = await root(node, ifb.name)
-        assert.deepEqual([onIfb['kind'], onIfb['options'].rate * 8, near(onIfb['options'].burst, 100_000)], ['tbf', egress, true])
+        assert.deepEqual(
+          [onIfb['kind'], onIfb['options'].rate * 8, near(onIfb['options'].burst, 100_000)],
+          ['tbf', egress, true],
+        )
         assert.deepEqual(await redirected(node, port.name), [ifb.name])
         assert.equal((await node.json('link', 'show', ifb.name))[0]?.['address'], ifb.mac)
         assert.equal((await node.exec(['cat', `/proc/sys/net/ipv6/conf/${ifb.name}/disable_ipv6`])).stdout, '1\n')
@@ -57,13 +94,17 @@ describe('bandwidth: what it makes', () => {
       const result = await net.add(pod)
       const before = await settled(() => snapshot(node))
       const wrong: [object, RegExp][] = [
-        [{ ingressRate: 10_000_000 }, /^Cannot read ingressBurst: if rate is set, burst must also be set, and ingressRate is 10000000; want bits, such as 1000000$/],
+        [
+          { ingressRate: 10_000_000 },
+          /^Cannot read ingressBurst: if rate is set, burst must also be set, and ingressRate is 10000000; want bits, such as 1000000$/,
+        ],
         [{ egressBurst: 8000 }, /^Cannot read egressRate: if burst is set, rate must also be set/],
         [{ runtimeConfig: { bandwidth: { egressRate: 1 } } }, /^Cannot read runtimeConfig.bandwidth.egressBurst: /],
         [{ ingressRate: 8, ingressBurst: 8 * 2 ** 32 }, /burst cannot be more than 4GB/],
         [{ ingressRate: -1 }, /ingressRate -1: want a whole number/],
       ]
-      for (const [keys, says] of wrong) assert.match((await net.fails('ADD', pod, { conf: { ...conf(keys), prevResult: result } })).msg, says)
+      for (const [keys, says] of wrong)
+        assert.match((await net.fails('ADD', pod, { conf: { ...conf(keys), prevResult: result } })).msg, says)
       assert.equal(await snapshot(node), before)
       // kubelet's and containerd's "no burst", and one that no packet fits into.
       for (const [ingressBurst, bytes] of [
@@ -80,12 +121,25 @@ describe('bandwidth: what it makes', () => {
   it(
     '[BW 187] after ptp only that pod is slowed down, both ways, and not before it has it',
     inNamespaces(['node', 'pod', 'other'], async function slowed({ node, pod, other }) {
-      const first = { cniVersion: '1.1.0', name: 'ptp', type: 'ptp', ipam: { type: 'host-local', ranges: [[{ subnet: '10.1.0.0/24' }]], routes: [{ dst: '0.0.0.0/0' }] } }
-      const own = { ...conf({ ingressRate: 20_000_000, ingressBurst: 200_000, egressRate: 20_000_000, egressBurst: 200_000 }), name: 'ptp' }
-      const [slow, fast] = [await chainedNetwork(node, own, first).add(pod), await chainedNetwork(node, { ...conf({}), name: 'ptp' }, first).add(other)]
-      const rate = async (from: Namespace, to: Namespace, address: string) => (await load(from.path as NetnsPath, to.path as NetnsPath, address, 1000)).rate
+      const first = {
+        cniVersion: '1.1.0',
+        name: 'ptp',
+        type: 'ptp',
+        ipam: { type: 'host-local', ranges: [[{ subnet: '10.1.0.0/24' }]], routes: [{ dst: '0.0.0.0/0' }] },
+      }
+      const own = {
+        ...conf({ ingressRate: 20_000_000, ingressBurst: 200_000, egressRate: 20_000_000, egressBurst: 200_000 }),
+        name: 'ptp',
+      }
+      const [slow, fast] = [
+        await chainedNetwork(node, own, first).add(pod),
+        await chainedNetwork(node, { ...conf({}), name: 'ptp' }, first).add(other),
+      ]
+      const rate = async (from: Namespace, to: Namespace, address: string) =>
+        (await load(from.path as NetnsPath, to.path as NetnsPath, address, 1000)).rate
       const of = (result: Row) => result['ips'][0].address.split('/')[0]
-      for (const one of [await rate(node, pod, of(slow)), await rate(pod, node, '10.1.0.1')]) assert.ok(one > 10e6 && one < 23e6, `${one}`)
+      for (const one of [await rate(node, pod, of(slow)), await rate(pod, node, '10.1.0.1')])
+        assert.ok(one > 10e6 && one < 23e6, `${one}`)
       assert.ok((await rate(node, other, of(fast))) > 60e6)
     }),
   )
@@ -95,10 +149,24 @@ describe('bandwidth: the right link', () => {
   it(
     '[BW 186] of several host ends that of this interface; none, another, or no interfaces at all are errors that say so',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      for (const n of [0, 1]) await node.ip('link', 'add', `h${n}`, 'type', 'veth', 'peer', 'name', `eth${n}`, 'netns', pod.path)
+      for (const n of [0, 1])
+        await node.ip('link', 'add', `h${n}`, 'type', 'veth', 'peer', 'name', `eth${n}`, 'netns', pod.path)
       await pod.ip('link', 'add', 'lone', 'type', 'veth', 'peer', 'name', 'other')
-      const names = (...all: string[]) => ({ interfaces: [...all.map((name) => ({ name })), { name: 'eth1', sandbox: pod.path }], ips: [] })
-      const call = (prevResult: object, ifname = 'eth1'): Promise<Answer> => plugin('bandwidth', { command: 'ADD', conf: { ...conf({ ingressRate: 8_000_000, ingressBurst: 80_000 }), prevResult }, netns: pod, ifname }, node)
+      const names = (...all: string[]) => ({
+        interfaces: [...all.map((name) => ({ name })), { name: 'eth1', sandbox: pod.path }],
+        ips: [],
+      })
+      const call = (prevResult: object, ifname = 'eth1'): Promise<Answer> =>
+        plugin(
+          'bandwidth',
+          {
+            command: 'ADD',
+            conf: { ...conf({ ingressRate: 8_000_000, ingressBurst: 80_000 }), prevResult },
+            netns: pod,
+            ifname,
+          },
+          node,
+        )
       works(await call(names('br0', 'h0', 'h1')))
       assert.deepEqual([(await root(node, 'h0'))['kind'] === 'tbf', (await root(node, 'h1'))['kind']], [false, 'tbf'])
       for (const [answer, says] of [
@@ -118,9 +186,19 @@ describe('bandwidth: the right link', () => {
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const own = conf()
       const first = bridgeBefore(own)
-      const call = async (type: string, ifname: string, keys: Conf, more: Partial<Call> = {}) => works(await plugin(type, { command: 'ADD', conf: keys, containerId: 'c1', netns: pod, ifname, ...more }, node)).result
+      const call = async (type: string, ifname: string, keys: Conf, more: Partial<Call> = {}) =>
+        works(await plugin(type, { command: 'ADD', conf: keys, containerId: 'c1', netns: pod, ifname, ...more }, node))
+          .result
       const ifbs: string[] = []
-      for (const ifname of ['eth0', 'eth1']) ifbs.push((await call('bandwidth', ifname, { ...own, prevResult: await call('bridge', ifname, { ...first, isDefaultGateway: false }) }))['interfaces'].at(-1).name)
+      for (const ifname of ['eth0', 'eth1'])
+        ifbs.push(
+          (
+            await call('bandwidth', ifname, {
+              ...own,
+              prevResult: await call('bridge', ifname, { ...first, isDefaultGateway: false }),
+            })
+          )['interfaces'].at(-1).name,
+        )
       assert.equal(new Set(ifbs).size, 2)
       await call('bandwidth', 'eth0', own, { command: 'DEL' })
       assert.deepEqual(
@@ -158,7 +236,10 @@ describe('bandwidth: again, and beside others', () => {
         const net = network(node, own)
         const [, port] = (await network(node, bridgeBefore(own)).add(pod))['interfaces']
         await tc(node, `qdisc add dev ${port.name} ${kind}`)
-        await tc(node, `filter add dev ${port.name} ingress protocol ip pref 7 u32 match ip dst 192.0.2.99/32 flowid 1:1`)
+        await tc(
+          node,
+          `filter add dev ${port.name} ingress protocol ip pref 7 u32 match ip dst 192.0.2.99/32 flowid 1:1`,
+        )
         const prevResult = { interfaces: [port, { name: 'eth0', sandbox: pod.path }] }
         const result = await net.add(pod, { conf: { ...own, prevResult } })
         await net.check(pod, result)
@@ -175,9 +256,17 @@ describe('bandwidth: again, and beside others', () => {
   it(
     '[BW 191] without limits it answers what it was given and starts nothing; without prevResult that is an error',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      const prevResult = { cniVersion: '1.1.0', interfaces: [{ name: 'eth0', sandbox: pod.path }], ips: [{ address: '10.1.0.9/24' }] }
+      const prevResult = {
+        cniVersion: '1.1.0',
+        interfaces: [{ name: 'eth0', sandbox: pod.path }],
+        ips: [{ address: '10.1.0.9/24' }],
+      }
       for (const keys of [{}, noLimits, { runtimeConfig: { bandwidth: {} } }]) {
-        const { answer, tools } = await watched(node, 'bandwidth', { command: 'ADD', conf: { ...conf(keys), prevResult }, netns: pod })
+        const { answer, tools } = await watched(node, 'bandwidth', {
+          command: 'ADD',
+          conf: { ...conf(keys), prevResult },
+          netns: pod,
+        })
         assert.deepEqual([works(answer).result, tools], [prevResult, []])
         const { error } = await plugin('bandwidth', { command: 'ADD', conf: conf(keys), netns: pod }, node)
         assert.deepEqual([error.code, error.msg], [7, 'Required prevResult missing'])
@@ -191,7 +280,8 @@ describe('bandwidth: again, and beside others', () => {
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const own = conf()
       const prevResult = await chainedNetwork(node, { ...own, ...noLimits }, bridgeBefore(own)).add(pod)
-      const call = (command: string) => watched(node, 'bandwidth', { command, conf: { ...own, prevResult }, containerId: containerId(pod), netns: pod })
+      const call = (command: string) =>
+        watched(node, 'bandwidth', { command, conf: { ...own, prevResult }, containerId: containerId(pod), netns: pod })
       works(await plugin('bandwidth', { command: 'DEL', conf: own, containerId: containerId(pod), netns: pod }, node))
       assert.deepEqual((await call('ADD')).tools.sort(), ['ip', 'tc'])
       assert.deepEqual((await call('DEL')).tools, ['ip'])

@@ -25,7 +25,10 @@ describe('bridge: addresses and routes', () => {
       it(
         `[BR 45] ${name}, ${cniVersion}: addresses, default route, gateway address, and pings both ways`,
         inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-          const net = network(node, bridgeConf({ isDefaultGateway: true, cniVersion }, ...subnets.map(([subnet]) => subnet)))
+          const net = network(
+            node,
+            bridgeConf({ isDefaultGateway: true, cniVersion }, ...subnets.map(([subnet]) => subnet)),
+          )
           const result = await net.add(pod)
           assert.deepEqual(
             await global(pod, 'eth0'),
@@ -35,7 +38,11 @@ describe('bridge: addresses and routes', () => {
             await global(node, 'br0'),
             subnets.map(([subnet, , gateway]) => gateway + subnet.slice(subnet.indexOf('/'))),
           )
-          const families = [...new Map(subnets.map(([subnet, , gateway]) => [subnet.includes(':') ? '-6' : '-4', gateway] as const).reverse())]
+          const families = [
+            ...new Map(
+              subnets.map(([subnet, , gateway]) => [subnet.includes(':') ? '-6' : '-4', gateway] as const).reverse(),
+            ),
+          ]
           for (const [family, gateway] of families)
             assert.deepEqual(
               (await pod.json(family, 'route', 'show', 'default')).map((route) => route['gateway']),
@@ -68,7 +75,14 @@ describe('bridge: addresses and routes', () => {
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       await holds(node, '10.9.0.1/24')
       const net = network(node, bridgeConf({ isGateway: true }))
-      await refused(net, { node, pod }, { msg: '"br0" already has an IP address different from 10.1.0.1/24', details: 'it has 10.9.0.1/24; set "forceAddress" to replace it, or another "bridge"' })
+      await refused(
+        net,
+        { node, pod },
+        {
+          msg: '"br0" already has an IP address different from 10.1.0.1/24',
+          details: 'it has 10.9.0.1/24; set "forceAddress" to replace it, or another "bridge"',
+        },
+      )
       const result = await net.add(pod, { conf: { ...net.conf, forceAddress: true } })
       assert.deepEqual(await global(node, 'br0'), ['10.1.0.1/24'])
       assert.ok(await ping(node, bare(result['ips'][0].address)))
@@ -85,7 +99,14 @@ describe('bridge: addresses and routes', () => {
       await net.del(pod)
       await node.ip('addr', 'del', 'fd00:1::1/64', 'dev', 'br0')
       await node.ip('addr', 'add', 'fd00:1::1/48', 'dev', 'br0', 'nodad')
-      await refused(net, { node, pod }, { msg: '"br0" already has an IP address different from fd00:1::1/64', details: 'it has fd00:1::1/48; set "forceAddress" to replace it, or another "bridge"' })
+      await refused(
+        net,
+        { node, pod },
+        {
+          msg: '"br0" already has an IP address different from fd00:1::1/64',
+          details: 'it has fd00:1::1/48; set "forceAddress" to replace it, or another "bridge"',
+        },
+      )
       await net.add(pod, { conf: { ...net.conf, forceAddress: true } })
       assert.deepEqual((await global(node, 'br0')).sort(), ['fd00:1::1/64', 'fd00:9::1/64'])
     }),
@@ -101,7 +122,10 @@ describe('bridge: addresses and routes', () => {
       assert.equal((await pod.exec(['ping', '-n', '-c', '1', '-W', '1', 'fd00:1::1'])).status, 0)
       // RFC 4862: detection alone lasts a second. What is left for ADD, a process start and a ping is well below.
       assert.ok(performance.now() - started < 1000, `ADD ${returned - started} ms, then the ping`)
-      const seen = [...(await pod.json('addr', 'show', 'dev', 'eth0')), ...(await node.json('addr', 'show', 'dev', 'br0'))].flatMap((link) => link['addr_info'].filter(({ scope }: Row) => scope === 'global'))
+      const seen = [
+        ...(await pod.json('addr', 'show', 'dev', 'eth0')),
+        ...(await node.json('addr', 'show', 'dev', 'br0')),
+      ].flatMap((link) => link['addr_info'].filter(({ scope }: Row) => scope === 'global'))
       assert.deepEqual(
         seen.map((one) => [one.local, one.tentative]),
         [
@@ -121,14 +145,42 @@ describe('bridge: addresses and routes', () => {
         result['ips'].map((ip: Row) => ip['address']),
         ['fd00:1::2/64'],
       )
-      assert.equal((await pod.exec(['cat', '/proc/sys/net/ipv6/conf/eth0/accept_dad', '/proc/sys/net/ipv6/conf/eth0/enhanced_dad'])).stdout, '1\n1\n')
+      assert.equal(
+        (
+          await pod.exec([
+            'cat',
+            '/proc/sys/net/ipv6/conf/eth0/accept_dad',
+            '/proc/sys/net/ipv6/conf/eth0/enhanced_dad',
+          ])
+        ).stdout,
+        '1\n1\n',
+      )
       assert.ok(await ping(node, 'fd00:1::2'))
       await net.del(pod)
-      await node.ip('link', 'add', 'p0', 'up', 'master', 'br0', 'type', 'veth', 'peer', 'name', 'p0', 'netns', squatter.path)
+      await node.ip(
+        'link',
+        'add',
+        'p0',
+        'up',
+        'master',
+        'br0',
+        'type',
+        'veth',
+        'peer',
+        'name',
+        'p0',
+        'netns',
+        squatter.path,
+      )
       await squatter.ip('link', 'set', 'p0', 'up')
       await squatter.ip('addr', 'add', 'fd00:1::3/64', 'dev', 'p0', 'nodad')
       const error = await net.fails('ADD', pod)
-      assert.deepEqual(error, { ...error, code: 11, msg: 'Cannot use fd00:1::3/64: another host on the link has this address', details: 'duplicate address detection failed ("enabledad")' })
+      assert.deepEqual(error, {
+        ...error,
+        code: 11,
+        msg: 'Cannot use fd00:1::3/64: another host on the link has this address',
+        details: 'duplicate address detection failed ("enabledad")',
+      })
       assert.deepEqual([await pod.json('link', 'show', 'type', 'veth'), traces(pod, net.conf)], [[], []])
     }),
   )
@@ -169,16 +221,26 @@ describe('bridge: addresses and routes', () => {
       const net = network(node, { ...rest, ipam: { ...ipam, routes } })
       const result = await net.add(pod)
       assert.deepEqual(result['routes'], routes)
-      const seen = Object.fromEntries([...(await pod.json('route', 'show', 'table', 'all')), ...(await pod.json('-6', 'route', 'show'))].map((one) => [one['dst'], one]))
+      const seen = Object.fromEntries(
+        [...(await pod.json('route', 'show', 'table', 'all')), ...(await pod.json('-6', 'route', 'show'))].map(
+          (one) => [one['dst'], one],
+        ),
+      )
       const { metrics, metric, gateway } = seen['10.8.0.0/16'] ?? {}
-      assert.deepEqual({ metrics, metric, gateway }, { metrics: [{ mtu: 1400, advmss: 1300 }], metric: 77, gateway: '10.1.0.1' })
+      assert.deepEqual(
+        { metrics, metric, gateway },
+        { metrics: [{ mtu: 1400, advmss: 1300 }], metric: 77, gateway: '10.1.0.1' },
+      )
       assert.equal(seen['10.7.0.0/16']?.['table'], '100')
       assert.equal(seen['10.6.0.0/16']?.['scope'], 'site')
       assert.deepEqual(
         seen['10.5.0.0/16']?.['nexthops'].map((hop: Row) => hop['gateway']),
         ['10.1.0.1', '10.1.0.254'],
       )
-      assert.deepEqual([seen['fd08::/32']?.['gateway'], seen['fd08::/32']?.['metric'], seen['fd08::/32']?.['metrics']], ['fd00:1::fe', 5, [{ mtu: 1380 }]])
+      assert.deepEqual(
+        [seen['fd08::/32']?.['gateway'], seen['fd08::/32']?.['metric'], seen['fd08::/32']?.['metrics']],
+        ['fd00:1::fe', 5, [{ mtu: 1380 }]],
+      )
       await net.check(pod, result)
     }),
   )
@@ -186,9 +248,18 @@ describe('bridge: addresses and routes', () => {
   it(
     "[BR 74] the container's end: IPv6 is on where it was off, neighbours are told, and its addresses survive the link going down and up",
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      await pod.exec(['sh', '-c', 'for one in all default lo; do echo 1 >/proc/sys/net/ipv6/conf/$one/disable_ipv6; done'])
+      await pod.exec([
+        'sh',
+        '-c',
+        'for one in all default lo; do echo 1 >/proc/sys/net/ipv6/conf/$one/disable_ipv6; done',
+      ])
       await network(node, bridgeConf({ isGateway: true }, '10.1.0.0/24', 'fd00:1::/64')).add(pod)
-      const files = ['ipv6/conf/lo/disable_ipv6', 'ipv6/conf/eth0/disable_ipv6', 'ipv6/conf/eth0/keep_addr_on_down', 'ipv4/conf/eth0/arp_notify'].map((file) => `/proc/sys/net/${file}`)
+      const files = [
+        'ipv6/conf/lo/disable_ipv6',
+        'ipv6/conf/eth0/disable_ipv6',
+        'ipv6/conf/eth0/keep_addr_on_down',
+        'ipv4/conf/eth0/arp_notify',
+      ].map((file) => `/proc/sys/net/${file}`)
       assert.equal((await pod.exec(['cat', ...files])).stdout, '0\n0\n1\n1\n')
       await pod.ip('link', 'set', 'eth0', 'down')
       await pod.ip('link', 'set', 'eth0', 'up')
@@ -199,7 +270,12 @@ describe('bridge: addresses and routes', () => {
 })
 
 /** The result says what the kernel has: `[bridge, host, container]`, addresses on the third, or the two families of 0.2.0. */
-async function shown(result: Row, version: string, subnets: (typeof CASES)[keyof typeof CASES], { node, pod }: Record<'node' | 'pod', Namespace>): Promise<void> {
+async function shown(
+  result: Row,
+  version: string,
+  subnets: (typeof CASES)[keyof typeof CASES],
+  { node, pod }: Record<'node' | 'pod', Namespace>,
+): Promise<void> {
   if (version < '0.3.0')
     return assert.deepEqual(
       [result['ip4'], result['ip6']].flatMap((ip) => (ip ? [[ip.ip, ip.gateway]] : [])),
@@ -219,7 +295,11 @@ async function shown(result: Row, version: string, subnets: (typeof CASES)[keyof
   )
 }
 
-async function refused(net: ReturnType<typeof network>, { node, pod }: Record<'node' | 'pod', Namespace>, want: { msg: string; details: string }): Promise<void> {
+async function refused(
+  net: ReturnType<typeof network>,
+  { node, pod }: Record<'node' | 'pod', Namespace>,
+  want: { msg: string; details: string },
+): Promise<void> {
   const before = await settled(() => snapshot(node))
   const { code, msg, details } = await net.fails('ADD', pod)
   assert.deepEqual({ code, msg, details }, { code: 7, ...want })
@@ -229,7 +309,11 @@ async function refused(net: ReturnType<typeof network>, { node, pod }: Record<'n
 
 async function holds(node: Namespace, address: string): Promise<void> {
   // What an ADD sets on the node for all networks is set before, so that a refused one can be compared.
-  await node.exec(['sh', '-c', 'echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding; echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad; echo 0 >/proc/sys/net/ipv6/conf/default/accept_ra'])
+  await node.exec([
+    'sh',
+    '-c',
+    'echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding; echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad; echo 0 >/proc/sys/net/ipv6/conf/default/accept_ra',
+  ])
   // A port of its own, so that its carrier does not come and go with the pods.
   await node.ip('link', 'add', 'br0', 'address', '02:00:00:00:00:99', 'type', 'bridge')
   await node.ip('link', 'set', 'br0', 'up')
@@ -240,7 +324,9 @@ async function holds(node: Namespace, address: string): Promise<void> {
 
 async function global(ns: Namespace, dev: string): Promise<string[]> {
   const [link] = await ns.json('addr', 'show', 'dev', dev)
-  return link?.['addr_info'].filter(({ scope }: Row) => scope === 'global').map(({ local, prefixlen }: Row) => `${local}/${prefixlen}`)
+  return link?.['addr_info']
+    .filter(({ scope }: Row) => scope === 'global')
+    .map(({ local, prefixlen }: Row) => `${local}/${prefixlen}`)
 }
 
 function bare(cidr: string): string {

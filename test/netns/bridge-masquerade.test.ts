@@ -26,7 +26,9 @@ describe('bridge: ipMasq', () => {
       inNamespaces(['node', 'pod', 'peer', 'world'], async ({ node, pod, peer, world }) => {
         await wireWorld(node, world, ...SUBNETS)
         const net = network(node, masqueraded({ ipMasqBackend }))
-        const [mine, theirs] = [await net.add(pod), await net.add(peer)].map((result) => result['ips'].map(({ address }: { address: string }) => bare(address)))
+        const [mine, theirs] = [await net.add(pod), await net.add(peer)].map((result) =>
+          result['ips'].map(({ address }: { address: string }) => bare(address)),
+        )
         assert.deepEqual(await seenOutside(pod, world), MASQUERADED)
         for (const i of [0, 1]) {
           assert.equal(await sourceSeen(pod, peer, theirs[i]), mine[i])
@@ -50,7 +52,10 @@ describe('bridge: ipMasq', () => {
     inNamespaces(['node', 'pod', 'world'], async ({ node, pod, world }) => {
       await wireWorld(node, world, ...SUBNETS)
       await network(node, masqueraded()).add(pod)
-      assert.equal(await multicastSeen(node, world, { source: '10.1.0.1', out: WORLD.node4, heard: WORLD.world4 }), '10.1.0.1')
+      assert.equal(
+        await multicastSeen(node, world, { source: '10.1.0.1', out: WORLD.node4, heard: WORLD.world4 }),
+        '10.1.0.1',
+      )
     }),
   )
 
@@ -95,7 +100,11 @@ describe('bridge: ipMasq', () => {
     '[FP2] GC of one of two networks of one subnet leaves the other masqueraded, and so does GC of a larger one around a smaller',
     inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }) => {
       await wireWorld(node, world, '10.1.0.0/16')
-      const [mine, same, large] = [network(node, masqueraded({}, '10.1.0.0/24')), network(node, masqueraded({ isDefaultGateway: false }, '10.1.0.0/24')), network(node, masqueraded({ bridge: 'br2', isDefaultGateway: false }, '10.1.0.0/16'))]
+      const [mine, same, large] = [
+        network(node, masqueraded({}, '10.1.0.0/24')),
+        network(node, masqueraded({ isDefaultGateway: false }, '10.1.0.0/24')),
+        network(node, masqueraded({ bridge: 'br2', isDefaultGateway: false }, '10.1.0.0/16')),
+      ]
       await mine.add(pod)
       await same.add(other)
       const before = elementsOf(await ruleset(node), /10\.1\.0\.2 /)
@@ -114,8 +123,10 @@ describe('bridge: ipMasq', () => {
     inNamespaces(['node', 'pod', 'lan', 'world'], async ({ node, pod, lan, world }) => {
       await wireWorld(node, world, ...SUBNETS)
       await network(node, masqueraded()).add(pod)
-      for (const line of [`link add lan0 up master br0 type veth peer name eth0 netns ${lan.path}`]) await node.ip(...line.split(' '))
-      for (const line of ['link set eth0 up', 'addr add 10.1.0.77/24 dev eth0', 'route add default via 10.1.0.1']) await lan.ip(...line.split(' '))
+      for (const line of [`link add lan0 up master br0 type veth peer name eth0 netns ${lan.path}`])
+        await node.ip(...line.split(' '))
+      for (const line of ['link set eth0 up', 'addr add 10.1.0.77/24 dev eth0', 'route add default via 10.1.0.1'])
+        await lan.ip(...line.split(' '))
       assert.equal(await sourceSeen(lan, world, WORLD.world4), '10.1.0.77')
       assert.deepEqual(await seenOutside(pod, world), MASQUERADED)
     }),
@@ -173,7 +184,12 @@ describe('bridge: ipMasq', () => {
           `[BR 61] DEL with its namespace ${way} cleans what the reference bridge ${version} made: veth, ${backend} rules and address`,
           inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }) => {
             const conf = { ...masqueraded({ ipMasqBackend: backend }), cniVersion: '1.0.0' }
-            const theirs = (command: string, of: Namespace) => plugin('bridge', { command, conf, containerId: containerId(of), netns: of, file: `${path}/bridge`, path }, node)
+            const theirs = (command: string, of: Namespace) =>
+              plugin(
+                'bridge',
+                { command, conf, containerId: containerId(of), netns: of, file: `${path}/bridge`, path },
+                node,
+              )
             await node.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad'])
             await wireWorld(node, world, ...SUBNETS)
             assert.equal((await theirs('ADD', other)).status, 0)
@@ -195,7 +211,8 @@ describe('bridge: ipMasq', () => {
 
   it('[BR 61] the reference bridge is installed', function () {
     const all = references()
-    if (all.length === 0) skip(this, 'no reference plugins: neither the package containernetworking-plugins nor a built release')
+    if (all.length === 0)
+      skip(this, 'no reference plugins: neither the package containernetworking-plugins nor a built release')
     for (const { path } of all) assert.ok(existsSync(`${path}/host-local`), path)
   })
 })

@@ -9,13 +9,31 @@ describe('bridge: the port', () => {
   const refusals: Record<string, [object, string]> = {
     '[BR 52] vlan -1': [{ vlan: -1 }, 'Cannot read vlan -1: invalid VLAN ID (must be between 0 and 4094)'],
     '[BR 52] vlan 4095': [{ vlan: 4095 }, 'Cannot read vlan 4095: invalid VLAN ID (must be between 0 and 4094)'],
-    '[BR 63] ipam with disableContainerInterface': [{ disableContainerInterface: true }, 'cannot use IPAM when DisableContainerInterface flag is set: want "ipam" or "disableContainerInterface", not both'],
-    '[BR 65] hairpinMode with promiscMode': [{ hairpinMode: true, promiscMode: true }, 'cannot set hairpin mode and promiscuous mode at the same time: want "hairpinMode" or "promiscMode", not both'],
-    'a bridge name of 16 bytes': [{ bridge: 'b'.repeat(16) }, 'Cannot read bridge "bbbbbbbbbbbbbbbb": want an interface name of 1 to 15 bytes without "/", ":" or blanks'],
-    'a bridge name with a second command': [{ bridge: 'br0\nlink delete lo' }, 'Cannot read bridge "br0\\nlink delete lo": want an interface name of 1 to 15 bytes without "/", ":" or blanks'],
+    '[BR 63] ipam with disableContainerInterface': [
+      { disableContainerInterface: true },
+      'cannot use IPAM when DisableContainerInterface flag is set: want "ipam" or "disableContainerInterface", not both',
+    ],
+    '[BR 65] hairpinMode with promiscMode': [
+      { hairpinMode: true, promiscMode: true },
+      'cannot set hairpin mode and promiscuous mode at the same time: want "hairpinMode" or "promiscMode", not both',
+    ],
+    'a bridge name of 16 bytes': [
+      { bridge: 'b'.repeat(16) },
+      'Cannot read bridge "bbbbbbbbbbbbbbbb": want an interface name of 1 to 15 bytes without "/", ":" or blanks',
+    ],
+    'a bridge name with a second command': [
+      { bridge: 'br0\nlink delete lo' },
+      'Cannot read bridge "br0\\nlink delete lo": want an interface name of 1 to 15 bytes without "/", ":" or blanks',
+    ],
     'an mtu that is text': [{ mtu: '1400' }, 'Cannot read mtu "1400": want a whole number, 0 to 65535'],
-    'a multicast MAC': [{ args: { cni: { mac: '01:00:5e:00:00:01' } } }, 'Cannot read args.cni.mac "01:00:5e:00:00:01": want a unicast Ethernet address such as 02:00:0a:f4:00:02'],
-    'an unknown backend': [{ ipMasqBackend: 'ebtables' }, 'Cannot read ipMasqBackend "ebtables": want one of iptables, nftables'],
+    'a multicast MAC': [
+      { args: { cni: { mac: '01:00:5e:00:00:01' } } },
+      'Cannot read args.cni.mac "01:00:5e:00:00:01": want a unicast Ethernet address such as 02:00:0a:f4:00:02',
+    ],
+    'an unknown backend': [
+      { ipMasqBackend: 'ebtables' },
+      'Cannot read ipMasqBackend "ebtables": want one of iptables, nftables',
+    ],
   }
   for (const [what, [keys, msg]] of Object.entries(refusals)) {
     it(
@@ -36,8 +54,16 @@ describe('bridge: the port', () => {
     'args.cni.mac': [{}, { args: { cni: { mac: SECOND } } }, SECOND],
     'runtimeConfig.mac': [{}, { runtimeConfig: { mac: THIRD } }, THIRD],
     'args.cni.mac before CNI_ARGS': [{ args: `MAC=${FIRST}` }, { args: { cni: { mac: SECOND } } }, SECOND],
-    'runtimeConfig.mac before both': [{ args: `MAC=${FIRST}` }, { args: { cni: { mac: SECOND } }, runtimeConfig: { mac: THIRD } }, THIRD],
-    'runtimeConfig.Mac in capitals and upper case': [{}, { runtimeConfig: { Mac: '02:AB:CD:EF:00:01' } }, '02:ab:cd:ef:00:01'],
+    'runtimeConfig.mac before both': [
+      { args: `MAC=${FIRST}` },
+      { args: { cni: { mac: SECOND } }, runtimeConfig: { mac: THIRD } },
+      THIRD,
+    ],
+    'runtimeConfig.Mac in capitals and upper case': [
+      {},
+      { runtimeConfig: { Mac: '02:AB:CD:EF:00:01' } },
+      '02:ab:cd:ef:00:01',
+    ],
     dashes: [{ args: 'MAC=02-00-00-00-00-0A' }, {}, '02:00:00:00:00:0a'],
     'an empty one as none': [{ args: 'MAC=' }, { args: { cni: { mac: FIRST } }, runtimeConfig: { mac: '' } }, FIRST],
   }
@@ -52,7 +78,13 @@ describe('bridge: the port', () => {
         assert.ok(await ping(node, '10.1.0.2'))
         await net.check(pod, result, more)
         // The writer of the result may have spelled it in another way.
-        const spelled = { ...result, interfaces: result['interfaces'].map((one: Row) => ({ ...one, mac: one['mac'].toUpperCase().replaceAll(':', '-') })) }
+        const spelled = {
+          ...result,
+          interfaces: result['interfaces'].map((one: Row) => ({
+            ...one,
+            mac: one['mac'].toUpperCase().replaceAll(':', '-'),
+          })),
+        }
         await net.check(pod, spelled, more)
       }),
     )
@@ -68,7 +100,8 @@ describe('bridge: the port', () => {
       for (const address of victims) assert.ok(await ping(pod, address), address)
       for (const forged of [SECOND, await macOf(peer)]) {
         await wear(pod, forged)
-        for (const address of victims) assert.ok(!(await ping(pod, address)), `${address} was reached with a forged address`)
+        for (const address of victims)
+          assert.ok(!(await ping(pod, address)), `${address} was reached with a forged address`)
       }
       await wear(pod, result['interfaces'][2].mac)
       for (const address of victims) await until(() => ping(pod, address))

@@ -15,7 +15,9 @@ testPlugin({
   refused: (conf) => ({ ...conf, promiscMode: true }),
   again: 'refused',
   async works(_, result, node) {
-    const addresses: string[] = (result['ips'] ?? [result['ip4'], result['ip6']]).map((ip: Row) => (ip['address'] ?? ip['ip']).split('/')[0])
+    const addresses: string[] = (result['ips'] ?? [result['ip4'], result['ip6']]).map(
+      (ip: Row) => (ip['address'] ?? ip['ip']).split('/')[0],
+    )
     assert.equal(addresses.length, 2)
     for (const address of addresses) await until(() => ping(node, address))
   },
@@ -27,7 +29,10 @@ describe('bridge: the links', () => {
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       await network(node, bridgeConf({ mtu: 1400, isGateway: true })).add(pod)
       const [br0] = await node.json('link', 'show', 'dev', 'br0')
-      assert.deepEqual({ kind: br0?.['linkinfo'].info_kind, mtu: br0?.['mtu'], up: br0?.['flags'].includes('UP') }, { kind: 'bridge', mtu: 1400, up: true })
+      assert.deepEqual(
+        { kind: br0?.['linkinfo'].info_kind, mtu: br0?.['mtu'], up: br0?.['flags'].includes('UP') },
+        { kind: 'bridge', mtu: 1400, up: true },
+      )
       const [eth0] = await pod.json('link', 'show', 'dev', 'eth0')
       const [port] = await node.json('link', 'show', 'type', 'veth')
       assert.deepEqual([eth0?.['mtu'], port?.['mtu']], [1400, 1400])
@@ -46,7 +51,14 @@ describe('bridge: the links', () => {
       await net.check(pod, result)
       await net.del(pod)
       const [br0] = await node.json('link', 'show', 'dev', 'br0')
-      assert.deepEqual([br0?.['address'], br0?.['mtu'], (await node.json('link', 'show', 'master', 'br0')).map(({ ifname }) => ifname)], ['02:00:00:00:00:99', 1380, ['p0']])
+      assert.deepEqual(
+        [
+          br0?.['address'],
+          br0?.['mtu'],
+          (await node.json('link', 'show', 'master', 'br0')).map(({ ifname }) => ifname),
+        ],
+        ['02:00:00:00:00:99', 1380, ['p0']],
+      )
     }),
   )
 
@@ -57,7 +69,14 @@ describe('bridge: the links', () => {
       const before = await snapshot(node)
       const net = network(node, bridgeConf({ isGateway: true }))
       const { code, msg, details } = await net.fails('ADD', pod)
-      assert.deepEqual({ code, msg, details }, { code: 7, msg: 'Cannot use "br0" as a bridge: "br0" already exists but is not a bridge', details: 'it is of type veth; set "bridge" to another name' })
+      assert.deepEqual(
+        { code, msg, details },
+        {
+          code: 7,
+          msg: 'Cannot use "br0" as a bridge: "br0" already exists but is not a bridge',
+          details: 'it is of type veth; set "bridge" to another name',
+        },
+      )
       assert.deepEqual(traces(pod, net.conf), [])
       assert.deepEqual((await node.json('addr', 'show', 'dev', 'br0'))[0]?.['addr_info'], [])
       assert.equal(await snapshot(node), before)
@@ -73,7 +92,10 @@ describe('bridge: the links', () => {
         assert.deepEqual(Object.keys(result), ['cniVersion', 'interfaces'])
         const [br0, port, eth0] = result['interfaces']
         assert.equal(result['interfaces'].length, 3)
-        assert.deepEqual([br0.name, (await node.json('link', 'show', 'master', 'br0'))[0]?.['ifname'], eth0.name, eth0.sandbox], ['br0', port.name, 'eth0', pod.path])
+        assert.deepEqual(
+          [br0.name, (await node.json('link', 'show', 'master', 'br0'))[0]?.['ifname'], eth0.name, eth0.sandbox],
+          ['br0', port.name, 'eth0', pod.path],
+        )
         assert.ok((await pod.json('link', 'show', 'dev', 'eth0'))[0]?.['flags'].includes('UP'))
         await net.check(pod, result)
         await net.del(pod)
@@ -105,7 +127,10 @@ describe('bridge: the links', () => {
       assert.ok((await node.json('link', 'show', 'dev', 'br0'))[0]?.['flags'].includes('PROMISC'))
       await net.check(pod, result)
       await node.ip('link', 'set', 'br0', 'promisc', 'off')
-      assert.match((await net.fails('CHECK', pod, { conf: { ...net.conf, prevResult: result } })).msg, /link br0 has promisc off, want true/)
+      assert.match(
+        (await net.fails('CHECK', pod, { conf: { ...net.conf, prevResult: result } })).msg,
+        /link br0 has promisc off, want true/,
+      )
     }),
   )
 
@@ -116,7 +141,22 @@ describe('bridge: the links', () => {
         const net = network(node, bridgeConf({ isGateway }))
         const result = await net.add(old)
         // A port whose MAC is lower than any: what an unpinned bridge would take for its own.
-        await node.ip('link', 'add', 'p0', 'address', '00:00:00:00:00:01', 'master', 'br0', 'type', 'veth', 'peer', 'name', 'p0', 'netns', foreign.path)
+        await node.ip(
+          'link',
+          'add',
+          'p0',
+          'address',
+          '00:00:00:00:00:01',
+          'master',
+          'br0',
+          'type',
+          'veth',
+          'peer',
+          'name',
+          'p0',
+          'netns',
+          foreign.path,
+        )
         await net.add(low, { args: 'MAC=00:00:00:00:00:02' })
         await net.check(old, result)
         await net.del(low)
@@ -133,7 +173,11 @@ describe('bridge: the links', () => {
       inNamespaces(['node', 'low', 'pod'], async ({ node, low, pod }) => {
         // A plugin reads sysfs as the node has it mounted.
         const withSysfs = `${mkdtempSync('/run/sysfs-')}/bridge`
-        writeFileSync(withSysfs, `#!/bin/sh\nexec unshare -m sh -c 'mount -t sysfs none /sys && exec "$0"' ${join(import.meta.dir, '../../dist/bridge')}\n`, { mode: 0o755 })
+        writeFileSync(
+          withSysfs,
+          `#!/bin/sh\nexec unshare -m sh -c 'mount -t sysfs none /sys && exec "$0"' ${join(import.meta.dir, '../../dist/bridge')}\n`,
+          { mode: 0o755 },
+        )
         const asked = mounted === 'this namespace' ? { file: withSysfs } : {}
         await node.ip('link', 'add', 'br0', 'up', 'type', 'bridge')
         const before = await mac(node, 'br0')
@@ -143,7 +187,20 @@ describe('bridge: the links', () => {
         await net.add(low, { ...asked, args: 'MAC=00:00:00:00:00:02' })
         await net.del(pod, asked)
         await net.del(low, asked)
-        await node.ip('link', 'add', 'p0', 'address', '00:00:00:00:00:01', 'master', 'br0', 'type', 'veth', 'peer', 'name', 'p1')
+        await node.ip(
+          'link',
+          'add',
+          'p0',
+          'address',
+          '00:00:00:00:00:01',
+          'master',
+          'br0',
+          'type',
+          'veth',
+          'peer',
+          'name',
+          'p1',
+        )
         await node.ip('link', 'delete', 'p0')
         assert.equal(await mac(node, 'br0'), before)
         // One that has lost its MAC with its last port gets another for good.
@@ -181,7 +238,13 @@ describe('bridge: the links', () => {
       const net = network(node, bridgeConf({ isGateway: true }))
       const before = await snapshot(pod)
       const { msg, details } = await net.fails('ADD', pod)
-      assert.deepEqual({ msg, details }, { msg: `Cannot create eth0 in ${pod.path}: a link of that name is there already`, details: 'it is left as it is; delete it, or use another CNI_IFNAME' })
+      assert.deepEqual(
+        { msg, details },
+        {
+          msg: `Cannot create eth0 in ${pod.path}: a link of that name is there already`,
+          details: 'it is left as it is; delete it, or use another CNI_IFNAME',
+        },
+      )
       assert.equal(await snapshot(pod), before)
       assert.deepEqual(await node.json('link', 'show', 'type', 'veth'), [])
       assert.deepEqual(traces(pod, net.conf), [])

@@ -22,12 +22,27 @@ describe('plumb cni', () => {
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const name = pod.path.replace('/run/netns/', '')
       const added = await desk.plumb(node, ['add', 'net', name])
-      assert.match(added.stdout, new RegExp(`^attached ${pod.path} to net as eth0: 10\\.9\\.0\\.2/24 \\(container cnitool-[0-9a-f]{20}\\)\n$`), added.stderr)
+      assert.match(
+        added.stdout,
+        new RegExp(`^attached ${pod.path} to net as eth0: 10\\.9\\.0\\.2/24 \\(container cnitool-[0-9a-f]{20}\\)\n$`),
+        added.stderr,
+      )
       assert.equal((await pod.json('addr', 'show', 'eth0'))[0]?.['addr_info'][0].local, '10.9.0.2')
-      assert.match((await desk.plumb(node, ['check', 'net', pod.path])).stdout, /^eth0 of cnitool-\w+ on net is as it should be\n$/)
+      assert.match(
+        (await desk.plumb(node, ['check', 'net', pod.path])).stdout,
+        /^eth0 of cnitool-\w+ on net is as it should be\n$/,
+      )
       const [row] = JSON.parse((await desk.plumb(node, ['list', '--json'])).stdout)
-      assert.deepEqual({ ...row, containerId: '' }, { network: 'net', containerId: '', ifname: 'eth0', netns: pod.path, addresses: ['10.9.0.2/24'] })
-      assert.match((await desk.plumb(node, ['list', 'net'])).stdout, new RegExp(`^NETWORK +CONTAINER +IFNAME +ADDRESSES +NETNS\nnet +cnitool-\\w+ +eth0 +10\\.9\\.0\\.2/24 +${pod.path}\n$`))
+      assert.deepEqual(
+        { ...row, containerId: '' },
+        { network: 'net', containerId: '', ifname: 'eth0', netns: pod.path, addresses: ['10.9.0.2/24'] },
+      )
+      assert.match(
+        (await desk.plumb(node, ['list', 'net'])).stdout,
+        new RegExp(
+          `^NETWORK +CONTAINER +IFNAME +ADDRESSES +NETNS\nnet +cnitool-\\w+ +eth0 +10\\.9\\.0\\.2/24 +${pod.path}\n$`,
+        ),
+      )
       assert.match((await desk.plumb(node, ['del', 'net', pod.path])).stdout, /^detached eth0 of cnitool-/)
       assert.equal((await desk.plumb(node, ['list'])).stdout, 'no attachment in /var/lib/cni/results\n')
       assert.deepEqual(desk.reserved(), [])
@@ -67,13 +82,22 @@ describe('plumb cni', () => {
         assert.equal(refused.status, 2, flags.join(' '))
       }
       const dry = await desk.plumb(node, ['gc', 'net', '--all', '--dry-run'])
-      assert.match(dry.stdout, /^would remove 2 of net that are not in use.*\n {2}keep:eth0 {2}10\.9\.0\.2\/24\n {2}stale:eth0 {2}10\.9\.0\.3\/24\n$/)
+      assert.match(
+        dry.stdout,
+        /^would remove 2 of net that are not in use.*\n {2}keep:eth0 {2}10\.9\.0\.2\/24\n {2}stale:eth0 {2}10\.9\.0\.3\/24\n$/,
+      )
       assert.equal(Object.keys(desk.cached()).length, 2)
       writeFileSync(`${desk.dir}/valid`, '[{"containerID":"keep","ifname":"eth0"}]')
-      assert.match((await desk.plumb(node, ['gc', 'net', '--valid-file', `${desk.dir}/valid`])).stdout, /^removed 1 of net that is not in use.*\n {2}stale:eth0/)
+      assert.match(
+        (await desk.plumb(node, ['gc', 'net', '--valid-file', `${desk.dir}/valid`])).stdout,
+        /^removed 1 of net that is not in use.*\n {2}stale:eth0/,
+      )
       assert.deepEqual([Object.keys(desk.cached()), desk.reserved()], [['net-keep-eth0'], ['10.9.0.2']])
       writeFileSync(`${desk.dir}/valid`, 'keep:eth0 # the pod\n')
-      assert.deepEqual(JSON.parse((await desk.plumb(node, ['gc', 'net', '--valid-file', `${desk.dir}/valid`, '--json'])).stdout), { dryRun: false, removed: [] })
+      assert.deepEqual(
+        JSON.parse((await desk.plumb(node, ['gc', 'net', '--valid-file', `${desk.dir}/valid`, '--json'])).stdout),
+        { dryRun: false, removed: [] },
+      )
       assert.equal((await desk.plumb(node, ['gc', 'net', '--all'])).status, 0)
       assert.deepEqual([desk.cached(), desk.reserved()], [{}, []])
     }),
@@ -100,7 +124,10 @@ describe('plumb cni', () => {
       assert.deepEqual([Object.keys(desk.cached()), desk.reserved()], [['net-keep-eth0'], ['10.9.0.2']])
       // As of a runtime that does not remember it.
       rmSync('/var/lib/cni/results', { recursive: true })
-      assert.match(await gc('net', '--all'), /^removed 0 of net that are not in use; its plugins were told that 0 are in use\n$/)
+      assert.match(
+        await gc('net', '--all'),
+        /^removed 0 of net that are not in use; its plugins were told that 0 are in use\n$/,
+      )
       assert.deepEqual(desk.reserved(), [])
       assert.deepEqual(
         (await pod.json('link')).map(({ ifname }) => ifname),
@@ -111,12 +138,26 @@ describe('plumb cni', () => {
   it(
     '[FH1] gc removes the host ports of a pod that another program has removed',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      desk.conf('10-net.conflist', { cniVersion: '1.0.0', name: 'net', plugins: [...(netConf(desk.dir) as Row)['plugins'], { type: 'portmap', capabilities: { portMappings: true } }, { type: 'firewall' }] })
+      desk.conf('10-net.conflist', {
+        cniVersion: '1.0.0',
+        name: 'net',
+        plugins: [
+          ...(netConf(desk.dir) as Row)['plugins'],
+          { type: 'portmap', capabilities: { portMappings: true } },
+          { type: 'firewall' },
+        ],
+      })
       const CNI_PATH = `${DIST}:${PLUGINS}`
-      assert.equal((await desk.plumb(node, ['add', 'net', pod.path, '--port-mapping', '8080:80/tcp'], { CNI_PATH })).status, 0)
+      assert.equal(
+        (await desk.plumb(node, ['add', 'net', pod.path, '--port-mapping', '8080:80/tcp'], { CNI_PATH })).status,
+        0,
+      )
       assert.match((await desk.plumb(node, ['gc'], { CNI_PATH })).stdout, /^removed 0 /)
       await pod.ip('link', 'delete', 'eth0')
-      assert.match((await desk.plumb(node, ['gc', 'net'], { CNI_PATH })).stdout, /^removed 1 of net that is gone\n {2}net {2}cnitool-/)
+      assert.match(
+        (await desk.plumb(node, ['gc', 'net'], { CNI_PATH })).stdout,
+        /^removed 1 of net that is gone\n {2}net {2}cnitool-/,
+      )
       assert.doesNotMatch((await node.exec(['nft', 'list', 'table', 'inet', 'plumb'])).stdout, /8080|10\.9\.0\.2/)
       assert.deepEqual(mentions(/cnitool-/, '/run/cni'), [])
     }),
@@ -127,18 +168,40 @@ describe('plumb cni', () => {
       desk.script('broken', `printf %s '{"code":11,"msg":"no address","details":"all 253 in use\\nrun GC"}'; exit 1`)
       desk.conf('10-net.conflist', { cniVersion: '1.1.0', name: 'net', plugins: [{ type: 'broken' }] })
       const failed = await desk.plumb(node, ['add', 'net', pod.path])
-      assert.deepEqual(failed, { status: 1, stdout: '', stderr: 'error 11: plugin type="broken" failed (add): no address\n  all 253 in use\n  run GC\n  rollback: plugin type="broken" failed (del): no address: all 253 in use\n  run GC\n' })
+      assert.deepEqual(failed, {
+        status: 1,
+        stdout: '',
+        stderr:
+          'error 11: plugin type="broken" failed (add): no address\n  all 253 in use\n  run GC\n  rollback: plugin type="broken" failed (del): no address: all 253 in use\n  run GC\n',
+      })
       const json = await desk.plumb(node, ['status', 'net', '--json'])
       assert.equal(json.status, 1)
-      assert.deepEqual(JSON.parse(json.stdout), { code: 11, msg: 'plugin type="broken" failed (status): no address', details: 'all 253 in use\nrun GC' })
+      assert.deepEqual(JSON.parse(json.stdout), {
+        code: 11,
+        msg: 'plugin type="broken" failed (status): no address',
+        details: 'all 253 in use\nrun GC',
+      })
     }),
   )
   it(
     'takes port mappings and capability arguments, and says when no plugin wants them',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       desk.script('echo', `cat >${desk.dir}/stdin; [ $CNI_COMMAND != ADD ] || echo '{}'`)
-      desk.conf('10-net.conflist', { cniVersion: '1.0.0', name: 'net', plugins: [{ type: 'echo', capabilities: { portMappings: true } }] })
-      const flags = ['--port-mapping', '8080:80', '--port-mapping', '[fd00::1]:53:5353/UDP', '--port-mapping', '127.0.0.1:1:2/tcp', '--cap-args', '{"ips":["10.9.0.9"]}']
+      desk.conf('10-net.conflist', {
+        cniVersion: '1.0.0',
+        name: 'net',
+        plugins: [{ type: 'echo', capabilities: { portMappings: true } }],
+      })
+      const flags = [
+        '--port-mapping',
+        '8080:80',
+        '--port-mapping',
+        '[fd00::1]:53:5353/UDP',
+        '--port-mapping',
+        '127.0.0.1:1:2/tcp',
+        '--cap-args',
+        '{"ips":["10.9.0.9"]}',
+      ]
       const done = await desk.plumb(node, ['add', '-', pod.path, ...flags])
       assert.equal(done.stderr, 'no plugin of net declares the capability ips: it is not used\n')
       assert.deepEqual(JSON.parse(readFileSync(`${desk.dir}/stdin`, 'utf8')).runtimeConfig, {
@@ -153,12 +216,18 @@ describe('plumb cni', () => {
   it(
     'exits although a daemon keeps the pipes of a killed plugin open',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      desk.script('stuck', `[ $CNI_COMMAND = ADD ] || exit 0; setsid sh -c 'echo $$ >${desk.dir}/pid; exec sleep 1000' & wait`)
+      desk.script(
+        'stuck',
+        `[ $CNI_COMMAND = ADD ] || exit 0; setsid sh -c 'echo $$ >${desk.dir}/pid; exec sleep 1000' & wait`,
+      )
       desk.conf('10-net.conflist', { cniVersion: '1.0.0', name: 'net', plugins: [{ type: 'stuck' }] })
       // The pipes of this test's own are not the daemon's.
       const done = await desk.plumb(node, ['add', 'net', pod.path, '--timeout', '0.5'])
       process.kill(Number(readFileSync(`${desk.dir}/pid`, 'utf8')), 'SIGKILL')
-      assert.deepEqual([done.status, done.stderr], [1, 'error 11: plugin type="stuck" failed (add): timed out after 0.5 s and was killed\n'])
+      assert.deepEqual(
+        [done.status, done.stderr],
+        [1, 'error 11: plugin type="stuck" failed (add): timed out after 0.5 s and was killed\n'],
+      )
     }),
   )
 })

@@ -68,7 +68,11 @@ describe('Converger and the monitors', () => {
     ['FDB entry, changed', 'bridge fdb replace MAC dev flannel.1 dst 192.0.2.9 self permanent', 'tunnel'],
     ['FDB entry, added', 'bridge fdb add 02:00:00:00:00:01 dev flannel.1 dst 192.0.2.9 self permanent', 'tunnel'],
     ['FDB entry, no longer permanent', 'bridge fdb replace MAC dev flannel.1 dst 192.0.2.2 self static', 'tunnel'],
-    ['FDB entry, to another port', 'bridge fdb replace MAC dev flannel.1 dst 192.0.2.2 port 99 self permanent', 'tunnel'],
+    [
+      'FDB entry, to another port',
+      'bridge fdb replace MAC dev flannel.1 dst 192.0.2.2 port 99 self permanent',
+      'tunnel',
+    ],
     ['address, another inside the network', 'ip address add 10.244.99.1/32 dev flannel.1', 'addr'],
     ['route, another inside the network', 'ip route add 10.244.98.0/24 via 10.244.98.0 dev flannel.1 onlink', 'route'],
     ['nexthop, changed', 'ip nexthop replace id ID via 10.244.9.0 dev flannel.1 onlink proto 112', 'nexthop'],
@@ -86,7 +90,9 @@ describe('Converger and the monitors', () => {
         await listening(a, [b, c], async ({ news, something, caughtUp }) => {
           const [gateway] = (await a.ns.json('nexthop', 'show')).filter(({ gateway }) => gateway === '10.244.2.0')
           const mac = (b.lease.data as { v4: { VtepMAC: string } }).v4.VtepMAC
-          const { status, stderr } = await a.ns.exec(argv.replace('MAC', mac).replace('ID', String(gateway?.['id'])).split(' '))
+          const { status, stderr } = await a.ns.exec(
+            argv.replace('MAC', mac).replace('ID', String(gateway?.['id'])).split(' '),
+          )
           assert.equal(status, 0, stderr)
           assert.notDeepEqual(await held(a), right)
           await something()
@@ -168,7 +174,9 @@ describe('Converger and the monitors', () => {
       await listening(a, [b, c], async ({ news, something, caughtUp }) => {
         const { failed } = await a.reach([b, c])
         await caughtUp()
-        assert.deepEqual(failed, ['Cannot make route 10.244.2.0/24: another program has a route there (see: ip route show 10.244.2.0/24)'])
+        assert.deepEqual(failed, [
+          'Cannot make route 10.244.2.0/24: another program has a route there (see: ip route show 10.244.2.0/24)',
+        ])
         await caughtUp()
         assert.deepEqual(news(), [])
         await a.ns.ip('route', 'delete', '10.244.2.0/24')
@@ -190,6 +198,12 @@ async function foreignThings({ ns }: Member): Promise<string> {
     'neigh replace 192.0.2.201 lladdr 02:00:00:00:00:02 dev eth0 nud permanent protocol 112',
   ]
   for (const line of lines) await ns.ip(...line.split(' '))
-  const asks = ['route show 203.0.113.0/24', 'route show 203.0.114.0/24', 'route show 10.244.77.0/24', 'nexthop show id 42', 'neigh show dev eth0 nud permanent']
+  const asks = [
+    'route show 203.0.113.0/24',
+    'route show 203.0.114.0/24',
+    'route show 10.244.77.0/24',
+    'nexthop show id 42',
+    'neigh show dev eth0 nud permanent',
+  ]
   return (await Promise.all(asks.map((ask) => ns.ip(...ask.split(' '))))).join('\n')
 }

@@ -11,7 +11,11 @@ describe('Converger, beside others', () => {
     'two host-gw agents of one node, told apart by instance alone, share gateways and never remove each other’s routes and nexthops',
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
       const [a, b, c] = await cluster(ns, { backend: hostGw })
-      const [otherA, otherB, otherC] = members([ns.a, ns.b, ns.c], { backend: hostGw, prefix: 245, instance: 'other' }) as [Member, Member, Member]
+      const [otherA, otherB, otherC] = members([ns.a, ns.b, ns.c], {
+        backend: hostGw,
+        prefix: 245,
+        instance: 'other',
+      }) as [Member, Member, Member]
       await a.reach([b, c])
       const alone = await held(a)
       assert.deepEqual((await otherA.reach([otherB, otherC])).failed, [])
@@ -34,8 +38,18 @@ describe('Converger, beside others', () => {
       // As an agent of that name does as long as it runs.
       const another = Bun.listen({ unix: '\0plumb-agent/another', socket: { data() {} } })
       for (const [lines, why] of [
-        [['link add name flannel.1 type bridge', 'address add 10.244.1.0/32 dev flannel.1'], 'a link of that name is there already, of type bridge'],
-        [['link delete flannel.1', 'link add name flannel.1 type vxlan id 5 dev eth0 dstport 8472', 'link set flannel.1 alias plumb-agent/another'], 'it belongs to another agent, plumb-agent/another'],
+        [
+          ['link add name flannel.1 type bridge', 'address add 10.244.1.0/32 dev flannel.1'],
+          'a link of that name is there already, of type bridge',
+        ],
+        [
+          [
+            'link delete flannel.1',
+            'link add name flannel.1 type vxlan id 5 dev eth0 dstport 8472',
+            'link set flannel.1 alias plumb-agent/another',
+          ],
+          'it belongs to another agent, plumb-agent/another',
+        ],
       ] as const) {
         for (const line of lines) await a.ns.ip(...line.split(' '))
         const before = await a.ns.ip('-d', 'address', 'show', 'dev', 'flannel.1')
@@ -93,7 +107,10 @@ describe('Converger, beside others', () => {
       const before = await a.ns.ip('nexthop', 'show')
       assert.deepEqual((await a.reach([b])).failed, [])
       assert.equal(await a.ns.ip('nexthop', 'show'), before)
-      assert.equal(await a.ns.ip('route', 'show', '10.244.2.0/24'), '10.244.2.0/24 via 10.244.2.0 dev flannel.1 proto 112 onlink ')
+      assert.equal(
+        await a.ns.ip('route', 'show', '10.244.2.0/24'),
+        '10.244.2.0/24 via 10.244.2.0 dev flannel.1 proto 112 onlink ',
+      )
       await b.reach([a])
       await assertReached(a, [b], { v4: 1450 })
       await a.ns.ip('nexthop', 'delete', 'id', String(id))
@@ -106,7 +123,11 @@ describe('Converger, beside others', () => {
 
 async function flanneld({ ns }: Member, n: number, mac: string | undefined, m: number, peer: string): Promise<void> {
   if (mac) {
-    await ns.ip(...`link add flannel.1 address ${mac} type vxlan id 1 dev eth0 local 192.0.2.${n} dstport 8472 nolearning udpcsum`.split(' '))
+    await ns.ip(
+      ...`link add flannel.1 address ${mac} type vxlan id 1 dev eth0 local 192.0.2.${n} dstport 8472 nolearning udpcsum`.split(
+        ' ',
+      ),
+    )
     await ns.ip(...`address add 10.244.${n}.0/32 dev flannel.1`.split(' '))
     await ns.ip('link', 'set', 'flannel.1', 'up')
   }

@@ -55,7 +55,13 @@ describe('Converger, at random', () => {
             .split(' '),
         ))
       await listening(a, [b, c], async ({ caughtUp }) => {
-        const moves = fc.array(fc.record({ hands: fc.array(fc.constantFrom(...TAMPERING), { maxLength: 4 }), peers: fc.integer({ min: 0, max: 3 }) }), { minLength: 1, maxLength: 4 })
+        const moves = fc.array(
+          fc.record({
+            hands: fc.array(fc.constantFrom(...TAMPERING), { maxLength: 4 }),
+            peers: fc.integer({ min: 0, max: 3 }),
+          }),
+          { minLength: 1, maxLength: 4 },
+        )
         const property = fc.asyncProperty(moves, async (all) => {
           for (const { hands, peers } of all) {
             for (const line of hands) await tamper(line)

@@ -21,7 +21,11 @@ for (const [type, count, bars] of [
         await lan.ip('link', 'set', 'port1', 'up')
         await node.ip('address', 'add', '10.200.0.1/16', 'dev', 'eth0')
         const seen: Scale[] = []
-        const isWithin = ({ cold, more, repair }: Scale) => cold.agent <= SLOW * bars.agent && cold.children <= SLOW * bars.children && cold.agent + cold.children <= SLOW * bars.together && Math.max(more.agent, repair.agent) <= SLOW * 50
+        const isWithin = ({ cold, more, repair }: Scale) =>
+          cold.agent <= SLOW * bars.agent &&
+          cold.children <= SLOW * bars.children &&
+          cold.agent + cold.children <= SLOW * bars.together &&
+          Math.max(more.agent, repair.agent) <= SLOW * 50
         for (let i = 0; i < 3 && !seen.some(isWithin); i++) {
           seen.push(await scale(node, type, count))
           for (const line of ['nexthop flush proto 112', 'route flush proto 112']) await node.ip(...line.split(' '))
@@ -34,7 +38,12 @@ for (const [type, count, bars] of [
 }
 
 async function scale(node: Namespace, type: string, count: number): Promise<Scale> {
-  const { status, stdout, stderr } = await node.exec([process.execPath, join(import.meta.dir, '../support/scale.ts'), type, String(count)])
+  const { status, stdout, stderr } = await node.exec([
+    process.execPath,
+    join(import.meta.dir, '../support/scale.ts'),
+    type,
+    String(count),
+  ])
   assert.equal(status, 0, stderr)
   return JSON.parse(stdout)
 }

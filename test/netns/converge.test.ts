@@ -8,7 +8,18 @@ import type { Lease } from '../../agent/lease/lease.ts'
 import { run } from '../../lib/os/exec.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import { type NetnsPath, parse } from '../../lib/text/values.ts'
-import { answers, assertReached, cluster, held, lease, type Member, members, NETWORKS, uplink, type Wiring } from '../support/cluster.ts'
+import {
+  answers,
+  assertReached,
+  cluster,
+  held,
+  lease,
+  type Member,
+  members,
+  NETWORKS,
+  uplink,
+  type Wiring,
+} from '../support/cluster.ts'
 import { inNamespaces } from '../support/harness.ts'
 
 const MTU = { v4: 1450, v6: 1430 }
@@ -39,8 +50,15 @@ describe('Converger', () => {
           await a.ns.ip(...'address add 198.51.100.2/32 dev flannel.1'.split(' '))
         }
         const { changed, failed, repaired } = await a.restarted().reach([b])
-        assert.deepEqual({ changed, failed, repaired }, { changed: backend.type === 'vxlan' ? 8 : 4, failed: [], repaired: {} })
-        for (const line of await held(a)) assert.doesNotMatch(line.replace(/^(203\.0\.114\.0\/24|id 4[23]|192\.0\.2\.3 dev eth0) .*/, ''), /10\.244\.3\.|fd00:244:3:|192\.0\.2\.3|2001:db8::3/)
+        assert.deepEqual(
+          { changed, failed, repaired },
+          { changed: backend.type === 'vxlan' ? 8 : 4, failed: [], repaired: {} },
+        )
+        for (const line of await held(a))
+          assert.doesNotMatch(
+            line.replace(/^(203\.0\.114\.0\/24|id 4[23]|192\.0\.2\.3 dev eth0) .*/, ''),
+            /10\.244\.3\.|fd00:244:3:|192\.0\.2\.3|2001:db8::3/,
+          )
         // Each is still there: adding it once more is an error.
         for (const line of foreign) await assert.rejects(a.ns.ip(...line.split(' ')), /exists|assigned/, line)
         if (backend.type === 'vxlan') assert.match(await a.ns.ip('route', 'show', '203.0.115.0/24'), /dev flannel\.1/)
@@ -69,7 +87,8 @@ describe('Converger', () => {
         // As on a node that never was otherwise.
         const [now, fresh] = [await held(other[0]), await held(other[1])]
         assert.equal(now.length, fresh.length, now.join('\n'))
-        for (const family of to.families ?? (['v4', 'v6'] as const)) assert.ok(await answers(other[0], other[1], family))
+        for (const family of to.families ?? (['v4', 'v6'] as const))
+          assert.ok(await answers(other[0], other[1], family))
         assert.equal((await other[0].restarted().reach([other[1]])).changed, 0)
       }),
     )
@@ -80,7 +99,11 @@ describe('Converger', () => {
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
       const [a, b, c] = await cluster(ns, { backend: hostGw, nexthops: false, families: ['v4'] })
       const lost = { ...c, lease: { ...c.lease, ips: { v4: '198.51.100.9' as Ip } } }
-      const elsewhere = a.restarted({ uplink: { routes: [{ dst: '198.51.100.0/24' as never, dev: parse.ifname('eth0'), gateway: false }, ...uplink(1).routes] } })
+      const elsewhere = a.restarted({
+        uplink: {
+          routes: [{ dst: '198.51.100.0/24' as never, dev: parse.ifname('eth0'), gateway: false }, ...uplink(1).routes],
+        },
+      })
       const { failed, counts } = await elsewhere.reach([lost, b])
       assert.deepEqual(failed, ['Cannot make route 10.244.3.0/24: Nexthop has invalid gateway.'])
       assert.deepEqual(counts['route'], { wanted: 2, programmed: 1 })
@@ -103,7 +126,9 @@ describe('Converger', () => {
       assert.equal((await held(a)).length, 500 * 8 + 4)
       for (const dev of ['flannel.1', 'flannel-v6.1']) await a.ns.ip('neigh', 'flush', 'dev', dev, 'nud', 'permanent')
       await a.ns.ip('nexthop', 'flush', 'proto', '112')
-      const macs = want(many).flatMap((one) => (one.kind === 'tunnel' ? [`fdb delete ${one.mac} dev ${one.dev} self`] : []))
+      const macs = want(many).flatMap((one) =>
+        one.kind === 'tunnel' ? [`fdb delete ${one.mac} dev ${one.dev} self`] : [],
+      )
       await a.ns.exec(['bridge', '-batch', '-'], { stdin: macs.join('\n') })
       const started = performance.now()
       const { failed } = await a.converger.step(want([b.lease]))
@@ -128,8 +153,15 @@ describe('Converger', () => {
         await run(argv, `${lines.slice(0, lines.length / 2).join('\n')}\n`, where)
         return { status: -1, stdout: '', stderr: '' }
       }
-      const converger = new Converger({ instance: FACTS.instance, links: vxlan.links(vxlan.conf({})), networks: NETWORKS }, dying, ns.a.path as NetnsPath)
-      await assert.rejects(converger.step(a.want([b]).resources), /^ExecError: ip -force -batch -: ended with status -1$/)
+      const converger = new Converger(
+        { instance: FACTS.instance, links: vxlan.links(vxlan.conf({})), networks: NETWORKS },
+        dying,
+        ns.a.path as NetnsPath,
+      )
+      await assert.rejects(
+        converger.step(a.want([b]).resources),
+        /^ExecError: ip -force -batch -: ended with status -1$/,
+      )
       const { failed, repaired } = await converger.step(a.want([b]).resources)
       assert.deepEqual({ failed, repaired }, { failed: [], repaired: {} })
       await assertReached(a, [b], MTU)
@@ -144,8 +176,14 @@ function told({ backend, ...rest }: Wiring): string {
 
 function far(i: number): Lease {
   const [high, low] = [10 + (i >> 8), i & 255]
-  const mac = (family: number) => `02:0${family}:00:00:${high.toString(16).padStart(2, '0')}:${low.toString(16).padStart(2, '0')}`
+  const mac = (family: number) =>
+    `02:0${family}:00:00:${high.toString(16).padStart(2, '0')}:${low.toString(16).padStart(2, '0')}`
   const one = lease(2, { v4: { VNI: 1, VtepMAC: mac(4) }, v6: { VNI: 1, VtepMAC: mac(6) } }, 'vxlan')
   const hex = i.toString(16)
-  return { ...one, node: `far-${i}`, subnets: { v4: `10.244.${100 + (i >> 2)}.${(i & 3) * 64}/26` as never, v6: `fd00:244:a:${hex}::/64` as never }, ips: { v4: `198.18.${high}.${low}` as Ip, v6: `2001:db8::f:${hex}` as Ip } }
+  return {
+    ...one,
+    node: `far-${i}`,
+    subnets: { v4: `10.244.${100 + (i >> 2)}.${(i & 3) * 64}/26` as never, v6: `fd00:244:a:${hex}::/64` as never },
+    ips: { v4: `198.18.${high}.${low}` as Ip, v6: `2001:db8::f:${hex}` as Ip },
+  }
 }

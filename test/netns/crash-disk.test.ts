@@ -35,9 +35,22 @@ describe('SIGKILL of plumb at every change that it makes to files', () => {
         for (const call of CALLS) {
           for (let [at, ended] = [1, false]; !ended; at++) {
             await inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-              const net = network(node, bridgeConf({ isDefaultGateway: true, macspoofchk: true }, '10.1.0.0/24', 'fd00:1::/64'))
+              const net = network(
+                node,
+                bridgeConf({ isDefaultGateway: true, macspoofchk: true }, '10.1.0.0/24', 'fd00:1::/64'),
+              )
               if (command === 'DEL') await net.add(pod)
-              const { status, stdout } = await plugin('bridge', { command, conf: net.conf, containerId: containerId(pod), netns: pod, file: stand('bridge', { name: call, nth: at }).file }, node)
+              const { status, stdout } = await plugin(
+                'bridge',
+                {
+                  command,
+                  conf: net.conf,
+                  containerId: containerId(pod),
+                  netns: pod,
+                  file: stand('bridge', { name: call, nth: at }).file,
+                },
+                node,
+              )
               assert.ok(status === 0 || status === 137 || status === -1, `${status}: ${stdout}`)
               ended = status === 0
               if (!ended) killed++

@@ -38,7 +38,11 @@ const SEQUELS = {
     await net.gc(...(busy ? [other] : []))
   },
   async 'ADD succeeds and the pod works; then DEL leaves nothing'({ net, pod, node, intact }: Scene) {
-    const answer = await plugin(net.conf['type'] as string, { command: 'ADD', conf: net.conf, containerId: containerId(pod), netns: pod }, node)
+    const answer = await plugin(
+      net.conf['type'] as string,
+      { command: 'ADD', conf: net.conf, containerId: containerId(pod), netns: pod },
+      node,
+    )
     // It was there all the time, and whole.
     if (intact) assert.match(answer.error.msg, /duplicate|already/)
     else assert.equal(answer.status, 0, answer.stdout)
@@ -72,7 +76,9 @@ describe('SIGKILL of plumb at every child process', () => {
               scene.intact = await isIntact(victim, scene, ended)
               const what = `killed ${when} child ${at}${ended ? ', which there is none of' : ''}`
               await follow(scene).catch((cause: Error) => assert.fail(`${what}: ${cause.message}`))
-              await until(async () => assert.deepEqual(await left(scene), []) === undefined, 1000).catch((cause: Error) => assert.fail(`${what}: ${cause.message}`))
+              await until(async () => assert.deepEqual(await left(scene), []) === undefined, 1000).catch(
+                (cause: Error) => assert.fail(`${what}: ${cause.message}`),
+              )
               if (busy) await works(scene.net.conf, scene.other)
             }).call(this)
           }
@@ -85,19 +91,34 @@ describe('SIGKILL of plumb at every child process', () => {
 
 async function prepare(victim: Victim, nodes: Nodes): Promise<Scene> {
   const { command, type, busy } = victim
-  const conf: Conf = type === 'loopback' ? { cniVersion: '1.1.0', name: 'lo', type } : bridgeConf({ isDefaultGateway: true, ipMasq: true, macspoofchk: true }, '10.1.0.0/24', 'fd00:1::/64')
+  const conf: Conf =
+    type === 'loopback'
+      ? { cniVersion: '1.1.0', name: 'lo', type }
+      : bridgeConf({ isDefaultGateway: true, ipMasq: true, macspoofchk: true }, '10.1.0.0/24', 'fd00:1::/64')
   const net = network(nodes.node, conf)
   if (busy) await net.add(nodes.other)
   const result: Row = command === 'ADD' ? {} : await net.add(nodes.pod)
   return { ...nodes, ...victim, net: { ...net, conf: command === 'CHECK' ? { ...conf, prevResult: result } : conf } }
 }
 
-async function kill({ command, type, busy }: Victim, { net, node, pod, other }: Scene, at: number, when: 'before' | 'after'): Promise<{ ended: boolean; calls: number }> {
+async function kill(
+  { command, type, busy }: Victim,
+  { net, node, pod, other }: Scene,
+  at: number,
+  when: 'before' | 'after',
+): Promise<{ ended: boolean; calls: number }> {
   const valid = busy ? [{ containerID: containerId(other), ifname: 'eth0' }] : []
   const conf = command === 'GC' ? { ...net.conf, 'cni.dev/valid-attachments': valid } : net.conf
   const tools = killing(type, at, when)
-  const { status, stdout } = await plugin(type, { command, conf, ...(command !== 'GC' && { containerId: containerId(pod), netns: pod }), file: tools.file }, node)
-  assert.ok(status === 0 || status === 137 || status === -1, `${command} was to be killed, and ended with status ${status}: ${stdout}`)
+  const { status, stdout } = await plugin(
+    type,
+    { command, conf, ...(command !== 'GC' && { containerId: containerId(pod), netns: pod }), file: tools.file },
+    node,
+  )
+  assert.ok(
+    status === 0 || status === 137 || status === -1,
+    `${command} was to be killed, and ended with status ${status}: ${stdout}`,
+  )
   return { ended: status === 0, calls: calls(tools) }
 }
 
@@ -114,5 +135,6 @@ async function left({ net, node, pod, other, busy }: Scene): Promise<string[]> {
 }
 
 async function works(conf: Conf, pod: Namespace): Promise<void> {
-  for (const address of conf['type'] === 'loopback' ? ['127.0.0.1', '::1'] : ['10.1.0.1', 'fd00:1::1']) await until(() => ping(pod, address))
+  for (const address of conf['type'] === 'loopback' ? ['127.0.0.1', '::1'] : ['10.1.0.1', 'fd00:1::1'])
+    await until(() => ping(pod, address))
 }

@@ -61,7 +61,13 @@ describe('plumb demo nodes', () => {
       step: 'plumb cni add cbr0 web, on n1',
       said: /MTU of eth0 in web: saw 1500, want 1430/,
     },
-    { what: 'only small packets pass', file: '/usr/bin/ping', script: '[[ "$*" = *-s\\ 1* ]] || exec REAL "$@"; exit 1', step: 'ping pod to pod, 1430 bytes', said: /no answer from 10\.244\.\d+\.2 to app/ },
+    {
+      what: 'only small packets pass',
+      file: '/usr/bin/ping',
+      script: '[[ "$*" = *-s\\ 1* ]] || exec REAL "$@"; exit 1',
+      step: 'ping pod to pod, 1430 bytes',
+      said: /no answer from 10\.244\.\d+\.2 to app/,
+    },
     {
       what: 'the agent hears of nothing',
       file: '/usr/sbin/ip /usr/sbin/bridge /usr/sbin/nft',
@@ -69,7 +75,13 @@ describe('plumb demo nodes', () => {
       step: 'the pings since then',
       said: /waited 5 s: no answer from 10\.244\.\d+\.2 to /,
     },
-    { what: 'nobody has deleted the tunnel', file: '/usr/sbin/ip', script: '[ "$*" = "link delete flannel.1" ] || exec REAL "$@"', step: 'the pings since then', said: /flannel\.1 of n2 is the same as before/ },
+    {
+      what: 'nobody has deleted the tunnel',
+      file: '/usr/sbin/ip',
+      script: '[ "$*" = "link delete flannel.1" ] || exec REAL "$@"',
+      step: 'the pings since then',
+      said: /flannel\.1 of n2 is the same as before/,
+    },
     {
       what: 'the tunnels stay when they are not wanted any more',
       file: '/usr/sbin/ip',
@@ -80,18 +92,39 @@ describe('plumb demo nodes', () => {
     {
       what: 'cleanup keeps the rules',
       file: '/usr/sbin/nft',
-      script: '[[ "$*" = *-f* ]] || exec REAL "$@"; text=$(cat); [ $(wc -l <<<"$text") -eq 2 ] || exec REAL "$@" <<<"$text"',
+      script:
+        '[[ "$*" = *-f* ]] || exec REAL "$@"; text=$(cat); [ $(wc -l <<<"$text") -eq 2 ] || exec REAL "$@" <<<"$text"',
       step: 'what the nodes have left',
       said: /what is new since the start: saw \[[^\]]*"\+ n1: table inet plumb_agent"/,
     },
   ]
   itFindsOut(broken, 'nodes', '--store', 'file')
 
-  itEndsOn('SIGINT', /plumb agent, on each node +ok/, [/plumb demo --inside/, /plumb agent --node-name n3/, /^sleep infinity/, /ip .*monitor/], 'nodes', '--store', 'file')
+  itEndsOn(
+    'SIGINT',
+    /plumb agent, on each node +ok/,
+    [/plumb demo --inside/, /plumb agent --node-name n3/, /^sleep infinity/, /ip .*monitor/],
+    'nodes',
+    '--store',
+    'file',
+  )
 })
 
 /** Runs the demo on a machine without etcd, which this one may have. */
 function withoutEtcd(node: Namespace, ...argv: readonly string[]) {
-  const script = 'mount -t tmpfs tmpfs /mnt; mkdir /mnt/up /mnt/work; mount -t overlay -o lowerdir=/usr/bin,upperdir=/mnt/up,workdir=/mnt/work overlay /usr/bin; rm -f /usr/bin/etcd; exec "$@"'
-  return node.exec(['unshare', '--mount', '--propagation', 'private', 'sh', '-ec', script, 'sh', PLUMB, 'demo', ...argv])
+  const script =
+    'mount -t tmpfs tmpfs /mnt; mkdir /mnt/up /mnt/work; mount -t overlay -o lowerdir=/usr/bin,upperdir=/mnt/up,workdir=/mnt/work overlay /usr/bin; rm -f /usr/bin/etcd; exec "$@"'
+  return node.exec([
+    'unshare',
+    '--mount',
+    '--propagation',
+    'private',
+    'sh',
+    '-ec',
+    script,
+    'sh',
+    PLUMB,
+    'demo',
+    ...argv,
+  ])
 }

@@ -11,7 +11,9 @@ describe('plumb demo services', () => {
       const before = await machine(node)
       const told = await demo(node, 'services')
       assertTold(told, 10)
-      const bars = [...told.stdout.matchAll(/^ {6}(web-[abc]) +#+ +(\d+)$/gm)].map(([, name, count]) => [name, Number(count)] as const)
+      const bars = [...told.stdout.matchAll(/^ {6}(web-[abc]) +#+ +(\d+)$/gm)].map(
+        ([, name, count]) => [name, Number(count)] as const,
+      )
       assert.deepEqual(
         bars.map(([name]) => name),
         ['web-a', 'web-b', 'web-c', 'web-a', 'web-b', 'web-c', 'web-a', 'web-c'],

@@ -37,8 +37,20 @@ describe('plumb demo pods', () => {
   )
 
   const broken: readonly Sabotage[] = [
-    { what: 'nft fails', file: '/usr/sbin/nft', script: '[[ "$*" = *-f* ]] || exec REAL "$@"; echo no >&2; exit 1', step: 'plumb cni add pods web', said: /plugin type="bridge" failed \(add\)/ },
-    { what: 'nothing answers a ping', file: '/usr/bin/ping', script: 'exit 1', step: 'ping from each pod to the others', said: /no answer from 10\.244\.0\.3 to web/ },
+    {
+      what: 'nft fails',
+      file: '/usr/sbin/nft',
+      script: '[[ "$*" = *-f* ]] || exec REAL "$@"; echo no >&2; exit 1',
+      step: 'plumb cni add pods web',
+      said: /plugin type="bridge" failed \(add\)/,
+    },
+    {
+      what: 'nothing answers a ping',
+      file: '/usr/bin/ping',
+      script: 'exit 1',
+      step: 'ping from each pod to the others',
+      said: /no answer from 10\.244\.0\.3 to web/,
+    },
     {
       what: 'ADD only says that it did',
       file: `${DIST}/bridge`,
@@ -46,7 +58,13 @@ describe('plumb demo pods', () => {
       step: 'plumb cni add pods web',
       said: /ip -j addr show dev eth0|addresses of eth0 in web/,
     },
-    { what: 'ipMasq does nothing', file: `${DIST}/bridge`, script: `sed 's/"ipMasq":true/"ipMasq":false/' | (exec -a bridge '${DIST}/vrf')`, step: 'HTTP to outside, masqueraded, IPv4', said: /saw "200 [^"]*Hello 10\.244\.0\.3, / },
+    {
+      what: 'ipMasq does nothing',
+      file: `${DIST}/bridge`,
+      script: `sed 's/"ipMasq":true/"ipMasq":false/' | (exec -a bridge '${DIST}/vrf')`,
+      step: 'HTTP to outside, masqueraded, IPv4',
+      said: /saw "200 [^"]*Hello 10\.244\.0\.3, /,
+    },
     {
       what: 'portmap does nothing',
       file: `${DIST}/portmap`,
@@ -54,18 +72,43 @@ describe('plumb demo pods', () => {
       step: 'HTTP from outside, 192.0.2.1:8080',
       said: /TimeoutError|refused|Unable to connect/i,
     },
-    { what: 'CHECK finds nothing', file: `${DIST}/bridge`, script: `[ $CNI_COMMAND = CHECK ] || exec -a bridge '${DIST}/vrf'`, step: 'plumb cni check pods app', said: /saw "as it should be"/ },
-    { what: 'DEL does nothing', file: `${DIST}/bridge`, script: `[ $CNI_COMMAND = DEL ] || exec -a bridge '${DIST}/vrf'`, step: 'plumb cni del pods web', said: /links in web: saw \["lo","eth0"\], want \["lo"\]/ },
-    { what: 'DEL keeps the addresses', file: `${DIST}/host-local`, script: `[[ $CNI_COMMAND = [DG]* ]] || exec -a host-local '${DIST}/vrf'`, step: 'what the pods left', said: /what is new since the start: saw \[[^\]]*"\+ 10\.244\.0\.2"/ },
+    {
+      what: 'CHECK finds nothing',
+      file: `${DIST}/bridge`,
+      script: `[ $CNI_COMMAND = CHECK ] || exec -a bridge '${DIST}/vrf'`,
+      step: 'plumb cni check pods app',
+      said: /saw "as it should be"/,
+    },
+    {
+      what: 'DEL does nothing',
+      file: `${DIST}/bridge`,
+      script: `[ $CNI_COMMAND = DEL ] || exec -a bridge '${DIST}/vrf'`,
+      step: 'plumb cni del pods web',
+      said: /links in web: saw \["lo","eth0"\], want \["lo"\]/,
+    },
+    {
+      what: 'DEL keeps the addresses',
+      file: `${DIST}/host-local`,
+      script: `[[ $CNI_COMMAND = [DG]* ]] || exec -a host-local '${DIST}/vrf'`,
+      step: 'what the pods left',
+      said: /what is new since the start: saw \[[^\]]*"\+ 10\.244\.0\.2"/,
+    },
   ]
   itFindsOut(broken, 'pods')
 
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) itEndsOn(signal, /HTTP servers +ok/, [/plumb demo --inside/, /plumb demo --serve web/, /plumb demo --serve outside/], 'pods')
+  for (const signal of ['SIGINT', 'SIGTERM'] as const)
+    itEndsOn(
+      signal,
+      /HTTP servers +ok/,
+      [/plumb demo --inside/, /plumb demo --serve web/, /plumb demo --serve outside/],
+      'pods',
+    )
 
   it(
     'is coloured on a terminal, and plain with NO_COLOR',
     inNamespaces(['node'], async ({ node }) => {
-      const onTerminal = (env: Readonly<Record<string, string>>) => node.exec(['script', '-qec', `'${PLUMB}' demo pods`, '/dev/null'], { env })
+      const onTerminal = (env: Readonly<Record<string, string>>) =>
+        node.exec(['script', '-qec', `'${PLUMB}' demo pods`, '/dev/null'], { env })
       const [coloured, plain] = [await onTerminal({}), await onTerminal({ NO_COLOR: '1' })]
       assert.deepEqual([coloured.status, plain.status], [0, 0])
       assert.equal(coloured.stdout.split('\x1b[32mok\x1b[0m').length - 1, STEPS)
@@ -95,7 +138,10 @@ describe('plumb demo', () => {
         assert.deepEqual([status, stdout], [2, ''], argv.join(' '))
         assert.match(stderr, said)
       }
-      assert.match((await demo(node, '--help')).stdout, /^usage: plumb demo \[pods\|nodes\|policy\|services\|kubernetes\][\s\S]*--store[\s\S]*exit status: 0/)
+      assert.match(
+        (await demo(node, '--help')).stdout,
+        /^usage: plumb demo \[pods\|nodes\|policy\|services\|kubernetes\][\s\S]*--store[\s\S]*exit status: 0/,
+      )
       assert.equal(await snapshot(node), before)
     }),
   )

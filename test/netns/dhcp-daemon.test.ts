@@ -1,7 +1,20 @@
 // Tests agent/dhcp and plugins/dhcp.ts.
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync } from 'node:fs'
-import { daemon, dnsmasq, LAN, lan, leased, leaseFiles, onServer, place, type Server, socketPath, systemd, udhcpd } from '../support/dhcp.ts'
+import {
+  daemon,
+  dnsmasq,
+  LAN,
+  lan,
+  leased,
+  leaseFiles,
+  onServer,
+  place,
+  type Server,
+  socketPath,
+  systemd,
+  udhcpd,
+} from '../support/dhcp.ts'
 import { inNamespaces, plugin, type Row, until } from '../support/harness.ts'
 import { containerId, network, traces } from '../support/network.ts'
 import { addresses } from '../support/pool.ts'
@@ -94,7 +107,11 @@ describe('plumb dhcp', () => {
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const { net, daemon } = await place(node)
       const result = await net.add(pod)
-      const at = { netns: pod, containerId: containerId(pod), conf: { ...net.conf, prevResult: { ...result, ips: [{ address: '10.7.0.9/24', interface: 2 }] } } }
+      const at = {
+        netns: pod,
+        containerId: containerId(pod),
+        conf: { ...net.conf, prevResult: { ...result, ips: [{ address: '10.7.0.9/24', interface: 2 }] } },
+      }
       const wrong = await plugin('dhcp', { command: 'CHECK', ...at }, node)
       assert.match(wrong.error.msg, /its lease is 10\.7\.0\.5\d\/24/)
       const none = await plugin('dhcp', { command: 'CHECK', ...at, netns: other, containerId: 'other' }, node)
@@ -174,8 +191,14 @@ describe('plumb dhcp', () => {
       await daemon(node, socket, '-resendtimeout', '60s')
       const net = network(node, leased(socket))
       const waiting = net.fails('ADD', pod)
-      await until(async () => (await pod.json('link')).some(({ ifname, flags }) => ifname === 'eth0' && flags.includes('UP')))
-      const { status } = await plugin('dhcp', { command: 'DEL', conf: net.conf, netns: pod, containerId: containerId(pod) }, node)
+      await until(async () =>
+        (await pod.json('link')).some(({ ifname, flags }) => ifname === 'eth0' && flags.includes('UP')),
+      )
+      const { status } = await plugin(
+        'dhcp',
+        { command: 'DEL', conf: net.conf, netns: pod, containerId: containerId(pod) },
+        node,
+      )
       assert.equal(status, 0)
       assert.match((await waiting).msg, /a DEL of the same attachment came/)
       const server = await dnsmasq(node)

@@ -20,7 +20,13 @@ describe('dhcp: options', () => {
       assert.match(first, /vendor class: plumb/)
       assert.match(first, /user class: (users|sers)/)
       assert.deepEqual(asked(server), [121, 1, 3, 6, 15, 26, 33, 119, 42])
-      const bare = network(node, leased(socket, { provide: [{ option: 'dhcp-client-identifier', value: 'me' }], request: [{ skipDefault: true, option: 'subnet-mask' }, { option: 'routers' }] }))
+      const bare = network(
+        node,
+        leased(socket, {
+          provide: [{ option: 'dhcp-client-identifier', value: 'me' }],
+          request: [{ skipDefault: true, option: 'subnet-mask' }, { option: 'routers' }],
+        }),
+      )
       await bare.add(other)
       assert.deepEqual(asked(server), [1, 3])
       await until(() => server.leases().length === 2)
@@ -30,7 +36,11 @@ describe('dhcp: options', () => {
   it(
     '[DH 155] option 121 beats 33 and the router; without it 33 and the router count; a route on the link has no gateway and scope link',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
-      const options = ['--dhcp-option=33,192.168.5.0,10.7.0.2', '--dhcp-option-force=tag:new,121,10.9.0.0/16,10.7.0.3,10.8.4.0/22,0.0.0.0,0.0.0.0/0,10.7.0.4', '--dhcp-userclass=set:new,new']
+      const options = [
+        '--dhcp-option=33,192.168.5.0,10.7.0.2',
+        '--dhcp-option-force=tag:new,121,10.9.0.0/16,10.7.0.3,10.8.4.0/22,0.0.0.0,0.0.0.0/0,10.7.0.4',
+        '--dhcp-userclass=set:new,new',
+      ]
       const { net, socket } = await place(node, { server: options })
       const old = await net.add(pod)
       assert.deepEqual(old['routes'], [
@@ -64,10 +74,19 @@ describe('dhcp: options', () => {
   it(
     '[DH 160] DNS servers, domain and search list are in the result, and the MTU on its routes',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      const options = ['option:dns-server,10.7.0.53,10.7.0.54', 'option:domain-name,example.org', 'option:domain-search,a.example,b.a.example', 'option:mtu,1400'].map((one) => `--dhcp-option=${one}`)
+      const options = [
+        'option:dns-server,10.7.0.53,10.7.0.54',
+        'option:domain-name,example.org',
+        'option:domain-search,a.example,b.a.example',
+        'option:mtu,1400',
+      ].map((one) => `--dhcp-option=${one}`)
       const { net } = await place(node, { server: options })
       const result = await net.add(pod)
-      assert.deepEqual(result['dns'], { nameservers: ['10.7.0.53', '10.7.0.54'], domain: 'example.org', search: ['a.example', 'b.a.example'] })
+      assert.deepEqual(result['dns'], {
+        nameservers: ['10.7.0.53', '10.7.0.54'],
+        domain: 'example.org',
+        search: ['a.example', 'b.a.example'],
+      })
       assert.deepEqual(result['routes'], [{ dst: '0.0.0.0/0', gw: LAN.node, mtu: 1400 }])
       assert.match(await pod.ip('route', 'show', 'default'), /mtu 1400/)
     }),
@@ -78,5 +97,7 @@ describe('dhcp: options', () => {
 function asked(server: Server): number[] {
   const last = server.text().split('DHCPDISCOVER').at(-1) as string
   const [first = ''] = last.split('DHCPREQUEST')
-  return [...first.matchAll(/requested options: (.*)/g)].flatMap(([, list = '']) => list.split(',').flatMap((one) => (/^\s*(\d+)/.exec(one) ? [Number(/\d+/.exec(one)?.[0])] : [])))
+  return [...first.matchAll(/requested options: (.*)/g)].flatMap(([, list = '']) =>
+    list.split(',').flatMap((one) => (/^\s*(\d+)/.exec(one) ? [Number(/\d+/.exec(one)?.[0])] : [])),
+  )
 }

@@ -45,7 +45,8 @@ describe('dhcp: what it gives', () => {
     "the lease of a host-device is asked for on that device, once it is the pod's; DEL gives both back",
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const { server, socket } = await place(node)
-      for (const words of [`link add dev0 up type veth peer name far0`, `link set far0 up master ${LAN.bridge}`]) await node.ip(...words.split(' '))
+      for (const words of [`link add dev0 up type veth peer name far0`, `link set far0 up master ${LAN.bridge}`])
+        await node.ip(...words.split(' '))
       const net = network(node, leased(socket, {}, { type: 'host-device', device: 'dev0', bridge: undefined }))
       const result = await net.add(pod)
       await until(() => assert.deepEqual(server.leases(), addresses(result)) === undefined)
@@ -142,7 +143,8 @@ describe('dhcp: what it gives', () => {
 function served(node: Namespace, conf: Conf): Network {
   const net = network(node, conf)
   let ready: Promise<unknown> | undefined
-  const start = () => lan(node).then(() => Promise.all([dnsmasq(node), daemon(node, String(conf.ipam?.['daemonSocketPath']))]))
+  const start = () =>
+    lan(node).then(() => Promise.all([dnsmasq(node), daemon(node, String(conf.ipam?.['daemonSocketPath']))]))
   return {
     ...net,
     async add(pod, more) {

@@ -46,7 +46,10 @@ describe('dhcp, IPv6', () => {
       await net.check(pod, result)
       await server.stop('SIGKILL')
       await until(async () => !(await pod.json('link', 'show', 'eth0'))[0]?.['flags'].includes('UP'), 15_000)
-      assert.match((await net.fails('CHECK', pod, { conf: { ...net.conf, prevResult: result } })).msg, /no server extended its IPv6 lease in time$/)
+      assert.match(
+        (await net.fails('CHECK', pod, { conf: { ...net.conf, prevResult: result } })).msg,
+        /no server extended its IPv6 lease in time$/,
+      )
       await net.del(pod)
       assert.deepEqual([leaseFiles(socket), traces(pod, net.conf)], [[], []])
     }),
@@ -55,7 +58,10 @@ describe('dhcp, IPv6', () => {
   it(
     'both families: an address and DNS of each, in one ADD; one that gets no answer fails it, and the other is given back',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
-      const { net, server } = await place(node, { ipam: { families: ['ipv4', 'ipv6'] }, server: [FOUR, '--dhcp-range=fd07::50,fd07::50,64,120', ...DNS, '--dhcp-option=option:dns-server,10.7.0.53'] })
+      const { net, server } = await place(node, {
+        ipam: { families: ['ipv4', 'ipv6'] },
+        server: [FOUR, '--dhcp-range=fd07::50,fd07::50,64,120', ...DNS, '--dhcp-option=option:dns-server,10.7.0.53'],
+      })
       const result = await net.add(pod)
       assert.deepEqual(
         result['ips'].map(({ address }: Row) => address.includes(':')),

@@ -56,11 +56,20 @@ async function serves(node: Namespace, pod: Namespace, text: string, at: string)
   mkdirSync(dir)
   writeFileSync(join(dir, conf.plugins ? '10.conflist' : '10.conf'), text)
   for (const command of ['add', 'del']) {
-    const { status, stdout, stderr } = await node.exec([join(ROOT, 'dist/plumb'), 'cni', command, conf.name, pod.path], { env: { NETCONFPATH: dir, CNI_PATH: join(ROOT, 'dist') } })
+    const { status, stdout, stderr } = await node.exec(
+      [join(ROOT, 'dist/plumb'), 'cni', command, conf.name, pod.path],
+      { env: { NETCONFPATH: dir, CNI_PATH: join(ROOT, 'dist') } },
+    )
     assert.equal(status, 0, `${at}: ${command}: ${stdout}${stderr}`)
   }
 }
 
 function fenced(markdown: string): { language: string; text: string; line: number }[] {
-  return [...markdown.matchAll(/^```(sh|json)\n([\s\S]*?)^```$/gm)].map(({ 1: language = '', 2: text = '', index }) => ({ language, text, line: markdown.slice(0, index).split('\n').length }))
+  return [...markdown.matchAll(/^```(sh|json)\n([\s\S]*?)^```$/gm)].map(
+    ({ 1: language = '', 2: text = '', index }) => ({
+      language,
+      text,
+      line: markdown.slice(0, index).split('\n').length,
+    }),
+  )
 }

@@ -14,7 +14,10 @@ describe('dummy, as far as no kernel has to make one', () => {
   it('[DU 106] the node makes it in the pod, with a MAC that is the same for the same attachment', () => {
     const { lines, result } = told(dummy, { type: 'dummy', ipam: { type: 'host-local' } }, GIVEN)
     const mac = result.interfaces?.[0]?.mac
-    assert.match(lines, new RegExp(`^node ip: link add name plumb… address ${mac} netns /run/netns/pod type dummy$`, 'm'))
+    assert.match(
+      lines,
+      new RegExp(`^node ip: link add name plumb… address ${mac} netns /run/netns/pod type dummy$`, 'm'),
+    )
     assert.deepEqual(result.interfaces, [{ name: 'eth0', mac, mtu: 1500, sandbox: '/run/netns/pod' }])
     assert.deepEqual(told(dummy, { type: 'dummy', ipam: { type: 'host-local' } }, GIVEN).result, result)
   })

@@ -38,7 +38,10 @@ describe('host-local: addresses that an earlier boot left', () => {
       reboot(net)
       const { status, stdout, stderr, result } = await net.call('ADD', 'new')
       assert.equal(status, 0, stdout)
-      assert.equal(FREED.exec(stderr)?.[1], '10.1.0.2,10.1.0.3,10.1.0.4,10.1.0.5,10.1.0.6,fd00::2,fd00::3,fd00::4,fd00::5,fd00::6,fd00::7')
+      assert.equal(
+        FREED.exec(stderr)?.[1],
+        '10.1.0.2,10.1.0.3,10.1.0.4,10.1.0.5,10.1.0.6,fd00::2,fd00::3,fd00::4,fd00::5,fd00::6,fd00::7',
+      )
       assert.deepEqual(addresses(result), ['10.1.0.2', 'fd00::7'])
       assert.deepEqual(net.files()['10.1.0.2'], 'new\r\neth0')
       for (const id of ['a', 'b', 'c', 'd']) await net.add(id)
@@ -112,7 +115,16 @@ describe('host-local: addresses that an earlier boot left', () => {
       // No process lives in these two.
       await wear(pod, '10.1.0.3/32')
       await wear(other, '10.1.0.4/16')
-      const sleeper = Bun.spawn(['unshare', '--net', 'sh', '-ec', 'ip link add theirs type veth peer name theirs2; ip address add 10.1.0.5/29 dev theirs; echo ready; exec sleep 60'], { stdout: 'pipe' })
+      const sleeper = Bun.spawn(
+        [
+          'unshare',
+          '--net',
+          'sh',
+          '-ec',
+          'ip link add theirs type veth peer name theirs2; ip address add 10.1.0.5/29 dev theirs; echo ready; exec sleep 60',
+        ],
+        { stdout: 'pipe' },
+      )
       try {
         await sleeper.stdout.getReader().read()
         reboot(net)
@@ -138,7 +150,8 @@ describe('host-local: addresses that an earlier boot left', () => {
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = pool(node, { subnet: '10.1.0.0/30' })
       const conf = { ...net.conf, bridge: 'br0' }
-      const call = (command: string, containerId: string) => plugin('bridge', { command, conf, containerId, netns: pod }, node)
+      const call = (command: string, containerId: string) =>
+        plugin('bridge', { command, conf, containerId, netns: pod }, node)
       assert.equal((await call('ADD', 'a')).status, 0)
       utimesSync(join(net.dir, '10.1.0.2'), 1, 1)
       await pod.ip('address', 'flush', 'dev', 'eth0')
@@ -153,7 +166,12 @@ describe('host-local: addresses that an earlier boot left', () => {
     'F17 the bridge plugin attaches a pod although a runtime forgot the container that had the only address',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = pool(node, { subnet: '10.1.0.0/30' })
-      const call = (command: string, conf: object = {}) => plugin('bridge', { command, conf: { ...net.conf, bridge: 'br0', ...conf }, containerId: 'new', netns: pod }, node)
+      const call = (command: string, conf: object = {}) =>
+        plugin(
+          'bridge',
+          { command, conf: { ...net.conf, bridge: 'br0', ...conf }, containerId: 'new', netns: pod },
+          node,
+        )
       net.put('10.1.0.2', 'forgotten\r\neth0')
       reboot(net)
       const { status, stdout, stderr } = await call('ADD')
@@ -172,8 +190,21 @@ describe('host-local: addresses that an earlier boot left', () => {
       await net.add('a')
       reboot(net)
       const before = statSync(net.dir).mtimeMs
-      writeFileSync(join(net.dataDir, '10-net.conflist'), JSON.stringify({ cniVersion: '1.0.0', name: 'net', plugins: [net.conf] }))
-      const told = await node.exec([join(import.meta.dir, '../../dist/plumb'), 'cni', 'explain', 'net', '/run/netns/b', '--conf-dir', net.dataDir, '--bin-dir', join(import.meta.dir, '../../dist')])
+      writeFileSync(
+        join(net.dataDir, '10-net.conflist'),
+        JSON.stringify({ cniVersion: '1.0.0', name: 'net', plugins: [net.conf] }),
+      )
+      const told = await node.exec([
+        join(import.meta.dir, '../../dist/plumb'),
+        'cni',
+        'explain',
+        'net',
+        '/run/netns/b',
+        '--conf-dir',
+        net.dataDir,
+        '--bin-dir',
+        join(import.meta.dir, '../../dist'),
+      ])
       assert.equal(told.status, 0, told.stderr)
       assert.match(told.stdout, /10\.1\.0\.2\/30/)
       assert.equal(statSync(net.dir).mtimeMs, before)

@@ -27,7 +27,14 @@ const TABLE = `table inet t {
   map verdicts { type ipv4_addr : verdict; }
 }
 `
-const FULL = { pods4: '10.1.0.1', pods6: 'fd00::1', ports: '10.1.0.1 . udp . 53', vips: '10.96.0.1 . tcp . 443', slots: '0x00000007 . 0x00000000', verdicts: '10.1.0.1' } as const
+const FULL = {
+  pods4: '10.1.0.1',
+  pods6: 'fd00::1',
+  ports: '10.1.0.1 . udp . 53',
+  vips: '10.96.0.1 . tcp . 443',
+  slots: '0x00000007 . 0x00000000',
+  verdicts: '10.1.0.1',
+} as const
 const VALUES: Readonly<Record<string, string>> = { vips: '0x00000007', slots: '10.1.0.1 . 6443', verdicts: 'goto shut' }
 /** Sets this large are put in place in one transaction, and one element of them costs the same as one of few. */
 const MANY = 50_000
@@ -71,9 +78,19 @@ function inTable(work: (lab: Lab) => Promise<void>, ms = 20_000) {
       const { status, stderr } = await node.exec(['nft', '-f', '-'], { stdin: line })
       assert.equal(status, 0, stderr)
     }
-    const bySync = (line: string) => assert.equal(Bun.spawnSync(['nsenter', `--net=${node.path}`, 'nft', ...line.split(' ')]).exitCode, 0)
+    const bySync = (line: string) =>
+      assert.equal(Bun.spawnSync(['nsenter', `--net=${node.path}`, 'nft', ...line.split(' ')]).exitCode, 0)
     const listed = async (set: string) => {
-      const { stdout } = await node.exec(['nft', '-y', '-n', 'list', VALUES[set] === undefined ? 'set' : 'map', 'inet', 't', set])
+      const { stdout } = await node.exec([
+        'nft',
+        '-y',
+        '-n',
+        'list',
+        VALUES[set] === undefined ? 'set' : 'map',
+        'inet',
+        't',
+        set,
+      ])
       const text = /elements = \{([^}]*)\}/.exec(stdout)?.[1] ?? ''
       return text
         .split(',')
@@ -98,8 +115,15 @@ describe('elements of sets and maps', () => {
     inTable(async ({ elements, run, count, again, listed }) => {
       fill(elements)
       elements.put('verdicts', '10.1.0.2', 'goto fresh')
-      assert.deepEqual(await elements.step(run, { before: ['add chain inet t fresh'] }), { changed: 7, repaired: [], inherited: [] })
-      assert.deepEqual([count.scripts, await listed('verdicts')], [1, ['10.1.0.1 : goto shut', '10.1.0.2 : goto fresh']])
+      assert.deepEqual(await elements.step(run, { before: ['add chain inet t fresh'] }), {
+        changed: 7,
+        repaired: [],
+        inherited: [],
+      })
+      assert.deepEqual(
+        [count.scripts, await listed('verdicts')],
+        [1, ['10.1.0.1 : goto shut', '10.1.0.2 : goto fresh']],
+      )
       assert.deepEqual(await listed('slots'), ['0x00000007 . 0x00000000 : 10.1.0.1 . 6443'])
       const { dumps } = count
       assert.deepEqual(await elements.step(run), { changed: 0, repaired: [], inherited: [] })
@@ -124,8 +148,15 @@ describe('elements of sets and maps', () => {
       elements.remove('ports', FULL.ports)
       elements.put('ports', FULL.ports)
       elements.remove('pods4', '10.9.9.9')
-      assert.deepEqual(await elements.step(run, { after: ['delete chain inet t fresh'] }), { changed: 3, repaired: [], inherited: [] })
-      assert.deepEqual([await listed('vips'), await listed('pods6'), await listed('verdicts')], [['10.96.0.1 . 6 . 443 : 0x00000008'], [], ['10.1.0.1 : goto shut']])
+      assert.deepEqual(await elements.step(run, { after: ['delete chain inet t fresh'] }), {
+        changed: 3,
+        repaired: [],
+        inherited: [],
+      })
+      assert.deepEqual(
+        [await listed('vips'), await listed('pods6'), await listed('verdicts')],
+        [['10.96.0.1 . 6 . 443 : 0x00000008'], [], ['10.1.0.1 : goto shut']],
+      )
     }),
   )
 
@@ -227,7 +258,8 @@ add element inet t verdicts { 10.1.0.1 : accept, 10.1.0.3 : jump open }
       fill(elements)
       await elements.step(run)
       const right = await Promise.all(Object.keys(FULL).map(listed))
-      const foreign = 'add element inet t slots { 1 . 2 : 10.1.0.9 . 1 }\nadd element inet t verdicts { 10.1.0.3 : jump open }\nadd element inet t vips { 10.96.0.2 . tcp . 1 : 0 }\n'
+      const foreign =
+        'add element inet t slots { 1 . 2 : 10.1.0.9 . 1 }\nadd element inet t verdicts { 10.1.0.3 : jump open }\nadd element inet t vips { 10.96.0.2 . tcp . 1 : 0 }\n'
       const named = ['map slots: 0x00000001 . 0x00000002', 'map verdicts: 10.1.0.3', 'map vips: 10.96.0.2 . tcp . 1']
       await by(foreign)
       elements.doubt()

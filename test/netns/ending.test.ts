@@ -22,7 +22,9 @@ describe('work that is done before its tool has ended', () => {
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const call = { conf: bridgeConf({}, '10.1.0.0/24'), containerId: containerId(pod), netns: pod }
       works(await plugin('bridge', { ...call, command: 'ADD' }, node))
-      const { file, dir } = shimmed('bridge', { ip: '"$real" "$@" < "$input"; grep -q "link delete" "$input" && { sleep 4; touch "$dir/ended"; }' })
+      const { file, dir } = shimmed('bridge', {
+        ip: '"$real" "$@" < "$input"; grep -q "link delete" "$input" && { sleep 4; touch "$dir/ended"; }',
+      })
       works(await plugin('bridge', { ...call, command: 'DEL', file }, node))
       assert.deepEqual([(await node.json('link')).length, existsSync(`${dir}/ended`)], [2, false])
       works(await plugin('bridge', { ...call, command: 'ADD' }, node))
@@ -34,12 +36,16 @@ describe('work that is done before its tool has ended', () => {
   it(
     'links of a group are done with the last of them, and another link that goes is none of them',
     inNamespaces(['node'], async ({ node }) => {
-      const said = await heard(node, 'link set dev v1 group 7\nlink set dev v2 group 7\nlink delete group 7\n', async (done) => {
-        await node.exec(['sh', '-ec', 'ip link delete v1; ip link delete v3'])
-        const before = done()
-        await node.exec(['sh', '-ec', 'ip link set v2 group 7; ip link delete group 7'])
-        return before
-      })
+      const said = await heard(
+        node,
+        'link set dev v1 group 7\nlink set dev v2 group 7\nlink delete group 7\n',
+        async (done) => {
+          await node.exec(['sh', '-ec', 'ip link delete v1; ip link delete v3'])
+          const before = done()
+          await node.exec(['sh', '-ec', 'ip link set v2 group 7; ip link delete group 7'])
+          return before
+        },
+      )
       assert.deepEqual(said, [false, true])
     }),
   )
@@ -56,7 +62,12 @@ describe('work that is done before its tool has ended', () => {
   it(
     'a port that leaves its bridge is not a link that is gone',
     inNamespaces(['node'], async ({ node }) => {
-      const leave = async () => void (await node.exec(['sh', '-ec', 'ip link add b0 type bridge; ip link set v1 master b0; ip link set v1 nomaster']))
+      const leave = async () =>
+        void (await node.exec([
+          'sh',
+          '-ec',
+          'ip link add b0 type bridge; ip link set v1 master b0; ip link set v1 nomaster',
+        ]))
       assert.deepEqual(await heard(node, 'link delete dev v1\n', leave), [undefined, false])
     }),
   )
@@ -83,7 +94,13 @@ describe('work that is done before its tool has ended', () => {
   it(
     'nothing is listened to where the end of the tool is what counts, or where the namespace is gone',
     inNamespaces(['node'], async ({ node }) => {
-      for (const input of ['link delete dev v1\nlink set dev v2 up\n', 'link set dev v1 up\n', 'link delete group 7\n', '']) assert.equal(endingOf(IP, input, at(node), { pid }), undefined, input)
+      for (const input of [
+        'link delete dev v1\nlink set dev v2 up\n',
+        'link set dev v1 up\n',
+        'link delete group 7\n',
+        '',
+      ])
+        assert.equal(endingOf(IP, input, at(node), { pid }), undefined, input)
       for (const argv of [
         ['ip', '-d', '-j', '-batch', '-'],
         ['tc', '-batch', '-'],
@@ -100,8 +117,16 @@ function at({ path }: Namespace): NetnsPath {
 }
 
 /** Tells a listener the input of a tool, and does something on a node with the pairs v1, v2 and v3. Gives whether the kernel says that the work is done, at once and in the end. */
-async function heard<T>(node: Namespace, input: string, work: (done: () => boolean) => Promise<T>): Promise<[T, boolean]> {
-  await node.exec(['sh', '-ec', 'for n in 1 2 3; do ip link show v$n >/dev/null 2>&1 || ip link add v$n type veth peer name w$n; done'])
+async function heard<T>(
+  node: Namespace,
+  input: string,
+  work: (done: () => boolean) => Promise<T>,
+): Promise<[T, boolean]> {
+  await node.exec([
+    'sh',
+    '-ec',
+    'for n in 1 2 3; do ip link show v$n >/dev/null 2>&1 || ip link add v$n type veth peer name w$n; done',
+  ])
   const ending = endingOf(IP, input, at(node), { pid }) ?? assert.fail('nothing is listened to')
   try {
     const given = await work(() => ending.isDone())

@@ -38,21 +38,31 @@ describe('plumb cni explain', () => {
       const place = placeOn(node)
       const quiet = async (argv: readonly string[]) => {
         const trace = `${place.dir}/trace`
-        const { status, stderr } = await place.plumb(['explain', 'net', ...argv], [STRACE, '-f', '-qq', '-y', '-o', trace, '-e', `trace=${CHANGES}`])
+        const { status, stderr } = await place.plumb(
+          ['explain', 'net', ...argv],
+          [STRACE, '-f', '-qq', '-y', '-o', trace, '-e', `trace=${CHANGES}`],
+        )
         assert.deepEqual([status, stderr], [0, ''])
         assert.deepEqual(changes(readFileSync(trace, 'utf8')), [])
       }
       // The kernel's own link-local addresses, tentative for a second or two, would be one more thing to wait for.
       await node.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad'])
       const before = await snapshot(node)
-      for (const argv of [[pod.path, ...PORTS], ['--del', pod.path, ...PORTS], PORTS, ['--json', pod.path]]) await quiet(argv)
-      assert.deepEqual([await snapshot(node), existsSync(`${place.dir}/pool`), existsSync(`${place.dir}/cache`)], [before, false, false])
+      for (const argv of [[pod.path, ...PORTS], ['--del', pod.path, ...PORTS], PORTS, ['--json', pod.path]])
+        await quiet(argv)
+      assert.deepEqual(
+        [await snapshot(node), existsSync(`${place.dir}/pool`), existsSync(`${place.dir}/cache`)],
+        [before, false, false],
+      )
       assert.equal((await place.plumb(['add', 'net', pod.path, ...PORTS])).status, 0)
       const after = await settled(() => look(node))
       for (const argv of [[pod.path, ...PORTS], ['--del', pod.path], [other.path]]) await quiet(argv)
       assert.equal(await settled(() => look(node)), after)
       // That the check above can see a change at all.
-      const { status } = await place.plumb(['del', 'net', pod.path], [STRACE, '-f', '-qq', '-y', '-o', `${place.dir}/trace`, '-e', `trace=${CHANGES}`])
+      const { status } = await place.plumb(
+        ['del', 'net', pod.path],
+        [STRACE, '-f', '-qq', '-y', '-o', `${place.dir}/trace`, '-e', `trace=${CHANGES}`],
+      )
       assert.equal(status, 0)
       assert.ok(changes(readFileSync(`${place.dir}/trace`, 'utf8')).length > 10)
     }),
@@ -62,7 +72,10 @@ describe('plumb cni explain', () => {
     'says the same to nobody as to root, and gives an example where nobody may not look',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const place = placeOn(node)
-      assert.equal((await place.plumb(['add', 'net', pod.path, '--container-id', 'first', '--port-mapping', '8888:80'])).status, 0)
+      assert.equal(
+        (await place.plumb(['add', 'net', pod.path, '--container-id', 'first', '--port-mapping', '8888:80'])).status,
+        0,
+      )
       assert.deepEqual(await place.told([other.path, ...PORTS], NOBODY), await place.told([other.path, ...PORTS]))
       const seen = await place.told([other.path], NOBODY)
       assert.match(seen.plugins[0]?.pool?.about ?? '', /^free now/)
@@ -72,7 +85,10 @@ describe('plumb cni explain', () => {
       assert.match(unseen.plugins[0]?.pool?.about ?? '', /^an example: .*\/pool\/net cannot be read, the pool decides/)
       assert.deepEqual(addresses(unseen), ['10.1.0.2/24', 'fd00:1::2/64'])
       // Of the record that root alone may read: what ADD would have noted.
-      const [asRoot, asNobody] = [await place.told(['--del', other.path, ...PORTS]), await place.told(['--del', other.path, ...PORTS], NOBODY)]
+      const [asRoot, asNobody] = [
+        await place.told(['--del', other.path, ...PORTS]),
+        await place.told(['--del', other.path, ...PORTS], NOBODY),
+      ]
       assert.match(asNobody.plugins[0]?.notes.join() ?? '', /no record of the attachment can be read/)
       // The addresses of the example are the first pod's, which goes on being masqueraded.
       const others = (told: Told) => linesOf(told).flatMap(({ text }) => (/ masq[46] /.test(text) ? [] : text))
@@ -91,9 +107,15 @@ describe('plumb cni explain', () => {
       const foreseen = await place.told(['--del', pod.path, ...PORTS])
       assert.equal((await place.plumb(['add', 'net', pod.path, ...PORTS])).status, 0)
       const again = await place.told([pod.path, ...PORTS])
-      assert.match(again.notes.join(), /^eth0 of cnitool-\w+ is attached to net already: ADD would be refused until DEL$/)
+      assert.match(
+        again.notes.join(),
+        /^eth0 of cnitool-\w+ is attached to net already: ADD would be refused until DEL$/,
+      )
       assert.equal(again.plugins[0]?.pool?.about, 'held by this attachment already')
-      assert.deepEqual({ ...again, notes: [], plugins: again.plugins.map(({ pool: _, ...one }) => one) }, { ...before, plugins: before.plugins.map(({ pool: _, ...one }) => one) })
+      assert.deepEqual(
+        { ...again, notes: [], plugins: again.plugins.map(({ pool: _, ...one }) => one) },
+        { ...before, plugins: before.plugins.map(({ pool: _, ...one }) => one) },
+      )
       const noted = await place.told(['--del', pod.path])
       // The bridge of the attachment masquerades within the same subnets, and loses them last.
       const isPair = ({ text }: { text: string }) => / local[46] /.test(text)
@@ -115,11 +137,22 @@ describe('plumb cni explain', () => {
       const del = await place.told(['--del', pod.path])
       const own = linesOf({ ...del, plugins: del.plugins.filter(({ type }) => type === 'portmap') })
       const refused = await place.plumb(['explain', 'net', other.path, ...PORTS])
-      assert.match(refused.stderr, /^error 7: plugin type="portmap" failed \(add\): Cannot give host port 8080\/tcp to this container: container cnitool-\w+ has it\n/)
-      assert.deepEqual([refused.status, refused.stderr], [2, (await place.plumb(['add', 'net', other.path, ...PORTS])).stderr])
-      assert.match((await place.told([other.path, ...PORTS], NOBODY)).plugins[1]?.notes.join() ?? '', /whether its host ports are free cannot be read/)
+      assert.match(
+        refused.stderr,
+        /^error 7: plugin type="portmap" failed \(add\): Cannot give host port 8080\/tcp to this container: container cnitool-\w+ has it\n/,
+      )
+      assert.deepEqual(
+        [refused.status, refused.stderr],
+        [2, (await place.plumb(['add', 'net', other.path, ...PORTS])).stderr],
+      )
+      assert.match(
+        (await place.told([other.path, ...PORTS], NOBODY)).plugins[1]?.notes.join() ?? '',
+        /whether its host ports are free cannot be read/,
+      )
       await node.ip('netns', 'delete', pod.path.slice('/run/netns/'.length))
-      const runs = (await place.told([other.path, ...PORTS])).plugins[1]?.runs.filter(({ when }) => when?.includes('namespace is gone'))
+      const runs = (await place.told([other.path, ...PORTS])).plugins[1]?.runs.filter(({ when }) =>
+        when?.includes('namespace is gone'),
+      )
       assert.deepEqual(
         runs?.flatMap(({ lines }) => lines),
         own,
@@ -133,7 +166,16 @@ describe('plumb cni explain', () => {
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const place = placeOn(node)
       const [clean] = (await place.told([pod.path, '--container-id', 'c1'])).plugins
-      await plugin('bridge', { command: 'ADD', conf: { cniVersion: '1.1.0', name: 'net', ...place.bridge }, netns: pod, file: killing('bridge', 2, 'after').file }, node)
+      await plugin(
+        'bridge',
+        {
+          command: 'ADD',
+          conf: { cniVersion: '1.1.0', name: 'net', ...place.bridge },
+          netns: pod,
+          file: killing('bridge', 2, 'after').file,
+        },
+        node,
+      )
       const told = await place.told([pod.path, '--container-id', 'c1'])
       const [first, ...rest] = told.plugins[0]?.runs ?? []
       assert.match(first?.lines[0]?.text ?? '', /^link delete dev veth/)
@@ -153,20 +195,57 @@ describe('plumb cni explain', () => {
 describe('plumb cni explain of what ADD refuses', () => {
   const pool = { type: 'host-local', ranges: [[{ subnet: '10.1.0.0/24' }]] }
   const bridge = { type: 'bridge', bridge: 'br0', ipam: pool }
-  const cases: Readonly<Record<string, { readonly conf: object; readonly argv?: readonly string[]; readonly netns?: string; readonly status: number; readonly adding?: number }>> = {
+  const cases: Readonly<
+    Record<
+      string,
+      {
+        readonly conf: object
+        readonly argv?: readonly string[]
+        readonly netns?: string
+        readonly status: number
+        readonly adding?: number
+      }
+    >
+  > = {
     'a value': { conf: { ...bridge, mtu: 'big' }, status: 2 },
     'an unknown key that is to be refused': { conf: { ...bridge, brigde: 'br1', strict: true }, status: 2, adding: 2 },
     'keys that exclude each other': { conf: { ...bridge, hairpinMode: true, promiscMode: true }, status: 2 },
-    'a range that is too small': { conf: { ...bridge, ipam: { type: 'host-local', subnet: '10.1.0.0/31' } }, status: 2 },
+    'a range that is too small': {
+      conf: { ...bridge, ipam: { type: 'host-local', subnet: '10.1.0.0/31' } },
+      status: 2,
+    },
     'a version that cannot show the result': { conf: { type: 'bridge', cniVersion: '0.2.0' }, status: 2 },
     'a pool that is not there': { conf: { ...bridge, ipam: { type: 'none' } }, status: 2 },
     'a plugin that is not there': { conf: { type: 'none' }, status: 2 },
     'a chained plugin that is the first': { conf: { type: 'portmap' }, status: 2 },
     'an argument': { conf: bridge, argv: ['--args', 'NOPE=1'], status: 2 },
-    'an address that is the gateway': { conf: { ...bridge, capabilities: { ips: true } }, argv: ['--cap-args', '{"ips":["10.1.0.1"]}'], status: 2 },
-    'an address that is another’s': { conf: { ...bridge, capabilities: { ips: true }, ipam: { ...pool, dataDir: '/run/taken' } }, argv: ['--cap-args', '{"ips":["10.1.0.9"]}'], status: 2 },
-    'a pool with nothing left': { conf: { ...bridge, ipam: { type: 'host-local', subnet: '10.1.0.0/24', rangeStart: '10.1.0.9', rangeEnd: '10.1.0.9', dataDir: '/run/taken' } }, status: 1 },
-    'a resolv.conf that is not there': { conf: { ...bridge, ipam: { ...pool, resolvConf: '/none/resolv.conf' } }, status: 1 },
+    'an address that is the gateway': {
+      conf: { ...bridge, capabilities: { ips: true } },
+      argv: ['--cap-args', '{"ips":["10.1.0.1"]}'],
+      status: 2,
+    },
+    'an address that is another’s': {
+      conf: { ...bridge, capabilities: { ips: true }, ipam: { ...pool, dataDir: '/run/taken' } },
+      argv: ['--cap-args', '{"ips":["10.1.0.9"]}'],
+      status: 2,
+    },
+    'a pool with nothing left': {
+      conf: {
+        ...bridge,
+        ipam: {
+          type: 'host-local',
+          subnet: '10.1.0.0/24',
+          rangeStart: '10.1.0.9',
+          rangeEnd: '10.1.0.9',
+          dataDir: '/run/taken',
+        },
+      },
+      status: 1,
+    },
+    'a resolv.conf that is not there': {
+      conf: { ...bridge, ipam: { ...pool, resolvConf: '/none/resolv.conf' } },
+      status: 1,
+    },
     'the node’s own namespace': { conf: bridge, netns: '/proc/self/ns/net', status: 2 },
     'a file that is no namespace': { conf: { type: 'loopback' }, netns: '/proc/self/status', status: 2 },
   }
@@ -194,12 +273,27 @@ describe('plumb cni explain of what ADD refuses', () => {
 function placeOn(node: Namespace): Place {
   const dir = mkdtempSync('/run/explain-')
   chmodSync(dir, 0o755)
-  const ipam = { type: 'host-local', dataDir: `${dir}/pool`, ranges: [[{ subnet: '10.1.0.0/24' }], [{ subnet: 'fd00:1::/64' }]] }
+  const ipam = {
+    type: 'host-local',
+    dataDir: `${dir}/pool`,
+    ranges: [[{ subnet: '10.1.0.0/24' }], [{ subnet: 'fd00:1::/64' }]],
+  }
   const place: Place = {
     dir,
     bridge: { type: 'bridge', bridge: 'br0', isDefaultGateway: true, ipMasq: true, ipam },
-    configure: (...plugins) => writeFileSync(`${dir}/10-net.conflist`, JSON.stringify({ cniVersion: (plugins[0] as { cniVersion?: string }).cniVersion ?? '1.1.0', name: 'net', plugins })),
-    plumb: (argv, before = []) => node.exec([...before, `${DIST}/plumb`, 'cni', ...argv, '--cache-dir', `${dir}/cache`], { env: { NETCONFPATH: dir, CNI_PATH: DIST } }),
+    configure: (...plugins) =>
+      writeFileSync(
+        `${dir}/10-net.conflist`,
+        JSON.stringify({
+          cniVersion: (plugins[0] as { cniVersion?: string }).cniVersion ?? '1.1.0',
+          name: 'net',
+          plugins,
+        }),
+      ),
+    plumb: (argv, before = []) =>
+      node.exec([...before, `${DIST}/plumb`, 'cni', ...argv, '--cache-dir', `${dir}/cache`], {
+        env: { NETCONFPATH: dir, CNI_PATH: DIST },
+      }),
     async told(argv, before) {
       const { status, stdout, stderr } = await place.plumb(['explain', 'net', '--json', ...argv], before)
       assert.deepEqual([status, stderr], [0, ''], stdout)
@@ -215,7 +309,8 @@ function changes(trace: string): string[] {
   return trace.split('\n').filter((row) => {
     const call = row.replace(/^\d+ +/, '')
     if (call === '' || /^(\+\+\+|---|<\.\.\.)/.test(call) || /^execve\("[^"]*\/plumb"/.test(call)) return false
-    if (/^open/.test(call)) return /O_(WRONLY|RDWR|CREAT|TRUNC|APPEND)/.test(call) && !/\/dev\/(null|urandom)/.test(call)
+    if (/^open/.test(call))
+      return /O_(WRONLY|RDWR|CREAT|TRUNC|APPEND)/.test(call) && !/\/dev\/(null|urandom)/.test(call)
     // A question about a link (RTM_GETLINK): what a bridge that is there is like.
     if (/^sendto\(.*nlmsg_type=(0x12|RTM_GETLINK)\b.*nlmsg_flags=NLM_F_REQUEST,/.test(call)) return false
     return !/^clone3?\(.*CLONE_THREAD/.test(call)

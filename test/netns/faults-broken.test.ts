@@ -11,8 +11,16 @@ interface Breakage {
   readonly code: number
 }
 const BROKEN: Readonly<Record<string, Breakage>> = {
-  'is missing': { before: without, said: (tool) => new RegExp(`Cannot run ${tool}: it is not installed.*install the package (iproute2|nftables)`), code: 5 },
-  'prints garbage and fails': { script: 'head -c 10000 /dev/urandom; head -c 3000 /dev/urandom >&2; exit 3', said: () => /./, code: 999 },
+  'is missing': {
+    before: without,
+    said: (tool) => new RegExp(`Cannot run ${tool}: it is not installed.*install the package (iproute2|nftables)`),
+    code: 5,
+  },
+  'prints garbage and fails': {
+    script: 'head -c 10000 /dev/urandom; head -c 3000 /dev/urandom >&2; exit 3',
+    said: () => /./,
+    code: 999,
+  },
   'is killed': { script: 'kill -KILL $$', said: (tool) => new RegExp(`${tool}.*(137|signal)`), code: 999 },
   // What iproute2 and nft say of a word that came after their time.
   'is ten years old': {
@@ -28,11 +36,17 @@ describe('a tool that is of no use', () => {
     it(`${what}: ADD of a plugin says so and leaves nothing; so does DEL, after which another leaves nothing`, async function () {
       this.timeout(280_000)
       // Of the others each failure is walked through (see walk.ts).
-      for (const scene of breakage.script === undefined ? Object.values(SCENES) : [SCENES[CHAIN] as Scene]) await onStage(scene, (stage) => tried(stage, scene, breakage, what)).call(this)
+      for (const scene of breakage.script === undefined ? Object.values(SCENES) : [SCENES[CHAIN] as Scene])
+        await onStage(scene, (stage) => tried(stage, scene, breakage, what)).call(this)
     })
 })
 
-async function tried(stage: Stage, { tools }: Scene, { script, before = () => '', said, code }: Breakage, what: string): Promise<void> {
+async function tried(
+  stage: Stage,
+  { tools }: Scene,
+  { script, before = () => '', said, code }: Breakage,
+  what: string,
+): Promise<void> {
   const fresh = await stage.look()
   for (const [at, { type }] of stage.confs.entries())
     for (const tool of tools[type as string] ?? []) {

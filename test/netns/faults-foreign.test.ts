@@ -22,7 +22,11 @@ const TABLES: Readonly<Record<string, (node: Namespace) => Promise<() => Promise
     return async () => {}
   },
   'that its owner alone may touch': async (node) => {
-    const child = Bun.spawn(['nsenter', `--net=${node.path}`, '--', 'nft', '-i'], { stdin: 'pipe', stdout: 'ignore', stderr: 'ignore' })
+    const child = Bun.spawn(['nsenter', `--net=${node.path}`, '--', 'nft', '-i'], {
+      stdin: 'pipe',
+      stdout: 'ignore',
+      stderr: 'ignore',
+    })
     child.stdin.write('add table inet owned { flags owner; }\nadd set inet owned s { type ipv4_addr; }\n')
     await child.stdin.flush()
     await until(async () => (await node.exec(['nft', 'list', 'tables'])).stdout.includes('owned'))
@@ -43,7 +47,13 @@ describe('nft tables of other programs', () => {
           const net = portNetwork(node, { bridge: { ipMasq: true } })
           for (const [i, one] of [pod, other].entries()) {
             await net.add(one, [{ hostPort: 8080 + i, containerPort: 80 }])
-            assert.ok(await until(async () => (await node.exec(['nft', 'list', 'map', 'inet', 'plumb', 'ports4'])).stdout.includes(`tcp . ${8080 + i}`)))
+            assert.ok(
+              await until(async () =>
+                (await node.exec(['nft', 'list', 'map', 'inet', 'plumb', 'ports4'])).stdout.includes(
+                  `tcp . ${8080 + i}`,
+                ),
+              ),
+            )
           }
           for (const one of [pod, other]) await net.del(one)
         } finally {

@@ -19,7 +19,11 @@ describe('a tool that hangs', () => {
       const net = network(node, bridgeConf({ isDefaultGateway: true, ipMasq: true }, '10.1.0.0/24', 'fd00:1::/64'))
       const { file, dir } = shimmed('bridge', { nft: 'echo $$ > "$dir/pid"; exec sleep 600' })
       const started = performance.now()
-      const { status, error } = await plugin('bridge', { command: 'ADD', conf: net.conf, containerId: containerId(pod), netns: pod, file }, node)
+      const { status, error } = await plugin(
+        'bridge',
+        { command: 'ADD', conf: net.conf, containerId: containerId(pod), netns: pod, file },
+        node,
+      )
       const seconds = (performance.now() - started) / 1000
       assert.deepEqual([status, error.code], [1, 11])
       assert.match(error.msg, /^Cannot wait for nft -f -: it was killed after (2\d|30) s$/)
@@ -33,9 +37,17 @@ describe('a tool that hangs', () => {
 
   it('[FP9] in any plugin: ADD and DEL end in bounded time and name it, and the next DEL leaves nothing', async function () {
     this.timeout(280_000)
-    const all = Object.values(SCENES).flatMap((scene) => scene.list.flatMap(({ type }, at) => (scene.tools[type] ?? []).map((tool) => ({ scene, at, tool }))))
+    const all = Object.values(SCENES).flatMap((scene) =>
+      scene.list.flatMap(({ type }, at) => (scene.tools[type] ?? []).map((tool) => ({ scene, at, tool }))),
+    )
     // All at once: they do nothing but wait.
-    await Promise.all(all.flatMap(({ scene, at, tool }) => (scene === SCENES[CHAIN] ? ['ADD', 'DEL'] : ['ADD']).map((command) => hung(scene, command, at, tool).call(this))))
+    await Promise.all(
+      all.flatMap(({ scene, at, tool }) =>
+        (scene === SCENES[CHAIN] ? ['ADD', 'DEL'] : ['ADD']).map((command) =>
+          hung(scene, command, at, tool).call(this),
+        ),
+      ),
+    )
   })
 
   it(
@@ -46,7 +58,12 @@ describe('a tool that hangs', () => {
       const prevResult = await net.add(pod, [])
       const { file } = unread('portmap', 'nft')
       const started = performance.now()
-      const answer = await net.call('ADD', pod, { prevResult, runtimeConfig: { portMappings: [{ hostPort: 10_000, containerPort: 10_000, range: 400 }] } }, { file })
+      const answer = await net.call(
+        'ADD',
+        pod,
+        { prevResult, runtimeConfig: { portMappings: [{ hostPort: 10_000, containerPort: 10_000, range: 400 }] } },
+        { file },
+      )
       const seconds = (performance.now() - started) / 1000
       clear(answer, /Cannot wait for nft -f -: it was killed after \d+ s/)
       assert.ok(seconds >= 25 && seconds < BOUND_S, `${seconds} s`)
@@ -61,12 +78,14 @@ function hung(scene: Scene, command: string, at: number, tool: Any): (this: Moch
     const before = await stage.look()
     const given = await stage.addUpTo(command === 'ADD' ? at : stage.confs.length)
     const middle = await stage.look()
-    for (let i = stage.confs.length - 1; command === 'DEL' && i > at; i--) assert.equal((await stage.call('DEL', i)).status, 0)
+    for (let i = stage.confs.length - 1; command === 'DEL' && i > at; i--)
+      assert.equal((await stage.call('DEL', i)).status, 0)
     const started = performance.now()
     const answer = await stage.call(command, at, command === 'ADD' ? given : undefined, { [tool]: 'exec sleep 600' })
     const seconds = (performance.now() - started) / 1000
     assert.ok(seconds < BOUND_S, `${about}: ${seconds} s`)
-    if (command === 'ADD' || answer.status !== 0) clear(answer, new RegExp(`Cannot wait for ${tool}\\b.*it was killed after \\d+ s`))
+    if (command === 'ADD' || answer.status !== 0)
+      clear(answer, new RegExp(`Cannot wait for ${tool}\\b.*it was killed after \\d+ s`))
     // What a hung tool kept from being taken back, DEL takes back.
     if (command === 'ADD') await unlinked(stage, middle, `${about}: what it left`)
     await stage.del()

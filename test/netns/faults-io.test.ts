@@ -19,7 +19,10 @@ describe('standard output', () => {
     it(
       `ADD of bridge when it ${what}: exit 1, the reason on stderr, nothing left; the next ADD works`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-        const net = network(node, bridgeConf({ isDefaultGateway: true, ipMasq: true, macspoofchk: true }, '10.1.0.0/24', 'fd00:1::/64'))
+        const net = network(
+          node,
+          bridgeConf({ isDefaultGateway: true, ipMasq: true, macspoofchk: true }, '10.1.0.0/24', 'fd00:1::/64'),
+        )
         const { status, stdout, stderr } = await call('bridge', 'ADD', net.conf, pod, node, words)
         assert.deepEqual({ status, stdout }, { status: 1, stdout: '' })
         assert.match(stderr, said)
@@ -49,10 +52,18 @@ describe('standard output', () => {
           const { status, stderr } = await call('loopback', command, lo, pod, node, words)
           assert.equal(status, 1, command)
           assert.match(stderr, said, command)
-          assert.match(stderr, { ADD: /code=5/, VERSION: /^Cannot write the versions/, FOO: /unknown CNI_COMMAND/ }[command] as RegExp)
+          assert.match(
+            stderr,
+            { ADD: /code=5/, VERSION: /^Cannot write the versions/, FOO: /unknown CNI_COMMAND/ }[command] as RegExp,
+          )
         }
         const result = await network(node, lo).add(pod)
-        for (const command of ['CHECK', 'DEL']) assert.deepEqual(await done(call('loopback', command, { ...lo, prevResult: result }, pod, node, words)), { status: 0, stdout: '', stderr: '' }, command)
+        for (const command of ['CHECK', 'DEL'])
+          assert.deepEqual(
+            await done(call('loopback', command, { ...lo, prevResult: result }, pod, node, words)),
+            { status: 0, stdout: '', stderr: '' },
+            command,
+          )
       }),
     )
   }
@@ -105,7 +116,14 @@ describe('standard input', () => {
   }
 })
 
-function call(type: string, command: string, conf: Conf, pod: Namespace, node: Namespace, words: string): Promise<Answer> {
+function call(
+  type: string,
+  command: string,
+  conf: Conf,
+  pod: Namespace,
+  node: Namespace,
+  words: string,
+): Promise<Answer> {
   const more: Call = { command, conf, containerId: containerId(pod), netns: pod, file: shimmed(type, {}, words).file }
   return plugin(type, more, node)
 }

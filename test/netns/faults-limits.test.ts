@@ -13,14 +13,20 @@ describe('a node with nothing left', () => {
   for (const [what, [before, said]] of Object.entries(NODES))
     it(`${what}: ADD of every plugin says so, with code 5, and leaves nothing; DEL works all the same`, async function () {
       this.timeout(280_000)
-      for (const scene of Object.values(SCENES)) await onStage(scene, (stage) => tried(stage, before, said, what)).call(this)
+      for (const scene of Object.values(SCENES))
+        await onStage(scene, (stage) => tried(stage, before, said, what)).call(this)
     })
 
   // A sample: `npm run test:storm` has all of them.
   testRefusals(SCENES[CHAIN] as Scene, 'chained', ['portmap'], ['ENOSPC'])
 })
 
-async function tried(stage: Parameters<typeof unchanged>[0], before: string, said: RegExp, what: string): Promise<void> {
+async function tried(
+  stage: Parameters<typeof unchanged>[0],
+  before: string,
+  said: RegExp,
+  what: string,
+): Promise<void> {
   const fresh = await stage.look()
   for (const [at, { type }] of stage.confs.entries()) {
     const given = await stage.addUpTo(at)

@@ -41,12 +41,22 @@ describe('bridge with ipMasq, when others use nft', () => {
   it(
     'rules that are whole are told from how often chains are in use, whatever elements and chains of networks are there; others are looked at one by one',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      const looks = () => inside(parse.netns(node.path), () => [isWhole(run, ['masquerade']), lostRules(run, ['masquerade']).length])
+      const looks = () =>
+        inside(parse.netns(node.path), () => [isWhole(run, ['masquerade']), lostRules(run, ['masquerade']).length])
       await network(node, bridgeConf(CONF, ...SUBNETS)).add(pod)
-      const theirs = ['add chain inet plumb cond4_x', 'add rule inet plumb cond4_x ip saddr 192.0.2.0/24 accept', 'add element inet plumb conditional4 { tcp . 80 : jump cond4_x }', 'add chain inet plumb my-admin']
+      const theirs = [
+        'add chain inet plumb cond4_x',
+        'add rule inet plumb cond4_x ip saddr 192.0.2.0/24 accept',
+        'add element inet plumb conditional4 { tcp . 80 : jump cond4_x }',
+        'add chain inet plumb my-admin',
+      ]
       await nft(node, theirs)
       assert.deepEqual(looks(), [true, 0])
-      for (const line of ['flush chain inet plumb outward', 'add rule inet plumb outward accept', 'delete table inet plumb']) {
+      for (const line of [
+        'flush chain inet plumb outward',
+        'add rule inet plumb outward accept',
+        'delete table inet plumb',
+      ]) {
         await nft(node, [line])
         const [isWholeNow, lost] = looks()
         assert.ok(isWholeNow === false && (lost as number) > 0, line)

@@ -8,24 +8,61 @@ import { type Shimmed, shimmed, TOOLS, type Tool, without } from '../support/too
 const USES_ALL = { isDefaultGateway: true, ipMasq: true, macspoofchk: true }
 
 describe('bridge with tools that do not work', () => {
-  const PACKAGE: Readonly<Record<Exclude<Tool, 'conntrack'>, string>> = { ip: 'iproute2', bridge: 'iproute2', nft: 'nftables' }
-  for (const tool of TOOLS) {
-    refuses(`${tool} is missing`, () => shimmed('bridge', {}, without(tool)), { code: 5, text: new RegExp(`Cannot run ${tool}: it is not installed.*install the package ${PACKAGE[tool]}`) })
-    refuses(`${tool} cannot be executed`, (dir) => shimmed('bridge', {}, `: > ${dir}/empty; mount --bind ${dir}/empty $(command -v ${tool})`), {
-      code: 999,
-      text: new RegExp(`Cannot use /\\S+/${tool}: cannot be started: .*EACCES.*; want iproute2`),
-    })
-    refuses(`${tool} is for another machine`, (dir) => shimmed('bridge', {}, `echo gibberish > ${dir}/bad; chmod 755 ${dir}/bad; mount --bind ${dir}/bad $(command -v ${tool})`), {
-      code: 999,
-      text: new RegExp(`Cannot use /\\S+/${tool}: cannot be started: .*ENOEXEC.*; want iproute2`),
-    })
-    refuses(`${tool} prints garbage and fails`, () => shimmed('bridge', { [tool]: 'head -c 10000 /dev/urandom; head -c 3000 /dev/urandom >&2; exit 3' }), { code: 999, text: new RegExp(`Cannot use ${tool}|refused`) })
-    refuses(`${tool} is killed`, () => shimmed('bridge', { [tool]: 'kill -KILL $$' }), { code: 999, text: new RegExp(`Cannot use ${tool}: .*(137|signal)|${tool}.*(137|signal)`) })
+  const PACKAGE: Readonly<Record<Exclude<Tool, 'conntrack'>, string>> = {
+    ip: 'iproute2',
+    bridge: 'iproute2',
+    nft: 'nftables',
   }
-  refuses('ip does nothing and says that all went well', () => shimmed('bridge', { ip: 'echo "[{ garbage"' }), { code: 999, text: /refused: Cannot find device "veth\w+"/ })
-  refuses('ip is of busybox', () => shimmed('bridge', { ip: 'echo "ip: invalid option -- \'d\'" >&2; exit 1' }), { code: 999, text: /Cannot use ip: ip: invalid option -- 'd'.*want iproute2 5\.18/ })
+  for (const tool of TOOLS) {
+    refuses(`${tool} is missing`, () => shimmed('bridge', {}, without(tool)), {
+      code: 5,
+      text: new RegExp(`Cannot run ${tool}: it is not installed.*install the package ${PACKAGE[tool]}`),
+    })
+    refuses(
+      `${tool} cannot be executed`,
+      (dir) => shimmed('bridge', {}, `: > ${dir}/empty; mount --bind ${dir}/empty $(command -v ${tool})`),
+      {
+        code: 999,
+        text: new RegExp(`Cannot use /\\S+/${tool}: cannot be started: .*EACCES.*; want iproute2`),
+      },
+    )
+    refuses(
+      `${tool} is for another machine`,
+      (dir) =>
+        shimmed(
+          'bridge',
+          {},
+          `echo gibberish > ${dir}/bad; chmod 755 ${dir}/bad; mount --bind ${dir}/bad $(command -v ${tool})`,
+        ),
+      {
+        code: 999,
+        text: new RegExp(`Cannot use /\\S+/${tool}: cannot be started: .*ENOEXEC.*; want iproute2`),
+      },
+    )
+    refuses(
+      `${tool} prints garbage and fails`,
+      () => shimmed('bridge', { [tool]: 'head -c 10000 /dev/urandom; head -c 3000 /dev/urandom >&2; exit 3' }),
+      { code: 999, text: new RegExp(`Cannot use ${tool}|refused`) },
+    )
+    refuses(`${tool} is killed`, () => shimmed('bridge', { [tool]: 'kill -KILL $$' }), {
+      code: 999,
+      text: new RegExp(`Cannot use ${tool}: .*(137|signal)|${tool}.*(137|signal)`),
+    })
+  }
+  refuses('ip does nothing and says that all went well', () => shimmed('bridge', { ip: 'echo "[{ garbage"' }), {
+    code: 999,
+    text: /refused: Cannot find device "veth\w+"/,
+  })
+  refuses('ip is of busybox', () => shimmed('bridge', { ip: 'echo "ip: invalid option -- \'d\'" >&2; exit 1' }), {
+    code: 999,
+    text: /Cannot use ip: ip: invalid option -- 'd'.*want iproute2 5\.18/,
+  })
   // iproute2 4.9: `-j` came with 4.13.
-  refuses('ip is too old to print JSON', () => shimmed('bridge', { ip: 'echo "Option \\"-j\\" is unknown, try \\"ip -help\\"." >&2; exit 255' }), { code: 999, text: /Cannot use ip: Option "-j" is unknown.*want iproute2 5\.18/ })
+  refuses(
+    'ip is too old to print JSON',
+    () => shimmed('bridge', { ip: 'echo "Option \\"-j\\" is unknown, try \\"ip -help\\"." >&2; exit 255' }),
+    { code: 999, text: /Cannot use ip: Option "-j" is unknown.*want iproute2 5\.18/ },
+  )
   // iproute2 5.10: `locked` came with 5.18; the lines that set other things work.
   const old = `
 if ! grep -q locked "$input"; then exec "$real" "$@" < "$input"; fi
@@ -34,8 +71,15 @@ grep -v locked "$input" > "$dir/rest"
 echo 'bridge_slave: unknown option "locked"?' >&2
 echo "Command failed -:$(grep -n locked "$input" | cut -d: -f1)" >&2
 exit 1`
-  refuses('ip is too old to lock a port', () => shimmed('bridge', { ip: old }), { code: 999, text: /unknown option "locked".*link set dev veth\w+ .*locked on.*want iproute2 5\.18/ })
-  refuses('nft is too old for a word of the rules', () => shimmed('bridge', { nft: 'echo "/dev/stdin:4:2-5: Error: syntax error, unexpected junk" >&2; exit 1' }), { code: 999, text: /syntax error.*nft -f -.*nftables 1\.0/ })
+  refuses('ip is too old to lock a port', () => shimmed('bridge', { ip: old }), {
+    code: 999,
+    text: /unknown option "locked".*link set dev veth\w+ .*locked on.*want iproute2 5\.18/,
+  })
+  refuses(
+    'nft is too old for a word of the rules',
+    () => shimmed('bridge', { nft: 'echo "/dev/stdin:4:2-5: Error: syntax error, unexpected junk" >&2; exit 1' }),
+    { code: 999, text: /syntax error.*nft -f -.*nftables 1\.0/ },
+  )
 
   for (const tool of TOOLS) {
     it(
@@ -68,17 +112,35 @@ exit 2`
 })
 
 describe('bridge on a node with limits', () => {
-  refuses('/run is read-only', () => shimmed('bridge', {}, 'mkdir -p /run/cni; mount --bind /run/cni /run/cni; mount -o remount,bind,ro /run/cni'), { code: 5, text: /\/run\/cni\/plumb.*EROFS/ })
-  refuses('the data directory is read-only', (dir) => readOnly(dir), { code: 5, text: /Cannot use the address pool \S+\/net\d+: EROFS at \S+.*read-only/ })
-  refuses('the data directory has no space', (dir) => tiny(dir, 'size=4k', 'head -c 65536 /dev/zero > DIR/filler || true'), { code: 5, text: /Cannot use the address pool \S+\/net\d+: ENOSPC at \S+.*disk is full/ })
-  refuses('the data directory has no inodes', (dir) => tiny(dir, 'nr_inodes=2', ': > DIR/filler || true'), { code: 5, text: /Cannot use the address pool \S+\/net\d+: ENOSPC at \S+.*disk is full/ })
+  refuses(
+    '/run is read-only',
+    () => shimmed('bridge', {}, 'mkdir -p /run/cni; mount --bind /run/cni /run/cni; mount -o remount,bind,ro /run/cni'),
+    { code: 5, text: /\/run\/cni\/plumb.*EROFS/ },
+  )
+  refuses('the data directory is read-only', (dir) => readOnly(dir), {
+    code: 5,
+    text: /Cannot use the address pool \S+\/net\d+: EROFS at \S+.*read-only/,
+  })
+  refuses(
+    'the data directory has no space',
+    (dir) => tiny(dir, 'size=4k', 'head -c 65536 /dev/zero > DIR/filler || true'),
+    { code: 5, text: /Cannot use the address pool \S+\/net\d+: ENOSPC at \S+.*disk is full/ },
+  )
+  refuses('the data directory has no inodes', (dir) => tiny(dir, 'nr_inodes=2', ': > DIR/filler || true'), {
+    code: 5,
+    text: /Cannot use the address pool \S+\/net\d+: ENOSPC at \S+.*disk is full/,
+  })
   refuses(
     'the data directory is a file',
     (dir) => shimmed('bridge', {}, `: > ${dir}/file`),
     { code: 5, text: /Cannot use the address pool \S+: (ENOTDIR|EEXIST) at \S+.*want a directory/ },
     (dir) => `${dir}/file/pool`,
   )
-  refuses('sysctls are read-only', () => shimmed('bridge', {}, 'mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys'), { code: 5, text: /\/proc\/sys\/net\/.*EROFS/ })
+  refuses(
+    'sysctls are read-only',
+    () => shimmed('bridge', {}, 'mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys'),
+    { code: 5, text: /\/proc\/sys\/net\/.*EROFS/ },
+  )
 
   it(
     'DEL works while /run is read-only, and frees the address',
@@ -104,12 +166,23 @@ describe('bridge on a node with limits', () => {
       for (let most = 3; most <= 40; most++) {
         const net = network(node, bridgeConf(USES_ALL, '10.1.0.0/24', 'fd00:1::/64'))
         const about = (cause: Error) => assert.fail(`ulimit -n ${most}: ${cause.message}`)
-        const { status, stdout, error } = await add(net.conf, pod, node, shimmed('bridge', {}, `ulimit -n ${most}`)).catch(about)
+        const { status, stdout, error } = await add(
+          net.conf,
+          pod,
+          node,
+          shimmed('bridge', {}, `ulimit -n ${most}`),
+        ).catch(about)
         seen.add(status)
         // With the fewest not even the program can start, with a few more it cannot undo what it began.
-        if (status !== 0 && stdout !== '') assert.ok(Number.isInteger(error.code) && !/Unexpected failure/.test(error.msg), `ulimit -n ${most}: ${stdout}`)
+        if (status !== 0 && stdout !== '')
+          assert.ok(
+            Number.isInteger(error.code) && !/Unexpected failure/.test(error.msg),
+            `ulimit -n ${most}: ${stdout}`,
+          )
         await net.del(pod)
-        await until(async () => assert.deepEqual(await leftOf(net.conf, node, pod), []) === undefined, 1000).catch(about)
+        await until(async () => assert.deepEqual(await leftOf(net.conf, node, pod), []) === undefined, 1000).catch(
+          about,
+        )
       }
       assert.ok(seen.has(0) && seen.has(1), [...seen].join())
     }),
@@ -117,7 +190,12 @@ describe('bridge on a node with limits', () => {
 })
 
 /** ADD has to be an error with this code and text, to leave nothing, and to work when the fault is gone. `set` gets a folder of the test; what it does happens in plumb's mount namespace alone. */
-function refuses(what: string, set: (dir: string) => Shimmed, want: { code: number; text: RegExp }, dataDir?: (dir: string) => string): void {
+function refuses(
+  what: string,
+  set: (dir: string) => Shimmed,
+  want: { code: number; text: RegExp },
+  dataDir?: (dir: string) => string,
+): void {
   it(
     `ADD when ${what}: a clear error, nothing left, and it works again when that is over`,
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {

@@ -24,13 +24,34 @@ testPlugin({
 
 /** What goes wrong, and what CHECK says of it. */
 const FAULTS: Record<string, { readonly break: string; readonly says: RegExp }> = {
-  'the elements of the pod are gone': { break: 'nft flush set inet plumb pods4; nft flush set inet plumb pods6', says: /^nft element 10\.1\.0\.2 of pods4 is missing; nft element fd00:1::2 of pods6 is missing$/ },
-  'the isolation is gone': { break: 'nft flush set inet plumb isolating; nft flush set inet plumb together', says: /^nft element "br0" of isolating is missing; nft element "br0" \. "br0" of together is missing$/ },
-  'the chain at forward is empty': { break: 'nft flush chain inet plumb forward', says: /^nft chain forward has 0 rules, want 7$/ },
-  'the chain after it is gone': { break: 'nft delete chain inet plumb forwarded', says: /^nft chain forwarded has 0 rules, want 5$/ },
-  'the jump in iptables is gone': { break: 'iptables -D FORWARD -j PLUMB-PODS', says: /^iptables chain PLUMB-PODS, IPv4, with CNI-ADMIN in it and the jump to it, is missing$/ },
-  'the chain in ip6tables is empty': { break: 'ip6tables -F PLUMB-PODS', says: /^iptables chain PLUMB-PODS, IPv6, with CNI-ADMIN in it and the jump to it, is missing$/ },
-  'the firewall is flushed': { break: 'nft flush ruleset', says: /nft element 10\.1\.0\.2 of pods4 is missing.*nft chain forward has 0 rules, want 7/ },
+  'the elements of the pod are gone': {
+    break: 'nft flush set inet plumb pods4; nft flush set inet plumb pods6',
+    says: /^nft element 10\.1\.0\.2 of pods4 is missing; nft element fd00:1::2 of pods6 is missing$/,
+  },
+  'the isolation is gone': {
+    break: 'nft flush set inet plumb isolating; nft flush set inet plumb together',
+    says: /^nft element "br0" of isolating is missing; nft element "br0" \. "br0" of together is missing$/,
+  },
+  'the chain at forward is empty': {
+    break: 'nft flush chain inet plumb forward',
+    says: /^nft chain forward has 0 rules, want 7$/,
+  },
+  'the chain after it is gone': {
+    break: 'nft delete chain inet plumb forwarded',
+    says: /^nft chain forwarded has 0 rules, want 5$/,
+  },
+  'the jump in iptables is gone': {
+    break: 'iptables -D FORWARD -j PLUMB-PODS',
+    says: /^iptables chain PLUMB-PODS, IPv4, with CNI-ADMIN in it and the jump to it, is missing$/,
+  },
+  'the chain in ip6tables is empty': {
+    break: 'ip6tables -F PLUMB-PODS',
+    says: /^iptables chain PLUMB-PODS, IPv6, with CNI-ADMIN in it and the jump to it, is missing$/,
+  },
+  'the firewall is flushed': {
+    break: 'nft flush ruleset',
+    says: /nft element 10\.1\.0\.2 of pods4 is missing.*nft chain forward has 0 rules, want 7/,
+  },
 }
 
 describe('firewall: CHECK', () => {
@@ -61,13 +82,16 @@ describe('firewall: open', () => {
       await wireWorld(node, world, '10.1.0.0/24', 'fd00:1::/64')
       const own = conf()
       const first = bridgeBefore(own)
-      const prevResult = works(await plugin('bridge', { command: 'ADD', conf: first, containerId: 'c1', netns: pod }, node)).result
+      const prevResult = works(
+        await plugin('bridge', { command: 'ADD', conf: first, containerId: 'c1', netns: pod }, node),
+      ).result
       for (const tool of ['iptables', 'ip6tables']) await node.exec([tool, '-P', 'FORWARD', 'DROP'])
       for (const [six, address] of outside) assert.equal(await ping(pod, address), false, six)
       const add = { command: 'ADD', conf: { ...own, prevResult }, containerId: 'c1', netns: pod }
       assert.deepEqual(works(await plugin('firewall', add, node)).result, prevResult)
       for (const [, address] of outside) assert.ok(await until(() => ping(pod, address)), address)
-      for (const { address } of prevResult['ips']) assert.equal(await ping(world, address.split('/')[0]), false, address)
+      for (const { address } of prevResult['ips'])
+        assert.equal(await ping(world, address.split('/')[0]), false, address)
       works(await plugin('firewall', { ...add, command: 'DEL', conf: own }, node))
       for (const [, address] of outside) assert.equal(await ping(pod, address), false, address)
     }),
@@ -110,7 +134,10 @@ describe('firewall: open', () => {
         await shell(node, 'nft flush chain inet plumb forward')
         await net.add(other)
         await asAdminSays()
-        await shell(node, `nft flush chain inet plumb ${admin}; iptables -A ${admin} -d ${WORLD.world4} -p icmp -j DROP; iptables -A ${admin} -s ${WORLD.world4} -d ${four} -j ACCEPT`)
+        await shell(
+          node,
+          `nft flush chain inet plumb ${admin}; iptables -A ${admin} -d ${WORLD.world4} -p icmp -j DROP; iptables -A ${admin} -s ${WORLD.world4} -d ${four} -j ACCEPT`,
+        )
         assert.equal(await ping(pod, WORLD.world4), false)
         await net.add(pod)
         assert.equal(await ping(pod, WORLD.world4), false)
@@ -128,17 +155,39 @@ describe('firewall: open', () => {
         [{ backend: 'ipfw' }, /backend "ipfw": want one of iptables, firewalld, nftables/],
         [{ ingressPolicy: 'closed' }, /ingressPolicy "closed": want one of open, same-bridge, isolated/],
         [{ ingressPolicy: 'isolated' }, /ingressPolicy "isolated": prevResult names no interface/],
-        [{ ingressPolicy: 'same-bridge', prevResult: { interfaces: [{ name: 'br*' }] } }, /"br\*": want a name without "\*"/],
+        [
+          { ingressPolicy: 'same-bridge', prevResult: { interfaces: [{ name: 'br*' }] } },
+          /"br\*": want a name without "\*"/,
+        ],
         [{ iptablesAdminChainName: 'forward' }, /"forward": it has another meaning/],
         [{ iptablesAdminChainName: 'a b; flush ruleset' }, /want the name of a chain/],
       ]
       for (const [keys, says] of wrong) {
-        const { error } = await plugin('firewall', { command: 'ADD', conf: { ...conf(keys), prevResult: { ips: [{ address: '10.1.0.9/24' }] }, ...keys }, netns: pod }, node)
+        const { error } = await plugin(
+          'firewall',
+          {
+            command: 'ADD',
+            conf: { ...conf(keys), prevResult: { ips: [{ address: '10.1.0.9/24' }] }, ...keys },
+            netns: pod,
+          },
+          node,
+        )
         assert.equal(error.code, 7)
         assert.match(error.msg, says)
       }
       assert.equal(await snapshot(node), before)
-      for (const backend of ['', 'iptables', 'firewalld', 'nftables']) works(await plugin('firewall', { command: 'ADD', conf: { ...conf({ backend }), prevResult: { ips: [{ address: '10.1.0.9/24' }] } }, netns: pod }, node))
+      for (const backend of ['', 'iptables', 'firewalld', 'nftables'])
+        works(
+          await plugin(
+            'firewall',
+            {
+              command: 'ADD',
+              conf: { ...conf({ backend }), prevResult: { ips: [{ address: '10.1.0.9/24' }] } },
+              netns: pod,
+            },
+            node,
+          ),
+        )
     }),
   )
 
@@ -146,9 +195,21 @@ describe('firewall: open', () => {
     'a second attachment with the same address keeps it when the first one goes; a pod adds no rule',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const rules = async () => (await node.exec(['nft', '-a', 'list', 'ruleset'])).stdout.match(/# handle/g)?.length
-      const held = async () => (await node.exec(['nft', 'list', 'set', 'inet', 'plumb', 'pods4'])).stdout.includes('10.1.0.9')
+      const held = async () =>
+        (await node.exec(['nft', 'list', 'set', 'inet', 'plumb', 'pods4'])).stdout.includes('10.1.0.9')
       const call = async (command: string, name: string, of: Namespace) =>
-        works(await plugin('firewall', { command, conf: { cniVersion: '1.0.0', name, type: 'firewall', prevResult: { ips: [{ address: '10.1.0.9/24' }] } }, containerId: containerId(of), netns: of }, node))
+        works(
+          await plugin(
+            'firewall',
+            {
+              command,
+              conf: { cniVersion: '1.0.0', name, type: 'firewall', prevResult: { ips: [{ address: '10.1.0.9/24' }] } },
+              containerId: containerId(of),
+              netns: of,
+            },
+            node,
+          ),
+        )
       await call('ADD', 'one', pod)
       const before = await rules()
       await call('ADD', 'two', other)
@@ -177,17 +238,30 @@ describe('firewall: ingressPolicy', () => {
       it(
         `[FW ${policy === 'isolated' ? 199 : 198}] [FW 200] ${policy}, bridge-nf-call-iptables=${bridgeNf}: who reaches whom in both families; gone with the last pod`,
         inNamespaces(['node', 'pod', 'other', 'bar', 'world'], async ({ node, pod, other, bar, world }) => {
-          await shell(node, `for one in iptables ip6tables; do echo ${bridgeNf} >/proc/sys/net/bridge/bridge-nf-call-$one; done`)
+          await shell(
+            node,
+            `for one in iptables ip6tables; do echo ${bridgeNf} >/proc/sys/net/bridge/bridge-nf-call-$one; done`,
+          )
           await wireWorld(node, world, '10.1.0.0/24', 'fd00:1::/64', '10.2.0.0/24', 'fd00:2::/64')
           const network = (bridge: string, n: number) => {
             const own = conf({ ingressPolicy: policy })
-            return chainedNetwork(node, own, { ...bridgeBefore(own, { bridge }), bridge, ipam: { type: 'host-local', ranges: [[{ subnet: `10.${n}.0.0/24` }], [{ subnet: `fd00:${n}::/64` }]] } })
+            return chainedNetwork(node, own, {
+              ...bridgeBefore(own, { bridge }),
+              bridge,
+              ipam: { type: 'host-local', ranges: [[{ subnet: `10.${n}.0.0/24` }], [{ subnet: `fd00:${n}::/64` }]] },
+            })
           }
           const [foo, bars] = [network('br0', 1), network('br1', 2)]
           const open = chainedNetwork(node, conf(), {
             ...bridgeBefore(conf(), { bridge: 'br1' }),
             name: 'open',
-            ipam: { type: 'host-local', ranges: [[{ subnet: '10.2.0.0/24', rangeStart: '10.2.0.100' }], [{ subnet: 'fd00:2::/64', rangeStart: 'fd00:2::100' }]] },
+            ipam: {
+              type: 'host-local',
+              ranges: [
+                [{ subnet: '10.2.0.0/24', rangeStart: '10.2.0.100' }],
+                [{ subnet: 'fd00:2::/64', rangeStart: 'fd00:2::100' }],
+              ],
+            },
           })
           const of = (result: Row): string[] => result['ips'].map(({ address }: Row) => address.split('/')[0])
           await foo.add(pod)
@@ -195,7 +269,12 @@ describe('firewall: ingressPolicy', () => {
           const stranger = of(await bars.add(bar))
           for (const address of [WORLD.world4, WORLD.world6]) assert.ok(await until(() => ping(pod, address)), address)
           for (const address of stranger) assert.equal(await ping(pod, address), false, address)
-          for (const address of sibling) assert.equal(await (policy === 'isolated' ? ping(pod, address) : until(() => ping(pod, address))), policy === 'same-bridge', address)
+          for (const address of sibling)
+            assert.equal(
+              await (policy === 'isolated' ? ping(pod, address) : until(() => ping(pod, address))),
+              policy === 'same-bridge',
+              address,
+            )
           await bars.del(bar)
           const reached = of(await open.add(bar))
           for (const address of reached) assert.ok(await until(() => ping(pod, address)), address)
@@ -214,7 +293,13 @@ const outside = [
 ] as const
 
 async function isolation(node: Namespace): Promise<string> {
-  return (await Promise.all(['isolating', 'together', 'apart'].map((set) => node.exec(['nft', 'list', 'set', 'inet', 'plumb', set])))).map(({ stdout }) => stdout).join('')
+  return (
+    await Promise.all(
+      ['isolating', 'together', 'apart'].map((set) => node.exec(['nft', 'list', 'set', 'inet', 'plumb', set])),
+    )
+  )
+    .map(({ stdout }) => stdout)
+    .join('')
 }
 
 async function shell(node: Namespace, script: string): Promise<void> {

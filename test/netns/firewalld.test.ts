@@ -38,7 +38,8 @@ describe('firewall, beside a real firewalld', () => {
         ipam: { type: 'host-local', ranges: [[{ subnet: '10.2.0.0/24' }], [{ subnet: 'fd00:2::/64' }]] },
       })
       const second = await named.add(other)
-      for (const source of sources(second)) assert.ok((await daemon.has('internal', source)) && !(await daemon.has('trusted', source)), source)
+      for (const source of sources(second))
+        assert.ok((await daemon.has('internal', source)) && !(await daemon.has('trusted', source)), source)
       await net.del(pod)
       await named.gc()
       for (const source of sources(result)) assert.equal(await daemon.has('trusted', source), false, source)
@@ -54,7 +55,10 @@ describe('firewall, beside a real firewalld', () => {
       const result = await net.add(pod)
       await daemon.reload()
       const { details } = await net.fails('CHECK', pod, { conf: { ...net.conf, prevResult: result } })
-      assert.match(details ?? '', /source 10\.1\.0\.2\/32 of zone trusted of firewalld is missing; source fd00:1::2\/128 of zone trusted of firewalld is missing/)
+      assert.match(
+        details ?? '',
+        /source 10\.1\.0\.2\/32 of zone trusted of firewalld is missing; source fd00:1::2\/128 of zone trusted of firewalld is missing/,
+      )
       await net.add(pod)
       await net.check(pod, result)
       await daemon.stop()
@@ -66,16 +70,34 @@ describe('firewall, beside a real firewalld', () => {
     'a zone that firewalld does not have, one that does not have the address to itself, and a name that none can have, are refused by name, and nothing is left; without firewalld that is said, and the pod works',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const net = chainedNetwork(node, conf({ firewalldZone: 'no/zone' }))
-      assert.match((await net.fails('ADD', pod, { conf: { ...net.conf, prevResult } })).msg, /firewalldZone "no\/zone": want the name of a zone/)
+      assert.match(
+        (await net.fails('ADD', pod, { conf: { ...net.conf, prevResult } })).msg,
+        /firewalldZone "no\/zone": want the name of a zone/,
+      )
       const without = chainedNetwork(node, conf({ backend: 'firewalld' }))
       await without.add(other)
       await without.del(other)
       await firewalld(node)
       const absent = chainedNetwork(node, conf({ firewalldZone: 'nowhere' }))
-      assert.match((await absent.fails('ADD', pod, { conf: { ...absent.conf, prevResult } })).msg, /Cannot put 10\.1\.0\.9\/32 into the zone nowhere of firewalld: there is no such zone/)
+      assert.match(
+        (await absent.fails('ADD', pod, { conf: { ...absent.conf, prevResult } })).msg,
+        /Cannot put 10\.1\.0\.9\/32 into the zone nowhere of firewalld: there is no such zone/,
+      )
       await chainedNetwork(node, conf({ name: 'first' })).add(other)
-      const late = await plugin('firewall', { command: 'ADD', conf: conf({ name: 'late', firewalldZone: 'home', prevResult: { ips: [{ address: '10.1.0.2/24' }] } }), containerId: 'c2', netns: pod }, node)
-      assert.match(late.error.msg, /Cannot put 10\.1\.0\.2\/32 into the zone home of firewalld: it is a source of another zone/)
+      const late = await plugin(
+        'firewall',
+        {
+          command: 'ADD',
+          conf: conf({ name: 'late', firewalldZone: 'home', prevResult: { ips: [{ address: '10.1.0.2/24' }] } }),
+          containerId: 'c2',
+          netns: pod,
+        },
+        node,
+      )
+      assert.match(
+        late.error.msg,
+        /Cannot put 10\.1\.0\.2\/32 into the zone home of firewalld: it is a source of another zone/,
+      )
       assert.ok(!noted('firewall').includes('c2'))
       assert.doesNotMatch((await node.exec(['nft', 'list', 'set', 'inet', 'plumb', 'pods4'])).stdout, /10\.1\.0\.9/)
     }),
@@ -86,12 +108,28 @@ describe('firewall, beside a real firewalld', () => {
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       await firewalld(node)
       const own = conf({ prevResult })
-      const mute = shimmed('firewall', { 'dbus-send': 'echo "Error org.freedesktop.DBus.Error.NoReply: no reply" >&2; exit 1' })
-      const { error } = await plugin('firewall', { command: 'ADD', conf: own, containerId: 'c3', netns: pod, file: mute.file }, node)
-      assert.deepEqual([error.code, error.msg], [11, 'Cannot put 10.1.0.9/32 into the zone trusted of firewalld: Error org.freedesktop.DBus.Error.NoReply: no reply'])
+      const mute = shimmed('firewall', {
+        'dbus-send': 'echo "Error org.freedesktop.DBus.Error.NoReply: no reply" >&2; exit 1',
+      })
+      const { error } = await plugin(
+        'firewall',
+        { command: 'ADD', conf: own, containerId: 'c3', netns: pod, file: mute.file },
+        node,
+      )
+      assert.deepEqual(
+        [error.code, error.msg],
+        [
+          11,
+          'Cannot put 10.1.0.9/32 into the zone trusted of firewalld: Error org.freedesktop.DBus.Error.NoReply: no reply',
+        ],
+      )
       assert.match(error.details, /zone\.addSource string:trusted string:10\.1\.0\.9\/32$/)
       // Nor could the undoing ask it: the runtime's DEL does.
-      const { status } = await plugin('firewall', { command: 'DEL', conf: { ...own, prevResult: undefined }, containerId: 'c3', netns: pod }, node)
+      const { status } = await plugin(
+        'firewall',
+        { command: 'DEL', conf: { ...own, prevResult: undefined }, containerId: 'c3', netns: pod },
+        node,
+      )
       assert.equal(status, 0)
       assert.ok(!noted('firewall').includes('c3'))
       assert.doesNotMatch((await node.exec(['nft', 'list', 'set', 'inet', 'plumb', 'pods4'])).stdout, /10\.1\.0\.9/)

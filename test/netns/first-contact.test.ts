@@ -10,7 +10,13 @@ import { shimmed } from '../support/tool-shims.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 const PLUMB = join(DIST, 'plumb')
-const LIST = { cniVersion: '1.1.0', name: 'net', plugins: [{ type: 'bridge', isDefaultGateway: true, ipam: { type: 'host-local', ranges: [[{ subnet: '10.1.0.0/24' }]] } }] }
+const LIST = {
+  cniVersion: '1.1.0',
+  name: 'net',
+  plugins: [
+    { type: 'bridge', isDefaultGateway: true, ipam: { type: 'host-local', ranges: [[{ subnet: '10.1.0.0/24' }]] } },
+  ],
+}
 
 function conf(list: object | string): string {
   const dir = mkdtempSync('/run/net.d-')
@@ -50,7 +56,13 @@ describe('the first minutes with plumb', () => {
   it(
     '[FU6] a reader that has seen enough ends a command quietly',
     inNamespaces(['node'], async ({ node }) => {
-      const { stdout, stderr } = await node.exec(['bash', '--norc', '-c', `for i in 1 2 3 4 5; do "$0" --help | head -n 1; "$0" cni --help | true; done`, PLUMB])
+      const { stdout, stderr } = await node.exec([
+        'bash',
+        '--norc',
+        '-c',
+        `for i in 1 2 3 4 5; do "$0" --help | head -n 1; "$0" cni --help | true; done`,
+        PLUMB,
+      ])
       assert.match(stdout, /^(\S.*\n){5}$/)
       assert.equal(stderr, '')
     }),
@@ -60,14 +72,38 @@ describe('the first minutes with plumb', () => {
     '[FU8] a configuration that is not JSON is told with line and column: a list of plugins, and net-conf.json',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const text = '{\n  "cniVersion": "1.1.0",\n  "name": "net"\n  "plugins": []\n}'
-      const { status, stderr } = await plumb(node, ['cni', 'add', 'net', pod.path, '--conf-dir', conf(text), '--bin-dir', DIST])
+      const { status, stderr } = await plumb(node, [
+        'cni',
+        'add',
+        'net',
+        pod.path,
+        '--conf-dir',
+        conf(text),
+        '--bin-dir',
+        DIST,
+      ])
       assert.equal(status, 2)
       assert.match(stderr, /10-net\.conflist: it is not JSON: line 4, column 3: comma expected/)
       const dir = mkdtempSync('/run/store-')
       writeFileSync(join(dir, 'config'), '{\n  "Network": "10.244.0.0/16",\n}')
-      const agent = await plumb(node, ['agent', '--store', 'file', '--file-store-dir', dir, '--subnet-file', join(dir, 'subnet.env'), '--state-dir', dir, '--socket', join(dir, 'sock')])
+      const agent = await plumb(node, [
+        'agent',
+        '--store',
+        'file',
+        '--file-store-dir',
+        dir,
+        '--subnet-file',
+        join(dir, 'subnet.env'),
+        '--state-dir',
+        dir,
+        '--socket',
+        join(dir, 'sock'),
+      ])
       assert.equal(agent.status, 1)
-      assert.match(agent.stderr, /Cannot read the network's configuration: .*\(line 3, column 1: property name expected\)/)
+      assert.match(
+        agent.stderr,
+        /Cannot read the network's configuration: .*\(line 3, column 1: property name expected\)/,
+      )
     }),
   )
 
@@ -80,7 +116,13 @@ describe('the first minutes with plumb', () => {
         ['install', '--bin-dir', '/opt/none/bin', '--state-dir', '/opt/none/state'],
         ['demo', 'pods'],
       ]) {
-        const { status, stderr } = await plumb(node, argv, ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups', '--'])
+        const { status, stderr } = await plumb(node, argv, [
+          'setpriv',
+          '--reuid=65534',
+          '--regid=65534',
+          '--clear-groups',
+          '--',
+        ])
         assert.notEqual(status, 0)
         assert.match(stderr, /root/, argv.join(' '))
         assert.match(stderr, /sudo/, argv.join(' '))
@@ -99,9 +141,23 @@ describe('the first minutes with plumb', () => {
         [['--etcd-cafile', join(dir, 'ca.pem')], 'a certificate (--etcd-cafile)'],
         [files, 'a certificate (--etcd-certfile)'],
       ] as const) {
-        const { status, stderr } = await plumb(node, ['agent', '--etcd-endpoints', 'https://127.0.0.1:2379', ...options, '--subnet-file', join(dir, 'subnet.env'), '--state-dir', dir, '--socket', join(dir, 'sock')])
+        const { status, stderr } = await plumb(node, [
+          'agent',
+          '--etcd-endpoints',
+          'https://127.0.0.1:2379',
+          ...options,
+          '--subnet-file',
+          join(dir, 'subnet.env'),
+          '--state-dir',
+          dir,
+          '--socket',
+          join(dir, 'sock'),
+        ])
         assert.notEqual(status, 0)
-        assert.ok(stderr.includes(`Cannot use ${dir}/ca.pem for TLS with etcd: it does not hold ${what}; want a PEM file`), stderr)
+        assert.ok(
+          stderr.includes(`Cannot use ${dir}/ca.pem for TLS with etcd: it does not hold ${what}; want a PEM file`),
+          stderr,
+        )
       }
     }),
   )
@@ -111,7 +167,12 @@ describe('the first minutes with plumb', () => {
     inNamespaces(['node', 'pod'], async ({ node, pod }, test) => {
       if (hasKind('dummy')) skip(test, 'this kernel has dummy: there is no module to miss')
       const { stdout } = await node.exec([join(DIST, 'dummy')], {
-        stdin: JSON.stringify({ cniVersion: '1.1.0', name: 'net', type: 'dummy', ipam: { type: 'static', addresses: [{ address: '10.1.0.2/24' }] } }),
+        stdin: JSON.stringify({
+          cniVersion: '1.1.0',
+          name: 'net',
+          type: 'dummy',
+          ipam: { type: 'static', addresses: [{ address: '10.1.0.2/24' }] },
+        }),
         env: { CNI_COMMAND: 'ADD', CNI_CONTAINERID: 'c1', CNI_IFNAME: 'eth0', CNI_NETNS: pod.path, CNI_PATH: DIST },
       })
       assert.match(JSON.parse(stdout).details, /^this kernel has no links of type dummy: modprobe dummy/)
@@ -128,7 +189,11 @@ describe('what is told, and what goes with the last pod', () => {
       `[FH10] STATUS says code 50, and what cannot be written, while /run/cni is ${what}`,
       inNamespaces(['node'], async ({ node }) => {
         const { file } = shimmed('bridge', {}, mount)
-        const { status, error } = await plugin('bridge', { command: 'STATUS', conf: bridgeConf(), netns: null, containerId: null, ifname: null, file }, node)
+        const { status, error } = await plugin(
+          'bridge',
+          { command: 'STATUS', conf: bridgeConf(), netns: null, containerId: null, ifname: null, file },
+          node,
+        )
         assert.equal(status, 1)
         assert.deepEqual([error.code, error.msg], [50, 'Cannot write to /run/cni/plumb: no pod can be attached'])
         assert.match(error.details, /ENOSPC|EROFS/)

@@ -36,7 +36,10 @@ describe('flannel: when things go wrong', () => {
         const { code, msg, details } = await network(node, conf).fails('ADD', pod)
         const took = performance.now() - started
         assert.ok(took >= wait * 1000 && took < wait * 1000 + 5000, `${took} ms`)
-        assert.deepEqual([code, msg], [11, `Cannot attach to network ${conf.name} yet: ${conf.subnetFile} is not there`])
+        assert.deepEqual(
+          [code, msg],
+          [11, `Cannot attach to network ${conf.name} yet: ${conf.subnetFile} is not there`],
+        )
         assert.match(details, new RegExp(`^waited ${wait} s; .*node agent.*plumb status`))
         assert.deepEqual([await snapshot(node), readdirSync(conf.dataDir), traces(pod, conf)], [before, [], []])
         await network(node, conf).del(pod)
@@ -51,7 +54,11 @@ describe('flannel: when things go wrong', () => {
       const net = network(node, flannelConf(ENV.v4))
       const path = bridge.dir
       const id = containerId(pod)
-      const bad: Readonly<Record<string, () => void>> = { 'an error': () => bridge.fail('ADD', 42, 'no'), 'no JSON': () => bridge.answer('ADD', 'what?'), 'no result': () => bridge.answer('ADD', '{"ips":[{"address":"x"}]}') }
+      const bad: Readonly<Record<string, () => void>> = {
+        'an error': () => bridge.fail('ADD', 42, 'no'),
+        'no JSON': () => bridge.answer('ADD', 'what?'),
+        'no result': () => bridge.answer('ADD', '{"ips":[{"address":"x"}]}'),
+      }
       for (const [what, prepare] of Object.entries(bad)) {
         prepare()
         bridge.forget()
@@ -81,7 +88,10 @@ describe('flannel: when things go wrong', () => {
       const result = await net.add(pod)
       await net.check(pod, result)
       await pod.ip('addr', 'del', '10.1.17.2/24', 'dev', 'eth0')
-      assert.match((await net.fails('CHECK', pod, { conf: { ...net.conf, prevResult: result } })).msg, /^Cannot confirm eth0 of container \S+: /)
+      assert.match(
+        (await net.fails('CHECK', pod, { conf: { ...net.conf, prevResult: result } })).msg,
+        /^Cannot confirm eth0 of container \S+: /,
+      )
       rmSync(fileOf(net.conf, pod))
       assert.equal((await net.fails('CHECK', pod, { conf: { ...net.conf, prevResult: result } })).code, 3)
     }),
@@ -92,14 +102,21 @@ describe('flannel: when things go wrong', () => {
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, flannelConf(ENV.v4.replace('.1/24', '.1/30')))
       const file = net.conf['subnetFile'] as string
-      const status = () => plugin('flannel', { command: 'STATUS', conf: net.conf, containerId: null, ifname: null }, node)
+      const status = () =>
+        plugin('flannel', { command: 'STATUS', conf: net.conf, containerId: null, ifname: null }, node)
       assert.equal((await status()).status, 0)
       await net.add(pod)
       assert.deepEqual(await status().then(({ error }) => [error.code, /10\.1\.17\.2/.test(error.msg)]), [50, true])
       writeEnv(file, 'FLANNEL_MTU=x\n')
-      assert.match(await status().then(({ error }) => `${error.code} ${error.msg}`), /^50 Cannot read .*line 1: FLANNEL_MTU/)
+      assert.match(
+        await status().then(({ error }) => `${error.code} ${error.msg}`),
+        /^50 Cannot read .*line 1: FLANNEL_MTU/,
+      )
       rmSync(file)
-      assert.deepEqual(await status().then(({ error }) => [error.code, error.msg]), [50, `Network ${net.conf.name} has no subnet yet: ${file} is not there`])
+      assert.deepEqual(await status().then(({ error }) => [error.code, error.msg]), [
+        50,
+        `Network ${net.conf.name} has no subnet yet: ${file} is not there`,
+      ])
     }),
   )
 
@@ -116,7 +133,18 @@ describe('flannel: when things go wrong', () => {
       writeFileSync(join(conf.dataDir, 'old'), JSON.stringify({ name: conf.name, type: 'bridge' }))
       writeFileSync(join(conf.dataDir, 'torn'), '{')
       const valid = [{ containerID: containerId(kept), ifname: 'eth0' }]
-      const gc = () => plugin('flannel', { command: 'GC', conf: { ...conf, 'cni.dev/valid-attachments': valid }, containerId: null, ifname: null, path }, node)
+      const gc = () =>
+        plugin(
+          'flannel',
+          {
+            command: 'GC',
+            conf: { ...conf, 'cni.dev/valid-attachments': valid },
+            containerId: null,
+            ifname: null,
+            path,
+          },
+          node,
+        )
       const rest = [`${containerId(kept)}:eth0`, `${containerId(pod)}:net1`, 'torn']
       bridge.forget()
       bridge.fail('DEL', 42, 'not now')
@@ -138,8 +166,10 @@ describe('flannel: when things go wrong', () => {
       const adds = Promise.all([net.add(pod), net.add(peer)])
       let rewritten = 0
       const isDone = adds.then(() => true)
-      while (!(await Promise.race([isDone, Bun.sleep(1)]))) writeEnv(conf.subnetFile, rewritten++ % 2 ? ENV.dual : `${ENV.dual}\n`)
-      for (const { ips } of await adds) for (const { address } of ips) await until(() => ping(node, address.split('/')[0]))
+      while (!(await Promise.race([isDone, Bun.sleep(1)])))
+        writeEnv(conf.subnetFile, rewritten++ % 2 ? ENV.dual : `${ENV.dual}\n`)
+      for (const { ips } of await adds)
+        for (const { address } of ips) await until(() => ping(node, address.split('/')[0]))
       for (const one of [pod, peer]) await net.del(one)
       await settled(async () => readdirSync(conf.dataDir))
       assert.deepEqual([rewritten > 0, readdirSync(conf.dataDir)], [true, []])

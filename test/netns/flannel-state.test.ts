@@ -10,14 +10,23 @@ import { containerId, network, traces } from '../support/network.ts'
 const ADDED = { cniVersion: '1.1.0', ips: [{ address: '10.1.17.2/24' }], someKey: { of: 'its maker' } }
 
 describe('flannel: what is kept between ADD and DEL', () => {
-  for (const [way, netns] of Object.entries({ 'a live namespace': undefined, 'an empty CNI_NETNS': '', 'a namespace that is gone': '/run/netns/gone' })) {
+  for (const [way, netns] of Object.entries({
+    'a live namespace': undefined,
+    'an empty CNI_NETNS': '',
+    'a namespace that is gone': '/run/netns/gone',
+  })) {
     it(
       `[FL 231] DEL with nothing kept and ${way} succeeds, without a subnet.env and with a delegate that is another program, too`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         const bridge = foreignPlugin({}, 'bridge')
         bridge.fail('DEL', 999, 'it was not to be asked')
         const before = await snapshot(node)
-        for (const more of [{}, { path: bridge.dir }, { conf: flannelConf(ENV.v4, { dataDir: '/etc/passwd' }) }, { conf: flannelConf(ENV.v4, { delegate: { type: 'nowhere' } }) }]) {
+        for (const more of [
+          {},
+          { path: bridge.dir },
+          { conf: flannelConf(ENV.v4, { dataDir: '/etc/passwd' }) },
+          { conf: flannelConf(ENV.v4, { delegate: { type: 'nowhere' } }) },
+        ]) {
           const net = network(node, flannelConf(ENV.v4))
           await net.del(pod, { ...(netns !== undefined && { netns }), ...more })
           rmSync(net.conf['subnetFile'] as string)
@@ -35,7 +44,10 @@ describe('flannel: what is kept between ADD and DEL', () => {
       const net = network(node, flannelConf(ENV.v4))
       const path = `${pool.dir}:${join(import.meta.dir, '../../dist')}`
       await net.del(pod, { path })
-      assert.deepEqual([pool.calls(), JSON.parse(pool.stdin('DEL')).ipam.ranges], [[`DEL ${containerId(pod)}`], [[{ subnet: '10.1.17.0/24' }]]])
+      assert.deepEqual(
+        [pool.calls(), JSON.parse(pool.stdin('DEL')).ipam.ranges],
+        [[`DEL ${containerId(pod)}`], [[{ subnet: '10.1.17.0/24' }]]],
+      )
       rmSync(net.conf['subnetFile'] as string)
       pool.forget()
       pool.fail('DEL', 999, 'no IP ranges specified')
@@ -49,12 +61,19 @@ describe('flannel: what is kept between ADD and DEL', () => {
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, flannelConf(ENV.dual))
       const path = fileOf(net.conf, pod)
-      for (const damage of [() => rmSync(path), () => writeFileSync(path, '{"type": "bri'), () => writeFileSync(path, '')]) {
+      for (const damage of [
+        () => rmSync(path),
+        () => writeFileSync(path, '{"type": "bri'),
+        () => writeFileSync(path, ''),
+      ]) {
         await net.add(pod)
         damage()
         rmSync(net.conf['subnetFile'] as string)
         await net.del(pod)
-        assert.deepEqual([traces(pod, net.conf), readdirSync(dirOf(net.conf)), await node.json('link', 'show', 'type', 'veth')], [[], [], []])
+        assert.deepEqual(
+          [traces(pod, net.conf), readdirSync(dirOf(net.conf)), await node.json('link', 'show', 'type', 'veth')],
+          [[], [], []],
+        )
         writeEnv(net.conf['subnetFile'] as string, ENV.dual)
       }
     }),
@@ -91,7 +110,10 @@ describe('flannel: what is kept between ADD and DEL', () => {
       assert.ok(await ping(pod, '10.1.18.1'))
       assert.deepEqual(readdirSync(dirOf(net.conf)), [`${containerId(pod)}:net1`])
       await net.del(pod, { ifname: 'net1' })
-      assert.deepEqual([traces(pod, net.conf), readdirSync(dirOf(net.conf)), await node.json('link', 'show', 'type', 'veth')], [[], [], []])
+      assert.deepEqual(
+        [traces(pod, net.conf), readdirSync(dirOf(net.conf)), await node.json('link', 'show', 'type', 'veth')],
+        [[], [], []],
+      )
     }),
   )
 
@@ -107,7 +129,11 @@ describe('flannel: what is kept between ADD and DEL', () => {
       await net.check(pod, ADDED, { path })
       assert.deepEqual(JSON.parse(bridge.stdin('CHECK')), { ...asked, prevResult: ADDED })
       // A network that learned a newer version since: the previous result speaks that.
-      await net.check(pod, { ...ADDED, cniVersion: '0.4.0' }, { path, conf: { ...net.conf, cniVersion: '0.4.0', prevResult: { ...ADDED, cniVersion: '0.4.0' } } })
+      await net.check(
+        pod,
+        { ...ADDED, cniVersion: '0.4.0' },
+        { path, conf: { ...net.conf, cniVersion: '0.4.0', prevResult: { ...ADDED, cniVersion: '0.4.0' } } },
+      )
       assert.equal(JSON.parse(bridge.stdin('CHECK')).cniVersion, '0.4.0')
       rmSync(net.conf['subnetFile'] as string)
       await net.del(pod, { path, conf: { ...net.conf, delegate: { type: 'ptp' } } })
@@ -124,13 +150,23 @@ describe('flannel: what is kept between ADD and DEL', () => {
       assert.equal(JSON.parse(readFileSync(fileOf(net.conf, pod), 'utf8')).name, name)
       await net.del(pod)
       assert.deepEqual([traces(pod, net.conf), readdirSync(dirOf(net.conf))], [[], []])
-      const deep = (levels: number) => JSON.stringify({ name, ...conf }).replace('"isDefaultGateway":true', `"deep":${'['.repeat(levels)}${']'.repeat(levels)}`)
+      const deep = (levels: number) =>
+        JSON.stringify({ name, ...conf }).replace(
+          '"isDefaultGateway":true',
+          `"deep":${'['.repeat(levels)}${']'.repeat(levels)}`,
+        )
       for (const levels of [900, 100_000]) {
         const { code, msg } = await net.fails('ADD', pod, { conf: deep(levels) })
-        assert.deepEqual([code, msg, readdirSync(dirOf(net.conf))], [6, 'Cannot read the configuration: it is nested more than 100 deep', []])
+        assert.deepEqual(
+          [code, msg, readdirSync(dirOf(net.conf))],
+          [6, 'Cannot read the configuration: it is nested more than 100 deep', []],
+        )
       }
       await net.del(pod, { conf: deep(900) })
-      assert.equal((await net.fails('DEL', pod, { conf: deep(100_000) })).msg, 'Cannot read the configuration: it is nested more than 1000 deep')
+      assert.equal(
+        (await net.fails('DEL', pod, { conf: deep(100_000) })).msg,
+        'Cannot read the configuration: it is nested more than 1000 deep',
+      )
     }),
   )
 
@@ -141,7 +177,13 @@ describe('flannel: what is kept between ADD and DEL', () => {
       const net = network(node, flannelConf(ENV.v4))
       const path = bridge.dir
       const file = join(dirOf(net.conf), containerId(pod))
-      const asked = { cniVersion: '1.1.0', name: net.conf.name, type: 'bridge', mtu: 1400, ipam: { type: 'host-local', ranges: [[{ subnet: '10.9.9.0/24' }]] } }
+      const asked = {
+        cniVersion: '1.1.0',
+        name: net.conf.name,
+        type: 'bridge',
+        mtu: 1400,
+        ipam: { type: 'host-local', ranges: [[{ subnet: '10.9.9.0/24' }]] },
+      }
       writeFileSync(file, JSON.stringify({ ...asked, name: 'other' }))
       await net.del(pod, { path })
       assert.deepEqual([bridge.calls(), readdirSync(dirOf(net.conf))], [[], [containerId(pod)]])

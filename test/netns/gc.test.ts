@@ -16,7 +16,8 @@ afterEach(() => room.remove())
 describe('gcNetwork()', () => {
   const newest = { cniVersion: '1.1.0' }
   const attached = async () => {
-    for (const id of ['a', 'b', 'c']) await addNetwork(list(newest), at({ containerId: parse.containerId(id) }), room.host)
+    for (const id of ['a', 'b', 'c'])
+      await addNetwork(list(newest), at({ containerId: parse.containerId(id) }), room.host)
     await addNetwork(list({ name: 'other' }), at(), room.host)
     room.forget()
   }
@@ -28,14 +29,24 @@ describe('gcNetwork()', () => {
     assert.deepEqual(ids(await gcNetwork(list(newest), [keyOf('b')], room.host)), ['a', 'c'])
     assert.deepEqual(room.calls('verbs'), ['DEL two', 'DEL one', 'DEL two', 'DEL one', 'GC one', 'GC two'])
     const valid = [{ containerID: 'b', ifname: 'eth0' }]
-    assert.deepEqual(room.stdin('one', 'GC'), { type: 'one', key: 1, cniVersion: '1.1.0', name: 'net', 'cni.dev/valid-attachments': valid, 'cni.dev/attachments': valid })
+    assert.deepEqual(room.stdin('one', 'GC'), {
+      type: 'one',
+      key: 1,
+      cniVersion: '1.1.0',
+      name: 'net',
+      'cni.dev/valid-attachments': valid,
+      'cni.dev/attachments': valid,
+    })
     assert.deepEqual(readdirSync(`${room.dir}/cache/results`).sort(), ['net-b-eth0', 'other-c1-eth0'])
   })
   it('[L 34] goes on after failures and reports them together', async () => {
     await attached()
     room.answer('two', 'DEL', { code: 5, msg: 'busy' }, 1)
     room.answer('one', 'GC', { code: 11, msg: 'wait' }, 1)
-    await assert.rejects(gcNetwork(list(newest), [keyOf('b'), keyOf('c')], room.host), { code: 5, details: 'plugin type="two" failed (del): busy\nplugin type="one" failed (gc): wait' })
+    await assert.rejects(gcNetwork(list(newest), [keyOf('b'), keyOf('c')], room.host), {
+      code: 5,
+      details: 'plugin type="two" failed (del): busy\nplugin type="one" failed (gc): wait',
+    })
     assert.deepEqual(room.calls('verbs'), ['DEL two', 'DEL one', 'GC one', 'GC two'])
   })
   it('[L 34] asks no plugin below 1.1.0, does nothing with disableGC, and changes nothing when dry', async () => {
@@ -48,10 +59,16 @@ describe('gcNetwork()', () => {
   })
   it('waits for ADD, and ADD waits for it', async () => {
     await execa('mkfifo', [`${room.dir}/gate`])
-    room.put('one', RECORDER.replace('cat >', `[ $CNI_COMMAND$CNI_CONTAINERID != ADDslow ] || cat ${room.dir}/gate\ncat >`))
+    room.put(
+      'one',
+      RECORDER.replace('cat >', `[ $CNI_COMMAND$CNI_CONTAINERID != ADDslow ] || cat ${room.dir}/gate\ncat >`),
+    )
     await addNetwork(list(), at(), room.host)
     const slow = addNetwork(list(), at({ containerId: parse.containerId('slow') }), room.host)
-    await assert.rejects(gcNetwork(list(), [], { ...room.host, timeoutMs: 100 }), { code: 11, message: /timed out after 0\.1 s$/ })
+    await assert.rejects(gcNetwork(list(), [], { ...room.host, timeoutMs: 100 }), {
+      code: 11,
+      message: /timed out after 0\.1 s$/,
+    })
     await addNetwork(list(), at({ containerId: parse.containerId('quick') }), room.host)
     const gc = gcNetwork(list(), [], room.host)
     writeFileSync(`${room.dir}/gate`, '')
@@ -63,7 +80,11 @@ describe('gcNetwork()', () => {
 describe('statusNetwork()', () => {
   it('[L 36] stops at the first plugin that is not ready, with its code', async () => {
     room.answer('one', 'STATUS', { code: 50, msg: 'full', details: 'all 253 in use' }, 1)
-    await assert.rejects(statusNetwork(list({ cniVersion: '1.1.0' }), room.host), { code: 50, message: 'plugin type="one" failed (status): full', details: 'all 253 in use' })
+    await assert.rejects(statusNetwork(list({ cniVersion: '1.1.0' }), room.host), {
+      code: 50,
+      message: 'plugin type="one" failed (status): full',
+      details: 'all 253 in use',
+    })
     assert.deepEqual(room.calls('verbs'), ['STATUS one'])
     await statusNetwork(list({ cniVersion: '1.0.0' }), room.host)
     assert.deepEqual(room.calls('verbs'), ['STATUS one'])

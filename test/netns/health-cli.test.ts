@@ -14,7 +14,9 @@ describe('plumb status and plumb leases', () => {
   let source: Scripted
   let served: { stop(): void } | undefined
   async function serve(): Promise<void> {
-    source = scripted({ peers: peers(2).map((peer, i) => (i === 1 ? { ...peer, problem: 'not on a link of this node' } : peer)) })
+    source = scripted({
+      peers: peers(2).map((peer, i) => (i === 1 ? { ...peer, problem: 'not on a link of this node' } : peer)),
+    })
     served = await serveHealth({ address: '127.0.0.1', port: 0, socket: SOCKET }, source)
   }
   afterEach(() => {
@@ -29,7 +31,10 @@ describe('plumb status and plumb leases', () => {
     assert.match(ready.stdout, /^node-0 is ready\n\nagent .*\npeers +2, 1 unreachable \(see: plumb leases\)\n/s)
     source.set({ degraded: ['node-2 does not answer'] })
     const degraded = await plumb('status')
-    assert.deepEqual([degraded.exitCode, degraded.stdout.split('\n\n')[0]], [3, 'node-0 is degraded:\n  node-2 does not answer'])
+    assert.deepEqual(
+      [degraded.exitCode, degraded.stdout.split('\n\n')[0]],
+      [3, 'node-0 is degraded:\n  node-2 does not answer'],
+    )
     source.set({ ready: false, degraded: [], reasons: ['2 routes are missing'] })
     const not = await plumb('status')
     assert.equal(not.exitCode, 1)
@@ -54,32 +59,56 @@ describe('plumb status and plumb leases', () => {
   })
   it('exit 2 when no agent answers, with how to start one, on a proxy’s machine too', async () => {
     const none = await plumb('status')
-    assert.deepEqual([none.exitCode, none.stderr], [2, `No agent tells its status on ${SOCKET}: there is no such socket; start it with plumb agent, or systemctl start plumb-agent`])
+    assert.deepEqual(
+      [none.exitCode, none.stderr],
+      [
+        2,
+        `No agent tells its status on ${SOCKET}: there is no such socket; start it with plumb agent, or systemctl start plumb-agent`,
+      ],
+    )
     const json = await plumb('leases', '--json')
     assert.deepEqual([json.exitCode, JSON.parse(json.stdout).code], [2, 7])
     await serve()
-    const proxied = await execa(PLUMB, ['status'], { reject: false, env: { http_proxy: 'http://127.0.0.1:9', HTTP_PROXY: 'http://127.0.0.1:9', ALL_PROXY: 'http://127.0.0.1:9' } })
+    const proxied = await execa(PLUMB, ['status'], {
+      reject: false,
+      env: { http_proxy: 'http://127.0.0.1:9', HTTP_PROXY: 'http://127.0.0.1:9', ALL_PROXY: 'http://127.0.0.1:9' },
+    })
     assert.equal(proxied.exitCode, 0, proxied.stderr)
   })
   it('exit 2 when the agent hangs, after 5 s, or is another program', async () => {
-    const other = Bun.listen({ unix: '/run/other.sock', socket: { open: (socket) => void socket.end('SSH-2.0-hello\r\n'), data() {} } })
+    const other = Bun.listen({
+      unix: '/run/other.sock',
+      socket: { open: (socket) => void socket.end('SSH-2.0-hello\r\n'), data() {} },
+    })
     const mute = Bun.listen({ unix: '/run/mute.sock', socket: { data() {} } })
-    const [wrong, hung] = await Promise.all([plumb('status', '--socket', '/run/other.sock'), plumb('status', '--socket', '/run/mute.sock')])
+    const [wrong, hung] = await Promise.all([
+      plumb('status', '--socket', '/run/other.sock'),
+      plumb('status', '--socket', '/run/mute.sock'),
+    ])
     other.stop(true)
     mute.stop(true)
     assert.deepEqual([wrong.exitCode, hung.exitCode], [2, 2])
     assert.match(wrong.stderr, /^No agent tells its status on \/run\/other\.sock: /)
-    assert.equal(hung.stderr, 'No agent tells its status on /run/mute.sock: it has not answered for 5 s; look at its log')
+    assert.equal(
+      hung.stderr,
+      'No agent tells its status on /run/mute.sock: it has not answered for 5 s; look at its log',
+    )
   })
   it('exit 2 for a command line that is wrong, and tell how they are used', async () => {
     for (const name of ['status', 'leases']) {
       const wrong = await plumb(name, '--sokcet', 'x')
-      assert.deepEqual([wrong.exitCode, wrong.stderr], [2, `plumb ${name} has no option --sokcet, did you mean "--socket"?; see plumb ${name} --help`])
+      assert.deepEqual(
+        [wrong.exitCode, wrong.stderr],
+        [2, `plumb ${name} has no option --sokcet, did you mean "--socket"?; see plumb ${name} --help`],
+      )
       const word = await plumb(name, 'now')
       assert.deepEqual([word.exitCode, word.stderr], [2, `plumb ${name} takes no "now"; see plumb ${name} --help`])
       const help = await plumb(name, '--help')
       assert.equal(help.exitCode, 0)
-      assert.match(help.stdout, new RegExp(`^usage: plumb ${name} .*--socket PATH.*\nexit status: 0 the node is ready`, 's'))
+      assert.match(
+        help.stdout,
+        new RegExp(`^usage: plumb ${name} .*--socket PATH.*\nexit status: 0 the node is ready`, 's'),
+      )
     }
   })
 })
@@ -89,10 +118,13 @@ describe('an agent that nobody asks', () => {
     const child = Bun.spawn([process.execPath, '-e', AGENTLIKE], { stdout: 'pipe', stderr: 'inherit' })
     try {
       await child.stdout.getReader().read()
-      for (const path of ['/', '/page.js', '/metrics', '/status']) assert.equal((await fetch(`http://agent${path}`, { unix: '/run/idle.sock' })).status, 200)
+      for (const path of ['/', '/page.js', '/metrics', '/status'])
+        assert.equal((await fetch(`http://agent${path}`, { unix: '/run/idle.sock' })).status, 200)
       const events = await fetch('http://agent/events', { unix: '/run/idle.sock' })
       await events.body?.cancel()
-      const ticks = () => Number(readFileSync(`/proc/${child.pid}/stat`, 'utf8').split(' ')[13]) + Number(readFileSync(`/proc/${child.pid}/stat`, 'utf8').split(' ')[14])
+      const ticks = () =>
+        Number(readFileSync(`/proc/${child.pid}/stat`, 'utf8').split(' ')[13]) +
+        Number(readFileSync(`/proc/${child.pid}/stat`, 'utf8').split(' ')[14])
       // The engine tidies up after it was used; then there is nothing to do.
       const used = await until(async () => {
         const before = ticks()

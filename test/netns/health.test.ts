@@ -61,12 +61,19 @@ describe('serveHealth()', () => {
     assert.equal(answer.headers.get('content-type'), 'text/plain; version=0.0.4; charset=utf-8')
     const found = exposition(await answer.text())
     assert.equal(value(found, 'plumb_leases'), 4)
-    assert.ok(value(found, 'process_resident_memory_bytes') > 1e6 && value(found, 'process_open_fds') >= 3 && value(found, 'process_cpu_seconds_total') > 0)
+    assert.ok(
+      value(found, 'process_resident_memory_bytes') > 1e6 &&
+        value(found, 'process_open_fds') >= 3 &&
+        value(found, 'process_cpu_seconds_total') > 0,
+    )
     source.set({ peers: [] })
     assert.equal(value(exposition(await (await fetch(`${URL}/metrics`)).text()), 'plumb_leases'), 1)
   })
   it('/status is the status as JSON, on the port and on the socket', async () => {
-    const all = [await (await fetch(`${URL}/status`)).json(), await (await fetch('http://agent/status', { unix: SOCKET })).json()]
+    const all = [
+      await (await fetch(`${URL}/status`)).json(),
+      await (await fetch('http://agent/status', { unix: SOCKET })).json(),
+    ]
     for (const found of all) assert.deepEqual(found, JSON.parse(JSON.stringify(source.status())))
   })
   it('a status that cannot be had is a 500 that says so, and the next one is answered', async () => {
@@ -93,8 +100,14 @@ describe('serveHealth()', () => {
   })
   it('a page of another name that leads to 127.0.0.1 gets nothing (DNS rebinding)', async () => {
     const status = async (host: string) => (await fetch(`${URL}/status`, { headers: { Host: host } })).status
-    assert.deepEqual(await Promise.all(['evil.example', 'evil.example:10256', '127.0.0.1.evil.example', '10.0.0.1'].map(status)), [421, 421, 421, 421])
-    assert.deepEqual(await Promise.all(['localhost', 'LOCALHOST:80', '127.0.0.1:10256', '[::1]:10256'].map(status)), [200, 200, 200, 200])
+    assert.deepEqual(
+      await Promise.all(['evil.example', 'evil.example:10256', '127.0.0.1.evil.example', '10.0.0.1'].map(status)),
+      [421, 421, 421, 421],
+    )
+    assert.deepEqual(
+      await Promise.all(['localhost', 'LOCALHOST:80', '127.0.0.1:10256', '[::1]:10256'].map(status)),
+      [200, 200, 200, 200],
+    )
   })
   it('requests that are none are refused, and nothing else is disturbed', async () => {
     const wrong: [string, RegExp][] = [
@@ -120,7 +133,10 @@ describe('serveHealth()', () => {
       assert.match(new TextDecoder().decode(said), /flooded/)
       const before = readdirSync('/proc/self/fd').length
       assert.ok(before < 150, `${before} file descriptors`)
-      assert.deepEqual([(await fetch(`${URL}/readyz`)).status, (await fetch('http://agent/readyz', { unix: SOCKET })).status], [200, 200])
+      assert.deepEqual(
+        [(await fetch(`${URL}/readyz`)).status, (await fetch('http://agent/readyz', { unix: SOCKET })).status],
+        [200, 200],
+      )
       await until(() => readdirSync('/proc/self/fd').length < 40, 10_000)
     } finally {
       flood.kill()
@@ -132,14 +148,22 @@ describe('serveHealth()', () => {
     assert.equal(existsSync(SOCKET), false)
   })
   it('a second agent is refused, and the first one goes on', async () => {
-    await assert.rejects(serveHealth(places, source), (cause: CniError) => cause.code === 11 && /^Cannot listen on \/run\/plumb\/agent.sock: an agent answers there already$/.test(cause.message))
+    await assert.rejects(
+      serveHealth(places, source),
+      (cause: CniError) =>
+        cause.code === 11 &&
+        /^Cannot listen on \/run\/plumb\/agent.sock: an agent answers there already$/.test(cause.message),
+    )
     assert.equal((await fetch('http://agent/readyz', { unix: SOCKET })).status, 200)
   })
 })
 
 describe('serveHealth() at its places', () => {
   it('port 0 is no port, the socket of a killed agent is taken over', async () => {
-    const dead = Bun.spawn([process.execPath, '-e', `Bun.listen({ unix: '/run/dead.sock', socket: { data() {} } }); console.log('up')`], { stdout: 'pipe' })
+    const dead = Bun.spawn(
+      [process.execPath, '-e', `Bun.listen({ unix: '/run/dead.sock', socket: { data() {} } }); console.log('up')`],
+      { stdout: 'pipe' },
+    )
     await dead.stdout.getReader().read()
     dead.kill('SIGKILL')
     await dead.exited
@@ -154,7 +178,11 @@ describe('serveHealth() at its places', () => {
   })
   for (const [what, address, message] of [
     ['another program has', '127.0.0.1', 'Cannot listen on 127.0.0.1 port 10256: another program listens there'],
-    ['is at an address that the node does not have', '203.0.113.9', 'Cannot listen on 203.0.113.9 port 10256: the node does not have this address'],
+    [
+      'is at an address that the node does not have',
+      '203.0.113.9',
+      'Cannot listen on 203.0.113.9 port 10256: the node does not have this address',
+    ],
   ] as const)
     it(`[FA21] a status port that ${what} is reported, the socket answers, and the port does as soon as it can be had`, async () => {
       const other = address === '127.0.0.1' ? createServer().listen(PORT, address) : undefined
@@ -176,11 +204,15 @@ describe('serveHealth() at its places', () => {
   it('[FU7] where flannel’s flags let it listen on any address it serves probes and metrics, and not the page', async () => {
     const served = await serveHealth({ ...places, address: '0.0.0.0', probesOnly: true }, scripted())
     try {
-      for (const path of ['/healthz', '/readyz', '/metrics']) assert.equal((await fetch(`${URL}${path}`)).status, 200, path)
+      for (const path of ['/healthz', '/readyz', '/metrics'])
+        assert.equal((await fetch(`${URL}${path}`)).status, 200, path)
       for (const path of ['/', '/page.js', '/status']) {
         const answer = await fetch(`${URL}${path}`)
         assert.equal(answer.status, 403, path)
-        assert.match(await answer.text(), /is not served at this address, only \/healthz, \/readyz, \/metrics; --status-address=IP:PORT serves all/)
+        assert.match(
+          await answer.text(),
+          /is not served at this address, only \/healthz, \/readyz, \/metrics; --status-address=IP:PORT serves all/,
+        )
       }
       assert.equal((await fetch('http://agent/status', { unix: SOCKET })).status, 200)
     } finally {

@@ -38,7 +38,12 @@ function lent(node: Namespace, conf: Conf): Network {
   async function again(): Promise<void> {
     const has = () => names(node)
     await until(async () => (await has()).includes('dev1') || !(await has()).includes('far-dev1'))
-    if (!(await has()).includes('dev1')) await node.ip(...'link add name dev1 address 02:00:00:00:01:11 type veth peer name far-dev1 address 02:00:00:00:02:11'.split(' '))
+    if (!(await has()).includes('dev1'))
+      await node.ip(
+        ...'link add name dev1 address 02:00:00:00:01:11 type veth peer name far-dev1 address 02:00:00:00:02:11'.split(
+          ' ',
+        ),
+      )
     await wire(node, 'dev1')
   }
 }
@@ -65,12 +70,19 @@ describe('host-device, before and after others', () => {
       await makeDevices(node, 'dev0')
       const before = await linkOf(node, 'dev0')
       const dir = mkdtempSync('/run/asking-')
-      const pool = (answer: string) => writeFileSync(`${dir}/asking`, `#!/bin/sh\n[ $CNI_COMMAND = ADD ] || exit 0\nnsenter --net=$CNI_NETNS ip link show dev $CNI_IFNAME >&2 >/dev/null || exit 1\n${answer}\n`, { mode: 0o755 })
+      const pool = (answer: string) =>
+        writeFileSync(
+          `${dir}/asking`,
+          `#!/bin/sh\n[ $CNI_COMMAND = ADD ] || exit 0\nnsenter --net=$CNI_NETNS ip link show dev $CNI_IFNAME >&2 >/dev/null || exit 1\n${answer}\n`,
+          { mode: 0o755 },
+        )
       const net = network(node, deviceConf({ device: 'dev0', ipam: { type: 'asking' } }))
       pool('exit 3')
       await net.fails('ADD', pod, { path: dir })
       assert.deepEqual([await linkOf(node, 'dev0'), await names(pod), traces(pod, net.conf)], [before, [], []])
-      pool(`echo '{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.77/24"}],"routes":[{"dst":"0.0.0.0/0","gw":"10.1.0.1"}]}'`)
+      pool(
+        `echo '{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.77/24"}],"routes":[{"dst":"0.0.0.0/0","gw":"10.1.0.1"}]}'`,
+      )
       const result = await net.add(pod, { path: dir })
       assert.deepEqual([result['ips'], result['interfaces'].length], [[{ interface: 0, address: '10.1.0.77/24' }], 1])
       assert.ok(await until(() => ping(node, '10.1.0.77')))
@@ -105,12 +117,21 @@ describe('host-device, explained', () => {
       const dir = folder({ name: net.conf.name, cniVersion: '1.1.0', plugins: [net.conf] })
       const { works } = on(node, dir)
       const told = async (...argv: string[]): Promise<string[]> =>
-        JSON.parse(await works(['explain', net.conf.name, '--json', ...argv], [join(DIST, 'plumb'), 'cni'])).plugins[0].runs.flatMap(({ namespace, lines }: Row) =>
-          lines.map(({ text }: Row) => `${namespace === 'host' ? 'node' : 'pod'}: ${text.replace(/\/proc\/\d+/, '/proc/PID')}`),
+        JSON.parse(
+          await works(['explain', net.conf.name, '--json', ...argv], [join(DIST, 'plumb'), 'cni']),
+        ).plugins[0].runs.flatMap(({ namespace, lines }: Row) =>
+          lines.map(
+            ({ text }: Row) => `${namespace === 'host' ? 'node' : 'pod'}: ${text.replace(/\/proc\/\d+/, '/proc/PID')}`,
+          ),
         )
-      assert.deepEqual(await told(pod.path), [`node: link set dev dev0 name eth0 alias dev0 netns ${pod.path}`, 'pod: link set dev eth0 up'])
+      assert.deepEqual(await told(pod.path), [
+        `node: link set dev dev0 name eth0 alias dev0 netns ${pod.path}`,
+        'pod: link set dev eth0 up',
+      ])
       await works(['add', net.conf.name, pod.path], [join(DIST, 'plumb'), 'cni'])
-      assert.deepEqual(await told('--del', pod.path), ['pod: link set dev eth0 name dev0 alias "" netns /proc/PID/ns/net up'])
+      assert.deepEqual(await told('--del', pod.path), [
+        'pod: link set dev eth0 name dev0 alias "" netns /proc/PID/ns/net up',
+      ])
       await works(['del', net.conf.name, pod.path], [join(DIST, 'plumb'), 'cni'])
     }),
   )
@@ -123,7 +144,9 @@ describe('host-device, on the way', () => {
       await makeDevices(node, 'dev0')
       const net = network(node, deviceConf({ device: 'dev0' }))
       const before = await linkOf(node, 'dev0')
-      const { file } = shimmed('host-device', { ip: `grep -q ' netns ' "$input" && $real -n ${containerId(pod)} link add eth0 type bridge; exec $real "$@" < "$input"` })
+      const { file } = shimmed('host-device', {
+        ip: `grep -q ' netns ' "$input" && $real -n ${containerId(pod)} link add eth0 type bridge; exec $real "$@" < "$input"`,
+      })
       assert.match((await net.fails('ADD', pod, { file })).msg, /eth0.*already/)
       assert.deepEqual([await linkOf(node, 'dev0'), await names(pod), traces(pod, net.conf)], [before, ['eth0'], []])
     }),

@@ -22,7 +22,12 @@ describe('host-device', () => {
     'HD 110: finds its device by device, and by hwaddr however that is written',
     lending(async (node, pod) => {
       const before = await linkOf(node, 'dev0')
-      for (const keys of [{ device: 'dev0' }, { hwaddr: '02:00:00:00:01:10' }, { hwaddr: '02-00-00-00-01-10' }, { hwaddr: '0200.0000.0110', device: '' }]) {
+      for (const keys of [
+        { device: 'dev0' },
+        { hwaddr: '02:00:00:00:01:10' },
+        { hwaddr: '02-00-00-00-01-10' },
+        { hwaddr: '0200.0000.0110', device: '' },
+      ]) {
         const net = network(node, deviceConf(keys))
         const result = await net.add(pod)
         assert.deepEqual(result['interfaces'], [{ name: 'eth0', mac: before['address'], mtu: 1500, sandbox: pod.path }])
@@ -84,7 +89,9 @@ describe('host-device', () => {
     'HD 111: a device of a DPDK driver has no link: it is in the result with its addresses and its pciID, and nothing is touched',
     lending(async (node, pod) => {
       const dir = '/sys/bus/pci/devices/0000:5e:00.2'
-      const sysfs = withSysfs(`mount -t tmpfs t /sys/bus\nmkdir -p ${dir} /sys/bus/pci/drivers/vfio-pci\nln -s ../../drivers/vfio-pci ${dir}/driver`)
+      const sysfs = withSysfs(
+        `mount -t tmpfs t /sys/bus\nmkdir -p ${dir} /sys/bus/pci/drivers/vfio-pci\nln -s ../../drivers/vfio-pci ${dir}/driver`,
+      )
       const net = network(node, deviceConf({ pciBusID: '0000:5e:00.2' }))
       const result = await net.add(pod, sysfs)
       assert.deepEqual(result['interfaces'], [{ name: 'eth0', sandbox: pod.path, pciID: '0000:5e:00.2' }])
@@ -165,7 +172,13 @@ describe('host-device', () => {
     'an ADD whose pool is full, which is seen while the device moves, gives the device back as it was',
     lending(async (node, pod) => {
       const dataDir = mkdtempSync('/run/ipam-')
-      const net = network(node, deviceConf({ device: 'dev0', ipam: { type: 'host-local', dataDir, ranges: [[{ subnet: '10.1.0.0/30', gateway: '10.1.0.1' }]] } }))
+      const net = network(
+        node,
+        deviceConf({
+          device: 'dev0',
+          ipam: { type: 'host-local', dataDir, ranges: [[{ subnet: '10.1.0.0/30', gateway: '10.1.0.1' }]] },
+        }),
+      )
       const before = await linkOf(node, 'dev0')
       const folder = join(dataDir, net.conf.name)
       mkdirSync(folder)
@@ -191,7 +204,8 @@ describe('host-device', () => {
         const net = network(node, deviceConf({ device: 'dev0' }))
         if (alias) await node.ip('link', 'set', 'dev', 'dev0', 'alias', alias)
         await net.add(pod)
-        for (const words of ['link set dev eth0 down', `link set dev eth0 ${set}`, 'link add eth0 type bridge']) await pod.ip(...words.split(' '))
+        for (const words of ['link set dev eth0 down', `link set dev eth0 ${set}`, 'link add eth0 type bridge'])
+          await pod.ip(...words.split(' '))
         await net.del(pod)
         assert.deepEqual([(await linkOf(node, 'dev0'))['isUp'], await names(pod)], [before['isUp'], ['eth0']])
         await pod.ip('link', 'delete', 'eth0')

@@ -18,8 +18,14 @@ describe('host-gw', () => {
       inNamespaces(['lan', 'a', 'b'], async (ns) => {
         const [a, b] = await cluster(ns, { backend: hostGw, nexthops })
         await a.reach([b])
-        assert.match(await a.ns.ip('route', 'show', '10.244.2.0/24'), new RegExp(`^10\\.244\\.2\\.0/24 ${through}via 192\\.0\\.2\\.2 dev eth0 proto 112 $`))
-        assert.match(await a.ns.ip('-6', 'route', 'show', 'fd00:244:2::/64'), new RegExp(`^fd00:244:2::/64 ${through}via 2001:db8::2 dev eth0 proto 112 metric 1024 pref medium$`))
+        assert.match(
+          await a.ns.ip('route', 'show', '10.244.2.0/24'),
+          new RegExp(`^10\\.244\\.2\\.0/24 ${through}via 192\\.0\\.2\\.2 dev eth0 proto 112 $`),
+        )
+        assert.match(
+          await a.ns.ip('-6', 'route', 'show', 'fd00:244:2::/64'),
+          new RegExp(`^fd00:244:2::/64 ${through}via 2001:db8::2 dev eth0 proto 112 metric 1024 pref medium$`),
+        )
         assert.deepEqual(await a.ns.json('link', 'show', 'type', 'vxlan'), [])
       }),
     )
@@ -31,13 +37,18 @@ describe('host-gw', () => {
         await b.reach([a])
         await a.reach([b])
         const right = await held(a)
-        const wrong = nexthops ? ['nexthop', 'replace', 'id', await idOf(a), 'via', '192.0.2.99', 'dev', 'eth0', 'proto', '112'] : 'route replace 10.244.2.0/24 via 192.0.2.99 dev eth0 proto 112'.split(' ')
+        const wrong = nexthops
+          ? ['nexthop', 'replace', 'id', await idOf(a), 'via', '192.0.2.99', 'dev', 'eth0', 'proto', '112']
+          : 'route replace 10.244.2.0/24 via 192.0.2.99 dev eth0 proto 112'.split(' ')
         for (const line of [wrong, ['route', 'delete', '10.244.2.0/24']]) {
           await a.ns.ip(...line)
           assert.notDeepEqual(await held(a), right)
           a.converger.invalidate()
           const { repaired, failed, changed } = await a.reach([b])
-          assert.deepEqual({ failed, changed, repaired: Object.values(repaired).flat().length }, { failed: [], changed: 1, repaired: 1 })
+          assert.deepEqual(
+            { failed, changed, repaired: Object.values(repaired).flat().length },
+            { failed: [], changed: 1, repaired: 1 },
+          )
           assert.deepEqual(await held(a), right)
         }
         await assertReached(a, [b], MTU)
@@ -54,7 +65,9 @@ describe('host-gw', () => {
       await a.ns.ip(...'route replace 10.244.2.0/24 via 192.0.2.99 dev eth0'.split(' '))
       a.converger.invalidate()
       const { failed, counts } = await a.reach([b])
-      assert.deepEqual(failed, ['Cannot make route 10.244.2.0/24: another program has a route there (see: ip route show 10.244.2.0/24)'])
+      assert.deepEqual(failed, [
+        'Cannot make route 10.244.2.0/24: another program has a route there (see: ip route show 10.244.2.0/24)',
+      ])
       assert.deepEqual(counts['route'], { wanted: 2, programmed: 1 })
       assert.match(await a.ns.ip('route', 'show', '10.244.2.0/24'), /via 192\.0\.2\.99 dev eth0 $/)
       const taker = a.restarted({ scope: { takeOver: true } })
@@ -89,8 +102,17 @@ describe('host-gw', () => {
     '[F 30] a peer that is not on the link is a problem that says so, and the others are reached',
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
       const [first, b, c] = await cluster(ns, { backend: hostGw })
-      const a = first.restarted({ uplink: { routes: [{ dst: '192.0.2.3/32' as never, dev: parse.ifname('eth0'), gateway: true }, ...uplink(1).routes] } })
-      assert.deepEqual([...a.want([b, c]).problems.values()], ['192.0.2.3 is not on the link eth0, there is a router in between; want backend vxlan, or nodes that share a link'])
+      const a = first.restarted({
+        uplink: {
+          routes: [{ dst: '192.0.2.3/32' as never, dev: parse.ifname('eth0'), gateway: true }, ...uplink(1).routes],
+        },
+      })
+      assert.deepEqual(
+        [...a.want([b, c]).problems.values()],
+        [
+          '192.0.2.3 is not on the link eth0, there is a router in between; want backend vxlan, or nodes that share a link',
+        ],
+      )
       for (const one of [a, b]) assert.deepEqual((await one.reach([a, b, c])).failed, [])
       assert.equal(await a.ns.ip('route', 'show', '10.244.3.0/24'), '')
       await assertReached(a, [b], MTU)

@@ -59,14 +59,21 @@ describe('host-local: at scale and after faults', () => {
   it(
     '[HL 135] STATUS is ready until a set is full, and says so with figures',
     inNamespaces(['node'], async ({ node }) => {
-      const net = pool(node, { ranges: [[{ subnet: '10.1.0.0/24' }], [{ subnet: 'fd00::/126' }]] }, { cniVersion: '1.1.0' })
+      const net = pool(
+        node,
+        { ranges: [[{ subnet: '10.1.0.0/24' }], [{ subnet: 'fd00::/126' }]] },
+        { cniVersion: '1.1.0' },
+      )
       await net.does('STATUS', '')
       assert.deepEqual(readdirSync(net.dataDir), [])
       await net.add('a')
       await net.does('STATUS', '')
       await net.add('b')
       const { error } = await net.call('STATUS', '')
-      assert.deepEqual({ code: error.code, msg: error.msg }, { code: 50, msg: 'no IP addresses available in range set: fd00::1-fd00::3' })
+      assert.deepEqual(
+        { code: error.code, msg: error.msg },
+        { code: 50, msg: 'no IP addresses available in range set: fd00::1-fd00::3' },
+      )
       assert.match(error.details, /^2 of 2 are in use; /)
       await net.does('DEL', 'a')
       await net.does('STATUS', '')
@@ -110,7 +117,8 @@ describe('host-local: at scale and after faults', () => {
     'a full or read-only disk is named; DEL frees on a full one',
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(node, { subnet: '10.1.0.0/24' })
-      const mount = async (...args: string[]) => assert.deepEqual(await node.exec(args), { status: 0, stdout: '', stderr: '' })
+      const mount = async (...args: string[]) =>
+        assert.deepEqual(await node.exec(args), { status: 0, stdout: '', stderr: '' })
       await mount('mount', '-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', net.dataDir)
       try {
         await net.add('a')
@@ -145,8 +153,19 @@ for (const file of PEERS) {
         assert.deepEqual(await net.add('theirs2', { file }), ['10.1.0.4', 'fd00::4'])
         await net.does('CHECK', 'theirs')
         await net.does('CHECK', 'ours', { file })
-        await net.fails('ADD', 'theirs', 4, /^10\.1\.0\.2 has been allocated to theirs, duplicate allocation is not allowed$/)
-        await net.fails('ADD', 'ours', 999, /10\.1\.0\.3 has been allocated to ours, duplicate allocation is not allowed$/, { file })
+        await net.fails(
+          'ADD',
+          'theirs',
+          4,
+          /^10\.1\.0\.2 has been allocated to theirs, duplicate allocation is not allowed$/,
+        )
+        await net.fails(
+          'ADD',
+          'ours',
+          999,
+          /10\.1\.0\.3 has been allocated to ours, duplicate allocation is not allowed$/,
+          { file },
+        )
         await net.does('DEL', 'theirs')
         await net.does('DEL', 'ours', { file })
         assert.deepEqual(net.reserved(), ['10.1.0.4', 'fd00::4'])

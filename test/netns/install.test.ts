@@ -1,6 +1,16 @@
 // Tests cli/install.ts and agent/node.
 import assert from 'node:assert/strict'
-import { existsSync, linkSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  linkSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
@@ -30,7 +40,10 @@ describe('plumb install', () => {
     mkdirSync(bin())
     writeFileSync(bin('bridge'), 'the one before', { mode: 0o755 })
     const { stdout } = await execa(alone(), ['install', ...places().filter((_, i) => i !== 2 && i !== 3)])
-    assert.match(stdout, new RegExp(`^kept what was there before: ${bin('bridge')} as ${bin('.before-plumb/bridge')}$`, 'm'))
+    assert.match(
+      stdout,
+      new RegExp(`^kept what was there before: ${bin('bridge')} as ${bin('.before-plumb/bridge')}$`, 'm'),
+    )
     assert.deepEqual(
       readdirSync(bin())
         .filter((name) => !name.startsWith('.'))
@@ -41,8 +54,12 @@ describe('plumb install', () => {
     assert.equal(files.size, 2)
     assert.equal(statSync(bin('flannel')).nlink, 1)
     assert.equal(statSync(bin('flannel')).mtimeMs, statSync(bin('bridge')).mtimeMs)
-    for (const name of NAMES) assert.match((await execa(bin(name), { env: { CNI_COMMAND: 'VERSION' } })).stdout, /"supportedVersions"/)
-    assert.match((await execa(alone(), ['install', ...places().filter((_, i) => i !== 2 && i !== 3)])).stdout, / already$/m)
+    for (const name of NAMES)
+      assert.match((await execa(bin(name), { env: { CNI_COMMAND: 'VERSION' } })).stdout, /"supportedVersions"/)
+    assert.match(
+      (await execa(alone(), ['install', ...places().filter((_, i) => i !== 2 && i !== 3)])).stdout,
+      / already$/m,
+    )
     assert.deepEqual([...files].sort(), [statSync(bin('bridge')).ino, statSync(bin('flannel')).ino].sort())
     // As the init container of kube-flannel does it.
     writeFileSync(bin('flannel'), 'of flannel')
@@ -51,7 +68,10 @@ describe('plumb install', () => {
     assert.equal(statSync(bin('flannel')).mtimeMs, statSync(bin('bridge')).mtimeMs)
     const undone = await execa(alone(), ['uninstall', '--force', ...places()])
     assert.match(undone.stdout, new RegExp(`^put back ${bin('bridge')}$`, 'm'))
-    assert.deepEqual([readdirSync(bin()).sort(), readFileSync(bin('bridge'), 'utf8'), readFileSync(bin('flannel'), 'utf8')], [['bridge', 'flannel'], 'the one before', 'of flannel'])
+    assert.deepEqual(
+      [readdirSync(bin()).sort(), readFileSync(bin('bridge'), 'utf8'), readFileSync(bin('flannel'), 'utf8')],
+      [['bridge', 'flannel'], 'the one before', 'of flannel'],
+    )
   })
 
   it('[FU1] a plugin that is called meanwhile is never missing', async () => {
@@ -65,7 +85,8 @@ describe('plumb install', () => {
       isDone = true
     })
     let calls = 0
-    for (; !isDone || calls === 0; calls++) assert.match((await execa(bin('bridge'), { env: { CNI_COMMAND: 'VERSION' } })).stdout, /"supportedVersions"/)
+    for (; !isDone || calls === 0; calls++)
+      assert.match((await execa(bin('bridge'), { env: { CNI_COMMAND: 'VERSION' } })).stdout, /"supportedVersions"/)
     assert.match((await again).stdout, new RegExp(`^installed ${NAMES.length} programs`))
     assert.equal(existsSync(bin('.before-plumb')), false)
   })
@@ -80,7 +101,8 @@ describe('plumb install', () => {
       assert.equal(exitCode, 2)
       assert.match(stderr, said)
     }
-    for (const name of ['install', 'uninstall']) assert.match((await execa(PLUMB, ['help', name])).stdout, new RegExp(`^usage: plumb ${name} `))
+    for (const name of ['install', 'uninstall'])
+      assert.match((await execa(PLUMB, ['help', name])).stdout, new RegExp(`^usage: plumb ${name} `))
   })
 
   it(
@@ -98,12 +120,18 @@ describe('README.md', () => {
     '[FU2] its way onto an empty node ends with plugins, a network and a pod that was wired by hand',
     inNamespaces(['node'], async ({ node }, test) => {
       test.timeout(120_000)
-      const [, section = ''] = /^## Onto a node$([\s\S]*?)^## /m.exec(readFileSync(join(ROOT, 'README.md'), 'utf8')) ?? []
-      const blocks = [...section.matchAll(/^```sh\n([\s\S]*?)^```$/gm)].map(([, text = '']) => text.replace(/^npm .*$/gm, ''))
+      const [, section = ''] =
+        /^## Onto a node$([\s\S]*?)^## /m.exec(readFileSync(join(ROOT, 'README.md'), 'utf8')) ?? []
+      const blocks = [...section.matchAll(/^```sh\n([\s\S]*?)^```$/gm)].map(([, text = '']) =>
+        text.replace(/^npm .*$/gm, ''),
+      )
       assert.ok(blocks.length >= 3)
       const empty = 'for dir in /opt /etc/cni /var/lib; do mkdir -p $dir; mount -t tmpfs tmpfs $dir; done\n'
       const all = `${empty}${blocks.join('\n')}\nls /opt/cni/bin\n`
-      const { status, stdout, stderr } = await node.exec(['unshare', '--mount', '--propagation', 'private', 'sh', '-eu'], { stdin: all, cwd: ROOT })
+      const { status, stdout, stderr } = await node.exec(
+        ['unshare', '--mount', '--propagation', 'private', 'sh', '-eu'],
+        { stdin: all, cwd: ROOT },
+      )
       assert.equal(status, 0, stdout + stderr)
       assert.deepEqual(
         stdout

@@ -7,12 +7,20 @@ import { snapshot } from '../support/harness.ts'
 import { lanConf, onLan, refusing } from '../support/lan.ts'
 import { network } from '../support/network.ts'
 
-const GIVEN = { ips: [{ address: '10.1.0.2/24', gateway: '10.1.0.1' }], routes: [{ dst: '0.0.0.0/0' }], dns: { nameservers: ['10.1.0.53'] } } as unknown as Result
+const GIVEN = {
+  ips: [{ address: '10.1.0.2/24', gateway: '10.1.0.1' }],
+  routes: [{ dst: '0.0.0.0/0' }],
+  dns: { nameservers: ['10.1.0.53'] },
+} as unknown as Result
 const conf = (keys: object = {}) => lanConf('ipvlan', { master: 'eth1', ...keys })
 
 describe('ipvlan, as far as no kernel has to make one', () => {
   it("[IV 95] the node makes it in the pod, on its master, in the mode and of the size that was asked for; the result has the master's MAC", () => {
-    const { lines, result } = told(ipvlan, { type: 'ipvlan', master: 'eth1', mode: 'l3s', mtu: 1400, ipam: { type: 'host-local' } }, GIVEN)
+    const { lines, result } = told(
+      ipvlan,
+      { type: 'ipvlan', master: 'eth1', mode: 'l3s', mtu: 1400, ipam: { type: 'host-local' } },
+      GIVEN,
+    )
     assert.equal(
       lines,
       `node ip: link add link eth1 name plumb… mtu 1400 netns /run/netns/pod type ipvlan mode l3s
@@ -23,18 +31,31 @@ pod ip: addr replace 10.1.0.2/24 brd + dev eth0
 pod ip: link set dev eth0 up
 pod ip: route prepend 0.0.0.0/0 via 10.1.0.1 dev eth0`,
     )
-    assert.deepEqual(result.interfaces, [{ name: 'eth0', mac: '02:00:00:00:00:e1', mtu: 1400, sandbox: '/run/netns/pod' }])
+    assert.deepEqual(result.interfaces, [
+      { name: 'eth0', mac: '02:00:00:00:00:e1', mtu: 1400, sandbox: '/run/netns/pod' },
+    ])
     assert.deepEqual(result.dns, { nameservers: ['10.1.0.53'] })
-    for (const mode of ['', 'l2', 'l3']) assert.match(told(ipvlan, { type: 'ipvlan', master: 'eth1', mode }).lines, new RegExp(` type ipvlan mode ${mode || 'l2'}$`, 'm'))
+    for (const mode of ['', 'l2', 'l3'])
+      assert.match(
+        told(ipvlan, { type: 'ipvlan', master: 'eth1', mode }).lines,
+        new RegExp(` type ipvlan mode ${mode || 'l2'}$`, 'm'),
+      )
   })
 
   it('[IV 96] behind another plugin: on the one link of that, with its addresses, routes and DNS, unless there is a pool', () => {
     const prevResult = { cniVersion: '1.1.0', interfaces: [{ name: 'eth1' }], ...GIVEN }
     const { lines, result } = told(ipvlan, { type: 'ipvlan', prevResult })
     assert.match(lines, /^node ip: link add link eth1 name plumb… netns \/run\/netns\/pod type ipvlan mode l2$/m)
-    assert.deepEqual(result, { interfaces: [{ name: 'eth0', mac: '02:00:00:00:00:e1', mtu: 1450, sandbox: '/run/netns/pod' }], ips: [{ address: '10.1.0.2/24', gateway: '10.1.0.1', interface: 0 }], routes: GIVEN.routes, dns: GIVEN.dns })
+    assert.deepEqual(result, {
+      interfaces: [{ name: 'eth0', mac: '02:00:00:00:00:e1', mtu: 1450, sandbox: '/run/netns/pod' }],
+      ips: [{ address: '10.1.0.2/24', gateway: '10.1.0.1', interface: 0 }],
+      routes: GIVEN.routes,
+      dns: GIVEN.dns,
+    })
     const pooled = { ips: [{ address: '10.9.0.2/24' }] } as unknown as Result
-    assert.deepEqual(told(ipvlan, { type: 'ipvlan', prevResult, ipam: { type: 'host-local' } }, pooled).result.ips, [{ address: '10.9.0.2/24', interface: 0 }])
+    assert.deepEqual(told(ipvlan, { type: 'ipvlan', prevResult, ipam: { type: 'host-local' } }, pooled).result.ips, [
+      { address: '10.9.0.2/24', interface: 0 },
+    ])
   })
 
   it(
@@ -42,9 +63,15 @@ pod ip: route prepend 0.0.0.0/0 via 10.1.0.1 dev eth0`,
     onLan(['pod'], async ({ node, pod }) => {
       const before = [await snapshot(node), await snapshot(pod)]
       const net = network(node, conf())
-      const chained = (...names: string[]) => ({ master: undefined, prevResult: { cniVersion: '1.1.0', interfaces: names.map((name) => ({ name })) } })
+      const chained = (...names: string[]) => ({
+        master: undefined,
+        prevResult: { cniVersion: '1.1.0', interfaces: names.map((name) => ({ name })) },
+      })
       await refusing(net, pod, [
-        [chained('eth1', 'eth2'), /^Cannot choose a master: prevResult has 2 interfaces: want "master", or a prevResult with one$/],
+        [
+          chained('eth1', 'eth2'),
+          /^Cannot choose a master: prevResult has 2 interfaces: want "master", or a prevResult with one$/,
+        ],
         [chained(), /^Cannot choose a master: prevResult has 0 interfaces/],
         [chained('no/link'), /^Cannot read prevResult\.interfaces: "no\/link": want an interface name/],
         [{ master: undefined }, /^Cannot choose a master: no default route on the node$/],

@@ -16,7 +16,13 @@ import { bridgeConf, containerId, network, traces } from '../support/network.ts'
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const LIB = join(import.meta.dir, '../../lib')
 const SHARED = `${JOURNAL}/shared`
-const CONF = { isDefaultGateway: true, ipMasq: true, firewall: {}, portmap: {}, runtimeConfig: { portMappings: [{ hostPort: 8080, containerPort: 80 }] } }
+const CONF = {
+  isDefaultGateway: true,
+  ipMasq: true,
+  firewall: {},
+  portmap: {},
+  runtimeConfig: { portMappings: [{ hostPort: 8080, containerPort: 80 }] },
+}
 
 describe('the journal', () => {
   // The file of turns stays: this process has it open.
@@ -31,8 +37,14 @@ describe('the journal', () => {
       await net.add(pod)
       await network(node, { ...net.conf, runtimeConfig: {} }).add(other)
       const [one, two] = entries().sort((a, b) => a.owner.containerId.localeCompare(b.owner.containerId))
-      assert.deepEqual([one?.owner, one?.unfinished, one?.ips], [{ network: net.conf.name, containerId: containerId(other), ifname: 'eth0' }, undefined, ['10.1.0.3']])
-      assert.deepEqual([Object.keys(two?.parts ?? {}).sort(), two?.ips], [['firewall', 'link', 'masquerade', 'portmap'], ['10.1.0.2']])
+      assert.deepEqual(
+        [one?.owner, one?.unfinished, one?.ips],
+        [{ network: net.conf.name, containerId: containerId(other), ifname: 'eth0' }, undefined, ['10.1.0.3']],
+      )
+      assert.deepEqual(
+        [Object.keys(two?.parts ?? {}).sort(), two?.ips],
+        [['firewall', 'link', 'masquerade', 'portmap'], ['10.1.0.2']],
+      )
       assert.deepEqual(Object.keys(one?.parts ?? {}).sort(), ['firewall', 'link', 'masquerade'])
       for (const one of [pod, other]) await net.del(one)
       assert.deepEqual([entries(), traces(pod, net.conf)], [[], []])
@@ -69,7 +81,9 @@ describe('the journal', () => {
       // The sweep is at work for a while before it comes to the links, in whichever order it reads the folders.
       begin(attachment('old'))
       for (const sort of ['first', 'links', 'second']) for (let i = 0; i < 1500; i++) share(`${sort}/${i}`, part('old'))
-      const sweeper = child(`const { sweep } = await import('${LIB}/journal/shared.ts'); for (;;) { sweep(); writeSync(1, '.') }`)
+      const sweeper = child(
+        `const { sweep } = await import('${LIB}/journal/shared.ts'); for (;;) { sweep(); writeSync(1, '.') }`,
+      )
       try {
         const passes = sweeper.stdout.getReader()
         await passes.read()
@@ -131,7 +145,12 @@ describe('the journal', () => {
 })
 
 function attachment(containerId: string): Attachment {
-  return { network: parse.network('net'), containerId: parse.containerId(containerId), ifname: parse.ifname('eth0'), args: new Map() } as unknown as Attachment
+  return {
+    network: parse.network('net'),
+    containerId: parse.containerId(containerId),
+    ifname: parse.ifname('eth0'),
+    args: new Map(),
+  } as unknown as Attachment
 }
 
 function part(id: string): PartName {
@@ -140,7 +159,10 @@ function part(id: string): PartName {
 
 /** A process of its own that runs a program with the journal. */
 function child(code: string) {
-  return Bun.spawn([process.execPath, '-e', `const { writeSync } = await import('node:fs')\n${code}`], { stdout: 'pipe', stderr: 'inherit' })
+  return Bun.spawn([process.execPath, '-e', `const { writeSync } = await import('node:fs')\n${code}`], {
+    stdout: 'pipe',
+    stderr: 'inherit',
+  })
 }
 
 function shared(): string[] {

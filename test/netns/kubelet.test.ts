@@ -30,7 +30,8 @@ describe('conf/kubelet-1.20, as a kubelet with --network-plugin=cni calls it', (
         )
         // The pod's address is the first (the result's, as the kubelet of that time reads it).
         assert.equal(first['ips'][0].version, '4')
-        for (const address of [...addresses(second), '10.244.1.1', 'fd00:244:1::1', '127.0.0.1', '::1']) assert.ok(await until(() => ping(pod, address)), address)
+        for (const address of [...addresses(second), '10.244.1.1', 'fd00:244:1::1', '127.0.0.1', '::1'])
+          assert.ok(await until(() => ping(pod, address)), address)
         assert.equal(await sourceSeen(pod, world, WORLD.world4), WORLD.node4)
         await serve(pod, 'web', 'tcp 80')
         assert.equal(await reach(world, WORLD.node4, 8080), `web ${WORLD.world4}`)
@@ -44,7 +45,15 @@ describe('conf/kubelet-1.20, as a kubelet with --network-plugin=cni calls it', (
         two.kill()
         await until(() => !existsSync(two.netns))
         for (let i = 0; i < 2; i++) await two.tearDown()
-        assert.deepEqual([await mappings(node), reserved(), await links(other), (await links(node)).filter((name) => name.startsWith('veth'))], [[], [], ['lo'], []])
+        assert.deepEqual(
+          [
+            await mappings(node),
+            reserved(),
+            await links(other),
+            (await links(node)).filter((name) => name.startsWith('veth')),
+          ],
+          [[], [], ['lo'], []],
+        )
       } finally {
         for (const box of [one, two]) box.kill()
       }
@@ -68,7 +77,11 @@ async function sandbox(node: Namespace, pod: Namespace, hostPort: number) {
   const { name, cniVersion, plugins } = JSON.parse(readFileSync(join(CONF, '10-pods.conflist'), 'utf8'))
   const args = `IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=${id}`
   async function call(command: string, conf: Row): Promise<Row> {
-    const { status, stdout, stderr, result } = await plugin(conf['type'], { command, conf, containerId: id, netns, args }, node)
+    const { status, stdout, stderr, result } = await plugin(
+      conf['type'],
+      { command, conf, containerId: id, netns, args },
+      node,
+    )
     assert.deepEqual([status, stderr], [0, ''], `${command} of ${conf['type']}: ${stdout}`)
     return result
   }
@@ -77,7 +90,9 @@ async function sandbox(node: Namespace, pod: Namespace, hostPort: number) {
     ...plugin,
     name,
     cniVersion,
-    ...(capabilities?.portMappings && { runtimeConfig: { portMappings: [{ hostPort, containerPort: 80, protocol: 'tcp', hostIP: '' }] } }),
+    ...(capabilities?.portMappings && {
+      runtimeConfig: { portMappings: [{ hostPort, containerPort: 80, protocol: 'tcp', hostIP: '' }] },
+    }),
     ...(prevResult && { prevResult }),
   })
   let result: Row | undefined

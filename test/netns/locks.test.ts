@@ -20,7 +20,10 @@ describe('where the kernel gives out no locks', () => {
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const dir = mkdtempSync('/run/strace-')
       for (const type of ['bridge', 'portmap']) {
-        writeFileSync(join(dir, type), `#!/bin/sh\nexec ${STRACE} -qq -o /dev/null -e trace=fcntl -e inject=fcntl:error=ENOLCK ${join(DIST, type)}\n`)
+        writeFileSync(
+          join(dir, type),
+          `#!/bin/sh\nexec ${STRACE} -qq -o /dev/null -e trace=fcntl -e inject=fcntl:error=ENOLCK ${join(DIST, type)}\n`,
+        )
         chmodSync(join(dir, type), 0o755)
       }
       const net = portNetwork(node)

@@ -39,7 +39,10 @@ describe('loopback', () => {
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       await pod.ip('addr', 'add', '10.9.9.9/32', 'dev', 'lo')
       const error = await network(node, conf).fails('ADD', pod)
-      assert.deepEqual({ code: error.code, msg: error.msg }, { code: 7, msg: 'loopback interface is already configured with non-loopback address 10.9.9.9/32' })
+      assert.deepEqual(
+        { code: error.code, msg: error.msg },
+        { code: 7, msg: 'loopback interface is already configured with non-loopback address 10.9.9.9/32' },
+      )
       assert.ok(!(await up(pod)), 'it was down before')
     }),
   )
@@ -60,7 +63,12 @@ describe('loopback', () => {
   it(
     '[LO 42] ADD passes a prevResult through',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      const prevResult = { cniVersion: '1.1.0', interfaces: [{ name: 'eth0', mac: '02:00:00:00:00:01', sandbox: pod.path }], ips: [{ interface: 0, address: '10.1.0.2/24', gateway: '10.1.0.1' }], routes: [{ dst: '0.0.0.0/0' }] }
+      const prevResult = {
+        cniVersion: '1.1.0',
+        interfaces: [{ name: 'eth0', mac: '02:00:00:00:00:01', sandbox: pod.path }],
+        ips: [{ interface: 0, address: '10.1.0.2/24', gateway: '10.1.0.1' }],
+        routes: [{ dst: '0.0.0.0/0' }],
+      }
       assert.deepEqual(await network(node, conf).add(pod, { conf: { ...conf, prevResult } }), prevResult)
       assert.ok(await up(pod))
     }),
@@ -69,9 +77,14 @@ describe('loopback', () => {
   it(
     '[LO 42] ADD with a prevResult that cannot be read refuses it and leaves lo down',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      const { code, msg } = await network(node, conf).fails('ADD', pod, { conf: { ...conf, prevResult: { cniVersion: '1.1.0', ips: [{ address: '10.1.0.300/24' }] } } })
+      const { code, msg } = await network(node, conf).fails('ADD', pod, {
+        conf: { ...conf, prevResult: { cniVersion: '1.1.0', ips: [{ address: '10.1.0.300/24' }] } },
+      })
       assert.equal(code, 7)
-      assert.equal(msg, 'Cannot read prevResult.ips[0].address "10.1.0.300/24": want an address with a prefix length such as 10.1.0.0/24 or fd00::/64')
+      assert.equal(
+        msg,
+        'Cannot read prevResult.ips[0].address "10.1.0.300/24": want an address with a prefix length such as 10.1.0.0/24 or fd00::/64',
+      )
       assert.ok(!(await up(pod)))
     }),
   )
@@ -80,9 +93,15 @@ describe('loopback', () => {
     'ADD in a namespace that is gone, and in a file that is none, says so',
     inNamespaces(['node'], async ({ node }) => {
       const gone = await plugin('loopback', { command: 'ADD', conf, netns: '/run/netns/nope' }, node)
-      assert.deepEqual({ status: gone.status, code: gone.error.code, msg: gone.error.msg }, { status: 1, code: 3, msg: 'Cannot open the network namespace /run/netns/nope: no such file' })
+      assert.deepEqual(
+        { status: gone.status, code: gone.error.code, msg: gone.error.msg },
+        { status: 1, code: 3, msg: 'Cannot open the network namespace /run/netns/nope: no such file' },
+      )
       const other = await plugin('loopback', { command: 'ADD', conf, netns: '/etc/passwd' }, node)
-      assert.deepEqual({ status: other.status, code: other.error.code, msg: other.error.msg }, { status: 1, code: 4, msg: 'Cannot use CNI_NETNS /etc/passwd: it is not a network namespace' })
+      assert.deepEqual(
+        { status: other.status, code: other.error.code, msg: other.error.msg },
+        { status: 1, code: 4, msg: 'Cannot use CNI_NETNS /etc/passwd: it is not a network namespace' },
+      )
     }),
   )
 })

@@ -25,7 +25,12 @@ describe('MACs of two nodes', () => {
       `[FP6] ${what}: pods of one container id have different MACs on two machines, and links of one name; CHECK and DEL hold when the machine's id changes`,
       inNamespaces(['node1', 'node2', 'pod1', 'pod2'], async ({ node1, node2, pod1, pod2 }) => {
         const conf: Row = { cniVersion: '1.0.0', name: 'lan', type: what, ...keys }
-        const call = (command: string, node: Namespace, netns: Namespace, machine: string, more = {}) => plugin(conf['type'], { command, conf: { ...conf, ...more }, netns, file: onMachine(dir, conf['type'], machine) }, node)
+        const call = (command: string, node: Namespace, netns: Namespace, machine: string, more = {}) =>
+          plugin(
+            conf['type'],
+            { command, conf: { ...conf, ...more }, netns, file: onMachine(dir, conf['type'], machine) },
+            node,
+          )
         const added: Row[] = []
         for (const [node, pod, machine] of [
           [node1, pod1, 'a'],
@@ -42,7 +47,8 @@ describe('MACs of two nodes', () => {
           two.filter(({ mac }) => macs.includes(mac)),
           [],
         )
-        for (const machine of ['c'.repeat(32), '']) works(await call('CHECK', node1, pod1, machine, { prevResult: added[0] }))
+        for (const machine of ['c'.repeat(32), ''])
+          works(await call('CHECK', node1, pod1, machine, { prevResult: added[0] }))
         works(await call('DEL', node1, pod1, ''))
         assert.deepEqual(
           (await pod1.json('link')).map(({ ifname }) => ifname),
@@ -60,13 +66,17 @@ describe('MACs of two nodes', () => {
         [pod1, ''],
         [pod2, 'uninitialized'],
       ] as const) {
-        const { result } = works(await plugin('ptp', { command: 'ADD', conf, netns, file: onMachine(dir, 'ptp', id) }, node))
+        const { result } = works(
+          await plugin('ptp', { command: 'ADD', conf, netns, file: onMachine(dir, 'ptp', id) }, node),
+        )
         macs.push(result['interfaces'][1].mac)
         works(await plugin('ptp', { command: 'DEL', conf, netns }, node))
       }
       assert.equal(macs[0], macs[1])
       // The same id as everywhere else would do for nobody.
-      const { result } = works(await plugin('ptp', { command: 'ADD', conf, netns: pod1, file: onMachine(dir, 'ptp', '0'.repeat(32)) }, node))
+      const { result } = works(
+        await plugin('ptp', { command: 'ADD', conf, netns: pod1, file: onMachine(dir, 'ptp', '0'.repeat(32)) }, node),
+      )
       assert.notEqual(result['interfaces'][1].mac, macs[0])
     }),
   )
@@ -76,7 +86,11 @@ describe('MACs of two nodes', () => {
 function onMachine(dir: string, type: string, machine: string): string {
   const [text, file] = [join(dir, `${machine}.id`), join(dir, `${type}-${machine}`)]
   writeFileSync(text, machine && `${machine}\n`)
-  writeFileSync(file, `#!/bin/sh\nexec unshare --mount sh -c 'mount --bind ${text} /etc/machine-id && exec ${DIST}/${type}'\n`, { mode: 0o755 })
+  writeFileSync(
+    file,
+    `#!/bin/sh\nexec unshare --mount sh -c 'mount --bind ${text} /etc/machine-id && exec ${DIST}/${type}'\n`,
+    { mode: 0o755 },
+  )
   return file
 }
 

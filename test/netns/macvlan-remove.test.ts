@@ -23,7 +23,10 @@ describe('macvlan: what is left', () => {
       const net = network(node, macvlan({ linkInContainer: true, master: 'in0', mtu: 1400 }))
       const result = await net.add(pod)
       const link = (await linksOf(pod)).find(({ ifname }) => ifname === 'eth0')
-      assert.deepEqual([link?.['link'], link?.['mtu'], result['interfaces'][0].mtu, link?.['ifalias']], ['in0', 1400, 1400, aliasOf(pod, net.conf)])
+      assert.deepEqual(
+        [link?.['link'], link?.['mtu'], result['interfaces'][0].mtu, link?.['ifalias']],
+        ['in0', 1400, 1400, aliasOf(pod, net.conf)],
+      )
       await net.check(pod, result)
       await net.del(pod, { netns: '' })
       assert.deepEqual(
@@ -47,17 +50,34 @@ describe('macvlan: what is left', () => {
     '[MV 91] a pool that fails leaves no link, also when it is another program, and a retry works',
     onLan(['pod', 'other'], async ({ node, pod, other }) => {
       const { ipam, ...rest } = macvlan()
-      const net = network(node, { ...rest, ipam: { ...ipam, ranges: [[{ subnet: '10.1.0.0/24', rangeStart: '10.1.0.9', rangeEnd: '10.1.0.9' }]] } })
+      const net = network(node, {
+        ...rest,
+        ipam: { ...ipam, ranges: [[{ subnet: '10.1.0.0/24', rangeStart: '10.1.0.9', rangeEnd: '10.1.0.9' }]] },
+      })
       await net.add(other)
       assert.equal((await net.fails('ADD', pod)).code, 11)
       assert.deepEqual([await linksOf(pod), traces(pod, net.conf)], [[], []])
       await net.del(other)
       const dir = mkdtempSync('/run/pool-')
-      writeFileSync(`${dir}/theirs`, `#!/bin/sh\n[ "$CNI_COMMAND" != ADD ] || { echo '{"code":123,"msg":"no luck"}'; exit 1; }\n`, { mode: 0o755 })
-      assert.equal((await net.fails('ADD', pod, { conf: { ...net.conf, ipam: { type: 'theirs' } }, path: dir })).code, 123)
+      writeFileSync(
+        `${dir}/theirs`,
+        `#!/bin/sh\n[ "$CNI_COMMAND" != ADD ] || { echo '{"code":123,"msg":"no luck"}'; exit 1; }\n`,
+        { mode: 0o755 },
+      )
+      assert.equal(
+        (await net.fails('ADD', pod, { conf: { ...net.conf, ipam: { type: 'theirs' } }, path: dir })).code,
+        123,
+      )
       assert.deepEqual([await linksOf(pod), traces(pod, net.conf)], [[], []])
       // A gateway that is on no link of the pod.
-      const wrong = { ...net.conf, ipam: { type: 'static', addresses: [{ address: '10.1.0.9/24' }], routes: [{ dst: '10.9.0.0/16', gw: '192.0.2.1' }] } }
+      const wrong = {
+        ...net.conf,
+        ipam: {
+          type: 'static',
+          addresses: [{ address: '10.1.0.9/24' }],
+          routes: [{ dst: '10.9.0.0/16', gw: '192.0.2.1' }],
+        },
+      }
       assert.match((await net.fails('ADD', pod, { conf: wrong })).msg, /The kernel or a tool refused/)
       assert.deepEqual([await linksOf(pod), traces(pod, net.conf)], [[], []])
       await net.add(pod)
@@ -137,7 +157,12 @@ describe('macvlan: what is left', () => {
       await third.ip('link', 'delete', 'dev', 'eth0')
       await third.ip('link', 'add', 'eth0', 'type', 'veth', 'peer', 'name', 'x0')
       await net.gc(other)
-      assert.deepEqual(await Promise.all([pod, other, third].map(async (one) => (await linksOf(one)).map(({ ifname }) => ifname).sort())), [['eth5'], ['eth0'], ['eth0', 'x0']])
+      assert.deepEqual(
+        await Promise.all(
+          [pod, other, third].map(async (one) => (await linksOf(one)).map(({ ifname }) => ifname).sort()),
+        ),
+        [['eth5'], ['eth0'], ['eth0', 'x0']],
+      )
       assert.deepEqual([traces(third, net.conf), noted('link').length], [[], 2])
       await another.del(pod, { ifname: 'eth5', netns: '' })
       await net.gc()
@@ -151,7 +176,11 @@ describe('macvlan: what is left', () => {
       const net = network(node, macvlan())
       const counted = async (command: string, netns: Namespace | string) => {
         const shim = shimmed('macvlan', { ip: 'exec "$real" "$@" < "$input"', nft: 'exec "$real" "$@" < "$input"' })
-        const { status, stdout } = await plugin('macvlan', { command, conf: net.conf, containerId: containerId(pod), netns, file: shim.file }, node)
+        const { status, stdout } = await plugin(
+          'macvlan',
+          { command, conf: net.conf, containerId: containerId(pod), netns, file: shim.file },
+          node,
+        )
         assert.equal(status, 0, stdout)
         return calls(shim)
       }

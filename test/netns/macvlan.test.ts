@@ -13,7 +13,9 @@ testPlugin({
   refused: (conf) => ({ ...conf, mtu: 1451 }),
   again: 'refused',
   async works(pod, result, node) {
-    const addresses: string[] = (result['ips'] ?? [result['ip4'], result['ip6']]).map((ip: Row) => (ip['address'] ?? ip['ip']).split('/')[0])
+    const addresses: string[] = (result['ips'] ?? [result['ip4'], result['ip6']]).map(
+      (ip: Row) => (ip['address'] ?? ip['ip']).split('/')[0],
+    )
     assert.equal(addresses.length, 2)
     for (const address of addresses) await until(() => ping(node, address))
     for (const router of Object.values(ROUTER)) await until(() => ping(pod, router))
@@ -30,7 +32,16 @@ describe('macvlan', () => {
       const result = await net.add(pod)
       const [link, ...others] = await linksOf(pod)
       assert.deepEqual(others, [])
-      assert.deepEqual([link?.['ifname'], link?.['linkinfo'].info_kind, link?.['linkinfo'].info_data.mode, link?.['flags'].includes('UP'), link?.['ifalias']], ['eth0', 'macvlan', 'bridge', true, aliasOf(pod, net.conf)])
+      assert.deepEqual(
+        [
+          link?.['ifname'],
+          link?.['linkinfo'].info_kind,
+          link?.['linkinfo'].info_data.mode,
+          link?.['flags'].includes('UP'),
+          link?.['ifalias'],
+        ],
+        ['eth0', 'macvlan', 'bridge', true, aliasOf(pod, net.conf)],
+      )
       assert.deepEqual(result['interfaces'], [{ name: 'eth0', mac: link?.['address'], mtu: 1450, sandbox: pod.path }])
       assert.deepEqual(
         (await node.json('link')).map(({ ifname }) => ifname),
@@ -53,12 +64,18 @@ describe('macvlan', () => {
           [0, 'fd00:1::2/64', ROUTER.six],
         ],
       )
-      for (const address of ['10.1.0.3', 'fd00:1::3', ROUTER.four, ROUTER.six]) assert.ok(await ping(pod, address), address)
+      for (const address of ['10.1.0.3', 'fd00:1::3', ROUTER.four, ROUTER.six])
+        assert.ok(await ping(pod, address), address)
       await net.check(pod, result)
       // Another spelling of the same namespace, a route of somebody else's, and a MAC that tuning changed and put into the result.
       await pod.ip('route', 'add', '10.99.0.0/16', 'dev', 'eth0')
       await pod.ip('link', 'set', 'dev', 'eth0', 'address', '02:00:00:00:00:77')
-      await net.check(pod, { ...result, interfaces: [{ ...result['interfaces'][0], mac: '02:00:00:00:00:77', sandbox: pod.path.replace('/run', '/var/run') }] })
+      await net.check(pod, {
+        ...result,
+        interfaces: [
+          { ...result['interfaces'][0], mac: '02:00:00:00:00:77', sandbox: pod.path.replace('/run', '/var/run') },
+        ],
+      })
       for (const [argv, want] of [
         ['link set dev eth0 mtu 1300', /mtu 1300, want 1400/],
         ['link set dev eth0 type macvlan mode private', /like\.mode private, want bridge/],
@@ -83,7 +100,10 @@ describe('macvlan', () => {
         const result = await net.add(pod)
         assert.deepEqual(Object.keys(result), ['cniVersion', 'interfaces'])
         const [link] = await linksOf(pod)
-        assert.deepEqual([link?.['flags'].includes('UP'), link?.['addr_info'].filter(({ scope }: Row) => scope === 'global')], [true, []])
+        assert.deepEqual(
+          [link?.['flags'].includes('UP'), link?.['addr_info'].filter(({ scope }: Row) => scope === 'global')],
+          [true, []],
+        )
         await net.check(pod, result)
         await net.del(pod)
       }
@@ -95,12 +115,20 @@ describe('macvlan', () => {
   it(
     '[MV 87] without a master the link of the default route is it, of IPv4 before IPv6, the one of the lowest metric; without one ADD and STATUS say so',
     onLan(['pod'], async ({ node, pod }) => {
-      await node.exec(['sh', '-ec', 'for i in 2 3; do ip link add eth$i type veth peer name lan$i; ip link set eth$i up; ip link set lan$i up; done'])
+      await node.exec([
+        'sh',
+        '-ec',
+        'for i in 2 3; do ip link add eth$i type veth peer name lan$i; ip link set eth$i up; ip link set lan$i up; done',
+      ])
       const net = network(node, macvlan({ master: '' }))
       assert.deepEqual((await net.fails('ADD', pod)).msg, 'Cannot choose a master: no default route on the node')
       assert.deepEqual((await net.fails('STATUS', pod)).code, 50)
       const master = async () => {
-        const { status } = await plugin('macvlan', { command: 'STATUS', conf: net.conf, containerId: null, ifname: null }, node)
+        const { status } = await plugin(
+          'macvlan',
+          { command: 'STATUS', conf: net.conf, containerId: null, ifname: null },
+          node,
+        )
         assert.equal(status, 0)
         await net.add(pod)
         const [link] = await linksOf(pod)
@@ -171,16 +199,29 @@ describe('macvlan', () => {
         const net = network(node, macvlan({ mode, bcqueuelen: 2000 }))
         const result = await net.add(pod)
         const [link] = await linksOf(pod)
-        assert.deepEqual([link?.['linkinfo'].info_data.mode, link?.['linkinfo'].info_data.bcqueuelen, link?.['address']], [mode || 'bridge', 2000, result['interfaces'][0].mac])
+        assert.deepEqual(
+          [link?.['linkinfo'].info_data.mode, link?.['linkinfo'].info_data.bcqueuelen, link?.['address']],
+          [mode || 'bridge', 2000, result['interfaces'][0].mac],
+        )
         assert.equal(link?.['address'] === (await macOf(node)), mode === 'passthru')
         await net.check(pod, result)
-        assert.match((await net.fails('CHECK', pod, { conf: { ...net.conf, mode: mode === 'vepa' ? 'private' : 'vepa', prevResult: result } })).msg, /like\.mode/)
+        assert.match(
+          (
+            await net.fails('CHECK', pod, {
+              conf: { ...net.conf, mode: mode === 'vepa' ? 'private' : 'vepa', prevResult: result },
+            })
+          ).msg,
+          /like\.mode/,
+        )
         await net.del(pod)
       }
       const own = await macOf(node)
       const net = network(node, macvlan({ mode: 'passthru', mac: '02:00:00:00:00:09' }))
       const result = await net.add(pod)
-      assert.deepEqual([result['interfaces'][0].mac, (await linksOf(pod))[0]?.['address'], await macOf(node)], Array(3).fill('02:00:00:00:00:09'))
+      assert.deepEqual(
+        [result['interfaces'][0].mac, (await linksOf(pod))[0]?.['address'], await macOf(node)],
+        Array(3).fill('02:00:00:00:00:09'),
+      )
       await net.check(pod, result)
       await net.del(pod)
       assert.equal(await macOf(node), own)
@@ -190,14 +231,20 @@ describe('macvlan', () => {
   it(
     '[MV 94] neighbours that knew the address of another learn of the new one by ADD alone, for both families, and IPv6 works at once',
     onLan(['pod'], async ({ node, pod }) => {
-      for (const address of ['10.1.0.2', 'fd00:1::2']) await node.ip('neigh', 'replace', address, 'lladdr', '02:00:00:00:00:99', 'dev', 'lan0', 'nud', 'stale')
+      for (const address of ['10.1.0.2', 'fd00:1::2'])
+        await node.ip('neigh', 'replace', address, 'lladdr', '02:00:00:00:00:99', 'dev', 'lan0', 'nud', 'stale')
       const net = network(node, macvlan())
       const started = performance.now()
       const result = await net.add(pod)
       assert.ok(await ping(pod, ROUTER.six))
       // RFC 4862: duplicate address detection alone would last a second.
       assert.ok(performance.now() - started < 1000, `${performance.now() - started} ms`)
-      await until(async () => (await node.json('neigh', 'show', 'dev', 'lan0')).filter(({ lladdr }) => lladdr === result['interfaces'][0].mac).length >= 2)
+      await until(
+        async () =>
+          (await node.json('neigh', 'show', 'dev', 'lan0')).filter(
+            ({ lladdr }) => lladdr === result['interfaces'][0].mac,
+          ).length >= 2,
+      )
       await net.del(pod)
     }),
   )
@@ -205,8 +252,14 @@ describe('macvlan', () => {
   it(
     'a pod with IPv4 alone keeps the duplicate address detection of the kernel for its link-local address; one with IPv6 has none',
     onLan(['pod', 'other'], async ({ node, pod, other }) => {
-      const setting = async (ns: Namespace, name: string) => (await ns.exec(['cat', `/proc/sys/net/ipv6/conf/${name}/accept_dad`])).stdout.trim()
-      const four = network(node, macvlan({ ipam: { type: 'host-local', dataDir: mkdtempSync('/run/ipam-'), ranges: [[{ subnet: '10.1.0.0/24' }]] } }))
+      const setting = async (ns: Namespace, name: string) =>
+        (await ns.exec(['cat', `/proc/sys/net/ipv6/conf/${name}/accept_dad`])).stdout.trim()
+      const four = network(
+        node,
+        macvlan({
+          ipam: { type: 'host-local', dataDir: mkdtempSync('/run/ipam-'), ranges: [[{ subnet: '10.1.0.0/24' }]] },
+        }),
+      )
       const both = network(node, macvlan())
       await four.add(pod)
       await both.add(other)

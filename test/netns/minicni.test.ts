@@ -11,7 +11,8 @@ import { skip } from '../support/skip.ts'
 import { testPlugin } from '../support/suites/testPlugin.ts'
 
 /** As the tutorial has it, to the letter. */
-const VERBATIM = '{"cniVersion":"0.1.0","name":"minicni","type":"minicni","bridge":"minicni0","mtu":1500,"subnet":"10.244.0.0/24"}'
+const VERBATIM =
+  '{"cniVersion":"0.1.0","name":"minicni","type":"minicni","bridge":"minicni0","mtu":1500,"subnet":"10.244.0.0/24"}'
 const POOLS = '/var/lib/cni/networks'
 let serial = 0
 
@@ -34,7 +35,11 @@ describe('minicni', () => {
       assert.equal(readFileSync(join(import.meta.dir, '../../conf/minicni.conf'), 'utf8').trim(), VERBATIM)
       const net = network(node, JSON.parse(VERBATIM))
       const result = await net.add(pod, { conf: VERBATIM })
-      assert.deepEqual(result, { cniVersion: '0.1.0', ip4: { ip: '10.244.0.2/24', gateway: '10.244.0.1', routes: [{ dst: '0.0.0.0/0', gw: '10.244.0.1' }] }, dns: {} })
+      assert.deepEqual(result, {
+        cniVersion: '0.1.0',
+        ip4: { ip: '10.244.0.2/24', gateway: '10.244.0.1', routes: [{ dst: '0.0.0.0/0', gw: '10.244.0.1' }] },
+        dns: {},
+      })
       assert.deepEqual(addresses(await net.add(other, { conf: VERBATIM })), ['10.244.0.3'])
       assert.deepEqual(await shape(node, 'minicni0'), [1500, ['10.244.0.1/24']])
       assert.deepEqual(await shape(pod, 'eth0'), [1500, ['10.244.0.2/24']])
@@ -46,7 +51,10 @@ describe('minicni', () => {
         [node, '10.244.0.2'],
       ] as const)
         assert.ok(await until(() => ping(from, to)), `${from.name} to ${to}`)
-      assert.deepEqual(held('minicni'), { '10.244.0.2': `${containerId(pod)}\r\neth0`, '10.244.0.3': `${containerId(other)}\r\neth0` })
+      assert.deepEqual(held('minicni'), {
+        '10.244.0.2': `${containerId(pod)}\r\neth0`,
+        '10.244.0.3': `${containerId(other)}\r\neth0`,
+      })
       await net.del(pod, { conf: VERBATIM })
       assert.deepEqual(Object.keys(held('minicni')), ['10.244.0.3'])
       assert.ok(await ping(node, '10.244.0.3'))
@@ -87,7 +95,23 @@ describe('minicni', () => {
         await net.add(other, { path })
         await net.check(pod, result, { path })
         const valid = [{ containerID: containerId(pod), ifname: 'eth0' }]
-        for (const command of ['STATUS', 'GC']) assert.equal((await plugin('minicni', { command, path, conf: { ...net.conf, 'cni.dev/valid-attachments': valid }, containerId: null, ifname: null }, node)).stdout, '')
+        for (const command of ['STATUS', 'GC'])
+          assert.equal(
+            (
+              await plugin(
+                'minicni',
+                {
+                  command,
+                  path,
+                  conf: { ...net.conf, 'cni.dev/valid-attachments': valid },
+                  containerId: null,
+                  ifname: null,
+                },
+                node,
+              )
+            ).stdout,
+            '',
+          )
         assert.deepEqual(Object.keys(held(net.conf.name)), ['10.244.0.2'])
         await net.del(pod, { path })
         assert.deepEqual([held(net.conf.name), traces(pod, net.conf), traces(other, net.conf)], [{}, [], []])
@@ -103,7 +127,12 @@ describe('minicni', () => {
       const net = network(node, miniConf({ cniVersion: '1.0.0' }))
       await net.add(pod)
       const conf = { ...net.conf, ipam: { type: 'host-local', subnet: '10.244.0.0/24' } }
-      const theirs = (command: string, ns: Namespace) => plugin('host-local', { command, conf, containerId: containerId(ns), netns: ns, file: `${reference.path}/host-local` }, node)
+      const theirs = (command: string, ns: Namespace) =>
+        plugin(
+          'host-local',
+          { command, conf, containerId: containerId(ns), netns: ns, file: `${reference.path}/host-local` },
+          node,
+        )
       assert.deepEqual(addresses((await theirs('ADD', other)).result), ['10.244.0.3'])
       for (const ns of [pod, other]) assert.equal((await theirs('DEL', ns)).status, 0)
       assert.deepEqual(held(net.conf.name), {})
@@ -129,13 +158,31 @@ describe('minicni', () => {
   )
 
   const bad: Record<string, { keys: object; msg: RegExp }> = {
-    'no subnet': { keys: { subnet: undefined }, msg: /^Cannot read subnet: it is missing; want the network of this node's pods, such as 10\.244\.0\.0\/24$/ },
-    'a subnet without a length': { keys: { subnet: '10.244.0.0' }, msg: /^Cannot read subnet "10\.244\.0\.0": want an address with a prefix length/ },
-    'a subnet with host bits': { keys: { subnet: '10.244.0.9/24' }, msg: /^Cannot read subnet "10\.244\.0\.9\/24": want a network without host bits, here 10\.244\.0\.0\/24$/ },
-    'a subnet that holds no pod': { keys: { subnet: '10.244.0.0/31' }, msg: /^Cannot read subnet "10\.244\.0\.0\/31": want a \/30 or wider, for a gateway and a pod$/ },
-    'a bridge that is no name': { keys: { bridge: 'mini cni' }, msg: /^Cannot read bridge "mini cni": want an interface name/ },
+    'no subnet': {
+      keys: { subnet: undefined },
+      msg: /^Cannot read subnet: it is missing; want the network of this node's pods, such as 10\.244\.0\.0\/24$/,
+    },
+    'a subnet without a length': {
+      keys: { subnet: '10.244.0.0' },
+      msg: /^Cannot read subnet "10\.244\.0\.0": want an address with a prefix length/,
+    },
+    'a subnet with host bits': {
+      keys: { subnet: '10.244.0.9/24' },
+      msg: /^Cannot read subnet "10\.244\.0\.9\/24": want a network without host bits, here 10\.244\.0\.0\/24$/,
+    },
+    'a subnet that holds no pod': {
+      keys: { subnet: '10.244.0.0/31' },
+      msg: /^Cannot read subnet "10\.244\.0\.0\/31": want a \/30 or wider, for a gateway and a pod$/,
+    },
+    'a bridge that is no name': {
+      keys: { bridge: 'mini cni' },
+      msg: /^Cannot read bridge "mini cni": want an interface name/,
+    },
     'an mtu that is none': { keys: { mtu: '1500' }, msg: /^Cannot read mtu "1500": want a whole number/ },
-    'an unknown key, with "strict"': { keys: { strict: true, subnett: '10.244.0.0/24' }, msg: /unknown key "subnett", did you mean "subnet"\?/ },
+    'an unknown key, with "strict"': {
+      keys: { strict: true, subnett: '10.244.0.0/24' },
+      msg: /unknown key "subnett", did you mean "subnet"\?/,
+    },
   }
   it(
     'refuses, by its own keys and before anything is made; DEL works all the same',
@@ -148,7 +195,11 @@ describe('minicni', () => {
           assert.deepEqual([error.code, msg.test(error.msg)], [7, true], `${what}: ${error.msg}`)
         }
         await net.del(pod)
-        assert.deepEqual([await snapshot(node), traces(pod, net.conf), existsSync(join(POOLS, net.conf.name))], [before, [], false], what)
+        assert.deepEqual(
+          [await snapshot(node), traces(pod, net.conf), existsSync(join(POOLS, net.conf.name))],
+          [before, [], false],
+          what,
+        )
       }
     }),
   )
@@ -190,5 +241,10 @@ function held(name: string): Record<string, string> {
 
 async function shape(ns: Namespace, dev: string): Promise<[number, string[]]> {
   const [link] = await ns.json('addr', 'show', 'dev', dev)
-  return [link?.['mtu'], link?.['addr_info'].filter(({ scope }: Row) => scope === 'global').map(({ local, prefixlen }: Row) => `${local}/${prefixlen}`)]
+  return [
+    link?.['mtu'],
+    link?.['addr_info']
+      .filter(({ scope }: Row) => scope === 'global')
+      .map(({ local, prefixlen }: Row) => `${local}/${prefixlen}`),
+  ]
 }

@@ -22,7 +22,10 @@ describe('CHECK of a list whose later plugin moves routes', () => {
       good(await net.call('DEL', pod, { prevResult }))
       await bridge.check(pod, prevResult)
       await pod.exec(['ip', 'route', 'delete', 'default'])
-      assert.match((await bridge.fails('CHECK', pod, { conf: { ...net.bridge, prevResult } })).msg, /route 0\.0\.0\.0\/0 in the pod is missing/)
+      assert.match(
+        (await bridge.fails('CHECK', pod, { conf: { ...net.bridge, prevResult } })).msg,
+        /route 0\.0\.0\.0\/0 in the pod is missing/,
+      )
     }),
   )
 })

@@ -56,8 +56,16 @@ describe('STATUS of a network', () => {
       `[FP13] ${type} says code 50 when the program of its pool is missing`,
       inNamespaces(['node'], async ({ node }) => {
         const conf = { ...bridgeConf(), type, ipam: { type: 'nowhere' }, subnetFile: '/run/subnet.env' }
-        await node.exec(['sh', '-c', 'printf "FLANNEL_NETWORK=10.244.0.0/16\\nFLANNEL_SUBNET=10.244.1.1/24\\nFLANNEL_MTU=1450\\nFLANNEL_IPMASQ=true\\n" >/run/subnet.env'])
-        const { code, msg } = await network(node, conf).fails('STATUS', node, { netns: null, containerId: null, ifname: null })
+        await node.exec([
+          'sh',
+          '-c',
+          'printf "FLANNEL_NETWORK=10.244.0.0/16\\nFLANNEL_SUBNET=10.244.1.1/24\\nFLANNEL_MTU=1450\\nFLANNEL_IPMASQ=true\\n" >/run/subnet.env',
+        ])
+        const { code, msg } = await network(node, conf).fails('STATUS', node, {
+          netns: null,
+          containerId: null,
+          ifname: null,
+        })
         assert.deepEqual([code, msg], [50, 'Cannot find the IPAM plugin "nowhere"'])
       }),
     )

@@ -6,7 +6,13 @@ import { portNetwork } from '../support/host-ports.ts'
 import { bridgeConf, containerId, network, traces } from '../support/network.ts'
 
 const PORTS = [{ hostPort: 8080, containerPort: 80 }]
-const FUSED = { portmap: {}, firewall: {}, ipMasq: true, capabilities: { portMappings: true }, runtimeConfig: { portMappings: PORTS } }
+const FUSED = {
+  portmap: {},
+  firewall: {},
+  ipMasq: true,
+  capabilities: { portMappings: true },
+  runtimeConfig: { portMappings: PORTS },
+}
 
 describe('what a pod left that another program has removed', () => {
   for (const isGone of [false, true])
@@ -29,7 +35,10 @@ describe('what a pod left that another program has removed', () => {
   it(
     '[FH1] the same where portmap and firewall work within bridge',
     inNamespaces(['node', 'pod', 'next'], async ({ node, pod, next }) => {
-      const conf = { ...bridgeConf({ isDefaultGateway: true, ...FUSED }), ipam: { type: 'static', addresses: [{ address: '10.1.0.2/24' }] } }
+      const conf = {
+        ...bridgeConf({ isDefaultGateway: true, ...FUSED }),
+        ipam: { type: 'static', addresses: [{ address: '10.1.0.2/24' }] },
+      }
       const net = network(node, conf)
       await net.add(pod)
       await forgotten(node, pod)
@@ -61,11 +70,23 @@ describe('attachments that are made again without a DEL', () => {
       const { node } = ns as { node: Namespace }
       const pods = ns as Readonly<Record<string, Namespace>>
       const add = async (id: string, age: string, last: number) => {
-        const conf = { ...bridgeConf({ isDefaultGateway: true, ipMasq: true }), name: 'again', ipam: { type: 'static', addresses: [{ address: `10.1.0.${last}/24` }] } }
-        return plugin('bridge', { command: 'ADD', conf, containerId: id, netns: pods[`${age}-${id}`] as Namespace }, node)
+        const conf = {
+          ...bridgeConf({ isDefaultGateway: true, ipMasq: true }),
+          name: 'again',
+          ipam: { type: 'static', addresses: [{ address: `10.1.0.${last}/24` }] },
+        }
+        return plugin(
+          'bridge',
+          { command: 'ADD', conf, containerId: id, netns: pods[`${age}-${id}`] as Namespace },
+          node,
+        )
       }
       for (const [i, id] of IDS.entries()) assert.equal((await add(id, 'old', 10 + i)).status, 0)
-      await Promise.all(IDS.map((id) => execa('ip', ['netns', 'delete', (pods[`old-${id}`] as Namespace).path.replace('/run/netns/', '')])))
+      await Promise.all(
+        IDS.map((id) =>
+          execa('ip', ['netns', 'delete', (pods[`old-${id}`] as Namespace).path.replace('/run/netns/', '')]),
+        ),
+      )
       await until(async () => (await node.ip('-o', 'link', 'show', 'type', 'veth')) === '')
       const began = Date.now()
       const done = await Promise.all(IDS.map((id, i) => add(id, 'new', 10 + ((i + 1) % IDS.length))))
@@ -74,13 +95,19 @@ describe('attachments that are made again without a DEL', () => {
         IDS.map(() => ''),
       )
       assert.ok(Date.now() - began < 25_000, `${Date.now() - began} ms`)
-      for (const id of IDS) assert.match(await (pods[`new-${id}`] as Namespace).ip('-o', '-4', 'address', 'show', 'eth0'), /10\.1\.0\.1\d/)
+      for (const id of IDS)
+        assert.match(await (pods[`new-${id}`] as Namespace).ip('-o', '-4', 'address', 'show', 'eth0'), /10\.1\.0\.1\d/)
     }),
   )
 })
 
 /** Removes a pod's link, or its namespace, and its reservation, as the DEL of another program does. */
-async function forgotten(node: Namespace, pod: Namespace, bridge?: { readonly ipam?: { readonly dataDir?: string } }, isGone = false): Promise<void> {
+async function forgotten(
+  node: Namespace,
+  pod: Namespace,
+  bridge?: { readonly ipam?: { readonly dataDir?: string } },
+  isGone = false,
+): Promise<void> {
   if (isGone) await execa('ip', ['netns', 'delete', containerId(pod)])
   else await pod.ip('link', 'delete', 'eth0')
   if (!bridge?.ipam?.dataDir) return

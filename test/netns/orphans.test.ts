@@ -22,7 +22,11 @@ interface Scene {
 }
 
 /** A call that is killed when the nth of its tools has its input and has not begun: a wait for that tool's end; undefined when it has fewer. */
-async function killed(nth: number, command: string, { type, call }: Scene): Promise<(() => Promise<unknown>) | undefined> {
+async function killed(
+  nth: number,
+  command: string,
+  { type, call }: Scene,
+): Promise<(() => Promise<unknown>) | undefined> {
   const { file, dir } = shimmed(type, Object.fromEntries(TOOLS.map((tool) => [tool, orphan(nth)])))
   const { status, stdout } = await call(command, { file })
   assert.ok(status === 0 || status === 137 || status === -1, `${status}: ${stdout}`)
@@ -35,11 +39,31 @@ async function scene(type: string, node: Namespace, pod: Namespace): Promise<Sce
     return (command, more, keys) => {
       const isGc = command === 'GC'
       const given = isGc ? { 'cni.dev/valid-attachments': [{ containerID: 'another', ifname: 'eth0' }] } : keys
-      return plugin(type.replace('fused ', ''), { command, conf: { ...conf, ...given }, ...(isGc ? {} : { containerId: containerId(pod), netns: pod }), ...more }, node)
+      return plugin(
+        type.replace('fused ', ''),
+        {
+          command,
+          conf: { ...conf, ...given },
+          ...(isGc ? {} : { containerId: containerId(pod), netns: pod }),
+          ...more,
+        },
+        node,
+      )
     }
   }
-  if (type === 'fused bridge') return { type: 'bridge', call: of({ ...bridgeConf({ cniVersion: '1.1.0', isGateway: true }, '10.1.0.0/24'), bandwidth: { ingressRate: 1e7, ingressBurst: 1e6, egressRate: 1e7, egressBurst: 1e6 } }) }
-  if (type === 'bridge') return { type, call: of(bridgeConf({ cniVersion: '1.1.0', isGateway: true, ipMasq: true }, '10.1.0.0/24', 'fd00:1::/64')) }
+  if (type === 'fused bridge')
+    return {
+      type: 'bridge',
+      call: of({
+        ...bridgeConf({ cniVersion: '1.1.0', isGateway: true }, '10.1.0.0/24'),
+        bandwidth: { ingressRate: 1e7, ingressBurst: 1e6, egressRate: 1e7, egressBurst: 1e6 },
+      }),
+    }
+  if (type === 'bridge')
+    return {
+      type,
+      call: of(bridgeConf({ cniVersion: '1.1.0', isGateway: true, ipMasq: true }, '10.1.0.0/24', 'fd00:1::/64')),
+    }
   const net = portNetwork(node, { bridge: { cniVersion: '1.1.0' } })
   const ports = [
     { hostPort: 8080, containerPort: 80 },

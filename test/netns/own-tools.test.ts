@@ -1,6 +1,16 @@
 // Tests agent/node/own-tools.ts and lib/os/own-tools.ts.
 import assert from 'node:assert/strict'
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { adviceFor } from '../../agent/node/own-tools.ts'
@@ -23,14 +33,27 @@ describe('plumb install --tools', () => {
   async function without(command: string, conf: object, pod: Namespace, node: Namespace) {
     const file = join(dir, 'bare')
     const hide = ['/usr/local', '/usr/sbin', '/usr/bin'].map((one) => `mount -t tmpfs none ${one}`).join(' && ')
-    writeFileSync(file, `#!/bin/sh\nexec unshare -m --propagation private /bin/sh -c '${hide} && exec ${bin()}/bridge'\n`, { mode: 0o755 })
+    writeFileSync(
+      file,
+      `#!/bin/sh\nexec unshare -m --propagation private /bin/sh -c '${hide} && exec ${bin()}/bridge'\n`,
+      { mode: 0o755 },
+    )
     return plugin('bridge', { command, conf, netns: pod, path: bin(), file }, node)
   }
 
   it(
     'without them a node that has no ip is told what to install; with them ADD, CHECK and DEL work, with host ports and masquerade',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      const conf = bridgeConf({ cniVersion: '1.0.0', ipMasq: true, isGateway: true, portMappings: true, runtimeConfig: { portMappings: [{ hostPort: 8080, containerPort: 80, protocol: 'tcp' }] } }, '10.9.0.0/24')
+      const conf = bridgeConf(
+        {
+          cniVersion: '1.0.0',
+          ipMasq: true,
+          isGateway: true,
+          portMappings: true,
+          runtimeConfig: { portMappings: [{ hostPort: 8080, containerPort: 80, protocol: 'tcp' }] },
+        },
+        '10.9.0.0/24',
+      )
       await execa(PLUMB, ['install', ...places()])
       const refused = await without('ADD', conf, pod, node)
       assert.equal(refused.error['code'], 5)
@@ -87,7 +110,11 @@ describe('plumb install --tools', () => {
     mkdirSync(root)
     await execa('mount', ['-t', 'tmpfs', '-o', 'size=3500k', 'tmpfs', root])
     try {
-      const { exitCode, stdout, stderr } = await execa(PLUMB, ['install', '--tools', '--bin-dir', root, '--state-dir', join(dir, 'state')], { reject: false })
+      const { exitCode, stdout, stderr } = await execa(
+        PLUMB,
+        ['install', '--tools', '--bin-dir', root, '--state-dir', join(dir, 'state')],
+        { reject: false },
+      )
       assert.equal(exitCode, 1, stdout + stderr)
       assert.match(stdout + stderr, /ENOSPC|no space/i)
       assert.deepEqual(
@@ -101,7 +128,10 @@ describe('plumb install --tools', () => {
 
   it('the advice names the packages of the distribution', () => {
     const line = (release: string) => adviceFor(['ip', 'nft'], release)
-    assert.match(line('NAME="Ubuntu"\nID=ubuntu\nID_LIKE=debian\n'), /^this node has no ip and no nft, .*: apt-get install iproute2 nftables, or use plumb install --tools/)
+    assert.match(
+      line('NAME="Ubuntu"\nID=ubuntu\nID_LIKE=debian\n'),
+      /^this node has no ip and no nft, .*: apt-get install iproute2 nftables, or use plumb install --tools/,
+    )
     assert.match(line('ID="rocky"\nID_LIKE="rhel centos fedora"\n'), /dnf install iproute /)
     assert.match(line('ID=alpine\n'), /apk add iproute2 nftables/)
     assert.match(line('ID=bottlerocket\n'), /install the packages iproute2 and nftables/)

@@ -20,7 +20,19 @@ describe('rules of plugins', () => {
       await twoLans(node, one, two)
       await network(node, bridgeConf({ isDefaultGateway: true, ipMasq: true })).add(pod)
       assert.deepEqual(await bitsSeen(node, one), { bit12: true, bit20: true })
-      const whole = network(node, bridgeConf({ bridge: 'br1', isDefaultGateway: true, ipMasq: true, firewall: true, portMappings: [{ hostPort: 8080, containerPort: 80 }] }, '10.2.0.0/24'))
+      const whole = network(
+        node,
+        bridgeConf(
+          {
+            bridge: 'br1',
+            isDefaultGateway: true,
+            ipMasq: true,
+            firewall: true,
+            portMappings: [{ hostPort: 8080, containerPort: 80 }],
+          },
+          '10.2.0.0/24',
+        ),
+      )
       await whole.add(pod, { ifname: 'eth1' })
       for (const chain of [/chain forwarded/, /chain martians/]) assert.match(await rules(node), chain)
       assert.deepEqual(await bitsSeen(node, one), { bit12: true, bit20: true })
@@ -35,7 +47,10 @@ describe('rules of plugins', () => {
       mkdirSync('/etc/plumb', { recursive: true })
       try {
         writeFileSync('/etc/plumb/mark-bits.json', '{ "firewall": 32 }')
-        assert.match((await net.fails('ADD', pod)).msg, /mark-bits\.json: firewall is 32; want a bit of the packet mark, 0 to 31/)
+        assert.match(
+          (await net.fails('ADD', pod)).msg,
+          /mark-bits\.json: firewall is 32; want a bit of the packet mark, 0 to 31/,
+        )
         assert.doesNotMatch(await rules(node), /table inet plumb/)
         writeFileSync('/etc/plumb/mark-bits.json', '{ "firewall": 20 }')
         await net.add(pod)
@@ -63,7 +78,8 @@ describe('rules of plugins', () => {
   it(
     '[FP12] a load of the rules deletes the marks and chains of other versions, and leaves what an admin added',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      const older = 'table inet plumb { set ruleset_0123456789abcdef { type mark; }; set rules_masquerade_0123456789abcdef { type mark; }; chain olden { drop; }; chain CNI-ADMIN { counter name mine; }; counter mine { }; }'
+      const older =
+        'table inet plumb { set ruleset_0123456789abcdef { type mark; }; set rules_masquerade_0123456789abcdef { type mark; }; chain olden { drop; }; chain CNI-ADMIN { counter name mine; }; counter mine { }; }'
       const { status, stderr } = await node.exec(['nft', '-f', '-'], { stdin: older })
       assert.equal(status, 0, stderr)
       await network(node, bridgeConf({ isDefaultGateway: true, ipMasq: true })).add(pod)

@@ -19,26 +19,54 @@ const NS = (ns: string) => ({ matchLabels: { ns } })
 const EVERYWHERE = { namespaces: {} }
 const X = { namespaces: NS('x') }
 const Y = { namespaces: NS('y') }
-const pod = (ns: string, name: string) => ({ pods: { namespaceSelector: NS(ns), podSelector: { matchLabels: { pod: name } } } })
+const pod = (ns: string, name: string) => ({
+  pods: { namespaceSelector: NS(ns), podSelector: { matchLabels: { pod: name } } },
+})
 const admin = (priority: number, subject: object, rules: object) => ({ tier: 'Admin', priority, subject, ...rules })
-const baseline = (priority: number, subject: object, rules: object) => ({ tier: 'Baseline', priority, subject, ...rules })
+const baseline = (priority: number, subject: object, rules: object) => ({
+  tier: 'Baseline',
+  priority,
+  subject,
+  ...rules,
+})
 const PROTOCOLS = { tcp: { destinationPort: { number: 80 } } }
 
 describe('ClusterNetworkPolicy in the kernel', () => {
   for (const side of ['ingress', 'egress'] as const) {
-    const rule = (action: string, peer: object, ...protocols: object[]) => ({ action, [side === 'ingress' ? 'from' : 'to']: [peer], ...(protocols.length > 0 && { protocols }) })
+    const rule = (action: string, peer: object, ...protocols: object[]) => ({
+      action,
+      [side === 'ingress' ? 'from' : 'to']: [peer],
+      ...(protocols.length > 0 && { protocols }),
+    })
     it(
       `NP59 Accept, Deny and Pass of ${side}: the first rule that matches decides, for TCP, UDP and SCTP`,
       inWorld(async (world) => {
         for (const protocol of ['tcp', 'udp', 'sctp']) {
           const at80 = { [protocol]: { destinationPort: { number: 80 } } }
-          world.clusterPolicy('one', admin(10, X, { [side]: [rule('Accept', pod('y', 'a'), at80), rule('Pass', pod('y', 'b'), at80), rule('Deny', Y, at80), rule('Accept', Y)] }))
+          world.clusterPolicy(
+            'one',
+            admin(10, X, {
+              [side]: [
+                rule('Accept', pod('y', 'a'), at80),
+                rule('Pass', pod('y', 'b'), at80),
+                rule('Deny', Y, at80),
+                rule('Accept', Y),
+              ],
+            }),
+          )
           await world.matches()
         }
         // What is passed on is for NetworkPolicy to decide.
         world.policy('x', 'deny', { podSelector: {}, policyTypes: [side === 'ingress' ? 'Ingress' : 'Egress'] })
         await world.matches()
-        world.clusterPolicy('one', admin(10, X, { [side]: [rule('Deny', EVERYWHERE, { tcp: { destinationPort: { range: { start: 79, end: 80 } } } }, { udp: {} })] }))
+        world.clusterPolicy(
+          'one',
+          admin(10, X, {
+            [side]: [
+              rule('Deny', EVERYWHERE, { tcp: { destinationPort: { range: { start: 79, end: 80 } } } }, { udp: {} }),
+            ],
+          }),
+        )
         world.cluster.policies.clear()
         await world.matches()
         world.cluster.clusterPolicies.clear()
@@ -56,12 +84,26 @@ describe('ClusterNetworkPolicy in the kernel', () => {
         await world.matches()
         // Baseline decides for pods that no NetworkPolicy isolates.
         world.cluster.clusterPolicies.clear()
-        world.clusterPolicy('base', baseline(0, EVERYWHERE, { [side]: [rule('Accept', pod('z', 'c')), rule('Deny', EVERYWHERE)] }))
+        world.clusterPolicy(
+          'base',
+          baseline(0, EVERYWHERE, { [side]: [rule('Accept', pod('z', 'c')), rule('Deny', EVERYWHERE)] }),
+        )
         await world.matches()
-        world.policy('x', 'allow', side === 'ingress' ? { podSelector: {}, ingress: [{ from: [{ namespaceSelector: NS('y') }] }] } : { podSelector: {}, policyTypes: ['Egress'], egress: [{ to: [{ namespaceSelector: NS('y') }] }] })
+        world.policy(
+          'x',
+          'allow',
+          side === 'ingress'
+            ? { podSelector: {}, ingress: [{ from: [{ namespaceSelector: NS('y') }] }] }
+            : { podSelector: {}, policyTypes: ['Egress'], egress: [{ to: [{ namespaceSelector: NS('y') }] }] },
+        )
         await world.matches()
         // A tier before has the last word, and Pass gives it to NetworkPolicy.
-        world.clusterPolicy('top', admin(0, X, { [side]: [rule('Deny', pod('y', 'b')), rule('Accept', pod('z', 'a'), PROTOCOLS), rule('Pass', EVERYWHERE)] }))
+        world.clusterPolicy(
+          'top',
+          admin(0, X, {
+            [side]: [rule('Deny', pod('y', 'b')), rule('Accept', pod('z', 'a'), PROTOCOLS), rule('Pass', EVERYWHERE)],
+          }),
+        )
         await world.matches()
       }),
     )
@@ -99,7 +141,10 @@ describe('ClusterNetworkPolicy in the kernel', () => {
       // The addresses of two pods stand for those of nodes: their servers answer.
       world.cluster.nodes.set('n1', clusterNodeOf(node('n1', { role: 'edge' }, world.ip('y/a'))))
       world.cluster.nodes.set('n2', clusterNodeOf(node('n2', {}, world.ip('y/b'))))
-      world.clusterPolicy('nodes', admin(10, X, { egress: [{ action: 'Deny', to: [{ nodes: { matchLabels: { role: 'edge' } } }] }] }))
+      world.clusterPolicy(
+        'nodes',
+        admin(10, X, { egress: [{ action: 'Deny', to: [{ nodes: { matchLabels: { role: 'edge' } } }] }] }),
+      )
       await world.matches()
       assert.equal(await world.passes('x/a', 'y/a'), false)
       assert.ok(await world.passes('x/a', 'y/b'))
@@ -126,7 +171,12 @@ describe('ClusterNetworkPolicy in the kernel', () => {
         }),
       )
       await world.matches()
-      world.clusterPolicy('out', admin(20, Y, { egress: [{ action: 'Deny', to: [X], protocols: [{ destinationNamedPort: 'serve-81-udp' }, named] }] }))
+      world.clusterPolicy(
+        'out',
+        admin(20, Y, {
+          egress: [{ action: 'Deny', to: [X], protocols: [{ destinationNamedPort: 'serve-81-udp' }, named] }],
+        }),
+      )
       await world.matches()
     }),
   )

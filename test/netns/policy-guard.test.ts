@@ -9,23 +9,54 @@ import type { IfName } from '../../lib/text/values.ts'
 import { inNamespaces, type Namespace } from '../support/harness.ts'
 
 const PODS = ['a', 'b'] as const
-const place = (name: string, last: number): Omit<Place, 'isPort'> => ({ addresses: [parseIp(`10.1.0.${last}`), parseIp(`fd01::${last}`)], link: `v${name}` as IfName, isIsolated: false })
+const place = (name: string, last: number): Omit<Place, 'isPort'> => ({
+  addresses: [parseIp(`10.1.0.${last}`), parseIp(`fd01::${last}`)],
+  link: `v${name}` as IfName,
+  isIsolated: false,
+})
 const PLACES = [place('a', 10), place('b', 11)]
 
-async function pods(node: Namespace, spaces: Readonly<Record<'a' | 'b', Namespace>>, isBridged: boolean): Promise<void> {
+async function pods(
+  node: Namespace,
+  spaces: Readonly<Record<'a' | 'b', Namespace>>,
+  isBridged: boolean,
+): Promise<void> {
   const nodad = 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad'
-  const lines = ['sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0', nodad]
-  if (isBridged) lines.push('ip link add br0 type bridge', 'ip addr add 10.1.0.1/24 dev br0', 'ip addr add fd01::1/64 dev br0 nodad', 'ip link set br0 up')
+  const lines = [
+    'sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0',
+    nodad,
+  ]
+  if (isBridged)
+    lines.push(
+      'ip link add br0 type bridge',
+      'ip addr add 10.1.0.1/24 dev br0',
+      'ip addr add fd01::1/64 dev br0 nodad',
+      'ip link set br0 up',
+    )
   for (const [i, name] of PODS.entries()) {
-    lines.push(`ip link add v${name} ${isBridged ? 'master br0' : ''} up type veth peer name eth0 netns ${spaces[name].path}`)
-    if (!isBridged) lines.push(`ip addr add 10.1.0.1/32 dev v${name}`, `ip addr add fd01::1/128 dev v${name} nodad`, `ip route add 10.1.0.${10 + i}/32 dev v${name}`, `ip -6 route add fd01::${10 + i}/128 dev v${name}`)
+    lines.push(
+      `ip link add v${name} ${isBridged ? 'master br0' : ''} up type veth peer name eth0 netns ${spaces[name].path}`,
+    )
+    if (!isBridged)
+      lines.push(
+        `ip addr add 10.1.0.1/32 dev v${name}`,
+        `ip addr add fd01::1/128 dev v${name} nodad`,
+        `ip route add 10.1.0.${10 + i}/32 dev v${name}`,
+        `ip -6 route add fd01::${10 + i}/128 dev v${name}`,
+      )
   }
   const made = await node.exec(['sh', '-ec', lines.join('\n')])
   assert.equal(made.status, 0, made.stderr)
   for (const [i, name] of PODS.entries()) {
     const { exec } = spaces[name]
     const width = isBridged ? [24, 64] : [32, 128]
-    const inside = [nodad, 'ip link set lo up', 'ip link set eth0 up', `ip addr add 10.1.0.${10 + i}/${width[0]} dev eth0`, `ip addr add fd01::${10 + i}/${width[1]} dev eth0 nodad`]
+    const inside = [
+      nodad,
+      'ip link set lo up',
+      'ip link set eth0 up',
+      `ip addr add 10.1.0.${10 + i}/${width[0]} dev eth0`,
+      `ip addr add fd01::${10 + i}/${width[1]} dev eth0 nodad`,
+    ]
     // The forged addresses, as an attacker with NET_ADMIN would add them.
     inside.push(`ip addr add 10.1.0.99/32 dev eth0`, `ip addr add fd01::99/128 dev eth0 nodad`)
     if (!isBridged) inside.push('ip route add 10.1.0.1 dev eth0 scope link', 'ip -6 route add fd01::1 dev eth0')
@@ -35,7 +66,8 @@ async function pods(node: Namespace, spaces: Readonly<Record<'a' | 'b', Namespac
   }
 }
 
-const pings = async (from: Namespace, source: string, to: string) => (await from.exec(['ping', '-n', '-q', '-c', '2', '-i', '0.2', '-W', '1', '-I', source, to])).status === 0
+const pings = async (from: Namespace, source: string, to: string) =>
+  (await from.exec(['ping', '-n', '-q', '-c', '2', '-i', '0.2', '-W', '1', '-I', source, to])).status === 0
 
 describe('the guard of pods’ addresses', () => {
   for (const isBridged of [true, false])
@@ -46,10 +78,25 @@ describe('the guard of pods’ addresses', () => {
         await pods(node, { a, b }, isBridged)
         const family = isBridged ? 'bridge' : 'inet'
         // What a forged packet meets on its way out of the pod counts, not whether an answer finds back.
-        const dropped = async () => Number(/counter packets (\d+)/.exec((await node.exec(['nft', 'list', 'chain', family, GUARD, 'prerouting'])).stdout)?.[1])
+        const dropped = async () =>
+          Number(
+            /counter packets (\d+)/.exec(
+              (await node.exec(['nft', 'list', 'chain', family, GUARD, 'prerouting'])).stdout,
+            )?.[1],
+          )
         const guard = new Guard()
         const run: Run = async (argv, stdin) => node.exec([...argv], { stdin })
-        const update = async (pods: readonly Omit<Place, 'isPort'>[]) => (await jointly(run, guard.works({ pods: pods.map((one) => ({ ...one, isPort: isBridged })), strangers: [], hasBridge: isBridged }))).flat()
+        const update = async (pods: readonly Omit<Place, 'isPort'>[]) =>
+          (
+            await jointly(
+              run,
+              guard.works({
+                pods: pods.map((one) => ({ ...one, isPort: isBridged })),
+                strangers: [],
+                hasBridge: isBridged,
+              }),
+            )
+          ).flat()
         await update(PLACES)
         for (const [source, to] of [
           ['10.1.0.10', '10.1.0.11'],

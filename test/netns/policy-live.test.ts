@@ -14,13 +14,22 @@ import { type Live, live, policyOf } from '../support/policy-live.ts'
 
 // The one node gets this subnet.
 const CONF = { Network: '10.244.0.0/16', SubnetMin: '10.244.1.0', SubnetMax: '10.244.1.0', Backend: { Type: 'vxlan' } }
-const options = (cluster: Cluster) => [...fileStore(cluster, CONF), `--network-policy=${join(cluster.dir, 'manifests')}`]
+const options = (cluster: Cluster) => [
+  ...fileStore(cluster, CONF),
+  `--network-policy=${join(cluster.dir, 'manifests')}`,
+]
 const NAMES = ['a', 'b', 'c']
 const LATE = 20_000
 /** Only c may send to b. */
-const GUARD = policyOf('guard', { podSelector: { matchLabels: { app: 'b' } }, ingress: [{ from: [{ podSelector: { matchLabels: { app: 'c' } } }] }] })
+const GUARD = policyOf('guard', {
+  podSelector: { matchLabels: { app: 'b' } },
+  ingress: [{ from: [{ podSelector: { matchLabels: { app: 'c' } } }] }],
+})
 
-function inLive(work: (world: Live, node: Node, agent: Agent, test: Mocha.Context) => Promise<void>, ...more: readonly string[]): (this: Mocha.Context) => Promise<void> {
+function inLive(
+  work: (world: Live, node: Node, agent: Agent, test: Mocha.Context) => Promise<void>,
+  ...more: readonly string[]
+): (this: Mocha.Context) => Promise<void> {
   return inCluster(1, options, async ({ nodes: [one], dir }, test) => {
     test.timeout(240_000)
     const node = one as Node
@@ -37,7 +46,8 @@ function inLive(work: (world: Live, node: Node, agent: Agent, test: Mocha.Contex
 }
 
 const table = async ({ ns }: Node) => (await ns.exec(['nft', '-s', 'list', 'table', 'inet', 'plumb_policy'])).stdout
-const leadsTo = (node: Node, ip: string, chain: string) => until(async () => new RegExp(`${ip.replaceAll('.', '\\.')} : goto ${chain}_`).test(await table(node)), LATE)
+const leadsTo = (node: Node, ip: string, chain: string) =>
+  until(async () => new RegExp(`${ip.replaceAll('.', '\\.')} : goto ${chain}_`).test(await table(node)), LATE)
 
 describe('NetworkPolicy of a running agent', () => {
   it(
@@ -55,7 +65,13 @@ describe('NetworkPolicy of a running agent', () => {
       for (let round = 0; round < 100; round++) {
         await agent.stop('SIGKILL')
         // The rules and the configuration change, too.
-        world.write('other.yaml', policyOf('other', { podSelector: { matchLabels: { app: 'a' } }, ingress: [{ ports: [{ port: 1000 + round }] }] }))
+        world.write(
+          'other.yaml',
+          policyOf('other', {
+            podSelector: { matchLabels: { app: 'a' } },
+            ingress: [{ ports: [{ port: 1000 + round }] }],
+          }),
+        )
         agent = node.agent(...(round % 2 ? ['--resync', '10'] : []))
         await until(async () => (await table(node)).includes(`tcp dport ${1000 + round} `), 60_000)
       }
@@ -96,10 +112,20 @@ describe('NetworkPolicy of a running agent', () => {
   it(
     'F7 a policy does not wait until the connections that another one refuses have ended',
     inLive(async (world, node) => {
-      const lines = Array.from({ length: 40_000 }, (_, i) => `-I -p udp -s ${world.ip('a')} -d ${world.ip('b')} --sport ${1024 + i} --dport 5000 -t 600`)
-      const { status, stderr } = await node.ns.exec(['sh', '-ec', 'lines=$(mktemp); cat >"$lines"; conntrack -R "$lines"; rm "$lines"'], { stdin: `${lines.join('\n')}\n` })
+      const lines = Array.from(
+        { length: 40_000 },
+        (_, i) => `-I -p udp -s ${world.ip('a')} -d ${world.ip('b')} --sport ${1024 + i} --dport 5000 -t 600`,
+      )
+      const { status, stderr } = await node.ns.exec(
+        ['sh', '-ec', 'lines=$(mktemp); cat >"$lines"; conntrack -R "$lines"; rm "$lines"'],
+        { stdin: `${lines.join('\n')}\n` },
+      )
       assert.equal(status, 0, stderr)
-      const left = () => inside(parse.netns(node.ns.path), () => connections({ family: 4, protocol: 17, dst: world.ip('b') as Ip, dport: 5000 }).length)
+      const left = () =>
+        inside(
+          parse.netns(node.ns.path),
+          () => connections({ family: 4, protocol: 17, dst: world.ip('b') as Ip, dport: 5000 }).length,
+        )
       assert.equal(left(), lines.length)
       world.write('guard.yaml', GUARD)
       await leadsTo(node, world.ip('b'), 'in')
@@ -115,7 +141,10 @@ describe('NetworkPolicy of a running agent', () => {
     inLive(async (world, node) => {
       const unique = node.ns.path.slice(node.ns.path.lastIndexOf('/') + 1)
       const pinging = ['a', 'c'].map((from) => {
-        const child = Bun.spawn(['ip', 'netns', 'exec', `${unique}-${from}`, 'ping', '-n', '-i', '0.1', world.ip('b')], { stdout: 'pipe', stderr: 'inherit' })
+        const child = Bun.spawn(
+          ['ip', 'netns', 'exec', `${unique}-${from}`, 'ping', '-n', '-i', '0.1', world.ip('b')],
+          { stdout: 'pipe', stderr: 'inherit' },
+        )
         const all = { child, answers: 0 }
         void (async () => {
           for await (const line of linesOf(child.stdout)) if (line.includes('time=')) all.answers++
@@ -163,10 +192,26 @@ describe('NetworkPolicy of a running agent', () => {
     '--policy-log=on names both pods and the policy of a dropped packet, and an address that is no pod’s; a flood is limited',
     inLive(async (world, node, agent) => {
       await until(async () => (await table(node)).includes('log prefix "denied_in"'), LATE)
-      world.write('guard.yaml', GUARD, policyOf('still', { podSelector: { matchLabels: { app: 'c' } }, policyTypes: ['Egress'], egress: [{ to: [{ podSelector: { matchLabels: { app: 'b' } } }] }] }))
+      world.write(
+        'guard.yaml',
+        GUARD,
+        policyOf('still', {
+          podSelector: { matchLabels: { app: 'c' } },
+          policyTypes: ['Egress'],
+          egress: [{ to: [{ podSelector: { matchLabels: { app: 'b' } } }] }],
+        }),
+      )
       await leadsTo(node, world.ip('b'), 'in')
       await leadsTo(node, world.ip('c'), 'out')
-      assert.deepEqual([await world.passes('a', 'b'), await world.passes('a', 'b', 81, 'UDP'), await world.passes('c', 'b'), await world.passes('c', 'a')], [false, false, true, false])
+      assert.deepEqual(
+        [
+          await world.passes('a', 'b'),
+          await world.passes('a', 'b', 81, 'UDP'),
+          await world.passes('c', 'b'),
+          await world.passes('c', 'a'),
+        ],
+        [false, false, true, false],
+      )
       const [a, b, c] = NAMES.map((name) => `x/${name} (${world.ip(name)})`)
       for (const line of [
         `policy: dropped TCP ${a} → ${b} port 80: x/guard isolates x/b for ingress, and no rule allows it`,
@@ -177,7 +222,13 @@ describe('NetworkPolicy of a running agent', () => {
       assert.ok(!agent.log().includes(`${c} → ${b}`))
       world.write('pods.yaml', world.pod('b'), world.pod('c'))
       await until(async () => !(await world.passes('b', 'a')), LATE)
-      await until(() => agent.log().includes(`policy: dropped TCP ${b} → ${world.ip('a')} port 80: ${world.ip('a')} belongs to no known pod`), LATE)
+      await until(
+        () =>
+          agent
+            .log()
+            .includes(`policy: dropped TCP ${b} → ${world.ip('a')} port 80: ${world.ip('a')} belongs to no known pod`),
+        LATE,
+      )
       // A thousand datagrams a second: the kernel lets 50, and then 10 a second, come to the log.
       world.write('pods.yaml', ...NAMES.map((name) => world.pod(name)))
       await until(async () => (await table(node)).includes(`${world.ip('a')} : `), LATE)
@@ -199,7 +250,15 @@ describe('NetworkPolicy of a running agent', () => {
       world.write('guard.yaml', GUARD)
       await leadsTo(node, world.ip('b'), 'in')
       assert.ok(await world.passes('a', 'b'))
-      await until(() => agent.log().includes(`policy: would drop TCP x/a (${world.ip('a')}) → x/b (${world.ip('b')}) port 80: x/guard isolates x/b for ingress, and no rule allows it`), LATE)
+      await until(
+        () =>
+          agent
+            .log()
+            .includes(
+              `policy: would drop TCP x/a (${world.ip('a')}) → x/b (${world.ip('b')}) port 80: x/guard isolates x/b for ingress, and no rule allows it`,
+            ),
+        LATE,
+      )
       const seen = await received()
       await until(async () => (await received()) > seen + 500, LATE)
     }, '--policy-audit'),
@@ -214,7 +273,10 @@ describe('NetworkPolicy of a running agent', () => {
       world.write('pods.yaml', world.pod('a'), world.pod('b'), world.pod('c', {}, { phase: 'Succeeded' }))
       await until(async () => !(await world.passes('c', 'b')), LATE)
       // Another pod gets the address, with other labels.
-      world.write('pods.yaml', world.pod('a'), world.pod('b'), { ...(world.pod('c') as { metadata: object }), metadata: { namespace: 'x', name: 'd', labels: { app: 'd' } } })
+      world.write('pods.yaml', world.pod('a'), world.pod('b'), {
+        ...(world.pod('c') as { metadata: object }),
+        metadata: { namespace: 'x', name: 'd', labels: { app: 'd' } },
+      })
       await until(async () => (await table(node)).includes(`${world.ip('c')} : `), LATE)
       assert.equal(await world.passes('c', 'b'), false)
       world.write('pods.yaml', world.pod('a'), world.pod('c'), world.pod('b', {}, { hostNetwork: true }))
@@ -239,7 +301,13 @@ describe('NetworkPolicy of a running agent', () => {
   it(
     'NP55 NP56 a namespace and a pod come and go under a policy',
     inLive(async (world, node) => {
-      world.write('guard.yaml', policyOf('guard', { podSelector: { matchLabels: { app: 'b' } }, ingress: [{ from: [{ namespaceSelector: { matchLabels: { team: 'blue' } } }] }] }))
+      world.write(
+        'guard.yaml',
+        policyOf('guard', {
+          podSelector: { matchLabels: { app: 'b' } },
+          ingress: [{ from: [{ namespaceSelector: { matchLabels: { team: 'blue' } } }] }],
+        }),
+      )
       await leadsTo(node, world.ip('b'), 'in')
       assert.equal(await world.passes('c', 'b'), false)
       const space = { kind: 'Namespace', metadata: { name: 'x', labels: { team: 'blue' } } }
@@ -268,11 +336,14 @@ describe('NetworkPolicy of a running agent', () => {
         const nat = `table ip nat_of_test { chain pre { type nat hook prerouting priority dstnat; ip daddr 10.96.0.1 tcp dport 8080 dnat to ${to}; ip daddr ${UNDERLAY.v4(1)} tcp dport 8080 dnat to ${to}; }; }`
         assert.equal((await node.ns.exec(['nft', nat])).status, 0)
         await hub.ip('addr', 'add', `${UNDERLAY.v4(200)}/24`, 'dev', 'hub0')
-        const outside = async () => (await hub.exec(['timeout', '1', 'bash', '-c', `exec 3<>/dev/tcp/${UNDERLAY.v4(1)}/8080`])).status === 0
-        const byVip = async (from: string) => (await world.process(from).ask([{ ip: '10.96.0.1', port: 8080, protocol: 'TCP' }]))[0] as boolean
+        const outside = async () =>
+          (await hub.exec(['timeout', '1', 'bash', '-c', `exec 3<>/dev/tcp/${UNDERLAY.v4(1)}/8080`])).status === 0
+        const byVip = async (from: string) =>
+          (await world.process(from).ask([{ ip: '10.96.0.1', port: 8080, protocol: 'TCP' }]))[0] as boolean
         assert.deepEqual([await byVip('a'), await byVip('c'), await outside()], [true, true, true])
         const ports = [{ port: 80 }]
-        const allow = (...from: readonly object[]) => policyOf('guard', { podSelector: { matchLabels: { app: 'b' } }, ingress: [{ from, ports }] })
+        const allow = (...from: readonly object[]) =>
+          policyOf('guard', { podSelector: { matchLabels: { app: 'b' } }, ingress: [{ from, ports }] })
         world.write('guard.yaml', allow({ podSelector: { matchLabels: { app: 'c' } } }))
         await leadsTo(node, world.ip('b'), 'in')
         assert.deepEqual([await byVip('a'), await byVip('c'), await outside()], [false, true, false])
@@ -319,13 +390,34 @@ describe('NetworkPolicy of a running agent', () => {
       world.write('guard.yaml', GUARD)
       await leadsTo(node, world.ip('b'), 'in')
       const unique = node.ns.path.slice(node.ns.path.lastIndexOf('/') + 1)
-      const pings = async (from: string, size: number) => (await node.ns.exec(['ip', 'netns', 'exec', `${unique}-${from}`, 'ping', '-n', '-q', '-c', '1', '-W', '2', '-s', String(size), world.ip('b')])).status === 0
+      const pings = async (from: string, size: number) =>
+        (
+          await node.ns.exec([
+            'ip',
+            'netns',
+            'exec',
+            `${unique}-${from}`,
+            'ping',
+            '-n',
+            '-q',
+            '-c',
+            '1',
+            '-W',
+            '2',
+            '-s',
+            String(size),
+            world.ip('b'),
+          ])
+        ).status === 0
       for (const size of [56, 4000]) {
         assert.ok(await pings('c', size), `${size} bytes of c`)
         assert.equal(await pings('a', size), false, `${size} bytes of a`)
       }
       // A rule with a port is about TCP alone.
-      world.write('guard.yaml', policyOf('guard', { podSelector: { matchLabels: { app: 'b' } }, ingress: [{ ports: [{ port: 80 }] }] }))
+      world.write(
+        'guard.yaml',
+        policyOf('guard', { podSelector: { matchLabels: { app: 'b' } }, ingress: [{ ports: [{ port: 80 }] }] }),
+      )
       await until(() => world.passes('a', 'b'), LATE)
       assert.equal(await pings('c', 56), false)
     }),
@@ -335,11 +427,26 @@ describe('NetworkPolicy of a running agent', () => {
     'NP76 the longest names: a namespace of 63 characters, and a policy of 253',
     inLive(async (world, node) => {
       const [namespace, name] = ['n'.repeat(63), 'p'.repeat(253)]
-      world.write('pods.yaml', world.pod('a'), world.pod('c'), { ...(world.pod('b') as object), metadata: { namespace, name: 'b', labels: { app: 'b' } } })
+      world.write('pods.yaml', world.pod('a'), world.pod('c'), {
+        ...(world.pod('b') as object),
+        metadata: { namespace, name: 'b', labels: { app: 'b' } },
+      })
       world.write('guard.yaml', {
         kind: 'NetworkPolicy',
         metadata: { namespace, name },
-        spec: { podSelector: {}, ingress: [{ from: [{ namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': 'x' } }, podSelector: { matchLabels: { app: 'c' } } }] }] },
+        spec: {
+          podSelector: {},
+          ingress: [
+            {
+              from: [
+                {
+                  namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': 'x' } },
+                  podSelector: { matchLabels: { app: 'c' } },
+                },
+              ],
+            },
+          ],
+        },
       })
       await leadsTo(node, world.ip('b'), 'in')
       assert.deepEqual([await world.passes('c', 'b'), await world.passes('a', 'b')], [true, false])
@@ -349,7 +456,9 @@ describe('NetworkPolicy of a running agent', () => {
   it(
     'NP77 five thousand blocks of addresses in one rule, and ten thousand pods in one set',
     inLive(async (world, node) => {
-      const blocks = Array.from({ length: 5000 }, (_, i) => ({ ipBlock: { cidr: `100.${64 + (i >> 8)}.${i & 255}.0/25` } }))
+      const blocks = Array.from({ length: 5000 }, (_, i) => ({
+        ipBlock: { cidr: `100.${64 + (i >> 8)}.${i & 255}.0/25` },
+      }))
       const others = Array.from({ length: 10_000 }, (_, i) => ({
         kind: 'Pod',
         metadata: { namespace: 'y', name: `p${i}`, labels: { app: 'many' } },
@@ -359,7 +468,18 @@ describe('NetworkPolicy of a running agent', () => {
       world.write('many.yaml', { kind: 'List', items: others })
       world.write(
         'guard.yaml',
-        policyOf('guard', { podSelector: { matchLabels: { app: 'b' } }, ingress: [{ from: [...blocks, { namespaceSelector: {}, podSelector: { matchLabels: { app: 'many' } } }, { ipBlock: { cidr: `${world.ip('c')}/32` } }] }] }),
+        policyOf('guard', {
+          podSelector: { matchLabels: { app: 'b' } },
+          ingress: [
+            {
+              from: [
+                ...blocks,
+                { namespaceSelector: {}, podSelector: { matchLabels: { app: 'many' } } },
+                { ipBlock: { cidr: `${world.ip('c')}/32` } },
+              ],
+            },
+          ],
+        }),
       )
       await until(async () => !(await world.passes('a', 'b')), 120_000)
       assert.ok(await world.passes('c', 'b'))
@@ -388,7 +508,13 @@ describe('NetworkPolicy of a running agent', () => {
         const logged = agent.log().length
         assert.equal((await ns.exec(['nft', ...words])).status, 0, words.join(' '))
         await until(async () => sorted(await table(node)) === sorted(good), LATE)
-        await until(() => /repaired changes of another program: .*(map ingress4|nft (table|chain) plumb_policy)/.test(agent.log().slice(logged)), LATE)
+        await until(
+          () =>
+            /repaired changes of another program: .*(map ingress4|nft (table|chain) plumb_policy)/.test(
+              agent.log().slice(logged),
+            ),
+          LATE,
+        )
         assert.equal(await world.passes('a', 'b'), false)
         assert.ok(await world.passes('c', 'b'))
       }
@@ -407,7 +533,14 @@ describe('NetworkPolicy of a running agent', () => {
         // Refuses only what adds to the sets of ended connections.
         const script = `input=$(mktemp -p ${dir})\ncat >$input\n[ $(cat ${mode}) = fail ] && grep -q 'add element inet plumb_policy ended' $input && { echo 'nft: no memory' >&2; exit 1; }\nexec ${dir}/real "$@" <$input`
         writeFileSync(join(dir, 'nft'), `#!/bin/sh\n${script}\n`, { mode: 0o755 })
-        const agent = node.agentBy(['unshare', '--mount', 'sh', '-c', `cp /usr/sbin/nft ${dir}/real; mount --bind ${dir}/nft /usr/sbin/nft; exec "$@"`, 'sh'])
+        const agent = node.agentBy([
+          'unshare',
+          '--mount',
+          'sh',
+          '-c',
+          `cp /usr/sbin/nft ${dir}/real; mount --bind ${dir}/nft /usr/sbin/nft; exec "$@"`,
+          'sh',
+        ])
         await agent.ready(60_000)
         await world.process('a').flow('tcp', world.ip('b'), true)
         const received = async () => (await world.process('a').tell()).flows['tcp']?.received ?? 0
@@ -446,15 +579,29 @@ describe('NetworkPolicy of a running agent', () => {
           `#!/bin/sh\ninput=$(mktemp -p ${dir})\n[ "$1" = -f ] && cat >$input || exec /usr/sbin/nft "$@"\ncase $(cat ${mode}) in\nfail) grep -q plumb_policy $input && { echo 'nft: no memory' >&2; exit 1; } ;;\nhang) grep -q plumb_policy $input && exec sleep 60 ;;\nkilled) grep -q plumb_policy $input && { head -c 200 $input | /usr/sbin/nft -f - 2>/dev/null; kill -9 $$; } ;;\nesac\nexec /usr/sbin/nft -f $input\n`,
           { mode: 0o755 },
         )
-        const agent = node.agentBy(['unshare', '--mount', 'sh', '-c', `cp /usr/sbin/nft ${dir}/real; sed -i 's#/usr/sbin/nft#${dir}/real#g' ${dir}/nft; mount --bind ${dir}/nft /usr/sbin/nft; exec "$@"`, 'sh'])
+        const agent = node.agentBy([
+          'unshare',
+          '--mount',
+          'sh',
+          '-c',
+          `cp /usr/sbin/nft ${dir}/real; sed -i 's#/usr/sbin/nft#${dir}/real#g' ${dir}/nft; mount --bind ${dir}/nft /usr/sbin/nft; exec "$@"`,
+          'sh',
+        ])
         await agent.ready(60_000)
         world.write('guard.yaml', GUARD)
         await leadsTo(node, world.ip('b'), 'in')
         const good = await table(node)
         for (const fault of ['fail', 'killed', 'hang']) {
           writeFileSync(mode, fault)
-          world.write('more.yaml', policyOf('more', { podSelector: { matchLabels: { app: 'a' } }, ingress: [{ ports: [{ port: fault.length * 100 }] }] }))
-          if (fault !== 'hang') await until(async () => /Cannot program NetworkPolicy/.test(JSON.stringify(await agent.status())), LATE)
+          world.write(
+            'more.yaml',
+            policyOf('more', {
+              podSelector: { matchLabels: { app: 'a' } },
+              ingress: [{ ports: [{ port: fault.length * 100 }] }],
+            }),
+          )
+          if (fault !== 'hang')
+            await until(async () => /Cannot program NetworkPolicy/.test(JSON.stringify(await agent.status())), LATE)
           assert.equal(sorted(await table(node)), sorted(good))
           assert.deepEqual([await world.passes('c', 'b'), await world.passes('a', 'b')], [true, false])
           writeFileSync(mode, 'work')
@@ -478,8 +625,18 @@ describe('NetworkPolicy of a running agent', () => {
         for (let i = 0; i < 100; i++)
           world.write(
             `churn-${i}.yaml`,
-            { kind: 'Pod', metadata: { namespace: 'x', name: `p${i}`, labels: { app: `p${i}` } }, spec: { nodeName: i % 2 ? node.name : 'elsewhere', containers: [] }, status: { podIPs: [{ ip: `10.244.${node.n}.${100 + i}` }] } },
-            policyOf(`p${i}`, { podSelector: { matchLabels: { app: `p${i}` } }, ingress: [{ from: [{ podSelector: { matchLabels: { app: `p${(i + 1) % 100}` } } }], ports: [{ port: i + 1 }] }] }),
+            {
+              kind: 'Pod',
+              metadata: { namespace: 'x', name: `p${i}`, labels: { app: `p${i}` } },
+              spec: { nodeName: i % 2 ? node.name : 'elsewhere', containers: [] },
+              status: { podIPs: [{ ip: `10.244.${node.n}.${100 + i}` }] },
+            },
+            policyOf(`p${i}`, {
+              podSelector: { matchLabels: { app: `p${i}` } },
+              ingress: [
+                { from: [{ podSelector: { matchLabels: { app: `p${(i + 1) % 100}` } } }], ports: [{ port: i + 1 }] },
+              ],
+            }),
           )
         await until(async () => (await table(node)).includes('tcp dport 100 '), 60_000)
         for (let i = 0; i < 100; i++) world.write(`churn-${i}.yaml`)

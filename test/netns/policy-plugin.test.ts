@@ -14,10 +14,20 @@ import { ADMITTING } from '../support/samples.ts'
 import { testPlugin } from '../support/suites/testPlugin.ts'
 
 const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
-const options = (cluster: Cluster) => [...fileStore(cluster, CONF), `--network-policy=${join(cluster.dir, 'manifests')}`]
+const options = (cluster: Cluster) => [
+  ...fileStore(cluster, CONF),
+  `--network-policy=${join(cluster.dir, 'manifests')}`,
+]
 const IN = { policyTypes: ['Ingress'] }
 /** x/a takes what x/b sends, and nothing else. */
-const ONLY_B = { kind: 'NetworkPolicy', metadata: { namespace: 'x', name: 'only-b' }, spec: { podSelector: { matchLabels: { app: 'a' } }, ingress: [{ from: [{ podSelector: { matchLabels: { app: 'b' } } }] }] } }
+const ONLY_B = {
+  kind: 'NetworkPolicy',
+  metadata: { namespace: 'x', name: 'only-b' },
+  spec: {
+    podSelector: { matchLabels: { app: 'a' } },
+    ingress: [{ from: [{ podSelector: { matchLabels: { app: 'b' } } }] }],
+  },
+}
 const DENY = { kind: 'NetworkPolicy', metadata: { namespace: 'x', name: 'deny' }, spec: { podSelector: {}, ...IN } }
 
 /** Pods of one node, and its agent's manifests. */
@@ -42,7 +52,12 @@ class Bench {
 
   /** A Pod without an address, as the API has it before the kubelet knows one. */
   podObject(name: string): object {
-    return { kind: 'Pod', metadata: { namespace: 'x', name, labels: { app: name } }, spec: { nodeName: this.node.name, containers: [] }, status: { phase: 'Pending' } }
+    return {
+      kind: 'Pod',
+      metadata: { namespace: 'x', name, labels: { app: name } },
+      spec: { nodeName: this.node.name, containers: [] },
+      status: { phase: 'Pending' },
+    }
   }
 
   call(command: string, pod: Namespace, name: string, policy: object = {}, more: object = {}): Promise<Answer> {
@@ -51,11 +66,26 @@ class Bench {
       cniVersion: '1.1.0',
       name: 'policed',
       type: 'ptp',
-      ipam: { type: 'host-local', dataDir: join(dir, 'networks'), ranges: [[{ subnet: '10.61.0.0/23' }], [{ subnet: 'fd00:61::/64' }]] },
+      ipam: {
+        type: 'host-local',
+        dataDir: join(dir, 'networks'),
+        ranges: [[{ subnet: '10.61.0.0/23' }], [{ subnet: 'fd00:61::/64' }]],
+      },
       policy: { socket: join(dir, 'policy.sock'), ...policy },
       ...more,
     }
-    return plugin(conf.type, { command, conf, containerId: pod.name, netns: pod, ifname: 'eth0', args: `IgnoreUnknown=1;K8S_POD_NAMESPACE=x;K8S_POD_NAME=${name};K8S_POD_INFRA_CONTAINER_ID=${pod.name}` }, ns)
+    return plugin(
+      conf.type,
+      {
+        command,
+        conf,
+        containerId: pod.name,
+        netns: pod,
+        ifname: 'eth0',
+        args: `IgnoreUnknown=1;K8S_POD_NAMESPACE=x;K8S_POD_NAME=${name};K8S_POD_INFRA_CONTAINER_ID=${pod.name}`,
+      },
+      ns,
+    )
   }
 
   /** ADD, which works. Gives the addresses. */
@@ -82,9 +112,20 @@ class Bench {
 
 /** Serves TCP 80 in a pod until the test ends, and counts what comes for the UDP ports. */
 async function serve(pod: Namespace, stopped: Stopped): Promise<void> {
-  stopped.start(pod, "Bun.listen({ hostname: '::', port: 80, socket: { open: (socket) => void socket.end('ok'), data() {} } })")
+  stopped.start(
+    pod,
+    "Bun.listen({ hostname: '::', port: 80, socket: { open: (socket) => void socket.end('ok'), data() {} } })",
+  )
   const ports = Object.values(UDP)
-  const text = ['table inet seen {', ...ports.map((port) => `  counter c${port} { }`), '  chain in {', '    type filter hook input priority 0;', ...ports.map((port) => `    udp dport ${port} counter name c${port}`), '  }', '}'].join('\n')
+  const text = [
+    'table inet seen {',
+    ...ports.map((port) => `  counter c${port} { }`),
+    '  chain in {',
+    '    type filter hook input priority 0;',
+    ...ports.map((port) => `    udp dport ${port} counter name c${port}`),
+    '  }',
+    '}',
+  ].join('\n')
   const done = await pod.exec(['nft', '-f', '-'], { stdin: `${text}\n` })
   assert.equal(done.status, 0, done.stderr)
 }
@@ -101,7 +142,12 @@ async function meter(node: Namespace, from: string): Promise<void> {
     ['ahead', -1],
     ['behind', 1],
   ] as const)
-    text.push(`chain ${name}_chain {`, `type filter hook forward priority ${priority};`, `ip saddr ${from} ip daddr 10.61.0.0/23 tcp dport 80 counter name ${name}`, '}')
+    text.push(
+      `chain ${name}_chain {`,
+      `type filter hook forward priority ${priority};`,
+      `ip saddr ${from} ip daddr 10.61.0.0/23 tcp dport 80 counter name ${name}`,
+      '}',
+    )
   const done = await node.exec(['nft', '-f', '-'], { stdin: `${[...text, '}'].join('\n')}\n` })
   assert.equal(done.status, 0, done.stderr)
 }
@@ -109,7 +155,9 @@ async function meter(node: Namespace, from: string): Promise<void> {
 /** How many came, and how many of them the policies dropped. */
 async function metered(node: Namespace): Promise<{ readonly came: number; readonly dropped: number }> {
   const { stdout } = await node.exec(['nft', 'list', 'counters', 'table', 'inet', 'metered'])
-  const [ahead = Number.NaN, behind = Number.NaN] = ['ahead', 'behind'].map((name) => Number(new RegExp(`counter ${name} \\{\\s+packets (\\d+)`).exec(stdout)?.[1]))
+  const [ahead = Number.NaN, behind = Number.NaN] = ['ahead', 'behind'].map((name) =>
+    Number(new RegExp(`counter ${name} \\{\\s+packets (\\d+)`).exec(stdout)?.[1]),
+  )
   return { came: ahead, dropped: ahead - behind }
 }
 
@@ -118,7 +166,13 @@ class Stopped {
   readonly #all: { kill(signal: 'SIGKILL'): void }[] = []
 
   start(ns: Namespace, script: string): void {
-    this.#all.push(Bun.spawn(['nsenter', `--net=${ns.path}`, '--', process.execPath, '-e', script], { stdin: 'ignore', stdout: 'ignore', stderr: 'inherit' }))
+    this.#all.push(
+      Bun.spawn(['nsenter', `--net=${ns.path}`, '--', process.execPath, '-e', script], {
+        stdin: 'ignore',
+        stdout: 'ignore',
+        stderr: 'inherit',
+      }),
+    )
   }
 
   end(): void {
@@ -130,13 +184,19 @@ class Stopped {
 const UDP = { allowed: 7, denied: 8 } as const
 
 /** Sends a datagram every millisecond, as long as the test runs. */
-const stream = (ip: string, port: number) => `const socket = require('node:dgram').createSocket('udp4'); socket.on('error', () => {}); setInterval(() => socket.send('x', ${port}, '${ip}', () => {}), 1)`
-const connects = async (from: Namespace, ip: string) => (await from.exec(['timeout', '3', 'bash', '-c', `exec 3<>/dev/tcp/${ip}/80 && cat <&3`])).stdout === 'ok'
+const stream = (ip: string, port: number) =>
+  `const socket = require('node:dgram').createSocket('udp4'); socket.on('error', () => {}); setInterval(() => socket.send('x', ${port}, '${ip}', () => {}), 1)`
+const connects = async (from: Namespace, ip: string) =>
+  (await from.exec(['timeout', '3', 'bash', '-c', `exec 3<>/dev/tcp/${ip}/80 && cat <&3`])).stdout === 'ok'
 
 const STANDS = '/run/policy-stands.sock'
 /** The containers that an agent of these tests has admitted. The agent of other tests needs a cluster. */
 const held = new Set<string>()
-const commandsOfAgent = admissionCommands({ ready() {}, admit: async ({ containerId }) => void held.add(containerId), release: async ({ containerId }) => void held.delete(containerId) })
+const commandsOfAgent = admissionCommands({
+  ready() {},
+  admit: async ({ containerId }) => void held.add(containerId),
+  release: async ({ containerId }) => void held.delete(containerId),
+})
 let stop = () => {}
 before(() => {
   stop = listen({ unix: STANDS }, 'policy', commands('command', commandsOfAgent)).stop
@@ -193,7 +253,8 @@ describe('the plugin policy', () => {
           const [ip = ''] = await bench.add(a, 'a')
           const before = await seen(a, UDP.denied)
           assert.equal(ip, expected)
-          for (let i = 0; i < 20; i++) assert.ok(await connects(b, ip), `round ${round}, connection ${i} of an allowed flow`)
+          for (let i = 0; i < 20; i++)
+            assert.ok(await connects(b, ip), `round ${round}, connection ${i} of an allowed flow`)
           await until(async () => (await seen(a, UDP.allowed)) > already + 100, 10_000)
           assert.equal(await seen(a, UDP.denied), before, `round ${round}: packets of a denied flow`)
           const { came, dropped } = await metered(bench.node.ns)
@@ -228,14 +289,30 @@ describe('the plugin policy', () => {
       assert.match((await bench.verdicts(ip)).join(), /^ingress4 goto in_\w+,egress4 accept$/)
       await b.exec(['ip', 'link', 'del', 'eth0'])
       const refused = await bench.call('ADD', b, 'b', { whenAway: 'wait', timeout: 1 })
-      assert.deepEqual([refused.error.code, /within \d+ ms: .* has no Pod x\/b/.test(refused.error.msg)], [11, true], refused.stdout)
+      assert.deepEqual(
+        [refused.error.code, /within \d+ ms: .* has no Pod x\/b/.test(refused.error.msg)],
+        [11, true],
+        refused.stdout,
+      )
       const [closed = ''] = await bench.add(b, 'b', { whenAway: 'closed', timeout: 1 })
       assert.deepEqual((await bench.verdicts(closed)).sort(), ['egress4 goto unknown', 'ingress4 goto unknown'])
       bench.write('b.yaml', bench.podObject('b'))
       await until(async () => /^ingress4 goto in_/.test((await bench.verdicts(closed)).join()), 10_000)
       // The names of the pod are missing.
-      const nameless = await plugin('policy', { command: 'ADD', conf: { cniVersion: '1.1.0', name: 'policed', type: 'policy', prevResult: { cniVersion: '1.1.0', ips: [] } }, netns: b, args: '' }, bench.node.ns)
-      assert.deepEqual([nameless.error.code, nameless.error.msg], [4, 'Cannot apply network policy: CNI_ARGS has no K8S_POD_NAMESPACE'])
+      const nameless = await plugin(
+        'policy',
+        {
+          command: 'ADD',
+          conf: { cniVersion: '1.1.0', name: 'policed', type: 'policy', prevResult: { cniVersion: '1.1.0', ips: [] } },
+          netns: b,
+          args: '',
+        },
+        bench.node.ns,
+      )
+      assert.deepEqual(
+        [nameless.error.code, nameless.error.msg],
+        [4, 'Cannot apply network policy: CNI_ARGS has no K8S_POD_NAMESPACE'],
+      )
     }),
   )
 
@@ -250,7 +327,11 @@ describe('the plugin policy', () => {
       // No agent has run since the node started: nothing can close a pod.
       await a.exec(['ip', 'link', 'del', 'eth0'])
       const early = await bench.call('ADD', a, 'a')
-      assert.deepEqual([early.error.code, /Cannot close pod x\/a: the agent has not loaded its policies/.test(early.error.msg)], [11, true], early.stdout)
+      assert.deepEqual(
+        [early.error.code, /Cannot close pod x\/a: the agent has not loaded its policies/.test(early.error.msg)],
+        [11, true],
+        early.stdout,
+      )
       const agent = bench.node.agent()
       await agent.ready(30_000)
       try {
@@ -294,7 +375,13 @@ describe('the plugin policy', () => {
       test.timeout(120_000)
       const bench = new Bench(cluster)
       const [a, b] = bench.pods as [Namespace, Namespace]
-      const ipam = { type: 'host-local', dataDir: join(bench.node.dir, 'networks'), subnet: '10.61.0.0/24', rangeStart: '10.61.0.2', rangeEnd: '10.61.0.2' }
+      const ipam = {
+        type: 'host-local',
+        dataDir: join(bench.node.dir, 'networks'),
+        subnet: '10.61.0.0/24',
+        rangeStart: '10.61.0.2',
+        rangeEnd: '10.61.0.2',
+      }
       const call = async (command: string, pod: Namespace, name: string) => {
         const { status, stdout } = await bench.call(command, pod, name, { whenAway: 'closed', timeout: 1 }, { ipam })
         assert.equal(status, 0, stdout)
@@ -329,9 +416,20 @@ describe('the plugin policy', () => {
         test.timeout(120_000)
         const bench = new Bench(cluster)
         const [a, b] = bench.pods as [Namespace, Namespace]
-        const ipam = { type: 'host-local', dataDir: join(bench.node.dir, 'networks'), subnet: '10.61.0.0/24', routes: [{ dst: '0.0.0.0/0' }] }
+        const ipam = {
+          type: 'host-local',
+          dataDir: join(bench.node.dir, 'networks'),
+          subnet: '10.61.0.0/24',
+          routes: [{ dst: '0.0.0.0/0' }],
+        }
         const call = async (command: string, pod: Namespace, name: string) => {
-          const { status, stdout, result } = await bench.call(command, pod, name, { whenAway: 'closed', timeout: 1 }, { type, ...(type === 'bridge' && { bridge: 'br0', isGateway: true }), ipam })
+          const { status, stdout, result } = await bench.call(
+            command,
+            pod,
+            name,
+            { whenAway: 'closed', timeout: 1 },
+            { type, ...(type === 'bridge' && { bridge: 'br0', isGateway: true }), ipam },
+          )
           assert.equal(status, 0, stdout)
           return command === 'ADD' ? (result['ips'].map(({ address }: Row) => address.split('/')[0])[0] as string) : ''
         }
@@ -343,11 +441,15 @@ describe('the plugin policy', () => {
         await first.stop('SIGKILL')
         const own = await call('ADD', b, 'b')
         const forged = '10.61.0.99'
-        await a.exec(['nft', '-f', '-'], { stdin: `table inet seen {\n counter forged { }\n chain in {\n type filter hook input priority 0;\n ip saddr ${forged} counter name forged\n }\n}\n` })
+        await a.exec(['nft', '-f', '-'], {
+          stdin: `table inet seen {\n counter forged { }\n chain in {\n type filter hook input priority 0;\n ip saddr ${forged} counter name forged\n }\n}\n`,
+        })
         await b.exec(['ip', 'addr', 'add', `${forged}/32`, 'dev', 'eth0'])
         await b.exec(['ping', '-n', '-q', '-c', '3', '-i', '0.2', '-W', '1', '-I', forged, to])
         assert.match((await a.exec(['nft', 'list', 'counter', 'inet', 'seen', 'forged'])).stdout, /packets 0 /)
-        const guard = async () => (await bench.node.ns.exec(['nft', 'list', 'table', type === 'bridge' ? 'bridge' : 'inet', 'plumb_guard'])).stdout
+        const guard = async () =>
+          (await bench.node.ns.exec(['nft', 'list', 'table', type === 'bridge' ? 'bridge' : 'inet', 'plumb_guard']))
+            .stdout
         assert.ok((await guard()).includes(`. ${own}`))
         await call('DEL', b, 'b')
         assert.ok(!(await guard()).includes(`. ${own}`))
@@ -411,7 +513,10 @@ describe('the plugin policy', () => {
       await agent.ready(30_000)
       const [ipA = ''] = await bench.add(a, 'a')
       const [ipB = ''] = await bench.add(b, 'b')
-      const [server, client] = [a, b].map(({ path }) => startPod(path.slice('/run/netns/'.length))) as [Answering, Answering]
+      const [server, client] = [a, b].map(({ path }) => startPod(path.slice('/run/netns/'.length))) as [
+        Answering,
+        Answering,
+      ]
       const came = async (ip: string) => (await server.tell()).came[ip] ?? 0
       const isSilent = async (ip: string) => {
         const before = await came(ip)
@@ -470,7 +575,10 @@ describe('the plugin policy', () => {
         assert.deepEqual([done, missing], [250, []])
         assert.equal((await bench.table()).match(/10\.61\.\d+\.\d+ : goto in_/g)?.length, 250)
       } finally {
-        await execa('ip', ['-force', '-batch', '-'], { input: names.map((name) => `netns delete ${unique}-${name}\n`).join(''), reject: false })
+        await execa('ip', ['-force', '-batch', '-'], {
+          input: names.map((name) => `netns delete ${unique}-${name}\n`).join(''),
+          reject: false,
+        })
       }
     }),
   )
@@ -485,10 +593,28 @@ describe('the plugin policy', () => {
         const { ns } = bench.node
         bench.write('pods.yaml', bench.podObject('a'), DENY)
         const { name, cniVersion } = JSON.parse(readFileSync(join(dir, file), 'utf8'))
-        const call = (command: string, conf: Row, more: object = {}) => plugin(conf['type'], { command, conf: { ...conf, name, cniVersion, ...more }, containerId: 'c1', netns: pod, args: 'IgnoreUnknown=1;K8S_POD_NAMESPACE=x;K8S_POD_NAME=a' }, ns)
+        const call = (command: string, conf: Row, more: object = {}) =>
+          plugin(
+            conf['type'],
+            {
+              command,
+              conf: { ...conf, name, cniVersion, ...more },
+              containerId: 'c1',
+              netns: pod,
+              args: 'IgnoreUnknown=1;K8S_POD_NAMESPACE=x;K8S_POD_NAME=a',
+            },
+            ns,
+          )
         const [main, policy] = plugins as [Row, Row]
         const away = await call('STATUS', policy)
-        assert.deepEqual([away.error.code, /^Cannot reach the agent for network policy at \/run\/plumb\/policy\.sock/.test(away.error.msg)], [50, true], away.stdout)
+        assert.deepEqual(
+          [
+            away.error.code,
+            /^Cannot reach the agent for network policy at \/run\/plumb\/policy\.sock/.test(away.error.msg),
+          ],
+          [50, true],
+          away.stdout,
+        )
         await bench.node.agent('--policy-socket=/run/plumb/policy.sock').ready(30_000)
         assert.equal((await call('STATUS', policy)).status, 0)
         await pod.ip('link', 'del', 'eth0')
@@ -499,11 +625,15 @@ describe('the plugin policy', () => {
         const [ip = ''] = prevResult['ips'].map(({ address }: Row) => address.split('/')[0])
         assert.match((await bench.verdicts(ip)).join(), /^ingress4 goto in_/)
         assert.equal((await call('CHECK', policy, { prevResult })).status, 0)
-        assert.equal((await call('GC', policy, { 'cni.dev/valid-attachments': [{ containerID: 'c1', ifname: 'eth0' }] })).status, 0)
+        assert.equal(
+          (await call('GC', policy, { 'cni.dev/valid-attachments': [{ containerID: 'c1', ifname: 'eth0' }] })).status,
+          0,
+        )
         assert.match((await bench.verdicts(ip)).join(), /^ingress4 goto in_/)
         assert.equal((await call('GC', policy, { 'cni.dev/valid-attachments': [] })).status, 0)
         assert.deepEqual(await bench.verdicts(ip), [])
-        for (const conf of [policy, main, policy, main]) assert.equal((await call('DEL', conf, { prevResult })).status, 0)
+        for (const conf of [policy, main, policy, main])
+          assert.equal((await call('DEL', conf, { prevResult })).status, 0)
         assert.equal(existsSync('/run/plumb/policy.sock'), true)
         rmSync('/run/plumb/policy.sock')
       }),
@@ -518,20 +648,42 @@ describe('the plugin policy', () => {
       bench.write('pods.yaml', bench.podObject('a'), DENY)
       const agent = bench.node.agent()
       await agent.ready(30_000)
-      const set = (value: number) => bench.node.ns.exec(['sysctl', '-qw', `net.bridge.bridge-nf-call-iptables=${value}`, `net.bridge.bridge-nf-call-ip6tables=${value}`])
-      const conf = { type: 'bridge', bridge: 'br9', isGateway: true, ipam: { type: 'host-local', dataDir: join(bench.node.dir, 'networks'), subnet: '10.62.0.0/24' } }
+      const set = (value: number) =>
+        bench.node.ns.exec([
+          'sysctl',
+          '-qw',
+          `net.bridge.bridge-nf-call-iptables=${value}`,
+          `net.bridge.bridge-nf-call-ip6tables=${value}`,
+        ])
+      const conf = {
+        type: 'bridge',
+        bridge: 'br9',
+        isGateway: true,
+        ipam: { type: 'host-local', dataDir: join(bench.node.dir, 'networks'), subnet: '10.62.0.0/24' },
+      }
       await set(0)
       const status = () => bench.call('STATUS', pod, 'a', {}, conf)
       assert.match((await status()).error.msg, /bridged frames do not pass the firewall/)
       await pod.ip('link', 'del', 'eth0')
       assert.equal((await bench.call('ADD', pod, 'a', {}, conf)).status, 0)
       // With a pod on a bridge the settings are the agent's.
-      const value = async () => (await bench.node.ns.exec(['sysctl', '-n', 'net.bridge.bridge-nf-call-iptables', 'net.bridge.bridge-nf-call-ip6tables'])).stdout
+      const value = async () =>
+        (
+          await bench.node.ns.exec([
+            'sysctl',
+            '-n',
+            'net.bridge.bridge-nf-call-iptables',
+            'net.bridge.bridge-nf-call-ip6tables',
+          ])
+        ).stdout
       await until(async () => (await value()) === '1\n1\n', 20_000)
       assert.equal((await status()).status, 0)
       await set(0)
       await until(async () => (await value()) === '1\n1\n', 20_000)
-      await until(async () => JSON.stringify((await agent.status())?.['repairs']).includes('net.bridge.bridge-nf-call-iptables'), 20_000)
+      await until(
+        async () => JSON.stringify((await agent.status())?.['repairs']).includes('net.bridge.bridge-nf-call-iptables'),
+        20_000,
+      )
       assert.equal((await bench.call('DEL', pod, 'a', {}, conf)).status, 0)
       await until(async () => /^200/.test(await agent.readyz()), 10_000)
     }),

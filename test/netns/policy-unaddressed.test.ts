@@ -6,8 +6,20 @@ import { type Namespace, plugin, type Row, until } from '../support/harness.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node } from '../support/nodes.ts'
 import { policyOf } from '../support/policy-live.ts'
 
-const CONF = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', SubnetMin: '10.244.1.0', SubnetMax: '10.244.1.0', IPv6SubnetMin: 'fd00:244:0:1::', IPv6SubnetMax: 'fd00:244:0:1::', Backend: { Type: 'vxlan' } }
-const options = (cluster: Cluster) => [...fileStore(cluster, CONF), `--network-policy=${join(cluster.dir, 'manifests')}`]
+const CONF = {
+  Network: '10.244.0.0/16',
+  EnableIPv6: true,
+  IPv6Network: 'fd00:244::/48',
+  SubnetMin: '10.244.1.0',
+  SubnetMax: '10.244.1.0',
+  IPv6SubnetMin: 'fd00:244:0:1::',
+  IPv6SubnetMax: 'fd00:244:0:1::',
+  Backend: { Type: 'vxlan' },
+}
+const options = (cluster: Cluster) => [
+  ...fileStore(cluster, CONF),
+  `--network-policy=${join(cluster.dir, 'manifests')}`,
+]
 const NAMES = ['a', 'b', 'c'] as const
 type Name = (typeof NAMES)[number]
 const LATE = 20_000
@@ -16,12 +28,24 @@ const OPEN_B = policyOf('open', { podSelector: { matchLabels: { app: 'b' } }, in
 const QUIET_A = policyOf('quiet', { podSelector: { matchLabels: { app: 'a' } }, policyTypes: ['Egress'] })
 
 /** Who makes the pods' links: plumb's plugins, with the plugin `policy` in the list and without, or another program. */
-const LISTS = ['plumb’s bridge with the plugin policy', 'plumb’s bridge without the plugin policy', 'another program’s bridge'] as const
+const LISTS = [
+  'plumb’s bridge with the plugin policy',
+  'plumb’s bridge without the plugin policy',
+  'another program’s bridge',
+] as const
 type List = (typeof LISTS)[number]
 
 /** Packets that have no pod's own address, and one that has: what a sends, by the name of the counter in the receiver. */
 const SENT = ['broadcast', 'directed', 'multicast', 'all_nodes', 'local_udp', 'local_tcp', 'local_echo', 'own'] as const
-const PORT = { broadcast: 7001, directed: 7002, multicast: 7003, all_nodes: 7004, local_udp: 7005, own: 7006, dhcp: 68 } as const
+const PORT = {
+  broadcast: 7001,
+  directed: 7002,
+  multicast: 7003,
+  all_nodes: 7004,
+  local_udp: 7005,
+  own: 7006,
+  dhcp: 68,
+} as const
 
 class Pods {
   readonly #node: Node
@@ -43,7 +67,12 @@ class Pods {
   }
 
   object(name: Name): object {
-    return { kind: 'Pod', metadata: { namespace: 'x', name, labels: { app: name } }, spec: { nodeName: this.#node.name, containers: [] }, status: { phase: 'Running', podIPs: (this.ips.get(name) ?? []).map((ip) => ({ ip })) } }
+    return {
+      kind: 'Pod',
+      metadata: { namespace: 'x', name, labels: { app: name } },
+      spec: { nodeName: this.#node.name, containers: [] },
+      status: { phase: 'Running', podIPs: (this.ips.get(name) ?? []).map((ip) => ({ ip })) },
+    }
   }
 
   /** Attaches the three pods. */
@@ -82,10 +111,25 @@ class Pods {
       type: 'bridge',
       bridge: 'cni0',
       isDefaultGateway: true,
-      ipam: { type: 'host-local', dataDir: join(dir, 'networks'), ranges: [[{ subnet: '10.244.1.0/24' }], [{ subnet: 'fd00:244:0:1::/64' }]] },
+      ipam: {
+        type: 'host-local',
+        dataDir: join(dir, 'networks'),
+        ranges: [[{ subnet: '10.244.1.0/24' }], [{ subnet: 'fd00:244:0:1::/64' }]],
+      },
       ...(isPoliced && { policy: { socket: join(dir, 'policy.sock') } }),
     }
-    const done = await plugin('bridge', { command: 'ADD', conf, containerId: `unaddressed-${name}`, netns: this.spaces[name], ifname: 'eth0', args: `IgnoreUnknown=1;K8S_POD_NAMESPACE=x;K8S_POD_NAME=${name}` }, ns)
+    const done = await plugin(
+      'bridge',
+      {
+        command: 'ADD',
+        conf,
+        containerId: `unaddressed-${name}`,
+        netns: this.spaces[name],
+        ifname: 'eth0',
+        args: `IgnoreUnknown=1;K8S_POD_NAMESPACE=x;K8S_POD_NAME=${name}`,
+      },
+      ns,
+    )
     assert.equal(done.status, 0, done.stdout)
     this.ips.set(
       name,
@@ -97,10 +141,23 @@ class Pods {
     const [node, pod] = [this.#node.ns, this.spaces[name]]
     const [v4, v6] = [`10.244.1.${10 + i}`, `fd00:244:0:1::${10 + i}`]
     const outside = [
-      ...(i === 0 ? ['ip link add cni0 type bridge', 'ip addr add 10.244.1.1/24 dev cni0', 'ip addr add fd00:244:0:1::1/64 dev cni0 nodad', 'ip link set cni0 up'] : []),
+      ...(i === 0
+        ? [
+            'ip link add cni0 type bridge',
+            'ip addr add 10.244.1.1/24 dev cni0',
+            'ip addr add fd00:244:0:1::1/64 dev cni0 nodad',
+            'ip link set cni0 up',
+          ]
+        : []),
       `ip link add v${name} master cni0 up type veth peer name eth0 netns ${pod.path}`,
     ]
-    const inside = [`ip addr add ${v4}/24 brd + dev eth0`, `ip addr add ${v6}/64 dev eth0 nodad`, 'ip link set eth0 up', 'ip route add default via 10.244.1.1', 'ip -6 route add default via fd00:244:0:1::1']
+    const inside = [
+      `ip addr add ${v4}/24 brd + dev eth0`,
+      `ip addr add ${v6}/64 dev eth0 nodad`,
+      'ip link set eth0 up',
+      'ip route add default via 10.244.1.1',
+      'ip -6 route add default via fd00:244:0:1::1',
+    ]
     for (const [{ exec }, lines] of [
       [node, outside],
       [pod, inside],
@@ -142,13 +199,22 @@ class Pods {
         })
       })`
     const { exec } = this.spaces[from]
-    await Promise.all([exec([process.execPath, '-e', script]), exec(['timeout', '0.5', 'bash', '-c', `exec 3<>/dev/tcp/${fe80}%eth0/80`]), exec(['ping', '-n', '-q', '-c', '1', '-W', '1', `${fe80}%eth0`])])
+    await Promise.all([
+      exec([process.execPath, '-e', script]),
+      exec(['timeout', '0.5', 'bash', '-c', `exec 3<>/dev/tcp/${fe80}%eth0/80`]),
+      exec(['ping', '-n', '-q', '-c', '1', '-W', '1', `${fe80}%eth0`]),
+    ])
   }
 
   /** How many packets of each kind have come to a pod. */
   async came(name: Name): Promise<Record<string, number>> {
     const { stdout } = await this.spaces[name].exec(['nft', 'list', 'counters', 'table', 'inet', 'seen'])
-    return Object.fromEntries([...stdout.matchAll(/counter (\w+) \{\s+packets (\d+)/g)].map(([, counter, packets]) => [counter as string, Number(packets)]))
+    return Object.fromEntries(
+      [...stdout.matchAll(/counter (\w+) \{\s+packets (\d+)/g)].map(([, counter, packets]) => [
+        counter as string,
+        Number(packets),
+      ]),
+    )
   }
 
   /** The kinds that reach a pod from another one: what came of three times each. */
@@ -160,7 +226,11 @@ class Pods {
   }
 }
 
-function inPods(list: List, work: (pods: Pods, node: Node, agent: Agent) => Promise<void>, ...more: readonly string[]): (this: Mocha.Context) => Promise<void> {
+function inPods(
+  list: List,
+  work: (pods: Pods, node: Node, agent: Agent) => Promise<void>,
+  ...more: readonly string[]
+): (this: Mocha.Context) => Promise<void> {
   return inCluster(4, options, async (cluster, test) => {
     test.timeout(180_000)
     const pods = new Pods(cluster)
@@ -172,7 +242,12 @@ function inPods(list: List, work: (pods: Pods, node: Node, agent: Agent) => Prom
   })
 }
 
-const isolated = (node: Node) => until(async () => (await node.ns.exec(['nft', 'list', 'map', 'inet', 'plumb_policy', 'ingress4'])).stdout.includes('goto in_'), LATE)
+const isolated = (node: Node) =>
+  until(
+    async () =>
+      (await node.ns.exec(['nft', 'list', 'map', 'inet', 'plumb_policy', 'ingress4'])).stdout.includes('goto in_'),
+    LATE,
+  )
 
 describe('packets that no policy can decide', () => {
   for (const list of LISTS)
@@ -180,7 +255,10 @@ describe('packets that no policy can decide', () => {
       `F2 F3 broadcast, multicast and link-local addresses do not reach an isolated pod, and reach an open one: ${list}`,
       inPods(list, async (pods, node) => {
         // The subnet's own broadcast address is an address of no known pod, and a known pod sends no data from its link-local address.
-        assert.deepEqual(await pods.reach('a', 'b'), list === LISTS[2] ? SENT.filter((kind) => kind !== 'directed') : ['broadcast', 'multicast', 'own'])
+        assert.deepEqual(
+          await pods.reach('a', 'b'),
+          list === LISTS[2] ? SENT.filter((kind) => kind !== 'directed') : ['broadcast', 'multicast', 'own'],
+        )
         pods.write('deny.yaml', DENY_B)
         await isolated(node)
         await until(async () => (await pods.reach('a', 'b')).length === 0, LATE)
@@ -190,8 +268,10 @@ describe('packets that no policy can decide', () => {
         // Neighbour discovery, address resolution and DHCP work on.
         await pods.spaces.a.ip('neigh', 'flush', 'dev', 'eth0')
         await pods.spaces.a.ip('-6', 'neigh', 'flush', 'dev', 'eth0')
-        for (const ip of pods.ips.get('b') ?? []) assert.equal((await pods.spaces.a.exec(['ping', '-n', '-q', '-c', '1', '-W', '5', ip])).status, 0, ip)
-        const offer = "const socket = require('node:dgram').createSocket('udp4'); socket.bind(67, () => { socket.setBroadcast(true); socket.send('?', 68, '255.255.255.255', () => process.exit(0)) })"
+        for (const ip of pods.ips.get('b') ?? [])
+          assert.equal((await pods.spaces.a.exec(['ping', '-n', '-q', '-c', '1', '-W', '5', ip])).status, 0, ip)
+        const offer =
+          "const socket = require('node:dgram').createSocket('udp4'); socket.bind(67, () => { socket.setBroadcast(true); socket.send('?', 68, '255.255.255.255', () => process.exit(0)) })"
         await pods.spaces.c.exec([process.execPath, '-e', offer])
         await until(async () => ((await pods.came('b'))['dhcp'] ?? 0) > 0, LATE)
         // Another pod of the bridge hears what it heard before, unless nobody knows which port is whose.
@@ -200,7 +280,13 @@ describe('packets that no policy can decide', () => {
         assert.ok(open.includes('own'))
         // What a pod may not send does not reach an open pod.
         pods.write('deny.yaml', QUIET_A)
-        await until(async () => (await node.ns.exec(['nft', 'list', 'map', 'inet', 'plumb_policy', 'egress4'])).stdout.includes('goto out_'), LATE)
+        await until(
+          async () =>
+            (await node.ns.exec(['nft', 'list', 'map', 'inet', 'plumb_policy', 'egress4'])).stdout.includes(
+              'goto out_',
+            ),
+          LATE,
+        )
         await until(async () => (await pods.reach('a', 'c')).length === 0, LATE)
       }),
     )
@@ -225,7 +311,11 @@ describe('packets that no policy can decide', () => {
       await isolated(node)
       await until(async () => (await pods.reach('a', 'b')).length === 0, LATE)
       await node.ns.exec(['nft', 'delete', 'table', 'bridge', 'plumb_guard'])
-      await until(async () => (await node.ns.exec(['nft', 'list', 'set', 'bridge', 'plumb_guard', 'strangers'])).stdout.includes('"vb"'), LATE)
+      await until(
+        async () =>
+          (await node.ns.exec(['nft', 'list', 'set', 'bridge', 'plumb_guard', 'strangers'])).stdout.includes('"vb"'),
+        LATE,
+      )
       assert.deepEqual(await pods.reach('a', 'b'), [])
     }),
   )

@@ -9,7 +9,10 @@ const CONF = { Network: '10.244.0.0/16', SubnetMin: '10.244.1.0', SubnetMax: '10
 const NAMES = ['a', 'b', 'c']
 const LATE = 20_000
 /** Only c may send to port 80 of b. */
-const GUARD = policyOf('guard', { podSelector: { matchLabels: { app: 'b' } }, ingress: [{ from: [{ podSelector: { matchLabels: { app: 'c' } } }], ports: [{ port: 80 }] }] })
+const GUARD = policyOf('guard', {
+  podSelector: { matchLabels: { app: 'b' } },
+  ingress: [{ from: [{ podSelector: { matchLabels: { app: 'c' } } }], ports: [{ port: 80 }] }],
+})
 
 interface Said {
   readonly status: number
@@ -18,7 +21,9 @@ interface Said {
 }
 type Plumb = (...words: readonly string[]) => Promise<Said>
 
-function inGuarded(work: (world: Live, node: Node, plumb: Plumb) => Promise<void>): (this: Mocha.Context) => Promise<void> {
+function inGuarded(
+  work: (world: Live, node: Node, plumb: Plumb) => Promise<void>,
+): (this: Mocha.Context) => Promise<void> {
   return inCluster(
     1,
     (cluster) => [...fileStore(cluster, CONF), `--network-policy=${join(cluster.dir, 'manifests')}`],
@@ -27,11 +32,15 @@ function inGuarded(work: (world: Live, node: Node, plumb: Plumb) => Promise<void
       const node = one as Node
       const world = await live(node, join(dir, 'manifests'), NAMES)
       const socket = join(dir, 'policy.sock')
-      const plumb: Plumb = (...words) => node.ns.exec([join(import.meta.dir, '../../dist/plumb'), 'policy', ...words, '--policy-socket', socket])
+      const plumb: Plumb = (...words) =>
+        node.ns.exec([join(import.meta.dir, '../../dist/plumb'), 'policy', ...words, '--policy-socket', socket])
       try {
         const away = await plumb()
         assert.equal(away.status, 2)
-        assert.match(away.stderr, /Cannot reach the agent for network policy at .*policy\.sock: .*systemctl start plumb-agent/)
+        assert.match(
+          away.stderr,
+          /Cannot reach the agent for network policy at .*policy\.sock: .*systemctl start plumb-agent/,
+        )
         world.write('space.yaml', { kind: 'Namespace', metadata: { name: 'x' } })
         world.write('pods.yaml', ...NAMES.map((name) => world.pod(name)))
         world.write('guard.yaml', GUARD)
@@ -45,7 +54,8 @@ function inGuarded(work: (world: Live, node: Node, plumb: Plumb) => Promise<void
   )
 }
 
-const spaces = async ({ ns }: Node) => (await ns.exec(['ip', 'netns', 'list'])).stdout.split('\n').filter((line) => line.startsWith('plumb-trial-'))
+const spaces = async ({ ns }: Node) =>
+  (await ns.exec(['ip', 'netns', 'list'])).stdout.split('\n').filter((line) => line.startsWith('plumb-trial-'))
 
 describe('plumb policy', () => {
   it(
@@ -57,23 +67,51 @@ describe('plumb policy', () => {
       assert.match(all.stdout, new RegExp(`^x/b +${world.ip('b').replaceAll('.', '\\.')} +x/guard +-$`, 'm'))
       assert.match(all.stdout, /^x\/a +\S+ +- +-$/m)
       const { stdout } = await plumb('x/b')
-      assert.ok(stdout.includes('  pods app=c of namespace x, TCP 80: passes (x/guard ingress[0])\n    now x/c\n  all else is refused: isolated by x/guard\n'), stdout)
+      assert.ok(
+        stdout.includes(
+          '  pods app=c of namespace x, TCP 80: passes (x/guard ingress[0])\n    now x/c\n  all else is refused: isolated by x/guard\n',
+        ),
+        stdout,
+      )
       assert.ok(stdout.includes('what it may reach (egress):\n  everything: no policy selects the pod'), stdout)
       const [rule] = JSON.parse((await plumb('x/b', '--json')).stdout).ingress.rules
-      assert.deepEqual(rule, { rule: 'x/guard ingress[0]', action: 'Accept', peers: ['pods app=c of namespace x'], ports: ['TCP 80'], pods: ['x/c'] })
+      assert.deepEqual(rule, {
+        rule: 'x/guard ingress[0]',
+        action: 'Accept',
+        peers: ['pods app=c of namespace x'],
+        ports: ['TCP 80'],
+        pods: ['x/c'],
+      })
       const none = await plumb('x/absent')
       assert.equal(none.status, 2)
       assert.match(none.stderr, /There is no pod x\/absent on this node/)
       world.write('cluster.yaml', {
         kind: 'ClusterNetworkPolicy',
         metadata: { name: 'closed' },
-        spec: { tier: 'Admin', priority: 1, subject: { namespaces: {} }, egress: [{ name: 'no-web', action: 'Deny', to: [{ networks: ['192.0.2.0/24'] }], protocols: [{ tcp: { destinationPort: { range: { start: 80, end: 81 } } } }] }] },
+        spec: {
+          tier: 'Admin',
+          priority: 1,
+          subject: { namespaces: {} },
+          egress: [
+            {
+              name: 'no-web',
+              action: 'Deny',
+              to: [{ networks: ['192.0.2.0/24'] }],
+              protocols: [{ tcp: { destinationPort: { range: { start: 80, end: 81 } } } }],
+            },
+          ],
+        },
       })
       const text = await until(async () => {
         const { stdout } = await plumb('x/b')
         return stdout.includes('closed') && stdout
       }, LATE)
-      assert.ok(String(text).includes('  192.0.2.0/24, TCP 80-81: is refused (ClusterNetworkPolicy closed (Admin) egress[0] "no-web")\n  all else passes'), String(text))
+      assert.ok(
+        String(text).includes(
+          '  192.0.2.0/24, TCP 80-81: is refused (ClusterNetworkPolicy closed (Admin) egress[0] "no-web")\n  all else passes',
+        ),
+        String(text),
+      )
     }),
   )
 
@@ -82,7 +120,9 @@ describe('plumb policy', () => {
     inGuarded(async (_, node, plumb) => {
       const told = async (...words: readonly string[]) => {
         const { stdout, stderr } = await plumb('test', ...words, '--json')
-        const { verdict, kernel, agree } = JSON.parse(stdout || `{"verdict":{"passes":${JSON.stringify(stderr)}},"kernel":{}}`)
+        const { verdict, kernel, agree } = JSON.parse(
+          stdout || `{"verdict":{"passes":${JSON.stringify(stderr)}},"kernel":{}}`,
+        )
         return [verdict.passes, kernel.passes, agree]
       }
       assert.deepEqual(await told('x/c', 'x/b', '80'), [true, true, true])
@@ -99,7 +139,10 @@ describe('plumb policy', () => {
       const text = await plumb('test', 'x/a', 'x/b', '80')
       assert.equal(text.status, 1, text.stderr)
       assert.equal((await plumb('test', 'x/c', 'x/b', '80')).status, 0)
-      assert.match(text.stdout, /objects: is refused: x\/guard isolates x\/b for ingress, and no rule allows it\n {2}kernel: {2}is refused: a copy/)
+      assert.match(
+        text.stdout,
+        /objects: is refused: x\/guard isolates x\/b for ingress, and no rule allows it\n {2}kernel: {2}is refused: a copy/,
+      )
       // Somebody replaces the rule that drops. The number of rules stays the same, and so the agent does not look again.
       const listed = await node.ns.exec(['nft', '-a', 'list', 'chain', 'inet', 'plumb_policy', 'denied_in'])
       const [, handle = ''] = /drop # handle (\d+)/.exec(listed.stdout) ?? []
@@ -128,17 +171,35 @@ describe('plumb policy', () => {
       assert.equal(await world.passes('a', 'b'), false)
       const text = await until(async () => {
         const found = await (await http('/metrics')).text()
-        return /plumb_policy_packets_total\{direction="ingress",action="deny",policies="x\/guard"\} [1-9]/.test(found) && /plumb_policy_packets_total\{direction="ingress",action="allow",policies="x\/guard"\} [1-9]/.test(found) && found
+        return (
+          /plumb_policy_packets_total\{direction="ingress",action="deny",policies="x\/guard"\} [1-9]/.test(found) &&
+          /plumb_policy_packets_total\{direction="ingress",action="allow",policies="x\/guard"\} [1-9]/.test(found) &&
+          found
+        )
       }, LATE)
       assert.match(String(text), /^plumb_policies\{kind="NetworkPolicy"\} 1$/m)
       assert.match(String(text), /^plumb_policy_pods 3$/m)
       assert.match(String(text), /^plumb_policy_selected_pods\{direction="ingress"\} 1$/m)
       assert.match(String(text), /^plumb_policy_unknown_address_packets_total \d+$/m)
       world.write('wrong.yaml', policyOf('wrong', { podSelector: {}, policyTypes: ['Sideways'] }))
-      await until(async () => (await (await http('/metrics')).text()).includes('plumb_policy_objects_refused 1\n'), LATE)
+      await until(
+        async () => (await (await http('/metrics')).text()).includes('plumb_policy_objects_refused 1\n'),
+        LATE,
+      )
       const { policy } = (await (await http('/status')).json()) as { policy: object }
       // What nobody can read isolates its pods [F5].
-      assert.deepEqual({ ...policy, steps: 0 }, { policies: 2, clusterPolicies: 0, pods: 3, selected: { ingress: 3, egress: 3 }, closed: 0, refused: 1, steps: 0 })
+      assert.deepEqual(
+        { ...policy, steps: 0 },
+        {
+          policies: 2,
+          clusterPolicies: 0,
+          pods: 3,
+          selected: { ingress: 3, egress: 3 },
+          closed: 0,
+          refused: 1,
+          steps: 0,
+        },
+      )
       const pods = (await (await http('/policy')).json()) as readonly { pod: string; ingress: readonly string[] }[]
       assert.deepEqual(
         pods.map(({ pod, ingress }) => [pod, ingress]),

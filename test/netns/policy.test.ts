@@ -19,7 +19,9 @@ const IN = { policyTypes: ['Ingress'] }
 const OUT = { policyTypes: ['Egress'] }
 const pods = (labels: Readonly<Record<string, string>>) => ({ podSelector: { matchLabels: labels } })
 const spaces = (labels: Readonly<Record<string, string>>) => ({ namespaceSelector: { matchLabels: labels } })
-const expression = (key: string, operator: string, ...values: string[]) => ({ matchExpressions: [{ key, operator, ...(values.length > 0 && { values }) }] })
+const expression = (key: string, operator: string, ...values: string[]) => ({
+  matchExpressions: [{ key, operator, ...(values.length > 0 && { values }) }],
+})
 const tcp = (port: number | string, more: object = {}) => ({ protocol: 'TCP', port, ...more })
 const udp = (port: number | string) => ({ protocol: 'UDP', port })
 const block = (cidr: string, ...except: string[]) => ({ ipBlock: { cidr, ...(except.length > 0 && { except }) } })
@@ -33,37 +35,105 @@ const CASES: readonly (readonly [title: string, ...steps: Step[]])[] = [
   ['NP1 default deny of ingress', { deny: { podSelector: {}, ...IN } }],
   ['NP2 default deny of both directions', { deny: { podSelector: {}, policyTypes: ['Ingress', 'Egress'] } }],
   ['NP3 a pod of the same namespace', { allow: ingress(A, { from: [pods({ pod: 'b' })] }) }],
-  ['NP4 deny all, and allow to one target', { deny: { podSelector: {}, ...IN }, allow: ingress(A, { from: [{ podSelector: {} }] }) }],
+  [
+    'NP4 deny all, and allow to one target',
+    { deny: { podSelector: {}, ...IN }, allow: ingress(A, { from: [{ podSelector: {} }] }) },
+  ],
   ['NP5 pods of all namespaces', { allow: ingress(A, { from: [{ namespaceSelector: {} }] }) }],
   ['NP6 a namespace by its labels', { allow: ingress(A, { from: [spaces({ ns: 'y' })] }) }],
   ['NP7 a pod by an expression', { allow: ingress(A, { from: [{ podSelector: expression('pod', 'In', 'c') }] }) }],
-  ['NP8 a namespace by an expression', { allow: ingress(A, { from: [{ namespaceSelector: expression('ns', 'In', 'y') }] }) }],
-  ['NP9 a pod or a namespace, as two peers', { allow: ingress(A, { from: [spaces({ ns: 'y' }), pods({ pod: 'b' })] }) }],
-  ['NP10 a pod and a namespace, as one peer', { allow: ingress(A, { from: [{ ...spaces({ ns: 'y' }), ...pods({ pod: 'b' }) }] }) }],
-  ['NP11 namespaces that are not one, and pods that are', { allow: ingress(A, { from: [{ namespaceSelector: expression('ns', 'NotIn', 'x'), podSelector: expression('pod', 'In', 'b', 'c') }] }) }],
+  [
+    'NP8 a namespace by an expression',
+    { allow: ingress(A, { from: [{ namespaceSelector: expression('ns', 'In', 'y') }] }) },
+  ],
+  [
+    'NP9 a pod or a namespace, as two peers',
+    { allow: ingress(A, { from: [spaces({ ns: 'y' }), pods({ pod: 'b' })] }) },
+  ],
+  [
+    'NP10 a pod and a namespace, as one peer',
+    { allow: ingress(A, { from: [{ ...spaces({ ns: 'y' }), ...pods({ pod: 'b' }) }] }) },
+  ],
+  [
+    'NP11 namespaces that are not one, and pods that are',
+    {
+      allow: ingress(A, {
+        from: [{ namespaceSelector: expression('ns', 'NotIn', 'x'), podSelector: expression('pod', 'In', 'b', 'c') }],
+      }),
+    },
+  ],
   ['NP12 any of several pods', { allow: ingress(A, { from: [pods({ pod: 'b' }), pods({ pod: 'c' })] }) }],
-  ['NP13 an exact pod of another namespace', { allow: ingress(A, { from: [{ ...spaces({ ns: 'y' }), ...pods({ pod: 'a' }) }] }) }],
-  ['NP14 NP15 port 81 alone; a policy more opens 80', { one: ingress(A, { from: [spaces({ ns: 'y' })], ports: [tcp(81)] }) }, { two: ingress(A, { from: [spaces({ ns: 'y' })], ports: [tcp(80)] }) }],
+  [
+    'NP13 an exact pod of another namespace',
+    { allow: ingress(A, { from: [{ ...spaces({ ns: 'y' }), ...pods({ pod: 'a' }) }] }) },
+  ],
+  [
+    'NP14 NP15 port 81 alone; a policy more opens 80',
+    { one: ingress(A, { from: [spaces({ ns: 'y' })], ports: [tcp(81)] }) },
+    { two: ingress(A, { from: [spaces({ ns: 'y' })], ports: [tcp(80)] }) },
+  ],
   ['NP16 allow all', { allow: ingress({}, {}) }],
-  ['NP17 NP18 a named port, from all and from a namespace', { allow: ingress(A, { ports: [tcp('serve-81-tcp')] }) }, { allow: ingress(A, { from: [spaces({ ns: 'y' })], ports: [tcp('serve-80-tcp')] }) }],
+  [
+    'NP17 NP18 a named port, from all and from a namespace',
+    { allow: ingress(A, { ports: [tcp('serve-81-tcp')] }) },
+    { allow: ingress(A, { from: [spaces({ ns: 'y' })], ports: [tcp('serve-80-tcp')] }) },
+  ],
   ['NP19 a named port of egress', { allow: egress(A, { ports: [tcp('serve-80-tcp')] }) }],
   ['NP20 a policy that is updated from allow to deny', { one: ingress({}, {}) }, { one: ingress({}) }],
-  ['NP23 other namespaces are denied by an empty selector of pods', { allow: ingress({}, { from: [{ podSelector: {} }] }) }],
-  ['NP25 NP26 egress to one pod, and to one namespace, alone', { allow: egress(A, { to: [{ namespaceSelector: {}, ...pods({ pod: 'b' }) }] }) }, { allow: egress(A, { to: [spaces({ ns: 'y' })] }) }],
-  ['NP27 both directions in one policy', { both: { podSelector: A, policyTypes: ['Ingress', 'Egress'], ingress: [{ from: [pods({ pod: 'b' })] }], egress: [{ to: [spaces({ ns: 'z' })] }] } }],
-  ['NP28 a client that may send to nobody does not reach a server that allows it', { server: ingress(A, { from: [pods({ pod: 'b' })] }), client: egress({ matchLabels: { pod: 'b' } }) }],
-  ['NP29 egress to a pod of another namespace', { allow: egress(A, { to: [{ ...spaces({ ns: 'y' }), ...pods({ pod: 'a' }) }] }) }],
-  ['NP30 NP40 a protocol with all of its ports; UDP opens no TCP', { allow: ingress(A, { ports: [{ protocol: 'UDP' }] }) }, { allow: ingress(A, { ports: [{ protocol: 'TCP' }] }) }, { allow: ingress(A, { ports: [udp(80)] }) }],
+  [
+    'NP23 other namespaces are denied by an empty selector of pods',
+    { allow: ingress({}, { from: [{ podSelector: {} }] }) },
+  ],
+  [
+    'NP25 NP26 egress to one pod, and to one namespace, alone',
+    { allow: egress(A, { to: [{ namespaceSelector: {}, ...pods({ pod: 'b' }) }] }) },
+    { allow: egress(A, { to: [spaces({ ns: 'y' })] }) },
+  ],
+  [
+    'NP27 both directions in one policy',
+    {
+      both: {
+        podSelector: A,
+        policyTypes: ['Ingress', 'Egress'],
+        ingress: [{ from: [pods({ pod: 'b' })] }],
+        egress: [{ to: [spaces({ ns: 'z' })] }],
+      },
+    },
+  ],
+  [
+    'NP28 a client that may send to nobody does not reach a server that allows it',
+    { server: ingress(A, { from: [pods({ pod: 'b' })] }), client: egress({ matchLabels: { pod: 'b' } }) },
+  ],
+  [
+    'NP29 egress to a pod of another namespace',
+    { allow: egress(A, { to: [{ ...spaces({ ns: 'y' }), ...pods({ pod: 'a' }) }] }) },
+  ],
+  [
+    'NP30 NP40 a protocol with all of its ports; UDP opens no TCP',
+    { allow: ingress(A, { ports: [{ protocol: 'UDP' }] }) },
+    { allow: ingress(A, { ports: [{ protocol: 'TCP' }] }) },
+    { allow: ingress(A, { ports: [udp(80)] }) },
+  ],
   [
     'NP31 NP32 a rule that allows all wins over a narrow one, in both directions',
     { narrow: ingress(A, { from: [pods({ pod: 'b' })], ports: [tcp(80)] }) },
     { wide: ingress(A, {}) },
     { out: egress(A, { to: [pods({ pod: 'b' })] }), outWide: egress(A, {}) },
   ],
-  ['NP34 NP35 egress to a block of addresses, and to one with an exception', { allow: egress(A, { to: [block('10.1.0.20/31')] }) }, { allow: egress(A, { to: [block('10.1.0.0/24', '10.1.0.20/30')] }) }],
-  ['NP36 an address that one policy allows and another one excepts is allowed', { one: egress(A, { to: [block('10.1.0.20/32')] }), two: egress(A, { to: [block('10.1.0.0/24', '10.1.0.20/32')] }) }],
+  [
+    'NP34 NP35 egress to a block of addresses, and to one with an exception',
+    { allow: egress(A, { to: [block('10.1.0.20/31')] }) },
+    { allow: egress(A, { to: [block('10.1.0.0/24', '10.1.0.20/30')] }) },
+  ],
+  [
+    'NP36 an address that one policy allows and another one excepts is allowed',
+    { one: egress(A, { to: [block('10.1.0.20/32')] }), two: egress(A, { to: [block('10.1.0.0/24', '10.1.0.20/32')] }) },
+  ],
   ['NP37 ingress and egress are independent', { in: ingress(A) }, { out: egress({ matchLabels: { pod: 'b' } }) }],
-  ['NP38 NP39 a rule for SCTP opens no TCP and no UDP, and isolates all the same', { allow: ingress(A, { ports: [{ protocol: 'SCTP', port: 80 }] }) }],
+  [
+    'NP38 NP39 a rule for SCTP opens no TCP and no UDP, and isolates all the same',
+    { allow: ingress(A, { ports: [{ protocol: 'SCTP', port: 80 }] }) },
+  ],
   [
     'NP41 NP42 a namespace by its name, In and NotIn',
     { allow: ingress(A, { from: [{ namespaceSelector: expression('kubernetes.io/metadata.name', 'In', 'y') }] }) },
@@ -79,7 +149,12 @@ const CASES: readonly (readonly [title: string, ...steps: Step[]])[] = [
     'NP46 NP47 NP48 SCTP: denied, by port, by pod and namespace',
     { deny: { podSelector: {}, ...IN } },
     { allow: ingress(A, { ports: [{ protocol: 'SCTP', port: 81 }] }) },
-    { allow: ingress(A, { from: [{ ...spaces({ ns: 'y' }), ...pods({ pod: 'b' }) }], ports: [{ protocol: 'SCTP', port: 'serve-80-sctp' }] }) },
+    {
+      allow: ingress(A, {
+        from: [{ ...spaces({ ns: 'y' }), ...pods({ pod: 'b' }) }],
+        ports: [{ protocol: 'SCTP', port: 'serve-80-sctp' }],
+      }),
+    },
   ],
   [
     'NP51 NP52 NP53 a named port of the wrong protocol, a name that nobody serves, a number that nobody serves',
@@ -87,9 +162,23 @@ const CASES: readonly (readonly [title: string, ...steps: Step[]])[] = [
     { allow: ingress(A, { ports: [tcp('nobody')] }) },
     { allow: ingress(A, { ports: [tcp(7777)] }) },
   ],
-  ['NP54 a range of ports', { allow: ingress(A, { ports: [tcp(79, { endPort: 80 })] }) }, { allow: ingress(A, { ports: [tcp(80, { endPort: 81 })] }) }],
-  ['NP58 an empty list of peers, an absent one, an empty rule, no rule', { one: ingress(A, { from: [], ports: [tcp(80)] }) }, { one: ingress(A, { ports: [tcp(80)] }) }, { one: ingress(A, {}) }, { one: ingress(A) }],
-  ['NP65 NP66 the families are separate: a block of IPv6 opens no IPv4', { allow: ingress(A, { from: [block('fd01::20/124')] }) }, { allow: egress(A, { to: [block('::/0', 'fd01::20/127')] }) }],
+  [
+    'NP54 a range of ports',
+    { allow: ingress(A, { ports: [tcp(79, { endPort: 80 })] }) },
+    { allow: ingress(A, { ports: [tcp(80, { endPort: 81 })] }) },
+  ],
+  [
+    'NP58 an empty list of peers, an absent one, an empty rule, no rule',
+    { one: ingress(A, { from: [], ports: [tcp(80)] }) },
+    { one: ingress(A, { ports: [tcp(80)] }) },
+    { one: ingress(A, {}) },
+    { one: ingress(A) },
+  ],
+  [
+    'NP65 NP66 the families are separate: a block of IPv6 opens no IPv4',
+    { allow: ingress(A, { from: [block('fd01::20/124')] }) },
+    { allow: egress(A, { to: [block('::/0', 'fd01::20/127')] }) },
+  ],
 ]
 
 describe('NetworkPolicy in the kernel', () => {
@@ -138,7 +227,11 @@ describe('NetworkPolicy in the kernel', () => {
         for (const side of ['ingress', 'egress'] as const) {
           world.cluster.policies.clear()
           world.policy('x', 'deny', side === 'ingress' ? ingress(A) : egress(A))
-          world.policy('x', 'allow', side === 'ingress' ? ingress(A, { from: [allowed] }) : egress(A, { to: [allowed] }))
+          world.policy(
+            'x',
+            'allow',
+            side === 'ingress' ? ingress(A, { from: [allowed] }) : egress(A, { to: [allowed] }),
+          )
           await world.matches()
         }
     }),
@@ -170,7 +263,12 @@ describe('NetworkPolicy in the kernel', () => {
   it(
     'NP70 NP72 replies pass whatever the other direction says; the node reaches its pods',
     inWorld(async (world) => {
-      world.policy('x', 'all', { podSelector: A, policyTypes: ['Ingress', 'Egress'], ingress: [{ from: [spaces({ ns: 'y' })] }], egress: [] })
+      world.policy('x', 'all', {
+        podSelector: A,
+        policyTypes: ['Ingress', 'Egress'],
+        ingress: [{ from: [spaces({ ns: 'y' })] }],
+        egress: [],
+      })
       await world.matches()
       assert.ok(await world.passes('y/a', 'x/a'))
       assert.equal(await world.passes('x/a', 'y/a'), false)
@@ -185,10 +283,12 @@ describe('NetworkPolicy in the kernel', () => {
       const random = numbers(20_260_901)
       for (let round = 0; round < 16; round++) {
         world.cluster.policies.clear()
-        for (const name of world.names) world.label(name, { pod: name.slice(2), role: random.pick(['client', 'server', 'none']) })
+        for (const name of world.names)
+          world.label(name, { pod: name.slice(2), role: random.pick(['client', 'server', 'none']) })
         for (const name of ['x', 'y', 'z']) world.label(name, { ns: name, team: random.pick(['red', 'blue']) })
         const count = 1 + random.below(6)
-        for (let i = 0; i < count; i++) world.policy(random.pick(['x', 'y', 'z']), `p-${i}`, randomPolicy(random, world))
+        for (let i = 0; i < count; i++)
+          world.policy(random.pick(['x', 'y', 'z']), `p-${i}`, randomPolicy(random, world))
         await world.matches()
       }
     }),
@@ -208,7 +308,11 @@ function numbers(seed: number): Numbers {
     state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
     return Math.floor((state / 2 ** 32) * limit)
   }
-  return { below, pick: (all) => all[below(all.length)] as (typeof all)[number], chance: (part) => below(1000) < part * 1000 }
+  return {
+    below,
+    pick: (all) => all[below(all.length)] as (typeof all)[number],
+    chance: (part) => below(1000) < part * 1000,
+  }
 }
 
 function randomPolicy(random: Numbers, world: World): object {
@@ -218,7 +322,10 @@ function randomPolicy(random: Numbers, world: World): object {
     if (chance(0.5)) return { matchLabels: { role: pick(['client', 'server']) } }
     return expression('pod', pick(['In', 'NotIn']), ...(chance(0.5) ? ['a'] : ['b', 'c']))
   }
-  const home = (): object => (chance(0.5) ? { matchLabels: { team: pick(['red', 'blue']) } } : expression('ns', pick(['In', 'NotIn', 'Exists']), ...[]))
+  const home = (): object =>
+    chance(0.5)
+      ? { matchLabels: { team: pick(['red', 'blue']) } }
+      : expression('ns', pick(['In', 'NotIn', 'Exists']), ...[])
   const namespaceSelector = (): object => {
     const found = home() as { matchExpressions?: { operator: string; values?: string[] }[] }
     for (const one of found.matchExpressions ?? []) if (one.operator !== 'Exists') one.values = [pick(['x', 'y', 'z'])]
@@ -230,7 +337,9 @@ function randomPolicy(random: Numbers, world: World): object {
     if (kind === 1) return { namespaceSelector: namespaceSelector() }
     if (kind === 2) return { podSelector: selector(), namespaceSelector: namespaceSelector() }
     const address = world.ip(pick(world.names), pick([4, 6] as const))
-    return address.includes(':') ? block(`${address}/${pick([128, 124])}`) : block(`${address}/${pick([32, 29])}`, ...(chance(0.3) ? [`${address}/32`] : []))
+    return address.includes(':')
+      ? block(`${address}/${pick([128, 124])}`)
+      : block(`${address}/${pick([32, 29])}`, ...(chance(0.3) ? [`${address}/32`] : []))
   }
   const port = (): object => {
     const kind = below(5)

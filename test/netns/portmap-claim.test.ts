@@ -34,9 +34,18 @@ describe('portmap: whose port it is', () => {
         await net.add(pod, [first])
         const prevResult = await net.add(other, [])
         const [before, had] = [await mappings(node), claims()]
-        const { error } = await net.call('ADD', other, { prevResult, runtimeConfig: { portMappings: [{ hostPort: 7000, containerPort: 1 }, second] } })
-        assert.deepEqual([error.code, error.msg], [7, `Cannot give host port 8080/tcp to this container: container ${containerId(pod)} has it`])
-        assert.equal(error.details, `it is mapped to eth0 of network ${net.conf.name}; want another hostPort, or another hostIP`)
+        const { error } = await net.call('ADD', other, {
+          prevResult,
+          runtimeConfig: { portMappings: [{ hostPort: 7000, containerPort: 1 }, second] },
+        })
+        assert.deepEqual(
+          [error.code, error.msg],
+          [7, `Cannot give host port 8080/tcp to this container: container ${containerId(pod)} has it`],
+        )
+        assert.equal(
+          error.details,
+          `it is mapped to eth0 of network ${net.conf.name}; want another hostPort, or another hostIP`,
+        )
         assert.deepEqual([await mappings(node), claims()], [before, had])
         assert.deepEqual(noted('portmap'), [containerId(pod)])
         // The first one's DEL makes room.
@@ -50,7 +59,10 @@ describe('portmap: whose port it is', () => {
     'no conflict: another protocol, another address, the other family',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const net = portNetwork(node)
-      await net.add(pod, [{ ...PORT, hostIP: NODE }, { hostPort: 8081, containerPort: 80, hostIP: '0.0.0.0' }, PORT].slice(0, 2))
+      await net.add(
+        pod,
+        [{ ...PORT, hostIP: NODE }, { hostPort: 8081, containerPort: 80, hostIP: '0.0.0.0' }, PORT].slice(0, 2),
+      )
       await net.add(other, [
         { ...PORT, protocol: 'udp' },
         { ...PORT, hostIP: '192.0.2.1' },
@@ -108,11 +120,20 @@ describe('portmap: whose port it is', () => {
       await net.add(pod, [PORT, { hostPort: 9000, containerPort: 80 }])
       rewrite(containerId(pod), () => undefined)
       await net.add(other, [PORT, { hostPort: 9000, containerPort: 81, hostIP: '0.0.0.0' }])
-      assert.deepEqual(await mappings(node), ['tcp . 8080 10.1.0.3 . 80', 'tcp . 8080 fd00:1::3 . 80', 'tcp . 9000 10.1.0.3 . 81', 'tcp . 9000 fd00:1::2 . 80'])
+      assert.deepEqual(await mappings(node), [
+        'tcp . 8080 10.1.0.3 . 80',
+        'tcp . 8080 fd00:1::3 . 80',
+        'tcp . 9000 10.1.0.3 . 81',
+        'tcp . 9000 fd00:1::2 . 80',
+      ])
       await execa('ip', ['netns', 'delete', containerId(other)])
       await net.add(third, [PORT])
       // All that it had is gone with it, not only what was asked for.
-      assert.deepEqual(await mappings(node), ['tcp . 8080 10.1.0.4 . 80', 'tcp . 8080 fd00:1::4 . 80', 'tcp . 9000 fd00:1::2 . 80'])
+      assert.deepEqual(await mappings(node), [
+        'tcp . 8080 10.1.0.4 . 80',
+        'tcp . 8080 fd00:1::4 . 80',
+        'tcp . 9000 fd00:1::2 . 80',
+      ])
       await serve(third, 'third', 'tcp 80')
       assert.match(await reach(node, NODE, 8080), /^third /)
       // Its late DEL leaves the new owner alone.
@@ -129,13 +150,27 @@ describe('portmap: whose port it is', () => {
       const pods = Object.values(rest) as Namespace[]
       const net = portNetwork(node)
       const address = (i: number) => `10.1.0.${i + 2}`
-      const ask = (pod: Namespace, i: number) => net.call('ADD', pod, { prevResult: { ips: [{ address: `${address(i)}/24` }, { address: `fd00:1::${i + 2}/64` }] }, runtimeConfig: { portMappings: [PORT, { hostPort: 9000 + i, containerPort: 80 }] } })
+      const ask = (pod: Namespace, i: number) =>
+        net.call('ADD', pod, {
+          prevResult: { ips: [{ address: `${address(i)}/24` }, { address: `fd00:1::${i + 2}/64` }] },
+          runtimeConfig: { portMappings: [PORT, { hostPort: 9000 + i, containerPort: 80 }] },
+        })
       const answers = await Promise.all(pods.map(ask))
       const won = answers.findIndex(({ status }) => status === 0)
-      assert.equal(answers.filter(({ status }) => status === 0).length, 1, answers.map(({ stdout }) => stdout).join('\n'))
-      const mine = [`tcp . 8080 ${address(won)} . 80`, `tcp . 8080 fd00:1::${won + 2} . 80`, `tcp . ${9000 + won} ${address(won)} . 80`, `tcp . ${9000 + won} fd00:1::${won + 2} . 80`]
+      assert.equal(
+        answers.filter(({ status }) => status === 0).length,
+        1,
+        answers.map(({ stdout }) => stdout).join('\n'),
+      )
+      const mine = [
+        `tcp . 8080 ${address(won)} . 80`,
+        `tcp . 8080 fd00:1::${won + 2} . 80`,
+        `tcp . ${9000 + won} ${address(won)} . 80`,
+        `tcp . ${9000 + won} fd00:1::${won + 2} . 80`,
+      ]
       assert.deepEqual(await mappings(node), mine)
-      for (const [i, { error }] of answers.entries()) if (i !== won) assert.match(error.msg, new RegExp(`container ${containerId(pods[won] as Namespace)} has it$`))
+      for (const [i, { error }] of answers.entries())
+        if (i !== won) assert.match(error.msg, new RegExp(`container ${containerId(pods[won] as Namespace)} has it$`))
       await Promise.all(pods.map(async (pod, i) => i === won || works(await net.call('DEL', pod))))
       assert.deepEqual(await mappings(node), mine)
       works(await net.call('DEL', pods[won]))
@@ -150,7 +185,11 @@ describe('portmap: whose port it is', () => {
       const { node, ...rest } = all as Record<string, Namespace> as { node: Namespace }
       const pods = Object.values(rest) as Namespace[]
       const net = portNetwork(node)
-      const call = (command: string, pod: Namespace, i: number) => net.call(command, pod, { prevResult: { ips: [{ address: `10.1.0.${i + 2}/24` }] }, runtimeConfig: { portMappings: [{ hostPort: 8000 + i, containerPort: 80 }] } })
+      const call = (command: string, pod: Namespace, i: number) =>
+        net.call(command, pod, {
+          prevResult: { ips: [{ address: `10.1.0.${i + 2}/24` }] },
+          runtimeConfig: { portMappings: [{ hostPort: 8000 + i, containerPort: 80 }] },
+        })
       const twice = async (pod: Namespace, i: number) => {
         for (const command of ['ADD', 'DEL', 'ADD']) works(await call(command, pod, i))
       }

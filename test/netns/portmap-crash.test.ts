@@ -25,7 +25,9 @@ const SEQUELS: Record<string, (scene: Scene) => Promise<void>> = {
     works(await net.call('DEL', pod))
   },
   async 'GC leaves nothing'({ net }) {
-    works(await net.call('GC', undefined, { 'cni.dev/valid-attachments': [{ containerID: 'another', ifname: 'eth0' }] }))
+    works(
+      await net.call('GC', undefined, { 'cni.dev/valid-attachments': [{ containerID: 'another', ifname: 'eth0' }] }),
+    )
   },
   async 'ADD succeeds, CHECK agrees, and DEL leaves nothing'({ net, pod, node, given }) {
     works(await net.call('ADD', pod, given))
@@ -33,7 +35,12 @@ const SEQUELS: Record<string, (scene: Scene) => Promise<void>> = {
     assert.equal((await mappings(node)).length, 4)
     works(await net.call('DEL', pod))
   },
-  async 'another container gets the port as soon as there is a DEL, which then leaves it alone'({ net, pod, node, given }) {
+  async 'another container gets the port as soon as there is a DEL, which then leaves it alone'({
+    net,
+    pod,
+    node,
+    given,
+  }) {
     works(await net.call('DEL', pod))
     const other = { containerId: 'another' }
     works(await net.call('ADD', pod, { ...given, prevResult: { ips: [{ address: '10.1.0.77/24' }] } }, other))
@@ -50,7 +57,11 @@ describe('portmap: SIGKILL at every child process', () => {
         `in ${command}, before and after each: ${sequel}`,
         inNamespaces(['node', 'pod'], async ({ node, pod }, test) => {
           test.timeout(120_000)
-          await node.exec(['sh', '-c', 'for one in iptables ip6tables; do echo 1 >/proc/sys/net/bridge/bridge-nf-call-$one; done'])
+          await node.exec([
+            'sh',
+            '-c',
+            'for one in iptables ip6tables; do echo 1 >/proc/sys/net/bridge/bridge-nf-call-$one; done',
+          ])
           const net = portNetwork(node, { bridge: { cniVersion: '1.1.0' } })
           // What the network's pods share is there before.
           const prevResult = await net.add(pod, PORTS)
@@ -63,8 +74,21 @@ describe('portmap: SIGKILL at every child process', () => {
             for (const when of ['before', 'after'] as const) {
               if (command !== 'ADD') works(await net.call('ADD', pod, given))
               const tools = killing('portmap', at, when, TOOLS)
-              const conf = { ...net.conf, ...(command === 'ADD' && given), ...(command === 'GC' && { 'cni.dev/valid-attachments': [{ containerID: 'another', ifname: 'eth0' }] }) }
-              const { status, stdout } = await plugin('portmap', { command, conf, ...(command !== 'GC' && { containerId: containerId(pod), netns: pod }), file: tools.file }, node)
+              const conf = {
+                ...net.conf,
+                ...(command === 'ADD' && given),
+                ...(command === 'GC' && { 'cni.dev/valid-attachments': [{ containerID: 'another', ifname: 'eth0' }] }),
+              }
+              const { status, stdout } = await plugin(
+                'portmap',
+                {
+                  command,
+                  conf,
+                  ...(command !== 'GC' && { containerId: containerId(pod), netns: pod }),
+                  file: tools.file,
+                },
+                node,
+              )
               assert.ok(status === 0 || status === 137 || status === -1, `${status}: ${stdout}`)
               ended = status === 0
               seen = Math.max(seen, calls(tools))

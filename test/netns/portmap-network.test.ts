@@ -14,7 +14,13 @@ describe('portmap: several networks', () => {
     inNamespaces(['node', 'pod', 'world'], async ({ node, pod, world }, test) => {
       test.timeout(60_000)
       await wireWorld(node, world)
-      const [a, b] = [portNetwork(node), portNetwork(node, { bridge: { bridge: 'br1', isDefaultGateway: false, isGateway: true }, subnets: ['10.2.0.0/24'] })]
+      const [a, b] = [
+        portNetwork(node),
+        portNetwork(node, {
+          bridge: { bridge: 'br1', isDefaultGateway: false, isGateway: true },
+          subnets: ['10.2.0.0/24'],
+        }),
+      ]
       await serve(pod, 'pod', 'tcp 80')
       await a.add(pod, [PORT])
       await b.add(pod, [{ hostPort: 8081, containerPort: 80 }], { ifname: 'eth1' })
@@ -29,7 +35,13 @@ describe('portmap: several networks', () => {
     inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }, test) => {
       test.timeout(60_000)
       await wireWorld(node, world)
-      const [a, b] = [portNetwork(node), portNetwork(node, { bridge: { bridge: 'br1', isDefaultGateway: false, isGateway: true }, subnets: ['10.2.0.0/24', 'fd00:2::/64'] })]
+      const [a, b] = [
+        portNetwork(node),
+        portNetwork(node, {
+          bridge: { bridge: 'br1', isDefaultGateway: false, isGateway: true },
+          subnets: ['10.2.0.0/24', 'fd00:2::/64'],
+        }),
+      ]
       await serve(pod, 'pod', 'tcp 80')
       await a.add(pod, [PORT])
       const led = ['tcp . 8080 10.1.0.2 . 80', 'tcp . 8080 fd00:1::2 . 80']
@@ -37,7 +49,14 @@ describe('portmap: several networks', () => {
       const both = [...led, 'tcp . 8081 10.2.0.2 . 80', 'tcp . 8081 fd00:2::2 . 80'].sort()
       assert.deepEqual(await mappings(node), both)
       assert.match(await reach(world, WORLD.node4, 8080), /^pod /)
-      works(await b.call('CHECK', pod, { prevResult, runtimeConfig: { portMappings: [PORT, { hostPort: 8081, containerPort: 80 }] } }, { ifname: 'eth1' }))
+      works(
+        await b.call(
+          'CHECK',
+          pod,
+          { prevResult, runtimeConfig: { portMappings: [PORT, { hostPort: 8081, containerPort: 80 }] } },
+          { ifname: 'eth1' },
+        ),
+      )
       // And it is nobody else's.
       await assert.rejects(b.add(other, [PORT]), /container pod-\d+ has it/)
       await b.del(pod, { ifname: 'eth1' })
@@ -52,13 +71,21 @@ describe('portmap: several networks', () => {
     inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }, test) => {
       test.timeout(60_000)
       await wireWorld(node, world)
-      const [a, b] = [portNetwork(node), portNetwork(node, { bridge: { bridge: 'br1' }, subnets: ['10.2.0.0/24', 'fd00:2::/64'] })]
+      const [a, b] = [
+        portNetwork(node),
+        portNetwork(node, { bridge: { bridge: 'br1' }, subnets: ['10.2.0.0/24', 'fd00:2::/64'] }),
+      ]
       await serve(pod, 'pod', 'tcp 80', 'udp 53')
       const ports = [PORT, { hostPort: 5353, containerPort: 53, protocol: 'udp' }]
       await a.add(pod, ports)
       const prevResult = await b.add(pod, ports, { ifname: 'eth1' })
       await a.del(pod)
-      assert.deepEqual(await mappings(node), ['tcp . 8080 10.2.0.2 . 80', 'tcp . 8080 fd00:2::2 . 80', 'udp . 5353 10.2.0.2 . 53', 'udp . 5353 fd00:2::2 . 53'])
+      assert.deepEqual(await mappings(node), [
+        'tcp . 8080 10.2.0.2 . 80',
+        'tcp . 8080 fd00:2::2 . 80',
+        'udp . 5353 10.2.0.2 . 53',
+        'udp . 5353 fd00:2::2 . 53',
+      ])
       for (const address of [WORLD.node4, WORLD.node6]) assert.match(await reach(world, address, 8080), /^pod /)
       assert.match(await reach(world, WORLD.node4, 5353, 'udp'), /^pod /)
       works(await b.call('CHECK', pod, { prevResult, runtimeConfig: { portMappings: ports } }, { ifname: 'eth1' }))
@@ -73,7 +100,10 @@ describe('portmap: several networks', () => {
   it(
     'the same ports for a second network of a container whose namespace is gone: they lead nowhere when the first goes',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      const [a, b] = [portNetwork(node), portNetwork(node, { bridge: { bridge: 'br1', isDefaultGateway: false }, subnets: ['10.2.0.0/24'] })]
+      const [a, b] = [
+        portNetwork(node),
+        portNetwork(node, { bridge: { bridge: 'br1', isDefaultGateway: false }, subnets: ['10.2.0.0/24'] }),
+      ]
       await a.add(pod, [PORT])
       await b.add(pod, [PORT], { ifname: 'eth1' })
       await node.ip('netns', 'delete', pod.path.replace('/run/netns/', ''))
@@ -89,7 +119,10 @@ describe('portmap: several networks', () => {
       test.timeout(60_000)
       await wireWorld(node, world)
       await node.ip('addr', 'add', `${SECOND}/24`, 'dev', 'up0')
-      const conditions = { conditionsV4: ['ip', 'saddr', '!=', '192.0.2.2'], conditionsV6: ['ip6', 'saddr', '!=', '{', '2001:db8::2,', '2001:db8::3', '}'] }
+      const conditions = {
+        conditionsV4: ['ip', 'saddr', '!=', '192.0.2.2'],
+        conditionsV6: ['ip6', 'saddr', '!=', '{', '2001:db8::2,', '2001:db8::3', '}'],
+      }
       const asking = portNetwork(node, { portmap: conditions })
       const free = portNetwork(node, { bridge: { bridge: 'br1' }, subnets: ['10.2.0.0/24', 'fd00:2::/64'] })
       await serve(pod, 'pod', 'tcp 80')
@@ -99,7 +132,15 @@ describe('portmap: several networks', () => {
         { hostPort: 8081, containerPort: 80 },
         { hostPort: 8082, containerPort: 80, hostIP: SECOND },
       ])
-      const refused = async () => assert.deepEqual(await Promise.all([answers(world, WORLD.node4, 8080), answers(world, WORLD.node6, 8080), answers(world, WORLD.node4, 8082)]), [false, false, false])
+      const refused = async () =>
+        assert.deepEqual(
+          await Promise.all([
+            answers(world, WORLD.node4, 8080),
+            answers(world, WORLD.node6, 8080),
+            answers(world, WORLD.node4, 8082),
+          ]),
+          [false, false, false],
+        )
       const allowed = async () => {
         for (const address of [WORLD.node4, WORLD.node6]) {
           assert.match(await reach(world, address, 8081), /^other /)

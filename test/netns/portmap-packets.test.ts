@@ -13,7 +13,10 @@ describe('portmap: packets that are not its own', () => {
     inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }, test) => {
       test.timeout(60_000)
       await wireWorld(node, world, '10.1.0.0/24', 'fd00:1::/64', '10.2.0.0/24')
-      const [net, second] = [portNetwork(node), portNetwork(node, { bridge: { bridge: 'br1' }, subnets: ['10.2.0.0/24'] })]
+      const [net, second] = [
+        portNetwork(node),
+        portNetwork(node, { bridge: { bridge: 'br1' }, subnets: ['10.2.0.0/24'] }),
+      ]
       await net.add(pod, [
         { hostPort: 8080, containerPort: 80 },
         { hostPort: 8080, containerPort: 80, protocol: 'udp' },
@@ -45,10 +48,18 @@ describe('portmap: packets that are not its own', () => {
       assert.match(await reach(node, '127.0.0.1', 9999), /^secret /)
       // The pod and the outside do what they can: a route to 127.0.0.0/8 by way of the node.
       for (const ns of [pod, world]) {
-        await ns.exec(['sh', '-c', 'for one in all eth0 up0; do echo 1 >/proc/sys/net/ipv4/conf/$one/route_localnet; done 2>/dev/null; ip link set lo down; ip addr flush dev lo'])
+        await ns.exec([
+          'sh',
+          '-c',
+          'for one in all eth0 up0; do echo 1 >/proc/sys/net/ipv4/conf/$one/route_localnet; done 2>/dev/null; ip link set lo down; ip addr flush dev lo',
+        ])
         await ns.exec(['ip', 'route', 'add', '127.0.0.0/8', 'via', ns === pod ? '10.1.0.1' : WORLD.node4])
       }
-      await node.exec(['sh', '-c', 'echo 1 >/proc/sys/net/ipv4/conf/all/route_localnet; echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter'])
+      await node.exec([
+        'sh',
+        '-c',
+        'echo 1 >/proc/sys/net/ipv4/conf/all/route_localnet; echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter',
+      ])
       for (const from of [pod, world])
         for (const [port, protocol] of [
           [9999, 'tcp'],
@@ -72,9 +83,12 @@ describe('portmap: packets that are not its own', () => {
       await net.add(other, [])
       await serve(pod, 'pod', 'tcp 80')
       await serve(node, 'node', 'tcp 9999')
-      const chains = 'chain set { type filter hook prerouting priority mangle; meta mark set 0x%s; }\nchain in { type filter hook input priority 0; tcp dport 9999 meta mark 0x%s counter; }'
+      const chains =
+        'chain set { type filter hook prerouting priority mangle; meta mark set 0x%s; }\nchain in { type filter hook input priority 0; tcp dport 9999 meta mark 0x%s counter; }'
       for (const mark of ['6000', '4000', '2000', '1']) {
-        await node.exec(['nft', '-f', '-'], { stdin: `table inet others\ndelete table inet others\ntable inet others {\n${chains.replaceAll('%s', mark)}\n}\n` })
+        await node.exec(['nft', '-f', '-'], {
+          stdin: `table inet others\ndelete table inet others\ntable inet others {\n${chains.replaceAll('%s', mark)}\n}\n`,
+        })
         for (const from of [other, world]) {
           assert.match(await reach(from, WORLD.node4, 9999), /^node /)
           assert.match(await reach(from, WORLD.node4, 8080), /^pod /)
@@ -83,7 +97,10 @@ describe('portmap: packets that are not its own', () => {
         assert.doesNotMatch(stdout, /counter packets 0 /, mark)
       }
       // And none of ours is left on what was led nowhere.
-      await node.exec(['nft', '-f', '-'], { stdin: 'table inet others\ndelete table inet others\ntable inet others {\nchain in { type filter hook input priority 0; tcp dport 9999 meta mark != 0 counter; }\n}\n' })
+      await node.exec(['nft', '-f', '-'], {
+        stdin:
+          'table inet others\ndelete table inet others\ntable inet others {\nchain in { type filter hook input priority 0; tcp dport 9999 meta mark != 0 counter; }\n}\n',
+      })
       assert.match(await reach(other, WORLD.node4, 9999), /^node /)
       assert.match((await node.exec(['nft', 'list', 'chain', 'inet', 'others', 'in'])).stdout, /counter packets 0 /)
     }),

@@ -30,11 +30,22 @@ describe('portmap: ports', () => {
       await node.ip('addr', 'add', `${SECOND6}/64`, 'dev', 'up0', 'nodad')
       await serve(pod, 'pod', 'tcp 80')
       await serve(pod, 'second', 'tcp 81')
-      const good = ['192.0.2.1 8001 pod', '192.0.2.10 8001 second', '2001:db8::1 8002 pod', '192.0.2.10 8003 pod', '2001:db8::10 8004 pod', '192.0.2.10 8005 pod', '2001:db8::10 8005 pod']
-      for (const [address = '', port, name] of good.map((one) => one.split(' '))) assert.match(await reach(world, address, Number(port)), new RegExp(`^${name} `), `${address} ${port}`)
+      const good = [
+        '192.0.2.1 8001 pod',
+        '192.0.2.10 8001 second',
+        '2001:db8::1 8002 pod',
+        '192.0.2.10 8003 pod',
+        '2001:db8::10 8004 pod',
+        '192.0.2.10 8005 pod',
+        '2001:db8::10 8005 pod',
+      ]
+      for (const [address = '', port, name] of good.map((one) => one.split(' ')))
+        assert.match(await reach(world, address, Number(port)), new RegExp(`^${name} `), `${address} ${port}`)
       const bad = ['2001:db8::1 8001', '2001:db8::10 8002', '192.0.2.1 8002', '2001:db8::1 8003', '192.0.2.1 8004']
       assert.deepEqual(
-        await Promise.all(bad.map((one) => one.split(' ')).map(([address = '', port]) => answers(world, address, Number(port)))),
+        await Promise.all(
+          bad.map((one) => one.split(' ')).map(([address = '', port]) => answers(world, address, Number(port))),
+        ),
         bad.map(() => false),
       )
     }),
@@ -69,12 +80,19 @@ describe('portmap: ports', () => {
         test.timeout(60_000)
         await wireWorld(node, world)
         // Without snat a neighbour's answer comes back through the node only where bridged frames meet the rules.
-        await node.exec(['sh', '-c', 'for one in iptables ip6tables; do echo 1 >/proc/sys/net/bridge/bridge-nf-call-$one; done'])
+        await node.exec([
+          'sh',
+          '-c',
+          'for one in iptables ip6tables; do echo 1 >/proc/sys/net/bridge/bridge-nf-call-$one; done',
+        ])
         const net = portNetwork(node, { portmap: keys })
         await net.add(pod, [PORT])
         await net.add(other, [])
         await serve(pod, 'pod', 'tcp 80')
-        const seen = async (from: Namespace) => [await reach(from, WORLD.node4, 8080), await reach(from, WORLD.node6, 8080)].map((answer) => answer.split(' ')[1])
+        const seen = async (from: Namespace) =>
+          [await reach(from, WORLD.node4, 8080), await reach(from, WORLD.node6, 8080)].map(
+            (answer) => answer.split(' ')[1],
+          )
         assert.deepEqual([await seen(world), await seen(other)], [outside, neighbour])
         // What comes to the pod without the mapping keeps its source in any case.
         assert.equal(await reach(other, '10.1.0.2', 80), 'pod 10.1.0.3')
@@ -90,7 +108,8 @@ describe('portmap: ports', () => {
       const net = portNetwork(node)
       const result = await net.add(pod, [PORT])
       const before = await settled(() => snapshot(node))
-      const again = (ports: readonly Port[]) => net.call('ADD', pod, { prevResult: result, runtimeConfig: { portMappings: ports } })
+      const again = (ports: readonly Port[]) =>
+        net.call('ADD', pod, { prevResult: result, runtimeConfig: { portMappings: ports } })
       assert.deepEqual(works(await again([PORT])).result, result)
       assert.equal(await snapshot(node), before)
       works(await again([{ hostPort: 8081, containerPort: 80 }]))

@@ -73,8 +73,16 @@ describe('portmap: who reaches a host port', () => {
     inNamespaces(['node', 'pod', 'world'], async ({ node, pod, world }, test) => {
       test.timeout(60_000)
       await wireWorld(node, world)
-      await node.exec(['sh', '-ec', `echo 1 >/proc/sys/net/ipv4/ip_forward; ip link add host0 type veth peer name eth0 netns ${pod.path}; ip addr add 10.7.0.1/32 dev host0; ip link set host0 up; ip route add 10.7.0.2/32 dev host0`])
-      await pod.exec(['sh', '-ec', 'ip addr add 10.7.0.2/32 dev eth0; ip link set eth0 up; ip route add 10.7.0.1 dev eth0; ip route add default via 10.7.0.1'])
+      await node.exec([
+        'sh',
+        '-ec',
+        `echo 1 >/proc/sys/net/ipv4/ip_forward; ip link add host0 type veth peer name eth0 netns ${pod.path}; ip addr add 10.7.0.1/32 dev host0; ip link set host0 up; ip route add 10.7.0.2/32 dev host0`,
+      ])
+      await pod.exec([
+        'sh',
+        '-ec',
+        'ip addr add 10.7.0.2/32 dev eth0; ip link set eth0 up; ip route add 10.7.0.1 dev eth0; ip route add default via 10.7.0.1',
+      ])
       await serve(pod, 'pod', 'tcp 80')
       const net = portNetwork(node)
       const results: Record<string, Row> = {
@@ -82,10 +90,15 @@ describe('portmap: who reaches a host port', () => {
         '0.2.0': { ip4: { ip: '10.7.0.2/32', gateway: '10.7.0.1' } },
         // An index that leads nowhere counts as none, as upstream.
         '1.0.0': { ips: [{ address: '10.7.0.2/32', gateway: '10.7.0.1', interface: 5 }] },
-        '1.1.0': { interfaces: [{ name: 'host0' }, { name: 'eth0', sandbox: pod.path }], ips: [{ address: '10.7.0.2/32', interface: 1 }] },
+        '1.1.0': {
+          interfaces: [{ name: 'host0' }, { name: 'eth0', sandbox: pod.path }],
+          ips: [{ address: '10.7.0.2/32', interface: 1 }],
+        },
       }
       for (const [cniVersion, prevResult] of Object.entries(results)) {
-        const { result } = works(await net.call('ADD', pod, { cniVersion, prevResult, runtimeConfig: { portMappings: [PORT] } }))
+        const { result } = works(
+          await net.call('ADD', pod, { cniVersion, prevResult, runtimeConfig: { portMappings: [PORT] } }),
+        )
         const { dns, ...rest } = result
         assert.deepEqual(rest, { cniVersion, ...prevResult })
         for (const [from, address] of [
@@ -103,5 +116,9 @@ describe('portmap: who reaches a host port', () => {
 
 async function setBridgeNf(test: Mocha.Context, node: Namespace, value: number): Promise<void> {
   if (!existsSync('/proc/sys/net/bridge')) skip(test, 'this kernel has no br_netfilter, or it is not loaded')
-  await node.exec(['sh', '-c', `for one in iptables ip6tables; do echo ${value} >/proc/sys/net/bridge/bridge-nf-call-$one; done`])
+  await node.exec([
+    'sh',
+    '-c',
+    `for one in iptables ip6tables; do echo ${value} >/proc/sys/net/bridge/bridge-nf-call-$one; done`,
+  ])
 }

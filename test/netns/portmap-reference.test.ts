@@ -15,7 +15,8 @@ const PORTS: readonly Port[] = [
 
 describe('portmap: what the reference portmap made', () => {
   it('a reference portmap is installed', function () {
-    if (references().length === 0) skip(this, 'no reference plugins: neither the package containernetworking-plugins nor a built release')
+    if (references().length === 0)
+      skip(this, 'no reference plugins: neither the package containernetworking-plugins nor a built release')
   })
 
   for (const { version, path } of references()) {
@@ -34,7 +35,10 @@ describe('portmap: what the reference portmap made', () => {
             await serve(other, 'other', 'tcp 80')
             assert.match(await reach(node, '10.1.0.1', 8080), /^pod /)
             assert.notEqual(await rules(node), before)
-            const conf = { ...theirs.conf, ...(told === 'with mappings' && { prevResult, runtimeConfig: { portMappings: PORTS } }) }
+            const conf = {
+              ...theirs.conf,
+              ...(told === 'with mappings' && { prevResult, runtimeConfig: { portMappings: PORTS } }),
+            }
             works(await plugin('portmap', { command: 'DEL', conf, containerId: containerId(pod), netns: pod }, node))
             assert.equal(await rules(node), before)
             assert.match(await reach(node, '10.1.0.1', 8081), /^other /)
@@ -49,12 +53,31 @@ describe('portmap: what the reference portmap made', () => {
         inNamespaces(['node', 'pod'], async ({ node, pod }) => {
           const [a, b] = [
             portNetwork(node, { portmap: { backend: 'nftables' }, dir: path }),
-            portNetwork(node, { portmap: { backend: 'nftables' }, bridge: { bridge: 'br1', isDefaultGateway: false, isGateway: true }, subnets: ['10.2.0.0/24', 'fd00:2::/64'], dir: path }),
+            portNetwork(node, {
+              portmap: { backend: 'nftables' },
+              bridge: { bridge: 'br1', isDefaultGateway: false, isGateway: true },
+              subnets: ['10.2.0.0/24', 'fd00:2::/64'],
+              dir: path,
+            }),
           ]
           await a.add(pod, [{ hostPort: 8080, containerPort: 80, protocol: 'tcp' }])
           const before = await theirTables(node)
-          const prevResult: Row = await b.add(pod, [{ hostPort: 8081, containerPort: 80, protocol: 'tcp' }], { ifname: 'eth1' })
-          works(await plugin('portmap', { command: 'DEL', conf: { ...b.conf, prevResult }, containerId: containerId(pod), ifname: 'eth1', netns: pod }, node))
+          const prevResult: Row = await b.add(pod, [{ hostPort: 8081, containerPort: 80, protocol: 'tcp' }], {
+            ifname: 'eth1',
+          })
+          works(
+            await plugin(
+              'portmap',
+              {
+                command: 'DEL',
+                conf: { ...b.conf, prevResult },
+                containerId: containerId(pod),
+                ifname: 'eth1',
+                netns: pod,
+              },
+              node,
+            ),
+          )
           assert.equal(await theirTables(node), before)
         }),
       )
@@ -67,7 +90,12 @@ describe('portmap: what the reference portmap made', () => {
         const theirs = portNetwork(node, { dir: path })
         await theirs.add(other, [{ hostPort: 8081, containerPort: 80, protocol: 'tcp' }])
         const prevResult = await theirs.add(pod, [])
-        const ours = { command: 'ADD', conf: { ...theirs.conf, prevResult, runtimeConfig: { portMappings: PORTS } }, containerId: containerId(pod), netns: pod }
+        const ours = {
+          command: 'ADD',
+          conf: { ...theirs.conf, prevResult, runtimeConfig: { portMappings: PORTS } },
+          containerId: containerId(pod),
+          netns: pod,
+        }
         works(await plugin('portmap', ours, node))
         await serve(pod, 'pod', 'tcp 80')
         await serve(other, 'other', 'tcp 80')

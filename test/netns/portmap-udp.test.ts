@@ -82,7 +82,13 @@ describe('portmap: UDP', () => {
       ] as const)
         assert.match(await reach(from, address, 5353, 'udp'), /^pod /)
       // ICMP finds its way back through the mapping: the client hears at once that nobody listens there.
-      const { stderr } = await world.exec(['timeout', '5', 'bash', '-c', `exec 3<>/dev/udp/${WORLD.node4}/5354; echo x >&3; read -r answer <&3`])
+      const { stderr } = await world.exec([
+        'timeout',
+        '5',
+        'bash',
+        '-c',
+        `exec 3<>/dev/udp/${WORLD.node4}/5354; echo x >&3; read -r answer <&3`,
+      ])
       assert.match(stderr, /Connection refused/)
     }),
   )

@@ -11,15 +11,29 @@ describe('protocol: the namespace, CNI_ARGS, prevResult', () => {
       const before = await snapshot(node)
       for (const command of ['ADD', 'DEL', 'CHECK']) {
         const { code, msg, details } = await net.fails(command, node, { conf: { ...net.conf, prevResult: {} } })
-        assert.deepEqual([code, msg, details], [8, `Cannot use CNI_NETNS ${node.path}: it is the namespace that plumb itself runs in`, 'a pod needs one of its own; CNI_NETNS_OVERRIDE=1 lets it pass'])
+        assert.deepEqual(
+          [code, msg, details],
+          [
+            8,
+            `Cannot use CNI_NETNS ${node.path}: it is the namespace that plumb itself runs in`,
+            'a pod needs one of its own; CNI_NETNS_OVERRIDE=1 lets it pass',
+          ],
+        )
       }
-      assert.equal((await plugin('loopback', { command: 'DEL', conf: { name: 'lo', cniVersion: '1.1.0' }, netns: node }, node)).error.code, 8)
+      assert.equal(
+        (await plugin('loopback', { command: 'DEL', conf: { name: 'lo', cniVersion: '1.1.0' }, netns: node }, node))
+          .error.code,
+        8,
+      )
       assert.equal(await snapshot(node), before)
       assert.deepEqual(traces(node, net.conf), [])
       for (const value of ['1', 'TRUE', 'true']) {
         const env = { CNI_NETNS_OVERRIDE: value }
         const result = await net.add(node, { env })
-        assert.equal((await node.json('addr', 'show', 'dev', 'eth0'))[0]?.['addr_info'][0].local, result['ips'][0].address.split('/')[0])
+        assert.equal(
+          (await node.json('addr', 'show', 'dev', 'eth0'))[0]?.['addr_info'][0].local,
+          result['ips'][0].address.split('/')[0],
+        )
         await net.check(node, result, { env })
         await net.del(node, { env })
       }
@@ -47,14 +61,24 @@ describe('protocol: the namespace, CNI_ARGS, prevResult', () => {
         assert.deepEqual([error.code, error.msg, error.details ?? ''], [4, `Cannot read CNI_ARGS: ${why}`, details])
         assert.deepEqual(traces(pod, net.conf), [])
       }
-      for (const args of ['', 'IgnoreUnknown=1', 'IgnoreUnknown=true;K8S_POD_NAME=x', 'K8S_POD_NAMESPACE=x;IgnoreUnknown=True', 'IgnoreUnknown=0', 'MAC=02:00:00:00:00:01']) {
+      for (const args of [
+        '',
+        'IgnoreUnknown=1',
+        'IgnoreUnknown=true;K8S_POD_NAME=x',
+        'K8S_POD_NAMESPACE=x;IgnoreUnknown=True',
+        'IgnoreUnknown=0',
+        'MAC=02:00:00:00:00:01',
+      ]) {
         const result = await net.add(pod, { args })
         await net.check(pod, result, { args })
         // What ADD would refuse is no reason not to remove what is there.
         await net.del(pod, { args: 'A=B=C' })
       }
       const { code, msg } = await net.fails('ADD', pod, { args: 'MAC=nonsense' })
-      assert.deepEqual([code, msg], [4, 'Cannot read MAC of CNI_ARGS "nonsense": want a unicast Ethernet address such as 02:00:0a:f4:00:02'])
+      assert.deepEqual(
+        [code, msg],
+        [4, 'Cannot read MAC of CNI_ARGS "nonsense": want a unicast Ethernet address such as 02:00:0a:f4:00:02'],
+      )
       assert.deepEqual(traces(pod, net.conf), [])
     }),
   )
@@ -63,15 +87,27 @@ describe('protocol: the namespace, CNI_ARGS, prevResult', () => {
     it(
       `[P 15] a result of ${cniVersion} comes out as it went in: index 0 kept, a missing index missing, gateways optional`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-        const ip = (address: string, more: object = {}) => ({ ...(cniVersion < '1.0.0' ? { version: address.includes(':') ? '6' : '4' } : {}), address, ...more })
+        const ip = (address: string, more: object = {}) => ({
+          ...(cniVersion < '1.0.0' ? { version: address.includes(':') ? '6' : '4' } : {}),
+          address,
+          ...more,
+        })
         const prevResult = {
           cniVersion,
           interfaces: [{ name: 'eth0', mac: '02:00:00:00:00:01', sandbox: pod.path }],
-          ips: [ip('10.1.0.2/24', { interface: 0, gateway: '10.1.0.1' }), ip('fd00::2/64', { interface: 0 }), ip('10.2.0.2/24')],
+          ips: [
+            ip('10.1.0.2/24', { interface: 0, gateway: '10.1.0.1' }),
+            ip('fd00::2/64', { interface: 0 }),
+            ip('10.2.0.2/24'),
+          ],
           routes: [{ dst: '0.0.0.0/0' }, { dst: '10.9.0.0/16', gw: '10.1.0.1' }],
           dns: { nameservers: ['10.1.0.53'] },
         }
-        const { result } = await plugin('loopback', { command: 'ADD', conf: { name: 'lo', cniVersion, prevResult }, netns: pod }, node)
+        const { result } = await plugin(
+          'loopback',
+          { command: 'ADD', conf: { name: 'lo', cniVersion, prevResult }, netns: pod },
+          node,
+        )
         assert.deepEqual(result, prevResult)
       }),
     )
@@ -83,7 +119,10 @@ describe('protocol: the namespace, CNI_ARGS, prevResult', () => {
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         const before = await snapshot(node)
         const error = await network(node, bridgeConf({ cniVersion, ipam: undefined })).fails('ADD', pod)
-        assert.deepEqual([error.code, error.msg], [7, `Cannot answer as CNI ${cniVersion} asks: the result has no address`])
+        assert.deepEqual(
+          [error.code, error.msg],
+          [7, `Cannot answer as CNI ${cniVersion} asks: the result has no address`],
+        )
         assert.equal(await snapshot(node), before)
       }),
     )
@@ -98,9 +137,13 @@ describe('protocol: the namespace, CNI_ARGS, prevResult', () => {
       await net.check(pod, bare)
       await net.check(pod, { ...bare, cniVersion: '1.0.0' })
       const bad: Record<string, unknown> = {
-        'Cannot read prevResult.cniVersion "9.9.9": want one of 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0': { ...bare, cniVersion: '9.9.9' },
+        'Cannot read prevResult.cniVersion "9.9.9": want one of 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0': {
+          ...bare,
+          cniVersion: '9.9.9',
+        },
         'Cannot read prevResult.ips "10.1.0.2": want an array': { ...bare, ips: '10.1.0.2' },
-        'Cannot read prevResult.ips[0].address "10.1.0.2": want an address with a prefix length such as 10.1.0.0/24 or fd00::/64': { ...bare, ips: [{ address: '10.1.0.2' }] },
+        'Cannot read prevResult.ips[0].address "10.1.0.2": want an address with a prefix length such as 10.1.0.0/24 or fd00::/64':
+          { ...bare, ips: [{ address: '10.1.0.2' }] },
         'Cannot read prevResult.interfaces[0].name: it is missing': { ...bare, interfaces: [{}] },
         'Cannot read prevResult "text": want an object': 'text',
       }
@@ -118,12 +161,38 @@ describe('protocol: the namespace, CNI_ARGS, prevResult', () => {
     '[P 21] keys in other case are accepted with a warning, unknown ones warned about, and refused with "strict"',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const { ipam, ...rest } = bridgeConf()
-      const conf = { ...rest, ISGATEWAY: true, Ipam: { Type: 'host-local', DATADIR: ipam?.dataDir, Ranges: [[{ Subnet: '10.1.0.0/24' }]] }, brigde: 'br1', whatever: 1 }
-      const { status, result, stderr } = await plugin('bridge', { command: 'ADD', conf, containerId: containerId(pod), netns: pod }, node)
+      const conf = {
+        ...rest,
+        ISGATEWAY: true,
+        Ipam: { Type: 'host-local', DATADIR: ipam?.dataDir, Ranges: [[{ Subnet: '10.1.0.0/24' }]] },
+        brigde: 'br1',
+        whatever: 1,
+      }
+      const { status, result, stderr } = await plugin(
+        'bridge',
+        { command: 'ADD', conf, containerId: containerId(pod), netns: pod },
+        node,
+      )
       assert.deepEqual([status, result['ips']], [0, [{ address: '10.1.0.2/24', gateway: '10.1.0.1', interface: 2 }]])
-      for (const note of ['key "ISGATEWAY" is read as "isGateway"', 'key "Ipam" is read as "ipam"', 'unknown key "brigde", did you mean "bridge"?', 'unknown key "whatever"']) assert.ok(stderr.includes(note), `${note}\n${stderr}`)
-      const strict = await plugin('bridge', { command: 'ADD', conf: { ...conf, strict: true }, containerId: 'c2', netns: pod, ifname: 'eth1' }, node)
-      assert.deepEqual([strict.error.code, strict.error.msg], [7, 'Cannot read the configuration: unknown key "brigde", did you mean "bridge"?; unknown key "whatever"; "strict" is true'])
+      for (const note of [
+        'key "ISGATEWAY" is read as "isGateway"',
+        'key "Ipam" is read as "ipam"',
+        'unknown key "brigde", did you mean "bridge"?',
+        'unknown key "whatever"',
+      ])
+        assert.ok(stderr.includes(note), `${note}\n${stderr}`)
+      const strict = await plugin(
+        'bridge',
+        { command: 'ADD', conf: { ...conf, strict: true }, containerId: 'c2', netns: pod, ifname: 'eth1' },
+        node,
+      )
+      assert.deepEqual(
+        [strict.error.code, strict.error.msg],
+        [
+          7,
+          'Cannot read the configuration: unknown key "brigde", did you mean "bridge"?; unknown key "whatever"; "strict" is true',
+        ],
+      )
     }),
   )
 })

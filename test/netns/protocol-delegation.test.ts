@@ -18,7 +18,11 @@ describe('protocol: delegation', () => {
       const path = pool.dir
       await net.add(pod, { path })
       await net.add(kept, { path })
-      const conf = JSON.stringify({ ...net.conf, 'cni.dev/valid-attachments': [{ containerID: containerId(kept), ifname: 'eth0' }], unknownToUs: [1, 'ü'] })
+      const conf = JSON.stringify({
+        ...net.conf,
+        'cni.dev/valid-attachments': [{ containerID: containerId(kept), ifname: 'eth0' }],
+        unknownToUs: [1, 'ü'],
+      })
       const status = await plugin('bridge', { command: 'STATUS', conf, path, containerId: null, ifname: null }, node)
       assert.deepEqual([status.status, pool.stdin('STATUS')], [0, conf])
       pool.fail('GC', 42, 'the pool is on fire')
@@ -37,12 +41,19 @@ describe('protocol: delegation', () => {
       const net = network(node, bridgeConf({}, '10.1.0.0/30'))
       await net.add(pod)
       for (const type of ['bridge', 'host-local']) {
-        const { status, error } = await plugin(type, { command: 'STATUS', conf: net.conf, containerId: null, ifname: null }, node)
+        const { status, error } = await plugin(
+          type,
+          { command: 'STATUS', conf: net.conf, containerId: null, ifname: null },
+          node,
+        )
         assert.deepEqual([status, error.code], [1, 50])
         assert.match(error.msg, /10\.1\.0\.2/)
       }
       await net.gc()
-      assert.equal((await plugin('bridge', { command: 'STATUS', conf: net.conf, containerId: null, ifname: null }, node)).status, 0)
+      assert.equal(
+        (await plugin('bridge', { command: 'STATUS', conf: net.conf, containerId: null, ifname: null }, node)).status,
+        0,
+      )
     }),
   )
 
@@ -52,16 +63,30 @@ describe('protocol: delegation', () => {
       const pool = foreignPlugin({})
       const net = network(node, { ...delegating(pool), ipam: { type: 'nowhere' } })
       for (const command of ['ADD', 'CHECK']) {
-        const { code, msg, details } = await net.fails(command, pod, { path: `${pool.dir}:/opt/none`, conf: { ...net.conf, prevResult: {} } })
-        assert.deepEqual([code, msg, details], [7, 'Cannot find the IPAM plugin "nowhere"', `looked in ${pool.dir}, /opt/none (CNI_PATH)`])
+        const { code, msg, details } = await net.fails(command, pod, {
+          path: `${pool.dir}:/opt/none`,
+          conf: { ...net.conf, prevResult: {} },
+        })
+        assert.deepEqual(
+          [code, msg, details],
+          [7, 'Cannot find the IPAM plugin "nowhere"', `looked in ${pool.dir}, /opt/none (CNI_PATH)`],
+        )
       }
       for (const type of ['../pool', '/bin/sh', 'a b', '']) {
-        const { status, stderr } = await plugin('bridge', { command: 'ADD', conf: { ...net.conf, ipam: { type } }, path: pool.dir, netns: pod }, node)
+        const { status, stderr } = await plugin(
+          'bridge',
+          { command: 'ADD', conf: { ...net.conf, ipam: { type } }, path: pool.dir, netns: pod },
+          node,
+        )
         assert.equal(status, type === '' ? 0 : 1, stderr)
       }
       assert.equal((await net.fails('DEL', pod, { containerId: 'c1' })).msg, 'Cannot find the IPAM plugin "nowhere"')
       pool.fail('ADD', 123, 'come back tomorrow')
-      const answer = await plugin('bridge', { command: 'ADD', conf: delegating(pool), path: pool.dir, containerId: containerId(pod), netns: pod }, node)
+      const answer = await plugin(
+        'bridge',
+        { command: 'ADD', conf: delegating(pool), path: pool.dir, containerId: containerId(pod), netns: pod },
+        node,
+      )
       assert.deepEqual([answer.status, answer.error.code, answer.error.msg], [1, 123, 'come back tomorrow'])
       assert.match(answer.stderr, /^pool: ADD$/m)
     }),
@@ -76,7 +101,8 @@ describe('protocol: delegation', () => {
       const bad: Record<string, () => void> = {
         'an error': () => pool.fail('ADD', 11, 'not now'),
         'no JSON': () => pool.answer('ADD', 'what?'),
-        'no addresses that are any': () => pool.answer('ADD', '{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.2/240"}]}'),
+        'no addresses that are any': () =>
+          pool.answer('ADD', '{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.2/240"}]}'),
         'two objects': () => pool.answer('ADD', '{"ips":[]}{"code":8}'),
         'no address': () => pool.answer('ADD', '{"cniVersion":"1.1.0","ips":[]}'),
       }
@@ -95,7 +121,10 @@ describe('protocol: delegation', () => {
   it(
     'a pool by the name of one of ours, but another program, is run as a program',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      const pool = foreignPlugin({ ADD: { cniVersion: '1.1.0', ips: [{ address: '10.7.0.7/24', gateway: '10.7.0.1' }] } }, 'host-local')
+      const pool = foreignPlugin(
+        { ADD: { cniVersion: '1.1.0', ips: [{ address: '10.7.0.7/24', gateway: '10.7.0.1' }] } },
+        'host-local',
+      )
       const net = network(node, bridgeConf({ isGateway: true }))
       const result = await net.add(pod, { path: `${pool.dir}:${DIST}` })
       assert.deepEqual(
@@ -116,7 +145,11 @@ describe('protocol: delegation', () => {
         const routes = [{ dst: '172.31.0.0/16', table: 100 }, { dst: '::/0' }]
         const conf = bridgeConf({ cniVersion })
         await network(node, { ...conf, ipam: { ...conf.ipam, routes } }).add(pod)
-        const made = (await Promise.all(['-4', '-6'].map((family) => pod.json(family, 'route', 'show', 'table', 'all', 'protocol', 'boot')))).flat()
+        const made = (
+          await Promise.all(
+            ['-4', '-6'].map((family) => pod.json(family, 'route', 'show', 'table', 'all', 'protocol', 'boot')),
+          )
+        ).flat()
         assert.deepEqual(
           made.map(({ dst, table = 'main' }) => `${dst} ${table}`),
           kept,

@@ -15,7 +15,9 @@ testPlugin({
   refused: (conf) => ({ ...conf, mtu: -1 }),
   again: 'refused',
   async works(pod, result, node) {
-    const addresses: string[] = (result['ips'] ?? [result['ip4'], result['ip6']]).map((ip: Row) => bare(ip['address'] ?? ip['ip']))
+    const addresses: string[] = (result['ips'] ?? [result['ip4'], result['ip6']]).map((ip: Row) =>
+      bare(ip['address'] ?? ip['ip']),
+    )
     assert.equal(addresses.length, 2)
     for (const address of addresses) await until(() => ping(node, address))
     for (const gateway of ['10.1.0.1', 'fd00:1::1']) await until(() => ping(pod, gateway))
@@ -34,11 +36,20 @@ describe('ptp', () => {
         const [host] = await node.json('addr', 'show', 'type', 'veth')
         assert.deepEqual(addresses(host), ['10.1.0.1/32'])
         assert.deepEqual(await routes(node, '-4'), [`10.1.0.2 scope host`, '10.1.0.3 scope host'])
-        assert.deepEqual(await routes(pod, '-4'), ['10.1.0.0/24 via 10.1.0.1 src 10.1.0.2', '10.1.0.1 src 10.1.0.2 scope link', 'default via 10.1.0.1'])
+        assert.deepEqual(await routes(pod, '-4'), [
+          '10.1.0.0/24 via 10.1.0.1 src 10.1.0.2',
+          '10.1.0.1 src 10.1.0.2 scope link',
+          'default via 10.1.0.1',
+        ])
         // What the kernel keeps of IPv6 for a link it walks through whenever any link changes.
         assert.equal((await node.exec(['sh', '-c', 'ip -6 route show table all | grep veth; true'])).stdout, '')
         assert.equal((await node.exec(['cat', '/proc/sys/net/ipv4/ip_forward'])).stdout, '1\n')
-        assert.ok((await ping(node, '10.1.0.2')) && (await ping(pod, '10.1.0.1')) && (await ping(pod, '10.1.0.3')) && (await ping(peer, '10.1.0.2')))
+        assert.ok(
+          (await ping(node, '10.1.0.2')) &&
+            (await ping(pod, '10.1.0.1')) &&
+            (await ping(pod, '10.1.0.3')) &&
+            (await ping(peer, '10.1.0.2')),
+        )
         if (cniVersion >= '0.4.0') await net.check(pod, result)
         await net.del(pod)
         assert.deepEqual(await routes(node, '-4'), ['10.1.0.3 scope host'])
@@ -49,18 +60,42 @@ describe('ptp', () => {
   it(
     '[PTP 76] dual stack and routes: the same for both families, mtu at both ends, and two pods reach each other through the node',
     inNamespaces(['node', 'pod', 'peer'], async ({ node, pod, peer }) => {
-      const net = network(node, withIpam(ptpConf({ mtu: 1400 }), { routes: [...DEFAULTS, { dst: '10.9.0.0/16', gw: '10.1.0.77' }, { dst: 'fd09::/16', gw: 'fd00:1::77' }, { dst: '10.8.0.0/16', mtu: 1300, priority: 7 }] }))
+      const net = network(
+        node,
+        withIpam(ptpConf({ mtu: 1400 }), {
+          routes: [
+            ...DEFAULTS,
+            { dst: '10.9.0.0/16', gw: '10.1.0.77' },
+            { dst: 'fd09::/16', gw: 'fd00:1::77' },
+            { dst: '10.8.0.0/16', mtu: 1300, priority: 7 },
+          ],
+        }),
+      )
       const [result] = [await net.add(pod), await net.add(peer)]
       await shows(result, node, pod, [
         ['10.1.0.2/24', '10.1.0.1'],
         ['fd00:1::2/64', 'fd00:1::1'],
       ])
-      assert.deepEqual(await routes(pod, '-6'), ['default via fd00:1::1', 'fd00:1::/64 via fd00:1::1 src fd00:1::2', 'fd00:1::1 src fd00:1::2', 'fd09::/16 via fd00:1::77'])
-      assert.deepEqual(await routes(pod, '-4'), ['10.1.0.0/24 via 10.1.0.1 src 10.1.0.2', '10.1.0.1 src 10.1.0.2 scope link', '10.8.0.0/16 via 10.1.0.1 mtu 1300', '10.9.0.0/16 via 10.1.0.77', 'default via 10.1.0.1'])
+      assert.deepEqual(await routes(pod, '-6'), [
+        'default via fd00:1::1',
+        'fd00:1::/64 via fd00:1::1 src fd00:1::2',
+        'fd00:1::1 src fd00:1::2',
+        'fd09::/16 via fd00:1::77',
+      ])
+      assert.deepEqual(await routes(pod, '-4'), [
+        '10.1.0.0/24 via 10.1.0.1 src 10.1.0.2',
+        '10.1.0.1 src 10.1.0.2 scope link',
+        '10.8.0.0/16 via 10.1.0.1 mtu 1300',
+        '10.9.0.0/16 via 10.1.0.77',
+        'default via 10.1.0.1',
+      ])
       assert.deepEqual(await routes(node, '-6'), ['fd00:1::1', 'fd00:1::1', 'fd00:1::2', 'fd00:1::3'])
       assert.equal((await node.exec(['cat', '/proc/sys/net/ipv6/conf/all/forwarding'])).stdout, '1\n')
       for (const address of ['10.1.0.3', 'fd00:1::3']) assert.ok(await ping(pod, address), address)
-      const links = [...(await node.json('link', 'show', 'type', 'veth')), ...(await pod.json('link', 'show', 'dev', 'eth0'))]
+      const links = [
+        ...(await node.json('link', 'show', 'type', 'veth')),
+        ...(await pod.json('link', 'show', 'dev', 'eth0')),
+      ]
       assert.deepEqual(
         links.map(({ mtu }) => mtu),
         [1400, 1400, 1400],
@@ -100,7 +135,10 @@ describe('ptp', () => {
         await net.del(pod, { netns })
         await net.add(pod)
         for (const _ of [1, 2]) await net.del(pod, { netns })
-        assert.deepEqual([traces(pod, net.conf), await node.json('link', 'show', 'type', 'veth'), await routes(node, '-4')], [[], [], []])
+        assert.deepEqual(
+          [traces(pod, net.conf), await node.json('link', 'show', 'type', 'veth'), await routes(node, '-4')],
+          [[], [], []],
+        )
       }
     }),
   )
@@ -115,7 +153,10 @@ describe('ptp', () => {
       assert.equal((await pod.exec(['ping', '-n', '-c', '1', '-W', '1', 'fd00:1::1'])).status, 0)
       // RFC 4862: detection alone lasts a second. What is left for ADD, a process start and a ping is well below.
       assert.ok(performance.now() - started < 1000, `ADD ${returned - started} ms, then the ping`)
-      const seen = [...(await pod.json('addr', 'show', 'dev', 'eth0')), ...(await node.json('addr', 'show', 'type', 'veth'))].flatMap((link) => link['addr_info'].filter(({ scope }: Row) => scope === 'global'))
+      const seen = [
+        ...(await pod.json('addr', 'show', 'dev', 'eth0')),
+        ...(await node.json('addr', 'show', 'type', 'veth')),
+      ].flatMap((link) => link['addr_info'].filter(({ scope }: Row) => scope === 'global'))
       assert.deepEqual(
         seen.map((one) => [one.local, one.tentative]),
         [
@@ -135,8 +176,10 @@ describe('ptp', () => {
       await net.add(peer)
       await net.check(pod, first)
       await net.check(pod, second, { ifname: 'net1' })
-      for (const address of ['10.1.0.2', '10.1.0.3', 'fd00:1::2', 'fd00:1::3']) for (const from of [node, peer]) assert.ok(await ping(from, address), `${from.name} to ${address}`)
-      for (const address of ['10.1.0.1', '10.1.0.4', 'fd00:1::1', 'fd00:1::4']) assert.ok(await ping(pod, address), address)
+      for (const address of ['10.1.0.2', '10.1.0.3', 'fd00:1::2', 'fd00:1::3'])
+        for (const from of [node, peer]) assert.ok(await ping(from, address), `${from.name} to ${address}`)
+      for (const address of ['10.1.0.1', '10.1.0.4', 'fd00:1::1', 'fd00:1::4'])
+        assert.ok(await ping(pod, address), address)
       await net.del(pod)
       await net.check(pod, second, { ifname: 'net1' })
       for (const address of ['10.1.0.3', 'fd00:1::3']) assert.ok(await ping(peer, address), address)
@@ -155,7 +198,10 @@ describe('ptp', () => {
         const net = network(node, ptpConf({ ipam }))
         const result = await net.add(pod)
         assert.deepEqual(Object.keys(result), ['cniVersion', 'interfaces'])
-        const [host, eth0] = [(await node.json('addr', 'show', 'type', 'veth'))[0] as Row, (await pod.json('addr', 'show', 'dev', 'eth0'))[0] as Row]
+        const [host, eth0] = [
+          (await node.json('addr', 'show', 'type', 'veth'))[0] as Row,
+          (await pod.json('addr', 'show', 'dev', 'eth0'))[0] as Row,
+        ]
         assert.deepEqual([result['interfaces'][0].name, result['interfaces'][1].sandbox], [host['ifname'], pod.path])
         for (const link of [host, eth0]) assert.deepEqual([link['flags'].includes('UP'), addresses(link)], [true, []])
         await net.check(pod, result)
@@ -169,7 +215,12 @@ describe('ptp', () => {
 function ptpConf(keys: object = {}, ...subnets: readonly string[]): Conf {
   const all = subnets.length > 0 ? subnets : DUAL
   const conf = bridgeConf({ type: 'ptp', bridge: undefined }, ...all)
-  return { ...withIpam(conf, { routes: DEFAULTS.filter(({ dst }) => all.some((subnet) => subnet.includes(':') === dst.includes(':'))) }), ...keys }
+  return {
+    ...withIpam(conf, {
+      routes: DEFAULTS.filter(({ dst }) => all.some((subnet) => subnet.includes(':') === dst.includes(':'))),
+    }),
+    ...keys,
+  }
 }
 
 function withIpam(conf: Conf, keys: object): Conf {
@@ -177,9 +228,16 @@ function withIpam(conf: Conf, keys: object): Conf {
 }
 
 /** The result says what the kernel has: `[host, container]`, addresses on the second. */
-async function shows(result: Row, node: Namespace, pod: Namespace, ips: readonly (readonly [string, string])[]): Promise<void> {
+async function shows(
+  result: Row,
+  node: Namespace,
+  pod: Namespace,
+  ips: readonly (readonly [string, string])[],
+): Promise<void> {
   const [eth0] = await pod.json('addr', 'show', 'dev', 'eth0')
-  const host = (await node.json('link', 'show', 'type', 'veth')).find(({ ifname }) => ifname === result['interfaces'][0].name)
+  const host = (await node.json('link', 'show', 'type', 'veth')).find(
+    ({ ifname }) => ifname === result['interfaces'][0].name,
+  )
   assert.deepEqual(
     result['interfaces'].map(({ mtu: _, ...rest }: Row) => rest),
     [
@@ -199,7 +257,16 @@ async function shows(result: Row, node: Namespace, pod: Namespace, ips: readonly
 
 /** The main table, a line per route, sorted, without link-local ones and without the link. */
 async function routes(ns: Namespace, family: '-4' | '-6'): Promise<string[]> {
-  const shown = ({ dst, gateway, prefsrc, scope, metrics }: Row) => [dst, gateway && `via ${gateway}`, prefsrc && `src ${prefsrc}`, scope !== 'global' && `scope ${scope}`, metrics?.[0].mtu && `mtu ${metrics[0].mtu}`].filter(Boolean).join(' ')
+  const shown = ({ dst, gateway, prefsrc, scope, metrics }: Row) =>
+    [
+      dst,
+      gateway && `via ${gateway}`,
+      prefsrc && `src ${prefsrc}`,
+      scope !== 'global' && `scope ${scope}`,
+      metrics?.[0].mtu && `mtu ${metrics[0].mtu}`,
+    ]
+      .filter(Boolean)
+      .join(' ')
   return (await ns.json(family, 'route', 'show'))
     .filter(({ dst }) => !dst.startsWith('fe80'))
     .map(shown)
@@ -207,7 +274,9 @@ async function routes(ns: Namespace, family: '-4' | '-6'): Promise<string[]> {
 }
 
 function addresses(link: Row | undefined): string[] {
-  return link?.['addr_info'].filter(({ scope }: Row) => scope === 'global').map(({ local, prefixlen }: Row) => `${local}/${prefixlen}`)
+  return link?.['addr_info']
+    .filter(({ scope }: Row) => scope === 'global')
+    .map(({ local, prefixlen }: Row) => `${local}/${prefixlen}`)
 }
 
 function bare(cidr: string): string {

@@ -12,7 +12,13 @@ const NETWORK = {
   cniVersion: '1.0.0',
   name: 'pods',
   plugins: [
-    { type: 'bridge', bridge: 'cni7', isDefaultGateway: true, ipMasq: true, ipam: { type: 'host-local', ranges: [[{ subnet: '10.77.0.0/24' }]] } },
+    {
+      type: 'bridge',
+      bridge: 'cni7',
+      isDefaultGateway: true,
+      ipMasq: true,
+      ipam: { type: 'host-local', ranges: [[{ subnet: '10.77.0.0/24' }]] },
+    },
     { type: 'portmap', capabilities: { portMappings: true } },
     { type: 'firewall' },
     { type: 'tuning', sysctl: { 'net.ipv4.conf.eth0.arp_notify': '0' } },
@@ -22,14 +28,22 @@ const NETWORK = {
 const DIRS = ['/opt', '/etc/cni', '/var/lib', '/run/cni', '/run/plumb']
 
 /** A namespace as a node of its own, with private folders; `sh` gives what the script printed, or rejects. */
-async function onNode(ns: Namespace, work: (sh: (script: string) => Promise<string>, fails: (script: string) => Promise<string>) => Promise<void>): Promise<void> {
+async function onNode(
+  ns: Namespace,
+  work: (sh: (script: string) => Promise<string>, fails: (script: string) => Promise<string>) => Promise<void>,
+): Promise<void> {
   const mounts = DIRS.map((dir) => `mkdir -p ${dir}; mount -t tmpfs tmpfs ${dir}`).join('\n')
-  const holder = execa('unshare', ['--mount', '--propagation', 'private', 'sh', '-ec', `${mounts}\necho ready\nexec sleep infinity`], { reject: false })
+  const holder = execa(
+    'unshare',
+    ['--mount', '--propagation', 'private', 'sh', '-ec', `${mounts}\necho ready\nexec sleep infinity`],
+    { reject: false },
+  )
   let said = ''
   holder.stdout?.on('data', (chunk) => {
     said += chunk
   })
-  const run = (script: string) => ns.exec(['nsenter', `--mount=/proc/${holder.pid}/ns/mnt`, 'sh', '-euc', script], { cwd: '/' })
+  const run = (script: string) =>
+    ns.exec(['nsenter', `--mount=/proc/${holder.pid}/ns/mnt`, 'sh', '-euc', script], { cwd: '/' })
   try {
     await until(() => said.includes('ready'), 60_000)
     const sh = async (script: string) => {
@@ -49,7 +63,8 @@ async function onNode(ns: Namespace, work: (sh: (script: string) => Promise<stri
   }
 }
 
-const files = (sh: (script: string) => Promise<string>) => sh(`find ${DIRS.join(' ')} -mindepth 1 -printf '%p %s %T@\\n' | sort`)
+const files = (sh: (script: string) => Promise<string>) =>
+  sh(`find ${DIRS.join(' ')} -mindepth 1 -printf '%p %s %T@\\n' | sort`)
 const prepare = `
 mkdir -p /opt/cni/bin /etc/cni/net.d
 printf '#!/bin/sh\\necho the one before\\n' >/opt/cni/bin/bridge
@@ -71,34 +86,54 @@ describe('plumb uninstall --purge', () => {
         await sh(prepare)
         const links = () => sh('ip -o link | cut -d" " -f2')
         const fresh = await links()
-        await sh(`${INSTALLED} cni add pods ${pod.path} --container-id c7 --port-mapping 8080:80/tcp --port-mapping 8053:53/udp`)
+        await sh(
+          `${INSTALLED} cni add pods ${pod.path} --container-id c7 --port-mapping 8080:80/tcp --port-mapping 8053:53/udp`,
+        )
         // Without the link-local addresses, and the elements, that the kernel takes a second later.
-        const kernel = () => sh('ip -o link | cut -d" " -f2; ip -o addr show scope global; nft list ruleset | grep -v expires')
+        const kernel = () =>
+          sh('ip -o link | cut -d" " -f2; ip -o addr show scope global; nft list ruleset | grep -v expires')
         for (const command of ['uninstall', 'uninstall --purge']) {
           const before = [await files(sh), await kernel()]
           const said = await fails(`${INSTALLED} ${command}`)
           assert.match(said, /1 of the pods that plumb attached lives: pods c7:eth0/)
           assert.match(said, /--force/)
-          assert.match(await sh(`${INSTALLED} ${command} --dry-run`), /^would be refused without --force: .*pods c7:eth0$/m)
+          assert.match(
+            await sh(`${INSTALLED} ${command} --dry-run`),
+            /^would be refused without --force: .*pods c7:eth0$/m,
+          )
           assert.deepEqual([await files(sh), await kernel()], before)
         }
         // A pod of Kubernetes is named as the kubelet names it.
         const args = '--args "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0"'
         await sh(`${INSTALLED} cni add pods ${other.path} --container-id c8 ${args}`)
-        assert.match(await fails(`${INSTALLED} uninstall`), /2 of the pods that plumb attached live: pods c7:eth0, shop\/cart-0\b/)
+        assert.match(
+          await fails(`${INSTALLED} uninstall`),
+          /2 of the pods that plumb attached live: pods c7:eth0, shop\/cart-0\b/,
+        )
         await sh(`${INSTALLED} cni del pods ${other.path} --container-id c8`)
         await sh(`${INSTALLED} cni del pods ${pod.path} --container-id c7`)
         assert.match(await sh('ip link show cni7'), /alias plumb-bridge/)
         const before = [await files(sh), await kernel()]
         const told = await sh(`${INSTALLED} uninstall --purge --dry-run`)
         assert.deepEqual([await files(sh), await kernel()], before)
-        for (const line of ['remove link cni7', 'remove nft table inet plumb', 'remove /run/cni/plumb', 'remove /var/lib/cni/networks/pods', 'put back /opt/cni/bin/bridge', 'remove /opt/cni/bin/plumb', 'remove /var/lib/plumb'])
+        for (const line of [
+          'remove link cni7',
+          'remove nft table inet plumb',
+          'remove /run/cni/plumb',
+          'remove /var/lib/cni/networks/pods',
+          'put back /opt/cni/bin/bridge',
+          'remove /opt/cni/bin/plumb',
+          'remove /var/lib/plumb',
+        ])
           assert.match(told, new RegExp(`^would ${line}$`, 'm'))
         assert.equal(await sh(`${INSTALLED} uninstall --purge`), past(told))
         assert.deepEqual([await links(), /plumb/i.test(await sh('nft list ruleset; iptables-save'))], [fresh, false])
         // Neither the bridge nor the network is plumb's.
         await sh('ip link show br9; test -s /etc/cni/net.d/10-pods.conflist')
-        assert.equal(await sh('/opt/cni/bin/bridge; ls -A /opt/cni/bin /run/cni /run/plumb; ls -A /var/lib/cni/networks'), 'the one before\n/opt/cni/bin:\nbridge\n\n/run/cni:\n\n/run/plumb:\n')
+        assert.equal(
+          await sh('/opt/cni/bin/bridge; ls -A /opt/cni/bin /run/cni /run/plumb; ls -A /var/lib/cni/networks'),
+          'the one before\n/opt/cni/bin:\nbridge\n\n/run/cni:\n\n/run/plumb:\n',
+        )
         // The test has mounted that one.
         assert.equal(await sh(`${PLUMB} uninstall --purge`), 'removed /run/plumb\n')
       })
@@ -111,7 +146,8 @@ describe('plumb uninstall --purge', () => {
       test.timeout(240_000)
       await onNode(node, async (sh) => {
         await sh(prepare)
-        for (const [id, { path }] of Object.entries({ c1: one, c2: two })) await sh(`${INSTALLED} cni add pods ${path} --container-id ${id} --port-mapping 808${id.slice(1)}:80/tcp`)
+        for (const [id, { path }] of Object.entries({ c1: one, c2: two }))
+          await sh(`${INSTALLED} cni add pods ${path} --container-id ${id} --port-mapping 808${id.slice(1)}:80/tcp`)
         await sh('ip link add name other0 type veth peer name other1; ip link set other0 master cni7')
         const told = await sh(`${INSTALLED} uninstall --purge --force --dry-run`)
         assert.match(told, /^left bridge cni7: other0 stands on it$/m)
@@ -146,7 +182,12 @@ describe('plumb uninstall --purge', () => {
           const before = await snapshot(node.ns)
           const told = await sh(uninstall('--dry-run'))
           assert.deepEqual([await snapshot(node.ns), subnetEnv(node) === undefined], [before, false])
-          for (const line of ['give back the subnet of node n1', 'run ip: link delete dev flannel.1', `remove ${node.dir}/subnet.env`]) assert.match(told, new RegExp(`^would ${line}`, 'm'))
+          for (const line of [
+            'give back the subnet of node n1',
+            'run ip: link delete dev flannel.1',
+            `remove ${node.dir}/subnet.env`,
+          ])
+            assert.match(told, new RegExp(`^would ${line}`, 'm'))
           assert.match(await sh(uninstall()), /^gave back the subnet of node n1$/m)
           assert.doesNotMatch(await sh('ip link; nft list tables'), /flannel|plumb/)
           assert.deepEqual([subnetEnv(node), existsSync(join(node.dir, 'state'))], [undefined, false])

@@ -25,7 +25,12 @@ describe('addNetwork()', () => {
   })
   it('[L 28] after a failure runs no further plugin, remembers nothing, and takes back what was added', async () => {
     room.answer('two', 'ADD', { code: 11, msg: 'no', details: 'later' }, 1)
-    await assert.rejects(addNetwork(list({ plugins: ['one', 'two', 'three'] }), at(), room.host), { name: 'CniError', code: 11, message: 'plugin type="two" failed (add): no', details: 'later' })
+    await assert.rejects(addNetwork(list({ plugins: ['one', 'two', 'three'] }), at(), room.host), {
+      name: 'CniError',
+      code: 11,
+      message: 'plugin type="two" failed (add): no',
+      details: 'later',
+    })
     assert.deepEqual(room.calls('verbs'), ['ADD one', 'ADD two', 'DEL two', 'DEL one'])
     assert.deepEqual(room.stdin('one', 'DEL').prevResult, ADDED.one)
     assert.deepEqual(readdirSync(`${room.dir}/cache/results`), [])
@@ -33,7 +38,10 @@ describe('addNetwork()', () => {
   it('[L 28] tells what the rollback could not take back', async () => {
     room.answer('two', 'ADD', { code: 7, msg: 'no' }, 1)
     room.answer('one', 'DEL', { code: 5, msg: 'busy', details: 'br0' }, 1)
-    await assert.rejects(addNetwork(list(), at(), room.host), { code: 7, details: 'rollback: plugin type="one" failed (del): busy: br0' })
+    await assert.rejects(addNetwork(list(), at(), room.host), {
+      code: 7,
+      details: 'rollback: plugin type="one" failed (del): busy: br0',
+    })
   })
   it('[L 28] takes everything back when the attachment cannot be remembered', async () => {
     mkdirSync(`${room.dir}/cache/results/net-c1-eth0`, { recursive: true })
@@ -50,12 +58,25 @@ describe('addNetwork()', () => {
       { type: 'one', capabilities: { ips: true, mac: true, bandwidth: false } },
       { type: 'two', Capabilities: { dns: true } },
     ]
-    await addNetwork(list({ plugins }), at({ capabilityArgs: { ips: ['10.1.0.9'], bandwidth: {}, portMappings: [] } }), room.host)
-    assert.deepEqual(room.stdin('one', 'ADD'), { type: 'one', cniVersion: '1.0.0', name: 'net', runtimeConfig: { ips: ['10.1.0.9'] } })
+    await addNetwork(
+      list({ plugins }),
+      at({ capabilityArgs: { ips: ['10.1.0.9'], bandwidth: {}, portMappings: [] } }),
+      room.host,
+    )
+    assert.deepEqual(room.stdin('one', 'ADD'), {
+      type: 'one',
+      cniVersion: '1.0.0',
+      name: 'net',
+      runtimeConfig: { ips: ['10.1.0.9'] },
+    })
     assert.deepEqual(Object.keys(room.stdin('two', 'ADD')), ['type', 'cniVersion', 'name', 'prevResult'])
   })
   it('keeps numbers of the configuration that a double cannot hold', async () => {
-    await addNetwork(parseNetwork('{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"one","big":12345678901234567890}]}', 'it'), at(), room.host)
+    await addNetwork(
+      parseNetwork('{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"one","big":12345678901234567890}]}', 'it'),
+      at(),
+      room.host,
+    )
     assert.match(readFileSync(`${room.dir}/bin/one.ADD.stdin`, 'utf8'), /"big":12345678901234567890[,}]/)
   })
   it('hands arguments and environment on, and none of its own CNI variables', async () => {
@@ -103,7 +124,13 @@ describe('the cache', () => {
     await addNetwork(list(), at(args), room.host)
     await addNetwork(list(), at({ ifname: parse.ifname('net1') }), room.host)
     assert.deepEqual(readdirSync(`${room.dir}/cache/results`).sort(), ['net-c1-eth0', 'net-c1-net1'])
-    assert.deepEqual([statSync(`${room.dir}/cache/results`).mode & 0o777, statSync(`${room.dir}/cache/results/net-c1-eth0`).mode & 0o777], [0o700, 0o600])
+    assert.deepEqual(
+      [
+        statSync(`${room.dir}/cache/results`).mode & 0o777,
+        statSync(`${room.dir}/cache/results/net-c1-eth0`).mode & 0o777,
+      ],
+      [0o700, 0o600],
+    )
     assert.deepEqual(JSON.parse(readFileSync(`${room.dir}/cache/results/net-c1-eth0`, 'utf8')), {
       kind: 'cniCacheV1',
       containerId: 'c1',
@@ -125,7 +152,10 @@ describe('the cache', () => {
       room.calls().map((line) => line.replace(/ .* /, ' ')),
       ['ADD K=V', 'CHECK K=V', 'DEL K=V'],
     )
-    assert.deepEqual([room.stdin('one', 'CHECK').runtimeConfig, room.stdin('one', 'DEL').runtimeConfig], [{ ips: ['10.1.0.9'] }, { ips: ['10.1.0.9'] }])
+    assert.deepEqual(
+      [room.stdin('one', 'CHECK').runtimeConfig, room.stdin('one', 'DEL').runtimeConfig],
+      [{ ips: ['10.1.0.9'] }, { ips: ['10.1.0.9'] }],
+    )
   })
   it('[L 33] holds whole entries only, whenever the writer is killed', async function () {
     this.timeout(30_000)
@@ -173,7 +203,11 @@ describe('delNetwork()', () => {
     await addNetwork(three, at(), room.host)
     room.answer('three', 'DEL', { code: 5, msg: 'busy', details: 'br0' }, 1)
     room.answer('one', 'DEL', { code: 11, msg: 'wait' }, 1)
-    const failure = { code: 5, message: '2 failures (del), the first: plugin type="three" failed (del): busy', details: 'plugin type="three" failed (del): busy: br0\nplugin type="one" failed (del): wait' }
+    const failure = {
+      code: 5,
+      message: '2 failures (del), the first: plugin type="three" failed (del): busy',
+      details: 'plugin type="three" failed (del): busy: br0\nplugin type="one" failed (del): wait',
+    }
     await assert.rejects(delNetwork(three, at(), room.host), failure)
     assert.deepEqual(room.calls('verbs').slice(-3), ['DEL three', 'DEL two', 'DEL one'])
     assert.equal(listCached(room.host.cacheDir).entries.length, 1)
@@ -192,20 +226,32 @@ describe('checkNetwork()', () => {
     await addNetwork(list(), at(), room.host)
     await checkNetwork(list(), at(), room.host)
     assert.deepEqual(room.calls('verbs').slice(2), ['CHECK one', 'CHECK two'])
-    assert.deepEqual([room.stdin('one', 'CHECK').prevResult, room.stdin('two', 'CHECK').prevResult], [ADDED.two, ADDED.two])
+    assert.deepEqual(
+      [room.stdin('one', 'CHECK').prevResult, room.stdin('two', 'CHECK').prevResult],
+      [ADDED.two, ADDED.two],
+    )
   })
   it('[L 30] does nothing with disableCheck, and is refused below 0.4.0 and for what is not attached', async () => {
     await addNetwork(list(), at(), room.host)
     await checkNetwork(list({ disableCheck: 'true' }), at(), room.host)
     assert.deepEqual(room.calls('verbs'), ['ADD one', 'ADD two'])
-    await assert.rejects(checkNetwork(list({ cniVersion: '0.3.1' }), at(), room.host), { code: 1, message: /does not allow CHECK/ })
-    await assert.rejects(checkNetwork(list(), at({ ifname: parse.ifname('net1') }), room.host), { code: 3, message: /it is not attached$/ })
+    await assert.rejects(checkNetwork(list({ cniVersion: '0.3.1' }), at(), room.host), {
+      code: 1,
+      message: /does not allow CHECK/,
+    })
+    await assert.rejects(checkNetwork(list(), at({ ifname: parse.ifname('net1') }), room.host), {
+      code: 3,
+      message: /it is not attached$/,
+    })
   })
   for (const torn of ['', '{"kind":', '{"kind":"other"}', 'null']) {
     it(`[L 30] fails on a cache that holds ${JSON.stringify(torn)}; DEL does not, and removes it`, async () => {
       await addNetwork(list(), at(), room.host)
       writeFileSync(`${room.dir}/cache/results/net-c1-eth0`, torn)
-      await assert.rejects(checkNetwork(list(), at(), room.host), { code: 6, message: `Cannot read the cached result ${room.dir}/cache/results/net-c1-eth0` })
+      await assert.rejects(checkNetwork(list(), at(), room.host), {
+        code: 6,
+        message: `Cannot read the cached result ${room.dir}/cache/results/net-c1-eth0`,
+      })
       await delNetwork(list(), at(), room.host)
       assert.deepEqual(Object.keys(room.stdin('one', 'DEL')), ['type', 'key', 'cniVersion', 'name'])
       assert.match(room.warned.join(), /going on without it/)
@@ -215,6 +261,10 @@ describe('checkNetwork()', () => {
   it('[L 31] converts the remembered result to the version of the list', async () => {
     await addNetwork(list({ cniVersion: '0.4.0' }), at(), room.host)
     await checkNetwork(list({ cniVersion: '1.1.0' }), at(), room.host)
-    assert.deepEqual(room.stdin('one', 'CHECK').prevResult, { cniVersion: '1.1.0', interfaces: ADDED.one.interfaces, ips: [{ address: '10.1.0.2/24', interface: 0 }] })
+    assert.deepEqual(room.stdin('one', 'CHECK').prevResult, {
+      cniVersion: '1.1.0',
+      interfaces: ADDED.one.interfaces,
+      ips: [{ address: '10.1.0.2/24', interface: 0 }],
+    })
   })
 })

@@ -47,13 +47,19 @@ describe('the samples of conf/', () => {
         for (const address of two.addresses) assert.ok(await until(() => ping(all.node, address)), address)
         await two.run('del')
         await two.run('del')
-        assert.deepEqual([await left(all.node, sample.name), await mappings(all.node)], [{ cached: [], reserved: [], ports: [] }, []])
+        assert.deepEqual(
+          [await left(all.node, sample.name), await mappings(all.node)],
+          [{ cached: [], reserved: [], ports: [] }, []],
+        )
       }),
     )
   }
 
   for (const sample of LENDING) {
-    it(`conf/${sample.file}: ADD, CHECK, packets and DEL of the one device that it has, by plumb cni`, onFreshNode(['node', 'pod', 'world'], lends(sample)))
+    it(
+      `conf/${sample.file}: ADD, CHECK, packets and DEL of the one device that it has, by plumb cni`,
+      onFreshNode(['node', 'pod', 'world'], lends(sample)),
+    )
   }
 })
 
@@ -83,10 +89,13 @@ async function attach(sample: Sample, { node, world }: Nodes, pod: Namespace, nt
   const result = await run('add')
   assert.equal(result['cniVersion'], sample.cniVersion)
   const found = addresses(result)
-  const onLink = (await pod.json('addr', 'show', 'eth0'))[0]?.['addr_info'].filter(({ scope }: Row) => scope === 'global').map(({ local }: Row) => local)
+  const onLink = (await pod.json('addr', 'show', 'eth0'))[0]?.['addr_info']
+    .filter(({ scope }: Row) => scope === 'global')
+    .map(({ local }: Row) => local)
   assert.deepEqual(found, onLink)
   // What is not masqueraded is answered all the same.
-  for (const address of found) await world.ip('route', 'add', address, 'via', address.includes(':') ? WORLD.node6 : WORLD.node4)
+  for (const address of found)
+    await world.ip('route', 'add', address, 'via', address.includes(':') ? WORLD.node6 : WORLD.node4)
   return { pod, result, addresses: found, run }
 }
 
@@ -98,8 +107,11 @@ function caller({ dir, name, capabilities }: Sample, node: Namespace, pod: Names
 /** Pods reach each other, their gateways and the node, and the node reaches them. */
 async function meet({ node }: Nodes, one: Attached, two: Attached): Promise<void> {
   for (const address of two.addresses) assert.ok(await until(() => ping(one.pod, address)), address)
-  for (const address of one.addresses) assert.ok((await until(() => ping(two.pod, address))) && (await until(() => ping(node, address))), address)
-  const gateways = (one.result['ips'] ?? [one.result['ip4'], one.result['ip6']]).flatMap((ip: Row | undefined) => ip?.['gateway'] ?? [])
+  for (const address of one.addresses)
+    assert.ok((await until(() => ping(two.pod, address))) && (await until(() => ping(node, address))), address)
+  const gateways = (one.result['ips'] ?? [one.result['ip4'], one.result['ip6']]).flatMap(
+    (ip: Row | undefined) => ip?.['gateway'] ?? [],
+  )
   assert.equal(gateways.length, one.addresses.length)
   for (const gateway of gateways) assert.ok(await until(() => ping(one.pod, gateway)), gateway)
 }
@@ -110,7 +122,11 @@ async function leave({ plugins }: Sample, { world }: Nodes, { pod, addresses }: 
   for (const address of addresses) {
     const six = address.includes(':')
     const routed = (await pod.json(six ? '-6' : '-4', 'route', 'show', 'default')).length > 0
-    if (routed) assert.equal(await sourceSeen(pod, world, six ? WORLD.world6 : WORLD.world4), isMasqueraded ? (six ? WORLD.node6 : WORLD.node4) : address)
+    if (routed)
+      assert.equal(
+        await sourceSeen(pod, world, six ? WORLD.world6 : WORLD.world4),
+        isMasqueraded ? (six ? WORLD.node6 : WORLD.node4) : address,
+      )
   }
 }
 
@@ -136,7 +152,8 @@ async function stands(sample: Sample, { node, pod }: Nodes): Promise<void> {
   await pod.ip('link', 'set', 'lo', 'up')
   const run = caller(sample, node, pod, 1)
   const result = await run('add')
-  for (const address of [...addresses(result), ...result['ips'].flatMap(({ gateway }: Row) => gateway ?? [])]) assert.ok(await ping(pod, address), address)
+  for (const address of [...addresses(result), ...result['ips'].flatMap(({ gateway }: Row) => gateway ?? [])])
+    assert.ok(await ping(pod, address), address)
   await checked(sample, run)
   for (const _ of [1, 2]) await run('del')
   assert.deepEqual(

@@ -21,7 +21,23 @@ testPlugin({
     assert.equal((await rules(pod)).length, 2)
     for (const address of await addressesOf(pod)) {
       assert.ok(await until(() => ping(node, address)), address)
-      assert.equal((await pod.exec(['ping', '-n', '-c', '1', '-w', '1', '-I', address, address.includes(':') ? 'fd00:1::1' : '10.1.0.1'])).status, 0, address)
+      assert.equal(
+        (
+          await pod.exec([
+            'ping',
+            '-n',
+            '-c',
+            '1',
+            '-w',
+            '1',
+            '-I',
+            address,
+            address.includes(':') ? 'fd00:1::1' : '10.1.0.1',
+          ])
+        ).status,
+        0,
+        address,
+      )
     }
   },
 })
@@ -29,7 +45,16 @@ testPlugin({
 const FOUR = ['10.1.0.0/24']
 
 describe('sbr: ADD', () => {
-  const cases: Record<string, { readonly keys?: object; readonly bridge?: object; readonly subnets: readonly string[]; readonly rules: readonly string[]; readonly tables: Readonly<Record<string, readonly string[]>> }> = {
+  const cases: Record<
+    string,
+    {
+      readonly keys?: object
+      readonly bridge?: object
+      readonly subnets: readonly string[]
+      readonly rules: readonly string[]
+      readonly tables: Readonly<Record<string, readonly string[]>>
+    }
+  > = {
     '[SBR 210] one address': {
       subnets: FOUR,
       bridge: { isDefaultGateway: false, isGateway: true },
@@ -38,9 +63,23 @@ describe('sbr: ADD', () => {
     },
     '[SBR 211] a default route and others, with what they say': {
       subnets: FOUR,
-      bridge: { isDefaultGateway: true, ipam: { type: 'host-local', ranges: [[{ subnet: '10.1.0.0/24' }]], routes: [{ dst: '10.9.0.0/16', gw: '10.1.0.7', mtu: 1400, priority: 7 }] } },
+      bridge: {
+        isDefaultGateway: true,
+        ipam: {
+          type: 'host-local',
+          ranges: [[{ subnet: '10.1.0.0/24' }]],
+          routes: [{ dst: '10.9.0.0/16', gw: '10.1.0.7', mtu: 1400, priority: 7 }],
+        },
+      },
       rules: ['10.1.0.2 100'],
-      tables: { 100: ['10.1.0.0/24 scope link src 10.1.0.2', '10.9.0.0/16 via 10.1.0.7 metric 7 mtu 1400', 'default via 10.1.0.1'], main: [] },
+      tables: {
+        100: [
+          '10.1.0.0/24 scope link src 10.1.0.2',
+          '10.9.0.0/16 via 10.1.0.7 metric 7 mtu 1400',
+          'default via 10.1.0.1',
+        ],
+        main: [],
+      },
     },
     '[SBR 212] several addresses, of both families': {
       subnets: ['10.1.0.0/24', '10.2.0.0/24', 'fd00:1::/64'],
@@ -56,20 +95,40 @@ describe('sbr: ADD', () => {
       keys: { table: 4242 },
       subnets: ['10.1.0.0/24', 'fd00:1::/64'],
       rules: ['10.1.0.2 4242', 'fd00:1::2 4242'],
-      tables: { 4242: [], main: ['10.1.0.0/24 scope link src 10.1.0.2', 'default via 10.1.0.1', 'default via fd00:1::1 metric 1024', 'fd00:1::/64 metric 256'] },
+      tables: {
+        4242: [],
+        main: [
+          '10.1.0.0/24 scope link src 10.1.0.2',
+          'default via 10.1.0.1',
+          'default via fd00:1::1 metric 1024',
+          'fd00:1::/64 metric 256',
+        ],
+      },
     },
     '[SBR 214] gateways of both families, which win over those of the addresses': {
       keys: { gateways: ['10.1.0.7', 'fd00:1::7'] },
       subnets: ['10.1.0.0/24', 'fd00:1::/64'],
       rules: ['10.1.0.2 100', 'fd00:1::2 101'],
-      tables: { 100: ['10.1.0.0/24 scope link src 10.1.0.2', 'default via 10.1.0.7'], 101: ['default via fd00:1::7 metric 1024', 'fd00:1::/64 metric 256'], main: [] },
+      tables: {
+        100: ['10.1.0.0/24 scope link src 10.1.0.2', 'default via 10.1.0.7'],
+        101: ['default via fd00:1::7 metric 1024', 'fd00:1::/64 metric 256'],
+        main: [],
+      },
     },
-    '[SBR 214] a gateway of IPv4': { keys: { gateways: ['10.1.0.7'] }, subnets: FOUR, rules: ['10.1.0.2 100'], tables: { 100: ['10.1.0.0/24 scope link src 10.1.0.2', 'default via 10.1.0.7'] } },
+    '[SBR 214] a gateway of IPv4': {
+      keys: { gateways: ['10.1.0.7'] },
+      subnets: FOUR,
+      rules: ['10.1.0.2 100'],
+      tables: { 100: ['10.1.0.0/24 scope link src 10.1.0.2', 'default via 10.1.0.7'] },
+    },
     '[SBR 215] addSourceHints': {
       keys: { addSourceHints: true },
       subnets: ['10.1.0.0/24', 'fd00:1::/64'],
       rules: ['10.1.0.2 100', 'fd00:1::2 101'],
-      tables: { 100: ['10.1.0.0/24 scope link src 10.1.0.2', 'default via 10.1.0.1'], main: ['10.1.0.0/24 scope link src 10.1.0.2', 'fd00:1::/64 src fd00:1::2 metric 1024'] },
+      tables: {
+        100: ['10.1.0.0/24 scope link src 10.1.0.2', 'default via 10.1.0.1'],
+        main: ['10.1.0.0/24 scope link src 10.1.0.2', 'fd00:1::/64 src fd00:1::2 metric 1024'],
+      },
     },
   }
   for (const [what, { keys = {}, bridge, subnets, rules: wanted, tables }] of Object.entries(cases)) {
@@ -83,12 +142,16 @@ describe('sbr: ADD', () => {
         assert.deepEqual(result, prevResult)
         for (let round = 0; round < 2; round++) {
           assert.deepEqual(await rules(pod), wanted)
-          for (const [table, want] of Object.entries(tables)) assert.deepEqual(await routes(pod, table), want, `table ${table}`)
+          for (const [table, want] of Object.entries(tables))
+            assert.deepEqual(await routes(pod, table), want, `table ${table}`)
           good(await net.call('CHECK', pod, { prevResult }))
           good(await net.call('ADD', pod, { prevResult }))
         }
         good(await net.call('DEL', pod))
-        assert.deepEqual([await rules(pod), await routes(pod, 'all'), traces(pod, net.conf).filter((path) => path.includes('/sbr/'))], [[], before, []])
+        assert.deepEqual(
+          [await rules(pod), await routes(pod, 'all'), traces(pod, net.conf).filter((path) => path.includes('/sbr/'))],
+          [[], before, []],
+        )
       }),
     )
   }
@@ -96,10 +159,19 @@ describe('sbr: ADD', () => {
   it(
     'takes the first table that has neither rules nor routes, and two ADDs in one pod at once never the same',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      await pod.exec(['sh', '-ec', 'ip link set lo up; ip rule add from 192.0.2.1 table 100; ip route add 192.0.2.0/24 dev lo table 101; ip -6 rule add from 2001:db8::1 table 103'])
-      const nets = [1, 2, 3, 4].map((n) => ({ ifname: `eth${n}`, net: chain(node, { type: 'sbr' }, { bridge: { bridge: `br${n}` }, subnets: [`10.${n}.0.0/24`] }) }))
+      await pod.exec([
+        'sh',
+        '-ec',
+        'ip link set lo up; ip rule add from 192.0.2.1 table 100; ip route add 192.0.2.0/24 dev lo table 101; ip -6 rule add from 2001:db8::1 table 103',
+      ])
+      const nets = [1, 2, 3, 4].map((n) => ({
+        ifname: `eth${n}`,
+        net: chain(node, { type: 'sbr' }, { bridge: { bridge: `br${n}` }, subnets: [`10.${n}.0.0/24`] }),
+      }))
       const links = await Promise.all(nets.map(({ net, ifname }) => net.link(pod, { ifname })))
-      await Promise.all(nets.map(async ({ net, ifname }, i) => good(await net.call('ADD', pod, { prevResult: links[i] }, { ifname }))))
+      await Promise.all(
+        nets.map(async ({ net, ifname }, i) => good(await net.call('ADD', pod, { prevResult: links[i] }, { ifname }))),
+      )
       const found = (await rules(pod)).filter((one) => one.startsWith('10.')).map((one) => one.split(' ')[1])
       assert.deepEqual(found.sort(), ['102', '104', '105', '106'])
     }),
@@ -109,8 +181,17 @@ describe('sbr: ADD', () => {
     'sends by the link whose address a packet has: two links to one place, each with its own way',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       await pod.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter'])
-      await node.exec(['sh', '-ec', 'ip link set lo up; ip addr add 192.0.2.1/32 dev lo; echo 2 >/proc/sys/net/ipv4/conf/all/rp_filter'])
-      for (const n of [1, 2]) await chain(node, { type: 'sbr' }, { bridge: { bridge: `br${n}` }, subnets: [`10.${n}.0.0/24`] }).add(pod, {}, { ifname: `eth${n}` })
+      await node.exec([
+        'sh',
+        '-ec',
+        'ip link set lo up; ip addr add 192.0.2.1/32 dev lo; echo 2 >/proc/sys/net/ipv4/conf/all/rp_filter',
+      ])
+      for (const n of [1, 2])
+        await chain(node, { type: 'sbr' }, { bridge: { bridge: `br${n}` }, subnets: [`10.${n}.0.0/24`] }).add(
+          pod,
+          {},
+          { ifname: `eth${n}` },
+        )
       for (const n of [1, 2]) {
         const [route] = await pod.json('route', 'get', '192.0.2.1', 'from', `10.${n}.0.2`)
         assert.deepEqual([route?.['gateway'], route?.['dev']], [`10.${n}.0.1`, `eth${n}`])
@@ -120,10 +201,22 @@ describe('sbr: ADD', () => {
   )
 
   const refused: Record<string, { readonly keys: object; readonly says: RegExp }> = {
-    '[SBR 214] two gateways of a family': { keys: { gateways: ['fd00::1', '10.1.0.1', 'fd00::2'] }, says: /^Cannot read gateways \["fd00::1","10\.1\.0\.1","fd00::2"\]: want at most one IPv6 address$/ },
-    '[SBR 214] a gateway that is none': { keys: { gateways: ['x'] }, says: /^Cannot read gateways "x": want an IP address/ },
-    '[SBR 216] 0.2.0, which knows no chain': { keys: { cniVersion: '0.2.0', prevResult: undefined }, says: /^Required prevResult missing$/ },
-    'a result without an address of the link': { keys: { prevResult: { ips: [{ address: '10.1.0.2/24', interface: 0 }], interfaces: [{ name: 'eth1' }] } }, says: /^Cannot route by source: prevResult has no address of eth0$/ },
+    '[SBR 214] two gateways of a family': {
+      keys: { gateways: ['fd00::1', '10.1.0.1', 'fd00::2'] },
+      says: /^Cannot read gateways \["fd00::1","10\.1\.0\.1","fd00::2"\]: want at most one IPv6 address$/,
+    },
+    '[SBR 214] a gateway that is none': {
+      keys: { gateways: ['x'] },
+      says: /^Cannot read gateways "x": want an IP address/,
+    },
+    '[SBR 216] 0.2.0, which knows no chain': {
+      keys: { cniVersion: '0.2.0', prevResult: undefined },
+      says: /^Required prevResult missing$/,
+    },
+    'a result without an address of the link': {
+      keys: { prevResult: { ips: [{ address: '10.1.0.2/24', interface: 0 }], interfaces: [{ name: 'eth1' }] } },
+      says: /^Cannot route by source: prevResult has no address of eth0$/,
+    },
     'table 0': { keys: { table: 0 }, says: /^Cannot read table 0: want/ },
   }
   for (const [what, { keys, says }] of Object.entries(refused))
@@ -142,7 +235,11 @@ describe('sbr: ADD', () => {
   it(
     'a gateway that the kernel refuses: named, and the routes are as they were',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      const net = chain(node, { type: 'sbr', gateways: ['192.0.2.77'] }, { bridge: { isDefaultGateway: false, isGateway: true }, subnets: FOUR })
+      const net = chain(
+        node,
+        { type: 'sbr', gateways: ['192.0.2.77'] },
+        { bridge: { isDefaultGateway: false, isGateway: true }, subnets: FOUR },
+      )
       const prevResult = await net.link(pod)
       const before = await routes(pod, 'all')
       const { error } = await net.call('ADD', pod, { prevResult })
@@ -161,7 +258,10 @@ describe('sbr: CHECK and DEL', () => {
       for (const [broken, says] of [
         ['ip rule delete from 10.1.0.2', /^rule from 10\.1\.0\.2 to table 100 in the pod is missing$/],
         ['ip -6 rule delete from fd00:1::2', /^rule from fd00:1::2 to table 101 in the pod is missing$/],
-        ['ip route flush table 100', /^route 10\.1\.0\.0\/24 in the pod is missing; route 0\.0\.0\.0\/0 in the pod is missing$/],
+        [
+          'ip route flush table 100',
+          /^route 10\.1\.0\.0\/24 in the pod is missing; route 0\.0\.0\.0\/0 in the pod is missing$/,
+        ],
         ['ip -6 route delete default table 101', /^route ::\/0 in the pod is missing$/],
       ] as const) {
         assert.equal((await pod.exec(broken.split(' '))).status, 0, broken)
@@ -184,7 +284,12 @@ describe('sbr: CHECK and DEL', () => {
         good(await net.call('DEL', pod, {}, { netns }))
         if (way === 'gone') assert.equal(existsSync(pod.path), false)
         else assert.deepEqual(await rules(pod), ['10.1.0.2 77', '192.0.2.1 77'])
-        const { answer, tools } = await watched(node, 'sbr', { command: 'DEL', conf: net.conf, containerId: containerId(pod), netns })
+        const { answer, tools } = await watched(node, 'sbr', {
+          command: 'DEL',
+          conf: net.conf,
+          containerId: containerId(pod),
+          netns,
+        })
         // A rule by one of its addresses may be the reference's: it is found without a tool.
         assert.deepEqual([answer.status, tools], [0, []])
         assert.equal(existsSync(pod.path), way !== 'gone')
@@ -203,7 +308,19 @@ describe('sbr: CHECK and DEL', () => {
       const theirs = '/usr/lib/cni/sbr'
       const prevResult = await net.link(pod)
       if (existsSync(theirs)) {
-        good(await plugin('sbr', { command: 'ADD', conf: { ...net.conf, cniVersion: '1.0.0', prevResult: { ...prevResult, cniVersion: '1.0.0' } }, containerId: containerId(pod), netns: pod, file: theirs }, node))
+        good(
+          await plugin(
+            'sbr',
+            {
+              command: 'ADD',
+              conf: { ...net.conf, cniVersion: '1.0.0', prevResult: { ...prevResult, cniVersion: '1.0.0' } },
+              containerId: containerId(pod),
+              netns: pod,
+              file: theirs,
+            },
+            node,
+          ),
+        )
         assert.equal((await rules(pod)).length, 2)
         good(await net.call('DEL', pod))
         assert.deepEqual(await rules(pod), [])
@@ -220,12 +337,26 @@ async function rules(pod: Namespace): Promise<string[]> {
 
 /** The unicast routes of a table, except those of table local; the kernel makes that of the link's own address when it comes to it. */
 async function routes(pod: Namespace, table: string): Promise<string[]> {
-  const both = await Promise.all(['-4', '-6'].map(async (family) => rowsOf(await pod.exec(['ip', '-j', family, 'route', 'show', 'table', table]))))
+  const both = await Promise.all(
+    ['-4', '-6'].map(async (family) => rowsOf(await pod.exec(['ip', '-j', family, 'route', 'show', 'table', table]))),
+  )
   return both
     .flat()
-    .filter((row) => row['table'] !== 'local' && row['type'] !== 'local' && !(table !== '102' && row['dst'] === 'fe80::/64'))
+    .filter(
+      (row) => row['table'] !== 'local' && row['type'] !== 'local' && !(table !== '102' && row['dst'] === 'fe80::/64'),
+    )
     .map(({ dst, gateway, scope, prefsrc, metric, metrics, table: name }) =>
-      [dst, gateway && `via ${gateway}`, scope && `scope ${scope}`, prefsrc && `src ${prefsrc}`, metric && `metric ${metric}`, metrics && `mtu ${metrics[0].mtu}`, name && `table ${name}`].filter(Boolean).join(' '),
+      [
+        dst,
+        gateway && `via ${gateway}`,
+        scope && `scope ${scope}`,
+        prefsrc && `src ${prefsrc}`,
+        metric && `metric ${metric}`,
+        metrics && `mtu ${metrics[0].mtu}`,
+        name && `table ${name}`,
+      ]
+        .filter(Boolean)
+        .join(' '),
     )
     .sort()
 }

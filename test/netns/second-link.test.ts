@@ -45,7 +45,10 @@ describe('a second link in one namespace', () => {
           if (gone === 'first') await one.del(pod)
           else await two.del(pod, NET1)
           const [n, link] = gone === 'first' ? [2, 'net1'] : [1, 'eth0']
-          assert.deepEqual([await defaults(pod, '-4'), await defaults(pod, '-6')], [[`10.${n}.0.1 ${link}`], [`fd00:${n}::1 ${link}`]])
+          assert.deepEqual(
+            [await defaults(pod, '-4'), await defaults(pod, '-6')],
+            [[`10.${n}.0.1 ${link}`], [`fd00:${n}::1 ${link}`]],
+          )
           for (const [address, of] of [
             [WORLD.world4, `10.${n}.0.2`],
             [WORLD.world6, `fd00:${n}::2`],
@@ -84,7 +87,10 @@ describe('a second link in one namespace', () => {
       const result = await net.add(pod)
       await net.check(pod, result)
       await pod.ip('route', 'delete', '10.4.0.0/16', 'metric', '9')
-      assert.match((await net.fails('CHECK', pod, { conf: { ...net.conf, prevResult: result } })).msg, /route 10\.4\.0\.0\/16 in the pod is missing$/)
+      assert.match(
+        (await net.fails('CHECK', pod, { conf: { ...net.conf, prevResult: result } })).msg,
+        /route 10\.4\.0\.0\/16 in the pod is missing$/,
+      )
     }),
   )
 
@@ -96,16 +102,32 @@ describe('a second link in one namespace', () => {
       for (const [nth, ifname] of ['eth0', 'net1'].entries()) {
         const conf = () => ({ ...PLUGINS['bridge']?.(nth as 0 | 1), cniVersion: '1.0.0' }) as Conf
         await network(node, conf()).add(pod, { ifname })
-        const { status, stdout } = await plugin('bridge', { command: 'ADD', conf: conf(), netns: peer, ifname, path: reference.path, file: `${reference.path}/bridge`, containerId: 'theirs' }, theirs)
+        const { status, stdout } = await plugin(
+          'bridge',
+          {
+            command: 'ADD',
+            conf: conf(),
+            netns: peer,
+            ifname,
+            path: reference.path,
+            file: `${reference.path}/bridge`,
+            containerId: 'theirs',
+          },
+          theirs,
+        )
         assert.equal(status, 0, stdout)
       }
-      for (const family of ['-4', '-6'] as const) assert.deepEqual(await routes(pod, family), await routes(peer, family))
+      for (const family of ['-4', '-6'] as const)
+        assert.deepEqual(await routes(pod, family), await routes(peer, family))
     }),
   )
 })
 
 /** A pod on two networks, eth0 and net1, and the world behind the node. */
-async function attached({ node, pod, world }: Nodes, confOf: (nth: 0 | 1) => Conf): Promise<{ one: Network; two: Network; first: Row; second: Row }> {
+async function attached(
+  { node, pod, world }: Nodes,
+  confOf: (nth: 0 | 1) => Conf,
+): Promise<{ one: Network; two: Network; first: Row; second: Row }> {
   await wireWorld(node, world, ...SUBNETS.flat())
   const [one, two] = [network(node, confOf(0)), network(node, confOf(1))]
   const first = await one.add(pod)
@@ -114,7 +136,9 @@ async function attached({ node, pod, world }: Nodes, confOf: (nth: 0 | 1) => Con
 
 /** `gateway link` of each default route, in the order that counts. */
 async function defaults(pod: Namespace, family: '-4' | '-6'): Promise<string[]> {
-  return (await pod.json(family, 'route', 'show', 'default')).flatMap((row) => (row['nexthops'] ?? [row]).map((hop: Row) => `${hop['gateway']} ${hop['dev']}`))
+  return (await pod.json(family, 'route', 'show', 'default')).flatMap((row) =>
+    (row['nexthops'] ?? [row]).map((hop: Row) => `${hop['gateway']} ${hop['dev']}`),
+  )
 }
 
 /** The main table without link-local routes. */

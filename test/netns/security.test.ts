@@ -1,6 +1,16 @@
 // Tests all plugins, with hostile input.
 import assert from 'node:assert/strict'
-import { existsSync, lstatSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { daemon, lan, leased, socketPath, udhcpd } from '../support/dhcp.ts'
 import { inNamespaces, type Namespace, until } from '../support/harness.ts'
@@ -14,8 +24,20 @@ const DIST = join(import.meta.dir, '../../dist')
 const TOOLS = ['ip', 'bridge', 'nft', 'tc', 'conntrack', 'iptables-nft-restore', 'ip6tables-nft-restore']
 /** What every process opens: its own, the kernel's lists, and libraries of the tools. */
 const OWN = [/^\/dev\/(null|tty)$/, /^\/proc\/self\//, /^\/proc\/\d+\//]
-const WRITTEN = [...OWN, /^\/run(\/cni)?$/, /^\/run\/cni\/plumb(\/|$)/, /^\/var\/lib\/cni(\/|$)/, /^\/proc\/sys\/net\//, /^\/run\/xtables\.lock$/, /^\/dev\/net\/tun$/]
-const IPAM = { type: 'host-local', ranges: [[{ subnet: '10.1.0.0/24' }], [{ subnet: 'fd00:1::/64' }]], routes: [{ dst: '0.0.0.0/0' }] }
+const WRITTEN = [
+  ...OWN,
+  /^\/run(\/cni)?$/,
+  /^\/run\/cni\/plumb(\/|$)/,
+  /^\/var\/lib\/cni(\/|$)/,
+  /^\/proc\/sys\/net\//,
+  /^\/run\/xtables\.lock$/,
+  /^\/dev\/net\/tun$/,
+]
+const IPAM = {
+  type: 'host-local',
+  ranges: [[{ subnet: '10.1.0.0/24' }], [{ subnet: 'fd00:1::/64' }]],
+  routes: [{ dst: '0.0.0.0/0' }],
+}
 const LISTS: Readonly<Record<string, readonly object[]>> = {
   'bridge, portmap, firewall, bandwidth and tuning': [
     { type: 'bridge', bridge: 'br0', isDefaultGateway: true, ipMasq: true, ipam: IPAM },
@@ -25,7 +47,9 @@ const LISTS: Readonly<Record<string, readonly object[]>> = {
     { type: 'tuning', sysctl: { 'net.ipv4.conf.IFNAME.arp_notify': '1' } },
   ],
   ptp: [{ type: 'ptp', ipMasq: true, ipam: IPAM }],
-  'macvlan with static': [{ type: 'macvlan', master: 'up0', ipam: { type: 'static', addresses: [{ address: '10.1.0.9/24' }] } }],
+  'macvlan with static': [
+    { type: 'macvlan', master: 'up0', ipam: { type: 'static', addresses: [{ address: '10.1.0.9/24' }] } },
+  ],
   tap: [{ type: 'tap', ipam: IPAM }],
 }
 const VERBS = ['add', 'check', 'status', 'gc', 'del'] as const
@@ -55,10 +79,18 @@ describe('what plumb does as root', () => {
           const tools = started.filter(({ file }) => !file.startsWith(`${DIST}/`))
           assert.ok(tools.length < started.length, verb)
           return [
-            ...tools.filter(({ file, env }) => !TOOLS.some((tool) => /^\/(usr\/)?s?bin$/.test(dirname(file)) && basename(file) === tool) || !/^"PATH=[\w/:]+", "LC_ALL=C"$/.test(env)).map(({ file, env }) => `${verb} starts ${file} with ${env}`),
+            ...tools
+              .filter(
+                ({ file, env }) =>
+                  !TOOLS.some((tool) => /^\/(usr\/)?s?bin$/.test(dirname(file)) && basename(file) === tool) ||
+                  !/^"PATH=[\w/:]+", "LC_ALL=C"$/.test(env),
+              )
+              .map(({ file, env }) => `${verb} starts ${file} with ${env}`),
             ...sent.map((row) => `${verb} sends: ${row}`),
             ...changed.filter((path) => !WRITTEN.some((one) => one.test(path))).map((path) => `${verb} writes ${path}`),
-            ...opened.filter((path) => path.startsWith(`${cwd}/`) && !path.startsWith(`${cwd}/net.d`)).map((path) => `${verb} reads ${path}`),
+            ...opened
+              .filter((path) => path.startsWith(`${cwd}/`) && !path.startsWith(`${cwd}/net.d`))
+              .map((path) => `${verb} reads ${path}`),
           ]
         })
         assert.deepEqual(wrong, [])
@@ -96,7 +128,12 @@ describe('what plumb does as root', () => {
         const { started, network: sent, changed } = traced(log, '/')
         const programs = new Set(started.map(({ file }) => file))
         assert.deepEqual(
-          [...programs].filter((file) => file !== `${DIST}/plumb` && file !== join(one.dir, 'bin/bandwidth') && !TOOLS.some((tool) => file.endsWith(`bin/${tool}`))),
+          [...programs].filter(
+            (file) =>
+              file !== `${DIST}/plumb` &&
+              file !== join(one.dir, 'bin/bandwidth') &&
+              !TOOLS.some((tool) => file.endsWith(`bin/${tool}`)),
+          ),
           [],
         )
         assert.ok(programs.has('/usr/sbin/nft'), [...programs].join())
@@ -110,7 +147,12 @@ describe('what plumb does as root', () => {
           [],
         )
         assert.deepEqual(
-          modesOf(one.dir).filter((row) => !/^0755 0 .*\/$|^0644 0 .*(subnet\.env|lease[\w-]*\.json|network[\w-]*\.json|identity|installed\.json|\.conflist)$|^0755 0 .*\/bin\/[\w-]+$|^0600 0 .*(\.sock|\.lock)$/.test(row)),
+          modesOf(one.dir).filter(
+            (row) =>
+              !/^0755 0 .*\/$|^0644 0 .*(subnet\.env|lease[\w-]*\.json|network[\w-]*\.json|identity|installed\.json|\.conflist)$|^0755 0 .*\/bin\/[\w-]+$|^0600 0 .*(\.sock|\.lock)$/.test(
+                row,
+              ),
+          ),
           [],
         )
       },
@@ -133,7 +175,8 @@ describe('what plumb does as root', () => {
   )
 
   it('the executable is for its owner alone to write, and gives nobody another’s rights', () => {
-    for (const name of readdirSync(DIST).filter((one) => !one.startsWith('.'))) assert.equal(statSync(join(DIST, name)).mode & 0o6022, 0, name)
+    for (const name of readdirSync(DIST).filter((one) => !one.startsWith('.')))
+      assert.equal(statSync(join(DIST, name)).mode & 0o6022, 0, name)
   })
 
   it(
@@ -143,9 +186,19 @@ describe('what plumb does as root', () => {
       const before = tree('/run')
       for (const name of ['../../evil', '/etc/evil', '..', 'a/b', 'a\nb', 'evil\u0000']) {
         for (const at of ['CNI_CONTAINERID', 'CNI_IFNAME', 'name'] as const) {
-          const env = { CNI_COMMAND: 'ADD', CNI_CONTAINERID: 'c1', CNI_IFNAME: 'eth0', CNI_NETNS: pod.path, CNI_PATH: DIST, ...(at === 'name' || name.includes('\0') ? {} : { [at]: name }) }
+          const env = {
+            CNI_COMMAND: 'ADD',
+            CNI_CONTAINERID: 'c1',
+            CNI_IFNAME: 'eth0',
+            CNI_NETNS: pod.path,
+            CNI_PATH: DIST,
+            ...(at === 'name' || name.includes('\0') ? {} : { [at]: name }),
+          }
           if (name.includes('\0') && at !== 'name') continue
-          const { status } = await node.exec([join(DIST, 'host-local')], { env, stdin: JSON.stringify({ ...conf, name: at === 'name' ? name : 'net' }) })
+          const { status } = await node.exec([join(DIST, 'host-local')], {
+            env,
+            stdin: JSON.stringify({ ...conf, name: at === 'name' ? name : 'net' }),
+          })
           assert.equal(status, 1, `${at} ${JSON.stringify(name)}`)
         }
       }
@@ -155,12 +208,33 @@ describe('what plumb does as root', () => {
 })
 
 /** Runs every verb of a list as a person would by `plumb cni`, with a umask that forbids nothing. Without `verbs` only ADD, and the modes of what it left. */
-async function ran(plugins: readonly object[], node: Namespace, pod: Namespace, verbs: readonly string[] = VERBS): Promise<Ran> {
+async function ran(
+  plugins: readonly object[],
+  node: Namespace,
+  pod: Namespace,
+  verbs: readonly string[] = VERBS,
+): Promise<Ran> {
   const cwd = mkdtempSync('/run/security-')
   mkdirSync(join(cwd, 'net.d'))
-  for (const name of ['.env', 'bunfig.toml', '.bunfig.toml', '.npmrc', 'package.json', 'tsconfig.json', 'ip', 'nft', 'plumb.yaml', 'agent.yaml']) writeFileSync(join(cwd, name), '{}', { mode: 0o755 })
+  for (const name of [
+    '.env',
+    'bunfig.toml',
+    '.bunfig.toml',
+    '.npmrc',
+    'package.json',
+    'tsconfig.json',
+    'ip',
+    'nft',
+    'plumb.yaml',
+    'agent.yaml',
+  ])
+    writeFileSync(join(cwd, name), '{}', { mode: 0o755 })
   writeFileSync(join(cwd, 'net.d/10-net.conflist'), JSON.stringify({ cniVersion: '1.1.0', name: 'net', plugins }))
-  await node.exec(['sh', '-ec', 'ip link add up0 type veth peer name up1; ip link set up0 up; ip link set up1 up; ip link set lo up'])
+  await node.exec([
+    'sh',
+    '-ec',
+    'ip link add up0 type veth peer name up1; ip link set up0 up; ip link set up1 up; ip link set lo up',
+  ])
   const traces: Record<string, Traced> = {}
   for (const verb of verbs.length > 0 ? verbs : ['add']) {
     const log = join(cwd, `trace.${verb}`)
@@ -177,7 +251,13 @@ async function ran(plugins: readonly object[], node: Namespace, pod: Namespace, 
       DIST,
     ]
     const before = verbs.length > 0 ? tracing(log) : []
-    const { status, stderr } = await node.exec(['sh', '-c', 'umask 0; exec "$@"', 'sh', ...before, `${DIST}/plumb`, ...words], { cwd, env: { HOME: cwd, XDG_CONFIG_HOME: cwd, TMPDIR: cwd, BUN_INSTALL: cwd, PATH: `${cwd}:/usr/sbin:/usr/bin` } })
+    const { status, stderr } = await node.exec(
+      ['sh', '-c', 'umask 0; exec "$@"', 'sh', ...before, `${DIST}/plumb`, ...words],
+      {
+        cwd,
+        env: { HOME: cwd, XDG_CONFIG_HOME: cwd, TMPDIR: cwd, BUN_INSTALL: cwd, PATH: `${cwd}:/usr/sbin:/usr/bin` },
+      },
+    )
     assert.equal(status, 0, `${verb}: ${stderr}`)
     if (verbs.length > 0) traces[verb] = traced(log, cwd)
   }
@@ -187,10 +267,16 @@ async function ran(plugins: readonly object[], node: Namespace, pod: Namespace, 
 /** `0600 0 /path` of what stands below a folder: mode, owner, path, with a slash at the end of folders. Symbolic links have no mode of their own. */
 function modesOf(dir: string): string[] {
   if (!existsSync(dir)) return []
-  return [dir, ...readdirSync(dir, { recursive: true, encoding: 'utf8' }).map((name) => join(dir, name))].flatMap((path) => {
-    const found = lstatSync(path)
-    return found.isSymbolicLink() ? [] : [`${(found.mode & 0o7777).toString(8).padStart(4, '0')} ${found.uid} ${path}${found.isDirectory() ? '/' : ''}`]
-  })
+  return [dir, ...readdirSync(dir, { recursive: true, encoding: 'utf8' }).map((name) => join(dir, name))].flatMap(
+    (path) => {
+      const found = lstatSync(path)
+      return found.isSymbolicLink()
+        ? []
+        : [
+            `${(found.mode & 0o7777).toString(8).padStart(4, '0')} ${found.uid} ${path}${found.isDirectory() ? '/' : ''}`,
+          ]
+    },
+  )
 }
 
 function tree(dir: string): string[] {

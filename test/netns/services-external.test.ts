@@ -11,7 +11,12 @@ const CLIENT = '172.30.0.3'
 const PORT = 30_080
 const names = (answers: readonly string[]) => [...new Set(answers.map((one) => one.split(' ')[0]))].sort().join('')
 const addresses = (answers: readonly string[]) => [...new Set(answers.map((one) => one.split(' ')[1]))]
-const nodePort = (spec: object = {}) => ({ clusterIP: VIP, type: 'NodePort', ports: [{ port: 80, nodePort: PORT }], ...spec })
+const nodePort = (spec: object = {}) => ({
+  clusterIP: VIP,
+  type: 'NodePort',
+  ports: [{ port: 80, nodePort: PORT }],
+  ...spec,
+})
 const ending = (pod: 'a' | 'b' | 'c') => ({ pod, conditions: { ready: false, serving: true, terminating: true } })
 
 async function secondAddress({ n1 }: World): Promise<void> {
@@ -64,7 +69,8 @@ describe('Services: from outside', () => {
     'F10 NodePorts on 127.0.0.1 open 127.0.0.0/8 to no other machine and no pod, and restart and cleanup take the setting back (F20s13: without the table, too)',
     inWorld(async (world) => {
       const { n1, client, agents } = world
-      const localnet = async () => (await n1.ns.exec(['sysctl', '-n', 'net.ipv4.conf.all.route_localnet'])).stdout.trim()
+      const localnet = async () =>
+        (await n1.ns.exec(['sysctl', '-n', 'net.ipv4.conf.all.route_localnet'])).stdout.trim()
       world.service('s', nodePort())
       world.slice('s', ['a', 'c'])
       await world.sync()
@@ -83,7 +89,8 @@ describe('Services: from outside', () => {
       ]
       const sent = await client.exec(['bash', '-ec', attack.join('\n')])
       assert.equal(sent.status, 0, sent.stderr)
-      const seen = async (counter: string) => Number(/packets (\d+)/.exec(await world.nft('list', 'counter', 'inet', 'seen', counter))?.[1])
+      const seen = async (counter: string) =>
+        Number(/packets (\d+)/.exec(await world.nft('list', 'counter', 'inet', 'seen', counter))?.[1])
       await until(async () => (await seen('came')) > 0, 5000)
       assert.equal(await seen('taken'), 0)
       // Without the chain the node would take it: the test is no empty one.
@@ -96,7 +103,16 @@ describe('Services: from outside', () => {
       await until(async () => (await localnet()) === '1', 20_000)
       await agents[0]?.stop()
       const plumb = join(import.meta.dir, '../../dist/plumb')
-      const other = Bun.spawn(['nsenter', `--net=${n1.ns.path}`, plumb, 'agent', ...n1.options.filter((one) => !one.startsWith('--node-port-addresses'))], { stdout: 'ignore', stderr: 'ignore' })
+      const other = Bun.spawn(
+        [
+          'nsenter',
+          `--net=${n1.ns.path}`,
+          plumb,
+          'agent',
+          ...n1.options.filter((one) => !one.startsWith('--node-port-addresses')),
+        ],
+        { stdout: 'ignore', stderr: 'ignore' },
+      )
       try {
         await until(async () => (await localnet()) === '0', 30_000)
       } finally {
@@ -130,7 +146,8 @@ describe('Services: from outside', () => {
       await until(async () => names(await world.tcp('n1', '::1', PORT, { count: 20 })) === 'ac', 10_000)
       assert.equal(names(await world.tcp('n1', '127.0.0.1', PORT, { count: 20 })), 'ac')
       // No other address of the node has NodePorts, and the loopback of a pod is the pod's.
-      for (const who of ['client', 'p', 'n2'] as const) assert.deepEqual(await world.tcp(who, 'fd00:30::1', PORT), ['ECONNREFUSED'])
+      for (const who of ['client', 'p', 'n2'] as const)
+        assert.deepEqual(await world.tcp(who, 'fd00:30::1', PORT), ['ECONNREFUSED'])
       assert.deepEqual(await world.tcp('p', '::1', PORT), ['ECONNREFUSED'])
       // Endpoints come and go.
       world.slice('s', ['c'], { family: 6 })
@@ -139,10 +156,19 @@ describe('Services: from outside', () => {
       world.slice('s', [], { family: 6 })
       await world.sync()
       await until(async () => (await world.tcp('n1', '::1', PORT)).join() === 'ECONNREFUSED', 10_000)
-      const own = Bun.spawn(['nsenter', `--net=${world.n1.ns.path}`, process.execPath, '-e', `require('node:net').createServer((socket) => socket.on('error', () => {}).end('own')).listen(${PORT}, '::1', () => console.log('ready'))`], {
-        stdout: 'pipe',
-        stderr: 'inherit',
-      })
+      const own = Bun.spawn(
+        [
+          'nsenter',
+          `--net=${world.n1.ns.path}`,
+          process.execPath,
+          '-e',
+          `require('node:net').createServer((socket) => socket.on('error', () => {}).end('own')).listen(${PORT}, '::1', () => console.log('ready'))`,
+        ],
+        {
+          stdout: 'pipe',
+          stderr: 'inherit',
+        },
+      )
       try {
         await own.stdout.getReader().read()
         world.slice('s', ['a'], { family: 6 })
@@ -163,15 +189,31 @@ describe('Services: from outside', () => {
     'SV20 SV21 a NodePort without endpoints refuses where NodePorts are, and leaves the same port of other addresses to programs of the node',
     inWorld(async (world) => {
       await secondAddress(world)
-      const own = Bun.spawn(['nsenter', `--net=${world.n1.ns.path}`, process.execPath, '-e', `require('node:net').createServer((socket) => socket.on('error', () => {}).write('own')).listen(${PORT}, () => console.log('ready'))`], {
-        stdout: 'pipe',
-        stderr: 'inherit',
-      })
+      const own = Bun.spawn(
+        [
+          'nsenter',
+          `--net=${world.n1.ns.path}`,
+          process.execPath,
+          '-e',
+          `require('node:net').createServer((socket) => socket.on('error', () => {}).write('own')).listen(${PORT}, () => console.log('ready'))`,
+        ],
+        {
+          stdout: 'pipe',
+          stderr: 'inherit',
+        },
+      )
       try {
         await own.stdout.getReader().read()
         world.service('s', nodePort())
         await world.sync()
-        assert.deepEqual(await Promise.all([world.tcp('client', NODE, PORT), world.tcp('n1', '127.0.0.1', PORT), world.tcp('n1', SECOND, PORT)]), [['ECONNREFUSED'], ['own'], ['own']])
+        assert.deepEqual(
+          await Promise.all([
+            world.tcp('client', NODE, PORT),
+            world.tcp('n1', '127.0.0.1', PORT),
+            world.tcp('n1', SECOND, PORT),
+          ]),
+          [['ECONNREFUSED'], ['own'], ['own']],
+        )
       } finally {
         own.kill('SIGKILL')
         await own.exited
@@ -183,14 +225,26 @@ describe('Services: from outside', () => {
     'load balancers learn at port 10256 whether the node serves Services, and that it leaves',
     inWorld(async (world) => {
       const asked = async (path: string) => {
-        const { stdout } = await world.client.exec([process.execPath, '-e', `const r = await fetch('http://${NODE}:10256${path}'); console.log(r.status, await r.text())`])
+        const { stdout } = await world.client.exec([
+          process.execPath,
+          '-e',
+          `const r = await fetch('http://${NODE}:10256${path}'); console.log(r.status, await r.text())`,
+        ])
         return stdout.trim()
       }
       await world.sync()
       await until(async () => (await asked('/healthz')).startsWith('200 '), 10_000)
-      assert.match(await asked('/healthz'), /"lastUpdated":"\d{4}-.*"currentTime":"\d{4}-.*"nodeEligible":true,"healthy":true\}/)
+      assert.match(
+        await asked('/healthz'),
+        /"lastUpdated":"\d{4}-.*"currentTime":"\d{4}-.*"nodeEligible":true,"healthy":true\}/,
+      )
       assert.match(await asked('/proxyMode'), /^404 There is no \/proxyMode/)
-      world.object({ kind: 'Node', metadata: { name: 'n1' }, spec: { taints: [{ key: 'ToBeDeletedByClusterAutoscaler', effect: 'NoSchedule' }] }, status: {} })
+      world.object({
+        kind: 'Node',
+        metadata: { name: 'n1' },
+        spec: { taints: [{ key: 'ToBeDeletedByClusterAutoscaler', effect: 'NoSchedule' }] },
+        status: {},
+      })
       await world.sync()
       assert.match(await asked('/healthz'), /^503 .*"nodeEligible":false/)
       assert.match(await asked('/livez'), /^200 /)
@@ -212,7 +266,10 @@ describe('Services: from outside', () => {
       assert.equal(names(await world.tcp('client', NODE, PORT)), 'a')
       world.service('s', nodePort({ ports: [{ port: 80, protocol: 'UDP', nodePort: PORT }] }))
       await world.sync()
-      assert.deepEqual([names(await world.udp('client', NODE, PORT)), await world.tcp('client', NODE, PORT)], ['a', ['ECONNREFUSED']])
+      assert.deepEqual(
+        [names(await world.udp('client', NODE, PORT)), await world.tcp('client', NODE, PORT)],
+        ['a', ['ECONNREFUSED']],
+      )
       world.service('s', nodePort())
       await world.sync()
       assert.equal(names(await world.tcp('client', NODE, PORT)), 'a')
@@ -230,21 +287,41 @@ describe('Services: from outside', () => {
     'SV24 SV25 SV26 an external IP that no node has, the address of a load balancer, its source ranges, and ipMode Proxy',
     inWorld(async (world) => {
       const status = { loadBalancer: { ingress: [{ ip: '192.0.2.20' }, { ip: '192.0.2.21', ipMode: 'Proxy' }] } }
-      const balanced = (loadBalancerSourceRanges?: readonly string[]) => world.service('s', { clusterIP: VIP, type: 'LoadBalancer', externalIPs: ['192.0.2.10'], ...(loadBalancerSourceRanges && { loadBalancerSourceRanges }) }, { status })
+      const balanced = (loadBalancerSourceRanges?: readonly string[]) =>
+        world.service(
+          's',
+          {
+            clusterIP: VIP,
+            type: 'LoadBalancer',
+            externalIPs: ['192.0.2.10'],
+            ...(loadBalancerSourceRanges && { loadBalancerSourceRanges }),
+          },
+          { status },
+        )
       balanced()
       world.slice('s', ['a', 'c'])
       await world.sync()
-      for (const who of ['client', 'p', 'n1'] as const) for (const ip of ['192.0.2.10', '192.0.2.20']) assert.equal(names(await world.tcp(who, ip, 80, { count: 30 })), 'ac', `${who} to ${ip}`)
+      for (const who of ['client', 'p', 'n1'] as const)
+        for (const ip of ['192.0.2.10', '192.0.2.20'])
+          assert.equal(names(await world.tcp(who, ip, 80, { count: 30 })), 'ac', `${who} to ${ip}`)
       assert.doesNotMatch(await world.nft('list', 'map', 'inet', 'plumb_services', 'svc4'), /192\.0\.2\.21/)
       balanced(['10.0.0.0/8'])
       await world.sync()
-      assert.deepEqual([await world.tcp('client', '192.0.2.20', 80, { ms: 500 }), names(await world.tcp('client', '192.0.2.10', 80)) !== 'timeout', names(await world.tcp('p', '192.0.2.20', 80, { count: 30 }))], [['timeout'], true, 'ac'])
+      assert.deepEqual(
+        [
+          await world.tcp('client', '192.0.2.20', 80, { ms: 500 }),
+          names(await world.tcp('client', '192.0.2.10', 80)) !== 'timeout',
+          names(await world.tcp('p', '192.0.2.20', 80, { count: 30 })),
+        ],
+        [['timeout'], true, 'ac'],
+      )
       balanced(['10.0.0.0/8', `${CLIENT}/32`])
       await world.sync()
       assert.equal(names(await world.tcp('client', '192.0.2.20', 80, { count: 30 })), 'ac')
       world.slice('s', [])
       await world.sync()
-      for (const ip of ['192.0.2.10', '192.0.2.20']) assert.deepEqual(await world.tcp('client', ip, 80, { ms: 900 }), ['ECONNREFUSED'])
+      for (const ip of ['192.0.2.10', '192.0.2.20'])
+        assert.deepEqual(await world.tcp('client', ip, 80, { ms: 900 }), ['ECONNREFUSED'])
     }),
   )
 
@@ -252,7 +329,11 @@ describe('Services: from outside', () => {
     'SV27 SV29 SV30 externalTrafficPolicy Local keeps the client and drops without a local endpoint; it is switched while the Service serves; the health check tells',
     inWorld(async (world) => {
       const health = async (ip: string) => {
-        const { stdout } = await world.client.exec([process.execPath, '-e', `const r = await fetch('http://${ip}:30999'); console.log(r.status, JSON.stringify((await r.json()).localEndpoints))`])
+        const { stdout } = await world.client.exec([
+          process.execPath,
+          '-e',
+          `const r = await fetch('http://${ip}:30999'); console.log(r.status, JSON.stringify((await r.json()).localEndpoints))`,
+        ])
         return stdout.trim()
       }
       const local = { type: 'LoadBalancer', externalTrafficPolicy: 'Local', healthCheckNodePort: 30_999 }
@@ -263,7 +344,8 @@ describe('Services: from outside', () => {
       assert.deepEqual([names(answers), addresses(answers)], ['ab', [CLIENT]])
       assert.deepEqual(await world.tcp('client', OTHER, PORT, { ms: 500 }), ['timeout'])
       // From inside the cluster it is as Cluster.
-      for (const who of ['q', 'n2'] as const) assert.equal(names(await world.tcp(who, OTHER, PORT, { count: 30 })), 'ab', who)
+      for (const who of ['q', 'n2'] as const)
+        assert.equal(names(await world.tcp(who, OTHER, PORT, { count: 30 })), 'ab', who)
       await until(async () => (await health(NODE)) === '200 2' && (await health(OTHER)) === '503 0', 10_000)
       world.service('s', nodePort({ externalTrafficPolicy: 'Cluster' }))
       await world.sync()
@@ -272,7 +354,10 @@ describe('Services: from outside', () => {
       world.service('s', nodePort(local))
       world.slice('s', ['c'])
       await world.sync()
-      assert.deepEqual([await world.tcp('client', NODE, PORT, { ms: 500 }), await world.tcp('client', OTHER, PORT)], [['timeout'], [`c ${CLIENT} 8080`]])
+      assert.deepEqual(
+        [await world.tcp('client', NODE, PORT, { ms: 500 }), await world.tcp('client', OTHER, PORT)],
+        [['timeout'], [`c ${CLIENT} 8080`]],
+      )
       await until(async () => (await health(NODE)) === '503 0' && (await health(OTHER)) === '200 1', 10_000)
       world.slice('s', [])
       await world.sync()
@@ -304,11 +389,16 @@ describe('Services: from outside', () => {
       world.service('s', { clusterIP: VIP, internalTrafficPolicy: 'Local' })
       world.slice('s', ['a', 'b'])
       await world.sync()
-      for (const who of ['p', 'n1'] as const) assert.equal(names(await world.tcp(who, VIP, 80, { count: 30 })), 'ab', who)
-      for (const who of ['q', 'n2'] as const) assert.deepEqual(await world.tcp(who, VIP, 80, { ms: 500 }), ['timeout'], who)
+      for (const who of ['p', 'n1'] as const)
+        assert.equal(names(await world.tcp(who, VIP, 80, { count: 30 })), 'ab', who)
+      for (const who of ['q', 'n2'] as const)
+        assert.deepEqual(await world.tcp(who, VIP, 80, { ms: 500 }), ['timeout'], who)
       world.slice('s', [ending('a'), 'c'])
       await world.sync()
-      assert.deepEqual([names(await world.tcp('p', VIP, 80, { count: 20 })), names(await world.tcp('q', VIP, 80, { count: 20 }))], ['a', 'c'])
+      assert.deepEqual(
+        [names(await world.tcp('p', VIP, 80, { count: 20 })), names(await world.tcp('q', VIP, 80, { count: 20 }))],
+        ['a', 'c'],
+      )
     }),
   )
 
@@ -327,9 +417,14 @@ describe('Services: from outside', () => {
         const answer = world.say('p', VIP, 80, { text: 'later', ms: 900 })
         await world.n1.ns.exec(['conntrack', '-D', '-p', 'tcp', '--orig-dst', VIP])
         await answer
-        return !/saddr \S+ counter packets 0 /.test((await world.nft('list', 'table', 'inet', 'watch')).split('tcp flags')[0] ?? '')
+        return !/saddr \S+ counter packets 0 /.test(
+          (await world.nft('list', 'table', 'inet', 'watch')).split('tcp flags')[0] ?? '',
+        )
       }, 15_000)
-      assert.match(await world.nft('list', 'table', 'inet', 'watch'), /tcp flags \S+ \S+ ?\S* counter packets 0 |rst counter packets 0 /)
+      assert.match(
+        await world.nft('list', 'table', 'inet', 'watch'),
+        /tcp flags \S+ \S+ ?\S* counter packets 0 |rst counter packets 0 /,
+      )
     }),
   )
 
@@ -339,7 +434,10 @@ describe('Services: from outside', () => {
       world.service('s', nodePort({ ports: [{ port: 53, protocol: 'UDP', nodePort: PORT }] }))
       world.slice('s', ['a', 'c'], { ports: [{ name: '', port: 8080, protocol: 'UDP' }] })
       await world.sync()
-      const answers = [...(await world.udp('client', NODE, PORT, { count: 80 })), ...(await world.udp('client', NODE, PORT, { fromPort: 8472 }))]
+      const answers = [
+        ...(await world.udp('client', NODE, PORT, { count: 80 })),
+        ...(await world.udp('client', NODE, PORT, { fromPort: 8472 })),
+      ]
       assert.equal(names(answers), 'ac')
       // The range begins behind the port. Of 80 ports of the whole range, some would be below it.
       for (const one of answers) assert.ok(Number(one.split(' ')[3]) > 8472, one)
@@ -371,14 +469,24 @@ describe('Services: from outside', () => {
     'NetworkPolicy decides after the translation: the client is the pod, and the receiver the endpoint',
     inWorld(async (world) => {
       const pod = (name: 'a' | 'p' | 'q', node: string) =>
-        world.object({ kind: 'Pod', metadata: { namespace: 'x', name, labels: { app: name } }, spec: { nodeName: node, containers: [] }, status: { phase: 'Running', podIPs: [{ ip: world.ip(name) }] } } as never)
+        world.object({
+          kind: 'Pod',
+          metadata: { namespace: 'x', name, labels: { app: name } },
+          spec: { nodeName: node, containers: [] },
+          status: { phase: 'Running', podIPs: [{ ip: world.ip(name) }] },
+        } as never)
       pod('a', 'n1')
       pod('p', 'n1')
       pod('q', 'n2')
       world.object({
         kind: 'NetworkPolicy',
         metadata: { namespace: 'x', name: 'only-q' },
-        spec: { podSelector: { matchLabels: { app: 'a' } }, ingress: [{ from: [{ podSelector: { matchLabels: { app: 'q' } } }], ports: [{ protocol: 'TCP', port: 8080 }] }] },
+        spec: {
+          podSelector: { matchLabels: { app: 'a' } },
+          ingress: [
+            { from: [{ podSelector: { matchLabels: { app: 'q' } } }], ports: [{ protocol: 'TCP', port: 8080 }] },
+          ],
+        },
       } as never)
       world.service('s', { clusterIP: VIP })
       world.slice('s', ['a'])
@@ -404,7 +512,10 @@ describe('Services: from outside', () => {
         [2, NODE, PORT],
       ] as const) {
         sendInit(world.client, mac, CLIENT, ip, port, 40_000 + count)
-        await until(async () => (await world.nft('list', 'table', 'inet', 'watch')).includes(`counter packets ${count} `), 5000)
+        await until(
+          async () => (await world.nft('list', 'table', 'inet', 'watch')).includes(`counter packets ${count} `),
+          5000,
+        )
       }
     }),
   )

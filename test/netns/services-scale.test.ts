@@ -16,7 +16,11 @@ import { inNamespaces, type Namespace, until } from '../support/harness.ts'
 import { linesOf } from '../support/lines.ts'
 
 const dotted = (first: number, n: number) => `${first}.${(n >> 16) & 255}.${(n >> 8) & 255}.${n & 255}`
-const service = (n: number) => serviceOf({ metadata: { namespace: 'x', name: `s${n}` }, spec: { clusterIP: dotted(11, n), ports: [{ port: 80 }] } }) as Service
+const service = (n: number) =>
+  serviceOf({
+    metadata: { namespace: 'x', name: `s${n}` },
+    spec: { clusterIP: dotted(11, n), ports: [{ port: 80 }] },
+  }) as Service
 const slice = (n: number, ...ips: readonly number[]) =>
   sliceOf({
     metadata: { namespace: 'x', name: `s${n}`, labels: { 'kubernetes.io/service-name': `s${n}` } },
@@ -49,7 +53,11 @@ describe('many Services', () => {
         }
         const elements = new Elements(TABLE, SHAPES, { ...kernel, most: 50_000 })
         const programme = new Programme(elements)
-        programme.update(new Map(Array.from({ length: count }, (_, n) => [name(n), compile(service(n), [slice(n, 2 * n, 2 * n + 1)], NODE)])))
+        programme.update(
+          new Map(
+            Array.from({ length: count }, (_, n) => [name(n), compile(service(n), [slice(n, 2 * n, 2 * n + 1)], NODE)]),
+          ),
+        )
         const chains = baseChains({ nodePortAddresses: [], masqueradeAll: false, clusterCidrs: [] })
         for (const shape of programme.shapes()) for (const [key, chain] of shapeChains(shape)) chains.set(key, chain)
         elements.forget()
@@ -73,7 +81,10 @@ describe('many Services', () => {
         assert.equal((await change(count, undefined)).length, 3)
         const before = programme.of(name(7))
         const other = await change(7, compile(service(7), [slice(7, 14, 99)], NODE, before))
-        assert.deepEqual(other, [`delete element inet ${TABLE} eps4tcp { 11.0.0.7 . 80 . 1 }`, `add element inet ${TABLE} eps4tcp { 11.0.0.7 . 80 . 1 : 10.0.0.99 . 8080 }`])
+        assert.deepEqual(other, [
+          `delete element inet ${TABLE} eps4tcp { 11.0.0.7 . 80 . 1 }`,
+          `add element inet ${TABLE} eps4tcp { 11.0.0.7 . 80 . 1 : 10.0.0.99 . 8080 }`,
+        ])
         // A change back and forth within one step is none.
         assert.deepEqual(await change(8, programme.of(name(8))), [''])
         assert.equal(dumps, 0)
@@ -94,10 +105,18 @@ describe('many Services', () => {
             ['fd09::1', 'fd09::2'],
           ])
             lines.push(`-I -p udp -s ${src} -d ${dst} --sport ${1024 + made} --dport 5000 -t 600`)
-        const { status, stderr } = await node.exec(['sh', '-ec', 'lines=$(mktemp); cat >"$lines"; conntrack -R "$lines"; rm "$lines"'], { stdin: `${lines.join('\n')}\n` })
+        const { status, stderr } = await node.exec(
+          ['sh', '-ec', 'lines=$(mktemp); cat >"$lines"; conntrack -R "$lines"; rm "$lines"'],
+          { stdin: `${lines.join('\n')}\n` },
+        )
         assert.equal(status, 0, stderr)
       }
-      const frontends = (['10.96.0.1 . udp . 53', 'fd00:96::1 . udp . 53'] as const).map((key) => ({ kind: 'vip' as const, family: key.includes(':') ? (6 as const) : (4 as const), key, endpoints: new Set<string>() }))
+      const frontends = (['10.96.0.1 . udp . 53', 'fd00:96::1 . udp . 53'] as const).map((key) => ({
+        kind: 'vip' as const,
+        family: key.includes(':') ? (6 as const) : (4 as const),
+        key,
+        endpoints: new Set<string>(),
+      }))
       const read = async () => {
         let pieces = 0
         await forgetStale(frontends, (sought) => {
@@ -121,12 +140,19 @@ describe('many Services', () => {
     'SV47 a first packet passes the same rules among 10 and among 30,000 Services',
     inNamespaces(['node'], async ({ node }, test) => {
       test.timeout(120_000)
-      for (const line of ['addr add 10.0.0.254/32 dev lo', 'link set lo up', 'route add 11.0.0.0/8 dev lo']) await node.ip(...line.split(' '))
+      for (const line of ['addr add 10.0.0.254/32 dev lo', 'link set lo up', 'route add 11.0.0.0/8 dev lo'])
+        await node.ip(...line.split(' '))
       const passed: string[][] = []
       for (const count of [10, 30_000]) {
-        const elements = new Elements(TABLE, SHAPES, { generation: () => undefined, dump: () => new Map(), most: 50_000 })
+        const elements = new Elements(TABLE, SHAPES, {
+          generation: () => undefined,
+          dump: () => new Map(),
+          most: 50_000,
+        })
         const programme = new Programme(elements)
-        programme.update(new Map(Array.from({ length: count }, (_, n) => [name(n), compile(service(n), [slice(n, 254)], NODE)])))
+        programme.update(
+          new Map(Array.from({ length: count }, (_, n) => [name(n), compile(service(n), [slice(n, 254)], NODE)])),
+        )
         const chains = baseChains({ nodePortAddresses: [], masqueradeAll: false, clusterCidrs: [] })
         for (const shape of programme.shapes()) for (const [key, chain] of shapeChains(shape)) chains.set(key, chain)
         elements.forget()
@@ -147,9 +173,16 @@ describe('many Services', () => {
 
 // The rules that decide about the first packet of a connection to the third Service, as the kernel's trace has them.
 async function tracedRules(node: Namespace): Promise<string[]> {
-  const trace = 'table inet trace { chain output { type filter hook output priority -300; tcp flags syn meta nftrace set 1; }; }'
-  assert.equal((await node.exec(['nft', '-f', '-'], { stdin: `table inet trace\ndelete table inet trace\n${trace}\n` })).status, 0)
-  const monitor = Bun.spawn(['nsenter', `--net=${node.path}`, 'stdbuf', '-oL', 'nft', 'monitor', 'trace'], { stdout: 'pipe', stderr: 'inherit' })
+  const trace =
+    'table inet trace { chain output { type filter hook output priority -300; tcp flags syn meta nftrace set 1; }; }'
+  assert.equal(
+    (await node.exec(['nft', '-f', '-'], { stdin: `table inet trace\ndelete table inet trace\n${trace}\n` })).status,
+    0,
+  )
+  const monitor = Bun.spawn(['nsenter', `--net=${node.path}`, 'stdbuf', '-oL', 'nft', 'monitor', 'trace'], {
+    stdout: 'pipe',
+    stderr: 'inherit',
+  })
   const lines: string[] = []
   const reading = (async () => {
     for await (const line of linesOf(monitor.stdout)) lines.push(line)
@@ -167,5 +200,7 @@ async function tracedRules(node: Namespace): Promise<string[]> {
   }
   await reading
   const [, id] = /^trace id (\w+) .*dnat ip to/.exec(lines.find((line) => line.includes('dnat ip to')) ?? '') ?? []
-  return lines.filter((line) => line.startsWith(`trace id ${id} inet ${TABLE} `) && / rule /.test(line)).map((line) => line.slice(`trace id ${id} `.length))
+  return lines
+    .filter((line) => line.startsWith(`trace id ${id} inet ${TABLE} `) && / rule /.test(line))
+    .map((line) => line.slice(`trace id ${id} `.length))
 }

@@ -10,7 +10,14 @@ import { shimmed } from '../support/tool-shims.ts'
 const [VIP, VIP6, NODE] = ['10.96.0.10', 'fd00:96::10', '172.30.0.1'] as const
 const PORT = 30_080
 const names = (answers: readonly string[]) => [...new Set(answers.map((one) => one.split(' ')[0]))].sort().join('')
-const sticky = (timeoutSeconds: number, spec: object = {}) => ({ clusterIPs: [VIP, VIP6], type: 'NodePort', ports: [{ port: 80, nodePort: PORT }], sessionAffinity: 'ClientIP', sessionAffinityConfig: { clientIP: { timeoutSeconds } }, ...spec })
+const sticky = (timeoutSeconds: number, spec: object = {}) => ({
+  clusterIPs: [VIP, VIP6],
+  type: 'NodePort',
+  ports: [{ port: 80, nodePort: PORT }],
+  sessionAffinity: 'ClientIP',
+  sessionAffinityConfig: { clientIP: { timeoutSeconds } },
+  ...spec,
+})
 
 function serve(world: World, spec: object, backends: readonly ('a' | 'b' | 'c')[] = ['a', 'b', 'c']): void {
   world.service('s', spec)
@@ -30,7 +37,8 @@ describe('Services: state', () => {
         ['client', NODE, PORT],
         ['client', 'fd00:30::1', PORT],
       ] as const
-      for (const [who, ip, port] of ways) assert.match(names(await world.tcp(who, ip, port, { count: 25 })), /^[abc]$/, `${who} to ${ip}`)
+      for (const [who, ip, port] of ways)
+        assert.match(names(await world.tcp(who, ip, port, { count: 25 })), /^[abc]$/, `${who} to ${ip}`)
       // Not all clients go to one endpoint. Each new service forgets its clients.
       serve(world, { clusterIP: VIP })
       await world.sync()
@@ -38,7 +46,10 @@ describe('Services: state', () => {
       serve(world, sticky(600))
       await world.sync()
       const before = names(await world.tcp('p', VIP, 80, { count: 10 }))
-      const [before6, byPort] = [names(await world.tcp('p', VIP6, 80, { count: 10 })), names(await world.tcp('client', NODE, PORT, { count: 10 }))]
+      const [before6, byPort] = [
+        names(await world.tcp('p', VIP6, 80, { count: 10 })),
+        names(await world.tcp('client', NODE, PORT, { count: 10 })),
+      ]
       const all = ['a', 'b', 'c'] as const
       for (const [who, ip, port, was] of [
         ['p', VIP, 80, before],
@@ -56,10 +67,17 @@ describe('Services: state', () => {
         assert.notEqual(next, was)
         serve(world, sticky(600))
         await world.sync()
-        assert.equal(names(await world.tcp(who, ip, port, { count: 10 })), next, `${who} to ${ip} after the endpoint came back`)
+        assert.equal(
+          names(await world.tcp(who, ip, port, { count: 10 })),
+          next,
+          `${who} to ${ip} after the endpoint came back`,
+        )
       }
       // The mark was for the way through the node.
-      assert.doesNotMatch((await world.n1.ns.exec(['conntrack', '-L', '-p', 'tcp', '--orig-dst', VIP])).stdout, /mark=[1-9]/)
+      assert.doesNotMatch(
+        (await world.n1.ns.exec(['conntrack', '-L', '-p', 'tcp', '--orig-dst', VIP])).stdout,
+        /mark=[1-9]/,
+      )
     }),
   )
 
@@ -73,10 +91,17 @@ describe('Services: state', () => {
       const end = Date.now() + 3000
       while (Date.now() < end) assert.equal(names(await world.tcp('p', VIP, 80, { count: 5 })), first)
       // Left alone: the element goes, and with it the choice.
-      await until(async () => !(await world.nft('list', 'map', 'inet', 'plumb_services', 'aff4')).includes('expires'), 10_000)
+      await until(
+        async () => !(await world.nft('list', 'map', 'inet', 'plumb_services', 'aff4')).includes('expires'),
+        10_000,
+      )
       await until(async () => {
         const next = names(await world.tcp('p', VIP, 80))
-        if (next === first) await until(async () => !(await world.nft('list', 'map', 'inet', 'plumb_services', 'aff4')).includes('expires'), 10_000)
+        if (next === first)
+          await until(
+            async () => !(await world.nft('list', 'map', 'inet', 'plumb_services', 'aff4')).includes('expires'),
+            10_000,
+          )
         return next !== first
       }, 40_000)
     }),
@@ -91,7 +116,10 @@ describe('Services: state', () => {
       await world.sync()
       const [first, sixth] = [names(await world.tcp('p', VIP, 80)), names(await world.tcp('p', VIP6, 80))]
       const held = await world.hold('p', VIP, 80)
-      const entry = async () => (await world.n1.ns.exec(['conntrack', '-L', '-p', 'udp', '--orig-dst', '10.96.0.11', '-o', 'id'])).stdout.match(/sport=5000 .*id=(\d+)/)?.[1]
+      const entry = async () =>
+        (await world.n1.ns.exec(['conntrack', '-L', '-p', 'udp', '--orig-dst', '10.96.0.11', '-o', 'id'])).stdout.match(
+          /sport=5000 .*id=(\d+)/,
+        )?.[1]
       const udp = names(await world.udp('q', '10.96.0.11', 53, { fromPort: 5000 }))
       const byPod = names(await world.udp('p', '10.96.0.11', 53, { fromPort: 5000 }))
       const id = await entry()
@@ -115,11 +143,21 @@ describe('Services: state', () => {
         await ready
         await world.sync()
         assert.equal(await world.say('p', VIP, 80), held)
-        assert.deepEqual([names(await world.udp('p', '10.96.0.11', 53, { fromPort: 5000 })), names(await world.udp('q', '10.96.0.11', 53, { fromPort: 5000 }))], [byPod, udp])
-        assert.deepEqual([names(await world.tcp('p', VIP, 80, { count: 10 })), names(await world.tcp('p', VIP6, 80, { count: 10 }))], [first, sixth])
+        assert.deepEqual(
+          [
+            names(await world.udp('p', '10.96.0.11', 53, { fromPort: 5000 })),
+            names(await world.udp('q', '10.96.0.11', 53, { fromPort: 5000 })),
+          ],
+          [byPod, udp],
+        )
+        assert.deepEqual(
+          [names(await world.tcp('p', VIP, 80, { count: 10 })), names(await world.tcp('p', VIP6, 80, { count: 10 }))],
+          [first, sixth],
+        )
         assert.equal(await entry(), id)
       }
-      const plain = (text: string) => text.replace(/203\.0\.\d+\.\d+/g, 'marker').replace(/elements = \{[^}]*timeout[^}]*\}/g, '')
+      const plain = (text: string) =>
+        text.replace(/203\.0\.\d+\.\d+/g, 'marker').replace(/elements = \{[^}]*timeout[^}]*\}/g, '')
       assert.equal(plain(await world.nft('-s', 'list', 'table', 'inet', 'plumb_services')), plain(listed))
     }),
   )
@@ -128,7 +166,11 @@ describe('Services: state', () => {
     'SV48 elements, a chain, a rule and the table that somebody removes come back, and the log says so; UDP connections stay',
     inWorld(async (world) => {
       serve(world, { clusterIP: VIP, type: 'LoadBalancer', loadBalancerSourceRanges: ['10.0.0.0/8'] })
-      world.service('b', { clusterIP: '10.96.0.12', type: 'LoadBalancer', loadBalancerSourceRanges: ['10.0.0.0/8'] }, { status: { loadBalancer: { ingress: [{ ip: '192.0.2.20' }] } } })
+      world.service(
+        'b',
+        { clusterIP: '10.96.0.12', type: 'LoadBalancer', loadBalancerSourceRanges: ['10.0.0.0/8'] },
+        { status: { loadBalancer: { ingress: [{ ip: '192.0.2.20' }] } } },
+      )
       world.slice('b', ['a'])
       await world.sync()
       const works = async () => names(await world.tcp('p', VIP, 80, { count: 40, ms: 300 })) === 'abc'
@@ -145,12 +187,17 @@ describe('Services: state', () => {
         const at = agent?.log().length ?? 0
         const { status, stderr } = await world.n1.ns.exec(['nft', '-f', '-'], { stdin: `${line}\n` })
         assert.equal(status, 0, stderr)
-        await until(() => agent?.log().slice(at).includes(told), 15_000).catch(() => assert.fail(`${line}: the log does not say ${told}: ${agent?.log().slice(at)}`))
+        await until(() => agent?.log().slice(at).includes(told), 15_000).catch(() =>
+          assert.fail(`${line}: the log does not say ${told}: ${agent?.log().slice(at)}`),
+        )
         await until(works, 10_000)
       }
       assert.doesNotMatch(await world.nft('list', 'map', 'inet', 'plumb_services', 'svc4'), /10\.96\.7\.7/)
       await world.n1.ns.exec(['nft', 'delete', 'table', 'inet', 'plumb_services_sources'])
-      await until(async () => (await world.nft('list', 'table', 'inet', 'plumb_services_sources')).includes('192.0.2.20'), 15_000)
+      await until(
+        async () => (await world.nft('list', 'table', 'inet', 'plumb_services_sources')).includes('192.0.2.20'),
+        15_000,
+      )
     }),
   )
 
@@ -162,11 +209,15 @@ describe('Services: state', () => {
       await world.sync()
       const first = names(await world.tcp('p', VIP, 80))
       // A table that was made again has another number.
-      const handle = async () => /^table inet plumb_services \{ # handle (\d+)/m.exec((await n1.ns.exec(['nft', '-a', '-t', 'list', 'table', 'inet', 'plumb_services'])).stdout)?.[1]
+      const handle = async () =>
+        /^table inet plumb_services \{ # handle (\d+)/m.exec(
+          (await n1.ns.exec(['nft', '-a', '-t', 'list', 'table', 'inet', 'plumb_services'])).stdout,
+        )?.[1]
       const before = await handle()
       assert.ok(before)
       await agents[0]?.stop()
-      const fails = 'if grep -q "flush chain inet plumb_services services" "$input" && [ ! -e "$dir/failed" ]; then touch "$dir/failed"; echo "Error: Could not process rule: Cannot allocate memory" >&2; exit 1; fi'
+      const fails =
+        'if grep -q "flush chain inet plumb_services services" "$input" && [ ! -e "$dir/failed" ]; then touch "$dir/failed"; echo "Error: Could not process rule: Cannot allocate memory" >&2; exit 1; fi'
       const shim = shimmed('plumb', { nft: `case "$*" in *monitor*) exec "$real" "$@";; esac\n${fails}\n${PASS}` })
       const failing = n1.agentAs(shim.file)
       await until(() => existsSync(join(shim.dir, 'failed')), 30_000)
@@ -174,12 +225,15 @@ describe('Services: state', () => {
       await world.sync()
       assert.equal(await handle(), before)
       assert.equal(names(await world.tcp('p', VIP, 80, { count: 20 })), first)
-      const scripts = readdirSync(shim.dir).flatMap((name) => (name.startsWith('input.') ? [readFileSync(join(shim.dir, name), 'utf8')] : []))
+      const scripts = readdirSync(shim.dir).flatMap((name) =>
+        name.startsWith('input.') ? [readFileSync(join(shim.dir, name), 'utf8')] : [],
+      )
       const flushing = scripts.filter((text) => text.includes('flush set inet plumb_services own4'))
       assert.ok(flushing.length >= 2, `${flushing.length}`)
       for (const text of flushing) assert.match(text, /add element inet plumb_services own4 \{ 10\.244\./)
       await failing.stop()
-      const older = 'delete table inet plumb_services\ntable inet plumb_services {\n set vips4 { type ipv6_addr; }\n map svc4 { type ipv4_addr : verdict; }\n}\n'
+      const older =
+        'delete table inet plumb_services\ntable inet plumb_services {\n set vips4 { type ipv6_addr; }\n map svc4 { type ipv4_addr : verdict; }\n}\n'
       assert.equal((await n1.ns.exec(['nft', '-f', '-'], { stdin: older })).status, 0)
       const again = n1.agent()
       await again.ready(30_000)
@@ -192,10 +246,21 @@ describe('Services: state', () => {
     'F20s10 source ranges that somebody opens come back: a rule, a restricted address, an allowed range; and the addresses of pods',
     inWorld(async (world) => {
       const { ns } = world.n1
-      world.service('b', { clusterIP: '10.96.0.12', type: 'LoadBalancer', loadBalancerSourceRanges: ['10.0.0.0/8'] }, { status: { loadBalancer: { ingress: [{ ip: '192.0.2.20' }] } } })
+      world.service(
+        'b',
+        { clusterIP: '10.96.0.12', type: 'LoadBalancer', loadBalancerSourceRanges: ['10.0.0.0/8'] },
+        { status: { loadBalancer: { ingress: [{ ip: '192.0.2.20' }] } } },
+      )
       world.slice('b', ['a'])
       await world.sync()
-      const all = async () => (await Promise.all(['plumb_services_sources', 'plumb_services'].map((table) => world.nft('-s', 'list', 'table', 'inet', table)))).join('')
+      const all = async () =>
+        (
+          await Promise.all(
+            ['plumb_services_sources', 'plumb_services'].map((table) =>
+              world.nft('-s', 'list', 'table', 'inet', table),
+            ),
+          )
+        ).join('')
       const right = await all()
       for (const line of [
         'flush chain inet plumb_services_sources prerouting',
@@ -215,10 +280,15 @@ describe('Services: state', () => {
   it(
     'F20s3 chains of shapes that no Service has any more are removed once there are many',
     inWorld(async (world) => {
-      const chains = async () => (await world.nft('list', 'chains', 'inet')).match(/chain vip4_tcp_1_s\d+/g)?.length ?? 0
+      const chains = async () =>
+        (await world.nft('list', 'chains', 'inet')).match(/chain vip4_tcp_1_s\d+/g)?.length ?? 0
       const count = 120
       for (let i = 0; i < count; i++) {
-        world.service(`s${i}`, { clusterIP: `10.96.1.${i + 1}`, sessionAffinity: 'ClientIP', sessionAffinityConfig: { clientIP: { timeoutSeconds: 100 + i } } })
+        world.service(`s${i}`, {
+          clusterIP: `10.96.1.${i + 1}`,
+          sessionAffinity: 'ClientIP',
+          sessionAffinityConfig: { clientIP: { timeoutSeconds: 100 + i } },
+        })
         world.slice(`s${i}`, ['a'])
       }
       await world.sync()
@@ -228,7 +298,11 @@ describe('Services: state', () => {
       await until(async () => (await chains()) === 1, 10_000)
       assert.equal(names(await world.tcp('p', `10.96.1.${count}`, 80)), 'a')
       // A shape that comes again has its chain again.
-      world.service('s0', { clusterIP: '10.96.1.1', sessionAffinity: 'ClientIP', sessionAffinityConfig: { clientIP: { timeoutSeconds: 100 } } })
+      world.service('s0', {
+        clusterIP: '10.96.1.1',
+        sessionAffinity: 'ClientIP',
+        sessionAffinityConfig: { clientIP: { timeoutSeconds: 100 } },
+      })
       await world.sync()
       assert.equal(names(await world.tcp('p', '10.96.1.1', 80)), 'a')
     }),
@@ -237,7 +311,11 @@ describe('Services: state', () => {
   it(
     'UDP clients of a Service that went while the agent was away are told at the start of the next one; those of others keep their connections',
     inWorld(async (world) => {
-      const udp = (clusterIPs: readonly string[], nodePort: number) => ({ clusterIPs, type: 'NodePort', ports: [{ port: 53, protocol: 'UDP', nodePort }] })
+      const udp = (clusterIPs: readonly string[], nodePort: number) => ({
+        clusterIPs,
+        type: 'NodePort',
+        ports: [{ port: 53, protocol: 'UDP', nodePort }],
+      })
       const ports = [{ name: '', port: 8080, protocol: 'UDP' }]
       world.service('gone', udp([VIP, VIP6], 30_053))
       world.slice('gone', ['a'], { ports })
@@ -245,7 +323,8 @@ describe('Services: state', () => {
       world.service('other', udp(['10.96.0.11'], 30_054))
       world.slice('other', ['c'], { ports })
       await world.sync()
-      const ask = async (who: 'p' | 'client', ip: string, port: number) => (await world.udp(who, ip, port, { fromPort: ip === VIP6 ? 5006 : 5000, ms: 300 }))[0] ?? ''
+      const ask = async (who: 'p' | 'client', ip: string, port: number) =>
+        (await world.udp(who, ip, port, { fromPort: ip === VIP6 ? 5006 : 5000, ms: 300 }))[0] ?? ''
       const ways = [
         ['p', VIP, 53],
         ['p', VIP6, 53],
@@ -253,7 +332,10 @@ describe('Services: state', () => {
       ] as const
       for (const [who, ip, port] of ways) assert.match(await ask(who, ip, port), /^a /, ip)
       assert.match(await ask('p', '10.96.0.11', 53), /^c /)
-      const flow = async () => (await world.n1.ns.exec(['conntrack', '-L', '-p', 'udp', '--orig-dst', '10.96.0.11', '-o', 'id'])).stdout.match(/ id=\d+/)?.[0]
+      const flow = async () =>
+        (await world.n1.ns.exec(['conntrack', '-L', '-p', 'udp', '--orig-dst', '10.96.0.11', '-o', 'id'])).stdout.match(
+          / id=\d+/,
+        )?.[0]
       const before = await flow()
       assert.ok(before)
       await world.agents[0]?.stop()
@@ -296,7 +378,8 @@ describe('Services: state', () => {
       const loaded = await ns.exec(['iptables-nft-restore', '--noflush'], { stdin: lines.join('\n') })
       assert.equal(loaded.status, 0, loaded.stderr)
       // The older iptables, where the kernel has it.
-      const hasLegacy = (await ns.exec(['iptables-legacy-restore', '--noflush'], { stdin: lines.join('\n') })).status === 0
+      const hasLegacy =
+        (await ns.exec(['iptables-legacy-restore', '--noflush'], { stdin: lines.join('\n') })).status === 0
       assert.equal((await ns.exec(['ip', 'link', 'add', 'kube-ipvs0', 'type', 'bridge'])).status, 0)
       const refused = world.n1.agent()
       assert.equal(await refused.ended, 1)
@@ -311,10 +394,20 @@ describe('Services: state', () => {
       await forced.stop()
       const again = world.n1.agent('--replace-kube-proxy')
       await again.ready(30_000)
-      await until(() => /removed what kube-proxy left: iptables-nft nat: 2 chains of kube-proxy/.test(again.log()), 10_000)
-      assert.deepEqual([(await ns.exec(['nft', 'list', 'table', 'ip', 'kube-proxy'])).status, (await ns.exec(['nft', 'list', 'table', 'ip6', 'kube-proxy'])).status], [1, 1])
+      await until(
+        () => /removed what kube-proxy left: iptables-nft nat: 2 chains of kube-proxy/.test(again.log()),
+        10_000,
+      )
+      assert.deepEqual(
+        [
+          (await ns.exec(['nft', 'list', 'table', 'ip', 'kube-proxy'])).status,
+          (await ns.exec(['nft', 'list', 'table', 'ip6', 'kube-proxy'])).status,
+        ],
+        [1, 1],
+      )
       // kubelet's chains stay, and what others' chains use.
-      const others = /KUBE-KUBELET-CANARY[\s\S]*KUBE-MARK-DROP[\s\S]*KUBE-MARK-MASQ[\s\S]*-A PREROUTING -j MINE\n-A MINE -j KUBE-MARK-MASQ/
+      const others =
+        /KUBE-KUBELET-CANARY[\s\S]*KUBE-MARK-DROP[\s\S]*KUBE-MARK-MASQ[\s\S]*-A PREROUTING -j MINE\n-A MINE -j KUBE-MARK-MASQ/
       const left = (await ns.exec(['iptables-nft-save', '-t', 'nat'])).stdout
       assert.doesNotMatch(left, /KUBE-S/)
       assert.match(left, others)
@@ -332,7 +425,8 @@ describe('Services: state', () => {
     inWorld(async (world) => {
       const { ns, dir } = world.n1
       const socket = `${dir}/agent.sock`
-      const plumb = (...words: readonly string[]) => ns.exec([join(import.meta.dir, '../../dist/plumb'), 'services', ...words, '--socket', socket])
+      const plumb = (...words: readonly string[]) =>
+        ns.exec([join(import.meta.dir, '../../dist/plumb'), 'services', ...words, '--socket', socket])
       serve(world, sticky(600), ['a', 'c'])
       world.slice('s', ['a', { pod: 'b', conditions: { ready: false } }, 'c'])
       world.service('lone', { clusterIP: '10.96.0.20' })
@@ -344,7 +438,10 @@ describe('Services: state', () => {
       const one = (await plumb('x/s')).stdout
       assert.match(one, /^x\/s, affinity 600 s$/m)
       assert.match(one, new RegExp(`^  ${world.ip('a').replaceAll('.', '\\.')}:8080 +n1 \\(this node\\)$`, 'm'))
-      assert.match(one, new RegExp(`  ${world.ip('b').replaceAll('.', '\\.')}:8080 +n1 \\(this node\\) +left out: it is not ready`))
+      assert.match(
+        one,
+        new RegExp(`  ${world.ip('b').replaceAll('.', '\\.')}:8080 +n1 \\(this node\\) +left out: it is not ready`),
+      )
       assert.ok(one.includes(`[${world.ip('c', 6)}]:8080`), one)
       assert.match((await plumb('lone')).stdout, /no endpoint: clients are refused/)
       const none = await plumb('absent')
@@ -354,7 +451,12 @@ describe('Services: state', () => {
       const at = new Date(Date.now() - 400).toISOString()
       world.object({
         kind: 'EndpointSlice',
-        metadata: { namespace: 'x', name: 'lone', labels: { 'kubernetes.io/service-name': 'lone' }, annotations: { 'endpoints.kubernetes.io/last-change-trigger-time': at } },
+        metadata: {
+          namespace: 'x',
+          name: 'lone',
+          labels: { 'kubernetes.io/service-name': 'lone' },
+          annotations: { 'endpoints.kubernetes.io/last-change-trigger-time': at },
+        },
         addressType: 'IPv4',
         ports: [{ name: '', port: 8080 }],
         endpoints: [{ addresses: [world.ip('a')] }],

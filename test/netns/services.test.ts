@@ -28,7 +28,10 @@ describe('Services: ClusterIP', () => {
         assert.ok(Math.abs(count - 1000 / 3) < 5 * Math.sqrt((1000 * 2) / 9), `${name} answered ${count} of 1000`)
       }
       assert.deepEqual([...new Set(answers.map((one) => one.split(' ')[1]))], [world.ip('p')])
-      assert.deepEqual([...new Set((await world.tcp('q', VIP, 80, { count: 20 })).map((one) => one.split(' ')[1]))], [world.ip('q')])
+      assert.deepEqual(
+        [...new Set((await world.tcp('q', VIP, 80, { count: 20 })).map((one) => one.split(' ')[1]))],
+        [world.ip('q')],
+      )
       assert.equal(names(await world.tcp('n1', VIP, 80, { count: 30 })), 'abc')
     }),
   )
@@ -51,7 +54,14 @@ describe('Services: ClusterIP', () => {
       })
       await world.sync()
       const client = world.ip('p')
-      assert.deepEqual([await world.tcp('p', VIP, 53), (await world.udp('p', VIP, 53))[0]?.split(' ').slice(0, 3).join(' '), await world.tcp('p', VIP, 54)], [[`a ${client} 8080`], `a ${client} 8081`, [`a ${client} 8081`]])
+      assert.deepEqual(
+        [
+          await world.tcp('p', VIP, 53),
+          (await world.udp('p', VIP, 53))[0]?.split(' ').slice(0, 3).join(' '),
+          await world.tcp('p', VIP, 54),
+        ],
+        [[`a ${client} 8080`], `a ${client} 8081`, [`a ${client} 8081`]],
+      )
     }),
   )
 
@@ -72,7 +82,9 @@ describe('Services: ClusterIP', () => {
     inWorld(async (world) => {
       await serve(world)
       // A packet for a VIP that leaves the node may come back from a gateway, for ever.
-      await world.n1.ns.exec(['nft', '-f', '-'], { stdin: `table inet watch {\n chain c { type filter hook postrouting priority 300; oifname "eth0" ip daddr ${VIP} tcp dport 81 counter\n }\n}\n` })
+      await world.n1.ns.exec(['nft', '-f', '-'], {
+        stdin: `table inet watch {\n chain c { type filter hook postrouting priority 300; oifname "eth0" ip daddr ${VIP} tcp dport 81 counter\n }\n}\n`,
+      })
       world.remove('Service', 's')
       await world.sync()
       assert.notEqual(names(await world.tcp('p', VIP, 80, { ms: 300 })), 'a')
@@ -84,10 +96,12 @@ describe('Services: ClusterIP', () => {
       }
       world.slice('s', [{ pod: 'a', conditions: { ready: false, serving: false, terminating: true } }])
       await world.sync()
-      for (const who of ['p', 'n1'] as const) assert.deepEqual(await world.tcp(who, VIP, 80, { ms: 900 }), ['ECONNREFUSED'], who)
+      for (const who of ['p', 'n1'] as const)
+        assert.deepEqual(await world.tcp(who, VIP, 80, { ms: 900 }), ['ECONNREFUSED'], who)
       world.slice('s', [])
       await world.sync()
-      for (const who of ['p', 'n1'] as const) assert.deepEqual(await world.tcp(who, VIP, 80, { ms: 900 }), ['ECONNREFUSED'], who)
+      for (const who of ['p', 'n1'] as const)
+        assert.deepEqual(await world.tcp(who, VIP, 80, { ms: 900 }), ['ECONNREFUSED'], who)
       assert.match(await world.nft('list', 'table', 'inet', 'watch'), /counter packets 0 /)
     }),
   )
@@ -127,8 +141,17 @@ describe('Services: ClusterIP', () => {
         world.slice('s', [backend], { ports })
         await world.sync()
         // Connections are cleaned right after the maps.
-        await until(async () => (await world.udp('p', VIP, 53, { fromPort: 5000, ms: 200 }))[0]?.startsWith(`${backend} `), 5000)
-        await until(async () => (await world.udp('client', '172.30.0.1', 30_053, { fromPort: 5000, ms: 200 }))[0]?.startsWith(`${backend} `), 5000)
+        await until(
+          async () => (await world.udp('p', VIP, 53, { fromPort: 5000, ms: 200 }))[0]?.startsWith(`${backend} `),
+          5000,
+        )
+        await until(
+          async () =>
+            (await world.udp('client', '172.30.0.1', 30_053, { fromPort: 5000, ms: 200 }))[0]?.startsWith(
+              `${backend} `,
+            ),
+          5000,
+        )
       }
       // The connection of the other Service was never deleted: the kernel counted its first packet.
       const known = (await world.n1.ns.exec(['conntrack', '-L', '-p', 'udp', '--orig-dst', '10.96.0.11'])).stdout
@@ -147,11 +170,27 @@ describe('Services: ClusterIP', () => {
       world.slice('s', ['c'], { ports: [{ name: '', port: 8080, protocol: 'UDP' }] })
       await world.sync()
       const hostPort = async (command: string, pod: 'a' | 'b') => {
-        const prevResult = { cniVersion: '1.0.0', interfaces: [{ name: 'eth0', sandbox: `${ns.path}-${pod}` }], ips: [{ address: `${world.ip(pod)}/24`, interface: 0 }] }
-        const conf = { cniVersion: '1.0.0', name: 'ports', type: 'portmap', capabilities: { portMappings: true }, prevResult, runtimeConfig: { portMappings: [{ hostPort: 5353, containerPort: 8080, protocol: 'udp' }] } }
+        const prevResult = {
+          cniVersion: '1.0.0',
+          interfaces: [{ name: 'eth0', sandbox: `${ns.path}-${pod}` }],
+          ips: [{ address: `${world.ip(pod)}/24`, interface: 0 }],
+        }
+        const conf = {
+          cniVersion: '1.0.0',
+          name: 'ports',
+          type: 'portmap',
+          capabilities: { portMappings: true },
+          prevResult,
+          runtimeConfig: { portMappings: [{ hostPort: 5353, containerPort: 8080, protocol: 'udp' }] },
+        }
         works(await plugin('portmap', { command, conf, containerId: pod, netns: `${ns.path}-${pod}` }, ns))
       }
-      const reaches = (port: number, name: string) => until(async () => (await world.udp('client', '172.30.0.1', port, { fromPort: 5000, ms: 200 }))[0]?.startsWith(`${name} `), 5000)
+      const reaches = (port: number, name: string) =>
+        until(
+          async () =>
+            (await world.udp('client', '172.30.0.1', port, { fromPort: 5000, ms: 200 }))[0]?.startsWith(`${name} `),
+          5000,
+        )
       for (const pod of ['a', 'b', 'a'] as const) {
         await hostPort('ADD', pod)
         await reaches(5353, pod)
@@ -172,7 +211,10 @@ describe('Services: ClusterIP', () => {
       world.service('s', { clusterIPs: [VIP, VIP6] })
       world.slice('s', ['a', 'c'], { family: 6 })
       await world.sync()
-      assert.deepEqual([names(await world.tcp('p', VIP6, 80, { count: 30 })), (await world.tcp('p', VIP6, 80))[0]?.split(' ')[1]], ['ac', world.ip('p', 6)])
+      assert.deepEqual(
+        [names(await world.tcp('p', VIP6, 80, { count: 30 })), (await world.tcp('p', VIP6, 80))[0]?.split(' ')[1]],
+        ['ac', world.ip('p', 6)],
+      )
       assert.equal(names(await world.tcp('n1', VIP6, 80, { count: 30 })), 'ac')
       world.service('s', { clusterIPs: [VIP] })
       world.remove('EndpointSlice', 's-v6')
@@ -185,8 +227,14 @@ describe('Services: ClusterIP', () => {
   it(
     'SV44 hints of nodes win over hints of zones, on each node; without one for a node its zone counts, then every endpoint',
     inWorld(async (world) => {
-      const hinted = (pod: 'a' | 'b' | 'c', zone: string, node?: string) => ({ pod, hints: { forZones: [{ name: zone }], ...(node && { forNodes: [{ name: node }] }) } })
-      const asked = async () => Promise.all((['p', 'q', 'n1', 'n2'] as const).map(async (who) => names(await world.tcp(who, VIP, 80, { count: 40 }))))
+      const hinted = (pod: 'a' | 'b' | 'c', zone: string, node?: string) => ({
+        pod,
+        hints: { forZones: [{ name: zone }], ...(node && { forNodes: [{ name: node }] }) },
+      })
+      const asked = async () =>
+        Promise.all(
+          (['p', 'q', 'n1', 'n2'] as const).map(async (who) => names(await world.tcp(who, VIP, 80, { count: 40 }))),
+        )
       world.service('s', { clusterIP: VIP, trafficDistribution: 'PreferSameNode' })
       world.node('n1', { 'topology.kubernetes.io/zone': 'east' })
       world.node('n2', { 'topology.kubernetes.io/zone': 'west' })
@@ -239,7 +287,10 @@ describe('Services: ClusterIP', () => {
       world.service('s', { clusterIP: VIP }, { labels: { 'service.kubernetes.io/service-proxy-name': 'other' } })
       world.service('named', { type: 'ExternalName', externalName: 'example.org' })
       await world.sync()
-      assert.doesNotMatch(await world.nft('list', 'map', 'inet', 'plumb_services', 'svc4'), new RegExp(VIP.replaceAll('.', '\\.')))
+      assert.doesNotMatch(
+        await world.nft('list', 'map', 'inet', 'plumb_services', 'svc4'),
+        new RegExp(VIP.replaceAll('.', '\\.')),
+      )
       world.service('s', { clusterIP: VIP })
       await world.sync()
       assert.equal(await asked(), 'abc')

@@ -24,8 +24,15 @@ describe('static: what it gives', () => {
     it(
       `[ST 141] ${cniVersion}: one address and many, in order, with routes and dns, as the reference gives them where it is installed; DEL has nothing to do`,
       inNamespaces(['node'], async ({ node }) => {
-        const rest = { routes: [{ dst: '0.0.0.0/0' }, { dst: '192.0.2.0/24', gw: '10.1.0.9', priority: 7 }], dns: { nameservers: ['192.0.2.53'], domain: 'example.org', search: ['a.example'], options: ['ndots:2'] } }
-        const many = [...DUAL, { address: '10.2.0.7/16', gateway: '' }, { address: 'fd00:2::7/64', gateway: 'fd00:2::1' }]
+        const rest = {
+          routes: [{ dst: '0.0.0.0/0' }, { dst: '192.0.2.0/24', gw: '10.1.0.9', priority: 7 }],
+          dns: { nameservers: ['192.0.2.53'], domain: 'example.org', search: ['a.example'], options: ['ndots:2'] },
+        }
+        const many = [
+          ...DUAL,
+          { address: '10.2.0.7/16', gateway: '' },
+          { address: 'fd00:2::7/64', gateway: 'fd00:2::1' },
+        ]
         for (const [list, wanted] of [
           [[DUAL[0]], ['10.1.0.7']],
           [DUAL, ['10.1.0.7', 'fd00:1::7']],
@@ -33,14 +40,20 @@ describe('static: what it gives', () => {
         ] as const) {
           const conf = staticConf({ addresses: list, ...rest }, { cniVersion })
           if (list === many && cniVersion < '0.3.0') {
-            await fails(node, { conf }, 7, /^Cannot read ipam\.addresses: CNI version 0\.[12]\.0 does not support more than 1 address per family; want/)
+            await fails(
+              node,
+              { conf },
+              7,
+              /^Cannot read ipam\.addresses: CNI version 0\.[12]\.0 does not support more than 1 address per family; want/,
+            )
             continue
           }
           const { status, stdout, stderr, result } = await call(node, { conf })
           assert.deepEqual([status, stderr, addresses(result)], [0, '', wanted], stdout)
           assert.deepEqual(result['dns'], rest.dns)
           await asTheirs(node, stdout, { conf })
-          for (const netns of ['/run/netns/gone', '', null]) assert.deepEqual(outcome(await call(node, { command: 'DEL', conf, netns })), [0, '', ''])
+          for (const netns of ['/run/netns/gone', '', null])
+            assert.deepEqual(outcome(await call(node, { command: 'DEL', conf, netns })), [0, '', ''])
         }
       }),
     )
@@ -50,7 +63,12 @@ describe('static: what it gives', () => {
     '[ST 142] CNI_ARGS: IP is appended, and GATEWAY goes to what lies in its subnet and has none of its own',
     inNamespaces(['node'], async ({ node }) => {
       const conf = staticConf({ addresses: [DUAL[0], { address: '10.3.0.7/24', gateway: '10.3.0.1' }] })
-      for (const args of ['IP=10.2.0.3/24', 'IP=10.2.0.3/24, fd00:2::3/64;GATEWAY=10.2.0.1,fd00:2::1', 'IgnoreUnknown=1;K8S_POD_NAME=web;IP=10.2.0.3/24;GATEWAY=10.2.0.1, 10.2.0.9,192.0.2.1', 'IP=;GATEWAY=']) {
+      for (const args of [
+        'IP=10.2.0.3/24',
+        'IP=10.2.0.3/24, fd00:2::3/64;GATEWAY=10.2.0.1,fd00:2::1',
+        'IgnoreUnknown=1;K8S_POD_NAME=web;IP=10.2.0.3/24;GATEWAY=10.2.0.1, 10.2.0.9,192.0.2.1',
+        'IP=;GATEWAY=',
+      ]) {
         const { status, stdout, result } = await call(node, { conf, args })
         assert.equal(status, 0, stdout)
         await asTheirs(node, stdout, { conf, args })
@@ -64,16 +82,30 @@ describe('static: what it gives', () => {
             ['fd00:2::3/64', 'fd00:2::1'],
           ])
       }
-      const { result } = await call(node, { conf: staticConf({ addresses: [{ address: '10.1.0.7/24' }] }), args: 'GATEWAY=10.1.0.9' })
+      const { result } = await call(node, {
+        conf: staticConf({ addresses: [{ address: '10.1.0.7/24' }] }),
+        args: 'GATEWAY=10.1.0.9',
+      })
       assert.deepEqual(gateways(result), [['10.1.0.7/24', '10.1.0.9']])
     }),
   )
 
   const asked = { args: { cni: { ips: ['10.2.0.3/24', 'fd00:2::3/64'] } }, runtimeConfig: { ips: ['10.3.0.3/24'] } }
   const sources: Record<string, { more: object; args?: string; gives: [string, string?][] }> = {
-    '[ST 143] args.cni.ips replaces configuration and CNI_ARGS': { more: { args: asked.args }, args: 'IP=10.9.0.3/24', gives: [['10.2.0.3/24'], ['fd00:2::3/64']] },
-    '[ST 144] runtimeConfig.ips replaces the configuration': { more: { runtimeConfig: asked.runtimeConfig }, gives: [['10.3.0.3/24']] },
-    '[ST 145] of all three runtimeConfig.ips wins': { more: asked, args: 'IP=10.9.0.3/24;GATEWAY=10.3.0.1', gives: [['10.3.0.3/24']] },
+    '[ST 143] args.cni.ips replaces configuration and CNI_ARGS': {
+      more: { args: asked.args },
+      args: 'IP=10.9.0.3/24',
+      gives: [['10.2.0.3/24'], ['fd00:2::3/64']],
+    },
+    '[ST 144] runtimeConfig.ips replaces the configuration': {
+      more: { runtimeConfig: asked.runtimeConfig },
+      gives: [['10.3.0.3/24']],
+    },
+    '[ST 145] of all three runtimeConfig.ips wins': {
+      more: asked,
+      args: 'IP=10.9.0.3/24;GATEWAY=10.3.0.1',
+      gives: [['10.3.0.3/24']],
+    },
   }
   for (const [what, { more, args = '', gives }] of Object.entries(sources)) {
     it(
@@ -99,13 +131,23 @@ describe('static: what it gives', () => {
       const conf = {
         cniVersion: '1.0.0',
         NAME: 'pool',
-        Ipam: { TYPE: 'static', ADDRESSES: [{ Address: '10.1.0.7/24', Gateway: '10.1.0.1' }], Routes: [{ DST: '10.9.0.0/16', GW: '10.1.0.3' }], DNS: { NameServers: ['192.0.2.53'] } },
+        Ipam: {
+          TYPE: 'static',
+          ADDRESSES: [{ Address: '10.1.0.7/24', Gateway: '10.1.0.1' }],
+          Routes: [{ DST: '10.9.0.0/16', GW: '10.1.0.3' }],
+          DNS: { NameServers: ['192.0.2.53'] },
+        },
         RuntimeConfig: { IPs: ['', ''] },
         ARGS: { CNI: { Ips: [''] } },
       }
       const { status, result, stdout } = await call(node, { conf })
       assert.equal(status, 0, stdout)
-      assert.deepEqual(result, { cniVersion: '1.0.0', ips: [{ address: '10.1.0.7/24', gateway: '10.1.0.1' }], routes: [{ dst: '10.9.0.0/16', gw: '10.1.0.3' }], dns: { nameservers: ['192.0.2.53'] } })
+      assert.deepEqual(result, {
+        cniVersion: '1.0.0',
+        ips: [{ address: '10.1.0.7/24', gateway: '10.1.0.1' }],
+        routes: [{ dst: '10.9.0.0/16', gw: '10.1.0.3' }],
+        dns: { nameservers: ['192.0.2.53'] },
+      })
     }),
   )
 })

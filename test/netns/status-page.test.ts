@@ -70,9 +70,16 @@ describe('the status page in a real browser', () => {
     assert.equal(await page.textContent('.pill'), 'Ready')
     assert.match(await text(page, '.self'), /node-0\s*10\.64\.0\.0\/24\s*fd00:64::\/64/)
     await page.waitForSelector(NODES)
-    assert.deepEqual(await page.locator(NODES).allInnerTexts(), ['node-1\n10.64.1.0/24', 'node-2\n10.64.2.0/24', 'node-3\n10.64.3.0/24'])
+    assert.deepEqual(await page.locator(NODES).allInnerTexts(), [
+      'node-1\n10.64.1.0/24',
+      'node-2\n10.64.2.0/24',
+      'node-3\n10.64.3.0/24',
+    ])
     assert.equal(await page.locator('.picture .edge.tunnel').count(), 3)
-    const [middle, around] = [await centre(page, '.self'), await Promise.all([1, 2, 3].map((i) => centre(page, `.picture li:nth-child(${i}) button`)))]
+    const [middle, around] = [
+      await centre(page, '.self'),
+      await Promise.all([1, 2, 3].map((i) => centre(page, `.picture li:nth-child(${i}) button`))),
+    ]
     for (const { x, y } of around) assert.ok(Math.hypot(x - middle.x, y - middle.y) > 100, 'a peer stands on this node')
     assert.equal(await page.title(), 'node-0 · plumb')
   })
@@ -81,19 +88,37 @@ describe('the status page in a real browser', () => {
     await page.waitForSelector(NODES)
     await page.evaluate('window.still = true')
     const repaired = { at: Date.now(), what: 'link flannel.1 was gone, made again' }
-    source.set({ peers: peers(5), ready: false, reasons: ['2 routes are missing'], repairs: [...source.status().repairs, repaired], kinds: { route: { wanted: 10, programmed: 8, repaired: 5 } } })
+    source.set({
+      peers: peers(5),
+      ready: false,
+      reasons: ['2 routes are missing'],
+      repairs: [...source.status().repairs, repaired],
+      kinds: { route: { wanted: 10, programmed: 8, repaired: 5 } },
+    })
     await until(async () => (await page.locator(NODES).count()) === 5)
-    assert.deepEqual([await page.textContent('.pill'), await text(page, '.reasons'), await page.title()], ['Not ready', '2 routes are missing', 'not ready · node-0 · plumb'])
+    assert.deepEqual(
+      [await page.textContent('.pill'), await text(page, '.reasons'), await page.title()],
+      ['Not ready', '2 routes are missing', 'not ready · node-0 · plumb'],
+    )
     assert.match(await text(page, '.repairs li:first-child'), /^link flannel\.1 was gone, made again/)
-    assert.match((await page.getAttribute('.chart svg', 'aria-label')) ?? '', /: 2 repaired; not as wanted now 2, at most 2$/)
+    assert.match(
+      (await page.getAttribute('.chart svg', 'aria-label')) ?? '',
+      /: 2 repaired; not as wanted now 2, at most 2$/,
+    )
     assert.equal(await text(page, '.kinds .off >> nth=0'), '8')
     // [FU5]
     source.set({ ready: true, reasons: [], degraded: ['node-3 does not answer'] })
     await page.waitForSelector('.pill.warn')
-    assert.deepEqual([await page.textContent('.pill'), await text(page, '.reasons.warn'), await page.title()], ['Degraded', 'node-3 does not answer', 'degraded · node-0 · plumb'])
+    assert.deepEqual(
+      [await page.textContent('.pill'), await text(page, '.reasons.warn'), await page.title()],
+      ['Degraded', 'node-3 does not answer', 'degraded · node-0 · plumb'],
+    )
     source.set({ degraded: [], kinds: { route: { wanted: 10, programmed: 10, repaired: 7 } } })
     await page.waitForSelector('.pill.good')
-    assert.match((await page.getAttribute('.chart svg', 'aria-label')) ?? '', /: 4 repaired; not as wanted now 0, at most 2$/)
+    assert.match(
+      (await page.getAttribute('.chart svg', 'aria-label')) ?? '',
+      /: 4 repaired; not as wanted now 0, at most 2$/,
+    )
     assert.ok((await page.locator('.chart rect').count()) >= 1)
     assert.equal(await page.evaluate('window.still'), true)
   })
@@ -117,12 +142,19 @@ describe('the status page in a real browser', () => {
     assert.deepEqual([...new Set(complaints)], ['Failed to load resource: net::ERR_CONNECTION_REFUSED'])
   })
   it('[F 30] a peer that cannot be reached is red, with the reason on hover and on focus, and first in the table', async () => {
-    source.set({ peers: peers(10).map((peer, i) => (i === 6 ? { ...peer, backend: 'host-gw', problem: '198.51.0.7 is not on a link of this node' } : peer)) })
+    source.set({
+      peers: peers(10).map((peer, i) =>
+        i === 6 ? { ...peer, backend: 'host-gw', problem: '198.51.0.7 is not on a link of this node' } : peer,
+      ),
+    })
     const page = await visit()
     await page.waitForSelector(NODES)
     const bad = page.locator(`${NODES}.bad`)
     assert.equal(await bad.count(), 1)
-    assert.equal(await bad.getAttribute('aria-label'), 'node-7: pods 10.64.7.0/24, fd00:64:7::/64, at 198.51.0.7, by host-gw, unreachable: 198.51.0.7 is not on a link of this node')
+    assert.equal(
+      await bad.getAttribute('aria-label'),
+      'node-7: pods 10.64.7.0/24, fd00:64:7::/64, at 198.51.0.7, by host-gw, unreachable: 198.51.0.7 is not on a link of this node',
+    )
     await bad.hover()
     assert.match(await text(page, '.tip'), /198\.51\.0\.7 is not on a link of this node/)
     await page.mouse.move(0, 0)
@@ -161,7 +193,11 @@ describe('the status page in a real browser', () => {
     assert.equal(await page.locator('.peers tbody tr').count(), 125)
   })
   it('fits a phone and a large screen, light and dark, with text that can be told from what is behind it', async () => {
-    source.set({ peers: peers(40).map((peer, i) => (i === 3 ? { ...peer, problem: 'not on a link of this node' } : peer)), ready: false, reasons: ['2 routes are missing'] })
+    source.set({
+      peers: peers(40).map((peer, i) => (i === 3 ? { ...peer, problem: 'not on a link of this node' } : peer)),
+      ready: false,
+      reasons: ['2 routes are missing'],
+    })
     for (const colorScheme of ['light', 'dark'] as const) {
       for (const viewport of [
         { width: 360, height: 740 },
@@ -169,14 +205,22 @@ describe('the status page in a real browser', () => {
       ]) {
         const page = await visit({ viewport, colorScheme })
         await page.waitForSelector(NODES)
-        assert.equal(await page.evaluate('document.documentElement.scrollWidth <= innerWidth'), true, `it is wider than ${viewport.width}`)
+        assert.equal(
+          await page.evaluate('document.documentElement.scrollWidth <= innerWidth'),
+          true,
+          `it is wider than ${viewport.width}`,
+        )
         const faint = (await page.evaluate(CONTRAST)) as string[]
         assert.deepEqual(faint, [], `${colorScheme} ${viewport.width}`)
       }
     }
   })
   it('has a table of Services with their addresses, their endpoints, and why one is left out; a search finds them', async () => {
-    const service = (name: string, ip: string) => serviceOf({ metadata: { namespace: 'shop', name }, spec: { type: 'NodePort', clusterIPs: [ip], ports: [{ port: 80, nodePort: 30_080 }] } }) as Service
+    const service = (name: string, ip: string) =>
+      serviceOf({
+        metadata: { namespace: 'shop', name },
+        spec: { type: 'NodePort', clusterIPs: [ip], ports: [{ port: 80, nodePort: 30_080 }] },
+      }) as Service
     const endpoint = (ip: string, ready: boolean) => ({ addresses: [ip], nodeName: 'node-0', conditions: { ready } })
     const slice = sliceOf({
       metadata: { namespace: 'shop', name: 'cart', labels: { 'kubernetes.io/service-name': 'cart' } },
@@ -184,9 +228,20 @@ describe('the status page in a real browser', () => {
       ports: [{ name: '', port: 8080 }],
       endpoints: [endpoint('10.64.0.2', true), endpoint('10.64.0.3', false)],
     }) as Slice
-    const views = [viewOf(service('cart', '10.96.0.1'), [slice], { name: 'node-0' }), viewOf(service('empty', '10.96.0.2'), [], { name: 'node-0' })]
+    const views = [
+      viewOf(service('cart', '10.96.0.1'), [slice], { name: 'node-0' }),
+      viewOf(service('empty', '10.96.0.2'), [], { name: 'node-0' }),
+    ]
     Object.assign(source, { services: () => views })
-    source.set({ services: { services: 2, frontends: 4, endpoints: 2, programming: { count: 0, sum: 0, buckets: [] }, forgotten: 0 } })
+    source.set({
+      services: {
+        services: 2,
+        frontends: 4,
+        endpoints: 2,
+        programming: { count: 0, sum: 0, buckets: [] },
+        forgotten: 0,
+      },
+    })
     const page = await visit()
     const card = page.locator('section[aria-labelledby=services]')
     await card.locator('tbody tr').first().waitFor()
@@ -204,14 +259,35 @@ describe('the status page in a real browser', () => {
     assert.match((await card.locator('tbody').textContent()) ?? '', /^shop\/cart/)
     // All Services go, and the table with them.
     Object.assign(source, { services: () => [] })
-    source.set({ services: { services: 0, frontends: 0, endpoints: 0, programming: { count: 1, sum: 0, buckets: [] }, forgotten: 0 } })
-    await until(async () => (await card.locator('.empty').count()) === 1 && (await card.locator('.empty').textContent()) === 'There are no Services')
+    source.set({
+      services: {
+        services: 0,
+        frontends: 0,
+        endpoints: 0,
+        programming: { count: 1, sum: 0, buckets: [] },
+        forgotten: 0,
+      },
+    })
+    await until(
+      async () =>
+        (await card.locator('.empty').count()) === 1 &&
+        (await card.locator('.empty').textContent()) === 'There are no Services',
+    )
   })
   it('can be read by a screen reader: what can be pressed has a name, tables have headings', async () => {
     const page = await visit()
     await page.waitForSelector(NODES)
     const tree = await page.locator('body').ariaSnapshot()
-    for (const part of [/heading "node-0" \[level=1\]/, /heading "Network" \[level=2\]/, /button "node-1: pods /, /searchbox "Search peers"/, /columnheader "State"/, /rowheader "node-1"/, /img "Since .*: 0 repaired/]) assert.match(tree, part)
+    for (const part of [
+      /heading "node-0" \[level=1\]/,
+      /heading "Network" \[level=2\]/,
+      /button "node-1: pods /,
+      /searchbox "Search peers"/,
+      /columnheader "State"/,
+      /rowheader "node-1"/,
+      /img "Since .*: 0 repaired/,
+    ])
+      assert.match(tree, part)
     assert.doesNotMatch(tree, /- (button|searchbox|link|table|img)$/m)
   })
 })

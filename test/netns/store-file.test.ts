@@ -48,7 +48,9 @@ function bare(options: object = {}): Held & { readonly dir: string } {
     del: async (key) => rmSync(join(dir, 'subnets', key)),
     async list() {
       // A killed writer leaves its draft.
-      const names = readdirSync(dir).includes('subnets') ? readdirSync(join(dir, 'subnets')).filter((name) => !name.startsWith('.')) : []
+      const names = readdirSync(dir).includes('subnets')
+        ? readdirSync(join(dir, 'subnets')).filter((name) => !name.startsWith('.'))
+        : []
       return Object.fromEntries(names.sort().map((name) => [name, readFileSync(join(dir, 'subnets', name), 'utf8')]))
     },
   }
@@ -61,18 +63,36 @@ describe('the file store', () => {
 describe('the file store, between processes', () => {
   /** Runs a script in a process of its own, in which `claim(node, last)` claims. */
   function start(dir: string, script: string): Bun.Subprocess<'ignore', 'pipe', 'inherit'> {
-    const imports = ['agent/store/open.ts', 'agent/lease/network-configuration.ts', 'test/support/suites/leases.ts'].map((file) => JSON.stringify(join(import.meta.dir, '../..', file)))
+    const imports = [
+      'agent/store/open.ts',
+      'agent/lease/network-configuration.ts',
+      'test/support/suites/leases.ts',
+    ].map((file) => JSON.stringify(join(import.meta.dir, '../..', file)))
     const head = `const { openStore } = await import(${imports[0]}); const { parseNetworkConf } = await import(${imports[1]}); const { draft, SMALL, signal } = await import(${imports[2]})
       const store = await openStore({ store: 'file', dir: process.argv[1] })
       const claim = (node, last) => store.claim(draft(node, last), parseNetworkConf(SMALL), signal)`
-    return Bun.spawn([process.execPath, '-e', `${head}\n${script}`, dir], { stdin: 'ignore', stdout: 'pipe', stderr: 'inherit' })
+    return Bun.spawn([process.execPath, '-e', `${head}\n${script}`, dir], {
+      stdin: 'ignore',
+      stdout: 'pipe',
+      stderr: 'inherit',
+    })
   }
 
   it('8 at once for 3 subnets: 3 have one each, 5 hear that there is none left [F 5, F 6]', async () => {
     const { dir, list } = network()
-    const children = Array.from({ length: 8 }, (_, i) => start(dir, `console.log(await claim('n${i}', ${i + 2}).then(({ subnets }) => subnets.v4, ({ name }) => name)); process.exit()`))
+    const children = Array.from({ length: 8 }, (_, i) =>
+      start(
+        dir,
+        `console.log(await claim('n${i}', ${i + 2}).then(({ subnets }) => subnets.v4, ({ name }) => name)); process.exit()`,
+      ),
+    )
     const said = await Promise.all(children.map(async ({ stdout }) => (await new Response(stdout).text()).trim()))
-    assert.deepEqual(said.sort(), ['10.5.1.0/24', '10.5.2.0/24', '10.5.3.0/24', ...Array.from({ length: 5 }, () => 'OutOfSubnetsError')])
+    assert.deepEqual(said.sort(), [
+      '10.5.1.0/24',
+      '10.5.2.0/24',
+      '10.5.3.0/24',
+      ...Array.from({ length: 5 }, () => 'OutOfSubnetsError'),
+    ])
     assert.equal(Object.keys(await list()).length, 3)
   })
 
@@ -80,7 +100,10 @@ describe('the file store, between processes', () => {
     const { dir, open, list } = network()
     const store = await open()
     for (let i = 0; i < 15; i++) {
-      const child = start(dir, `console.log('on'); for (let i = 0; ; i++) { await claim('a', 2 + i % 200); if (i % 3 === 2) await store.release('a') }`)
+      const child = start(
+        dir,
+        `console.log('on'); for (let i = 0; ; i++) { await claim('a', 2 + i % 200); if (i % 3 === 2) await store.release('a') }`,
+      )
       await child.stdout.getReader().read()
       await Bun.sleep(Math.random() * 30)
       child.kill('SIGKILL')
@@ -98,10 +121,16 @@ describe('the file store, between processes', () => {
 
   it('another process that keeps the lock: the claim says so, and changes nothing', async () => {
     const { dir, open, list } = network()
-    const child = start(dir, `const { withLock } = await import(${JSON.stringify(join(import.meta.dir, '../../lib/os/files.ts'))}); withLock(process.argv[1] + '/lock', () => { console.log('locked'); Bun.sleepSync(60000) })`)
+    const child = start(
+      dir,
+      `const { withLock } = await import(${JSON.stringify(join(import.meta.dir, '../../lib/os/files.ts'))}); withLock(process.argv[1] + '/lock', () => { console.log('locked'); Bun.sleepSync(60000) })`,
+    )
     await child.stdout.getReader().read()
     const store = await open()
-    await assert.rejects(store.claim(draft('a', 2), SMALL_CONF, AbortSignal.timeout(200)), { name: 'StoreError', message: `Cannot claim a subnet in ${dir}: ${dir}/lock is locked by another process` })
+    await assert.rejects(store.claim(draft('a', 2), SMALL_CONF, AbortSignal.timeout(200)), {
+      name: 'StoreError',
+      message: `Cannot claim a subnet in ${dir}: ${dir}/lock is locked by another process`,
+    })
     assert.deepEqual(await list(), {})
     child.kill('SIGKILL')
     await store.claim(draft('a', 2), SMALL_CONF, signal)
@@ -141,10 +170,16 @@ describe('the file store, on its disk', () => {
     assert.deepEqual((await store.claim(draft('a', 2), SMALL_CONF, signal)).subnets, subnets)
     await seen.until(({ leases }) => leases.length === 1)
     await seen.until(({ leases }) => leases.length === 0)
-    await store.claim(draft('n1', 11, { before: { v4: parseCidr(subnets.v4 === '10.5.1.0/24' ? '10.5.2.0/24' : '10.5.1.0/24') } }), SMALL_CONF, signal)
+    await store.claim(
+      draft('n1', 11, { before: { v4: parseCidr(subnets.v4 === '10.5.1.0/24' ? '10.5.2.0/24' : '10.5.1.0/24') } }),
+      SMALL_CONF,
+      signal,
+    )
     assert.deepEqual(Object.values(await list()), [encodeValue(draft('n1', 11))])
     for (const i of [1, 2, 3]) await store.claim(draft(`n${i}`, i + 10), SMALL_CONF, signal)
-    await assert.rejects(store.claim(draft('a', 2, { before: subnets, fixed: true }), SMALL_CONF, signal), { name: 'SubnetTakenError' })
+    await assert.rejects(store.claim(draft('a', 2, { before: subnets, fixed: true }), SMALL_CONF, signal), {
+      name: 'SubnetTakenError',
+    })
     await seen.end()
   })
 
@@ -203,7 +238,10 @@ describe('the file store, on its disk', () => {
     const { dir, open } = bare({ config: SMALL })
     rmSync(dir, { recursive: true })
     const store = await open()
-    await assert.rejects(store.claim(draft('a', 2), SMALL_CONF, signal), { name: 'StoreError', message: `There is no folder ${dir}; want it made, or its file system mounted` })
+    await assert.rejects(store.claim(draft('a', 2), SMALL_CONF, signal), {
+      name: 'StoreError',
+      message: `There is no folder ${dir}; want it made, or its file system mounted`,
+    })
     mkdirSync(dir)
     await store.claim(draft('a', 2), SMALL_CONF, signal)
   })

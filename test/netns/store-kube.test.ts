@@ -42,31 +42,90 @@ async function watching(network = NETWORK) {
 /** A server of this process that nodes reach. */
 async function served(ip: string): Promise<Kube & { readonly server: KubeServer }> {
   const server = await kubeServer(ip)
-  return { ...administered(server), server, away: () => server.close(), back: () => (server.isOpen ? undefined : server.open()) }
+  return {
+    ...administered(server),
+    server,
+    away: () => server.close(),
+    back: () => (server.isOpen ? undefined : server.open()),
+  }
 }
 
 describe('plumb agent in a cluster', () => {
-  testKubeAgent('a server of the test', async (test) => served(/IPv6 alone/.test(test.test?.title ?? '') ? API.v6 : API.v4))
+  testKubeAgent('a server of the test', async (test) =>
+    served(/IPv6 alone/.test(test.test?.title ?? '') ? API.v6 : API.v4),
+  )
 
   const refuses =
-    (code: number, message: string, which: (asked: { readonly method: string; readonly url: URL }) => boolean = () => true) =>
+    (
+      code: number,
+      message: string,
+      which: (asked: { readonly method: string; readonly url: URL }) => boolean = () => true,
+    ) =>
     (server: KubeServer) => {
-      server.fault = (asked) => (which(asked) && asked.headers.get('User-Agent')?.startsWith('plumb-agent') ? refusal(code, 'Refused', message) : undefined)
+      server.fault = (asked) =>
+        which(asked) && asked.headers.get('User-Agent')?.startsWith('plumb-agent')
+          ? refusal(code, 'Refused', message)
+          : undefined
       server.cut()
     }
   const serves = (server: KubeServer) => {
     server.fault = undefined
   }
-  const FAULTS: readonly (readonly [string, (server: KubeServer) => unknown, RegExp, (server: KubeServer) => unknown])[] = [
-    ['is gone', (server) => server.close(), /does not answer: (the connection was refused|it closed the connection|it cut the connection)/, (server) => server.open()],
+  const FAULTS: readonly (readonly [
+    string,
+    (server: KubeServer) => unknown,
+    RegExp,
+    (server: KubeServer) => unknown,
+  ])[] = [
+    [
+      'is gone',
+      (server) => server.close(),
+      /does not answer: (the connection was refused|it closed the connection|it cut the connection)/,
+      (server) => server.open(),
+    ],
     ['answers 429', refuses(429, 'too many requests'), /refused GET \S+: 429 too many requests/, serves],
-    ['answers 500', refuses(500, 'etcdserver: request timed out'), /refused GET \S+: 500 etcdserver: request timed out/, serves],
-    ['answers 503', refuses(503, 'the server is shutting down'), /refused GET \S+: 503 the server is shutting down/, serves],
-    ['has a certificate that expired', (server) => server.renew(-1), /does not answer: its certificate has expired/, (server) => server.renew()],
-    ['has a certificate that is not valid yet', (server) => server.renew('early'), /does not answer: its certificate is not valid yet; is this node's clock right\?/, (server) => server.renew()],
-    ['has a certificate of another authority', (server) => server.renew(2, 'unknown'), /its certificate is signed by an authority that is not known here/, (server) => server.renew()],
-    ['does not take the token any more', refuses(401, 'Unauthorized'), /401 Unauthorized; the credentials of the kubeconfig \S+ do not count/, serves],
-    ['does not let the agent watch', refuses(403, 'nodes is forbidden', ({ url }) => url.searchParams.has('watch')), /refused GET \/api\/v1\/nodes: 403 nodes is forbidden; want a role that allows it/, serves],
+    [
+      'answers 500',
+      refuses(500, 'etcdserver: request timed out'),
+      /refused GET \S+: 500 etcdserver: request timed out/,
+      serves,
+    ],
+    [
+      'answers 503',
+      refuses(503, 'the server is shutting down'),
+      /refused GET \S+: 503 the server is shutting down/,
+      serves,
+    ],
+    [
+      'has a certificate that expired',
+      (server) => server.renew(-1),
+      /does not answer: its certificate has expired/,
+      (server) => server.renew(),
+    ],
+    [
+      'has a certificate that is not valid yet',
+      (server) => server.renew('early'),
+      /does not answer: its certificate is not valid yet; is this node's clock right\?/,
+      (server) => server.renew(),
+    ],
+    [
+      'has a certificate of another authority',
+      (server) => server.renew(2, 'unknown'),
+      /its certificate is signed by an authority that is not known here/,
+      (server) => server.renew(),
+    ],
+    [
+      'does not take the token any more',
+      refuses(401, 'Unauthorized'),
+      /401 Unauthorized; the credentials of the kubeconfig \S+ do not count/,
+      serves,
+    ],
+    [
+      'does not let the agent watch',
+      refuses(403, 'nodes is forbidden', ({ url }) => url.searchParams.has('watch')),
+      /refused GET \/api\/v1\/nodes: 403 nodes is forbidden; want a role that allows it/,
+      serves,
+    ],
   ]
   for (const [what, begin, said, end] of FAULTS)
     it(
@@ -84,10 +143,14 @@ describe('plumb agent in a cluster', () => {
           await until(async () => (await routes(ns)).includes('10.244.2.0/24'))
           const before = await routes(ns)
           await begin(server)
-          await says(agent, new RegExp(`^200 degraded: the store is away, going on with what is known: .*${said.source}`))
+          await says(
+            agent,
+            new RegExp(`^200 degraded: the store is away, going on with what is known: .*${said.source}`),
+          )
           await until(() => told(agent, said) === 1)
           // Longer than the longest pause between two attempts.
-          for (const over = Date.now() + 6000; Date.now() < over; await Bun.sleep(200)) assert.equal(await routes(ns), before)
+          for (const over = Date.now() + 6000; Date.now() < over; await Bun.sleep(200))
+            assert.equal(await routes(ns), before)
           await end(server)
           const over = Date.now()
           await kube.create('new', ['10.244.3.0/24'], published(3))
@@ -116,7 +179,8 @@ describe('plumb agent in a cluster', () => {
           refuses(code, message, ({ method }) => method === 'PATCH')(server)
           await says(agent, new RegExp(`^503 .*this node has no subnet yet: .*${said.source}`, 's'))
           // By now the pauses between attempts are at their longest.
-          for (const over = Date.now() + 6000; Date.now() < over; await Bun.sleep(200)) assert.equal(told(agent, said), 1, agent.log())
+          for (const over = Date.now() + 6000; Date.now() < over; await Bun.sleep(200))
+            assert.equal(told(agent, said), 1, agent.log())
           serves(server)
           await agent.ready(BACK_MS)
           assert.equal(subnetEnv(node as Node)?.['FLANNEL_SUBNET'], '10.244.1.1/24')
@@ -125,7 +189,11 @@ describe('plumb agent in a cluster', () => {
           await kube.annotate('n1', { 'flannel.alpha.coreos.com/public-ip': null })
           await says(agent, new RegExp(`^200 degraded: what this node publishes may be old: .*${said.source}`))
           serves(server)
-          await until(async () => (await kube.get('n1'))?.metadata.annotations?.['flannel.alpha.coreos.com/public-ip'] === '172.30.0.1', BACK_MS)
+          await until(
+            async () =>
+              (await kube.get('n1'))?.metadata.annotations?.['flannel.alpha.coreos.com/public-ip'] === '172.30.0.1',
+            BACK_MS,
+          )
           await says(agent, /^200 ready$/)
         },
       ),
@@ -172,7 +240,11 @@ describe('the kube store, when the API misbehaves', () => {
       if (how === 'stream') server.compact()
       else server.fault = ({ url }) => (url.searchParams.has('watch') ? refusal(410, 'Expired', 'too old') : undefined)
       server.cut()
-      await admin.create(`new-${how}`, [how === 'stream' ? '10.244.5.0/24' : '10.244.6.0/24'], published(how === 'stream' ? 5 : 6))
+      await admin.create(
+        `new-${how}`,
+        [how === 'stream' ? '10.244.5.0/24' : '10.244.6.0/24'],
+        published(how === 'stream' ? 5 : 6),
+      )
       await until(() => peers().includes(`new-${how}`))
       server.fault = undefined
       assert.ok(seen.count() > before)
@@ -187,9 +259,13 @@ describe('the kube store, when the API misbehaves', () => {
     const server = await kubeServer()
     const admin = administered(server)
     await admin.create('own', ['10.244.1.0/24'])
-    for (let i = 0; i < 1200; i++) await admin.create(`n${i}`, [`10.244.${16 + (i >> 4)}.${(i & 15) << 4}/28`], published(2))
+    for (let i = 0; i < 1200; i++)
+      await admin.create(`n${i}`, [`10.244.${16 + (i >> 4)}.${(i & 15) << 4}/28`], published(2))
     let refused = 0
-    server.fault = ({ url }) => (url.searchParams.has('continue') && refused++ === 0 ? refusal(410, 'Expired', 'the continue token is too old') : undefined)
+    server.fault = ({ url }) =>
+      url.searchParams.has('continue') && refused++ === 0
+        ? refusal(410, 'Expired', 'the continue token is too old')
+        : undefined
     server.asked()
     const store = storeOf(server.kubeconfig, 'own')
     await store.config(signal)
@@ -206,13 +282,18 @@ describe('the kube store, when the API misbehaves', () => {
       const { server, admin, store, peers, end } = await watching()
       server.fault = () => refusal(status, 'Busy', 'come back later', { 'Retry-After': '1' })
       server.cut()
-      await until(() => store.state().connected === false && new RegExp(`${status} come back later`).test(store.state().error ?? ''))
+      await until(
+        () =>
+          store.state().connected === false && new RegExp(`${status} come back later`).test(store.state().error ?? ''),
+      )
       assert.deepEqual(peers(), ['peer'])
       await Bun.sleep(1500)
       server.fault = undefined
       const well = Date.now()
       await until(async () => {
-        await admin.annotate('peer', { 'flannel.alpha.coreos.com/public-ip': `172.30.9.${1 + (Math.floor(Date.now() / 100) % 200)}` })
+        await admin.annotate('peer', {
+          'flannel.alpha.coreos.com/public-ip': `172.30.9.${1 + (Math.floor(Date.now() / 100) % 200)}`,
+        })
         return store.state().connected
       }, 6000)
       assert.ok(Date.now() - well < 6000)
@@ -222,7 +303,10 @@ describe('the kube store, when the API misbehaves', () => {
   it('a server that is gone and comes back under the same address is found within 5 s', async () => {
     const { server, admin, store, peers, end } = await watching()
     server.close()
-    await until(() => /the connection was refused|closed|cut|Unable to connect/i.test(store.state().error ?? ''), 10_000)
+    await until(
+      () => /the connection was refused|closed|cut|Unable to connect/i.test(store.state().error ?? ''),
+      10_000,
+    )
     assert.deepEqual(peers(), ['peer'])
     await Bun.sleep(1000)
     server.open()
@@ -278,11 +362,17 @@ describe('the kube store, when the API misbehaves', () => {
       writeFileSync(join(dir, 'token'), 'old')
       writeFileSync(join(dir, 'kubeconfig'), kubeconfigOf(server.url, server.caFile, 'tokenFile: token'))
       const store = storeOf(join(dir, 'kubeconfig'), 'own')
-      await assert.rejects(store.claim(draft('own', 1), CONF, signal), { name: 'StoreError', message: /401 Unauthorized; the credentials of the kubeconfig .* do not count/ })
+      await assert.rejects(store.claim(draft('own', 1), CONF, signal), {
+        name: 'StoreError',
+        message: /401 Unauthorized; the credentials of the kubeconfig .* do not count/,
+      })
       writeFileSync(join(dir, 'token'), 'secret-of-the-test\n')
       assert.deepEqual((await store.claim(draft('own', 1), CONF, signal)).subnets, { v4: '10.244.1.0/24' })
       rmSync(join(dir, 'token'))
-      await assert.rejects(store.claim(draft('own', 1), CONF, signal), { name: 'StoreError', message: /Cannot read .*token/ })
+      await assert.rejects(store.claim(draft('own', 1), CONF, signal), {
+        name: 'StoreError',
+        message: /Cannot read .*token/,
+      })
     } finally {
       rmSync(dir, { recursive: true })
     }
@@ -293,11 +383,19 @@ describe('the kube store, when the API misbehaves', () => {
     await administered(server).create('own', ['10.244.1.0/24'])
     const dir = mkdtempSync('/tmp/kube-exec-')
     try {
-      const script = '#!/bin/sh\necho run >>$0.log\nprintf \'{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"%s"}}\' "$(cat $0.token)"\n'
+      const script =
+        '#!/bin/sh\necho run >>$0.log\nprintf \'{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"%s"}}\' "$(cat $0.token)"\n'
       writeFileSync(join(dir, 'login'), script)
       chmodSync(join(dir, 'login'), 0o755)
       writeFileSync(join(dir, 'login.token'), 'stale')
-      writeFileSync(join(dir, 'kubeconfig'), kubeconfigOf(server.url, server.caFile, 'exec:\n  apiVersion: client.authentication.k8s.io/v1\n  command: ./login'))
+      writeFileSync(
+        join(dir, 'kubeconfig'),
+        kubeconfigOf(
+          server.url,
+          server.caFile,
+          'exec:\n  apiVersion: client.authentication.k8s.io/v1\n  command: ./login',
+        ),
+      )
       const store = storeOf(join(dir, 'kubeconfig'), 'own')
       await assert.rejects(store.claim(draft('own', 1), CONF, signal), /401 Unauthorized/)
       writeFileSync(join(dir, 'login.token'), 'secret-of-the-test')
@@ -322,9 +420,18 @@ describe('the kube store, when the API misbehaves', () => {
         )
     }
     try {
-      assert.match(await told(server.url, other.caFile), /does not answer: its certificate is signed by an authority that is not known here/)
-      assert.match(await told(server.url.replace('127.0.0.1', 'localhost'), server.caFile), /its certificate is for other names/)
-      assert.match(await told('https://nobody.invalid:6443', server.caFile), /does not answer: (its name is not known|there is no way to its address)/)
+      assert.match(
+        await told(server.url, other.caFile),
+        /does not answer: its certificate is signed by an authority that is not known here/,
+      )
+      assert.match(
+        await told(server.url.replace('127.0.0.1', 'localhost'), server.caFile),
+        /its certificate is for other names/,
+      )
+      assert.match(
+        await told('https://nobody.invalid:6443', server.caFile),
+        /does not answer: (its name is not known|there is no way to its address)/,
+      )
     } finally {
       rmSync(dir, { recursive: true })
     }
@@ -334,10 +441,21 @@ describe('the kube store, when the API misbehaves', () => {
     const server = await kubeServer()
     await administered(server).create('own', ['10.244.1.0/24'])
     const store = storeOf(server.kubeconfig, 'own')
-    server.fault = ({ method }) => (method === 'PATCH' ? refusal(403, 'Forbidden', 'nodes "own" is forbidden: User "x" cannot patch resource "nodes/status"') : undefined)
-    await assert.rejects(store.claim(draft('own', 1), CONF, signal), { name: 'StoreError', message: /refused PATCH \/api\/v1\/nodes\/own\/status: 403 nodes \\"own\\" is forbidden.*; want a role that allows it/ })
-    server.fault = ({ method }) => (method === 'PATCH' ? refusal(422, 'Invalid', 'admission webhook "guard" denied the request') : undefined)
-    await assert.rejects(store.claim(draft('own', 1), CONF, signal), /422 admission webhook \\"guard\\" denied the request/)
+    server.fault = ({ method }) =>
+      method === 'PATCH'
+        ? refusal(403, 'Forbidden', 'nodes "own" is forbidden: User "x" cannot patch resource "nodes/status"')
+        : undefined
+    await assert.rejects(store.claim(draft('own', 1), CONF, signal), {
+      name: 'StoreError',
+      message:
+        /refused PATCH \/api\/v1\/nodes\/own\/status: 403 nodes \\"own\\" is forbidden.*; want a role that allows it/,
+    })
+    server.fault = ({ method }) =>
+      method === 'PATCH' ? refusal(422, 'Invalid', 'admission webhook "guard" denied the request') : undefined
+    await assert.rejects(
+      store.claim(draft('own', 1), CONF, signal),
+      /422 admission webhook \\"guard\\" denied the request/,
+    )
   })
 
   it('lists that are no lists, events that are no objects, and 10 MB of one object end nothing', async () => {

@@ -20,7 +20,9 @@ testPlugin({
   again: 'refused',
   async works(pod, result) {
     await pod.ip('link', 'set', 'lo', 'up')
-    const addresses: string[] = (result['ips'] ?? [result['ip4'], result['ip6']]).map((ip: Row) => (ip['address'] ?? ip['ip']).split('/')[0])
+    const addresses: string[] = (result['ips'] ?? [result['ip4'], result['ip6']]).map(
+      (ip: Row) => (ip['address'] ?? ip['ip']).split('/')[0],
+    )
     assert.equal(addresses.length, 2)
     for (const address of addresses) await until(() => ping(pod, address))
   },
@@ -33,23 +35,55 @@ describe('tap', () => {
       for (const [keys, args, want] of [
         [{}, '', { user: undefined, group: undefined, queues: false, mtu: 1500 }],
         [{ owner: 4_001_234 }, '', { user: '4001234', group: undefined, queues: false, mtu: 1500 }],
-        [{ owner: 4_001_234, group: 4_005_678, multiQueue: true, mtu: 9000, mac: '02:00:00:00:00:0a' }, '', { user: '4001234', group: '4005678', queues: true, mtu: 9000, mac: '02:00:00:00:00:0a' }],
-        [{ mac: '02:00:00:00:00:0a' }, 'MAC=02:00:00:00:00:0b', { user: undefined, group: undefined, queues: false, mtu: 1500, mac: '02:00:00:00:00:0b' }],
-        [{ runtimeConfig: { mac: '02:00:00:00:00:0c' } }, 'MAC=02:00:00:00:00:0b', { user: undefined, group: undefined, queues: false, mtu: 1500, mac: '02:00:00:00:00:0c' }],
+        [
+          { owner: 4_001_234, group: 4_005_678, multiQueue: true, mtu: 9000, mac: '02:00:00:00:00:0a' },
+          '',
+          { user: '4001234', group: '4005678', queues: true, mtu: 9000, mac: '02:00:00:00:00:0a' },
+        ],
+        [
+          { mac: '02:00:00:00:00:0a' },
+          'MAC=02:00:00:00:00:0b',
+          { user: undefined, group: undefined, queues: false, mtu: 1500, mac: '02:00:00:00:00:0b' },
+        ],
+        [
+          { runtimeConfig: { mac: '02:00:00:00:00:0c' } },
+          'MAC=02:00:00:00:00:0b',
+          { user: undefined, group: undefined, queues: false, mtu: 1500, mac: '02:00:00:00:00:0c' },
+        ],
       ] as const) {
         const net = network(node, tap(keys))
         const result = await net.add(pod, { args })
         const [link, ...others] = await linksOf(pod)
         const { type, user, group, multi_queue: queues, vnet_hdr: header } = (link as Row)['linkinfo'].info_data
-        assert.deepEqual([others, link?.['linkinfo'].info_kind, type, link?.['flags'].includes('UP'), link?.['ifalias']], [[], 'tun', 'tap', true, aliasOf(pod, net.conf)])
+        assert.deepEqual(
+          [others, link?.['linkinfo'].info_kind, type, link?.['flags'].includes('UP'), link?.['ifalias']],
+          [[], 'tun', 'tap', true, aliasOf(pod, net.conf)],
+        )
         assert.equal(header, 'owner' in keys && 'group' in keys)
         // The tool prints names where it knows them.
-        assert.deepEqual({ user: user && String(user), group: group && String(group), queues, mtu: link?.['mtu'], ...('mac' in want && { mac: link?.['address'] }) }, want)
-        assert.deepEqual(result['interfaces'], [{ name: 'eth0', mac: link?.['address'], mtu: want.mtu, sandbox: pod.path }])
+        assert.deepEqual(
+          {
+            user: user && String(user),
+            group: group && String(group),
+            queues,
+            mtu: link?.['mtu'],
+            ...('mac' in want && { mac: link?.['address'] }),
+          },
+          want,
+        )
+        assert.deepEqual(result['interfaces'], [
+          { name: 'eth0', mac: link?.['address'], mtu: want.mtu, sandbox: pod.path },
+        ])
         await net.check(pod, result)
-        assert.match((await net.fails('CHECK', pod, { conf: { ...net.conf, multiQueue: !want.queues, prevResult: result } })).msg, /like\.multiQueue/)
+        assert.match(
+          (await net.fails('CHECK', pod, { conf: { ...net.conf, multiQueue: !want.queues, prevResult: result } })).msg,
+          /like\.multiQueue/,
+        )
         await pod.ip('link', 'set', 'dev', 'eth0', 'address', '02:00:00:00:00:77')
-        assert.match((await net.fails('CHECK', pod, { conf: { ...net.conf, prevResult: result } })).msg, /mac 02:00:00:00:00:77/)
+        assert.match(
+          (await net.fails('CHECK', pod, { conf: { ...net.conf, prevResult: result } })).msg,
+          /mac 02:00:00:00:00:77/,
+        )
         await net.del(pod)
         assert.deepEqual([await linksOf(pod), traces(pod, net.conf)], [[], []])
       }
@@ -61,7 +95,10 @@ describe('tap', () => {
     onNode(async ({ node, pod }) => {
       const bare = network(node, tap({ ipam: undefined }))
       const result = await bare.add(pod)
-      assert.deepEqual([Object.keys(result), (await linksOf(pod))[0]?.['flags'].includes('UP')], [['cniVersion', 'interfaces'], true])
+      assert.deepEqual(
+        [Object.keys(result), (await linksOf(pod))[0]?.['flags'].includes('UP')],
+        [['cniVersion', 'interfaces'], true],
+      )
       await bare.check(pod, result)
       await bare.del(pod)
       const resolvConf = `${mkdtempSync('/run/resolv-')}/resolv.conf`
@@ -77,8 +114,16 @@ describe('tap', () => {
         [{ multiQueue: 'yes' }, 7, /^Cannot read multiQueue "yes": want true or false$/],
         [{ bridge: 'br7' }, 7, /^Cannot find the bridge "br7" in \S+: there is no such link$/],
         [{ bridge: 'lo' }, 7, /^Cannot use "lo" in \S+ as a bridge: it is not a bridge$/],
-        [{ selinuxContext: 'not a context' }, 7, /^Cannot read selinuxContext "not a context": want an SELinux context such as /],
-        [{ selinuxContext: 'system_u:system_r:svirt_t:s0:c1,c2' }, 4, /^Cannot give the tap the SELinux context "system_u:system_r:svirt_t:s0:c1,c2": SELinux is not on in this kernel$/],
+        [
+          { selinuxContext: 'not a context' },
+          7,
+          /^Cannot read selinuxContext "not a context": want an SELinux context such as /,
+        ],
+        [
+          { selinuxContext: 'system_u:system_r:svirt_t:s0:c1,c2' },
+          4,
+          /^Cannot give the tap the SELinux context "system_u:system_r:svirt_t:s0:c1,c2": SELinux is not on in this kernel$/,
+        ],
       ] as const) {
         const error = await net.fails('ADD', pod, { conf: { ...net.conf, ...keys } })
         assert.match(error.msg, want)
@@ -107,13 +152,56 @@ describe('tap', () => {
 
   it('[TAP 107] where SELinux is on, the tool that makes the tap runs in the context that was asked for, and no other does', () => {
     const plugin = tapPlugin as unknown as InterfacePlugin<never>
-    const conf = read(plugin.conf, { name: 'net', type: 'tap', owner: 7, selinuxContext: 'system_u:system_r:svirt_t:s0' }).value
-    const at = { network: 'net', containerId: 'c1', ifname: 'eth0', netns: '/run/netns/pod', args: new Map(), path: [] } as unknown as Attachment
+    const conf = read(plugin.conf, {
+      name: 'net',
+      type: 'tap',
+      owner: 7,
+      selinuxContext: 'system_u:system_r:svirt_t:s0',
+    }).value
+    const at = {
+      network: 'net',
+      containerId: 'c1',
+      ifname: 'eth0',
+      netns: '/run/netns/pod',
+      args: new Map(),
+      path: [],
+    } as unknown as Attachment
     const node = { bridgeNf: false, hasSelinux: true } as NodeFacts
-    const told = (put: readonly Resource[]) => batches({ put, drop: [] }).flatMap((batch) => (batch.tool === 'file' ? [] : [[batch.ns, ...argvOf(batch), ...batch.steps.map(({ line }) => line.text.replace(/plumb[0-9a-f]+|02(:\w\w){5}/g, '_'))]]))
+    const told = (put: readonly Resource[]) =>
+      batches({ put, drop: [] }).flatMap((batch) =>
+        batch.tool === 'file'
+          ? []
+          : [
+              [
+                batch.ns,
+                ...argvOf(batch),
+                ...batch.steps.map(({ line }) => line.text.replace(/plumb[0-9a-f]+|02(:\w\w){5}/g, '_')),
+              ],
+            ],
+      )
     const links = plugin.links?.(conf, at, node) ?? []
-    assert.deepEqual(told(links), [['/run/netns/pod', 'runcon', 'system_u:system_r:svirt_t:s0', 'ip', '-batch', '-', 'tuntap add mode tap name _ user 7', 'link set dev _ address _']])
-    assert.deepEqual(told(beside(links, plugin.wire(conf, at, {}, node)).put), [['/run/netns/pod', 'ip', '-batch', '-', 'link set dev _ alias plumb/net/c1/eth0 name eth0', 'link set dev eth0 up']])
+    assert.deepEqual(told(links), [
+      [
+        '/run/netns/pod',
+        'runcon',
+        'system_u:system_r:svirt_t:s0',
+        'ip',
+        '-batch',
+        '-',
+        'tuntap add mode tap name _ user 7',
+        'link set dev _ address _',
+      ],
+    ])
+    assert.deepEqual(told(beside(links, plugin.wire(conf, at, {}, node)).put), [
+      [
+        '/run/netns/pod',
+        'ip',
+        '-batch',
+        '-',
+        'link set dev _ alias plumb/net/c1/eth0 name eth0',
+        'link set dev eth0 up',
+      ],
+    ])
   })
 
   it(
@@ -126,7 +214,10 @@ describe('tap', () => {
       assert.deepEqual([link?.['master'], link?.['flags'].includes('UP')], ['br5', true])
       await net.check(pod, result)
       await pod.ip('link', 'set', 'dev', 'eth0', 'nomaster')
-      assert.match((await net.fails('CHECK', pod, { conf: { ...net.conf, prevResult: result } })).msg, /port\.master off, want br5/)
+      assert.match(
+        (await net.fails('CHECK', pod, { conf: { ...net.conf, prevResult: result } })).msg,
+        /port\.master off, want br5/,
+      )
       await net.del(pod)
       assert.deepEqual(
         (await linksOf(pod)).map(({ ifname }) => ifname),
@@ -145,7 +236,10 @@ describe('tap', () => {
       const net = network(node, tap())
       for (const ifname of ['eth0', 'eth1']) {
         const { code, msg } = await net.fails('ADD', pod, { ifname })
-        assert.deepEqual([code, msg], [4, `Cannot create ${ifname} in ${pod.path}: a link of that name is there already`])
+        assert.deepEqual(
+          [code, msg],
+          [4, `Cannot create ${ifname} in ${pod.path}: a link of that name is there already`],
+        )
       }
       for (const ifname of ['eth0', 'eth1']) await net.del(pod, { ifname })
       await net.gc()
@@ -163,6 +257,8 @@ function tap(keys: object = {}): Conf {
   return lanConf('tap', keys)
 }
 
-function onNode(work: (all: Record<'node' | 'pod', Namespace>) => Promise<void>): (this: Mocha.Context) => Promise<void> {
+function onNode(
+  work: (all: Record<'node' | 'pod', Namespace>) => Promise<void>,
+): (this: Mocha.Context) => Promise<void> {
   return inNamespaces(['node', 'pod'], work)
 }

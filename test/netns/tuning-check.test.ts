@@ -13,12 +13,18 @@ afterEach(() => rmSync('/run/cni', { recursive: true, force: true }))
 
 describe('tuning: CHECK', () => {
   const faults: Record<string, { readonly break: string; readonly says: string }> = {
-    'the mac': { break: 'ip link set eth0 address 02:00:00:00:00:0a', says: `link eth0 in the pod has mac 02:00:00:00:00:0a, want ${MAC}` },
+    'the mac': {
+      break: 'ip link set eth0 address 02:00:00:00:00:0a',
+      says: `link eth0 in the pod has mac 02:00:00:00:00:0a, want ${MAC}`,
+    },
     'the mtu': { break: 'ip link set eth0 mtu 1300', says: 'link eth0 in the pod has mtu 1300, want 1400' },
     promisc: { break: 'ip link set eth0 promisc off', says: 'link eth0 in the pod has promisc off, want true' },
     allmulti: { break: 'ip link set eth0 allmulticast off', says: 'link eth0 in the pod has allmulti off, want true' },
     txQLen: { break: 'ip link set eth0 txqueuelen 3', says: 'link eth0 in the pod has txQLen 3, want 77' },
-    'a sysctl': { break: 'echo 5 >/proc/sys/net/core/somaxconn', says: 'sysctl net/core/somaxconn in the pod has value 5, want 9' },
+    'a sysctl': {
+      break: 'echo 5 >/proc/sys/net/core/somaxconn',
+      says: 'sysctl net/core/somaxconn in the pod has value 5, want 9',
+    },
   }
   it(
     `[TU 208] names each attribute that is otherwise: ${Object.keys(faults).join(', ')}; another ADD puts it right`,
@@ -38,7 +44,10 @@ describe('tuning: CHECK', () => {
       assert.equal(readFileSync(`/run/cni/tuning/${containerId(pod)}_eth0.json`, 'utf8'), was)
       const [outer] = await node.json('link', 'show', 'type', 'veth')
       await node.ip('link', 'set', outer?.['ifname'], 'mtu', '1300')
-      assert.match((await net.call('CHECK', pod, { prevResult })).error.details, /^link veth\w+ has mtu 1300, want 1400$/)
+      assert.match(
+        (await net.call('CHECK', pod, { prevResult })).error.details,
+        /^link veth\w+ has mtu 1300, want 1400$/,
+      )
     }),
   )
 
@@ -64,7 +73,12 @@ describe('tuning: DEL', () => {
         good(await net.call('DEL', pod, {}, way === 'not named' ? { netns: '' } : {}))
         assert.deepEqual([readdirSync('/run/cni/tuning'), noted('tuning')], [[], []])
         if (way !== 'gone') assert.equal(await mtuOf(pod, 'eth0'), 1500)
-        const { answer, tools } = await watched(node, 'tuning', { command: 'DEL', conf: net.conf, containerId: containerId(pod), netns: way === 'not named' ? '' : pod })
+        const { answer, tools } = await watched(node, 'tuning', {
+          command: 'DEL',
+          conf: net.conf,
+          containerId: containerId(pod),
+          netns: way === 'not named' ? '' : pod,
+        })
         assert.deepEqual([answer.status, tools], [0, []])
       }),
     )
@@ -76,7 +90,10 @@ describe('tuning: DEL', () => {
       await net.add(pod)
       const cookie = entries()[0]?.parts['tuning']?.cookie ?? ''
       assert.match(cookie, /^[1-9]\d*$/)
-      rewrite(containerId(pod), (entry) => ({ ...entry, parts: { ...entry.parts, tuning: { own: [], ...entry.parts['tuning'], cookie: `${BigInt(cookie) + 1n}` } } }))
+      rewrite(containerId(pod), (entry) => ({
+        ...entry,
+        parts: { ...entry.parts, tuning: { own: [], ...entry.parts['tuning'], cookie: `${BigInt(cookie) + 1n}` } },
+      }))
       good(await net.call('DEL', pod))
       assert.equal(await mtuOf(pod, 'eth0'), 1400)
     }),

@@ -14,10 +14,14 @@ describe('vlan, as far as no kernel has to make one', () => {
   it("[VL 99] [VL 100] of the mtu that was asked for, or its master's; the result has that and the master's MAC", () => {
     const { lines, result } = told(vlan, { type: 'vlan', master: 'eth1', vlanId: 100, mtu: 1400 }, GIVEN)
     assert.match(lines, /^node ip: link add link eth1 name plumb… mtu 1400 netns \/run\/netns\/pod type vlan id 100$/m)
-    assert.deepEqual(result.interfaces, [{ name: 'eth0', mac: '02:00:00:00:00:e1', mtu: 1400, sandbox: '/run/netns/pod' }])
+    assert.deepEqual(result.interfaces, [
+      { name: 'eth0', mac: '02:00:00:00:00:e1', mtu: 1400, sandbox: '/run/netns/pod' },
+    ])
     const plain = told(vlan, { type: 'vlan', master: 'eth1' }, GIVEN)
     assert.match(plain.lines, /^node ip: link add link eth1 name plumb… netns \/run\/netns\/pod type vlan id 0$/m)
-    assert.deepEqual(plain.result.interfaces, [{ name: 'eth0', mac: '02:00:00:00:00:e1', mtu: 1450, sandbox: '/run/netns/pod' }])
+    assert.deepEqual(plain.result.interfaces, [
+      { name: 'eth0', mac: '02:00:00:00:00:e1', mtu: 1450, sandbox: '/run/netns/pod' },
+    ])
   })
 
   it('[VL 104] linkInContainer: the tool is told in the pod; [VL 105] without ipam a link without addresses', () => {

@@ -4,7 +4,17 @@ import vxlan from '../../agent/backend/types/vxlan.ts'
 import { inside } from '../../lib/os/netns.ts'
 import { txChecksum } from '../../lib/os/sockets.ts'
 import { parse } from '../../lib/text/values.ts'
-import { answers, assertReached, cluster, held, type Member, members, NETWORKS, pinging, uplink } from '../support/cluster.ts'
+import {
+  answers,
+  assertReached,
+  cluster,
+  held,
+  type Member,
+  members,
+  NETWORKS,
+  pinging,
+  uplink,
+} from '../support/cluster.ts'
 import { inNamespaces, type Namespace } from '../support/harness.ts'
 import { testBackend } from '../support/suites/testBackend.ts'
 
@@ -25,14 +35,28 @@ describe('vxlan', () => {
       ] as const) {
         const shown = await a.ns.ip('-d', 'link', 'show', dev)
         assert.match(shown, new RegExp(`<BROADCAST,MULTICAST,UP,LOWER_UP> mtu ${mtu} `))
-        assert.match(shown, new RegExp(`vxlan id 1 ${local} dev eth0 srcport 0 0 dstport 8472 nolearning ttl auto ageing 300 udpcsum noudp6zerocsumtx noudp6zerocsumrx addrgenmode`))
+        assert.match(
+          shown,
+          new RegExp(
+            `vxlan id 1 ${local} dev eth0 srcport 0 0 dstport 8472 nolearning ttl auto ageing 300 udpcsum noudp6zerocsumtx noudp6zerocsumrx addrgenmode`,
+          ),
+        )
         assert.match(await a.ns.ip('address', 'show', 'dev', dev, 'scope', 'global'), new RegExp(`inet6? ${own} `))
         assert.equal((await a.ns.exec(['cat', `/proc/sys/net/ipv6/conf/${dev}/accept_ra`])).stdout, '0\n')
       }
       assert.equal(await a.ns.ip('route', 'show', 'dev', 'flannel.1'), '10.244.2.0/24 via 10.244.2.0 proto 112 onlink ')
-      assert.match(await a.ns.ip('-6', 'route', 'show', 'dev', 'flannel-v6.1', 'fd00:244:2::/64'), /^fd00:244:2::\/64 via fd00:244:2:: proto 112 metric 1024 onlink pref medium$/)
-      assert.equal(await a.ns.ip('neigh', 'show', 'dev', 'flannel.1'), `10.244.2.0 lladdr ${v4.VtepMAC} PERMANENT proto 112 `)
-      assert.equal(await a.ns.ip('neigh', 'show', 'dev', 'flannel-v6.1', 'nud', 'permanent'), `fd00:244:2:: lladdr ${v6.VtepMAC} PERMANENT proto 112 `)
+      assert.match(
+        await a.ns.ip('-6', 'route', 'show', 'dev', 'flannel-v6.1', 'fd00:244:2::/64'),
+        /^fd00:244:2::\/64 via fd00:244:2:: proto 112 metric 1024 onlink pref medium$/,
+      )
+      assert.equal(
+        await a.ns.ip('neigh', 'show', 'dev', 'flannel.1'),
+        `10.244.2.0 lladdr ${v4.VtepMAC} PERMANENT proto 112 `,
+      )
+      assert.equal(
+        await a.ns.ip('neigh', 'show', 'dev', 'flannel-v6.1', 'nud', 'permanent'),
+        `fd00:244:2:: lladdr ${v6.VtepMAC} PERMANENT proto 112 `,
+      )
       assert.equal(await fdb(a.ns), `${v4.VtepMAC} dst 192.0.2.2 self permanent\n`)
       assert.equal(await fdb(a.ns, 'flannel-v6.1'), `${v6.VtepMAC} dst 2001:db8::2 self permanent\n`)
     }),
@@ -49,7 +73,10 @@ describe('vxlan', () => {
       assert.equal(await answers(a, b), false)
       await a.reach([renamed])
       assert.equal(await fdb(a.ns), '02:00:00:00:00:99 dst 192.0.2.2 self permanent\n')
-      assert.match(await a.ns.ip('neigh', 'show', 'dev', 'flannel.1'), /10\.244\.2\.0 lladdr 02:00:00:00:00:99 PERMANENT/)
+      assert.match(
+        await a.ns.ip('neigh', 'show', 'dev', 'flannel.1'),
+        /10\.244\.2\.0 lladdr 02:00:00:00:00:99 PERMANENT/,
+      )
       await assertReached(a, [renamed], MTU)
     }),
   )
@@ -60,7 +87,12 @@ describe('vxlan', () => {
       const [a, b] = await cluster(ns, { backend: vxlan })
       await a.reach([b])
       await b.ns.ip('address', 'add', '192.0.2.77/24', 'dev', 'eth0')
-      const moved = b.restarted({ uplink: { tunnel: { v4: '192.0.2.77' as never, v6: b.uplink.tunnel.v6 as never }, advertise: { v4: '192.0.2.77' as never, v6: b.uplink.tunnel.v6 as never } } })
+      const moved = b.restarted({
+        uplink: {
+          tunnel: { v4: '192.0.2.77' as never, v6: b.uplink.tunnel.v6 as never },
+          advertise: { v4: '192.0.2.77' as never, v6: b.uplink.tunnel.v6 as never },
+        },
+      })
       const there = { ...moved, lease: { ...b.lease, ips: moved.uplink.advertise } }
       await moved.reach([a])
       await a.reach([there])
@@ -92,7 +124,9 @@ describe('vxlan', () => {
     '[F 23] an incompatible device that flannel left (VNI of another, local address) is made again',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { backend: vxlan })
-      await a.ns.ip(...'link add flannel.1 type vxlan id 7 dev eth0 local 192.0.2.200 dstport 8472 nolearning'.split(' '))
+      await a.ns.ip(
+        ...'link add flannel.1 type vxlan id 7 dev eth0 local 192.0.2.200 dstport 8472 nolearning'.split(' '),
+      )
       await b.reach([a])
       assert.deepEqual((await a.reach([b])).failed, [])
       assert.match(await a.ns.ip('-d', 'link', 'show', 'flannel.1'), /vxlan id 1 local 192\.0\.2\.1 /)
@@ -111,7 +145,10 @@ describe('vxlan', () => {
       const changed = await a.restarted({ options: { MTU: 1400, Learning: true } }).reach([b])
       assert.deepEqual({ changed: changed.changed, failed: changed.failed }, { changed: 2, failed: [] })
       const after = (await a.ns.json('link', 'show', 'flannel.1'))[0]
-      assert.deepEqual([after?.['ifindex'], after?.['mtu'], after?.['linkinfo']['info_data']['learning']], [before?.['ifindex'], 1350, true])
+      assert.deepEqual(
+        [after?.['ifindex'], after?.['mtu'], after?.['linkinfo']['info_data']['learning']],
+        [before?.['ifindex'], 1350, true],
+      )
       assert.deepEqual(await entries(), peers)
       await assertReached(a, [b], { v4: 1350, v6: 1330 })
     }),
@@ -123,11 +160,18 @@ describe('vxlan', () => {
       const [first, b, c] = await cluster(ns, { backend: vxlan, options: { DirectRouting: true } })
       const all = [first, b, c]
       // Behind a router, by the routes of node a.
-      const routes = [{ dst: '192.0.2.3/32' as never, dev: parse.ifname('eth0'), gateway: true }, { dst: '2001:db8::3/128' as never, dev: parse.ifname('eth0'), gateway: true }, ...uplink(1).routes]
+      const routes = [
+        { dst: '192.0.2.3/32' as never, dev: parse.ifname('eth0'), gateway: true },
+        { dst: '2001:db8::3/128' as never, dev: parse.ifname('eth0'), gateway: true },
+        ...uplink(1).routes,
+      ]
       const a = first.restarted({ uplink: { routes } })
       for (const one of [a, b, c]) assert.deepEqual((await one.reach(all)).failed, [])
       assert.match(await a.ns.ip('route', 'show', '10.244.2.0/24'), /nhid \d+ via 192\.0\.2\.2 dev eth0 proto 112 $/)
-      assert.match(await a.ns.ip('route', 'show', '10.244.3.0/24'), /nhid \d+ via 10\.244\.3\.0 dev flannel\.1 proto 112 onlink $/)
+      assert.match(
+        await a.ns.ip('route', 'show', '10.244.3.0/24'),
+        /nhid \d+ via 10\.244\.3\.0 dev flannel\.1 proto 112 onlink $/,
+      )
       assert.match(await fdb(a.ns), /^\S+ dst 192\.0\.2\.3 self permanent\n$/)
       await assertReached(a, [b, c], MTU)
       const lost = await pinging(a, c, async () => {
@@ -150,7 +194,12 @@ describe('vxlan', () => {
     '[F 26] two networks with two VNIs and two instances live side by side: each has its own device, neither removes the other’s, the wrong device leads nowhere',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { backend: vxlan })
-      const [otherA, otherB] = members([ns.a, ns.b], { backend: vxlan, prefix: 245, instance: 'other', options: { VNI: 2 } }) as [Member, Member]
+      const [otherA, otherB] = members([ns.a, ns.b], {
+        backend: vxlan,
+        prefix: 245,
+        instance: 'other',
+        options: { VNI: 2 },
+      }) as [Member, Member]
       for (const [one, peer] of [
         [a, b],
         [b, a],
@@ -163,8 +212,17 @@ describe('vxlan', () => {
       assert.equal((await a.restarted().reach([b])).changed, 0)
       assert.equal((await otherA.restarted().reach([otherB])).changed, 0)
       await assertReached(a, [b], MTU)
-      const works = async (dev: string, to: string) => (await ns.a.exec(['ping', '-n', '-q', '-c', '1', '-w', '1', '-I', dev, to])).status === 0
-      assert.deepEqual([await works('flannel.1', '10.244.2.0'), await works('flannel.2', '10.245.2.0'), await works('flannel.2', '10.244.2.0'), await works('flannel.1', '10.245.2.0')], [true, true, false, false])
+      const works = async (dev: string, to: string) =>
+        (await ns.a.exec(['ping', '-n', '-q', '-c', '1', '-w', '1', '-I', dev, to])).status === 0
+      assert.deepEqual(
+        [
+          await works('flannel.1', '10.244.2.0'),
+          await works('flannel.2', '10.245.2.0'),
+          await works('flannel.2', '10.244.2.0'),
+          await works('flannel.1', '10.245.2.0'),
+        ],
+        [true, true, false, false],
+      )
       await otherA.converger.step([])
       assert.deepEqual(
         await held(a),

@@ -26,7 +26,8 @@ const subject = {
   async works(pod: Namespace, _: Row, node: Namespace) {
     if (!serving.has(pod)) await serve(pod, pod.name, 'tcp 80')
     serving.add(pod)
-    for (const address of ['10.1.0.1', 'fd00:1::1']) assert.match(await reach(node, address, portOf(pod)), new RegExp(`^${pod.name} `))
+    for (const address of ['10.1.0.1', 'fd00:1::1'])
+      assert.match(await reach(node, address, portOf(pod)), new RegExp(`^${pod.name} `))
   },
 } as const
 
@@ -46,7 +47,12 @@ const LISTS: Record<string, readonly object[]> = {
     { type: 'portmap', capabilities: { portMappings: true } },
     { type: 'firewall', ingressPolicy: 'same-bridge' },
     { type: 'bandwidth', ...RATES },
-    { type: 'tuning', sysctl: { 'net.core.somaxconn': '500', 'net.ipv4.conf.IFNAME.arp_filter': '1' }, mtu: 1400, mac: '02:00:00:00:00:77' },
+    {
+      type: 'tuning',
+      sysctl: { 'net.core.somaxconn': '500', 'net.ipv4.conf.IFNAME.arp_filter': '1' },
+      mtu: 1400,
+      mac: '02:00:00:00:00:77',
+    },
   ],
   'bridge, firewall, isolated': [
     { type: 'bridge', bridge: 'br0', isGateway: true },
@@ -89,9 +95,14 @@ describe('plumb cni fuse', () => {
         ] as const) {
           const result = await chain(node, pod, made, 'ADD')
           await chain(node, pod, made, 'CHECK', result)
-          seen[form] = [addressless(beforeTuning(result)), await settled(async () => [addressless(await snapshot(node)), addressless(await snapshot(pod))])]
+          seen[form] = [
+            addressless(beforeTuning(result)),
+            await settled(async () => [addressless(await snapshot(node)), addressless(await snapshot(pod))]),
+          ]
           await chain(node, pod, removed, 'DEL')
-          await until(async () => withoutKernels(await snapshot(node)) === before, 15_000).catch(async () => assert.equal(withoutKernels(await snapshot(node)), before))
+          await until(async () => withoutKernels(await snapshot(node)) === before, 15_000).catch(async () =>
+            assert.equal(withoutKernels(await snapshot(node)), before),
+          )
           assert.deepEqual(traces(pod, { name, ipam: ipam as { dataDir: string } }), [])
         }
         assert.deepEqual(seen['fused'], seen['list'])
@@ -103,8 +114,15 @@ describe('plumb cni fuse', () => {
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const before = await snapshot(node)
       const conf = JSON.stringify(subject.conf()).replace('"sysctl":{', '"sysctl":{"net.core.somaxconn":"3",')
-      const { error } = await plugin('bridge', { command: 'ADD', conf, containerId: containerId(pod), netns: pod }, node)
-      assert.deepEqual([error.code, error.msg], [7, 'Cannot read "sysctl.net.core.somaxconn": the key stands there twice; want each sysctl once (in tuning)'])
+      const { error } = await plugin(
+        'bridge',
+        { command: 'ADD', conf, containerId: containerId(pod), netns: pod },
+        node,
+      )
+      assert.deepEqual(
+        [error.code, error.msg],
+        [7, 'Cannot read "sysctl.net.core.somaxconn": the key stands there twice; want each sysctl once (in tuning)'],
+      )
       assert.equal(await snapshot(node), before)
     }),
   )
@@ -115,7 +133,12 @@ describe('plumb cni fuse', () => {
       const conf = subject.conf()
       // The first of a node makes the bridge, the second does not.
       await network(node, conf).add(other)
-      const { answer, tools } = await watched(node, 'bridge', { command: 'ADD', conf: { ...conf, portMappings: mapped(8082) }, containerId: containerId(pod), netns: pod })
+      const { answer, tools } = await watched(node, 'bridge', {
+        command: 'ADD',
+        conf: { ...conf, portMappings: mapped(8082) },
+        containerId: containerId(pod),
+        netns: pod,
+      })
       works(answer)
       assert.deepEqual(tools.sort(), ['ip', 'ip', 'nft', 'tc'])
       const removal = await watched(node, 'bridge', { command: 'DEL', conf, containerId: containerId(pod), netns: pod })
@@ -167,7 +190,13 @@ async function chain(node: Namespace, pod: Namespace, list: Row, command: string
   const plugins = list['plugins'] as Row[]
   for (const { capabilities, ...one } of command === 'DEL' ? [...plugins].reverse() : plugins) {
     const runtimeConfig = capabilities?.portMappings ? { runtimeConfig: { portMappings: mapped(8080) } } : {}
-    const conf = { ...one, cniVersion: list['cniVersion'], name: list['name'], ...runtimeConfig, ...(result && { prevResult: result }) }
+    const conf = {
+      ...one,
+      cniVersion: list['cniVersion'],
+      name: list['name'],
+      ...runtimeConfig,
+      ...(result && { prevResult: result }),
+    }
     const answer = works(await plugin(one['type'], { command, conf, containerId: containerId(pod), netns: pod }, node))
     if (command === 'ADD') result = answer.result
   }
@@ -176,12 +205,17 @@ async function chain(node: Namespace, pod: Namespace, list: Row, command: string
 
 // What the list's bridge answers is what its link was like then: `tuning`, which comes later, may have made its port smaller, and the link follows.
 function beforeTuning(result: Row): Row {
-  return { ...result, interfaces: result['interfaces'].map(({ mtu, ...one }: Row) => (one['name'] === 'br0' ? one : { ...one, mtu })) }
+  return {
+    ...result,
+    interfaces: result['interfaces'].map(({ mtu, ...one }: Row) => (one['name'] === 'br0' ? one : { ...one, mtu })),
+  }
 }
 
 // The pool gives each ADD the next address: what is told apart by it alone is the same.
 function addressless(seen: unknown): unknown {
   // What the bridge has learned depends on who has spoken by then.
   const text = JSON.stringify(seen).replace(/[0-9a-f:]{17} dev \w+ master \w+ \\n/g, '')
-  return JSON.parse(text.replace(/10\.1\.0\.\d+|fd00:1::[0-9a-f]+|33:33:ff:00:00:\w\w/g, (ip) => (/[.:]1$/.test(ip) ? ip : 'POD')))
+  return JSON.parse(
+    text.replace(/10\.1\.0\.\d+|fd00:1::[0-9a-f]+|33:33:ff:00:00:\w\w/g, (ip) => (/[.:]1$/.test(ip) ? ip : 'POD')),
+  )
 }

@@ -20,7 +20,18 @@ describe('plumb agent with three members of etcd, TLS, a user and a password', (
   afterEach(() => etcd.del('/coreos.com/network/subnets/', true))
   const options = () => {
     const { caFile = '', certFile = '', keyFile = '' } = etcd.files
-    return ['--etcd-endpoints', etcd.endpoints.join(','), '--etcd-cafile', caFile, '--etcd-certfile', certFile, '--etcd-keyfile', keyFile, '--etcd-username', 'flannel']
+    return [
+      '--etcd-endpoints',
+      etcd.endpoints.join(','),
+      '--etcd-cafile',
+      caFile,
+      '--etcd-certfile',
+      certFile,
+      '--etcd-keyfile',
+      keyFile,
+      '--etcd-username',
+      'flannel',
+    ]
   }
 
   it(
@@ -35,9 +46,13 @@ describe('plumb agent with three members of etcd, TLS, a user and a password', (
       await Promise.all(agents.map((agent) => agent.ready(20_000)))
       await assertReach(cluster.nodes, { v4: 1450 })
       await etcd.kill(0)
-      await etcd.put('/coreos.com/network/subnets/10.5.200.0-24', '{"PublicIP":"172.30.0.99","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:99"}}')
+      await etcd.put(
+        '/coreos.com/network/subnets/10.5.200.0-24',
+        '{"PublicIP":"172.30.0.99","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:99"}}',
+      )
       // The two members that are left choose a leader first. Attempts in the meantime fail, each later than the last by up to 4 s.
-      for (const agent of agents) await until(async () => (await agent.status())?.peers.some(({ ips }) => ips.v4 === '172.30.0.99'), 60_000)
+      for (const agent of agents)
+        await until(async () => (await agent.status())?.peers.some(({ ips }) => ips.v4 === '172.30.0.99'), 60_000)
       for (const [i, node] of [one, two].entries()) {
         const seen = await told(node, agents[i] as Agent)
         assert.match(seen, /etcd/)
@@ -54,7 +69,9 @@ describe('plumb agent with three members of etcd, TLS, a user and a password', (
       await joinEtcd(cluster, etcd)
       const [one] = cluster.nodes as [Node]
       const wrong = one.agentBy(['env', 'FLANNELD_ETCD_PASSWORD=wrong-secret-1'])
-      await until(() => /etcd.*(authentication failed|invalid user)/i.test(wrong.log()), 15_000).catch(() => assert.fail(`the log says nothing: ${wrong.log()}`))
+      await until(() => /etcd.*(authentication failed|invalid user)/i.test(wrong.log()), 15_000).catch(() =>
+        assert.fail(`the log says nothing: ${wrong.log()}`),
+      )
       assert.doesNotMatch(wrong.log(), /wrong-secret|battery/)
       await wrong.stop()
       await one.agentBy(['env', `FLANNELD_ETCD_PASSWORD=${PASSWORD}`]).ready(20_000)
@@ -64,7 +81,11 @@ describe('plumb agent with three members of etcd, TLS, a user and a password', (
 
 // Everything that others can read of it.
 async function told({ ns, dir }: Node, agent: Agent): Promise<string> {
-  const metrics = await ns.exec([process.execPath, '-e', "process.stdout.write(await (await fetch('http://127.0.0.1:9469/metrics')).text())"])
+  const metrics = await ns.exec([
+    process.execPath,
+    '-e',
+    "process.stdout.write(await (await fetch('http://127.0.0.1:9469/metrics')).text())",
+  ])
   assert.match(metrics.stdout, /plumb_/)
   const processes = readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))

@@ -10,7 +10,12 @@ import { type Agent, inCluster, type Node } from '../support/nodes.ts'
 import { draft } from '../support/suites/leases.ts'
 
 const PREFIX = '/coreos.com/network'
-const CONF = JSON.stringify({ Network: '10.244.0.0/16', SubnetMin: '10.244.1.0', SubnetMax: '10.244.99.0', Backend: { Type: 'host-gw' } })
+const CONF = JSON.stringify({
+  Network: '10.244.0.0/16',
+  SubnetMin: '10.244.1.0',
+  SubnetMax: '10.244.99.0',
+  Backend: { Type: 'host-gw' },
+})
 /** How long etcd is away, in seconds. */
 const AWAY_S = Number(process.env['PLUMB_OUTAGE_S'] ?? 20)
 
@@ -45,7 +50,11 @@ describe('plumb agent, when its etcd is away', () => {
             const before = await routes(one)
             const began = Date.now()
             await fail()
-            await until(async () => /^200 degraded: the store is away, going on with what is known: .*etcd at /.test(await agent.readyz()), 16_000)
+            await until(
+              async () =>
+                /^200 degraded: the store is away, going on with what is known: .*etcd at /.test(await agent.readyz()),
+              16_000,
+            )
             assert.match((await agent.status())?.store.error ?? '', /^etcd at http:/)
             // Of several rounds, the quietest one counts: the machine may be busy.
             const shares: number[] = []
@@ -58,7 +67,10 @@ describe('plumb agent, when its etcd is away', () => {
               await Bun.sleep(5000)
               shares.push((cpuMs(agent.pid) - cpu) / (Date.now() - since))
             }
-            assert.ok(Math.min(...shares) < 0.01, `${shares.map((share) => (share * 100).toFixed(2)).join(', ')} % of a core`)
+            assert.ok(
+              Math.min(...shares) < 0.01,
+              `${shares.map((share) => (share * 100).toFixed(2)).join(', ')} % of a core`,
+            )
             await mend()
             await etcd.ready()
             const back = Date.now()

@@ -11,7 +11,12 @@ import { draft } from '../support/suites/leases.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const PREFIX = '/coreos.com/network'
-const VXLAN = { Network: '10.244.0.0/16', SubnetMin: '10.244.1.0', SubnetMax: '10.244.99.0', Backend: { Type: 'vxlan' } }
+const VXLAN = {
+  Network: '10.244.0.0/16',
+  SubnetMin: '10.244.1.0',
+  SubnetMax: '10.244.99.0',
+  Backend: { Type: 'vxlan' },
+}
 
 describe('plumb agent, when its etcd is not there at a boot', () => {
   let etcd: Etcd
@@ -31,7 +36,10 @@ describe('plumb agent, when its etcd is not there at a boot', () => {
     inCluster(2, store, async (cluster, test) => {
       test.timeout(120_000)
       const [one, two] = await began(cluster, etcd)
-      const [had, first] = [subnetEnv(one), (node: Node) => (subnetEnv(node)?.['FLANNEL_SUBNET'] ?? '').replace('.1/24', '.0')]
+      const [had, first] = [
+        subnetEnv(one),
+        (node: Node) => (subnetEnv(node)?.['FLANNEL_SUBNET'] ?? '').replace('.1/24', '.0'),
+      ]
       await boot(etcd, [one, two])
       const agents = [one.agent(), two.agent()]
       for (const agent of agents) await agent.ready(40_000)
@@ -42,11 +50,15 @@ describe('plumb agent, when its etcd is not there at a boot', () => {
       const [agent] = agents as [Agent]
       assert.match(await agent.readyz(), /^200 degraded: .*the network is as it was known at 20\S+Z, before the start/s)
       assert.ok((await agent.status())?.stale)
-      assert.match((await one.ns.exec([PLUMB, 'status', '--socket', join(one.dir, 'agent.sock')])).stdout, /as it was known at/)
+      assert.match(
+        (await one.ns.exec([PLUMB, 'status', '--socket', join(one.dir, 'agent.sock')])).stdout,
+        /as it was known at/,
+      )
       await etcd.start()
       await etcd.ready()
       await etcd.put(`${PREFIX}/subnets/10.244.200.0-24`, encodeValue(draft('', 200)))
-      for (const each of agents) await until(async () => ((await each.status()) ?? { stale: 1 }).stale === undefined, 60_000)
+      for (const each of agents)
+        await until(async () => ((await each.status()) ?? { stale: 1 }).stale === undefined, 60_000)
       await until(async () => (await one.ns.ip('route', 'show', 'proto', '112')).includes('10.244.200.0/24'), 20_000)
       assert.deepEqual(subnetEnv(one), had)
       assert.match(agent.log(), /the store answers; the snapshot from before the start is no longer used/)
@@ -65,7 +77,10 @@ describe('plumb agent, when its etcd is not there at a boot', () => {
     inCluster(1, store, async (cluster, test) => {
       test.timeout(120_000)
       const [one] = await began(cluster, etcd)
-      await etcd.put(`${PREFIX}/config`, JSON.stringify({ ...VXLAN, Network: '10.245.0.0/16', SubnetMin: '10.245.1.0', SubnetMax: '10.245.99.0' }))
+      await etcd.put(
+        `${PREFIX}/config`,
+        JSON.stringify({ ...VXLAN, Network: '10.245.0.0/16', SubnetMin: '10.245.1.0', SubnetMax: '10.245.99.0' }),
+      )
       await boot(etcd, [one])
       const agent = one.agent()
       await agent.ready(40_000)
@@ -84,9 +99,18 @@ describe('plumb agent, when its etcd is not there at a boot', () => {
       const [one] = await began(cluster, etcd)
       await boot(etcd, [one])
       const text = readFileSync(stateFile(one), 'utf8')
-      writeFileSync(stateFile(one), text.replace(/"at":\d+/, '"at":1000000000000').replace(/"expires":\d+/, '"expires":1000000060000'))
+      writeFileSync(
+        stateFile(one),
+        text.replace(/"at":\d+/, '"at":1000000000000').replace(/"expires":\d+/, '"expires":1000000060000'),
+      )
       const agent = one.agent()
-      await until(async () => (await agent.status())?.reasons.some((why) => /this node's lease of 10\.244\.\d+\.0\/24 ended at 2001-\S+: another node may have it by now/.test(why)), 20_000)
+      await until(
+        async () =>
+          (await agent.status())?.reasons.some((why) =>
+            /this node's lease of 10\.244\.\d+\.0\/24 ended at 2001-\S+: another node may have it by now/.test(why),
+          ),
+        20_000,
+      )
       assert.equal(subnetEnv(one), undefined)
       assert.equal((await one.ns.exec(['ip', 'link', 'show', 'flannel.1'])).status, 1)
       await etcd.start()
@@ -103,7 +127,11 @@ async function began(cluster: Cluster, etcd: Etcd): Promise<[Node, Node]> {
   for (const agent of agents) await agent.ready(30_000)
   const keys = (await etcd.list(`${PREFIX}/subnets/`)).map(({ key }) => key.slice(key.lastIndexOf('/') + 1))
   assert.equal(keys.length, cluster.nodes.length)
-  for (const node of cluster.nodes) await until(() => existsSync(stateFile(node)) && keys.every((key) => readFileSync(stateFile(node), 'utf8').includes(key)), 20_000)
+  for (const node of cluster.nodes)
+    await until(
+      () => existsSync(stateFile(node)) && keys.every((key) => readFileSync(stateFile(node), 'utf8').includes(key)),
+      20_000,
+    )
   for (const agent of agents) await agent.stop('SIGKILL')
   return cluster.nodes as [Node, Node]
 }

@@ -75,7 +75,9 @@ describe('plumb agent, when its etcd is back', () => {
       // A boot: /run is empty, and pods start before etcd does.
       rmSync(join(one.dir, 'subnet.env'))
       const again = one.agent()
-      await until(async () => /^503 the network’s configuration is not known yet: etcd at http:/.test(await again.readyz()))
+      await until(async () =>
+        /^503 the network’s configuration is not known yet: etcd at http:/.test(await again.readyz()),
+      )
       assert.deepEqual(subnetEnv(one), had)
       await until(() => /waiting: the network’s configuration is not known yet: etcd at/.test(again.log()))
       assert.equal((await forwarding(one)).length, 4)
@@ -105,7 +107,9 @@ describe('plumb agent, when its etcd is back', () => {
         two.agent()
         await agent.ready(30_000)
         await until(async () => (await forwarding(one)).length === 4, 10_000)
-        await inNamespaces(['a', 'b'], async ({ a, b }) => work(one, agent, await flows(a, b, [await podOn(one, a), await podOn(two, b)]))).call(test)
+        await inNamespaces(['a', 'b'], async ({ a, b }) =>
+          work(one, agent, await flows(a, b, [await podOn(one, a), await podOn(two, b)])),
+        ).call(test)
       },
     )
   }

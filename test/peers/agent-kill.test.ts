@@ -32,7 +32,15 @@ describe('SIGKILL of plumb agent at any moment', () => {
         () => ['--etcd-endpoints', etcd.endpoints.join(',')],
         async (cluster, test) => {
           test.timeout(30_000 + times * 2000)
-          await etcd.put('/coreos.com/network/config', JSON.stringify({ Network: '10.244.0.0/16', SubnetMin: '10.244.1.0', SubnetMax: '10.244.99.0', Backend: { Type: backend } }))
+          await etcd.put(
+            '/coreos.com/network/config',
+            JSON.stringify({
+              Network: '10.244.0.0/16',
+              SubnetMin: '10.244.1.0',
+              SubnetMax: '10.244.99.0',
+              Backend: { Type: backend },
+            }),
+          )
           await joinEtcd(cluster, etcd)
           const [one, two] = cluster.nodes as [Node, Node]
           const other = two.agent()
@@ -73,11 +81,17 @@ describe('SIGKILL of plumb agent at any moment', () => {
 
 /** No monitors but the agent's own, no drafts of files, one nexthop for each gateway. */
 async function leftNothing({ ns, dir }: Node, pid: number): Promise<void> {
-  const marked = readdirSync('/proc').filter((one) => /^\d+$/.test(one) && read(`/proc/${one}/environ`).includes('PLUMB_MONITOR_OF=') && isIn(one, ns.path))
+  const marked = readdirSync('/proc').filter(
+    (one) => /^\d+$/.test(one) && read(`/proc/${one}/environ`).includes('PLUMB_MONITOR_OF=') && isIn(one, ns.path),
+  )
   await until(
     () =>
       assert.deepEqual(
-        marked.filter((one) => read(`/proc/${one}/status`) !== '' && !new RegExp(`^PPid:\\t${pid}$`, 'm').test(read(`/proc/${one}/status`))),
+        marked.filter(
+          (one) =>
+            read(`/proc/${one}/status`) !== '' &&
+            !new RegExp(`^PPid:\\t${pid}$`, 'm').test(read(`/proc/${one}/status`)),
+        ),
         [],
       ) === undefined,
   )
@@ -87,7 +101,8 @@ async function leftNothing({ ns, dir }: Node, pid: number): Promise<void> {
   )
   const { stdout } = await ns.exec(['ip', 'nexthop', 'show'])
   const used = (await ns.exec(['ip', 'route', 'show', 'proto', '112'])).stdout
-  for (const [, id] of stdout.matchAll(/^id (\d+) /gm)) assert.ok(used.includes(`nhid ${id} `), `nexthop ${id} leads nothing`)
+  for (const [, id] of stdout.matchAll(/^id (\d+) /gm))
+    assert.ok(used.includes(`nhid ${id} `), `nexthop ${id} leads nothing`)
 }
 
 function isIn(pid: string, path: string): boolean {

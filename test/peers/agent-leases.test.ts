@@ -22,7 +22,8 @@ describe('plumb agent and its lease in etcd', () => {
   const empty = async () => {
     for (const key of ['subnets/', 'plumb/']) await etcd.del(`${prefix()}/${key}`, true)
   }
-  const foreign = (last: number) => `{"PublicIP":"172.30.0.${last}","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:${last}"}}`
+  const foreign = (last: number) =>
+    `{"PublicIP":"172.30.0.${last}","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:${last}"}}`
 
   it(
     '[F 1] without a configuration it waits, and starts within seconds of its coming',
@@ -68,13 +69,17 @@ describe('plumb agent and its lease in etcd', () => {
         await Promise.all(agents.map((agent) => agent.stop()))
         if (round === 6) continue
         await empty()
-        for (const { dir } of [one, two, three]) for (const name of ['state', 'subnet.env']) rmSync(join(dir, name), { recursive: true })
+        for (const { dir } of [one, two, three])
+          for (const name of ['state', 'subnet.env']) rmSync(join(dir, name), { recursive: true })
       }
       const late = four.agent()
       await until(async () => {
         const status = await late.status()
         assert.equal(status?.ready, false)
-        assert.match(status?.reasons.join('\n') ?? '', /every \/24 of 10\.5\.0\.0\/22 from 10\.5\.1\.0 to 10\.5\.3\.0 is taken; widen the network or remove stale nodes/)
+        assert.match(
+          status?.reasons.join('\n') ?? '',
+          /every \/24 of 10\.5\.0\.0\/22 from 10\.5\.1\.0 to 10\.5\.3\.0 is taken; widen the network or remove stale nodes/,
+        )
         return true
       }, 10_000)
       // Long enough for its pauses to be long.
@@ -122,7 +127,10 @@ describe('plumb agent and its lease in etcd', () => {
       await etcd.put(key, foreign(99))
       process.kill(agent.pid, 'SIGCONT')
       assert.equal(await agent.ended, 1)
-      assert.match(agent.log(), /its subnet belongs to another node, and its pods cannot keep their addresses: Cannot keep 10\.5\.\d+\.0\/24 for node "n1", whose pods have addresses of it: 10\.5\.\d+\.0\/24 belongs to the node at 172\.30\.0\.99/)
+      assert.match(
+        agent.log(),
+        /its subnet belongs to another node, and its pods cannot keep their addresses: Cannot keep 10\.5\.\d+\.0\/24 for node "n1", whose pods have addresses of it: 10\.5\.\d+\.0\/24 belongs to the node at 172\.30\.0\.99/,
+      )
       assert.equal((await leases())[0]?.value, foreign(99))
     }),
   )
@@ -143,7 +151,15 @@ describe('plumb agent and its lease in etcd', () => {
         .log()
         .split('\n')
         .filter((line) => /passed over/.test(line))
-      assert.deepEqual([said.length, said.filter((line) => line.includes('"nonsense"')).length, said.filter((line) => line.includes('"10.5.9.0-24"')).length], [2, 1, 1], agent.log())
+      assert.deepEqual(
+        [
+          said.length,
+          said.filter((line) => line.includes('"nonsense"')).length,
+          said.filter((line) => line.includes('"10.5.9.0-24"')).length,
+        ],
+        [2, 1, 1],
+        agent.log(),
+      )
     }),
   )
 })

@@ -9,14 +9,23 @@ import { sourceSeen } from '../support/packets.ts'
 const DUAL = { EnableIPv6: true, IPv6Network: 'fd66::/48' }
 const NETWORKS = [
   { what: 'vxlan', conf: { Network: '10.5.0.0/16', Backend: { Type: 'vxlan' } }, mtu: { v4: 1450 } },
-  { what: 'vxlan of both families, flanneld with nftables', conf: { Network: '10.5.0.0/16', ...DUAL, EnableNFTables: true, Backend: { Type: 'vxlan', VNI: 7, Port: 4789 } }, mtu: { v4: 1450, v6: 1430 } },
-  { what: 'host-gw of both families, keys of the configuration in any case', conf: { network: '10.5.0.0/16', ENABLEIPV6: true, ipv6network: 'fd66::/48', backend: { TYPE: 'host-gw' } }, mtu: { v4: 1500, v6: 1500 } },
+  {
+    what: 'vxlan of both families, flanneld with nftables',
+    conf: { Network: '10.5.0.0/16', ...DUAL, EnableNFTables: true, Backend: { Type: 'vxlan', VNI: 7, Port: 4789 } },
+    mtu: { v4: 1450, v6: 1430 },
+  },
+  {
+    what: 'host-gw of both families, keys of the configuration in any case',
+    conf: { network: '10.5.0.0/16', ENABLEIPV6: true, ipv6network: 'fd66::/48', backend: { TYPE: 'host-gw' } },
+    mtu: { v4: 1500, v6: 1500 },
+  },
 ] as const
 
 describe('a cluster of nodes with flanneld and nodes with plumb', () => {
   const network = besideFlanneld()
   const { flannel } = network
-  const leases = async () => (await network.leases()).map(({ key, value }) => [key.split('/').at(-1), JSON.parse(value)] as const)
+  const leases = async () =>
+    (await network.leases()).map(({ key, value }) => [key.split('/').at(-1), JSON.parse(value)] as const)
 
   for (const { what, conf, mtu } of NETWORKS)
     it(
@@ -32,11 +41,20 @@ describe('a cluster of nodes with flanneld and nodes with plumb', () => {
           before,
         )
         assert.equal((await leases()).length, 4)
-        for (const { log } of theirs) assert.doesNotMatch(log(), /^E|[Ii]gnoring|not a subnet|error parsing|failed to parse/m)
+        for (const { log } of theirs)
+          assert.doesNotMatch(log(), /^E|[Ii]gnoring|not a subnet|error parsing|failed to parse/m)
         await until(async () => {
           for (const agent of agents) {
             const now = await agent.status()
-            assert.deepEqual([now?.peers.length, now?.peers.map(({ problem }) => problem).filter(Boolean), now?.state, now?.unreadable], [3, [], 'ready', 0])
+            assert.deepEqual(
+              [
+                now?.peers.length,
+                now?.peers.map(({ problem }) => problem).filter(Boolean),
+                now?.state,
+                now?.unreadable,
+              ],
+              [3, [], 'ready', 0],
+            )
           }
           return seen
         })
@@ -73,11 +91,31 @@ describe('a cluster of nodes with flanneld and nodes with plumb', () => {
       const seen = async (from: Node, to: Node) => {
         const pod = gatewayOf(from).v4 as string
         // What leaves the node has the address of a pod.
-        for (const net of [`${UNDERLAY.v4(0)}/24`, `${gatewayOf(to).v4}/32`]) await from.ns.exec(['ip', 'rule', 'add', 'to', net, 'lookup', '77'])
+        for (const net of [`${UNDERLAY.v4(0)}/24`, `${gatewayOf(to).v4}/32`])
+          await from.ns.exec(['ip', 'rule', 'add', 'to', net, 'lookup', '77'])
         await from.ns.ip('route', 'add', `${UNDERLAY.v4(0)}/24`, 'dev', 'eth0', 'src', pod, 'table', '77')
-        await from.ns.ip('route', 'add', `${gatewayOf(to).v4}/32`, 'via', (gatewayOf(to).v4 as string).replace(/\.1$/, '.0'), 'dev', 'flannel.1', 'onlink', 'src', pod, 'table', '77')
-        const sources = [await sourceSeen(from.ns, to.ns, gatewayOf(to).v4 as string), await sourceSeen(from.ns, to.ns, UNDERLAY.v4(to.n)), await sourceSeen(from.ns, cluster.hub, UNDERLAY.v4(254))]
-        return sources.map((source) => (source === pod ? 'the pod' : source === UNDERLAY.v4(from.n) ? 'the node' : source))
+        await from.ns.ip(
+          'route',
+          'add',
+          `${gatewayOf(to).v4}/32`,
+          'via',
+          (gatewayOf(to).v4 as string).replace(/\.1$/, '.0'),
+          'dev',
+          'flannel.1',
+          'onlink',
+          'src',
+          pod,
+          'table',
+          '77',
+        )
+        const sources = [
+          await sourceSeen(from.ns, to.ns, gatewayOf(to).v4 as string),
+          await sourceSeen(from.ns, to.ns, UNDERLAY.v4(to.n)),
+          await sourceSeen(from.ns, cluster.hub, UNDERLAY.v4(254)),
+        ]
+        return sources.map((source) =>
+          source === pod ? 'the pod' : source === UNDERLAY.v4(from.n) ? 'the node' : source,
+        )
       }
       assert.deepEqual(await seen(first, second), ['the pod', 'the node', 'the node'])
       assert.deepEqual(await seen(second, first), ['the pod', 'the node', 'the node'])
@@ -87,7 +125,11 @@ describe('a cluster of nodes with flanneld and nodes with plumb', () => {
 
 // What there is of the backend's, without what differs from node to node and from plumb to flannel: numbers, names, marks, and nexthop objects.
 async function shape({ ns, n }: Node): Promise<string[]> {
-  const links = (await ns.json('link')).filter(({ ifname }) => /^flannel/.test(ifname)).map(({ ifname, mtu, flags, linkinfo: { info_data } }) => JSON.stringify([ifname, mtu, [...flags].sort(), info_data]))
+  const links = (await ns.json('link'))
+    .filter(({ ifname }) => /^flannel/.test(ifname))
+    .map(({ ifname, mtu, flags, linkinfo: { info_data } }) =>
+      JSON.stringify([ifname, mtu, [...flags].sort(), info_data]),
+    )
   const lines = [
     'ip -4 addr show dev flannel.7',
     'ip -6 addr show dev flannel-v6.7 scope global',
@@ -97,8 +139,12 @@ async function shape({ ns, n }: Node): Promise<string[]> {
     'bridge fdb show dev flannel.7',
     'bridge fdb show dev flannel-v6.7',
   ]
-  const texts = await Promise.all(lines.map(async (line) => (await ns.exec(line.split(' '))).stdout.split('\n').map((row) => row.trim())))
-  const all = [...links, ...texts.flatMap((rows, i) => rows.map((row) => `${i} ${row}`))].filter((row) => !/fe80|kernel|valid_lft|qdisc/.test(row))
+  const texts = await Promise.all(
+    lines.map(async (line) => (await ns.exec(line.split(' '))).stdout.split('\n').map((row) => row.trim())),
+  )
+  const all = [...links, ...texts.flatMap((rows, i) => rows.map((row) => `${i} ${row}`))].filter(
+    (row) => !/fe80|kernel|valid_lft|qdisc/.test(row),
+  )
   return all.map((row) => bare(row, n)).sort()
 }
 

@@ -13,14 +13,24 @@ const NETWORKS = [
   { type: 'host-gw', mtu: { v4: 1500, v6: 1500 } },
 ] as const
 /** Somebody else's rules. */
-const THEIRS = ['-t nat -A POSTROUTING -s 192.0.2.0/24 -j MASQUERADE', '-A FORWARD -s 192.0.2.0/24 -j ACCEPT', '-N FLANNELS', '-A FORWARD -j FLANNELS']
+const THEIRS = [
+  '-t nat -A POSTROUTING -s 192.0.2.0/24 -j MASQUERADE',
+  '-A FORWARD -s 192.0.2.0/24 -j ACCEPT',
+  '-N FLANNELS',
+  '-A FORWARD -j FLANNELS',
+]
   .map((line) => ['iptables', ...line.split(' ')])
   .concat([
     ['ip6tables', '-t', 'nat', '-A', 'POSTROUTING', '-s', '2001:db8::/32', '-j', 'MASQUERADE'],
     ['ip6tables', '-A', 'FORWARD', '-s', '2001:db8::/32', '-j', 'ACCEPT'],
   ])
 
-const confOf = (type: string) => ({ Network: '10.5.0.0/16', EnableIPv6: true, IPv6Network: 'fd66::/48', Backend: { Type: type } })
+const confOf = (type: string) => ({
+  Network: '10.5.0.0/16',
+  EnableIPv6: true,
+  IPv6Network: 'fd66::/48',
+  Backend: { Type: type },
+})
 
 describe('plumb instead of a flanneld, and back', () => {
   const network = besideFlanneld()
@@ -52,20 +62,28 @@ describe('plumb instead of a flanneld, and back', () => {
           await assertReach(cluster.nodes, mtu)
           assert.deepEqual([gatewayOf(one), await keys(), await devices(one)], [had, leases, device])
           // All its routes are flanneld's again.
-          await until(async () => assert.equal(`${await one.ns.ip('route', 'show', 'proto', '112')}${await one.ns.ip('-6', 'route', 'show', 'proto', '112')}`, '') === undefined)
+          await until(
+            async () =>
+              assert.equal(
+                `${await one.ns.ip('route', 'show', 'proto', '112')}${await one.ns.ip('-6', 'route', 'show', 'proto', '112')}`,
+                '',
+              ) === undefined,
+          )
           await one.ns.ip('nexthop', 'flush', 'proto', '112')
           await assertReach(cluster.nodes, mtu)
         })
         for (const { from, gapMs } of [...told, ...back]) assert.ok(gapMs < 1000, `${from}: ${gapMs} ms`)
         // The device keeps its address, and the lease says the same as before.
-        if (type === 'vxlan') for (const { from, lost, sent } of told) assert.equal(lost, 0, `${from}: ${lost} of ${sent}`)
+        if (type === 'vxlan')
+          for (const { from, lost, sent } of told) assert.equal(lost, 0, `${from}: ${lost} of ${sent}`)
       }),
     )
 
   it(
     "[F 40] --replace-flannel removes the chains and tables of a real flanneld, of both its engines, and nothing of others'; without it they stay",
     network.on(2, confOf('vxlan'), async ([one, two]) => {
-      for (const { ns } of [one, two]) for (const argv of THEIRS) assert.equal((await ns.exec(argv)).status, 0, argv.join(' '))
+      for (const { ns } of [one, two])
+        for (const argv of THEIRS) assert.equal((await ns.exec(argv)).status, 0, argv.join(' '))
       const before = await rules(two)
       await (await flannel(one)).stop()
       await network.configure({ ...confOf('vxlan'), EnableNFTables: true })
@@ -105,9 +123,18 @@ describe('plumb instead of a flanneld, and back', () => {
 })
 
 // Pings from other nodes to this one's pods, and how long they paused.
-async function pausing(others: readonly Node[], to: Node, work: () => Promise<void>): Promise<{ from: string; gapMs: number; lost: number; sent: number }[]> {
+async function pausing(
+  others: readonly Node[],
+  to: Node,
+  work: () => Promise<void>,
+): Promise<{ from: string; gapMs: number; lost: number; sent: number }[]> {
   const flows: { from: string; pings: Flow }[] = []
-  for (const from of others) for (const family of ['v4', 'v6'] as const) flows.push({ from: `${from.name} ${family}`, pings: await flow(from.ns, gatewayOf(from)[family] as string, gatewayOf(to)[family] as string) })
+  for (const from of others)
+    for (const family of ['v4', 'v6'] as const)
+      flows.push({
+        from: `${from.name} ${family}`,
+        pings: await flow(from.ns, gatewayOf(from)[family] as string, gatewayOf(to)[family] as string),
+      })
   // They end, whatever happens.
   const failed = await work().then(
     () => undefined,
@@ -119,7 +146,9 @@ async function pausing(others: readonly Node[], to: Node, work: () => Promise<vo
 }
 
 async function devices({ ns }: Node): Promise<string[]> {
-  return (await ns.json('link')).flatMap(({ ifname, ifindex }) => (/^flannel/.test(ifname) ? [`${ifindex} ${ifname}`] : []))
+  return (await ns.json('link')).flatMap(({ ifname, ifindex }) =>
+    /^flannel/.test(ifname) ? [`${ifindex} ${ifname}`] : [],
+  )
 }
 
 async function rules({ ns }: Node): Promise<string> {

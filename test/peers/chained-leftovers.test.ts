@@ -19,9 +19,17 @@ describe('what a reference plugin made', () => {
         if (!lane) return skip(test, `no reference plugin ${type} is installed`)
         const conf = { cniVersion: '1.0.0', name: `left-${type}`, type, ...keys }
         const call = { containerId: 'c1', netns: pod }
-        const prevResult = works(await plugin('bridge', { ...call, command: 'ADD', conf: bridgeBefore(conf) }, node)).result
+        const prevResult = works(
+          await plugin('bridge', { ...call, command: 'ADD', conf: bridgeBefore(conf) }, node),
+        ).result
         const shown = async () => (await node.exec(['sh', '-c', look])).stdout
-        works(await plugin(type, { ...call, command: 'ADD', conf: { ...conf, prevResult }, file: join(lane.path, type) }, node))
+        works(
+          await plugin(
+            type,
+            { ...call, command: 'ADD', conf: { ...conf, prevResult }, file: join(lane.path, type) },
+            node,
+          ),
+        )
         assert.match(await shown(), type === 'firewall' ? /10\.1\.0\.2[\s\S]*fd00:1::2/ : /bwp/)
         works(await plugin(type, { ...call, command: 'DEL', conf: { ...conf, prevResult } }, node))
         assert.doesNotMatch(await shown(), /10\.1\.0\.2|fd00:1::2|bwp/)
@@ -36,16 +44,44 @@ describe('what a reference plugin made', () => {
         if (!lane) return skip(test, 'no reference plugin bridge is installed')
         const ipam = (last: number) => ({ type: 'static', addresses: [{ address: `10.1.0.${last}/24` }] })
         const conf = { cniVersion: '1.1.0', name: 'checked', type: 'bridge', bridge: 'br0', macspoofchk: true }
-        const made = (id: string, netns: Namespace, last: number) => plugin('bridge', { containerId: id, netns, path: lane.path, command: 'ADD', conf: { ...conf, cniVersion: '1.0.0', ipam: ipam(last) }, file: join(lane.path, 'bridge') }, node)
+        const made = (id: string, netns: Namespace, last: number) =>
+          plugin(
+            'bridge',
+            {
+              containerId: id,
+              netns,
+              path: lane.path,
+              command: 'ADD',
+              conf: { ...conf, cniVersion: '1.0.0', ipam: ipam(last) },
+              file: join(lane.path, 'bridge'),
+            },
+            node,
+          )
         const shown = async () => (await node.exec(['nft', 'list', 'table', 'bridge', 'nat'])).stdout
         works(await made('c1', pod, 2))
         works(await made('c11', other, 3))
         assert.match(await shown(), /cni-br-iface-c1-eth0-mac[\s\S]*cni-br-iface-c11-eth0-mac/)
         if (verb === 'GC') await pod.ip('link', 'delete', 'eth0')
-        const whom = verb === 'DEL' ? { containerId: 'c1', netns: pod } : verb === 'GC' ? { conf: { ...conf, ipam: ipam(2), 'cni.dev/valid-attachments': [{ containerID: 'c11', ifname: 'eth0' }] } } : { containerId: 'c1', netns: '' }
-        works(await plugin('bridge', { command: verb.slice(0, 3).trim(), conf: { ...conf, ipam: ipam(2) }, ...whom }, node))
+        const whom =
+          verb === 'DEL'
+            ? { containerId: 'c1', netns: pod }
+            : verb === 'GC'
+              ? {
+                  conf: {
+                    ...conf,
+                    ipam: ipam(2),
+                    'cni.dev/valid-attachments': [{ containerID: 'c11', ifname: 'eth0' }],
+                  },
+                }
+              : { containerId: 'c1', netns: '' }
+        works(
+          await plugin('bridge', { command: verb.slice(0, 3).trim(), conf: { ...conf, ipam: ipam(2) }, ...whom }, node),
+        )
         assert.doesNotMatch(await shown(), /-c1-eth0/)
-        assert.match(await shown(), /jump cni-br-iface-c11-eth0 [\s\S]*jump cni-br-iface-c11-eth0-mac [\s\S]*ether saddr .* return/)
+        assert.match(
+          await shown(),
+          /jump cni-br-iface-c11-eth0 [\s\S]*jump cni-br-iface-c11-eth0-mac [\s\S]*ether saddr .* return/,
+        )
       }),
     )
 })

@@ -14,7 +14,11 @@ const CHART = join(ROOT, 'conf/chart')
 
 interface Manifest {
   readonly kind: string
-  readonly metadata: { readonly name: string; readonly annotations?: Readonly<Record<string, string>>; readonly labels?: Readonly<Record<string, string>> }
+  readonly metadata: {
+    readonly name: string
+    readonly annotations?: Readonly<Record<string, string>>
+    readonly labels?: Readonly<Record<string, string>>
+  }
   readonly spec?: { readonly template?: Pick<Manifest, 'metadata'> }
   readonly data: Readonly<Record<string, string>>
 }
@@ -24,7 +28,10 @@ describe('conf/chart', () => {
   before(function () {
     program = helm() ?? skip(this, 'helm was not built: npm run chart builds it with Go')
   })
-  const template = (...values: string[]) => execa(program, ['template', 'plumb', CHART, '--namespace', 'net', ...values.flatMap((one) => ['--set', one])], { reject: false })
+  const template = (...values: string[]) =>
+    execa(program, ['template', 'plumb', CHART, '--namespace', 'net', ...values.flatMap((one) => ['--set', one])], {
+      reject: false,
+    })
   const rendered = async (...values: string[]) => {
     const { exitCode, stdout, stderr } = await template(...values)
     assert.equal(exitCode, 0, stderr)
@@ -34,15 +41,24 @@ describe('conf/chart', () => {
   it('is what helm lint takes, and has the version of package.json', async () => {
     const { stdout } = await execa(program, ['lint', '--strict', CHART])
     assert.match(stdout, /0 chart\(s\) failed/)
-    assert.match(readFileSync(join(CHART, 'Chart.yaml'), 'utf8'), new RegExp(`^version: ${version}\nappVersion: ${version}$`, 'm'))
+    assert.match(
+      readFileSync(join(CHART, 'Chart.yaml'), 'utf8'),
+      new RegExp(`^version: ${version}\nappVersion: ${version}$`, 'm'),
+    )
   })
 
   it('[F15] every object has the labels of Helm’s conventions, and kubectl logs takes the agent’s container', async () => {
-    const want = { 'app.kubernetes.io/name': 'plumb', 'app.kubernetes.io/instance': 'plumb', 'app.kubernetes.io/version': version, 'helm.sh/chart': `plumb-${version}` }
+    const want = {
+      'app.kubernetes.io/name': 'plumb',
+      'app.kubernetes.io/instance': 'plumb',
+      'app.kubernetes.io/version': version,
+      'helm.sh/chart': `plumb-${version}`,
+    }
     const all = await rendered('metrics.enabled=true', 'createNamespace=true')
     assert.ok(all.length > 12)
     for (const { kind, metadata, spec } of all) {
-      for (const [name, value] of Object.entries(want)) assert.equal(metadata.labels?.[name], value, `${kind} ${metadata.name}`)
+      for (const [name, value] of Object.entries(want))
+        assert.equal(metadata.labels?.[name], value, `${kind} ${metadata.name}`)
       if (kind === 'DaemonSet') assert.equal(spec?.template?.metadata.labels?.['app.kubernetes.io/instance'], 'plumb')
     }
     const agent = all.find(({ kind, metadata }) => kind === 'DaemonSet' && metadata.name === 'plumb-agent')
@@ -54,18 +70,31 @@ describe('conf/chart', () => {
   })
 
   it('its settings are read by the agent, with every value changed', async () => {
-    const values = ['network.ipv6=fd44::/48', 'metrics.enabled=true', 'agent.probe-interval=0', 'host.plugins=/usr/libexec/cni', 'network.backend.Type=host-gw']
+    const values = [
+      'network.ipv6=fd44::/48',
+      'metrics.enabled=true',
+      'agent.probe-interval=0',
+      'host.plugins=/usr/libexec/cni',
+      'network.backend.Type=host-gw',
+    ]
     for (const given of [[], values, ['network.ipv4=', ...values]]) {
       const { data } = (await rendered(...given)).find(({ kind }) => kind === 'ConfigMap') as Manifest
       const settings = readSettings([], {}, { path: 'agent.yaml', text: data['agent.yaml'] as string }, 'node-1')
-      assert.deepEqual([settings.notes, settings.store.kind, settings.files.binDir], [[], 'kube', given.length > 0 ? '/usr/libexec/cni' : '/opt/cni/bin'])
+      assert.deepEqual(
+        [settings.notes, settings.store.kind, settings.files.binDir],
+        [[], 'kube', given.length > 0 ? '/usr/libexec/cni' : '/opt/cni/bin'],
+      )
       const network = JSON.parse(data['net-conf.json'] as string)
-      assert.deepEqual([network.Backend.Type, network.IPv6Network], given.length > 0 ? ['host-gw', 'fd44::/48'] : ['vxlan', undefined])
+      assert.deepEqual(
+        [network.Backend.Type, network.IPv6Network],
+        given.length > 0 ? ['host-gw', 'fd44::/48'] : ['vxlan', undefined],
+      )
     }
   })
 
   it('the metrics Service and the uninstall hook come and go with their values', async () => {
-    const names = async (...values: string[]) => (await rendered(...values)).map(({ kind, metadata }) => `${kind}/${metadata.name}`)
+    const names = async (...values: string[]) =>
+      (await rendered(...values)).map(({ kind, metadata }) => `${kind}/${metadata.name}`)
     assert.ok((await names('metrics.enabled=true')).includes('Service/plumb-metrics'))
     const hook = ['DaemonSet/plumb-uninstall', 'Job/plumb-uninstall']
     assert.deepEqual(

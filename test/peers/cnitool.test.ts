@@ -31,19 +31,25 @@ describe('cnitool over plumb', () => {
           const added: Row = JSON.parse(await one.works(['add', name, pod.path]))
           assert.equal(added['cniVersion'], cniVersion)
           const ifname = type === 'loopback' ? 'lo' : 'eth0'
-          const held = (await pod.json('addr', 'show', ifname))[0]?.['addr_info'].filter(({ scope, local }: Row) => scope !== 'link' || local === '::1')
+          const held = (await pod.json('addr', 'show', ifname))[0]?.['addr_info'].filter(
+            ({ scope, local }: Row) => scope !== 'link' || local === '::1',
+          )
           assert.deepEqual(
             addresses(added),
             held.map(({ local }: Row) => local),
           )
-          for (const { gateway } of added['ips'] ?? [added['ip4']]) if (gateway) assert.ok(await until(() => ping(pod, gateway)), `no answer from the gateway ${gateway}`)
+          for (const { gateway } of added['ips'] ?? [added['ip4']])
+            if (gateway) assert.ok(await until(() => ping(pod, gateway)), `no answer from the gateway ${gateway}`)
           await checks(sample, one, pod)
           // The address cannot be taken twice, and goes with its own pod.
           await two.works(['add', name, other.path])
           if (netns === 'gone') await node.ip('netns', 'delete', pod.path.replace('/run/netns/', ''))
           for (const again of ['', ' again']) assert.equal(await one.works(['del', name, pod.path]), '', `del${again}`)
           const rest = await left(node, name)
-          assert.deepEqual([rest.cached.length, rest.reserved.length], [1, addresses(added).length * Number(pool === 'host-local')])
+          assert.deepEqual(
+            [rest.cached.length, rest.reserved.length],
+            [1, addresses(added).length * Number(pool === 'host-local')],
+          )
           await checks(sample, two, other)
           await two.works(['del', name, other.path])
           assert.deepEqual(await left(node, name), NOTHING)
@@ -59,7 +65,8 @@ describe('cnitool over plumb', () => {
     }
 
     // Below 1.0.0 the reference loopback does not name the family of its addresses; of minicni and flannel there is no reference here, and the server gives dhcp what it likes.
-    const isComparable = type !== 'minicni' && type !== 'flannel' && pool !== 'dhcp' && !(type === 'loopback' && cniVersion < '1.0.0')
+    const isComparable =
+      type !== 'minicni' && type !== 'flannel' && pool !== 'dhcp' && !(type === 'loopback' && cniVersion < '1.0.0')
     if (isComparable)
       it(
         `conf/${file}: answers what the reference plugins answer, except names and what 1.1.0 adds`,
@@ -123,7 +130,20 @@ describe('cnitool over plumb', () => {
     'status is ready, and tells that the pool is full',
     onFreshNode(['node', 'pod', 'other'], async ({ node, pod, other }, test) => {
       needs13(test)
-      const conf = { cniVersion: '1.1.0', name: 'small', plugins: [{ type: 'bridge', bridge: 'br0', ipam: { type: 'host-local', ranges: [[{ subnet: '10.9.0.0/24', rangeStart: '10.9.0.9', rangeEnd: '10.9.0.9' }]] } }] }
+      const conf = {
+        cniVersion: '1.1.0',
+        name: 'small',
+        plugins: [
+          {
+            type: 'bridge',
+            bridge: 'br0',
+            ipam: {
+              type: 'host-local',
+              ranges: [[{ subnet: '10.9.0.0/24', rangeStart: '10.9.0.9', rangeEnd: '10.9.0.9' }]],
+            },
+          },
+        ],
+      }
       const { call, works } = on(node, folder(conf))
       assert.equal(await works(['status', 'small', pod.path]), '')
       await works(['add', 'small', pod.path])
@@ -183,11 +203,16 @@ async function furnish({ plugins }: Sample, test: Mocha.Context, ...nodes: reado
 }
 
 function needs13(test: Mocha.Context): void {
-  if (tool?.version.startsWith('1.1.')) skip(test, `cnitool ${tool.version} has neither status nor gc; 1.3.0 is built where Go is 1.24 or later`)
+  if (tool?.version.startsWith('1.1.'))
+    skip(test, `cnitool ${tool.version} has neither status nor gc; 1.3.0 is built where Go is 1.24 or later`)
 }
 
 async function elements(node: Namespace): Promise<string> {
-  const texts = await Promise.all(['masq4', 'masq6', 'local4', 'local6'].map(async (set) => (await node.exec(['nft', 'list', 'set', 'inet', 'plumb', set])).stdout))
+  const texts = await Promise.all(
+    ['masq4', 'masq6', 'local4', 'local6'].map(
+      async (set) => (await node.exec(['nft', 'list', 'set', 'inet', 'plumb', set])).stdout,
+    ),
+  )
   return texts.flatMap((text) => /elements = \{([^}]*)\}/.exec(text)?.[1] ?? []).join('\n')
 }
 
@@ -212,6 +237,9 @@ async function checks({ name, cniVersion }: Sample, { call, works }: Tool, pod: 
 // Links have names and MACs of each one's own making; no reference plugin has an mtu to tell.
 function nameless(result: Row): Row {
   if (!result['interfaces']) return result
-  const interfaces = result['interfaces'].map(({ name, sandbox }: Row) => ({ name: name.replace(/^(veth|bwp)[0-9a-f]+$/, '$1'), inPod: sandbox !== undefined }))
+  const interfaces = result['interfaces'].map(({ name, sandbox }: Row) => ({
+    name: name.replace(/^(veth|bwp)[0-9a-f]+$/, '$1'),
+    inPod: sandbox !== undefined,
+  }))
   return { ...result, interfaces }
 }

@@ -25,7 +25,10 @@ describe('containerd 2, which speaks CNI 1.1', () => {
       await until(async () => (await containerd.network()).ready)
       const pod = await containerd.run('pod', { ports: [{ host: 8080, container: 80 }] })
       await serve(pod.ns, 'pod', 'tcp 80')
-      assert.deepEqual([await reach(world, WORLD.node4, 8080), await reach(world, WORLD.node6, 8080)], [`pod ${WORLD.world4}`, `pod ${WORLD.world6}`])
+      assert.deepEqual(
+        [await reach(world, WORLD.node4, 8080), await reach(world, WORLD.node6, 8080)],
+        [`pod ${WORLD.world4}`, `pod ${WORLD.world6}`],
+      )
       await containerd.away(pod.id)
       assert.deepEqual([await containerd.list(), await remains(node, 'up0')], [[], []])
     }),
@@ -60,12 +63,33 @@ describe('containerd 2, which speaks CNI 1.1', () => {
         version: 2,
       },
       async ({ node, containerd }) => {
-        const [forgotten, kept] = [await containerd.run('forgotten', { ports: [{ host: 8080, container: 80 }] }), await containerd.run('kept', { ports: [{ host: 8081, container: 80 }] })]
+        const [forgotten, kept] = [
+          await containerd.run('forgotten', { ports: [{ host: 8080, container: 80 }] }),
+          await containerd.run('kept', { ports: [{ host: 8081, container: 80 }] }),
+        ]
         await serve(kept.ns, 'kept', 'tcp 80')
         await containerd.kill()
-        const { status, stderr } = await node.exec([join(DIST, 'plumb'), 'cni', 'gc', 'small', '--valid', `${kept.id}:eth0`, '--conf-dir', containerd.folder, '--bin-dir', DIST])
+        const { status, stderr } = await node.exec([
+          join(DIST, 'plumb'),
+          'cni',
+          'gc',
+          'small',
+          '--valid',
+          `${kept.id}:eth0`,
+          '--conf-dir',
+          containerd.folder,
+          '--bin-dir',
+          DIST,
+        ])
         assert.equal(status, 0, stderr)
-        assert.deepEqual([await forgotten.ns.json('link').then((links) => links.map(({ ifname }) => ifname)), await ping(node, kept.ips[0] as string), await reach(node, '127.0.0.1', 8081)], [['lo'], true, 'kept 10.9.0.1'])
+        assert.deepEqual(
+          [
+            await forgotten.ns.json('link').then((links) => links.map(({ ifname }) => ifname)),
+            await ping(node, kept.ips[0] as string),
+            await reach(node, '127.0.0.1', 8081),
+          ],
+          [['lo'], true, 'kept 10.9.0.1'],
+        )
         await containerd.start()
         await containerd.away(forgotten.id, kept.id)
         assert.deepEqual(await remains(node, 'up0'), [])
@@ -76,6 +100,9 @@ describe('containerd 2, which speaks CNI 1.1', () => {
 
 /** A network with one address. */
 function small(): Row {
-  const ipam = { type: 'host-local', ranges: [[{ subnet: '10.9.0.0/24', rangeStart: '10.9.0.9', rangeEnd: '10.9.0.9' }]] }
+  const ipam = {
+    type: 'host-local',
+    ranges: [[{ subnet: '10.9.0.0/24', rangeStart: '10.9.0.9', rangeEnd: '10.9.0.9' }]],
+  }
   return { cniVersion: '1.1.0', name: 'small', plugins: [{ type: 'bridge', bridge: 'plumb0', isGateway: true, ipam }] }
 }

@@ -6,7 +6,10 @@ import { onContainerd, VERSIONS } from '../support/containerd.ts'
 import { leavesNothing, network, TYPES, WEB } from './web.ts'
 
 /** A pool that cannot be read, and what is said of it. */
-const BAD = { pool: { ranges: [[{ subnet: '10.9.0.0/24', rangeStart: '10.8.0.1' }]] }, words: /ipam\.ranges\[0\]\[0\]\.rangeStart "10\.8\.0\.1": want an address in 10\.9\.0\.0\/24/ }
+const BAD = {
+  pool: { ranges: [[{ subnet: '10.9.0.0/24', rangeStart: '10.8.0.1' }]] },
+  words: /ipam\.ranges\[0\]\[0\]\.rangeStart "10\.8\.0\.1": want an address in 10\.9\.0\.0\/24/,
+}
 const ONE_ADDRESS = { ranges: [[{ subnet: '10.9.0.0/24', rangeStart: '10.9.0.9', rangeEnd: '10.9.0.9' }]] }
 
 for (const version of VERSIONS)
@@ -22,7 +25,9 @@ for (const version of VERSIONS)
           { HostPort: 5353, ContainerPort: 53, Protocol: 'udp', HostIP: '' },
         ])
         for (let i = 0; i < 2; i++) await containerd.stop(id)
-        const bare = tap.calls().filter(({ command, netns, conf }) => command === 'DEL' && netns === '' && !conf['prevResult'])
+        const bare = tap
+          .calls()
+          .filter(({ command, netns, conf }) => command === 'DEL' && netns === '' && !conf['prevResult'])
         assert.deepEqual(bare.map(({ type }) => type).sort(), [...TYPES].sort())
         await leavesNothing(containerd, node)
       }).call(this)
@@ -73,7 +78,10 @@ for (const version of VERSIONS)
       'a host port that another pod has: the error that the CRI returns names the owner, whose port stays, and is free after it',
       onContainerd({ conf: network(), version }, async ({ node, containerd }) => {
         const owner = await containerd.run('owner', WEB)
-        await assert.rejects(containerd.run('late', WEB), new RegExp(`host port 8080/tcp .*container ${owner.id} has it`))
+        await assert.rejects(
+          containerd.run('late', WEB),
+          new RegExp(`host port 8080/tcp .*container ${owner.id} has it`),
+        )
         assert.deepEqual(await containerd.list(), [owner.id])
         assert.equal((await remains(node, 'up0')).filter((one) => /^ports[46] .*8080/.test(one)).length, 2)
         await leavesNothing(containerd, node)

@@ -38,7 +38,12 @@ for (const version of VERSIONS)
   })
 
 /** A test that kills it there; `then` starts it again. */
-function killedAt(type: string, when: 'before' | 'after', version: (typeof VERSIONS)[number], then: (held: Held, containerd: Containerd, node: Namespace) => Promise<void>): (this: Mocha.Context) => Promise<void> {
+function killedAt(
+  type: string,
+  when: 'before' | 'after',
+  version: (typeof VERSIONS)[number],
+  then: (held: Held, containerd: Containerd, node: Namespace) => Promise<void>,
+): (this: Mocha.Context) => Promise<void> {
   return async function (this: Mocha.Context) {
     const tap = tapped(TYPES)
     await onContainerd({ conf: network(), bin: tap.bin, version }, async ({ node, containerd }) => {

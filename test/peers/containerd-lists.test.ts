@@ -14,7 +14,14 @@ const LIST: Row = {
   cniVersion: '1.0.0',
   name: 'whole',
   plugins: [
-    { type: 'bridge', bridge: 'plumb0', isDefaultGateway: true, ipMasq: true, hairpinMode: true, ipam: { type: 'host-local', ranges: [[{ subnet: '10.9.0.0/24' }], [{ subnet: 'fd00:9::/64' }]] } },
+    {
+      type: 'bridge',
+      bridge: 'plumb0',
+      isDefaultGateway: true,
+      ipMasq: true,
+      hairpinMode: true,
+      ipam: { type: 'host-local', ranges: [[{ subnet: '10.9.0.0/24' }], [{ subnet: 'fd00:9::/64' }]] },
+    },
     { type: 'portmap', snat: true, capabilities: { portMappings: true } },
     { type: 'bandwidth', capabilities: { bandwidth: true } },
     { type: 'firewall', ingressPolicy: 'same-bridge' },
@@ -45,9 +52,17 @@ describe('lists of five plugins under containerd', () => {
         for (const six of ['', '6']) await node.exec([`ip${six}tables`, '-P', 'FORWARD', 'ACCEPT'])
         assert.deepEqual(await rates(node), ['10Mbit', '20Mbit'])
         await serve(slow.ns, 'slow', 'tcp 80', 'udp 53')
-        assert.deepEqual([await reach(world, WORLD.node4, 8080), await reach(world, WORLD.node6, 5353, 'udp'), await reach(node, '127.0.0.1', 8080)], [`slow ${WORLD.world4}`, `slow ${WORLD.world6}`, 'slow 10.9.0.1'])
+        assert.deepEqual(
+          [
+            await reach(world, WORLD.node4, 8080),
+            await reach(world, WORLD.node6, 5353, 'udp'),
+            await reach(node, '127.0.0.1', 8080),
+          ],
+          [`slow ${WORLD.world4}`, `slow ${WORLD.world6}`, 'slow 10.9.0.1'],
+        )
         assert.match(await reach(free.ns, slow.ips[0] as string, 80), /^slow 10\.9\.0\.3/)
-        for (const { ns } of [slow, free]) assert.equal((await ns.exec(['cat', '/proc/sys/net/core/somaxconn'])).stdout, '512\n')
+        for (const { ns } of [slow, free])
+          assert.equal((await ns.exec(['cat', '/proc/sys/net/core/somaxconn'])).stdout, '512\n')
         await containerd.away(slow.id, free.id)
         assert.deepEqual([await rates(node), await remains(node, 'up0')], [[], []])
       }).call(this)

@@ -26,7 +26,8 @@ for (const version of VERSIONS)
             ['10.37.0.3', 'fd00:37::3'],
           ],
         )
-        for (const address of ['127.0.0.1', '::1', ...two.ips, GATEWAYS.four, GATEWAYS.six]) assert.ok(await until(() => ping(one.ns, address)), address)
+        for (const address of ['127.0.0.1', '::1', ...two.ips, GATEWAYS.four, GATEWAYS.six])
+          assert.ok(await until(() => ping(one.ns, address)), address)
         await containerd.stop(one.id)
         // The other one has all of its own.
         for (const address of two.ips) assert.ok(await until(() => ping(node, address)), address)
@@ -54,9 +55,17 @@ for (const version of VERSIONS)
         ] as const) {
           const told = (from: Namespace, address: string) => reach(from, address, port, protocol)
           // A client from elsewhere is seen as it is.
-          assert.deepEqual([await told(world, WORLD.node4), await told(world, WORLD.node6)], [`web ${WORLD.world4}`, `web ${WORLD.world6}`])
-          assert.deepEqual([await told(node, '127.0.0.1'), await told(node, WORLD.node4), await told(node, WORLD.node6)], [`web ${GATEWAYS.four}`, `web ${WORLD.node4}`, `web ${WORLD.node6}`])
-          for (const from of [neighbour.ns, web.ns]) for (const address of [WORLD.node4, WORLD.node6]) assert.match(await told(from, address), /^web (10\.37\.0|fd00:37:)/)
+          assert.deepEqual(
+            [await told(world, WORLD.node4), await told(world, WORLD.node6)],
+            [`web ${WORLD.world4}`, `web ${WORLD.world6}`],
+          )
+          assert.deepEqual(
+            [await told(node, '127.0.0.1'), await told(node, WORLD.node4), await told(node, WORLD.node6)],
+            [`web ${GATEWAYS.four}`, `web ${WORLD.node4}`, `web ${WORLD.node6}`],
+          )
+          for (const from of [neighbour.ns, web.ns])
+            for (const address of [WORLD.node4, WORLD.node6])
+              assert.match(await told(from, address), /^web (10\.37\.0|fd00:37:)/)
         }
         await containerd.away(web.id, neighbour.id)
         assert.deepEqual(await remains(node, 'up0'), [])
@@ -65,28 +74,44 @@ for (const version of VERSIONS)
 
     it(
       'a network that containerd makes of a template when it hears the CIDRs of the node: not ready, ready, pods out of them',
-      onContainerd({ template: readFileSync(join(CONF, 'containerd.template'), 'utf8'), version }, async ({ node, world, containerd }) => {
-        assert.deepEqual(await containerd.network(), { ready: false, message: 'NetworkPluginNotReady: Network plugin returns error: cni plugin not initialized' })
-        await assert.rejects(containerd.run('early'), /cni plugin not initialized/)
-        await containerd.cri.updateRuntimeConfig({ runtimeConfig: { networkConfig: { podCidr: '10.77.5.0/24,fd00:77::/64' } } })
-        await until(async () => (await containerd.network()).ready)
-        // That one could not even be taken away before.
-        await containerd.away(...(await containerd.list()))
-        const pod = await containerd.run('pod', { ports: [{ host: 8080, container: 80 }] })
-        assert.deepEqual(pod.ips, ['10.77.5.2', 'fd00:77::2'])
-        await serve(pod.ns, 'pod', 'tcp 80')
-        assert.deepEqual([await reach(world, WORLD.node4, 8080), await reach(world, WORLD.node6, 8080)], [`pod ${WORLD.world4}`, `pod ${WORLD.world6}`])
-        await containerd.away(pod.id)
-        assert.deepEqual(await remains(node, 'up0'), [])
-      }),
+      onContainerd(
+        { template: readFileSync(join(CONF, 'containerd.template'), 'utf8'), version },
+        async ({ node, world, containerd }) => {
+          assert.deepEqual(await containerd.network(), {
+            ready: false,
+            message: 'NetworkPluginNotReady: Network plugin returns error: cni plugin not initialized',
+          })
+          await assert.rejects(containerd.run('early'), /cni plugin not initialized/)
+          await containerd.cri.updateRuntimeConfig({
+            runtimeConfig: { networkConfig: { podCidr: '10.77.5.0/24,fd00:77::/64' } },
+          })
+          await until(async () => (await containerd.network()).ready)
+          // That one could not even be taken away before.
+          await containerd.away(...(await containerd.list()))
+          const pod = await containerd.run('pod', { ports: [{ host: 8080, container: 80 }] })
+          assert.deepEqual(pod.ips, ['10.77.5.2', 'fd00:77::2'])
+          await serve(pod.ns, 'pod', 'tcp 80')
+          assert.deepEqual(
+            [await reach(world, WORLD.node4, 8080), await reach(world, WORLD.node6, 8080)],
+            [`pod ${WORLD.world4}`, `pod ${WORLD.world6}`],
+          )
+          await containerd.away(pod.id)
+          assert.deepEqual(await remains(node, 'up0'), [])
+        },
+      ),
     )
 
     it(
       '20 pods at once have 20 addresses of each family, and all go at once',
       onContainerd({ conf: DUAL, version }, async ({ node, containerd }) => {
-        const pods = await Promise.all(Array.from({ length: 20 }, (_, i) => containerd.run(`pod${i}`, { ports: [{ host: 9000 + i, container: 80 }] })))
+        const pods = await Promise.all(
+          Array.from({ length: 20 }, (_, i) =>
+            containerd.run(`pod${i}`, { ports: [{ host: 9000 + i, container: 80 }] }),
+          ),
+        )
         for (const family of [0, 1]) assert.equal(new Set(pods.map(({ ips }) => ips[family])).size, 20)
-        for (const { ips } of pods) for (const address of ips) assert.ok(await until(() => ping(node, address)), address)
+        for (const { ips } of pods)
+          for (const address of ips) assert.ok(await until(() => ping(node, address)), address)
         await Promise.all(pods.map(({ id }) => containerd.away(id)))
         assert.deepEqual([await containerd.list(), await remains(node, 'up0')], [[], []])
       }),

@@ -28,7 +28,15 @@ describe("Kubernetes' own tests of a runtime, critest, over plumb", () => {
         // 1.6 answers with an error to the stop of a sandbox that never was: that is its own.
         const skipped = version === 1 ? ['--ginkgo.skip=Idempotence'] : []
         const { status, stdout } = await node.exec(
-          [program.path, ...skipped, `--runtime-endpoint=${endpoint}`, `--image-endpoint=${endpoint}`, `--test-images-file=${join(dir, 'images')}`, '--ginkgo.no-color', '--ginkgo.focus=Networking|PodSandbox'],
+          [
+            program.path,
+            ...skipped,
+            `--runtime-endpoint=${endpoint}`,
+            `--image-endpoint=${endpoint}`,
+            `--test-images-file=${join(dir, 'images')}`,
+            '--ginkgo.no-color',
+            '--ginkgo.focus=Networking|PodSandbox',
+          ],
           {
             env: { HOME: dir },
           },

@@ -38,11 +38,36 @@ describe('plumb demo with etcd', () => {
   )
 
   const broken: readonly Sabotage[] = [
-    { what: 'etcd does not start', file: ETCD, script: 'echo "no room" >&2; exit 3', step: 'etcd, started', said: /etcd ended with 3: no room/ },
-    { what: 'etcd does not answer', file: ETCD, script: 'exec sleep infinity', step: 'etcd, started', said: /waited 10 s: etcd does not answer on http:\/\/192\.0\.2\.9:2379/ },
-    { what: 'etcd goes on though it is stopped', file: ETCD, script: 'REAL "$@"; exit 4', step: 'etcd hangs from here', said: /waited 10 s: etcd was stopped, and answers/ },
+    {
+      what: 'etcd does not start',
+      file: ETCD,
+      script: 'echo "no room" >&2; exit 3',
+      step: 'etcd, started',
+      said: /etcd ended with 3: no room/,
+    },
+    {
+      what: 'etcd does not answer',
+      file: ETCD,
+      script: 'exec sleep infinity',
+      step: 'etcd, started',
+      said: /waited 10 s: etcd does not answer on http:\/\/192\.0\.2\.9:2379/,
+    },
+    {
+      what: 'etcd goes on though it is stopped',
+      file: ETCD,
+      script: 'REAL "$@"; exit 4',
+      step: 'etcd hangs from here',
+      said: /waited 10 s: etcd was stopped, and answers/,
+    },
   ]
   itFindsOut(broken, '--store', 'etcd')
 
-  itEndsOn('SIGTERM', /plumb agent, on each node +ok/, [/plumb demo --inside/, /etcd --data-dir/, /plumb agent --node-name n1/], 'nodes', '--store', 'etcd')
+  itEndsOn(
+    'SIGTERM',
+    /plumb agent, on each node +ok/,
+    [/plumb demo --inside/, /etcd --data-dir/, /plumb agent --node-name n1/],
+    'nodes',
+    '--store',
+    'etcd',
+  )
 })

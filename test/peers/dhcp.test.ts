@@ -12,7 +12,10 @@ const DIST = join(import.meta.dir, '../../dist')
 // One address, so that both get the same.
 const ONE = '--dhcp-range=10.7.0.50,10.7.0.50,120'
 const OPTIONS: Readonly<Record<string, { readonly server: readonly string[]; readonly ipam?: object }>> = {
-  'router and static routes': { server: ['--dhcp-option=33,192.168.5.0,10.7.0.3'], ipam: { request: [{ option: '33' }] } },
+  'router and static routes': {
+    server: ['--dhcp-option=33,192.168.5.0,10.7.0.3'],
+    ipam: { request: [{ option: '33' }] },
+  },
   'no router': { server: ['--dhcp-option=option:router'] },
   'options sent and asked for': {
     server: [],
@@ -24,7 +27,10 @@ const OPTIONS: Readonly<Record<string, { readonly server: readonly string[]; rea
       request: [{ option: '121' }, { option: 'routers' }],
     },
   },
-  'classless routes that are asked for': { server: ['--dhcp-option=121,10.9.0.0/16,10.7.0.3,0.0.0.0/0,10.7.0.4'], ipam: { request: [{ option: '121' }] } },
+  'classless routes that are asked for': {
+    server: ['--dhcp-option=121,10.9.0.0/16,10.7.0.3,0.0.0.0/0,10.7.0.4'],
+    ipam: { request: [{ option: '121' }] },
+  },
 }
 
 describe('dhcp beside the reference', () => {
@@ -41,14 +47,23 @@ describe('dhcp beside the reference', () => {
           await daemon(node, mine)
           await referenceDaemon(node, theirs, other)
           const one = await life({ node, pod, conf: leased(mine, ipam, { name: 'lan' }), bin: DIST, server: running })
-          const two = await life({ node, pod, conf: leased(other, ipam, { name: 'lan' }), bin: theirs, server: running })
+          const two = await life({
+            node,
+            pod,
+            conf: leased(other, ipam, { name: 'lan' }),
+            bin: theirs,
+            server: running,
+          })
           assert.deepEqual(one.result['ips'], two.result['ips'])
           assert.deepEqual(one.result['routes'], two.result['routes'])
           assert.deepEqual(one.clients, two.clients)
         }),
       )
 
-    for (const [what, ours] of Object.entries({ "plumb's bridge, the reference's dhcp and daemon": 'bridge', "the reference's bridge, plumb's dhcp and daemon": 'dhcp' }))
+    for (const [what, ours] of Object.entries({
+      "plumb's bridge, the reference's dhcp and daemon": 'bridge',
+      "the reference's bridge, plumb's dhcp and daemon": 'dhcp',
+    }))
       it(
         `${what}, ${reference.version}: ADD, packets, DEL`,
         inNamespaces(['node', 'pod'], async ({ node, pod }, test) => {
@@ -67,16 +82,46 @@ describe('dhcp beside the reference', () => {
 })
 
 /** ADD, packets and DEL; the result, and what the server saw of the client. */
-async function life({ node, pod, conf, bin, server }: { node: Namespace; pod: Namespace; conf: Conf; bin: string; server: Server }): Promise<{ result: Row; clients: string[] }> {
+async function life({
+  node,
+  pod,
+  conf,
+  bin,
+  server,
+}: {
+  node: Namespace
+  pod: Namespace
+  conf: Conf
+  bin: string
+  server: Server
+}): Promise<{ result: Row; clients: string[] }> {
   const before = server.text().length
-  const call = (command: string) => plugin('bridge', { command, conf: { ...conf, cniVersion: '1.0.0' }, netns: pod, containerId: containerId(pod), path: bin, file: join(bin, 'bridge') }, node)
+  const call = (command: string) =>
+    plugin(
+      'bridge',
+      {
+        command,
+        conf: { ...conf, cniVersion: '1.0.0' },
+        netns: pod,
+        containerId: containerId(pod),
+        path: bin,
+        file: join(bin, 'bridge'),
+      },
+      node,
+    )
   const { status, stdout, result } = await call('ADD')
   assert.equal(status, 0, stdout)
   await until(() => ping(pod, '10.7.0.1'))
   const done = await call('DEL')
   assert.equal(done.status, 0, done.stdout)
   // What the reference's daemon gives back is lost now and then: it answers before it has.
-  if (realpathSync(join(bin, 'dhcp')) === realpathSync(join(DIST, 'dhcp'))) await until(() => server.leases().length === 0)
+  if (realpathSync(join(bin, 'dhcp')) === realpathSync(join(DIST, 'dhcp')))
+    await until(() => server.leases().length === 0)
   const said = server.text().slice(before)
-  return { result, clients: [...new Set([...said.matchAll(/client provides name: .*|vendor class: .*|client-id.*/g)].map(([line]) => line))].sort() }
+  return {
+    result,
+    clients: [
+      ...new Set([...said.matchAll(/client provides name: .*|vendor class: .*|client-id.*/g)].map(([line]) => line)),
+    ].sort(),
+  }
 }

@@ -1,6 +1,16 @@
 // Tests scripts/engine.ts and native/host.c by executables that the tests make.
 import assert from 'node:assert/strict'
-import { cpSync, globSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  cpSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { execa } from 'execa'
@@ -24,9 +34,14 @@ describe('the executable of the plugins', () => {
     const dir = mkdtempSync(join(tmpdir(), 'plumb-engine-'))
     try {
       // The sources are downloaded once. pip checks their hash then.
-      for (const source of globSync(join(CACHE, 'source-*'))) cpSync(source, join(dir, basename(source)), { recursive: true })
+      for (const source of globSync(join(CACHE, 'source-*')))
+        cpSync(source, join(dir, basename(source)), { recursive: true })
       const env = { PLUMB_ENGINE: dir, TMPDIR: dir, HOME: dir, LC_ALL: 'C', TZ: 'Asia/Tokyo' }
-      await execa('sh', ['-c', 'umask 077; exec "$@"', 'sh', process.execPath, '-e', MAKE, join(dir, 'made'), ...plugins()], { cwd: ROOT, env })
+      await execa(
+        'sh',
+        ['-c', 'umask 077; exec "$@"', 'sh', process.execPath, '-e', MAKE, join(dir, 'made'), ...plugins()],
+        { cwd: ROOT, env },
+      )
       assert.ok(readdirSync(dir).some((name) => name.startsWith(`objects-${process.arch}-`)))
       assert.equal(sha256(readFileSync(join(dir, 'made'))), sha256(readFileSync(join(DIST, 'bridge'))))
     } finally {
@@ -40,29 +55,52 @@ describe('the executable of the plugins', () => {
       const dir = mkdtempSync(join(tmpdir(), 'plumb-engine-'))
       const env = { CNI_COMMAND: 'ADD', CNI_CONTAINERID: 'c1', CNI_IFNAME: 'eth0', CNI_NETNS: pod.path, CNI_PATH: dir }
       const source = (name: string) => readFileSync(join(dir, 'plugins', name), 'utf8')
-      const called = (name: string) => execa(join(dir, 'made', name), { env, extendEnv: false, input: '{"cniVersion":"1.1.0","name":"net"}', reject: false })
+      const called = (name: string) =>
+        execa(join(dir, 'made', name), {
+          env,
+          extendEnv: false,
+          input: '{"cniVersion":"1.1.0","name":"net"}',
+          reject: false,
+        })
       try {
-        for (const name of ['lib', 'native', 'plugins', 'scripts']) cpSync(join(ROOT, name), join(dir, name), { recursive: true })
+        for (const name of ['lib', 'native', 'plugins', 'scripts'])
+          cpSync(join(ROOT, name), join(dir, name), { recursive: true })
         for (const name of ['node_modules', 'package.json']) symlinkSync(join(ROOT, name), join(dir, name))
-        writeFileSync(join(dir, 'plugins/loopback.ts'), source('loopback.ts').replace(/^async function bringUp.*$/m, '$&\n  undefined.flags'))
-        writeFileSync(join(dir, 'plugins/dummy.ts'), `${source('dummy.ts')}function breaks() {\n  undefined.flags\n}\nbreaks()\n`)
+        writeFileSync(
+          join(dir, 'plugins/loopback.ts'),
+          source('loopback.ts').replace(/^async function bringUp.*$/m, '$&\n  undefined.flags'),
+        )
+        writeFileSync(
+          join(dir, 'plugins/dummy.ts'),
+          `${source('dummy.ts')}function breaks() {\n  undefined.flags\n}\nbreaks()\n`,
+        )
         mkdirSync(join(dir, 'made'))
-        const make = (file: string, names: readonly string[], env: Record<string, string> = {}) => execa(process.execPath, ['-e', MAKE, join(dir, 'made', file), ...names], { cwd: dir, env })
+        const make = (file: string, names: readonly string[], env: Record<string, string> = {}) =>
+          execa(process.execPath, ['-e', MAKE, join(dir, 'made', file), ...names], { cwd: dir, env })
         await make('loopback', ['loopback'])
         // A module that cannot be evaluated stops the build where the heap is frozen.
         await assert.rejects(make('dummy', ['dummy']), /breaks \(plugins\/dummy\.ts:/)
         await make('dummy', ['dummy'], { PLAIN: '1' })
         // As does one that looks at the machine.
-        writeFileSync(join(dir, 'plugins/static.ts'), `${source('static.ts')}import { fs } from '../lib/os/fs.ts'\nexport const isThere = fs.existsSync('/etc')\n`)
+        writeFileSync(
+          join(dir, 'plugins/static.ts'),
+          `${source('static.ts')}import { fs } from '../lib/os/fs.ts'\nexport const isThere = fs.existsSync('/etc')\n`,
+        )
         await assert.rejects(make('static', ['static']), /a module calls access while the build evaluates it/)
         const line = (name: string) => source(name).split('\n').indexOf('  undefined.flags') + 1
         // A call that fails while it is served, and a plugin that cannot even be loaded.
         const [served, loaded] = [await called('loopback'), await called('dummy')]
         assert.equal(served.exitCode, 1)
-        assert.match(JSON.parse(served.stdout).msg, new RegExp(`^Unexpected failure in bringUp \\(plugins/loopback\\.ts:${line('loopback.ts')}\\): `))
+        assert.match(
+          JSON.parse(served.stdout).msg,
+          new RegExp(`^Unexpected failure in bringUp \\(plugins/loopback\\.ts:${line('loopback.ts')}\\): `),
+        )
         assert.equal(loaded.exitCode, 1)
         assert.match(JSON.parse(loaded.stdout).msg, /^Unexpected failure: TypeError: /)
-        assert.match(JSON.parse(loaded.stdout).details, new RegExp(`^    at breaks \\(plugins/dummy\\.ts:${line('dummy.ts')}:\\d+\\)\n`))
+        assert.match(
+          JSON.parse(loaded.stdout).details,
+          new RegExp(`^    at breaks \\(plugins/dummy\\.ts:${line('dummy.ts')}:\\d+\\)\n`),
+        )
       } finally {
         rmSync(dir, { recursive: true })
       }

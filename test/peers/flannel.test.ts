@@ -24,7 +24,12 @@ describe('flannel among the reference plugins', () => {
         cniVersion: '0.3.1',
         bridge: 'br0',
         ipMasq: true,
-        ipam: { dataDir: pool, ranges: [[{ subnet: '10.1.17.0/24' }]], routes: [{ dst: '10.1.0.0/16' }], type: 'host-local' },
+        ipam: {
+          dataDir: pool,
+          ranges: [[{ subnet: '10.1.17.0/24' }]],
+          routes: [{ dst: '10.1.0.0/16' }],
+          type: 'host-local',
+        },
         isDefaultGateway: true,
         isGateway: true,
         mtu: 1472,
@@ -33,11 +38,29 @@ describe('flannel among the reference plugins', () => {
       }
       writeFileSync(join(conf.dataDir, containerId(pod)), JSON.stringify(asked))
       const before = (await node.exec(['iptables-save', '-t', 'nat'])).stdout
-      const added = await plugin('bridge', { command: 'ADD', conf: asked, containerId: containerId(pod), netns: pod, path: PLUGINS, file: `${PLUGINS}/bridge` }, node)
+      const added = await plugin(
+        'bridge',
+        {
+          command: 'ADD',
+          conf: asked,
+          containerId: containerId(pod),
+          netns: pod,
+          path: PLUGINS,
+          file: `${PLUGINS}/bridge`,
+        },
+        node,
+      )
       assert.equal(added.status, 0, added.stdout)
       assert.notEqual((await node.exec(['iptables-save', '-t', 'nat'])).stdout, before)
       await network(node, conf).del(pod)
-      assert.deepEqual([readdirSync(conf.dataDir), readdirSync(join(pool, conf.name)).filter((name) => /^\d/.test(name)), await node.json('link', 'show', 'type', 'veth')], [[], [], []])
+      assert.deepEqual(
+        [
+          readdirSync(conf.dataDir),
+          readdirSync(join(pool, conf.name)).filter((name) => /^\d/.test(name)),
+          await node.json('link', 'show', 'type', 'veth'),
+        ],
+        [[], [], []],
+      )
       assert.doesNotMatch((await node.exec(['iptables-save', '-t', 'nat'])).stdout, /10\.1\.17\./)
     }),
   )
@@ -46,13 +69,40 @@ describe('flannel among the reference plugins', () => {
     "takes over a pod with host ports of flannel's list, in which portmap is a plugin of its own: DEL of the list in one process removes the ports' rules too",
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const conf = flannelConf(ENV.v4, { cniVersion: '1.0.0' })
-      const asked = { cniVersion: '1.0.0', bridge: 'br0', ipam: { dataDir: conf.ipam?.dataDir, ranges: [[{ subnet: '10.1.17.0/24' }]], type: 'host-local' }, isDefaultGateway: true, isGateway: true, name: conf.name, type: 'bridge' }
+      const asked = {
+        cniVersion: '1.0.0',
+        bridge: 'br0',
+        ipam: { dataDir: conf.ipam?.dataDir, ranges: [[{ subnet: '10.1.17.0/24' }]], type: 'host-local' },
+        isDefaultGateway: true,
+        isGateway: true,
+        name: conf.name,
+        type: 'bridge',
+      }
       writeFileSync(join(conf.dataDir, containerId(pod)), JSON.stringify(asked))
-      const call = (type: string, conf: object) => plugin(type, { command: 'ADD', conf, containerId: containerId(pod), netns: pod, path: PLUGINS, file: `${PLUGINS}/${type}` }, node)
+      const call = (type: string, conf: object) =>
+        plugin(
+          type,
+          {
+            command: 'ADD',
+            conf,
+            containerId: containerId(pod),
+            netns: pod,
+            path: PLUGINS,
+            file: `${PLUGINS}/${type}`,
+          },
+          node,
+        )
       const added = await call('bridge', asked)
       assert.equal(added.status, 0, added.stdout)
       const runtimeConfig = { portMappings: [{ hostPort: 8080, containerPort: 80, protocol: 'tcp' }] }
-      const mapped = await call('portmap', { cniVersion: '1.0.0', name: conf.name, type: 'portmap', capabilities: { portMappings: true }, runtimeConfig, prevResult: added.result })
+      const mapped = await call('portmap', {
+        cniVersion: '1.0.0',
+        name: conf.name,
+        type: 'portmap',
+        capabilities: { portMappings: true },
+        runtimeConfig,
+        prevResult: added.result,
+      })
       assert.equal(mapped.status, 0, mapped.stdout)
       const rules = async () => (await node.exec(['iptables-save', '-t', 'nat'])).stdout
       assert.match(await rules(), /--dport 8080|--dports 8080/)
@@ -82,7 +132,13 @@ describe('flannel among the reference plugins', () => {
           if (netns !== pod) await pod.ip('link', 'delete', 'eth0')
         }
       }
-      assert.deepEqual([readdirSync(join(conf.ipam?.dataDir as string, conf.name)).filter((name) => /^\d/.test(name)), await node.json('link', 'show', 'type', 'veth')], [[], []])
+      assert.deepEqual(
+        [
+          readdirSync(join(conf.ipam?.dataDir as string, conf.name)).filter((name) => /^\d/.test(name)),
+          await node.json('link', 'show', 'type', 'veth'),
+        ],
+        [[], []],
+      )
     }),
   )
 })

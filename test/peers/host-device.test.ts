@@ -14,8 +14,15 @@ const reference = references()
 const ADDRESSES = [{ address: '10.1.0.10/24', gateway: '10.1.0.1' }, { address: 'fd00:1::10/64' }]
 const ROUTES = [{ dst: '0.0.0.0/0' }, { dst: '10.9.0.0/16', gw: '10.1.0.7' }]
 const CASES: Readonly<Record<string, object>> = {
-  'device, with addresses and routes': { device: 'dev0', ipam: { type: 'static', addresses: ADDRESSES, routes: ROUTES } },
-  'hwaddr, one address, dns': { hwaddr: '02:00:00:00:01:10', ipam: { type: 'static', addresses: ADDRESSES.slice(0, 1) }, dns: { nameservers: ['10.1.0.1'] } },
+  'device, with addresses and routes': {
+    device: 'dev0',
+    ipam: { type: 'static', addresses: ADDRESSES, routes: ROUTES },
+  },
+  'hwaddr, one address, dns': {
+    hwaddr: '02:00:00:00:01:10',
+    ipam: { type: 'static', addresses: ADDRESSES.slice(0, 1) },
+    dns: { nameservers: ['10.1.0.1'] },
+  },
   'device, without a pool': { device: 'dev0' },
 }
 
@@ -45,7 +52,11 @@ describe(`host-device beside the reference's ${reference?.version ?? ''}`, () =>
         await node.ip('link', 'set', 'dev', 'dev0', 'alias', alias)
         const call = { conf, netns: pod, containerId: containerId(pod) }
         assert.equal((await plugin('host-device', { command: 'ADD', ...call }, node)).status, 0)
-        const { status, stdout } = await plugin('host-device', { command: 'DEL', ...call, file: `${reference?.file}` }, node)
+        const { status, stdout } = await plugin(
+          'host-device',
+          { command: 'DEL', ...call, file: `${reference?.file}` },
+          node,
+        )
         assert.equal(status, 0, stdout)
         assert.deepEqual(await names(node), ['br0', 'dev0', 'far-dev0'])
         // The runtime of a node that came back to plumb may say so once more.
@@ -62,7 +73,10 @@ describe(`host-device beside the reference's ${reference?.version ?? ''}`, () =>
       await makeDevices(node, 'dev0')
       const before = await linkOf(node, 'dev0')
       const call = { conf, netns: pod, containerId: containerId(pod) }
-      assert.equal((await plugin('host-device', { command: 'ADD', ...call, file: `${reference?.file}` }, node)).status, 0)
+      assert.equal(
+        (await plugin('host-device', { command: 'ADD', ...call, file: `${reference?.file}` }, node)).status,
+        0,
+      )
       for (const _ of [1, 2]) assert.equal((await plugin('host-device', { command: 'DEL', ...call }, node)).stdout, '')
       assert.deepEqual(await linkOf(node, 'dev0'), before)
     }),
@@ -78,12 +92,30 @@ async function attached(node: Namespace, pod: Namespace, conf: Row, file?: strin
   if (conf['ipam']) assert.ok(await until(() => ping(node, '10.1.0.10')))
   const { ifalias: _, ...link } = await linkOf(pod, 'eth0')
   // Its own link-local address is tentative for a while.
-  const held = (await pod.json('addr', 'show', 'eth0'))[0]?.['addr_info'].flatMap(({ local, prefixlen, scope }: Row) => (scope === 'link' ? [] : `${local}/${prefixlen} ${scope}`))
+  const held = (await pod.json('addr', 'show', 'eth0'))[0]?.['addr_info'].flatMap(({ local, prefixlen, scope }: Row) =>
+    scope === 'link' ? [] : `${local}/${prefixlen} ${scope}`,
+  )
   const routes = (await pod.json('route')).map(({ dst, gateway, dev }) => `${dst} ${gateway} ${dev}`).sort()
-  if (conf['cniVersion'] >= '0.4.0') assert.equal((await plugin('host-device', { command: 'CHECK', ...call, conf: { ...conf, prevResult: result } }, node)).status, 0)
-  const { status: gone, stdout: said } = await plugin('host-device', { command: 'DEL', ...call, conf: { ...conf, prevResult: result } }, node)
+  if (conf['cniVersion'] >= '0.4.0')
+    assert.equal(
+      (await plugin('host-device', { command: 'CHECK', ...call, conf: { ...conf, prevResult: result } }, node)).status,
+      0,
+    )
+  const { status: gone, stdout: said } = await plugin(
+    'host-device',
+    { command: 'DEL', ...call, conf: { ...conf, prevResult: result } },
+    node,
+  )
   assert.equal(gone, 0, said)
   assert.deepEqual(traces(pod, { name: 'beside' }), [])
   const { dns: __, ...shown } = result
-  return { result: JSON.parse(JSON.stringify(shown).replaceAll(pod.path, 'POD')), dns: conf['dns'] ? result['dns'] : {}, link, held, routes, left: await names(node), device: await linkOf(node, 'dev0').then(({ ifalias: _alias, ...rest }) => rest) }
+  return {
+    result: JSON.parse(JSON.stringify(shown).replaceAll(pod.path, 'POD')),
+    dns: conf['dns'] ? result['dns'] : {},
+    link,
+    held,
+    routes,
+    left: await names(node),
+    device: await linkOf(node, 'dev0').then(({ ifalias: _alias, ...rest }) => rest),
+  }
 }

@@ -45,7 +45,8 @@ describe('plumb among the reference plugins', () => {
         )
         assert.equal(await page(world, pod, `${WORLD.node4}:8080`), `for ${WORLD.world4}`)
         assert.ok(await ping(pod, WORLD.world4))
-        if (chained.some(({ type }) => type === 'tuning')) assert.equal((await pod.json('link', 'show', 'eth0'))[0]?.['mtu'], 1400)
+        if (chained.some(({ type }) => type === 'tuning'))
+          assert.equal((await pod.json('link', 'show', 'eth0'))[0]?.['mtu'], 1400)
         if (PORTMAP_MISTAKEN.test(reference.version)) {
           assert.match((await call(['check', 'mixed', pod.path])).stderr, /^could not check ipv6 dnat: /)
           assert.equal(await on(node, dir, path).works(['check', 'mixed', pod.path]), '')
@@ -63,7 +64,11 @@ describe('plumb among the reference plugins', () => {
     it(
       `bridge, then ${chained.map(({ type }) => type).join(', ')} of the reference ${reference.version}: del with the namespace gone leaves nothing of ours`,
       onFreshNode(['node', 'pod'], async ({ node, pod }) => {
-        const { works } = on(node, folder({ cniVersion: '1.0.0', name: 'mixed', plugins: [bridge, ...chained] }), together(reference, ['bridge', 'host-local']))
+        const { works } = on(
+          node,
+          folder({ cniVersion: '1.0.0', name: 'mixed', plugins: [bridge, ...chained] }),
+          together(reference, ['bridge', 'host-local']),
+        )
         await works(['add', 'mixed', pod.path])
         await node.ip('netns', 'delete', pod.path.replace('/run/netns/', ''))
         await works(['del', 'mixed', pod.path])
@@ -78,7 +83,13 @@ describe('plumb among the reference plugins', () => {
       it(
         `${mine} of the reference ${reference.version}: add, check, full pool, del, del again`,
         onFreshNode(['node', 'pod', 'other'], async ({ node, pod, other }) => {
-          const small = { ...pool, ranges: [[{ subnet: '10.9.0.0/24', rangeStart: '10.9.0.9', rangeEnd: '10.9.0.9' }], [{ subnet: 'fd00:9::/64' }]] }
+          const small = {
+            ...pool,
+            ranges: [
+              [{ subnet: '10.9.0.0/24', rangeStart: '10.9.0.9', rangeEnd: '10.9.0.9' }],
+              [{ subnet: 'fd00:9::/64' }],
+            ],
+          }
           const dir = folder({ cniVersion: '1.0.0', name: 'mixed', plugins: [{ ...bridge, ipam: small }] })
           const { call, works } = on(node, dir, together(reference, types))
           const added = JSON.parse(await works(['add', 'mixed', pod.path]))
@@ -118,13 +129,19 @@ describe('plumb among the reference plugins', () => {
       `loopback as ${caller} calls it: list "cni-loopback" of CNI 0.3.1, CNI_IFNAME ${ifname}`,
       onFreshNode(['node', 'pod'], async ({ node, pod }) => {
         const conf = { cniVersion: '0.3.1', name: 'cni-loopback', plugins: [{ type: 'loopback' }] }
-        const env = { CNI_IFNAME: ifname, CNI_ARGS: 'IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=c1' }
+        const env = {
+          CNI_IFNAME: ifname,
+          CNI_ARGS: 'IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=c1',
+        }
         const { works } = on(node, folder(conf), DIST, env)
         const pause = Bun.spawn(['nsenter', `--net=${pod.path}`, '--', 'sleep', '60'])
         try {
           const netns = path(pod, pause.pid)
           const added = JSON.parse(await works(['add', 'cni-loopback', netns]))
-          assert.deepEqual([added.cniVersion, added.interfaces[0].name, added.interfaces[0].sandbox], ['0.3.1', 'lo', netns])
+          assert.deepEqual(
+            [added.cniVersion, added.interfaces[0].name, added.interfaces[0].sandbox],
+            ['0.3.1', 'lo', netns],
+          )
           assert.ok(await ping(pod, '127.0.0.1'))
           await works(['del', 'cni-loopback', netns])
           assert.equal(await ping(pod, '127.0.0.1'), false)

@@ -1,7 +1,19 @@
 // Tests scripts/package.ts, scripts/package, scripts/arm64.ts: each package in an empty root, by the distribution's own tool.
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
-import { appendFileSync, existsSync, linkSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  appendFileSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { gunzipSync, zstdDecompressSync } from 'bun'
@@ -24,7 +36,15 @@ const ROOT = join(import.meta.dir, '../..')
 const PLUMB = join(ROOT, 'dist/plumb')
 /** What a package finds on a node: a shell for its scripts, and the tools of the packages that it depends on. */
 const TOOLS = ['/bin/sh', 'ip', 'bridge', 'tc', 'nft']
-const NETWORK = { cniVersion: '1.0.0', name: 'pods', type: 'bridge', bridge: 'pk0', isGateway: true, ipMasq: true, ipam: { type: 'host-local', subnet: '10.99.0.0/24' } }
+const NETWORK = {
+  cniVersion: '1.0.0',
+  name: 'pods',
+  type: 'bridge',
+  bridge: 'pk0',
+  isGateway: true,
+  ipMasq: true,
+  ipam: { type: 'host-local', subnet: '10.99.0.0/24' },
+}
 const AGENT = '/etc/plumb/agent.yaml'
 const arch = process.arch === 'x64' ? 'amd64' : 'arm64'
 const PLUGINS = plugins()
@@ -32,45 +52,85 @@ const PLUGINS = plugins()
 const architectures = [...new Set([arch, ...(emulator() ? ['arm64'] : [])])]
 /** Other packages of a node. The kubelet of pkgs.k8s.io depends on kubernetes-cni like this, and kubernetes-cni owns /opt/cni/bin/bridge. */
 const OTHERS = {
-  kubelet: { relations: { deb: ['Depends: kubernetes-cni (>= 1.2.0)'], rpm: ['Requires: kubernetes-cni >= 1.2.0'] }, version: '1.35.0', file: '/usr/bin/kubelet' },
-  'kubernetes-cni': { relations: { deb: ['Depends: iproute2'], rpm: ['Requires: iproute'] }, version: '1.8.0', file: '/opt/cni/bin/bridge' },
+  kubelet: {
+    relations: { deb: ['Depends: kubernetes-cni (>= 1.2.0)'], rpm: ['Requires: kubernetes-cni >= 1.2.0'] },
+    version: '1.35.0',
+    file: '/usr/bin/kubelet',
+  },
+  'kubernetes-cni': {
+    relations: { deb: ['Depends: iproute2'], rpm: ['Requires: iproute'] },
+    version: '1.8.0',
+    file: '/opt/cni/bin/bridge',
+  },
   // An rpm root has no other packages here.
-  tools: { relations: { deb: ['Depends: iproute2'], rpm: ['Provides: iproute, nftables'] }, version: '1', file: '/usr/share/tools' },
+  tools: {
+    relations: { deb: ['Depends: iproute2'], rpm: ['Provides: iproute, nftables'] },
+    version: '1',
+    file: '/usr/share/tools',
+  },
 } as const
 
 describe('npm run package', function () {
   this.timeout(180_000)
   let dir = ''
   const out = (name: string) => join(dir, 'out', name)
-  const namesOf = (name: string, of = arch) => [`${name}_${version}_${of}.deb`, `${name}-${version}.${of === 'amd64' ? 'x86_64' : 'aarch64'}.rpm`, `${name}-${version}-linux-${of}.tar.zst`] as const
+  const namesOf = (name: string, of = arch) =>
+    [
+      `${name}_${version}_${of}.deb`,
+      `${name}-${version}.${of === 'amd64' ? 'x86_64' : 'aarch64'}.rpm`,
+      `${name}-${version}-linux-${of}.tar.zst`,
+    ] as const
   const [deb, rpm, tar] = namesOf('plumb').map((name) => () => out(name)) as [() => string, () => string, () => string]
   before(async function () {
-    for (const tool of ['rpmbuild', 'dpkg-deb']) if ((await execa('which', [tool], { reject: false })).failed) skip(this, `no ${tool}: packages are untested`)
+    for (const tool of ['rpmbuild', 'dpkg-deb'])
+      if ((await execa('which', [tool], { reject: false })).failed) skip(this, `no ${tool}: packages are untested`)
     dir = mkdtempSync(join(tmpdir(), 'plumb-package-test-'))
-    await execa(process.execPath, ['scripts/package.ts', ...architectures.flatMap((one) => ['--arch', one]), '--out', join(dir, 'out')], { cwd: ROOT })
+    await execa(
+      process.execPath,
+      ['scripts/package.ts', ...architectures.flatMap((one) => ['--arch', one]), '--out', join(dir, 'out')],
+      { cwd: ROOT },
+    )
   })
   after(() => dir && rmSync(dir, { recursive: true }))
 
   it('writes the packages, their checksums, and a bill of materials with Bun and the engine of the plugins in it', async () => {
-    const files = ['plumb', 'plumb-plugins'].flatMap((name) => [`${name}-${version}.cdx.json`, ...architectures.flatMap((one) => namesOf(name, one))])
+    const files = ['plumb', 'plumb-plugins'].flatMap((name) => [
+      `${name}-${version}.cdx.json`,
+      ...architectures.flatMap((one) => namesOf(name, one)),
+    ])
     assert.deepEqual(readdirSync(join(dir, 'out')).sort(), ['SHA256SUMS', ...files].sort())
     assert.equal(readFileSync(out('SHA256SUMS'), 'utf8').split('\n').length - 1, files.length)
     await execa('sha256sum', ['--check', '--strict', 'SHA256SUMS'], { cwd: join(dir, 'out') })
-    const { bomFormat, serialNumber, metadata, components, dependencies } = JSON.parse(readFileSync(out(`plumb-${version}.cdx.json`), 'utf8'))
+    const { bomFormat, serialNumber, metadata, components, dependencies } = JSON.parse(
+      readFileSync(out(`plumb-${version}.cdx.json`), 'utf8'),
+    )
     assert.deepEqual([bomFormat, metadata.component.name, metadata.component.version], ['CycloneDX', 'plumb', version])
     assert.match(serialNumber, /^urn:uuid:[\da-f]{8}-[\da-f]{4}-8[\da-f]{3}-8[\da-f]{3}-[\da-f]{12}$/)
     const { dependencies: wanted, devDependencies } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
-    const found = new Map<string, string>(components.map((one: { name: string; version: string }) => [one.name, one.version]))
-    for (const [name, is] of Object.entries({ ...wanted, '@oven/bun-linux-x64': devDependencies.bun, '@oven/bun-linux-aarch64': devDependencies.bun })) assert.equal(found.get(name), is, name)
+    const found = new Map<string, string>(
+      components.map((one: { name: string; version: string }) => [one.name, one.version]),
+    )
+    for (const [name, is] of Object.entries({
+      ...wanted,
+      '@oven/bun-linux-x64': devDependencies.bun,
+      '@oven/bun-linux-aarch64': devDependencies.bun,
+    }))
+      assert.equal(found.get(name), is, name)
     assert.ok(!found.has('mocha'))
-    assert.equal(found.get('quickjs-ng'), /^quickjs-ng==([\w.]+)/m.exec(readFileSync(join(ROOT, 'native/requirements.txt'), 'utf8'))?.[1])
+    assert.equal(
+      found.get('quickjs-ng'),
+      /^quickjs-ng==([\w.]+)/m.exec(readFileSync(join(ROOT, 'native/requirements.txt'), 'utf8'))?.[1],
+    )
     for (const name of found.keys()) assert.ok(JSON.stringify(dependencies).includes(`${name}@`), name)
   })
 
   it('the .deb: installs, does its work, keeps settings on an upgrade, and goes only without pods', lived('deb'))
   it('the .rpm: the same', lived('rpm'))
 
-  it('the .deb of the plugins alone: stands in for kubernetes-cni, does its work without plumb, asks for no libc, stays when plumb goes, and leaves nothing', alone('deb'))
+  it(
+    'the .deb of the plugins alone: stands in for kubernetes-cni, does its work without plumb, asks for no libc, stays when plumb goes, and leaves nothing',
+    alone('deb'),
+  )
   it('the .rpm of the plugins alone: the same', alone('rpm'))
 
   it(
@@ -80,7 +140,11 @@ describe('npm run package', function () {
       try {
         await unpack(out(namesOf('plumb-plugins')[2]), join(root, 'opt/cni/bin'))
         assert.deepEqual(readdirSync(join(root, 'opt/cni/bin')).sort(), ['.plumb-doc', ...PLUGINS])
-        assert.deepEqual(readdirSync(join(root, 'opt/cni/bin/.plumb-doc')).sort(), ['LICENSE', 'NOTICE', 'plumb-plugins.cdx.json'])
+        assert.deepEqual(readdirSync(join(root, 'opt/cni/bin/.plumb-doc')).sort(), [
+          'LICENSE',
+          'NOTICE',
+          'plumb-plugins.cdx.json',
+        ])
         isOneSmallFile(root)
         await attachAndDetach(root, node, pod, { isAlone: true })
         const bill = readFileSync(out(`plumb-plugins-${version}.cdx.json`), 'utf8')
@@ -107,7 +171,10 @@ describe('npm run package', function () {
         PLUGINS,
         of,
       )
-      const lists = [await execa('sh', ['-c', `dpkg-deb --fsys-tarfile ${deb} | tar -t`]), await execa('rpm', ['-qlp', rpm])]
+      const lists = [
+        await execa('sh', ['-c', `dpkg-deb --fsys-tarfile ${deb} | tar -t`]),
+        await execa('rpm', ['-qlp', rpm]),
+      ]
       for (const { stdout } of lists)
         assert.deepEqual(
           [...stdout.matchAll(/\/opt\/cni\/bin\/(\w[\w-]*)$/gm)].map(([, name]) => name),
@@ -129,14 +196,24 @@ describe('npm run package', function () {
           .sort()
       const files = listed((await execa('tar', ['-tf', `${tar()}.tar`])).stdout)
       assert.deepEqual(listed((await execa('sh', ['-c', `dpkg-deb --fsys-tarfile ${deb()} | tar -t`])).stdout), files)
-      const owned = listed((await execa('rpm', ['-qlp', rpm()])).stdout).filter((path) => !statSync(join(root, path)).isDirectory())
+      const owned = listed((await execa('rpm', ['-qlp', rpm()])).stdout).filter(
+        (path) => !statSync(join(root, path)).isDirectory(),
+      )
       assert.deepEqual(owned, files)
-      for (const unit of ['plumb-agent.service', 'plumb-dhcp.service']) assert.match(readFileSync(join(root, 'usr/lib/systemd/system', unit), 'utf8'), /^ExecStart=\/usr\/bin\/plumb /m)
-      const [, documentation = ''] = /^Documentation=file:(.*)$/m.exec(readFileSync(join(root, 'usr/lib/systemd/system/plumb-agent.service'), 'utf8')) ?? []
+      for (const unit of ['plumb-agent.service', 'plumb-dhcp.service'])
+        assert.match(readFileSync(join(root, 'usr/lib/systemd/system', unit), 'utf8'), /^ExecStart=\/usr\/bin\/plumb /m)
+      const [, documentation = ''] =
+        /^Documentation=file:(.*)$/m.exec(
+          readFileSync(join(root, 'usr/lib/systemd/system/plumb-agent.service'), 'utf8'),
+        ) ?? []
       assert.ok(files.includes(documentation), documentation)
-      assert.match(readFileSync(join(root, 'usr/share/doc/plumb/NOTICE'), 'utf8'), /quickjs-ng[\s\S]*Fabrice Bellard[\s\S]*GNU C Library/)
+      assert.match(
+        readFileSync(join(root, 'usr/share/doc/plumb/NOTICE'), 'utf8'),
+        /quickjs-ng[\s\S]*Fabrice Bellard[\s\S]*GNU C Library/,
+      )
       const agent = manual(root, '/usr/share/man/man8/plumb-agent.8.gz')
-      for (const name of Object.keys(FLAGS)) assert.ok(agent.includes(`\n.B \\-\\-${name.replaceAll('-', '\\-')}`), name)
+      for (const name of Object.keys(FLAGS))
+        assert.ok(agent.includes(`\n.B \\-\\-${name.replaceAll('-', '\\-')}`), name)
       for (const [page, words] of [
         ['man1/plumb.1', 'plumb \\- network for containers'],
         ['man1/plumb-cni.1', '.SS "plumb cni explain"'],
@@ -144,7 +221,12 @@ describe('npm run package', function () {
       ] as const)
         assert.ok(manual(root, `/usr/share/man/${page}.gz`).includes(words), page)
       if (!(await execa('groff', ['--version'], { reject: false })).failed)
-        for (const page of files.filter((path) => path.includes('/man/'))) assert.equal((await execa('groff', ['-ww', '-man', '-Tutf8'], { input: manual(root, page) })).stderr, '', page)
+        for (const page of files.filter((path) => path.includes('/man/')))
+          assert.equal(
+            (await execa('groff', ['-ww', '-man', '-Tutf8'], { input: manual(root, page) })).stderr,
+            '',
+            page,
+          )
     } finally {
       await leave(root)
     }
@@ -152,25 +234,41 @@ describe('npm run package', function () {
 
   it('the same commit gives the same bytes, whatever the umask and the folders are', async () => {
     const again = join(dir, 'again')
-    await execa('sh', ['-c', 'umask 077; exec "$@"', 'sh', process.execPath, 'scripts/package.ts', '--arch', arch, '--out', again], { cwd: ROOT, env: { TMPDIR: dir, HOME: dir, LC_ALL: 'C', TZ: 'Asia/Tokyo' } })
+    await execa(
+      'sh',
+      ['-c', 'umask 077; exec "$@"', 'sh', process.execPath, 'scripts/package.ts', '--arch', arch, '--out', again],
+      { cwd: ROOT, env: { TMPDIR: dir, HOME: dir, LC_ALL: 'C', TZ: 'Asia/Tokyo' } },
+    )
     const sums = readFileSync(out('SHA256SUMS'), 'utf8').split('\n')
     for (const line of readFileSync(join(again, 'SHA256SUMS'), 'utf8').split('\n')) assert.ok(sums.includes(line), line)
   })
 
   it('the executable of arm64 starts, and gives out an address as host-local', async function () {
     const found = emulator()
-    if (!found && process.arch !== 'arm64') skip(this, 'no qemu-user-static or no libc6 of arm64: the arm64 executable is untested')
+    if (!found && process.arch !== 'arm64')
+      skip(this, 'no qemu-user-static or no libc6 of arm64: the arm64 executable is untested')
     const [file, engine] = [join(dir, 'arm64/usr/bin/plumb'), join(dir, 'arm64/bandwidth')]
     for (const name of ['plumb', 'plumb-plugins']) await unpack(out(namesOf(name, 'arm64')[2]), join(dir, 'arm64'))
-    const run = (called: string, argv: readonly string[], options: { env?: Readonly<Record<string, string>>; input?: string } = {}) => {
+    const run = (
+      called: string,
+      argv: readonly string[],
+      options: { env?: Readonly<Record<string, string>>; input?: string } = {},
+    ) => {
       const program = called === 'plumb' ? file : engine
-      return execa(found?.qemu ?? program, found ? ['-0', called, '-L', found.sysroot, program, ...argv] : argv, { ...options, argv0: called } as object)
+      return execa(found?.qemu ?? program, found ? ['-0', called, '-L', found.sysroot, program, ...argv] : argv, {
+        ...options,
+        argv0: called,
+      } as object)
     }
     assert.equal((await run('plumb', ['--version'])).stdout, `plumb ${version}`)
     assert.match(String((await run('bridge', [], { env: { CNI_COMMAND: 'VERSION' } })).stdout), /"supportedVersions"/)
     const data = join(dir, 'leases')
     const env = { CNI_CONTAINERID: 'c1', CNI_IFNAME: 'eth0', CNI_NETNS: '/run/netns/none', CNI_PATH: '/opt/cni/bin' }
-    const lease = (CNI_COMMAND: string) => run('host-local', [], { env: { ...env, CNI_COMMAND }, input: JSON.stringify({ ...NETWORK, ipam: { ...NETWORK.ipam, dataDir: data } }) })
+    const lease = (CNI_COMMAND: string) =>
+      run('host-local', [], {
+        env: { ...env, CNI_COMMAND },
+        input: JSON.stringify({ ...NETWORK, ipam: { ...NETWORK.ipam, dataDir: data } }),
+      })
     assert.equal(JSON.parse(String((await lease('ADD')).stdout)).ips[0].address, '10.99.0.2/24')
     assert.ok(existsSync(join(data, 'pods/10.99.0.2')))
     await lease('DEL')
@@ -181,18 +279,30 @@ describe('npm run package', function () {
     'the bridge of arm64 attaches a pod, which answers, and removes it, without ipMasq: qemu gives no netlink socket of netfilter',
     inNamespaces(['node', 'pod'], async ({ node, pod }, test) => {
       const found = emulator()
-      if (!found && process.arch !== 'arm64') skip(test, 'no qemu-user-static or no libc6 of arm64: the arm64 executable is untested')
+      if (!found && process.arch !== 'arm64')
+        skip(test, 'no qemu-user-static or no libc6 of arm64: the arm64 executable is untested')
       const bin = join(dir, 'bin')
       mkdirSync(bin)
       const bridge = join(bin, 'bridge')
       await compilePlugins(bridge, PLUGINS, 'arm64')
       // In qemu a program cannot tell that a file is its own (/proc/self/exe), so it starts host-local.
-      if (found) writeFileSync(join(bin, 'host-local'), `#!/bin/sh\nexec ${found.qemu} -0 host-local -L ${found.sysroot} ${bridge}\n`, { mode: 0o755 })
+      if (found)
+        writeFileSync(
+          join(bin, 'host-local'),
+          `#!/bin/sh\nexec ${found.qemu} -0 host-local -L ${found.sysroot} ${bridge}\n`,
+          { mode: 0o755 },
+        )
       else linkSync(bridge, join(bin, 'host-local'))
       assert.match((await execa('readelf', ['--file-header', bridge])).stdout, /Machine: +AArch64/)
       const env = { CNI_CONTAINERID: 'c1', CNI_IFNAME: 'eth0', CNI_NETNS: pod.path, CNI_PATH: bin }
       const network = { ...NETWORK, ipMasq: false, ipam: { ...NETWORK.ipam, dataDir: join(dir, 'bridge-leases') } }
-      const call = async (verb: string, more = {}) => done(await node.exec([...(found ? [found.qemu, '-L', found.sysroot] : []), bridge], { env: { ...env, CNI_COMMAND: verb }, stdin: JSON.stringify({ ...network, ...more }) })).stdout
+      const call = async (verb: string, more = {}) =>
+        done(
+          await node.exec([...(found ? [found.qemu, '-L', found.sysroot] : []), bridge], {
+            env: { ...env, CNI_COMMAND: verb },
+            stdin: JSON.stringify({ ...network, ...more }),
+          }),
+        ).stdout
       const prevResult = JSON.parse(await call('ADD'))
       assert.equal(prevResult.ips[0].address, '10.99.0.2/24')
       const [eth0] = await pod.json('address', 'show', 'eth0')
@@ -200,7 +310,13 @@ describe('npm run package', function () {
       assert.ok(await until(() => ping(node, '10.99.0.2')))
       await call('CHECK', { prevResult })
       await call('DEL')
-      assert.deepEqual([(await pod.json('link')).map(({ ifname }) => ifname), readdirSync(join(dir, 'bridge-leases/pods')).filter((name) => name.startsWith('10.'))], [['lo'], []])
+      assert.deepEqual(
+        [
+          (await pod.json('link')).map(({ ifname }) => ifname),
+          readdirSync(join(dir, 'bridge-leases/pods')).filter((name) => name.startsWith('10.')),
+        ],
+        [['lo'], []],
+      )
     }),
   )
 
@@ -209,23 +325,40 @@ describe('npm run package', function () {
       const root = await emptyRoot()
       const { dpkg, rpmTool } = toolsOf(root, node)
       // An rpm root has no other packages here.
-      const [install, remove] = kind === 'deb' ? [() => dpkg('-i', deb()), () => dpkg('-r', 'plumb')] : [() => rpmTool('-U', '--replacepkgs', '--nodeps', rpm()), () => rpmTool('-e', 'plumb')]
+      const [install, remove] =
+        kind === 'deb'
+          ? [() => dpkg('-i', deb()), () => dpkg('-r', 'plumb')]
+          : [() => rpmTool('-U', '--replacepkgs', '--nodeps', rpm()), () => rpmTool('-e', 'plumb')]
       try {
         const installed = done(await install())
         assert.match(installed.stdout, /^plumb: now run "plumb install", which puts the plugins into \/opt\/cni\/bin$/m)
-        assert.equal(sha256(readFileSync(join(root, 'usr/bin/plumb'))), await shipped(), 'as it was compiled: nobody stripped it')
+        assert.equal(
+          sha256(readFileSync(join(root, 'usr/bin/plumb'))),
+          await shipped(),
+          'as it was compiled: nobody stripped it',
+        )
         appendFileSync(join(root, AGENT), '# mine\n')
         const meanwhile = async () => {
           const refused = await remove()
           assert.notEqual(refused.status, 0)
-          assert.match(refused.stdout + refused.stderr, /Cannot uninstall: 1 of the pods that plumb attached lives: pods c1:eth0/)
+          assert.match(
+            refused.stdout + refused.stderr,
+            /Cannot uninstall: 1 of the pods that plumb attached lives: pods c1:eth0/,
+          )
           assert.ok(existsSync(join(root, 'opt/cni/bin/bridge')))
           done(await install())
           assert.match(readFileSync(join(root, AGENT), 'utf8'), /# mine\n$/)
         }
         await attachAndDetach(root, node, pod, { meanwhile })
         done(await remove())
-        assert.deepEqual([existsSync(join(root, 'usr/bin/plumb')), existsSync(join(root, 'opt/cni/bin/bridge')), existsSync(join(root, 'usr/share/doc/plumb'))], [false, false, false])
+        assert.deepEqual(
+          [
+            existsSync(join(root, 'usr/bin/plumb')),
+            existsSync(join(root, 'opt/cni/bin/bridge')),
+            existsSync(join(root, 'usr/share/doc/plumb')),
+          ],
+          [false, false, false],
+        )
         assert.match(readFileSync(join(root, kind === 'deb' ? AGENT : `${AGENT}.rpmsave`), 'utf8'), /# mine\n$/)
       } finally {
         await leave(root)
@@ -249,18 +382,35 @@ describe('npm run package', function () {
         done(await install(...others))
         assert.deepEqual(await installed(), ['kubelet', 'kubernetes-cni'])
         done(await install(file))
-        assert.deepEqual(await installed(), ['kubelet', 'plumb-plugins'], 'it takes the place of kubernetes-cni below the kubelet')
+        assert.deepEqual(
+          await installed(),
+          ['kubelet', 'plumb-plugins'],
+          'it takes the place of kubernetes-cni below the kubelet',
+        )
         isOneSmallFile(root)
-        assert.doesNotMatch((await (kind === 'deb' ? execa('dpkg-deb', ['-f', file, 'Depends']) : execa('rpm', ['-qp', '--requires', file]))).stdout, /libc/)
+        assert.doesNotMatch(
+          (
+            await (kind === 'deb'
+              ? execa('dpkg-deb', ['-f', file, 'Depends'])
+              : execa('rpm', ['-qp', '--requires', file]))
+          ).stdout,
+          /libc/,
+        )
         await attachAndDetach(root, node, pod, { isAlone: true })
         const refused = await remove('plumb-plugins')
         assert.notEqual(refused.status, 0)
-        assert.match(refused.stdout + refused.stderr, /kubelet.* depends on kubernetes-cni|kubernetes-cni .*is needed by.* kubelet/)
+        assert.match(
+          refused.stdout + refused.stderr,
+          /kubelet.* depends on kubernetes-cni|kubernetes-cni .*is needed by.* kubelet/,
+        )
         done(await remove('kubelet'))
         done(await install(others[0] as string))
         assert.deepEqual(await installed(), ['kubelet', 'plumb-plugins'], 'a kubelet that comes later finds it')
         for (const name of ['kubelet', 'plumb-plugins']) done(await remove(name))
-        assert.deepEqual([existsSync(join(root, 'opt/cni')), existsSync(join(root, 'usr/share/doc/plumb-plugins'))], [false, false])
+        assert.deepEqual(
+          [existsSync(join(root, 'opt/cni')), existsSync(join(root, 'usr/share/doc/plumb-plugins'))],
+          [false, false],
+        )
         done(await (kind === 'deb' ? install(deb()) : install('--nodeps', rpm())))
         const plumbInstall = async () => done(await inside(root, ['/usr/bin/plumb', 'install'], node)).stdout
         assert.match(await plumbInstall(), /^installed \d+ programs/)
@@ -282,7 +432,14 @@ describe('npm run package', function () {
     const { relations, version, file } = OTHERS[name]
     const [root, to] = [mkdtempSync(join(dir, 'other-')), join(dir, `${name}.${kind}`)]
     put(join(root, file), '#!/bin/false\n', 0o755)
-    const identity: Identity = { name, summary: name, about: [name], relations: { deb: [...relations.deb], rpm: [...relations.rpm] }, folders: ['/opt/cni'], settings: [] }
+    const identity: Identity = {
+      name,
+      summary: name,
+      about: [name],
+      relations: { deb: [...relations.deb], rpm: [...relations.rpm] },
+      folders: ['/opt/cni'],
+      settings: [],
+    }
     await (kind === 'deb' ? makeDeb : makeRpm)(root, to, { identity, arch, version, epoch: 0, paths: [file] })
     return to
   }
@@ -301,17 +458,34 @@ describe('npm run package', function () {
  * Installs the plugins in the root by plumb, adds a pod by them as a runtime does, and removes it. `meanwhile` runs while the pod lives.
  * With `isAlone` the plugins are there already, and plumb is not.
  */
-async function attachAndDetach(root: string, node: Namespace, pod: Namespace, { meanwhile, isAlone = false }: { meanwhile?: () => Promise<void>; isAlone?: boolean } = {}): Promise<void> {
+async function attachAndDetach(
+  root: string,
+  node: Namespace,
+  pod: Namespace,
+  { meanwhile, isAlone = false }: { meanwhile?: () => Promise<void>; isAlone?: boolean } = {},
+): Promise<void> {
   const sleeper: ChildProcess = spawn('nsenter', [`--net=${pod.path}`, 'sleep', '1000'])
   try {
     done(await node.exec(['mount', '-t', 'proc', 'proc', join(root, 'proc')]))
     await pod.ip('link', 'set', 'lo', 'up')
-    const env = { CNI_CONTAINERID: 'c1', CNI_IFNAME: 'eth0', CNI_NETNS: `/proc/${sleeper.pid}/ns/net`, CNI_PATH: '/opt/cni/bin' }
-    const call = (verb: string) => inside(root, ['/opt/cni/bin/bridge'], node, { stdin: JSON.stringify(NETWORK), env: { ...env, CNI_COMMAND: verb } })
+    const env = {
+      CNI_CONTAINERID: 'c1',
+      CNI_IFNAME: 'eth0',
+      CNI_NETNS: `/proc/${sleeper.pid}/ns/net`,
+      CNI_PATH: '/opt/cni/bin',
+    }
+    const call = (verb: string) =>
+      inside(root, ['/opt/cni/bin/bridge'], node, {
+        stdin: JSON.stringify(NETWORK),
+        env: { ...env, CNI_COMMAND: verb },
+      })
     assert.equal(existsSync(join(root, 'usr/bin/plumb')), !isAlone)
     if (!isAlone) {
       assert.equal(done(await inside(root, ['/usr/bin/plumb', '--version'], node)).stdout, `plumb ${version}\n`)
-      assert.match(done(await inside(root, ['/usr/bin/plumb', 'install', '--bin-dir', '/opt/cni/bin'], node)).stdout, /^installed \d+ programs in \/opt\/cni\/bin/)
+      assert.match(
+        done(await inside(root, ['/usr/bin/plumb', 'install', '--bin-dir', '/opt/cni/bin'], node)).stdout,
+        /^installed \d+ programs in \/opt\/cni\/bin/,
+      )
     }
     assert.match(done(await call('VERSION')).stdout, /"supportedVersions"/)
     const { ips } = JSON.parse(done(await call('ADD')).stdout)
@@ -340,8 +514,10 @@ function isOneSmallFile(root: string): void {
 
 /** The tools of packages for a root. They run in the node's namespaces, because the scripts of packages look at its links. */
 function toolsOf(root: string, node: Namespace) {
-  const dpkg = (...argv: string[]) => node.exec(['dpkg', `--root=${root}`, ...argv], { env: { DEBIAN_FRONTEND: 'noninteractive' } })
-  const rpmTool = (...argv: string[]) => node.exec(['rpm', '--root', root, '--dbpath', '/var/lib/rpm', '--force-debian', ...argv])
+  const dpkg = (...argv: string[]) =>
+    node.exec(['dpkg', `--root=${root}`, ...argv], { env: { DEBIAN_FRONTEND: 'noninteractive' } })
+  const rpmTool = (...argv: string[]) =>
+    node.exec(['rpm', '--root', root, '--dbpath', '/var/lib/rpm', '--force-debian', ...argv])
   return { dpkg, rpmTool }
 }
 
@@ -355,7 +531,21 @@ async function unpack(file: string, folder: string): Promise<void> {
 /** A root with nothing but the tools and their libraries, and Debian's notes of the packages that these are from. */
 async function emptyRoot(): Promise<string> {
   const root = mkdtempSync(join(tmpdir(), 'plumb-root-'))
-  for (const one of ['proc', 'dev', 'run', 'tmp', 'var/lib/dpkg/info', 'var/lib/dpkg/updates', 'var/lib/dpkg/triggers', 'var/lib/rpm', 'usr/bin', 'usr/sbin', 'usr/lib', 'usr/lib64']) mkdirSync(join(root, one), { recursive: true })
+  for (const one of [
+    'proc',
+    'dev',
+    'run',
+    'tmp',
+    'var/lib/dpkg/info',
+    'var/lib/dpkg/updates',
+    'var/lib/dpkg/triggers',
+    'var/lib/rpm',
+    'usr/bin',
+    'usr/sbin',
+    'usr/lib',
+    'usr/lib64',
+  ])
+    mkdirSync(join(root, one), { recursive: true })
   for (const one of ['bin', 'sbin', 'lib', 'lib64']) symlinkSync(`usr/${one}`, join(root, one))
   for (const [name, minor] of [
     ['null', '3'],
@@ -385,7 +575,12 @@ async function leave(root: string): Promise<void> {
 }
 
 /** Runs a program of the root, in a namespace. */
-function inside(root: string, argv: readonly string[], node: Namespace, options: { stdin?: string; env?: Readonly<Record<string, string>> } = {}): Promise<Finished> {
+function inside(
+  root: string,
+  argv: readonly string[],
+  node: Namespace,
+  options: { stdin?: string; env?: Readonly<Record<string, string>> } = {},
+): Promise<Finished> {
   return node.exec(['chroot', root, ...argv], options)
 }
 

@@ -9,7 +9,13 @@ import { lanConf, linksOf, onLan } from '../support/lan.ts'
 import { type Conf, containerId, network, traces } from '../support/network.ts'
 import { skip } from '../support/skip.ts'
 
-const KEYS: Readonly<Record<string, object>> = { macvlan: { master: 'eth1' }, tap: { owner: 7 }, ipvlan: { master: 'eth1' }, vlan: { master: 'eth1', vlanId: 5 }, dummy: {} }
+const KEYS: Readonly<Record<string, object>> = {
+  macvlan: { master: 'eth1' },
+  tap: { owner: 7 },
+  ipvlan: { master: 'eth1' },
+  vlan: { master: 'eth1', vlanId: 5 },
+  dummy: {},
+}
 
 describe('links that stand in a pod: plumb and the reference plugins take over from each other', () => {
   for (const [type, keys] of Object.entries(KEYS))
@@ -22,7 +28,8 @@ describe('links that stand in a pod: plumb and the reference plugins take over f
         for (const { path } of found) {
           const conf = lanConf(type, { cniVersion: '1.0.0', ...keys })
           const net = network(node, conf)
-          const theirs = (command: string, more: object = {}) => called(type, command, { ...conf, ...more }, path, { node, pod })
+          const theirs = (command: string, more: object = {}) =>
+            called(type, command, { ...conf, ...more }, path, { node, pod })
           const made = await theirs('ADD')
           await net.check(pod, made)
           assert.match((await net.fails('ADD', pod)).msg, /a link of that name is there already/)
@@ -50,8 +57,18 @@ describe('links that stand in a pod: plumb and the reference plugins take over f
     )
 })
 
-async function called(type: string, command: string, conf: Conf, dir: string, { node, pod }: Record<'node' | 'pod', Namespace>): Promise<Row> {
-  const { status, stdout, stderr, result } = await plugin(type, { command, conf, containerId: containerId(pod), netns: pod, path: dir, file: join(dir, type) }, node)
+async function called(
+  type: string,
+  command: string,
+  conf: Conf,
+  dir: string,
+  { node, pod }: Record<'node' | 'pod', Namespace>,
+): Promise<Row> {
+  const { status, stdout, stderr, result } = await plugin(
+    type,
+    { command, conf, containerId: containerId(pod), netns: pod, path: dir, file: join(dir, type) },
+    node,
+  )
   assert.equal(status, 0, `${command} by the reference: ${stdout}${stderr}`)
   return result
 }

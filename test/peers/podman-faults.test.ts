@@ -32,7 +32,8 @@ describe('podman on plumb, when something goes wrong', () => {
     onPodman(async (podman) => {
       await podman.start('web', '--publish', '8080:80')
       const { ConmonPidFile } = await podman.inspect('container', 'web')
-      for (const pid of [Number(readFileSync(ConmonPidFile, 'utf8')), await pidOf(podman, 'web')]) process.kill(pid, 'SIGKILL')
+      for (const pid of [Number(readFileSync(ConmonPidFile, 'utf8')), await pidOf(podman, 'web')])
+        process.kill(pid, 'SIGKILL')
       assert.notDeepEqual(await podman.left(), [])
       // The first time podman sees that it is dead.
       await podman.call('rm', '--force', 'web')
@@ -45,7 +46,10 @@ describe('podman on plumb, when something goes wrong', () => {
     "a container whose namespace vanished: podman calls no plugin when it removes it, yet its host port can be had again, and plumb cni gc with podman's own list frees the rest",
     onPodman(async (podman, { node, world }) => {
       await podman.works('network', 'create', '--subnet', '10.89.7.0/24', 'one')
-      const [lost, kept] = [await podman.start('lost', '--network', 'one', '--publish', '8080:80'), await podman.start('kept', '--network', 'one', '--publish', '8081:80')]
+      const [lost, kept] = [
+        await podman.start('lost', '--network', 'one', '--publish', '8080:80'),
+        await podman.start('kept', '--network', 'one', '--publish', '8081:80'),
+      ]
       await execa('umount', [lost.ns.path])
       rmSync(lost.ns.path)
       await podman.call('rm', '--force', 'lost')
@@ -53,7 +57,17 @@ describe('podman on plumb, when something goes wrong', () => {
       const late = await podman.start('late', '--network', 'one', '--publish', '8080:80')
       const valid = (await podman.works('ps', '--no-trunc', '--format', '{{.ID}}:eth0')).split('\n')
       assert.deepEqual(valid.sort(), [`${kept.id}:eth0`, `${late.id}:eth0`].sort())
-      const { status, stderr } = await node.exec([join(DIST, 'plumb'), 'cni', 'gc', 'one', '--conf-dir', podman.networks, '--bin-dir', DIST, ...valid.flatMap((one) => ['--valid', one])])
+      const { status, stderr } = await node.exec([
+        join(DIST, 'plumb'),
+        'cni',
+        'gc',
+        'one',
+        '--conf-dir',
+        podman.networks,
+        '--bin-dir',
+        DIST,
+        ...valid.flatMap((one) => ['--valid', one]),
+      ])
       assert.deepEqual([status, stderr], [0, ''])
       assert.doesNotMatch(JSON.stringify(await podman.left()), new RegExp(lost.id))
       for (const [name, port, { ns }] of [['kept', 8081, kept] as const, ['late', 8080, late] as const]) {
@@ -86,7 +100,10 @@ describe('podman on plumb, when something goes wrong', () => {
     'a host port that a process of the node has: podman refuses it itself, when the network is made, and nothing of that is left',
     onPodman(async (podman, { node, world }) => {
       await serve(node, 'node', 'tcp 8080')
-      assert.match(await podman.fails('run', '--detach', '--name', 'late', '--publish', '8080:80', IMAGE), /8080.*address already in use/)
+      assert.match(
+        await podman.fails('run', '--detach', '--name', 'late', '--publish', '8080:80', IMAGE),
+        /8080.*address already in use/,
+      )
       await podman.works('rm', 'late')
       await nothingLeft(podman)
       assert.equal(await reach(world, WORLD.node4, 8080), `node ${WORLD.world4}`)
@@ -99,7 +116,17 @@ describe('podman on plumb, when something goes wrong', () => {
       await podman.works('network', 'create', '--subnet', '10.89.7.0/24', 'one')
       const { id } = await podman.start('web', '--ip', '10.88.0.77')
       const before = await podman.left()
-      const said = await podman.fails('run', '--detach', '--name', 'late', '--network', 'one:ip=10.89.7.9', '--network', 'podman:ip=10.88.0.77', IMAGE)
+      const said = await podman.fails(
+        'run',
+        '--detach',
+        '--name',
+        'late',
+        '--network',
+        'one:ip=10.89.7.9',
+        '--network',
+        'podman:ip=10.88.0.77',
+        IMAGE,
+      )
       assert.match(said, /plugin bridge failed: .*10\.88\.0\.77/)
       assert.match(said, new RegExp(`eth0 of container ${id} has it`))
       assert.deepEqual(await podman.left(), before)
@@ -117,7 +144,8 @@ describe('podman on plumb, when something goes wrong', () => {
       listed(podman, '1.0.0')
       assert.match(await podman.works('network', 'ls'), /\bown\b/)
       const texts = readdirSync(log).map((name) => readFileSync(join(log, name), 'utf8'))
-      const dummies = 'CNI_ARGS=\nCNI_COMMAND=VERSION\nCNI_CONTAINERID=\nCNI_IFNAME=dummy\nCNI_NETNS=dummy\nCNI_PATH=dummy\n{"cniVersion":"1.0.0"}'
+      const dummies =
+        'CNI_ARGS=\nCNI_COMMAND=VERSION\nCNI_CONTAINERID=\nCNI_IFNAME=dummy\nCNI_NETNS=dummy\nCNI_PATH=dummy\n{"cniVersion":"1.0.0"}'
       assert.deepEqual(
         texts.map((text) => text.trim()).sort(),
         ['bridge', 'tuning'].map((type) => `${type}\n${dummies}`),
@@ -138,7 +166,15 @@ describe('podman on plumb, when something goes wrong', () => {
 })
 
 function listed({ networks }: Podman, cniVersion: string): void {
-  const plugins = [{ type: 'bridge', bridge: 'own0', isGateway: true, ipam: { type: 'host-local', ranges: [[{ subnet: '10.90.0.0/24' }]] } }, { type: 'tuning' }]
+  const plugins = [
+    {
+      type: 'bridge',
+      bridge: 'own0',
+      isGateway: true,
+      ipam: { type: 'host-local', ranges: [[{ subnet: '10.90.0.0/24' }]] },
+    },
+    { type: 'tuning' },
+  ]
   writeFileSync(join(networks, 'own.conflist'), JSON.stringify({ cniVersion, name: 'own', plugins }))
 }
 

@@ -14,13 +14,41 @@ describe("podman's networks on plumb", () => {
   it(
     'network create writes what plumb takes as it is; ls, inspect and rm',
     onPodman(async (podman, { world }) => {
-      await podman.works('network', 'create', '--ipv6', '--subnet', '10.89.7.0/24', '--ip-range', '10.89.7.128/25', '--subnet', 'fd00:89:7::/64', '--opt', 'mtu=1400', '--label', 'a=b', 'both')
+      await podman.works(
+        'network',
+        'create',
+        '--ipv6',
+        '--subnet',
+        '10.89.7.0/24',
+        '--ip-range',
+        '10.89.7.128/25',
+        '--subnet',
+        'fd00:89:7::/64',
+        '--opt',
+        'mtu=1400',
+        '--label',
+        'a=b',
+        'both',
+      )
       const { cniVersion, plugins }: Row = JSON.parse(readFileSync(join(podman.networks, 'both.conflist'), 'utf8'))
       assert.equal(cniVersion, '0.4.0')
       const [bridge, portmap, firewall, tuning] = plugins
-      assert.deepEqual([bridge.ipam.ranges[0][0].rangeStart, bridge.ipam.ranges[0][0].rangeEnd, portmap.capabilities, firewall, tuning], ['10.89.7.129', '10.89.7.255', { portMappings: true }, { type: 'firewall', backend: '' }, { type: 'tuning' }])
+      assert.deepEqual(
+        [
+          bridge.ipam.ranges[0][0].rangeStart,
+          bridge.ipam.ranges[0][0].rangeEnd,
+          portmap.capabilities,
+          firewall,
+          tuning,
+        ],
+        ['10.89.7.129', '10.89.7.255', { portMappings: true }, { type: 'firewall', backend: '' }, { type: 'tuning' }],
+      )
       await podman.works('network', 'create', '--internal', 'inside')
-      assert.deepEqual((await podman.works('network', 'ls', '--format', '{{.Name}}')).split('\n').sort(), ['both', 'inside', 'podman'])
+      assert.deepEqual((await podman.works('network', 'ls', '--format', '{{.Name}}')).split('\n').sort(), [
+        'both',
+        'inside',
+        'podman',
+      ])
       assert.deepEqual(
         (await podman.inspect('network', 'both'))['subnets'].map(({ subnet, gateway }: Row) => [subnet, gateway]),
         [
@@ -35,7 +63,10 @@ describe("podman's networks on plumb", () => {
       for (const address of [WORLD.node4, WORLD.node6]) assert.match(await reach(world, address, 8080), /^web /)
       // What podman tells of the container is what plumb answered.
       const { both } = (await podman.inspect('container', 'web'))['NetworkSettings'].Networks
-      assert.deepEqual([both.IPAddress, both.IPPrefixLen, both.Gateway, both.GlobalIPv6Address, both.IPv6Gateway, both.MacAddress], ['10.89.7.129', 24, '10.89.7.1', 'fd00:89:7::2', 'fd00:89:7::1', link?.['address']])
+      assert.deepEqual(
+        [both.IPAddress, both.IPPrefixLen, both.Gateway, both.GlobalIPv6Address, both.IPv6Gateway, both.MacAddress],
+        ['10.89.7.129', 24, '10.89.7.1', 'fd00:89:7::2', 'fd00:89:7::1', link?.['address']],
+      )
       const inside = await podman.start('shy', '--network', 'inside')
       assert.deepEqual(await inside.ns.json('route', 'show', 'default'), [])
       assert.match(await podman.fails('network', 'rm', 'both'), /network is being used/)
@@ -49,7 +80,10 @@ describe("podman's networks on plumb", () => {
     onPodman(async (podman, { world }) => {
       await podman.works('network', 'create', '--subnet', '10.89.7.0/24', 'one')
       await podman.works('network', 'create', '--subnet', '10.89.8.0/24', 'two')
-      const [web, other] = [await podman.start('web', '--network', 'one', '--publish', '8080:80'), await podman.start('other', '--network', 'two')]
+      const [web, other] = [
+        await podman.start('web', '--network', 'one', '--publish', '8080:80'),
+        await podman.start('other', '--network', 'two'),
+      ]
       await podman.works('network', 'connect', '--ip', '10.89.8.50', 'two', 'web')
       assert.deepEqual(await held(web.ns), ['eth0 10.89.7.2', 'eth1 10.89.8.50'])
       await serve(web.ns, 'web', 'tcp 80')
@@ -73,14 +107,36 @@ describe("podman's networks on plumb", () => {
   it(
     'network reload, after somebody flushed the firewall: the same addresses, which podman asks for twice over, and the host ports',
     onPodman(async (podman, { node, world }) => {
-      await podman.works('network', 'create', '--ipv6', '--subnet', '10.89.7.0/24', '--subnet', 'fd00:89:7::/64', 'both')
-      const { id, ns } = await podman.start('web', '--network', 'both', '--ip', '10.89.7.200', '--mac-address', '02:00:00:00:00:99', '--publish', '8080:80')
+      await podman.works(
+        'network',
+        'create',
+        '--ipv6',
+        '--subnet',
+        '10.89.7.0/24',
+        '--subnet',
+        'fd00:89:7::/64',
+        'both',
+      )
+      const { id, ns } = await podman.start(
+        'web',
+        '--network',
+        'both',
+        '--ip',
+        '10.89.7.200',
+        '--mac-address',
+        '02:00:00:00:00:99',
+        '--publish',
+        '8080:80',
+      )
       const before = await held(ns)
       await serve(ns, 'web', 'tcp 80')
       await node.exec(['nft', 'flush', 'ruleset'])
       await podman.works('network', 'reload', 'web')
       assert.deepEqual(asked('both', id)['ips'], ['10.89.7.200', '10.89.7.200', 'fd00:89:7::2'])
-      assert.deepEqual([await held(ns), (await ns.json('link', 'show', 'eth0'))[0]?.['address']], [before, '02:00:00:00:00:99'])
+      assert.deepEqual(
+        [await held(ns), (await ns.json('link', 'show', 'eth0'))[0]?.['address']],
+        [before, '02:00:00:00:00:99'],
+      )
       for (const address of [WORLD.node4, WORLD.node6]) assert.match(await reach(world, address, 8080), /^web /)
       await podman.works('network', 'reload', '--all')
       assert.deepEqual(await held(ns), before)
@@ -103,7 +159,9 @@ describe("podman's networks on plumb", () => {
 
 /** `LINK ADDRESS` of all that a container has. */
 async function held(ns: Namespace): Promise<string[]> {
-  return (await ns.json('address')).filter(({ ifname }) => ifname !== 'lo').flatMap((link) => addresses(link).map((address) => `${link['ifname']} ${address}`))
+  return (await ns.json('address'))
+    .filter(({ ifname }) => ifname !== 'lo')
+    .flatMap((link) => addresses(link).map((address) => `${link['ifname']} ${address}`))
 }
 
 function addresses(link: Row | undefined): string[] {

@@ -15,7 +15,16 @@ describe("podman's containers on plumb, in docker's four modes", () => {
   it(
     'bridge: host ports of both protocols, from outside, from the node and from the container itself; address and MAC as they are asked for',
     onPodman(async (podman, { node, world }) => {
-      const wish = ['--ip', '10.88.0.77', '--mac-address', '02:00:00:00:00:77', '--publish', '8080:80', '--publish', `${WORLD.node4}:5353:53/udp`]
+      const wish = [
+        '--ip',
+        '10.88.0.77',
+        '--mac-address',
+        '02:00:00:00:00:77',
+        '--publish',
+        '8080:80',
+        '--publish',
+        `${WORLD.node4}:5353:53/udp`,
+      ]
       const { ns } = await podman.start('web', ...wish)
       assert.deepEqual(await linkOf(ns), { mac: '02:00:00:00:00:77', addresses: ['10.88.0.77'] })
       await serve(ns, 'web', 'tcp 80', 'udp 53')
@@ -38,7 +47,23 @@ describe("podman's containers on plumb, in docker's four modes", () => {
   it(
     'bridge: what a container itself serves and sends',
     onPodman(async (podman, { world }) => {
-      await podman.works('run', '--detach', '--name', 'web', '--publish', '8080:80', IMAGE, 'nc', '-ll', '-p', '80', '-e', '/bin/busybox', 'echo', 'here')
+      await podman.works(
+        'run',
+        '--detach',
+        '--name',
+        'web',
+        '--publish',
+        '8080:80',
+        IMAGE,
+        'nc',
+        '-ll',
+        '-p',
+        '80',
+        '-e',
+        '/bin/busybox',
+        'echo',
+        'here',
+      )
       assert.equal(await reach(world, WORLD.node4, 8080), 'here')
       assert.equal(await podman.works('run', '--rm', IMAGE, 'nc', FIRST, '80'), 'here')
       await podman.works('stop', 'web')
@@ -54,9 +79,21 @@ describe("podman's containers on plumb, in docker's four modes", () => {
     'bridge: two networks, the second of both families, with the same host port for both; it serves as long as one of them is there',
     onPodman(async (podman, { world }) => {
       await podman.works('network', 'create', '--subnet', '10.89.7.0/24', 'one')
-      await podman.works('network', 'create', '--ipv6', '--subnet', '10.89.8.0/24', '--subnet', 'fd00:89:8::/64', 'both')
+      await podman.works(
+        'network',
+        'create',
+        '--ipv6',
+        '--subnet',
+        '10.89.8.0/24',
+        '--subnet',
+        'fd00:89:8::/64',
+        'both',
+      )
       const { ns } = await podman.start('web', '--network', 'one', '--network', 'both', '--publish', '8080:80')
-      assert.deepEqual([await linkOf(ns, 'eth0'), await linkOf(ns, 'eth1')].flatMap(({ addresses }) => addresses).sort(), ['10.89.7.2', '10.89.8.2', 'fd00:89:8::2'])
+      assert.deepEqual(
+        [await linkOf(ns, 'eth0'), await linkOf(ns, 'eth1')].flatMap(({ addresses }) => addresses).sort(),
+        ['10.89.7.2', '10.89.8.2', 'fd00:89:8::2'],
+      )
       await serve(ns, 'web', 'tcp 80')
       for (const address of [WORLD.node4, WORLD.node6]) assert.match(await reach(world, address, 8080), /^web /)
       await podman.works('network', 'disconnect', 'one', 'web')
@@ -74,7 +111,23 @@ describe("podman's containers on plumb, in docker's four modes", () => {
     onPodman(async (podman, { node, world }) => {
       const names = (await node.json('link')).map(({ ifname }) => ifname)
       const rules = (await node.exec(['nft', 'list', 'ruleset'])).stdout
-      await podman.works('run', '--detach', '--network', 'host', '--name', 'web', IMAGE, 'nc', '-ll', '-p', '8080', '-e', '/bin/busybox', 'echo', 'here')
+      await podman.works(
+        'run',
+        '--detach',
+        '--network',
+        'host',
+        '--name',
+        'web',
+        IMAGE,
+        'nc',
+        '-ll',
+        '-p',
+        '8080',
+        '-e',
+        '/bin/busybox',
+        'echo',
+        'here',
+      )
       assert.equal(await reach(world, WORLD.node4, 8080), 'here')
       assert.deepEqual(linkNames(await podman.works('exec', 'web', 'ip', 'link')), names)
       assert.deepEqual([(await node.exec(['nft', 'list', 'ruleset'])).stdout, await podman.left()], [rules, []])
@@ -94,7 +147,23 @@ describe("podman's containers on plumb, in docker's four modes", () => {
     "container:ID: the other's addresses and host ports, which stay when it goes, and go with the other",
     onPodman(async (podman, { world }) => {
       const { id, ns }: Container = await podman.start('first', '--publish', '8080:80')
-      await podman.works('run', '--detach', '--network', `container:${id}`, '--name', 'second', IMAGE, 'nc', '-ll', '-p', '80', '-e', '/bin/busybox', 'echo', 'second')
+      await podman.works(
+        'run',
+        '--detach',
+        '--network',
+        `container:${id}`,
+        '--name',
+        'second',
+        IMAGE,
+        'nc',
+        '-ll',
+        '-p',
+        '80',
+        '-e',
+        '/bin/busybox',
+        'echo',
+        'second',
+      )
       assert.equal(await reach(world, WORLD.node4, 8080), 'second')
       assert.match(await podman.works('exec', 'second', 'ip', 'address'), new RegExp(`inet ${FIRST}/16`))
       await podman.works('rm', '--force', 'second')
@@ -108,7 +177,12 @@ describe("podman's containers on plumb, in docker's four modes", () => {
 
 async function linkOf(ns: Namespace, name = 'eth0'): Promise<{ mac: string; addresses: string[] }> {
   const [link] = await ns.json('address', 'show', name)
-  return { mac: link?.['address'], addresses: link?.['addr_info'].filter(({ scope }: { scope: string }) => scope === 'global').map(({ local }: { local: string }) => local) }
+  return {
+    mac: link?.['address'],
+    addresses: link?.['addr_info']
+      .filter(({ scope }: { scope: string }) => scope === 'global')
+      .map(({ local }: { local: string }) => local),
+  }
 }
 
 function linkNames(printed: string): string[] {

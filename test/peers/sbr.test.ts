@@ -18,9 +18,19 @@ describe('sbr beside the reference', () => {
     })
   const cases: Record<string, { readonly keys?: object; readonly ips: readonly object[]; readonly script: string }> = {
     'an address with a gateway': { ips: [{ address: '10.1.0.2/24', gateway: '10.1.0.1', interface: 0 }], script: ':' },
-    'a default route and one with a metric and an MTU': { ips: [{ address: '10.1.0.2/24', gateway: '10.1.0.1' }], script: 'ip route add default via 10.1.0.1; ip route add 10.9.0.0/16 via 10.1.0.7 metric 7 mtu 1400' },
-    'an address without a gateway': { ips: [{ address: '10.1.0.2/24' }], script: 'ip route add 10.9.0.0/16 via 10.1.0.7' },
-    'a table': { keys: { table: 4242 }, ips: [{ address: '10.1.0.2/24', gateway: '10.1.0.1' }], script: 'ip route add default via 10.1.0.1' },
+    'a default route and one with a metric and an MTU': {
+      ips: [{ address: '10.1.0.2/24', gateway: '10.1.0.1' }],
+      script: 'ip route add default via 10.1.0.1; ip route add 10.9.0.0/16 via 10.1.0.7 metric 7 mtu 1400',
+    },
+    'an address without a gateway': {
+      ips: [{ address: '10.1.0.2/24' }],
+      script: 'ip route add 10.9.0.0/16 via 10.1.0.7',
+    },
+    'a table': {
+      keys: { table: 4242 },
+      ips: [{ address: '10.1.0.2/24', gateway: '10.1.0.1' }],
+      script: 'ip route add default via 10.1.0.1',
+    },
   }
   for (const { version, path, newer } of with_)
     for (const [what, { keys = {}, ips, script }] of Object.entries(cases)) {
@@ -34,9 +44,26 @@ describe('sbr beside the reference', () => {
             [a, join(path, 'sbr')],
             [b, undefined],
           ] as const) {
-            await pod.exec(['sh', '-ec', `ip link add eth0 type veth peer name other; ip link set other up; ip link set eth0 up; ip addr add 10.1.0.2/24 dev eth0; ${script}`])
-            const conf = { cniVersion: '1.0.0', name: 'net', type: 'sbr', ...keys, prevResult: { cniVersion: '1.0.0', interfaces: [{ name: 'eth0', sandbox: '/x' }], ips } }
-            const call = async (command: string) => good(await plugin('sbr', { command, conf, containerId: containerId(pod), netns: pod, ...(file && { file }) }, node)).result
+            await pod.exec([
+              'sh',
+              '-ec',
+              `ip link add eth0 type veth peer name other; ip link set other up; ip link set eth0 up; ip addr add 10.1.0.2/24 dev eth0; ${script}`,
+            ])
+            const conf = {
+              cniVersion: '1.0.0',
+              name: 'net',
+              type: 'sbr',
+              ...keys,
+              prevResult: { cniVersion: '1.0.0', interfaces: [{ name: 'eth0', sandbox: '/x' }], ips },
+            }
+            const call = async (command: string) =>
+              good(
+                await plugin(
+                  'sbr',
+                  { command, conf, containerId: containerId(pod), netns: pod, ...(file && { file }) },
+                  node,
+                ),
+              ).result
             // Release 1.1.1 tells of an empty `dns`.
             const { dns: _, ...result } = await call('ADD')
             const made = [await rules(pod), await routes(pod)]

@@ -25,7 +25,14 @@ describe('the etcd store over TLS, with a password', () => {
     await etcd.del('/coreos.com/network/subnets/', true)
   })
   async function open(options: object = {}): Promise<SubnetStore> {
-    const store = await openStore({ store: 'etcd', endpoints: etcd.endpoints, ...etcd.files, username: 'flannel', password: PASSWORD, ...options })
+    const store = await openStore({
+      store: 'etcd',
+      endpoints: etcd.endpoints,
+      ...etcd.files,
+      username: 'flannel',
+      password: PASSWORD,
+      ...options,
+    })
     opened.push(store)
     return store
   }
@@ -76,7 +83,10 @@ describe('the etcd store over TLS, with a password', () => {
 
   it('names etcd’s answer to a wrong password, and no secret, in error and state [F 13]', async () => {
     const store = await open({ password: 'wrong-secret' })
-    assert.match(await told(store, store.claim(draft('a', 2), conf, signal)), /^etcd at https:\/\/[\d.]+:2379: authentication failed, invalid user ID or password$/)
+    assert.match(
+      await told(store, store.claim(draft('a', 2), conf, signal)),
+      /^etcd at https:\/\/[\d.]+:2379: authentication failed, invalid user ID or password$/,
+    )
     assert.match(store.state().error ?? '', /authentication failed/)
   })
 

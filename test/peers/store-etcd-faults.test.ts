@@ -20,7 +20,11 @@ const A = draft('a', 2, { before: { v4: parseCidr('10.5.200.0/24') } })
 const NOTICED_MS = 15_000
 
 /** A store of each test, on a fresh cluster's only or first member. */
-function onEtcd(members: 1 | 3): { etcd(): Cluster; open(options?: object): Promise<SubnetStore>; closing(end: () => Promise<void>): void } {
+function onEtcd(members: 1 | 3): {
+  etcd(): Cluster
+  open(options?: object): Promise<SubnetStore>
+  closing(end: () => Promise<void>): void
+} {
   let cluster: Cluster
   const ending: (() => Promise<void>)[] = []
   before(async () => {
@@ -53,7 +57,8 @@ describe('the etcd store, when its one etcd fails', () => {
     const seen = watch(store)
     closing(seen.end)
     await seen.until(({ leases }) => leases.length === 2)
-    const holdsOwn = () => seen.all.every(({ leases }) => leases.some(({ node, subnets }) => node === 'a' && subnets.v4 === own.subnets.v4))
+    const holdsOwn = () =>
+      seen.all.every(({ leases }) => leases.some(({ node, subnets }) => node === 'a' && subnets.v4 === own.subnets.v4))
     return { store, seen, own, holdsOwn }
   }
 
@@ -76,14 +81,20 @@ describe('the etcd store, when its one etcd fails', () => {
     assert.ok(Date.now() - back < 5000, `${Date.now() - back} ms`)
     assert.equal(store.state().error, undefined)
     // Renewal was due meanwhile: it is made up for.
-    assert.deepEqual((await store.claim(draft('a', 3, { before: own.subnets, fixed: true }), conf, signal)).subnets, own.subnets)
+    assert.deepEqual(
+      (await store.claim(draft('a', 3, { before: own.subnets, fixed: true }), conf, signal)).subnets,
+      own.subnets,
+    )
   }).timeout(60_000)
 
   it('claim() while it is away says so after ten seconds, or with its signal', async () => {
     const store = await open()
     await etcd().kill()
     const started = Date.now()
-    await assert.rejects(store.claim(draft('a', 2), conf, signal), (cause) => cause instanceof StoreError && /refused|failed|ECONN/i.test(cause.message))
+    await assert.rejects(
+      store.claim(draft('a', 2), conf, signal),
+      (cause) => cause instanceof StoreError && /refused|failed|ECONN/i.test(cause.message),
+    )
     assert.ok(Date.now() - started < 16_000)
     await etcd().start()
   })

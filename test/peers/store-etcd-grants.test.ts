@@ -18,7 +18,8 @@ describe('the etcd store, where claims fail', () => {
   it('[FA14] leaves one etcd lease at most, however often a claim fails', async () => {
     const store = await openStore({ store: 'etcd', endpoints: etcd.endpoints })
     try {
-      for (let i = 0; i < 5; i++) await assert.rejects(store.claim(draft('a', 2), parseNetworkConf(SMALL), signal), StoreError)
+      for (let i = 0; i < 5; i++)
+        await assert.rejects(store.claim(draft('a', 2), parseNetworkConf(SMALL), signal), StoreError)
       assert.equal((await etcd.leases()).length, 1)
     } finally {
       await store.close()

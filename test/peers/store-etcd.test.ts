@@ -65,7 +65,12 @@ describe('the etcd store, with leases that end', () => {
         return answer
       },
     }
-    const { subnets } = await claim({ etcd: interrupted as Connection, keys, view: new View(keys), ttlSeconds: 100 }, draft('n1', 3), conf, signal)
+    const { subnets } = await claim(
+      { etcd: interrupted as Connection, keys, view: new View(keys), ttlSeconds: 100 },
+      draft('n1', 3),
+      conf,
+      signal,
+    )
     assert.deepEqual(subnets, (await others)?.subnets)
     link.close()
   })
@@ -99,7 +104,9 @@ describe('the etcd store, with leases that end', () => {
     const { open } = network()
     const before = (await etcd.leases()).length
     const stores = await Promise.all(Array.from({ length: 8 }, open))
-    const outcomes = await Promise.allSettled(stores.map((store, i) => store.claim(draft(`n${i}`, i + 2), conf, signal)))
+    const outcomes = await Promise.allSettled(
+      stores.map((store, i) => store.claim(draft(`n${i}`, i + 2), conf, signal)),
+    )
     assert.equal(outcomes.filter(({ status }) => status === 'fulfilled').length, 3)
     assert.equal((await etcd.leases()).length - before, 3)
   })
@@ -145,8 +152,14 @@ describe('the etcd store, beside 10,000 leases', () => {
   it('claims and lists with one read of pages and one watch, and asks of no lease by itself [F 52]', async () => {
     const { open, prefix } = network()
     const value = (n: number) => encodeValue({ ...draft('', 0), ips: { v4: parseIp(`172.31.${n >> 8}.${n & 255}`) } })
-    await etcd.putMany(Array.from({ length: 10_000 }, (_, n) => [`${prefix}/subnets/10.${(n + 1) >> 8}.${(n + 1) & 255}.0-24`, value(n)]))
-    const counts = async () => Promise.all(['Range', 'Txn', 'Watch', 'LeaseGrant', 'LeaseTimeToLive'].map((method) => etcd.calls(method)))
+    await etcd.putMany(
+      Array.from({ length: 10_000 }, (_, n) => [
+        `${prefix}/subnets/10.${(n + 1) >> 8}.${(n + 1) & 255}.0-24`,
+        value(n),
+      ]),
+    )
+    const counts = async () =>
+      Promise.all(['Range', 'Txn', 'Watch', 'LeaseGrant', 'LeaseTimeToLive'].map((method) => etcd.calls(method)))
     const before = await counts()
     const store = await open()
     const seen = watch(store)

@@ -13,7 +13,8 @@ import { draft, dualDraft, signal, watch } from '../support/suites/leases.ts'
 
 const NETWORKS = {
   IPv4: '{"Network":"10.5.0.0/16","EnableNFTables":true,"Backend":{"Type":"vxlan"}}',
-  'dual stack': '{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd66::/48","EnableNFTables":true,"Backend":{"Type":"vxlan"}}',
+  'dual stack':
+    '{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd66::/48","EnableNFTables":true,"Backend":{"Type":"vxlan"}}',
 } as const
 
 describe('the etcd store beside a real flanneld', () => {
@@ -21,7 +22,11 @@ describe('the etcd store beside a real flanneld', () => {
   let serial = 0
   const ending: (() => Promise<unknown> | unknown)[] = []
   before(async function () {
-    if (!flanneld()) skip(this, 'there is no flanneld: build it with `node_modules/.bin/bun scripts/peers.ts flanneld`, which wants Go 1.24 and takes minutes')
+    if (!flanneld())
+      skip(
+        this,
+        'there is no flanneld: build it with `node_modules/.bin/bun scripts/peers.ts flanneld`, which wants Go 1.24 and takes minutes',
+      )
     etcd = await startEtcd()
   })
   after(() => etcd?.stop())
@@ -29,7 +34,9 @@ describe('the etcd store beside a real flanneld', () => {
     for (const end of ending.splice(0).reverse()) await end()
   })
 
-  async function network(conf: string): Promise<{ prefix: string; leases(): Promise<Kept[]>; store(): Promise<SubnetStore> }> {
+  async function network(
+    conf: string,
+  ): Promise<{ prefix: string; leases(): Promise<Kept[]>; store(): Promise<SubnetStore> }> {
     const prefix = `/net${++serial}`
     await etcd.put(`${prefix}/config`, conf)
     return {
@@ -44,16 +51,31 @@ describe('the etcd store beside a real flanneld', () => {
   }
 
   /** Starts it, and gives what stops it once it has written subnet.env. */
-  async function run(node: Namespace, prefix: string): Promise<{ readonly stop: () => Promise<void>; readonly env: string; readonly log: () => string }> {
+  async function run(
+    node: Namespace,
+    prefix: string,
+  ): Promise<{ readonly stop: () => Promise<void>; readonly env: string; readonly log: () => string }> {
     const dir = mkdtempSync('/run/flannel-')
-    const args = [`--etcd-endpoints=${etcd.endpoints}`, `--etcd-prefix=${prefix}`, '--iface=eth0', `--subnet-file=${dir}/subnet.env`, '--iptables-forward-rules=false']
-    const child = Bun.spawn(['nsenter', `--net=${node.path}`, '--', flanneld()?.path ?? '', ...args], { stdin: 'ignore', stdout: 'ignore', stderr: Bun.file(`${dir}/log`) })
+    const args = [
+      `--etcd-endpoints=${etcd.endpoints}`,
+      `--etcd-prefix=${prefix}`,
+      '--iface=eth0',
+      `--subnet-file=${dir}/subnet.env`,
+      '--iptables-forward-rules=false',
+    ]
+    const child = Bun.spawn(['nsenter', `--net=${node.path}`, '--', flanneld()?.path ?? '', ...args], {
+      stdin: 'ignore',
+      stdout: 'ignore',
+      stderr: Bun.file(`${dir}/log`),
+    })
     const stop = async () => {
       child.kill('SIGKILL')
       await child.exited
     }
     ending.push(stop)
-    const env = await until(() => readFileSync(`${dir}/subnet.env`, 'utf8'), 15_000).catch(() => assert.fail(readFileSync(`${dir}/log`, 'utf8')))
+    const env = await until(() => readFileSync(`${dir}/subnet.env`, 'utf8'), 15_000).catch(() =>
+      assert.fail(readFileSync(`${dir}/log`, 'utf8')),
+    )
     return { stop, env, log: () => readFileSync(`${dir}/log`, 'utf8') }
   }
 
@@ -84,7 +106,10 @@ describe('the etcd store beside a real flanneld', () => {
           [theirs.key],
         )
         await second.stop()
-        assert.deepEqual((await (await store()).claim({ ...read, node: 'a' }, parseNetworkConf(conf), signal)).subnets, read.subnets)
+        assert.deepEqual(
+          (await (await store()).claim({ ...read, node: 'a' }, parseNetworkConf(conf), signal)).subnets,
+          read.subnets,
+        )
       }),
     )
 
@@ -100,15 +125,25 @@ describe('the etcd store beside a real flanneld', () => {
         ending.push(seen.end)
         const theirs = (await seen.until((last) => last.leases.length === 1)).leases[0] as Lease
         assert.equal(theirs.node, undefined)
-        const ours = await plumb.claim(what === 'IPv4' ? draft('b', 3) : dualDraft('b', 3), parseNetworkConf(conf), signal)
+        const ours = await plumb.claim(
+          what === 'IPv4' ? draft('b', 3) : dualDraft('b', 3),
+          parseNetworkConf(conf),
+          signal,
+        )
         assert.equal((await leases()).length, 2)
-        const dsts = async () => [...(await node.json('-4', 'route')), ...(await node.json('-6', 'route'))].filter(({ dev }) => /^flannel/.test(dev)).map(({ dst }) => dst)
+        const dsts = async () =>
+          [...(await node.json('-4', 'route')), ...(await node.json('-6', 'route'))]
+            .filter(({ dev }) => /^flannel/.test(dev))
+            .map(({ dst }) => dst)
         const wanted = Object.values(ours.subnets)
         await until(async () => {
           const have = await dsts()
           return wanted.every((one) => have.includes(one))
         })
-        assert.deepEqual((await seen.until((last) => last.leases.length === 2)).leases.map((one) => one.node).sort(), ['b', undefined])
+        assert.deepEqual((await seen.until((last) => last.leases.length === 2)).leases.map((one) => one.node).sort(), [
+          'b',
+          undefined,
+        ])
         await plumb.release('b')
         await until(async () => {
           const have = await dsts()

@@ -65,7 +65,13 @@ describe('the kube store, with kube-apiserver', () => {
     // A watch that runs stays allowed.
     await cluster.kill()
     await cluster.start()
-    await until(() => /refused GET \/api\/v1\/nodes: 403 nodes is forbidden: User .*plumb.* cannot watch resource .*; want a role that allows it/.test(store.state().error ?? ''), 30_000)
+    await until(
+      () =>
+        /refused GET \/api\/v1\/nodes: 403 nodes is forbidden: User .*plumb.* cannot watch resource .*; want a role that allows it/.test(
+          store.state().error ?? '',
+        ),
+      30_000,
+    )
     // An answer to another request does not hide it.
     await store.config(signal)
     assert.equal(store.state().connected, false)
@@ -82,7 +88,10 @@ describe('the kube store, with kube-apiserver', () => {
     const store = storeOf(cluster.kubeconfig, 'own-10')
     await store.config(signal)
     await store.ready?.()
-    assert.equal((await cluster.get('own-10'))?.status?.conditions?.find(({ type }) => type === 'NetworkUnavailable')?.['reason'], 'FlannelIsUp')
+    assert.equal(
+      (await cluster.get('own-10'))?.status?.conditions?.find(({ type }) => type === 'NetworkUnavailable')?.['reason'],
+      'FlannelIsUp',
+    )
   })
 })
 

@@ -35,7 +35,16 @@ describe('plumb cni and cnitool', () => {
     }),
   )
   for (const [file, content] of [
-    ['10-old.conf', { cniVersion: '0.2.0', name: 'old', type: 'bridge', bridge: 'br8', ipam: { type: 'host-local', subnet: '10.8.0.0/24' } }],
+    [
+      '10-old.conf',
+      {
+        cniVersion: '0.2.0',
+        name: 'old',
+        type: 'bridge',
+        bridge: 'br8',
+        ipam: { type: 'host-local', subnet: '10.8.0.0/24' },
+      },
+    ],
     ['10-lo.conflist', { cniVersion: '0.3.1', name: 'old', plugins: [{ type: 'loopback' }] }],
   ] as const) {
     it(

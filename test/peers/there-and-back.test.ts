@@ -10,10 +10,22 @@ import { WORLD, wireWorld } from '../support/packets.ts'
 import { skip } from '../support/skip.ts'
 import { asked, DIST, folder, left, on, onFreshNode, serving, type Tool } from './tool.ts'
 
-const POOL = { type: 'host-local', ranges: [[{ subnet: '10.9.0.0/24', rangeStart: '10.9.0.2', rangeEnd: '10.9.0.2' }], [{ subnet: 'fd00:9::/64', rangeStart: 'fd00:9::2', rangeEnd: 'fd00:9::2' }]] }
-const FIXED = { type: 'static', addresses: [{ address: '10.9.0.2/24', gateway: '10.9.0.1' }, { address: 'fd00:9::2/64' }] }
+const POOL = {
+  type: 'host-local',
+  ranges: [
+    [{ subnet: '10.9.0.0/24', rangeStart: '10.9.0.2', rangeEnd: '10.9.0.2' }],
+    [{ subnet: 'fd00:9::/64', rangeStart: 'fd00:9::2', rangeEnd: 'fd00:9::2' }],
+  ],
+}
+const FIXED = {
+  type: 'static',
+  addresses: [{ address: '10.9.0.2/24', gateway: '10.9.0.1' }, { address: 'fd00:9::2/64' }],
+}
 const BRIDGE = { type: 'bridge', bridge: 'br0', isDefaultGateway: true, ipam: POOL }
-const PORTS = { CAP_ARGS: '{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"},{"hostPort":5353,"containerPort":53,"protocol":"udp"}]}' }
+const PORTS = {
+  CAP_ARGS:
+    '{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"},{"hostPort":5353,"containerPort":53,"protocol":"udp"}]}',
+}
 const RATES = { ingressRate: 8_000_000, ingressBurst: 8_000_000, egressRate: 16_000_000, egressBurst: 8_000_000 }
 
 /** A list that both programs have. */
@@ -37,22 +49,70 @@ const pod = (script: string): Spoil => ({ where: 'pod', script })
 const node = (script: string): Spoil => ({ where: 'node', script })
 
 const CASES: Readonly<Record<string, Case>> = {
-  'bridge over host-local': { plugins: [BRIDGE], spoils: [pod('ip addr del 10.9.0.2/24 dev eth0'), pod('ip -6 route del default'), node('ip link set @port down')], spoiled: [pod('ip addr del 10.9.0.2/24 dev eth0')] },
-  'bridge with ipMasq': { plugins: [{ ...BRIDGE, ipMasq: true }], spoils: [node('iptables -t nat -F POSTROUTING'), node('for chain in $(ip6tables -t nat -S | grep -o "^-N CNI-[^ ]*" | cut -c4-); do ip6tables -t nat -F $chain; done')] },
+  'bridge over host-local': {
+    plugins: [BRIDGE],
+    spoils: [pod('ip addr del 10.9.0.2/24 dev eth0'), pod('ip -6 route del default'), node('ip link set @port down')],
+    spoiled: [pod('ip addr del 10.9.0.2/24 dev eth0')],
+  },
+  'bridge with ipMasq': {
+    plugins: [{ ...BRIDGE, ipMasq: true }],
+    spoils: [
+      node('iptables -t nat -F POSTROUTING'),
+      node(
+        'for chain in $(ip6tables -t nat -S | grep -o "^-N CNI-[^ ]*" | cut -c4-); do ip6tables -t nat -F $chain; done',
+      ),
+    ],
+  },
   'bridge with ipMasq by nftables': {
     plugins: [{ ...BRIDGE, ipMasq: true, ipMasqBackend: 'nftables' }],
-    spoils: [node('nft flush chain inet cni_plugins_masquerade masq_checks'), node('nft flush chain inet cni_plugins_masquerade postrouting')],
+    spoils: [
+      node('nft flush chain inet cni_plugins_masquerade masq_checks'),
+      node('nft flush chain inet cni_plugins_masquerade postrouting'),
+    ],
     since: '1.5',
   },
-  'bridge with macspoofchk': { plugins: [{ ...BRIDGE, macspoofchk: true }], spoils: [node('nft flush chain bridge nat PREROUTING')] },
-  'ptp over host-local, with ipMasq': { plugins: [{ type: 'ptp', ipMasq: true, ipam: POOL }], spoils: [node('iptables -t nat -F POSTROUTING'), node('ip route del 10.9.0.2'), pod('ip route del default || ip addr del 10.9.0.2/24 dev eth0')] },
-  'macvlan over static': { plugins: [{ type: 'macvlan', master: 'lan0', ipam: FIXED }], spoils: [pod('ip addr del fd00:9::2/64 dev eth0'), pod('ip link set eth0 down')] },
-  'ipvlan over static': { plugins: [{ type: 'ipvlan', master: 'lan0', ipam: FIXED }], spoils: [pod('ip addr del fd00:9::2/64 dev eth0')] },
-  'vlan over static': { plugins: [{ type: 'vlan', master: 'lan0', vlanId: 5, ipam: FIXED }], spoils: [pod('ip addr del fd00:9::2/64 dev eth0')] },
-  'dummy over static': { plugins: [{ type: 'dummy', ipam: FIXED }], spoils: [pod('ip addr del fd00:9::2/64 dev eth0')] },
-  'host-device over static': { plugins: [{ type: 'host-device', device: 'dev0', ipam: FIXED }], spoils: [pod('ip addr del fd00:9::2/64 dev eth0'), pod('ip link set eth0 down')] },
-  loopback: { plugins: [{ type: 'loopback' }], spoils: [pod('ip link set lo down')], spoiled: [pod('ip link set lo down')] },
-  'bridge, portmap': { plugins: [BRIDGE, { type: 'portmap', capabilities: { portMappings: true } }], spoils: [node('iptables -t nat -F CNI-HOSTPORT-DNAT'), node('ip6tables -t nat -F PREROUTING')], mistaken: /could not check ipv[46] dnat|CNI-DN-/ },
+  'bridge with macspoofchk': {
+    plugins: [{ ...BRIDGE, macspoofchk: true }],
+    spoils: [node('nft flush chain bridge nat PREROUTING')],
+  },
+  'ptp over host-local, with ipMasq': {
+    plugins: [{ type: 'ptp', ipMasq: true, ipam: POOL }],
+    spoils: [
+      node('iptables -t nat -F POSTROUTING'),
+      node('ip route del 10.9.0.2'),
+      pod('ip route del default || ip addr del 10.9.0.2/24 dev eth0'),
+    ],
+  },
+  'macvlan over static': {
+    plugins: [{ type: 'macvlan', master: 'lan0', ipam: FIXED }],
+    spoils: [pod('ip addr del fd00:9::2/64 dev eth0'), pod('ip link set eth0 down')],
+  },
+  'ipvlan over static': {
+    plugins: [{ type: 'ipvlan', master: 'lan0', ipam: FIXED }],
+    spoils: [pod('ip addr del fd00:9::2/64 dev eth0')],
+  },
+  'vlan over static': {
+    plugins: [{ type: 'vlan', master: 'lan0', vlanId: 5, ipam: FIXED }],
+    spoils: [pod('ip addr del fd00:9::2/64 dev eth0')],
+  },
+  'dummy over static': {
+    plugins: [{ type: 'dummy', ipam: FIXED }],
+    spoils: [pod('ip addr del fd00:9::2/64 dev eth0')],
+  },
+  'host-device over static': {
+    plugins: [{ type: 'host-device', device: 'dev0', ipam: FIXED }],
+    spoils: [pod('ip addr del fd00:9::2/64 dev eth0'), pod('ip link set eth0 down')],
+  },
+  loopback: {
+    plugins: [{ type: 'loopback' }],
+    spoils: [pod('ip link set lo down')],
+    spoiled: [pod('ip link set lo down')],
+  },
+  'bridge, portmap': {
+    plugins: [BRIDGE, { type: 'portmap', capabilities: { portMappings: true } }],
+    spoils: [node('iptables -t nat -F CNI-HOSTPORT-DNAT'), node('ip6tables -t nat -F PREROUTING')],
+    mistaken: /could not check ipv[46] dnat|CNI-DN-/,
+  },
   'bridge, portmap by nftables': {
     plugins: [BRIDGE, { type: 'portmap', backend: 'nftables', capabilities: { portMappings: true } }],
     spoils: [node('nft flush chain ip cni_hostport hostports'), node('nft flush chain ip6 cni_hostport prerouting')],
@@ -65,16 +125,27 @@ const CASES: Readonly<Record<string, Case>> = {
     mistaken: /expected FORWARD rule/,
   },
   'bridge, tuning': {
-    plugins: [BRIDGE, { type: 'tuning', mtu: 1400, mac: '02:00:00:00:00:09', sysctl: { 'net.ipv4.conf.eth0.arp_filter': '1' } }],
+    plugins: [
+      BRIDGE,
+      { type: 'tuning', mtu: 1400, mac: '02:00:00:00:00:09', sysctl: { 'net.ipv4.conf.eth0.arp_filter': '1' } },
+    ],
     spoils: [pod('ip link set eth0 mtu 1300'), pod('echo 0 >/proc/sys/net/ipv4/conf/eth0/arp_filter')],
     spoiled: [pod('ip link set eth0 mtu 1300')],
   },
   'bridge, bandwidth': {
     plugins: [BRIDGE, { type: 'bandwidth', ...RATES }],
-    spoils: [node('tc qdisc change dev @port root tbf rate 1mbit burst 1mb latency 25ms'), node('tc qdisc del dev @port ingress'), node('ip link del @ifb')],
+    spoils: [
+      node('tc qdisc change dev @port root tbf rate 1mbit burst 1mb latency 25ms'),
+      node('tc qdisc del dev @port ingress'),
+      node('ip link del @ifb'),
+    ],
     mistaken: /Limit doesn't match/,
   },
-  'bridge, sbr': { plugins: [BRIDGE, { type: 'sbr' }], spoils: [pod('ip rule del from 10.9.0.2')], mistaken: /Failed to find Gateway/ },
+  'bridge, sbr': {
+    plugins: [BRIDGE, { type: 'sbr' }],
+    spoils: [pod('ip rule del from 10.9.0.2')],
+    mistaken: /Failed to find Gateway/,
+  },
   'bridge, vrf': { plugins: [BRIDGE, { type: 'vrf', vrfname: 'blue' }], spoils: [pod('ip link set eth0 nomaster')] },
 }
 
@@ -95,10 +166,15 @@ describe('there and back', () => {
           for (const spoil of [undefined, ...one.spoils]) {
             await works(theirs, ['add', 'back', ns.pod.path])
             const { stderr } = await works(ours, ['check', 'back', ns.pod.path])
-            for (const line of stderr.split('\n').filter(Boolean)) assert.match(line, /^plumb: what another program made for this attachment is there plugin=/)
+            for (const line of stderr.split('\n').filter(Boolean))
+              assert.match(line, /^plumb: what another program made for this attachment is there plugin=/)
             if (spoil) {
               await run(spoil, ns)
-              assert.match((await ours.call(['check', 'back', ns.pod.path])).stderr, /Cannot confirm .*(missing|want|down)/, `CHECK after ${spoil.script}`)
+              assert.match(
+                (await ours.call(['check', 'back', ns.pod.path])).stderr,
+                /Cannot confirm .*(missing|want|down)/,
+                `CHECK after ${spoil.script}`,
+              )
             }
             await works(ours, ['del', 'back', ns.pod.path])
             assert.deepEqual(await remains(scene, ns), [], `after DEL by plumb${spoil ? `, ${spoil.script}` : ''}`)
@@ -119,17 +195,28 @@ describe('there and back', () => {
             else await works(theirs, ['check', 'back', ns.pod.path])
             if (spoil) {
               await run(spoil, ns)
-              assert.notEqual((await theirs.call(['check', 'back', ns.pod.path])).status, 0, `CHECK after ${spoil.script}`)
+              assert.notEqual(
+                (await theirs.call(['check', 'back', ns.pod.path])).status,
+                0,
+                `CHECK after ${spoil.script}`,
+              )
             }
             const gone = await theirs.call(['del', 'back', ns.pod.path])
             if (gone.status !== 0) {
               // It looks for a chain that plumb never made, once.
-              assert.ok(one.plugins[0]?.['ipMasq'] && number(reference.version) < number('1.5'), gone.stdout + gone.stderr)
+              assert.ok(
+                one.plugins[0]?.['ipMasq'] && number(reference.version) < number('1.5'),
+                gone.stdout + gone.stderr,
+              )
               assert.match(gone.stderr, /CNI-[0-9a-f]{24}/)
               await works(theirs, ['del', 'back', ns.pod.path])
             }
             await collected(ns.node)
-            assert.deepEqual(await remains(scene, ns), [], `after DEL by the reference and gc${spoil ? `, ${spoil.script}` : ''}`)
+            assert.deepEqual(
+              await remains(scene, ns),
+              [],
+              `after DEL by the reference and gc${spoil ? `, ${spoil.script}` : ''}`,
+            )
           }
           // The index of its pool is put right with its next address.
           for (const verb of ['add', 'del']) await works(ours, [verb, 'back', ns.pod.path])
@@ -186,15 +273,24 @@ async function prepared(node: Namespace, plugins: Case['plugins'], reference: Pe
   await node.ip('addr', 'flush', 'dev', 'br0')
   await node.ip('link', 'add', 'lan0', 'up', 'type', 'veth', 'peer', 'name', 'lan1')
   const dir = folder({ cniVersion: '1.0.0', name: 'back', plugins })
-  return { dir, theirs: on(node, dir, reference.path, PORTS), ours: on(node, dir, DIST, PORTS), links: await names(node) }
+  return {
+    dir,
+    theirs: on(node, dir, reference.path, PORTS),
+    ours: on(node, dir, DIST, PORTS),
+    links: await names(node),
+  }
 }
 
 function lackOf(reference: Peer, { plugins, since }: Case): string | undefined {
-  const missing = plugins.flatMap(({ type, ipam }) => [type, ...(ipam ? [ipam.type] : [])]).find((type) => !existsSync(join(reference.path, type)))
+  const missing = plugins
+    .flatMap(({ type, ipam }) => [type, ...(ipam ? [ipam.type] : [])])
+    .find((type) => !existsSync(join(reference.path, type)))
   const [kind] = lackingKinds(plugins.map(({ type }) => type))
   if (kind) return `this kernel has no ${kind}`
   if (missing) return `the reference ${reference.version} has no ${missing}`
-  return since !== undefined && number(reference.version) < number(since) ? `the reference has it from ${since} on` : undefined
+  return since !== undefined && number(reference.version) < number(since)
+    ? `the reference has it from ${since} on`
+    : undefined
 }
 
 function number(version: string): number {
@@ -217,14 +313,25 @@ async function works(tool: Tool, argv: readonly string[]): Promise<Finished> {
 async function run({ where, script }: Spoil, ns: { readonly node: Namespace; readonly pod: Namespace }): Promise<void> {
   const links = await names(ns.node)
   const link = (start: string) => links.find((name) => name.startsWith(start)) ?? ''
-  const { status, stderr } = await ns[where].exec(['sh', '-c', script.replaceAll('@port', link('veth')).replaceAll('@ifb', link('bwp'))])
+  const { status, stderr } = await ns[where].exec([
+    'sh',
+    '-c',
+    script.replaceAll('@port', link('veth')).replaceAll('@ifb', link('bwp')),
+  ])
   assert.equal(status, 0, `${script}: ${stderr}`)
 }
 
 /** What tells of a pod that is gone: links, files, rules and elements. */
-async function remains({ links }: Pick<Scene, 'links'>, { node, pod }: { readonly node: Namespace; readonly pod: Namespace }): Promise<string[]> {
+async function remains(
+  { links }: Pick<Scene, 'links'>,
+  { node, pod }: { readonly node: Namespace; readonly pod: Namespace },
+): Promise<string[]> {
   const { cached, reserved } = await left(node, 'back')
-  const { stdout } = await node.exec(['sh', '-c', 'nft list ruleset; for tool in iptables ip6tables; do $tool-legacy-save 2>/dev/null; done; ip route; ip -6 route; ip neigh show nud permanent'])
+  const { stdout } = await node.exec([
+    'sh',
+    '-c',
+    'nft list ruleset; for tool in iptables ip6tables; do $tool-legacy-save 2>/dev/null; done; ip route; ip -6 route; ip neigh show nud permanent',
+  ])
   return [
     ...cached,
     ...reserved,
@@ -236,11 +343,16 @@ async function remains({ links }: Pick<Scene, 'links'>, { node, pod }: { readonl
   ]
 }
 
-const TELLING = /10\.9\.0\.2\b|fd00:9::2\b|8080|5353|cnitool-|\bveth|\bbwp|CNI-(DN-|SN-)?[0-9a-f]{8}|table bridge.*cni-br/
+const TELLING =
+  /10\.9\.0\.2\b|fd00:9::2\b|8080|5353|cnitool-|\bveth|\bbwp|CNI-(DN-|SN-)?[0-9a-f]{8}|table bridge.*cni-br/
 
 function files(dir: string): string[] {
   if (!existsSync(dir)) return []
-  return readdirSync(dir, { recursive: true, withFileTypes: true }).flatMap((one) => (one.isDirectory() || STAYING.test(one.name) || (one.parentPath.includes('/.plumb/') && !dir.endsWith('.plumb')) ? [] : `${one.parentPath}/${one.name}`))
+  return readdirSync(dir, { recursive: true, withFileTypes: true }).flatMap((one) =>
+    one.isDirectory() || STAYING.test(one.name) || (one.parentPath.includes('/.plumb/') && !dir.endsWith('.plumb'))
+      ? []
+      : `${one.parentPath}/${one.name}`,
+  )
 }
 
 // Locks, the address that was given last, and the time of an index.

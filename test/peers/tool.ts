@@ -20,7 +20,8 @@ export interface Tool {
 
 /** cnitool on a node, with plugins from the directories of `path` and networks from `confDir`. */
 export function on(node: Namespace, confDir: string, path = DIST, env: Readonly<Record<string, string>> = {}): Tool {
-  const call: Tool['call'] = (argv, program = [cnitool()?.path ?? '']) => node.exec([...program, ...argv], { env: { NETCONFPATH: confDir, CNI_PATH: path, ...env } })
+  const call: Tool['call'] = (argv, program = [cnitool()?.path ?? '']) =>
+    node.exec([...program, ...argv], { env: { NETCONFPATH: confDir, CNI_PATH: path, ...env } })
   return {
     call,
     async works(argv, program) {
@@ -33,10 +34,17 @@ export function on(node: Namespace, confDir: string, path = DIST, env: Readonly<
 }
 
 /** As inNamespaces, with nothing remembered and nothing reserved from an earlier test. */
-export function onFreshNode<N extends string>(names: readonly N[], work: (ns: Record<N, Namespace>, test: Mocha.Context) => Promise<void>): (this: Mocha.Context) => Promise<void> {
+export function onFreshNode<N extends string>(
+  names: readonly N[],
+  work: (ns: Record<N, Namespace>, test: Mocha.Context) => Promise<void>,
+): (this: Mocha.Context) => Promise<void> {
   return inNamespaces(names, async (ns, test) => {
     // cnitool knows one cache only. In the sandbox /var/lib is written to memory.
-    assert.equal(process.env['PLUMB_SANDBOX'], '1', 'This test empties /var/lib/cni: run it with `bun test/run.ts FILE`')
+    assert.equal(
+      process.env['PLUMB_SANDBOX'],
+      '1',
+      'This test empties /var/lib/cni: run it with `bun test/run.ts FILE`',
+    )
     for (const dir of ['/var/lib/cni', '/run/cni']) rmSync(dir, { recursive: true, force: true })
     // As an agent that masquerades itself has it.
     writeEnv('/run/flannel/subnet.env', ENV.dual.replace('IPMASQ=false', 'IPMASQ=true'))
@@ -52,7 +60,10 @@ export function folder(conf: { readonly name: string; readonly [key: string]: un
 }
 
 /** What attachments have on a node: files of the cache, addresses reserved in the default pool of a network, host ends of veth pairs. */
-export async function left(node: Namespace, network: string): Promise<{ cached: string[]; reserved: string[]; ports: string[] }> {
+export async function left(
+  node: Namespace,
+  network: string,
+): Promise<{ cached: string[]; reserved: string[]; ports: string[] }> {
   return {
     cached: files('/var/lib/cni/results'),
     reserved: files(`/var/lib/cni/networks/${network}`).filter((file) => /^[\da-f.:]+$/.test(file)),
@@ -61,7 +72,11 @@ export async function left(node: Namespace, network: string): Promise<{ cached: 
 }
 
 /** Every verb of cnitool on a sample's network, where its version has it, for a pod that is alone there: whichever verb removes it leaves nothing. */
-export async function everyVerb({ dir, name, cniVersion, capabilities }: Sample, node: Namespace, pod: Namespace): Promise<void> {
+export async function everyVerb(
+  { dir, name, cniVersion, capabilities }: Sample,
+  node: Namespace,
+  pod: Namespace,
+): Promise<void> {
   const { call } = on(node, dir, DIST, { CAP_ARGS: JSON.stringify(capabilities(1)) })
   const has13 = !cnitool()?.version.startsWith('1.1.')
   const removals = [['del', 'del'], ...(has13 ? [['gc']] : [])]

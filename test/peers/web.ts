@@ -15,8 +15,19 @@ export const WEB = {
 
 /** A network of a bridge with host ports, with these keys in its pool. */
 export function network(pool: Row = { ranges: [[{ subnet: '10.9.0.0/24' }], [{ subnet: 'fd00:9::/64' }]] }): Row {
-  const bridge = { type: 'bridge', bridge: 'plumb0', isDefaultGateway: true, ipMasq: true, hairpinMode: true, ipam: { type: 'host-local', ...pool } }
-  return { cniVersion: '1.0.0', name: 'faults', plugins: [bridge, { type: 'portmap', snat: true, capabilities: { portMappings: true } }] }
+  const bridge = {
+    type: 'bridge',
+    bridge: 'plumb0',
+    isDefaultGateway: true,
+    ipMasq: true,
+    hairpinMode: true,
+    ipam: { type: 'host-local', ...pool },
+  }
+  return {
+    cniVersion: '1.0.0',
+    name: 'faults',
+    plugins: [bridge, { type: 'portmap', snat: true, capabilities: { portMappings: true } }],
+  }
 }
 
 /** Removes every sandbox that there is: nothing stays of any, and another pod gets the same ports, and goes as well. */

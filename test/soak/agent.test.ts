@@ -15,7 +15,14 @@ const WHOLE_S = Number(process.env['PLUMB_SOAK_S'] ?? 3600)
 const PODS_PER_MINUTE = 100
 /** Pauses between what else happens, in milliseconds: leases, deeds by hand to what agents made and to what plugins made, a look, a line of figures. */
 const PAUSE = { lease: 1000, agent: 2000, pods: 20_000, look: 5000, line: 60_000 } as const
-const CONF = { Network: '10.244.0.0/16', SubnetMin: '10.244.1.0', SubnetMax: '10.244.99.0', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
+const CONF = {
+  Network: '10.244.0.0/16',
+  SubnetMin: '10.244.1.0',
+  SubnetMax: '10.244.99.0',
+  EnableIPv6: true,
+  IPv6Network: 'fd00:244::/48',
+  Backend: { Type: 'vxlan' },
+}
 
 describe('a soak', () => {
   it(`of ${WHOLE_S} s: pods come and go, leases too, and things are undone by hand: agents keep their size, and the nodes are as before`, async function () {
@@ -61,11 +68,16 @@ async function soak(scene: Scene, leases: () => Going): Promise<void> {
   tell(scene, watches)
   for (const [i, { count, long, sum }] of last.entries()) {
     const { count: had, long: hadLong, sum: hadSum } = first[i] as (typeof last)[number]
-    say(`${cluster.nodes[i]?.name}: ${count - had} steps, ${(((sum - hadSum) / (count - had)) * 1000).toFixed(1)} ms each, ${long - hadLong} over 1 s`)
+    say(
+      `${cluster.nodes[i]?.name}: ${count - had} steps, ${(((sum - hadSum) / (count - had)) * 1000).toFixed(1)} ms each, ${long - hadLong} over 1 s`,
+    )
   }
-  for (const [i, agent] of agents.entries()) for (const [line] of agent.log().matchAll(/.*took=\d{4,}ms.*/g)) say(`${cluster.nodes[i]?.name}: ${line}`)
+  for (const [i, agent] of agents.entries())
+    for (const [line] of agent.log().matchAll(/.*took=\d{4,}ms.*/g)) say(`${cluster.nodes[i]?.name}: ${line}`)
   const after = await rest(scene)
-  say(`objects before and after: ${JSON.stringify(counts)} ${JSON.stringify(await Promise.all(cluster.nodes.map(({ ns }) => inventory(ns))))}`)
+  say(
+    `objects before and after: ${JSON.stringify(counts)} ${JSON.stringify(await Promise.all(cluster.nodes.map(({ ns }) => inventory(ns))))}`,
+  )
   assert.deepEqual(
     pods.flatMap(({ count }) => count.wrong),
     [],
@@ -76,11 +88,17 @@ async function soak(scene: Scene, leases: () => Going): Promise<void> {
     after.map(() => []),
   )
   for (const one of watches) flat(one)
-  for (const [i, { long }] of last.entries()) assert.equal(long - (first[i]?.long ?? 0), 0, `${cluster.nodes[i]?.name}: steps longer than a second`)
+  for (const [i, { long }] of last.entries())
+    assert.equal(long - (first[i]?.long ?? 0), 0, `${cluster.nodes[i]?.name}: steps longer than a second`)
 }
 
 /** Everything at once for so many seconds. Gives what was not reached. */
-async function storm({ cluster, pods, agents }: Scene, leases: () => Going, seconds: number, watches: readonly Watch[]): Promise<string[]> {
+async function storm(
+  { cluster, pods, agents }: Scene,
+  leases: () => Going,
+  seconds: number,
+  watches: readonly Watch[],
+): Promise<string[]> {
   const lost: string[] = []
   let isQuiet = false
   let deed: Promise<void> = Promise.resolve()
@@ -130,7 +148,14 @@ async function rest({ cluster, pods, agents, calm }: Scene): Promise<string[]> {
     await one.clear()
   }
   for (const agent of agents) await agent.ready(60_000)
-  await until(async () => assert.deepEqual(await Promise.all(agents.map(async (agent) => (await agent.status())?.peers.length)), [2, 2, 2]) === undefined, 30_000)
+  await until(
+    async () =>
+      assert.deepEqual(
+        await Promise.all(agents.map(async (agent) => (await agent.status())?.peers.length)),
+        [2, 2, 2],
+      ) === undefined,
+    30_000,
+  )
   const look = () => Promise.all(cluster.nodes.map(({ ns }) => standing(ns)))
   let seen: string[] = []
   await until(async () => {
@@ -146,14 +171,19 @@ function flat({ quarters }: Watch): void {
   const [one, , , four] = quarters()
   assert.ok(one && four)
   assert.ok(four.rssKb <= one.rssKb * 1.15, `RSS grew from ${one.rssKb} to ${four.rssKb} kB`)
-  assert.ok(four.files <= one.files + 2 && four.children <= one.children, `files ${one.files} to ${four.files}, children ${one.children} to ${four.children}`)
+  assert.ok(
+    four.files <= one.files + 2 && four.children <= one.children,
+    `files ${one.files} to ${four.files}, children ${one.children} to ${four.children}`,
+  )
 }
 
 function tell({ pods, agents, cluster }: Scene, watches: readonly Watch[]): void {
   say(figures(pods, agents, watches))
   for (const [i, one] of watches.entries()) {
     const quarters = one.quarters()
-    say(`${cluster.nodes[i]?.name}: by quarters RSS ${quarters.map(({ rssKb }) => Math.round(rssKb / 1024)).join(' ')} MB, open files ${quarters.map(({ files }) => files).join(' ')}, children ${quarters.map(({ children }) => children).join(' ')}`)
+    say(
+      `${cluster.nodes[i]?.name}: by quarters RSS ${quarters.map(({ rssKb }) => Math.round(rssKb / 1024)).join(' ')} MB, open files ${quarters.map(({ files }) => files).join(' ')}, children ${quarters.map(({ children }) => children).join(' ')}`,
+    )
   }
 }
 
@@ -162,7 +192,9 @@ function figures(pods: readonly Pods[], agents: readonly Agent[], watches: reado
   const wrong = pods.flatMap(({ count }) => count.wrong)
   const spread = (key: 'add' | 'del') => {
     const all = pods.flatMap(({ count }) => count.ms[key]).sort((a, b) => a - b)
-    return [0.5, 0.99, 1].map((part) => Math.round(all[Math.min(all.length - 1, Math.floor(all.length * part))] ?? 0)).join('/')
+    return [0.5, 0.99, 1]
+      .map((part) => Math.round(all[Math.min(all.length - 1, Math.floor(all.length * part))] ?? 0))
+      .join('/')
   }
   const repairs = agents.reduce((total, agent) => total + (agent.log().match(/put right/g)?.length ?? 0), 0)
   const size = watches.map((one) => Math.round((one.quarters()[3]?.rssKb ?? 0) / 1024)).join(' ')

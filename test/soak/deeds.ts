@@ -12,7 +12,10 @@ export const DEEDS = {
     'ip route add 10.244.250.0/25 dev lo proto 112',
     ONE('ip neigh show dev flannel.1 nud permanent', 'ip neigh del $1 dev flannel.1'),
     ONE('ip -6 neigh show dev flannel-v6.1 nud permanent', 'ip -6 neigh del $1 dev flannel-v6.1'),
-    ONE('ip neigh show dev flannel.1 nud permanent', 'ip neigh replace $1 lladdr 02:00:00:00:00:99 dev flannel.1 nud permanent'),
+    ONE(
+      'ip neigh show dev flannel.1 nud permanent',
+      'ip neigh replace $1 lladdr 02:00:00:00:00:99 dev flannel.1 nud permanent',
+    ),
     ONE('bridge fdb show dev flannel.1', 'bridge fdb del $1 dev flannel.1'),
     'bridge fdb append 02:00:00:00:00:77 dev flannel.1 dst 172.30.0.77 self permanent',
     `nft flush table inet $(${TABLE})`,

@@ -71,7 +71,8 @@ export function podsOn(node: Node): Pods {
       try {
         pods.push((await add()).path)
         // As a runtime does when a node is busy: the namespace of every fifth one goes first.
-        if (pods.length > KEPT) await remove(pods.splice(Math.floor(Math.random() * pods.length), 1)[0] as string, serial % 5 === 0)
+        if (pods.length > KEPT)
+          await remove(pods.splice(Math.floor(Math.random() * pods.length), 1)[0] as string, serial % 5 === 0)
       } catch (cause) {
         count.wrong.push(String(cause))
       }
@@ -83,7 +84,13 @@ export function podsOn(node: Node): Pods {
     },
     async fresh() {
       const { path, done } = await add(true)
-      return { path: pods[pods.push(path) - 1] as string, addresses: done.status === 0 ? JSON.parse(done.stdout).ips.map(({ address }: { address: string }) => address.split('/')[0]) : [] }
+      return {
+        path: pods[pods.push(path) - 1] as string,
+        addresses:
+          done.status === 0
+            ? JSON.parse(done.stdout).ips.map(({ address }: { address: string }) => address.split('/')[0])
+            : [],
+      }
     },
     async clear() {
       for (const path of pods.splice(0)) await remove(path, false)
@@ -97,7 +104,15 @@ export async function unreached(one: Pods, two: Pods): Promise<string[]> {
   if (to.addresses.length === 0 || from.addresses.length === 0) return ['a pod without an address']
   const lost: string[] = []
   for (const address of to.addresses)
-    await until(async () => (await execa('nsenter', [`--net=${from.path}`, '--', 'ping', '-n', '-q', '-c', '1', '-w', '1', address], { reject: false })).exitCode === 0, 10_000).catch(() => lost.push(`${from.addresses} to ${address}`))
+    await until(
+      async () =>
+        (
+          await execa('nsenter', [`--net=${from.path}`, '--', 'ping', '-n', '-q', '-c', '1', '-w', '1', address], {
+            reject: false,
+          })
+        ).exitCode === 0,
+      10_000,
+    ).catch(() => lost.push(`${from.addresses} to ${address}`))
   return lost
 }
 
@@ -106,7 +121,9 @@ function caller(node: Node, count: Count) {
   const file = standIn(node)
   return async (verb: 'add' | 'del', path: string, ...more: readonly string[]): Promise<Finished> => {
     const began = performance.now()
-    const done = await node.ns.exec([file, 'cni', verb, NETWORK, path, '--json', ...more], { env: { NETCONFPATH: join(node.dir, 'net.d'), CNI_PATH: join(node.dir, 'bin') } })
+    const done = await node.ns.exec([file, 'cni', verb, NETWORK, path, '--json', ...more], {
+      env: { NETCONFPATH: join(node.dir, 'net.d'), CNI_PATH: join(node.dir, 'bin') },
+    })
     count.ms[verb].push(performance.now() - began)
     count[verb === 'add' ? 'adds' : 'dels']++
     return done
@@ -117,7 +134,11 @@ function caller(node: Node, count: Count) {
 function standIn({ dir }: Node): string {
   for (const one of ['run-cni', 'lib-cni']) mkdirSync(join(dir, one))
   const inside = `mkdir -p /run/cni /var/lib/cni; mount --bind ${dir}/run-cni /run/cni; mount --bind ${dir}/lib-cni /var/lib/cni; exec ${PLUMB} "$@"`
-  writeFileSync(join(dir, 'plumb'), `#!/bin/sh\nexec unshare --mount --propagation private sh -ec '${inside}' plumb "$@"\n`, { mode: 0o755 })
+  writeFileSync(
+    join(dir, 'plumb'),
+    `#!/bin/sh\nexec unshare --mount --propagation private sh -ec '${inside}' plumb "$@"\n`,
+    { mode: 0o755 },
+  )
   return join(dir, 'plumb')
 }
 

@@ -32,12 +32,17 @@ export function watch(agent: Agent): Watch {
     quarters: () =>
       [0, 1, 2, 3].map((n) => {
         const part = samples.slice(Math.floor((n * samples.length) / 4), Math.floor(((n + 1) * samples.length) / 4))
-        const middle = (key: keyof Sample) => part.map((one) => one[key]).sort((a, b) => a - b)[part.length >> 1] ?? Number.NaN
+        const middle = (key: keyof Sample) =>
+          part.map((one) => one[key]).sort((a, b) => a - b)[part.length >> 1] ?? Number.NaN
         return { rssKb: middle('rssKb'), files: middle('files'), children: middle('children') }
       }),
     async steps() {
       const { steps } = (await agent.status()) ?? { steps: { count: Number.NaN, sum: Number.NaN, buckets: [] } }
-      return { count: steps.count, long: steps.count - (steps.buckets[BUCKETS.indexOf(1)] ?? Number.NaN), sum: steps.sum }
+      return {
+        count: steps.count,
+        long: steps.count - (steps.buckets[BUCKETS.indexOf(1)] ?? Number.NaN),
+        sum: steps.sum,
+      }
     },
   }
 }
@@ -61,11 +66,20 @@ export async function inventory(ns: Namespace): Promise<Readonly<Record<string, 
     nexthops: 'ip nexthop',
     nft: 'nft --stateless list ruleset',
   }
-  const counts = await Promise.all(Object.entries(asked).map(async ([what, line]) => [what, (await ns.exec(line.split(' '))).stdout.split('\n').filter(Boolean).length] as const))
+  const counts = await Promise.all(
+    Object.entries(asked).map(
+      async ([what, line]) =>
+        [what, (await ns.exec(line.split(' '))).stdout.split('\n').filter(Boolean).length] as const,
+    ),
+  )
   return Object.fromEntries(counts)
 }
 
 function sampleOf(pid: number): Sample {
   const [, rssKb] = /^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8')) ?? []
-  return { rssKb: Number(rssKb), files: readdirSync(`/proc/${pid}/fd`).length, children: readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).length }
+  return {
+    rssKb: Number(rssKb),
+    files: readdirSync(`/proc/${pid}/fd`).length,
+    children: readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).length,
+  }
 }

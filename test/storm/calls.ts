@@ -21,15 +21,30 @@ export interface For {
 }
 
 /** Calls a plugin of dist/ on a node as a runtime does, without a program in between: what is measured is the plugin. */
-export async function call(node: Namespace, command: 'ADD' | 'DEL', conf: Row & { readonly type: string }, { id, netns, ifname }: For): Promise<Told> {
+export async function call(
+  node: Namespace,
+  command: 'ADD' | 'DEL',
+  conf: Row & { readonly type: string },
+  { id, netns, ifname }: For,
+): Promise<Told> {
   const env = { PATH, CNI_COMMAND: command, CNI_CONTAINERID: id, CNI_NETNS: netns, CNI_IFNAME: ifname, CNI_PATH: DIST }
   const began = performance.now()
-  const child = inside(parse.netns(node.path), () => Bun.spawn([join(DIST, conf.type)], { env, stdin: new Blob([JSON.stringify(conf)]), stdout: 'pipe', stderr: 'pipe', cwd: '/' }))
+  const child = inside(parse.netns(node.path), () =>
+    Bun.spawn([join(DIST, conf.type)], {
+      env,
+      stdin: new Blob([JSON.stringify(conf)]),
+      stdout: 'pipe',
+      stderr: 'pipe',
+      cwd: '/',
+    }),
+  )
   const [stdout, stderr, status] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
   const ms = performance.now() - began
   const ok = status === 0
   // What is no JSON is no answer of a plugin: a crash, say.
-  const said = stdout.startsWith('{') ? JSON.parse(stdout) : { code: -1, msg: `status ${status}: ${stdout}`, details: stderr }
+  const said = stdout.startsWith('{')
+    ? JSON.parse(stdout)
+    : { code: -1, msg: `status ${status}: ${stdout}`, details: stderr }
   return { ok, ms, result: ok ? said : {}, error: ok ? { code: 0, msg: '', details: '' } : { details: '', ...said } }
 }
 
@@ -40,7 +55,10 @@ export async function quiet(node: Namespace): Promise<void> {
 
 /** Makes or removes a named network namespace. */
 export async function netns(verb: 'add' | 'delete', path: string): Promise<void> {
-  const child = Bun.spawn(['ip', 'netns', verb, path.slice(path.lastIndexOf('/') + 1)], { stdout: 'ignore', stderr: 'pipe' })
+  const child = Bun.spawn(['ip', 'netns', verb, path.slice(path.lastIndexOf('/') + 1)], {
+    stdout: 'ignore',
+    stderr: 'pipe',
+  })
   const [said, status] = await Promise.all([child.stderr.text(), child.exited])
   if (status !== 0) throw new Error(`ip netns ${verb} ${path}: ${said}`)
 }
@@ -66,7 +84,13 @@ export function seeded(seed: number): () => number {
 }
 
 /** Middle, 90 %, 99 % and longest of times in milliseconds. */
-export function spread(times: readonly number[]): { readonly n: number; readonly median: number; readonly p90: number; readonly p99: number; readonly longest: number } {
+export function spread(times: readonly number[]): {
+  readonly n: number
+  readonly median: number
+  readonly p90: number
+  readonly p99: number
+  readonly longest: number
+} {
   const sorted = [...times].sort((a, b) => a - b)
   const at = (part: number) => Math.round(sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))] ?? 0)
   return { n: sorted.length, median: at(0.5), p90: at(0.9), p99: at(0.99), longest: at(1) }

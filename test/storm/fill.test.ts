@@ -25,15 +25,23 @@ describe('a node filled to the last', () => {
           assert.equal(new Set(given).size, room)
           const before = await full.look()
           const { ok, error } = await full.add('beyond')
-          assert.deepEqual([ok, error.code, error.msg], [false, 11, `no IP addresses available in range set: ${range(subnet)}`])
-          assert.match(error.details, new RegExp(`^${room} of ${room} are in use; delete pods, widen the range, or run GC`))
+          assert.deepEqual(
+            [ok, error.code, error.msg],
+            [false, 11, `no IP addresses available in range set: ${range(subnet)}`],
+          )
+          assert.match(
+            error.details,
+            new RegExp(`^${room} of ${room} are in use; delete pods, widen the range, or run GC`),
+          )
           assert.deepEqual(await full.look(), before)
           // The one that becomes free is the one that is given.
           await full.del('pod7')
           const again = await full.add('pod7')
           assert.ok(again.ok, again.error.msg)
           await full.drain(room)
-          process.stdout.write(`storm: ${subnet} filled with ${room} pods, round ${round}: ADD ms ${JSON.stringify(longest)}\n`)
+          process.stdout.write(
+            `storm: ${subnet} filled with ${room} pods, round ${round}: ADD ms ${JSON.stringify(longest)}\n`,
+          )
         }
       }),
     )
@@ -70,7 +78,13 @@ describe('24 pods with 32 host ports each', () => {
         cniVersion: '1.0.0',
         name: 'full',
         type: 'portmap',
-        runtimeConfig: { portMappings: Array.from({ length: EACH }, (_, i) => ({ hostPort: 20_000 + n * EACH + i, containerPort: 8000 + i, protocol: i % 2 ? 'udp' : 'tcp' })) },
+        runtimeConfig: {
+          portMappings: Array.from({ length: EACH }, (_, i) => ({
+            hostPort: 20_000 + n * EACH + i,
+            containerPort: 8000 + i,
+            protocol: i % 2 ? 'udp' : 'tcp',
+          })),
+        },
       })
       await quiet(node)
       const first = await full.made('pod0')
@@ -88,11 +102,19 @@ describe('24 pods with 32 host ports each', () => {
             return addressOf(result)
           }),
         )
-        const wanted = all.flatMap((n) => Array.from({ length: EACH }, (_, i) => `${i % 2 ? 'udp' : 'tcp'} . ${20_000 + n * EACH + i} ${addresses[n]} . ${8000 + i}`))
+        const wanted = all.flatMap((n) =>
+          Array.from(
+            { length: EACH },
+            (_, i) => `${i % 2 ? 'udp' : 'tcp'} . ${20_000 + n * EACH + i} ${addresses[n]} . ${8000 + i}`,
+          ),
+        )
         assert.deepEqual(await mappings(node), wanted.sort())
         const { result } = await full.made('beyond')
         const { error } = await call(node, 'ADD', { ...conf(3), prevResult: result }, full.who('beyond'))
-        assert.deepEqual([error.code, error.msg], [7, `Cannot give host port 20096/tcp to this container: container ${full.who('pod3').id} has it`])
+        assert.deepEqual(
+          [error.code, error.msg],
+          [7, `Cannot give host port 20096/tcp to this container: container ${full.who('pod3').id} has it`],
+        )
         await Promise.all(
           [...all.map((n) => `pod${n}`), 'beyond'].map(async (id, n) => {
             assert.ok((await call(node, 'DEL', conf(n), full.who(id))).ok)
@@ -111,7 +133,15 @@ let serial = 0
 /** Pods of one bridge, by name. */
 function filling(node: Namespace, subnet: string) {
   const dataDir = mkdtempSync('/run/ipam-')
-  const conf = { cniVersion: '1.0.0', name: 'full', type: 'bridge', bridge: 'cni0', isGateway: true, ipMasq: true, ipam: { type: 'host-local', dataDir, ranges: [[{ subnet }]] } }
+  const conf = {
+    cniVersion: '1.0.0',
+    name: 'full',
+    type: 'bridge',
+    bridge: 'cni0',
+    isGateway: true,
+    ipMasq: true,
+    ipam: { type: 'host-local', dataDir, ranges: [[{ subnet }]] },
+  }
   const n = ++serial
   const who = (pod: string) => ({ id: `${pod}-${n}`, netns: `/run/netns/${pod}-${n}`, ifname: 'eth0' })
   const names = (count: number) => Array.from({ length: count }, (_, n) => `pod${n}`)
@@ -141,7 +171,12 @@ function filling(node: Namespace, subnet: string) {
     /** What an ADD changes: links, rules, reservations, and what plugins note for themselves. */
     async look() {
       const links = (await node.json('link')).map(({ ifname }) => ifname)
-      return [links, (await node.exec(['nft', '--stateless', 'list', 'ruleset'])).stdout, reserved(), readdirSync('/run/cni/plumb', { recursive: true }).map(String).sort()]
+      return [
+        links,
+        (await node.exec(['nft', '--stateless', 'list', 'ruleset'])).stdout,
+        reserved(),
+        readdirSync('/run/cni/plumb', { recursive: true }).map(String).sort(),
+      ]
     },
     async fill(count: number) {
       const [given, ms]: [string[], number[]] = [[], []]

@@ -23,7 +23,11 @@ export interface Model {
   /** A DEL begins: from here on others may have what the pod had. */
   leaves(pod: Pod): void
   /** A call failed. */
-  failed(pod: Pod, call: string, answer: { readonly code: number; readonly msg: string; readonly details: string }): void
+  failed(
+    pod: Pod,
+    call: string,
+    answer: { readonly code: number; readonly msg: string; readonly details: string },
+  ): void
   /** Addresses in use in a network, with the container that has each. */
   addresses(network: string): ReadonlyMap<string, string>
   /** Ports that lead to somebody. */
@@ -31,7 +35,8 @@ export interface Model {
 }
 
 /** What ADD may say when the namespace goes while it works: it was not found, not entered, or a tool found nothing there. */
-const GONE = /network namespace|Cannot find device|No such device|Invalid "netns"|Invalid argument|no carrier|No such file or directory/
+const GONE =
+  /network namespace|Cannot find device|No such device|Invalid "netns"|Invalid argument|no carrier|No such file or directory/
 
 /** Begins with nobody. */
 export function makeModel(): Model {
@@ -39,12 +44,19 @@ export function makeModel(): Model {
   const ports = new Map<number, Pod>()
   const asked = new Map<string, readonly number[]>()
   const [wrong, foreseen]: [string[], Record<string, number>] = [[], {}]
-  const addresses = (name: string) => networks.get(name) ?? (networks.set(name, new Map()).get(name) as Map<string, string>)
+  const addresses = (name: string) =>
+    networks.get(name) ?? (networks.set(name, new Map()).get(name) as Map<string, string>)
   // Of a port that is taken: its holder must have asked for it.
   const why = (pod: Pod, code: number, msg: string, details: string): string | undefined => {
-    const [, port, other = ''] = /^Cannot give host port (\d+)\/tcp to this container: container (\S+) has it$/.exec(msg) ?? []
-    if (port !== undefined) return code === 7 && pod.ports.includes(Number(port)) && asked.get(other)?.includes(Number(port)) ? 'port taken' : undefined
-    return pod.isGone && (code === 3 || code === 4) && GONE.test(`${msg} ${details}`) ? `namespace gone, code ${code}` : undefined
+    const [, port, other = ''] =
+      /^Cannot give host port (\d+)\/tcp to this container: container (\S+) has it$/.exec(msg) ?? []
+    if (port !== undefined)
+      return code === 7 && pod.ports.includes(Number(port)) && asked.get(other)?.includes(Number(port))
+        ? 'port taken'
+        : undefined
+    return pod.isGone && (code === 3 || code === 4) && GONE.test(`${msg} ${details}`)
+      ? `namespace gone, code ${code}`
+      : undefined
   }
   return {
     wrong,
@@ -73,7 +85,10 @@ export function makeModel(): Model {
     },
     failed(pod, call, { code, msg, details }) {
       const reason = why(pod, code, msg, details)
-      if (reason === undefined) wrong.push(`${call} of ${pod.id}${pod.isGone ? ', whose namespace is gone' : ''}: code ${code}: ${msg}: ${details}`)
+      if (reason === undefined)
+        wrong.push(
+          `${call} of ${pod.id}${pod.isGone ? ', whose namespace is gone' : ''}: code ${code}: ${msg}: ${details}`,
+        )
       else foreseen[reason] = (foreseen[reason] ?? 0) + 1
     },
   }

@@ -12,7 +12,9 @@ describe('a storm', () => {
     inNamespaces(['node'], async ({ node }, test) => {
       test.timeout(3_600_000)
       const { model, ms, calls, seconds, most } = await storm(node, { calls: 5000, workers: 64, slots: 14, seed: SEED })
-      process.stdout.write(`storm: seed ${SEED}, ${calls} calls in ${seconds.toFixed(1)} s, ${(calls / seconds).toFixed(1)} a second, ${most} pods at most, failed as foreseen ${JSON.stringify(model.foreseen)}\n`)
+      process.stdout.write(
+        `storm: seed ${SEED}, ${calls} calls in ${seconds.toFixed(1)} s, ${(calls / seconds).toFixed(1)} a second, ${most} pods at most, failed as foreseen ${JSON.stringify(model.foreseen)}\n`,
+      )
       for (const [what, times] of ms) process.stdout.write(`storm: ${what} ms ${JSON.stringify(spread(times))}\n`)
       assert.deepEqual(model.wrong, [])
       assert.ok(calls >= 5000, `${calls} calls`)

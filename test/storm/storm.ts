@@ -72,14 +72,25 @@ function prepare(node: Namespace, { seed }: Wish): Storming {
   const ms = new Map<string, number[]>()
   const attached = new Set<Pod>()
   let [serial, calls, most] = [0, 0, 0]
-  const done = async (pod: Pod, command: 'ADD' | 'DEL', conf: Row & { type: string }, ifname: string, path = pod.path): Promise<Told> => {
+  const done = async (
+    pod: Pod,
+    command: 'ADD' | 'DEL',
+    conf: Row & { type: string },
+    ifname: string,
+    path = pod.path,
+  ): Promise<Told> => {
     calls++
-    return noted(await call(node, command, conf, { id: pod.id, netns: path, ifname }), pod, `${conf.type} ${command}`, { model, ms })
+    return noted(await call(node, command, conf, { id: pod.id, netns: path, ifname }), pod, `${conf.type} ${command}`, {
+      model,
+      ms,
+    })
   }
   const del = async (pod: Pod, isForgotten = false) => {
     attached.delete(pod)
     model.leaves(pod)
-    for (const network of networksOf(pod)) for (const conf of [...confsOf(network, dir, pod)].reverse()) await done(pod, 'DEL', conf, network.ifname, isForgotten ? '' : pod.path)
+    for (const network of networksOf(pod))
+      for (const conf of [...confsOf(network, dir, pod)].reverse())
+        await done(pod, 'DEL', conf, network.ifname, isForgotten ? '' : pod.path)
   }
   return {
     model,
@@ -123,7 +134,10 @@ function noted(told: Told, pod: Pod, key: string, { model, ms }: Pick<Storming, 
 }
 
 function makePod(id: string, random: () => number): Pod {
-  const ports = random() < 0.5 ? Array.from({ length: 1 + Math.floor(random() * 2) }, () => 30_000 + Math.floor(random() * PORTS)) : []
+  const ports =
+    random() < 0.5
+      ? Array.from({ length: 1 + Math.floor(random() * 2) }, () => 30_000 + Math.floor(random() * PORTS))
+      : []
   return { id, path: `/run/netns/${id}`, ports: [...new Set(ports)], isTwice: random() < 0.25, isGone: false }
 }
 
@@ -143,7 +157,12 @@ async function worker(storming: Storming, { calls, slots }: Wish, random: () => 
 }
 
 /** ADD; the namespace of some is not there, or goes while it works. */
-async function arrive({ add, del }: Storming, pod: Pod, chance: (part: number) => boolean, random: () => number): Promise<boolean> {
+async function arrive(
+  { add, del }: Storming,
+  pod: Pod,
+  chance: (part: number) => boolean,
+  random: () => number,
+): Promise<boolean> {
   pod.isGone = chance(0.06)
   if (pod.isGone && chance(0.2)) return add(pod)
   await netns('add', pod.path)
@@ -170,12 +189,15 @@ async function compare(node: Namespace, { model, dir, attached }: Storming): Pro
   const seen = new Map<string, string[]>(NETWORKS.map(({ ifname }) => [ifname, []]))
   for (const pod of attached) {
     const child = Bun.spawn(['ip', '-n', pod.id, '-j', '-4', 'addr'], { stdout: 'pipe' })
-    for (const { ifname, addr_info } of JSON.parse(await child.stdout.text())) seen.get(ifname)?.push(...addr_info.map(({ local, prefixlen }: Row) => `${local}/${prefixlen} ${pod.id}`))
+    for (const { ifname, addr_info } of JSON.parse(await child.stdout.text()))
+      seen.get(ifname)?.push(...addr_info.map(({ local, prefixlen }: Row) => `${local}/${prefixlen} ${pod.id}`))
   }
   for (const { name, ifname } of NETWORKS) {
     const told = [...model.addresses(name)].map(([address, id]) => `${address} ${id}`).sort()
     assert.deepEqual(seen.get(ifname)?.sort(), told)
-    const kept = reservations(join(dir, name)).map((file) => `${file}/16 ${readFileSync(join(dir, name, file), 'utf8').split('\r\n')[0]}`)
+    const kept = reservations(join(dir, name)).map(
+      (file) => `${file}/16 ${readFileSync(join(dir, name, file), 'utf8').split('\r\n')[0]}`,
+    )
     assert.deepEqual(kept.sort(), told)
   }
   const led = (await mappings(node)).map((line) => Number(line.split(' ')[2])).sort()
@@ -186,10 +208,24 @@ function networksOf({ isTwice }: Pod): readonly (typeof NETWORKS)[number][] {
   return NETWORKS.slice(0, isTwice ? 2 : 1)
 }
 
-function confsOf({ name, bridge, subnet, isMapped }: (typeof NETWORKS)[number], dataDir: string, { ports }: Pod): (Row & { type: string })[] {
+function confsOf(
+  { name, bridge, subnet, isMapped }: (typeof NETWORKS)[number],
+  dataDir: string,
+  { ports }: Pod,
+): (Row & { type: string })[] {
   const common = { cniVersion: '1.0.0', name }
   const portMappings = ports.map((port) => ({ hostPort: port, containerPort: 80, protocol: 'tcp' }))
-  return [{ ...common, type: 'bridge', bridge, isGateway: true, ipMasq: true, ipam: { type: 'host-local', dataDir, ranges: [[{ subnet }]] } }, ...(isMapped ? [{ ...common, type: 'portmap', runtimeConfig: { portMappings } }] : [])]
+  return [
+    {
+      ...common,
+      type: 'bridge',
+      bridge,
+      isGateway: true,
+      ipMasq: true,
+      ipam: { type: 'host-local', dataDir, ranges: [[{ subnet }]] },
+    },
+    ...(isMapped ? [{ ...common, type: 'portmap', runtimeConfig: { portMappings } }] : []),
+  ]
 }
 
 function reservations(dir: string): string[] {

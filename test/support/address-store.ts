@@ -45,7 +45,12 @@ export function owner(containerId: string, ifname = 'eth0'): Owner {
 
 /** One range set per text, its subnets joined by `+`. */
 export function sets(...subnets: string[]): readonly RangeSet[] {
-  return readRangeSets(subnets.map((subnet, i) => ({ at: `ipam.ranges[${i}]`, ranges: subnet.split('+').map((one) => ({ subnet: parseCidr(one) })) })))
+  return readRangeSets(
+    subnets.map((subnet, i) => ({
+      at: `ipam.ranges[${i}]`,
+      ranges: subnet.split('+').map((one) => ({ subnet: parseCidr(one) })),
+    })),
+  )
 }
 
 /** Takes addresses: their texts, without prefix lengths. */

@@ -25,5 +25,7 @@ export async function root(node: Namespace, dev: string): Promise<Row> {
 /** Where what comes in by a link is led. */
 export async function redirected(node: Namespace, dev: string): Promise<string[]> {
   const filters = await tc(node, `filter show dev ${dev} ingress`)
-  return filters.flatMap(({ options }) => options?.actions?.flatMap(({ kind, to_dev }: Row) => (kind === 'mirred' ? [to_dev] : [])) ?? [])
+  return filters.flatMap(
+    ({ options }) => options?.actions?.flatMap(({ kind, to_dev }: Row) => (kind === 'mirred' ? [to_dev] : [])) ?? [],
+  )
 }

@@ -10,7 +10,11 @@ export interface Certificates {
 }
 
 /** Makes a certificate authority in a folder, NAME.pem and NAME.key for each server, and those of a client. All are good for so many days. With -1 they expired yesterday, and with `early` they begin to count next year. */
-export async function certificates(dir: string, servers: readonly { readonly name: string; readonly ip: string }[], days: number | 'early' = 2): Promise<Certificates> {
+export async function certificates(
+  dir: string,
+  servers: readonly { readonly name: string; readonly ip: string }[],
+  days: number | 'early' = 2,
+): Promise<Certificates> {
   const make = 'openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes'
   const sh = (script: string) => execa('sh', ['-ec', script], { cwd: dir })
   await sh(`${make} -x509 -keyout ca.key -out ca.pem -days 2 -subj /CN=plumb-test-ca`)
@@ -32,5 +36,7 @@ function early(name: string): string {
 
 /** The option `tls` of fetch. */
 export function forFetch({ caFile, certFile, keyFile }: Certificates): object | undefined {
-  return caFile && certFile && keyFile ? { ca: readFileSync(caFile), cert: readFileSync(certFile), key: readFileSync(keyFile) } : undefined
+  return caFile && certFile && keyFile
+    ? { ca: readFileSync(caFile), cert: readFileSync(certFile), key: readFileSync(keyFile) }
+    : undefined
 }

@@ -6,7 +6,12 @@ import { bridgeConf, type Conf, containerId, type Network, network } from './net
 /** The configuration of a bridge of its own on `br0` with both families, which `conf` comes after in a list. */
 export function bridgeBefore(conf: Conf, keys: object = {}): Conf {
   const ranges = [[{ subnet: '10.1.0.0/24' }], [{ subnet: 'fd00:1::/64' }]]
-  return { ...bridgeConf({ isDefaultGateway: true, ...keys }), cniVersion: conf['cniVersion'], name: conf.name, ipam: { type: 'host-local', ranges } }
+  return {
+    ...bridgeConf({ isDefaultGateway: true, ...keys }),
+    cniVersion: conf['cniVersion'],
+    name: conf.name,
+    ipam: { type: 'host-local', ranges },
+  }
 }
 
 /** The same as `network` gives, of a list of another plugin and then this one: every verb of both, in the order of a runtime. */
@@ -34,7 +39,11 @@ export function chainedNetwork(node: Namespace, conf: Conf, first: Conf = bridge
       await before.gc(...keep)
       for (const id of [...made.keys()]) if (!keep.some((pod) => containerId(pod) === id)) made.delete(id)
     },
-    fails: (command, pod, more) => own.fails(command, pod, { ...more, conf: { prevResult: { ips: [{ address: '10.1.0.9/24' }] }, ...(more?.conf as object) } }),
+    fails: (command, pod, more) =>
+      own.fails(command, pod, {
+        ...more,
+        conf: { prevResult: { ips: [{ address: '10.1.0.9/24' }] }, ...(more?.conf as object) },
+      }),
   }
 }
 
@@ -57,5 +66,6 @@ ip -n ${world} route add 10.0.0.0/8 via 192.0.2.1; ip -n ${world} route add fd00
 }
 const shut = new Set<string>()
 after(async () => {
-  for (const path of shut) await execa('ip', ['netns', 'delete', `world-${path.slice(path.lastIndexOf('/') + 1)}`], { reject: false })
+  for (const path of shut)
+    await execa('ip', ['netns', 'delete', `world-${path.slice(path.lastIndexOf('/') + 1)}`], { reject: false })
 })

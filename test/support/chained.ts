@@ -15,11 +15,22 @@ export interface Chain {
 }
 
 /** Makes one, on 10.1.0.0/24 and fd00:1::/64 unless told otherwise. */
-export function chain(node: Namespace, keys: object, { bridge = {}, subnets = ['10.1.0.0/24', 'fd00:1::/64'] }: { bridge?: object; subnets?: readonly string[] } = {}): Chain {
-  const first = bridgeConf({ isDefaultGateway: true, ...('cniVersion' in keys && { cniVersion: keys.cniVersion }), ...bridge }, ...subnets)
+export function chain(
+  node: Namespace,
+  keys: object,
+  { bridge = {}, subnets = ['10.1.0.0/24', 'fd00:1::/64'] }: { bridge?: object; subnets?: readonly string[] } = {},
+): Chain {
+  const first = bridgeConf(
+    { isDefaultGateway: true, ...('cniVersion' in keys && { cniVersion: keys.cniVersion }), ...bridge },
+    ...subnets,
+  )
   const conf = { cniVersion: first['cniVersion'], name: first.name, ...keys } as Conf
   const call = (command: string, pod: Namespace | undefined, more: object = {}, how: Partial<Call> = {}) =>
-    plugin(conf['type'] as string, { command, conf: { ...conf, ...more }, ...(pod && { containerId: containerId(pod), netns: pod }), ...how }, node)
+    plugin(
+      conf['type'] as string,
+      { command, conf: { ...conf, ...more }, ...(pod && { containerId: containerId(pod), netns: pod }), ...how },
+      node,
+    )
   return {
     bridge: first,
     conf,

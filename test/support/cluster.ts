@@ -42,7 +42,10 @@ export interface How {
 }
 
 /** A cluster: `lan` is its switch, and the other namespaces are its nodes. Node N has 192.0.2.N and 2001:db8::N on eth0 of MTU 1500, and the first addresses of its subnets on a bridge `cni0`. Gives three members, or as many as there are nodes. */
-export async function cluster({ lan, ...nodes }: Readonly<Record<string, Namespace>> & { readonly lan: Namespace }, how: Wiring): Promise<[Member, Member, Member]> {
+export async function cluster(
+  { lan, ...nodes }: Readonly<Record<string, Namespace>> & { readonly lan: Namespace },
+  how: Wiring,
+): Promise<[Member, Member, Member]> {
   await wire(lan, Object.values(nodes))
   return members(Object.values(nodes), how) as [Member, Member, Member]
 }
@@ -66,12 +69,30 @@ async function wire(lan: Namespace, nodes: readonly Namespace[]): Promise<void> 
 
 /** The nodes' agents, as far as they are told here: dual stack through nexthop objects unless said otherwise. */
 export function members(nodes: readonly Namespace[], how: Wiring): Member[] {
-  return nodes.map((ns, i) => member(ns, i + 1, { options: {}, families: ['v4', 'v6'], nexthops: true, instance: 'default', scope: {}, prefix: 244, uplink: {}, ...how }))
+  return nodes.map((ns, i) =>
+    member(ns, i + 1, {
+      options: {},
+      families: ['v4', 'v6'],
+      nexthops: true,
+      instance: 'default',
+      scope: {},
+      prefix: 244,
+      uplink: {},
+      ...how,
+    }),
+  )
 }
 
 /** A lease as a store gives it. */
-export function lease(n: number, data: Both<unknown>, backend: string, families: How['families'] = ['v4', 'v6'], prefix = 244): Lease {
-  const of = <T>(both: Required<Both<T>>): Both<T> => Object.fromEntries(families.map((family) => [family, both[family]]))
+export function lease(
+  n: number,
+  data: Both<unknown>,
+  backend: string,
+  families: How['families'] = ['v4', 'v6'],
+  prefix = 244,
+): Lease {
+  const of = <T>(both: Required<Both<T>>): Both<T> =>
+    Object.fromEntries(families.map((family) => [family, both[family]]))
   return {
     node: `node-${n}`,
     subnets: of({ v4: `10.${prefix}.${n}.0/24` as Cidr, v6: `fd00:${prefix}:${n}::/64` as Cidr }),
@@ -96,7 +117,11 @@ export function uplink(n: number, families: How['families'] = ['v4', 'v6']): Upl
 /** How many of the packets, a hundred a second, were lost while the work was done. */
 export async function pinging(from: Member, to: Member, work: () => Promise<void>): Promise<number> {
   const pid = '/run/pinging.pid'
-  const ping = from.ns.exec(['sh', '-c', `echo $$ >${pid}; exec ping -n -i 0.01 -W 1 -I ${addressOf(from, 'v4')} ${addressOf(to, 'v4')}`])
+  const ping = from.ns.exec([
+    'sh',
+    '-c',
+    `echo $$ >${pid}; exec ping -n -i 0.01 -W 1 -I ${addressOf(from, 'v4')} ${addressOf(to, 'v4')}`,
+  ])
   await until(async () => (await from.ns.exec(['cat', pid])).status === 0)
   try {
     await work()
@@ -120,7 +145,11 @@ function member(ns: Namespace, n: number, how: How): Member {
   const up = { ...uplink(n, families), ...how.uplink }
   const own = lease(n, backend.announce(`node-${n}`, up, conf), backend.type, families, how.prefix)
   const facts: Facts = { nexthops, instance: parse.network(how.instance), networks: networks(how.prefix) }
-  const converger = new Converger({ instance: facts.instance, links: backend.links(conf), networks: networks(how.prefix), ...how.scope }, run, parse.netns(ns.path))
+  const converger = new Converger(
+    { instance: facts.instance, links: backend.links(conf), networks: networks(how.prefix), ...how.scope },
+    run,
+    parse.netns(ns.path),
+  )
   const want = (peers: readonly Member[]) =>
     backend.want(
       own,
@@ -150,7 +179,24 @@ export async function assertReached(one: Member, others: readonly Member[], mtu:
       const size = mtu[family]
       if (size === undefined) continue
       const [from, to] = [addressOf(one, family), addressOf(other, family)]
-      const { status, stdout, stderr } = await one.ns.exec(['ping', '-n', '-q', '-M', 'do', '-c', '1', '-i', '0.2', '-w', '3', '-I', from, '-s', String(size - headers), to])
+      const { status, stdout, stderr } = await one.ns.exec([
+        'ping',
+        '-n',
+        '-q',
+        '-M',
+        'do',
+        '-c',
+        '1',
+        '-i',
+        '0.2',
+        '-w',
+        '3',
+        '-I',
+        from,
+        '-s',
+        String(size - headers),
+        to,
+      ])
       assert.equal(status, 0, `No packets of ${size} bytes from ${from} to ${to}:\n${stdout}${stderr}`)
     }
   }
@@ -158,7 +204,22 @@ export async function assertReached(one: Member, others: readonly Member[], mtu:
 
 /** Whether a packet of 64 bytes from one member's pods' address reaches the other's. */
 export async function answers(one: Member, other: Member, family: 'v4' | 'v6' = 'v4'): Promise<boolean> {
-  return (await one.ns.exec(['ping', '-n', '-q', '-c', '1', '-w', '1', '-I', addressOf(one, family), addressOf(other, family)])).status === 0
+  return (
+    (
+      await one.ns.exec([
+        'ping',
+        '-n',
+        '-q',
+        '-c',
+        '1',
+        '-w',
+        '1',
+        '-I',
+        addressOf(one, family),
+        addressOf(other, family),
+      ])
+    ).status === 0
+  )
 }
 
 /** What there is of the agent's on a node, as text: links by alias, what stands on them, nexthops, and routes by number; one per line, sorted. */
@@ -177,7 +238,11 @@ export async function held({ ns }: Pick<Member, 'ns'>): Promise<string[]> {
   ]
   const texts = await Promise.all(asks.map((ask) => ns.ip('-o', ...ask)))
   const fdb = await Promise.all(links.map(async (dev) => (await ns.exec(['bridge', 'fdb', 'show', 'dev', dev])).stdout))
-  return [...found.map(({ ifname, mtu, address, flags, ifalias }) => `${ifname} ${mtu} ${address} ${flags} ${ifalias}`), ...texts, ...fdb]
+  return [
+    ...found.map(({ ifname, mtu, address, flags, ifalias }) => `${ifname} ${mtu} ${address} ${flags} ${ifalias}`),
+    ...texts,
+    ...fdb,
+  ]
     .flatMap((text) => text.split('\n'))
     .map((text) => text.replace(/^\d+: /, '').trim())
     .filter(Boolean)
@@ -185,5 +250,7 @@ export async function held({ ns }: Pick<Member, 'ns'>): Promise<string[]> {
 }
 
 function addressOf({ lease: { subnets } }: Member, family: 'v4' | 'v6'): string {
-  return family === 'v4' ? (subnets.v4 as string).replace('.0/24', '.1') : (subnets.v6 as string).replace('::/64', '::1')
+  return family === 'v4'
+    ? (subnets.v4 as string).replace('.0/24', '.1')
+    : (subnets.v6 as string).replace('::/64', '::1')
 }

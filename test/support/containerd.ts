@@ -77,7 +77,10 @@ let image: Promise<string> | undefined
 export const VERSIONS = [1, 2] as const
 
 /** Wraps a test: a node with a containerd, and another machine, `world`, on the node's network. */
-export function onContainerd(setting: Setting, work: (all: { node: Namespace; world: Namespace; containerd: Containerd }) => Promise<void>): (this: Mocha.Context) => Promise<void> {
+export function onContainerd(
+  setting: Setting,
+  work: (all: { node: Namespace; world: Namespace; containerd: Containerd }) => Promise<void>,
+): (this: Mocha.Context) => Promise<void> {
   return onFreshNode(['node', 'world'], async ({ node, world }, test) => {
     await wireWorld(node, world)
     await withContainerd(node, setting, test, (containerd) => work({ node, world, containerd }))
@@ -85,11 +88,22 @@ export function onContainerd(setting: Setting, work: (all: { node: Namespace; wo
 }
 
 /** Runs work with a containerd on a node. Afterwards no mount, cgroup, process or pod's namespace may be left. Skips the test where there is none. */
-export async function withContainerd(node: Namespace, setting: Setting, test: Mocha.Context, work: (containerd: Containerd) => Promise<void>): Promise<void> {
+export async function withContainerd(
+  node: Namespace,
+  setting: Setting,
+  test: Mocha.Context,
+  work: (containerd: Containerd) => Promise<void>,
+): Promise<void> {
   const program = programOf(setting, test)
   test.timeout(150_000)
   const dir = mkdtempSync('/run/containerd-')
-  const place = { dir, program, cgroup: cgroupName(), bin: setting.bin ?? DIST, folder: setting.folder ?? join(dir, 'net.d') }
+  const place = {
+    dir,
+    program,
+    cgroup: cgroupName(),
+    bin: setting.bin ?? DIST,
+    folder: setting.folder ?? join(dir, 'net.d'),
+  }
   mkdirSync(place.folder, { recursive: true })
   if (setting.conf) writeConf(place, setting.conf)
   if (setting.template !== undefined) writeFileSync(join(dir, 'template'), setting.template)
@@ -114,7 +128,10 @@ function programOf({ version }: Setting, test: Mocha.Context): Peer {
   const absent = ['containerd', 'runc', 'busybox'].find((name) => !present(name))
   if (absent) skip(test, `no ${absent} (a package of that name)`)
   const program = version === 2 ? containerd2() : { version: '1', path: '/usr/bin' }
-  return program ?? skip(test, 'containerd 2 was not built: bun scripts/peers.ts containerd does that, where Go is new enough')
+  return (
+    program ??
+    skip(test, 'containerd 2 was not built: bun scripts/peers.ts containerd does that, where Go is new enough')
+  )
 }
 
 async function daemon(node: Namespace, place: Place, denied: Setting['withoutExecutableMemory']): Promise<Containerd> {
@@ -124,11 +141,25 @@ async function daemon(node: Namespace, place: Place, denied: Setting['withoutExe
   let child: Bun.Subprocess | undefined
   async function start(): Promise<void> {
     const log = openSync(join(dir, 'log'), 'a')
-    const argv = ['/usr/bin/nsenter', `--net=${node.path}`, '--', join(program.path, 'containerd'), '-c', join(dir, 'config.toml')]
-    const started = denied === 'unit' ? inUnit(argv, { dir, cgroup: place.cgroup, log: join(dir, 'log') }) : denied === 'kernel' ? [...BY_KERNEL, ...argv] : argv
+    const argv = [
+      '/usr/bin/nsenter',
+      `--net=${node.path}`,
+      '--',
+      join(program.path, 'containerd'),
+      '-c',
+      join(dir, 'config.toml'),
+    ]
+    const started =
+      denied === 'unit'
+        ? inUnit(argv, { dir, cgroup: place.cgroup, log: join(dir, 'log') })
+        : denied === 'kernel'
+          ? [...BY_KERNEL, ...argv]
+          : argv
     child = Bun.spawn(started, { cwd: dir, env: { PATH: `${program.path}:${PATH}` }, stdio: ['ignore', log, log] })
     closeSync(log)
-    await until(() => cri.version({}), 30_000).catch((cause) => assert.fail(`containerd does not start: ${cause.message}\n${said(dir)}`))
+    await until(() => cri.version({}), 30_000).catch((cause) =>
+      assert.fail(`containerd does not start: ${cause.message}\n${said(dir)}`),
+    )
   }
   const network = async () => {
     const { status } = await cri.status({})
@@ -137,7 +168,17 @@ async function daemon(node: Namespace, place: Place, denied: Setting['withoutExe
   }
   await start()
   image ??= makeImage(mkdtempSync('/run/image-'))
-  await execa(join(program.path, 'ctr'), ['--address', socket, '--namespace', 'k8s.io', 'images', 'import', '--snapshotter', 'overlayfs', await image])
+  await execa(join(program.path, 'ctr'), [
+    '--address',
+    socket,
+    '--namespace',
+    'k8s.io',
+    'images',
+    'import',
+    '--snapshotter',
+    'overlayfs',
+    await image,
+  ])
   // It hears of its images by events.
   await until(async () => (await cri.imageStatus({ image: { image: IMAGE } }))['image']?.id, 10_000)
   const stop = async (podSandboxId: string) => void (await cri.stopPodSandbox({ podSandboxId }))
@@ -148,7 +189,8 @@ async function daemon(node: Namespace, place: Place, denied: Setting['withoutExe
     folder,
     start,
     network,
-    run: async (name, wish = {}) => look(cri, name, (await cri.runPodSandbox({ config: podConfig(name, place, wish) }))['podSandboxId']),
+    run: async (name, wish = {}) =>
+      look(cri, name, (await cri.runPodSandbox({ config: podConfig(name, place, wish) }))['podSandboxId']),
     stop,
     remove,
     async away(...ids) {
@@ -171,8 +213,14 @@ async function daemon(node: Namespace, place: Place, denied: Setting['withoutExe
 async function look(cri: Cri, name: string, id: string): Promise<Pod> {
   const { status, info } = await cri.podSandboxStatus({ podSandboxId: id, verbose: true })
   const { network } = status
-  const path: string = JSON.parse(found(info, 'info')).runtimeSpec.linux.namespaces.find(({ type }: Row) => type === 'network').path
-  return { id, ips: [network.ip, ...network.additionalIps.map(({ ip }: Row) => ip)], ns: namespaceAt(path.slice(path.lastIndexOf('/') + 1), name) }
+  const path: string = JSON.parse(found(info, 'info')).runtimeSpec.linux.namespaces.find(
+    ({ type }: Row) => type === 'network',
+  ).path
+  return {
+    id,
+    ips: [network.ip, ...network.additionalIps.map(({ ip }: Row) => ip)],
+    ns: namespaceAt(path.slice(path.lastIndexOf('/') + 1), name),
+  }
 }
 
 function podConfig(name: string, { dir, cgroup }: Place, { ports = [], annotations = {} }: Wish): Row {
@@ -181,7 +229,11 @@ function podConfig(name: string, { dir, cgroup }: Place, { ports = [], annotatio
     hostname: name,
     logDirectory: join(dir, 'logs'),
     dnsConfig: {},
-    portMappings: ports.map(({ host, container, protocol }) => ({ hostPort: host, containerPort: container, protocol: protocol === 'udp' ? 1 : 0 })),
+    portMappings: ports.map(({ host, container, protocol }) => ({
+      hostPort: host,
+      containerPort: container,
+      protocol: protocol === 'udp' ? 1 : 0,
+    })),
     annotations: Object.entries(annotations).map(([key, value]) => ({ key, value })),
     linux: { cgroupParent: `/${cgroup}` },
   }

@@ -1,6 +1,10 @@
 import { connect } from 'node:net'
 import { create, createFileRegistry, type DescService } from '@bufbuild/protobuf'
-import { FieldDescriptorProto_Label, FieldDescriptorProto_Type, FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt'
+import {
+  FieldDescriptorProto_Label,
+  FieldDescriptorProto_Type,
+  FileDescriptorProtoSchema,
+} from '@bufbuild/protobuf/wkt'
 import { type CallOptions, createClient } from '@connectrpc/connect'
 import { createGrpcTransport, Http2SessionManager } from '@connectrpc/connect-node'
 import type { Row } from './harness.ts'
@@ -11,7 +15,19 @@ type Method = (typeof SERVICES)[keyof typeof SERVICES][number]
 
 /** How long a call may take, in milliseconds: a runtime that hangs ends a test by its name, not by its file's limit. */
 const PATIENCE_MS = 50_000
-const SERVICES = { RuntimeService: ['version', 'status', 'updateRuntimeConfig', 'runPodSandbox', 'podSandboxStatus', 'stopPodSandbox', 'removePodSandbox', 'listPodSandbox'], ImageService: ['imageStatus'] } as const
+const SERVICES = {
+  RuntimeService: [
+    'version',
+    'status',
+    'updateRuntimeConfig',
+    'runPodSandbox',
+    'podSandboxStatus',
+    'stopPodSandbox',
+    'removePodSandbox',
+    'listPodSandbox',
+  ],
+  ImageService: ['imageStatus'],
+} as const
 const PACKAGE = 'runtime.v1'
 // The fields of api.proto that are used here, with their numbers. Enumerations are plain numbers, as on the wire. A map is a list of entries there.
 const PROTO = `
@@ -57,8 +73,14 @@ export function openCri(socket: string): Cri {
   const sessionManager = new Http2SessionManager(origin, {}, { createConnection: () => connect(socket) })
   const transport = createGrpcTransport({ baseUrl: origin, sessionManager, acceptCompression: [] })
   const calls = API.flatMap((service) => {
-    const client = createClient(service, transport) as unknown as Record<string, (request: Row, options: CallOptions) => Promise<Row>>
-    return service.methods.map(({ localName }) => [localName, (request: Row) => client[localName]?.(request, { timeoutMs: PATIENCE_MS })])
+    const client = createClient(service, transport) as unknown as Record<
+      string,
+      (request: Row, options: CallOptions) => Promise<Row>
+    >
+    return service.methods.map(({ localName }) => [
+      localName,
+      (request: Row) => client[localName]?.(request, { timeoutMs: PATIENCE_MS }),
+    ])
   })
   return { ...(Object.fromEntries(calls) as Omit<Cri, 'close'>), close: () => sessionManager.abort() }
 }
@@ -69,9 +91,18 @@ export function found(map: readonly Row[], key: string): string {
 }
 
 function services(): DescService[] {
-  const messageType = [...PROTO.matchAll(/^(\w+) \{(.*)\}$/gm)].map(([, name = '', body = '']) => ({ name, field: [...body.matchAll(/(repeated )?(\w+) (\w+) = (\d+)/g)].map(field) }))
+  const messageType = [...PROTO.matchAll(/^(\w+) \{(.*)\}$/gm)].map(([, name = '', body = '']) => ({
+    name,
+    field: [...body.matchAll(/(repeated )?(\w+) (\w+) = (\d+)/g)].map(field),
+  }))
   const service = Object.entries(SERVICES).map(([name, methods]) => ({ name, method: methods.map(method) }))
-  const file = create(FileDescriptorProtoSchema, { name: 'api.proto', package: PACKAGE, syntax: 'proto3', messageType, service })
+  const file = create(FileDescriptorProtoSchema, {
+    name: 'api.proto',
+    package: PACKAGE,
+    syntax: 'proto3',
+    messageType,
+    service,
+  })
   const registry = createFileRegistry(file, () => undefined)
   return Object.keys(SERVICES).map((name) => registry.getService(`${PACKAGE}.${name}`) as DescService)
 }
@@ -88,6 +119,8 @@ function field([, repeated, type = '', name = '', number]: RegExpExecArray) {
     jsonName: name.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase()),
     number: Number(number),
     label: repeated ? FieldDescriptorProto_Label.REPEATED : FieldDescriptorProto_Label.OPTIONAL,
-    ...(scalar === undefined ? { type: FieldDescriptorProto_Type.MESSAGE, typeName: `.${PACKAGE}.${type}` } : { type: scalar }),
+    ...(scalar === undefined
+      ? { type: FieldDescriptorProto_Type.MESSAGE, typeName: `.${PACKAGE}.${type}` }
+      : { type: scalar }),
   }
 }

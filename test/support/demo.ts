@@ -48,7 +48,12 @@ export function assertTold({ status, stdout, stderr }: Finished, ...steps: reado
 
 /** What there is on the machine that a demo could leave something in. */
 export async function machine(node: Namespace): Promise<unknown[]> {
-  return [await snapshot(node), ...['/run', '/run/netns', '/var/lib', '/etc', '/opt'].map((dir) => readdirSync(dir)), readFileSync('/proc/self/mounts', 'utf8'), processes()]
+  return [
+    await snapshot(node),
+    ...['/run', '/run/netns', '/var/lib', '/etc', '/opt'].map((dir) => readdirSync(dir)),
+    readFileSync('/proc/self/mounts', 'utf8'),
+    processes(),
+  ]
 }
 
 /** The test of each: it ends the demo at its step, with the reason on the screen. */
@@ -59,7 +64,11 @@ export function itFindsOut(sabotages: readonly Sabotage[], ...argv: readonly str
       inNamespaces(['node'], async ({ node }) => {
         const { status, stdout, stderr } = await withFile(node, file, `#!/bin/bash\n${script}\n`, argv)
         assert.equal(status, 1, stdout)
-        assert.equal(stderr, `plumb demo: FAILED at "${step}", see above; what it made ends with its namespaces\n`, stdout)
+        assert.equal(
+          stderr,
+          `plumb demo: FAILED at "${step}", see above; what it made ends with its namespaces\n`,
+          stdout,
+        )
         const [shown = '', reason = ''] = stdout.split(/ FAILED +\d+ ms\n/)
         assert.equal(shown.split('\n').at(-1)?.trim(), step)
         assert.match(reason, said)
@@ -71,12 +80,20 @@ export function itFindsOut(sabotages: readonly Sabotage[], ...argv: readonly str
 }
 
 /** The test that a signal ends all that a demo has started, once its screen shows a line. `among` are processes that have to be there by then. */
-export function itEndsOn(signal: 'SIGINT' | 'SIGTERM', line: RegExp, among: readonly RegExp[], ...argv: readonly string[]): void {
+export function itEndsOn(
+  signal: 'SIGINT' | 'SIGTERM',
+  line: RegExp,
+  among: readonly RegExp[],
+  ...argv: readonly string[]
+): void {
   it(
     `ends with all of its processes on ${signal}`,
     inNamespaces(['node'], async ({ node }) => {
       const before = await machine(node)
-      const child = execa('nsenter', [`--net=${node.path}`, '--', PLUMB, 'demo', ...argv], { reject: false, buffer: true })
+      const child = execa('nsenter', [`--net=${node.path}`, '--', PLUMB, 'demo', ...argv], {
+        reject: false,
+        buffer: true,
+      })
       let seen = ''
       for await (const chunk of child.iterable({ binary: false })) {
         seen += `${chunk}\n`
@@ -104,7 +121,21 @@ async function withFile(node: Namespace, files: string, text: string, argv: read
   if (text.includes('REAL')) for (const file of files.split(' ')) copyFileSync(file, join(real, basename(file)))
   writeFileSync(shim, text.replaceAll('REAL', `${real}/"\${0##*/}"`), { mode: 0o755 })
   try {
-    return await node.exec(['unshare', '--mount', '--propagation', 'private', 'sh', '-ec', 'shim=$1 files=$2; shift 2; for one in $files; do mount --bind "$shim" "$one"; done; exec "$@"', 'sh', shim, files, PLUMB, 'demo', ...argv])
+    return await node.exec([
+      'unshare',
+      '--mount',
+      '--propagation',
+      'private',
+      'sh',
+      '-ec',
+      'shim=$1 files=$2; shift 2; for one in $files; do mount --bind "$shim" "$one"; done; exec "$@"',
+      'sh',
+      shim,
+      files,
+      PLUMB,
+      'demo',
+      ...argv,
+    ])
   } finally {
     rmSync(dir, { recursive: true })
   }

@@ -34,7 +34,11 @@ afterEach(async () => {
 
 /** Starts a program in a namespace, and waits until it has written what it writes when it is ready. */
 async function start({ path }: Pick<Namespace, 'path'>, argv: readonly string[], ready: RegExp): Promise<Running> {
-  const child = Bun.spawn(['nsenter', `--net=${path}`, '--', ...argv], { stdin: 'ignore', stdout: 'ignore', stderr: 'pipe' })
+  const child = Bun.spawn(['nsenter', `--net=${path}`, '--', ...argv], {
+    stdin: 'ignore',
+    stdout: 'ignore',
+    stderr: 'pipe',
+  })
   started.push(child)
   let seen = ''
   const told = (async () => {
@@ -55,11 +59,28 @@ async function start({ path }: Pick<Namespace, 'path'>, argv: readonly string[],
 
 /** A bridge on the node, with a namespace behind it where servers can be started. */
 export async function lan(node: Namespace): Promise<void> {
-  await node.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad; echo 1 >/proc/sys/net/ipv4/ip_forward'])
+  await node.exec([
+    'sh',
+    '-c',
+    'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad; echo 1 >/proc/sys/net/ipv4/ip_forward',
+  ])
   await node.exec(['ip', 'netns', 'add', serverOf(node)])
   const server = ['-n', serverOf(node)]
   await node.ip('link', 'add', LAN.bridge, 'type', 'bridge')
-  await node.ip('link', 'add', 'lan0', 'master', LAN.bridge, 'type', 'veth', 'peer', 'name', 'lan0', 'netns', serverOf(node))
+  await node.ip(
+    'link',
+    'add',
+    'lan0',
+    'master',
+    LAN.bridge,
+    'type',
+    'veth',
+    'peer',
+    'name',
+    'lan0',
+    'netns',
+    serverOf(node),
+  )
   for (const link of [LAN.bridge, 'lan0']) await node.ip('link', 'set', link, 'up')
   await node.ip('addr', 'add', `${LAN.node}/24`, 'dev', LAN.bridge)
   await node.ip(...server, 'link', 'set', 'lan0', 'up')
@@ -72,8 +93,22 @@ export async function lan(node: Namespace): Promise<void> {
 export async function dnsmasq(node: Namespace, ...options: readonly string[]): Promise<Server> {
   const dir = mkdtempSync('/run/dnsmasq-')
   const ranges = options.some((one) => one.startsWith('--dhcp-range')) ? [] : ['--dhcp-range=10.7.0.50,10.7.0.59,120']
-  const fixed = ['--no-daemon', '--conf-file=/dev/null', '--user=root', '--port=0', '--no-ping', '--log-dhcp', '--dhcp-authoritative', `--dhcp-option=option:router,${LAN.node}`, `--dhcp-leasefile=${dir}/leases`]
-  const running = await start({ path: `/run/netns/${serverOf(node)}` }, ['dnsmasq', ...fixed, ...ranges, ...options], /DHCP(v6)?, IP range/)
+  const fixed = [
+    '--no-daemon',
+    '--conf-file=/dev/null',
+    '--user=root',
+    '--port=0',
+    '--no-ping',
+    '--log-dhcp',
+    '--dhcp-authoritative',
+    `--dhcp-option=option:router,${LAN.node}`,
+    `--dhcp-leasefile=${dir}/leases`,
+  ]
+  const running = await start(
+    { path: `/run/netns/${serverOf(node)}` },
+    ['dnsmasq', ...fixed, ...ranges, ...options],
+    /DHCP(v6)?, IP range/,
+  )
   const rows = () => (existsSync(`${dir}/leases`) ? readFileSync(`${dir}/leases`, 'utf8').split('\n') : [])
   return { ...running, leases: () => rows().flatMap((row) => /^\d+ \S+ (\S+) /.exec(row)?.[1] ?? []) }
 }
@@ -82,7 +117,10 @@ export async function dnsmasq(node: Namespace, ...options: readonly string[]): P
 export async function udhcpd(node: Namespace, seconds: number): Promise<Running> {
   const dir = mkdtempSync('/run/udhcpd-')
   writeFileSync(`${dir}/leases`, '')
-  writeFileSync(`${dir}/conf`, `start 10.7.0.50\nend 10.7.0.59\ninterface lan0\nlease_file ${dir}/leases\npidfile ${dir}/pid\nmin_lease 1\nopt lease ${seconds}\nopt subnet 255.255.255.0\nopt router ${LAN.node}\n`)
+  writeFileSync(
+    `${dir}/conf`,
+    `start 10.7.0.50\nend 10.7.0.59\ninterface lan0\nlease_file ${dir}/leases\npidfile ${dir}/pid\nmin_lease 1\nopt lease ${seconds}\nopt subnet 255.255.255.0\nopt router ${LAN.node}\n`,
+  )
   return start({ path: `/run/netns/${serverOf(node)}` }, ['udhcpd', '-f', `${dir}/conf`], /started/)
 }
 
@@ -90,8 +128,15 @@ export async function udhcpd(node: Namespace, seconds: number): Promise<Running>
 export async function dhcpd6(node: Namespace, seconds: number): Promise<Running> {
   const dir = mkdtempSync('/run/dhcpd-')
   writeFileSync(`${dir}/leases`, '')
-  writeFileSync(`${dir}/conf`, `authoritative; default-lease-time ${seconds}; preferred-lifetime ${seconds}; option dhcp6.name-servers fd07::53; option dhcp6.domain-search "six.example"; subnet6 fd07::/64 { range6 fd07::70 fd07::79; }\n`)
-  return start({ path: `/run/netns/${serverOf(node)}` }, ['dhcpd', '-6', '-d', '--no-pid', '-cf', `${dir}/conf`, '-lf', `${dir}/leases`, 'lan0'], /Server starting service/)
+  writeFileSync(
+    `${dir}/conf`,
+    `authoritative; default-lease-time ${seconds}; preferred-lifetime ${seconds}; option dhcp6.name-servers fd07::53; option dhcp6.domain-search "six.example"; subnet6 fd07::/64 { range6 fd07::70 fd07::79; }\n`,
+  )
+  return start(
+    { path: `/run/netns/${serverOf(node)}` },
+    ['dhcpd', '-6', '-d', '--no-pid', '-cf', `${dir}/conf`, '-lf', `${dir}/leases`, 'lan0'],
+    /Server starting service/,
+  )
 }
 
 /** `ip ARGS` in the namespace of the lan's servers. */
@@ -105,7 +150,11 @@ function serverOf({ path }: Namespace): string {
 
 /** Starts the daemon on a node, at a socket of its own unless one is named. */
 export async function daemon(node: Namespace, socket: string, ...options: readonly string[]): Promise<Running> {
-  return start(node, [PLUMB, 'dhcp', '-socketpath', socket, '-timeout', '1s', '-resendtimeout', '4s', ...options], /dhcp: ready/)
+  return start(
+    node,
+    [PLUMB, 'dhcp', '-socketpath', socket, '-timeout', '1s', '-resendtimeout', '4s', ...options],
+    /dhcp: ready/,
+  )
 }
 
 /** Starts the daemon of the reference's dhcp, which lies in a folder. */
@@ -117,11 +166,16 @@ export async function referenceDaemon(node: Namespace, folder: string, socket: s
 }
 
 // What systemd does: a socket that listens, as the third file, and who is meant. perl is in every Debian.
-const HANDING = 'use Socket; use POSIX; $^F = 9; socket(S, AF_UNIX, SOCK_STREAM, 0); bind(S, pack_sockaddr_un(shift)) or die $!; listen(S, 5); POSIX::dup2(fileno(S), 3); @ENV{qw(LISTEN_FDS LISTEN_PID)} = (1, $$); exec @ARGV'
+const HANDING =
+  'use Socket; use POSIX; $^F = 9; socket(S, AF_UNIX, SOCK_STREAM, 0); bind(S, pack_sockaddr_un(shift)) or die $!; listen(S, 5); POSIX::dup2(fileno(S), 3); @ENV{qw(LISTEN_FDS LISTEN_PID)} = (1, $$); exec @ARGV'
 
 /** Starts the daemon as the reference's is started, on a socket that is open already. */
 export async function systemd(node: Namespace, socket: string, ...options: readonly string[]): Promise<Running> {
-  return start(node, ['perl', '-e', HANDING, socket, join(PLUMB, '../dhcp'), 'daemon', '-socketpath', socket, ...options], /dhcp: ready/)
+  return start(
+    node,
+    ['perl', '-e', HANDING, socket, join(PLUMB, '../dhcp'), 'daemon', '-socketpath', socket, ...options],
+    /dhcp: ready/,
+  )
 }
 
 let serial = 0
@@ -132,7 +186,14 @@ export function socketPath(): string {
 
 /** The configuration of a bridge on the lan whose pool asks the daemon of a socket. */
 export function leased(socket: string, ipam: object = {}, keys: object = {}): Conf {
-  return { cniVersion: '1.1.0', name: `lan${++serial}`, type: 'bridge', bridge: LAN.bridge, ipam: { type: 'dhcp', daemonSocketPath: socket, ...ipam }, ...keys } as unknown as Conf
+  return {
+    cniVersion: '1.1.0',
+    name: `lan${++serial}`,
+    type: 'bridge',
+    bridge: LAN.bridge,
+    ipam: { type: 'dhcp', daemonSocketPath: socket, ...ipam },
+    ...keys,
+  } as unknown as Conf
 }
 
 /** The files of a daemon's leases. */
@@ -150,10 +211,23 @@ export interface Place {
 }
 
 /** All of that at once. */
-export async function place(node: Namespace, { ipam = {}, keys = {}, options = [], server = [] }: { ipam?: object; keys?: object; options?: readonly string[]; server?: readonly string[] } = {}): Promise<Place> {
+export async function place(
+  node: Namespace,
+  {
+    ipam = {},
+    keys = {},
+    options = [],
+    server = [],
+  }: { ipam?: object; keys?: object; options?: readonly string[]; server?: readonly string[] } = {},
+): Promise<Place> {
   const socket = socketPath()
   await lan(node)
-  return { socket, server: await dnsmasq(node, ...server), daemon: await daemon(node, socket, ...options), net: network(node, leased(socket, ipam, keys)) }
+  return {
+    socket,
+    server: await dnsmasq(node, ...server),
+    daemon: await daemon(node, socket, ...options),
+    net: network(node, leased(socket, ipam, keys)),
+  }
 }
 
 /** Starts what a sample wants to find: for the pool dhcp a server on its bridge, and the daemon. */

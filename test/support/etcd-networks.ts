@@ -16,7 +16,10 @@ export async function routeByHub({ hub }: Cluster): Promise<void> {
 export async function joinEtcd(cluster: Cluster, etcd: Etcd): Promise<void> {
   await etcd.attach(cluster.hub, serial++)
   await routeByHub(cluster)
-  const { status, stderr } = await cluster.hub.exec(['nft', 'table ip speaks { chain out { type nat hook postrouting priority srcnat; oif "eth0" masquerade; }; }'])
+  const { status, stderr } = await cluster.hub.exec([
+    'nft',
+    'table ip speaks { chain out { type nat hook postrouting priority srcnat; oif "eth0" masquerade; }; }',
+  ])
   assert.equal(status, 0, stderr)
 }
 
@@ -29,7 +32,11 @@ export interface Networks {
   /** Its leases. */
   leases(): ReturnType<Etcd['list']>
   /** Wraps a test: so many nodes that reach the etcd, and a network with that configuration, or with none yet. */
-  on<N extends keyof Several>(count: N, conf: object | undefined, work: (nodes: Several[N], cluster: Cluster) => Promise<void>): (this: Mocha.Context) => Promise<void>
+  on<N extends keyof Several>(
+    count: N,
+    conf: object | undefined,
+    work: (nodes: Several[N], cluster: Cluster) => Promise<void>,
+  ): (this: Mocha.Context) => Promise<void>
 }
 interface Several {
   readonly 1: readonly [Node]
@@ -71,11 +78,24 @@ export function gatewayOf(node: Node): { readonly v4?: string; readonly v6?: str
 
 /** Puts it on the node, where it answers as a pod would. */
 export async function stand(node: Node): Promise<void> {
-  for (const address of Object.values(gatewayOf(node))) await node.ns.exec(['ip', 'addr', 'replace', `${address}/${address.includes(':') ? 128 : 32}`, 'dev', 'lo', ...(address.includes(':') ? ['nodad'] : [])])
+  for (const address of Object.values(gatewayOf(node)))
+    await node.ns.exec([
+      'ip',
+      'addr',
+      'replace',
+      `${address}/${address.includes(':') ? 128 : 32}`,
+      'dev',
+      'lo',
+      ...(address.includes(':') ? ['nodad'] : []),
+    ])
 }
 
 /** Throws unless every node's gateway has packets of that size, by family, for every other's within the time, in one piece. */
-export async function assertReach(nodes: readonly Node[], mtu: { readonly v4?: number; readonly v6?: number }, ms = 10_000): Promise<void> {
+export async function assertReach(
+  nodes: readonly Node[],
+  mtu: { readonly v4?: number; readonly v6?: number },
+  ms = 10_000,
+): Promise<void> {
   for (const node of nodes) await stand(node)
   const pairs = nodes.flatMap((from) => nodes.filter((to) => to !== from).map((to) => [from, to] as const))
   for (const [from, to] of pairs)
@@ -86,8 +106,25 @@ export async function assertReach(nodes: readonly Node[], mtu: { readonly v4?: n
       const size = mtu[family]
       if (size === undefined) continue
       const [source, target] = [gatewayOf(from)[family], gatewayOf(to)[family]] as [string, string]
-      const argv = ['ping', '-n', '-q', '-c', '1', '-w', '1', '-M', 'do', '-s', String(size - header), '-I', source, target]
-      await until(async () => (await from.ns.exec(argv)).status === 0, ms).catch(() => assert.fail(`${from.name} (${source}) does not reach ${to.name} (${target}) with ${size} bytes`))
+      const argv = [
+        'ping',
+        '-n',
+        '-q',
+        '-c',
+        '1',
+        '-w',
+        '1',
+        '-M',
+        'do',
+        '-s',
+        String(size - header),
+        '-I',
+        source,
+        target,
+      ]
+      await until(async () => (await from.ns.exec(argv)).status === 0, ms).catch(() =>
+        assert.fail(`${from.name} (${source}) does not reach ${to.name} (${target}) with ${size} bytes`),
+      )
     }
 }
 
@@ -98,7 +135,10 @@ export interface Flow {
 
 /** Begins them, and waits for the first answer. */
 export async function flow(from: Namespace, source: string, target: string): Promise<Flow> {
-  const child = Bun.spawn(['nsenter', `--net=${from.path}`, '--', 'ping', '-n', '-i', '0.01', '-W', '1', '-I', source, target], { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' })
+  const child = Bun.spawn(
+    ['nsenter', `--net=${from.path}`, '--', 'ping', '-n', '-i', '0.01', '-W', '1', '-I', source, target],
+    { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' },
+  )
   let said = ''
   const reading = (async () => {
     for await (const text of child.stdout.pipeThrough(new TextDecoderStream())) said += text
@@ -125,9 +165,26 @@ export async function becomePod(pod: Node, node: Node): Promise<{ readonly v4?: 
   const gateways = gatewayOf(node)
   await pod.ns.ip('link', 'del', 'eth0')
   await node.ns.ip('link', 'add', 'name', 'pods0', 'up', 'type', 'bridge')
-  await node.ns.ip('link', 'add', 'name', `pod${pod.n}`, 'up', 'master', 'pods0', 'type', 'veth', 'peer', 'name', 'eth0', 'netns', pod.ns.path)
+  await node.ns.ip(
+    'link',
+    'add',
+    'name',
+    `pod${pod.n}`,
+    'up',
+    'master',
+    'pods0',
+    'type',
+    'veth',
+    'peer',
+    'name',
+    'eth0',
+    'netns',
+    pod.ns.path,
+  )
   await pod.ns.ip('link', 'set', 'eth0', 'up')
-  const own = Object.entries(gateways).map(([family, gateway]) => [family, gateway.replace(/1$/, '2'), gateway] as const)
+  const own = Object.entries(gateways).map(
+    ([family, gateway]) => [family, gateway.replace(/1$/, '2'), gateway] as const,
+  )
   for (const [family, address, gateway] of own) {
     const [length, more] = family === 'v4' ? [24, []] : [64, ['nodad']]
     await node.ns.ip('addr', 'add', `${gateway}/${length}`, 'dev', 'pods0', ...more)

@@ -9,7 +9,9 @@ let serial = 0
 export async function joinEtcd({ hub, nodes }: Cluster, { endpoints }: Etcd): Promise<void> {
   const link = `nodes${++serial}`
   const space = hub.path.slice(hub.path.lastIndexOf('/') + 1)
-  await sh(`ip link add ${link} type veth peer name etcd0 netns ${space}; ip -n ${space} link set etcd0 master hub0 up; ip addr add ${GATEWAY}/24 dev ${link}; ip link set ${link} up; echo 1 >/proc/sys/net/ipv4/ip_forward`)
+  await sh(
+    `ip link add ${link} type veth peer name etcd0 netns ${space}; ip -n ${space} link set etcd0 master hub0 up; ip addr add ${GATEWAY}/24 dev ${link}; ip link set ${link} up; echo 1 >/proc/sys/net/ipv4/ip_forward`,
+  )
   for (const endpoint of endpoints) {
     const [, id, last] = /\/\/10\.123\.(\d+)\.(\d+):/.exec(endpoint) ?? []
     await sh(`ip -n etcd${id}-${Number(last) - 10} route replace default via 10.123.${id}.1`)

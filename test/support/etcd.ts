@@ -76,14 +76,26 @@ interface Member {
 }
 
 /** Starts a cluster in the network namespace of this process, which must be a test's. The caller stops it. */
-export async function startEtcd({ members: count = 1, tls = false, password, options = [] }: Wish = {}): Promise<Cluster> {
+export async function startEtcd({
+  members: count = 1,
+  tls = false,
+  password,
+  options = [],
+}: Wish = {}): Promise<Cluster> {
   assert.equal(process.env['PLUMB_SANDBOX'], '1', 'This test makes links: run it with `bun test/run.ts FILE`')
   const id = ++serial
   const [dir, bridge, scheme] = [mkdtempSync('/run/etcd-'), `etcd${id}`, tls ? 'https' : 'http']
-  const members = Array.from({ length: count }, (_, i): Member => ({ name: `m${i}`, ns: `etcd${id}-${i}`, ip: `10.123.${id}.${10 + i}` }))
-  await sh(`ip link add ${bridge} type bridge && ip address add 10.123.${id}.1/24 dev ${bridge} && ip link set ${bridge} up`)
+  const members = Array.from(
+    { length: count },
+    (_, i): Member => ({ name: `m${i}`, ns: `etcd${id}-${i}`, ip: `10.123.${id}.${10 + i}` }),
+  )
+  await sh(
+    `ip link add ${bridge} type bridge && ip address add 10.123.${id}.1/24 dev ${bridge} && ip link set ${bridge} up`,
+  )
   for (const [i, { ns, ip }] of members.entries())
-    await sh(`ip netns add ${ns}; ip link add etcd${id}p${i} master ${bridge} up type veth peer name eth0 netns ${ns}; ip -n ${ns} address add ${ip}/24 dev eth0; ip -n ${ns} link set eth0 up; ip -n ${ns} link set lo up`)
+    await sh(
+      `ip netns add ${ns}; ip link add etcd${id}p${i} master ${bridge} up type veth peer name eth0 netns ${ns}; ip -n ${ns} address add ${ip}/24 dev eth0; ip -n ${ns} link set eth0 up; ip -n ${ns} link set lo up`,
+    )
   const files = tls ? await certificates(dir, members) : {}
   const base = members.map(({ ip }) => `${scheme}://${ip}:2379`)
   let token = ''
@@ -110,13 +122,23 @@ export async function startEtcd({ members: count = 1, tls = false, password, opt
     within: (i = 0) => keys((path, body) => askWithin(members[i] as Member, `${base[i]}/v3/${path}`, body)),
     async attach({ path }, last) {
       const [v4, v6] = [`10.123.${id}.${last}`, `fd7b:${id}::${last}`]
-      await sh(`ip link add etcd${id}n${last} master ${bridge} up type veth peer name eth0 netns ${path.slice(path.lastIndexOf('/') + 1)}`)
-      await sh(`nsenter --net=${path} sh -ec 'ip address add ${v4}/24 dev eth0; ip address add ${v6}/64 dev eth0 nodad; ip link set eth0 up; ip link set lo up; ip route add default via 10.123.${id}.1; ip -6 route add default via fd7b:${id}::1'`)
+      await sh(
+        `ip link add etcd${id}n${last} master ${bridge} up type veth peer name eth0 netns ${path.slice(path.lastIndexOf('/') + 1)}`,
+      )
+      await sh(
+        `nsenter --net=${path} sh -ec 'ip address add ${v4}/24 dev eth0; ip address add ${v6}/64 dev eth0 nodad; ip link set eth0 up; ip link set lo up; ip route add default via 10.123.${id}.1; ip -6 route add default via fd7b:${id}::1'`,
+      )
       return { v4, v6 }
     },
     async calls(method) {
-      const texts = await Promise.all(base.map(async (url) => (await fetch(`${url}/metrics`, { tls: forFetch(files) } as RequestInit)).text()))
-      return texts.flatMap((text) => [...text.matchAll(new RegExp(`^grpc_server_started_total\\{.*grpc_method="${method}".*\\} (\\S+)$`, 'gm'))]).reduce((sum, [, n]) => sum + Number(n), 0)
+      const texts = await Promise.all(
+        base.map(async (url) => (await fetch(`${url}/metrics`, { tls: forFetch(files) } as RequestInit)).text()),
+      )
+      return texts
+        .flatMap((text) => [
+          ...text.matchAll(new RegExp(`^grpc_server_started_total\\{.*grpc_method="${method}".*\\} (\\S+)$`, 'gm')),
+        ])
+        .reduce((sum, [, n]) => sum + Number(n), 0)
     },
     async stop() {
       await Promise.all(members.map((_, i) => control.kill(i)))
@@ -127,14 +149,22 @@ export async function startEtcd({ members: count = 1, tls = false, password, opt
   }
 }
 
-function controls(members: readonly Member[], scheme: string, dir: string, options: readonly string[]): Pick<Cluster, 'start' | 'kill' | 'freeze' | 'thaw' | 'cut' | 'heal'> {
+function controls(
+  members: readonly Member[],
+  scheme: string,
+  dir: string,
+  options: readonly string[],
+): Pick<Cluster, 'start' | 'kill' | 'freeze' | 'thaw' | 'cut' | 'heal'> {
   const at = (i: number) => members[i] as Member
   return {
     async start(i = 0, fresh = false) {
       const { name, ns } = at(i)
       if (fresh) rmSync(`${dir}/${name}`, { recursive: true, force: true })
       const log = openSync(`${dir}/${name}.log`, 'a')
-      at(i).child = Bun.spawn(['nsenter', `--net=/run/netns/${ns}`, '--', 'etcd', ...flags(at(i), members, scheme, dir), ...options], { cwd: dir, stdio: ['ignore', log, log] })
+      at(i).child = Bun.spawn(
+        ['nsenter', `--net=/run/netns/${ns}`, '--', 'etcd', ...flags(at(i), members, scheme, dir), ...options],
+        { cwd: dir, stdio: ['ignore', log, log] },
+      )
       closeSync(log)
     },
     async kill(i = 0) {
@@ -146,7 +176,9 @@ function controls(members: readonly Member[], scheme: string, dir: string, optio
     cut(i = 0, from = 'all') {
       const members = 'tcp dport 2380 drop; tcp sport 2380 drop'
       const [inwards, outwards] = from === 'all' ? ['iif != lo drop', 'oif != lo drop'] : [members, members]
-      return sh(`ip netns exec ${at(i).ns} nft 'table inet cut { chain in { type filter hook input priority 0; ${inwards}; }; chain out { type filter hook output priority 0; ${outwards}; }; }'`)
+      return sh(
+        `ip netns exec ${at(i).ns} nft 'table inet cut { chain in { type filter hook input priority 0; ${inwards}; }; chain out { type filter hook output priority 0; ${outwards}; }; }'`,
+      )
     },
     heal: (i = 0) => sh(`ip netns exec ${at(i).ns} nft delete table inet cut`),
   }
@@ -163,14 +195,26 @@ function keys(ask: Ask): Keyed {
       await ask('kv/put', { key: b64(key), value: b64(value), lease })
     },
     async putMany(pairs, lease) {
-      for (let i = 0; i < pairs.length; i += 100) await ask('kv/txn', { success: pairs.slice(i, i + 100).map(([key, value]) => ({ request_put: { key: b64(key), value: b64(value), lease } })) })
+      for (let i = 0; i < pairs.length; i += 100)
+        await ask('kv/txn', {
+          success: pairs
+            .slice(i, i + 100)
+            .map(([key, value]) => ({ request_put: { key: b64(key), value: b64(value), lease } })),
+        })
     },
     putBy: async (key, value, lease) => void (await ask('kv/put', { key: b64(key), value: b64(value), lease })),
     async list(prefix) {
       const { kvs = [] } = await ask('kv/range', { key: b64(prefix), range_end: b64(end(prefix)) })
-      return kvs.map(({ key, value = '', lease = '0', create_revision, mod_revision }: Reply) => ({ key: text(key), value: text(value), lease, create: create_revision, mod: mod_revision }))
+      return kvs.map(({ key, value = '', lease = '0', create_revision, mod_revision }: Reply) => ({
+        key: text(key),
+        value: text(value),
+        lease,
+        create: create_revision,
+        mod: mod_revision,
+      }))
     },
-    del: async (key, andBelow = false) => void (await ask('kv/deleterange', { key: b64(key), ...(andBelow && { range_end: b64(end(key)) }) })),
+    del: async (key, andBelow = false) =>
+      void (await ask('kv/deleterange', { key: b64(key), ...(andBelow && { range_end: b64(end(key)) }) })),
     leases: async () => ((await ask('lease/leases', {}))['leases'] ?? []).map(({ ID }: Reply) => ID),
     left: async (lease) => Number((await ask('lease/timetolive', { ID: lease }))['TTL'] ?? 0),
     async compact() {
@@ -186,7 +230,13 @@ function admin(base: readonly string[], files: Certificates, token: () => string
     const failures: unknown[] = []
     for (const url of base) {
       try {
-        const answer = await fetch(`${url}/v3/${path}`, { method: 'POST', body: JSON.stringify(body), headers: token() ? { authorization: token() } : {}, signal: AbortSignal.timeout(3000), tls: forFetch(files) } as RequestInit)
+        const answer = await fetch(`${url}/v3/${path}`, {
+          method: 'POST',
+          body: JSON.stringify(body),
+          headers: token() ? { authorization: token() } : {},
+          signal: AbortSignal.timeout(3000),
+          tls: forFetch(files),
+        } as RequestInit)
         const reply = (await answer.json()) as Reply
         if (reply['error']) throw new Error(`${path}: ${reply['error']}`)
         return reply
@@ -199,8 +249,21 @@ function admin(base: readonly string[], files: Certificates, token: () => string
 }
 
 async function askWithin({ ns }: Member, url: string, body: object): Promise<Reply> {
-  const script = "process.stdout.write(await (await fetch(process.argv[1], { method: 'POST', body: process.argv[2] })).text())"
-  return JSON.parse((await execa('nsenter', [`--net=/run/netns/${ns}`, '--', process.execPath, '-e', script, url, JSON.stringify(body)])).stdout)
+  const script =
+    "process.stdout.write(await (await fetch(process.argv[1], { method: 'POST', body: process.argv[2] })).text())"
+  return JSON.parse(
+    (
+      await execa('nsenter', [
+        `--net=/run/netns/${ns}`,
+        '--',
+        process.execPath,
+        '-e',
+        script,
+        url,
+        JSON.stringify(body),
+      ])
+    ).stdout,
+  )
 }
 
 async function protect(ask: Ask, password: string): Promise<void> {
@@ -208,7 +271,10 @@ async function protect(ask: Ask, password: string): Promise<void> {
   await ask('auth/user/add', { name: 'root', password: 'rootpw' })
   await ask('auth/user/grant', { user: 'root', role: 'root' })
   await ask('auth/role/add', { name: 'flannel' })
-  await ask('auth/role/grant', { name: 'flannel', perm: { permType: 'READWRITE', key: b64('/coreos.com/network/'), range_end: b64(end('/coreos.com/network/')) } })
+  await ask('auth/role/grant', {
+    name: 'flannel',
+    perm: { permType: 'READWRITE', key: b64('/coreos.com/network/'), range_end: b64(end('/coreos.com/network/')) },
+  })
   await ask('auth/user/add', { name: 'flannel', password })
   await ask('auth/user/grant', { user: 'flannel', role: 'flannel' })
   await ask('auth/enable', {})
@@ -216,7 +282,12 @@ async function protect(ask: Ask, password: string): Promise<void> {
 
 function flags({ name, ip }: Member, members: readonly Member[], scheme: string, dir: string): string[] {
   const [client, peer] = [`${scheme}://${ip}:2379`, `${scheme}://${ip}:2380`]
-  const pair = (prefix: string) => [`--${prefix}cert-file=${dir}/${name}.pem`, `--${prefix}key-file=${dir}/${name}.key`, `--${prefix}trusted-ca-file=${dir}/ca.pem`, `--${prefix}client-cert-auth`]
+  const pair = (prefix: string) => [
+    `--${prefix}cert-file=${dir}/${name}.pem`,
+    `--${prefix}key-file=${dir}/${name}.key`,
+    `--${prefix}trusted-ca-file=${dir}/ca.pem`,
+    `--${prefix}client-cert-auth`,
+  ]
   return [
     `--name=${name}`,
     `--data-dir=${dir}/${name}`,

@@ -1,7 +1,11 @@
 /** One family of Prometheus' text format, read strictly. */
 export interface Family {
   readonly type: string
-  readonly samples: readonly { readonly name: string; readonly labels: Readonly<Record<string, string>>; readonly value: number }[]
+  readonly samples: readonly {
+    readonly name: string
+    readonly labels: Readonly<Record<string, string>>
+    readonly value: number
+  }[]
 }
 
 const NAME = '[a-zA-Z_:][a-zA-Z0-9_:]*'
@@ -29,8 +33,14 @@ export function exposition(text: string): Map<string, Family> {
 }
 
 /** The value of one sample; throws when there is none. */
-export function value(families: Map<string, Family>, name: string, labels: Readonly<Record<string, string>> = {}): number {
-  const found = [...families.values()].flatMap(({ samples }) => samples).filter((one) => one.name === name && Object.entries(labels).every(([key, wanted]) => one.labels[key] === wanted))
+export function value(
+  families: Map<string, Family>,
+  name: string,
+  labels: Readonly<Record<string, string>> = {},
+): number {
+  const found = [...families.values()]
+    .flatMap(({ samples }) => samples)
+    .filter((one) => one.name === name && Object.entries(labels).every(([key, wanted]) => one.labels[key] === wanted))
   if (found.length !== 1 || !found[0]) throw new Error(`${found.length} samples of ${name} ${JSON.stringify(labels)}`)
   return found[0].value
 }
@@ -53,12 +63,22 @@ function judge(name: string, { type, samples }: Family): void {
   const keys = samples.map((one) => `${one.name} ${JSON.stringify(Object.entries(one.labels).sort())}`)
   if (samples.length === 0) throw new Error(`${name} has no samples`)
   if (new Set(keys).size !== keys.length) throw new Error(`${name} has a sample twice`)
-  if ((type === 'counter') !== name.endsWith('_total')) throw new Error(`${name} is a ${type}: counters end in _total, and nothing else does`)
+  if ((type === 'counter') !== name.endsWith('_total'))
+    throw new Error(`${name} is a ${type}: counters end in _total, and nothing else does`)
   if (type !== 'histogram') return
-  const buckets = samples.filter((one) => one.name === `${name}_bucket`).map(({ labels, value: count }) => ({ le: Number(labels['le']?.replace('+Inf', 'Infinity')), count }))
+  const buckets = samples
+    .filter((one) => one.name === `${name}_bucket`)
+    .map(({ labels, value: count }) => ({ le: Number(labels['le']?.replace('+Inf', 'Infinity')), count }))
   const count = samples.find((one) => one.name === `${name}_count`)?.value
-  if (buckets.some(({ le, count: here }, i) => Number.isNaN(le) || (i > 0 && (le <= (buckets[i - 1]?.le ?? 0) || here < (buckets[i - 1]?.count ?? 0))))) throw new Error(`${name} has buckets that do not rise`)
-  if (buckets.at(-1)?.le !== Number.POSITIVE_INFINITY || buckets.at(-1)?.count !== count) throw new Error(`${name} does not end with everything in +Inf`)
+  if (
+    buckets.some(
+      ({ le, count: here }, i) =>
+        Number.isNaN(le) || (i > 0 && (le <= (buckets[i - 1]?.le ?? 0) || here < (buckets[i - 1]?.count ?? 0))),
+    )
+  )
+    throw new Error(`${name} has buckets that do not rise`)
+  if (buckets.at(-1)?.le !== Number.POSITIVE_INFINITY || buckets.at(-1)?.count !== count)
+    throw new Error(`${name} does not end with everything in +Inf`)
   if (!samples.some((one) => one.name === `${name}_sum`)) throw new Error(`${name} has no sum`)
 }
 

@@ -22,7 +22,12 @@ export function testWalk(name: string, scene: Scene): void {
 }
 
 /** Has the tool fail at each call in turn, until the work has none that fails; how many that were. */
-async function walk(stage: Stage, at: number, tool: Any, work: (stage: Stage, at: number, scripts: Scripts, about: string) => Promise<boolean>): Promise<number> {
+async function walk(
+  stage: Stage,
+  at: number,
+  tool: Any,
+  work: (stage: Stage, at: number, scripts: Scripts, about: string) => Promise<boolean>,
+): Promise<number> {
   const type = stage.confs[at]?.['type'] as string
   for (let nth = 1; nth < 20; nth++) {
     const script = `

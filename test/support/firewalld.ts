@@ -14,7 +14,9 @@ const RULES = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configu
 /** What a node lacks for a firewalld of its own; empty when it has all. */
 export function missing(): string {
   if (!existsSync(FIREWALLD)) return `firewalld was not unpacked in ${FIREWALLD}`
-  return ['dbus-daemon', 'dbus-send', '/usr/lib/python3/dist-packages/dbus', '/usr/lib/python3/dist-packages/gi'].filter((one) => !present(one)).join(', ')
+  return ['dbus-daemon', 'dbus-send', '/usr/lib/python3/dist-packages/dbus', '/usr/lib/python3/dist-packages/gi']
+    .filter((one) => !present(one))
+    .join(', ')
 }
 
 /** A firewalld that runs on a node, until it is stopped or the test ends. */
@@ -39,14 +41,36 @@ export async function firewalld(node: Namespace): Promise<Firewalld> {
   writeFileSync(join(config, 'bus.conf'), RULES)
   writeFileSync(join(config, 'firewalld.conf'), 'DefaultZone=block\nFirewallBackend=nftables\nIPv6_rpfilter=no\n')
   const inNode = ['nsenter', `--net=${node.path}`, '--']
-  started.push(Bun.spawn(['dbus-daemon', `--config-file=${config}/bus.conf`, '--nofork'], { stdio: ['ignore', 'ignore', 'inherit'] }))
+  started.push(
+    Bun.spawn(['dbus-daemon', `--config-file=${config}/bus.conf`, '--nofork'], {
+      stdio: ['ignore', 'ignore', 'inherit'],
+    }),
+  )
   await until(() => existsSync(`${BUS}/system_bus_socket`))
   const env = { ...process.env, PYTHONPATH: join(FIREWALLD, 'usr/lib/python3/dist-packages') }
-  const paths = ['--system-config', config, '--default-config', join(FIREWALLD, 'usr/lib/firewalld'), '--log-file', join(config, 'log')]
-  const daemon = Bun.spawn([...inNode, '/usr/bin/python3', join(FIREWALLD, 'usr/sbin/firewalld'), '--nofork', '--nopid', ...paths], { env, stdio: ['ignore', 'ignore', 'inherit'] })
+  const paths = [
+    '--system-config',
+    config,
+    '--default-config',
+    join(FIREWALLD, 'usr/lib/firewalld'),
+    '--log-file',
+    join(config, 'log'),
+  ]
+  const daemon = Bun.spawn(
+    [...inNode, '/usr/bin/python3', join(FIREWALLD, 'usr/sbin/firewalld'), '--nofork', '--nopid', ...paths],
+    { env, stdio: ['ignore', 'ignore', 'inherit'] },
+  )
   started.push(daemon)
   const ask = (method: string, ...args: string[]) =>
-    node.exec(['dbus-send', '--system', '--print-reply', '--dest=org.fedoraproject.FirewallD1', '/org/fedoraproject/FirewallD1', `org.fedoraproject.FirewallD1.${method}`, ...args.map((one) => `string:${one}`)])
+    node.exec([
+      'dbus-send',
+      '--system',
+      '--print-reply',
+      '--dest=org.fedoraproject.FirewallD1',
+      '/org/fedoraproject/FirewallD1',
+      `org.fedoraproject.FirewallD1.${method}`,
+      ...args.map((one) => `string:${one}`),
+    ])
   await until(async () => assert.equal((await ask('getDefaultZone')).status, 0) === undefined, 20_000)
   return {
     has: async (zone, source) => /boolean true/.test((await ask('zone.querySource', zone, source)).stdout),

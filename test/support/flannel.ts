@@ -46,7 +46,10 @@ export function writeEnv(path: string, text: string): void {
 }
 
 /** A configuration of `flannel` over the bridge br0, its state and addresses in directories of its own. */
-export function flannelConf(env: string, keys: object = {}): Conf & { readonly dataDir: string; readonly subnetFile: string } {
+export function flannelConf(
+  env: string,
+  keys: object = {},
+): Conf & { readonly dataDir: string; readonly subnetFile: string } {
   return {
     cniVersion: '1.1.0',
     name: `flannel${++serial}`,

@@ -8,7 +8,8 @@ import { type Node, subnetEnv } from './nodes.ts'
 import { skip } from './skip.ts'
 
 // Why a test of flanneld is skipped where it was not built.
-const NO_FLANNELD = 'there is no flanneld: build it with `node_modules/.bin/bun scripts/peers.ts flanneld`, which wants Go 1.24 and takes minutes'
+const NO_FLANNELD =
+  'there is no flanneld: build it with `node_modules/.bin/bun scripts/peers.ts flanneld`, which wants Go 1.24 and takes minutes'
 
 /** A running flanneld. */
 export interface Flanneld {
@@ -43,8 +44,19 @@ export function besideFlanneld(): Networks & { flannel(node: Node, ...more: read
 // With the subnet file that plumb's agent has there; waits for that to be written.
 async function startFlanneld(node: Node, etcd: Etcd, prefix: string, ...more: readonly string[]): Promise<Flanneld> {
   const path = join(node.dir, 'flanneld.log')
-  const argv = [`--etcd-endpoints=${etcd.endpoints}`, `--etcd-prefix=${prefix}`, '--iface=eth0', `--subnet-file=${join(node.dir, 'subnet.env')}`, '--ip-masq=true', ...more]
-  const child = Bun.spawn(['nsenter', `--net=${node.ns.path}`, '--', flanneld()?.path ?? '', ...argv], { stdin: 'ignore', stdout: 'ignore', stderr: Bun.file(path) })
+  const argv = [
+    `--etcd-endpoints=${etcd.endpoints}`,
+    `--etcd-prefix=${prefix}`,
+    '--iface=eth0',
+    `--subnet-file=${join(node.dir, 'subnet.env')}`,
+    '--ip-masq=true',
+    ...more,
+  ]
+  const child = Bun.spawn(['nsenter', `--net=${node.ns.path}`, '--', flanneld()?.path ?? '', ...argv], {
+    stdin: 'ignore',
+    stdout: 'ignore',
+    stderr: Bun.file(path),
+  })
   const log = () => readFileSync(path, 'utf8')
   await until(() => {
     if (child.exitCode !== null) throw new Error(`flanneld ended with ${child.exitCode}`)

@@ -31,7 +31,21 @@ export async function podOn(node: Node, pod: Namespace): Promise<string> {
   const gateway = env?.['FLANNEL_SUBNET'] as string
   const address = gateway.replace(/\.1\//, '.2/')
   const name = `veth${pod.name}`
-  await node.ns.ip('link', 'add', 'name', name, 'mtu', env?.['FLANNEL_MTU'] as string, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', pod.path)
+  await node.ns.ip(
+    'link',
+    'add',
+    'name',
+    name,
+    'mtu',
+    env?.['FLANNEL_MTU'] as string,
+    'type',
+    'veth',
+    'peer',
+    'name',
+    'eth0',
+    'netns',
+    pod.path,
+  )
   await node.ns.ip('addr', 'add', gateway, 'dev', name)
   await node.ns.ip('link', 'set', name, 'up')
   await pod.ip('link', 'set', 'lo', 'up')
@@ -42,7 +56,11 @@ export async function podOn(node: Node, pod: Namespace): Promise<string> {
 }
 
 /** Starts a TCP connection whose every byte is answered, and UDP both ways, a packet each 5 ms. Rejects when they do not come about. */
-export async function flows(one: Namespace, two: Namespace, [first, second]: readonly [string, string]): Promise<Flows> {
+export async function flows(
+  one: Namespace,
+  two: Namespace,
+  [first, second]: readonly [string, string],
+): Promise<Flows> {
   for (const pod of [one, two]) await counted(pod)
   const server = run(two, SERVER, second, `${TCP}`)
   const children = [server]
@@ -90,7 +108,11 @@ async function counts(pod: Namespace): Promise<number[]> {
 }
 
 function run({ path }: Namespace, script: string, ...args: readonly string[]) {
-  const child = Bun.spawn(['nsenter', `--net=${path}`, '--', process.execPath, '-e', script, ...args], { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' })
+  const child = Bun.spawn(['nsenter', `--net=${path}`, '--', process.execPath, '-e', script, ...args], {
+    stdin: 'pipe',
+    stdout: 'pipe',
+    stderr: 'inherit',
+  })
   started.push(child)
   let said = ''
   const read = (async () => {

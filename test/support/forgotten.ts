@@ -5,7 +5,10 @@ import type { Ip } from '../../lib/text/ip.ts'
 import type { Namespace } from './harness.ts'
 
 // Each client sends to each server, of one family.
-const HOSTS = { 4: { clients: ['127.0.0.2', '127.0.0.3'], servers: ['127.0.0.8', '127.0.0.9'] }, 6: { clients: ['fd00::2', 'fd00::3'], servers: ['fd00::8', 'fd00::9'] } } as const
+const HOSTS = {
+  4: { clients: ['127.0.0.2', '127.0.0.3'], servers: ['127.0.0.8', '127.0.0.9'] },
+  6: { clients: ['fd00::2', 'fd00::3'], servers: ['fd00::8', 'fd00::9'] },
+} as const
 const SEND = `const [clients, servers] = process.argv.slice(-2).map((all) => all.split(','))
 for (const hostname of clients)
   for (const to of servers) {

@@ -21,7 +21,10 @@ export interface Namespace {
   /** `ip -json -details ARGS` in it, parsed. */
   json(...args: string[]): Promise<Row[]>
   /** Any program in it, waited for; never rejects for a status other than 0. */
-  exec(argv: readonly string[], options?: { stdin?: string | Uint8Array; env?: Readonly<Record<string, string>>; cwd?: string }): Promise<Finished>
+  exec(
+    argv: readonly string[],
+    options?: { stdin?: string | Uint8Array; env?: Readonly<Record<string, string>>; cwd?: string },
+  ): Promise<Finished>
 }
 // biome-ignore lint/suspicious/noExplicitAny: rows of iproute2, looked at key by key in assertions
 export type Row = Record<string, any>
@@ -55,7 +58,10 @@ export interface Answer extends Finished {
 }
 
 /** Wraps a test: makes a fresh network namespace per name (as the kernel makes it: lo is down), hands them over, and removes them whatever happened. Mocha's context comes second, for `skip`. */
-export function inNamespaces<N extends string>(names: readonly N[], work: (ns: Record<N, Namespace>, test: Mocha.Context) => Promise<void>): (this: Mocha.Context) => Promise<void> {
+export function inNamespaces<N extends string>(
+  names: readonly N[],
+  work: (ns: Record<N, Namespace>, test: Mocha.Context) => Promise<void>,
+): (this: Mocha.Context) => Promise<void> {
   return async function inside() {
     refuseHost()
     const made: Namespace[] = []
@@ -63,17 +69,43 @@ export function inNamespaces<N extends string>(names: readonly N[], work: (ns: R
       for (const name of names) made.push(await make(name))
       await work(Object.fromEntries(made.map((ns) => [ns.name, ns])) as Record<N, Namespace>, this)
     } finally {
-      await Promise.all(made.map(({ path }) => execa('ip', ['netns', 'delete', path.slice(path.lastIndexOf('/') + 1)], { reject: false })))
+      await Promise.all(
+        made.map(({ path }) =>
+          execa('ip', ['netns', 'delete', path.slice(path.lastIndexOf('/') + 1)], { reject: false }),
+        ),
+      )
     }
   }
 }
 
 /** Calls a plugin of dist/ as a runtime does, inside a namespace that stands for the node. */
 export async function plugin(type: string, call: Call, node: Namespace): Promise<Answer> {
-  const { command, conf = '', containerId = 'c1', ifname = 'eth0', netns = null, args = type === 'policy' ? POD_ARGS : undefined, path = DIST, env = {}, file = standIns.get(`${type} ${command}`) ?? join(DIST, type) } = call
-  const given = { CNI_COMMAND: command, CNI_CONTAINERID: containerId, CNI_IFNAME: ifname, CNI_NETNS: netns !== null && typeof netns === 'object' ? netns.path : netns, CNI_ARGS: args, CNI_PATH: path }
-  const set = Object.fromEntries(Object.entries(given).filter((one): one is [string, string] => typeof one[1] === 'string'))
-  const done = await node.exec([file], { stdin: typeof conf === 'string' ? conf : JSON.stringify(conf), env: { ...set, ...env } })
+  const {
+    command,
+    conf = '',
+    containerId = 'c1',
+    ifname = 'eth0',
+    netns = null,
+    args = type === 'policy' ? POD_ARGS : undefined,
+    path = DIST,
+    env = {},
+    file = standIns.get(`${type} ${command}`) ?? join(DIST, type),
+  } = call
+  const given = {
+    CNI_COMMAND: command,
+    CNI_CONTAINERID: containerId,
+    CNI_IFNAME: ifname,
+    CNI_NETNS: netns !== null && typeof netns === 'object' ? netns.path : netns,
+    CNI_ARGS: args,
+    CNI_PATH: path,
+  }
+  const set = Object.fromEntries(
+    Object.entries(given).filter((one): one is [string, string] => typeof one[1] === 'string'),
+  )
+  const done = await node.exec([file], {
+    stdin: typeof conf === 'string' ? conf : JSON.stringify(conf),
+    env: { ...set, ...env },
+  })
   const parsed = done.stdout === '' ? {} : JSON.parse(done.stdout)
   return { ...done, result: done.status === 0 ? parsed : {}, error: done.status === 0 ? {} : parsed }
 }
@@ -92,7 +124,9 @@ export async function snapshot({ exec, json }: Namespace): Promise<string> {
     kind: linkinfo?.info_kind,
     port: Object.entries(linkinfo?.info_slave_data ?? {}).filter(([key]) => !key.endsWith('_timer')),
   }))
-  const addresses = rows.flatMap(({ ifname, addr_info }) => addr_info.map(({ local, prefixlen }: Row) => `${ifname} ${local}/${prefixlen}`))
+  const addresses = rows.flatMap(({ ifname, addr_info }) =>
+    addr_info.map(({ local, prefixlen }: Row) => `${ifname} ${local}/${prefixlen}`),
+  )
   const asked = [
     'ip -4 route show table all',
     'ip -6 route show table all',
@@ -106,7 +140,9 @@ export async function snapshot({ exec, json }: Namespace): Promise<string> {
   const { stdout } = await exec(['sh', '-c', asked.map((line) => `echo '=== ${line}'\n${line}`).join('\n')])
   const texts = stdout.split(/^=== /m).map((text) => (text.startsWith('nft') ? text : sorted(text)))
   // What the kernel forgets by itself within a second is nothing that is left.
-  return [...links.map((link) => JSON.stringify(link)), ...addresses, ...texts].join('\n').replace(/\n\t\telements = \{[^}]* timeout [^}]*\}/g, '')
+  return [...links.map((link) => JSON.stringify(link)), ...addresses, ...texts]
+    .join('\n')
+    .replace(/\n\t\telements = \{[^}]* timeout [^}]*\}/g, '')
 }
 
 /** Polls until `check` gives something truthy, and gives that; rejects after `ms` with what the last try threw or gave. */
@@ -137,8 +173,22 @@ async function make(name: string): Promise<Namespace> {
 /** A namespace by the name of its file below /run/netns, which somebody else may have made: a runtime, for a pod. */
 export function namespaceAt(unique: string, name: string): Namespace {
   const path = `/run/netns/${unique}`
-  async function exec(argv: readonly string[], { stdin = '', env = {}, cwd = '/' }: { stdin?: string | Uint8Array; env?: Readonly<Record<string, string>>; cwd?: string } = {}): Promise<Finished> {
-    const done = await execa('nsenter', [`--net=${path}`, '--', ...argv], { input: stdin, env: { PATH, LC_ALL: 'C', ...env }, extendEnv: false, cwd, reject: false, stripFinalNewline: false })
+  async function exec(
+    argv: readonly string[],
+    {
+      stdin = '',
+      env = {},
+      cwd = '/',
+    }: { stdin?: string | Uint8Array; env?: Readonly<Record<string, string>>; cwd?: string } = {},
+  ): Promise<Finished> {
+    const done = await execa('nsenter', [`--net=${path}`, '--', ...argv], {
+      input: stdin,
+      env: { PATH, LC_ALL: 'C', ...env },
+      extendEnv: false,
+      cwd,
+      reject: false,
+      stripFinalNewline: false,
+    })
     if (done.exitCode === undefined && !done.isTerminated) throw done
     return { status: done.exitCode ?? -1, stdout: done.stdout, stderr: done.stderr }
   }
@@ -152,8 +202,12 @@ export function namespaceAt(unique: string, name: string): Namespace {
 
 // A test that ran on the machine's own network would leave its traces there.
 function refuseHost(): void {
-  const sandboxed = process.env['PLUMB_SANDBOX'] === '1' || readlinkSync('/proc/self/ns/net') !== readlinkSync('/proc/1/ns/net')
-  if (!sandboxed) throw new Error('This test changes the network: run it with `bun test/run.ts FILE`, which gives it private namespaces')
+  const sandboxed =
+    process.env['PLUMB_SANDBOX'] === '1' || readlinkSync('/proc/self/ns/net') !== readlinkSync('/proc/1/ns/net')
+  if (!sandboxed)
+    throw new Error(
+      'This test changes the network: run it with `bun test/run.ts FILE`, which gives it private namespaces',
+    )
 }
 
 // The kernel lists some of these in the order of a hash.

@@ -9,16 +9,33 @@ let serial = 0
 
 /** A configuration of host-device, of a network of its own with a pool in 10.1.0.0/24; `ipam: undefined` leaves the pool out. */
 export function deviceConf(keys: object): Conf {
-  return { cniVersion: '1.1.0', name: `lent${++serial}`, type: 'host-device', ipam: { type: 'host-local', dataDir: mkdtempSync('/run/ipam-'), ranges: [[{ subnet: '10.1.0.0/24', rangeStart: '10.1.0.10' }]] }, ...keys }
+  return {
+    cniVersion: '1.1.0',
+    name: `lent${++serial}`,
+    type: 'host-device',
+    ipam: {
+      type: 'host-local',
+      dataDir: mkdtempSync('/run/ipam-'),
+      ranges: [[{ subnet: '10.1.0.0/24', rangeStart: '10.1.0.10' }]],
+    },
+    ...keys,
+  }
 }
 
 /** Makes devices of a node that can be lent, each with a fixed address, their far ends ports of br0, where the node has 10.1.0.1. */
 export async function makeDevices(node: Namespace, ...devices: readonly string[]): Promise<void> {
   const has = await names(node)
   if (!has.includes('br0')) {
-    for (const args of ['link add name br0 up type bridge', 'addr add 10.1.0.1/24 dev br0']) await node.ip(...args.split(' '))
+    for (const args of ['link add name br0 up type bridge', 'addr add 10.1.0.1/24 dev br0'])
+      await node.ip(...args.split(' '))
   }
-  for (const [i, name] of devices.entries()) if (!has.includes(name)) await node.ip(...`link add name ${name} address 02:00:00:00:01:${10 + i} type veth peer name far-${name} address 02:00:00:00:02:${10 + i}`.split(' '))
+  for (const [i, name] of devices.entries())
+    if (!has.includes(name))
+      await node.ip(
+        ...`link add name ${name} address 02:00:00:00:01:${10 + i} type veth peer name far-${name} address 02:00:00:00:02:${10 + i}`.split(
+          ' ',
+        ),
+      )
   for (const name of devices) await wire(node, name)
 }
 
@@ -47,7 +64,11 @@ export async function names(ns: Namespace): Promise<string[]> {
 /** host-device as a program that sees a sysfs of its own: `setUp` is the shell that mounts it. */
 export function withSysfs(setUp: string): { file: string } {
   const file = `${mkdtempSync('/run/sysfs-')}/host-device`
-  writeFileSync(file, `#!/bin/sh\nexec unshare --mount --propagation private sh -ec '${setUp}\nexec ${DIST}/host-device'\n`, { mode: 0o755 })
+  writeFileSync(
+    file,
+    `#!/bin/sh\nexec unshare --mount --propagation private sh -ec '${setUp}\nexec ${DIST}/host-device'\n`,
+    { mode: 0o755 },
+  )
   return { file }
 }
 

@@ -15,7 +15,12 @@ const REFUSALS: Readonly<Record<string, readonly string[]>> = {
 }
 
 /** Defines the tests of what the kernel refuses: each system call of ADD of these plugins by which it takes something of the node, in turn. */
-export function testRefusals(scene: Scene, name: string, types: readonly string[] = scene.list.map(({ type }) => type), errnos: readonly string[] = Object.keys(REFUSALS)): void {
+export function testRefusals(
+  scene: Scene,
+  name: string,
+  types: readonly string[] = scene.list.map(({ type }) => type),
+  errnos: readonly string[] = Object.keys(REFUSALS),
+): void {
   for (const errno of errnos)
     it(
       `${name}: ${errno} at each system call of ${types.join(', ')}: ADD says so and takes back what it made, or does without, and DEL leaves nothing`,
@@ -23,7 +28,9 @@ export function testRefusals(scene: Scene, name: string, types: readonly string[
         if (!existsSync(STRACE)) skip(test, `${STRACE} is not installed, which makes system calls fail`)
         test.timeout(1_800_000)
         let refused = 0
-        for (const [at, { type }] of stage.confs.entries()) for (const call of types.includes(type as string) ? (REFUSALS[errno] ?? []) : []) refused += await walk(stage, at, `${call}:error=${errno}`, errno)
+        for (const [at, { type }] of stage.confs.entries())
+          for (const call of types.includes(type as string) ? (REFUSALS[errno] ?? []) : [])
+            refused += await walk(stage, at, `${call}:error=${errno}`, errno)
         // A chained plugin syncs nothing to a disk.
         assert.ok(refused > 0 || errno === 'EIO', 'nothing was refused')
         process.stdout.write(`storm: ${name}: ${errno} at ${refused} system calls\n`)
@@ -39,7 +46,9 @@ async function walk(stage: Stage, at: number, inject: string, errno: string): Pr
     const given = await stage.addUpTo(at)
     const middle = await stage.look()
     const program = `exec ${STRACE} -qq -o ${log} -e trace=${inject.split(':')[0]} -e inject=${inject}:when=${nth} ${DIST}/${stage.confs[at]?.['type']}`
-    const answer = await stage.call('ADD', at, given, {}, program).catch((cause: Error) => assert.fail(`${inject} ${nth}: ${cause.message}`))
+    const answer = await stage
+      .call('ADD', at, given, {}, program)
+      .catch((cause: Error) => assert.fail(`${inject} ${nth}: ${cause.message}`))
     const isRefused = /\(INJECTED\)/.test(readFileSync(log, 'utf8'))
     const about = `${stage.confs[at]?.['type']}: ${inject} at call ${nth}, status ${answer.status}, ${answer.stdout}${answer.stderr}`
     // What Bun itself cannot do without ends it: as a kill would.

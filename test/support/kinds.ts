@@ -29,21 +29,36 @@ export function lackingKinds(types: readonly string[]): string[] {
 
 /** Shell commands that give a node the master that a network's first plugin names. It is a LAN with a router behind it, on the node's link `lan0`. The router passes packets on. Empty when the plugin names no master. */
 export function masterOf([first]: readonly object[]): string {
-  const { type = '', master, vlanId, ipam = {} } = (first ?? {}) as { type?: string; master?: string; vlanId?: number; ipam?: { ranges?: { gateway?: string; subnet: string }[][] } }
+  const {
+    type = '',
+    master,
+    vlanId,
+    ipam = {},
+  } = (first ?? {}) as {
+    type?: string
+    master?: string
+    vlanId?: number
+    ipam?: { ranges?: { gateway?: string; subnet: string }[][] }
+  }
   if (!NEEDS_MASTER.includes(type) || !master) return ''
   const gateways = (ipam.ranges ?? []).map(([range]) => `${range?.gateway}/${range?.subnet.split('/')[1]}`)
   const dev = vlanId === undefined ? 'lan0' : `lan0.${vlanId}`
   return [
     `ip link add ${master} type veth peer name lan0`,
     ...(vlanId === undefined ? [] : [`ip link add link lan0 name ${dev} type vlan id ${vlanId}`]),
-    ...new Set([master, 'lan0', dev].map((one) => `echo 0 >/proc/sys/net/ipv6/conf/${one}/accept_dad; ip link set ${one} up`)),
+    ...new Set(
+      [master, 'lan0', dev].map((one) => `echo 0 >/proc/sys/net/ipv6/conf/${one}/accept_dad; ip link set ${one} up`),
+    ),
     ...gateways.map((cidr) => `ip addr add ${cidr} dev ${dev}${cidr.includes(':') ? ' nodad' : ''}`),
     'echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding',
   ].join('\n')
 }
 
 /** Gives a node that master. */
-export async function wireMaster({ exec }: { exec(argv: readonly string[]): Promise<{ status: number; stderr: string }> }, plugins: readonly object[]): Promise<void> {
+export async function wireMaster(
+  { exec }: { exec(argv: readonly string[]): Promise<{ status: number; stderr: string }> },
+  plugins: readonly object[],
+): Promise<void> {
   const { status, stderr } = await exec(['sh', '-ec', masterOf(plugins)])
   if (status !== 0) throw new Error(`Cannot wire the master: ${stderr}`)
 }

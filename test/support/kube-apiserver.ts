@@ -20,7 +20,9 @@ const [API, ETCD] = [16_443, 12_379]
 /** Why there is no real API server here; undefined when there is one. */
 export function missingApiServer(): string | undefined {
   const missing = ['etcd', 'kube-apiserver'].filter((name) => !existsSync(join(BIN, name)))
-  return missing.length === 0 ? undefined : `no ${missing.join(' and ')} below ${BIN}: node_modules/.bin/bun tools/k8s/build.ts apiserver builds them with Go`
+  return missing.length === 0
+    ? undefined
+    : `no ${missing.join(' and ')} below ${BIN}: node_modules/.bin/bun tools/k8s/build.ts apiserver builds them with Go`
 }
 
 /** A real etcd and kube-apiserver in this test's sandbox. */
@@ -50,18 +52,41 @@ export async function apiServer(ip = '127.0.0.1'): Promise<ApiServer> {
   await execa('openssl', ['genrsa', '-out', join(dir, 'sa.key'), '2048'])
   writeFileSync(join(dir, 'tokens.csv'), `${ADMIN},admin,admin,"system:masters"\n${AGENT},plumb,plumb\n`)
   writeFileSync(join(dir, 'kubeconfig'), kubeconfigOf(url, caFile, `token: ${AGENT}`))
-  const etcd = run('etcd', ['--data-dir', join(dir, 'etcd'), '--unsafe-no-fsync', '--listen-peer-urls', 'http://127.0.0.1:12380', '--listen-client-urls', `http://127.0.0.1:${ETCD}`, '--advertise-client-urls', `http://127.0.0.1:${ETCD}`])
+  const etcd = run('etcd', [
+    '--data-dir',
+    join(dir, 'etcd'),
+    '--unsafe-no-fsync',
+    '--listen-peer-urls',
+    'http://127.0.0.1:12380',
+    '--listen-client-urls',
+    `http://127.0.0.1:${ETCD}`,
+    '--advertise-client-urls',
+    `http://127.0.0.1:${ETCD}`,
+  ])
   let server: ReturnType<typeof run> | undefined
   const ask = async (method: string, path: string, body?: object, type = 'application/json') => {
     const headers = { Authorization: `Bearer ${ADMIN}`, 'Content-Type': type }
-    const response = await fetch(`${url}${path}`, { method, headers, tls: { ca: readFileSync(caFile) }, ...(body && { body: JSON.stringify(body) }) } as RequestInit)
+    const response = await fetch(`${url}${path}`, {
+      method,
+      headers,
+      tls: { ca: readFileSync(caFile) },
+      ...(body && { body: JSON.stringify(body) }),
+    } as RequestInit)
     const text = await response.text()
-    if (!response.ok && !(response.status === 404 && method === 'GET')) throw new Error(`${method} ${path}: ${response.status} ${text}`)
+    if (!response.ok && !(response.status === 404 && method === 'GET'))
+      throw new Error(`${method} ${path}: ${response.status} ${text}`)
     return response.ok && text.startsWith('{') ? (JSON.parse(text) as Raw) : undefined
   }
   const patch = (path: string, change: object) => ask('PATCH', path, change, 'application/strategic-merge-patch+json')
   async function start(): Promise<void> {
-    const given = ['tls-cert-file=api.pem', 'tls-private-key-file=api.key', 'client-ca-file=ca.pem', 'token-auth-file=tokens.csv', 'service-account-key-file=sa.key', 'service-account-signing-key-file=sa.key']
+    const given = [
+      'tls-cert-file=api.pem',
+      'tls-private-key-file=api.key',
+      'client-ca-file=ca.pem',
+      'token-auth-file=tokens.csv',
+      'service-account-key-file=sa.key',
+      'service-account-signing-key-file=sa.key',
+    ]
     const files = given.map((one) => `--${one.replace('=', `=${dir}/`)}`)
     server = run('kube-apiserver', [
       `--etcd-servers=http://127.0.0.1:${ETCD}`,
@@ -96,13 +121,35 @@ export async function apiServer(ip = '127.0.0.1'): Promise<ApiServer> {
     ],
   })
   await ask('POST', ROLES, role(['get', 'list', 'watch']))
-  await ask('POST', '/apis/rbac.authorization.k8s.io/v1/clusterrolebindings', { metadata: { name: 'plumb' }, roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: 'plumb' }, subjects: [{ kind: 'User', name: 'plumb' }] })
+  await ask('POST', '/apis/rbac.authorization.k8s.io/v1/clusterrolebindings', {
+    metadata: { name: 'plumb' },
+    roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: 'plumb' },
+    subjects: [{ kind: 'User', name: 'plumb' }],
+  })
   return {
     url,
     kubeconfig: join(dir, 'kubeconfig'),
-    create: async (name, podCIDRs, annotations = {}, status) => void (await ask('POST', NODES, { metadata: { name, annotations }, spec: podCIDRs.length > 0 ? { podCIDR: podCIDRs[0], podCIDRs } : {}, ...(status && { status }) })),
+    create: async (name, podCIDRs, annotations = {}, status) =>
+      void (await ask('POST', NODES, {
+        metadata: { name, annotations },
+        spec: podCIDRs.length > 0 ? { podCIDR: podCIDRs[0], podCIDRs } : {},
+        ...(status && { status }),
+      })),
     annotate: async (name, annotations) => void (await patch(`${NODES}/${name}`, { metadata: { annotations } })),
-    heartbeat: async (name) => void (await patch(`${NODES}/${name}/status`, { status: { conditions: [{ type: 'Ready', status: 'True', reason: 'KubeletReady', message: 'ready', lastHeartbeatTime: `${new Date().toISOString().slice(0, 19)}Z` }] } })),
+    heartbeat: async (name) =>
+      void (await patch(`${NODES}/${name}/status`, {
+        status: {
+          conditions: [
+            {
+              type: 'Ready',
+              status: 'True',
+              reason: 'KubeletReady',
+              message: 'ready',
+              lastHeartbeatTime: `${new Date().toISOString().slice(0, 19)}Z`,
+            },
+          ],
+        },
+      })),
     remove: async (name) => void (await ask('DELETE', `${NODES}/${name}`)),
     get: (name) => ask('GET', `${NODES}/${name}`),
     allow: async (verbs) => void (await ask('PUT', `${ROLES}/plumb`, role(verbs))),
@@ -114,12 +161,23 @@ export async function apiServer(ip = '127.0.0.1'): Promise<ApiServer> {
     },
     end,
     async compact() {
-      const status = (await (await fetch(`http://127.0.0.1:${ETCD}/v3/maintenance/status`, { method: 'POST', body: '{}' })).json()) as { header: { revision: string } }
-      await fetch(`http://127.0.0.1:${ETCD}/v3/kv/compaction`, { method: 'POST', body: JSON.stringify({ revision: status.header.revision, physical: true }) })
+      const status = (await (
+        await fetch(`http://127.0.0.1:${ETCD}/v3/maintenance/status`, { method: 'POST', body: '{}' })
+      ).json()) as { header: { revision: string } }
+      await fetch(`http://127.0.0.1:${ETCD}/v3/kv/compaction`, {
+        method: 'POST',
+        body: JSON.stringify({ revision: status.header.revision, physical: true }),
+      })
     },
   }
 }
 
 function run(name: string, args: readonly string[]) {
-  return execa(join(BIN, name), args, { reject: false, buffer: false, stdin: 'ignore', stdout: 'ignore', stderr: 'ignore' })
+  return execa(join(BIN, name), args, {
+    reject: false,
+    buffer: false,
+    stdin: 'ignore',
+    stdout: 'ignore',
+    stderr: 'ignore',
+  })
 }

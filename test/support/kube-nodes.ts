@@ -29,12 +29,27 @@ export async function apiAddresses(): Promise<void> {
  */
 export function onKube(
   count: number,
-  { network, podCidrs, more = [] }: { readonly network: object; readonly podCidrs: (n: number) => readonly string[]; readonly more?: readonly string[] },
+  {
+    network,
+    podCidrs,
+    more = [],
+  }: {
+    readonly network: object
+    readonly podCidrs: (n: number) => readonly string[]
+    readonly more?: readonly string[]
+  },
   serve: (test: Mocha.Context) => Promise<Kube>,
   work: (nodes: readonly Node[], kube: Kube) => Promise<void>,
 ): (this: Mocha.Context) => Promise<void> {
   let kubeconfig = ''
-  const options = ({ dir }: Cluster) => ['--kube-subnet-mgr', '--kubeconfig-file', kubeconfig, '--net-config-path', join(dir, 'net-conf.json'), '--probe-interval=0']
+  const options = ({ dir }: Cluster) => [
+    '--kube-subnet-mgr',
+    '--kubeconfig-file',
+    kubeconfig,
+    '--net-config-path',
+    join(dir, 'net-conf.json'),
+    '--probe-interval=0',
+  ]
   return inCluster(count, options, async (cluster, test) => {
     await apiAddresses()
     const kube = await serve(test)

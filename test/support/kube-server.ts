@@ -7,13 +7,24 @@ import type { KubeCluster } from './suites/testKube.ts'
 
 /** An object of the API, as JSON. */
 export interface Raw {
-  metadata: { name: string; namespace?: string; annotations?: Record<string, string | null>; resourceVersion?: string; creationTimestamp?: string; [key: string]: unknown }
+  metadata: {
+    name: string
+    namespace?: string
+    annotations?: Record<string, string | null>
+    resourceVersion?: string
+    creationTimestamp?: string
+    [key: string]: unknown
+  }
   spec?: Record<string, unknown>
   status?: { conditions?: { type: string; [key: string]: unknown }[]; [key: string]: unknown }
 }
 
 /** What a request is answered with instead of the truth; undefined for the truth. */
-export type Fault = (asked: { readonly method: string; readonly url: URL; readonly headers: Headers }) => Response | Promise<Response | undefined> | undefined
+export type Fault = (asked: {
+  readonly method: string
+  readonly url: URL
+  readonly headers: Headers
+}) => Response | Promise<Response | undefined> | undefined
 
 /** An API server in this process: objects by path, lists in pages, watches, patches. It stands in for kube-apiserver where a test has to make it lie, hang or cut; `suites/testKube.ts` passes on both. */
 export interface KubeServer {
@@ -138,7 +149,10 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
     return told(list, 'DELETED', { ...found, metadata: { ...found.metadata, resourceVersion: `${++version}` } })
   }
   function put(list: string, kept: Map<string, Raw>, object: Raw, type: string): Response {
-    const now = { ...object, metadata: { creationTimestamp: new Date().toISOString(), ...object.metadata, resourceVersion: `${++version}` } }
+    const now = {
+      ...object,
+      metadata: { creationTimestamp: new Date().toISOString(), ...object.metadata, resourceVersion: `${++version}` },
+    }
     kept.set(now.metadata.name, now)
     return told(list, type, now)
   }
@@ -149,13 +163,24 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
     return Response.json(object)
   }
   function page(kept: ReadonlyMap<string, Raw>, url: URL): Response {
-    const [limit, from] = [Number(url.searchParams.get('limit') ?? 0) || kept.size, Number(url.searchParams.get('continue') ?? 0)]
+    const [limit, from] = [
+      Number(url.searchParams.get('limit') ?? 0) || kept.size,
+      Number(url.searchParams.get('continue') ?? 0),
+    ]
     const items = [...kept.values()].slice(from, from + limit)
     const next = from + limit < kept.size ? `${from + limit}` : undefined
-    return Response.json({ kind: 'List', metadata: { resourceVersion: `${version}`, ...(next && { continue: next }) }, items })
+    return Response.json({
+      kind: 'List',
+      metadata: { resourceVersion: `${version}`, ...(next && { continue: next }) },
+      items,
+    })
   }
   function watch(path: string, since: number): Response {
-    if (since < oldest) return Response.json({ type: 'ERROR', object: { kind: 'Status', code: 410, reason: 'Expired', message: 'too old resource version' } })
+    if (since < oldest)
+      return Response.json({
+        type: 'ERROR',
+        object: { kind: 'Status', code: 410, reason: 'Expired', message: 'too old resource version' },
+      })
     let watcher: Watcher | undefined
     const stream = new ReadableStream<Uint8Array>({
       start(controller) {
@@ -189,14 +214,27 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
 export function administered(server: KubeServer): KubeCluster {
   const headers = { Authorization: `Bearer ${TOKEN}` }
   const ask = async (method: string, path: string, body?: object) => {
-    const response = await fetch(`${server.url}${path}`, { method, headers, tls: { ca: readFileSync(server.caFile) }, ...(body && { body: JSON.stringify(body) }) } as RequestInit)
+    const response = await fetch(`${server.url}${path}`, {
+      method,
+      headers,
+      tls: { ca: readFileSync(server.caFile) },
+      ...(body && { body: JSON.stringify(body) }),
+    } as RequestInit)
     return response.ok ? ((await response.json()) as Raw) : undefined
   }
   return {
     kubeconfig: server.kubeconfig,
-    create: async (name, podCIDRs, annotations = {}) => void (await ask('POST', NODES, { metadata: { name, annotations }, spec: podCIDRs.length > 0 ? { podCIDR: podCIDRs[0], podCIDRs } : {}, status: {} })),
+    create: async (name, podCIDRs, annotations = {}) =>
+      void (await ask('POST', NODES, {
+        metadata: { name, annotations },
+        spec: podCIDRs.length > 0 ? { podCIDR: podCIDRs[0], podCIDRs } : {},
+        status: {},
+      })),
     annotate: async (name, annotations) => void (await ask('PATCH', `${NODES}/${name}`, { metadata: { annotations } })),
-    heartbeat: async (name) => void (await ask('PATCH', `${NODES}/${name}`, { status: { conditions: [{ type: 'Ready', status: 'True', lastHeartbeatTime: new Date().toISOString() }] } })),
+    heartbeat: async (name) =>
+      void (await ask('PATCH', `${NODES}/${name}`, {
+        status: { conditions: [{ type: 'Ready', status: 'True', lastHeartbeatTime: new Date().toISOString() }] },
+      })),
     remove: async (name) => void (await ask('DELETE', `${NODES}/${name}`)),
     get: (name) => ask('GET', `${NODES}/${name}`),
   }
@@ -209,8 +247,20 @@ export function refusal(code: number, reason: string, message: string, headers: 
 
 // A strategic merge patch of a Node: maps by key, null removes, conditions by their type.
 function merged(object: Raw, change: Raw): Raw {
-  const annotations = Object.fromEntries(Object.entries({ ...object.metadata.annotations, ...change.metadata?.annotations }).filter(([, value]) => value !== null))
+  const annotations = Object.fromEntries(
+    Object.entries({ ...object.metadata.annotations, ...change.metadata?.annotations }).filter(
+      ([, value]) => value !== null,
+    ),
+  )
   const changed = change.status?.conditions ?? []
-  const conditions = [...(object.status?.conditions ?? []).filter(({ type }) => !changed.some((one) => one.type === type)), ...changed]
-  return { ...object, spec: { ...object.spec, ...change.spec }, metadata: { ...object.metadata, annotations }, status: { ...object.status, ...change.status, conditions } }
+  const conditions = [
+    ...(object.status?.conditions ?? []).filter(({ type }) => !changed.some((one) => one.type === type)),
+    ...changed,
+  ]
+  return {
+    ...object,
+    spec: { ...object.spec, ...change.spec },
+    metadata: { ...object.metadata, annotations },
+    status: { ...object.status, ...change.status, conditions },
+  }
 }

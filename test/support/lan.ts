@@ -23,7 +23,13 @@ ip addr add ${ROUTER.six}/64 dev lan0 nodad`
 /** A configuration of a plugin whose pods are on that LAN, with addresses of both families; further keys as given (undefined removes one). */
 export function lanConf(type: string, keys: object = {}): Conf {
   const ranges = [[{ subnet: '10.1.0.0/24' }], [{ subnet: 'fd00:1::/64' }]]
-  return { cniVersion: '1.1.0', name: `lan${++serial}`, type, ipam: { type: 'host-local', dataDir: mkdtempSync('/run/ipam-'), ranges, routes: DEFAULTS }, ...keys }
+  return {
+    cniVersion: '1.1.0',
+    name: `lan${++serial}`,
+    type,
+    ipam: { type: 'host-local', dataDir: mkdtempSync('/run/ipam-'), ranges, routes: DEFAULTS },
+    ...keys,
+  }
 }
 
 /** The links of a pod but lo, as `ip -d -j addr` shows them. */
@@ -37,7 +43,10 @@ export function aliasOf(pod: Namespace, { name }: Conf, ifname = 'eth0'): string
 }
 
 /** A test on a node with that LAN. */
-export function onLan<N extends string>(pods: readonly N[], work: (all: Record<N | 'node', Namespace>, test: Mocha.Context) => Promise<void>): (this: Mocha.Context) => Promise<void> {
+export function onLan<N extends string>(
+  pods: readonly N[],
+  work: (all: Record<N | 'node', Namespace>, test: Mocha.Context) => Promise<void>,
+): (this: Mocha.Context) => Promise<void> {
   return inNamespaces(['node', ...pods], async (all, test) => {
     await wireLan(all.node)
     await work(all, test)
@@ -45,7 +54,11 @@ export function onLan<N extends string>(pods: readonly N[], work: (all: Record<N
 }
 
 /** ADD is refused with code 7 and these words for each of these keys, leaves nothing on disk, and the DEL that follows works. */
-export async function refusing({ conf, fails, del }: Network, pod: Namespace, cases: readonly (readonly [keys: object, words: RegExp])[]): Promise<void> {
+export async function refusing(
+  { conf, fails, del }: Network,
+  pod: Namespace,
+  cases: readonly (readonly [keys: object, words: RegExp])[],
+): Promise<void> {
   for (const [keys, words] of cases) {
     const { code, msg } = await fails('ADD', pod, { conf: { ...conf, ...keys } })
     assert.match(msg, words)

@@ -25,7 +25,11 @@ export function churn(etcd: Etcd, backend: string, pauseMs = 20): Going {
     const key = `${PREFIX}10.244.${n}.0-24`
     // Of host-gw every second one changes its gateway, of vxlan its MAC too.
     if (Math.random() < 0.3) await etcd.del(key)
-    else await etcd.put(key, encodeValue({ ...draft('', FIRST + random(COUNT)), backend, ...(backend === 'vxlan' ? {} : { data: {} }) }))
+    else
+      await etcd.put(
+        key,
+        encodeValue({ ...draft('', FIRST + random(COUNT)), backend, ...(backend === 'vxlan' ? {} : { data: {} }) }),
+      )
   }, pauseMs)
 }
 
@@ -52,19 +56,45 @@ export function drift(ns: Namespace): Going {
 }
 
 /** What a node has for its peers, and what it has to have for the leases in etcd: one line each, in order. */
-export async function compare(etcd: Etcd, ns: Namespace, backend: string, own: string): Promise<{ has: string; wanted: string }> {
+export async function compare(
+  etcd: Etcd,
+  ns: Namespace,
+  backend: string,
+  own: string,
+): Promise<{ has: string; wanted: string }> {
   const kept = (await etcd.list(PREFIX)).filter(({ key }) => key !== `${PREFIX}${own.replace('/', '-')}`)
-  const leases = kept.map(({ key, value }) => ({ subnet: key.slice(PREFIX.length).replace(/-24$/, '/24'), ...(JSON.parse(value) as { PublicIP: string; BackendData?: { VtepMAC: string } }) }))
+  const leases = kept.map(({ key, value }) => ({
+    subnet: key.slice(PREFIX.length).replace(/-24$/, '/24'),
+    ...(JSON.parse(value) as { PublicIP: string; BackendData?: { VtepMAC: string } }),
+  }))
   const shown = async (line: string) => (await ns.exec(line.split(' '))).stdout.split('\n').filter(Boolean)
-  const routes = (await shown('ip route show proto 112')).map((row) => row.replace(/ (nhid \d+|proto 112|scope link)/g, '').trim())
-  if (backend !== 'vxlan') return { has: text(routes), wanted: text(leases.map(({ subnet, PublicIP }) => `${subnet} via ${PublicIP} dev eth0`)) }
-  const neighbours = (await shown('ip neigh show dev flannel.1 nud permanent')).map((row) => row.replace(' proto 112', '').trim())
-  const forwarding = (await shown('bridge fdb show dev flannel.1')).filter((row) => row.includes('permanent')).map((row) => row.trim())
+  const routes = (await shown('ip route show proto 112')).map((row) =>
+    row.replace(/ (nhid \d+|proto 112|scope link)/g, '').trim(),
+  )
+  if (backend !== 'vxlan')
+    return {
+      has: text(routes),
+      wanted: text(leases.map(({ subnet, PublicIP }) => `${subnet} via ${PublicIP} dev eth0`)),
+    }
+  const neighbours = (await shown('ip neigh show dev flannel.1 nud permanent')).map((row) =>
+    row.replace(' proto 112', '').trim(),
+  )
+  const forwarding = (await shown('bridge fdb show dev flannel.1'))
+    .filter((row) => row.includes('permanent'))
+    .map((row) => row.trim())
   const address = (subnet: string) => subnet.replace('/24', '')
-  const unique = new Set(leases.map(({ PublicIP, BackendData }) => `${BackendData?.VtepMAC} dst ${PublicIP} self permanent`))
+  const unique = new Set(
+    leases.map(({ PublicIP, BackendData }) => `${BackendData?.VtepMAC} dst ${PublicIP} self permanent`),
+  )
   return {
     has: text([...routes, ...neighbours, ...forwarding]),
-    wanted: text([...leases.flatMap(({ subnet, BackendData }) => [`${subnet} via ${address(subnet)} dev flannel.1 onlink`, `${address(subnet)} lladdr ${BackendData?.VtepMAC} PERMANENT`]), ...unique]),
+    wanted: text([
+      ...leases.flatMap(({ subnet, BackendData }) => [
+        `${subnet} via ${address(subnet)} dev flannel.1 onlink`,
+        `${address(subnet)} lladdr ${BackendData?.VtepMAC} PERMANENT`,
+      ]),
+      ...unique,
+    ]),
   }
 }
 

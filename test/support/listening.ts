@@ -15,7 +15,11 @@ export interface Ear {
 }
 
 /** Runs work while a member's converger hears what the monitors say on its node, as the agent's does. */
-export async function listening(member: Member, peers: readonly Member[], work: (ear: Ear) => Promise<void>): Promise<void> {
+export async function listening(
+  member: Member,
+  peers: readonly Member[],
+  work: (ear: Ear) => Promise<void>,
+): Promise<void> {
   const { ns, converger } = member
   const news: string[] = []
   const all: string[] = []
@@ -23,7 +27,11 @@ export async function listening(member: Member, peers: readonly Member[], work: 
     { argv: MONITORS.ip, read: ipEvent },
     { argv: MONITORS.bridge, read: bridgeEvent },
   ].map(({ argv, read }) => {
-    const child = execa('nsenter', [`--net=${ns.path}`, '--', ...argv], { stdin: 'ignore', buffer: false, reject: false })
+    const child = execa('nsenter', [`--net=${ns.path}`, '--', ...argv], {
+      stdin: 'ignore',
+      buffer: false,
+      reject: false,
+    })
     const lines = (async () => {
       for await (const line of child.iterable()) {
         all.push(line)

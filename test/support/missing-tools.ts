@@ -3,13 +3,23 @@ import { type Agent, fileStore, inCluster, type Node, subnetEnv } from './nodes.
 import type { TOOLS } from './tool-shims.ts'
 
 /** A network of both families over VXLAN. */
-export const VXLAN = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
+export const VXLAN = {
+  Network: '10.244.0.0/16',
+  EnableIPv6: true,
+  IPv6Network: 'fd00:244::/48',
+  Backend: { Type: 'vxlan' },
+}
 /** The end of a script in a tool's place that lets it work; monitors are let alone. */
 export const PASS = 'case "$*" in *monitor*) exec "$real" "$@";; esac\n"$real" "$@" < "$input"'
 /** What somebody does by hand that the agent needs this tool to put right. */
 export const DRIFT: Readonly<Record<(typeof TOOLS)[number], (node: Node, peer: string) => Promise<Finished>>> = {
   ip: ({ ns }, peer) => ns.exec(['ip', 'route', 'del', `${peer}/24`]),
-  bridge: ({ ns }) => ns.exec(['sh', '-c', "bridge fdb del $(bridge fdb show dev flannel.1 | grep -m 1 dst | cut -d' ' -f1) dev flannel.1"]),
+  bridge: ({ ns }) =>
+    ns.exec([
+      'sh',
+      '-c',
+      "bridge fdb del $(bridge fdb show dev flannel.1 | grep -m 1 dst | cut -d' ' -f1) dev flannel.1",
+    ]),
   nft: async (node) => node.ns.exec(['nft', 'delete', 'table', 'inet', await tableOf(node)]),
 }
 const TOOLS_OF = Object.keys(DRIFT) as (keyof typeof DRIFT)[]
@@ -45,6 +55,14 @@ async function tableOf({ ns }: Node): Promise<string> {
 
 /** What an agent has made on a node, as text. */
 export async function standing({ ns }: Node): Promise<string> {
-  const asked = ['ip route show proto 112', 'ip -6 route show proto 112', 'ip neigh show nud permanent', 'bridge fdb show dev flannel.1', 'nft list tables']
-  return (await Promise.all(asked.map(async (line) => (await ns.exec(line.split(' '))).stdout.split('\n').sort().join('\n')))).join('\n---\n')
+  const asked = [
+    'ip route show proto 112',
+    'ip -6 route show proto 112',
+    'ip neigh show nud permanent',
+    'bridge fdb show dev flannel.1',
+    'nft list tables',
+  ]
+  return (
+    await Promise.all(asked.map(async (line) => (await ns.exec(line.split(' '))).stdout.split('\n').sort().join('\n')))
+  ).join('\n---\n')
 }

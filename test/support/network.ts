@@ -28,12 +28,24 @@ export interface Network {
 /** A configuration of `bridge`: its link `br0`, addresses from host-local in these subnets, further keys as given (undefined removes one). */
 export function bridgeConf(keys: object = {}, ...subnets: readonly string[]): Conf {
   const ranges = (subnets.length > 0 ? subnets : ['10.1.0.0/24']).map((subnet) => [{ subnet }])
-  return { cniVersion: '1.1.0', name: `net${++serial}`, type: 'bridge', bridge: 'br0', ipam: { type: 'host-local', dataDir: mkdtempSync('/run/ipam-'), ranges }, ...keys }
+  return {
+    cniVersion: '1.1.0',
+    name: `net${++serial}`,
+    type: 'bridge',
+    bridge: 'br0',
+    ipam: { type: 'host-local', dataDir: mkdtempSync('/run/ipam-'), ranges },
+    ...keys,
+  }
 }
 
 /** The network of a configuration on a node. */
 export function network(node: Namespace, conf: Conf): Network {
-  const call = (command: string, pod: Namespace | undefined, more: Partial<Call> = {}) => plugin(conf['type'] as string, { command, conf, ...(pod && { containerId: containerId(pod), netns: pod }), ...more }, node)
+  const call = (command: string, pod: Namespace | undefined, more: Partial<Call> = {}) =>
+    plugin(
+      conf['type'] as string,
+      { command, conf, ...(pod && { containerId: containerId(pod), netns: pod }), ...more },
+      node,
+    )
   async function works(answer: Promise<Answer>): Promise<Row> {
     const { status, stdout, stderr, result } = await answer
     assert.equal(status, 0, `${stdout}${stderr}`)
@@ -42,9 +54,18 @@ export function network(node: Namespace, conf: Conf): Network {
   return {
     conf,
     add: (pod, more) => works(call('ADD', pod, more)),
-    check: async (pod, result, more) => void (await works(call('CHECK', pod, { conf: { ...conf, prevResult: result }, ...more }))),
+    check: async (pod, result, more) =>
+      void (await works(call('CHECK', pod, { conf: { ...conf, prevResult: result }, ...more }))),
     del: async (pod, more) => void (await works(call('DEL', pod, more))),
-    gc: async (...keep) => void (await works(call('GC', undefined, { conf: { ...conf, 'cni.dev/valid-attachments': keep.map((pod) => ({ containerID: containerId(pod), ifname: 'eth0' })) } }))),
+    gc: async (...keep) =>
+      void (await works(
+        call('GC', undefined, {
+          conf: {
+            ...conf,
+            'cni.dev/valid-attachments': keep.map((pod) => ({ containerID: containerId(pod), ifname: 'eth0' })),
+          },
+        }),
+      )),
     async fails(command, pod, more) {
       const { status, stdout, error } = await call(command, pod, more)
       assert.equal(status, 1, `${command} was to fail and answered ${stdout}`)
@@ -63,7 +84,12 @@ export function containerId(pod: Namespace): string {
 
 /** The files below the network's data directory, /run/cni and /var/lib/cni whose name, text or link target holds the container id of a namespace: what an attachment has on disk. */
 export function traces(pod: Namespace, { ipam }: Conf): string[] {
-  return mentions(new RegExp(`\\b${containerId(pod)}\\b`), ...(ipam?.dataDir ? [ipam.dataDir] : []), '/run/cni', '/var/lib/cni')
+  return mentions(
+    new RegExp(`\\b${containerId(pod)}\\b`),
+    ...(ipam?.dataDir ? [ipam.dataDir] : []),
+    '/run/cni',
+    '/var/lib/cni',
+  )
 }
 
 /** The files below these directories whose name, text or link target holds such an id. */
@@ -80,7 +106,9 @@ export async function settled<T>(look: () => Promise<T>): Promise<T> {
 
 function list(dir: string): string[] {
   try {
-    return readdirSync(dir, { recursive: true, withFileTypes: true }).flatMap((one) => (one.isDirectory() || one.isSocket() ? [] : [join(one.parentPath, one.name)]))
+    return readdirSync(dir, { recursive: true, withFileTypes: true }).flatMap((one) =>
+      one.isDirectory() || one.isSocket() ? [] : [join(one.parentPath, one.name)],
+    )
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return []
     throw cause

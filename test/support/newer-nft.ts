@@ -13,9 +13,23 @@ const [TABLE_NAME, SET_TABLE, SET_NAME, SET_FLAGS, SET_KEY_TYPE, SET_KEY_LEN, SE
 
 /** Makes a table `inet newer` on a node. The keys of its set are of a kind that no nft knows yet, as if a program newer than the node's nft had made it. */
 export function makeNewer(node: Namespace): void {
-  const set = [text(SET_TABLE, 'newer'), text(SET_NAME, 'unheard'), number(SET_FLAGS, 0), number(SET_KEY_TYPE, 61), number(SET_KEY_LEN, 4), number(SET_ID, 1)]
-  const batch = Buffer.concat([message(BATCH_BEGIN, 0, []), message((NFNL_SUBSYS_NFTABLES << 8) | NEWTABLE, NLM_F_CREATE, [text(TABLE_NAME, 'newer')]), message((NFNL_SUBSYS_NFTABLES << 8) | NEWSET, NLM_F_CREATE, set), message(BATCH_END, 0, [])])
-  const answers = inside(parse.netns(node.path), () => netlink(NETLINK_NETFILTER, batch).map((one) => one.getInt32(16, true)))
+  const set = [
+    text(SET_TABLE, 'newer'),
+    text(SET_NAME, 'unheard'),
+    number(SET_FLAGS, 0),
+    number(SET_KEY_TYPE, 61),
+    number(SET_KEY_LEN, 4),
+    number(SET_ID, 1),
+  ]
+  const batch = Buffer.concat([
+    message(BATCH_BEGIN, 0, []),
+    message((NFNL_SUBSYS_NFTABLES << 8) | NEWTABLE, NLM_F_CREATE, [text(TABLE_NAME, 'newer')]),
+    message((NFNL_SUBSYS_NFTABLES << 8) | NEWSET, NLM_F_CREATE, set),
+    message(BATCH_END, 0, []),
+  ])
+  const answers = inside(parse.netns(node.path), () =>
+    netlink(NETLINK_NETFILTER, batch).map((one) => one.getInt32(16, true)),
+  )
   if (answers.some((errno) => errno !== 0)) throw new Error(`Cannot make the table: ${answers}`)
 }
 

@@ -45,7 +45,13 @@ export function makeDesk(): Desk {
     conf: (file, content) => writeFileSync(`${dir}/conf/${file}`, JSON.stringify(content)),
     script: (name, text) => writeFileSync(`${dir}/bin/${name}`, `#!/bin/sh\n${text}\n`, { mode: 0o755 }),
     reserved: () => readdirSync(`${dir}/pool/net`).filter((name) => /^[\d.]+$/.test(name)),
-    cached: () => Object.fromEntries(filesIn('/var/lib/cni/results').map((file) => [file.slice(file.lastIndexOf('/') + 1), JSON.parse(readFileSync(file, 'utf8'))])),
+    cached: () =>
+      Object.fromEntries(
+        filesIn('/var/lib/cni/results').map((file) => [
+          file.slice(file.lastIndexOf('/') + 1),
+          JSON.parse(readFileSync(file, 'utf8')),
+        ]),
+      ),
     remove: () => rmSync(dir, { recursive: true }),
   }
   desk.conf('10-net.conflist', netConf(dir))
@@ -55,7 +61,11 @@ export function makeDesk(): Desk {
 /** The configuration of `net`; `more` goes into its bridge. */
 export function netConf(dir: string, more: object = {}): object {
   const ipam = { type: 'host-local', subnet: '10.9.0.0/24', dataDir: `${dir}/pool` }
-  return { cniVersion: '1.0.0', name: 'net', plugins: [{ type: 'bridge', bridge: 'br9', isGateway: true, ipam, ...more }] }
+  return {
+    cniVersion: '1.0.0',
+    name: 'net',
+    plugins: [{ type: 'bridge', bridge: 'br9', isGateway: true, ipam, ...more }],
+  }
 }
 
 function filesIn(dir: string): string[] {

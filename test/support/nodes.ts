@@ -46,7 +46,11 @@ export interface Cluster {
 }
 
 /** Wraps a test: nodes on one bridge, IPv4 and IPv6, each with its folder; `options` go to every agent. All of it ends with the test. */
-export function inCluster(count: number, options: (cluster: Cluster) => readonly string[], work: (cluster: Cluster, test: Mocha.Context) => Promise<void>): (this: Mocha.Context) => Promise<void> {
+export function inCluster(
+  count: number,
+  options: (cluster: Cluster) => readonly string[],
+  work: (cluster: Cluster, test: Mocha.Context) => Promise<void>,
+): (this: Mocha.Context) => Promise<void> {
   const names = Array.from({ length: count }, (_, i) => `n${i + 1}`)
   return inNamespaces(['hub', ...names], async (spaces, test) => {
     const dir = mkdtempSync(join(tmpdir(), 'cluster-'))
@@ -134,7 +138,12 @@ function usual(name: string, dir: string): string[] {
 }
 
 async function joinHub(hub: Namespace, ns: Namespace, n: number): Promise<void> {
-  for (const one of [hub, ns]) await one.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad; echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding'])
+  for (const one of [hub, ns])
+    await one.exec([
+      'sh',
+      '-c',
+      'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad; echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding',
+    ])
   await hub.ip('link', 'add', 'name', `port${n}`, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', ns.path)
   await hub.ip('link', 'set', `port${n}`, 'master', 'hub0', 'up')
   await ns.ip('link', 'set', 'lo', 'up')
@@ -146,7 +155,12 @@ async function joinHub(hub: Namespace, ns: Namespace, n: number): Promise<void> 
 }
 
 function start(ns: Namespace, program: readonly string[], argv: readonly string[]): Agent {
-  const child = Bun.spawn(['nsenter', `--net=${ns.path}`, '--', ...program, 'agent', ...argv], { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe', env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' } })
+  const child = Bun.spawn(['nsenter', `--net=${ns.path}`, '--', ...program, 'agent', ...argv], {
+    stdin: 'ignore',
+    stdout: 'pipe',
+    stderr: 'pipe',
+    env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' },
+  })
   let said = ''
   for (const pipe of [child.stdout, child.stderr])
     void (async () => {
@@ -178,7 +192,9 @@ function start(ns: Namespace, program: readonly string[], argv: readonly string[
       }, ms)
         .then((seen) => seen as Status)
         .catch(async (cause: Error) => {
-          throw new Error(`the agent of ${ns.name} is not ready: ${JSON.stringify([(await status())?.reasons, (await status())?.degraded])} ${cause.message}\n${said}`)
+          throw new Error(
+            `the agent of ${ns.name} is not ready: ${JSON.stringify([(await status())?.reasons, (await status())?.degraded])} ${cause.message}\n${said}`,
+          )
         }),
     async stop(signal = 'SIGTERM') {
       child.kill(signal)

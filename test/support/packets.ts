@@ -18,7 +18,8 @@ export async function wireWorld(node: Namespace, world: Namespace, ...pods: read
     await ns.ip('addr', 'add', `${four}/24`, 'dev', 'up0')
     await ns.ip('addr', 'add', `${six}/64`, 'dev', 'up0', 'nodad')
   }
-  for (const subnet of pods) await world.ip('route', 'add', subnet, 'via', subnet.includes(':') ? WORLD.node6 : WORLD.node4)
+  for (const subnet of pods)
+    await world.ip('route', 'add', subnet, 'via', subnet.includes(':') ? WORLD.node6 : WORLD.node4)
 }
 
 /** The source address that a TCP server on `address` in `to` sees of a connection from `from`. Rejects when none comes about within 5 s. */
@@ -31,7 +32,11 @@ export async function sourceSeen(from: Namespace, to: Namespace, address: string
 }
 
 /** The source address of a UDP datagram that `from`, bound to `source`, sends out of `dev` to a multicast group that `to` has joined. */
-export async function multicastSeen(from: Namespace, to: Namespace, { source, out, heard }: { source: string; out: string; heard: string }): Promise<string> {
+export async function multicastSeen(
+  from: Namespace,
+  to: Namespace,
+  { source, out, heard }: { source: string; out: string; heard: string },
+): Promise<string> {
   const receiver = to.exec([process.execPath, '-e', JOIN, heard])
   const { status, stderr } = await from.exec([process.execPath, '-e', SEND, source, out])
   assert.equal(status, 0, stderr)

@@ -28,16 +28,32 @@ const PLUGINS: readonly Row[] = [
   { type: 'portmap', capabilities: { portMappings: true } },
   { type: 'firewall', ingressPolicy: 'same-bridge' },
   { type: 'bandwidth', ...RATES },
-  { type: 'tuning', sysctl: { 'net.core.somaxconn': '500', 'net.ipv4.conf.IFNAME.arp_filter': '1' }, mtu: 1400, mac: '02:00:00:00:00:77', promisc: true },
+  {
+    type: 'tuning',
+    sysctl: { 'net.core.somaxconn': '500', 'net.ipv4.conf.IFNAME.arp_filter': '1' },
+    mtu: 1400,
+    mac: '02:00:00:00:00:77',
+    promisc: true,
+  },
 ]
 
 /** Lists of plugins whose tools can be made to fail. */
 export const SCENES: Readonly<Record<string, Scene>> = {
-  [CHAIN]: { list: PLUGINS, tools: { bridge: ['ip', 'nft'], portmap: ['nft'], firewall: ['nft'], bandwidth: ['ip', 'tc'], tuning: ['ip'] } },
-  'the same in one': { list: fuse({ cniVersion: '1.1.0', name: 'x', plugins: PLUGINS }).list['plugins'] as Row[], tools: { bridge: ['ip', 'nft', 'tc'] } },
+  [CHAIN]: {
+    list: PLUGINS,
+    tools: { bridge: ['ip', 'nft'], portmap: ['nft'], firewall: ['nft'], bandwidth: ['ip', 'tc'], tuning: ['ip'] },
+  },
+  'the same in one': {
+    list: fuse({ cniVersion: '1.1.0', name: 'x', plugins: PLUGINS }).list['plugins'] as Row[],
+    tools: { bridge: ['ip', 'nft', 'tc'] },
+  },
   'ptp, sbr': { list: [{ type: 'ptp', ipMasq: true }, { type: 'sbr' }], tools: { ptp: ['ip', 'nft'], sbr: ['ip'] } },
   macvlan: { list: [{ type: 'macvlan', master: 'eth1' }], tools: { macvlan: ['ip'] }, wire: wireLan },
-  'host-device': { list: [{ type: 'host-device', device: 'dev1' }], tools: { 'host-device': ['ip'] }, wire: (node) => makeDevices(node, 'dev1') },
+  'host-device': {
+    list: [{ type: 'host-device', device: 'dev1' }],
+    tools: { 'host-device': ['ip'] },
+    wire: (node) => makeDevices(node, 'dev1'),
+  },
 }
 
 /** One network of a scene on a node, with one pod, called as a runtime calls it. */
@@ -48,7 +64,13 @@ export interface Stage {
   /** ADD of one after the other, up to but not with this one; what the last answered. */
   addUpTo(at: number): Promise<Row | undefined>
   /** A call to one of them, in whose mounts these shell commands are run first, and in which these tools are scripts (see shim.ts). */
-  call(command: string, at: number, prevResult?: Row, scripts?: Partial<Record<Any, string>>, before?: string): Promise<Answer>
+  call(
+    command: string,
+    at: number,
+    prevResult?: Row,
+    scripts?: Partial<Record<Any, string>>,
+    before?: string,
+  ): Promise<Answer>
   /** DEL of all, the last first, and each has to work. */
   del(): Promise<void>
   /** What is on the node, in the pod, and in the files of plugins. */
@@ -56,7 +78,10 @@ export interface Stage {
 }
 
 /** Wraps a test: a scene on a node with its own /run/cni, where its network was used once before, so that what all attachments share is there. */
-export function onStage({ list, wire }: Scene, work: (stage: Stage, test: Mocha.Context) => Promise<void>): (this: Mocha.Context) => Promise<void> {
+export function onStage(
+  { list, wire }: Scene,
+  work: (stage: Stage, test: Mocha.Context) => Promise<void>,
+): (this: Mocha.Context) => Promise<void> {
   return inNamespaces(['node', 'pod'], async ({ node, pod }, test) => {
     test.timeout(300_000)
     // The kernel's own link-local addresses, tentative for a second or two, would be one more thing to wait for.
@@ -71,12 +96,34 @@ export function onStage({ list, wire }: Scene, work: (stage: Stage, test: Mocha.
 
 function staged(list: readonly Row[], node: Namespace, pod: Namespace): Stage {
   const { name, ipam } = bridgeConf({}, '10.1.0.0/24', 'fd00:1::/64')
-  const confs = list.map((one, i): Conf => ({ cniVersion: '1.1.0', name, ...one, ...(i === 0 && { ipam }), ...(one['capabilities'] && { runtimeConfig: { portMappings: PORTS } }) }))
+  const confs = list.map(
+    (one, i): Conf => ({
+      cniVersion: '1.1.0',
+      name,
+      ...one,
+      ...(i === 0 && { ipam }),
+      ...(one['capabilities'] && { runtimeConfig: { portMappings: PORTS } }),
+    }),
+  )
   const run = mkdtempSync('/run/cni-')
   const call: Stage['call'] = (command, at, prevResult, scripts = {}, before = '') => {
     const conf = confs[at] as Conf
-    const { file } = shimmed(conf['type'] as string, scripts, `mkdir -p /run/cni; mount --bind ${run} /run/cni; ${before}`)
-    return plugin(conf['type'] as string, { command, conf: { ...conf, ...(prevResult && { prevResult }) }, containerId: containerId(pod), netns: pod, file }, node)
+    const { file } = shimmed(
+      conf['type'] as string,
+      scripts,
+      `mkdir -p /run/cni; mount --bind ${run} /run/cni; ${before}`,
+    )
+    return plugin(
+      conf['type'] as string,
+      {
+        command,
+        conf: { ...conf, ...(prevResult && { prevResult }) },
+        containerId: containerId(pod),
+        netns: pod,
+        file,
+      },
+      node,
+    )
   }
   return {
     confs,
@@ -100,12 +147,20 @@ function staged(list: readonly Row[], node: Namespace, pod: Namespace): Stage {
     },
     look: async () => {
       // That a port's frames may come back through it is portmap's wish for the rest of the port's life.
-      const text = [(await snapshot(node)).replaceAll('["hairpin",true]', '["hairpin",false]'), await inPod(pod), ...files(ipam?.dataDir as string), ...files(run)].join('\n')
+      const text = [
+        (await snapshot(node)).replaceAll('["hairpin",true]', '["hairpin",false]'),
+        await inPod(pod),
+        ...files(ipam?.dataDir as string),
+        ...files(run),
+      ].join('\n')
       // What the kernel does by itself comes a moment later: a link's own IPv6 address, routes to what is local, what a bridge learns, and what follows a carrier.
       const lines = text
         .replace(/ linkdown\b|\["state","\w+"\],/g, '')
         .split('\n')
-        .filter((line) => !/\bfe80:|33:33:|table local proto kernel|multicast ff00::|^[0-9a-f:]{17} dev \S+ master \S+ $/.test(line))
+        .filter(
+          (line) =>
+            !/\bfe80:|33:33:|table local proto kernel|multicast ff00::|^[0-9a-f:]{17} dev \S+ master \S+ $/.test(line),
+        )
       return lines.join('\n')
     },
   }
@@ -140,7 +195,10 @@ export async function unlinked({ look }: Stage, before: string, about: string): 
 /** The lines of a text that another has not, with a sign before each. */
 export function changes(before: string, after: string): string[] {
   const [had, has] = [before.split('\n'), after.split('\n')]
-  return [...had.filter((line) => !has.includes(line)).map((line) => `- ${line}`), ...has.filter((line) => !had.includes(line)).map((line) => `+ ${line}`)]
+  return [
+    ...had.filter((line) => !has.includes(line)).map((line) => `- ${line}`),
+    ...has.filter((line) => !had.includes(line)).map((line) => `+ ${line}`),
+  ]
 }
 
 async function inPod({ exec }: Namespace): Promise<string> {

@@ -19,15 +19,31 @@ export interface Life {
 }
 
 /** One life of two attachments, in few steps: ADD, CHECK, packets, DEL, and GC in a namespace that lives. DEL comes with the namespace unnamed, gone and live, for attachments that exist and that do not. Each leaves nothing of one and all of the other. `ruin` takes away what they stand on before the last DEL. */
-export async function live({ conf, beside, kind, data = {}, router, meets }: Life, { node, pod, other }: Record<'node' | 'pod' | 'other', Namespace>, ruin?: () => Promise<unknown>): Promise<void> {
+export async function live(
+  { conf, beside, kind, data = {}, router, meets }: Life,
+  { node, pod, other }: Record<'node' | 'pod' | 'other', Namespace>,
+  ruin?: () => Promise<unknown>,
+): Promise<void> {
   const net = network(node, conf)
   const onNode = async () => (await node.json('link')).map(({ ifname }) => ifname)
   const gone = async () => assert.deepEqual([await linksOf(pod), traces(pod, conf)], [[], []])
   const before = await onNode()
   const result = await net.add(pod)
   const [link, ...more] = await linksOf(pod)
-  assert.deepEqual([more, link?.['ifname'], link?.['linkinfo'].info_kind, link?.['flags'].includes('UP'), link?.['ifalias'], await onNode()], [[], 'eth0', kind, true, aliasOf(pod, conf), before])
-  assert.deepEqual(result['interfaces'], [{ name: 'eth0', mac: link?.['address'], mtu: link?.['mtu'], sandbox: pod.path }])
+  assert.deepEqual(
+    [
+      more,
+      link?.['ifname'],
+      link?.['linkinfo'].info_kind,
+      link?.['flags'].includes('UP'),
+      link?.['ifalias'],
+      await onNode(),
+    ],
+    [[], 'eth0', kind, true, aliasOf(pod, conf), before],
+  )
+  assert.deepEqual(result['interfaces'], [
+    { name: 'eth0', mac: link?.['address'], mtu: link?.['mtu'], sandbox: pod.path },
+  ])
   for (const [key, value] of Object.entries(data)) assert.equal(link?.['linkinfo'].info_data[key], value, key)
   const second = network(node, { ...conf, ...beside })
   const theirs = await second.add(other)
@@ -56,7 +72,10 @@ export async function live({ conf, beside, kind, data = {}, router, meets }: Lif
 }
 
 /** Adds, looks, and removes: what `ip -d addr` shows of the pod's link, and the result. */
-export async function glance(conf: Conf, { node, pod }: Record<'node' | 'pod', Namespace>): Promise<{ link: Row; result: Row }> {
+export async function glance(
+  conf: Conf,
+  { node, pod }: Record<'node' | 'pod', Namespace>,
+): Promise<{ link: Row; result: Row }> {
   const { type } = conf as Conf & { type: string }
   const call = { conf, containerId: containerId(pod), netns: pod }
   const { status, stdout, result } = await plugin(type, { command: 'ADD', ...call }, node)

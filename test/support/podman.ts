@@ -47,14 +47,23 @@ export function podmanHere(): void {
     await execa('mount', ['-t', 'cgroup2', 'cgroup2', '/sys/fs/cgroup'])
     for (const dir of ['tmp', 'home']) mkdirSync(join(room, dir))
     writeFileSync(join(room, 'policy.json'), JSON.stringify({ default: [{ type: 'insecureAcceptAnything' }] }))
-    writeFileSync(join(room, 'storage.conf'), `[storage]\ndriver = "vfs"\ngraphroot = "${room}/store"\nrunroot = "${room}/run"\n`)
+    writeFileSync(
+      join(room, 'storage.conf'),
+      `[storage]\ndriver = "vfs"\ngraphroot = "${room}/store"\nrunroot = "${room}/run"\n`,
+    )
     const env = environment(settings(join(room, 'none'), DIST))
-    await execa('podman', ['load', '--quiet', '--signature-policy', join(room, 'policy.json'), '--input', await makeImage(room)], { env })
+    await execa(
+      'podman',
+      ['load', '--quiet', '--signature-policy', join(room, 'policy.json'), '--input', await makeImage(room)],
+      { env },
+    )
   })
 }
 
 /** A test on a node with podman; `world` is behind the node (test/support/packets.ts). Its containers are removed at the end. */
-export function onPodman(work: (podman: Podman, ns: Record<'node' | 'world', Namespace>) => Promise<void>): (this: Mocha.Context) => Promise<void> {
+export function onPodman(
+  work: (podman: Podman, ns: Record<'node' | 'world', Namespace>) => Promise<void>,
+): (this: Mocha.Context) => Promise<void> {
   return inNamespaces(['node', 'world'], async (ns) => {
     // The default data directory of host-local, libcni's cache and what plumb notes of the node before.
     for (const dir of ['/var/lib/cni', '/run/cni']) rmSync(dir, { recursive: true, force: true })
@@ -89,7 +98,10 @@ export function podmanOn(node: Namespace, plugins = DIST): Podman {
     },
     inspect: async (what, name) => JSON.parse(await works(what, 'inspect', name))[0],
     async start(name, ...options) {
-      const [id, path] = (await works('run', '--detach', '--name', name, ...options, IMAGE).then(async (id) => [id, await works('inspect', '--format', '{{.NetworkSettings.SandboxKey}}', name)])) as [string, string]
+      const [id, path] = (await works('run', '--detach', '--name', name, ...options, IMAGE).then(async (id) => [
+        id,
+        await works('inspect', '--format', '{{.NetworkSettings.SandboxKey}}', name),
+      ])) as [string, string]
       return { id, ns: namespaceAt(basename(path), name) }
     },
     left: () => remains(node, 'up0'),
@@ -134,5 +146,10 @@ network_config_dir = "${networks}"
 function environment(settings: string): Record<string, string> {
   const file = join(mkdtempSync(join(room, 'settings-')), 'containers.conf')
   writeFileSync(file, settings)
-  return { CONTAINERS_CONF: file, CONTAINERS_STORAGE_CONF: join(room, 'storage.conf'), HOME: join(room, 'home'), TMPDIR: join(room, 'tmp') }
+  return {
+    CONTAINERS_CONF: file,
+    CONTAINERS_STORAGE_CONF: join(room, 'storage.conf'),
+    HOME: join(room, 'home'),
+    TMPDIR: join(room, 'tmp'),
+  }
 }

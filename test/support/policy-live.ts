@@ -31,7 +31,12 @@ export async function live(node: Host, dir: string, names: readonly string[]): P
   const { ns, n } = node
   mkdirSync(dir, { recursive: true })
   const unique = ns.path.slice(ns.path.lastIndexOf('/') + 1)
-  const setup = ['ip link add cni0 type bridge', `ip addr add 10.244.${n}.1/24 dev cni0`, 'ip link set cni0 up', 'sysctl -qw net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1']
+  const setup = [
+    'ip link add cni0 type bridge',
+    `ip addr add 10.244.${n}.1/24 dev cni0`,
+    'ip link set cni0 up',
+    'sysctl -qw net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1',
+  ]
   const ip = (name: string) => `10.244.${n}.${10 + names.indexOf(name)}`
   for (const name of names)
     setup.push(

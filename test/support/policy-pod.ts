@@ -95,7 +95,10 @@ let raw = -1
 
 // The kernel of the tests may lack SCTP: the first packet of a connection (RFC 9260, INIT) goes through a raw socket, and who gets it counts it by nft.
 function initiate(ip: string, port: number): void {
-  const { symbols } = dlopen('libc.so.6', { socket: { args: ['i32', 'i32', 'i32'], returns: 'i32' }, sendto: { args: ['i32', 'ptr', 'u64', 'i32', 'ptr', 'u32'], returns: 'i64' } })
+  const { symbols } = dlopen('libc.so.6', {
+    socket: { args: ['i32', 'i32', 'i32'], returns: 'i32' },
+    sendto: { args: ['i32', 'ptr', 'u64', 'i32', 'ptr', 'u32'], returns: 'i64' },
+  })
   if (raw < 0) raw = symbols.socket(AF_INET, SOCK_RAW, IPPROTO_SCTP)
   const packet = new DataView(new ArrayBuffer(32))
   packet.setUint16(0, 40_000)
@@ -113,7 +116,11 @@ function initiate(ip: string, port: number): void {
 
 process.stdout.write('ready\n')
 for await (const line of createInterface({ input: process.stdin })) {
-  const asked = JSON.parse(line) as { probes: Probe[]; ms: number } | { flow: string; ip: string; isTcp: boolean } | { tell: true } | { initiate: { ip: string; port: number }[] }
+  const asked = JSON.parse(line) as
+    | { probes: Probe[]; ms: number }
+    | { flow: string; ip: string; isTcp: boolean }
+    | { tell: true }
+    | { initiate: { ip: string; port: number }[] }
   if ('initiate' in asked) for (const { ip, port } of asked.initiate) initiate(ip, port)
   if ('flow' in asked) flow(asked.flow, asked.ip, asked.isTcp)
   if (!('probes' in asked)) {
@@ -121,6 +128,8 @@ for await (const line of createInterface({ input: process.stdin })) {
     continue
   }
   const { probes, ms } = asked
-  const answers = await Promise.all(probes.map(({ ip, port, protocol }) => (protocol === 'TCP' ? connects(ip, port, ms) : echoes(ip, port, ms))))
+  const answers = await Promise.all(
+    probes.map(({ ip, port, protocol }) => (protocol === 'TCP' ? connects(ip, port, ms) : echoes(ip, port, ms))),
+  )
   process.stdout.write(`${JSON.stringify(answers)}\n`)
 }

@@ -79,8 +79,14 @@ export interface World {
 /** Makes them in a namespace of a test. */
 export async function policyWorld(node: Netns): Promise<World> {
   const pods = new Map<string, Pod>()
-  const [namespaces, policies] = [new Map(SPACES.map((name) => [name as string, namespaceOf({ metadata: { name, labels: { ns: name } } })])), new Map<string, ReturnType<typeof policyOf>>()]
-  const raws = new Map<string, { metadata: { namespace: string; name: string; labels: Record<string, string> }; spec: object; status: object }>()
+  const [namespaces, policies] = [
+    new Map(SPACES.map((name) => [name as string, namespaceOf({ metadata: { name, labels: { ns: name } } })])),
+    new Map<string, ReturnType<typeof policyOf>>(),
+  ]
+  const raws = new Map<
+    string,
+    { metadata: { namespace: string; name: string; labels: Record<string, string> }; spec: object; status: object }
+  >()
   const setup = [
     'sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1',
     'ip link set lo up',
@@ -90,7 +96,9 @@ export async function policyWorld(node: Netns): Promise<World> {
     'ip link set br0 up',
     'sysctl -qw net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1',
   ]
-  const all = SPACES.flatMap((namespace, i) => NAMES.map((name, k) => ({ key: `${namespace}/${name}`, namespace, name, last: 10 * (i + 1) + k })))
+  const all = SPACES.flatMap((namespace, i) =>
+    NAMES.map((name, k) => ({ key: `${namespace}/${name}`, namespace, name, last: 10 * (i + 1) + k })),
+  )
   const unique = node.path.slice(node.path.lastIndexOf('/') + 1)
   for (const { key, namespace, name, last } of all) {
     const ns = `${unique}-${namespace}${name}`
@@ -104,20 +112,37 @@ export async function policyWorld(node: Netns): Promise<World> {
       `ip -n ${ns} route add default via 10.1.0.1`,
       `ip -n ${ns} route add default via fd01::1`,
     )
-    raws.set(key, { metadata: { namespace, name, labels: { pod: name } }, spec: { nodeName: NODE, containers: [{ name: 'c', ports: PORTS }] }, status: { phase: 'Running', podIPs: [{ ip: `10.1.0.${last}` }, { ip: `fd01::${last}` }] } })
+    raws.set(key, {
+      metadata: { namespace, name, labels: { pod: name } },
+      spec: { nodeName: NODE, containers: [{ name: 'c', ports: PORTS }] },
+      status: { phase: 'Running', podIPs: [{ ip: `10.1.0.${last}` }, { ip: `fd01::${last}` }] },
+    })
     pods.set(key, podOf(raws.get(key)) as Pod)
   }
   const made = await node.exec(['sh', '-ec', setup.join('\n')])
   assert.equal(made.status, 0, made.stderr)
   const processes = new Map(all.map(({ key, namespace, name }) => [key, startPod(`${unique}-${namespace}${name}`)]))
   await Promise.all([...processes.values()].map((one) => one.ready()))
-  const cluster = { pods, namespaces, policies, clusterPolicies: new Map<string, ReturnType<typeof clusterPolicyOf>>(), nodes: new Map<string, ReturnType<typeof clusterNodeOf>>() }
+  const cluster = {
+    pods,
+    namespaces,
+    policies,
+    clusterPolicies: new Map<string, ReturnType<typeof clusterPolicyOf>>(),
+    nodes: new Map<string, ReturnType<typeof clusterNodeOf>>(),
+  }
   const state = new PolicyState(cluster, NODE)
   const keys = new Map(POLICY_KINDS.map((kind) => [kind, new Set<string>()]))
   let isLoaded = false
   const run: Run = async (argv, stdin) => node.exec([...argv], { stdin })
-  const objects = () => ({ pods: [...pods.values()], namespaces: [...namespaces.values()], policies: [...policies.values()], clusterPolicies: [...cluster.clusterPolicies.values()], nodes: [...cluster.nodes.values()] })
-  const ip = (pod: string, family: 4 | 6 = 4) => (pods.get(pod) as Pod).ips.find((one) => one.includes(':') === (family === 6)) as Ip
+  const objects = () => ({
+    pods: [...pods.values()],
+    namespaces: [...namespaces.values()],
+    policies: [...policies.values()],
+    clusterPolicies: [...cluster.clusterPolicies.values()],
+    nodes: [...cluster.nodes.values()],
+  })
+  const ip = (pod: string, family: 4 | 6 = 4) =>
+    (pods.get(pod) as Pod).ips.find((one) => one.includes(':') === (family === 6)) as Ip
   async function sync(): Promise<void> {
     // Each step tells every key that was ever there. What is the same costs nothing.
     for (const kind of POLICY_KINDS) for (const key of cluster[kind].keys()) keys.get(kind)?.add(key)
@@ -133,7 +158,9 @@ export async function policyWorld(node: Netns): Promise<World> {
       all.map(async ({ key }) => {
         const own = probes.filter(({ from }) => `${from.namespace}/${from.name}` === key)
         if (own.length === 0) return
-        const said = await (processes.get(key) as Answering).ask(own.map(({ destination, port, protocol }) => ({ ip: destination, port, protocol })))
+        const said = await (processes.get(key) as Answering).ask(
+          own.map(({ destination, port, protocol }) => ({ ip: destination, port, protocol })),
+        )
         for (const [i, one] of own.entries()) found.set(one, said[i] as boolean)
       }),
     )
@@ -141,29 +168,62 @@ export async function policyWorld(node: Netns): Promise<World> {
   }
   // The first packet of a connection is what a policy decides. Each pod's own nft remembers which came.
   async function sctp(): Promise<string[]> {
-    const inside = (key: string, words: readonly string[], stdin = '') => node.exec(['ip', 'netns', 'exec', `${unique}-${key.replace('/', '')}`, 'nft', ...words], { stdin })
+    const inside = (key: string, words: readonly string[], stdin = '') =>
+      node.exec(['ip', 'netns', 'exec', `${unique}-${key.replace('/', '')}`, 'nft', ...words], { stdin })
     const attempts = [...pods.values()].flatMap((from) =>
-      [...pods.values()].flatMap((to) => [80, 81].map((port) => ({ from, to, source: ip(`${from.namespace}/${from.name}`), destination: ip(`${to.namespace}/${to.name}`), protocol: 'SCTP' as const, port }))),
+      [...pods.values()].flatMap((to) =>
+        [80, 81].map((port) => ({
+          from,
+          to,
+          source: ip(`${from.namespace}/${from.name}`),
+          destination: ip(`${to.namespace}/${to.name}`),
+          protocol: 'SCTP' as const,
+          port,
+        })),
+      ),
     )
     await Promise.all(all.map(({ key }) => inside(key, ['-f', '-'], SEEN)))
     const wanted = attempts.filter((one) => decide(objects(), one).passes)
-    await Promise.all(all.map(({ key }) => (processes.get(key) as Answering).initiate(attempts.filter(({ from }) => `${from.namespace}/${from.name}` === key).map(({ destination, port }) => ({ ip: destination, port })))))
-    const came = async () => new Map(await Promise.all(all.map(async ({ key }) => [key, (await inside(key, ['list', 'set', 'inet', 'seen', 'seen'])).stdout] as const)))
-    const isIn = (found: ReadonlyMap<string, string>, { to, source, port }: (typeof attempts)[number]) => found.get(`${to.namespace}/${to.name}`)?.includes(`${source} . ${port}`)
+    await Promise.all(
+      all.map(({ key }) =>
+        (processes.get(key) as Answering).initiate(
+          attempts
+            .filter(({ from }) => `${from.namespace}/${from.name}` === key)
+            .map(({ destination, port }) => ({ ip: destination, port })),
+        ),
+      ),
+    )
+    const came = async () =>
+      new Map(
+        await Promise.all(
+          all.map(
+            async ({ key }) => [key, (await inside(key, ['list', 'set', 'inet', 'seen', 'seen'])).stdout] as const,
+          ),
+        ),
+      )
+    const isIn = (found: ReadonlyMap<string, string>, { to, source, port }: (typeof attempts)[number]) =>
+      found.get(`${to.namespace}/${to.name}`)?.includes(`${source} . ${port}`)
     let found = await came()
     for (let tries = 0; tries < 50 && !wanted.every((one) => isIn(found, one)); tries++) {
       await Bun.sleep(20)
       found = await came()
     }
-    return attempts.filter((one) => isIn(found, one) !== wanted.includes(one)).map((one) => `${textOf(one)} ${wanted.includes(one) ? 'does not pass' : 'passes'}: ${decide(objects(), one).reason}`)
+    return attempts
+      .filter((one) => isIn(found, one) !== wanted.includes(one))
+      .map(
+        (one) =>
+          `${textOf(one)} ${wanted.includes(one) ? 'does not pass' : 'passes'}: ${decide(objects(), one).reason}`,
+      )
   }
   return {
     node,
     cluster,
     names: all.map(({ key }) => key),
     ip,
-    policy: (namespace, name, spec) => void policies.set(`${namespace}/${name}`, policyOf({ metadata: { namespace, name }, spec })),
-    clusterPolicy: (name, spec) => void cluster.clusterPolicies.set(name, clusterPolicyOf({ metadata: { name }, spec })),
+    policy: (namespace, name, spec) =>
+      void policies.set(`${namespace}/${name}`, policyOf({ metadata: { namespace, name }, spec })),
+    clusterPolicy: (name, spec) =>
+      void cluster.clusterPolicies.set(name, clusterPolicyOf({ metadata: { name }, spec })),
     label(what, labels) {
       const raw = raws.get(what)
       if (raw) pods.set(what, podOf({ ...raw, metadata: { ...raw.metadata, labels } }) as Pod)
@@ -175,7 +235,18 @@ export async function policyWorld(node: Netns): Promise<World> {
       const probes = [...pods.values()].flatMap((from) =>
         [...pods.values()].flatMap((to) =>
           ([4, 6] as const).flatMap((family) =>
-            (['TCP', 'UDP'] as const).flatMap((protocol) => [80, 81].map((port): Probe => ({ from, to, source: ip(`${from.namespace}/${from.name}`, family), destination: ip(`${to.namespace}/${to.name}`, family), protocol, port }))),
+            (['TCP', 'UDP'] as const).flatMap((protocol) =>
+              [80, 81].map(
+                (port): Probe => ({
+                  from,
+                  to,
+                  source: ip(`${from.namespace}/${from.name}`, family),
+                  destination: ip(`${to.namespace}/${to.name}`, family),
+                  protocol,
+                  port,
+                }),
+              ),
+            ),
           ),
         ),
       )
@@ -184,23 +255,31 @@ export async function policyWorld(node: Netns): Promise<World> {
       const wrong: string[] = []
       for (let tries = 0; left.length > 0 && tries < TRIES; tries++) {
         const said = await answers(left)
-        for (const [i, one] of left.entries()) if (said[i] && !wanted.get(one)?.passes) wrong.push(`${textOf(one)} passes: ${wanted.get(one)?.reason}`)
+        for (const [i, one] of left.entries())
+          if (said[i] && !wanted.get(one)?.passes) wrong.push(`${textOf(one)} passes: ${wanted.get(one)?.reason}`)
         left = left.filter((one, i) => !said[i] && wanted.get(one)?.passes)
       }
       for (const one of left) wrong.push(`${textOf(one)} does not pass: ${wanted.get(one)?.reason}`)
       wrong.push(...(await sctp()))
-      if (wrong.length > 0) wrong.push((await node.exec(['nft', '-a', 'list', 'table', 'inet', TABLE])).stdout.slice(0, 6000))
+      if (wrong.length > 0)
+        wrong.push((await node.exec(['nft', '-a', 'list', 'table', 'inet', TABLE])).stdout.slice(0, 6000))
       assert.deepEqual(wrong, [])
       return [...wanted.values()].filter(({ passes }) => passes).length
     },
     async passes(from, to, port = 80, protocol = 'TCP') {
       const [sender, receiver] = [pods.get(from) as Pod, pods.get(to) as Pod]
-      const [answer] = await answers([{ from: sender, to: receiver, source: ip(from), destination: ip(to), protocol, port }])
+      const [answer] = await answers([
+        { from: sender, to: receiver, source: ip(from), destination: ip(to), protocol, port },
+      ])
       return answer as boolean
     },
     async end() {
       for (const one of processes.values()) one.kill()
-      await node.exec(['sh', '-c', all.map(({ namespace, name }) => `ip netns delete ${unique}-${namespace}${name}`).join('\n')])
+      await node.exec([
+        'sh',
+        '-c',
+        all.map(({ namespace, name }) => `ip netns delete ${unique}-${namespace}${name}`).join('\n'),
+      ])
     },
   }
 }
@@ -224,7 +303,11 @@ export interface Answering {
 
 /** Starts the process of a pod in a namespace, by the name of its file below /run/netns. */
 export function startPod(netns: string): Answering {
-  const child = Bun.spawn(['ip', 'netns', 'exec', netns, process.execPath, POD], { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' })
+  const child = Bun.spawn(['ip', 'netns', 'exec', netns, process.execPath, POD], {
+    stdin: 'pipe',
+    stdout: 'pipe',
+    stderr: 'inherit',
+  })
   const lines = linesOf(child.stdout)
   const next = async () => ((await lines.next()).value as string | undefined) ?? ''
   async function say<T>(question: object): Promise<T> {
@@ -242,6 +325,12 @@ export function startPod(netns: string): Answering {
   }
 }
 
-function textOf({ from, to, destination, protocol, port }: Pick<Probe, 'from' | 'to' | 'destination' | 'port'> & { readonly protocol: string }): string {
+function textOf({
+  from,
+  to,
+  destination,
+  protocol,
+  port,
+}: Pick<Probe, 'from' | 'to' | 'destination' | 'port'> & { readonly protocol: string }): string {
   return `${from.namespace}/${from.name} to ${to.namespace}/${to.name} (${destination}) ${protocol} ${port}`
 }

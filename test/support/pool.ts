@@ -4,14 +4,26 @@ import { join } from 'node:path'
 import { type Answer, type Call, type Namespace, plugin, type Row } from './harness.ts'
 
 /** Range sets of two IPv4 ranges and of one IPv6 range. */
-export const two = { ranges: [[{ subnet: '10.1.0.0/29' }, { subnet: '10.2.0.0/29', rangeStart: '10.2.0.4', gateway: '10.2.0.1' }], [{ subnet: 'fd00::/64' }]] }
+export const two = {
+  ranges: [
+    [{ subnet: '10.1.0.0/29' }, { subnet: '10.2.0.0/29', rangeStart: '10.2.0.4', gateway: '10.2.0.1' }],
+    [{ subnet: 'fd00::/64' }],
+  ],
+}
 
 /** A network's pool in a directory of its own, called as a runtime calls it. */
 export function pool(node: Namespace, ipam: object, top: object = {}) {
   const dataDir = mkdtempSync('/run/ipam-')
-  const conf: Row = { cniVersion: '1.0.0', name: 'net', type: 'bridge', ipam: { type: 'host-local', dataDir, ...ipam }, ...top }
+  const conf: Row = {
+    cniVersion: '1.0.0',
+    name: 'net',
+    type: 'bridge',
+    ipam: { type: 'host-local', dataDir, ...ipam },
+    ...top,
+  }
   const dir = join(dataDir, 'net')
-  const call = (command: string, containerId: string, more: Partial<Call> = {}): Promise<Answer> => plugin('host-local', { command, containerId, netns: '/absent', conf, ...more }, node)
+  const call = (command: string, containerId: string, more: Partial<Call> = {}): Promise<Answer> =>
+    plugin('host-local', { command, containerId, netns: '/absent', conf, ...more }, node)
   return {
     conf,
     dataDir,
@@ -34,7 +46,8 @@ export function pool(node: Namespace, ipam: object, top: object = {}) {
       assert.equal(error.code, code, stdout)
       assert.match(error.msg, msg)
     },
-    files: (): Record<string, string> => Object.fromEntries(read(dir).map((name) => [name, readFileSync(join(dir, name), 'utf8')])),
+    files: (): Record<string, string> =>
+      Object.fromEntries(read(dir).map((name) => [name, readFileSync(join(dir, name), 'utf8')])),
     /** Everything but the lock. */
     left: (): string[] => read(dir),
     reserved: (): string[] => read(dir).filter((name) => !name.startsWith('last_')),

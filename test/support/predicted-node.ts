@@ -10,7 +10,8 @@ export interface Played {
 }
 
 /** A node on which no network was ever used. */
-export const FRESH: Node = (when) => /^only when (link \S+ is not there|table inet plumb has not got these rules|it is not there yet)/.test(when)
+export const FRESH: Node = (when) =>
+  /^only when (link \S+ is not there|table inet plumb has not got these rules|it is not there yet)/.test(when)
 /** One with another attachment to the same network. */
 export const USED: Node = (when) => /^only when link \S+( in the pod)? is there(, with the alias \S+)?$/.test(when)
 
@@ -18,13 +19,24 @@ export const USED: Node = (when) => /^only when link \S+( in the pod)? is there(
 export function played({ runs }: ToldPlugin, node: Node): Played[] {
   return runs
     .filter(({ tool, when }) => tool !== 'file' && (when === undefined || node(when)))
-    .map(({ namespace, argv, lines }) => ({ namespace, argv: argv.join(' '), lines: kept(lines, node), isBare: lines.length === 0 }))
+    .map(({ namespace, argv, lines }) => ({
+      namespace,
+      argv: argv.join(' '),
+      lines: kept(lines, node),
+      isBare: lines.length === 0,
+    }))
     .flatMap(({ isBare, ...one }) => (isBare || one.lines.length > 0 ? [one] : []))
 }
 
 /** The settings that a told plugin would write, as `NAMESPACE TEXT`; `sure` are those without a condition. */
 export function settings({ runs }: ToldPlugin): { text: string; sure: boolean }[] {
-  return runs.filter(({ tool }) => tool === 'file').flatMap(({ namespace, lines }) => lines.filter(({ text }) => text.startsWith('net/')).map(({ text, when }) => ({ text: `${namespace} ${text}`, sure: when === undefined })))
+  return runs
+    .filter(({ tool }) => tool === 'file')
+    .flatMap(({ namespace, lines }) =>
+      lines
+        .filter(({ text }) => text.startsWith('net/'))
+        .map(({ text, when }) => ({ text: `${namespace} ${text}`, sure: when === undefined })),
+    )
 }
 
 /** Every line of every run. */

@@ -17,7 +17,10 @@ echo "$CNI_COMMAND \${0##*/} $CNI_CONTAINERID $CNI_IFNAME $CNI_NETNS $CNI_ARGS" 
 `
 const interfaces = [{ name: 'eth0', sandbox: '/run/netns/pod' }]
 /** What the recorders `one` and `two` answer to ADD. */
-export const ADDED = { one: { cniVersion: '1.0.0', interfaces }, two: { cniVersion: '1.0.0', interfaces, ips: [{ address: '10.1.0.2/24', interface: 0 }], futureKey: { kept: true } } }
+export const ADDED = {
+  one: { cniVersion: '1.0.0', interfaces },
+  two: { cniVersion: '1.0.0', interfaces, ips: [{ address: '10.1.0.2/24', interface: 0 }], futureKey: { kept: true } },
+}
 
 /** A runtime with the recorders `one`, `two` and `three` as its plugins. */
 export interface Room {
@@ -40,7 +43,11 @@ export interface Room {
 export function makeRoom(): Room {
   const dir = mkdtempSync(join(tmpdir(), 'runtime-'))
   const warned: string[] = []
-  const host = { path: [`${dir}/none`, `${dir}/bin`], cacheDir: `${dir}/cache`, warn: (text: string) => void warned.push(text) }
+  const host = {
+    path: [`${dir}/none`, `${dir}/bin`],
+    cacheDir: `${dir}/cache`,
+    warn: (text: string) => void warned.push(text),
+  }
   mkdirSync(`${dir}/bin`)
   function put(name: string, script: string): void {
     rmSync(`${dir}/bin/${name}`, { force: true })
@@ -52,22 +59,48 @@ export function makeRoom(): Room {
   }
   function calls(part: 'whole' | 'verbs' = 'whole'): string[] {
     const lines = existsSync(`${dir}/bin/log`) ? readFileSync(`${dir}/bin/log`, 'utf8').split('\n').filter(Boolean) : []
-    return lines.map((line) => (part === 'verbs' ? line.split(' ').slice(0, 2).join(' ') : line.replace(/ +/g, ' ').trim()))
+    return lines.map((line) =>
+      part === 'verbs' ? line.split(' ').slice(0, 2).join(' ') : line.replace(/ +/g, ' ').trim(),
+    )
   }
   for (const name of ['one', 'two', 'three']) put(name, RECORDER)
   answer('one', 'ADD', ADDED.one)
   answer('two', 'ADD', ADDED.two)
-  const stdin = (name: string, command: string) => JSON.parse(readFileSync(`${dir}/bin/${name}.${command}.stdin`, 'utf8'))
-  return { dir, host, warned, put, answer, stdin, calls, forget: () => rmSync(`${dir}/bin/log`, { force: true }), remove: () => rmSync(dir, { recursive: true }) }
+  const stdin = (name: string, command: string) =>
+    JSON.parse(readFileSync(`${dir}/bin/${name}.${command}.stdin`, 'utf8'))
+  return {
+    dir,
+    host,
+    warned,
+    put,
+    answer,
+    stdin,
+    calls,
+    forget: () => rmSync(`${dir}/bin/log`, { force: true }),
+    remove: () => rmSync(dir, { recursive: true }),
+  }
 }
 
 /** The network `net` of the recorders `one` (with a key of its own) and `two`, 1.0.0, unless said otherwise. */
-export function list({ plugins = ['one', 'two'], ...rest }: { plugins?: (string | object)[]; [key: string]: unknown } = {}): NetworkList {
-  const objects = plugins.map((one) => (one === 'one' ? { type: one, key: 1 } : typeof one === 'string' ? { type: one } : one))
+export function list({
+  plugins = ['one', 'two'],
+  ...rest
+}: {
+  plugins?: (string | object)[]
+  [key: string]: unknown
+} = {}): NetworkList {
+  const objects = plugins.map((one) =>
+    one === 'one' ? { type: one, key: 1 } : typeof one === 'string' ? { type: one } : one,
+  )
   return parseNetwork(JSON.stringify({ cniVersion: '1.0.0', name: 'net', plugins: objects, ...rest }), 'the list')
 }
 
 /** The attachment of `c1` as `eth0`, unless said otherwise. */
 export function at(more: Partial<RuntimeConf> = {}): RuntimeConf {
-  return { containerId: parse.containerId('c1'), ifname: parse.ifname('eth0'), netns: parse.netns('/run/netns/pod'), ...more }
+  return {
+    containerId: parse.containerId('c1'),
+    ifname: parse.ifname('eth0'),
+    netns: parse.netns('/run/netns/pod'),
+    ...more,
+  }
 }

@@ -5,7 +5,9 @@ import { type Any, type Shimmed, shimmed } from './tool-shims.ts'
 const DIST = join(import.meta.dir, '../../dist')
 /** What shows the settings that plumb writes. */
 export const STRACE = '/usr/bin/strace'
-const TOOLS = (['ip', 'bridge', 'nft', 'conntrack', 'tc', 'xtables-nft-multi'] as const).filter((tool) => ['/usr/sbin', '/usr/bin', '/sbin', '/bin'].some((dir) => existsSync(`${dir}/${tool}`)))
+const TOOLS = (['ip', 'bridge', 'nft', 'conntrack', 'tc', 'xtables-nft-multi'] as const).filter((tool) =>
+  ['/usr/sbin', '/usr/bin', '/sbin', '/bin'].some((dir) => existsSync(`${dir}/${tool}`)),
+)
 // One that was started ahead and not needed gets no input; one whose argv says all needs none.
 // The one program of iptables has many names: it is told by which it was called.
 const SCRIPT = (tool: Any) => `
@@ -38,7 +40,12 @@ export interface Recording {
 
 /** Wraps plugins for one call each. */
 export function recording(types: readonly string[]): Recording {
-  const shims = new Map<string, Shimmed>(types.map((type) => [type, shimmed(type, Object.fromEntries(TOOLS.map((tool) => [tool, SCRIPT(tool)])), traced(type))]))
+  const shims = new Map<string, Shimmed>(
+    types.map((type) => [
+      type,
+      shimmed(type, Object.fromEntries(TOOLS.map((tool) => [tool, SCRIPT(tool)])), traced(type)),
+    ]),
+  )
   const dirOf = (type: string) => shims.get(type)?.dir as string
   return {
     path: [...types.map(dirOf), DIST].join(':'),
@@ -60,7 +67,8 @@ export function recording(types: readonly string[]): Recording {
           const [, entered] = /^setns\(\d+<([^>]*)>/.exec(row) ?? []
           if (entered !== undefined) netns = entered.startsWith('/run/') ? entered : undefined
           // One that the kernel has tried again (ERESTARTNOINTR) was not written.
-          const [, name, value] = /^p?write(?:64)?\(\d+<\/proc\/sys\/(net\/[^>]*)>, "([^"]*)", \d+(?:, \d+)?\) = \d/.exec(row) ?? []
+          const [, name, value] =
+            /^p?write(?:64)?\(\d+<\/proc\/sys\/(net\/[^>]*)>, "([^"]*)", \d+(?:, \d+)?\) = \d/.exec(row) ?? []
           return name === undefined ? [] : [{ netns, text: `${name} = ${value}` }]
         })
     },

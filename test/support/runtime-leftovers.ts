@@ -13,7 +13,12 @@ export function cgroupName(): string {
 
 /** What is left of a runtime itself whose things are below `dir` and its pods' cgroups below `cgroup`: mounts, processes, cgroups of pods, namespaces. */
 export function remainder(dir: string, cgroup: string): string[] {
-  return [...mounts(dir), ...processes(dir).map((pid) => `process ${pid} ${commandOf(pid)}`), ...cgroups(cgroup).flatMap((one) => children(one)), ...podNamespaces()]
+  return [
+    ...mounts(dir),
+    ...processes(dir).map((pid) => `process ${pid} ${commandOf(pid)}`),
+    ...cgroups(cgroup).flatMap((one) => children(one)),
+    ...podNamespaces(),
+  ]
 }
 
 /** Removes all of that, and the runtime's folder. */

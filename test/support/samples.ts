@@ -23,7 +23,10 @@ export interface Sample {
 }
 
 // conf/chart has no networks: its JSON is the schema of the chart's values.
-const all: readonly Sample[] = [...new Glob('**/*.{conf,conflist,json}').scanSync({ cwd: CONF })].filter(isNetwork).sort().map(read)
+const all: readonly Sample[] = [...new Glob('**/*.{conf,conflist,json}').scanSync({ cwd: CONF })]
+  .filter(isNetwork)
+  .sort()
+  .map(read)
 /** Every file below conf/ that is a network; one that is added there is run by every test that walks these. */
 export const SAMPLES = all.filter(({ type, plugins }) => type !== 'host-device' && !plugins.some(isAdmitting))
 /** Those that have a device of the node for one container at a time. */
@@ -33,7 +36,9 @@ export const ADMITTING = all.filter(({ plugins }) => plugins.some(isAdmitting))
 
 /** The files below conf/ that hold JSON and are no part of the chart, whatever they are called; what begins with two braces is a template of it. */
 export function jsonFiles(): string[] {
-  return [...new Glob('**/*').scanSync({ cwd: CONF })].filter((file) => isNetwork(file) && /^\s*\{(?!\{)/.test(readFileSync(join(CONF, file), 'utf8'))).sort()
+  return [...new Glob('**/*').scanSync({ cwd: CONF })]
+    .filter((file) => isNetwork(file) && /^\s*\{(?!\{)/.test(readFileSync(join(CONF, file), 'utf8')))
+    .sort()
 }
 
 function isAdmitting({ type }: Row): boolean {
@@ -45,7 +50,12 @@ function isNetwork(file: string): boolean {
 }
 
 function read(file: string): Sample {
-  const { name, cniVersions = [], cniVersion = cniVersions.at(-1), ...conf } = JSON.parse(readFileSync(join(CONF, file), 'utf8'))
+  const {
+    name,
+    cniVersions = [],
+    cniVersion = cniVersions.at(-1),
+    ...conf
+  } = JSON.parse(readFileSync(join(CONF, file), 'utf8'))
   const plugins: readonly Row[] = conf.plugins ?? [conf]
   const type: string = plugins[0]?.['type']
   const pool: string = type === 'minicni' || type === 'flannel' ? 'host-local' : (plugins[0]?.['ipam']?.type ?? '')
@@ -54,9 +64,23 @@ function read(file: string): Sample {
     const addresses: Row[] = plugins[0]?.['ipam']?.addresses ?? []
     return {
       // The last digit goes up by one from pod to pod.
-      ...(pool === 'static' && nth > 1 && { ips: addresses.map(({ address }) => address.replace(/\d(?=\/)/, (digit: string) => `${Number(digit) + nth - 1}`)) }),
+      ...(pool === 'static' &&
+        nth > 1 && {
+          ips: addresses.map(({ address }) =>
+            address.replace(/\d(?=\/)/, (digit: string) => `${Number(digit) + nth - 1}`),
+          ),
+        }),
       ...(ports && { portMappings: [{ hostPort: 8080 + nth, containerPort: 80, protocol: 'tcp' }] }),
     }
   }
-  return { file: join(dirname(file), basename(file)), dir: join(CONF, dirname(file)), name, cniVersion: cniVersions.at(-1) ?? cniVersion, plugins, type, pool, capabilities }
+  return {
+    file: join(dirname(file), basename(file)),
+    dir: join(CONF, dirname(file)),
+    name,
+    cniVersion: cniVersions.at(-1) ?? cniVersion,
+    plugins,
+    type,
+    pool,
+    capabilities,
+  }
 }

@@ -27,7 +27,14 @@ interface Cost {
   readonly wall: number
 }
 
-const UPLINK: Uplink = { name: parse.ifname('eth0'), index: 2, mtu: 1500, tunnel: { v4: '10.200.0.1' as Ip }, advertise: { v4: '10.200.0.1' as Ip }, routes: [{ dst: '10.200.0.0/16' as Cidr, dev: parse.ifname('eth0'), gateway: false }] }
+const UPLINK: Uplink = {
+  name: parse.ifname('eth0'),
+  index: 2,
+  mtu: 1500,
+  tunnel: { v4: '10.200.0.1' as Ip },
+  advertise: { v4: '10.200.0.1' as Ip },
+  routes: [{ dst: '10.200.0.0/16' as Cidr, dev: parse.ifname('eth0'), gateway: false }],
+}
 
 if (import.meta.main) {
   const [type = '', count = ''] = process.argv.slice(2)
@@ -37,7 +44,11 @@ if (import.meta.main) {
 async function measure(type: string, count: number): Promise<Scale> {
   const backend = await openBackend(type)
   const conf = backend.conf({})
-  const facts = { nexthops: await hasNexthops(run), instance: parse.network('default'), networks: ['10.0.0.0/9' as Cidr] }
+  const facts = {
+    nexthops: await hasNexthops(run),
+    instance: parse.network('default'),
+    networks: ['10.0.0.0/9' as Cidr],
+  }
   const self = { ...lease(type, 1), data: backend.announce('node-1', UPLINK, conf) }
   const scope = { instance: facts.instance, links: backend.links(conf), networks: ['10.0.0.0/9' as Cidr] }
   const peers = Array.from({ length: count }, (_, i) => lease(type, i + 2))
@@ -67,14 +78,24 @@ async function measure(type: string, count: number): Promise<Scale> {
 function lease(type: string, n: number): Lease {
   const [high, low] = [n >> 8, n & 255]
   const hex = (part: number) => part.toString(16).padStart(2, '0')
-  return { node: `node-${n}`, subnets: { v4: `10.${high}.${low}.0/24` as Cidr }, ips: { v4: `10.200.${high}.${low}` as Ip }, backend: type, data: { v4: { VNI: 1, VtepMAC: `02:00:00:00:${hex(high)}:${hex(low)}` } } }
+  return {
+    node: `node-${n}`,
+    subnets: { v4: `10.${high}.${low}.0/24` as Cidr },
+    ips: { v4: `10.200.${high}.${low}` as Ip },
+    backend: type,
+    data: { v4: { VNI: 1, VtepMAC: `02:00:00:00:${hex(high)}:${hex(low)}` } },
+  }
 }
 
 async function cost(work: () => Promise<void>): Promise<Cost> {
   const [agent, children, wall] = [process.cpuUsage(), reaped(), performance.now()]
   await work()
   const { user, system } = process.cpuUsage(agent)
-  return { agent: Math.round((user + system) / 1000), children: reaped() - children, wall: Math.round(performance.now() - wall) }
+  return {
+    agent: Math.round((user + system) / 1000),
+    children: reaped() - children,
+    wall: Math.round(performance.now() - wall),
+  }
 }
 
 // proc(5): cutime and cstime, in hundredths of a second.

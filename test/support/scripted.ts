@@ -68,7 +68,13 @@ export function peers(count: number, backend = 'vxlan'): Peer[] {
   return Array.from({ length: count }, (_, i) => {
     const n = i + 1
     const [a, b] = [n >> 8, n & 255]
-    return { node: `node-${n}`, subnets: { v4: parseCidr(`10.${64 + a}.${b}.0/24`), v6: parseCidr(`fd00:64:${n.toString(16)}::/64`) }, ips: { v4: parseIp(`198.51.${a}.${b}`) }, backend, probe: { state: 'answers', sent: 10, lost: 0, ms: 0.4 } }
+    return {
+      node: `node-${n}`,
+      subnets: { v4: parseCidr(`10.${64 + a}.${b}.0/24`), v6: parseCidr(`fd00:64:${n.toString(16)}::/64`) },
+      ips: { v4: parseIp(`198.51.${a}.${b}`) },
+      backend,
+      probe: { state: 'answers', sent: 10, lost: 0, ms: 0.4 },
+    }
   })
 }
 
@@ -88,7 +94,12 @@ function calm(): Status {
     subnets: { v4: parseCidr('10.64.0.0/24'), v6: parseCidr('fd00:64::/64') },
     backend: 'vxlan',
     mtu: 1450,
-    uplink: { name: 'eth0', tunnel: { v4: '192.0.2.1' }, advertise: { v4: '192.0.2.1' }, why: 'eth0 has the default route, 192.0.2.1 is its first address' },
+    uplink: {
+      name: 'eth0',
+      tunnel: { v4: '192.0.2.1' },
+      advertise: { v4: '192.0.2.1' },
+      why: 'eth0 has the default route, 192.0.2.1 is its first address',
+    },
     store: { name: 'etcd', connected: true, heard: now - 400 },
     state: 'ready',
     ready: true,
@@ -104,7 +115,11 @@ function calm(): Status {
       nft: { wanted: 4, programmed: 4, repaired: 0 },
     },
     repairs: [{ at: now - 60_000, what: 'route 10.64.2.0/24 was gone, made again' }],
-    steps: { count: 120, sum: 0.9, buckets: BUCKETS.map((le) => (le < 0.0025 ? 20 : le < 0.01 ? 80 : le < 0.05 ? 118 : 120)) },
+    steps: {
+      count: 120,
+      sum: 0.9,
+      buckets: BUCKETS.map((le) => (le < 0.0025 ? 20 : le < 0.01 ? 80 : le < 0.05 ? 118 : 120)),
+    },
     lastError: undefined,
   }
 }

@@ -3,7 +3,14 @@ import { parse } from '../../lib/text/values.ts'
 import type { Namespace } from './harness.ts'
 
 /** Sends the first packet of an SCTP association (RFC 9260, INIT) over eth0, because the kernel of the tests has no SCTP sockets. `to` is the MAC of the router. */
-export function sendInit(from: Namespace, to: string, source: string, destination: string, port: number, sourcePort: number): void {
+export function sendInit(
+  from: Namespace,
+  to: string,
+  source: string,
+  destination: string,
+  port: number,
+  sourcePort: number,
+): void {
   const wire = openWire(parse.netns(from.path), 'eth0', 4)
   try {
     wire.send(parse.mac(to), packet(source, destination, port, sourcePort))

@@ -13,14 +13,24 @@ export async function serve(ns: Namespace, name: string, ...places: readonly str
 }
 
 /** What a client in a namespace gets from an address and port, `NAME ADDRESS`; tried again and again on a slow machine. Rejects after 8 s without an answer. */
-export async function reach(from: Namespace, address: string, port: number, protocol: Protocol = 'tcp'): Promise<string> {
+export async function reach(
+  from: Namespace,
+  address: string,
+  port: number,
+  protocol: Protocol = 'tcp',
+): Promise<string> {
   return until(() => attempt(from, address, port, protocol), 8000).catch(() => {
     throw new Error(`No answer to ${from.name} from ${address} ${protocol} port ${port}`)
   })
 }
 
 /** Whether one attempt, within a second, gets an answer. */
-export async function answers(from: Namespace, address: string, port: number, protocol: Protocol = 'tcp'): Promise<boolean> {
+export async function answers(
+  from: Namespace,
+  address: string,
+  port: number,
+  protocol: Protocol = 'tcp',
+): Promise<boolean> {
   return (await attempt(from, address, port, protocol)) !== ''
 }
 
@@ -28,7 +38,13 @@ type Protocol = 'tcp' | 'udp'
 
 async function attempt(from: Namespace, address: string, port: number, protocol: Protocol): Promise<string> {
   const ask = protocol === 'tcp' ? 'cat <&3' : 'echo x >&3; head -n 1 <&3'
-  const { stdout } = await from.exec(['timeout', '1', 'bash', '-c', `exec 3<>/dev/${protocol}/${address}/${port} && ${ask}`])
+  const { stdout } = await from.exec([
+    'timeout',
+    '1',
+    'bash',
+    '-c',
+    `exec 3<>/dev/${protocol}/${address}/${port} && ${ask}`,
+  ])
   return stdout.trim()
 }
 
@@ -46,11 +62,16 @@ export function talk(from: Namespace, address: string, port: number): Talker {
 
 /** Starts a script in a namespace, until the test ends: the lines that it has printed so far. */
 function lines({ path }: Namespace, script: string, ...args: readonly string[]): string[] {
-  const child = Bun.spawn(['nsenter', `--net=${path}`, '--', process.execPath, '-e', script, ...args], { stdin: 'ignore', stdout: 'pipe', stderr: 'inherit' })
+  const child = Bun.spawn(['nsenter', `--net=${path}`, '--', process.execPath, '-e', script, ...args], {
+    stdin: 'ignore',
+    stdout: 'pipe',
+    stderr: 'inherit',
+  })
   started.push(child)
   const seen: string[] = []
   void (async () => {
-    for await (const text of child.stdout.pipeThrough(new TextDecoderStream())) seen.push(...text.split('\n').filter(Boolean))
+    for await (const text of child.stdout.pipeThrough(new TextDecoderStream()))
+      seen.push(...text.split('\n').filter(Boolean))
   })()
   return seen
 }

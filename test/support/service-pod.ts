@@ -25,11 +25,15 @@ const plain = (address = '') => address.replace(/^::ffff:/, '')
 for (const port of ports.map(Number)) {
   createServer((socket) => {
     const hello = `${name} ${plain(socket.remoteAddress)} ${port}\n`
-    socket.on('error', () => {}).on('data', (text) => setTimeout(() => socket.write(hello), String(text).startsWith('later') ? LATER_MS : 0))
+    socket
+      .on('error', () => {})
+      .on('data', (text) => setTimeout(() => socket.write(hello), String(text).startsWith('later') ? LATER_MS : 0))
     socket.write(hello)
   }).listen({ port, host: '::', backlog: 1024 })
   const server = createSocket({ type: 'udp6' })
-  server.on('message', (_, { address, port: to }) => server.send(`${name} ${plain(address)} ${port} ${to}`, to, address)).bind(port, '::')
+  server
+    .on('message', (_, { address, port: to }) => server.send(`${name} ${plain(address)} ${port} ${to}`, to, address))
+    .bind(port, '::')
 }
 
 /** Connections that stay open, by the address they were opened to. */
@@ -37,7 +41,12 @@ const held = new Map<string, Socket>()
 
 function connected({ ip, port, ms, from, fromPort }: Request, keep: boolean): Promise<string> {
   return new Promise((resolve) => {
-    const socket = createConnection({ host: ip, port, ...(from && { localAddress: from }), ...(fromPort && { localPort: fromPort }) })
+    const socket = createConnection({
+      host: ip,
+      port,
+      ...(from && { localAddress: from }),
+      ...(fromPort && { localPort: fromPort }),
+    })
     const done = (answer: string, isOpen = false) => {
       clearTimeout(timer)
       socket.removeAllListeners('data')
@@ -50,7 +59,9 @@ function connected({ ip, port, ms, from, fromPort }: Request, keep: boolean): Pr
       resolve(answer)
     }
     const timer = setTimeout(() => done('timeout'), ms)
-    socket.on('data', (text) => done(String(text).trim(), keep)).on('error', (cause: NodeJS.ErrnoException) => done(cause.code ?? cause.message))
+    socket
+      .on('data', (text) => done(String(text).trim(), keep))
+      .on('error', (cause: NodeJS.ErrnoException) => done(cause.code ?? cause.message))
   })
 }
 
@@ -85,7 +96,9 @@ function echoed({ ip, port, ms, fromPort }: Request): Promise<string> {
       resolve(answer)
     }
     const timer = setTimeout(() => done('timeout'), ms)
-    socket.on('message', (text) => done(String(text))).on('error', (cause: NodeJS.ErrnoException) => done(cause.code ?? cause.message))
+    socket
+      .on('message', (text) => done(String(text)))
+      .on('error', (cause: NodeJS.ErrnoException) => done(cause.code ?? cause.message))
     if (fromPort === undefined) return socket.connect(port, ip, () => socket.send('?'))
     if (known) return socket.send('?', port, ip)
     clients.set(fromPort, socket)
@@ -97,6 +110,13 @@ process.stdout.write('ready\n')
 for await (const line of createInterface({ input: process.stdin })) {
   const request = JSON.parse(line) as Request
   const answers: string[] = []
-  for (let i = 0; i < request.count; i++) answers.push(await (request.op === 'udp' ? echoed(request) : request.op === 'say' ? said(request) : connected(request, request.op === 'hold')))
+  for (let i = 0; i < request.count; i++)
+    answers.push(
+      await (request.op === 'udp'
+        ? echoed(request)
+        : request.op === 'say'
+          ? said(request)
+          : connected(request, request.op === 'hold')),
+    )
   process.stdout.write(`${JSON.stringify(answers)}\n`)
 }

@@ -9,7 +9,12 @@ const POD = join(import.meta.dir, 'service-pod.ts')
 /** The ports of every backend. */
 export const PORTS = [8080, 8081] as const
 /** The network of the nodes. */
-export const CONF = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'host-gw' } }
+export const CONF = {
+  Network: '10.244.0.0/16',
+  EnableIPv6: true,
+  IPv6Network: 'fd00:244::/48',
+  Backend: { Type: 'host-gw' },
+}
 
 /** Who asks or answers: backends a and b on n1, c on n2; pods p on n1 and q on n2 that only ask; the nodes themselves; a client outside. */
 export type Who = 'a' | 'b' | 'c' | 'p' | 'q' | 'n1' | 'n2' | 'client'
@@ -34,11 +39,24 @@ export interface World {
   readonly agents: Agent[]
   ip(pod: PodName, family?: 4 | 6): string
   /** Adds or replaces a Service of namespace x; `ports` of its spec may be left out: TCP 80 to 8080. */
-  service(name: string, spec?: object, more?: { readonly status?: object; readonly labels?: Readonly<Record<string, string>> }): void
+  service(
+    name: string,
+    spec?: object,
+    more?: { readonly status?: object; readonly labels?: Readonly<Record<string, string>> },
+  ): void
   /** Adds or replaces the slice of a Service, of one family. */
-  slice(service: string, backends: readonly Backend[], options?: { readonly ports?: readonly object[]; readonly family?: 4 | 6 }): void
+  slice(
+    service: string,
+    backends: readonly Backend[],
+    options?: { readonly ports?: readonly object[]; readonly family?: 4 | 6 },
+  ): void
   /** Adds or replaces an object of any kind. */
-  object(raw: { readonly kind: string; readonly metadata: { readonly name: string }; readonly spec?: object; readonly status?: object }): void
+  object(raw: {
+    readonly kind: string
+    readonly metadata: { readonly name: string }
+    readonly spec?: object
+    readonly status?: object
+  }): void
   node(name: string, labels: Readonly<Record<string, string>>): void
   remove(kind: 'Service' | 'EndpointSlice', name: string): void
   /** Brings all of it to the agents, and waits until the kernels have it. */
@@ -53,15 +71,28 @@ export interface World {
 }
 
 /** Makes the world for a test, and ends it. `options` go to the agents; MANIFESTS in them is the folder. */
-export function inWorld(work: (world: World, test: Mocha.Context) => Promise<void>, ...options: readonly string[]): (this: Mocha.Context) => Promise<void> {
+export function inWorld(
+  work: (world: World, test: Mocha.Context) => Promise<void>,
+  ...options: readonly string[]
+): (this: Mocha.Context) => Promise<void> {
   return inWorldOf(CONF, work, ...options)
 }
 
 /** The same with another network. */
-export function inWorldOf(conf: object, work: (world: World, test: Mocha.Context) => Promise<void>, ...options: readonly string[]): (this: Mocha.Context) => Promise<void> {
+export function inWorldOf(
+  conf: object,
+  work: (world: World, test: Mocha.Context) => Promise<void>,
+  ...options: readonly string[]
+): (this: Mocha.Context) => Promise<void> {
   return inCluster(
     3,
-    (cluster) => [...fileStore(cluster, conf), `--service-proxy=${join(cluster.dir, 'manifests')}`, '--status-address=off', '--probe-interval=0', ...options.map((one) => one.replace('MANIFESTS', join(cluster.dir, 'manifests')))],
+    (cluster) => [
+      ...fileStore(cluster, conf),
+      `--service-proxy=${join(cluster.dir, 'manifests')}`,
+      '--status-address=off',
+      '--probe-interval=0',
+      ...options.map((one) => one.replace('MANIFESTS', join(cluster.dir, 'manifests'))),
+    ],
     async (cluster, test) => {
       test.timeout(600_000)
       const [n1, n2, outside] = cluster.nodes as [Node, Node, Node]
@@ -76,9 +107,17 @@ export function inWorldOf(conf: object, work: (world: World, test: Mocha.Context
         for (const [i, node] of [n1, n2].entries()) {
           const env = subnetEnv(node)
           // 10.244.1.1/24 and fd00:244:0:1::1/64
-          const [four = '', six = ''] = [env?.['FLANNEL_SUBNET'], env?.['FLANNEL_IPV6_SUBNET']].map((text) => text?.replace(/1\/\d+$/, ''))
+          const [four = '', six = ''] = [env?.['FLANNEL_SUBNET'], env?.['FLANNEL_IPV6_SUBNET']].map((text) =>
+            text?.replace(/1\/\d+$/, ''),
+          )
           // A redirect uses up the kernel's allowance of ICMP to the client, and then refusals are not told.
-          const setup = ['sysctl -qw net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.send_redirects=0', 'ip link add br0 type bridge', `ip addr add ${four}1/24 dev br0`, `ip addr add ${six}1/64 dev br0 nodad`, 'ip link set br0 up']
+          const setup = [
+            'sysctl -qw net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.send_redirects=0',
+            'ip link add br0 type bridge',
+            `ip addr add ${four}1/24 dev br0`,
+            `ip addr add ${six}1/64 dev br0 nodad`,
+            'ip link set br0 up',
+          ]
           const own = Object.entries(PODS).filter(([, on]) => on === i)
           for (const [k, [pod]] of own.entries()) {
             const ns = `${node.ns.path.slice(node.ns.path.lastIndexOf('/') + 1)}-${pod}`
@@ -97,17 +136,24 @@ export function inWorldOf(conf: object, work: (world: World, test: Mocha.Context
             )
           }
           await must(node.ns, setup)
-          for (const [pod] of own) processes.set(pod as Who, start(pod, `/run/netns/${made.find((one) => one.endsWith(`-${pod}`))}`))
+          for (const [pod] of own)
+            processes.set(pod as Who, start(pod, `/run/netns/${made.find((one) => one.endsWith(`-${pod}`))}`))
           processes.set(node.name as Who, start(node.name, node.ns.path))
         }
         // The client sends all that is not the underlay's to node n1.
-        await must(outside.ns, [`ip route replace default via ${UNDERLAY.v4(1)}`, `ip -6 route replace default via ${UNDERLAY.v6(1)}`])
+        await must(outside.ns, [
+          `ip route replace default via ${UNDERLAY.v4(1)}`,
+          `ip -6 route replace default via ${UNDERLAY.v6(1)}`,
+        ])
         processes.set('client', start('client', outside.ns.path))
         await Promise.all([...processes.values()].map((one) => one.ready()))
         await work(worldOf({ n1, n2, client: outside.ns, agents, ips, processes, folder }), test)
       } catch (cause) {
         const listed = await n1.ns.exec(['sh', '-c', 'nft list ruleset | sed -n 1,400p'])
-        throw new Error(`${(cause as Error).message}\n${agents[0]?.log().slice(-2000)}\n${process.env['PLUMB_SHOW'] ? listed.stdout : ''}`, { cause })
+        throw new Error(
+          `${(cause as Error).message}\n${agents[0]?.log().slice(-2000)}\n${process.env['PLUMB_SHOW'] ? listed.stdout : ''}`,
+          { cause },
+        )
       } finally {
         for (const one of processes.values()) one.kill()
         await n1.ns.exec(['sh', '-c', made.map((ns) => `ip netns delete ${ns}`).join('\n')])
@@ -126,8 +172,23 @@ function worldOf({ n1, n2, client, agents, ips, processes, folder }: Parts): Wor
   const objects = new Map<string, object>()
   let serial = 0
   const ip = (pod: PodName, family: 4 | 6 = 4) => (ips.get(pod) as { 4: string; 6: string })[family]
-  async function ask(op: string, who: Who, to: string, port: number, { count = 1, ms = 1500, from, fromPort, text }: Options = {}): Promise<string[]> {
-    return (processes.get(who) as Process).ask({ op, ip: to, port, count, ms, ...(from && { from }), ...(fromPort && { fromPort }), ...(text && { text }) })
+  async function ask(
+    op: string,
+    who: Who,
+    to: string,
+    port: number,
+    { count = 1, ms = 1500, from, fromPort, text }: Options = {},
+  ): Promise<string[]> {
+    return (processes.get(who) as Process).ask({
+      op,
+      ip: to,
+      port,
+      count,
+      ms,
+      ...(from && { from }),
+      ...(fromPort && { fromPort }),
+      ...(text && { text }),
+    })
   }
   return {
     n1,
@@ -136,15 +197,35 @@ function worldOf({ n1, n2, client, agents, ips, processes, folder }: Parts): Wor
     agents,
     ip,
     service(name, spec = {}, { status = {}, labels = {} } = {}) {
-      objects.set(`Service ${name}`, { kind: 'Service', metadata: { namespace: 'x', name, labels }, spec: { ports: [{ port: 80 }], ...spec }, status })
+      objects.set(`Service ${name}`, {
+        kind: 'Service',
+        metadata: { namespace: 'x', name, labels },
+        spec: { ports: [{ port: 80 }], ...spec },
+        status,
+      })
     },
     slice(service, backends, { ports = [{ name: '', port: 8080 }], family = 4 } = {}) {
       const endpoints = backends.map((one) => {
-        const { pod, conditions = { ready: true }, hints } = typeof one === 'string' ? { pod: one } : { hints: undefined, ...one }
-        return { addresses: [ip(pod, family)], nodeName: PODS[pod] === 0 ? n1.name : n2.name, conditions, ...(hints && { hints }) }
+        const {
+          pod,
+          conditions = { ready: true },
+          hints,
+        } = typeof one === 'string' ? { pod: one } : { hints: undefined, ...one }
+        return {
+          addresses: [ip(pod, family)],
+          nodeName: PODS[pod] === 0 ? n1.name : n2.name,
+          conditions,
+          ...(hints && { hints }),
+        }
       })
       const name = family === 4 ? service : `${service}-v6`
-      objects.set(`EndpointSlice ${name}`, { kind: 'EndpointSlice', metadata: { namespace: 'x', name, labels: { 'kubernetes.io/service-name': service } }, addressType: `IPv${family}`, ports, endpoints })
+      objects.set(`EndpointSlice ${name}`, {
+        kind: 'EndpointSlice',
+        metadata: { namespace: 'x', name, labels: { 'kubernetes.io/service-name': service } },
+        addressType: `IPv${family}`,
+        ports,
+        endpoints,
+      })
     },
     object: (raw) => void objects.set(`${raw.kind} ${raw.metadata.name}`, raw),
     node: (name, labels) => void objects.set(`Node ${name}`, { kind: 'Node', metadata: { name, labels }, status: {} }),
@@ -152,10 +233,19 @@ function worldOf({ n1, n2, client, agents, ips, processes, folder }: Parts): Wor
     async sync() {
       // The agents read a folder as a whole: what the kernel has of the last object, it has of all.
       const marker = `203.0.${++serial >> 8}.${serial & 255}`
-      objects.set('Service marker', { kind: 'Service', metadata: { namespace: 'marker', name: 'marker' }, spec: { clusterIP: marker, ports: [{ port: 1 }] } })
+      objects.set('Service marker', {
+        kind: 'Service',
+        metadata: { namespace: 'marker', name: 'marker' },
+        spec: { clusterIP: marker, ports: [{ port: 1 }] },
+      })
       writeFileSync(join(folder, '.draft'), JSON.stringify({ kind: 'List', items: [...objects.values()] }))
       renameSync(join(folder, '.draft'), join(folder, 'all.json'))
-      for (const { ns } of [n1, n2]) await until(async () => (await ns.exec(['nft', 'get', 'element', 'inet', 'plumb_services', 'vips4', `{ ${marker} }`])).status === 0, 15_000)
+      for (const { ns } of [n1, n2])
+        await until(
+          async () =>
+            (await ns.exec(['nft', 'get', 'element', 'inet', 'plumb_services', 'vips4', `{ ${marker} }`])).status === 0,
+          15_000,
+        )
     },
     tcp: (who, to, port, options) => ask('tcp', who, to, port, options),
     udp: (who, to, port, options) => ask('udp', who, to, port, options),
@@ -178,7 +268,11 @@ interface Process {
 
 function start(name: string, netns: string): Process {
   const ports = /^[abc]$/.test(name) ? PORTS : []
-  const child = Bun.spawn(['nsenter', `--net=${netns}`, process.execPath, POD, name, ...ports.map(String)], { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' })
+  const child = Bun.spawn(['nsenter', `--net=${netns}`, process.execPath, POD, name, ...ports.map(String)], {
+    stdin: 'pipe',
+    stdout: 'pipe',
+    stderr: 'inherit',
+  })
   const lines = linesOf(child.stdout)
   const next = async () => ((await lines.next()).value as string | undefined) ?? ''
   return {

@@ -37,7 +37,8 @@ export async function fails(node: Namespace, more: Partial<Call>, code: number, 
 /** The same text as the reference's, where that is installed. */
 export async function asTheirs(node: Namespace, stdout: string, more: Partial<Call>): Promise<void> {
   const [reference] = references()
-  if (reference) assert.equal((await call(node, { ...more, file: `${reference.path}/static` })).stdout.trimEnd(), stdout.trimEnd())
+  if (reference)
+    assert.equal((await call(node, { ...more, file: `${reference.path}/static` })).stdout.trimEnd(), stdout.trimEnd())
 }
 
 /** Each address of a result with its gateway. */

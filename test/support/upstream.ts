@@ -20,7 +20,12 @@ export interface Choice {
 
 /** Why upstream's tests cannot run here; undefined when they can. */
 export function missingUpstream(): string | undefined {
-  return missing() ?? (existsSync(E2E) && existsSync(GINKGO) ? undefined : `no e2e.test below ${LAB}: node_modules/.bin/bun tools/k8s/build.ts e2e builds it with Go`)
+  return (
+    missing() ??
+    (existsSync(E2E) && existsSync(GINKGO)
+      ? undefined
+      : `no e2e.test below ${LAB}: node_modules/.bin/bun tools/k8s/build.ts e2e builds it with Go`)
+  )
 }
 
 /** What the cluster of upstream's tests is to be. */
@@ -36,11 +41,33 @@ export interface WithPlumb {
 }
 
 /** Starts a cluster with a name server and the chart of plumb. Throws Error with pods and logs when that does not become ready. */
-export async function upWithPlumb({ nodes = ['n1', 'n2'], values = [], hasKubeProxy = true, isDual = false }: WithPlumb = {}): Promise<Cluster> {
-  const cluster = await up({ nodes, hasKubeProxy, isDual, images: globSync('out/plumb-*-linux-*.oci.tar', { cwd: ROOT }).map((one) => join(ROOT, one)) })
+export async function upWithPlumb({
+  nodes = ['n1', 'n2'],
+  values = [],
+  hasKubeProxy = true,
+  isDual = false,
+}: WithPlumb = {}): Promise<Cluster> {
+  const cluster = await up({
+    nodes,
+    hasKubeProxy,
+    isDual,
+    images: globSync('out/plumb-*-linux-*.oci.tar', { cwd: ROOT }).map((one) => join(ROOT, one)),
+  })
   try {
     const { control, kubeconfig, kubectl } = cluster
-    const helm = await control.exec(['helm', 'install', 'plumb', join(ROOT, 'conf/chart'), '-n', 'plumb', '--create-namespace', ...values.flatMap((value) => ['--set', value])], { env: { KUBECONFIG: kubeconfig } })
+    const helm = await control.exec(
+      [
+        'helm',
+        'install',
+        'plumb',
+        join(ROOT, 'conf/chart'),
+        '-n',
+        'plumb',
+        '--create-namespace',
+        ...values.flatMap((value) => ['--set', value]),
+      ],
+      { env: { KUBECONFIG: kubeconfig } },
+    )
     assert.equal(helm.status, 0, helm.stderr)
     await kubectl(['apply', '-f', join(ROOT, 'tools/k8s/dns.yaml')])
     await kubectl(['wait', '--for=condition=Ready', 'node', '--all', '--timeout=120s'])
@@ -49,7 +76,9 @@ export async function upWithPlumb({ nodes = ['n1', 'n2'], values = [], hasKubePr
     return cluster
   } catch (cause) {
     const pods = await cluster.kubectl(['get', 'pods', '-A', '-o', 'wide']).catch(() => '')
-    const agents = await cluster.kubectl(['-n', 'plumb', 'logs', 'ds/plumb-agent', '--all-containers', '--tail=40']).catch(() => '')
+    const agents = await cluster
+      .kubectl(['-n', 'plumb', 'logs', 'ds/plumb-agent', '--all-containers', '--tail=40'])
+      .catch(() => '')
     await cluster.down()
     throw new Error(`The cluster is not ready: ${(cause as Error).message}\n${pods}${agents}`, { cause })
   }
@@ -65,16 +94,27 @@ interface Case {
 /** The cases of a report in JUnit's format that ran, and how each ended. */
 function casesOf(report: string): Case[] {
   const cases = [...report.matchAll(/<testcase name="([^"]*)"[^>]* status="(\w+)"[^>]*>(?:\s*<failure[^>]*>([^<]*))?/g)]
-  return cases.flatMap(([, name = '', status = '', message = '']) => (status === 'skipped' || !name.startsWith('[It]') ? [] : [{ name: name.replace('[It] ', '').replaceAll('&#39;', "'"), status, message: message.slice(0, 1500) }]))
+  return cases.flatMap(([, name = '', status = '', message = '']) =>
+    status === 'skipped' || !name.startsWith('[It]')
+      ? []
+      : [{ name: name.replace('[It] ', '').replaceAll('&#39;', "'"), status, message: message.slice(0, 1500) }],
+  )
 }
 
 /** The cases that ended themselves with a reason: the cluster lacks what they need. */
 function skipsOf(report: string): string[] {
-  return [...report.matchAll(/<testcase name="\[It\] ([^"]*)"[^>]* status="skipped"[^>]*>\s*<skipped message="skipped - ([^"]*)"/g)].map(([, name, reason]) => `${name}: ${reason}`)
+  return [
+    ...report.matchAll(
+      /<testcase name="\[It\] ([^"]*)"[^>]* status="skipped"[^>]*>\s*<skipped message="skipped - ([^"]*)"/g,
+    ),
+  ].map(([, name, reason]) => `${name}: ${reason}`)
 }
 
 /** Runs upstream's tests of this choice. Prints how many passed, and why some did not run. Throws AssertionError with the name and the message of each that did not. */
-export async function passesUpstream({ control, nodes, kubeconfig }: Cluster, { focus, skip, procs, least }: Choice): Promise<void> {
+export async function passesUpstream(
+  { control, nodes, kubeconfig }: Cluster,
+  { focus, skip, procs, least }: Choice,
+): Promise<void> {
   // The cache is the folder that every machine of the lab sees.
   const reports = mkdtempSync(join(LAB, 'report-'))
   try {
@@ -88,7 +128,19 @@ export async function passesUpstream({ control, nodes, kubeconfig }: Cluster, { 
       `--report-dir=${reports}`,
       '--dns-domain=cluster.local',
     ]
-    const { status, stdout, stderr } = await control.exec([GINKGO, `--procs=${procs}`, '--timeout=50m', '--no-color', '--succinct', '--silence-skips', `--focus=${focus}`, `--skip=${skip}`, E2E, '--', ...own])
+    const { status, stdout, stderr } = await control.exec([
+      GINKGO,
+      `--procs=${procs}`,
+      '--timeout=50m',
+      '--no-color',
+      '--succinct',
+      '--silence-skips',
+      `--focus=${focus}`,
+      `--skip=${skip}`,
+      E2E,
+      '--',
+      ...own,
+    ])
     const [file] = globSync('junit*.xml', { cwd: reports })
     assert.ok(file, `${stdout.slice(-3000)}${stderr.slice(-3000)}`)
     const report = readFileSync(join(reports, file), 'utf8')

@@ -22,7 +22,10 @@ export const BY_KERNEL: readonly string[] = [process.execPath, '-e', SCRIPT]
  * The command line of a systemd that runs one unit with MemoryDenyWriteExecute=yes. KillMode=process is as in Debian's unit of containerd.
  * Its own files are below `dir`, and its cgroup is `cgroup`. systemd 252 denies by a seccomp filter, 254 by the kernel's PR_SET_MDWE.
  */
-export function inUnit(argv: readonly string[], { dir, cgroup, log }: { readonly dir: string; readonly cgroup: string; readonly log: string }): string[] {
+export function inUnit(
+  argv: readonly string[],
+  { dir, cgroup, log }: { readonly dir: string; readonly cgroup: string; readonly log: string },
+): string[] {
   const units = join(dir, 'systemd/user')
   mkdirSync(units, { recursive: true })
   // A systemd of a user starts only where this folder is.
@@ -43,7 +46,14 @@ StandardError=append:${log}
   writeFileSync(join(units, 'tested.service'), unit)
   const groups = globSync('/sys/fs/cgroup/{,systemd/,unified/}cgroup.procs').map((file) => join(file, '..', cgroup))
   const joins = groups.map((group) => `mkdir -p ${group} && echo $$ >${group}/cgroup.procs`)
-  return ['env', `XDG_RUNTIME_DIR=${dir}`, 'HOME=/root', 'sh', '-ec', [...joins, `exec ${SYSTEMD} --user --unit=tested.service`].join('\n')]
+  return [
+    'env',
+    `XDG_RUNTIME_DIR=${dir}`,
+    'HOME=/root',
+    'sh',
+    '-ec',
+    [...joins, `exec ${SYSTEMD} --user --unit=tested.service`].join('\n'),
+  ]
 }
 
 /** Removes the cgroup that a systemd of `inUnit` made for itself. That systemd has ended. */

@@ -21,9 +21,20 @@ describe('addressStore()', () => {
       { address: '10.1.0.2/24', gateway: '10.1.0.1' },
       { address: 'fd00::2/64', gateway: 'fd00::1' },
     ] as unknown)
-    assert.deepEqual(here.files(), { '10.1.0.2': 'c1\r\neth0', 'fd00::2': 'c1\r\neth0', 'last_reserved_ip.0': '10.1.0.2', 'last_reserved_ip.1': 'fd00::2' })
+    assert.deepEqual(here.files(), {
+      '10.1.0.2': 'c1\r\neth0',
+      'fd00::2': 'c1\r\neth0',
+      'last_reserved_ip.0': '10.1.0.2',
+      'last_reserved_ip.1': 'fd00::2',
+    })
     const mode = (name: string) => (statSync(join(here.dataDir, name)).mode & 0o777).toString(8)
-    assert.deepEqual(['net', 'net/10.1.0.2', 'net/lock', '.plumb', '.plumb/net'].map(mode), ['755', '600', '600', '700', '700'])
+    assert.deepEqual(['net', 'net/10.1.0.2', 'net/lock', '.plumb', '.plumb/net'].map(mode), [
+      '755',
+      '600',
+      '600',
+      '700',
+      '700',
+    ])
     assert.deepEqual(readdirSync(join(here.dataDir, '.plumb/net')).sort(), ['c1:eth0', 'stamp'])
   })
 
@@ -31,8 +42,14 @@ describe('addressStore()', () => {
     const store = here.store()
     take(store, owner('c1'), sets('10.1.0.0/24'))
     const before = here.files()
-    assert.throws(() => take(store, owner('c1'), sets('10.1.0.0/24')), refusal(4, /^10\.1\.0\.2 has been allocated to c1, duplicate allocation is not allowed$/))
-    assert.throws(() => take(store, owner('c1'), sets('10.1.0.0/24'), '10.1.0.9'), refusal(4, /^10\.1\.0\.2 has been allocated/))
+    assert.throws(
+      () => take(store, owner('c1'), sets('10.1.0.0/24')),
+      refusal(4, /^10\.1\.0\.2 has been allocated to c1, duplicate allocation is not allowed$/),
+    )
+    assert.throws(
+      () => take(store, owner('c1'), sets('10.1.0.0/24'), '10.1.0.9'),
+      refusal(4, /^10\.1\.0\.2 has been allocated/),
+    )
     assert.deepEqual(here.files(), before)
     assert.deepEqual(take(store, owner('c1', 'eth1'), sets('10.1.0.0/24')), ['10.1.0.3'])
   })
@@ -44,19 +61,28 @@ describe('addressStore()', () => {
     store.keepOnly([])
     store.ready(sets('10.1.0.0/24'))
     assert.deepEqual(readdirSync(here.dataDir), [])
-    for (const who of [owner('c1'), owner('c1', 'eth1'), owner('c2')]) take(store, who, sets('10.1.0.0/24', 'fd00::/64'))
+    for (const who of [owner('c1'), owner('c1', 'eth1'), owner('c2')])
+      take(store, who, sets('10.1.0.0/24', 'fd00::/64'))
     store.release(owner('c1'))
     store.release(owner('c1'))
     store.release(owner('nobody'))
     assert.deepEqual(here.reserved(), ['10.1.0.3', '10.1.0.4', 'fd00::3', 'fd00::4'])
-    assert.deepEqual([owner('c1'), owner('c1', 'eth1'), owner('c2'), owner('c2', 'eth1')].map(store.holds), [false, true, true, false])
+    assert.deepEqual([owner('c1'), owner('c1', 'eth1'), owner('c2'), owner('c2', 'eth1')].map(store.holds), [
+      false,
+      true,
+      true,
+      false,
+    ])
   })
 
   it('release() frees files of an old host-local, which hold the bare id, and only when there are no newer ones [HL 122]', () => {
     const store = here.store()
     here.foreign('10.1.0.7', 'c1')
     here.foreign('10.1.0.8', 'c1\r\neth0')
-    assert.throws(() => take(store, owner('c1', 'eth9'), sets('10.1.0.0/24')), refusal(4, /^10\.1\.0\.7 has been allocated to c1/))
+    assert.throws(
+      () => take(store, owner('c1', 'eth9'), sets('10.1.0.0/24')),
+      refusal(4, /^10\.1\.0\.7 has been allocated to c1/),
+    )
     store.release(owner('c1'))
     assert.deepEqual(here.reserved(), ['10.1.0.7'])
     assert.equal(here.trusted(), true)
@@ -99,12 +125,17 @@ describe('addressStore()', () => {
     assert.deepEqual(readdirSync(here.dataDir), [])
     take(store, owner('c1'), from)
     const before = here.files()
-    const refused = (wanted: string[], message: RegExp, details?: RegExp) => assert.throws(() => take(store, owner('c2'), from, ...wanted), refusal(7, message, details))
+    const refused = (wanted: string[], message: RegExp, details?: RegExp) =>
+      assert.throws(() => take(store, owner('c2'), from, ...wanted), refusal(7, message, details))
     refused(['10.9.0.1'], /^failed to allocate all requested IPs: 10\.9\.0\.1$/)
     refused(['10.1.0.255'], /^failed to allocate all requested IPs: 10\.1\.0\.255$/)
     refused(['10.1.0.5', '10.1.0.6'], /^failed to allocate all requested IPs: 10\.1\.0\.6$/)
     refused(['10.1.0.5', 'fd00::1'], /^requested ip fd00::1 is subnet's gateway$/)
-    refused(['10.1.0.5', 'fd00::2'], /^requested IP address fd00::2 is not available in range set fd00::1-fd00::ffff:ffff:ffff:ffff$/, /^eth0 of container c1 has it$/)
+    refused(
+      ['10.1.0.5', 'fd00::2'],
+      /^requested IP address fd00::2 is not available in range set fd00::1-fd00::ffff:ffff:ffff:ffff$/,
+      /^eth0 of container c1 has it$/,
+    )
     assert.deepEqual(here.files(), before)
     assert.deepEqual(take(store, owner('c2'), from, '10.1.0.5'), ['10.1.0.5', 'fd00::3'])
   })
@@ -133,7 +164,14 @@ describe('addressStore()', () => {
   it('names the exhausted set, what is in use, and the way out [HL 129]', () => {
     const store = here.store()
     for (const id of ['a', 'b', 'c', 'd', 'e', 'f']) take(store, owner(id), sets('10.1.0.0/29+10.2.0.0/30'))
-    assert.throws(() => take(store, owner('g'), sets('10.1.0.0/29+10.2.0.0/30')), refusal(11, /^no IP addresses available in range set: 10\.1\.0\.1-10\.1\.0\.6,10\.2\.0\.1-10\.2\.0\.2$/, /^6 of 6 are in use; .*run GC/))
+    assert.throws(
+      () => take(store, owner('g'), sets('10.1.0.0/29+10.2.0.0/30')),
+      refusal(
+        11,
+        /^no IP addresses available in range set: 10\.1\.0\.1-10\.1\.0\.6,10\.2\.0\.1-10\.2\.0\.2$/,
+        /^6 of 6 are in use; .*run GC/,
+      ),
+    )
     store.release(owner('c'))
     assert.deepEqual(take(store, owner('g'), sets('10.1.0.0/29+10.2.0.0/30')), ['10.1.0.4'])
   })
@@ -144,9 +182,15 @@ describe('addressStore()', () => {
     for (const id of ['a', 'b', 'c', 'd']) take(store, owner(id), from)
     store.ready(from)
     take(store, owner('e'), from)
-    assert.throws(() => store.ready(from), refusal(50, /^no IP addresses available in range set: 10\.2\.0\.1-10\.2\.0\.6$/, /^5 of 5 are in use; /))
+    assert.throws(
+      () => store.ready(from),
+      refusal(50, /^no IP addresses available in range set: 10\.2\.0\.1-10\.2\.0\.6$/, /^5 of 5 are in use; /),
+    )
     store.release(owner('b'))
-    assert.throws(() => store.ready(from), refusal(50, /10\.2\.0\.6$/, /^4 of 5 are in use and 1 were freed so recently that they rest/))
+    assert.throws(
+      () => store.ready(from),
+      refusal(50, /10\.2\.0\.6$/, /^4 of 5 are in use and 1 were freed so recently that they rest/),
+    )
     here.store().ready(from)
   })
 
@@ -155,7 +199,10 @@ describe('addressStore()', () => {
     const from = sets('10.1.0.0/30')
     take(store, owner('a'), from)
     store.release(owner('a'))
-    assert.throws(() => take(store, owner('b'), from), refusal(11, /range set: 10\.1\.0\.1-10\.1\.0\.2$/, /^0 of 1 are in use and 1 were freed so recently/))
+    assert.throws(
+      () => take(store, owner('b'), from),
+      refusal(11, /range set: 10\.1\.0\.1-10\.1\.0\.2$/, /^0 of 1 are in use and 1 were freed so recently/),
+    )
     assert.deepEqual(take(store, owner('b'), from, '10.1.0.2'), ['10.1.0.2'])
     store.release(owner('b'))
     const freed = join(here.dataDir, '.plumb/net/freed')
@@ -177,7 +224,14 @@ describe('addressStore()', () => {
     here.foreign('10.1.0.52', '../../etc/passwd\r\n/x')
     here.foreign('notes.txt', 'mine')
     store.keepOnly([owner('b'), owner('c', 'eth1'), owner('kept', 'eth7')])
-    assert.deepEqual(Object.keys(here.files()), ['10.1.0.3', '10.1.0.51', 'fd00::3', 'last_reserved_ip.0', 'last_reserved_ip.1', 'notes.txt'])
+    assert.deepEqual(Object.keys(here.files()), [
+      '10.1.0.3',
+      '10.1.0.51',
+      'fd00::3',
+      'last_reserved_ip.0',
+      'last_reserved_ip.1',
+      'notes.txt',
+    ])
     assert.ok(existsSync(join(here.dir, 'lock')))
     assert.equal(here.trusted(), true)
     assert.deepEqual(
@@ -201,8 +255,14 @@ describe('addressStore()', () => {
   it('says what is wrong with the disk', () => {
     writeFileSync(join(here.dataDir, 'file'), '')
     const message = (store: AddressStore) => () => take(store, owner('a'), sets('10.1.0.0/24'))
-    assert.throws(message(addressStore(join(here.dataDir, 'file'), owner('a').network)), refusal(5, /^Cannot use the address pool .*\/file\/net: ENOTDIR at /, /something in its path is a file/))
-    assert.throws(message(addressStore(here.dataDir, parse.network('n'.repeat(300)))), refusal(5, /ENAMETOOLONG/, /too long/))
+    assert.throws(
+      message(addressStore(join(here.dataDir, 'file'), owner('a').network)),
+      refusal(5, /^Cannot use the address pool .*\/file\/net: ENOTDIR at /, /something in its path is a file/),
+    )
+    assert.throws(
+      message(addressStore(here.dataDir, parse.network('n'.repeat(300)))),
+      refusal(5, /ENAMETOOLONG/, /too long/),
+    )
     addressStore(join(here.dataDir, 'file'), owner('a').network).release(owner('a'))
   })
 })

@@ -14,12 +14,22 @@ describe('alloc', () => {
 
 describe('openBackend()', () => {
   it('opens every file of agent/backend/types by its name', async () => {
-    const names = [...new Glob('*.ts').scanSync({ cwd: join(import.meta.dir, '../../agent/backend/types') })].map((file) => file.replace('.ts', '')).filter((name) => name !== 'index')
+    const names = [...new Glob('*.ts').scanSync({ cwd: join(import.meta.dir, '../../agent/backend/types') })]
+      .map((file) => file.replace('.ts', ''))
+      .filter((name) => name !== 'index')
     assert.deepEqual(names.sort(), ['alloc', 'host-gw', 'vxlan'])
     for (const name of names) assert.equal((await openBackend(name)).type, name)
   })
   it('says of flannel’s other types what to use, and of anything else what there is', async () => {
-    for (const type of ['udp', 'wireguard', 'ipip', 'ipsec', 'extension', 'tencent-vpc']) await assert.rejects(openBackend(type), { name: 'ValueError', message: `Cannot use Backend.Type "${type}": not supported, use vxlan or host-gw` })
-    for (const type of ['vxlam', '', 'toString', '../store']) await assert.rejects(openBackend(type), { name: 'ValueError', message: `Cannot read Backend.Type ${JSON.stringify(type)}: want one of alloc, host-gw, vxlan` })
+    for (const type of ['udp', 'wireguard', 'ipip', 'ipsec', 'extension', 'tencent-vpc'])
+      await assert.rejects(openBackend(type), {
+        name: 'ValueError',
+        message: `Cannot use Backend.Type "${type}": not supported, use vxlan or host-gw`,
+      })
+    for (const type of ['vxlam', '', 'toString', '../store'])
+      await assert.rejects(openBackend(type), {
+        name: 'ValueError',
+        message: `Cannot read Backend.Type ${JSON.stringify(type)}: want one of alloc, host-gw, vxlan`,
+      })
   })
 })

@@ -9,7 +9,10 @@ import { type Cidr, parseCidr } from '../../lib/text/ip.ts'
 const SMALL = parseNetworkConf('{"Network":"10.5.0.0/22","SubnetLen":24}')
 const DUAL = parseNetworkConf('{"Network":"10.5.0.0/22","SubnetLen":24,"EnableIPv6":true,"IPv6Network":"fd00:5::/62"}')
 const V6 = parseNetworkConf('{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd55::/48"}')
-const both = (v4?: string, v6?: string): Both<Cidr> => ({ ...(v4 && { v4: parseCidr(v4) }), ...(v6 && { v6: parseCidr(v6) }) })
+const both = (v4?: string, v6?: string): Both<Cidr> => ({
+  ...(v4 && { v4: parseCidr(v4) }),
+  ...(v6 && { v6: parseCidr(v6) }),
+})
 
 describe('allocate()', () => {
   it('gives every free subnet the same chance, from SubnetMin to SubnetMax', () => {
@@ -76,12 +79,20 @@ describe('allocate()', () => {
   })
 
   it('gives subnets of the network that overlap none that are taken, or none when there are none', () => {
-    const conf = parseNetworkConf('{"Network":"10.5.0.0/22","SubnetLen":27,"SubnetMin":"10.5.1.32","SubnetMax":"10.5.2.96"}')
-    const slots = Array.from({ length: 11 }, (_, i) => both(`10.5.${i < 7 ? 1 : 2}.${i < 7 ? 32 * (i + 1) : 32 * (i - 7)}/27`))
-    const some = fc.array(fc.tuple(fc.integer({ min: 0, max: 31 }), fc.integer({ min: 22, max: 30 })), { maxLength: 12 })
+    const conf = parseNetworkConf(
+      '{"Network":"10.5.0.0/22","SubnetLen":27,"SubnetMin":"10.5.1.32","SubnetMax":"10.5.2.96"}',
+    )
+    const slots = Array.from({ length: 11 }, (_, i) =>
+      both(`10.5.${i < 7 ? 1 : 2}.${i < 7 ? 32 * (i + 1) : 32 * (i - 7)}/27`),
+    )
+    const some = fc.array(fc.tuple(fc.integer({ min: 0, max: 31 }), fc.integer({ min: 22, max: 30 })), {
+      maxLength: 12,
+    })
     fc.assert(
       fc.property(some, fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true }), (blocks, random) => {
-        const taken = blocks.map(([i, length]) => both(`10.5.${i >> 3}.${((i & 7) * 32) & (length < 24 ? 0 : 255)}/${length}`))
+        const taken = blocks.map(([i, length]) =>
+          both(`10.5.${i >> 3}.${((i & 7) * 32) & (length < 24 ? 0 : 255)}/${length}`),
+        )
         const free = slots.filter((slot) => !taken.some((one) => overlaps(one, slot)))
         const got = allocate(conf, taken, {}, () => random)
         assert.deepEqual(got, free[Math.floor(random * free.length)])

@@ -12,7 +12,15 @@ import type { Sysctl } from '../../lib/state/kinds/sysctl.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 
 const POD = '/run/netns/pod' as const
-const veth = { kind: 'link', ns: 'host', name: 'veth1', type: 'veth', up: true, port: { master: 'br0' }, peer: { ns: POD, name: 'eth0' } } as unknown as Link
+const veth = {
+  kind: 'link',
+  ns: 'host',
+  name: 'veth1',
+  type: 'veth',
+  up: true,
+  port: { master: 'br0' },
+  peer: { ns: POD, name: 'eth0' },
+} as unknown as Link
 const shared = { kind: 'link', ns: 'host', name: 'br0', type: 'bridge', up: true, shared: true } as unknown as Link
 const addr = (ns: string, cidr: string) => ({ kind: 'addr', ns, dev: 'eth0', cidr }) as unknown as Addr
 const route = { kind: 'route', ns: POD, dev: 'eth0', dst: '0.0.0.0/0', via: ['10.1.0.1'] } as unknown as Route
@@ -22,7 +30,9 @@ const element: Element = { kind: 'element', ns: 'host', set: 'masq4', key: '10.1
 
 describe('failures()', () => {
   it('gives what was said of each line, without the words that always stand before it', () => {
-    const { byLine, rest } = failures('RTNETLINK answers: File exists\nCommand failed -:2\nError: Nexthop has invalid gateway.\nCommand failed -:5\n')
+    const { byLine, rest } = failures(
+      'RTNETLINK answers: File exists\nCommand failed -:2\nError: Nexthop has invalid gateway.\nCommand failed -:5\n',
+    )
     assert.deepEqual(
       [...byLine],
       [
@@ -60,7 +70,10 @@ describe('batches()', () => {
     const said = text({ put: [], drop })
     const [, group = ''] = / group (\d+)/.exec(said) ?? []
     assert.ok(Number(group) >= 0x5000_0000 && Number(group) < 0x6000_0000, group)
-    assert.equal(said, `\nhost ip: link set dev veth1 group ${group} | link set dev veth2 group ${group} | link delete group ${group}`)
+    assert.equal(
+      said,
+      `\nhost ip: link set dev veth1 group ${group} | link set dev veth2 group ${group} | link delete group ${group}`,
+    )
     assert.equal(text({ put: [], drop: drop.slice(1) }), '\nhost ip: link delete dev veth2')
   })
   it("puts the node's links before its files, the pod's files before its addresses, and nft last", () => {
@@ -77,7 +90,10 @@ host nft: add element inet plumb masq4 { 10.1.0.0/24 comment "net" }`,
     )
   })
   it('removes before it makes, within one process', () => {
-    assert.equal(text({ put: [addr('host', '10.1.0.1/24')], drop: [addr('host', '10.9.0.1/24')] }), '\nhost ip: addr delete 10.9.0.1/24 dev eth0 | addr replace 10.1.0.1/24 brd + dev eth0')
+    assert.equal(
+      text({ put: [addr('host', '10.1.0.1/24')], drop: [addr('host', '10.9.0.1/24')] }),
+      '\nhost ip: addr delete 10.9.0.1/24 dev eth0 | addr replace 10.1.0.1/24 brd + dev eth0',
+    )
   })
   it('is one process per namespace and tool, however many resources there are', () => {
     const put = Array.from({ length: 300 }, (_, i) => addr(i % 2 ? 'host' : POD, `10.1.${i % 250}.${i % 7}/32`))
@@ -108,7 +124,10 @@ host nft: add element inet plumb masq4 { 10.1.0.0/24 comment "net" }`,
   })
   it("puts a route before or behind another link's to the same place, and a repeated one is no failure", () => {
     const put = [{ ...route, beside: 'prepend' } as Route, { ...route, beside: 'append' } as Route]
-    assert.equal(text({ put, drop: [] }), `\n${POD} ip: route prepend 0.0.0.0/0 via 10.1.0.1 dev eth0 | route append 0.0.0.0/0 via 10.1.0.1 dev eth0`)
+    assert.equal(
+      text({ put, drop: [] }),
+      `\n${POD} ip: route prepend 0.0.0.0/0 via 10.1.0.1 dev eth0 | route append 0.0.0.0/0 via 10.1.0.1 dev eth0`,
+    )
     assert.deepEqual(
       batches({ put, drop: [] })[0]?.steps.map(({ line }) => line.unless?.test('File exists')),
       [true, true],
@@ -121,26 +140,46 @@ host nft: add element inet plumb masq4 { 10.1.0.0/24 comment "net" }`,
 
 describe('apply()', () => {
   it('gives a line that failed with its command, its resource, and what the tool said', async () => {
-    const failing = answering({ status: 1, stdout: '', stderr: 'Error: Nexthop has invalid gateway.\nCommand failed -:2\n' })
-    await assert.rejects(apply({ put: [addr(POD, '10.1.0.2/24'), route], drop: [] }, failing.run), (thrown: ApplyError) => {
-      assert.ok(thrown instanceof ApplyError)
-      assert.equal(thrown.message, `ip in ${POD}: route add 0.0.0.0/0 via 10.1.0.1 dev eth0: Nexthop has invalid gateway.`)
-      assert.deepEqual([thrown.resource, thrown.exists], [route, false])
-      return true
+    const failing = answering({
+      status: 1,
+      stdout: '',
+      stderr: 'Error: Nexthop has invalid gateway.\nCommand failed -:2\n',
     })
+    await assert.rejects(
+      apply({ put: [addr(POD, '10.1.0.2/24'), route], drop: [] }, failing.run),
+      (thrown: ApplyError) => {
+        assert.ok(thrown instanceof ApplyError)
+        assert.equal(
+          thrown.message,
+          `ip in ${POD}: route add 0.0.0.0/0 via 10.1.0.1 dev eth0: Nexthop has invalid gateway.`,
+        )
+        assert.deepEqual([thrown.resource, thrown.exists], [route, false])
+        return true
+      },
+    )
   })
   it('marks the exclusive creation of a link that is there', async () => {
     const { run } = answering({ status: 1, stdout: '', stderr: 'RTNETLINK answers: File exists\nCommand failed -:1\n' })
     await assert.rejects(apply({ put: [veth], drop: [] }, run), { name: 'ApplyError', exists: true })
   })
   it('goes on after a line whose failure says that it is so already, with what is left, and tells of it', async () => {
-    const { run, inputs } = answering({ status: 1, stdout: '', stderr: 'Cannot find device "veth1"\nCommand failed -:1\n' }, { status: 0, stdout: '', stderr: '' })
+    const { run, inputs } = answering(
+      { status: 1, stdout: '', stderr: 'Cannot find device "veth1"\nCommand failed -:1\n' },
+      { status: 0, stdout: '', stderr: '' },
+    )
     const { already } = await apply({ put: [addr('host', '10.1.0.1/24')], drop: [veth] }, run)
     assert.deepEqual(already, [veth])
-    assert.deepEqual(inputs, ['link delete dev veth1\naddr replace 10.1.0.1/24 brd + dev eth0\n', 'addr replace 10.1.0.1/24 brd + dev eth0\n'])
+    assert.deepEqual(inputs, [
+      'link delete dev veth1\naddr replace 10.1.0.1/24 brd + dev eth0\n',
+      'addr replace 10.1.0.1/24 brd + dev eth0\n',
+    ])
   })
   it('makes a shared link where the kernel has none; where nobody can say, the tool finds out', async () => {
-    const [create, mark, rest] = ['link add name br0 up type bridge\n', 'link set dev br0 alias plumb-bridge\n', 'addr replace 10.1.0.1/24 brd + dev eth0\n']
+    const [create, mark, rest] = [
+      'link add name br0 up type bridge\n',
+      'link set dev br0 alias plumb-bridge\n',
+      'addr replace 10.1.0.1/24 brd + dev eth0\n',
+    ]
     const plan = { put: [shared, addr('host', '10.1.0.1/24')], drop: [] }
     const done = { status: 0, stdout: '', stderr: '' }
     for (const isThere of [true, false]) {
@@ -148,7 +187,10 @@ describe('apply()', () => {
       await apply(plan, Object.assign(run, { link: (name: string) => name === 'br0' && isThere }))
       assert.deepEqual(inputs, [isThere ? rest : create + mark + rest])
     }
-    const blind = answering({ ...done, status: 1, stderr: 'RTNETLINK answers: File exists\nCommand failed -:1\n' }, done)
+    const blind = answering(
+      { ...done, status: 1, stderr: 'RTNETLINK answers: File exists\nCommand failed -:1\n' },
+      done,
+    )
     assert.deepEqual((await apply(plan, blind.run)).already, [shared])
     assert.deepEqual(blind.inputs, [create + mark + rest, mark + rest])
   })
@@ -169,12 +211,24 @@ describe('apply()', () => {
     }
     const done = { status: 0, stdout: '', stderr: '' }
     assert.deepEqual(await walked(done, done), ['ip host', `ip ${POD}`, 'made'])
-    assert.deepEqual(await walked({ ...done, status: 1, stderr: 'Error: no.\nCommand failed -:1\n' }), ['ip host', 'ip: addr replace 10.1.0.1/24 brd + dev eth0: no.'])
+    assert.deepEqual(await walked({ ...done, status: 1, stderr: 'Error: no.\nCommand failed -:1\n' }), [
+      'ip host',
+      'ip: addr replace 10.1.0.1/24 brd + dev eth0: no.',
+    ])
   })
   it('takes a tool that fails without naming a line as a failure of its own', async () => {
-    const { run } = answering({ status: 255, stdout: '', stderr: 'Error: any valid prefix is expected rather than "x".\n' })
-    await assert.rejects(apply({ put: [veth], drop: [] }, run), { name: 'ExecError', message: /ip -batch -: Error: any valid prefix is expected/ })
-    await assert.rejects(apply({ put: [veth], drop: [] }, answering({ status: -1, stdout: '', stderr: '' }).run), { message: /ended with status -1/ })
+    const { run } = answering({
+      status: 255,
+      stdout: '',
+      stderr: 'Error: any valid prefix is expected rather than "x".\n',
+    })
+    await assert.rejects(apply({ put: [veth], drop: [] }, run), {
+      name: 'ExecError',
+      message: /ip -batch -: Error: any valid prefix is expected/,
+    })
+    await assert.rejects(apply({ put: [veth], drop: [] }, answering({ status: -1, stdout: '', stderr: '' }).run), {
+      message: /ended with status -1/,
+    })
   })
 })
 

@@ -12,7 +12,14 @@ import { parse } from '../../lib/text/values.ts'
 import bridge from '../../plugins/bridge.ts'
 
 const { conf, wire, unwire } = bridge as InterfacePlugin<NetConf>
-const AT = { network: 'net', containerId: 'c1', ifname: 'eth0', netns: '/run/netns/pod', args: new Map(), path: [] } as unknown as Attachment
+const AT = {
+  network: 'net',
+  containerId: 'c1',
+  ifname: 'eth0',
+  netns: '/run/netns/pod',
+  args: new Map(),
+  path: [],
+} as unknown as Attachment
 const DUAL = {
   ips: [
     { address: '10.1.0.2/24', gateway: '10.1.0.1' },
@@ -53,7 +60,8 @@ route prepend ::/0 via fd00:1::1 dev eth0`,
   })
 
   it('isDefaultGateway adds a default route beside one of another table or priority, and none beside one that names its gateway or is the same', () => {
-    const route = (more: object) => ({ ...DUAL, ips: DUAL.ips?.slice(0, 1), routes: [{ dst: '0.0.0.0/0', ...more }] }) as unknown as Result
+    const route = (more: object) =>
+      ({ ...DUAL, ips: DUAL.ips?.slice(0, 1), routes: [{ dst: '0.0.0.0/0', ...more }] }) as unknown as Result
     const added = { dst: '0.0.0.0/0', gw: '10.1.0.1' }
     for (const [more, isAdded] of [
       [{ priority: 50 }, true],
@@ -61,7 +69,10 @@ route prepend ::/0 via fd00:1::1 dev eth0`,
       [{ mtu: 1300 }, false],
       [{ gw: '10.1.0.9', priority: 50 }, false],
     ] as const)
-      assert.deepEqual(wired({ isDefaultGateway: true }, route(more)).result.routes, [{ dst: '0.0.0.0/0', ...more }, ...(isAdded ? [added] : [])])
+      assert.deepEqual(wired({ isDefaultGateway: true }, route(more)).result.routes, [
+        { dst: '0.0.0.0/0', ...more },
+        ...(isAdded ? [added] : []),
+      ])
   })
 
   it('[FP3] has, for masquerade, an element for each address, and the pair of its subnet, which all pods of the network share', () => {
@@ -78,19 +89,42 @@ add element inet plumb local6 { fd00:1::/64 . fd00:1::/64 comment "net" }`,
 
   it('[BR 48] gives vlan 100 as the native one of the port, without VLAN 1, on a bridge that filters', () => {
     const lines = text(wired({ vlan: 100 }, {}))
-    assert.match(lines, section('host bridge', `vlan delete vid 1 dev ${OWN}`, `vlan add vid 100 pvid untagged dev ${OWN}`))
+    assert.match(
+      lines,
+      section('host bridge', `vlan delete vid 1 dev ${OWN}`, `vlan add vid 100 pvid untagged dev ${OWN}`),
+    )
     assert.match(created({ vlan: 100 }), /type bridge vlan_filtering 1$/)
-    assert.match(text(wired({ vlan: 100, preserveDefaultVlan: true }, {})), section('host bridge', `vlan add vid 100 pvid untagged dev ${OWN}`))
+    assert.match(
+      text(wired({ vlan: 100, preserveDefaultVlan: true }, {})),
+      section('host bridge', `vlan add vid 100 pvid untagged dev ${OWN}`),
+    )
   })
 
   it('[BR 49] gives trunk 101,200-210 tagged, with VLAN 1 as the native one', () => {
     const vlanTrunk = [{ id: 101 }, { minID: 200, maxID: 210 }]
-    assert.match(text(wired({ vlanTrunk }, {})), section('host bridge', `vlan add vid 101 dev ${OWN}`, `vlan add vid 200-210 dev ${OWN}`, `vlan add vid 1 pvid untagged dev ${OWN}`))
+    assert.match(
+      text(wired({ vlanTrunk }, {})),
+      section(
+        'host bridge',
+        `vlan add vid 101 dev ${OWN}`,
+        `vlan add vid 200-210 dev ${OWN}`,
+        `vlan add vid 1 pvid untagged dev ${OWN}`,
+      ),
+    )
   })
 
   it('[BR 50] gives both together, ranges that touch as one', () => {
     const vlanTrunk = [{ minID: 205, maxID: 210 }, { id: 101 }, { minID: 200, maxID: 204 }]
-    assert.match(text(wired({ vlan: 100, vlanTrunk }, {})), section('host bridge', `vlan delete vid 1 dev ${OWN}`, `vlan add vid 101 dev ${OWN}`, `vlan add vid 200-210 dev ${OWN}`, `vlan add vid 100 pvid untagged dev ${OWN}`))
+    assert.match(
+      text(wired({ vlan: 100, vlanTrunk }, {})),
+      section(
+        'host bridge',
+        `vlan delete vid 1 dev ${OWN}`,
+        `vlan add vid 101 dev ${OWN}`,
+        `vlan add vid 200-210 dev ${OWN}`,
+        `vlan add vid 100 pvid untagged dev ${OWN}`,
+      ),
+    )
   })
 
   it('[BR 51] puts the gateway of a vlan on a link of its own, fourth in the result', () => {
@@ -103,19 +137,26 @@ add element inet plumb local6 { fd00:1::/64 . fd00:1::/64 comment "net" }`,
       later?.map((one) => one.kind === 'addr' && `${one.cidr} ${one.dev}`),
       ['10.1.0.1/24 cni0.100', 'fd00:1::1/64 cni0.100'],
     )
-    assert.throws(() => wired({ bridge: 'abcdefghijklm', vlan: 100, isGateway: true }, DUAL), { name: 'ValueError', message: /"abcdefghijklm\.100": want an interface name of 1 to 15 bytes/ })
+    assert.throws(() => wired({ bridge: 'abcdefghijklm', vlan: 100, isGateway: true }, DUAL), {
+      name: 'ValueError',
+      message: /"abcdefghijklm\.100": want an interface name of 1 to 15 bytes/,
+    })
   })
 
   it('[FP6] derives the MACs of port, gateway and pod from the machine, and their names not', () => {
     const keys = { vlan: 100, isGateway: true, ipam: { type: 'static' } }
     const [one, two] = ['a', 'b'].map((letter) => wired(keys, DUAL, AT, letter.repeat(32)))
-    const macs = (wiring: Wiring | undefined) => [...(wiring?.shared ?? []), ...(wiring?.own ?? [])].flatMap((made) => (made.kind === 'link' ? [made.mac, made.peer?.mac].flatMap((mac) => mac ?? []) : []))
+    const macs = (wiring: Wiring | undefined) =>
+      [...(wiring?.shared ?? []), ...(wiring?.own ?? [])].flatMap((made) =>
+        made.kind === 'link' ? [made.mac, made.peer?.mac].flatMap((mac) => mac ?? []) : [],
+      )
     const names = (wiring: Wiring | undefined) => wiring?.result.interfaces?.map(({ name }) => name)
     assert.deepEqual(names(one), names(two))
     assert.deepEqual([macs(one).length, macs(one).filter((mac) => macs(two).includes(mac))], [6, []])
     // CHECK holds for what stood there before the machine got another id.
     const { shared, own } = wired(keys, { ...DUAL, ...one?.result }, AT, 'b'.repeat(32))
-    for (const made of [...shared, ...own]) assert.ok(made.kind !== 'link' || !made.mac || macs(one).includes(made.mac), JSON.stringify(made))
+    for (const made of [...shared, ...own])
+      assert.ok(made.kind !== 'link' || !made.mac || macs(one).includes(made.mac), JSON.stringify(made))
   })
 
   const trunks: Record<string, readonly object[]> = {
@@ -134,7 +175,11 @@ add element inet plumb local6 { fd00:1::/64 . fd00:1::/64 comment "net" }`,
   }
   for (const [why, ranges] of Object.entries(trunks)) {
     it(`[BR 52] refuses a trunk: ${why}`, () => {
-      for (const one of ranges) assert.throws(() => wired({ vlanTrunk: [{ id: 5 }, one] }, {}), { name: 'ValueError', message: `Cannot read vlanTrunk[1] ${JSON.stringify(one)}: ${why}, want {"id"} or {"minID", "maxID"} with numbers from 1 to 4094` })
+      for (const one of ranges)
+        assert.throws(() => wired({ vlanTrunk: [{ id: 5 }, one] }, {}), {
+          name: 'ValueError',
+          message: `Cannot read vlanTrunk[1] ${JSON.stringify(one)}: ${why}, want {"id"} or {"minID", "maxID"} with numbers from 1 to 4094`,
+        })
     })
   }
 
@@ -145,11 +190,20 @@ add element inet plumb local6 { fd00:1::/64 . fd00:1::/64 comment "net" }`,
   })
 
   it('unwire() knows the link by the owner alone, and it is the one that wire() makes', () => {
-    assert.equal(text({ put: [], drop: unwire({ network: AT.network, containerId: AT.containerId, ifname: AT.ifname }) }), `\n# host ip\nlink delete dev ${OWN}`)
+    assert.equal(
+      text({ put: [], drop: unwire({ network: AT.network, containerId: AT.containerId, ifname: AT.ifname }) }),
+      `\n# host ip\nlink delete dev ${OWN}`,
+    )
   })
 
   it('names differ for every part of the owner, and fit into the 15 bytes of a link name', () => {
-    const owners = [AT, { ...AT, network: 'net1' }, { ...AT, containerId: 'c2' }, { ...AT, ifname: 'eth1' }, { ...AT, network: 'n'.repeat(5000), containerId: 'c'.repeat(5000) }] as Attachment[]
+    const owners = [
+      AT,
+      { ...AT, network: 'net1' },
+      { ...AT, containerId: 'c2' },
+      { ...AT, ifname: 'eth1' },
+      { ...AT, network: 'n'.repeat(5000), containerId: 'c'.repeat(5000) },
+    ] as Attachment[]
     const names = owners.flatMap((owner) => unwire(owner).map((one) => one.kind === 'link' && one.name))
     assert.equal(new Set(names).size, owners.length)
     for (const name of names) assert.match(String(name), /^veth[0-9a-f]{11}$/)
@@ -163,12 +217,26 @@ add element inet plumb local6 { fd00:1::/64 . fd00:1::/64 comment "net" }`,
 })
 
 describe('bridge.wire().settle()', () => {
-  const seen: SeenLink = { index: 2, mtu: 1450, mac: parse.mac('02:00:00:00:00:99'), kind: 'bridge', alias: '', isEthernet: true, isUp: true, promisc: false, locked: false }
+  const seen: SeenLink = {
+    index: 2,
+    mtu: 1450,
+    mac: parse.mac('02:00:00:00:00:99'),
+    kind: 'bridge',
+    alias: '',
+    isEthernet: true,
+    isUp: true,
+    promisc: false,
+    locked: false,
+  }
   // The addresses are those of the link of that name.
   const settle = (keys: object, addresses: readonly string[], more: Partial<SeenLink> = {}, holder = 'cni0') => {
     const { settle } = wired({ isGateway: true, ...keys }, DUAL)
-    const held = (family: 4 | 6 | undefined) => addresses.filter((one) => one.includes(':') === (family === 6)).map((cidr) => ({ cidr: cidr as Cidr, scope: 0 }))
-    return settle?.({ seen: (name) => ({ ...seen, ...more, index: name === holder ? 3 : 2 }), held: (index, family) => (index === 3 ? held(family) : []) })
+    const held = (family: 4 | 6 | undefined) =>
+      addresses.filter((one) => one.includes(':') === (family === 6)).map((cidr) => ({ cidr: cidr as Cidr, scope: 0 }))
+    return settle?.({
+      seen: (name) => ({ ...seen, ...more, index: name === holder ? 3 : 2 }),
+      held: (index, family) => (index === 3 ? held(family) : []),
+    })
   }
 
   it('answers with the bridge as it is, and wants nothing of one that has its gateway addresses', () => {
@@ -180,7 +248,10 @@ describe('bridge.wire().settle()', () => {
     assert.equal(text(settle({}, ['10.1.0.1/24'])?.plan), '\n# host ip\naddr replace fd00:1::1/64 nodad dev cni0')
   })
   it('brings a bridge up that is down, and makes it promiscuous where that is asked', () => {
-    assert.equal(text(settle({ promiscMode: true }, ['10.1.0.1/24', 'fd00:1::1/64'], { isUp: false })?.plan), '\n# host ip\nlink set dev cni0 up promisc on')
+    assert.equal(
+      text(settle({ promiscMode: true }, ['10.1.0.1/24', 'fd00:1::1/64'], { isUp: false })?.plan),
+      '\n# host ip\nlink set dev cni0 up promisc on',
+    )
   })
   it('[BR 53] forceAddress takes what is in the way first', () => {
     assert.equal(
@@ -189,22 +260,37 @@ describe('bridge.wire().settle()', () => {
     )
   })
   it('[BR 44] refuses a link that is no bridge', () => {
-    assert.throws(() => settle({}, [], { kind: 'dummy' }), { name: 'CniError', code: 7, details: 'it is of type dummy; set "bridge" to another name' })
+    assert.throws(() => settle({}, [], { kind: 'dummy' }), {
+      name: 'CniError',
+      code: 7,
+      details: 'it is of type dummy; set "bridge" to another name',
+    })
   })
   it('[FP11] refuses macspoofchk where the kernel has forgotten that it was told to lock the port', () => {
     const all = ['10.1.0.1/24', 'fd00:1::1/64']
     assert.deepEqual(settle({ macspoofchk: true }, all, { locked: true })?.plan, { put: [], drop: [] })
-    assert.throws(() => settle({ macspoofchk: true }, all, { locked: false }), { name: 'CniError', code: 2, message: 'Cannot serve "macspoofchk": this kernel does not lock ports of a bridge' })
+    assert.throws(() => settle({ macspoofchk: true }, all, { locked: false }), {
+      name: 'CniError',
+      code: 2,
+      message: 'Cannot serve "macspoofchk": this kernel does not lock ports of a bridge',
+    })
   })
   it('judges the link of the VLAN, where that has the gateway addresses', () => {
     const settled = (...addresses: readonly string[]) => settle({ vlan: 5 }, addresses, {}, 'cni0.5')
     assert.deepEqual(settled('10.1.0.1/24', 'fd00:1::1/64')?.plan, { put: [], drop: [] })
-    assert.throws(() => settled('10.9.0.1/16'), { name: 'CniError', code: 7, message: '"cni0.5" already has an IP address different from 10.1.0.1/24' })
+    assert.throws(() => settled('10.9.0.1/16'), {
+      name: 'CniError',
+      code: 7,
+      message: '"cni0.5" already has an IP address different from 10.1.0.1/24',
+    })
   })
 })
 
 function wired(keys: object, given: Result, at: Attachment = AT, machineId = ''): Wiring {
-  return wire(read(conf, { cniVersion: '1.1.0', name: 'net', type: 'bridge', ...keys }).value, at, given, { bridgeNf: false, machineId })
+  return wire(read(conf, { cniVersion: '1.1.0', name: 'net', type: 'bridge', ...keys }).value, at, given, {
+    bridgeNf: false,
+    machineId,
+  })
 }
 
 /** The line that makes the bridge, where there is none. */
@@ -214,7 +300,10 @@ function created(keys: object): string {
 }
 
 function text(plan: Wiring | Plan | undefined): string {
-  const { put, drop } = plan && 'own' in plan ? { put: [...plan.shared, ...plan.own, ...(plan.noted ?? []).flatMap(({ own }) => own)], drop: [] } : (plan ?? { put: [], drop: [] })
+  const { put, drop } =
+    plan && 'own' in plan
+      ? { put: [...plan.shared, ...plan.own, ...(plan.noted ?? []).flatMap(({ own }) => own)], drop: [] }
+      : (plan ?? { put: [], drop: [] })
   return batches({ put, drop })
     .map(({ ns, tool, steps }) => `\n# ${ns} ${tool}\n${steps.map(({ line }) => line.text).join('\n')}`)
     .join('')

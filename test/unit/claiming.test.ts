@@ -37,7 +37,13 @@ describe('Claiming', () => {
   async function claimant(marginMs: number, ttlSeconds?: number): Promise<Claimant> {
     const dir = mkdtempSync(join(tmpdir(), 'plumb-claiming-'))
     const [ended, conf] = [new AbortController(), parseNetworkConf(SMALL)]
-    const store = await openStore({ store: 'file', dir, config: SMALL, pollMs: 20, ...(ttlSeconds !== undefined && { ttlSeconds }) })
+    const store = await openStore({
+      store: 'file',
+      dir,
+      config: SMALL,
+      pollMs: 20,
+      ...(ttlSeconds !== undefined && { ttlSeconds }),
+    })
     let [count, last] = [0, 2]
     const counted: SubnetStore = {
       config: (signal) => store.config(signal),
@@ -94,10 +100,14 @@ describe('Claiming', () => {
     const file = (await until(() => (claiming.lease ? path() : undefined))) as string
     const theirs = encodeValue(draft('a', 66))
     const end = performance.now() + 3000
-    for (; performance.now() < end; await Bun.sleep(2)) if (readFileSync(file, 'utf8') !== theirs) writeAtomic(file, theirs, { mode: 0o644, durable: false })
+    for (; performance.now() < end; await Bun.sleep(2))
+      if (readFileSync(file, 'utf8') !== theirs) writeAtomic(file, theirs, { mode: 0o644, durable: false })
     // At 0, 0.5, 1.5 and 3.5 s, after the first claim.
     assert.ok(claims() >= 3 && claims() <= 5, `${claims()} claims`)
-    assert.match(claiming.contest ?? '', /^The lease of 10\.5\.\d\.0\/24 is overwritten by the node at 172\.30\.0\.66: does it have this node's name, too\?, [2-4] times so far$/)
+    assert.match(
+      claiming.contest ?? '',
+      /^The lease of 10\.5\.\d\.0\/24 is overwritten by the node at 172\.30\.0\.66: does it have this node's name, too\?, [2-4] times so far$/,
+    )
     await until(() => readFileSync(file, 'utf8') === encodeValue(draft('a', 2)), 10_000)
   })
 

@@ -26,7 +26,10 @@ describe('plumb', () => {
     ['cni add net', /^NETNS is missing/],
     ['cni add net none', /^Cannot open the network namespace "\/run\/netns\/none": it does not exist/],
     ['cni add nett a', /^Cannot find network "nett": .* has net, did you mean "net"\?$/],
-    ['cni add net a --ifnme x', /^plumb cni add has no option --ifnme, did you mean "--ifname"\?; see plumb cni add --help$/],
+    [
+      'cni add net a --ifnme x',
+      /^plumb cni add has no option --ifnme, did you mean "--ifname"\?; see plumb cni add --help$/,
+    ],
     ['cni explain net a b', /^plumb cni explain wants NETWORK \[NETNS\], not "net a b"/],
     ['cni explain net --prev-result /none', /^Cannot read --prev-result: ENOENT/],
     ['cni explain net', /^error 7: Cannot find the plugin "none"\n {2}looked in \/none \(CNI_PATH\)$/],
@@ -51,7 +54,17 @@ describe('plumb', () => {
     })
   }
   it('tells how it is used: every command has a help, and it names the exit status', async () => {
-    for (const argv of ['', 'cni ', 'cni add ', 'cni check ', 'cni del ', 'cni gc ', 'cni status ', 'cni explain ', 'cni list ']) {
+    for (const argv of [
+      '',
+      'cni ',
+      'cni add ',
+      'cni check ',
+      'cni del ',
+      'cni gc ',
+      'cni status ',
+      'cni explain ',
+      'cni list ',
+    ]) {
       const { exitCode, stdout } = await plumb(`${argv}--help`.split(' '))
       assert.equal(exitCode, 0)
       assert.match(stdout, new RegExp(`usage: plumb ${argv}.*\nexit status: 0 done`, 's'))
@@ -68,7 +81,9 @@ describe('plumb', () => {
       ['"$@" >/dev/full', 1, 'error 5: Cannot write to stdout'],
       ['rm -f $0; mkfifo $0; true <$0 & exec 3>$0; wait; "$@" >&3', 141, ''],
     ] as const) {
-      const done = await execa('sh', ['-c', line, `${dir}/../${process.pid}.pipe`, PLUMB, 'cni', '--help'], { reject: false })
+      const done = await execa('sh', ['-c', line, `${dir}/../${process.pid}.pipe`, PLUMB, 'cni', '--help'], {
+        reject: false,
+      })
       assert.deepEqual([done.exitCode, done.stderr.split('\n')[0]], said, line)
     }
     rmSync(`${dir}/../${process.pid}.pipe`)

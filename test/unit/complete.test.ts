@@ -12,40 +12,89 @@ describe('plumb __complete', () => {
   let dir = ''
   before(() => {
     dir = mkdtempSync(join(tmpdir(), 'plumb-complete-'))
-    writeFileSync(join(dir, '10-pods.conflist'), '{ "name": "pods", "plugins": [{ "type": "bridge" }, { "type": "portmap" }] }')
+    writeFileSync(
+      join(dir, '10-pods.conflist'),
+      '{ "name": "pods", "plugins": [{ "type": "bridge" }, { "type": "portmap" }] }',
+    )
     writeFileSync(join(dir, '20-pods.conf'), '{ "name": "pods", "type": "ptp" }')
     writeFileSync(join(dir, '30-odd.conf'), '{ "name": "$(reboot)", "type": "bridge" }')
     writeFileSync(join(dir, '40-torn.conflist'), '{ "name": ')
   })
   after(() => rmSync(dir, { recursive: true }))
-  const lines = async (...words: string[]) => (await execa(join(DIST, 'plumb'), ['__complete', ...words], { env: { NETCONFPATH: dir } })).stdout.split('\n').filter(Boolean)
+  const lines = async (...words: string[]) =>
+    (await execa(join(DIST, 'plumb'), ['__complete', ...words], { env: { NETCONFPATH: dir } })).stdout
+      .split('\n')
+      .filter(Boolean)
   const candidates = async (...words: string[]) => (await lines(...words)).map((line) => line.split('\t')[0] ?? '')
 
   it('names the commands, and those that begin as the word does', async () => {
-    assert.deepEqual(await candidates(''), ['cni', 'agent', 'status', 'leases', 'services', 'policy', 'dhcp', 'install', 'uninstall', 'demo', 'help'])
-    assert.deepEqual([await candidates('de'), await candidates('cni', 'e'), await candidates('help', 'br')], [['demo'], ['explain'], ['bridge']])
+    assert.deepEqual(await candidates(''), [
+      'cni',
+      'agent',
+      'status',
+      'leases',
+      'services',
+      'policy',
+      'dhcp',
+      'install',
+      'uninstall',
+      'demo',
+      'help',
+    ])
+    assert.deepEqual(
+      [await candidates('de'), await candidates('cni', 'e'), await candidates('help', 'br')],
+      [['demo'], ['explain'], ['bridge']],
+    )
   })
   it('names the options of each command as its help does, and says what they are', async () => {
-    for (const words of ['agent', 'status', 'leases', 'services', 'policy', 'dhcp', 'install', 'uninstall', 'demo', 'cni add', 'cni check', 'cni del', 'cni gc', 'cni status', 'cni explain', 'cni fuse', 'cni list']) {
-      const [argv, { stdout: help }] = [words.split(' '), await execa(join(DIST, 'plumb'), [...words.split(' '), '--help'])]
+    for (const words of [
+      'agent',
+      'status',
+      'leases',
+      'services',
+      'policy',
+      'dhcp',
+      'install',
+      'uninstall',
+      'demo',
+      'cni add',
+      'cni check',
+      'cni del',
+      'cni gc',
+      'cni status',
+      'cni explain',
+      'cni fuse',
+      'cni list',
+    ]) {
+      const [argv, { stdout: help }] = [
+        words.split(' '),
+        await execa(join(DIST, 'plumb'), [...words.split(' '), '--help']),
+      ]
       const found = await candidates(...argv, '-')
       assert.ok(found.length > 0, words)
       for (const option of found) assert.match(help, new RegExp(`^ +(-\\w, )?${option}\\b`, 'm'), words)
     }
-    assert.deepEqual(await lines('install', '--with'), ['--with-plumb\tinstall the program plumb beside the plugins too'])
+    assert.deepEqual(await lines('install', '--with'), [
+      '--with-plumb\tinstall the program plumb beside the plugins too',
+    ])
     assert.ok(!(await candidates('agent', '--')).includes('--vmodule'), 'a flag without an effect')
   })
   it('names the values of an option, in the forms of all shells', async () => {
     assert.deepEqual(await candidates('agent', '--store', ''), ['file', 'etcd', 'kube'])
     assert.deepEqual(await candidates('agent', '-store', 'k'), ['kube'])
     assert.deepEqual(await candidates('agent', '--store=k'), ['--store=kube'])
-    assert.deepEqual([await candidates('agent', '--store', '='), await candidates('agent', '--store', '=', 'k')], [['file', 'etcd', 'kube'], ['kube']])
+    assert.deepEqual(
+      [await candidates('agent', '--store', '='), await candidates('agent', '--store', '=', 'k')],
+      [['file', 'etcd', 'kube'], ['kube']],
+    )
     assert.deepEqual(await candidates('agent', '--iface', 'l'), ['lo'])
   })
   it('names networks, also of --conf-dir, and none that a shell would take for more than a name', async () => {
     assert.deepEqual(await lines('cni', 'add', ''), ['pods\tbridge, portmap'])
     assert.deepEqual(await candidates('cni', 'add', '--conf-dir', join(ROOT, 'conf'), 'by'), ['by-source'])
-    assert.deepEqual(await candidates('cni', 'add', '--conf-dir', '=', join(ROOT, 'conf'), '--json', 'by'), ['by-source'])
+    assert.deepEqual(await candidates('cni', 'add', '--conf-dir', '=', join(ROOT, 'conf'), '--json', 'by'), [
+      'by-source',
+    ])
     assert.deepEqual(await candidates('cni', 'add', 'pods', 'eth0', ''), [])
   })
   it('names nothing where only the user knows, and for a command that does not exist', async () => {
@@ -67,7 +116,10 @@ complete_line plumb ag
 complete_line plumb cni add ''
 complete_line plumb agent --store = ''
 complete_line plumb install --bin-dir ''`
-    const { stdout } = await execa('bash', ['--norc', '-c', script], { env: { NETCONFPATH: dir, PATH: `${DIST}:${process.env['PATH']}` }, stripFinalNewline: false })
+    const { stdout } = await execa('bash', ['--norc', '-c', script], {
+      env: { NETCONFPATH: dir, PATH: `${DIST}:${process.env['PATH']}` },
+      stripFinalNewline: false,
+    })
     assert.equal(stdout, 'complete -o default -o nosort -F _plumb plumb\nagent\npods\nfile etcd kube\n\n')
   })
 })

@@ -13,11 +13,30 @@ import type { Resource } from '../../lib/state/resource.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import { type IfName, type Mac, type NetworkName, parse } from '../../lib/text/values.ts'
 
-const neigh = (n: number, mac = n) => ({ kind: 'neigh', ns: 'host', dev: 'flannel.1', ip: `10.244.${n}.0`, mac: `02:00:00:00:00:${mac.toString(16).padStart(2, '0')}`, proto: 112 }) as Resource
-const route = (via: string, dev = 'flannel.1') => ({ kind: 'route', ns: 'host', dst: '10.244.2.0/24' as Cidr, via: [via as Ip] as const, dev: dev as IfName, onlink: true, proto: 112 }) as const satisfies Route
+const neigh = (n: number, mac = n) =>
+  ({
+    kind: 'neigh',
+    ns: 'host',
+    dev: 'flannel.1',
+    ip: `10.244.${n}.0`,
+    mac: `02:00:00:00:00:${mac.toString(16).padStart(2, '0')}`,
+    proto: 112,
+  }) as Resource
+const route = (via: string, dev = 'flannel.1') =>
+  ({
+    kind: 'route',
+    ns: 'host',
+    dst: '10.244.2.0/24' as Cidr,
+    via: [via as Ip] as const,
+    dev: dev as IfName,
+    onlink: true,
+    proto: 112,
+  }) as const satisfies Route
 
 describe('diff()', () => {
-  const entries = fc.array(fc.record({ key: fc.integer({ min: 0, max: 12 }), mac: fc.integer({ min: 0, max: 2 }) }), { maxLength: 14 })
+  const entries = fc.array(fc.record({ key: fc.integer({ min: 0, max: 12 }), mac: fc.integer({ min: 0, max: 2 }) }), {
+    maxLength: 14,
+  })
   const resources = entries.map((all) => [...new Map(all.map(({ key, mac }) => [key, neigh(key, mac)])).values()])
 
   it('finds what is to be added, changed and dropped: done, the kernel has what is wanted', () => {
@@ -56,7 +75,10 @@ describe('diff()', () => {
     assert.deepEqual(diff([one], knownOf([{ resource: one, odd: true }])).change, [{ want: one, have: one }])
   })
   it('is linear: a hundred thousand take seconds, not hours', () => {
-    const many = Array.from({ length: 100_000 }, (_, i) => ({ ...neigh(0), ip: `10.${i >> 16}.${(i >> 8) & 255}.${i & 255}` }) as Resource)
+    const many = Array.from(
+      { length: 100_000 },
+      (_, i) => ({ ...neigh(0), ip: `10.${i >> 16}.${(i >> 8) & 255}.${i & 255}` }) as Resource,
+    )
     const started = performance.now()
     diff(many, knownOf(many.map((resource) => ({ resource }))))
     assert.ok(performance.now() - started < 20_000)
@@ -68,25 +90,34 @@ describe('ipEvent() and bridgeEvent()', () => {
   // As iproute2 6.1 prints them with -o.
   for (const [line, text] of Object.entries({
     '10.244.2.0/24 nhid 7 via 10.244.2.0 dev flannel.1 proto 112 onlink ': 'route add 10.244.2.0/24 proto 112 nhid 7',
-    'Deleted 10.244.2.0/24 via 192.0.2.2 dev eth0 proto 112 ': 'gone route add 10.244.2.0/24 proto 112 via 192.0.2.2 dev eth0',
-    'fd00:244:2::/64 nhid 7 via fd00:244:2:: dev flannel-v6.1 proto 112 metric 1024 onlink pref medium': 'route add fd00:244:2::/64 proto 112 nhid 7',
-    'blackhole 10.244.1.0/24 proto 112 metric 4294967295 ': 'route add blackhole 10.244.1.0/24 metric 4294967295 proto 112',
-    'Deleted blackhole fd00:244:1::/64 dev lo proto 112 metric 4294967295 pref medium': 'gone route add blackhole fd00:244:1::/64 metric 4294967295 proto 112',
+    'Deleted 10.244.2.0/24 via 192.0.2.2 dev eth0 proto 112 ':
+      'gone route add 10.244.2.0/24 proto 112 via 192.0.2.2 dev eth0',
+    'fd00:244:2::/64 nhid 7 via fd00:244:2:: dev flannel-v6.1 proto 112 metric 1024 onlink pref medium':
+      'route add fd00:244:2::/64 proto 112 nhid 7',
+    'blackhole 10.244.1.0/24 proto 112 metric 4294967295 ':
+      'route add blackhole 10.244.1.0/24 metric 4294967295 proto 112',
+    'Deleted blackhole fd00:244:1::/64 dev lo proto 112 metric 4294967295 pref medium':
+      'gone route add blackhole fd00:244:1::/64 metric 4294967295 proto 112',
     '10.1.2.3 dev pod1 scope link ': 'route add 10.1.2.3/32 dev pod1',
     '10.244.7.0/24 proto 112 \\\tnexthop via 10.0.0.3 dev d0 weight 1 \\\tnexthop via 10.0.0.4 dev d0 weight 1 ': '',
     [`10.244.2.0 dev flannel.1 lladdr ${MAC} PERMANENT proto 112 `]: `neigh replace 10.244.2.0 lladdr ${MAC} dev flannel.1 nud permanent protocol 112`,
     'Deleted 10.244.2.0 dev flannel.1 FAILED proto 112 ': 'gone ',
     [`fd00:244:2:: dev flannel-v6.1 lladdr ${MAC} PERMANENT proto 112 `]: `neigh replace fd00:244:2:: lladdr ${MAC} dev flannel-v6.1 nud permanent protocol 112`,
     'Deleted fd00:244:2:: dev flannel-v6.1 FAILED proto 112 ': 'gone ',
-    'fd00:244:2:: via 2001:db8::2 dev eth0 proto 112 metric 1024 pref medium': 'route add fd00:244:2::/128 proto 112 via 2001:db8::2 dev eth0',
+    'fd00:244:2:: via 2001:db8::2 dev eth0 proto 112 metric 1024 pref medium':
+      'route add fd00:244:2::/128 proto 112 via 2001:db8::2 dev eth0',
     [`192.0.2.2 dev eth0 lladdr ${MAC} REACHABLE `]: '',
-    'id 7 via 10.244.2.0 dev flannel.1 scope link proto 112 onlink ': 'nexthop add id 7 via 10.244.2.0 dev flannel.1 onlink proto 112',
-    'Deleted id 7 via 192.0.2.2 dev eth0 scope link proto 112 ': 'gone nexthop add id 7 via 192.0.2.2 dev eth0 proto 112',
+    'id 7 via 10.244.2.0 dev flannel.1 scope link proto 112 onlink ':
+      'nexthop add id 7 via 10.244.2.0 dev flannel.1 onlink proto 112',
+    'Deleted id 7 via 192.0.2.2 dev eth0 scope link proto 112 ':
+      'gone nexthop add id 7 via 192.0.2.2 dev eth0 proto 112',
     'id 8 group 1/2 proto zebra ': '',
     [`4: flannel.1: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1450 qdisc noqueue state UNKNOWN group default \\    link/ether ${MAC} brd ff:ff:ff:ff:ff:ff`]: `up mtu 1450 ${MAC}`,
     [`Deleted 4: flannel.1@NONE: <BROADCAST,MULTICAST> mtu 1450 qdisc noop state DOWN group default \\    link/ether ${MAC} brd ff:ff:ff:ff:ff:ff`]: `gone down mtu 1450 ${MAC}`,
-    '4: flannel.1    inet 10.244.1.0/32 scope global flannel.1\\       valid_lft forever preferred_lft forever': 'addr replace 10.244.1.0/32 dev flannel.1',
-    'Deleted 5: flannel-v6.1    inet6 fd00:244:1::/128 scope global nodad \\       valid_lft forever preferred_lft forever': 'gone addr replace fd00:244:1::/128 nodad dev flannel-v6.1',
+    '4: flannel.1    inet 10.244.1.0/32 scope global flannel.1\\       valid_lft forever preferred_lft forever':
+      'addr replace 10.244.1.0/32 dev flannel.1',
+    'Deleted 5: flannel-v6.1    inet6 fd00:244:1::/128 scope global nodad \\       valid_lft forever preferred_lft forever':
+      'gone addr replace fd00:244:1::/128 nodad dev flannel-v6.1',
     '4: ppp0    inet 10.0.0.1 peer 10.0.0.2/32 scope global ppp0\\       valid_lft forever preferred_lft forever': '',
   })) {
     it(`reads ${line}`, () => assert.equal(told(ipEvent(line)), text))
@@ -113,10 +144,34 @@ describe('ipEvent() and bridgeEvent()', () => {
       'ipv4 dev eth0 rp_filter loose ',
     ])
       assert.equal(ipEvent(line), undefined, line)
-    for (const line of ['', `${MAC} dev cni0 master cni0 permanent`, `${MAC} dev cni0 self permanent`]) assert.equal(bridgeEvent(line), undefined, line)
+    for (const line of ['', `${MAC} dev cni0 master cni0 permanent`, `${MAC} dev cni0 self permanent`])
+      assert.equal(bridgeEvent(line), undefined, line)
   })
   it('never throw, whatever a line says', () => {
-    const words = fc.constantFrom('Deleted', '4:', 'flannel.1:', 'id', '7', 'via', 'dev', 'inet', 'inet6', 'lladdr', 'PERMANENT', 'nhid', 'proto', 'default', '10.0.0.0/8', 'fd00::/64', 'dst', 'self', 'mtu', '<UP>', '\\', MAC)
+    const words = fc.constantFrom(
+      'Deleted',
+      '4:',
+      'flannel.1:',
+      'id',
+      '7',
+      'via',
+      'dev',
+      'inet',
+      'inet6',
+      'lladdr',
+      'PERMANENT',
+      'nhid',
+      'proto',
+      'default',
+      '10.0.0.0/8',
+      'fd00::/64',
+      'dst',
+      'self',
+      'mtu',
+      '<UP>',
+      '\\',
+      MAC,
+    )
     fc.assert(
       fc.property(fc.array(fc.oneof(words, fc.string()), { maxLength: 9 }), (line) => {
         ipEvent(line.join(' '))
@@ -127,35 +182,72 @@ describe('ipEvent() and bridgeEvent()', () => {
 })
 
 describe('ownership()', () => {
-  const owns = ownership({ instance: parse.network('one'), links: [parse.ifname('flannel.1')], networks: ['10.244.0.0/16', 'fd00:244::/32'] as Cidr[] })
+  const owns = ownership({
+    instance: parse.network('one'),
+    links: [parse.ifname('flannel.1')],
+    networks: ['10.244.0.0/16', 'fd00:244::/32'] as Cidr[],
+  })
   const [nexthop] = throughNexthop(route('192.0.2.2', 'eth0'), parse.network('one')) as [Nexthop, Route]
   for (const [what, own, found] of [
     ['a route of ours in the network, wherever it leads', true, route('192.0.2.2', 'eth7')],
     ['a route of ours outside the network', false, { ...route('192.0.2.2', 'eth0'), dst: '10.245.0.0/24' }],
-    ['a route of ours outside the network through a nexthop of ours', true, { ...route('192.0.2.2', 'eth0'), dst: '10.245.0.0/24', nhid: nexthop.id }],
-    ['a route without number on our device in the network: flannel’s', true, { ...route('10.244.2.0'), proto: undefined }],
-    ['a route without number on our device outside the network', false, { ...route('10.244.2.0'), proto: undefined, dst: '203.0.113.0/24' }],
+    [
+      'a route of ours outside the network through a nexthop of ours',
+      true,
+      { ...route('192.0.2.2', 'eth0'), dst: '10.245.0.0/24', nhid: nexthop.id },
+    ],
+    [
+      'a route without number on our device in the network: flannel’s',
+      true,
+      { ...route('10.244.2.0'), proto: undefined },
+    ],
+    [
+      'a route without number on our device outside the network',
+      false,
+      { ...route('10.244.2.0'), proto: undefined, dst: '203.0.113.0/24' },
+    ],
     ['a static route on our device', false, { ...route('10.244.2.0'), proto: 4 }],
     ['a route without number on another device', false, { ...route('192.0.2.2', 'eth0'), proto: undefined }],
     ['a neighbour on our device, flannel’s too', true, { ...neigh(2), proto: 0 }],
     ['a neighbour on another device', false, { ...neigh(2), dev: 'eth0' }],
     ['somebody’s neighbour outside the network on our device', false, { ...neigh(2), ip: '203.0.113.1', proto: 0 }],
-    ['an FDB entry on our device', true, { kind: 'tunnel', dev: 'flannel.1', mac: '02:00:00:00:00:02', dst: '192.0.2.2' }],
-    ['where packets without an entry go', false, { kind: 'tunnel', dev: 'flannel.1', mac: '00:00:00:00:00:00', dst: '192.0.2.2' }],
+    [
+      'an FDB entry on our device',
+      true,
+      { kind: 'tunnel', dev: 'flannel.1', mac: '02:00:00:00:00:02', dst: '192.0.2.2' },
+    ],
+    [
+      'where packets without an entry go',
+      false,
+      { kind: 'tunnel', dev: 'flannel.1', mac: '00:00:00:00:00:00', dst: '192.0.2.2' },
+    ],
     ['a group', false, { kind: 'tunnel', dev: 'flannel.1', mac: '33:33:00:00:00:01', dst: '192.0.2.2' }],
     ['an address in the network on our device', true, { kind: 'addr', dev: 'flannel.1', cidr: '10.244.9.0/32' }],
-    ['an address outside the network on our device', false, { kind: 'addr', dev: 'flannel.1', cidr: '198.51.100.1/32' }],
+    [
+      'an address outside the network on our device',
+      false,
+      { kind: 'addr', dev: 'flannel.1', cidr: '198.51.100.1/32' },
+    ],
     ['a link with our alias', true, { kind: 'link', name: 'flannel.9', alias: 'plumb-agent/one' }],
     ['a link with another agent’s alias', false, { kind: 'link', name: 'flannel.9', alias: 'plumb-agent/one2' }],
     ['a nexthop of ours', true, nexthop],
     ['a nexthop of another agent', false, { ...nexthop, id: nexthop.id - 1 }],
     ['a nexthop of another program', false, { ...nexthop, proto: 0 }],
   ] as const) {
-    it(`${own ? 'claims' : 'leaves alone'} ${what}`, () => assert.equal(owns({ ns: 'host', ...found } as Resource), own))
+    it(`${own ? 'claims' : 'leaves alone'} ${what}`, () =>
+      assert.equal(owns({ ns: 'host', ...found } as Resource), own))
   }
   it('within() agrees with the arithmetic of addresses', () => {
     const isIn = within(['10.244.0.0/16', '192.0.2.128/25', 'fd00:244::/32'] as Cidr[])
-    const inside = ['10.244.0.0', '10.244.255.255/32', '10.244.7.0/24', '192.0.2.128', '192.0.2.255', 'fd00:244::', 'fd00:244:ffff::/64']
+    const inside = [
+      '10.244.0.0',
+      '10.244.255.255/32',
+      '10.244.7.0/24',
+      '192.0.2.128',
+      '192.0.2.255',
+      'fd00:244::',
+      'fd00:244:ffff::/64',
+    ]
     const outside = ['10.243.255.255', '10.245.0.0/16', '192.0.2.127', '192.0.3.0', 'fd00:245::', 'fd00:243:ffff::/64']
     assert.deepEqual(
       [inside, outside].map((all) => all.filter((one) => isIn(one as Ip))),
@@ -172,9 +264,14 @@ describe('settleIds()', () => {
   it('moves one of two gateways with the same id, the same one in whatever order they come, and its routes with it', () => {
     assert.equal(first[0].id, second[0].id)
     const settled = settleIds([...first, ...second])
-    const ids = settled.flatMap((one) => (one.kind === 'nexthop' ? [`${one.via} ${one.id}`] : one.kind === 'route' ? [`${one.via[0]} ${one.nhid}`] : []))
+    const ids = settled.flatMap((one) =>
+      one.kind === 'nexthop' ? [`${one.via} ${one.id}`] : one.kind === 'route' ? [`${one.via[0]} ${one.nhid}`] : [],
+    )
     assert.equal(new Set(ids).size, 2, ids.join(', '))
-    assert.deepEqual(new Set(settleIds([...second, ...first, ...second]).map((one) => JSON.stringify(one))), new Set(settled.map((one) => JSON.stringify(one))))
+    assert.deepEqual(
+      new Set(settleIds([...second, ...first, ...second]).map((one) => JSON.stringify(one))),
+      new Set(settled.map((one) => JSON.stringify(one))),
+    )
     for (const one of settled) if (one.kind === 'nexthop') assert.ok(isOwnId(instance, one))
   })
   it('gives back the very list that came when nothing collides', () => {
@@ -196,9 +293,16 @@ describe('settleIds()', () => {
 
 describe('sentences()', () => {
   it('[F20k6] thirty thousand failures for one reason are told in one sentence, in a time that grows with their number', () => {
-    const failed = new Map(Array.from({ length: 30_000 }, (_, i) => [putOf({ ...neigh(1), ip: `10.${i >> 8}.${i & 255}.0` as Ip } as Resource), 'Cannot find device "flannel.1"']))
+    const failed = new Map(
+      Array.from({ length: 30_000 }, (_, i) => [
+        putOf({ ...neigh(1), ip: `10.${i >> 8}.${i & 255}.0` as Ip } as Resource),
+        'Cannot find device "flannel.1"',
+      ]),
+    )
     const began = performance.now()
-    assert.deepEqual(sentences(failed), ['Cannot make neighbour 10.0.0.0 on flannel.1 and 29999 more: Cannot find device "flannel.1"'])
+    assert.deepEqual(sentences(failed), [
+      'Cannot make neighbour 10.0.0.0 on flannel.1 and 29999 more: Cannot find device "flannel.1"',
+    ])
     assert.ok(performance.now() - began < 1000, `${performance.now() - began} ms`)
   })
 
@@ -206,7 +310,10 @@ describe('sentences()', () => {
     const steps = [2, 3, 4].map((n) => putOf(neigh(n)))
     const failed = new Map(steps.map((step) => [step, 'No buffer space available']))
     failed.set(putOf(route('10.244.2.0')), 'File exists')
-    assert.deepEqual(sentences(failed), ['Cannot make neighbour 10.244.2.0 on flannel.1 and 2 more: No buffer space available', 'Cannot make route 10.244.2.0/24: another program has a route there (see: ip route show 10.244.2.0/24)'])
+    assert.deepEqual(sentences(failed), [
+      'Cannot make neighbour 10.244.2.0 on flannel.1 and 2 more: No buffer space available',
+      'Cannot make route 10.244.2.0/24: another program has a route there (see: ip route show 10.244.2.0/24)',
+    ])
   })
 })
 
@@ -227,9 +334,26 @@ function told(event: Event | undefined): string | undefined {
 
 describe('KernelState', () => {
   const DEV = 'flannel.1' as IfName
-  const link: Resource = { kind: 'link', ns: 'host', name: DEV, type: 'vxlan', mtu: 1450, up: true, mac: '02:00:00:00:00:09' as Mac }
-  const tunnel: Resource = { kind: 'tunnel', ns: 'host', dev: DEV, mac: '02:00:00:00:00:02' as Mac, dst: '192.0.2.2' as Ip }
-  const told = (mtu: number, flags = 'UP,') => ipEvent(`3: flannel.1: <BROADCAST,${flags}MULTICAST> mtu ${mtu} qdisc noqueue state UNKNOWN \\    link/ether 02:00:00:00:00:09 brd ff:ff:ff:ff:ff:ff`) as Event
+  const link: Resource = {
+    kind: 'link',
+    ns: 'host',
+    name: DEV,
+    type: 'vxlan',
+    mtu: 1450,
+    up: true,
+    mac: '02:00:00:00:00:09' as Mac,
+  }
+  const tunnel: Resource = {
+    kind: 'tunnel',
+    ns: 'host',
+    dev: DEV,
+    mac: '02:00:00:00:00:02' as Mac,
+    dst: '192.0.2.2' as Ip,
+  }
+  const told = (mtu: number, flags = 'UP,') =>
+    ipEvent(
+      `3: flannel.1: <BROADCAST,${flags}MULTICAST> mtu ${mtu} qdisc noqueue state UNKNOWN \\    link/ether 02:00:00:00:00:09 brd ff:ff:ff:ff:ff:ff`,
+    ) as Event
   const deleted = bridgeEvent('Deleted 02:00:00:00:00:02 dev flannel.1 dst 192.0.2.2 self permanent') as Event
 
   const empty = async () => ({ status: 0, stdout: '', stderr: '' })

@@ -13,7 +13,8 @@ describe('wishOf() of plumb demo', () => {
     ['--store=etcd nodes', [etcd], true],
     ['--store etcd', [etcd], true],
   ] as const)
-    it(`takes ${JSON.stringify(argv)} for ${stories.map(({ name, ...more }) => Object.values({ name, ...more }).join(' on ')).join(', ')}`, () => assert.deepEqual(wishOf(argv.split(' ').filter(Boolean)), { stories, isStoreNamed }))
+    it(`takes ${JSON.stringify(argv)} for ${stories.map(({ name, ...more }) => Object.values({ name, ...more }).join(' on ')).join(', ')}`, () =>
+      assert.deepEqual(wishOf(argv.split(' ').filter(Boolean)), { stories, isStoreNamed }))
 
   it('takes --help, whatever else there is', () => assert.equal(wishOf(['nodes', '--help']), 'help'))
 })

@@ -17,7 +17,10 @@ const unit = read('conf/plumb-agent.service')
 describe('what is deployed', () => {
   it('conf/agent.yaml is read, and nothing in it is without effect', () => {
     const settings = settingsOf([], 'conf/agent.yaml', read('conf/agent.yaml'))
-    assert.deepEqual([settings.store.kind, settings.firewall.masquerade, settings.files.install, settings.notes], ['etcd', true, true, []])
+    assert.deepEqual(
+      [settings.store.kind, settings.firewall.masquerade, settings.files.install, settings.notes],
+      ['etcd', true, true, []],
+    )
   })
 
   it('conf/agent.yaml: what is commented out would be read, too', () => {
@@ -29,19 +32,28 @@ describe('what is deployed', () => {
   it('conf/plumb-agent.service starts the agent with settings that there are', () => {
     const [, argv = ''] = /^ExecStart=\/usr\/local\/bin\/plumb agent (.*)$/m.exec(unit) ?? []
     assert.deepEqual(settingsOf(argv.split(' ')).said, ['config=/etc/plumb/agent.yaml'])
-    for (const [, name = ''] of unit.matchAll(/\bFLANNELD_([A-Z_]+)/g)) assert.ok(name.toLowerCase().replaceAll('_', '-') in FLAGS, name)
+    for (const [, name = ''] of unit.matchAll(/\bFLANNELD_([A-Z_]+)/g))
+      assert.ok(name.toLowerCase().replaceAll('_', '-') in FLAGS, name)
   })
 
   it('conf/plumb-agent.service leaves what the agent writes writable, and its files when it stops', () => {
     const { files } = settingsOf([])
     const [, writable = ''] = /^ReadWritePaths=(.*)$/m.exec(unit) ?? []
-    for (const dir of [files.confDir, files.binDir]) assert.ok(writable.split(' ').some((one) => dir.startsWith(`${one}/`)) && unit.includes(` ${dir}`), dir)
-    assert.match(unit, new RegExp(`^RuntimeDirectory=${dirname(files.subnetEnv).slice('/run/'.length)}\nRuntimeDirectoryPreserve=yes$`, 'm'))
+    for (const dir of [files.confDir, files.binDir])
+      assert.ok(writable.split(' ').some((one) => dir.startsWith(`${one}/`)) && unit.includes(` ${dir}`), dir)
+    assert.match(
+      unit,
+      new RegExp(
+        `^RuntimeDirectory=${dirname(files.subnetEnv).slice('/run/'.length)}\nRuntimeDirectoryPreserve=yes$`,
+        'm',
+      ),
+    )
     assert.match(unit, new RegExp(`^StateDirectory=${files.stateDir.slice('/var/lib/'.length)}$`, 'm'))
   })
 
   it('conf/plumb-agent.service is what systemd takes, and is exposed no more than it has to be', async function () {
-    if ((await execa('systemd-analyze', ['--version'], { reject: false })).exitCode !== 0) skip(this, 'no systemd-analyze')
+    if ((await execa('systemd-analyze', ['--version'], { reject: false })).exitCode !== 0)
+      skip(this, 'no systemd-analyze')
     const dir = mkdtempSync(join(tmpdir(), 'plumb-unit-'))
     const path = join(dir, 'plumb-agent.service')
     writeFileSync(path, unit.replace('/usr/local/bin/plumb', join(DIST, 'plumb')))
@@ -68,39 +80,73 @@ describe('what is deployed', () => {
     const settings = settingsOf(agent.args.slice(1), 'agent.yaml', data['agent.yaml'])
 
     it('holds settings that are read, with the node’s name from its environment, and a network', () => {
-      assert.deepEqual([agent.args[0], settings.notes, settings.files.install, settings.store.kind], ['agent', [], true, 'kube'])
-      assert.equal(agent.env.find(({ name }: { name: string }) => name === 'NODE_NAME').valueFrom.fieldRef.fieldPath, 'spec.nodeName')
+      assert.deepEqual(
+        [agent.args[0], settings.notes, settings.files.install, settings.store.kind],
+        ['agent', [], true, 'kube'],
+      )
+      assert.equal(
+        agent.env.find(({ name }: { name: string }) => name === 'NODE_NAME').valueFrom.fieldRef.fieldPath,
+        'spec.nodeName',
+      )
       assert.equal(JSON.parse(data['net-conf.json']).Backend.Type, 'vxlan')
       assert.ok(settings.store.kind === 'kube' && mounted(settings.store.netConf))
     })
 
     it("gives the agent flannel's rights, the reading of what policies are about, and no more", () => {
-      const rights = of('ClusterRole').rules.map(({ resources, verbs }: { resources: string[]; verbs: string[] }) => `${resources.join()}: ${verbs.join()}`)
-      assert.deepEqual(rights, ['pods: get,list,watch', 'nodes: get,list,watch', 'nodes/status: patch', 'namespaces: get,list,watch', 'networkpolicies: get,list,watch', 'clusternetworkpolicies: get,list,watch'])
+      const rights = of('ClusterRole').rules.map(
+        ({ resources, verbs }: { resources: string[]; verbs: string[] }) => `${resources.join()}: ${verbs.join()}`,
+      )
+      assert.deepEqual(rights, [
+        'pods: get,list,watch',
+        'nodes: get,list,watch',
+        'nodes/status: patch',
+        'namespaces: get,list,watch',
+        'networkpolicies: get,list,watch',
+        'clusternetworkpolicies: get,list,watch',
+      ])
       const [binding, account] = [of('ClusterRoleBinding'), of('ServiceAccount').metadata]
-      assert.deepEqual([binding.roleRef.name, binding.subjects[0].name, binding.subjects[0].namespace, pod.serviceAccountName], [of('ClusterRole').metadata.name, account.name, account.namespace, account.name])
+      assert.deepEqual(
+        [binding.roleRef.name, binding.subjects[0].name, binding.subjects[0].namespace, pod.serviceAccountName],
+        [of('ClusterRole').metadata.name, account.name, account.namespace, account.name],
+      )
     })
 
     it('[F20k9] the uninstallation may only read Nodes and change their status, not read pods, namespaces and policies', () => {
-      const [, role = ''] = /^kind: ClusterRole\n([\s\S]*?)^---/m.exec(read('conf/chart/templates/uninstall.yaml')) ?? []
+      const [, role = ''] =
+        /^kind: ClusterRole\n([\s\S]*?)^---/m.exec(read('conf/chart/templates/uninstall.yaml')) ?? []
       const rules = role.slice(role.indexOf('rules:'))
-      assert.match(rules, /^rules:\n {2}- apiGroups: \[""\]\n {4}resources: \[nodes\]\n {4}verbs: \[get\]\n {2}- apiGroups: \[""\]\n {4}resources: \[nodes\/status\]\n {4}verbs: \[patch\]\n/)
+      assert.match(
+        rules,
+        /^rules:\n {2}- apiGroups: \[""\]\n {4}resources: \[nodes\]\n {4}verbs: \[get\]\n {2}- apiGroups: \[""\]\n {4}resources: \[nodes\/status\]\n {4}verbs: \[patch\]\n/,
+      )
       assert.doesNotMatch(rules, /plumb\.rights|pods|namespaces|networkpolicies/)
     })
 
     it('runs in the node’s network, and has every path that the agent writes from the node itself', () => {
       assert.deepEqual([pod.hostNetwork, agent.securityContext.privileged], [true, true])
-      for (const path of [dirname(settings.files.subnetEnv), dirname(settings.files.socket), dirname(settings.files.policySocket), settings.files.stateDir, settings.files.confDir, settings.files.binDir, '/run/cni', '/var/lib/cni'])
+      for (const path of [
+        dirname(settings.files.subnetEnv),
+        dirname(settings.files.socket),
+        dirname(settings.files.policySocket),
+        settings.files.stateDir,
+        settings.files.confDir,
+        settings.files.binDir,
+        '/run/cni',
+        '/var/lib/cni',
+      ])
         assert.equal(mounted(path)?.hostPath.path, path)
     })
 
     it('is probed where the status server listens', () => {
       const { host, port } = settings.status as NonNullable<Settings['status']>
-      for (const probe of [agent.livenessProbe, agent.readinessProbe]) assert.deepEqual([probe.httpGet.host, probe.httpGet.port], [host, port])
+      for (const probe of [agent.livenessProbe, agent.readinessProbe])
+        assert.deepEqual([probe.httpGet.host, probe.httpGet.port], [host, port])
     })
 
     function mounted(path: string): { hostPath: { path: string } } | undefined {
-      const mount = agent.volumeMounts.find(({ mountPath }: { mountPath: string }) => path === mountPath || path.startsWith(`${mountPath}/`))
+      const mount = agent.volumeMounts.find(
+        ({ mountPath }: { mountPath: string }) => path === mountPath || path.startsWith(`${mountPath}/`),
+      )
       return volumes.find(({ name }: { name: string }) => name === mount?.name)
     }
   })
@@ -117,7 +163,8 @@ describe('what is deployed', () => {
   })
 
   it('the pages that others point to are there', () => {
-    for (const [, page = ''] of read('docs/agent.md').matchAll(/\]\(([\w-]+\.md)\)/g)) assert.ok(existsSync(join(ROOT, 'docs', page)), page)
+    for (const [, page = ''] of read('docs/agent.md').matchAll(/\]\(([\w-]+\.md)\)/g))
+      assert.ok(existsSync(join(ROOT, 'docs', page)), page)
     assert.ok(existsSync(join(ROOT, 'docs/migrate-from-flannel.md')))
   })
 })

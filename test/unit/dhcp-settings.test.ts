@@ -7,7 +7,14 @@ import { execa } from 'execa'
 import { settingsOf } from '../../cli/dhcp.ts'
 import { skip } from '../support/skip.ts'
 
-const DEFAULTS = { socketPath: '/run/cni/dhcp.sock', hostPrefix: '', broadcast: false, timeoutMs: 10_000, resendMaxMs: 62_000, resendTimeoutMs: 208_000 }
+const DEFAULTS = {
+  socketPath: '/run/cni/dhcp.sock',
+  hostPrefix: '',
+  broadcast: false,
+  timeoutMs: 10_000,
+  resendMaxMs: 62_000,
+  resendTimeoutMs: 208_000,
+}
 
 describe('the command line of plumb dhcp', () => {
   it('settingsOf() has the defaults of the reference', () => {
@@ -15,21 +22,47 @@ describe('the command line of plumb dhcp', () => {
   })
 
   it('settingsOf() reads options as Go does: one dash or two, with = or a word after it, and times such as 3m28s', () => {
-    const words = ['-pidfile', '/run/dhcp.pid', '--hostprefix=/host/', '-socketpath=/run/x.sock', '-broadcast', '-timeout', '1500ms', '--resendmax', '1m', '-resendtimeout=3m28s']
-    assert.deepEqual(settingsOf(words), { ...DEFAULTS, pidFile: '/run/dhcp.pid', hostPrefix: '/host', socketPath: '/run/x.sock', broadcast: true, timeoutMs: 1500, resendMaxMs: 60_000 })
+    const words = [
+      '-pidfile',
+      '/run/dhcp.pid',
+      '--hostprefix=/host/',
+      '-socketpath=/run/x.sock',
+      '-broadcast',
+      '-timeout',
+      '1500ms',
+      '--resendmax',
+      '1m',
+      '-resendtimeout=3m28s',
+    ]
+    assert.deepEqual(settingsOf(words), {
+      ...DEFAULTS,
+      pidFile: '/run/dhcp.pid',
+      hostPrefix: '/host',
+      socketPath: '/run/x.sock',
+      broadcast: true,
+      timeoutMs: 1500,
+      resendMaxMs: 60_000,
+    })
     assert.equal(settingsOf(['-broadcast=false']).broadcast, false)
   })
 
   it('conf/plumb-dhcp.service and .socket start it with options that there are, where the plugin looks, and are what systemd takes', async function () {
-    const [service, socket] = ['service', 'socket'].map((kind) => readFileSync(join(import.meta.dir, `../../conf/plumb-dhcp.${kind}`), 'utf8')) as [string, string]
+    const [service, socket] = ['service', 'socket'].map((kind) =>
+      readFileSync(join(import.meta.dir, `../../conf/plumb-dhcp.${kind}`), 'utf8'),
+    ) as [string, string]
     const [, argv = ''] = /^ExecStart=\/usr\/local\/bin\/plumb dhcp ?(.*)$/m.exec(service) ?? []
     assert.ok(socket.includes(`ListenStream=${settingsOf(argv.split(' ').filter(Boolean)).socketPath}\n`))
-    if ((await execa('systemd-analyze', ['--version'], { reject: false })).exitCode !== 0) skip(this, 'no systemd-analyze')
+    if ((await execa('systemd-analyze', ['--version'], { reject: false })).exitCode !== 0)
+      skip(this, 'no systemd-analyze')
     const dir = mkdtempSync(join(tmpdir(), 'plumb-unit-'))
     writeFileSync(join(dir, 'plumb-dhcp.socket'), socket)
     writeFileSync(join(dir, 'plumb-dhcp.service'), service.replace('/usr/local/bin/plumb', '/bin/true'))
     try {
-      const verified = await execa('systemd-analyze', ['verify', join(dir, 'plumb-dhcp.socket'), join(dir, 'plumb-dhcp.service')], { reject: false, all: true })
+      const verified = await execa(
+        'systemd-analyze',
+        ['verify', join(dir, 'plumb-dhcp.socket'), join(dir, 'plumb-dhcp.service')],
+        { reject: false, all: true },
+      )
       assert.deepEqual([verified.exitCode, verified.all], [0, ''])
     } finally {
       rmSync(dir, { recursive: true })

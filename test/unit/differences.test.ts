@@ -27,7 +27,9 @@ describe('beside: generated scenes', () => {
           .filter((pair) => !met.has(pair)),
         [],
       )
-      const values = Object.entries(KEYS).flatMap(([key, all]) => all.filter((value) => newer || !value.endsWith('+')).map((value) => `${key} ${value}`))
+      const values = Object.entries(KEYS).flatMap(([key, all]) =>
+        all.filter((value) => newer || !value.endsWith('+')).map((value) => `${key} ${value}`),
+      )
       const used = new Set(scenes.flatMap((choice) => Object.entries(choice).map(([key, value]) => `${key} ${value}`)))
       assert.deepEqual(
         values.filter((value) => !used.has(value)),
@@ -50,12 +52,23 @@ describe('beside: differences()', () => {
   })
 
   it('tells of a link that only one side has nothing but that', () => {
-    const veth = { 'node/dev veth-a/there': 'yes', 'node/dev veth-a/mtu': '1500', 'node/dev veth-a/address 10.1.0.1|32/scope': 'global' }
-    assert.deepEqual(differences('none', facts({ ...veth, 'node/dev br0/there': 'yes' }), facts({ 'node/dev br0/there': 'yes' })), [{ path: 'none/node/dev veth-a/there', theirs: 'yes', ours: undefined }])
+    const veth = {
+      'node/dev veth-a/there': 'yes',
+      'node/dev veth-a/mtu': '1500',
+      'node/dev veth-a/address 10.1.0.1|32/scope': 'global',
+    }
+    assert.deepEqual(
+      differences('none', facts({ ...veth, 'node/dev br0/there': 'yes' }), facts({ 'node/dev br0/there': 'yes' })),
+      [{ path: 'none/node/dev veth-a/there', theirs: 'yes', ours: undefined }],
+    )
   })
 
   it('compares of two refusals the codes, and of one the fact alone', () => {
-    const [refused, other, works] = [facts({ bridge: 'refuses with 999: no' }), facts({ bridge: 'refuses with 7: want yes' }), facts({ bridge: 'works', 'bridge/form': 'json' })]
+    const [refused, other, works] = [
+      facts({ bridge: 'refuses with 999: no' }),
+      facts({ bridge: 'refuses with 7: want yes' }),
+      facts({ bridge: 'works', 'bridge/form': 'json' }),
+    ]
     assert.deepEqual(differences('add a', refused, other), [{ path: 'add a/bridge/code', theirs: '999', ours: '7' }])
     assert.deepEqual(differences('add a', refused, facts({ bridge: 'refuses with 999: not this' })), [])
     const [parting, ...more] = differences('add a', refused, works)

@@ -7,7 +7,13 @@ import { makeWakes } from '../../agent/scheduler/wakes.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import { parse } from '../../lib/text/values.ts'
 
-const endpoint = (container: string, pod: string, ...addresses: string[]): Endpoint => ({ containerId: parse.containerId(container), ifname: parse.ifname('eth0'), namespace: 'x', pod, addresses: addresses as Ip[] })
+const endpoint = (container: string, pod: string, ...addresses: string[]): Endpoint => ({
+  containerId: parse.containerId(container),
+  ifname: parse.ifname('eth0'),
+  namespace: 'x',
+  pod,
+  addresses: addresses as Ip[],
+})
 const pod = (name: string, ...ips: string[]): Pod => ({ namespace: 'x', name, labels: {}, ips: ips as Ip[], ports: [] })
 
 function made(): { endpoints: Endpoints; changed: string[] } {
@@ -19,8 +25,19 @@ describe('endpoints of pods', () => {
   it('an admitted address counts before the API has one, and wins over the addresses of the API', () => {
     const { endpoints, changed } = made()
     endpoints.admit(endpoint('c1', 'a', '10.0.0.2', 'fd00::2'))
-    assert.deepEqual([endpoints.addressesOf(pod('a')), endpoints.addressesOf(pod('a', '10.0.0.9')), changed], [['10.0.0.2', 'fd00::2'], ['10.0.0.2', 'fd00::2'], ['x/a']])
-    assert.deepEqual([endpoints.of('x/a').length, endpoints.all().length, endpoints.ownerOf('fd00::2' as Ip), endpoints.ownerOf('fd00::3' as Ip)], [1, 1, 'x/a', undefined])
+    assert.deepEqual(
+      [endpoints.addressesOf(pod('a')), endpoints.addressesOf(pod('a', '10.0.0.9')), changed],
+      [['10.0.0.2', 'fd00::2'], ['10.0.0.2', 'fd00::2'], ['x/a']],
+    )
+    assert.deepEqual(
+      [
+        endpoints.of('x/a').length,
+        endpoints.all().length,
+        endpoints.ownerOf('fd00::2' as Ip),
+        endpoints.ownerOf('fd00::3' as Ip),
+      ],
+      [1, 1, 'x/a', undefined],
+    )
     const other = pod('b', '10.0.0.3')
     assert.equal(endpoints.addressesOf(other), other.ips)
   })
@@ -29,7 +46,14 @@ describe('endpoints of pods', () => {
     const { endpoints, changed } = made()
     endpoints.admit(endpoint('c1', 'a', '10.0.0.2', '10.0.0.3'))
     endpoints.admit(endpoint('c2', 'b', '10.0.0.2'))
-    assert.deepEqual([endpoints.addressesOf(pod('a', '10.0.0.2')), endpoints.addressesOf(pod('b')), endpoints.addressesOf(pod('c', '10.0.0.2', '10.0.0.4'))], [['10.0.0.3'], ['10.0.0.2'], ['10.0.0.4']])
+    assert.deepEqual(
+      [
+        endpoints.addressesOf(pod('a', '10.0.0.2')),
+        endpoints.addressesOf(pod('b')),
+        endpoints.addressesOf(pod('c', '10.0.0.2', '10.0.0.4')),
+      ],
+      [['10.0.0.3'], ['10.0.0.2'], ['10.0.0.4']],
+    )
     assert.deepEqual(changed, ['x/a', 'x/a', 'x/b'])
   })
 

@@ -21,7 +21,8 @@ describe('plumb cni explain', () => {
     dir = mkdtempSync(join(tmpdir(), 'explain-'))
     for (const name of ['conf', 'bin']) mkdirSync(`${dir}/${name}`)
     // Had one of them been started, it would be seen.
-    for (const name of ['theirs', 'theirpool']) writeFileSync(`${dir}/bin/${name}`, `#!/bin/sh\necho >${dir}/started\n`, { mode: 0o755 })
+    for (const name of ['theirs', 'theirpool'])
+      writeFileSync(`${dir}/bin/${name}`, `#!/bin/sh\necho >${dir}/started\n`, { mode: 0o755 })
   })
   afterEach(() => rmSync(dir, { recursive: true }))
 
@@ -65,7 +66,18 @@ ip -batch -
   })
 
   it('says of every line of data what it is for and, where an answer means that it is so already, which', async () => {
-    configure({ ...BRIDGE, isDefaultGateway: true, ipMasq: true, vlan: 5, vlanTrunk: [{ minID: 7, maxID: 9 }], macspoofchk: true, enabledad: true }, PORTMAP)
+    configure(
+      {
+        ...BRIDGE,
+        isDefaultGateway: true,
+        ipMasq: true,
+        vlan: 5,
+        vlanTrunk: [{ minID: 7, maxID: 9 }],
+        macspoofchk: true,
+        enabledad: true,
+      },
+      PORTMAP,
+    )
     const add = await told('net', '--port-mapping', '53:53/udp')
     const del = await told('net', '--port-mapping', '53:53/udp', '--del')
     for (const { text, about, already } of [...linesOf(add), ...linesOf(del)]) {
@@ -73,8 +85,14 @@ ip -batch -
       if (already !== undefined) assert.ok(new RegExp(already))
     }
     const find = (one: Told, text: RegExp) => linesOf(one).find((line) => text.test(line.text))
-    assert.deepEqual([find(add, /^link add name br0/)?.when, find(add, /^link add name br0/)?.already], ['only when link br0 is not there', 'File exists'])
-    assert.match(find(add, /^vlan add vid 5 pvid untagged dev veth/)?.about ?? '', /^veth\w+ is in VLAN 5, untagged, its native one$/)
+    assert.deepEqual(
+      [find(add, /^link add name br0/)?.when, find(add, /^link add name br0/)?.already],
+      ['only when link br0 is not there', 'File exists'],
+    )
+    assert.match(
+      find(add, /^vlan add vid 5 pvid untagged dev veth/)?.about ?? '',
+      /^veth\w+ is in VLAN 5, untagged, its native one$/,
+    )
     assert.match(find(add, /^vlan add vid 7-9 dev veth/)?.about ?? '', /^veth\w+ is in VLANs 7 to 9, tagged$/)
     assert.match(find(add, /^vlan delete vid 1 dev veth/)?.about ?? '', /leaves VLAN 1$/)
     assert.match(find(del, /^link delete dev/)?.already ?? '', /Cannot find device/)
@@ -92,10 +110,16 @@ ip -batch -
 
   it('has a path stand for a NETNS that is not given, in lines that are otherwise the same', async () => {
     configure(BRIDGE)
-    const [without, given] = [await told('net', '--container-id', 'c1'), await told('net', '/run/netns/POD', '--container-id', 'c1')]
+    const [without, given] = [
+      await told('net', '--container-id', 'c1'),
+      await told('net', '/run/netns/POD', '--container-id', 'c1'),
+    ]
     assert.deepEqual(without.notes, ['NETNS was not given: /run/netns/POD stands for it'])
     assert.deepEqual({ ...without, notes: [] }, { ...given, notes: [] })
-    assert.match(linesOf(without).find(({ text }) => text.includes('type veth'))?.text ?? '', / netns \/run\/netns\/POD$/)
+    assert.match(
+      linesOf(without).find(({ text }) => text.includes('type veth'))?.text ?? '',
+      / netns \/run\/netns\/POD$/,
+    )
   })
 
   it('takes addresses that are asked for, and says so', async () => {
@@ -107,9 +131,19 @@ ip -batch -
   it('starts no plugin that is not plumb’s, goes on as if it answered what it was given, and says so', async () => {
     configure(BRIDGE, { type: 'theirs' }, PORTMAP)
     const { plugins, result } = await told('net', '--port-mapping', '8080:80')
-    assert.deepEqual({ ...plugins[1], notes: 0 }, { type: 'theirs', file: `${dir}/bin/theirs`, isPlumb: false, runs: [], isWhole: false, notes: 0 })
-    assert.match(plugins[1]?.notes.join('\n') ?? '', /theirs is not plumb's: it is run as a program with CNI_COMMAND=ADD.*\nwhat it answers is not known: what follows is as if/)
-    assert.ok(linesOf({ plugins } as Told).some(({ text }) => text.includes('ports4 { tcp . 8080') && text.includes('10.1.0.2 . 80')))
+    assert.deepEqual(
+      { ...plugins[1], notes: 0 },
+      { type: 'theirs', file: `${dir}/bin/theirs`, isPlumb: false, runs: [], isWhole: false, notes: 0 },
+    )
+    assert.match(
+      plugins[1]?.notes.join('\n') ?? '',
+      /theirs is not plumb's: it is run as a program with CNI_COMMAND=ADD.*\nwhat it answers is not known: what follows is as if/,
+    )
+    assert.ok(
+      linesOf({ plugins } as Told).some(
+        ({ text }) => text.includes('ports4 { tcp . 8080') && text.includes('10.1.0.2 . 80'),
+      ),
+    )
     assert.deepEqual(ips(result), ['10.1.0.2/24'])
   })
 
@@ -117,8 +151,18 @@ ip -batch -
     configure({ type: 'theirs' }, PORTMAP)
     const lost = await told('net', '--port-mapping', '8080:80')
     assert.deepEqual([lost.plugins[1]?.isWhole, lost.plugins[1]?.runs, lost.result], [false, [], undefined])
-    assert.match((await plumb('net', '--port-mapping', '8080:80')).stdout, /the result before it, which is not known: --prev-result FILE.*# ADD answers what 2\. portmap answers, which is not known$/s)
-    writeFileSync(`${dir}/result`, JSON.stringify({ cniVersion: '0.4.0', interfaces: [{ name: 'eth0', sandbox: '/x' }], ips: [{ version: '4', address: '10.9.0.9/24', interface: 0 }] }))
+    assert.match(
+      (await plumb('net', '--port-mapping', '8080:80')).stdout,
+      /the result before it, which is not known: --prev-result FILE.*# ADD answers what 2\. portmap answers, which is not known$/s,
+    )
+    writeFileSync(
+      `${dir}/result`,
+      JSON.stringify({
+        cniVersion: '0.4.0',
+        interfaces: [{ name: 'eth0', sandbox: '/x' }],
+        ips: [{ version: '4', address: '10.9.0.9/24', interface: 0 }],
+      }),
+    )
     const { plugins, result } = await told('net', '--port-mapping', '8080:80', '--prev-result', `${dir}/result`)
     assert.deepEqual([plugins[0]?.result, ips(result)], [result, ['10.9.0.9/24']])
     assert.ok(linesOf({ plugins } as Told).some(({ text }) => text.includes(': 10.9.0.9 . 80')))
@@ -128,26 +172,41 @@ ip -batch -
     configure(BRIDGE)
     writeFileSync(`${dir}/result`, '{"ips":[{"address":"10.9.0.9/24"}]}')
     const { exitCode, stderr } = await plumb('net', '--prev-result', `${dir}/result`)
-    assert.deepEqual([exitCode, stderr], [2, "--prev-result is what a program that is not plumb's answers: net asks none"])
+    assert.deepEqual(
+      [exitCode, stderr],
+      [2, "--prev-result is what a program that is not plumb's answers: net asks none"],
+    )
   })
 
   it('starts no pool that is not plumb’s: shows what needs no address, and all with --prev-result', async () => {
     configure({ ...BRIDGE, ipam: { type: 'theirpool' } }, PORTMAP)
     const lost = await told('net')
     const [bridge, portmap] = lost.plugins
-    assert.deepEqual([bridge?.pool, bridge?.isWhole, portmap?.isWhole], [{ type: 'theirpool', program: `${dir}/bin/theirpool`, about: 'what it answers is not known' }, false, false])
+    assert.deepEqual(
+      [bridge?.pool, bridge?.isWhole, portmap?.isWhole],
+      [{ type: 'theirpool', program: `${dir}/bin/theirpool`, about: 'what it answers is not known' }, false, false],
+    )
     assert.deepEqual(bridge?.runs[0]?.argv, ['ip', '-d', '-j', '-force', '-batch', '-'])
-    assert.ok(linesOf(lost).every(({ text }) => !/^(addr replace|route)/.test(text)) && linesOf(lost).some(({ text }) => text.includes('type veth')))
+    assert.ok(
+      linesOf(lost).every(({ text }) => !/^(addr replace|route)/.test(text)) &&
+        linesOf(lost).some(({ text }) => text.includes('type veth')),
+    )
     writeFileSync(`${dir}/result`, '{"ips":[{"address":"10.9.0.9/24"}],"routes":[{"dst":"0.0.0.0/0","gw":"10.9.0.1"}]}')
     const known = await told('net', '--prev-result', `${dir}/result`)
-    assert.deepEqual([known.plugins[0]?.pool?.about, known.plugins[1]?.isWhole, ips(known.result)], ['as --prev-result says', true, ['10.9.0.9/24']])
+    assert.deepEqual(
+      [known.plugins[0]?.pool?.about, known.plugins[1]?.isWhole, ips(known.result)],
+      ['as --prev-result says', true, ['10.9.0.9/24']],
+    )
     assert.ok(linesOf(known).some(({ text }) => text === 'addr replace 10.9.0.9/24 brd + dev eth0'))
   })
 
   it('tells what happens to an address in the way of a gateway', async () => {
     for (const [forceAddress, note] of [
       [true, /^an address of br0 that is in the way is deleted first: addr delete ADDRESS dev br0$/],
-      [false, /^where br0 has another address ADD is refused: "br0" already has an IP address different from 10\.1\.0\.1\/24$/],
+      [
+        false,
+        /^where br0 has another address ADD is refused: "br0" already has an IP address different from 10\.1\.0\.1\/24$/,
+      ],
     ] as const) {
       configure({ ...BRIDGE, isGateway: true, forceAddress })
       assert.ok((await told('net')).plugins[0]?.notes.some((one) => note.test(one)))
@@ -155,11 +214,17 @@ ip -batch -
   })
 
   function configure(...plugins: readonly object[]): void {
-    const kept = plugins.map((one) => ('ipam' in one && typeof one.ipam === 'object' ? { ...one, ipam: { dataDir: `${dir}/pool`, ...one.ipam } } : one))
+    const kept = plugins.map((one) =>
+      'ipam' in one && typeof one.ipam === 'object' ? { ...one, ipam: { dataDir: `${dir}/pool`, ...one.ipam } } : one,
+    )
     writeFileSync(`${dir}/conf/10-net.conflist`, JSON.stringify({ cniVersion: '1.1.0', name: 'net', plugins: kept }))
   }
   function plumb(...argv: readonly string[]) {
-    return execa(`${DIST}/plumb`, ['cni', 'explain', ...argv, '--cache-dir', `${dir}/cache`], { reject: false, extendEnv: false, env: { NETCONFPATH: `${dir}/conf`, CNI_PATH: `${dir}/bin:${DIST}` } })
+    return execa(`${DIST}/plumb`, ['cni', 'explain', ...argv, '--cache-dir', `${dir}/cache`], {
+      reject: false,
+      extendEnv: false,
+      env: { NETCONFPATH: `${dir}/conf`, CNI_PATH: `${dir}/bin:${DIST}` },
+    })
   }
   async function told(...argv: readonly string[]): Promise<Told> {
     const { exitCode, stdout, stderr } = await plumb(...argv, '--json')

@@ -28,7 +28,10 @@ function server(watches: readonly Watch[], lists: readonly (number | Error)[]) {
       const next = left.watches.shift() ?? { says: [], ending: 'is silent' }
       yield* next.says
       if (next.ending === 'fails') throw new StoreError('cut')
-      if (next.ending === 'is silent') await new Promise<void>((resolve) => (signal.aborted ? resolve() : signal.addEventListener('abort', () => resolve())))
+      if (next.ending === 'is silent')
+        await new Promise<void>((resolve) =>
+          signal.aborted ? resolve() : signal.addEventListener('abort', () => resolve()),
+        )
     },
     apply(answer) {
       if (answer === 'gone') {
@@ -48,7 +51,11 @@ function server(watches: readonly Watch[], lists: readonly (number | Error)[]) {
 
 const PATIENCE = { leastMs: 1, mostMs: 4 }
 
-async function asks(given: ReturnType<typeof server>, count: number, patience: Parameters<typeof follow>[1] = PATIENCE): Promise<readonly string[]> {
+async function asks(
+  given: ReturnType<typeof server>,
+  count: number,
+  patience: Parameters<typeof follow>[1] = PATIENCE,
+): Promise<readonly string[]> {
   const ending = new AbortController()
   const following = follow(given.source, patience, ending.signal)
   await until(() => given.asked.length >= count, 10_000)
@@ -97,8 +104,29 @@ describe('follow()', () => {
 
   it('[F20k4] lists again after two watches that said nothing: the server was put back to before the known revision, and tells nothing until it is past it', async () => {
     const silent: Watch = { says: [], ending: 'is silent' }
-    const one = server([{ says: [800], ending: 'ends' }, silent, silent, { says: [9], ending: 'ends' }, silent, { says: [10], ending: 'is silent' }, silent], [7, 8])
-    const wanted = ['list', 'watch after 7', 'watch after 800', 'watch after 800', 'list', 'watch after 8', 'watch after 9', 'watch after 9', 'watch after 10']
+    const one = server(
+      [
+        { says: [800], ending: 'ends' },
+        silent,
+        silent,
+        { says: [9], ending: 'ends' },
+        silent,
+        { says: [10], ending: 'is silent' },
+        silent,
+      ],
+      [7, 8],
+    )
+    const wanted = [
+      'list',
+      'watch after 7',
+      'watch after 800',
+      'watch after 800',
+      'list',
+      'watch after 8',
+      'watch after 9',
+      'watch after 9',
+      'watch after 10',
+    ]
     assert.deepEqual(await asks(one, wanted.length, { ...PATIENCE, idleMs: 20 }), wanted)
   })
 

@@ -9,7 +9,12 @@ describe('pages of memory', () => {
     slim()
     const after = fromFiles()
     assert.ok(after < before - 4096, `${before} kB, then ${after} kB`)
-    assert.deepEqual(JSON.parse(JSON.stringify({ text: 'ä'.normalize('NFD').normalize(), bytes: [...Bun.gzipSync('again')].length > 0 })), { text: 'ä', bytes: true })
+    assert.deepEqual(
+      JSON.parse(
+        JSON.stringify({ text: 'ä'.normalize('NFD').normalize(), bytes: [...Bun.gzipSync('again')].length > 0 }),
+      ),
+      { text: 'ä', bytes: true },
+    )
   })
 })
 

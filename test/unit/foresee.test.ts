@@ -13,7 +13,12 @@ describe('addressStore().foresee()', () => {
   })
   afterEach(() => pool.remove())
 
-  const foresee = (who: string, from: ReturnType<typeof sets>, wanted: readonly string[] = [], { cooldown = 0, isFreed = false } = {}) => {
+  const foresee = (
+    who: string,
+    from: ReturnType<typeof sets>,
+    wanted: readonly string[] = [],
+    { cooldown = 0, isFreed = false } = {},
+  ) => {
     const { ips, why } = pool.store(cooldown).foresee(owner(who), from, wanted.map(parseIp), isFreed)
     return [...ips.map(({ address }) => address), why]
   }
@@ -61,6 +66,9 @@ describe('addressStore().foresee()', () => {
   })
   it('gives the first address as an example where the directory cannot be read', () => {
     writeFileSync(pool.dir, 'no directory')
-    assert.deepEqual(foresee('c1', sets('10.1.0.0/24')), ['10.1.0.2/24', `an example: ${pool.dir} cannot be read, the pool decides when it is asked`])
+    assert.deepEqual(foresee('c1', sets('10.1.0.0/24')), [
+      '10.1.0.2/24',
+      `an example: ${pool.dir} cannot be read, the pool decides when it is asked`,
+    ])
   })
 })

@@ -7,13 +7,30 @@ import { fs } from '../../lib/os/fs.ts'
 
 type Fs = typeof fs
 const LONG = 'n'.repeat(300)
-const NAMES = ['file', 'empty', 'folder', 'folder/inner', 'hollow', 'link', 'dangling', 'loop', 'none', 'none/below', 'file/below', 'folder/', 'ünï', LONG, 'a\0b'] as const
+const NAMES = [
+  'file',
+  'empty',
+  'folder',
+  'folder/inner',
+  'hollow',
+  'link',
+  'dangling',
+  'loop',
+  'none',
+  'none/below',
+  'file/below',
+  'folder/',
+  'ünï',
+  LONG,
+  'a\0b',
+] as const
 const BIG = 'ä€𝄞 '.repeat(9000)
 
 /** `node:fs` under the names and shapes of plumb's own. */
 const theirs: Fs = {
   ...fs,
-  openSync: (path, flag, mode) => native.openSync(path, flag === 'w' ? native.constants.O_WRONLY | native.constants.O_CREAT : flag, mode),
+  openSync: (path, flag, mode) =>
+    native.openSync(path, flag === 'w' ? native.constants.O_WRONLY | native.constants.O_CREAT : flag, mode),
   closeSync: native.closeSync,
   fsyncSync: native.fsyncSync,
   readSync: (fd, into, from) => native.readSync(fd, into, 0, into.length, from ?? null),
@@ -28,7 +45,15 @@ const theirs: Fs = {
   existsSync: native.existsSync,
   statSync(path) {
     const found = native.statSync(path, { bigint: true, throwIfNoEntry: false })
-    return found && { kind: found.isFile() ? 'file' : found.isDirectory() ? 'folder' : 'other', dev: found.dev, ino: found.ino, size: found.size, mtimeNs: found.mtimeNs }
+    return (
+      found && {
+        kind: found.isFile() ? 'file' : found.isDirectory() ? 'folder' : 'other',
+        dev: found.dev,
+        ino: found.ino,
+        size: found.size,
+        mtimeNs: found.mtimeNs,
+      }
+    )
   },
   statfsSync: (path) => native.statfsSync(path).type,
   endSync: (fd) => native.fstatSync(fd).size,
@@ -87,19 +112,33 @@ function opened(flag: Parameters<Fs['openSync']>[1]) {
 function scene(): string {
   const dir = native.mkdtempSync(join(tmpdir(), 'plumb-fs-'))
   for (const folder of ['folder', 'hollow']) native.mkdirSync(join(dir, folder))
-  for (const [name, text] of Object.entries({ file: BIG, empty: '', 'folder/inner': '\uFEFFwith a mark', ünï: '\x80 is no utf-8'.repeat(9) })) native.writeFileSync(join(dir, name), text, name === 'ünï' ? 'latin1' : 'utf8')
-  for (const [name, target] of Object.entries({ link: 'file', dangling: 'nowhere', loop: 'loop' })) native.symlinkSync(target, join(dir, name))
+  for (const [name, text] of Object.entries({
+    file: BIG,
+    empty: '',
+    'folder/inner': '\uFEFFwith a mark',
+    ünï: '\x80 is no utf-8'.repeat(9),
+  }))
+    native.writeFileSync(join(dir, name), text, name === 'ünï' ? 'latin1' : 'utf8')
+  for (const [name, target] of Object.entries({ link: 'file', dangling: 'nowhere', loop: 'loop' }))
+    native.symlinkSync(target, join(dir, name))
   return dir
 }
 
 // What is in a folder: for each name what it is, its mode, its time where that was set, and its text.
 function tree(dir: string): unknown {
   const names = native.readdirSync(dir)
-  return [...names, ...names.filter((name) => native.lstatSync(join(dir, name)).isDirectory()).flatMap((name) => native.readdirSync(join(dir, name)).map((inner) => join(name, inner)))].sort().map((name) => {
-    const { mode, nlink, mtimeMs } = native.lstatSync(join(dir, name))
-    const text = native.lstatSync(join(dir, name)).isFile() ? Bun.hash(native.readFileSync(join(dir, name))) : ''
-    return { name, mode, nlink, time: mtimeMs < 1_750_000_000_000 ? mtimeMs : 'now', text }
-  })
+  return [
+    ...names,
+    ...names
+      .filter((name) => native.lstatSync(join(dir, name)).isDirectory())
+      .flatMap((name) => native.readdirSync(join(dir, name)).map((inner) => join(name, inner))),
+  ]
+    .sort()
+    .map((name) => {
+      const { mode, nlink, mtimeMs } = native.lstatSync(join(dir, name))
+      const text = native.lstatSync(join(dir, name)).isFile() ? Bun.hash(native.readFileSync(join(dir, name))) : ''
+      return { name, mode, nlink, time: mtimeMs < 1_750_000_000_000 ? mtimeMs : 'now', text }
+    })
 }
 
 function outcome(dir: string, work: () => unknown): unknown {
@@ -108,7 +147,9 @@ function outcome(dir: string, work: () => unknown): unknown {
     return { answer: typeof answer === 'string' ? Bun.hash(answer.replaceAll(dir, 'DIR')) : answer }
   } catch (cause) {
     const { errno, code, syscall, message } = cause as NodeJS.ErrnoException
-    return code === 'ERR_INVALID_ARG_VALUE' ? { code } : { errno, code, syscall, message: message.replaceAll(dir, 'DIR') }
+    return code === 'ERR_INVALID_ARG_VALUE'
+      ? { code }
+      : { errno, code, syscall, message: message.replaceAll(dir, 'DIR') }
   }
 }
 
@@ -138,9 +179,11 @@ describe('fs', () => {
   })
 
   it('tells files apart as stat(2) does', () => {
-    for (const path of ['/dev/null', '/usr', import.meta.path]) assert.deepEqual(fs.statSync(path), theirs.statSync(path), path)
+    for (const path of ['/dev/null', '/usr', import.meta.path])
+      assert.deepEqual(fs.statSync(path), theirs.statSync(path), path)
     // The kernel makes those of /proc and /sys again when nobody holds them: their time is when.
-    for (const path of ['/proc/self/ns/net', '/sys/class/net/lo']) assert.deepEqual({ ...fs.statSync(path), mtimeNs: 0n }, { ...theirs.statSync(path), mtimeNs: 0n }, path)
+    for (const path of ['/proc/self/ns/net', '/sys/class/net/lo'])
+      assert.deepEqual({ ...fs.statSync(path), mtimeNs: 0n }, { ...theirs.statSync(path), mtimeNs: 0n }, path)
   })
 
   it('is refused what the kernel refuses: no space, a read-only file, a file that is not open', () => {

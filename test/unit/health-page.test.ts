@@ -27,9 +27,13 @@ describe('layout()', () => {
         assert.deepEqual(layout(count, width), drawn)
         const least = { cards: 56, spokes: 11, dots: 12 }[look]
         for (const [i, a] of places.entries()) {
-          assert.ok(a.x >= 0 && a.x <= width && a.y >= 0 && a.y <= height, `${count} in ${width}: ${JSON.stringify(a)} of ${height}`)
+          assert.ok(
+            a.x >= 0 && a.x <= width && a.y >= 0 && a.y <= height,
+            `${count} in ${width}: ${JSON.stringify(a)} of ${height}`,
+          )
           assert.ok(far(a, centre) >= least, `${count} in ${width}: ${i} is in the centre`)
-          for (const b of places.slice(i + 1)) assert.ok(far(a, b) >= least, `${count} in ${width}: ${look} ${far(a, b)}`)
+          for (const b of places.slice(i + 1))
+            assert.ok(far(a, b) >= least, `${count} in ${width}: ${look} ${far(a, b)}`)
         }
       }
     }
@@ -37,7 +41,8 @@ describe('layout()', () => {
 })
 
 describe('the page’s history', () => {
-  const seen = (moments: readonly (readonly [at: number, drift: number, repairs: number])[]): History => moments.reduce((history, [at, drift, repairs]) => add(history, at, { drift, repairs }), begin(0))
+  const seen = (moments: readonly (readonly [at: number, drift: number, repairs: number])[]): History =>
+    moments.reduce((history, [at, drift, repairs]) => add(history, at, { drift, repairs }), begin(0))
 
   it('keeps the worst drift of a second and the sum of its repairs', () => {
     assert.deepEqual(
@@ -83,7 +88,9 @@ describe('the page', () => {
     assert.match(page.html, /<script type="module" src="page\.js">/)
     for (const [name, text] of Object.entries(page)) {
       assert.ok(text.length > 100, name)
-      const addresses = [...text.matchAll(/\b(?:https?:)?\/\/[a-z0-9.-]+\.[a-z]{2,}[^\s"'`)]*/gi)].map(([found]) => found).filter((found) => !found.includes('www.w3.org/'))
+      const addresses = [...text.matchAll(/\b(?:https?:)?\/\/[a-z0-9.-]+\.[a-z]{2,}[^\s"'`)]*/gi)]
+        .map(([found]) => found)
+        .filter((found) => !found.includes('www.w3.org/'))
       assert.deepEqual(addresses, [], name)
       assert.doesNotMatch(text, /\b(?:src|href)="\//)
     }

@@ -16,16 +16,25 @@ describe('what the agent tells', () => {
     assert.deepEqual(found, ['0 s', '0 s', '1 s', '59 s', '1 min', '59 min', '1 h', '3 h 12 min', '1 d', '2 d 4 h'])
   })
   it('storeWords() says how long a store is away, and why', () => {
-    const words = (store: object) => storeWords({ started: 0, store: { name: 'etcd', connected: false, ...store } }, 90_000)
+    const words = (store: object) =>
+      storeWords({ started: 0, store: { name: 'etcd', connected: false, ...store } }, 90_000)
     assert.deepEqual(
-      [words({ connected: true, heard: 1 }), words({}), words({ heard: 60_000 }), words({ heard: 60_000, error: 'connection refused' })],
+      [
+        words({ connected: true, heard: 1 }),
+        words({}),
+        words({ heard: 60_000 }),
+        words({ heard: 60_000, error: 'connection refused' }),
+      ],
       ['connected', 'never heard of in 1 min', 'not heard of for 30 s', 'not heard of for 30 s: connection refused'],
     )
   })
   it('stepWords() reads half and 99 % off the buckets', () => {
     const { steps } = scripted().status()
     assert.equal(stepWords(steps), 'half within 2.5 ms, 99 % within 50 ms')
-    assert.equal(stepWords({ count: 1, sum: 9, buckets: steps.buckets.map(() => 0) }), 'half within more than 5 s, 99 % within more than 5 s')
+    assert.equal(
+      stepWords({ count: 1, sum: 9, buckets: steps.buckets.map(() => 0) }),
+      'half within more than 5 s, 99 % within more than 5 s',
+    )
     assert.equal(stepWords({ count: 0, sum: 0, buckets: [] }), '')
   })
   it('peers are named by node, else by address, and ordered by number', () => {
@@ -33,14 +42,30 @@ describe('what the agent tells', () => {
     assert.ok(first)
     const { node: _, ...nameless } = first
     assert.equal(nameOf(nameless), '198.51.0.1')
-    assert.deepEqual(ordered([...rest.reverse(), nameless]).map(nameOf), ['198.51.0.1', ...Array.from({ length: 10 }, (_, i) => `node-${i + 2}`)])
+    assert.deepEqual(ordered([...rest.reverse(), nameless]).map(nameOf), [
+      '198.51.0.1',
+      ...Array.from({ length: 10 }, (_, i) => `node-${i + 2}`),
+    ])
     assert.deepEqual(unreachable([first, { ...first, problem: '' }]).length, 1)
   })
   it('[FU4] a peer is called reachable only when it answers', () => {
-    const words = (probe?: object) => reach({ ...(probe && { probe: { state: 'answers', sent: 10, lost: 0, ...probe } }) } as Peer)
+    const words = (probe?: object) =>
+      reach({ ...(probe && { probe: { state: 'answers', sent: 10, lost: 0, ...probe } }) } as Peer)
     assert.deepEqual(
-      [words(), words({ state: 'unknown', sent: 0 }), words({ ms: 0.123 }), words({ ms: 12.3, lost: 2 }), words({ state: 'silent', lost: 9 })],
-      ['programmed, not probed', 'programmed, not probed yet', 'reachable, 0.12 ms', 'reachable, 12 ms, 2 of 10 probes lost', 'programmed, but no answer: 9 of 10 probes lost'],
+      [
+        words(),
+        words({ state: 'unknown', sent: 0 }),
+        words({ ms: 0.123 }),
+        words({ ms: 12.3, lost: 2 }),
+        words({ state: 'silent', lost: 9 }),
+      ],
+      [
+        'programmed, not probed',
+        'programmed, not probed yet',
+        'reachable, 0.12 ms',
+        'reachable, 12 ms, 2 of 10 probes lost',
+        'programmed, but no answer: 9 of 10 probes lost',
+      ],
     )
   })
   it('drift() counts too few and too many of each kind, total() sums', () => {
@@ -52,7 +77,11 @@ describe('what the agent tells', () => {
 
 describe('plumb status and plumb leases, as text', () => {
   const now = 10 * HOUR
-  const base = { started: 7 * HOUR, store: { name: 'etcd', connected: true, heard: now - 2000 }, repairs: [{ at: now - MIN, what: 'route 10.64.2.0/24 was gone, made again' }] }
+  const base = {
+    started: 7 * HOUR,
+    store: { name: 'etcd', connected: true, heard: now - 2000 },
+    repairs: [{ at: now - MIN, what: 'route 10.64.2.0/24 was gone, made again' }],
+  }
 
   it('[F 48] a node that is ready', () => {
     const text = statusText(scripted(base).status(), now)
@@ -95,7 +124,10 @@ last repairs:
     })
     const text = statusText(status(), now)
     assert.match(text, /^node-0 is not ready:\n {2}2 routes are missing\n {2}the store has not been heard of\n\n/)
-    assert.match(text, /^peers +2, 1 unreachable \(see: plumb leases\), 1 more that cannot be read\ndrift +2 of 4 not as wanted$/m)
+    assert.match(
+      text,
+      /^peers +2, 1 unreachable \(see: plumb leases\), 1 more that cannot be read\ndrift +2 of 4 not as wanted$/m,
+    )
     assert.match(text, /^error +3 s ago: RTNETLINK answers: Operation not permitted$/m)
     assert.equal(
       leasesText(status()),
@@ -107,8 +139,21 @@ node-2  10.64.2.0/24, fd00:64:2::/64  198.51.0.2  vxlan    reachable, 0.40 ms
     )
   })
   it('a node that has nothing yet', () => {
-    const { status } = scripted({ ...base, ready: false, subnets: {}, network: {}, peers: [], uplink: undefined, kinds: {}, repairs: [], steps: { count: 0, sum: 0, buckets: [] } })
-    assert.match(statusText(status(), now), /^node-0 is not ready:\n {2}the first full sync is not done\n\n.*\nsubnets +- of -\n/s)
+    const { status } = scripted({
+      ...base,
+      ready: false,
+      subnets: {},
+      network: {},
+      peers: [],
+      uplink: undefined,
+      kinds: {},
+      repairs: [],
+      steps: { count: 0, sum: 0, buckets: [] },
+    })
+    assert.match(
+      statusText(status(), now),
+      /^node-0 is not ready:\n {2}the first full sync is not done\n\n.*\nsubnets +- of -\n/s,
+    )
     assert.equal(leasesText(status()), 'no node has a lease that the agent knows of')
   })
 })

@@ -15,7 +15,8 @@ describe('plumb help', () => {
   it('lists every command and every plugin, each with what it is', async () => {
     const { exitCode, stdout } = await help()
     assert.equal(exitCode, 0)
-    for (const name of [...plugins, 'cni', 'agent', 'status', 'leases', 'services', 'policy', 'demo', 'help']) assert.match(stdout, new RegExp(`^  ${name} +\\S.{9}`, 'm'))
+    for (const name of [...plugins, 'cni', 'agent', 'status', 'leases', 'services', 'policy', 'demo', 'help'])
+      assert.match(stdout, new RegExp(`^  ${name} +\\S.{9}`, 'm'))
     assert.deepEqual(await help('--help'), { exitCode: 0, stdout, stderr: '' })
   })
 
@@ -27,9 +28,17 @@ describe('plumb help', () => {
       assert.ok(stdout.startsWith(`${name === 'plugins' ? 'Plugins' : name}\n\n`), stdout.slice(0, 100))
       assert.ok(stdout.includes('\n\nKEYS\n\n') || name === 'plugins')
       // A long one may stand in two lines, broken somewhere.
-      for (const [, key = ''] of page.matchAll(/^\| (`[^`|]+`|\d+) +\|/gm)) assert.match(stdout, new RegExp(`^${RegExp.escape(key.replaceAll('`', '').slice(0, 15))}`, 'm'))
+      for (const [, key = ''] of page.matchAll(/^\| (`[^`|]+`|\d+) +\|/gm))
+        assert.match(stdout, new RegExp(`^${RegExp.escape(key.replaceAll('`', '').slice(0, 15))}`, 'm'))
       assert.deepEqual(
-        stdout.split('\n').filter((line) => (line.length > 100 && !line.startsWith('    ')) || line.includes(ESCAPE) || /<!--|```|^\||\]\(/.test(line)),
+        stdout
+          .split('\n')
+          .filter(
+            (line) =>
+              (line.length > 100 && !line.startsWith('    ')) ||
+              line.includes(ESCAPE) ||
+              /<!--|```|^\||\]\(/.test(line),
+          ),
         [],
       )
     })
@@ -63,7 +72,11 @@ interface Said {
 }
 
 async function plumb(...argv: string[]): Promise<Said> {
-  const { exitCode, stdout, stderr } = await execa(join(DIST, 'plumb'), argv, { reject: false, extendEnv: false, env: {} })
+  const { exitCode, stdout, stderr } = await execa(join(DIST, 'plumb'), argv, {
+    reject: false,
+    extendEnv: false,
+    env: {},
+  })
   return { exitCode, stdout, stderr }
 }
 

@@ -99,8 +99,22 @@ describe('addressStore() against a naive model', () => {
     const step = fc.oneof(
       { weight: 6, arbitrary: fc.record({ what: fc.constant('take' as const), id: fc.constantFrom(...ids) }) },
       { weight: 4, arbitrary: fc.record({ what: fc.constant('release' as const), id: fc.constantFrom(...ids) }) },
-      { weight: 2, arbitrary: fc.record({ what: fc.constant('wanted' as const), id: fc.constantFrom(...ids), n: fc.integer({ min: 0, max: 7 }) }) },
-      { weight: 1, arbitrary: fc.record({ what: fc.constant('foreign' as const), id: fc.constantFrom(...ids), n: fc.integer({ min: 2, max: 6 }) }) },
+      {
+        weight: 2,
+        arbitrary: fc.record({
+          what: fc.constant('wanted' as const),
+          id: fc.constantFrom(...ids),
+          n: fc.integer({ min: 0, max: 7 }),
+        }),
+      },
+      {
+        weight: 1,
+        arbitrary: fc.record({
+          what: fc.constant('foreign' as const),
+          id: fc.constantFrom(...ids),
+          n: fc.integer({ min: 2, max: 6 }),
+        }),
+      },
       { weight: 1, arbitrary: fc.record({ what: fc.constant('gone' as const), n: fc.integer({ min: 2, max: 6 }) }) },
       { weight: 1, arbitrary: fc.record({ what: fc.constant('keep' as const), some: fc.subarray(ids) }) },
     )
@@ -112,7 +126,8 @@ describe('addressStore() against a naive model', () => {
         const held = new Map<number, string>()
         let last = 6
         const has = (id: string) => [...held.values()].includes(id)
-        const expected = (id: string, n: number | undefined) => (has(id) || n === undefined || n < 2 || n > 6 || held.has(n) ? undefined : n)
+        const expected = (id: string, n: number | undefined) =>
+          has(id) || n === undefined || n < 2 || n > 6 || held.has(n) ? undefined : n
         const attempt = (id: string, want: number | undefined, ...wanted: string[]) => {
           if (want === undefined) return void assert.throws(() => take(store, owner(id), from, ...wanted), CniError)
           assert.deepEqual(take(store, owner(id), from, ...wanted), [`10.1.0.${want}`])
@@ -174,13 +189,18 @@ describe('addressStore() in many processes', () => {
         writeSync(1, store.take(owner, sets, []).map(({ address }) => address).join(' ') + '\\n')
         if (storm === 'true') store.release(owner)
       }`
-    return Bun.spawn([process.execPath, '-e', code, here.dataDir, name, String(rounds), String(storm)], { stdout: 'pipe', stderr: 'inherit' })
+    return Bun.spawn([process.execPath, '-e', code, here.dataDir, name, String(rounds), String(storm)], {
+      stdout: 'pipe',
+      stderr: 'inherit',
+    })
   }
 
   it('40 processes of 5 calls get 200 addresses, each once; a storm of ADD and DEL leaves none [HL 133]', async () => {
     for (const storm of [false, true]) {
       const all = Array.from({ length: 40 }, (_, i) => worker(`${storm}-${i}`, 5, storm))
-      const lines = (await Promise.all(all.map(({ stdout }) => new Response(stdout).text()))).flatMap((text) => text.trim().split('\n'))
+      const lines = (await Promise.all(all.map(({ stdout }) => new Response(stdout).text()))).flatMap((text) =>
+        text.trim().split('\n'),
+      )
       assert.deepEqual(
         await Promise.all(all.map(({ exited }) => exited)),
         all.map(() => 0),

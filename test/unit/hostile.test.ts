@@ -43,16 +43,49 @@ function soon<T>(work: () => T): T {
 
 describe('what the fuzzer found', () => {
   it('a lease whose data are nested ten thousand deep is refused: comparing it would end the stack of every agent', () => {
-    assert.throws(() => decodeLease({}, `{"PublicIP":"192.0.2.2","BackendType":"vxlan","BackendData":${LESS}}`), /^ValueError: Cannot read BackendData: it is nested too deep; want an object such as/)
+    assert.throws(
+      () => decodeLease({}, `{"PublicIP":"192.0.2.2","BackendType":"vxlan","BackendData":${LESS}}`),
+      /^ValueError: Cannot read BackendData: it is nested too deep; want an object such as/,
+    )
   })
 
   it('a value of a store that is longer than any honest one is refused before it is parsed: 600 MB of it took the agent 6 GB', () => {
     const long = `{"PublicIP":"192.0.2.2","a":${DEEP}}`
-    assert.throws(() => decodeLease({}, long), { message: 'Cannot read the lease: it has more than 65536 characters; want JSON such as {"PublicIP":"172.30.0.2",…}' })
-    assert.throws(() => parseNetworkConf(long), { message: 'Cannot read the network\'s configuration: it has more than 65536 characters; want JSON such as {"Network": "10.244.0.0/16"}' })
+    assert.throws(() => decodeLease({}, long), {
+      message:
+        'Cannot read the lease: it has more than 65536 characters; want JSON such as {"PublicIP":"172.30.0.2",…}',
+    })
+    assert.throws(() => parseNetworkConf(long), {
+      message:
+        'Cannot read the network\'s configuration: it has more than 65536 characters; want JSON such as {"Network": "10.244.0.0/16"}',
+    })
     const view = new View(keysBelow('/n'))
-    soon(() => view.apply([{ type: 0, kv: { key: Buffer.from('/n/subnets/10.1.2.0-24'), value: Buffer.alloc(600_000_000, long), createRevision: 1n, modRevision: 1n, lease: 0n } }] as never, 1n))
-    assert.deepEqual(view.snapshot(), { leases: [], unreadable: [{ key: '10.1.2.0-24', why: 'Cannot read the lease: it has more than 65536 characters; want JSON such as {"PublicIP":"172.30.0.2",…}' }] })
+    soon(() =>
+      view.apply(
+        [
+          {
+            type: 0,
+            kv: {
+              key: Buffer.from('/n/subnets/10.1.2.0-24'),
+              value: Buffer.alloc(600_000_000, long),
+              createRevision: 1n,
+              modRevision: 1n,
+              lease: 0n,
+            },
+          },
+        ] as never,
+        1n,
+      ),
+    )
+    assert.deepEqual(view.snapshot(), {
+      leases: [],
+      unreadable: [
+        {
+          key: '10.1.2.0-24',
+          why: 'Cannot read the lease: it has more than 65536 characters; want JSON such as {"PublicIP":"172.30.0.2",…}',
+        },
+      ],
+    })
   })
 
   it('of a value of hundreds of megabytes a message shows the beginning, and makes no copy', () => {
@@ -63,14 +96,26 @@ describe('what the fuzzer found', () => {
   })
 
   it('a network configuration whose backend is nested so is refused: it is compared with the store’s every minute', () => {
-    assert.throws(() => parseNetworkConf(`{"Network":"10.1.0.0/16","Backend":{"a":${LESS}}}`), /^ValueError: Cannot read Backend: it is nested too deep; want an object such as/)
+    assert.throws(
+      () => parseNetworkConf(`{"Network":"10.1.0.0/16","Backend":{"a":${LESS}}}`),
+      /^ValueError: Cannot read Backend: it is nested too deep; want an object such as/,
+    )
   })
 
   it('a lease’s type and a node’s name that are not words are not taken: plumb leases would write them on a terminal', () => {
-    assert.throws(() => decodeLease({}, '{"PublicIP":"192.0.2.2","BackendType":"\\u001b[2J"}'), /^ValueError: Cannot read BackendType "\\u001b\[2J": want a word such as vxlan$/)
+    assert.throws(
+      () => decodeLease({}, '{"PublicIP":"192.0.2.2","BackendType":"\\u001b[2J"}'),
+      /^ValueError: Cannot read BackendType "\\u001b\[2J": want a word such as vxlan$/,
+    )
     const view = new View(keysBelow('/n'))
-    const kv = (key: string, value: string) => ({ type: 0, kv: { key: Buffer.from(`/n/${key}`), value: Buffer.from(value), createRevision: 1n, modRevision: 1n, lease: 0n } })
-    view.apply([kv('subnets/10.1.2.0-24', '{"PublicIP":"192.0.2.2"}'), kv('plumb/nodes/\u001b[2J', '10.1.2.0-24')] as never, 1n)
+    const kv = (key: string, value: string) => ({
+      type: 0,
+      kv: { key: Buffer.from(`/n/${key}`), value: Buffer.from(value), createRevision: 1n, modRevision: 1n, lease: 0n },
+    })
+    view.apply(
+      [kv('subnets/10.1.2.0-24', '{"PublicIP":"192.0.2.2"}'), kv('plumb/nodes/\u001b[2J', '10.1.2.0-24')] as never,
+      1n,
+    )
     assert.deepEqual(
       view.snapshot().leases.map(({ node }) => node),
       [undefined],
@@ -103,7 +148,10 @@ describe('what the fuzzer found', () => {
 
   it('JSON and YAML that are nested too deep are said to be', () => {
     assert.throws(() => parseJson(DEEP, 'the list'), /^ValueError: Cannot read the list: it is nested too deep$/)
-    assert.throws(() => readSettings([], {}, { path: 'agent.yaml', text: `iface: ${DEEP.slice(0, 60_000)}` }, 'node-a'), /^ValueError: Cannot read agent\.yaml: it is nested too deep$/)
+    assert.throws(
+      () => readSettings([], {}, { path: 'agent.yaml', text: `iface: ${DEEP.slice(0, 60_000)}` }, 'node-a'),
+      /^ValueError: Cannot read agent\.yaml: it is nested too deep$/,
+    )
   })
 
   it('a request of 100 kB to the agent is refused before it is taken apart, which took it seconds', async () => {
@@ -111,7 +159,13 @@ describe('what the fuzzer found', () => {
     const server = listen({ unix: `${dir}/socket` }, () => ({ status: 200, type: 'text/plain', body: '' }))
     try {
       const before = process.cpuUsage()
-      assert.match(await exchanged(`${dir}/socket`, Buffer.from(`GET / HTTP/1.1\r\nHost: localhost${' '.repeat(100_000)}x\r\n\r\n`)), /^HTTP\/1\.1 431 /)
+      assert.match(
+        await exchanged(
+          `${dir}/socket`,
+          Buffer.from(`GET / HTTP/1.1\r\nHost: localhost${' '.repeat(100_000)}x\r\n\r\n`),
+        ),
+        /^HTTP\/1\.1 431 /,
+      )
       assert.ok(spent(before) < 1000, `${spent(before)} ms`)
     } finally {
       server.stop()
@@ -120,18 +174,36 @@ describe('what the fuzzer found', () => {
   })
 
   it('a configuration of 40 MB is refused before it is parsed: 600 MB of it took 9 GB of memory', () => {
-    const io = { env: { CNI_COMMAND: 'ADD', CNI_CONTAINERID: 'c1', CNI_NETNS: '/run/netns/x', CNI_IFNAME: 'eth0' }, stdin: () => `{"a":${' '.repeat(40_000_000)}1}` }
-    assert.throws(() => soon(() => readCall(loopback, 'ADD', io as unknown as Io)), { code: 6, message: 'Cannot read the configuration: it has 40000007 characters', details: 'want 33554432 at most' })
+    const io = {
+      env: { CNI_COMMAND: 'ADD', CNI_CONTAINERID: 'c1', CNI_NETNS: '/run/netns/x', CNI_IFNAME: 'eth0' },
+      stdin: () => `{"a":${' '.repeat(40_000_000)}1}`,
+    }
+    assert.throws(() => soon(() => readCall(loopback, 'ADD', io as unknown as Io)), {
+      code: 6,
+      message: 'Cannot read the configuration: it has 40000007 characters',
+      details: 'want 33554432 at most',
+    })
   })
 
   it('a previous result that is nested deep is refused, from a runtime or a pool: written with its indentation, 600 kB of it took 40 GB', () => {
-    const io = { env: { CNI_COMMAND: 'ADD', CNI_CONTAINERID: 'c1', CNI_NETNS: '/run/netns/x', CNI_IFNAME: 'eth0' }, stdin: () => `{"cniVersion":"1.0.0","name":"n","prevResult":{"dns":{"nameservers":[${DEEP}]}}}` }
-    assert.throws(() => soon(() => readCall(loopback, 'ADD', io as unknown as Io)), { code: 6, message: 'Cannot read the configuration: it is nested more than 100 deep' })
-    assert.throws(() => soon(() => decode({ ips: [], dns: { nameservers: [JSON.parse(DEEP)] } }, '1.0.0', 'the result of pool')), { message: 'Cannot read the result of pool: it is nested too deep' })
+    const io = {
+      env: { CNI_COMMAND: 'ADD', CNI_CONTAINERID: 'c1', CNI_NETNS: '/run/netns/x', CNI_IFNAME: 'eth0' },
+      stdin: () => `{"cniVersion":"1.0.0","name":"n","prevResult":{"dns":{"nameservers":[${DEEP}]}}}`,
+    }
+    assert.throws(() => soon(() => readCall(loopback, 'ADD', io as unknown as Io)), {
+      code: 6,
+      message: 'Cannot read the configuration: it is nested more than 100 deep',
+    })
+    assert.throws(
+      () => soon(() => decode({ ips: [], dns: { nameservers: [JSON.parse(DEEP)] } }, '1.0.0', 'the result of pool')),
+      { message: 'Cannot read the result of pool: it is nested too deep' },
+    )
   })
 
   it('a name of 50 kB is told in part', () => {
-    const { changes } = fuse({ plugins: [{ type: 'ptp' }, { type: 'portmap', capabilities: { ['constructor'.repeat(5000)]: true } }] })
+    const { changes } = fuse({
+      plugins: [{ type: 'ptp' }, { type: 'portmap', capabilities: { ['constructor'.repeat(5000)]: true } }],
+    })
     assert.ok(changes.join().length < 500, changes.join().slice(0, 500))
   })
 
@@ -140,12 +212,22 @@ describe('what the fuzzer found', () => {
   })
 
   it('a settings file of megabytes is refused before it is parsed: some take the parser minutes and gigabytes', () => {
-    assert.throws(() => soon(() => readSettings([], {}, { path: 'agent.yaml', text: '!!x '.repeat(1_000_000) }, 'node-a')), /^ValueError: Cannot read agent\.yaml: want a file of at most 65536 characters, not 4000000$/)
+    assert.throws(
+      () => soon(() => readSettings([], {}, { path: 'agent.yaml', text: '!!x '.repeat(1_000_000) }, 'node-a')),
+      /^ValueError: Cannot read agent\.yaml: want a file of at most 65536 characters, not 4000000$/,
+    )
   })
 
   it('an entry of the journal that is not as it was written is none: lines for tools are made of it', function () {
-    if (process.env['PLUMB_SANDBOX'] !== '1') skip(this, 'the journal lies below /run: it needs root, for a /run of its own')
-    const at = { network: parse.network('net'), containerId: parse.containerId('c1'), ifname: parse.ifname('eth0'), args: new Map<string, string>(), path: [] }
+    if (process.env['PLUMB_SANDBOX'] !== '1')
+      skip(this, 'the journal lies below /run: it needs root, for a /run of its own')
+    const at = {
+      network: parse.network('net'),
+      containerId: parse.containerId('c1'),
+      ifname: parse.ifname('eth0'),
+      args: new Map<string, string>(),
+      path: [],
+    }
     const [part, path] = [partName('portmap', at), '/run/cni/plumb/attachments/net:c1:eth0']
     note(at, { portmap: [{ kind: 'addr', ns: 'host', dev: parse.ifname('eth0'), cidr: '10.1.0.2/24' as Cidr }] })
     assert.equal(readPart(part)?.own.length, 1)

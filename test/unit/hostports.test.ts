@@ -12,7 +12,12 @@ const BOTH = ['10.1.0.2/24', 'fd00:1::2/64'] as Cidr[]
 const NEEDED = { snat: 'needed', conditions: {} } as const
 
 describe('podAddresses()', () => {
-  const interfaces = [{ name: 'br0' }, { name: 'eth0', sandbox: '/run/netns/pod' }, { name: 'eth1', sandbox: '/run/netns/pod' }, { name: 'eth0' }]
+  const interfaces = [
+    { name: 'br0' },
+    { name: 'eth0', sandbox: '/run/netns/pod' },
+    { name: 'eth1', sandbox: '/run/netns/pod' },
+    { name: 'eth0' },
+  ]
   const cases: Record<string, readonly [readonly object[], readonly string[]]> = {
     'the first of each family': [
       [{ address: '10.0.0.2/24' }, { address: '10.0.0.3/24' }, { address: 'fd00::2/64' }, { address: 'fd00::3/64' }],
@@ -44,22 +49,57 @@ describe('podAddresses()', () => {
       ['10.0.0.2/24'],
     ],
     '[PM 163] one without interface': [[{ address: '10.0.0.2/24' }], ['10.0.0.2/24']],
-    'one whose interface is not in the list, as upstream': [[{ address: '10.0.0.2/24', interface: 9 }], ['10.0.0.2/24']],
+    'one whose interface is not in the list, as upstream': [
+      [{ address: '10.0.0.2/24', interface: 9 }],
+      ['10.0.0.2/24'],
+    ],
   }
-  for (const [what, [ips, want]] of Object.entries(cases)) it(`takes ${what}`, () => assert.deepEqual(podAddresses({ interfaces, ips } as unknown as Result, 'eth0'), want))
+  for (const [what, [ips, want]] of Object.entries(cases))
+    it(`takes ${what}`, () => assert.deepEqual(podAddresses({ interfaces, ips } as unknown as Result, 'eth0'), want))
 })
 
 describe('hostPorts()', () => {
   it('puts each claim before what belongs to it', () => {
     const own = hostPorts(OWNER, [WEB, { ...WEB, protocol: 'udp' }], BOTH, NEEDED)
-    assert.deepEqual(own.map(name), ['local4', 'local6', 'claim any4', 'ports4', 'snat4', 'claim any6', 'ports6', 'snat6', 'claim any4', 'ports4', 'given', 'left4', 'snat4', 'flows', 'claim any6', 'ports6', 'given', 'left6', 'snat6', 'flows'])
+    assert.deepEqual(own.map(name), [
+      'local4',
+      'local6',
+      'claim any4',
+      'ports4',
+      'snat4',
+      'claim any6',
+      'ports6',
+      'snat6',
+      'claim any4',
+      'ports4',
+      'given',
+      'left4',
+      'snat4',
+      'flows',
+      'claim any6',
+      'ports6',
+      'given',
+      'left6',
+      'snat6',
+      'flows',
+    ])
   })
   it('notes an address that is a subnet of its own with the pod, so that DEL takes it away', () => {
     const own = hostPorts(OWNER, [WEB], ['10.1.0.2/32', 'fd00:1::2/128'] as Cidr[], NEEDED)
-    assert.deepEqual(own.map(name), ['claim any4', 'ports4', 'snat4', 'self4', 'claim any6', 'ports6', 'snat6', 'self6'])
+    assert.deepEqual(own.map(name), [
+      'claim any4',
+      'ports4',
+      'snat4',
+      'self4',
+      'claim any6',
+      'ports6',
+      'snat6',
+      'self6',
+    ])
   })
   it('gives an address of the node its own claim and maps, in its family alone', () => {
-    const at = (hostIP: string) => hostPorts(OWNER, [{ ...WEB, hostIP: hostIP as Ip }], BOTH, { ...NEEDED, snat: 'always' }).map(name)
+    const at = (hostIP: string) =>
+      hostPorts(OWNER, [{ ...WEB, hostIP: hostIP as Ip }], BOTH, { ...NEEDED, snat: 'always' }).map(name)
     assert.deepEqual(at('192.0.2.1'), ['local4', 'claim 192.0.2.1', 'ports4at', 'masqall4'])
     assert.deepEqual(at('fd00::1'), ['local6', 'claim fd00::1', 'ports6at', 'masqall6'])
     assert.deepEqual(at('0.0.0.0'), ['local4', 'claim any4', 'ports4', 'masqall4'])
@@ -77,14 +117,22 @@ describe('hostPorts()', () => {
       hostPorts(OWNER, [{ ...WEB, hostIP }], BOTH, { snat, conditions: {} })
         .map(name)
         .filter((one) => one.startsWith('local'))
-    assert.deepEqual([pairs(undefined, 'needed'), pairs('0.0.0.0' as Ip, 'needed'), pairs(undefined, 'never')], [['local4', 'local6'], ['local4'], []])
+    assert.deepEqual(
+      [pairs(undefined, 'needed'), pairs('0.0.0.0' as Ip, 'needed'), pairs(undefined, 'never')],
+      [['local4', 'local6'], ['local4'], []],
+    )
   })
 })
 
 describe('refuseTwice()', () => {
   it('lets pass what does not meet: other protocols, addresses, families', () => {
     const other = { ...WEB, containerPort: 81 }
-    refuseTwice([WEB, { ...other, protocol: 'udp' }, { ...other, hostIP: '192.0.2.1' as Ip }, { ...other, containerPort: 82, hostIP: '192.0.2.2' as Ip }])
+    refuseTwice([
+      WEB,
+      { ...other, protocol: 'udp' },
+      { ...other, hostIP: '192.0.2.1' as Ip },
+      { ...other, containerPort: 82, hostIP: '192.0.2.2' as Ip },
+    ])
     refuseTwice([
       { ...WEB, hostIP: '0.0.0.0' as Ip },
       { ...other, hostIP: '::' as Ip },
@@ -93,8 +141,11 @@ describe('refuseTwice()', () => {
 })
 
 describe('readProtocol()', () => {
-  it('knows three words, in any case', () => assert.deepEqual(['tcp', 'UDP', 'Sctp', ''].map(readProtocol), ['tcp', 'udp', 'sctp', 'tcp']))
-  for (const word of ['icmp', 'tcp6', undefined, null, 6]) it(`refuses ${String(word)}`, () => assert.throws(() => readProtocol(word), { name: 'ValueError', message: /want tcp, udp or sctp$/ }))
+  it('knows three words, in any case', () =>
+    assert.deepEqual(['tcp', 'UDP', 'Sctp', ''].map(readProtocol), ['tcp', 'udp', 'sctp', 'tcp']))
+  for (const word of ['icmp', 'tcp6', undefined, null, 6])
+    it(`refuses ${String(word)}`, () =>
+      assert.throws(() => readProtocol(word), { name: 'ValueError', message: /want tcp, udp or sctp$/ }))
 })
 
 function name(one: Resource): string {

@@ -1,11 +1,32 @@
 // Tests agent/node and lib/runtime.
 import assert from 'node:assert/strict'
-import { chmodSync, existsSync, linkSync, lstatSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  existsSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { fingerprint, placeCopy, placeLink } from '../../agent/node/executables.ts'
-import { installNetwork, installPlugins, networkText, PACKAGED, packagedOtherwise, uninstall as undo } from '../../agent/node/install.ts'
+import {
+  installNetwork,
+  installPlugins,
+  networkText,
+  PACKAGED,
+  packagedOtherwise,
+  uninstall as undo,
+} from '../../agent/node/install.ts'
 import { installTools } from '../../agent/node/own-tools.ts'
 import { OWN_TOOLS } from '../../lib/os/own-tools.ts'
 import { loadNetwork } from '../../lib/runtime/network-list.ts'
@@ -68,7 +89,10 @@ describe('what the agent installs', () => {
     writeFileSync(there, `#!/bin/sh\necho far\nexit\n${'x'.repeat(5_000_000)}`, { mode: 0o755 })
     for (const from of [there, program]) {
       placeLink(from, bin('bridge'))
-      assert.deepEqual([await says('bridge'), fingerprint(from) === fingerprint(bin('bridge')), statSync(bin('bridge')).mode & 0o777], [from === there ? 'far' : 'one', true, 0o755])
+      assert.deepEqual(
+        [await says('bridge'), fingerprint(from) === fingerprint(bin('bridge')), statSync(bin('bridge')).mode & 0o777],
+        [from === there ? 'far' : 'one', true, 0o755],
+      )
       assert.equal(statSync(bin('bridge')).ino === statSync(from).ino, from === program)
       assert.deepEqual(readdirSync(join(dir, 'bin')), ['bridge'])
     }
@@ -124,7 +148,10 @@ describe('what the agent installs', () => {
     rmSync(bin('flannel'))
     write(program, `${mark}\n# newer`)
     assert.deepEqual(install(), { made: ['plumb', 'flannel'].map(bin), replaced: [] })
-    assert.match(packagedOtherwise(places.binDir, ['bridge']) ?? '', /^left bridge in .*: they belong to the package plumb-plugins/)
+    assert.match(
+      packagedOtherwise(places.binDir, ['bridge']) ?? '',
+      /^left bridge in .*: they belong to the package plumb-plugins/,
+    )
     const { undone, left } = uninstall(places)
     assert.deepEqual([undone, left], [[bin('plumb')], ['bridge', 'flannel'].map(bin)])
     assert.match(readFileSync(bin('bridge'), 'utf8'), /# of the package/)
@@ -155,7 +182,10 @@ describe('what the agent installs', () => {
     write(join(dir, 'elsewhere'), 'echo linked')
     symlinkSync(join(dir, 'elsewhere'), bin('flannel'))
     assert.deepEqual(install().replaced, [bin('bridge'), bin('flannel')])
-    assert.deepEqual([await says('bridge'), await says('flannel'), readdirSync(bin('.before-plumb')).sort()], ['one', 'one', NAMES])
+    assert.deepEqual(
+      [await says('bridge'), await says('flannel'), readdirSync(bin('.before-plumb')).sort()],
+      ['one', 'one', NAMES],
+    )
     // A package brings a newer one meanwhile: that is the one to put back.
     write(bin('bridge'), 'echo newer')
     assert.deepEqual(install(), { made: [bin('bridge')], replaced: [bin('bridge')] })
@@ -179,7 +209,10 @@ describe('what the agent installs', () => {
     const dry = undo(places, { dryRun: true })
     assert.deepEqual([dry.undone, await says('bridge')], [[{ path: bin('bridge'), isBack: true }], 'four'])
     assert.deepEqual(undo(places), dry)
-    assert.deepEqual([await says('bridge'), readFileSync(join(ROOT, 'dist/plumb')).includes(mark as string)], ['reference', true])
+    assert.deepEqual(
+      [await says('bridge'), readFileSync(join(ROOT, 'dist/plumb')).includes(mark as string)],
+      ['reference', true],
+    )
     assert.deepEqual(
       listed().filter((name) => name.startsWith('.')),
       [],
@@ -194,7 +227,10 @@ describe('what the agent installs', () => {
     write(bin('flannel'), 'echo somebody')
     writeFileSync(join(places.confDir, '10-flannel.conflist'), '{}')
     rmSync(bin('plumb'))
-    assert.deepEqual(uninstall(places), { undone: [bin('bridge')], left: [join(places.confDir, '10-flannel.conflist'), bin('flannel')] })
+    assert.deepEqual(uninstall(places), {
+      undone: [bin('bridge')],
+      left: [join(places.confDir, '10-flannel.conflist'), bin('flannel')],
+    })
     assert.equal(await says('flannel'), 'somebody')
     writeFileSync(join(places.stateDir, 'installed.json'), '{"files":')
     assert.deepEqual(uninstall(places), { undone: [], left: [] })
@@ -213,7 +249,10 @@ describe('what the agent installs', () => {
     try {
       write(bin('bridge'), 'echo reference')
       assert.throws(() => installPlugins(places, Buffer.alloc(3_000_000, '#'), NAMES), { code: 'ENOSPC' })
-      assert.deepEqual([readdirSync(places.binDir), await says('bridge'), readdirSync(places.stateDir)], [['bridge'], 'reference', []])
+      assert.deepEqual(
+        [readdirSync(places.binDir), await says('bridge'), readdirSync(places.stateDir)],
+        [['bridge'], 'reference', []],
+      )
       assert.deepEqual(undo(places), { undone: [], left: [] })
     } finally {
       await execa('umount', [places.binDir])
@@ -256,7 +295,10 @@ describe('what the agent installs', () => {
       ['/run/p.sock', { socket: '/run/p.sock' }],
     ] as const) {
       assert.deepEqual(installNetwork(places, ENV, socket).made, true)
-      assert.deepEqual(JSON.parse(readFileSync(path, 'utf8')).plugins[0].delegate, { ...sample.plugins[0].delegate, policy })
+      assert.deepEqual(JSON.parse(readFileSync(path, 'utf8')).plugins[0].delegate, {
+        ...sample.plugins[0].delegate,
+        policy,
+      })
     }
     assert.deepEqual(uninstall(places), { undone: [path], left: [] })
     assert.deepEqual(readdirSync(places.confDir), [])
@@ -269,8 +311,14 @@ describe('what the agent installs', () => {
     writeFileSync(path, networkText(ENV).replace('cbr0', 'theirs'))
     assert.deepEqual(installNetwork(places, ENV), { path, made: false, foreign: true })
     rmSync(path)
-    for (const name of ['05-other.conf', '99-last.conflist', '00-note.txt']) writeFileSync(join(places.confDir, name), '{}')
-    assert.deepEqual(installNetwork(places, ENV), { path, made: true, foreign: false, hiddenBy: join(places.confDir, '05-other.conf') })
+    for (const name of ['05-other.conf', '99-last.conflist', '00-note.txt'])
+      writeFileSync(join(places.confDir, name), '{}')
+    assert.deepEqual(installNetwork(places, ENV), {
+      path,
+      made: true,
+      foreign: false,
+      hiddenBy: join(places.confDir, '05-other.conf'),
+    })
     writeFileSync(path, networkText(ENV).replace('cbr0', 'theirs'))
     assert.deepEqual(uninstall(places).left, [path])
   })

@@ -9,7 +9,9 @@ const v4 = fc.bigInt({ min: 0n, max: 2n ** 32n - 1n })
 // Runs of zeros, where RFC 5952 has its rules, are rare among random numbers.
 const v6 = fc.oneof(
   fc.bigInt({ min: 0n, max: 2n ** 128n - 1n }),
-  fc.array(fc.constantFrom(0n, 0n, 1n, 0xabcdn), { minLength: 8, maxLength: 8 }).map((groups) => groups.reduce<bigint>((sum, group) => (sum << 16n) | group, 0n)),
+  fc
+    .array(fc.constantFrom(0n, 0n, 1n, 0xabcdn), { minLength: 8, maxLength: 8 })
+    .map((groups) => groups.reduce<bigint>((sum, group) => (sum << 16n) | group, 0n)),
 )
 const mapped = (bits: bigint) => bits >> 32n === 0xffffn
 
@@ -28,7 +30,10 @@ describe('parseIp()', () => {
       fc.property(v6, (bits) => {
         const address = Address6.fromBigInt(bits)
         for (const text of [address.correctForm(), address.canonicalForm(), address.correctForm().toUpperCase()]) {
-          assert.deepEqual(bitsOf(parseIp(text)), mapped(bits) ? { family: 4, bits: bits & 0xffffffffn } : { family: 6, bits })
+          assert.deepEqual(
+            bitsOf(parseIp(text)),
+            mapped(bits) ? { family: 4, bits: bits & 0xffffffffn } : { family: 6, bits },
+          )
           if (!mapped(bits)) assert.equal(parseIp(text), address.correctForm())
         }
       }),
@@ -45,13 +50,21 @@ describe('parseIp()', () => {
       fc.string({ maxLength: 50 }),
       fc.stringMatching(/^[0-9a-f:.]{0,46}$/),
       fc.array(fc.nat(400), { minLength: 1, maxLength: 6 }).map((parts) => parts.join('.')),
-      v6.map((bits) => Address6.fromBigInt(bits).correctForm()).chain((text) => fc.nat(text.length).map((at) => text.slice(0, at) + text.slice(at + 1))),
+      v6
+        .map((bits) => Address6.fromBigInt(bits).correctForm())
+        .chain((text) => fc.nat(text.length).map((at) => text.slice(0, at) + text.slice(at + 1))),
     )
     fc.assert(
       fc.property(likely, (text) => {
         const valid = !/[/%]/.test(text) && (Address4.isValid(text) || Address6.isValid(text))
         if (!valid) assert.throws(() => parseIp(text), { name: 'ValueError' })
-        else assert.equal(bitsOf(parseIp(text)).bits, Address4.isValid(text) ? new Address4(text).bigInt() : new Address6(text).bigInt() & (mapped(new Address6(text).bigInt()) ? 0xffffffffn : (1n << 128n) - 1n))
+        else
+          assert.equal(
+            bitsOf(parseIp(text)).bits,
+            Address4.isValid(text)
+              ? new Address4(text).bigInt()
+              : new Address6(text).bigInt() & (mapped(new Address6(text).bigInt()) ? 0xffffffffn : (1n << 128n) - 1n),
+          )
       }),
       { numRuns: 20_000 },
     )
@@ -79,7 +92,10 @@ describe('parseIp()', () => {
       {},
       ['10.1.0.2'],
     ]) {
-      assert.throws(() => parseIp(value), { name: 'ValueError', message: `${JSON.stringify(value) ?? 'undefined'}: want an IP address such as 10.1.0.2 or fd00::2` })
+      assert.throws(() => parseIp(value), {
+        name: 'ValueError',
+        message: `${JSON.stringify(value) ?? 'undefined'}: want an IP address such as 10.1.0.2 or fd00::2`,
+      })
     }
   })
   it('refuses 10 MB at once, with a message that stays short', () => {
@@ -107,7 +123,10 @@ describe('parseCidr(), split(), networkOf(), contains()', () => {
         const oracle = new Address4(text)
         assert.equal(cidr, text)
         const { ip, first, last } = split(cidr)
-        assert.deepEqual([ip, first, last], [oracle.correctForm(), oracle.startAddress().bigInt(), oracle.endAddress().bigInt()])
+        assert.deepEqual(
+          [ip, first, last],
+          [oracle.correctForm(), oracle.startAddress().bigInt(), oracle.endAddress().bigInt()],
+        )
         assert.equal(networkOf(cidr), `${oracle.startAddress().correctForm()}/${length}`)
         assert.equal(contains(cidr, format({ family: 4, bits: other })), Address4.fromBigInt(other).isInSubnet(oracle))
       }),
@@ -125,7 +144,10 @@ describe('parseCidr(), split(), networkOf(), contains()', () => {
           const oracle = new Address6(text)
           const { first, last } = split(cidr)
           assert.deepEqual([first, last], [oracle.startAddress().bigInt(), oracle.endAddress().bigInt()])
-          assert.equal(contains(cidr, format({ family: 6, bits: other })), Address6.fromBigInt(other).isInSubnet(oracle))
+          assert.equal(
+            contains(cidr, format({ family: 6, bits: other })),
+            Address6.fromBigInt(other).isInSubnet(oracle),
+          )
           assert.ok(contains(cidr, format({ family: 6, bits })))
         },
       ),
@@ -137,11 +159,39 @@ describe('parseCidr(), split(), networkOf(), contains()', () => {
     assert.deepEqual([isSix(parseCidr('::/0')), isSix(parseIp('10.1.0.1'))], [true, false])
   })
   it('refuse lengths that are none, and mixed up values', () => {
-    for (const text of ['10.1.0.0', '10.1.0.0/', '10.1.0.0/33', '10.1.0.0/024', '10.1.0.0/-1', '10.1.0.0/2.5', '10.1.0.0/24/24', '10.1.0.0 /24', '10.1.0.0/24\n', 'fd00::/129', 'fd00::/64 ', '/24', 'a/24', null, 24])
-      assert.throws(() => parseCidr(text), { name: 'ValueError', message: /: want an address with a prefix length such as/ }, String(text))
+    for (const text of [
+      '10.1.0.0',
+      '10.1.0.0/',
+      '10.1.0.0/33',
+      '10.1.0.0/024',
+      '10.1.0.0/-1',
+      '10.1.0.0/2.5',
+      '10.1.0.0/24/24',
+      '10.1.0.0 /24',
+      '10.1.0.0/24\n',
+      'fd00::/129',
+      'fd00::/64 ',
+      '/24',
+      'a/24',
+      null,
+      24,
+    ])
+      assert.throws(
+        () => parseCidr(text),
+        { name: 'ValueError', message: /: want an address with a prefix length such as/ },
+        String(text),
+      )
   })
   it('keep host bits, which networkOf() clears', () => {
-    assert.deepEqual([parseCidr('10.1.2.3/16'), networkOf(parseCidr('10.1.2.3/16')), parseCidr('FD00::5/64'), networkOf(parseCidr('fd00::5/64'))], ['10.1.2.3/16', '10.1.0.0/16', 'fd00::5/64', 'fd00::/64'])
+    assert.deepEqual(
+      [
+        parseCidr('10.1.2.3/16'),
+        networkOf(parseCidr('10.1.2.3/16')),
+        parseCidr('FD00::5/64'),
+        networkOf(parseCidr('fd00::5/64')),
+      ],
+      ['10.1.2.3/16', '10.1.0.0/16', 'fd00::5/64', 'fd00::/64'],
+    )
   })
   // An IPv4-mapped network: Go's net.ParseCIDR keeps its length of 128 bits, which no IPv4 address has.
   it('refuse an IPv4-mapped address with an IPv6 length', () => {

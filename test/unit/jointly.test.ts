@@ -6,7 +6,10 @@ import type { Output, Run } from '../../lib/os/run.ts'
 const NFT = ['nft', '-f', '-']
 
 /** A run that answers everything with success, and what it was asked. */
-function recorder(answer: () => Promise<Output> = async () => ({ status: 0, stdout: '', stderr: '' })): { run: Run; asked: string[] } {
+function recorder(answer: () => Promise<Output> = async () => ({ status: 0, stdout: '', stderr: '' })): {
+  run: Run
+  asked: string[]
+} {
   const asked: string[] = []
   const run: Run = async (argv, stdin) => {
     asked.push(`${argv.join(' ')}: ${stdin}`)

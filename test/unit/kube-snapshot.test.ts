@@ -6,8 +6,15 @@ import { type KubeNode, snapshotOf } from '../../agent/store/kube/node.ts'
 import { type Cidr, parseIp } from '../../lib/text/ip.ts'
 
 describe('snapshotOf()', () => {
-  const nodes = (...cidrs: string[]) => cidrs.map((cidr, i) => ({ name: `n${i}`, created: i, podCidrs: [cidr] }) as unknown as KubeNode)
-  const read = ({ name, podCidrs }: KubeNode): Lease => ({ node: name, subnets: { v4: podCidrs[0] as Cidr }, ips: { v4: parseIp('192.0.2.1') }, backend: 'vxlan', data: {} })
+  const nodes = (...cidrs: string[]) =>
+    cidrs.map((cidr, i) => ({ name: `n${i}`, created: i, podCidrs: [cidr] }) as unknown as KubeNode)
+  const read = ({ name, podCidrs }: KubeNode): Lease => ({
+    node: name,
+    subnets: { v4: podCidrs[0] as Cidr },
+    ips: { v4: parseIp('192.0.2.1') },
+    backend: 'vxlan',
+    data: {},
+  })
   const of = (...cidrs: string[]) => {
     const { leases, unreadable } = snapshotOf(nodes(...cidrs), new Map(), read)
     return [leases.map(({ node }) => node), unreadable.map(({ key }) => key)]
@@ -37,7 +44,8 @@ describe('snapshotOf()', () => {
         return `10.0.${random(16) & (length < 24 ? ~((1 << (24 - length)) - 1) : -1)}.${length > 24 ? random(1 << (length - 24)) << (32 - length) : 0}/${length}`
       })
       const kept: number[] = []
-      for (const [i, cidr] of cidrs.entries()) if (!kept.some((other) => overlaps({ v4: cidrs[other] as Cidr }, { v4: cidr as Cidr }))) kept.push(i)
+      for (const [i, cidr] of cidrs.entries())
+        if (!kept.some((other) => overlaps({ v4: cidrs[other] as Cidr }, { v4: cidr as Cidr }))) kept.push(i)
       assert.deepEqual(
         of(...cidrs)[0],
         kept.map((i) => `n${i}`),

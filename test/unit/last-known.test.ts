@@ -10,7 +10,9 @@ import { doubtOf, type Known, keepKnown, recall } from '../../agent/store/last-k
 import type { Cidr } from '../../lib/text/ip.ts'
 import { draft } from '../support/suites/leases.ts'
 
-const CONF = parseNetworkConf('{"Network":"10.0.0.0/8","SubnetLen":24,"PeerNetworks":["11.0.0.0/8"],"Backend":{"Type":"vxlan","VNI":7}}')
+const CONF = parseNetworkConf(
+  '{"Network":"10.0.0.0/8","SubnetLen":24,"PeerNetworks":["11.0.0.0/8"],"Backend":{"Type":"vxlan","VNI":7}}',
+)
 const HOUR = 3_600_000
 
 describe('what was known of the network last', () => {
@@ -20,7 +22,11 @@ describe('what was known of the network last', () => {
   })
   afterEach(() => rmSync(dir, { recursive: true, force: true }))
   const place = () => ({ path: join(dir, 'network.json'), node: 'n0', store: 'etcd http://a /net' })
-  const known = (count: number): Omit<Known, 'at'> => ({ conf: CONF, lease: { ...lease(0), expires: Date.now() + HOUR }, leases: Array.from({ length: count }, (_, i) => lease(i)) })
+  const known = (count: number): Omit<Known, 'at'> => ({
+    conf: CONF,
+    lease: { ...lease(0), expires: Date.now() + HOUR },
+    leases: Array.from({ length: count }, (_, i) => lease(i)),
+  })
 
   it('[FA13] is read back as it was, by the same node and of the same store alone', () => {
     const keeper = keepKnown(place(), assert.ifError)
@@ -32,7 +38,12 @@ describe('what was known of the network last', () => {
     assert.ok(Math.abs(Date.now() - at) < 60_000)
     assert.equal(recall({ ...place(), node: 'n1' }), undefined)
     assert.equal(recall({ ...place(), store: 'etcd http://a /other' }), undefined)
-    for (const text of ['', '{}', 'no JSON', readFileSync(place().path, 'utf8').replace('10.0.1.0-24', '10.0.1.7-24')]) {
+    for (const text of [
+      '',
+      '{}',
+      'no JSON',
+      readFileSync(place().path, 'utf8').replace('10.0.1.0-24', '10.0.1.7-24'),
+    ]) {
       writeFileSync(place().path, text)
       assert.equal(recall(place()), undefined)
     }
@@ -63,17 +74,28 @@ describe('what was known of the network last', () => {
     assert.equal(recall(place())?.leases.length, 9999)
   })
   it('[FA13] a lease that has ended, or whose end a clock that is set back cannot tell, is doubtful; one without an end never', () => {
-    const of = (at: number, expires?: number): string | undefined => doubtOf({ ...known(0), at, lease: { ...lease(1), ...(expires !== undefined && { expires }) } })
+    const of = (at: number, expires?: number): string | undefined =>
+      doubtOf({ ...known(0), at, lease: { ...lease(1), ...(expires !== undefined && { expires }) } })
     const now = Date.now()
     assert.equal(of(now - HOUR, now + HOUR), undefined)
     assert.equal(of(now + HOUR), undefined)
-    assert.match(of(now - 2 * HOUR, now - HOUR) ?? '', /^this node's lease of 10\.0\.1\.0\/24 ended at .*: another node may have it by now$/)
+    assert.match(
+      of(now - 2 * HOUR, now - HOUR) ?? '',
+      /^this node's lease of 10\.0\.1\.0\/24 ended at .*: another node may have it by now$/,
+    )
     assert.match(of(now + HOUR, now + 2 * HOUR) ?? '', /cannot be told: the clock shows/)
   })
   it('[FA13] when the lease of a node that goes by it ends, the node is not ready', () => {
     const store = { state: () => ({ name: 'etcd', connected: false, error: 'etcd: refused' }) } as never
     const of = (expires: number) => {
-      const standing = { ...beginning(), choice: {} as never, isSynced: true, stale: Date.now() - HOUR, lease: { ...lease(0), expires }, snapshot: { leases: [], unreadable: [] } }
+      const standing = {
+        ...beginning(),
+        choice: {} as never,
+        isSynced: true,
+        stale: Date.now() - HOUR,
+        lease: { ...lease(0), expires },
+        snapshot: { leases: [], unreadable: [] },
+      }
       return conditionOf({ store, failures: { all: () => [] } }, standing)
     }
     assert.equal(of(Date.now() + HOUR).state, 'degraded')
@@ -85,7 +107,8 @@ describe('what was known of the network last', () => {
       '{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/48","Backend":{"Type":"host-gw"}}',
       '{"Network":"10.1.0.0/16","SubnetLen":26,"SubnetMin":"10.1.4.0","SubnetMax":"10.1.9.64","EnableNFTables":true}',
     ]
-    for (const conf of [CONF, ...texts.map(parseNetworkConf)]) assert.deepEqual(parseNetworkConf(formatNetworkConf(conf)), conf)
+    for (const conf of [CONF, ...texts.map(parseNetworkConf)])
+      assert.deepEqual(parseNetworkConf(formatNetworkConf(conf)), conf)
   })
 })
 

@@ -7,9 +7,18 @@ import { bitsOf, type Cidr, format, parseIp, split } from '../../lib/text/ip.ts'
 
 /** What flanneld 0.28.9 wrote to etcd: vxlan with IPv4, both families, IPv6 alone; host-gw; alloc. */
 const RECORDED: readonly (readonly [key: string, value: string])[] = [
-  ['10.5.69.0-24', '{"PublicIP":"10.123.1.100","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"06:61:35:21:27:3f"}}'],
-  ['10.5.36.0-24&fd66:0:0:5f::-64', '{"PublicIP":"10.123.1.100","PublicIPv6":"fd7b:1::100","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"06:61:35:21:27:3f"},"BackendV6Data":{"VNI":1,"VtepMAC":"66:20:61:5f:bf:36"}}'],
-  ['0.0.0.0-0&fd66:0:0:57::-64', '{"PublicIP":"0.0.0.0","PublicIPv6":"fd7b:1::100","BackendType":"vxlan","BackendV6Data":{"VNI":1,"VtepMAC":"66:20:61:5f:bf:36"}}'],
+  [
+    '10.5.69.0-24',
+    '{"PublicIP":"10.123.1.100","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"06:61:35:21:27:3f"}}',
+  ],
+  [
+    '10.5.36.0-24&fd66:0:0:5f::-64',
+    '{"PublicIP":"10.123.1.100","PublicIPv6":"fd7b:1::100","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"06:61:35:21:27:3f"},"BackendV6Data":{"VNI":1,"VtepMAC":"66:20:61:5f:bf:36"}}',
+  ],
+  [
+    '0.0.0.0-0&fd66:0:0:57::-64',
+    '{"PublicIP":"0.0.0.0","PublicIPv6":"fd7b:1::100","BackendType":"vxlan","BackendV6Data":{"VNI":1,"VtepMAC":"66:20:61:5f:bf:36"}}',
+  ],
   ['10.5.21.0-24', '{"PublicIP":"10.123.1.100","PublicIPv6":null,"BackendType":"host-gw"}'],
   ['10.5.17.0-24&fd66:0:0:36::-64', '{"PublicIP":"10.123.1.100","PublicIPv6":"fd7b:1::100","BackendType":"host-gw"}'],
   ['10.5.71.0-24', '{"PublicIP":"10.123.1.100","PublicIPv6":null}'],
@@ -67,7 +76,12 @@ describe('decodeKey() and encodeKey()', () => {
     '10.5.16.0-24&fd00::-64&fd01::-64',
   ])
     it(`take ${JSON.stringify(key)} for no key, or not the way to write it [F 14]`, () => {
-      assert.throws(() => decodeKey(key), new ValueError(`${JSON.stringify(key)}: want a subnet's key such as 10.5.16.0-24 or 10.5.16.0-24&fd00:0:0:7::-64`))
+      assert.throws(
+        () => decodeKey(key),
+        new ValueError(
+          `${JSON.stringify(key)}: want a subnet's key such as 10.5.16.0-24 or 10.5.16.0-24&fd00:0:0:7::-64`,
+        ),
+      )
     })
 
   it('throw nothing but ValueError, whatever the text, and read only what they would write [F 14]', () => {
@@ -95,8 +109,19 @@ describe('decodeLease() and encodeValue()', () => {
 
   it('read keys in any case, 0.0.0.0 and null as none, no BackendType as none [F 3]', () => {
     const subnets = decodeKey('0.0.0.0-0&fd55:0:0:14::-64')
-    assert.deepEqual(decodeLease(subnets, '{"publicip":"0.0.0.0","PUBLICIPV6":"fd30::2","backenddata":null,"backendV6data":{"a":1},"Reserved":true}'), { subnets, ips: { v6: 'fd30::2' }, backend: '', data: { v6: { a: 1 } } })
-    assert.deepEqual(decodeLease({}, '{"PublicIP":"172.30.0.2"}'), { subnets: {}, ips: { v4: '172.30.0.2' }, backend: '', data: {} })
+    assert.deepEqual(
+      decodeLease(
+        subnets,
+        '{"publicip":"0.0.0.0","PUBLICIPV6":"fd30::2","backenddata":null,"backendV6data":{"a":1},"Reserved":true}',
+      ),
+      { subnets, ips: { v6: 'fd30::2' }, backend: '', data: { v6: { a: 1 } } },
+    )
+    assert.deepEqual(decodeLease({}, '{"PublicIP":"172.30.0.2"}'), {
+      subnets: {},
+      ips: { v4: '172.30.0.2' },
+      backend: '',
+      data: {},
+    })
   })
 
   for (const [value, message] of [
@@ -104,9 +129,15 @@ describe('decodeLease() and encodeValue()', () => {
     ['[]', 'Cannot read the lease "[]": want JSON such as {"PublicIP":"172.30.0.2",…}'],
     ['null', 'Cannot read the lease "null": want JSON such as {"PublicIP":"172.30.0.2",…}'],
     ['{}', 'Cannot read PublicIP: it is missing; want the address that peers send to'],
-    ['{"PublicIP":"0.0.0.0","PublicIPv6":null}', 'Cannot read PublicIP: it is missing; want the address that peers send to'],
+    [
+      '{"PublicIP":"0.0.0.0","PublicIPv6":null}',
+      'Cannot read PublicIP: it is missing; want the address that peers send to',
+    ],
     ['{"PublicIP":"fd00::1"}', 'Cannot read PublicIP "fd00::1": want an IPv4 address'],
-    ['{"PublicIP":"172.30.0.2","PublicIPv6":"172.30.0.2"}', 'Cannot read PublicIPv6 "172.30.0.2": want an IPv6 address'],
+    [
+      '{"PublicIP":"172.30.0.2","PublicIPv6":"172.30.0.2"}',
+      'Cannot read PublicIPv6 "172.30.0.2": want an IPv6 address',
+    ],
     ['{"PublicIP":7}', 'Cannot read PublicIP 7: want an IPv4 address'],
     ['{"PublicIP":"172.30.0.2","BackendType":["vxlan"]}', 'Cannot read BackendType ["vxlan"]: want a string'],
   ] as const)
@@ -115,7 +146,10 @@ describe('decodeLease() and encodeValue()', () => {
     })
 
   it('escape what Go escapes', () => {
-    assert.equal(encodeValue({ ips: { v4: parseIp('172.30.0.2') }, backend: 'a<b>&', data: { v4: { x: '\u2028' } } }), '{"PublicIP":"172.30.0.2","PublicIPv6":null,"BackendType":"a\\u003cb\\u003e\\u0026","BackendData":{"x":"\\u2028"}}')
+    assert.equal(
+      encodeValue({ ips: { v4: parseIp('172.30.0.2') }, backend: 'a<b>&', data: { v4: { x: '\u2028' } } }),
+      '{"PublicIP":"172.30.0.2","PublicIPv6":null,"BackendType":"a\\u003cb\\u003e\\u0026","BackendData":{"x":"\\u2028"}}',
+    )
   })
 
   it('are each other’s inverse, whatever the backend’s data', () => {
@@ -128,15 +162,29 @@ describe('decodeLease() and encodeValue()', () => {
     })
     fc.assert(
       fc.property(lease, ({ v4: ip, v6: other, backend, data }) => {
-        const given = { ips: { v4: parseIp(ip), ...(other !== null && { v6: parseIp(other) }) }, backend, data: { v4: JSON.parse(JSON.stringify(data)), ...(other !== null && { v6: 1 }) } }
+        const given = {
+          ips: { v4: parseIp(ip), ...(other !== null && { v6: parseIp(other) }) },
+          backend,
+          data: { v4: JSON.parse(JSON.stringify(data)), ...(other !== null && { v6: 1 }) },
+        }
         assert.deepEqual(decodeLease({}, encodeValue(given)), { subnets: {}, ...given })
       }),
     )
   })
 
   it('throw nothing but ValueError, whatever the value [F 14]', () => {
-    const keys = fc.constantFrom('PublicIP', 'publicipv6', 'BackendType', 'BackendData', 'BackendV6Data', '__proto__', 'x')
-    const near = fc.dictionary(keys, fc.oneof(fc.jsonValue(), fc.ipV4(), fc.ipV6())).map((value) => JSON.stringify(value))
+    const keys = fc.constantFrom(
+      'PublicIP',
+      'publicipv6',
+      'BackendType',
+      'BackendData',
+      'BackendV6Data',
+      '__proto__',
+      'x',
+    )
+    const near = fc
+      .dictionary(keys, fc.oneof(fc.jsonValue(), fc.ipV4(), fc.ipV6()))
+      .map((value) => JSON.stringify(value))
     fc.assert(
       fc.property(fc.oneof(fc.string(), fc.json(), near), (text) => {
         try {
@@ -152,7 +200,9 @@ describe('decodeLease() and encodeValue()', () => {
 
 describe('parseNode()', () => {
   it('takes the names of hosts and of Kubernetes nodes, and no path', () => {
-    for (const name of ['a', 'node-1', 'ip-10-0-0-1.eu-west-1.compute.internal', 'x'.repeat(253)]) assert.equal(parseNode(name), name)
-    for (const name of ['', '.', '..', '-a', 'a/b', 'a b', 'ä', 'a\n', 'x'.repeat(254)]) assert.throws(() => parseNode(name), ValueError, name)
+    for (const name of ['a', 'node-1', 'ip-10-0-0-1.eu-west-1.compute.internal', 'x'.repeat(253)])
+      assert.equal(parseNode(name), name)
+    for (const name of ['', '.', '..', '-a', 'a/b', 'a b', 'ä', 'a\n', 'x'.repeat(254)])
+      assert.throws(() => parseNode(name), ValueError, name)
   })
 })

@@ -8,13 +8,24 @@ import { until } from '../support/harness.ts'
 
 async function listening(): Promise<{ readonly server: Server; readonly port: number; readonly sockets: Socket[] }> {
   const sockets: Socket[] = []
-  const server = createServer((socket) => void sockets.push(socket.on('error', () => {}))).listen({ host: '::1', port: 0 })
+  const server = createServer((socket) => void sockets.push(socket.on('error', () => {}))).listen({
+    host: '::1',
+    port: 0,
+  })
   await once(server, 'listening')
   return { server, port: (server.address() as AddressInfo).port, sockets }
 }
 
 function frontendOf(port: number, to: number): Frontend {
-  return { kind: 'port', family: 6, protocol: 'tcp', key: `tcp . ${port}`, answer: { kind: 'port', family: 6, protocol: 'tcp', cluster: 1 }, cluster: [`::1 . ${to}`], local: [] }
+  return {
+    kind: 'port',
+    family: 6,
+    protocol: 'tcp',
+    key: `tcp . ${port}`,
+    answer: { kind: 'port', family: 6, protocol: 'tcp', cluster: 1 },
+    cluster: [`::1 . ${to}`],
+    local: [],
+  }
 }
 
 describe('NodePorts on ::1', () => {
@@ -66,7 +77,12 @@ describe('NodePorts on ::1', () => {
       )
       for (const one of clients.splice(0)) one.destroy()
       for (let i = 0; i < MOST + 10; i++) open()
-      await until(() => clients.filter((one) => one.closed).length >= 10 && endpoint.sockets.filter((one) => !one.closed).length >= MOST - 1, 20_000)
+      await until(
+        () =>
+          clients.filter((one) => one.closed).length >= 10 &&
+          endpoint.sockets.filter((one) => !one.closed).length >= MOST - 1,
+        20_000,
+      )
       assert.ok(endpoint.sockets.filter((one) => !one.closed).length <= MOST)
       for (const one of clients.splice(0)) one.destroy()
       await until(() => endpoint.sockets.every((one) => one.closed || one.destroyed), 20_000)

@@ -30,26 +30,45 @@ describe('a folder of manifests', () => {
   })
 
   it('[F5] a number as the value of a label is refused, as by the API: it would make a selector wider', () => {
-    assert.throws(() => policyOf(policy({ podSelector: { matchLabels: { app: 'a', version: 2 } } })), /^ValueError: NetworkPolicy x\/deny: spec\.podSelector\.matchLabels\["version"\] 2: want a text: "2"$/)
-    assert.deepEqual(policyOf(policy({ podSelector: { matchLabels: { app: null } } })).pods, [{ key: 'app', operator: 'In', values: [''] }])
+    assert.throws(
+      () => policyOf(policy({ podSelector: { matchLabels: { app: 'a', version: 2 } } })),
+      /^ValueError: NetworkPolicy x\/deny: spec\.podSelector\.matchLabels\["version"\] 2: want a text: "2"$/,
+    )
+    assert.deepEqual(policyOf(policy({ podSelector: { matchLabels: { app: null } } })).pods, [
+      { key: 'app', operator: 'In', values: [''] },
+    ])
   })
 
   it('[F5] of a file with an error the last good objects stay; a policy that was never read closes its pods, and each is named', async () => {
     const dir = mkdtempSync(join(tmpdir(), 'plumb-manifests-'))
     const end = new AbortController()
-    const write = (file: string, ...objects: readonly object[]) => writeFileSync(join(dir, file), objects.map((one) => JSON.stringify(one)).join('\n---\n'))
+    const write = (file: string, ...objects: readonly object[]) =>
+      writeFileSync(join(dir, file), objects.map((one) => JSON.stringify(one)).join('\n---\n'))
     try {
       write('good.yaml', policy({ podSelector: { matchLabels: { app: 'a' } }, ingress: [{}] }))
-      write('bad.yaml', policy({ podSelector: { matchLabels: { app: 'b' } }, policyTypes: ['ingress'] }, 'bad'), policy({ podSelector: { matchLabels: { app: 3 } } }, 'worse'))
+      write(
+        'bad.yaml',
+        policy({ podSelector: { matchLabels: { app: 'b' } }, policyTypes: ['ingress'] }, 'bad'),
+        policy({ podSelector: { matchLabels: { app: 3 } } }, 'worse'),
+      )
       const source = openObjects({ from: 'folder', dir }, ['policies'], 'test')
       const { policies } = source.objects
       void source.run(end.signal)
       await until(() => source.isComplete(['policies']))
       const good = policies.get('x/deny')
       assert.deepEqual(good?.ingress?.length, 1)
-      assert.deepEqual(policies.get('x/bad'), { namespace: 'x', name: 'bad', pods: [{ key: 'app', operator: 'In', values: ['b'] }], ingress: [], egress: [] })
+      assert.deepEqual(policies.get('x/bad'), {
+        namespace: 'x',
+        name: 'bad',
+        pods: [{ key: 'app', operator: 'In', values: ['b'] }],
+        ingress: [],
+        egress: [],
+      })
       assert.deepEqual(policies.get('x/worse')?.pods, [])
-      assert.match(source.refused(['policies']).join('\n'), /bad\.yaml: NetworkPolicy x\/bad: spec\.policyTypes "ingress".*\n.*bad\.yaml: NetworkPolicy x\/worse: /)
+      assert.match(
+        source.refused(['policies']).join('\n'),
+        /bad\.yaml: NetworkPolicy x\/bad: spec\.policyTypes "ingress".*\n.*bad\.yaml: NetworkPolicy x\/worse: /,
+      )
       // The object cannot be read any more, then the whole file.
       write('good.yaml', policy({ podSelector: { matchLabels: { app: 'a' } }, ingress: 'none' }))
       await until(() => source.refused(['policies']).some((one) => one.includes('good.yaml')))
@@ -108,13 +127,17 @@ describe('a folder of manifests', () => {
 
   it('[F20k2] a rule of ClusterNetworkPolicy that nobody can read fails closed and is named; the other rules count', () => {
     const everyone = { namespaces: {} }
-    const read = (...ingress: readonly object[]) => clusterPolicyOf({ metadata: { name: 'a' }, spec: { tier: 'Admin', priority: 1, subject: everyone, ingress } })
+    const read = (...ingress: readonly object[]) =>
+      clusterPolicyOf({ metadata: { name: 'a' }, spec: { tier: 'Admin', priority: 1, subject: everyone, ingress } })
     const from = [everyone]
     const peers = [{ namespaces: [], pods: [] }]
     const bad: readonly (readonly [object, RegExp])[] = [
       [{ from, protocols: [{ icmp: {} }] }, /protocols\[0\]: want tcp/],
       [{ from, protocols: [{ tcp: { destinationPort: { number: 70_000 } } }] }, /destinationPort 70000/],
-      [{ from: [{ pods: { podSelector: { matchExpressions: [{ key: 'a', operator: 'Like' }] } } }] }, /operator "Like"/],
+      [
+        { from: [{ pods: { podSelector: { matchExpressions: [{ key: 'a', operator: 'Like' }] } } }] },
+        /operator "Like"/,
+      ],
       [{}, /from is missing/],
     ]
     for (const [rule, told] of bad) {
@@ -122,7 +145,10 @@ describe('a folder of manifests', () => {
         const { ingress, leftOut } = read({ action, ...rule }, { action: 'Accept', from })
         assert.deepEqual(ingress, [{ action: 'Deny' }, { action: 'Accept', peers }])
         if (action !== 'Log') assert.match(leftOut?.join() ?? '', told)
-        assert.match(leftOut?.join() ?? '', /^ClusterNetworkPolicy a: spec\.ingress\[0\].*; the rule denies everything$/)
+        assert.match(
+          leftOut?.join() ?? '',
+          /^ClusterNetworkPolicy a: spec\.ingress\[0\].*; the rule denies everything$/,
+        )
       }
       const { ingress, leftOut } = read({ action: 'Accept', ...rule }, { action: 'Deny', from })
       assert.deepEqual(ingress, [
@@ -135,8 +161,28 @@ describe('a folder of manifests', () => {
   })
 
   it('[F20k2] a ClusterNetworkPolicy that becomes unreadable as a whole stays as it was', () => {
-    const given = { metadata: { name: 'a' }, spec: { tier: 'Admin', priority: 1, subject: { namespaces: {} }, ingress: [{ action: 'Deny', from: [{ namespaces: {} }] }] } }
-    const collection = new Collection(new Api({ server: 'http://127.0.0.1:1', origin: 'nobody', tls: async () => ({}), headers: async () => ({}), refused() {} }, 'test'), KINDS.clusterPolicies)
+    const given = {
+      metadata: { name: 'a' },
+      spec: {
+        tier: 'Admin',
+        priority: 1,
+        subject: { namespaces: {} },
+        ingress: [{ action: 'Deny', from: [{ namespaces: {} }] }],
+      },
+    }
+    const collection = new Collection(
+      new Api(
+        {
+          server: 'http://127.0.0.1:1',
+          origin: 'nobody',
+          tls: async () => ({}),
+          headers: async () => ({}),
+          refused() {},
+        },
+        'test',
+      ),
+      KINDS.clusterPolicies,
+    )
     collection.apply({ type: 'ADDED', object: given })
     const known = collection.items.get('a')
     assert.ok(known)
@@ -148,13 +194,23 @@ describe('a folder of manifests', () => {
   it('[F20a] a ClusterNetworkPolicy that was never read denies what it has rules for, to the pods that it selects; one that was read stays as it was', async () => {
     const dir = mkdtempSync(join(tmpdir(), 'plumb-manifests-'))
     const end = new AbortController()
-    const policyFile = (name: string, spec: object) => writeFileSync(join(dir, `${name}.yaml`), JSON.stringify({ kind: 'ClusterNetworkPolicy', metadata: { name }, spec }))
+    const policyFile = (name: string, spec: object) =>
+      writeFileSync(
+        join(dir, `${name}.yaml`),
+        JSON.stringify({ kind: 'ClusterNetworkPolicy', metadata: { name }, spec }),
+      )
     const subject = { pods: { podSelector: { matchLabels: { app: 'a' } } } }
     const rule = { action: 'Accept', from: [{ namespaces: {} }] }
     try {
       policyFile('good', { tier: 'Admin', priority: 7, subject, ingress: [rule] })
       policyFile('list', { tier: 'Baseline', priority: 9, subject, ingress: rule })
-      policyFile('subject', { tier: 'Admin', priority: 1, subject: { pods: { podSelector: { matchLabels: { app: 3 } } } }, ingress: [rule], egress: 'none' })
+      policyFile('subject', {
+        tier: 'Admin',
+        priority: 1,
+        subject: { pods: { podSelector: { matchLabels: { app: 3 } } } },
+        ingress: [rule],
+        egress: 'none',
+      })
       policyFile('tier', { tier: 'admin', priority: -1, subject, ingress: [], egress: [] })
       const source = openObjects({ from: 'folder', dir }, ['clusterPolicies'], 'test')
       const { clusterPolicies } = source.objects
@@ -163,9 +219,30 @@ describe('a folder of manifests', () => {
       const good = clusterPolicies.get('good')
       const [closed, pods] = [[{ action: 'Deny' }], [{ key: 'app', operator: 'In', values: ['a'] }]]
       assert.equal(good?.ingress[0]?.action, 'Accept')
-      assert.deepEqual(clusterPolicies.get('list'), { name: 'list', tier: 'Baseline', priority: 9, subject: { namespaces: [], pods }, ingress: closed, egress: [] })
-      assert.deepEqual(clusterPolicies.get('subject'), { name: 'subject', tier: 'Admin', priority: 1, subject: { namespaces: [], pods: [] }, ingress: closed, egress: closed })
-      assert.deepEqual(clusterPolicies.get('tier'), { name: 'tier', tier: 'Admin', priority: 0, subject: { namespaces: [], pods }, ingress: [], egress: [] })
+      assert.deepEqual(clusterPolicies.get('list'), {
+        name: 'list',
+        tier: 'Baseline',
+        priority: 9,
+        subject: { namespaces: [], pods },
+        ingress: closed,
+        egress: [],
+      })
+      assert.deepEqual(clusterPolicies.get('subject'), {
+        name: 'subject',
+        tier: 'Admin',
+        priority: 1,
+        subject: { namespaces: [], pods: [] },
+        ingress: closed,
+        egress: closed,
+      })
+      assert.deepEqual(clusterPolicies.get('tier'), {
+        name: 'tier',
+        tier: 'Admin',
+        priority: 0,
+        subject: { namespaces: [], pods },
+        ingress: [],
+        egress: [],
+      })
       assert.equal(source.refused(['clusterPolicies']).length, 3)
       policyFile('good', { tier: 'Admin', priority: 7, subject, ingress: 'all' })
       await until(() => source.refused(['clusterPolicies']).some((one) => one.includes('good.yaml')))

@@ -14,7 +14,11 @@ function read(change: Partial<Status> = {}, now = Date.now()) {
 describe('metrics()', () => {
   it('[F 48] is valid exposition text with leases, wanted, programmed, repairs, steps, store and last error', () => {
     const at = 1_700_000_000_500
-    const found = read({ peers: peers(3), lastError: { at, what: 'x' }, store: { name: 'etcd', connected: true, heard: at } })
+    const found = read({
+      peers: peers(3),
+      lastError: { at, what: 'x' },
+      store: { name: 'etcd', connected: true, heard: at },
+    })
     assert.deepEqual([...found.keys()].sort(), [
       'plumb_build_info',
       'plumb_degraded',
@@ -51,11 +55,26 @@ describe('metrics()', () => {
       ],
       [4, 6, 6, 2, at / 1000, at / 1000, 50_000_000, 1.25],
     )
-    assert.deepEqual(found.get('plumb_build_info')?.samples[0]?.labels, { version: '0.1.0', runtime: `bun ${Bun.version}` })
+    assert.deepEqual(found.get('plumb_build_info')?.samples[0]?.labels, {
+      version: '0.1.0',
+      runtime: `bun ${Bun.version}`,
+    })
   })
   it('counts this node among the leases once it has a subnet, and peers by whether they are reachable', () => {
-    const found = read({ subnets: {}, peers: peers(5).map((peer, i) => (i === 4 ? { ...peer, problem: 'not on a link' } : peer)), ready: false })
-    assert.deepEqual([value(found, 'plumb_leases'), value(found, 'plumb_peers', { state: 'reachable' }), value(found, 'plumb_peers', { state: 'unreachable' }), value(found, 'plumb_ready')], [5, 4, 1, 0])
+    const found = read({
+      subnets: {},
+      peers: peers(5).map((peer, i) => (i === 4 ? { ...peer, problem: 'not on a link' } : peer)),
+      ready: false,
+    })
+    assert.deepEqual(
+      [
+        value(found, 'plumb_leases'),
+        value(found, 'plumb_peers', { state: 'reachable' }),
+        value(found, 'plumb_peers', { state: 'unreachable' }),
+        value(found, 'plumb_ready'),
+      ],
+      [5, 4, 1, 0],
+    )
   })
   it('[FU4] gives loss and round trip by node, one sample each, the worse of two leases of a node', () => {
     const [one, two] = peers(2)
@@ -63,11 +82,23 @@ describe('metrics()', () => {
     const probe = { state: 'silent', sent: 10, lost: 4, ms: 2 } as const
     const found = read({ peers: [one, { ...two, node: 'node-1', probe }] })
     assert.deepEqual(found.get('plumb_peer_probe_loss_ratio')?.samples.length, 1)
-    assert.deepEqual([value(found, 'plumb_peer_probe_loss_ratio', { node: 'node-1' }), value(found, 'plumb_peer_round_trip_seconds', { node: 'node-1' })], [0.4, 0.002])
-    assert.deepEqual([value(found, 'plumb_peers', { state: 'reachable' }), value(found, 'plumb_peers', { state: 'silent' })], [1, 1])
+    assert.deepEqual(
+      [
+        value(found, 'plumb_peer_probe_loss_ratio', { node: 'node-1' }),
+        value(found, 'plumb_peer_round_trip_seconds', { node: 'node-1' }),
+      ],
+      [0.4, 0.002],
+    )
+    assert.deepEqual(
+      [value(found, 'plumb_peers', { state: 'reachable' }), value(found, 'plumb_peers', { state: 'silent' })],
+      [1, 1],
+    )
   })
   it('[FU5] says whether the node is ready, and whether it is degraded', () => {
-    const both = (change: Partial<Status>) => [value(read(change), 'plumb_ready'), value(read(change), 'plumb_degraded')]
+    const both = (change: Partial<Status>) => [
+      value(read(change), 'plumb_ready'),
+      value(read(change), 'plumb_degraded'),
+    ]
     assert.deepEqual(
       [both({}), both({ degraded: ['x'] }), both({ ready: false, degraded: ['x'] })],
       [
@@ -79,14 +110,33 @@ describe('metrics()', () => {
   })
   it('lag is 0 while the store answers, and else since it was last heard of, or since the start', () => {
     const now = 2_000_000
-    const lag = (store: Omit<Status['store'], 'name'>) => value(read({ started: 1_900_000, store: { name: 'file', ...store } }, now), 'plumb_store_lag_seconds', { store: 'file' })
-    assert.deepEqual([lag({ connected: true, heard: 1_000_000 }), lag({ connected: false, heard: 1_960_000 }), lag({ connected: false }), lag({ connected: false, heard: 3_000_000 })], [0, 40, 100, 0])
+    const lag = (store: Omit<Status['store'], 'name'>) =>
+      value(read({ started: 1_900_000, store: { name: 'file', ...store } }, now), 'plumb_store_lag_seconds', {
+        store: 'file',
+      })
+    assert.deepEqual(
+      [
+        lag({ connected: true, heard: 1_000_000 }),
+        lag({ connected: false, heard: 1_960_000 }),
+        lag({ connected: false }),
+        lag({ connected: false, heard: 3_000_000 }),
+      ],
+      [0, 40, 100, 0],
+    )
   })
   it('gives the histogram its bounds, +Inf, sum and count', () => {
     const buckets = BUCKETS.map((_, i) => i)
     const found = read({ steps: { count: 20, sum: 3.5, buckets } })
-    for (const [i, le] of BUCKETS.entries()) assert.equal(value(found, 'plumb_step_duration_seconds_bucket', { le: String(le) }), i)
-    assert.deepEqual([value(found, 'plumb_step_duration_seconds_bucket', { le: '+Inf' }), value(found, 'plumb_step_duration_seconds_sum'), value(found, 'plumb_step_duration_seconds_count')], [20, 3.5, 20])
+    for (const [i, le] of BUCKETS.entries())
+      assert.equal(value(found, 'plumb_step_duration_seconds_bucket', { le: String(le) }), i)
+    assert.deepEqual(
+      [
+        value(found, 'plumb_step_duration_seconds_bucket', { le: '+Inf' }),
+        value(found, 'plumb_step_duration_seconds_sum'),
+        value(found, 'plumb_step_duration_seconds_count'),
+      ],
+      [20, 3.5, 20],
+    )
   })
   it('escapes label values, and leaves out families without samples', () => {
     const name = 'a "b" \\ c\nd'

@@ -8,7 +8,9 @@ describe('follow()', () => {
 
   it('[FU9] a monitor that a signal ended shortly before the agent’s own is no news', async () => {
     const [end, said, pids] = [new AbortController(), [] as string[], [] as number[]]
-    const followed = follow({ argv, line: (text) => pids.push(Number(text)), lost() {} }, end.signal, (text) => said.push(text))
+    const followed = follow({ argv, line: (text) => pids.push(Number(text)), lost() {} }, end.signal, (text) =>
+      said.push(text),
+    )
     await until(() => pids.length === 1)
     process.kill(pids[0] as number, 'SIGTERM')
     while (lives(pids[0] as number)) await Bun.sleep(1)
@@ -20,7 +22,9 @@ describe('follow()', () => {
 
   it('one that a signal ended while the agent goes on is told of, and started again', async () => {
     const [end, said, pids] = [new AbortController(), [] as string[], [] as number[]]
-    const followed = follow({ argv, line: (text) => pids.push(Number(text)), lost() {} }, end.signal, (text) => said.push(text))
+    const followed = follow({ argv, line: (text) => pids.push(Number(text)), lost() {} }, end.signal, (text) =>
+      said.push(text),
+    )
     await until(() => pids.length === 1)
     process.kill(pids[0] as number, 'SIGTERM')
     await until(() => pids.length === 2)

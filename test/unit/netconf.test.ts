@@ -22,7 +22,10 @@ describe('loadNetwork()', () => {
     mkdirSync(join(dir, '00.conflist'))
     const { name, cniVersion, plugins } = loadNetwork(dir, 'b')
     assert.deepEqual([name, cniVersion, plugins.map(({ type }) => type)], ['b', '1.1.0', ['bridge', 'portmap']])
-    assert.throws(() => loadNetwork(dir, 'c'), { name: 'ValueError', message: `Cannot find network "c": ${dir} has a, b` })
+    assert.throws(() => loadNetwork(dir, 'c'), {
+      name: 'ValueError',
+      message: `Cannot find network "c": ${dir} has a, b`,
+    })
   })
   it('[L 22] takes a conflist before a conf of the same name', () => {
     put('10-a.conf', { name: 'a', type: 'loopback' })
@@ -34,7 +37,11 @@ describe('loadNetwork()', () => {
     put('20-b.json', { name: 'b', type: 'dummy' })
     const { cniVersion, text } = loadNetwork(dir, 'a')
     assert.equal(cniVersion, '0.4.0')
-    assert.deepEqual(JSON.parse(text), { cniVersion: '0.4.0', name: 'a', plugins: [{ cniVersion: '0.4.0', name: 'a', type: 'loopback', extra: 1 }] })
+    assert.deepEqual(JSON.parse(text), {
+      cniVersion: '0.4.0',
+      name: 'a',
+      plugins: [{ cniVersion: '0.4.0', name: 'a', type: 'loopback', extra: 1 }],
+    })
     assert.deepEqual([loadNetwork(dir, 'b').cniVersion, loadNetwork(dir, 'b').plugins[0]?.type], ['0.1.0', 'dummy'])
   })
   it('gives the first file in lexical order, of any extension, when no name is asked for', () => {
@@ -44,8 +51,12 @@ describe('loadNetwork()', () => {
     assert.equal(loadNetwork(dir).name, 'a')
   })
   it('[L 23] says that the directory is missing or empty', () => {
-    assert.throws(() => loadNetwork(`${dir}/none`, 'a'), { message: `Cannot find a network: there is no directory ${dir}/none` })
-    assert.throws(() => loadNetwork(dir), { message: `Cannot find a network in ${dir}: it has no *.conflist, *.conf or *.json file` })
+    assert.throws(() => loadNetwork(`${dir}/none`, 'a'), {
+      message: `Cannot find a network: there is no directory ${dir}/none`,
+    })
+    assert.throws(() => loadNetwork(dir), {
+      message: `Cannot find a network in ${dir}: it has no *.conflist, *.conf or *.json file`,
+    })
     put('10-pod-network.conflist', { name: 'pod-network', plugins: [bridge] })
     assert.throws(() => loadNetwork(dir, 'pod-netwrk'), /has pod-network, did you mean "pod-network"\?$/)
   })
@@ -55,20 +66,32 @@ describe('loadNetwork()', () => {
     'no name': [{ plugins: [bridge] }, /: name: it is missing$/],
     'a name that is none': [{ name: 'a b', plugins: [bridge] }, /: name "a b": want a letter or digit/],
     'a plugin without type': [{ name: 'a', plugins: [bridge, { x: 1 }] }, /: plugins\[1\]\.type: it is missing$/],
-    'a type that is a path': [{ name: 'a', plugins: [{ type: '../bin/sh' }] }, /plugins\[0\]\.type "\.\.\/bin\/sh": want the name of a plugin$/],
+    'a type that is a path': [
+      { name: 'a', plugins: [{ type: '../bin/sh' }] },
+      /plugins\[0\]\.type "\.\.\/bin\/sh": want the name of a plugin$/,
+    ],
     'a plugin that is none': [{ name: 'a', plugins: ['bridge'] }, /plugins\[0\] "bridge": want an object/],
     'plugins that are none': [{ name: 'a', plugins: {} }, /plugins \{\}: want an array/],
     'an empty list': [{ name: 'a', plugins: [] }, /"plugins" is empty/],
     'no plugins': [{ name: 'a' }, /it has no "plugins"/],
     'a version that is none': [{ name: 'a', cniVersion: 'one', plugins: [bridge] }, /cniVersion "one": want a version/],
-    'a version nobody knows': [{ name: 'a', cniVersion: '0.9.0', plugins: [bridge] }, /cniVersion "0\.9\.0": want one of 0\.1\.0/],
-    'a capability that is neither on nor off': [{ name: 'a', plugins: [{ type: 'x', capabilities: { ips: 'yes' } }] }, /capabilities\.ips "yes": want true or false/],
+    'a version nobody knows': [
+      { name: 'a', cniVersion: '0.9.0', plugins: [bridge] },
+      /cniVersion "0\.9\.0": want one of 0\.1\.0/,
+    ],
+    'a capability that is neither on nor off': [
+      { name: 'a', plugins: [{ type: 'x', capabilities: { ips: 'yes' } }] },
+      /capabilities\.ips "yes": want true or false/,
+    ],
   }
   for (const [what, [content, message]] of Object.entries(malformed)) {
     it(`[L 23] names the file with ${what}`, () => {
       put('10-a.conflist', content)
       put('20-b.conflist', { name: 'b', plugins: [bridge] })
-      assert.throws(() => loadNetwork(dir, 'b'), { name: 'ValueError', message: new RegExp(`^Cannot read ${dir}/10-a.conflist.*${message.source}`) })
+      assert.throws(() => loadNetwork(dir, 'b'), {
+        name: 'ValueError',
+        message: new RegExp(`^Cannot read ${dir}/10-a.conflist.*${message.source}`),
+      })
     })
   }
   it('[L 24] reads disableCheck, disableGC and loadOnlyInlinedPlugins as booleans or their names', () => {
@@ -79,11 +102,21 @@ describe('loadNetwork()', () => {
       ['TRUE', true],
       ['False', false],
     ] as const) {
-      const { disableCheck, disableGC } = parse({ name: 'a', disableCheck: value, disableGC: value, loadOnlyInlinedPlugins: value, plugins: [bridge] })
+      const { disableCheck, disableGC } = parse({
+        name: 'a',
+        disableCheck: value,
+        disableGC: value,
+        loadOnlyInlinedPlugins: value,
+        plugins: [bridge],
+      })
       assert.deepEqual([disableCheck, disableGC], [wanted, wanted])
     }
     for (const key of ['disableCheck', 'disableGC', 'loadOnlyInlinedPlugins']) {
-      for (const junk of ['yes', 1, [], {}, '']) assert.throws(() => parse({ name: 'a', [key]: junk, plugins: [bridge] }), new RegExp(`${key} .*: want true or false$`))
+      for (const junk of ['yes', 1, [], {}, ''])
+        assert.throws(
+          () => parse({ name: 'a', [key]: junk, plugins: [bridge] }),
+          new RegExp(`${key} .*: want true or false$`),
+        )
     }
   })
   it('[L 25] appends drop-ins in lexical order, and keeps what was put together', () => {
@@ -120,7 +153,9 @@ describe('loadNetwork()', () => {
   })
   it('[L 25] refuses no plugin at all, and loadOnlyInlinedPlugins without plugins', () => {
     put('10-a.conflist', { name: 'a' })
-    assert.throws(() => loadNetwork(dir, 'a'), { message: `Cannot read ${dir}/10-a.conflist: it has no "plugins", and ${dir}/a has no *.conf file` })
+    assert.throws(() => loadNetwork(dir, 'a'), {
+      message: `Cannot read ${dir}/10-a.conflist: it has no "plugins", and ${dir}/a has no *.conf file`,
+    })
     put('10-a.conflist', { name: 'a', loadOnlyInlinedPlugins: 'true' })
     put('a/10.conf', { type: 'portmap' })
     assert.throws(() => loadNetwork(dir, 'a'), /"loadOnlyInlinedPlugins" is true and "plugins" is missing$/)
@@ -142,7 +177,8 @@ describe('loadNetwork()', () => {
 
 describe('parseNetwork()', () => {
   it('[L 26] takes the highest of cniVersions and cniVersion that is not above ours', () => {
-    const versions = (cniVersions: unknown, cniVersion?: string) => parse({ name: 'a', ...(cniVersion && { cniVersion }), cniVersions, plugins: [bridge] }).cniVersion
+    const versions = (cniVersions: unknown, cniVersion?: string) =>
+      parse({ name: 'a', ...(cniVersion && { cniVersion }), cniVersions, plugins: [bridge] }).cniVersion
     assert.equal(versions(['0.4.0', '1.0.0', '0.3.1']), '1.0.0')
     assert.equal(versions(['1.0.0', '1.2.0', '0.10.0', '1.1.0', '2.0.0']), '1.1.0')
     assert.equal(versions(['0.3.1'], '1.0.0'), '1.0.0')
@@ -154,12 +190,25 @@ describe('parseNetwork()', () => {
     assert.throws(() => versions('1.0.0'), /cniVersions "1\.0\.0": want an array/)
   })
   it('matches keys in any case', () => {
-    const { name, cniVersion, plugins } = parse({ Name: 'a', CNIVersion: '1.0.0', Plugins: [{ Type: 'bridge', Capabilities: { ips: true } }] })
+    const { name, cniVersion, plugins } = parse({
+      Name: 'a',
+      CNIVersion: '1.0.0',
+      Plugins: [{ Type: 'bridge', Capabilities: { ips: true } }],
+    })
     assert.deepEqual([name, cniVersion, plugins[0]?.type, plugins[0]?.capabilities], ['a', '1.0.0', 'bridge', ['ips']])
   })
   it('never throws anything but ValueError', () => {
     const any = fc.jsonValue()
-    const list = fc.record({ name: fc.oneof(fc.constant('a'), any), cniVersion: any, cniVersions: any, plugins: fc.oneof(any, fc.array(fc.record({ type: any, capabilities: any }))), disableGC: any }, { requiredKeys: [] })
+    const list = fc.record(
+      {
+        name: fc.oneof(fc.constant('a'), any),
+        cniVersion: any,
+        cniVersions: any,
+        plugins: fc.oneof(any, fc.array(fc.record({ type: any, capabilities: any }))),
+        disableGC: any,
+      },
+      { requiredKeys: [] },
+    )
     fc.assert(
       fc.property(list, (conf) => {
         try {

@@ -9,9 +9,24 @@ import { parseCidr } from '../../lib/text/ip.ts'
 import { parseSubnetEnv } from '../../lib/text/subnet-env.ts'
 
 const cidr = parseCidr
-const V4: NodeSubnet = { network: { v4: cidr('10.5.0.0/16') }, subnet: { v4: cidr('10.5.16.0/24') }, mtu: 1450, ipMasq: true }
-const V6: NodeSubnet = { network: { v6: cidr('fd00:5::/48') }, subnet: { v6: cidr('fd00:5:0:7::/64') }, mtu: 1430, ipMasq: false }
-const DUAL: NodeSubnet = { network: { ...V4.network, ...V6.network }, subnet: { ...V4.subnet, ...V6.subnet }, mtu: 1430, ipMasq: true }
+const V4: NodeSubnet = {
+  network: { v4: cidr('10.5.0.0/16') },
+  subnet: { v4: cidr('10.5.16.0/24') },
+  mtu: 1450,
+  ipMasq: true,
+}
+const V6: NodeSubnet = {
+  network: { v6: cidr('fd00:5::/48') },
+  subnet: { v6: cidr('fd00:5:0:7::/64') },
+  mtu: 1430,
+  ipMasq: false,
+}
+const DUAL: NodeSubnet = {
+  network: { ...V4.network, ...V6.network },
+  subnet: { ...V4.subnet, ...V6.subnet },
+  mtu: 1430,
+  ipMasq: true,
+}
 
 describe('the files of the node', () => {
   let dir = ''
@@ -24,15 +39,29 @@ describe('the files of the node', () => {
 
   const texts: Readonly<Record<string, readonly [NodeSubnet, string]>> = {
     IPv4: [V4, 'FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.16.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n'],
-    IPv6: [V6, 'FLANNEL_IPV6_NETWORK=fd00:5::/48\nFLANNEL_IPV6_SUBNET=fd00:5:0:7::1/64\nFLANNEL_MTU=1430\nFLANNEL_IPMASQ=false\n'],
-    'both families': [DUAL, 'FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.16.1/24\nFLANNEL_IPV6_NETWORK=fd00:5::/48\nFLANNEL_IPV6_SUBNET=fd00:5:0:7::1/64\nFLANNEL_MTU=1430\nFLANNEL_IPMASQ=true\n'],
+    IPv6: [
+      V6,
+      'FLANNEL_IPV6_NETWORK=fd00:5::/48\nFLANNEL_IPV6_SUBNET=fd00:5:0:7::1/64\nFLANNEL_MTU=1430\nFLANNEL_IPMASQ=false\n',
+    ],
+    'both families': [
+      DUAL,
+      'FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.16.1/24\nFLANNEL_IPV6_NETWORK=fd00:5::/48\nFLANNEL_IPV6_SUBNET=fd00:5:0:7::1/64\nFLANNEL_MTU=1430\nFLANNEL_IPMASQ=true\n',
+    ],
   }
   for (const [what, [node, text]] of Object.entries(texts)) {
     it(`[F 49] writeSubnetEnv() writes for ${what} what flanneld writes, byte by byte, and readSubnetEnv() reads it back`, () => {
       assert.equal(writeSubnetEnv(path, node), true)
-      assert.deepEqual([readFileSync(path, 'utf8'), statSync(path).mode & 0o777, readdirSync(join(dir, 'run/flannel'))], [text, 0o644, ['subnet.env']])
+      assert.deepEqual(
+        [readFileSync(path, 'utf8'), statSync(path).mode & 0o777, readdirSync(join(dir, 'run/flannel'))],
+        [text, 0o644, ['subnet.env']],
+      )
       assert.deepEqual(readSubnetEnv(path), { network: node.network, subnet: node.subnet })
-      assert.deepEqual(parseSubnetEnv(text, path), { networks: Object.values(node.network), subnets: Object.values(node.subnet), mtu: node.mtu, ipMasq: node.ipMasq })
+      assert.deepEqual(parseSubnetEnv(text, path), {
+        networks: Object.values(node.network),
+        subnets: Object.values(node.subnet),
+        mtu: node.mtu,
+        ipMasq: node.ipMasq,
+      })
     })
   }
 
@@ -54,7 +83,11 @@ describe('the files of the node', () => {
       ['FLANNEL_SUBNET=not-a-cidr\n', {}, {}],
       ['FLANNEL_SUBNET=10.244.1.0/24,not-a-cidr,10.244.2.0/24\n', {}, {}],
       ['FLANNEL_SUBNET=10.244.1.5/24,not-a-cidr\n', {}, { v4: '10.244.1.0/24' }],
-      ['FLANNEL_NETWORK=10.1.0.0/16,10.2.0.0/16\nFLANNEL_SUBNET=10.1.1.1/24\nFLANNEL_IPV6_SUBNET=fd00::1/64', {}, { v4: '10.1.1.0/24', v6: 'fd00::/64' }],
+      [
+        'FLANNEL_NETWORK=10.1.0.0/16,10.2.0.0/16\nFLANNEL_SUBNET=10.1.1.1/24\nFLANNEL_IPV6_SUBNET=fd00::1/64',
+        {},
+        { v4: '10.1.1.0/24', v6: 'fd00::/64' },
+      ],
       ['FLANNEL_SUBNET=fd00::1/64\nFLANNEL_IPV6_SUBNET=10.1.1.1/24\n', {}, {}],
       ['export FLANNEL_NETWORK="10.1.0.0/16" \nFLANNEL_SUBNET=\n', { v4: '10.1.0.0/16' }, {}],
     ]
@@ -68,7 +101,20 @@ describe('the files of the node', () => {
 
   it('readSubnetEnv() takes any text', () => {
     mkdirSync(join(dir, 'run/flannel'), { recursive: true })
-    const piece = fc.oneof(fc.string(), fc.constantFrom('FLANNEL_SUBNET=', 'FLANNEL_IPV6_SUBNET=', 'export ', '\n', ',', '"', '10.1.0.0/16', 'fd00::/64', '='))
+    const piece = fc.oneof(
+      fc.string(),
+      fc.constantFrom(
+        'FLANNEL_SUBNET=',
+        'FLANNEL_IPV6_SUBNET=',
+        'export ',
+        '\n',
+        ',',
+        '"',
+        '10.1.0.0/16',
+        'fd00::/64',
+        '=',
+      ),
+    )
     fc.assert(
       fc.property(fc.array(piece), (pieces) => {
         writeFileSync(path, pieces.join(''))
@@ -88,7 +134,13 @@ describe('the files of the node', () => {
     assert.equal(remembered(state, 'b'), undefined)
     const lease = join(state, 'lease.json')
     const whole = readFileSync(lease, 'utf8')
-    for (const text of ['', whole.slice(0, 40), '[]', whole.replace('1430', '"x"'), whole.replace('10.5.16.0/24', '10.5.16.0')]) {
+    for (const text of [
+      '',
+      whole.slice(0, 40),
+      '[]',
+      whole.replace('1430', '"x"'),
+      whole.replace('10.5.16.0/24', '10.5.16.0'),
+    ]) {
       writeFileSync(lease, text)
       assert.equal(remembered(state, 'a'), undefined)
     }
@@ -100,7 +152,8 @@ describe('the files of the node', () => {
     writeSubnetEnv(path, V4)
     remember(state, 'a', V4)
     // As a kill leaves them.
-    for (const draft of [join(dir, 'run/flannel/.subnet.env.draft'), join(state, '.lease.json.draft')]) writeFileSync(draft, 'half')
+    for (const draft of [join(dir, 'run/flannel/.subnet.env.draft'), join(state, '.lease.json.draft')])
+      writeFileSync(draft, 'half')
     assert.deepEqual(forget(state, 'a', path), [path, join(state, 'lease.json')])
     assert.deepEqual([readdirSync(join(dir, 'run/flannel')), readdirSync(state)], [[], []])
     writeSubnetEnv(path, V6)

@@ -32,13 +32,18 @@ describe('docs/plugins', () => {
       [],
     )
     const plugins = [...new Glob('plugins/*.ts').scanSync({ cwd: ROOT })].filter((file) => file !== 'plugins/index.ts')
-    assert.deepEqual(all.map(({ file }) => file).sort(), ['docs/plugins/README.md', ...plugins.map((file) => `docs/${file.replace(/\.ts$/, '.md')}`)].sort())
+    assert.deepEqual(
+      all.map(({ file }) => file).sort(),
+      ['docs/plugins/README.md', ...plugins.map((file) => `docs/${file.replace(/\.ts$/, '.md')}`)].sort(),
+    )
   })
 
   it('names in its markers only ids of docs/differences.md, and shows each of its rows somewhere', async () => {
     const rows = readDifferences(readFileSync(join(ROOT, 'docs/differences.md'), 'utf8')).flatMap(({ rows }) => rows)
     const all = await pages()
-    const named = all.flatMap(({ want }) => (/<!-- differences(.*?) -->/.exec(want)?.[1] ?? '').split(' ').filter(Boolean))
+    const named = all.flatMap(({ want }) =>
+      (/<!-- differences(.*?) -->/.exec(want)?.[1] ?? '').split(' ').filter(Boolean),
+    )
     const ids = rows.map(({ id }) => id)
     assert.deepEqual(
       named.filter((id) => !ids.includes(id.replace(/^-/, ''))),
@@ -52,8 +57,15 @@ describe('docs/plugins', () => {
   })
 
   it('and the other documents link to files that are there', () => {
-    const files = ['*.md', 'conf/*.md', 'docs/**/*.md'].flatMap((pattern) => [...new Glob(pattern).scanSync({ cwd: ROOT })])
-    const links = files.flatMap((file) => [...readFileSync(join(ROOT, file), 'utf8').matchAll(/\]\((?!https?:)([^)#]+)/g)].map(([, to = '']) => ({ file, to })))
+    const files = ['*.md', 'conf/*.md', 'docs/**/*.md'].flatMap((pattern) => [
+      ...new Glob(pattern).scanSync({ cwd: ROOT }),
+    ])
+    const links = files.flatMap((file) =>
+      [...readFileSync(join(ROOT, file), 'utf8').matchAll(/\]\((?!https?:)([^)#]+)/g)].map(([, to = '']) => ({
+        file,
+        to,
+      })),
+    )
     assert.ok(links.length > 10)
     assert.deepEqual(
       links.filter(({ file, to }) => !existsSync(join(ROOT, dirname(file), to))),
@@ -73,7 +85,12 @@ describe('keysOf()', () => {
     names: v.optional(v.array(field.text), []),
     ipam: v.optional(v.looseObject({ sets: v.optional(v.array(v.array(v.object({ subnet: field.cidr }))), []) }), {}),
     args: v.optional(v.looseObject({ cni: v.optional(v.looseObject({ mac: v.exactOptional(field.mac) }), {}) }), {}),
-    runtimeConfig: v.optional(v.looseObject({ ports: v.optional(v.array(v.object({ port: field.port, proto: v.optional(field.text, 'tcp') })), []) }), {}),
+    runtimeConfig: v.optional(
+      v.looseObject({
+        ports: v.optional(v.array(v.object({ port: field.port, proto: v.optional(field.text, 'tcp') })), []),
+      }),
+      {},
+    ),
   })
   const conf = field.whole(shape, () => {}) as never
 
@@ -124,7 +141,16 @@ describe('share()', () => {
   const subject = (type: string, keys: readonly string[], ...marked: string[]) => ({ type, keys, marked })
   it('gives a page the rows that name its plugin, else those that name its keys, and those of its marker; the rest to the common one', () => {
     const parts = readDifferences(text)
-    const shared = share(parts, [subject('bridge', ['ipMasq'], 'mac'), subject('tap', []), subject('vlan', []), subject('firewall', ['backend'], '-engine')], ['mac'])
+    const shared = share(
+      parts,
+      [
+        subject('bridge', ['ipMasq'], 'mac'),
+        subject('tap', []),
+        subject('vlan', []),
+        subject('firewall', ['backend'], '-engine'),
+      ],
+      ['mac'],
+    )
     const numbers = [...shared].map(([type, rows]) => [type, rows.map(({ cells }) => cells.at(-1)).join('')])
     assert.deepEqual(Object.fromEntries(numbers), { '': '45', bridge: '24', tap: '16', vlan: '37', firewall: '' })
   })

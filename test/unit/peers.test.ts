@@ -13,8 +13,19 @@ import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import { type Mac, parse } from '../../lib/text/values.ts'
 
 const DEV = parse.ifname('flannel.1')
-const UPLINK: Uplink = { name: parse.ifname('eth0'), index: 2, mtu: 1500, tunnel: { v4: '192.0.2.1' as Ip }, advertise: { v4: '192.0.2.1' as Ip }, routes: [] }
-const FACTS: Facts = { nexthops: true, instance: parse.network('default'), networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr] }
+const UPLINK: Uplink = {
+  name: parse.ifname('eth0'),
+  index: 2,
+  mtu: 1500,
+  tunnel: { v4: '192.0.2.1' as Ip },
+  advertise: { v4: '192.0.2.1' as Ip },
+  routes: [],
+}
+const FACTS: Facts = {
+  nexthops: true,
+  instance: parse.network('default'),
+  networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr],
+}
 const CONTEXT: Context<object> = { type: 'vxlan', self: lease(0), uplink: UPLINK, conf: {}, facts: FACTS }
 
 // Its own subnet is far from the peers'.
@@ -89,7 +100,11 @@ describe('eachPeer()', () => {
     const uplink = { ...UPLINK, routes: [{ dst: '192.0.2.0/24' as Cidr, dev: UPLINK.name, gateway: false }] }
     const want = (subnet: string, ip: string, networks: readonly string[]) => {
       const peer = { ...lease(1), subnets: { v4: subnet as Cidr }, ips: { v4: ip as Ip } }
-      const { problems, resources } = reachAll()([peer], { ...CONTEXT, uplink, facts: { ...FACTS, networks: networks as Cidr[] } })
+      const { problems, resources } = reachAll()([peer], {
+        ...CONTEXT,
+        uplink,
+        facts: { ...FACTS, networks: networks as Cidr[] },
+      })
       assert.equal(resources.length === 0, problems.size === 1)
       return [...problems.values()][0]
     }
@@ -97,23 +112,41 @@ describe('eachPeer()', () => {
     assert.equal(want('10.3.3.0/24', '192.0.2.3', pods), undefined)
     assert.equal(want('11.3.3.0/24', '192.0.2.3', [...pods, '11.3.0.0/16']), undefined)
     assert.equal(want('8.0.0.0/5', '192.0.2.3', pods), "its subnet 8.0.0.0/5 overlaps 10.0.0.0/24, this node's own")
-    assert.equal(want('10.0.0.128/25', '192.0.2.3', pods), "its subnet 10.0.0.128/25 overlaps 10.0.0.0/24, this node's own")
-    assert.equal(want('11.0.0.0/24', '192.0.2.3', pods), 'its subnet 11.0.0.0/24 is outside the network 10.0.0.0/8; want a subnet of it, or "PeerNetworks" of net-conf.json to name its network')
-    assert.equal(want('192.0.2.0/30', '198.51.100.3', all), "its subnet 192.0.2.0/30 holds 192.0.2.1, this node's address on eth0")
-    assert.equal(want('192.0.2.128/25', '192.0.2.129', all), 'its subnet 192.0.2.128/25 holds 192.0.2.129, the address that it announces')
+    assert.equal(
+      want('10.0.0.128/25', '192.0.2.3', pods),
+      "its subnet 10.0.0.128/25 overlaps 10.0.0.0/24, this node's own",
+    )
+    assert.equal(
+      want('11.0.0.0/24', '192.0.2.3', pods),
+      'its subnet 11.0.0.0/24 is outside the network 10.0.0.0/8; want a subnet of it, or "PeerNetworks" of net-conf.json to name its network',
+    )
+    assert.equal(
+      want('192.0.2.0/30', '198.51.100.3', all),
+      "its subnet 192.0.2.0/30 holds 192.0.2.1, this node's address on eth0",
+    )
+    assert.equal(
+      want('192.0.2.128/25', '192.0.2.129', all),
+      'its subnet 192.0.2.128/25 holds 192.0.2.129, the address that it announces',
+    )
     assert.match(want('10.3.3.0/24', '192.0.2.1', pods) ?? '', /this node's own address/)
     const elsewhere = { ...uplink, tunnel: { v4: '203.0.113.9' as Ip }, advertise: { v4: '203.0.113.9' as Ip } }
-    const { problems } = reachAll()([{ ...lease(1), subnets: { v4: '192.0.0.0/16' as Cidr } }], { ...CONTEXT, uplink: elsewhere })
+    const { problems } = reachAll()([{ ...lease(1), subnets: { v4: '192.0.0.0/16' as Cidr } }], {
+      ...CONTEXT,
+      uplink: elsewhere,
+    })
     assert.deepEqual([...problems.values()], ['its subnet 192.0.0.0/16 covers 192.0.2.0/24, the network of eth0'])
   })
   it('[FA3] of two leases that overlap the older stays, whatever comes later; a node with two of its own keeps both', () => {
     const [older, younger] = [lease(257), { ...lease(9), subnets: { v4: '10.1.0.0/16' as Cidr } }]
     const want = reachAll()
-    const routesOf = (peers: readonly Lease[]) => want(peers, CONTEXT).resources.flatMap((one) => (one.kind === 'route' ? [one.dst as string] : []))
+    const routesOf = (peers: readonly Lease[]) =>
+      want(peers, CONTEXT).resources.flatMap((one) => (one.kind === 'route' ? [one.dst as string] : []))
     const problemsOf = (peers: readonly Lease[]) => [...want(peers, CONTEXT).problems.values()]
     assert.deepEqual(routesOf([older, lease(2)]), ['10.1.1.0/24', '10.0.2.0/24'])
     assert.deepEqual(routesOf([older, lease(2), younger]), ['10.1.1.0/24', '10.0.2.0/24'])
-    assert.deepEqual(problemsOf([older, lease(2), younger]), ['it overlaps the older lease 10.1.1.0/24 of node "node-257"'])
+    assert.deepEqual(problemsOf([older, lease(2), younger]), [
+      'it overlaps the older lease 10.1.1.0/24 of node "node-257"',
+    ])
     assert.deepEqual(routesOf([lease(2), younger]), ['10.0.2.0/24', '10.1.0.0/16'])
     assert.deepEqual(routesOf([younger, older]), ['10.1.0.0/16'])
     // A node that was given IPv6 has a lease of both families beside the one of IPv4, until that ends.
@@ -132,7 +165,10 @@ describe('eachPeer()', () => {
     }
     for (let i = 0; i < 400; i++) {
       const n = random(20) + 1
-      const one = { ...lease(n), subnets: { v4: `10.0.${n & (random(4) === 0 ? 0x1c : 0xff)}.0/${random(4) === 0 ? 22 : 24}` as Cidr } }
+      const one = {
+        ...lease(n),
+        subnets: { v4: `10.0.${n & (random(4) === 0 ? 0x1c : 0xff)}.0/${random(4) === 0 ? 22 : 24}` as Cidr },
+      }
       const isThere = peers.some(({ subnets }) => subnets.v4 === one.subnets.v4)
       peers = random(3) === 0 ? peers.toSpliced(random(peers.length + 1), 1) : isThere ? peers : [...peers, one]
       const [now, fresh] = [want(peers, FAR), reachAll()(peers, FAR)]
@@ -146,27 +182,40 @@ describe('eachPeer()', () => {
         ({ subnet, ip, lease }) =>
           resourcesOf(subnet, ip, lease),
     )([lease(1), lease(2)], CONTEXT)
-    assert.deepEqual([...ownersOf(new Set(['route host 10.0.2.0/24 table 254 metric any', 'link host flannel.1']))], [['route host 10.0.2.0/24 table 254 metric any', '10.0.2.0-24']])
+    assert.deepEqual(
+      [...ownersOf(new Set(['route host 10.0.2.0/24 table 254 metric any', 'link host flannel.1']))],
+      [['route host 10.0.2.0/24 table 254 metric any', '10.0.2.0-24']],
+    )
   })
 })
 
 describe('what the agent tells of ten thousand peers', () => {
   it('[FA15] that all cannot be reached takes little time, and is one sentence per reason', () => {
     const leases = Array.from({ length: 10_000 }, (_, i) => lease(i + 1))
-    const unreached = new Map(leases.map(({ subnets }) => [encodeKey(subnets), 'it uses backend "host-gw", this node "vxlan"']))
+    const unreached = new Map(
+      leases.map(({ subnets }) => [encodeKey(subnets), 'it uses backend "host-gw", this node "vxlan"']),
+    )
     const store = { state: () => ({ name: 'etcd', connected: true }) } as never
     const started = process.cpuUsage()
     const lost = summary(news(unreached, new Map()), leases)
-    const status = tell({ node: 'n', version: '', store, failures: { all: () => [] }, backend: { type: 'vxlan' }, conf: {} }, { ...beginning(), snapshot: { leases, unreadable: [] }, unreached, lost })
+    const status = tell(
+      { node: 'n', version: '', store, failures: { all: () => [] }, backend: { type: 'vxlan' }, conf: {} },
+      { ...beginning(), snapshot: { leases, unreadable: [] }, unreached, lost },
+    )
     const { user, system } = process.cpuUsage(started)
-    assert.deepEqual(status.degraded, ['Cannot reach 10.0.1.0/24 of node "node-1" and 9999 more: it uses backend "host-gw", this node "vxlan"'])
+    assert.deepEqual(status.degraded, [
+      'Cannot reach 10.0.1.0/24 of node "node-1" and 9999 more: it uses backend "host-gw", this node "vxlan"',
+    ])
     assert.equal(status.peers.filter(({ problem }) => problem !== undefined).length, 10_000)
     // It was 13 s.
     assert.ok(user + system < 1_000_000, `${(user + system) / 1000} ms`)
   })
   it('[FA15] reasons that are all different are not all told', () => {
     const leases = Array.from({ length: 100 }, (_, i) => lease(i + 1))
-    const lost = summary(new Map(leases.map(({ subnets, ips }) => [encodeKey(subnets), `${ips.v4} is not on the link eth0`])), leases)
+    const lost = summary(
+      new Map(leases.map(({ subnets, ips }) => [encodeKey(subnets), `${ips.v4} is not on the link eth0`])),
+      leases,
+    )
     assert.deepEqual([lost.length, lost.at(-1)], [6, 'Cannot reach 95 more peers, for other reasons'])
   })
 })
@@ -179,14 +228,32 @@ describe('View', () => {
     const put = (at: string, value: string, createRevision = 1n) => {
       rings = 0
       revision++
-      view.apply([{ type: 0, kv: { key: Buffer.from(`/net/${at}`), value: Buffer.from(value), createRevision, modRevision: revision, lease: 7n } }] as never, revision)
+      view.apply(
+        [
+          {
+            type: 0,
+            kv: {
+              key: Buffer.from(`/net/${at}`),
+              value: Buffer.from(value),
+              createRevision,
+              modRevision: revision,
+              lease: 7n,
+            },
+          },
+        ] as never,
+        revision,
+      )
       return rings
     }
-    const value = '{"PublicIP":"192.0.2.3","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:03"}}'
+    const value =
+      '{"PublicIP":"192.0.2.3","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:03"}}'
     const at = 'subnets/10.244.3.0-24'
     assert.equal(put(at, value), 1)
     assert.equal(put('plumb/nodes/n3', '10.244.3.0-24'), 1)
-    assert.deepEqual([put(at, value), put('plumb/nodes/n3', '10.244.3.0-24'), put(at, value.replace(/,"Pub/, ' , "Pub'))], [0, 0, 0])
+    assert.deepEqual(
+      [put(at, value), put('plumb/nodes/n3', '10.244.3.0-24'), put(at, value.replace(/,"Pub/, ' , "Pub'))],
+      [0, 0, 0],
+    )
     assert.equal(put(at, value.replace('.3"', '.4"')), 1)
     assert.equal(put(at, 'x'), 1)
     assert.equal(put(at, 'x'), 0)
@@ -203,7 +270,13 @@ describe('View', () => {
 function lease(n: number, change = '02'): Lease {
   const hex = (part: number) => part.toString(16).padStart(2, '0')
   const [high, low] = [n >> 8, n & 255]
-  return { node: `node-${n}`, subnets: { v4: `10.${high}.${low}.0/24` as Cidr }, ips: { v4: `198.51.${high}.${low}` as Ip }, backend: 'vxlan', data: { v4: `${change || '02'}:00:00:00:${hex(high)}:${hex(low)}` } }
+  return {
+    node: `node-${n}`,
+    subnets: { v4: `10.${high}.${low}.0/24` as Cidr },
+    ips: { v4: `198.51.${high}.${low}` as Ip },
+    backend: 'vxlan',
+    data: { v4: `${change || '02'}:00:00:00:${hex(high)}:${hex(low)}` },
+  }
 }
 
 function resourcesOf(subnet: Cidr, ip: Ip, { data }: Lease): Resource[] {

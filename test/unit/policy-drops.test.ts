@@ -3,7 +3,8 @@ import assert from 'node:assert/strict'
 import { lineOf, packetOf } from '../../agent/policy/drops.ts'
 import { loggedIn } from '../../lib/os/nflog.ts'
 
-const bytes = (hex: string) => new DataView(Uint8Array.from(hex.replaceAll(' ', '').match(/../g) ?? [], (one) => Number.parseInt(one, 16)).buffer)
+const bytes = (hex: string) =>
+  new DataView(Uint8Array.from(hex.replaceAll(' ', '').match(/../g) ?? [], (one) => Number.parseInt(one, 16)).buffer)
 const FOUR = '4500003c 00004000 40060000 0a01000a 0a010014'
 const TCP = `${FOUR} 9c400050 00000000`
 const SIX = 'fd000000000000000000000000000001 fd000000000000000000000000000002'
@@ -11,10 +12,26 @@ const SIX = 'fd000000000000000000000000000001 fd000000000000000000000000000002'
 describe('packetOf()', () => {
   for (const [what, hex, want] of [
     ['TCP over IPv4', TCP, { source: '10.1.0.10', destination: '10.1.0.20', protocol: 'TCP', name: 'TCP', port: 80 }],
-    ['options of IPv4', `46${TCP.slice(2).replace('0a010014', '0a010014 01010100')}`, { source: '10.1.0.10', destination: '10.1.0.20', protocol: 'TCP', name: 'TCP', port: 80 }],
-    ['a ping', FOUR.replace('40060000', '40010000'), { source: '10.1.0.10', destination: '10.1.0.20', protocol: 'other', name: 'ICMP', port: 0 }],
-    ['UDP over IPv6', `60000000 0008 11 40 ${SIX} 9c400035`, { source: 'fd00::1', destination: 'fd00::2', protocol: 'UDP', name: 'UDP', port: 53 }],
-    ['SCTP after two extension headers', `60000000 0008 00 40 ${SIX} 2c00000000000000 8400000000000000 9c40 0051`, { source: 'fd00::1', destination: 'fd00::2', protocol: 'SCTP', name: 'SCTP', port: 81 }],
+    [
+      'options of IPv4',
+      `46${TCP.slice(2).replace('0a010014', '0a010014 01010100')}`,
+      { source: '10.1.0.10', destination: '10.1.0.20', protocol: 'TCP', name: 'TCP', port: 80 },
+    ],
+    [
+      'a ping',
+      FOUR.replace('40060000', '40010000'),
+      { source: '10.1.0.10', destination: '10.1.0.20', protocol: 'other', name: 'ICMP', port: 0 },
+    ],
+    [
+      'UDP over IPv6',
+      `60000000 0008 11 40 ${SIX} 9c400035`,
+      { source: 'fd00::1', destination: 'fd00::2', protocol: 'UDP', name: 'UDP', port: 53 },
+    ],
+    [
+      'SCTP after two extension headers',
+      `60000000 0008 00 40 ${SIX} 2c00000000000000 8400000000000000 9c40 0051`,
+      { source: 'fd00::1', destination: 'fd00::2', protocol: 'SCTP', name: 'SCTP', port: 81 },
+    ],
   ] as const)
     it(`reads ${what}`, () => assert.deepEqual({ ...packetOf(bytes(hex)) }, want))
 

@@ -10,38 +10,83 @@ import { parseIp } from '../../lib/text/ip.ts'
 import type { ContainerId, IfName } from '../../lib/text/values.ts'
 
 const SPACES = ['x', 'y', 'z']
-const labels = fc.dictionary(fc.constantFrom('app', 'tier'), fc.constantFrom('a', 'b'), { maxKeys: 2, noNullPrototype: true })
+const labels = fc.dictionary(fc.constantFrom('app', 'tier'), fc.constantFrom('a', 'b'), {
+  maxKeys: 2,
+  noNullPrototype: true,
+})
 const selector = fc.oneof(
   fc.constant({}),
   fc.record({ matchLabels: labels }),
   fc.record({
     matchExpressions: fc.tuple(
-      fc.oneof(fc.record({ key: fc.constantFrom('app', 'tier'), operator: fc.constantFrom('In', 'NotIn'), values: fc.constant(['a']) }), fc.record({ key: fc.constantFrom('app', 'tier'), operator: fc.constantFrom('Exists', 'DoesNotExist') })),
+      fc.oneof(
+        fc.record({
+          key: fc.constantFrom('app', 'tier'),
+          operator: fc.constantFrom('In', 'NotIn'),
+          values: fc.constant(['a']),
+        }),
+        fc.record({ key: fc.constantFrom('app', 'tier'), operator: fc.constantFrom('Exists', 'DoesNotExist') }),
+      ),
     ),
   }),
 )
 const block = fc.record({ cidr: fc.constantFrom('10.0.0.0/8', '10.0.0.0/30', '0.0.0.0/0', 'fd00::/64') })
-const peer = fc.oneof(fc.record({ podSelector: selector }), fc.record({ namespaceSelector: selector, podSelector: selector }), fc.record({ ipBlock: block }))
-const port = fc.oneof(fc.record({ protocol: fc.constantFrom('TCP', 'UDP'), port: fc.oneof(fc.constantFrom<string | number>('web', 'dns'), fc.integer({ min: 1, max: 9 })) }), fc.record({ protocol: fc.constantFrom('TCP', 'UDP', 'SCTP') }))
-const rule = (key: string) => fc.record({ [key]: fc.array(peer, { maxLength: 3 }), ports: fc.array(port, { maxLength: 2 }) }, { requiredKeys: [] })
+const peer = fc.oneof(
+  fc.record({ podSelector: selector }),
+  fc.record({ namespaceSelector: selector, podSelector: selector }),
+  fc.record({ ipBlock: block }),
+)
+const port = fc.oneof(
+  fc.record({
+    protocol: fc.constantFrom('TCP', 'UDP'),
+    port: fc.oneof(fc.constantFrom<string | number>('web', 'dns'), fc.integer({ min: 1, max: 9 })),
+  }),
+  fc.record({ protocol: fc.constantFrom('TCP', 'UDP', 'SCTP') }),
+)
+const rule = (key: string) =>
+  fc.record({ [key]: fc.array(peer, { maxLength: 3 }), ports: fc.array(port, { maxLength: 2 }) }, { requiredKeys: [] })
 const space = fc.constantFrom(...SPACES)
 const key = fc.integer({ min: 1, max: 6 })
 
-const podChange = fc.record({ kind: fc.constant('pods' as const), namespace: space, name: key.map((n) => `p${n}`), labels, ip: fc.integer({ min: 1, max: 8 }), node: fc.constantFrom('here', 'there'), isGone: fc.boolean() })
-const namespaceChange = fc.record({ kind: fc.constant('namespaces' as const), name: space, labels, isGone: fc.boolean() })
+const podChange = fc.record({
+  kind: fc.constant('pods' as const),
+  namespace: space,
+  name: key.map((n) => `p${n}`),
+  labels,
+  ip: fc.integer({ min: 1, max: 8 }),
+  node: fc.constantFrom('here', 'there'),
+  isGone: fc.boolean(),
+})
+const namespaceChange = fc.record({
+  kind: fc.constant('namespaces' as const),
+  name: space,
+  labels,
+  isGone: fc.boolean(),
+})
 const policyChange = fc.record({
   kind: fc.constant('policies' as const),
   namespace: space,
   name: key.map((n) => `n${n}`),
   isGone: fc.boolean(),
-  spec: fc.record({ podSelector: selector, policyTypes: fc.subarray(['Ingress', 'Egress'], { minLength: 1 }), ingress: fc.array(rule('from'), { maxLength: 2 }), egress: fc.array(rule('to'), { maxLength: 2 }) }),
+  spec: fc.record({
+    podSelector: selector,
+    policyTypes: fc.subarray(['Ingress', 'Egress'], { minLength: 1 }),
+    ingress: fc.array(rule('from'), { maxLength: 2 }),
+    egress: fc.array(rule('to'), { maxLength: 2 }),
+  }),
 })
-const tierPeer = fc.oneof(fc.record({ namespaces: selector }), fc.record({ pods: fc.record({ namespaceSelector: selector, podSelector: selector }) }))
+const tierPeer = fc.oneof(
+  fc.record({ namespaces: selector }),
+  fc.record({ pods: fc.record({ namespaceSelector: selector, podSelector: selector }) }),
+)
 const tierRule = (name: string, peers: fc.Arbitrary<object>) =>
   fc.record({
     action: fc.constantFrom('Accept', 'Deny', 'Pass'),
     [name]: fc.array(peers, { minLength: 1, maxLength: 2 }),
-    protocols: fc.array(fc.constantFrom({ tcp: { destinationPort: { number: 80 } } }, { destinationNamedPort: 'web' }, { udp: {} }), { maxLength: 2 }),
+    protocols: fc.array(
+      fc.constantFrom({ tcp: { destinationPort: { number: 80 } } }, { destinationNamedPort: 'web' }, { udp: {} }),
+      { maxLength: 2 },
+    ),
   })
 const clusterPolicyChange = fc.record({
   kind: fc.constant('clusterPolicies' as const),
@@ -52,19 +97,50 @@ const clusterPolicyChange = fc.record({
     priority: fc.integer({ min: 0, max: 3 }),
     subject: fc.record({ namespaces: selector }),
     ingress: fc.array(tierRule('from', tierPeer), { maxLength: 2 }),
-    egress: fc.array(tierRule('to', fc.oneof(tierPeer, fc.record({ nodes: selector }), fc.record({ networks: fc.constant(['10.0.0.0/8']) }))), { maxLength: 2 }),
+    egress: fc.array(
+      tierRule(
+        'to',
+        fc.oneof(tierPeer, fc.record({ nodes: selector }), fc.record({ networks: fc.constant(['10.0.0.0/8']) })),
+      ),
+      { maxLength: 2 },
+    ),
   }),
 })
-const nodeChange = fc.record({ kind: fc.constant('nodes' as const), name: fc.constantFrom('here', 'there'), labels, ip: fc.integer({ min: 1, max: 4 }), isGone: fc.boolean() })
-const admission = fc.record({ kind: fc.constant('admitted' as const), namespace: space, name: key.map((n) => `p${n}`), ip: fc.integer({ min: 1, max: 8 }), isGone: fc.boolean() })
-const change = fc.oneof({ weight: 4, arbitrary: podChange }, namespaceChange, { weight: 3, arbitrary: policyChange }, clusterPolicyChange, nodeChange, admission)
+const nodeChange = fc.record({
+  kind: fc.constant('nodes' as const),
+  name: fc.constantFrom('here', 'there'),
+  labels,
+  ip: fc.integer({ min: 1, max: 4 }),
+  isGone: fc.boolean(),
+})
+const admission = fc.record({
+  kind: fc.constant('admitted' as const),
+  namespace: space,
+  name: key.map((n) => `p${n}`),
+  ip: fc.integer({ min: 1, max: 8 }),
+  isGone: fc.boolean(),
+})
+const change = fc.oneof(
+  { weight: 4, arbitrary: podChange },
+  namespaceChange,
+  { weight: 3, arbitrary: policyChange },
+  clusterPolicyChange,
+  nodeChange,
+  admission,
+)
 
 describe('the state of policies', () => {
   it('is after any changes, one step or many, what a compilation at once gives', function () {
     this.timeout(300_000)
     fc.assert(
       fc.property(fc.array(fc.array(change, { maxLength: 4 }), { maxLength: 12 }), (steps) => {
-        const cluster = { pods: new Map(), namespaces: new Map(), policies: new Map(), clusterPolicies: new Map(), nodes: new Map() }
+        const cluster = {
+          pods: new Map(),
+          namespaces: new Map(),
+          policies: new Map(),
+          clusterPolicies: new Map(),
+          nodes: new Map(),
+        }
         const attachments = new Set<string>()
         const attached = new Endpoints((key) => attachments.add(key))
         const state = new PolicyState(cluster, 'here', attached)
@@ -72,12 +148,22 @@ describe('the state of policies', () => {
           const changed = new Map<keyof typeof cluster, Set<string>>()
           for (const one of step) {
             const name = 'namespace' in one ? `${one.namespace}/${one.name}` : one.name
-            const metadata = { ...('namespace' in one && { namespace: one.namespace }), name: one.name, ...('labels' in one && { labels: one.labels }) }
+            const metadata = {
+              ...('namespace' in one && { namespace: one.namespace }),
+              name: one.name,
+              ...('labels' in one && { labels: one.labels }),
+            }
             const kind = one.kind === 'admitted' ? 'pods' : one.kind
             if (one.kind === 'admitted') {
               const id = { containerId: `${one.namespace}-${one.name}` as ContainerId, ifname: 'eth0' as IfName }
               if (one.isGone) attached.release(id, (key) => cluster.pods.get(key))
-              else attached.admit({ ...id, namespace: one.namespace, pod: one.name, addresses: [parseIp(`10.0.0.${one.ip}`)] })
+              else
+                attached.admit({
+                  ...id,
+                  namespace: one.namespace,
+                  pod: one.name,
+                  addresses: [parseIp(`10.0.0.${one.ip}`)],
+                })
               continue
             }
             changed.set(kind, (changed.get(kind) ?? new Set()).add(name))
@@ -86,7 +172,14 @@ describe('the state of policies', () => {
             else if (one.kind === 'namespaces') map.set(name, namespaceOf({ metadata }))
             else if (one.kind === 'policies') map.set(name, policyOf({ metadata, spec: one.spec }))
             else if (one.kind === 'clusterPolicies') map.set(name, clusterPolicyOf({ metadata, spec: one.spec }))
-            else if (one.kind === 'nodes') map.set(name, clusterNodeOf({ metadata, status: { addresses: [{ type: 'InternalIP', address: `192.0.2.${one.ip}` }] } }))
+            else if (one.kind === 'nodes')
+              map.set(
+                name,
+                clusterNodeOf({
+                  metadata,
+                  status: { addresses: [{ type: 'InternalIP', address: `192.0.2.${one.ip}` }] },
+                }),
+              )
             else
               map.set(
                 name,
@@ -124,10 +217,22 @@ describe('the state of policies', () => {
     const pods = new Map<string, Pod>()
     const attached = new Endpoints(() => {})
     const none = new Map()
-    const state = new PolicyState({ pods, namespaces: none, policies: none, clusterPolicies: none, nodes: none }, 'here', attached)
+    const state = new PolicyState(
+      { pods, namespaces: none, policies: none, clusterPolicies: none, nodes: none },
+      'here',
+      attached,
+    )
     const ip = parseIp('10.0.0.1')
-    const object = (node: string) => podOf({ metadata: { namespace: 'x', name: 'web-0' }, spec: { nodeName: node, containers: [] }, status: { podIPs: [{ ip }] } }) as Pod
-    const [id, changed] = [{ containerId: 'c1' as ContainerId, ifname: 'eth0' as IfName }, new Map([['pods' as const, new Set(['x/web-0'])]])]
+    const object = (node: string) =>
+      podOf({
+        metadata: { namespace: 'x', name: 'web-0' },
+        spec: { nodeName: node, containers: [] },
+        status: { podIPs: [{ ip }] },
+      }) as Pod
+    const [id, changed] = [
+      { containerId: 'c1' as ContainerId, ifname: 'eth0' as IfName },
+      new Map([['pods' as const, new Set(['x/web-0'])]]),
+    ]
     pods.set('x/web-0', object('here'))
     attached.admit({ ...id, namespace: 'x', pod: 'web-0', addresses: [ip] })
     attached.release(id, (key) => pods.get(key))

@@ -14,7 +14,13 @@ const [A, B] = [parseIp('10.1.0.10'), parseIp('10.1.0.11')]
 describe('plumb policy as text', () => {
   it('lists pods with their policies, and closed pods', () => {
     const pods = [
-      { pod: 'x/a', addresses: [A], isClosed: false, ingress: ['x/deny', 'ClusterNetworkPolicy c (Admin)'], egress: [] },
+      {
+        pod: 'x/a',
+        addresses: [A],
+        isClosed: false,
+        ingress: ['x/deny', 'ClusterNetworkPolicy c (Admin)'],
+        egress: [],
+      },
       { pod: 'x/late', addresses: [B], isClosed: true, ingress: [], egress: [] },
     ]
     const [head = '', a = '', late = ''] = listText(pods).split('\n')
@@ -24,8 +30,20 @@ describe('plumb policy as text', () => {
     assert.equal(listText([]), 'there are no pods on this node')
   })
   it('tells what may reach a pod, rule by rule', () => {
-    const rule = { rule: 'x/allow ingress[0]', action: 'Accept' as const, peers: ['pods app=c of namespace x', '10.0.0.0/8 except 10.2.0.0/16'], ports: ['TCP 80', 'UDP dns'], pods: ['x/c'] }
-    const text = podText({ pod: 'x/a', addresses: [A], isClosed: false, ingress: { isolatedBy: ['x/allow'], rules: [rule] }, egress: { isolatedBy: [], rules: [] } })
+    const rule = {
+      rule: 'x/allow ingress[0]',
+      action: 'Accept' as const,
+      peers: ['pods app=c of namespace x', '10.0.0.0/8 except 10.2.0.0/16'],
+      ports: ['TCP 80', 'UDP dns'],
+      pods: ['x/c'],
+    }
+    const text = podText({
+      pod: 'x/a',
+      addresses: [A],
+      isClosed: false,
+      ingress: { isolatedBy: ['x/allow'], rules: [rule] },
+      egress: { isolatedBy: [], rules: [] },
+    })
     assert.equal(
       text,
       `x/a  10.1.0.10
@@ -41,7 +59,20 @@ what it may reach (egress):
   })
   it('a test tells objects and kernel side by side, and when they differ', () => {
     const refused = { passes: false, reason: 'x/deny isolates x/b' }
-    const tested: Tested = { from: 'x/a', to: 'x/b', protocol: 'TCP', asked: 80, port: 80, source: A, destination: B, verdict: refused, here: refused, kernel: { passes: true, reason: 'a packet passes' }, isAudit: false, agree: false }
+    const tested: Tested = {
+      from: 'x/a',
+      to: 'x/b',
+      protocol: 'TCP',
+      asked: 80,
+      port: 80,
+      source: A,
+      destination: B,
+      verdict: refused,
+      here: refused,
+      kernel: { passes: true, reason: 'a packet passes' },
+      isAudit: false,
+      agree: false,
+    }
     assert.equal(
       testText(tested),
       `TCP x/a (10.1.0.10) to x/b (10.1.0.11) port 80
@@ -55,17 +86,42 @@ what it may reach (egress):
   })
   it('[F6] a connection to a Service is decided for its endpoints, after translation; a port that the Service does not have is refused', () => {
     const objects = [
-      podOf({ metadata: { namespace: 'x', name: 'a' }, spec: { nodeName: 'n' }, status: { phase: 'Running', podIPs: [{ ip: '10.1.0.10' }] } }),
-      podOf({ metadata: { namespace: 'x', name: 'b', labels: { app: 'web' } }, spec: { nodeName: 'n' }, status: { phase: 'Running', podIPs: [{ ip: '10.1.0.11' }] } }),
+      podOf({
+        metadata: { namespace: 'x', name: 'a' },
+        spec: { nodeName: 'n' },
+        status: { phase: 'Running', podIPs: [{ ip: '10.1.0.10' }] },
+      }),
+      podOf({
+        metadata: { namespace: 'x', name: 'b', labels: { app: 'web' } },
+        spec: { nodeName: 'n' },
+        status: { phase: 'Running', podIPs: [{ ip: '10.1.0.11' }] },
+      }),
     ].flatMap((one) => one ?? [])
-    const guard = policyOf({ metadata: { namespace: 'x', name: 'guard' }, spec: { podSelector: { matchLabels: { app: 'web' } }, ingress: [{ ports: [{ port: 8080 }] }] } })
-    const cluster = { ...noObjects(), pods: new Map(objects.map((one) => [`x/${one.name}`, one])), namespaces: new Map([['x', namespaceOf({ metadata: { name: 'x' } })]]), policies: new Map([['x/guard', guard]]) }
+    const guard = policyOf({
+      metadata: { namespace: 'x', name: 'guard' },
+      spec: { podSelector: { matchLabels: { app: 'web' } }, ingress: [{ ports: [{ port: 8080 }] }] },
+    })
+    const cluster = {
+      ...noObjects(),
+      pods: new Map(objects.map((one) => [`x/${one.name}`, one])),
+      namespaces: new Map([['x', namespaceOf({ metadata: { name: 'x' } })]]),
+      policies: new Map([['x/guard', guard]]),
+    }
     const known = { cluster, state: compile(cluster, 'n'), subnets: [], isAudit: false }
     const [what, ip] = ['10.96.0.1', parseIp('10.96.0.1')]
     const asked = { from: 'x/a', to: what, protocol: 'TCP', port: 80 } as const
-    const by = (...ports: readonly number[]) => decision(known, asked, (to) => (to === ip ? { what, endpoints: ports.map((port) => ({ ip: B, port })) } : undefined))
-    assert.deepEqual([by(8080).verdict.passes, by(8080).destination, by(8080).port, by(8080).service], [true, B, 8080, '10.96.0.1: 1 endpoint'])
-    assert.deepEqual([by(8081).verdict.passes, by(8080, 8081).verdict.passes, by(8080, 8081).service], [false, false, '10.96.0.1: 2 endpoints, 1 of them refused'])
+    const by = (...ports: readonly number[]) =>
+      decision(known, asked, (to) =>
+        to === ip ? { what, endpoints: ports.map((port) => ({ ip: B, port })) } : undefined,
+      )
+    assert.deepEqual(
+      [by(8080).verdict.passes, by(8080).destination, by(8080).port, by(8080).service],
+      [true, B, 8080, '10.96.0.1: 1 endpoint'],
+    )
+    assert.deepEqual(
+      [by(8081).verdict.passes, by(8080, 8081).verdict.passes, by(8080, 8081).service],
+      [false, false, '10.96.0.1: 2 endpoints, 1 of them refused'],
+    )
     assert.deepEqual([by().verdict.passes, by().isRefusedByService, by().destination], [false, true, ip])
     // Without a Service it is an address of somebody.
     assert.equal(decision(known, asked).verdict.passes, true)
@@ -76,16 +132,29 @@ what it may reach (egress):
     for (let i = 0; i < 20; i += 2) sum += new DataView(four.buffer).getUint16(i)
     assert.equal((sum & 0xffff) + (sum >>> 16), 0xffff)
     assert.deepEqual([four.length, four[9], four[33]], [40, 6, 2])
-    const six = packetOf({ source: parseIp('fd00::1'), destination: parseIp('fd00::2'), protocol: 'SCTP', port: 80, isToNode: false })
+    const six = packetOf({
+      source: parseIp('fd00::1'),
+      destination: parseIp('fd00::2'),
+      protocol: 'SCTP',
+      port: 80,
+      isToNode: false,
+    })
     assert.deepEqual([six.length, six[0], six[5], six[6], six[23], six[39]], [72, 0x60, 32, 132, 1, 2])
   })
 })
 
 describe('counters of policies', () => {
   it('takes the counters that the policies know, and the packets of unknown addresses', () => {
-    const counter = (name: string, packets: number) => ({ counter: { family: 'inet', name, table: 'plumb_policy', handle: 1, packets, bytes: packets * 60 } })
-    const answer = JSON.stringify({ nftables: [{ metainfo: {} }, counter('allow_in_1', 3), counter('unknown_address', 7), counter('stale', 9)] })
+    const counter = (name: string, packets: number) => ({
+      counter: { family: 'inet', name, table: 'plumb_policy', handle: 1, packets, bytes: packets * 60 },
+    })
+    const answer = JSON.stringify({
+      nftables: [{ metainfo: {} }, counter('allow_in_1', 3), counter('unknown_address', 7), counter('stale', 9)],
+    })
     const counted = new Map([['allow_in_1', { what: 'allow', side: 'ingress', policies: ['x/p'] } as const]])
-    assert.deepEqual(countsOf(answer, counted), { counts: [{ what: 'allow', side: 'ingress', policies: ['x/p'], packets: 3, bytes: 180 }], unknownAddress: 7 })
+    assert.deepEqual(countsOf(answer, counted), {
+      counts: [{ what: 'allow', side: 'ingress', policies: ['x/p'], packets: 3, bytes: 180 }],
+      unknownAddress: 7,
+    })
   })
 })

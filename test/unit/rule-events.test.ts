@@ -6,7 +6,12 @@ import { request } from '../../lib/os/rtnetlink.ts'
 const text = (value: string) => new TextEncoder().encode(`${value}\0`)
 const FAMILY = { inet: 1, ip: 2, ip6: 10, bridge: 7 } as const
 
-function message(type: number, family: keyof typeof FAMILY, attributes: readonly (readonly [number, Uint8Array])[], subsystem = 10): Uint8Array {
+function message(
+  type: number,
+  family: keyof typeof FAMILY,
+  attributes: readonly (readonly [number, Uint8Array])[],
+  subsystem = 10,
+): Uint8Array {
   return request((subsystem << 8) | type, Uint8Array.of(FAMILY[family], 0, 0, 0), 0, attributes)
 }
 
@@ -66,7 +71,11 @@ describe('what the kernel tells of nft', () => {
       const changes: RuleChange[] = []
       const whole = tellChanges(all.subarray(0, length), (change) => changes.push(change))
       assert.equal(whole, ends.includes(length), `${length} bytes`)
-      assert.deepEqual(changes, told(...some).changes.slice(0, ends.filter((end) => end <= length).length), `${length} bytes`)
+      assert.deepEqual(
+        changes,
+        told(...some).changes.slice(0, ends.filter((end) => end <= length).length),
+        `${length} bytes`,
+      )
     }
   })
 

@@ -35,7 +35,16 @@ function world(steps: Readonly<Record<string, (why: readonly string[]) => Promis
     isFatal: (cause) => cause instanceof Ending,
   })
   const part = (name: string) => parts.find((one) => one.name === name) as Part
-  return { scheduler, part, failures, failed, doubts, stepped, end, run: (resyncMs = 0) => scheduler.run(resyncMs, end.signal, () => end.abort()) }
+  return {
+    scheduler,
+    part,
+    failures,
+    failed,
+    doubts,
+    stepped,
+    end,
+    run: (resyncMs = 0) => scheduler.run(resyncMs, end.signal, () => end.abort()),
+  }
 }
 
 describe('parts of the agent', () => {
@@ -98,7 +107,11 @@ describe('parts of the agent', () => {
 
   it('all is complete when every other part did its work; a failure of a single peer does not matter, one of the node does', async () => {
     const outcome: Record<string, Outcome> = { uplink: WAITING, peers: DONE, last: WAITING }
-    const { scheduler, part, stepped, end, run } = world({ uplink: () => outcome['uplink'] as Outcome, peers: () => outcome['peers'] as Outcome, last: () => WAITING })
+    const { scheduler, part, stepped, end, run } = world({
+      uplink: () => outcome['uplink'] as Outcome,
+      peers: () => outcome['peers'] as Outcome,
+      last: () => WAITING,
+    })
     const running = run()
     const step = async (name: string, next: Outcome) => {
       outcome[name] = next

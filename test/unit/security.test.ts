@@ -30,7 +30,8 @@ describe('docs/security.md', () => {
     assert.deepEqual(gone, [])
   })
 
-  it('is where README leads', () => assert.match(readFileSync(join(ROOT, 'README.md'), 'utf8'), /\]\(docs\/security\.md\)/))
+  it('is where README leads', () =>
+    assert.match(readFileSync(join(ROOT, 'README.md'), 'utf8'), /\]\(docs\/security\.md\)/))
 })
 
 function testsOf(line: string): string[] {
@@ -39,6 +40,8 @@ function testsOf(line: string): string[] {
 
 // A title may be made of a template: then what the page has of it has to stand there, its first or its last part.
 function titled(source: string, title: string): boolean {
-  const at = ["'", '`', '}: '].flatMap((before) => (source.includes(before + title) ? [source.indexOf(before + title) + before.length + title.length] : []))
+  const at = ["'", '`', '}: '].flatMap((before) =>
+    source.includes(before + title) ? [source.indexOf(before + title) + before.length + title.length] : [],
+  )
   return title.length >= 12 && at.some((end) => /^['`$]/.test(source.slice(end)))
 }

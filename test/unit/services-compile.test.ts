@@ -8,7 +8,12 @@ import { Programme } from '../../agent/services/programme.ts'
 import { parseIp } from '../../lib/text/ip.ts'
 
 const NODE: NodeFacts = { name: 'n1', zone: 'a' }
-const service = (spec: object, status: object = {}) => serviceOf({ metadata: { namespace: 'x', name: 's' }, spec: { clusterIP: '10.96.0.1', ports: [{ port: 80 }], ...spec }, status }) as Service
+const service = (spec: object, status: object = {}) =>
+  serviceOf({
+    metadata: { namespace: 'x', name: 's' },
+    spec: { clusterIP: '10.96.0.1', ports: [{ port: 80 }], ...spec },
+    status,
+  }) as Service
 /** `10.1.0.2` is ready on n1; `10.1.0.2@n2` elsewhere; with `-` not ready, `~` terminating and serving; zones after `/`. */
 const slice = (...endpoints: readonly string[]) => sliceFor([{ name: '', port: 8080 }], ...endpoints)
 const sliceFor = (ports: readonly object[], ...endpoints: readonly string[]) =>
@@ -17,20 +22,39 @@ const sliceFor = (ports: readonly object[], ...endpoints: readonly string[]) =>
     addressType: endpoints[0]?.includes('::') ? 'IPv6' : 'IPv4',
     ports,
     endpoints: endpoints.map((one) => {
-      const [, mark, ip, nodeName = 'n1', zone, hinted] = /^([-~]?)([\d.a-f:]+)(?:@(\w+))?(?:\/(\w+))?(?:#(\w+))?$/.exec(one) ?? []
+      const [, mark, ip, nodeName = 'n1', zone, hinted] =
+        /^([-~]?)([\d.a-f:]+)(?:@(\w+))?(?:\/(\w+))?(?:#(\w+))?$/.exec(one) ?? []
       const hints = { ...(zone && { forZones: [{ name: zone }] }), ...(hinted && { forNodes: [{ name: hinted }] }) }
-      return { addresses: [ip], nodeName, conditions: mark === '' ? {} : { ready: false, serving: mark === '~', terminating: mark === '~' }, hints }
+      return {
+        addresses: [ip],
+        nodeName,
+        conditions: mark === '' ? {} : { ready: false, serving: mark === '~', terminating: mark === '~' },
+        hints,
+      }
     }),
   }) as Slice
-const textOf = ({ frontends }: CompiledService) => [...frontends.values()].flatMap((one) => [...elementsOf(one)].map(([set, key, value]) => `${set} { ${key}${value && ` : ${value}`} }`)).sort()
+const textOf = ({ frontends }: CompiledService) =>
+  [...frontends.values()]
+    .flatMap((one) => [...elementsOf(one)].map(([set, key, value]) => `${set} { ${key}${value && ` : ${value}`} }`))
+    .sort()
 
 describe('the compiler of Services', () => {
   it('one element leads a ClusterIP to the chain of its number of endpoints, and one per endpoint says where to', () => {
-    assert.deepEqual(textOf(compile(service({}), [slice('10.1.0.2', '10.1.0.3@n2')], NODE)), ['eps4tcp { 10.96.0.1 . 80 . 0 : 10.1.0.2 . 8080 }', 'eps4tcp { 10.96.0.1 . 80 . 1 : 10.1.0.3 . 8080 }', 'svc4 { 10.96.0.1 . tcp . 80 : goto vip4_tcp_2 }'])
+    assert.deepEqual(textOf(compile(service({}), [slice('10.1.0.2', '10.1.0.3@n2')], NODE)), [
+      'eps4tcp { 10.96.0.1 . 80 . 0 : 10.1.0.2 . 8080 }',
+      'eps4tcp { 10.96.0.1 . 80 . 1 : 10.1.0.3 . 8080 }',
+      'svc4 { 10.96.0.1 . tcp . 80 : goto vip4_tcp_2 }',
+    ])
   })
 
   it('SV43 families are apart: slices of IPv6 serve the IPv6 address and the IPv6 node port', () => {
-    const found = textOf(compile(service({ clusterIPs: ['10.96.0.1', 'fd00:96::1'], ports: [{ port: 53, protocol: 'UDP', nodePort: 30_053 }] }), [sliceFor([{ name: '', port: 5353, protocol: 'UDP' }], 'fd01::2')], NODE))
+    const found = textOf(
+      compile(
+        service({ clusterIPs: ['10.96.0.1', 'fd00:96::1'], ports: [{ port: 53, protocol: 'UDP', nodePort: 30_053 }] }),
+        [sliceFor([{ name: '', port: 5353, protocol: 'UDP' }], 'fd01::2')],
+        NODE,
+      ),
+    )
     assert.deepEqual(found, [
       'eps6udp { fd00:96::1 . 53 . 0 : fd01::2 . 5353 }',
       'none4 { 10.96.0.1 . udp . 53 }',
@@ -42,8 +66,21 @@ describe('the compiler of Services', () => {
   })
 
   it('[F8] an external address of a family that the Service does not have is the node’s own', () => {
-    const found = textOf(compile(service({ type: 'LoadBalancer', externalIPs: ['2001:db8::1', '192.0.2.1'] }, { loadBalancer: { ingress: [{ ip: '2001:db8::2' }, { ip: '192.0.2.2' }] } }), [slice()], NODE))
-    assert.deepEqual(found, ['none4 { 10.96.0.1 . tcp . 80 }', 'none4 { 192.0.2.1 . tcp . 80 }', 'none4 { 192.0.2.2 . tcp . 80 }'])
+    const found = textOf(
+      compile(
+        service(
+          { type: 'LoadBalancer', externalIPs: ['2001:db8::1', '192.0.2.1'] },
+          { loadBalancer: { ingress: [{ ip: '2001:db8::2' }, { ip: '192.0.2.2' }] } },
+        ),
+        [slice()],
+        NODE,
+      ),
+    )
+    assert.deepEqual(found, [
+      'none4 { 10.96.0.1 . tcp . 80 }',
+      'none4 { 192.0.2.1 . tcp . 80 }',
+      'none4 { 192.0.2.2 . tcp . 80 }',
+    ])
   })
 
   it('SV5 a port uses the slices’ port of its name and protocol, and slices may differ in the number', () => {
@@ -51,7 +88,11 @@ describe('the compiler of Services', () => {
       { name: 'web', port: 80, targetPort: 'http' },
       { name: 'dns', port: 80, protocol: 'UDP' },
     ]
-    const slices = [sliceFor([{ name: 'web', port: 8080 }], '10.1.0.2'), sliceFor([{ name: 'web', port: 9090 }], '10.1.0.3'), sliceFor([{ name: 'dns', port: 53, protocol: 'UDP' }], '10.1.0.2')]
+    const slices = [
+      sliceFor([{ name: 'web', port: 8080 }], '10.1.0.2'),
+      sliceFor([{ name: 'web', port: 9090 }], '10.1.0.3'),
+      sliceFor([{ name: 'dns', port: 53, protocol: 'UDP' }], '10.1.0.2'),
+    ]
     assert.deepEqual(textOf(compile(service({ ports }), slices, NODE)), [
       'eps4tcp { 10.96.0.1 . 80 . 0 : 10.1.0.2 . 8080 }',
       'eps4tcp { 10.96.0.1 . 80 . 1 : 10.1.0.3 . 9090 }',
@@ -62,8 +103,10 @@ describe('the compiler of Services', () => {
   })
 
   it('an endpoint that goes leaves its slot to the last one, and a new one takes it: all others keep theirs', () => {
-    const slots = (before: CompiledService | undefined, ...endpoints: readonly string[]) => compile(service({}), [slice(...endpoints)], NODE, before)
-    const order = (one: CompiledService) => one.frontends.get('vip4 10.96.0.1 . tcp . 80')?.cluster.map((text) => Number(text.split(' ')[0]?.split('.')[3]))
+    const slots = (before: CompiledService | undefined, ...endpoints: readonly string[]) =>
+      compile(service({}), [slice(...endpoints)], NODE, before)
+    const order = (one: CompiledService) =>
+      one.frontends.get('vip4 10.96.0.1 . tcp . 80')?.cluster.map((text) => Number(text.split(' ')[0]?.split('.')[3]))
     const four = slots(undefined, '10.1.0.1', '10.1.0.2', '10.1.0.3', '10.1.0.4')
     assert.deepEqual(order(four), [1, 2, 3, 4])
     const three = slots(four, '10.1.0.1', '10.1.0.3', '10.1.0.4')
@@ -74,17 +117,26 @@ describe('the compiler of Services', () => {
   })
 
   it('SV31 SV32 SV36 endpoints that terminate and still serve count only where no other is ready', () => {
-    const cluster = (...endpoints: readonly string[]) => compile(service({}), [slice(...endpoints)], NODE).frontends.get('vip4 10.96.0.1 . tcp . 80')?.cluster
+    const cluster = (...endpoints: readonly string[]) =>
+      compile(service({}), [slice(...endpoints)], NODE).frontends.get('vip4 10.96.0.1 . tcp . 80')?.cluster
     assert.deepEqual(cluster('10.1.0.2', '~10.1.0.3', '-10.1.0.4'), ['10.1.0.2 . 8080'])
     assert.deepEqual(cluster('~10.1.0.3', '-10.1.0.4'), ['10.1.0.3 . 8080'])
     assert.deepEqual(cluster('-10.1.0.4'), [])
-    const local = (...endpoints: readonly string[]) => compile(service({ ports: [{ port: 80, nodePort: 30_080 }], externalTrafficPolicy: 'Local' }), [slice(...endpoints)], NODE).frontends.get('port4 tcp . 30080')?.local
+    const local = (...endpoints: readonly string[]) =>
+      compile(
+        service({ ports: [{ port: 80, nodePort: 30_080 }], externalTrafficPolicy: 'Local' }),
+        [slice(...endpoints)],
+        NODE,
+      ).frontends.get('port4 tcp . 30080')?.local
     assert.deepEqual(local('10.1.0.2@n2', '~10.1.0.3'), ['10.1.0.3 . 8080'])
     assert.deepEqual(local('10.1.0.2', '~10.1.0.3'), ['10.1.0.2 . 8080'])
   })
 
   it('SV35 publishNotReadyAddresses makes all ready', () => {
-    assert.match(textOf(compile(service({ publishNotReadyAddresses: true }), [slice('-10.1.0.4')], NODE)).join(), /eps4tcp \{ 10\.96\.0\.1 \. 80 \. 0 : 10\.1\.0\.4 \. 8080 \}/)
+    assert.match(
+      textOf(compile(service({ publishNotReadyAddresses: true }), [slice('-10.1.0.4')], NODE)).join(),
+      /eps4tcp \{ 10\.96\.0\.1 \. 80 \. 0 : 10\.1\.0\.4 \. 8080 \}/,
+    )
   })
 
   it('SV29 externalTrafficPolicy Local: clients from outside have slots of their own, and none is a chain that drops', () => {
@@ -98,48 +150,84 @@ describe('the compiler of Services', () => {
       'portsvc4 { tcp . 30080 : goto port4_tcp_2_l1_m }',
       'svc4 { 10.96.0.1 . tcp . 80 : goto vip4_tcp_2 }',
     ])
-    assert.match(textOf(compile(service(spec), [slice('10.1.0.3@n2')], NODE)).join(), /portsvc4 \{ tcp \. 30080 : goto port4_tcp_1_l0_m \}/)
+    assert.match(
+      textOf(compile(service(spec), [slice('10.1.0.3@n2')], NODE)).join(),
+      /portsvc4 \{ tcp \. 30080 : goto port4_tcp_1_l0_m \}/,
+    )
     assert.match(textOf(compile(service(spec), [slice()], NODE)).join(), /portnone4 \{ tcp \. 30080 \}/)
   })
 
   it('SV33 internalTrafficPolicy Local: the ClusterIP has only endpoints of this node, and drops without one', () => {
     const spec = { internalTrafficPolicy: 'Local' }
-    assert.deepEqual(textOf(compile(service(spec), [slice('10.1.0.2', '10.1.0.3@n2')], NODE)), ['eps4tcp { 10.96.0.1 . 80 . 0 : 10.1.0.2 . 8080 }', 'svc4 { 10.96.0.1 . tcp . 80 : goto vip4_tcp_1 }'])
-    assert.deepEqual(textOf(compile(service(spec), [slice('10.1.0.3@n2')], NODE)), ['svc4 { 10.96.0.1 . tcp . 80 : drop }'])
+    assert.deepEqual(textOf(compile(service(spec), [slice('10.1.0.2', '10.1.0.3@n2')], NODE)), [
+      'eps4tcp { 10.96.0.1 . 80 . 0 : 10.1.0.2 . 8080 }',
+      'svc4 { 10.96.0.1 . tcp . 80 : goto vip4_tcp_1 }',
+    ])
+    assert.deepEqual(textOf(compile(service(spec), [slice('10.1.0.3@n2')], NODE)), [
+      'svc4 { 10.96.0.1 . tcp . 80 : drop }',
+    ])
     assert.deepEqual(textOf(compile(service(spec), [slice()], NODE)), ['none4 { 10.96.0.1 . tcp . 80 }'])
   })
 
   it('SV24 SV25 SV26 external and load balancer addresses are masked, and source ranges are for the latter alone', () => {
-    const spec = { type: 'LoadBalancer', externalIPs: ['192.0.2.1'], loadBalancerSourceRanges: ['10.0.0.0/8', '10.1.0.0/16', '172.16.0.0/12'] }
-    const found = compile(service(spec, { loadBalancer: { ingress: [{ ip: '192.0.2.2' }] } }), [slice('10.1.0.2')], NODE)
+    const spec = {
+      type: 'LoadBalancer',
+      externalIPs: ['192.0.2.1'],
+      loadBalancerSourceRanges: ['10.0.0.0/8', '10.1.0.0/16', '172.16.0.0/12'],
+    }
+    const found = compile(
+      service(spec, { loadBalancer: { ingress: [{ ip: '192.0.2.2' }] } }),
+      [slice('10.1.0.2')],
+      NODE,
+    )
     assert.deepEqual(
       textOf(found).filter((one) => one.startsWith('svc4')),
-      ['svc4 { 10.96.0.1 . tcp . 80 : goto vip4_tcp_1 }', 'svc4 { 192.0.2.1 . tcp . 80 : goto vip4_tcp_1_m }', 'svc4 { 192.0.2.2 . tcp . 80 : goto vip4_tcp_1_m }'],
+      [
+        'svc4 { 10.96.0.1 . tcp . 80 : goto vip4_tcp_1 }',
+        'svc4 { 192.0.2.1 . tcp . 80 : goto vip4_tcp_1_m }',
+        'svc4 { 192.0.2.2 . tcp . 80 : goto vip4_tcp_1_m }',
+      ],
     )
     assert.deepEqual([...found.restricted], [['192.0.2.2 . tcp . 80', ['172.16.0.0/12', '10.0.0.0/8'].reverse()]])
   })
 
   it('SV26 source ranges of one family leave the other open, a range of all addresses allows all, and a node in a range may ask from the address itself', () => {
     const restricted = (loadBalancerSourceRanges: readonly string[], node = NODE) => {
-      const found = compile(service({ type: 'LoadBalancer', clusterIPs: ['10.96.0.1', 'fd00:96::1'], loadBalancerSourceRanges }, { loadBalancer: { ingress: [{ ip: '192.0.2.2' }, { ip: 'fd00::2' }] } }), [slice('10.1.0.2')], node)
+      const found = compile(
+        service(
+          { type: 'LoadBalancer', clusterIPs: ['10.96.0.1', 'fd00:96::1'], loadBalancerSourceRanges },
+          { loadBalancer: { ingress: [{ ip: '192.0.2.2' }, { ip: 'fd00::2' }] } },
+        ),
+        [slice('10.1.0.2')],
+        node,
+      )
       return [...found.restricted]
     }
     assert.deepEqual(restricted(['10.0.0.0/8']), [['192.0.2.2 . tcp . 80', ['10.0.0.0/8']]])
     assert.deepEqual(restricted(['fd01::/16', '0.0.0.0/0']), [['fd00::2 . tcp . 80', ['fd01::/16']]])
-    assert.deepEqual(restricted(['10.0.0.0/8'], { ...NODE, ips: [parseIp('10.78.0.1'), parseIp('fd78::1')] }), [['192.0.2.2 . tcp . 80', ['10.0.0.0/8', '192.0.2.2/32']]])
-    assert.deepEqual(restricted(['10.0.0.0/8'], { ...NODE, ips: [parseIp('172.16.0.1')] }), [['192.0.2.2 . tcp . 80', ['10.0.0.0/8']]])
+    assert.deepEqual(restricted(['10.0.0.0/8'], { ...NODE, ips: [parseIp('10.78.0.1'), parseIp('fd78::1')] }), [
+      ['192.0.2.2 . tcp . 80', ['10.0.0.0/8', '192.0.2.2/32']],
+    ])
+    assert.deepEqual(restricted(['10.0.0.0/8'], { ...NODE, ips: [parseIp('172.16.0.1')] }), [
+      ['192.0.2.2 . tcp . 80', ['10.0.0.0/8']],
+    ])
   })
 
   it('SV37 session affinity: a slot gives a token, a token gives the endpoint, and the token of an endpoint never changes', () => {
     const spec = { sessionAffinity: 'ClientIP', sessionAffinityConfig: { clientIP: { timeoutSeconds: 60 } } }
     const found = textOf(compile(service(spec), [slice('10.1.0.2', '10.1.0.3')], NODE))
-    const [token] = /0x7e[0-9a-f]{6}/.exec(found.find((one) => one.startsWith('sel4') && one.includes('10.1.0.3')) ?? '') ?? []
+    const [token] =
+      /0x7e[0-9a-f]{6}/.exec(found.find((one) => one.startsWith('sel4') && one.includes('10.1.0.3')) ?? '') ?? []
     assert.deepEqual(
       found.filter((one) => one.startsWith('svc4')),
       ['svc4 { 10.96.0.1 . tcp . 80 : goto vip4_tcp_2_s60 }'],
     )
     assert.ok(found.includes(`tok4tcp { 10.96.0.1 . 80 . 1 : ${token} }`))
-    assert.ok(textOf(compile(service(spec), [slice('10.1.0.3')], NODE)).includes(`sel4 { 10.96.0.1 . tcp . 80 . ${token} : 10.1.0.3 . 8080 }`))
+    assert.ok(
+      textOf(compile(service(spec), [slice('10.1.0.3')], NODE)).includes(
+        `sel4 { 10.96.0.1 . tcp . 80 . ${token} : 10.1.0.3 . 8080 }`,
+      ),
+    )
   })
 
   it('SV44 hints count only where every ready endpoint has them and one is for here; each endpoint left out has a reason', () => {
@@ -153,16 +241,27 @@ describe('the compiler of Services', () => {
     assert.deepEqual(told('10.1.0.2/a', '10.1.0.3'), ['10.1.0.2', '10.1.0.3'])
     assert.deepEqual(told('10.1.0.2/b', '10.1.0.3/c'), ['10.1.0.2', '10.1.0.3'])
     assert.deepEqual(told('10.1.0.2/a#n1', '10.1.0.3/a#n2'), ['10.1.0.2', '10.1.0.3: it is for clients on node n2'])
-    assert.deepEqual(told('10.1.0.2', '~10.1.0.3', '-10.1.0.4'), ['10.1.0.2', '10.1.0.3: it is terminating, and 1 others are ready', '10.1.0.4: it is not ready'])
+    assert.deepEqual(told('10.1.0.2', '~10.1.0.3', '-10.1.0.4'), [
+      '10.1.0.2',
+      '10.1.0.3: it is terminating, and 1 others are ready',
+      '10.1.0.4: it is not ready',
+    ])
   })
 
   it('SV27 healthCheckNodePort counts the ready endpoints of this node', () => {
     const spec = { type: 'LoadBalancer', externalTrafficPolicy: 'Local', healthCheckNodePort: 30_001 }
-    assert.deepEqual(compile(service(spec), [slice('10.1.0.2', '10.1.0.3@n2', '-10.1.0.4')], NODE).health, { port: 30_001, local: 1 })
+    assert.deepEqual(compile(service(spec), [slice('10.1.0.2', '10.1.0.3@n2', '-10.1.0.4')], NODE).health, {
+      port: 30_001,
+      local: 1,
+    })
   })
 
   it('F20s2 UDP frontends that wait to be looked at are one each, however often steps fail; the latest state counts', () => {
-    const { frontends } = compile(service({ ports: [{ port: 53, protocol: 'UDP' }] }), [sliceFor([{ name: '', port: 5353, protocol: 'UDP' }], '10.1.0.2')], NODE)
+    const { frontends } = compile(
+      service({ ports: [{ port: 53, protocol: 'UDP' }] }),
+      [sliceFor([{ name: '', port: 5353, protocol: 'UDP' }], '10.1.0.2')],
+      NODE,
+    )
     const stale = new StaleFrontends()
     for (let i = 0; i < 100; i++) stale.note(allUdp(frontends.values()))
     assert.equal(stale.size, 1)
@@ -178,7 +277,11 @@ describe('the compiler of Services', () => {
     const programme = new Programme({ put() {}, remove() {} })
     const balanced = (name: string, ...loadBalancerSourceRanges: readonly string[]) =>
       compile(
-        serviceOf({ metadata: { namespace: 'x', name }, spec: { clusterIP: '10.96.0.1', type: 'LoadBalancer', ports: [{ port: 80 }], loadBalancerSourceRanges }, status: { loadBalancer: { ingress: [{ ip: '192.0.2.1' }] } } }) as Service,
+        serviceOf({
+          metadata: { namespace: 'x', name },
+          spec: { clusterIP: '10.96.0.1', type: 'LoadBalancer', ports: [{ port: 80 }], loadBalancerSourceRanges },
+          status: { loadBalancer: { ingress: [{ ip: '192.0.2.1' }] } },
+        }) as Service,
         [],
         NODE,
       )
@@ -189,7 +292,10 @@ describe('the compiler of Services', () => {
     }
     const key = '192.0.2.1 . tcp . 80'
     assert.deepEqual(update(['x/a', balanced('a', '10.0.0.0/8')]), [true, { [key]: ['10.0.0.0/8'] }])
-    assert.deepEqual(update(['x/c', compile(service({ clusterIP: '10.96.0.9' }), [slice('10.1.0.2')], NODE)]), [false, { [key]: ['10.0.0.0/8'] }])
+    assert.deepEqual(update(['x/c', compile(service({ clusterIP: '10.96.0.9' }), [slice('10.1.0.2')], NODE)]), [
+      false,
+      { [key]: ['10.0.0.0/8'] },
+    ])
     assert.deepEqual(update(['x/a', balanced('a', '10.0.0.0/8')]), [false, { [key]: ['10.0.0.0/8'] }])
     // Another Service that names the same address neither opens nor closes it.
     assert.deepEqual(update(['x/b', balanced('b', '172.16.0.0/12')])[1], { [key]: ['10.0.0.0/8'] })
@@ -199,7 +305,10 @@ describe('the compiler of Services', () => {
 
   it('F20s11 tens of thousands of source ranges take no time that anybody notices, and those within others are left out', () => {
     const many = Array.from({ length: 40_000 }, (_, i) => `10.${i >> 8}.${i & 255}.0/24`)
-    const balanced = service({ type: 'LoadBalancer', loadBalancerSourceRanges: ['10.1.0.0/16', '10.1.2.3/32', '9.0.0.0/8', ...many] }, { loadBalancer: { ingress: [{ ip: '192.0.2.1' }] } })
+    const balanced = service(
+      { type: 'LoadBalancer', loadBalancerSourceRanges: ['10.1.0.0/16', '10.1.2.3/32', '9.0.0.0/8', ...many] },
+      { loadBalancer: { ingress: [{ ip: '192.0.2.1' }] } },
+    )
     const began = performance.now()
     const [ranges = []] = [...compile(balanced, [], NODE).restricted.values()]
     // All with all would be 800 million comparisons.

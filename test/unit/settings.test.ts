@@ -48,20 +48,46 @@ const DEFAULTS: Settings = {
   node: 'host-a',
   store: { kind: 'file', dir: '/var/lib/plumb/store', netConf: '/etc/kube-flannel/net-conf.json' },
   uplink: { interfaces: [], patterns: [], public: {}, tunnel: {}, advertise: {} },
-  network: { txChecksumOffload: 'auto', blackhole: false, allowOverlap: false, resyncMs: 900_000, quietMs: 10, probeMs: 30_000 },
+  network: {
+    txChecksumOffload: 'auto',
+    blackhole: false,
+    allowOverlap: false,
+    resyncMs: 900_000,
+    quietMs: 10,
+    probeMs: 30_000,
+  },
   firewall: { masquerade: false, randomFully: true, forward: true, nonMasquerade: [], replaceFlannel: false },
-  files: { subnetEnv: '/run/flannel/subnet.env', stateDir: '/var/lib/plumb', install: false, confDir: '/etc/cni/net.d', binDir: '/opt/cni/bin', socket: '/run/plumb/agent.sock', policySocket: '/run/plumb/policy.sock' },
+  files: {
+    subnetEnv: '/run/flannel/subnet.env',
+    stateDir: '/var/lib/plumb',
+    install: false,
+    confDir: '/etc/cni/net.d',
+    binDir: '/opt/cni/bin',
+    socket: '/run/plumb/agent.sock',
+    policySocket: '/run/plumb/policy.sock',
+  },
   enforcement: { isLogged: false, isAudit: false, keepsEstablished: false },
   logFormat: 'plain',
   status: { host: '127.0.0.1', port: 9469 },
   notes: [],
   said: [],
 } as unknown as Settings
-const ETCD = { kind: 'etcd', endpoints: ['http://127.0.0.1:4001', 'http://127.0.0.1:2379'], prefix: '/coreos.com/network', tls: {}, renewMarginMs: 3_600_000 }
+const ETCD = {
+  kind: 'etcd',
+  endpoints: ['http://127.0.0.1:4001', 'http://127.0.0.1:2379'],
+  prefix: '/coreos.com/network',
+  tls: {},
+  renewMarginMs: 3_600_000,
+}
 
 /** Per setting three values, as they are written, and where in the settings they show. */
 const EACH: Readonly<Partial<Record<FlagName, readonly [path: string, ...values: (readonly [string, unknown])[]]>>> = {
-  'etcd-endpoints': ['store.endpoints', ['https://a:1,https://b:2/', ['https://a:1', 'https://b:2']], ['http://c:3', ['http://c:3']], ['[fd00::1]:2379', ['http://[fd00::1]:2379']]],
+  'etcd-endpoints': [
+    'store.endpoints',
+    ['https://a:1,https://b:2/', ['https://a:1', 'https://b:2']],
+    ['http://c:3', ['http://c:3']],
+    ['[fd00::1]:2379', ['http://[fd00::1]:2379']],
+  ],
   'etcd-prefix': ['store.prefix', ['/a', '/a'], ['/b/', '/b'], ['c//d', 'c/d']],
   'etcd-cafile': ['store.tls.authority', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
   'etcd-username': ['store.user.name', ['a', 'a'], ['b', 'b'], ['c', 'c']],
@@ -78,33 +104,88 @@ const EACH: Readonly<Partial<Record<FlagName, readonly [path: string, ...values:
   'healthz-port': ['status.port', ['8081', 8081], ['8082', 8082], ['8083', 8083]],
   'net-config-path': ['store.netConf', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
   'kubeconfig-file': ['store.kubeconfig', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
-  'kube-api-url': ['store.server', ['https://a:1', 'https://a:1'], ['http://b', 'http://b'], ['https://c/path', 'https://c/path']],
-  'kube-annotation-prefix': ['store.annotationPrefix', ['a.org', 'a.org/'], ['b.org/net', 'b.org/net-'], ['c.org/net-', 'c.org/net-']],
+  'kube-api-url': [
+    'store.server',
+    ['https://a:1', 'https://a:1'],
+    ['http://b', 'http://b'],
+    ['https://c/path', 'https://c/path'],
+  ],
+  'kube-annotation-prefix': [
+    'store.annotationPrefix',
+    ['a.org', 'a.org/'],
+    ['b.org/net', 'b.org/net-'],
+    ['c.org/net-', 'c.org/net-'],
+  ],
   'set-node-network-unavailable': ['store.setCondition', ['false', false], ['true', true], ['0', false]],
   'node-name': ['node', ['a', 'a'], ['b-1.c', 'b-1.c'], ['C_2', 'C_2']],
   store: ['store.kind', ['etcd', 'etcd'], ['file', 'file'], ['etcd', 'etcd']],
   'file-store-dir': ['store.dir', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
   'state-dir': ['files.stateDir', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
-  'tunnel-address': ['uplink.tunnel', ['10.0.0.1', { v4: '10.0.0.1' }], ['fd00::1, 10.0.0.2', { v4: '10.0.0.2', v6: 'fd00::1' }], ['fd00::3', { v6: 'fd00::3' }]],
-  'advertise-address': ['uplink.advertise', ['10.0.0.1', { v4: '10.0.0.1' }], ['fd00::1,10.0.0.2', { v4: '10.0.0.2', v6: 'fd00::1' }], ['fd00::3', { v6: 'fd00::3' }]],
-  'non-masquerade-cidrs': ['firewall.nonMasquerade', ['10.0.0.0/8', ['10.0.0.0/8']], ['10.1.0.0/16,fd00::/8', ['10.1.0.0/16', 'fd00::/8']], ['', []]],
+  'tunnel-address': [
+    'uplink.tunnel',
+    ['10.0.0.1', { v4: '10.0.0.1' }],
+    ['fd00::1, 10.0.0.2', { v4: '10.0.0.2', v6: 'fd00::1' }],
+    ['fd00::3', { v6: 'fd00::3' }],
+  ],
+  'advertise-address': [
+    'uplink.advertise',
+    ['10.0.0.1', { v4: '10.0.0.1' }],
+    ['fd00::1,10.0.0.2', { v4: '10.0.0.2', v6: 'fd00::1' }],
+    ['fd00::3', { v6: 'fd00::3' }],
+  ],
+  'non-masquerade-cidrs': [
+    'firewall.nonMasquerade',
+    ['10.0.0.0/8', ['10.0.0.0/8']],
+    ['10.1.0.0/16,fd00::/8', ['10.1.0.0/16', 'fd00::/8']],
+    ['', []],
+  ],
   'replace-flannel': ['firewall.replaceFlannel', ['true', true], ['false', false], ['1', true]],
   'install-cni': ['files.install', ['true', true], ['false', false], ['1', true]],
   'cni-conf-dir': ['files.confDir', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
   socket: ['files.socket', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
   'cni-bin-dir': ['files.binDir', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
-  'status-address': ['status', ['10.0.0.1:80', { host: '10.0.0.1', port: 80 }], ['[fd00::1]:81', { host: 'fd00::1', port: 81 }], ['off', undefined]],
+  'status-address': [
+    'status',
+    ['10.0.0.1:80', { host: '10.0.0.1', port: 80 }],
+    ['[fd00::1]:81', { host: 'fd00::1', port: 81 }],
+    ['off', undefined],
+  ],
   'tx-checksum-offload': ['network.txChecksumOffload', ['on', 'on'], ['off', 'off'], ['auto', 'auto']],
   resync: ['network.resyncMs', ['1', 1000], ['0', 0], ['86400', 86_400_000]],
   'probe-interval': ['network.probeMs', ['0', 0], ['1', 1000], ['3600', 3_600_000]],
-  'network-policy': ['policy', ['kubernetes', { from: 'api' }], ['/etc/plumb/manifests', { from: 'folder', dir: '/etc/plumb/manifests' }], ['/srv/m', { from: 'folder', dir: '/srv/m' }]],
+  'network-policy': [
+    'policy',
+    ['kubernetes', { from: 'api' }],
+    ['/etc/plumb/manifests', { from: 'folder', dir: '/etc/plumb/manifests' }],
+    ['/srv/m', { from: 'folder', dir: '/srv/m' }],
+  ],
   'policy-socket': ['files.policySocket', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
-  'service-proxy': ['services.objects', ['kubernetes', { from: 'api' }], ['/etc/plumb/manifests', { from: 'folder', dir: '/etc/plumb/manifests' }], ['/srv/m', { from: 'folder', dir: '/srv/m' }]],
-  'node-port-addresses': ['services.nodePortAddresses', ['10.0.0.0/8', ['10.0.0.0/8']], ['10.1.2.3/16,fd00::1/8', ['10.1.0.0/16', 'fd00::/8']], ['127.0.0.0/8', ['127.0.0.0/8']]],
-  'cluster-cidr': ['services.clusterCidrs', ['10.0.0.0/8', ['10.0.0.0/8']], ['10.1.2.3/16,fd00::1/8', ['10.1.0.0/16', 'fd00::/8']], ['10.2.0.0/16', ['10.2.0.0/16']]],
+  'service-proxy': [
+    'services.objects',
+    ['kubernetes', { from: 'api' }],
+    ['/etc/plumb/manifests', { from: 'folder', dir: '/etc/plumb/manifests' }],
+    ['/srv/m', { from: 'folder', dir: '/srv/m' }],
+  ],
+  'node-port-addresses': [
+    'services.nodePortAddresses',
+    ['10.0.0.0/8', ['10.0.0.0/8']],
+    ['10.1.2.3/16,fd00::1/8', ['10.1.0.0/16', 'fd00::/8']],
+    ['127.0.0.0/8', ['127.0.0.0/8']],
+  ],
+  'cluster-cidr': [
+    'services.clusterCidrs',
+    ['10.0.0.0/8', ['10.0.0.0/8']],
+    ['10.1.2.3/16,fd00::1/8', ['10.1.0.0/16', 'fd00::/8']],
+    ['10.2.0.0/16', ['10.2.0.0/16']],
+  ],
   'masquerade-all': ['services.masqueradeAll', ['true', true], ['false', false], ['1', true]],
   'replace-kube-proxy': ['services.replacesKubeProxy', ['true', true], ['false', false], ['1', true]],
-  'service-health-address': ['services.health', ['10.0.0.1:80', { host: '10.0.0.1', port: 80 }], ['[fd00::1]:81', { host: 'fd00::1', port: 81 }], ['off', undefined]],
+  'service-health-address': [
+    'services.health',
+    ['10.0.0.1:80', { host: '10.0.0.1', port: 80 }],
+    ['[fd00::1]:81', { host: 'fd00::1', port: 81 }],
+    ['off', undefined],
+  ],
   'service-proxy-force': ['services.isForced', ['true', true], ['false', false], ['1', true]],
   'policy-log': ['enforcement.isLogged', ['on', true], ['off', false], ['on', true]],
   'log-format': ['logFormat', ['text', 'text'], ['json', 'json'], ['plain', 'plain']],
@@ -114,12 +195,25 @@ const EACH: Readonly<Partial<Record<FlagName, readonly [path: string, ...values:
   'allow-overlap': ['network.allowOverlap', ['true', true], ['false', false], ['t', true]],
 }
 /** Those that EACH does not hold, and why. */
-const ELSEWHERE: readonly string[] = ['config', 'version', 'check-config', 'kube-subnet-mgr', 'etcd-keyfile', 'etcd-certfile', 'etcd-password', 'subnet-lease-renew-margin', 'healthz-ip']
+const ELSEWHERE: readonly string[] = [
+  'config',
+  'version',
+  'check-config',
+  'kube-subnet-mgr',
+  'etcd-keyfile',
+  'etcd-certfile',
+  'etcd-password',
+  'subnet-lease-renew-margin',
+  'healthz-ip',
+]
 
 describe('settings', () => {
   it('readSettings() of nothing gives flanneld’s defaults where it has them, and the host’s name', () => {
     assert.deepEqual(read([]), DEFAULTS)
-    assert.deepEqual(Object.fromEntries(Object.keys(FLANNELD).map((name) => [name, FLAGS[name as FlagName]?.fallback])), FLANNELD)
+    assert.deepEqual(
+      Object.fromEntries(Object.keys(FLANNELD).map((name) => [name, FLAGS[name as FlagName]?.fallback])),
+      FLANNELD,
+    )
     assert.deepEqual(read(['--store=etcd']).store as unknown, ETCD)
   })
 
@@ -132,10 +226,20 @@ describe('settings', () => {
     it(`--${name} counts before ${variable(name)}, that before the file, that before the default`, () => {
       // Of the stores, the one that the setting is for.
       const kind = /dir|netConf/.test(path) ? 'file' : /kube|server|annotation|Condition/.test(path) ? 'kube' : 'etcd'
-      const store = path.startsWith('store.') && name !== 'store' ? [`--store=${kind}`] : path.startsWith('services.') && name !== 'service-proxy' ? ['--service-proxy=/srv/m'] : []
-      const [[flag, one], [env, two], [file, three]] = values as [readonly [string, unknown], readonly [string, unknown], readonly [string, unknown]]
+      const store =
+        path.startsWith('store.') && name !== 'store'
+          ? [`--store=${kind}`]
+          : path.startsWith('services.') && name !== 'service-proxy'
+            ? ['--service-proxy=/srv/m']
+            : []
+      const [[flag, one], [env, two], [file, three]] = values as [
+        readonly [string, unknown],
+        readonly [string, unknown],
+        readonly [string, unknown],
+      ]
       const inFile = `${name}: ${JSON.stringify(file)}\n`
-      for (const dash of ['-', '--']) assert.deepEqual(at(read([...store, `${dash}${name}=${flag}`], { [variable(name)]: env }, inFile), path), one)
+      for (const dash of ['-', '--'])
+        assert.deepEqual(at(read([...store, `${dash}${name}=${flag}`], { [variable(name)]: env }, inFile), path), one)
       assert.deepEqual(at(read(store, { [variable(name)]: env }, inFile), path), two)
       assert.deepEqual(at(read(store, {}, inFile), path), three)
       assert.deepEqual(at(read(store, { [variable(name)]: '' }, `${name}:\n`), path), at(read(store), path))
@@ -145,16 +249,30 @@ describe('settings', () => {
   }
 
   it('policy and Services have one source of objects, and settings of Services need it', () => {
-    assert.throws(() => read(['--network-policy=kubernetes', '--service-proxy=/srv/m']), /Cannot read --service-proxy "\/srv\/m": want the source of network-policy, "kubernetes"/)
+    assert.throws(
+      () => read(['--network-policy=kubernetes', '--service-proxy=/srv/m']),
+      /Cannot read --service-proxy "\/srv\/m": want the source of network-policy, "kubernetes"/,
+    )
     assert.equal(read(['--network-policy=/srv/m', '--service-proxy=/srv/m']).services?.objects.from, 'folder')
     assert.deepEqual(read(['--masquerade-all']).notes, ['masquerade-all has no effect without service-proxy'])
   })
 
   it('what may be repeated is gathered, of the rest the last one counts; a list in the file is one, too', () => {
-    assert.deepEqual(read(['-iface', 'eth0', '--iface=eth1', '-iface-regex', 'a', '-iface-regex', 'b']).uplink, { ...DEFAULTS.uplink, interfaces: ['eth0', 'eth1'], patterns: [/a/, /b/] })
-    assert.deepEqual((read(['--etcd-endpoints', 'http://a:1', '--etcd-endpoints=http://b:2']).store as { endpoints?: unknown }).endpoints, ['http://a:1', 'http://b:2'])
+    assert.deepEqual(read(['-iface', 'eth0', '--iface=eth1', '-iface-regex', 'a', '-iface-regex', 'b']).uplink, {
+      ...DEFAULTS.uplink,
+      interfaces: ['eth0', 'eth1'],
+      patterns: [/a/, /b/],
+    })
+    assert.deepEqual(
+      (read(['--etcd-endpoints', 'http://a:1', '--etcd-endpoints=http://b:2']).store as { endpoints?: unknown })
+        .endpoints,
+      ['http://a:1', 'http://b:2'],
+    )
     assert.equal(read(['--quiet-ms=1', '--quiet-ms=2']).network.quietMs, 2)
-    assert.deepEqual(read([], {}, 'iface: [eth0, 10.0.0.1]\nnon-masquerade-cidrs:\n  - 10.0.0.0/8\n  - fd00::/8\n').uplink.interfaces, ['eth0', '10.0.0.1'])
+    assert.deepEqual(
+      read([], {}, 'iface: [eth0, 10.0.0.1]\nnon-masquerade-cidrs:\n  - 10.0.0.0/8\n  - fd00::/8\n').uplink.interfaces,
+      ['eth0', '10.0.0.1'],
+    )
   })
 
   it('the node’s name is NODE_NAME unless it is said otherwise', () => {
@@ -166,21 +284,46 @@ describe('settings', () => {
   it('the store is etcd as soon as anything of etcd is said, else file; what belongs to the other is noted', () => {
     assert.equal(read([], { FLANNELD_ETCD_PREFIX: '/x' }).store.kind, 'etcd')
     assert.equal(read([], {}, 'etcd-username: u\n').store.kind, 'etcd')
-    assert.deepEqual(read(['--store=file', '--etcd-prefix=/x', '--subnet-lease-renew-margin=5']).notes, ['--etcd-prefix has no effect: the store is file', '--subnet-lease-renew-margin has no effect: the store is file'])
-    assert.deepEqual(read(['--store=etcd', '--file-store-dir=/x']).notes, ['--file-store-dir has no effect: the store is etcd'])
+    assert.deepEqual(read(['--store=file', '--etcd-prefix=/x', '--subnet-lease-renew-margin=5']).notes, [
+      '--etcd-prefix has no effect: the store is file',
+      '--subnet-lease-renew-margin has no effect: the store is file',
+    ])
+    assert.deepEqual(read(['--store=etcd', '--file-store-dir=/x']).notes, [
+      '--file-store-dir has no effect: the store is etcd',
+    ])
   })
 
   it('--kube-subnet-mgr is --store=kube; a pod that nobody told its node has its own name for the API', () => {
-    const kube = { kind: 'kube', netConf: '/etc/kube-flannel/net-conf.json', annotationPrefix: 'flannel.alpha.coreos.com/', setCondition: true }
-    for (const argv of [['--kube-subnet-mgr'], ['--store=kube'], ['--kube-subnet-mgr', '--store=kube']]) assert.deepEqual(read(argv).store as unknown, kube)
+    const kube = {
+      kind: 'kube',
+      netConf: '/etc/kube-flannel/net-conf.json',
+      annotationPrefix: 'flannel.alpha.coreos.com/',
+      setCondition: true,
+    }
+    for (const argv of [['--kube-subnet-mgr'], ['--store=kube'], ['--kube-subnet-mgr', '--store=kube']])
+      assert.deepEqual(read(argv).store as unknown, kube)
     const env = { POD_NAME: 'plumb-x', POD_NAMESPACE: 'plumb' }
-    assert.deepEqual(read(['--kube-subnet-mgr'], env).store as unknown, { ...kube, pod: { name: 'plumb-x', namespace: 'plumb' } })
+    assert.deepEqual(read(['--kube-subnet-mgr'], env).store as unknown, {
+      ...kube,
+      pod: { name: 'plumb-x', namespace: 'plumb' },
+    })
     assert.deepEqual(read(['--kube-subnet-mgr'], { ...env, NODE_NAME: 'n1' }).store as unknown, kube)
-    assert.deepEqual(read(['--store=kube', '--etcd-prefix=/x', '--file-store-dir=/y']).notes, ['--etcd-prefix has no effect: the store is kube', '--file-store-dir has no effect: the store is kube'])
+    assert.deepEqual(read(['--store=kube', '--etcd-prefix=/x', '--file-store-dir=/y']).notes, [
+      '--etcd-prefix has no effect: the store is kube',
+      '--file-store-dir has no effect: the store is kube',
+    ])
   })
 
   it('etcd: files of TLS, the user, the margin', () => {
-    const argv = ['--etcd-endpoints=a:1,https://b:2', '--etcd-keyfile=/k', '--etcd-certfile', '/c', '--etcd-cafile=/ca', '--etcd-username=u', '--subnet-lease-renew-margin=1439']
+    const argv = [
+      '--etcd-endpoints=a:1,https://b:2',
+      '--etcd-keyfile=/k',
+      '--etcd-certfile',
+      '/c',
+      '--etcd-cafile=/ca',
+      '--etcd-username=u',
+      '--subnet-lease-renew-margin=1439',
+    ]
     assert.deepEqual(read(argv, { FLANNELD_ETCD_PASSWORD: 'p' }).store as unknown, {
       ...ETCD,
       endpoints: ['https://a:1', 'https://b:2'],
@@ -188,7 +331,10 @@ describe('settings', () => {
       user: { name: 'u', password: 'p' },
       renewMarginMs: 86_340_000,
     })
-    assert.deepEqual(read(['--etcd-cafile=/ca']).notes, ['http://127.0.0.1:4001 is not encrypted: the certificates are for https', 'http://127.0.0.1:2379 is not encrypted: the certificates are for https'])
+    assert.deepEqual(read(['--etcd-cafile=/ca']).notes, [
+      'http://127.0.0.1:4001 is not encrypted: the certificates are for https',
+      'http://127.0.0.1:2379 is not encrypted: the certificates are for https',
+    ])
   })
 
   it('the status server listens where status-address says, else where flanneld’s healthz flags do', () => {
@@ -196,19 +342,42 @@ describe('settings', () => {
     assert.deepEqual(read(['--healthz-port=8081', '--healthz-ip=::1']).status as unknown, { host: '::1', port: 8081 })
     assert.equal(read(['--healthz-port=0']).status, undefined)
     const both = read(['--healthz-port=8081', '--status-address=10.0.0.1:1'])
-    assert.deepEqual([both.status as unknown, both.notes], [{ host: '10.0.0.1', port: 1 }, ['healthz-port has no effect: status-address says where the status server listens']])
+    assert.deepEqual(
+      [both.status as unknown, both.notes],
+      [
+        { host: '10.0.0.1', port: 1 },
+        ['healthz-port has no effect: status-address says where the status server listens'],
+      ],
+    )
     assert.deepEqual(read(['--healthz-ip=::1']).notes, ['healthz-ip has no effect without healthz-port'])
   })
 
   it('[FU7] the pages of the status server and of the file store tell the defaults that the code has', () => {
-    const [status, file] = ['status.md', 'stores/file.md'].map((name) => readFileSync(join(import.meta.dir, '../../docs', name), 'utf8'))
-    for (const name of ['status-address', 'healthz-port', 'healthz-ip'] as const) assert.match(status ?? '', new RegExp(`\\\`--${name}\\\`[^.\\n]*\\\`${FLAGS[name].fallback.replaceAll('.', '\\.')}\\\``), name)
+    const [status, file] = ['status.md', 'stores/file.md'].map((name) =>
+      readFileSync(join(import.meta.dir, '../../docs', name), 'utf8'),
+    )
+    for (const name of ['status-address', 'healthz-port', 'healthz-ip'] as const)
+      assert.match(
+        status ?? '',
+        new RegExp(`\\\`--${name}\\\`[^.\\n]*\\\`${FLAGS[name].fallback.replaceAll('.', '\\.')}\\\``),
+        name,
+      )
     assert.ok(file?.includes(`| \`dir\`        | \`${FLAGS['file-store-dir'].fallback}\` `))
   })
 
   it('version and check-config say what to do instead of running; config names the file', () => {
-    assert.deepEqual([read(['--version']).only, read(['-check-config']).only, read([]).only], ['version', 'check-config', undefined])
-    assert.deepEqual([settingsPath(['--ip-masq', '--config', '/a'], {}), settingsPath([], { FLANNELD_CONFIG: '/b' }), settingsPath([], {})], ['/a', '/b', undefined])
+    assert.deepEqual(
+      [read(['--version']).only, read(['-check-config']).only, read([]).only],
+      ['version', 'check-config', undefined],
+    )
+    assert.deepEqual(
+      [
+        settingsPath(['--ip-masq', '--config', '/a'], {}),
+        settingsPath([], { FLANNELD_CONFIG: '/b' }),
+        settingsPath([], {}),
+      ],
+      ['/a', '/b', undefined],
+    )
   })
 
   it('settingRows() tells of every setting', () => {
@@ -225,7 +394,9 @@ function read(argv: readonly string[], env: Env = {}, file?: string): Settings {
 }
 
 function at(settings: Settings, path: string): unknown {
-  return path.split('.').reduce((value: unknown, key) => (value as Record<string, unknown> | undefined)?.[key], settings)
+  return path
+    .split('.')
+    .reduce((value: unknown, key) => (value as Record<string, unknown> | undefined)?.[key], settings)
 }
 
 function variable(name: string): string {

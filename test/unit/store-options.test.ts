@@ -8,19 +8,41 @@ const endpoints = ['http://127.0.0.1:2379']
 
 describe('the options of the etcd store', () => {
   it('take endpoints with and without a scheme: https where there is a certificate', () => {
-    assert.deepEqual(origins({ endpoints: ['http://127.0.0.1:4001', '10.0.0.1:2379/', '[fd00::1]:2379'] }), ['http://127.0.0.1:4001', 'http://10.0.0.1:2379', 'http://[fd00::1]:2379'])
+    assert.deepEqual(origins({ endpoints: ['http://127.0.0.1:4001', '10.0.0.1:2379/', '[fd00::1]:2379'] }), [
+      'http://127.0.0.1:4001',
+      'http://10.0.0.1:2379',
+      'http://[fd00::1]:2379',
+    ])
     assert.deepEqual(origins({ endpoints: ['etcd.example:2379'], caFile: '/ca.pem' }), ['https://etcd.example:2379'])
   })
 
   for (const [given, message] of [
     [{ endpoints: [] }, 'Cannot reach etcd: no endpoints; want at least one such as http://127.0.0.1:2379'],
-    [{ endpoints: ['ftp://10.0.0.1'] }, 'Cannot read the endpoint "ftp://10.0.0.1" of etcd: want an address such as http://127.0.0.1:2379'],
-    [{ endpoints: ['http://10.0.0.1:2379/v3'] }, 'Cannot read the endpoint "http://10.0.0.1:2379/v3" of etcd: want an address such as http://127.0.0.1:2379'],
+    [
+      { endpoints: ['ftp://10.0.0.1'] },
+      'Cannot read the endpoint "ftp://10.0.0.1" of etcd: want an address such as http://127.0.0.1:2379',
+    ],
+    [
+      { endpoints: ['http://10.0.0.1:2379/v3'] },
+      'Cannot read the endpoint "http://10.0.0.1:2379/v3" of etcd: want an address such as http://127.0.0.1:2379',
+    ],
     [{ endpoints: [''] }, 'Cannot read the endpoint "" of etcd: want an address such as http://127.0.0.1:2379'],
-    [{ endpoints: ['http://me:hush@10.0.0.1:2379'] }, 'Cannot read an endpoint of etcd: it holds a user name or a password; want those as options of their own'],
-    [{ endpoints, certFile: '/c.pem' }, 'Cannot read the certificate for etcd: its key file is missing; want both or neither'],
-    [{ endpoints, keyFile: '/c.key' }, 'Cannot read the certificate for etcd: the certificate of the key file is missing; want both or neither'],
-    [{ endpoints, caFile: '/nowhere/ca.pem' }, 'Cannot read /nowhere/ca.pem for TLS with etcd: ENOENT; want a PEM file'],
+    [
+      { endpoints: ['http://me:hush@10.0.0.1:2379'] },
+      'Cannot read an endpoint of etcd: it holds a user name or a password; want those as options of their own',
+    ],
+    [
+      { endpoints, certFile: '/c.pem' },
+      'Cannot read the certificate for etcd: its key file is missing; want both or neither',
+    ],
+    [
+      { endpoints, keyFile: '/c.key' },
+      'Cannot read the certificate for etcd: the certificate of the key file is missing; want both or neither',
+    ],
+    [
+      { endpoints, caFile: '/nowhere/ca.pem' },
+      'Cannot read /nowhere/ca.pem for TLS with etcd: ENOENT; want a PEM file',
+    ],
     [{ endpoints, username: 'me' }, 'Cannot log in to etcd as "me": want a password too'],
     [{ endpoints, password: 'hush' }, 'Cannot log in to etcd with a password alone: want a user name too'],
     [{ endpoints, ttlSeconds: 0.5 }, 'Cannot use 0.5 as the time of a lease: want whole seconds, 1 or more'],
@@ -40,7 +62,8 @@ describe('the options of the etcd store', () => {
   })
 
   it('refuse a time of leases that is none, also of the file store', async () => {
-    for (const ttlSeconds of [0, -1, Number.NaN]) await assert.rejects(openStore({ store: 'file', ttlSeconds }), ValueError)
+    for (const ttlSeconds of [0, -1, Number.NaN])
+      await assert.rejects(openStore({ store: 'file', ttlSeconds }), ValueError)
   })
 
   it('take a user, or none', () => {

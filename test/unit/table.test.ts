@@ -79,7 +79,8 @@ describe('keepTable()', () => {
   it('loads it again where there is more than what is wanted, or where it cannot be loaded over what there is', async () => {
     for (const isRefused of [false, true]) {
       const { kernel, table } = nft()
-      const run = async (argv: readonly string[], stdin: string) => (isRefused && stdin === WANTED.over ? { status: 1, stdout: '', stderr: 'no' } : kernel.run(argv, stdin, 'host'))
+      const run = async (argv: readonly string[], stdin: string) =>
+        isRefused && stdin === WANTED.over ? { status: 1, stdout: '', stderr: 'no' } : kernel.run(argv, stdin, 'host')
       kernel.meddle = (text) => (text === WANTED.over ? `${text.slice(0, -2)}\tchain other {\n\t}\n}\n` : text)
       await table.ensure(WANTED, run)
       assert.equal(kernel.text, WANTED.anew)

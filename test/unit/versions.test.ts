@@ -18,8 +18,15 @@ const full: Result = {
     { name: 'br0', mac: '02:00:00:00:00:01', mtu: 1400 },
     { name: 'eth0', sandbox: '/run/netns/a', pciID: '0000:01:02.3', socketPath: '/run/s' },
   ],
-  ips: [{ interface: 0, address: '10.1.0.2/24' as Cidr, gateway: '10.1.0.1' as Ip }, { address: 'fd00::2/64' as Cidr }, { address: '10.1.0.3/24' as Cidr }],
-  routes: [{ dst: '0.0.0.0/0' as Cidr }, { dst: 'fd01::/64' as Cidr, gw: 'fd00::1' as Ip, mtu: 1400, advmss: 1300, priority: 5, table: 7, scope: 0 }],
+  ips: [
+    { interface: 0, address: '10.1.0.2/24' as Cidr, gateway: '10.1.0.1' as Ip },
+    { address: 'fd00::2/64' as Cidr },
+    { address: '10.1.0.3/24' as Cidr },
+  ],
+  routes: [
+    { dst: '0.0.0.0/0' as Cidr },
+    { dst: 'fd01::/64' as Cidr, gw: 'fd00::1' as Ip, mtu: 1400, advmss: 1300, priority: 5, table: 7, scope: 0 },
+  ],
   dns: { nameservers: ['10.1.0.1'], domain: 'x.example', search: ['a<b&c.example'] },
 }
 
@@ -32,7 +39,13 @@ describe('encode()', () => {
   })
   it('[P 15] shows 0.4.0 in the order of the spec, with the family of each address, index 0 kept and no index where none was', () => {
     const { ips, interfaces } = JSON.parse(encode(full, '0.4.0'))
-    assert.deepEqual(Object.keys(JSON.parse(encode(full, '0.4.0'))), ['cniVersion', 'interfaces', 'ips', 'routes', 'dns'])
+    assert.deepEqual(Object.keys(JSON.parse(encode(full, '0.4.0'))), [
+      'cniVersion',
+      'interfaces',
+      'ips',
+      'routes',
+      'dns',
+    ])
     assert.deepEqual(ips[0], { version: '4', interface: 0, address: '10.1.0.2/24', gateway: '10.1.0.1' })
     assert.deepEqual(ips[1], { version: '6', address: 'fd00::2/64' })
     assert.deepEqual(interfaces[0], { name: 'br0', mac: '02:00:00:00:00:01' })
@@ -40,30 +53,58 @@ describe('encode()', () => {
   it('shows mtu, socketPath and pciID from 1.1.0 on, sorted', () => {
     assert.deepEqual(Object.keys(JSON.parse(encode(full, '1.1.0')).interfaces[0]), ['mac', 'mtu', 'name'])
     assert.deepEqual(JSON.parse(encode(full, '1.0.0')).interfaces[1], { name: 'eth0', sandbox: '/run/netns/a' })
-    assert.deepEqual(Object.keys(JSON.parse(encode(full, '1.1.0'))), ['cniVersion', 'dns', 'interfaces', 'ips', 'routes'])
+    assert.deepEqual(Object.keys(JSON.parse(encode(full, '1.1.0'))), [
+      'cniVersion',
+      'dns',
+      'interfaces',
+      'ips',
+      'routes',
+    ])
   })
   it('keeps an empty dns up to 0.4.0 and drops it from 1.0.0', () => {
     assert.equal(encode({}, '0.3.1'), '{\n    "cniVersion": "0.3.1",\n    "dns": {}\n}')
     assert.equal(encode({ dns: { search: [] } }, '1.0.0'), '{\n    "cniVersion": "1.0.0"\n}')
   })
   it('[P 16] refuses 0.1.0 and 0.2.0 without an address', () => {
-    for (const version of ['0.1.0', '0.2.0']) assert.throws(() => encode({ interfaces: full.interfaces ?? [] }, version), { name: 'CniError', code: 7, message: /has no address/ })
+    for (const version of ['0.1.0', '0.2.0'])
+      assert.throws(() => encode({ interfaces: full.interfaces ?? [] }, version), {
+        name: 'CniError',
+        code: 7,
+        message: /has no address/,
+      })
   })
   it('[P 10] refuses an unknown version, naming both sides', () => {
-    assert.throws(() => encode(full, '1.2.0'), { code: 1, details: 'config is "1.2.0", plugin supports ["0.1.0" "0.2.0" "0.3.0" "0.3.1" "0.4.0" "1.0.0" "1.1.0"]' })
+    assert.throws(() => encode(full, '1.2.0'), {
+      code: 1,
+      details: 'config is "1.2.0", plugin supports ["0.1.0" "0.2.0" "0.3.0" "0.3.1" "0.4.0" "1.0.0" "1.1.0"]',
+    })
   })
 })
 
 describe('decode()', () => {
   it('[P 17] reads a result without cniVersion as the config has it, and refuses an unknown one', () => {
     const old = { ip4: { ip: '10.0.0.2/24', gateway: '10.0.0.1', routes: [{ dst: '10.2.0.0/16' }] } }
-    assert.deepEqual(decode(old, '0.2.0'), { ips: [{ address: '10.0.0.2/24', gateway: '10.0.0.1' }], routes: [{ dst: '10.2.0.0/16' }] })
-    assert.deepEqual(decode({ ...old, cniVersion: '0.2.0' }, '1.1.0').ips, [{ address: '10.0.0.2/24', gateway: '10.0.0.1' }])
+    assert.deepEqual(decode(old, '0.2.0'), {
+      ips: [{ address: '10.0.0.2/24', gateway: '10.0.0.1' }],
+      routes: [{ dst: '10.2.0.0/16' }],
+    })
+    assert.deepEqual(decode({ ...old, cniVersion: '0.2.0' }, '1.1.0').ips, [
+      { address: '10.0.0.2/24', gateway: '10.0.0.1' },
+    ])
     assert.deepEqual(decode(old, '1.0.0'), {})
-    assert.throws(() => decode({ cniVersion: '2.0.0' }, '1.1.0'), { name: 'ValueError', message: /prevResult\.cniVersion "2\.0\.0": want one of 0\.1\.0/ })
+    assert.throws(() => decode({ cniVersion: '2.0.0' }, '1.1.0'), {
+      name: 'ValueError',
+      message: /prevResult\.cniVersion "2\.0\.0": want one of 0\.1\.0/,
+    })
   })
   it('takes keys in any case, null for absent, and an empty gateway', () => {
-    assert.deepEqual(decode({ CNIVersion: '1.0.0', IPs: [{ Address: '10.0.0.2/24', gateway: '', interface: null }], routes: null }, '1.1.0'), { ips: [{ address: '10.0.0.2/24' }] })
+    assert.deepEqual(
+      decode(
+        { CNIVersion: '1.0.0', IPs: [{ Address: '10.0.0.2/24', gateway: '', interface: null }], routes: null },
+        '1.1.0',
+      ),
+      { ips: [{ address: '10.0.0.2/24' }] },
+    )
   })
   const bad: [unknown, RegExp][] = [
     [7, /^Cannot read prevResult 7: want an object$/],
@@ -72,26 +113,39 @@ describe('decode()', () => {
     [{ ips: [{}] }, /^Cannot read prevResult\.ips\[0\]\.address: it is missing$/],
     [{ ips: [{ address: '10.0.0.2' }] }, /^Cannot read prevResult\.ips\[0\]\.address "10\.0\.0\.2": want/],
     [{ ips: [{ address: '10.0.0.2/24', interface: -1 }] }, /ips\[0\]\.interface -1: want a whole number/],
-    [{ ips: [{ address: '10.0.0.2/24', gateway: '10.0.0.1\nlink del eth0' }] }, /ips\[0\]\.gateway "10\.0\.0\.1\\nlink/],
+    [
+      { ips: [{ address: '10.0.0.2/24', gateway: '10.0.0.1\nlink del eth0' }] },
+      /ips\[0\]\.gateway "10\.0\.0\.1\\nlink/,
+    ],
     [{ routes: [{ dst: 'default' }] }, /routes\[0\]\.dst "default": want/],
     [{ routes: [{ dst: '::/0', mtu: '9' }] }, /routes\[0\]\.mtu "9": want/],
     [{ interfaces: [{ name: 5 }] }, /interfaces\[0\]\.name 5: want a string/],
     [{ interfaces: [{ name: 'a', mac: 'zz' }] }, /interfaces\[0\]\.mac "zz": want/],
     [{ dns: { search: 'x' } }, /dns\.search "x": want an array/],
   ]
-  for (const [raw, message] of bad) it(`names path and value of ${JSON.stringify(raw)}`, () => assert.throws(() => decode(raw, '1.0.0'), { name: 'ValueError', message }))
-  it('names the pool when the result is a pool’s', () => assert.throws(() => decode(7, '1.0.0', 'the result of host-local'), /Cannot read the result of host-local 7/))
+  for (const [raw, message] of bad)
+    it(`names path and value of ${JSON.stringify(raw)}`, () =>
+      assert.throws(() => decode(raw, '1.0.0'), { name: 'ValueError', message }))
+  it('names the pool when the result is a pool’s', () =>
+    assert.throws(() => decode(7, '1.0.0', 'the result of host-local'), /Cannot read the result of host-local 7/))
 })
 
 describe('gate()', () => {
   it('[P 11] refuses CHECK below 0.4.0, GC and STATUS below 1.1.0, and nothing else', () => {
-    const refused = ['ADD', 'DEL', 'CHECK', 'GC', 'STATUS'].map((command) => supported.filter((version) => fails(() => gate(command, version))))
+    const refused = ['ADD', 'DEL', 'CHECK', 'GC', 'STATUS'].map((command) =>
+      supported.filter((version) => fails(() => gate(command, version))),
+    )
     assert.deepEqual(refused, [[], [], supported.slice(0, 4), supported.slice(0, 6), supported.slice(0, 6)])
-    assert.throws(() => gate('GC', '1.0.0'), { code: 1, message: 'config version does not allow GC', details: 'config is "1.0.0", GC needs 1.1.0 or later' })
+    assert.throws(() => gate('GC', '1.0.0'), {
+      code: 1,
+      message: 'config version does not allow GC',
+      details: 'config is "1.0.0", GC needs 1.1.0 or later',
+    })
   })
   it('[P 9] [P 10] knows 0.1.0, and refuses what is not in the list with code 1', () => {
     gate('ADD', '0.1.0')
-    for (const version of ['', '1', '1.1', '1.1.0 ', 'v1.1.0', '9.9.9', 'toString', '__proto__']) assert.throws(() => gate('ADD', version), { code: 1 })
+    for (const version of ['', '1', '1.1', '1.1.0 ', 'v1.1.0', '9.9.9', 'toString', '__proto__'])
+      assert.throws(() => gate('ADD', version), { code: 1 })
   })
 })
 
@@ -100,7 +154,8 @@ describe('compare()', () => {
     assert.ok(compare('0.10.0', '0.9.9') > 0)
     assert.ok(compare('0.3.1', '1.0.0') < 0)
     assert.equal(compare('1.1.0', '1.1.0'), 0)
-    for (const text of ['', '1.0', '1.0.0-rc1', 'a.b.c']) assert.throws(() => compare(text, '1.0.0'), { name: 'ValueError' })
+    for (const text of ['', '1.0', '1.0.0-rc1', 'a.b.c'])
+      assert.throws(() => compare(text, '1.0.0'), { name: 'ValueError' })
   })
 })
 
@@ -108,7 +163,10 @@ describe('versions, any result', () => {
   it('[P 15] decode(encode(r)) is r in every version that can hold it', () => {
     fc.assert(
       fc.property(results, fc.constantFrom(...supported.slice(2)), (result, version) => {
-        assert.deepEqual(decode(JSON.parse(encode(result, version)), '0.1.0'), version === '1.1.0' ? result : withoutDetails(result))
+        assert.deepEqual(
+          decode(JSON.parse(encode(result, version)), '0.1.0'),
+          version === '1.1.0' ? result : withoutDetails(result),
+        )
       }),
     )
   })
@@ -122,7 +180,9 @@ describe('versions, any result', () => {
           back.ips,
           first.map(({ interface: _, ...one }) => one),
         )
-        const routes = first.flatMap(({ address }) => (result.routes ?? []).filter(({ dst }) => familyOf(dst) === familyOf(address)))
+        const routes = first.flatMap(({ address }) =>
+          (result.routes ?? []).filter(({ dst }) => familyOf(dst) === familyOf(address)),
+        )
         assert.deepEqual(
           back.routes ?? [],
           routes.map(({ dst, gw }) => ({ dst, ...(gw && { gw }) })),
@@ -132,7 +192,11 @@ describe('versions, any result', () => {
   })
   it('any JSON decodes or is a ValueError', () => {
     fc.assert(
-      fc.property(fc.jsonValue(), fc.constantFrom(...supported), (raw, version) => fails(() => decode(raw, version)) !== 'other'),
+      fc.property(
+        fc.jsonValue(),
+        fc.constantFrom(...supported),
+        (raw, version) => fails(() => decode(raw, version)) !== 'other',
+      ),
       { numRuns: 2000 },
     )
   })
@@ -159,7 +223,12 @@ describe('versions against the reference plugins', function () {
     it(`prints what host-local 1.9.1 prints in ${version}`, () => {
       const dataDir = mkdtempSync(join(tmpdir(), 'versions-'))
       try {
-        const ipam = { type: 'host-local', dataDir, ranges: [[{ subnet: '10.9.0.0/24' }], [{ subnet: 'fd00:9::/64' }]], routes: [{ dst: '0.0.0.0/0' }, { dst: 'fd01::/64', gw: 'fd00:9::9', mtu: 1400, scope: 0 }] }
+        const ipam = {
+          type: 'host-local',
+          dataDir,
+          ranges: [[{ subnet: '10.9.0.0/24' }], [{ subnet: 'fd00:9::/64' }]],
+          routes: [{ dst: '0.0.0.0/0' }, { dst: 'fd01::/64', gw: 'fd00:9::9', mtu: 1400, scope: 0 }],
+        }
         const text = reference('host-local', { cniVersion: version, name: 'n', type: 'bridge', ipam })
         assert.equal(encode(decode(JSON.parse(text), version), version), text)
       } finally {
@@ -192,19 +261,47 @@ function familyOf(cidr: string): 4 | 6 {
 
 function withoutDetails(result: Result): Result {
   const { interfaces, ...rest } = result
-  return interfaces ? { interfaces: interfaces.map(({ mtu: _, pciID: __, socketPath: ___, ...one }) => one), ...rest } : rest
+  return interfaces
+    ? { interfaces: interfaces.map(({ mtu: _, pciID: __, socketPath: ___, ...one }) => one), ...rest }
+    : rest
 }
 
 const ip = fc.oneof(
   fc.bigInt(0n, 2n ** 32n - 1n).map((bits) => format({ family: 4, bits })),
   fc.bigInt(2n ** 64n, 2n ** 128n - 1n).map((bits) => format({ family: 6, bits })),
 )
-const cidr = ip.chain((one) => fc.integer({ min: 0, max: familyOf(one) === 4 ? 32 : 128 }).map((length) => `${one}/${length}` as Cidr))
+const cidr = ip.chain((one) =>
+  fc.integer({ min: 0, max: familyOf(one) === 4 ? 32 : 128 }).map((length) => `${one}/${length}` as Cidr),
+)
 const size = fc.integer({ min: 1, max: 2 ** 32 - 1 })
 const word = fc.string({ minLength: 1, maxLength: 12, unit: fc.constantFrom(...'abz09.-_<>&"\\/ é\u2028') })
 const words = fc.array(word, { minLength: 1, maxLength: 3 })
-const interfaces = fc.array(fc.record({ name: word, mac: fc.constantFrom('02:00:00:00:00:01', 'AA:bb:cc:00:11:22'), mtu: size, sandbox: word, socketPath: word, pciID: word }, { requiredKeys: ['name'] }), { minLength: 1, maxLength: 3 })
-const ips = fc.array(fc.record({ interface: fc.nat(3), address: cidr, gateway: ip }, { requiredKeys: ['address'] }), { minLength: 1, maxLength: 4 })
-const routes = fc.array(fc.record({ dst: cidr, gw: ip, mtu: size, advmss: size, priority: size, table: fc.nat(9999), scope: fc.nat(255) }, { requiredKeys: ['dst'] }), { minLength: 1, maxLength: 4 })
+const interfaces = fc.array(
+  fc.record(
+    {
+      name: word,
+      mac: fc.constantFrom('02:00:00:00:00:01', 'AA:bb:cc:00:11:22'),
+      mtu: size,
+      sandbox: word,
+      socketPath: word,
+      pciID: word,
+    },
+    { requiredKeys: ['name'] },
+  ),
+  { minLength: 1, maxLength: 3 },
+)
+const ips = fc.array(fc.record({ interface: fc.nat(3), address: cidr, gateway: ip }, { requiredKeys: ['address'] }), {
+  minLength: 1,
+  maxLength: 4,
+})
+const routes = fc.array(
+  fc.record(
+    { dst: cidr, gw: ip, mtu: size, advmss: size, priority: size, table: fc.nat(9999), scope: fc.nat(255) },
+    { requiredKeys: ['dst'] },
+  ),
+  { minLength: 1, maxLength: 4 },
+)
 const dns = fc.record({ nameservers: words, domain: word, search: words, options: words }, { requiredKeys: ['domain'] })
-const results = fc.record({ interfaces, ips, routes, dns }, { requiredKeys: [] }).map((one) => JSON.parse(JSON.stringify(one)) as Result)
+const results = fc
+  .record({ interfaces, ips, routes, dns }, { requiredKeys: [] })
+  .map((one) => JSON.parse(JSON.stringify(one)) as Result)

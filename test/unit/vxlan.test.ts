@@ -47,9 +47,17 @@ route add fd00:244:2::/64 proto 112 via fd00:244:2:: dev flannel-v6.1 onlink
   it('leads the routes through nexthop objects where the kernel has them, by ids that are the same after a restart and far above those that people take', () => {
     const { resources } = vxlan.want(own(), [peer(2)], uplink(1), vxlan.conf({}), { ...FACTS, nexthops: true })
     const lines = text({ resources })
-    const [, id = ''] = /^nexthop add id (\d+) via 10\.244\.2\.0 dev flannel\.1 onlink proto 112\nroute add 10\.244\.2\.0\/24 proto 112 nhid \1$/m.exec(lines) ?? []
+    const [, id = ''] =
+      /^nexthop add id (\d+) via 10\.244\.2\.0 dev flannel\.1 onlink proto 112\nroute add 10\.244\.2\.0\/24 proto 112 nhid \1$/m.exec(
+        lines,
+      ) ?? []
     assert.ok(Number(id) >= 2 ** 30 && Number(id) < 2 ** 32, lines)
-    assert.equal(text(vxlan.want(own(), [peer(3), peer(2)], uplink(1), vxlan.conf({}), { ...FACTS, nexthops: true })).includes(`nexthop add id ${id} via 10.244.2.0 `), true)
+    assert.equal(
+      text(vxlan.want(own(), [peer(3), peer(2)], uplink(1), vxlan.conf({}), { ...FACTS, nexthops: true })).includes(
+        `nexthop add id ${id} via 10.244.2.0 `,
+      ),
+      true,
+    )
   })
   it('[F 25] DirectRouting gives a peer on the uplink’s network a route, the others the tunnel; the most specific route decides', () => {
     const direct = { DirectRouting: true }
@@ -59,8 +67,14 @@ route add fd00:244:2::/64 proto 112 via fd00:244:2:: dev flannel-v6.1 onlink
 route add 10.244.2.0/24 proto 112 via 192.0.2.2 dev eth0
 `,
     )
-    const behind = { ...uplink(1), routes: [{ dst: '192.0.2.2/32' as Cidr, dev: parse.ifname('eth0'), gateway: true }, ...ROUTED] }
-    const elsewhere = { ...uplink(1), routes: [{ dst: '192.0.2.2/32' as Cidr, dev: parse.ifname('eth1'), gateway: false }, ...ROUTED] }
+    const behind = {
+      ...uplink(1),
+      routes: [{ dst: '192.0.2.2/32' as Cidr, dev: parse.ifname('eth0'), gateway: true }, ...ROUTED],
+    }
+    const elsewhere = {
+      ...uplink(1),
+      routes: [{ dst: '192.0.2.2/32' as Cidr, dev: parse.ifname('eth1'), gateway: false }, ...ROUTED],
+    }
     for (const up of [behind, elsewhere, { ...uplink(1), routes: [] }])
       assert.match(
         peers(vxlan.want(own(), [peer(2, ['v4'])], up, vxlan.conf(direct), FACTS)),
@@ -73,8 +87,19 @@ route add 10.244.2.0/24 proto 112 via 192.0.2.2 dev eth0
     assert.match(text(vxlan.want(own(), [], up, vxlan.conf({}), FACTS)), / local 192\.0\.2\.1 /)
   })
   it('[F 26] takes VNI, Port, GBP, Learning and MTU from the configuration, and TxChecksumOffload', () => {
-    const lines = text(vxlan.want({ ...own(), subnets: { v4: '10.244.1.0/24' as Cidr } }, [], uplink(1), vxlan.conf({ VNI: 4097, Port: 4789, GBP: true, Learning: true, MTU: 1400 }), FACTS))
-    assert.match(lines, /^link add name flannel\.4097 address \S+ mtu 1350 up type vxlan id 4097 dev eth0 local 192\.0\.2\.1 dstport 4789 learning udpcsum gbp$/m)
+    const lines = text(
+      vxlan.want(
+        { ...own(), subnets: { v4: '10.244.1.0/24' as Cidr } },
+        [],
+        uplink(1),
+        vxlan.conf({ VNI: 4097, Port: 4789, GBP: true, Learning: true, MTU: 1400 }),
+        FACTS,
+      ),
+    )
+    assert.match(
+      lines,
+      /^link add name flannel\.4097 address \S+ mtu 1350 up type vxlan id 4097 dev eth0 local 192\.0\.2\.1 dstport 4789 learning udpcsum gbp$/m,
+    )
     for (const [options, offload] of [
       [{ TxChecksumOffload: false }, false],
       [{ TxChecksumOffload: true }, true],
@@ -94,16 +119,29 @@ route add 10.244.2.0/24 proto 112 via 192.0.2.2 dev eth0
   })
   it('[F 3] reaches peers with leases of flannel: no name, no VNI (older ones), VtepMAC in capitals', () => {
     const { node: _, ...nameless } = peer(2, ['v4'])
-    for (const VtepMAC of ['02:00:00:00:00:0a', '02:00:00:00:00:0A']) assert.match(peers(want([{ ...nameless, data: { v4: JSON.parse(`{"VtepMAC":"${VtepMAC}"}`) } }])), /lladdr 02:00:00:00:00:0a dev flannel\.1/)
+    for (const VtepMAC of ['02:00:00:00:00:0a', '02:00:00:00:00:0A'])
+      assert.match(
+        peers(want([{ ...nameless, data: { v4: JSON.parse(`{"VtepMAC":"${VtepMAC}"}`) } }])),
+        /lladdr 02:00:00:00:00:0a dev flannel\.1/,
+      )
   })
   it('[F 14] says of a peer with unreadable data what is wrong with it, naming key and value, and reaches the others', () => {
     for (const [data, why] of [
       [{}, 'it announces no VtepMAC for IPv4'],
       [{ v4: null }, 'Cannot read BackendData null: want an object with VtepMAC'],
       [{ v4: 'x' }, 'Cannot read BackendData "x": want an object with VtepMAC'],
-      [{ v4: {} }, 'Cannot read BackendData.VtepMAC undefined: want a unicast Ethernet address such as 02:00:0a:f4:00:02'],
-      [{ v4: { VtepMAC: '33:33:00:00:00:01' } }, 'Cannot read BackendData.VtepMAC "33:33:00:00:00:01": want a unicast Ethernet address such as 02:00:0a:f4:00:02'],
-      [{ v4: { VtepMAC: 'x\nroute add default via 192.0.2.66' } }, 'Cannot read BackendData.VtepMAC "x\\nroute add default via 192.0.2.66": want a unicast Ethernet address such as 02:00:0a:f4:00:02'],
+      [
+        { v4: {} },
+        'Cannot read BackendData.VtepMAC undefined: want a unicast Ethernet address such as 02:00:0a:f4:00:02',
+      ],
+      [
+        { v4: { VtepMAC: '33:33:00:00:00:01' } },
+        'Cannot read BackendData.VtepMAC "33:33:00:00:00:01": want a unicast Ethernet address such as 02:00:0a:f4:00:02',
+      ],
+      [
+        { v4: { VtepMAC: 'x\nroute add default via 192.0.2.66' } },
+        'Cannot read BackendData.VtepMAC "x\\nroute add default via 192.0.2.66": want a unicast Ethernet address such as 02:00:0a:f4:00:02',
+      ],
       [{ v4: { VNI: '1', VtepMAC: '02:00:00:00:00:02' } }, 'Cannot read BackendData.VNI "1": want a whole number'],
       [{ v4: { VNI: 2, VtepMAC: '02:00:00:00:00:02' } }, 'it announces VNI 2, this node has 1'],
     ] as const) {
@@ -119,7 +157,10 @@ route add 10.244.2.0/24 proto 112 via 192.0.2.2 dev eth0
       [twin, peer(2, ['v4'])],
     ]) {
       assert.deepEqual(want(order).resources, want([peer(2, ['v4'])]).resources)
-      assert.deepEqual([...want(order).problems], [['10.244.3.0-24', 'it announces the MAC 02:00:00:00:00:02, as the node with 192.0.2.2 does']])
+      assert.deepEqual(
+        [...want(order).problems],
+        [['10.244.3.0-24', 'it announces the MAC 02:00:00:00:00:02, as the node with 192.0.2.2 does']],
+      )
     }
     const moved = { ...twin, ips: { v4: '192.0.2.2' as Ip } }
     assert.equal(want([peer(2, ['v4']), moved]).problems.size, 0)
@@ -127,10 +168,16 @@ route add 10.244.2.0/24 proto 112 via 192.0.2.2 dev eth0
   })
   it('gives two subnets that begin at one address, of another length, to the older', () => {
     const wide = { ...peer(3, ['v4']), subnets: { v4: '10.244.2.0/23' as Cidr } }
-    assert.deepEqual([...want([peer(2, ['v4']), wide]).problems], [['10.244.2.0-23', 'it overlaps the older lease 10.244.2.0/24 of node "node-2"']])
+    assert.deepEqual(
+      [...want([peer(2, ['v4']), wide]).problems],
+      [['10.244.2.0-23', 'it overlaps the older lease 10.244.2.0/24 of node "node-2"']],
+    )
   })
   it('wants its own VtepMAC in its lease', () => {
-    assert.throws(() => vxlan.want({ ...own(), data: {} }, [], uplink(1), vxlan.conf({}), FACTS), /^ValueError: Cannot program VXLAN: this node's lease of 10\.244\.1\.0\/24 announces no VtepMAC$/)
+    assert.throws(
+      () => vxlan.want({ ...own(), data: {} }, [], uplink(1), vxlan.conf({}), FACTS),
+      /^ValueError: Cannot program VXLAN: this node's lease of 10\.244\.1\.0\/24 announces no VtepMAC$/,
+    )
   })
 })
 
@@ -139,16 +186,31 @@ describe('vxlan.announce()', () => {
     const told = vxlan.announce('node-1', uplink(1), vxlan.conf({}))
     assert.match(JSON.stringify(told.v4), /^\{"VNI":1,"VtepMAC":"02(:[0-9a-f]{2}){5}"\}$/)
     assert.deepEqual(Object.keys(told), ['v4', 'v6'])
-    const macs = [told.v4, told.v6, vxlan.announce('node-2', uplink(1), vxlan.conf({})).v4, vxlan.announce('node-1', uplink(1), vxlan.conf({ VNI: 2 })).v4].map((one) => one?.VtepMAC)
+    const macs = [
+      told.v4,
+      told.v6,
+      vxlan.announce('node-2', uplink(1), vxlan.conf({})).v4,
+      vxlan.announce('node-1', uplink(1), vxlan.conf({ VNI: 2 })).v4,
+    ].map((one) => one?.VtepMAC)
     assert.equal(new Set(macs).size, 4)
-    assert.equal(vxlan.announce('node-1', { ...uplink(7), name: parse.ifname('eth7') }, vxlan.conf({})).v4?.VtepMAC, told.v4?.VtepMAC)
+    assert.equal(
+      vxlan.announce('node-1', { ...uplink(7), name: parse.ifname('eth7') }, vxlan.conf({})).v4?.VtepMAC,
+      told.v4?.VtepMAC,
+    )
   })
 })
 
 describe('vxlan.conf()', () => {
   it('[F 26] has flannel’s defaults, and takes keys in any case', () => {
     assert.deepEqual(vxlan.conf({}), { VNI: 1, Port: 8472, MTU: 0, GBP: false, Learning: false, DirectRouting: false })
-    assert.deepEqual(vxlan.conf({ Type: 'vxlan', vni: 5, PORT: 0, gbp: true, MacPrefix: '0E-2A' }), { VNI: 5, Port: 8472, MTU: 0, GBP: true, Learning: false, DirectRouting: false })
+    assert.deepEqual(vxlan.conf({ Type: 'vxlan', vni: 5, PORT: 0, gbp: true, MacPrefix: '0E-2A' }), {
+      VNI: 5,
+      Port: 8472,
+      MTU: 0,
+      GBP: true,
+      Learning: false,
+      DirectRouting: false,
+    })
   })
   for (const [options, message] of [
     [{ VNI: 0 }, 'Cannot read Backend.VNI 0: want a whole number, 1 to 16777215'],
@@ -170,7 +232,10 @@ describe('vxlan.conf()', () => {
 describe('vxlan.mtu()', () => {
   it('[F 16] is what the smaller of the families leaves, of the uplink or of what Backend.MTU says of it', () => {
     const [plain, set] = [vxlan.conf({}), vxlan.conf({ MTU: 1400 })]
-    assert.deepEqual([vxlan.mtu(plain, 1500, { v4: 1 }), vxlan.mtu(plain, 1500, { v6: 1 }), vxlan.mtu(plain, 1500, { v4: 1, v6: 1 })], [1450, 1430, 1430])
+    assert.deepEqual(
+      [vxlan.mtu(plain, 1500, { v4: 1 }), vxlan.mtu(plain, 1500, { v6: 1 }), vxlan.mtu(plain, 1500, { v4: 1, v6: 1 })],
+      [1450, 1430, 1430],
+    )
     assert.deepEqual([vxlan.mtu(set, 1500, { v4: 1 }), vxlan.mtu(set, 1300, { v4: 1 })], [1350, 1250])
   })
 })
@@ -195,5 +260,8 @@ function text({ resources }: Pick<Wanted, 'resources'>): string {
 
 // Without this node's own devices.
 function peers(wanted: Wanted): string {
-  return text({ ...wanted, resources: wanted.resources.filter(({ kind }) => !['link', 'sysctl', 'addr'].includes(kind)) })
+  return text({
+    ...wanted,
+    resources: wanted.resources.filter(({ kind }) => !['link', 'sysctl', 'addr'].includes(kind)),
+  })
 }

@@ -81,7 +81,10 @@ describe('watchFights()', () => {
     assert.deepEqual([...pauses], [0, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000])
     fights.note([thing('c')], now)
     assert.deepEqual([...fights.held(now)], [])
-    assert.match(fights.current(now, is).join(), /^route a is changed by another program again and again; it is put right every 30 s,route b/)
+    assert.match(
+      fights.current(now, is).join(),
+      /^route a is changed by another program again and again; it is put right every 30 s,route b/,
+    )
     // What stays right for ten seconds is fought over no more.
     assert.deepEqual(fights.current(now, isNot), [])
     assert.deepEqual(fights.current(now + 120_000, is), [])
@@ -102,7 +105,10 @@ describe('bell()', () => {
         listeners += by
         EventTarget.prototype[method].apply(signal, args)
       }
-    const counted = Object.assign(signal, { addEventListener: counting('addEventListener', 1), removeEventListener: counting('removeEventListener', -1) })
+    const counted = Object.assign(signal, {
+      addEventListener: counting('addEventListener', 1),
+      removeEventListener: counting('removeEventListener', -1),
+    })
     const one = bell()
     for (let i = 0; i < 100; i++) {
       const heard = one.heard(counted)

@@ -41,12 +41,18 @@ describe('bridge with VLANs', () => {
     inNamespaces(['node', 'one', 'two', 'other', 'kept'], async ({ node, one, two, other, kept }) => {
       const [hundred, elsewhere] = [network(node, conf({ vlan: 100 }, 10)), network(node, conf({ vlan: 200 }, 50))]
       const [first, second, third] = [await hundred.add(one), await hundred.add(two), await elsewhere.add(other)]
-      assert.deepEqual([await vlans(node, portOf(first)), await vlans(node, portOf(third))], [['100 PVID'], ['200 PVID']])
+      assert.deepEqual(
+        [await vlans(node, portOf(first)), await vlans(node, portOf(third))],
+        [['100 PVID'], ['200 PVID']],
+      )
       assert.ok(await until(() => ping(one, address(second))))
       assert.equal(await ping(one, address(third)), false)
       await hundred.check(one, first)
       await node.exec(['bridge', 'vlan', 'delete', 'vid', '100', 'dev', portOf(first)])
-      assert.match((await hundred.fails('CHECK', one, { conf: { ...hundred.conf, prevResult: first } })).msg, /VLAN|vlan/)
+      assert.match(
+        (await hundred.fails('CHECK', one, { conf: { ...hundred.conf, prevResult: first } })).msg,
+        /VLAN|vlan/,
+      )
       const preserved = await network(node, conf({ vlan: 100, preserveDefaultVlan: true }, 90)).add(kept)
       assert.deepEqual(await vlans(node, portOf(preserved)), ['1', '100 PVID'])
       assert.ok(await until(() => ping(kept, address(second))))
@@ -89,7 +95,9 @@ describe('bridge with VLANs', () => {
       const result = await net.add(one)
       assert.equal(result['interfaces'][3].name, 'br0.100')
       assert.equal(result['interfaces'][3].mac, (await node.json('link', 'show', 'br0.100'))[0]?.['address'])
-      const held = (await node.json('addr', 'show', 'br0.100'))[0]?.['addr_info'].map(({ local, prefixlen }: Row) => `${local}/${prefixlen}`)
+      const held = (await node.json('addr', 'show', 'br0.100'))[0]?.['addr_info'].map(
+        ({ local, prefixlen }: Row) => `${local}/${prefixlen}`,
+      )
       assert.ok(held.includes('10.1.0.1/24'), held)
       assert.ok(await until(() => ping(one, '10.1.0.1')))
       await net.check(one, result)
@@ -136,7 +144,11 @@ describe('bridge with VLANs', () => {
       await node.ip('link', 'add', 'br0.100', 'type', 'veth', 'peer', 'name', 'theirs')
       await node.ip('link', 'set', 'dev', 'theirs', 'up', 'master', 'br0')
       await node.exec(['bridge', 'vlan', 'add', 'vid', '100', 'pvid', 'untagged', 'dev', 'theirs'])
-      const { status, stdout } = await plugin('bridge', { command: 'ADD', conf: net.conf, containerId: containerId(one), netns: one }, node)
+      const { status, stdout } = await plugin(
+        'bridge',
+        { command: 'ADD', conf: net.conf, containerId: containerId(one), netns: one },
+        node,
+      )
       assert.equal(status, 0, stdout)
       assert.ok(await until(() => ping(one, '10.1.0.1')))
       await net.del(one)

@@ -35,10 +35,18 @@ describe('host-device with a network card of PCI', () => {
       const before = await linkOf(node, 'nic0')
       const kernelpath = realpathSync(`/sys/bus/pci/devices/${CARD}`)
       const virtio = `${kernelpath}/${(await node.exec(['ls', kernelpath])).stdout.split('\n').find((name) => name.startsWith('virtio'))}`
-      for (const keys of [{ pciBusID: CARD }, { kernelpath: virtio }, { runtimeConfig: { deviceID: CARD }, pciBusID: OTHER }]) {
+      for (const keys of [
+        { pciBusID: CARD },
+        { kernelpath: virtio },
+        { runtimeConfig: { deviceID: CARD }, pciBusID: OTHER },
+      ]) {
         const net = network(node, deviceConf(keys))
         const result = await net.add(pod, sysfs())
-        assert.deepEqual(result['interfaces'], [{ name: 'eth0', mac: '52:54:00:00:00:01', mtu: 1500, sandbox: pod.path, pciID: CARD }], JSON.stringify(keys))
+        assert.deepEqual(
+          result['interfaces'],
+          [{ name: 'eth0', mac: '52:54:00:00:00:01', mtu: 1500, sandbox: pod.path, pciID: CARD }],
+          JSON.stringify(keys),
+        )
         assert.ok(await until(() => ping(pod, '10.1.0.1')))
         await net.check(pod, result, sysfs())
         await net.del(pod, sysfs())
@@ -46,7 +54,10 @@ describe('host-device with a network card of PCI', () => {
         assert.deepEqual(traces(pod, net.conf), [])
       }
       // The other card is another node's: sysfs of this one shows no link below it.
-      assert.match((await network(node, deviceConf({ pciBusID: OTHER })).fails('ADD', pod, sysfs())).msg, /pciBusID "0000:00:12.0".*want a device that is there and has a link on the node/)
+      assert.match(
+        (await network(node, deviceConf({ pciBusID: OTHER })).fails('ADD', pod, sysfs())).msg,
+        /pciBusID "0000:00:12.0".*want a device that is there and has a link on the node/,
+      )
     }),
   )
 
@@ -71,10 +82,27 @@ describe('host-device with a network card of PCI', () => {
         ...pod,
         path: HOME,
         exec: (argv, { env = {}, stdin = '' } = {}) =>
-          execa('nsenter', [`--net=${HOME}`, '--', ...argv], { input: stdin, env: { PATH: process.env['PATH'] ?? '', ...env }, extendEnv: false, reject: false }).then(({ exitCode = -1, stdout, stderr }) => ({ status: exitCode, stdout, stderr })),
+          execa('nsenter', [`--net=${HOME}`, '--', ...argv], {
+            input: stdin,
+            env: { PATH: process.env['PATH'] ?? '', ...env },
+            extendEnv: false,
+            reject: false,
+          }).then(({ exitCode = -1, stdout, stderr }) => ({ status: exitCode, stdout, stderr })),
       }
       const seen = async () =>
-        JSON.parse((await home.exec(['ip', '-j', '-d', 'link'])).stdout).map(({ ifname, address, flags, ifalias }: { ifname: string; address: string; flags: string[]; ifalias?: string }) => [ifname, address, flags.includes('UP'), ifalias])
+        JSON.parse((await home.exec(['ip', '-j', '-d', 'link'])).stdout).map(
+          ({
+            ifname,
+            address,
+            flags,
+            ifalias,
+          }: {
+            ifname: string
+            address: string
+            flags: string[]
+            ifalias?: string
+          }) => [ifname, address, flags.includes('UP'), ifalias],
+        )
       await home.exec(['ip', 'link', 'set', 'dev', 'eth0', 'up'])
       const before = await seen()
       const net = network(home, deviceConf({ device: 'eth0' }))
@@ -112,7 +140,13 @@ describe('host-device with a network card of PCI', () => {
         assert.deepEqual(traces(pod, net.conf), [])
       } finally {
         bind('')
-        const found = await until(async () => (await execa('nsenter', [`--net=${HOME}`, 'ip', '-o', 'link'])).stdout.match(/: (\w+): .*52:54:00:00:00:01/)?.[1] ?? '', 20_000)
+        const found = await until(
+          async () =>
+            (await execa('nsenter', [`--net=${HOME}`, 'ip', '-o', 'link'])).stdout.match(
+              /: (\w+): .*52:54:00:00:00:01/,
+            )?.[1] ?? '',
+          20_000,
+        )
         await execa('nsenter', [`--net=${HOME}`, 'ip', 'link', 'set', 'dev', found, 'name', 'nic0', 'netns', node.path])
       }
     }),

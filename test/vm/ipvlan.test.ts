@@ -10,7 +10,11 @@ describe('ipvlan', () => {
   it(
     '[IV 95] [IV 98] l2: a life of two pods, the last DEL with master and default route gone',
     onLan(['pod', 'other'], async (all) => {
-      await live({ conf: conf({ mtu: 1400 }), kind: 'ipvlan', data: { mode: 'l2' }, router: Object.values(ROUTER), meets: true }, all, () => all.node.ip('link', 'delete', 'eth1'))
+      await live(
+        { conf: conf({ mtu: 1400 }), kind: 'ipvlan', data: { mode: 'l2' }, router: Object.values(ROUTER), meets: true },
+        all,
+        () => all.node.ip('link', 'delete', 'eth1'),
+      )
     }),
   )
 
@@ -19,11 +23,28 @@ describe('ipvlan', () => {
     onLan(['pod'], async ({ node, pod }) => {
       for (const mode of ['l3', 'l3s']) {
         const { link, result } = await glance(conf({ mode, mtu: 1300 }), { node, pod })
-        assert.deepEqual([link['linkinfo'].info_data.mode, link['mtu'], result['interfaces'][0].mac], [mode, 1300, link['address']])
+        assert.deepEqual(
+          [link['linkinfo'].info_data.mode, link['mtu'], result['interfaces'][0].mac],
+          [mode, 1300, link['address']],
+        )
       }
-      const { ipam: _, ...rest } = conf({ master: undefined, prevResult: { cniVersion: '1.1.0', interfaces: [{ name: 'eth1' }], ips: [{ address: '10.1.0.77/24', gateway: ROUTER.four, interface: 0 }], routes: [{ dst: '0.0.0.0/0' }] } })
+      const { ipam: _, ...rest } = conf({
+        master: undefined,
+        prevResult: {
+          cniVersion: '1.1.0',
+          interfaces: [{ name: 'eth1' }],
+          ips: [{ address: '10.1.0.77/24', gateway: ROUTER.four, interface: 0 }],
+          routes: [{ dst: '0.0.0.0/0' }],
+        },
+      })
       const chained = await glance(rest, { node, pod })
-      assert.deepEqual([chained.link['addr_info'].find(({ family }: { family: string }) => family === 'inet')?.local, chained.result['ips'].length], ['10.1.0.77', 1])
+      assert.deepEqual(
+        [
+          chained.link['addr_info'].find(({ family }: { family: string }) => family === 'inet')?.local,
+          chained.result['ips'].length,
+        ],
+        ['10.1.0.77', 1],
+      )
       await node.ip('route', 'add', 'default', 'dev', 'eth1')
       const byRoute = conf({ master: undefined })
       assert.equal((await glance(byRoute, { node, pod })).link['mtu'], 1450)

@@ -28,11 +28,18 @@ describe("the virtual machine's kernel", () => {
   it(
     'runs plumb: a bridge, its pool in the same process',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      const { status, stdout, stderr } = await plugin('bridge', { command: 'ADD', conf: bridgeConf(), netns: pod }, node)
+      const { status, stdout, stderr } = await plugin(
+        'bridge',
+        { command: 'ADD', conf: bridgeConf(), netns: pod },
+        node,
+      )
       assert.deepEqual([status, stderr], [0, ''], stdout)
       assert.equal((await plugin('bridge', { command: 'DEL', conf: bridgeConf(), netns: pod }, node)).status, 0)
     }),
   )
 
-  it('[F1] an older kernel forgets the connections that an address began or answers, and no other ones', inNamespaces(['node'], forgetsThoseOfAnAddress))
+  it(
+    '[F1] an older kernel forgets the connections that an address began or answers, and no other ones',
+    inNamespaces(['node'], forgetsThoseOfAnAddress),
+  )
 })

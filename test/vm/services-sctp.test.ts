@@ -11,7 +11,10 @@ const SCTP = 132
 /** Answers each association on port 8080 of a pod with the pod's name, until it is ended. */
 async function serve(netns: string, name: string): Promise<Bun.Subprocess> {
   const script = `socket(S, PF_INET, SOCK_STREAM, ${SCTP}) || die "socket: $!"; bind(S, sockaddr_in(8080, INADDR_ANY)) || die "bind: $!"; listen(S, 99); $| = 1; print "ready\\n"; while (accept(C, S)) { syswrite(C, "${name}"); close C }`
-  const child = Bun.spawn(['nsenter', `--net=${netns}`, 'perl', '-MSocket', '-e', script], { stdout: 'pipe', stderr: 'inherit' })
+  const child = Bun.spawn(['nsenter', `--net=${netns}`, 'perl', '-MSocket', '-e', script], {
+    stdout: 'pipe',
+    stderr: 'inherit',
+  })
   assert.equal((await linesOf(child.stdout).next()).value, 'ready')
   return child
 }
@@ -19,7 +22,9 @@ async function serve(netns: string, name: string): Promise<Bun.Subprocess> {
 /** What an association says, or why there is none. */
 async function asked(netns: string, ip: string, port: number): Promise<string> {
   const script = `alarm 10; socket(S, PF_INET, SOCK_STREAM, ${SCTP}) || die "socket: $!"; connect(S, sockaddr_in(${port}, inet_aton("${ip}"))) || die "connect: $!"; sysread(S, $x, 9); print $x`
-  const { stdout, stderr } = await execa('nsenter', [`--net=${netns}`, 'perl', '-MSocket', '-e', script], { reject: false })
+  const { stdout, stderr } = await execa('nsenter', [`--net=${netns}`, 'perl', '-MSocket', '-e', script], {
+    reject: false,
+  })
   return stdout || stderr
 }
 

@@ -1,6 +1,16 @@
 // A Kubernetes cluster on this machine, with a control plane and nodes. Each has network, mount, UTS, IPC and PID namespaces of its own, and
 // an overlay as its root. `build.ts` makes the programs, `up` starts a cluster, and `down` ends all of it.
-import { appendFileSync, existsSync, mkdirSync, mkdtempSync, openSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  appendFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
@@ -9,7 +19,18 @@ import { stringify } from 'yaml'
 /** Where build.ts puts what it builds. */
 export const LAB = process.env['PLUMB_K8S'] ?? '/var/cache/plumb/k8s'
 const BIN = join(LAB, 'bin')
-const PROGRAMS = ['etcd', 'kube-apiserver', 'kube-controller-manager', 'kube-scheduler', 'kubectl', 'kubelet', 'kube-proxy', 'containerd', 'containerd-shim-runc-v2', 'ctr']
+const PROGRAMS = [
+  'etcd',
+  'kube-apiserver',
+  'kube-controller-manager',
+  'kube-scheduler',
+  'kubectl',
+  'kubelet',
+  'kube-proxy',
+  'containerd',
+  'containerd-shim-runc-v2',
+  'ctr',
+]
 const PAUSE = 'registry.k8s.io/pause:3.10.2'
 /** The machine of the control plane, and the router between the nodes. */
 const CONTROL = 'cp'
@@ -18,7 +39,14 @@ const PATH = `${BIN}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 /** cgroup v1: the kubelet of each node has a root of its own. */
 const CGROUPS = ['cpu', 'cpuacct', 'cpuset', 'memory', 'devices', 'freezer', 'blkio', 'pids', 'systemd']
 /** The kubelet sets these, which belong to the whole kernel: it gets files in their place. */
-const SYSCTLS = ['vm/overcommit_memory', 'vm/panic_on_oom', 'kernel/panic', 'kernel/panic_on_oops', 'kernel/keys/root_maxkeys', 'kernel/keys/root_maxbytes']
+const SYSCTLS = [
+  'vm/overcommit_memory',
+  'vm/panic_on_oom',
+  'kernel/panic',
+  'kernel/panic_on_oops',
+  'kernel/keys/root_maxkeys',
+  'kernel/keys/root_maxbytes',
+]
 
 // PID 1 of a machine: a private root, and then it collects what nobody waits for. $1 is its name, $2 its folder, $3 the programs, $4 the folder of all machines.
 const MACHINE = `
@@ -63,7 +91,10 @@ export interface Machine {
   readonly name: string
   readonly ip: string
   /** Runs a program in it; never rejects. */
-  exec(argv: readonly string[], options?: { readonly stdin?: string; readonly env?: Readonly<Record<string, string>> }): Promise<Finished>
+  exec(
+    argv: readonly string[],
+    options?: { readonly stdin?: string; readonly env?: Readonly<Record<string, string>> },
+  ): Promise<Finished>
   /** Starts a program that goes on; its output goes to a log in the machine's folder. */
   start(name: string, argv: readonly string[]): void
   /** Ends a program that `start` began, and waits for its end. */
@@ -120,10 +151,14 @@ export async function up({ nodes, isDual = false, hasKubeProxy = true, images = 
     const made: Machine[] = []
     // Last of all, when nobody is in them.
     for (const name of nodes) ended.unshift(() => removeCgroups(name))
-    for (const [i, name] of nodes.entries()) made.push(await machine(name, `10.78.0.${i + 1}`, dir, ended, () => attach(name, i + 1, isDual)))
+    for (const [i, name] of nodes.entries())
+      made.push(await machine(name, `10.78.0.${i + 1}`, dir, ended, () => attach(name, i + 1, isDual)))
     const kubeconfig = join(dir, 'admin.conf')
     const kubectl = async (args: readonly string[], stdin = '') => {
-      const { status, stdout, stderr } = await control.exec(['kubectl', ...args], { stdin, env: { KUBECONFIG: kubeconfig } })
+      const { status, stdout, stderr } = await control.exec(['kubectl', ...args], {
+        stdin,
+        env: { KUBECONFIG: kubeconfig },
+      })
       if (status !== 0) throw new Error(`kubectl ${args.join(' ')}: ${stderr || stdout}`)
       return stdout
     }
@@ -131,7 +166,18 @@ export async function up({ nodes, isDual = false, hasKubeProxy = true, images = 
       control.start('kube-apiserver', apiServer(dir, isDual))
       await poll('the API server', 180_000, () => kubectl(['get', '--raw', '/readyz']))
     }
-    control.start('etcd', ['etcd', '--data-dir', join(dir, 'cp/etcd'), '--unsafe-no-fsync', '--listen-peer-urls', 'http://127.0.0.1:2380', '--listen-client-urls', 'http://127.0.0.1:2379', '--advertise-client-urls', 'http://127.0.0.1:2379'])
+    control.start('etcd', [
+      'etcd',
+      '--data-dir',
+      join(dir, 'cp/etcd'),
+      '--unsafe-no-fsync',
+      '--listen-peer-urls',
+      'http://127.0.0.1:2380',
+      '--listen-client-urls',
+      'http://127.0.0.1:2379',
+      '--advertise-client-urls',
+      'http://127.0.0.1:2379',
+    ])
     await startApi()
     const cidrs = isDual ? '10.244.0.0/16,fd44::/48' : '10.244.0.0/16'
     control.start('kube-controller-manager', [
@@ -144,8 +190,12 @@ export async function up({ nodes, isDual = false, hasKubeProxy = true, images = 
       `--root-ca-file=${dir}/ca.crt`,
     ])
     control.start('kube-scheduler', ['kube-scheduler', `--kubeconfig=${kubeconfig}`, '--leader-elect=false'])
-    const archives = [...readdirSync(join(LAB, 'images')).flatMap((name) => (name.endsWith('.tar') ? [join(LAB, 'images', name)] : [])), ...images]
-    const begin = async (node: Machine) => startNode(node, { dir, cidrs, isDual, hasKubeProxy, archives, index: nodes.indexOf(node.name) + 1 })
+    const archives = [
+      ...readdirSync(join(LAB, 'images')).flatMap((name) => (name.endsWith('.tar') ? [join(LAB, 'images', name)] : [])),
+      ...images,
+    ]
+    const begin = async (node: Machine) =>
+      startNode(node, { dir, cidrs, isDual, hasKubeProxy, archives, index: nodes.indexOf(node.name) + 1 })
     await Promise.all(made.map(begin))
     await poll('the nodes and their pod CIDRs', 120_000, async () => {
       const found = await kubectl(['get', 'nodes', '-o', 'jsonpath={.items[*].spec.podCIDR}'])
@@ -178,10 +228,18 @@ export async function up({ nodes, isDual = false, hasKubeProxy = true, images = 
 }
 
 // The API server's proxy asks pods directly. Elsewhere the machine of the control plane has an agent, too.
-async function reachPods(nodes: readonly Machine[], kubectl: (args: readonly string[]) => Promise<string>): Promise<void> {
+async function reachPods(
+  nodes: readonly Machine[],
+  kubectl: (args: readonly string[]) => Promise<string>,
+): Promise<void> {
   for (const { name, ip: address } of nodes) {
     const cidrs = (await kubectl(['get', 'node', name, '-o', 'jsonpath={.spec.podCIDRs[*]}'])).split(' ')
-    for (const cidr of cidrs) await ip(cidr.includes(':') ? `-n k8s-${CONTROL} -6 route add ${cidr} via fd78::${address.split('.').at(-1)}` : `-n k8s-${CONTROL} route add ${cidr} via ${address}`)
+    for (const cidr of cidrs)
+      await ip(
+        cidr.includes(':')
+          ? `-n k8s-${CONTROL} -6 route add ${cidr} via fd78::${address.split('.').at(-1)}`
+          : `-n k8s-${CONTROL} route add ${cidr} via ${address}`,
+      )
   }
 }
 
@@ -194,10 +252,16 @@ interface NodeWish {
   readonly index: number
 }
 
-async function startNode(node: Machine, { dir, cidrs, isDual, hasKubeProxy, archives, index }: NodeWish): Promise<void> {
+async function startNode(
+  node: Machine,
+  { dir, cidrs, isDual, hasKubeProxy, archives, index }: NodeWish,
+): Promise<void> {
   const own = join(dir, node.name)
-  for (const name of CGROUPS) if (existsSync(`/sys/fs/cgroup/${name}`)) mkdirSync(`/sys/fs/cgroup/${name}/k8s-${node.name}`, { recursive: true })
-  for (const file of ['cpuset.cpus', 'cpuset.mems']) if (existsSync(`/sys/fs/cgroup/cpuset/${file}`)) writeFileSync(`/sys/fs/cgroup/cpuset/k8s-${node.name}/${file}`, readFileSync(`/sys/fs/cgroup/cpuset/${file}`))
+  for (const name of CGROUPS)
+    if (existsSync(`/sys/fs/cgroup/${name}`)) mkdirSync(`/sys/fs/cgroup/${name}/k8s-${node.name}`, { recursive: true })
+  for (const file of ['cpuset.cpus', 'cpuset.mems'])
+    if (existsSync(`/sys/fs/cgroup/cpuset/${file}`))
+      writeFileSync(`/sys/fs/cgroup/cpuset/k8s-${node.name}/${file}`, readFileSync(`/sys/fs/cgroup/cpuset/${file}`))
   writeFileSync(join(own, 'containerd.toml'), CONTAINERD)
   writeFileSync(join(own, 'kubelet.yaml'), stringify(kubelet(node.name)))
   writeFileSync(
@@ -223,7 +287,14 @@ async function startNode(node: Machine, { dir, cidrs, isDual, hasKubeProxy, arch
     if (status !== 0) throw new Error(`Cannot import ${archive}: ${stderr}`)
   }
   const address = isDual ? `10.78.0.${index},fd78::${index}` : `10.78.0.${index}`
-  node.start('kubelet', ['kubelet', `--config=${own}/kubelet.yaml`, `--kubeconfig=${dir}/${node.name}.conf`, `--hostname-override=${node.name}`, `--node-ip=${address}`, `--node-labels=topology.kubernetes.io/zone=z${index % 3}`])
+  node.start('kubelet', [
+    'kubelet',
+    `--config=${own}/kubelet.yaml`,
+    `--kubeconfig=${dir}/${node.name}.conf`,
+    `--hostname-override=${node.name}`,
+    `--node-ip=${address}`,
+    `--node-labels=topology.kubernetes.io/zone=z${index % 3}`,
+  ])
   if (hasKubeProxy) node.start('kube-proxy', ['kube-proxy', `--config=${own}/proxy.yaml`])
 }
 
@@ -257,7 +328,11 @@ function kubelet(name: string): object {
     clusterDNS: ['10.96.0.10'],
     clusterDomain: 'cluster.local',
     resolvConf: '/etc/resolv.conf',
-    evictionHard: Object.fromEntries(['memory.available', 'nodefs.available', 'imagefs.available', 'nodefs.inodesFree', 'imagefs.inodesFree'].map((one) => [one, '0%'])),
+    evictionHard: Object.fromEntries(
+      ['memory.available', 'nodefs.available', 'imagefs.available', 'nodefs.inodesFree', 'imagefs.inodesFree'].map(
+        (one) => [one, '0%'],
+      ),
+    ),
     imageGCHighThresholdPercent: 100,
     syncFrequency: '10s',
     volumeStatsAggPeriod: '-1s',
@@ -265,7 +340,14 @@ function kubelet(name: string): object {
 }
 
 function apiServer(dir: string, isDual: boolean): string[] {
-  const files = { 'tls-cert-file': 'api.crt', 'tls-private-key-file': 'api.key', 'client-ca-file': 'ca.crt', 'token-auth-file': 'tokens.csv', 'service-account-key-file': 'sa.key', 'service-account-signing-key-file': 'sa.key' }
+  const files = {
+    'tls-cert-file': 'api.crt',
+    'tls-private-key-file': 'api.key',
+    'client-ca-file': 'ca.crt',
+    'token-auth-file': 'tokens.csv',
+    'service-account-key-file': 'sa.key',
+    'service-account-signing-key-file': 'sa.key',
+  }
   const given = Object.entries(files).map(([name, file]) => `--${name}=${dir}/${file}`)
   const services = isDual ? '10.96.0.0/16,fd96::/112' : '10.96.0.0/16'
   return [
@@ -285,7 +367,15 @@ function apiServer(dir: string, isDual: boolean): string[] {
 
 // One authority, one certificate for the server, and a token for everybody else.
 async function credentials(dir: string, nodes: readonly string[]): Promise<void> {
-  const names = ['IP:10.78.0.254', 'IP:10.96.0.1', 'IP:127.0.0.1', 'DNS:kubernetes', 'DNS:kubernetes.default', 'DNS:kubernetes.default.svc', 'DNS:localhost']
+  const names = [
+    'IP:10.78.0.254',
+    'IP:10.96.0.1',
+    'IP:127.0.0.1',
+    'DNS:kubernetes',
+    'DNS:kubernetes.default',
+    'DNS:kubernetes.default.svc',
+    'DNS:localhost',
+  ]
   writeFileSync(join(dir, 'api.ext'), `subjectAltName=${names.join()}`)
   const make = 'openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes'
   await execa(
@@ -296,14 +386,31 @@ async function credentials(dir: string, nodes: readonly string[]): Promise<void>
     ],
     { cwd: dir },
   )
-  const users = [['admin', 'admin', 'system:masters'], ['proxy', 'system:kube-proxy', ''], ...nodes.map((name) => [name, `system:node:${name}`, 'system:nodes'])] as const
-  writeFileSync(join(dir, 'tokens.csv'), users.map(([token, user, group]) => `token-${token},${user},${user},"${group}"\n`).join(''))
+  const users = [
+    ['admin', 'admin', 'system:masters'],
+    ['proxy', 'system:kube-proxy', ''],
+    ...nodes.map((name) => [name, `system:node:${name}`, 'system:nodes']),
+  ] as const
+  writeFileSync(
+    join(dir, 'tokens.csv'),
+    users.map(([token, user, group]) => `token-${token},${user},${user},"${group}"\n`).join(''),
+  )
   for (const [token] of users) writeFileSync(join(dir, `${token}.conf`), kubeconfig(dir, `token-${token}`))
 }
 
 function kubeconfig(dir: string, token: string): string {
-  const cluster = { name: 'lab', cluster: { server: `https://${API}:6443`, 'certificate-authority': join(dir, 'ca.crt') } }
-  return stringify({ apiVersion: 'v1', kind: 'Config', clusters: [cluster], users: [{ name: 'u', user: { token } }], contexts: [{ name: 'lab', context: { cluster: 'lab', user: 'u' } }], 'current-context': 'lab' })
+  const cluster = {
+    name: 'lab',
+    cluster: { server: `https://${API}:6443`, 'certificate-authority': join(dir, 'ca.crt') },
+  }
+  return stringify({
+    apiVersion: 'v1',
+    kind: 'Config',
+    clusters: [cluster],
+    users: [{ name: 'u', user: { token } }],
+    contexts: [{ name: 'lab', context: { cluster: 'lab', user: 'u' } }],
+    'current-context': 'lab',
+  })
 }
 
 async function underlay(isDual: boolean): Promise<void> {
@@ -328,16 +435,45 @@ async function ip(line: string): Promise<void> {
   await execa('ip', line.split(' '))
 }
 
-async function machine(name: string, address: string, dir: string, ended: (() => Promise<void>)[], wire: () => Promise<void>): Promise<Machine> {
+async function machine(
+  name: string,
+  address: string,
+  dir: string,
+  ended: (() => Promise<void>)[],
+  wire: () => Promise<void>,
+): Promise<Machine> {
   const own = join(dir, name)
   mkdirSync(own)
   await ip(`netns add k8s-${name}`)
   ended.push(() => ip(`netns del k8s-${name}`))
   await ip(`-n k8s-${name} link set lo up`)
   await wire()
-  const argv = ['nsenter', `--net=/run/netns/k8s-${name}`, 'unshare', '-m', '-u', '-i', '-p', '-f', '--kill-child=KILL', 'sh', '-ec', MACHINE, 'machine', name, own, LAB, dir]
+  const argv = [
+    'nsenter',
+    `--net=/run/netns/k8s-${name}`,
+    'unshare',
+    '-m',
+    '-u',
+    '-i',
+    '-p',
+    '-f',
+    '--kill-child=KILL',
+    'sh',
+    '-ec',
+    MACHINE,
+    'machine',
+    name,
+    own,
+    LAB,
+    dir,
+  ]
   // The lab's folder of keys is seen by every machine.
-  const child = Bun.spawn(argv, { stdin: 'ignore', stdout: openSync(join(own, 'init.log'), 'a'), stderr: openSync(join(own, 'init.log'), 'a'), env: { PATH } })
+  const child = Bun.spawn(argv, {
+    stdin: 'ignore',
+    stdout: openSync(join(own, 'init.log'), 'a'),
+    stderr: openSync(join(own, 'init.log'), 'a'),
+    env: { PATH },
+  })
   ended.push(async () => {
     child.kill('SIGKILL')
     await child.exited
@@ -349,20 +485,30 @@ async function machine(name: string, address: string, dir: string, ended: (() =>
   const inside = ['nsenter', '-t', `${first}`, '-m', '-u', '-i', '-n', '-p']
   await execa(inside[0] as string, [...inside.slice(1), 'mkdir', '-p', dir])
   const running = new Map<string, ReturnType<typeof Bun.spawn>>()
-  const log = (program: string) => (existsSync(join(own, `${program}.log`)) ? readFileSync(join(own, `${program}.log`), 'utf8') : '')
+  const log = (program: string) =>
+    existsSync(join(own, `${program}.log`)) ? readFileSync(join(own, `${program}.log`), 'utf8') : ''
   return {
     name,
     ip: address,
     log,
     async exec(what, { stdin = '', env = {} } = {}) {
-      const done = await execa(inside[0] as string, [...inside.slice(1), ...what], { input: stdin, env: { PATH, HOME: '/root', ...env }, extendEnv: false, reject: false, stripFinalNewline: false })
+      const done = await execa(inside[0] as string, [...inside.slice(1), ...what], {
+        input: stdin,
+        env: { PATH, HOME: '/root', ...env },
+        extendEnv: false,
+        reject: false,
+        stripFinalNewline: false,
+      })
       return { status: done.exitCode ?? -1, stdout: done.stdout ?? '', stderr: done.stderr ?? '' }
     },
     start(program, what) {
       const file = join(own, `${program}.log`)
       appendFileSync(file, `--- ${what.join(' ')}\n`)
       const out = openSync(file, 'a')
-      running.set(program, Bun.spawn([...inside, ...what], { stdin: 'ignore', stdout: out, stderr: out, env: { PATH, HOME: '/root' } }))
+      running.set(
+        program,
+        Bun.spawn([...inside, ...what], { stdin: 'ignore', stdout: out, stderr: out, env: { PATH, HOME: '/root' } }),
+      )
     },
     async stop(program) {
       const process = running.get(program)

@@ -18,23 +18,61 @@ export async function dockerArchive(out: string, { names, entrypoint, cmd, files
   const draft = mkdtempSync(join(dirname(out), '.draft-'))
   const root = join(draft, 'root')
   try {
-    for (const dir of ['etc', 'proc', 'sys', 'dev', 'root', 'tmp', 'run', 'uploads', 'usr/bin', 'usr/sbin', 'usr/lib', 'usr/lib64', 'var/tmp', 'var/registry']) mkdirSync(join(root, dir), { recursive: true })
+    for (const dir of [
+      'etc',
+      'proc',
+      'sys',
+      'dev',
+      'root',
+      'tmp',
+      'run',
+      'uploads',
+      'usr/bin',
+      'usr/sbin',
+      'usr/lib',
+      'usr/lib64',
+      'var/tmp',
+      'var/registry',
+    ])
+      mkdirSync(join(root, dir), { recursive: true })
     for (const dir of ['bin', 'sbin', 'lib', 'lib64']) symlinkSync(`usr/${dir}`, join(root, dir))
     for (const { from, to } of files) {
       copy(from, join(root, to))
       for (const library of await libraries(from)) copy(library, join(root, library.replace(/^\/(?=lib)/, '/usr/')))
     }
-    for (const { from, to } of files) if (to.endsWith('/busybox')) for (const name of (await execa(from, ['--list'])).stdout.split('\n')) if (globSync(`usr/bin/${name}`, { cwd: root }).length === 0) symlinkSync(to, join(root, 'usr/bin', name))
-    if (globSync('usr/bin/sh', { cwd: root }).length === 0 && globSync('usr/bin/bash', { cwd: root }).length > 0) symlinkSync('bash', join(root, 'usr/bin/sh'))
+    for (const { from, to } of files)
+      if (to.endsWith('/busybox'))
+        for (const name of (await execa(from, ['--list'])).stdout.split('\n'))
+          if (globSync(`usr/bin/${name}`, { cwd: root }).length === 0) symlinkSync(to, join(root, 'usr/bin', name))
+    if (globSync('usr/bin/sh', { cwd: root }).length === 0 && globSync('usr/bin/bash', { cwd: root }).length > 0)
+      symlinkSync('bash', join(root, 'usr/bin/sh'))
     writeFileSync(join(root, 'etc/passwd'), USERS)
     writeFileSync(join(root, 'etc/group'), 'root:x:0:\nnogroup:x:65534:\n')
     writeFileSync(join(root, 'etc/nsswitch.conf'), 'hosts: files dns\n')
-    await execa('tar', ['--sort=name', '--mtime=@0', '--owner=0', '--group=0', '-cf', join(draft, 'layer.tar'), '-C', root, '.'])
+    await execa('tar', [
+      '--sort=name',
+      '--mtime=@0',
+      '--owner=0',
+      '--group=0',
+      '-cf',
+      join(draft, 'layer.tar'),
+      '-C',
+      root,
+      '.',
+    ])
     const digest = new Bun.CryptoHasher('sha256').update(readFileSync(join(draft, 'layer.tar'))).digest('hex')
     const env = ['PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin']
-    const config = { architecture: process.arch === 'x64' ? 'amd64' : process.arch, os: 'linux', config: { Entrypoint: entrypoint ?? null, Cmd: cmd ?? null, WorkingDir: '/', Env: env }, rootfs: { type: 'layers', diff_ids: [`sha256:${digest}`] } }
+    const config = {
+      architecture: process.arch === 'x64' ? 'amd64' : process.arch,
+      os: 'linux',
+      config: { Entrypoint: entrypoint ?? null, Cmd: cmd ?? null, WorkingDir: '/', Env: env },
+      rootfs: { type: 'layers', diff_ids: [`sha256:${digest}`] },
+    }
     writeFileSync(join(draft, 'config.json'), JSON.stringify(config))
-    writeFileSync(join(draft, 'manifest.json'), JSON.stringify([{ Config: 'config.json', RepoTags: names, Layers: ['layer.tar'] }]))
+    writeFileSync(
+      join(draft, 'manifest.json'),
+      JSON.stringify([{ Config: 'config.json', RepoTags: names, Layers: ['layer.tar'] }]),
+    )
     await execa('tar', ['-cf', out, '-C', draft, 'config.json', 'layer.tar', 'manifest.json'])
   } finally {
     rmSync(draft, { recursive: true, force: true })

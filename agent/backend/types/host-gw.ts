@@ -7,8 +7,12 @@ import { eachPeer, onLink, routed } from '../peers.ts'
 const reach = eachPeer<object>(({ uplink, facts }) => {
   const isOnLink = onLink(uplink)
   return ({ subnet, ip }) => {
-    if (!isOnLink(ip)) return `${ip} is not on the link ${uplink.name}, there is a router in between; want backend vxlan, or nodes that share a link`
-    return routed({ kind: 'route', ns: 'host', dev: uplink.name, dst: subnet, via: [ip], exclusive: true, proto: PROTO }, facts)
+    if (!isOnLink(ip))
+      return `${ip} is not on the link ${uplink.name}, there is a router in between; want backend vxlan, or nodes that share a link`
+    return routed(
+      { kind: 'route', ns: 'host', dev: uplink.name, dst: subnet, via: [ip], exclusive: true, proto: PROTO },
+      facts,
+    )
   }
 })
 
@@ -19,7 +23,10 @@ const hostGw: Backend<object, never> = {
   announce(_node, { name, tunnel, advertise }) {
     // Peers route packets to the advertised address. Behind a NAT, the router has this address. flannel refuses this, too.
     for (const family of ['v4', 'v6'] as const)
-      if (advertise[family] !== tunnel[family]) throw new ValueError(`Cannot use backend host-gw: peers are told ${advertise[family]}, which is not the address ${tunnel[family]} of ${name}; want no public address, or backend vxlan`)
+      if (advertise[family] !== tunnel[family])
+        throw new ValueError(
+          `Cannot use backend host-gw: peers are told ${advertise[family]}, which is not the address ${tunnel[family]} of ${name}; want no public address, or backend vxlan`,
+        )
     return {}
   },
   data: () => ({}),

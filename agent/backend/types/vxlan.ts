@@ -56,10 +56,15 @@ const reach = eachPeer<Conf>(({ uplink, conf, facts }) => {
     if (conf.DirectRouting && isOnLink(ip)) return routed({ ...route, via: [ip], dev: uplink.name }, facts)
     const vtep = vtepOf(lease, family)
     if (typeof vtep === 'string') return vtep
-    if (vtep.VNI !== undefined && vtep.VNI !== conf.VNI) return `it announces VNI ${vtep.VNI}, this node has ${conf.VNI}`
+    if (vtep.VNI !== undefined && vtep.VNI !== conf.VNI)
+      return `it announces VNI ${vtep.VNI}, this node has ${conf.VNI}`
     const dev = device(conf, family)
     const gateway = beginOf(subnet)
-    return [{ kind: 'neigh', ns: 'host', dev, ip: gateway, mac: vtep.VtepMAC, proto: PROTO }, { kind: 'tunnel', ns: 'host', dev, mac: vtep.VtepMAC, dst: ip }, ...routed({ ...route, via: [gateway], dev, onlink: true }, facts)]
+    return [
+      { kind: 'neigh', ns: 'host', dev, ip: gateway, mac: vtep.VtepMAC, proto: PROTO },
+      { kind: 'tunnel', ns: 'host', dev, mac: vtep.VtepMAC, dst: ip },
+      ...routed({ ...route, via: [gateway], dev, onlink: true }, facts),
+    ]
   }
 })
 
@@ -68,9 +73,21 @@ const vxlan: Backend<Conf, Vtep> = {
   conf(options) {
     const { value } = read(SHAPE, { Backend: options })
     const { VNI, Port, MTU, GBP, Learning, DirectRouting, TxChecksumOffload } = value.Backend
-    return { VNI, Port: Port || PORT, MTU, GBP, Learning, DirectRouting, ...(TxChecksumOffload === undefined ? {} : { TxChecksumOffload }) }
+    return {
+      VNI,
+      Port: Port || PORT,
+      MTU,
+      GBP,
+      Learning,
+      DirectRouting,
+      ...(TxChecksumOffload === undefined ? {} : { TxChecksumOffload }),
+    }
   },
-  mtu: (conf, uplink, families) => Math.min(uplink, ...FAMILIES.filter((family) => families[family] !== undefined).map((family) => inner(conf, uplink, family))),
+  mtu: (conf, uplink, families) =>
+    Math.min(
+      uplink,
+      ...FAMILIES.filter((family) => families[family] !== undefined).map((family) => inner(conf, uplink, family)),
+    ),
   announce(node, { tunnel }, conf, standing) {
     const { VNI } = conf
     // Keeps the MAC of a device that flanneld or an earlier agent made. Peers know this MAC. With another MAC, packets are lost until all
@@ -82,16 +99,26 @@ const vxlan: Backend<Conf, Vtep> = {
   standing(conf, earlier) {
     const known = (family: Family): readonly [string, Mac][] => {
       const told = vtepOf({ data: earlier }, family)
-      return typeof told === 'string' || (told.VNI ?? conf.VNI) !== conf.VNI ? [] : [[device(conf, family), told.VtepMAC]]
+      return typeof told === 'string' || (told.VNI ?? conf.VNI) !== conf.VNI
+        ? []
+        : [[device(conf, family), told.VtepMAC]]
     }
     return new Map(FAMILIES.flatMap(known))
   },
-  data: (raw) => ({ ...(raw.v4 === undefined ? {} : { v4: vtep(raw.v4, 'BackendData') }), ...(raw.v6 === undefined ? {} : { v6: vtep(raw.v6, 'BackendV6Data') }) }),
+  data: (raw) => ({
+    ...(raw.v4 === undefined ? {} : { v4: vtep(raw.v4, 'BackendData') }),
+    ...(raw.v6 === undefined ? {} : { v6: vtep(raw.v6, 'BackendV6Data') }),
+  }),
   want(self, peers, uplink, conf, facts) {
     // Drops the routes that this backend does not use. Otherwise every change of any route makes the agent compute all peers again.
-    const seen = conf.DirectRouting ? uplink : { ...uplink, routes: uplink.routes.filter(({ dev, gateway }) => dev === uplink.name && !gateway) }
+    const seen = conf.DirectRouting
+      ? uplink
+      : { ...uplink, routes: uplink.routes.filter(({ dev, gateway }) => dev === uplink.name && !gateway) }
     const reached = reach(peers, { type: 'vxlan', self, uplink: seen, conf, facts })
-    return { ...reached, resources: [...FAMILIES.flatMap((family) => own(self, family, uplink, conf, facts)), ...reached.resources] }
+    return {
+      ...reached,
+      resources: [...FAMILIES.flatMap((family) => own(self, family, uplink, conf, facts)), ...reached.resources],
+    }
   },
   // The address of the VXLAN device. A node has it before its first pod, and a node with flannel has it, too.
   answersAt: ({ subnets: { v4, v6 } }) => ({ ...(v4 && { v4: beginOf(v4) }), ...(v6 && { v6: beginOf(v6) }) }),
@@ -103,15 +130,39 @@ const vxlan: Backend<Conf, Vtep> = {
  */
 export default vxlan
 
-function own({ subnets, data }: Lease, family: Family, { name, tunnel, mtu }: Uplink, conf: Conf, { instance }: Facts): Resource[] {
+function own(
+  { subnets, data }: Lease,
+  family: Family,
+  { name, tunnel, mtu }: Uplink,
+  conf: Conf,
+  { instance }: Facts,
+): Resource[] {
   const [subnet, local] = [subnets[family], tunnel[family]]
   if (subnet === undefined || local === undefined) return []
   const dev = device(conf, family)
   const { VtepMAC: mac } = vxlan.data(data)[family] ?? fail(`this node's lease of ${subnet} announces no VtepMAC`)
   const { VNI: id, Port: port, Learning: learning, GBP, TxChecksumOffload: offload } = conf
-  const attributes = { id, dev: name, local, port, learning, ...(GBP ? { gbp: true as const } : {}), ...(offload === undefined ? {} : { offload }) }
+  const attributes = {
+    id,
+    dev: name,
+    local,
+    port,
+    learning,
+    ...(GBP ? { gbp: true as const } : {}),
+    ...(offload === undefined ? {} : { offload }),
+  }
   return [
-    { kind: 'link', ns: 'host', name: dev, type: 'vxlan', mac, mtu: inner(conf, mtu, family), alias: markOf(instance), vxlan: attributes, up: true },
+    {
+      kind: 'link',
+      ns: 'host',
+      name: dev,
+      type: 'vxlan',
+      mac,
+      mtu: inner(conf, mtu, family),
+      alias: markOf(instance),
+      vxlan: attributes,
+      up: true,
+    },
     // Same setting as flannel. A peer's pod is not a router.
     { kind: 'sysctl', ns: 'host', name: `ipv6/conf/${dev}/accept_ra`, value: '0', optional: true },
     { kind: 'addr', ns: 'host', dev, cidr: `${beginOf(subnet)}/${family === 'v4' ? 32 : 128}` as Cidr },
@@ -134,7 +185,8 @@ function device({ VNI }: Conf, family: Family): IfName {
 }
 
 function underlay(value: unknown): number {
-  if (value !== 0 && !(Number.isInteger(value) && (value as number) >= 576 && (value as number) <= 65535)) throw new ValueError(`${shown(value)}: want a whole number, 576 to 65535, or 0 for the uplink's`)
+  if (value !== 0 && !(Number.isInteger(value) && (value as number) >= 576 && (value as number) <= 65535))
+    throw new ValueError(`${shown(value)}: want a whole number, 576 to 65535, or 0 for the uplink's`)
   return value as number
 }
 
@@ -149,9 +201,11 @@ function vtepOf(lease: Pick<Lease, 'data'>, family: Family): Vtep | string {
 }
 
 function vtep(raw: unknown, at: string): Vtep {
-  if (typeof raw !== 'object' || raw === null) throw new ValueError(`Cannot read ${at} ${shown(raw)}: want an object with VtepMAC`)
+  if (typeof raw !== 'object' || raw === null)
+    throw new ValueError(`Cannot read ${at} ${shown(raw)}: want an object with VtepMAC`)
   const { VNI, VtepMAC } = raw as { VNI?: unknown; VtepMAC?: unknown }
-  if (VNI !== undefined && !Number.isInteger(VNI)) throw new ValueError(`Cannot read ${at}.VNI ${shown(VNI)}: want a whole number`)
+  if (VNI !== undefined && !Number.isInteger(VNI))
+    throw new ValueError(`Cannot read ${at}.VNI ${shown(VNI)}: want a whole number`)
   try {
     return { ...(VNI === undefined ? {} : { VNI: VNI as number }), VtepMAC: parse.mac(VtepMAC) }
   } catch (cause) {

@@ -20,7 +20,14 @@ export function App() {
   const [search, setSearch] = useState('')
   const { status, lost, aheadMs, history } = seen
   useTitle(seen)
-  if (!status) return <p class="empty">{lost === undefined ? 'Asking the agent…' : `The agent does not answer; asking again. Tried for ${span(now - lost)}.`}</p>
+  if (!status)
+    return (
+      <p class="empty">
+        {lost === undefined
+          ? 'Asking the agent…'
+          : `The agent does not answer; asking again. Tried for ${span(now - lost)}.`}
+      </p>
+    )
   const there = now + aheadMs
   return (
     <>
@@ -67,7 +74,9 @@ function Head({ status, lost, now }: { status: Status; lost: number | undefined;
       <p class={`pill ${lost === undefined ? '' : 'old'} ${TONES[state]}`}>{WORDS[state]}</p>
       <p class={`link ${lost === undefined ? 'good' : 'bad'}`}>{lost === undefined ? 'live' : 'connection lost'}</p>
       <p class="heard-only" role="status">
-        {lost === undefined ? `Connected. ${node} is ${[state, whyOf(status).join('; ')].filter(Boolean).join(': ')}` : 'The connection to the agent is lost'}
+        {lost === undefined
+          ? `Connected. ${node} is ${[state, whyOf(status).join('; ')].filter(Boolean).join(': ')}`
+          : 'The connection to the agent is lost'}
       </p>
     </header>
   )

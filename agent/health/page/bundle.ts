@@ -9,7 +9,12 @@ const STYLES = ['base', 'cards', 'picture', 'narrow']
  */
 export function bundle(): { html: string; js: string; css: string; icon: string } {
   const text = (name: string) => readFileSync(`${import.meta.dir}/${name}`, 'utf8')
-  return { html: text('index.html'), js: script(`${import.meta.dir}/main.tsx`), css: STYLES.map((name) => text(`${name}.css`)).join(''), icon: text('icon.svg') }
+  return {
+    html: text('index.html'),
+    js: script(`${import.meta.dir}/main.tsx`),
+    css: STYLES.map((name) => text(`${name}.css`)).join(''),
+    icon: text('icon.svg'),
+  }
 }
 
 // Runs a subprocess, because Bun.build inside a build waits for itself forever.

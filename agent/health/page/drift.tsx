@@ -33,7 +33,15 @@ export function Drift({ history, now }: { history: History; now: number }) {
   )
 }
 
-function Plot({ history: { start, binMs, bins, drift }, width, now }: { history: History; width: number; now: number }) {
+function Plot({
+  history: { start, binMs, bins, drift },
+  width,
+  now,
+}: {
+  history: History
+  width: number
+  now: number
+}) {
   const end = Math.max(now, start + bins.length * binMs, start + SPAN_MS)
   const top = ceiling(Math.max(...bins.map(({ drift, repairs }) => Math.max(drift, repairs)), 0))
   const x = (at: number) => LEFT + ((at - start) / (end - start)) * (width - LEFT)
@@ -53,7 +61,20 @@ function Plot({ history: { start, binMs, bins, drift }, width, now }: { history:
       ))}
       <path class="drifted" d={`M${x(start)} ${FLOOR}${line}V${FLOOR}`} />
       <path class="drift" d={`M${x(start)} ${FLOOR}${line}`} />
-      {bins.map(({ repairs }, i) => repairs > 0 && <rect key={i} class="repaired" x={x(start + i * binMs)} width={wide} y={y(repairs)} height={FLOOR - y(repairs)} rx="1" />)}
+      {bins.map(
+        ({ repairs }, i) =>
+          repairs > 0 && (
+            <rect
+              key={i}
+              class="repaired"
+              x={x(start + i * binMs)}
+              width={wide}
+              y={y(repairs)}
+              height={FLOOR - y(repairs)}
+              rx="1"
+            />
+          ),
+      )}
       <text class="time" x={LEFT} y={HEIGHT - 4}>
         {clock.format(start)}
       </text>

@@ -15,11 +15,19 @@ export function Facts({ status, now }: { status: Status; now: number }) {
         of <Both of={network} />
       </Fact>
       <Fact name="Peers" value={peers.length} tone={lost > 0 || unreadable > 0 ? 'bad' : ''}>
-        {lost > 0 ? `${lost} unreachable` : peers.length === 0 ? 'none yet' : peers.every(({ probe }) => probe?.state === 'answers') ? 'all reachable' : 'all programmed'}
+        {lost > 0
+          ? `${lost} unreachable`
+          : peers.length === 0
+            ? 'none yet'
+            : peers.every(({ probe }) => probe?.state === 'answers')
+              ? 'all reachable'
+              : 'all programmed'}
         {unreadable > 0 && `, ${unreadable} more that cannot be read`}
       </Fact>
       <Fact name="Store" value={store.name} tone={store.connected ? '' : 'bad'}>
-        {store.connected && store.heard !== undefined ? `connected, heard of ${span(now - store.heard)} ago` : storeWords({ store, started }, now)}
+        {store.connected && store.heard !== undefined
+          ? `connected, heard of ${span(now - store.heard)} ago`
+          : storeWords({ store, started }, now)}
       </Fact>
       <Fact name="Kernel objects" value={wanted} tone={off > 0 ? 'warn' : ''}>
         {off > 0 ? `${off} not as wanted` : 'all as wanted'}, {repaired} repaired
@@ -35,7 +43,17 @@ export function Facts({ status, now }: { status: Status; now: number }) {
   )
 }
 
-function Fact({ name, value, tone = '', children }: { name: string; value: ComponentChildren; tone?: '' | 'warn' | 'bad'; children?: ComponentChildren }) {
+function Fact({
+  name,
+  value,
+  tone = '',
+  children,
+}: {
+  name: string
+  value: ComponentChildren
+  tone?: '' | 'warn' | 'bad'
+  children?: ComponentChildren
+}) {
   return (
     <div class={`fact ${tone}`}>
       <dt>{name}</dt>

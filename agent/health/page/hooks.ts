@@ -17,7 +17,13 @@ export interface Seen {
 
 /** Follows the agent's events at `url` and gives the current data. */
 export function useAgent(url: string): Seen {
-  const [seen, set] = useState<Seen>(() => ({ status: undefined, connected: false, lost: undefined, aheadMs: 0, history: begin(Date.now()) }))
+  const [seen, set] = useState<Seen>(() => ({
+    status: undefined,
+    connected: false,
+    lost: undefined,
+    aheadMs: 0,
+    history: begin(Date.now()),
+  }))
   useEffect(
     () =>
       follow(url, {
@@ -27,7 +33,12 @@ export function useAgent(url: string): Seen {
             if (before.status && before.status.version !== status.version) location.reload()
             return { ...before, status, aheadMs, history: extended(before, status) }
           }),
-        connected: (connected) => set((before) => (before.connected === connected && (before.lost !== undefined) === !connected ? before : { ...before, connected, lost: connected ? undefined : (before.lost ?? Date.now()) })),
+        connected: (connected) =>
+          set((before) =>
+            before.connected === connected && (before.lost !== undefined) === !connected
+              ? before
+              : { ...before, connected, lost: connected ? undefined : (before.lost ?? Date.now()) },
+          ),
       }),
     [url],
   )

@@ -52,11 +52,17 @@ function cards(count: number, width: number): Layout | undefined {
 }
 
 function apart(places: readonly Place[], wide: number): boolean {
-  return places.every((a, i) => places.slice(i + 1).every((b) => Math.abs(a.x - b.x) >= wide + GAP || Math.abs(a.y - b.y) >= CARD.height + GAP))
+  return places.every((a, i) =>
+    places.slice(i + 1).every((b) => Math.abs(a.x - b.x) >= wide + GAP || Math.abs(a.y - b.y) >= CARD.height + GAP),
+  )
 }
 
 function clear(places: readonly Place[], centre: Place, wide: number): boolean {
-  return places.every(({ x, y }) => Math.abs(x - centre.x) >= (wide + SELF.width) / 2 + GAP || Math.abs(y - centre.y) >= (CARD.height + SELF.height) / 2 + GAP)
+  return places.every(
+    ({ x, y }) =>
+      Math.abs(x - centre.x) >= (wide + SELF.width) / 2 + GAP ||
+      Math.abs(y - centre.y) >= (CARD.height + SELF.height) / 2 + GAP,
+  )
 }
 
 // Fits the picture's height to its content. Three nodes, for example, extend further above the centre than below it.
@@ -64,7 +70,11 @@ function framed(centre: Place, places: readonly Place[]): Pick<Layout, 'height' 
   const ys = [centre, ...places].map(({ y }) => y)
   const pad = SELF.height / 2 + 8
   const down = (place: Place) => ({ ...place, y: round(place.y - Math.min(...ys) + pad) })
-  return { height: Math.round(Math.max(...ys) - Math.min(...ys) + 2 * pad), centre: down(centre), places: places.map(down) }
+  return {
+    height: Math.round(Math.max(...ys) - Math.min(...ys) + 2 * pad),
+    centre: down(centre),
+    places: places.map(down),
+  }
 }
 
 function spokes(count: number, width: number): Layout | undefined {

@@ -9,7 +9,15 @@ const ROWS = 25
 const MORE = 100
 
 /** A table of all peers, with the unreachable peers first. The search covers the text of each row. */
-export function Peers({ peers, search, setSearch }: { peers: readonly Peer[]; search: string; setSearch: (text: string) => void }) {
+export function Peers({
+  peers,
+  search,
+  setSearch,
+}: {
+  peers: readonly Peer[]
+  search: string
+  setSearch: (text: string) => void
+}) {
   const [rows, setRows] = useState(ROWS)
   const sorted = useMemo(() => {
     const all = ordered(peers)
@@ -21,7 +29,12 @@ export function Peers({ peers, search, setSearch }: { peers: readonly Peer[]; se
       <h2 id="peers">Peers</h2>
       <label class="search">
         <span class="heard-only">Search peers</span>
-        <input type="search" placeholder="Name, address, reason…" value={search} onInput={(event) => setSearch(event.currentTarget.value)} />
+        <input
+          type="search"
+          placeholder="Name, address, reason…"
+          value={search}
+          onInput={(event) => setSearch(event.currentTarget.value)}
+        />
       </label>
       <p class="found" role="status">
         {search === '' ? `${peers.length} in all` : `${found.length} of ${peers.length}`}
@@ -44,7 +57,9 @@ export function Peers({ peers, search, setSearch }: { peers: readonly Peer[]; se
           </tbody>
         </table>
       )}
-      {found.length === 0 && <p class="empty">{peers.length === 0 ? 'No other node has a subnet yet' : 'No peer matches'}</p>}
+      {found.length === 0 && (
+        <p class="empty">{peers.length === 0 ? 'No other node has a subnet yet' : 'No peer matches'}</p>
+      )}
       {found.length > rows && (
         <button type="button" class="more" onClick={() => setRows(rows + MORE)}>
           Show {Math.min(MORE, found.length - rows)} more of {found.length - rows}

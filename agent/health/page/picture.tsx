@@ -15,8 +15,14 @@ export function Picture({ status, select }: { status: Status; select: (name: str
     <section class="card network" aria-labelledby="network">
       <h2 id="network">Network</h2>
       <Legend peers={peers} />
-      <div ref={ref} class={`picture ${drawn.look}`} style={drawn.look === 'none' ? { height: 'auto' } : { height: `${drawn.height}px` }}>
-        {width > 0 && drawn.look !== 'none' && <Nodes status={status} peers={peers} drawn={drawn} width={width} select={select} />}
+      <div
+        ref={ref}
+        class={`picture ${drawn.look}`}
+        style={drawn.look === 'none' ? { height: 'auto' } : { height: `${drawn.height}px` }}
+      >
+        {width > 0 && drawn.look !== 'none' && (
+          <Nodes status={status} peers={peers} drawn={drawn} width={width} select={select} />
+        )}
         {drawn.look === 'none' && <Counts peers={peers} />}
         {peers.length === 0 && <p class="empty">No other node has a subnet yet</p>}
       </div>
@@ -43,7 +49,19 @@ function way(backend: string): 'tunnel' | 'straight' {
   return /^(host-gw|alloc)$/.test(backend) ? 'straight' : 'tunnel'
 }
 
-function Nodes({ status, peers, drawn, width, select }: { status: Status; peers: readonly Peer[]; drawn: Layout; width: number; select: (name: string) => void }) {
+function Nodes({
+  status,
+  peers,
+  drawn,
+  width,
+  select,
+}: {
+  status: Status
+  peers: readonly Peer[]
+  drawn: Layout
+  width: number
+  select: (name: string) => void
+}) {
   const [shown, show] = useState<number>()
   const [stop, setStop] = useState(0)
   const { centre, places, look } = drawn
@@ -69,7 +87,13 @@ function Nodes({ status, peers, drawn, width, select }: { status: Status; peers:
       </div>
       <ul aria-label={`The nodes that ${status.node} sends packets to: arrow keys go from one to the next`}>
         {peers.map((one, i) => (
-          <li key={line(one.subnets)} class="at" style={spot(places[i] as Place)} onMouseEnter={() => show(i)} onMouseLeave={() => show(undefined)}>
+          <li
+            key={line(one.subnets)}
+            class="at"
+            style={spot(places[i] as Place)}
+            onMouseEnter={() => show(i)}
+            onMouseLeave={() => show(undefined)}
+          >
             <button
               type="button"
               class={`node${trouble(one) === undefined ? '' : ' bad'}`}
@@ -91,7 +115,17 @@ function Nodes({ status, peers, drawn, width, select }: { status: Status; peers:
   )
 }
 
-function Edges({ peers, drawn: { centre, places, height }, width, shown }: { peers: readonly Peer[]; drawn: Layout; width: number; shown: number | undefined }) {
+function Edges({
+  peers,
+  drawn: { centre, places, height },
+  width,
+  shown,
+}: {
+  peers: readonly Peer[]
+  drawn: Layout
+  width: number
+  shown: number | undefined
+}) {
   return (
     <svg width={width} height={height} aria-hidden="true">
       {peers.map((peer, i) => {
@@ -99,7 +133,10 @@ function Edges({ peers, drawn: { centre, places, height }, width, shown }: { pee
         const { x, y } = places[i] as Place
         const ends = { x1: centre.x, y1: centre.y, x2: x, y2: y }
         return (
-          <g key={line(subnets)} class={`edge ${way(backend)}${trouble(peer) === undefined ? '' : ' bad'}${shown === i ? ' shown' : ''}`}>
+          <g
+            key={line(subnets)}
+            class={`edge ${way(backend)}${trouble(peer) === undefined ? '' : ' bad'}${shown === i ? ' shown' : ''}`}
+          >
             <line class="tube" {...ends} />
             <line {...ends} />
           </g>
@@ -179,5 +216,7 @@ function spot({ x, y }: Place): { left: string; top: string } {
 
 // Turns names on the left by another 180 degrees, so that no name is upside down.
 function turn({ angle }: Place): Record<string, string> {
-  return angle > 90 ? { transform: `rotate(${angle - 180}deg) translateX(-100%)`, flexDirection: 'row-reverse' } : { transform: `rotate(${angle}deg)` }
+  return angle > 90
+    ? { transform: `rotate(${angle - 180}deg) translateX(-100%)`, flexDirection: 'row-reverse' }
+    : { transform: `rotate(${angle}deg)` }
 }

@@ -24,7 +24,12 @@ export function Policy({ policy }: { policy: PolicyStatus }) {
       <h2 id="policy">Network policy</h2>
       <label class="search">
         <span class="heard-only">Search pods and policies</span>
-        <input type="search" placeholder="Pod, address, policy…" value={search} onInput={(event) => setSearch(event.currentTarget.value)} />
+        <input
+          type="search"
+          placeholder="Pod, address, policy…"
+          value={search}
+          onInput={(event) => setSearch(event.currentTarget.value)}
+        />
       </label>
       <p class="found" role="status">
         {search === '' ? `${pods} pods` : `${found.length} of ${all.length} pods`}

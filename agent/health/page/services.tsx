@@ -18,14 +18,25 @@ export function Services({ services }: { services: ServicesStatus }) {
       .catch(() => {})
     return () => end.abort()
   }, [services.services, frontends, endpoints, programming.count])
-  const rows = useMemo(() => all.flatMap((one) => one.ports.map((port) => ({ name: `${one.namespace}/${one.name}`, port }))), [all])
-  const found = useMemo(() => rows.filter(({ name, port }) => textOf(name, port).includes(search.toLowerCase())), [rows, search])
+  const rows = useMemo(
+    () => all.flatMap((one) => one.ports.map((port) => ({ name: `${one.namespace}/${one.name}`, port }))),
+    [all],
+  )
+  const found = useMemo(
+    () => rows.filter(({ name, port }) => textOf(name, port).includes(search.toLowerCase())),
+    [rows, search],
+  )
   return (
     <section class="card peers" aria-labelledby="services">
       <h2 id="services">Services</h2>
       <label class="search">
         <span class="heard-only">Search Services</span>
-        <input type="search" placeholder="Name, address, reason…" value={search} onInput={(event) => setSearch(event.currentTarget.value)} />
+        <input
+          type="search"
+          placeholder="Name, address, reason…"
+          value={search}
+          onInput={(event) => setSearch(event.currentTarget.value)}
+        />
       </label>
       <p class="found" role="status">
         {search === '' ? `${services.services} in all` : `${found.length} of ${rows.length} ports`}
@@ -61,7 +72,9 @@ function Row({ name, port }: { name: string; port: PortView }) {
     <tr class={used === 0 ? 'bad' : ''}>
       <th scope="row">{name}</th>
       <td data-name="Addresses">
-        <code>{[...port.addresses, ...(port.nodePort === undefined ? [] : [`node port ${port.nodePort}`])].join(', ')}</code>
+        <code>
+          {[...port.addresses, ...(port.nodePort === undefined ? [] : [`node port ${port.nodePort}`])].join(', ')}
+        </code>
       </td>
       <td data-name="Endpoints">
         {used}, {local} of this node
@@ -74,5 +87,7 @@ function Row({ name, port }: { name: string; port: PortView }) {
 }
 
 function textOf(name: string, { addresses, endpoints }: PortView): string {
-  return [name, ...addresses, ...endpoints.flatMap(({ address, node, leftOut }) => [address, node, leftOut])].join(' ').toLowerCase()
+  return [name, ...addresses, ...endpoints.flatMap(({ address, node, leftOut }) => [address, node, leftOut])]
+    .join(' ')
+    .toLowerCase()
 }

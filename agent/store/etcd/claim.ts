@@ -45,7 +45,13 @@ export async function claim(to: Claiming, draft: Draft, conf: NetworkConf, signa
   }
 }
 
-async function claimBy(granted: ReturnType<typeof grants>, to: Claiming, draft: Draft, conf: NetworkConf, signal: AbortSignal): Promise<Lease> {
+async function claimBy(
+  granted: ReturnType<typeof grants>,
+  to: Claiming,
+  draft: Draft,
+  conf: NetworkConf,
+  signal: AbortSignal,
+): Promise<Lease> {
   const { etcd, view } = to
   // Existing claim keys of IPv6 subnets in dual-stack networks, learnt from failed transactions. When no lease has such a subnet, the
   // claim key is a leftover.
@@ -61,7 +67,8 @@ async function claimBy(granted: ReturnType<typeof grants>, to: Claiming, draft: 
     refuseNamesake(draft, held.record, held.entry && { subnets: held.entry.subnets, ips: held.entry.lease?.ips })
     const isKept = held.entry && stays(draft, conf, held.entry)
     if (!isKept && !view.isLive && !hasRead) await read()
-    const chosen = isKept && held.entry ? { subnets: held.entry.subnets, over: held.entry } : attempt(to, draft, conf, held)
+    const chosen =
+      isKept && held.entry ? { subnets: held.entry.subnets, over: held.entry } : attempt(to, draft, conf, held)
     if (chosen instanceof Error) {
       // The error is final only when the node was read after the full read. Another agent of this node may have claimed in between.
       if (hadRead) {
@@ -85,7 +92,14 @@ async function claimBy(granted: ReturnType<typeof grants>, to: Claiming, draft: 
     }
     if (await write(to, change, signal)) {
       await granted.use(change.ttl, chosen)
-      return { node: draft.node, subnets: chosen.subnets, ips: draft.ips, backend: draft.backend, data: draft.data, ...(!isReserved && { expires: granted.expires() }) }
+      return {
+        node: draft.node,
+        subnets: chosen.subnets,
+        ips: draft.ips,
+        backend: draft.backend,
+        data: draft.data,
+        ...(!isReserved && { expires: granted.expires() }),
+      }
     }
     if (!isKept) await read()
   }
@@ -94,12 +108,19 @@ async function claimBy(granted: ReturnType<typeof grants>, to: Claiming, draft: 
 }
 
 /** Gives the node's lease back and removes its record. A reservation stays, because it does not belong to the node. Throws StoreError. */
-export async function release(to: Claiming, node: string, identity: string | undefined, signal: AbortSignal): Promise<void> {
+export async function release(
+  to: Claiming,
+  node: string,
+  identity: string | undefined,
+  signal: AbortSignal,
+): Promise<void> {
   parseNode(node)
   for (let tries = 0; tries < TRIES; tries++) {
     const { record, entry } = await look(to, node, signal)
     if (!record || isAnothers(record, identity)) return
-    if (await drop(to, { node, record: record.written, ...(entry && entry.ttl !== 0n && { instead: entry }) }, signal)) {
+    if (
+      await drop(to, { node, record: record.written, ...(entry && entry.ttl !== 0n && { instead: entry }) }, signal)
+    ) {
       if (entry) await giveUp(to, entry.ttl, signal)
       return
     }
@@ -114,7 +135,8 @@ interface Held {
 }
 
 async function look({ etcd, keys }: Claiming, node: string, signal: AbortSignal): Promise<Held> {
-  const get = async (key: Uint8Array): Promise<KeyValue | undefined> => (await etcd.call(({ kv }, options) => kv.range({ key }, options), signal)).kvs[0]
+  const get = async (key: Uint8Array): Promise<KeyValue | undefined> =>
+    (await etcd.call(({ kv }, options) => kv.range({ key }, options), signal)).kvs[0]
   const kv = await get(keys.record(node))
   if (!kv) return {}
   const record = recordOf(kv)
@@ -174,7 +196,10 @@ function grants(to: Claiming, signal: AbortSignal) {
 }
 
 async function grant({ etcd, ttlSeconds }: Claiming, signal: AbortSignal): Promise<Grant> {
-  const { ID, TTL } = await etcd.call(({ lease }, options) => lease.leaseGrant({ TTL: BigInt(ttlSeconds) }, options), signal)
+  const { ID, TTL } = await etcd.call(
+    ({ lease }, options) => lease.leaseGrant({ TTL: BigInt(ttlSeconds) }, options),
+    signal,
+  )
   return { id: ID, expires: Date.now() + Number(TTL) * 1000 }
 }
 

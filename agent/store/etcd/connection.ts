@@ -8,7 +8,15 @@ import { type EtcdOptions, loginOf, origins } from './options.ts'
 const [LEAST_MS, MOST_MS] = [100, 5000]
 const PATIENCE_MS = 10_000
 // Codes without a real answer. Another member, or the same member a moment later, may give one.
-const PASSING: ReadonlySet<Code> = new Set([Code.Canceled, Code.Unknown, Code.DeadlineExceeded, Code.ResourceExhausted, Code.Aborted, Code.Internal, Code.Unavailable])
+const PASSING: ReadonlySet<Code> = new Set([
+  Code.Canceled,
+  Code.Unknown,
+  Code.DeadlineExceeded,
+  Code.ResourceExhausted,
+  Code.Aborted,
+  Code.Internal,
+  Code.Unavailable,
+])
 
 /** A connection to etcd. It uses one member at a time, and the next member after a failure. */
 export class Connection {
@@ -54,7 +62,8 @@ export class Connection {
     try {
       for await (const answer of link.watch(wanted, signal)) {
         // A lost token is one of the possible reasons, and etcd does not mark it. A member without a leader is another reason.
-        if (answer.canceled && answer.compactRevision === 0n) throw new ConnectError(`the watch was ended: ${answer.cancelReason || 'no reason given'}`, Code.Unavailable)
+        if (answer.canceled && answer.compactRevision === 0n)
+          throw new ConnectError(`the watch was ended: ${answer.cancelReason || 'no reason given'}`, Code.Unavailable)
         this.#hear()
         yield answer
         if (answer.canceled) return
@@ -74,14 +83,19 @@ export class Connection {
     this.#link = undefined
   }
 
-  async #attempt<T>(ask: (to: Link, options: CallOptions) => Promise<T>, signal: AbortSignal, isSecond = false): Promise<T> {
+  async #attempt<T>(
+    ask: (to: Link, options: CallOptions) => Promise<T>,
+    signal: AbortSignal,
+    isSecond = false,
+  ): Promise<T> {
     const link = this.#use()
     try {
       const answer = await ask(link, { headers: await link.headers(), timeoutMs: ANSWER_MS, signal })
       this.#hear()
       return answer
     } catch (cause) {
-      if (signal.aborted) throw new StoreError(this.#state.error ?? `etcd at ${link.origin} has not answered yet`, { cause })
+      if (signal.aborted)
+        throw new StoreError(this.#state.error ?? `etcd at ${link.origin} has not answered yet`, { cause })
       if (!isSecond && isTokenLost(cause)) {
         link.forget()
         return this.#attempt(ask, signal, true)
@@ -127,5 +141,7 @@ export function refusal(cause: unknown): Code | undefined {
 // the connection.
 function isTokenLost(cause: unknown): boolean {
   const { code, rawMessage } = ConnectError.from(cause)
-  return code === Code.Unauthenticated || (code === Code.InvalidArgument && /auth store|user name is empty/.test(rawMessage))
+  return (
+    code === Code.Unauthenticated || (code === Code.InvalidArgument && /auth store|user name is empty/.test(rawMessage))
+  )
 }

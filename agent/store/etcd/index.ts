@@ -45,7 +45,10 @@ export function open(options: EtcdOptions): SubnetStore {
   }
 }
 
-async function config({ etcd, keys }: { readonly etcd: Connection; readonly keys: ReturnType<typeof keysBelow> }, signal: AbortSignal): Promise<NetworkConf> {
+async function config(
+  { etcd, keys }: { readonly etcd: Connection; readonly keys: ReturnType<typeof keysBelow> },
+  signal: AbortSignal,
+): Promise<NetworkConf> {
   while (!signal.aborted) {
     try {
       const { kvs } = await etcd.call(({ kv }, options) => kv.range({ key: keys.config }, options), signal)

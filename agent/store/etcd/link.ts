@@ -33,7 +33,12 @@ export interface Range {
 /** Opens a connection to one member. Sends nothing before the first call. Throws ValueError for an unreadable TLS file. */
 export function openLink(origin: string, options: EtcdOptions): Link {
   const sessionManager = new Http2SessionManager(origin, PINGS, { ...secrets(options), minVersion: 'TLSv1.2' })
-  const transport = createGrpcTransport({ baseUrl: origin, sessionManager, acceptCompression: [], binaryOptions: { readUnknownFields: false } })
+  const transport = createGrpcTransport({
+    baseUrl: origin,
+    sessionManager,
+    acceptCompression: [],
+    binaryOptions: { readUnknownFields: false },
+  })
   const [auth, watches] = [createClient(Auth, transport), createClient(Watch, transport)]
   const login = loginOf(options)
   let token: Promise<string> | undefined
@@ -61,7 +66,10 @@ export function openLink(origin: string, options: EtcdOptions): Link {
   }
 }
 
-async function authenticate(auth: Client<typeof Auth>, login: { readonly name: string; readonly password: string }): Promise<string> {
+async function authenticate(
+  auth: Client<typeof Auth>,
+  login: { readonly name: string; readonly password: string },
+): Promise<string> {
   try {
     return (await auth.authenticate(login, { timeoutMs: ANSWER_MS })).token
   } catch (cause) {
@@ -71,7 +79,12 @@ async function authenticate(auth: Client<typeof Auth>, login: { readonly name: s
   }
 }
 
-async function* stream(watches: Client<typeof Watch>, wanted: Range, headers: () => Promise<Record<string, string>>, signal: AbortSignal): AsyncGenerator<WatchResponse> {
+async function* stream(
+  watches: Client<typeof Watch>,
+  wanted: Range,
+  headers: () => Promise<Record<string, string>>,
+  signal: AbortSignal,
+): AsyncGenerator<WatchResponse> {
   const ends = new AbortController()
   const end = () => ends.abort()
   signal.addEventListener('abort', end, { once: true })
@@ -82,7 +95,10 @@ async function* stream(watches: Client<typeof Watch>, wanted: Range, headers: ()
   }, ANSWER_MS)
   try {
     // With the header `hasleader`, a member that loses contact with the other members ends the watch.
-    for await (const answer of watches.watch(question(wanted, ends.signal), { headers: { ...(await headers()), hasleader: 'true' }, signal: ends.signal })) {
+    for await (const answer of watches.watch(question(wanted, ends.signal), {
+      headers: { ...(await headers()), hasleader: 'true' },
+      signal: ends.signal,
+    })) {
       // etcd confirms at once that the watch exists.
       clearTimeout(timer)
       yield answer
@@ -99,5 +115,7 @@ async function* stream(watches: Client<typeof Watch>, wanted: Range, headers: ()
 // etcd closes a stream when its sender has finished. This sender finishes only at the end of the watch.
 async function* question(wanted: Range, signal: AbortSignal) {
   yield { requestUnion: { case: 'createRequest' as const, value: { ...wanted, progressNotify: true } } }
-  await new Promise<void>((resolve) => (signal.aborted ? resolve() : signal.addEventListener('abort', () => resolve(), { once: true })))
+  await new Promise<void>((resolve) =>
+    signal.aborted ? resolve() : signal.addEventListener('abort', () => resolve(), { once: true }),
+  )
 }

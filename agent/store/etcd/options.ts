@@ -27,20 +27,28 @@ export interface Secrets {
 
 /** The origins of the endpoints. Throws ValueError. The message never shows a password from an endpoint. */
 export function origins({ endpoints, caFile, certFile, keyFile }: EtcdOptions): readonly string[] {
-  if (endpoints.length === 0) throw new ValueError('Cannot reach etcd: no endpoints; want at least one such as http://127.0.0.1:2379')
-  if ((certFile === undefined) !== (keyFile === undefined)) throw new ValueError(`Cannot read the certificate for etcd: ${certFile ? 'its key file' : 'the certificate of the key file'} is missing; want both or neither`)
+  if (endpoints.length === 0)
+    throw new ValueError('Cannot reach etcd: no endpoints; want at least one such as http://127.0.0.1:2379')
+  if ((certFile === undefined) !== (keyFile === undefined))
+    throw new ValueError(
+      `Cannot read the certificate for etcd: ${certFile ? 'its key file' : 'the certificate of the key file'} is missing; want both or neither`,
+    )
   return endpoints.map((given) => origin(given, caFile || certFile ? 'https' : 'http'))
 }
 
 /** The prefix of all keys, with a slash at the beginning and none at the end. Throws ValueError. */
 export function prefixOf({ prefix = '/coreos.com/network' }: EtcdOptions): string {
   const parts = prefix.split('/').filter(Boolean)
-  if (parts.length === 0) throw new ValueError(`Cannot use the etcd prefix ${shown(prefix)}: want a path such as /coreos.com/network`)
+  if (parts.length === 0)
+    throw new ValueError(`Cannot use the etcd prefix ${shown(prefix)}: want a path such as /coreos.com/network`)
   return `/${parts.join('/')}`
 }
 
 /** The user name and the password. Undefined when both are absent. Throws ValueError when one is absent. */
-export function loginOf({ username, password }: EtcdOptions): { readonly name: string; readonly password: string } | undefined {
+export function loginOf({
+  username,
+  password,
+}: EtcdOptions): { readonly name: string; readonly password: string } | undefined {
   if (username && !password) throw new ValueError(`Cannot log in to etcd as ${shown(username)}: want a password too`)
   if (!username && password) throw new ValueError('Cannot log in to etcd with a password alone: want a user name too')
   return username && password ? { name: username, password } : undefined
@@ -48,7 +56,8 @@ export function loginOf({ username, password }: EtcdOptions): { readonly name: s
 
 /** Lifetime of a lease in seconds. Throws ValueError. */
 export function ttlOf({ ttlSeconds = 86_400 }: Pick<EtcdOptions, 'ttlSeconds'>): number {
-  if (!Number.isInteger(ttlSeconds) || ttlSeconds < 1) throw new ValueError(`Cannot use ${ttlSeconds} as the time of a lease: want whole seconds, 1 or more`)
+  if (!Number.isInteger(ttlSeconds) || ttlSeconds < 1)
+    throw new ValueError(`Cannot use ${ttlSeconds} as the time of a lease: want whole seconds, 1 or more`)
   return ttlSeconds
 }
 
@@ -63,8 +72,21 @@ export function secrets({ caFile, certFile, keyFile }: EtcdOptions): Secrets {
 
 function origin(given: string, scheme: string): string {
   const url = URL.parse(given.includes('://') ? given : `${scheme}://${given}`)
-  if (url?.username || url?.password) throw new ValueError('Cannot read an endpoint of etcd: it holds a user name or a password; want those as options of their own')
-  if (!url || !/^https?:$/.test(url.protocol) || url.hostname === '' || !/^\/?$/.test(url.pathname) || url.search || url.hash) throw new ValueError(`Cannot read the endpoint ${shown(given)} of etcd: want an address such as http://127.0.0.1:2379`)
+  if (url?.username || url?.password)
+    throw new ValueError(
+      'Cannot read an endpoint of etcd: it holds a user name or a password; want those as options of their own',
+    )
+  if (
+    !url ||
+    !/^https?:$/.test(url.protocol) ||
+    url.hostname === '' ||
+    !/^\/?$/.test(url.pathname) ||
+    url.search ||
+    url.hash
+  )
+    throw new ValueError(
+      `Cannot read the endpoint ${shown(given)} of etcd: want an address such as http://127.0.0.1:2379`,
+    )
   return url.origin
 }
 
@@ -86,6 +108,9 @@ function contentOf(path: string): Buffer {
   try {
     return readFileSync(path)
   } catch (cause) {
-    throw new ValueError(`Cannot read ${path} for TLS with etcd: ${(cause as NodeJS.ErrnoException).code}; want a PEM file`, { cause })
+    throw new ValueError(
+      `Cannot read ${path} for TLS with etcd: ${(cause as NodeJS.ErrnoException).code}; want a PEM file`,
+      { cause },
+    )
   }
 }

@@ -105,7 +105,8 @@ export class View {
   /** The node of each lease, by the key of the lease. */
   owners(): ReadonlyMap<string, string> {
     const owners = new Map<string, string>()
-    for (const [node, record] of this.#records) if (isOwn(record, this.#entries.get(record.key))) owners.set(record.key, node)
+    for (const [node, record] of this.#records)
+      if (isOwn(record, this.#entries.get(record.key))) owners.set(record.key, node)
     return owners
   }
 
@@ -137,7 +138,10 @@ export class View {
     let { key } = this.#keys.all
     for (let isMore = true; isMore; ) {
       try {
-        const { kvs, more, header } = await etcd.call(({ kv }, options) => kv.range({ ...this.#keys.all, key, limit: PAGE, revision: fresh.revision }, options), signal)
+        const { kvs, more, header } = await etcd.call(
+          ({ kv }, options) => kv.range({ ...this.#keys.all, key, limit: PAGE, revision: fresh.revision }, options),
+          signal,
+        )
         for (const kv of kvs) fresh.#note(kv)
         fresh.revision ||= header?.revision ?? 0n
         const last = kvs.at(-1)?.key
@@ -170,13 +174,16 @@ export class View {
     if (!('node' in what)) return this.#put(what.lease, kv)
     const [before, now] = [this.#records.get(what.node), recordOf(kv)]
     this.#records.set(what.node, now)
-    return before?.key !== now.key || isOwn(before, this.#entries.get(now.key)) !== isOwn(now, this.#entries.get(now.key))
+    return (
+      before?.key !== now.key || isOwn(before, this.#entries.get(now.key)) !== isOwn(now, this.#entries.get(now.key))
+    )
   }
 
   #put(key: string, kv: Kept): boolean {
     try {
       const [before, now] = [this.#entries.get(key), entryOf(key, kv)]
-      const isSame = before?.created === now.created && before.why === now.why && Bun.deepEquals(before.lease, now.lease)
+      const isSame =
+        before?.created === now.created && before.why === now.why && Bun.deepEquals(before.lease, now.lease)
       this.#entries.set(key, isSame ? { ...now, lease: before.lease } : now)
       return !isSame
     } catch (cause) {
@@ -199,7 +206,14 @@ export class View {
 /** Decodes a lease of etcd. Throws ValueError for a key that names no subnets. */
 export function entryOf(key: string, { value, createRevision, modRevision, lease }: Kept): Entry {
   const subnets = decodeKey(key)
-  return { key: key as SubnetKey, subnets, ...readable(subnets, decode(value)), created: createRevision, written: modRevision, ttl: lease }
+  return {
+    key: key as SubnetKey,
+    subnets,
+    ...readable(subnets, decode(value)),
+    created: createRevision,
+    written: modRevision,
+    ttl: lease,
+  }
 }
 
 /** Decodes the record of a node: the key of its lease, then a blank and the identity. */

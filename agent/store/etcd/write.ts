@@ -40,7 +40,11 @@ const [VERSION, MOD] = [0, 2]
  * Writes the whole change in one transaction, or nothing. Returns false when a compared key has changed meanwhile. Without an answer,
  * the call is repeated and may then meet its own write. The next read of the node finds that write.
  */
-export async function write({ etcd, keys, view }: To & { readonly view: View }, change: Change, signal: AbortSignal): Promise<boolean> {
+export async function write(
+  { etcd, keys, view }: To & { readonly view: View },
+  change: Change,
+  signal: AbortSignal,
+): Promise<boolean> {
   const { node, identity, record, key, value, over, instead, ttl, subnets, claims } = change
   const v6 = subnets.v4 && subnets.v6
   const recorded = identity === undefined ? key : `${key} ${identity}`
@@ -51,9 +55,17 @@ export async function write({ etcd, keys, view }: To & { readonly view: View }, 
     ...(instead ? [unchanged(keys.lease(instead.key), instead.written)] : []),
     ...(isNew && v6 ? [unchanged(keys.claim(v6), claims.get(v6) ?? 0n)] : []),
   ]
-  const success = [...(instead ? removal(keys, instead, v6) : []), put(keys.lease(key), value, ttl), put(keys.record(node), recorded, 0n), ...(v6 ? [put(keys.claim(v6), node, ttl)] : [])]
+  const success = [
+    ...(instead ? removal(keys, instead, v6) : []),
+    put(keys.lease(key), value, ttl),
+    put(keys.record(node), recorded, 0n),
+    ...(v6 ? [put(keys.claim(v6), node, ttl)] : []),
+  ]
   const failure = isNew && v6 ? [{ request: { case: 'requestRange' as const, value: { key: keys.claim(v6) } } }] : []
-  const { succeeded, responses, header } = await etcd.call(({ kv }, options) => kv.txn({ compare, success, failure }, options), signal)
+  const { succeeded, responses, header } = await etcd.call(
+    ({ kv }, options) => kv.txn({ compare, success, failure }, options),
+    signal,
+  )
   const revision = header?.revision ?? 0n
   if (succeeded) {
     const made = { createRevision: over?.created ?? revision, modRevision: revision, lease: ttl }
@@ -76,8 +88,15 @@ export async function write({ etcd, keys, view }: To & { readonly view: View }, 
  * Removes the record of a node and the lease that it gives up, in one transaction. Returns false when a compared key has changed
  * meanwhile.
  */
-export async function drop({ etcd, keys }: To, { node, record, instead }: Pick<Change, 'node' | 'record' | 'instead'>, signal: AbortSignal): Promise<boolean> {
-  const compare = [unchanged(keys.record(node), record), ...(instead ? [unchanged(keys.lease(instead.key), instead.written)] : [])]
+export async function drop(
+  { etcd, keys }: To,
+  { node, record, instead }: Pick<Change, 'node' | 'record' | 'instead'>,
+  signal: AbortSignal,
+): Promise<boolean> {
+  const compare = [
+    unchanged(keys.record(node), record),
+    ...(instead ? [unchanged(keys.lease(instead.key), instead.written)] : []),
+  ]
   const success = [remove(keys.record(node)), ...(instead ? removal(keys, instead) : [])]
   return (await etcd.call(({ kv }, options) => kv.txn({ compare, success, failure: [] }, options), signal)).succeeded
 }
@@ -108,7 +127,9 @@ function free(keys: Keys, key: SubnetKey, instead: Entry | undefined): Condition
           { ...range, key: after(hole) },
         ]
       : [range]
-  return parts.filter((part) => Buffer.compare(part.key, part.rangeEnd) < 0).map((part) => ({ target: VERSION, targetUnion: { case: 'version', value: 0n }, ...part }))
+  return parts
+    .filter((part) => Buffer.compare(part.key, part.rangeEnd) < 0)
+    .map((part) => ({ target: VERSION, targetUnion: { case: 'version', value: 0n }, ...part }))
 }
 
 function within(key: Uint8Array, range: { readonly key: Uint8Array; readonly rangeEnd: Uint8Array }): boolean {

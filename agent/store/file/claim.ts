@@ -18,14 +18,23 @@ export function claim(dir: string, files: Files, draft: Draft, conf: NetworkConf
   refuseNamesake(draft, record, current && holding(current))
   const own = record && [...files.held, ...files.ended].find(({ key }) => key === record.subnet)
   const others = files.held.filter(({ key }) => key !== own?.key)
-  const { subnets, over, instead } = own && stays(draft, conf, own) ? { subnets: own.subnets, over: own } : choose<Holding>(draft, conf, others.map(holding), own && holding(own), record && earlier(record))
+  const { subnets, over, instead } =
+    own && stays(draft, conf, own)
+      ? { subnets: own.subnets, over: own }
+      : choose<Holding>(draft, conf, others.map(holding), own && holding(own), record && earlier(record))
   const key = encodeKey(subnets)
   const isReserved = over && over !== own ? over.expires === undefined : record?.reserved && own !== undefined
   const expires = ttlSeconds === undefined || isReserved ? undefined : Date.now() + ttlSeconds * 1000
-  for (const gone of [...files.ended.filter((one) => one !== own), ...(instead ? [instead] : [])]) remove(leasePath(dir, gone.key))
+  for (const gone of [...files.ended.filter((one) => one !== own), ...(instead ? [instead] : [])])
+    remove(leasePath(dir, gone.key))
   // Removes records of other nodes that name this subnet. Their lease was removed or has ended.
   for (const [other, { subnet }] of files.records) if (other !== node && subnet === key) remove(recordPath(dir, other))
-  const wanted: NodeRecord = { subnet: key, ...(identity !== undefined && { identity }), ...(expires !== undefined && { expires }), ...(isReserved && { reserved: true }) }
+  const wanted: NodeRecord = {
+    subnet: key,
+    ...(identity !== undefined && { identity }),
+    ...(expires !== undefined && { expires }),
+    ...(isReserved && { reserved: true }),
+  }
   if (JSON.stringify(wanted) !== JSON.stringify(record)) write(recordPath(dir, node), JSON.stringify(wanted))
   const value = encodeValue(draft)
   if (over?.text !== value) write(leasePath(dir, key), value)

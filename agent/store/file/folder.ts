@@ -1,4 +1,13 @@
-import { type BigIntStats, closeSync, constants, fstatSync, openSync, readdirSync, readFileSync, statSync } from 'node:fs'
+import {
+  type BigIntStats,
+  closeSync,
+  constants,
+  fstatSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+} from 'node:fs'
 
 /**
  * The content of a file. `why` is the reason when the file is unreadable. `writtenMs` is the time of writing, in milliseconds since
@@ -114,7 +123,8 @@ function find(path: string, writtenMs: number): Found | undefined {
     return text === undefined ? undefined : { text, writtenMs }
   } catch (cause) {
     // The kernel answers ENXIO to the open of a socket.
-    const what = cause instanceof OddFileError ? cause.what : (cause as NodeJS.ErrnoException).code === 'ENXIO' && 'a socket'
+    const what =
+      cause instanceof OddFileError ? cause.what : (cause as NodeJS.ErrnoException).code === 'ENXIO' && 'a socket'
     if (what) return { text: '', why: `it is ${what}; want a regular file`, writtenMs }
     throw cause
   }

@@ -20,13 +20,21 @@ export interface Followed {
  * Reads the files of a network again after each change, until the signal. Calls `changed` when a file has changed or a lease has ended.
  * After a failure, the next poll looks at everything.
  */
-export async function follow({ dir, network, pollMs, tried }: Followed, changed: () => void, ended: AbortSignal): Promise<void> {
-  const folders: Readonly<Record<string, Folder<unknown>>> = { [`${dir}/subnets`]: network.subnets, [`${dir}/nodes`]: network.nodes }
+export async function follow(
+  { dir, network, pollMs, tried }: Followed,
+  changed: () => void,
+  ended: AbortSignal,
+): Promise<void> {
+  const folders: Readonly<Record<string, Folder<unknown>>> = {
+    [`${dir}/subnets`]: network.subnets,
+    [`${dir}/nodes`]: network.nodes,
+  }
   const [news, todo] = [bell(), marks()]
   let polls = 0
   const poll = () => {
     const isWhole = ++polls % WHOLE === 0
-    for (const [at, folder] of Object.entries(folders)) if (isWhole || tried(() => folder.isStale()) !== false) todo.add(at)
+    for (const [at, folder] of Object.entries(folders))
+      if (isWhole || tried(() => folder.isStale()) !== false) todo.add(at)
     news.ring()
   }
   const touched = (at: string, name?: string) => {

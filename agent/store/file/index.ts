@@ -59,7 +59,8 @@ class FileStore implements SubnetStore {
 
   constructor(options: Options) {
     const { ttlSeconds } = options
-    if (ttlSeconds !== undefined && !(ttlSeconds > 0)) throw new ValueError(`Cannot use ${ttlSeconds} as the time of a lease: want seconds, more than 0`)
+    if (ttlSeconds !== undefined && !(ttlSeconds > 0))
+      throw new ValueError(`Cannot use ${ttlSeconds} as the time of a lease: want seconds, more than 0`)
     this.#options = options
     this.#dir = options.dir ?? DIR
     this.#configFile = options.configFile ?? `${this.#dir}/config`
@@ -79,11 +80,20 @@ class FileStore implements SubnetStore {
 
   async claim(draft: Draft, conf: NetworkConf, signal: AbortSignal): Promise<Lease> {
     parseNode(draft.node)
-    return this.#locked('claim a subnet', () => claim(this.#dir, this.#network.look(), draft, conf, this.#options.ttlSeconds), this.#until(signal))
+    return this.#locked(
+      'claim a subnet',
+      () => claim(this.#dir, this.#network.look(), draft, conf, this.#options.ttlSeconds),
+      this.#until(signal),
+    )
   }
 
   leases(signal: AbortSignal): AsyncIterable<Snapshot> {
-    const followed = { dir: this.#dir, network: this.#network, pollMs: this.#options.pollMs ?? POLL_MS, tried: <T>(work: () => T) => this.#tried('read the leases', work) }
+    const followed = {
+      dir: this.#dir,
+      network: this.#network,
+      pollMs: this.#options.pollMs ?? POLL_MS,
+      tried: <T>(work: () => T) => this.#tried('read the leases', work),
+    }
     return snapshots(
       () => this.#snapshot(),
       (changed, ended) => follow(followed, changed, ended),
@@ -93,7 +103,11 @@ class FileStore implements SubnetStore {
 
   async release(node: string, identity?: string): Promise<void> {
     parseNode(node)
-    await this.#locked('release a subnet', () => release(this.#dir, this.#network.look(), node, identity), this.#closing.signal)
+    await this.#locked(
+      'release a subnet',
+      () => release(this.#dir, this.#network.look(), node, identity),
+      this.#closing.signal,
+    )
   }
 
   state(): StoreState {
@@ -143,7 +157,10 @@ class FileStore implements SubnetStore {
     } catch (cause) {
       const isAway = cause instanceof AwayError
       if (!isAway && typeof (cause as NodeJS.ErrnoException).code !== 'string') throw cause
-      const error = new StoreError(isAway ? cause.message : `Cannot ${what} in ${this.#dir}: ${(cause as Error).message}`, { cause })
+      const error = new StoreError(
+        isAway ? cause.message : `Cannot ${what} in ${this.#dir}: ${(cause as Error).message}`,
+        { cause },
+      )
       this.#state = { ...this.#state, connected: false, error: error.message }
       throw error
     }

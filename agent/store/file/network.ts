@@ -63,21 +63,32 @@ export class Network {
   /** A stamp that changes when there is news: a file has changed, or a lease has ended. */
   stamp(): string {
     const now = Date.now()
-    const ended = this.nodes.entries().reduce((count, [, one]) => count + Number(one?.expires !== undefined && one.expires <= now), 0)
+    const ended = this.nodes
+      .entries()
+      .reduce((count, [, one]) => count + Number(one?.expires !== undefined && one.expires <= now), 0)
     return `${this.subnets.version} ${this.nodes.version} ${ended}`
   }
 
   /** The state of the files at the last look. */
   files(): Files {
     const now = Date.now()
-    const records = new Map(this.nodes.entries().flatMap(([node, one]) => (one && isNodeName(node) ? [[node, one]] : [])))
+    const records = new Map(
+      this.nodes.entries().flatMap(([node, one]) => (one && isNodeName(node) ? [[node, one]] : [])),
+    )
     const owners = new Map([...records].map(([node, { subnet }]) => [subnet, node]))
     const [held, ended, strangers]: [Held[], Held[], { key: string; why: string }[]] = [[], [], []]
     for (const [name, { subnets, ...one }] of this.subnets.entries()) {
       const node = owners.get(name)
       const { expires } = (node !== undefined && records.get(node)) || {}
       if (!subnets) strangers.push({ key: name, why: one.why ?? '' })
-      else (expires !== undefined && expires <= now ? ended : held).push({ ...one, subnets, key: name as SubnetKey, ...(node !== undefined && { node }), ...(expires !== undefined && { expires }) })
+      else
+        (expires !== undefined && expires <= now ? ended : held).push({
+          ...one,
+          subnets,
+          key: name as SubnetKey,
+          ...(node !== undefined && { node }),
+          ...(expires !== undefined && { expires }),
+        })
     }
     return { held, ended, records, strangers }
   }
@@ -85,11 +96,21 @@ export class Network {
 
 /** The snapshot of the files, as every store gives it. */
 export function snapshotOf({ held, strangers }: Files): Snapshot {
-  const leases = held.toSorted((a, b) => a.writtenMs - b.writtenMs).flatMap(({ lease, node, expires }): Lease[] => (lease ? [{ ...lease, ...(node !== undefined && { node }), ...(expires !== undefined && { expires }) }] : []))
-  return { leases, unreadable: [...held.flatMap(({ key, why }) => (why === undefined ? [] : [{ key, why }])), ...strangers] }
+  const leases = held
+    .toSorted((a, b) => a.writtenMs - b.writtenMs)
+    .flatMap(({ lease, node, expires }): Lease[] =>
+      lease ? [{ ...lease, ...(node !== undefined && { node }), ...(expires !== undefined && { expires }) }] : [],
+    )
+  return {
+    leases,
+    unreadable: [...held.flatMap(({ key, why }) => (why === undefined ? [] : [{ key, why }])), ...strangers],
+  }
 }
 
-function lease({ text, why, writtenMs }: Found, name: string): Pick<Held, 'text' | 'lease' | 'why' | 'writtenMs'> & { readonly subnets?: Both<Cidr> } {
+function lease(
+  { text, why, writtenMs }: Found,
+  name: string,
+): Pick<Held, 'text' | 'lease' | 'why' | 'writtenMs'> & { readonly subnets?: Both<Cidr> } {
   let subnets: Both<Cidr> | undefined
   try {
     subnets = decodeKey(name)
@@ -105,7 +126,14 @@ function lease({ text, why, writtenMs }: Found, name: string): Pick<Held, 'text'
 function record({ text }: Found): NodeRecord | undefined {
   try {
     const { subnet, identity, expires, reserved } = JSON.parse(text)
-    return typeof subnet === 'string' ? { subnet, ...(typeof identity === 'string' && { identity }), ...(Number.isFinite(expires) && { expires }), ...(reserved === true && { reserved }) } : undefined
+    return typeof subnet === 'string'
+      ? {
+          subnet,
+          ...(typeof identity === 'string' && { identity }),
+          ...(Number.isFinite(expires) && { expires }),
+          ...(reserved === true && { reserved }),
+        }
+      : undefined
   } catch {
     return undefined
   }

@@ -17,7 +17,16 @@ import { pause } from '../../scheduler/pause.ts'
 import { FLAGS } from '../../settings/flags.ts'
 import { snapshots } from '../snapshots.ts'
 import { type Draft, type Remembered, type Snapshot, StoreError, type StoreState, type SubnetStore } from '../store.ts'
-import { annotationsOf, type KubeNode, leaseOf, NAMES, overwriteOf, projectNode, snapshotOf, subnetsOf } from './node.ts'
+import {
+  annotationsOf,
+  type KubeNode,
+  leaseOf,
+  NAMES,
+  overwriteOf,
+  projectNode,
+  snapshotOf,
+  subnetsOf,
+} from './node.ts'
 
 /** The options of the store. */
 export interface Options extends Wish {
@@ -66,7 +75,11 @@ class KubeStore implements SubnetStore {
     this.#node = parseNode(options.node)
     this.#prefix = prefixOf(options.annotationPrefix ?? FLAGS['kube-annotation-prefix'].fallback)
     this.#api = new Api(accessOf(options), `plumb-agent/${options.version ?? '0'}`)
-    this.#nodes = new Collection(this.#api, { path: NODES, project: (raw) => projectNode(raw, this.#prefix, this.#node) }, (key, now) => this.#noticed(key, now))
+    this.#nodes = new Collection(
+      this.#api,
+      { path: NODES, project: (raw) => projectNode(raw, this.#prefix, this.#node) },
+      (key, now) => this.#noticed(key, now),
+    )
   }
 
   async config(signal: AbortSignal): Promise<NetworkConf> {
@@ -86,13 +99,18 @@ class KubeStore implements SubnetStore {
     this.#use(conf)
     return this.#tried(async () => {
       const node = await this.#own(ended)
-      if (!node) throw new StoreError(`There is no Node ${shown(this.#node)} in the cluster; want the name that the kubelet uses (NODE_NAME, or --node-name)`)
+      if (!node)
+        throw new StoreError(
+          `There is no Node ${shown(this.#node)} in the cluster; want the name that the kubelet uses (NODE_NAME, or --node-name)`,
+        )
       const lease = this.#wanted(draft, conf, node)
       const wanted = annotationsOf(lease, { annotations: {} })
       const differs = Object.entries(wanted).filter(([name, value]) => node.annotations[name] !== value)
       if (differs.length > 0) await this.#annotate(Object.fromEntries(differs), ended)
       if (this.#had && !isSame(this.#had.subnets, lease.subnets))
-        log(`agent: Kubernetes gave this node ${both(lease.subnets).join(' ')} instead of ${both(this.#had.subnets).join(' ')}: no other node reaches pods that started before; start them again`)
+        log(
+          `agent: Kubernetes gave this node ${both(lease.subnets).join(' ')} instead of ${both(this.#had.subnets).join(' ')}: no other node reaches pods that started before; start them again`,
+        )
       this.#had = lease
       return lease
     })
@@ -124,7 +142,8 @@ class KubeStore implements SubnetStore {
     await this.#tried(async () => {
       if ((await this.#api.get(`${NODES}/${node}`, this.#closing.signal)) === undefined) return
       await this.#annotate(Object.fromEntries(gone.map((name) => [name, null])), this.#closing.signal)
-      if (this.#options.setCondition !== false) await this.#condition('True', 'PlumbIsRemoved', 'plumb was removed from this node', this.#closing.signal)
+      if (this.#options.setCondition !== false)
+        await this.#condition('True', 'PlumbIsRemoved', 'plumb was removed from this node', this.#closing.signal)
     })
   }
 
@@ -148,13 +167,20 @@ class KubeStore implements SubnetStore {
   async ready(): Promise<void> {
     this.#isReady = true
     if (this.#options.setCondition === false) return
-    await this.#tried(() => this.#condition('False', 'FlannelIsUp', 'Flannel is running on this node', this.#closing.signal))
+    await this.#tried(() =>
+      this.#condition('False', 'FlannelIsUp', 'Flannel is running on this node', this.#closing.signal),
+    )
   }
 
   state(): StoreState {
     const { connected, error, heard } = this.#api.state()
     const told = error ?? this.#error
-    return { name: 'kube', connected, ...(told !== undefined && !connected && { error: told }), ...(heard !== undefined && { heard }) }
+    return {
+      name: 'kube',
+      connected,
+      ...(told !== undefined && !connected && { error: told }),
+      ...(heard !== undefined && { heard }),
+    }
   }
 
   async close(): Promise<void> {
@@ -164,17 +190,28 @@ class KubeStore implements SubnetStore {
   // The lease that this node must publish, from its current Node object. Throws StoreError.
   #wanted({ ips, backend, data }: Draft, conf: NetworkConf, node: KubeNode): Lease {
     try {
-      if (node.podCidrs.length === 0) throw new ValueError('it has no pod CIDR; want the controller manager to give one (kube-controller-manager --allocate-node-cidrs=true --cluster-cidr=…, kubeadm --pod-network-cidr=…)')
+      if (node.podCidrs.length === 0)
+        throw new ValueError(
+          'it has no pod CIDR; want the controller manager to give one (kube-controller-manager --allocate-node-cidrs=true --cluster-cidr=…, kubeadm --pod-network-cidr=…)',
+        )
       const subnets = subnetsOf(node, conf)
       const older = this.#older(subnets, node)
-      if (older !== undefined) throw new ValueError(`its pod CIDR ${both(subnets).join(' and ')} overlaps that of node ${shown(older)}, which is older`)
+      if (older !== undefined)
+        throw new ValueError(
+          `its pod CIDR ${both(subnets).join(' and ')} overlaps that of node ${shown(older)}, which is older`,
+        )
       const published: { v4?: Ip; v6?: Ip } = {}
       for (const family of FAMILIES) {
         const text = overwriteOf(node, family)
         const ip = text === undefined ? ips[family] : this.#address(NAMES.overwrite[family], text)
         if (ip !== undefined && ips[family] !== undefined && subnets[family] !== undefined) published[family] = ip
       }
-      const ofFamilies = <T>(values: Both<T>): Both<T> => Object.fromEntries(FAMILIES.flatMap((family) => (subnets[family] !== undefined && values[family] !== undefined ? [[family, values[family]]] : [])))
+      const ofFamilies = <T>(values: Both<T>): Both<T> =>
+        Object.fromEntries(
+          FAMILIES.flatMap((family) =>
+            subnets[family] !== undefined && values[family] !== undefined ? [[family, values[family]]] : [],
+          ),
+        )
       return { node: this.#node, subnets, ips: published, backend, data: ofFamilies(data) }
     } catch (cause) {
       if (!(cause instanceof ValueError)) throw cause
@@ -185,14 +222,19 @@ class KubeStore implements SubnetStore {
   #older(subnets: Both<Cidr>, { name, created }: KubeNode): string | undefined {
     const holder = this.#snapshot().leases.find((lease) => lease.node !== name && overlaps(lease.subnets, subnets))
     const other = holder && this.#nodes.items.get(holder.node ?? '')
-    return other && (other.created < created || (other.created === created && other.name < name)) ? other.name : undefined
+    return other && (other.created < created || (other.created === created && other.name < name))
+      ? other.name
+      : undefined
   }
 
   #address(annotation: string, text: string): Ip {
     try {
       return parseIp(text)
     } catch (cause) {
-      throw new StoreError(`Cannot use the annotation ${this.#prefix}${annotation} of the Node ${shown(this.#node)}: ${(cause as Error).message}`, { cause })
+      throw new StoreError(
+        `Cannot use the annotation ${this.#prefix}${annotation} of the Node ${shown(this.#node)}: ${(cause as Error).message}`,
+        { cause },
+      )
     }
   }
 
@@ -202,7 +244,8 @@ class KubeStore implements SubnetStore {
       this.#asking = undefined
     })
     const given = Promise.withResolvers<never>()
-    const end = () => given.reject(new UnavailableError(this.#api.state().error ?? 'The Kubernetes API has not answered yet'))
+    const end = () =>
+      given.reject(new UnavailableError(this.#api.state().error ?? 'The Kubernetes API has not answered yet'))
     signal.addEventListener('abort', end, { once: true })
     if (signal.aborted) end()
     try {
@@ -219,18 +262,31 @@ class KubeStore implements SubnetStore {
   }
 
   async #annotate(annotations: Readonly<Record<string, string | null>>, signal: AbortSignal): Promise<void> {
-    const named = Object.fromEntries(Object.entries(annotations).map(([name, value]) => [`${this.#prefix}${name}`, value]))
+    const named = Object.fromEntries(
+      Object.entries(annotations).map(([name, value]) => [`${this.#prefix}${name}`, value]),
+    )
     await this.#api.patch(`${NODES}/${this.#node}/status`, { metadata: { annotations: named } }, signal)
   }
 
   async #condition(status: 'True' | 'False', reason: string, message: string, signal: AbortSignal): Promise<void> {
     const now = new Date().toISOString().replace(/\.\d+/, '')
-    await this.#api.patch(`${NODES}/${this.#node}/status`, { status: { conditions: [{ type: 'NetworkUnavailable', status, reason, message, lastTransitionTime: now, lastHeartbeatTime: now }] } }, signal)
+    await this.#api.patch(
+      `${NODES}/${this.#node}/status`,
+      {
+        status: {
+          conditions: [
+            { type: 'NetworkUnavailable', status, reason, message, lastTransitionTime: now, lastHeartbeatTime: now },
+          ],
+        },
+      },
+      signal,
+    )
   }
 
   // A Node that was deleted and created again has no condition, so the condition is written again.
   #noticed(key: string, now: KubeNode | undefined): void {
-    if (key === this.#node && now && this.#isReady && now.networkUnavailable !== 'False') this.ready().catch((cause) => log(`agent: ${(cause as Error).message}`))
+    if (key === this.#node && now && this.#isReady && now.networkUnavailable !== 'False')
+      this.ready().catch((cause) => log(`agent: ${(cause as Error).message}`))
     if (this.#nodes.isListed) this.#changed()
   }
 
@@ -258,7 +314,14 @@ class KubeStore implements SubnetStore {
 
   // False when an administrator has set another address for this node to publish. The lease then counts as gone, and is published again.
   #isPublished(node: KubeNode): boolean {
-    return node.name !== this.#node || FAMILIES.every((family) => node.annotations[NAMES.ip[family]] === undefined || [undefined, node.annotations[NAMES.ip[family]]].includes(overwriteOf(node, family)))
+    return (
+      node.name !== this.#node ||
+      FAMILIES.every(
+        (family) =>
+          node.annotations[NAMES.ip[family]] === undefined ||
+          [undefined, node.annotations[NAMES.ip[family]]].includes(overwriteOf(node, family)),
+      )
+    )
   }
 
   #use(conf: NetworkConf): NetworkConf {

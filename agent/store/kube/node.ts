@@ -39,7 +39,11 @@ const LONGEST = 4096
  * Node.
  */
 export function projectNode(raw: unknown, prefix: string, own: string): KubeNode {
-  const { metadata, spec, status } = (raw ?? {}) as { metadata?: Record<string, unknown>; spec?: Record<string, unknown>; status?: Record<string, unknown> }
+  const { metadata, spec, status } = (raw ?? {}) as {
+    metadata?: Record<string, unknown>
+    spec?: Record<string, unknown>
+    status?: Record<string, unknown>
+  }
   const name = metadata?.['name']
   if (typeof name !== 'string') throw new ValueError('It has no name')
   const isOwn = name === own
@@ -48,13 +52,24 @@ export function projectNode(raw: unknown, prefix: string, own: string): KubeNode
   for (const key of isOwn ? OWN : READ) {
     const value = all[`${prefix}${key}`]
     if (typeof value !== 'string') continue
-    if (value.length > LONGEST) throw new ValueError(`its annotation ${prefix}${key} has more than ${LONGEST} characters`)
+    if (value.length > LONGEST)
+      throw new ValueError(`its annotation ${prefix}${key} has more than ${LONGEST} characters`)
     annotations[key] = value
   }
-  const cidrs = Array.isArray(spec?.['podCIDRs']) ? spec['podCIDRs'] : typeof spec?.['podCIDR'] === 'string' && spec['podCIDR'] !== '' ? [spec['podCIDR']] : []
+  const cidrs = Array.isArray(spec?.['podCIDRs'])
+    ? spec['podCIDRs']
+    : typeof spec?.['podCIDR'] === 'string' && spec['podCIDR'] !== ''
+      ? [spec['podCIDR']]
+      : []
   const created = Date.parse(String(metadata?.['creationTimestamp'] ?? ''))
   const condition = isOwn ? conditionOf(status) : undefined
-  return { name, created: Number.isNaN(created) ? 0 : created, podCidrs: cidrs.map(String), annotations, ...(condition !== undefined && { networkUnavailable: condition }) }
+  return {
+    name,
+    created: Number.isNaN(created) ? 0 : created,
+    podCidrs: cidrs.map(String),
+    annotations,
+    ...(condition !== undefined && { networkUnavailable: condition }),
+  }
 }
 
 /**
@@ -71,7 +86,11 @@ export function subnetsOf({ podCidrs }: Pick<KubeNode, 'podCidrs'>, conf: Pick<N
     if (found[family]) throw new ValueError(`its pod CIDRs ${podCidrs.join(' and ')} are of one family`)
     if (pool) found[family] = within(pool, cidr)
   }
-  for (const family of FAMILIES) if (conf[family] && !found[family]) throw new ValueError(`it has no pod CIDR for ${conf[family].network}; want one (kube-controller-manager --allocate-node-cidrs=true --cluster-cidr=${conf[family].network})`)
+  for (const family of FAMILIES)
+    if (conf[family] && !found[family])
+      throw new ValueError(
+        `it has no pod CIDR for ${conf[family].network}; want one (kube-controller-manager --allocate-node-cidrs=true --cluster-cidr=${conf[family].network})`,
+      )
   return found
 }
 
@@ -94,7 +113,11 @@ export function leaseOf(node: KubeNode, conf: Pick<NetworkConf, 'v4' | 'v6'>): L
 /**
  * The leases of all nodes, oldest first. `read` is `leaseOf`. When two nodes have overlapping subnets, only the older node has a lease.
  */
-export function snapshotOf(nodes: Iterable<KubeNode>, refused: ReadonlyMap<string, string>, read: (node: KubeNode) => Lease | undefined): Snapshot {
+export function snapshotOf(
+  nodes: Iterable<KubeNode>,
+  refused: ReadonlyMap<string, string>,
+  read: (node: KubeNode) => Lease | undefined,
+): Snapshot {
   const unreadable = [...refused].map(([key, why]) => ({ key, why }))
   const leases: Lease[] = []
   const held = { v4: [], v6: [] } as { readonly [K in 'v4' | 'v6']: Span[] }
@@ -104,7 +127,10 @@ export function snapshotOf(nodes: Iterable<KubeNode>, refused: ReadonlyMap<strin
       if (!lease) continue
       const spans = FAMILIES.flatMap((family) => spanOf(lease, family, held[family]))
       const other = spans.flatMap(({ at, all, last }) => (all[at] && all[at].first <= last ? all[at].lease : []))[0]
-      if (other) throw new ValueError(`its pod CIDR ${[lease.subnets.v4, lease.subnets.v6].filter(Boolean).join(' and ')} overlaps that of node ${shown(other.node ?? '')}, which is older`)
+      if (other)
+        throw new ValueError(
+          `its pod CIDR ${[lease.subnets.v4, lease.subnets.v6].filter(Boolean).join(' and ')} overlaps that of node ${shown(other.node ?? '')}, which is older`,
+        )
       leases.push(lease)
       for (const { first, last, at, all } of spans) all.splice(at, 0, { first, last, lease })
     } catch (cause) {
@@ -119,7 +145,10 @@ export function snapshotOf(nodes: Iterable<KubeNode>, refused: ReadonlyMap<strin
  * The annotations that a node publishes, byte for byte as in flannel (pkg/subnet/kube/kube.go, AcquireLease). An address that an
  * administrator set in `node` replaces the node's own address.
  */
-export function annotationsOf({ ips, backend, data }: Pick<Lease, 'ips' | 'backend' | 'data'>, node: Pick<KubeNode, 'annotations'>): Record<string, string> {
+export function annotationsOf(
+  { ips, backend, data }: Pick<Lease, 'ips' | 'backend' | 'data'>,
+  node: Pick<KubeNode, 'annotations'>,
+): Record<string, string> {
   const said: Record<string, string> = { [NAMES.managed]: 'true', [NAMES.backend]: backend }
   for (const family of FAMILIES) {
     if (ips[family] === undefined) continue
@@ -145,8 +174,12 @@ function jsonOf(data: unknown): string {
 
 function within({ network }: Pool, cidr: Cidr): Cidr {
   const [outer, inner] = [split(network), split(cidr)]
-  if (inner.first < outer.first || inner.last > outer.last) throw new ValueError(`its pod CIDR ${cidr} lies outside the network ${network}; want net-conf.json and the controller manager's --cluster-cidr to say the same`)
-  if (inner.ip !== cidr.slice(0, cidr.indexOf('/')) || inner.bits !== inner.first) throw new ValueError(`its pod CIDR ${cidr} is no network`)
+  if (inner.first < outer.first || inner.last > outer.last)
+    throw new ValueError(
+      `its pod CIDR ${cidr} lies outside the network ${network}; want net-conf.json and the controller manager's --cluster-cidr to say the same`,
+    )
+  if (inner.ip !== cidr.slice(0, cidr.indexOf('/')) || inner.bits !== inner.first)
+    throw new ValueError(`its pod CIDR ${cidr} is no network`)
   return cidr
 }
 
@@ -169,7 +202,9 @@ function dataOf(annotations: KubeNode['annotations'], family: 'v4' | 'v6'): unkn
 function conditionOf(status: Record<string, unknown> | undefined): string | undefined {
   const conditions = status?.['conditions']
   if (!Array.isArray(conditions)) return undefined
-  const found = conditions.find((one: { type?: unknown } | null) => one?.type === 'NetworkUnavailable') as { status?: unknown } | undefined
+  const found = conditions.find((one: { type?: unknown } | null) => one?.type === 'NetworkUnavailable') as
+    | { status?: unknown }
+    | undefined
   return found === undefined ? undefined : String(found.status)
 }
 
@@ -182,7 +217,11 @@ interface Span {
 
 // A subnet of a lease, and its place `at` among `all` of its family. None of these overlap, and they are in the order of their addresses. So
 // only the one at that place can overlap it.
-function spanOf({ subnets }: Lease, family: 'v4' | 'v6', all: Span[]): { first: bigint; last: bigint; at: number; all: Span[] }[] {
+function spanOf(
+  { subnets }: Lease,
+  family: 'v4' | 'v6',
+  all: Span[],
+): { first: bigint; last: bigint; at: number; all: Span[] }[] {
   const subnet = subnets[family]
   if (subnet === undefined) return []
   const { first, last } = split(subnet)

@@ -31,16 +31,29 @@ export const addr: Handler<Addr> = {
     const extra = family === 6 ? (dad ? '' : ' nodad') : length < 31 ? ' brd +' : ''
     return [{ text: `addr replace ${cidr}${extra} dev ${dev}${noprefixroute ? ' noprefixroute' : ''}` }]
   },
-  drop: ({ dev, cidr, stays }) => (stays ? [] : [{ text: `addr delete ${cidr} dev ${dev}`, unless: /Cannot (find device|assign requested address)|Address not found/ }]),
+  drop: ({ dev, cidr, stays }) =>
+    stays
+      ? []
+      : [
+          {
+            text: `addr delete ${cidr} dev ${dev}`,
+            unless: /Cannot (find device|assign requested address)|Address not found/,
+          },
+        ],
   ask: ({ dev }) => `addr show dev ${dev}`,
   read(row, want) {
     const found = (row as LinkRow).addr_info.find(({ local, prefixlen }) => `${local}/${prefixlen}` === want.cidr)
-    return found && found.dadfailed !== true ? { kind: 'addr', ns: want.ns, dev: want.dev, cidr: `${found.local}/${found.prefixlen}` as Cidr } : undefined
+    return found && found.dadfailed !== true
+      ? { kind: 'addr', ns: want.ns, dev: want.dev, cidr: `${found.local}/${found.prefixlen}` as Cidr }
+      : undefined
   },
 }
 
 function purpose({ ns, dev, dad, noprefixroute }: Addr, _: Line, gone: boolean): string {
   if (gone) return `${dev} loses it`
-  const extra = [dad ? 'made sure of first (enabledad)' : '', noprefixroute ? 'without a route of its own to the subnet' : ''].filter(Boolean)
+  const extra = [
+    dad ? 'made sure of first (enabledad)' : '',
+    noprefixroute ? 'without a route of its own to the subnet' : '',
+  ].filter(Boolean)
   return [ns === 'host' ? `the gateway of the pods, on ${dev}` : "the pod's address", ...extra].join(', ')
 }

@@ -20,7 +20,14 @@ export const chain: Handler<Chain> = {
   title: ({ name }) => `nft chain ${name}`,
   purpose,
   key: ({ ns, name }) => `chain ${ns} ${name}`,
-  put: ({ name, rules, kept }) => (kept ? [{ text: `add chain inet plumb ${name}` }] : [{ text: `add chain inet plumb ${name}` }, { text: `flush chain inet plumb ${name}` }, ...rules.map((rule) => ({ text: `add rule inet plumb ${name} ${rule}` }))]),
+  put: ({ name, rules, kept }) =>
+    kept
+      ? [{ text: `add chain inet plumb ${name}` }]
+      : [
+          { text: `add chain inet plumb ${name}` },
+          { text: `flush chain inet plumb ${name}` },
+          ...rules.map((rule) => ({ text: `add rule inet plumb ${name} ${rule}` })),
+        ],
   drop: () => [],
   ask: ({ name }) => `list chain inet plumb ${name}`,
   // nft prints rules in other words than plumb wrote them. So only the number of rules is compared.
@@ -30,5 +37,7 @@ export const chain: Handler<Chain> = {
 function purpose({ name, kept }: Chain, { text }: Line): string {
   if (kept) return "the admin's chain, whose rules are left alone"
   if (text.startsWith('add chain')) return `the chain of the network's conditions`
-  return text.startsWith('flush') ? 'it is written anew each time' : `what meets the conditions is led to its pod, IPv${name.slice('cond'.length)[0]}`
+  return text.startsWith('flush')
+    ? 'it is written anew each time'
+    : `what meets the conditions is led to its pod, IPv${name.slice('cond'.length)[0]}`
 }

@@ -34,5 +34,7 @@ export function isClaim(one: Named): one is Claim {
 
 function purpose({ protocol, port, ip }: Claim, _: Line, gone: boolean): string {
   const of = ip.startsWith('any') ? `all IPv${ip.slice(-1)} addresses of the node` : ip
-  return gone ? `host port ${port}/${protocol} is free for others` : `no other container gets port ${port}/${protocol} of ${of}`
+  return gone
+    ? `host port ${port}/${protocol} is free for others`
+    : `no other container gets port ${port}/${protocol} of ${of}`
 }

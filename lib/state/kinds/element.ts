@@ -29,10 +29,14 @@ export const element: Handler<Element> = {
   purpose,
   key: ({ ns, set, key }) => `element ${ns} ${set} ${key}`,
   put: (want) => (want.moment === 'removed' ? [] : [{ text: addition(want) }]),
-  drop: (want) => (want.moment === 'made' ? [] : [{ text: want.moment ? addition(want) : removal(want), unless: /No such file/ }]),
+  drop: (want) =>
+    want.moment === 'made' ? [] : [{ text: want.moment ? addition(want) : removal(want), unless: /No such file/ }],
   ask: ({ set, key, moment }) => (moment ? '' : `get element inet plumb ${set} { ${key} }`),
   // `elements = { KEY comment "…" : VALUE }`
-  read: (row, want) => (want.value === undefined ? want : { ...want, value: /elements = \{ .*? : ([^{}]*?) \}/.exec(String(row))?.[1] ?? '' }),
+  read: (row, want) =>
+    want.value === undefined
+      ? want
+      : { ...want, value: /elements = \{ .*? : ([^{}]*?) \}/.exec(String(row))?.[1] ?? '' },
 }
 
 /** The line that adds an element. An existing element is no error. */
@@ -47,7 +51,8 @@ export function removal({ set, key }: Element): string {
 }
 
 function purpose({ set, key, value, moment }: Element, _: Line, gone: boolean): string {
-  const about = ELEMENTS.find(([prefix]) => set.startsWith(prefix))?.[1](key.split(' . '), value) ?? `an element of ${set}`
+  const about =
+    ELEMENTS.find(([prefix]) => set.startsWith(prefix))?.[1](key.split(' . '), value) ?? `an element of ${set}`
   return gone && !moment ? `no longer: ${about}` : about
 }
 
@@ -57,12 +62,22 @@ function hostPort(key: readonly string[]): string {
 
 // The phrases for `purpose`, by the prefix of a set's name in lib/nft/sets.nft. The first match counts.
 const ELEMENTS: readonly (readonly [string, (key: readonly string[], value: string | undefined) => string])[] = [
-  ['masqall', ([protocol, ip, port]) => `every client of ${ip} port ${port}/${protocol} takes the node's address (masqAll)`],
+  [
+    'masqall',
+    ([protocol, ip, port]) => `every client of ${ip} port ${port}/${protocol} takes the node's address (masqAll)`,
+  ],
   ['masq', ([ip]) => `what ${ip} sends out of its subnet takes the node's address (ipMasq)`],
   ['local', ([subnet]) => `within ${subnet} packets are left as they are, but to reach a host port`],
   ['self', ([ip]) => `${ip} is its own only neighbour, for the host ports that lead to it`],
-  ['snat', ([protocol, ip, port]) => `clients beside ${ip} port ${port}/${protocol}, and the node's own, take the node's address where no answer would come back`],
-  ['given', ([port]) => `for a second: what a process of the node still sends from UDP port ${port} makes no new connection`],
+  [
+    'snat',
+    ([protocol, ip, port]) =>
+      `clients beside ${ip} port ${port}/${protocol}, and the node's own, take the node's address where no answer would come back`,
+  ],
+  [
+    'given',
+    ([port]) => `for a second: what a process of the node still sends from UDP port ${port} makes no new connection`,
+  ],
   ['left', ([ip, port]) => `for a second: what ${ip} still sends from UDP port ${port} makes no new connection`],
   ['ports', (key, value) => `${hostPort(key)} leads to ${value?.replace(' . ', ' port ')}`],
   ['pods', ([ip]) => `what ${ip} sends passes the node, and so do the answers`],

@@ -42,5 +42,7 @@ export function forgetOf({ family, port, ip, pod }: Flows): string {
  */
 export function listsOf([first, ...others]: readonly [Flows, ...Flows[]]): string[] {
   const all = `-L -f ipv${first.family} -p udp`
-  return others.some(({ port }) => port !== first.port) ? [all] : [`${all} --orig-port-dst ${first.port}`, `${all} --orig-port-src ${first.port}`]
+  return others.some(({ port }) => port !== first.port)
+    ? [all]
+    : [`${all} --orig-port-dst ${first.port}`, `${all} --orig-port-src ${first.port}`]
 }

@@ -26,9 +26,58 @@ import { type Vrf, vrf } from './vrf.ts'
 import { type Zoned, zoned } from './zoned.ts'
 
 /** An object of the kernel, or a file, that plumb makes: plain data. */
-export type Resource = Addr | Admission | Chain | Claim | Element | Fdb | Flows | Link | Neigh | Nexthop | Passage | Qdisc | Redirect | Rerouted | Route | Rule | Saved | Setting | Sysctl | Tunnel | Unrouted | Vlan | Vrf | Zoned
+export type Resource =
+  | Addr
+  | Admission
+  | Chain
+  | Claim
+  | Element
+  | Fdb
+  | Flows
+  | Link
+  | Neigh
+  | Nexthop
+  | Passage
+  | Qdisc
+  | Redirect
+  | Rerouted
+  | Route
+  | Rule
+  | Saved
+  | Setting
+  | Sysctl
+  | Tunnel
+  | Unrouted
+  | Vlan
+  | Vrf
+  | Zoned
 
-const HANDLERS = { addr, admission, chain, claim, element, fdb, flows, link, neigh, nexthop, passage, qdisc, redirect, rerouted, route, rule, saved, setting, sysctl, tunnel, unrouted, vlan, vrf, zoned }
+const HANDLERS = {
+  addr,
+  admission,
+  chain,
+  claim,
+  element,
+  fdb,
+  flows,
+  link,
+  neigh,
+  nexthop,
+  passage,
+  qdisc,
+  redirect,
+  rerouted,
+  route,
+  rule,
+  saved,
+  setting,
+  sysctl,
+  tunnel,
+  unrouted,
+  vlan,
+  vrf,
+  zoned,
+}
 
 /** The handler of a resource's kind. */
 export function handler(kind: Resource['kind']): Handler<Resource> {

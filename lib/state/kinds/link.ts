@@ -41,7 +41,12 @@ export interface Link {
   /** The other end of the veth pair. The same line makes both ends. */
   readonly peer?: { readonly ns: Netns; readonly name: IfName; readonly mac?: Mac }
   /** The bridge of the port, and the port's attributes. */
-  readonly port?: { readonly master: IfName; readonly hairpin?: boolean; readonly isolated?: boolean; readonly locked?: boolean }
+  readonly port?: {
+    readonly master: IfName
+    readonly hairpin?: boolean
+    readonly isolated?: boolean
+    readonly locked?: boolean
+  }
   readonly vlanFiltering?: true
   readonly vxlan?: Vxlan
   /** The attributes of a link that has no part on the node, such as a macvlan. */
@@ -57,7 +62,13 @@ export interface Link {
    * The move of a lent device: the target namespace, the name there, and the values to set. `put` moves the device to the pod, and
    * `drop` moves it back.
    */
-  readonly move?: { readonly to?: Netns; readonly name: IfName; readonly alias?: string; readonly mac?: Mac; readonly mtu?: number }
+  readonly move?: {
+    readonly to?: Netns
+    readonly name: IfName
+    readonly alias?: string
+    readonly mac?: Mac
+    readonly mtu?: number
+  }
   /** The link may exist already and belong to another program. Then adding it is no error. Only `drop` removes it, by name. */
   readonly shared?: true
 }
@@ -75,7 +86,13 @@ export const link: Handler<Link> = {
     // The line of the other end made this end. Only `up` is missing.
     if (want.type === 'peer') return want.up ? [{ text: `link set dev ${want.name} up` }] : []
     // Another plugin made this link. It stays unchanged when it is no port of a Linux bridge.
-    if (want.type === 'port') return [{ text: `link set dev ${want.name} type bridge_slave${want.port?.hairpin ? ' hairpin on' : ''}${want.port?.isolated ? ' isolated on' : ''}`, unless: /not supported|Cannot find device/ }]
+    if (want.type === 'port')
+      return [
+        {
+          text: `link set dev ${want.name} type bridge_slave${want.port?.hairpin ? ' hairpin on' : ''}${want.port?.isolated ? ' isolated on' : ''}`,
+          unless: /not supported|Cannot find device/,
+        },
+      ]
     if (want.type === 'loopback') return [{ text: `link set dev ${want.name} up` }]
     if (want.type === 'lent') return [{ text: want.move ? moving(want) : `link set dev ${want.name} up` }]
     if (want.type === 'veth') return veth(want)
@@ -96,14 +113,26 @@ export const link: Handler<Link> = {
       ns: want.ns,
       name: seen.ifname as IfName,
       // Both ends of a veth pair show the kind veth. So `want` decides which end this is.
-      type: want.type === 'lent' || ((want.type === 'peer' || want.type === 'port') && seen.linkinfo?.info_kind === 'veth') ? want.type : ((seen.linkinfo?.info_kind ?? seen.link_type) as Link['type']),
+      type:
+        want.type === 'lent' || ((want.type === 'peer' || want.type === 'port') && seen.linkinfo?.info_kind === 'veth')
+          ? want.type
+          : ((seen.linkinfo?.info_kind ?? seen.link_type) as Link['type']),
       mac: seen.address as Mac,
       // The MTU of an ifb is not compared. The MTU of the shaped link may have changed since.
       ...(want.type === 'ifb' && want.mtu !== undefined ? { mtu: want.mtu } : { mtu: seen.mtu }),
       up: seen.flags.includes('UP'),
       ...(seen.ifalias === undefined ? {} : { alias: seen.ifalias }),
       ...(seen.promiscuity > 0 && seen.flags.includes('PROMISC') ? { promisc: true as const } : {}),
-      ...(seen.master === undefined ? {} : { port: { master: seen.master as IfName, hairpin: slave?.hairpin ?? false, isolated: slave?.isolated ?? false, locked: slave?.locked ?? false } }),
+      ...(seen.master === undefined
+        ? {}
+        : {
+            port: {
+              master: seen.master as IfName,
+              hairpin: slave?.hairpin ?? false,
+              isolated: slave?.isolated ?? false,
+              locked: slave?.locked ?? false,
+            },
+          }),
       ...(seen.linkinfo?.info_data?.vlan_filtering === 1 ? { vlanFiltering: true as const } : {}),
       ...(vxlan && { vxlan }),
       ...(want.like && { like: likenessOf(seen.linkinfo?.info_data) }),
@@ -149,7 +178,11 @@ export interface AddrRow {
 function bridge({ name, mac, pinned, mtu, up, promisc, vlanFiltering }: Link): Line[] {
   const pin = pinned && mac ? [{ text: `link set dev ${name} address ${mac}${up ? ' up' : ''}` }] : []
   return [
-    { text: `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}${flags({ up, ...(promisc && { promisc }) })} type bridge${vlanFiltering ? ' vlan_filtering 1' : ''}`, absent: name, unless: /File exists/ },
+    {
+      text: `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}${flags({ up, ...(promisc && { promisc }) })} type bridge${vlanFiltering ? ' vlan_filtering 1' : ''}`,
+      absent: name,
+      unless: /File exists/,
+    },
     { text: `link set dev ${name} alias ${BRIDGE_ALIAS}`, absent: name },
     ...pin,
   ]
@@ -157,12 +190,20 @@ function bridge({ name, mac, pinned, mtu, up, promisc, vlanFiltering }: Link): L
 
 // Only its owner uses this name. An existing ifb is left from an earlier call.
 function ifb({ name, mac, mtu }: Link): Line[] {
-  return [{ text: `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''} txqueuelen 0 up type ifb`, unless: /File exists/, otherwise: [{ text: `link set dev ${name} up` }] }]
+  return [
+    {
+      text: `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''} txqueuelen 0 up type ifb`,
+      unless: /File exists/,
+      otherwise: [{ text: `link set dev ${name} up` }],
+    },
+  ]
 }
 
 function drop({ name, type }: Link): Line[] {
   if (type === 'port') return []
-  return type === 'loopback' ? [{ text: `link set dev ${name} down` }] : [{ text: `link delete dev ${name}`, unless: NONE }]
+  return type === 'loopback'
+    ? [{ text: `link set dev ${name} down` }]
+    : [{ text: `link delete dev ${name}`, unless: NONE }]
 }
 
 // One message to the kernel. The kernel applies what follows `netns` after the device arrives there (rtnl_setlink). So no program sees
@@ -180,11 +221,20 @@ function flags({ up, promisc }: Pick<Link, 'up' | 'promisc'>): string {
 
 function veth({ name, mac, mtu, alias, peer, port, up, shared }: Link): Line[] {
   const size = mtu ? ` mtu ${mtu}` : ''
-  const other = peer ? ` peer name ${peer.name}${peer.mac ? ` address ${peer.mac}` : ''}${size}${peer.ns === 'host' ? '' : ` netns ${peer.ns}`}` : ''
-  const marks = [port?.hairpin ? ' hairpin on' : '', port?.isolated ? ' isolated on' : '', port?.locked ? ' locked on' : ''].join('')
+  const other = peer
+    ? ` peer name ${peer.name}${peer.mac ? ` address ${peer.mac}` : ''}${size}${peer.ns === 'host' ? '' : ` netns ${peer.ns}`}`
+    : ''
+  const marks = [
+    port?.hairpin ? ' hairpin on' : '',
+    port?.isolated ? ' isolated on' : '',
+    port?.locked ? ' locked on' : '',
+  ].join('')
   const set = `${alias ? ` alias ${alias}` : ''}${marks ? ` type bridge_slave${marks}` : ''}`
   return [
-    { text: `link add name ${name}${mac ? ` address ${mac}` : ''}${size}${up ? ' up' : ''}${port ? ` master ${port.master}` : ''} type veth${other}`, ...(shared ? { unless: /File exists/ } : {}) },
+    {
+      text: `link add name ${name}${mac ? ` address ${mac}` : ''}${size}${up ? ' up' : ''}${port ? ` master ${port.master}` : ''} type veth${other}`,
+      ...(shared ? { unless: /File exists/ } : {}),
+    },
     ...(set ? [{ text: `link set dev ${name}${set}` }] : []),
   ]
 }
@@ -192,27 +242,39 @@ function veth({ name, mac, mtu, alias, peer, port, up, shared }: Link): Line[] {
 function purpose(want: Link, { text }: Line, gone: boolean): string {
   const { ns, name, type, peer, port, alias, mtu, vlanFiltering, move } = want
   if (isPodKind(type)) return podLink(want, text, gone)
-  if (move) return gone ? `the device is back on the node as ${move.name}, with address, size and state as they were` : `the device goes to the pod, is ${move.name} there, and bears a mark by which DEL finds it`
-  if (gone && text.startsWith('link set')) return `${name} goes together with other links: the kernel waits once for all of a group`
+  if (move)
+    return gone
+      ? `the device is back on the node as ${move.name}, with address, size and state as they were`
+      : `the device goes to the pod, is ${move.name} there, and bears a mark by which DEL finds it`
+  if (gone && text.startsWith('link set'))
+    return `${name} goes together with other links: the kernel waits once for all of a group`
   if (gone && text.startsWith('link delete group')) return 'they go, with their other ends, addresses and routes'
   if (gone) return `${name} and with it its other end, its addresses and its routes`
   if (type === 'ifb') return `what the pod sends passes through it, to be shaped`
   if (type === 'port' && port?.isolated) return `the bridge carries no frames between ${name} and other such ports`
   if (type === 'port') return `what comes from ${name} may go back through it: a pod reaches its own host ports`
-  if (text.startsWith('link add') && type === 'bridge') return `the bridge${vlanFiltering ? ', which tells VLANs apart' : ''}`
-  if (text.startsWith('link add')) return `the pair: ${name} here, ${peer?.name} ${peer?.ns === 'host' ? 'too' : 'in the pod'}${port ? `, a port of ${port.master}` : ''}${mtu ? `, for packets of ${mtu} bytes` : ''}`
-  if (type === 'veth') return [alias === undefined ? '' : 'whose it is, for GC', ...marks(port)].filter(Boolean).join('; ')
+  if (text.startsWith('link add') && type === 'bridge')
+    return `the bridge${vlanFiltering ? ', which tells VLANs apart' : ''}`
+  if (text.startsWith('link add'))
+    return `the pair: ${name} here, ${peer?.name} ${peer?.ns === 'host' ? 'too' : 'in the pod'}${port ? `, a port of ${port.master}` : ''}${mtu ? `, for packets of ${mtu} bytes` : ''}`
+  if (type === 'veth')
+    return [alias === undefined ? '' : 'whose it is, for GC', ...marks(port)].filter(Boolean).join('; ')
   return `${name} comes up${ns === 'host' ? '' : ' in the pod'}`
 }
 
 function podLink({ name, type, born, was, port, alias }: Link, text: string, gone: boolean): string {
   if (gone) return `${name} and with it its addresses and its routes`
   if (born && !/^(link|tuntap) add/.test(text)) return 'its address and its size'
-  if (born) return `the ${type === 'tun' ? 'tap' : type}${born.master ? ` on ${born.master}` : ''}, in the pod at once, under a name that it has until it is marked`
+  if (born)
+    return `the ${type === 'tun' ? 'tap' : type}${born.master ? ` on ${born.master}` : ''}, in the pod at once, under a name that it has until it is marked`
   if (was) return `its own name, and whose it is (${alias}): both at once`
   return `${name} comes up in the pod${port ? `, a port of its bridge ${port.master}` : ''}`
 }
 
 function marks(port: Link['port']): string[] {
-  return [port?.hairpin ? 'hairpin: a frame may go back where it came from' : '', port?.isolated ? 'isolated: no frames between it and other isolated ports' : '', port?.locked ? 'locked: frames from one address only (macspoofchk)' : '']
+  return [
+    port?.hairpin ? 'hairpin: a frame may go back where it came from' : '',
+    port?.isolated ? 'isolated: no frames between it and other isolated ports' : '',
+    port?.locked ? 'locked: frames from one address only (macspoofchk)' : '',
+  ]
 }

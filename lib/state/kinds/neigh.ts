@@ -18,7 +18,9 @@ export const neigh: Handler<Neigh> = {
   title: ({ ns, dev, ip }) => `neighbour ${ip} on ${dev}${inPodOf(ns)}`,
   purpose: ({ ip, mac }) => `packets for ${ip} go to ${mac}`,
   key: ({ ns, dev, ip }) => `neigh ${ns} ${dev} ${ip}`,
-  put: ({ dev, ip, mac, proto }) => [{ text: `neigh replace ${ip} lladdr ${mac} dev ${dev} nud permanent protocol ${proto}` }],
+  put: ({ dev, ip, mac, proto }) => [
+    { text: `neigh replace ${ip} lladdr ${mac} dev ${dev} nud permanent protocol ${proto}` },
+  ],
   // A delete of a missing neighbour ends iproute2 at once, together with all lines that follow. So the neighbour is made first.
   drop: ({ dev, ip, mac }) => [
     { text: `neigh replace ${ip} lladdr ${mac} dev ${dev} nud stale`, unless: /Cannot find device/ },
@@ -27,7 +29,9 @@ export const neigh: Handler<Neigh> = {
   ask: ({ dev }) => `neigh show dev ${dev} nud permanent`,
   read(row, want) {
     const { dst, lladdr, protocol } = row as NeighRow
-    return dst === want.ip && lladdr !== undefined ? { kind: 'neigh', ns: want.ns, dev: want.dev, ip: dst as Ip, mac: lladdr as Mac, proto: Number(protocol ?? 0) } : undefined
+    return dst === want.ip && lladdr !== undefined
+      ? { kind: 'neigh', ns: want.ns, dev: want.dev, ip: dst as Ip, mac: lladdr as Mac, proto: Number(protocol ?? 0) }
+      : undefined
   },
 }
 

@@ -31,7 +31,14 @@ export const nexthop: Handler<Nexthop> = {
   ask: () => 'nexthop show',
   read(row, want) {
     const { id, gateway, dev, protocol, flags = [] } = row as NexthopRow
-    if (id !== want.id || gateway !== want.via || dev !== want.dev || Number(protocol) !== want.proto || flags.includes('onlink') !== (want.onlink ?? false)) return undefined
+    if (
+      id !== want.id ||
+      gateway !== want.via ||
+      dev !== want.dev ||
+      Number(protocol) !== want.proto ||
+      flags.includes('onlink') !== (want.onlink ?? false)
+    )
+      return undefined
     return want
   },
 }

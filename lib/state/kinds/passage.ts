@@ -49,8 +49,14 @@ export const passage: Handler<Passage> = {
 export function missing({ admin, bit }: Passage, { isJumped, isAdminThere, isWhole, isThere }: Standing): string[] {
   // iptables-restore empties a chain that a `:` line names. So the admin's chain gets such a line only when it does not exist.
   const mark = `0x${((1 << bit) >>> 0).toString(16)}`
-  const chain = isThere ? [`-I ${CHAIN} 1 -j ${admin}`] : [`:${CHAIN} - [0:0]`, `-A ${CHAIN} -j ${admin}`, `-A ${CHAIN} -m mark --mark ${mark}/${mark} -j ACCEPT`]
-  return [...(isAdminThere ? [] : [`:${admin} - [0:0]`]), ...(isWhole ? [] : chain), ...(isJumped ? [] : [`-I FORWARD 1 -j ${CHAIN}`])]
+  const chain = isThere
+    ? [`-I ${CHAIN} 1 -j ${admin}`]
+    : [`:${CHAIN} - [0:0]`, `-A ${CHAIN} -j ${admin}`, `-A ${CHAIN} -m mark --mark ${mark}/${mark} -j ACCEPT`]
+  return [
+    ...(isAdminThere ? [] : [`:${admin} - [0:0]`]),
+    ...(isWhole ? [] : chain),
+    ...(isJumped ? [] : [`-I FORWARD 1 -j ${CHAIN}`]),
+  ]
 }
 
 /** Wraps lines into one transaction of iptables-restore. */
@@ -60,7 +66,12 @@ export function scripted(lines: readonly string[]): string[] {
 
 function purpose({ admin }: Passage, { text }: Line): string {
   if (text === '*filter' || text === 'COMMIT') return 'all or nothing'
-  if (text.startsWith(':')) return text.includes('PLUMB-PODS') ? "the chain of iptables that lets pods' packets pass" : `the admin's chain in iptables, for rules as a reference plugin's node has them`
+  if (text.startsWith(':'))
+    return text.includes('PLUMB-PODS')
+      ? "the chain of iptables that lets pods' packets pass"
+      : `the admin's chain in iptables, for rules as a reference plugin's node has them`
   if (text.startsWith('-I')) return 'it comes before what Docker, say, drops there'
-  return text.endsWith(` -j ${admin}`) ? "the admin's own rules come first" : 'what the chain `forward` of table inet plumb marked passes'
+  return text.endsWith(` -j ${admin}`)
+    ? "the admin's own rules come first"
+    : 'what the chain `forward` of table inet plumb marked passes'
 }

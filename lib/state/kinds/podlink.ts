@@ -78,7 +78,10 @@ function tap({ name, mac, mtu, like, born }: Link): Line[] {
   // Upstream gives the virtio header to a tap with owner and group. It makes all other taps by `ip` too, without the header. So virtual
   // machines find the header in the same cases.
   const header = born?.owner !== undefined && born.group !== undefined && born.context === undefined ? ' vnet_hdr' : ''
-  return [{ text: `tuntap add mode tap name ${name}${header}${like?.multiQueue ? ' multi_queue' : ''}${whose}` }, ...(set ? [{ text: `link set dev ${name}${set}` }] : [])]
+  return [
+    { text: `tuntap add mode tap name ${name}${header}${like?.multiQueue ? ' multi_queue' : ''}${whose}` },
+    ...(set ? [{ text: `link set dev ${name}${set}` }] : []),
+  ]
 }
 
 /** The attributes of such a link in the output of `ip -d -j addr show`. */
@@ -89,6 +92,16 @@ export interface LikenessRow {
 }
 
 /** Converts the output of `ip` to a `Likeness`. */
-export function likenessOf({ mode, bcqueuelen, id, multi_queue }: LikenessRow & { readonly id?: number } = {}): Likeness {
-  return { ...(mode === undefined ? {} : { mode }), ...(bcqueuelen === undefined ? {} : { bcqueuelen }), ...(id === undefined ? {} : { id }), ...(multi_queue === undefined ? {} : { multiQueue: multi_queue }) }
+export function likenessOf({
+  mode,
+  bcqueuelen,
+  id,
+  multi_queue,
+}: LikenessRow & { readonly id?: number } = {}): Likeness {
+  return {
+    ...(mode === undefined ? {} : { mode }),
+    ...(bcqueuelen === undefined ? {} : { bcqueuelen }),
+    ...(id === undefined ? {} : { id }),
+    ...(multi_queue === undefined ? {} : { multiQueue: multi_queue }),
+  }
 }

@@ -39,14 +39,18 @@ export const qdisc: Handler<Qdisc> = {
     // higher, because tc counts time in microseconds.
     const cut = segment === undefined ? '' : ` peakrate ${Math.max(1e9, 10 * rate)}bit mtu ${segment}`
     const bucket = `dev ${dev} root handle ${HANDLE} tbf rate ${rate}bit burst ${burst} limit ${limit}${cut}`
-    return [{ text: `qdisc add ${bucket}`, unless: /Exclusivity flag on/, otherwise: [{ text: `qdisc change ${bucket}` }] }]
+    return [
+      { text: `qdisc add ${bucket}`, unless: /Exclusivity flag on/, otherwise: [{ text: `qdisc change ${bucket}` }] },
+    ]
   },
-  drop: ({ dev, replaced }) => (replaced ? [{ text: `qdisc delete dev ${dev} root handle ${HANDLE}`, unless: GONE }] : []),
+  drop: ({ dev, replaced }) =>
+    replaced ? [{ text: `qdisc delete dev ${dev} root handle ${HANDLE}`, unless: GONE }] : [],
   ask: ({ dev }) => `qdisc show dev ${dev}`,
   read(row, want) {
     const { kind, handle, root, options } = row as QdiscRow
     if (!root) return undefined
-    if (kind !== want.discipline || handle !== HANDLE) return { ...want, discipline: `${kind} ${handle}` as typeof want.discipline }
+    if (kind !== want.discipline || handle !== HANDLE)
+      return { ...want, discipline: `${kind} ${handle}` as typeof want.discipline }
     const { rate = 0, burst } = options ?? {}
     // With -d tc prints the burst as `3027b/1`, rounded to ticks of the kernel's clock. tc does not print the limit.
     return { ...want, rate: near(rate * 8, want.rate), burst: near(Number.parseInt(String(burst), 10), want.burst) }
@@ -66,7 +70,9 @@ function near(is: number, want: number): number {
 }
 
 function purpose({ dev, rate, limit }: Qdisc, _: Line, gone: boolean): string {
-  return gone ? `${dev} is shaped no longer` : `at most ${rate} bit/s leave by ${dev}, and at most ${Math.round((limit * 8000) / rate)} ms of it wait`
+  return gone
+    ? `${dev} is shaped no longer`
+    : `at most ${rate} bit/s leave by ${dev}, and at most ${Math.round((limit * 8000) / rate)} ms of it wait`
 }
 
 const GONE = /Cannot find|not found|No such|Invalid handle|does(n't| not) exist/

@@ -26,7 +26,11 @@ export const redirect: Handler<Redirect> = {
   put: ({ dev, to }) => [
     // An existing qdisc serves as well, also one of another program. A filter of an earlier ADD may lead to a missing device and would
     // stand before this filter. So it is deleted first.
-    { text: `qdisc add dev ${dev} clsact`, unless: /Exclusivity flag on/, otherwise: [{ text: `filter delete dev ${dev} ingress ${PLACE}`, unless: GONE }] },
+    {
+      text: `qdisc add dev ${dev} clsact`,
+      unless: /Exclusivity flag on/,
+      otherwise: [{ text: `filter delete dev ${dev} ingress ${PLACE}`, unless: GONE }],
+    },
     { text: `filter add dev ${dev} ingress ${PLACE} u32 match u32 0 0 action mirred egress redirect dev ${to}` },
   ],
   drop: ({ dev, replaced }) => (replaced ? [{ text: `filter delete dev ${dev} ingress ${PLACE}`, unless: GONE }] : []),
@@ -34,7 +38,9 @@ export const redirect: Handler<Redirect> = {
   read(row, want) {
     const { pref, options } = row as FilterRow
     const [action] = options?.actions ?? []
-    return pref === 20556 && action?.kind === 'mirred' ? { ...want, to: (action.to_dev ?? '') as typeof want.to } : undefined
+    return pref === 20556 && action?.kind === 'mirred'
+      ? { ...want, to: (action.to_dev ?? '') as typeof want.to }
+      : undefined
   },
 }
 
@@ -47,5 +53,7 @@ interface FilterRow {
 
 function purpose({ dev, to }: Redirect, { text }: Line, gone: boolean): string {
   if (text.startsWith('qdisc')) return `where filters of what comes in by ${dev} stand; another's serves as well`
-  return gone ? `what comes in by ${dev} goes on as usual` : `what comes in by ${dev}, which the pod sends, goes through ${to} first`
+  return gone
+    ? `what comes in by ${dev} goes on as usual`
+    : `what comes in by ${dev}, which the pod sends, goes through ${to} first`
 }

@@ -44,8 +44,15 @@ export const route: Handler<Route> = {
   purpose,
   goesWithLink: true,
   key: ({ ns, dst, table, priority }) => `route ${ns} ${dst} table ${table ?? 254} metric ${priority ?? 'any'}`,
-  put: (want) => [{ text: `route ${want.beside ?? 'add'} ${line(want)}`, ...(want.exclusive ? {} : { unless: /File exists/ }) }],
-  drop: (want) => [{ text: `route delete ${line(want)}`, unless: /No such process|Cannot find device|(Nexthop id|FIB table) does not exist/ }],
+  put: (want) => [
+    { text: `route ${want.beside ?? 'add'} ${line(want)}`, ...(want.exclusive ? {} : { unless: /File exists/ }) },
+  ],
+  drop: (want) => [
+    {
+      text: `route delete ${line(want)}`,
+      unless: /No such process|Cannot find device|(Nexthop id|FIB table) does not exist/,
+    },
+  ],
   // Replaces the route at once, so that there is no moment without a route.
   change: (want) => [{ text: `route replace ${line(want)}` }],
   // In a batch, `route show` lists one family: IPv4, or the family of `ip -6`.
@@ -54,7 +61,8 @@ export const route: Handler<Route> = {
     const seen = row as RouteRow
     // The kernel joins IPv6 routes of several links to the same destination into one row.
     const hops = (seen.nexthops ?? [seen]).filter(({ dev }) => dev === want.dev)
-    if (hops.length === 0 || (seen.metric ?? 0) !== (want.priority ?? (isSix(want.dst) ? IP6_RT_PRIO_USER : 0))) return undefined
+    if (hops.length === 0 || (seen.metric ?? 0) !== (want.priority ?? (isSix(want.dst) ? IP6_RT_PRIO_USER : 0)))
+      return undefined
     const metrics = seen.metrics?.[0]
     return {
       kind: 'route',
@@ -122,10 +130,29 @@ export function routeOf(row: RouteRow, proto?: number): Route {
   }
 }
 
-function line({ dev, dst, via, mtu, advmss, priority, table, scope, src, onlink, proto, nhid, blackhole }: Route): string {
+function line({
+  dev,
+  dst,
+  via,
+  mtu,
+  advmss,
+  priority,
+  table,
+  scope,
+  src,
+  onlink,
+  proto,
+  nhid,
+  blackhole,
+}: Route): string {
   const [first, ...more] = via
   const on = ` dev ${dev}${onlink ? ' onlink' : ''}`
-  const hop = nhid !== undefined ? ` nhid ${nhid}` : more.length > 0 ? via.map((ip) => ` nexthop via ${ip}${on}`).join('') : `${first === undefined ? '' : ` via ${first}`}${on}`
+  const hop =
+    nhid !== undefined
+      ? ` nhid ${nhid}`
+      : more.length > 0
+        ? via.map((ip) => ` nexthop via ${ip}${on}`).join('')
+        : `${first === undefined ? '' : ` via ${first}`}${on}`
   const before = [
     table === undefined ? '' : ` table ${table}`,
     priority === undefined ? '' : ` metric ${priority}`,
@@ -139,8 +166,18 @@ function line({ dev, dst, via, mtu, advmss, priority, table, scope, src, onlink,
 }
 
 function purpose({ ns, dst, via, dev, exclusive }: Route): string {
-  const to = split(dst).length === 0 ? `default route, IPv${isSix(dst) ? 6 : 4}` : isHost(dst) ? `the way to ${split(dst).ip}` : `the way to ${dst}`
-  const how = via.length > 1 ? `: over ${via.length} gateways at once` : via.length === 1 ? `, by the gateway ${via[0]}` : `: on the link ${dev}`
+  const to =
+    split(dst).length === 0
+      ? `default route, IPv${isSix(dst) ? 6 : 4}`
+      : isHost(dst)
+        ? `the way to ${split(dst).ip}`
+        : `the way to ${dst}`
+  const how =
+    via.length > 1
+      ? `: over ${via.length} gateways at once`
+      : via.length === 1
+        ? `, by the gateway ${via[0]}`
+        : `: on the link ${dev}`
   return `${ns === 'host' ? 'to the pod: ' : ''}${to}${how}${exclusive ? '; no other may be there' : ''}`
 }
 

@@ -24,11 +24,19 @@ const four: Handler<Rule> = {
   title: ({ ns, from, table }) => `rule from ${from} to table ${table}${inPodOf(ns)}`,
   purpose,
   key: ({ ns, from, table }) => `rule ${ns} ${from} ${table}`,
-  put: ({ from, table, priority }) => [{ text: `rule add from ${hostCidr(from)} table ${table} priority ${priority}`, unless: /File exists/ }],
-  drop: ({ from, table, priority }) => [{ text: `rule delete from ${hostCidr(from)} table ${table} priority ${priority}`, unless: /No such file|does not exist/ }],
+  put: ({ from, table, priority }) => [
+    { text: `rule add from ${hostCidr(from)} table ${table} priority ${priority}`, unless: /File exists/ },
+  ],
+  drop: ({ from, table, priority }) => [
+    {
+      text: `rule delete from ${hostCidr(from)} table ${table} priority ${priority}`,
+      unless: /No such file|does not exist/,
+    },
+  ],
   ask: () => '',
   // Asks the kernel directly. `ip` prints a table by its name when an admin gave it a name.
-  read: (_row, want) => (inside(want.ns, rulesNow).some(({ from, table }) => from === want.from && table === want.table) ? want : undefined),
+  read: (_row, want) =>
+    inside(want.ns, rulesNow).some(({ from, table }) => from === want.from && table === want.table) ? want : undefined,
 }
 
 /** Policy rules by the source address of packets. */

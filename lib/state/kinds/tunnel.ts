@@ -22,7 +22,14 @@ export const tunnel: Handler<Tunnel> = {
   ask: ({ dev }) => `fdb show dev ${dev}`,
   read(row, want) {
     const { mac, dst, state, port, vni, via } = row as FdbRow
-    return mac === want.mac && dst === want.dst && state === 'permanent' && port === undefined && vni === undefined && via === undefined ? want : undefined
+    return mac === want.mac &&
+      dst === want.dst &&
+      state === 'permanent' &&
+      port === undefined &&
+      vni === undefined &&
+      via === undefined
+      ? want
+      : undefined
   },
 }
 

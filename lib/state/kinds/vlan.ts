@@ -11,12 +11,26 @@ export const vlan: Handler<Vlan> = {
   title: ({ ns, dev }) => `vlan of ${dev}${inPodOf(ns)}`,
   purpose,
   key: ({ ns, dev, first, last }) => `vlan ${ns} ${dev} ${first}-${last}`,
-  put: (want) => (want.absent ? vlan.drop(want) : [{ text: `vlan add vid ${range(want)}${want.pvid ? ' pvid untagged' : ''} dev ${want.dev}`, ...(want.shared && { unless: /Cannot find (bridge )?device/ }) }]),
-  drop: (want) => [{ text: `vlan delete vid ${range(want)} dev ${want.dev}`, unless: /No such|Cannot find (bridge )?device/ }],
+  put: (want) =>
+    want.absent
+      ? vlan.drop(want)
+      : [
+          {
+            text: `vlan add vid ${range(want)}${want.pvid ? ' pvid untagged' : ''} dev ${want.dev}`,
+            ...(want.shared && { unless: /Cannot find (bridge )?device/ }),
+          },
+        ],
+  drop: (want) => [
+    { text: `vlan delete vid ${range(want)} dev ${want.dev}`, unless: /No such|Cannot find (bridge )?device/ },
+  ],
   ask: ({ dev }) => `vlan show dev ${dev}`,
   read(row, want) {
     const { vlans } = row as { vlans: readonly { vlan: number; vlanEnd?: number; flags?: readonly string[] }[] }
-    const covers = (id: number) => vlans.some(({ vlan, vlanEnd, flags }) => id >= vlan && id <= (vlanEnd ?? vlan) && (want.pvid ?? false) === (flags?.includes('PVID') ?? false))
+    const covers = (id: number) =>
+      vlans.some(
+        ({ vlan, vlanEnd, flags }) =>
+          id >= vlan && id <= (vlanEnd ?? vlan) && (want.pvid ?? false) === (flags?.includes('PVID') ?? false),
+      )
     const all = Array.from({ length: want.last - want.first + 1 }, (_, i) => want.first + i)
     if (want.absent) return all.some(covers) ? undefined : want
     return all.every(covers) ? want : undefined
@@ -42,5 +56,7 @@ function range({ first, last }: Vlan): string {
 
 function purpose({ dev, first, last, pvid, absent }: Vlan, _: Line, gone: boolean): string {
   const ids = first === last ? `VLAN ${first}` : `VLANs ${first} to ${last}`
-  return absent || gone ? `${dev} leaves ${ids}` : `${dev} is in ${ids}${pvid ? ', untagged, its native one' : ', tagged'}`
+  return absent || gone
+    ? `${dev} leaves ${ids}`
+    : `${dev} is in ${ids}${pvid ? ', untagged, its native one' : ', tagged'}`
 }

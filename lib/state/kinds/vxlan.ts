@@ -49,7 +49,8 @@ export function createVxlan(want: Link): Line[] {
  * again.
  */
 export function changeVxlan(want: Link, have: Link): Line[] {
-  if (!isSameTunnel(want, have)) return [{ text: `link delete dev ${have.name}`, unless: /Cannot find device|No such device/ }, ...createVxlan(want)]
+  if (!isSameTunnel(want, have))
+    return [{ text: `link delete dev ${have.name}`, unless: /Cannot find device|No such device/ }, ...createVxlan(want)]
   const { name, mac, mtu, alias, up, vxlan } = want
   const set = [
     alias === undefined || alias === have.alias ? '' : ` alias ${alias}`,
@@ -57,22 +58,43 @@ export function changeVxlan(want: Link, have: Link): Line[] {
     mtu === undefined || mtu === have.mtu ? '' : ` mtu ${mtu}`,
     up === have.up ? '' : up ? ' up' : ' down',
   ].join('')
-  const learning = vxlan?.learning === have.vxlan?.learning ? [] : [{ text: `link set dev ${name} type vxlan id ${vxlan?.id} ${learns(vxlan?.learning)}` }]
+  const learning =
+    vxlan?.learning === have.vxlan?.learning
+      ? []
+      : [{ text: `link set dev ${name} type vxlan id ${vxlan?.id} ${learns(vxlan?.learning)}` }]
   return [...(set ? [{ text: `link set dev ${name}${set}` }] : []), ...learning]
 }
 
 /** Whether two VXLAN devices agree in all attributes that the kernel cannot change in place. */
 export function isSameTunnel({ vxlan: one }: Link, { vxlan: other }: Link): boolean {
-  return one !== undefined && other !== undefined && (['id', 'dev', 'local', 'port', 'gbp'] as const).every((key) => one[key] === other[key])
+  return (
+    one !== undefined &&
+    other !== undefined &&
+    (['id', 'dev', 'local', 'port', 'gbp'] as const).every((key) => one[key] === other[key])
+  )
 }
 
 /** The attributes of a VXLAN device. Undefined for other links and for devices with attributes that plumb never sets. */
-export function vxlanOf({ info_kind, info_data = {} }: { readonly info_kind?: string; readonly info_data?: VxlanRow } = {}): Vxlan | undefined {
+export function vxlanOf({
+  info_kind,
+  info_data = {},
+}: {
+  readonly info_kind?: string
+  readonly info_data?: VxlanRow
+} = {}): Vxlan | undefined {
   const { id, link, local, local6, port, learning, gbp } = info_data
   const own = local ?? local6
-  if (info_kind !== 'vxlan' || id === undefined || link === undefined || own === undefined || port === undefined) return undefined
+  if (info_kind !== 'vxlan' || id === undefined || link === undefined || own === undefined || port === undefined)
+    return undefined
   if (FOREIGN.some((key) => (info_data as Record<string, unknown>)[key])) return undefined
-  return { id, dev: link as IfName, local: own as Ip, port, learning: learning ?? false, ...(gbp ? { gbp: true as const } : {}) }
+  return {
+    id,
+    dev: link as IfName,
+    local: own as Ip,
+    port,
+    learning: learning ?? false,
+    ...(gbp ? { gbp: true as const } : {}),
+  }
 }
 
 function learns(learning: boolean | undefined): string {

@@ -25,5 +25,7 @@ export const zoned: Handler<Zoned> = {
 }
 
 function purpose({ zone, source }: Zoned, _: Line, gone: boolean): string {
-  return gone ? `${source} belongs to no zone of its own any more` : `what ${source} sends is judged as of the zone ${zone}`
+  return gone
+    ? `${source} belongs to no zone of its own any more`
+    : `what ${source} sends is judged as of the zone ${zone}`
 }

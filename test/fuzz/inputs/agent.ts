@@ -55,10 +55,14 @@ export const AGENT: readonly Target[] = [
       const view = seen(parts)
       const { leases, unreadable } = view.snapshot()
       const [bad] = unreadable
-      const strange = unreadable.flatMap(({ why }) => (/\p{Cc}/u.test(why) || why.length > 1000 ? [`it is passed over with ${JSON.stringify(why.slice(0, 500))}`] : []))
+      const strange = unreadable.flatMap(({ why }) =>
+        /\p{Cc}/u.test(why) || why.length > 1000 ? [`it is passed over with ${JSON.stringify(why.slice(0, 500))}`] : [],
+      )
       for (const type of ['vxlan', 'host-gw']) {
         const backend = await openBackend(type)
-        strange.push(...wanted(backend, backend.conf(type === 'vxlan' ? { DirectRouting: leases.length % 2 === 0 } : {}), leases))
+        strange.push(
+          ...wanted(backend, backend.conf(type === 'vxlan' ? { DirectRouting: leases.length % 2 === 0 } : {}), leases),
+        )
       }
       JSON.stringify(view.snapshot())
       const wrong = [...strange, ...shown(leases)]
@@ -72,8 +76,11 @@ export const AGENT: readonly Target[] = [
     feed({ argv, env, yaml }) {
       const whole = [argv, env, yaml].map(textOf).join('\n')
       // A mutation may put it elsewhere, where it is no secret any more.
-      const isSecret = whole.split(SECRET).length === 2 && /^etcd-password: S3cret-S3cret$|"FLANNELD_ETCD_PASSWORD":"S3cret-S3cret"/m.test(whole)
-      const secret = (line: string) => (isSecret && line.includes(SECRET) ? [`the password is told: ${line.slice(0, 300)}`] : [])
+      const isSecret =
+        whole.split(SECRET).length === 2 &&
+        /^etcd-password: S3cret-S3cret$|"FLANNELD_ETCD_PASSWORD":"S3cret-S3cret"/m.test(whole)
+      const secret = (line: string) =>
+        isSecret && line.includes(SECRET) ? [`the password is told: ${line.slice(0, 300)}`] : []
       const given = (part: Buffer | undefined) => readJson(textOf(part))
       const words = ((all) => (Array.isArray(all) ? all.map(word) : textOf(argv).split(' ')))(given(argv))
       const variables = Object.fromEntries(Object.entries(given(env) ?? {}).map(([name, value]) => [name, word(value)]))
@@ -81,7 +88,9 @@ export const AGENT: readonly Target[] = [
       try {
         settingsPath(words, variables)
         const settings = readSettings(words, variables, file, 'node-a')
-        return [described(settings), ...settings.notes].flatMap((line) => (/\p{Cc}/u.test(line) ? [`a control character in ${JSON.stringify(line.slice(0, 300))}`] : secret(line)))
+        return [described(settings), ...settings.notes].flatMap((line) =>
+          /\p{Cc}/u.test(line) ? [`a control character in ${JSON.stringify(line.slice(0, 300))}`] : secret(line),
+        )
       } catch (cause) {
         const told = secret((cause as Error).message)
         if (told.length > 0) return told
@@ -122,14 +131,36 @@ export function readJson(text: string): unknown {
 function seen({ key = Buffer.of(), value = Buffer.of(), node = Buffer.of(), record = Buffer.of() }: Parts): View {
   const keys = keysBelow('/coreos.com/network')
   const view = new View(keys)
-  const kv = (at: string, name: Buffer, text: Buffer, revision: bigint) => ({ kv: { key: Buffer.concat([Buffer.from(`/coreos.com/network/${at}/`), name]), value: text, createRevision: 1n, modRevision: revision, lease: 7n }, type: 0 })
-  for (const revision of [1n, 2n]) view.apply([kv('subnets', key, value, revision), kv('plumb/nodes', node, record, revision), kv('subnets', Buffer.from('10.244.3.0-24'), Buffer.from(GOOD), revision)] as never, revision)
+  const kv = (at: string, name: Buffer, text: Buffer, revision: bigint) => ({
+    kv: {
+      key: Buffer.concat([Buffer.from(`/coreos.com/network/${at}/`), name]),
+      value: text,
+      createRevision: 1n,
+      modRevision: revision,
+      lease: 7n,
+    },
+    type: 0,
+  })
+  for (const revision of [1n, 2n])
+    view.apply(
+      [
+        kv('subnets', key, value, revision),
+        kv('plumb/nodes', node, record, revision),
+        kv('subnets', Buffer.from('10.244.3.0-24'), Buffer.from(GOOD), revision),
+      ] as never,
+      revision,
+    )
   return view
 }
-const GOOD = '{"PublicIP":"192.0.2.3","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:03"}}'
+const GOOD =
+  '{"PublicIP":"192.0.2.3","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:03"}}'
 
 function wanted(backend: Backend, options: unknown, peers: readonly Lease[]): string[] {
-  const self = { ...SELF, backend: backend.type, data: backend.type === 'vxlan' ? backend.announce('a', UPLINK, options) : {} }
+  const self = {
+    ...SELF,
+    backend: backend.type,
+    data: backend.type === 'vxlan' ? backend.announce('a', UPLINK, options) : {},
+  }
   // Twice, and with one more: what was known is compared.
   for (const nexthops of [false, true]) backend.want(self, peers.slice(1), UPLINK, options, { ...FACTS, nexthops })
   const { resources, problems } = backend.want(self, [...peers], UPLINK, options, FACTS)
@@ -140,7 +171,12 @@ function wanted(backend: Backend, options: unknown, peers: readonly Lease[]): st
     options,
     FACTS,
   )
-  return [...resources.flatMap(strange), ...[...problems.values()].flatMap((one) => (/\p{Cc}/u.test(one) || one.length > 4096 ? [`a problem is told as ${JSON.stringify(one.slice(0, 500))}`] : []))]
+  return [
+    ...resources.flatMap(strange),
+    ...[...problems.values()].flatMap((one) =>
+      /\p{Cc}/u.test(one) || one.length > 4096 ? [`a problem is told as ${JSON.stringify(one.slice(0, 500))}`] : [],
+    ),
+  ]
 }
 
 function strange(resource: Resource): string[] {
@@ -162,18 +198,32 @@ function firewall({ v4, v6 }: NetworkConf): string[] {
   partsOf(firewall)
   const odd = ruleset('plumb_agent', firewall)
     .split('\n')
-    .filter((line) => !/^[\t ]*(table|delete table|set \w+ \{|chain \w+ \{|type |meta mark|ip6? |\}|$)[\w\s@=!;:{}<>"./,-]*$/.test(line))
+    .filter(
+      (line) =>
+        !/^[\t ]*(table|delete table|set \w+ \{|chain \w+ \{|type |meta mark|ip6? |\}|$)[\w\s@=!;:{}<>"./,-]*$/.test(
+          line,
+        ),
+    )
   return odd.map((line) => `rule ${JSON.stringify(line.slice(0, 300))}`)
 }
 
 function subnets(conf: NetworkConf): string[] {
   const found = allocate(conf, [])
-  return Object.entries({ ...found }).flatMap(([family, cidr]) => (cidr !== undefined && isSix(cidr as Cidr) !== (family === 'v6') ? [`${family} is ${cidr}`] : []))
+  return Object.entries({ ...found }).flatMap(([family, cidr]) =>
+    cidr !== undefined && isSix(cidr as Cidr) !== (family === 'v6') ? [`${family} is ${cidr}`] : [],
+  )
 }
 
 // As `plumb leases` shows them on a terminal.
 function shown(leases: readonly Lease[]): string[] {
-  const status = { node: 'a', subnets: SELF.subnets, uplink: undefined, backend: 'vxlan', peers: leases, unreadable: 0 } as unknown as Status
+  const status = {
+    node: 'a',
+    subnets: SELF.subnets,
+    uplink: undefined,
+    backend: 'vxlan',
+    peers: leases,
+    unreadable: 0,
+  } as unknown as Status
   const text = leasesText(status)
   return /(?!\n)\p{Cc}/u.test(text) ? [`plumb leases shows ${JSON.stringify(text.slice(0, 500))}`] : []
 }

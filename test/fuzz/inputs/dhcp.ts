@@ -27,16 +27,30 @@ export const LINK = 'fuzz0'
 
 /** What comes from the network to the DHCP client, and what the daemon is asked and finds on disk. */
 export const DHCP: readonly Target[] = [
-  { name: 'dhcp4', built: (_, stored) => frame4(readJson(stored)), feed: ({ offer, ack }) => conversation(4, [offer, ack]) },
-  { name: 'dhcp6', built: (_, stored) => frame6(readJson(stored)), feed: ({ advertise, reply }) => conversation(6, [advertise, reply]) },
+  {
+    name: 'dhcp4',
+    built: (_, stored) => frame4(readJson(stored)),
+    feed: ({ offer, ack }) => conversation(4, [offer, ack]),
+  },
+  {
+    name: 'dhcp6',
+    built: (_, stored) => frame6(readJson(stored)),
+    feed: ({ advertise, reply }) => conversation(6, [advertise, reply]),
+  },
   {
     name: 'dhcp questions',
     async feed({ question }) {
       const leases = fresh()
-      const server = listen({ unix: SOCKET }, 'dhcp', async (asked, signal) => leases.handle(readQuestion(asked), signal))
+      const server = listen({ unix: SOCKET }, 'dhcp', async (asked, signal) =>
+        leases.handle(readQuestion(asked), signal),
+      )
       try {
         // A client that sends more than a question may have is cut off.
-        const text = (await exchanged(SOCKET, Buffer.concat([(question ?? Buffer.of()).subarray(0, 1 << 20), Buffer.from('\n')]))) || '{}'
+        const text =
+          (await exchanged(
+            SOCKET,
+            Buffer.concat([(question ?? Buffer.of()).subarray(0, 1 << 20), Buffer.from('\n')]),
+          )) || '{}'
         const reply = JSON.parse(text)
         if (reply.error === undefined) return reply.result === undefined ? [] : judged(reply.result)
         if (!(Object.values(CODE) as number[]).includes(reply.error.code)) return [`it answers ${text.slice(0, 500)}`]
@@ -56,7 +70,17 @@ export const DHCP: readonly Target[] = [
       for (const one of new Set([path, 'fuzz:c1:eth0'])) writeFileSync(`${leasesOf(SOCKET)}/${one}`, file ?? '')
       try {
         await leases.load()
-        const { result } = await leases.handle({ verb: 'check', owner: { network: parse.network('fuzz'), containerId: parse.containerId('c1'), ifname: parse.ifname('eth0') } }, new AbortController().signal)
+        const { result } = await leases.handle(
+          {
+            verb: 'check',
+            owner: {
+              network: parse.network('fuzz'),
+              containerId: parse.containerId('c1'),
+              ifname: parse.ifname('eth0'),
+            },
+          },
+          new AbortController().signal,
+        )
         return result === undefined ? ['no result'] : judged(result)
       } finally {
         leases.stop()
@@ -69,7 +93,14 @@ function fresh(): Leases {
   rmSync(SOCKET, { force: true })
   rmSync(leasesOf(SOCKET), { recursive: true, force: true })
   mkdirSync(leasesOf(SOCKET), { recursive: true })
-  return new Leases({ dir: leasesOf(SOCKET), hostPrefix: '', timeoutMs: 1, resendMaxMs: 1, resendTimeoutMs: 1, broadcast: false })
+  return new Leases({
+    dir: leasesOf(SOCKET),
+    hostPrefix: '',
+    timeoutMs: 1,
+    resendMaxMs: 1,
+    resendTimeoutMs: 1,
+    broadcast: false,
+  })
 }
 
 async function conversation(version: 4 | 6, answers: readonly (Buffer | undefined)[]): Promise<readonly string[]> {
@@ -78,7 +109,10 @@ async function conversation(version: 4 | 6, answers: readonly (Buffer | undefine
   const wire: Wire = {
     index: 1,
     mac: MAC,
-    send: (_, request) => void heard.push(...coming.splice(0, 1).map((one) => (version === 4 ? fitted4(one, request) : fitted6(one, request)))),
+    send: (_, request) =>
+      void heard.push(
+        ...coming.splice(0, 1).map((one) => (version === 4 ? fitted4(one, request) : fitted6(one, request))),
+      ),
     hear() {
       const bytes = heard.shift()
       if (!bytes) throw new ValueError('Cannot go on: want another packet')
@@ -100,7 +134,11 @@ async function conversation(version: 4 | 6, answers: readonly (Buffer | undefine
 }
 
 async function talked<B extends { renewAt: number; rebindAt: number; expiresAt: number }>(
-  protocol: { acquire(session: Session, until: number): Promise<B | undefined>; result(bound: B): Result; release(who: Session, bound: B): unknown },
+  protocol: {
+    acquire(session: Session, until: number): Promise<B | undefined>
+    result(bound: B): Result
+    release(who: Session, bound: B): unknown
+  },
   session: Session,
 ): Promise<string[]> {
   const bound = await protocol.acquire(session, performance.now() + 20)
@@ -117,13 +155,19 @@ function judged(result: Result): string[] {
   decode(JSON.parse(text), '1.1.0', 'the result')
   const { ips = [], routes = [], dns = {} } = result
   const [addresses, networks] = [
-    [...(dns.nameservers ?? []), ...ips.flatMap(({ gateway }) => gateway ?? []), ...routes.flatMap(({ gw }) => gw ?? [])],
+    [
+      ...(dns.nameservers ?? []),
+      ...ips.flatMap(({ gateway }) => gateway ?? []),
+      ...routes.flatMap(({ gw }) => gw ?? []),
+    ],
     [...ips.map(({ address }) => address), ...routes.map(({ dst }) => dst)],
   ]
   const names = [...(dns.search ?? []), ...(dns.domain === undefined ? [] : [dns.domain])]
   return [
     ...addresses.filter((one) => isIP(one) === 0).map((one) => `address ${JSON.stringify(one)}`),
-    ...networks.filter((one) => !/^[^/]+\/\d{1,3}$/.test(one) || isIP(one.split('/')[0] as string) === 0).map((one) => `network ${JSON.stringify(one)}`),
+    ...networks
+      .filter((one) => !/^[^/]+\/\d{1,3}$/.test(one) || isIP(one.split('/')[0] as string) === 0)
+      .map((one) => `network ${JSON.stringify(one)}`),
     ...names.filter((one) => !/^[\w.-]{1,255}$/.test(one)).map((one) => `name ${JSON.stringify(one.slice(0, 300))}`),
     ...(text.length > 500_000 ? [`a result of ${text.length} characters`] : []),
   ]
@@ -143,7 +187,10 @@ const hex = (value: unknown) => (value === 'CLIENT' ? identity() : Buffer.from(f
 const pairs = (value: unknown) => (Array.isArray(value) ? value.map((one) => (Array.isArray(one) ? one : [])) : [])
 
 function identity(): Buffer {
-  return Buffer.concat([Buffer.of(0, 4), Buffer.from(new Bun.CryptoHasher('sha256').update(CLIENT).digest()).subarray(0, 16)])
+  return Buffer.concat([
+    Buffer.of(0, 4),
+    Buffer.from(new Bun.CryptoHasher('sha256').update(CLIENT).digest()).subarray(0, 16),
+  ])
 }
 
 function frame4(given: unknown): Buffer {
@@ -153,8 +200,45 @@ function frame4(given: unknown): Buffer {
     const bytes = hex(value)
     return joined(number(code, 1), number(bytes.length, 1), bytes)
   })
-  const message = joined(2, 1, 6, 0, new Uint8Array(12), address, new Uint8Array(216), [0x63825363, 4], 53, 1, number(type, 1), ...all, 255)
-  return Buffer.from(joined(0x45, 0, [20 + 8 + message.length, 2], [0, 4], 64, 17, [0, 2], 10, 7, 0, 1, 255, 255, 255, 255, [67, 2], [68, 2], [8 + message.length, 2], [0, 2], message))
+  const message = joined(
+    2,
+    1,
+    6,
+    0,
+    new Uint8Array(12),
+    address,
+    new Uint8Array(216),
+    [0x63825363, 4],
+    53,
+    1,
+    number(type, 1),
+    ...all,
+    255,
+  )
+  return Buffer.from(
+    joined(
+      0x45,
+      0,
+      [20 + 8 + message.length, 2],
+      [0, 4],
+      64,
+      17,
+      [0, 2],
+      10,
+      7,
+      0,
+      1,
+      255,
+      255,
+      255,
+      255,
+      [67, 2],
+      [68, 2],
+      [8 + message.length, 2],
+      [0, 2],
+      message,
+    ),
+  )
 }
 
 function frame6(given: unknown): Buffer {
@@ -165,7 +249,20 @@ function frame6(given: unknown): Buffer {
       return joined([number(code, 2), 2], [number(bytes.length, 2), 2], bytes)
     })
   const message = joined(number(type, 1), 0, 0, 0, ...all(options))
-  return Buffer.from(joined([0x60000000, 4], [8 + message.length, 2], 17, 64, new Uint8Array(32), [547, 2], [546, 2], [8 + message.length, 2], [0, 2], message))
+  return Buffer.from(
+    joined(
+      [0x60000000, 4],
+      [8 + message.length, 2],
+      17,
+      64,
+      new Uint8Array(32),
+      [547, 2],
+      [546, 2],
+      [8 + message.length, 2],
+      [0, 2],
+      message,
+    ),
+  )
 }
 
 // A server that answers at all knows number and address of who asks.

@@ -24,7 +24,9 @@ export const NODE: readonly Target[] = [
       const { network, subnet } = readSubnetEnv(`${DIR}/subnet.env`)
       JSON.stringify([network, subnet])
       const { networks, subnets, mtu } = parseSubnetEnv(textOf(file), '/run/flannel/subnet.env')
-      return networks.length > 0 && subnets.length > 0 && mtu >= 0 && mtu <= 65_535 ? [] : [`it is read as ${JSON.stringify([networks, subnets, mtu])}`]
+      return networks.length > 0 && subnets.length > 0 && mtu >= 0 && mtu <= 65_535
+        ? []
+        : [`it is read as ${JSON.stringify([networks, subnets, mtu])}`]
     },
   },
   {
@@ -44,17 +46,29 @@ export const NODE: readonly Target[] = [
       const all = [...readAll(place)]
       const holder = holderOf(place, '10.1.0.9')
       const next = lastReserved(place, 0)
-      return [...all.map(([, one]) => one), ...(holder ? [holder] : [])].some(({ containerId, ifname }) => containerId === '' || /\n/.test(containerId + ifname)) || next === '' ? [`it is read as ${JSON.stringify([all, next]).slice(0, 500)}`] : []
+      return [...all.map(([, one]) => one), ...(holder ? [holder] : [])].some(
+        ({ containerId, ifname }) => containerId === '' || /\n/.test(containerId + ifname),
+      ) || next === ''
+        ? [`it is read as ${JSON.stringify([all, next]).slice(0, 500)}`]
+        : []
     },
   },
   {
     name: 'agent state',
     feed({ lease, installed, conflist }) {
-      fresh({ 'lease.json': lease, 'installed.json': installed, 'net.d/10-flannel.conflist': conflist, 'net.d/05-other.conf': conflist })
+      fresh({
+        'lease.json': lease,
+        'installed.json': installed,
+        'net.d/10-flannel.conflist': conflist,
+        'net.d/05-other.conf': conflist,
+      })
       const before = remembered(DIR, 'node-a')
       if (before) writeSubnetEnv(`${DIR}/subnet.env`, before)
       const { subnet } = readSubnetEnv(`${DIR}/subnet.env`)
-      const strange = (['v4', 'v6'] as const).filter((family) => before?.network[family] && before.subnet[family] && subnet[family] !== networkOf(before.subnet[family]))
+      const strange = (['v4', 'v6'] as const).filter(
+        (family) =>
+          before?.network[family] && before.subnet[family] && subnet[family] !== networkOf(before.subnet[family]),
+      )
       forget(DIR, 'node-a', `${DIR}/subnet.env`)
       const places = { binDir: `${DIR}/bin`, confDir: `${DIR}/net.d`, stateDir: DIR }
       installNetwork(places, '/run/flannel/subnet.env')
@@ -89,10 +103,19 @@ export const NODE: readonly Target[] = [
       const server = listen({ unix: `${DIR}.sock` }, ({ path }) => plain(path === '/' ? 200 : 404, 'it answers'))
       const text = (request ?? Buffer.of()).toString('latin1')
       try {
-        const answer = await exchanged(`${DIR}.sock`, request ?? Buffer.of(), /\r?\n\r?\n/.test(text) || text.length > 8192)
+        const answer = await exchanged(
+          `${DIR}.sock`,
+          request ?? Buffer.of(),
+          /\r?\n\r?\n/.test(text) || text.length > 8192,
+        )
         const good = await exchanged(`${DIR}.sock`, Buffer.from('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'))
-        const wrong = answer === '' || /^HTTP\/1\.1 (200|400|404|431|503) [\w ]+\r\n/.test(answer) ? [] : [`it answers ${JSON.stringify(answer.slice(0, 300))}`]
-        return good.startsWith('HTTP/1.1 200 ') ? wrong : [...wrong, `afterwards it answers ${JSON.stringify(good.slice(0, 300))}`]
+        const wrong =
+          answer === '' || /^HTTP\/1\.1 (200|400|404|431|503) [\w ]+\r\n/.test(answer)
+            ? []
+            : [`it answers ${JSON.stringify(answer.slice(0, 300))}`]
+        return good.startsWith('HTTP/1.1 200 ')
+          ? wrong
+          : [...wrong, `afterwards it answers ${JSON.stringify(good.slice(0, 300))}`]
       } finally {
         server.stop()
       }

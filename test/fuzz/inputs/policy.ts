@@ -34,10 +34,24 @@ export const POLICY: readonly Target[] = [
   {
     name: 'policy objects',
     feed(parts) {
-      const [pod, namespace, policy] = [podOf(read(parts, 'pod')), namespaceOf(read(parts, 'namespace')), policyOf(read(parts, 'policy'))]
-      const pods = new Map(pod ? [[`${pod.namespace}/${pod.name}`, { ...pod, namespace: policy.namespace, node: 'n' }]] : [])
-      const cluster = { pods, namespaces: new Map([[namespace.name, namespace]]), policies: new Map([[`${policy.namespace}/${policy.name}`, policy]]), clusterPolicies: new Map(), nodes: new Map() }
-      return textOf(compile(cluster, 'n')).flatMap((line) => (LINES.some((one) => one.test(line)) ? [] : [`nft is told ${JSON.stringify(line.slice(0, 400))}`]))
+      const [pod, namespace, policy] = [
+        podOf(read(parts, 'pod')),
+        namespaceOf(read(parts, 'namespace')),
+        policyOf(read(parts, 'policy')),
+      ]
+      const pods = new Map(
+        pod ? [[`${pod.namespace}/${pod.name}`, { ...pod, namespace: policy.namespace, node: 'n' }]] : [],
+      )
+      const cluster = {
+        pods,
+        namespaces: new Map([[namespace.name, namespace]]),
+        policies: new Map([[`${policy.namespace}/${policy.name}`, policy]]),
+        clusterPolicies: new Map(),
+        nodes: new Map(),
+      }
+      return textOf(compile(cluster, 'n')).flatMap((line) =>
+        LINES.some((one) => one.test(line)) ? [] : [`nft is told ${JSON.stringify(line.slice(0, 400))}`],
+      )
     },
   },
   {
@@ -46,16 +60,40 @@ export const POLICY: readonly Target[] = [
       const changed: string[] = []
       const endpoints = new Endpoints((pod) => changed.push(pod))
       const other: Pod = { namespace: 'x', name: 'other', labels: {}, ips: ['10.1.0.2' as Ip], ports: [] }
-      const asked = commands('command', admissionCommands({ ready() {}, admit: async (one) => endpoints.admit(one), release: async (one) => void endpoints.release(one, () => other) }))
-      endpoints.admit({ containerId: parse.containerId('c1'), ifname: parse.ifname('eth0'), namespace: 'x', pod: 'a', addresses: ['10.1.0.3' as Ip] })
+      const asked = commands(
+        'command',
+        admissionCommands({
+          ready() {},
+          admit: async (one) => endpoints.admit(one),
+          release: async (one) => void endpoints.release(one, () => other),
+        }),
+      )
+      endpoints.admit({
+        containerId: parse.containerId('c1'),
+        ifname: parse.ifname('eth0'),
+        namespace: 'x',
+        pod: 'a',
+        addresses: ['10.1.0.3' as Ip],
+      })
       const reply = await asked((question ?? Buffer.of()).toString(), new AbortController().signal).catch(asAnswered)
       const wrong = endpoints
         .all()
-        .flatMap(({ addresses, namespace, pod, ifname }) => [...addresses.filter((ip) => isIP(ip) === 0), ...[namespace, pod].filter((name) => !/^[a-z0-9.-]{1,253}$/.test(name)), ...(/^[^\s/:]{1,15}$/.test(ifname) ? [] : [ifname])])
+        .flatMap(({ addresses, namespace, pod, ifname }) => [
+          ...addresses.filter((ip) => isIP(ip) === 0),
+          ...[namespace, pod].filter((name) => !/^[a-z0-9.-]{1,253}$/.test(name)),
+          ...(/^[^\s/:]{1,15}$/.test(ifname) ? [] : [ifname]),
+        ])
       // An address is one pod's.
-      const all = [...endpoints.all().flatMap(({ addresses }) => [...new Set(addresses)]), ...(endpoints.of('x/other').length > 0 ? [] : endpoints.addressesOf(other))]
+      const all = [
+        ...endpoints.all().flatMap(({ addresses }) => [...new Set(addresses)]),
+        ...(endpoints.of('x/other').length > 0 ? [] : endpoints.addressesOf(other)),
+      ]
       const twice = all.filter((ip, i) => all.indexOf(ip) !== i)
-      return [...wrong.map((one) => `it takes ${JSON.stringify(one)}`), ...twice.map((ip) => `two pods have ${ip}`), ...(Object.keys(reply).length > 0 ? [`it answers ${JSON.stringify(reply)}`] : [])]
+      return [
+        ...wrong.map((one) => `it takes ${JSON.stringify(one)}`),
+        ...twice.map((ip) => `two pods have ${ip}`),
+        ...(Object.keys(reply).length > 0 ? [`it answers ${JSON.stringify(reply)}`] : []),
+      ]
     },
   },
 ]

@@ -30,8 +30,22 @@ export function runtimeTargets(load: Io['plugin'], names: readonly string[]): re
         writeFileSync(`${CONF}/10-fuzz.conflist`, list ?? '')
         if (dropin) writeFileSync(`${CONF}/fuzz/10-more.conf`, dropin)
         const network = loadNetwork(CONF)
-        const at = { ...KEY, network: network.name, netns: NETNS, args: [], capabilityArgs: parseJson(textOf(args), 'the arguments') as never }
-        const subject = { list: network, at, cached: undefined, isExample: false, host: { path: [BIN], cacheDir: CACHE, warn() {} }, load, answer: undefined }
+        const at = {
+          ...KEY,
+          network: network.name,
+          netns: NETNS,
+          args: [],
+          capabilityArgs: parseJson(textOf(args), 'the arguments') as never,
+        }
+        const subject = {
+          list: network,
+          at,
+          cached: undefined,
+          isExample: false,
+          host: { path: [BIN], cacheDir: CACHE, warn() {} },
+          load,
+          answer: undefined,
+        }
         const given = givenBy({ env: { netns: NETNS, ifname: 'eth0' }, stdin: `[${network.text},${textOf(args)}]` })
         return [...judged(await explainAdd(subject), given), ...judged(await explainDel(subject), given)]
       },
@@ -42,7 +56,11 @@ export function runtimeTargets(load: Io['plugin'], names: readonly string[]): re
         const { list: fused, changes } = fuse(parseJson(textOf(list), 'list'))
         // What comes of it is a list for the same runtime.
         JSON.stringify(fused)
-        return changes.flatMap((change) => (/\p{Cc}/u.test(change) || /function|native code|\[object/.test(change) || change.length > 16_384 ? [`it says ${JSON.stringify(change.slice(0, 300))}`] : []))
+        return changes.flatMap((change) =>
+          /\p{Cc}/u.test(change) || /function|native code|\[object/.test(change) || change.length > 16_384
+            ? [`it says ${JSON.stringify(change.slice(0, 300))}`]
+            : [],
+        )
       },
     },
     {
@@ -53,12 +71,23 @@ export function runtimeTargets(load: Io['plugin'], names: readonly string[]): re
         for (const one of new Set([path, `${CACHE}/results/fuzz-c1-eth0`])) writeFileSync(one, entry ?? '')
         const { entries, unreadable } = listCached(CACHE)
         if (entries.length + unreadable.length === 0) return ['neither read nor named']
-        const list = parseNetwork('{"cniVersion":"1.1.0","name":"fuzz","plugins":[{"type":"none","capabilities":{"mac":true}}]}', 'list') as NetworkList
+        const list = parseNetwork(
+          '{"cniVersion":"1.1.0","name":"fuzz","plugins":[{"type":"none","capabilities":{"mac":true}}]}',
+          'list',
+        ) as NetworkList
         await gcNetwork(list, [], { path: [], cacheDir: CACHE }, { dryRun: true })
         const cached = readCached(CACHE, KEY)
-        const { env, config } = requestOf('DEL', list, list.plugins[0] as never, restored({ ...KEY, netns: '' }, cached), cached?.result)
+        const { env, config } = requestOf(
+          'DEL',
+          list,
+          list.plugins[0] as never,
+          restored({ ...KEY, netns: '' }, cached),
+          cached?.result,
+        )
         JSON.parse(config)
-        return Object.entries(env).flatMap(([variable, value]) => (typeof value !== 'string' || value.includes('\0') ? [`${variable} is ${JSON.stringify(value)}`] : []))
+        return Object.entries(env).flatMap(([variable, value]) =>
+          typeof value !== 'string' || value.includes('\0') ? [`${variable} is ${JSON.stringify(value)}`] : [],
+        )
       },
     },
   ]
@@ -81,11 +110,17 @@ function furnish(names: readonly string[]): void {
 function judged(what: Told, given: Given): string[] {
   const text = told(what, true)
   const all = what.plugins.flatMap(({ runs }) => runs.flatMap((run) => strange(run, given)))
-  return [...all, ...(/(?!\n)\p{Cc}/u.test(text.replace(/\t/g, ' ')) ? [`it is shown as ${JSON.stringify(text.slice(0, 500))}`] : [])]
+  return [
+    ...all,
+    ...(/(?!\n)\p{Cc}/u.test(text.replace(/\t/g, ' ')) ? [`it is shown as ${JSON.stringify(text.slice(0, 500))}`] : []),
+  ]
 }
 
 function strange({ namespace, tool, argv, lines }: ToldRun, given: Given): string[] {
-  if (tool === 'file') return lines.flatMap(({ text }) => (/^[^\p{Cc}]{1,4200}$/u.test(text) ? [] : [`file ${JSON.stringify(text.slice(0, 300))}`]))
+  if (tool === 'file')
+    return lines.flatMap(({ text }) =>
+      /^[^\p{Cc}]{1,4200}$/u.test(text) ? [] : [`file ${JSON.stringify(text.slice(0, 300))}`],
+    )
   const stdin = lines.map(({ text }) => `${text}\n`).join('')
   return strangeIn(argv, stdin, namespace, given)
 }

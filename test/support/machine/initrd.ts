@@ -27,14 +27,36 @@ interface Entry {
 
 /** What a kernel starts with: busybox, the modules by which it sees this machine's root, and `job`, a bash script that then runs as its first process, there. */
 export async function initrd(kernel: Kernel, job: string): Promise<Uint8Array> {
-  const modules = await Promise.all((await paths(kernel)).map(async (path, i): Promise<Entry> => ({ name: `m/${String(i).padStart(2, '0')}-${basename(path)}`, data: await plain(path) })))
+  const modules = await Promise.all(
+    (await paths(kernel)).map(
+      async (path, i): Promise<Entry> => ({
+        name: `m/${String(i).padStart(2, '0')}-${basename(path)}`,
+        data: await plain(path),
+      }),
+    ),
+  )
   const text = (name: string, script: string): Entry => ({ name, data: new TextEncoder().encode(script) })
-  return archive([folder('bin'), { name: 'bin/busybox', data: readFileSync(kernel.busybox) }, folder('m'), ...modules, text('init', INIT), text('job', job)])
+  return archive([
+    folder('bin'),
+    { name: 'bin/busybox', data: readFileSync(kernel.busybox) },
+    folder('m'),
+    ...modules,
+    text('init', INIT),
+    text('job', job),
+  ])
 }
 
 // In the order in which they have to be loaded.
 async function paths({ release, modules }: Kernel): Promise<string[]> {
-  const { stdout } = await execa('/sbin/modprobe', ['-d', modules.replace(/\/lib\/modules\/.*/, ''), '-S', release, '--show-depends', '--all', ...FIRST])
+  const { stdout } = await execa('/sbin/modprobe', [
+    '-d',
+    modules.replace(/\/lib\/modules\/.*/, ''),
+    '-S',
+    release,
+    '--show-depends',
+    '--all',
+    ...FIRST,
+  ])
   return [...new Set([...stdout.matchAll(/^insmod (\S+)/gm)].map(([, path = '']) => path))]
 }
 
@@ -52,7 +74,9 @@ function archive(entries: readonly Entry[]): Uint8Array {
     const isFolder = name.endsWith('/')
     const path = name.replace(/\/$/, '')
     const numbers = [i + 1, isFolder ? 0o040755 : 0o100755, 0, 0, 1, 0, data.length, 0, 0, 0, 0, path.length + 1, 0]
-    const head = new TextEncoder().encode(`070701${numbers.map((one) => one.toString(16).padStart(8, '0')).join('')}${path}\0`)
+    const head = new TextEncoder().encode(
+      `070701${numbers.map((one) => one.toString(16).padStart(8, '0')).join('')}${path}\0`,
+    )
     return [filled(head), filled(data)]
   })
   return Buffer.concat(parts)

@@ -14,9 +14,21 @@ const LIMIT_MS = Number(process.env['PLUMB_VM_LIMIT_S'] ?? 900) * 1000
 const SIZE = ['-smp', '2', '-m', '3072']
 // Software only, so that it runs in a virtual machine, too. Two network cards, on one wire that leads nowhere else; tests find them by these addresses.
 const DEVICES = [
-  ...'-accel tcg,thread=multi -cpu max -M pc,hpet=off -nodefaults -no-user-config -display none -no-reboot -device virtio-rng-pci -device virtio-serial-pci'.split(' '),
-  ...['-fsdev', 'local,id=root,path=/,security_model=none,readonly=on,multidevs=remap', '-device', 'virtio-9p-pci,fsdev=root,mount_tag=root'],
-  ...[1, 2].flatMap((n) => ['-netdev', `hubport,id=net${n},hubid=0`, '-device', `virtio-net-pci,netdev=net${n},mac=52:54:00:00:00:0${n},addr=0x1${n},romfile=`]),
+  ...'-accel tcg,thread=multi -cpu max -M pc,hpet=off -nodefaults -no-user-config -display none -no-reboot -device virtio-rng-pci -device virtio-serial-pci'.split(
+    ' ',
+  ),
+  ...[
+    '-fsdev',
+    'local,id=root,path=/,security_model=none,readonly=on,multidevs=remap',
+    '-device',
+    'virtio-9p-pci,fsdev=root,mount_tag=root',
+  ],
+  ...[1, 2].flatMap((n) => [
+    '-netdev',
+    `hubport,id=net${n},hubid=0`,
+    '-device',
+    `virtio-net-pci,netdev=net${n},mac=52:54:00:00:00:0${n},addr=0x1${n},romfile=`,
+  ]),
 ]
 const CONSOLE = 'console=ttyS0 quiet panic=-1 tsc=reliable mitigations=off nokaslr random.trust_cpu=on net.ifnames=0'
 
@@ -55,11 +67,28 @@ export async function inMachine(names: readonly string[], tell: (line: Line) => 
   }
   try {
     const running = boot(dir, kernel() as Kernel, names)
-    for (let isOver = false; !isOver; hear()) isOver = await Promise.race([running.then(() => true), Bun.sleep(200).then(() => false)])
+    for (let isOver = false; !isOver; hear())
+      isOver = await Promise.race([running.then(() => true), Bun.sleep(200).then(() => false)])
     const { timedOut, stderr } = await running
-    const why = timedOut ? `the machine was switched off after ${LIMIT_MS / 1000} s` : 'the machine ended without a word of this file'
-    const last = [stderr, 'its console showed last:', tail(join(dir, 'console')), 'and the tests printed last:', tail(join(dir, 'output'))].filter(Boolean).join('\n')
-    for (const [i, name] of [...left].entries()) tell({ name, ms: performance.now() - started, said: '', outcomes: [{ state: 'failed', title: 'the file', ms: 0, text: i === 0 ? `${why}\n${last}` : why }] })
+    const why = timedOut
+      ? `the machine was switched off after ${LIMIT_MS / 1000} s`
+      : 'the machine ended without a word of this file'
+    const last = [
+      stderr,
+      'its console showed last:',
+      tail(join(dir, 'console')),
+      'and the tests printed last:',
+      tail(join(dir, 'output')),
+    ]
+      .filter(Boolean)
+      .join('\n')
+    for (const [i, name] of [...left].entries())
+      tell({
+        name,
+        ms: performance.now() - started,
+        said: '',
+        outcomes: [{ state: 'failed', title: 'the file', ms: 0, text: i === 0 ? `${why}\n${last}` : why }],
+      })
   } finally {
     rmSync(dir, { recursive: true })
   }
@@ -68,10 +97,34 @@ export async function inMachine(names: readonly string[], tell: (line: Line) => 
 async function boot(dir: string, of: Kernel, names: readonly string[]): Promise<{ timedOut: boolean; stderr: string }> {
   writeFileSync(join(dir, 'initrd'), await initrd(of, job(of, names)))
   for (const name of ['console', 'reports', 'output']) writeFileSync(join(dir, name), '')
-  const port = (name: string) => ['-chardev', `file,id=${name},path=${join(dir, name)}`, '-device', `virtserialport,chardev=${name},name=${name}`]
-  const argv = [QEMU, ...SIZE, ...DEVICES, ...port('reports'), ...port('output'), '-kernel', of.image, '-initrd', join(dir, 'initrd'), '-append', CONSOLE, '-serial', `file:${join(dir, 'console')}`]
+  const port = (name: string) => [
+    '-chardev',
+    `file,id=${name},path=${join(dir, name)}`,
+    '-device',
+    `virtserialport,chardev=${name},name=${name}`,
+  ]
+  const argv = [
+    QEMU,
+    ...SIZE,
+    ...DEVICES,
+    ...port('reports'),
+    ...port('output'),
+    '-kernel',
+    of.image,
+    '-initrd',
+    join(dir, 'initrd'),
+    '-append',
+    CONSOLE,
+    '-serial',
+    `file:${join(dir, 'console')}`,
+  ]
   // A kill of the runner switches the machine off, too.
-  return execa('setpriv', ['--pdeathsig', 'KILL', ...argv], { reject: false, stdin: 'ignore', timeout: LIMIT_MS, killSignal: 'SIGKILL' })
+  return execa('setpriv', ['--pdeathsig', 'KILL', ...argv], {
+    reject: false,
+    stdin: 'ignore',
+    timeout: LIMIT_MS,
+    killSignal: 'SIGKILL',
+  })
 }
 
 /** The machine's first process. The tests' program is copied into memory: there its hard links are one file, as on this machine, and it starts fast. */

@@ -32,17 +32,29 @@ export const signal: AbortSignal = AbortSignal.timeout(600_000)
 /** 3 subnets: 10.5.1.0/24 to 10.5.3.0/24. */
 export const SMALL = '{"Network":"10.5.0.0/22","SubnetLen":24}'
 /** The same with as many IPv6 ones: fd00:5:0:1::/64 to fd00:5:0:3::/64. */
-export const DUAL = '{"Network":"10.5.0.0/22","SubnetLen":24,"EnableIPv6":true,"IPv6Network":"fd00:5::/62","IPv6SubnetLen":64}'
+export const DUAL =
+  '{"Network":"10.5.0.0/22","SubnetLen":24,"EnableIPv6":true,"IPv6Network":"fd00:5::/62","IPv6SubnetLen":64}'
 
 /** What a node asks for: its address ends in a number, which its MAC does too. */
 export function draft(node: string, last: number, more: Partial<Draft> = {}): Draft {
-  return { node, ips: { v4: parseIp(`172.30.0.${last}`) }, backend: 'vxlan', data: { v4: { VNI: 1, VtepMAC: mac(last) } }, ...more }
+  return {
+    node,
+    ips: { v4: parseIp(`172.30.0.${last}`) },
+    backend: 'vxlan',
+    data: { v4: { VNI: 1, VtepMAC: mac(last) } },
+    ...more,
+  }
 }
 
 /** The same with both families, or with IPv6 alone. */
 export function dualDraft(node: string, last: number, more: Partial<Draft> = {}): Draft {
   const { ips, data, ...rest } = draft(node, last)
-  return { ...rest, ips: { ...ips, v6: parseIp(`fd30::${last}`) }, data: { ...data, v6: { VNI: 1, VtepMAC: mac(last + 100) } }, ...more }
+  return {
+    ...rest,
+    ips: { ...ips, v6: parseIp(`fd30::${last}`) },
+    data: { ...data, v6: { VNI: 1, VtepMAC: mac(last + 100) } },
+    ...more,
+  }
 }
 
 /** The networks of a store for the suites. `held` makes a fresh one. */
@@ -60,7 +72,11 @@ export function given(name: string, held: () => Promise<Held>): Given {
 }
 
 /** Takes the snapshots of a store, until the end. */
-export function watch(store: SubnetStore): { readonly all: Snapshot[]; until(like: (last: Snapshot) => boolean, ms?: number): Promise<Snapshot>; end(): Promise<void> } {
+export function watch(store: SubnetStore): {
+  readonly all: Snapshot[]
+  until(like: (last: Snapshot) => boolean, ms?: number): Promise<Snapshot>
+  end(): Promise<void>
+} {
   const [all, ends] = [[] as Snapshot[], new AbortController()]
   const taking = (async () => {
     for await (const one of store.leases(ends.signal)) all.push(one)
@@ -73,7 +89,9 @@ export function watch(store: SubnetStore): { readonly all: Snapshot[]; until(lik
         await until(() => all.length > 0 && like(last()), ms)
         return last()
       } catch (cause) {
-        throw new Error(`No such snapshot; the last of ${all.length}: ${JSON.stringify(last()).slice(0, 500)}`, { cause })
+        throw new Error(`No such snapshot; the last of ${all.length}: ${JSON.stringify(last()).slice(0, 500)}`, {
+          cause,
+        })
       }
     },
     async end() {
@@ -85,7 +103,9 @@ export function watch(store: SubnetStore): { readonly all: Snapshot[]; until(lik
 
 /** Throws when two leases have an address in common. */
 export function assertApart(leases: readonly Lease[]): void {
-  for (const [i, one] of leases.entries()) for (const other of leases.slice(i + 1)) assert.ok(!overlaps(one.subnets, other.subnets), JSON.stringify([one, other]))
+  for (const [i, one] of leases.entries())
+    for (const other of leases.slice(i + 1))
+      assert.ok(!overlaps(one.subnets, other.subnets), JSON.stringify([one, other]))
 }
 
 /** What a node had. */

@@ -29,7 +29,10 @@ export interface Started extends Record<'node' | 'pod' | 'other', Namespace> {
 }
 
 /** A network with one attachment, `other`, so that what the attachments of a network share is there before the test begins. */
-export async function start(subject: Subject, { node, pod, other }: Record<'node' | 'pod' | 'other', Namespace>): Promise<Started> {
+export async function start(
+  subject: Subject,
+  { node, pod, other }: Record<'node' | 'pod' | 'other', Namespace>,
+): Promise<Started> {
   // The kernel's own link-local addresses, tentative for a second or two, would be one more thing to wait for.
   await node.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad'])
   await subject.prepare?.(node)
@@ -38,7 +41,14 @@ export async function start(subject: Subject, { node, pod, other }: Record<'node
   await subject.works(other, result, node, net.conf)
   const before = await settled(() => state(node, pod, net.conf))
   async function unchanged(podGone = false): Promise<void> {
-    await until(async () => assert.deepEqual(await state(node, podGone ? undefined : pod, net.conf), podGone ? { ...before, pod: [] } : before) === undefined, 1000)
+    await until(
+      async () =>
+        assert.deepEqual(
+          await state(node, podGone ? undefined : pod, net.conf),
+          podGone ? { ...before, pod: [] } : before,
+        ) === undefined,
+      1000,
+    )
     assert.deepEqual(traces(pod, net.conf), [])
     await subject.works(other, result, node, net.conf)
   }
@@ -47,5 +57,9 @@ export async function start(subject: Subject, { node, pod, other }: Record<'node
 
 /** What there is of the network: on the node, links in the pod, files that tell of the pod. */
 export async function state(node: Namespace, pod: Namespace | undefined, conf: Conf): Promise<object> {
-  return { node: await snapshot(node), pod: pod ? (await pod.json('link')).map(({ ifname }) => ifname) : [], disk: pod ? traces(pod, conf) : [] }
+  return {
+    node: await snapshot(node),
+    pod: pod ? (await pod.json('link')).map(({ ifname }) => ifname) : [],
+    disk: pod ? traces(pod, conf) : [],
+  }
 }

@@ -8,7 +8,11 @@ import { answers, assertReached, cluster, held, lease, NETWORKS, uplink } from '
 import { inNamespaces, snapshot } from '../harness.ts'
 import { settled } from '../network.ts'
 
-const FACTS: Facts = { nexthops: true, instance: parse.network('default'), networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr] }
+const FACTS: Facts = {
+  nexthops: true,
+  instance: parse.network('default'),
+  networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr],
+}
 
 /** Defines the tests that every backend has to pass: what it announces and wants, pure. A backend that `reaches` other nodes itself has two more. Packets of full size go both ways, and nothing stays of a node that left. */
 export function testBackend(backend: Backend, reaches: boolean): void {
@@ -46,8 +50,10 @@ function testAnnounce(backend: Backend): void {
 
 function testWant(backend: Backend, reaches: boolean): void {
   const conf = backend.conf({})
-  const own = (n: number, families?: ('v4' | 'v6')[]) => lease(n, backend.announce(`node-${n}`, uplink(n, families), conf), backend.type, families)
-  const want = (peers: readonly Lease[], families?: ('v4' | 'v6')[]) => backend.want(own(1, families), peers, uplink(1, families), conf, FACTS)
+  const own = (n: number, families?: ('v4' | 'v6')[]) =>
+    lease(n, backend.announce(`node-${n}`, uplink(n, families), conf), backend.type, families)
+  const want = (peers: readonly Lease[], families?: ('v4' | 'v6')[]) =>
+    backend.want(own(1, families), peers, uplink(1, families), conf, FACTS)
   const none = want([])
 
   it('want() is the same for the same peers, in whatever order they come and however often it is asked', () => {
@@ -63,8 +69,12 @@ function testWant(backend: Backend, reaches: boolean): void {
   it('want() gives the very same objects for peers that did not change, also renewed ones and ones that were read again', () => {
     const peers = [own(2), own(3)]
     const first = new Set(want(peers).resources)
-    const again = want([...JSON.parse(JSON.stringify(peers)).map((one: Lease) => ({ ...one, expires: 1 })), own(4)]).resources
-    const ofPeers = (resources: Iterable<object>) => [...resources].filter((one) => /10\.244\.[23]\.|:[23]::/.test(JSON.stringify(one)))
+    const again = want([
+      ...JSON.parse(JSON.stringify(peers)).map((one: Lease) => ({ ...one, expires: 1 })),
+      own(4),
+    ]).resources
+    const ofPeers = (resources: Iterable<object>) =>
+      [...resources].filter((one) => /10\.244\.[23]\.|:[23]::/.test(JSON.stringify(one)))
     assert.deepEqual(ofPeers(again), ofPeers(first))
     for (const one of ofPeers(again)) assert.ok(first.has(one as never))
   })
@@ -75,13 +85,20 @@ function testWant(backend: Backend, reaches: boolean): void {
   })
   it('want() owns everything that it wants, and its links are named', () => {
     const owns = ownership({ instance: FACTS.instance, links: backend.links(conf), networks: NETWORKS })
-    for (const one of want([own(2), own(3)]).resources) assert.ok(one.kind === 'sysctl' || owns(one), JSON.stringify(one))
+    for (const one of want([own(2), own(3)]).resources)
+      assert.ok(one.kind === 'sysctl' || owns(one), JSON.stringify(one))
     for (const one of none.resources) if (one.kind === 'link') assert.ok(backend.links(conf).includes(one.name))
   })
   if (!reaches) return
   it('want() says of each peer that it cannot reach why, by the key of its lease, and reaches the others', () => {
     const whole = want([own(2), own(3)])
-    const peers = [own(2), { ...own(4), backend: 'udp' }, { ...own(5), ips: {} }, { ...own(6), ips: own(1).ips }, own(3)]
+    const peers = [
+      own(2),
+      { ...own(4), backend: 'udp' },
+      { ...own(5), ips: {} },
+      { ...own(6), ips: own(1).ips },
+      own(3),
+    ]
     const { resources, problems } = want(peers)
     assert.deepEqual(new Set(resources), new Set(whole.resources))
     assert.deepEqual(

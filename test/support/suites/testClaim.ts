@@ -24,7 +24,10 @@ function testKeep({ name, network }: Given): void {
     const lease = await held.claim(draft('a', 2))
     const [[key, value] = []] = Object.entries(await held.list())
     assert.deepEqual(decodeKey(key ?? ''), lease.subnets)
-    assert.equal(value, '{"PublicIP":"172.30.0.2","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:02"}}')
+    assert.equal(
+      value,
+      '{"PublicIP":"172.30.0.2","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:02"}}',
+    )
   })
 
   it(`${name}.claim() gives a node the same subnet after a restart, whatever its address is then [F 4, F 10]`, async () => {
@@ -72,7 +75,10 @@ function testTake({ name, network }: Given): void {
     const { claim } = await network()
     assert.deepEqual((await claim(draft('a', 2, { before: before('10.5.3.0/24') }))).subnets, { v4: '10.5.3.0/24' })
     assert.notDeepEqual((await claim(draft('b', 3, { before: before('10.5.3.0/24') }))).subnets, { v4: '10.5.3.0/24' })
-    assert.match((await claim(draft('c', 4, { before: before('10.9.1.0/24') }))).subnets.v4 ?? '', /^10\.5\.[12]\.0\/24$/)
+    assert.match(
+      (await claim(draft('c', 4, { before: before('10.9.1.0/24') }))).subnets.v4 ?? '',
+      /^10\.5\.[12]\.0\/24$/,
+    )
   })
 }
 
@@ -84,11 +90,17 @@ function testContest({ name, network }: Given): void {
     it(`${name}.claim() by 5 nodes at once for 3 subnets, ${what}: 3 have one each, 2 hear that there is none left [F 5, F 6]`, async () => {
       const held = await network(text)
       const stores = await Promise.all(Array.from({ length: 5 }, held.open))
-      const outcomes = await Promise.allSettled(stores.map((store, i) => store.claim(make(`n${i}`, i + 2), held.conf, signal)))
+      const outcomes = await Promise.allSettled(
+        stores.map((store, i) => store.claim(make(`n${i}`, i + 2), held.conf, signal)),
+      )
       const won = outcomes.flatMap((one) => (one.status === 'fulfilled' ? one.value : []))
       assert.equal(won.length, 3)
       assertApart(won)
-      for (const one of outcomes) assert.ok(one.status === 'fulfilled' || one.reason instanceof OutOfSubnetsError, String((one as PromiseRejectedResult).reason))
+      for (const one of outcomes)
+        assert.ok(
+          one.status === 'fulfilled' || one.reason instanceof OutOfSubnetsError,
+          String((one as PromiseRejectedResult).reason),
+        )
       assert.equal(Object.keys(await held.list()).length, 3)
       // One goes: the next that asks has it.
       const [{ node = '', subnets } = assert.fail()] = won
@@ -99,15 +111,25 @@ function testContest({ name, network }: Given): void {
   it(`${name}.claim() by 3 nodes for 3 subnets, 100 starts at once: none fails, none has another's [F 5]`, async () => {
     const held = await network()
     const stores = await Promise.all(Array.from({ length: 10 }, held.open))
-    const won = await Promise.all(Array.from({ length: 100 }, (_, i) => (stores[i % 10] as SubnetStore).claim(draft(`n${i % 3}`, (i % 3) + 2), held.conf, signal)))
-    for (const node of ['n0', 'n1', 'n2']) assert.equal(new Set(won.filter((one) => one.node === node).map(({ subnets }) => subnets.v4)).size, 1)
+    const won = await Promise.all(
+      Array.from({ length: 100 }, (_, i) =>
+        (stores[i % 10] as SubnetStore).claim(draft(`n${i % 3}`, (i % 3) + 2), held.conf, signal),
+      ),
+    )
+    for (const node of ['n0', 'n1', 'n2'])
+      assert.equal(new Set(won.filter((one) => one.node === node).map(({ subnets }) => subnets.v4)).size, 1)
     assert.deepEqual(Object.keys(await held.list()), ['10.5.1.0-24', '10.5.2.0-24', '10.5.3.0-24'])
   })
 
   it(`${name}.claim() says which network is full, and what would help [F 6]`, async () => {
     const { claim } = await network()
     for (const i of [1, 2, 3]) await claim(draft(`n${i}`, i))
-    await assert.rejects(claim(draft('d', 9)), new OutOfSubnetsError('Cannot claim a subnet for node "d": every /24 of 10.5.0.0/22 from 10.5.1.0 to 10.5.3.0 is taken; widen the network or remove stale nodes (see: plumb leases)'))
+    await assert.rejects(
+      claim(draft('d', 9)),
+      new OutOfSubnetsError(
+        'Cannot claim a subnet for node "d": every /24 of 10.5.0.0/22 from 10.5.1.0 to 10.5.3.0 is taken; widen the network or remove stale nodes (see: plumb leases)',
+      ),
+    )
   })
 }
 
@@ -118,7 +140,9 @@ function testNamesakes({ name, network }: Given): void {
     const held = await network()
     const { subnets } = await held.claim(named(2, 'first'))
     const before = await held.list()
-    const wanted = new SubnetTakenError(`Cannot use the node name "a": the node at 172.30.0.2 has it, and ${subnets.v4}; want another name (--node-name), or, when that node is gone for good, remove its lease from the store`)
+    const wanted = new SubnetTakenError(
+      `Cannot use the node name "a": the node at 172.30.0.2 has it, and ${subnets.v4}; want another name (--node-name), or, when that node is gone for good, remove its lease from the store`,
+    )
     await assert.rejects(held.claim(named(3, 'second')), wanted)
     // Its cleanup is not the other's.
     await (await held.open()).release('a', 'second')
@@ -131,10 +155,15 @@ function testNamesakes({ name, network }: Given): void {
   it(`[FA1] ${name}.claim() gives a node that moved, or was installed again, its own lease, and of two new ones of a name to one`, async () => {
     const held = await network()
     const { subnets } = await held.claim(named(2))
-    for (const again of [named(2, 'first'), named(9, 'first'), named(9, 'second'), named(2, 'second')]) assert.deepEqual((await held.claim(again)).subnets, subnets)
+    for (const again of [named(2, 'first'), named(9, 'first'), named(9, 'second'), named(2, 'second')])
+      assert.deepEqual((await held.claim(again)).subnets, subnets)
     await held.del(Object.keys(await held.list())[0] ?? '')
     const outcomes = await Promise.allSettled([2, 3, 4].map((last) => held.claim(named(last, `${last}`))))
-    assert.deepEqual(outcomes.map((one) => (one.status === 'fulfilled' ? 'has it' : one.reason.name)).sort(), ['SubnetTakenError', 'SubnetTakenError', 'has it'])
+    assert.deepEqual(outcomes.map((one) => (one.status === 'fulfilled' ? 'has it' : one.reason.name)).sort(), [
+      'SubnetTakenError',
+      'SubnetTakenError',
+      'has it',
+    ])
     assert.equal(Object.keys(await held.list()).length, 1)
   })
 }
@@ -149,7 +178,12 @@ function testLoss({ name, network }: Given): void {
     assert.deepEqual((await held.claim(again)).subnets, subnets)
     await held.del(key)
     await held.claim(draft('b', 3, { before: subnets }))
-    await assert.rejects(held.claim(again), new SubnetTakenError(`Cannot keep ${subnets.v4} for node "a", whose pods have addresses of it: ${subnets.v4} belongs to node "b"`))
+    await assert.rejects(
+      held.claim(again),
+      new SubnetTakenError(
+        `Cannot keep ${subnets.v4} for node "a", whose pods have addresses of it: ${subnets.v4} belongs to node "b"`,
+      ),
+    )
     assert.deepEqual(Object.values(await held.list()), [encodeValue(draft('b', 3))])
   })
 
@@ -157,7 +191,9 @@ function testLoss({ name, network }: Given): void {
     const { claim } = await network()
     await assert.rejects(
       claim(draft('a', 2, { before: before('10.9.1.0/24'), fixed: true })),
-      new SubnetTakenError('Cannot keep 10.9.1.0/24 for node "a", whose pods have addresses of it: the network has no such subnet; want /24 of 10.5.0.0/22 from 10.5.1.0 to 10.5.3.0'),
+      new SubnetTakenError(
+        'Cannot keep 10.9.1.0/24 for node "a", whose pods have addresses of it: the network has no such subnet; want /24 of 10.5.0.0/22 from 10.5.1.0 to 10.5.3.0',
+      ),
     )
   })
 
@@ -175,12 +211,24 @@ function testLoss({ name, network }: Given): void {
 function testFamilies({ name, network }: Given): void {
   it(`${name}.claim() with IPv6 alone: three nodes, three subnets, keys as flannel's [F 11]`, async () => {
     const held = await network(V6)
-    const only = (node: string, last: number) => ({ ...dualDraft(node, last), ips: { v6: parseIp(`fd30::${last}`) }, data: { v6: { VNI: 1, VtepMAC: mac(last) } } })
+    const only = (node: string, last: number) => ({
+      ...dualDraft(node, last),
+      ips: { v6: parseIp(`fd30::${last}`) },
+      data: { v6: { VNI: 1, VtepMAC: mac(last) } },
+    })
     const leases = [await held.claim(only('a', 2)), await held.claim(only('b', 3)), await held.claim(only('c', 4))]
     assertApart(leases)
     const kept = await held.list()
-    assert.deepEqual(Object.keys(kept), ['0.0.0.0-0&fd55:0:0:1::-64', '0.0.0.0-0&fd55:0:0:2::-64', '0.0.0.0-0&fd55:0:0:3::-64'])
-    assert.ok(Object.values(kept).includes('{"PublicIP":"0.0.0.0","PublicIPv6":"fd30::2","BackendType":"vxlan","BackendV6Data":{"VNI":1,"VtepMAC":"02:00:00:00:00:02"}}'))
+    assert.deepEqual(Object.keys(kept), [
+      '0.0.0.0-0&fd55:0:0:1::-64',
+      '0.0.0.0-0&fd55:0:0:2::-64',
+      '0.0.0.0-0&fd55:0:0:3::-64',
+    ])
+    assert.ok(
+      Object.values(kept).includes(
+        '{"PublicIP":"0.0.0.0","PublicIPv6":"fd30::2","BackendType":"vxlan","BackendV6Data":{"VNI":1,"VtepMAC":"02:00:00:00:00:02"}}',
+      ),
+    )
     assert.deepEqual((await held.claim(only('a', 99))).subnets, leases[0]?.subnets)
   })
 
@@ -191,7 +239,8 @@ function testFamilies({ name, network }: Given): void {
     for (let i = 0; i < 2; i++) {
       assert.deepEqual((await held.claim(both)).subnets, wanted)
       assert.deepEqual(await held.list(), {
-        '10.5.2.0-24&fd00:5:0:3::-64': '{"PublicIP":"172.30.0.2","PublicIPv6":"fd30::2","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:02"},"BackendV6Data":{"VNI":1,"VtepMAC":"02:00:00:00:00:66"}}',
+        '10.5.2.0-24&fd00:5:0:3::-64':
+          '{"PublicIP":"172.30.0.2","PublicIPv6":"fd30::2","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:02"},"BackendV6Data":{"VNI":1,"VtepMAC":"02:00:00:00:00:66"}}',
       })
       await held.del('10.5.2.0-24&fd00:5:0:3::-64')
     }
@@ -203,7 +252,11 @@ function testChange({ name, network }: Given): void {
     const held = await network()
     const { subnets } = await held.claim(draft('a', 2))
     await held.configure(DUAL)
-    const both = await (await held.open()).claim(dualDraft('a', 2, { before: subnets, fixed: true }), parseNetworkConf(DUAL), signal)
+    const both = await (await held.open()).claim(
+      dualDraft('a', 2, { before: subnets, fixed: true }),
+      parseNetworkConf(DUAL),
+      signal,
+    )
     assert.equal(both.subnets.v4, subnets.v4)
     assert.match(both.subnets.v6 ?? '', /^fd00:5:0:[123]::\/64$/)
     assert.deepEqual(Object.keys(await held.list()).map(decodeKey), [both.subnets])
@@ -220,7 +273,10 @@ function testChange({ name, network }: Given): void {
 
   it(`${name}.claim() refuses a node name that is a path, and changes nothing`, async () => {
     const held = await network()
-    await assert.rejects(held.claim(draft('../a', 2)), { name: 'ValueError', message: /^Cannot use the node name "\.\.\/a": want/ })
+    await assert.rejects(held.claim(draft('../a', 2)), {
+      name: 'ValueError',
+      message: /^Cannot use the node name "\.\.\/a": want/,
+    })
     assert.deepEqual(await held.list(), {})
   })
 }

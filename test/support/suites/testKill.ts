@@ -19,7 +19,8 @@ export function testKill(subject: Subject): void {
         await eachChild(async (nth) => {
           const { status } = await killed(nth, subject.type, 'ADD', started)
           if (after !== 'ADD') await repair(started)
-          else if (status !== 0) await subject.works(started.pod, await started.net.add(started.pod), started.node, started.net.conf)
+          else if (status !== 0)
+            await subject.works(started.pod, await started.net.add(started.pod), started.node, started.net.conf)
           if (after === 'ADD') await started.net.del(started.pod)
           await started.unchanged()
           return status === 0
@@ -36,7 +37,8 @@ export function testKill(subject: Subject): void {
           await started.net.add(started.pod)
           const { status } = await killed(nth, subject.type, 'DEL', started)
           if (after === 'ADD' && status !== 0) await started.net.del(started.pod)
-          if (after === 'ADD') await subject.works(started.pod, await started.net.add(started.pod), started.node, started.net.conf)
+          if (after === 'ADD')
+            await subject.works(started.pod, await started.net.add(started.pod), started.node, started.net.conf)
           await (after === 'ADD' ? REPAIRS.DEL : repair)(started)
           await started.unchanged()
           return status === 0
@@ -80,9 +82,18 @@ exit $status
   const script = `${mounts.join(' && ')} && exec '${join(DIST, type)}'`
   const done = await node.exec(['unshare', '--mount', '--propagation', 'private', 'sh', '-c', script], {
     stdin: JSON.stringify(net.conf),
-    env: { CNI_COMMAND: command, CNI_CONTAINERID: containerId(pod), CNI_IFNAME: 'eth0', CNI_NETNS: pod.path, CNI_PATH: DIST },
+    env: {
+      CNI_COMMAND: command,
+      CNI_CONTAINERID: containerId(pod),
+      CNI_IFNAME: 'eth0',
+      CNI_NETNS: pod.path,
+      CNI_PATH: DIST,
+    },
   })
   // Either it was shot, or it did its work: a third end would be a failure that the shot caused.
-  assert.ok(done.status === 0 || done.status === -1 || done.status === 137, `${done.status} ${done.stdout}${done.stderr}`)
+  assert.ok(
+    done.status === 0 || done.status === -1 || done.status === 137,
+    `${done.status} ${done.stdout}${done.stderr}`,
+  )
   return done
 }

@@ -13,7 +13,12 @@ import type { Raw } from '../kube-server.ts'
 export interface KubeCluster {
   readonly kubeconfig: string
   /** Makes a Node; its name has to be new. */
-  create(name: string, podCidrs: readonly string[], annotations?: Readonly<Record<string, string>>, status?: object): Promise<void>
+  create(
+    name: string,
+    podCidrs: readonly string[],
+    annotations?: Readonly<Record<string, string>>,
+    status?: object,
+  ): Promise<void>
   annotate(name: string, annotations: Readonly<Record<string, string | null>>): Promise<void>
   /** What the kubelet does every few minutes. */
   heartbeat(name: string): Promise<void>
@@ -37,17 +42,32 @@ afterEach(async () => {
 
 /** flannel's annotations of a node that ends in a number. */
 export function published(last: number, more: Readonly<Record<string, string>> = {}): Record<string, string> {
-  const said: Record<string, string> = { ...MANAGED, 'public-ip': `172.30.0.${last}`, 'backend-data': `{"VNI":1,"VtepMAC":"02:00:00:00:00:${last.toString(16).padStart(2, '0')}"}`, ...more }
+  const said: Record<string, string> = {
+    ...MANAGED,
+    'public-ip': `172.30.0.${last}`,
+    'backend-data': `{"VNI":1,"VtepMAC":"02:00:00:00:00:${last.toString(16).padStart(2, '0')}"}`,
+    ...more,
+  }
   return Object.fromEntries(Object.entries(said).map(([name, value]) => [`${PREFIX}${name}`, value]))
 }
 
 /** What a node asks for. */
 export function draft(node: string, last: number, more: Partial<Draft> = {}): Draft {
-  return { node, ips: { v4: parseIp(`172.30.0.${last}`) }, backend: 'vxlan', data: { v4: { VNI: 1, VtepMAC: `02:00:00:00:00:${last.toString(16).padStart(2, '0')}` } }, ...more }
+  return {
+    node,
+    ips: { v4: parseIp(`172.30.0.${last}`) },
+    backend: 'vxlan',
+    data: { v4: { VNI: 1, VtepMAC: `02:00:00:00:00:${last.toString(16).padStart(2, '0')}` } },
+    ...more,
+  }
 }
 
 /** A node's store, closed with the test. */
-export function storeOf(kubeconfig: string, node: string, more: Partial<Options> & { readonly network?: string } = {}): SubnetStore {
+export function storeOf(
+  kubeconfig: string,
+  node: string,
+  more: Partial<Options> & { readonly network?: string } = {},
+): SubnetStore {
   const { network = NETWORK, ...options } = more
   const dir = mkdtempSync('/tmp/kube-store-')
   dirs.push(dir)
@@ -58,7 +78,10 @@ export function storeOf(kubeconfig: string, node: string, more: Partial<Options>
 }
 
 /** What a store tells last, followed until the test ends. */
-export function followed(store: SubnetStore, signal: AbortSignal): { readonly last: () => Snapshot | undefined; readonly count: () => number } {
+export function followed(
+  store: SubnetStore,
+  signal: AbortSignal,
+): { readonly last: () => Snapshot | undefined; readonly count: () => number } {
   let last: Snapshot | undefined
   let count = 0
   void (async () => {
@@ -86,7 +109,13 @@ export function testKube(name: string, cluster: (test: Mocha.Context) => Promise
     const store = storeOf(kubeconfig, 'own-1')
     const conf = await store.config(signal)
     const lease = await store.claim(draft('own-1', 1), conf, signal)
-    assert.deepEqual(lease, { node: 'own-1', subnets: { v4: '10.244.1.0/24' }, ips: { v4: '172.30.0.1' }, backend: 'vxlan', data: { v4: { VNI: 1, VtepMAC: '02:00:00:00:00:01' } } })
+    assert.deepEqual(lease, {
+      node: 'own-1',
+      subnets: { v4: '10.244.1.0/24' },
+      ips: { v4: '172.30.0.1' },
+      backend: 'vxlan',
+      data: { v4: { VNI: 1, VtepMAC: '02:00:00:00:00:01' } },
+    })
     const annotations = (await get('own-1'))?.metadata.annotations ?? {}
     assert.deepEqual(
       Object.entries(annotations)
@@ -99,7 +128,10 @@ export function testKube(name: string, cluster: (test: Mocha.Context) => Promise
         [`${PREFIX}public-ip`, '172.30.0.1'],
       ],
     )
-    assert.deepEqual(await store.remembered?.(signal), { addresses: {}, data: { v4: { VNI: 1, VtepMAC: '02:00:00:00:00:01' } } })
+    assert.deepEqual(await store.remembered?.(signal), {
+      addresses: {},
+      data: { v4: { VNI: 1, VtepMAC: '02:00:00:00:00:01' } },
+    })
     assert.equal(store.state().connected, true)
   })
 
@@ -108,9 +140,15 @@ export function testKube(name: string, cluster: (test: Mocha.Context) => Promise
     await create('own-2', ['10.244.2.0/24', 'fd44:0:0:2::/64'])
     const store = storeOf(kubeconfig, 'own-2', { network: DUAL, annotationPrefix: 'example.org/net' })
     const both = { v4: parseIp('172.30.0.2'), v6: parseIp('fd30::2') }
-    const lease = await store.claim(draft('own-2', 2, { ips: both, backend: 'host-gw', data: {} }), await store.config(signal), signal)
+    const lease = await store.claim(
+      draft('own-2', 2, { ips: both, backend: 'host-gw', data: {} }),
+      await store.config(signal),
+      signal,
+    )
     assert.deepEqual(lease.subnets, { v4: '10.244.2.0/24', v6: 'fd44:0:0:2::/64' })
-    const annotations = Object.entries((await get('own-2'))?.metadata.annotations ?? {}).filter(([key]) => key.startsWith('example.org/'))
+    const annotations = Object.entries((await get('own-2'))?.metadata.annotations ?? {}).filter(([key]) =>
+      key.startsWith('example.org/'),
+    )
     assert.deepEqual(annotations.sort(), [
       ['example.org/net-backend-data', 'null'],
       ['example.org/net-backend-type', 'host-gw'],
@@ -124,7 +162,11 @@ export function testKube(name: string, cluster: (test: Mocha.Context) => Promise
   it(`${name}: peers come, change either family's data, and go; a heartbeat is no news`, async function () {
     const { kubeconfig, create, annotate, heartbeat, remove } = await cluster(this)
     await create('own-3', ['10.244.3.0/24', 'fd44:0:0:3::/64'])
-    await create('peer-3', ['10.244.13.0/24', 'fd44:0:0:13::/64'], published(13, { 'public-ipv6': 'fd30::13', 'backend-v6-data': '{"VNI":1,"VtepMAC":"02:00:00:00:06:0d"}' }))
+    await create(
+      'peer-3',
+      ['10.244.13.0/24', 'fd44:0:0:13::/64'],
+      published(13, { 'public-ipv6': 'fd30::13', 'backend-v6-data': '{"VNI":1,"VtepMAC":"02:00:00:00:06:0d"}' }),
+    )
     const store = storeOf(kubeconfig, 'own-3', { network: DUAL })
     await store.config(signal)
     const seen = followed(store, ended)
@@ -173,7 +215,10 @@ export function testKube(name: string, cluster: (test: Mocha.Context) => Promise
     await late.config(signal)
     const others = followed(late, ended)
     await until(() => names(others.last()).includes('good-4'), 15_000)
-    await assert.rejects(late.claim(draft('late-4', 49), CONF, signal), { name: 'StoreError', message: /"late-4": its pod CIDR 10\.244\.41\.0\/24 overlaps that of node "good-4", which is older/ })
+    await assert.rejects(late.claim(draft('late-4', 49), CONF, signal), {
+      name: 'StoreError',
+      message: /"late-4": its pod CIDR 10\.244\.41\.0\/24 overlaps that of node "good-4", which is older/,
+    })
   })
 
   it(`${name}: a Node without a pod CIDR, outside the network, or not there: the reason says what is missing`, async function () {
@@ -181,14 +226,26 @@ export function testKube(name: string, cluster: (test: Mocha.Context) => Promise
     await create('bare-5', [])
     await create('wrong-5', ['10.99.5.0/24'])
     const claim = (node: string) => storeOf(kubeconfig, node).claim(draft(node, 5), CONF, signal)
-    await assert.rejects(claim('bare-5'), { name: 'StoreError', message: /"bare-5": it has no pod CIDR; want .*--allocate-node-cidrs=true/ })
-    await assert.rejects(claim('wrong-5'), { name: 'StoreError', message: /10\.99\.5\.0\/24 lies outside the network 10\.244\.0\.0\/16/ })
-    await assert.rejects(claim('nobody-5'), { name: 'StoreError', message: /There is no Node "nobody-5" in the cluster; want .*NODE_NAME/ })
+    await assert.rejects(claim('bare-5'), {
+      name: 'StoreError',
+      message: /"bare-5": it has no pod CIDR; want .*--allocate-node-cidrs=true/,
+    })
+    await assert.rejects(claim('wrong-5'), {
+      name: 'StoreError',
+      message: /10\.99\.5\.0\/24 lies outside the network 10\.244\.0\.0\/16/,
+    })
+    await assert.rejects(claim('nobody-5'), {
+      name: 'StoreError',
+      message: /There is no Node "nobody-5" in the cluster; want .*NODE_NAME/,
+    })
   })
 
   it(`${name}: an address that an administrator wants published takes the place of the node's own, now and when it changes; node-public-ip is told to the agent`, async function () {
     const { kubeconfig, create, annotate, get } = await cluster(this)
-    await create('own-6', ['10.244.6.0/24'], { [`${PREFIX}public-ip-overwrite`]: '203.0.113.6', [`${PREFIX}node-public-ip`]: '172.30.0.66' })
+    await create('own-6', ['10.244.6.0/24'], {
+      [`${PREFIX}public-ip-overwrite`]: '203.0.113.6',
+      [`${PREFIX}node-public-ip`]: '172.30.0.66',
+    })
     const store = storeOf(kubeconfig, 'own-6')
     await store.config(signal)
     assert.deepEqual((await store.remembered?.(signal))?.addresses, { v4: '172.30.0.66' })
@@ -201,7 +258,10 @@ export function testKube(name: string, cluster: (test: Mocha.Context) => Promise
     await until(() => own() === undefined, 15_000)
     assert.deepEqual((await store.claim(draft('own-6', 6), CONF, signal)).ips, { v4: '203.0.113.7' })
     await annotate('own-6', { [`${PREFIX}public-ip-overwrite`]: 'nonsense' })
-    await assert.rejects(store.claim(draft('own-6', 6), CONF, signal), { name: 'StoreError', message: /public-ip-overwrite of the Node "own-6": "nonsense": want an IP address/ })
+    await assert.rejects(store.claim(draft('own-6', 6), CONF, signal), {
+      name: 'StoreError',
+      message: /public-ip-overwrite of the Node "own-6": "nonsense": want an IP address/,
+    })
   })
 
   it(`${name}: the condition NetworkUnavailable is written when the node serves, and again for a Node that was made again; release takes everything back`, async function () {
@@ -212,16 +272,26 @@ export function testKube(name: string, cluster: (test: Mocha.Context) => Promise
     followed(store, ended)
     await store.claim(draft('own-7', 7), conf, signal)
     await store.ready?.()
-    const condition = async () => (await get('own-7'))?.status?.conditions?.find(({ type }) => type === 'NetworkUnavailable')
+    const condition = async () =>
+      (await get('own-7'))?.status?.conditions?.find(({ type }) => type === 'NetworkUnavailable')
     const found: Readonly<Record<string, unknown>> = (await condition()) ?? {}
-    assert.deepEqual([found['status'], found['reason'], found['message']], ['False', 'FlannelIsUp', 'Flannel is running on this node'])
+    assert.deepEqual(
+      [found['status'], found['reason'], found['message']],
+      ['False', 'FlannelIsUp', 'Flannel is running on this node'],
+    )
     await remove('own-7')
     await create('own-7', ['10.244.77.0/24'])
     await until(async () => (await condition())?.['status'] === 'False', 15_000)
-    const lease = await store.claim(draft('own-7', 7, { before: { v4: '10.244.7.0/24' as never }, fixed: true }), conf, signal)
+    const lease = await store.claim(
+      draft('own-7', 7, { before: { v4: '10.244.7.0/24' as never }, fixed: true }),
+      conf,
+      signal,
+    )
     assert.deepEqual(lease.subnets, { v4: '10.244.77.0/24' })
     await store.release('own-7')
-    const annotations = Object.keys((await get('own-7'))?.metadata.annotations ?? {}).filter((key) => key.startsWith(PREFIX))
+    const annotations = Object.keys((await get('own-7'))?.metadata.annotations ?? {}).filter((key) =>
+      key.startsWith(PREFIX),
+    )
     assert.deepEqual([annotations, (await condition())?.['status']], [[], 'True'])
     await store.release('nobody-7')
   })

@@ -47,8 +47,17 @@ function testVersions(subject: Subject): void {
           ['STATUS', '1.1.0'],
           ['GC', '1.1.0'],
         ] as const) {
-          const conf = { ...net.conf, prevResult: result, 'cni.dev/valid-attachments': [{ containerID: containerId(pod), ifname: 'eth0' }] }
-          if (cniVersion >= first) assert.equal((await plugin(subject.type, { command, conf, containerId: containerId(pod), netns: pod }, node)).stdout, '', command)
+          const conf = {
+            ...net.conf,
+            prevResult: result,
+            'cni.dev/valid-attachments': [{ containerID: containerId(pod), ifname: 'eth0' }],
+          }
+          if (cniVersion >= first)
+            assert.equal(
+              (await plugin(subject.type, { command, conf, containerId: containerId(pod), netns: pod }, node)).stdout,
+              '',
+              command,
+            )
           else assert.equal((await net.fails(command, pod, { conf })).code, 1, command)
         }
         await subject.works(pod, result, node, net.conf)
@@ -61,8 +70,15 @@ function testVersions(subject: Subject): void {
   it(
     'VERSION names all versions',
     inNamespaces(['node'], async ({ node }) => {
-      const { status, result, stderr } = await plugin(subject.type, { command: 'VERSION', containerId: null, ifname: null, path: null, conf: '' }, node)
-      assert.deepEqual({ status, result, stderr }, { status: 0, result: { cniVersion: '1.1.0', supportedVersions: VERSIONS }, stderr: '' })
+      const { status, result, stderr } = await plugin(
+        subject.type,
+        { command: 'VERSION', containerId: null, ifname: null, path: null, conf: '' },
+        node,
+      )
+      assert.deepEqual(
+        { status, result, stderr },
+        { status: 0, result: { cniVersion: '1.1.0', supportedVersions: VERSIONS }, stderr: '' },
+      )
     }),
   )
 }
@@ -115,7 +131,10 @@ function testDel(subject: Subject): void {
         inNamespaces(['node', 'pod', 'other'], async (all) => {
           const { net, pod, unchanged } = await start(subject, all)
           const result = await net.add(pod)
-          const more: Partial<Call> = { ...(await netnsOf(pod)), ...(previous && { conf: { ...net.conf, prevResult: result } }) }
+          const more: Partial<Call> = {
+            ...(await netnsOf(pod)),
+            ...(previous && { conf: { ...net.conf, prevResult: result } }),
+          }
           await net.del(pod, more)
           await unchanged(way === 'namespace gone')
           await net.del(pod, more)
@@ -166,7 +185,11 @@ function testGc(subject: Subject): void {
       const { net, node, pod } = await start(subject, all)
       const result = await net.add(pod)
       const before = await settled(() => state(node, pod, net.conf))
-      const { status } = await plugin(subject.type, { command: 'GC', conf: net.conf, containerId: null, ifname: null }, node)
+      const { status } = await plugin(
+        subject.type,
+        { command: 'GC', conf: net.conf, containerId: null, ifname: null },
+        node,
+      )
       assert.equal(status, 0)
       await until(async () => assert.deepEqual(await state(node, pod, net.conf), before) === undefined)
       await subject.works(pod, result, node, net.conf)
@@ -178,7 +201,9 @@ function testGc(subject: Subject): void {
 function misformed(result: Row, version: string): string[] {
   const allowed = version < '0.3.0' ? ['ip4', 'ip6', 'dns'] : ['interfaces', 'ips', 'routes', 'dns']
   const { cniVersion: _, ...rest } = result
-  const address = (rest['ips'] ?? []).flatMap((ip: Row) => ('version' in ip === version < '1.0.0' ? [] : 'version of an address'))
+  const address = (rest['ips'] ?? []).flatMap((ip: Row) =>
+    'version' in ip === version < '1.0.0' ? [] : 'version of an address',
+  )
   const details = (rest['interfaces'] ?? []).flatMap((one: Row) => (version < '1.1.0' && 'mtu' in one ? 'mtu' : []))
   return [...Object.keys(rest).filter((key) => !allowed.includes(key)), ...address, ...details]
 }

@@ -20,7 +20,12 @@ function testChanges({ name, network }: Given): void {
     await seen.until(({ leases }) => leases.length === 2)
     assert.deepEqual(seen.all[0]?.leases.map(({ node }) => node).sort(), ['a', undefined])
     await held.claim(draft('a', 3))
-    await seen.until(({ leases }) => leases.some(({ node, ips, subnets: theirs }) => node === 'a' && ips.v4 === '172.30.0.3' && isDeepStrictEqual(theirs, subnets)))
+    await seen.until(({ leases }) =>
+      leases.some(
+        ({ node, ips, subnets: theirs }) =>
+          node === 'a' && ips.v4 === '172.30.0.3' && isDeepStrictEqual(theirs, subnets),
+      ),
+    )
     await held.del('10.5.0.0-24')
     await seen.until(({ leases }) =>
       isDeepStrictEqual(
