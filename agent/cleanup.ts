@@ -33,8 +33,9 @@ import { openStore } from './store/open.ts'
 const STORE_MS = 5000
 
 /**
- * Removes everything that the agent made and installed on this node, and returns its subnet to the store. Gives one line for each action.
- * A missing object is no error. Throws CniError 11 while the agent runs, because a running agent makes most of it again at once.
+ * Removes everything that the agent made and installed on this node, and returns its subnet to the store. Gives one
+ * line for each action. A missing object is no error. Throws CniError 11 while the agent runs, because a running agent
+ * makes most of it again at once.
  */
 export async function cleanup(settings: Settings): Promise<string[]> {
   const done = await withdraw(settings)
@@ -47,8 +48,8 @@ export async function cleanup(settings: Settings): Promise<string[]> {
 }
 
 /**
- * Does the work of `cleanup` except for installed files. With `dryRun` it changes nothing and gives the actions that it would take.
- * Commands for tools appear in their own syntax.
+ * Does the work of `cleanup` except for installed files. With `dryRun` it changes nothing and gives the actions that it
+ * would take. Commands for tools appear in their own syntax.
  */
 export async function withdraw(settings: Settings, { dryRun = false } = {}): Promise<string[]> {
   const { files, node } = settings
@@ -108,7 +109,8 @@ export function hasLeft(settings: Settings): boolean {
   )
 }
 
-// The `Run` of a dry run. Commands that only show something run for real. The input of all other commands is noted in `lines`.
+// The `Run` of a dry run. Commands that only show something run for real. The input of all other commands is noted in
+// `lines`.
 function asking(tools: Run, lines: string[]): Run {
   const asked: Run = async (argv, stdin, ns) => {
     if (argv.includes('-j') || argv[0]?.endsWith('-save')) return tools(argv, stdin, ns)

@@ -1,6 +1,6 @@
-// The node agent. `run` takes a command line and starts the agent. `serve.ts` runs it until a signal or a new network configuration.
-// `prepare.ts` waits for the configuration and the tools. `parts/` does the work then. The folders from the lowest layer up: scheduler,
-// lease, settings, node, store, kernel, backend, firewall, health, parts, dhcp.
+// The node agent. `run` takes a command line and starts the agent. `serve.ts` runs it until a signal or a new network
+// configuration. `prepare.ts` waits for the configuration and the tools. `parts/` does the work then. The folders from
+// the lowest layer up: scheduler, lease, settings, node, store, kernel, backend, firewall, health, parts, dhcp.
 import { existsSync, readFileSync } from 'node:fs'
 import { fail, formatLog, log } from '../lib/os/log.ts'
 import { type CniError, ValueError } from '../lib/text/errors.ts'
@@ -13,7 +13,10 @@ import { describe, readSettings, settingRows, settingsPath } from './settings/re
 import type { Settings } from './settings/settings.ts'
 import { SubnetTakenError } from './store/store.ts'
 
-/** The values that the command line gives to the agent: plumb's version, a printer for stdout, and a formatter for tables. */
+/**
+ * The values that the command line gives to the agent: plumb's version, a printer for stdout, and a formatter for
+ * tables.
+ */
 export interface Desk {
   readonly version: string
   print(text: string): void
@@ -21,8 +24,8 @@ export interface Desk {
 }
 
 /**
- * Runs `plumb agent ARGV` until a signal and gives the exit status. 0 means that a signal ended the agent. 1 means that an error ended it.
- * Throws ValueError for wrong settings.
+ * Runs `plumb agent ARGV` until a signal and gives the exit status. 0 means that a signal ended the agent. 1 means that
+ * an error ended it. Throws ValueError for wrong settings.
  */
 export async function run(argv: readonly string[], { version, print, table }: Desk): Promise<number> {
   if (argv.some((one) => /^(-h|-?-help)$/.test(one))) {

@@ -16,8 +16,8 @@ import type { StoreWish } from './store/open.ts'
 const SUBNET_FILE = '/run/flannel/subnet.env'
 
 /**
- * The agent's name, unique on this node. It derives from the path of the subnet file. As with flannel, each agent of a node has a separate
- * subnet file.
+ * The agent's name, unique on this node. It derives from the path of the subnet file. As with flannel, each agent of a
+ * node has a separate subnet file.
  */
 export function instanceOf({ files }: Settings): NetworkName {
   return parse.network(
@@ -92,7 +92,10 @@ export function knownPlace(settings: Settings): Place {
   }
 }
 
-/** The uplink settings in the form that `chooseUplink` needs. `inStore` are the addresses that the store gives this node. */
+/**
+ * The uplink settings in the form that `chooseUplink` needs. `inStore` are the addresses that the store gives this
+ * node.
+ */
 export function wishOf({ uplink }: Settings, inStore: Both<Ip> = {}): Wish {
   const { interfaces, patterns, canReach, tunnel, advertise } = uplink
   return {

@@ -37,8 +37,8 @@ export interface Ground extends Pick<Context, 'version' | 'store' | 'changed' | 
 }
 
 /**
- * Waits for the network configuration and for working tools. When the store does not answer, it uses the last known configuration. It
- * calls `awaiting` with the reason as long as it waits. Throws ValueError for a wrong configuration.
+ * Waits for the network configuration and for working tools. When the store does not answer, it uses the last known
+ * configuration. It calls `awaiting` with the reason as long as it waits. Throws ValueError for a wrong configuration.
  */
 export async function prepare(
   { settings, before, known, keeper, signal, ...given }: Ground,
@@ -128,8 +128,8 @@ function vxlanPortOf({ type }: Context['backend'], options: unknown): { readonly
   return type === 'vxlan' ? { vxlanPort: (options as { readonly Port: number }).Port } : {}
 }
 
-// The VXLAN devices that already have one of these names, with their MACs. A device of another kind is left out, and the converger reports
-// it.
+// The VXLAN devices that already have one of these names, with their MACs. A device of another kind is left out, and
+// the converger reports it.
 function standingIn(links: readonly string[]): ReadonlyMap<string, Mac> {
   return new Map(
     linksNow().flatMap(({ name, kind, mac }) => (kind === 'vxlan' && links.includes(name) ? [[name, mac]] : [])),
@@ -164,7 +164,8 @@ async function configured(
       known ??= { found: recalled() }
       const { found } = known
       const doubt = found && doubtOf(found)
-      // A connected store that gives no configuration has none. This answer counts, so the agent does not use the copy on disk.
+      // A connected store that gives no configuration has none. This answer counts, so the agent does not use the copy
+      // on disk.
       if (found && doubt === undefined && !store.state().connected) {
         log(
           `agent: the store does not answer, starting with what was known at ${new Date(found.at).toISOString()}: ${cause.message}`,
@@ -176,8 +177,8 @@ async function configured(
   }
 }
 
-// The addresses and backend data that the store keeps for this node. The result is empty when the store does not answer.
-// Existing devices then still keep their MACs, because `standingIn` reads the MACs from the kernel.
+// The addresses and backend data that the store keeps for this node. The result is empty when the store does not
+// answer. Existing devices then still keep their MACs, because `standingIn` reads the MACs from the kernel.
 async function remembered(
   store: SubnetStore,
   signal: AbortSignal,
@@ -225,7 +226,10 @@ async function chosen(
   return { backend, options: backend.conf({ ...options, ...offload }) }
 }
 
-/** Waits until the store gives its network configuration, after a start without the store. Gives the same result as `differs`. */
+/**
+ * Waits until the store gives its network configuration, after a start without the store. Gives the same result as
+ * `differs`.
+ */
 export async function confirmed(
   { store, conf, failures }: Context,
   settings: Settings,
@@ -255,8 +259,9 @@ function unusable({ message }: ValueError): Failure {
 }
 
 /**
- * Gives a clause when the store has another network configuration now. The agent does not apply it here. As with flannel, an administrator
- * may want to choose the moment, node by node. An unusable configuration is reported and changes nothing.
+ * Gives a clause when the store has another network configuration now. The agent does not apply it here. As with
+ * flannel, an administrator may want to choose the moment, node by node. An unusable configuration is reported and
+ * changes nothing.
  */
 export async function differs(
   { store, conf, failures }: Context,
@@ -288,8 +293,8 @@ function writeNode(settings: Settings, { v4, v6 }: NetworkConf, lease: Lease, mt
     mtu,
     ipMasq: firewall.masquerade,
   }
-  // Writes the remembered lease first, because `cleanup` needs it to tell this subnet.env from flannel's. Writes subnet.env even when the
-  // state cannot be written, so that pods can start.
+  // Writes the remembered lease first, because `cleanup` needs it to tell this subnet.env from flannel's. Writes
+  // subnet.env even when the state cannot be written, so that pods can start.
   const written: string[] = []
   try {
     if (remember(files.stateDir, node, subnet, instance)) written.push(statePath(files.stateDir, 'lease', instance))

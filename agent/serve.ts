@@ -20,8 +20,9 @@ import { doubtOf, keepKnown, recall } from './store/last-known.ts'
 import { openStore } from './store/open.ts'
 
 /**
- * Runs the agent until the signal. After SIGHUP it starts again when the store has another network configuration. Throws the error that
- * ends the agent otherwise. Examples are another agent of the same name, unusable settings or configuration, and a subnet of another node.
+ * Runs the agent until the signal. After SIGHUP it starts again when the store has another network configuration.
+ * Throws the error that ends the agent otherwise. Examples are another agent of the same name, unusable settings or
+ * configuration, and a subnet of another node.
  */
 export async function serve(given: Settings, version: string, signal: AbortSignal): Promise<void> {
   const settings = await named(given, version, signal)
@@ -52,7 +53,8 @@ async function named(settings: Settings, version: string, signal: AbortSignal): 
 async function serveOne(settings: Settings, version: string, signal: AbortSignal, anew: () => void): Promise<void> {
   const { node, files } = settings
   const before = remembered(files.stateDir, node, instanceOf(settings))
-  // Reads the file on each call and keeps nothing in memory. The file may hold ten thousand leases, and the store sends them again.
+  // Reads the file on each call and keeps nothing in memory. The file may hold ten thousand leases, and the store sends
+  // them again.
   const known = () => recall(knownPlace(settings))
   const isDoubtful = () => {
     const last = known()
@@ -126,7 +128,9 @@ function attempt(work: () => void): void {
 /** How often the agent compares the store's network configuration with its own, in milliseconds. */
 const CONF_MS = 60_000
 
-/** The ways to end one run. `life` is the signal of its end. `end` ends it. `anew` ends it and lets the next run start. */
+/**
+ * The ways to end one run. `life` is the signal of its end. `end` ends it. `anew` ends it and lets the next run start.
+ */
 interface Ends {
   readonly life: AbortSignal
   end(): void

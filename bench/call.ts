@@ -17,7 +17,10 @@ export interface Call {
   readonly conf: object
   /** Plugins after it; each gets the result of the one before. */
   readonly chained?: readonly { readonly type: string; readonly conf: object }[]
-  /** What stands for `/run/cni/plumb` on this node, where several stand beside each other; the same for all unless given. */
+  /**
+   * What stands for `/run/cni/plumb` on this node, where several stand beside each other; the same for all unless
+   * given.
+   */
   readonly run?: string
   /** The link's name in the pod; eth0 unless given. */
   readonly ifname?: string
@@ -43,7 +46,10 @@ export function started(
   return { argv: [`${side.dir}/${type}`], env, stdin: Buffer.from(JSON.stringify(conf)) }
 }
 
-/** Calls and waits: the plugin, and those chained to it, as a runtime calls a list; the time of all. Throws Error with what the plugin said when it failed: a call that fails is never measured. */
+/**
+ * Calls and waits: the plugin, and those chained to it, as a runtime calls a list; the time of all. Throws Error with
+ * what the plugin said when it failed: a call that fails is never measured.
+ */
 export function call(one: Call, command: string, containerId: string): Sample {
   return calls(one, command, containerId).reduce((total, { ms, cpuMs }) => ({
     ms: total.ms + ms,
@@ -98,7 +104,10 @@ interface Timed extends Sample {
   readonly stdout: string
 }
 
-/** Starts a program and waits: time as the caller sees it, CPU as the kernel counted it. Throws Error when its status is not 0. */
+/**
+ * Starts a program and waits: time as the caller sees it, CPU as the kernel counted it. Throws Error when its status is
+ * not 0.
+ */
 export function timed(argv: readonly string[], env: Readonly<Record<string, string>>, stdin: Buffer): Timed {
   const begin = performance.now()
   const child = Bun.spawnSync([...argv], { env: { ...env }, stdin, stdout: 'pipe', stderr: 'pipe', cwd: '/' })

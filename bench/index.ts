@@ -1,4 +1,5 @@
-// Times beside the reference plugins and flanneld, paired in one run. Each file of `parts/` is one table of bench/RESULTS.md; `agent/` has what the agent's part needs.
+// Times beside the reference plugins and flanneld, paired in one run. Each file of `parts/` is one table of
+// bench/RESULTS.md; `agent/` has what the agent's part needs.
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

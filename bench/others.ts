@@ -36,7 +36,10 @@ export function reserveOthers(dataDir: string, count: number): void {
   if (count > 0) put('last_reserved_ip.0', other(count - 1).ip)
 }
 
-/** Makes the links of `count` attachments: veth pairs, up, 250 to a bridge, the measured one first; their other ends in a namespace that stands for all the pods. Those of plumb are what its plugin wants on the node. */
+/**
+ * Makes the links of `count` attachments: veth pairs, up, 250 to a bridge, the measured one first; their other ends in
+ * a namespace that stands for all the pods. Those of plumb are what its plugin wants on the node.
+ */
 export async function linkOthers(node: Place, pods: Place, count: number, ours: boolean): Promise<void> {
   // The other pods are silent: they have links, and nothing to say.
   inside(pods, () => run(['sysctl', '-q', '-w', 'net.ipv6.conf.default.disable_ipv6=1']))
@@ -57,7 +60,8 @@ export async function linkOthers(node: Place, pods: Place, count: number, ours: 
     if (ours) for (const one of wanted.flat()) if (one.kind === 'sysctl') writeSysctl(one.name, one.value)
   })
   inside(pods, () => ip(all.map((n) => `link set dev eth${n} up`)))
-  // The kernel notices no more than 100 or 200 carriers a second when so many come at once (linkwatch), and ours would wait for its turn.
+  // The kernel notices no more than 100 or 200 carriers a second when so many come at once (linkwatch), and ours would
+  // wait for its turn.
   const until = performance.now() + 120_000
   while (inside(node, () => run(['ip', '-o', 'link', 'show', 'type', 'veth'])).split('state UP').length <= count) {
     if (performance.now() > until) throw new Error(`Waited 120 s for ${count} links to be up`)
@@ -75,8 +79,8 @@ function wants(n: number, master: string, pods: Place): Resource[] {
 }
 
 /**
- * Gives `count` attachments the iptables rules that the reference plugins make for one. It copies the rules of their one real attachment
- * under the name of each. The host ports count up from `FIRST_PORT`.
+ * Gives `count` attachments the iptables rules that the reference plugins make for one. It copies the rules of their
+ * one real attachment under the name of each. The host ports count up from `FIRST_PORT`.
  */
 export function rulesOfOthers(node: Place, count: number): void {
   inside(node, () => {

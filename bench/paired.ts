@@ -11,10 +11,16 @@ export function median(figures: readonly number[]): number {
   return ((sorted[Math.floor(at)] ?? Number.NaN) + (sorted[Math.ceil(at)] ?? Number.NaN)) / 2
 }
 
-/** The pause after each piece of work. A removed link and a removed element of nft keep the kernel busy for some 20 ms after the DEL has ended, which the next side would pay. */
+/**
+ * The pause after each piece of work. A removed link and a removed element of nft keep the kernel busy for some 20 ms
+ * after the DEL has ended, which the next side would pay.
+ */
 const PAUSE_MS = 40
 
-/** Measures things against each other: `times` rounds, in each every thing once, each round beginning with another. A thing with a `share` below 1 sits out the rest of the rounds. What the machine does meanwhile meets all alike. */
+/**
+ * Measures things against each other: `times` rounds, in each every thing once, each round beginning with another. A
+ * thing with a `share` below 1 sits out the rest of the rounds. What the machine does meanwhile meets all alike.
+ */
 export function paired<T extends object>(
   things: readonly (T & { readonly share?: number })[],
   times: number,

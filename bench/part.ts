@@ -14,7 +14,9 @@ export interface Bench {
 /** A part of the bench: it measures and gives a table, or several. */
 export type Part = (bench: Bench) => Table | Promise<Table | readonly Table[]>
 
-/** Ratios to each reference as cells, and the bar they are judged by, when there is one: each has to be at most `most`. */
+/**
+ * Ratios to each reference as cells, and the bar they are judged by, when there is one: each has to be at most `most`.
+ */
 export function ratios(
   own: number,
   references: readonly { readonly name: string; readonly figure: number }[],

@@ -18,7 +18,10 @@ export interface Bar {
   readonly met: boolean
 }
 
-/** Judges figures by a bar. Met means met in all; the text says which were not: `≤ 1.2: missed (1.31 of reference 1.1.1)`. */
+/**
+ * Judges figures by a bar. Met means met in all; the text says which were not: `≤ 1.2: missed (1.31 of reference
+ * 1.1.1)`.
+ */
 export function judge(
   want: string,
   figures: readonly { readonly name: string; readonly figure: number; readonly met: boolean }[],

@@ -9,7 +9,10 @@ export interface Side {
   readonly ours: boolean
 }
 
-/** plumb, which `plumb install` puts into `binDir` as on a node, and the reference plugins that are there, newest first. Throws Error when there is none to compare with. */
+/**
+ * plumb, which `plumb install` puts into `binDir` as on a node, and the reference plugins that are there, newest first.
+ * Throws Error when there is none to compare with.
+ */
 export function sides(binDir: string): { readonly ours: Side; readonly theirs: readonly Side[] } {
   const found = references()
   if (found.length === 0)
@@ -25,7 +28,10 @@ export function sides(binDir: string): { readonly ours: Side; readonly theirs: r
   }
 }
 
-/** Reads the executables once from front to end, so that they lie in the page cache in large pieces: without it, results vary by a third. */
+/**
+ * Reads the executables once from front to end, so that they lie in the page cache in large pieces: without it, results
+ * vary by a third.
+ */
 export function preread({ dir }: Side): void {
   const buffer = new Uint8Array(1 << 20)
   for (const name of readdirSync(dir).filter((one) =>

@@ -2,7 +2,10 @@ import { inside } from '../lib/os/netns.ts'
 import type { Place } from './call.ts'
 import { median } from './paired.ts'
 
-/** What a connection under load was like: bits per second as they were on the wire, and how long an answer took meanwhile, in milliseconds. */
+/**
+ * What a connection under load was like: bits per second as they were on the wire, and how long an answer took
+ * meanwhile, in milliseconds.
+ */
 export interface Load {
   readonly rate: number
   readonly latency: number
@@ -13,7 +16,10 @@ const WIRE = 1514 / 1448
 // The burst that is left from before is used up then, and TCP has found its pace.
 const WARM_UP_MS = 1000
 
-/** Sends as much as goes from one namespace to an address of another for so long, and asks for answers there meanwhile. Throws Error when nothing arrives. */
+/**
+ * Sends as much as goes from one namespace to an address of another for so long, and asks for answers there meanwhile.
+ * Throws Error when nothing arrives.
+ */
 export async function load(from: Place, to: Place, address: string, ms: number): Promise<Load> {
   const sink = start(to, [process.execPath, '-e', SINK, String(WARM_UP_MS), String(ms)])
   const out = lines(sink.stdout)

@@ -25,8 +25,8 @@ export interface Question {
 const STATUSES = { ready: 0, 'not ready': 1, degraded: 3 } as const
 
 /**
- * Asks the agent of this node, prints the answer and returns the exit status. The status is 0 when the node is ready, 1 when it is not
- * ready, 3 when it is degraded. Throws ValueError for a wrong command line, and when no agent answers.
+ * Asks the agent of this node, prints the answer and returns the exit status. The status is 0 when the node is ready, 1
+ * when it is not ready, 3 when it is degraded. Throws ValueError for a wrong command line, and when no agent answers.
  */
 export async function ask(question: Question, argv: readonly string[]): Promise<number> {
   const { name, text, json } = question

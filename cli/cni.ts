@@ -90,8 +90,8 @@ export const grammar: Grammar = {
 }
 
 /**
- * Runs `plumb cni ARGV` and returns the exit status. `load` finds a plugin of this executable. Throws ValueError for a wrong command line
- * or configuration, CniError for the error of a plugin.
+ * Runs `plumb cni ARGV` and returns the exit status. `load` finds a plugin of this executable. Throws ValueError for a
+ * wrong command line or configuration, CniError for the error of a plugin.
  */
 export async function run(argv: readonly string[], load: Io['plugin']): Promise<number> {
   const [name = '--help', ...rest] = argv

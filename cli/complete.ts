@@ -7,8 +7,9 @@ import type { Choice, Grammar } from './options.ts'
 type Candidate = readonly [word: string, about: string]
 
 /**
- * Names the candidates for the last of these words, the words after `plumb`. A candidate and its meaning have a tab between them. Without a
- * candidate the shell offers files. bash makes `=` a word of its own, and its candidates do not repeat the option. Never throws.
+ * Names the candidates for the last of these words, the words after `plumb`. A candidate and its meaning have a tab
+ * between them. Without a candidate the shell offers files. bash makes `=` a word of its own, and its candidates do not
+ * repeat the option. Never throws.
  */
 export async function complete(
   words: readonly string[],

@@ -21,15 +21,16 @@ const NEEDS: Readonly<Record<string, string>> = {
   nsenter: 'util-linux',
   mount: 'mount',
 }
-// Everything that the demo makes ends with these namespaces, also after a crash. That means links, rules, mounts below /run and processes.
+// Everything that the demo makes ends with these namespaces, also after a crash. That means links, rules, mounts below
+// /run and processes.
 const UNSHARE = 'unshare --net --mount --pid --fork --mount-proc --kill-child=KILL --propagation private'.split(' ')
 const OWN = '/proc/self/ns/net'
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
 /**
- * Runs `plumb demo` and returns the exit status. The status is 0 when every step had the expected result, and 1 when a step had not. After
- * an interruption the status is 128 plus the number of the signal. Throws CniError when the demo cannot run on this machine, ValueError
- * for a wrong command line.
+ * Runs `plumb demo` and returns the exit status. The status is 0 when every step had the expected result, and 1 when a
+ * step had not. After an interruption the status is 128 plus the number of the signal. Throws CniError when the demo
+ * cannot run on this machine, ValueError for a wrong command line.
  */
 export async function run(argv: readonly string[]): Promise<number> {
   const [part, ...rest] = argv
@@ -86,7 +87,8 @@ function isForEtcd({ store }: Story): boolean {
 }
 
 async function inNamespaces({ name, store }: Story, env: Readonly<Record<string, string>> = {}): Promise<number> {
-  // `detached` gives the child a separate session. Ctrl-C reaches only this process, and this process ends the whole demo at once.
+  // `detached` gives the child a separate session. Ctrl-C reaches only this process, and this process ends the whole
+  // demo at once.
   const child = Bun.spawn(
     [...UNSHARE, process.execPath, 'demo', '--inside', readlinkSync(OWN), name, ...(store ? ['--store', store] : [])],
     { stdio: ['ignore', 'inherit', 'inherit'], detached: true, env: { ...process.env, ...env } },
@@ -104,8 +106,8 @@ async function inNamespaces({ name, store }: Story, env: Readonly<Record<string,
   return 128 + constants.signals[caught]
 }
 
-// Runs as the first process of a PID namespace, with a private /run. The agents, etcd and the servers in the pods end when this process
-// ends.
+// Runs as the first process of a PID namespace, with a private /run. The agents, etcd and the servers in the pods end
+// when this process ends.
 async function inside([outer, ...words]: readonly string[]): Promise<never> {
   const wish = outer === undefined ? 'help' : wishOf(words)
   const story = wish === 'help' ? undefined : wish.stories[0]

@@ -8,15 +8,17 @@ export interface Fused {
   readonly list: Json
   readonly changes: readonly string[]
 }
-// The key of the interface plugin that takes the settings of each plugin type. The interface plugin also takes over its capabilities.
+// The key of the interface plugin that takes the settings of each plugin type. The interface plugin also takes over its
+// capabilities.
 const KEYS: ReadonlyMap<unknown, string> = new Map(FUSED.map(({ type, key }) => [type, key]))
 const HOSTS = ['bridge', 'ptp']
 // Keys that belong to an entry of a list. They have no use within another plugin.
 const ENTRY = new Set(['type', 'capabilities', 'name', 'cniversion', 'ipam'])
 
 /**
- * Moves portmap, firewall, bandwidth and tuning into the bridge or ptp plugin that they follow in a configuration list. They become keys
- * of that plugin. The node gets the same result from one process. Throws ValueError when the configuration is not a list. Pure.
+ * Moves portmap, firewall, bandwidth and tuning into the bridge or ptp plugin that they follow in a configuration list.
+ * They become keys of that plugin. The node gets the same result from one process. Throws ValueError when the
+ * configuration is not a list. Pure.
  */
 export function fuse(given: unknown): Fused {
   const list = objectOf(given, 'the configuration')

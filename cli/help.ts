@@ -14,8 +14,9 @@ interface Known {
 }
 
 /**
- * Runs `plumb help WORDS` and returns the exit status. Without a name prints the overview. With a name prints the page of that plugin or
- * the help of that command. Throws ValueError for a name that is neither, and for more words than one name.
+ * Runs `plumb help WORDS` and returns the exit status. Without a name prints the overview. With a name prints the page
+ * of that plugin or the help of that command. Throws ValueError for a name that is neither, and for more words than one
+ * name.
  */
 export async function help(words: readonly string[], known: Known): Promise<number> {
   const [name, ...more] = words

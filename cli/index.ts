@@ -10,7 +10,9 @@ import { fail, print } from './output.ts'
 /** A command of the executable. */
 export interface Command {
   readonly about: string
-  /** Imports the file of the command only when the user runs it. So no command loads the libraries of another command. */
+  /**
+   * Imports the file of the command only when the user runs it. So no command loads the libraries of another command.
+   */
   load(): Promise<{ run(argv: readonly string[], plugin: Io['plugin']): Promise<number>; readonly grammar: Grammar }>
 }
 const commands: Readonly<Record<string, Command>> = {
@@ -45,8 +47,8 @@ const commands: Readonly<Record<string, Command>> = {
 }
 
 /**
- * Runs `plumb ARGV` and returns the exit status. `plugin` finds a plugin of this executable. The status is 0 for done, 1 for a failure, 2
- * for a wrong command line or configuration. Never throws.
+ * Runs `plumb ARGV` and returns the exit status. `plugin` finds a plugin of this executable. The status is 0 for done,
+ * 1 for a failure, 2 for a wrong command line or configuration. Never throws.
  */
 export async function main(argv: string[], plugin: Io['plugin']): Promise<number> {
   const [name = '--help', ...rest] = argv

@@ -29,8 +29,8 @@ export const grammar: Grammar = { options: choicesOf(names) }
 export const uninstallGrammar: Grammar = { options: choicesOf(uninstallNames) }
 
 /**
- * Runs `plumb install ARGV` and returns the exit status. Throws ValueError for a wrong command line, CniError when the folders cannot be
- * written.
+ * Runs `plumb install ARGV` and returns the exit status. Throws ValueError for a wrong command line, CniError when the
+ * folders cannot be written.
  */
 export async function run(argv: readonly string[]): Promise<number> {
   const given = optionsOf('install', argv, names)
@@ -69,8 +69,8 @@ export async function run(argv: readonly string[]): Promise<number> {
 }
 
 /**
- * Runs `plumb uninstall ARGV` and returns the exit status. Throws like `run`. Throws CniError 11 while pods live that plumb attached, and
- * with --purge while the agent runs.
+ * Runs `plumb uninstall ARGV` and returns the exit status. Throws like `run`. Throws CniError 11 while pods live that
+ * plumb attached, and with --purge while the agent runs.
  */
 export async function runUninstall(argv: readonly string[]): Promise<number> {
   // The words after `--` are options of the agent.

@@ -12,8 +12,8 @@ interface Option {
   readonly about: string
 }
 /**
- * The options of all commands. Each command takes some of them. A description may name an environment variable of cnitool. That variable
- * counts when the option is not given.
+ * The options of all commands. Each command takes some of them. A description may name an environment variable of
+ * cnitool. That variable counts when the option is not given.
  */
 const options = {
   ifname: {
@@ -106,7 +106,10 @@ export interface Choice {
 /** What may follow a command on the command line. */
 export interface Grammar {
   readonly options: readonly Choice[]
-  /** Placeholders for the words that are not options, in order, such as NETWORK. Lowercase words with `|` between them are the words themselves. */
+  /**
+   * Placeholders for the words that are not options, in order, such as NETWORK. Lowercase words with `|` between them
+   * are the words themselves.
+   */
   readonly words?: readonly string[]
   readonly commands?: Readonly<Record<string, { readonly about: string; readonly grammar: Grammar }>>
 }
@@ -126,8 +129,8 @@ export interface Given {
 }
 
 /**
- * Parses a command line. Throws ValueError for an option that the command does not have. The error names the nearest option and the
- * command's `--help`.
+ * Parses a command line. Throws ValueError for an option that the command does not have. The error names the nearest
+ * option and the command's `--help`.
  */
 export function readOptions(argv: readonly string[], names: readonly OptionName[], command: string): Given {
   const config = Object.fromEntries(names.map((name) => [name, options[name]])) as Record<string, Option>

@@ -14,8 +14,8 @@ export class Refused extends CniError {
 }
 
 /**
- * Writes the whole text and a newline to stdout. Throws CniError 5 when stdout is closed or full, so that no reader takes half an answer
- * for the whole.
+ * Writes the whole text and a newline to stdout. Throws CniError 5 when stdout is closed or full, so that no reader
+ * takes half an answer for the whole.
  */
 export function print(text: string): void {
   write(`${text}\n`)
@@ -47,8 +47,8 @@ export function table(headings: readonly string[], rows: readonly (readonly stri
 }
 
 /**
- * Writes the error to stderr, and with `json` also a CNI error object to stdout. Returns the exit status. The status is 2 when the command
- * line or a configuration is at fault and nothing ran, else 1.
+ * Writes the error to stderr, and with `json` also a CNI error object to stdout. Returns the exit status. The status is
+ * 2 when the command line or a configuration is at fault and nothing ran, else 1.
  */
 export function fail(cause: unknown, json: boolean): 1 | 2 {
   const usage = cause instanceof ValueError

@@ -31,8 +31,9 @@ const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 const SOURCE_PORT = 40_000
 
 /**
- * Tries a packet on a copy of the node's rules: a router in a namespace of its own, with a link for each of the two addresses. Nothing of the
- * node changes. Throws CniError 11 when the rules cannot be read, and CniError 5 when the packet does not even reach the copy.
+ * Tries a packet on a copy of the node's rules: a router in a namespace of its own, with a link for each of the two
+ * addresses. Nothing of the node changes. Throws CniError 11 when the rules cannot be read, and CniError 5 when the
+ * packet does not even reach the copy.
  */
 export async function tryOut(trial: Trial): Promise<Arrival> {
   await sweep()
@@ -158,7 +159,10 @@ async function count(name: string, counter: string): Promise<number> {
   return Number(/packets (\d+)/.exec(stdout)?.[1] ?? 0)
 }
 
-/** The first packet of a connection, from the IP header on. The checksum of the transport header is left out: only the rules read it. */
+/**
+ * The first packet of a connection, from the IP header on. The checksum of the transport header is left out: only the
+ * rules read it.
+ */
 export function packetOf({ source, destination, protocol, port }: Trial): Uint8Array {
   const segment = segmentOf(protocol, port)
   const number = NUMBERS[protocol]

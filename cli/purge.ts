@@ -53,8 +53,8 @@ export function living(): string[] {
   return [...new Set([...byLink, ...byEntry, ...byRuntime].map(named))].sort()
 }
 
-// The pods of Kubernetes by container id, shortened as in `nameOf`: from the plugin policy's part of the journal, and from the arguments
-// that the kubelet gives with each ADD.
+// The pods of Kubernetes by container id, shortened as in `nameOf`: from the plugin policy's part of the journal, and
+// from the arguments that the kubelet gives with each ADD.
 function podNames(): ReadonlyMap<string, string> {
   const told = entries().flatMap(({ owner, parts }) =>
     (parts['policy']?.own ?? []).flatMap((one) =>
@@ -72,7 +72,9 @@ function podNames(): ReadonlyMap<string, string> {
   return new Map([...told, ...given])
 }
 
-/** Removes the installed programs and the installed network, and returns a line for each. With `dryRun` changes nothing. */
+/**
+ * Removes the installed programs and the installed network, and returns a line for each. With `dryRun` changes nothing.
+ */
 export function removePrograms(places: Places, dryRun: boolean): string[] {
   const { undone, left } = uninstall(places, { dryRun })
   const done = (isBack: boolean) =>
@@ -82,9 +84,9 @@ export function removePrograms(places: Places, dryRun: boolean): string[] {
 }
 
 /**
- * Removes everything that plumb made on this node, and everything that was installed. That includes the agent's part, attachments,
- * bridges, the nft table, the journal, reservations and saved values. With `dryRun` changes nothing. Returns a line for each object.
- * Throws CniError 11 while the agent runs, ExecError when a tool fails.
+ * Removes everything that plumb made on this node, and everything that was installed. That includes the agent's part,
+ * attachments, bridges, the nft table, the journal, reservations and saved values. With `dryRun` changes nothing.
+ * Returns a line for each object. Throws CniError 11 while the agent runs, ExecError when a tool fails.
  */
 export async function purge(settings: Settings, places: Places, dryRun: boolean): Promise<string[]> {
   const it: Purge = { lines: [], dryRun }
@@ -154,7 +156,8 @@ function poolFolders(confDir: string): string[] {
   return [...new Set([`${CACHE}/networks`, ...named])]
 }
 
-// Pods of other plugins may also have their addresses from host-local. The folder of such a network stays while those pods live.
+// Pods of other plugins may also have their addresses from host-local. The folder of such a network stays while those
+// pods live.
 function pools(it: Purge, dir: string): void {
   const inUse = new Set<string>(cachedLiving().flatMap(({ network, config }) => (isOurs(config) ? [] : [network])))
   for (const network of namesIn(dir).filter((name) => name !== OWN && statSync(`${dir}/${name}`).isDirectory())) {
@@ -168,7 +171,8 @@ function pools(it: Purge, dir: string): void {
   tree(it, `${dir}/${OWN}`)
 }
 
-// Removes only files with a colon in their names. flannel's own plugin names its files by the container id alone, without a colon.
+// Removes only files with a colon in their names. flannel's own plugin names its files by the container id alone,
+// without a colon.
 function keptByFlannel(it: Purge): void {
   const dir = `${CACHE}/flannel`
   for (const name of namesIn(dir)) if (name.includes(':')) tree(it, `${dir}/${name}`)

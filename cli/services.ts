@@ -10,8 +10,8 @@ const names: readonly OptionName[] = ['socket', 'json', 'help']
 export const grammar: Grammar = asking
 
 /**
- * Runs `plumb services ARGV` and returns the exit status. The status is 0, or 1 when no Service has the given name. Throws ValueError for a
- * wrong command line, and when no agent answers.
+ * Runs `plumb services ARGV` and returns the exit status. The status is 0, or 1 when no Service has the given name.
+ * Throws ValueError for a wrong command line, and when no agent answers.
  */
 export async function run(argv: readonly string[]): Promise<number> {
   const { values, words } = readOptions(argv, names, 'plumb services')

@@ -11,8 +11,8 @@ export { grammar } from './ask.ts'
 const REPAIRS = 5
 
 /**
- * Runs `plumb status ARGV` and returns the exit status. The status is 0 when the node is ready, 1 when it is not ready, 3 when it is
- * degraded. Throws ValueError for a wrong command line, and when no agent answers.
+ * Runs `plumb status ARGV` and returns the exit status. The status is 0 when the node is ready, 1 when it is not ready,
+ * 3 when it is degraded. Throws ValueError for a wrong command line, and when no agent answers.
  */
 export async function run(argv: readonly string[]): Promise<number> {
   return ask(

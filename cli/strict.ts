@@ -7,8 +7,9 @@ import { read, unknownKeys } from '../lib/text/shape.ts'
 import { isOwnPlugin } from './target.ts'
 
 /**
- * Refuses a network when a plugin of this executable does not know one of its keys. Otherwise a pod with a mistyped key comes up, but on
- * the wrong bridge. Container runtimes ignore unknown keys, as the reference does. Throws ValueError that names each unknown key.
+ * Refuses a network when a plugin of this executable does not know one of its keys. Otherwise a pod with a mistyped key
+ * comes up, but on the wrong bridge. Container runtimes ignore unknown keys, as the reference does. Throws ValueError
+ * that names each unknown key.
  */
 export async function refuseUnknown(
   { name, cniVersion, plugins }: NetworkList,

@@ -13,7 +13,9 @@ import type { Given } from './options.ts'
 
 const env = process.env
 
-/** Takes directories and time limits from the options, else from the environment, else the defaults. Throws ValueError. */
+/**
+ * Takes directories and time limits from the options, else from the environment, else the defaults. Throws ValueError.
+ */
 export function hostOf({ values }: Given): Host & { readonly cacheDir: string } {
   const seconds = Number(values.timeout ?? 120)
   if (!(seconds > 0 && seconds <= 86_400))
@@ -27,8 +29,8 @@ export function hostOf({ values }: Given): Host & { readonly cacheDir: string } 
 }
 
 /**
- * Loads the network with this name. The name `-` means the node's default network, the first one of the directory. With `cached`, a
- * network without a file is read from the configuration that ADD remembered. Throws ValueError.
+ * Loads the network with this name. The name `-` means the node's default network, the first one of the directory. With
+ * `cached`, a network without a file is read from the configuration that ADD remembered. Throws ValueError.
  */
 export function networkOf({ values }: Given, name: string, cached?: Cached): NetworkList {
   try {
@@ -41,8 +43,8 @@ export function networkOf({ values }: Given, name: string, cached?: Cached): Net
 }
 
 /**
- * Finds the attachment that NETNS and the options mean, and its cache entry. A name of `ip netns` stands for its path. /run/netns and
- * /var/run/netns are one folder, so the spelling that ADD saw wins. Throws ValueError.
+ * Finds the attachment that NETNS and the options mean, and its cache entry. A name of `ip netns` stands for its path.
+ * /run/netns and /var/run/netns are one folder, so the spelling that ADD saw wins. Throws ValueError.
  */
 export function attachmentOf(
   options: Given,
@@ -77,7 +79,10 @@ export function attachmentOf(
   }
 }
 
-/** Reads the result from `--prev-result` and converts it to a CNI version. Returns undefined without the option. Throws ValueError. */
+/**
+ * Reads the result from `--prev-result` and converts it to a CNI version. Returns undefined without the option. Throws
+ * ValueError.
+ */
 export function answerOf({ values }: Given, version: string): Json | undefined {
   const file = values['prev-result']
   if (file === undefined) return undefined
@@ -87,8 +92,8 @@ export function answerOf({ values }: Given, version: string): Json | undefined {
 }
 
 /**
- * Returns the attachments that the options of `gc` name as in use. Returns undefined when no option names any, and an empty list for
- * `--all`. Throws ValueError for a given list that is empty.
+ * Returns the attachments that the options of `gc` name as in use. Returns undefined when no option names any, and an
+ * empty list for `--all`. Throws ValueError for a given list that is empty.
  */
 export function validOf({ values }: Given): readonly Omit<Key, 'network'>[] | undefined {
   const { valid = [], 'valid-file': file, all = false } = values
@@ -120,8 +125,8 @@ export function validOf({ values }: Given): readonly Omit<Key, 'network'>[] | un
 }
 
 /**
- * Returns the plugins of a list that understand GC. From CNI 1.1.0 on these are all plugins. Below 1.1.0 these are the plugins of this
- * executable, because they know GC in every version.
+ * Returns the plugins of a list that understand GC. From CNI 1.1.0 on these are all plugins. Below 1.1.0 these are the
+ * plugins of this executable, because they know GC in every version.
  */
 export function askedForGc({ cniVersion, plugins }: NetworkList, { path }: Host): NetworkList['plugins'] {
   return compare(cniVersion, '1.1.0') >= 0 ? plugins : plugins.filter(({ type }) => isOwnPlugin(type, { path }))

@@ -28,9 +28,9 @@ const pod = v.object({
 })
 
 /**
- * Waits until a DaemonSet, whose pods run `plumb uninstall`, is ready on every node. Uses the cluster of the pod that this process runs
- * in. `name` is `NAMESPACE/NAME`. Returns the number of nodes. Throws ValueError for another name, CniError 11 after `seconds`, with what
- * the pod of each other node printed last.
+ * Waits until a DaemonSet, whose pods run `plumb uninstall`, is ready on every node. Uses the cluster of the pod that
+ * this process runs in. `name` is `NAMESPACE/NAME`. Returns the number of nodes. Throws ValueError for another name,
+ * CniError 11 after `seconds`, with what the pod of each other node printed last.
  */
 export async function waitForNodes(name: string, seconds: number): Promise<number> {
   const [, namespace = '', , set = ''] = NAME.exec(name) ?? []
@@ -74,8 +74,8 @@ export async function waitForNodes(name: string, seconds: number): Promise<numbe
 const AFTERWARDS =
   'delete the pods, then helm install and helm uninstall once more; uninstall.force=true removes the network under living pods'
 
-// Removes what Helm leaves of a failed hook: all but the Job. The objects become dependents of the ClusterRole, which goes. Gives what
-// could not be removed.
+// Removes what Helm leaves of a failed hook: all but the Job. The objects become dependents of the ClusterRole, which
+// goes. Gives what could not be removed.
 async function removeHook(api: Api, namespace: string, name: string): Promise<string[]> {
   const signal = AbortSignal.timeout(10_000)
   const owner = `${ROLES}/clusterroles/${name}`

@@ -37,7 +37,8 @@ int main(int argc, char **argv) {
     JS_SetModuleLoaderFunc(runtime, NULL, named, NULL);
     JSValue module = JS_Eval(ctx, text, size, argv[i], JS_EVAL_TYPE_MODULE | JS_EVAL_FLAG_COMPILE_ONLY);
     if (JS_IsException(module)) return fprintf(stderr, "Cannot compile %s: %s\n", argv[i], JS_ToCString(ctx, JS_GetException(ctx))), 1;
-    // Without debug information a module cannot import(), and an error has no function and line. The source text is left out.
+    // Without debug information a module cannot import(), and an error has no function and line. The source text is
+    // left out.
     size_t length;
     uint8_t *code = JS_WriteObject(ctx, &length, module, JS_WRITE_OBJ_BYTECODE | JS_WRITE_OBJ_STRIP_SOURCE);
     if (!code) return fprintf(stderr, "Cannot write the bytecode of %s\n", argv[i]), 1;

@@ -1,4 +1,5 @@
-// The globals that the plugins use beside those of the language. The engine runs this file first. test/architecture.test.ts names them.
+// The globals that the plugins use beside those of the language. The engine runs this file first.
+// test/architecture.test.ts names them.
 declare const host: { encode(text: string): Uint8Array; decode(bytes: Uint8Array): string; now(): number }
 
 const BOM = '\ufeff'

@@ -1,7 +1,8 @@
-// The frozen heap (docs/decisions/0035): the engine's memory after all modules of the plugins were evaluated is a part of the executable.
-// scripts/engine.ts links the executable three times. The first link has room for any heap, and tells how much the heap needs. The
-// second has room for that much, and writes the heap to a file. The third has this file in place of the room. Nothing else differs, and
-// the executable is loaded at a fixed address. So each address in the heap is right in the third as well.
+// The frozen heap (docs/decisions/0035): the engine's memory after all modules of the plugins were evaluated is a part
+// of the executable. scripts/engine.ts links the executable three times. The first link has room for any heap, and
+// tells how much the heap needs. The second has room for that much, and writes the heap to a file. The third has this
+// file in place of the room. Nothing else differs, and the executable is loaded at a fixed address. So each address in
+// the heap is right in the third as well.
 #include "heap.h"
 #include <malloc.h>
 #include <stdio.h>
@@ -24,8 +25,8 @@ static size_t *size_of(const void *piece) {
   return (size_t *)piece - 2;
 }
 
-// The engine does not check each allocation, and errors of one without memory mislead. So the first allocation that fails ends the process.
-// What an ADD has made until then stays for DEL, as after a SIGKILL.
+// The engine does not check each allocation, and errors of one without memory mislead. So the first allocation that
+// fails ends the process. What an ADD has made until then stays for DEL, as after a SIGKILL.
 static void *checked(void *memory) {
   if (!memory) no_memory();
   return memory;
@@ -72,8 +73,8 @@ static size_t usable_size(const void *piece) {
   return is_frozen(piece) ? *size_of(piece) : malloc_usable_size((void *)piece);
 }
 
-// The engine draws the seed of its hashes from the clock (the linker's --wrap). In a frozen heap it is always the same, so that two builds
-// have the same bytes.
+// The engine draws the seed of its hashes from the clock (the linker's --wrap). In a frozen heap it is always the same,
+// so that two builds have the same bytes.
 int __real_gettimeofday(struct timeval *time, void *zone);
 int __wrap_gettimeofday(struct timeval *time, void *zone) {
   if (!is_freezing) return __real_gettimeofday(time, zone);
@@ -88,8 +89,8 @@ JSRuntime *new_runtime(bool freezes) {
   return JS_NewRuntime2(&functions, NULL);
 }
 
-// The engine remembers where its stack begins, which differs from run to run. Here it is told a place that is the same in each build.
-// native/host.c tells it the true one at the start of a call.
+// The engine remembers where its stack begins, which differs from run to run. Here it is told a place that is the same
+// in each build. native/host.c tells it the true one at the start of a call.
 static void forget_stack(void) {
   JS_UpdateStackTop(JS_GetRuntime(heap.ctx));
 }

@@ -1,7 +1,8 @@
-// The host of the small engine (quickjs-ng): starts the engine, gives the program one door to libc, and runs the module plugins/index.ts.
-// lib/os/door-engine.ts is the other side of the door. The engine comes out of the frozen heap (heap.c), where all modules are evaluated
-// already. An executable without a frozen heap has the bytecode of the modules instead (bytecode.c) and reads each when it is imported.
-// The garbage collector for cycles never runs: a call of a plugin is shorter than its first collection.
+// The host of the small engine (quickjs-ng): starts the engine, gives the program one door to libc, and runs the module
+// plugins/index.ts. lib/os/door-engine.ts is the other side of the door. The engine comes out of the frozen heap
+// (heap.c), where all modules are evaluated already. An executable without a frozen heap has the bytecode of the
+// modules instead (bytecode.c) and reads each when it is imported. The garbage collector for cycles never runs: a call
+// of a plugin is shorter than its first collection.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -27,7 +28,8 @@
 #include <unistd.h>
 #include "heap.h"
 
-// The modules: of each its name, a zero byte, the size of its bytecode in 8 bytes, and the bytecode. An empty name ends them.
+// The modules: of each its name, a zero byte, the size of its bytecode in 8 bytes, and the bytecode. An empty name ends
+// them.
 extern const char linked_modules[];
 static const char *modules = linked_modules;
 extern char **environ;
@@ -41,7 +43,8 @@ static const size_t LEAST_STACK = 128 << 10;
 __attribute__((used, retain)) static const char mark[] = "plumb: one executable for all plugins, told apart by the name it is called by";
 static int last_error;
 
-// An answer for a runtime when the program itself cannot answer (CNI spec 1.1.0 section 5): an error object on stdout, and exit status 1.
+// An answer for a runtime when the program itself cannot answer (CNI spec 1.1.0 section 5): an error object on stdout,
+// and exit status 1.
 static void die(const char *message, const char *details) {
   const char *texts[] = { message, details };
   printf("{\n    \"cniVersion\": \"1.1.0\",\n    \"code\": 999");
@@ -99,7 +102,8 @@ static JSModuleDef *load(JSContext *ctx, const char *name, void *unused) {
   return made;
 }
 
-// An argument of a libc function: a number, a bigint, the address of a typed array's bytes, or 0 for null. Returns false after an error.
+// An argument of a libc function: a number, a bigint, the address of a typed array's bytes, or 0 for null. Returns
+// false after an error.
 static bool word_of(JSContext *ctx, JSValueConst value, int64_t *word) {
   if (JS_IsNumber(value)) return JS_ToInt64(ctx, word, value) == 0;
   if (JS_IsBigInt(value)) return JS_ToBigInt64(ctx, word, value) == 0;
@@ -174,7 +178,8 @@ static JSValue encode(JSContext *ctx, JSValueConst self, int count, JSValueConst
   return bytes;
 }
 
-// How many bytes from `at` are one character of UTF-8 (RFC 3629). Negative: how many bytes are the longest begin of one.
+// How many bytes from `at` are one character of UTF-8 (RFC 3629). Negative: how many bytes are the longest begin of
+// one.
 static int character(const uint8_t *at, const uint8_t *end) {
   if (*at < 0x80) return 1;
   int more = *at >= 0xc2 && *at <= 0xdf ? 1 : *at >= 0xe0 && *at <= 0xef ? 2 : *at >= 0xf0 && *at <= 0xf4 ? 3 : 0;
@@ -267,8 +272,8 @@ static JSContext *new_engine(bool freezes) {
   return ctx;
 }
 
-// The build calls an executable whose heap is empty as `freeze HEAP MODULES`: the file to write, and the file of the modules. All
-// modules are evaluated but the entry, which is only linked with them.
+// The build calls an executable whose heap is empty as `freeze HEAP MODULES`: the file to write, and the file of the
+// modules. All modules are evaluated but the entry, which is only linked with them.
 static int freeze(const char *to, const char *from) {
   int fd = open(from, O_RDONLY);
   struct stat file;

@@ -78,8 +78,8 @@ export default definePlugin<Conf>({
 })
 
 /**
- * The resources of one attachment. Ingress traffic (to the container) waits at the node's end of its link. Egress traffic waits on an
- * ifb, and the node's end redirects it there. Pure.
+ * The resources of one attachment. Ingress traffic (to the container) waits at the node's end of its link. Egress
+ * traffic waits on an ifb, and the node's end redirects it there. Pure.
  */
 function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wiring {
   const { ingress, egress } = limitsOf(conf)
@@ -125,8 +125,9 @@ function limitsOf(conf: Conf): { readonly ingress: Limit; readonly egress: Limit
 }
 
 /**
- * The node's end of the pod's link, chosen from the interfaces of the result. The name identifies plumb's own veth. For the veth of
- * another plugin, the kernel tells the other end. Throws CniError 7, and ValueError for a bad interface name.
+ * The node's end of the pod's link, chosen from the interfaces of the result. The name identifies plumb's own veth. For
+ * the veth of another plugin, the kernel tells the other end. Throws CniError 7, and ValueError for a bad interface
+ * name.
  */
 function hostEndOf(
   { cniVersion }: Conf,
@@ -153,7 +154,8 @@ function hostEndOf(
       `its other end, ${seen.name}, is not among the interfaces of prevResult`,
       `those of the node are ${named.join(', ') || 'none'}`,
     )
-  // The kernel tells nothing during `explain`. Takes the last interface of the node, because a bridge comes before its port.
+  // The kernel tells nothing during `explain`. Takes the last interface of the node, because a bridge comes before its
+  // port.
   const last = outer.at(-1)
   if (!last)
     throw refused(

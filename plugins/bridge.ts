@@ -110,7 +110,8 @@ export default definePlugin<Conf>({
 })
 
 /**
- * The resources of one pod. The node has a bridge with its gateway addresses and one port. The pod has the other end of the port. Pure.
+ * The resources of one pod. The node has a bridge with its gateway addresses and one port. The pod has the other end of
+ * the port. Pure.
  */
 function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wiring {
   const gateway = conf.isGateway || conf.isDefaultGateway
@@ -184,8 +185,8 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
 const VETH_MTU = 1500
 
 /**
- * The bridge, the port, and the pod's MAC and MTU. CHECK uses the link names of ADD's result, because a reference plugin may have made
- * the links.
+ * The bridge, the port, and the pod's MAC and MTU. CHECK uses the link names of ADD's result, because a reference
+ * plugin may have made the links.
  */
 function links(
   conf: Conf,
@@ -236,8 +237,8 @@ function links(
   }
 }
 
-// The gateway of the pods must keep its MAC while ports come and go, also on a bridge of another program. Such a bridge keeps its MAC. It
-// gets plumb's MAC only when its last port has left it without a MAC.
+// The gateway of the pods must keep its MAC while ports come and go, also on a bridge of another program. Such a bridge
+// keeps its MAC. It gets plumb's MAC only when its last port has left it without a MAC.
 function fixedMac(
   { bridge, vlan, isGateway, isDefaultGateway }: Conf,
   at: Attachment,
@@ -248,8 +249,9 @@ function fixedMac(
   return floating ? { mac: /^[0:]*$/.test(floating) ? own : floating, pinned: true } : { mac: own }
 }
 
-// A default route for each family that has an address, unless the pool gave one. As upstream, the pool's default route counts when it
-// names its gateway. It also counts when it has no table and no priority, like the route that is added here.
+// A default route for each family that has an address, unless the pool gave one. As upstream, the pool's default route
+// counts when it names its gateway. It also counts when it has no table and no priority, like the route that is added
+// here.
 function defaults(ips: readonly IpConfig[], routes: readonly RouteConfig[]): RouteConfig[] {
   const served = (six: boolean) =>
     routes.some(
@@ -273,8 +275,8 @@ function forwarding(bridge: IfName, ips: readonly IpConfig[], gateway: boolean):
 }
 
 /**
- * With a VLAN the gateway addresses are on a separate link, `<bridge>.<vlan>`. Its other end is a port of the bridge in that VLAN. With
- * `isMade` (CHECK) the MAC of the existing port is accepted.
+ * With a VLAN the gateway addresses are on a separate link, `<bridge>.<vlan>`. Its other end is a port of the bridge in
+ * that VLAN. With `isMade` (CHECK) the MAC of the existing port is accepted.
  */
 function gatewayLink(
   { bridge, vlan, mtu }: Conf,

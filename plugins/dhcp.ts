@@ -22,8 +22,8 @@ const NAMES: Readonly<Record<string, number>> = {
   'vendor-class-identifier': 60,
 }
 /**
- * The options that are requested without `skipDefault`. Classless routes come first (RFC 3442), then mask, router, DNS, domain, MTU,
- * static routes, search list.
+ * The options that are requested without `skipDefault`. Classless routes come first (RFC 3442), then mask, router, DNS,
+ * domain, MTU, static routes, search list.
  */
 const DEFAULTS = [121, 1, 3, 6, 15, 26, 33, 119]
 // The length of an option is one byte. A server may fail to join the pieces of a longer value.
@@ -74,8 +74,8 @@ const conf = v.looseObject({ ...common, ipam })
 type Conf = v.InferOutput<typeof conf>
 
 /**
- * The plugin `dhcp` (upstream plugins/ipam/dhcp): addresses of a DHCP server on the container's link. The daemon `plumb dhcp` gets and
- * keeps the leases.
+ * The plugin `dhcp` (upstream plugins/ipam/dhcp): addresses of a DHCP server on the container's link. The daemon `plumb
+ * dhcp` gets and keeps the leases.
  */
 export default definePlugin<Conf>({
   role: 'lease',
@@ -132,7 +132,10 @@ function owner({ network, containerId, ifname }: Attachment): Pick<Attachment, '
   return { network, containerId, ifname }
 }
 
-/** As upstream: one `skipDefault` drops all default options. A value of CNI_ARGS wins over `value`. Throws CniError 4 and ValueError. */
+/**
+ * As upstream: one `skipDefault` drops all default options. A value of CNI_ARGS wins over `value`. Throws CniError 4
+ * and ValueError.
+ */
 function wantsOf({ request, provide, families }: Conf['ipam'], env: string): Wants {
   const named = request.flatMap(({ option }) => option ?? [])
   const args = new Map(
@@ -183,8 +186,8 @@ function agree({ ips = [] }: Result, previous: Result, { ifname, containerId }: 
 }
 
 /**
- * Does the daemon's work while the daemon is down: releases the lease at its server, and removes the lease file. The release is sent
- * once, without waiting for an answer.
+ * Does the daemon's work while the daemon is down: releases the lease at its server, and removes the lease file. The
+ * release is sent once, without waiting for an answer.
  */
 async function withoutDaemon(path: string): Promise<void> {
   // A file that is no valid lease is only removed. Its server takes the address back when the lease ends.

@@ -76,8 +76,8 @@ export default definePlugin<Conf>({
 })
 
 /**
- * The resources of one attachment. As upstream, all addresses of the previous result count, on any of its interfaces. The first interface
- * is the bridge. Pure.
+ * The resources of one attachment. As upstream, all addresses of the previous result count, on any of its interfaces.
+ * The first interface is the bridge. Pure.
  */
 function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wiring {
   const { backend, iptablesAdminChainName: admin, ingressPolicy } = conf

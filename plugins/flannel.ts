@@ -55,8 +55,8 @@ export default definePlugin<Conf>({
 })
 
 /**
- * The delegate's configuration, as upstream makes it. The keys of `delegate` win over the defaults, except for addresses and
- * `runtimeConfig`.
+ * The delegate's configuration, as upstream makes it. The keys of `delegate` win over the defaults, except for
+ * addresses and `runtimeConfig`.
  */
 function rendered({ delegate, ipam, runtimeConfig }: Partial<Conf>, env: SubnetEnv | undefined): Rendered {
   const { type = 'bridge', name: _, cniVersion: __, ipam: ___, ...own } = delegate ?? {}
@@ -77,8 +77,8 @@ function rendered({ delegate, ipam, runtimeConfig }: Partial<Conf>, env: SubnetE
 
 const STEP_MS = 20
 
-// At boot the kubelet starts pods as soon as it finds the network's configuration. The node may still have that file from an earlier
-// boot.
+// At boot the kubelet starts pods as soon as it finds the network's configuration. The node may still have that file
+// from an earlier boot.
 async function awaited(conf: Conf): Promise<SubnetEnv> {
   for (const end = performance.now() + conf.subnetWait * 1000; ; sleep(STEP_MS)) {
     const env = read(conf)

@@ -74,8 +74,8 @@ export default definePlugin<Conf>({
 })
 
 /**
- * The resources of one pod: the device, under the pod's name for it. Pure, except for the search for the device. An interface in `given`
- * means that the pod has the device already. This is so in CHECK, and in ADD after the move.
+ * The resources of one pod: the device, under the pod's name for it. Pure, except for the search for the device. An
+ * interface in `given` means that the pod has the device already. This is so in CHECK, and in ADD after the move.
  */
 function wire(conf: Conf, at: Attachment, given: Result): Wiring {
   const ns = at.netns as NetnsPath

@@ -34,8 +34,8 @@ const conf = v.looseObject({
 type Conf = v.InferOutput<typeof conf>
 
 /**
- * The plugin `host-local`: addresses from configured ranges. They are kept on this node's disk in the layout of the reference plugin
- * host-local.
+ * The plugin `host-local`: addresses from configured ranges. They are kept on this node's disk in the layout of the
+ * reference plugin host-local.
  */
 export default definePlugin<Conf>({
   role: 'ipam',

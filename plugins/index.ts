@@ -1,5 +1,5 @@
-// This folder holds one CNI plugin per file. This file is the entry of their executable and selects the plugin by the program name. Read
-// dummy.ts next for the smallest plugin, then bridge.ts.
+// This folder holds one CNI plugin per file. This file is the entry of their executable and selects the plugin by the
+// program name. Read dummy.ts next for the smallest plugin, then bridge.ts.
 import type { Plugin } from '../lib/cni/plugin.ts'
 import { versionAnswer } from '../lib/cni/spec.ts'
 import { args, calledAs, env, exit } from '../lib/os/door.ts'

@@ -21,8 +21,8 @@ type Conf = v.InferOutput<typeof conf>
 const KIND = 'ipvlan'
 
 /**
- * The plugin `ipvlan` (upstream plugins/main/ipvlan). It may come after another plugin in a list. Without `master` it then uses the link
- * of that plugin as its master. Without a pool it takes the addresses of that plugin.
+ * The plugin `ipvlan` (upstream plugins/main/ipvlan). It may come after another plugin in a list. Without `master` it
+ * then uses the link of that plugin as its master. Without a pool it takes the addresses of that plugin.
  */
 export default definePodPlugin<Conf>({
   about: 'CNI plugin ipvlan: a link of the container beside one of the node, with the same MAC address',
@@ -59,8 +59,8 @@ function before({ prevResult, cniVersion }: Conf): Result | undefined {
   return prevResult && decode(prevResult, cniVersion)
 }
 
-// Without `master`, the only interface in the result of the previous plugin is the master. Throws ValueError when that result has no
-// interface, or several.
+// Without `master`, the only interface in the result of the previous plugin is the master. Throws ValueError when that
+// result has no interface, or several.
 function onto(conf: Conf): OnMaster {
   const found = conf.master === undefined ? before(conf) : undefined
   if (!found) return conf

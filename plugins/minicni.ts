@@ -19,8 +19,8 @@ const conf = v.object({
 type Conf = v.InferOutput<typeof conf>
 
 /**
- * The plugin `minicni` of the tutorial minicni, with the same configuration. The bridge has the subnet's first address. Each pod has one
- * of the other addresses.
+ * The plugin `minicni` of the tutorial minicni, with the same configuration. The bridge has the subnet's first address.
+ * Each pod has one of the other addresses.
  */
 export default definePlugin<Conf>({
   role: 'delegating',

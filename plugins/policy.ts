@@ -52,7 +52,10 @@ export default definePlugin<Conf>({
 
 const BRIDGED = 'load br_netfilter and set net.bridge.bridge-nf-call-iptables=1; the plugin ptp needs neither'
 
-/** The resources of one attachment: its admission by the agent. The address and the node's end of the link come from the previous result. Pure. */
+/**
+ * The resources of one attachment: its admission by the agent. The address and the node's end of the link come from the
+ * previous result. Pure.
+ */
 function wire({ socket, whenAway, timeout }: Conf, at: Attachment, given: Result): Wiring {
   const [namespace, pod] = [nameOf(at, 'K8S_POD_NAMESPACE'), nameOf(at, 'K8S_POD_NAME')]
   const addresses = (given.ips ?? []).map(({ address }) => split(address).ip)

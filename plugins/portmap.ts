@@ -136,8 +136,8 @@ function links({ snat }: Conf, { interfaces = [] }: Result, addresses: readonly 
           }),
         )
       : []),
-    // With bridge netfilter, a pod may call its own host port. The packets return through the pod's own port, and this needs hairpin
-    // mode.
+    // With bridge netfilter, a pod may call its own host port. The packets return through the pod's own port, and this
+    // needs hairpin mode.
     ...(isBridged && node.bridgeNf
       ? [
           {

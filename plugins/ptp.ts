@@ -59,16 +59,16 @@ export default definePlugin<Conf>({
 })
 
 /**
- * The resources of one pod. The node has the gateway addresses and a route to each pod address. The pod has only routes through the
- * gateways. Pure.
+ * The resources of one pod. The node has the gateway addresses and a route to each pod address. The pod has only routes
+ * through the gateways. Pure.
  */
 function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wiring {
   const { host, pod, shown } = vethPair(at, conf.mtu, given, node)
   const ips = (given.ips ?? []).map((ip): IpConfig => ({ ...ip, interface: 1, gateway: reachable(ip) }))
   const addresses = ips.map(({ address }) => address)
   const set = (name: string, value: string): Resource => ({ kind: 'sysctl', ns: 'host', name, value, optional: true })
-  // A router sends no neighbour solicitations before its link-local address passes duplicate address detection (ndisc_solicit). The pod
-  // would be unreachable for two seconds.
+  // A router sends no neighbour solicitations before its link-local address passes duplicate address detection
+  // (ndisc_solicit). The pod would be unreachable for two seconds.
   const routing = [set(`ipv6/conf/${host.name}/accept_ra`, '0'), set(`ipv6/conf/${host.name}/accept_dad`, '0')]
   const isPlain = ips.length > 0 && !ips.some(({ address }) => isSix(address))
   const forwarding = [set('ipv4/ip_forward', '1'), set('ipv6/conf/all/forwarding', '1')].filter((_, i) =>
@@ -92,8 +92,8 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
   }
 }
 
-// All pods share a gateway address. It is on each pod's link of the node, as an address without a subnet. So no link answers for packets
-// of another link.
+// All pods share a gateway address. It is on each pod's link of the node, as an address without a subnet. So no link
+// answers for packets of another link.
 function hostSide(dev: IfName, ips: readonly IpConfig[]): Resource[] {
   const gateways = new Set(ips.map((ip) => hostCidr(gatewayOf(ip))))
   const addresses = new Set(ips.map(({ address }) => hostCidr(split(address).ip)))
@@ -128,7 +128,10 @@ function reachable(ip: IpConfig): NonNullable<IpConfig['gateway']> {
   )
 }
 
-/** Throws CniError 51 when the node does not forward the packets of the network's pods. Without proof of this the network is ready. */
+/**
+ * Throws CniError 51 when the node does not forward the packets of the network's pods. Without proof of this the
+ * network is ready.
+ */
 async function status({ name, ipam }: Conf, run: Run): Promise<void> {
   if (!ipam.type) return
   const { stdout } = await run(['ip', '-d', '-j', 'addr', 'show'], '')

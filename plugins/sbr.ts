@@ -56,7 +56,10 @@ function wire(
   return { shared: [], own, result: given }
 }
 
-/** The resources of an earlier ADD, then the pod's rules, then its routes of all tables. Empty when the pod has no such link. */
+/**
+ * The resources of an earlier ADD, then the pod's rules, then its routes of all tables. Empty when the pod has no such
+ * link.
+ */
 function look(_conf: Conf, { ifname, netns }: Attachment, _given: Result, earlier: readonly Resource[]): Resource[] {
   const ns = netns as NetnsPath
   return inside(ns, () => {

@@ -30,7 +30,10 @@ const conf = v.looseObject({
 })
 type Conf = v.InferOutput<typeof conf>
 
-/** The plugin `static` (upstream plugins/ipam/static): the addresses that the configuration or the runtime names. It stores nothing. */
+/**
+ * The plugin `static` (upstream plugins/ipam/static): the addresses that the configuration or the runtime names. It
+ * stores nothing.
+ */
 export default definePlugin<Conf>({
   role: 'ipam',
   about: 'CNI plugin static: gives every caller the addresses that its configuration or the runtime names',
@@ -63,7 +66,10 @@ export default definePlugin<Conf>({
   },
 })
 
-/** As upstream: `runtimeConfig.ips` wins over `args.cni.ips`. Both win over the addresses of the configuration and of CNI_ARGS. */
+/**
+ * As upstream: `runtimeConfig.ips` wins over `args.cni.ips`. Both win over the addresses of the configuration and of
+ * CNI_ARGS.
+ */
 function addressesOf({ cniVersion = '0.1.0', ipam, args, runtimeConfig }: Partial<Conf>, at: Attachment): IpConfig[] {
   const own = [
     ...(ipam?.addresses ?? []),
@@ -94,8 +100,8 @@ function listOf<T>(parser: (text: unknown) => T): (text: string) => T[] {
 }
 
 /**
- * Throws CniError for an address that ADD did not give, or gave with another gateway. An address that is configured without a gateway may
- * have any gateway.
+ * Throws CniError for an address that ADD did not give, or gave with another gateway. An address that is configured
+ * without a gateway may have any gateway.
  */
 function confirm({ address, gateway }: IpConfig, { ips = [] }: Result, { ifname, containerId }: Attachment): void {
   const given = ips.filter((ip) => ip.address === address)

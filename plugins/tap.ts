@@ -17,7 +17,8 @@ const id = v.exactOptional(field.int(0, 2 ** 32 - 2))
 
 const conf = v.object({
   multiQueue: v.optional(field.flag, false),
-  // 0: the kernel's default. The largest MTU of a tap is 65535, the limit of IPv4, minus the 14 bytes of the Ethernet header.
+  // 0: the kernel's default. The largest MTU of a tap is 65535, the limit of IPv4, minus the 14 bytes of the Ethernet
+  // header.
   mtu: v.optional(field.int(0, 65521), 0),
   mac,
   owner: id,
@@ -76,8 +77,8 @@ function requireTun({ hasTun }: NodeFacts, code: number): void {
     )
 }
 
-// A tap gets the SELinux label of the program that makes it. Throws CniError 4 when SELinux is off, because a requested label must not be
-// dropped silently.
+// A tap gets the SELinux label of the program that makes it. Throws CniError 4 when SELinux is off, because a requested
+// label must not be dropped silently.
 function labelled({ selinuxContext }: Conf, { hasSelinux }: NodeFacts): { context?: string } {
   if (selinuxContext === '') return {}
   if (!hasSelinux)

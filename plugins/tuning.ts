@@ -102,7 +102,10 @@ function wire(conf: Conf, at: Attachment, given: Result, { before, sysctlsAllowe
   }
 }
 
-/** The pod's link, the sysctls, and the node's end when the link is a veth. Each has its value from before the first ADD of tuning. */
+/**
+ * The pod's link, the sysctls, and the node's end when the link is a veth. Each has its value from before the first ADD
+ * of tuning.
+ */
 function look(conf: Conf, at: Attachment, given: Result, earlier: readonly Resource[]): Resource[] {
   const ns = at.netns as NetnsPath
   const names = [...new Set(wished(conf).map(([name]) => fileOf(name, at.ifname)))]
@@ -178,7 +181,8 @@ function files(
         `Cannot set sysctl ${shown(written)}: this kernel has none of that name`,
         `looked for /proc/sys/net/${name} in ${at.netns}`,
       )
-    // A sysctl of the link belongs to this attachment. Another attachment may rely on a sysctl of the whole pod, so that sysctl stays.
+    // A sysctl of the link belongs to this attachment. Another attachment may rely on a sysctl of the whole pod, so
+    // that sysctl stays.
     const isOfLink = name.split('/').includes(at.ifname)
     made.set(name, {
       kind: 'sysctl',
@@ -204,7 +208,8 @@ function setting(ns: Netns, dev: IfName, want: Settings, was: Setting | undefine
   }
 }
 
-// Without `before` the link is made in the same call. Then there is nothing to restore, and the reference plugin needs no file.
+// Without `before` the link is made in the same call. Then there is nothing to restore, and the reference plugin needs
+// no file.
 function noted(
   { dataDir }: Conf,
   at: Attachment,

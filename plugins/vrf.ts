@@ -43,7 +43,8 @@ export default definePlugin<Conf>({
 })
 
 /**
- * The VRF, the link as its port, and the link's IPv6 addresses and routes. The kernel removes those when the link becomes a port. Pure.
+ * The VRF, the link as its port, and the link's IPv6 addresses and routes. The kernel removes those when the link
+ * becomes a port. Pure.
  */
 function wire({ vrfname, table }: Conf, at: Attachment, given: Result, { before = [] }: NodeFacts): Wiring {
   const ns = at.netns as NetnsPath
@@ -78,8 +79,8 @@ function wire({ vrfname, table }: Conf, at: Attachment, given: Result, { before 
 }
 
 /**
- * The resources that an earlier ADD moved, then the pod's VRFs and rules, then the link with its global IPv6 addresses and routes. Throws
- * CniError 7 when a link has the VRF's name but is no VRF.
+ * The resources that an earlier ADD moved, then the pod's VRFs and rules, then the link with its global IPv6 addresses
+ * and routes. Throws CniError 7 when a link has the VRF's name but is no VRF.
  */
 function look(
   { vrfname }: Conf,
@@ -117,8 +118,8 @@ function look(
   })
 }
 
-// No connected and no local routes: the kernel makes these from the addresses, in the VRF's table too. IPv6 has no scope. For IPv6 every
-// route counts that the kernel did not make.
+// No connected and no local routes: the kernel makes these from the addresses, in the VRF's table too. IPv6 has no
+// scope. For IPv6 every route counts that the kernel did not make.
 function isOwn(one: Resource, dev: IfName): one is Route {
   return (
     one.kind === 'route' &&

@@ -7,7 +7,10 @@ import { unpack } from './unpack.ts'
 
 const [QEMU, LIBC] = [join(CACHE, 'qemu-user-static'), join(CACHE, 'libc6-arm64')]
 
-/** What starts an arm64 executable on this machine: qemu's program, and a folder with the C library. Undefined when it is not unpacked. */
+/**
+ * What starts an arm64 executable on this machine: qemu's program, and a folder with the C library. Undefined when it
+ * is not unpacked.
+ */
 export function emulator(): { readonly qemu: string; readonly sysroot: string } | undefined {
   const qemu = join(QEMU, 'usr/bin/qemu-aarch64-static')
   return existsSync(qemu) && globSync(join(LIBC, '{usr/,}lib/ld-linux-aarch64.so.1')).length > 0
@@ -15,7 +18,10 @@ export function emulator(): { readonly qemu: string; readonly sysroot: string } 
     : undefined
 }
 
-/** Unpacks qemu, the C library and the Bun runtime of arm64 outside the checkout, if they are missing. Throws Error when that fails. */
+/**
+ * Unpacks qemu, the C library and the Bun runtime of arm64 outside the checkout, if they are missing. Throws Error when
+ * that fails.
+ */
 export async function unpackArm64(): Promise<void> {
   if (process.arch === 'arm64') return
   await runtime('arm64')
@@ -27,7 +33,10 @@ export async function unpackArm64(): Promise<void> {
   if (!existsSync(LIBC)) await unpackLibc()
 }
 
-/** The program of qemu that starts executables of another architecture. Unpacks it outside the checkout, if it is missing. Throws Error when that fails. */
+/**
+ * The program of qemu that starts executables of another architecture. Unpacks it outside the checkout, if it is
+ * missing. Throws Error when that fails.
+ */
 export async function qemuFor(arch: Arch): Promise<string> {
   if (!existsSync(QEMU)) {
     process.stderr.write(
@@ -38,7 +47,8 @@ export async function qemuFor(arch: Arch): Promise<string> {
   return join(QEMU, 'usr/bin', arch === 'arm64' ? 'qemu-aarch64-static' : 'qemu-x86_64-static')
 }
 
-// apt keeps lists of this machine's architectures alone. So this asks with lists in a folder of its own, and the machine's own stay as they are.
+// apt keeps lists of this machine's architectures alone. So this asks with lists in a folder of its own, and the
+// machine's own stay as they are.
 async function unpackLibc(): Promise<void> {
   mkdirSync(CACHE, { recursive: true })
   const draft = mkdtempSync(join(CACHE, '.draft-'))

@@ -23,8 +23,8 @@ const FLAGS =
   )
 
 /**
- * Makes dist/plumb, and the executable of the plugins with a hard link for each of them. Skips this when dist/ is already made of these
- * sources. Reports a finished build on stderr.
+ * Makes dist/plumb, and the executable of the plugins with a hard link for each of them. Skips this when dist/ is
+ * already made of these sources. Reports a finished build on stderr.
  */
 async function build(): Promise<void> {
   const started = performance.now()
@@ -60,8 +60,8 @@ async function build(): Promise<void> {
 }
 
 /**
- * Compiles plumb onto a Bun program of any architecture, into one executable that holds the executable of the plugins, `engine`. The
- * generated tables must be up to date. Throws Error.
+ * Compiles plumb onto a Bun program of any architecture, into one executable that holds the executable of the plugins,
+ * `engine`. The generated tables must be up to date. Throws Error.
  */
 export async function compile(to: string, runtime: Runtime, engine: string): Promise<void> {
   const names = plugins()
@@ -72,8 +72,8 @@ export async function compile(to: string, runtime: Runtime, engine: string): Pro
     ...Object.entries(defines).flatMap(([name, value]) => ['--define', `${name}=${value}`]),
   ]
   const entries = ['cli/plumb.ts', ...names.map((name) => `plugins/${name}.ts`)]
-  // Bun puts a file of an unknown kind into the executable as it is, by its name (agent/node/plugins.ts). The path of the file goes into the
-  // executable too. So it is the same in every checkout.
+  // Bun puts a file of an unknown kind into the executable as it is, by its name (agent/node/plugins.ts). The path of
+  // the file goes into the executable too. So it is the same in every checkout.
   const held = `node_modules/.cache/plumb/held-${runtime.arch}/plugins.engine`
   mkdirSync(dirname(join(ROOT, held)), { recursive: true })
   copyFileSync(engine, join(ROOT, `${held}.${process.pid}`))

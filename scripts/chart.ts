@@ -6,7 +6,8 @@ import { execa } from 'execa'
 import { version } from '../package.json'
 import { LAB } from '../tools/k8s/lab.ts'
 
-// Renders conf/kubernetes.yaml from conf/chart, and packs the chart for `helm install`. Both need helm, which tools/k8s/build.ts makes.
+// Renders conf/kubernetes.yaml from conf/chart, and packs the chart for `helm install`. Both need helm, which
+// tools/k8s/build.ts makes.
 
 const ROOT = join(import.meta.dir, '..')
 const CHART = join(ROOT, 'conf/chart')

@@ -14,8 +14,8 @@ const PAGES = join(ROOT, 'docs/plugins')
 const REGION = /<!-- (\w+)([^>]*?) -->\n([\s\S]*?)<!-- end -->/g
 
 /**
- * A page of docs/plugins. `is` is the text of the file, undefined without a file. `want` is the right text. `lacks` lists what only a
- * person can add.
+ * A page of docs/plugins. `is` is the text of the file, undefined without a file. `want` is the right text. `lacks`
+ * lists what only a person can add.
  */
 export interface Page {
   readonly file: string
@@ -25,8 +25,9 @@ export interface Page {
 }
 
 /**
- * Makes the page of every plugin, and the page about all plugins. The text between markers comes from the code, from conf/ and from
- * docs/differences.md. People write the rest by hand, and the last column of keys and codes. Both are kept.
+ * Makes the page of every plugin, and the page about all plugins. The text between markers comes from the code, from
+ * conf/ and from docs/differences.md. People write the rest by hand, and the last column of keys and codes. Both are
+ * kept.
  */
 export async function pages(): Promise<Page[]> {
   const plugins = await load()
@@ -64,8 +65,8 @@ export async function pages(): Promise<Page[]> {
 }
 
 /**
- * Makes the text of each region. `kept` is what people wrote into the last column of its table. Returns undefined when there is no source
- * for the text.
+ * Makes the text of each region. `kept` is what people wrote into the last column of its table. Returns undefined when
+ * there is no source for the text.
  */
 type Regions = Readonly<Record<string, (kept: ReadonlyMap<string, string>) => string | undefined>>
 interface Loaded {
@@ -162,8 +163,8 @@ function runtimeOf(plugin: Plugin): string {
   return `${known}\n- Capabilities: ${capabilities.length > 0 ? list(capabilities) : 'none of its own'}.`
 }
 
-// Takes the sample with the plugin's name, else a sample that names the plugin. test/netns/samples.test.ts runs all samples of conf/. So
-// the block does not need to run in the page.
+// Takes the sample with the plugin's name, else a sample that names the plugin. test/netns/samples.test.ts runs all
+// samples of conf/. So the block does not need to run in the page.
 function sampleOf(type: string): string | undefined {
   const files = [...new Glob('**/*.{conflist,conf}').scanSync({ cwd: join(ROOT, 'conf') })].sort()
   const text = (file: string) => readFileSync(join(ROOT, 'conf', file), 'utf8').trimEnd()

@@ -81,9 +81,9 @@ export const CROSS: Readonly<Record<Arch, readonly Need[]>> = {
 const HEAP_ROOM_BYTES = 16 << 20
 
 /**
- * Compiles the executable of the plugins to a file. Installs what that needs, and keeps what it compiled in a cache. Freezes its heap,
- * which another architecture's executable does under `emulator`, the path of qemu's program. Without it, or with `isPlain`, the
- * executable holds the bytecode instead. Throws Error.
+ * Compiles the executable of the plugins to a file. Installs what that needs, and keeps what it compiled in a cache.
+ * Freezes its heap, which another architecture's executable does under `emulator`, the path of qemu's program. Without
+ * it, or with `isPlain`, the executable holds the bytecode instead. Throws Error.
  */
 export async function compilePlugins(
   to: string,
@@ -236,7 +236,8 @@ async function bytecodeCompiler(source: string): Promise<string> {
   return made
 }
 
-// The modules by name, sorted: JavaScript in which each token keeps its line, so that an error names the line of the source.
+// The modules by name, sorted: JavaScript in which each token keeps its line, so that an error names the line of the
+// source.
 function modulesOf(names: readonly string[]): Map<string, string> {
   const [texts, wanted, packages] = [
     new Map<string, string>(),

@@ -5,8 +5,9 @@ import { unpack } from './unpack.ts'
 export const FIREWALLD = process.env['PLUMB_FIREWALLD'] ?? '/var/cache/plumb/firewalld'
 
 /**
- * Unpacks firewalld outside the checkout, and prints a line on stderr. Does nothing when the folder exists. An installed firewalld would
- * cut the machine off from the network at the next start. Throws Error when the unpacking fails.
+ * Unpacks firewalld outside the checkout, and prints a line on stderr. Does nothing when the folder exists. An
+ * installed firewalld would cut the machine off from the network at the next start. Throws Error when the unpacking
+ * fails.
  */
 export async function unpackFirewalld(): Promise<void> {
   if (existsSync(FIREWALLD)) return

@@ -21,7 +21,8 @@ import { architecture, archive, sha256, sourceDate } from './archive.ts'
 import { install } from './packages.ts'
 import { unpack } from './unpack.ts'
 
-// Makes an OCI image without docker: plumb, and the tools that it starts, with the libraries that they load. The same sources and packages give the same bytes.
+// Makes an OCI image without docker: plumb, and the tools that it starts, with the libraries that they load. The same
+// sources and packages give the same bytes.
 
 const ROOT = join(import.meta.dir, '..')
 const CACHE = process.env['PLUMB_IMAGE'] ?? '/var/cache/plumb/image'

@@ -46,8 +46,8 @@ export function kernel(): Kernel | undefined {
 }
 
 /**
- * Unpacks the distribution's kernel outside the checkout, and prints a line on stderr. Does nothing when a kernel is there. Throws Error
- * when that fails.
+ * Unpacks the distribution's kernel outside the checkout, and prints a line on stderr. Does nothing when a kernel is
+ * there. Throws Error when that fails.
  */
 export async function unpackKernel(): Promise<void> {
   if (kernel()) return

@@ -14,8 +14,8 @@ const COMMANDS = ['kube-apiserver', 'kubelet']
 const DOCKER = ['docker.io', 'containerd', 'runc', 'tini']
 
 /**
- * `bin` is the folder of kube-apiserver and kubelet. `docker` is the folder into which Docker was unpacked. Undefined when they were not
- * made.
+ * `bin` is the folder of kube-apiserver and kubelet. `docker` is the folder into which Docker was unpacked. Undefined
+ * when they were not made.
  */
 export function kubernetes(): { readonly bin: string; readonly docker: string } | undefined {
   const [bin, docker] = [join(CACHE, VERSION), join(CACHE, 'docker')]

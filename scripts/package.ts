@@ -19,8 +19,8 @@ import { sbom } from './package/sbom.ts'
 import { install } from './packages.ts'
 import { PLUGINS as REFERENCE } from './peers.ts'
 
-// Makes the packages of plumb, and those of the plugins alone: .tar.zst, .deb and .rpm for each architecture, their checksums and bills of
-// materials. The same commit gives the same bytes.
+// Makes the packages of plumb, and those of the plugins alone: .tar.zst, .deb and .rpm for each architecture, their
+// checksums and bills of materials. The same commit gives the same bytes.
 
 const ROOT = join(import.meta.dir, '..')
 const RUNTIMES = { amd64: 'x64', arm64: 'arm64' } as const

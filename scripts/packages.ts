@@ -5,7 +5,8 @@ const DIRS = ['/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sb
 const LISTS = '/var/lib/apt/lists'
 
 /**
- * A Debian package. `shows` is a command or a path that exists when the package is installed. `why` says what plumb needs the package for.
+ * A Debian package. `shows` is a command or a path that exists when the package is installed. `why` says what plumb
+ * needs the package for.
  */
 export interface Need {
   readonly name: string
@@ -14,8 +15,8 @@ export interface Need {
 }
 
 /**
- * Installs the missing packages, and prints a line on stderr for each. Does nothing when no package is missing. Throws Error that names
- * the packages when they cannot be installed.
+ * Installs the missing packages, and prints a line on stderr for each. Does nothing when no package is missing. Throws
+ * Error that names the packages when they cannot be installed.
  */
 export async function install(needs: readonly Need[]): Promise<void> {
   const missing = needs.filter(({ shows }) => !present(shows))
@@ -46,8 +47,8 @@ async function update(): Promise<void> {
 }
 
 async function apt(...args: string[]): Promise<{ failed: boolean; all: string }> {
-  // The package of a server starts the server, but plumb needs only its program. SYSTEMD_OFFLINE=1 tells systemctl that there is no
-  // systemd, so systemctl starts no service.
+  // The package of a server starts the server, but plumb needs only its program. SYSTEMD_OFFLINE=1 tells systemctl that
+  // there is no systemd, so systemctl starts no service.
   const env = { DEBIAN_FRONTEND: 'noninteractive', SYSTEMD_OFFLINE: '1' }
   return execa('apt-get', ['-qq', '-y', '-o', 'Dpkg::Use-Pty=0', '--no-install-recommends', ...args], {
     env,

@@ -36,7 +36,10 @@ const MAINS = [
   'meta/vrf',
 ]
 
-/** Peers whose build takes minutes. Each is built only when the command names it, for example `bun scripts/peers.ts flanneld`. */
+/**
+ * Peers whose build takes minutes. Each is built only when the command names it, for example `bun scripts/peers.ts
+ * flanneld`.
+ */
 const LONG: Readonly<
   Record<string, { readonly version: string; readonly folder: string; make(go: string, dir: string): Promise<void> }>
 > = {
@@ -88,8 +91,8 @@ export function critest(): Peer | undefined {
 }
 
 /**
- * Builds the missing peers outside the checkout. A failed build is reported on stderr, and is no error. The tests that need that peer are
- * skipped, and say why.
+ * Builds the missing peers outside the checkout. A failed build is reported on stderr, and is no error. The tests that
+ * need that peer are skipped, and say why.
  */
 async function build(wanted: string | undefined): Promise<void> {
   const go = await modernGo()
@@ -159,8 +162,8 @@ async function goInstall(go: string, dir: string, modules: readonly string[], en
     await execa(go, ['install', '-trimpath', module], { env: { ...GO, GOBIN: dir, ...env }, cwd: dir })
 }
 
-// flannel's udp backend is in C. The module of one cloud's backend is not available everywhere. Where it is missing, flanneld is built
-// without that backend.
+// flannel's udp backend is in C. The module of one cloud's backend is not available everywhere. Where it is missing,
+// flanneld is built without that backend.
 async function flannel(go: string, dir: string): Promise<void> {
   const module = `github.com/flannel-io/flannel@v${FLANNEL}`
   const env = { ...GO, CGO_ENABLED: '1' }

@@ -72,7 +72,10 @@ export function check(file: string, text: string): Checked {
   return { file, sentences: all.length, words: all.reduce((sum, { words }) => sum + words, 0), findings }
 }
 
-/** The findings in a source file: long sentences in its comments, and turns to avoid in comments and in titles of tests. Code in backticks does not count. */
+/**
+ * The findings in a source file: long sentences in its comments, and turns to avoid in comments and in titles of tests.
+ * Code in backticks does not count.
+ */
 export function checkComments(file: string, text: string): Finding[] {
   const found = text.split('\n').flatMap((row, i): Finding[] => {
     const said = COMMENT.exec(row)?.[1] ?? /\b(?:it|describe)\(\s*[`'"](.*)$/.exec(row)?.[1]
@@ -113,7 +116,10 @@ function turns(sentence: string): string[] {
   })
 }
 
-/** Converts the text of a `--help` to Markdown. Each option or command becomes an item of a list. Usage lines are left out. */
+/**
+ * Converts the text of a `--help` to Markdown. Each option or command becomes an item of a list. Usage lines are left
+ * out.
+ */
 export function helpText(text: string): string {
   return text.replace(/^usage: .*\n( +plumb .*\n)*/m, '').replace(/^ {1,8}\S.*? {2,}(?=\S)/gm, '- ')
 }
@@ -155,8 +161,8 @@ function blocks(text: string): Block[] {
   return found.filter((block) => block.prose !== '')
 }
 
-// Code counts as one word without a full stop. A link counts as its text. A title after a link to a test file is a quotation, and is left
-// out.
+// Code counts as one word without a full stop. A link counts as its text. A title after a link to a test file is a
+// quotation, and is left out.
 function sentences(prose: string): string[] {
   return prose
     .replace(/\[test\/[^\]]*\]\([^)]*\): .*$/, '')

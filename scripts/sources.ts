@@ -3,8 +3,9 @@ import { basename, join } from 'node:path'
 import { execa } from 'execa'
 
 /**
- * Makes the folder `into`, and unpacks the upstream part of a Debian source package there. Returns the version of the package. Downloads
- * go to `work`. apt also reads its sources and keeps its lists in `work`, so the machine's configuration does not change.
+ * Makes the folder `into`, and unpacks the upstream part of a Debian source package there. Returns the version of the
+ * package. Downloads go to `work`. apt also reads its sources and keeps its lists in `work`, so the machine's
+ * configuration does not change.
  */
 export async function unpackSource(name: string, work: string, into: string): Promise<string> {
   const parts = join(work, 'sources.list.d')

@@ -4,8 +4,8 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 
 /**
- * The commands of each npm script, in order. The last command gets the arguments of the user, as does a command that ends in `--`. Bun
- * runs a file that ends in .ts.
+ * The commands of each npm script, in order. The last command gets the arguments of the user, as does a command that
+ * ends in `--`. Bun runs a file that ends in .ts.
  */
 const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]>> = {
   setup: [['scripts/setup.ts']],
@@ -65,7 +65,8 @@ async function start(task: string, rest: readonly string[]): Promise<number> {
   return 0
 }
 
-// npm keeps a lock file of the packages that it put into node_modules. Optional packages for other machines are not in that file.
+// npm keeps a lock file of the packages that it put into node_modules. Optional packages for other machines are not in
+// that file.
 function installed(): boolean {
   const [have, want] = [packages('node_modules/.package-lock.json'), packages('package-lock.json')]
   return Object.entries(want).every(

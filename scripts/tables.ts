@@ -11,8 +11,8 @@ export interface Table {
 }
 
 /**
- * The tables of resource kinds, backends, stores, chains of the rules, and plugins that work within other plugins. Other plugins need no
- * table, because each plugin is an entry of the executable (scripts/build.ts).
+ * The tables of resource kinds, backends, stores, chains of the rules, and plugins that work within other plugins.
+ * Other plugins need no table, because each plugin is an entry of the executable (scripts/build.ts).
  */
 export function tables(): Table[] {
   return [
@@ -34,9 +34,11 @@ function kinds(): string {
 ${found.map(({ name, handler, type }) => `import { ${[`type ${type}`, handler].join(', ')} } from './${name}.ts'`).join('\n')}
 
 /** An object of the kernel, or a file, that plumb makes: plain data. */
-export type Resource = ${found.map(({ type }) => type).join(' | ')}
+export type Resource =${found.map(({ type }) => `\n  | ${type}`).join('')}
 
-const HANDLERS = { ${found.map(({ handler }) => handler).join(', ')} }
+const HANDLERS = {
+${found.map(({ handler }) => `  ${handler},`).join('\n')}
+}
 
 /** The handler of a resource's kind. */
 export function handler(kind: Resource['kind']): Handler<Resource> {
@@ -67,7 +69,7 @@ function stores(): string {
 import type { SubnetStore } from './store.ts'
 
 /** Which store, and its options. */
-export type StoreWish = ${found.map((name) => `({ readonly store: '${name}' } & ${capital(name)}Options)`).join(' | ')}
+export type StoreWish =${found.map((name) => `\n  | ({ readonly store: '${name}' } & ${capital(name)}Options)`).join('')}
 
 /** Opens a store; its libraries are loaded with it. Throws ValueError for options that cannot be used. */
 export async function openStore(wish: StoreWish): Promise<SubnetStore> {
@@ -94,8 +96,8 @@ ${found
 `
 }
 
-// What the kernel must show for each chain: the number of its rules, and its use count. The use count is the number of its rules plus the
-// number of jumps to the chain.
+// What the kernel must show for each chain: the number of its rules, and its use count. The use count is the number of
+// its rules plus the number of jumps to the chain.
 function chains(): string {
   const found = ['masquerade', 'host-ports', 'firewall'].map((name) => {
     const all = [...read(`lib/nft/${name}.nft`).matchAll(/^\tchain (\w+) \{\n([\s\S]*?)^\t\}/gm)].map(
@@ -115,7 +117,10 @@ function chains(): string {
     )
     return `  '${name}': {\n${rows.join('\n')}\n  },`.replace(/'(\w+)'/, '$1')
   })
-  return `/** The chains of each file of rules. 'rules' counts the rules of a chain. 'uses' is the kernel's use count, by rules and by jumps to the chain. */
+  return `/**
+ * The chains of each file of rules. 'rules' counts the rules of a chain. 'uses' is the kernel's use count, by rules and
+ * by jumps to the chain.
+ */
 export const CHAINS = {
 ${found.join('\n')}
 } as const

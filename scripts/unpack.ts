@@ -3,9 +3,9 @@ import { dirname, join } from 'node:path'
 import { execa } from 'execa'
 
 /**
- * Downloads packages with apt and unpacks them into a folder outside the checkout, without installing them. So apt enables no service, and
- * no other program on the machine finds them. `tidy` works on the folder before the folder gets its final name. Throws Error when the
- * download or the unpacking fails.
+ * Downloads packages with apt and unpacks them into a folder outside the checkout, without installing them. So apt
+ * enables no service, and no other program on the machine finds them. `tidy` works on the folder before the folder gets
+ * its final name. Throws Error when the download or the unpacking fails.
  */
 export async function unpack(
   dir: string,

@@ -12,7 +12,10 @@ const ROOMS: Readonly<Record<string, { rooms: readonly string[]; packages: reado
   agent: { rooms: ['lib', 'agent'], packages: ['*'] },
   cli: { rooms: ['lib', 'agent', 'cli', 'plugins'], packages: ['*'] },
 }
-/** The rooms within lib and agent, from the ground up: each imports what stands before it. What stands in none of them is above them all. */
+/**
+ * The rooms within lib and agent, from the ground up: each imports what stands before it. What stands in none of them
+ * is above them all.
+ */
 const FLOORS: Readonly<Record<string, readonly string[]>> = {
   lib: [
     'text',
@@ -46,9 +49,14 @@ const FLOORS: Readonly<Record<string, readonly string[]>> = {
     'dhcp',
   ],
 }
-/** Words of all rooms of lib: what a resource, a result and a plugin is. Their types may be named below them, too, where nothing of them is run. */
+/**
+ * Words of all rooms of lib: what a resource, a result and a plugin is. Their types may be named below them, too, where
+ * nothing of them is run.
+ */
 const VOCABULARY = /^lib\/(state\/(kinds\/\w+|resource|handler|batch)|cni\/(plugin|result))\.ts$/
-/** Words that may stand in some files only: how the CNI path stays thin, and the kernel and the disk have one door each. */
+/**
+ * Words that may stand in some files only: how the CNI path stays thin, and the kernel and the disk have one door each.
+ */
 const DOORS: readonly {
   readonly what: string
   readonly rooms: readonly string[]

@@ -9,11 +9,16 @@ export interface Outcome {
   /** Suites and test, joined by ` › `. */
   readonly title: string
   readonly ms: number
-  /** Of a failure: what was thrown, with the difference and the stack. Of a skip: its reason, empty when none was given. */
+  /**
+   * Of a failure: what was thrown, with the difference and the stack. Of a skip: its reason, empty when none was given.
+   */
   readonly text: string
 }
 
-/** The mocha reporter behind test/run.ts: appends an Outcome to the file PLUMB_REPORT as each test ends, so that a process that dies loses nothing. The start of a test and the end of all have lines, too. */
+/**
+ * The mocha reporter behind test/run.ts: appends an Outcome to the file PLUMB_REPORT as each test ends, so that a
+ * process that dies loses nothing. The start of a test and the end of all have lines, too.
+ */
 export default class Reporter {
   constructor(runner: Mocha.Runner) {
     const file = process.env['PLUMB_REPORT']

@@ -14,8 +14,8 @@ const isRoot = process.getuid?.() === 0
 const GUEST = process.env['PLUMB_GUEST']
 /** Lanes that take long: they run only when --only names them, and what they print is shown as they print it. */
 const ASKED = ['kubelet', 'kubernetes', 'storm', 'soak']
-// Its own network, mounts and processes: whatever a test leaves, or dies from, goes with the namespaces. /etc and /var/lib are
-// seen as they are, and written to memory.
+// Its own network, mounts and processes: whatever a test leaves, or dies from, goes with the namespaces. /etc and
+// /var/lib are seen as they are, and written to memory.
 const SCRIPT = `
 mount -t tmpfs -o mode=755 tmpfs /run
 mount -t tmpfs -o mode=755 tmpfs /mnt

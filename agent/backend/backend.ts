@@ -1,6 +1,6 @@
-// This folder decides how packets get from node to node. This file is the interface of a backend: a pure function from leases to
-// resources. Each file of `types/` is one backend. `uplink.ts` chooses the link to the other nodes. `peers.ts` has the code that backends
-// share. `probes.ts` asks peers whether they answer.
+// This folder decides how packets get from node to node. This file is the interface of a backend: a pure function from
+// leases to resources. Each file of `types/` is one backend. `uplink.ts` chooses the link to the other nodes.
+// `peers.ts` has the code that backends share. `probes.ts` asks peers whether they answer.
 import type { Link } from '../../lib/state/kinds/link.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
@@ -26,22 +26,30 @@ export interface Backend<Conf = unknown, Data = unknown> {
   /** The MTU of pods in bytes, from the uplink's MTU and the active families. */
   mtu(conf: Conf, uplink: number, families: Both<unknown>): number
   /**
-   * The data that peers need about this node. It is the same after a restart. `standing` has the MACs of the backend's devices at the
-   * agent's start.
+   * The data that peers need about this node. It is the same after a restart. `standing` has the MACs of the backend's
+   * devices at the agent's start.
    */
   announce(node: string, uplink: Uplink, conf: Conf, standing?: ReadonlyMap<string, Mac>): Both<Data>
-  /** The MACs that this node announced earlier, by device name. Devices that are made again get the same MAC. Absent in a backend that announces nothing. */
+  /**
+   * The MACs that this node announced earlier, by device name. Devices that are made again get the same MAC. Absent in
+   * a backend that announces nothing.
+   */
   standing?(conf: Conf, earlier: Both<unknown>): ReadonlyMap<string, Mac>
   /** Parses the data that a node announced. Any program may have written it. Throws ValueError. */
   data(raw: Both<unknown>): Both<Data>
-  /** The wanted resources. `self` is this node's lease with its announced data. A peer with unreadable data becomes a problem. */
+  /**
+   * The wanted resources. `self` is this node's lease with its announced data. A peer with unreadable data becomes a
+   * problem.
+   */
   want(self: Lease, peers: readonly Lease[], uplink: Uplink, conf: Conf, facts: Facts): Wanted
   /**
-   * The addresses, by family, at which a node with this lease answers probes. Probes also start from them. Empty when the backend does not
-   * carry the packets itself.
+   * The addresses, by family, at which a node with this lease answers probes. Probes also start from them. Empty when
+   * the backend does not carry the packets itself.
    */
   answersAt(lease: Lease): Both<Ip>
-  /** The names of the devices that belong to this backend and configuration. Everything on them belongs to the agent. */
+  /**
+   * The names of the devices that belong to this backend and configuration. Everything on them belongs to the agent.
+   */
   links(conf: Conf): readonly Link['name'][]
 }
 

@@ -9,8 +9,8 @@ import type { Both } from '../lease/lease.ts'
 const LAST = 2 ** 32 - 1
 
 /**
- * Routes that drop packets to a node's own subnets (`--ip-blackhole-route`). They have the highest metric. A bridge's route to the whole
- * subnet therefore comes first.
+ * Routes that drop packets to a node's own subnets (`--ip-blackhole-route`). They have the highest metric. A bridge's
+ * route to the whole subnet therefore comes first.
  */
 export function blackholes(subnets: Both<Cidr>): Route[] {
   return both(subnets).map((dst) => ({

@@ -43,8 +43,8 @@ interface Made {
   /** The reason why the peer cannot be reached. */
   readonly problem?: string
 }
-// The result for all leases, in order. `isPlain` means that no lease affects another one. Then one lease can be replaced without a look at
-// the others.
+// The result for all leases, in order. `isPlain` means that no lease affects another one. Then one lease can be
+// replaced without a look at the others.
 interface Sum {
   readonly peers: readonly Lease[]
   readonly made: readonly Made[]
@@ -55,8 +55,8 @@ interface Sum {
   readonly holders: Holders
   readonly ids: Ids
 }
-// The resources that only one node can have, per device: a MAC leads to one address, and an address to one MAC. `count` is the number of
-// leases of one node that share the entry.
+// The resources that only one node can have, per device: a MAC leads to one address, and an address to one MAC. `count`
+// is the number of leases of one node that share the entry.
 type Holders = Map<string, Map<string, { by: string; count: number }>>
 type Ids = Map<number, { readonly gateway: string; count: number }>
 
@@ -64,9 +64,10 @@ const FAMILIES = ['v4', 'v6'] as const
 const NONE: readonly never[] = []
 
 /**
- * Makes a function of all peers from a function of one peer. It caches: an unchanged lease under unchanged conditions gives the same
- * objects. A change of one lease among ten thousand therefore costs only as much as that lease. This node's own lease and refused leases
- * give no resources. Peers must come oldest first. When two leases share an address, the older lease keeps it.
+ * Makes a function of all peers from a function of one peer. It caches: an unchanged lease under unchanged conditions
+ * gives the same objects. A change of one lease among ten thousand therefore costs only as much as that lease. This
+ * node's own lease and refused leases give no resources. Peers must come oldest first. When two leases share an
+ * address, the older lease keeps it.
  */
 export function eachPeer<C>(
   prepare: (context: Context<C>) => Reach,
@@ -195,8 +196,8 @@ function ownersOf(made: readonly Made[], keys: ReadonlySet<string>): ReadonlyMap
 // When more leases than this change at once, all results are computed again.
 const MANY = 1000
 
-// Recomputes only the leases between the common beginning and the common end of both lists. Undefined when a lease shares, or shared, an
-// object with another lease.
+// Recomputes only the leases between the common beginning and the common end of both lists. Undefined when a lease
+// shares, or shared, an object with another lease.
 function changed(sum: Sum, peers: readonly Lease[], make: (peer: Lease) => Made): Sum | undefined {
   const most = Math.min(peers.length, sum.peers.length)
   let [start, end] = [0, 0]
@@ -248,7 +249,8 @@ function claimOf(resource: Resource): Claim | undefined {
   return undefined
 }
 
-// False when another holder has the object. The lower text of two keeps it, so that the order of the leases does not matter.
+// False when another holder has the object. The lower text of two keeps it, so that the order of the leases does not
+// matter.
 function claim(resource: Resource, holders: Holders): boolean {
   const wanted = claimOf(resource)
   if (!wanted) return true
@@ -278,7 +280,8 @@ function release(resource: Resource, { holders, ids }: Sum): void {
   if (resource.kind === 'nexthop' && id && --id.count === 0) ids.delete(resource.id)
 }
 
-// Two leases of one node may overlap, for example an IPv4 lease and a lease of both families. Both lead to the same node.
+// Two leases of one node may overlap, for example an IPv4 lease and a lease of both families. Both lead to the same
+// node.
 function withoutOverlaps(made: readonly Made[]): { kept: readonly Made[]; subnets: Subnets<Lease> } {
   const subnets = new Subnets<Lease>()
   let overlaps = 0
@@ -301,7 +304,8 @@ function isSameNode(one: Lease, other: Lease): boolean {
   )
 }
 
-// Removes leases that lose an object to another node. Leases of one node do not conflict, for example those of an old and a new subnet.
+// Removes leases that lose an object to another node. Leases of one node do not conflict, for example those of an old
+// and a new subnet.
 function withoutRivals(made: readonly Made[]): { kept: readonly Made[]; holders: Holders } {
   const holders: Holders = new Map()
   let rivals = 0

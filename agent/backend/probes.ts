@@ -2,16 +2,24 @@ import { type Echoes, openEchoes } from '../../lib/os/echo.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Both, SubnetKey } from '../lease/lease.ts'
 
-/** The result of the probes to a peer: whether it answers, how many recent probes were lost, and the last round trip in milliseconds. */
+/**
+ * The result of the probes to a peer: whether it answers, how many recent probes were lost, and the last round trip in
+ * milliseconds.
+ */
 export interface Probe {
-  /** `unknown` until the peer has answered once or missed three probes in a row. `narrow`: it answers, but not packets of full size. */
+  /**
+   * `unknown` until the peer has answered once or missed three probes in a row. `narrow`: it answers, but not packets
+   * of full size.
+   */
   readonly state: 'unknown' | 'answers' | 'narrow' | 'silent'
   /** The number of counted probes, at most ten. */
   readonly sent: number
   readonly lost: number
   readonly ms?: number
 }
-/** The address to probe, the address of this node to probe from, and the size of the largest packets of pods in bytes. */
+/**
+ * The address to probe, the address of this node to probe from, and the size of the largest packets of pods in bytes.
+ */
 export interface Aim {
   readonly key: SubnetKey
   readonly from: Both<Ip>
@@ -24,7 +32,10 @@ export interface Probes {
   aim(at: readonly Aim[]): void
   /** The results for a peer. Undefined for a peer that is not probed. */
   of(key: SubnetKey): Probe | undefined
-  /** Sends the due probes and reads the answers. Gives the peers that became silent or narrow, and those that answer again. */
+  /**
+   * Sends the due probes and reads the answers. Gives the peers that became silent or narrow, and those that answer
+   * again.
+   */
   tick(now: number): {
     readonly silent: readonly SubnetKey[]
     readonly narrow: readonly SubnetKey[]
@@ -43,7 +54,8 @@ const WINDOW = 10
 const MOST = 100
 const ALL = (1 << WINDOW) - 1
 
-// One family of one peer, by small packets or by packets of full size. `results` has one bit per recent probe, the newest in the lowest bit. 1 means lost.
+// One family of one peer, by small packets or by packets of full size. `results` has one bit per recent probe, the
+// newest in the lowest bit. 1 means lost.
 interface Target {
   readonly key: SubnetKey
   readonly family: 'v4' | 'v6'
@@ -60,8 +72,8 @@ interface Target {
 }
 
 /**
- * Makes the probes. `open` may throw, and then probing from that address is impossible. `failing` is called with the reason then, and with
- * undefined when it works.
+ * Makes the probes. `open` may throw, and then probing from that address is impossible. `failing` is called with the
+ * reason then, and with undefined when it works.
  */
 export function makeProbes(
   intervalMs: number,
@@ -122,7 +134,8 @@ export function makeProbes(
           const target = known === undefined ? undefined : targets.get(known)
           const bytes = isFull ? mtu : 0
           if (target) Object.assign(target, { to: ip, bytes })
-          // Spreads the first probes. Otherwise a thousand nodes that start together probe the same peer in the same second.
+          // Spreads the first probes. Otherwise a thousand nodes that start together probe the same peer in the same
+          // second.
           else
             targets.set(id, {
               key,

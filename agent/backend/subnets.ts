@@ -64,8 +64,8 @@ export interface Places {
 }
 
 /**
- * Makes a test for peers' subnets. It gives a clause that says why a subnet is refused, or undefined. `ip` is the address that its node
- * announces.
+ * Makes a test for peers' subnets. It gives a clause that says why a subnet is refused, or undefined. `ip` is the
+ * address that its node announces.
  */
 export function judgePlaces({
   own,
@@ -84,8 +84,8 @@ export function judgePlaces({
     if (taken) return `its subnet ${subnet} overlaps ${taken.owner}, this node's own`
     const address = addresses.find((one) => holds(span, one))
     if (address) return `its subnet ${subnet} holds ${address.owner}, this node's address on ${uplink.name}`
-    // A route to exactly this subnet is not the network of the uplink. The kernel refuses a second route to it, and that failure is
-    // reported separately.
+    // A route to exactly this subnet is not the network of the uplink. The kernel refuses a second route to it, and
+    // that failure is reported separately.
     const link = links.find((one) => one.owner !== subnet && holds(span, one))
     if (link) return `its subnet ${subnet} covers ${link.owner}, the network of ${uplink.name}`
     if (ip !== undefined && holds(span, spanOf(`${ip}/${span.family === 4 ? 32 : 128}` as Cidr, ip)))

@@ -14,7 +14,9 @@ const TOLD = 5
 const OF_NODE =
   /there is no link|Cannot find device|not permitted|Permission denied|Out of memory|Cannot allocate memory|No buffer space/
 
-/** Splits the failures of a step into those of single peers and those of the node. A failed removal cuts off no peer. */
+/**
+ * Splits the failures of a step into those of single peers and those of the node. A failed removal cuts off no peer.
+ */
 export function scoped(
   { failures }: Pick<Outcome, 'failures'>,
   ownersOf: (keys: ReadonlySet<string>) => ReadonlyMap<string, SubnetKey>,
@@ -34,7 +36,10 @@ export function scoped(
   }
 }
 
-/** Gives one sentence per reason, for any number of peers. One more sentence counts the peers with the remaining reasons. */
+/**
+ * Gives one sentence per reason, for any number of peers. One more sentence counts the peers with the remaining
+ * reasons.
+ */
 export function summary(unreached: Unreached, leases: readonly Lease[]): string[] {
   if (unreached.size === 0) return []
   const groups = new Map<string, Lease[]>()

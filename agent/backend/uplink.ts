@@ -15,7 +15,10 @@ export interface Uplink {
   readonly tunnel: Both<Ip>
   /** The addresses that peers see. They equal `tunnel`, or they are the addresses that a NAT gives. */
   readonly advertise: Both<Ip>
-  /** The node's routes in the main table without the agent's routes, most specific first. `gateway` says that the next hop is a router. */
+  /**
+   * The node's routes in the main table without the agent's routes, most specific first. `gateway` says that the next
+   * hop is a router.
+   */
   readonly routes: readonly { readonly dst: Cidr; readonly dev: IfName; readonly gateway: boolean }[]
 }
 
@@ -94,11 +97,11 @@ export async function see({ canReach }: Pick<Wish, 'canReach'>, run: Run): Promi
 }
 
 /**
- * Chooses as flannel does (pkg/ipmatch), except for `--public-ip`, because only a NAT may have that address. `on` has the families of the
- * network.
- * Without settings, the link of `before` stays chosen while it is up and has its addresses. It loses only to another link that alone has a
- * default route. In this way a VPN does not move the pods' network. A point-to-point link is never chosen without a setting. Pure. Throws
- * ValueError with the wanted and the existing links.
+ * Chooses as flannel does (pkg/ipmatch), except for `--public-ip`, because only a NAT may have that address. `on` has
+ * the families of the network. Without settings, the link of `before` stays chosen while it is up and has its
+ * addresses. It loses only to another link that alone has a default route. In this way a VPN does not move the pods'
+ * network. A point-to-point link is never chosen without a setting. Pure. Throws ValueError with the wanted and the
+ * existing links.
  */
 export function chooseUplink(
   sight: Sight,
@@ -135,8 +138,8 @@ export function directRoutes({ name, routes }: Pick<Uplink, 'name' | 'routes'>):
 }
 
 /**
- * Finds a route of the node that overlaps a network. Routes of the agent, of bridges and of `own` devices do not count, because they serve
- * pods. Undefined when there is none.
+ * Finds a route of the node that overlaps a network. Routes of the agent, of bridges and of `own` devices do not count,
+ * because they serve pods. Undefined when there is none.
  */
 export function overlap({ links, routes }: Sight, network: Cidr, own: readonly string[]): string | undefined {
   const bridges = new Set(
@@ -215,7 +218,8 @@ function chooseLink(
   return (before && kept(links, eligible, families, before)) ?? byDefaultRoute(links, routes, eligible, families, there)
 }
 
-// Keeps the link of the previous choice. Another link takes over when it has a default route and this link lost its own.
+// Keeps the link of the previous choice. Another link takes over when it has a default route and this link lost its
+// own.
 function kept(
   links: readonly LinkRow[],
   eligible: readonly RouteRow[],
@@ -294,8 +298,8 @@ function devicesOf(row: RouteRow | undefined): string[] {
   return row.dev !== undefined ? [row.dev] : (row.nexthops ?? []).flatMap(({ dev }) => dev ?? [])
 }
 
-// Prefers the wanted address, then the address for peers. After these, global comes before link-local, permanent before dynamic, and
-// lasting before temporary.
+// Prefers the wanted address, then the address for peers. After these, global comes before link-local, permanent before
+// dynamic, and lasting before temporary.
 function addressOf(
   row: LinkRow,
   family: Family,

@@ -6,7 +6,8 @@ import { type Cidr, format, type Ip, split } from '../../lib/text/ip.ts'
 import { BRIDGE_ALIAS } from '../../lib/text/owner.ts'
 import type { IfName } from '../../lib/text/values.ts'
 
-// The links of pods on the node, as the journal of plumb's plugins has them: what is not as ADD made it, and the lines of `ip` that mend it.
+// The links of pods on the node, as the journal of plumb's plugins has them: what is not as ADD made it, and the lines
+// of `ip` that mend it.
 
 /** A bridge of pods as it was when it was seen last. */
 interface Bridge {
@@ -48,8 +49,8 @@ export interface Found {
 }
 
 /**
- * Compares the links of pods with the journal: of pods with an address of the node's subnets, because other networks are not the agent's. An
- * attachment whose ADD or DEL runs is left alone. Pure.
+ * Compares the links of pods with the journal: of pods with an address of the node's subnets, because other networks
+ * are not the agent's. An attachment whose ADD or DEL runs is left alone. Pure.
  */
 export function checkPodLinks({ entries, links, addressesOf, isThere, known: before, subnets }: Seen): Found {
   const byName = new Map(links.map((one) => [one.name as string, one]))

@@ -7,8 +7,8 @@ import { field, read } from '../../lib/text/shape.ts'
 import { runCredentialPlugin } from './exec-credential.ts'
 
 /**
- * The address of the API server and the client's credentials. Every value is read from its file again for each use, because tokens and
- * certificates are renewed under the same name.
+ * The address of the API server and the client's credentials. Every value is read from its file again for each use,
+ * because tokens and certificates are renewed under the same name.
  */
 export interface Access {
   /** `https://10.96.0.1:443`, without a slash at its end. */
@@ -32,7 +32,10 @@ export interface Tls {
   readonly rejectUnauthorized?: false
 }
 
-/** The way to the API: flannel's `--kubeconfig-file` and `--kube-api-url`. Without both, the pod's service account is used. */
+/**
+ * The way to the API: flannel's `--kubeconfig-file` and `--kube-api-url`. Without both, the pod's service account is
+ * used.
+ */
 export interface Wish {
   readonly kubeconfig?: string
   readonly server?: string
@@ -79,9 +82,9 @@ type Cluster = v.InferOutput<v.LooseObjectSchema<typeof CLUSTER, undefined>>
 type User = v.InferOutput<v.LooseObjectSchema<typeof USER, undefined>>
 
 /**
- * Finds the way to the API, as client-go does (clientcmd.BuildConfigFromFlags). The first choice is a kubeconfig, whose server `server`
- * replaces when given. The second choice is `server` alone, without credentials. The last choice is the pod's service account. `env` is
- * the process environment. Throws ValueError.
+ * Finds the way to the API, as client-go does (clientcmd.BuildConfigFromFlags). The first choice is a kubeconfig, whose
+ * server `server` replaces when given. The second choice is `server` alone, without credentials. The last choice is the
+ * pod's service account. `env` is the process environment. Throws ValueError.
  */
 export function accessOf(
   { kubeconfig, server }: Wish,

@@ -1,5 +1,5 @@
-// The cluster, as the Kubernetes API shows it. Begin to read here: only this file talks to the API server. `access.ts` finds the server
-// and the credentials. `collection.ts` keeps the objects of one kind up to date.
+// The cluster, as the Kubernetes API shows it. Begin to read here: only this file talks to the API server. `access.ts`
+// finds the server and the credentials. `collection.ts` keeps the objects of one kind up to date.
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { UnavailableError } from '../scheduler/follow.ts'
 import type { Access, Tls } from './access.ts'
@@ -53,14 +53,18 @@ export interface WatchEvent {
 /** Query parameters. Undefined ones are left out. */
 export type Query = Readonly<Record<string, string | number | boolean | undefined>>
 
-/** Time limit of an answer, in milliseconds. A server that accepts a connection and stays silent counts as no server. */
+/**
+ * Time limit of an answer, in milliseconds. A server that accepts a connection and stays silent counts as no server.
+ */
 const ANSWER_MS = 30_000
 /**
- * Objects per page. A page of 100 nodes has 1.2 MB. With 500 the list of 5,000 nodes takes 35 MB more memory at its peak and no less time
- * (bench/RESULTS.md).
+ * Objects per page. A page of 100 nodes has 1.2 MB. With 500 the list of 5,000 nodes takes 35 MB more memory at its
+ * peak and no less time (bench/RESULTS.md).
  */
 const PAGE = 100
-/** A watch ends after this many seconds plus a random part of the spread, so that the nodes do not return all at once. */
+/**
+ * A watch ends after this many seconds plus a random part of the spread, so that the nodes do not return all at once.
+ */
 const WATCH_S = 240
 const WATCH_SPREAD_S = 60
 /** No object of the API has more characters, because etcd takes 1.5 MB. */
@@ -74,7 +78,9 @@ export class Api {
   readonly #agent: string
   #state: ApiState = { connected: false }
   #told = ''
-  /** The lists and watches that the role does not allow, by path. Answers to other requests do not end such a refusal. */
+  /**
+   * The lists and watches that the role does not allow, by path. Answers to other requests do not end such a refusal.
+   */
   readonly #denied = new Map<string, string>()
 
   /** Sends nothing before the first call. `agent` is the program's name in the server's log. */
@@ -109,7 +115,9 @@ export class Api {
     await this.#json('DELETE', path, { propagationPolicy: 'Background' }, signal)
   }
 
-  /** Lists in pages, so that no list is in memory as a whole. Each page has its own time limit. Throws UnavailableError. */
+  /**
+   * Lists in pages, so that no list is in memory as a whole. Each page has its own time limit. Throws UnavailableError.
+   */
   async *list(path: string, query: Query, signal: AbortSignal): AsyncGenerator<Page> {
     let next: string | undefined
     do {
@@ -125,8 +133,8 @@ export class Api {
   }
 
   /**
-   * One watch from a resource version to its end. Ends without an error only by the server's time limit or by the signal. Otherwise
-   * throws UnavailableError.
+   * One watch from a resource version to its end. Ends without an error only by the server's time limit or by the
+   * signal. Otherwise throws UnavailableError.
    */
   async *watch(path: string, query: Query, resourceVersion: string, signal: AbortSignal): AsyncGenerator<WatchEvent> {
     const timeoutSeconds = WATCH_S + Math.floor(Math.random() * WATCH_SPREAD_S)
@@ -167,7 +175,8 @@ export class Api {
     }
   }
 
-  // Returns as soon as a successful answer begins. Only the beginning has a time limit, because the body of a watch stays open.
+  // Returns as soon as a successful answer begins. Only the beginning has a time limit, because the body of a watch
+  // stays open.
   async #ask(method: string, path: string, query: Query, signal: AbortSignal, body?: object): Promise<Response> {
     const [limit, begun] = [new AbortController(), performance.now()]
     const timer = setTimeout(() => limit.abort(), ANSWER_MS)
@@ -221,8 +230,8 @@ export class Api {
     const why = message ?? text.slice(0, EXPLAINED).trim().split('\n')[0] ?? ''
     const told = `The Kubernetes API at ${this.#access.server} refused ${method} ${path}: ${status}${why ? ` ${shown(why).slice(1, -1)}` : ''}${hintOf(status, this.#access.origin)}`
     const retryAfterMs = Math.max(0, Number(response.headers.get('Retry-After') ?? 0)) * 1000 || 0
-    // A missing object, a conflict and an expired version are normal answers, so they do not change the state. Nor does a refused change:
-    // the server works, and the caller reports the refusal.
+    // A missing object, a conflict and an expired version are normal answers, so they do not change the state. Nor does
+    // a refused change: the server works, and the caller reports the refusal.
     if (status === 403 && isFollowed) this.#denied.set(path, told)
     else if (method === 'GET' && ![404, 409, 410].includes(status)) this.#note(told)
     return new ApiError(told, { status, reason: reason ?? '', retryAfterMs })

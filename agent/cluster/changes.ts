@@ -3,7 +3,10 @@ import type { KindName } from './kinds.ts'
 /** The keys of changed objects, by kind. */
 export type ChangedKeys = ReadonlyMap<KindName, ReadonlySet<string>>
 
-/** The changes that one part of the agent has not seen yet. A key says only that an object changed: its value is read when the part works. */
+/**
+ * The changes that one part of the agent has not seen yet. A key says only that an object changed: its value is read
+ * when the part works.
+ */
 export class Changes {
   readonly kinds: readonly KindName[]
   readonly #wake: () => void

@@ -40,13 +40,17 @@ export interface ClusterPolicy {
   readonly subject: PodSelector
   readonly ingress: readonly TierRule[]
   readonly egress: readonly TierRule[]
-  /** The rules that plumb cannot read or does not support, one sentence each. Such a rule fails closed. Absent when there are none. */
+  /**
+   * The rules that plumb cannot read or does not support, one sentence each. Such a rule fails closed. Absent when
+   * there are none.
+   */
   readonly leftOut?: readonly string[]
 }
 
 /**
- * Reads a ClusterNetworkPolicy. Throws ValueError with the object's name and the path of a wrong field outside its rules. A rule that nobody
- * can read fails closed, as the API asks of implementations for a peer of an unknown type: it accepts nobody, or denies everyone.
+ * Reads a ClusterNetworkPolicy. Throws ValueError with the object's name and the path of a wrong field outside its
+ * rules. A rule that nobody can read fails closed, as the API asks of implementations for a peer of an unknown type: it
+ * accepts nobody, or denies everyone.
  */
 export function clusterPolicyOf(raw: unknown): ClusterPolicy {
   const { name } = metaOf(raw, 'ClusterNetworkPolicy')
@@ -67,8 +71,9 @@ export function clusterPolicyOf(raw: unknown): ClusterPolicy {
 }
 
 /**
- * What stands for a ClusterNetworkPolicy that nobody can read. Each direction in which it has rules is denied to the pods that it selects, or
- * to all pods when its subject is unreadable. Tier and priority count where they can be read. Undefined when it has no name.
+ * What stands for a ClusterNetworkPolicy that nobody can read. Each direction in which it has rules is denied to the
+ * pods that it selects, or to all pods when its subject is unreadable. Tier and priority count where they can be read.
+ * Undefined when it has no name.
  */
 export function closedClusterPolicyOf(raw: unknown): ClusterPolicy | undefined {
   const { name } = objectAt(raw, 'metadata')

@@ -11,8 +11,8 @@ export interface Kind<T> {
   /** Whether the API may lack the kind. Its list is then empty, and it is asked for again. */
   readonly isOptional?: true
   /**
-   * The small value that is kept of an object. The object itself is dropped. Returns undefined for an irrelevant object. Throws
-   * ValueError for an unreadable object.
+   * The small value that is kept of an object. The object itself is dropped. Returns undefined for an irrelevant
+   * object. Throws ValueError for an unreadable object.
    */
   project(raw: unknown): T | undefined
   /** What stands for an unreadable object that was not known before. With it, one that was known stays as it was. */
@@ -20,19 +20,20 @@ export interface Kind<T> {
 }
 
 /**
- * Called for a change. The key of an object is `namespace/name`, or `name`. `now` is its kept value. It is undefined when the object is
- * gone, no longer relevant, or unreadable.
+ * Called for a change. The key of an object is `namespace/name`, or `name`. `now` is its kept value. It is undefined
+ * when the object is gone, no longer relevant, or unreadable.
  */
 export type Changed<T> = (key: string, now: T | undefined, before: T | undefined) => void
 
 /**
- * Waits between attempts. A server that was away is asked again within five seconds of its return. Bookmarks come about once a minute.
+ * Waits between attempts. A server that was away is asked again within five seconds of its return. Bookmarks come about
+ * once a minute.
  */
 export const PATIENCE: Patience = { leastMs: 100, mostMs: 4000, idleMs: 90_000 }
 
 /**
- * The objects of one kind, kept up to date by `follow`. Known objects stay while the server is away. A list updates them one by one, so
- * that no valid object is missing, not even for a moment.
+ * The objects of one kind, kept up to date by `follow`. Known objects stay while the server is away. A list updates
+ * them one by one, so that no valid object is missing, not even for a moment.
  */
 export class Collection<T> implements Source<string, WatchEvent> {
   readonly #api: Api
@@ -43,7 +44,10 @@ export class Collection<T> implements Source<string, WatchEvent> {
   #resourceVersion: string | undefined
   #isListed = false
 
-  /** `changed` is called for each object whose kept value changes. A heartbeat that leaves the kept value as it is does not count. */
+  /**
+   * `changed` is called for each object whose kept value changes. A heartbeat that leaves the kept value as it is does
+   * not count.
+   */
   constructor(api: Api, kind: Kind<T>, changed: Changed<T> = () => {}) {
     this.#api = api
     this.#kind = kind
@@ -102,7 +106,8 @@ export class Collection<T> implements Source<string, WatchEvent> {
     try {
       yield* this.#api.watch(this.#kind.path, this.#kind.query ?? {}, after, signal)
     } catch (cause) {
-      // The server may report 410 as an HTTP status instead of an event in the stream. With 404 it no longer has the kind.
+      // The server may report 410 as an HTTP status instead of an event in the stream. With 404 it no longer has the
+      // kind.
       if (cause instanceof ApiError && (cause.status === 410 || cause.status === 404)) this.#resourceVersion = undefined
       throw cause
     }
@@ -114,8 +119,8 @@ export class Collection<T> implements Source<string, WatchEvent> {
   }
 
   /**
-   * Applies one event. Returns false when the server no longer has all changes since the last event (410 Gone). Throws UnavailableError
-   * for another error in the stream.
+   * Applies one event. Returns false when the server no longer has all changes since the last event (410 Gone). Throws
+   * UnavailableError for another error in the stream.
    */
   apply({ type, object }: WatchEvent): boolean {
     if (type === 'ERROR') {

@@ -18,9 +18,13 @@ import {
   told,
 } from './reading.ts'
 
-// The objects of a cluster that NetworkPolicy needs, as slim values. Each `…Of` reads one object of the API and drops the rest.
+// The objects of a cluster that NetworkPolicy needs, as slim values. Each `…Of` reads one object of the API and drops
+// the rest.
 
-/** A pod with a network of its own. Its addresses are empty as long as the API has none. Pods on the host's network and pods that are over match no policy, and are left out. */
+/**
+ * A pod with a network of its own. Its addresses are empty as long as the API has none. Pods on the host's network and
+ * pods that are over match no policy, and are left out.
+ */
 export interface Pod {
   readonly namespace: string
   readonly name: string
@@ -54,7 +58,10 @@ export interface Rule {
   readonly peers?: readonly Peer[]
   readonly ports?: readonly Port[]
 }
-/** A NetworkPolicy. A direction without rules that is there denies everything; a direction that is absent is not this policy's. */
+/**
+ * A NetworkPolicy. A direction without rules that is there denies everything; a direction that is absent is not this
+ * policy's.
+ */
 export interface Policy {
   readonly namespace: string
   readonly name: string
@@ -132,12 +139,16 @@ export function clusterNodeOf(raw: unknown): ClusterNode {
 /** The taint of nodes that the cluster's autoscaler removes next. kube-proxy knows it, too (pkg/proxy/node.go). */
 const REMOVED_SOON = 'ToBeDeletedByClusterAutoscaler'
 
-/** Reads a NetworkPolicy (networking.k8s.io/v1). Throws ValueError with the object's name and the path of the wrong field. */
+/**
+ * Reads a NetworkPolicy (networking.k8s.io/v1). Throws ValueError with the object's name and the path of the wrong
+ * field.
+ */
 export function policyOf(raw: unknown): Policy {
   const { namespace, name } = metaOf(raw, 'NetworkPolicy')
   const what = `NetworkPolicy ${namespace}/${name}: spec`
   const spec = objectAt(raw, 'spec')
-  // The API fills in the types in the same way (SetDefaults_NetworkPolicy): an empty list counts as none, and egress counts when it has a rule.
+  // The API fills in the types in the same way (SetDefaults_NetworkPolicy): an empty list counts as none, and egress
+  // counts when it has a rule.
   const given = listOf(spec['policyTypes'] ?? [], `${what}.policyTypes`)
   const types =
     given.length > 0
@@ -159,8 +170,8 @@ export function policyOf(raw: unknown): Policy {
 }
 
 /**
- * What stands for a NetworkPolicy that nobody can read: its pods are isolated in both directions, all of its namespace where not even its
- * selector can be read. Undefined when it has no name.
+ * What stands for a NetworkPolicy that nobody can read: its pods are isolated in both directions, all of its namespace
+ * where not even its selector can be read. Undefined when it has no name.
  */
 export function closedPolicyOf(raw: unknown): Policy | undefined {
   try {

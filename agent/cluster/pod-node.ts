@@ -7,8 +7,8 @@ import type { Api } from './api.ts'
 const [LEAST_MS, MOST_MS] = [100, 4000]
 
 /**
- * The name of the node that a pod runs on, found as in flannel (`POD_NAME`, `POD_NAMESPACE`). Waits while the API does not answer, and
- * logs each reason once. Throws ValueError for a pod without a node.
+ * The name of the node that a pod runs on, found as in flannel (`POD_NAME`, `POD_NAMESPACE`). Waits while the API does
+ * not answer, and logs each reason once. Throws ValueError for a pod without a node.
  */
 export async function nodeOfPod(
   api: Api,

@@ -2,7 +2,8 @@ import { networkOf } from '../../lib/text/cidr.ts'
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { type Cidr, type Ip, parseCidr, parseIp } from '../../lib/text/ip.ts'
 
-// Values that several kinds of objects have in common, and how they are read. `what` is the path of a value, for errors.
+// Values that several kinds of objects have in common, and how they are read. `what` is the path of a value, for
+// errors.
 
 /** The protocols of a port (core/v1 Protocol). */
 export type Protocol = 'TCP' | 'UDP' | 'SCTP'
@@ -121,8 +122,8 @@ function nameOf(value: unknown, what: string): string {
 }
 
 /**
- * Reads labels. Throws ValueError for a value that is no text, as the API does: without the label a selector would be wider. An empty value of
- * YAML is an empty text.
+ * Reads labels. Throws ValueError for a value that is no text, as the API does: without the label a selector would be
+ * wider. An empty value of YAML is an empty text.
  */
 export function labelsOf(raw: unknown, what: string): Labels {
   return Object.fromEntries(

@@ -14,7 +14,8 @@ import {
   told,
 } from './reading.ts'
 
-// Services and their endpoints, as slim values (core/v1 Service, discovery.k8s.io/v1 EndpointSlice). Each `…Of` reads one object of the API and drops the rest.
+// Services and their endpoints, as slim values (core/v1 Service, discovery.k8s.io/v1 EndpointSlice). Each `…Of` reads
+// one object of the API and drops the rest.
 
 /** Objects with one of these labels are another proxy's, or nobody's (kube-proxy selects in the same way). */
 export const NOT_OURS = ['service.kubernetes.io/service-proxy-name', 'service.kubernetes.io/headless'] as const
@@ -78,8 +79,10 @@ const DEFAULT_AFFINITY_S = 10_800
 const MOST_AFFINITY_S = 86_400
 
 /**
- * Reads a Service. Undefined for one without addresses: ExternalName, or headless. Addresses and source ranges that nobody can read are left
- * out and named: the rest is served. When no source range is left of those that were given, nobody may use the load balancer's addresses. Throws ValueError with the object's name and the path of another wrong field.
+ * Reads a Service. Undefined for one without addresses: ExternalName, or headless. Addresses and source ranges that
+ * nobody can read are left out and named: the rest is served. When no source range is left of those that were given,
+ * nobody may use the load balancer's addresses. Throws ValueError with the object's name and the path of another wrong
+ * field.
  */
 export function serviceOf(raw: unknown): Service | undefined {
   const [{ namespace, name }, spec] = [metaOf(raw, 'Service'), objectAt(raw, 'spec')]
@@ -126,8 +129,8 @@ export function serviceOf(raw: unknown): Service | undefined {
 }
 
 /**
- * Reads an EndpointSlice. Undefined for one that belongs to no Service, or has no addresses. Endpoints that nobody can read are left out and
- * named. Throws ValueError with the object's name and the path of another wrong field.
+ * Reads an EndpointSlice. Undefined for one that belongs to no Service, or has no addresses. Endpoints that nobody can
+ * read are left out and named. Throws ValueError with the object's name and the path of another wrong field.
  */
 export function sliceOf(raw: unknown): Slice | undefined {
   const { namespace, name, labels } = metaOf(raw, 'EndpointSlice')
@@ -232,8 +235,8 @@ function ipsOf(all: readonly unknown[], what: string): Ip[] {
   return [...new Set(all.map((one, i) => ipOf(one, `${what}[${i}]`)))]
 }
 
-// The API server refuses these for endpoints and external addresses, but not in the status of a load balancer. A folder of manifests has no API server. With an endpoint 127.0.0.1,
-// pods would reach the node's own loopback.
+// The API server refuses these for endpoints and external addresses, but not in the status of a load balancer. A folder
+// of manifests has no API server. With an endpoint 127.0.0.1, pods would reach the node's own loopback.
 const SPECIAL = 'want no address of loopback, link-local or multicast, and not 0.0.0.0 or ::'
 // Addresses have one text each. There may be hundreds of thousands of endpoints.
 const SPECIALS =

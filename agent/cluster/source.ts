@@ -1,4 +1,5 @@
-// The objects of the cluster, kept up to date: from the Kubernetes API, or from a folder of manifests. Policy and Services share one source. Begin with `openObjects`.
+// The objects of the cluster, kept up to date: from the Kubernetes API, or from a folder of manifests. Policy and
+// Services share one source. Begin with `openObjects`.
 import { readFileSync, statSync } from 'node:fs'
 import { parseAllDocuments } from 'yaml'
 import { listFiles } from '../../lib/os/reading.ts'
@@ -230,7 +231,8 @@ class FolderSource implements ObjectSource {
       for (const kind of this.#kinds) this.#subscribers.note(kind)
   }
 
-  // The manifests of the folder, or the reason why they cannot be read now. An empty mount point is no folder without manifests.
+  // The manifests of the folder, or the reason why they cannot be read now. An empty mount point is no folder without
+  // manifests.
   #find(): Manifests | string {
     try {
       const before = idOf(this.origin)
@@ -254,7 +256,8 @@ class FolderSource implements ObjectSource {
     const files = new Map(found.files)
     for (const kind of this.#kinds) {
       const [now, wanted] = [this.#maps[kind], new Map<string, unknown>(found.objects[kind])]
-      // What was known of a file with an error stays. What stands for an unreadable object counts only when nothing was known.
+      // What was known of a file with an error stays. What stands for an unreadable object counts only when nothing was
+      // known.
       for (const [key, value] of now) {
         const file = this.#files.get(`${kind} ${key}`)
         if (file === undefined || !found.failed.has(file) || (wanted.has(key) && !found.closed.has(`${kind} ${key}`)))
@@ -294,8 +297,8 @@ interface Manifests {
 }
 
 /**
- * Reads the manifests of a folder. An unreadable object is refused with its file and name, and all others count. A namespace that only
- * pods and policies name exists, too.
+ * Reads the manifests of a folder. An unreadable object is refused with its file and name, and all others count. A
+ * namespace that only pods and policies name exists, too.
  */
 export function readManifests(dir: string): Manifests {
   const found: Reading = { maps: emptyMaps(), refused: [], files: new Map(), failed: new Set(), closed: new Set() }

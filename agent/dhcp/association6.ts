@@ -26,7 +26,10 @@ export function encodeAssociation(id: number, address?: Uint8Array): Uint8Array 
   )
 }
 
-/** Finds the association with this number, and its first valid address. Undefined when the association is missing or malformed. */
+/**
+ * Finds the association with this number, and its first valid address. Undefined when the association is missing or
+ * malformed.
+ */
 export function associationIn(options: Options6, id: number): Association | undefined {
   for (const [code, value] of options) {
     const inner =

@@ -21,7 +21,9 @@ export function macBytes(mac: Mac): Uint8Array {
   return Uint8Array.from(mac.split(':'), (pair) => Number.parseInt(pair, 16))
 }
 
-/** Concatenates the parts. A plain number becomes 1 byte. A pair [number, size] becomes `size` bytes in network order. */
+/**
+ * Concatenates the parts. A plain number becomes 1 byte. A pair [number, size] becomes `size` bytes in network order.
+ */
 export function joined(...parts: readonly (number | readonly [number, 2 | 4] | Uint8Array)[]): Uint8Array {
   return Uint8Array.from(
     parts.flatMap((part) => (typeof part === 'number' ? [part] : part instanceof Uint8Array ? [...part] : split(part))),

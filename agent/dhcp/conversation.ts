@@ -60,8 +60,8 @@ const LONGEST_STEP_MS = 20
 
 /**
  * Sends a message repeatedly until an answer fits. The pause starts at one second and doubles up to `resendMaxMs`.
- * Returns the first defined result of `judge` for a received packet. Undefined when no answer fitted before `untilMs` (performance.now).
- * Rejects when the signal aborts.
+ * Returns the first defined result of `judge` for a received packet. Undefined when no answer fitted before `untilMs`
+ * (performance.now). Rejects when the signal aborts.
  */
 export async function converse<T>(
   { wire, timing, signal }: Session,

@@ -32,8 +32,8 @@ export function toServer({ from, to }: Ends, payload: Uint8Array): Uint8Array {
 }
 
 /**
- * Reads the datagram from an IP packet to the DHCP client port. Undefined for any other packet and for a truncated packet.
- * Does not verify checksums, because the kernel leaves them out between namespaces of one machine.
+ * Reads the datagram from an IP packet to the DHCP client port. Undefined for any other packet and for a truncated
+ * packet. Does not verify checksums, because the kernel leaves them out between namespaces of one machine.
  */
 export function fromServer(packet: Uint8Array): Datagram | undefined {
   const version = (packet[0] ?? 0) >> 4

@@ -1,6 +1,7 @@
-// The DHCP daemon (`plumb dhcp`), a separate program. It gets and extends the leases of containers whose IPAM pool is `dhcp`.
-// Begin here. `leases.ts` manages all leases and `lease.ts` manages one attachment.
-// `four.ts` and `six.ts` implement the protocols. `agent/node/answers.ts` listens on the socket for the plugin's questions, which `reading.ts` reads.
+// The DHCP daemon (`plumb dhcp`), a separate program. It gets and extends the leases of containers whose IPAM pool is
+// `dhcp`. Begin here. `leases.ts` manages all leases and `lease.ts` manages one attachment. `four.ts` and `six.ts`
+// implement the protocols. `agent/node/answers.ts` listens on the socket for the plugin's questions, which `reading.ts`
+// reads.
 import { createMark, remove, writeAtomic } from '../../lib/os/files.ts'
 import { log } from '../../lib/os/log.ts'
 import { askDaemon, leasesOf } from '../../lib/pools/dhcp.ts'
@@ -24,8 +25,8 @@ const FIRST_FD = 3
 const ALIVE_MS = 2000
 
 /**
- * Runs the daemon until SIGTERM or SIGINT. It does not release the leases at the end: the next daemon continues with them.
- * Throws CniError when another daemon listens on the socket, or when systemd passes more than one socket.
+ * Runs the daemon until SIGTERM or SIGINT. It does not release the leases at the end: the next daemon continues with
+ * them. Throws CniError when another daemon listens on the socket, or when systemd passes more than one socket.
  */
 export async function serve({ socketPath, hostPrefix, pidFile, ...timing }: Settings): Promise<void> {
   slim()
@@ -37,7 +38,8 @@ export async function serve({ socketPath, hostPrefix, pidFile, ...timing }: Sett
   if (!inherited) await free(socket)
   const leases = new Leases({ ...timing, hostPrefix, dir })
   await leases.load()
-  // Only the owner may use the socket. A process that can write to the socket can get and release leases in any namespace.
+  // Only the owner may use the socket. A process that can write to the socket can get and release leases in any
+  // namespace.
   process.umask(0o077)
   const server = listen(inherited ?? { unix: socket }, 'dhcp', async (text, signal) =>
     leases.handle(readQuestion(text), signal),

@@ -276,7 +276,8 @@ export class Lease {
       bound: Object.fromEntries(this.#bound),
       ...(this.lost === undefined ? {} : { lost: this.lost }),
     }
-    // Only one daemon writes in this folder. One fixed draft name is enough, and a killed daemon leaves at most one draft.
+    // Only one daemon writes in this folder. One fixed draft name is enough, and a killed daemon leaves at most one
+    // draft.
     writeAtomic(path, JSON.stringify(file), { durable: false, by: path.replace(/[^/]*$/, '.draft') })
   }
 

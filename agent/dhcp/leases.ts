@@ -55,7 +55,10 @@ export class Leases {
     for (const lease of this.#held.values()) if (!lease.isThere) this.#forget(lease)
   }
 
-  /** Answers a question of the plugin. Rejects with the error for the plugin's reply. `signal` aborts when the plugin no longer waits. */
+  /**
+   * Answers a question of the plugin. Rejects with the error for the plugin's reply. `signal` aborts when the plugin no
+   * longer waits.
+   */
   async handle(question: Question, signal: AbortSignal): Promise<Reply> {
     if (question.verb === 'status') return {}
     if (question.verb === 'gc') return this.#gc(question)

@@ -123,7 +123,10 @@ function read(area: Uint8Array, into: Map<number, Uint8Array>): void {
   }
 }
 
-/** Decodes an option's value as a list of addresses of `size` bytes. Ignores remaining bytes that are too short for an address. */
+/**
+ * Decodes an option's value as a list of addresses of `size` bytes. Ignores remaining bytes that are too short for an
+ * address.
+ */
 export function addressesIn(value: Uint8Array | undefined, size: 4 | 16 = 4): Ip[] {
   return Array.from({ length: Math.floor((value?.length ?? 0) / size) }, (_, i) =>
     ipOf((value as Uint8Array).slice(i * size, (i + 1) * size)),

@@ -1,7 +1,7 @@
 /**
- * Decodes a list of domain names in DNS format (RFC 1035 section 4.1.4, RFC 3397, RFC 8415 section 10).
- * Compression pointers refer to positions in the list.
- * The list ends at the first bad name. A bad name is truncated, has a pointer loop, or has characters that a resolver does not accept.
+ * Decodes a list of domain names in DNS format (RFC 1035 section 4.1.4, RFC 3397, RFC 8415 section 10). Compression
+ * pointers refer to positions in the list. The list ends at the first bad name. A bad name is truncated, has a pointer
+ * loop, or has characters that a resolver does not accept.
  */
 export function namesIn(bytes: Uint8Array = new Uint8Array()): string[] {
   const names: string[] = []

@@ -39,7 +39,8 @@ export function result4({ address, options: kept }: Pick<Bound4, 'address' | 'op
   }
 }
 
-// RFC 3442: a client with classless routes (option 121) ignores the static routes (option 33) and the router (option 3).
+// RFC 3442: a client with classless routes (option 121) ignores the static routes (option 33) and the router (option
+// 3).
 function routesIn(options: Options, gateway: Ip | undefined): RouteConfig[] {
   const classless = classlessIn(options.get(OPTION4.classless))
   if (classless.length > 0) return classless

@@ -23,7 +23,8 @@ export interface Bound6 extends Times {
   readonly search: readonly string[]
 }
 
-// The multicast address of all DHCP servers and relays on the link (RFC 8415 section 7.1), and its Ethernet address (RFC 2464).
+// The multicast address of all DHCP servers and relays on the link (RFC 8415 section 7.1), and its Ethernet address
+// (RFC 2464).
 const [SERVERS, SERVERS_MAC] = ['ff02::1:2' as Ip, '33:33:00:01:00:02' as Mac]
 /** The number of the association. Each link has only one. */
 const ASSOCIATION = 1

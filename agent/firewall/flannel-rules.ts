@@ -9,8 +9,8 @@ const CHAINS = { nat: 'FLANNEL-POSTRTG', filter: 'FLANNEL-FWD' } as const
 const TABLES = { ip: 'flannel-ipv4', ip6: 'flannel-ipv6' } as const
 
 /**
- * Removes the rules that flanneld left on the node, from iptables and from nft (`--replace-flannel`). Gives the names of the removed
- * objects. Without such rules it starts no process. Throws ExecError.
+ * Removes the rules that flanneld left on the node, from iptables and from nft (`--replace-flannel`). Gives the names
+ * of the removed objects. Without such rules it starts no process. Throws ExecError.
  */
 export async function removeFlannelRules(run: Run): Promise<string[]> {
   const done: string[] = []

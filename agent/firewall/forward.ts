@@ -5,8 +5,9 @@ import type { Cidr } from '../../lib/text/ip.ts'
 import type { NetworkName } from '../../lib/text/values.ts'
 
 /**
- * The name of an agent's iptables chain. A second agent on the node has a separate chain. iptables allows at most 28 characters. An accept
- * in an nft table does not override a DROP of iptables, such as Docker's policy. The accept must stand in the same hook of iptables.
+ * The name of an agent's iptables chain. A second agent on the node has a separate chain. iptables allows at most 28
+ * characters. An accept in an nft table does not override a DROP of iptables, such as Docker's policy. The accept must
+ * stand in the same hook of iptables.
  */
 function chainOf(instance: NetworkName): string {
   return instance === 'default' ? 'PLUMB-FORWARD' : `PLUMB-FWD-${instance}`
@@ -14,8 +15,8 @@ function chainOf(instance: NetworkName): string {
 const OURS = /^-A FORWARD -j PLUMB-(FORWARD$|FWD-)/
 
 /**
- * Lets pods' packets pass the FORWARD chain of iptables where it exists, before all rules except those of other agents. A correct chain
- * stays unchanged. Gives one phrase per repaired family. Throws ExecError.
+ * Lets pods' packets pass the FORWARD chain of iptables where it exists, before all rules except those of other agents.
+ * A correct chain stays unchanged. Gives one phrase per repaired family. Throws ExecError.
  */
 export async function passForward(networks: readonly Cidr[], instance: NetworkName, run: Run): Promise<string[]> {
   const done: string[] = []

@@ -1,5 +1,5 @@
-// This folder makes the agent's firewall rules. Begin with `ruleset` in this file. It writes the nft table. `table.ts` loads the table and
-// keeps it. `forward.ts` adds rules to iptables, and `flannel-rules.ts` removes flannel's rules.
+// This folder makes the agent's firewall rules. Begin with `ruleset` in this file. It writes the nft table. `table.ts`
+// loads the table and keeps it. `forward.ts` adds rules to iptables, and `flannel-rules.ts` removes flannel's rules.
 import { isSix } from '../../lib/text/cidr.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 
@@ -25,9 +25,10 @@ export function ruleset(name: string, firewall: Firewall): string {
 }
 
 /**
- * One transaction that updates an earlier table of the agent without deleting it. Each chain has either its old or its new rules for a
- * packet. When chains are replaced, the kernel has both for a moment. A packet may then meet the new chain before it has rules, and the
- * old chain after it lost its rules. The transaction fails on a table of another shape. Pure.
+ * One transaction that updates an earlier table of the agent without deleting it. Each chain has either its old or its
+ * new rules for a packet. When chains are replaced, the kernel has both for a moment. A packet may then meet the new
+ * chain before it has rules, and the old chain after it lost its rules. The transaction fails on a table of another
+ * shape. Pure.
  */
 export function overlaid(name: string, firewall: Firewall): string {
   const kept = partsOf(firewall)
@@ -80,11 +81,10 @@ function body(name: string, { networks, own, masquerade, keep, random }: Firewal
     set(`own${n}`, type, of(six, own)),
     set(`keep${n}`, type, [multicast, of(six, keep)].filter(Boolean).join(', ')),
   ])
-  // The rules of each family, in this order.
-  // Traffic to this node's pods keeps every client's address.
-  // Traffic from this node's pods to any pods keeps the pods' addresses.
-  // Traffic from pods to other targets, nodes included, gets the node's address.
-  // Traffic from other sources to pods of other nodes gets the node's address, because the answer must return through this node.
+  // The rules of each family, in this order. Traffic to this node's pods keeps every client's address. Traffic from
+  // this node's pods to any pods keeps the pods' addresses. Traffic from pods to other targets, nodes included, gets
+  // the node's address. Traffic from other sources to pods of other nodes gets the node's address, because the answer
+  // must return through this node.
   const rules = families.flatMap(({ ip, n }) => [
     `\t\t${ip} daddr @own${n} return`,
     `\t\t${ip} saddr @own${n} ${ip} daddr @network${n} return`,

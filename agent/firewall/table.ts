@@ -2,14 +2,20 @@ import { generation as kernelGeneration } from '../../lib/os/nftables.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 
-/** The wanted table. `over` updates an earlier table of the agent without any effect on packets. `anew` replaces any table. */
+/**
+ * The wanted table. `over` updates an earlier table of the agent without any effect on packets. `anew` replaces any
+ * table.
+ */
 export interface Wanted {
   readonly over: string
   readonly anew: string
   /** The names of all objects in the table, such as `set own4` or `chain forward`. */
   readonly parts: readonly string[]
 }
-/** An nft table that belongs to the agent alone. One transaction loads it. It is loaded again after another program changed it. */
+/**
+ * An nft table that belongs to the agent alone. One transaction loads it. It is loaded again after another program
+ * changed it.
+ */
 export interface Table {
   /** Makes the kernel's table equal to the wanted table. True when it was loaded. Throws ExecError. */
   ensure(wanted: Wanted, run: Run): Promise<boolean>
@@ -55,8 +61,8 @@ export function keepTable(name: string, generation = kernelGeneration): Table {
 // The number of attempts to load the table while no other program commits a transaction.
 const TRIES = 5
 
-// Loads the table and gives nft's output of it, and the number of transactions. The output is undefined when the table was removed
-// already.
+// Loads the table and gives nft's output of it, and the number of transactions. The output is undefined when the table
+// was removed already.
 async function load(
   name: string,
   { over, anew, parts }: Wanted,

@@ -141,7 +141,10 @@ function textsOf(failures: readonly Failure[], scope: Failure['scope']): string[
   return failures.flatMap((one) => (one.scope === scope ? [one.text] : []))
 }
 
-/** Makes the complete status, for people and programs. Reads only its arguments, the state of the store and the failures. */
+/**
+ * Makes the complete status, for people and programs. Reads only its arguments, the state of the store and the
+ * failures.
+ */
 export function tell(
   self: Self & { readonly backend: Pick<Backend, 'type'>; readonly conf: Pick<NetworkConf, 'v4' | 'v6'> },
   standing: Standing,

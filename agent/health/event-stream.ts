@@ -4,7 +4,10 @@ import type { Status } from './status.ts'
 
 /** The maximum number of listeners. */
 const LISTENERS = 16
-/** The shortest pause between two statuses allows four per second. SHARE limits the work for large statuses to a twentieth of a core. */
+/**
+ * The shortest pause between two statuses allows four per second. SHARE limits the work for large statuses to a
+ * twentieth of a core.
+ */
 const QUIET_MS = 250
 const SHARE = 20
 const BEAT_MS = 15_000
@@ -32,8 +35,9 @@ export class Feed {
   }
 
   /**
-   * Opens a stream for a new listener. The stream sends a status at once, a status on every change, and a `beat` event every 15 s.
-   * The `id` of an event is its send time in milliseconds since 1970. Replies with 503 when there are already 16 listeners.
+   * Opens a stream for a new listener. The stream sends a status at once, a status on every change, and a `beat` event
+   * every 15 s. The `id` of an event is its send time in milliseconds since 1970. Replies with 503 when there are
+   * already 16 listeners.
    */
   listen(): Reply {
     if (this.#listeners.size >= LISTENERS)

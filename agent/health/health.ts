@@ -1,6 +1,6 @@
-// This folder shows the state of the agent to people and programs. Begin here, with the routes on the socket and the HTTP port.
-// `condition.ts` judges the node's condition. `status.ts` has the type of the status. `metrics.ts` formats it for Prometheus.
-// `page/` has the page for browsers.
+// This folder shows the state of the agent to people and programs. Begin here, with the routes on the socket and the
+// HTTP port. `condition.ts` judges the node's condition. `status.ts` has the type of the status. `metrics.ts` formats
+// it for Prometheus. `page/` has the page for browsers.
 import { readdirSync } from 'node:fs'
 import { log, warn } from '../../lib/os/log.ts'
 import { openSocket, refused } from '../node/socket.ts'
@@ -25,9 +25,14 @@ export interface Source {
   services?(): readonly ServiceView[] | undefined
   /** The pods of this node with their policies. Undefined when NetworkPolicy is not enforced. */
   policy?(): readonly PodSummary[] | undefined
-  /** The counters of policies. Undefined when NetworkPolicy is not enforced. Throws Error when nft does not give them. */
+  /**
+   * The counters of policies. Undefined when NetworkPolicy is not enforced. Throws Error when nft does not give them.
+   */
   policyCounts?(): Promise<PolicyCounts> | undefined
-  /** The agent's part with the longest current step, and the start of the step (performance.now()). Undefined while all parts are idle. */
+  /**
+   * The agent's part with the longest current step, and the start of the step (performance.now()). Undefined while all
+   * parts are idle.
+   */
   busy(): { readonly name: string; readonly since: number } | undefined
 }
 /** The socket, and the address and port of the HTTP server. `port` 0 means no port, as in flannel's `healthz-port`. */
@@ -136,7 +141,8 @@ function readyz(source: Source): Reply {
   const line = (text: string) => text.replace(/\s+/g, ' ')
   const why = [...(dead ? [dead] : []), ...reasons].map(line)
   const beside = degraded.map((text) => `degraded: ${line(text)}`)
-  // A degraded node is still ready, because the node serves its pods. A problem with a peer must not move pods away from this node.
+  // A degraded node is still ready, because the node serves its pods. A problem with a peer must not move pods away
+  // from this node.
   if (ready && !dead) return plain(200, beside.join('\n') || 'ready')
   return plain(503, [...(why.length > 0 ? why : ['the first full sync is not done']), ...beside].join('\n'))
 }
@@ -173,7 +179,8 @@ function usage(): Usage {
   }
 }
 
-// Protects against DNS rebinding. A foreign web page can point its host name at 127.0.0.1 and then read the agent's answers.
+// Protects against DNS rebinding. A foreign web page can point its host name at 127.0.0.1 and then read the agent's
+// answers.
 function isLocal(host: string): boolean {
   return host === '' || /^(localhost|127(\.\d+){3}|\[::1\])(:\d+)?$/i.test(host)
 }

@@ -53,8 +53,8 @@ const WORDS: Readonly<Record<number, string>> = {
 }
 
 /**
- * Serves HTTP/1.1 with one request per connection. Does not use Bun.serve, because Bun.serve cannot limit the number of connections.
- * Throws the kernel's error when it cannot listen.
+ * Serves HTTP/1.1 with one request per connection. Does not use Bun.serve, because Bun.serve cannot limit the number of
+ * connections. Throws the kernel's error when it cannot listen.
  */
 export function listen(place: Place, answer: (asked: Asked) => Reply | Promise<Reply>): { stop(): void } {
   const open = new Set<Connection>()
@@ -165,8 +165,8 @@ class Connection implements Sink {
     if (this.#left.length < before) this.#rest()
     if (this.busy || this.#ending) this.#wait(STALLED_MS)
     if (this.busy) return
-    // Closes only the sending half.
-    // After a full close, more data from the client would destroy the part of the reply that the client has not read yet.
+    // Closes only the sending half. After a full close, more data from the client would destroy the part of the reply
+    // that the client has not read yet.
     if (this.#ending) this.#socket.shutdown()
     else this.#stream?.drained()
   }

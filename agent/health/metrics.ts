@@ -12,7 +12,10 @@ export interface Usage {
 type Labels = Readonly<Record<string, string | number>>
 type Sample = readonly [labels: Labels, value: number, suffix?: string]
 
-/** Formats a status in Prometheus' text exposition format 0.0.4. `now` is in milliseconds since 1970. `counts` are the counters of policies. */
+/**
+ * Formats a status in Prometheus' text exposition format 0.0.4. `now` is in milliseconds since 1970. `counts` are the
+ * counters of policies.
+ */
 export function metrics(status: Status, usage: Usage, now: number, counts?: PolicyCounts): string {
   return [
     ...ofAgent(status),

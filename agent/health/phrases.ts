@@ -14,7 +14,10 @@ export function line(values: { readonly v4?: string; readonly v6?: string }): st
   return [values.v4, values.v6].filter(Boolean).join(', ') || '-'
 }
 
-/** Describes the store's connection: `connected`, or the length and the reason of the outage. `now` is in milliseconds since 1970. */
+/**
+ * Describes the store's connection: `connected`, or the length and the reason of the outage. `now` is in milliseconds
+ * since 1970.
+ */
 export function storeWords({ store, started }: Pick<Status, 'store' | 'started'>, now: number): string {
   if (store.connected) return 'connected'
   const away =

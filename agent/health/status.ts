@@ -12,7 +12,9 @@ export interface KindCount {
 
 /** A peer as this node sees it. */
 export interface Peer extends Pick<Lease, 'node' | 'subnets' | 'ips' | 'backend'> {
-  /** The reason why its pods are unreachable from this node. Absent when all kernel objects of the peer are programmed. */
+  /**
+   * The reason why its pods are unreachable from this node. Absent when all kernel objects of the peer are programmed.
+   */
   readonly problem?: string
   /** The result of the probes. Absent when the agent does not probe the peer. */
   readonly probe?: Probe
@@ -24,7 +26,9 @@ export interface Repair {
   readonly what: string
 }
 
-/** A histogram of step durations. `buckets[i]` counts the steps of at most `BUCKETS[i]` seconds. `sum` is in seconds. */
+/**
+ * A histogram of step durations. `buckets[i]` counts the steps of at most `BUCKETS[i]` seconds. `sum` is in seconds.
+ */
 export interface Durations {
   readonly count: number
   readonly sum: number
@@ -74,7 +78,10 @@ export interface Status {
     | { readonly name: string; readonly tunnel: Both<string>; readonly advertise: Both<string>; readonly why: string }
     | undefined
   readonly store: StoreState
-  /** The time of the network state from the disk, in milliseconds since 1970. Present until the store confirms the state after a start. */
+  /**
+   * The time of the network state from the disk, in milliseconds since 1970. Present until the store confirms the state
+   * after a start.
+   */
   readonly stale?: number
   /** In state `degraded`, pods can start and the node serves them, but there is another problem. */
   readonly state: 'ready' | 'degraded' | 'not ready'

@@ -5,8 +5,8 @@ import { span } from './phrases.ts'
 const LOOK_MS = 1000
 
 /**
- * Watches the store until the signal. Logs once when the store has not answered for a second, and once when it answers again.
- * Calls `changed` after each log line.
+ * Watches the store until the signal. Logs once when the store has not answered for a second, and once when it answers
+ * again. Calls `changed` after each log line.
  */
 export async function watchStore(
   store: SubnetStore,

@@ -7,7 +7,10 @@ import { ExecError, missingModule } from '../../lib/text/errors.ts'
 import { tidy } from '../node/garbage.ts'
 import { deviceOf } from './memory.ts'
 
-/** One resource to make (`put`) or to remove. The tool's lines are made on demand, because there may be forty thousand steps. */
+/**
+ * One resource to make (`put`) or to remove. The tool's lines are made on demand, because there may be forty thousand
+ * steps.
+ */
 export interface Step {
   readonly resource: Resource
   readonly put: boolean
@@ -15,7 +18,10 @@ export interface Step {
   readonly over?: Resource
 }
 
-/** The step that makes a missing resource. With `takeOver`, a route also replaces another program's route to the same destination. */
+/**
+ * The step that makes a missing resource. With `takeOver`, a route also replaces another program's route to the same
+ * destination.
+ */
 export function putOf(resource: Resource, takeOver?: true): Step {
   return takeOver && resource.kind === 'route' ? { resource, put: true, over: resource } : { resource, put: true }
 }
@@ -31,9 +37,9 @@ export function dropOf(resource: Resource): Step {
 }
 
 /**
- * Gives a tool all lines in one process, at most ten thousand steps at a time. After an error it still tries the following lines. It skips
- * the lines of a device that is gone. Gives the failed steps, each with the tool's message. Throws ExecError when the tool ended before
- * the last line.
+ * Gives a tool all lines in one process, at most ten thousand steps at a time. After an error it still tries the
+ * following lines. It skips the lines of a device that is gone. Gives the failed steps, each with the tool's message.
+ * Throws ExecError when the tool ended before the last line.
  */
 export async function perform(tool: 'ip' | 'bridge', steps: readonly Step[], run: Run): Promise<Map<Step, string>> {
   const failed = new Map<Step, string>()
@@ -51,12 +57,12 @@ export async function perform(tool: 'ip' | 'bridge', steps: readonly Step[], run
   return failed
 }
 
-// From MANY steps on, `eager` looks for a missing device first. MOST limits one process, because more text takes several copies of many
-// megabytes.
+// From MANY steps on, `eager` looks for a missing device first. MOST limits one process, because more text takes
+// several copies of many megabytes.
 const [MANY, MOST] = [500, 10_000]
 
-// Without `-force`, the tool stops at the first error. If a device is gone, this error stands for all lines of that device. Otherwise
-// thousands of lines fail one by one, for seconds. Gives the steps that still must be tried.
+// Without `-force`, the tool stops at the first error. If a device is gone, this error stands for all lines of that
+// device. Otherwise thousands of lines fail one by one, for seconds. Gives the steps that still must be tried.
 async function eager(
   tool: string,
   steps: readonly Step[],

@@ -1,6 +1,6 @@
-// This folder makes the kernel equal to a wanted list of links, addresses, routes, neighbours, nexthops and tunnel entries. Begin here.
-// `listing.ts` reads the kernel. `monitor.ts` and `events.ts` follow its changes. `memory.ts` keeps the known state. `elements.ts` does
-// the same for the elements of nft sets and maps.
+// This folder makes the kernel equal to a wanted list of links, addresses, routes, neighbours, nexthops and tunnel
+// entries. Begin here. `listing.ts` reads the kernel. `monitor.ts` and `events.ts` follow its changes. `memory.ts`
+// keeps the known state. `elements.ts` does the same for the elements of nft sets and maps.
 import { isRunning } from '../../lib/os/link-state.ts'
 import { inside } from '../../lib/os/netns.ts'
 import type { Run } from '../../lib/os/run.ts'
@@ -24,8 +24,8 @@ import type { Scope } from './ownership.ts'
 const BASE: readonly Kind[] = ['link', 'sysctl', 'addr']
 
 /**
- * Makes the kernel equal to the wanted resources, step by step, and remembers its state. A step lists only the kinds in doubt. It changes
- * only resources that differ. It never changes objects of other programs.
+ * Makes the kernel equal to the wanted resources, step by step, and remembers its state. A step lists only the kinds in
+ * doubt. It changes only resources that differ. It never changes objects of other programs.
  */
 export class Converger {
   readonly #scope: Scope
@@ -49,8 +49,9 @@ export class Converger {
   }
 
   /**
-   * Takes in an event of a monitor. Gives 0 when the event differs from the result of the last step, so that the next step has work.
-   * Gives the milliseconds until the next step can tell, when the event may come from the agent's own step. Otherwise undefined.
+   * Takes in an event of a monitor. Gives 0 when the event differs from the result of the last step, so that the next
+   * step has work. Gives the milliseconds until the next step can tell, when the event may come from the agent's own
+   * step. Otherwise undefined.
    */
   heard(event: Event): number | undefined {
     return this.#state.heard(event)
@@ -67,8 +68,8 @@ export class Converger {
   }
 
   /**
-   * Makes the kernel equal to `want`. Calls must not overlap. Throws ExecError when a tool fails as a whole. The next step then lists
-   * everything.
+   * Makes the kernel equal to `want`. Calls must not overlap. Throws ExecError when a tool fails as a whole. The next
+   * step then lists everything.
    */
   async step(want: readonly Resource[]): Promise<Outcome> {
     try {
@@ -90,8 +91,8 @@ export class Converger {
     }
   }
 
-  // Whether another program is removing this link at this moment. The kernel first removes the objects on the link, with one event each.
-  // The list of links then waits until the link is gone.
+  // Whether another program is removing this link at this moment. The kernel first removes the objects on the link,
+  // with one event each. The list of links then waits until the link is gone.
   #isFailing(link: Link): boolean {
     const have = this.#state.of('link').get(face(link).key)?.resource as Link | undefined
     return link.up && have?.up === true && !isRunning(link.name, this.#ns)
@@ -125,7 +126,8 @@ export class Converger {
     )
   }
 
-  // Fails a link that must not be tried. One reason is a missing underlay: `type vxlan … dev X` without X ends the whole batch.
+  // Fails a link that must not be tried. One reason is a missing underlay: `type vxlan … dev X` without X ends the
+  // whole batch.
   #refuse(link: Link, tally: Tally): boolean {
     const dev = link.vxlan?.dev
     const held = this.#state.held.has(face(link).key)
@@ -152,7 +154,8 @@ export class Converger {
     }
   }
 
-  // Runs before kinds with up to ten thousand entries are listed. When a device loses its last address, the kernel also removes much else.
+  // Runs before kinds with up to ten thousand entries are listed. When a device loses its last address, the kernel also
+  // removes much else.
   async #addresses(want: readonly Resource[], unusable: ReadonlySet<string>, tally: Tally): Promise<void> {
     const { add } = this.#free(diff(want, this.#state.of('addr'), this.#state.settled('addr')), tally)
     const usable = add.filter((one) => !unusable.has(deviceOf(one) ?? ''))
@@ -255,8 +258,8 @@ function grouped(want: readonly Resource[]): Group {
   return group
 }
 
-// The old IPv6 route must go first. The kernel refuses an onlink gateway while a route to that gateway leads over another link
-// (ip6_route_check_nh_onlink).
+// The old IPv6 route must go first. The kernel refuses an onlink gateway while a route to that gateway leads over
+// another link (ip6_route_check_nh_onlink).
 function leadsAway(want: Resource, have: Resource): boolean {
   return (
     want.kind === 'route' && have.kind === 'route' && want.onlink === true && isSix(want.dst) && want.dev !== have.dev

@@ -4,8 +4,8 @@ import type { Resource } from '../../lib/state/resource.ts'
 import type { Found } from './listing.ts'
 
 /**
- * A resource as the kernel is known to have it, with its key. `odd` marks an object that cannot equal a wanted resource. Its text is made
- * on demand, because forty thousand texts take ten megabytes.
+ * A resource as the kernel is known to have it, with its key. `odd` marks an object that cannot equal a wanted
+ * resource. Its text is made on demand, because forty thousand texts take ten megabytes.
  */
 export interface Entry {
   readonly resource: Resource
@@ -25,8 +25,9 @@ export interface Difference {
 }
 
 /**
- * Compares by key and canonical text. When two wanted resources have one key, the first counts. The time is linear. `settled` is a list
- * that the kernel was made equal to and still is. The cost is much lower when it differs little from `want`. Pure.
+ * Compares by key and canonical text. When two wanted resources have one key, the first counts. The time is linear.
+ * `settled` is a list that the kernel was made equal to and still is. The cost is much lower when it differs little
+ * from `want`. Pure.
  */
 export function diff(want: readonly Resource[], known: Known, settled?: readonly Resource[]): Difference {
   return (settled && nearly(want, known, settled)) ?? whole(want, known)
@@ -38,7 +39,8 @@ export function face(resource: Resource): Entry {
 }
 
 /**
- * The text for comparison. For a link it holds the fields that link events tell. For other kinds it is the line that makes the resource.
+ * The text for comparison. For a link it holds the fields that link events tell. For other kinds it is the line that
+ * makes the resource.
  */
 export function textOf(resource: Resource): string {
   if (resource.kind === 'link') return `${resource.up ? 'up' : 'down'} mtu ${resource.mtu} ${resource.mac}`
@@ -56,8 +58,8 @@ export function knownOf(found: readonly Found[]): Known {
   for (const { resource, odd } of found) {
     const entry = face(resource)
     const { key } = entry
-    // Two lists may show the same object, or one slot may hold two different objects. Different objects in one slot match no wanted
-    // resource.
+    // Two lists may show the same object, or one slot may hold two different objects. Different objects in one slot
+    // match no wanted resource.
     const same = known.get(key)
     known.set(key, odd || (same && looks(same) !== textOf(resource)) ? { ...entry, odd: true } : entry)
   }
@@ -101,8 +103,8 @@ function compare(
   return { add, change, seen }
 }
 
-// Compares only the part between the common beginning and the common end of both lists. A resource that left this part may stand elsewhere
-// in `want`, so it is looked up in the whole list.
+// Compares only the part between the common beginning and the common end of both lists. A resource that left this part
+// may stand elsewhere in `want`, so it is looked up in the whole list.
 function nearly(want: readonly Resource[], known: Known, settled: readonly Resource[]): Difference | undefined {
   const most = Math.min(want.length, settled.length)
   let [start, end] = [0, 0]

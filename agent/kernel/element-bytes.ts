@@ -1,6 +1,9 @@
 import { bitsOf, format, parseIp } from '../../lib/text/ip.ts'
 
-/** The type of one part of a key or a value, by nft's name. `slot` is the result of `numgen`, a number that nft has no name for. */
+/**
+ * The type of one part of a key or a value, by nft's name. `slot` is the result of `numgen`, a number that nft has no
+ * name for.
+ */
 export type Datatype = 'ipv4_addr' | 'ipv6_addr' | 'inet_proto' | 'inet_service' | 'mark' | 'slot' | 'ifname'
 
 /** The kernel's codes of verdicts (linux/netfilter/nf_tables.h and nft(8)). */
@@ -59,9 +62,10 @@ const CODECS: Readonly<Record<Datatype, Codec>> = {
 }
 
 /**
- * Gives a function that converts keys or values of these types from nft's text, such as `10.1.2.3 . tcp . 80`, to the kernel's bytes
- * (libnftnl, `NFTA_DATA_VALUE`). Its result is a string with one character per byte, for comparison. It throws RangeError for a wrong
- * number of parts. It remembers each part, because the keys of a map share most of their parts.
+ * Gives a function that converts keys or values of these types from nft's text, such as `10.1.2.3 . tcp . 80`, to the
+ * kernel's bytes (libnftnl, `NFTA_DATA_VALUE`). Its result is a string with one character per byte, for comparison. It
+ * throws RangeError for a wrong number of parts. It remembers each part, because the keys of a map share most of their
+ * parts.
  */
 export function encoder(types: readonly Datatype[]): (text: string) => string {
   const known = types.map((type) => ({ type, parts: new Map<string, string>() }))
@@ -93,7 +97,8 @@ export function textOfBytes(bytes: string, types: readonly Datatype[]): string {
 }
 
 /**
- * Converts the verdict of a verdict map's element to the form of `verdict`: its code, and the chain of a jump or goto. Throws RangeError.
+ * Converts the verdict of a verdict map's element to the form of `verdict`: its code, and the chain of a jump or goto.
+ * Throws RangeError.
  */
 export function verdictOf(text: string): string {
   const [word = '', chain = ''] = text.split(' ')

@@ -17,9 +17,10 @@ const NLMSG_ERROR = 2
 const utf8 = new TextEncoder()
 
 /**
- * Dumps the elements of a set or map of a table in this thread's namespace. The result maps keys to values, and values are empty
- * in a set. Keys and values have the forms of `encoder` and `verdictOf`. It asks the kernel directly. nft takes ten times as long, and
- * several times the memory of the map. Undefined when there is no such set. Throws Error with the errno.
+ * Dumps the elements of a set or map of a table in this thread's namespace. The result maps keys to values, and values
+ * are empty in a set. Keys and values have the forms of `encoder` and `verdictOf`. It asks the kernel directly. nft
+ * takes ten times as long, and several times the memory of the map. Undefined when there is no such set. Throws Error
+ * with the errno.
  */
 export function dumpElements(
   table: string,

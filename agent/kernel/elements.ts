@@ -5,8 +5,8 @@ import { type Datatype, encoder, textOfBytes, verdictOf } from './element-bytes.
 import { dumpElements } from './element-dump.ts'
 
 /**
- * The types of a set or a map. Only hash sets are supported, because adding and removing an element costs the same at any size. Interval
- * sets do not have this property.
+ * The types of a set or a map. Only hash sets are supported, because adding and removing an element costs the same at
+ * any size. Interval sets do not have this property.
  */
 export interface Shape {
   readonly key: readonly Datatype[]
@@ -35,7 +35,8 @@ export interface Around {
 interface Kept {
   readonly shape: Shape
   /**
-   * The wanted elements, and the elements that the last step left in the kernel. Both map nft's text of a key to the text of its value.
+   * The wanted elements, and the elements that the last step left in the kernel. Both map nft's text of a key to the
+   * text of its value.
    */
   readonly wanted: Map<string, string>
   readonly have: Map<string, string>
@@ -50,11 +51,10 @@ const TOOL = ['nft', '-f', '-']
 const TRIES = 3
 
 /**
- * The elements of sets and maps of one table that belongs to the agent, at any size. `put` and `remove` set the wanted elements. A
- * step sends the changes since the last step to the kernel in one transaction. It lists nothing as long as no other program touched the
- * table.
- * In doubt, a step first reads the kernel's generation counter, because every transaction of any program adds one to it. It dumps the
- * elements only when the counter has changed.
+ * The elements of sets and maps of one table that belongs to the agent, at any size. `put` and `remove` set the wanted
+ * elements. A step sends the changes since the last step to the kernel in one transaction. It lists nothing as long as
+ * no other program touched the table. In doubt, a step first reads the kernel's generation counter, because every
+ * transaction of any program adds one to it. It dumps the elements only when the counter has changed.
  */
 export class Elements {
   readonly #table: string
@@ -66,13 +66,15 @@ export class Elements {
   #isDoubtful = true
   #isFirst = true
   /**
-   * The generation counter after the last transaction of this table. Undefined when another program's transaction may have come between.
+   * The generation counter after the last transaction of this table. Undefined when another program's transaction may
+   * have come between.
    */
   #left: number | undefined
 
   /**
-   * `generation` and `dump` query the kernel in this thread's namespace. `most` is the number of elements in one transaction, because nft
-   * holds a transaction in memory, 2.4 kB per element. A step with more of them takes several transactions.
+   * `generation` and `dump` query the kernel in this thread's namespace. `most` is the number of elements in one
+   * transaction, because nft holds a transaction in memory, 2.4 kB per element. A step with more of them takes several
+   * transactions.
    */
   constructor(
     table: string,
@@ -135,7 +137,10 @@ export class Elements {
     return this.#isDoubtful && (this.#left === undefined || this.#generation() !== this.#left)
   }
 
-  /** Adds an element to the wanted elements, with its value in a map. Keys and values are nft's text, exactly as nft prints it. */
+  /**
+   * Adds an element to the wanted elements, with its value in a map. Keys and values are nft's text, exactly as nft
+   * prints it.
+   */
   put(name: string, key: string, value = ''): void {
     const map = this.#map(name)
     if (map.wanted.get(key) === value) return
@@ -160,9 +165,9 @@ export class Elements {
   }
 
   /**
-   * Makes the kernel equal to the wanted elements, in one transaction. The table and its sets must exist. More than `most` changes take
-   * several transactions, set by set in the order of the shapes. Throws ExecError when nft refuses. The next step then dumps the
-   * kernel's elements.
+   * Makes the kernel equal to the wanted elements, in one transaction. The table and its sets must exist. More than
+   * `most` changes take several transactions, set by set in the order of the shapes. Throws ExecError when nft refuses.
+   * The next step then dumps the kernel's elements.
    */
   async step(run: Run, { before = [], after = [] }: Around = {}): Promise<Stepped> {
     const wasDoubtful = this.#isDoubtful
@@ -221,7 +226,8 @@ export class Elements {
   async #look(): Promise<string[]> {
     const first = this.#generation()
     if (first !== undefined && first === this.#left) return []
-    // A transaction during the dumps may change a map that was dumped before it: then the counter differs at the next doubt.
+    // A transaction during the dumps may change a map that was dumped before it: then the counter differs at the next
+    // doubt.
     this.#left = first
     const repaired: string[] = []
     try {
@@ -239,7 +245,8 @@ export class Elements {
     return repaired
   }
 
-  // A dump during a transaction may lack elements or hold them twice, so that one map is dumped again. Other work has its turn before each dump.
+  // A dump during a transaction may lack elements or hold them twice, so that one map is dumped again. Other work has
+  // its turn before each dump.
   async #dumped(name: string): Promise<ReadonlyMap<string, string>> {
     for (let tries = 1; ; tries++) {
       await new Promise((resolve) => setImmediate(resolve))
@@ -292,7 +299,8 @@ function settle({ wanted, have, changed }: Kept): void {
   changed.clear()
 }
 
-// `kernel` has the kernel's bytes, and all other maps have nft's text. For an unknown element the text comes from its bytes.
+// `kernel` has the kernel's bytes, and all other maps have nft's text. For an unknown element the text comes from its
+// bytes.
 function compare(title: string, map: Kept, kernel: ReadonlyMap<string, string>): string[] {
   const { shape, wanted, have, changed } = map
   const { value } = shape

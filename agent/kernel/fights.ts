@@ -1,13 +1,19 @@
 /**
- * Detects resources that need a repair again and again, because another program wants another state. Such a resource is left unchanged for
- * a pause that grows each time. All other resources are repaired as usual.
+ * Detects resources that need a repair again and again, because another program wants another state. Such a resource is
+ * left unchanged for a pause that grows each time. All other resources are repaired as usual.
  */
 export interface Fights {
-  /** Notes repaired resources, with their keys and their titles for people. Gives the longest pause that starts now, in milliseconds. */
+  /**
+   * Notes repaired resources, with their keys and their titles for people. Gives the longest pause that starts now, in
+   * milliseconds.
+   */
   note(what: readonly Fought[], now: number): number
   /** The keys of the resources that are left unchanged at this moment. */
   held(now: number): ReadonlySet<string>
-  /** The current fights, one sentence each. `isPending` says that a resource was changed again and waits for the end of its pause. */
+  /**
+   * The current fights, one sentence each. `isPending` says that a resource was changed again and waits for the end of
+   * its pause.
+   */
   current(now: number, isPending: (key: string) => boolean): string[]
 }
 /** A resource that was repaired. */
@@ -16,8 +22,8 @@ export interface Fought {
   readonly title: string
 }
 
-// Deletions by hand are no fight. A program that undoes a change reacts at once, so it reaches 20 repairs in 10 s. The pause begins with
-// 200 ms and doubles up to 30 s.
+// Deletions by hand are no fight. A program that undoes a change reacts at once, so it reaches 20 repairs in 10 s. The
+// pause begins with 200 ms and doubles up to 30 s.
 const [MANY, WINDOW_MS, FIRST_MS, LONGEST_MS] = [20, 10_000, 200, 30_000]
 /** The number of fights that are described one by one. */
 const TOLD = 5

@@ -1,8 +1,9 @@
 import type { Output, Run } from '../../lib/os/run.ts'
 
 /**
- * Does several works at once, and makes one transaction of their first ones (`nft -f -`). An nft takes longer to start than to add some elements. What else they run,
- * they run by themselves. When nft refuses the transaction, every work that is in it learns so.
+ * Does several works at once, and makes one transaction of their first ones (`nft -f -`). An nft takes longer to start
+ * than to add some elements. What else they run, they run by themselves. When nft refuses the transaction, every work
+ * that is in it learns so.
  */
 export async function jointly<T>(run: Run, works: readonly ((run: Run) => Promise<T>)[]): Promise<T[]> {
   const { promise: output, resolve, reject } = Promise.withResolvers<Output>()

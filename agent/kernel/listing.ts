@@ -21,8 +21,8 @@ export interface Found {
 export type Listed = 'link' | 'addr' | 'nexthop' | 'neigh' | 'tunnel' | 'route'
 
 /**
- * Lists these kinds: all objects on the scope's devices, all nexthops, and all routes with the agent's protocol number. It starts at most
- * four processes, in parallel. Throws ExecError.
+ * Lists these kinds: all objects on the scope's devices, all nexthops, and all routes with the agent's protocol number.
+ * It starts at most four processes, in parallel. Throws ExecError.
  */
 export async function list(kinds: ReadonlySet<Kind>, scope: Scope, run: Run): Promise<Found[]> {
   const found: Found[] = []
@@ -119,7 +119,8 @@ function tunnelFound({ mac, dst, state, port, vni, via }: FdbRow, dev: IfName): 
   ]
 }
 
-// The kernel allows link names that a batch line reads as a quote or a comment. No object of the agent uses such a link.
+// The kernel allows link names that a batch line reads as a quote or a comment. No object of the agent uses such a
+// link.
 function isPlain(dev: string | undefined): boolean {
   return dev === undefined || !/["'#\\]/.test(dev)
 }

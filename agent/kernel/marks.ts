@@ -1,7 +1,8 @@
 import { brief, type NetworkName } from '../../lib/text/values.ts'
 
 /**
- * The protocol number (rt_protos) of all routes, nexthops and neighbours that the agent makes. iproute2's rt_protos file does not list it.
+ * The protocol number (rt_protos) of all routes, nexthops and neighbours that the agent makes. iproute2's rt_protos
+ * file does not list it.
  */
 export const PROTO = 112
 

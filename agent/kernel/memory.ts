@@ -27,8 +27,8 @@ export interface Waiting {
 }
 
 /**
- * The agent's objects in the kernel, as far as they are known. The sources are lists, the agent's own steps and the events of the
- * monitors.
+ * The agent's objects in the kernel, as far as they are known. The sources are lists, the agent's own steps and the
+ * events of the monitors.
  */
 export class KernelState {
   /** Keys of objects that another program changed after the agent's last step. */
@@ -40,8 +40,8 @@ export class KernelState {
   /** Ids of nexthops that belong to other programs. */
   readonly others = new Set<number>()
   /**
-   * Keys of resources that are left unchanged for now, because another program changes them again and again. `pending` has the keys that
-   * it has changed since.
+   * Keys of resources that are left unchanged for now, because another program changes them again and again. `pending`
+   * has the keys that it has changed since.
    */
   held: ReadonlySet<string> = new Set()
   readonly pending = new Set<string>()
@@ -88,7 +88,10 @@ export class KernelState {
     this.held = keys
   }
 
-  /** Doubts everything, even the agent's own steps. Differences in the next list do not count as changes by another program. */
+  /**
+   * Doubts everything, even the agent's own steps. Differences in the next list do not count as changes by another
+   * program.
+   */
   distrust(): void {
     this.doubt()
     this.#listed.clear()
@@ -118,9 +121,9 @@ export class KernelState {
   }
 
   /**
-   * Notes that the agent makes or removes a link. Events of the link and its objects count as the agent's own until an event confirms the
-   * link. The kinds of these objects are then listed again, because the two monitors have no common order. An event of a tunnel entry may
-   * overtake the event that confirms its link.
+   * Notes that the agent makes or removes a link. Events of the link and its objects count as the agent's own until an
+   * event confirms the link. The kinds of these objects are then listed again, because the two monitors have no common
+   * order. An event of a tunnel entry may overtake the event that confirms its link.
    */
   making(name: string): void {
     this.#making.set(name, performance.now() + MAKING_MS)
@@ -134,9 +137,9 @@ export class KernelState {
   }
 
   /**
-   * Lists those of these kinds that are in doubt, and gives the kinds that it listed. It starts no process when nothing is in doubt.
-   * `nexthops` are the wanted ones. An object with one of their ids and the agent's protocol number belongs to the agent, even after a
-   * change. Throws ExecError.
+   * Lists those of these kinds that are in doubt, and gives the kinds that it listed. It starts no process when nothing
+   * is in doubt. `nexthops` are the wanted ones. An object with one of their ids and the agent's protocol number
+   * belongs to the agent, even after a change. Throws ExecError.
    */
   async look(run: Run, among: readonly Kind[], nexthops: readonly Resource[] = []): Promise<ReadonlySet<Kind>> {
     if ([...this.#making.values()].some((until) => until <= performance.now())) this.doubt()
@@ -182,7 +185,9 @@ export class KernelState {
     return ((kind === 'neigh' || kind === 'tunnel') && text === '') || !this.#owns(resource)
   }
 
-  /** Takes in an event. Gives the milliseconds until the next step has work. Undefined when the event gives it no work. */
+  /**
+   * Takes in an event. Gives the milliseconds until the next step has work. Undefined when the event gives it no work.
+   */
   heard(event: Event): number | undefined {
     const { kind, key, gone, resource } = event
     const isKnown = this.#agrees(event)
@@ -211,8 +216,8 @@ export class KernelState {
     return 0
   }
 
-  // How long the events of this device still count as the agent's own. After that time without a confirmation, everything is listed again:
-  // the monitor started too late to see the link, or another program has changed it.
+  // How long the events of this device still count as the agent's own. After that time without a confirmation,
+  // everything is listed again: the monitor started too late to see the link, or another program has changed it.
   #makingMs(name: string | undefined): number {
     return name === undefined ? 0 : Math.max(0, (this.#making.get(name) ?? 0) - performance.now())
   }
@@ -233,8 +238,8 @@ export class KernelState {
     return !gone && up && ![...this.waiting.values()].some(({ dev }) => dev === name)
   }
 
-  // The kernel removes the objects on a device that is deleted or set down. It sends few events for this. It sends none at all for IPv4
-  // routes and nexthops.
+  // The kernel removes the objects on a device that is deleted or set down. It sends few events for this. It sends none
+  // at all for IPv4 routes and nexthops.
   #heardLink({ name, up }: Link, gone: boolean): void {
     if (gone || !up) this.doubt()
     else
@@ -282,8 +287,8 @@ export class KernelState {
   #compare(before: Known, now: Known): void {
     for (const [key, entry] of before) {
       if (textAt(now, key) !== looks(entry)) this.drifted.add(key)
-      // Keeps the wanted object instead of an equal copy from the list. A link is an exception, because its text does not show all
-      // attributes.
+      // Keeps the wanted object instead of an equal copy from the list. A link is an exception, because its text does
+      // not show all attributes.
       else if (!entry.odd && entry.resource.kind !== 'link') now.set(key, entry)
     }
     for (const key of now.keys()) if (!before.has(key)) this.drifted.add(key)

@@ -10,8 +10,8 @@ export function markedAs(instance: NetworkName): Readonly<Record<string, string>
 }
 
 /**
- * Ends the monitors of a killed agent of this name, and gives their number. Nobody reads their output any more. Without this, a monitor
- * ends only when it next writes.
+ * Ends the monitors of a killed agent of this name, and gives their number. Nobody reads their output any more. Without
+ * this, a monitor ends only when it next writes.
  */
 export function endOrphans(instance: NetworkName): number {
   const marked = readdirSync('/proc').filter(

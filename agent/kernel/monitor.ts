@@ -11,7 +11,9 @@ export interface Watched {
   line(text: string): void
   /** Additional variables for its environment. */
   readonly env?: Readonly<Record<string, string>>
-  /** Called when changes may have been missed. The tool was started for the first time or again, or it lost messages. */
+  /**
+   * Called when changes may have been missed. The tool was started for the first time or again, or it lost messages.
+   */
   lost(): void
   /** Called with the reason when the tool cannot run, and with undefined when it runs. */
   failing?(why: string | undefined): void
@@ -28,8 +30,8 @@ const LONGEST_PAUSE_MS = 5000
 const LASTING_MS = 500
 
 /**
- * Follows a tool until the signal, and starts it again when it ends, with growing pauses. Each reason is logged once, as long as it stays
- * the same. Never throws.
+ * Follows a tool until the signal, and starts it again when it ends, with growing pauses. Each reason is logged once,
+ * as long as it stays the same. Never throws.
  */
 export async function follow(watched: Watched, signal: AbortSignal, log: (text: string) => void): Promise<void> {
   let said = ''
@@ -96,7 +98,8 @@ function start(argv: string[], env: Watched['env'], stdout: number) {
   }
 }
 
-// Programming ten thousand peers gives fifty thousand lines. A stream of lines costs more than their handling, so this code splits chunks.
+// Programming ten thousand peers gives fifty thousand lines. A stream of lines costs more than their handling, so this
+// code splits chunks.
 async function eachLine(from: ReadableStream<Uint8Array>, take: (text: string) => void): Promise<void> {
   const decoder = new TextDecoder()
   let [rest, taken] = ['', 0]
@@ -112,7 +115,8 @@ async function eachLine(from: ReadableStream<Uint8Array>, take: (text: string) =
   }
 }
 
-// A tool never sees changes from before it joined its netlink groups (netlink(7)). The address of its first socket is its pid.
+// A tool never sees changes from before it joined its netlink groups (netlink(7)). The address of its first socket is
+// its pid.
 async function whenListening(pid: number, signal: AbortSignal): Promise<void> {
   const joined = () =>
     (readText('/proc/net/netlink') ?? '')

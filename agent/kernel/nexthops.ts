@@ -5,13 +5,14 @@ import type { Resource } from '../../lib/state/resource.ts'
 import type { NetworkName } from '../../lib/text/values.ts'
 import { PROTO } from './marks.ts'
 
-// People and routing daemons use small ids, so these ids begin at 2^30. The last PROBES ids stay free for ids that collisions move.
+// People and routing daemons use small ids, so these ids begin at 2^30. The last PROBES ids stay free for ids that
+// collisions move.
 const [FIRST, PROBES] = [2 ** 30, 64]
 const SPACE = 2 ** 32 - FIRST - PROBES
 
 /**
- * A route through a nexthop object, and the object. The object's id derives from the agent, the gateway and the device. It is the same
- * after a restart.
+ * A route through a nexthop object, and the object. The object's id derives from the agent, the gateway and the device.
+ * It is the same after a restart.
  */
 export function throughNexthop(
   route: Route & { readonly via: readonly [Route['via'][number]] },
@@ -34,8 +35,8 @@ export function throughNexthop(
 }
 
 /**
- * Resolves ids that two gateways share. The first gateway in text order keeps the id, and the others get the next free ids. Without a
- * collision it returns the given list.
+ * Resolves ids that two gateways share. The first gateway in text order keeps the id, and the others get the next free
+ * ids. Without a collision it returns the given list.
  */
 export function settleIds(resources: readonly Resource[]): readonly Resource[] {
   const taken = new Map<number, Nexthop>()

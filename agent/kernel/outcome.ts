@@ -47,7 +47,8 @@ export class Tally {
   }
 
   /**
-   * Performs the steps. Their results count as known before the tool runs, so that their events match when they come. Throws ExecError.
+   * Performs the steps. Their results count as known before the tool runs, so that their events match when they come.
+   * Throws ExecError.
    */
   async perform(tool: 'ip' | 'bridge', steps: readonly Step[], run: Run): Promise<void> {
     const before = steps.map(({ resource, put }) => this.#assume(resource, put))
@@ -74,7 +75,8 @@ export class Tally {
 
   fail(step: Step, said: string): void {
     const { key } = face(step.resource)
-    // The resource may exist without being known, so its kind is listed again. After the same message, another list shows nothing new.
+    // The resource may exist without being known, so its kind is listed again. After the same message, another list
+    // shows nothing new.
     if (this.#state.waiting.get(key)?.said !== said) this.#state.doubt(step.resource.kind)
     this.#state.unsettle(step.resource.kind)
     this.#failed.set(step, said)

@@ -8,13 +8,16 @@ import { isOwnId } from './nexthops.ts'
 /** The kernel objects that belong to one agent. */
 export interface Scope {
   readonly instance: NetworkName
-  /** The backend's own devices. Objects on them inside the networks belong to the agent, even if an earlier flannel made them. */
+  /**
+   * The backend's own devices. Objects on them inside the networks belong to the agent, even if an earlier flannel made
+   * them.
+   */
   readonly links: readonly IfName[]
   /** The networks of the pods, and the networks of an earlier configuration whose routes must go. */
   readonly networks: readonly Cidr[]
   /**
-   * Replaces another program's route to a destination of the agent, such as a host-gw route of flannel. Without it, the other route stays
-   * and is reported.
+   * Replaces another program's route to a destination of the agent, such as a host-gw route of flannel. Without it, the
+   * other route stays and is reported.
    */
   readonly takeOver?: true
 }
@@ -36,7 +39,8 @@ export function ownership({ instance, links, networks }: Scope): (found: Resourc
       case 'nexthop':
         return found.proto === PROTO && (isOurs(found.dev) || isOwnId(instance, found))
       case 'route':
-        // flannel's routes have no protocol number (ip-route(8): boot). Routes of the kernel have one, and so do routes that people mark.
+        // flannel's routes have no protocol number (ip-route(8): boot). Routes of the kernel have one, and so do routes
+        // that people mark.
         if (isInside(found.dst)) return found.proto === PROTO || (found.proto === undefined && isOurs(found.dev))
         return (
           found.proto === PROTO &&
@@ -74,7 +78,8 @@ function ends(cidr: Cidr): { first: number; last: number } {
   return { first: Number(first), last: Number(last) }
 }
 
-// Parses tens of thousands of addresses at once. The kernel's own texts do not need the strict checks of lib/text/ip.ts.
+// Parses tens of thousands of addresses at once. The kernel's own texts do not need the strict checks of
+// lib/text/ip.ts.
 function numberOf(text: string): number {
   let [bits, part] = [0, 0]
   for (let i = 0; i < text.length; i++) {

@@ -25,10 +25,11 @@ export interface RuleListener {
   failing(why: string | undefined): void
 }
 
-// Constants of linux/netlink.h, linux/netfilter/nfnetlink.h and linux/netfilter/nf_tables.h. struct nlmsghdr and struct nfgenmsg come
-// before the attributes.
+// Constants of linux/netlink.h, linux/netfilter/nfnetlink.h and linux/netfilter/nf_tables.h. struct nlmsghdr and struct
+// nfgenmsg come before the attributes.
 const [NLMSG_HEADER, HEADERS, SUBSYSTEM] = [16, 20, 10]
-// Every object has the name of its table in attribute 1. A chain has its own name in attribute 3, and a rule has its chain in attribute 2.
+// Every object has the name of its table in attribute 1. A chain has its own name in attribute 3, and a rule has its
+// chain in attribute 2.
 const TABLE_NAME = 1
 const OBJECTS: Readonly<
   Record<number, { readonly what: RuleChange['what']; readonly gone: boolean; readonly chain?: number }>
@@ -50,7 +51,9 @@ const OBJECTS: Readonly<
 }
 const FAMILIES: Readonly<Record<number, 'ip' | 'ip6' | 'inet'>> = { 1: 'inet', 2: 'ip', 10: 'ip6' }
 
-/** Calls `heard` for each change in a piece of the kernel's messages. False when the piece is cut off or invalid. Pure. */
+/**
+ * Calls `heard` for each change in a piece of the kernel's messages. False when the piece is cut off or invalid. Pure.
+ */
 export function tellChanges(piece: Uint8Array, heard: (change: RuleChange) => void): boolean {
   const view = new DataView(piece.buffer, piece.byteOffset, piece.byteLength)
   let at = 0
@@ -82,8 +85,9 @@ const REST_MS = 5
 const [FIRST_MS, LONGEST_PAUSE_MS] = [100, 5000]
 
 /**
- * Listens to the kernel's messages about nft rules (the group of `nft monitor`) until the signal. Never throws. It does not use `nft
- * monitor`. That tool keeps every set of every program in memory, and continues silently after lost messages.
+ * Listens to the kernel's messages about nft rules (the group of `nft monitor`) until the signal. Never throws. It does
+ * not use `nft monitor`. That tool keeps every set of every program in memory, and continues silently after lost
+ * messages.
  */
 export async function followRules(
   listener: RuleListener,

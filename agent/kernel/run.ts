@@ -11,9 +11,9 @@ const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bi
 const LIMIT_MS = 30_000
 
 /**
- * Runs a tool in the agent's own namespace without blocking other work. The tool writes its output to memory files. iproute2 writes each
- * row of a list separately, and ten thousand reads from a pipe cost more than everything else. Throws CniError when the tool is not
- * installed. Throws ExecError when it cannot be started or runs longer than 30 s.
+ * Runs a tool in the agent's own namespace without blocking other work. The tool writes its output to memory files.
+ * iproute2 writes each row of a list separately, and ten thousand reads from a pipe cost more than everything else.
+ * Throws CniError when the tool is not installed. Throws ExecError when it cannot be started or runs longer than 30 s.
  */
 export const run: Run = Object.assign(
   async (argv: readonly string[], stdin: string): Promise<Output> => {

@@ -7,9 +7,10 @@ type Pools = Pick<NetworkConf, 'v4' | 'v6'>
 const MOST = 2n ** 48n
 
 /**
- * Allocates one free subnet for each enabled family. Takes the wanted subnet when it lies in the pool and no other lease overlaps it.
- * Otherwise draws one subnet from all free subnets, each with the same probability. flannel draws from the first hundred free subnets.
- * When a thousand nodes start at once, nine hundred of them collide there. Returns undefined when an enabled family has no free subnet.
+ * Allocates one free subnet for each enabled family. Takes the wanted subnet when it lies in the pool and no other
+ * lease overlaps it. Otherwise draws one subnet from all free subnets, each with the same probability. flannel draws
+ * from the first hundred free subnets. When a thousand nodes start at once, nine hundred of them collide there. Returns
+ * undefined when an enabled family has no free subnet.
  */
 export function allocate(
   conf: Pools,
@@ -24,8 +25,8 @@ export function allocate(
 }
 
 /**
- * Whether the configuration could allocate these subnets. They must have exactly the enabled families, and the length and bounds of the
- * pools.
+ * Whether the configuration could allocate these subnets. They must have exactly the enabled families, and the length
+ * and bounds of the pools.
  */
 export function fits({ v4, v6 }: Pools, subnets: Both<Cidr>): boolean {
   return inPool(v4, subnets.v4) && inPool(v6, subnets.v6)
@@ -42,7 +43,8 @@ function pick(pool: Pool, taken: readonly Cidr[], wanted: Cidr | undefined, rand
   const host = BigInt((family === 4 ? 32 : 128) - pool.length)
   const all = ((bitsOf(pool.max).bits - min) >> host) + 1n
   const count = Number(all < MOST ? all : MOST)
-  // Index of the pool subnet that holds the address. A lease from a time of another subnet length may cover several indexes.
+  // Index of the pool subnet that holds the address. A lease from a time of another subnet length may cover several
+  // indexes.
   const index = (bits: bigint) => (bits < min ? -1 : Number((bits - min) >> host))
   const blocks = taken.flatMap((cidr): Block[] => {
     const { first, last } = split(cidr)

@@ -1,6 +1,8 @@
 import { shown, ValueError } from '../../lib/text/errors.ts'
 
-/** The annotation prefix as flannel completes it: a name alone gets a slash, one with a slash a dash. Throws ValueError. */
+/**
+ * The annotation prefix as flannel completes it: a name alone gets a slash, one with a slash a dash. Throws ValueError.
+ */
 export function prefixOf(text: string): string {
   if (
     !/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(\/([a-zA-Z0-9]([\w.-]*[a-zA-Z0-9])?)?)?[/-]?$/.test(text) ||

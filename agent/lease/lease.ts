@@ -25,18 +25,21 @@ export interface Lease<Data = unknown> {
   /** `BackendData` and `BackendV6Data`. */
   readonly data: Both<Data>
   /**
-   * End of the lease unless the node renews it, in milliseconds since 1970. Absent for a lease without an end (a reservation, or the
-   * file store without a lifetime). Also absent for leases of other nodes in etcd, because each end would cost one request.
+   * End of the lease unless the node renews it, in milliseconds since 1970. Absent for a lease without an end (a
+   * reservation, or the file store without a lifetime). Also absent for leases of other nodes in etcd, because each end
+   * would cost one request.
    */
   readonly expires?: number
 }
 
-/** The name of a lease in every store, in flannel's format: `10.5.16.0-24`, or `10.5.16.0-24&fd00:0:0:7::-64` with IPv6. */
+/**
+ * The name of a lease in every store, in flannel's format: `10.5.16.0-24`, or `10.5.16.0-24&fd00:0:0:7::-64` with IPv6.
+ */
 export type SubnetKey = string & { readonly __brand: 'SubnetKey' }
 
 /**
- * Checks a node name: the characters that the name of a Kubernetes node or of a host may have. The name is part of a path, so no other
- * characters are allowed. Throws ValueError.
+ * Checks a node name: the characters that the name of a Kubernetes node or of a host may have. The name is part of a
+ * path, so no other characters are allowed. Throws ValueError.
  */
 export function parseNode(text: string): string {
   if (!isNodeName(text))
@@ -57,8 +60,8 @@ export function encodeKey({ v4, v6 }: Both<Cidr>): SubnetKey {
 }
 
 /**
- * The subnets that a key names. Throws ValueError for an invalid key, and for a second spelling of a valid key. Two keys for one subnet
- * would give the same subnet to two nodes.
+ * The subnets that a key names. Throws ValueError for an invalid key, and for a second spelling of a valid key. Two
+ * keys for one subnet would give the same subnet to two nodes.
  */
 export function decodeKey(text: string): Both<Cidr> {
   const [, v4 = '', v6] = /^([\d.]+-\d+)(?:&([a-f\d:]+-\d+))?$/.exec(text) ?? []
@@ -89,8 +92,8 @@ export function encodeValue({ ips, backend, data }: Pick<Lease, 'ips' | 'backend
 }
 
 /**
- * The lease of a key and its value. As in Go, the case of the keys in the value does not matter. Throws ValueError that names the
- * unreadable part.
+ * The lease of a key and its value. As in Go, the case of the keys in the value does not matter. Throws ValueError that
+ * names the unreadable part.
  */
 export function decodeLease(subnets: Both<Cidr>, text: string): Omit<Lease, 'node' | 'expires'> {
   const attrs = new Map(

@@ -7,7 +7,10 @@ import { printable } from '../../lib/text/printable.ts'
 import { field, read } from '../../lib/text/shape.ts'
 import { MOST } from './limits.ts'
 
-/** The subnets of one family. Their network addresses have the prefix length `length`, from `min` to `max`, both included. */
+/**
+ * The subnets of one family. Their network addresses have the prefix length `length`, from `min` to `max`, both
+ * included.
+ */
 export interface Pool {
   readonly network: Cidr
   readonly length: number
@@ -30,8 +33,8 @@ export interface NetworkConf {
 }
 
 /**
- * Reads net-conf.json by the rules of flannel's CheckNetworkConfig (pkg/subnet/config.go). The case of the keys does not matter.
- * Unknown keys give a note. Throws ValueError that names the key, the value and a correct value.
+ * Reads net-conf.json by the rules of flannel's CheckNetworkConfig (pkg/subnet/config.go). The case of the keys does
+ * not matter. Unknown keys give a note. Throws ValueError that names the key, the value and a correct value.
  */
 export function parseNetworkConf(text: string): NetworkConf {
   const { value, notes } = read(shape, json(text))
@@ -74,9 +77,9 @@ export function networksOf({ v4, v6, peers = [] }: Pick<NetworkConf, 'v4' | 'v6'
 }
 
 /**
- * The differences between the families: names of the keys, and lengths from the rules of flannel. `usual` is the length of a node
- * subnet when the network has room for four such subnets. `longest` is the longest length with room for the addresses of a tunnel and a
- * bridge.
+ * The differences between the families: names of the keys, and lengths from the rules of flannel. `usual` is the length
+ * of a node subnet when the network has room for four such subnets. `longest` is the longest length with room for the
+ * addresses of a tunnel and a bridge.
  */
 interface Family {
   readonly name: 'v4' | 'v6'
@@ -165,7 +168,8 @@ function pool(family: Family, conf: Conf): Pool {
   return { network, length, min: text(family, from), max: text(family, to) }
 }
 
-// The subnet length is at least two bits longer than the network length. This gives four subnets. The first is not used.
+// The subnet length is at least two bits longer than the network length. This gives four subnets. The first is not
+// used.
 function subnetLength({ network: key, len, usual, longest }: Family, network: Cidr, given: number): number {
   const least = split(network).length + 2
   if (least > longest)

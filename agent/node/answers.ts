@@ -5,11 +5,15 @@ import { CniError, CODE, shown } from '../../lib/text/errors.ts'
 import { read, type Shape } from '../../lib/text/shape.ts'
 import { errorOf } from '../../lib/verbs/serve.ts'
 
-// The answering side of `lib/os/ask.ts`: one question and one answer per connection, each a line of JSON. The DHCP daemon and the agent's policy use it.
+// The answering side of `lib/os/ask.ts`: one question and one answer per connection, each a line of JSON. The DHCP
+// daemon and the agent's policy use it.
 
 /** The socket to listen on: a path, or a file descriptor that systemd has opened (sd_listen_fds(3)). */
 export type Place = { readonly unix: string } | { readonly fd: number }
-/** Answers a question, which is any text. `signal` aborts when the asker no longer waits. Throws the error for the answer. */
+/**
+ * Answers a question, which is any text. `signal` aborts when the asker no longer waits. Throws the error for the
+ * answer.
+ */
 export type Answer = (question: string, signal: AbortSignal) => Promise<object>
 /** How one command is read and answered. */
 export interface Command<Q = unknown> {
@@ -65,8 +69,8 @@ export function commands(key: string, table: Readonly<Record<string, Command>>):
 }
 
 /**
- * Reads a question by the shape of its command, which the key `key` names. Throws CniError 6 for a text that is no JSON and for an unknown
- * command, and ValueError for any other wrong question.
+ * Reads a question by the shape of its command, which the key `key` names. Throws CniError 6 for a text that is no JSON
+ * and for an unknown command, and ValueError for any other wrong question.
  */
 export function readCommand(key: string, shapes: ReadonlyMap<string, v.GenericSchema>, text: string): unknown {
   const raw = json(text)

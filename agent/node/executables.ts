@@ -19,8 +19,8 @@ import { draftOf, remove } from '../../lib/os/files.ts'
 const CHUNK = 2 << 20
 
 /**
- * Makes `to` a program with these bytes, in one step. They are on the disk before the file gets its name. An existing file is replaced.
- * `time` is its time in seconds, else now.
+ * Makes `to` a program with these bytes, in one step. They are on the disk before the file gets its name. An existing
+ * file is replaced. `time` is its time in seconds, else now.
  */
 export function placeBytes(bytes: Uint8Array, to: string, time?: number): void {
   place(to, (draft) => write(draft, [bytes], 0o755, time))
@@ -53,8 +53,8 @@ function place(to: string, make: (draft: string) => void): void {
 }
 
 /**
- * Keeps the file of a path also under the path `aside`, until `putBack`. Both paths must be on one file system. A file that `aside`
- * already has is replaced.
+ * Keeps the file of a path also under the path `aside`, until `putBack`. Both paths must be on one file system. A file
+ * that `aside` already has is replaced.
  */
 export function setAside(path: string, aside: string): void {
   mkdirSync(dirname(aside), { recursive: true, mode: 0o755 })
@@ -63,8 +63,8 @@ export function setAside(path: string, aside: string): void {
 }
 
 /**
- * Moves the kept file back in one step, and removes its folder when the folder is empty. Also removes the draft that a killed `place`
- * left. Returns false when no file is kept.
+ * Moves the kept file back in one step, and removes its folder when the folder is empty. Also removes the draft that a
+ * killed `place` left. Returns false when no file is kept.
  */
 export function putBack(aside: string, path: string): boolean {
   remove(draftOf(path))

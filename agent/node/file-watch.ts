@@ -5,8 +5,8 @@ import { watchFolders } from '../scheduler/folder-watch.ts'
 const POLL_MS = 1000
 
 /**
- * Calls `touched` when a file or its folder may have changed or gone, until the signal. Without events from the kernel, a removed file is
- * noticed within a second.
+ * Calls `touched` when a file or its folder may have changed or gone, until the signal. Without events from the kernel,
+ * a removed file is noticed within a second.
  */
 export async function watchFile(path: string, touched: () => void, signal: AbortSignal): Promise<void> {
   const dir = dirname(path)

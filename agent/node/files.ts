@@ -1,6 +1,6 @@
-// The files that the agent writes on the node. Begin to read here: this file writes subnet.env and the agent's own state. `install.ts`
-// installs plugins and the network's configuration. `instance-lock.ts` holds the lock that keeps a second agent out. `systemd.ts` reports
-// to systemd.
+// The files that the agent writes on the node. Begin to read here: this file writes subnet.env and the agent's own
+// state. `install.ts` installs plugins and the network's configuration. `instance-lock.ts` holds the lock that keeps a
+// second agent out. `systemd.ts` reports to systemd.
 import * as v from 'valibot'
 import { draftOf, remove, writeAtomic } from '../../lib/os/files.ts'
 import { warn } from '../../lib/os/log.ts'
@@ -28,16 +28,16 @@ export interface NodeSubnet {
 }
 
 /**
- * Writes subnet.env in one step, for the CNI plugin flannel and for scripts that source it. The bytes are those of flanneld (flannel
- * pkg/subnet, WriteSubnetFile). Returns false when the file has these bytes already.
+ * Writes subnet.env in one step, for the CNI plugin flannel and for scripts that source it. The bytes are those of
+ * flanneld (flannel pkg/subnet, WriteSubnetFile). Returns false when the file has these bytes already.
  */
 export function writeSubnetEnv(path: string, node: NodeSubnet): boolean {
   return writeChanged(path, subnetEnv(node))
 }
 
 /**
- * The networks and subnets in a subnet.env, also in flanneld's. A family is undefined when the file names no value for it, or several.
- * Unreadable values are skipped, as in flanneld (main.go, ReadCIDRsFromSubnetFile).
+ * The networks and subnets in a subnet.env, also in flanneld's. A family is undefined when the file names no value for
+ * it, or several. Unreadable values are skipped, as in flanneld (main.go, ReadCIDRsFromSubnetFile).
  */
 export function readSubnetEnv(path: string): Pick<NodeSubnet, 'network' | 'subnet'> {
   const entries = subnetEntries(readText(path) ?? '')
@@ -51,16 +51,17 @@ export function readSubnetEnv(path: string): Pick<NodeSubnet, 'network' | 'subne
 }
 
 /**
- * The path of an agent's state file. Each agent has its own files, because two agents of a node, for two networks, share one state
- * directory.
+ * The path of an agent's state file. Each agent has its own files, because two agents of a node, for two networks,
+ * share one state directory.
  */
 export function statePath(stateDir: string, what: 'lease' | 'network', instance: NetworkName): string {
   return `${stateDir}/${what}${instance === DEFAULT ? '' : `-${instance}`}.json`
 }
 
 /**
- * Saves the node's subnet, so that subnet.env can be written at boot before the store answers. Returns false when the file has it
- * already. The previous subnet is kept as `before`, because subnet.env may still show it. `forget` needs it.
+ * Saves the node's subnet, so that subnet.env can be written at boot before the store answers. Returns false when the
+ * file has it already. The previous subnet is kept as `before`, because subnet.env may still show it. `forget` needs
+ * it.
  */
 export function remember(stateDir: string, node: string, subnet: NodeSubnet, instance = DEFAULT): boolean {
   const path = statePath(stateDir, 'lease', instance)
@@ -70,8 +71,8 @@ export function remember(stateDir: string, node: string, subnet: NodeSubnet, ins
 }
 
 /**
- * The saved subnet of the node of this name. The state of another node counts as absent, because the disk may be a copy of that node's
- * disk.
+ * The saved subnet of the node of this name. The state of another node counts as absent, because the disk may be a copy
+ * of that node's disk.
  */
 export function remembered(stateDir: string, node: string, instance = DEFAULT): NodeSubnet | undefined {
   const found = saved(statePath(stateDir, 'lease', instance), node)
@@ -81,8 +82,8 @@ export function remembered(stateDir: string, node: string, instance = DEFAULT): 
 }
 
 /**
- * A random value that tells this node apart from another node of the same name. It lasts as long as the state directory. Undefined when
- * there is none yet.
+ * A random value that tells this node apart from another node of the same name. It lasts as long as the state
+ * directory. Undefined when there is none yet.
  */
 export function identity(stateDir: string): string | undefined {
   const text = readText(identityPath(stateDir))?.trim()
@@ -90,8 +91,8 @@ export function identity(stateDir: string): string | undefined {
 }
 
 /**
- * The same value, made when there is none. Undefined when the state directory cannot be written. That alone is no reason to refuse a
- * node.
+ * The same value, made when there is none. Undefined when the state directory cannot be written. That alone is no
+ * reason to refuse a node.
  */
 export function makeIdentity(stateDir: string): string | undefined {
   const known = identity(stateDir)
@@ -111,8 +112,8 @@ function identityPath(stateDir: string): string {
 }
 
 /**
- * Removes the saved subnet, the lock file and the drafts that a kill left. Also removes subnet.env, if its text comes from the saved
- * subnet or from the one before it. Returns the removed paths. With `dryRun` only returns the paths.
+ * Removes the saved subnet, the lock file and the drafts that a kill left. Also removes subnet.env, if its text comes
+ * from the saved subnet or from the one before it. Returns the removed paths. With `dryRun` only returns the paths.
  */
 export function forget(
   stateDir: string,

@@ -5,8 +5,8 @@ import { slim } from './memory-pages.ts'
 const MANY = 1000
 
 /**
- * Collects garbage after work on `count` objects, when they are many. Without this the heap first grows by tens of megabytes. Takes
- * milliseconds.
+ * Collects garbage after work on `count` objects, when they are many. Without this the heap first grows by tens of
+ * megabytes. Takes milliseconds.
  */
 export function tidy(count: number): void {
   if (count < MANY) return
@@ -14,7 +14,10 @@ export function tidy(count: number): void {
   slim()
 }
 
-/** Returns memory to the kernel after a step that changed `count` objects, when they are many. Takes tens of milliseconds. */
+/**
+ * Returns memory to the kernel after a step that changed `count` objects, when they are many. Takes tens of
+ * milliseconds.
+ */
 export function giveBack(count: number): void {
   if (count < MANY) return
   Bun.gc(true)

@@ -54,19 +54,23 @@ export interface Undone {
 const FILE = '10-flannel.conflist'
 // A folder beside the programs.
 const ASIDE = '.before-plumb'
-/** A file that the package plumb-plugins has beside its programs. An image sees it too, unlike the notes of dpkg and rpm. */
+/**
+ * A file that the package plumb-plugins has beside its programs. An image sees it too, unlike the notes of dpkg and
+ * rpm.
+ */
 export const PACKAGED = '.plumb-package'
 
 /**
- * The plugin that has a file of its own. The init container of kube-flannel writes over it in place (`cp -f`), and would write over all
- * plugins through a hard link.
+ * The plugin that has a file of its own. The init container of kube-flannel writes over it in place (`cp -f`), and
+ * would write over all plugins through a hard link.
  */
 export const APART = 'flannel'
 
 /**
- * Installs the executable of the plugins, whose bytes are `program`, under each of their names: hard links to one file, except `flannel`.
- * With `plumb` it also puts that program there. Correct files and those of the package plumb-plugins stay as they are. Another program
- * with such a name is kept aside. Each name leads to the old or to the new program at any moment.
+ * Installs the executable of the plugins, whose bytes are `program`, under each of their names: hard links to one file,
+ * except `flannel`. With `plumb` it also puts that program there. Correct files and those of the package plumb-plugins
+ * stay as they are. Another program with such a name is kept aside. Each name leads to the old or to the new program at
+ * any moment.
  */
 export function installPlugins(
   { binDir, stateDir }: Places,
@@ -108,7 +112,8 @@ export function installPlugins(
   return { made, replaced }
 }
 
-// Nothing was put in place, so the note is as before. A disk that takes no note keeps the new one, whose files uninstall does not find.
+// Nothing was put in place, so the note is as before. A disk that takes no note keeps the new one, whose files
+// uninstall does not find.
 function putNoteBack(stateDir: string, noted: Note): void {
   try {
     if (noted.files.length > 0 || noted.networks.length > 0) writeNote(stateDir, noted)
@@ -119,8 +124,8 @@ function putNoteBack(stateDir: string, noted: Note): void {
 }
 
 /**
- * Installs the plugins, then the network for the container runtime. Logs replaced programs and foreign configurations. Throws CniError 50
- * while a plugin of the network is missing in the runtime's folder.
+ * Installs the plugins, then the network for the container runtime. Logs replaced programs and foreign configurations.
+ * Throws CniError 50 while a plugin of the network is missing in the runtime's folder.
  */
 export async function installNode({ files, policy }: Pick<Settings, 'files' | 'policy'>): Promise<void> {
   if (!files.install) return
@@ -150,8 +155,8 @@ function mustResolve(network: string, binDir: string): void {
 }
 
 /**
- * Installs the network for the container runtime. Call it when pods can be served. A file of the same name from another program stays.
- * `policySocket` is the agent's socket for network policy, when it is enforced.
+ * Installs the network for the container runtime. Call it when pods can be served. A file of the same name from another
+ * program stays. `policySocket` is the agent's socket for network policy, when it is enforced.
  */
 export function installNetwork({ confDir, stateDir }: Places, subnetFile: string, policySocket?: string): Network {
   const [path, text] = [`${confDir}/${FILE}`, networkText(subnetFile, policySocket)]
@@ -169,9 +174,9 @@ export function installNetwork({ confDir, stateDir }: Places, subnetFile: string
 }
 
 /**
- * Removes the network first, then the plugins, if they are unchanged, and puts back the programs that were kept aside. These come back
- * even when the note is lost. `undone` has the paths that are gone or restored. `left` has the paths that another program changed or that
- * the package plumb-plugins owns, and those stay. With `dryRun` nothing changes.
+ * Removes the network first, then the plugins, if they are unchanged, and puts back the programs that were kept aside.
+ * These come back even when the note is lost. `undone` has the paths that are gone or restored. `left` has the paths
+ * that another program changed or that the package plumb-plugins owns, and those stay. With `dryRun` nothing changes.
  */
 export function uninstall(
   { binDir, confDir, stateDir }: Places,
@@ -205,9 +210,10 @@ export function uninstall(
 }
 
 /**
- * The configuration list of the pods' network, as text. It is the list of kube-flannel.yml with host ports and traffic shaping inside the
- * delegate `bridge`, so that the runtime starts one process for a pod. `forceAddress` lets `cni0` follow a subnet that changed. The list of
- * kube-flannel.yml with `portmap` behind `flannel` works too. With the agent's socket for network policy, the agent admits each pod.
+ * The configuration list of the pods' network, as text. It is the list of kube-flannel.yml with host ports and traffic
+ * shaping inside the delegate `bridge`, so that the runtime starts one process for a pod. `forceAddress` lets `cni0`
+ * follow a subnet that changed. The list of kube-flannel.yml with `portmap` behind `flannel` works too. With the
+ * agent's socket for network policy, the agent admits each pod.
  */
 export function networkText(subnetFile: string, policySocket?: string): string {
   const where = subnetFile === '/run/flannel/subnet.env' ? {} : { subnetFile }
@@ -223,8 +229,8 @@ export function networkText(subnetFile: string, policySocket?: string): string {
 }
 
 /**
- * The installed files: paths, hashes of the program, and texts of the network. The last two also have the previous value, because a kill
- * may come in between.
+ * The installed files: paths, hashes of the program, and texts of the network. The last two also have the previous
+ * value, because a kill may come in between.
  */
 interface Note {
   readonly files: readonly string[]
@@ -277,8 +283,8 @@ function latest(now: readonly string[], before: readonly string[]): string[] {
   return [...now, ...before.filter((one) => !now.includes(one))].slice(0, now.length * 2)
 }
 
-// Whether the path is a program that is neither from this note nor plumb of another version. Another version is not kept aside, because
-// the program before it is kept already. Its note may be lost.
+// Whether the path is a program that is neither from this note nor plumb of another version. Another version is not
+// kept aside, because the program before it is kept already. Its note may be lost.
 function isForeign(path: string, prints: readonly string[]): boolean {
   try {
     const print = fingerprint(path)
@@ -295,7 +301,8 @@ function isOther(path: string): boolean {
   return statSync(path, { throwIfNoEntry: false })?.isFile() === false
 }
 
-// Whether a program belongs to the package plumb-plugins, which alone changes and removes it. That package has no `plumb`.
+// Whether a program belongs to the package plumb-plugins, which alone changes and removes it. That package has no
+// `plumb`.
 function isPackaged(path: string): boolean {
   return !path.endsWith('/plumb') && existsSync(path.replace(/[^/]*$/, PACKAGED)) && isPlumb(path)
 }

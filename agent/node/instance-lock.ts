@@ -10,10 +10,10 @@ export function lockPath(subnetFile: string): string {
 }
 
 /**
- * Makes this process the only agent of its name on the node, until the returned function is called or the process ends. Takes two locks.
- * The first is an abstract socket of the node's network namespace, because no mount namespace hides it. The second is a file beside the
- * subnet file. It separates two agents that share the node's files but have different network namespaces. Throws CniError 11 with the
- * other process.
+ * Makes this process the only agent of its name on the node, until the returned function is called or the process ends.
+ * Takes two locks. The first is an abstract socket of the node's network namespace, because no mount namespace hides
+ * it. The second is a file beside the subnet file. It separates two agents that share the node's files but have
+ * different network namespaces. Throws CniError 11 with the other process.
  */
 export function lockInstance(instance: NetworkName, subnetFile: string): () => void {
   const name = socketOf(instance)
@@ -36,8 +36,8 @@ export function isRunning(instance: NetworkName): boolean {
 }
 
 /**
- * The process id that has a socket of this network namespace. `path` is the socket's path, or its abstract name after an @. Undefined
- * when no process is found. From inside a container, the process may be out of sight.
+ * The process id that has a socket of this network namespace. `path` is the socket's path, or its abstract name after
+ * an @. Undefined when no process is found. From inside a container, the process may be out of sight.
  */
 export function listenerOf(path: string): number | undefined {
   const files = sockets(path).map((inode) => `socket:[${inode}]`)
@@ -80,7 +80,8 @@ function lockFile(subnetFile: string): () => void {
   try {
     unlock = takeLock(lockPath(subnetFile))
   } catch {
-    // When no lock file can be made, the socket is the only lock. A write of the subnet file reports the disk error later.
+    // When no lock file can be made, the socket is the only lock. A write of the subnet file reports the disk error
+    // later.
     return () => {}
   }
   if (!unlock) throw refused(subnetFile, 'another agent, of another network namespace,')

@@ -4,8 +4,9 @@ import type { Settings } from '../settings/settings.ts'
 const LETTER = { info: 'I', warning: 'W', error: 'E' } as const
 
 /**
- * A line of a format. `plain` is the fact alone, for systemd, whose journal has the time. `text` begins as klog's lines do, without file and
- * line: `I1127 05:50:00.123456    1234 agent] FACT`. `json` has the keys of Kubernetes' components (component-base/logs/json), and the level.
+ * A line of a format. `plain` is the fact alone, for systemd, whose journal has the time. `text` begins as klog's lines
+ * do, without file and line: `I1127 05:50:00.123456    1234 agent] FACT`. `json` has the keys of Kubernetes' components
+ * (component-base/logs/json), and the level.
  */
 export function logLine(format: Settings['logFormat']): (fact: string, level: Level) => string {
   if (format === 'plain') return (fact) => fact

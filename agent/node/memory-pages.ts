@@ -14,9 +14,9 @@ const { prctl, madvise } = dlopen('libc.so.6', {
 let own: readonly (readonly [at: bigint, size: bigint])[] | undefined
 
 /**
- * Releases the pages of plumb's own code and constants that this process has mapped. Most served something that is over, such as the
- * start. Each page that is needed again costs a page fault. From then on the kernel maps small pages: with huge ones a long-lived
- * process looks 40 MB larger. Child processes inherit this setting.
+ * Releases the pages of plumb's own code and constants that this process has mapped. Most served something that is
+ * over, such as the start. Each page that is needed again costs a page fault. From then on the kernel maps small pages:
+ * with huge ones a long-lived process looks 40 MB larger. Child processes inherit this setting.
  */
 export function slim(): void {
   if (own === undefined) {
@@ -31,7 +31,8 @@ export function slim(): void {
 function unwritten(): [at: bigint, size: bigint][] {
   if (!existsSync(SMAPS)) return []
   const exe = statSync('/proc/self/exe').ino
-  // Each entry is a line with address, perms, offset, dev, inode and pathname, then a line per count (proc_pid_smaps(5)).
+  // Each entry is a line with address, perms, offset, dev, inode and pathname, then a line per count
+  // (proc_pid_smaps(5)).
   const all = readFileSync(SMAPS, 'utf8').matchAll(/^(\w+)-(\w+) r-.p \w+ \S+ (\d+) .*\n(?:\w+: .*\n)+/gm)
   // Skips mappings with anonymous pages: they were written before they became read-only, and no file has their content.
   const ours = [...all].filter(([text, , , inode]) => Number(inode) === exe && /^Anonymous: +0 kB$/m.test(text))

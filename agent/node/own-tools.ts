@@ -11,9 +11,10 @@ const TOOLS = ['ip', 'tc', 'bridge', 'nft', 'conntrack'] as const
 const NEEDED = ['ip', 'nft'] as const
 
 /**
- * Copies the tools of this machine, usually a container image, and the libraries that they load, to `binDir`. Plugins use them on a node
- * that has none. One rename of a link puts all of them in place. Files that are damaged are replaced, each in one step. Returns the names of the tools, none when they were right already.
- * Throws CniError 7 when a needed tool is not here.
+ * Copies the tools of this machine, usually a container image, and the libraries that they load, to `binDir`. Plugins
+ * use them on a node that has none. One rename of a link puts all of them in place. Files that are damaged are
+ * replaced, each in one step. Returns the names of the tools, none when they were right already. Throws CniError 7 when
+ * a needed tool is not here.
  */
 export function installTools(binDir: string): string[] {
   const missing = missingTools()

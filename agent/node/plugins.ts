@@ -2,7 +2,10 @@ import { isProgram, placeBytes, placeLink } from './executables.ts'
 import { pluginNames } from './plugin-names.ts' with { type: 'macro' }
 import { pluginProgram } from './plugin-program.ts'
 
-/** The plugins of plumb: the files of plugins/ at build time. Load this file only with import(), like agent/health/page.ts. */
+/**
+ * The plugins of plumb: the files of plugins/ at build time. Load this file only with import(), like
+ * agent/health/page.ts.
+ */
 export const PLUGINS: readonly string[] = pluginNames()
 
 /** A folder with all plugins: the one of this program when they lie there, else `dir`, into which they are written. */

@@ -5,8 +5,8 @@ import { CniError, CODE } from '../../lib/text/errors.ts'
 const DYING_MS = 2000
 
 /**
- * Opens a unix socket of the agent, which only root may use. Removes the socket file of a killed agent first. `open` listens at the path.
- * Throws CniError 5 when it cannot listen, and 11 when another agent answers there.
+ * Opens a unix socket of the agent, which only root may use. Removes the socket file of a killed agent first. `open`
+ * listens at the path. Throws CniError 5 when it cannot listen, and 11 when another agent answers there.
  */
 export async function openSocket<T>(path: string, open: () => T): Promise<T> {
   if (await isTaken(path))
@@ -43,8 +43,8 @@ export function refused(place: string, cause: unknown): CniError {
 }
 
 /**
- * Whether an agent answers on a socket. Asks again for up to 2 s, because the socket of a killed agent can stay open for a moment.
- * The reason is a child process between fork and exec, which still has the agent's file descriptors.
+ * Whether an agent answers on a socket. Asks again for up to 2 s, because the socket of a killed agent can stay open
+ * for a moment. The reason is a child process between fork and exec, which still has the agent's file descriptors.
  */
 export async function isTaken(path: string): Promise<boolean> {
   for (const end = performance.now() + DYING_MS; await answers(path); await Bun.sleep(20))

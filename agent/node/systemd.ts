@@ -11,7 +11,10 @@ interface Condition {
 /** The longest reason in characters, so that the line stays readable. */
 const MOST = 500
 
-/** Makes a function that tells systemd the state of the node. `systemctl status` shows the line. It is sent only when it changes. */
+/**
+ * Makes a function that tells systemd the state of the node. `systemctl status` shows the line. It is sent only when it
+ * changes.
+ */
 export function makeTeller(): (now: Condition) => void {
   let last = ''
   return ({ state, reasons, degraded }) => {
@@ -22,8 +25,8 @@ export function makeTeller(): (now: Condition) => void {
 }
 
 /**
- * Sends lines to systemd (sd_notify(3): `READY=1`, `STATUS=…`, one per line). Does nothing without `NOTIFY_SOCKET`. Units with
- * `Type=notify` set it, such as flannel's. Never throws.
+ * Sends lines to systemd (sd_notify(3): `READY=1`, `STATUS=…`, one per line). Does nothing without `NOTIFY_SOCKET`.
+ * Units with `Type=notify` set it, such as flannel's. Never throws.
  */
 export function notify(...lines: readonly string[]): void {
   const { NOTIFY_SOCKET: path } = process.env

@@ -1,13 +1,17 @@
 import { log } from '../../lib/os/log.ts'
 import { maybeSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
 
-/** How often the settings are looked at, in milliseconds. The kernel tells nobody of their changes. A look reads two small files. */
+/**
+ * How often the settings are looked at, in milliseconds. The kernel tells nobody of their changes. A look reads two
+ * small files.
+ */
 const LOOK_MS = 2000
 const SETTINGS = ['iptables', 'ip6tables'].map((tables) => `bridge/bridge-nf-call-${tables}`)
 
 /**
- * Keeps the settings of br_netfilter by which frames between two ports of a bridge meet the rules of policy and of Services. `isNeeded` says
- * whether such frames exist. `repaired` gets the names of settings that another program has changed. Ends with the signal.
+ * Keeps the settings of br_netfilter by which frames between two ports of a bridge meet the rules of policy and of
+ * Services. `isNeeded` says whether such frames exist. `repaired` gets the names of settings that another program has
+ * changed. Ends with the signal.
  */
 export function keepBridgedFrames(
   isNeeded: () => boolean,

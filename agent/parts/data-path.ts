@@ -22,16 +22,23 @@ import { TABLE as SERVICES_TABLE, SOURCES } from '../services/table.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 
-/** How often settings and the default route are looked at, in milliseconds. The kernel tells nobody of settings. A look reads four small files. */
+/**
+ * How often settings and the default route are looked at, in milliseconds. The kernel tells nobody of settings. A look
+ * reads four small files.
+ */
 const LOOK_MS = 4000
-/** When a change of a pod's link, and when one of a chain, is looked at. An ADD or another program may be at work. Milliseconds. */
+/**
+ * When a change of a pod's link, and when one of a chain, is looked at. An ADD or another program may be at work.
+ * Milliseconds.
+ */
 const [LINKS_MS, RULES_MS, BUSY_MS] = [500, 2000, 1000]
 const FORWARDING = { v4: 'ipv4/ip_forward', v6: 'ipv6/conf/all/forwarding' } as const
 const OWN_TABLES: readonly string[] = [POLICY_TABLE, SERVICES_TABLE, SOURCES, GUARD, 'plumb']
 
 /**
- * Keeps the way of pods' packets through this node: forwarding, the links of pods and their bridge. What plumb made or set comes back.
- * Anything else that stops packets is a failure: a chain of another program, a lost default route, a link that is gone.
+ * Keeps the way of pods' packets through this node: forwarding, the links of pods and their bridge. What plumb made or
+ * set comes back. Anything else that stops packets is a failure: a chain of another program, a lost default route, a
+ * link that is gone.
  */
 export class DataPathPart implements Part {
   readonly name = 'data path'
@@ -105,7 +112,8 @@ export class DataPathPart implements Part {
     for (const family of ['v4', 'v6'] as const) {
       const [name, value] = [FORWARDING[family], served.subnets[family] && maybeSysctl(FORWARDING[family])]
       if (value === '1') this.#forwarded.add(family)
-      // Forwarding of IPv6 changes how the node takes router advertisements. It begins with the first pod (plugin bridge).
+      // Forwarding of IPv6 changes how the node takes router advertisements. It begins with the first pod (plugin
+      // bridge).
       if (value !== '0' || (family === 'v6' && !this.#forwarded.has('v6'))) continue
       const title = `net.${name.replaceAll('/', '.')}`
       try {

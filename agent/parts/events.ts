@@ -55,7 +55,8 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
     }
     if (services && (isOfTable(change, SERVICES_TABLE) || isOfTable(change, SOURCES))) {
       services.doubt()
-      // The part's own transactions are heard, too: a large one for a long time. A delayed wake holds back no other wake.
+      // The part's own transactions are heard, too: a large one for a long time. A delayed wake holds back no other
+      // wake.
       services.wakes.poke(services.name, SERVICES_MS)
     }
     dataPath.ruleHeard(change)

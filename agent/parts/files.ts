@@ -18,7 +18,10 @@ export class FilesPart implements Part {
   readonly #served: (lease: Lease) => void
   #written = ''
 
-  /** `served` is called with the lease after each attempt to write the file, successful or not. Routes and rules are made after it. */
+  /**
+   * `served` is called with the lease after each attempt to write the file, successful or not. Routes and rules are
+   * made after it.
+   */
   constructor(context: Context, now: Standing, wakes: Wakes, repairs: Repairs, served: (lease: Lease) => void) {
     this.#context = context
     this.#now = now

@@ -1,6 +1,7 @@
-// This folder has the parts of the agent. Each part keeps one thing in its wanted state, with wakes and steps of its own
-// (`scheduler/part.ts`). The parts share data only through `Standing`. Begin with the class `Parts` in this file. The order is uplink,
-// lease, files. Then table, forward, rules of plugins, peers, policy and services work in parallel. Installation follows when all are done.
+// This folder has the parts of the agent. Each part keeps one thing in its wanted state, with wakes and steps of its
+// own (`scheduler/part.ts`). The parts share data only through `Standing`. Begin with the class `Parts` in this file.
+// The order is uplink, lease, files. Then table, forward, rules of plugins, peers, policy and services work in
+// parallel. Installation follows when all are done.
 import { beginning, conditionOf, type Standing, tell, withStep } from '../health/condition.ts'
 import type { Status } from '../health/status.ts'
 import { isSame } from '../lease/families.ts'
@@ -124,8 +125,8 @@ export class Parts {
   }
 
   /**
-   * Works until the signal. After a fatal error (SubnetTakenError), `end` ends the signal. All parts finish their steps, and then the
-   * error is thrown.
+   * Works until the signal. After a fatal error (SubnetTakenError), `end` ends the signal. All parts finish their
+   * steps, and then the error is thrown.
    */
   async run(signal: AbortSignal, end: () => void): Promise<void> {
     const probing = this.#probing && setInterval(() => this.#probing?.tick(), PROBE_MS)
@@ -193,8 +194,8 @@ export class Parts {
   }
 
   /**
-   * Reports a failure in the log and in the status. By default, the log has it only when it differs from the last one. `isNew` overrides
-   * this.
+   * Reports a failure in the log and in the status. By default, the log has it only when it differs from the last one.
+   * `isNew` overrides this.
    */
   note(text: string, isNew = this.#now.lastError?.what !== text): void {
     if (isNew) this.#context.warn(`agent: ${text}`)

@@ -2,7 +2,10 @@ import type { Standing } from '../health/condition.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Wakes } from '../scheduler/wakes.ts'
 
-/** Does the last work once: it installs the plugins and their configuration, notifies systemd, and removes flannel's rules. */
+/**
+ * Does the last work once: it installs the plugins and their configuration, notifies systemd, and removes flannel's
+ * rules.
+ */
 export class InstallationPart implements Part {
   readonly name = 'installation'
   readonly trouble = 'Cannot finish what the node needs'

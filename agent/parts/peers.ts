@@ -23,7 +23,9 @@ export class PeersPart implements Part {
   #problems: Unreached = new Map()
   #failed: Unreached = new Map()
 
-  /** `changed` is called when the set of unreachable peers, or a reason, may have changed. `note` reports the reasons. */
+  /**
+   * `changed` is called when the set of unreachable peers, or a reason, may have changed. `note` reports the reasons.
+   */
   constructor(
     context: Context,
     now: Standing,

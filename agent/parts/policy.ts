@@ -41,7 +41,10 @@ const AGAIN_MS = 2000
 const LOOKS = 3
 const NO_STEP = 'nft has not answered yet'
 
-/** Keeps NetworkPolicy in the kernel: the sets, chains and elements of the pods of this node. The table stays when the agent ends. */
+/**
+ * Keeps NetworkPolicy in the kernel: the sets, chains and elements of the pods of this node. The table stays when the
+ * agent ends.
+ */
 export class PolicyPart implements Part, Admission {
   readonly name = 'policy'
   readonly trouble = 'Cannot program NetworkPolicy'
@@ -64,7 +67,10 @@ export class PolicyPart implements Part, Admission {
   #steps = beginning().steps
   /** Why the last step failed. */
   #trouble = NO_STEP
-  /** The options of the table that the last transaction left in the kernel. Undefined when the kernel may have anything else. */
+  /**
+   * The options of the table that the last transaction left in the kernel. Undefined when the kernel may have anything
+   * else.
+   */
   #loaded: string | undefined
   /** The kernel takes rules that log, and the agent hears them. */
   #isHeard = false
@@ -88,8 +94,8 @@ export class PolicyPart implements Part, Admission {
   }
 
   /**
-   * Takes the attachments of the journal. Call this as soon as the socket listens. An ADD that did not reach the socket has written its
-   * attachment before, and all others come by the socket.
+   * Takes the attachments of the journal. Call this as soon as the socket listens. An ADD that did not reach the socket
+   * has written its attachment before, and all others come by the socket.
    */
   recall(): void {
     for (const one of journaled()) this.#endpoints.admit(one)
@@ -101,7 +107,8 @@ export class PolicyPart implements Part, Admission {
     this.#guard.doubt()
   }
 
-  // A DEL that did not reach the agent took its attachment out of the journal. A listing may lack a file that is written meanwhile.
+  // A DEL that did not reach the agent took its attachment out of the journal. A listing may lack a file that is
+  // written meanwhile.
   #forgetGone(): void {
     const gone = () => {
       const there = new Set(journaled().map(({ containerId, ifname }) => `${containerId} ${ifname}`))
@@ -282,8 +289,8 @@ export class PolicyPart implements Part, Admission {
     return before === key ? [`nft table ${TABLE}`] : []
   }
 
-  // A policy that has become tighter ends the connections that it no longer allows. After a start, all connections of local pods are checked. The kernel may
-  // track hundreds of thousands: then the step goes on, and the work beside it.
+  // A policy that has become tighter ends the connections that it no longer allows. After a start, all connections of
+  // local pods are checked. The kernel may track hundreds of thousands: then the step goes on, and the work beside it.
   async #endTightened(): Promise<void> {
     const [tightened, { isAudit, keepsEstablished }] = [this.#state.takeTightened(), this.#context.enforcement]
     if (isAudit || keepsEstablished) return

@@ -8,8 +8,8 @@ const REMEMBERED = 100
 const NAMED = 3
 
 /**
- * The repairs after changes by other programs. It counts and logs them. It delays the repair of an object that another program changes
- * again and again.
+ * The repairs after changes by other programs. It counts and logs them. It delays the repair of an object that another
+ * program changes again and again.
  */
 export class Repairs {
   readonly #now: Standing

@@ -91,7 +91,10 @@ export class ServicesPart implements Part {
   readonly #owners = new Map<string, string>()
   /** The chains that the kernel has. Undefined before the first step. */
   #chains: Map<string, Chain> | undefined
-  /** The source ranges in the kernel: their version in the programme, and whether there are any. The text for addresses of pods. */
+  /**
+   * The source ranges in the kernel: their version in the programme, and whether there are any. The text for addresses
+   * of pods.
+   */
   #sources = { version: 0, isAny: false }
   #addresses = ''
   #isDoubtful = true
@@ -105,7 +108,10 @@ export class ServicesPart implements Part {
   /** UDP frontends whose connections are not looked at yet. */
   readonly #stale = new StaleFrontends()
   #isForgetting = false
-  /** When the changes of slices happened that are not in the kernel yet: the first one of each slice. Milliseconds since 1970. */
+  /**
+   * When the changes of slices happened that are not in the kernel yet: the first one of each slice. Milliseconds since
+   * 1970.
+   */
   readonly #triggered = new Map<string, number>()
   #programming: Durations = { count: 0, sum: 0, buckets: PROGRAMMING_BUCKETS.map(() => 0) }
   #forgotten = 0
@@ -212,7 +218,8 @@ export class ServicesPart implements Part {
     void this.#forgetStale()
   }
 
-  // Runs beside the steps: nothing that cleans holds back what programs. A failed look is repeated after the next change.
+  // Runs beside the steps: nothing that cleans holds back what programs. A failed look is repeated after the next
+  // change.
   async #forgetStale(): Promise<void> {
     if (this.#isForgetting) return
     this.#isForgetting = true
@@ -293,7 +300,8 @@ export class ServicesPart implements Part {
     }
   }
 
-  // One transaction, with chains and addresses where they are not as the last one left them. Gives the elements that an earlier run left and nobody wants so.
+  // One transaction, with chains and addresses where they are not as the last one left them. Gives the elements that an
+  // earlier run left and nobody wants so.
   async #program(isFirst: boolean): Promise<readonly string[]> {
     const wanted = new Map(this.#base)
     for (const shape of this.#programme.shapes())
@@ -319,8 +327,9 @@ export class ServicesPart implements Part {
     return inherited
   }
 
-  // The table of another version may have sets of other types. nft then refuses the same transaction again, and takes the declaration instead of that table. Any other
-  // failure, such as a lack of memory, leaves the table that works. Both are checks, which change nothing.
+  // The table of another version may have sets of other types. nft then refuses the same transaction again, and takes
+  // the declaration instead of that table. Any other failure, such as a lack of memory, leaves the table that works.
+  // Both are checks, which change nothing.
   async #isTableWrong(wanted: ReadonlyMap<string, Chain>): Promise<boolean> {
     const isTaken = async (script: string) => (await this.#context.run(['nft', '-c', '-f', '-'], script)).status === 0
     const script = this.#refused
@@ -385,8 +394,8 @@ export class ServicesPart implements Part {
     else this.#repairs.note(this, 'sysctl', [{ key: name, title: name }])
   }
 
-  // Chains of an earlier run, and those of shapes that Services once had. In a transaction of their own: nothing leads to them any more. A failure
-  // holds back nothing, and the next time is another try.
+  // Chains of an earlier run, and those of shapes that Services once had. In a transaction of their own: nothing leads
+  // to them any more. A failure holds back nothing, and the next time is another try.
   async #removeUnused(wanted: ReadonlyMap<string, Chain>, way: Way): Promise<void> {
     const isKnown = way === 'step' && !this.#isUnusedLeft
     const there = isKnown ? this.#chains : chainUses('inet', TABLE)

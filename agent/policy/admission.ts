@@ -5,7 +5,8 @@ import { parse } from '../../lib/text/values.ts'
 import { type Command, command } from '../node/answers.ts'
 import type { Endpoint } from './endpoints.ts'
 
-// The questions of the plugin `policy`: `{"command": "admit", …}` before ADD returns, and `{"command": "release", …}` at DEL.
+// The questions of the plugin `policy`: `{"command": "admit", …}` before ADD returns, and `{"command": "release", …}`
+// at DEL.
 
 /** How long `admit` waits when the question does not say, in milliseconds. */
 const WAIT_MS = 10_000
@@ -58,7 +59,10 @@ export class Waiting {
     return this.#all.size === 0
   }
 
-  /** Waits for a step that ended well and began when `isDone` held. `why` gives the reason for the error after `waitMs`. Throws CniError 11. */
+  /**
+   * Waits for a step that ended well and began when `isDone` held. `why` gives the reason for the error after `waitMs`.
+   * Throws CniError 11.
+   */
   wait(isDone: () => boolean, waitMs: number, signal: AbortSignal, why: () => string): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>()
     const key = {}

@@ -11,11 +11,14 @@ const PACKET_BYTES = 160
 const PAUSE_MS = 5000
 const PROTOCOLS: Readonly<Record<number, Protocol>> = { 6: 'TCP', 17: 'UDP', 132: 'SCTP' }
 const OTHERS: Readonly<Record<number, string>> = { 1: 'ICMP', 58: 'ICMPv6' }
-// Headers between that of IPv6 and that of the transport: hop-by-hop, routing, fragment, destination options (RFC 8200).
+// Headers between that of IPv6 and that of the transport: hop-by-hop, routing, fragment, destination options (RFC
+// 8200).
 const EXTENSIONS: ReadonlySet<number> = new Set([0, 43, 44, 60])
 const FRAGMENT = 44
 
-/** What a packet says of its connection. `protocol` is `other` for one without ports, and `name` is its name then, too. */
+/**
+ * What a packet says of its connection. `protocol` is `other` for one without ports, and `name` is its name then, too.
+ */
 interface Packet {
   readonly source: Ip
   readonly destination: Ip

@@ -19,8 +19,8 @@ export function podKey({ namespace, pod }: Pick<Endpoint, 'namespace' | 'pod'>):
 }
 
 /**
- * The attachments of this node. An admitted address belongs to its pod from ADD on, before the API knows it. A released address belongs to
- * nobody, although the API may name it for a while.
+ * The attachments of this node. An admitted address belongs to its pod from ADD on, before the API knows it. A released
+ * address belongs to nobody, although the API may name it for a while.
  */
 export class Endpoints {
   readonly #changed: (pod: string) => void
@@ -35,7 +35,10 @@ export class Endpoints {
     this.#changed = changed
   }
 
-  /** Takes an attachment. An earlier one with the same container and interface goes. An address of another attachment moves to this one. */
+  /**
+   * Takes an attachment. An earlier one with the same container and interface goes. An address of another attachment
+   * moves to this one.
+   */
   admit(endpoint: Endpoint): void {
     const id = idOf(endpoint)
     const before = this.#all.get(id)
@@ -51,8 +54,8 @@ export class Endpoints {
   }
 
   /**
-   * Forgets an attachment. The addresses of the Pod object, `pod`, do not count from now on, until the object has others: they may be another
-   * pod's a moment later. Gives the attachment. Undefined when it is unknown.
+   * Forgets an attachment. The addresses of the Pod object, `pod`, do not count from now on, until the object has
+   * others: they may be another pod's a moment later. Gives the attachment. Undefined when it is unknown.
    */
   release(
     { containerId, ifname }: Pick<Endpoint, 'containerId' | 'ifname'>,
@@ -91,8 +94,8 @@ export class Endpoints {
   }
 
   /**
-   * The addresses of a pod: those of its attachments, else those of the API. Without the addresses that an ADD gave another pod, and without
-   * those of a released pod. Gives the API's own list when it counts as it is.
+   * The addresses of a pod: those of its attachments, else those of the API. Without the addresses that an ADD gave
+   * another pod, and without those of a released pod. Gives the API's own list when it counts as it is.
    */
   addressesOf(pod: Pick<Pod, 'namespace' | 'name' | 'ips'>): readonly Ip[] {
     const key = podKey({ namespace: pod.namespace, pod: pod.name })

@@ -13,7 +13,9 @@ import type { Protocol } from '../cluster/reading.ts'
 import { pauses } from '../kernel/pauses.ts'
 import { ENDED, NAME } from './table.ts'
 
-/** A connection that the kernel knows. Addresses and port are those after the translation of a Service or a host port. */
+/**
+ * A connection that the kernel knows. Addresses and port are those after the translation of a Service or a host port.
+ */
 export interface Flow {
   readonly source: Ip
   readonly destination: Ip
@@ -31,9 +33,10 @@ const SINGLY = 16
 const AT_ONCE = 200
 
 /**
- * Ends the connections of these addresses that are no longer allowed. Their next packet is that of a new connection, and the rules refuse
- * it. The packets of the answering side are refused by a set. They would else begin the connection again from the other side, which may be
- * allowed. Gives how many it ended. Throws Error when the kernel or nft refuses.
+ * Ends the connections of these addresses that are no longer allowed. Their next packet is that of a new connection,
+ * and the rules refuse it. The packets of the answering side are refused by a set. They would else begin the connection
+ * again from the other side, which may be allowed. Gives how many it ended. Throws Error when the kernel or nft
+ * refuses.
  */
 export async function endRefused(
   addresses: ReadonlySet<Ip>,
@@ -70,7 +73,8 @@ export async function endRefused(
   return ended.length
 }
 
-// The connections of the addresses. Other work of the agent has its turn meanwhile: a busy node tracks hundreds of thousands.
+// The connections of the addresses. Other work of the agent has its turn meanwhile: a busy node tracks hundreds of
+// thousands.
 async function* listed(addresses: ReadonlySet<Ip>): AsyncGenerator<Connection> {
   try {
     const count = connectionCount()
@@ -89,7 +93,8 @@ async function* listed(addresses: ReadonlySet<Ip>): AsyncGenerator<Connection> {
   }
 }
 
-// A connection between two of the addresses may come twice. To end it twice does no harm. The kernel does not filter by IPv6 addresses.
+// A connection between two of the addresses may come twice. To end it twice does no harm. The kernel does not filter by
+// IPv6 addresses.
 function soughtOf(addresses: ReadonlySet<Ip>): Sought[] {
   const [four, six] = [[...addresses].filter((ip) => !isSix(ip)), [...addresses].some(isSix)]
   const singly = four.flatMap((ip): Sought[] => [

@@ -4,10 +4,10 @@ import { isSix } from '../../lib/text/cidr.ts'
 import { Elements, type Shape } from '../kernel/elements.ts'
 import type { Places } from './places.ts'
 
-// What policies cannot decide, because they decide by the addresses of pods (docs/decisions/0033). A pod sends from its own addresses only:
-// a forged one would be another pod. An isolated pod gets packets for its own addresses only: broadcast, multicast and link-local addresses
-// belong to no pod. The frames of a bridge's port meet a table of the family `bridge`, and the packets of any other link one of the family
-// `inet`, with the same rules.
+// What policies cannot decide, because they decide by the addresses of pods (docs/decisions/0033). A pod sends from its
+// own addresses only: a forged one would be another pod. An isolated pod gets packets for its own addresses only:
+// broadcast, multicast and link-local addresses belong to no pod. The frames of a bridge's port meet a table of the
+// family `bridge`, and the packets of any other link one of the family `inet`, with the same rules.
 
 /** The name of both tables. */
 export const GUARD = 'plumb_guard'
@@ -37,7 +37,10 @@ export class Guard {
     for (const { elements } of Object.values(this.#tables)) elements.doubt()
   }
 
-  /** The works that bring the pods' places into the kernel, one per table. Each gives what it had to repair, and throws ExecError. */
+  /**
+   * The works that bring the pods' places into the kernel, one per table. Each gives what it had to repair, and throws
+   * ExecError.
+   */
   works({ pods, strangers, hasBridge }: Places): ((run: Run) => Promise<readonly string[]>)[] {
     const wanted = { inet: new Map<string, Set<string>>(), bridge: new Map<string, Set<string>>() }
     const put = (family: Family, set: string, key: string) =>
@@ -78,14 +81,15 @@ export class Guard {
   }
 }
 
-// Without neighbour discovery a pod reaches nobody. A bridge that snoops on multicast forwards it only to ports that report their groups.
+// Without neighbour discovery a pod reaches nobody. A bridge that snoops on multicast forwards it only to ports that
+// report their groups.
 const DISCOVERY =
   'icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, nd-redirect, mld-listener-query, mld-listener-report, mld-listener-done, mld2-listener-report }'
 const UNICAST = 'ether daddr & 01:00:00:00:00:00 == 00:00:00:00:00:00'
 const UNADDRESSED = { 4: '{ 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255 }', 6: '{ fe80::/10, ff00::/8 }' } as const
 
-// Address detection asks from no address at all (RFC 5227, RFC 4862), as DHCP does. Neighbour discovery and DHCP of IPv6 use addresses of
-// the link.
+// Address detection asks from no address at all (RFC 5227, RFC 4862), as DHCP does. Neighbour discovery and DHCP of
+// IPv6 use addresses of the link.
 function fixed(family: Family): string[] {
   const isBridge = family === 'bridge'
   const chains: Readonly<Record<string, readonly string[]>> = {

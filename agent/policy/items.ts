@@ -1,4 +1,7 @@
-/** A chain, a set or a counter of the table. It is made when something first needs it, and removed when nothing needs it any more. */
+/**
+ * A chain, a set or a counter of the table. It is made when something first needs it, and removed when nothing needs it
+ * any more.
+ */
 export interface Item {
   /** The name in the table. Items of one name are the same. */
   readonly name: string

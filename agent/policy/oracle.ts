@@ -4,8 +4,8 @@ import type { ClusterPolicy, PodSelector, Tier, TierPeer, TierRule } from '../cl
 import type { ClusterNode, Namespace, Peer, Pod, Policy, Rule } from '../cluster/objects.ts'
 import type { Labels, Port, Protocol, Selector } from '../cluster/reading.ts'
 
-// A second evaluation of NetworkPolicy, for one connection. It is plain and slow, and shares no code with the compiler: tests and `plumb policy test` hold the
-// two against each other.
+// A second evaluation of NetworkPolicy, for one connection. It is plain and slow, and shares no code with the compiler:
+// tests and `plumb policy test` hold the two against each other.
 
 /** The objects that decide. */
 export interface Objects {
@@ -36,8 +36,8 @@ export interface Verdict {
 }
 
 /**
- * Decides one connection (networking.k8s.io/v1 NetworkPolicySpec; policy.networking.k8s.io/v1alpha2 ClusterNetworkPolicySpec). `sides` are the
- * directions that count: the node of a pod decides its directions.
+ * Decides one connection (networking.k8s.io/v1 NetworkPolicySpec; policy.networking.k8s.io/v1alpha2
+ * ClusterNetworkPolicySpec). `sides` are the directions that count: the node of a pod decides its directions.
  */
 export function decide(
   objects: Objects,

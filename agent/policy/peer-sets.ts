@@ -26,8 +26,9 @@ interface PodSet {
 }
 
 /**
- * The sets of addresses that rules name: pods by selectors, named ports, nodes by labels. A set is of a selector, and all policies with
- * that selector share it. A pod that comes or goes changes elements, and no rule. Sets that no rule names have no elements.
+ * The sets of addresses that rules name: pods by selectors, named ports, nodes by labels. A set is of a selector, and
+ * all policies with that selector share it. A pod that comes or goes changes elements, and no rule. Sets that no rule
+ * names have no elements.
  */
 export class PeerSets {
   readonly #pods: KnownPods

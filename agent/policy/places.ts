@@ -25,8 +25,9 @@ export interface Places {
 }
 
 /**
- * Finds the links of the pods of this node: those that ADD has told of, and those in the journal of plumb's plugins. Another program's
- * plugin tells nobody. Of its pods, only the bridge is known, by the route to their addresses. With `isAudit` nobody counts as isolated.
+ * Finds the links of the pods of this node: those that ADD has told of, and those in the journal of plumb's plugins.
+ * Another program's plugin tells nobody. Of its pods, only the bridge is known, by the route to their addresses. With
+ * `isAudit` nobody counts as isolated.
  */
 export function placesOf(endpoints: readonly Endpoint[], locals: PolicyState['locals'], isAudit: boolean): Places {
   const isIsolated = (key: string) => {

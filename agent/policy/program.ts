@@ -22,7 +22,9 @@ export async function load({ elements, items }: PolicyState, options: TableOptio
   return stepped
 }
 
-/** Brings the changes since the last transaction into the kernel, in one transaction. Throws ExecError when nft refuses. */
+/**
+ * Brings the changes since the last transaction into the kernel, in one transaction. Throws ExecError when nft refuses.
+ */
 export async function update({ elements, items }: PolicyState, run: Run): Promise<Stepped> {
   const stepped = await elements.step(run, items.changes())
   items.settle()
@@ -30,8 +32,8 @@ export async function update({ elements, items }: PolicyState, run: Run): Promis
 }
 
 /**
- * Why the chains in the kernel are not those of the last transaction. Undefined when they are. Compares how often the kernel says that
- * each chain is in use: by its rules, and by jumps from rules and elements.
+ * Why the chains in the kernel are not those of the last transaction. Undefined when they are. Compares how often the
+ * kernel says that each chain is in use: by its rules, and by jumps from rules and elements.
  */
 export function foreign(state: PolicyState, options: TableOptions): string | undefined {
   if (!isThere('inet', TABLE)) return `nft table ${TABLE}`

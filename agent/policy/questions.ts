@@ -20,7 +20,10 @@ export interface Answering {
   known(): Known
 }
 
-/** The commands of `plumb policy`, for the table of `commands` (agent/node/answers.ts). `translate` knows the Services, where they are served. */
+/**
+ * The commands of `plumb policy`, for the table of `commands` (agent/node/answers.ts). `translate` knows the Services,
+ * where they are served.
+ */
 export function policyCommands(of: Answering, translate?: Translate): Readonly<Record<string, Command>> {
   return {
     list: command(list, async () => ({ pods: summaries(of.known()) })),

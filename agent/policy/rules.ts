@@ -40,7 +40,10 @@ export function policyChain(policy: Policy, side: Side, sets: PeerSets): Item {
   return chain(`np_${SHORT[side]}`, lines, lines.length === 0 ? [] : [counter, ...needs])
 }
 
-/** The chain of the rules of one tier in one direction, of these policies in this order. Undefined when they have no rule. */
+/**
+ * The chain of the rules of one tier in one direction, of these policies in this order. Undefined when they have no
+ * rule.
+ */
 export function tierChain(policies: readonly ClusterPolicy[], side: Side, sets: PeerSets): Item | undefined {
   const needs: Item[] = []
   const lines = policies.flatMap((policy) =>
@@ -93,7 +96,10 @@ export function setChain(
 export interface Counted {
   readonly what: 'allow' | 'deny'
   readonly side: Side
-  /** The policies: `namespace/name` of a NetworkPolicy, the name alone of a ClusterNetworkPolicy. Several isolate a pod together. */
+  /**
+   * The policies: `namespace/name` of a NetworkPolicy, the name alone of a ClusterNetworkPolicy. Several isolate a pod
+   * together.
+   */
   readonly policies: readonly string[]
 }
 /** A counter, with what it counts. */
@@ -179,8 +185,8 @@ function blockMatches(blocks: readonly BlockPeer[], family: Family, end: string)
   return [{ text: isAll ? `meta nfproto ipv${family}` : `${field} ${texts[0]}`, family }]
 }
 
-// A set that never changes, named by its content, so that all rules with that content share it. The kernel takes longer for each set of a
-// table: with a set in each rule, a thousand policies took four seconds.
+// A set that never changes, named by its content, so that all rules with that content share it. The kernel takes longer
+// for each set of a table: with a set in each rule, a thousand policies took four seconds.
 function listed(name: string, type: string, texts: readonly string[]): Item {
   return {
     name,

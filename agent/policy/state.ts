@@ -1,5 +1,5 @@
-// NetworkPolicy and ClusterNetworkPolicy as data of nft, for the pods of one node. A pod's address leads through a map to the chain of its
-// set of policies. Pods with the same policies share it. Begin with `PolicyState`.
+// NetworkPolicy and ClusterNetworkPolicy as data of nft, for the pods of one node. A pod's address leads through a map
+// to the chain of its set of policies. Pods with the same policies share it. Begin with `PolicyState`.
 import { isSix } from '../../lib/text/cidr.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { ChangedKeys } from '../cluster/changes.ts'
@@ -38,8 +38,8 @@ interface LocalPod {
 }
 
 /**
- * What the kernel has to have, kept up to date by the keys of changed objects: a step costs what changed. It holds the elements and items
- * of the table, and sends nothing itself.
+ * What the kernel has to have, kept up to date by the keys of changed objects: a step costs what changed. It holds the
+ * elements and items of the table, and sends nothing itself.
  */
 export class PolicyState {
   readonly elements: Elements
@@ -56,7 +56,9 @@ export class PolicyState {
   readonly #tiers = new Map<string, { readonly chain: Item | undefined }>()
   readonly #locals = new Map<string, LocalPod>()
   readonly #localsAt = new Map<Ip, Set<string>>()
-  /** The addresses of objects that do not count because ADD gave them to another pod, by pod, and the pods by address. */
+  /**
+   * The addresses of objects that do not count because ADD gave them to another pod, by pod, and the pods by address.
+   */
   readonly #withheld = new Map<string, readonly Ip[]>()
   readonly #withholders = new Map<Ip, Set<string>>()
   #tightened = new Set<Ip>()
@@ -113,7 +115,10 @@ export class PolicyState {
     return this.#locals
   }
 
-  /** The pod that has an address. Of two objects with one address it is the pod that ADD has admitted, else the latest one, as in the maps. */
+  /**
+   * The pod that has an address. Of two objects with one address it is the pod that ADD has admitted, else the latest
+   * one, as in the maps.
+   */
   podAt(ip: Ip): Pod | undefined {
     const [all, owner] = [[...this.#pods.at(ip)], this.#attached.ownerOf(ip)]
     return (all.find(({ key }) => key === owner) ?? all.at(-1))?.pod
@@ -180,7 +185,8 @@ export class PolicyState {
     const isSame =
       before?.isClosed === now?.isClosed &&
       SIDES.every((side) => before?.chains[side]?.name === now?.chains[side]?.name)
-    // An address that a pod gets or gives back begins without connections, whatever the policies are (docs/decisions/0032).
+    // An address that a pod gets or gives back begins without connections, whatever the policies are
+    // (docs/decisions/0032).
     const has = (one: LocalPod | undefined, ip: Ip) => one?.ips.includes(ip) === true
     for (const ip of before?.ips ?? []) this.#leave(ip, key)
     for (const ip of now?.ips ?? []) this.#localsAt.set(ip, (this.#localsAt.get(ip) ?? new Set()).add(key))
@@ -196,7 +202,8 @@ export class PolicyState {
     if (keys?.size === 0) this.#localsAt.delete(ip)
   }
 
-  // Two objects may have one address while one of them is late to go. The pod that ADD has admitted counts, else the latest one.
+  // Two objects may have one address while one of them is late to go. The pod that ADD has admitted counts, else the
+  // latest one.
   #localAt(ip: Ip): LocalPod | undefined {
     const keys = [...(this.#localsAt.get(ip) ?? [])]
     const owner = this.#attached.ownerOf(ip)

@@ -2,9 +2,10 @@ import { isSix } from '../../lib/text/cidr.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 import type { Shape } from '../kernel/elements.ts'
 
-// The fixed part of the nft table of policies. A packet of an established connection takes one rule. The first packet of a connection goes
-// through the chain of its sender's address, and then through that of its receiver's. A chain sends on what it allows, and refuses the
-// rest. An address of the node's subnet that belongs to no known pod is refused.
+// The fixed part of the nft table of policies. A packet of an established connection takes one rule. The first packet
+// of a connection goes through the chain of its sender's address, and then through that of its receiver's. A chain
+// sends on what it allows, and refuses the rest. An address of the node's subnet that belongs to no known pod is
+// refused.
 
 /** The name of the table. */
 export const TABLE = 'plumb_policy'
@@ -39,7 +40,10 @@ export const SHAPES: Readonly<Record<string, Shape>> = Object.fromEntries(
   ]),
 )
 
-/** The sets of connections that a policy has ended, by the answers' side. Their packets would make the connection known again. */
+/**
+ * The sets of connections that a policy has ended, by the answers' side. Their packets would make the connection known
+ * again.
+ */
 export const ENDED = { 4: 'ended4', 6: 'ended6' } as const
 
 /** How the table treats what it refuses, and which addresses are pods'. */
@@ -55,7 +59,10 @@ export interface TableOptions {
 /** The NFLOG group of refused packets. */
 export const LOG_GROUP = 4792
 
-/** The statement that sends a refused packet to the agent. A flood costs neither the kernel nor the log more than the limit. */
+/**
+ * The statement that sends a refused packet to the agent. A flood costs neither the kernel nor the log more than the
+ * limit.
+ */
 export function logOf(chain: string): string {
   return `limit rate 10/second burst 50 packets log prefix "${chain}" group ${LOG_GROUP} snaplen 160`
 }
@@ -83,8 +90,8 @@ export function fixed({ subnets, log, isAudit }: TableOptions): string[] {
     denied_in: refuse('denied_in'),
     denied_out: refuse('denied_out'),
     unknown: [`counter name ${UNKNOWN}`, ...refuse('unknown')],
-    // What pods send to pods and to the world. Two base chains, for the kernel walks each way through the chains at every change of one of
-    // them: with one, that is the product of both directions.
+    // What pods send to pods and to the world. Two base chains, for the kernel walks each way through the chains at
+    // every change of one of them: with one, that is the product of both directions.
     forward_out: ['type filter hook forward priority filter; policy accept;', ...known, ...ended, ...own, ...senders],
     forward_in: [
       'type filter hook forward priority filter + 1; policy accept;',

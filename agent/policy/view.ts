@@ -131,8 +131,8 @@ export function objectsOf({ pods, namespaces, policies, clusterPolicies, nodes }
 }
 
 /**
- * Decides a connection by the API objects. Packets to a Service are translated first: when its endpoints differ, one that is refused counts.
- * Throws ValueError for an end that is no known pod and no address.
+ * Decides a connection by the API objects. Packets to a Service are translated first: when its endpoints differ, one
+ * that is refused counts. Throws ValueError for an end that is no known pod and no address.
  */
 export function decision(known: Known, asked: Asked, translate: Translate = () => undefined): Decision {
   const { from, to, protocol, port } = asked

@@ -1,6 +1,6 @@
 /**
- * A failure and its scope. With `node`, the pods of the node lack a working network. With `part`, everything else works, for example
- * without one peer or one port.
+ * A failure and its scope. With `node`, the pods of the node lack a working network. With `part`, everything else
+ * works, for example without one peer or one port.
  */
 export interface Failure {
   readonly scope: 'node' | 'part'

@@ -5,8 +5,9 @@ import { pause } from './pause.ts'
 export type Touched = (dir: string, name?: string) => void
 
 /**
- * Reports changes in folders, until the signal. Starts no process. A folder that is missing or replaced is watched as soon as it exists.
- * `poll` is called every `pollMs` for changes without an event: writes of another machine to a shared folder, and the end of leases.
+ * Reports changes in folders, until the signal. Starts no process. A folder that is missing or replaced is watched as
+ * soon as it exists. `poll` is called every `pollMs` for changes without an event: writes of another machine to a
+ * shared folder, and the end of leases.
  */
 export async function watchFolders(
   dirs: readonly string[],

@@ -6,29 +6,29 @@ export class UnavailableError extends Error {
 }
 
 /**
- * A source that the agent lists as of a revision and then watches from there: a prefix of etcd, or a kind of Kubernetes objects.
- * `Revision` is the revision type of the server.
+ * A source that the agent lists as of a revision and then watches from there: a prefix of etcd, or a kind of Kubernetes
+ * objects. `Revision` is the revision type of the server.
  */
 export interface Source<Revision, Answer> {
   /** The revision up to which all data is known. Undefined when the source must be listed first. */
   known(): Revision | undefined
   /**
-   * Lists all data and applies the differences. Data that is still valid is never missing, not even for a moment. Throws UnavailableError
-   * when the server does not answer.
+   * Lists all data and applies the differences. Data that is still valid is never missing, not even for a moment.
+   * Throws UnavailableError when the server does not answer.
    */
   list(signal: AbortSignal): Promise<void>
   /** Runs one watch, from the revision after `after`. It ends, or throws UnavailableError, when the connection ends. */
   watch(after: Revision, signal: AbortSignal): AsyncIterable<Answer>
   /**
-   * Applies an answer of the watch. Returns false when the server no longer has all changes since the last revision (etcd: compacted;
-   * Kubernetes: 410 Gone). The source is then listed again.
+   * Applies an answer of the watch. Returns false when the server no longer has all changes since the last revision
+   * (etcd: compacted; Kubernetes: 410 Gone). The source is then listed again.
    */
   apply(answer: Answer): boolean
   /** Called with true when a watch keeps the data up to date, and with false when it no longer does. */
   live?(isLive: boolean): void
   /**
-   * Called when two watches in a row were silent for too long. A server whose data was restored from a backup says nothing until it is past
-   * the known revision. The source then forgets its revision, so that it is listed again.
+   * Called when two watches in a row were silent for too long. A server whose data was restored from a backup says
+   * nothing until it is past the known revision. The source then forgets its revision, so that it is listed again.
    */
   doubt?(): void
 }
@@ -42,9 +42,10 @@ export interface Patience {
 }
 
 /**
- * Keeps the data of a source up to date until the signal. Lists the source once and then watches it. After a break, goes on from the last
- * revision. The known data stays while the server is away. The wait between attempts doubles each time and has a random part, so that
- * many nodes do not come back at once. Catches only UnavailableError. Any other error is a defect and is thrown.
+ * Keeps the data of a source up to date until the signal. Lists the source once and then watches it. After a break,
+ * goes on from the last revision. The known data stays while the server is away. The wait between attempts doubles each
+ * time and has a random part, so that many nodes do not come back at once. Catches only UnavailableError. Any other
+ * error is a defect and is thrown.
  */
 export async function follow<Revision, Answer>(
   source: Source<Revision, Answer>,

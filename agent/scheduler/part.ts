@@ -12,8 +12,8 @@ export interface Outcome {
 }
 
 /**
- * One thing that the agent keeps in its wanted state, such as the uplink, the lease or the peers. A step uses the whole known state
- * (level-triggered). A lost wake costs time and never causes a wrong state.
+ * One thing that the agent keeps in its wanted state, such as the uplink, the lease or the peers. A step uses the whole
+ * known state (level-triggered). A lost wake costs time and never causes a wrong state.
  */
 export interface Part {
   /** The name under which the part's failures and wakes are known. */

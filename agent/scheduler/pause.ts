@@ -13,8 +13,8 @@ export async function pause(ms: number, signal: AbortSignal): Promise<void> {
 }
 
 /**
- * Delays between attempts, in milliseconds. The base doubles up to `most`. Each delay is random between half the base and the base, so
- * that a thousand nodes do not return at once.
+ * Delays between attempts, in milliseconds. The base doubles up to `most`. Each delay is random between half the base
+ * and the base, so that a thousand nodes do not return at once.
  */
 export function* delays(least: number, most: number): Generator<number, never> {
   for (let ms = least; ; ms = Math.min(most, ms * 2)) yield ms * (0.5 + Math.random() / 2)

@@ -2,8 +2,8 @@ import type { Failure, Failures } from './failures.ts'
 import type { Outcome, Part } from './part.ts'
 
 /**
- * The pause before a failed step runs again, in milliseconds. Failures of the node use the short pause. Other failures double it each
- * time.
+ * The pause before a failed step runs again, in milliseconds. Failures of the node use the short pause. Other failures
+ * double it each time.
  */
 const [RETRY_MS, LONGEST_RETRY_MS] = [1000, 30_000]
 
@@ -31,7 +31,10 @@ export class Scheduler {
     this.#hooks = hooks
   }
 
-  /** Runs the parts until the signal. After a fatal error of a step, it calls `end` and throws the error. `end` must end that signal. */
+  /**
+   * Runs the parts until the signal. After a fatal error of a step, it calls `end` and throws the error. `end` must end
+   * that signal.
+   */
   async run(resyncMs: number, signal: AbortSignal, end: () => void): Promise<void> {
     const resync = resyncMs > 0 ? setInterval(() => this.renew('resync'), resyncMs) : undefined
     try {
@@ -51,8 +54,8 @@ export class Scheduler {
   }
 
   /**
-   * The part that has been in one step for the longest time, with the start of the step by performance.now(). Undefined while all parts
-   * wait.
+   * The part that has been in one step for the longest time, with the start of the step by performance.now(). Undefined
+   * while all parts wait.
    */
   busy(): { readonly name: string; readonly since: number } | undefined {
     const [first] = [...this.#since].sort(([, a], [, b]) => a - b)

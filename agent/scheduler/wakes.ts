@@ -1,5 +1,5 @@
-// This folder runs the agent's parts. Begin with `part.ts`, the interface of a part. `scheduler.ts` runs each part in a loop of its own.
-// This file wakes the parts. `failures.ts` keeps their failures, and `pause.ts` has waits.
+// This folder runs the agent's parts. Begin with `part.ts`, the interface of a part. `scheduler.ts` runs each part in a
+// loop of its own. This file wakes the parts. `failures.ts` keeps their failures, and `pause.ts` has waits.
 /** The wakes of one part. All wakes before the part's next step count as one. */
 export interface Wakes {
   /** Wakes the part after `afterMs`. The earlier of two times for one reason counts. */
@@ -11,8 +11,8 @@ export interface Wakes {
   /** Whether a wake for this reason exists and is delayed. */
   isHeld(why: string): boolean
   /**
-   * Waits for a wake, and then until no wake has come for `quietMs`. This second wait lasts at most twenty times `quietMs`, so that a
-   * burst counts as one. Gives each reason once. Empty when the signal ended the wait.
+   * Waits for a wake, and then until no wake has come for `quietMs`. This second wait lasts at most twenty times
+   * `quietMs`, so that a burst counts as one. Gives each reason once. Empty when the signal ended the wait.
    */
   next(quietMs: number): Promise<readonly string[]>
 }

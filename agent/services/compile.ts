@@ -3,8 +3,9 @@ import { bitsOf, type Cidr, type Ip, split } from '../../lib/text/ip.ts'
 import type { Service, ServicePort, Slice } from '../cluster/services.ts'
 import { type Endpoints, endpointsOf, type NodeFacts } from './endpoints.ts'
 
-// Services as data of nft. Begin with `compile`. One Service gives elements of maps that all Services share, so that its change touches nothing of another Service.
-// A frontend is an address and port at which clients ask. Its element leads to a chain. All frontends with the same number of endpoints share that chain.
+// Services as data of nft. Begin with `compile`. One Service gives elements of maps that all Services share, so that
+// its change touches nothing of another Service. A frontend is an address and port at which clients ask. Its element
+// leads to a chain. All frontends with the same number of endpoints share that chain.
 
 /** IPv4 or IPv6. */
 export type Family = 4 | 6
@@ -13,13 +14,19 @@ export type L4 = 'tcp' | 'udp' | 'sctp'
 
 /** The chain of a frontend. Frontends with the same shape share it. */
 export interface ChainShape {
-  /** Frontends are found by address, protocol and port (`vip`), or by protocol and port on any address of the node (`port`). */
+  /**
+   * Frontends are found by address, protocol and port (`vip`), or by protocol and port on any address of the node
+   * (`port`).
+   */
   readonly kind: 'vip' | 'port'
   readonly family: Family
   readonly protocol: L4
   /** How many endpoints clients share. */
   readonly cluster: number
-  /** How many endpoints of this node clients from outside share (externalTrafficPolicy Local). 0: their packets are dropped. Absent: no difference. */
+  /**
+   * How many endpoints of this node clients from outside share (externalTrafficPolicy Local). 0: their packets are
+   * dropped. Absent: no difference.
+   */
   readonly local?: number
   /** Session affinity, in seconds. */
   readonly sticky?: number
@@ -34,7 +41,10 @@ export interface Frontend {
   readonly protocol: L4
   /** nft's text: `10.96.0.1 . tcp . 80`, or `tcp . 30080`. */
   readonly key: string
-  /** What happens to clients. `refuse`: no endpoint, they are told so. `drop`: endpoints on other nodes only, which policy Local forbids. */
+  /**
+   * What happens to clients. `refuse`: no endpoint, they are told so. `drop`: endpoints on other nodes only, which
+   * policy Local forbids.
+   */
   readonly answer: ChainShape | 'refuse' | 'drop'
   /** The endpoints by slot, in nft's text `10.1.0.2 . 8080`. */
   readonly cluster: readonly string[]
@@ -58,7 +68,10 @@ export interface CompiledService {
 /** No Service. */
 export const NOTHING: CompiledService = { frontends: new Map(), vips: [], hairpins: [], restricted: new Map() }
 
-/** Compiles one Service with its slices for one node. `before` is the result for an earlier state of the Service: endpoints keep their slots. Pure. */
+/**
+ * Compiles one Service with its slices for one node. `before` is the result for an earlier state of the Service:
+ * endpoints keep their slots. Pure.
+ */
 export function compile(
   service: Service,
   slices: Iterable<Slice>,
@@ -108,7 +121,8 @@ export function compile(
         }
     frontends.set(name, { kind, family, protocol, key, answer, cluster, local })
   }
-  // A Service answers in its own families only: an address of the other one may be the node's, with a server of the node behind it.
+  // A Service answers in its own families only: an address of the other one may be the node's, with a server of the
+  // node behind it.
   const families = new Set(service.clusterIPs.map(familyOf))
   const isOwn = (ip: Ip) => families.has(familyOf(ip))
   for (const port of service.ports) {
@@ -141,7 +155,10 @@ function familyOf(ip: Ip): Family {
   return isSix(ip) ? 6 : 4
 }
 
-/** The elements of a frontend: set or map, key, and value in a map. Slots of endpoints for clients from outside begin at `LOCAL_SLOT`. */
+/**
+ * The elements of a frontend: set or map, key, and value in a map. Slots of endpoints for clients from outside begin at
+ * `LOCAL_SLOT`.
+ */
 export function* elementsOf({
   kind,
   family,
@@ -177,8 +194,8 @@ export function* elementsOf({
 /** The first slot of endpoints for clients from outside. */
 export const LOCAL_SLOT = 65_536
 /**
- * The connection mark of the first packet to a Service with session affinity. It is 0x7e and 24 bits that stand for the endpoint, or 0x7f for
- * clients from outside. Postrouting clears it.
+ * The connection mark of the first packet to a Service with session affinity. It is 0x7e and 24 bits that stand for the
+ * endpoint, or 0x7f for clients from outside. Postrouting clears it.
  */
 export const [CLUSTER_TOKEN, LOCAL_TOKEN] = [0x7e00_0000, 0x7f00_0000] as const
 
@@ -224,7 +241,8 @@ function slotsOf(wanted: readonly string[], before: readonly string[] = []): str
   return [...(slots as string[]), ...fresh]
 }
 
-// A token is the same after a restart: clients keep their endpoint. Two endpoints of one Service seldom have the same 24 bits.
+// A token is the same after a restart: clients keep their endpoint. Two endpoints of one Service seldom have the same
+// 24 bits.
 function tokensOf(slots: readonly string[], base: number): string[] {
   const used = new Set<number>()
   return slots.map((endpoint) => {
@@ -235,8 +253,8 @@ function tokensOf(slots: readonly string[], base: number): string[] {
   })
 }
 
-// Who may use an address of a load balancer, as kube-proxy has it: the ranges of that family. None, or one that has every address, allows all. A node that is allowed may
-// have the address itself, and then asks from it.
+// Who may use an address of a load balancer, as kube-proxy has it: the ranges of that family. None, or one that has
+// every address, allows all. A node that is allowed may have the address itself, and then asks from it.
 function allowed({ sourceRanges }: Service, ip: Ip, { ips = [] }: NodeFacts): Cidr[] {
   const ranges = sourceRanges.filter((range) => isSix(range) === isSix(ip))
   if (ranges.some((range) => split(range).length === 0)) return []
@@ -244,7 +262,8 @@ function allowed({ sourceRanges }: Service, ip: Ip, { ips = [] }: NodeFacts): Ci
   return widest([...ranges, ...(isNodeAllowed ? [hostCidr(ip)] : [])])
 }
 
-// nft refuses overlapping elements of one set. In order of their first address, what contains a range comes before it. There may be tens of thousands.
+// nft refuses overlapping elements of one set. In order of their first address, what contains a range comes before it.
+// There may be tens of thousands.
 function widest(ranges: readonly Cidr[]): Cidr[] {
   const sorted = [...new Set(ranges)]
     .map((range) => ({ range, first: bitsOf(range).bits, length: split(range).length }))

@@ -4,8 +4,9 @@ import type { Ip } from '../../lib/text/ip.ts'
 import { pauses } from '../kernel/pauses.ts'
 import type { Family, Frontend } from './compile.ts'
 
-// The kernel translates a UDP client as long as it sends, and never looks at the rules again. So a client that began before an endpoint went, or before the first one
-// came, would never reach another one. TCP and SCTP clients notice by themselves that their endpoint is gone.
+// The kernel translates a UDP client as long as it sends, and never looks at the rules again. So a client that began
+// before an endpoint went, or before the first one came, would never reach another one. TCP and SCTP clients notice by
+// themselves that their endpoint is gone.
 
 /** A UDP frontend whose clients may be on a wrong way. */
 export interface StaleFrontend extends Pick<Frontend, 'kind' | 'family' | 'key'> {
@@ -13,7 +14,10 @@ export interface StaleFrontend extends Pick<Frontend, 'kind' | 'family' | 'key'>
   readonly endpoints: ReadonlySet<string>
 }
 
-/** UDP frontends that have to be looked at. There is one of each, however often steps fail: a later state takes the place of an earlier one. */
+/**
+ * UDP frontends that have to be looked at. There is one of each, however often steps fail: a later state takes the
+ * place of an earlier one.
+ */
 export class StaleFrontends {
   #all = new Map<string, StaleFrontend>()
 
@@ -44,7 +48,10 @@ function nameOf({ kind, family, key }: StaleFrontend): string {
   return `${kind}${family} ${key}`
 }
 
-/** The UDP frontends among changed ones whose clients have to be looked at: an endpoint went, the first one came, or all went. */
+/**
+ * The UDP frontends among changed ones whose clients have to be looked at: an endpoint went, the first one came, or all
+ * went.
+ */
 export function staleOf(
   changed: Iterable<{ readonly before: Frontend | undefined; readonly now: Frontend | undefined }>,
 ): StaleFrontend[] {
@@ -69,8 +76,8 @@ export function allUdp(frontends: Iterable<Frontend>): StaleFrontend[] {
 }
 
 /**
- * The UDP frontends of an earlier run that nobody serves any more. `elements` are what that run left, as `Elements` names them: `map svc4: 10.96.0.1 . udp . 53`.
- * `served` has the frontends of now, by kind, family and key.
+ * The UDP frontends of an earlier run that nobody serves any more. `elements` are what that run left, as `Elements`
+ * names them: `map svc4: 10.96.0.1 . udp . 53`. `served` has the frontends of now, by kind, family and key.
  */
 export function formerUdp(elements: readonly string[], served: ReadonlyMap<string, Frontend>): StaleFrontend[] {
   return elements.flatMap((title) => {
@@ -87,9 +94,9 @@ const UDP = 17
 const SINGLY = 16
 
 /**
- * Makes the kernel forget UDP connections to these frontends that do not lead to one of their endpoints. The kernel lists only those to the
- * frontends. Works in turns with the agent's other work. Gives the number of deleted connections. Throws Error when the kernel refuses.
- * `list` gives the connections.
+ * Makes the kernel forget UDP connections to these frontends that do not lead to one of their endpoints. The kernel
+ * lists only those to the frontends. Works in turns with the agent's other work. Gives the number of deleted
+ * connections. Throws Error when the kernel refuses. `list` gives the connections.
  */
 export async function forgetStale(
   frontends: readonly StaleFrontend[],
@@ -119,7 +126,10 @@ function soughtOf(family: Family, frontends: readonly StaleFrontend[]): Sought[]
   })
 }
 
-/** Tells of a UDP connection whether it leads elsewhere than to the endpoints of its frontend. `local` gives the addresses of the node. */
+/**
+ * Tells of a UDP connection whether it leads elsewhere than to the endpoints of its frontend. `local` gives the
+ * addresses of the node.
+ */
 export function staleBy(
   frontends: readonly StaleFrontend[],
   local: () => ReadonlySet<string>,

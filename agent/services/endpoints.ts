@@ -2,7 +2,8 @@ import { isSix } from '../../lib/text/cidr.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Endpoint, Service, ServicePort, Slice } from '../cluster/services.ts'
 
-// Which endpoints of a port serve clients (kube-proxy's CategorizeEndpoints): readiness, termination, hints, and what is on this node.
+// Which endpoints of a port serve clients (kube-proxy's CategorizeEndpoints): readiness, termination, hints, and what
+// is on this node.
 
 /** What the choice depends on besides the Service. */
 export interface NodeFacts {

@@ -1,7 +1,10 @@
 import { existsSync } from 'node:fs'
 import type { CompiledService } from './compile.ts'
 
-/** Objects that wait longer than this for the kernel make the proxy unhealthy, in milliseconds (kube-proxy: twice its period of 30 s). */
+/**
+ * Objects that wait longer than this for the kernel make the proxy unhealthy, in milliseconds (kube-proxy: twice its
+ * period of 30 s).
+ */
 const LATE_MS = 60_000
 
 /** Whether the kernel keeps up with the objects (kube-proxy's rule, pkg/proxy/healthcheck/proxy_health.go). */
@@ -58,8 +61,9 @@ interface Told {
 }
 
 /**
- * The servers for load balancers, with kube-proxy's answers (pkg/proxy/healthcheck). One port is for the node: `/healthz` for traffic to Services with
- * `externalTrafficPolicy: Cluster`. Each healthCheckNodePort is for one Service with policy Local. Answers are 200 or 503.
+ * The servers for load balancers, with kube-proxy's answers (pkg/proxy/healthcheck). One port is for the node:
+ * `/healthz` for traffic to Services with `externalTrafficPolicy: Cluster`. Each healthCheckNodePort is for one Service
+ * with policy Local. Answers are 200 or 503.
  */
 export class HealthServers {
   readonly #servers = new Map<number, Server>()
@@ -69,7 +73,10 @@ export class HealthServers {
   readonly #isLeaving: () => boolean
   #node: Server | undefined
 
-  /** `address` is for the node's answer. Undefined for none. `isLeaving` tells that the node goes soon, and wants no new connections. */
+  /**
+   * `address` is for the node's answer. Undefined for none. `isLeaving` tells that the node goes soon, and wants no new
+   * connections.
+   */
   constructor(
     address: { readonly host: string; readonly port: number } | undefined,
     progress: Progress,
@@ -80,7 +87,9 @@ export class HealthServers {
     this.#isLeaving = isLeaving
   }
 
-  /** Starts, changes and ends servers. Gives one sentence per port that cannot be opened. The next call tries it again. */
+  /**
+   * Starts, changes and ends servers. Gives one sentence per port that cannot be opened. The next call tries it again.
+   */
   update(services: ReadonlyMap<string, NonNullable<CompiledService['health']>>): string[] {
     const wanted = new Map([...services].map(([service, { port, local }]) => [port, { service, local }]))
     for (const [port, server] of this.#servers)

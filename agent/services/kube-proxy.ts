@@ -9,7 +9,10 @@ import { ExecError } from '../../lib/text/errors.ts'
 const TABLE = 'kube-proxy'
 /** The chain of its iptables mode, and of ipvs mode (pkg/proxy/iptables). */
 const CHAIN = 'KUBE-SERVICES'
-/** Chains of kube-proxy (pkg/proxy/iptables/cleanup.go). kubelet's own begin with KUBE-, too, and stay: KUBE-KUBELET-CANARY, KUBE-FIREWALL, KUBE-MARK-DROP. */
+/**
+ * Chains of kube-proxy (pkg/proxy/iptables/cleanup.go). kubelet's own begin with KUBE-, too, and stay:
+ * KUBE-KUBELET-CANARY, KUBE-FIREWALL, KUBE-MARK-DROP.
+ */
 const OWN =
   /^KUBE-(SERVICES|NODEPORTS|NODE-PORT|POSTROUTING|MARK-MASQ|LOAD-BALANCER|PROXY-FIREWALL|PROXY-CANARY|SOURCE-RANGES-FIREWALL|IPVS-FILTER|IPVS-OUT-FILTER|EXTERNAL-SERVICES|FORWARD|(SVC|SVL|SEP|FW|EXT|XLB)-\w+)$/
 const FAMILIES = ['ip', 'ip6'] as const
@@ -34,8 +37,9 @@ export async function kubeProxyRules(run: Run): Promise<string[]> {
 }
 
 /**
- * Removes what kube-proxy left on the node: its nft tables, its chains of iptables with the jumps to them, and the link of its ipvs mode. Gives the names of what it
- * removed. Virtual servers of ipvs stay. Without their addresses on a link no packet gets to them. Throws ExecError.
+ * Removes what kube-proxy left on the node: its nft tables, its chains of iptables with the jumps to them, and the link
+ * of its ipvs mode. Gives the names of what it removed. Virtual servers of ipvs stay. Without their addresses on a link
+ * no packet gets to them. Throws ExecError.
  */
 export async function removeKubeProxy(run: Run): Promise<string[]> {
   const done: string[] = []
@@ -74,8 +78,8 @@ async function removeChains(tool: string, table: string, run: Run): Promise<stri
   return [`${tool} ${table}: ${chains} chains of kube-proxy`]
 }
 
-// The lines that remove kube-proxy's chains from a saved table, and the jumps of built-in chains to them. A chain that another program's chain uses stays, with all that it
-// uses, such as KUBE-MARK-MASQ for portmap's externalSetMarkChain.
+// The lines that remove kube-proxy's chains from a saved table, and the jumps of built-in chains to them. A chain that
+// another program's chain uses stays, with all that it uses, such as KUBE-MARK-MASQ for portmap's externalSetMarkChain.
 function removalOf(lines: readonly string[]): { readonly chains: number; readonly lines: readonly string[] } {
   // A chain of a program has the policy `-`.
   const policies = new Map(

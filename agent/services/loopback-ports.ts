@@ -16,8 +16,9 @@ interface Port {
 }
 
 /**
- * NodePorts on `::1`, TCP alone. The kernel does not route packets from `::1`, and has no `route_localnet` for IPv6. So the agent listens
- * there, and passes on what it reads. Upstream does the same for both families (feature LocalhostNodePorts). Connections end with the agent.
+ * NodePorts on `::1`, TCP alone. The kernel does not route packets from `::1`, and has no `route_localnet` for IPv6. So
+ * the agent listens there, and passes on what it reads. Upstream does the same for both families (feature
+ * LocalhostNodePorts). Connections end with the agent.
  */
 export class LoopbackPorts {
   readonly #ports = new Map<number, Port>()
@@ -31,7 +32,9 @@ export class LoopbackPorts {
     this.#most = most
   }
 
-  /** Opens and closes ports, so that they are those of the frontends. A port that could not be opened is tried again. */
+  /**
+   * Opens and closes ports, so that they are those of the frontends. A port that could not be opened is tried again.
+   */
   update(frontends: Iterable<Frontend>): void {
     const wanted = new Map(
       [...frontends].flatMap((one) =>

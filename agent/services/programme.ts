@@ -10,7 +10,10 @@ import {
   NOTHING,
 } from './compile.ts'
 
-/** The elements of all Services, and which Service owns each frontend. A change of one Service touches that Service's elements. */
+/**
+ * The elements of all Services, and which Service owns each frontend. A change of one Service touches that Service's
+ * elements.
+ */
 export class Programme {
   readonly #elements: Pick<Elements, 'put' | 'remove'>
   readonly #compiled = new Map<string, CompiledService>()
@@ -50,7 +53,10 @@ export class Programme {
     return this.#sourcesVersion
   }
 
-  /** The frontends that only some sources may use, by address, protocol and port. The Service that has a frontend decides about its sources. */
+  /**
+   * The frontends that only some sources may use, by address, protocol and port. The Service that has a frontend
+   * decides about its sources.
+   */
   sources(): Map<string, readonly Cidr[]> {
     const isOwner = (service: string, key: string) =>
       this.#claims.get(`vip${key.split(' ', 1)[0]?.includes(':') ? 6 : 4} ${key}`)?.[0] === service
@@ -67,8 +73,8 @@ export class Programme {
   }
 
   /**
-   * Takes the new results of some Services, undefined for those that are gone. Gives the frontends that changed, with their state before and now. An
-   * address may move from one Service to another within one call.
+   * Takes the new results of some Services, undefined for those that are gone. Gives the frontends that changed, with
+   * their state before and now. An address may move from one Service to another within one call.
    */
   update(
     changes: ReadonlyMap<string, CompiledService | undefined>,

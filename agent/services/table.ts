@@ -12,8 +12,9 @@ import {
   slotsName,
 } from './compile.ts'
 
-// The nft tables of Services. The first packet of a connection takes one lookup of its address and port, which leads to a chain, and one lookup of an endpoint
-// there. All other packets take neither: the connection is translated by the kernel. Chains have shapes and no Services; all that is of Services is elements.
+// The nft tables of Services. The first packet of a connection takes one lookup of its address and port, which leads to
+// a chain, and one lookup of an endpoint there. All other packets take neither: the connection is translated by the
+// kernel. Chains have shapes and no Services; all that is of Services is elements.
 
 /** The table of all Services. */
 export const TABLE = 'plumb_services'
@@ -21,7 +22,8 @@ export const TABLE = 'plumb_services'
 export const SOURCES = 'plumb_services_sources'
 
 /**
- * A bit of the packet mark: postrouting gives the packet the node's address, and clears the bit. kube-proxy uses the same one, and others leave such packets to it.
+ * A bit of the packet mark: postrouting gives the packet the node's address, and clears the bit. kube-proxy uses the
+ * same one, and others leave such packets to it.
  */
 const MASQUERADE_BIT = 0x4000
 /** Where connection marks are tokens of session affinity: 0x7e and 0x7f in the first byte. */
@@ -65,7 +67,10 @@ export interface Chain {
   readonly rules: readonly string[]
 }
 
-/** The sets and maps whose elements are Services, for `Elements`. Endpoints come first: an element that leads to them comes after them. */
+/**
+ * The sets and maps whose elements are Services, for `Elements`. Endpoints come first: an element that leads to them
+ * comes after them.
+ */
 export const SHAPES: Readonly<Record<string, Shape>> = Object.fromEntries([
   ...FAMILIES.flatMap((family) =>
     KINDS.flatMap((kind): [string, Shape][] => {
@@ -94,7 +99,10 @@ export const SHAPES: Readonly<Record<string, Shape>> = Object.fromEntries([
   ]),
 ])
 
-/** The lines that declare all sets and chains of the table, and give the chains these rules. They leave the elements of sets as they are. */
+/**
+ * The lines that declare all sets and chains of the table, and give the chains these rules. They leave the elements of
+ * sets as they are.
+ */
 export function declaration(chains: ReadonlyMap<string, Chain>): string[] {
   return [
     `table inet ${TABLE} {`,
@@ -254,7 +262,8 @@ export function baseChains(options: TableOptions): Map<string, Chain> {
         ],
       },
     ],
-    // A packet that the kernel cannot match to its connection keeps the pod's address. Its receiver would reset the connection.
+    // A packet that the kernel cannot match to its connection keeps the pod's address. Its receiver would reset the
+    // connection.
     filter(
       'forward',
       ...FAMILIES.flatMap((family) => [
@@ -347,7 +356,8 @@ function choice({ kind, family, protocol, sticky }: ChainShape, count: number, i
   ]
 }
 
-// nft 1.0.6 has no room in its registers for an IPv6 client, a frontend and a mark. Two hashes of them stand for them: 64 bits.
+// nft 1.0.6 has no room in its registers for an IPv6 client, a frontend and a mark. Two hashes of them stand for them:
+// 64 bits.
 function clientOf(kind: ChainShape['kind'], family: Family): string {
   const all = `${WORD[family]} saddr . ${keyOf(kind, family)}`
   return family === 4 ? all : [1, 2].map((seed) => `jhash ${all} mod 4294967295 seed 0x${seed}`).join(' . ')
@@ -377,7 +387,8 @@ function sets(): string[] {
         return [
           `map ${setName('svc', kind, family)} { type ${types} : verdict; }`,
           `set ${setName('none', kind, family)} { type ${types}; }`,
-          // `typeof` because the type of numgen has no name. One per protocol, because nft 1.0.6 does not read "th dport" of a typeof back.
+          // `typeof` because the type of numgen has no name. One per protocol, because nft 1.0.6 does not read "th
+          // dport" of a typeof back.
           ...PROTOCOLS.flatMap((protocol) => [
             `map ${slotsName('eps', kind, family, protocol)} { typeof ${placeOf(kind, family, protocol)} . numgen random mod 65536 : ${WORD[family]} daddr . ${protocol} dport; }`,
             `map ${slotsName('tok', kind, family, protocol)} { typeof ${placeOf(kind, family, protocol)} . numgen random mod 65536 : ct mark; }`,

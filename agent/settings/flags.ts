@@ -1,6 +1,6 @@
 /**
- * A setting. The flag and the key in the settings file have its name. The environment variable is FLANNELD_ and the name in capitals,
- * with "_" for "-".
+ * A setting. The flag and the key in the settings file have its name. The environment variable is FLANNELD_ and the
+ * name in capitals, with "_" for "-".
  */
 export interface Flag {
   /** `flag` is true or false. `texts` may be repeated. `list` is separated by commas and may be repeated too. */
@@ -13,8 +13,8 @@ export interface Flag {
   /** The value is never shown. */
   readonly secret?: true
   /**
-   * Set for a flag of flanneld without an effect in plumb. It gives the reason, and the agent tells this reason to the user who sets
-   * the flag.
+   * Set for a flag of flanneld without an effect in plumb. It gives the reason, and the agent tells this reason to the
+   * user who sets the flag.
    */
   readonly idle?: string
 }

@@ -20,9 +20,9 @@ import type { Settings } from './settings.ts'
 import { fromArguments, fromEnvironment, fromFile, type Given, type SettingsFile, variableOf } from './sources.ts'
 
 /**
- * Reads the settings from a command line, an environment and a file. A flag has priority over the environment, the environment over the
- * file, and the file over the default. The function is pure except for the host name. Throws ValueError that names the place and the
- * value.
+ * Reads the settings from a command line, an environment and a file. A flag has priority over the environment, the
+ * environment over the file, and the file over the default. The function is pure except for the host name. Throws
+ * ValueError that names the place and the value.
  */
 export function readSettings(
   argv: readonly string[],
@@ -62,8 +62,8 @@ export function readSettings(
 }
 
 /**
- * The path of the settings file from the command line or the environment. The caller reads this file first. Throws ValueError as
- * readSettings does.
+ * The path of the settings file from the command line or the environment. The caller reads this file first. Throws
+ * ValueError as readSettings does.
  */
 export function settingsPath(
   argv: readonly string[],
@@ -72,7 +72,10 @@ export function settingsPath(
   return readersOf(new Map([...fromEnvironment(env).given, ...fromArguments(argv)])).one('config', (path) => path)
 }
 
-/** The settings as one line for the log: the node, the store, and the values that the user set. The line contains no secret. */
+/**
+ * The settings as one line for the log: the node, the store, and the values that the user set. The line contains no
+ * secret.
+ */
 export function describe({ node, store, said }: Settings): string {
   return [`node=${node}`, `store=${store.kind}`, ...said.filter((one) => !/^(node-name|store)=/.test(one))].join(' ')
 }

@@ -17,8 +17,8 @@ import type {
 import type { Given } from './sources.ts'
 
 /**
- * The store: the one that the user set, else kube with kube-subnet-mgr, else etcd when any etcd setting is present, else a folder. `pod` is the
- * pod of the agent. Throws ValueError.
+ * The store: the one that the user set, else kube with kube-subnet-mgr, else etcd when any etcd setting is present,
+ * else a folder. `pod` is the pod of the agent. Throws ValueError.
  */
 export function storeOf(read: Readers, given: Given, pod: KubeSettings['pod']): Settings['store'] {
   const kind =
@@ -175,8 +175,8 @@ export function filesOf(read: Readers): Settings['files'] {
 }
 
 /**
- * Address and port of the status server: status-address when it is set, else flanneld's healthz flags, else the default. Throws
- * ValueError.
+ * Address and port of the status server: status-address when it is set, else flanneld's healthz flags, else the
+ * default. Throws ValueError.
  */
 export function statusOf(read: Readers, given: Given): Settings['status'] {
   const [address, host] = [read.one('status-address', listening), read.one('healthz-ip', parseIp) ?? '0.0.0.0']

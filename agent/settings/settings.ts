@@ -1,5 +1,5 @@
-// The settings of the agent. This file has the types. Begin to read here. `read.ts` builds them from a command line, an environment and
-// a file. `flags.ts` has the table of all settings.
+// The settings of the agent. This file has the types. Begin to read here. `read.ts` builds them from a command line, an
+// environment and a file. `flags.ts` has the table of all settings.
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { Both } from '../lease/lease.ts'
 
@@ -98,8 +98,8 @@ export interface UplinkSettings {
   /** The interface of the route to this address. Tried after `patterns`. */
   readonly canReach?: Ip
   /**
-   * flanneld's public-ip. It selects the interface with this address when no other setting selects an interface. The node advertises it
-   * unless `advertise` is set.
+   * flanneld's public-ip. It selects the interface with this address when no other setting selects an interface. The
+   * node advertises it unless `advertise` is set.
    */
   readonly public: Both<Ip>
   readonly tunnel: Both<Ip>

@@ -18,13 +18,14 @@ export interface SettingsFile {
 /** The given settings by name. */
 export type Given = ReadonlyMap<FlagName, Said>
 
-// All settings with comments take a tenth of this. For megabytes of text that is not YAML, the parser takes gigabytes and minutes.
+// All settings with comments take a tenth of this. For megabytes of text that is not YAML, the parser takes gigabytes
+// and minutes.
 const FILE_CHARACTERS = 65_536
 
 /**
- * Reads flags by the rules of Go's flag package. A flag has one dash or two. `-flag=value` always works, and `-flag value` works for
- * flags that are not true or false. The last value counts. A flag that may be repeated keeps all values. Throws ValueError for an
- * unknown flag, with the nearest name.
+ * Reads flags by the rules of Go's flag package. A flag has one dash or two. `-flag=value` always works, and `-flag
+ * value` works for flags that are not true or false. The last value counts. A flag that may be repeated keeps all
+ * values. Throws ValueError for an unknown flag, with the nearest name.
  */
 export function fromArguments(argv: readonly string[]): Given {
   const given = new Map<FlagName, Said>()
@@ -48,8 +49,8 @@ export function fromArguments(argv: readonly string[]): Given {
 }
 
 /**
- * Reads the variables FLANNELD_NAME. An empty variable counts as unset (flannel pkg/flagutil). `unknown` has the FLANNELD_ variables
- * without a matching setting.
+ * Reads the variables FLANNELD_NAME. An empty variable counts as unset (flannel pkg/flagutil). `unknown` has the
+ * FLANNELD_ variables without a matching setting.
  */
 export function fromEnvironment(env: Readonly<Record<string, string | undefined>>): {
   given: Given
@@ -73,8 +74,8 @@ export function variableOf(name: FlagName): string {
 }
 
 /**
- * Reads a YAML file. Each key is the name of a flag. A setting that may be repeated or is separated by commas may have a list. null
- * counts as absent. Throws ValueError that names file, line and column.
+ * Reads a YAML file. Each key is the name of a flag. A setting that may be repeated or is separated by commas may have
+ * a list. null counts as absent. Throws ValueError that names file, line and column.
  */
 export function fromFile({ path, text }: SettingsFile): Given {
   if (text.length > FILE_CHARACTERS)

@@ -17,8 +17,8 @@ export interface Holding {
 const FAMILIES = ['v4', 'v6'] as const
 
 /**
- * The subnets that a node gets. `over` is an existing lease that the node takes over or keeps. Without `over`, the subnets are new.
- * `instead` is the lease that the node gives up for them.
+ * The subnets that a node gets. `over` is an existing lease that the node takes over or keeps. Without `over`, the
+ * subnets are new. `instead` is the lease that the node gives up for them.
  */
 export interface Chosen<H> {
   readonly subnets: Both<Cidr>
@@ -32,10 +32,10 @@ export function stays({ fixed, before }: Draft, conf: NetworkConf, own: Holding)
 }
 
 /**
- * Chooses subnets for a node without a lease that it can keep. `own` is a lease that the node must give up. `earlier` has the subnets
- * of a former lease of the node that is gone. The order is that of flannel: a lease with the addresses of the node, then the subnets
- * from before, then any free subnets. Throws OutOfSubnetsError. Throws SubnetTakenError when only `before` is acceptable and it is not
- * available.
+ * Chooses subnets for a node without a lease that it can keep. `own` is a lease that the node must give up. `earlier`
+ * has the subnets of a former lease of the node that is gone. The order is that of flannel: a lease with the addresses
+ * of the node, then the subnets from before, then any free subnets. Throws OutOfSubnetsError. Throws SubnetTakenError
+ * when only `before` is acceptable and it is not available.
  */
 export function choose<H extends Holding>(
   draft: Draft,
@@ -45,8 +45,8 @@ export function choose<H extends Holding>(
   earlier?: Both<Cidr>,
 ): Chosen<H> {
   const { before, fixed, node, ips } = draft
-  // After a change from flannel to plumb, the lease has no node name. The addresses of the node identify it. A lease with a node name
-  // belongs to that node, even behind the same NAT.
+  // After a change from flannel to plumb, the lease has no node name. The addresses of the node identify it. A lease
+  // with a node name belongs to that node, even behind the same NAT.
   const alike = own ? undefined : holdings.find((one) => one.node === undefined && one.ips && isSameNode(one.ips, ips))
   if (alike && stays(draft, conf, alike)) return { subnets: alike.subnets, over: alike }
   const instead = own ?? (fixed ? undefined : alike)
@@ -65,8 +65,8 @@ export function choose<H extends Holding>(
 }
 
 /**
- * Throws SubnetTakenError when another node already uses the name of this node: a node with another identity at another address. A
- * reinstalled node has its old address, and it gets its lease back.
+ * Throws SubnetTakenError when another node already uses the name of this node: a node with another identity at another
+ * address. A reinstalled node has its old address, and it gets its lease back.
  */
 export function refuseNamesake(
   { node, identity, ips }: Draft,
@@ -80,8 +80,8 @@ export function refuseNamesake(
 }
 
 /**
- * Whether the record of a name belongs to a node with another identity. A record without an identity may belong to any node, so the
- * result is then false.
+ * Whether the record of a name belongs to a node with another identity. A record without an identity may belong to any
+ * node, so the result is then false.
  */
 export function isAnothers(record: { readonly identity?: string } | undefined, identity: string | undefined): boolean {
   return identity !== undefined && record?.identity !== undefined && record.identity !== identity

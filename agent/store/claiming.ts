@@ -7,14 +7,17 @@ import type { Wakes } from '../scheduler/wakes.ts'
 import { type Draft, OutOfSubnetsError, StoreError, type SubnetStore, SubnetTakenError } from './store.ts'
 
 const [RETRY_MS, LONGEST_RETRY_MS] = [500, 30_000]
-/** The longest base of the pause after a store did not answer or refused. With its random part, a node is back within five seconds. */
+/**
+ * The longest base of the pause after a store did not answer or refused. With its random part, a node is back within
+ * five seconds.
+ */
 const LONGEST_AWAY_MS = 3600
 /** A contest for the lease counts as over after this time without a loss. Milliseconds. */
 const CALM_MS = 2 * LONGEST_RETRY_MS
 
 /**
- * Keeps this node's lease. Claims it in the background when the published data changes, before the lease ends, and when the store has
- * lost it. A store that does not answer delays no other work.
+ * Keeps this node's lease. Claims it in the background when the published data changes, before the lease ends, and when
+ * the store has lost it. A store that does not answer delays no other work.
  */
 export class Claiming {
   /** The lease from the last successful claim. */
@@ -48,8 +51,8 @@ export class Claiming {
   }
 
   /**
-   * Takes the current leases of the store. Publishes this node's lease again when the store lacks it or has other data. Without a
-   * lease, asks for a lease at once when the number of leases has decreased.
+   * Takes the current leases of the store. Publishes this node's lease again when the store lacks it or has other data.
+   * Without a lease, asks for a lease at once when the number of leases has decreased.
    */
   take(leases: readonly Lease[]): void {
     const { lease } = this
@@ -117,8 +120,8 @@ export class Claiming {
     return count > 1 && performance.now() - at < CALM_MS ? `${text}, ${count} times so far` : undefined
   }
 
-  // After the first loss, the node publishes at once. Later it waits, because two nodes that publish for ever keep every node of the
-  // cluster busy.
+  // After the first loss, the node publishes at once. Later it waits, because two nodes that publish for ever keep
+  // every node of the cluster busy.
   #lose(lease: Lease, leases: readonly Lease[]): void {
     this.#published = ''
     const now = performance.now()

@@ -30,12 +30,18 @@ export interface Keeper {
   flush(): void
 }
 
-/** Wait before a write, and the extra wait for each lease. Ten thousand leases are written at most once a minute. Milliseconds. */
+/**
+ * Wait before a write, and the extra wait for each lease. Ten thousand leases are written at most once a minute.
+ * Milliseconds.
+ */
 const [PAUSE_MS, PER_LEASE_MS] = [5000, 6]
 // A clock that was set back by less than this still counts as right. Milliseconds.
 const SLACK_MS = 60_000
 
-/** Makes a keeper without any state. `failing` gets the reason when a write fails, and undefined after a successful write. */
+/**
+ * Makes a keeper without any state. `failing` gets the reason when a write fails, and undefined after a successful
+ * write.
+ */
 export function keepKnown(place: Place, failing: (why: string | undefined) => void): Keeper {
   let taken: Omit<Known, 'at'> | undefined
   let written: bigint | undefined
@@ -97,8 +103,8 @@ export function recall({ path, node, store }: Place): Known | undefined {
 }
 
 /**
- * Why another node may own the last known subnet by now, as a sentence. Pods must then get no addresses from it. Undefined when the
- * subnet certainly belongs to this node.
+ * Why another node may own the last known subnet by now, as a sentence. Pods must then get no addresses from it.
+ * Undefined when the subnet certainly belongs to this node.
  */
 export function doubtOf({ at, lease: { subnets, expires } }: Pick<Known, 'at' | 'lease'>): string | undefined {
   const now = Date.now()

@@ -2,9 +2,9 @@ import { bell } from '../scheduler/pause.ts'
 import type { Snapshot } from './store.ts'
 
 /**
- * The snapshots that a store yields, one after each change that `follow` reports. The generator makes a snapshot when the consumer asks
- * for the next value. Changes in between are merged into one snapshot. The generator ends with the signal, or when the consumer stops.
- * It then aborts `follow` and waits for its end.
+ * The snapshots that a store yields, one after each change that `follow` reports. The generator makes a snapshot when
+ * the consumer asks for the next value. Changes in between are merged into one snapshot. The generator ends with the
+ * signal, or when the consumer stops. It then aborts `follow` and waits for its end.
  */
 export async function* snapshots(
   look: () => Snapshot,

@@ -1,6 +1,7 @@
-// The stores: a node finds there the configuration of the network, its own subnet and the subnets of its peers. Begin to read here:
-// this file has the interface of a store and its errors. Each subfolder is one store (`file/`, `etcd/`, `kube/`). `open.ts` opens a store and
-// is generated from the subfolders. `claiming.ts` keeps this node's lease. `last-known.ts` keeps the last known state for the next start.
+// The stores: a node finds there the configuration of the network, its own subnet and the subnets of its peers. Begin
+// to read here: this file has the interface of a store and its errors. Each subfolder is one store (`file/`, `etcd/`,
+// `kube/`). `open.ts` opens a store and is generated from the subfolders. `claiming.ts` keeps this node's lease.
+// `last-known.ts` keeps the last known state for the next start.
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { Both, Lease } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
@@ -47,22 +48,25 @@ export interface Remembered {
 /** A store of the network's configuration and of the leases of all nodes. */
 export interface SubnetStore {
   /**
-   * The configuration of the network (net-conf.json). Waits until there is one, and asks at least once a second. Throws ValueError for
-   * an invalid configuration.
+   * The configuration of the network (net-conf.json). Waits until there is one, and asks at least once a second. Throws
+   * ValueError for an invalid configuration.
    */
   config(signal: AbortSignal): Promise<NetworkConf>
   /**
-   * Makes the node's lease on the first call. Later calls renew it with the same subnets and publish the data of the draft. Throws
-   * OutOfSubnetsError when all subnets are taken. Throws SubnetTakenError when `fixed` is set and `before` is not available, or another
-   * node has the name. Throws StoreError when the store does not answer.
+   * Makes the node's lease on the first call. Later calls renew it with the same subnets and publish the data of the
+   * draft. Throws OutOfSubnetsError when all subnets are taken. Throws SubnetTakenError when `fixed` is set and
+   * `before` is not available, or another node has the name. Throws StoreError when the store does not answer.
    */
   claim(draft: Draft, conf: NetworkConf, signal: AbortSignal): Promise<Lease>
   /**
-   * Yields the full set at once and after every change, never a delta. Changes that come while the consumer is busy are merged into one
-   * snapshot. The iteration survives outages of the store and ends with the signal.
+   * Yields the full set at once and after every change, never a delta. Changes that come while the consumer is busy are
+   * merged into one snapshot. The iteration survives outages of the store and ends with the signal.
    */
   leases(signal: AbortSignal): AsyncIterable<Snapshot>
-  /** Gives the node's lease back. Succeeds when there is no lease. With an identity, the lease of another node with this name stays. */
+  /**
+   * Gives the node's lease back. Succeeds when there is no lease. With an identity, the lease of another node with this
+   * name stays.
+   */
   release(node: string, identity?: string): Promise<void>
   /** What the store knows of this node; absent where it knows nothing beside leases. Throws StoreError. */
   remembered?(signal: AbortSignal): Promise<Remembered>

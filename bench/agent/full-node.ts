@@ -1,4 +1,5 @@
-// Runs on the full node of the bench: an API server with 10,000 objects, and the connections that the kernel tracks. Commands come on stdin, a line of JSON each.
+// Runs on the full node of the bench: an API server with 10,000 objects, and the connections that the kernel tracks.
+// Commands come on stdin, a line of JSON each.
 import { createInterface } from 'node:readline'
 import { connectionCount, connectionPieces, type Sought } from '../../lib/os/conntrack.ts'
 import { type Attribute, request } from '../../lib/os/rtnetlink.ts'
@@ -20,7 +21,10 @@ export type Command =
 const PORT = 6443
 /** The numbers of objects: 10,000 in all. Every fortieth Service is one of UDP. */
 const [SERVICES, EACH, UDP_EVERY, PODS, LOCAL, NAMESPACES, POLICIES] = [4000, 10, 40, 1500, 100, 20, 480]
-/** The connections, 500,000 in all: to each Service of UDP and of TCP, and to each pod of this node on ports that policies allow. The rest is of nobody. */
+/**
+ * The connections, 500,000 in all: to each Service of UDP and of TCP, and to each pod of this node on ports that
+ * policies allow. The rest is of nobody.
+ */
 const [UDP_EACH, TCP_EACH, TO_POD, TO_CLOSING, TO_FIVE, ALL] = [2400, 50, 500, 50, 100, 500_000]
 const [TCP, UDP] = [6, 17]
 

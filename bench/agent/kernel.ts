@@ -2,14 +2,23 @@ import { dlopen, FFIType, ptr } from 'bun:ffi'
 import { inside } from '../../lib/os/netns.ts'
 import type { Place } from '../call.ts'
 
-/** Something that changed in the kernel: `route 10.128.5.0/24`, `neigh 10.128.5.0`, `fdb 02:…`, `addr 10.128.5.0/32`, `link flannel.1`, `rule TABLE`, `element TABLE`. */
+/**
+ * Something that changed in the kernel: `route 10.128.5.0/24`, `neigh 10.128.5.0`, `fdb 02:…`, `addr 10.128.5.0/32`,
+ * `link flannel.1`, `rule TABLE`, `element TABLE`.
+ */
 export interface Happening {
   readonly what: string
   readonly gone: boolean
 }
-/** Hears what the kernel tells of one network namespace. While it waits this thread sleeps in the kernel: it takes nothing from what is measured. */
+/**
+ * Hears what the kernel tells of one network namespace. While it waits this thread sleeps in the kernel: it takes
+ * nothing from what is measured.
+ */
 export interface Watcher {
-  /** Waits until `seen` says that all has happened, at most `ms`: when that was, by performance.now(); undefined when it was not. */
+  /**
+   * Waits until `seen` says that all has happened, at most `ms`: when that was, by performance.now(); undefined when it
+   * was not.
+   */
   until(seen: (one: Happening) => boolean, ms: number): number | undefined
   /** Waits until nothing has happened for so long, at most ten seconds, and forgets what did. */
   quiet(ms: number): void

@@ -12,7 +12,10 @@ export interface ObjectServer {
 
 const uidOf = (object: object) => (object as { metadata?: { uid?: string } }).metadata?.uid
 
-/** Serves lists by path on 127.0.0.1. `version` gives the newest resourceVersion. The list of /api/v1/nodes has one Node, which has its own path, too. */
+/**
+ * Serves lists by path on 127.0.0.1. `version` gives the newest resourceVersion. The list of /api/v1/nodes has one
+ * Node, which has its own path, too.
+ */
 export function serveObjects(port: number, kinds: Readonly<Record<string, Kind>>, version: () => number): ObjectServer {
   const watches = new Set<{ readonly path: string; send(line: string): void }>()
   Bun.serve({

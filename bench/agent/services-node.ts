@@ -1,4 +1,5 @@
-// Runs on a node of the bench of Services: an API server with Services and slices, endpoints that answer, and a client that waits for a Service. Commands come on stdin.
+// Runs on a node of the bench of Services: an API server with Services and slices, endpoints that answer, and a client
+// that waits for a Service. Commands come on stdin.
 import { createConnection, createServer } from 'node:net'
 import { createInterface } from 'node:readline'
 import { type Kind, serveObjects } from './object-server.ts'

@@ -40,7 +40,10 @@ export interface Running {
   /** When it was started, by performance.now(). */
   readonly started: number
   usage(): Usage
-  /** Waits until the node has a route for each of so many foreign leases: how long that took since the start, in milliseconds; undefined when it took longer than `limitMs`. Throws Error with its log when it ends. */
+  /**
+   * Waits until the node has a route for each of so many foreign leases: how long that took since the start, in
+   * milliseconds; undefined when it took longer than `limitMs`. Throws Error with its log when it ends.
+   */
   reached(count: number, limitMs: number): Promise<number | undefined>
   /** This node's own subnet. */
   subnet(): string

@@ -13,7 +13,10 @@ const RATES = [1e6, 1e7, 1e8, 1e9]
 const WAYS = ['ingress', 'egress'] as const
 const [POD, WORLD] = ['10.1.0.2', '192.0.2.2']
 
-/** Rate and latency under load of a shaped pod, from a client behind the node and to it; the same rate and burst for each side. */
+/**
+ * Rate and latency under load of a shaped pod, from a client behind the node and to it; the same rate and burst for
+ * each side.
+ */
 export async function bandwidth(bench: Bench): Promise<Table> {
   const sides = [bench.ours, ...bench.theirs]
   const rows: string[][] = []

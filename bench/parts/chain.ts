@@ -11,7 +11,10 @@ const RATE = { ingressRate: 100_000_000, ingressBurst: 8_000_000, egressRate: 10
 /** The ratio to the reference's list that ADD and DEL must not pass: by as many processes, and in one. */
 const BARS = { list: [0.6, 0.25], fused: [0.2, 0.06] } as const
 
-/** The list that nodes in the field run: bridge, masqueraded, a host port, the firewall's leave, a rate; as five programs, and by plumb as one, too. */
+/**
+ * The list that nodes in the field run: bridge, masqueraded, a host port, the firewall's leave, a rate; as five
+ * programs, and by plumb as one, too.
+ */
 export function chain(bench: Bench): Table {
   const { ours, theirs } = bench
   const list = (side: Side): Call => ({

@@ -7,7 +7,10 @@ import { type Bench, ratios } from '../part.ts'
 import { type Bar, judge, short, type Table } from '../report.ts'
 
 const STRACE = '/usr/bin/strace'
-/** What plumb must not pass: the ratio of the CPU of a plain bridge ADD to each reference's, and the MB in memory and on disk. */
+/**
+ * What plumb must not pass: the ratio of the CPU of a plain bridge ADD to each reference's, and the MB in memory and on
+ * disk.
+ */
 const [MOST_CPU, MOST_MEMORY, MOST_DISK] = [1.5, 5, 3]
 
 /** What one ADD costs the machine: CPU, memory, processes. */
@@ -68,7 +71,8 @@ function atMost(limit: number, name: string, figure: number): Bar {
   return judge(`≤ ${limit} ${name}`, [{ name, figure, met: figure <= limit }])
 }
 
-// wait4 would tell the driver's own memory for the child's: the kernel counts what it shared with its parent before exec.
+// wait4 would tell the driver's own memory for the child's: the kernel counts what it shared with its parent before
+// exec.
 async function peak(one: Call, id: string): Promise<number> {
   const { argv, env, stdin } = started(one, 'ADD', id)
   const child = inside(one.node, () => Bun.spawn(argv, { env, stdin, stdout: 'ignore', stderr: 'inherit', cwd: '/' }))

@@ -14,7 +14,10 @@ const MANY = 50
 /** After this time an agent has ended what it does beside its steps. */
 const SETTLE_MS = 3000
 
-/** A node with 10,000 objects, 50,000 elements in nft and 500,000 connections: how long the steps of the agent's parts take (F7). */
+/**
+ * A node with 10,000 objects, 50,000 elements in nft and 500,000 connections: how long the steps of the agent's parts
+ * take (F7).
+ */
 export async function full(bench: Bench): Promise<Table> {
   const node = await openFullNode(bench)
   try {

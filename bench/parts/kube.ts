@@ -16,7 +16,10 @@ import { type Bar, short, type Table } from '../report.ts'
 const [MANY, FEW] = [5000, 100]
 const [AFTER_MS, LIMIT_MS] = [300, 180_000]
 
-/** The agent that keeps its lease in Kubernetes, beside flanneld in kube mode: among five thousand Nodes, and among a hundred. */
+/**
+ * The agent that keeps its lease in Kubernetes, beside flanneld in kube mode: among five thousand Nodes, and among a
+ * hundred.
+ */
 export async function kube(bench: Bench): Promise<Table[]> {
   const why = missingApiServer()
   if (why !== undefined)

@@ -12,7 +12,10 @@ const TIMES = 30
 const MOST = 1
 const SUBNET = '10.244.7.0/24'
 
-/** What a pod of a cluster costs the node's CPU: the network that plumb installs, and flannel's list with the reference plugins. */
+/**
+ * What a pod of a cluster costs the node's CPU: the network that plumb installs, and flannel's list with the reference
+ * plugins.
+ */
 export function network(bench: Bench): Table {
   const { ours, theirs } = bench
   const dir = bench.dataDir()

@@ -17,7 +17,10 @@ interface Network {
   readonly list: string
 }
 
-/** How long a kubelet needs until pods are Ready: with the network that plumb installs, and with what flannel's list makes of the reference plugins. */
+/**
+ * How long a kubelet needs until pods are Ready: with the network that plumb installs, and with what flannel's list
+ * makes of the reference plugins.
+ */
 export async function pods(bench: Bench): Promise<Table> {
   const why = missing()
   if (why !== undefined) return { title: TITLE, method: `Not measured: ${why}.`, head: [], rows: [], bars: [] }

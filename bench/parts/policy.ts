@@ -19,7 +19,10 @@ const [TIMES, NODE] = [30, 'node-1']
 const OPTIONS = { subnets: [parseCidr('10.244.1.0/24')], isAudit: false }
 const [POD_MS, POLICY_MS, COLD_MS, MEMORY_MB] = [10, 50, 2000, 200]
 
-/** What NetworkPolicy costs the agent, from the objects to the kernel: the engine with the real nft, in a cluster of 10,000 pods. */
+/**
+ * What NetworkPolicy costs the agent, from the objects to the kernel: the engine with the real nft, in a cluster of
+ * 10,000 pods.
+ */
 export async function policy(bench: Bench): Promise<readonly Table[]> {
   return [await engine(bench), await path(bench)]
 }
@@ -99,7 +102,8 @@ async function engine(bench: Bench): Promise<Table> {
 const [SENDER, RECEIVER, BASE] = ['10.244.1.0', '10.244.1.100', '10.244.1.254']
 const FIRST = 500
 
-// A connection between two pods of a bridge, which 1,000 policies concern, and the same without a policy. In turn, in one kernel.
+// A connection between two pods of a bridge, which 1,000 policies concern, and the same without a policy. In turn, in
+// one kernel.
 async function path(bench: Bench): Promise<Table> {
   const [node, sender, receiver] = makePlaces(['policynode', 'policyfrom', 'policyto']) as [Place, Place, Place]
   try {

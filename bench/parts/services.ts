@@ -6,7 +6,9 @@ import type { Bench } from '../part.ts'
 import { type Bar, judge, short, type Table } from '../report.ts'
 import { load } from '../traffic.ts'
 
-/** The worlds: Services, endpoints of each, and whether kube-proxy takes part. In the larger ones it would take minutes. */
+/**
+ * The worlds: Services, endpoints of each, and whether kube-proxy takes part. In the larger ones it would take minutes.
+ */
 const WORLDS = [
   [10, 5, true],
   [10_000, 5, true],

@@ -12,8 +12,8 @@ export interface Agent extends Spoken {
 }
 
 /**
- * Starts `plumb agent` on every node, and waits until each agent is ready. A ready agent has all other nodes as peers with this backend.
- * Throws Error with the agent's reasons and the end of its log.
+ * Starts `plumb agent` on every node, and waits until each agent is ready. A ready agent has all other nodes as peers
+ * with this backend. Throws Error with the agent's reasons and the end of its log.
  */
 export async function startAgents(store: Store, backend: string): Promise<readonly Agent[]> {
   const agents = NODES.map(({ node }) => ({

@@ -13,8 +13,8 @@ export const NODES = [
   { node: 'n3', name: 'db' },
 ] as const
 /**
- * Addresses on the link between the nodes, by number (RFC 5737, RFC 3849). The nodes have the numbers from 1 on. `router` is the number of
- * a router that leads nowhere, `etcd` is the number of etcd.
+ * Addresses on the link between the nodes, by number (RFC 5737, RFC 3849). The nodes have the numbers from 1 on.
+ * `router` is the number of a router that leads nowhere, `etcd` is the number of etcd.
  */
 export const UNDERLAY = {
   v4: (n: number) => `192.0.2.${n}`,
@@ -24,7 +24,8 @@ export const UNDERLAY = {
 } as const
 
 /**
- * Makes the nodes. Each node has a private network namespace, private mounts and a private /run. The eth0 of each node is on one bridge.
+ * Makes the nodes. Each node has a private network namespace, private mounts and a private /run. The eth0 of each node
+ * is on one bridge.
  */
 export async function makeNodes(): Promise<void> {
   const { v4, v6, router } = UNDERLAY
@@ -44,8 +45,9 @@ export async function makeNodes(): Promise<void> {
   }
 }
 
-// A process holds the mounts of the node as long as it lives. A bind mount of the mount namespace on a file would need no process. But
-// Linux 6.18 refuses that bind mount (EINVAL, "loop") when the new namespace was made on another processor than the caller's namespace.
+// A process holds the mounts of the node as long as it lives. A bind mount of the mount namespace on a file would need
+// no process. But Linux 6.18 refuses that bind mount (EINVAL, "loop") when the new namespace was made on another
+// processor than the caller's namespace.
 async function holdMounts(node: string): Promise<void> {
   const { pid, exited } = start(['unshare', '--mount', '--propagation', 'private', 'sleep', 'infinity'], { ns: node })
   const ended = exited.then((status) => {
@@ -61,8 +63,8 @@ async function holdMounts(node: string): Promise<void> {
 }
 
 /**
- * Makes a namespace with this name and connects it to the nodes' bridge. Its addresses have the number `n`. Its default routes go to the
- * router.
+ * Makes a namespace with this name and connects it to the nodes' bridge. Its addresses have the number `n`. Its default
+ * routes go to the router.
  */
 export async function attach(name: string, n: number): Promise<void> {
   const { v4, v6, router } = UNDERLAY
@@ -78,7 +80,10 @@ export async function attach(name: string, n: number): Promise<void> {
   ])
 }
 
-/** Configures the network of flannel on every node, with its folders below /run. Also makes a namespace for the pod of each node. */
+/**
+ * Configures the network of flannel on every node, with its folders below /run. Also makes a namespace for the pod of
+ * each node.
+ */
 export async function makePods(conf: { readonly plugins: readonly object[] }): Promise<void> {
   const [flannel, ...chained] = conf.plugins
   const plugins = [{ ...flannel, dataDir: PLACES.flannel, ipam: { dataDir: PLACES.pool } }, ...chained]

@@ -12,8 +12,8 @@ export interface Finished {
   readonly stderr: string
 }
 /**
- * Where and how a program runs. `ns` is `host` or the name of a namespace. With `node` the namespace is on that node of the cluster.
- * `stdin` is the input, `env` has variables besides PATH.
+ * Where and how a program runs. `ns` is `host` or the name of a namespace. With `node` the namespace is on that node of
+ * the cluster. `stdin` is the input, `env` has variables besides PATH.
  */
 export interface Way {
   readonly ns?: string | undefined

@@ -16,8 +16,8 @@ interface Pod {
 }
 
 /**
- * Tells the story of a Kubernetes cluster: control plane, three nodes with kubelet and containerd, plumb on each, pods that talk. Removes
- * all of it. Throws StepError.
+ * Tells the story of a Kubernetes cluster: control plane, three nodes with kubelet and containerd, plumb on each, pods
+ * that talk. Removes all of it. Throws StepError.
  */
 export async function tellKubernetes(): Promise<void> {
   print('plumb demo: a Kubernetes cluster on this machine, each node in namespaces of its own\n')

@@ -3,8 +3,8 @@ import { exec, type Finished, lines, must } from './exec.ts'
 import { OUTSIDE, PLACES } from './places.ts'
 
 /**
- * Runs `plumb cni ARGV` as a separate process, as a person types it, with the demo's folders. With `node` the process runs on that node of
- * the cluster.
+ * Runs `plumb cni ARGV` as a separate process, as a person types it, with the demo's folders. With `node` the process
+ * runs on that node of the cluster.
  */
 export async function plumb(argv: readonly string[], node?: string): Promise<Finished> {
   return exec([process.execPath, 'cni', ...argv, '--cache-dir', PLACES.cache], {
@@ -19,8 +19,8 @@ export function configure(conf: object, run = '/run'): void {
 }
 
 /**
- * Makes the node: lo, and a link to an outside host. The outside host has routes to the pods. So it receives and answers even packets
- * without masquerading, and the demo sees that mistake.
+ * Makes the node: lo, and a link to an outside host. The outside host has routes to the pods. So it receives and
+ * answers even packets without masquerading, and the demo sees that mistake.
  */
 export async function makeNode(subnets: readonly string[]): Promise<void> {
   await must(['ip', 'netns', 'add', 'outside'])

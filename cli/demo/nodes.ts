@@ -17,14 +17,17 @@ type BackendName = 'vxlan' | 'host-gw'
 /** The subnets of each node, in the order of the nodes. */
 type Subnets = readonly (readonly Cidr[])[]
 
-/** The MTU of a pod in bytes, for an underlay MTU of 1500. A tunnel over IPv6 takes 70 bytes of it (flannel, pkg/backend/vxlan). */
+/**
+ * The MTU of a pod in bytes, for an underlay MTU of 1500. A tunnel over IPv6 takes 70 bytes of it (flannel,
+ * pkg/backend/vxlan).
+ */
 const MTU: Readonly<Record<BackendName, number>> = { vxlan: 1430, 'host-gw': 1500 }
 /** The node whose tunnel is deleted. */
 const HURT = 'n2'
 
 /**
- * Tells the story of three nodes with an agent and a pod each. They use tunnels first, and the demo deletes one tunnel. Then they use
- * routes. At the end the demo removes everything. Throws StepError.
+ * Tells the story of three nodes with an agent and a pod each. They use tunnels first, and the demo deletes one tunnel.
+ * Then they use routes. At the end the demo removes everything. Throws StepError.
  */
 export async function tellNodes(name: StoreName): Promise<void> {
   print(
@@ -203,8 +206,8 @@ async function removal(network: string, store: Store, agents: readonly Agent[]):
   })
 }
 
-// The earlier counts must show as many objects of each kind as three nodes need. They prove that the count works. So the last count,
-// without leftovers, is a proof too.
+// The earlier counts must show as many objects of each kind as three nodes need. They prove that the count works. So
+// the last count, without leftovers, is a proof too.
 function leftovers([start, ...later]: readonly Traces[], pods: readonly Pod[], store: StoreName): string {
   const end = later.pop()
   if (!start || !end) throw new Error('nothing was counted')

@@ -2,7 +2,10 @@ import { write } from '../output.ts'
 import { must, start } from './exec.ts'
 import { expect } from './screen.ts'
 
-/** Starts an HTTP server in a namespace and waits until it listens. Throws Error with the server's stderr when the server ends. */
+/**
+ * Starts an HTTP server in a namespace and waits until it listens. Throws Error with the server's stderr when the
+ * server ends.
+ */
 export async function serveIn(name: string): Promise<void> {
   const server = start([process.execPath, 'demo', '--serve', name], { ns: name })
   const first = await server.stdout.getReader().read()
@@ -10,8 +13,8 @@ export async function serveIn(name: string): Promise<void> {
 }
 
 /**
- * Fetches the page of a server from within a pod, or from the node (`host`). Checks the page and the client address that the server saw.
- * Throws Error.
+ * Fetches the page of a server from within a pod, or from the node (`host`). Checks the page and the client address
+ * that the server saw. Throws Error.
  */
 export async function fetchFrom(
   pod: string,
@@ -26,7 +29,10 @@ export async function fetchFrom(
   return `200 ${text(client, server)}`
 }
 
-/** Fetches the page of a server so many times, each by a connection of its own. Returns how often each server answered. Throws Error. */
+/**
+ * Fetches the page of a server so many times, each by a connection of its own. Returns how often each server answered.
+ * Throws Error.
+ */
 export async function fetchMany(pod: string, url: string, count: number): Promise<Record<string, number>> {
   return JSON.parse(await must([process.execPath, 'demo', '--fetch', url, String(count)], { ns: pod }))
 }
@@ -47,8 +53,8 @@ export async function servePage([name = '']: readonly string[]): Promise<number>
 }
 
 /**
- * Runs in a pod. Prints the HTTP status and the body of a URL. Waits at most two seconds. With a count, fetches it so often and prints how
- * often each server answered, as JSON.
+ * Runs in a pod. Prints the HTTP status and the body of a URL. Waits at most two seconds. With a count, fetches it so
+ * often and prints how often each server answered, as JSON.
  */
 export async function fetchPage([url = '', count]: readonly string[]): Promise<number> {
   if (count !== undefined) {

@@ -6,8 +6,8 @@ import { type Spoken, speak, until } from './running.ts'
 export interface Flows {
   readonly pairs: number
   /**
-   * Waits until every flow is answered again, and ends the flows. Returns their losses since `since`, in milliseconds since 1970. Throws
-   * Error that names the flows without an answer.
+   * Waits until every flow is answered again, and ends the flows. Returns their losses since `since`, in milliseconds
+   * since 1970. Throws Error that names the flows without an answer.
    */
   healed(since: number): Promise<Outage>
 }
@@ -29,8 +29,8 @@ interface Flow extends Spoken {
 const LIMIT_MS = 5000
 
 /**
- * Sends one echo request to every address that `targets` names for a pair of pods, all at once. `size` is the size of the whole packet in
- * bytes. Throws Error that names the addresses without an answer within two seconds.
+ * Sends one echo request to every address that `targets` names for a pair of pods, all at once. `size` is the size of
+ * the whole packet in bytes. Throws Error that names the addresses without an answer within two seconds.
  */
 export async function pingAll(
   pods: readonly Pod[],
@@ -61,8 +61,8 @@ export async function pingAll(
 }
 
 /**
- * Starts continuous echo requests between all pods, and waits until each flow has an answer. The packets have `size` bytes, and no router
- * may fragment them. Throws Error.
+ * Starts continuous echo requests between all pods, and waits until each flow has an answer. The packets have `size`
+ * bytes, and no router may fragment them. Throws Error.
  */
 export async function keepPinging(pods: readonly Pod[], size: number): Promise<Flows> {
   const flows = pods.flatMap((from) =>
@@ -110,7 +110,8 @@ function lastGap(got: readonly Reply[], since: number): number | undefined {
   return got.findLast(({ at, seq }, i) => at > since && seq > (got[i - 1]?.seq ?? seq) + 1)?.at
 }
 
-// Parses lines such as `[1700000000.123456] 1458 bytes from 10.244.2.2: icmp_seq=7 ttl=62 time=0.08 ms`, in the order of arrival.
+// Parses lines such as `[1700000000.123456] 1458 bytes from 10.244.2.2: icmp_seq=7 ttl=62 time=0.08 ms`, in the order
+// of arrival.
 function replies(text: string): Reply[] {
   return [...text.matchAll(/^\[([\d.]+)\] \d+ bytes from .*icmp_seq=(\d+) /gm)].map(([, at, seq]) => ({
     at: Number(at) * 1000,

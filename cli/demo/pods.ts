@@ -13,7 +13,10 @@ import { counts, difference, type Traces, traces } from './traces.ts'
 const PORT = 8080
 const NAMES = ['web', 'app', 'db'] as const
 
-/** Tells the story of three pods on a private node. The demo attaches, tests, checks and removes the pods. Throws StepError. */
+/**
+ * Tells the story of three pods on a private node. The demo attaches, tests, checks and removes the pods. Throws
+ * StepError.
+ */
 export async function tellPods(): Promise<void> {
   print('plumb demo: three pods on a node of its own, in private namespaces that end with this command\n')
   const conf = JSON.parse(sample)
@@ -115,8 +118,8 @@ async function removal(network: string): Promise<void> {
   })
 }
 
-// The middle count must see the objects of the pods. That proves that the count works. So the last count, without leftovers, is a proof
-// too.
+// The middle count must see the objects of the pods. That proves that the count works. So the last count, without
+// leftovers, is a proof too.
 function leftovers([start, middle, end]: readonly Traces[], pods: readonly Pod[]): string {
   if (!start || !middle || !end) throw new Error('nothing was counted')
   const grown = [...middle].map(([what, names]) => [what, names.length - (start.get(what)?.length ?? 0)])

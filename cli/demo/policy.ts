@@ -32,7 +32,10 @@ const ALLOW = {
 const DROPPED =
   /policy: (dropped ICMP shop\/db) \(\S+\) → (shop\/web) \(\S+\): (shop\/default-deny isolates shop\/web .*)/
 
-/** Tells the story of three pods on a bridge, and of policies that come and go. At the end the demo removes everything. Throws StepError. */
+/**
+ * Tells the story of three pods on a bridge, and of policies that come and go. At the end the demo removes everything.
+ * Throws StepError.
+ */
 export async function tellPolicy(): Promise<void> {
   print('plumb demo: NetworkPolicy without Kubernetes: three pods, an agent and a folder of manifests\n')
   const conf = JSON.parse(sample)

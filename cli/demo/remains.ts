@@ -44,7 +44,8 @@ const KINDS: readonly Kind[] = [
   },
 ]
 
-// Folders below the node's /run. Lock files stay, as in host-local's pools. The file with the last reserved address stays too.
+// Folders below the node's /run. Lock files stay, as in host-local's pools. The file with the last reserved address
+// stays too.
 const DIRS = [
   'flannel',
   'plumb',

@@ -18,8 +18,8 @@ export function stepsDone(): number {
 }
 
 /**
- * Writes one line of the screen. Shows the title during the work, then the time in ms and the fact that the work returns. Throws StepError
- * with the title when the work throws.
+ * Writes one line of the screen. Shows the title during the work, then the time in ms and the fact that the work
+ * returns. Throws StepError with the title when the work throws.
  */
 export async function step(title: string, work: () => Promise<string>): Promise<void> {
   write(`  ${title.padEnd(38)} `)

@@ -10,8 +10,8 @@ export interface Store {
   /** The options of `plumb agent` for this store. */
   readonly options: readonly string[]
   /**
-   * The place of the network's configuration, and the beginning of the names of leases. The file store has a file and a folder, etcd has
-   * keys.
+   * The place of the network's configuration, and the beginning of the names of leases. The file store has a file and a
+   * folder, etcd has keys.
    */
   readonly confAt: string
   readonly leasesAt: string

@@ -9,8 +9,8 @@ import type { Story } from './wish.ts'
 const LIMIT_MS = { pods: 60_000, policy: 60_000, nodes: 60_000, services: 60_000, kubernetes: 400_000 } as const
 
 /**
- * Tells a whole story in the private namespaces of this process, and returns the exit status. A failed step ends the story. The screen and
- * stderr name that step.
+ * Tells a whole story in the private namespaces of this process, and returns the exit status. A failed step ends the
+ * story. The screen and stderr name that step.
  */
 export async function tell(story: Story): Promise<0 | 1> {
   const started = performance.now()

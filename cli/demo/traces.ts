@@ -70,8 +70,8 @@ export function counts(times: readonly string[], counted: readonly Traces[]): st
   )
 }
 
-// The comment of each nft element is its network, or its network and container. An nft that cannot list must not look like an nft without
-// elements.
+// The comment of each nft element is its network, or its network and container. An nft that cannot list must not look
+// like an nft without elements.
 async function elements(network: string): Promise<string[]> {
   const rows: readonly { readonly set?: NftSet; readonly map?: NftSet }[] = JSON.parse(
     await must(['nft', '-j', 'list', 'ruleset']),

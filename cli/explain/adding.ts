@@ -50,8 +50,8 @@ export interface Added extends Pick<ToldPlugin, 'pool' | 'runs' | 'isWhole' | 'r
 }
 
 /**
- * Explains ADD by a plugin of this executable. `answer` is the result of a pool whose answer plumb cannot foresee, when that result is
- * known. Throws the error that the plugin would answer.
+ * Explains ADD by a plugin of this executable. `answer` is the result of a pool whose answer plumb cannot foresee, when
+ * that result is known. Throws the error that the plugin would answer.
  */
 export function adding(plugin: Plugin, call: Call, answer: Json | undefined): Promise<Added> {
   if (plugin.role === 'interface') return byInterface(plugin, call, answer)
@@ -109,7 +109,8 @@ async function byInterface(alone: InterfacePlugin<NetConf>, call: Call, answer: 
   }
 }
 
-// Renders the request that ADD would send to its delegate now. Uses STATUS, because STATUS fails at once where ADD would wait.
+// Renders the request that ADD would send to its delegate now. Uses STATUS, because STATUS fails at once where ADD
+// would wait.
 async function byDelegate(plugin: MetaPlugin<NetConf>, call: Call, answer: Json | undefined): Promise<Added> {
   const { found, inner } = await findDelegate(await plugin.render(readConf(plugin, call), 'STATUS'), call)
   if (typeof found !== 'string') return byInterface(found, inner, answer)
@@ -153,7 +154,8 @@ function shape(result: Result, { version }: Call): Json {
   return JSON.parse(encode(result, version))
 }
 
-// ADD first removes what a killed call left for the same attachment, and what an earlier attachment left whose namespace is gone.
+// ADD first removes what a killed call left for the same attachment, and what an earlier attachment left whose
+// namespace is gone.
 function unfinished(plugin: InterfacePlugin<NetConf>, { at }: Call): ToldRun[] {
   const entry = readEntry(at)
   const link = entry?.parts[LINK]
@@ -166,8 +168,8 @@ function unfinished(plugin: InterfacePlugin<NetConf>, { at }: Call): ToldRun[] {
   return unwiring(plugin.unwire(at)).map((run) => ({ ...run, when }))
 }
 
-// When ADD fails, plumb gives the address back to the pool of another program. An attachment that was there before keeps its address, so
-// plumb asks for the link first.
+// When ADD fails, plumb gives the address back to the pool of another program. An attachment that was there before
+// keeps its address, so plumb asks for the link first.
 function present(plugin: InterfacePlugin<NetConf>, { at }: Call): ToldRun {
   const lines = plugin.unwire(at).map((one) => ({
     text: handler(one.kind).ask(one),
@@ -249,8 +251,8 @@ function hasLink({ netns, ifname }: Call['at']): boolean {
   }
 }
 
-// An attachment that holds a wanted host port loses its resources when its pod is gone. A holder with a living pod keeps its resources.
-// Throws CniError 7.
+// An attachment that holds a wanted host port loses its resources when its pod is gone. A holder with a living pod
+// keeps its resources. Throws CniError 7.
 function freeing(claims: readonly Claim[]): ToldRun[] {
   try {
     claims.map(isFree)
@@ -270,7 +272,10 @@ function freeing(claims: readonly Claim[]): ToldRun[] {
   }
 }
 
-/** Returns what a chained plugin noted about an attachment. Returns undefined when there is no note, or when this user may not read it. */
+/**
+ * Returns what a chained plugin noted about an attachment. Returns undefined when there is no note, or when this user
+ * may not read it.
+ */
 export function noted(type: string, { at }: Call): readonly Resource[] | undefined {
   return visible(() => readPart(partName(type, at))?.own)
 }

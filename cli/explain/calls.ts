@@ -26,8 +26,8 @@ export interface Subject {
 }
 
 /**
- * Builds the call that a plugin of this executable would get, and checks the call as the plugin would. Throws the error that the plugin
- * would answer.
+ * Builds the call that a plugin of this executable would get, and checks the call as the plugin would. Throws the error
+ * that the plugin would answer.
  */
 export function callOf(
   command: 'ADD' | 'DEL',
@@ -49,20 +49,25 @@ export function callOf(
 }
 
 /**
- * Refuses a namespace that ADD would refuse as a pod's namespace. A namespace that does not exist passes. A namespace that this user may
- * not look at passes too. Throws CniError.
+ * Refuses a namespace that ADD would refuse as a pod's namespace. A namespace that does not exist passes. A namespace
+ * that this user may not look at passes too. Throws CniError.
  */
 export function mayBePod(call: Call): void {
   const { netns } = call.at
   if (netns !== undefined && visible(() => netnsState(netns) !== 'gone')) requirePod(call)
 }
 
-/** The same check for DEL. DEL accepts every namespace except the namespace that plumb itself runs in. Throws CniError. */
+/**
+ * The same check for DEL. DEL accepts every namespace except the namespace that plumb itself runs in. Throws CniError.
+ */
 export function mayBeDeleted(call: Call): void {
   visible(() => forDel(call))
 }
 
-/** Does the work of a plugin. Changes an error of the plugin into the error that the runtime would report. Throws Refused. */
+/**
+ * Does the work of a plugin. Changes an error of the plugin into the error that the runtime would report. Throws
+ * Refused.
+ */
 export async function asPlugin<T>(type: string, command: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work()

@@ -5,7 +5,10 @@ export interface ToldLine {
   readonly text: string
   /** The purpose of the line. */
   readonly about: string
-  /** A regular expression for the tool's error message when the wanted state exists already. Any other error is a failure. */
+  /**
+   * A regular expression for the tool's error message when the wanted state exists already. Any other error is a
+   * failure.
+   */
   readonly already?: string
   /** The condition. Absent means always. */
   readonly when?: string
@@ -29,7 +32,9 @@ export interface ToldPool {
   readonly type: string
   /** The path of the program, when the pool is not plumb's. */
   readonly program?: string
-  /** The answer that the pool would give. Absent when the answer is not known. `about` says how reliable the answer is. */
+  /**
+   * The answer that the pool would give. Absent when the answer is not known. `about` says how reliable the answer is.
+   */
   readonly result?: Json
   readonly about: string
 }

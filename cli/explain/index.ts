@@ -1,5 +1,5 @@
-// `plumb cni explain` shows what ADD or DEL would run, without running it. Begin with `explainAdd` and `explainDel` below.
-// explanation.ts defines the data of an explanation, text.ts prints the data for people.
+// `plumb cni explain` shows what ADD or DEL would run, without running it. Begin with `explainAdd` and `explainDel`
+// below. explanation.ts defines the data of an explanation, text.ts prints the data for people.
 import { statSync } from 'node:fs'
 import type { Plugin } from '../../lib/cni/plugin.ts'
 import { compare } from '../../lib/cni/versions.ts'
@@ -22,8 +22,9 @@ import { isOurs, visible } from './visibility.ts'
 export const EXAMPLE = '/run/netns/POD' as NetnsPath
 
 /**
- * Explains ADD of a list, plugin by plugin. Starts no process, takes no lock and writes nothing. Throws Refused with the error that ADD
- * would answer. Throws ValueError for a `--prev-result` when the list asks no program that is not plumb's.
+ * Explains ADD of a list, plugin by plugin. Starts no process, takes no lock and writes nothing. Throws Refused with
+ * the error that ADD would answer. Throws ValueError for a `--prev-result` when the list asks no program that is not
+ * plumb's.
  */
 export async function explainAdd(subject: Subject): Promise<Told> {
   const { list, at, cached } = subject
@@ -42,8 +43,8 @@ export async function explainAdd(subject: Subject): Promise<Told> {
 export async function explainDel(subject: Subject): Promise<Told> {
   const { list, cached } = subject
   const whole = { ...subject, at: restored(subject.at, cached) }
-  // This user may be unable to read the notes of chained plugins, or the notes do not exist yet. Then DEL is explained with the notes that
-  // ADD would write. A configuration that ADD refuses does not make DEL fail.
+  // This user may be unable to read the notes of chained plugins, or the notes do not exist yet. Then DEL is explained
+  // with the notes that ADD would write. A configuration that ADD refuses does not make DEL fail.
   const made = await chain({ ...whole, at: { ...whole.at, netns: whole.at.netns || EXAMPLE } }).catch(() => [])
   const prevResult = cached?.result ?? made.at(-1)?.told.result
   const plugins: ToldPlugin[] = []
@@ -54,7 +55,10 @@ export async function explainDel(subject: Subject): Promise<Told> {
   return { command: 'DEL', ...who(whole, 'a DEL now would run nothing in it'), plugins }
 }
 
-/** One plugin of the chain. `own` is what the plugin would note as its own. `next` is the result that the next plugin gets. */
+/**
+ * One plugin of the chain. `own` is what the plugin would note as its own. `next` is the result that the next plugin
+ * gets.
+ */
 interface Step {
   readonly told: ToldPlugin
   readonly own?: readonly Resource[] | undefined

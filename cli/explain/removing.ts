@@ -19,8 +19,8 @@ import { visible } from './visibility.ts'
 type Removed = Pick<ToldPlugin, 'runs' | 'isWhole' | 'notes'>
 
 /**
- * Explains DEL by a plugin of this executable. `own` is what ADD of the plugin would note, when that is known. Throws the error that the
- * plugin would answer.
+ * Explains DEL by a plugin of this executable. `own` is what ADD of the plugin would note, when that is known. Throws
+ * the error that the plugin would answer.
  */
 export async function deleting(plugin: Plugin, call: Call, own: readonly Resource[] | undefined): Promise<Removed> {
   if (plugin.role === 'delegating') {
@@ -98,7 +98,8 @@ function isSameElement(one: Resource, other: Resource): boolean {
   return one.kind === 'element' && other.kind === 'element' && one.set === other.set && one.key === other.key
 }
 
-// The noted resources and the link go in the same processes. The removal of the node's links works in parallel with the rest.
+// The noted resources and the link go in the same processes. The removal of the node's links works in parallel with the
+// rest.
 function removingBeside(held: readonly Resource[], own: readonly Resource[]): ToldRun[] {
   if (held.length === 0) return unwiring(own)
   return removing([...held, ...own], () => true).flatMap((plan) => {

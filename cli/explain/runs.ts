@@ -17,7 +17,10 @@ import type { ToldLine, ToldRun } from './explanation.ts'
 /** Returns the condition under which a resource of a plan is made or removed. Undefined means always. */
 export type Condition = (resource: Resource) => string | undefined
 
-/** Returns what `apply` would run and write for a plan, in the order of `apply`. `when` gives the condition of each resource. */
+/**
+ * Returns what `apply` would run and write for a plan, in the order of `apply`. `when` gives the condition of each
+ * resource.
+ */
 export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[] {
   const all = batches(plan)
   return all.flatMap((batch): ToldRun[] => {
@@ -94,7 +97,8 @@ const ABOUT = new Map([
   [SETS, 'the sets and maps that the rules look up'],
 ])
 
-// The first transaction adds to a table that has the rules. Only when nft does not find the rules, a second transaction loads them first.
+// The first transaction adds to a table that has the rules. Only when nft does not find the rules, a second transaction
+// loads them first.
 function transactions({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
   const run = (lines: readonly ToldLine[], when = {}): ToldRun => ({ namespace: ns, tool, argv: NFT, lines, ...when })
   const told = (some: Batch['steps']) =>
@@ -155,8 +159,8 @@ function zoning({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
   })
 }
 
-// Each family has one list for several ports, and two lists for a single port. Then one process forgets the stale connections of all
-// lists.
+// Each family has one list for several ports, and two lists for a single port. Then one process forgets the stale
+// connections of all lists.
 function forgetting({ ns, tool, steps }: Batch, { put }: Plan): ToldRun[] {
   const when = has('conntrack') ? {} : { when: 'only when conntrack is installed, which it is not here' }
   const given = steps.filter(({ resource }) => put.includes(resource))

@@ -11,8 +11,8 @@ import type { ToldRun } from './explanation.ts'
 import { runsOf } from './runs.ts'
 
 /**
- * Explains what `settle` would still do, and its result, for links that ADD makes now. A run that happens only for links that were there
- * before says so in `when`.
+ * Explains what `settle` would still do, and its result, for links that ADD makes now. A run that happens only for
+ * links that were there before says so in `when`.
  */
 export function settling(wiring: Wiring): {
   readonly result: Result
@@ -45,7 +45,8 @@ export function settling(wiring: Wiring): {
   }
 }
 
-// Explains what happens to addresses that the wiring does not want. Asks `settle` about one sample address beside each wanted address.
+// Explains what happens to addresses that the wiring does not want. Asks `settle` about one sample address beside each
+// wanted address.
 function inTheWay(addresses: readonly Addr[], plan: (held: readonly Addr[]) => Plan | undefined): string[] {
   const others = addresses.map(
     (one): Addr => ({

@@ -6,8 +6,8 @@ import type { Told, ToldLine, ToldPlugin, ToldRun } from './explanation.ts'
 const COLUMN = 64
 
 /**
- * Formats an explanation for people. Each command is followed by its lines of input, with comments. `rules` shows the rule files of
- * lib/nft in full.
+ * Formats an explanation for people. Each command is followed by its lines of input, with comments. `rules` shows the
+ * rule files of lib/nft in full.
  */
 export function textOf(
   { command, network, containerId, ifname, netns, notes, plugins, result }: Told,

@@ -1,9 +1,9 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 
 /**
- * Returns the pages of docs/plugins as Markdown, by the name of the plugin. The name `plugins` stands for the page about all plugins.
- * Pages of plugins that do not exist in plugins/ are left out. This is a macro: Bun runs it during the build and inserts the returned
- * value into the executable.
+ * Returns the pages of docs/plugins as Markdown, by the name of the plugin. The name `plugins` stands for the page
+ * about all plugins. Pages of plugins that do not exist in plugins/ are left out. This is a macro: Bun runs it during
+ * the build and inserts the returned value into the executable.
  */
 export function pagesOf(): Record<string, string> {
   const root = `${import.meta.dir}/../..`

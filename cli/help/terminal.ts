@@ -7,8 +7,8 @@ export interface Look {
 }
 
 /**
- * Formats a page of docs/ for a terminal. Wraps paragraphs and table cells, leaves code as it is, and shows only the words of a link.
- * Knows only the Markdown that those pages use.
+ * Formats a page of docs/ for a terminal. Wraps paragraphs and table cells, leaves code as it is, and shows only the
+ * words of a link. Knows only the Markdown that those pages use.
  */
 export function terminal(markdown: string, look: Look): string {
   return blocksOf(markdown)
@@ -81,8 +81,8 @@ function beside(row: readonly string[], widths: readonly number[]): string {
 }
 
 /**
- * Gives each column the width that it needs, as long as there is room. A column that needs more than an equal share of the remaining width
- * gets that share.
+ * Gives each column the width that it needs, as long as there is room. A column that needs more than an equal share of
+ * the remaining width gets that share.
  */
 function widthsOf(rows: readonly (readonly string[])[], columns: number): number[] {
   const wanted = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)))

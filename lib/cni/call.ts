@@ -1,12 +1,12 @@
-// This folder is the CNI protocol: environment, configuration, results, spec versions, and the interface of a plugin. Begin with
-// plugin.ts. Then read call.ts and result.ts.
+// This folder is the CNI protocol: environment, configuration, results, spec versions, and the interface of a plugin.
+// Begin with plugin.ts. Then read call.ts and result.ts.
 import type { Run } from '../os/run.ts'
 import type { Command, Env } from './environment.ts'
 import type { Attachment, Plugin } from './plugin.ts'
 
 /**
- * The outside world of one call: environment, standard input and the answer. Standard input is read at most once. It also starts programs
- * and finds other plugins of this executable.
+ * The outside world of one call: environment, standard input and the answer. Standard input is read at most once. It
+ * also starts programs and finds other plugins of this executable.
  */
 export interface Io {
   readonly env: Env
@@ -32,7 +32,8 @@ export interface Call {
 }
 
 /**
- * The outcome of a verb. `text` is its answer. `delivered` runs after the answer is delivered. `undo` runs when it cannot be delivered.
+ * The outcome of a verb. `text` is its answer. `delivered` runs after the answer is delivered. `undo` runs when it
+ * cannot be delivered.
  */
 export interface Done {
   readonly text?: string

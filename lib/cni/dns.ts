@@ -10,8 +10,8 @@ export const dnsShape = v.exactOptional(
 )
 
 /**
- * The dns of the configuration when it has any key, even with an empty list. Otherwise the dns of the pool. This is upstream's rule for
- * bridge and ptp.
+ * The dns of the configuration when it has any key, even with an empty list. Otherwise the dns of the pool. This is
+ * upstream's rule for bridge and ptp.
  */
 export function chooseDns(conf: Dns | undefined, given: Dns | undefined): { dns?: Dns } {
   const own = conf && (conf.domain || conf.nameservers || conf.search || conf.options) ? conf : given

@@ -25,9 +25,9 @@ export function readCommand(env: Env): Command | undefined {
 }
 
 /**
- * Reads the attachment of a call from the environment. The network is not in it, because the configuration names it. For GC and STATUS
- * the container and the interface are placeholders that no attachment can have.
- * Throws CniError 4 that names all missing variables, or the bad variable with its value.
+ * Reads the attachment of a call from the environment. The network is not in it, because the configuration names it.
+ * For GC and STATUS the container and the interface are placeholders that no attachment can have. Throws CniError 4
+ * that names all missing variables, or the bad variable with its value.
  */
 export function readAttachment(command: Command, env: Env): Omit<Attachment, 'network'> {
   const missing = NEEDED[command].filter((name) => !env[name])
@@ -45,8 +45,8 @@ export function readAttachment(command: Command, env: Env): Omit<Attachment, 'ne
 }
 
 /**
- * Reads CNI_ARGS, `K=V;K=V`, for a plugin that knows these keys. CNI spec: other keys are an error unless IgnoreUnknown is true. Throws
- * CniError 4.
+ * Reads CNI_ARGS, `K=V;K=V`, for a plugin that knows these keys. CNI spec: other keys are an error unless IgnoreUnknown
+ * is true. Throws CniError 4.
  */
 export function readArgs(text: string, known: readonly string[]): ReadonlyMap<string, string> {
   const args = new Map<string, string>()
@@ -75,7 +75,10 @@ export function readArgs(text: string, known: readonly string[]): ReadonlyMap<st
   return args
 }
 
-/** Reads one value of CNI_ARGS with a parser. Undefined when it is absent or empty. Throws CniError 4 that names the key and the value. */
+/**
+ * Reads one value of CNI_ARGS with a parser. Undefined when it is absent or empty. Throws CniError 4 that names the key
+ * and the value.
+ */
 export function argument<T>(
   { args }: Pick<Attachment, 'args'>,
   key: string,

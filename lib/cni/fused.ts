@@ -10,8 +10,8 @@ type Settings = boolean | object
 const PLUGINS: readonly (Fused & { readonly type: string })[] = FUSED
 
 /**
- * The keys of an interface plugin for chained plugins that work within its calls. A key takes the settings that the chained plugin
- * would have in a list, or `true`. Spread it into the plugin's shape.
+ * The keys of an interface plugin for chained plugins that work within its calls. A key takes the settings that the
+ * chained plugin would have in a list, or `true`. Spread it into the plugin's shape.
  */
 export const withinKeys = objectOf(PLUGINS.map(({ key, isList }) => [key, settings(isList)] as const)) as {
   readonly [One in (typeof FUSED)[number] as One['key']]: ReturnType<typeof settings>
@@ -24,8 +24,8 @@ interface Conf {
 }
 
 /**
- * The chained plugins that a configuration asks for, each with its configuration, in the usual order of lists. A plugin is asked for by
- * its own key, or by a capability from the runtime. Pure.
+ * The chained plugins that a configuration asks for, each with its configuration, in the usual order of lists. A plugin
+ * is asked for by its own key, or by a capability from the runtime. Pure.
  */
 export function within({ runtimeConfig = {}, args, ...conf }: Conf): Within[] {
   const given = (name: string) =>

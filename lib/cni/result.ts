@@ -3,8 +3,8 @@ import type { Cidr, Ip } from '../text/ip.ts'
 import type { Mac } from '../text/values.ts'
 
 /**
- * A CNI result in the shape of spec 1.1.0, for every version of the configuration. lib/cni/versions.ts converts results when they are
- * read and written.
+ * A CNI result in the shape of spec 1.1.0, for every version of the configuration. lib/cni/versions.ts converts results
+ * when they are read and written.
  */
 export interface Result {
   readonly interfaces?: readonly Interface[]
@@ -29,8 +29,8 @@ export interface IpConfig {
   readonly gateway?: Ip
 }
 /**
- * A route of the result (CNI spec 1.1.0 "Success"). `mtu` and `advmss` are in bytes. A lower `priority` comes first. `table` and
- * `scope` have the numbers of iproute2.
+ * A route of the result (CNI spec 1.1.0 "Success"). `mtu` and `advmss` are in bytes. A lower `priority` comes first.
+ * `table` and `scope` have the numbers of iproute2.
  */
 export interface RouteConfig {
   readonly dst: Cidr

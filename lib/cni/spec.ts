@@ -5,8 +5,8 @@ export const supported: readonly string[] = ['0.1.0', '0.2.0', '0.3.0', '0.3.1',
 export const newest = '1.1.0'
 
 /**
- * The answer to VERSION (CNI spec 1.1.0 "VERSION"). It is in a file of its own, so that VERSION loads no other code. podman asks every
- * plugin on every command.
+ * The answer to VERSION (CNI spec 1.1.0 "VERSION"). It is in a file of its own, so that VERSION loads no other code.
+ * podman asks every plugin on every command.
  */
 export function versionAnswer(): string {
   return `${JSON.stringify({ cniVersion: newest, supportedVersions: supported })}\n`

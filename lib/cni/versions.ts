@@ -7,8 +7,8 @@ import { field, read } from '../text/shape.ts'
 import type { Interface, IpConfig, Result, RouteConfig } from './result.ts'
 import { supported } from './spec.ts'
 
-// One row per spec version: the form of its results, and its commands beyond ADD, DEL and VERSION.
-// `families`: `ip4` and `ip6` with one address each. `struct`: keys in the order of the spec, `dns` always present. `sorted`: keys
+// One row per spec version: the form of its results, and its commands beyond ADD, DEL and VERSION. `families`: `ip4`
+// and `ip6` with one address each. `struct`: keys in the order of the spec, `dns` always present. `sorted`: keys
 // sorted, empty `dns` left out.
 const table = {
   '0.1.0': { form: 'families', verbs: [] },
@@ -26,7 +26,10 @@ interface Row {
   readonly details?: true
 }
 
-/** Throws CniError 1 when the version is unknown or does not have the command. CHECK exists from 0.4.0, GC and STATUS from 1.1.0. */
+/**
+ * Throws CniError 1 when the version is unknown or does not have the command. CHECK exists from 0.4.0, GC and STATUS
+ * from 1.1.0.
+ */
 export function gate(command: string, version: string): void {
   const { verbs } = row(version)
   if (!['CHECK', 'GC', 'STATUS'].includes(command) || verbs.includes(command)) return
@@ -38,14 +41,17 @@ export function gate(command: string, version: string): void {
   )
 }
 
-/** Whether results of a version have one place for an address of each family. True for 0.1.0 and 0.2.0. False for an unknown version. */
+/**
+ * Whether results of a version have one place for an address of each family. True for 0.1.0 and 0.2.0. False for an
+ * unknown version.
+ */
 export function hasFamilies(version: string): boolean {
   return Object.hasOwn(table, version) && row(version).form === 'families'
 }
 
 /**
- * Compares two versions `major.minor.patch`. Returns a negative number, zero or a positive number. Throws ValueError for any other
- * text.
+ * Compares two versions `major.minor.patch`. Returns a negative number, zero or a positive number. Throws ValueError
+ * for any other text.
  */
 export function compare(a: string, b: string): number {
   const [left, right] = [numbers(a), numbers(b)]
@@ -55,10 +61,9 @@ export function compare(a: string, b: string): number {
 const ESCAPED = ['<', '>', '&', '\u2028', '\u2029']
 
 /**
- * The JSON text of a result in the form of a version. It equals the text of the reference byte for byte: 4 spaces, no newline at the
- * end.
- * Pure. A call with the planned result gives an error before any change is made. Throws CniError 1 for an unknown version, 7 when 0.1.0
- * or 0.2.0 would have no address.
+ * The JSON text of a result in the form of a version. It equals the text of the reference byte for byte: 4 spaces, no
+ * newline at the end. Pure. A call with the planned result gives an error before any change is made. Throws CniError 1
+ * for an unknown version, 7 when 0.1.0 or 0.2.0 would have no address.
  */
 export function encode(result: Result, version: string): string {
   const { form, details } = row(version)
@@ -81,8 +86,8 @@ export function encode(result: Result, version: string): string {
 }
 
 /**
- * Reads a result of any version. `version` is the version of the configuration. It applies when the result has no `cniVersion`. `at` is
- * the name of the result in messages. Throws ValueError that names path and value.
+ * Reads a result of any version. `version` is the version of the configuration. It applies when the result has no
+ * `cniVersion`. `at` is the name of the result in messages. Throws ValueError that names path and value.
  */
 export function decode(raw: unknown, version: string, at = 'prevResult'): Result {
   if (isDeep(raw)) throw new ValueError(`Cannot read ${at}: it is nested too deep`)

@@ -8,7 +8,10 @@ export function hold(elements: readonly Element[]): void {
   for (const element of elements) if (element.part !== undefined) share(thing(element), element.part)
 }
 
-/** Removes the notes of `hold`. Returns the elements that another attachment still holds. The caller must keep these elements. */
+/**
+ * Removes the notes of `hold`. Returns the elements that another attachment still holds. The caller must keep these
+ * elements.
+ */
 export function letGo(elements: readonly Element[]): Element[] {
   return elements.filter(
     (element) =>
@@ -17,8 +20,8 @@ export function letGo(elements: readonly Element[]): Element[] {
 }
 
 /**
- * Whether an attachment needs the element. The parts in `but` do not count. A part does not count either when its pod is gone.
- * Exception: a pair of subnets has one holder per pod, and each of them counts.
+ * Whether an attachment needs the element. The parts in `but` do not count. A part does not count either when its pod
+ * is gone. Exception: a pair of subnets has one holder per pod, and each of them counts.
  */
 export function isHeld(element: Element, but: readonly PartName[] = []): boolean {
   const others = holdersOf(thing(element)).filter((part) => !but.includes(part))

@@ -13,7 +13,10 @@ import { fileName, type Owner, type PartName } from '../text/owner.ts'
 import { brief, type NetnsPath, type NetworkName } from '../text/values.ts'
 import { ENTRIES, holdersOf, LOCK, release, share } from './shared.ts'
 
-/** The journal's entry of an attachment: one file. plumb writes it before it changes the kernel, and removes it last (docs/journal.md). */
+/**
+ * The journal's entry of an attachment: one file. plumb writes it before it changes the kernel, and removes it last
+ * (docs/journal.md).
+ */
 export interface Entry {
   readonly owner: Owner
   /** An ADD or a DEL of the interface plugin is running, or was killed. */
@@ -24,7 +27,10 @@ export interface Entry {
   readonly parts: Readonly<Record<string, Part>>
 }
 
-/** The objects of one plugin for an attachment, and the pod's namespace. Another namespace may have the same path later. Inode and cookie identify it. */
+/**
+ * The objects of one plugin for an attachment, and the pod's namespace. Another namespace may have the same path later.
+ * Inode and cookie identify it.
+ */
 export interface Part extends Partial<Identity> {
   readonly netns?: NetnsPath
   readonly own: readonly Resource[]
@@ -48,14 +54,15 @@ export function partName(type: string, owner: Owner): PartName {
 }
 
 /**
- * The state that an ADD finds: nothing, a live attachment, the remains of a killed call, or an attachment whose namespace is gone. The ADD
- * removes the last two first.
+ * The state that an ADD finds: nothing, a live attachment, the remains of a killed call, or an attachment whose
+ * namespace is gone. The ADD removes the last two first.
  */
 export type Found = 'nothing' | 'attached' | 'unfinished' | 'gone'
 
 /**
- * Opens the entry of an attachment for an ADD. Waits until every other call for the attachment has ended. `link` names the resources that remove the link, if they are
- * known. It is written only when the attachment does not exist yet. Throws CniError 11 when an earlier call does not end in time.
+ * Opens the entry of an attachment for an ADD. Waits until every other call for the attachment has ended. `link` names
+ * the resources that remove the link, if they are known. It is written only when the attachment does not exist yet.
+ * Throws CniError 11 when an earlier call does not end in time.
  */
 export function begin(at: Attachment, link?: readonly Resource[]): Found {
   takeTurn(partName(LINK, at), `an earlier call for ${at.ifname} of container ${at.containerId}`)
@@ -69,7 +76,10 @@ export function begin(at: Attachment, link?: readonly Resource[]): Found {
   return found
 }
 
-/** Writes to the entry that a removal is running. The next ADD finishes an unfinished removal first. Never throws, because a DEL must always remove. */
+/**
+ * Writes to the entry that a removal is running. The next ADD finishes an unfinished removal first. Never throws,
+ * because a DEL must always remove.
+ */
 export function beginRemoval(owner: Owner): void {
   try {
     if (occupy(partName(LINK, owner))) change(owner, (entry) => ({ ...entry, unfinished: true }))
@@ -79,8 +89,8 @@ export function beginRemoval(owner: Owner): void {
 }
 
 /**
- * Writes to the entry which objects plugins are about to make, by plugin type. DEL then needs neither configuration nor result. `ips` are the attachment's addresses.
- * The next ADD with one of these addresses finds the entry by them.
+ * Writes to the entry which objects plugins are about to make, by plugin type. DEL then needs neither configuration nor
+ * result. `ips` are the attachment's addresses. The next ADD with one of these addresses finds the entry by them.
  */
 export function note(
   at: Attachment,
@@ -105,14 +115,18 @@ export function complete(owner: Owner): void {
   change(owner, ({ unfinished: _, ...entry }) => entry)
 }
 
-/** Writes to the entry that the link is gone and the call has ended. The parts of chained plugins stay until their own DEL. */
+/**
+ * Writes to the entry that the link is gone and the call has ended. The parts of chained plugins stay until their own
+ * DEL.
+ */
 export function close(owner: Owner): void {
   forgetting(owner, ({ unfinished: _, parts: { [LINK]: __, ...parts }, ...entry }) => ({ ...entry, parts }))
 }
 
 /**
- * Removes the objects of a part with `undo`, and then the part. One process does this at a time, after the tools of a killed process have ended. A second process waits,
- * finds no part, and removes nothing. Returns false when there is no part.
+ * Removes the objects of a part with `undo`, and then the part. One process does this at a time, after the tools of a
+ * killed process have ended. A second process waits, finds no part, and removes nothing. Returns false when there is no
+ * part.
  */
 export async function forget(part: PartName, undo: (note: Note) => Promise<void>): Promise<boolean> {
   if (!readPart(part)) return false
@@ -199,8 +213,8 @@ export function isSameContainer(part: PartName, other: PartName): boolean {
 }
 
 /**
- * The entries of the attachments that have an address, or had it when their entry was written. A note without an entry stays: an ADD may
- * have written the entry since.
+ * The entries of the attachments that have an address, or had it when their entry was written. A note without an entry
+ * stays: an ADD may have written the entry since.
  */
 export function attachmentsWith(ip: string): Entry[] {
   return holdersOf(`addresses/${ip}`).flatMap((part) => {
@@ -214,7 +228,8 @@ export function isThere({ netns, inode, cookie }: Part): boolean {
   return netns !== undefined && inode !== undefined && isAt(netns, { inode, cookie })
 }
 
-// One process writes at a time, and all use the same draft file. A killed call may leave the draft, and the next call overwrites it.
+// One process writes at a time, and all use the same draft file. A killed call may leave the draft, and the next call
+// overwrites it.
 function change(owner: Owner, to: (before: Entry) => Entry): void {
   const { network, containerId, ifname } = owner
   const name = fileName(owner)
@@ -224,7 +239,8 @@ function change(owner: Owner, to: (before: Entry) => Entry): void {
     const isEmpty = !after.unfinished && Object.keys(after.parts).length === 0
     const ips = isEmpty ? [] : after.ips
     const holder: PartName = `${LINK}:${name}`
-    // The index never has more than the entries. A call that is killed here leaves the entry, and the removal of the entry removes the rest.
+    // The index never has more than the entries. A call that is killed here leaves the entry, and the removal of the
+    // entry removes the rest.
     if (!isEmpty) writeAtomic(`${ENTRIES}/${name}`, signed(after), { durable: false, by: `${DIR}/draft` })
     for (const ip of ips) if (!before?.ips.includes(ip)) share(`addresses/${ip}`, holder)
     for (const ip of before?.ips ?? []) if (!ips.includes(ip)) release(`addresses/${ip}`, holder)

@@ -11,9 +11,9 @@ import { holdersOf, release, share } from './shared.ts'
 const LOCK = '/run/cni/plumb/ports.lock'
 
 /**
- * Reserves host ports for their owners. Takes no port at all when another container has one of them. A port that another attachment of
- * the same container has stays with that attachment, because podman sends the same ports for each network. A claim does not count when
- * its owner has no entry. Throws CniError 7 with the name of the port's owner.
+ * Reserves host ports for their owners. Takes no port at all when another container has one of them. A port that
+ * another attachment of the same container has stays with that attachment, because podman sends the same ports for each
+ * network. A claim does not count when its owner has no entry. Throws CniError 7 with the name of the port's owner.
  */
 export function take(claims: readonly Claim[]): void {
   withLock(LOCK, () => {
@@ -48,8 +48,8 @@ export function isElsewhere(claim: Claim): boolean {
 }
 
 /**
- * The parts of other containers that block these claims although their network namespace is gone. No DEL was called for them. The inode
- * decides, because the namespace of another pod may have the path now. Enters no namespace.
+ * The parts of other containers that block these claims although their network namespace is gone. No DEL was called for
+ * them. The inode decides, because the namespace of another pod may have the path now. Enters no namespace.
  */
 export function lapsed(claims: readonly Claim[]): PartName[] {
   const others = claims.flatMap((claim) => inTheWay(claim).filter((owner) => !isSameContainer(owner, claim.part)))
@@ -60,9 +60,9 @@ export function lapsed(claims: readonly Claim[]): PartName[] {
 }
 
 /**
- * The noted resources that belong to the attachment, without duplicates. Resources after a claim belong to that claim. They are left
- * out when `stands` says no for the claim. Then another attachment has the port, or the call was killed before it took the port.
- * Duplicates are possible, because two ports may lead to the same target. Pure.
+ * The noted resources that belong to the attachment, without duplicates. Resources after a claim belong to that claim.
+ * They are left out when `stands` says no for the claim. Then another attachment has the port, or the call was killed
+ * before it took the port. Duplicates are possible, because two ports may lead to the same target. Pure.
  */
 export function following(own: readonly Resource[], stands: (claim: Claim) => boolean): Resource[] {
   let mine = true
@@ -81,7 +81,8 @@ export function isFree(claim: Claim): boolean {
   return others.length === 0
 }
 
-// The parts of other attachments that have the port on the same address. `any4` and `any6` overlap with every address of their family.
+// The parts of other attachments that have the port on the same address. `any4` and `any6` overlap with every address
+// of their family.
 function inTheWay(claim: Claim): PartName[] {
   const { ip, part } = claim
   return owners(claim).flatMap(({ on, owner }) => {

@@ -6,9 +6,9 @@ import { take } from './ports.ts'
 import { share, sweep } from './shared.ts'
 
 /**
- * Builds the index of shared things again from the entries, for a node on which a person has removed files. The entries do not say
- * which link holds the gateway of a VLAN. The next ADD of that network notes it. Leaves out an attachment that a call is at work on: that
- * call keeps its notes itself, and a note that a DEL has removed must not come back.
+ * Builds the index of shared things again from the entries, for a node on which a person has removed files. The entries
+ * do not say which link holds the gateway of a VLAN. The next ADD of that network notes it. Leaves out an attachment
+ * that a call is at work on: that call keeps its notes itself, and a note that a DEL has removed must not come back.
  */
 export function reindex(): void {
   sweep()

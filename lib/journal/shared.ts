@@ -3,9 +3,9 @@ import { fs } from '../os/fs.ts'
 import { listFiles } from '../os/reading.ts'
 import type { PartName } from '../text/owner.ts'
 
-// The index of things that several attachments may share. Each thing has a folder with one symbolic link per holder. The link has the
-// name of the holder's part and points to the entry of the attachment. The index follows from the entries, except the holders of VLAN
-// gateway links (see `reindex`).
+// The index of things that several attachments may share. Each thing has a folder with one symbolic link per holder.
+// The link has the name of the holder's part and points to the entry of the attachment. The index follows from the
+// entries, except the holders of VLAN gateway links (see `reindex`).
 const DIR = '/run/cni/plumb/shared'
 
 /** The folder of the attachments' entries. */
@@ -14,8 +14,9 @@ export const ENTRIES = '/run/cni/plumb/attachments'
 export const LOCK = '/run/cni/plumb/lock'
 
 /**
- * Notes that a part needs a thing. `thing` is `<sort>/<key>`: `addresses/10.1.0.2`, `elements/masq4 10.1.0.2`, `links/br0.5`,
- * `ports/tcp-80`. `holder` is the part's name. A detail and a space may stand before it. Returns false when the note exists already.
+ * Notes that a part needs a thing. `thing` is `<sort>/<key>`: `addresses/10.1.0.2`, `elements/masq4 10.1.0.2`,
+ * `links/br0.5`, `ports/tcp-80`. `holder` is the part's name. A detail and a space may stand before it. Returns false
+ * when the note exists already.
  */
 export function share(thing: string, holder: string): boolean {
   const folder = `${DIR}/${thing}`
@@ -35,8 +36,8 @@ export function share(thing: string, holder: string): boolean {
 }
 
 /**
- * Removes the note of `share`. Returns true when no part needs the thing any more. The kernel decides which holder is the last, because
- * rmdir(2) removes only an empty folder.
+ * Removes the note of `share`. Returns true when no part needs the thing any more. The kernel decides which holder is
+ * the last, because rmdir(2) removes only an empty folder.
  */
 export function release(thing: string, holder: string): boolean {
   const folder = `${DIR}/${thing}`
@@ -65,8 +66,8 @@ export function thingsOf(sort: string): string[] {
 }
 
 /**
- * Removes the notes of attachments that have no entry. An ADD may run meanwhile. It writes its entry before its notes, and nobody writes
- * an entry while this process holds the journal's lock.
+ * Removes the notes of attachments that have no entry. An ADD may run meanwhile. It writes its entry before its notes,
+ * and nobody writes an entry while this process holds the journal's lock.
  */
 export function sweep(): void {
   const things = listFiles(DIR).flatMap((sort) => thingsOf(sort).map((key) => `${sort}/${key}`))

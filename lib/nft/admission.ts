@@ -26,9 +26,9 @@ const AGAIN_MS = 50
 const SIDES = ['ingress', 'egress'] as const
 
 /**
- * Asks the agent to admit a pod. Sends the question at once, and gives the function that waits until the kernel has the pod's policies. Without
- * an answer, `whenAway` decides: the pod is closed here and the ADD goes on, or the ADD fails after the wait. The function throws CniError 11
- * then, and when the pod cannot be closed.
+ * Asks the agent to admit a pod. Sends the question at once, and gives the function that waits until the kernel has the
+ * pod's policies. Without an answer, `whenAway` decides: the pod is closed here and the ADD goes on, or the ADD fails
+ * after the wait. The function throws CniError 11 then, and when the pod cannot be closed.
  */
 export function admit(one: Admission, run: Run): () => Promise<void> {
   const { endpoint, waitMs, whenAway } = one
@@ -58,8 +58,9 @@ export function admit(one: Admission, run: Run): () => Promise<void> {
 }
 
 /**
- * Tells the agent that a pod is gone. Sends this at once, and gives the function that waits for the kernel. Without an answer, the addresses
- * are taken out of the maps here: another pod may have them a moment later. The function throws CniError 11 when nft fails.
+ * Tells the agent that a pod is gone. Sends this at once, and gives the function that waits for the kernel. Without an
+ * answer, the addresses are taken out of the maps here: another pod may have them a moment later. The function throws
+ * CniError 11 when nft fails.
  */
 export function release({ socket, endpoint }: Admission, run: Run): () => Promise<void> {
   const { containerId, ifname } = endpoint
@@ -113,8 +114,8 @@ async function closePod({ endpoint }: Admission, why: CniError, run: Run): Promi
   const add = ({ map, ip }: (typeof elements)[number]) => `add element ${TABLE} ${map} { ${ip} : drop }`
   const { failed, said } = await attempt(elements.map(add), run)
   const wrong = said.find((text) => !/File exists/.test(text))
-  // An element that does not close the pod is that of a former pod with the address. When the agent has come back meanwhile, it finds this
-  // element changed, and repairs it.
+  // An element that does not close the pod is that of a former pod with the address. When the agent has come back
+  // meanwhile, it finds this element changed, and repairs it.
   const known = elements.filter((_, i) => failed.includes(i))
   const open = wrong === undefined ? await notClosing(known, run) : []
   const rest = known.length === 0 ? [] : elements.filter((one) => !known.includes(one) || open.includes(one))

@@ -1,5 +1,8 @@
 // Made by `npm run tables` from the files in this folder: do not edit.
-/** The chains of each file of rules. 'rules' counts the rules of a chain. 'uses' is the kernel's use count, by rules and by jumps to the chain. */
+/**
+ * The chains of each file of rules. 'rules' counts the rules of a chain. 'uses' is the kernel's use count, by rules and
+ * by jumps to the chain.
+ */
 export const CHAINS = {
   masquerade: {
     postrouting: { rules: 2, uses: 2 },

@@ -5,9 +5,9 @@ import { shown, ValueError } from '../text/errors.ts'
 import type { NetworkName } from '../text/values.ts'
 
 /**
- * Reads `conditionsV4` or `conditionsV6`: the words that an nft rule has before its verdict. Returns them as one text, or undefined
- * when there are none. Throws ValueError for the syntax of iptables, and shows the nft syntax. Throws ValueError for text that could
- * end the rule.
+ * Reads `conditionsV4` or `conditionsV6`: the words that an nft rule has before its verdict. Returns them as one text,
+ * or undefined when there are none. Throws ValueError for the syntax of iptables, and shows the nft syntax. Throws
+ * ValueError for text that could end the rule.
  */
 export function readConditions(family: 4 | 6): (value: unknown) => string | undefined {
   return (value) => {
@@ -32,8 +32,8 @@ export function readConditions(family: 4 | 6): (value: unknown) => string | unde
 }
 
 /**
- * The chain for the conditional mappings of a network. Packets that meet the conditions go to the pod. The chain uses the maps whose
- * names end in `if`.
+ * The chain for the conditional mappings of a network. Packets that meet the conditions go to the pod. The chain uses
+ * the maps whose names end in `if`.
  */
 export function conditionChain(network: NetworkName, family: 4 | 6, conditions: string): Chain {
   const to = `dnat ${ip(family)} to`
@@ -54,8 +54,8 @@ export function chainName(network: NetworkName, family: 4 | 6): string {
 }
 
 /**
- * Removes a network's chains of conditions. A chain stays while a mapping of the network still jumps to it, because nft refuses to
- * delete it.
+ * Removes a network's chains of conditions. A chain stays while a mapping of the network still jumps to it, because nft
+ * refuses to delete it.
  */
 export async function dropConditionChains(network: NetworkName, run: Run): Promise<void> {
   for (const family of [4, 6] as const)

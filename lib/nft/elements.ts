@@ -1,5 +1,5 @@
-// This folder has the nftables rules of plumb (the .nft files) and the code that loads them and changes their elements. Begin with
-// sets.nft and the other .nft files. Then read `applyElements` below.
+// This folder has the nftables rules of plumb (the .nft files) and the code that loads them and changes their elements.
+// Begin with sets.nft and the other .nft files. Then read `applyElements` below.
 import { heldSets, hold, isHeld, letGo } from '../journal/elements.ts'
 import { entries, isThere, partsOf, readPart } from '../journal/journal.ts'
 import { following, holds } from '../journal/ports.ts'
@@ -30,8 +30,8 @@ import {
 type Send = (lines: readonly string[]) => Promise<Output>
 
 /**
- * Removes and adds elements and chains of networks. Loads the rules that look up the elements when they are missing, emptied or of
- * another version. Throws ExecError.
+ * Removes and adds elements and chains of networks. Loads the rules that look up the elements when they are missing,
+ * emptied or of another version. Throws ExecError.
  */
 export async function applyElements({ ns, steps }: Batch, run: Run): Promise<void> {
   const send: Send = (lines) => run(NFT, inputOf(lines), ns)
@@ -52,7 +52,8 @@ export async function applyElements({ ns, steps }: Batch, run: Run): Promise<voi
   let done = await send(addingTo(sections, wanted))
   if (done.stderr.includes('No such file or directory')) done = await load(sections, resources, run, send)
   if (done.stderr.includes('overlaps') || done.stderr.includes('File exists')) {
-    // The key exists with another value. The owner of that element is gone, otherwise the port would not have been free.
+    // The key exists with another value. The owner of that element is gone, otherwise the port would not have been
+    // free.
     await remove(elements.filter(({ value }) => value !== undefined).map(removal), send)
     done = await send([...addingTo(sections, linesOf(resources)), ...(await amongOthers(elements, run))])
   }
@@ -61,9 +62,10 @@ export async function applyElements({ ns, steps }: Batch, run: Run): Promise<voi
 }
 
 /**
- * Adds the elements of all attachments on the node again, when the elements or their rules are missing. That happens when somebody
- * flushes the ruleset (`systemctl restart nftables` does), a table or a set. Existing elements and rules stay as they are.
- * Returns whether rules had to be loaded. `isThorough` also adds single missing elements. Throws ExecError.
+ * Adds the elements of all attachments on the node again, when the elements or their rules are missing. That happens
+ * when somebody flushes the ruleset (`systemctl restart nftables` does), a table or a set. Existing elements and rules
+ * stay as they are. Returns whether rules had to be loaded. `isThorough` also adds single missing elements. Throws
+ * ExecError.
  */
 export async function restore(run: Run, isThorough = false): Promise<boolean> {
   const send: Send = (lines) => run(NFT, inputOf(lines))
@@ -99,8 +101,8 @@ export function addingTo(sections: readonly Section[], wanted: readonly string[]
 }
 
 /**
- * The chains and marks of plumb that exist when rules are loaded. The `own` chains are flushed and written again. The `staleChains` and
- * `staleMarks` are from another version and are deleted.
+ * The chains and marks of plumb that exist when rules are loaded. The `own` chains are flushed and written again. The
+ * `staleChains` and `staleMarks` are from another version and are deleted.
  */
 interface Found {
   readonly own: readonly string[]
@@ -110,8 +112,8 @@ interface Found {
 const NOTHING: Found = { own: [], staleChains: [], staleMarks: [] }
 
 /**
- * The lines of the transaction that loads sections of the rules and adds elements and chains. The whole text of a section is one item
- * of the list. The chains of networks and of an admin keep their rules.
+ * The lines of the transaction that loads sections of the rules and adds elements and chains. The whole text of a
+ * section is one item of the list. The chains of networks and of an admin keep their rules.
  */
 export function loading(
   sections: readonly Section[],
@@ -131,8 +133,8 @@ export function loading(
   ]
 }
 
-// The program that removed the rules may have removed the elements, too. So a section is loaded together with the elements of all
-// attachments in it.
+// The program that removed the rules may have removed the elements, too. So a section is loaded together with the
+// elements of all attachments in it.
 async function load(needed: readonly Section[], wanted: readonly Resource[], run: Run, send: Send): Promise<Output> {
   const { resources, done } = standing()
   try {
@@ -165,8 +167,8 @@ async function load(needed: readonly Section[], wanted: readonly Resource[], run
   }
 }
 
-// The elements and chains of the attachments whose pods exist. A part that another call works on is left out, because that call adds or
-// removes its elements itself.
+// The elements and chains of the attachments whose pods exist. A part that another call works on is left out, because
+// that call adds or removes its elements itself.
 function standing(): { readonly resources: readonly Resource[]; done(): void } {
   const all = entries()
     .flatMap(partsOf)
@@ -190,8 +192,8 @@ function isOfRules(one: Resource): boolean {
   return isChain(one) || (isElement(one) && one.moment === undefined)
 }
 
-// Chains come first, because elements jump to them. Of several elements with the same key only the first is added. `largest` and
-// `amongOthers` make the lines of pairs.
+// Chains come first, because elements jump to them. Of several elements with the same key only the first is added.
+// `largest` and `amongOthers` make the lines of pairs.
 function linesOf(resources: readonly Resource[]): string[] {
   const chains = firstOf(resources.filter(isChain), ({ name }) => name)
   const elements = firstOf(resources.filter(isElement), ({ set, key }) => `${set} ${key}`)
@@ -208,8 +210,8 @@ function firstOf<T>(all: readonly T[], keyOf: (one: T) => string): T[] {
   return [...found.values()]
 }
 
-// Removes an element only when no attachment needs it any more. When another attachment takes the element meanwhile, the element is
-// added again.
+// Removes an element only when no attachment needs it any more. When another attachment takes the element meanwhile,
+// the element is added again.
 async function removeElements(steps: Batch['steps'], run: Run, send: Send): Promise<void> {
   const kept: readonly Resource[] = letGo(steps.map(({ resource }) => resource).filter(isElement))
   const going = steps.filter(({ resource }) => !kept.includes(resource))
@@ -221,8 +223,8 @@ async function removeElements(steps: Batch['steps'], run: Run, send: Send): Prom
   if (taken.length > 0) await send(taken.map(addition))
 }
 
-// Sends one transaction. It fails as a whole when an element is already gone, or when its set belongs to another program. Then the
-// lines of these elements are left out, and the rest is tried again.
+// Sends one transaction. It fails as a whole when an element is already gone, or when its set belongs to another
+// program. Then the lines of these elements are left out, and the rest is tried again.
 async function remove(lines: readonly string[], send: Send): Promise<void> {
   for (let rest = lines; rest.length > 0; ) {
     const done = await send(rest)

@@ -10,9 +10,8 @@ import { brief, type IfName } from '../text/values.ts'
 import { isOwnChain, markBit } from './ruleset.ts'
 
 /**
- * Who may open connections to a network's pods.
- * `open`: every sender that the other rules of the node allow. `same-bridge`: not pods on another bridge with such a policy.
- * `isolated`: not pods on the same bridge either.
+ * Who may open connections to a network's pods. `open`: every sender that the other rules of the node allow.
+ * `same-bridge`: not pods on another bridge with such a policy. `isolated`: not pods on the same bridge either.
  */
 export type Policy = 'open' | 'same-bridge' | 'isolated'
 
@@ -20,8 +19,8 @@ export type Policy = 'open' | 'same-bridge' | 'isolated'
 export const ADMIN = 'CNI-ADMIN'
 
 /**
- * The elements of an attachment: its addresses, the jumps to an admin's chain with another name than CNI-ADMIN, and the policy of its
- * bridge. Other attachments may have the same elements.
+ * The elements of an attachment: its addresses, the jumps to an admin's chain with another name than CNI-ADMIN, and the
+ * policy of its bridge. Other attachments may have the same elements.
  */
 export function guarded(
   owner: Owner,
@@ -75,7 +74,10 @@ export function adminChain(addresses: readonly Cidr[], admin: string): Chain[] {
     : [{ kind: 'chain', ns: 'host', name: admin, rules: [], kept: true }]
 }
 
-/** Reads `iptablesAdminChainName`: a chain name that nft and iptables both accept. An empty text means CNI-ADMIN. Throws ValueError. */
+/**
+ * Reads `iptablesAdminChainName`: a chain name that nft and iptables both accept. An empty text means CNI-ADMIN. Throws
+ * ValueError.
+ */
 export function readAdmin(value: unknown): string {
   if (value === '' || value === ADMIN) return ADMIN
   // iptables takes at most 28 characters.

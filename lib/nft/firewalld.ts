@@ -6,8 +6,8 @@ import { CniError, CODE } from '../text/errors.ts'
 
 const BUS = '/run/dbus/system_bus_socket'
 const NAME = 'org.freedesktop.DBus.Error'
-// The errors that mean success. firewalld reports that the source is already in its state (firewall/errors.py). For a removal, another
-// zone may have the source. The bus reports that firewalld no longer runs.
+// The errors that mean success. firewalld reports that the source is already in its state (firewall/errors.py). For a
+// removal, another zone may have the source. The bus reports that firewalld no longer runs.
 const ALREADY = {
   addSource: /\b(ZONE_ALREADY_SET|ALREADY_ENABLED)\b/,
   removeSource: new RegExp(
@@ -23,9 +23,9 @@ export function isFirewalldThere(): boolean {
 }
 
 /**
- * Adds a source to a zone or removes it, in the runtime configuration only (D-Bus org.fedoraproject.FirewallD1.zone). Without firewalld
- * there is nothing to remove.
- * Throws CniError 5 without dbus-send, 7 for an unknown zone or a source of another zone, 11 when firewalld does not answer.
+ * Adds a source to a zone or removes it, in the runtime configuration only (D-Bus org.fedoraproject.FirewallD1.zone).
+ * Without firewalld there is nothing to remove. Throws CniError 5 without dbus-send, 7 for an unknown zone or a source
+ * of another zone, 11 when firewalld does not answer.
  */
 export async function zone(
   method: 'addSource' | 'removeSource',

@@ -7,11 +7,11 @@ import { type Ip, parseIp } from '../text/ip.ts'
 import type { Netns } from '../text/values.ts'
 
 /**
- * Makes the kernel forget UDP connections of host ports. For a port in `taken`, the connections that led to its pod go. For a port in
- * `given`, older connections to or from this port of the node go, unless they already lead to its pod.
- * A datagram that is sent after this must not make a new connection. The chain `late` of lib/nft/host-ports.nft drops it. Connections
- * through the node to other machines stay.
- * Best effort: without conntrack the kernel forgets a connection by itself, after half a minute of silence.
+ * Makes the kernel forget UDP connections of host ports. For a port in `taken`, the connections that led to its pod go.
+ * For a port in `given`, older connections to or from this port of the node go, unless they already lead to its pod. A
+ * datagram that is sent after this must not make a new connection. The chain `late` of lib/nft/host-ports.nft drops it.
+ * Connections through the node to other machines stay. Best effort: without conntrack the kernel forgets a connection
+ * by itself, after half a minute of silence.
  */
 export async function forgetFlows(
   ns: Netns,
@@ -43,8 +43,8 @@ async function stale(ns: Netns, given: readonly Flows[], run: Run): Promise<stri
   return lines
 }
 
-// The connections to or from a given port of the node. The node can be either end. Connections that already lead to the port's pod are
-// left out.
+// The connections to or from a given port of the node. The node can be either end. Connections that already lead to the
+// port's pod are left out.
 function staleOf(listed: string, wanted: readonly [Flows, ...Flows[]]): string[] {
   const [{ family }] = wanted
   const lines: string[] = []

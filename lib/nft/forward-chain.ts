@@ -22,9 +22,8 @@ export interface Standing {
 }
 
 /**
- * Removes a chain of iptables and the jumps from FORWARD to it, for both families and both variants. Returns the tools that had the
- * chain.
- * `dryRun` changes nothing. `ifEmpty` keeps a chain that has rules. Throws ExecError.
+ * Removes a chain of iptables and the jumps from FORWARD to it, for both families and both variants. Returns the tools
+ * that had the chain. `dryRun` changes nothing. `ifEmpty` keeps a chain that has rules. Throws ExecError.
  */
 export async function removeChain(name: string, run: Run, { dryRun = false, ifEmpty = false } = {}): Promise<string[]> {
   const found: string[] = []
@@ -37,7 +36,10 @@ export async function removeChain(name: string, run: Run, { dryRun = false, ifEm
   return found
 }
 
-/** The variants of iptables in use on this node. The kernel tells about iptables-nft. A legacy table counts when it was ever used. */
+/**
+ * The variants of iptables in use on this node. The kernel tells about iptables-nft. A legacy table counts when it was
+ * ever used.
+ */
 export function tools(): Tool[] {
   return [false, true].flatMap((six) => {
     const ip = six ? 'ip6' : 'ip'

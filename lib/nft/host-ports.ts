@@ -14,7 +14,10 @@ export interface Mapping {
   readonly protocol: 'tcp' | 'udp' | 'sctp'
   readonly hostPort: number
   readonly containerPort: number
-  /** An address of the node. `0.0.0.0` and `::` mean all addresses of that family. Absent: all addresses of both families. */
+  /**
+   * An address of the node. `0.0.0.0` and `::` mean all addresses of that family. Absent: all addresses of both
+   * families.
+   */
   readonly hostIP?: Ip | undefined
   /** The number of consecutive ports, mapped one to one (podman's `range`). 1 unless given. */
   readonly range: number
@@ -29,9 +32,9 @@ export interface Treatment {
 }
 
 /**
- * The resources for the mappings of an attachment: elements, claims of ports, and UDP connections (`flows`). Only the first address of
- * each family gets mappings.
- * The resources after a claim belong to that claim. The resources before the first claim can belong to other attachments, too.
+ * The resources for the mappings of an attachment: elements, claims of ports, and UDP connections (`flows`). Only the
+ * first address of each family gets mappings. The resources after a claim belong to that claim. The resources before
+ * the first claim can belong to other attachments, too.
  */
 export function hostPorts(
   owner: Owner,
@@ -69,8 +72,8 @@ export function hostPorts(
 }
 
 /**
- * The first IPv4 and the first IPv6 address of the attachment's interface in the pod. Upstream's rule: an address counts unless its
- * result entry names another interface.
+ * The first IPv4 and the first IPv6 address of the attachment's interface in the pod. Upstream's rule: an address
+ * counts unless its result entry names another interface.
  */
 export function podAddresses({ ips = [], interfaces = [] }: Result, ifname: string): Cidr[] {
   const mine = ips.filter(({ interface: index }) => {
@@ -80,7 +83,10 @@ export function podAddresses({ ips = [], interfaces = [] }: Result, ifname: stri
   return [false, true].flatMap((six) => mine.find(({ address }) => isSix(address) === six)?.address ?? [])
 }
 
-/** Refuses a host port that leads to two different container ports. A mapping that appears twice is allowed. Throws ValueError. */
+/**
+ * Refuses a host port that leads to two different container ports. A mapping that appears twice is allowed. Throws
+ * ValueError.
+ */
 export function refuseTwice(mappings: readonly Mapping[]): void {
   const seen = new Map<string, number>()
   for (const { family, protocol, hostPort, containerPort, ip = 'any' } of places(mappings)) {
@@ -108,7 +114,10 @@ export interface Place extends Pick<Mapping, 'protocol' | 'hostPort' | 'containe
   readonly ip: Ip | undefined
 }
 
-/** The places of mappings on the node, one for each port and each family. Duplicates are removed, because a mapping may appear twice. */
+/**
+ * The places of mappings on the node, one for each port and each family. Duplicates are removed, because a mapping may
+ * appear twice.
+ */
 export function places(mappings: readonly Mapping[]): Place[] {
   const all: Place[] = []
   for (const { protocol, hostPort, containerPort, hostIP, range } of mappings) {

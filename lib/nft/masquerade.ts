@@ -11,9 +11,9 @@ import { brief } from '../text/values.ts'
 export const MASQUERADE = 'masquerade'
 
 /**
- * The elements for "ipMasq" of an attachment. Packets from its addresses to other subnets get the node's address. Multicast packets
- * keep their source (lib/nft/masquerade.nft).
- * DEL of the attachment removes the elements. An element stays when another attachment needs it.
+ * The elements for "ipMasq" of an attachment. Packets from its addresses to other subnets get the node's address.
+ * Multicast packets keep their source (lib/nft/masquerade.nft). DEL of the attachment removes the elements. An element
+ * stays when another attachment needs it.
  */
 export function masquerade(owner: Owner, addresses: readonly Cidr[]): Element[] {
   const part = partName(MASQUERADE, owner)
@@ -41,8 +41,8 @@ export function isPair({ set }: Element): boolean {
 }
 
 /**
- * The nft lines that add pairs to sets with other pairs. A pair is skipped when a larger subnet is already in the set. A larger pair
- * replaces the pairs that it covers.
+ * The nft lines that add pairs to sets with other pairs. A pair is skipped when a larger subnet is already in the set.
+ * A larger pair replaces the pairs that it covers.
  */
 export async function amongOthers(wanted: readonly Element[], run: Run): Promise<string[]> {
   const lines: string[] = []
@@ -65,7 +65,9 @@ export function largest(pairs: readonly Element[]): string[] {
   return [...subnets].filter(([subnet]) => !isCovered(subnet)).map(([, pair]) => addition(pair))
 }
 
-/** The nft lines that add smaller pairs again when a larger pair goes. Only pairs that attachments still hold are added. */
+/**
+ * The nft lines that add smaller pairs again when a larger pair goes. Only pairs that attachments still hold are added.
+ */
 export function uncovered(gone: readonly Element[]): string[] {
   const pairs = gone.filter(isPair)
   return [...new Set(pairs.map(({ set }) => set))].flatMap((set) => {

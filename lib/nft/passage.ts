@@ -6,10 +6,10 @@ import { CHAIN, missing, type Passage, type Standing, scripted } from '../state/
 import { ExecError } from '../text/errors.ts'
 
 /**
- * Makes the missing parts of a passage. An accept in a table of nft does not lift a DROP of iptables, such as Docker's policy. So the
- * accept must stand in the FORWARD chain of iptables.
- * For iptables-nft the kernel itself tells what is missing. When nothing is missing, no process is started for it. For iptables-legacy,
- * `iptables-legacy-save` lists the rules. Throws ExecError.
+ * Makes the missing parts of a passage. An accept in a table of nft does not lift a DROP of iptables, such as Docker's
+ * policy. So the accept must stand in the FORWARD chain of iptables. For iptables-nft the kernel itself tells what is
+ * missing. When nothing is missing, no process is started for it. For iptables-legacy, `iptables-legacy-save` lists the
+ * rules. Throws ExecError.
  */
 export async function pass(passage: Passage, run: Run): Promise<void> {
   const ip = nameOf(passage)
@@ -23,7 +23,10 @@ export async function pass(passage: Passage, run: Run): Promise<void> {
   await complete(`${ip}tables-legacy`, passage, legacy(passage, stdout.split('\n')), run)
 }
 
-/** Whether nothing of a passage is missing, as far as the kernel tells without a tool. The tables of iptables-legacy are not read. */
+/**
+ * Whether nothing of a passage is missing, as far as the kernel tells without a tool. The tables of iptables-legacy are
+ * not read.
+ */
 export function isPassing(passage: Passage): boolean {
   return !isWanted(passage) || missing(passage, standing(passage)).length === 0
 }

@@ -32,8 +32,8 @@ export function sectionsOf(resources: readonly Resource[]): Section[] {
 }
 
 /**
- * The section whose rules look up a set. Undefined for the pairs of local subnets, because two sections look them up. An attachment
- * with such a pair also has an element of one of these sections.
+ * The section whose rules look up a set. Undefined for the pairs of local subnets, because two sections look them up.
+ * An attachment with such a pair also has an element of one of these sections.
  */
 export function sectionOf(set: string): Section | undefined {
   if (set.startsWith('local')) return undefined
@@ -42,7 +42,10 @@ export function sectionOf(set: string): Section | undefined {
 }
 const FIREWALL: readonly string[] = ['pods4', 'pods6', 'admin4', 'admin6', 'isolating', 'together', 'apart']
 
-/** The text of a section, with the bits of the packet mark for this node. Throws ValueError when the file with the bits cannot be read. */
+/**
+ * The text of a section, with the bits of the packet mark for this node. Throws ValueError when the file with the bits
+ * cannot be read.
+ */
 export function textOf(section: Section): string {
   const text = TEXTS[section]
   if (section === 'masquerade') return text
@@ -53,8 +56,8 @@ export function textOf(section: Section): string {
 }
 
 /**
- * The name of the set that marks a section as loaded. The name has a hash of the rules' text. So another version, or other bits, give
- * another name.
+ * The name of the set that marks a section as loaded. The name has a hash of the rules' text. So another version, or
+ * other bits, give another name.
  */
 export function markOf(section: Section): string {
   return `rules_${section}_${digest(SETS + textOf(section)).slice(0, 16)}`
@@ -102,8 +105,8 @@ function hex(bits: number): string {
 }
 
 /**
- * The chains of these sections that are missing on the node or have a wrong number of rules, one phrase each. An element has no effect
- * without the rules that look it up.
+ * The chains of these sections that are missing on the node or have a wrong number of rules, one phrase each. An
+ * element has no effect without the rules that look it up.
  */
 export function lostRules(run: Run, sections: readonly Section[]): string[] {
   const is = run.rules?.()
@@ -114,8 +117,8 @@ export function lostRules(run: Run, sections: readonly Section[]): string[] {
 }
 
 /**
- * Whether certainly no rule of these sections is lost. Takes a quarter of the time of `lostRules`. Also false while another call loads
- * the rules.
+ * Whether certainly no rule of these sections is lost. Takes a quarter of the time of `lostRules`. Also false while
+ * another call loads the rules.
  */
 export function isWhole(run: Run, sections: readonly Section[]): boolean {
   const is = run.uses?.()
@@ -125,8 +128,8 @@ export function isWhole(run: Run, sections: readonly Section[]): boolean {
 }
 
 /**
- * Whether a chain of the table `inet plumb` is one of lib/nft, of this version or another. The names of these chains have small letters
- * only. The chains of networks and of an admin have other names.
+ * Whether a chain of the table `inet plumb` is one of lib/nft, of this version or another. The names of these chains
+ * have small letters only. The chains of networks and of an admin have other names.
  */
 export function isOwnChain(name: string): boolean {
   for (const letter of name) if (letter < 'a' || letter > 'z') return false

@@ -3,7 +3,9 @@ import { type Dialled, dial } from './sockets.ts'
 
 const NEWLINE = 10
 
-/** A program that answers questions on a unix socket: its socket, its name in messages, and what to do when it is away. */
+/**
+ * A program that answers questions on a unix socket: its socket, its name in messages, and what to do when it is away.
+ */
 export interface Answerer {
   readonly socket: string
   /** `the DHCP daemon` */
@@ -20,10 +22,10 @@ export class Unreachable extends CniError {
 }
 
 /**
- * Asks a program one question: sends it at once, and gives the function that waits for the answer. A plugin starts its tools in between.
- * Both are one line of JSON. Waits as long as the program sends data within each `quietMs` milliseconds: it sends empty lines while it
- * works. This thread does nothing else meanwhile. Both functions throw the program's error as CniError, and Unreachable when the program
- * cannot be reached, ends, or stays silent.
+ * Asks a program one question: sends it at once, and gives the function that waits for the answer. A plugin starts its
+ * tools in between. Both are one line of JSON. Waits as long as the program sends data within each `quietMs`
+ * milliseconds: it sends empty lines while it works. This thread does nothing else meanwhile. Both functions throw the
+ * program's error as CniError, and Unreachable when the program cannot be reached, ends, or stays silent.
  */
 export function question<Reply extends object>(to: Answerer, asked: object, quietMs: number): () => Reply {
   let peer: Dialled | undefined

@@ -6,8 +6,8 @@ import { log } from './log.ts'
 const ELSEWHERE = ['/usr/local/bin', '/usr/bin', '/opt/plumb/bin']
 
 /**
- * Goes on as the program `plumb` with these arguments (execve(2)): it lies beside this executable, or where packages put it. Returns 1
- * when that fails, after a message.
+ * Goes on as the program `plumb` with these arguments (execve(2)): it lies beside this executable, or where packages
+ * put it. Returns 1 when that fails, after a message.
  */
 export function becomePlumb(args: readonly string[]): 1 {
   const dirs = [fs.dirname(executable()), ...ELSEWHERE]

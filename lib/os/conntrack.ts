@@ -7,8 +7,8 @@ import { readText } from './reading.ts'
 import { type Attribute, NLM_F_DUMP, request } from './rtnetlink.ts'
 import { connect } from './sockets.ts'
 
-// The connections that the kernel tracks in this thread's namespace, by nfnetlink_conntrack and without a subprocess. The tool conntrack lists the
-// whole table as text, which takes seconds on a busy node.
+// The connections that the kernel tracks in this thread's namespace, by nfnetlink_conntrack and without a subprocess.
+// The tool conntrack lists the whole table as text, which takes seconds on a busy node.
 
 /** One direction of a connection. For ICMP `sport` is the id, and `dport` the type and the code (type * 256 + code). */
 export interface Tuple {
@@ -19,7 +19,9 @@ export interface Tuple {
   readonly sport: number
   readonly dport: number
 }
-/** A connection. `back` has the addresses of the answers: they come from where the connection goes after translation. */
+/**
+ * A connection. `back` has the addresses of the answers: they come from where the connection goes after translation.
+ */
 export interface Connection {
   readonly there: Tuple
   readonly back: Tuple
@@ -100,12 +102,15 @@ export function forget(all: readonly Connection[]): number {
   }
 }
 
-/** From this number on the kernel is asked for those of an address alone. It walks its whole table for each question, however few it sends. */
+/**
+ * From this number on the kernel is asked for those of an address alone. It walks its whole table for each question,
+ * however few it sends.
+ */
 export const MANY = 200
 
 /**
- * The connections from and to some addresses: those that they began, and those that they answer, by themselves or for a Service or a host
- * port. Throws as `connections`.
+ * The connections from and to some addresses: those that they began, and those that they answer, by themselves or for a
+ * Service or a host port. Throws as `connections`.
  */
 export function connectionsOf(ips: readonly Ip[]): Connection[] {
   if (ips.length > 0 && connectionCount() < MANY)
@@ -132,8 +137,8 @@ function isSought({ there, back }: Connection, { protocol, dst, dport, src, from
   )
 }
 
-// The kernel before 5.8 skips the filter and sends all. By an IPv6 address it sends all but those that match (seen in 6.18:
-// ctnetlink_filter_match_tuple takes ipv6_addr_cmp the wrong way round). So there it is not asked for addresses.
+// The kernel before 5.8 skips the filter and sends all. By an IPv6 address it sends all but those that match (seen in
+// 6.18: ctnetlink_filter_match_tuple takes ipv6_addr_cmp the wrong way round). So there it is not asked for addresses.
 function filterOf(sought: Sought): Attribute[] {
   const { family, protocol, dport } = sought
   if (family === undefined) return []
@@ -228,8 +233,9 @@ function bytesIn(view: DataView): Uint8Array {
 }
 
 /**
- * Makes the kernel forget every connection of these addresses: a pod begins without connections of its address (docs/decisions/0032). Costs
- * one look at a file on a node that tracks none. Never throws: a kernel that refuses cannot hold up a pod.
+ * Makes the kernel forget every connection of these addresses: a pod begins without connections of its address
+ * (docs/decisions/0032). Costs one look at a file on a node that tracks none. Never throws: a kernel that refuses
+ * cannot hold up a pod.
  */
 export function forgetAddresses(ips: readonly Ip[]): void {
   try {
@@ -244,8 +250,9 @@ export function forgetAddresses(ips: readonly Ip[]): void {
 }
 
 /**
- * Makes the kernel forget the connections that an IPv4 address began, and those that it answers, without a list of them. False when this
- * kernel cannot, as Linux 6.1: it takes the tuple for the whole name of one connection, and refuses it as incomplete.
+ * Makes the kernel forget the connections that an IPv4 address began, and those that it answers, without a list of
+ * them. False when this kernel cannot, as Linux 6.1: it takes the tuple for the whole name of one connection, and
+ * refuses it as incomplete.
  */
 function forgetBySource(ip: Ip): boolean {
   const socket = connect(NETLINK_NETFILTER)

@@ -3,8 +3,8 @@ import { libc } from './door.ts'
 const [AF_UNIX, SOCK_DGRAM, SOCK_CLOEXEC, MSG_DONTWAIT] = [1, 2, 0x80000, 0x40]
 
 /**
- * Sends one message to a socket in the file system (unix(7)). A path that begins with @ names an abstract socket. Throws Error when no
- * process receives the message.
+ * Sends one message to a socket in the file system (unix(7)). A path that begins with @ names an abstract socket.
+ * Throws Error when no process receives the message.
  */
 export function datagram(path: string, text: string): void {
   const { socket, connect, send, close } = libc()

@@ -1,6 +1,6 @@
 /**
- * The total time in ms that one CNI call may wait for tools and for other calls. A healthy tool never needs this long. A tool that
- * hangs must not block the runtime.
+ * The total time in ms that one CNI call may wait for tools and for other calls. A healthy tool never needs this long.
+ * A tool that hangs must not block the runtime.
  */
 export const LIMIT_MS = 30_000
 /** The extra time in ms for a call to undo what it made. */

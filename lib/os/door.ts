@@ -1,5 +1,6 @@
-// The door to the machine: what a program's engine gives it of its process and of libc. This file is the door of Bun, which runs the
-// agent, the commands and the tests. The plugins run on the small engine: their build takes door-engine.ts instead of this file.
+// The door to the machine: what a program's engine gives it of its process and of libc. This file is the door of Bun,
+// which runs the agent, the commands and the tests. The plugins run on the small engine: their build takes
+// door-engine.ts instead of this file.
 import { dlopen, FFIType, type Pointer, ptr, read } from 'bun:ffi'
 import { CniError, CODE } from '../text/errors.ts'
 
@@ -101,7 +102,10 @@ const SIGNATURES = {
 export type Libc = Omit<ReturnType<typeof open>, '__errno_location'>
 let opened: ReturnType<typeof open> | undefined
 
-/** Opens libc at the first use. Throws CniError 5 when the process may not make memory executable: Bun generates the code of these calls. */
+/**
+ * Opens libc at the first use. Throws CniError 5 when the process may not make memory executable: Bun generates the
+ * code of these calls.
+ */
 export function libc(): Libc {
   opened ??= open()
   return opened

@@ -14,8 +14,8 @@ export interface Echoed {
 /** A socket for ICMP echo requests from one address. It belongs to the namespace in which the process opened it. */
 export interface Echoes {
   /**
-   * Sends one request, whose packet with its IP header has `bytes`, or as few as possible. Nobody may fragment it. Returns false when the
-   * kernel refuses it.
+   * Sends one request, whose packet with its IP header has `bytes`, or as few as possible. Nobody may fragment it.
+   * Returns false when the kernel refuses it.
    */
   send(to: Ip, target: number, serial: number, bytes?: number): boolean
   /** The next answer that has arrived. Undefined when there is none. */
@@ -25,8 +25,8 @@ export interface Echoes {
 
 const [AF_INET, AF_INET6, SOCK_RAW, SOCK_FLAGS, MSG_DONTWAIT] = [2, 10, 3, 0x80800, 0x40]
 const [SOL_SOCKET, SO_ATTACH_FILTER, CLOCK_REALTIME] = [1, 26, 0]
-// linux/sockios.h: the time when the kernel received the last packet that was read. It is wall-clock time in a struct timespec. The
-// first call switches this function on.
+// linux/sockios.h: the time when the kernel received the last packet that was read. It is wall-clock time in a struct
+// timespec. The first call switches this function on.
 const SIOCGSTAMPNS = 0x8907n
 // linux/in.h and linux/in6.h: never fragment, and do not ask what is known of the path.
 const [IPPROTO_IP, IP_MTU_DISCOVER, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_DONTFRAG, PMTUDISC_PROBE] = [
@@ -36,15 +36,15 @@ const [IPPROTO_IP, IP_MTU_DISCOVER, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_DONTFR
 const IP_HEADER = { 4: 20, 6: 40 } as const
 /** The protocol and the types of request and answer (RFC 792, RFC 4443). */
 const KINDS = { 4: { protocol: 1, request: 8, reply: 0 }, 6: { protocol: 58, request: 128, reply: 129 } } as const
-// The ICMP header has type, code, checksum, id and sequence number. Then follow plumb's data: a word that only this process knows, the
-// target, the serial and the time.
+// The ICMP header has type, code, checksum, id and sequence number. Then follow plumb's data: a word that only this
+// process knows, the target, the serial and the time.
 const [HEADER_BYTES, PACKET_BYTES, ANSWER_BYTES, LONGEST_BYTES] = [8, 32, 256, 65_000]
 /** The longest credible round trip in ms. A longer value means that the clock was set. */
 const LONGEST_MS = 60_000
 
 /**
- * Opens a socket for echo requests. Needs CAP_NET_RAW. A filter in the kernel drops the answers to requests of other sockets. Throws
- * Error with the errno.
+ * Opens a socket for echo requests. Needs CAP_NET_RAW. A filter in the kernel drops the answers to requests of other
+ * sockets. Throws Error with the errno.
  */
 export function openEchoes(from: Ip): Echoes {
   const version = isSix(from) ? 6 : 4
@@ -55,7 +55,8 @@ export function openEchoes(from: Ip): Echoes {
   const id = Math.floor(Math.random() * 0x10000)
   const [address, filter] = [socketAddress(from), program(version, id)]
   const isFiltered = c.setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, filter.head, 16) === 0
-  // `head` holds only the address of the program. This write keeps the garbage collector from freeing the program before this line.
+  // `head` holds only the address of the program. This write keeps the garbage collector from freeing the program
+  // before this line.
   filter.code.fill(0)
   if (!isFiltered || c.bind(fd, address, address.length) !== 0) {
     const code = errno()
@@ -167,8 +168,8 @@ function program(version: 4 | 6, id: number): { readonly head: BigUint64Array; r
     code.setUint32(i * 8 + 4, operand, true)
   }
   const bytes = new Uint8Array(code.buffer)
-  // struct sock_fprog: the number of instructions and the program's address. `code` is returned too, because the program must live as
-  // long as its address is used.
+  // struct sock_fprog: the number of instructions and the program's address. `code` is returned too, because the
+  // program must live as long as its address is used.
   return { head: new BigUint64Array([BigInt(all.length), BigInt(pointerTo(bytes))]), code: bytes }
 }
 

@@ -1,6 +1,6 @@
 /**
- * The errors of Linux by number (errno.h; the same on x86-64 and arm64): the name, and what it means in the words of libuv, as Node's
- * errors have them.
+ * The errors of Linux by number (errno.h; the same on x86-64 and arm64): the name, and what it means in the words of
+ * libuv, as Node's errors have them.
  */
 export const ERRORS: Readonly<Record<number, readonly [name: string, meaning: string]>> = {
   1: ['EPERM', 'operation not permitted'],

@@ -1,5 +1,5 @@
-// This folder is the access to the system: files, locks, namespaces, links, netlink, nftables, and external tools such as ip, nft and
-// tc. Begin with `run` in this file. Then read libc.ts and fs.ts for the calls without a subprocess.
+// This folder is the access to the system: files, locks, namespaces, links, netlink, nftables, and external tools such
+// as ip, nft and tc. Begin with `run` in this file. Then read libc.ts and fs.ts for the calls without a subprocess.
 import { CniError, CODE, ExecError } from '../text/errors.ts'
 import type { Netns } from '../text/values.ts'
 import { remaining } from './deadline.ts'
@@ -40,16 +40,16 @@ interface Working extends Child {
   readonly ending?: Ending | undefined
 }
 
-// Tools that were started early. `ready`: tools that wait for their input and do nothing without it. `working`: tools that have their
-// input.
+// Tools that were started early. `ready`: tools that wait for their input and do nothing without it. `working`: tools
+// that have their input.
 const ready = new Map<string, Started>()
 const working = new Map<string, Working>()
 const hung = new Set<string>()
 
 /**
- * Starts a tool in a namespace and waits for its end. Uses no shell, the C locale and a fixed PATH, and passes no other environment.
- * `prepare` starts a tool early. `feed` also gives it its input. Both let the tool run beside other work. Throws CniError 5 when the
- * tool is not installed, and 11 when the time of the call is over (lib/os/deadline.ts).
+ * Starts a tool in a namespace and waits for its end. Uses no shell, the C locale and a fixed PATH, and passes no other
+ * environment. `prepare` starts a tool early. `feed` also gives it its input. Both let the tool run beside other work.
+ * Throws CniError 5 when the tool is not installed, and 11 when the time of the call is over (lib/os/deadline.ts).
  */
 export const run: Run = Object.assign(
   async (argv: readonly string[], stdin: string, ns: Netns = 'host'): Promise<Output> => {
@@ -88,8 +88,8 @@ export function has(name: string): boolean {
 }
 
 /**
- * Finds a tool on the node, else in the folder that `plumb install --tools` made. Returns the words that start it. The first word is the
- * path of an executable file. Throws CniError 5 when the tool is not installed.
+ * Finds a tool on the node, else in the folder that `plumb install --tools` made. Returns the words that start it. The
+ * first word is the path of an executable file. Throws CniError 5 when the tool is not installed.
  */
 export function locate(name: string): readonly string[] {
   const dir = TOOLS.find((one) => fs.existsSync(`${one}/${name}`))

@@ -5,9 +5,9 @@ import { flock } from './libc.ts'
 let serial = 0
 
 /**
- * Runs `work` while this process holds the flock of a file. Makes the file with mode 0600 when it is absent, because each user who may
- * open it may hold the lock. Makes missing folders with mode 0755. The lock ends with the process. With `wait: false` throws Error with
- * code EWOULDBLOCK when another process holds the lock.
+ * Runs `work` while this process holds the flock of a file. Makes the file with mode 0600 when it is absent, because
+ * each user who may open it may hold the lock. Makes missing folders with mode 0755. The lock ends with the process.
+ * With `wait: false` throws Error with code EWOULDBLOCK when another process holds the lock.
  */
 export function withLock<T>(path: string, work: () => T, { wait = true } = {}): T {
   const fd = within(path, () => fs.openSync(path, 'a', 0o600))
@@ -21,8 +21,8 @@ export function withLock<T>(path: string, work: () => T, { wait = true } = {}): 
 }
 
 /**
- * Takes the flock of a file, which is made as by `withLock`. Returns a function that releases the lock. The lock also ends with the
- * process. Undefined when another process holds the lock.
+ * Takes the flock of a file, which is made as by `withLock`. Returns a function that releases the lock. The lock also
+ * ends with the process. Undefined when another process holds the lock.
  */
 export function takeLock(path: string): (() => void) | undefined {
   const fd = within(path, () => fs.openSync(path, 'a', 0o600))
@@ -32,9 +32,9 @@ export function takeLock(path: string): (() => void) | undefined {
 }
 
 /**
- * Replaces a file atomically. A reader finds the old text or the whole new text, also after a power loss. `durable: false` skips fsync,
- * for files that can be rebuilt. `by` is the path of the draft, for callers that hold a lock and need only one draft. A killed writer
- * then leaves one draft instead of one more each time.
+ * Replaces a file atomically. A reader finds the old text or the whole new text, also after a power loss. `durable:
+ * false` skips fsync, for files that can be rebuilt. `by` is the path of the draft, for callers that hold a lock and
+ * need only one draft. A killed writer then leaves one draft instead of one more each time.
  */
 export function writeAtomic(
   path: string,
@@ -51,8 +51,8 @@ export function writeAtomic(
 }
 
 /**
- * Makes several files with the same text. Each file appears complete or not at all (link(2)). When one of them exists, makes none and
- * returns false. One fsync serves all files. `by` works as in writeAtomic.
+ * Makes several files with the same text. Each file appears complete or not at all (link(2)). When one of them exists,
+ * makes none and returns false. One fsync serves all files. `by` works as in writeAtomic.
  */
 export function createOnce(
   paths: readonly string[],
@@ -88,7 +88,8 @@ export function createMark(path: string): boolean {
   }
 }
 
-// These errors mean that there is no such file. With the last two there can be none: a parent is a file, or the name is too long.
+// These errors mean that there is no such file. With the last two there can be none: a parent is a file, or the name is
+// too long.
 const NOWHERE = ['ENOENT', 'ENOTDIR', 'ENAMETOOLONG'] as const
 
 /** Removes a file. A missing file is no error. */
@@ -122,7 +123,8 @@ function drafted(draft: string, text: string, mode: number, durable: boolean): s
   return draft
 }
 
-// A killed process may have left this draft. It is unlinked and not rewritten, because a finished file may share its inode (link(2)).
+// A killed process may have left this draft. It is unlinked and not rewritten, because a finished file may share its
+// inode (link(2)).
 function openAnew(draft: string, mode: number): number {
   try {
     return fs.openSync(draft, 'wx', mode)
@@ -148,7 +150,10 @@ function absentOr(cause: unknown, code: string): boolean {
   return (cause as NodeJS.ErrnoException).code === code
 }
 
-/** Writes a text into an unnamed file of a folder, to test whether there is room. The file disappears. Throws the kernel's error. */
+/**
+ * Writes a text into an unnamed file of a folder, to test whether there is room. The file disappears. Throws the
+ * kernel's error.
+ */
 export function writeUnnamed(dir: string, text: string): void {
   const fd = fs.openSync(dir, 'unnamed', 0o600)
   try {
@@ -159,9 +164,9 @@ export function writeUnnamed(dir: string, text: string): void {
 }
 
 /**
- * The path of a file's draft, for files with one writer at a time. The draft lies beside the file. Its name begins with a dot, so that
- * no reader of the folder reads it as a normal file. The program that removes the file for good must also remove the draft, because a
- * killed writer leaves it.
+ * The path of a file's draft, for files with one writer at a time. The draft lies beside the file. Its name begins with
+ * a dot, so that no reader of the folder reads it as a normal file. The program that removes the file for good must
+ * also remove the draft, because a killed writer leaves it.
  */
 export function draftOf(path: string): string {
   return path.replace(/[^/]*$/, '.$&.draft')

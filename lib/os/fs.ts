@@ -5,7 +5,8 @@ import { bytes, lastError } from './libc.ts'
 const [O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_APPEND, O_CLOEXEC, O_PATH] = [1, 2, 0x40, 0x80, 0x400, 0x80000, 0x200000]
 // arm64 has a different O_DIRECTORY (fcntl.h).
 const O_TMPFILE = 0o20000000 | (isArm ? 0o40000 : 0o200000)
-// As in node:fs, except that `w` does not empty the file. `unnamed` is a file in a folder that disappears when it is closed.
+// As in node:fs, except that `w` does not empty the file. `unnamed` is a file in a folder that disappears when it is
+// closed.
 const FLAGS = {
   r: 0,
   'r+': O_RDWR,
@@ -38,8 +39,8 @@ export interface Stat {
 }
 
 /**
- * Files through libc, with the names and errors of `node:fs`. An error has `errno`, `code`, `syscall` and `path`. No call is repeated: a
- * second close or fsync could succeed although data is lost.
+ * Files through libc, with the names and errors of `node:fs`. An error has `errno`, `code`, `syscall` and `path`. No
+ * call is repeated: a second close or fsync could succeed although data is lost.
  */
 export const fs = {
   openSync(path: string, flag: keyof typeof FLAGS, mode = 0o666): number {
@@ -75,8 +76,8 @@ export const fs = {
     }
   },
   /**
-   * The text of an open file up to its end, from the current offset or from `from`. `expected` is the expected number of bytes plus
-   * one.
+   * The text of an open file up to its end, from the current offset or from `from`. `expected` is the expected number
+   * of bytes plus one.
    */
   readAllSync(fd: number, from?: number, expected = SOME): string {
     room ??= new Uint8Array(SOME)
@@ -88,7 +89,10 @@ export const fs = {
       if (done === text.length) text = twice(text)
     }
   },
-  /** The size of an open file in bytes. Moves the file offset to the end. Processes that inherited the file continue from there. */
+  /**
+   * The size of an open file in bytes. Moves the file offset to the end. Processes that inherited the file continue
+   * from there.
+   */
   endSync(fd: number): number {
     const end = Number(libc().lseek(fd, 0, SEEK_END))
     if (end < 0) fail('lseek')
@@ -101,8 +105,8 @@ export const fs = {
     return all.length
   },
   /**
-   * Replaces the content of a file in place. Truncates after the write, because ext4 writes a file that was emptied first to the disk
-   * as soon as it is closed.
+   * Replaces the content of a file in place. Truncates after the write, because ext4 writes a file that was emptied
+   * first to the disk as soon as it is closed.
    */
   writeFileSync(path: string, text: string, mode: number): void {
     const fd = fs.openSync(path, 'w', mode)

@@ -23,8 +23,8 @@ export function failures(stderr: string): { byLine: Map<number, string>; rest: s
 }
 
 /**
- * The JSON arrays that a batch tool printed, one for each show command. Each array stands on its own line. Throws ExecError for text
- * that is not JSON.
+ * The JSON arrays that a batch tool printed, one for each show command. Each array stands on its own line. Throws
+ * ExecError for text that is not JSON.
  */
 export function rows(stdout: string, tool = 'ip'): unknown[][] {
   return stdout

@@ -14,15 +14,17 @@ const SYS_PIDFD_OPEN = 434n
 const [F_OFD_SETLK, F_WRLCK, F_UNLCK, FLOCK_BYTES, FLOCK_START, FLOCK_LENGTH] = [37, 1, 2, 32, 8, 16]
 
 /**
- * Moves this thread and its future child processes into the network namespace of an open file (setns(2)). Throws Error with the errno.
+ * Moves this thread and its future child processes into the network namespace of an open file (setns(2)). Throws Error
+ * with the errno.
  */
 export function setns(fd: number): void {
   must('setns', libc().setns(fd, CLONE_NEWNET))
 }
 
 /**
- * Takes the lock of an open file (flock(2)). The lock is exclusive unless `shared`. It ends when the file is closed or the process
- * dies. host-local's `lock` file uses the same kind of lock. Returns false only with `wait: false`, when another process has the lock.
+ * Takes the lock of an open file (flock(2)). The lock is exclusive unless `shared`. It ends when the file is closed or
+ * the process dies. host-local's `lock` file uses the same kind of lock. Returns false only with `wait: false`, when
+ * another process has the lock.
  */
 export function flock(fd: number, { shared = false, wait = true } = {}): boolean {
   while (libc().flock(fd, (shared ? LOCK_SH : LOCK_EX) | (wait ? 0 : LOCK_NB)) !== 0) {
@@ -34,8 +36,9 @@ export function flock(fd: number, { shared = false, wait = true } = {}): boolean
 }
 
 /**
- * Locks one byte of an open file (F_OFD_SETLK, fcntl(2)). The lock belongs to this open(2), so child processes that inherit the file
- * hold it too. Returns false when another open file has the lock. `held: false` unlocks the byte. Throws Error with the errno.
+ * Locks one byte of an open file (F_OFD_SETLK, fcntl(2)). The lock belongs to this open(2), so child processes that
+ * inherit the file hold it too. Returns false when another open file has the lock. `held: false` unlocks the byte.
+ * Throws Error with the errno.
  */
 export function lockByte(fd: number, at: bigint, held = true): boolean {
   const bytes = new Uint8Array(FLOCK_BYTES)
@@ -50,8 +53,8 @@ export function lockByte(fd: number, at: bigint, held = true): boolean {
 }
 
 /**
- * A started process. It reads the pipe `stdin` to its end. A write to the full pipe fails with EAGAIN. Its output goes to two files in
- * memory, which never block it. The caller closes all three.
+ * A started process. It reads the pipe `stdin` to its end. A write to the full pipe fails with EAGAIN. Its output goes
+ * to two files in memory, which never block it. The caller closes all three.
  */
 export interface Child {
   readonly pid: number
@@ -62,8 +65,8 @@ export interface Child {
 }
 
 /**
- * Starts a program in this thread's namespaces (posix_spawn(3)). The program inherits no files except `heirlooms`. An heirloom of -1 is
- * ignored. Throws Error with the errno.
+ * Starts a program in this thread's namespaces (posix_spawn(3)). The program inherits no files except `heirlooms`. An
+ * heirloom of -1 is ignored. Throws Error with the errno.
  */
 export function spawn(
   file: string,
@@ -107,15 +110,18 @@ export function spawn(
   }
 }
 
-/** A second event to wait for, beside the end of a process. `isDone` reads `fd` after poll and says whether the event has come. */
+/**
+ * A second event to wait for, beside the end of a process. `isDone` reads `fd` after poll and says whether the event
+ * has come.
+ */
 export interface Sign {
   readonly fd: number
   isDone(): boolean
 }
 
 /**
- * Waits for the end of a child or for a sign that its work is done. Returns the exit status, or 128 plus the signal's number when a
- * signal ended the child. Returns 0 for the sign, and undefined when `limitMs` passes first.
+ * Waits for the end of a child or for a sign that its work is done. Returns the exit status, or 128 plus the signal's
+ * number when a signal ended the child. Returns 0 for the sign, and undefined when `limitMs` passes first.
  */
 export function wait(pid: number, limitMs: number, sign?: Sign): number | undefined {
   const c = libc()
@@ -157,8 +163,8 @@ function must(call: string, status: number): void {
 }
 
 /**
- * A file in memory that the caller closes. A tool that writes to it never blocks, and no reader wakes up for each write. `text` is the
- * initial content, which a tool reads from the beginning. Throws Error with the errno.
+ * A file in memory that the caller closes. A tool that writes to it never blocks, and no reader wakes up for each
+ * write. `text` is the initial content, which a tool reads from the beginning. Throws Error with the errno.
  */
 export function memory(text = ''): number {
   const fd = libc().memfd_create(bytes('plumb'), MFD_CLOEXEC)
@@ -169,8 +175,8 @@ export function memory(text = ''): number {
 }
 
 /**
- * A pipe with a buffer of 1 MB where the kernel allows that. A tool that reports ten thousand changes at once then does not block. The
- * caller closes both ends. Throws Error with the errno.
+ * A pipe with a buffer of 1 MB where the kernel allows that. A tool that reports ten thousand changes at once then does
+ * not block. The caller closes both ends. Throws Error with the errno.
  */
 export function pipe(): { readonly read: number; readonly write: number } {
   const ends = new Int32Array(2)
@@ -180,7 +186,10 @@ export function pipe(): { readonly read: number; readonly write: number } {
   return { read, write }
 }
 
-/** The error of the last call. `errno` is negative as in Node's errors. `code` is the name, or `errno N` for an unknown number. */
+/**
+ * The error of the last call. `errno` is negative as in Node's errors. `code` is the name, or `errno N` for an unknown
+ * number.
+ */
 export function lastError(): { readonly errno: number; readonly code: string; readonly meaning: string } {
   const number = errno()
   return { errno: -number, code: named(number), meaning: ERRORS[number]?.[1] ?? 'unknown error' }
@@ -191,7 +200,10 @@ export function bytes(text: string): Uint8Array {
   return new TextEncoder().encode(`${text}\0`)
 }
 
-/** The addresses of C strings, ending with a null pointer (execve(2)). `texts` is returned too, because the texts must live as long as their addresses are used. */
+/**
+ * The addresses of C strings, ending with a null pointer (execve(2)). `texts` is returned too, because the texts must
+ * live as long as their addresses are used.
+ */
 export function pointersTo(texts: readonly string[]): { pointers: BigUint64Array; texts: Uint8Array[] } {
   const kept = texts.map(bytes)
   return { pointers: new BigUint64Array([...kept.map((text) => BigInt(pointerTo(text))), 0n]), texts: kept }

@@ -17,9 +17,9 @@ export interface Held {
 }
 
 /**
- * The addresses of a link of this thread's namespace, by the link's index, of one family or both. The kernel looks at no other link
- * (Linux 4.20), however many links exist. `ip -batch` makes the kernel go through all links. With index 0, returns the addresses of all
- * links. Throws Error with the errno when the request fails.
+ * The addresses of a link of this thread's namespace, by the link's index, of one family or both. The kernel looks at
+ * no other link (Linux 4.20), however many links exist. `ip -batch` makes the kernel go through all links. With index
+ * 0, returns the addresses of all links. Throws Error with the errno when the request fails.
  */
 export function addressesNow(index = 0, family?: 4 | 6): Held[] {
   const body = new Uint8Array(IFADDRMSG_BYTES)

@@ -7,27 +7,30 @@ import { type Ear, listen } from './sockets.ts'
 // struct nlmsghdr, and struct ifinfomsg before the attributes (linux/rtnetlink.h, linux/if_link.h).
 const [MESSAGE_TYPE, MESSAGE_SOCKET, FAMILY, ATTRIBUTES] = [4, 12, 16, 32]
 const [RTM_DELLINK, AF_UNSPEC, IFLA_IFNAME] = [17, 0, 3]
-// NFNL_SUBSYS_NFTABLES and NFT_MSG_NEWGEN (linux/netfilter/nf_tables.h). The kernel sends this message when it commits a transaction.
+// NFNL_SUBSYS_NFTABLES and NFT_MSG_NEWGEN (linux/netfilter/nf_tables.h). The kernel sends this message when it commits
+// a transaction.
 const NEWGEN = (10 << 8) | 15
 
-/** A sign that a tool's work is done, although the kernel still holds up the tool. The caller of `endingOf` closes it. */
+/**
+ * A sign that a tool's work is done, although the kernel still holds up the tool. The caller of `endingOf` closes it.
+ */
 export interface Ending extends Sign {
   close(): void
 }
 
 /**
- * The socket that must listen in the tool's namespace before the tool starts. Only nft needs it. The tool inherits the socket. The
- * kernel closes a socket that listens to nft only after the deleted objects are gone. With the inherited socket the tool waits for
- * that, and plumb does not. Undefined for other tools, and when this process may not listen.
+ * The socket that must listen in the tool's namespace before the tool starts. Only nft needs it. The tool inherits the
+ * socket. The kernel closes a socket that listens to nft only after the deleted objects are gone. With the inherited
+ * socket the tool waits for that, and plumb does not. Undefined for other tools, and when this process may not listen.
  */
 export function earOf(argv: readonly string[]): Ear | undefined {
   return argv.join(' ') === 'nft -f -' ? listening('nft') : undefined
 }
 
 /**
- * Listens for the moment when the kernel has done the work of a tool. After that moment the kernel holds up the tool for another 15 to
- * 25 ms. The tool sleeps during an RCU grace period, until no CPU can still read the removed links or the deleted elements. Called
- * before the tool gets its input. Undefined when the end of the tool itself counts.
+ * Listens for the moment when the kernel has done the work of a tool. After that moment the kernel holds up the tool
+ * for another 15 to 25 ms. The tool sleeps during an RCU grace period, until no CPU can still read the removed links or
+ * the deleted elements. Called before the tool gets its input. Undefined when the end of the tool itself counts.
  */
 export function endingOf(
   argv: readonly string[],
@@ -67,7 +70,8 @@ function listening(group: Parameters<typeof listen>[0], ns: Netns = 'host'): Ear
 
 const [DELETED, GROUP, SET] = ['link delete dev ', 'link delete group ', 'link set dev ']
 
-// Without -force, ip runs a line only after all earlier lines have succeeded. So the last line shows that all work is done.
+// Without -force, ip runs a line only after all earlier lines have succeeded. So the last line shows that all work is
+// done.
 function removal(input: string, pid: number): ((message: DataView) => boolean) | undefined {
   const lines = input.trimEnd().split('\n')
   const last = lines[lines.length - 1] as string
@@ -78,8 +82,8 @@ function removal(input: string, pid: number): ((message: DataView) => boolean) |
   )
   const names = new Set(name ? [name] : grouped)
   if (names.size === 0) return undefined
-  // Before Linux 6.2, and for a group, the kernel does not name the process that asked. Then the removal is enough when the batch asks
-  // for nothing else.
+  // Before Linux 6.2, and for a group, the kernel does not name the process that asked. Then the removal is enough when
+  // the batch asks for nothing else.
   const isAll = lines.length === 1 + grouped.length
   return (message) => {
     // When a bridge loses a port, it sends a similar message with the family AF_BRIDGE.

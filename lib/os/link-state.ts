@@ -8,8 +8,8 @@ export function isLink(name: string, ns: Netns): boolean {
 }
 
 /**
- * Whether a link is up and has its carrier. False from the moment when its removal begins, long before the link is gone. False when
- * there is no such link.
+ * Whether a link is up and has its carrier. False from the moment when its removal begins, long before the link is
+ * gone. False when there is no such link.
  */
 export function isRunning(name: string, ns: Netns): boolean {
   return inside(ns, () => linkState(name)) === 'running'

@@ -54,7 +54,10 @@ export interface LinkFacts extends Required<Omit<Settings, 'master'>> {
   readonly master: number | undefined
   /** For a port of a bridge: the port drops packets from unknown source addresses (Linux 5.18). */
   readonly locked: boolean
-  /** For a port of a bridge: the bridge sends a packet back to the port that it came from, and the port reaches no other isolated port. */
+  /**
+   * For a port of a bridge: the bridge sends a packet back to the port that it came from, and the port reaches no other
+   * isolated port.
+   */
   readonly hairpin: boolean
   readonly isolated: boolean
   /** For a VRF: its routing table. */
@@ -68,8 +71,8 @@ export type SeenLink = Pick<
 >
 
 /**
- * The facts of a link of this thread's namespace, by name or index (rtnetlink(7)). Takes microseconds and no subprocess. Undefined when
- * there is no such link. Throws Error with the errno when the request fails.
+ * The facts of a link of this thread's namespace, by name or index (rtnetlink(7)). Takes microseconds and no
+ * subprocess. Undefined when there is no such link. Throws Error with the errno when the request fails.
  */
 export function linkFacts(which: string | number): LinkFacts | undefined {
   const body = new Uint8Array(IFINFOMSG_BYTES)
@@ -79,12 +82,18 @@ export function linkFacts(which: string | number): LinkFacts | undefined {
   return found && read(found)
 }
 
-/** The facts of all links of this thread's namespace. Does not use sysfs, because sysfs shows the namespace in which it was mounted. */
+/**
+ * The facts of all links of this thread's namespace. Does not use sysfs, because sysfs shows the namespace in which it
+ * was mounted.
+ */
 export function linksNow(): LinkFacts[] {
   return askRoute(RTM_GETLINK, new Uint8Array(IFINFOMSG_BYTES), NLM_F_DUMP, [SKIP_STATISTICS]).map(read)
 }
 
-/** The facts of a link of any namespace. Undefined when there is no such link. Throws CniError 3 when the namespace cannot be entered. */
+/**
+ * The facts of a link of any namespace. Undefined when there is no such link. Throws CniError 3 when the namespace
+ * cannot be entered.
+ */
 export function linkIn(name: string, ns: Netns): LinkFacts | undefined {
   return inside(ns, () => linkFacts(name))
 }
@@ -93,9 +102,9 @@ export function linkIn(name: string, ns: Netns): LinkFacts | undefined {
 const NET_ADDR_SET = '3'
 
 /**
- * The MAC of a bridge when no program has set it. Such a MAC changes with the bridge's ports. Undefined when the MAC was set, or when
- * there is no such bridge. Netlink does not report this. sysfs does, but only for the namespace in which it was mounted. In any other
- * namespace, only the MAC of a bridge that plumb made counts as set.
+ * The MAC of a bridge when no program has set it. Such a MAC changes with the bridge's ports. Undefined when the MAC
+ * was set, or when there is no such bridge. Netlink does not report this. sysfs does, but only for the namespace in
+ * which it was mounted. In any other namespace, only the MAC of a bridge that plumb made counts as set.
  */
 export function floatingMac(bridge: IfName): Mac | undefined {
   const seen = linkFacts(bridge)

@@ -13,7 +13,10 @@ export function formatLog(format: typeof lineOf): void {
   lineOf = format
 }
 
-/** Writes one event as one line on stderr: the fact, then `key=value` pairs. stdout is reserved for the CNI protocol. Never throws. */
+/**
+ * Writes one event as one line on stderr: the fact, then `key=value` pairs. stdout is reserved for the CNI protocol.
+ * Never throws.
+ */
 export function log(fact: string, fields: Fields = {}): void {
   write(fact, fields, 'info')
 }

@@ -9,8 +9,8 @@ import { listFiles, readText } from './reading.ts'
 const OWN = '/proc/self/ns/net' as NetnsPath
 
 /**
- * The addresses of all links in all network namespaces of this node. Finds a namespace by its processes and by the file that it is
- * mounted on. Throws Error when a namespace cannot be entered, because an address in it would be missing.
+ * The addresses of all links in all network namespaces of this node. Finds a namespace by its processes and by the file
+ * that it is mounted on. Throws Error when a namespace cannot be entered, because an address in it would be missing.
  */
 export function addressesOfNode(): ReadonlySet<Ip> {
   const seen = new Set<number>()

@@ -9,8 +9,8 @@ const OWN = '/proc/self/ns/net'
 const NSFS = 0x6e736673
 
 /**
- * Runs synchronous work in a network namespace. This thread, its child processes and /proc/sys/net are then in that namespace. Always
- * returns to the old namespace afterwards. Throws CniError 3 when the namespace cannot be entered.
+ * Runs synchronous work in a network namespace. This thread, its child processes and /proc/sys/net are then in that
+ * namespace. Always returns to the old namespace afterwards. Throws CniError 3 when the namespace cannot be entered.
  */
 export function inside<T>(ns: Netns, work: () => T): T {
   if (ns === 'host') return work()
@@ -29,8 +29,8 @@ export function inside<T>(ns: Netns, work: () => T): T {
 }
 
 /**
- * The kind of a namespace path. `pod` is a namespace other than plumb's. `own` is plumb's namespace. `gone` means that no file exists.
- * `other` is a file that is no namespace. Changes nothing.
+ * The kind of a namespace path. `pod` is a namespace other than plumb's. `own` is plumb's namespace. `gone` means that
+ * no file exists. `other` is a file that is no namespace. Changes nothing.
  */
 export function netnsState(path: NetnsPath): 'pod' | 'own' | 'gone' | 'other' {
   const found = fs.statSync(path)
@@ -41,8 +41,8 @@ export function netnsState(path: NetnsPath): 'pod' | 'own' | 'gone' | 'other' {
 }
 
 /**
- * The identity of a namespace. The kernel may give the inode to another namespace later. It never gives the cookie to another one. The
- * cookie needs Linux 5.14.
+ * The identity of a namespace. The kernel may give the inode to another namespace later. It never gives the cookie to
+ * another one. The cookie needs Linux 5.14.
  */
 export interface Identity {
   readonly inode: number
@@ -56,8 +56,8 @@ export function inodeOf(path: NetnsPath): number | undefined {
 }
 
 /**
- * The identity of the namespace at a path. Other namespaces that come to this path later differ from it. Undefined when there is no
- * file.
+ * The identity of the namespace at a path. Other namespaces that come to this path later differ from it. Undefined when
+ * there is no file.
  */
 export function identityOf(path: NetnsPath): Identity | undefined {
   const inode = inodeOf(path)

@@ -24,8 +24,9 @@ export interface Logged {
 }
 
 /**
- * Begins to receive the packets of a group of NFLOG (`log group` of nft(8)) in this thread's namespace. `bytes` is how much of a packet is
- * wanted. Throws Error when the kernel refuses, for example because another program reads the group.
+ * Begins to receive the packets of a group of NFLOG (`log group` of nft(8)) in this thread's namespace. `bytes` is how
+ * much of a packet is wanted. Throws Error when the kernel refuses, for example because another program reads the
+ * group.
  */
 export function listenToLog(group: number, bytes: number): Ear {
   const ear = subscribe(NETLINK_NETFILTER, configuration(group, bytes), ROOM_BYTES)

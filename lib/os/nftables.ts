@@ -21,8 +21,8 @@ const ABSENT = [-2, -22, -95]
 type Family = keyof typeof FAMILIES
 
 /**
- * Whether nft has a table, or a chain of that table, in this thread's namespace. Asks the kernel directly (nfnetlink), in microseconds
- * and without a subprocess. Also true when the kernel refuses to answer. The caller then asks nft.
+ * Whether nft has a table, or a chain of that table, in this thread's namespace. Asks the kernel directly (nfnetlink),
+ * in microseconds and without a subprocess. Also true when the kernel refuses to answer. The caller then asks nft.
  */
 export function isThere(family: Family, table: string, chain?: string): boolean {
   const asked =
@@ -37,8 +37,8 @@ export function isThere(family: Family, table: string, chain?: string): boolean 
 }
 
 /**
- * The number of rules of each chain in an nft table. Chains without rules are absent. Asks the kernel directly like `isThere`. Never
- * reads the elements of sets, because there may be many.
+ * The number of rules of each chain in an nft table. Chains without rules are absent. Asks the kernel directly like
+ * `isThere`. Never reads the elements of sets, because there may be many.
  */
 export function ruleCounts(family: Family, table: string): Map<string, number> {
   const counts = new Map<string, number>()
@@ -53,8 +53,8 @@ export function ruleCounts(family: Family, table: string): Map<string, number> {
 }
 
 /**
- * The number of uses of each chain in an nft table. Uses are the chain's rules and the jumps to the chain. Asks the kernel directly
- * like `isThere`. Takes 40 µs instead of the 180 µs of `ruleCounts`, because the kernel sends no rules.
+ * The number of uses of each chain in an nft table. Uses are the chain's rules and the jumps to the chain. Asks the
+ * kernel directly like `isThere`. Takes 40 µs instead of the 180 µs of `ruleCounts`, because the kernel sends no rules.
  */
 export function chainUses(family: Family, table: string): Map<string, number> {
   const uses = new Map<string, number>()
@@ -78,8 +78,8 @@ export function setNames(family: Family, table: string): string[] {
 }
 
 /**
- * The number of rules of a chain, and whether one rule contains a word, such as the name of a chain to which it jumps. Asks the kernel
- * directly like `isThere`. A chain that does not exist has no rules.
+ * The number of rules of a chain, and whether one rule contains a word, such as the name of a chain to which it jumps.
+ * Asks the kernel directly like `isThere`. A chain that does not exist has no rules.
  */
 export function rulesOf(
   family: Family,
@@ -106,8 +106,8 @@ export function rulesOf(
 }
 
 /**
- * The number of the last nft transaction of this thread's namespace. Every commit by any program adds one. Undefined when the kernel
- * refuses to answer.
+ * The number of the last nft transaction of this thread's namespace. Every commit by any program adds one. Undefined
+ * when the kernel refuses to answer.
  */
 export function generation(): number | undefined {
   // NFTA_GEN_ID comes first, in network byte order.

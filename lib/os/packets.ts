@@ -8,7 +8,10 @@ export interface Heard {
   readonly from: Mac
   readonly bytes: Uint8Array
 }
-/** An open packet socket of one link (packet(7)). It belongs to the link's namespace. It works from any namespace of the process. */
+/**
+ * An open packet socket of one link (packet(7)). It belongs to the link's namespace. It works from any namespace of the
+ * process.
+ */
 export interface Wire extends Pick<LinkFacts, 'index' | 'mac'> {
   /** Sends a packet. `type` is the EtherType, by default the socket's own. */
   send(to: Mac, bytes: Uint8Array, type?: number): void
@@ -26,8 +29,8 @@ const [IFREQ_BYTES, IFREQ_DATA, ADDRESS_BYTES, PACKET_BYTES] = [40, 16, 20, 65_5
 const KINDS = { 4: { type: 0x0800, port: 68 }, 6: { type: 0x86dd, port: 546 } } as const
 
 /**
- * Opens a link for packets of an IP version. A filter passes only UDP to the DHCP clients' port. Throws CniError 3 when the namespace
- * cannot be entered. Throws Error when the link does not exist or is no Ethernet link.
+ * Opens a link for packets of an IP version. A filter passes only UDP to the DHCP clients' port. Throws CniError 3 when
+ * the namespace cannot be entered. Throws Error when the link does not exist or is no Ethernet link.
  */
 export function openWire(ns: Netns, ifname: string, version: 4 | 6): Wire {
   const { type, port } = KINDS[version]
@@ -36,13 +39,15 @@ export function openWire(ns: Netns, ifname: string, version: 4 | 6): Wire {
     if (!facts?.isEthernet)
       throw new Error(`Cannot use the link ${ifname}: ${facts ? 'it is no Ethernet link' : 'there is none'}`)
     const c = libc()
-    // The socket starts with protocol 0, so that no packet arrives before the filter is attached. Then bind sets the EtherType.
+    // The socket starts with protocol 0, so that no packet arrives before the filter is attached. Then bind sets the
+    // EtherType.
     const fd = c.socket(AF_PACKET, SOCK_DGRAM | SOCK_FLAGS, 0)
     if (fd < 0) throw new Error(`socket: errno ${errno()}`)
     const filter = program(version, port)
     const address = linkAddress(type, facts.index)
     const isFiltered = c.setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, filter.head, 16) === 0
-    // `head` holds only the address of the program. This write keeps the garbage collector from freeing the program before this line.
+    // `head` holds only the address of the program. This write keeps the garbage collector from freeing the program
+    // before this line.
     filter.code.fill(0)
     if (!isFiltered || c.bind(fd, address, ADDRESS_BYTES) !== 0) {
       const code = errno()
@@ -117,7 +122,8 @@ function control(what: bigint, request: DataView<ArrayBuffer>, ifname: string): 
   }
 }
 
-// struct sockaddr_ll: family, EtherType in network order, index, hardware type, packet type, length of the address, the address.
+// struct sockaddr_ll: family, EtherType in network order, index, hardware type, packet type, length of the address, the
+// address.
 function linkAddress(type: number, index: number, to?: Mac): Uint8Array {
   const view = new DataView(new ArrayBuffer(ADDRESS_BYTES))
   view.setUint16(0, AF_PACKET, true)
@@ -133,7 +139,8 @@ function macAt(bytes: Uint8Array, at: number): Mac {
   return [...bytes.subarray(at, at + 6)].map((byte) => byte.toString(16).padStart(2, '0')).join(':') as Mac
 }
 
-// Classic BPF (linux/filter.h): instruction, jump when true, jump when false, operand. Offsets count from the IP header.
+// Classic BPF (linux/filter.h): instruction, jump when true, jump when false, operand. Offsets count from the IP
+// header.
 function program(version: 4 | 6, port: number): { readonly head: BigUint64Array; readonly code: Uint8Array } {
   const [LOAD_BYTE, LOAD_HALF, LOAD_X_HEADER, LOAD_HALF_X, EQUAL, SOME, END] = [
     0x30, 0x28, 0xb1, 0x48, 0x15, 0x45, 0x06,
@@ -166,7 +173,7 @@ function program(version: 4 | 6, port: number): { readonly head: BigUint64Array;
     code.setUint32(i * 8 + 4, operand, true)
   }
   const bytes = new Uint8Array(code.buffer)
-  // struct sock_fprog: the number of instructions and the program's address. `code` is returned too, because the program must live as
-  // long as its address is used.
+  // struct sock_fprog: the number of instructions and the program's address. `code` is returned too, because the
+  // program must live as long as its address is used.
   return { head: new BigUint64Array([BigInt(all.length), BigInt(pointerTo(bytes))]), code: bytes }
 }

@@ -10,7 +10,10 @@ export function readText(path: string): string | undefined {
   }
 }
 
-/** The text of a regular file that a configuration names. Throws Error for a device or a pipe, because reading it may never end. */
+/**
+ * The text of a regular file that a configuration names. Throws Error for a device or a pipe, because reading it may
+ * never end.
+ */
 export function readRegular(path: string): string | undefined {
   const found = fs.statSync(path)
   if (found && found.kind !== 'file') throw new Error('it is no regular file')

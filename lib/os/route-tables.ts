@@ -19,8 +19,8 @@ const RTN_UNICAST = 1
 const [RTM_F_CLONED, RTNH_F_ONLINK] = [0x200, 4]
 
 /**
- * The routing rules of this thread's namespace, in both families. `from` is empty for a rule that does not select one single source
- * address.
+ * The routing rules of this thread's namespace, in both families. `from` is empty for a rule that does not select one
+ * single source address.
  */
 export function rulesNow(): Omit<Rule, 'kind' | 'ns'>[] {
   return askRoute(RTM_GETRULE, new Uint8Array(RULE_BYTES), NLM_F_DUMP).flatMap(({ body, attributes }) => {
@@ -38,14 +38,14 @@ export function rulesNow(): Omit<Rule, 'kind' | 'ns'>[] {
 }
 
 /**
- * A unicast route with its table. `dev` is empty when the route does not belong to the requested link alone. Then gateways and details
- * are missing.
+ * A unicast route with its table. `dev` is empty when the route does not belong to the requested link alone. Then
+ * gateways and details are missing.
  */
 export type TableRoute = Omit<Route, 'ns'> & { readonly table: number }
 
 /**
- * The unicast routes of this thread's namespace, of all tables and both families. `index` and `dev` are the index and the name of the
- * requested link. Only the routes through this link have all fields.
+ * The unicast routes of this thread's namespace, of all tables and both families. `index` and `dev` are the index and
+ * the name of the requested link. Only the routes through this link have all fields.
  */
 export function routesNow(index: number, dev: IfName): TableRoute[] {
   return askRoute(RTM_GETROUTE, new Uint8Array(RTMSG_BYTES), NLM_F_DUMP).flatMap(
@@ -57,7 +57,8 @@ export function routesNow(index: number, dev: IfName): TableRoute[] {
       const dst = `${addressOf(attributes.get(RTA_DST)) ?? any}/${body.getUint8(1)}` as Cidr
       const all = hops(body, attributes)
       const ours = all.filter((hop) => hop.index === index)
-      // IPv6 merges routes of several links to one destination into one multipath route. Each of its hops is still a separate route.
+      // IPv6 merges routes of several links to one destination into one multipath route. Each of its hops is still a
+      // separate route.
       if (ours.length === 0 || (family === 4 && ours.length < all.length) || all.some(({ strange }) => strange))
         return [{ kind: 'route', dev: '' as IfName, dst, via: [], table }]
       return [

@@ -3,8 +3,8 @@ import { type IfName, parse } from '../text/values.ts'
 import { readText } from './reading.ts'
 
 /**
- * The node's link towards an IPv4 address, by the longest matching prefix of the main table. Undefined for IPv6, and when no route
- * matches. Reads /proc/net/route instead of starting `ip`.
+ * The node's link towards an IPv4 address, by the longest matching prefix of the main table. Undefined for IPv6, and
+ * when no route matches. Reads /proc/net/route instead of starting `ip`.
  */
 export function deviceTo(ip: Ip): IfName | undefined {
   const { family, bits } = bitsOf(ip)
@@ -20,8 +20,8 @@ export function deviceTo(ip: Ip): IfName | undefined {
 }
 
 /**
- * The link of the default route of this thread's namespace. Prefers the IPv4 route with the lowest metric, then IPv6. Undefined when
- * there is none. Reads /proc instead of starting `ip`.
+ * The link of the default route of this thread's namespace. Prefers the IPv4 route with the lowest metric, then IPv6.
+ * Undefined when there is none. Reads /proc instead of starting `ip`.
  */
 export function defaultDevice(): IfName | undefined {
   const rows = (family: string) =>
@@ -47,7 +47,8 @@ function leads(device: string, flags: string): boolean {
 const [RTF_UP, RTF_REJECT] = [0x1, 0x200]
 
 /**
- * The node's own addresses of a family. The kernel also treats all of 127.0.0.0/8 as local. The result does not list that whole range.
+ * The node's own addresses of a family. The kernel also treats all of 127.0.0.0/8 as local. The result does not list
+ * that whole range.
  */
 export function localAddresses(family: 4 | 6): Set<Ip> {
   if (family === 6) {

@@ -16,9 +16,9 @@ export interface Answer {
 }
 
 /**
- * Asks the kernel for objects of this thread's namespace (rtnetlink(7)), without a subprocess. `type` is the request's type, `body` its
- * leading struct. Returns an empty array when there is no object. `isStrict` works as in `netlink`. Throws Error with the errno when
- * the request fails.
+ * Asks the kernel for objects of this thread's namespace (rtnetlink(7)), without a subprocess. `type` is the request's
+ * type, `body` its leading struct. Returns an empty array when there is no object. `isStrict` works as in `netlink`.
+ * Throws Error with the errno when the request fails.
  */
 export function askRoute(
   type: number,
@@ -39,7 +39,10 @@ export function askRoute(
   return found
 }
 
-/** A netlink message: the header, the leading struct and the attributes. Each attribute is padded to a multiple of four bytes. */
+/**
+ * A netlink message: the header, the leading struct and the attributes. Each attribute is padded to a multiple of four
+ * bytes.
+ */
 export function request(type: number, body: Uint8Array, flags: number, attributes: readonly Attribute[]): Uint8Array {
   let size = NLMSG_HEADER + body.length
   for (const one of attributes) size += (4 + one[1].length + 3) & ~3

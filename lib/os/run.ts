@@ -1,7 +1,10 @@
 import type { NetnsPath } from '../text/values.ts'
 import type { Held } from './link-addresses.ts'
 import type { SeenLink } from './links.ts'
-/** The result of one child process. `status` is the exit status. It is 128 plus the signal's number when a signal ended the process. */
+/**
+ * The result of one child process. `status` is the exit status. It is 128 plus the signal's number when a signal ended
+ * the process.
+ */
 export interface Output {
   readonly status: number
   readonly stdout: string
@@ -9,20 +12,26 @@ export interface Output {
 }
 
 /**
- * Runs external programs. All code calls programs through this interface. `argv[0]` is a name that is searched in fixed directories.
- * `stdin` is the standard input, `ns` the namespace. Throws ExecError when the program cannot be started, and CniError 11 when it takes
- * too long.
+ * Runs external programs. All code calls programs through this interface. `argv[0]` is a name that is searched in fixed
+ * directories. `stdin` is the standard input, `ns` the namespace. Throws ExecError when the program cannot be started,
+ * and CniError 11 when it takes too long.
  */
 export interface Run {
   (argv: readonly string[], stdin: string, ns?: 'host' | NetnsPath): Promise<Output>
   /**
-   * Starts a program before its input is known. Its start then runs beside other work. A prepared program that gets no input does
-   * nothing.
+   * Starts a program before its input is known. Its start then runs beside other work. A prepared program that gets no
+   * input does nothing.
    */
   prepare?(argv: readonly string[], ns?: 'host' | NetnsPath): void
-  /** Gives a program its input and returns at once. A later call with the same program, input and namespace waits for its end. */
+  /**
+   * Gives a program its input and returns at once. A later call with the same program, input and namespace waits for
+   * its end.
+   */
   feed?(argv: readonly string[], stdin: string, ns?: 'host' | NetnsPath): void
-  /** Waits until the kernel reports a link of the node as running. Returns false when `limitMs` passes first. Absent without a kernel. */
+  /**
+   * Waits until the kernel reports a link of the node as running. Returns false when `limitMs` passes first. Absent
+   * without a kernel.
+   */
   running?(name: string, limitMs: number): boolean
   /** Whether a namespace has a link of this name. True when the kernel refuses to answer. Absent without a kernel. */
   link?(name: string, ns: 'host' | NetnsPath): boolean
@@ -31,8 +40,8 @@ export interface Run {
   /** The addresses of a link of the node, by its index, of one family or both. Absent without a kernel. */
   held?(index: number, family?: 4 | 6): readonly Held[]
   /**
-   * `rules` gives the number of rules of each chain in plumb's nft table on the node. `uses` gives the number of uses of each chain.
-   * Uses are the chain's rules and the jumps to it. Absent without a kernel.
+   * `rules` gives the number of rules of each chain in plumb's nft table on the node. `uses` gives the number of uses
+   * of each chain. Uses are the chain's rules and the jumps to it. Absent without a kernel.
    */
   rules?(): ReadonlyMap<string, number>
   uses?(): ReadonlyMap<string, number>

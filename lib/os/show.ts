@@ -4,8 +4,8 @@ import { failures, rows } from './iproute2.ts'
 import type { Run } from './run.ts'
 
 /**
- * Runs several show commands of a batch tool in one process. Returns the rows of each command. A failed command has no rows, for
- * example when the link does not exist. Throws ExecError.
+ * Runs several show commands of a batch tool in one process. Returns the rows of each command. A failed command has no
+ * rows, for example when the link does not exist. Throws ExecError.
  */
 export async function show(
   tool: readonly string[],

@@ -28,9 +28,9 @@ const [SOL_NETLINK, NETLINK_GET_STRICT_CHK] = [270, 12]
 let buffer: Uint8Array<ArrayBuffer> | undefined
 
 /**
- * The state of a link of this thread's namespace (SIOCGIFFLAGS, netdevice(7)). `running`: the link is up and the kernel has noticed its
- * carrier. `there`: the link exists, or the kernel refuses to answer. Waits up to `waitMs` for `running`. Throws CniError 5 when there
- * is no socket.
+ * The state of a link of this thread's namespace (SIOCGIFFLAGS, netdevice(7)). `running`: the link is up and the kernel
+ * has noticed its carrier. `there`: the link exists, or the kernel refuses to answer. Waits up to `waitMs` for
+ * `running`. Throws CniError 5 when there is no socket.
  */
 export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'running' {
   const c = libc()
@@ -38,7 +38,8 @@ export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'runni
   const request = new Uint8Array(IFREQ_BYTES)
   request.set(bytes(name))
   try {
-    // Each wait is twice as long as the last. Hundreds of ADDs that ask every 50 µs would slow the kernel work for which they wait.
+    // Each wait is twice as long as the last. Hundreds of ADDs that ask every 50 µs would slow the kernel work for
+    // which they wait.
     for (
       let [until, step] = [performance.now() + waitMs, STEP_US];
       ;
@@ -60,8 +61,8 @@ export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'runni
 }
 
 /**
- * Whether the link computes the checksums of sent packets (`tx-checksum-ip-generic` of ethtool(8)). `to` sets that first. ethtool need
- * not be installed. Undefined when the kernel refuses to answer.
+ * Whether the link computes the checksums of sent packets (`tx-checksum-ip-generic` of ethtool(8)). `to` sets that
+ * first. ethtool need not be installed. Undefined when the kernel refuses to answer.
  */
 export function txChecksum(name: string, to?: boolean): boolean | undefined {
   const c = libc()
@@ -81,9 +82,10 @@ export function txChecksum(name: string, to?: boolean): boolean | undefined {
 }
 
 /**
- * Sends one request to the kernel (netlink(7)) and returns the messages of its answer. The kernel has the answer ready, so this never
- * waits. With `isStrict` the kernel returns only objects that match the request's header, where it can (Linux 4.20). Otherwise it goes
- * through all objects. Throws Error with the errno, and CniError 5 when there is no socket.
+ * Sends one request to the kernel (netlink(7)) and returns the messages of its answer. The kernel has the answer ready,
+ * so this never waits. With `isStrict` the kernel returns only objects that match the request's header, where it can
+ * (Linux 4.20). Otherwise it goes through all objects. Throws Error with the errno, and CniError 5 when there is no
+ * socket.
  */
 export function netlink(protocol: number, request: Uint8Array, isStrict = false): DataView[] {
   const c = libc()
@@ -136,8 +138,8 @@ export interface Ear {
 }
 
 /**
- * Listens to messages about links or about nft transactions. `room` is the size of the receive buffer in bytes, for callers that expect
- * many messages. Throws like `netlink`.
+ * Listens to messages about links or about nft transactions. `room` is the size of the receive buffer in bytes, for
+ * callers that expect many messages. Throws like `netlink`.
  */
 export function listen(group: keyof typeof GROUPS, room?: number): Ear {
   const c = libc()
@@ -165,7 +167,10 @@ export interface Dialled {
   close(): void
 }
 
-/** Connects to a socket in the file system (unix(7)), without waiting. Throws Error with the errno: `ENOENT`, or `EAGAIN` when too many connect at once. */
+/**
+ * Connects to a socket in the file system (unix(7)), without waiting. Throws Error with the errno: `ENOENT`, or
+ * `EAGAIN` when too many connect at once.
+ */
 export function dial(path: string): Dialled {
   const c = libc()
   const fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK)
@@ -199,8 +204,8 @@ export function dial(path: string): Dialled {
 }
 
 /**
- * Sends one request to the kernel on a socket that stays open, because the kernel answers on this socket later (NFLOG). `room` is the size of
- * the receive buffer in bytes. The answer waits in `heard`. Throws like `netlink`.
+ * Sends one request to the kernel on a socket that stays open, because the kernel answers on this socket later (NFLOG).
+ * `room` is the size of the receive buffer in bytes. The answer waits in `heard`. Throws like `netlink`.
  */
 export function subscribe(protocol: number, request: Uint8Array, room: number): Ear {
   const c = libc()
@@ -240,7 +245,10 @@ function receivedOnce(fd: number): DataView[] | undefined {
   return found
 }
 
-/** Sends one UDP packet to an IPv4 address, by this thread's routes and without waiting (udp(7)). Throws Error with the errno. */
+/**
+ * Sends one UDP packet to an IPv4 address, by this thread's routes and without waiting (udp(7)). Throws Error with the
+ * errno.
+ */
 export function sendUdp(to: Uint8Array, port: number, data: Uint8Array): void {
   const c = libc()
   const fd = socket(AF_INET, SOCK_DGRAM)
@@ -255,8 +263,8 @@ export function sendUdp(to: Uint8Array, port: number, data: Uint8Array): void {
 }
 
 /**
- * The cookie of this thread's network namespace (SO_NETNS_COOKIE). No other namespace gets it until the node boots again. Undefined
- * before Linux 5.14.
+ * The cookie of this thread's network namespace (SO_NETNS_COOKIE). No other namespace gets it until the node boots
+ * again. Undefined before Linux 5.14.
  */
 export function netnsCookie(): bigint | undefined {
   const c = libc()

@@ -4,8 +4,8 @@ import { log } from './log.ts'
 import { readText } from './reading.ts'
 
 /**
- * The value of a sysctl below /proc/sys/net of this thread's namespace (`ipv4/ip_forward`). Undefined when the kernel has no such
- * sysctl.
+ * The value of a sysctl below /proc/sys/net of this thread's namespace (`ipv4/ip_forward`). Undefined when the kernel
+ * has no such sysctl.
  */
 export function readSysctl(name: string): string | undefined {
   return readText(`/proc/sys/net/${name}`)?.trim()
@@ -20,7 +20,10 @@ export function maybeSysctl(name: string): string | undefined {
   }
 }
 
-/** Sets a sysctl. Returns false when the kernel has no such sysctl. Throws the file system's error when the kernel refuses the value. */
+/**
+ * Sets a sysctl. Returns false when the kernel has no such sysctl. Throws the file system's error when the kernel
+ * refuses the value.
+ */
 export function writeSysctl(name: string, value: string): boolean {
   try {
     const fd = fs.openSync(`/proc/sys/net/${name}`, 'r+')
@@ -36,7 +39,10 @@ export function writeSysctl(name: string, value: string): boolean {
   }
 }
 
-/** Restores the earlier value of a sysctl. Never throws: the sysctl may have gone with its link, and a DEL must continue. */
+/**
+ * Restores the earlier value of a sysctl. Never throws: the sysctl may have gone with its link, and a DEL must
+ * continue.
+ */
 export function restoreSysctl({ name, before = '' }: { readonly name: string; readonly before?: string }): void {
   try {
     writeSysctl(name, before)

@@ -6,15 +6,16 @@ import { fs } from './fs.ts'
 import { lockByte } from './libc.ts'
 import { log } from './log.ts'
 
-// Each piece of work is one byte of this file. A process locks the byte while it works. A reboot empties this file system.
+// Each piece of work is one byte of this file. A process locks the byte while it works. A reboot empties this file
+// system.
 const FILE = '/run/cni/plumb/busy'
 const LONGEST_STEP_MS = 20
 let opened: number | undefined
 const own = new Set<bigint>()
 
 /**
- * The descriptor of the file whose locked bytes tell what this process works on. Child processes inherit it and keep the lock until the
- * last of them ends, also when this process is killed. -1 when the file cannot be opened.
+ * The descriptor of the file whose locked bytes tell what this process works on. Child processes inherit it and keep
+ * the lock until the last of them ends, also when this process is killed. -1 when the file cannot be opened.
  */
 export function busyFile(): number {
   opened ??= open()
@@ -22,9 +23,9 @@ export function busyFile(): number {
 }
 
 /**
- * Takes the lock of a piece of work, which `what` names. Waits for other processes and for the tools that a killed process left. Other
- * processes then wait until this process and its tools have ended. Returns false when `limitMs` passes first. Returns true when /run
- * cannot be written or locked.
+ * Takes the lock of a piece of work, which `what` names. Waits for other processes and for the tools that a killed
+ * process left. Other processes then wait until this process and its tools have ended. Returns false when `limitMs`
+ * passes first. Returns true when /run cannot be written or locked.
  */
 export function occupy(what: string, limitMs = remaining()): boolean {
   const fd = busyFile()
@@ -42,8 +43,8 @@ export function occupy(what: string, limitMs = remaining()): boolean {
 }
 
 /**
- * Like `occupy`, for an ADD. Throws CniError 11 when an earlier call for the attachment does not end within the time of a call
- * (lib/os/deadline.ts). `who` describes the earlier call for the error message.
+ * Like `occupy`, for an ADD. Throws CniError 11 when an earlier call for the attachment does not end within the time of
+ * a call (lib/os/deadline.ts). `who` describes the earlier call for the error message.
  */
 export function takeTurn(what: string, who: string): void {
   if (!occupy(what))

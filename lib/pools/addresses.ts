@@ -1,5 +1,5 @@
-// This folder has the address pools: host-local ranges on disk, leases of the DHCP daemon, and the resolver settings of a pool. Begin
-// with `addressStore` in this file. Read dhcp.ts for DHCP.
+// This folder has the address pools: host-local ranges on disk, leases of the DHCP daemon, and the resolver settings of
+// a pool. Begin with `addressStore` in this file. Read dhcp.ts for DHCP.
 
 import type { IpConfig } from '../cni/result.ts'
 import { remove, withLock } from '../os/files.ts'
@@ -18,24 +18,26 @@ import { putToRest, resting } from './resting.ts'
 /** The addresses that an earlier boot left reserved, with their holders. */
 export type Left = ReadonlyMap<string, Holder>
 /**
- * The addresses of one network on disk, in host-local's layout and shared with host-local. Every method except `foresee` holds
- * host-local's lock. Only `take` makes a missing directory. All methods throw CniError 5 when the disk fails.
+ * The addresses of one network on disk, in host-local's layout and shared with host-local. Every method except
+ * `foresee` holds host-local's lock. Only `take` makes a missing directory. All methods throw CniError 5 when the disk
+ * fails.
  */
 export interface AddressStore {
   /**
-   * Takes one address of each set, all or none. A set gives its wanted address, else a former one that is free, else the next free one.
-   * Throws CniError 11 when a set is exhausted, 7 when a wanted address cannot be had, 4 when the owner already holds addresses.
+   * Takes one address of each set, all or none. A set gives its wanted address, else a former one that is free, else
+   * the next free one. Throws CniError 11 when a set is exhausted, 7 when a wanted address cannot be had, 4 when the
+   * owner already holds addresses.
    */
   take(owner: Owner, sets: readonly RangeSet[], wanted: readonly Ip[], former?: readonly Ip[]): IpConfig[]
   /**
-   * Runs `work`. When it fails because addresses are reserved, frees those that an earlier boot of the node left, logs them, and runs
-   * `work` again. With `isQuestion` it frees and logs nothing.
+   * Runs `work`. When it fails because addresses are reserved, frees those that an earlier boot of the node left, logs
+   * them, and runs `work` again. With `isQuestion` it frees and logs nothing.
    */
   orAfterBoot<T>(work: (left: Left) => T, isQuestion?: boolean): Promise<T>
   /**
-   * Predicts the answer of `take`, without the lock and without a change. Returns the owner's addresses when it holds some. Otherwise
-   * returns addresses that look free to this user. `why` says which case it is.
-   * `isFreed` predicts the answer after a release of the owner's addresses. Addresses in `left` count as free. Throws like `take`.
+   * Predicts the answer of `take`, without the lock and without a change. Returns the owner's addresses when it holds
+   * some. Otherwise returns addresses that look free to this user. `why` says which case it is. `isFreed` predicts the
+   * answer after a release of the owner's addresses. Addresses in `left` count as free. Throws like `take`.
    */
   foresee(
     owner: Owner,
@@ -52,12 +54,13 @@ export interface AddressStore {
   ready(sets: readonly RangeSet[]): void
 }
 
-// The number of addresses that are tried one by one. After that the directory is read once, and the search goes on in memory.
+// The number of addresses that are tried one by one. After that the directory is read once, and the search goes on in
+// memory.
 const PROBES = 64
 
 /**
- * The store of a network below `dataDir`. A freed address rests for `cooldown` seconds. In that time it is given out only when it is
- * asked for by name.
+ * The store of a network below `dataDir`. A freed address rests for `cooldown` seconds. In that time it is given out
+ * only when it is asked for by name.
  */
 export function addressStore(dataDir: string, network: NetworkName, cooldown = 0): AddressStore {
   // No name of a network begins with a dot. So no network has the same directory as plumb's own folder `.plumb`.
@@ -218,7 +221,10 @@ function foresee(
   }
 }
 
-/** The addresses that an owner had in an earlier boot. A runtime may start the same container again. It gets the same addresses. */
+/**
+ * The addresses that an owner had in an earlier boot. A runtime may start the same container again. It gets the same
+ * addresses.
+ */
 export function heldIn(left: Left, owner: Owner): Ip[] {
   return [...left].flatMap(([name, holder]) => (isHeldBy(holder, owner) ? (name as Ip) : []))
 }
@@ -238,8 +244,8 @@ function visible<T>(read: () => T, absent: T): T | undefined {
 }
 
 /**
- * Finds the next free address of a set, round robin after the last address that was given out. `known` holds facts that the caller has
- * already read.
+ * Finds the next free address of a set, round robin after the last address that was given out. `known` holds facts that
+ * the caller has already read.
  */
 function finder(
   { place, cooldown }: Pool,

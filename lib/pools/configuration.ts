@@ -6,7 +6,10 @@ import { ValueError } from '../text/errors.ts'
 import { type Cidr, type Ip, parseIp } from '../text/ip.ts'
 import { field } from '../text/shape.ts'
 
-/** An address, or undefined for an empty text. Go's net.IP reads '' as no address, and runtimes send '' for an address that is not set. */
+/**
+ * An address, or undefined for an empty text. Go's net.IP reads '' as no address, and runtimes send '' for an address
+ * that is not set.
+ */
 export const ipOrNone = field.filled(parseIp)
 
 const uint32 = v.exactOptional(field.int(0, 0xffffffff))
@@ -31,8 +34,8 @@ export const routesShape = v.optional(
 )
 
 /**
- * Throws ValueError when a result of CNI 0.1.0 or 0.2.0 could not hold these addresses, because it has one place per family. `at` is
- * the key of the addresses. `what` is the word for one of them.
+ * Throws ValueError when a result of CNI 0.1.0 or 0.2.0 could not hold these addresses, because it has one place per
+ * family. `at` is the key of the addresses. `what` is the word for one of them.
  */
 export function onePerFamily(cniVersion: string, addresses: readonly (Ip | Cidr)[], at: string, what: string): void {
   // An absent or empty version means 0.1.0.

@@ -3,14 +3,14 @@ import { ethernetIn, openWire } from '../os/packets.ts'
 import { sendUdp } from '../os/sockets.ts'
 import type { LeaseFile } from './dhcp.ts'
 
-// Offsets in the packets that the daemon keeps. The packets have an IPv4 header without options and a UDP header, then the DHCP
-// message.
+// Offsets in the packets that the daemon keeps. The packets have an IPv4 header without options and a UDP header, then
+// the DHCP message.
 const [MESSAGE_AT, SERVER_AT, SERVER_PORT] = [28, 16, 67]
 
 /**
- * Gives a lease back to its server, once and without waiting for an answer. The packet goes through the lease's interface. When that is
- * gone, an IPv4 packet goes by the node's own routes.
- * Never throws, because the server takes the lease back by itself when the lease ends.
+ * Gives a lease back to its server, once and without waiting for an answer. The packet goes through the lease's
+ * interface. When that is gone, an IPv4 packet goes by the node's own routes. Never throws, because the server takes
+ * the lease back by itself when the lease ends.
  */
 export async function letGo({
   netns,

@@ -10,8 +10,8 @@ import { type Holder, holderOf, names, type Place } from './reservations.ts'
 const SHARED: readonly number[] = [0x6969, 0x517b, 0xfe534d42, 0xff534d42, 0x00c36400, 0x65735546, 0x01021997]
 
 /**
- * The reservations that an earlier boot of the node left. No network namespace survives a boot, but host-local's files do. A runtime that
- * forgets its containers never calls DEL for them.
+ * The reservations that an earlier boot of the node left. No network namespace survives a boot, but host-local's files
+ * do. A runtime that forgets its containers never calls DEL for them.
  *
  * A reservation is left over when all of this is true:
  * - its file is older than the boot. Alone this is not enough: the clock may have been set after the file was written;

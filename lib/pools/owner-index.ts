@@ -5,10 +5,10 @@ import { brief, isName } from '../text/values.ts'
 import { type Holder, holderOf, type Place, readAll } from './reservations.ts'
 
 /**
- * The index of addresses by owner. It is valid while the pool's lock is held. host-local's layout tells an owner's addresses only by
- * reading every file.
- * So each holder also has a symbolic link `<container id>:<ifname>`. Its text lists the holder's addresses. A link is made in one step
- * and read in one step, so no reader sees half of it. The index is used as long as its stamp matches the directory.
+ * The index of addresses by owner. It is valid while the pool's lock is held. host-local's layout tells an owner's
+ * addresses only by reading every file. So each holder also has a symbolic link `<container id>:<ifname>`. Its text
+ * lists the holder's addresses. A link is made in one step and read in one step, so no reader sees half of it. The
+ * index is used as long as its stamp matches the directory.
  */
 export interface Ledger {
   readonly place: Place
@@ -20,8 +20,8 @@ const MANY = '*'
 let boot: string | undefined
 
 /**
- * The ledger of a place. The caller holds the lock. Reads the whole directory when another program changed it, or when the node was
- * booted since the last stamp. `all` holds the reservations when the caller has already read them.
+ * The ledger of a place. The caller holds the lock. Reads the whole directory when another program changed it, or when
+ * the node was booted since the last stamp. `all` holds the reservations when the caller has already read them.
  */
 export function openLedger(place: Place, all?: ReadonlyMap<string, Holder>): Ledger {
   makeOwn(place)
@@ -31,9 +31,9 @@ export function openLedger(place: Place, all?: ReadonlyMap<string, Holder>): Led
 }
 
 /**
- * The addresses that an owner holds. The index is only a hint, so each file is read. Otherwise the address of another owner could be
- * freed. An owner without addresses gets the addresses that an old host-local noted for the container. Then `holder` has no interface
- * name.
+ * The addresses that an owner holds. The index is only a hint, so each file is read. Otherwise the address of another
+ * owner could be freed. An owner without addresses gets the addresses that an old host-local noted for the container.
+ * Then `holder` has no interface name.
  */
 export function heldBy(ledger: Ledger, { containerId, ifname }: Owner): { holder: Holder; names: readonly string[] } {
   const names = holdingsOf(ledger, { containerId, ifname })
@@ -42,8 +42,8 @@ export function heldBy(ledger: Ledger, { containerId, ifname }: Owner): { holder
 }
 
 /**
- * Updates the index by holder, after the directory has changed. Then writes the stamp. Cannot fail: without a stamp the next call reads
- * the directory. The same happens after a kill at any point.
+ * Updates the index by holder, after the directory has changed. Then writes the stamp. Cannot fail: without a stamp the
+ * next call reads the directory. The same happens after a kill at any point.
  */
 export function settle({ place, found }: Ledger, changed: readonly (readonly [Holder, readonly string[]])[]): void {
   try {
@@ -66,7 +66,8 @@ export function removeIndex({ own }: Place): void {
   }
 }
 
-// Only the owner of the folder may read it, as with the reservations. The index tells which container has which address.
+// Only the owner of the folder may read it, as with the reservations. The index tells which container has which
+// address.
 function makeOwn({ own }: Place): void {
   try {
     if (!fs.existsSync(own)) fs.mkdirSync(own, 0o700)
@@ -96,7 +97,8 @@ function holdingsOf({ place, found }: Ledger, holder: Holder): readonly string[]
   })
 }
 
-// A reservation can hold any text. A text that no attachment can have as its name gets one common key. No owner asks for this key.
+// A reservation can hold any text. A text that no attachment can have as its name gets one common key. No owner asks
+// for this key.
 function keyOf({ containerId, ifname }: Holder): string {
   return isName(containerId) && ifname.length <= 15 && !ifname.includes('/') ? `${brief(containerId)}:${ifname}` : '?:'
 }
@@ -115,15 +117,16 @@ function point(place: Place, key: string, names: readonly string[]): void {
   if (names.length > 0) fs.symlinkSync(textOf(names), path)
 }
 
-// A symbolic link holds at most 4095 bytes. An admin who reserves addresses by hand may write the same word into a thousand files.
+// A symbolic link holds at most 4095 bytes. An admin who reserves addresses by hand may write the same word into a
+// thousand files.
 function textOf(names: readonly string[]): string {
   const text = names.join(',')
   return text.length < 4000 ? text : MANY
 }
 
 function stamp(place: Place): void {
-  // The kernel's timestamps are as coarse as its tick. A change by another program could leave the same timestamp as plumb's change.
-  // So plumb sets a timestamp with finer digits than a tick. Then every other change is visible.
+  // The kernel's timestamps are as coarse as its tick. A change by another program could leave the same timestamp as
+  // plumb's change. So plumb sets a timestamp with finer digits than a tick. Then every other change is visible.
   const at = Date.now() / 1000 + (performance.now() % 1) / 1000
   fs.utimesSync(place.dir, at)
   const seen = fs.statSync(place.dir)

@@ -3,8 +3,8 @@ import { shown, ValueError } from '../text/errors.ts'
 import { bitsOf, type Cidr, format, type Ip, split } from '../text/ip.ts'
 
 /**
- * A range as configured, with host-local's keys. The start and the end lie in `subnet`. The gateway may lie elsewhere, as upstream
- * allows.
+ * A range as configured, with host-local's keys. The start and the end lie in `subnet`. The gateway may lie elsewhere,
+ * as upstream allows.
  */
 export interface RangeConf {
   readonly subnet: Cidr
@@ -13,8 +13,8 @@ export interface RangeConf {
   readonly gateway?: Ip | undefined
 }
 /**
- * A set as configured. `at` is its key, such as `ipam.ranges[0]`. `flat` means host-local's old style: a single range directly in that
- * key.
+ * A set as configured. `at` is its key, such as `ipam.ranges[0]`. `flat` means host-local's old style: a single range
+ * directly in that key.
  */
 export interface SetConf {
   readonly at: string
@@ -22,8 +22,8 @@ export interface SetConf {
   readonly flat?: true
 }
 /**
- * A checked range. `first` and `last` are the first and last number that may be given out. They are never the network address, and
- * never the broadcast address of IPv4, except in a /31 or /127. The gateway may lie between them.
+ * A checked range. `first` and `last` are the first and last number that may be given out. They are never the network
+ * address, and never the broadcast address of IPv4, except in a /31 or /127. The gateway may lie between them.
  */
 interface Range {
   readonly at: string
@@ -40,9 +40,9 @@ export interface RangeSet {
 }
 
 /**
- * Checks range sets and fills in missing keys, as host-local does. `wanted` are the requested addresses.
- * A /31 or /127 is usable only on request (RFC 3021, RFC 6164): by a requested address, or by rangeStart or rangeEnd. Throws ValueError
- * that names the key.
+ * Checks range sets and fills in missing keys, as host-local does. `wanted` are the requested addresses. A /31 or /127
+ * is usable only on request (RFC 3021, RFC 6164): by a requested address, or by rangeStart or rangeEnd. Throws
+ * ValueError that names the key.
  */
 export function readRangeSets(confs: readonly SetConf[], wanted: readonly Ip[] = []): readonly RangeSet[] {
   const sets = confs.map((conf) => readSet(conf, wanted))
@@ -59,8 +59,8 @@ export function readRangeSets(confs: readonly SetConf[], wanted: readonly Ip[] =
 }
 
 /**
- * The first free address of a set. The search begins after `after` and goes round to it. It begins at the first address when `after` is
- * not in the set. Calls `isFree` once per address.
+ * The first free address of a set. The search begins after `after` and goes round to it. It begins at the first address
+ * when `after` is not in the set. Calls `isFree` once per address.
  */
 export function search(
   { ranges, gateways }: RangeSet,

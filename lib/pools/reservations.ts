@@ -6,15 +6,23 @@ import type { Owner } from '../text/owner.ts'
 
 /** The directories of one network's pool. */
 export interface Place {
-  /** host-local's layout: one file per address, named after the address, and the files `last_reserved_ip.N` and `lock`. */
+  /**
+   * host-local's layout: one file per address, named after the address, and the files `last_reserved_ip.N` and `lock`.
+   */
   readonly dir: string
   /** Files that only plumb uses. All of them can be lost without harm. */
   readonly own: string
 }
-/** The owner of a reservation. `ifname` is '' in files of host-local before 0.7, because these hold the container id alone. */
+/**
+ * The owner of a reservation. `ifname` is '' in files of host-local before 0.7, because these hold the container id
+ * alone.
+ */
 export type Holder = Pick<Owner, 'containerId'> & { readonly ifname: string }
 
-/** The holder of an address. Undefined when there is no reservation. A file that a crash left empty counts as no reservation. */
+/**
+ * The holder of an address. Undefined when there is no reservation. A file that a crash left empty counts as no
+ * reservation.
+ */
 export function holderOf(place: Place, name: string): Holder | undefined {
   const [containerId = '', ifname = ''] = (readText(`${place.dir}/${name}`) ?? '')
     .replaceAll('\0', '')
@@ -41,14 +49,15 @@ export function names(place: Place): readonly string[] {
 }
 
 /**
- * Reserves addresses, all or none. Returns false when one of them is already reserved. Each file appears with its owner inside and on
- * the disk, even after a crash. Also notes the last address of each range set.
+ * Reserves addresses, all or none. Returns false when one of them is already reserved. Each file appears with its owner
+ * inside and on the disk, even after a crash. Also notes the last address of each range set.
  */
 export function reserve(place: Place, { containerId, ifname }: Owner, picks: readonly Ip[]): boolean {
   const paths = picks.map((ip) => `${place.dir}/${ip}`)
   if (!createOnce(paths, `${containerId}\r\n${ifname}`, { by: `${place.own}/draft` })) return false
   try {
-    // Writes in place, as host-local does. A new file costs twenty times more. A crash can only spoil the order of the next addresses.
+    // Writes in place, as host-local does. A new file costs twenty times more. A crash can only spoil the order of the
+    // next addresses.
     for (const [n, ip] of picks.entries()) fs.writeFileSync(lastPath(place, n), ip, 0o600)
   } catch (cause) {
     for (const path of paths) remove(path)
@@ -70,8 +79,8 @@ function lastPath(place: Place, n: number): string {
   return `${place.dir}/last_reserved_ip.${n}`
 }
 
-// The files "lock", "last_reserved_ip.0" and the draft are no addresses. The regular expression comes first, because an exception for
-// each of 60,000 names costs time.
+// The files "lock", "last_reserved_ip.0" and the draft are no addresses. The regular expression comes first, because an
+// exception for each of 60,000 names costs time.
 function isAddress(name: string): boolean {
   if (!/^[0-9a-fA-F]*[.:][0-9a-fA-F.:]+$/.test(name)) return false
   try {

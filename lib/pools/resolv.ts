@@ -3,8 +3,8 @@ import { readRegular } from '../os/reading.ts'
 import { CniError, CODE, shown } from '../text/errors.ts'
 
 /**
- * Reads a resolv.conf (resolv.conf(5)) as host-local does. Comments are skipped and unknown words ignored. All `search` and `options`
- * lines are added up. Throws CniError 5 when the file cannot be read.
+ * Reads a resolv.conf (resolv.conf(5)) as host-local does. Comments are skipped and unknown words ignored. All `search`
+ * and `options` lines are added up. Throws CniError 5 when the file cannot be read.
  */
 export function readResolv(path: string): Dns {
   const nameservers: string[] = []

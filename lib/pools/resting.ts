@@ -3,16 +3,16 @@ import { readText } from '../os/reading.ts'
 import type { Place } from './reservations.ts'
 
 /**
- * The addresses of a pool that were freed less than `seconds` ago. An address without a time in the file, or with a time in the future,
- * does not rest.
+ * The addresses of a pool that were freed less than `seconds` ago. An address without a time in the file, or with a
+ * time in the future, does not rest.
  */
 export function resting(place: Place, seconds: number): ReadonlySet<string> {
   return new Set(fresh(place, seconds).map((line) => line.slice(line.indexOf(' ') + 1)))
 }
 
 /**
- * Notes that addresses are about to be freed. Forgets the addresses whose rest is over. With `seconds` 0 it notes nothing.
- * Cannot fail: giving out an address too early is better than never freeing it.
+ * Notes that addresses are about to be freed. Forgets the addresses whose rest is over. With `seconds` 0 it notes
+ * nothing. Cannot fail: giving out an address too early is better than never freeing it.
  */
 export function putToRest(place: Place, names: readonly string[], seconds: number): void {
   if (seconds === 0) return

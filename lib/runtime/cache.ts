@@ -7,8 +7,8 @@ import { type ContainerId, type IfName, type NetworkName, parse } from '../text/
 import { type Json, parseJson } from './network-list.ts'
 
 /**
- * The runtime's record of an attachment between ADD and DEL. Path and format are libcni's: `<dir>/results/<network>-<container
- * id>-<ifname>`, kind cniCacheV1.
+ * The runtime's record of an attachment between ADD and DEL. Path and format are libcni's:
+ * `<dir>/results/<network>-<container id>-<ifname>`, kind cniCacheV1.
  */
 export interface Cached extends Key {
   readonly netns: string
@@ -27,8 +27,8 @@ export interface Key {
 }
 
 /**
- * Reads the entry of an attachment. Undefined when there is none. Throws CniError 6 when the file has another content. A power loss leaves
- * such a file after libcni's plain write.
+ * Reads the entry of an attachment. Undefined when there is none. Throws CniError 6 when the file has another content.
+ * A power loss leaves such a file after libcni's plain write.
  */
 export function readCached(dir: string, key: Key): Cached | undefined {
   const path = pathOf(dir, key)
@@ -81,9 +81,10 @@ export function listCached(dir: string): {
 }
 
 /**
- * Runs `work` under the cache's lock. ADD and DEL share the lock. GC has it alone, because GC must not run beside them (CNI spec 1.1.0
- * "GC"). The lock is on the folder itself, so libcni's folder gets no further file. Throws CniError 11 when the lock is not free in time.
- * Throws CniError 5 when the folder cannot be made, but DEL then works without the lock.
+ * Runs `work` under the cache's lock. ADD and DEL share the lock. GC has it alone, because GC must not run beside them
+ * (CNI spec 1.1.0 "GC"). The lock is on the folder itself, so libcni's folder gets no further file. Throws CniError 11
+ * when the lock is not free in time. Throws CniError 5 when the folder cannot be made, but DEL then works without the
+ * lock.
  */
 export async function withCache<T>(
   dir: string,

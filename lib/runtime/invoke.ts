@@ -20,8 +20,9 @@ export const TIMEOUT_MS = 120_000
 const BUSY_MS = [50, 100, 200, 400, 800, 1600, 3200]
 
 /**
- * Starts a plugin with this process's environment and the CNI variables, with the configuration on stdin, and returns its stdout. Throws
- * CniError with the plugin's own code, else 999. The message is libcni's: `plugin type="x" failed (add): …`.
+ * Starts a plugin with this process's environment and the CNI variables, with the configuration on stdin, and returns
+ * its stdout. Throws CniError with the plugin's own code, else 999. The message is libcni's: `plugin type="x" failed
+ * (add): …`.
  */
 export async function invoke(type: string, env: CallEnv, config: string, host: Host): Promise<string> {
   const title = titleOf(type, env['CNI_COMMAND'] ?? '')
@@ -64,7 +65,9 @@ export function titleOf(type: string, command: string): string {
   return `plugin type=${shown(type)} failed (${command.toLowerCase()})`
 }
 
-/** The file of a plugin: the first file of its name along CNI_PATH. Throws CniError 7 that names the searched folders. */
+/**
+ * The file of a plugin: the first file of its name along CNI_PATH. Throws CniError 7 that names the searched folders.
+ */
 export function findPlugin(type: string, path: readonly string[]): string {
   const file = path
     .map((dir) => `${dir}/${type}`)
@@ -80,8 +83,8 @@ export function findPlugin(type: string, path: readonly string[]): string {
 
 type Child = Bun.Subprocess<Buffer, 'pipe', 'pipe'>
 
-// A process group of its own lets a kill reach the IPAM plugin that it started, too. An executable that is being replaced is "busy" for a
-// moment.
+// A process group of its own lets a kill reach the IPAM plugin that it started, too. An executable that is being
+// replaced is "busy" for a moment.
 async function start(
   file: string,
   env: Readonly<Record<string, string | undefined>>,

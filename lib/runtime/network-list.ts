@@ -16,7 +16,10 @@ export interface NetworkList {
   readonly disableCheck: boolean
   readonly disableGC: boolean
   readonly plugins: readonly PluginConf[]
-  /** The list as JSON text: the content of the file, or the list that was made of several files. The result cache keeps it. */
+  /**
+   * The list as JSON text: the content of the file, or the list that was made of several files. The result cache keeps
+   * it.
+   */
   readonly text: string
 }
 /** One plugin of a list. */
@@ -37,8 +40,8 @@ const { parse, rawJSON } = JSON as unknown as {
 }
 
 /**
- * Reads JSON text. A number that a double cannot represent keeps its text, and is written back with the same text. Throws ValueError that
- * names `what`.
+ * Reads JSON text. A number that a double cannot represent keeps its text, and is written back with the same text.
+ * Throws ValueError that names `what`.
  */
 export function parseJson(text: string, what: string): unknown {
   try {
@@ -55,9 +58,9 @@ export function parseJson(text: string, what: string): unknown {
 }
 
 /**
- * Finds a network in a directory as libcni does. It searches the name in the *.conflist files in lexical order, then in the *.conf and
- * *.json files. Without a name it takes the first file of all, the node's default network. Appends the drop-ins `<dir>/<name>/*.conf`.
- * Throws ValueError that names the file.
+ * Finds a network in a directory as libcni does. It searches the name in the *.conflist files in lexical order, then in
+ * the *.conf and *.json files. Without a name it takes the first file of all, the node's default network. Appends the
+ * drop-ins `<dir>/<name>/*.conf`. Throws ValueError that names the file.
  */
 export function loadNetwork(dir: string, name?: string): NetworkList {
   const all = filesOf(dir, ['.conflist', '.conf', '.json'])
@@ -78,8 +81,8 @@ export function loadNetwork(dir: string, name?: string): NetworkList {
 }
 
 /**
- * Reads a list from text, such as the text in the result cache. `from` names the text in messages. When `dir` is given, drop-ins below it
- * are read. Throws ValueError.
+ * Reads a list from text, such as the text in the result cache. `from` names the text in messages. When `dir` is given,
+ * drop-ins below it are read. Throws ValueError.
  */
 export function parseNetwork(text: string, from: string, dir?: string): NetworkList {
   const raw = parseJson(text, from)

@@ -4,8 +4,8 @@ import type { CallEnv } from './invoke.ts'
 import type { Json, NetworkList, PluginConf } from './network-list.ts'
 
 /**
- * One attachment that the runtime asks for. The caller makes sure that a container has one operation at a time (CNI spec 1.1.0 "Lifecycle
- * & Ordering").
+ * One attachment that the runtime asks for. The caller makes sure that a container has one operation at a time (CNI
+ * spec 1.1.0 "Lifecycle & Ordering").
  */
 export interface RuntimeConf {
   readonly containerId: Key['containerId']
@@ -37,8 +37,8 @@ export function requestOf(
 }
 
 /**
- * The plugin's object with the keys that the runtime adds. The key `capabilities` is for the runtime and is removed (CNI spec 1.1.0
- * "Deriving request configuration from plugin configuration").
+ * The plugin's object with the keys that the runtime adds. The key `capabilities` is for the runtime and is removed
+ * (CNI spec 1.1.0 "Deriving request configuration from plugin configuration").
  */
 export function configOf(list: NetworkList, conf: Json, extra: Json): string {
   const added: Json = { cniVersion: list.cniVersion, name: list.name, ...extra }

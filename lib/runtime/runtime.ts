@@ -9,9 +9,9 @@ import { configOf, envOf, type RuntimeConf, requestOf, restored } from './reques
 const CACHE = '/var/lib/cni'
 
 /**
- * Runs ADD of every plugin in order and records the attachment. Returns the last result in the CNI version of the list. When a plugin
- * fails, that plugin and the plugins before it get DEL, in reverse order, and nothing is recorded. Throws CniError, also when the
- * attachment already exists (CNI spec 1.1.0: no second ADD without DEL).
+ * Runs ADD of every plugin in order and records the attachment. Returns the last result in the CNI version of the list.
+ * When a plugin fails, that plugin and the plugins before it get DEL, in reverse order, and nothing is recorded. Throws
+ * CniError, also when the attachment already exists (CNI spec 1.1.0: no second ADD without DEL).
  */
 export function addNetwork(list: NetworkList, at: RuntimeConf, host: Host): Promise<Json> {
   const { cacheDir = CACHE, timeoutMs = TIMEOUT_MS } = host
@@ -43,7 +43,8 @@ export function addNetwork(list: NetworkList, at: RuntimeConf, host: Host): Prom
 }
 
 /**
- * Runs CHECK of every plugin in order, with the recorded result. Does nothing when the list has disableCheck. Throws CniError 1 below CNI
+ * Runs CHECK of every plugin in order, with the recorded result. Does nothing when the list has disableCheck. Throws
+ * CniError 1 below CNI
  * 0.4.0, and 3 for an attachment without a record.
  */
 export async function checkNetwork(list: NetworkList, at: RuntimeConf, host: Host): Promise<void> {
@@ -61,17 +62,18 @@ export async function checkNetwork(list: NetworkList, at: RuntimeConf, host: Hos
 }
 
 /**
- * Runs DEL of every plugin in reverse order, also after a failure. Then removes the record. After failures it keeps the record for the
- * next attempt and throws CniError with every failure. An unknown attachment is no error.
+ * Runs DEL of every plugin in reverse order, also after a failure. Then removes the record. After failures it keeps the
+ * record for the next attempt and throws CniError with every failure. An unknown attachment is no error.
  */
 export function delNetwork(list: NetworkList, at: RuntimeConf, host: Host): Promise<void> {
   return withCache(host.cacheDir ?? CACHE, 'del', host.timeoutMs ?? TIMEOUT_MS, () => removeAttachment(list, at, host))
 }
 
 /**
- * Runs DEL for every recorded attachment of the network that is not in `valid`. Then runs GC of every plugin with the list of valid
- * attachments; below CNI 1.1.0 only of the plugins in `asked`. Goes on after a failure, and returns the stale attachments. Does nothing
- * when the list has disableGC. Changes nothing with `dryRun`. ADD and DEL wait meanwhile. Throws CniError with every failure.
+ * Runs DEL for every recorded attachment of the network that is not in `valid`. Then runs GC of every plugin with the
+ * list of valid attachments; below CNI 1.1.0 only of the plugins in `asked`. Goes on after a failure, and returns the
+ * stale attachments. Does nothing when the list has disableGC. Changes nothing with `dryRun`. ADD and DEL wait
+ * meanwhile. Throws CniError with every failure.
  */
 export async function gcNetwork(
   list: NetworkList,
@@ -104,8 +106,8 @@ export async function gcNetwork(
 }
 
 /**
- * Runs STATUS of every plugin in order, until one is not ready. Throws the CniError of that plugin. CNI before 1.1.0 has no STATUS, so no
- * plugin is called.
+ * Runs STATUS of every plugin in order, until one is not ready. Throws the CniError of that plugin. CNI before 1.1.0
+ * has no STATUS, so no plugin is called.
  */
 export async function statusNetwork(list: NetworkList, host: Host): Promise<void> {
   if (compare(list.cniVersion, '1.1.0') < 0) return

@@ -1,5 +1,6 @@
-// Resources are links, addresses, routes, nft elements and other kernel objects, as plain data. This folder makes, removes (here) and
-// reads (observe.ts) them. Begin with `apply` below, then handler.ts. Folder kinds has one handler per kind.
+// Resources are links, addresses, routes, nft elements and other kernel objects, as plain data. This folder makes,
+// removes (here) and reads (observe.ts) them. Begin with `apply` below, then handler.ts. Folder kinds has one handler
+// per kind.
 
 import { giveBack, take } from '../journal/ports.ts'
 import { admit, release } from '../nft/admission.ts'
@@ -26,7 +27,9 @@ import { keepSaved } from './tuning-file.ts'
 export interface Applied {
   readonly already: readonly Resource[]
 }
-/** A tool refused a line. `resource` is the resource of that line. `exists` says that a link to create exists already. */
+/**
+ * A tool refused a line. `resource` is the resource of that line. `exists` says that a link to create exists already.
+ */
 export class ApplyError extends ExecError {
   override name = 'ApplyError'
   readonly resource: Resource
@@ -41,9 +44,10 @@ export class ApplyError extends ExecError {
 const NOTHING: Applied = { already: [] }
 
 /**
- * Removes and makes the resources of a plan without looking at them first. Starts one process per namespace and tool, one after the other
- * in the order of `batches`. Every line is idempotent, except exclusive creations such as that of a link. The node agent works beside all of
- * them, and its answer is awaited at the end. Throws ApplyError for the first line that failed.
+ * Removes and makes the resources of a plan without looking at them first. Starts one process per namespace and tool,
+ * one after the other in the order of `batches`. Every line is idempotent, except exclusive creations such as that of a
+ * link. The node agent works beside all of them, and its answer is awaited at the end. Throws ApplyError for the first
+ * line that failed.
  */
 export function apply(plan: Plan, run: Run): Promise<Applied> {
   return carryOut(lacking(plan, run), plan, run)
@@ -68,8 +72,8 @@ async function carryOut(all: readonly Batch[], plan: Plan, run: Run): Promise<Ap
 }
 
 /**
- * A started plan. `ahead` gives the first process its input when that process needs no other batch first. `finish` does the rest and
- * waits. Repeated calls of `finish` run the plan once.
+ * A started plan. `ahead` gives the first process its input when that process needs no other batch first. `finish` does
+ * the rest and waits. Repeated calls of `finish` run the plan once.
  */
 export interface Begun {
   ahead(): void
@@ -95,7 +99,8 @@ export function gradually(plan: Plan, run: Run): Begun {
  * - The node comes before pods.
  * - In a pod sysctls come before addresses.
  * - Within a process, removed resources come before made resources.
- * - nft comes after the links, files, addresses and qdiscs of all namespaces. conntrack, iptables and firewalld come after nft.
+ * - nft comes after the links, files, addresses and qdiscs of all namespaces. conntrack, iptables and firewalld come
+ *   after nft.
  */
 export function batches({ put, drop }: Plan): Batch[] {
   const steps = [
@@ -125,7 +130,8 @@ export function batches({ put, drop }: Plan): Batch[] {
     }))
 }
 
-// Leaves out lines that only run when a link is absent (`absent`) and the link exists. Without `run.link` the tool itself finds out.
+// Leaves out lines that only run when a link is absent (`absent`) and the link exists. Without `run.link` the tool
+// itself finds out.
 function lacking(plan: Plan, run: Run): Batch[] {
   return batches(plan)
     .map((batch) => ({
@@ -137,8 +143,8 @@ function lacking(plan: Plan, run: Run): Batch[] {
 
 const DELETION = 'link delete dev '
 
-// The kernel waits about 20 ms for each deleted link of the node, until no reader uses the link any more. For a group of links it
-// waits once. So the links get a common group, and one line deletes the group.
+// The kernel waits about 20 ms for each deleted link of the node, until no reader uses the link any more. For a group
+// of links it waits once. So the links get a common group, and one line deletes the group.
 function atOnce(steps: readonly Step[]): readonly Step[] {
   const names = steps.flatMap(({ line }) => deleted(line) ?? [])
   if (names.length < 2) return steps
@@ -201,8 +207,8 @@ function isFlows(resource: Resource): resource is Flows {
   return resource.kind === 'flows'
 }
 
-// Without -force the tool stops at the first failed line. When the message only says that the wanted state exists, a new process runs
-// the remaining lines.
+// Without -force the tool stops at the first failed line. When the message only says that the wanted state exists, a
+// new process runs the remaining lines.
 async function lines(batch: Batch, run: Run): Promise<Applied> {
   const { ns, tool } = batch
   const already: Resource[] = []
@@ -223,8 +229,8 @@ async function lines(batch: Batch, run: Run): Promise<Applied> {
 }
 
 /**
- * The argv of a batch of `ip`, `ip -6`, `bridge` or `tc` lines. `runcon` sets the SELinux context when a link in the batch asks for
- * one.
+ * The argv of a batch of `ip`, `ip -6`, `bridge` or `tc` lines. `runcon` sets the SELinux context when a link in the
+ * batch asks for one.
  */
 export function argvOf({ tool, steps }: Pick<Batch, 'tool' | 'steps'>): string[] {
   const contexts = steps.flatMap(({ resource }) => (resource.kind === 'link' && resource.born?.context) || [])
@@ -248,8 +254,8 @@ function files({ ns, steps }: Batch, { put, drop }: Plan): Applied {
     for (const { resource } of steps) {
       if (resource.kind === 'saved') keepSaved(resource, !gone.has(resource))
       if (resource.kind === 'sysctl' && gone.has(resource)) restoreSysctl(resource)
-      // A sysctl of the node usually has the wanted value already, and may be read-only. So the node's value is read first. A new
-      // link's sysctl usually differs, so it is written without a look.
+      // A sysctl of the node usually has the wanted value already, and may be read-only. So the node's value is read
+      // first. A new link's sysctl usually differs, so it is written without a look.
       if (
         resource.kind !== 'sysctl' ||
         gone.has(resource) ||

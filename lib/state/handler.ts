@@ -21,7 +21,9 @@ export interface Named {
 
 /** Everything plumb knows about one kind of kernel object. */
 export interface Handler<R extends Named> {
-  /** The program that reads the lines, `file` for writes below /proc/sys, or `agent` for questions to the node agent. */
+  /**
+   * The program that reads the lines, `file` for writes below /proc/sys, or `agent` for questions to the node agent.
+   */
   readonly tool: 'ip' | 'ip6' | 'bridge' | 'nft' | 'file' | 'conntrack' | 'iptables' | 'tc' | 'firewalld' | 'agent'
   /** The resource's name in messages, without words of a tool: `link eth0 in the pod`. */
   title(resource: R): string
@@ -35,9 +37,15 @@ export interface Handler<R extends Named> {
   key(resource: R): string
   put(resource: R): readonly Line[]
   drop(resource: R): readonly Line[]
-  /** The lines that correct an existing resource of plumb. Empty when it is right. Absent when the lines of `put` do that. */
+  /**
+   * The lines that correct an existing resource of plumb. Empty when it is right. Absent when the lines of `put` do
+   * that.
+   */
   change?(want: R, have: R): readonly Line[]
-  /** The command that shows the resource. Resources that one command shows have the same text. Empty when `read` looks by itself. */
+  /**
+   * The command that shows the resource. Resources that one command shows have the same text. Empty when `read` looks
+   * by itself.
+   */
   ask(resource: R): string
   /** Reads one row of the answer as a resource, with the keys that `want` has. */
   read(row: unknown, want: R): R | undefined

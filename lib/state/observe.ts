@@ -15,8 +15,8 @@ import { type Link, link } from './kinds/link.ts'
 import { type Kind, type Resource, title } from './resource.ts'
 
 /**
- * The differences between wanted and existing resources, one phrase each. Missing nft rules count as differences. Compares only the keys
- * that `want` has. Empty when all resources are right. Changes nothing.
+ * The differences between wanted and existing resources, one phrase each. Missing nft rules count as differences.
+ * Compares only the keys that `want` has. Empty when all resources are right. Changes nothing.
  */
 export async function differences(want: readonly Resource[], run: Run): Promise<string[]> {
   const have = await observe(want, run)
@@ -42,8 +42,8 @@ export async function aliased(prefix: string, run: Run): Promise<Link[]> {
 }
 
 /**
- * The current state of each resource, or undefined when it does not exist. Starts one process per namespace and tool (a second for
- * IPv6 routes), and one per source of a firewalld zone.
+ * The current state of each resource, or undefined when it does not exist. Starts one process per namespace and tool (a
+ * second for IPv6 routes), and one per source of a firewalld zone.
  */
 export async function observe(want: readonly Resource[], run: Run): Promise<(Resource | undefined)[]> {
   const answers = new Map<string, readonly unknown[]>()
@@ -100,8 +100,8 @@ function questions(want: readonly Resource[]): Question[] {
   return [...found.values()]
 }
 
-// A missing element makes nft fail without an answer for the other elements. So the others are asked again. Each command prints its
-// own `table` block.
+// A missing element makes nft fail without an answer for the other elements. So the others are asked again. Each
+// command prints its own `table` block.
 async function elements(ns: Netns, asks: readonly string[], run: Run): Promise<readonly (readonly unknown[])[]> {
   const { stdout, stderr } = await run(['nft', '-f', '-'], `${asks.join('\n')}\n`, ns)
   const missing = new Set([...stderr.matchAll(/^\/dev\/stdin:(\d+):/gm)].map(([, number]) => Number(number)))

@@ -12,8 +12,8 @@ export function savedPath(dataDir: string, { containerId, ifname }: Owner): stri
 }
 
 /**
- * The text of that file, byte for byte as the reference plugin writes it. It has the keys that `want` sets, with the earlier values
- * from `was`.
+ * The text of that file, byte for byte as the reference plugin writes it. It has the keys that `want` sets, with the
+ * earlier values from `was`.
  */
 export function savedText(want: Settings, was: Settings = {}): string {
   const asked = KEYS.flatMap((key) => (want[key] === undefined || was[key] === undefined ? [] : [[key, was[key]]]))

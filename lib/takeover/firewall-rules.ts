@@ -8,9 +8,9 @@ import { type Cidr, split } from '../text/ip.ts'
 import { iptablesRules } from './iptables.ts'
 
 /**
- * Removes the rules that the reference firewall made for these addresses (plugins/meta/firewall: two rules per address in the iptables
- * chain CNI-FORWARD, which name only the address). Starts no tool when that chain does not exist. Only a tool can read legacy iptables, so
- * it is asked where legacy iptables is in use. Throws ExecError.
+ * Removes the rules that the reference firewall made for these addresses (plugins/meta/firewall: two rules per address
+ * in the iptables chain CNI-FORWARD, which name only the address). Starts no tool when that chain does not exist. Only
+ * a tool can read legacy iptables, so it is asked where legacy iptables is in use. Throws ExecError.
  */
 export async function removeForeignRules(addresses: readonly Cidr[], run: Run): Promise<void> {
   for (const six of [false, true]) {
@@ -23,8 +23,8 @@ export async function removeForeignRules(addresses: readonly Cidr[], run: Run): 
 }
 
 /**
- * The missing rules of the reference firewall. One phrase per address whose packets do not pass, and one per family in which the policy of
- * a bridge is not enforced.
+ * The missing rules of the reference firewall. One phrase per address whose packets do not pass, and one per family in
+ * which the policy of a bridge is not enforced.
  */
 export async function missingForeignRules(
   addresses: readonly Cidr[],

@@ -10,8 +10,8 @@ import { iptablesRules } from './iptables.ts'
 import { sha512 } from './sha512.ts'
 
 /**
- * The facts about an attachment that a DEL has: its addresses in the pod, empty when they are unknown, and whether the configuration names
- * host ports.
+ * The facts about an attachment that a DEL has: its addresses in the pod, empty when they are unknown, and whether the
+ * configuration names host ports.
  */
 export interface Told {
   readonly addresses: readonly Ip[]
@@ -19,9 +19,10 @@ export interface Told {
 }
 
 /**
- * Removes the host ports that the reference portmap made for this attachment, with either backend (plugins/meta/portmap). iptables: chains
- * named `CNI-DN-` and 21 hex digits of the sha512 of network and container. nftables: rules in tables cni_hostport whose comment is the
- * container. Starts no tool when there are none. Only a tool can read legacy iptables, so it is asked when a DEL names host ports.
+ * Removes the host ports that the reference portmap made for this attachment, with either backend
+ * (plugins/meta/portmap). iptables: chains named `CNI-DN-` and 21 hex digits of the sha512 of network and container.
+ * nftables: rules in tables cni_hostport whose comment is the container. Starts no tool when there are none. Only a
+ * tool can read legacy iptables, so it is asked when a DEL names host ports.
  */
 export async function removeForeignPorts(owner: Owner, { addresses, isMapped }: Told, run: Run): Promise<void> {
   const chains = chainsOf(owner)
@@ -37,8 +38,8 @@ export async function removeForeignPorts(owner: Owner, { addresses, isMapped }: 
 }
 
 /**
- * The host ports of an attachment that neither backend of the reference portmap leads to the pod, one phrase each. `pods` are the pod's
- * addresses, at most one per family.
+ * The host ports of an attachment that neither backend of the reference portmap leads to the pod, one phrase each.
+ * `pods` are the pod's addresses, at most one per family.
  */
 export async function missingForeignPorts(
   owner: Owner,

@@ -4,8 +4,8 @@ import { readText } from '../os/reading.ts'
 import type { Run } from '../os/run.ts'
 
 /**
- * The rules of one table of iptables, one line each, as `iptables-save` prints them. Reads nft's iptables and legacy iptables. Starts no
- * tool for a table that the kernel does not have.
+ * The rules of one table of iptables, one line each, as `iptables-save` prints them. Reads nft's iptables and legacy
+ * iptables. Starts no tool for a table that the kernel does not have.
  */
 export async function iptablesRules(six: boolean, table: 'filter' | 'nat', run: Run): Promise<string[]> {
   const ip = six ? 'ip6' : 'ip'

@@ -13,8 +13,8 @@ import { iptablesRules } from './iptables.ts'
 import { sha512 } from './sha512.ts'
 
 /**
- * Removes the veth pair that a reference plugin made for this attachment. This is the pod's link of this name, if it is a veth and
- * `isTheirs` accepts its other end on the host. Links of other programs stay.
+ * Removes the veth pair that a reference plugin made for this attachment. This is the pod's link of this name, if it is
+ * a veth and `isTheirs` accepts its other end on the host. Links of other programs stay.
  */
 export async function removeForeignVeth(
   { netns, ifname }: Attachment,
@@ -34,9 +34,9 @@ export async function removeForeignVeth(
 }
 
 /**
- * Removes the masquerade rules that a reference plugin made for this attachment, with the iptables or the nftables backend (pkg/ip
- * ipmasq). iptables: the chain named `CNI-` and 24 hex digits of the sha512 of network and container. nftables: rules whose comment begins
- * with two hashes.
+ * Removes the masquerade rules that a reference plugin made for this attachment, with the iptables or the nftables
+ * backend (pkg/ip ipmasq). iptables: the chain named `CNI-` and 24 hex digits of the sha512 of network and container.
+ * nftables: rules whose comment begins with two hashes.
  */
 export async function removeForeignMasquerade(owner: Owner, run: Run): Promise<void> {
   if (isThere('inet', NFT_TABLE)) await removeNft(owner, run)
@@ -79,8 +79,8 @@ export async function missingForeignMasquerade(owner: Owner, addresses: readonly
 }
 
 /**
- * The missing chains of a reference bridge that compare the sender's MAC address. `port` is the node's end of the veth, and `mac` is the
- * pod's MAC.
+ * The missing chains of a reference bridge that compare the sender's MAC address. `port` is the node's end of the veth,
+ * and `mac` is the pod's MAC.
  */
 export async function missingForeignSpoofCheck(
   { containerId, ifname }: Owner,
@@ -106,8 +106,8 @@ export async function missingForeignSpoofCheck(
 }
 
 /**
- * Removes the link with which a reference plugin shapes the packets of this attachment (plugins/meta/bandwidth: `bwp` and 12 hex digits of
- * the sha512 of network and container).
+ * Removes the link with which a reference plugin shapes the packets of this attachment (plugins/meta/bandwidth: `bwp`
+ * and 12 hex digits of the sha512 of network and container).
  */
 export async function removeForeignIfb({ network, containerId }: Owner, run: Run): Promise<void> {
   const name = foreignIfb({ network, containerId })
@@ -120,9 +120,9 @@ export function foreignIfb({ network, containerId }: Pick<Owner, 'network' | 'co
 }
 
 /**
- * Removes the chains with which a reference bridge compares the sender's MAC address (pkg/link spoofcheck, table bridge nat). PREROUTING
- * jumps to `cni-br-iface-` with container and interface. That chain jumps to the same name with `-mac`. Removes the chains of this
- * attachment. Without an attachment it removes the chains whose port is gone.
+ * Removes the chains with which a reference bridge compares the sender's MAC address (pkg/link spoofcheck, table bridge
+ * nat). PREROUTING jumps to `cni-br-iface-` with container and interface. That chain jumps to the same name with
+ * `-mac`. Removes the chains of this attachment. Without an attachment it removes the chains whose port is gone.
  */
 export async function removeForeignSpoofCheck(owner: Owner | undefined, run: Run): Promise<void> {
   const own = owner && `cni-br-iface-${owner.containerId}-${owner.ifname}`

@@ -9,8 +9,8 @@ interface Rate {
 }
 
 /**
- * The missing parts of the reference bandwidth on an attachment's links: a token bucket per rate, and the redirection of the pod's packets
- * to its ifb. Starts one process.
+ * The missing parts of the reference bandwidth on an attachment's links: a token bucket per rate, and the redirection
+ * of the pod's packets to its ifb. Starts one process.
  */
 export async function missingForeignShaping(
   rates: readonly Rate[],

@@ -1,8 +1,9 @@
 import type { Mac } from './values.ts'
 
 /**
- * 32 hexadecimal digits that identify a text: MurmurHash3_x86_128 of its UTF-8 bytes, with seed 0. The algorithm needs only 32-bit
- * arithmetic, which is fast in an engine without a compiler. It is no protection against a person who wants two texts with one digest.
+ * 32 hexadecimal digits that identify a text: MurmurHash3_x86_128 of its UTF-8 bytes, with seed 0. The algorithm needs
+ * only 32-bit arithmetic, which is fast in an engine without a compiler. It is no protection against a person who wants
+ * two texts with one digest.
  */
 export function digest(text: string): string {
   return words(text).map(hexOf).join('')
@@ -69,8 +70,8 @@ function hexOf(word: number): string {
 }
 
 /**
- * A MAC address from the first ten of at least ten hex digits. It is locally administered and unicast (IEEE 802: bit 1 of the first
- * octet is set, bit 0 is clear).
+ * A MAC address from the first ten of at least ten hex digits. It is locally administered and unicast (IEEE 802: bit 1
+ * of the first octet is set, bit 0 is clear).
  */
 export function localMac(hex: string): Mac {
   let text = '02'

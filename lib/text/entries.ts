@@ -1,6 +1,6 @@
 /**
- * Does the same as Object.fromEntries. The first call of Object.fromEntries takes a plugin longer than all objects that this function
- * makes.
+ * Does the same as Object.fromEntries. The first call of Object.fromEntries takes a plugin longer than all objects that
+ * this function makes.
  */
 export function objectOf<T>(entries: Iterable<readonly [string, T]>): Record<string, T> {
   const out: Record<string, T> = {}

@@ -17,12 +17,17 @@ export const CODE = {
   internal: 999,
 } as const
 
-/** Bad input. The message names the place, the value and the expected form: `Cannot read mtu "x": want a whole number`. */
+/**
+ * Bad input. The message names the place, the value and the expected form: `Cannot read mtu "x": want a whole number`.
+ */
 export class ValueError extends Error {
   override name = 'ValueError'
 }
 
-/** The error that a failed CNI call writes to stdout: `code` from the spec, `message` a short sentence, `details` the rest. */
+/**
+ * The error that a failed CNI call writes to stdout: `code` from the spec, `message` a short sentence, `details` the
+ * rest.
+ */
 export class CniError extends Error {
   override name = 'CniError'
   readonly code: number
@@ -51,7 +56,10 @@ export class ExecError extends Error {
 // An error message shows less than this. A string of hundreds of megabytes must not be copied.
 const LONGEST = 200
 
-/** A value in the form for error messages: quoted, escaped, and cut at 80 characters, so that a hostile value cannot flood a log. */
+/**
+ * A value in the form for error messages: quoted, escaped, and cut at 80 characters, so that a hostile value cannot
+ * flood a log.
+ */
 export function shown(value: unknown): string {
   const text = isDeep(value)
     ? 'a value nested too deep to show'
@@ -60,8 +68,8 @@ export function shown(value: unknown): string {
 }
 
 /**
- * A phrase that names the missing kernel module and the remedy, for a line that ip refused. Undefined when the line was refused for
- * another reason.
+ * A phrase that names the missing kernel module and the remedy, for a line that ip refused. Undefined when the line was
+ * refused for another reason.
  */
 export function missingModule(line: string | undefined, said: string): string | undefined {
   if (!/Unknown device type|Operation not supported/.test(said)) return undefined

@@ -11,8 +11,8 @@ export interface Bits {
 }
 
 /**
- * Converts address text to its canonical form. Strict like Go's net.ParseIP: no leading zeros, no zone. An IPv4-mapped IPv6 address
- * becomes its IPv4 address, as in Go. Throws ValueError.
+ * Converts address text to its canonical form. Strict like Go's net.ParseIP: no leading zeros, no zone. An IPv4-mapped
+ * IPv6 address becomes its IPv4 address, as in Go. Throws ValueError.
  */
 export function parseIp(text: unknown): Ip {
   const found = typeof text === 'string' ? read(text) : undefined
@@ -81,8 +81,8 @@ function read4(text: string): Bits | undefined {
   return { family: 4, bits: BigInt(bits) }
 }
 
-// Accepts at most three digits, no leading zero, and values up to `most`. A loop, because compiling a regular expression takes a plugin
-// 10 to 40 µs.
+// Accepts at most three digits, no leading zero, and values up to `most`. A loop, because compiling a regular
+// expression takes a plugin 10 to 40 µs.
 function decimal(text: string, most: number): number | undefined {
   if (text === '' || text.length > 3 || (text.length > 1 && text[0] === '0')) return undefined
   let value = 0
@@ -116,8 +116,8 @@ function format4(n: number): string {
   return `${n >>> 24}.${(n >>> 16) & 255}.${(n >>> 8) & 255}.${n & 255}`
 }
 
-// RFC 5952: lower case and no leading zeros. The longest run of two or more zero groups becomes "::". Of equal runs the first is
-// chosen.
+// RFC 5952: lower case and no leading zeros. The longest run of two or more zero groups becomes "::". Of equal runs the
+// first is chosen.
 function format6(bits: bigint): string {
   const groups = Array.from({ length: 8 }, (_, i) => Number((bits >> BigInt(112 - 16 * i)) & 0xffffn))
   let [start, length] = [0, 1]

@@ -1,8 +1,8 @@
 import { type ParseError, parse, printParseErrorCode } from 'jsonc-parser'
 
 /**
- * The place and the reason of the first JSON error in a text, as a phrase: `line 3, column 12: comma expected`. For a text that
- * JSON.parse has refused. Empty when this parser finds no error.
+ * The place and the reason of the first JSON error in a text, as a phrase: `line 3, column 12: comma expected`. For a
+ * text that JSON.parse has refused. Empty when this parser finds no error.
  */
 export function jsonPlace(text: string): string {
   const errors: ParseError[] = []

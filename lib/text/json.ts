@@ -1,6 +1,6 @@
 /**
- * Whether a value is nested more than `most` levels deep. JSON.parse reads a hundred thousand brackets at once. JSON.stringify and
- * other recursive functions take seconds until the stack overflows.
+ * Whether a value is nested more than `most` levels deep. JSON.parse reads a hundred thousand brackets at once.
+ * JSON.stringify and other recursive functions take seconds until the stack overflows.
  */
 export function isDeep(value: unknown, most = 50): boolean {
   return (
@@ -10,7 +10,10 @@ export function isDeep(value: unknown, most = 50): boolean {
   )
 }
 
-/** Whether a text opens more than `most` brackets that are open together, whether or not it is JSON. Does not use the stack. */
+/**
+ * Whether a text opens more than `most` brackets that are open together, whether or not it is JSON. Does not use the
+ * stack.
+ */
 export function isDeepText(text: string, most: number): boolean {
   let [depth, isString] = [0, false]
   for (let at = 0; at < text.length && depth <= most; at++) {

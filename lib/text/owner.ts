@@ -4,7 +4,8 @@ import { brief, type IfName, type NetworkName } from './values.ts'
 export type PartName = `${string}:${string}`
 
 /**
- * The alias (`ip link show`) that names the owner of a host link: `plumb/network/container/ifname`. The kernel accepts up to 255 bytes.
+ * The alias (`ip link show`) that names the owner of a host link: `plumb/network/container/ifname`. The kernel accepts
+ * up to 255 bytes.
  */
 export function alias(owner: Owner): string {
   return `${aliasPrefix(owner.network)}${brief(owner.containerId)}/${owner.ifname}`
@@ -19,7 +20,9 @@ export function ownerOf(text: string, network: NetworkName): Owner {
   return { network, containerId, ifname: ifname as IfName }
 }
 
-/** An attachment as a file name. The names of a network's attachments begin with the network's brief name and a colon. */
+/**
+ * An attachment as a file name. The names of a network's attachments begin with the network's brief name and a colon.
+ */
 export function fileName({ network, containerId, ifname }: Owner): string {
   return `${brief(network)}:${brief(containerId)}:${ifname}`
 }

@@ -1,4 +1,7 @@
-/** A text for one line of a log or a terminal. Control characters, which end the line or move the cursor, are escaped as in JSON. */
+/**
+ * A text for one line of a log or a terminal. Control characters, which end the line or move the cursor, are escaped as
+ * in JSON.
+ */
 export function printable(text: string): string {
   return text.replace(/\p{Cc}/gu, (sign) =>
     sign === '\n' ? '\\n' : `\\u${sign.charCodeAt(0).toString(16).padStart(4, '0')}`,

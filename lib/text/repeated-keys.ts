@@ -2,8 +2,8 @@
 const TOKENS = /("(?:[^"\\]|\\.)*")(\s*:)?|[{}]/g
 
 /**
- * The keys that stand twice in one object of a JSON text, each as its path. JSON.parse does not report them. The text must have been
- * parsed before.
+ * The keys that stand twice in one object of a JSON text, each as its path. JSON.parse does not report them. The text
+ * must have been parsed before.
  */
 export function repeatedKeys(text: string): string[][] {
   const found: string[][] = []

@@ -14,7 +14,8 @@ export interface Reading<C> {
 }
 
 /**
- * Readers for single keys. The error of each reader names the expected form. Combine them with valibot's `optional`, `array`, `object`.
+ * Readers for single keys. The error of each reader names the expected form. Combine them with valibot's `optional`,
+ * `array`, `object`.
  */
 export const field = {
   text: by((value) => must(typeof value === 'string', value as string, value, 'a string')),
@@ -64,7 +65,10 @@ export const field = {
     ) as unknown as Shape<v.InferOutput<S>>,
 }
 
-/** The keys that libcni or every plugin knows. Each plugin's shape includes them (CNI spec "Plugin configuration objects"). */
+/**
+ * The keys that libcni or every plugin knows. Each plugin's shape includes them (CNI spec "Plugin configuration
+ * objects").
+ */
 export const common = {
   cniVersion: v.optional(field.text, '0.1.0'),
   name: field.network,
@@ -78,8 +82,8 @@ export const common = {
 }
 
 /**
- * Reads a configuration. Keys match in any case, as in Go. A null value counts as absent. Throws ValueError with path, value and
- * expected form. With `"strict": true` it also refuses unknown keys.
+ * Reads a configuration. Keys match in any case, as in Go. A null value counts as absent. Throws ValueError with path,
+ * value and expected form. With `"strict": true` it also refuses unknown keys.
  */
 export function read<C>(shape: Shape<C>, raw: unknown): Reading<C> {
   const notes: string[] = []
@@ -94,7 +98,10 @@ export function read<C>(shape: Shape<C>, raw: unknown): Reading<C> {
   return { value: found.output, notes }
 }
 
-/** The keys of a configuration that its shape does not know, each as a phrase: `unknown key "brigde", did you mean "bridge"?`. */
+/**
+ * The keys of a configuration that its shape does not know, each as a phrase: `unknown key "brigde", did you mean
+ * "bridge"?`.
+ */
 export function unknownKeys<C>(shape: Shape<C>, raw: unknown): string[] {
   const notes: string[] = []
   named(shape as unknown as Node, raw, '', notes)
@@ -102,8 +109,8 @@ export function unknownKeys<C>(shape: Shape<C>, raw: unknown): string[] {
 }
 
 /**
- * Reads every key that parses by itself, at any depth, and ignores the others. For DEL, which must work with a configuration that ADD
- * refused.
+ * Reads every key that parses by itself, at any depth, and ignores the others. For DEL, which must work with a
+ * configuration that ADD refused.
  */
 export function readLoose<C>(shape: Shape<C>, raw: unknown): Partial<C> {
   return loose(shape as unknown as Node, named(shape as unknown as Node, raw, '', [])) as Partial<C>
@@ -200,7 +207,10 @@ function unwrap(node: Node): Node {
   return node.wrapped ? unwrap(node.wrapped) : node
 }
 
-/** `, did you mean "x"?` when a known word is at most two letters away, otherwise nothing. `known` is keyed by the lower-case form. */
+/**
+ * `, did you mean "x"?` when a known word is at most two letters away, otherwise nothing. `known` is keyed by the
+ * lower-case form.
+ */
 export function suggestion(given: string, known: ReadonlyMap<string, string>): string {
   const near = [...known]
     .map(([lower, key]) => ({ key, far: distance(given.toLowerCase(), lower) }))

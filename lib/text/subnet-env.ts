@@ -2,7 +2,10 @@ import { networkOf } from './cidr.ts'
 import { shown, ValueError } from './errors.ts'
 import { type Cidr, parseCidr } from './ip.ts'
 
-/** The content of the file subnet.env that a node agent writes. IPv4 stands before IPv6. Host bits are cleared, unlike in the file. */
+/**
+ * The content of the file subnet.env that a node agent writes. IPv4 stands before IPv6. Host bits are cleared, unlike
+ * in the file.
+ */
 export interface SubnetEnv {
   readonly networks: readonly Cidr[]
   /** The node's own subnets, one per family. */
@@ -19,9 +22,9 @@ export interface Entry {
 }
 
 /**
- * Reads subnet.env as flannel's CNI plugin does. The network keys may hold lists, and both families may stand in the file. One network,
- * one subnet, FLANNEL_MTU and FLANNEL_IPMASQ are required. Throws ValueError with the file's name and every missing or malformed key. A
- * malformed key has its line number.
+ * Reads subnet.env as flannel's CNI plugin does. The network keys may hold lists, and both families may stand in the
+ * file. One network, one subnet, FLANNEL_MTU and FLANNEL_IPMASQ are required. Throws ValueError with the file's name
+ * and every missing or malformed key. A malformed key has its line number.
  */
 export function parseSubnetEnv(text: string, path: string): SubnetEnv {
   const entries = subnetEntries(text)
@@ -49,8 +52,8 @@ export function parseSubnetEnv(text: string, path: string): SubnetEnv {
 }
 
 /**
- * The entries of subnet.env by key. Accepts what flanneld and a shell accept: blanks around key and value, quotes, `export`, comment
- * lines.
+ * The entries of subnet.env by key. Accepts what flanneld and a shell accept: blanks around key and value, quotes,
+ * `export`, comment lines.
  */
 export function subnetEntries(text: string): ReadonlyMap<string, Entry> {
   const found = text.split('\n').flatMap((row, i) => {

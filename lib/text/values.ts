@@ -1,9 +1,11 @@
-// This folder parses and formats plain texts: addresses, names, configurations, error messages. It touches neither kernel nor disk.
-// Begin with the branded types in this file, then read ip.ts and shape.ts.
+// This folder parses and formats plain texts: addresses, names, configurations, error messages. It touches neither
+// kernel nor disk. Begin with the branded types in this file, then read ip.ts and shape.ts.
 import { digest } from './digest.ts'
 import { shown, ValueError } from './errors.ts'
 
-/** A link name that the kernel accepts: 1 to 15 bytes, no slash, colon or blank, not `.` or `..` (dev_valid_name, skel). */
+/**
+ * A link name that the kernel accepts: 1 to 15 bytes, no slash, colon or blank, not `.` or `..` (dev_valid_name, skel).
+ */
 export type IfName = string & { readonly __brand: 'IfName' }
 /** The path of a network namespace file. It is safe inside a batch line. */
 export type NetnsPath = string & { readonly __brand: 'NetnsPath' }
@@ -50,8 +52,8 @@ export const parse = {
 }
 
 /**
- * A form of a name that is short enough for a file name, a link alias or an nft comment. A name of up to 100 characters stays as it is.
- * A longer name becomes `+` and 40 hex digits of its SHA-256 hash. No name starts with `+`.
+ * A form of a name that is short enough for a file name, a link alias or an nft comment. A name of up to 100 characters
+ * stays as it is. A longer name becomes `+` and 40 hex digits of its SHA-256 hash. No name starts with `+`.
  */
 export function brief(name: string): string {
   return name.length <= 100 ? name : `+${digest(name)}`
@@ -83,8 +85,8 @@ function isPath(text: string): boolean {
   return text.length <= 4095 && isPlain(text, '') && text.includes('/')
 }
 
-// Refuses blanks, control characters, surrogates, the characters of `without`, and the quote, comment and escape characters of a batch
-// line. A loop, because compiling a regular expression takes a plugin 10 to 40 µs.
+// Refuses blanks, control characters, surrogates, the characters of `without`, and the quote, comment and escape
+// characters of a batch line. A loop, because compiling a regular expression takes a plugin 10 to 40 µs.
 function isPlain(text: string, without: string): boolean {
   let isAscii = true
   for (let at = 0; at < text.length; at++) {

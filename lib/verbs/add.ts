@@ -102,7 +102,8 @@ async function parse<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): 
 }
 
 async function openEntry<C extends NetConf>({ call, plugin, pool, links }: Request<C>): Promise<Made> {
-  // Links that exist only in the pod, and devices of the node, are noted later: after the check that their name is free in the pod.
+  // Links that exist only in the pod, and devices of the node, are noted later: after the check that their name is free
+  // in the pod.
   const link = plugin.inPod || plugin.lends ? undefined : plugin.unwire(call.at)
   const found = begin(call.at, link)
   // A runtime may start a container again with the same id and another namespace. It gets the address that it had.
@@ -135,8 +136,8 @@ async function takeAddress<C extends NetConf>(request: Request<C>, made: Made): 
     made.parts = true
   }
   const moved = plugin.lends ? await moveDevice(request, made) : {}
-  // A foreign IPAM plugin may fail after half of its work, so its DEL is called then. A second ADD of a live attachment must not free its
-  // address.
+  // A foreign IPAM plugin may fail after half of its work, so its DEL is called then. A second ADD of a live attachment
+  // must not free its address.
   made.addresses =
     pool?.foreign === true &&
     !pool.byLink &&
@@ -162,8 +163,9 @@ async function takeAddress<C extends NetConf>(request: Request<C>, made: Made): 
   return { ...given, ...moved }
 }
 
-// A device of the node moves into the pod. The dhcp pool asks through the device, so the move ends first. It also ends first
-// for a pool that is another program. With any other pool of this executable the device moves while the pool looks for an address.
+// A device of the node moves into the pod. The dhcp pool asks through the device, so the move ends first. It also ends
+// first for a pool that is another program. With any other pool of this executable the device moves while the pool
+// looks for an address.
 async function moveDevice<C extends NetConf>(
   { call, plugin, conf, pool }: Request<C>,
   made: Made,
@@ -243,8 +245,8 @@ function prepareTools<C extends NetConf>({ tools }: InterfacePlugin<C>, conf: C,
   for (const tool of tools?.(conf) ?? []) io.run.prepare?.(tool)
 }
 
-// The creation of a link failed because the name exists. The link belongs to another program, or to an earlier successful ADD of this
-// attachment.
+// The creation of a link failed because the name exists. The link belongs to another program, or to an earlier
+// successful ADD of this attachment.
 function isTaken(cause: unknown): boolean {
   return cause instanceof ApplyError && cause.exists
 }

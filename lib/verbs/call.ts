@@ -20,8 +20,8 @@ export function readConf<C extends NetConf>(
 }
 
 /**
- * Refuses a CNI_NETNS that is no pod's namespace, before anything is changed. Throws CniError 8 for plumb's own namespace
- * (CNI_NETNS_OVERRIDE=1 allows it, as in skel), 3 for a missing one, 4 for a file that is no namespace.
+ * Refuses a CNI_NETNS that is no pod's namespace, before anything is changed. Throws CniError 8 for plumb's own
+ * namespace (CNI_NETNS_OVERRIDE=1 allows it, as in skel), 3 for a missing one, 4 for a file that is no namespace.
  */
 export function requirePod({ at, io }: Call): void {
   const { netns } = at
@@ -38,8 +38,8 @@ export function requirePod({ at, io }: Call): void {
 }
 
 /**
- * The call for a DEL. A missing or wrong namespace is left out, because the objects on the node must go also without it (CNI spec 1.1.0
- * DEL). Throws CniError 8 for plumb's own namespace.
+ * The call for a DEL. A missing or wrong namespace is left out, because the objects on the node must go also without it
+ * (CNI spec 1.1.0 DEL). Throws CniError 8 for plumb's own namespace.
  */
 export function forDel(call: Call): Call {
   const { netns, ...named } = call.at
@@ -73,8 +73,8 @@ export function requirePrevious({ command, raw, version }: Call): Result {
 }
 
 /**
- * The attachments that GC must keep (CNI spec 1.1.0 GC: `cni.dev/valid-attachments`). Undefined when the runtime sent no list. Then GC
- * removes nothing. Throws ValueError for a list that cannot be read.
+ * The attachments that GC must keep (CNI spec 1.1.0 GC: `cni.dev/valid-attachments`). Undefined when the runtime sent
+ * no list. Then GC removes nothing. Throws ValueError for a list that cannot be read.
  */
 export function validAttachments({ raw, at }: Call): Owner[] | undefined {
   const given = raw['cni.dev/valid-attachments'] ?? raw['cni.dev/attachments']
@@ -101,7 +101,8 @@ export function validAttachments({ raw, at }: Call): Owner[] | undefined {
 }
 
 /**
- * Throws the errors of a GC that went on after failures: a single error as it is, several in one CniError. Does nothing without errors.
+ * Throws the errors of a GC that went on after failures: a single error as it is, several in one CniError. Does nothing
+ * without errors.
  */
 export function throwAll(failures: readonly Error[], { at }: Call): void {
   const [first, ...more] = failures

@@ -23,8 +23,8 @@ import { evict } from './orphans.ts'
 import { podOf, reachable } from './reachable.ts'
 
 /**
- * The verbs of a plugin that adds to the objects of the plugins before it. ADD writes its resources to the journal before it makes them.
- * DEL and GC need only the journal.
+ * The verbs of a plugin that adds to the objects of the plugins before it. ADD writes its resources to the journal
+ * before it makes them. DEL and GC need only the journal.
  */
 export function chained<C extends NetConf>(plugin: ChainedPlugin<C>): Verbs {
   return {
@@ -62,7 +62,8 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   begin(part, plugin, call)
   const { shared, own, text } = plugin.look ? planned(facts(plugin, conf, call, given)) : early
   const noted = readPart(part)
-  // A repeated ADD with the same resources, or an ADD after a kill -9. It completes the earlier resources and never removes them.
+  // A repeated ADD with the same resources, or an ADD after a kill -9. It completes the earlier resources and never
+  // removes them.
   const isAgain = noted !== undefined && isThere(noted) && JSON.stringify(noted.own) === JSON.stringify(own)
   if (noted && !isAgain && noted.own.some(isClaim)) await dropNoted([part], io.run)
   // `reachable` leaves out the resources in a pod that is gone, because they went with the pod.
@@ -138,8 +139,8 @@ export function facts<C extends NetConf>(plugin: ChainedPlugin<C>, conf: C, { at
 }
 
 /**
- * The plans that ADD applies after its claims are decided: the links, and the rest. The process for the links gets its input first.
- * `stands` tells whether the attachment has a claim. Pure.
+ * The plans that ADD applies after its claims are decided: the links, and the rest. The process for the links gets its
+ * input first. `stands` tells whether the attachment has a claim. Pure.
  */
 export function making(
   { shared, own }: Pick<Wiring, 'shared' | 'own'>,

@@ -16,8 +16,8 @@ export interface Kept {
 }
 
 /**
- * Writes the configuration `asked` of an attachment to disk (mode 0600), before the delegate gets it. Returns a function that restores the
- * earlier file. The function removes the file when there was none.
+ * Writes the configuration `asked` of an attachment to disk (mode 0600), before the delegate gets it. Returns a
+ * function that restores the earlier file. The function removes the file when there was none.
  */
 export function keep(dir: string, owner: Owner, asked: string): () => void {
   const path = pathOf(dir, owner)
@@ -28,8 +28,8 @@ export function keep(dir: string, owner: Owner, asked: string): () => void {
 }
 
 /**
- * The kept file of an attachment: plumb's own, or else the file of the flannel plugin. Undefined when there is no file, or when the file
- * belongs to another network.
+ * The kept file of an attachment: plumb's own, or else the file of the flannel plugin. Undefined when there is no file,
+ * or when the file belongs to another network.
  */
 export function keptFor(dir: string, owner: Owner): Kept | undefined {
   const { containerId, ifname, network } = owner
@@ -42,7 +42,9 @@ export function keptFor(dir: string, owner: Owner): Kept | undefined {
   return undefined
 }
 
-/** The readable kept files of a network, and the drafts that killed writers left. Leaves out the attachments `owners`. */
+/**
+ * The readable kept files of a network, and the drafts that killed writers left. Leaves out the attachments `owners`.
+ */
 export function keptBeside(dir: string, network: NetworkName, owners: readonly Owner[]): Kept[] {
   const drafts = listed(dir).flatMap((name) => {
     const [, containerId, ifname] = name.startsWith(`.${brief(network)}:`) ? name.split(':') : []
@@ -100,7 +102,8 @@ function read(text: string): Rendered | undefined {
   }
 }
 
-// The errors for a path where no file can exist. They count as `no file`, because DEL must not fail for a folder that ADD refused.
+// The errors for a path where no file can exist. They count as `no file`, because DEL must not fail for a folder that
+// ADD refused.
 const NOWHERE = ['ENOTDIR', 'ENAMETOOLONG', 'ENOENT']
 
 function textOf(path: string): string | undefined {

@@ -16,9 +16,10 @@ export interface Wanted<R extends Plugin['role']> {
 }
 
 /**
- * Finds the plugin of a type along CNI_PATH. Returns the path of another program. Returns the plugin itself when the file is this
- * executable, or when CNI_PATH is empty. The plugin then works in this process, which saves the start of a process. Throws ValueError when
- * `type` is not a valid name. Throws CniError 7 (50 for STATUS) with the type and the searched folders when there is no such plugin.
+ * Finds the plugin of a type along CNI_PATH. Returns the path of another program. Returns the plugin itself when the
+ * file is this executable, or when CNI_PATH is empty. The plugin then works in this process, which saves the start of a
+ * process. Throws ValueError when `type` is not a valid name. Throws CniError 7 (50 for STATUS) with the type and the
+ * searched folders when there is no such plugin.
  */
 export async function findPlugin<R extends Plugin['role']>(
   type: string,
@@ -40,9 +41,9 @@ export async function findPlugin<R extends Plugin['role']>(
 }
 
 /**
- * Runs a plugin that is another program. The program gets the configuration, and the call's environment with `command` as CNI_COMMAND. Its
- * stderr goes to the stderr of this process. Returns its stdout. Throws CniError with the program's code and message when it fails (CNI
- * spec 1.1.0 section 4).
+ * Runs a plugin that is another program. The program gets the configuration, and the call's environment with `command`
+ * as CNI_COMMAND. Its stderr goes to the stderr of this process. Returns its stdout. Throws CniError with the program's
+ * code and message when it fails (CNI spec 1.1.0 section 4).
  */
 export async function runDelegate(file: string, command: string, { text, io }: Call, what: string): Promise<string> {
   const env = Object.fromEntries(
@@ -62,7 +63,8 @@ function isFile(path: string): boolean {
   }
 }
 
-// The executable of this process, also under another name. `plumb install` makes one copy of it, with the same time (agent/node/install.ts).
+// The executable of this process, also under another name. `plumb install` makes one copy of it, with the same time
+// (agent/node/install.ts).
 function isOurs(file: string): boolean {
   const [one, own] = [fs.statSync(file), fs.statSync('/proc/self/exe')]
   if (one === undefined || own === undefined || one.dev !== own.dev) return false

@@ -6,8 +6,8 @@ import { readConf } from './call.ts'
 import { interfaces } from './interface.ts'
 
 /**
- * The verbs of a plugin that is another interface plugin under different keys. The configuration is validated with the plugin's own keys
- * and then translated to the keys of the other plugin. The other plugin does the work.
+ * The verbs of a plugin that is another interface plugin under different keys. The configuration is validated with the
+ * plugin's own keys and then translated to the keys of the other plugin. The other plugin does the work.
  */
 export function delegating<C extends NetConf>(plugin: DelegatingPlugin<C>): Verbs {
   const whole = (call: Call) => through(plugin, call, readConf(plugin, call))
@@ -24,8 +24,8 @@ export function delegating<C extends NetConf>(plugin: DelegatingPlugin<C>): Verb
 const KEPT = new Set([...Object.keys(common), 'runtimeConfig'].map((key) => key.toLowerCase()))
 
 /**
- * The plugin that does the work, and the call with the translated configuration. Throws CniError 999 when this executable has no such
- * plugin.
+ * The plugin that does the work, and the call with the translated configuration. Throws CniError 999 when this
+ * executable has no such plugin.
  */
 export async function through<C extends NetConf>(
   { to, translate }: DelegatingPlugin<C>,
@@ -38,6 +38,7 @@ export async function through<C extends NetConf>(
     ...Object.fromEntries(Object.entries(call.raw).filter(([key]) => KEPT.has(key.toLowerCase()))),
     ...translate(conf),
   }
-  // CNI_PATH is empty, so the pool is also a plugin of this executable. It reads `raw`. A program would get `text` with the old keys.
+  // CNI_PATH is empty, so the pool is also a plugin of this executable. It reads `raw`. A program would get `text` with
+  // the old keys.
   return { other, inner: { ...call, at: { ...call.at, path: [] }, raw } }
 }

@@ -8,8 +8,9 @@ import { CniError, CODE } from '../text/errors.ts'
 import { nodeFacts } from '../wiring/node-facts.ts'
 
 /**
- * The links that ADD makes before the pool has answered. With `byLink` the pool asks through the container's link. Then all links are made
- * first, except shared links and the peer of a veth pair. The daemon switches on the links in the pod after their settings are made.
+ * The links that ADD makes before the pool has answered. With `byLink` the pool asks through the container's link. Then
+ * all links are made first, except shared links and the peer of a veth pair. The daemon switches on the links in the
+ * pod after their settings are made.
  */
 export function firstLinks<C extends NetConf>(
   plugin: InterfacePlugin<C>,
@@ -26,8 +27,9 @@ export function firstLinks<C extends NetConf>(
 }
 
 /**
- * The resources of a wiring that are still to be made. Left out are `links`, because they are made while the pool works, and the claims,
- * because they are reserved earlier. `stands` tells whether the attachment has a claim. Pure, except for `stands`.
+ * The resources of a wiring that are still to be made. Left out are `links`, because they are made while the pool
+ * works, and the claims, because they are reserved earlier. `stands` tells whether the attachment has a claim. Pure,
+ * except for `stands`.
  */
 export function beside(
   links: readonly Resource[],

@@ -7,8 +7,8 @@ import { hostVeth } from '../text/link-names.ts'
 import type { Owner } from '../text/owner.ts'
 
 /**
- * Whether another program than plumb made an attachment. plumb's veth pairs have plumb's name on the node's end. plumb's devices have a
- * part in the journal. A link that exists only in the pod never counts as foreign.
+ * Whether another program than plumb made an attachment. plumb's veth pairs have plumb's name on the node's end.
+ * plumb's devices have a part in the journal. A link that exists only in the pod never counts as foreign.
  */
 export function isForeign<C extends NetConf>(plugin: InterfacePlugin<C>, at: Attachment, given: Result): boolean {
   if (plugin.lends) return readPart(partName(LINK, at)) === undefined
@@ -21,8 +21,9 @@ export function hasOurs(owner: Owner, { interfaces = [] }: Result): boolean {
 }
 
 /**
- * The resources that an attachment of a reference plugin has, too. Three things differ there, and are left out. They are the settings of
- * links, the check of senders (nft rules and not a locked port), and the name of the pair that holds a VLAN's gateways. Pure.
+ * The resources that an attachment of a reference plugin has, too. Three things differ there, and are left out. They
+ * are the settings of links, the check of senders (nft rules and not a locked port), and the name of the pair that
+ * holds a VLAN's gateways. Pure.
  */
 export function asTheirs(resources: readonly Resource[]): Resource[] {
   const ports = new Set(resources.flatMap((one) => (one.kind === 'link' && one.shared && one.peer ? [one.name] : [])))

@@ -12,14 +12,14 @@ import { dropNoted, outdated } from './journal-parts.ts'
 import { taken } from './link.ts'
 import { reachable } from './reachable.ts'
 
-// The parts that DEL and GC of an interface plugin remove: its own masquerading, and the parts of chained plugins. A chained plugin worked
-// within the calls of the interface plugin, or in the list.
+// The parts that DEL and GC of an interface plugin remove: its own masquerading, and the parts of chained plugins. A
+// chained plugin worked within the calls of the interface plugin, or in the list.
 const PARTS = [MASQUERADE, ...FUSED.map(({ type }) => type)]
 
 /**
- * Writes to the journal the parts' resources that are made with the first links (bandwidth's ifb), before ADD makes them. First it removes
- * the noted resources of an earlier call that was killed. Throws CniError 4 when the attachment exists, because the noted resources are in
- * use then.
+ * Writes to the journal the parts' resources that are made with the first links (bandwidth's ifb), before ADD makes
+ * them. First it removes the noted resources of an earlier call that was killed. Throws CniError 4 when the attachment
+ * exists, because the noted resources are in use then.
  */
 export async function noteFirst<C extends NetConf>(
   { unwire }: InterfacePlugin<C>,
@@ -35,8 +35,8 @@ export async function noteFirst<C extends NetConf>(
 }
 
 /**
- * Writes to the journal the addresses of an attachment and the resources of its parts, before ADD makes them. An earlier attachment of the
- * same owner may have lost its link without a DEL. Its outdated resources are removed first.
+ * Writes to the journal the addresses of an attachment and the resources of its parts, before ADD makes them. An
+ * earlier attachment of the same owner may have lost its link without a DEL. Its outdated resources are removed first.
  */
 export async function noteParts({ noted = [], result }: Wiring, at: Attachment, run: Run): Promise<void> {
   const parts = noted.filter(({ own }) => own.length > 0)
@@ -48,8 +48,8 @@ export async function noteParts({ noted = [], result }: Wiring, at: Attachment, 
 }
 
 /**
- * Removes the noted resources of an attachment's parts, together with the resources `own` of its link. Returns the names of the parts.
- * Returns an empty list when there are no parts. Then `own` is not removed.
+ * Removes the noted resources of an attachment's parts, together with the resources `own` of its link. Returns the
+ * names of the parts. Returns an empty list when there are no parts. Then `own` is not removed.
  */
 export async function dropParts({ at, io }: Call, own: readonly Resource[] = []): Promise<PartName[]> {
   const parts = partsOf(at)
@@ -57,8 +57,8 @@ export async function dropParts({ at, io }: Call, own: readonly Resource[] = [])
 }
 
 /**
- * Removes the objects that reference plugins made for an attachment, for each chained plugin that the configuration asks for. Skips the
- * parts in `noted`, because plumb made their objects.
+ * Removes the objects that reference plugins made for an attachment, for each chained plugin that the configuration
+ * asks for. Skips the parts in `noted`, because plumb made their objects.
  */
 export async function dropForeignParts<C extends NetConf>(
   plugin: InterfacePlugin<C>,

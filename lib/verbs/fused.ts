@@ -13,9 +13,9 @@ interface Part {
 }
 
 /**
- * Combines an interface plugin with the chained plugins that its configuration asks for. The combined plugin makes, checks and judges all
- * their resources together. Returns the same plugin when the configuration asks for none. Throws ValueError with the name of the key.
- * Throws CniError 999 when this executable lacks a chained plugin.
+ * Combines an interface plugin with the chained plugins that its configuration asks for. The combined plugin makes,
+ * checks and judges all their resources together. Returns the same plugin when the configuration asks for none. Throws
+ * ValueError with the name of the key. Throws CniError 999 when this executable lacks a chained plugin.
  */
 export async function together<C extends NetConf>(
   plugin: InterfacePlugin<C>,
@@ -103,7 +103,8 @@ function nodeLinks(
     shared.flatMap((one) =>
       one.kind === 'link' && one.type === 'port' && one.name === name && one.port ? [one.port] : [],
     )
-  // When bridged frames pass the firewall, a pod reaches its own host ports only through hairpin mode. Setting it here saves a process.
+  // When bridged frames pass the firewall, a pod reaches its own host ports only through hairpin mode. Setting it here
+  // saves a process.
   const turns = parts.some(({ plugin }) => plugin.type === 'portmap') && node.bridgeNf
   const turning = links.map(
     (one): Resource =>

@@ -13,8 +13,8 @@ import { unmoved } from './moved-routes.ts'
 import { del, gc, poolOf } from './removal.ts'
 
 /**
- * The verbs of a plugin that makes the container's link from the resources of `wire`. A failed ADD removes all that it made. DEL needs
- * only the owner of the attachment.
+ * The verbs of a plugin that makes the container's link from the resources of `wire`. A failed ADD removes all that it
+ * made. DEL needs only the owner of the attachment.
  */
 export function interfaces<C extends NetConf>(plugin: InterfacePlugin<C>): Verbs {
   return {

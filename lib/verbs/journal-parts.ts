@@ -11,8 +11,8 @@ import type { PartName } from '../text/owner.ts'
 import { reachable } from './reachable.ts'
 
 /**
- * Reserves the host ports of the claims in `own`. A blocking attachment whose namespace is gone never got its DEL, so its part is removed
- * here. Throws CniError 7 when another container has a port.
+ * Reserves the host ports of the claims in `own`. A blocking attachment whose namespace is gone never got its DEL, so
+ * its part is removed here. Throws CniError 7 when another container has a port.
  */
 export async function reserve(own: readonly Resource[], run: Run): Promise<void> {
   const claims = own.filter(isClaim)
@@ -33,8 +33,9 @@ export async function reserve(own: readonly Resource[], run: Run): Promise<void>
 }
 
 /**
- * Removes the noted resources of parts, together with the resources `held`, all in one go. Then removes the parts from the journal.
- * Returns the names of the parts that existed. `isFailed` says that the ADD which made the resources fails, so nobody relies on them yet.
+ * Removes the noted resources of parts, together with the resources `held`, all in one go. Then removes the parts from
+ * the journal. Returns the names of the parts that existed. `isFailed` says that the ADD which made the resources
+ * fails, so nobody relies on them yet.
  */
 export async function dropNoted(
   [part, ...others]: readonly PartName[],
@@ -77,8 +78,9 @@ async function removed(held: readonly Resource[], run: Run): Promise<void> {
   await handOver(held.filter(isClaim), run)
 }
 
-// Another attachment of the same container may have asked for the same ports, because podman sends the ports for each network. The
-// released ports then lead to that attachment. A failure here is only logged, because the removal has succeeded.
+// Another attachment of the same container may have asked for the same ports, because podman sends the ports for each
+// network. The released ports then lead to that attachment. A failure here is only logged, because the removal has
+// succeeded.
 async function handOver(released: readonly Claim[], run: Run): Promise<void> {
   const isReleased = ({ protocol, port }: Claim) =>
     released.some((one) => one.protocol === protocol && one.port === port)
@@ -113,8 +115,8 @@ export function apart({ drop }: Plan): { readonly links: Plan; readonly rest: Pl
 }
 
 /**
- * The plans that remove noted resources, in their order. `stands` tells whether the attachment has a claim. Claims go last: another
- * attachment may get the port only when the old resources for the port are gone. Pure.
+ * The plans that remove noted resources, in their order. `stands` tells whether the attachment has a claim. Claims go
+ * last: another attachment may get the port only when the old resources for the port are gone. Pure.
  */
 export function removing(own: readonly Resource[], stands: (claim: Claim) => boolean): Plan[] {
   const held = following(own, stands)
@@ -122,8 +124,8 @@ export function removing(own: readonly Resource[], stands: (claim: Claim) => boo
 }
 
 /**
- * The resources of an earlier ADD (`before`) to remove before a later ADD makes `own`. They block the new resources, or are no longer
- * wanted. The other resources are changed in place. Pure.
+ * The resources of an earlier ADD (`before`) to remove before a later ADD makes `own`. They block the new resources, or
+ * are no longer wanted. The other resources are changed in place. Pure.
  */
 export function outdated(before: readonly Resource[], own: readonly Resource[]): Resource[] {
   const key = (one: Resource) => handler(one.kind).key(one)

@@ -11,8 +11,8 @@ import { CniError, CODE } from '../text/errors.ts'
 import type { Owner } from '../text/owner.ts'
 
 /**
- * The resources whose removal removes the link of an attachment, from its owner and from the journal. Resources that cannot exist are
- * left out.
+ * The resources whose removal removes the link of an attachment, from its owner and from the journal. Resources that
+ * cannot exist are left out.
  */
 export function linkOf<C extends NetConf>(
   plugin: InterfacePlugin<C>,
@@ -25,13 +25,17 @@ export function linkOf<C extends NetConf>(
 }
 
 /**
- * The journal's resources for the removal of an attachment's link, in namespaces that still exist. Undefined when the journal has none.
+ * The journal's resources for the removal of an attachment's link, in namespaces that still exist. Undefined when the
+ * journal has none.
  */
 export function noted(owner: Owner): readonly Resource[] | undefined {
   return readPart(partName(LINK, owner))?.own.filter(lives)
 }
 
-/** Writes a link that exists only in the pod to the journal, before it is made. Throws CniError 4 when its name is taken in the pod. */
+/**
+ * Writes a link that exists only in the pod to the journal, before it is made. Throws CniError 4 when its name is taken
+ * in the pod.
+ */
 export function noteInPod<C extends NetConf>({ unwire }: InterfacePlugin<C>, { at, io }: Call): void {
   if (at.netns !== undefined && io.run.seen?.(at.ifname, at.netns)) {
     // The DEL that follows must not take the existing link for a link of a reference plugin.
@@ -41,15 +45,18 @@ export function noteInPod<C extends NetConf>({ unwire }: InterfacePlugin<C>, { a
   note(at, { [LINK]: unwire(at) })
 }
 
-/** Writes a device with its name and settings to the journal before it moves into the pod. Returns false when `own` is empty. */
+/**
+ * Writes a device with its name and settings to the journal before it moves into the pod. Returns false when `own` is
+ * empty.
+ */
 export function noteLent(at: Attachment, own: Wiring['own']): boolean {
   if (own.length > 0) note(at, { [LINK]: own })
   return own.length > 0
 }
 
 /**
- * Throws CniError 4 when an attachment has a device already, because its noted name and settings would be lost. When the pod is gone
- * without a DEL, the device gets its name and settings back.
+ * Throws CniError 4 when an attachment has a device already, because its noted name and settings would be lost. When
+ * the pod is gone without a DEL, the device gets its name and settings back.
  */
 export async function refuseLent<C extends NetConf>(
   { unwire }: InterfacePlugin<C>,
@@ -84,8 +91,8 @@ export function taken({ ifname, netns }: Attachment, options?: ErrorOptions): Cn
 }
 
 /**
- * The resources that exist and belong to the attachment, each once. Any program may use a name in a pod, so a link there must have the
- * owner's alias.
+ * The resources that exist and belong to the attachment, each once. Any program may use a name in a pod, so a link
+ * there must have the owner's alias.
  */
 export function ownIn(own: readonly Resource[], run: Run): Resource[] {
   const each = [...new Map(own.map((one) => [handler(one.kind).key(one), one])).values()]

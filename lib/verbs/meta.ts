@@ -13,8 +13,8 @@ import { interfaces } from './interface.ts'
 import { delegate as poolOf } from './pool.ts'
 
 /**
- * The verbs of a plugin that delegates to another plugin. ADD keeps the delegate's configuration on disk until the delegate's DEL has
- * succeeded. DEL needs nothing else.
+ * The verbs of a plugin that delegates to another plugin. ADD keeps the delegate's configuration on disk until the
+ * delegate's DEL has succeeded. DEL needs nothing else.
  */
 export function meta<C extends NetConf>(plugin: MetaPlugin<C>): Verbs {
   return {
@@ -45,8 +45,8 @@ async function add<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promis
     }
     return { ...done, undo }
   } catch (cause) {
-    // After a failed ADD the caller must send DEL to the delegate (CNI spec 1.1.0 section 4). A repeated ADD sends no DEL, because that
-    // would remove the live attachment. A plugin of this executable has undone its ADD already.
+    // After a failed ADD the caller must send DEL to the delegate (CNI spec 1.1.0 section 4). A repeated ADD sends no
+    // DEL, because that would remove the live attachment. A plugin of this executable has undone its ADD already.
     const undone = !foreign || isAgain || (await verbs.del(inner).then(() => true, lost))
     if (undone) restore()
     throw cause
@@ -80,8 +80,9 @@ async function del<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promis
   for (const path of [kept?.path, leftFor(plugin.dataDir(conf), at)]) if (path !== undefined) forget(path)
 }
 
-// DEL without a readable kept file: there was no ADD, or the disk lost the file. plumb's own plugins find their objects by the attachment
-// alone, so they get a DEL. Another program, or a pool that is another program, is left out. It would need the configuration of ADD.
+// DEL without a readable kept file: there was no ADD, or the disk lost the file. plumb's own plugins find their objects
+// by the attachment alone, so they get a DEL. Another program, or a pool that is another program, is left out. It would
+// need the configuration of ADD.
 async function unkept(
   outline: Rendered & { readonly ipam?: { readonly type?: string; readonly ranges?: unknown } },
   call: Call,
@@ -111,13 +112,15 @@ async function gc<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promise
   const isDone = await attempt(
     delegate({ ...plugin.outline(conf), ...lists }, call).then(({ verbs, inner }) => verbs.gc(inner)),
   )
-  // The delegate's GC also removes the objects of files that `drop` skips. So the files go only after the GC has succeeded.
+  // The delegate's GC also removes the objects of files that `drop` skips. So the files go only after the GC has
+  // succeeded.
   if (isDone) for (const { path } of gone) forget(path)
   throwAll(failures, call)
 }
 
-// Sends DEL to the delegate of a kept file. The delegate may not support GC, or the network may use another plugin type today. Skips files
-// of the flannel plugin, because they name no interface. Skips hashed container ids, because the real id is unknown.
+// Sends DEL to the delegate of a kept file. The delegate may not support GC, or the network may use another plugin type
+// today. Skips files of the flannel plugin, because they name no interface. Skips hashed container ids, because the
+// real id is unknown.
 async function drop({ conf, containerId, ifname }: Kept, call: Call): Promise<void> {
   if (!conf || ifname === undefined || containerId.startsWith('+')) return
   const { netns: _, ...at } = { ...call.at, containerId, ifname } as Owner & Call['at']
@@ -143,16 +146,17 @@ async function delegate(conf: Rendered, call: Call): Promise<Delegated> {
 }
 
 /**
- * Finds the plugin of a configuration, or the path of another program, and makes the call for it. Throws ValueError for a bad type or a
- * configuration that is nested too deep. Throws CniError 7 (50 for STATUS) when there is no such plugin.
+ * Finds the plugin of a configuration, or the path of another program, and makes the call for it. Throws ValueError for
+ * a bad type or a configuration that is nested too deep. Throws CniError 7 (50 for STATUS) when there is no such
+ * plugin.
  */
 export async function findDelegate(
   conf: Rendered,
   call: Call,
 ): Promise<{ readonly found: string | InterfacePlugin<NetConf>; readonly inner: Call }> {
   const found = await findPlugin(conf.type, WANTED, call)
-  // Uses the values that this call was read with. The user's configuration may have a key twice, in upper and lower case.
-  // A kept configuration has its own values, which count.
+  // Uses the values that this call was read with. The user's configuration may have a key twice, in upper and lower
+  // case. A kept configuration has its own values, which count.
   const raw = { name: call.at.network, cniVersion: call.version, ...conf }
   const text = json(raw)
   if (text === undefined)
@@ -178,8 +182,9 @@ function argsFor({ args }: InterfacePlugin<NetConf>, { command, at, io }: Call):
   return args && (command === 'ADD' || command === 'CHECK') ? readArgs(io.env['CNI_ARGS'] ?? '', args) : at.args
 }
 
-// The kept configuration, with two parts of this call. prevResult has the CNI version of today's configuration, so the version is replaced
-// too. runtimeConfig is added when ADD had none: a list that had `portmap` as its own plugin at ADD may have it inside the delegate today.
+// The kept configuration, with two parts of this call. prevResult has the CNI version of today's configuration, so the
+// version is replaced too. runtimeConfig is added when ADD had none: a list that had `portmap` as its own plugin at ADD
+// may have it inside the delegate today.
 function previously(kept: Rendered, { raw, version }: Call): Rendered {
   const given = (name: string) => Object.entries(raw).find(([key]) => key.toLowerCase() === name)?.[1]
   const [prevResult, runtimeConfig] = [given('prevresult'), given('runtimeconfig')]
@@ -206,7 +211,8 @@ function program(file: string): Verbs {
   }
 }
 
-// Returns the result unchanged, so that unknown keys of the delegate survive. Converts it only when its CNI version is not the wanted one.
+// Returns the result unchanged, so that unknown keys of the delegate survive. Converts it only when its CNI version is
+// not the wanted one.
 function answered(file: string, stdout: string, version: string): string {
   try {
     const raw = JSON.parse(stdout)

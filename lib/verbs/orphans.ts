@@ -31,9 +31,9 @@ import { noted, ownIn } from './link.ts'
 import { letGo } from './shared-links.ts'
 
 /**
- * Removes the objects and journal entries of orphaned attachments, in all networks and for all plugins. An attachment is orphaned when
- * its namespace is gone, or when another program's DEL removed its link. Returns their owners. `isMeant` selects attachments. Logs a
- * failure and goes on.
+ * Removes the objects and journal entries of orphaned attachments, in all networks and for all plugins. An attachment
+ * is orphaned when its namespace is gone, or when another program's DEL removed its link. Returns their owners.
+ * `isMeant` selects attachments. Logs a failure and goes on.
  */
 export async function removeOrphaned(run: Run, isMeant = (_: Owner) => true): Promise<Owner[]> {
   const removed: Owner[] = []
@@ -48,8 +48,8 @@ export function orphaned(run: Pick<Run, 'link'>): Owner[] {
 }
 
 /**
- * Removes the objects of orphaned attachments that had one of these addresses: an old host port must not lead to the new pod. A live
- * attachment keeps its objects, because two networks may use the same addresses.
+ * Removes the objects of orphaned attachments that had one of these addresses: an old host port must not lead to the
+ * new pod. A live attachment keeps its objects, because two networks may use the same addresses.
  */
 export async function evict(ips: readonly IpConfig[], at: Owner, run: Run): Promise<void> {
   for (const { address } of ips) {
@@ -67,13 +67,13 @@ function hasLost(entry: Entry, { network }: Owner): boolean {
 }
 
 /**
- * Time limit for another call of the same attachment. Two ADDs may wait for each other, when each got the address that the other
- * attachment had earlier.
+ * Time limit for another call of the same attachment. Two ADDs may wait for each other, when each got the address that
+ * the other attachment had earlier.
  */
 const PATIENCE_MS = 2000
 
-// An ADD writes to the journal what it is about to make. This waits for an ADD that is under way, and judges its attachment again. It
-// removes nothing while another call is at work: that call makes the attachment now.
+// An ADD writes to the journal what it is about to make. This waits for an ADD that is under way, and judges its
+// attachment again. It removes nothing while another call is at work: that call makes the attachment now.
 async function removeIfGone(owner: Owner, run: Run, isOver = (entry: Entry) => isGone(entry, run)): Promise<boolean> {
   for (const part of [partName(LINK, owner), ...parts(owner).map(([part]) => part)])
     if (!occupy(part, PATIENCE_MS)) return false
@@ -103,7 +103,10 @@ async function removeIfGone(owner: Owner, run: Run, isOver = (entry: Entry) => i
   }
 }
 
-/** Removes the objects that the journal names for an attachment. It needs neither configuration nor result, and the pod may be alive. */
+/**
+ * Removes the objects that the journal names for an attachment. It needs neither configuration nor result, and the pod
+ * may be alive.
+ */
 export async function removeNoted({ owner, parts: { [LINK]: link } }: Entry, run: Run): Promise<void> {
   const drop = link?.own.some((one) => one.kind === 'link' && one.lent)
     ? givingBack(owner)
@@ -126,8 +129,8 @@ function isGone(entry: Entry, run: Pick<Run, 'link'>): boolean {
   return partsOf(entry).some(([, note]) => isPodGone(note, run))
 }
 
-// The node's end of a veth pair lives as long as the pod's end, also when the path of the namespace is gone. An attachment of another
-// plugin is alive when the pod has the link with the address.
+// The node's end of a veth pair lives as long as the pod's end, also when the path of the namespace is gone. An
+// attachment of another plugin is alive when the pod has the link with the address.
 function isPodGone(note: Note, run: Pick<Run, 'link'>): boolean {
   const { netns, owner, ips } = note
   if (netns === undefined || run.link?.(hostVeth(owner), 'host') !== false) return false

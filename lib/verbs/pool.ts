@@ -13,9 +13,15 @@ import { leases } from './lease.ts'
 export interface Delegate {
   /** The pool is another program. A failed `add` may leave reservations that only `del` frees. */
   readonly foreign: boolean
-  /** Whether the pool gets addresses through the container's link. Then the link must exist before `add` and until `del`. */
+  /**
+   * Whether the pool gets addresses through the container's link. Then the link must exist before `add` and until
+   * `del`.
+   */
   readonly byLink: boolean
-  /** Throws for a request that the pool can never satisfy, before anything is made. Does nothing for another program: only `add` tells. */
+  /**
+   * Throws for a request that the pool can never satisfy, before anything is made. Does nothing for another program:
+   * only `add` tells.
+   */
   valid(): void
   /** `former` are addresses that the attachment had before. They are taken where they are free. */
   add(former?: readonly Ip[]): Promise<Result>
@@ -48,8 +54,10 @@ export async function delegate(type: string, call: Call): Promise<Delegate> {
 }
 
 /**
- * Reduces a pool's answer to the fields that the CNI version has, because another program's result would not hold more. CNI 0.1.0 and
- * 0.2.0 keep only destination and gateway of a route. They keep one address per family, and no route of a family without an address.
+ * Reduces a pool's answer to the fields that the CNI version has, because another program's result would not hold more.
+ * CNI 0.1.0 and
+ * 0.2.0 keep only destination and gateway of a route. They keep one address per family, and no route of a family
+ * without an address.
  */
 export function inVersion(result: Result, version: string): Result {
   return hasFamilies(version) ? decode(JSON.parse(encode(result, version)), version, 'the IPAM result') : result
@@ -86,7 +94,8 @@ function program(file: string, call: Call, type: string): Delegate {
     async add() {
       const stdout = await start('ADD')
       try {
-        // A pool has no interfaces (CNI spec 1.1.0 section 4). If its result names some, they must not appear as the attachment's.
+        // A pool has no interfaces (CNI spec 1.1.0 section 4). If its result names some, they must not appear as the
+        // attachment's.
         const { interfaces: _, ...result } = decode(JSON.parse(stdout), call.version, 'the IPAM result')
         return result
       } catch (cause) {

@@ -7,8 +7,9 @@ import type { Resource } from '../state/resource.ts'
 import { isLastOf } from '../wiring/vrfs.ts'
 
 /**
- * The noted resources that may still exist. Resources in a pod go with the pod. Routes and settings go with their link. No process has to
- * remove them. `isFailed` says that the ADD which made the resources fails. Then sysctls that normally stay are restored, too.
+ * The noted resources that may still exist. Resources in a pod go with the pod. Routes and settings go with their link.
+ * No process has to remove them. `isFailed` says that the ADD which made the resources fails. Then sysctls that
+ * normally stay are restored, too.
  */
 export function reachable(note: Note, run: Run, isFailed = false): Resource[] {
   const inPod = isThere(note)
@@ -27,8 +28,8 @@ export function reachable(note: Note, run: Run, isFailed = false): Resource[] {
 }
 
 /**
- * The name of a pod's lock (lib/os/turns.ts), from the inode of the pod's namespace. With the lock, one call at a time looks at the pod
- * and changes it.
+ * The name of a pod's lock (lib/os/turns.ts), from the inode of the pod's namespace. With the lock, one call at a time
+ * looks at the pod and changes it.
  */
 export function podOf(inode: number | undefined): string {
   return `pod ${inode}`

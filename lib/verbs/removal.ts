@@ -29,8 +29,8 @@ export async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: C
   await remove(plugin, known, await poolOf(conf, call).catch((cause) => missing(cause, call)), conf)
 }
 
-// The IPAM plugin cannot be found: CNI_PATH is wrong, or the program is being replaced. DEL removes the links and then fails. The runtime
-// repeats it, and the repetition frees the addresses.
+// The IPAM plugin cannot be found: CNI_PATH is wrong, or the program is being replaced. DEL removes the links and then
+// fails. The runtime repeats it, and the repetition frees the addresses.
 function missing(cause: unknown, { at }: Call): Freeing | undefined {
   if (cause instanceof CniError) return { byLink: false, del: () => Promise.reject(cause) }
   // No plugin can have this name, so no ADD got an address from it.
@@ -42,9 +42,9 @@ function missing(cause: unknown, { at }: Call): Freeing | undefined {
 type Freeing = Pick<Delegate, 'byLink' | 'del'>
 
 /**
- * Removes the links first and frees the address last, because an address that still answers must not go to another pod. A dhcp lease is
- * given back through its link, so there the order is reversed. The link goes also when that fails. With `conf` this also removes objects
- * that a reference plugin made.
+ * Removes the links first and frees the address last, because an address that still answers must not go to another pod.
+ * A dhcp lease is given back through its link, so there the order is reversed. The link goes also when that fails. With
+ * `conf` this also removes objects that a reference plugin made.
  */
 export async function remove<C extends NetConf>(
   plugin: InterfacePlugin<C>,
@@ -67,7 +67,10 @@ export async function remove<C extends NetConf>(
   close(call.at)
 }
 
-/** GC of an interface plugin. Removes the objects of attachments that are not valid, then the addresses that the pool holds for them. */
+/**
+ * GC of an interface plugin. Removes the objects of attachments that are not valid, then the addresses that the pool
+ * holds for them.
+ */
 export async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {
   const { at, io } = call
   const conf = readConf(plugin, call)
@@ -105,8 +108,8 @@ async function removeBut(valid: readonly Owner[], { at, io }: Call): Promise<voi
 }
 
 /**
- * Throws the error of a removal, unless none of the links exists. A broken tool made no link and can remove none. The address need not
- * stay reserved then.
+ * Throws the error of a removal, unless none of the links exists. A broken tool made no link and can remove none. The
+ * address need not stay reserved then.
  */
 export function unlessGone(own: readonly Resource[]): (cause: Error) => void {
   return (cause) => {

@@ -1,5 +1,5 @@
-// This folder has the verbs of the CNI protocol: ADD, CHECK, DEL, GC and STATUS, for each role of a plugin. Begin with `serve` in this
-// file. Then read add.ts for ADD of an interface plugin, and removal.ts for its DEL and GC.
+// This folder has the verbs of the CNI protocol: ADD, CHECK, DEL, GC and STATUS, for each role of a plugin. Begin with
+// `serve` in this file. Then read add.ts for ADD of an interface plugin, and removal.ts for its DEL and GC.
 import type { Call, Done, Io, Verbs } from '../cni/call.ts'
 import { type Command, readArgs, readAttachment, readCommand } from '../cni/environment.ts'
 import type { Attachment, Plugin } from '../cni/plugin.ts'
@@ -21,19 +21,26 @@ import { meta } from './meta.ts'
 
 /** The oldest versions that know every keyword plumb uses. */
 const WANTED = 'want iproute2 5.18 and nftables 1.0 or later, as a distribution packages them'
-/** The limit in characters for `msg` and `details`. Every normal message is shorter. A message with a hostile value is cut. */
+/**
+ * The limit in characters for `msg` and `details`. Every normal message is shorter. A message with a hostile value is
+ * cut.
+ */
 const LIMIT = 4096
 
 /**
- * The limits for the configuration: its length in characters, and its depth of nesting. The length is three times that of a GC with
- * 100,000 attachments. Some texts need fifteen times their size in memory when they are parsed.
+ * The limits for the configuration: its length in characters, and its depth of nesting. The length is three times that
+ * of a GC with 100,000 attachments. Some texts need fifteen times their size in memory when they are parsed.
  */
 const [MOST, DEEPEST] = [2 ** 25, 100]
-/** The limit of nesting for DEL, GC and STATUS, so that they can remove what any ADD made. The engine's parser has no room for much more. */
+/**
+ * The limit of nesting for DEL, GC and STATUS, so that they can remove what any ADD made. The engine's parser has no
+ * room for much more.
+ */
 const DEEPEST_REMOVED = 1000
 
 /**
- * Serves one CNI call from start to exit code: 0, or 1 with one error object on stdout (CNI spec 1.1.0 sections 2 and 5). Never throws.
+ * Serves one CNI call from start to exit code: 0, or 1 with one error object on stdout (CNI spec 1.1.0 sections 2 and
+ * 5). Never throws.
  */
 export async function serve(plugin: Plugin, io: Io): Promise<0 | 1> {
   const seen: { version: string } = { version: newest }
@@ -57,8 +64,8 @@ export async function serve(plugin: Plugin, io: Io): Promise<0 | 1> {
 }
 
 /**
- * Parses and checks a call, as far as this is the same for every plugin. Sets `seen.version` as soon as the CNI version for the answer is
- * known. Throws CniError.
+ * Parses and checks a call, as far as this is the same for every plugin. Sets `seen.version` as soon as the CNI version
+ * for the answer is known. Throws CniError.
  */
 export function readCall(
   plugin: Plugin,
@@ -125,7 +132,8 @@ function verbsOf(plugin: Plugin): Verbs {
   }
 }
 
-// A tool fails with many different messages when its namespace disappears meanwhile. The error then names the missing namespace.
+// A tool fails with many different messages when its namespace disappears meanwhile. The error then names the missing
+// namespace.
 async function added(verbs: Verbs, call: Call): Promise<Done> {
   try {
     return await verbs.add(call)

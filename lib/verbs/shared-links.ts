@@ -11,9 +11,9 @@ import type { Owner, PartName } from '../text/owner.ts'
 import { brief, type IfName, type NetworkName } from '../text/values.ts'
 
 /**
- * Writes to the journal that an attachment needs a shared link: the link that holds a bridge's gateway addresses in a VLAN. Comes before
- * the link is made or found, so that the DEL of another attachment leaves it. Returns false when it was written already. Throws CniError
- * 11 when a removal does not end in time.
+ * Writes to the journal that an attachment needs a shared link: the link that holds a bridge's gateway addresses in a
+ * VLAN. Comes before the link is made or found, so that the DEL of another attachment leaves it. Returns false when it
+ * was written already. Throws CniError 11 when a removal does not end in time.
  */
 export function hold(link: IfName, owner: Owner): boolean {
   if (!occupy(thing(link)))
@@ -26,8 +26,8 @@ export function hold(link: IfName, owner: Owner): boolean {
 }
 
 /**
- * Writes to the journal that an attachment no longer needs its shared links. Removes a link that no other attachment needs. Starts no
- * process when there is none.
+ * Writes to the journal that an attachment no longer needs its shared links. Removes a link that no other attachment
+ * needs. Starts no process when there is none.
  */
 export async function letGo(owner: Owner, run: Run): Promise<void> {
   await forsake((part) => part === partName(LINK, owner), run)

@@ -2,8 +2,8 @@ import { readText } from '../os/reading.ts'
 import { CniError, CODE, shown } from '../text/errors.ts'
 
 /**
- * The node's list of sysctls that `tuning` may set. The format is upstream's: one regular expression per line, which matches anywhere in
- * the name.
+ * The node's list of sysctls that `tuning` may set. The format is upstream's: one regular expression per line, which
+ * matches anywhere in the name.
  */
 export const ALLOW_LIST = '/etc/cni/tuning/allowlist.conf'
 
@@ -20,8 +20,8 @@ const CLASSES: Readonly<Record<string, string>> = {
 }
 
 /**
- * Returns the expressions of the list. Undefined when there is no list: then every sysctl is allowed. Throws CniError 7 that names a line
- * with an invalid expression.
+ * Returns the expressions of the list. Undefined when there is no list: then every sysctl is allowed. Throws CniError 7
+ * that names a line with an invalid expression.
  */
 export function readAllowList(): RegExp[] | undefined {
   return readText(ALLOW_LIST)

@@ -25,8 +25,8 @@ interface Wanted {
 }
 
 /**
- * Makes the `settle` step of a bridge. It throws CniError 7 when a link of the bridge's name is not a bridge. It also throws CniError 7
- * when another address blocks the gateways, unless `isForced`.
+ * Makes the `settle` step of a bridge. It throws CniError 7 when a link of the bridge's name is not a bridge. It also
+ * throws CniError 7 when another address blocks the gateways, unless `isForced`.
  */
 export function settling({ bridge, holder, gateways, isForced, locked, result }: Wanted, now: Now): Settled {
   const seen = now.seen?.(bridge.name, 'host')
@@ -65,8 +65,8 @@ function raised({ isUp, promisc }: SeenLink, { shared: _, ...bridge }: Link): Li
   return isUp && (!bridge.promisc || promisc) ? [] : [bridge]
 }
 
-// Gives the missing gateway addresses and the addresses that conflict with them. Any other IPv4 address conflicts, and an IPv6 address of
-// an overlapping subnet (upstream's ensureAddr).
+// Gives the missing gateway addresses and the addresses that conflict with them. Any other IPv4 address conflicts, and
+// an IPv6 address of an overlapping subnet (upstream's ensureAddr).
 function gatewayPlan(holder: SeenLink | undefined, gateways: readonly Addr[], isForced: boolean, now: Now): Plan {
   const asked = ([4, 6] as const).filter((family) => gateways.some(({ cidr }) => isSix(cidr) === (family === 6)))
   const held = asked.flatMap((family) => (holder && now.held?.(holder.index, family)) ?? []).map(({ cidr }) => cidr)
@@ -90,8 +90,8 @@ function gatewayPlan(holder: SeenLink | undefined, gateways: readonly Addr[], is
 }
 
 /**
- * Throws CniError 50 when a link of this name is not a bridge. Throws CniError 51 when the bridge exists and the node does not forward
- * packets that pods send to the gateways on the link `gateway`.
+ * Throws CniError 50 when a link of this name is not a bridge. Throws CniError 51 when the bridge exists and the node
+ * does not forward packets that pods send to the gateways on the link `gateway`.
  */
 export function bridgeReady(name: IfName, gateway: IfName | undefined, run: Now): void {
   const seen = run.seen?.(name, 'host')

@@ -13,7 +13,10 @@ export interface DeviceKeys {
   /** The choice of a device plugin: a PCI device, or a device of the auxiliary bus. It counts before `pciBusID`. */
   readonly deviceID?: string | undefined
 }
-/** The device that was found. `link` is absent when a driver in user space (DPDK) has the device, because such a device has no link. */
+/**
+ * The device that was found. `link` is absent when a driver in user space (DPDK) has the device, because such a device
+ * has no link.
+ */
 export interface Device {
   readonly link?: LinkFacts
   /** The device's PCI address, such as `0000:00:1f.6`. Absent for a device that is not on the PCI bus. */
@@ -24,7 +27,10 @@ const PCI = '/sys/bus/pci/devices'
 const AUXILIARY = '/sys/bus/auxiliary/devices'
 const IN_USER_SPACE = ['vfio-pci', 'uio_pci_generic', 'igb_uio']
 
-/** Finds the device of the node that a configuration names. Throws CniError 7 when it names no device, or a device that does not exist. */
+/**
+ * Finds the device of the node that a configuration names. Throws CniError 7 when it names no device, or a device that
+ * does not exist.
+ */
 export function findDevice(keys: DeviceKeys): Device {
   const { device, hwaddr, kernelpath } = keys
   if (device) return ofLink(linkIn(device, 'host') ?? absent('device', device, 'a link of the node'))
@@ -87,8 +93,8 @@ function placeOf({ pciBusID, deviceID }: DeviceKeys): { key: string; value: stri
   return pciBusID ? { key: 'pciBusID', value: pciBusID, path: `${PCI}/${pciBusID}` } : undefined
 }
 
-// sysfs shows the links of the namespace in which it was mounted. So a name in sysfs counts only when the link of that name here has the
-// same index.
+// sysfs shows the links of the namespace in which it was mounted. So a name in sysfs counts only when the link of that
+// name here has the same index.
 function linkBelow(paths: readonly string[]): LinkFacts | undefined {
   for (const path of paths)
     for (const name of listFiles(`${path}/net`)) {

@@ -11,8 +11,9 @@ const LIMIT_MS = 5000
 const STEP_MS = 50
 
 /**
- * Waits until the kernel has finished duplicate address detection for the addresses that asked for it (RFC 4862 section 5.4). The limit is
- * 5 s, as upstream. Throws CniError 11 that names an address which another host has, or which is still tentative.
+ * Waits until the kernel has finished duplicate address detection for the addresses that asked for it (RFC 4862 section
+ * 5.4). The limit is 5 s, as upstream. Throws CniError 11 that names an address which another host has, or which is
+ * still tentative.
  */
 export async function untilUnique(resources: readonly Resource[], run: Run): Promise<void> {
   const asked = resources.filter(isAsked)

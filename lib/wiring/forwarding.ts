@@ -3,8 +3,8 @@ import { isSix } from '../text/cidr.ts'
 import type { Cidr } from '../text/ip.ts'
 
 /**
- * The sysctls below net/ that stop the node from forwarding packets of pods with these gateway addresses, one per address family. Empty
- * when the node forwards.
+ * The sysctls below net/ that stop the node from forwarding packets of pods with these gateway addresses, one per
+ * address family. Empty when the node forwards.
  */
 export function notForwarding(gateways: readonly Cidr[]): string[] {
   const on = (six: boolean) => gateways.some((one) => isSix(one) === six)

@@ -8,9 +8,9 @@ import type { Owner } from '../text/owner.ts'
 import { type IfName, type Mac, type Netns, type NetnsPath, parse } from '../text/values.ts'
 
 /**
- * A device of the node, as a resource of the pod. `put` moves it into the pod, gives it the pod's interface name, and stores its own name
- * as the alias. One message to the kernel does all of this. The DEL of the reference plugin finds the name in the alias. The resource also
- * has the device's earlier settings, for the way back.
+ * A device of the node, as a resource of the pod. `put` moves it into the pod, gives it the pod's interface name, and
+ * stores its own name as the alias. One message to the kernel does all of this. The DEL of the reference plugin finds
+ * the name in the alias. The resource also has the device's earlier settings, for the way back.
  */
 export function lend({ name, index, mac, mtu, isUp, permanent, alias: text }: LinkFacts, at: Attachment): Link {
   const lent: Lent = {
@@ -35,8 +35,8 @@ export function lend({ name, index, mac, mtu, isUp, permanent, alias: text }: Li
 
 /**
  * The resource that returns a device to the node, at any place and under any name. Undefined when the device is gone or
- * already back. `drop` restores name, MAC address, MTU and state in one message. Throws CniError 11 when another link on the node has
- * taken the device's name.
+ * already back. `drop` restores name, MAC address, MTU and state in one message. Throws CniError 11 when another link
+ * on the node has taken the device's name.
  */
 export function givingBack(owner: Owner): Link[] {
   const note = readPart(partName(LINK, owner))
@@ -67,9 +67,9 @@ function back(lent: Lent, owner: Owner, netns: NetnsPath | undefined): Link[] {
   return found ? returning(lent, found) : []
 }
 
-// Finds the device by its alias, which stays with it. A device that is on the node with its earlier settings never left, or is back. A
-// device without an alias is found by the facts that it shares with the moved device: the hardware address, or two of index, MAC address
-// and name.
+// Finds the device by its alias, which stays with it. A device that is on the node with its earlier settings never
+// left, or is back. A device without an alias is found by the facts that it shares with the moved device: the hardware
+// address, or two of index, MAC address and name.
 function sought(places: readonly Place[], lent: Lent, owner: Owner): Place | undefined {
   const alike = ({ ns, link: { name, index, mac } }: Place) =>
     [index === lent.index, mac === lent.mac, name === lent.name || (ns !== 'host' && name === owner.ifname)].filter(

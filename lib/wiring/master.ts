@@ -29,8 +29,9 @@ export interface Master {
 }
 
 /**
- * Finds the master: the named link, else the link of the default route. With `linkInContainer` it is a link of the pod. Throws CniError 7
- * when there is no master or it cannot carry another link. Throws ValueError for an `mtu` above the master's MTU.
+ * Finds the master: the named link, else the link of the default route. With `linkInContainer` it is a link of the pod.
+ * Throws CniError 7 when there is no master or it cannot carry another link. Throws ValueError for an `mtu` above the
+ * master's MTU.
  */
 export function masterOf(
   { master, mtu, linkInContainer }: OnMaster,
@@ -64,7 +65,10 @@ export function masterOf(
   return { name, ns, mtu: found.mtu, mac: found.mac }
 }
 
-/** Throws CniError 50 when the node has no such master. A master inside a pod is not checked, because it exists only with the pod. */
+/**
+ * Throws CniError 50 when the node has no such master. A master inside a pod is not checked, because it exists only
+ * with the pod.
+ */
 export function masterReady(conf: OnMaster): void {
   if (conf.linkInContainer) return
   try {

@@ -42,8 +42,8 @@ export const nodeFacts: NodeFacts = {
   hostEnd,
 }
 
-// machine-id(5). An image without a machine id, or before its first boot, uses the id of this boot. MAC addresses do not have to outlive a
-// boot.
+// machine-id(5). An image without a machine id, or before its first boot, uses the id of this boot. MAC addresses do
+// not have to outlive a boot.
 function readMachineId(): string {
   const text = readText('/etc/machine-id')?.trim() ?? ''
   return /^[0-9a-f]{32}$/.test(text) ? text : (readText('/proc/sys/kernel/random/boot_id')?.trim() ?? '')

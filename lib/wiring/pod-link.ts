@@ -42,8 +42,8 @@ export function birthOf(at: Attachment, { type, mac, mtu, like, birth }: PodLink
 }
 
 /**
- * The resources of a pod whose only link is in the pod. For CHECK, `given` names the link, and the resources are the final state of ADD. A
- * reference plugin may have made the link. Pure.
+ * The resources of a pod whose only link is in the pod. For CHECK, `given` names the link, and the resources are the
+ * final state of ADD. A reference plugin may have made the link. Pure.
  */
 export function podWiring(link: PodLink, at: Attachment, { dns }: { readonly dns?: Dns }, given: Result): Wiring {
   const ns = at.netns as NetnsPath
@@ -70,8 +70,8 @@ export function podWiring(link: PodLink, at: Attachment, { dns }: { readonly dns
     value: '1',
     optional: true,
   }
-  // Without duplicate address detection the kernel would announce the link-local address before the link is up. A macvlan would send it to
-  // each other macvlan of its master, one by one.
+  // Without duplicate address detection the kernel would announce the link-local address before the link is up. A
+  // macvlan would send it to each other macvlan of its master, one by one.
   const ends = ips.length > 0 ? [notify, ...podSide(done, { ...given, ips }, undefined)] : [done]
   return {
     shared: [],
@@ -96,7 +96,8 @@ export function unwirePod(at: Owner & Pick<Attachment, 'netns'>, type: PodKind):
 }
 
 /**
- * Removes the link that a reference plugin made for this attachment. This is the pod's link of this name and kind without plumb's alias.
+ * Removes the link that a reference plugin made for this attachment. This is the pod's link of this name and kind
+ * without plumb's alias.
  */
 export async function removeForeignPodLink(
   { netns, ifname }: Pick<Attachment, 'netns' | 'ifname'>,
@@ -131,7 +132,8 @@ function through(one: Resource, at: Attachment): Resource {
     : one
 }
 
-// CHECK leaves sysctls out. They have no effect any more once the link is up, and each release of the reference plugins sets others.
+// CHECK leaves sysctls out. They have no effect any more once the link is up, and each release of the reference plugins
+// sets others.
 function isLasting(one: Resource): boolean {
   return one.kind !== 'sysctl'
 }

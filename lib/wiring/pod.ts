@@ -7,10 +7,10 @@ import { type Cidr, format, type Ip, split } from '../text/ip.ts'
 import type { IfName, Netns } from '../text/values.ts'
 
 /**
- * The pod's side of an attachment with addresses: sysctls before the link comes up, addresses, link, routes. The final state is that of
- * pkg/ipam ConfigureIface. With `dad`, duplicate address detection stays on. When `dad` is undefined and there is only a link-local
- * address, the setting stays unchanged. With `routed`, only the gateways are on the link. All other addresses, also in the pod's own
- * subnet, are reached through them (ptp).
+ * The pod's side of an attachment with addresses: sysctls before the link comes up, addresses, link, routes. The final
+ * state is that of pkg/ipam ConfigureIface. With `dad`, duplicate address detection stays on. When `dad` is undefined
+ * and there is only a link-local address, the setting stays unchanged. With `routed`, only the gateways are on the
+ * link. All other addresses, also in the pod's own subnet, are reached through them (ptp).
  */
 export function podSide(link: Link, given: Result, dad: boolean | undefined, routed = false): Resource[] {
   const { ns, name: dev } = link
@@ -52,8 +52,8 @@ export function gatewayOf({ address, gateway }: IpConfig): Ip {
   return gateway ?? format({ family, bits: first + 1n })
 }
 
-// Each gateway is on the link, and each subnet is behind its gateway. The reference ptp has the same routes after it deletes the kernel's
-// route.
+// Each gateway is on the link, and each subnet is behind its gateway. The reference ptp has the same routes after it
+// deletes the kernel's route.
 function gatewayRoutes(ns: Netns, dev: IfName, ips: readonly IpConfig[]): Route[] {
   const made = new Map<Cidr, Route>()
   for (const ip of ips) {
@@ -78,9 +78,9 @@ function behind(route: Route, ips: readonly IpConfig[]): Route {
   return { ...route, ...(further ? { onlink: true } : {}) }
 }
 
-// A route without a gateway takes the first gateway of its family. Two gateways for one destination make one multipath route. The routes
-// of a pod's latest link come first, as with the reference plugins (netlink's NLM_F_CREATE alone). When that link goes, the routes of the
-// other links count again.
+// A route without a gateway takes the first gateway of its family. Two gateways for one destination make one multipath
+// route. The routes of a pod's latest link come first, as with the reference plugins (netlink's NLM_F_CREATE alone).
+// When that link goes, the routes of the other links count again.
 function routes(ns: Netns, dev: IfName, { ips = [], routes = [] }: Result): Route[] {
   const gateway = (dst: Cidr) => ips.find((ip) => ip.gateway !== undefined && isSix(ip.address) === isSix(dst))?.gateway
   const made = new Map<string, Route>()

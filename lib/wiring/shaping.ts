@@ -3,14 +3,18 @@ import { digest, localMac } from '../text/digest.ts'
 import type { Owner } from '../text/owner.ts'
 import type { IfName, Mac } from '../text/values.ts'
 
-// docs/bandwidth.md has the measurements. The buffer holds a rate's bytes of so many milliseconds, or so many packets or bytes.
+// docs/bandwidth.md has the measurements. The buffer holds a rate's bytes of so many milliseconds, or so many packets
+// or bytes.
 const QUEUE = { ms: 7, packets: 5 }
 const BURST = { ms: 100, bytes: 125_000, leastMs: 4, leastPackets: 2 }
 // The headers of Ethernet and of a VLAN, which the kernel counts.
 const FRAME = 18
 // The largest piece that TCP gives to a link, which the link then splits.
 const WHOLE = 65_536
-/** A burst of this size or more means that nobody chose one. Runtimes send 2^31-1 or 2^32-1 bits together with the rate of a pod. */
+/**
+ * A burst of this size or more means that nobody chose one. Runtimes send 2^31-1 or 2^32-1 bits together with the rate
+ * of a pod.
+ */
 const UNCHOSEN = 2 ** 31 - 1
 
 /** The default burst in bits, for a rate in bits per second. */
@@ -19,8 +23,8 @@ export function usualBurst(rate: number, mtu: number): number {
 }
 
 /**
- * The token bucket for a rate and a burst in bits. The queue does not depend on the burst. It holds a few milliseconds, so that answers to
- * new packets come soon. Large segments are split, so that they fit into the queue.
+ * The token bucket for a rate and a burst in bits. The queue does not depend on the burst. It holds a few milliseconds,
+ * so that answers to new packets come soon. Large segments are split, so that they fit into the queue.
  */
 export function bucketOf(
   rate: number,
@@ -45,7 +49,10 @@ function counted(bytes: number): number {
   return Math.min(Math.ceil(bytes), 2 ** 32 - 1)
 }
 
-/** The ifb link that shapes the packets of an attachment. Its name derives from the interface, as the name of the host end does. */
+/**
+ * The ifb link that shapes the packets of an attachment. Its name derives from the interface, as the name of the host
+ * end does.
+ */
 export function ifbOf(owner: Owner): { name: IfName; mac: Mac } {
   const hash = digest(`ifb ${owner.network} ${owner.containerId} ${owner.ifname}`)
   return { name: `bwp${hash.slice(0, 12)}` as IfName, mac: localMac(hash.slice(12)) }

@@ -32,8 +32,8 @@ interface Sourcing {
 }
 
 /**
- * Makes a rule and a table for each address, and moves the link's routes there from the main table. `before` has the existing rules and
- * routes, and the objects of an earlier ADD. Pure: the same input gives the same output.
+ * Makes a rule and a table for each address, and moves the link's routes there from the main table. `before` has the
+ * existing rules and routes, and the objects of an earlier ADD. Pure: the same input gives the same output.
  */
 export function bySource(ips: readonly IpConfig[], how: Sourcing, before: readonly Resource[]): Resource[] {
   const { dev } = how
@@ -69,8 +69,8 @@ export function bySource(ips: readonly IpConfig[], how: Sourcing, before: readon
 }
 
 /**
- * Makes a rule for each address to its table. An existing rule is reused. New rules come before all others except the rule for the table
- * `local`, in the kernel's order. Pure.
+ * Makes a rule for each address to its table. An existing rule is reused. New rules come before all others except the
+ * rule for the table `local`, in the kernel's order. Pure.
  */
 export function rulesFor(
   ips: readonly IpConfig[],
@@ -156,7 +156,8 @@ function tableOf(
   return [...all, { kind: 'route', ns, dev, dst: (six ? '::/0' : '0.0.0.0/0') as Cidr, via: [gateway], table }]
 }
 
-// linux/ipv6_route.h: the default metric of an IPv6 route, and the metric of a route that the kernel derives from an address.
+// linux/ipv6_route.h: the default metric of an IPv6 route, and the metric of a route that the kernel derives from an
+// address.
 const [IP6_RT_PRIO_USER, IP6_RT_PRIO_ADDRCONF] = [1024, 256]
 
 function hint({ address }: IpConfig, main: readonly Route[], { ns, dev }: Sourcing): Route[] {

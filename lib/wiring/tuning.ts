@@ -28,9 +28,9 @@ export function readSysctls(value: unknown): SysctlWish[] {
 }
 
 /**
- * The file of a sysctl below /proc/sys/net (`ipv4/ip_forward`). The first separator decides, as in sysctl(8). So eth0.7 is one word in
- * `net/ipv4/conf/eth0.7/arp_filter` and in `net.ipv4.conf.eth0/7.arp_filter`. IFNAME stands for the attachment's interface. Throws
- * ValueError for a name outside net.
+ * The file of a sysctl below /proc/sys/net (`ipv4/ip_forward`). The first separator decides, as in sysctl(8). So eth0.7
+ * is one word in `net/ipv4/conf/eth0.7/arp_filter` and in `net.ipv4.conf.eth0/7.arp_filter`. IFNAME stands for the
+ * attachment's interface. Throws ValueError for a name outside net.
  */
 export function fileOf(name: string, ifname: IfName): string {
   const first = /[./]/.exec(name)?.[0]
@@ -42,8 +42,8 @@ export function fileOf(name: string, ifname: IfName): string {
 }
 
 /**
- * Refuses a sysctl that the node's list does not have. An expression of the list may match anywhere in the name as written. Throws
- * CniError 7.
+ * Refuses a sysctl that the node's list does not have. An expression of the list may match anywhere in the name as
+ * written. Throws CniError 7.
  */
 export function refuseForbidden(wishes: readonly SysctlWish[], allowed: readonly RegExp[] | undefined): void {
   const other = allowed && wishes.find(([name]) => !allowed.some((one) => one.test(name)))
@@ -55,7 +55,10 @@ export function refuseForbidden(wishes: readonly SysctlWish[], allowed: readonly
     )
 }
 
-/** Restores the values that the reference plugin noted for an attachment, as far as its link still exists. Then removes the note. */
+/**
+ * Restores the values that the reference plugin noted for an attachment, as far as its link still exists. Then removes
+ * the note.
+ */
 export async function restoreSaved(dataDir: string, at: Attachment, run: Run): Promise<void> {
   const path = savedPath(dataDir, at)
   const text = textOf(path)

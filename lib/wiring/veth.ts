@@ -17,8 +17,9 @@ export interface Pair {
 const VETH_MTU = 1500
 
 /**
- * The veth pair of an attachment, with an MTU of `mtu` bytes. 0 means that the kernel chooses. CHECK takes the names from ADD's result,
- * because a reference plugin may have made the pair. Throws ValueError for a prevResult with names that cannot be names of links.
+ * The veth pair of an attachment, with an MTU of `mtu` bytes. 0 means that the kernel chooses. CHECK takes the names
+ * from ADD's result, because a reference plugin may have made the pair. Throws ValueError for a prevResult with names
+ * that cannot be names of links.
  */
 export function vethPair(at: Attachment, mtu: number, { interfaces = [] }: Result, node: NodeFacts): Pair {
   const made = {
@@ -52,9 +53,9 @@ export function vethPair(at: Attachment, mtu: number, { interfaces = [] }: Resul
 }
 
 /**
- * Switches IPv6 off on the node's end of a veth that does not use it. Otherwise the kernel keeps addresses and routes for it, and walks
- * through them at each change of any link. Among 4,000 ports of a bridge this made an ADD half as long again. An end that a reference
- * plugin made keeps IPv6, and only accepts no router advertisements.
+ * Switches IPv6 off on the node's end of a veth that does not use it. Otherwise the kernel keeps addresses and routes
+ * for it, and walks through them at each change of any link. Among 4,000 ports of a bridge this made an ADD half as
+ * long again. An end that a reference plugin made keeps IPv6, and only accepts no router advertisements.
  */
 export function mute({ name, alias }: Link): Resource {
   return alias === undefined ? ofSix(name, 'accept_ra', '0') : withoutSix(name)

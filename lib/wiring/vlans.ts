@@ -15,8 +15,9 @@ export const vlanId = field.by((value) => {
 export const trunkShape = v.array(field.by(range))
 
 /**
- * The VLANs of a bridge port. `vlan` is the untagged native VLAN, and the trunk's VLANs are tagged. VLAN 1 is the native VLAN of a port
- * that has only a trunk. The default VLAN 1 is removed when another VLAN is native, unless it must stay.
+ * The VLANs of a bridge port. `vlan` is the untagged native VLAN, and the trunk's VLANs are tagged. VLAN 1 is the
+ * native VLAN of a port that has only a trunk. The default VLAN 1 is removed when another VLAN is native, unless it
+ * must stay.
  */
 export function portVlans(
   dev: IfName,

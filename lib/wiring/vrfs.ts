@@ -15,7 +15,8 @@ export function isLastOf({ ns, name }: Pick<Vrf, 'ns' | 'name'>, dev: IfName): b
 }
 
 /**
- * Takes a link out of the VRF that another plugin put it into. Removes the VRF with its last port. Does nothing for a link without a VRF.
+ * Takes a link out of the VRF that another plugin put it into. Removes the VRF with its last port. Does nothing for a
+ * link without a VRF.
  */
 export async function leaveForeign(name: IfName, ns: NetnsPath | undefined, dev: IfName, run: Run): Promise<void> {
   if (ns === undefined) return

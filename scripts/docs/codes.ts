@@ -7,8 +7,8 @@ const ROOT = join(import.meta.dir, '../..')
 const SERVING = 'lib/verbs/process.ts'
 
 /**
- * The CNI error codes that a plugin answers with by itself, in ascending order. They are in the plugin's file and in its imports. Codes of
- * the files that serve every plugin are left out.
+ * The CNI error codes that a plugin answers with by itself, in ascending order. They are in the plugin's file and in
+ * its imports. Codes of the files that serve every plugin are left out.
  */
 export function codesOf(type: string): number[] {
   const shared = reached(SERVING)

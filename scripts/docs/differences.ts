@@ -7,8 +7,8 @@ interface Part {
   readonly rows: readonly Row[]
 }
 /**
- * A row of a table. `id` and `plugin` come from columns of these names, if the table has them. `cells` are the other cells. The first cell
- * names the subject of the row.
+ * A row of a table. `id` and `plugin` come from columns of these names, if the table has them. `cells` are the other
+ * cells. The first cell names the subject of the row.
  */
 export interface Row {
   readonly id: string | undefined
@@ -16,8 +16,8 @@ export interface Row {
   readonly cells: readonly string[]
 }
 /**
- * What a page says about itself. Rows name the page by `type` or by `keys`. `marked` has the ids of rows that the page's marker adds, or
- * leaves out with a `-`.
+ * What a page says about itself. Rows name the page by `type` or by `keys`. `marked` has the ids of rows that the
+ * page's marker adds, or leaves out with a `-`.
  */
 export interface Subject {
   readonly type: string
@@ -47,8 +47,9 @@ export function readDifferences(text: string): Part[] {
 const NAMING = ['id', 'plugin']
 
 /**
- * Chooses the rows of each page. A page shows the rows that name its plugin, by type or else by a key at the beginning. It also shows the
- * rows that its marker adds. Rows that are on no page are common to all, under the name ''. The rows in `common` are there too.
+ * Chooses the rows of each page. A page shows the rows that name its plugin, by type or else by a key at the beginning.
+ * It also shows the rows that its marker adds. Rows that are on no page are common to all, under the name ''. The rows
+ * in `common` are there too.
  */
 export function share(
   parts: readonly Part[],

@@ -1,5 +1,5 @@
-// This folder computes the generated parts of docs/plugins: keys, error codes, and differences from the reference plugins.
-// Begin with scripts/docs.ts. That script puts the parts into the pages.
+// This folder computes the generated parts of docs/plugins: keys, error codes, and differences from the reference
+// plugins. Begin with scripts/docs.ts. That script puts the parts into the pages.
 import * as v from 'valibot'
 import { common, type Shape } from '../../lib/text/shape.ts'
 
@@ -16,7 +16,8 @@ export interface Key {
 const SENT = /^(runtimeConfig|args)\b/
 
 /**
- * The keys of a plugin's shape, in the order of its code. Keys that a runtime sends come last. Keys that every plugin has are left out.
+ * The keys of a plugin's shape, in the order of its code. Keys that a runtime sends come last. Keys that every plugin
+ * has are left out.
  */
 export function keysOf(shape: Shape<never>): Key[] {
   const shared = new Set<unknown>(Object.values(common))
@@ -32,7 +33,8 @@ export function commonKeys(): Key[] {
 }
 
 /**
- * The capabilities of a plugin's shape. They are the keys that a runtime may send in runtimeConfig (CNI spec "Deriving runtimeConfig").
+ * The capabilities of a plugin's shape. They are the keys that a runtime may send in runtimeConfig (CNI spec "Deriving
+ * runtimeConfig").
  */
 export function capabilitiesOf(shape: Shape<never>): string[] {
   const { entries = {} } = shape as unknown as Node
@@ -59,7 +61,8 @@ function rows(path: string, given: Node): Key[] {
   }
   if (!entries) return [{ path, value: wantOf(node), fallback }]
   const keys = Object.entries(entries).flatMap(([key, inner]) => rows(`${path}.${key}`, inner))
-  // For `runtimeConfig` and `args` of CNI, lists only the keys that the plugin reads. Another open object is listed itself, too.
+  // For `runtimeConfig` and `args` of CNI, lists only the keys that the plugin reads. Another open object is listed
+  // itself, too.
   const isOpen = node.type === 'loose_object' && (keys.length === 0 || !SENT.test(path))
   return [...(isOpen ? [{ path, value: 'an object', fallback }] : []), ...keys]
 }

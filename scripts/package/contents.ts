@@ -65,7 +65,10 @@ export interface Folders {
   /** The name of a file in `bin` by which `plumb install` knows the package's programs. */
   readonly mark?: string
 }
-/** Those of a package, and those of an archive that is unpacked into the folder of the plugins. No plugin has a name with a dot. */
+/**
+ * Those of a package, and those of an archive that is unpacked into the folder of the plugins. No plugin has a name
+ * with a dot.
+ */
 export const PACKAGE: Folders = { bin: '/opt/cni/bin', doc: '/usr/share/doc/plumb-plugins', mark: PACKAGED }
 export const FLAT: Folders = { bin: '/', doc: '/.plumb-doc' }
 
@@ -138,13 +141,16 @@ export function sizeOf(root: string, paths: readonly string[]): number {
   return [...files.values()].reduce((sum, size) => sum + size, 0)
 }
 
-/** The line that an installation of `plumb` prints. That package owns no file in /opt/cni/bin, so that it does not collide with other packages. */
+/**
+ * The line that an installation of `plumb` prints. That package owns no file in /opt/cni/bin, so that it does not
+ * collide with other packages.
+ */
 export const AFTER = `if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
 echo 'plumb: now run "plumb install", which puts the plugins into /opt/cni/bin'
 `
 /**
- * What happens before a removal. `plumb uninstall` refuses it while pods live that plumb attached. The agent rests meanwhile, because it
- * may install the plugins again.
+ * What happens before a removal. `plumb uninstall` refuses it while pods live that plumb attached. The agent rests
+ * meanwhile, because it may install the plugins again.
  */
 export const BEFORE_REMOVAL = `units=
 if [ -d /run/systemd/system ]; then

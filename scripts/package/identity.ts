@@ -22,8 +22,8 @@ export function suite(glibc: string): Identity {
 }
 
 /**
- * The plugins alone. The kubelet of pkgs.k8s.io depends on `kubernetes-cni (>= 1.2.0)`, so this package stands for one. `reference` is the
- * release of the reference plugins whose keys these plugins have.
+ * The plugins alone. The kubelet of pkgs.k8s.io depends on `kubernetes-cni (>= 1.2.0)`, so this package stands for one.
+ * `reference` is the release of the reference plugins whose keys these plugins have.
  */
 export function pluginsAlone(reference: string): Identity {
   return {

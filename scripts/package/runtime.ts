@@ -15,8 +15,9 @@ export const CACHE = process.env['PLUMB_PACKAGES'] ?? '/var/cache/plumb/packages
 const NAMES = { x64: '@oven/bun-linux-x64', arm64: '@oven/bun-linux-aarch64' } as const
 
 /**
- * The Bun program for an architecture: the running one, or that of another architecture from npm, in the version of package-lock.json.
- * Throws Error when npm has no such package, or when its bytes are not those that package-lock.json names.
+ * The Bun program for an architecture: the running one, or that of another architecture from npm, in the version of
+ * package-lock.json. Throws Error when npm has no such package, or when its bytes are not those that package-lock.json
+ * names.
  */
 export async function runtime(arch: Runtime['arch']): Promise<Runtime> {
   if (arch === process.arch) return { path: process.execPath, arch }

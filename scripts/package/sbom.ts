@@ -12,7 +12,10 @@ interface Locked {
   readonly peerDependencies?: Readonly<Record<string, string>>
   readonly peerDependenciesMeta?: Readonly<Record<string, { readonly optional?: boolean }>>
 }
-/** The engine of the plugins, as native/requirements.txt pins it. Its tables of Unicode have a licence of their own, and the C library is linked in. */
+/**
+ * The engine of the plugins, as native/requirements.txt pins it. Its tables of Unicode have a licence of their own, and
+ * the C library is linked in.
+ */
 function engine(): { readonly 'bom-ref': string; readonly [key: string]: unknown } {
   const [, name = '', version = '', hash = ''] =
     /^([\w-]+)==([\w.]+) --hash=sha256:([\da-f]+)$/m.exec(
@@ -34,10 +37,11 @@ function engine(): { readonly 'bom-ref': string; readonly [key: string]: unknown
 const BUN = 'MIT'
 
 /**
- * The bill of materials (CycloneDX 1.5): the packages of npm that are compiled into an executable, Bun, and the engine of the plugins. That of
- * the plugins alone has the packages `plugins`, and no Bun. It comes from package-lock.json, because `npm sbom --omit dev` of npm 11 leaves out
- * packages that a developer's tool needs too. The same commit gives the same text: the date is the commit's, and the serial number follows
- * from the content. Throws Error for a package that is not locked.
+ * The bill of materials (CycloneDX 1.5): the packages of npm that are compiled into an executable, Bun, and the engine
+ * of the plugins. That of the plugins alone has the packages `plugins`, and no Bun. It comes from package-lock.json,
+ * because `npm sbom --omit dev` of npm 11 leaves out packages that a developer's tool needs too. The same commit gives
+ * the same text: the date is the commit's, and the serial number follows from the content. Throws Error for a package
+ * that is not locked.
  */
 export function sbom(epoch: number, plugins?: readonly string[]): string {
   const locked: Readonly<Record<string, Locked>> = JSON.parse(

@@ -7,7 +7,10 @@ export interface Difference {
   readonly ours: string | undefined
 }
 
-/** All facts in which two sides differ, by path. Of a link that only one side has, and of what hangs on it, nothing but that it is there. */
+/**
+ * All facts in which two sides differ, by path. Of a link that only one side has, and of what hangs on it, nothing but
+ * that it is there.
+ */
 export function differences(stage: string, theirs: Facts, ours: Facts): Difference[] {
   const lonely = [...new Set([...theirs.keys(), ...ours.keys()])].filter(
     (path) => path.endsWith('/there') && theirs.has(path) !== ours.has(path),

@@ -4,7 +4,10 @@ const NAMES = Object.keys(KEYS) as (keyof Choice)[]
 /** So many scenes are drawn to see which pairs of values there can be. */
 const DRAWN = 5000
 
-/** Scenes in which every value of every key meets every value of every other key that it makes sense with, at least once, few of them. The same for the same seed. `newer` lets keys in that came after release 1.1.1 of the reference. */
+/**
+ * Scenes in which every value of every key meets every value of every other key that it makes sense with, at least
+ * once, few of them. The same for the same seed. `newer` lets keys in that came after release 1.1.1 of the reference.
+ */
 export function pairwise(seed: number, newer: boolean): Choice[] {
   const drawn = draw(seed, newer)
   const left = new Map(drawn.flatMap((choice) => pairsOf(choice).map((pair) => [pair, choice] as const)))

@@ -4,7 +4,10 @@ import type { Conf, Scene } from './list.ts'
 /** What a generated scene consists of: for each key one of its values. */
 export type Choice = { readonly [key in keyof typeof KEYS]: (typeof KEYS)[key][number] }
 
-/** All keys that are tried with each other, and their values; the first is what a scene without the key has. `+` marks what came after release 1.1.1 of the reference. */
+/**
+ * All keys that are tried with each other, and their values; the first is what a scene without the key has. `+` marks
+ * what came after release 1.1.1 of the reference.
+ */
 export const KEYS = {
   plugin: ['bridge', 'ptp', 'loopback'],
   cniVersion: ['1.0.0', '0.1.0', '0.2.0', '0.3.0', '0.3.1', '0.4.0', '1.1.0+'],

@@ -39,7 +39,10 @@ interface Walk {
 /** Says whether a difference is wanted; `refused` when an ADD of the scene was refused by both sides. */
 export type Judge = (one: Difference, refused: boolean) => boolean
 
-/** Lives a scene from the first ADD to the last DEL on two nodes. One has the plugins of a reference's directory, the other ours. Gives the unwanted differences. */
+/**
+ * Lives a scene from the first ADD to the last DEL on two nodes. One has the plugins of a reference's directory, the
+ * other ours. Gives the unwanted differences.
+ */
 export async function live(scene: Scene, reference: string, isWanted: Judge): Promise<Difference[]> {
   const found: Difference[] = []
   await onTwoNodes(async (theirs, ours) => {
@@ -94,7 +97,10 @@ async function begin(scene: Scene, place: Place, dir?: string): Promise<Side> {
   return side
 }
 
-/** Both ADDs and what follows from them. False when one side did what the other refused: from there on they have nothing in common. */
+/**
+ * Both ADDs and what follows from them. False when one side did what the other refused: from there on they have nothing
+ * in common.
+ */
 async function attach(walk: Walk): Promise<boolean> {
   const { scene, sides, once, settled } = walk
   for (const pod of ['a', 'b'] as const) if ((await once(`add ${pod}`, added(pod))).some(isParting)) return false

@@ -22,7 +22,10 @@ const BRIDGE_ID = /\b8000\.(?:[0-9a-f]{1,2}:){5}[0-9a-f]{1,2}\b/g
 // Multicast, broadcast and none.
 const COMMON = /^(33:33:|01:00:5e:|01:80:c2:|ff:ff:ff:ff:ff:ff|00:00:00:00:00:00)/
 
-/** For one side of one scene: `given` is what was asked for, whose MAC addresses are nobody's choice; `netns` are the paths of the pods. */
+/**
+ * For one side of one scene: `given` is what was asked for, whose MAC addresses are nobody's choice; `netns` are the
+ * paths of the pods.
+ */
 export function makeNames(given: string, netns: Readonly<Record<string, string>>): Names {
   const asked = given.toLowerCase()
   const links = new Map<string, string>()

@@ -1,7 +1,10 @@
 import { inNamespaces, type Namespace } from '../support/harness.ts'
 import { WORLD } from '../support/packets.ts'
 
-/** A node with two pods and the world behind it. `node` runs in a mount namespace of its own, where /var/lib/cni and /run/cni are empty. */
+/**
+ * A node with two pods and the world behind it. `node` runs in a mount namespace of its own, where /var/lib/cni and
+ * /run/cni are empty.
+ */
 export interface Place {
   readonly node: Namespace
   readonly a: Namespace

@@ -1,5 +1,5 @@
-// The process behind startProber: reads servers, then probes, one JSON line each, and answers each with one. This thread enters a
-// namespace to open a socket there; from then on the socket belongs to it.
+// The process behind startProber: reads servers, then probes, one JSON line each, and answers each with one. This
+// thread enters a namespace to open a socket there; from then on the socket belongs to it.
 import { inside } from '../../lib/os/netns.ts'
 import type { NetnsPath } from '../../lib/text/values.ts'
 import { linesOf, type Probe, type Server } from './probes.ts'

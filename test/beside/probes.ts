@@ -10,13 +10,19 @@ export interface Probe {
   readonly host: string
   readonly port: number
 }
-/** Servers in one namespace: each connection or datagram is answered with the name and the address that the client is seen at. */
+/**
+ * Servers in one namespace: each connection or datagram is answered with the name and the address that the client is
+ * seen at.
+ */
 export interface Server {
   readonly ns: string
   readonly name: string
   readonly ports: readonly number[]
 }
-/** A process that holds servers and clients in all namespaces of a node. When it is closed none of its sockets keeps a namespace alive. */
+/**
+ * A process that holds servers and clients in all namespaces of a node. When it is closed none of its sockets keeps a
+ * namespace alive.
+ */
 export interface Prober {
   /** Per probe the server's answer, `none` when there is none within `ms`. */
   ask(probes: readonly Probe[], ms: number): Promise<Record<string, string>>

@@ -28,7 +28,10 @@ export function samples(): Sample[] {
     })
 }
 
-/** The lives of a sample: DEL in three ways, and host ports where it has them. When the reference does not speak the sample's version, they use the reference's newest. */
+/**
+ * The lives of a sample: DEL in three ways, and host ports where it has them. When the reference does not speak the
+ * sample's version, they use the reference's newest.
+ */
 export function scenesOf({ file, list }: Sample, { speaks }: Lane): Scene[] {
   const { cniVersion = '0.1.0' } = list
   const version = speaks.includes(cniVersion) ? cniVersion : (speaks.at(-1) as string)

@@ -296,7 +296,10 @@ function withDns(address: string): object {
   return { ipam: { type: 'static', addresses: [{ address }], dns: { nameservers: ['10.1.0.53'] } } }
 }
 
-/** What the generator leaves out, and what shows each wanted difference: for a reference with and without what came after release 1.1.1. */
+/**
+ * What the generator leaves out, and what shows each wanted difference: for a reference with and without what came
+ * after release 1.1.1.
+ */
 export function staged(newer: boolean): Scene[] {
   return [...LOOPBACK, ...BRIDGE, ...STATIC, ...PTP, ...PORTS, ...MACVLAN, ...REFUSED.slice(0, 2)].filter(
     (one) => newer || (!('newer' in one) && one.list.cniVersion !== '1.1.0'),

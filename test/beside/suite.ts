@@ -16,7 +16,10 @@ const WIDTH = 3
 /** Plugins whose wanted differences are told by a test of their own. */
 const APART = ['sbr', 'vrf', 'dhcp']
 const SEED = Number(process.env['PLUMB_BESIDE_SEED'] ?? 1)
-/** How many generated scenes each lane has at most: all of the newer reference's, a part of the older one's. PLUMB_BESIDE=all lives them all. */
+/**
+ * How many generated scenes each lane has at most: all of the newer reference's, a part of the older one's.
+ * PLUMB_BESIDE=all lives them all.
+ */
 const MOST =
   process.env['PLUMB_BESIDE'] === 'all'
     ? { newer: Number.POSITIVE_INFINITY, older: Number.POSITIVE_INFINITY }
@@ -100,7 +103,8 @@ export function sampleScenes(newer: boolean): void {
   })
 }
 
-// The reference races with the kernel: its ptp was seen to ask for an IPv6 route before the address is there that it names. What is not there a second time is chance.
+// The reference races with the kernel: its ptp was seen to ask for an IPv6 route before the address is there that it
+// names. What is not there a second time is chance.
 async function steady(once: () => Promise<Difference[]>): Promise<Difference[]> {
   const first = await once()
   if (first.length === 0) return first

@@ -11,7 +11,10 @@ const VOLATILE =
 const COUNTERS =
   /^(netfilter\/nf_conntrack_count|netfilter\/nf_conntrack_max|nf_conntrack_max|netfilter\/nf_conntrack_buckets|ipv[46]\/(tcp_mem|udp_mem|route\/.*))$/
 
-/** What is to be seen of a node and its pods, in the words of both sides. `before` is what was there before the first call; `marks` are words by which rules name a pod. */
+/**
+ * What is to be seen of a node and its pods, in the words of both sides. `before` is what was there before the first
+ * call; `marks` are words by which rules name a pod.
+ */
 export function factsOf(
   sight: Sight,
   before: Sight,
@@ -111,7 +114,8 @@ function addressesOf({ ifname, addr_info }: Row): [string, string][] {
   ]
 }
 
-// The routes to a link's own link-local addresses come with those. Whether a link has a carrier is a matter of the link.
+// The routes to a link's own link-local addresses come with those. Whether a link has a carrier is a matter of the
+// link.
 function routeOf({ family, table, type, dst, dev, metric, flags, ...rest }: Row): [string, string][] {
   if (/^fe80::(?!\/)/.test(dst)) return []
   const known = (flags as string[]).filter((one) => one !== 'linkdown')
@@ -143,7 +147,8 @@ function numbered(rows: readonly (readonly [string, string])[]): [string, string
   })
 }
 
-// Of settings per link, those of new ones are compared with what the namespace's default was; where a namespace has no default, with lo's.
+// Of settings per link, those of new ones are compared with what the namespace's default was; where a namespace has no
+// default, with lo's.
 const PER_LINK = /^(ipv[46]\/(?:conf|neigh))\/(?!all\/|default\/)([^/]+)\/(.*)$/
 
 /** What is not as it was, and of new links what is not as usual. */

@@ -193,7 +193,10 @@ function clean(one: Node, program = PLUMB): ReturnType<Node['ns']['exec']> {
   return one.ns.exec([program, 'agent', 'cleanup', ...one.options])
 }
 
-/** Files that an agent writes 5 s after its start (agent/store/last-known.ts). An agent that was ready and stopped before has none. */
+/**
+ * Files that an agent writes 5 s after its start (agent/store/last-known.ts). An agent that was ready and stopped
+ * before has none.
+ */
 const LATER = /\/state\/network-\w+\.json$/
 
 /** Waits until node and files are as wanted. Files of `others` may be there or not. */
@@ -204,7 +207,10 @@ async function same({ cluster, one }: Place, want: string, others?: RegExp): Pro
   })
 }
 
-/** The node and its files, with the texts of those that others read. A killed process leaves a socket, and in a shared store one draft for all writers. */
+/**
+ * The node and its files, with the texts of those that others read. A killed process leaves a socket, and in a shared
+ * store one draft for all writers.
+ */
 async function look({ dir }: Cluster, one: Node): Promise<string> {
   const names = [one.dir, join(dir, 'store')].flatMap((folder) =>
     readdirSync(folder, { recursive: true }).map((name) => join(folder, `${name}`)),

@@ -51,7 +51,11 @@ export function writeFiles(dirs: readonly string[], files: Files): void {
   }
 }
 
-/** Every state that a power loss before, between and after these calls may leave, each once. Names: in order, up to the call; or only those that an fsync has made safe; or all but one of the others. Data: what an fsync has made safe, and the rest missing or as many zeros. `lines` is what strace printed, with paths for file descriptors. */
+/**
+ * Every state that a power loss before, between and after these calls may leave, each once. Names: in order, up to the
+ * call; or only those that an fsync has made safe; or all but one of the others. Data: what an fsync has made safe, and
+ * the rest missing or as many zeros. `lines` is what strace printed, with paths for file descriptors.
+ */
 export function losses(before: Files, lines: readonly string[], dirs: readonly string[]): Losses {
   const found = new Map<string, Loss>()
   const disk = new Disk(before)
@@ -70,7 +74,8 @@ export function losses(before: Files, lines: readonly string[], dirs: readonly s
   return { states: [...found.values()], whole: disk.whole }
 }
 
-// A small file system with a journal: names come and go in order, data reaches the disk with its file's fsync, and no sooner; that commits all names.
+// A small file system with a journal: names come and go in order, data reaches the disk with its file's fsync, and no
+// sooner; that commits all names.
 class Disk {
   #safe: Names
   #now: Names

@@ -16,7 +16,8 @@ const [WALKS, TITLES] = [
 ]
 const CRASH = /^test\/crash\/(agent|powerloss)\./
 
-// The whole matrix, or of these test files alone: `npm run test:crash -- bridge`; `--write` puts the figures into bench/RESULTS.md.
+// The whole matrix, or of these test files alone: `npm run test:crash -- bridge`; `--write` puts the figures into
+// bench/RESULTS.md.
 const { values: flags, positionals: patterns } = parseArgs({
   allowPositionals: true,
   options: { jobs: { type: 'string', default: '2' }, write: { type: 'boolean', default: false } },

@@ -7,7 +7,9 @@ import { addresses } from '../support/pool.ts'
 import { type Files, type Loss, losses, readFiles, writeFiles } from './disk.ts'
 import { spread, stand } from './shots.ts'
 
-/** What a power loss may leave as it likes: drafts, locks, and what only says whose turn it is or where to look first. */
+/**
+ * What a power loss may leave as it likes: drafts, locks, and what only says whose turn it is or where to look first.
+ */
 const HINT = /\/\.[^/]*$|\/draft$|\/lock$|\/last_reserved_ip\.\d+$|\/stamp$|\/freed$|\/\.plumb\//
 
 /** Something whose files are on a disk. */
@@ -24,7 +26,10 @@ export interface Machine {
   rise(nodes: Record<'node' | 'pod' | 'other', Namespace>): Promise<void>
 }
 
-/** Has a machine lose its power at each moment of what it does, or at some of them (`count`), and start again: how many states there were. Throws Error naming those that were no good. */
+/**
+ * Has a machine lose its power at each moment of what it does, or at some of them (`count`), and start again: how many
+ * states there were. Throws Error naming those that were no good.
+ */
 export async function powerLoss(
   this: Mocha.Context,
   machine: Machine,
@@ -60,7 +65,10 @@ export async function powerLoss(
   return left.length
 }
 
-/** A network whose pods are gone, and whose reservations may not be: ADD works, no address is given twice, and GC frees those of the pods that are gone. */
+/**
+ * A network whose pods are gone, and whose reservations may not be: ADD works, no address is given twice, and GC frees
+ * those of the pods that are gone.
+ */
 export async function pods(
   conf: Conf,
   { node, pod, other }: Record<'node' | 'pod' | 'other', Namespace>,

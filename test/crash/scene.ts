@@ -17,7 +17,10 @@ export interface Scene {
   shoot(verb: Verb, by: Stand): Promise<boolean>
   /** Makes what a verb wants to find. */
   prepare(verb: Verb): Promise<void>
-  /** Goes on, and throws unless that works, and node, pod and disk are as before. `mayBeWhole`: the call had nothing to do with the attachment, or was at its end. */
+  /**
+   * Goes on, and throws unless that works, and node, pod and disk are as before. `mayBeWhole`: the call had nothing to
+   * do with the attachment, or was at its end.
+   */
   follow(sequel: Sequel, mayBeWhole: boolean): Promise<void>
 }
 
@@ -102,7 +105,8 @@ async function again(
   mayBeWhole: boolean,
 ): Promise<void> {
   const tried = await net.add(pod).catch((cause: Error) => cause)
-  // Called alone, a pool cannot tell an ADD that was killed from one whose caller was: as the reference's it refuses, until there is a DEL.
+  // Called alone, a pool cannot tell an ADD that was killed from one whose caller was: as the reference's it refuses,
+  // until there is a DEL.
   if (tried instanceof Error && net.conf['type'] === net.conf.ipam?.['type'] && /duplicate/.test(tried.message))
     return net.del(pod)
   if (tried instanceof Error && !(mayBeWhole && subject.again === 'refused' && /already|duplicate/.test(tried.message)))

@@ -4,7 +4,10 @@ import { join } from 'node:path'
 const DIST = join(import.meta.dir, '../../dist')
 /** Stops a program at a system call. */
 export const STRACE = '/usr/bin/strace'
-/** By which a process changes files, kernel and children, or takes what others wait for; by their arguments some of them do not, and those are left out. */
+/**
+ * By which a process changes files, kernel and children, or takes what others wait for; by their arguments some of them
+ * do not, and those are left out.
+ */
 const CALLS: Readonly<Record<string, RegExp>> = {
   'open openat creat': /O_(CREAT|TRUNC|WRONLY|RDWR)(?!.*"\/dev\/)/,
   'write writev pwrite64 pwritev': /^\d+(?!<anon_inode:)/,
@@ -40,7 +43,11 @@ export interface Stand {
   died(): Point | undefined
 }
 
-/** A program of dist/ that writes down what it changes; `at` is the call that it is killed at, before the kernel has seen it. Its children, and its threads that only collect garbage, are not stopped. `alone`: it is the caller's own child, which a signal reaches. */
+/**
+ * A program of dist/ that writes down what it changes; `at` is the call that it is killed at, before the kernel has
+ * seen it. Its children, and its threads that only collect garbage, are not stopped. `alone`: it is the caller's own
+ * child, which a signal reaches.
+ */
 export function stand(program: string, at?: Pick<Point, 'name' | 'nth'>, alone = false): Stand {
   const dir = mkdtempSync('/run/strace-')
   const [file, out] = [join(dir, program), join(dir, 'out')]

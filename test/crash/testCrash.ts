@@ -19,7 +19,10 @@ interface Round {
   readonly sequel: Sequel
 }
 
-/** Defines the tests of SIGKILL at each system call that changes something, and of the call that then puts things right. They take a sample of the points. With PLUMB_CRASH they take all of them, each with every sequel. */
+/**
+ * Defines the tests of SIGKILL at each system call that changes something, and of the call that then puts things right.
+ * They take a sample of the points. With PLUMB_CRASH they take all of them, each with every sequel.
+ */
 export function testCrash(subject: Subject): void {
   describe('SIGKILL at system calls', () => {
     before(function () {

@@ -3,7 +3,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
 
-// `npm run test:fuzz [-- CASES [SEED [MINUTES]]]`: as many cases as are asked for over all targets, or as many as each file gets through in the time, and what came of each as a table.
+// `npm run test:fuzz [-- CASES [SEED [MINUTES]]]`: as many cases as are asked for over all targets, or as many as each
+// file gets through in the time, and what came of each as a table.
 const [cases = '1000000', seed = '1', minutes = ''] = process.argv.slice(2)
 const dir = mkdtempSync(join(tmpdir(), 'plumb-fuzz-'))
 const figures = join(dir, 'figures')

@@ -66,7 +66,10 @@ const CORPUS = Object.fromEntries(
   TYPES.map((type) => [type, readFileSync(join(import.meta.dir, `corpus/${type}.json`), 'utf8')]),
 )
 
-/** The case of a number. Every other case replaces a string of a configuration or variable by a hostile text, each with each, as long as there are any. The other cases are random. */
+/**
+ * The case of a number. Every other case replaces a string of a configuration or variable by a hostile text, each with
+ * each, as long as there are any. The other cases are random.
+ */
 export function makeCase(seed: number, number: number, site: Site): Case {
   const roll = dice(seed, number)
   const turn = number / 2
@@ -141,7 +144,8 @@ function planted({ type, conf: nth, at }: Slot, number: number, roll: Dice, site
   const place = typeof at === 'number' ? (places(conf)[at] as Place) : undefined
   place?.set(value)
   const path = place?.path ?? ''
-  // Most of what is in a previous result only CHECK looks at, except a plugin that adds to it, and GC is the one to read the lists.
+  // Most of what is in a previous result only CHECK looks at, except a plugin that adds to it, and GC is the one to
+  // read the lists.
   const command =
     roll.below(5) === 0
       ? roll.pick(COMMANDS)

@@ -5,8 +5,8 @@ export const DAEMON = '/run/fuzz-dhcp.sock'
 export const HELD = '/run/fuzz-dhcp.held'
 
 /**
- * A DHCP daemon without servers: it gives everybody the same, and keeps only who has it. It works in a thread of its own, because a plugin stops its thread
- * until the daemon answers.
+ * A DHCP daemon without servers: it gives everybody the same, and keeps only who has it. It works in a thread of its
+ * own, because a plugin stops its thread until the daemon answers.
  */
 export async function leaseKeeper(): Promise<{ held(): string[]; clear(): void; stop(): void }> {
   mkdirSync(HELD, { recursive: true })

@@ -1,6 +1,9 @@
 import { connect } from 'node:net'
 
-/** Writes to a socket and gives what is answered, until that ends; what is not `whole`, so that an answer cannot be expected, is left at once. Rejects when nothing ends within 5 s. */
+/**
+ * Writes to a socket and gives what is answered, until that ends; what is not `whole`, so that an answer cannot be
+ * expected, is left at once. Rejects when nothing ends within 5 s.
+ */
 export async function exchanged(path: string, bytes: Buffer, whole = true): Promise<string> {
   const { promise, resolve, reject } = Promise.withResolvers<string>()
   const parts: Buffer[] = []

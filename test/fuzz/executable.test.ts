@@ -90,7 +90,10 @@ function misformed(stdout: string): string[] {
   }
 }
 
-/** What calls can change on the node, in the pod and on disk. Without what the kernel goes on doing by itself after a call: carrier, link-local addresses, multicast. */
+/**
+ * What calls can change on the node, in the pod and on disk. Without what the kernel goes on doing by itself after a
+ * call: carrier, link-local addresses, multicast.
+ */
 async function state(node: Namespace, pod: Namespace): Promise<string[]> {
   const [links, inPod, ...texts] = await Promise.all([
     node.json('addr'),
@@ -130,7 +133,10 @@ const ASKED = [
 const LATE =
   /"msg": "(The kernel or a tool refused|failed to allocate all requested IPs|\\".+\\" already has an IP address different)/
 
-/** What differs. A bridge, and what else the pods of a network share, may stay when that could be made and the rest could not. */
+/**
+ * What differs. A bridge, and what else the pods of a network share, may stay when that could be made and the rest
+ * could not.
+ */
 function differ(before: readonly string[], after: readonly string[], said: string): string[] {
   const all = [
     ...after.filter((line) => !before.includes(line)).map((line) => `+ ${line}`),
@@ -140,7 +146,8 @@ function differ(before: readonly string[], after: readonly string[], said: strin
   return LATE.test(said) ? all.filter((line) => !isShared(line)) : all
 }
 
-// The objects of an attachment: its link by the alias, its host ports by the comment, and its addresses and claims on disk. In the pod, all but lo and what configurations name.
+// The objects of an attachment: its link by the alias, its host ports by the comment, and its addresses and claims on
+// disk. In the pod, all but lo and what configurations name.
 function isOwn(line: string): boolean {
   return (
     line.includes('"plumb/') ||

@@ -2,7 +2,10 @@ import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { join } from 'node:path'
 
-/** The strings that a case put into environment and configuration: a name or path in a command has to be one of them, or one that plumb makes. */
+/**
+ * The strings that a case put into environment and configuration: a name or path in a command has to be one of them, or
+ * one that plumb makes.
+ */
 export type Given = ReadonlySet<string>
 
 /** The rules, which are loaded as they stand in their files. */

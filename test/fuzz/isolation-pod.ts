@@ -1,10 +1,13 @@
-// A pod of the isolation histories, run inside its namespace. It serves port 80 in TCP and UDP, and counts what comes by flow. It reads its
-// orders as JSON, one object per line, and answers each with one line.
+// A pod of the isolation histories, run inside its namespace. It serves port 80 in TCP and UDP, and counts what comes
+// by flow. It reads its orders as JSON, one object per line, and answers each with one line.
 import { createSocket } from 'node:dgram'
 import { createConnection, createServer } from 'node:net'
 import { createInterface } from 'node:readline'
 
-/** One order. A flow sends until it is stopped, also when the pod gets another address: UDP from this port, TCP from any. */
+/**
+ * One order. A flow sends until it is stopped, also when the pod gets another address: UDP from this port, TCP from
+ * any.
+ */
 export type Order =
   | { readonly probes: readonly { readonly ip: string; readonly protocol: 'TCP' | 'UDP' }[]; readonly ms: number }
   | { readonly flow: string; readonly ip: string; readonly protocol: 'TCP' | 'UDP'; readonly port: number }

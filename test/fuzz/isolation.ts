@@ -1,6 +1,7 @@
-// Random histories of one node: pods that come, go and use addresses again, policies, flows, and agents that end. After each step every pair
-// of pods and every flow is compared with the oracle (agent/policy/oracle.ts). isolation.test.ts runs this file in its own namespaces.
-// Arguments: FIRST COUNT MS. It plays the histories FIRST, FIRST + 1 and so on for at most MS milliseconds, and prints JSON, a line for each.
+// Random histories of one node: pods that come, go and use addresses again, policies, flows, and agents that end. After
+// each step every pair of pods and every flow is compared with the oracle (agent/policy/oracle.ts). isolation.test.ts
+// runs this file in its own namespaces. Arguments: FIRST COUNT MS. It plays the histories FIRST, FIRST + 1 and so on
+// for at most MS milliseconds, and prints JSON, a line for each.
 import assert from 'node:assert/strict'
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -38,7 +39,10 @@ const RANGES = {
 type Type = keyof typeof RANGES
 // The pods of bridges are in the node's subnet, and those of ptp are not.
 const CONF = { Network: '10.244.0.0/16', SubnetMin: '10.244.1.0', SubnetMax: '10.244.1.0', Backend: { Type: 'vxlan' } }
-/** How long the kernel may take to have what a step changed, and an allowed probe or flow to come through, on a busy machine. */
+/**
+ * How long the kernel may take to have what a step changed, and an allowed probe or flow to come through, on a busy
+ * machine.
+ */
 const LATE_MS = 30_000
 const PROBE_MS = 120
 /** A refused flow is silent for so long. Ten of its messages were sent. */
@@ -280,8 +284,8 @@ class World {
   }
 
   /**
-   * Compares every pair and every flow with the oracle. After a step that changed no object (`isStrict`) not one refused probe may have an
-   * answer. After another step the agent gets time to have the change. Gives what is wrong.
+   * Compares every pair and every flow with the oracle. After a step that changed no object (`isStrict`) not one
+   * refused probe may have an answer. After another step the agent gets time to have the change. Gives what is wrong.
    */
   async check(isStrict: boolean): Promise<string | undefined> {
     const living = this.slots.filter(({ ips }) => ips.length > 0)

@@ -1,4 +1,6 @@
-/** JSON as a fuzzer wants it: keys in order and as often as they come, and text that JSON.stringify would never write. */
+/**
+ * JSON as a fuzzer wants it: keys in order and as often as they come, and text that JSON.stringify would never write.
+ */
 export type Node = string | number | boolean | null | Node[] | Pairs | Raw
 export interface Pairs {
   pairs: [string, Node][]

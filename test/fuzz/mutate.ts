@@ -7,7 +7,10 @@ export interface Dice {
   pick<T>(list: readonly T[]): T
 }
 
-/** Text that a tool, a shell, a file system, a terminal or JSON reads as something else than a name: each goes into every string there is. */
+/**
+ * Text that a tool, a shell, a file system, a terminal or JSON reads as something else than a name: each goes into
+ * every string there is.
+ */
 export const STRINGS: readonly string[] = [
   '',
   ' ',
@@ -175,7 +178,10 @@ export function dice(seed: number, number: number): Dice {
   return { below, pick: (list) => list[below(list.length)] as never }
 }
 
-/** Changes a configuration in one to three places, as a grammar would have it wrong; `others` are configurations to take pieces from. */
+/**
+ * Changes a configuration in one to three places, as a grammar would have it wrong; `others` are configurations to take
+ * pieces from.
+ */
 export function mutate(conf: Node, others: readonly Node[], { below, pick }: Dice): void {
   for (let left = 1 + below(3); left > 0; left--) {
     const found = places(conf)
@@ -218,7 +224,10 @@ export function mutateBytes(bytes: Buffer, { below, pick }: Dice): Buffer {
   return out
 }
 
-/** Changes a text in one to three of its words and signs: left out, doubled, swapped, or with a hostile text in their place. */
+/**
+ * Changes a text in one to three of its words and signs: left out, doubled, swapped, or with a hostile text in their
+ * place.
+ */
 export function mutateWords(text: string, { below, pick }: Dice): string {
   const words: string[] = text.match(/[\w.-]+|\s+|[^\w\s.-]/gu) ?? []
   for (let left = 1 + below(3); left > 0; left--) {

@@ -14,7 +14,10 @@ export interface Fault {
   readonly on: boolean
   readonly kind: (typeof FAULTS)[number]
 }
-/** The last line refused by the kernel; the tool does not know an argument; it prints nonsense; it cannot be started; it dies. */
+/**
+ * The last line refused by the kernel; the tool does not know an argument; it prints nonsense; it cannot be started; it
+ * dies.
+ */
 export const FAULTS = ['line', 'usage', 'garbage', 'start', 'killed'] as const
 
 interface Row {
@@ -31,7 +34,10 @@ interface Row {
   group?: string
 }
 
-/** A kernel of text: takes what plumb says to tools, starts nothing, answers as the tools would, and keeps links, addresses and elements. */
+/**
+ * A kernel of text: takes what plumb says to tools, starts nothing, answers as the tools would, and keeps links,
+ * addresses and elements.
+ */
 export class Recorder {
   /** What was said that is not in plumb's grammar. */
   readonly strange: string[] = []
@@ -45,7 +51,10 @@ export class Recorder {
   #given: () => Given = () => new Set()
   #fault: Fault | undefined
 
-  /** `squatter` is a link on the host that is no bridge; `pod` a namespace in which another plugin made eth0, with its other end on the host. */
+  /**
+   * `squatter` is a link on the host that is no bridge; `pod` a namespace in which another plugin made eth0, with its
+   * other end on the host.
+   */
   constructor(squatter?: string, pod?: string) {
     if (pod !== undefined)
       for (const [ns, ifname] of [
@@ -67,7 +76,10 @@ export class Recorder {
     this.#fault = fault
   }
 
-  /** `namespace/name` of every link that belongs to an attachment: the pair that holds a bridge's gateway in a VLAN has both its ends on the host. */
+  /**
+   * `namespace/name` of every link that belongs to an attachment: the pair that holds a bridge's gateway in a VLAN has
+   * both its ends on the host.
+   */
   links(): string[] {
     return [...this.#spaces]
       .flatMap(([ns, all]) =>

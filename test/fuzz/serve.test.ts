@@ -107,7 +107,8 @@ async function judge({ type, before, call, fault, squatter, spoiled }: Case, see
   const reached = kernel.calls > 0
   // A fault of the last tool that was called is one of undoing: that is left to the next call.
   const lasting = fault !== undefined && (fault.on || kernel.calls === fault.at + 1)
-  // A data directory that cannot be used, or a pool that cannot be found, fails its DEL, too, which then stays unfinished: nothing can clean up after it.
+  // A data directory that cannot be used, or a pool that cannot be found, fails its DEL, too, which then stays
+  // unfinished: nothing can clean up after it.
   const hopeless =
     (lasting || (command === 'DEL' && !before)) &&
     answer.answers.some((text) => /Cannot use the address pool|Cannot find the IPAM plugin/.test(text))
@@ -243,7 +244,8 @@ function fresh(): void {
   furnish(SITE.dir)
 }
 
-// What plumb logs goes to a file, to be looked at; stderr may be a socket, which cannot be opened again, so it stays there.
+// What plumb logs goes to a file, to be looked at; stderr may be a socket, which cannot be opened again, so it stays
+// there.
 function silence(): void {
   closeSync(2)
   assert.equal(openSync('/run/fuzz.stderr', 'a'), 2)

@@ -2,7 +2,10 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync
 import { text, tree } from './json.ts'
 import { type Dice, mutate, mutateBytes, mutateWords, STRINGS } from './mutate.ts'
 
-/** Changes one of the files in these folders (addresses, records, marks, what configurations name) as a disk or a hand may. Gives its path and its new words. Undefined when there is no file. */
+/**
+ * Changes one of the files in these folders (addresses, records, marks, what configurations name) as a disk or a hand
+ * may. Gives its path and its new words. Undefined when there is no file.
+ */
 export function spoil(
   dirs: readonly string[],
   roll: Dice,

@@ -21,7 +21,10 @@ const MOST = 2 ** 26
 
 type Stored = Readonly<Record<string, unknown>>
 
-/** The stored inputs of a target: well formed, or such as were once taken wrong. A part is text as it stands, anything else JSON. */
+/**
+ * The stored inputs of a target: well formed, or such as were once taken wrong. A part is text as it stands, anything
+ * else JSON.
+ */
 export function corpusOf(name: string): readonly Stored[] {
   return JSON.parse(readFileSync(join(import.meta.dir, `corpus/inputs/${name}.json`), 'utf8'))
 }

@@ -23,7 +23,10 @@ export interface Api {
   readonly kubeconfig: string
 }
 
-/** Starts etcd and kube-apiserver on a node, with their data in a folder. There is no controller: pods name their node, and have no service account. */
+/**
+ * Starts etcd and kube-apiserver on a node, with their data in a folder. There is no controller: pods name their node,
+ * and have no service account.
+ */
 export async function startApi({ start }: Daemons, node: Namespace, bin: string, dir: string): Promise<Api> {
   const api = client(node, dir)
   await start(

@@ -4,7 +4,10 @@ import { type Namespace, until } from '../support/harness.ts'
 
 /** Processes of a node, each with a log, in the order in which they were started. */
 export interface Daemons {
-  /** Starts one, and waits until it does what it is for; rejects with the end of its log when it ends, or does not within two minutes. */
+  /**
+   * Starts one, and waits until it does what it is for; rejects with the end of its log when it ends, or does not
+   * within two minutes.
+   */
   start(
     name: string,
     argv: readonly string[],

@@ -56,7 +56,8 @@ describe('kubelet 1.20 with --network-plugin=cni', function () {
       assert.equal(seen.size, TIMES)
       await nothingLeft(node)
       cpSync(join(CONF, 'kubelet-1.20/10-pods.conflist'), join(networks, '00-pods.conflist'))
-      // The kubelet looks into its folder every five seconds. A bridge that has another subnet's address is an admin's to remove.
+      // The kubelet looks into its folder every five seconds. A bridge that has another subnet's address is an admin's
+      // to remove.
       let address = ''
       for (let tries = 0; tries < 10 && !address.startsWith('10.244.1.'); tries++) {
         await Bun.sleep(5000)

@@ -71,7 +71,9 @@ afterEach(() => {
   for (const end of flowing.splice(0)) end()
 })
 
-/** Asks for something every 50 ms until it is told to end: how often it was asked, and how often there was no answer. */
+/**
+ * Asks for something every 50 ms until it is told to end: how often it was asked, and how often there was no answer.
+ */
 function flow(from: Machine, address: string, port: number): { end(): Promise<{ asked: number; lost: number }> } {
   let [asked, lost, isOver] = [0, 0, false]
   flowing.push(() => {

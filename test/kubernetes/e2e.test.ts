@@ -3,7 +3,10 @@ import type { Cluster } from '../../tools/k8s/lab.ts'
 import { skip } from '../support/skip.ts'
 import { missingUpstream, passesUpstream, upWithPlumb } from '../support/upstream.ts'
 
-/** What every cluster has to pass: no optional features, and nothing that changes the cluster for others. PLUMB_E2E names other tests, as a pattern. */
+/**
+ * What every cluster has to pass: no optional features, and nothing that changes the cluster for others. PLUMB_E2E
+ * names other tests, as a pattern.
+ */
 const GIVEN = process.env['PLUMB_E2E']
 const SKIP = '\\[Feature|\\[Slow\\]|\\[Serial\\]|\\[Disruptive\\]|\\[Flaky\\]'
 /** Tests that ran with Kubernetes 1.37.2: the others of this focus are for other providers. */

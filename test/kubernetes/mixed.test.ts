@@ -1,4 +1,5 @@
-// Tests agent/store/kube beside flanneld in kube mode, in a real Kubernetes: a node changes to plumb and back while its pod runs.
+// Tests agent/store/kube beside flanneld in kube mode, in a real Kubernetes: a node changes to plumb and back while its
+// pod runs.
 import assert from 'node:assert/strict'
 import { existsSync, globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,4 +1,5 @@
-// Tests agent/services with upstream's own end-to-end tests of Services, in real clusters of Kubernetes without kube-proxy.
+// Tests agent/services with upstream's own end-to-end tests of Services, in real clusters of Kubernetes without
+// kube-proxy.
 import assert from 'node:assert/strict'
 import type { Cluster } from '../../tools/k8s/lab.ts'
 import { skip } from '../support/skip.ts'
@@ -8,11 +9,14 @@ import { missingUpstream, passesUpstream, upWithPlumb, type WithPlumb } from '..
 const GIVEN = process.env['PLUMB_E2E']
 const FOCUS =
   '\\[sig-network\\] (Services|EndpointSlice|EndpointSliceMirroring|Conntrack|Networking Granular Checks: Services|Topology Hints) |\\[sig-network\\].*session affinity|\\[Feature:IPv6DualStack\\]'
-/** Every feature but dual stack needs what the lab has not: SCTP in the kernel, a cloud's load balancers. Disruptive tests restart programs by ssh. */
+/**
+ * Every feature but dual stack needs what the lab has not: SCTP in the kernel, a cloud's load balancers. Disruptive
+ * tests restart programs by ssh.
+ */
 const SKIP = '\\[Feature:([^I]|I[^P])|\\[Disruptive\\]|\\[Flaky\\]'
 /**
- * Wants to see the address of a node that asks a pod of another node. Under VXLAN a node asks with the tunnel's address, because the answer has to come through the tunnel.
- * The test fails with kube-proxy in the same way.
+ * Wants to see the address of a node that asks a pod of another node. Under VXLAN a node asks with the tunnel's
+ * address, because the answer has to come through the tunnel. The test fails with kube-proxy in the same way.
  */
 const BY_ROUTES = 'should implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes'
 const IN_ZONES = '\\[sig-network\\] Traffic Distribution'

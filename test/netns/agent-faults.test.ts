@@ -70,7 +70,9 @@ describe('plumb agent with tools that do not work', () => {
   )
 })
 
-/** The lowest number that none of a process's open files has, of some looks: one that it has for a moment frees its own. */
+/**
+ * The lowest number that none of a process's open files has, of some looks: one that it has for a moment frees its own.
+ */
 async function firstFree(pid: number): Promise<number> {
   let lowest = Number.POSITIVE_INFINITY
   for (let look = 0; look < 20; look++, await sleep(10)) {

@@ -57,7 +57,8 @@ describe('plumb agent and the firewall', () => {
           await sourceSeen(three.ns, cluster.hub, UNDERLAY.v4(254)),
           out === 'the pod' ? from : UNDERLAY.v4(1),
         )
-        // The world keeps its address towards a pod of this node, and has the node's towards one of another, so that the answer comes back through here.
+        // The world keeps its address towards a pod of this node, and has the node's towards one of another, so that
+        // the answer comes back through here.
         await cluster.hub.ip('route', 'add', `${to}/32`, 'via', UNDERLAY.v4(1))
         assert.equal(await sourceSeen(cluster.hub, three.ns, from), UNDERLAY.v4(254))
         assert.equal(await sourceSeen(cluster.hub, four.ns, to), from.replace(/2$/, '0'))
@@ -109,7 +110,8 @@ describe('plumb agent and the firewall', () => {
       for (const agent of agents) await agent.ready(20_000)
       await assertReach(cluster.nodes, { v4: 1450 })
       const seen = () => agents.map(({ pid }) => childrenOf(pid))
-      // What the start and the pings stirred up is over when there was nothing new for three seconds. Chains are looked at two seconds after a change.
+      // What the start and the pings stirred up is over when there was nothing new for three seconds. Chains are looked
+      // at two seconds after a change.
       await until(async () => {
         const last = JSON.stringify(seen())
         await Bun.sleep(3000)

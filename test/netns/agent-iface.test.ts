@@ -7,7 +7,10 @@ const FOUR = { Network: '10.244.0.0/16', Backend: { Type: 'alloc' } }
 const SIX = { EnableIPv4: false, EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'alloc' } }
 const DUAL = { ...FOUR, EnableIPv6: true, IPv6Network: 'fd00:244::/48' }
 
-/** What is asked, of a node with eth0 172.30.0.1 and the default routes, and eth1 172.31.0.1 and 172.31.0.9; what is chosen. */
+/**
+ * What is asked, of a node with eth0 172.30.0.1 and the default routes, and eth1 172.31.0.1 and 172.31.0.9; what is
+ * chosen.
+ */
 const CHOICES: readonly {
   readonly what: string
   readonly conf: object

@@ -46,7 +46,8 @@ describe('SIGKILL of plumb agent at every child and change of files', () => {
       for (const call of CALLS)
         for (let [nth, isReady] = [1, false]; !isReady; nth++) {
           await upset(cluster, one, ++killed)
-          // So that there is something to write: a node without /run, as after a boot, or without what it remembered, but not without both.
+          // So that there is something to write: a node without /run, as after a boot, or without what it remembered,
+          // but not without both.
           const [env, state] = [join(one.dir, 'subnet.env'), join(one.dir, 'state')]
           if (nth % 2 === 0 && existsSync(env)) rmSync(state, { recursive: true, force: true })
           else if (existsSync(state) && readdirSync(state).some((name) => name.startsWith('lease')))

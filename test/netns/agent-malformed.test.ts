@@ -113,7 +113,10 @@ const LEASES: Readonly<Record<string, readonly [key: string, value: string, said
   ],
 }
 
-/** Leases of subnets that no peer can have, with the last number of the address that they announce, and what is said of them. */
+/**
+ * Leases of subnets that no peer can have, with the last number of the address that they announce, and what is said of
+ * them.
+ */
 const REFUSED: readonly (readonly [key: string, last: number, said: RegExp])[] = [
   ['8.0.0.0-5', 120, /overlaps 10\.244\.\d+\.0\/24, this node's own/],
   [

@@ -5,7 +5,10 @@ import type { Cidr } from '../../lib/text/ip.ts'
 import { inNamespaces, type Namespace } from '../support/harness.ts'
 import { multicastSeen, sourceSeen } from '../support/packets.ts'
 
-/** A node with a pod of its own and two links. One leads to another node, on which a pod answers. One leads to the rest of the world, which has routes to all. */
+/**
+ * A node with a pod of its own and two links. One leads to another node, on which a pod answers. One leads to the rest
+ * of the world, which has routes to all.
+ */
 interface Places {
   readonly node: Namespace
   readonly pod: Namespace

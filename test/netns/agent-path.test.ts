@@ -1,4 +1,5 @@
-// Tests agent/parts/data-path.ts, agent/checks and agent/backend/probes.ts: what stops the packets of pods is repaired, or named.
+// Tests agent/parts/data-path.ts, agent/checks and agent/backend/probes.ts: what stops the packets of pods is repaired,
+// or named.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { type Namespace, ping, plugin, type Row, until } from '../support/harness.ts'

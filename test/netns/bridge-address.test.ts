@@ -269,7 +269,10 @@ describe('bridge: addresses and routes', () => {
   )
 })
 
-/** The result says what the kernel has: `[bridge, host, container]`, addresses on the third, or the two families of 0.2.0. */
+/**
+ * The result says what the kernel has: `[bridge, host, container]`, addresses on the third, or the two families of
+ * 0.2.0.
+ */
 async function shown(
   result: Row,
   version: string,

@@ -172,7 +172,10 @@ async function macOf(pod: Namespace): Promise<string> {
   return (await pod.json('link', 'show', 'dev', 'eth0'))[0]?.['address']
 }
 
-/** Gives a pod's link another address, as a process with CAP_NET_ADMIN in the pod can; what it knew of its neighbours stays. */
+/**
+ * Gives a pod's link another address, as a process with CAP_NET_ADMIN in the pod can; what it knew of its neighbours
+ * stays.
+ */
 async function wear(pod: Namespace, mac: string): Promise<void> {
   await pod.ip('link', 'set', 'eth0', 'address', mac)
 }

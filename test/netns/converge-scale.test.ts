@@ -5,7 +5,10 @@ import { inNamespaces, type Namespace } from '../support/harness.ts'
 import type { Scale } from '../support/scale.ts'
 
 // CPU time, in milliseconds: other work on the machine makes it more, so the best of three counts.
-/** A slow machine may take this many times as long. Work that grows with the square of the peers takes a hundred times as long. */
+/**
+ * A slow machine may take this many times as long. Work that grows with the square of the peers takes a hundred times
+ * as long.
+ */
 const SLOW = 4
 
 for (const [type, count, bars] of [

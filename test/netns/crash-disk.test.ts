@@ -55,7 +55,8 @@ describe('SIGKILL of plumb at every change that it makes to files', () => {
               ended = status === 0
               if (!ended) killed++
               const about = (cause: Error) => assert.fail(`killed at ${call} ${at}: ${cause.message}`)
-              // An ADD that came to its end would be refused if it came again, and so it would before a DEL that has not begun.
+              // An ADD that came to its end would be refused if it came again, and so it would before a DEL that has
+              // not begun.
               const stands = entries().some(({ unfinished, parts }) => !unfinished && parts['link'])
               await (stands && sequel !== 'GC' ? net.del(pod) : follow(net, pod)).catch(about)
               // One draft per network stays until the next ADD takes its place; it reserves nothing.

@@ -122,7 +122,10 @@ async function kill(
   return { ended: status === 0, calls: calls(tools) }
 }
 
-/** Whether the kill came when nothing of a whole attachment had been touched. That holds for a CHECK, for an ADD that came to its end, and for a GC that was still looking. */
+/**
+ * Whether the kill came when nothing of a whole attachment had been touched. That holds for a CHECK, for an ADD that
+ * came to its end, and for a GC that was still looking.
+ */
 async function isIntact({ command, type }: Victim, { pod }: Scene, ended: boolean): Promise<boolean> {
   if (type === 'loopback' || command === 'DEL') return false
   if (command !== 'GC') return command === 'CHECK' || ended

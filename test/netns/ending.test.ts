@@ -116,7 +116,10 @@ function at({ path }: Namespace): NetnsPath {
   return path as NetnsPath
 }
 
-/** Tells a listener the input of a tool, and does something on a node with the pairs v1, v2 and v3. Gives whether the kernel says that the work is done, at once and in the end. */
+/**
+ * Tells a listener the input of a tool, and does something on a node with the pairs v1, v2 and v3. Gives whether the
+ * kernel says that the work is done, at once and in the end.
+ */
 async function heard<T>(
   node: Namespace,
   input: string,

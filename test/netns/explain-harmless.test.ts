@@ -304,7 +304,10 @@ function placeOn(node: Namespace): Place {
   return place
 }
 
-/** The changes in a trace: any of those calls, but the program's own start, files opened to be read, threads, and what a runtime says to itself. */
+/**
+ * The changes in a trace: any of those calls, but the program's own start, files opened to be read, threads, and what a
+ * runtime says to itself.
+ */
 function changes(trace: string): string[] {
   return trace.split('\n').filter((row) => {
     const call = row.replace(/^\d+ +/, '')

@@ -237,7 +237,9 @@ async function explained(net: Network, argv: readonly string[]): Promise<Told> {
   return JSON.parse(stdout)
 }
 
-/** Runs the verb with plugins that write down what they do, and compares all of it with what was told; gives the result. */
+/**
+ * Runs the verb with plugins that write down what they do, and compares all of it with what was told; gives the result.
+ */
 async function recorded(
   net: Network,
   verb: string,

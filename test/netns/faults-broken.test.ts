@@ -3,7 +3,10 @@ import assert from 'node:assert/strict'
 import { CHAIN, clear, onStage, SCENES, type Scene, type Stage, unchanged, unlinked } from '../support/plugin-scenes.ts'
 import { type Any, without } from '../support/tool-shims.ts'
 
-/** How a tool is broken: a script in its place, or shell commands in the plugin's mounts; what the error has to say, and its code. */
+/**
+ * How a tool is broken: a script in its place, or shell commands in the plugin's mounts; what the error has to say, and
+ * its code.
+ */
 interface Breakage {
   readonly script?: string
   readonly before?: (tool: Any) => string

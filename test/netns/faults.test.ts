@@ -189,7 +189,10 @@ describe('bridge on a node with limits', () => {
   )
 })
 
-/** ADD has to be an error with this code and text, to leave nothing, and to work when the fault is gone. `set` gets a folder of the test; what it does happens in plumb's mount namespace alone. */
+/**
+ * ADD has to be an error with this code and text, to leave nothing, and to work when the fault is gone. `set` gets a
+ * folder of the test; what it does happens in plumb's mount namespace alone.
+ */
 function refuses(
   what: string,
   set: (dir: string) => Shimmed,

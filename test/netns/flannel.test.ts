@@ -9,7 +9,10 @@ import { type Conf, containerId, network, traces } from '../support/network.ts'
 import { testPlugin } from '../support/suites/testPlugin.ts'
 
 const ADDED = { cniVersion: '1.1.0', ips: [{ address: '10.1.17.2/24' }], someKey: { of: 'its maker' } }
-/** What flannel-io/cni-plugin (commit 092e6d2) wrote for `{"cniVersion":"1.0.0","name":"cbr0","type":"flannel"}` and each subnet.env. */
+/**
+ * What flannel-io/cni-plugin (commit 092e6d2) wrote for `{"cniVersion":"1.0.0","name":"cbr0","type":"flannel"}` and
+ * each subnet.env.
+ */
 const UPSTREAM: Readonly<Record<keyof typeof ENV, string>> = {
   v4: '{"cniVersion":"1.0.0","ipMasq":false,"ipam":{"ranges":[[{"subnet":"10.1.17.0/24"}]],"routes":[{"dst":"10.1.0.0/16"}],"type":"host-local"},"isGateway":true,"mtu":1472,"name":"cbr0","type":"bridge"}',
   'two networks':

@@ -13,7 +13,10 @@ import { testKill } from '../support/suites/testKill.ts'
 import { testPlugin } from '../support/suites/testPlugin.ts'
 import { shimmed } from '../support/tool-shims.ts'
 
-/** A network with two devices: the container that comes first has dev0, another the one of the configuration. What is no hardware dies with its namespace: it is put back, as a card would come back. */
+/**
+ * A network with two devices: the container that comes first has dev0, another the one of the configuration. What is no
+ * hardware dies with its namespace: it is put back, as a card would come back.
+ */
 function lent(node: Namespace, conf: Conf): Network {
   const net = network(node, conf)
   let first: Namespace | undefined

@@ -10,7 +10,10 @@ import { addresses } from '../support/pool.ts'
 import { reach, serve } from '../support/servers.ts'
 
 const CONF = join(import.meta.dir, '../../conf/kubelet-1.20')
-/** The kubelet's own list for every pod's lo (pkg/kubelet/dockershim/network/cni, getLoNetwork), whatever lies in its folder. */
+/**
+ * The kubelet's own list for every pod's lo (pkg/kubelet/dockershim/network/cni, getLoNetwork), whatever lies in its
+ * folder.
+ */
 const LOOPBACK = { cniVersion: '0.2.0', name: 'cni-loopback', type: 'loopback' }
 
 describe('conf/kubelet-1.20, as a kubelet with --network-plugin=cni calls it', () => {

@@ -67,7 +67,8 @@ describe('macvlan', () => {
       for (const address of ['10.1.0.3', 'fd00:1::3', ROUTER.four, ROUTER.six])
         assert.ok(await ping(pod, address), address)
       await net.check(pod, result)
-      // Another spelling of the same namespace, a route of somebody else's, and a MAC that tuning changed and put into the result.
+      // Another spelling of the same namespace, a route of somebody else's, and a MAC that tuning changed and put into
+      // the result.
       await pod.ip('route', 'add', '10.99.0.0/16', 'dev', 'eth0')
       await pod.ip('link', 'set', 'dev', 'eth0', 'address', '02:00:00:00:00:77')
       await net.check(pod, {

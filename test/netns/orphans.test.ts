@@ -21,7 +21,10 @@ interface Scene {
   call(command: string, more?: Partial<Call>, keys?: object): Promise<Answer>
 }
 
-/** A call that is killed when the nth of its tools has its input and has not begun: a wait for that tool's end; undefined when it has fewer. */
+/**
+ * A call that is killed when the nth of its tools has its input and has not begun: a wait for that tool's end;
+ * undefined when it has fewer.
+ */
 async function killed(
   nth: number,
   command: string,

@@ -4,7 +4,10 @@ import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { inNamespaces, type Namespace, ping } from '../support/harness.ts'
 import { bridgeConf, containerId, network } from '../support/network.ts'
 
-/** Counts packets whose mark has bit 12 or 20 as they leave the node, after all of plumb's chains at forward. Others set those bits before them. */
+/**
+ * Counts packets whose mark has bit 12 or 20 as they leave the node, after all of plumb's chains at forward. Others set
+ * those bits before them.
+ */
 const WATCH = `
 table inet watch {
 	counter bit12 { }

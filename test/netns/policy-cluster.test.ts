@@ -1,4 +1,5 @@
-// Tests agent/policy and agent/cluster/cluster-policy.ts: ClusterNetworkPolicy on the real kernel, each step with its whole matrix.
+// Tests agent/policy and agent/cluster/cluster-policy.ts: ClusterNetworkPolicy on the real kernel, each step with its
+// whole matrix.
 import assert from 'node:assert/strict'
 import { inNamespaces } from '../support/harness.ts'
 import { policyWorld, type World } from '../support/policy-world.ts'

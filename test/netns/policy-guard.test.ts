@@ -1,4 +1,5 @@
-// Tests agent/policy/guard.ts: a pod that forges another pod's address is dropped, on a bridge and on a link of its own.
+// Tests agent/policy/guard.ts: a pod that forges another pod's address is dropped, on a bridge and on a link of its
+// own.
 import assert from 'node:assert/strict'
 import { jointly } from '../../agent/kernel/jointly.ts'
 import { GUARD, Guard } from '../../agent/policy/guard.ts'

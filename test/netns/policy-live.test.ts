@@ -1,4 +1,5 @@
-// Tests agent/parts/policy.ts and agent/policy: what a running agent does to the connections of pods, through changes, faults and restarts.
+// Tests agent/parts/policy.ts and agent/policy: what a running agent does to the connections of pods, through changes,
+// faults and restarts.
 import assert from 'node:assert/strict'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -573,7 +574,8 @@ describe('NetworkPolicy of a running agent', () => {
       try {
         const mode = join(dir, 'mode')
         writeFileSync(mode, 'work')
-        // Stands before the real nft: as slow, failing or dying as the file says. Listing and the tables of others work.
+        // Stands before the real nft: as slow, failing or dying as the file says. Listing and the tables of others
+        // work.
         writeFileSync(
           join(dir, 'nft'),
           `#!/bin/sh\ninput=$(mktemp -p ${dir})\n[ "$1" = -f ] && cat >$input || exec /usr/sbin/nft "$@"\ncase $(cat ${mode}) in\nfail) grep -q plumb_policy $input && { echo 'nft: no memory' >&2; exit 1; } ;;\nhang) grep -q plumb_policy $input && exec sleep 60 ;;\nkilled) grep -q plumb_policy $input && { head -c 200 $input | /usr/sbin/nft -f - 2>/dev/null; kill -9 $$; } ;;\nesac\nexec /usr/sbin/nft -f $input\n`,

@@ -471,7 +471,8 @@ describe('the plugin policy', () => {
       await first.ready(30_000)
       await first.stop('SIGKILL')
       rmSync(socket)
-      // Stands for the socket of an agent that dies slowly. The next agent asks it before it listens, and stands still then.
+      // Stands for the socket of an agent that dies slowly. The next agent asks it before it listens, and stands still
+      // then.
       const asked = Promise.withResolvers<void>()
       const dying = Bun.listen({
         unix: socket,

@@ -1,4 +1,5 @@
-// Tests agent/policy/guard.ts and places.ts with a running agent: packets for addresses that no policy can decide, between pods of a bridge.
+// Tests agent/policy/guard.ts and places.ts with a running agent: packets for addresses that no policy can decide,
+// between pods of a bridge.
 import assert from 'node:assert/strict'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -35,7 +36,9 @@ const LISTS = [
 ] as const
 type List = (typeof LISTS)[number]
 
-/** Packets that have no pod's own address, and one that has: what a sends, by the name of the counter in the receiver. */
+/**
+ * Packets that have no pod's own address, and one that has: what a sends, by the name of the counter in the receiver.
+ */
 const SENT = ['broadcast', 'directed', 'multicast', 'all_nodes', 'local_udp', 'local_tcp', 'local_echo', 'own'] as const
 const PORT = {
   broadcast: 7001,
@@ -254,7 +257,8 @@ describe('packets that no policy can decide', () => {
     it(
       `F2 F3 broadcast, multicast and link-local addresses do not reach an isolated pod, and reach an open one: ${list}`,
       inPods(list, async (pods, node) => {
-        // The subnet's own broadcast address is an address of no known pod, and a known pod sends no data from its link-local address.
+        // The subnet's own broadcast address is an address of no known pod, and a known pod sends no data from its
+        // link-local address.
         assert.deepEqual(
           await pods.reach('a', 'b'),
           list === LISTS[2] ? SENT.filter((kind) => kind !== 'directed') : ['broadcast', 'multicast', 'own'],

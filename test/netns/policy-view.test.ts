@@ -1,4 +1,5 @@
-// Tests cli/policy.ts, cli/policy-trial.ts, agent/policy/view.ts and counters.ts: what people see of the policies of a running agent.
+// Tests cli/policy.ts, cli/policy-trial.ts, agent/policy/view.ts and counters.ts: what people see of the policies of a
+// running agent.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { until } from '../support/harness.ts'
@@ -143,7 +144,8 @@ describe('plumb policy', () => {
         text.stdout,
         /objects: is refused: x\/guard isolates x\/b for ingress, and no rule allows it\n {2}kernel: {2}is refused: a copy/,
       )
-      // Somebody replaces the rule that drops. The number of rules stays the same, and so the agent does not look again.
+      // Somebody replaces the rule that drops. The number of rules stays the same, and so the agent does not look
+      // again.
       const listed = await node.ns.exec(['nft', '-a', 'list', 'chain', 'inet', 'plumb_policy', 'denied_in'])
       const [, handle = ''] = /drop # handle (\d+)/.exec(listed.stdout) ?? []
       await node.ns.exec(['nft', 'replace', 'rule', 'inet', 'plumb_policy', 'denied_in', 'handle', handle, 'accept'])

@@ -1,4 +1,5 @@
-// Tests agent/policy and agent/cluster/objects.ts: each number of NP is a policy whose whole matrix of probes is compared with the oracle.
+// Tests agent/policy and agent/cluster/objects.ts: each number of NP is a policy whose whole matrix of probes is
+// compared with the oracle.
 import assert from 'node:assert/strict'
 import { inNamespaces } from '../support/harness.ts'
 import { policyWorld, type World } from '../support/policy-world.ts'

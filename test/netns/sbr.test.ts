@@ -335,7 +335,10 @@ async function rules(pod: Namespace): Promise<string[]> {
   return all.flatMap(({ src, table }) => (src === 'all' ? [] : `${src} ${table}`)).sort()
 }
 
-/** The unicast routes of a table, except those of table local; the kernel makes that of the link's own address when it comes to it. */
+/**
+ * The unicast routes of a table, except those of table local; the kernel makes that of the link's own address when it
+ * comes to it.
+ */
 async function routes(pod: Namespace, table: string): Promise<string[]> {
   const both = await Promise.all(
     ['-4', '-6'].map(async (family) => rowsOf(await pod.exec(['ip', '-j', family, 'route', 'show', 'table', table]))),

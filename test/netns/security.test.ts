@@ -207,7 +207,10 @@ describe('what plumb does as root', () => {
   )
 })
 
-/** Runs every verb of a list as a person would by `plumb cni`, with a umask that forbids nothing. Without `verbs` only ADD, and the modes of what it left. */
+/**
+ * Runs every verb of a list as a person would by `plumb cni`, with a umask that forbids nothing. Without `verbs` only
+ * ADD, and the modes of what it left.
+ */
 async function ran(
   plugins: readonly object[],
   node: Namespace,
@@ -264,7 +267,10 @@ async function ran(
   return { traces, cwd, modes: ['/run/cni', '/var/lib/cni'].flatMap(modesOf) }
 }
 
-/** `0600 0 /path` of what stands below a folder: mode, owner, path, with a slash at the end of folders. Symbolic links have no mode of their own. */
+/**
+ * `0600 0 /path` of what stands below a folder: mode, owner, path, with a slash at the end of folders. Symbolic links
+ * have no mode of their own.
+ */
 function modesOf(dir: string): string[] {
   if (!existsSync(dir)) return []
   return [dir, ...readdirSync(dir, { recursive: true, encoding: 'utf8' }).map((name) => join(dir, name))].flatMap(

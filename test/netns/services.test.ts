@@ -1,4 +1,5 @@
-// Tests agent/services and agent/parts/services.ts: ClusterIPs, with real packets. The numbers are those of the acceptance list of Services.
+// Tests agent/services and agent/parts/services.ts: ClusterIPs, with real packets. The numbers are those of the
+// acceptance list of Services.
 import assert from 'node:assert/strict'
 import { plugin, until } from '../support/harness.ts'
 import { works } from '../support/host-ports.ts'

@@ -203,7 +203,8 @@ async function chain(node: Namespace, pod: Namespace, list: Row, command: string
   return result ?? {}
 }
 
-// What the list's bridge answers is what its link was like then: `tuning`, which comes later, may have made its port smaller, and the link follows.
+// What the list's bridge answers is what its link was like then: `tuning`, which comes later, may have made its port
+// smaller, and the link follows.
 function beforeTuning(result: Row): Row {
   return {
     ...result,

@@ -50,7 +50,8 @@ describe('plumb agent with three members of etcd, TLS, a user and a password', (
         '/coreos.com/network/subnets/10.5.200.0-24',
         '{"PublicIP":"172.30.0.99","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:99"}}',
       )
-      // The two members that are left choose a leader first. Attempts in the meantime fail, each later than the last by up to 4 s.
+      // The two members that are left choose a leader first. Attempts in the meantime fail, each later than the last by
+      // up to 4 s.
       for (const agent of agents)
         await until(async () => (await agent.status())?.peers.some(({ ips }) => ips.v4 === '172.30.0.99'), 60_000)
       for (const [i, node] of [one, two].entries()) {

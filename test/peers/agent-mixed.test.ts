@@ -123,7 +123,8 @@ describe('a cluster of nodes with flanneld and nodes with plumb', () => {
   )
 })
 
-// What there is of the backend's, without what differs from node to node and from plumb to flannel: numbers, names, marks, and nexthop objects.
+// What there is of the backend's, without what differs from node to node and from plumb to flannel: numbers, names,
+// marks, and nexthop objects.
 async function shape({ ns, n }: Node): Promise<string[]> {
   const links = (await ns.json('link'))
     .filter(({ ifname }) => /^flannel/.test(ifname))

@@ -9,7 +9,8 @@ import { type Cluster as Etcd, startEtcd } from '../support/etcd.ts'
 import { until } from '../support/harness.ts'
 import { draft, SMALL } from '../support/suites/leases.ts'
 
-// The agent's own claim, with leases that last 6 s: those that its settings allow last a day, and are renewed after a minute at the earliest.
+// The agent's own claim, with leases that last 6 s: those that its settings allow last a day, and are renewed after a
+// minute at the earliest.
 const [TTL_S, MARGIN_MS] = [6, 4000]
 
 describe('the agent renews its lease', () => {

@@ -56,7 +56,8 @@ describe('plumb instead of a flanneld, and back', () => {
           await agent.stop()
         })
         const back = await pausing([two, three], one, async () => {
-          // flanneld leaves a host-gw route that is right as it is, and could never remove one that goes through an object.
+          // flanneld leaves a host-gw route that is right as it is, and could never remove one that goes through an
+          // object.
           if (type === 'host-gw') await one.ns.ip('nexthop', 'flush', 'proto', '112')
           await flannel(one)
           await assertReach(cluster.nodes, mtu)

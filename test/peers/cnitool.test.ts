@@ -64,7 +64,8 @@ describe('cnitool over plumb', () => {
       )
     }
 
-    // Below 1.0.0 the reference loopback does not name the family of its addresses; of minicni and flannel there is no reference here, and the server gives dhcp what it likes.
+    // Below 1.0.0 the reference loopback does not name the family of its addresses; of minicni and flannel there is no
+    // reference here, and the server gives dhcp what it likes.
     const isComparable =
       type !== 'minicni' && type !== 'flannel' && pool !== 'dhcp' && !(type === 'loopback' && cniVersion < '1.0.0')
     if (isComparable)

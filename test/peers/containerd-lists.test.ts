@@ -45,7 +45,8 @@ describe('lists of five plugins under containerd', () => {
           ],
         })
         const free = await containerd.run('free')
-        // What pods send passes a FORWARD that drops; what comes to them again does not, as with the reference's firewall.
+        // What pods send passes a FORWARD that drops; what comes to them again does not, as with the reference's
+        // firewall.
         await serve(world, 'world', 'tcp 80')
         assert.equal(await reach(slow.ns, WORLD.world4, 80), `world ${WORLD.node4}`)
         assert.equal(await answers(world, WORLD.node4, 8080), false)

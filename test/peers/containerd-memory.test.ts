@@ -45,8 +45,9 @@ function aPodLives(withoutExecutableMemory: 'unit' | 'kernel'): (this: Mocha.Con
 }
 
 /**
- * A folder of the plugins, in which `witness` gives out the addresses: it is a child of plumb's bridge and inherits its limits. It writes down
- * what its parent is called and what Bun's program says under these limits, and becomes host-local.
+ * A folder of the plugins, in which `witness` gives out the addresses: it is a child of plumb's bridge and inherits its
+ * limits. It writes down what its parent is called and what Bun's program says under these limits, and becomes
+ * host-local.
  */
 function witness(): {
   readonly dir: string

@@ -83,7 +83,10 @@ describe(`host-device beside the reference's ${reference?.version ?? ''}`, () =>
   )
 })
 
-/** What an ADD of either comes to, and what its DEL leaves: result, the pod's link, addresses and routes, the node's links. */
+/**
+ * What an ADD of either comes to, and what its DEL leaves: result, the pod's link, addresses and routes, the node's
+ * links.
+ */
 async function attached(node: Namespace, pod: Namespace, conf: Row, file?: string): Promise<object> {
   await makeDevices(node, 'dev0')
   const call = { conf, netns: pod, containerId: containerId(pod), path: '/usr/lib/cni', ...(file && { file }) }

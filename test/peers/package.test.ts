@@ -1,4 +1,5 @@
-// Tests scripts/package.ts, scripts/package, scripts/arm64.ts: each package in an empty root, by the distribution's own tool.
+// Tests scripts/package.ts, scripts/package, scripts/arm64.ts: each package in an empty root, by the distribution's own
+// tool.
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
 import {
@@ -50,7 +51,10 @@ const arch = process.arch === 'x64' ? 'amd64' : 'arm64'
 const PLUGINS = plugins()
 /** arm64 too, where its executable can start. */
 const architectures = [...new Set([arch, ...(emulator() ? ['arm64'] : [])])]
-/** Other packages of a node. The kubelet of pkgs.k8s.io depends on kubernetes-cni like this, and kubernetes-cni owns /opt/cni/bin/bridge. */
+/**
+ * Other packages of a node. The kubelet of pkgs.k8s.io depends on kubernetes-cni like this, and kubernetes-cni owns
+ * /opt/cni/bin/bridge.
+ */
 const OTHERS = {
   kubelet: {
     relations: { deb: ['Depends: kubernetes-cni (>= 1.2.0)'], rpm: ['Requires: kubernetes-cni >= 1.2.0'] },
@@ -455,8 +459,8 @@ describe('npm run package', function () {
 })
 
 /**
- * Installs the plugins in the root by plumb, adds a pod by them as a runtime does, and removes it. `meanwhile` runs while the pod lives.
- * With `isAlone` the plugins are there already, and plumb is not.
+ * Installs the plugins in the root by plumb, adds a pod by them as a runtime does, and removes it. `meanwhile` runs
+ * while the pod lives. With `isAlone` the plugins are there already, and plumb is not.
  */
 async function attachAndDetach(
   root: string,
@@ -512,7 +516,10 @@ function isOneSmallFile(root: string): void {
   assert.ok((files[0]?.size ?? 0) < 6e6)
 }
 
-/** The tools of packages for a root. They run in the node's namespaces, because the scripts of packages look at its links. */
+/**
+ * The tools of packages for a root. They run in the node's namespaces, because the scripts of packages look at its
+ * links.
+ */
 function toolsOf(root: string, node: Namespace) {
   const dpkg = (...argv: string[]) =>
     node.exec(['dpkg', `--root=${root}`, ...argv], { env: { DEBIAN_FRONTEND: 'noninteractive' } })

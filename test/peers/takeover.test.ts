@@ -68,7 +68,10 @@ describe('plumb cni and cnitool', () => {
   }
 })
 
-/** Without what the kernel or the pool made up (names, macs, the address that was next), keys sorted, without the empty dns that libcni drops from 1.0.0 on. */
+/**
+ * Without what the kernel or the pool made up (names, macs, the address that was next), keys sorted, without the empty
+ * dns that libcni drops from 1.0.0 on.
+ */
 function forgetful(entries: Record<string, Entry>): string {
   const sorted = (value: Entry): Entry =>
     typeof value === 'object' && !Array.isArray(value)

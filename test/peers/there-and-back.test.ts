@@ -40,7 +40,10 @@ interface Case {
   /** The release from which on the reference has it. */
   readonly since?: string
 }
-/** A script in a namespace; `@port` stands for the node's end of the pod's link, `@ifb` for the link on which it is shaped. */
+/**
+ * A script in a namespace; `@port` stands for the node's end of the pod's link, `@ifb` for the link on which it is
+ * shaped.
+ */
 interface Spoil {
   readonly where: 'node' | 'pod'
   readonly script: string

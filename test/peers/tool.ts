@@ -59,7 +59,10 @@ export function folder(conf: { readonly name: string; readonly [key: string]: un
   return dir
 }
 
-/** What attachments have on a node: files of the cache, addresses reserved in the default pool of a network, host ends of veth pairs. */
+/**
+ * What attachments have on a node: files of the cache, addresses reserved in the default pool of a network, host ends
+ * of veth pairs.
+ */
 export async function left(
   node: Namespace,
   network: string,
@@ -71,7 +74,10 @@ export async function left(
   }
 }
 
-/** Every verb of cnitool on a sample's network, where its version has it, for a pod that is alone there: whichever verb removes it leaves nothing. */
+/**
+ * Every verb of cnitool on a sample's network, where its version has it, for a pod that is alone there: whichever verb
+ * removes it leaves nothing.
+ */
 export async function everyVerb(
   { dir, name, cniVersion, capabilities }: Sample,
   node: Namespace,

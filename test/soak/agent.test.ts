@@ -13,7 +13,10 @@ import { inventory, standing, type Watch, watch } from './watch.ts'
 /** How long it goes on, in seconds. */
 const WHOLE_S = Number(process.env['PLUMB_SOAK_S'] ?? 3600)
 const PODS_PER_MINUTE = 100
-/** Pauses between what else happens, in milliseconds: leases, deeds by hand to what agents made and to what plugins made, a look, a line of figures. */
+/**
+ * Pauses between what else happens, in milliseconds: leases, deeds by hand to what agents made and to what plugins
+ * made, a look, a line of figures.
+ */
 const PAUSE = { lease: 1000, agent: 2000, pods: 20_000, look: 5000, line: 60_000 } as const
 const CONF = {
   Network: '10.244.0.0/16',

@@ -4,7 +4,10 @@ import type { Node } from '../support/nodes.ts'
 const ONE = (list: string, then: string) => `set -- $(${list} | shuf -n 1); [ -z "$1" ] || ${then}`
 const TABLE = 'nft list tables | grep -o "plumb_agent.*"'
 
-/** What people and programs do to a node by hand, as shell commands. The agent puts right its own objects. The next ADD puts right those of plugins. */
+/**
+ * What people and programs do to a node by hand, as shell commands. The agent puts right its own objects. The next ADD
+ * puts right those of plugins.
+ */
 export const DEEDS = {
   agent: [
     ONE('ip -4 route show proto 112', 'ip -4 route del $1'),

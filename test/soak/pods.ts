@@ -98,7 +98,9 @@ export function podsOn(node: Node): Pods {
   }
 }
 
-/** Whether a new pod of one node reaches a new pod of another within ten seconds, by every family: what did not answer. */
+/**
+ * Whether a new pod of one node reaches a new pod of another within ten seconds, by every family: what did not answer.
+ */
 export async function unreached(one: Pods, two: Pods): Promise<string[]> {
   const [from, to] = [await one.fresh(), await two.fresh()]
   if (to.addresses.length === 0 || from.addresses.length === 0) return ['a pod without an address']

@@ -9,7 +9,10 @@ interface Sample {
   readonly files: number
   readonly children: number
 }
-/** How long the steps of an agent took that began after another moment's: how many, how many of them longer than a second, and seconds in all. */
+/**
+ * How long the steps of an agent took that began after another moment's: how many, how many of them longer than a
+ * second, and seconds in all.
+ */
 export interface Steps {
   readonly count: number
   readonly long: number
@@ -47,7 +50,10 @@ export function watch(agent: Agent): Watch {
   }
 }
 
-/** All there is on a node, as lines to compare. They have no order, because objects that are made again come last. They leave out what the kernel chooses by itself for a link: a bridge's MAC, and link-local IPv6 addresses. */
+/**
+ * All there is on a node, as lines to compare. They have no order, because objects that are made again come last. They
+ * leave out what the kernel chooses by itself for a link: a bridge's MAC, and link-local IPv6 addresses.
+ */
 export async function standing(ns: Namespace): Promise<string> {
   const text = (await snapshot(ns)).replace(/\b[0-9a-f]{2}(:[0-9a-f]{2}){5}\b/g, 'MAC')
   const lines = text.split('\n').filter((line) => !line.includes('fe80::'))

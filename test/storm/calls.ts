@@ -20,7 +20,9 @@ export interface For {
   readonly ifname: string
 }
 
-/** Calls a plugin of dist/ on a node as a runtime does, without a program in between: what is measured is the plugin. */
+/**
+ * Calls a plugin of dist/ on a node as a runtime does, without a program in between: what is measured is the plugin.
+ */
 export async function call(
   node: Namespace,
   command: 'ADD' | 'DEL',

@@ -8,7 +8,10 @@ export interface Pod {
   /** Its namespace is taken away, or is about to be. */
   isGone: boolean
 }
-/** What those who call plugins know: who has which address and which port. It finds what was given twice, and failures that nothing in the storm explains. */
+/**
+ * What those who call plugins know: who has which address and which port. It finds what was given twice, and failures
+ * that nothing in the storm explains.
+ */
 export interface Model {
   /** What was not to be. */
   readonly wrong: string[]
@@ -34,7 +37,10 @@ export interface Model {
   readonly ports: ReadonlyMap<number, Pod>
 }
 
-/** What ADD may say when the namespace goes while it works: it was not found, not entered, or a tool found nothing there. */
+/**
+ * What ADD may say when the namespace goes while it works: it was not found, not entered, or a tool found nothing
+ * there.
+ */
 const GONE =
   /network namespace|Cannot find device|No such device|Invalid "netns"|Invalid argument|no carrier|No such file or directory/
 

@@ -7,7 +7,10 @@ import { settled } from '../support/network.ts'
 import { call, netns, quiet, seeded, type Told } from './calls.ts'
 import { type Model, makeModel, type Pod } from './model.ts'
 
-/** How big a storm is: calls of ADD and DEL in all, workers, each with one call at a time, and how many pods each has at most. */
+/**
+ * How big a storm is: calls of ADD and DEL in all, workers, each with one call at a time, and how many pods each has at
+ * most.
+ */
 export interface Wish {
   readonly calls: number
   readonly workers: number
@@ -32,7 +35,11 @@ const NETWORKS = [
   { name: 'second', bridge: 'cni1', subnet: '10.2.0.0/16', ifname: 'net1', isMapped: false },
 ] as const
 
-/** A storm on one node, with ADDs and DELs as it comes, DELs that come twice, again, and without a namespace, and namespaces that vanish before, within and after. What is left attached is compared with the pool and the rules; then all is removed. Throws when something is left. */
+/**
+ * A storm on one node, with ADDs and DELs as it comes, DELs that come twice, again, and without a namespace, and
+ * namespaces that vanish before, within and after. What is left attached is compared with the pool and the rules; then
+ * all is removed. Throws when something is left.
+ */
 export async function storm(node: Namespace, wish: Wish): Promise<Outcome> {
   await quiet(node)
   const storming = prepare(node, wish)

@@ -2,7 +2,10 @@ import type { Namespace } from './harness.ts'
 import { entries } from './journal.ts'
 import { type Conf, containerId, traces } from './network.ts'
 
-/** What is left of a pod's attachment to a bridge: links on the node and in the pod, forwarding entries, nft elements, files, unfinished calls. `other` is a pod whose link belongs there. */
+/**
+ * What is left of a pod's attachment to a bridge: links on the node and in the pod, forwarding entries, nft elements,
+ * files, unfinished calls. `other` is a pod whose link belongs there.
+ */
 export async function leftOf(conf: Conf, node: Namespace, pod: Namespace, other?: Namespace): Promise<string[]> {
   const onNode = (await node.json('link', 'show', 'type', 'veth')).filter(
     ({ ifalias = '' }) => !other || !ifalias.includes(`/${containerId(other)}/`),

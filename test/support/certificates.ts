@@ -9,7 +9,10 @@ export interface Certificates {
   readonly keyFile?: string
 }
 
-/** Makes a certificate authority in a folder, NAME.pem and NAME.key for each server, and those of a client. All are good for so many days. With -1 they expired yesterday, and with `early` they begin to count next year. */
+/**
+ * Makes a certificate authority in a folder, NAME.pem and NAME.key for each server, and those of a client. All are good
+ * for so many days. With -1 they expired yesterday, and with `early` they begin to count next year.
+ */
 export async function certificates(
   dir: string,
   servers: readonly { readonly name: string; readonly ip: string }[],

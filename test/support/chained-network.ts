@@ -14,7 +14,10 @@ export function bridgeBefore(conf: Conf, keys: object = {}): Conf {
   }
 }
 
-/** The same as `network` gives, of a list of another plugin and then this one: every verb of both, in the order of a runtime. */
+/**
+ * The same as `network` gives, of a list of another plugin and then this one: every verb of both, in the order of a
+ * runtime.
+ */
 export function chainedNetwork(node: Namespace, conf: Conf, first: Conf = bridgeBefore(conf)): Network {
   const [before, own] = [network(node, first), network(node, conf)]
   const made = new Map<string, Row>()
@@ -47,7 +50,10 @@ export function chainedNetwork(node: Namespace, conf: Conf, first: Conf = bridge
   }
 }
 
-/** What lies behind a node whose FORWARD chain lets nothing through: made once for it, gone with the process's namespaces. */
+/**
+ * What lies behind a node whose FORWARD chain lets nothing through: made once for it, gone with the process's
+ * namespaces.
+ */
 export async function shutNode(node: Namespace): Promise<void> {
   if (shut.has(node.path)) return
   shut.add(node.path)

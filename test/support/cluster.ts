@@ -41,7 +41,11 @@ export interface How {
   readonly uplink: Partial<Uplink>
 }
 
-/** A cluster: `lan` is its switch, and the other namespaces are its nodes. Node N has 192.0.2.N and 2001:db8::N on eth0 of MTU 1500, and the first addresses of its subnets on a bridge `cni0`. Gives three members, or as many as there are nodes. */
+/**
+ * A cluster: `lan` is its switch, and the other namespaces are its nodes. Node N has 192.0.2.N and 2001:db8::N on eth0
+ * of MTU 1500, and the first addresses of its subnets on a bridge `cni0`. Gives three members, or as many as there are
+ * nodes.
+ */
 export async function cluster(
   { lan, ...nodes }: Readonly<Record<string, Namespace>> & { readonly lan: Namespace },
   how: Wiring,
@@ -169,7 +173,10 @@ function member(ns: Namespace, n: number, how: How): Member {
   }
 }
 
-/** Throws unless a member's node has packets of full size for every other one's pods, and back, with no fragments: `mtu` by family. */
+/**
+ * Throws unless a member's node has packets of full size for every other one's pods, and back, with no fragments: `mtu`
+ * by family.
+ */
 export async function assertReached(one: Member, others: readonly Member[], mtu: Both<number>): Promise<void> {
   for (const other of others) {
     for (const [family, headers] of [
@@ -222,7 +229,10 @@ export async function answers(one: Member, other: Member, family: 'v4' | 'v6' = 
   )
 }
 
-/** What there is of the agent's on a node, as text: links by alias, what stands on them, nexthops, and routes by number; one per line, sorted. */
+/**
+ * What there is of the agent's on a node, as text: links by alias, what stands on them, nexthops, and routes by number;
+ * one per line, sorted.
+ */
 export async function held({ ns }: Pick<Member, 'ns'>): Promise<string[]> {
   const found = (await ns.json('link')).filter(({ ifalias }) => ifalias?.startsWith('plumb-agent/'))
   const links = found.map(({ ifname }) => ifname)

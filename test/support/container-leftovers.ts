@@ -7,7 +7,10 @@ const ID = /\b[0-9a-f]{64}\b/
 /** What the kernel forgets by itself, and the marks of the rules. */
 const SHARED = /^left[46]$|^given$|^rules_/
 
-/** What the containers of a runtime have on a node: links of pairs but those named, and those that shape, namespaces, nft elements, files that tell of them. */
+/**
+ * What the containers of a runtime have on a node: links of pairs but those named, and those that shape, namespaces,
+ * nft elements, files that tell of them.
+ */
 export async function remains(node: Namespace, ...own: readonly string[]): Promise<string[]> {
   const links = (await node.json('link')).flatMap(({ ifname, linkinfo }) =>
     /^(veth|ifb)$/.test(linkinfo?.info_kind) && !own.includes(ifname) ? [ifname] : [],

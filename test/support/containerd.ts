@@ -87,7 +87,10 @@ export function onContainerd(
   })
 }
 
-/** Runs work with a containerd on a node. Afterwards no mount, cgroup, process or pod's namespace may be left. Skips the test where there is none. */
+/**
+ * Runs work with a containerd on a node. Afterwards no mount, cgroup, process or pod's namespace may be left. Skips the
+ * test where there is none.
+ */
 export async function withContainerd(
   node: Namespace,
   setting: Setting,

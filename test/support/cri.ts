@@ -9,7 +9,10 @@ import { type CallOptions, createClient } from '@connectrpc/connect'
 import { createGrpcTransport, Http2SessionManager } from '@connectrpc/connect-node'
 import type { Row } from './harness.ts'
 
-/** What a kubelet says to a runtime: the calls of the CRI (kubernetes/cri-api, runtime/v1) that have to do with pods and their network. Each rejects with a ConnectError that holds the runtime's own words. */
+/**
+ * What a kubelet says to a runtime: the calls of the CRI (kubernetes/cri-api, runtime/v1) that have to do with pods and
+ * their network. Each rejects with a ConnectError that holds the runtime's own words.
+ */
 export type Cri = Readonly<Record<Method, (request: Row) => Promise<Row>>> & { close(): void }
 type Method = (typeof SERVICES)[keyof typeof SERVICES][number]
 
@@ -29,7 +32,8 @@ const SERVICES = {
   ImageService: ['imageStatus'],
 } as const
 const PACKAGE = 'runtime.v1'
-// The fields of api.proto that are used here, with their numbers. Enumerations are plain numbers, as on the wire. A map is a list of entries there.
+// The fields of api.proto that are used here, with their numbers. Enumerations are plain numbers, as on the wire. A map
+// is a list of entries there.
 const PROTO = `
 VersionRequest { string version = 1 }
 VersionResponse { string runtime_name = 2; string runtime_version = 3 }

@@ -79,7 +79,10 @@ export function itFindsOut(sabotages: readonly Sabotage[], ...argv: readonly str
   }
 }
 
-/** The test that a signal ends all that a demo has started, once its screen shows a line. `among` are processes that have to be there by then. */
+/**
+ * The test that a signal ends all that a demo has started, once its screen shows a line. `among` are processes that
+ * have to be there by then.
+ */
 export function itEndsOn(
   signal: 'SIGINT' | 'SIGTERM',
   line: RegExp,

@@ -89,7 +89,10 @@ export async function lan(node: Namespace): Promise<void> {
   namespaces.push(serverOf(node))
 }
 
-/** Starts dnsmasq on the node's lan, which names the node as router. Without options it gives out 10.7.0.50 to 10.7.0.59 for two minutes, the least that it can. */
+/**
+ * Starts dnsmasq on the node's lan, which names the node as router. Without options it gives out 10.7.0.50 to 10.7.0.59
+ * for two minutes, the least that it can.
+ */
 export async function dnsmasq(node: Namespace, ...options: readonly string[]): Promise<Server> {
   const dir = mkdtempSync('/run/dnsmasq-')
   const ranges = options.some((one) => one.startsWith('--dhcp-range')) ? [] : ['--dhcp-range=10.7.0.50,10.7.0.59,120']
@@ -124,7 +127,10 @@ export async function udhcpd(node: Namespace, seconds: number): Promise<Running>
   return start({ path: `/run/netns/${serverOf(node)}` }, ['udhcpd', '-f', `${dir}/conf`], /started/)
 }
 
-/** Starts ISC dhcpd for IPv6 on the node's lan: leases of some seconds, from fd07::70 on; unlike dnsmasq it takes the long way (advertise, request). */
+/**
+ * Starts ISC dhcpd for IPv6 on the node's lan: leases of some seconds, from fd07::70 on; unlike dnsmasq it takes the
+ * long way (advertise, request).
+ */
 export async function dhcpd6(node: Namespace, seconds: number): Promise<Running> {
   const dir = mkdtempSync('/run/dhcpd-')
   writeFileSync(`${dir}/leases`, '')

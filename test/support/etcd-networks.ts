@@ -67,7 +67,10 @@ export function networksIn(etcd: () => Etcd): Networks {
   }
 }
 
-/** The first address of a node's subnet, per family, as subnet.env has it: a bridge would have it. Throws as long as there is none. */
+/**
+ * The first address of a node's subnet, per family, as subnet.env has it: a bridge would have it. Throws as long as
+ * there is none.
+ */
 export function gatewayOf(node: Node): { readonly v4?: string; readonly v6?: string } {
   const env = subnetEnv(node)
   const of = (key: string) => env?.[key]?.split('/')[0]
@@ -90,7 +93,10 @@ export async function stand(node: Node): Promise<void> {
     ])
 }
 
-/** Throws unless every node's gateway has packets of that size, by family, for every other's within the time, in one piece. */
+/**
+ * Throws unless every node's gateway has packets of that size, by family, for every other's within the time, in one
+ * piece.
+ */
 export async function assertReach(
   nodes: readonly Node[],
   mtu: { readonly v4?: number; readonly v6?: number },
@@ -128,7 +134,10 @@ export async function assertReach(
     }
 }
 
-/** Echo requests from one gateway to another, a hundred a second, until `end`: how many were lost, and the longest time without an answer. */
+/**
+ * Echo requests from one gateway to another, a hundred a second, until `end`: how many were lost, and the longest time
+ * without an answer.
+ */
 export interface Flow {
   end(): Promise<{ readonly sent: number; readonly lost: number; readonly gapMs: number }>
 }
@@ -160,7 +169,10 @@ export async function flow(from: Namespace, source: string, target: string): Pro
   }
 }
 
-/** Makes one node of a cluster a pod of another. It has no link to the hub any more. It gets the second addresses of the node's subnets, and a bridge of the node for a gateway. Gives its addresses. */
+/**
+ * Makes one node of a cluster a pod of another. It has no link to the hub any more. It gets the second addresses of the
+ * node's subnets, and a bridge of the node for a gateway. Gives its addresses.
+ */
 export async function becomePod(pod: Node, node: Node): Promise<{ readonly v4?: string; readonly v6?: string }> {
   const gateways = gatewayOf(node)
   await pod.ns.ip('link', 'del', 'eth0')

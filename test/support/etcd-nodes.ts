@@ -5,7 +5,10 @@ import type { Cluster } from './nodes.ts'
 const GATEWAY = '172.30.0.253'
 let serial = 0
 
-/** Leads the nodes of a cluster to an etcd's members, and these back, through the namespace of the test. It ends with the nodes. */
+/**
+ * Leads the nodes of a cluster to an etcd's members, and these back, through the namespace of the test. It ends with
+ * the nodes.
+ */
 export async function joinEtcd({ hub, nodes }: Cluster, { endpoints }: Etcd): Promise<void> {
   const link = `nodes${++serial}`
   const space = hub.path.slice(hub.path.lastIndexOf('/') + 1)

@@ -41,12 +41,18 @@ export interface Keyed {
   left(lease: string): Promise<number>
   compact(): Promise<void>
 }
-/** A real etcd, each member in a network namespace of its own on one bridge; calls on it are an admin's, and never plumb's own client. */
+/**
+ * A real etcd, each member in a network namespace of its own on one bridge; calls on it are an admin's, and never
+ * plumb's own client.
+ */
 export interface Cluster extends Keyed {
   readonly endpoints: readonly string[]
   /** For clients, when it has TLS. */
   readonly files: Certificates
-  /** How often a gRPC method was called on all members that answer: `Range`, `LeaseTimeToLive`, `Watch`. The gateway's own calls are among them. */
+  /**
+   * How often a gRPC method was called on all members that answer: `Range`, `LeaseTimeToLive`, `Watch`. The gateway's
+   * own calls are among them.
+   */
   calls(method: string): Promise<number>
   /** Ends a member as a power cut does. */
   kill(member?: number): Promise<void>
@@ -58,7 +64,9 @@ export interface Cluster extends Keyed {
   heal(member?: number): Promise<void>
   /** The same calls, made from a member's own namespace: a cut does not reach them. */
   within(member?: number): Keyed
-  /** Puts a namespace on the cluster's network, as eth0: its IPv4 address, which ends in `last`, and its IPv6 address. */
+  /**
+   * Puts a namespace on the cluster's network, as eth0: its IPv4 address, which ends in `last`, and its IPv6 address.
+   */
   attach(ns: Pick<Namespace, 'path'>, last: number): Promise<{ readonly v4: string; readonly v6: string }>
   /** Logs the admin in again: a restart has ended the session. */
   login(): Promise<void>

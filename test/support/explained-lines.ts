@@ -22,7 +22,10 @@ const AT = {
   path: [],
 } as unknown as Attachment
 
-/** What ADD of an interface plugin says to tools and writes, a line each behind its namespace and tool, and what it answers; `plumb…` for a name made up. `given` is what the pool gave. */
+/**
+ * What ADD of an interface plugin says to tools and writes, a line each behind its namespace and tool, and what it
+ * answers; `plumb…` for a name made up. `given` is what the pool gave.
+ */
 export function told(plugin: Plugin, keys: object, given: Result = {}): { lines: string; result: Result } {
   const made = plugin as unknown as InterfacePlugin<never>
   const conf = read(made.conf, { cniVersion: '1.1.0', name: 'net', ...keys }).value

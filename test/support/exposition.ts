@@ -12,7 +12,11 @@ const NAME = '[a-zA-Z_:][a-zA-Z0-9_:]*'
 const LABEL = /([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(,|$)/y
 const VALUE = /^(?:[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?|[-+]?Inf|NaN)$/i
 
-/** Reads text exposition format 0.0.4 as its description has it, and as promlint would. HELP and TYPE come before the samples, families are in one piece, and no sample comes twice. Counters end in _total, and buckets rise to +Inf. Throws Error with the line. */
+/**
+ * Reads text exposition format 0.0.4 as its description has it, and as promlint would. HELP and TYPE come before the
+ * samples, families are in one piece, and no sample comes twice. Counters end in _total, and buckets rise to +Inf.
+ * Throws Error with the line.
+ */
 export function exposition(text: string): Map<string, Family> {
   const families = new Map<string, Family & { samples: Family['samples'][number][] }>()
   if (!text.endsWith('\n')) throw new Error('the last line has no end')

@@ -18,7 +18,10 @@ export interface Flanneld {
   stop(): Promise<void>
 }
 
-/** For the tests of a describe: networks in an etcd, and flannelds on their nodes, which end with the test. They are skipped where there is no flanneld. */
+/**
+ * For the tests of a describe: networks in an etcd, and flannelds on their nodes, which end with the test. They are
+ * skipped where there is no flanneld.
+ */
 export function besideFlanneld(): Networks & { flannel(node: Node, ...more: readonly string[]): Promise<Flanneld> } {
   let etcd: Etcd | undefined
   const running: Flanneld[] = []

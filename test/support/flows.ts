@@ -9,7 +9,10 @@ afterEach(() => {
 
 /** What became of the flows between two pods. */
 export interface Told {
-  /** Of TCP: the longest time without an answer in milliseconds, less what the client itself was kept from running; what ended it, if anything did. */
+  /**
+   * Of TCP: the longest time without an answer in milliseconds, less what the client itself was kept from running; what
+   * ended it, if anything did.
+   */
   readonly stallMs: number
   readonly broken: string
   readonly echoed: number
@@ -25,7 +28,9 @@ export interface Flows {
 const [TCP, UDP] = [4001, 4002]
 const [QUIET_MS, GAP_MS] = [1000, 5]
 
-/** Puts a pod on a node whose agent has its subnet, by a pair of links and the first addresses of that; gives the pod's. */
+/**
+ * Puts a pod on a node whose agent has its subnet, by a pair of links and the first addresses of that; gives the pod's.
+ */
 export async function podOn(node: Node, pod: Namespace): Promise<string> {
   const env = await until(() => subnetEnv(node))
   const gateway = env?.['FLANNEL_SUBNET'] as string
@@ -55,7 +60,10 @@ export async function podOn(node: Node, pod: Namespace): Promise<string> {
   return address.replace(/\/.*/, '')
 }
 
-/** Starts a TCP connection whose every byte is answered, and UDP both ways, a packet each 5 ms. Rejects when they do not come about. */
+/**
+ * Starts a TCP connection whose every byte is answered, and UDP both ways, a packet each 5 ms. Rejects when they do not
+ * come about.
+ */
 export async function flows(
   one: Namespace,
   two: Namespace,

@@ -1,7 +1,10 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 
-/** A plugin that somebody else wrote, in a directory of its own: a shell script that keeps what it is called with, and answers as it is told. */
+/**
+ * A plugin that somebody else wrote, in a directory of its own: a shell script that keeps what it is called with, and
+ * answers as it is told.
+ */
 export function foreignPlugin(answers: Readonly<Record<string, object>>, type = 'pool') {
   const dir = mkdtempSync('/run/pool-')
   const script = `#!/bin/sh

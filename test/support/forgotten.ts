@@ -19,8 +19,8 @@ for (const hostname of clients)
 process.exit(0)`
 
 /**
- * `forgetAddresses` of a client and of a server of each family. Newer kernels delete IPv4 connections by a filter, older ones one by one, and
- * both must leave the same ones.
+ * `forgetAddresses` of a client and of a server of each family. Newer kernels delete IPv4 connections by a filter,
+ * older ones one by one, and both must leave the same ones.
  */
 export async function forgetsThoseOfAnAddress({ node }: { node: Namespace }): Promise<void> {
   await node.ip('link', 'set', 'lo', 'up')

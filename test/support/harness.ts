@@ -34,7 +34,10 @@ export interface Finished {
   readonly stderr: string
 }
 
-/** One CNI call: the environment of the spec by its parts; what is left out has the usual value, `null` leaves the variable unset. */
+/**
+ * One CNI call: the environment of the spec by its parts; what is left out has the usual value, `null` leaves the
+ * variable unset.
+ */
 export interface Call {
   readonly command: 'ADD' | 'DEL' | 'CHECK' | 'GC' | 'STATUS' | 'VERSION' | (string & {})
   /** Goes to standard input: an object as JSON, text as it is. */
@@ -57,7 +60,10 @@ export interface Answer extends Finished {
   readonly error: { readonly code: number; readonly msg: string; readonly details: string }
 }
 
-/** Wraps a test: makes a fresh network namespace per name (as the kernel makes it: lo is down), hands them over, and removes them whatever happened. Mocha's context comes second, for `skip`. */
+/**
+ * Wraps a test: makes a fresh network namespace per name (as the kernel makes it: lo is down), hands them over, and
+ * removes them whatever happened. Mocha's context comes second, for `skip`.
+ */
 export function inNamespaces<N extends string>(
   names: readonly N[],
   work: (ns: Record<N, Namespace>, test: Mocha.Context) => Promise<void>,
@@ -110,7 +116,10 @@ export async function plugin(type: string, call: Call, node: Namespace): Promise
   return { ...done, result: done.status === 0 ? parsed : {}, error: done.status === 0 ? {} : parsed }
 }
 
-/** All that a plugin can change in a namespace, as text to compare: links, addresses, routes, rules, fixed neighbours, fdb, nft ruleset, sysctls. Without indexes, counters and times. */
+/**
+ * All that a plugin can change in a namespace, as text to compare: links, addresses, routes, rules, fixed neighbours,
+ * fdb, nft ruleset, sysctls. Without indexes, counters and times.
+ */
 export async function snapshot({ exec, json }: Namespace): Promise<string> {
   const rows = await json('address')
   const links = rows.map(({ ifname, address, mtu, master, ifalias, promiscuity, flags, linkinfo }) => ({
@@ -145,7 +154,9 @@ export async function snapshot({ exec, json }: Namespace): Promise<string> {
     .replace(/\n\t\telements = \{[^}]* timeout [^}]*\}/g, '')
 }
 
-/** Polls until `check` gives something truthy, and gives that; rejects after `ms` with what the last try threw or gave. */
+/**
+ * Polls until `check` gives something truthy, and gives that; rejects after `ms` with what the last try threw or gave.
+ */
 export async function until<T>(check: () => T | Promise<T>, ms = 5000): Promise<T> {
   for (const end = Date.now() + ms; ; await Bun.sleep(20)) {
     const late = Date.now() >= end

@@ -7,7 +7,10 @@ import type { Conf } from './network.ts'
 const DIST = join(import.meta.dir, '../../dist')
 let serial = 0
 
-/** A configuration of host-device, of a network of its own with a pool in 10.1.0.0/24; `ipam: undefined` leaves the pool out. */
+/**
+ * A configuration of host-device, of a network of its own with a pool in 10.1.0.0/24; `ipam: undefined` leaves the pool
+ * out.
+ */
 export function deviceConf(keys: object): Conf {
   return {
     cniVersion: '1.1.0',
@@ -22,7 +25,10 @@ export function deviceConf(keys: object): Conf {
   }
 }
 
-/** Makes devices of a node that can be lent, each with a fixed address, their far ends ports of br0, where the node has 10.1.0.1. */
+/**
+ * Makes devices of a node that can be lent, each with a fixed address, their far ends ports of br0, where the node has
+ * 10.1.0.1.
+ */
 export async function makeDevices(node: Namespace, ...devices: readonly string[]): Promise<void> {
   const has = await names(node)
   if (!has.includes('br0')) {
@@ -39,7 +45,9 @@ export async function makeDevices(node: Namespace, ...devices: readonly string[]
   for (const name of devices) await wire(node, name)
 }
 
-/** Makes the far end of a device a port of br0; without IPv6 of its own it is the same whether it has a carrier or not. */
+/**
+ * Makes the far end of a device a port of br0; without IPv6 of its own it is the same whether it has a carrier or not.
+ */
 export async function wire(node: Namespace, device: string): Promise<void> {
   await node.exec(['sh', '-c', `echo 1 >/proc/sys/net/ipv6/conf/far-${device}/disable_ipv6`])
   await node.ip('link', 'set', 'dev', `far-${device}`, 'up', 'master', 'br0')

@@ -81,7 +81,9 @@ export function portNetwork(
   return net
 }
 
-/** The same as `network` gives, of a list of bridge and portmap: the pod named `pod` has host port 8080, `other` 8081. */
+/**
+ * The same as `network` gives, of a list of bridge and portmap: the pod named `pod` has host port 8080, `other` 8081.
+ */
 export function portsAsNetwork(node: Namespace, conf: Conf): Network {
   const first = {
     ...bridgeConf({ isDefaultGateway: true }),

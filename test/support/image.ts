@@ -11,7 +11,11 @@ const COMMANDS = {
 }
 const APPLETS = ['sh', 'sleep', 'cat', 'ip', 'nc', 'wget', 'top', 'hostname', 'httpd']
 
-/** Makes images of the machine's busybox alone, as `docker save` writes them (docker image specification v1.2). A dynamic busybox comes with its libraries. They serve as a pod's own container, or any other. Gives the archive's path, below `dir`. */
+/**
+ * Makes images of the machine's busybox alone, as `docker save` writes them (docker image specification v1.2). A
+ * dynamic busybox comes with its libraries. They serve as a pod's own container, or any other. Gives the archive's
+ * path, below `dir`.
+ */
 export async function makeImage(dir: string): Promise<string> {
   const [root, archive] = [mkdtempSync(join(dir, 'root-')), mkdtempSync(join(dir, 'image-'))]
   const busybox = (await execa('sh', ['-c', 'command -v busybox'])).stdout

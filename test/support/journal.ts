@@ -12,7 +12,10 @@ export function entries(): Entry[] {
   return names(ENTRIES).map((name) => JSON.parse(readFileSync(`${ENTRIES}/${name}`, 'utf8')))
 }
 
-/** The container ids of the attachments that a plugin of this type noted something for; `link` is the interface plugin's. */
+/**
+ * The container ids of the attachments that a plugin of this type noted something for; `link` is the interface
+ * plugin's.
+ */
 export function noted(type: string): string[] {
   return entries().flatMap(({ owner, parts }) => (parts[type] ? [owner.containerId] : []))
 }

@@ -14,7 +14,10 @@ const REFUSALS: Readonly<Record<string, readonly string[]>> = {
   ENOMEM: ['clone3', 'clone', 'vfork'],
 }
 
-/** Defines the tests of what the kernel refuses: each system call of ADD of these plugins by which it takes something of the node, in turn. */
+/**
+ * Defines the tests of what the kernel refuses: each system call of ADD of these plugins by which it takes something of
+ * the node, in turn.
+ */
 export function testRefusals(
   scene: Scene,
   name: string,

@@ -27,7 +27,10 @@ export function lackingKinds(types: readonly string[]): string[] {
   return types.filter((type) => ['ipvlan', 'vlan', 'dummy', 'vrf'].includes(type) && !hasKind(type))
 }
 
-/** Shell commands that give a node the master that a network's first plugin names. It is a LAN with a router behind it, on the node's link `lan0`. The router passes packets on. Empty when the plugin names no master. */
+/**
+ * Shell commands that give a node the master that a network's first plugin names. It is a LAN with a router behind it,
+ * on the node's link `lan0`. The router passes packets on. Empty when the plugin names no master.
+ */
 export function masterOf([first]: readonly object[]): string {
   const {
     type = '',

@@ -42,8 +42,8 @@ export interface ApiServer extends KubeCluster {
 }
 
 /**
- * Starts them. The server listens on `ip`, an address of this machine. The agent's user has flannel's role and nothing more: pods get; nodes get, list, watch;
- * nodes/status patch.
+ * Starts them. The server listens on `ip`, an address of this machine. The agent's user has flannel's role and nothing
+ * more: pods get; nodes get, list, watch; nodes/status patch.
  */
 export async function apiServer(ip = '127.0.0.1'): Promise<ApiServer> {
   const dir = mkdtempSync('/tmp/apiserver-')

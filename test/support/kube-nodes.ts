@@ -24,8 +24,8 @@ export async function apiAddresses(): Promise<void> {
 }
 
 /**
- * Wraps a test: nodes n1, n2 … as `inCluster` makes them, whose agents keep their leases in Kubernetes. Node N has the pod CIDRs `podCidrs(N)`. The Nodes end
- * with the test, and so do those that `more` names.
+ * Wraps a test: nodes n1, n2 … as `inCluster` makes them, whose agents keep their leases in Kubernetes. Node N has the
+ * pod CIDRs `podCidrs(N)`. The Nodes end with the test, and so do those that `more` names.
  */
 export function onKube(
   count: number,

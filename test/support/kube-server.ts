@@ -26,7 +26,10 @@ export type Fault = (asked: {
   readonly headers: Headers
 }) => Response | Promise<Response | undefined> | undefined
 
-/** An API server in this process: objects by path, lists in pages, watches, patches. It stands in for kube-apiserver where a test has to make it lie, hang or cut; `suites/testKube.ts` passes on both. */
+/**
+ * An API server in this process: objects by path, lists in pages, watches, patches. It stands in for kube-apiserver
+ * where a test has to make it lie, hang or cut; `suites/testKube.ts` passes on both.
+ */
 export interface KubeServer {
   readonly url: string
   readonly kubeconfig: string
@@ -42,11 +45,14 @@ export interface KubeServer {
   /** Forgets all changes: a client that watches from before them is told 410. */
   compact(): void
   /**
-   * Closes the port, and opens it again with other certificates: of another authority, good for so many days. They are in the same files, also that of the
-   * authority; `unknown` leaves the authority's file as it was.
+   * Closes the port, and opens it again with other certificates: of another authority, good for so many days. They are
+   * in the same files, also that of the authority; `unknown` leaves the authority's file as it was.
    */
   renew(days?: number | 'early', isUnknown?: 'unknown'): Promise<void>
-  /** Sends nothing more to the watches that are there, and keeps their connections: what a load balancer does that has forgotten them. */
+  /**
+   * Sends nothing more to the watches that are there, and keeps their connections: what a load balancer does that has
+   * forgotten them.
+   */
   hush(): void
   /** Closes the port; `open` opens it again. */
   close(): void
@@ -71,7 +77,10 @@ interface Watcher {
   readonly end: () => void
 }
 
-/** Starts one on an address of this machine, until the test ends: with a certificate of an authority of its own, for clients with the token. */
+/**
+ * Starts one on an address of this machine, until the test ends: with a certificate of an authority of its own, for
+ * clients with the token.
+ */
 export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
   const dir = mkdtempSync('/tmp/kube-')
   dirs.push(dir)

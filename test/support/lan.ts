@@ -20,7 +20,10 @@ ip addr add ${ROUTER.six}/64 dev lan0 nodad`
   if (status !== 0) throw new Error(`Cannot wire the LAN: ${stderr}`)
 }
 
-/** A configuration of a plugin whose pods are on that LAN, with addresses of both families; further keys as given (undefined removes one). */
+/**
+ * A configuration of a plugin whose pods are on that LAN, with addresses of both families; further keys as given
+ * (undefined removes one).
+ */
 export function lanConf(type: string, keys: object = {}): Conf {
   const ranges = [[{ subnet: '10.1.0.0/24' }], [{ subnet: 'fd00:1::/64' }]]
   return {
@@ -53,7 +56,10 @@ export function onLan<N extends string>(
   })
 }
 
-/** ADD is refused with code 7 and these words for each of these keys, leaves nothing on disk, and the DEL that follows works. */
+/**
+ * ADD is refused with code 7 and these words for each of these keys, leaves nothing on disk, and the DEL that follows
+ * works.
+ */
 export async function refusing(
   { conf, fails, del }: Network,
   pod: Namespace,

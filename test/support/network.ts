@@ -12,7 +12,10 @@ export interface Conf {
   readonly ipam?: { readonly dataDir?: string; readonly [key: string]: unknown }
   readonly [key: string]: unknown
 }
-/** The calls of one network on one node. The container id of a namespace is the last part of its path; `more` overrides any part of a call. */
+/**
+ * The calls of one network on one node. The container id of a namespace is the last part of its path; `more` overrides
+ * any part of a call.
+ */
 export interface Network {
   readonly conf: Conf
   add(pod: Namespace, more?: Partial<Call>): Promise<Row>
@@ -25,7 +28,10 @@ export interface Network {
   fails(command: string, pod: Namespace, more?: Partial<Call>): Promise<Answer['error']>
 }
 
-/** A configuration of `bridge`: its link `br0`, addresses from host-local in these subnets, further keys as given (undefined removes one). */
+/**
+ * A configuration of `bridge`: its link `br0`, addresses from host-local in these subnets, further keys as given
+ * (undefined removes one).
+ */
 export function bridgeConf(keys: object = {}, ...subnets: readonly string[]): Conf {
   const ranges = (subnets.length > 0 ? subnets : ['10.1.0.0/24']).map((subnet) => [{ subnet }])
   return {
@@ -82,7 +88,10 @@ export function containerId(pod: Namespace): string {
   return pod.path.slice(pod.path.lastIndexOf('/') + 1)
 }
 
-/** The files below the network's data directory, /run/cni and /var/lib/cni whose name, text or link target holds the container id of a namespace: what an attachment has on disk. */
+/**
+ * The files below the network's data directory, /run/cni and /var/lib/cni whose name, text or link target holds the
+ * container id of a namespace: what an attachment has on disk.
+ */
 export function traces(pod: Namespace, { ipam }: Conf): string[] {
   return mentions(
     new RegExp(`\\b${containerId(pod)}\\b`),
@@ -97,7 +106,10 @@ export function mentions(id: RegExp, ...dirs: readonly string[]): string[] {
   return dirs.flatMap((dir) => list(dir).filter((path) => id.test(path) || id.test(text(path))))
 }
 
-/** What `look` gives once it gives the same twice running: the kernel does some of its work (carrier, multicast groups) a moment after it was asked to. */
+/**
+ * What `look` gives once it gives the same twice running: the kernel does some of its work (carrier, multicast groups)
+ * a moment after it was asked to.
+ */
 export async function settled<T>(look: () => Promise<T>): Promise<T> {
   const seen: T[] = []
   await until(async () => isDeepStrictEqual(seen.push(await look()) > 1 && seen.at(-2), seen.at(-1)))

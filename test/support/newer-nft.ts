@@ -11,7 +11,10 @@ const NFPROTO_INET = 1
 // Attributes of a table and of a set.
 const [TABLE_NAME, SET_TABLE, SET_NAME, SET_FLAGS, SET_KEY_TYPE, SET_KEY_LEN, SET_ID] = [1, 1, 2, 3, 4, 5, 10]
 
-/** Makes a table `inet newer` on a node. The keys of its set are of a kind that no nft knows yet, as if a program newer than the node's nft had made it. */
+/**
+ * Makes a table `inet newer` on a node. The keys of its set are of a kind that no nft knows yet, as if a program newer
+ * than the node's nft had made it.
+ */
 export function makeNewer(node: Namespace): void {
   const set = [
     text(SET_TABLE, 'newer'),

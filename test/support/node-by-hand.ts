@@ -11,7 +11,10 @@ type Env = Readonly<Record<string, string>>
 // biome-ignore lint/suspicious/noExplicitAny: cache files, looked at key by key
 export type Entry = any
 
-/** A node as a person has it before him: a configuration directory, a plugin directory before the reference's, and the two tools. */
+/**
+ * A node as a person has it before him: a configuration directory, a plugin directory before the reference's, and the
+ * two tools.
+ */
 export interface Desk {
   readonly dir: string
   /** `plumb cni ARGV`, the built program. */

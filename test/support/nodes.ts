@@ -45,7 +45,10 @@ export interface Cluster {
   readonly dir: string
 }
 
-/** Wraps a test: nodes on one bridge, IPv4 and IPv6, each with its folder; `options` go to every agent. All of it ends with the test. */
+/**
+ * Wraps a test: nodes on one bridge, IPv4 and IPv6, each with its folder; `options` go to every agent. All of it ends
+ * with the test.
+ */
 export function inCluster(
   count: number,
   options: (cluster: Cluster) => readonly string[],

@@ -1,7 +1,10 @@
 import assert from 'node:assert/strict'
 import type { Namespace } from './harness.ts'
 
-/** The rest of the world: a namespace behind the node, on a link `up0` with these addresses. It routes the pods' subnets back to the node, so packets that are not masqueraded are heard all the same. */
+/**
+ * The rest of the world: a namespace behind the node, on a link `up0` with these addresses. It routes the pods' subnets
+ * back to the node, so packets that are not masqueraded are heard all the same.
+ */
 export const WORLD = { node4: '192.0.2.1', world4: '192.0.2.2', node6: '2001:db8::1', world6: '2001:db8::2' } as const
 
 /** Wires the outside to the node. */
@@ -22,7 +25,10 @@ export async function wireWorld(node: Namespace, world: Namespace, ...pods: read
     await world.ip('route', 'add', subnet, 'via', subnet.includes(':') ? WORLD.node6 : WORLD.node4)
 }
 
-/** The source address that a TCP server on `address` in `to` sees of a connection from `from`. Rejects when none comes about within 5 s. */
+/**
+ * The source address that a TCP server on `address` in `to` sees of a connection from `from`. Rejects when none comes
+ * about within 5 s.
+ */
 export async function sourceSeen(from: Namespace, to: Namespace, address: string): Promise<string> {
   const server = to.exec([process.execPath, '-e', SERVER, address])
   const { status, stdout, stderr } = await from.exec([process.execPath, '-e', CLIENT, address])
@@ -31,7 +37,10 @@ export async function sourceSeen(from: Namespace, to: Namespace, address: string
   return stdout
 }
 
-/** The source address of a UDP datagram that `from`, bound to `source`, sends out of `dev` to a multicast group that `to` has joined. */
+/**
+ * The source address of a UDP datagram that `from`, bound to `source`, sends out of `dev` to a multicast group that
+ * `to` has joined.
+ */
 export async function multicastSeen(
   from: Namespace,
   to: Namespace,

@@ -63,7 +63,10 @@ export interface Stage {
   readonly pod: Namespace
   /** ADD of one after the other, up to but not with this one; what the last answered. */
   addUpTo(at: number): Promise<Row | undefined>
-  /** A call to one of them, in whose mounts these shell commands are run first, and in which these tools are scripts (see shim.ts). */
+  /**
+   * A call to one of them, in whose mounts these shell commands are run first, and in which these tools are scripts
+   * (see shim.ts).
+   */
   call(
     command: string,
     at: number,
@@ -77,7 +80,10 @@ export interface Stage {
   look(): Promise<string>
 }
 
-/** Wraps a test: a scene on a node with its own /run/cni, where its network was used once before, so that what all attachments share is there. */
+/**
+ * Wraps a test: a scene on a node with its own /run/cni, where its network was used once before, so that what all
+ * attachments share is there.
+ */
 export function onStage(
   { list, wire }: Scene,
   work: (stage: Stage, test: Mocha.Context) => Promise<void>,
@@ -153,7 +159,8 @@ function staged(list: readonly Row[], node: Namespace, pod: Namespace): Stage {
         ...files(ipam?.dataDir as string),
         ...files(run),
       ].join('\n')
-      // What the kernel does by itself comes a moment later: a link's own IPv6 address, routes to what is local, what a bridge learns, and what follows a carrier.
+      // What the kernel does by itself comes a moment later: a link's own IPv6 address, routes to what is local, what a
+      // bridge learns, and what follows a carrier.
       const lines = text
         .replace(/ linkdown\b|\["state","\w+"\],/g, '')
         .split('\n')
@@ -179,7 +186,10 @@ export async function unchanged({ look }: Stage, before: string, about: string):
   await until(async () => assert.deepEqual(changes(before, await look()), [], about) === undefined, 3000)
 }
 
-/** The same for links, in the node and in the pod. With a tool that never works the rest waits for a DEL. So do the notes of what that DEL must remove. */
+/**
+ * The same for links, in the node and in the pod. With a tool that never works the rest waits for a DEL. So do the
+ * notes of what that DEL must remove.
+ */
 export async function unlinked({ look }: Stage, before: string, about: string): Promise<void> {
   await until(
     async () =>

@@ -18,7 +18,11 @@ export interface Life {
   readonly meets: boolean
 }
 
-/** One life of two attachments, in few steps: ADD, CHECK, packets, DEL, and GC in a namespace that lives. DEL comes with the namespace unnamed, gone and live, for attachments that exist and that do not. Each leaves nothing of one and all of the other. `ruin` takes away what they stand on before the last DEL. */
+/**
+ * One life of two attachments, in few steps: ADD, CHECK, packets, DEL, and GC in a namespace that lives. DEL comes with
+ * the namespace unnamed, gone and live, for attachments that exist and that do not. Each leaves nothing of one and all
+ * of the other. `ruin` takes away what they stand on before the last DEL.
+ */
 export async function live(
   { conf, beside, kind, data = {}, router, meets }: Life,
   { node, pod, other }: Record<'node' | 'pod' | 'other', Namespace>,

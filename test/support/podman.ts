@@ -60,7 +60,10 @@ export function podmanHere(): void {
   })
 }
 
-/** A test on a node with podman; `world` is behind the node (test/support/packets.ts). Its containers are removed at the end. */
+/**
+ * A test on a node with podman; `world` is behind the node (test/support/packets.ts). Its containers are removed at the
+ * end.
+ */
 export function onPodman(
   work: (podman: Podman, ns: Record<'node' | 'world', Namespace>) => Promise<void>,
 ): (this: Mocha.Context) => Promise<void> {

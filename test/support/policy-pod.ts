@@ -1,4 +1,5 @@
-// A pod of the policy tests, run inside its namespace. It serves 80 and 81 in TCP and UDP on all addresses. It reads its attempts as JSON, one object per line.
+// A pod of the policy tests, run inside its namespace. It serves 80 and 81 in TCP and UDP on all addresses. It reads
+// its attempts as JSON, one object per line.
 import { dlopen } from 'bun:ffi'
 import { createSocket } from 'node:dgram'
 import { createConnection, createServer } from 'node:net'
@@ -93,7 +94,8 @@ function echoes(ip: string, port: number, ms: number): Promise<boolean> {
 const [AF_INET, SOCK_RAW, IPPROTO_SCTP] = [2, 3, 132]
 let raw = -1
 
-// The kernel of the tests may lack SCTP: the first packet of a connection (RFC 9260, INIT) goes through a raw socket, and who gets it counts it by nft.
+// The kernel of the tests may lack SCTP: the first packet of a connection (RFC 9260, INIT) goes through a raw socket,
+// and who gets it counts it by nft.
 function initiate(ip: string, port: number): void {
   const { symbols } = dlopen('libc.so.6', {
     socket: { args: ['i32', 'i32', 'i32'], returns: 'i32' },

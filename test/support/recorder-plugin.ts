@@ -6,7 +6,10 @@ import { type NetworkList, parseNetwork } from '../../lib/runtime/network-list.t
 import type { RuntimeConf } from '../../lib/runtime/requests.ts'
 import { parse } from '../../lib/text/values.ts'
 
-/** A plugin that writes down each call, answers what the test put beside it, and exits with the status the test put there. */
+/**
+ * A plugin that writes down each call, answers what the test put beside it, and exits with the status the test put
+ * there.
+ */
 export const RECORDER = `#!/bin/sh
 me=$0.$CNI_COMMAND
 cat >$me.stdin

@@ -24,7 +24,10 @@ export interface Recorded {
   readonly argv: string
   readonly lines: readonly string[]
 }
-/** A setting below /proc/sys/net that plumb wrote itself, as `net/NAME = VALUE`; `netns` is the path of the namespace that it had entered. */
+/**
+ * A setting below /proc/sys/net that plumb wrote itself, as `net/NAME = VALUE`; `netns` is the path of the namespace
+ * that it had entered.
+ */
 export interface Written {
   readonly netns: string | undefined
   readonly text: string

@@ -11,7 +11,10 @@ export function cgroupName(): string {
   return `${CGROUP}${process.pid}-${Date.now()}-${++serial}`
 }
 
-/** What is left of a runtime itself whose things are below `dir` and its pods' cgroups below `cgroup`: mounts, processes, cgroups of pods, namespaces. */
+/**
+ * What is left of a runtime itself whose things are below `dir` and its pods' cgroups below `cgroup`: mounts,
+ * processes, cgroups of pods, namespaces.
+ */
 export function remainder(dir: string, cgroup: string): string[] {
   return [
     ...mounts(dir),
@@ -38,7 +41,8 @@ function mounts(dir: string): string[] {
     .filter((path) => path.startsWith(`${dir}/`))
 }
 
-// In the test's own process namespace: whatever names the folder was started for it. A process that has ended, and that nobody waited for, has no command line.
+// In the test's own process namespace: whatever names the folder was started for it. A process that has ended, and that
+// nobody waited for, has no command line.
 function processes(dir: string): number[] {
   return readdirSync('/proc')
     .map(Number)

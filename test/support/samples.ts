@@ -18,7 +18,10 @@ export interface Sample {
   readonly type: string
   /** The type of its pool; minicni has host-local without naming it. */
   readonly pool: string
-  /** What the runtime gives a pod of these numbers, from 1, so that no two want the same. It gives addresses where the pool keeps none, and a host port where a list can have one. */
+  /**
+   * What the runtime gives a pod of these numbers, from 1, so that no two want the same. It gives addresses where the
+   * pool keeps none, and a host port where a list can have one.
+   */
   capabilities(nth: number): Row
 }
 
@@ -34,7 +37,10 @@ export const LENDING = all.filter(({ type }) => type === 'host-device')
 /** Those whose pods an agent admits: it has to run (test/netns/policy-plugin.test.ts). */
 export const ADMITTING = all.filter(({ plugins }) => plugins.some(isAdmitting))
 
-/** The files below conf/ that hold JSON and are no part of the chart, whatever they are called; what begins with two braces is a template of it. */
+/**
+ * The files below conf/ that hold JSON and are no part of the chart, whatever they are called; what begins with two
+ * braces is a template of it.
+ */
 export function jsonFiles(): string[] {
   return [...new Glob('**/*').scanSync({ cwd: CONF })]
     .filter((file) => isNetwork(file) && /^\s*\{(?!\{)/.test(readFileSync(join(CONF, file), 'utf8')))

@@ -9,7 +9,10 @@ import type { Lease } from '../../agent/lease/lease.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import { parse } from '../../lib/text/values.ts'
 
-/** What `bun test/support/scale.ts BACKEND COUNT` prints as JSON, run in a namespace with an eth0 of 10.200.0.1/16: CPU time, in milliseconds, of the process and of its children, and wall time. */
+/**
+ * What `bun test/support/scale.ts BACKEND COUNT` prints as JSON, run in a namespace with an eth0 of 10.200.0.1/16: CPU
+ * time, in milliseconds, of the process and of its children, and wall time.
+ */
 export interface Scale {
   /** From nothing to all peers, `want` included. */
   readonly cold: Cost

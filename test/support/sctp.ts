@@ -2,7 +2,10 @@ import { openWire } from '../../lib/os/packets.ts'
 import { parse } from '../../lib/text/values.ts'
 import type { Namespace } from './harness.ts'
 
-/** Sends the first packet of an SCTP association (RFC 9260, INIT) over eth0, because the kernel of the tests has no SCTP sockets. `to` is the MAC of the router. */
+/**
+ * Sends the first packet of an SCTP association (RFC 9260, INIT) over eth0, because the kernel of the tests has no SCTP
+ * sockets. `to` is the MAC of the router.
+ */
 export function sendInit(
   from: Namespace,
   to: string,

@@ -6,13 +6,20 @@ afterEach(() => {
   for (const one of started.splice(0)) one.kill()
 })
 
-/** Starts servers in a namespace, on all its addresses, until the test ends. Each connection or datagram gets the answer `NAME ADDRESS`: the server's name and the client's address as the server sees it. A place is `tcp 80`, or `udp 53 18` for answers that take 18 ms. */
+/**
+ * Starts servers in a namespace, on all its addresses, until the test ends. Each connection or datagram gets the answer
+ * `NAME ADDRESS`: the server's name and the client's address as the server sees it. A place is `tcp 80`, or `udp 53 18`
+ * for answers that take 18 ms.
+ */
 export async function serve(ns: Namespace, name: string, ...places: readonly string[]): Promise<void> {
   const seen = lines(ns, SERVER, name, ...places)
   await until(() => seen.includes('ready'))
 }
 
-/** What a client in a namespace gets from an address and port, `NAME ADDRESS`; tried again and again on a slow machine. Rejects after 8 s without an answer. */
+/**
+ * What a client in a namespace gets from an address and port, `NAME ADDRESS`; tried again and again on a slow machine.
+ * Rejects after 8 s without an answer.
+ */
 export async function reach(
   from: Namespace,
   address: string,

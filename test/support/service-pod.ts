@@ -1,4 +1,5 @@
-// A pod or node of the Services tests, run inside its namespace: answers on its ports with its name and the client's address, and asks what it is told to.
+// A pod or node of the Services tests, run inside its namespace: answers on its ports with its name and the client's
+// address, and asks what it is told to.
 import { createSocket, type Socket as Datagram } from 'node:dgram'
 import { createConnection, createServer, type Socket } from 'node:net'
 import { createInterface } from 'node:readline'

@@ -16,7 +16,10 @@ export const CONF = {
   Backend: { Type: 'host-gw' },
 }
 
-/** Who asks or answers: backends a and b on n1, c on n2; pods p on n1 and q on n2 that only ask; the nodes themselves; a client outside. */
+/**
+ * Who asks or answers: backends a and b on n1, c on n2; pods p on n1 and q on n2 that only ask; the nodes themselves; a
+ * client outside.
+ */
 export type Who = 'a' | 'b' | 'c' | 'p' | 'q' | 'n1' | 'n2' | 'client'
 const PODS = { a: 0, b: 0, p: 0, c: 1, q: 1 } as const
 type PodName = keyof typeof PODS

@@ -66,7 +66,10 @@ export function traced(log: string, cwd: string): Traced {
   }
 }
 
-/** The calls of a trace, without the process's number: strace writes a call in two rows where another process or thread made one meanwhile. */
+/**
+ * The calls of a trace, without the process's number: strace writes a call in two rows where another process or thread
+ * made one meanwhile.
+ */
 function joined(text: string): string[] {
   const begun = new Map<string, string>()
   const rows = text.split('\n').flatMap((line) => {

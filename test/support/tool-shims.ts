@@ -28,7 +28,11 @@ export interface Shimmed {
   readonly dir: string
 }
 
-/** Wraps dist/`type`. In a mount namespace of its own each of these tools is a shell script. There `$real` is the tool, `$input` a file with its standard input, and `$dir` a folder of the test. `$n` is the number of the call, from 1 over all tools. `before` are further shell commands, run as root in that mount namespace. */
+/**
+ * Wraps dist/`type`. In a mount namespace of its own each of these tools is a shell script. There `$real` is the tool,
+ * `$input` a file with its standard input, and `$dir` a folder of the test. `$n` is the number of the call, from 1 over
+ * all tools. `before` are further shell commands, run as root in that mount namespace.
+ */
 export function shimmed(type: string, scripts: Partial<Record<Any, string>>, before = ''): Shimmed {
   const dir = mkdtempSync('/run/shim-')
   for (const one of ['real', 'tools']) mkdirSync(join(dir, one))
@@ -57,7 +61,10 @@ export function without(tool: Any): string {
     .join('\n')
 }
 
-/** Every tool kills plumb at the call of this number, counted from 1 over all tools: when it has its input and before it works, or when it has worked. */
+/**
+ * Every tool kills plumb at the call of this number, counted from 1 over all tools: when it has its input and before it
+ * works, or when it has worked.
+ */
 export function killing(type: string, at: number, when: 'before' | 'after', tools: readonly Tool[] = TOOLS): Shimmed {
   const script = `
 if [ $n = ${at} ] && [ ${when} = before ]; then kill -KILL $PPID; exit 1; fi

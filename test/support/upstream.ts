@@ -40,7 +40,10 @@ export interface WithPlumb {
   readonly isDual?: boolean
 }
 
-/** Starts a cluster with a name server and the chart of plumb. Throws Error with pods and logs when that does not become ready. */
+/**
+ * Starts a cluster with a name server and the chart of plumb. Throws Error with pods and logs when that does not become
+ * ready.
+ */
 export async function upWithPlumb({
   nodes = ['n1', 'n2'],
   values = [],
@@ -110,7 +113,10 @@ function skipsOf(report: string): string[] {
   ].map(([, name, reason]) => `${name}: ${reason}`)
 }
 
-/** Runs upstream's tests of this choice. Prints how many passed, and why some did not run. Throws AssertionError with the name and the message of each that did not. */
+/**
+ * Runs upstream's tests of this choice. Prints how many passed, and why some did not run. Throws AssertionError with
+ * the name and the message of each that did not.
+ */
 export async function passesUpstream(
   { control, nodes, kubeconfig }: Cluster,
   { focus, skip, procs, least }: Choice,

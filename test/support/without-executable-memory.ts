@@ -15,12 +15,16 @@ if (prctl(65, 1, 0, 0, 0) !== 0) process.exit(77)
 execv(words[0], argv)
 `
 
-/** Goes before a command line, with the whole path of the program: no process of it may make memory executable. Ends with status 77 before Linux 6.3. */
+/**
+ * Goes before a command line, with the whole path of the program: no process of it may make memory executable. Ends
+ * with status 77 before Linux 6.3.
+ */
 export const BY_KERNEL: readonly string[] = [process.execPath, '-e', SCRIPT]
 
 /**
- * The command line of a systemd that runs one unit with MemoryDenyWriteExecute=yes. KillMode=process is as in Debian's unit of containerd.
- * Its own files are below `dir`, and its cgroup is `cgroup`. systemd 252 denies by a seccomp filter, 254 by the kernel's PR_SET_MDWE.
+ * The command line of a systemd that runs one unit with MemoryDenyWriteExecute=yes. KillMode=process is as in Debian's
+ * unit of containerd. Its own files are below `dir`, and its cgroup is `cgroup`. systemd 252 denies by a seccomp
+ * filter, 254 by the kernel's PR_SET_MDWE.
  */
 export function inUnit(
   argv: readonly string[],

@@ -1,4 +1,5 @@
-// Tests agent/policy/endpoints.ts, agent/policy/admission.ts and agent/scheduler/wakes.ts: attachments that ADD told the agent.
+// Tests agent/policy/endpoints.ts, agent/policy/admission.ts and agent/scheduler/wakes.ts: attachments that ADD told
+// the agent.
 import assert from 'node:assert/strict'
 import type { Pod } from '../../agent/cluster/objects.ts'
 import { Waiting } from '../../agent/policy/admission.ts'

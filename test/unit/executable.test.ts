@@ -32,7 +32,10 @@ describe('the executable', () => {
   })
   afterEach(() => rmSync(dir, { recursive: true }))
 
-  /** Runs `loopback` with CNI_COMMAND=VERSION in the folder, and demands the usual answer and that nothing else was run or written. */
+  /**
+   * Runs `loopback` with CNI_COMMAND=VERSION in the folder, and demands the usual answer and that nothing else was run
+   * or written.
+   */
   async function answers(env: Record<string, string>, ...args: string[]): Promise<void> {
     const before = readdirSync(dir)
     const { stdout, stderr, exitCode } = await execa(join(DIST, 'loopback'), args, {

@@ -14,7 +14,9 @@ const service = (spec: object, status: object = {}) =>
     spec: { clusterIP: '10.96.0.1', ports: [{ port: 80 }], ...spec },
     status,
   }) as Service
-/** `10.1.0.2` is ready on n1; `10.1.0.2@n2` elsewhere; with `-` not ready, `~` terminating and serving; zones after `/`. */
+/**
+ * `10.1.0.2` is ready on n1; `10.1.0.2@n2` elsewhere; with `-` not ready, `~` terminating and serving; zones after `/`.
+ */
 const slice = (...endpoints: readonly string[]) => sliceFor([{ name: '', port: 8080 }], ...endpoints)
 const sliceFor = (ports: readonly object[], ...endpoints: readonly string[]) =>
   sliceOf({

@@ -7,7 +7,10 @@ import type { IfName } from '../../lib/text/values.ts'
 const NOTHING: Wish = { ifaces: [], patterns: [], tunnel: {}, advertise: {} }
 const [FOUR, SIX, DUAL] = [{ v4: true }, { v6: true }, { v4: true, v6: true }] as const
 
-/** A node of two links, written as `ip -br` prints them: `eth0 192.0.2.1/24 2001:db8::1/64`; a `~` before an address makes it deprecated, `?` temporary, `*` dynamic. */
+/**
+ * A node of two links, written as `ip -br` prints them: `eth0 192.0.2.1/24 2001:db8::1/64`; a `~` before an address
+ * makes it deprecated, `?` temporary, `*` dynamic.
+ */
 function sight(links: readonly string[], routes: readonly string[] = [], reach?: object): Sight {
   return {
     links: links.map((text, i) => {

@@ -6,7 +6,9 @@ import type { Link } from '../../lib/state/kinds/link.ts'
 import { shown } from '../../lib/text/errors.ts'
 import { brief, parse } from '../../lib/text/values.ts'
 
-/** What must never reach a batch line, an nft script or a file name: each can end one word or command and begin another. */
+/**
+ * What must never reach a batch line, an nft script or a file name: each can end one word or command and begin another.
+ */
 const HOSTILE = [
   '\n',
   '\r',

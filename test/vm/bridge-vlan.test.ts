@@ -4,7 +4,9 @@ import { rmSync } from 'node:fs'
 import { inNamespaces, type Namespace, ping, plugin, type Row, until } from '../support/harness.ts'
 import { bridgeConf, containerId, network, traces } from '../support/network.ts'
 
-/** A network on br0 in 10.1.0.0/24 whose addresses begin at a number: what its pods reach is a matter of VLANs alone. */
+/**
+ * A network on br0 in 10.1.0.0/24 whose addresses begin at a number: what its pods reach is a matter of VLANs alone.
+ */
 function conf(keys: object, first: number): ReturnType<typeof bridgeConf> {
   const { ipam, ...rest } = bridgeConf(keys)
   return { ...rest, ipam: { ...ipam, ranges: [[{ subnet: '10.1.0.0/24', rangeStart: `10.1.0.${first}` }]] } }

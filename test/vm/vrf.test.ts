@@ -188,7 +188,10 @@ describe('vrf', () => {
   )
 })
 
-/** A link of the pod with 10.1.0.2 and fd00:1::2, its other end in another namespace, with .1 and ::1; then further commands in the pod. IPv6 addresses go when it goes down, as the kernel has it where nobody asks for more. */
+/**
+ * A link of the pod with 10.1.0.2 and fd00:1::2, its other end in another namespace, with .1 and ::1; then further
+ * commands in the pod. IPv6 addresses go when it goes down, as the kernel has it where nobody asks for more.
+ */
 async function wire(pod: Namespace, peer: Namespace, name: string, then: string): Promise<void> {
   const addresses = (n: number, dev: string) =>
     `ip link set ${dev} up; ip addr add 10.1.0.${n}/24 dev ${dev}; ip addr add fd00:1::${n}/64 dev ${dev} nodad`

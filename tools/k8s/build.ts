@@ -5,9 +5,9 @@ import { install } from '../../scripts/packages.ts'
 import { LAB } from './lab.ts'
 import { dockerArchive } from './pod-image.ts'
 
-// Builds a Kubernetes of today through the Go module proxy, into a cache outside the checkout: control plane, kubelet, kube-proxy, containerd, the end-to-end
-// tests, and the images that they start. What is there is not built again.
-//   node_modules/.bin/bun tools/k8s/build.ts [apiserver] [cluster] [e2e] [helm]
+// Builds a Kubernetes of today through the Go module proxy, into a cache outside the checkout: control plane, kubelet,
+// kube-proxy, containerd, the end-to-end tests, and the images that they start. What is there is not built again.
+// node_modules/.bin/bun tools/k8s/build.ts [apiserver] [cluster] [e2e] [helm]
 
 const KUBERNETES = 'v1.37.2'
 const CONTAINERD = 'v2.4.2'
@@ -43,7 +43,8 @@ async function main(): Promise<void> {
   for (const part of wanted.length > 0 ? wanted : ['apiserver', 'cluster']) await PARTS[part]?.()
 }
 
-// k8s.io/kubernetes is no module to `go install`: its go.mod replaces ./staging/…. A module of ours requires it, and replaces each staging module by its release.
+// k8s.io/kubernetes is no module to `go install`: its go.mod replaces ./staging/…. A module of ours requires it, and
+// replaces each staging module by its release.
 async function module(): Promise<void> {
   const file = join(SOURCE, 'go.mod')
   if (existsSync(file) && readFileSync(file, 'utf8').includes(`kubernetes ${KUBERNETES}\n`)) return

@@ -1,5 +1,6 @@
-// A Kubernetes cluster on this machine, with a control plane and nodes. Each has network, mount, UTS, IPC and PID namespaces of its own, and
-// an overlay as its root. `build.ts` makes the programs, `up` starts a cluster, and `down` ends all of it.
+// A Kubernetes cluster on this machine, with a control plane and nodes. Each has network, mount, UTS, IPC and PID
+// namespaces of its own, and an overlay as its root. `build.ts` makes the programs, `up` starts a cluster, and `down`
+// ends all of it.
 import {
   appendFileSync,
   existsSync,
@@ -48,7 +49,8 @@ const SYSCTLS = [
   'kernel/keys/root_maxbytes',
 ]
 
-// PID 1 of a machine: a private root, and then it collects what nobody waits for. $1 is its name, $2 its folder, $3 the programs, $4 the folder of all machines.
+// PID 1 of a machine: a private root, and then it collects what nobody waits for. $1 is its name, $2 its folder, $3 the
+// programs, $4 the folder of all machines.
 const MACHINE = `
 mount --make-rprivate /
 hostname "$1"
@@ -124,8 +126,8 @@ export function missing(): string | undefined {
 }
 
 /**
- * Runs a program that starts a cluster of these nodes, and may be killed. Gives it a folder for TMPDIR. Afterwards removes what does not end with the program's
- * namespaces: the folder, and the control groups.
+ * Runs a program that starts a cluster of these nodes, and may be killed. Gives it a folder for TMPDIR. Afterwards
+ * removes what does not end with the program's namespaces: the folder, and the control groups.
  */
 export async function sweeping<T>(nodes: readonly string[], work: (dir: string) => Promise<T>): Promise<T> {
   const dir = mkdtempSync(join(tmpdir(), 'plumb-demo-'))

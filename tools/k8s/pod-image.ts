@@ -13,7 +13,10 @@ export interface PodImage {
 
 const USERS = 'root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n'
 
-/** Writes an image as `docker save` does, which `ctr images import` reads. A `busybox` among the files gets a link for each of its commands. */
+/**
+ * Writes an image as `docker save` does, which `ctr images import` reads. A `busybox` among the files gets a link for
+ * each of its commands.
+ */
 export async function dockerArchive(out: string, { names, entrypoint, cmd, files }: PodImage): Promise<void> {
   const draft = mkdtempSync(join(dirname(out), '.draft-'))
   const root = join(draft, 'root')

@@ -12,7 +12,7 @@ const alloc: Backend<object, never> = {
 }
 
 /**
- * A backend that only allocates a subnet for the node. Another program routes packets to the other nodes (a cloud's routes, a routing
- * daemon).
+ * A backend that only allocates a subnet for the node. Another program routes packets to the other nodes (a cloud's
+ * routes, a routing daemon).
  */
 export default alloc

@@ -1,4 +1,5 @@
-// Each file of this folder is one backend. This one is the shortest, so begin here. `index.ts` is the generated table of backends.
+// Each file of this folder is one backend. This one is the shortest, so begin here. `index.ts` is the generated table
+// of backends.
 import { ValueError } from '../../../lib/text/errors.ts'
 import { PROTO } from '../../kernel/marks.ts'
 import type { Backend } from '../backend.ts'
@@ -21,7 +22,8 @@ const hostGw: Backend<object, never> = {
   conf: () => ({}),
   mtu: (_conf, uplink) => uplink,
   announce(_node, { name, tunnel, advertise }) {
-    // Peers route packets to the advertised address. Behind a NAT, the router has this address. flannel refuses this, too.
+    // Peers route packets to the advertised address. Behind a NAT, the router has this address. flannel refuses this,
+    // too.
     for (const family of ['v4', 'v6'] as const)
       if (advertise[family] !== tunnel[family])
         throw new ValueError(
@@ -31,13 +33,14 @@ const hostGw: Backend<object, never> = {
   },
   data: () => ({}),
   want: (self, peers, uplink, conf, facts) => reach(peers, { type: 'host-gw', self, uplink, conf, facts }),
-  // The answer comes from the next hop itself. The overlay has no device here, and a bridge exists only after the first pod.
+  // The answer comes from the next hop itself. The overlay has no device here, and a bridge exists only after the first
+  // pod.
   answersAt: ({ ips }) => ips,
   links: () => [],
 }
 
 /**
- * Routes packets for a node's pods to that node, unchanged. The node must be on the same link. Works as flannel's host-gw, for both
- * families.
+ * Routes packets for a node's pods to that node, unchanged. The node must be on the same link. Works as flannel's
+ * host-gw, for both families.
  */
 export default hostGw

@@ -21,7 +21,10 @@ interface Conf {
   readonly Learning: boolean
   /** Peers on the uplink's own network get a route instead of a tunnel. */
   readonly DirectRouting: boolean
-  /** Whether the device may leave the checksums of inner packets to the hardware. Without this key, the kernel's setting stays. */
+  /**
+   * Whether the device may leave the checksums of inner packets to the hardware. Without this key, the kernel's setting
+   * stays.
+   */
   readonly TxChecksumOffload?: boolean
 }
 /** The data that a node announces (`BackendData`, `BackendV6Data`), in flannel's format. */
@@ -33,7 +36,8 @@ interface Vtep {
 type Family = 'v4' | 'v6'
 
 const FAMILIES: readonly Family[] = ['v4', 'v6']
-// The default port of the kernel. flannel leaves the choice to the kernel. A configuration may ask for IANA's port 4789.
+// The default port of the kernel. flannel leaves the choice to the kernel. A configuration may ask for IANA's port
+// 4789.
 const PORT = 8472
 /** Bytes of the outer Ethernet, IP, UDP and VXLAN headers. */
 const OVERHEAD = { v4: 50, v6: 70 } as const
@@ -90,8 +94,8 @@ const vxlan: Backend<Conf, Vtep> = {
     ),
   announce(node, { tunnel }, conf, standing) {
     const { VNI } = conf
-    // Keeps the MAC of a device that flanneld or an earlier agent made. Peers know this MAC. With another MAC, packets are lost until all
-    // peers have the new lease.
+    // Keeps the MAC of a device that flanneld or an earlier agent made. Peers know this MAC. With another MAC, packets
+    // are lost until all peers have the new lease.
     const macOf = (family: Family) => standing?.get(device(conf, family)) ?? vtepMac(node, VNI, family === 'v4' ? 4 : 6)
     const one = (family: Family) => (tunnel[family] === undefined ? {} : { [family]: { VNI, VtepMAC: macOf(family) } })
     return { ...one('v4'), ...one('v6') }
@@ -110,7 +114,8 @@ const vxlan: Backend<Conf, Vtep> = {
     ...(raw.v6 === undefined ? {} : { v6: vtep(raw.v6, 'BackendV6Data') }),
   }),
   want(self, peers, uplink, conf, facts) {
-    // Drops the routes that this backend does not use. Otherwise every change of any route makes the agent compute all peers again.
+    // Drops the routes that this backend does not use. Otherwise every change of any route makes the agent compute all
+    // peers again.
     const seen = conf.DirectRouting
       ? uplink
       : { ...uplink, routes: uplink.routes.filter(({ dev, gateway }) => dev === uplink.name && !gateway) }
@@ -126,7 +131,8 @@ const vxlan: Backend<Conf, Vtep> = {
 }
 
 /**
- * Sends packets for a node's pods to that node in UDP. Devices, entries and leases equal flannel's, so that both can run in one cluster.
+ * Sends packets for a node's pods to that node in UDP. Devices, entries and leases equal flannel's, so that both can
+ * run in one cluster.
  */
 export default vxlan
 
@@ -178,7 +184,8 @@ function inner({ MTU }: Conf, uplink: number, family: Family): number {
   return Math.min(MTU || uplink, uplink) - OVERHEAD[family]
 }
 
-// A device name has at most 15 characters. With a long VNI, flannel's name does not fit, and flannel's agent does not start.
+// A device name has at most 15 characters. With a long VNI, flannel's name does not fit, and flannel's agent does not
+// start.
 function device({ VNI }: Conf, family: Family): IfName {
   const names = family === 'v4' ? [`flannel.${VNI}`, `fl.${VNI}`] : [`flannel-v6.${VNI}`, `fl6.${VNI}`]
   return parse.ifname(names.find((name) => name.length <= 15))
@@ -217,8 +224,8 @@ function fail(why: string): never {
   throw new ValueError(`Cannot program VXLAN: ${why}`)
 }
 
-// The MAC of a node's VXLAN device. It derives from the node's name, the VNI and the family. A new device gets the same MAC, so that the
-// entries of peers stay right.
+// The MAC of a node's VXLAN device. It derives from the node's name, the VNI and the family. A new device gets the same
+// MAC, so that the entries of peers stay right.
 function vtepMac(node: string, id: number, family: 4 | 6): Mac {
   return localMac(digest(`vtep ${family} ${id} ${node}`))
 }

@@ -5,7 +5,9 @@ import type { Status } from '../status.ts'
 import { add, begin, type History } from './history.ts'
 import { follow } from './live.ts'
 
-/** The data that the page shows. `aheadMs` is the lead of the agent's clock over the browser's clock, in milliseconds. */
+/**
+ * The data that the page shows. `aheadMs` is the lead of the agent's clock over the browser's clock, in milliseconds.
+ */
 export interface Seen {
   readonly status: Status | undefined
   readonly connected: boolean
@@ -29,7 +31,8 @@ export function useAgent(url: string): Seen {
       follow(url, {
         status: (status, aheadMs) =>
           set((before) => {
-            // Loads the page again after an update of the agent. The new version may send data that this page does not know.
+            // Loads the page again after an update of the agent. The new version may send data that this page does not
+            // know.
             if (before.status && before.status.version !== status.version) location.reload()
             return { ...before, status, aheadMs, history: extended(before, status) }
           }),

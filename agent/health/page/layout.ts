@@ -21,7 +21,9 @@ const CARD = { width: 132, narrow: 104, height: 48 }
 const SELF = { width: 132, height: 82 }
 const GAP = 8
 const MOST_CARDS = 16
-/** The space for a name along its spoke (NAME), and the distance between two spokes at the circle (SPOKE), in pixels. */
+/**
+ * The space for a name along its spoke (NAME), and the distance between two spokes at the circle (SPOKE), in pixels.
+ */
 const NAME = 112
 const SPOKE = 11.5
 /** The distance between two dots (DOT), and between two rings of dots (RING), in pixels. */

@@ -12,7 +12,10 @@ export interface Ears {
 const SILENCE_MS = 40_000
 const AGAIN_MS = [1000, 1000, 2000, 5000, 10_000]
 
-/** Listens to the agent's events at `url`. Reconnects after each loss, as long as the page is open. Returns a function that stops it. */
+/**
+ * Listens to the agent's events at `url`. Reconnects after each loss, as long as the page is open. Returns a function
+ * that stops it.
+ */
 export function follow(url: string, ears: Ears): () => void {
   let source: EventSource | undefined
   let timer: ReturnType<typeof setTimeout> | undefined

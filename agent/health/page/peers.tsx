@@ -4,7 +4,10 @@ import { nameOf, ordered, reach, trouble, unreachable } from '../reachability.ts
 import type { Peer } from '../status.ts'
 import { Both } from './facts.tsx'
 
-/** The number of rows at first (ROWS), and the added rows per click (MORE). A browser needs seconds for ten thousand rows. */
+/**
+ * The number of rows at first (ROWS), and the added rows per click (MORE). A browser needs seconds for ten thousand
+ * rows.
+ */
 const ROWS = 25
 const MORE = 100
 

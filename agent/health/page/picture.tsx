@@ -6,7 +6,10 @@ import { Both } from './facts.tsx'
 import { useWidth } from './hooks.ts'
 import { type Layout, layout, type Place } from './layout.ts'
 
-/** A picture of the peers around this node, with the way of packets to each peer. `select` gets the name of a clicked peer. */
+/**
+ * A picture of the peers around this node, with the way of packets to each peer. `select` gets the name of a clicked
+ * peer.
+ */
 export function Picture({ status, select }: { status: Status; select: (name: string) => void }) {
   const [ref, width] = useWidth<HTMLDivElement>()
   const peers = useMemo(() => ordered(status.peers), [status.peers])

@@ -5,7 +5,10 @@ import type { PolicyStatus } from '../status.ts'
 /** The most rows that are shown. A search finds the others. */
 const ROWS = 50
 
-/** A table of the pods of this node with the policies that select them. They are fetched after each step of the policies. */
+/**
+ * A table of the pods of this node with the policies that select them. They are fetched after each step of the
+ * policies.
+ */
 export function Policy({ policy }: { policy: PolicyStatus }) {
   const [all, setAll] = useState<readonly PodSummary[]>([])
   const [search, setSearch] = useState('')

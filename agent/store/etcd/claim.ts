@@ -29,8 +29,8 @@ interface Grant {
 const TRIES = 100
 
 /**
- * Makes or renews the lease of a node (see SubnetStore.claim). A node that knows its lease reads this lease only. Any other node reads
- * all leases once.
+ * Makes or renews the lease of a node (see SubnetStore.claim). A node that knows its lease reads this lease only. Any
+ * other node reads all leases once.
  */
 export async function claim(to: Claiming, draft: Draft, conf: NetworkConf, signal: AbortSignal): Promise<Lease> {
   parseNode(draft.node)
@@ -38,8 +38,8 @@ export async function claim(to: Claiming, draft: Draft, conf: NetworkConf, signa
   try {
     return await claimBy(granted, to, draft, conf, signal)
   } catch (cause) {
-    // The write may have succeeded although no answer came. The keys then live by this etcd lease. The next claim therefore takes this
-    // etcd lease.
+    // The write may have succeeded although no answer came. The keys then live by this etcd lease. The next claim
+    // therefore takes this etcd lease.
     if (!/lease not found/.test((cause as Error).message)) granted.keep()
     throw cause
   }
@@ -53,8 +53,8 @@ async function claimBy(
   signal: AbortSignal,
 ): Promise<Lease> {
   const { etcd, view } = to
-  // Existing claim keys of IPv6 subnets in dual-stack networks, learnt from failed transactions. When no lease has such a subnet, the
-  // claim key is a leftover.
+  // Existing claim keys of IPv6 subnets in dual-stack networks, learnt from failed transactions. When no lease has such
+  // a subnet, the claim key is a leftover.
   const claims = new Map<string, bigint>()
   let hasRead = false
   const read = async () => {
@@ -70,7 +70,8 @@ async function claimBy(
     const chosen =
       isKept && held.entry ? { subnets: held.entry.subnets, over: held.entry } : attempt(to, draft, conf, held)
     if (chosen instanceof Error) {
-      // The error is final only when the node was read after the full read. Another agent of this node may have claimed in between.
+      // The error is final only when the node was read after the full read. Another agent of this node may have claimed
+      // in between.
       if (hadRead) {
         await granted.giveBack()
         throw chosen
@@ -107,7 +108,10 @@ async function claimBy(
   throw new StoreError(`etcd: others were faster than node ${shown(draft.node)} ${TRIES} times`)
 }
 
-/** Gives the node's lease back and removes its record. A reservation stays, because it does not belong to the node. Throws StoreError. */
+/**
+ * Gives the node's lease back and removes its record. A reservation stays, because it does not belong to the node.
+ * Throws StoreError.
+ */
 export async function release(
   to: Claiming,
   node: string,
@@ -169,8 +173,8 @@ function earlier({ key }: NodeRecord): ReturnType<typeof decodeKey> | undefined 
 }
 
 /**
- * Requests at most one etcd lease per claim, for all attempts. Gives back an unused etcd lease. After use, gives up the etcd leases of
- * the replaced keys.
+ * Requests at most one etcd lease per claim, for all attempts. Gives back an unused etcd lease. After use, gives up the
+ * etcd leases of the replaced keys.
  */
 function grants(to: Claiming, signal: AbortSignal) {
   let [made, used]: [Grant | undefined, boolean] = [undefined, false]
@@ -203,7 +207,8 @@ async function grant({ etcd, ttlSeconds }: Claiming, signal: AbortSignal): Promi
   return { id: ID, expires: Date.now() + Number(TTL) * 1000 }
 }
 
-// Ignores a spare etcd lease with less than half of its lifetime left. Such a lease causes early renewals again and again.
+// Ignores a spare etcd lease with less than half of its lifetime left. Such a lease causes early renewals again and
+// again.
 function spare(to: Claiming): Grant | undefined {
   const { spare: found, ttlSeconds } = to
   to.spare = undefined

@@ -35,8 +35,8 @@ export class Connection {
   }
 
   /**
-   * Calls `ask` again until a member answers. Throws StoreError when etcd refuses, when no member has answered for ten seconds, or when
-   * the signal ends.
+   * Calls `ask` again until a member answers. Throws StoreError when etcd refuses, when no member has answered for ten
+   * seconds, or when the signal ends.
    */
   async call<T>(ask: (to: Link, options: CallOptions) => Promise<T>, signal: AbortSignal): Promise<T> {
     const end = Date.now() + PATIENCE_MS
@@ -54,14 +54,15 @@ export class Connection {
   }
 
   /**
-   * Runs one watch, from its start to its end. Throws StoreError for every cause of the end except the signal and a compaction. A
-   * compaction comes as the last answer.
+   * Runs one watch, from its start to its end. Throws StoreError for every cause of the end except the signal and a
+   * compaction. A compaction comes as the last answer.
    */
   async *watch(wanted: Range, signal: AbortSignal): AsyncGenerator<WatchResponse> {
     const link = this.#use()
     try {
       for await (const answer of link.watch(wanted, signal)) {
-        // A lost token is one of the possible reasons, and etcd does not mark it. A member without a leader is another reason.
+        // A lost token is one of the possible reasons, and etcd does not mark it. A member without a leader is another
+        // reason.
         if (answer.canceled && answer.compactRevision === 0n)
           throw new ConnectError(`the watch was ended: ${answer.cancelReason || 'no reason given'}`, Code.Unavailable)
         this.#hear()
@@ -104,7 +105,8 @@ export class Connection {
     }
   }
 
-  // Opens a new connection after each failure and reads the TLS files again. Renewed certificates keep their file names.
+  // Opens a new connection after each failure and reads the TLS files again. Renewed certificates keep their file
+  // names.
   #use(): Link {
     this.#link ??= openLink(this.#origins[this.#at % this.#origins.length] as string, this.#options)
     return this.#link
@@ -137,8 +139,8 @@ export function refusal(cause: unknown): Code | undefined {
   return cause instanceof StoreError && cause.cause instanceof ConnectError ? cause.cause.code : undefined
 }
 
-// Members keep tokens in memory. A change of users or roles ends all tokens. An administrator may also turn on authentication during
-// the connection.
+// Members keep tokens in memory. A change of users or roles ends all tokens. An administrator may also turn on
+// authentication during the connection.
 function isTokenLost(cause: unknown): boolean {
   const { code, rawMessage } = ConnectError.from(cause)
   return (

@@ -14,7 +14,9 @@ export interface Followed {
   readonly view: View
 }
 
-/** Keeps a view up to date until the signal, and tries every member in turn. The known data stays while etcd is away. */
+/**
+ * Keeps a view up to date until the signal, and tries every member in turn. The known data stays while etcd is away.
+ */
 export function follow(followed: Followed, signal: AbortSignal): Promise<void> {
   return followSource(sourceOf(followed), PATIENCE, signal)
 }
@@ -39,14 +41,15 @@ function sourceOf({ etcd, keys, view }: Followed): Source<bigint, WatchResponse>
   }
 }
 
-// After a compaction, etcd no longer has the changes since the known revision. A revision before the known revision means that etcd was
-// emptied or the member is behind.
+// After a compaction, etcd no longer has the changes since the known revision. A revision before the known revision
+// means that etcd was emptied or the member is behind.
 function isLost({ compactRevision, created, header }: WatchResponse, view: View): boolean {
   return compactRevision > 0n || (created && (header?.revision ?? 0n) < view.revision)
 }
 
-// The header has the current revision of etcd. Events of earlier revisions may still follow, so the last event gives the revision. An
-// answer without events confirms the revision of the header. The answer that opens the watch confirms nothing.
+// The header has the current revision of etcd. Events of earlier revisions may still follow, so the last event gives
+// the revision. An answer without events confirms the revision of the header. The answer that opens the watch confirms
+// nothing.
 function reached({ events, created, header }: WatchResponse): bigint {
   return events.at(-1)?.kv?.modRevision ?? (created ? 0n : (header?.revision ?? 0n))
 }

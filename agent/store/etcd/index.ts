@@ -1,5 +1,5 @@
-// The etcd store: leases of nodes in etcd, in flannel's format. Begin to read here. `claim.ts` and `write.ts` claim a lease. `view.ts`
-// and `follow.ts` keep all leases up to date. `connection.ts` talks to the members.
+// The etcd store: leases of nodes in etcd, in flannel's format. Begin to read here. `claim.ts` and `write.ts` claim a
+// lease. `view.ts` and `follow.ts` keep all leases up to date. `connection.ts` talks to the members.
 import { type NetworkConf, parseNetworkConf } from '../../lease/network-configuration.ts'
 import { pause } from '../../scheduler/pause.ts'
 import { snapshots } from '../snapshots.ts'
@@ -18,8 +18,8 @@ export type { EtcdOptions as Options } from './options.ts'
 const CONFIG_MS = 500
 
 /**
- * Opens the etcd store (etcd version 3), the store of flannel. Keys and values match flannel byte for byte. Nothing is sent before the
- * first call. Throws ValueError for invalid options.
+ * Opens the etcd store (etcd version 3), the store of flannel. Keys and values match flannel byte for byte. Nothing is
+ * sent before the first call. Throws ValueError for invalid options.
  */
 export function open(options: EtcdOptions): SubnetStore {
   const [etcd, keys] = [new Connection(options), keysBelow(prefixOf(options))]

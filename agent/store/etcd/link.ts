@@ -5,8 +5,8 @@ import { type EtcdOptions, loginOf, secrets } from './options.ts'
 
 /** Time limit for an answer of a member, in milliseconds. */
 export const ANSWER_MS = 5000
-// A dead peer is detected 12.5 s after its last sign of life. etcd disconnects clients that ping more often than every five seconds
-// (--grpc-keepalive-min-time).
+// A dead peer is detected 12.5 s after its last sign of life. etcd disconnects clients that ping more often than every
+// five seconds (--grpc-keepalive-min-time).
 const PINGS = { pingIntervalMs: 7500, pingTimeoutMs: 5000 }
 
 /** A connection to one member of etcd, with its services. */
@@ -30,7 +30,9 @@ export interface Range {
   readonly startRevision: bigint
 }
 
-/** Opens a connection to one member. Sends nothing before the first call. Throws ValueError for an unreadable TLS file. */
+/**
+ * Opens a connection to one member. Sends nothing before the first call. Throws ValueError for an unreadable TLS file.
+ */
 export function openLink(origin: string, options: EtcdOptions): Link {
   const sessionManager = new Http2SessionManager(origin, PINGS, { ...secrets(options), minVersion: 'TLSv1.2' })
   const transport = createGrpcTransport({

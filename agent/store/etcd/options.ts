@@ -4,7 +4,9 @@ import { shown, ValueError } from '../../../lib/text/errors.ts'
 
 /** The connection to etcd, and the place of the network in etcd. */
 export interface EtcdOptions {
-  /** `https://10.0.0.1:2379`, with or without the scheme. If an endpoint does not answer, the agent asks the next one. */
+  /**
+   * `https://10.0.0.1:2379`, with or without the scheme. If an endpoint does not answer, the agent asks the next one.
+   */
   readonly endpoints: readonly string[]
   /** The prefix of all keys. The default is flannel's /coreos.com/network. */
   readonly prefix?: string

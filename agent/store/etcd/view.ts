@@ -80,7 +80,10 @@ export class View {
     if (isOther) this.#changed()
   }
 
-  /** Applies a write of this store at `revision`, before the watch reports it. The node therefore does not miss its own lease. */
+  /**
+   * Applies a write of this store at `revision`, before the watch reports it. The node therefore does not miss its own
+   * lease.
+   */
   wrote(puts: readonly Kept[], removed: readonly Uint8Array[], revision: bigint): void {
     if (this.revision === 0n || revision <= this.revision) return
     for (const key of removed) this.#forget(key)
@@ -88,7 +91,10 @@ export class View {
     this.#changed()
   }
 
-  /** Marks the data as unusable for a watch. The next user reads all keys again. Until then, snapshots show the old data. */
+  /**
+   * Marks the data as unusable for a watch. The next user reads all keys again. Until then, snapshots show the old
+   * data.
+   */
   doubt(): void {
     this.isLive = false
     this.revision = 0n
@@ -223,8 +229,8 @@ export function recordOf({ value, modRevision }: Pick<Kept, 'value' | 'modRevisi
 }
 
 /**
- * Whether the lease is still the lease that the record was written for. If the lease has ended and exists again since, another node may
- * own it.
+ * Whether the lease is still the lease that the record was written for. If the lease has ended and exists again since,
+ * another node may own it.
  */
 export function isOwn(record: NodeRecord | undefined, entry: Entry | undefined): entry is Entry {
   return record !== undefined && entry !== undefined && entry.key === record.key && entry.created <= record.written

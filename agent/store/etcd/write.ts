@@ -8,8 +8,8 @@ import { encode, type Keys } from './keys.ts'
 import type { Entry, View } from './view.ts'
 
 /**
- * The writes of a claim. They set a lease (new, or over an existing lease) and the node's record. They remove the lease that the node
- * gives up.
+ * The writes of a claim. They set a lease (new, or over an existing lease) and the node's record. They remove the lease
+ * that the node gives up.
  */
 export interface Change {
   readonly node: string
@@ -23,7 +23,10 @@ export interface Change {
   readonly instead?: Entry
   /** The etcd lease that the keys live by. 0 for a reservation. */
   readonly ttl: bigint
-  /** Leftover claim keys of IPv6 subnets, with the revisions of their last writes. `write` adds a claim key that is in the way. */
+  /**
+   * Leftover claim keys of IPv6 subnets, with the revisions of their last writes. `write` adds a claim key that is in
+   * the way.
+   */
   readonly claims: Map<string, bigint>
 }
 
@@ -37,8 +40,8 @@ type Operation = MessageInitShape<typeof RequestOpSchema>
 const [VERSION, MOD] = [0, 2]
 
 /**
- * Writes the whole change in one transaction, or nothing. Returns false when a compared key has changed meanwhile. Without an answer,
- * the call is repeated and may then meet its own write. The next read of the node finds that write.
+ * Writes the whole change in one transaction, or nothing. Returns false when a compared key has changed meanwhile.
+ * Without an answer, the call is repeated and may then meet its own write. The next read of the node finds that write.
  */
 export async function write(
   { etcd, keys, view }: To & { readonly view: View },
@@ -85,8 +88,8 @@ export async function write(
 }
 
 /**
- * Removes the record of a node and the lease that it gives up, in one transaction. Returns false when a compared key has changed
- * meanwhile.
+ * Removes the record of a node and the lease that it gives up, in one transaction. Returns false when a compared key
+ * has changed meanwhile.
  */
 export async function drop(
   { etcd, keys }: To,
@@ -102,8 +105,8 @@ export async function drop(
 }
 
 /**
- * Revokes an etcd lease without keys. Keeps an etcd lease that keys of another writer still use. After a failure, the etcd lease ends
- * by its lifetime.
+ * Revokes an etcd lease without keys. Keeps an etcd lease that keys of another writer still use. After a failure, the
+ * etcd lease ends by its lifetime.
  */
 export async function giveUp({ etcd }: To, ID: bigint, signal: AbortSignal): Promise<void> {
   if (ID === 0n) return
@@ -115,7 +118,8 @@ export async function giveUp({ etcd }: To, ID: bigint, signal: AbortSignal): Pro
   }
 }
 
-// The conditions for a free IPv4 subnet: no lease has it, with any IPv6 subnet. The lease that the node gives up does not count.
+// The conditions for a free IPv4 subnet: no lease has it, with any IPv6 subnet. The lease that the node gives up does
+// not count.
 function free(keys: Keys, key: SubnetKey, instead: Entry | undefined): Condition[] {
   const exact = keys.lease(key)
   const range = keys.sameV4(key) ?? { key: exact, rangeEnd: after(exact) }

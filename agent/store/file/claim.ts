@@ -8,8 +8,8 @@ import type { Draft } from '../store.ts'
 import type { Files, Held, NodeRecord } from './network.ts'
 
 /**
- * Makes or renews the lease of a node, under the lock of the folder (see SubnetStore.claim). If a kill interrupts the writes, at most a
- * record without a lease remains. The next claim makes that lease.
+ * Makes or renews the lease of a node, under the lock of the folder (see SubnetStore.claim). If a kill interrupts the
+ * writes, at most a record without a lease remains. The next claim makes that lease.
  */
 export function claim(dir: string, files: Files, draft: Draft, conf: NetworkConf, ttlSeconds?: number): Lease {
   const { node, identity, ips, backend, data } = draft

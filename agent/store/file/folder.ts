@@ -10,7 +10,8 @@ import {
 } from 'node:fs'
 
 /**
- * The content of a file. `why` is the reason when the file is unreadable. `writtenMs` is the time of writing, in milliseconds since
+ * The content of a file. `why` is the reason when the file is unreadable. `writtenMs` is the time of writing, in
+ * milliseconds since
  * 1970.
  */
 export interface Found {
@@ -20,8 +21,8 @@ export interface Found {
 }
 
 /**
- * The files of a folder. Reads a file only after it has changed. Names that begin with a dot are drafts and are skipped. All methods
- * throw Error when the disk fails. A missing folder counts as empty.
+ * The files of a folder. Reads a file only after it has changed. Names that begin with a dot are drafts and are
+ * skipped. All methods throw Error when the disk fails. A missing folder counts as empty.
  */
 export class Folder<T> {
   readonly #dir: string
@@ -39,7 +40,8 @@ export class Folder<T> {
 
   /** Looks at all files, or only at the named files. */
   look(names?: Iterable<string>): void {
-    // Takes the stamp of the folder before it reads the files. A later change is either read here or changes the stamp again.
+    // Takes the stamp of the folder before it reads the files. A later change is either read here or changes the stamp
+    // again.
     if (!names) this.#stamp = this.#now()
     const there = new Set(names ?? list(this.#dir))
     for (const name of there) this.#see(name)
@@ -47,8 +49,8 @@ export class Folder<T> {
   }
 
   /**
-   * Whether a file was made, replaced or removed since the last full look. The modification time of the folder shows this, even for
-   * changes by another machine.
+   * Whether a file was made, replaced or removed since the last full look. The modification time of the folder shows
+   * this, even for changes by another machine.
    */
   isStale(): boolean {
     return this.#now() !== this.#stamp
@@ -89,8 +91,8 @@ export function status(path: string): BigIntStats | undefined {
 }
 
 /**
- * The text of a file. Undefined when there is no file, or when the path is a folder. Throws OddFileError, and Error when the disk
- * fails.
+ * The text of a file. Undefined when there is no file, or when the path is a folder. Throws OddFileError, and Error
+ * when the disk fails.
  */
 export function read(path: string): string | undefined {
   return present(() => {

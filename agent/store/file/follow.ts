@@ -8,7 +8,9 @@ const QUIET_MS = 3
 // Every twelfth poll looks at every file. This finds files that another machine wrote in place.
 const WHOLE = 12
 
-/** The files to follow. `tried` returns undefined when the disk fails, and stores the reason in the state of the store. */
+/**
+ * The files to follow. `tried` returns undefined when the disk fails, and stores the reason in the state of the store.
+ */
 export interface Followed {
   readonly dir: string
   readonly network: Network
@@ -17,8 +19,8 @@ export interface Followed {
 }
 
 /**
- * Reads the files of a network again after each change, until the signal. Calls `changed` when a file has changed or a lease has ended.
- * After a failure, the next poll looks at everything.
+ * Reads the files of a network again after each change, until the signal. Calls `changed` when a file has changed or a
+ * lease has ended. After a failure, the next poll looks at everything.
  */
 export async function follow(
   { dir, network, pollMs, tried }: Followed,

@@ -1,5 +1,5 @@
-// The file store: leases of nodes as files in a folder. Begin to read here. `claim.ts` writes leases. `network.ts` reads leases.
-// `follow.ts` watches for changes.
+// The file store: leases of nodes as files in a folder. Begin to read here. `claim.ts` writes leases. `network.ts`
+// reads leases. `follow.ts` watches for changes.
 import { withLock } from '../../../lib/os/files.ts'
 import { ValueError } from '../../../lib/text/errors.ts'
 import { encodeKey, type Lease, parseNode } from '../../lease/lease.ts'
@@ -17,8 +17,8 @@ import { AwayError, Root } from './root.ts'
 /** Location of a network on disk, and the lifetime of its leases. */
 export interface Options {
   /**
-   * The folder, by default /var/lib/plumb/store. Several nodes may share it. The store never makes the folder, because without its file
-   * system the path is an empty mount point.
+   * The folder, by default /var/lib/plumb/store. Several nodes may share it. The store never makes the folder, because
+   * without its file system the path is an empty mount point.
    */
   readonly dir?: string
   /** Text of net-conf.json. If absent, the store reads the file `config` of the folder. */
@@ -26,7 +26,8 @@ export interface Options {
   /** Path of the file to read instead of `config` in the folder. The store reads this file at every request. */
   readonly configFile?: string
   /**
-   * Lifetime of a lease in seconds, unless the node renews it. Without a value, leases never end. The clocks of the nodes must agree.
+   * Lifetime of a lease in seconds, unless the node renews it. Without a value, leases never end. The clocks of the
+   * nodes must agree.
    */
   readonly ttlSeconds?: number
   /** Interval of the polls of the folder in milliseconds. The default is 5 s. */
@@ -40,8 +41,8 @@ const CONFIG_MS = 500
 const [LOCK_MS, TRY_MS] = [10_000, 10]
 
 /**
- * Opens the store without a server. It keeps the leases in the files of a folder, on one machine or shared by several machines. Nothing
- * is read before the first call. Throws ValueError for invalid options.
+ * Opens the store without a server. It keeps the leases in the files of a folder, on one machine or shared by several
+ * machines. Nothing is read before the first call. Throws ValueError for invalid options.
  */
 export function open(options: Options = {}): SubnetStore {
   return new FileStore(options)

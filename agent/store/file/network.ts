@@ -40,8 +40,8 @@ export interface Files {
 }
 
 /**
- * The files of a network. `subnets/KEY` has a lease value in flannel's format. `nodes/NODE` has the record of a node, with the key of
- * its lease. All methods throw Error when the disk fails.
+ * The files of a network. `subnets/KEY` has a lease value in flannel's format. `nodes/NODE` has the record of a node,
+ * with the key of its lease. All methods throw Error when the disk fails.
  */
 export class Network {
   readonly subnets: Folder<ReturnType<typeof lease>>

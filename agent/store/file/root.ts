@@ -6,8 +6,8 @@ export class AwayError extends Error {
 }
 
 /**
- * Tells the folder of a network from the empty mount point that remains without its file system. An empty folder does not mean an empty
- * network.
+ * Tells the folder of a network from the empty mount point that remains without its file system. An empty folder does
+ * not mean an empty network.
  */
 export class Root {
   readonly #dir: string
@@ -20,7 +20,10 @@ export class Root {
     this.#hasConfig = hasConfig
   }
 
-  /** Throws AwayError when the folder is not the folder of the network. `known` returns keys of leases that the folder had. */
+  /**
+   * Throws AwayError when the folder is not the folder of the network. `known` returns keys of leases that the folder
+   * had.
+   */
   check(known: () => Iterable<string>): void {
     const stats = status(this.#dir)
     if (this.#hasConfig && !(stats && status(`${this.#dir}/config`)))

@@ -1,5 +1,5 @@
-// The store that is the Kubernetes cluster itself: leases are annotations of Node objects. Begin to read here with `open`. `node.ts`
-// converts between a Node and a lease.
+// The store that is the Kubernetes cluster itself: leases are annotations of Node objects. Begin to read here with
+// `open`. `node.ts` converts between a Node and a lease.
 import { log } from '../../../lib/os/log.ts'
 import { readText } from '../../../lib/os/reading.ts'
 import { shown, ValueError } from '../../../lib/text/errors.ts'
@@ -47,8 +47,8 @@ const CONFIG_MS = 500
 const FAMILIES = ['v4', 'v6'] as const
 
 /**
- * Opens the store, as flanneld's `--kube-subnet-mgr`. Kubernetes gives each Node its pod CIDR, and the nodes publish data for their peers
- * in annotations. Sends nothing before the first call. Throws ValueError for unusable options.
+ * Opens the store, as flanneld's `--kube-subnet-mgr`. Kubernetes gives each Node its pod CIDR, and the nodes publish
+ * data for their peers in annotations. Sends nothing before the first call. Throws ValueError for unusable options.
  */
 export function open(options: Options): SubnetStore {
   return new KubeStore(options)
@@ -312,7 +312,8 @@ class KubeStore implements SubnetStore {
     return known.lease
   }
 
-  // False when an administrator has set another address for this node to publish. The lease then counts as gone, and is published again.
+  // False when an administrator has set another address for this node to publish. The lease then counts as gone, and is
+  // published again.
   #isPublished(node: KubeNode): boolean {
     return (
       node.name !== this.#node ||

@@ -35,8 +35,8 @@ const OWN: readonly string[] = [...READ, ...Object.values(NAMES.overwrite), ...O
 const LONGEST = 4096
 
 /**
- * The kept data of a Node from the API. Nodes other than `own` keep fewer annotations and no condition. Throws ValueError for an invalid
- * Node.
+ * The kept data of a Node from the API. Nodes other than `own` keep fewer annotations and no condition. Throws
+ * ValueError for an invalid Node.
  */
 export function projectNode(raw: unknown, prefix: string, own: string): KubeNode {
   const { metadata, spec, status } = (raw ?? {}) as {
@@ -73,8 +73,8 @@ export function projectNode(raw: unknown, prefix: string, own: string): KubeNode
 }
 
 /**
- * The subnets that Kubernetes gave a node, in the families of the network. Throws ValueError. Its message is a clause such as `it has no
- * pod CIDR`.
+ * The subnets that Kubernetes gave a node, in the families of the network. Throws ValueError. Its message is a clause
+ * such as `it has no pod CIDR`.
  */
 export function subnetsOf({ podCidrs }: Pick<KubeNode, 'podCidrs'>, conf: Pick<NetworkConf, 'v4' | 'v6'>): Both<Cidr> {
   if (podCidrs.length > 2) throw new ValueError(`it has ${podCidrs.length} pod CIDRs; want one per family`)
@@ -95,8 +95,8 @@ export function subnetsOf({ podCidrs }: Pick<KubeNode, 'podCidrs'>, conf: Pick<N
 }
 
 /**
- * The lease of a Node. Undefined for a Node that flannel does not manage, or that has no pod CIDR yet. Throws ValueError. Its message is
- * a clause.
+ * The lease of a Node. Undefined for a Node that flannel does not manage, or that has no pod CIDR yet. Throws
+ * ValueError. Its message is a clause.
  */
 export function leaseOf(node: KubeNode, conf: Pick<NetworkConf, 'v4' | 'v6'>): Lease | undefined {
   const { annotations, name, podCidrs } = node
@@ -111,7 +111,8 @@ export function leaseOf(node: KubeNode, conf: Pick<NetworkConf, 'v4' | 'v6'>): L
 }
 
 /**
- * The leases of all nodes, oldest first. `read` is `leaseOf`. When two nodes have overlapping subnets, only the older node has a lease.
+ * The leases of all nodes, oldest first. `read` is `leaseOf`. When two nodes have overlapping subnets, only the older
+ * node has a lease.
  */
 export function snapshotOf(
   nodes: Iterable<KubeNode>,
@@ -142,8 +143,8 @@ export function snapshotOf(
 }
 
 /**
- * The annotations that a node publishes, byte for byte as in flannel (pkg/subnet/kube/kube.go, AcquireLease). An address that an
- * administrator set in `node` replaces the node's own address.
+ * The annotations that a node publishes, byte for byte as in flannel (pkg/subnet/kube/kube.go, AcquireLease). An
+ * address that an administrator set in `node` replaces the node's own address.
  */
 export function annotationsOf(
   { ips, backend, data }: Pick<Lease, 'ips' | 'backend' | 'data'>,
@@ -160,7 +161,10 @@ export function annotationsOf(
   return said
 }
 
-/** The address that an administrator set to be published instead of the node's own address. Undefined when it is absent or empty. */
+/**
+ * The address that an administrator set to be published instead of the node's own address. Undefined when it is absent
+ * or empty.
+ */
 export function overwriteOf({ annotations }: Pick<KubeNode, 'annotations'>, family: 'v4' | 'v6'): string | undefined {
   const text = annotations[NAMES.overwrite[family]]
   return text === undefined || text === '' ? undefined : text
@@ -215,8 +219,8 @@ interface Span {
   readonly lease: Lease
 }
 
-// A subnet of a lease, and its place `at` among `all` of its family. None of these overlap, and they are in the order of their addresses. So
-// only the one at that place can overlap it.
+// A subnet of a lease, and its place `at` among `all` of its family. None of these overlap, and they are in the order
+// of their addresses. So only the one at that place can overlap it.
 function spanOf(
   { subnets }: Lease,
   family: 'v4' | 'v6',

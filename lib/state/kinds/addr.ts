@@ -18,8 +18,8 @@ export interface Addr {
 }
 
 /**
- * Addresses of links. IPv6 addresses skip duplicate address detection unless `dad` asks for it. A pool gives each address out once,
- * and the detection takes 1 to 2 s.
+ * Addresses of links. IPv6 addresses skip duplicate address detection unless `dad` asks for it. A pool gives each
+ * address out once, and the detection takes 1 to 2 s.
  */
 export const addr: Handler<Addr> = {
   tool: 'ip',

@@ -3,8 +3,8 @@ import type { ContainerId, IfName } from '../../text/values.ts'
 import type { Handler, Line } from '../handler.ts'
 
 /**
- * An attachment of a pod that the node agent knows. Network policy applies to its addresses. Made when the agent has the pod's policies in the
- * kernel.
+ * An attachment of a pod that the node agent knows. Network policy applies to its addresses. Made when the agent has
+ * the pod's policies in the kernel.
  */
 export interface Admission {
   readonly kind: 'admission'

@@ -12,8 +12,8 @@ export interface Chain {
 }
 
 /**
- * nft chains in the table `inet plumb`, for the few rules that cannot be elements. Each `put` flushes the chain and writes its rules
- * again.
+ * nft chains in the table `inet plumb`, for the few rules that cannot be elements. Each `put` flushes the chain and
+ * writes its rules again.
  */
 export const chain: Handler<Chain> = {
   tool: 'nft',

@@ -2,8 +2,8 @@ import type { PartName } from '../../text/owner.ts'
 import type { Handler, Line, Named } from '../handler.ts'
 
 /**
- * A host port that belongs to one attachment. `ip` is an address of the node, or `any4` or `any6`. `part` names the part of the
- * journal that owns the port.
+ * A host port that belongs to one attachment. `ip` is an address of the node, or `any4` or `any6`. `part` names the
+ * part of the journal that owns the port.
  */
 export interface Claim {
   readonly kind: 'claim'

@@ -11,17 +11,20 @@ export interface Element {
   readonly value?: string
   readonly owner: string
   /**
-   * The set forgets the element after 1 s. It is added when its attachment is made (`made`) or removed (`removed`). Nobody looks for
-   * it afterwards.
+   * The set forgets the element after 1 s. It is added when its attachment is made (`made`) or removed (`removed`).
+   * Nobody looks for it afterwards.
    */
   readonly moment?: 'made' | 'removed'
-  /** The part of the journal that owns an element. Several attachments may own the same element. The last of them removes it. */
+  /**
+   * The part of the journal that owns an element. Several attachments may own the same element. The last of them
+   * removes it.
+   */
   readonly part?: PartName
 }
 
 /**
- * Elements of the sets and maps in lib/nft/sets.nft. Adding an existing element is no error. Removing a missing element is an error,
- * because nft 1.0.6 has no `destroy`.
+ * Elements of the sets and maps in lib/nft/sets.nft. Adding an existing element is no error. Removing a missing element
+ * is an error, because nft 1.0.6 has no `destroy`.
  */
 export const element: Handler<Element> = {
   tool: 'nft',
@@ -41,7 +44,8 @@ export const element: Handler<Element> = {
 
 /** The line that adds an element. An existing element is no error. */
 export function addition({ set, key, value, owner, moment }: Element): string {
-  // With `expires 1s` the second starts again for an existing element (Linux 6.12). Older kernels keep the remaining time.
+  // With `expires 1s` the second starts again for an existing element (Linux 6.12). Older kernels keep the remaining
+  // time.
   return `add element inet plumb ${set} { ${key}${moment ? ' timeout 1s expires 1s' : ''} comment "${owner}"${value === undefined ? '' : ` : ${value}`} }`
 }
 

@@ -3,8 +3,8 @@ import type { Handler, Line } from '../handler.ts'
 import { inPodOf } from '../handler.ts'
 
 /**
- * Static entries of a bridge's forwarding table. `sticky` keeps another port from taking over the address (bridge(8)). The entries go
- * with their port.
+ * Static entries of a bridge's forwarding table. `sticky` keeps another port from taking over the address (bridge(8)).
+ * The entries go with their port.
  */
 export const fdb: Handler<Fdb> = {
   tool: 'bridge',

@@ -2,9 +2,9 @@ import type { Ip } from '../../text/ip.ts'
 import type { Handler } from '../handler.ts'
 
 /**
- * The UDP connections to a host port that conntrack remembers. The kernel must forget them whenever the port changes its owner.
- * Otherwise datagrams still go to the old target.
- * `ip` is the address of the node. Without `ip` all addresses count. `pod` is the address that the port leads to.
+ * The UDP connections to a host port that conntrack remembers. The kernel must forget them whenever the port changes
+ * its owner. Otherwise datagrams still go to the old target. `ip` is the address of the node. Without `ip` all
+ * addresses count. `pod` is the address that the port leads to.
  */
 export interface Flows {
   readonly kind: 'flows'
@@ -15,7 +15,9 @@ export interface Flows {
   readonly pod: Ip
 }
 
-/** UDP connections to a host port. The kernel forgets them when the port is given to a pod and when it is taken away. */
+/**
+ * UDP connections to a host port. The kernel forgets them when the port is given to a pod and when it is taken away.
+ */
 export const flows: Handler<Flows> = {
   tool: 'conntrack',
   title: ({ port }) => `connections of host port ${port}`,
@@ -37,8 +39,8 @@ export function forgetOf({ family, port, ip, pod }: Flows): string {
 }
 
 /**
- * The conntrack commands that list the UDP connections to and from ports of one family. Several ports share one list, because each
- * list looks at every connection of the node.
+ * The conntrack commands that list the UDP connections to and from ports of one family. Several ports share one list,
+ * because each list looks at every connection of the node.
  */
 export function listsOf([first, ...others]: readonly [Flows, ...Flows[]]): string[] {
   const all = `-L -f ipv${first.family} -p udp`

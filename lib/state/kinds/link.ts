@@ -1,5 +1,6 @@
-// This folder has one file per kind of kernel object, or of file on disk. Each file has the data type of the kind and its handler, which
-// knows the lines for the tools. handler.ts one folder up defines the interface. index.ts lists all kinds. Begin with this file.
+// This folder has one file per kind of kernel object, or of file on disk. Each file has the data type of the kind and
+// its handler, which knows the lines for the tools. handler.ts one folder up defines the interface. index.ts lists all
+// kinds. Begin with this file.
 import { pid } from '../../os/door.ts'
 import { BRIDGE_ALIAS } from '../../text/owner.ts'
 import type { IfName, Mac, Netns } from '../../text/values.ts'
@@ -7,7 +8,10 @@ import { type Handler, inPodOf, type Line } from '../handler.ts'
 import { type Birth, inPod, isPodKind, type Likeness, type LikenessRow, likenessOf, type PodKind } from './podlink.ts'
 import { changeVxlan, createVxlan, type Vxlan, type VxlanRow, vxlanOf } from './vxlan.ts'
 
-/** A device of the node as it was before the pod got it. The plugin host-device lends such devices. DEL restores these values. */
+/**
+ * A device of the node as it was before the pod got it. The plugin host-device lends such devices. DEL restores these
+ * values.
+ */
 export interface Lent {
   readonly name: IfName
   readonly index: number
@@ -16,8 +20,8 @@ export interface Lent {
   readonly mtu: number
   readonly isUp: boolean
   /**
-   * The earlier alias of the device. Absent when the alias has characters that no tool line can contain. Then the alias stays on the
-   * device.
+   * The earlier alias of the device. Absent when the alias has characters that no tool line can contain. Then the alias
+   * stays on the device.
    */
   readonly alias?: string
 }
@@ -28,12 +32,15 @@ export interface Link {
   readonly ns: Netns
   readonly name: IfName
   /**
-   * The argument of `ip link add … type`. `peer` is the end of a veth pair that the other end's line makes. `port` is a link that
-   * another plugin made. `lent` is a device of the node, and plumb never deletes it.
+   * The argument of `ip link add … type`. `peer` is the end of a veth pair that the other end's line makes. `port` is a
+   * link that another plugin made. `lent` is a device of the node, and plumb never deletes it.
    */
   readonly type: 'bridge' | 'veth' | 'vxlan' | 'loopback' | 'peer' | 'port' | PodKind | 'ifb' | 'lent'
   readonly mac?: Mac
-  /** Also sets the MAC address on an existing bridge. From then on the bridge no longer takes the MAC of its lowest port. */
+  /**
+   * Also sets the MAC address on an existing bridge. From then on the bridge no longer takes the MAC of its lowest
+   * port.
+   */
   readonly pinned?: true
   readonly mtu?: number
   readonly alias?: string
@@ -59,8 +66,8 @@ export interface Link {
   /** The earlier values of a lent device on the node. */
   readonly lent?: Lent
   /**
-   * The move of a lent device: the target namespace, the name there, and the values to set. `put` moves the device to the pod, and
-   * `drop` moves it back.
+   * The move of a lent device: the target namespace, the name there, and the values to set. `put` moves the device to
+   * the pod, and `drop` moves it back.
    */
   readonly move?: {
     readonly to?: Netns
@@ -69,13 +76,16 @@ export interface Link {
     readonly mac?: Mac
     readonly mtu?: number
   }
-  /** The link may exist already and belong to another program. Then adding it is no error. Only `drop` removes it, by name. */
+  /**
+   * The link may exist already and belong to another program. Then adding it is no error. Only `drop` removes it, by
+   * name.
+   */
   readonly shared?: true
 }
 
 /**
- * Links. `ip link add` makes them, and it fails when the link exists, unless the link is shared. So plumb never takes over another
- * program's link.
+ * Links. `ip link add` makes them, and it fails when the link exists, unless the link is shared. So plumb never takes
+ * over another program's link.
  */
 export const link: Handler<Link> = {
   tool: 'ip',
@@ -172,9 +182,10 @@ export interface AddrRow {
   readonly dadfailed?: boolean
 }
 
-// An existing bridge may belong to another program. So these lines change only its address, when `pinned` is set. The line with the
-// address also brings the bridge up. The kernel updates the state of a bridge (`state UNKNOWN`) only when its carrier changes. The
-// carrier of a bridge with a fixed address changes only with its first port, and only while the bridge is up.
+// An existing bridge may belong to another program. So these lines change only its address, when `pinned` is set. The
+// line with the address also brings the bridge up. The kernel updates the state of a bridge (`state UNKNOWN`) only when
+// its carrier changes. The carrier of a bridge with a fixed address changes only with its first port, and only while
+// the bridge is up.
 function bridge({ name, mac, pinned, mtu, up, promisc, vlanFiltering }: Link): Line[] {
   const pin = pinned && mac ? [{ text: `link set dev ${name} address ${mac}${up ? ' up' : ''}` }] : []
   return [
@@ -206,8 +217,8 @@ function drop({ name, type }: Link): Line[] {
     : [{ text: `link delete dev ${name}`, unless: NONE }]
 }
 
-// One message to the kernel. The kernel applies what follows `netns` after the device arrives there (rtnl_setlink). So no program sees
-// a half moved device, and a killed call leaves it on one side or the other.
+// One message to the kernel. The kernel applies what follows `netns` after the device arrives there (rtnl_setlink). So
+// no program sees a half moved device, and a killed call leaves it on one side or the other.
 function moving({ name, up, move }: Link): string {
   const { to, name: called = name, alias, mac, mtu } = move ?? {}
   // `ip` may run in the pod. This process runs in the node's namespace.

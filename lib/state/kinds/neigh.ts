@@ -21,7 +21,8 @@ export const neigh: Handler<Neigh> = {
   put: ({ dev, ip, mac, proto }) => [
     { text: `neigh replace ${ip} lladdr ${mac} dev ${dev} nud permanent protocol ${proto}` },
   ],
-  // A delete of a missing neighbour ends iproute2 at once, together with all lines that follow. So the neighbour is made first.
+  // A delete of a missing neighbour ends iproute2 at once, together with all lines that follow. So the neighbour is
+  // made first.
   drop: ({ dev, ip, mac }) => [
     { text: `neigh replace ${ip} lladdr ${mac} dev ${dev} nud stale`, unless: /Cannot find device/ },
     { text: `neigh delete ${ip} dev ${dev}`, unless: /Cannot find device/ },

@@ -3,8 +3,8 @@ import type { IfName, Netns } from '../../text/values.ts'
 import { type Handler, inPodOf } from '../handler.ts'
 
 /**
- * A nexthop object (ip-nexthop(8)). The kernel hashes a route through such an object by the object's number. It keeps all other routes
- * of one device in one hash bucket.
+ * A nexthop object (ip-nexthop(8)). The kernel hashes a route through such an object by the object's number. It keeps
+ * all other routes of one device in one hash bucket.
  */
 export interface Nexthop {
   readonly kind: 'nexthop'
@@ -17,8 +17,8 @@ export interface Nexthop {
 }
 
 /**
- * Nexthop objects. Uses `add` for new objects, never `replace`: another program may own the id. The kernel removes the routes of
- * a removed object.
+ * Nexthop objects. Uses `add` for new objects, never `replace`: another program may own the id. The kernel removes the
+ * routes of a removed object.
  */
 export const nexthop: Handler<Nexthop> = {
   tool: 'ip',

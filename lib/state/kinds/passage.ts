@@ -1,8 +1,8 @@
 import type { Handler, Line } from '../handler.ts'
 
 /**
- * An iptables chain that lets packets with the mark of lib/nft/firewall.nft pass the FORWARD chain. It is made once for all pods.
- * `admin` is an iptables chain that decides before.
+ * An iptables chain that lets packets with the mark of lib/nft/firewall.nft pass the FORWARD chain. It is made once for
+ * all pods. `admin` is an iptables chain that decides before.
  */
 export interface Passage {
   readonly kind: 'passage'
@@ -30,8 +30,8 @@ export interface Standing {
 const NOTHING: Standing = { isJumped: false, isAdminThere: false, isWhole: false, isThere: false }
 
 /**
- * A way through the FORWARD chain of iptables that all pods share. It is never removed, because other pods need it. The chains of
- * reference plugins stay too.
+ * A way through the FORWARD chain of iptables that all pods share. It is never removed, because other pods need it. The
+ * chains of reference plugins stay too.
  */
 export const passage: Handler<Passage> = {
   tool: 'iptables',
@@ -47,7 +47,8 @@ export const passage: Handler<Passage> = {
 
 /** The missing parts of a passage, as lines of iptables-restore. */
 export function missing({ admin, bit }: Passage, { isJumped, isAdminThere, isWhole, isThere }: Standing): string[] {
-  // iptables-restore empties a chain that a `:` line names. So the admin's chain gets such a line only when it does not exist.
+  // iptables-restore empties a chain that a `:` line names. So the admin's chain gets such a line only when it does not
+  // exist.
   const mark = `0x${((1 << bit) >>> 0).toString(16)}`
   const chain = isThere
     ? [`-I ${CHAIN} 1 -j ${admin}`]

@@ -62,8 +62,8 @@ export function onlyOnce(cause: { readonly resource: Resource }): CniError | und
   )
 }
 
-// The node's `ip` makes a link with a master on the node, straight in the pod's namespace. Kernels before 6.13 refuse a name that a
-// link of the node has. The birth name avoids that on every kernel.
+// The node's `ip` makes a link with a master on the node, straight in the pod's namespace. Kernels before 6.13 refuse a
+// name that a link of the node has. The birth name avoids that on every kernel.
 function made({ ns, name, type, mac, mtu, like = {}, born }: Link): Line[] {
   const { mode, bcqueuelen, id } = like
   const own = `${mode ? ` mode ${mode}` : ''}${bcqueuelen ? ` bcqueuelen ${bcqueuelen}` : ''}${id === undefined ? '' : ` id ${id}`}`
@@ -75,8 +75,8 @@ function made({ ns, name, type, mac, mtu, like = {}, born }: Link): Line[] {
 function tap({ name, mac, mtu, like, born }: Link): Line[] {
   const whose = `${born?.owner === undefined ? '' : ` user ${born.owner}`}${born?.group === undefined ? '' : ` group ${born.group}`}`
   const set = `${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}`
-  // Upstream gives the virtio header to a tap with owner and group. It makes all other taps by `ip` too, without the header. So virtual
-  // machines find the header in the same cases.
+  // Upstream gives the virtio header to a tap with owner and group. It makes all other taps by `ip` too, without the
+  // header. So virtual machines find the header in the same cases.
   const header = born?.owner !== undefined && born.group !== undefined && born.context === undefined ? ' vnet_hdr' : ''
   return [
     { text: `tuntap add mode tap name ${name}${header}${like?.multiQueue ? ' multi_queue' : ''}${whose}` },

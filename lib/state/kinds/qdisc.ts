@@ -2,8 +2,8 @@ import type { IfName } from '../../text/values.ts'
 import type { Handler, Line } from '../handler.ts'
 
 /**
- * A token bucket (tc-tbf(8)) as the root qdisc of a link. It shapes the packets that leave the link. The kernel removes it with the
- * link.
+ * A token bucket (tc-tbf(8)) as the root qdisc of a link. It shapes the packets that leave the link. The kernel removes
+ * it with the link.
  */
 export interface Qdisc {
   readonly kind: 'qdisc'
@@ -26,8 +26,8 @@ export interface Qdisc {
 const HANDLE = '504c:'
 
 /**
- * Token buckets. `put` makes them exclusively, and changes plumb's existing bucket in place. They go with their link, so DEL starts no
- * process for them.
+ * Token buckets. `put` makes them exclusively, and changes plumb's existing bucket in place. They go with their link,
+ * so DEL starts no process for them.
  */
 export const qdisc: Handler<Qdisc> = {
   tool: 'tc',
@@ -35,8 +35,8 @@ export const qdisc: Handler<Qdisc> = {
   purpose,
   key: ({ ns, dev }) => `qdisc ${ns} ${dev}`,
   put: ({ dev, rate, burst, limit, segment }) => {
-    // A second bucket limits the size of the largest piece (tbf_change). Its rate is so high that it has no effect on traffic. It is not
-    // higher, because tc counts time in microseconds.
+    // A second bucket limits the size of the largest piece (tbf_change). Its rate is so high that it has no effect on
+    // traffic. It is not higher, because tc counts time in microseconds.
     const cut = segment === undefined ? '' : ` peakrate ${Math.max(1e9, 10 * rate)}bit mtu ${segment}`
     const bucket = `dev ${dev} root handle ${HANDLE} tbf rate ${rate}bit burst ${burst} limit ${limit}${cut}`
     return [

@@ -2,8 +2,8 @@ import type { IfName } from '../../text/values.ts'
 import type { Handler, Line } from '../handler.ts'
 
 /**
- * A filter that leads all packets that enter a link to another link (an ifb). It stands behind the filters of other programs. The
- * kernel removes it with the link.
+ * A filter that leads all packets that enter a link to another link (an ifb). It stands behind the filters of other
+ * programs. The kernel removes it with the link.
  */
 export interface Redirect {
   readonly kind: 'redirect'
@@ -13,8 +13,8 @@ export interface Redirect {
   readonly replaced?: true
 }
 
-// The preference identifies plumb's filter. It places the filter behind the filters of other programs, which are neither changed nor
-// removed.
+// The preference identifies plumb's filter. It places the filter behind the filters of other programs, which are
+// neither changed nor removed.
 const PLACE = 'protocol all pref 20556'
 
 /** Redirections of packets that enter a link. They stand in the clsact or ingress qdisc that the link has. */
@@ -24,8 +24,8 @@ export const redirect: Handler<Redirect> = {
   purpose,
   key: ({ ns, dev }) => `redirect ${ns} ${dev}`,
   put: ({ dev, to }) => [
-    // An existing qdisc serves as well, also one of another program. A filter of an earlier ADD may lead to a missing device and would
-    // stand before this filter. So it is deleted first.
+    // An existing qdisc serves as well, also one of another program. A filter of an earlier ADD may lead to a missing
+    // device and would stand before this filter. So it is deleted first.
     {
       text: `qdisc add dev ${dev} clsact`,
       unless: /Exclusivity flag on/,

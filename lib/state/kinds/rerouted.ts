@@ -2,7 +2,10 @@ import type { IfName, Netns } from '../../text/values.ts'
 import { type Handler, inPodOf, type Line } from '../handler.ts'
 import { type Route, route } from './route.ts'
 
-/** A route that the kernel drops when its link gets another table. It is added in that table. `drop` puts it back into its old table. */
+/**
+ * A route that the kernel drops when its link gets another table. It is added in that table. `drop` puts it back into
+ * its old table.
+ */
 export interface Rerouted {
   readonly kind: 'rerouted'
   readonly ns: Netns
@@ -12,8 +15,8 @@ export interface Rerouted {
 }
 
 /**
- * Routes that follow their link into the table of its VRF. `drop` puts them back into the main table and ignores all errors, because a
- * DEL must continue.
+ * Routes that follow their link into the table of its VRF. `drop` puts them back into the main table and ignores all
+ * errors, because a DEL must continue.
  */
 export const rerouted: Handler<Rerouted> = {
   tool: 'ip',

@@ -21,8 +21,9 @@ export interface Route {
   /** The kernel takes the gateway as reachable on the link and does not check it against other routes. */
   readonly onlink?: true
   /**
-   * Another link may have a route to the same destination. Both routes stay. With IPv4 the first route counts: `prepend` puts this
-   * route first, `append` the existing one. The kernel merges IPv6 routes with gateways into one multipath route.
+   * Another link may have a route to the same destination. Both routes stay. With IPv4 the first route counts:
+   * `prepend` puts this route first, `append` the existing one. The kernel merges IPv6 routes with gateways into one
+   * multipath route.
    */
   readonly beside?: 'prepend' | 'append'
   /** An existing route to the same destination is an error. */
@@ -30,7 +31,8 @@ export interface Route {
   /** The program that made the route (rt_protos). All routes of the agent have the agent's number. */
   readonly proto?: number
   /**
-   * The nexthop object of the route. The line has its id instead of `via` and `dev`. `via` and `dev` still say where the object leads.
+   * The nexthop object of the route. The line has its id instead of `via` and `dev`. `via` and `dev` still say where
+   * the object leads.
    */
   readonly nhid?: number
   /** Packets to the destination are dropped without an answer. Then `dev` is lo and `via` is empty. */
@@ -106,8 +108,8 @@ export interface RouteRow {
 }
 
 /**
- * Converts a printed row of the main table to a Route, with the keys that the agent uses. `proto` is the protocol that `ip` was asked
- * for, because then `ip` does not print it.
+ * Converts a printed row of the main table to a Route, with the keys that the agent uses. `proto` is the protocol that
+ * `ip` was asked for, because then `ip` does not print it.
  */
 export function routeOf(row: RouteRow, proto?: number): Route {
   const { dst, dev, gateway, nhid, protocol, flags, metric } = row

@@ -12,8 +12,8 @@ export interface Rule {
   readonly from: Ip
   readonly table: number
   /**
-   * The kernel tries rules from the lowest priority upwards. Without a priority the kernel takes another priority each time, and makes
-   * the same rule twice.
+   * The kernel tries rules from the lowest priority upwards. Without a priority the kernel takes another priority each
+   * time, and makes the same rule twice.
    */
   readonly priority: number
 }

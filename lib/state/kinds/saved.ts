@@ -9,8 +9,8 @@ export interface Saved {
 }
 
 /**
- * Files of the reference plugins. With them the reference plugin's DEL finds what plumb's ADD changed. plumb itself does not need
- * them, so a missing file is no fault.
+ * Files of the reference plugins. With them the reference plugin's DEL finds what plumb's ADD changed. plumb itself
+ * does not need them, so a missing file is no fault.
  */
 export const saved: Handler<Saved> = {
   tool: 'file',

@@ -30,7 +30,8 @@ export const setting: Handler<Setting> = {
   goesWithLink: true,
   key: ({ ns, dev }) => `setting ${ns} ${dev}`,
   put: ({ dev, ...want }) => [{ text: `link set dev ${dev}${words(want)}` }],
-  // Restores each setting in a separate line, in the order of the reference plugin. Ignores all errors, because a DEL must continue.
+  // Restores each setting in a separate line, in the order of the reference plugin. Ignores all errors, because a DEL
+  // must continue.
   drop: ({ dev, before = {} }) =>
     ORDER.flatMap((key) =>
       before[key] === undefined

@@ -18,8 +18,8 @@ export interface Sysctl {
 }
 
 /**
- * Sysctls below /proc/sys/net. plumb writes them as files in their namespace, without a process. `drop` restores only sysctls with a
- * noted earlier value, because other programs may rely on the rest.
+ * Sysctls below /proc/sys/net. plumb writes them as files in their namespace, without a process. `drop` restores only
+ * sysctls with a noted earlier value, because other programs may rely on the rest.
  */
 export const sysctl: Handler<Sysctl> = {
   tool: 'file',

@@ -2,7 +2,10 @@ import type { Ip } from '../../text/ip.ts'
 import type { IfName, Mac, Netns } from '../../text/values.ts'
 import { type Handler, inPodOf } from '../handler.ts'
 
-/** A permanent entry of a VXLAN device's own forwarding table. It says behind which address of the underlay a MAC address is. */
+/**
+ * A permanent entry of a VXLAN device's own forwarding table. It says behind which address of the underlay a MAC
+ * address is.
+ */
 export interface Tunnel {
   readonly kind: 'tunnel'
   readonly ns: Netns
@@ -34,8 +37,8 @@ export const tunnel: Handler<Tunnel> = {
 }
 
 /**
- * One entry in the output of `bridge -j fdb show dev X`. A learned entry has no state. `port`, `vni` and `via` appear only when they
- * differ from the device's values.
+ * One entry in the output of `bridge -j fdb show dev X`. A learned entry has no state. `port`, `vni` and `via` appear
+ * only when they differ from the device's values.
  */
 export interface FdbRow {
   readonly mac: string

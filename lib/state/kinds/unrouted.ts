@@ -11,8 +11,8 @@ export interface Unrouted {
 }
 
 /**
- * Routes that `put` removes. `drop` puts them back first among routes to the same destination. `drop` ignores all errors, because a
- * DEL must continue.
+ * Routes that `put` removes. `drop` puts them back first among routes to the same destination. `drop` ignores all
+ * errors, because a DEL must continue.
  */
 export const unrouted: Handler<Unrouted> = {
   tool: 'ip',

@@ -3,8 +3,8 @@ import type { Handler, Line } from '../handler.ts'
 import { inPodOf } from '../handler.ts'
 
 /**
- * VLANs of a bridge port. `pvid` marks the native VLAN, which leaves untagged. The other VLANs leave tagged. The kernel removes them
- * with their port.
+ * VLANs of a bridge port. `pvid` marks the native VLAN, which leaves untagged. The other VLANs leave tagged. The kernel
+ * removes them with their port.
  */
 export const vlan: Handler<Vlan> = {
   tool: 'bridge',

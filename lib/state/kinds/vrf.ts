@@ -2,8 +2,8 @@ import type { IfName, Netns } from '../../text/values.ts'
 import { type Handler, inPodOf, type Line } from '../handler.ts'
 
 /**
- * A VRF (ip-vrf(8)). Its ports have a separate routing table. Ports of several attachments may share a VRF. The VRF goes with its
- * last port.
+ * A VRF (ip-vrf(8)). Its ports have a separate routing table. Ports of several attachments may share a VRF. The VRF
+ * goes with its last port.
  */
 export interface Vrf {
   readonly kind: 'vrf'
@@ -12,7 +12,10 @@ export interface Vrf {
   readonly table: number
 }
 
-/** VRFs. An existing VRF of the name serves. The caller decides whether to remove the VRF, because it knows the other ports. */
+/**
+ * VRFs. An existing VRF of the name serves. The caller decides whether to remove the VRF, because it knows the other
+ * ports.
+ */
 export const vrf: Handler<Vrf> = {
   tool: 'ip',
   title: ({ ns, name }) => `VRF ${name}${inPodOf(ns)}`,

@@ -13,8 +13,8 @@ export interface Vxlan {
   readonly learning: boolean
   readonly gbp?: true
   /**
-   * Whether the device computes the checksums of inner packets (ethtool tx-checksum-ip-generic). Undefined leaves the choice to the
-   * kernel.
+   * Whether the device computes the checksums of inner packets (ethtool tx-checksum-ip-generic). Undefined leaves the
+   * choice to the kernel.
    */
   readonly offload?: boolean
 }
@@ -33,8 +33,8 @@ export interface VxlanRow {
 const FOREIGN = ['group', 'group6', 'remote', 'remote6', 'external', 'l2miss', 'l3miss', 'proxy', 'rsc']
 
 /**
- * The lines that make a VXLAN device, like flannel does. The device is up from the start, so that the kernel reports it only once.
- * Throws TypeError without attributes.
+ * The lines that make a VXLAN device, like flannel does. The device is up from the start, so that the kernel reports it
+ * only once. Throws TypeError without attributes.
  */
 export function createVxlan(want: Link): Line[] {
   const { name, mac, mtu, alias, up, vxlan } = want
@@ -45,8 +45,8 @@ export function createVxlan(want: Link): Line[] {
 }
 
 /**
- * The lines that change one VXLAN device into another. When the kernel cannot change it in place, the device is deleted and made
- * again.
+ * The lines that change one VXLAN device into another. When the kernel cannot change it in place, the device is deleted
+ * and made again.
  */
 export function changeVxlan(want: Link, have: Link): Line[] {
   if (!isSameTunnel(want, have))
@@ -74,7 +74,9 @@ export function isSameTunnel({ vxlan: one }: Link, { vxlan: other }: Link): bool
   )
 }
 
-/** The attributes of a VXLAN device. Undefined for other links and for devices with attributes that plumb never sets. */
+/**
+ * The attributes of a VXLAN device. Undefined for other links and for devices with attributes that plumb never sets.
+ */
 export function vxlanOf({
   info_kind,
   info_data = {},

@@ -2,8 +2,8 @@ import type { Cidr } from '../../text/ip.ts'
 import type { Handler, Line } from '../handler.ts'
 
 /**
- * An address of a pod as a source of a firewalld zone. The zone then judges the packets from and to the address. It lasts until
- * firewalld reloads or ends.
+ * An address of a pod as a source of a firewalld zone. The zone then judges the packets from and to the address. It
+ * lasts until firewalld reloads or ends.
  */
 export interface Zoned {
   readonly kind: 'zoned'

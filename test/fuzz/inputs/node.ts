@@ -15,7 +15,10 @@ import { textOf } from './agent.ts'
 
 const DIR = '/run/fuzz/node'
 
-/** Files of a node that others write, or that a crash or a disk may have spoiled, and requests to the agent's status server. */
+/**
+ * Files of a node that others write, or that a crash or a disk may have spoiled, and requests to the agent's status
+ * server.
+ */
 export const NODE: readonly Target[] = [
   {
     name: 'subnet.env',

@@ -20,7 +20,10 @@ const [CONF, BIN, CACHE] = [`${BASE}/net.d`, `${BASE}/bin`, `${BASE}/cni`]
 const NETNS = parse.netns('/run/netns/fuzz')
 const KEY: Key = { network: parse.network('fuzz'), containerId: parse.containerId('c1'), ifname: parse.ifname('eth0') }
 
-/** What the runtime's side of CNI reads: lists of plugins, and what it remembers of attachments. `load` finds the plugins by name; `names` are those there are. */
+/**
+ * What the runtime's side of CNI reads: lists of plugins, and what it remembers of attachments. `load` finds the
+ * plugins by name; `names` are those there are.
+ */
 export function runtimeTargets(load: Io['plugin'], names: readonly string[]): readonly Target[] {
   return [
     {

@@ -25,7 +25,10 @@ interface Entry {
   readonly data: Uint8Array
 }
 
-/** What a kernel starts with: busybox, the modules by which it sees this machine's root, and `job`, a bash script that then runs as its first process, there. */
+/**
+ * What a kernel starts with: busybox, the modules by which it sees this machine's root, and `job`, a bash script that
+ * then runs as its first process, there.
+ */
 export async function initrd(kernel: Kernel, job: string): Promise<Uint8Array> {
   const modules = await Promise.all(
     (await paths(kernel)).map(

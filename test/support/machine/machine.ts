@@ -12,7 +12,8 @@ const QEMU = 'qemu-system-x86_64'
 /** A machine that takes longer is stuck, and is switched off. Overridden by PLUMB_VM_LIMIT_S. */
 const LIMIT_MS = Number(process.env['PLUMB_VM_LIMIT_S'] ?? 900) * 1000
 const SIZE = ['-smp', '2', '-m', '3072']
-// Software only, so that it runs in a virtual machine, too. Two network cards, on one wire that leads nowhere else; tests find them by these addresses.
+// Software only, so that it runs in a virtual machine, too. Two network cards, on one wire that leads nowhere else;
+// tests find them by these addresses.
 const DEVICES = [
   ...'-accel tcg,thread=multi -cpu max -M pc,hpet=off -nodefaults -no-user-config -display none -no-reboot -device virtio-rng-pci -device virtio-serial-pci'.split(
     ' ',
@@ -49,7 +50,11 @@ export function missing(): string | undefined {
   return kernel() ? undefined : "there is no kernel for it: the distribution's could not be had (npm run setup -- test)"
 }
 
-/** Runs test files in a virtual machine that has the distribution's kernel and sees this machine's files, by the same runner, and tells of each as it ends. A file where the machine did not tell has failed, with what its console showed last. */
+/**
+ * Runs test files in a virtual machine that has the distribution's kernel and sees this machine's files, by the same
+ * runner, and tells of each as it ends. A file where the machine did not tell has failed, with what its console showed
+ * last.
+ */
 export async function inMachine(names: readonly string[], tell: (line: Line) => void): Promise<void> {
   const dir = mkdtempSync(join(tmpdir(), 'plumb-machine-'))
   const started = performance.now()
@@ -127,7 +132,10 @@ async function boot(dir: string, of: Kernel, names: readonly string[]): Promise<
   })
 }
 
-/** The machine's first process. The tests' program is copied into memory: there its hard links are one file, as on this machine, and it starts fast. */
+/**
+ * The machine's first process. The tests' program is copied into memory: there its hard links are one file, as on this
+ * machine, and it starts fast.
+ */
 function job({ release, modules }: Kernel, names: readonly string[]): string {
   return `
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C NODE_ENV=test PLUMB_GUEST=/dev/reports

@@ -9,7 +9,10 @@ export interface Subject {
   conf(): Conf
   /** The same network's, with something in it that ADD refuses with code 7. */
   refused(conf: Conf): Conf
-  /** What a second ADD for the same attachment meets: an error, or the same result (kubelet and CRI-O set lo up again and again). */
+  /**
+   * What a second ADD for the same attachment meets: an error, or the same result (kubelet and CRI-O set lo up again
+   * and again).
+   */
   readonly again: 'refused' | 'same'
   /** Throws unless an attachment works: real packets, or for a pool what is on disk. */
   works(pod: Namespace, result: Row, node: Namespace, conf: Conf): Promise<void>
@@ -28,7 +31,10 @@ export interface Started extends Record<'node' | 'pod' | 'other', Namespace> {
   unchanged(podGone?: boolean): Promise<void>
 }
 
-/** A network with one attachment, `other`, so that what the attachments of a network share is there before the test begins. */
+/**
+ * A network with one attachment, `other`, so that what the attachments of a network share is there before the test
+ * begins.
+ */
 export async function start(
   subject: Subject,
   { node, pod, other }: Record<'node' | 'pod' | 'other', Namespace>,

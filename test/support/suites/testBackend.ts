@@ -14,7 +14,10 @@ const FACTS: Facts = {
   networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr],
 }
 
-/** Defines the tests that every backend has to pass: what it announces and wants, pure. A backend that `reaches` other nodes itself has two more. Packets of full size go both ways, and nothing stays of a node that left. */
+/**
+ * Defines the tests that every backend has to pass: what it announces and wants, pure. A backend that `reaches` other
+ * nodes itself has two more. Packets of full size go both ways, and nothing stays of a node that left.
+ */
 export function testBackend(backend: Backend, reaches: boolean): void {
   describe(`${backend.type}, as any backend`, () => {
     testAnnounce(backend)

@@ -8,7 +8,10 @@ import { type Started, type Subject, start } from './subject.ts'
 const DIST = join(import.meta.dir, '../../../dist')
 const TOOLS = ['/usr/sbin/ip', '/usr/sbin/bridge', '/usr/sbin/nft', '/usr/sbin/tc']
 
-/** Defines the tests of SIGKILL: after each child that ADD and DEL wait for, in turn; what then puts things right is the next ADD, DEL or GC. */
+/**
+ * Defines the tests of SIGKILL: after each child that ADD and DEL wait for, in turn; what then puts things right is the
+ * next ADD, DEL or GC.
+ */
 export function testKill(subject: Subject): void {
   for (const [after, repair] of Object.entries(REPAIRS)) {
     it(
@@ -59,7 +62,10 @@ async function eachChild(work: (nth: number) => Promise<boolean>): Promise<void>
   for (let nth = 1; !(await work(nth)); nth++) assert.ok(nth < 20, 'it never ends')
 }
 
-/** A call whose process is killed the moment its nth child has ended: in a mount namespace where each tool is the real one, and a shot after it. */
+/**
+ * A call whose process is killed the moment its nth child has ended: in a mount namespace where each tool is the real
+ * one, and a shot after it.
+ */
 async function killed(nth: number, type: string, command: string, { node, pod, net }: Started): Promise<Finished> {
   const dir = mkdtempSync('/run/kill-')
   const mounts = TOOLS.map((tool) => {

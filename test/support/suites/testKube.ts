@@ -96,7 +96,10 @@ export function followed(
 const CONF = parseNetworkConf(NETWORK)
 const names = (snapshot: Snapshot | undefined) => (snapshot?.leases ?? []).map(({ node }) => node)
 
-/** Defines the tests of the kube store; `cluster` makes one whose Nodes have the names that a test gives them, which no other test uses. */
+/**
+ * Defines the tests of the kube store; `cluster` makes one whose Nodes have the names that a test gives them, which no
+ * other test uses.
+ */
 export function testKube(name: string, cluster: (test: Mocha.Context) => Promise<KubeCluster>): void {
   const signal = AbortSignal.timeout(600_000)
   const end = new AbortController()

@@ -17,7 +17,10 @@ const SIX = {
 /** How soon after the end of its cause a fault is over, in milliseconds. */
 export const BACK_MS = 5000
 
-/** Defines the tests of agents whose leases are in Kubernetes. `serve` gives an API server at one of the addresses `API` of kube-nodes.ts. */
+/**
+ * Defines the tests of agents whose leases are in Kubernetes. `serve` gives an API server at one of the addresses `API`
+ * of kube-nodes.ts.
+ */
 export function testKubeAgent(name: string, serve: (test: Mocha.Context) => Promise<Kube>): void {
   const two = (
     conf: Omit<Parameters<typeof onKube>[1], 'more'> & { readonly more?: readonly string[] },
@@ -79,7 +82,8 @@ export function testKubeAgent(name: string, serve: (test: Mocha.Context) => Prom
       await until(() => subnetEnv(one)?.['FLANNEL_SUBNET'] === '10.244.77.1/24', BACK_MS)
       await until(async () => (await routes(other.ns)).includes('10.244.77.0/24'), BACK_MS + made - Date.now())
       await until(() => ping(other.ns, '10.244.77.0'), 10_000)
-      // The status goes on for a while to tell of a lease that was removed twice: by the watch, and by the answer to a claim.
+      // The status goes on for a while to tell of a lease that was removed twice: by the watch, and by the answer to a
+      // claim.
       await says(
         agent,
         /^200 (ready|degraded: The lease of 10\.244\.1\.0\/24 is removed from the store, \d+ times so far)$/,
@@ -152,7 +156,10 @@ export function testKubeAgent(name: string, serve: (test: Mocha.Context) => Prom
   ).timeout(120_000)
 }
 
-/** Starts the agents, and waits until each has the other's lease. With `kept`, also until both are in the snapshots on disk. */
+/**
+ * Starts the agents, and waits until each has the other's lease. With `kept`, also until both are in the snapshots on
+ * disk.
+ */
 export async function began(nodes: readonly Node[], kept = true): Promise<[Agent, Agent]> {
   const agents = nodes.map((node) => node.agent())
   for (const agent of agents) await agent.ready(30_000)

@@ -18,7 +18,10 @@ const WAYS = {
   },
 }
 
-/** Defines the tests that every plugin has to pass. They call the protocol's verbs in all versions. Nothing of an attachment outlives it, while a second attachment (`other`) of the network goes on working. */
+/**
+ * Defines the tests that every plugin has to pass. They call the protocol's verbs in all versions. Nothing of an
+ * attachment outlives it, while a second attachment (`other`) of the network goes on working.
+ */
 export function testPlugin(subject: Subject): void {
   describe(`${subject.type}, as any plugin`, () => {
     testVersions(subject)
