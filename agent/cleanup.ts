@@ -54,9 +54,9 @@ export async function cleanup(settings: Settings): Promise<string[]> {
 export async function withdraw(settings: Settings, { dryRun = false } = {}): Promise<string[]> {
   const { files, node } = settings
   const [done, lines]: [string[], string[]] = [[], []]
-  const beside = await runningAt(files.socket)
-  if (beside && !dryRun) throw beside
-  if (beside) done.push(`would be refused: ${beside.message}: ${beside.details}`)
+  const running = await runningAt(files.socket)
+  if (running && !dryRun) throw running
+  if (running) done.push(`would be refused: ${running.message}: ${running.details}`)
   const tools = dryRun ? asking(run, lines) : run
   const instance = instanceOf(settings)
   const earlier = remembered(files.stateDir, node, instance)

@@ -17,7 +17,7 @@ import { SubnetTakenError } from './store/store.ts'
  * The values that the command line gives to the agent: plumb's version, a printer for stdout, and a formatter for
  * tables.
  */
-export interface Desk {
+export interface CommandLine {
   readonly version: string
   print(text: string): void
   table(rows: readonly (readonly string[])[]): string
@@ -27,7 +27,7 @@ export interface Desk {
  * Runs `plumb agent ARGV` until a signal and gives the exit status. 0 means that a signal ended the agent. 1 means that
  * an error ended it. Throws ValueError for wrong settings.
  */
-export async function run(argv: readonly string[], { version, print, table }: Desk): Promise<number> {
+export async function run(argv: readonly string[], { version, print, table }: CommandLine): Promise<number> {
   if (argv.some((one) => /^(-h|-?-help)$/.test(one))) {
     print(`${HELP}\n\n${table(settingRows())}`)
     return 0

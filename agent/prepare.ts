@@ -15,7 +15,7 @@ import type { Lease } from './lease/lease.ts'
 import { formatNetworkConf, type NetworkConf, networksOf } from './lease/network-configuration.ts'
 import { makeIdentity, type NodeSubnet, readSubnetEnv, remember, statePath, writeSubnetEnv } from './node/files.ts'
 import { installNode } from './node/install.ts'
-import { makeTeller, notify } from './node/systemd.ts'
+import { makeReadinessNotifier, notify } from './node/systemd.ts'
 import type { Context } from './parts/context.ts'
 import { SERVICE_KINDS } from './parts/services.ts'
 import { POLICY_KINDS } from './policy/state.ts'
@@ -23,14 +23,14 @@ import type { Failure } from './scheduler/failures.ts'
 import { pause } from './scheduler/pause.ts'
 import { kubeProxyRules, removeKubeProxy } from './services/kube-proxy.ts'
 import type { Settings } from './settings/settings.ts'
-import { doubtOf, type Keeper, type Known } from './store/last-known.ts'
+import { type Checkpoint, type Known, whyUncertain } from './store/last-known.ts'
 import { type Remembered, StoreError, type SubnetStore } from './store/store.ts'
 
 /** The values that exist before the network configuration is known. */
 export interface Ground extends Pick<Context, 'version' | 'store' | 'changed' | 'failures'> {
   /** The state of the network that the previous run kept on disk. */
   known(): Known | undefined
-  readonly keeper: Keeper
+  readonly checkpoint: Checkpoint
   readonly settings: Settings
   readonly before: NodeSubnet | undefined
   readonly signal: AbortSignal
@@ -41,18 +41,18 @@ export interface Ground extends Pick<Context, 'version' | 'store' | 'changed' | 
  * configuration. It calls `awaiting` with the reason as long as it waits. Throws ValueError for a wrong configuration.
  */
 export async function prepare(
-  { settings, before, known, keeper, signal, ...given }: Ground,
+  { settings, before, known, checkpoint, signal, ...given }: Ground,
   awaiting: (text: string) => void,
 ): Promise<Context> {
   const { node, files, firewall, network } = settings
   const stale = await configured(given.store, known, signal, awaiting)
   const { conf } = stale
-  await refuseBeside(settings)
+  await refuseKubeProxy(settings)
   for (const note of conf.notes ?? []) log(`agent: the network's configuration: ${note}`)
   const { backend, options } = await chosen(conf, settings)
   const instance = instanceOf(settings)
   const identity = makeIdentity(files.stateDir)
-  const told = await remembered(given.store, signal, awaiting)
+  const stored = await remembered(given.store, signal, awaiting)
   const links = backend.links(options)
   return {
     node,
@@ -66,11 +66,11 @@ export async function prepare(
       instance,
       nexthops: await nexthops(signal, awaiting),
       networks: networksOf(conf),
-      standing: new Map([...(backend.standing?.(options, told.data) ?? []), ...standingIn(links)]),
+      existing: new Map([...(backend.existing?.(options, stored.data) ?? []), ...existingDevices(links)]),
     },
     converger: new Converger(scopeOf(settings, conf, links, before?.network), run),
     run,
-    wish: wishOf(settings, told.addresses),
+    wish: wishOf(settings, stored.addresses),
     before: before?.subnet ?? readSubnetEnv(files.subnetEnv).subnet,
     firewall: {
       table: tableOf(instance),
@@ -86,9 +86,9 @@ export async function prepare(
     resyncMs: network.resyncMs,
     subnetEnv: files.subnetEnv,
     leased: (lease, mtu) => writeNode(settings, conf, lease, mtu),
-    keep: (known) => keeper.take({ conf, ...known }),
+    checkpoint: (known) => checkpoint.save({ conf, ...known }),
     synced: () => settle(settings, given, signal),
-    condition: makeTeller(),
+    condition: makeReadinessNotifier(),
     isBridged: files.install,
     policySocket: files.policySocket,
     ...objectsOf(settings, given.version),
@@ -115,7 +115,7 @@ function objectsOf({ policy, services }: Settings, version: string): Pick<Contex
 }
 
 // Two proxies give one connection two translations. Which one counts depends on the order of their start.
-async function refuseBeside({ services }: Settings): Promise<void> {
+async function refuseKubeProxy({ services }: Settings): Promise<void> {
   if (!services || services.isForced || services.replacesKubeProxy) return
   const rules = await kubeProxyRules(run)
   if (rules.length > 0)
@@ -130,7 +130,7 @@ function vxlanPortOf({ type }: Context['backend'], options: unknown): { readonly
 
 // The VXLAN devices that already have one of these names, with their MACs. A device of another kind is left out, and
 // the converger reports it.
-function standingIn(links: readonly string[]): ReadonlyMap<string, Mac> {
+function existingDevices(links: readonly string[]): ReadonlyMap<string, Mac> {
   return new Map(
     linksNow().flatMap(({ name, kind, mac }) => (kind === 'vxlan' && links.includes(name) ? [[name, mac]] : [])),
   )
@@ -163,22 +163,26 @@ async function configured(
       if (signal.aborted || !(cause instanceof StoreError)) throw cause
       known ??= { found: recalled() }
       const { found } = known
-      const doubt = found && doubtOf(found)
+      const uncertain = found && whyUncertain(found)
       // A connected store that gives no configuration has none. This answer counts, so the agent does not use the copy
       // on disk.
-      if (found && doubt === undefined && !store.state().connected) {
+      if (found && uncertain === undefined && !store.state().connected) {
         log(
           `agent: the store does not answer, starting with what was known at ${new Date(found.at).toISOString()}: ${cause.message}`,
         )
         return found
       }
-      said = say([`${NO_CONFIG}: ${cause.message}`, ...(doubt === undefined ? [] : [doubt])].join('; '), said, awaiting)
+      said = say(
+        [`${NO_CONFIG}: ${cause.message}`, ...(uncertain === undefined ? [] : [uncertain])].join('; '),
+        said,
+        awaiting,
+      )
     }
   }
 }
 
 // The addresses and backend data that the store keeps for this node. The result is empty when the store does not
-// answer. Existing devices then still keep their MACs, because `standingIn` reads the MACs from the kernel.
+// answer. Existing devices then still keep their MACs, because `existingDevices` reads the MACs from the kernel.
 async function remembered(
   store: SubnetStore,
   signal: AbortSignal,

@@ -2,21 +2,21 @@ import { log, warn } from '../lib/os/log.ts'
 import { accessOf } from './cluster/access.ts'
 import { Api } from './cluster/api.ts'
 import { nodeOfPod } from './cluster/pod-node.ts'
-import { tellWaiting } from './health/condition.ts'
-import { makeNews } from './health/current-status.ts'
+import { waitingStatus } from './health/condition.ts'
+import { makeStatusFeed } from './health/current-status.ts'
 import { serveHealth } from './health/health.ts'
 import { watchStore } from './health/store-outages.ts'
 import { instanceOf, knownPlace, storeWish } from './instance.ts'
 import { endOrphans } from './kernel/monitor-processes.ts'
 import { remembered, writeSubnetEnv } from './node/files.ts'
-import { flanneldBeside, lockInstance } from './node/instance-lock.ts'
+import { lockInstance, runningFlanneld } from './node/instance-lock.ts'
 import type { Context } from './parts/context.ts'
 import { followEvents } from './parts/events.ts'
 import { Parts } from './parts/index.ts'
 import { confirmed, differs, prepare } from './prepare.ts'
 import { keepFailures } from './scheduler/failures.ts'
 import type { Settings } from './settings/settings.ts'
-import { doubtOf, keepKnown, recall } from './store/last-known.ts'
+import { openCheckpoint, readCheckpoint, whyUncertain } from './store/last-known.ts'
 import { openStore } from './store/open.ts'
 
 /**
@@ -27,7 +27,7 @@ import { openStore } from './store/open.ts'
 export async function serve(given: Settings, version: string, signal: AbortSignal): Promise<void> {
   const settings = await named(given, version, signal)
   const unlock = lockInstance(instanceOf(settings), settings.files.subnetEnv)
-  const flanneld = flanneldBeside()
+  const flanneld = runningFlanneld()
   if (flanneld !== undefined)
     warn(
       `agent: flanneld runs on this node, process ${flanneld}: both write routes, devices and ${settings.files.subnetEnv}; stop it, or delete its DaemonSet`,
@@ -55,23 +55,23 @@ async function serveOne(settings: Settings, version: string, signal: AbortSignal
   const before = remembered(files.stateDir, node, instanceOf(settings))
   // Reads the file on each call and keeps nothing in memory. The file may hold ten thousand leases, and the store sends
   // them again.
-  const known = () => recall(knownPlace(settings))
-  const isDoubtful = () => {
+  const known = () => readCheckpoint(knownPlace(settings))
+  const isUncertain = () => {
     const last = known()
-    return last !== undefined && doubtOf(last) !== undefined
+    return last !== undefined && whyUncertain(last) !== undefined
   }
   // Writes the remembered subnet.env before the store answers. Pods that start now get the same subnet as before.
-  if (before && !isDoubtful()) attempt(() => writeSubnetEnv(files.subnetEnv, before))
+  if (before && !isUncertain()) attempt(() => writeSubnetEnv(files.subnetEnv, before))
   endOrphans(instanceOf(settings))
   const store = await openStore(storeWish(settings))
-  const news = makeNews()
+  const feed = makeStatusFeed()
   let parts: Parts | undefined
-  const tell = () => news.tell(() => standing())
-  const failures = keepFailures(tell)
-  const keeper = keepKnown(knownPlace(settings), (why) =>
+  const publish = () => feed.publish(() => currentStatus())
+  const failures = keepFailures(publish)
+  const checkpoint = openCheckpoint(knownPlace(settings), (why) =>
     failures.report('last known', why === undefined ? [] : [{ scope: 'part', text: why }]),
   )
-  let standing = () => tellWaiting({ node, version, store, failures }, '')
+  let currentStatus = () => waitingStatus({ node, version, store, failures }, '')
   // Every end of this run stops all of its work.
   const end = new AbortController()
   const life = AbortSignal.any([signal, end.signal])
@@ -84,8 +84,8 @@ async function serveOne(settings: Settings, version: string, signal: AbortSignal
         socket: files.socket,
       },
       {
-        status: () => standing(),
-        changes: news.changes,
+        status: () => currentStatus(),
+        changes: feed.changes,
         busy: () => parts?.busy(),
         services: () => parts?.services?.view(),
         policy: () => parts?.policy?.view(),
@@ -94,24 +94,24 @@ async function serveOne(settings: Settings, version: string, signal: AbortSignal
       failures,
     )
     try {
-      void watchStore(store, life, tell, log, warn)
+      void watchStore(store, life, publish, log, warn)
       const context = await prepare(
-        { settings, version, store, before, known, keeper, signal: life, failures, changed: news.tell },
+        { settings, version, store, before, known, checkpoint, signal: life, failures, changed: feed.publish },
         (why) => {
-          standing = () => tellWaiting({ node, version, store, failures }, why)
-          tell()
+          currentStatus = () => waitingStatus({ node, version, store, failures }, why)
+          publish()
         },
       )
       const all = new Parts(context, life)
       parts = all
-      standing = () => all.status()
+      currentStatus = () => all.status()
       await work(all, context, settings, { life, end: () => end.abort(), anew })
     } finally {
       health.stop()
     }
   } finally {
     end.abort()
-    keeper.flush()
+    checkpoint.flush()
     await store.close()
   }
 }
@@ -143,7 +143,7 @@ async function work(parts: Parts, context: Context, settings: Settings, { life, 
     anew()
   }
   const onHangup = () => {
-    parts.renew('SIGHUP')
+    parts.resync('SIGHUP')
     void differs(context, settings, life).then((text) => text && begin(text))
   }
   if (context.stale)

@@ -279,8 +279,8 @@ async function explain(given: Given, network: string, netns: string | undefined,
   if (!isDel) warnUnused(list, at, host)
   if (!isDel && !given.values.lenient) await refuseUnknown(list, host, load)
   const subject = { list, at, cached, isExample, host, load, answer: answerOf(given, list.cniVersion) }
-  const told = await (isDel ? explainDel(subject) : explainAdd(subject))
-  return { text: textOf(told, rules), json: told }
+  const explained = await (isDel ? explainDel(subject) : explainAdd(subject))
+  return { text: textOf(explained, rules), json: explained }
 }
 
 async function list({ values }: Given, network: string): Promise<Said> {

@@ -4,7 +4,7 @@ import { has } from '../lib/os/exec.ts'
 import { CniError, CODE, ValueError } from '../lib/text/errors.ts'
 import { must } from './demo/exec.ts'
 import { fetchPage, servePage } from './demo/page.ts'
-import { tell } from './demo/story.ts'
+import { play } from './demo/story.ts'
 import { help, type Story, type Wish, wishOf } from './demo/wish.ts'
 import { print, write } from './output.ts'
 
@@ -39,12 +39,12 @@ export async function run(argv: readonly string[]): Promise<number> {
   if (part === '--serve') return servePage(rest)
   if (part === '--fetch') return fetchPage(rest)
   const wish = wishOf(argv)
-  if (wish !== 'help') return tellAll(wish)
+  if (wish !== 'help') return playAll(wish)
   print(help())
   return 0
 }
 
-async function tellAll({ stories, isStoreNamed }: Wish): Promise<number> {
+async function playAll({ stories, isStoreNamed }: Wish): Promise<number> {
   const isCluster = stories.some(({ name }) => name === 'kubernetes')
   if (process.getuid?.() !== 0)
     throw new CniError(CODE.env, 'Cannot run the demo: it needs root, for namespaces', 'run it with sudo')
@@ -59,21 +59,21 @@ async function tellAll({ stories, isStoreNamed }: Wish): Promise<number> {
       `Cannot run the demo: ${missing.join(', ')} not found`,
       `install ${[...new Set(missing.map((name) => needs[name]))].join(' ')}`,
     )
-  if (isCluster) return tellCluster(stories[0] as Story)
-  const told = stories.filter((story) => !isForEtcd(story) || has('etcd'))
-  for (const [i, story] of told.entries()) {
+  if (isCluster) return playCluster(stories[0] as Story)
+  const chosen = stories.filter((story) => !isForEtcd(story) || has('etcd'))
+  for (const [i, story] of chosen.entries()) {
     if (i > 0) print('')
     const status = await inNamespaces(story)
     if (status !== 0) return status
   }
-  if (told.length < stories.length)
+  if (chosen.length < stories.length)
     print('\nLeft out: nodes with their leases in etcd, which is not installed (package etcd-server)')
   print('Next: plumb cni --help, plumb agent --help')
   return 0
 }
 
 // The cluster has control groups and folders on the disk. They do not end with the namespaces.
-async function tellCluster(story: Story): Promise<number> {
+async function playCluster(story: Story): Promise<number> {
   const { missing, sweeping } = await import('../tools/k8s/lab.ts')
   const { CLUSTER_NODES } = await import('./demo/kubernetes.ts')
   const why = missing()
@@ -114,5 +114,5 @@ async function inside([outer, ...words]: readonly string[]): Promise<never> {
   if (process.pid !== 1 || story === undefined || outer === readlinkSync(OWN))
     throw new ValueError('plumb demo --inside is for plumb demo itself, which gives it namespaces of its own')
   await must(['mount', '-t', 'tmpfs', '-o', 'mode=755', 'tmpfs', '/run'])
-  process.exit(await tell(story))
+  process.exit(await play(story))
 }

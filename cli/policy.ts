@@ -69,19 +69,19 @@ async function test(words: readonly string[], values: Given['values']): Promise<
   if (from === undefined || to === undefined || where === undefined || more !== undefined)
     throw new ValueError('plumb policy test takes FROM TO PORT[/PROTOCOL]; see plumb policy --help')
   const { port, protocol } = portOf(where)
-  const told = await asked<Decision>({ command: 'decide', from, to, port, protocol }, values)
-  const { source, destination, node, here, isAudit, isRefusedByService } = told
+  const decision = await asked<Decision>({ command: 'decide', from, to, port, protocol }, values)
+  const { source, destination, node, here, isAudit, isRefusedByService } = decision
   const kernel = isRefusedByService
     ? { passes: false, reason: 'the rules of Services come before those of policy' }
     : node === 'source'
       ? { passes: true, reason: "the node's own packets meet no policy" }
-      : await tryOut({ source, destination, protocol, port: told.port, isToNode: node === 'destination' })
+      : await tryOut({ source, destination, protocol, port: decision.port, isToNode: node === 'destination' })
   const tested: Tested = {
     from,
     to,
     protocol,
     asked: port,
-    ...told,
+    ...decision,
     kernel,
     agree: kernel.passes === (isAudit || here.passes),
   }
@@ -122,15 +122,15 @@ async function asked<Reply extends object>(
 /** Formats the pods of the node as a table. */
 export function listText(pods: readonly PodSummary[]): string {
   if (pods.length === 0) return 'there are no pods on this node'
-  const told = (isClosed: boolean, policies: readonly string[]) =>
+  const rulesOf = (isClosed: boolean, policies: readonly string[]) =>
     isClosed ? 'closed: its object is not known yet' : policies.join(', ') || '-'
   return table(
     ['POD', 'ADDRESSES', 'INGRESS', 'EGRESS'],
     pods.map(({ pod, addresses, isClosed, ingress, egress }) => [
       pod,
       addresses.join(' '),
-      told(isClosed, ingress),
-      told(isClosed, egress),
+      rulesOf(isClosed, ingress),
+      rulesOf(isClosed, egress),
     ]),
   )
 }
@@ -180,14 +180,14 @@ export function testText({
   isAudit,
   agree,
 }: Tested): string {
-  const told = ({ passes, reason }: Arrival) => `${passes ? 'passes' : 'is refused'}: ${reason}`
+  const describe = ({ passes, reason }: Arrival) => `${passes ? 'passes' : 'is refused'}: ${reason}`
   const isElsewhere = verdict.passes !== here.passes
   return [
     `${protocol} ${from} (${source}) to ${to} (${destination}${port === asked ? '' : ` port ${port}`}) port ${asked}`,
     ...(service === undefined ? [] : [`  service: ${service}`]),
-    `  objects: ${told(verdict)}`,
-    ...(isElsewhere ? [`  of this node: ${told(here)}; the other pod's node decides the rest`] : []),
-    `  kernel:  ${told(kernel)}`,
+    `  objects: ${describe(verdict)}`,
+    ...(isElsewhere ? [`  of this node: ${describe(here)}; the other pod's node decides the rest`] : []),
+    `  kernel:  ${describe(kernel)}`,
     ...(isAudit ? ['  audit mode: the kernel drops nothing'] : []),
     ...(agree
       ? []

@@ -56,7 +56,7 @@ export function living(): string[] {
 // The pods of Kubernetes by container id, shortened as in `nameOf`: from the plugin policy's part of the journal, and
 // from the arguments that the kubelet gives with each ADD.
 function podNames(): ReadonlyMap<string, string> {
-  const told = entries().flatMap(({ owner, parts }) =>
+  const recorded = entries().flatMap(({ owner, parts }) =>
     (parts['policy']?.own ?? []).flatMap((one) =>
       one.kind === 'admission'
         ? [[brief(owner.containerId), `${one.endpoint.namespace}/${one.endpoint.pod}`] as const]
@@ -69,7 +69,7 @@ function podNames(): ReadonlyMap<string, string> {
     )
     return namespace && pod ? [[brief(containerId), `${namespace}/${pod}`] as const] : []
   })
-  return new Map([...told, ...given])
+  return new Map([...recorded, ...given])
 }
 
 /**

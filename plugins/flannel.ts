@@ -61,7 +61,7 @@ export default definePlugin<Conf>({
 function rendered({ delegate, ipam, runtimeConfig }: Partial<Conf>, env: SubnetEnv | undefined): Rendered {
   const { type = 'bridge', name: _, cniVersion: __, ipam: ___, ...own } = delegate ?? {}
   const { routes = [], ...base } = ipam ?? {}
-  const told = env && {
+  const subnet = env && {
     ranges: env.subnets.map((subnet) => [{ subnet }]),
     routes: [...routes, ...env.networks.map((dst) => ({ dst }))],
   }
@@ -71,7 +71,7 @@ function rendered({ delegate, ipam, runtimeConfig }: Partial<Conf>, env: SubnetE
     ...own,
     ...(runtimeConfig && { runtimeConfig }),
     type,
-    ipam: { type: 'host-local', ...base, ...told },
+    ipam: { type: 'host-local', ...base, ...subnet },
   }
 }
 

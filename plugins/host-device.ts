@@ -11,7 +11,7 @@ import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
 import { field } from '../lib/text/shape.ts'
 import { type NetnsPath, parse } from '../lib/text/values.ts'
 import { findDevice, isDevice } from '../lib/wiring/devices.ts'
-import { givingBack, givingBackForeign, lend } from '../lib/wiring/host-device.ts'
+import { givingBack, givingBackForeign, movedDevice } from '../lib/wiring/host-device.ts'
 import { linkKeys } from '../lib/wiring/link-keys.ts'
 import { podSide } from '../lib/wiring/pod.ts'
 
@@ -49,7 +49,7 @@ export default definePlugin<Conf>({
   conf,
   // The pool reads IP and GATEWAY from the same variable.
   args: ['IP', 'GATEWAY'],
-  lends: true,
+  movesDevice: true,
   wire,
   unwire: (owner) => givingBack(owner),
   async unwireForeign(_conf, at, run) {
@@ -108,7 +108,7 @@ function wire(conf: Conf, at: Attachment, given: Result): Wiring {
   if (!link) return { shared: [], own: [], result: answer(shape) }
   return {
     shared: [],
-    own: [lend(link, at), ...podLinks({ kind: 'link', ns, name: at.ifname, type: 'lent', up: true }, given)],
+    own: [movedDevice(link, at), ...podLinks({ kind: 'link', ns, name: at.ifname, type: 'lent', up: true }, given)],
     result: answer({ ...shape, ...(link.mac && { mac: link.mac }), mtu: link.mtu }),
   }
 }

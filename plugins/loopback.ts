@@ -43,7 +43,7 @@ export default definePlugin<Conf>({
   async del(_conf, at, run) {
     if (at.netns) await setDown(at.netns, run)
   },
-  foretell(command, conf, at) {
+  preview(command, conf, at) {
     const ns = at.netns as NetnsPath
     if (command === 'DEL')
       return { scripts: at.netns ? [{ ns, argv: BLIND, lines: [{ text: DOWN, about: 'lo goes down' }] }] : [] }

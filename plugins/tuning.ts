@@ -98,7 +98,7 @@ function wire(conf: Conf, at: Attachment, given: Result, { before, sysctlsAllowe
       ...link,
       ...(host ? [setting('host', host, { mtu: want.mtu as number }, settingIn(before, 'host', host))] : []),
     ],
-    result: told(given, at.ifname, host, want),
+    result: adjusted(given, at.ifname, host, want),
   }
 }
 
@@ -231,7 +231,7 @@ function otherEnd({ ifname }: Attachment, { interfaces = [] }: Result): IfName |
   return before && !before.sandbox && /^[\w.-]+$/.test(before.name) ? parse.ifname(before.name) : undefined
 }
 
-function told(given: Result, ifname: IfName, host: IfName | undefined, { mac, mtu }: Settings): Result {
+function adjusted(given: Result, ifname: IfName, host: IfName | undefined, { mac, mtu }: Settings): Result {
   const { interfaces } = given
   if (!interfaces || (mac === undefined && mtu === undefined)) return given
   return {

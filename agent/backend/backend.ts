@@ -26,15 +26,15 @@ export interface Backend<Conf = unknown, Data = unknown> {
   /** The MTU of pods in bytes, from the uplink's MTU and the active families. */
   mtu(conf: Conf, uplink: number, families: Both<unknown>): number
   /**
-   * The data that peers need about this node. It is the same after a restart. `standing` has the MACs of the backend's
+   * The data that peers need about this node. It is the same after a restart. `existing` has the MACs of the backend's
    * devices at the agent's start.
    */
-  announce(node: string, uplink: Uplink, conf: Conf, standing?: ReadonlyMap<string, Mac>): Both<Data>
+  announce(node: string, uplink: Uplink, conf: Conf, existing?: ReadonlyMap<string, Mac>): Both<Data>
   /**
    * The MACs that this node announced earlier, by device name. Devices that are made again get the same MAC. Absent in
    * a backend that announces nothing.
    */
-  standing?(conf: Conf, earlier: Both<unknown>): ReadonlyMap<string, Mac>
+  existing?(conf: Conf, earlier: Both<unknown>): ReadonlyMap<string, Mac>
   /** Parses the data that a node announced. Any program may have written it. Throws ValueError. */
   data(raw: Both<unknown>): Both<Data>
   /**
@@ -60,7 +60,7 @@ export interface Facts {
   /** The agent's name on this node. It marks devices, and the ids of nexthops derive from it. */
   readonly instance: NetworkName
   /** The MACs of the backend's devices that existed when the agent started. */
-  readonly standing?: ReadonlyMap<string, Mac>
+  readonly existing?: ReadonlyMap<string, Mac>
   /** The networks that contain the subnets of peers. */
   readonly networks: readonly Cidr[]
 }

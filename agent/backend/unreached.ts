@@ -61,7 +61,7 @@ export function summary(unreached: Unreached, leases: readonly Lease[]): string[
 }
 
 /** The entries of `now` that `before` lacks or has with another reason. */
-export function news(now: Unreached, before: Unreached): Unreached {
+export function newlyUnreached(now: Unreached, before: Unreached): Unreached {
   return now === before ? new Map() : new Map([...now].filter(([key, why]) => before.get(key) !== why))
 }
 

@@ -123,12 +123,12 @@ export function chooseUplink(
     tunnel[key(family)] = own
   }
   const advertise = { ...tunnel, ...pick(wish.advertise, families) }
-  const told = families.flatMap((family) =>
+  const announced = families.flatMap((family) =>
     advertise[key(family)] === tunnel[key(family)] ? [] : [`told as ${advertise[key(family)]}`],
   )
   return {
     uplink: { name, index: row.ifindex, mtu: row.mtu, tunnel, advertise, routes: routesOf(sight.routes) },
-    why: [why, ...told].join(', '),
+    why: [why, ...announced].join(', '),
   }
 }
 
@@ -304,14 +304,14 @@ function addressOf(
   row: LinkRow,
   family: Family,
   asked: (local: string) => boolean = () => false,
-  told?: Ip,
+  announced?: Ip,
 ): Ip | undefined {
   const all = usable(row, family)
   const rank = ({ scope, dynamic, temporary }: AddrRow) =>
     (scope === 'global' ? 0 : 4) + (dynamic ? 2 : 0) + (temporary ? 1 : 0)
   const best =
     all.find(({ local }) => asked(local)) ??
-    all.find(({ local }) => local === told) ??
+    all.find(({ local }) => local === announced) ??
     all.sort((a, b) => rank(a) - rank(b))[0]
   return best && parseIp(best.local)
 }

@@ -77,7 +77,7 @@ export class Api {
   readonly #access: Access
   readonly #agent: string
   #state: ApiState = { connected: false }
-  #told = ''
+  #lastError = ''
   /**
    * The lists and watches that the role does not allow, by path. Answers to other requests do not end such a refusal.
    */
@@ -224,34 +224,35 @@ export class Api {
   }
 
   async #refused(response: Response, method: string, path: string, isFollowed: boolean): Promise<ApiError> {
-    const text = await response.text().catch(() => '')
-    const { message, reason } = statusOf(text.slice(0, EXPLAINED))
+    const body = await response.text().catch(() => '')
+    const { message, reason } = statusOf(body.slice(0, EXPLAINED))
     const { status } = response
-    const why = message ?? text.slice(0, EXPLAINED).trim().split('\n')[0] ?? ''
-    const told = `The Kubernetes API at ${this.#access.server} refused ${method} ${path}: ${status}${why ? ` ${shown(why).slice(1, -1)}` : ''}${hintOf(status, this.#access.origin)}`
+    const why = message ?? body.slice(0, EXPLAINED).trim().split('\n')[0] ?? ''
+    const cause = why ? ` ${shown(why).slice(1, -1)}` : ''
+    const text = `The Kubernetes API at ${this.#access.server} refused ${method} ${path}: ${status}${cause}${hintOf(status, this.#access.origin)}`
     const retryAfterMs = Math.max(0, Number(response.headers.get('Retry-After') ?? 0)) * 1000 || 0
     // A missing object, a conflict and an expired version are normal answers, so they do not change the state. Nor does
     // a refused change: the server works, and the caller reports the refusal.
-    if (status === 403 && isFollowed) this.#denied.set(path, told)
-    else if (method === 'GET' && ![404, 409, 410].includes(status)) this.#note(told)
-    return new ApiError(told, { status, reason: reason ?? '', retryAfterMs })
+    if (status === 403 && isFollowed) this.#denied.set(path, text)
+    else if (method === 'GET' && ![404, 409, 410].includes(status)) this.#note(text)
+    return new ApiError(text, { status, reason: reason ?? '', retryAfterMs })
   }
 
   #failed(why: string, cause?: unknown): UnavailableError {
-    const told =
+    const message =
       cause instanceof ValueError ? why : `The Kubernetes API at ${this.#access.server} does not answer: ${why}`
-    this.#note(told)
-    return new UnavailableError(told, { cause })
+    this.#note(message)
+    return new UnavailableError(message, { cause })
   }
 
   #hear(): void {
-    this.#told = ''
+    this.#lastError = ''
     this.#state = { connected: true, heard: Date.now() }
   }
 
   #note(error: string): void {
-    if (error !== this.#told) this.#state = { ...this.#state, connected: false, error }
-    this.#told = error
+    if (error !== this.#lastError) this.#state = { ...this.#state, connected: false, error }
+    this.#lastError = error
   }
 }
 

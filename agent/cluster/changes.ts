@@ -9,22 +9,22 @@ export type ChangedKeys = ReadonlyMap<KindName, ReadonlySet<string>>
  */
 export class Changes {
   readonly kinds: readonly KindName[]
-  readonly #wake: () => void
+  readonly #notify: () => void
   #keys = new Map<KindName, Set<string>>()
 
-  /** `wake` is called after each change of an object of these kinds. */
-  constructor(kinds: readonly KindName[], wake: () => void) {
+  /** `notify` is called after each change of an object of these kinds. */
+  constructor(kinds: readonly KindName[], notify: () => void) {
     this.kinds = kinds
-    this.#wake = wake
+    this.#notify = notify
   }
 
-  /** Notes a change. Without a key, it only wakes the part. */
+  /** Notes a change. Without a key, it only triggers the part. */
   note(kind: KindName, key?: string): void {
     if (key !== undefined) {
       const keys = this.#keys.get(kind) ?? new Set()
       this.#keys.set(kind, keys.add(key))
     }
-    this.#wake()
+    this.#notify()
   }
 
   /** Gives the changes since the last call, and forgets them. */

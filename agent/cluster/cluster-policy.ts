@@ -8,9 +8,9 @@ import {
   objectAt,
   type Port,
   type Protocol,
+  quoted,
   type Selector,
   selectorOf,
-  told,
 } from './reading.ts'
 
 /** The tiers of ClusterNetworkPolicy: Admin decides before NetworkPolicy, Baseline after it. */
@@ -57,8 +57,8 @@ export function clusterPolicyOf(raw: unknown): ClusterPolicy {
   const what = `ClusterNetworkPolicy ${name}: spec`
   const { tier, priority, subject, ...spec } = objectAt(raw, 'spec')
   if (tier !== 'Admin' && tier !== 'Baseline')
-    throw new ValueError(`${what}.tier ${told(tier)}: want Admin or Baseline`)
-  if (!isPriority(priority)) throw new ValueError(`${what}.priority ${told(priority)}: want a number from 0 to 1000`)
+    throw new ValueError(`${what}.tier ${quoted(tier)}: want Admin or Baseline`)
+  if (!isPriority(priority)) throw new ValueError(`${what}.priority ${quoted(priority)}: want a number from 0 to 1000`)
   const selected = podsOf(subject, `${what}.subject`)
   if (!selected) throw new ValueError(`${what}.subject: want namespaces or pods`)
   const leftOut: string[] = []
@@ -119,7 +119,7 @@ function closedRuleOf(raw: unknown, side: 'ingress' | 'egress', what: string, le
 function tierRuleOf(raw: unknown, side: 'ingress' | 'egress', what: string, leftOut: string[]): TierRule {
   const { name, action, protocols, ...rest } = (raw ?? {}) as Record<string, unknown>
   if (action !== 'Accept' && action !== 'Deny' && action !== 'Pass')
-    throw new ValueError(`${what}.action ${told(action)}: want Accept, Deny or Pass`)
+    throw new ValueError(`${what}.action ${quoted(action)}: want Accept, Deny or Pass`)
   const key = side === 'ingress' ? 'from' : 'to'
   const peers = listOf(rest[key], `${what}.${key}`).map((one, i) => peersOf(one, side, `${what}.${key}[${i}]`))
   const ports = listOf(protocols ?? [], `${what}.protocols`).flatMap((one, i) =>
@@ -179,8 +179,8 @@ function portsOf(raw: unknown, what: string): readonly Port[] {
   const { number, range } = (destinationPort ?? {}) as Record<string, unknown>
   const { start, end } =
     range === undefined ? { start: number, end: number } : ((range ?? {}) as Record<string, unknown>)
-  if (!isPort(start)) throw new ValueError(`${at} ${told(start)}: want a number from 1 to 65535, or a range`)
+  if (!isPort(start)) throw new ValueError(`${at} ${quoted(start)}: want a number from 1 to 65535, or a range`)
   if (!isPort(end) || end < start)
-    throw new ValueError(`${at}.range.end ${told(end)}: want a number from ${start} to 65535`)
+    throw new ValueError(`${at}.range.end ${quoted(end)}: want a number from ${start} to 65535`)
   return [{ protocol, from: start, to: end }]
 }

@@ -1,5 +1,5 @@
 import { ValueError } from '../../lib/text/errors.ts'
-import { type Patience, type Source, UnavailableError } from '../scheduler/follow.ts'
+import { type Backoff, type Source, UnavailableError } from '../scheduler/follow.ts'
 import { type Api, ApiError, type Query, type WatchEvent } from './api.ts'
 
 /** Objects of one kind, and the data that is kept of each. */
@@ -29,7 +29,7 @@ export type Changed<T> = (key: string, now: T | undefined, before: T | undefined
  * Waits between attempts. A server that was away is asked again within five seconds of its return. Bookmarks come about
  * once a minute.
  */
-export const PATIENCE: Patience = { leastMs: 100, mostMs: 4000, idleMs: 90_000 }
+export const PATIENCE: Backoff = { leastMs: 100, mostMs: 4000, idleMs: 90_000 }
 
 /**
  * The objects of one kind, kept up to date by `follow`. Known objects stay while the server is away. A list updates
@@ -114,7 +114,7 @@ export class Collection<T> implements Source<string, WatchEvent> {
   }
 
   /** Has everything listed again. */
-  doubt(): void {
+  relist(): void {
     this.#resourceVersion = undefined
   }
 

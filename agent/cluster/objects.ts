@@ -12,10 +12,10 @@ import {
   type Port,
   type Protocol,
   portOf,
+  quoted,
   readableOf,
   type Selector,
   selectorOf,
-  told,
 } from './reading.ts'
 
 // The objects of a cluster that NetworkPolicy needs, as slim values. Each `…Of` reads one object of the API and drops
@@ -155,7 +155,7 @@ export function policyOf(raw: unknown): Policy {
       ? given
       : ['Ingress', ...(listOf(spec['egress'] ?? [], `${what}.egress`).length > 0 ? ['Egress'] : [])]
   const wrong = types.find((one) => one !== 'Ingress' && one !== 'Egress')
-  if (wrong !== undefined) throw new ValueError(`${what}.policyTypes ${told(wrong)}: want Ingress or Egress`)
+  if (wrong !== undefined) throw new ValueError(`${what}.policyTypes ${quoted(wrong)}: want Ingress or Egress`)
   const rules = (direction: 'ingress' | 'egress', peers: 'from' | 'to') =>
     listOf(spec[direction] ?? [], `${what}.${direction}`).map((rule, i) =>
       ruleOf(rule, peers, `${what}.${direction}[${i}]`),
@@ -219,6 +219,6 @@ function peerOf(raw: unknown, what: string): Peer {
 function within(one: Cidr, block: Cidr, what: string): Cidr {
   const [inner, outer] = [split(one), split(block)]
   if (inner.family !== outer.family || inner.first < outer.first || inner.last > outer.last)
-    throw new ValueError(`${what} ${told(one)}: want a part of ${block}`)
+    throw new ValueError(`${what} ${quoted(one)}: want a part of ${block}`)
   return one
 }

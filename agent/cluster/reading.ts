@@ -31,7 +31,7 @@ export function cidrOf(value: unknown, what: string): Cidr {
   try {
     return networkOf(parseCidr(value))
   } catch (cause) {
-    throw new ValueError(`${what} ${told(value)}: want a network such as 10.1.0.0/16`, { cause })
+    throw new ValueError(`${what} ${quoted(value)}: want a network such as 10.1.0.0/16`, { cause })
   }
 }
 
@@ -69,14 +69,14 @@ export function readableOf<T>(
 /** Reads a NetworkPolicyPort. Throws ValueError. */
 export function portOf(raw: unknown, what: string): Port {
   const { protocol = 'TCP', port, endPort } = (raw ?? {}) as Record<string, unknown>
-  if (!isProtocol(protocol)) throw new ValueError(`${what}.protocol ${told(protocol)}: want TCP, UDP or SCTP`)
+  if (!isProtocol(protocol)) throw new ValueError(`${what}.protocol ${quoted(protocol)}: want TCP, UDP or SCTP`)
   if (port === undefined) return { protocol }
   if (typeof port === 'string' && /^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$/.test(port) && endPort === undefined)
     return { protocol, name: port }
   if (!isPort(port))
-    throw new ValueError(`${what}.port ${told(port)}: want a number from 1 to 65535, or the name of a port`)
+    throw new ValueError(`${what}.port ${quoted(port)}: want a number from 1 to 65535, or the name of a port`)
   if (endPort !== undefined && (!isPort(endPort) || endPort < port))
-    throw new ValueError(`${what}.endPort ${told(endPort)}: want a number from ${port} to 65535`)
+    throw new ValueError(`${what}.endPort ${quoted(endPort)}: want a number from ${port} to 65535`)
   return { protocol, from: port, to: endPort ?? port }
 }
 
@@ -89,9 +89,10 @@ export function selectorOf(raw: unknown, what: string): Selector {
   const expressions = listOf(matchExpressions ?? [], `${what}.matchExpressions`).map((one, i): Requirement => {
     const { key, operator, values } = (one ?? {}) as Record<string, unknown>
     const at = `${what}.matchExpressions[${i}]`
-    if (typeof key !== 'string' || key === '') throw new ValueError(`${at}.key ${told(key)}: want the name of a label`)
+    if (typeof key !== 'string' || key === '')
+      throw new ValueError(`${at}.key ${quoted(key)}: want the name of a label`)
     if (operator !== 'In' && operator !== 'NotIn' && operator !== 'Exists' && operator !== 'DoesNotExist')
-      throw new ValueError(`${at}.operator ${told(operator)}: want In, NotIn, Exists or DoesNotExist`)
+      throw new ValueError(`${at}.operator ${quoted(operator)}: want In, NotIn, Exists or DoesNotExist`)
     const given = listOf(values ?? [], `${at}.values`).map(String)
     if ((operator === 'In' || operator === 'NotIn') === (given.length === 0))
       throw new ValueError(`${at}.values: want ${given.length === 0 ? 'at least one' : 'none'} with ${operator}`)
@@ -110,14 +111,14 @@ export function metaOf(
     name: nameOf(name, `${kind}: metadata.name`),
     namespace:
       namespace === undefined || namespace === '' ? 'default' : nameOf(namespace, `${kind}: metadata.namespace`),
-    labels: labelsOf(labels, `${kind} ${told(name)}: metadata.labels`),
+    labels: labelsOf(labels, `${kind} ${quoted(name)}: metadata.labels`),
   }
 }
 
 // DNS-1123: such a name can be part of a line of nft.
 function nameOf(value: unknown, what: string): string {
   if (typeof value !== 'string' || value.length > 253 || !/^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$/.test(value))
-    throw new ValueError(`${what} ${told(value)}: want lower-case letters, digits, "-" and ".", 253 at most`)
+    throw new ValueError(`${what} ${quoted(value)}: want lower-case letters, digits, "-" and ".", 253 at most`)
   return value
 }
 
@@ -130,7 +131,7 @@ export function labelsOf(raw: unknown, what: string): Labels {
     Object.entries((raw ?? {}) as object).map(([key, value]) => {
       if (typeof value !== 'string' && value !== null)
         throw new ValueError(
-          `${what}[${shown(key)}] ${told(value)}: want a text${typeof value === 'object' ? '' : `: ${shown(String(value))}`}`,
+          `${what}[${shown(key)}] ${quoted(value)}: want a text${typeof value === 'object' ? '' : `: ${shown(String(value))}`}`,
         )
       return [key, value ?? '']
     }),
@@ -145,7 +146,7 @@ export function objectAt(raw: unknown, key: string): Readonly<Record<string, unk
 
 /** Reads a list. Throws ValueError. */
 export function listOf(value: unknown, what: string): readonly unknown[] {
-  if (!Array.isArray(value)) throw new ValueError(`${what} ${told(value)}: want a list`)
+  if (!Array.isArray(value)) throw new ValueError(`${what} ${quoted(value)}: want a list`)
   return value
 }
 
@@ -160,6 +161,6 @@ export function isPort(value: unknown): value is number {
 }
 
 /** A value, for a message. */
-export function told(value: unknown): string {
+export function quoted(value: unknown): string {
   return value === undefined ? 'is missing' : shown(value)
 }

@@ -10,8 +10,8 @@ import {
   metaOf,
   objectAt,
   type Protocol,
+  quoted,
   readableOf,
-  told,
 } from './reading.ts'
 
 // Services and their endpoints, as slim values (core/v1 Service, discovery.k8s.io/v1 EndpointSlice). Each `…Of` reads
@@ -139,7 +139,7 @@ export function sliceOf(raw: unknown): Slice | undefined {
   const service = labels['kubernetes.io/service-name']
   if (service === undefined || service === '' || addressType === 'FQDN') return undefined
   if (addressType !== 'IPv4' && addressType !== 'IPv6')
-    throw new ValueError(`${what}: addressType ${told(addressType)}: want IPv4 or IPv6`)
+    throw new ValueError(`${what}: addressType ${quoted(addressType)}: want IPv4 or IPv6`)
   const leftOut: string[] = []
   const triggered = Date.parse(
     String(objectAt(metadata, 'annotations')['endpoints.kubernetes.io/last-change-trigger-time'] ?? ''),
@@ -152,8 +152,9 @@ export function sliceOf(raw: unknown): Slice | undefined {
       const { name: portName, protocol = 'TCP', port } = (one ?? {}) as Record<string, unknown>
       if (port === undefined || port === null) return []
       if (!isProtocol(protocol))
-        throw new ValueError(`${what}: ports[${i}].protocol ${told(protocol)}: want TCP, UDP or SCTP`)
-      if (!isPort(port)) throw new ValueError(`${what}: ports[${i}].port ${told(port)}: want a number from 1 to 65535`)
+        throw new ValueError(`${what}: ports[${i}].protocol ${quoted(protocol)}: want TCP, UDP or SCTP`)
+      if (!isPort(port))
+        throw new ValueError(`${what}: ports[${i}].port ${quoted(port)}: want a number from 1 to 65535`)
       return [{ name: typeof portName === 'string' ? portName : '', protocol, port }]
     }),
     endpoints: readableOf(
@@ -169,10 +170,10 @@ export function sliceOf(raw: unknown): Slice | undefined {
 
 function servicePortOf(raw: unknown, what: string): ServicePort {
   const { name, protocol = 'TCP', port, nodePort } = (raw ?? {}) as Record<string, unknown>
-  if (!isProtocol(protocol)) throw new ValueError(`${what}.protocol ${told(protocol)}: want TCP, UDP or SCTP`)
-  if (!isPort(port)) throw new ValueError(`${what}.port ${told(port)}: want a number from 1 to 65535`)
+  if (!isProtocol(protocol)) throw new ValueError(`${what}.protocol ${quoted(protocol)}: want TCP, UDP or SCTP`)
+  if (!isPort(port)) throw new ValueError(`${what}.port ${quoted(port)}: want a number from 1 to 65535`)
   if (nodePort !== undefined && nodePort !== 0 && !isPort(nodePort))
-    throw new ValueError(`${what}.nodePort ${told(nodePort)}: want a number from 1 to 65535`)
+    throw new ValueError(`${what}.nodePort ${quoted(nodePort)}: want a number from 1 to 65535`)
   return { name: typeof name === 'string' ? name : '', protocol, port, ...(isPort(nodePort) && { nodePort }) }
 }
 
@@ -186,7 +187,7 @@ function affinityOf(spec: Readonly<Record<string, unknown>>, what: string): numb
     timeoutSeconds > MOST_AFFINITY_S
   )
     throw new ValueError(
-      `${what}.sessionAffinityConfig.clientIP.timeoutSeconds ${told(timeoutSeconds)}: want a number from 1 to ${MOST_AFFINITY_S}`,
+      `${what}.sessionAffinityConfig.clientIP.timeoutSeconds ${quoted(timeoutSeconds)}: want a number from 1 to ${MOST_AFFINITY_S}`,
     )
   return timeoutSeconds
 }
@@ -207,7 +208,9 @@ function endpointOf(raw: unknown, isIpv6: boolean, what: string): Endpoint[] {
   if (first === undefined) return []
   const ip = ordinaryIpOf(first, `${what}.addresses[0]`)
   if (isSix(ip) !== isIpv6)
-    throw new ValueError(`${what}.addresses[0] ${told(ip)}: want an address of addressType ${isIpv6 ? 'IPv6' : 'IPv4'}`)
+    throw new ValueError(
+      `${what}.addresses[0] ${quoted(ip)}: want an address of addressType ${isIpv6 ? 'IPv6' : 'IPv4'}`,
+    )
   const { ready, serving, terminating } = (conditions ?? {}) as Record<string, unknown>
   const isReady = ready !== false
   const named = (key: string) =>
@@ -248,7 +251,7 @@ function isSpecial(ip: Ip): boolean {
 
 function ordinaryIpOf(value: unknown, what: string): Ip {
   const ip = ipOf(value, what)
-  if (isSpecial(ip)) throw new ValueError(`${what} ${told(ip)}: ${SPECIAL}`)
+  if (isSpecial(ip)) throw new ValueError(`${what} ${quoted(ip)}: ${SPECIAL}`)
   return ip
 }
 

@@ -30,7 +30,7 @@ export interface ObjectSource {
   /** Objects that cannot be read, one sentence each. All others count. */
   refused(kinds: readonly KindName[]): readonly string[]
   /** The changes of these kinds, for one part of the agent. Call this before `run`. */
-  changes(kinds: readonly KindName[], wake: () => void): Changes
+  changes(kinds: readonly KindName[], notify: () => void): Changes
   /** Keeps the objects up to date until the signal. */
   run(signal: AbortSignal): Promise<void>
 }
@@ -66,8 +66,8 @@ function emptyMaps(): Mutable {
 class Subscribers {
   readonly #all: Changes[] = []
 
-  add(kinds: readonly KindName[], wake: () => void): Changes {
-    const changes = new Changes(kinds, wake)
+  add(kinds: readonly KindName[], notify: () => void): Changes {
+    const changes = new Changes(kinds, notify)
     this.#all.push(changes)
     return changes
   }
@@ -117,8 +117,8 @@ class ApiSource implements ObjectSource {
     return kinds.flatMap((kind) => [...(this.#collections.get(kind)?.refused.values() ?? [])])
   }
 
-  changes(kinds: readonly KindName[], wake: () => void): Changes {
-    return this.#subscribers.add(kinds, wake)
+  changes(kinds: readonly KindName[], notify: () => void): Changes {
+    return this.#subscribers.add(kinds, notify)
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -166,7 +166,7 @@ class ApiSource implements ObjectSource {
         }
       },
       apply: (event: Parameters<typeof one.apply>[0]) => one.apply(event),
-      doubt: () => one.doubt(),
+      relist: () => one.relist(),
     }
     await follow(source, KINDS[kind].isOptional ? OPTIONAL_PATIENCE : PATIENCE, signal)
   }
@@ -205,8 +205,8 @@ class FolderSource implements ObjectSource {
     return this.#refused
   }
 
-  changes(kinds: readonly KindName[], wake: () => void): Changes {
-    return this.#subscribers.add(kinds, wake)
+  changes(kinds: readonly KindName[], notify: () => void): Changes {
+    return this.#subscribers.add(kinds, notify)
   }
 
   async run(signal: AbortSignal): Promise<void> {

@@ -139,8 +139,8 @@ export class Lease {
           'see whether a DHCP server is on the link, and has addresses left',
         )
       this.#bound.set(protocol.version, bound)
-      const news = protocol.announcement?.(bound, session.mac)
-      if (news) session.wire.send(news.to, news.packet, news.type)
+      const announcement = protocol.announcement?.(bound, session.mac)
+      if (announcement) session.wire.send(announcement.to, announcement.packet, announcement.type)
     })
   }
 

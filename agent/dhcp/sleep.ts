@@ -9,12 +9,12 @@ export async function sleep(until: number, signal: AbortSignal): Promise<void> {
   signal.throwIfAborted()
   while (Date.now() < until) {
     const { promise, resolve } = Promise.withResolvers<void>()
-    const wake = () => resolve()
-    const timer = setTimeout(wake, Math.min(until - Date.now(), LONGEST_NAP_MS))
-    signal.addEventListener('abort', wake)
+    const done = () => resolve()
+    const timer = setTimeout(done, Math.min(until - Date.now(), LONGEST_NAP_MS))
+    signal.addEventListener('abort', done)
     await promise
     clearTimeout(timer)
-    signal.removeEventListener('abort', wake)
+    signal.removeEventListener('abort', done)
     signal.throwIfAborted()
   }
 }

@@ -1,4 +1,4 @@
-import { removals, removeChain, restore, standing, tools } from '../../lib/nft/forward-chain.ts'
+import { readChain, removals, removeChain, restore, tools } from '../../lib/nft/forward-chain.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
@@ -25,7 +25,7 @@ export async function passForward(networks: readonly Cidr[], instance: NetworkNa
     const wanted = networks
       .filter((one) => isSix(one) === six)
       .flatMap((network) => [`-A ${name} -s ${network} -j ACCEPT`, `-A ${name} -d ${network} -j ACCEPT`])
-    const { jumps, chain, before } = await standing(tool, name, run)
+    const { jumps, chain, before } = await readChain(tool, name, run)
     const isAhead = jumps.length > 0 && before.every((rule) => OURS.test(rule))
     if (chain.join('\n') === wanted.join('\n') && isAhead && jumps.length === 1) continue
     await restore(tool, [`:${name} - [0:0]`, ...wanted, ...removals(jumps), `-I FORWARD 1 -j ${name}`], run)

@@ -20,22 +20,22 @@ export interface Table {
   /** Makes the kernel's table equal to the wanted table. True when it was loaded. Throws ExecError. */
   ensure(wanted: Wanted, run: Run): Promise<boolean>
   /** Notes that another program touched the table. The next `ensure` checks it. */
-  doubt(): void
+  invalidate(): void
 }
 
 /** Keeps the table of this name. `generation` reads the counter of all rule changes. */
 export function keepTable(name: string, generation = kernelGeneration): Table {
   let loaded: { text: string; shown: string } | undefined
-  let doubted = true
+  let isStale = true
   return {
-    doubt() {
-      doubted = true
+    invalidate() {
+      isStale = true
     },
     async ensure(wanted, run) {
       const text = wanted.anew
-      if (loaded?.text === text && !doubted) return false
-      // Clears the doubt before the first query. A change from now on sets the doubt again.
-      doubted = false
+      if (loaded?.text === text && !isStale) return false
+      // Clears the mark before the first query. A change from now on sets it again.
+      isStale = false
       try {
         // nft prints rules in a form of its own. The output after the load is the reference for later checks.
         if (loaded?.text === text && (await shown(name, run)) === loaded.shown) return false
@@ -51,7 +51,7 @@ export function keepTable(name: string, generation = kernelGeneration): Table {
           }
         }
       } catch (cause) {
-        doubted = true
+        isStale = true
         throw cause
       }
     },

@@ -6,7 +6,7 @@ import { isSame } from '../lease/families.ts'
 import { encodeKey, type Lease, type SubnetKey } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
 import type { Failure, Failures } from '../scheduler/failures.ts'
-import { doubtOf } from '../store/last-known.ts'
+import { whyUncertain } from '../store/last-known.ts'
 import type { Snapshot, SubnetStore } from '../store/store.ts'
 import {
   BUCKETS,
@@ -19,7 +19,7 @@ import {
 } from './status.ts'
 
 /** The combined state of the agent's parts. Each part can read the state of the others here. */
-export interface Standing {
+export interface NodeState {
   choice?: Choice
   lease?: Lease
   /** The lease after the attempt to write the subnet file. The agent makes rules and routes for this lease. */
@@ -48,7 +48,7 @@ export interface Standing {
 }
 
 /** The state of an agent at its start. */
-export function beginning(): Standing {
+export function initialState(): NodeState {
   return {
     isSynced: false,
     mtu: 0,
@@ -64,7 +64,7 @@ export function beginning(): Standing {
 }
 
 /** Adds a step with a duration in seconds to the histogram of step times. Returns the new histogram. */
-export function withStep({ count, sum, buckets }: Standing['steps'], seconds: number): Standing['steps'] {
+export function withStep({ count, sum, buckets }: NodeState['steps'], seconds: number): NodeState['steps'] {
   return {
     count: count + 1,
     sum: sum + seconds,
@@ -84,7 +84,7 @@ interface Self {
 export type Condition = Pick<Status, 'state' | 'ready' | 'reasons' | 'degraded'>
 
 /** The status of an agent that does not know its network yet. `why` says for what the agent waits. */
-export function tellWaiting(self: Self, why: string): Status {
+export function waitingStatus(self: Self, why: string): Status {
   const { connected, error } = self.store.state()
   const reasons = [
     why,
@@ -92,19 +92,19 @@ export function tellWaiting(self: Self, why: string): Status {
     ...textsOf(self.failures.all(), 'node'),
   ]
   return {
-    ...tell({ ...self, backend: { type: '' }, conf: {} }, beginning()),
+    ...statusOf({ ...self, backend: { type: '' }, conf: {} }, initialState()),
     ...verdict(reasons, textsOf(self.failures.all(), 'part')),
   }
 }
 
 /** Judges the state of the node. The cost does not depend on the number of peers. */
-export function conditionOf({ store, failures }: Pick<Self, 'store' | 'failures'>, standing: Standing): Condition {
-  const { choice, lease, refusal, snapshot, stale, isSynced, lost, silent, fights } = standing
+export function conditionOf({ store, failures }: Pick<Self, 'store' | 'failures'>, state: NodeState): Condition {
+  const { choice, lease, refusal, snapshot, stale, isSynced, lost, silent, fights } = state
   const { connected, error } = store.state()
   const all = failures.all()
   const isAway = !connected && error !== undefined
   const unreadable = snapshot?.unreadable.length ?? 0
-  const ending = lease && stale !== undefined ? doubtOf({ at: stale, lease }) : undefined
+  const ending = lease && stale !== undefined ? whyUncertain({ at: stale, lease }) : undefined
   const reasons = [
     ...(choice ? [] : ['no uplink was found yet']),
     ...(lease ? [] : [`this node has no subnet yet${refusal ? `: ${refusal}` : ''}`]),
@@ -145,13 +145,13 @@ function textsOf(failures: readonly Failure[], scope: Failure['scope']): string[
  * Makes the complete status, for people and programs. Reads only its arguments, the state of the store and the
  * failures.
  */
-export function tell(
+export function statusOf(
   self: Self & { readonly backend: Pick<Backend, 'type'>; readonly conf: Pick<NetworkConf, 'v4' | 'v6'> },
-  standing: Standing,
+  state: NodeState,
 ): Status {
   const { node, version, backend, conf, store } = self
   const { choice, lease, snapshot, stale, mtu, unreached, probe, kinds, repairs, lastError, steps, services, policy } =
-    standing
+    state
   const own = lease?.subnets ?? {}
   return {
     node,
@@ -169,7 +169,7 @@ export function tell(
     },
     store: store.state(),
     ...(stale !== undefined && { stale }),
-    ...conditionOf(self, standing),
+    ...conditionOf(self, state),
     peers: (snapshot?.leases ?? [])
       .filter((one) => !isSame(one.subnets, own))
       .map((one) => peerOf(one, unreached, probe)),
@@ -183,7 +183,7 @@ export function tell(
   }
 }
 
-function peerOf({ node, subnets, ips, backend }: Lease, unreached: Unreached, probe: Standing['probe']): Peer {
+function peerOf({ node, subnets, ips, backend }: Lease, unreached: Unreached, probe: NodeState['probe']): Peer {
   const key = unreached.size > 0 || probe ? encodeKey(subnets) : undefined
   const [problem, seen] = key === undefined ? [] : [unreached.get(key), probe?.(key)]
   return {

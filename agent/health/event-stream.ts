@@ -14,7 +14,7 @@ const BEAT_MS = 15_000
 /** The time after which a browser reconnects when the connection is lost. */
 const RETRY_MS = 1000
 
-interface Told {
+interface Source {
   status(): Status
   changes(signal: AbortSignal): AsyncIterable<Status>
 }
@@ -26,12 +26,12 @@ interface Listener {
 
 /** Sends statuses as server-sent events. Without listeners it follows no changes and has no timer. */
 export class Feed {
-  #told: Told
+  #source: Source
   #listeners = new Set<Listener>()
   #rest = () => {}
 
-  constructor(told: Told) {
-    this.#told = told
+  constructor(source: Source) {
+    this.#source = source
   }
 
   /**
@@ -52,7 +52,7 @@ export class Feed {
 
   #enter(sink: Sink): Stream {
     const one = { sink }
-    const now = JSON.stringify(this.#told.status())
+    const now = JSON.stringify(this.#source.status())
     sink.send(`retry: ${RETRY_MS}\n${event('status', now)}`)
     this.#listeners.add(one)
     if (this.#listeners.size === 1) this.#begin(now)
@@ -64,23 +64,23 @@ export class Feed {
     }
   }
 
-  #begin(told: string): void {
+  #begin(first: string): void {
     const following = new AbortController()
     const beats = setInterval(() => this.#beat(), BEAT_MS)
     this.#rest = () => {
       clearInterval(beats)
       following.abort()
     }
-    void this.#follow(told, following.signal)
+    void this.#follow(first, following.signal)
   }
 
-  async #follow(told: string, signal: AbortSignal): Promise<void> {
+  async #follow(first: string, signal: AbortSignal): Promise<void> {
     try {
-      let last = told
-      for await (const changed of this.#told.changes(signal)) {
+      let last = first
+      for await (const changed of this.#source.changes(signal)) {
         const started = performance.now()
         const text = JSON.stringify(changed)
-        if (text !== last) this.#tell(event('status', text))
+        if (text !== last) this.#send(event('status', text))
         last = text
         await pause(Math.max(QUIET_MS, SHARE * (performance.now() - started)), signal)
       }
@@ -91,7 +91,7 @@ export class Feed {
     if (!signal.aborted) this.stop()
   }
 
-  #tell(text: string): void {
+  #send(text: string): void {
     for (const one of this.#listeners) {
       one.waiting = text
       deliver(one)

@@ -140,11 +140,11 @@ function readyz(source: Source): Reply {
   const dead = stuck(source)
   const line = (text: string) => text.replace(/\s+/g, ' ')
   const why = [...(dead ? [dead] : []), ...reasons].map(line)
-  const beside = degraded.map((text) => `degraded: ${line(text)}`)
+  const warnings = degraded.map((text) => `degraded: ${line(text)}`)
   // A degraded node is still ready, because the node serves its pods. A problem with a peer must not move pods away
   // from this node.
-  if (ready && !dead) return plain(200, beside.join('\n') || 'ready')
-  return plain(503, [...(why.length > 0 ? why : ['the first full sync is not done']), ...beside].join('\n'))
+  if (ready && !dead) return plain(200, warnings.join('\n') || 'ready')
+  return plain(503, [...(why.length > 0 ? why : ['the first full sync is not done']), ...warnings].join('\n'))
 }
 
 function stuck(source: Source): string | undefined {

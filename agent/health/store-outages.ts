@@ -15,17 +15,17 @@ export async function watchStore(
   log: (text: string) => void,
   warn = log,
 ): Promise<void> {
-  let [since, told]: [number | undefined, boolean] = [undefined, false]
+  let [since, isReported]: [number | undefined, boolean] = [undefined, false]
   for (; !signal.aborted; await pause(LOOK_MS, signal)) {
     const { connected, error } = store.state()
     const isAway = !connected && error !== undefined
-    if (isAway && since !== undefined && !told) {
-      told = true
+    if (isAway && since !== undefined && !isReported) {
+      isReported = true
       warn(`agent: the store is away, going on with what is known: ${error}`)
       changed()
     }
-    if (!isAway && told && since !== undefined) {
-      told = false
+    if (!isAway && isReported && since !== undefined) {
+      isReported = false
       log(`agent: the store is back after ${span(performance.now() - since)}`)
       changed()
     }

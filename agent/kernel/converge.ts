@@ -24,8 +24,8 @@ import type { Scope } from './ownership.ts'
 const BASE: readonly Kind[] = ['link', 'sysctl', 'addr']
 
 /**
- * Makes the kernel equal to the wanted resources, step by step, and remembers its state. A step lists only the kinds in
- * doubt. It changes only resources that differ. It never changes objects of other programs.
+ * Makes the kernel equal to the wanted resources, step by step, and remembers its state. A step lists only the kinds
+ * that may differ. It changes only resources that do. It never changes objects of other programs.
  */
 export class Converger {
   readonly #scope: Scope
@@ -45,7 +45,7 @@ export class Converger {
 
   /** The next step lists these kinds again. Without arguments it lists all kinds. */
   invalidate(...kinds: readonly Kind[]): void {
-    this.#state.doubt(...kinds)
+    this.#state.invalidate(...kinds)
   }
 
   /**
@@ -75,7 +75,7 @@ export class Converger {
     try {
       const group = grouped(want)
       const tally = new Tally(this.#state)
-      if (group.link.some((one) => this.#isFailing(one as Link))) this.#state.doubt()
+      if (group.link.some((one) => this.#isFailing(one as Link))) this.#state.invalidate()
       const looked = await this.#state.look(this.#run, BASE)
       tally.notice()
       const unusable = await this.#links(group.link, looked.has('link'), tally)

@@ -61,8 +61,8 @@ function textOfData(data: DataView | undefined): string {
   const parts = attributesOf(data)
   const value = parts.get(DATA_VALUE)
   if (value) return latin1(new Uint8Array(value.buffer, value.byteOffset, value.byteLength))
-  const told = parts.get(DATA_VERDICT)
-  if (!told) return ''
-  const one = attributesOf(told)
+  const nested = parts.get(DATA_VERDICT)
+  if (!nested) return ''
+  const one = attributesOf(nested)
   return verdict(one.get(VERDICT_CODE)?.getInt32(0) ?? 0, textOf(one.get(VERDICT_CHAIN)))
 }

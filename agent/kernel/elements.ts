@@ -25,14 +25,14 @@ export interface Stepped {
 }
 
 /** Lines of nft that go into the same transaction. */
-export interface Around {
+export interface Surrounding {
   /** Lines before the elements, for chains that the elements lead to. */
   readonly before?: readonly string[]
   /** Lines after the elements, for chains that no element leads to any more. */
   readonly after?: readonly string[]
 }
 
-interface Kept {
+interface CachedMap {
   readonly shape: Shape
   /**
    * The wanted elements, and the elements that the last step left in the kernel. Both map nft's text of a key to the
@@ -53,17 +53,17 @@ const TRIES = 3
 /**
  * The elements of sets and maps of one table that belongs to the agent, at any size. `put` and `remove` set the wanted
  * elements. A step sends the changes since the last step to the kernel in one transaction. It lists nothing as long as
- * no other program touched the table. In doubt, a step first reads the kernel's generation counter, because every
+ * no other program touched the table. When stale, a step first reads the kernel's generation counter, because every
  * transaction of any program adds one to it. It dumps the elements only when the counter has changed.
  */
 export class Elements {
   readonly #table: string
   readonly #family: 'inet' | 'bridge'
   readonly #most: number
-  readonly #maps: Map<string, Kept>
+  readonly #maps: Map<string, CachedMap>
   readonly #generation: () => number | undefined
   readonly #dump: typeof dumpElements
-  #isDoubtful = true
+  #isStale = true
   #isFirst = true
   /**
    * The generation counter after the last transaction of this table. Undefined when another program's transaction may
@@ -118,7 +118,7 @@ export class Elements {
       map.have.clear()
       for (const key of map.wanted.keys()) map.changed.add(key)
     }
-    this.#isDoubtful = this.#isFirst = false
+    this.#isStale = this.#isFirst = false
     this.#left = undefined
   }
 
@@ -133,8 +133,8 @@ export class Elements {
   }
 
   /** Whether another program may have changed the table since the last step. */
-  get isInDoubt(): boolean {
-    return this.#isDoubtful && (this.#left === undefined || this.#generation() !== this.#left)
+  get mayDiffer(): boolean {
+    return this.#isStale && (this.#left === undefined || this.#generation() !== this.#left)
   }
 
   /**
@@ -160,8 +160,8 @@ export class Elements {
   }
 
   /** Notes that another program may have changed the table. The next step checks it. */
-  doubt(): void {
-    this.#isDoubtful = true
+  invalidate(): void {
+    this.#isStale = true
   }
 
   /**
@@ -169,11 +169,11 @@ export class Elements {
    * `most` changes take several transactions, set by set in the order of the shapes. Throws ExecError when nft refuses.
    * The next step then dumps the kernel's elements.
    */
-  async step(run: Run, { before = [], after = [] }: Around = {}): Promise<Stepped> {
-    const wasDoubtful = this.#isDoubtful
-    // A doubt that comes during the look stays for the next step.
-    this.#isDoubtful = false
-    const found = wasDoubtful ? await this.#look() : []
+  async step(run: Run, { before = [], after = [] }: Surrounding = {}): Promise<Stepped> {
+    const wasStale = this.#isStale
+    // What is invalidated during the look stays stale for the next step.
+    this.#isStale = false
+    const found = wasStale ? await this.#look() : []
     const [repaired, inherited] = this.#isFirst ? [[], found] : [found, []]
     const scripts: string[][] = [[...before]]
     let [changed, room] = [0, this.#most]
@@ -197,11 +197,11 @@ export class Elements {
       return { changed, repaired, inherited }
     }
     const counted = this.#generation()
-    const isSeen = !wasDoubtful || counted === this.#left
+    const isSeen = !wasStale || counted === this.#left
     for (const lines of filled) {
       const { status, stderr } = await run(TOOL, `${lines.join('\n')}\n`)
       if (status === 0) continue
-      this.#isDoubtful = true
+      this.#isStale = true
       this.#left = undefined
       throw new ExecError(
         TOOL,
@@ -227,7 +227,7 @@ export class Elements {
     const first = this.#generation()
     if (first !== undefined && first === this.#left) return []
     // A transaction during the dumps may change a map that was dumped before it: then the counter differs at the next
-    // doubt.
+    // look.
     this.#left = first
     const repaired: string[] = []
     try {
@@ -238,7 +238,7 @@ export class Elements {
         )
       }
     } catch (cause) {
-      this.#isDoubtful = true
+      this.#isStale = true
       this.#left = undefined
       throw cause
     }
@@ -256,14 +256,14 @@ export class Elements {
     }
   }
 
-  #map(name: string): Kept {
+  #map(name: string): CachedMap {
     const map = this.#maps.get(name)
     if (!map) throw new RangeError(`The table ${this.#table} has no set ${name}`)
     return map
   }
 }
 
-function empty(shape: Shape): Kept {
+function empty(shape: Shape): CachedMap {
   return { shape, wanted: new Map(), have: new Map(), changed: new Set(), isDropped: false }
 }
 
@@ -275,11 +275,11 @@ function* chunks(elements: readonly string[]): Generator<string> {
 }
 
 // The keys whose elements differ.
-function difference({ wanted, have, changed }: Kept): string[] {
+function difference({ wanted, have, changed }: CachedMap): string[] {
   return [...changed].filter((key) => wanted.get(key) !== have.get(key))
 }
 
-function linesOf(table: string, name: string, { wanted, have, shape }: Kept, keys: readonly string[]): string[] {
+function linesOf(table: string, name: string, { wanted, have, shape }: CachedMap, keys: readonly string[]): string[] {
   const drop = keys.filter((key) => have.has(key))
   const add = keys
     .filter((key) => wanted.has(key))
@@ -290,7 +290,7 @@ function linesOf(table: string, name: string, { wanted, have, shape }: Kept, key
   ]
 }
 
-function settle({ wanted, have, changed }: Kept): void {
+function settle({ wanted, have, changed }: CachedMap): void {
   for (const key of changed) {
     const is = wanted.get(key)
     if (is === undefined) have.delete(key)
@@ -301,7 +301,7 @@ function settle({ wanted, have, changed }: Kept): void {
 
 // `kernel` has the kernel's bytes, and all other maps have nft's text. For an unknown element the text comes from its
 // bytes.
-function compare(title: string, map: Kept, kernel: ReadonlyMap<string, string>): string[] {
+function compare(title: string, map: CachedMap, kernel: ReadonlyMap<string, string>): string[] {
   const { shape, wanted, have, changed } = map
   const { value } = shape
   const keyOf = encoder(shape.key)

@@ -6,8 +6,8 @@ import { face, textOf } from './diff.ts'
 
 /**
  * The monitor commands. `-o` prints each event on one line. `-rcvbuf` asks for 16 MiB, and the kernel grants at most
- * net.core.rmem_max. Lost messages never come again (stderr: "No buffer space"). Then the state of everything is in
- * doubt.
+ * net.core.rmem_max. Lost messages never come again (stderr: "No buffer space"). Then the state of everything is
+ * stale.
  */
 export const MONITORS = {
   ip: ['ip', '-rcvbuf', String(1 << 24), '-o', 'monitor', 'link', 'address', 'route', 'neigh', 'nexthop'],

@@ -50,7 +50,7 @@ export class KernelState {
   readonly #scope: Scope
   readonly #owns: (found: Resource) => boolean
   readonly #known = new Map<Kind, Known>(KINDS.map((kind) => [kind, new Map()]))
-  readonly #doubted = new Set<Kind>(KINDS)
+  readonly #stale = new Set<Kind>(KINDS)
   readonly #listed = new Set<Kind>()
   readonly #settled = new Map<Kind, readonly Resource[]>()
   readonly #making = new Map<string, number>()
@@ -68,12 +68,12 @@ export class KernelState {
   }
 
   /** The next look lists these kinds again. Without arguments it lists all kinds. */
-  doubt(...kinds: readonly Kind[]): void {
+  invalidate(...kinds: readonly Kind[]): void {
     if (kinds.length === 0) {
       this.#making.clear()
       this.#unsure.clear()
     }
-    for (const kind of kinds.length > 0 ? kinds : KINDS) this.#doubted.add(kind)
+    for (const kind of kinds.length > 0 ? kinds : KINDS) this.#stale.add(kind)
   }
 
   /** Leaves the resources with these keys unchanged. Kinds of resources that are no longer held are listed again. */
@@ -82,18 +82,18 @@ export class KernelState {
       if (keys.has(key)) continue
       const kind = key.slice(0, key.indexOf(' ')) as Kind
       // The routes of a nexthop went together with it.
-      this.doubt(kind, ...(kind === 'nexthop' ? (['route'] as const) : []))
+      this.invalidate(kind, ...(kind === 'nexthop' ? (['route'] as const) : []))
       this.pending.delete(key)
     }
     this.held = keys
   }
 
   /**
-   * Doubts everything, even the agent's own steps. Differences in the next list do not count as changes by another
+   * Invalidates everything, even the agent's own steps. Differences in the next list do not count as changes by another
    * program.
    */
   distrust(): void {
-    this.doubt()
+    this.invalidate()
     this.#listed.clear()
     this.#settled.clear()
   }
@@ -137,16 +137,16 @@ export class KernelState {
   }
 
   /**
-   * Lists those of these kinds that are in doubt, and gives the kinds that it listed. It starts no process when nothing
-   * is in doubt. `nexthops` are the wanted ones. An object with one of their ids and the agent's protocol number
+   * Lists those of these kinds that are stale, and gives the kinds that it listed. It starts no process when nothing
+   * is stale. `nexthops` are the wanted ones. An object with one of their ids and the agent's protocol number
    * belongs to the agent, even after a change. Throws ExecError.
    */
   async look(run: Run, among: readonly Kind[], nexthops: readonly Resource[] = []): Promise<ReadonlySet<Kind>> {
-    if ([...this.#making.values()].some((until) => until <= performance.now())) this.doubt()
-    const kinds = new Set(among.filter((kind) => this.#doubted.has(kind)))
+    if ([...this.#making.values()].some((until) => until <= performance.now())) this.invalidate()
+    const kinds = new Set(among.filter((kind) => this.#stale.has(kind)))
     if (kinds.size === 0) return kinds
-    // Clears the doubt before the list is requested. A change from now on sets the doubt again.
-    for (const kind of kinds) this.#doubted.delete(kind)
+    // Clears the mark before the list is requested. A change from now on sets it again.
+    for (const kind of kinds) this.#stale.delete(kind)
     this.#looking = kinds
     try {
       this.#take(
@@ -155,7 +155,7 @@ export class KernelState {
         kinds.has('nexthop') ? new Set(nexthops.map((one) => face(one).key)) : new Set(),
       )
     } catch (cause) {
-      this.doubt()
+      this.invalidate()
       throw cause
     } finally {
       this.#looking = new Set()
@@ -209,10 +209,10 @@ export class KernelState {
     const isLooking = this.#looking.has(kind as Kind)
     const isEarly = isLooking && !this.#listed.has(kind) && this.#owns(resource)
     if (agrees && !isEarly) return isConfirmed ? this.#resolve() : isKnown ? undefined : makingMs
-    if (isLooking) this.doubt(kind)
+    if (isLooking) this.invalidate(kind)
     if (resource.kind === 'link') this.#heardLink(resource, gone)
     else if (gone) this.#heardGone(event)
-    else this.doubt(kind)
+    else this.invalidate(kind)
     return 0
   }
 
@@ -225,7 +225,7 @@ export class KernelState {
   // A link of the agent is confirmed.
   #resolve(): number | undefined {
     if (this.#unsure.size === 0) return undefined
-    this.doubt(...this.#unsure)
+    this.invalidate(...this.#unsure)
     this.#unsure.clear()
     return 0
   }
@@ -241,17 +241,19 @@ export class KernelState {
   // The kernel removes the objects on a device that is deleted or set down. It sends few events for this. It sends none
   // at all for IPv4 routes and nexthops.
   #heardLink({ name, up }: Link, gone: boolean): void {
-    if (gone || !up) this.doubt()
+    if (gone || !up) this.invalidate()
     else
-      this.doubt(...(this.#scope.links.includes(name) ? (['link'] as const) : (['link', 'nexthop', 'route'] as const)))
+      this.invalidate(
+        ...(this.#scope.links.includes(name) ? (['link'] as const) : (['link', 'nexthop', 'route'] as const)),
+      )
   }
 
   #heardGone({ kind, key, resource }: Event): void {
     if (this.#known.get(kind)?.delete(key)) this.drifted.add(key)
     this.unsettle(kind)
     // Routes go together with their nexthop, and together with the last address of their device.
-    if (resource.kind === 'nexthop') this.doubt('route')
-    if (isLast(resource)) this.doubt('nexthop', 'route')
+    if (resource.kind === 'nexthop') this.invalidate('route')
+    if (isLast(resource)) this.invalidate('nexthop', 'route')
   }
 
   #other(id: number, gone: boolean, own: boolean): void {

@@ -77,7 +77,7 @@ export class Tally {
     const { key } = face(step.resource)
     // The resource may exist without being known, so its kind is listed again. After the same message, another list
     // shows nothing new.
-    if (this.#state.waiting.get(key)?.said !== said) this.#state.doubt(step.resource.kind)
+    if (this.#state.waiting.get(key)?.said !== said) this.#state.invalidate(step.resource.kind)
     this.#state.unsettle(step.resource.kind)
     this.#failed.set(step, said)
     this.#resources.add(step.resource)

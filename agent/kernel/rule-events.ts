@@ -54,7 +54,7 @@ const FAMILIES: Readonly<Record<number, 'ip' | 'ip6' | 'inet'>> = { 1: 'inet', 2
 /**
  * Calls `heard` for each change in a piece of the kernel's messages. False when the piece is cut off or invalid. Pure.
  */
-export function tellChanges(piece: Uint8Array, heard: (change: RuleChange) => void): boolean {
+export function readChanges(piece: Uint8Array, heard: (change: RuleChange) => void): boolean {
   const view = new DataView(piece.buffer, piece.byteOffset, piece.byteLength)
   let at = 0
   for (let size = 0; at + NLMSG_HEADER <= piece.length; at += (size + 3) & ~3) {
@@ -122,7 +122,7 @@ async function hear({ heard, lost, failing }: RuleListener, signal: AbortSignal)
       for (let taken = 0; ; ) {
         const { value } = await reader.read()
         if (value === undefined) return 'the socket ended'
-        if (!tellChanges(value, heard)) lost()
+        if (!readChanges(value, heard)) lost()
         taken += value.length
         if (taken >= BURST) tidy(taken)
         if (taken >= BURST) taken = 0

@@ -46,7 +46,7 @@ export function listenerOf(path: string): number | undefined {
 }
 
 /** The process id of a flanneld in this network namespace. Undefined when there is none in sight. */
-export function flanneldBeside(): number | undefined {
+export function runningFlanneld(): number | undefined {
   const own = readlinkSync('/proc/self/ns/net')
   const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name))
   return pids.map(Number).find((pid) => {

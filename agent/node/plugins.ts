@@ -9,9 +9,9 @@ import { pluginProgram } from './plugin-program.ts'
 export const PLUGINS: readonly string[] = pluginNames()
 
 /** A folder with all plugins: the one of this program when they lie there, else `dir`, into which they are written. */
-export function pluginsBeside(dir: string): string {
-  const beside = process.execPath.slice(0, process.execPath.lastIndexOf('/'))
-  if (PLUGINS.every((name) => isProgram(`${beside}/${name}`))) return beside
+export function pluginsNextTo(dir: string): string {
+  const own = process.execPath.slice(0, process.execPath.lastIndexOf('/'))
+  if (PLUGINS.every((name) => isProgram(`${own}/${name}`))) return own
   const [first = '', ...others] = PLUGINS.map((name) => `${dir}/${name}`)
   placeBytes(pluginProgram(), first)
   for (const path of others) placeLink(first, path)

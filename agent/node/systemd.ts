@@ -15,7 +15,7 @@ const MOST = 500
  * Makes a function that tells systemd the state of the node. `systemctl status` shows the line. It is sent only when it
  * changes.
  */
-export function makeTeller(): (now: Condition) => void {
+export function makeReadinessNotifier(): (now: Condition) => void {
   let last = ''
   return ({ state, reasons, degraded }) => {
     const text = `STATUS=${[state, [...reasons, ...degraded].join('; ').replace(/\s+/g, ' ').slice(0, MOST)].filter(Boolean).join(': ')}`

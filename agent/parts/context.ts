@@ -58,7 +58,7 @@ export interface Context {
   /** The state that a previous run kept on disk. Present when the store did not answer at the start. */
   readonly stale?: Known
   /** Keeps on disk what the store reported. Called after each report. */
-  keep(known: Pick<Known, 'lease' | 'leases'>): void
+  checkpoint(known: Pick<Known, 'lease' | 'leases'>): void
   /** Receives the condition of the node after each step. */
   condition(now: Condition): void
   /** The network of pods that the agent installs has a bridge. */

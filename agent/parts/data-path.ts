@@ -9,7 +9,7 @@ import { ExecError } from '../../lib/text/errors.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 import { drops, type Expression, type ForwardChain, type Forwarded } from '../checks/forward-chains.ts'
 import { checkPodLinks, type Known, NOTHING } from '../checks/pod-links.ts'
-import type { Standing } from '../health/condition.ts'
+import type { NodeState } from '../health/condition.ts'
 import type { Event } from '../kernel/events.ts'
 import type { RuleChange } from '../kernel/rule-events.ts'
 import { both } from '../lease/families.ts'
@@ -17,7 +17,7 @@ import { GUARD } from '../policy/guard.ts'
 import { TABLE as POLICY_TABLE } from '../policy/table.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
-import type { Wakes } from '../scheduler/wakes.ts'
+import type { Queue } from '../scheduler/queue.ts'
 import { TABLE as SERVICES_TABLE, SOURCES } from '../services/table.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
@@ -44,18 +44,18 @@ export class DataPathPart implements Part {
   readonly name = 'data path'
   readonly trouble = 'Cannot look after the way of pods through the node'
   readonly quietMs = 50
-  readonly wakes: Wakes
+  readonly queue: Queue
   readonly #context: Context
-  readonly #now: Standing
+  readonly #now: NodeState
   readonly #repairs: Repairs
   #known: Known = NOTHING
   readonly #forwarded = new Set<'v4' | 'v6'>()
   #hadDefault = false
 
-  constructor(context: Context, now: Standing, wakes: Wakes, repairs: Repairs) {
+  constructor(context: Context, now: NodeState, queue: Queue, repairs: Repairs) {
     this.#context = context
     this.#now = now
-    this.wakes = wakes
+    this.queue = queue
     this.#repairs = repairs
   }
 
@@ -71,15 +71,15 @@ export class DataPathPart implements Part {
       resource.kind === 'link' &&
       (gone || !resource.up || this.#isKnown(resource.name) || resource.name.startsWith('veth'))
     )
-      this.wakes.poke('links', LINKS_MS)
-    if (kind === 'addr' && resource.kind === 'addr' && this.#isKnown(resource.dev)) this.wakes.poke('links', LINKS_MS)
+      this.queue.add('links', LINKS_MS)
+    if (kind === 'addr' && resource.kind === 'addr' && this.#isKnown(resource.dev)) this.queue.add('links', LINKS_MS)
   }
 
   /** Wakes the part when a chain of another program may have changed. */
   ruleHeard({ family, table, what }: RuleChange): void {
     // The tables of iptables with these names have no hook where packets are forwarded, or none that drops.
     if (what === 'other' || family === undefined || this.#isOwn(table) || (family !== 'inet' && table === 'nat')) return
-    this.wakes.poke('rules', RULES_MS)
+    this.queue.add('rules', RULES_MS)
   }
 
   async step(why: readonly string[]): Promise<Outcome> {
@@ -93,7 +93,7 @@ export class DataPathPart implements Part {
     )
       this.#context.failures.report('chains of others', await this.#chains())
     // A call of a plugin ends without an event.
-    if (isBusy) this.wakes.poke('links', BUSY_MS)
+    if (isBusy) this.queue.add('links', BUSY_MS)
     return lost.length > 0 ? { isIncomplete: true } : DONE
   }
 

@@ -26,7 +26,7 @@ export async function followEvents(parts: Parts, context: Context, signal: Abort
   await Promise.all([
     followKernel(parts, context, signal),
     followLeases(parts, context.store, signal),
-    watchFile(context.subnetEnv, () => parts.files.wakes.poke('files'), signal),
+    watchFile(context.subnetEnv, () => parts.files.queue.add('files'), signal),
     context.objects?.run(signal),
   ])
 }
@@ -37,36 +37,36 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
   function heard(event: Event | undefined): void {
     if (!event) return
     const afterMs = converger.heard(event)
-    if (afterMs !== undefined) peers.wakes.poke('drift', afterMs)
+    if (afterMs !== undefined) peers.queue.add('drift', afterMs)
     dataPath.heard(event)
-    if (uplink.concerns(event)) uplink.wakes.poke('uplink', UPLINK_MS)
+    if (uplink.concerns(event)) uplink.queue.add('uplink', UPLINK_MS)
   }
   function ruleChanged(change: RuleChange): void {
-    // Elements of sets change with each pod, so they do not wake this part.
+    // Elements of sets change with each pod, so they do not trigger this part.
     if (change.family === 'inet' && change.table === 'plumb' && change.gone && change.what !== 'other')
-      pluginRules.wakes.poke(pluginRules.name)
+      pluginRules.queue.add(pluginRules.name)
     if (isOfTable(change, firewall.table)) {
-      table.doubt()
-      table.wakes.poke(table.name)
+      table.invalidate()
+      table.queue.add(table.name)
     }
     if (policy && (isOfTable(change, POLICY_TABLE) || change.table === GUARD)) {
-      policy.doubt()
-      policy.wakes.poke('rules', RULES_MS)
+      policy.invalidate()
+      policy.queue.add('rules', RULES_MS)
     }
     if (services && (isOfTable(change, SERVICES_TABLE) || isOfTable(change, SOURCES))) {
-      services.doubt()
-      // The part's own transactions are heard, too: a large one for a long time. A delayed wake holds back no other
-      // wake.
-      services.wakes.poke(services.name, SERVICES_MS)
+      services.invalidate()
+      // The part's own transactions are heard, too: a large one for a long time. A delayed trigger holds back no other
+      // one.
+      services.queue.add(services.name, SERVICES_MS)
     }
     dataPath.ruleHeard(change)
-    if (isOfForward(change)) forward.wakes.poke(forward.name)
+    if (isOfForward(change)) forward.queue.add(forward.name)
   }
   // Changes are unknown from before a listener began, or while it had no room for messages.
   const lostRules = () => {
-    table.doubt()
-    policy?.doubt()
-    services?.doubt()
+    table.invalidate()
+    policy?.invalidate()
+    services?.invalidate()
     for (const part of [
       table,
       forward,
@@ -75,15 +75,15 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
       ...(policy ? [policy] : []),
       ...(services ? [services] : []),
     ])
-      part.wakes.poke('listening')
+      part.queue.add('listening')
   }
   const lostAll = () => {
     converger.invalidate()
-    for (const part of [uplink, peers, dataPath]) part.wakes.poke('listening')
+    for (const part of [uplink, peers, dataPath]) part.queue.add('listening')
   }
   const lostTunnels = () => {
     converger.invalidate('tunnel')
-    peers.wakes.poke('listening')
+    peers.queue.add('listening')
   }
   const failing = (name: string) => (why: string | undefined) =>
     failures.report(name, why === undefined ? [] : [{ scope: 'node', text: why }])

@@ -1,8 +1,8 @@
-import type { Standing } from '../health/condition.ts'
+import type { NodeState } from '../health/condition.ts'
 import { both } from '../lease/families.ts'
 import type { Lease } from '../lease/lease.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
-import type { Wakes } from '../scheduler/wakes.ts'
+import type { Queue } from '../scheduler/queue.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 
@@ -11,9 +11,9 @@ export class FilesPart implements Part {
   readonly name = 'files'
   readonly trouble = 'Cannot tell the node its subnet'
   readonly quietMs = 0
-  readonly wakes: Wakes
+  readonly queue: Queue
   readonly #context: Context
-  readonly #now: Standing
+  readonly #now: NodeState
   readonly #repairs: Repairs
   readonly #served: (lease: Lease) => void
   #written = ''
@@ -22,10 +22,10 @@ export class FilesPart implements Part {
    * `served` is called with the lease after each attempt to write the file, successful or not. Routes and rules are
    * made after it.
    */
-  constructor(context: Context, now: Standing, wakes: Wakes, repairs: Repairs, served: (lease: Lease) => void) {
+  constructor(context: Context, now: NodeState, queue: Queue, repairs: Repairs, served: (lease: Lease) => void) {
     this.#context = context
     this.#now = now
-    this.wakes = wakes
+    this.queue = queue
     this.#repairs = repairs
     this.#served = served
   }

@@ -1,10 +1,10 @@
 import { leaveForward, passForward } from '../firewall/forward.ts'
 import { overlaid, partsOf, ruleset } from '../firewall/masquerade.ts'
 import { keepTable } from '../firewall/table.ts'
-import type { Standing } from '../health/condition.ts'
+import type { NodeState } from '../health/condition.ts'
 import { both } from '../lease/families.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
-import type { Wakes } from '../scheduler/wakes.ts'
+import type { Queue } from '../scheduler/queue.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 
@@ -15,24 +15,24 @@ export class TablePart implements Part {
   readonly name = 'table'
   readonly trouble = TROUBLE
   readonly quietMs: number
-  readonly wakes: Wakes
+  readonly queue: Queue
   readonly #context: Context
-  readonly #now: Standing
+  readonly #now: NodeState
   readonly #repairs: Repairs
   readonly #table: ReturnType<typeof keepTable>
   #isLoaded = false
 
-  constructor(context: Context, now: Standing, wakes: Wakes, repairs: Repairs) {
+  constructor(context: Context, now: NodeState, queue: Queue, repairs: Repairs) {
     this.#context = context
     this.#now = now
-    this.wakes = wakes
+    this.queue = queue
     this.#repairs = repairs
     this.quietMs = context.quietMs
     this.#table = keepTable(context.firewall.table)
   }
 
-  doubt(): void {
-    this.#table.doubt()
+  invalidate(): void {
+    this.#table.invalidate()
   }
 
   async step(): Promise<Outcome> {
@@ -58,16 +58,16 @@ export class ForwardPart implements Part {
   readonly name = 'forward'
   readonly trouble = TROUBLE
   readonly quietMs: number
-  readonly wakes: Wakes
+  readonly queue: Queue
   readonly #context: Context
-  readonly #now: Standing
+  readonly #now: NodeState
   readonly #repairs: Repairs
   #isLoaded = false
 
-  constructor(context: Context, now: Standing, wakes: Wakes, repairs: Repairs) {
+  constructor(context: Context, now: NodeState, queue: Queue, repairs: Repairs) {
     this.#context = context
     this.#now = now
-    this.wakes = wakes
+    this.queue = queue
     this.#repairs = repairs
     this.quietMs = context.quietMs
   }

@@ -1,8 +1,8 @@
-// This folder has the parts of the agent. Each part keeps one thing in its wanted state, with wakes and steps of its
-// own (`scheduler/part.ts`). The parts share data only through `Standing`. Begin with the class `Parts` in this file.
+// This folder has the parts of the agent. Each part keeps one thing in its wanted state, with a queue and steps of its
+// own (`scheduler/part.ts`). The parts share data only through `NodeState`. Begin with the class `Parts` in this file.
 // The order is uplink, lease, files. Then table, forward, rules of plugins, peers, policy and services work in
 // parallel. Installation follows when all are done.
-import { beginning, conditionOf, type Standing, tell, withStep } from '../health/condition.ts'
+import { conditionOf, initialState, type NodeState, statusOf, withStep } from '../health/condition.ts'
 import type { Status } from '../health/status.ts'
 import { isSame } from '../lease/families.ts'
 import type { Lease } from '../lease/lease.ts'
@@ -11,8 +11,8 @@ import { openSocket } from '../node/socket.ts'
 import { admissionCommands } from '../policy/admission.ts'
 import { policyCommands } from '../policy/questions.ts'
 import type { Part } from '../scheduler/part.ts'
+import { makeQueue } from '../scheduler/queue.ts'
 import { Scheduler } from '../scheduler/scheduler.ts'
-import { makeWakes } from '../scheduler/wakes.ts'
 import { type Snapshot, SubnetTakenError } from '../store/store.ts'
 import { keepBridgedFrames } from './bridged-frames.ts'
 import type { Context } from './context.ts'
@@ -46,47 +46,47 @@ export class Parts {
   readonly services: ServicesPart | undefined
   readonly #installation: InstallationPart
   readonly #context: Context
-  readonly #now: Standing
+  readonly #now: NodeState
   readonly #repairs: Repairs
   readonly #probing: Probing | undefined
   readonly #scheduler: Scheduler
 
   constructor(context: Context, signal: AbortSignal) {
     const { stale, probes, log } = context
-    const now: Standing = {
-      ...beginning(),
+    const now: NodeState = {
+      ...initialState(),
       ...(stale && { lease: stale.lease, snapshot: { leases: stale.leases, unreadable: [] }, stale: stale.at }),
     }
     const repairs = new Repairs(now, log)
-    const wakes = () => makeWakes(signal)
+    const queue = () => makeQueue(signal)
     this.#context = context
     this.#now = now
     this.#repairs = repairs
-    this.uplink = new UplinkPart(context, now, wakes(), () => this.#uplinkLooked())
-    this.lease = new LeasePart(context, now, wakes(), {
-      changed: () => this.files.wakes.poke('lease'),
+    this.uplink = new UplinkPart(context, now, queue(), () => this.#uplinkLooked())
+    this.lease = new LeasePart(context, now, queue(), {
+      changed: () => this.files.queue.add('lease'),
       note: (text) => this.note(text),
     })
-    this.files = new FilesPart(context, now, wakes(), repairs, (lease) => this.#serve(lease))
-    this.table = new TablePart(context, now, wakes(), repairs)
-    this.forward = new ForwardPart(context, now, wakes(), repairs)
-    this.pluginRules = new PluginRulesPart(wakes(), repairs)
-    this.peers = new PeersPart(context, now, wakes(), repairs, {
+    this.files = new FilesPart(context, now, queue(), repairs, (lease) => this.#serve(lease))
+    this.table = new TablePart(context, now, queue(), repairs)
+    this.forward = new ForwardPart(context, now, queue(), repairs)
+    this.pluginRules = new PluginRulesPart(queue(), repairs)
+    this.peers = new PeersPart(context, now, queue(), repairs, {
       changed: () => this.#probing?.aimAnew(),
       note: (text, isNew) => this.note(text, isNew),
     })
-    this.dataPath = new DataPathPart(context, now, wakes(), repairs)
+    this.dataPath = new DataPathPart(context, now, queue(), repairs)
     this.policy =
       context.objects && context.isPolicyOn
-        ? new PolicyPart(context, context.objects, now, wakes(), repairs)
+        ? new PolicyPart(context, context.objects, now, queue(), repairs)
         : undefined
     this.services =
       context.objects && context.services
-        ? new ServicesPart(context, now, context.objects, context.services, wakes(), repairs)
+        ? new ServicesPart(context, now, context.objects, context.services, queue(), repairs)
         : undefined
     this.#installation = new InstallationPart(
       now,
-      wakes(),
+      queue(),
       () => this.#scheduler.isComplete(this.#installation),
       () => context.synced(),
     )
@@ -96,7 +96,7 @@ export class Parts {
         note: (text) => this.note(text, true),
         log,
         silenced: () => this.#judge(),
-        changed: () => this.#tell(),
+        changed: () => this.#publish(),
       })
     const all = [
       this.uplink,
@@ -117,9 +117,9 @@ export class Parts {
       isFatal: (cause) => cause instanceof SubnetTakenError,
       stepped: (part, seconds) => {
         now.steps = withStep(now.steps, seconds)
-        if (!now.isSynced && part !== this.#installation) this.#installation.wakes.poke('parts')
+        if (!now.isSynced && part !== this.#installation) this.#installation.queue.add('parts')
         this.#judge()
-        this.#tell()
+        this.#publish()
       },
     })
   }
@@ -130,7 +130,7 @@ export class Parts {
    */
   async run(signal: AbortSignal, end: () => void): Promise<void> {
     const probing = this.#probing && setInterval(() => this.#probing?.tick(), PROBE_MS)
-    this.#scheduler.renew('start')
+    this.#scheduler.resync('start')
     const questions = this.policy && (await this.#answer(this.policy))
     const ended = new AbortController()
     const { policy, services } = this
@@ -167,7 +167,7 @@ export class Parts {
           ...policyCommands(policy, (ip, protocol, port) => this.services?.translate(ip, protocol, port)),
         }),
       )
-      policy.recall()
+      policy.restore()
       return questions
     })
   }
@@ -178,19 +178,19 @@ export class Parts {
       'sysctl',
       names.map((name) => ({ key: name, title: name })),
     )
-    part.wakes.poke('sysctl')
+    part.queue.add('sysctl')
   }
 
   /** Makes every part check everything again. */
-  renew(why: string): void {
-    this.#scheduler.renew(why)
+  resync(why: string): void {
+    this.#scheduler.resync(why)
   }
 
   /** Takes the leases of all nodes from the store. */
   take(snapshot: Snapshot): void {
     this.lease.take(snapshot)
     this.#probing?.aimAnew()
-    this.peers.wakes.poke('leases')
+    this.peers.queue.add('leases')
   }
 
   /**
@@ -204,7 +204,7 @@ export class Parts {
 
   /** The current status. */
   status(): Status {
-    return tell(this.#context, this.#standing())
+    return statusOf(this.#context, this.#nodeState())
   }
 
   /** The part that has been in one step for the longest time. */
@@ -212,9 +212,9 @@ export class Parts {
     return this.#scheduler.busy()
   }
 
-  // Wakes these parts even when the choice stays the same. A link that was down and is up again has lost its routes.
+  // Triggers these parts even when the choice stays the same. A link that was down and is up again has lost its routes.
   #uplinkLooked(): void {
-    for (const part of [this.lease, this.files, this.peers]) part.wakes.poke('uplink')
+    for (const part of [this.lease, this.files, this.peers]) part.queue.add('uplink')
   }
 
   #serve(lease: Lease): void {
@@ -230,10 +230,10 @@ export class Parts {
       ...(this.policy ? [this.policy] : []),
       ...(this.services ? [this.services] : []),
     ])
-      part.wakes.poke('lease')
+      part.queue.add('lease')
   }
 
-  #standing(): Standing {
+  #nodeState(): NodeState {
     const { converger } = this.#context
     return {
       ...this.#now,
@@ -243,10 +243,10 @@ export class Parts {
   }
 
   #judge(): void {
-    this.#context.condition(conditionOf(this.#context, this.#standing()))
+    this.#context.condition(conditionOf(this.#context, this.#nodeState()))
   }
 
-  #tell(): void {
+  #publish(): void {
     this.#context.changed(() => this.status())
   }
 }

@@ -1,6 +1,6 @@
-import type { Standing } from '../health/condition.ts'
+import type { NodeState } from '../health/condition.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
-import type { Wakes } from '../scheduler/wakes.ts'
+import type { Queue } from '../scheduler/queue.ts'
 
 /**
  * Does the last work once: it installs the plugins and their configuration, notifies systemd, and removes flannel's
@@ -10,15 +10,15 @@ export class InstallationPart implements Part {
   readonly name = 'installation'
   readonly trouble = 'Cannot finish what the node needs'
   readonly quietMs = 0
-  readonly wakes: Wakes
-  readonly #now: Standing
+  readonly queue: Queue
+  readonly #now: NodeState
   readonly #isTime: () => boolean
   readonly #work: () => Promise<void>
 
   /** `isTime` says whether all other parts have done their work. `work` is the installation. */
-  constructor(now: Standing, wakes: Wakes, isTime: () => boolean, work: () => Promise<void>) {
+  constructor(now: NodeState, queue: Queue, isTime: () => boolean, work: () => Promise<void>) {
     this.#now = now
-    this.wakes = wakes
+    this.queue = queue
     this.#isTime = isTime
     this.#work = work
   }

@@ -1,7 +1,7 @@
 import { shown } from '../../lib/text/errors.ts'
-import type { Standing } from '../health/condition.ts'
+import type { NodeState } from '../health/condition.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
-import type { Wakes } from '../scheduler/wakes.ts'
+import type { Queue } from '../scheduler/queue.ts'
 import { Claiming } from '../store/claiming.ts'
 import type { Snapshot } from '../store/store.ts'
 import type { Context } from './context.ts'
@@ -14,9 +14,9 @@ export class LeasePart implements Part {
   readonly name = 'lease'
   readonly trouble = 'Cannot announce this node'
   readonly quietMs = 0
-  readonly wakes: Wakes
+  readonly queue: Queue
   readonly #context: Context
-  readonly #now: Standing
+  readonly #now: NodeState
   readonly #changed: () => void
   readonly #claiming: Claiming
   #strangers = new Set<string>()
@@ -27,15 +27,15 @@ export class LeasePart implements Part {
   /** `changed` is called when this node has a new, another or renewed lease. `note` reports failures. */
   constructor(
     context: Context,
-    now: Standing,
-    wakes: Wakes,
+    now: NodeState,
+    queue: Queue,
     { changed, note }: { changed(): void; note(text: string): void },
   ) {
     this.#context = context
     this.#now = now
-    this.wakes = wakes
+    this.queue = queue
     this.#changed = changed
-    this.#claiming = new Claiming(context.store, context.conf, wakes, context.renewMarginMs, note)
+    this.#claiming = new Claiming(context.store, context.conf, queue, context.renewMarginMs, note)
   }
 
   /** The reason for a missing lease, or for a lease that is not as wanted. */
@@ -47,15 +47,15 @@ export class LeasePart implements Part {
   take(snapshot: Snapshot): void {
     this.#now.snapshot = snapshot
     this.#hasLeases = true
-    this.#tellUnreadable(snapshot)
+    this.#reportUnreadable(snapshot)
     this.#claiming.take(snapshot.leases)
-    this.wakes.poke('leases')
+    this.queue.add('leases')
   }
 
   /** Notes that the store has the same network configuration as the copy on disk. */
   confirm(): void {
     this.#isConfirmed = true
-    this.wakes.poke('configuration')
+    this.queue.add('configuration')
   }
 
   async step(): Promise<Outcome> {
@@ -81,7 +81,7 @@ export class LeasePart implements Part {
         ...(identity !== undefined && { identity }),
         ips: uplink.advertise,
         backend: backend.type,
-        data: backend.announce(node, uplink, options, facts.standing),
+        data: backend.announce(node, uplink, options, facts.existing),
       },
       before,
     )
@@ -95,18 +95,18 @@ export class LeasePart implements Part {
     if (stale !== undefined)
       this.#context.log('agent: the store answers; the snapshot from before the start is no longer used')
     delete this.#now.stale
-    this.#context.keep({ lease, leases: snapshot.leases })
+    this.#context.checkpoint({ lease, leases: snapshot.leases })
   }
 
   // Logs each unreadable entry once, as long as it does not change.
-  #tellUnreadable({ unreadable }: Snapshot): void {
+  #reportUnreadable({ unreadable }: Snapshot): void {
     const { log } = this.#context
     const now = new Map(
       unreadable.map(({ key, why }) => [`${key} ${why}`, `agent: passed over ${shown(key)} in the store: ${why}`]),
     )
-    const news = [...now].filter(([id]) => !this.#strangers.has(id))
-    for (const [, text] of news.slice(0, TOLD)) log(text)
-    if (news.length > TOLD) log(`agent: passed over ${news.length - TOLD} more`)
+    const unseen = [...now].filter(([id]) => !this.#strangers.has(id))
+    for (const [, text] of unseen.slice(0, TOLD)) log(text)
+    if (unseen.length > TOLD) log(`agent: passed over ${unseen.length - TOLD} more`)
     this.#strangers = new Set(now.keys())
   }
 }

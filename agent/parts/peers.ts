@@ -1,11 +1,11 @@
 import { blackholes } from '../backend/blackhole.ts'
-import { news, scoped, summary, type Unreached } from '../backend/unreached.ts'
-import type { Standing } from '../health/condition.ts'
+import { newlyUnreached, scoped, summary, type Unreached } from '../backend/unreached.ts'
+import type { NodeState } from '../health/condition.ts'
 import { isSame } from '../lease/families.ts'
 import type { Lease } from '../lease/lease.ts'
 import { giveBack } from '../node/garbage.ts'
 import { type Outcome, type Part, WAITING } from '../scheduler/part.ts'
-import type { Wakes } from '../scheduler/wakes.ts'
+import type { Queue } from '../scheduler/queue.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 
@@ -14,9 +14,9 @@ export class PeersPart implements Part {
   readonly name = 'peers'
   readonly trouble = 'Cannot program the peers'
   readonly quietMs: number
-  readonly wakes: Wakes
+  readonly queue: Queue
   readonly #context: Context
-  readonly #now: Standing
+  readonly #now: NodeState
   readonly #repairs: Repairs
   readonly #changed: () => void
   readonly #note: (text: string, isNew: boolean) => void
@@ -28,21 +28,21 @@ export class PeersPart implements Part {
    */
   constructor(
     context: Context,
-    now: Standing,
-    wakes: Wakes,
+    now: NodeState,
+    queue: Queue,
     repairs: Repairs,
     { changed, note }: { changed(): void; note(text: string, isNew: boolean): void },
   ) {
     this.#context = context
     this.#now = now
-    this.wakes = wakes
+    this.queue = queue
     this.quietMs = context.quietMs
     this.#repairs = repairs
     this.#changed = changed
     this.#note = note
   }
 
-  doubt(): void {
+  invalidate(): void {
     this.#context.converger.invalidate()
   }
 
@@ -58,7 +58,7 @@ export class PeersPart implements Part {
     const done = await converger.step(blackhole ? [...blackholes(lease.subnets), ...resources] : resources)
     giveBack(done.changed)
     const { peers: failed, others } = scoped(done, ownersOf)
-    this.#tellUnreached(problems, failed, leases)
+    this.#reportUnreached(problems, failed, leases)
     for (const [kind, what] of Object.entries(done.repaired)) this.#repairs.note(this, kind, what)
     const counts = Object.entries(done.counts).map(
       ([kind, count]) => [kind, { ...count, repaired: this.#repairs.count(kind) }] as const,
@@ -74,10 +74,10 @@ export class PeersPart implements Part {
   }
 
   // Reports unreachable peers by reason. Each is reported once, as long as the reason stays the same.
-  #tellUnreached(problems: Unreached, failed: Unreached, leases: readonly Lease[]): void {
+  #reportUnreached(problems: Unreached, failed: Unreached, leases: readonly Lease[]): void {
     if (problems === this.#problems && failed.size === 0 && this.#failed.size === 0) return
     const unreached = failed.size === 0 ? problems : new Map([...problems, ...failed])
-    for (const text of summary(news(unreached, this.#now.unreached), leases)) this.#note(text, true)
+    for (const text of summary(newlyUnreached(unreached, this.#now.unreached), leases)) this.#note(text, true)
     this.#problems = problems
     this.#failed = failed
     this.#now.unreached = unreached

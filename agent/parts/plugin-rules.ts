@@ -1,7 +1,7 @@
 import { restore } from '../../lib/nft/elements.ts'
 import { run } from '../kernel/run.ts'
 import { DONE, type Outcome, type Part } from '../scheduler/part.ts'
-import type { Wakes } from '../scheduler/wakes.ts'
+import type { Queue } from '../scheduler/queue.ts'
 import type { Repairs } from './repairs.ts'
 
 /** Restores the plugins' nft table, with the elements of all pods, after another program removed its rules. */
@@ -10,17 +10,17 @@ export class PluginRulesPart implements Part {
   readonly trouble = 'Cannot load the nft rules of plugins'
   // The removal of a table comes as several events in a row.
   readonly quietMs = 100
-  readonly wakes: Wakes
+  readonly queue: Queue
   readonly #repairs: Repairs
   #isThorough = false
 
-  constructor(wakes: Wakes, repairs: Repairs) {
-    this.wakes = wakes
+  constructor(queue: Queue, repairs: Repairs) {
+    this.queue = queue
     this.#repairs = repairs
   }
 
   /** The next step checks every element of every pod. */
-  doubt(): void {
+  invalidate(): void {
     this.#isThorough = true
   }
 

@@ -6,7 +6,7 @@ import type { Ip } from '../../lib/text/ip.ts'
 import type { Changes } from '../cluster/changes.ts'
 import type { Pod } from '../cluster/objects.ts'
 import type { ObjectSource } from '../cluster/source.ts'
-import { beginning, type Standing, withStep } from '../health/condition.ts'
+import { initialState, type NodeState, withStep } from '../health/condition.ts'
 import { jointly } from '../kernel/jointly.ts'
 import { both } from '../lease/families.ts'
 import { type Admission, Waiting } from '../policy/admission.ts'
@@ -23,7 +23,7 @@ import { logOf, SIDES, TABLE, type TableOptions } from '../policy/table.ts'
 import { type Known, objectsOf, type PodSummary, summaries } from '../policy/view.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
-import type { Wakes } from '../scheduler/wakes.ts'
+import type { Queue } from '../scheduler/queue.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 
@@ -49,9 +49,9 @@ export class PolicyPart implements Part, Admission {
   readonly name = 'policy'
   readonly trouble = 'Cannot program NetworkPolicy'
   readonly quietMs = 0
-  readonly wakes: Wakes
+  readonly queue: Queue
   readonly #context: Context
-  readonly #now: Standing
+  readonly #now: NodeState
   readonly #objects: ObjectSource
   readonly #repairs: Repairs
   readonly #changes: Changes
@@ -64,7 +64,7 @@ export class PolicyPart implements Part, Admission {
   readonly #guard = new Guard()
   #places: Places
   readonly #counters: Counters
-  #steps = beginning().steps
+  #steps = initialState().steps
   /** Why the last step failed. */
   #trouble = NO_STEP
   /**
@@ -75,18 +75,18 @@ export class PolicyPart implements Part, Admission {
   /** The kernel takes rules that log, and the agent hears them. */
   #isHeard = false
 
-  constructor(context: Context, objects: ObjectSource, now: Standing, wakes: Wakes, repairs: Repairs) {
+  constructor(context: Context, objects: ObjectSource, now: NodeState, queue: Queue, repairs: Repairs) {
     this.#context = context
     this.#now = now
     this.#objects = objects
-    this.wakes = wakes
+    this.queue = queue
     this.#repairs = repairs
     this.#changes = objects.changes(POLICY_KINDS, () =>
-      this.#waiting.isEmpty ? wakes.poke('objects') : wakes.hurry('objects'),
+      this.#waiting.isEmpty ? queue.add('objects') : queue.addUrgent('objects'),
     )
     this.#endpoints = new Endpoints((key) => {
       this.#changes.note('pods', key)
-      wakes.hurry('attachments')
+      queue.addUrgent('attachments')
     })
     this.#state = new PolicyState(objects.objects, context.node, this.#endpoints)
     this.#counters = new Counters(context.run, () => this.#state.counted())
@@ -97,14 +97,14 @@ export class PolicyPart implements Part, Admission {
    * Takes the attachments of the journal. Call this as soon as the socket listens. An ADD that did not reach the socket
    * has written its attachment before, and all others come by the socket.
    */
-  recall(): void {
+  restore(): void {
     for (const one of journaled()) this.#endpoints.admit(one)
     this.#places = placesOf(this.#endpoints.all(), this.#state.locals, true)
   }
 
-  doubt(): void {
-    this.#state.elements.doubt()
-    this.#guard.doubt()
+  invalidate(): void {
+    this.#state.elements.invalidate()
+    this.#guard.invalidate()
   }
 
   // A DEL that did not reach the agent took its attachment out of the journal. A listing may lack a file that is
@@ -149,7 +149,7 @@ export class PolicyPart implements Part, Admission {
   async admit(endpoint: Endpoint, waitMs: number, signal: AbortSignal): Promise<void> {
     this.#endpoints.admit(endpoint)
     // The link is made meanwhile.
-    this.wakes.poke('bridges', BRIDGES_MS)
+    this.queue.add('bridges', BRIDGES_MS)
     const isKnown = () => this.#objects.isComplete(POLICY_KINDS) && this.#isKnown(endpoint)
     await this.#waiting.wait(isKnown, waitMs, signal, () => this.#whyNot(endpoint))
   }
@@ -179,7 +179,7 @@ export class PolicyPart implements Part, Admission {
   // Frames between two pods of one bridge meet the rules only by way of br_netfilter.
   #unfiltered(): readonly Failure[] {
     if (maybeSysctl('bridge/bridge-nf-call-iptables') === '1' || !this.isBridged()) return []
-    this.wakes.poke('bridges', BRIDGES_MS)
+    this.queue.add('bridges', BRIDGES_MS)
     return [
       {
         scope: 'node',
@@ -223,7 +223,7 @@ export class PolicyPart implements Part, Admission {
     written()
     await this.#endTightened()
     this.#steps = withStep(this.#steps, (performance.now() - began) / 1000)
-    this.#tell()
+    this.#publish()
     this.#context.failures.report('bridges', this.#unfiltered())
     this.#reportObjects()
     return DONE
@@ -241,7 +241,7 @@ export class PolicyPart implements Part, Admission {
     this.#context.failures.report('objects of policy', failures)
   }
 
-  #tell(): void {
+  #publish(): void {
     const { policies, clusterPolicies } = this.#objects.objects
     const locals = [...this.#state.locals.values()]
     const [ingress, egress] = SIDES.map((side) => locals.filter(({ chains }) => chains[side] !== undefined).length)
@@ -270,16 +270,16 @@ export class PolicyPart implements Part, Admission {
   // Gives what it had to repair.
   async #program(options: TableOptions, run: Run): Promise<readonly string[]> {
     const state = this.#state
-    const [key, isInDoubt] = [
+    const [key, mayDiffer] = [
       JSON.stringify([options.subnets, options.log !== undefined]),
-      state.elements.isInDoubt && !this.#repairs.isHeld(this),
+      state.elements.mayDiffer && !this.#repairs.isHeld(this),
     ]
     const before = this.#loaded
     // A failed transaction leaves what was there. The next step makes the whole table again.
     this.#loaded = undefined
-    if (before === key && !(isInDoubt && !isThere('inet', TABLE))) {
+    if (before === key && !(mayDiffer && !isThere('inet', TABLE))) {
       const { repaired } = await update(state, run)
-      const wrong = isInDoubt ? foreign(state, options) : undefined
+      const wrong = mayDiffer ? foreign(state, options) : undefined
       if (wrong !== undefined) await load(state, options, run)
       this.#loaded = key
       return [...repaired, ...(wrong === undefined ? [] : [wrong])]
@@ -312,7 +312,7 @@ export class PolicyPart implements Part, Admission {
         // A step tries again.
         this.#tightened = this.#tightened.union(addresses)
         this.#context.failures.report('connections of policy', [{ scope: 'part', text: (cause as Error).message }])
-        this.wakes.poke('connections', AGAIN_MS)
+        this.queue.add('connections', AGAIN_MS)
         return
       }
     }
@@ -349,7 +349,7 @@ export class PolicyPart implements Part, Admission {
           why === undefined ? [] : [{ scope: 'part', text: `Cannot log what network policy refuses: ${why}` }],
         )
         this.#isHeard = why === undefined
-        this.wakes.poke('log')
+        this.queue.add('log')
       },
     }
     await followDrops(listener, signal)

@@ -1,6 +1,6 @@
 import { called } from '../backend/peers.ts'
 import type { Probes } from '../backend/probes.ts'
-import type { Standing } from '../health/condition.ts'
+import type { NodeState } from '../health/condition.ts'
 import { isSame } from '../lease/families.ts'
 import { encodeKey, type SubnetKey } from '../lease/lease.ts'
 import type { Context } from './context.ts'
@@ -24,7 +24,7 @@ interface Listener {
 export class Probing {
   readonly #probes: Probes
   readonly #backend: Context['backend']
-  readonly #now: Standing
+  readonly #now: NodeState
   readonly #listener: Listener
   readonly #silent = new Set<SubnetKey>()
   readonly #narrow = new Set<SubnetKey>()
@@ -33,7 +33,7 @@ export class Probing {
   #mtu = 0
   #ticks = 0
 
-  constructor(probes: Probes, backend: Context['backend'], now: Standing, listener: Listener) {
+  constructor(probes: Probes, backend: Context['backend'], now: NodeState, listener: Listener) {
     this.#probes = probes
     this.#backend = backend
     this.#now = now
@@ -64,7 +64,7 @@ export class Probing {
       this.#listener.note(`packets of full size (${this.#now.mtu} bytes) do not reach ${this.#named(narrow)}`)
     if (back.length > 0) this.#listener.log(`agent: answering again: ${this.#named(back)}`)
     const isOther = silent.length + narrow.length + back.length > 0
-    if (isOther) this.#tellSilent()
+    if (isOther) this.#reportSilent()
     if (isOther) this.#listener.silenced()
     // Round trips alone do not cause a report at each tick.
     if (isOther || ++this.#ticks % TOLD_EVERY === 0) this.#listener.changed()
@@ -90,10 +90,10 @@ export class Probing {
       [this.#narrow, 'narrow'],
     ] as const)
       for (const key of set) if (this.#probes.of(key)?.state !== state) set.delete(key)
-    this.#tellSilent()
+    this.#reportSilent()
   }
 
-  #tellSilent(): void {
+  #reportSilent(): void {
     const [silent, narrow] = [this.#silent.size, this.#narrow.size]
     const { mtu } = this.#now
     this.#now.silent = [

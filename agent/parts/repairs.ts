@@ -1,4 +1,4 @@
-import type { Standing } from '../health/condition.ts'
+import type { NodeState } from '../health/condition.ts'
 import { type Fought, watchFights } from '../kernel/fights.ts'
 import type { Part } from '../scheduler/part.ts'
 
@@ -12,13 +12,13 @@ const NAMED = 3
  * program changes again and again.
  */
 export class Repairs {
-  readonly #now: Standing
+  readonly #now: NodeState
   readonly #log: (text: string) => void
   readonly #fights = watchFights()
   readonly #counts = new Map<string, number>()
   readonly #parts = new Map<string, Part>()
 
-  constructor(now: Standing, log: (text: string) => void) {
+  constructor(now: NodeState, log: (text: string) => void) {
     this.#now = now
     this.#log = log
   }
@@ -42,7 +42,7 @@ export class Repairs {
   fights(isPending: (key: string) => boolean): string[] {
     return this.#fights.current(performance.now(), (key) => {
       const part = this.#parts.get(key)
-      return part ? part.wakes.isHeld(part.name) : isPending(key)
+      return part ? part.queue.isDelayed(part.name) : isPending(key)
     })
   }
 
@@ -55,7 +55,7 @@ export class Repairs {
       kind,
       titles.map((title) => ({ key, title })),
     )
-    if (pause > 0) part.wakes.hold(part.name, pause)
+    if (pause > 0) part.queue.delay(part.name, pause)
   }
 
   /** Notes that the part repaired these resources. Gives the longest pause that starts now, in milliseconds. */
@@ -63,7 +63,7 @@ export class Repairs {
     if (what.length === 0) return 0
     // Another program that wants another state changes the object again at once.
     const pause = this.#fights.note([...new Map(what.map((one) => [one.key, one])).values()], performance.now())
-    if (pause > 0) part.wakes.poke('fight', pause)
+    if (pause > 0) part.queue.add('fight', pause)
     this.#counts.set(kind, this.count(kind) + what.length)
     const titles = what.slice(0, NAMED).map(({ title }) => title)
     const text = `${titles.join(', ')}${what.length > NAMED ? ` and ${what.length - NAMED} more` : ''}`

@@ -10,7 +10,7 @@ import type { KindName } from '../cluster/kinds.ts'
 import type { Protocol } from '../cluster/reading.ts'
 import type { Slice } from '../cluster/services.ts'
 import type { ObjectSource } from '../cluster/source.ts'
-import type { Standing } from '../health/condition.ts'
+import type { NodeState } from '../health/condition.ts'
 import { type Durations, PROGRAMMING_BUCKETS } from '../health/status.ts'
 import { dumpElements } from '../kernel/element-dump.ts'
 import { Elements, type Stepped } from '../kernel/elements.ts'
@@ -18,7 +18,7 @@ import { both } from '../lease/families.ts'
 import type { Translated } from '../policy/view.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
-import type { Wakes } from '../scheduler/wakes.ts'
+import type { Queue } from '../scheduler/queue.ts'
 import { type CompiledService, compile } from '../services/compile.ts'
 import { allUdp, forgetStale, formerUdp, StaleFrontends, staleOf } from '../services/conntrack.ts'
 import type { NodeFacts } from '../services/endpoints.ts'
@@ -73,9 +73,9 @@ export class ServicesPart implements Part {
   readonly name = 'services'
   readonly trouble = 'Cannot program Services'
   readonly quietMs: number
-  readonly wakes: Wakes
+  readonly queue: Queue
   readonly #context: Context
-  readonly #now: Standing
+  readonly #now: NodeState
   readonly #objects: ObjectSource
   readonly #repairs: Repairs
   readonly #changes: Changes
@@ -97,7 +97,7 @@ export class ServicesPart implements Part {
    */
   #sources = { version: 0, isAny: false }
   #addresses = ''
-  #isDoubtful = true
+  #isStale = true
   /** The kernel has chains that could not be removed. */
   #isUnusedLeft = false
   /** What the kernel had of the sets and chains below `contentOfIntervals` after this agent wrote them. */
@@ -118,16 +118,16 @@ export class ServicesPart implements Part {
 
   constructor(
     context: Context,
-    now: Standing,
+    now: NodeState,
     objects: ObjectSource,
     options: NonNullable<Context['services']>,
-    wakes: Wakes,
+    queue: Queue,
     repairs: Repairs,
   ) {
     this.#context = context
     this.#now = now
     this.#objects = objects
-    this.wakes = wakes
+    this.queue = queue
     this.#repairs = repairs
     this.quietMs = context.quietMs
     this.#node = { name: context.node }
@@ -139,14 +139,14 @@ export class ServicesPart implements Part {
     )
     this.#changes = objects.changes(SERVICE_KINDS, () => {
       this.#progress.changed()
-      wakes.poke('objects')
+      queue.add('objects')
     })
     this.#isOnLoopback = isOnLoopback(options, 6)
   }
 
-  doubt(): void {
-    this.#isDoubtful = true
-    this.#elements.doubt()
+  invalidate(): void {
+    this.#isStale = true
+    this.#elements.invalidate()
   }
 
   /** The Services as people see them, sorted by name. */
@@ -214,7 +214,7 @@ export class ServicesPart implements Part {
     for (const at of isFirst ? [] : this.#triggered.values())
       this.#programming = withDuration(this.#programming, Math.max(0, (Date.now() - at) / 1000))
     this.#triggered.clear()
-    this.#tell()
+    this.#publish()
     void this.#forgetStale()
   }
 
@@ -242,7 +242,7 @@ export class ServicesPart implements Part {
           return
         }
       }
-      this.#tell()
+      this.#publish()
     } finally {
       this.#isForgetting = false
     }
@@ -289,7 +289,7 @@ export class ServicesPart implements Part {
     return [...(this.#slices.get(service) ?? [])].sort().flatMap((one) => slices.get(one) ?? [])
   }
 
-  #tell(): void {
+  #publish(): void {
     const endpoints = ENDPOINT_MAPS.reduce((sum, name) => sum + this.#elements.size(name), 0)
     this.#now.services = {
       services: this.#programme.all.size,
@@ -306,17 +306,17 @@ export class ServicesPart implements Part {
     const wanted = new Map(this.#base)
     for (const shape of this.#programme.shapes())
       for (const [name, chain] of shapeChains(shape)) wanted.set(name, chain)
-    const wasDoubtful = this.#isDoubtful
-    const wrong = wasDoubtful ? this.#look() : undefined
+    const wasStale = this.#isStale
+    const wrong = wasStale ? this.#look() : undefined
     const way: Way = isFirst || wrong !== undefined ? 'over' : 'step'
-    this.#isDoubtful = false
+    this.#isStale = false
     const { repaired, inherited } = await this.#commit(wanted, way).catch(async (cause) => {
-      this.#isDoubtful = true
+      this.#isStale = true
       if (way === 'step' || !(await this.#isTableWrong(wanted))) throw cause
       return this.#commit(wanted, 'anew')
     })
     // The kernel never takes packets for 127.0.0.0/8 from other links without the chain that drops them.
-    if (wanted.has(MARTIANS) && (isFirst || wasDoubtful)) this.#takeLocalnet(isFirst)
+    if (wanted.has(MARTIANS) && (isFirst || wasStale)) this.#takeLocalnet(isFirst)
     await this.#removeUnused(wanted, way)
     if (this.#isOnLoopback) this.#loopback.update(this.#programme.served.values())
     const titles = [
@@ -346,7 +346,7 @@ export class ServicesPart implements Part {
     if (!isThere('inet', TABLE)) return `nft table ${TABLE}`
     if (this.#sources.isAny && !isThere('inet', SOURCES)) return `nft table ${SOURCES}`
     // Without transactions of others nobody changed them.
-    if (this.#intervals !== undefined && this.#elements.isInDoubt && contentOfIntervals() !== this.#intervals)
+    if (this.#intervals !== undefined && this.#elements.mayDiffer && contentOfIntervals() !== this.#intervals)
       return `nft table ${SOURCES}, or addresses of pods in nft table ${TABLE}`
     const counts = ruleCounts('inet', TABLE)
     const wrong = [...(this.#chains ?? [])].find(([name, { rules }]) => (counts.get(name) ?? 0) !== rules.length)

@@ -1,11 +1,11 @@
 import { ValueError } from '../../lib/text/errors.ts'
 import { chooseUplink, overlap, see, type Uplink } from '../backend/uplink.ts'
-import type { Standing } from '../health/condition.ts'
+import type { NodeState } from '../health/condition.ts'
 import type { Event } from '../kernel/events.ts'
 import { PROTO } from '../kernel/marks.ts'
 import { both, isSame } from '../lease/families.ts'
 import { DONE, type Outcome, type Part } from '../scheduler/part.ts'
-import type { Wakes } from '../scheduler/wakes.ts'
+import type { Queue } from '../scheduler/queue.ts'
 import type { Context } from './context.ts'
 
 /** Keeps the choice of the uplink: the link and the addresses that lead to the other nodes. */
@@ -13,17 +13,17 @@ export class UplinkPart implements Part {
   readonly name = 'uplink'
   readonly trouble = 'Cannot choose the uplink'
   readonly quietMs: number
-  readonly wakes: Wakes
+  readonly queue: Queue
   readonly #context: Context
-  readonly #now: Standing
+  readonly #now: NodeState
   readonly #changed: () => void
   readonly #links = new Map<string, string>()
 
   /** `changed` is called after each choice. */
-  constructor(context: Context, now: Standing, wakes: Wakes, changed: () => void) {
+  constructor(context: Context, now: NodeState, queue: Queue, changed: () => void) {
     this.#context = context
     this.#now = now
-    this.wakes = wakes
+    this.queue = queue
     this.quietMs = context.quietMs
     this.#changed = changed
   }

@@ -33,8 +33,8 @@ export class Guard {
   }
 
   /** Notes that another program may have changed the tables. */
-  doubt(): void {
-    for (const { elements } of Object.values(this.#tables)) elements.doubt()
+  invalidate(): void {
+    for (const { elements } of Object.values(this.#tables)) elements.invalidate()
   }
 
   /**
@@ -67,7 +67,7 @@ export class Guard {
     }
     // Without pods there is nothing to guard.
     if (!table.isLoaded && wanted.size === 0) return []
-    const isGone = table.isLoaded && elements.isInDoubt && !isThere(family, GUARD)
+    const isGone = table.isLoaded && elements.mayDiffer && !isThere(family, GUARD)
     if (table.isLoaded && !isGone) {
       table.isLoaded = false
       const { repaired } = await elements.step(run)

@@ -30,11 +30,11 @@ export interface Source<Revision, Answer> {
    * Called when two watches in a row were silent for too long. A server whose data was restored from a backup says
    * nothing until it is past the known revision. The source then forgets its revision, so that it is listed again.
    */
-  doubt?(): void
+  relist?(): void
 }
 
 /** Waits between attempts, and the longest silence of a watch. Milliseconds. */
-export interface Patience {
+export interface Backoff {
   readonly leastMs: number
   readonly mostMs: number
   /** After this silence, the watch is restarted. Absent when the connection itself detects a lost server. */
@@ -49,7 +49,7 @@ export interface Patience {
  */
 export async function follow<Revision, Answer>(
   source: Source<Revision, Answer>,
-  { leastMs, mostMs, idleMs }: Patience,
+  { leastMs, mostMs, idleMs }: Backoff,
   signal: AbortSignal,
 ): Promise<void> {
   let waits = delays(leastMs, mostMs)
@@ -70,7 +70,7 @@ export async function follow<Revision, Answer>(
         silences = 0
       }
       // One silence may also be a connection that nobody serves any more.
-      if (watching.signal.aborted && ++silences > 1) source.doubt?.()
+      if (watching.signal.aborted && ++silences > 1) source.relist?.()
     } catch (cause) {
       // The source keeps the error in its own state.
       if (!(cause instanceof UnavailableError)) throw cause

@@ -21,33 +21,33 @@ export function* delays(least: number, most: number): Generator<number, never> {
 }
 
 /** A bell that remembers one ring. A ring without a waiting caller is heard by the next caller. */
-export interface Bell {
-  ring(): void
+export interface Notification {
+  notify(): void
   /** Resolves when the bell rings or has rung, or when the signal ends. */
-  heard(signal: AbortSignal): Promise<void>
+  notified(signal: AbortSignal): Promise<void>
 }
 
 /** Makes a bell that has not rung. */
-export function bell(): Bell {
-  let rung = false
-  let wake: (() => void) | undefined
+export function makeNotification(): Notification {
+  let isNotified = false
+  let resume: (() => void) | undefined
   return {
-    ring() {
-      rung = true
-      wake?.()
+    notify() {
+      isNotified = true
+      resume?.()
     },
-    async heard(signal) {
-      if (!rung && !signal.aborted)
+    async notified(signal) {
+      if (!isNotified && !signal.aborted)
         await new Promise<void>((resolve) => {
           const done = () => {
             signal.removeEventListener('abort', done)
             resolve()
           }
           signal.addEventListener('abort', done)
-          wake = done
+          resume = done
         })
-      rung = false
-      wake = undefined
+      isNotified = false
+      resume = undefined
     },
   }
 }

@@ -36,7 +36,7 @@ export class Scheduler {
    * that signal.
    */
   async run(resyncMs: number, signal: AbortSignal, end: () => void): Promise<void> {
-    const resync = resyncMs > 0 ? setInterval(() => this.renew('resync'), resyncMs) : undefined
+    const resync = resyncMs > 0 ? setInterval(() => this.resync('resync'), resyncMs) : undefined
     try {
       const ended = await Promise.allSettled(this.#parts.map((part) => this.#loop(part, signal).finally(end)))
       for (const one of ended) if (one.status === 'rejected') throw one.reason
@@ -46,10 +46,10 @@ export class Scheduler {
   }
 
   /** Makes every part check everything again. */
-  renew(why: string): void {
+  resync(why: string): void {
     for (const part of this.#parts) {
-      part.doubt?.()
-      part.wakes.poke(why)
+      part.invalidate?.()
+      part.queue.add(why)
     }
   }
 
@@ -70,7 +70,7 @@ export class Scheduler {
   async #loop(part: Part, signal: AbortSignal): Promise<void> {
     let before = new Set<string>()
     let retryMs = RETRY_MS
-    for (let why = await part.wakes.next(0); !signal.aborted; why = await part.wakes.next(part.quietMs)) {
+    for (let why = await part.queue.next(0); !signal.aborted; why = await part.queue.next(part.quietMs)) {
       const started = performance.now()
       this.#since.set(part, started)
       const outcome = await this.#step(part, why).finally(() => this.#since.delete(part))
@@ -80,7 +80,7 @@ export class Scheduler {
       const isOfNode = failures.some(({ scope }) => scope === 'node')
       this.#last.set(part, outcome.isWaiting || isOfNode ? 'incomplete' : 'complete')
       const isUndone = failures.length > 0 || outcome.isIncomplete === true
-      if (isUndone) part.wakes.poke('retry', retryMs)
+      if (isUndone) part.queue.add('retry', retryMs)
       // A failure of single things mostly lasts until an event announces a change.
       retryMs = isUndone && !isOfNode ? Math.min(LONGEST_RETRY_MS, retryMs * 2) : RETRY_MS
       this.#hooks.failures.report(part.name, failures)

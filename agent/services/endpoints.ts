@@ -25,7 +25,7 @@ export interface Endpoints {
   /** Whether any node has an endpoint that can serve. */
   readonly isAny: boolean
   /** Each endpoint with the reason why it is left out. No reason: clients reach it. */
-  told(): readonly { readonly endpoint: Endpoint; readonly address: string; readonly why?: string }[]
+  listed(): readonly { readonly endpoint: Endpoint; readonly address: string; readonly why?: string }[]
 }
 
 /** Chooses the endpoints of one port. Pure. */
@@ -54,7 +54,7 @@ export function endpointsOf(
     local: local.map(([address]) => address),
     everyLocal: all.filter(isLocal).map(([, one]) => one),
     isAny: ready.length + ending.length > 0,
-    told() {
+    listed() {
       const chosen = new Set(cluster.map(([address]) => address))
       return all.map(([address, endpoint]) => ({
         endpoint,

@@ -55,7 +55,7 @@ interface Server {
   stop(): void
 }
 /** What load balancers want to know of one Service: its name, and its ready endpoints on this node. */
-interface Told {
+interface Endpoints {
   readonly service: string
   readonly local: number
 }
@@ -67,7 +67,7 @@ interface Told {
  */
 export class HealthServers {
   readonly #servers = new Map<number, Server>()
-  readonly #told = new Map<number, Told>()
+  readonly #endpoints = new Map<number, Endpoints>()
   readonly #address: { readonly host: string; readonly port: number } | undefined
   readonly #progress: Progress
   readonly #isLeaving: () => boolean
@@ -97,8 +97,8 @@ export class HealthServers {
         server.stop()
         this.#servers.delete(port)
       }
-    this.#told.clear()
-    for (const [port, told] of wanted) this.#told.set(port, told)
+    this.#endpoints.clear()
+    for (const [port, endpoints] of wanted) this.#endpoints.set(port, endpoints)
     const failures: string[] = []
     const open = (what: string, start: () => void) => {
       try {
@@ -133,7 +133,7 @@ export class HealthServers {
   }
 
   #ofService(port: number): Response {
-    const { service, local } = this.#told.get(port) as Told
+    const { service, local } = this.#endpoints.get(port) as Endpoints
     const [namespace, name] = service.split('/')
     const { isHealthy } = this.#progress
     const body = { service: { namespace, name }, localEndpoints: local, serviceProxyHealthy: isHealthy }

@@ -50,7 +50,7 @@ export class LoopbackPorts {
       if (open?.failure !== undefined) this.#close(port)
       if (!open || open.failure !== undefined) this.#open(port, frontend, open?.failure)
     }
-    this.#tell()
+    this.#publish()
   }
 
   /** Closes all ports, and ends their connections. */
@@ -80,11 +80,11 @@ export class LoopbackPorts {
     this.#ports.set(port, open)
     server.on('error', ({ message }) => {
       open.failure = message
-      this.#tell()
+      this.#publish()
     })
     server.on('listening', () => {
       delete open.failure
-      this.#tell()
+      this.#publish()
     })
     server.listen({ host: LOOPBACK, port })
   }
@@ -96,7 +96,7 @@ export class LoopbackPorts {
     for (const one of sockets) one.destroy()
   }
 
-  #tell(): void {
+  #publish(): void {
     this.#report(
       [...this.#ports].flatMap(([port, { failure }]): Failure[] =>
         failure === undefined

@@ -50,7 +50,7 @@ export function viewOf(service: Service, slices: readonly Slice[], node: NodeFac
           addresses: own.map((ip) => `${at(ip, port.port)}/${port.protocol}`),
           ...(port.nodePort !== undefined && { nodePort: port.nodePort }),
           endpoints: endpointsOf(service, port, family, slices, node)
-            .told()
+            .listed()
             .map(({ endpoint, address, why }) => ({
               address: at(endpoint.ip, Number(address.split(' . ')[1])),
               ...(endpoint.node !== undefined && { node: endpoint.node }),

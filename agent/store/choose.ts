@@ -57,7 +57,7 @@ export function choose<H extends Holding>(
   const reason = fixed && before && refused(before, conf, others)
   if (reason)
     throw new SubnetTakenError(
-      `Cannot keep ${told(before)} for node ${shown(node)}, whose pods have addresses of it: ${reason}`,
+      `Cannot keep ${textOf(before)} for node ${shown(node)}, whose pods have addresses of it: ${reason}`,
     )
   throw new OutOfSubnetsError(
     `Cannot claim a subnet for node ${shown(node)}: ${full(conf, taken(others))}; widen the network or remove stale nodes (see: plumb leases)`,
@@ -75,7 +75,7 @@ export function refuseNamesake(
 ): void {
   if (!isAnothers(record, identity) || !own?.ips || isSameNode(own.ips, ips)) return
   throw new SubnetTakenError(
-    `Cannot use the node name ${shown(node)}: the node at ${told(own.ips)} has it, and ${told(own.subnets)}; want another name (--node-name), or, when that node is gone for good, remove its lease from the store`,
+    `Cannot use the node name ${shown(node)}: the node at ${textOf(own.ips)} has it, and ${textOf(own.subnets)}; want another name (--node-name), or, when that node is gone for good, remove its lease from the store`,
   )
 }
 
@@ -104,7 +104,7 @@ function taken(holdings: readonly Holding[]): readonly Both<Cidr>[] {
 function refused(before: Both<Cidr>, conf: NetworkConf, others: readonly Holding[]): string | undefined {
   const other = others.find(({ subnets }) => overlaps(subnets, before))
   if (other)
-    return `${told(other.subnets)} belongs to ${other.node === undefined ? `the node at ${told(other.ips ?? {}) || 'an address that cannot be read'}` : `node ${shown(other.node)}`}`
+    return `${textOf(other.subnets)} belongs to ${other.node === undefined ? `the node at ${textOf(other.ips ?? {}) || 'an address that cannot be read'}` : `node ${shown(other.node)}`}`
   const wanted = FAMILIES.filter((family) => before[family])
   if (fits(Object.fromEntries(wanted.map((family) => [family, conf[family]])), before)) return undefined
   return `the network has no such subnet; want ${FAMILIES.flatMap((family) => conf[family] ?? [])
@@ -124,6 +124,6 @@ function described({ network, length, min, max }: Pool): string {
   return `/${length} of ${network} from ${min} to ${max}`
 }
 
-function told({ v4, v6 }: Both<string>): string {
+function textOf({ v4, v6 }: Both<string>): string {
   return [v4, v6].filter(Boolean).join(' and ')
 }

@@ -3,7 +3,7 @@ import type { Cidr } from '../../lib/text/ip.ts'
 import { both, isSame } from '../lease/families.ts'
 import type { Both, Lease } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
-import type { Wakes } from '../scheduler/wakes.ts'
+import type { Queue } from '../scheduler/queue.ts'
 import { type Draft, OutOfSubnetsError, StoreError, type SubnetStore, SubnetTakenError } from './store.ts'
 
 const [RETRY_MS, LONGEST_RETRY_MS] = [500, 30_000]
@@ -28,7 +28,7 @@ export class Claiming {
   problem: string | undefined
   readonly #store: SubnetStore
   readonly #conf: NetworkConf
-  readonly #wakes: Wakes
+  readonly #queue: Queue
   readonly #marginMs: number
   readonly #note: (text: string) => void
   #published = ''
@@ -42,10 +42,10 @@ export class Claiming {
   #others = Number.POSITIVE_INFINITY
   #losses = { count: 0, at: Number.NEGATIVE_INFINITY, text: '' }
 
-  constructor(store: SubnetStore, conf: NetworkConf, wakes: Wakes, marginMs: number, note: (text: string) => void) {
+  constructor(store: SubnetStore, conf: NetworkConf, queue: Queue, marginMs: number, note: (text: string) => void) {
     this.#store = store
     this.#conf = conf
-    this.#wakes = wakes
+    this.#queue = queue
     this.#marginMs = marginMs
     this.#note = note
   }
@@ -69,12 +69,12 @@ export class Claiming {
     const wanted = JSON.stringify([draft.ips, draft.data])
     const now = performance.now()
     if (this.lease && wanted === this.#published && now < this.#renewAt) {
-      // Each call sets the wake again. The wake of an earlier claim comes too early, and no further wake would follow.
-      if (Number.isFinite(this.#renewAt)) this.#wakes.poke('renewal', this.#renewAt - now + 1)
+      // Each call sets the trigger again. The one of an earlier claim comes too early, and no further one would follow.
+      if (Number.isFinite(this.#renewAt)) this.#queue.add('renewal', this.#renewAt - now + 1)
       return
     }
     if (now < this.#retryAt) {
-      this.#wakes.poke('claim', this.#retryAt - now + 1)
+      this.#queue.add('claim', this.#retryAt - now + 1)
       return
     }
     const held = this.lease?.subnets ?? before
@@ -97,7 +97,7 @@ export class Claiming {
         expires === undefined
           ? Number.POSITIVE_INFINITY
           : performance.now() + Math.max(1000, expires - this.#marginMs - Date.now())
-      this.#wakes.poke('lease')
+      this.#queue.add('lease')
     } catch (cause) {
       if (cause instanceof SubnetTakenError) this.fatal = cause
       this.#isAway = cause instanceof StoreError
@@ -108,7 +108,7 @@ export class Claiming {
       const pause = this.#retryMs * (0.75 + Math.random() / 2)
       this.#retryAt = performance.now() + pause
       this.#retryMs = Math.min(this.#isAway ? LONGEST_AWAY_MS : LONGEST_RETRY_MS, this.#retryMs * 2)
-      this.#wakes.poke('claim', this.fatal ? 0 : pause + 1)
+      this.#queue.add('claim', this.fatal ? 0 : pause + 1)
     } finally {
       this.#running = false
     }

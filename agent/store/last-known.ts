@@ -23,9 +23,9 @@ export interface Place {
   readonly store: string
 }
 /** Keeps the known state on disk, for a start without the store. */
-export interface Keeper {
+export interface Checkpoint {
   /** Takes the current state. Writes it a moment later if its content has changed. */
-  take(known: Omit<Known, 'at'>): void
+  save(known: Omit<Known, 'at'>): void
   /** Writes pending state at once. */
   flush(): void
 }
@@ -39,10 +39,10 @@ const [PAUSE_MS, PER_LEASE_MS] = [5000, 6]
 const SLACK_MS = 60_000
 
 /**
- * Makes a keeper without any state. `failing` gets the reason when a write fails, and undefined after a successful
+ * Makes a checkpoint without any state. `failing` gets the reason when a write fails, and undefined after a successful
  * write.
  */
-export function keepKnown(place: Place, failing: (why: string | undefined) => void): Keeper {
+export function openCheckpoint(place: Place, failing: (why: string | undefined) => void): Checkpoint {
   let taken: Omit<Known, 'at'> | undefined
   let written: bigint | undefined
   let timer: ReturnType<typeof setTimeout> | undefined
@@ -73,7 +73,7 @@ export function keepKnown(place: Place, failing: (why: string | undefined) => vo
     timer.unref()
   }
   return {
-    take(known) {
+    save(known) {
       if (known.lease === taken?.lease && known.leases === taken.leases) return
       taken = known
       start(known.leases.length)
@@ -82,8 +82,8 @@ export function keepKnown(place: Place, failing: (why: string | undefined) => vo
   }
 }
 
-/** Reads the state that a keeper wrote for this place. Undefined when there is no file or its content is unusable. */
-export function recall({ path, node, store }: Place): Known | undefined {
+/** Reads the checkpoint that was written for this place. Undefined when there is no file or its content is unusable. */
+export function readCheckpoint({ path, node, store }: Place): Known | undefined {
   const text = readText(path)
   if (text === undefined) return undefined
   try {
@@ -106,7 +106,7 @@ export function recall({ path, node, store }: Place): Known | undefined {
  * Why another node may own the last known subnet by now, as a sentence. Pods must then get no addresses from it.
  * Undefined when the subnet certainly belongs to this node.
  */
-export function doubtOf({ at, lease: { subnets, expires } }: Pick<Known, 'at' | 'lease'>): string | undefined {
+export function whyUncertain({ at, lease: { subnets, expires } }: Pick<Known, 'at' | 'lease'>): string | undefined {
   const now = Date.now()
   const whose = `this node's lease of ${[subnets.v4, subnets.v6].filter(Boolean).join(' ')}`
   if (expires === undefined) return undefined

@@ -1,4 +1,4 @@
-import { bell } from '../scheduler/pause.ts'
+import { makeNotification } from '../scheduler/pause.ts'
 import type { Snapshot } from './store.ts'
 
 /**
@@ -11,13 +11,13 @@ export async function* snapshots(
   follow: (changed: () => void, ended: AbortSignal) => Promise<void>,
   signal: AbortSignal,
 ): AsyncGenerator<Snapshot> {
-  const [leaving, news] = [new AbortController(), bell()]
+  const [leaving, changed] = [new AbortController(), makeNotification()]
   const ended = AbortSignal.any([signal, leaving.signal])
-  const following = follow(news.ring, ended)
+  const following = follow(changed.notify, ended)
   // `follow` rejects only because of a defect, not because of an outage. The abort ends the wait below.
   following.catch(() => leaving.abort())
   try {
-    for (await news.heard(ended); !ended.aborted; await news.heard(ended)) yield look()
+    for (await changed.notified(ended); !ended.aborted; await changed.notified(ended)) yield look()
   } finally {
     leaving.abort()
     await following

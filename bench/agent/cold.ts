@@ -1,8 +1,8 @@
 import { median } from '../paired.ts'
 import type { Bench } from '../part.ts'
 import { type Bar, judge, short, type Table } from '../report.ts'
+import { type Contender, type Fixture, missing, type Network, type Running } from './fixture.ts'
 import type { Usage } from './process.ts'
-import { type Contender, missing, type Network, type Running, type World } from './world.ts'
 
 /** What an agent took from its start to its last entry. */
 interface Cold extends Usage {
@@ -18,7 +18,7 @@ interface Scene extends Network {
   judge(all: readonly Cold[]): Bar[]
 }
 /** Agents that were left running, with all their peers. */
-export interface Standing {
+export interface Started {
   readonly prefix: string
   readonly network: Network
   readonly agent: Running
@@ -29,19 +29,19 @@ const AFTER_MS = 300
 const LIMIT_MS = 120_000
 
 /** Agents on a node that has nothing, in a network that has many nodes. The last ones by vxlan are left running. */
-export async function cold(bench: Bench, world: World): Promise<{ table: Table; standing: readonly Standing[] }> {
-  const standing: Standing[] = []
+export async function cold(bench: Bench, fixture: Fixture): Promise<{ table: Table; started: readonly Started[] }> {
+  const started: Started[] = []
   const rows: string[][] = []
   const bars: Bar[] = []
   for (const scene of scenes(bench)) {
-    const all = await play(world, scene, scene.backend === 'vxlan' ? standing : undefined)
+    const all = await play(fixture, scene, scene.backend === 'vxlan' ? started : undefined)
     for (const [contender, seen] of all) {
       const judged = contender.ours ? scene.judge(seen) : []
       bars.push(...judged)
       rows.push(row(`${scene.backend}, ${scene.leases.toLocaleString('en')} leases, ${contender.name}`, seen, judged))
     }
   }
-  const method = `A node of its own with nothing on it; foreign leases in a real etcd. Time from the agent's start to the last route; CPU of the agent and of all that it starts (its monitors among them, but for what is judged as in ip), until ${AFTER_MS} ms after that; the most memory that the agent's own process held; what it asked of etcd by etcd's own count, with its own lease. Medians, of memory and of requests the most; n rounds, the agents in turn.${missing(world)}`
+  const method = `A node of its own with nothing on it; foreign leases in a real etcd. Time from the agent's start to the last route; CPU of the agent and of all that it starts (its monitors among them, but for what is judged as in ip), until ${AFTER_MS} ms after that; the most memory that the agent's own process held; what it asked of etcd by etcd's own count, with its own lease. Medians, of memory and of requests the most; n rounds, the agents in turn.${missing(fixture)}`
   return {
     table: {
       title: 'The agent: cold start among many nodes',
@@ -62,7 +62,7 @@ export async function cold(bench: Bench, world: World): Promise<{ table: Table; 
       rows,
       bars,
     },
-    standing,
+    started,
   }
 }
 
@@ -110,35 +110,35 @@ function scenes(bench: Bench): Scene[] {
   ]
 }
 
-async function play(world: World, scene: Scene, standing: Standing[] | undefined): Promise<Map<Contender, Cold[]>> {
-  const taking = world.contenders.filter(({ ours }) => ours || scene.others > 0)
+async function play(fixture: Fixture, scene: Scene, started: Started[] | undefined): Promise<Map<Contender, Cold[]>> {
+  const taking = fixture.contenders.filter(({ ours }) => ours || scene.others > 0)
   const prefixes = new Map<Contender, string>()
-  for (const one of taking) prefixes.set(one, await world.populate(scene))
+  for (const one of taking) prefixes.set(one, await fixture.populate(scene))
   const all = new Map<Contender, Cold[]>(taking.map((one) => [one, []]))
   for (let round = 1; round <= scene.times; round++)
     for (const contender of taking) {
       const times = contender.ours ? scene.times : scene.others
       if (round > times) continue
       const prefix = prefixes.get(contender) as string
-      const { agent, cost } = await once(world, contender, prefix, scene)
+      const { agent, cost } = await once(fixture, contender, prefix, scene)
       all.get(contender)?.push(cost)
-      if (standing && round === times) standing.push({ prefix, network: scene, agent })
+      if (started && round === times) started.push({ prefix, network: scene, agent })
       else await agent.stop()
     }
   return all
 }
 
 async function once(
-  world: World,
+  fixture: Fixture,
   contender: Contender,
   prefix: string,
   { leases, limitMs }: Scene,
 ): Promise<{ agent: Running; cost: Cold }> {
-  const { etcd } = world
+  const { etcd } = fixture
   const methods = ['Range', 'Watch', 'LeaseTimeToLive', '[^"]*']
   const counts = () => Promise.all(methods.map((method) => etcd.calls(method)))
   const before = await counts()
-  const agent = await world.start(contender, prefix)
+  const agent = await fixture.start(contender, prefix)
   const ms = (await agent.reached(leases, limitMs)) ?? Number.POSITIVE_INFINITY
   await Bun.sleep(AFTER_MS)
   const used = agent.usage()

@@ -1,8 +1,8 @@
 import type { Bench } from '../part.ts'
 import { type Bar, judge, short, type Table } from '../report.ts'
 import { most } from './cold.ts'
+import { missing, type Running, type Store } from './fixture.ts'
 import type { Accounting, Usage } from './process.ts'
-import { missing, type Running, type Store } from './world.ts'
 
 interface Idle {
   readonly cpu: number
@@ -15,7 +15,7 @@ const SETTLE_MS = 5000
 /** Agents that have nothing to do. */
 export async function idle(
   bench: Bench,
-  world: Store,
+  fixture: Store,
   agents: readonly Running[],
   leases: number,
   accounting: Accounting,
@@ -47,7 +47,7 @@ export async function idle(
   })
   return {
     title: `The agent: idle, with ${leases} peers`,
-    method: `vxlan, ${seconds} s after the start is over, both agents at once. Processes that it started and that have ended, by the kernel's accounting (acct); CPU of the agent and of all that it starts (its monitors among them), by clock ticks of 10 ms; memory of the agent's own process.${missing(world)}`,
+    method: `vxlan, ${seconds} s after the start is over, both agents at once. Processes that it started and that have ended, by the kernel's accounting (acct); CPU of the agent and of all that it starts (its monitors among them), by clock ticks of 10 ms; memory of the agent's own process.${missing(fixture)}`,
     head: ['agent', 'processes a minute', 'CPU, % of a core', 'MB', 'bar'],
     rows,
     bars,

@@ -1,10 +1,10 @@
 import { median } from '../paired.ts'
 import type { Bench } from '../part.ts'
 import { type Bar, short, type Table } from '../report.ts'
-import { most, type Standing } from './cold.ts'
+import { most, type Started } from './cold.ts'
+import { foreign, missing, type Store } from './fixture.ts'
 import { watch } from './kernel.ts'
 import { percentile } from './repair.ts'
-import { foreign, missing, type Store } from './world.ts'
 
 // What came before is over.
 const PAUSE_MS = 150
@@ -14,16 +14,16 @@ const WANT_MS = 50
 /** One more node appears among those that there are. */
 export async function joining(
   bench: Bench,
-  world: Store,
-  standing: readonly Standing[],
+  fixture: Store,
+  started: readonly Started[],
   where = 'etcd',
 ): Promise<Table> {
   const times = bench.times(30)
   const rows: string[][] = []
   const bars: Bar[] = []
-  for (const [i, one] of standing.entries()) {
+  for (const [i, one] of started.entries()) {
     // In a cluster all agents see the same Nodes.
-    const seen = await joins(world, one, one.network.leases + 10 + i * times, times)
+    const seen = await joins(fixture, one, one.network.leases + 10 + i * times, times)
     const judged = one.agent.contender.ours ? [most(`median ≤ ${WANT_MS} ms`, median(seen), WANT_MS, 'ms')] : []
     bars.push(...judged)
     rows.push([
@@ -35,8 +35,8 @@ export async function joining(
     ])
   }
   return {
-    title: `The agent: one more node among ${standing[0]?.network.leases.toLocaleString('en')}`,
-    method: `vxlan. From the moment at which its lease is sent to ${where}, so that the work of ${where} is in it, until the kernel tells of the last of its neighbour, forwarding entry and route; in ms, ${PAUSE_MS} ms after the one before.${missing(world)}`,
+    title: `The agent: one more node among ${started[0]?.network.leases.toLocaleString('en')}`,
+    method: `vxlan. From the moment at which its lease is sent to ${where}, so that the work of ${where} is in it, until the kernel tells of the last of its neighbour, forwarding entry and route; in ms, ${PAUSE_MS} ms after the one before.${missing(fixture)}`,
     head: ['agent', 'n', 'median', '90 %', 'bar'],
     rows,
     bars,
@@ -45,7 +45,7 @@ export async function joining(
 
 async function joins(
   { join }: Store,
-  { agent, prefix, network }: Standing,
+  { agent, prefix, network }: Started,
   first: number,
   times: number,
 ): Promise<number[]> {

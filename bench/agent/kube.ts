@@ -7,10 +7,10 @@ import type { Place } from '../call.ts'
 import { makePlaces } from '../node.ts'
 import type { Bench } from '../part.ts'
 import { ip } from '../tools.ts'
-import { type Contender, foreign, type Running, type Store, startOn } from './world.ts'
+import { type Contender, foreign, type Running, type Store, startOn } from './fixture.ts'
 
 /** A real kube-apiserver with Nodes in it, and nodes beside it whose leases are there. */
-export interface KubeWorld extends Store {
+export interface KubeFixture extends Store {
   readonly api: ApiServer
   /** Makes sure that there are so many foreign Nodes, each as large as real ones. */
   grow(count: number): Promise<void>
@@ -25,7 +25,7 @@ const [ADDRESS, NET] = ['10.123.200.1', '10.123.200']
 const AT_ONCE = 16
 
 /** Starts kube-apiserver on a bridge. The caller closes it. */
-export async function openKubeWorld(bench: Bench): Promise<KubeWorld> {
+export async function openKubeFixture(bench: Bench): Promise<KubeFixture> {
   ip(['link add kube type bridge', `address add ${ADDRESS}/24 dev kube`, 'link set kube up'])
   const api = await apiServer(ADDRESS)
   const running = new Set<Running>()

@@ -3,8 +3,8 @@ import { median } from '../paired.ts'
 import { type Bar, short, type Table } from '../report.ts'
 import { run } from '../tools.ts'
 import { most } from './cold.ts'
+import { type Fixture, foreign, missing, type Running } from './fixture.ts'
 import { type Watcher, watch } from './kernel.ts'
-import { foreign, missing, type Running, type World } from './world.ts'
 
 /** Deletes by hand what an agent made: the command, what the kernel tells of it, and when it is there again. */
 interface Deletion {
@@ -30,7 +30,7 @@ const ALL = 'link, and all that stood on it'
 
 /** Deletes by hand one thing after the other, round by round, and waits until the agent has put it right. */
 export async function repair(
-  world: World,
+  fixture: Fixture,
   agent: Running,
   leases: number,
   times: Times,
@@ -68,7 +68,7 @@ export async function repair(
   })
   return {
     title: `The agent: what somebody deletes, with ${leases.toLocaleString('en')} peers`,
-    method: `vxlan. From the kernel's word that it is gone, after ip, bridge or nft deleted it by hand, until its word that it is there again; in ms, p99 by rank, n times in turn.${theirs.length > 0 ? ' flanneld: one try of each.' : leases > 1000 ? '' : missing(world)}`,
+    method: `vxlan. From the kernel's word that it is gone, after ip, bridge or nft deleted it by hand, until its word that it is there again; in ms, p99 by rank, n times in turn.${theirs.length > 0 ? ' flanneld: one try of each.' : leases > 1000 ? '' : missing(fixture)}`,
     head: ['deleted', 'n', 'median', 'p99', ...(theirs.length > 0 ? ['flanneld'] : []), 'bar'],
     rows,
     bars,

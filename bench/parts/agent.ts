@@ -1,9 +1,9 @@
 import { cold } from '../agent/cold.ts'
+import { type Fixture, openFixture } from '../agent/fixture.ts'
 import { idle } from '../agent/idle.ts'
 import { joining } from '../agent/joining.ts'
 import { account } from '../agent/process.ts'
 import { repair, repairOf } from '../agent/repair.ts'
-import { openWorld, type World } from '../agent/world.ts'
 import type { Bench } from '../part.ts'
 import type { Table } from '../report.ts'
 
@@ -13,42 +13,42 @@ const WAIT_MS = 7000
 
 /** The node agent beside flanneld: among ten thousand nodes, and among a hundred. */
 export async function agent(bench: Bench): Promise<Table[]> {
-  const world = await openWorld(bench)
+  const fixture = await openFixture(bench)
   try {
-    return [...(await amongMany(bench, world)), ...(await amongFew(bench, world))]
+    return [...(await amongMany(bench, fixture)), ...(await amongFew(bench, fixture))]
   } finally {
-    await world.close()
+    await fixture.close()
   }
 }
 
-async function amongMany(bench: Bench, world: World): Promise<Table[]> {
-  const { table, standing } = await cold(bench, world)
-  const tables = [table, await joining(bench, world, standing)]
-  for (const { agent, network } of standing) {
+async function amongMany(bench: Bench, fixture: Fixture): Promise<Table[]> {
+  const { table, started } = await cold(bench, fixture)
+  const tables = [table, await joining(bench, fixture, started)]
+  for (const { agent, network } of started) {
     if (agent.contender.ours)
       tables.push(
-        await repair(world, agent, network.leases, { link: bench.times(10), other: bench.times(50) }, 500, []),
+        await repair(fixture, agent, network.leases, { link: bench.times(10), other: bench.times(50) }, 500, []),
       )
     await agent.stop()
   }
   return tables
 }
 
-async function amongFew(bench: Bench, world: World): Promise<Table[]> {
+async function amongFew(bench: Bench, fixture: Fixture): Promise<Table[]> {
   const accounting = account(`${bench.dataDir()}/processes`)
   const agents = []
-  for (const contender of world.contenders) {
-    const agent = await world.start(contender, await world.populate({ backend: 'vxlan', leases: FEW }))
+  for (const contender of fixture.contenders) {
+    const agent = await fixture.start(contender, await fixture.populate({ backend: 'vxlan', leases: FEW }))
     await agent.reached(FEW, 10_000)
     agents.push(agent)
   }
-  const tables = [await idle(bench, world, agents, FEW, accounting)]
+  const tables = [await idle(bench, fixture, agents, FEW, accounting)]
   accounting.stop()
   const theirs = []
   for (const agent of agents) if (!agent.contender.ours) theirs.push(...repairOf(agent, FEW, WAIT_MS))
   for (const agent of agents)
     if (agent.contender.ours)
-      tables.push(await repair(world, agent, FEW, { link: bench.times(100), other: bench.times(100) }, 100, theirs))
+      tables.push(await repair(fixture, agent, FEW, { link: bench.times(100), other: bench.times(100) }, 100, theirs))
   await Promise.all(agents.map((agent) => agent.stop()))
   return tables
 }

@@ -1,5 +1,5 @@
 import type { Ip } from '../../lib/text/ip.ts'
-import { type FullNode, openFullNode, type Seen, until } from '../agent/full-world.ts'
+import { type FullNode, openFullNode, type Seen, until } from '../agent/full-fixture.ts'
 import { median } from '../paired.ts'
 import type { Bench } from '../part.ts'
 import { judge, short, type Table } from '../report.ts'

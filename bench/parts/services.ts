@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs'
 import { type Accounting, account, usage } from '../agent/process.ts'
-import { type Contender, KUBE_PROXY, kubeProxy, type Node, openNode, plumb } from '../agent/services-world.ts'
+import { type Contender, KUBE_PROXY, kubeProxy, type Node, openNode, plumb } from '../agent/services-fixture.ts'
 import { median } from '../paired.ts'
 import type { Bench } from '../part.ts'
 import { type Bar, judge, short, type Table } from '../report.ts'
@@ -9,7 +9,7 @@ import { load } from '../traffic.ts'
 /**
  * The worlds: Services, endpoints of each, and whether kube-proxy takes part. In the larger ones it would take minutes.
  */
-const WORLDS = [
+const FIXTURES = [
   [10, 5, true],
   [10_000, 5, true],
   [30_000, 1, false],
@@ -48,7 +48,7 @@ function sizeOf(bench: Bench, count: number): number {
 
 async function loads(bench: Bench, hasOther: boolean): Promise<Table> {
   const all: Figures[] = []
-  for (const [count, endpoints, isBoth] of WORLDS)
+  for (const [count, endpoints, isBoth] of FIXTURES)
     for (const proxy of isBoth && hasOther ? [plumb, kubeProxy] : [plumb])
       all.push(await measure(bench, proxy, sizeOf(bench, count), endpoints))
   const find = (proxy: Contender, services: number) =>

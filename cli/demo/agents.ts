@@ -1,13 +1,13 @@
 import type { Status } from '../../agent/health/status.ts'
 import { NODES } from './cluster.ts'
 import { exec, must } from './exec.ts'
-import { type Spoken, speak, until } from './running.ts'
+import { type Running, startLogged, until } from './running.ts'
 import type { Store } from './stores.ts'
 
 const LIMIT_MS = 10_000
 
 /** The running agent of a node. */
-export interface Agent extends Spoken {
+export interface Agent extends Running {
   readonly node: string
 }
 
@@ -18,7 +18,7 @@ export interface Agent extends Spoken {
 export async function startAgents(store: Store, backend: string): Promise<readonly Agent[]> {
   const agents = NODES.map(({ node }) => ({
     node,
-    ...speak([process.execPath, 'agent', ...options(node, store)], { node }),
+    ...startLogged([process.execPath, 'agent', ...options(node, store)], { node }),
   }))
   await Promise.all(agents.map((agent) => ready(agent, backend)))
   return agents

@@ -19,7 +19,7 @@ interface Pod {
  * Tells the story of a Kubernetes cluster: control plane, three nodes with kubelet and containerd, plumb on each, pods
  * that talk. Removes all of it. Throws StepError.
  */
-export async function tellKubernetes(): Promise<void> {
+export async function playKubernetes(): Promise<void> {
   print('plumb demo: a Kubernetes cluster on this machine, each node in namespaces of its own\n')
   let cluster: Cluster | undefined
   try {
@@ -27,13 +27,13 @@ export async function tellKubernetes(): Promise<void> {
       cluster = await up({ nodes: CLUSTER_NODES, isDual: true })
       return `${await cluster.kubectl(['version', '-o', 'json']).then((text) => JSON.parse(text).serverVersion.gitVersion)}, kubelet, containerd and kube-proxy on each node`
     })
-    if (cluster) await tell(cluster)
+    if (cluster) await playIn(cluster)
   } finally {
     await cluster?.down()
   }
 }
 
-async function tell(cluster: Cluster): Promise<void> {
+async function playIn(cluster: Cluster): Promise<void> {
   const { nodes, kubectl, control } = cluster
   await step('kubectl get nodes', async () => `${await notReady(cluster)}: they have no network for pods`)
   await step('plumb agent --kube-subnet-mgr, on each', async () => {

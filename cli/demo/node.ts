@@ -44,6 +44,6 @@ let linked: Promise<string> | undefined
 
 // In a folder without the plugins, such as /usr/local/bin, the demo writes them into a folder of its own.
 function plugins(): Promise<string> {
-  linked ??= import('../../agent/node/plugins.ts').then(({ pluginsBeside }) => pluginsBeside(PLACES.bin))
+  linked ??= import('../../agent/node/plugins.ts').then(({ pluginsNextTo }) => pluginsNextTo(PLACES.bin))
   return linked
 }

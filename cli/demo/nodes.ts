@@ -29,7 +29,7 @@ const HURT = 'n2'
  * Tells the story of three nodes with an agent and a pod each. They use tunnels first, and the demo deletes one tunnel.
  * Then they use routes. At the end the demo removes everything. Throws StepError.
  */
-export async function tellNodes(name: StoreName): Promise<void> {
+export async function playNodes(name: StoreName): Promise<void> {
   print(
     `plumb demo: three nodes with an agent each, their leases in ${name === 'file' ? 'a folder' : 'etcd'}, in private namespaces too\n`,
   )

@@ -1,6 +1,6 @@
 import type { Place, Pod } from './acts.ts'
 import { exec, type Way } from './exec.ts'
-import { type Spoken, speak, until } from './running.ts'
+import { type Running, startLogged, until } from './running.ts'
 
 /** Continuous echo requests between pods, 100 per second for each pair and family. */
 export interface Flows {
@@ -22,7 +22,7 @@ interface Reply {
   readonly at: number
   readonly seq: number
 }
-interface Flow extends Spoken {
+interface Flow extends Running {
   readonly name: string
 }
 
@@ -84,7 +84,7 @@ export async function keepPinging(pods: readonly Pod[], size: number): Promise<F
 function flow(from: Pod, address: string, size: number): Flow {
   return {
     name: `${address} to ${from.name}`,
-    ...speak(['ping', '-n', '-D', '-i', '0.01', ...sized(address, size), address], wayOf(from)),
+    ...startLogged(['ping', '-n', '-D', '-i', '0.01', ...sized(address, size), address], wayOf(from)),
   }
 }
 

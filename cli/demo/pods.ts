@@ -17,7 +17,7 @@ const NAMES = ['web', 'app', 'db'] as const
  * Tells the story of three pods on a private node. The demo attaches, tests, checks and removes the pods. Throws
  * StepError.
  */
-export async function tellPods(): Promise<void> {
+export async function playPods(): Promise<void> {
   print('plumb demo: three pods on a node of its own, in private namespaces that end with this command\n')
   const conf = JSON.parse(sample)
   const network: string = conf.name

@@ -6,7 +6,7 @@ import { addPod, delPod, type Pod } from './acts.ts'
 import { exec, must } from './exec.ts'
 import { configure, makeNode } from './node.ts'
 import { OUTSIDE, PLACES } from './places.ts'
-import { type Spoken, speak, until } from './running.ts'
+import { type Running, startLogged, until } from './running.ts'
 import { expect, painted, step } from './screen.ts'
 import { difference, type Traces } from './traces.ts'
 
@@ -36,7 +36,7 @@ const DROPPED =
  * Tells the story of three pods on a bridge, and of policies that come and go. At the end the demo removes everything.
  * Throws StepError.
  */
-export async function tellPolicy(): Promise<void> {
+export async function playPolicy(): Promise<void> {
   print('plumb demo: NetworkPolicy without Kubernetes: three pods, an agent and a folder of manifests\n')
   const conf = JSON.parse(sample)
   conf.plugins[0].ipam = { ...conf.plugins[0].ipam, dataDir: PLACES.pool, ranges: [[{ subnet: `${SUBNET}/24` }]] }
@@ -63,9 +63,9 @@ export async function tellPolicy(): Promise<void> {
     return `three Pods of namespace ${SPACE}`
   })
   const before = await tables()
-  let agent: Spoken | undefined
+  let agent: Running | undefined
   await step('plumb agent --network-policy=DIR', async () => {
-    agent = speak([process.execPath, 'agent', ...AGENT])
+    agent = startLogged([process.execPath, 'agent', ...AGENT])
     await until(
       async () => (await exec([process.execPath, 'status'])).status === 0 || undefined,
       LIMIT_MS,

@@ -1,13 +1,13 @@
 import { start, type Way } from './exec.ts'
 
 /** A running program, and its output so far. */
-export interface Spoken {
+export interface Running {
   readonly child: Bun.Subprocess
   said(): string
 }
 
 /** Starts a program that keeps running, and collects its stdout and stderr. */
-export function speak(argv: readonly string[], way: Way = {}): Spoken {
+export function startLogged(argv: readonly string[], way: Way = {}): Running {
   const child = start(argv, way)
   let text = ''
   for (const pipe of [child.stdout, child.stderr])

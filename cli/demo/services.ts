@@ -6,7 +6,7 @@ import { exec, lines, must } from './exec.ts'
 import { configure, makeNode } from './node.ts'
 import { fetchMany, serveIn } from './page.ts'
 import { OUTSIDE, PLACES } from './places.ts'
-import { speak, until } from './running.ts'
+import { startLogged, until } from './running.ts'
 import { expect, step } from './screen.ts'
 
 const BACKENDS = ['web-a', 'web-b', 'web-c'] as const
@@ -18,7 +18,7 @@ const BAR = 40
 const LIMIT_MS = 10_000
 
 /** Tells the story of a Service: an address for three pods, without Kubernetes. Throws StepError. */
-export async function tellServices(): Promise<void> {
+export async function playServices(): Promise<void> {
   print('plumb demo: a Service of three pods on a node of its own, from manifests in a folder\n')
   const conf = JSON.parse(sample)
   const [{ ipam }] = conf.plugins
@@ -98,7 +98,7 @@ async function startAgent(publishFirst: () => Promise<string>): Promise<string> 
     '--iface=eth0',
     `--service-proxy=${OBJECTS}`,
   ]
-  const { child, said } = speak([process.execPath, 'agent', ...options], {})
+  const { child, said } = startLogged([process.execPath, 'agent', ...options], {})
   await until(
     async () => {
       if (child.exitCode !== null) throw new Error(`the agent ended with ${child.exitCode}:\n${said()}`)

@@ -1,7 +1,7 @@
 import { writeAtomic } from '../../lib/os/files.ts'
 import { attach, UNDERLAY } from './cluster.ts'
 import { PLACES } from './places.ts'
-import { type Spoken, speak, until } from './running.ts'
+import { type Running, startLogged, until } from './running.ts'
 import { names } from './traces.ts'
 import type { StoreName } from './wish.ts'
 
@@ -55,14 +55,14 @@ const FLAGS = [
 ]
 
 function etcd(): Store {
-  let server: Spoken | undefined
+  let server: Running | undefined
   return {
     options: ['--store', 'etcd', '--etcd-endpoints', URL],
     confAt: `${PREFIX}/config`,
     leasesAt: `${PREFIX}/subnets/`,
     async begin() {
       await attach('etcd', UNDERLAY.etcd)
-      server = speak(['etcd', ...FLAGS], { ns: 'etcd' })
+      server = startLogged(['etcd', ...FLAGS], { ns: 'etcd' })
       await answers(server)
       return `${URL}, on a host of its own`
     },
@@ -94,7 +94,7 @@ function etcd(): Store {
   }
 }
 
-async function answers({ child, said }: Spoken): Promise<void> {
+async function answers({ child, said }: Running): Promise<void> {
   await until(
     async () => {
       if (child.exitCode !== null) throw new Error(`etcd ended with ${child.exitCode}: ${said()}`)

@@ -12,18 +12,18 @@ const LIMIT_MS = { pods: 60_000, policy: 60_000, nodes: 60_000, services: 60_000
  * Tells a whole story in the private namespaces of this process, and returns the exit status. A failed step ends the
  * story. The screen and stderr name that step.
  */
-export async function tell(story: Story): Promise<0 | 1> {
+export async function play(story: Story): Promise<0 | 1> {
   const started = performance.now()
   const late = setTimeout(() => {
     write(`\nplumb demo: FAILED: not done after ${LIMIT_MS[story.name] / 1000} s\n`)
     process.exit(1)
   }, LIMIT_MS[story.name])
   try {
-    if (story.name === 'pods') await (await import('./pods.ts')).tellPods()
-    else if (story.name === 'services') await (await import('./services.ts')).tellServices()
-    else if (story.name === 'policy') await (await import('./policy.ts')).tellPolicy()
-    else if (story.name === 'kubernetes') await (await import('./kubernetes.ts')).tellKubernetes()
-    else await (await import('./nodes.ts')).tellNodes(story.store ?? 'file')
+    if (story.name === 'pods') await (await import('./pods.ts')).playPods()
+    else if (story.name === 'services') await (await import('./services.ts')).playServices()
+    else if (story.name === 'policy') await (await import('./policy.ts')).playPolicy()
+    else if (story.name === 'kubernetes') await (await import('./kubernetes.ts')).playKubernetes()
+    else await (await import('./nodes.ts')).playNodes(story.store ?? 'file')
     print(`\n${stepsDone()} steps, each as it says, in ${((performance.now() - started) / 1000).toFixed(1)} s`)
     return 0
   } catch (cause) {

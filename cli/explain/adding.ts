@@ -26,7 +26,7 @@ import type { Resource } from '../../lib/state/resource.ts'
 import { readConf, requirePrevious } from '../../lib/verbs/call.ts'
 import { facts, making } from '../../lib/verbs/chained.ts'
 import { through } from '../../lib/verbs/delegating.ts'
-import { beside, firstLinks, requireAddress } from '../../lib/verbs/first-links.ts'
+import { firstLinks, remaining, requireAddress } from '../../lib/verbs/first-links.ts'
 import { together } from '../../lib/verbs/fused.ts'
 import { openPool } from '../../lib/verbs/ipam.ts'
 import { outdated, removing } from '../../lib/verbs/journal-parts.ts'
@@ -35,7 +35,7 @@ import { findPool, inVersion } from '../../lib/verbs/pool.ts'
 import { questionOf } from '../../lib/wiring/duplicate-addresses.ts'
 import { nodeFacts } from '../../lib/wiring/node-facts.ts'
 import { mayBePod } from './calls.ts'
-import type { ToldPlugin, ToldPool, ToldRun } from './explanation.ts'
+import type { ExplainedPlugin, ExplainedPool, ExplainedRun } from './explanation.ts'
 import { isOthersToo } from './others.ts'
 import { runOf, runsOf, unwiring } from './runs.ts'
 import { settling } from './settle.ts'
@@ -45,7 +45,7 @@ import { visible } from './visibility.ts'
 export const GIVEN = 'as --prev-result says'
 
 /** The explanation of ADD by one plugin of this executable. `own` is what the plugin would note as its own. */
-export interface Added extends Pick<ToldPlugin, 'pool' | 'runs' | 'isWhole' | 'result' | 'notes'> {
+export interface Added extends Pick<ExplainedPlugin, 'pool' | 'runs' | 'isWhole' | 'result' | 'notes'> {
   readonly own?: readonly Resource[]
 }
 
@@ -98,7 +98,7 @@ async function byInterface(alone: InterfacePlugin<NetConf>, call: Call, answer: 
       ...before,
       ...first,
       ...claiming,
-      ...runsOf(beside(links, wiring, (claim) => !isElsewhere(claim))),
+      ...runsOf(remaining(links, wiring, (claim) => !isElsewhere(claim))),
       ...settled.runs,
       ...waiting(wiring),
     ],
@@ -126,18 +126,18 @@ async function asked(
   type: string,
   call: Call,
   answer: Json | undefined,
-): Promise<{ pool: ToldPool; byLink: boolean; result?: Result }> {
+): Promise<{ pool: ExplainedPool; byLink: boolean; result?: Result }> {
   const found = await findPool(type, call)
   const program = typeof found === 'string' ? { program: found } : {}
   if (typeof found !== 'string' && found.role === 'lease')
     found.valid(readConf(found, call), call.io.env['CNI_ARGS'] ?? '')
-  const told = typeof found === 'string' || found.role === 'lease' ? undefined : await foreseen(found, call)
+  const expected = typeof found === 'string' || found.role === 'lease' ? undefined : await foreseen(found, call)
   const byLink = typeof found === 'string' ? type === 'dhcp' : found.role === 'lease'
-  if (told)
+  if (expected)
     return {
       byLink,
-      pool: { type, result: shape(told.result, call), about: told.why },
-      result: inVersion(told.result, call.version),
+      pool: { type, result: shape(expected.result, call), about: expected.why },
+      result: inVersion(expected.result, call.version),
     }
   if (answer === undefined) return { byLink, pool: { type, ...program, about: 'what it answers is not known' } }
   const { interfaces: _, ...result } = decode(answer, call.version, '--prev-result')
@@ -156,7 +156,7 @@ function shape(result: Result, { version }: Call): Json {
 
 // ADD first removes what a killed call left for the same attachment, and what an earlier attachment left whose
 // namespace is gone.
-function unfinished(plugin: InterfacePlugin<NetConf>, { at }: Call): ToldRun[] {
+function unfinished(plugin: InterfacePlugin<NetConf>, { at }: Call): ExplainedRun[] {
   const entry = readEntry(at)
   const link = entry?.parts[LINK]
   // The inode alone tells: the cookie would mean to enter the namespace.
@@ -170,7 +170,7 @@ function unfinished(plugin: InterfacePlugin<NetConf>, { at }: Call): ToldRun[] {
 
 // When ADD fails, plumb gives the address back to the pool of another program. An attachment that was there before
 // keeps its address, so plumb asks for the link first.
-function present(plugin: InterfacePlugin<NetConf>, { at }: Call): ToldRun {
+function present(plugin: InterfacePlugin<NetConf>, { at }: Call): ExplainedRun {
   const lines = plugin.unwire(at).map((one) => ({
     text: handler(one.kind).ask(one),
     about: 'whether the attachment is there already: then a failure leaves its address with it',
@@ -178,7 +178,7 @@ function present(plugin: InterfacePlugin<NetConf>, { at }: Call): ToldRun {
   return { namespace: 'host', tool: 'ip', argv: asking(['ip']), lines }
 }
 
-function waiting({ own }: Wiring): ToldRun[] {
+function waiting({ own }: Wiring): ExplainedRun[] {
   const question = questionOf(own)
   return question
     ? [
@@ -206,7 +206,7 @@ async function chained(plugin: ChainedPlugin<NetConf>, call: Call): Promise<Adde
       result: shape(plugin.wire(conf, at, given, nodeFacts).result, call),
     }
   const { shared, own, result } = plugin.wire(conf, at, given, looked(plugin, conf, call, given))
-  const told = { result: shape(result, call), isWhole: true, notes: plugin.notes?.(conf) ?? [], own }
+  const explained = { result: shape(result, call), isWhole: true, notes: plugin.notes?.(conf) ?? [], own }
   const before = noted(plugin.type, call)
   const again = JSON.stringify(before) === JSON.stringify(own)
   const first = !before
@@ -214,18 +214,23 @@ async function chained(plugin: ChainedPlugin<NetConf>, call: Call): Promise<Adde
     : !again && before.some(isClaim)
       ? removing(before, holds).flatMap((plan) => runsOf(plan))
       : runsOf({ put: [], drop: outdated(before, own) })
-  if (own.length === 0 && shared.length === 0) return { ...told, runs: first }
+  if (own.length === 0 && shared.length === 0) return { ...explained, runs: first }
   const { runs: claiming, notes: hidden } = claimed(own)
   const { links, rest } = making({ shared, own }, (claim) => !isElsewhere(claim))
   return {
-    ...told,
-    notes: [...told.notes, ...hidden],
-    runs: [...first, ...claiming, ...runsOf(links).map((run) => ({ ...run, beside: true as const })), ...runsOf(rest)],
+    ...explained,
+    notes: [...explained.notes, ...hidden],
+    runs: [
+      ...first,
+      ...claiming,
+      ...runsOf(links).map((run) => ({ ...run, inBackground: true as const })),
+      ...runsOf(rest),
+    ],
   }
 }
 
 // ADD reserves the host ports among the noted resources before it makes anything else.
-function claimed(own: readonly Resource[]): { runs: ToldRun[]; notes: string[] } {
+function claimed(own: readonly Resource[]): { runs: ExplainedRun[]; notes: string[] } {
   const claims = own.filter(isClaim)
   const freed = visible(() => freeing(claims))
   return {
@@ -253,7 +258,7 @@ function hasLink({ netns, ifname }: Call['at']): boolean {
 
 // An attachment that holds a wanted host port loses its resources when its pod is gone. A holder with a living pod
 // keeps its resources. Throws CniError 7.
-function freeing(claims: readonly Claim[]): ToldRun[] {
+function freeing(claims: readonly Claim[]): ExplainedRun[] {
   try {
     claims.map(isFree)
     return []
@@ -281,11 +286,11 @@ export function noted(type: string, { at }: Call): readonly Resource[] | undefin
 }
 
 async function lone(plugin: IpamPlugin<NetConf>, call: Call): Promise<Added> {
-  const told = await foreseen(plugin, call)
-  if (!told) return { runs: [], isWhole: true, notes: ['what it answers is not known'] }
-  const result = shape(told.result, call)
+  const expected = await foreseen(plugin, call)
+  if (!expected) return { runs: [], isWhole: true, notes: ['what it answers is not known'] }
+  const result = shape(expected.result, call)
   return {
-    pool: { type: call.raw['type'] as string, result, about: told.why },
+    pool: { type: call.raw['type'] as string, result, about: expected.why },
     runs: [],
     isWhole: true,
     notes: [],
@@ -303,13 +308,13 @@ async function leased(plugin: LeasePlugin<NetConf>, call: Call): Promise<Added> 
 async function custom(plugin: CustomPlugin<NetConf>, call: Call): Promise<Added> {
   const conf = readConf(plugin, call)
   mayBePod(call)
-  const told = plugin.foretell?.('ADD', conf, call.at)
-  if (!told)
+  const preview = plugin.preview?.('ADD', conf, call.at)
+  if (!preview)
     return { runs: [], isWhole: false, notes: ['what it runs depends on what it finds: it cannot be told beforehand'] }
   return {
-    runs: told.scripts.map(runOf),
+    runs: preview.scripts.map(runOf),
     isWhole: true,
     notes: [],
-    ...(told.result && { result: shape(told.result, call) }),
+    ...(preview.result && { result: shape(preview.result, call) }),
   }
 }

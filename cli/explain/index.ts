@@ -14,7 +14,7 @@ import { errorOf } from '../../lib/verbs/serve.ts'
 import { Refused } from '../output.ts'
 import { adding, GIVEN } from './adding.ts'
 import { asPlugin, callOf, type Subject } from './calls.ts'
-import type { Told, ToldPlugin } from './explanation.ts'
+import type { ExplainedPlugin, Explanation } from './explanation.ts'
 import { deleting } from './removing.ts'
 import { isOurs, visible } from './visibility.ts'
 
@@ -26,9 +26,9 @@ export const EXAMPLE = '/run/netns/POD' as NetnsPath
  * the error that ADD would answer. Throws ValueError for a `--prev-result` when the list asks no program that is not
  * plumb's.
  */
-export async function explainAdd(subject: Subject): Promise<Told> {
+export async function explainAdd(subject: Subject): Promise<Explanation> {
   const { list, at, cached } = subject
-  const plugins = (await chain(subject)).map(({ told }) => told)
+  const plugins = (await chain(subject)).map(({ explained }) => explained)
   if (subject.answer && plugins.every(({ isPlumb, pool }) => isPlumb && pool?.about !== GIVEN))
     throw new ValueError(`--prev-result is what a program that is not plumb's answers: ${list.name} asks none`)
   const result = plugins.at(-1)?.result
@@ -40,14 +40,14 @@ export async function explainAdd(subject: Subject): Promise<Told> {
 }
 
 /** Explains DEL of a list. The plugins run in reverse order. Throws Refused with the error that DEL would answer. */
-export async function explainDel(subject: Subject): Promise<Told> {
+export async function explainDel(subject: Subject): Promise<Explanation> {
   const { list, cached } = subject
   const whole = { ...subject, at: restored(subject.at, cached) }
   // This user may be unable to read the notes of chained plugins, or the notes do not exist yet. Then DEL is explained
   // with the notes that ADD would write. A configuration that ADD refuses does not make DEL fail.
   const made = await chain({ ...whole, at: { ...whole.at, netns: whole.at.netns || EXAMPLE } }).catch(() => [])
-  const prevResult = cached?.result ?? made.at(-1)?.told.result
-  const plugins: ToldPlugin[] = []
+  const prevResult = cached?.result ?? made.at(-1)?.explained.result
+  const plugins: ExplainedPlugin[] = []
   for (const [i, conf] of [...list.plugins.entries()].reverse())
     plugins.push(
       await deleted(whole, conf, compare(list.cniVersion, '0.4.0') < 0 ? undefined : prevResult, made[i]?.own),
@@ -60,7 +60,7 @@ export async function explainDel(subject: Subject): Promise<Told> {
  * gets.
  */
 interface Step {
-  readonly told: ToldPlugin
+  readonly explained: ExplainedPlugin
   readonly own?: readonly Resource[] | undefined
   readonly next: Json | undefined
 }
@@ -77,7 +77,7 @@ async function added(subject: Subject, conf: PluginConf, before: Step | undefine
   const given = before?.next
   if (!plugin)
     return {
-      told: {
+      explained: {
         type,
         file,
         isPlumb: false,
@@ -92,7 +92,7 @@ async function added(subject: Subject, conf: PluginConf, before: Step | undefine
     if (before && !given && (plugin.role === 'chained' || plugin.role === 'custom')) {
       readConf(plugin, call)
       return {
-        told: {
+        explained: {
           type,
           file,
           isPlumb: true,
@@ -106,7 +106,7 @@ async function added(subject: Subject, conf: PluginConf, before: Step | undefine
       }
     }
     const { own, ...told } = await adding(plugin, call, subject.answer)
-    return { told: { type, file, isPlumb: true, ...told }, next: told.result, own }
+    return { explained: { type, file, isPlumb: true, ...told }, next: told.result, own }
   })
 }
 
@@ -115,7 +115,7 @@ async function deleted(
   conf: PluginConf,
   prevResult: Json | undefined,
   own: readonly Resource[] | undefined,
-): Promise<ToldPlugin> {
+): Promise<ExplainedPlugin> {
   const { type } = conf
   const { file, plugin } = await found(subject, type)
   if (!plugin)
@@ -151,7 +151,7 @@ async function foreign(
   file: string,
   command: string,
   given: Json | undefined,
-): Promise<Pick<ToldPlugin, 'notes' | 'result'>> {
+): Promise<Pick<ExplainedPlugin, 'notes' | 'result'>> {
   const whose = (await load(type)) ? "not this plumb's (where it is another's, that one explains it)" : "not plumb's"
   const fact = `${file} is ${whose}: it is run as a program with CNI_COMMAND=${command}, and what it runs is its own`
   if (command === 'DEL') return { notes: [fact] }
@@ -169,7 +169,7 @@ async function foreign(
 function who(
   { list, at, isExample }: Subject,
   missing: string,
-): Pick<Told, 'network' | 'containerId' | 'ifname' | 'netns' | 'notes'> {
+): Pick<Explanation, 'network' | 'containerId' | 'ifname' | 'netns' | 'notes'> {
   const notes = isExample
     ? [`NETNS was not given: ${at.netns} stands for it`]
     : isMissing(at.netns)

@@ -11,12 +11,12 @@ import { findDelegate } from '../../lib/verbs/meta.ts'
 import { lastOf } from '../../lib/verbs/shared-links.ts'
 import { noted } from './adding.ts'
 import { mayBeDeleted } from './calls.ts'
-import type { ToldPlugin, ToldRun } from './explanation.ts'
+import type { ExplainedPlugin, ExplainedRun } from './explanation.ts'
 import { isOthersToo } from './others.ts'
 import { runOf, runsOf, unwiring } from './runs.ts'
 import { visible } from './visibility.ts'
 
-type Removed = Pick<ToldPlugin, 'runs' | 'isWhole' | 'notes'>
+type Removed = Pick<ExplainedPlugin, 'runs' | 'isWhole' | 'notes'>
 
 /**
  * Explains DEL by a plugin of this executable. `own` is what ADD of the plugin would note, when that is known. Throws
@@ -47,7 +47,7 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
     }))
     return {
       runs: [
-        ...removingBeside(
+        ...removingAround(
           held.filter(
             (one, i) => !isOthersToo(one, gone) && !held.slice(i + 1).some((other) => isSameElement(one, other)),
           ),
@@ -87,9 +87,9 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
       notes,
     }
   }
-  const told = plugin.foretell?.('DEL', readLoose(plugin.conf, call.raw), call.at)
-  return told
-    ? { runs: told.scripts.map(runOf), isWhole: true, notes: [] }
+  const preview = plugin.preview?.('DEL', readLoose(plugin.conf, call.raw), call.at)
+  return preview
+    ? { runs: preview.scripts.map(runOf), isWhole: true, notes: [] }
     : { runs: [], isWhole: false, notes: ['what it runs depends on what it finds: it cannot be told beforehand'] }
 }
 
@@ -100,10 +100,10 @@ function isSameElement(one: Resource, other: Resource): boolean {
 
 // The noted resources and the link go in the same processes. The removal of the node's links works in parallel with the
 // rest.
-function removingBeside(held: readonly Resource[], own: readonly Resource[]): ToldRun[] {
+function removingAround(held: readonly Resource[], own: readonly Resource[]): ExplainedRun[] {
   if (held.length === 0) return unwiring(own)
   return removing([...held, ...own], () => true).flatMap((plan) => {
     const { links, rest } = apart(plan)
-    return [...unwiring(links.drop).map((run) => ({ ...run, beside: true as const })), ...runsOf(rest)]
+    return [...unwiring(links.drop).map((run) => ({ ...run, inBackground: true as const })), ...runsOf(rest)]
   })
 }

@@ -12,7 +12,7 @@ import { type Flows, listsOf } from '../../lib/state/kinds/flows.ts'
 import { handler } from '../../lib/state/kinds/index.ts'
 import type { Link } from '../../lib/state/kinds/link.ts'
 import { type Plan, type Resource, title } from '../../lib/state/resource.ts'
-import type { ToldLine, ToldRun } from './explanation.ts'
+import type { ExplainedLine, ExplainedRun } from './explanation.ts'
 
 /** Returns the condition under which a resource of a plan is made or removed. Undefined means always. */
 export type Condition = (resource: Resource) => string | undefined
@@ -21,14 +21,14 @@ export type Condition = (resource: Resource) => string | undefined
  * Returns what `apply` would run and write for a plan, in the order of `apply`. `when` gives the condition of each
  * resource.
  */
-export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[] {
+export function runsOf(plan: Plan, when: Condition = () => undefined): ExplainedRun[] {
   const all = batches(plan)
-  return all.flatMap((batch): ToldRun[] => {
+  return all.flatMap((batch): ExplainedRun[] => {
     if (batch.tool === 'nft') return transactions(batch, plan)
     if (batch.tool === 'conntrack') return forgetting(batch, plan)
     if (batch.tool === 'iptables') return passing(batch)
     if (batch.tool === 'firewalld') return zoning(batch, plan)
-    const told = batch.steps.flatMap(({ resource, line }) =>
+    const lines = batch.steps.flatMap(({ resource, line }) =>
       lineOf(resource, line, plan.drop.includes(resource), when(resource)),
     )
     if (batch.tool === 'agent')
@@ -37,21 +37,21 @@ export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[]
           namespace: batch.ns,
           tool: batch.tool,
           argv: [],
-          lines: told,
+          lines: lines,
           about: 'questions to the node agent, no process',
-          ...(all.length > 1 && { beside: true as const }),
+          ...(all.length > 1 && { inBackground: true as const }),
         },
       ]
-    if (batch.tool !== 'file') return [{ namespace: batch.ns, tool: batch.tool, argv: argvOf(batch), lines: told }]
+    if (batch.tool !== 'file') return [{ namespace: batch.ns, tool: batch.tool, argv: argvOf(batch), lines: lines }]
     const about = batch.steps.some(({ resource }) => resource.kind === 'claim')
       ? 'links below /run/cni/plumb/shared/ports, no process'
       : 'files below /proc/sys, no process'
-    return [{ namespace: batch.ns, tool: batch.tool, argv: [], lines: told, about }]
+    return [{ namespace: batch.ns, tool: batch.tool, argv: [], lines: lines, about }]
   })
 }
 
 /** Returns the runs that remove an attachment's own resources. A link that the kernel does not know needs no run. */
-export function unwiring(own: readonly Resource[]): ToldRun[] {
+export function unwiring(own: readonly Resource[]): ExplainedRun[] {
   return runsOf({ put: [], drop: own }, (one) => (one.kind === 'link' ? whenThere(one) : undefined))
 }
 
@@ -64,11 +64,11 @@ function whenThere(one: Link): string {
 }
 
 /** Converts a script of a custom plugin to a run. */
-export function runOf({ ns, argv, lines }: Script): ToldRun {
+export function runOf({ ns, argv, lines }: Script): ExplainedRun {
   return { namespace: ns, tool: argv[0] ?? '', argv, lines }
 }
 
-function lineOf(resource: Resource, line: Line, gone: boolean, when: string | undefined): ToldLine[] {
+function lineOf(resource: Resource, line: Line, gone: boolean, when: string | undefined): ExplainedLine[] {
   const { text, unless, otherwise = [] } = line
   const there = `only when ${title(resource)} is there already`
   const condition =
@@ -99,12 +99,18 @@ const ABOUT = new Map([
 
 // The first transaction adds to a table that has the rules. Only when nft does not find the rules, a second transaction
 // loads them first.
-function transactions({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
-  const run = (lines: readonly ToldLine[], when = {}): ToldRun => ({ namespace: ns, tool, argv: NFT, lines, ...when })
-  const told = (some: Batch['steps']) =>
+function transactions({ ns, tool, steps }: Batch, { drop }: Plan): ExplainedRun[] {
+  const run = (lines: readonly ExplainedLine[], when = {}): ExplainedRun => ({
+    namespace: ns,
+    tool,
+    argv: NFT,
+    lines,
+    ...when,
+  })
+  const linesOf = (some: Batch['steps']) =>
     some.flatMap(({ resource, line }) => lineOf(resource, line, drop.includes(resource), undefined))
-  const removed = told(steps.filter(({ line }) => line.unless))
-  const made = told(steps.filter(({ line }) => !line.unless))
+  const removed = linesOf(steps.filter(({ line }) => line.unless))
+  const made = linesOf(steps.filter(({ line }) => !line.unless))
   const sections = sectionsOf(steps.map(({ resource }) => resource))
   const about = new Map(made.map((line) => [line.text, line]))
   const MARKED = "the rules are loaded, and this version's; an error where they are not"
@@ -127,7 +133,7 @@ function transactions({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
 }
 
 // Rules that exist are not made again. When all rules exist, no process starts.
-function passing({ ns, tool, steps }: Batch): ToldRun[] {
+function passing({ ns, tool, steps }: Batch): ExplainedRun[] {
   const passages = new Map(steps.map(({ resource }) => [resource, steps.filter((one) => one.resource === resource)]))
   return [...passages].map(([resource, own]) => {
     const lines = own.map(({ line }) => ({ text: line.text, about: purpose(resource, line) }))
@@ -144,7 +150,7 @@ function passing({ ns, tool, steps }: Batch): ToldRun[] {
 }
 
 // One process for each source. A removal starts no process when firewalld does not run.
-function zoning({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
+function zoning({ ns, tool, steps }: Batch, { drop }: Plan): ExplainedRun[] {
   return steps.map(({ resource, line }) => {
     const [method = '', zone = '', source = ''] = line.text.split(' ')
     const isGone = drop.includes(resource)
@@ -161,11 +167,11 @@ function zoning({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
 
 // Each family has one list for several ports, and two lists for a single port. Then one process forgets the stale
 // connections of all lists.
-function forgetting({ ns, tool, steps }: Batch, { put }: Plan): ToldRun[] {
+function forgetting({ ns, tool, steps }: Batch, { put }: Plan): ExplainedRun[] {
   const when = has('conntrack') ? {} : { when: 'only when conntrack is installed, which it is not here' }
   const given = steps.filter(({ resource }) => put.includes(resource))
   const taken = steps.filter((step) => !given.includes(step))
-  const lists = ([4, 6] as const).flatMap((family): ToldRun[] => {
+  const lists = ([4, 6] as const).flatMap((family): ExplainedRun[] => {
     const [first, ...others] = given.map(({ resource }) => resource as Flows).filter((one) => one.family === family)
     if (!first) return []
     const ports = others.length > 0 ? 'these ports' : `port ${first.port}`

@@ -7,7 +7,7 @@ import type { Plan, Resource } from '../../lib/state/resource.ts'
 import { title } from '../../lib/state/resource.ts'
 import { type Cidr, format, split } from '../../lib/text/ip.ts'
 import type { Mac } from '../../lib/text/values.ts'
-import type { ToldRun } from './explanation.ts'
+import type { ExplainedRun } from './explanation.ts'
 import { runsOf } from './runs.ts'
 
 /**
@@ -16,7 +16,7 @@ import { runsOf } from './runs.ts'
  */
 export function settling(wiring: Wiring): {
   readonly result: Result
-  readonly runs: readonly ToldRun[]
+  readonly runs: readonly ExplainedRun[]
   readonly notes: readonly string[]
 } {
   const { settle, later = [] } = wiring

@@ -1,6 +1,6 @@
 import type { Json } from '../../lib/runtime/network-list.ts'
 import { addressesOf } from '../result.ts'
-import type { Told, ToldLine, ToldPlugin, ToldRun } from './explanation.ts'
+import type { ExplainedLine, ExplainedPlugin, ExplainedRun, Explanation } from './explanation.ts'
 
 // Comments begin after this column. After a longer line they follow directly.
 const COLUMN = 64
@@ -10,7 +10,7 @@ const COLUMN = 64
  * rule files of lib/nft in full.
  */
 export function textOf(
-  { command, network, containerId, ifname, netns, notes, plugins, result }: Told,
+  { command, network, containerId, ifname, netns, notes, plugins, result }: Explanation,
   rules: boolean,
 ): string {
   const where = netns === '' ? '' : ` in ${netns}`
@@ -28,7 +28,7 @@ export function textOf(
 }
 
 function pluginText(
-  { type, isPlumb, pool, runs, isWhole, result, notes }: ToldPlugin,
+  { type, isPlumb, pool, runs, isWhole, result, notes }: ExplainedPlugin,
   number: number,
   before: Json | undefined,
   rules: boolean,
@@ -52,24 +52,27 @@ function pluginText(
   ]
 }
 
-function runText({ namespace, argv, lines, when, about, beside: isBeside }: ToldRun, rules: boolean): string[] {
+function runText(
+  { namespace, argv, lines, when, about, inBackground: isInBackground }: ExplainedRun,
+  rules: boolean,
+): string[] {
   const where = namespace === 'host' ? 'on the node' : `in ${namespace}`
-  const head = beside(
+  const head = withNote(
     argv.join(' '),
-    [where, isBeside ? 'goes on while the next ones run' : '', when, about].filter(Boolean).join('; '),
+    [where, isInBackground ? 'goes on while the next ones run' : '', when, about].filter(Boolean).join('; '),
   )
   return [head, ...lines.map((line) => lineText(line, rules))]
 }
 
-function lineText({ text, about, when }: ToldLine, rules: boolean): string {
+function lineText({ text, about, when }: ExplainedLine, rules: boolean): string {
   const fact = when === undefined ? about : `${when}: ${about}`
-  if (!text.includes('\n')) return beside(`  ${text}`, fact)
+  if (!text.includes('\n')) return withNote(`  ${text}`, fact)
   return rules
     ? `${comment(fact)}\n${text.trimEnd()}`
-    : beside('  ', `${fact}: ${text.trimEnd().split('\n').length} lines, which --rules shows`)
+    : withNote('  ', `${fact}: ${text.trimEnd().split('\n').length} lines, which --rules shows`)
 }
 
-function beside(text: string, about: string): string {
+function withNote(text: string, about: string): string {
   return text === '' ? comment(about) : `${text.padEnd(COLUMN)}  # ${about}`
 }
 

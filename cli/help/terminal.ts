@@ -64,12 +64,12 @@ function rowsOf(block: string): string[][] {
 
 function table(rows: readonly (readonly string[])[], look: Look): string {
   const widths = widthsOf(rows, look.columns - 2 * ((rows[0]?.length ?? 1) - 1))
-  const lines = rows.map((row) => beside(row, widths))
+  const lines = rows.map((row) => inColumns(row, widths))
   const [head = '', ...rest] = lines
   return [heading(head, look), ...rest].join(rest.some((text) => text.includes('\n')) ? '\n\n' : '\n')
 }
 
-function beside(row: readonly string[], widths: readonly number[]): string {
+function inColumns(row: readonly string[], widths: readonly number[]): string {
   const cells = row.map((cell, i) => wrapped(cell, widths[i] as number))
   const height = Math.max(...cells.map(({ length }) => length))
   return Array.from({ length: height }, (_, line) =>

@@ -179,7 +179,7 @@ export interface InterfacePlugin<C extends NetConf> extends Described<C> {
    * The link is a device of the node that moves into the pod. The journal gets its name and settings before the move.
    * `unwire` reads them.
    */
-  readonly lends?: true
+  readonly movesDevice?: true
   /**
    * The resources to drop when only the owner is known. Dropping them drops everything that ADD made for the
    * attachment.
@@ -337,10 +337,10 @@ export interface CustomPlugin<C extends NetConf> extends Described<C> {
    * Predicts the commands of ADD or DEL and the result of ADD, for `explain`. Pure. Absent when the plugin cannot
    * predict.
    */
-  readonly foretell?: (command: 'ADD' | 'DEL', conf: Partial<C>, at: Attachment) => Foretold
+  readonly preview?: (command: 'ADD' | 'DEL', conf: Partial<C>, at: Attachment) => Preview
 }
 /** The predicted commands and result of a custom plugin's verb. */
-export interface Foretold {
+export interface Preview {
   readonly scripts: readonly Script[]
   readonly result?: Result
 }

@@ -80,7 +80,7 @@ export async function restore(run: Run, isThorough = false): Promise<boolean> {
   const isLost =
     used.some((section) => !sets.includes(markOf(section))) || (!isWhole(run, used) && lostRules(run, used).length > 0)
   if (used.length === 0 || (!isLost && !isThorough)) return false
-  const { resources, done } = standing()
+  const { resources, done } = current()
   done()
   const sections = sectionsOf(resources)
   if (sections.length === 0) return false
@@ -136,7 +136,7 @@ export function loading(
 // The program that removed the rules may have removed the elements, too. So a section is loaded together with the
 // elements of all attachments in it.
 async function load(needed: readonly Section[], wanted: readonly Resource[], run: Run, send: Send): Promise<Output> {
-  const { resources, done } = standing()
+  const { resources, done } = current()
   try {
     const sets = run.sets?.() ?? []
     const used = sectionsOf(resources)
@@ -169,7 +169,7 @@ async function load(needed: readonly Section[], wanted: readonly Resource[], run
 
 // The elements and chains of the attachments whose pods exist. A part that another call works on is left out, because
 // that call adds or removes its elements itself.
-function standing(): { readonly resources: readonly Resource[]; done(): void } {
+function current(): { readonly resources: readonly Resource[]; done(): void } {
   const all = entries()
     .flatMap(partsOf)
     .filter(([, { own }]) => own.some(isOfRules))

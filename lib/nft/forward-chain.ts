@@ -11,7 +11,7 @@ export interface Tool {
 }
 
 /** The state of a chain in the table filter. */
-export interface Standing {
+export interface ChainState {
   /** The rules of FORWARD that jump to the chain. */
   readonly jumps: readonly string[]
   /** The rules of the chain. */
@@ -28,7 +28,7 @@ export interface Standing {
 export async function removeChain(name: string, run: Run, { dryRun = false, ifEmpty = false } = {}): Promise<string[]> {
   const found: string[] = []
   for (const { tool } of tools()) {
-    const { jumps, chain, exists } = await standing(tool, name, run)
+    const { jumps, chain, exists } = await readChain(tool, name, run)
     if (!exists || (ifEmpty && chain.length > 0)) continue
     found.push(tool)
     if (!dryRun) await restore(tool, [...removals(jumps), `-F ${name}`, `-X ${name}`], run)
@@ -53,7 +53,7 @@ export function tools(): Tool[] {
 }
 
 /** The state of a chain, read with one tool. */
-export async function standing(tool: string, name: string, run: Run): Promise<Standing> {
+export async function readChain(tool: string, name: string, run: Run): Promise<ChainState> {
   const { stdout } = await run([`${tool}-save`, '-t', 'filter'], '')
   const lines = stdout.split('\n')
   const forward = lines.filter((line) => line.startsWith('-A FORWARD '))

@@ -2,7 +2,7 @@ import { has } from '../os/exec.ts'
 import { isThere, rulesOf } from '../os/nftables.ts'
 import { readText } from '../os/reading.ts'
 import type { Run } from '../os/run.ts'
-import { CHAIN, missing, type Passage, type Standing, scripted } from '../state/kinds/passage.ts'
+import { CHAIN, missing, type Passage, type PassageState, scripted } from '../state/kinds/passage.ts'
 import { ExecError } from '../text/errors.ts'
 
 /**
@@ -13,14 +13,14 @@ import { ExecError } from '../text/errors.ts'
  */
 export async function pass(passage: Passage, run: Run): Promise<void> {
   const ip = nameOf(passage)
-  if (isWanted(passage)) await complete(`${ip}tables-nft`, passage, standing(passage), run)
+  if (isWanted(passage)) await complete(`${ip}tables-nft`, passage, readPassage(passage), run)
   if (
     !(readText(`/proc/net/${ip}_tables_names`) ?? '').split('\n').includes('filter') ||
     !has(`${ip}tables-legacy-save`)
   )
     return
   const { stdout } = await run([`${ip}tables-legacy-save`, '-t', 'filter'], '')
-  await complete(`${ip}tables-legacy`, passage, legacy(passage, stdout.split('\n')), run)
+  await complete(`${ip}tables-legacy`, passage, readLegacy(passage, stdout.split('\n')), run)
 }
 
 /**
@@ -28,7 +28,7 @@ export async function pass(passage: Passage, run: Run): Promise<void> {
  * not read.
  */
 export function isPassing(passage: Passage): boolean {
-  return !isWanted(passage) || missing(passage, standing(passage)).length === 0
+  return !isWanted(passage) || missing(passage, readPassage(passage)).length === 0
 }
 
 /** The argv of the process that makes a passage. */
@@ -41,7 +41,7 @@ function isWanted(passage: Passage): boolean {
   return has(`${ip}tables-nft-restore`) && (passage.always === true || isThere(ip, 'filter', 'FORWARD'))
 }
 
-function standing(passage: Passage): Standing {
+function readPassage(passage: Passage): PassageState {
   const ip = nameOf(passage)
   const own = rulesOf(ip, 'filter', CHAIN, passage.admin)
   return {
@@ -52,7 +52,7 @@ function standing(passage: Passage): Standing {
   }
 }
 
-function legacy({ admin }: Passage, lines: readonly string[]): Standing {
+function readLegacy({ admin }: Passage, lines: readonly string[]): PassageState {
   const own = lines.filter((line) => line.startsWith(`-A ${CHAIN} `))
   const has = (line: string) => lines.includes(line)
   return {
@@ -63,7 +63,7 @@ function legacy({ admin }: Passage, lines: readonly string[]): Standing {
   }
 }
 
-async function complete(tool: string, passage: Passage, is: Standing, run: Run): Promise<void> {
+async function complete(tool: string, passage: Passage, is: PassageState, run: Run): Promise<void> {
   const lines = missing(passage, is)
   if (lines.length === 0) return
   const argv = restoring(tool)

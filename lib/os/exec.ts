@@ -7,14 +7,14 @@ import { libc, sleep } from './door.ts'
 import { fs } from './fs.ts'
 import { type Child, spawn, wait } from './libc.ts'
 import { addressesNow } from './link-addresses.ts'
-import { type Ending, earOf, endingOf } from './link-removal.ts'
+import { type Ending, endingOf, listenerOf } from './link-removal.ts'
 import { isLink } from './link-state.ts'
 import { linkIn } from './links.ts'
 import { inside } from './netns.ts'
 import { chainUses, isThere, ruleCounts, setNames } from './nftables.ts'
 import { ownTool } from './own-tools.ts'
 import type { Output, Run } from './run.ts'
-import { type Ear, linkState } from './sockets.ts'
+import { type Listener, linkState } from './sockets.ts'
 import { busyFile } from './turns.ts'
 
 // Fixed directories, the most likely first. A tool never comes from the caller's PATH.
@@ -31,9 +31,9 @@ const PACKAGE: Readonly<Record<string, string>> = {
 const AGAIN_MS = 2000
 const SIGKILL = 9
 
-/** A tool that was started. `ear` is the socket that listens to the kernel from the tool's start. */
+/** A tool that was started. `listener` is the socket that listens to the kernel from the tool's start. */
 interface Started extends Child {
-  readonly ear?: Ear | undefined
+  readonly listener?: Listener | undefined
 }
 /** A tool that has its input. `ending` tells that its work is done before the tool ends. */
 interface Working extends Child {
@@ -114,14 +114,20 @@ function begin(argv: readonly string[], ns: Netns): Started {
   const [name = '', ...rest] = argv
   const words = locate(name)
   return inside(ns, () => {
-    const ear = earOf(argv)
-    return { ...start(words[0] as string, [...words, ...rest], ENV, false, ear?.fd), ear }
+    const listener = listenerOf(argv)
+    return { ...start(words[0] as string, [...words, ...rest], ENV, false, listener?.fd), listener }
   })
 }
 
-function start(file: string, argv: readonly string[], env: readonly string[], ownStderr: boolean, ear = -1): Child {
+function start(
+  file: string,
+  argv: readonly string[],
+  env: readonly string[],
+  ownStderr: boolean,
+  listener = -1,
+): Child {
   try {
-    return spawn(file, argv, env, ownStderr, [busyFile(), ear])
+    return spawn(file, argv, env, ownStderr, [busyFile(), listener])
   } catch (cause) {
     throw new ExecError(argv, undefined, `cannot be started: ${(cause as Error).message}`, { cause })
   }

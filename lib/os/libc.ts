@@ -65,15 +65,15 @@ export interface Child {
 }
 
 /**
- * Starts a program in this thread's namespaces (posix_spawn(3)). The program inherits no files except `heirlooms`. An
- * heirloom of -1 is ignored. Throws Error with the errno.
+ * Starts a program in this thread's namespaces (posix_spawn(3)). The program inherits no files except `inherited`. A
+ * descriptor of -1 is ignored. Throws Error with the errno.
  */
 export function spawn(
   file: string,
   argv: readonly string[],
   env: readonly string[],
   ownStderr: boolean,
-  heirlooms: readonly number[],
+  inherited: readonly number[],
 ): Child {
   const c = libc()
   const opened: number[] = []
@@ -94,7 +94,7 @@ export function spawn(
     c.posix_spawn_file_actions_adddup2(actions, stdout, 1)
     if (!ownStderr) c.posix_spawn_file_actions_adddup2(actions, stderr, 2)
     // dup2 to the same number only removes close-on-exec.
-    for (const fd of heirlooms) if (fd >= 0) c.posix_spawn_file_actions_adddup2(actions, fd, fd)
+    for (const fd of inherited) if (fd >= 0) c.posix_spawn_file_actions_adddup2(actions, fd, fd)
     const pid = new Int32Array(1)
     const [path, args, vars] = [bytes(file), pointersTo(argv), pointersTo(env)]
     const code = c.posix_spawn(pid, path, actions, null, args.pointers, vars.pointers)

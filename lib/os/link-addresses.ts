@@ -26,13 +26,13 @@ export function addressesNow(index = 0, family?: 4 | 6): Held[] {
   body[0] = family === undefined ? 0 : family === 4 ? AF_INET : AF_INET6
   new DataView(body.buffer).setUint32(IFA_INDEX, index, true)
   const found: Held[] = []
-  for (const { body: told, attributes } of askRoute(RTM_GETADDR, body, NLM_F_DUMP, [], true)) {
+  for (const { body: header, attributes } of askRoute(RTM_GETADDR, body, NLM_F_DUMP, [], true)) {
     const ip =
-      index === 0 || told.getUint32(IFA_INDEX, true) === index
+      index === 0 || header.getUint32(IFA_INDEX, true) === index
         ? addressOf(attributes.get(IFA_LOCAL) ?? attributes.get(IFA_ADDRESS))
         : undefined
     if (ip !== undefined)
-      found.push({ cidr: `${ip}/${told.getUint8(IFA_PREFIXLEN)}` as Cidr, scope: told.getUint8(IFA_SCOPE) })
+      found.push({ cidr: `${ip}/${header.getUint8(IFA_PREFIXLEN)}` as Cidr, scope: header.getUint8(IFA_SCOPE) })
   }
   return found
 }

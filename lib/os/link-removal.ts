@@ -2,7 +2,7 @@ import type { Netns } from '../text/values.ts'
 import type { Sign } from './libc.ts'
 import { attributesOf, textOf } from './netlink-attributes.ts'
 import { inside } from './netns.ts'
-import { type Ear, listen } from './sockets.ts'
+import { type Listener, listen } from './sockets.ts'
 
 // struct nlmsghdr, and struct ifinfomsg before the attributes (linux/rtnetlink.h, linux/if_link.h).
 const [MESSAGE_TYPE, MESSAGE_SOCKET, FAMILY, ATTRIBUTES] = [4, 12, 16, 32]
@@ -23,7 +23,7 @@ export interface Ending extends Sign {
  * socket. The kernel closes a socket that listens to nft only after the deleted objects are gone. With the inherited
  * socket the tool waits for that, and plumb does not. Undefined for other tools, and when this process may not listen.
  */
-export function earOf(argv: readonly string[]): Ear | undefined {
+export function listenerOf(argv: readonly string[]): Listener | undefined {
   return argv.join(' ') === 'nft -f -' ? listening('nft') : undefined
 }
 
@@ -36,11 +36,11 @@ export function endingOf(
   argv: readonly string[],
   input: string,
   ns: Netns,
-  { pid, ear }: { readonly pid: number; readonly ear?: Ear | undefined },
+  { pid, listener }: { readonly pid: number; readonly listener?: Listener | undefined },
 ): Ending | undefined {
-  if (ear)
+  if (listener)
     return ending(
-      ear,
+      listener,
       (message) => message.getUint16(MESSAGE_TYPE, true) === NEWGEN && message.getUint32(MESSAGE_SOCKET, true) === pid,
     )
   const isLast = argv.join(' ') === 'ip -batch -' ? removal(input, pid) : undefined
@@ -48,11 +48,11 @@ export function endingOf(
   return own && ending(own, isLast)
 }
 
-function ending({ fd, heard, close }: Ear, isLast: (message: DataView) => boolean): Ending {
+function ending({ fd, messages, close }: Listener, isLast: (message: DataView) => boolean): Ending {
   return {
     fd,
     isDone() {
-      for (const message of heard()) if (isLast(message)) return true
+      for (const message of messages()) if (isLast(message)) return true
       return false
     },
     close,
@@ -60,7 +60,7 @@ function ending({ fd, heard, close }: Ear, isLast: (message: DataView) => boolea
 }
 
 // A process that may not listen, or whose namespace is gone, waits for the tool's end.
-function listening(group: Parameters<typeof listen>[0], ns: Netns = 'host'): Ear | undefined {
+function listening(group: Parameters<typeof listen>[0], ns: Netns = 'host'): Listener | undefined {
   try {
     return inside(ns, () => listen(group))
   } catch {

@@ -1,5 +1,5 @@
 import { attributesOf, textOf } from './netlink-attributes.ts'
-import { type Ear, subscribe } from './sockets.ts'
+import { type Listener, subscribe } from './sockets.ts'
 
 // Constants of linux/netlink.h, linux/netfilter/nfnetlink.h and linux/netfilter/nfnetlink_log.h.
 const NETLINK_NETFILTER = 12
@@ -28,16 +28,16 @@ export interface Logged {
  * much of a packet is wanted. Throws Error when the kernel refuses, for example because another program reads the
  * group.
  */
-export function listenToLog(group: number, bytes: number): Ear {
-  const ear = subscribe(NETLINK_NETFILTER, configuration(group, bytes), ROOM_BYTES)
-  for (const answer of ear.heard()) {
+export function listenToLog(group: number, bytes: number): Listener {
+  const listener = subscribe(NETLINK_NETFILTER, configuration(group, bytes), ROOM_BYTES)
+  for (const answer of listener.messages()) {
     if (answer.getUint16(4, true) !== NLMSG_ERROR) continue
     const errno = -answer.getInt32(NLMSG_HEADER, true)
     if (errno === 0) continue
-    ear.close()
+    listener.close()
     throw new Error(`NFLOG group ${group}: ${ERRNO[errno] ?? `errno ${errno}`}`)
   }
-  return ear
+  return listener
 }
 
 /** The logged packets in a piece of the kernel's messages. Pure. */

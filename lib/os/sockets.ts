@@ -129,11 +129,11 @@ export function connect(protocol: number): Connected {
 }
 
 /** A socket that receives the kernel's messages about this thread's namespace, from now on. */
-export interface Ear {
+export interface Listener {
   /** The descriptor to poll. */
   readonly fd: number
   /** The messages that have arrived since the last call. Does not wait. */
-  heard(): DataView[]
+  messages(): DataView[]
   close(): void
 }
 
@@ -141,7 +141,7 @@ export interface Ear {
  * Listens to messages about links or about nft transactions. `room` is the size of the receive buffer in bytes, for
  * callers that expect many messages. Throws like `netlink`.
  */
-export function listen(group: keyof typeof GROUPS, room?: number): Ear {
+export function listen(group: keyof typeof GROUPS, room?: number): Listener {
   const c = libc()
   const [protocol, bit] = GROUPS[group]
   const fd = socket(AF_NETLINK, SOCK_RAW, protocol)
@@ -152,7 +152,7 @@ export function listen(group: keyof typeof GROUPS, room?: number): Ear {
   address.setUint16(0, AF_NETLINK, true)
   address.setUint32(SOCKADDR_NL_GROUPS, bit, true)
   if (c.bind(fd, new Uint8Array(address.buffer), SOCKADDR_NL_BYTES) === 0)
-    return { fd, heard: () => received(fd), close }
+    return { fd, messages: () => received(fd), close }
   const said = lastError().code
   close()
   throw new Error(`bind: ${said}`)
@@ -207,12 +207,12 @@ export function dial(path: string): Dialled {
  * Sends one request to the kernel on a socket that stays open, because the kernel answers on this socket later (NFLOG).
  * `room` is the size of the receive buffer in bytes. The answer waits in `heard`. Throws like `netlink`.
  */
-export function subscribe(protocol: number, request: Uint8Array, room: number): Ear {
+export function subscribe(protocol: number, request: Uint8Array, room: number): Listener {
   const c = libc()
   const fd = socket(AF_NETLINK, SOCK_RAW, protocol)
   const close = () => void c.close(fd)
   c.setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, Uint32Array.of(room), 4n)
-  if (Number(c.send(fd, request, BigInt(request.length), 0)) >= 0) return { fd, heard: () => received(fd), close }
+  if (Number(c.send(fd, request, BigInt(request.length), 0)) >= 0) return { fd, messages: () => received(fd), close }
   const said = lastError().code
   close()
   throw new Error(`send: ${said}`)

@@ -138,7 +138,7 @@ const MAKING = new Set([
   'rules',
   'noprefixroute',
   'onlink',
-  'beside',
+  'position',
   'exclusive',
   'moment',
   'before',

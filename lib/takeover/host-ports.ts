@@ -13,7 +13,7 @@ import { sha512 } from './sha512.ts'
  * The facts about an attachment that a DEL has: its addresses in the pod, empty when they are unknown, and whether the
  * configuration names host ports.
  */
-export interface Told {
+export interface Mapped {
   readonly addresses: readonly Ip[]
   readonly isMapped: boolean
 }
@@ -24,7 +24,7 @@ export interface Told {
  * nftables: rules in tables cni_hostport whose comment is the container. Starts no tool when there are none. Only a
  * tool can read legacy iptables, so it is asked when a DEL names host ports.
  */
-export async function removeForeignPorts(owner: Owner, { addresses, isMapped }: Told, run: Run): Promise<void> {
+export async function removeForeignPorts(owner: Owner, { addresses, isMapped }: Mapped, run: Run): Promise<void> {
   const chains = chainsOf(owner)
   for (const [six, family] of [
     ['', 'ip'],

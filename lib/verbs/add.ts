@@ -16,7 +16,7 @@ import { untilRunning } from '../wiring/carrier.ts'
 import { untilUnique } from '../wiring/duplicate-addresses.ts'
 import { nodeFacts } from '../wiring/node-facts.ts'
 import { readConf, requirePod } from './call.ts'
-import { beside, firstLinks, requireAddress } from './first-links.ts'
+import { firstLinks, remaining, requireAddress } from './first-links.ts'
 import { together } from './fused.ts'
 import { dropParts, noteFirst, noteParts } from './fused-parts.ts'
 import { reserve } from './journal-parts.ts'
@@ -75,7 +75,7 @@ export async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: C
     const text = await applyWiring(wiring, request, made)
     return { text, undo: () => undo(request, made), delivered: () => complete(call.at) }
   } catch (cause) {
-    if (isTaken(cause) && !request.plugin.inPod && !request.plugin.lends) made.links = false
+    if (isTaken(cause) && !request.plugin.inPod && !request.plugin.movesDevice) made.links = false
     await undo(request, made).catch((lost: Error) =>
       log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, {
         container: call.at.containerId,
@@ -97,14 +97,14 @@ async function parse<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): 
   const pool = await poolOf(conf, call)
   pool?.valid()
   // Without a pool the result is known now. `encode` throws when the CNI version of the call cannot express it.
-  if (!pool && !plugin.lends) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
+  if (!pool && !plugin.movesDevice) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
   return { call, plugin, conf, pool, links: firstLinks(plugin, conf, at, pool?.byLink === true) }
 }
 
 async function openEntry<C extends NetConf>({ call, plugin, pool, links }: Request<C>): Promise<Made> {
   // Links that exist only in the pod, and devices of the node, are noted later: after the check that their name is free
   // in the pod.
-  const link = plugin.inPod || plugin.lends ? undefined : plugin.unwire(call.at)
+  const link = plugin.inPod || plugin.movesDevice ? undefined : plugin.unwire(call.at)
   const found = begin(call.at, link)
   // A runtime may start a container again with the same id and another namespace. It gets the address that it had.
   const former = found === 'gone' ? ((readEntry(call.at)?.ips ?? []) as readonly Ip[]) : []
@@ -135,7 +135,7 @@ async function takeAddress<C extends NetConf>(request: Request<C>, made: Made): 
     await noteFirst(plugin, links, call)
     made.parts = true
   }
-  const moved = plugin.lends ? await moveDevice(request, made) : {}
+  const moved = plugin.movesDevice ? await moveDevice(request, made) : {}
   // A foreign IPAM plugin may fail after half of its work, so its DEL is called then. A second ADD of a live attachment
   // must not free its address.
   made.addresses =
@@ -202,7 +202,7 @@ async function applyWiring<C extends NetConf>(
   if (wiring.noted) made.parts = true
   await noteParts(wiring, at, io.run)
   for (const { own } of wiring.noted ?? []) await reserve(own, io.run)
-  await apply(beside(links, wiring), io.run)
+  await apply(remaining(links, wiring), io.run)
   const settled = wiring.settle?.(io.run)
   const text = encode(settled?.result ?? wiring.result, version)
   if (settled?.plan) await apply(settled.plan, io.run)
@@ -218,7 +218,7 @@ async function undo<C extends NetConf>({ call, plugin, pool }: Request<C>, made:
     (await made.firstLinks.finish().then(
       () => true,
       // The device has moved into the pod although its name was taken there.
-      (cause) => (plugin.lends && made.noted) || !isTaken(cause),
+      (cause) => (plugin.movesDevice && made.noted) || !isTaken(cause),
     ))
   // The link must go also when a tool fails.
   const lost = made.parts

@@ -6,7 +6,7 @@ import { fileName, type Owner } from '../text/owner.ts'
 import { brief, type NetworkName } from '../text/values.ts'
 
 /** The kept file of an attachment: the configuration that the delegate got on ADD. */
-export interface Kept {
+export interface SavedConf {
   readonly path: string
   readonly containerId: string
   /** Absent for a file of the flannel plugin. The name of such a file is only the container id. */
@@ -31,7 +31,7 @@ export function keep(dir: string, owner: Owner, asked: string): () => void {
  * The kept file of an attachment: plumb's own, or else the file of the flannel plugin. Undefined when there is no file,
  * or when the file belongs to another network.
  */
-export function keptFor(dir: string, owner: Owner): Kept | undefined {
+export function savedFor(dir: string, owner: Owner): SavedConf | undefined {
   const { containerId, ifname, network } = owner
   const own = { path: pathOf(dir, owner), containerId, ifname }
   for (const one of [own, { path: `${dir}/${containerId}`, containerId }]) {
@@ -45,15 +45,15 @@ export function keptFor(dir: string, owner: Owner): Kept | undefined {
 /**
  * The readable kept files of a network, and the drafts that killed writers left. Leaves out the attachments `owners`.
  */
-export function keptBeside(dir: string, network: NetworkName, owners: readonly Owner[]): Kept[] {
+export function savedForOthers(dir: string, network: NetworkName, owners: readonly Owner[]): SavedConf[] {
   const drafts = listed(dir).flatMap((name) => {
     const [, containerId, ifname] = name.startsWith(`.${brief(network)}:`) ? name.split(':') : []
     return containerId !== undefined && ifname !== undefined ? [{ path: `${dir}/${name}`, containerId, ifname }] : []
   })
-  return [...keptOf(dir, network), ...drafts].filter((one) => !isKeptFor(one, owners))
+  return [...savedFiles(dir, network), ...drafts].filter((one) => !isKeptFor(one, owners))
 }
 
-function keptOf(dir: string, network: NetworkName): Kept[] {
+function savedFiles(dir: string, network: NetworkName): SavedConf[] {
   return listed(dir).flatMap((name) => {
     const [, containerId, , ifname] = /^([a-zA-Z0-9+][\w.-]*)(:(.+))?$/.exec(name) ?? []
     const path = `${dir}/${name}`
@@ -65,7 +65,7 @@ function keptOf(dir: string, network: NetworkName): Kept[] {
 }
 
 // A file of the flannel plugin stands for all attachments of its container.
-function isKeptFor({ containerId, ifname }: Kept, owners: readonly Owner[]): boolean {
+function isKeptFor({ containerId, ifname }: SavedConf, owners: readonly Owner[]): boolean {
   return owners.some((owner) =>
     ifname === undefined
       ? owner.containerId === containerId

@@ -20,8 +20,8 @@ export function firstLinks<C extends NetConf>(
 ): readonly Resource[] {
   const early = plugin.links?.(conf, at, nodeFacts) ?? []
   // `moveDevice` (add.ts) moves a lent device into the pod before the pool is asked.
-  if (!byLink || plugin.lends) return early
-  const { put } = beside(early, plugin.wire(conf, at, {}, nodeFacts))
+  if (!byLink || plugin.movesDevice) return early
+  const { put } = remaining(early, plugin.wire(conf, at, {}, nodeFacts))
   const rest = put.filter((one) => one.kind === 'link').filter(({ type, shared }) => type !== 'peer' && !shared)
   return [...early, ...rest.map((one) => (one.ns === 'host' ? one : { ...one, up: false }))]
 }
@@ -31,7 +31,7 @@ export function firstLinks<C extends NetConf>(
  * works, and the claims, because they are reserved earlier. `stands` tells whether the attachment has a claim. Pure,
  * except for `stands`.
  */
-export function beside(
+export function remaining(
   links: readonly Resource[],
   { shared, own, noted = [] }: Wiring,
   stands: (claim: Claim) => boolean = holds,

@@ -11,7 +11,7 @@ import type { Owner } from '../text/owner.ts'
  * plumb's devices have a part in the journal. A link that exists only in the pod never counts as foreign.
  */
 export function isForeign<C extends NetConf>(plugin: InterfacePlugin<C>, at: Attachment, given: Result): boolean {
-  if (plugin.lends) return readPart(partName(LINK, at)) === undefined
+  if (plugin.movesDevice) return readPart(partName(LINK, at)) === undefined
   return !plugin.inPod && !hasOurs(at, given)
 }
 

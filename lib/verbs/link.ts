@@ -19,7 +19,7 @@ export function linkOf<C extends NetConf>(
   at: Owner & Pick<Attachment, 'netns'>,
   run: Run,
 ): Resource[] {
-  return ownIn([...plugin.unwire(at), ...(plugin.lends ? [] : (noted(at) ?? []))], run).filter(
+  return ownIn([...plugin.unwire(at), ...(plugin.movesDevice ? [] : (noted(at) ?? []))], run).filter(
     (one) => one.kind !== 'link' || run.link?.(one.name, one.ns) !== false,
   )
 }

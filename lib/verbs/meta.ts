@@ -8,7 +8,7 @@ import type { Owner } from '../text/owner.ts'
 import { readLoose } from '../text/shape.ts'
 import { forDel, readConf, requirePod, requirePrevious, throwAll, validAttachments } from './call.ts'
 import { findPlugin, runDelegate } from './delegate.ts'
-import { forget, type Kept, keep, keptBeside, keptFor, leftFor } from './delegate-file.ts'
+import { forget, keep, leftFor, type SavedConf, savedFor, savedForOthers } from './delegate-file.ts'
 import { interfaces } from './interface.ts'
 import { delegate as poolOf } from './pool.ts'
 
@@ -35,7 +35,7 @@ async function add<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promis
   requirePod(call)
   const { verbs, inner, foreign } = await delegate(await plugin.render(conf, 'ADD'), call)
   const dir = plugin.dataDir(conf)
-  const isAgain = keptFor(dir, at) !== undefined
+  const isAgain = savedFor(dir, at) !== undefined
   const restore = keep(dir, at, inner.text)
   try {
     const done = await verbs.add(inner)
@@ -58,7 +58,7 @@ async function check<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Prom
   requirePod(call)
   requirePrevious(call)
   const { at } = call
-  const kept = keptFor(plugin.dataDir(conf), at)
+  const kept = savedFor(plugin.dataDir(conf), at)
   if (!kept?.conf)
     throw new CniError(
       CODE.unknownContainer,
@@ -72,7 +72,7 @@ async function check<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Prom
 async function del<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promise<void> {
   const { at } = forDel(call)
   const conf = readLoose(plugin.conf, call.raw)
-  const kept = keptFor(plugin.dataDir(conf), at)
+  const kept = savedFor(plugin.dataDir(conf), at)
   if (kept?.conf) {
     const { verbs, inner } = await delegate(previously(kept.conf, call), call)
     await verbs.del(inner)
@@ -105,8 +105,8 @@ async function gc<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promise
       () => true,
       (cause: Error) => failures.push(cause) === 0,
     )
-  const stale = valid ? keptBeside(plugin.dataDir(conf), call.at.network, valid) : []
-  const gone: Kept[] = []
+  const stale = valid ? savedForOthers(plugin.dataDir(conf), call.at.network, valid) : []
+  const gone: SavedConf[] = []
   for (const one of stale) if (await attempt(drop(one, call))) gone.push(one)
   const lists = Object.fromEntries(Object.entries(call.raw).filter(([key]) => key.startsWith('cni.dev/')))
   const isDone = await attempt(
@@ -121,7 +121,7 @@ async function gc<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promise
 // Sends DEL to the delegate of a kept file. The delegate may not support GC, or the network may use another plugin type
 // today. Skips files of the flannel plugin, because they name no interface. Skips hashed container ids, because the
 // real id is unknown.
-async function drop({ conf, containerId, ifname }: Kept, call: Call): Promise<void> {
+async function drop({ conf, containerId, ifname }: SavedConf, call: Call): Promise<void> {
   if (!conf || ifname === undefined || containerId.startsWith('+')) return
   const { netns: _, ...at } = { ...call.at, containerId, ifname } as Owner & Call['at']
   const env = { ...call.io.env, CNI_CONTAINERID: containerId, CNI_IFNAME: ifname, CNI_NETNS: '' }

@@ -12,7 +12,7 @@ import { type IfName, type Mac, type Netns, type NetnsPath, parse } from '../tex
  * stores its own name as the alias. One message to the kernel does all of this. The DEL of the reference plugin finds
  * the name in the alias. The resource also has the device's earlier settings, for the way back.
  */
-export function lend({ name, index, mac, mtu, isUp, permanent, alias: text }: LinkFacts, at: Attachment): Link {
+export function movedDevice({ name, index, mac, mtu, isUp, permanent, alias: text }: LinkFacts, at: Attachment): Link {
   const lent: Lent = {
     name,
     index,

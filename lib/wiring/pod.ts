@@ -60,7 +60,7 @@ function gatewayRoutes(ns: Netns, dev: IfName, ips: readonly IpConfig[]): Route[
     const { ip: src } = split(ip.address)
     const [gateway, subnet] = [hostCidr(gatewayOf(ip)), networkOf(ip.address)]
     const add = (dst: Cidr, more: Pick<Route, 'via' | 'scope'>) =>
-      made.has(dst) || made.set(dst, { kind: 'route', ns, dev, dst, ...more, src, beside: 'append' })
+      made.has(dst) || made.set(dst, { kind: 'route', ns, dev, dst, ...more, src, position: 'append' })
     add(gateway, { via: [], ...(isSix(gateway) ? {} : { scope: LINK }) })
     // An address with the full prefix length has no further subnet.
     if (subnet !== hostCidr(src)) add(subnet, { via: [gatewayOf(ip)] })
@@ -97,7 +97,7 @@ function routes(ns: Netns, dev: IfName, { ips = [], routes = [] }: Result): Rout
       dst: networkOf(dst),
       ...known(rest),
       via: [...(before?.via ?? []), ...(via === undefined ? [] : [via])],
-      beside: 'prepend',
+      position: 'prepend',
     })
   }
   return [...made.values()]

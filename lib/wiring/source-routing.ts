@@ -177,7 +177,7 @@ function hint({ address }: IpConfig, main: readonly Route[], { ns, dev }: Sourci
       via: [],
       src: ip,
       ...(isSix(address) ? {} : { scope: RT_SCOPE_LINK }),
-      beside: 'prepend',
+      position: 'prepend',
     },
   ]
 }

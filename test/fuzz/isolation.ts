@@ -97,7 +97,7 @@ function startProber(netns: string) {
 }
 
 /** A node with its agent, and four pods that come and go. */
-class World {
+class Fixture {
   readonly #node: Node
   readonly #manifests: string
   readonly slots: readonly Slot[]
@@ -419,10 +419,10 @@ function specOf(random: Numbers): object {
   }
 }
 
-function stepOf(world: World, random: Numbers): Step {
+function stepOf(fixture: Fixture, random: Numbers): Step {
   const pick = <T>(all: readonly T[]) => all[random(all.length)] as T
   for (;;) {
-    const slot = pick(world.slots)
+    const slot = pick(fixture.slots)
     const kind = random(20)
     if (kind < 6) {
       if (slot.ips.length > 0) {
@@ -431,9 +431,9 @@ function stepOf(world: World, random: Numbers): Step {
           text: `DEL of ${slot.name} (${former})${stays ? ', its object stays' : ''}`,
           isStrict: true,
           async work() {
-            await world.del(slot)
+            await fixture.del(slot)
             // The object keeps the addresses that it had.
-            if (!stays) world.object(slot, undefined)
+            if (!stays) fixture.object(slot, undefined)
           },
         }
       }
@@ -442,83 +442,87 @@ function stepOf(world: World, random: Numbers): Step {
         text: `ADD of ${slot.name} by ${type}${isLate ? ', without its object' : ''}`,
         isStrict: isLate && slot.labels === undefined,
         async work() {
-          if (!isLate) world.object(slot, labels)
-          else if (slot.labels) world.object(slot, undefined)
-          await world.add(slot, type)
+          if (!isLate) fixture.object(slot, labels)
+          else if (slot.labels) fixture.object(slot, undefined)
+          await fixture.add(slot, type)
         },
       }
     }
     if (kind < 8 && slot.ips.length > 0) {
       if (slot.labels && random(2) === 0)
-        return { text: `status of ${slot.name}`, isStrict: true, work: () => world.status(slot) }
+        return { text: `status of ${slot.name}`, isStrict: true, work: () => fixture.status(slot) }
       const labels = slot.labels && random(4) === 0 ? undefined : labelsOf(random, slot.name)
       return {
         text: `labels of ${slot.name}: ${JSON.stringify(labels)}`,
-        isStrict: world.isAway,
-        work: () => world.object(slot, labels),
+        isStrict: fixture.isAway,
+        work: () => fixture.object(slot, labels),
       }
     }
     if (kind < 11) {
       const name = `policy${random(3)}`
-      const spec = world.policies.includes(name) && random(2) === 0 ? undefined : specOf(random)
-      return { text: `${name}: ${JSON.stringify(spec)}`, isStrict: world.isAway, work: () => world.policy(name, spec) }
+      const spec = fixture.policies.includes(name) && random(2) === 0 ? undefined : specOf(random)
+      return {
+        text: `${name}: ${JSON.stringify(spec)}`,
+        isStrict: fixture.isAway,
+        work: () => fixture.policy(name, spec),
+      }
     }
     if (kind < 16) {
-      const other = pick(world.slots)
+      const other = pick(fixture.slots)
       if (slot === other || slot.ips.length === 0 || other.ips.length === 0) continue
       const [ip, protocol] = [pick(other.ips), pick(PROTOCOLS)]
-      if (world.flows.length > 6)
+      if (fixture.flows.length > 6)
         return {
-          text: `no more of ${world.flows[0]?.id}`,
+          text: `no more of ${fixture.flows[0]?.id}`,
           isStrict: true,
-          work: () => world.stop(world.flows[0] as Flow),
+          work: () => fixture.stop(fixture.flows[0] as Flow),
         }
       return {
         text: `${protocol} flow from ${slot.name} (${slot.ips}) to ${other.name} (${ip})`,
         isStrict: true,
-        work: () => world.flow(slot, ip, protocol),
+        work: () => fixture.flow(slot, ip, protocol),
       }
     }
-    if (kind < 20 && world.isAway) return { text: 'the agent starts', isStrict: false, work: () => world.start() }
+    if (kind < 20 && fixture.isAway) return { text: 'the agent starts', isStrict: false, work: () => fixture.start() }
     const signal = pick(['SIGKILL', 'SIGTERM'] as const)
     const again = random(2) === 0
     return {
       text: again ? `${signal}, and the agent starts again` : signal,
       isStrict: true,
       async work() {
-        await world.kill(signal)
-        if (again) await world.start()
+        await fixture.kill(signal)
+        if (again) await fixture.start()
       },
     }
   }
 }
 
-async function play(world: World, seed: number): Promise<Played> {
+async function play(fixture: Fixture, seed: number): Promise<Played> {
   const began = performance.now()
   const random = randoms(seed)
   // A history begins with two pods.
-  for (const slot of world.slots.slice(0, 2)) {
-    world.object(slot, labelsOf(random, slot.name))
-    await world.add(slot, random(2) === 0 ? 'ptp' : 'bridge')
+  for (const slot of fixture.slots.slice(0, 2)) {
+    fixture.object(slot, labelsOf(random, slot.name))
+    await fixture.add(slot, random(2) === 0 ? 'ptp' : 'bridge')
   }
-  let failure = await world.check(false)
+  let failure = await fixture.check(false)
   let steps = 0
   for (; failure === undefined && steps < STEPS; steps++) {
-    const step = stepOf(world, random)
-    world.steps.push(step.text)
+    const step = stepOf(fixture, random)
+    fixture.steps.push(step.text)
     await step.work()
-    failure = await world.check(step.isStrict)
+    failure = await fixture.check(step.isStrict)
   }
   const ms = Math.round(performance.now() - began)
   if (failure === undefined) {
-    await world.clear()
+    await fixture.clear()
     return { seed, steps, ms }
   }
   return {
     seed,
     steps,
     ms,
-    failure: `history ${seed}:\n  ${world.steps.join('\n  ')}\n${failure}\n${await world.told()}`,
+    failure: `history ${seed}:\n  ${fixture.steps.join('\n  ')}\n${failure}\n${await fixture.told()}`,
   }
 }
 
@@ -557,15 +561,15 @@ async function histories(cluster: Cluster, first: number, count: number, ms: num
   )
   try {
     await Promise.all(slots.map(({ prober }) => prober.ready()))
-    const world = new World(node, join(cluster.dir, 'manifests'), slots)
-    await world.start()
+    const fixture = new Fixture(node, join(cluster.dir, 'manifests'), slots)
+    await fixture.start()
     const end = performance.now() + ms
     for (let seed = first; seed < first + count && performance.now() < end; seed++) {
-      const played = await play(world, seed)
+      const played = await play(fixture, seed)
       process.stdout.write(`${JSON.stringify(played)}\n`)
       if (played.failure !== undefined) return
     }
-    await world.kill('SIGTERM')
+    await fixture.kill('SIGTERM')
   } finally {
     await Promise.all(slots.map(({ prober }) => prober.end()))
     await node.ns.exec(['sh', '-c', names.map(({ netns }) => `ip netns delete ${netns}`).join('\n')])

@@ -8,7 +8,7 @@ import { CODE } from '../../lib/text/errors.ts'
 import { serve } from '../../lib/verbs/serve.ts'
 import { type Case, CHAINED, furnish, givenBy, type Input, LINKS, makeCase } from './cases.ts'
 import { confine } from './confine.ts'
-import { leaseKeeper } from './daemon.ts'
+import { leaseDaemon } from './daemon.ts'
 import { PLUGINS } from './plugins.ts'
 import { type Fault, Recorder } from './recorder.ts'
 import { budgetOf, casesOf, type Figures, tell as report, spent } from './share.ts'
@@ -26,7 +26,7 @@ const CODES: readonly number[] = Object.values(CODE)
 
 /** Words of a spoiled file, which may lead to the pod, too. */
 let found: readonly string[] = []
-let keeper: Awaited<ReturnType<typeof leaseKeeper>>
+let daemon: Awaited<ReturnType<typeof leaseDaemon>>
 
 describe('serve(), with input that is wrong', () => {
   before(async () => {
@@ -34,10 +34,10 @@ describe('serve(), with input that is wrong', () => {
     await execa('ip', ['netns', 'add', 'fuzz'])
     await execa('sh', ['-ec', LINKS('fuzz')])
     silence()
-    keeper = await leaseKeeper()
+    daemon = await leaseDaemon()
   })
   after(() => {
-    keeper.stop()
+    daemon.stop()
     process.chdir('/')
   })
 
@@ -211,7 +211,7 @@ function world(kernel: Recorder): string[] {
   return [
     ...kernel.links(),
     ...kernel.ports(),
-    ...keeper.held(),
+    ...daemon.held(),
     ...held.map(({ name, parentPath }) => `${parentPath}/${name}`),
   ].sort()
 }
@@ -236,7 +236,7 @@ function differ(before: readonly string[], after: readonly string[]): string[] {
 }
 
 function fresh(): void {
-  keeper.clear()
+  daemon.clear()
   for (const dir of FOLDERS) rmSync(dir, { recursive: true, force: true })
   mkdirSync(SITE.dir, { recursive: true })
   mkdirSync(`${BASE}/cwd`)

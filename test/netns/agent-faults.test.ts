@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { execa } from 'execa'
 import { until } from '../support/harness.ts'
-import { complete, DRIFT, PASS, standing, withEach } from '../support/missing-tools.ts'
+import { complete, DRIFT, inventory, PASS, withEach } from '../support/missing-tools.ts'
 import { shimmed } from '../support/tool-shims.ts'
 
 /** What a tool does as long as the fault lasts, and what the agent says of it, if it has to notice. */
@@ -31,7 +31,7 @@ describe('plumb agent with tools that do not work', () => {
         })
         const agent = node.agentAs(shim.file)
         await complete(agent)
-        const right = await standing(node)
+        const right = await inventory(node)
         writeFileSync(join(shim.dir, 'fault'), '')
         await DRIFT[tool](node, peer)
         if (said) {
@@ -41,7 +41,7 @@ describe('plumb agent with tools that do not work', () => {
           assert.match(await agent.readyz(), said)
         }
         rmSync(join(shim.dir, 'fault'))
-        await until(async () => (await standing(node)) === right, 10_000).catch(() =>
+        await until(async () => (await inventory(node)) === right, 10_000).catch(() =>
           assert.fail(`${tool}: ${agent.log()}`),
         )
         await agent.ready(10_000)
@@ -53,7 +53,7 @@ describe('plumb agent with tools that do not work', () => {
     withEach(120_000, async (tool, node, peer) => {
       const agent = node.agent()
       await complete(agent)
-      const right = await standing(node)
+      const right = await inventory(node)
       await execa('prlimit', ['--pid', String(agent.pid), `--nofile=${await firstFree(agent.pid)}:1024`])
       await DRIFT[tool](node, peer)
       // Its own server may be without a file for an answer, too.
@@ -62,7 +62,7 @@ describe('plumb agent with tools that do not work', () => {
       )
       assert.ok(existsSync(`/proc/${agent.pid}`))
       await execa('prlimit', ['--pid', String(agent.pid), '--nofile=1024:1024'])
-      await until(async () => (await standing(node)) === right, 15_000).catch(() =>
+      await until(async () => (await inventory(node)) === right, 15_000).catch(() =>
         assert.fail(`${tool}: ${agent.log()}`),
       )
       await agent.ready(10_000)

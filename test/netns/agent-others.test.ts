@@ -85,12 +85,12 @@ describe('plumb agent beside others', () => {
         for (const { ns } of cluster.nodes)
           for (const tool of ['iptables', 'ip6tables'])
             assert.equal((await ns.exec([tool, '-P', 'FORWARD', 'DROP'])).status, 0)
-        const bare = await standing(one.ns)
+        const bare = await inventory(one.ns)
         const agents: Agent[] = []
         for (const node of cluster.nodes) agents.push(node.agent())
         for (const agent of agents) await agent.ready(30_000)
         await until(async () => (await known(agents[0] as Agent)).kinds['route']?.programmed === 2, 10_000)
-        const first = await standing(one.ns)
+        const first = await inventory(one.ns)
         for (const node of cluster.nodes) agents.push(node.agent(...second(cluster, node)))
         for (const agent of agents) await agent.ready(30_000)
         for (const agent of agents)
@@ -106,7 +106,7 @@ describe('plumb agent beside others', () => {
           (await one.ns.exec([PLUMB, 'agent', 'cleanup', ...one.options, ...second(cluster, one)])).status,
           0,
         )
-        assert.equal(await standing(one.ns), first)
+        assert.equal(await inventory(one.ns), first)
         const again = one.agent(...second(cluster, one))
         await again.ready(30_000)
         // With another subnet, since it gave that one back.
@@ -120,7 +120,7 @@ describe('plumb agent beside others', () => {
           (await one.ns.exec([PLUMB, 'agent', 'cleanup', ...one.options, ...second(cluster, one)])).status,
           0,
         )
-        assert.equal(await standing(one.ns), bare)
+        assert.equal(await inventory(one.ns), bare)
       },
     ),
   )
@@ -206,7 +206,7 @@ function cpuMs(pid: number): number {
   return fields.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks) * 10, 0)
 }
 
-async function standing(ns: Namespace): Promise<string> {
+async function inventory(ns: Namespace): Promise<string> {
   const asked = [
     'ip -br link',
     'ip -br addr show scope global',

@@ -10,7 +10,7 @@ const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const LATE = 20_000
 const READY = '200 ready\n'
 
-interface World {
+interface Fixture {
   readonly one: Node
   readonly two: Node
   readonly hub: Namespace
@@ -22,8 +22,8 @@ interface World {
 }
 
 /** Two nodes with agents, and a pod on the first. */
-function inWorld(
-  work: (world: World) => Promise<void>,
+function withFixture(
+  work: (fixture: Fixture) => Promise<void>,
   ...more: readonly string[]
 ): (this: Mocha.Context) => Promise<void> {
   const options = (cluster: Cluster) => [...fileStore(cluster, NETWORK), '--probe-interval=2', ...more]
@@ -69,11 +69,11 @@ function call(command: string, node: Node, pod: Namespace) {
 
 const sysctl = async ({ ns }: Node, name: string) => (await ns.exec(['sysctl', '-n', name])).stdout.trim()
 const repairs = async (agent: Agent) => JSON.stringify((await agent.status())?.repairs ?? [])
-const talks = ({ one, ips }: World) =>
+const talks = ({ one, ips }: Fixture) =>
   until(async () => (await Promise.all(ips.map((ip) => ping(one.ns, ip)))).every(Boolean), LATE)
 
 /** What readyz says while something is wrong, and that plumb status says it, too, with this exit status. */
-async function named({ one, agent }: World, text: RegExp, status: 1 | 3): Promise<void> {
+async function named({ one, agent }: Fixture, text: RegExp, status: 1 | 3): Promise<void> {
   await until(async () => text.test(await agent.readyz()), LATE).catch(async () =>
     assert.match(await agent.readyz(), text),
   )
@@ -88,8 +88,8 @@ const well = (agent: Agent) =>
 describe('the way of pods through a node', () => {
   it(
     'F11 forwarding that another program switches off is switched on again, in both families, and counts as a repair',
-    inWorld(async (world) => {
-      const { one, agent } = world
+    withFixture(async (fixture) => {
+      const { one, agent } = fixture
       for (const name of ['net.ipv4.ip_forward', 'net.ipv6.conf.all.forwarding']) {
         await one.ns.exec(['sysctl', '-qw', `${name}=0`])
         await until(async () => (await sysctl(one, name)) === '1', LATE)
@@ -101,15 +101,15 @@ describe('the way of pods through a node', () => {
 
   it(
     'F11 a table of another program that drops what pods forward is named with its chain, until it is gone',
-    inWorld(async (world) => {
-      const { one, agent } = world
+    withFixture(async (fixture) => {
+      const { one, agent } = fixture
       const nft = async (text: string) =>
         assert.equal((await one.ns.exec(['nft', '-f', '-'], { stdin: text })).status, 0)
       await nft(
         'table inet other {\n chain first { type filter hook forward priority 5; policy drop; ct state established,related accept\n iifname "docker0" accept\n }\n}\n',
       )
       await named(
-        world,
+        fixture,
         /^503 The chain inet other first of another program drops packets from 10\.244\.\d+\.0\/24 to 10\.244\.0\.0\/16: see nft list chain inet other first/,
         1,
       )
@@ -121,7 +121,7 @@ describe('the way of pods through a node', () => {
       await nft(
         'add chain inet other second\nadd rule inet other second counter drop\nflush chain inet other first\nadd rule inet other first jump second\n',
       )
-      await named(world, /^503 The chain inet other first /, 1)
+      await named(fixture, /^503 The chain inet other first /, 1)
       await nft('delete table inet other\n')
       await well(agent)
       // What only some packets meet is no reason.
@@ -139,21 +139,21 @@ describe('the way of pods through a node', () => {
 
   it(
     'F11 a policy of FORWARD that drops is named when the agent may not let pods pass',
-    inWorld(async (world) => {
-      await world.one.ns.exec(['iptables', '-P', 'FORWARD', 'DROP'])
-      await named(world, /^503 The chain ip filter FORWARD of another program drops packets/, 1)
-      await world.one.ns.exec(['iptables', '-P', 'FORWARD', 'ACCEPT'])
-      await well(world.agent)
+    withFixture(async (fixture) => {
+      await fixture.one.ns.exec(['iptables', '-P', 'FORWARD', 'DROP'])
+      await named(fixture, /^503 The chain ip filter FORWARD of another program drops packets/, 1)
+      await fixture.one.ns.exec(['iptables', '-P', 'FORWARD', 'ACCEPT'])
+      await well(fixture.agent)
     }, '--iptables-forward-rules=false'),
   )
 
   it(
     'F11 a hole in the MTU between nodes is found by packets of full size, and named at the peer',
-    inWorld(async (world) => {
-      const { one, hub, agent } = world
+    withFixture(async (fixture) => {
+      const { one, hub, agent } = fixture
       await hub.ip('link', 'set', 'port2', 'mtu', '1400')
       await named(
-        world,
+        fixture,
         /^200 degraded: packets of full size \(1430 bytes\) do not reach 1 peer, small ones do: .*n2.*; a link between the nodes has a smaller MTU/,
         3,
       )
@@ -168,8 +168,8 @@ describe('the way of pods through a node', () => {
 
   it(
     'F11 the bridge of pods comes back when it is down, without an address or deleted, with its MAC, its addresses and its ports',
-    inWorld(async (world) => {
-      const { one, agent, link } = world
+    withFixture(async (fixture) => {
+      const { one, agent, link } = fixture
       const bridge = async () => (await one.ns.json('addr', 'show', 'dev', 'cni0'))[0] as Row
       const facts = ({ address, ifalias, addr_info }: Row) => [
         address,
@@ -178,16 +178,16 @@ describe('the way of pods through a node', () => {
           .filter(({ scope }: Row) => scope === 'global')
           .map(({ local, prefixlen }: Row) => `${local}/${prefixlen}`),
       ]
-      await talks(world)
+      await talks(fixture)
       const before = facts(await bridge())
       await one.ns.ip('link', 'set', 'cni0', 'down')
-      await talks(world)
+      await talks(fixture)
       for (const ip of before[2] as string[]) {
         await one.ns.ip('addr', 'del', ip, 'dev', 'cni0')
-        await talks(world)
+        await talks(fixture)
       }
       await one.ns.ip('link', 'del', 'cni0')
-      await talks(world)
+      await talks(fixture)
       assert.deepEqual(facts(await bridge()), before)
       const [port] = await one.ns.json('link', 'show', 'dev', link)
       assert.deepEqual([port?.['master'], port?.['linkinfo'].info_slave_data.hairpin], ['cni0', true])
@@ -199,17 +199,17 @@ describe('the way of pods through a node', () => {
 
   it(
     'F11 a pod’s link comes back when it is down or out of the bridge; one that is gone is named with its container, until DEL',
-    inWorld(async (world) => {
-      const { one, pod, agent, link } = world
-      await talks(world)
+    withFixture(async (fixture) => {
+      const { one, pod, agent, link } = fixture
+      await talks(fixture)
       await one.ns.ip('link', 'set', link, 'down')
-      await talks(world)
+      await talks(fixture)
       await one.ns.ip('link', 'set', link, 'nomaster')
-      await talks(world)
+      await talks(fixture)
       await well(agent)
       await one.ns.ip('link', 'del', link)
       await named(
-        world,
+        fixture,
         /^200 degraded: The link veth\w+ of container path-\S+ is gone, and its pod has no network: delete the pod/,
         3,
       )
@@ -220,14 +220,14 @@ describe('the way of pods through a node', () => {
 
   it(
     'F11 a default route that is lost is named until it is back',
-    inWorld(async (world) => {
-      const { one, agent } = world
+    withFixture(async (fixture) => {
+      const { one, agent } = fixture
       const route = (await one.ns.ip('route', 'show', 'default')).trim()
       const six = (await one.ns.ip('-6', 'route', 'show', 'default')).trim()
       await one.ns.ip('route', 'del', 'default')
       if (six !== '') await one.ns.ip('-6', 'route', 'del', 'default')
       await named(
-        world,
+        fixture,
         /^200 degraded: This node has lost its default route: its pods reach nobody outside the network; run ip route add default via GATEWAY/,
         3,
       )

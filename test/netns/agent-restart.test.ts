@@ -15,7 +15,7 @@ const OTHERS = [['--non-masquerade-cidrs=203.0.113.0/24'], ['--ip-masq-fully-ran
 describe('masquerading', () => {
   it(
     'no packet leaves with a pod’s address while the agent ends by SIGTERM or SIGKILL, starts, and starts with other rules, ten thousand new flows a second [F 39]',
-    inWorld(async ({ node, first, pod, world }) => {
+    inScene(async ({ node, first, pod, world }) => {
       const flood = await flooded(pod, world)
       await first.stop()
       for (let i = 0; i < 12; i++) {
@@ -32,7 +32,7 @@ describe('masquerading', () => {
 
   it(
     'no packet leaves with a pod’s address while the table takes the place of itself two hundred times [F 39]',
-    inWorld(async ({ node, first, pod, world }) => {
+    inScene(async ({ node, first, pod, world }) => {
       await first.stop()
       const table = /table inet (plumb_agent\w*)/.exec(
         (await node.ns.exec(['nft', 'list', 'tables'])).stdout,
@@ -145,7 +145,7 @@ interface Scene {
   readonly world: Namespace
 }
 
-function inWorld(work: (scene: Scene) => Promise<void>) {
+function inScene(work: (scene: Scene) => Promise<void>) {
   return inCluster(
     1,
     (cluster) => fileStore(cluster, CONF),

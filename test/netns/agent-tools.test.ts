@@ -4,7 +4,7 @@ import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { ping, until } from '../support/harness.ts'
-import { complete, DRIFT, PASS, standing, VXLAN, withEach } from '../support/missing-tools.ts'
+import { complete, DRIFT, inventory, PASS, VXLAN, withEach } from '../support/missing-tools.ts'
 import { type Agent, fileStore, inCluster, type Node } from '../support/nodes.ts'
 import { type Shimmed, shimmed, without } from '../support/tool-shims.ts'
 
@@ -18,7 +18,7 @@ describe('plumb agent without its tools', () => {
       })
       const agent = node.agentAs(shim.file)
       await complete(agent)
-      const right = await standing(node)
+      const right = await inventory(node)
       writeFileSync(join(shim.dir, 'hang'), '')
       assert.equal((await DRIFT[tool](node, peer)).status, 0)
       await until(
@@ -26,12 +26,12 @@ describe('plumb agent without its tools', () => {
         60_000,
       ).catch(async () => {
         assert.fail(
-          `${tool}: ${await agent.readyz()} ${agent.log()}${JSON.stringify(await agent.status())}\n${await processes(agent)}\n${await standing(node)}`,
+          `${tool}: ${await agent.readyz()} ${agent.log()}${JSON.stringify(await agent.status())}\n${await processes(agent)}\n${await inventory(node)}`,
         )
       })
       rmSync(join(shim.dir, 'hang'))
       // The one that hangs by now may have just begun.
-      await until(async () => (await standing(node)) === right, 36_000).catch(() =>
+      await until(async () => (await inventory(node)) === right, 36_000).catch(() =>
         assert.fail(`${tool}: ${agent.log()}`),
       )
       await agent.ready(5000)
@@ -75,7 +75,7 @@ describe('plumb agent without its tools', () => {
       )
       const agent = node.agentAs(shim.file)
       await complete(agent)
-      const right = await standing(node)
+      const right = await inventory(node)
       await within(agent, `rm /usr/sbin/${tool}`)
       await DRIFT[tool](node, peer)
       await until(async () =>
@@ -85,7 +85,7 @@ describe('plumb agent without its tools', () => {
       const lines = agent.log().match(/^.*is not installed.*$/gm) ?? []
       assert.ok(lines.length <= 2 && new Set(lines).size === lines.length, agent.log())
       await back(agent, shim, tool)
-      await until(async () => (await standing(node)) === right)
+      await until(async () => (await inventory(node)) === right)
       await agent.ready(5000)
     }),
   )
@@ -109,9 +109,9 @@ describe('plumb agent without its tools', () => {
       await until(() => ping(node.ns, peer))
       // It hears again, without a resync.
       await complete(agent)
-      const right = await standing(node)
+      const right = await inventory(node)
       await DRIFT[tool](node, peer)
-      await until(async () => (await standing(node)) === right, 15_000).catch(() =>
+      await until(async () => (await inventory(node)) === right, 15_000).catch(() =>
         assert.fail(`${tool}: ${agent.log()}`),
       )
     }),

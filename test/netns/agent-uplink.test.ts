@@ -25,7 +25,7 @@ describe('plumb agent and its uplink', () => {
           const agents = nodes.map((node) => node.agent())
           await Promise.all(agents.map((agent) => agent.ready(20_000)))
           await assertReach(nodes, mtu)
-          const before = await standing(one)
+          const before = await inventory(one)
           const { ifindex: index, address: mac } =
             (await one.ns.json('link')).find(({ ifname }) => ifname === 'eth0') ?? {}
           for (const harm of [
@@ -67,7 +67,7 @@ describe('plumb agent and its uplink', () => {
           ]) {
             await harm()
             await assertReach([one, two], mtu, 5000)
-            await until(async () => assert.equal(await standing(one), before) === undefined)
+            await until(async () => assert.equal(await inventory(one), before) === undefined)
             await Promise.all(agents.map((agent) => agent.ready(5000)))
           }
         },
@@ -197,7 +197,7 @@ describe('plumb agent and its uplink', () => {
         await assertReach(nodes, { v4: 1450 })
         const uplink = async () => (await agents[0]?.status())?.uplink?.name
         assert.equal(await uplink(), 'eth0')
-        const before = await standing(one)
+        const before = await inventory(one)
         await one.ns.ip('tuntap', 'add', 'tun0', 'mode', 'tun')
         await one.ns.ip('addr', 'add', '10.8.0.2/24', 'dev', 'tun0')
         await one.ns.ip('link', 'set', 'tun0', 'up')
@@ -205,7 +205,7 @@ describe('plumb agent and its uplink', () => {
           await until(async () => why.test((await agents[0]?.status())?.uplink?.why ?? ''))
           assert.equal(await uplink(), 'eth0')
           await assertReach(nodes, { v4: 1450 })
-          assert.equal(await standing(one), before)
+          assert.equal(await inventory(one), before)
         }
         // Not passed over by its kind: another card, as a VPN of whole frames has it.
         await one.ns.ip('link', 'add', 'tap0', 'type', 'bridge')
@@ -266,7 +266,7 @@ async function indexOf({ ns }: Node, name: string): Promise<number | undefined> 
   return (await ns.json('link')).find(({ ifname }) => ifname === name)?.['ifindex']
 }
 
-async function standing({ ns }: { readonly ns: Namespace }): Promise<string> {
+async function inventory({ ns }: { readonly ns: Namespace }): Promise<string> {
   const texts = await Promise.all(
     [
       'ip route show proto 112',

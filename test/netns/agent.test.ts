@@ -43,7 +43,7 @@ describe('plumb agent', () => {
         await until(async () => (await agent.status())?.peers.length === 1)
         const peer = ((await until(() => subnetEnv(two)))?.['FLANNEL_SUBNET'] ?? '').replace(/\.1\/24$/, '.0')
         await one.ns.ip('route', 'add', '203.0.113.0/24', 'via', UNDERLAY.v4(2))
-        const before = await standing(one)
+        const before = await inventory(one)
         for (const argv of [
           ['ip', 'route', 'del', `${peer}/24`],
           ['ip', 'neigh', 'del', peer, 'dev', 'flannel.1'],
@@ -56,7 +56,7 @@ describe('plumb agent', () => {
           ['nft', 'delete', 'table', 'inet', await table(one)],
         ]) {
           assert.equal((await one.ns.exec(argv)).status, 0, argv.join(' '))
-          await until(async () => assert.equal(await standing(one), before, argv.join(' ')) === undefined, 5000)
+          await until(async () => assert.equal(await inventory(one), before, argv.join(' ')) === undefined, 5000)
         }
         assert.ok(await ping(one.ns, peer))
         const { kinds, repairs } = (await agent.status()) as Status
@@ -267,7 +267,7 @@ async function table({ ns }: Node): Promise<string> {
   return /table inet (plumb_agent\w*)/.exec((await ns.exec(['nft', 'list', 'tables'])).stdout)?.[1] ?? 'none'
 }
 
-async function standing({ ns }: Node): Promise<string> {
+async function inventory({ ns }: Node): Promise<string> {
   const parts = await Promise.all(
     [
       'ip route',
@@ -283,7 +283,7 @@ async function standing({ ns }: Node): Promise<string> {
 }
 
 async function all({ ns, dir }: Node): Promise<string> {
-  const seen = await standing({ ns, dir } as Node)
+  const seen = await inventory({ ns, dir } as Node)
   const files = (await ns.exec(['find', dir, '-type', 'f', '-not', '-name', '*.lock'])).stdout
   return `${seen}\n${(await (ns as Namespace).exec(['ip', '-br', 'link'])).stdout}\n${files}`
 }

@@ -161,7 +161,7 @@ describe('elements of sets and maps', () => {
   )
 
   it(
-    'what somebody else adds, removes or changes is found in doubt and put right, and named',
+    'what somebody else adds, removes or changes is found by the next look and put right, and named',
     inTable(async ({ elements, run, by, listed, count }) => {
       fill(elements)
       await elements.step(run)
@@ -174,7 +174,7 @@ add element inet t slots { 1 . 2 : 10.1.0.9 . 1 }
 delete element inet t verdicts { 10.1.0.1 }
 add element inet t verdicts { 10.1.0.1 : accept, 10.1.0.3 : jump open }
 `)
-      elements.doubt()
+      elements.invalidate()
       const { repaired } = await elements.step(run)
       assert.deepEqual(repaired.toSorted(), [
         'map slots: 0x00000001 . 0x00000002',
@@ -186,9 +186,9 @@ add element inet t verdicts { 10.1.0.1 : accept, 10.1.0.3 : jump open }
         'set pods6: fd00::2',
       ])
       assert.deepEqual(await Promise.all(Object.keys(FULL).map(listed)), right)
-      // Nobody was there since: a doubt costs one question for the counter.
+      // Nobody was there since: a look costs one question for the counter.
       const { dumps, scripts } = count
-      elements.doubt()
+      elements.invalidate()
       assert.deepEqual(await elements.step(run), { changed: 0, repaired: [], inherited: [] })
       assert.deepEqual([count.dumps, count.scripts], [dumps, scripts])
     }),
@@ -230,19 +230,19 @@ add element inet t verdicts { 10.1.0.1 : accept, 10.1.0.3 : jump open }
           if (set === 'slots' && count.dumps === 5) bySync('add element inet t pods4 { 10.9.9.8 }')
         }
         count.dumps = 0
-        elements.doubt()
+        elements.invalidate()
         assert.deepEqual((await elements.step(run)).repaired, ['set pods4: 10.9.9.9'])
         assert.equal(count.dumps, Object.keys(SHAPES).length + 1)
         assert.equal(new Set(seen).size, seen.length, `turns at the dumps: ${seen.join()}`)
         delete during.dump
-        elements.doubt()
+        elements.invalidate()
         assert.deepEqual((await elements.step(run)).repaired, ['set pods4: 10.9.9.8'])
         assert.deepEqual(await listed('pods4'), right)
         // Somebody who commits during every dump makes no more than three of each.
         during.dump = () => bySync('add chain inet t busy')
         count.dumps = 0
         await by('add element inet t pods4 { 10.9.9.9 }')
-        elements.doubt()
+        elements.invalidate()
         await elements.step(run)
         assert.ok(count.dumps <= 3 * Object.keys(SHAPES).length, `${count.dumps} dumps`)
         assert.deepEqual(await listed('pods4'), right)
@@ -262,7 +262,7 @@ add element inet t verdicts { 10.1.0.1 : accept, 10.1.0.3 : jump open }
         'add element inet t slots { 1 . 2 : 10.1.0.9 . 1 }\nadd element inet t verdicts { 10.1.0.3 : jump open }\nadd element inet t vips { 10.96.0.2 . tcp . 1 : 0 }\n'
       const named = ['map slots: 0x00000001 . 0x00000002', 'map verdicts: 10.1.0.3', 'map vips: 10.96.0.2 . tcp . 1']
       await by(foreign)
-      elements.doubt()
+      elements.invalidate()
       const failing = { before: ['add rule inet t absent accept'] }
       await assert.rejects(elements.step(run, failing))
       assert.deepEqual((await elements.step(run)).repaired.toSorted(), named)

@@ -1,7 +1,7 @@
 // Tests lib/verbs and lib/journal, killed at every step.
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
-import { earOf, endingOf } from '../../lib/os/link-removal.ts'
+import { endingOf, listenerOf } from '../../lib/os/link-removal.ts'
 import { inside } from '../../lib/os/netns.ts'
 import type { NetnsPath } from '../../lib/text/values.ts'
 import { inNamespaces, type Namespace, plugin, until } from '../support/harness.ts'
@@ -77,9 +77,9 @@ describe('work that is done before its tool has ended', () => {
     inNamespaces(['node'], async ({ node }) => {
       const told = async (work: (input: string) => Promise<number | undefined>) => {
         await node.exec(['nft', 'add table ip mine; add set ip mine s { type inet_service; elements = { 80 }; }'])
-        const ear = inside(at(node), () => earOf(NFT)) ?? assert.fail('nothing is listened to')
+        const listener = inside(at(node), () => listenerOf(NFT)) ?? assert.fail('nothing is listened to')
         const by = await work('delete table ip mine\n')
-        return endingOf(NFT, '', at(node), { pid: by ?? pid, ear })?.isDone()
+        return endingOf(NFT, '', at(node), { pid: by ?? pid, listener })?.isDone()
       }
       const own = async (input: string) => {
         const nft = Bun.spawn(['nsenter', `--net=${node.path}`, ...NFT], { stdin: Buffer.from(input) })

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Told } from '../../cli/explain/explanation.ts'
+import type { Explanation } from '../../cli/explain/explanation.ts'
 import { type Finished, inNamespaces, type Namespace, plugin, snapshot } from '../support/harness.ts'
 import { settled } from '../support/network.ts'
 import { linesOf } from '../support/predicted-node.ts'
@@ -24,7 +24,7 @@ interface Place {
   configure(...plugins: readonly object[]): void
   /** `plumb cni ARGV`, behind a program that starts it. */
   plumb(argv: readonly string[], before?: readonly string[]): Promise<Finished>
-  told(argv: readonly string[], before?: readonly string[]): Promise<Told>
+  told(argv: readonly string[], before?: readonly string[]): Promise<Explanation>
 }
 
 // The next test has another node, whose ports nobody has.
@@ -91,7 +91,7 @@ describe('plumb cni explain', () => {
       ]
       assert.match(asNobody.plugins[0]?.notes.join() ?? '', /no record of the attachment can be read/)
       // The addresses of the example are the first pod's, which goes on being masqueraded.
-      const others = (told: Told) => linesOf(told).flatMap(({ text }) => (/ masq[46] /.test(text) ? [] : text))
+      const others = (told: Explanation) => linesOf(told).flatMap(({ text }) => (/ masq[46] /.test(text) ? [] : text))
       assert.deepEqual(
         others(asNobody).map((text) => text.replaceAll('10.1.0.2', '10.1.0.3').replaceAll('fd00:1::2', 'fd00:1::3')),
         others(asRoot),
@@ -325,6 +325,6 @@ async function look(node: Namespace): Promise<string> {
   return (await snapshot(node)).replace(/^\S+ dev veth\w+ master \w+ \n/gm, '')
 }
 
-function addresses({ result }: Pick<Told, 'result'>): string[] {
+function addresses({ result }: Pick<Explanation, 'result'>): string[] {
   return ((result?.['ips'] ?? []) as { address: string }[]).map(({ address }) => address)
 }

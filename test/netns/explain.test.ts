@@ -4,7 +4,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync 
 import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { Glob } from 'bun'
-import type { Told, ToldPlugin } from '../../cli/explain/explanation.ts'
+import type { ExplainedPlugin, Explanation } from '../../cli/explain/explanation.ts'
 import { daemon, dnsmasq, lan, leased, socketPath } from '../support/dhcp.ts'
 import { ENV, writeEnv } from '../support/flannel.ts'
 import { type Finished, inNamespaces, type Namespace, type Row } from '../support/harness.ts'
@@ -231,7 +231,7 @@ function networkOn(node: Namespace, conf: object): Network {
   }
 }
 
-async function explained(net: Network, argv: readonly string[]): Promise<Told> {
+async function explained(net: Network, argv: readonly string[]): Promise<Explanation> {
   const { status, stdout, stderr } = await net.run(['explain', net.name, '--json', ...argv])
   assert.deepEqual([status, stderr], [0, ''], stdout)
   return JSON.parse(stdout)
@@ -244,7 +244,7 @@ async function recorded(
   net: Network,
   verb: string,
   argv: readonly string[],
-  told: Told,
+  told: Explanation,
   state: Node,
   spaces: { node: Namespace; pod: Namespace },
 ): Promise<Row> {
@@ -259,10 +259,10 @@ async function recorded(
     // What depends on what it finds was not told.
     if (!one.isWhole) continue
     const all = once(heard(tape, one, spaces))
-    const beside = played({ ...one, runs: one.runs.filter((run) => run.beside) }, state)
+    const beside = played({ ...one, runs: one.runs.filter((run) => run.inBackground) }, state)
     for (const run of beside)
       assert.equal(all.filter((call) => isDeepStrictEqual(call, run)).length, 1, run.lines.join('\n'))
-    const inTurn = played({ ...one, runs: one.runs.filter((run) => !run.beside) }, state)
+    const inTurn = played({ ...one, runs: one.runs.filter((run) => !run.inBackground) }, state)
     assert.deepEqual(
       all.filter((call) => !beside.some((run) => isDeepStrictEqual(call, run))),
       inTurn,
@@ -284,7 +284,7 @@ async function recorded(
   return JSON.parse(stdout)
 }
 
-function heard(tape: Recording, { type }: ToldPlugin, { node, pod }: { node: Namespace; pod: Namespace }) {
+function heard(tape: Recording, { type }: ExplainedPlugin, { node, pod }: { node: Namespace; pod: Namespace }) {
   const names = new Map([node, pod].map(({ path }, i) => [`net:[${statSync(path).ino}]`, i === 0 ? 'host' : path]))
   return tape.calls(type).map(({ ns, argv, lines }) => ({ namespace: names.get(ns) ?? ns, argv, lines }))
 }

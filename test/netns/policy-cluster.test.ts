@@ -2,16 +2,16 @@
 // whole matrix.
 import assert from 'node:assert/strict'
 import { inNamespaces } from '../support/harness.ts'
-import { policyWorld, type World } from '../support/policy-world.ts'
+import { type Fixture, policyFixture } from '../support/policy-fixture.ts'
 
-function inWorld(work: (world: World) => Promise<void>): (this: Mocha.Context) => Promise<void> {
+function withFixture(work: (fixture: Fixture) => Promise<void>): (this: Mocha.Context) => Promise<void> {
   return inNamespaces(['node'], async ({ node }, test) => {
     test.timeout(240_000)
-    const world = await policyWorld(node)
+    const fixture = await policyFixture(node)
     try {
-      await work(world)
+      await work(fixture)
     } finally {
-      await world.end()
+      await fixture.end()
     }
   })
 }
@@ -41,10 +41,10 @@ describe('ClusterNetworkPolicy in the kernel', () => {
     })
     it(
       `NP59 Accept, Deny and Pass of ${side}: the first rule that matches decides, for TCP, UDP and SCTP`,
-      inWorld(async (world) => {
+      withFixture(async (fixture) => {
         for (const protocol of ['tcp', 'udp', 'sctp']) {
           const at80 = { [protocol]: { destinationPort: { number: 80 } } }
-          world.clusterPolicy(
+          fixture.clusterPolicy(
             'one',
             admin(10, X, {
               [side]: [
@@ -55,12 +55,12 @@ describe('ClusterNetworkPolicy in the kernel', () => {
               ],
             }),
           )
-          await world.matches()
+          await fixture.matches()
         }
         // What is passed on is for NetworkPolicy to decide.
-        world.policy('x', 'deny', { podSelector: {}, policyTypes: [side === 'ingress' ? 'Ingress' : 'Egress'] })
-        await world.matches()
-        world.clusterPolicy(
+        fixture.policy('x', 'deny', { podSelector: {}, policyTypes: [side === 'ingress' ? 'Ingress' : 'Egress'] })
+        await fixture.matches()
+        fixture.clusterPolicy(
           'one',
           admin(10, X, {
             [side]: [
@@ -68,52 +68,52 @@ describe('ClusterNetworkPolicy in the kernel', () => {
             ],
           }),
         )
-        world.cluster.policies.clear()
-        await world.matches()
-        world.cluster.clusterPolicies.clear()
-        await world.matches()
+        fixture.cluster.policies.clear()
+        await fixture.matches()
+        fixture.cluster.clusterPolicies.clear()
+        await fixture.matches()
       }),
     )
 
     it(
       `NP60 NP61 priority and tiers of ${side}: Admin, NetworkPolicy, Baseline`,
-      inWorld(async (world) => {
-        world.clusterPolicy('late', admin(20, X, { [side]: [rule('Deny', Y)] }))
-        world.clusterPolicy('early', admin(10, X, { [side]: [rule('Accept', pod('y', 'a'))] }))
-        await world.matches()
-        world.clusterPolicy('early', admin(30, X, { [side]: [rule('Accept', pod('y', 'a'))] }))
-        await world.matches()
+      withFixture(async (fixture) => {
+        fixture.clusterPolicy('late', admin(20, X, { [side]: [rule('Deny', Y)] }))
+        fixture.clusterPolicy('early', admin(10, X, { [side]: [rule('Accept', pod('y', 'a'))] }))
+        await fixture.matches()
+        fixture.clusterPolicy('early', admin(30, X, { [side]: [rule('Accept', pod('y', 'a'))] }))
+        await fixture.matches()
         // Baseline decides for pods that no NetworkPolicy isolates.
-        world.cluster.clusterPolicies.clear()
-        world.clusterPolicy(
+        fixture.cluster.clusterPolicies.clear()
+        fixture.clusterPolicy(
           'base',
           baseline(0, EVERYWHERE, { [side]: [rule('Accept', pod('z', 'c')), rule('Deny', EVERYWHERE)] }),
         )
-        await world.matches()
-        world.policy(
+        await fixture.matches()
+        fixture.policy(
           'x',
           'allow',
           side === 'ingress'
             ? { podSelector: {}, ingress: [{ from: [{ namespaceSelector: NS('y') }] }] }
             : { podSelector: {}, policyTypes: ['Egress'], egress: [{ to: [{ namespaceSelector: NS('y') }] }] },
         )
-        await world.matches()
+        await fixture.matches()
         // A tier before has the last word, and Pass gives it to NetworkPolicy.
-        world.clusterPolicy(
+        fixture.clusterPolicy(
           'top',
           admin(0, X, {
             [side]: [rule('Deny', pod('y', 'b')), rule('Accept', pod('z', 'a'), PROTOCOLS), rule('Pass', EVERYWHERE)],
           }),
         )
-        await world.matches()
+        await fixture.matches()
       }),
     )
   }
 
   it(
     'NP62 egress to networks of both families',
-    inWorld(async (world) => {
-      world.clusterPolicy(
+    withFixture(async (fixture) => {
+      fixture.clusterPolicy(
         'net',
         admin(10, X, {
           egress: [
@@ -122,13 +122,13 @@ describe('ClusterNetworkPolicy in the kernel', () => {
           ],
         }),
       )
-      await world.matches()
+      await fixture.matches()
     }),
   )
 
   it(
     'NP63 egress to nodes, by their labels',
-    inWorld(async (world) => {
+    withFixture(async (fixture) => {
       const node = (name: string, labels: object, address: string) => ({
         metadata: { name, labels },
         status: {
@@ -140,29 +140,29 @@ describe('ClusterNetworkPolicy in the kernel', () => {
       })
       const { clusterNodeOf } = await import('../../agent/cluster/objects.ts')
       // The addresses of two pods stand for those of nodes: their servers answer.
-      world.cluster.nodes.set('n1', clusterNodeOf(node('n1', { role: 'edge' }, world.ip('y/a'))))
-      world.cluster.nodes.set('n2', clusterNodeOf(node('n2', {}, world.ip('y/b'))))
-      world.clusterPolicy(
+      fixture.cluster.nodes.set('n1', clusterNodeOf(node('n1', { role: 'edge' }, fixture.ip('y/a'))))
+      fixture.cluster.nodes.set('n2', clusterNodeOf(node('n2', {}, fixture.ip('y/b'))))
+      fixture.clusterPolicy(
         'nodes',
         admin(10, X, { egress: [{ action: 'Deny', to: [{ nodes: { matchLabels: { role: 'edge' } } }] }] }),
       )
-      await world.matches()
-      assert.equal(await world.passes('x/a', 'y/a'), false)
-      assert.ok(await world.passes('x/a', 'y/b'))
-      world.cluster.nodes.set('n2', clusterNodeOf(node('n2', { role: 'edge' }, world.ip('y/b'))))
-      await world.matches()
-      assert.equal(await world.passes('x/a', 'y/b'), false)
-      world.cluster.nodes.delete('n1')
-      await world.matches()
-      assert.ok(await world.passes('x/a', 'y/a'))
+      await fixture.matches()
+      assert.equal(await fixture.passes('x/a', 'y/a'), false)
+      assert.ok(await fixture.passes('x/a', 'y/b'))
+      fixture.cluster.nodes.set('n2', clusterNodeOf(node('n2', { role: 'edge' }, fixture.ip('y/b'))))
+      await fixture.matches()
+      assert.equal(await fixture.passes('x/a', 'y/b'), false)
+      fixture.cluster.nodes.delete('n1')
+      await fixture.matches()
+      assert.ok(await fixture.passes('x/a', 'y/a'))
     }),
   )
 
   it(
     'NP64 a named port, in both directions',
-    inWorld(async (world) => {
+    withFixture(async (fixture) => {
       const named = { destinationNamedPort: 'serve-80-tcp' }
-      world.clusterPolicy(
+      fixture.clusterPolicy(
         'in',
         admin(10, X, {
           ingress: [
@@ -171,14 +171,14 @@ describe('ClusterNetworkPolicy in the kernel', () => {
           ],
         }),
       )
-      await world.matches()
-      world.clusterPolicy(
+      await fixture.matches()
+      fixture.clusterPolicy(
         'out',
         admin(20, Y, {
           egress: [{ action: 'Deny', to: [X], protocols: [{ destinationNamedPort: 'serve-81-udp' }, named] }],
         }),
       )
-      await world.matches()
+      await fixture.matches()
     }),
   )
 })

@@ -28,20 +28,20 @@ const GUARD = policyOf('guard', {
 })
 
 function inLive(
-  work: (world: Live, node: Node, agent: Agent, test: Mocha.Context) => Promise<void>,
+  work: (fixture: Live, node: Node, agent: Agent, test: Mocha.Context) => Promise<void>,
   ...more: readonly string[]
 ): (this: Mocha.Context) => Promise<void> {
   return inCluster(1, options, async ({ nodes: [one], dir }, test) => {
     test.timeout(240_000)
     const node = one as Node
-    const world = await live(node, join(dir, 'manifests'), NAMES)
+    const fixture = await live(node, join(dir, 'manifests'), NAMES)
     try {
-      world.write('pods.yaml', ...NAMES.map((name) => world.pod(name)))
+      fixture.write('pods.yaml', ...NAMES.map((name) => fixture.pod(name)))
       const agent = node.agent(...more)
       await agent.ready(60_000)
-      await work(world, node, agent, test)
+      await work(fixture, node, agent, test)
     } finally {
-      await world.end()
+      await fixture.end()
     }
   })
 }
@@ -53,20 +53,20 @@ const leadsTo = (node: Node, ip: string, chain: string) =>
 describe('NetworkPolicy of a running agent', () => {
   it(
     'NP78 NP79 a hundred kills: of a denied path not one packet passes, and allowed connections go on',
-    inLive(async (world, node, first, test) => {
+    inLive(async (fixture, node, first, test) => {
       test.timeout(900_000)
-      world.write('guard.yaml', GUARD)
-      await leadsTo(node, world.ip('b'), 'in')
-      const came = async () => (await world.process('b').tell()).came
-      const before = (await came())[world.ip('a')] ?? 0
-      await world.process('a').flow('denied', world.ip('b'), false)
-      await world.process('c').flow('tcp', world.ip('b'), true)
-      await world.process('c').flow('udp', world.ip('b'), false)
+      fixture.write('guard.yaml', GUARD)
+      await leadsTo(node, fixture.ip('b'), 'in')
+      const came = async () => (await fixture.process('b').tell()).came
+      const before = (await came())[fixture.ip('a')] ?? 0
+      await fixture.process('a').flow('denied', fixture.ip('b'), false)
+      await fixture.process('c').flow('tcp', fixture.ip('b'), true)
+      await fixture.process('c').flow('udp', fixture.ip('b'), false)
       let agent = first
       for (let round = 0; round < 100; round++) {
         await agent.stop('SIGKILL')
         // The rules and the configuration change, too.
-        world.write(
+        fixture.write(
           'other.yaml',
           policyOf('other', {
             podSelector: { matchLabels: { app: 'a' } },
@@ -76,29 +76,29 @@ describe('NetworkPolicy of a running agent', () => {
         agent = node.agent(...(round % 2 ? ['--resync', '10'] : []))
         await until(async () => (await table(node)).includes(`tcp dport ${1000 + round} `), 60_000)
       }
-      const [sender, receiver] = [await world.process('a').tell(), await came()]
+      const [sender, receiver] = [await fixture.process('a').tell(), await came()]
       assert.ok((sender.flows['denied']?.sent ?? 0) > 1000, JSON.stringify(sender))
-      assert.equal(receiver[world.ip('a')] ?? 0, before)
-      const { flows } = await world.process('c').tell()
+      assert.equal(receiver[fixture.ip('a')] ?? 0, before)
+      const { flows } = await fixture.process('c').tell()
       for (const name of ['tcp', 'udp']) {
         const { sent = 0, received = 0, error } = flows[name] ?? {}
         assert.equal(error, '')
         assert.ok(sent > 1000 && received >= sent - 200, `${name}: ${sent} sent, ${received} came back`)
-        await until(async () => ((await world.process('c').tell()).flows[name]?.received ?? 0) > received + 50, LATE)
-        assert.equal((await world.process('c').tell()).flows[name]?.error, '')
+        await until(async () => ((await fixture.process('c').tell()).flows[name]?.received ?? 0) > received + 50, LATE)
+        assert.equal((await fixture.process('c').tell()).flows[name]?.error, '')
       }
     }),
   )
 
   it(
     'NP71 a policy that becomes tighter ends the connections that it no longer allows, and no others',
-    inLive(async (world, node) => {
-      await world.process('a').flow('tcp', world.ip('b'), true)
-      await world.process('c').flow('tcp', world.ip('b'), true)
-      const received = async (pod: string) => (await world.process(pod).tell()).flows['tcp']?.received ?? 0
+    inLive(async (fixture, node) => {
+      await fixture.process('a').flow('tcp', fixture.ip('b'), true)
+      await fixture.process('c').flow('tcp', fixture.ip('b'), true)
+      const received = async (pod: string) => (await fixture.process(pod).tell()).flows['tcp']?.received ?? 0
       for (const pod of ['a', 'c']) await until(async () => (await received(pod)) > 50, LATE)
-      world.write('guard.yaml', GUARD)
-      await leadsTo(node, world.ip('b'), 'in')
+      fixture.write('guard.yaml', GUARD)
+      await leadsTo(node, fixture.ip('b'), 'in')
       // The connection of a is silent for a second.
       await until(async () => {
         const seen = await received('a')
@@ -112,10 +112,10 @@ describe('NetworkPolicy of a running agent', () => {
 
   it(
     'F7 a policy does not wait until the connections that another one refuses have ended',
-    inLive(async (world, node) => {
+    inLive(async (fixture, node) => {
       const lines = Array.from(
         { length: 40_000 },
-        (_, i) => `-I -p udp -s ${world.ip('a')} -d ${world.ip('b')} --sport ${1024 + i} --dport 5000 -t 600`,
+        (_, i) => `-I -p udp -s ${fixture.ip('a')} -d ${fixture.ip('b')} --sport ${1024 + i} --dport 5000 -t 600`,
       )
       const { status, stderr } = await node.ns.exec(
         ['sh', '-ec', 'lines=$(mktemp); cat >"$lines"; conntrack -R "$lines"; rm "$lines"'],
@@ -125,13 +125,13 @@ describe('NetworkPolicy of a running agent', () => {
       const left = () =>
         inside(
           parse.netns(node.ns.path),
-          () => connections({ family: 4, protocol: 17, dst: world.ip('b') as Ip, dport: 5000 }).length,
+          () => connections({ family: 4, protocol: 17, dst: fixture.ip('b') as Ip, dport: 5000 }).length,
         )
       assert.equal(left(), lines.length)
-      world.write('guard.yaml', GUARD)
-      await leadsTo(node, world.ip('b'), 'in')
-      world.write('other.yaml', policyOf('other', { podSelector: { matchLabels: { app: 'c' } } }))
-      await leadsTo(node, world.ip('c'), 'in')
+      fixture.write('guard.yaml', GUARD)
+      await leadsTo(node, fixture.ip('b'), 'in')
+      fixture.write('other.yaml', policyOf('other', { podSelector: { matchLabels: { app: 'c' } } }))
+      await leadsTo(node, fixture.ip('c'), 'in')
       assert.ok(left() > 0)
       await until(() => left() === 0, LATE)
     }),
@@ -139,11 +139,11 @@ describe('NetworkPolicy of a running agent', () => {
 
   it(
     'NP71 a ping that goes on stops when a policy no longer allows it, and one that it allows goes on',
-    inLive(async (world, node) => {
+    inLive(async (fixture, node) => {
       const unique = node.ns.path.slice(node.ns.path.lastIndexOf('/') + 1)
       const pinging = ['a', 'c'].map((from) => {
         const child = Bun.spawn(
-          ['ip', 'netns', 'exec', `${unique}-${from}`, 'ping', '-n', '-i', '0.1', world.ip('b')],
+          ['ip', 'netns', 'exec', `${unique}-${from}`, 'ping', '-n', '-i', '0.1', fixture.ip('b')],
           { stdout: 'pipe', stderr: 'inherit' },
         )
         const all = { child, answers: 0 }
@@ -155,8 +155,8 @@ describe('NetworkPolicy of a running agent', () => {
       try {
         const [a, c] = pinging as [(typeof pinging)[0], (typeof pinging)[0]]
         for (const one of pinging) await until(() => one.answers > 5, LATE)
-        world.write('guard.yaml', GUARD)
-        await leadsTo(node, world.ip('b'), 'in')
+        fixture.write('guard.yaml', GUARD)
+        await leadsTo(node, fixture.ip('b'), 'in')
         // Ten questions in a row have no answer.
         await until(async () => {
           const seen = a.answers
@@ -174,16 +174,16 @@ describe('NetworkPolicy of a running agent', () => {
 
   it(
     'NP71 with --policy-keep-established an open connection goes on, and a new one is refused',
-    inLive(async (world, node) => {
-      await world.process('a').flow('tcp', world.ip('b'), true)
-      const received = async () => (await world.process('a').tell()).flows['tcp']?.received ?? 0
+    inLive(async (fixture, node) => {
+      await fixture.process('a').flow('tcp', fixture.ip('b'), true)
+      const received = async () => (await fixture.process('a').tell()).flows['tcp']?.received ?? 0
       await until(async () => (await received()) > 50, LATE)
-      world.write('guard.yaml', GUARD)
-      await leadsTo(node, world.ip('b'), 'in')
+      fixture.write('guard.yaml', GUARD)
+      await leadsTo(node, fixture.ip('b'), 'in')
       // A later step of the agent follows the one that would have ended the connection.
-      world.write('other.yaml', policyOf('other', { podSelector: { matchLabels: { app: 'c' } } }))
-      await leadsTo(node, world.ip('c'), 'in')
-      assert.equal(await world.passes('a', 'b'), false)
+      fixture.write('other.yaml', policyOf('other', { podSelector: { matchLabels: { app: 'c' } } }))
+      await leadsTo(node, fixture.ip('c'), 'in')
+      assert.equal(await fixture.passes('a', 'b'), false)
       const seen = await received()
       await until(async () => (await received()) > seen + 500, LATE)
     }, '--policy-keep-established'),
@@ -191,9 +191,9 @@ describe('NetworkPolicy of a running agent', () => {
 
   it(
     '--policy-log=on names both pods and the policy of a dropped packet, and an address that is no pod’s; a flood is limited',
-    inLive(async (world, node, agent) => {
+    inLive(async (fixture, node, agent) => {
       await until(async () => (await table(node)).includes('log prefix "denied_in"'), LATE)
-      world.write(
+      fixture.write(
         'guard.yaml',
         GUARD,
         policyOf('still', {
@@ -202,18 +202,18 @@ describe('NetworkPolicy of a running agent', () => {
           egress: [{ to: [{ podSelector: { matchLabels: { app: 'b' } } }] }],
         }),
       )
-      await leadsTo(node, world.ip('b'), 'in')
-      await leadsTo(node, world.ip('c'), 'out')
+      await leadsTo(node, fixture.ip('b'), 'in')
+      await leadsTo(node, fixture.ip('c'), 'out')
       assert.deepEqual(
         [
-          await world.passes('a', 'b'),
-          await world.passes('a', 'b', 81, 'UDP'),
-          await world.passes('c', 'b'),
-          await world.passes('c', 'a'),
+          await fixture.passes('a', 'b'),
+          await fixture.passes('a', 'b', 81, 'UDP'),
+          await fixture.passes('c', 'b'),
+          await fixture.passes('c', 'a'),
         ],
         [false, false, true, false],
       )
-      const [a, b, c] = NAMES.map((name) => `x/${name} (${world.ip(name)})`)
+      const [a, b, c] = NAMES.map((name) => `x/${name} (${fixture.ip(name)})`)
       for (const line of [
         `policy: dropped TCP ${a} → ${b} port 80: x/guard isolates x/b for ingress, and no rule allows it`,
         `policy: dropped UDP ${a} → ${b} port 81: x/guard isolates x/b for ingress, and no rule allows it`,
@@ -221,21 +221,23 @@ describe('NetworkPolicy of a running agent', () => {
       ])
         await until(() => agent.log().includes(line), LATE)
       assert.ok(!agent.log().includes(`${c} → ${b}`))
-      world.write('pods.yaml', world.pod('b'), world.pod('c'))
-      await until(async () => !(await world.passes('b', 'a')), LATE)
+      fixture.write('pods.yaml', fixture.pod('b'), fixture.pod('c'))
+      await until(async () => !(await fixture.passes('b', 'a')), LATE)
       await until(
         () =>
           agent
             .log()
-            .includes(`policy: dropped TCP ${b} → ${world.ip('a')} port 80: ${world.ip('a')} belongs to no known pod`),
+            .includes(
+              `policy: dropped TCP ${b} → ${fixture.ip('a')} port 80: ${fixture.ip('a')} belongs to no known pod`,
+            ),
         LATE,
       )
       // A thousand datagrams a second: the kernel lets 50, and then 10 a second, come to the log.
-      world.write('pods.yaml', ...NAMES.map((name) => world.pod(name)))
-      await until(async () => (await table(node)).includes(`${world.ip('a')} : `), LATE)
+      fixture.write('pods.yaml', ...NAMES.map((name) => fixture.pod(name)))
+      await until(async () => (await table(node)).includes(`${fixture.ip('a')} : `), LATE)
       const [before, began] = [agent.log().split(': dropped UDP').length, performance.now()]
-      await world.process('a').flow('flood', world.ip('b'), false)
-      await until(async () => ((await world.process('a').tell()).flows['flood']?.sent ?? 0) > 2000, LATE)
+      await fixture.process('a').flow('flood', fixture.ip('b'), false)
+      await until(async () => ((await fixture.process('a').tell()).flows['flood']?.sent ?? 0) > 2000, LATE)
       const logged = agent.log().split(': dropped UDP').length - before
       assert.ok(logged >= 10 && logged <= 60 + (performance.now() - began) / 100, `${logged} lines`)
     }, '--policy-log=on'),
@@ -243,20 +245,20 @@ describe('NetworkPolicy of a running agent', () => {
 
   it(
     '--policy-audit drops nothing, ends nothing, and logs what would be dropped',
-    inLive(async (world, node, agent) => {
+    inLive(async (fixture, node, agent) => {
       await until(async () => (await table(node)).includes('log prefix "denied_in"'), LATE)
-      await world.process('a').flow('tcp', world.ip('b'), true)
-      const received = async () => (await world.process('a').tell()).flows['tcp']?.received ?? 0
+      await fixture.process('a').flow('tcp', fixture.ip('b'), true)
+      const received = async () => (await fixture.process('a').tell()).flows['tcp']?.received ?? 0
       await until(async () => (await received()) > 50, LATE)
-      world.write('guard.yaml', GUARD)
-      await leadsTo(node, world.ip('b'), 'in')
-      assert.ok(await world.passes('a', 'b'))
+      fixture.write('guard.yaml', GUARD)
+      await leadsTo(node, fixture.ip('b'), 'in')
+      assert.ok(await fixture.passes('a', 'b'))
       await until(
         () =>
           agent
             .log()
             .includes(
-              `policy: would drop TCP x/a (${world.ip('a')}) → x/b (${world.ip('b')}) port 80: x/guard isolates x/b for ingress, and no rule allows it`,
+              `policy: would drop TCP x/a (${fixture.ip('a')}) → x/b (${fixture.ip('b')}) port 80: x/guard isolates x/b for ingress, and no rule allows it`,
             ),
         LATE,
       )
@@ -267,59 +269,59 @@ describe('NetworkPolicy of a running agent', () => {
 
   it(
     'NP67 NP68 a pod on the host’s network is not selected; the address of a finished pod leaves all sets at once',
-    inLive(async (world, node) => {
-      world.write('guard.yaml', GUARD)
-      await leadsTo(node, world.ip('b'), 'in')
-      assert.ok(await world.passes('c', 'b'))
-      world.write('pods.yaml', world.pod('a'), world.pod('b'), world.pod('c', {}, { phase: 'Succeeded' }))
-      await until(async () => !(await world.passes('c', 'b')), LATE)
+    inLive(async (fixture, node) => {
+      fixture.write('guard.yaml', GUARD)
+      await leadsTo(node, fixture.ip('b'), 'in')
+      assert.ok(await fixture.passes('c', 'b'))
+      fixture.write('pods.yaml', fixture.pod('a'), fixture.pod('b'), fixture.pod('c', {}, { phase: 'Succeeded' }))
+      await until(async () => !(await fixture.passes('c', 'b')), LATE)
       // Another pod gets the address, with other labels.
-      world.write('pods.yaml', world.pod('a'), world.pod('b'), {
-        ...(world.pod('c') as { metadata: object }),
+      fixture.write('pods.yaml', fixture.pod('a'), fixture.pod('b'), {
+        ...(fixture.pod('c') as { metadata: object }),
         metadata: { namespace: 'x', name: 'd', labels: { app: 'd' } },
       })
-      await until(async () => (await table(node)).includes(`${world.ip('c')} : `), LATE)
-      assert.equal(await world.passes('c', 'b'), false)
-      world.write('pods.yaml', world.pod('a'), world.pod('c'), world.pod('b', {}, { hostNetwork: true }))
-      await until(async () => !(await table(node)).includes(`${world.ip('b')} : goto in`), LATE)
+      await until(async () => (await table(node)).includes(`${fixture.ip('c')} : `), LATE)
+      assert.equal(await fixture.passes('c', 'b'), false)
+      fixture.write('pods.yaml', fixture.pod('a'), fixture.pod('c'), fixture.pod('b', {}, { hostNetwork: true }))
+      await until(async () => !(await table(node)).includes(`${fixture.ip('b')} : goto in`), LATE)
     }),
   )
 
   it(
     'an address of the node’s subnet that belongs to no pod is closed in both directions, and opens as soon as the pod is known',
-    inLive(async (world) => {
-      assert.ok(await world.passes('a', 'b'))
-      world.write('pods.yaml', world.pod('b'), world.pod('c'))
-      await until(async () => !(await world.passes('a', 'b')), LATE)
-      assert.equal(await world.passes('b', 'a'), false)
-      assert.ok(await world.passes('b', 'c'))
-      world.write('pods.yaml', ...NAMES.map((name) => world.pod(name)))
-      await until(() => world.passes('a', 'b'), LATE)
-      assert.ok(await world.passes('b', 'a'))
+    inLive(async (fixture) => {
+      assert.ok(await fixture.passes('a', 'b'))
+      fixture.write('pods.yaml', fixture.pod('b'), fixture.pod('c'))
+      await until(async () => !(await fixture.passes('a', 'b')), LATE)
+      assert.equal(await fixture.passes('b', 'a'), false)
+      assert.ok(await fixture.passes('b', 'c'))
+      fixture.write('pods.yaml', ...NAMES.map((name) => fixture.pod(name)))
+      await until(() => fixture.passes('a', 'b'), LATE)
+      assert.ok(await fixture.passes('b', 'a'))
     }),
   )
 
   it(
     'NP55 NP56 a namespace and a pod come and go under a policy',
-    inLive(async (world, node) => {
-      world.write(
+    inLive(async (fixture, node) => {
+      fixture.write(
         'guard.yaml',
         policyOf('guard', {
           podSelector: { matchLabels: { app: 'b' } },
           ingress: [{ from: [{ namespaceSelector: { matchLabels: { team: 'blue' } } }] }],
         }),
       )
-      await leadsTo(node, world.ip('b'), 'in')
-      assert.equal(await world.passes('c', 'b'), false)
+      await leadsTo(node, fixture.ip('b'), 'in')
+      assert.equal(await fixture.passes('c', 'b'), false)
       const space = { kind: 'Namespace', metadata: { name: 'x', labels: { team: 'blue' } } }
-      world.write('space.yaml', space)
-      await until(() => world.passes('c', 'b'), LATE)
-      world.write('pods.yaml', world.pod('a'), world.pod('b'))
-      await until(async () => !(await world.passes('c', 'b')), LATE)
-      world.write('pods.yaml', ...NAMES.map((name) => world.pod(name)))
-      await until(() => world.passes('c', 'b'), LATE)
-      world.write('space.yaml')
-      await until(async () => !(await world.passes('c', 'b')), LATE)
+      fixture.write('space.yaml', space)
+      await until(() => fixture.passes('c', 'b'), LATE)
+      fixture.write('pods.yaml', fixture.pod('a'), fixture.pod('b'))
+      await until(async () => !(await fixture.passes('c', 'b')), LATE)
+      fixture.write('pods.yaml', ...NAMES.map((name) => fixture.pod(name)))
+      await until(() => fixture.passes('c', 'b'), LATE)
+      fixture.write('space.yaml')
+      await until(async () => !(await fixture.passes('c', 'b')), LATE)
     }),
   )
 
@@ -328,33 +330,33 @@ describe('NetworkPolicy of a running agent', () => {
     inCluster(1, options, async ({ nodes: [one], dir, hub }, test) => {
       test.timeout(120_000)
       const node = one as Node
-      const world = await live(node, join(dir, 'manifests'), NAMES)
+      const fixture = await live(node, join(dir, 'manifests'), NAMES)
       try {
-        world.write('pods.yaml', ...NAMES.map((name) => world.pod(name)))
+        fixture.write('pods.yaml', ...NAMES.map((name) => fixture.pod(name)))
         await node.agent().ready(60_000)
         // A Service's address and a host port, as any program of the node may translate them.
-        const to = `${world.ip('b')}:80`
+        const to = `${fixture.ip('b')}:80`
         const nat = `table ip nat_of_test { chain pre { type nat hook prerouting priority dstnat; ip daddr 10.96.0.1 tcp dport 8080 dnat to ${to}; ip daddr ${UNDERLAY.v4(1)} tcp dport 8080 dnat to ${to}; }; }`
         assert.equal((await node.ns.exec(['nft', nat])).status, 0)
         await hub.ip('addr', 'add', `${UNDERLAY.v4(200)}/24`, 'dev', 'hub0')
         const outside = async () =>
           (await hub.exec(['timeout', '1', 'bash', '-c', `exec 3<>/dev/tcp/${UNDERLAY.v4(1)}/8080`])).status === 0
         const byVip = async (from: string) =>
-          (await world.process(from).ask([{ ip: '10.96.0.1', port: 8080, protocol: 'TCP' }]))[0] as boolean
+          (await fixture.process(from).ask([{ ip: '10.96.0.1', port: 8080, protocol: 'TCP' }]))[0] as boolean
         assert.deepEqual([await byVip('a'), await byVip('c'), await outside()], [true, true, true])
         const ports = [{ port: 80 }]
         const allow = (...from: readonly object[]) =>
           policyOf('guard', { podSelector: { matchLabels: { app: 'b' } }, ingress: [{ from, ports }] })
-        world.write('guard.yaml', allow({ podSelector: { matchLabels: { app: 'c' } } }))
-        await leadsTo(node, world.ip('b'), 'in')
+        fixture.write('guard.yaml', allow({ podSelector: { matchLabels: { app: 'c' } } }))
+        await leadsTo(node, fixture.ip('b'), 'in')
         assert.deepEqual([await byVip('a'), await byVip('c'), await outside()], [false, true, false])
-        world.write('guard.yaml', allow({ ipBlock: { cidr: `${UNDERLAY.v4(200)}/32` } }))
+        fixture.write('guard.yaml', allow({ ipBlock: { cidr: `${UNDERLAY.v4(200)}/32` } }))
         await until(outside, LATE)
         assert.deepEqual([await byVip('a'), await byVip('c')], [false, false])
-        world.write('guard.yaml', allow({ ipBlock: { cidr: '172.30.0.0/16', except: [`${UNDERLAY.v4(200)}/32`] } }))
+        fixture.write('guard.yaml', allow({ ipBlock: { cidr: '172.30.0.0/16', except: [`${UNDERLAY.v4(200)}/32`] } }))
         await until(async () => !(await outside()), LATE)
       } finally {
-        await world.end()
+        await fixture.end()
       }
     }),
   )
@@ -367,19 +369,19 @@ describe('NetworkPolicy of a running agent', () => {
       async ({ nodes: [one], dir }, test) => {
         test.timeout(120_000)
         const node = one as Node
-        const world = await live(node, join(dir, 'manifests'), NAMES)
+        const fixture = await live(node, join(dir, 'manifests'), NAMES)
         try {
-          assert.ok(await world.passes('a', 'b'))
+          assert.ok(await fixture.passes('a', 'b'))
           // An API that does not answer.
           const agent = node.agent('--network-policy=kubernetes', '--kube-api-url=http://127.0.0.1:9')
           await until(async () => (await table(node)).includes('chain unknown'), LATE)
-          await until(async () => !(await world.passes('a', 'b')), LATE)
+          await until(async () => !(await fixture.passes('a', 'b')), LATE)
           await agent.stop()
-          world.write('pods.yaml', ...NAMES.map((name) => world.pod(name)))
+          fixture.write('pods.yaml', ...NAMES.map((name) => fixture.pod(name)))
           await node.agent(`--network-policy=${join(dir, 'manifests')}`).ready(60_000)
-          await until(() => world.passes('a', 'b'), LATE)
+          await until(() => fixture.passes('a', 'b'), LATE)
         } finally {
-          await world.end()
+          await fixture.end()
         }
       },
     ),
@@ -387,9 +389,9 @@ describe('NetworkPolicy of a running agent', () => {
 
   it(
     'NP74 echo requests and fragments follow the policy',
-    inLive(async (world, node) => {
-      world.write('guard.yaml', GUARD)
-      await leadsTo(node, world.ip('b'), 'in')
+    inLive(async (fixture, node) => {
+      fixture.write('guard.yaml', GUARD)
+      await leadsTo(node, fixture.ip('b'), 'in')
       const unique = node.ns.path.slice(node.ns.path.lastIndexOf('/') + 1)
       const pings = async (from: string, size: number) =>
         (
@@ -407,7 +409,7 @@ describe('NetworkPolicy of a running agent', () => {
             '2',
             '-s',
             String(size),
-            world.ip('b'),
+            fixture.ip('b'),
           ])
         ).status === 0
       for (const size of [56, 4000]) {
@@ -415,24 +417,24 @@ describe('NetworkPolicy of a running agent', () => {
         assert.equal(await pings('a', size), false, `${size} bytes of a`)
       }
       // A rule with a port is about TCP alone.
-      world.write(
+      fixture.write(
         'guard.yaml',
         policyOf('guard', { podSelector: { matchLabels: { app: 'b' } }, ingress: [{ ports: [{ port: 80 }] }] }),
       )
-      await until(() => world.passes('a', 'b'), LATE)
+      await until(() => fixture.passes('a', 'b'), LATE)
       assert.equal(await pings('c', 56), false)
     }),
   )
 
   it(
     'NP76 the longest names: a namespace of 63 characters, and a policy of 253',
-    inLive(async (world, node) => {
+    inLive(async (fixture, node) => {
       const [namespace, name] = ['n'.repeat(63), 'p'.repeat(253)]
-      world.write('pods.yaml', world.pod('a'), world.pod('c'), {
-        ...(world.pod('b') as object),
+      fixture.write('pods.yaml', fixture.pod('a'), fixture.pod('c'), {
+        ...(fixture.pod('b') as object),
         metadata: { namespace, name: 'b', labels: { app: 'b' } },
       })
-      world.write('guard.yaml', {
+      fixture.write('guard.yaml', {
         kind: 'NetworkPolicy',
         metadata: { namespace, name },
         spec: {
@@ -449,14 +451,14 @@ describe('NetworkPolicy of a running agent', () => {
           ],
         },
       })
-      await leadsTo(node, world.ip('b'), 'in')
-      assert.deepEqual([await world.passes('c', 'b'), await world.passes('a', 'b')], [true, false])
+      await leadsTo(node, fixture.ip('b'), 'in')
+      assert.deepEqual([await fixture.passes('c', 'b'), await fixture.passes('a', 'b')], [true, false])
     }),
   )
 
   it(
     'NP77 five thousand blocks of addresses in one rule, and ten thousand pods in one set',
-    inLive(async (world, node) => {
+    inLive(async (fixture, node) => {
       const blocks = Array.from({ length: 5000 }, (_, i) => ({
         ipBlock: { cidr: `100.${64 + (i >> 8)}.${i & 255}.0/25` },
       }))
@@ -466,8 +468,8 @@ describe('NetworkPolicy of a running agent', () => {
         spec: { nodeName: 'elsewhere', containers: [] },
         status: { podIPs: [{ ip: `10.245.${i >> 8}.${i & 255}` }] },
       }))
-      world.write('many.yaml', { kind: 'List', items: others })
-      world.write(
+      fixture.write('many.yaml', { kind: 'List', items: others })
+      fixture.write(
         'guard.yaml',
         policyOf('guard', {
           podSelector: { matchLabels: { app: 'b' } },
@@ -476,14 +478,14 @@ describe('NetworkPolicy of a running agent', () => {
               from: [
                 ...blocks,
                 { namespaceSelector: {}, podSelector: { matchLabels: { app: 'many' } } },
-                { ipBlock: { cidr: `${world.ip('c')}/32` } },
+                { ipBlock: { cidr: `${fixture.ip('c')}/32` } },
               ],
             },
           ],
         }),
       )
-      await until(async () => !(await world.passes('a', 'b')), 120_000)
-      assert.ok(await world.passes('c', 'b'))
+      await until(async () => !(await fixture.passes('a', 'b')), 120_000)
+      assert.ok(await fixture.passes('c', 'b'))
       const found = (await table(node)).match(/10\.245\.\d+\.\d+/g)
       assert.equal(found?.length, 10_000)
     }),
@@ -491,16 +493,16 @@ describe('NetworkPolicy of a running agent', () => {
 
   it(
     'NP81 NP84 an element, a rule and the table that somebody removes are back and named; tables of others stay as they are',
-    inLive(async (world, node, agent) => {
+    inLive(async (fixture, node, agent) => {
       const { ns } = node
       const others = 'table inet other {\n\tchain c {\n\t\ttcp dport 80 accept\n\t}\n}\n'
       await ns.exec(['nft', '-f', '-'], { stdin: others })
-      world.write('guard.yaml', GUARD)
-      await leadsTo(node, world.ip('b'), 'in')
+      fixture.write('guard.yaml', GUARD)
+      await leadsTo(node, fixture.ip('b'), 'in')
       const good = await table(node)
       const chain = /chain (np_in_\w+)/.exec(good)?.[1] ?? ''
       const damage = [
-        ['delete', 'element', 'inet', 'plumb_policy', 'ingress4', `{ ${world.ip('b')} }`],
+        ['delete', 'element', 'inet', 'plumb_policy', 'ingress4', `{ ${fixture.ip('b')} }`],
         ['flush', 'chain', 'inet', 'plumb_policy', chain],
         ['flush', 'chain', 'inet', 'plumb_policy', 'forward_out'],
         ['delete', 'table', 'inet', 'plumb_policy'],
@@ -516,8 +518,8 @@ describe('NetworkPolicy of a running agent', () => {
             ),
           LATE,
         )
-        assert.equal(await world.passes('a', 'b'), false)
-        assert.ok(await world.passes('c', 'b'))
+        assert.equal(await fixture.passes('a', 'b'), false)
+        assert.ok(await fixture.passes('c', 'b'))
       }
       assert.equal((await ns.exec(['nft', 'list', 'table', 'inet', 'other'])).stdout, others)
     }),
@@ -525,7 +527,7 @@ describe('NetworkPolicy of a running agent', () => {
 
   it(
     'NP71 while nft cannot end connections, the status tells that they go on; they end as soon as it works',
-    inLive(async (world, node, first) => {
+    inLive(async (fixture, node, first) => {
       await first.stop()
       const dir = mkdtempSync(join(tmpdir(), 'ended-'))
       try {
@@ -543,11 +545,11 @@ describe('NetworkPolicy of a running agent', () => {
           'sh',
         ])
         await agent.ready(60_000)
-        await world.process('a').flow('tcp', world.ip('b'), true)
-        const received = async () => (await world.process('a').tell()).flows['tcp']?.received ?? 0
+        await fixture.process('a').flow('tcp', fixture.ip('b'), true)
+        const received = async () => (await fixture.process('a').tell()).flows['tcp']?.received ?? 0
         await until(async () => (await received()) > 50, LATE)
         writeFileSync(mode, 'fail')
-        world.write('guard.yaml', GUARD)
+        fixture.write('guard.yaml', GUARD)
         const said = /Cannot end the connections that a policy no longer allows: nft: nft: no memory/
         await until(async () => said.test(JSON.stringify(await agent.status())), LATE)
         const seen = await received()
@@ -568,7 +570,7 @@ describe('NetworkPolicy of a running agent', () => {
 
   it(
     'NP82 nft that fails, hangs and is killed in the middle: the last good rules stay, the status tells, and the next transaction is whole',
-    inLive(async (world, node, first) => {
+    inLive(async (fixture, node, first) => {
       await first.stop()
       const dir = mkdtempSync(join(tmpdir(), 'nft-'))
       try {
@@ -590,12 +592,12 @@ describe('NetworkPolicy of a running agent', () => {
           'sh',
         ])
         await agent.ready(60_000)
-        world.write('guard.yaml', GUARD)
-        await leadsTo(node, world.ip('b'), 'in')
+        fixture.write('guard.yaml', GUARD)
+        await leadsTo(node, fixture.ip('b'), 'in')
         const good = await table(node)
         for (const fault of ['fail', 'killed', 'hang']) {
           writeFileSync(mode, fault)
-          world.write(
+          fixture.write(
             'more.yaml',
             policyOf('more', {
               podSelector: { matchLabels: { app: 'a' } },
@@ -605,10 +607,10 @@ describe('NetworkPolicy of a running agent', () => {
           if (fault !== 'hang')
             await until(async () => /Cannot program NetworkPolicy/.test(JSON.stringify(await agent.status())), LATE)
           assert.equal(sorted(await table(node)), sorted(good))
-          assert.deepEqual([await world.passes('c', 'b'), await world.passes('a', 'b')], [true, false])
+          assert.deepEqual([await fixture.passes('c', 'b'), await fixture.passes('a', 'b')], [true, false])
           writeFileSync(mode, 'work')
           await until(async () => (await table(node)).includes(`tcp dport ${fault.length * 100} `), 60_000)
-          world.write('more.yaml')
+          fixture.write('more.yaml')
           await until(async () => sorted(await table(node)) === sorted(good), LATE)
         }
       } finally {
@@ -619,13 +621,13 @@ describe('NetworkPolicy of a running agent', () => {
 
   it(
     'NP83 a hundred pods and policies that come and go twice leave the table as it was',
-    inLive(async (world, node) => {
-      world.write('guard.yaml', GUARD)
-      await leadsTo(node, world.ip('b'), 'in')
+    inLive(async (fixture, node) => {
+      fixture.write('guard.yaml', GUARD)
+      await leadsTo(node, fixture.ip('b'), 'in')
       const good = sorted(await table(node))
       for (let round = 0; round < 2; round++) {
         for (let i = 0; i < 100; i++)
-          world.write(
+          fixture.write(
             `churn-${i}.yaml`,
             {
               kind: 'Pod',
@@ -641,7 +643,7 @@ describe('NetworkPolicy of a running agent', () => {
             }),
           )
         await until(async () => (await table(node)).includes('tcp dport 100 '), 60_000)
-        for (let i = 0; i < 100; i++) world.write(`churn-${i}.yaml`)
+        for (let i = 0; i < 100; i++) fixture.write(`churn-${i}.yaml`)
         await until(async () => sorted(await table(node)) === good, 60_000)
       }
     }),

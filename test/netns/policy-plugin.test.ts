@@ -9,7 +9,7 @@ import { chainedNetwork } from '../support/chained-network.ts'
 import { type Answer, type Namespace, namespaceAt, ping, plugin, type Row, until } from '../support/harness.ts'
 import { bridgeConf, containerId } from '../support/network.ts'
 import { type Cluster, fileStore, inCluster, type Node } from '../support/nodes.ts'
-import { type Answering, startPod } from '../support/policy-world.ts'
+import { type Answering, startPod } from '../support/policy-fixture.ts'
 import { ADMITTING } from '../support/samples.ts'
 import { testPlugin } from '../support/suites/testPlugin.ts'
 

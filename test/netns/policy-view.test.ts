@@ -23,7 +23,7 @@ interface Said {
 type Plumb = (...words: readonly string[]) => Promise<Said>
 
 function inGuarded(
-  work: (world: Live, node: Node, plumb: Plumb) => Promise<void>,
+  work: (fixture: Live, node: Node, plumb: Plumb) => Promise<void>,
 ): (this: Mocha.Context) => Promise<void> {
   return inCluster(
     1,
@@ -31,7 +31,7 @@ function inGuarded(
     async ({ nodes: [one], dir }, test) => {
       test.timeout(120_000)
       const node = one as Node
-      const world = await live(node, join(dir, 'manifests'), NAMES)
+      const fixture = await live(node, join(dir, 'manifests'), NAMES)
       const socket = join(dir, 'policy.sock')
       const plumb: Plumb = (...words) =>
         node.ns.exec([join(import.meta.dir, '../../dist/plumb'), 'policy', ...words, '--policy-socket', socket])
@@ -42,14 +42,14 @@ function inGuarded(
           away.stderr,
           /Cannot reach the agent for network policy at .*policy\.sock: .*systemctl start plumb-agent/,
         )
-        world.write('space.yaml', { kind: 'Namespace', metadata: { name: 'x' } })
-        world.write('pods.yaml', ...NAMES.map((name) => world.pod(name)))
-        world.write('guard.yaml', GUARD)
+        fixture.write('space.yaml', { kind: 'Namespace', metadata: { name: 'x' } })
+        fixture.write('pods.yaml', ...NAMES.map((name) => fixture.pod(name)))
+        fixture.write('guard.yaml', GUARD)
         await node.agent(`--policy-socket=${socket}`).ready(60_000)
-        await until(async () => (await world.passes('c', 'b')) && !(await world.passes('a', 'b')), LATE)
-        await work(world, node, plumb)
+        await until(async () => (await fixture.passes('c', 'b')) && !(await fixture.passes('a', 'b')), LATE)
+        await work(fixture, node, plumb)
       } finally {
-        await world.end()
+        await fixture.end()
       }
     },
   )
@@ -61,11 +61,11 @@ const spaces = async ({ ns }: Node) =>
 describe('plumb policy', () => {
   it(
     'names the policies of each pod, and the peers and ports of one pod',
-    inGuarded(async (world, _, plumb) => {
+    inGuarded(async (fixture, _, plumb) => {
       const all = await plumb()
       assert.equal(all.status, 0, all.stderr)
       assert.match(all.stdout, /^POD +ADDRESSES +INGRESS +EGRESS$/m)
-      assert.match(all.stdout, new RegExp(`^x/b +${world.ip('b').replaceAll('.', '\\.')} +x/guard +-$`, 'm'))
+      assert.match(all.stdout, new RegExp(`^x/b +${fixture.ip('b').replaceAll('.', '\\.')} +x/guard +-$`, 'm'))
       assert.match(all.stdout, /^x\/a +\S+ +- +-$/m)
       const { stdout } = await plumb('x/b')
       assert.ok(
@@ -86,7 +86,7 @@ describe('plumb policy', () => {
       const none = await plumb('x/absent')
       assert.equal(none.status, 2)
       assert.match(none.stderr, /There is no pod x\/absent on this node/)
-      world.write('cluster.yaml', {
+      fixture.write('cluster.yaml', {
         kind: 'ClusterNetworkPolicy',
         metadata: { name: 'closed' },
         spec: {
@@ -167,10 +167,10 @@ describe('plumb policy', () => {
 
   it(
     'metrics count first packets by policy, and the status has the numbers of pods and policies',
-    inGuarded(async (world, node) => {
+    inGuarded(async (fixture, node) => {
       const http = (path: string) => fetch(`http://agent${path}`, { unix: join(node.dir, 'agent.sock') })
-      assert.ok(await world.passes('c', 'b'))
-      assert.equal(await world.passes('a', 'b'), false)
+      assert.ok(await fixture.passes('c', 'b'))
+      assert.equal(await fixture.passes('a', 'b'), false)
       const text = await until(async () => {
         const found = await (await http('/metrics')).text()
         return (
@@ -183,7 +183,7 @@ describe('plumb policy', () => {
       assert.match(String(text), /^plumb_policy_pods 3$/m)
       assert.match(String(text), /^plumb_policy_selected_pods\{direction="ingress"\} 1$/m)
       assert.match(String(text), /^plumb_policy_unknown_address_packets_total \d+$/m)
-      world.write('wrong.yaml', policyOf('wrong', { podSelector: {}, policyTypes: ['Sideways'] }))
+      fixture.write('wrong.yaml', policyOf('wrong', { podSelector: {}, policyTypes: ['Sideways'] }))
       await until(
         async () => (await (await http('/metrics')).text()).includes('plumb_policy_objects_refused 1\n'),
         LATE,

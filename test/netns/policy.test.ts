@@ -2,16 +2,16 @@
 // compared with the oracle.
 import assert from 'node:assert/strict'
 import { inNamespaces } from '../support/harness.ts'
-import { policyWorld, type World } from '../support/policy-world.ts'
+import { type Fixture, policyFixture } from '../support/policy-fixture.ts'
 
-function inWorld(work: (world: World) => Promise<void>): (this: Mocha.Context) => Promise<void> {
+function withFixture(work: (fixture: Fixture) => Promise<void>): (this: Mocha.Context) => Promise<void> {
   return inNamespaces(['node'], async ({ node }, test) => {
     test.timeout(120_000)
-    const world = await policyWorld(node)
+    const fixture = await policyFixture(node)
     try {
-      await work(world)
+      await work(fixture)
     } finally {
-      await world.end()
+      await fixture.end()
     }
   })
 }
@@ -186,61 +186,61 @@ describe('NetworkPolicy in the kernel', () => {
   for (const [title, ...steps] of CASES)
     it(
       title,
-      inWorld(async (world) => {
+      withFixture(async (fixture) => {
         for (const step of steps) {
-          for (const [name, spec] of Object.entries(step)) world.policy('x', name.toLowerCase(), spec)
-          await world.matches()
+          for (const [name, spec] of Object.entries(step)) fixture.policy('x', name.toLowerCase(), spec)
+          await fixture.matches()
         }
         // NP33: what is deleted leaves nothing.
-        world.cluster.policies.clear()
-        await world.sync()
+        fixture.cluster.policies.clear()
+        await fixture.sync()
         for (const [from, to] of [
           ['y/b', 'x/a'],
           ['x/a', 'y/b'],
         ] as const)
-          assert.ok(await world.passes(from, to))
+          assert.ok(await fixture.passes(from, to))
       }),
     )
 
   it(
     'NP21 NP22 NP24 NP57 labels of a namespace and of pods change: at once, and back',
-    inWorld(async (world) => {
-      world.policy('x', 'allow', ingress(A, { from: [spaces({ team: 'blue' }), pods({ role: 'client' })] }))
-      await world.matches()
-      world.label('y', { ns: 'y', team: 'blue' })
-      await world.matches()
-      world.label('x/b', { pod: 'b', role: 'client' })
-      await world.matches()
-      world.label('x/c', { pod: 'a' })
-      await world.matches()
-      world.label('y', { ns: 'y' })
-      world.label('x/b', { pod: 'b' })
-      world.label('x/c', { pod: 'c' })
-      await world.matches()
+    withFixture(async (fixture) => {
+      fixture.policy('x', 'allow', ingress(A, { from: [spaces({ team: 'blue' }), pods({ role: 'client' })] }))
+      await fixture.matches()
+      fixture.label('y', { ns: 'y', team: 'blue' })
+      await fixture.matches()
+      fixture.label('x/b', { pod: 'b', role: 'client' })
+      await fixture.matches()
+      fixture.label('x/c', { pod: 'a' })
+      await fixture.matches()
+      fixture.label('y', { ns: 'y' })
+      fixture.label('x/b', { pod: 'b' })
+      fixture.label('x/c', { pod: 'c' })
+      await fixture.matches()
     }),
   )
 
   it(
     'NP49 conflicts: by pod and by address, by rule, on both sides',
-    inWorld(async (world) => {
-      const others = { pod: pods({ pod: 'b' }), address: block(`${world.ip('x/b')}/32`) }
+    withFixture(async (fixture) => {
+      const others = { pod: pods({ pod: 'b' }), address: block(`${fixture.ip('x/b')}/32`) }
       for (const allowed of Object.values(others))
         for (const side of ['ingress', 'egress'] as const) {
-          world.cluster.policies.clear()
-          world.policy('x', 'deny', side === 'ingress' ? ingress(A) : egress(A))
-          world.policy(
+          fixture.cluster.policies.clear()
+          fixture.policy('x', 'deny', side === 'ingress' ? ingress(A) : egress(A))
+          fixture.policy(
             'x',
             'allow',
             side === 'ingress' ? ingress(A, { from: [allowed] }) : egress(A, { to: [allowed] }),
           )
-          await world.matches()
+          await fixture.matches()
         }
     }),
   )
 
   it(
     'NP50 nine kinds of peers in two directions, and pairs of them',
-    inWorld(async (world) => {
+    withFixture(async (fixture) => {
       const kinds = [
         pods({ pod: 'b' }),
         { podSelector: {} },
@@ -254,43 +254,49 @@ describe('NetworkPolicy in the kernel', () => {
       ]
       for (const [i, kind] of kinds.entries()) {
         const other = kinds[(i + 4) % kinds.length] as object
-        world.policy('x', 'in', ingress(A, { from: [kind, other] }))
-        world.policy('x', 'out', egress(A, { to: [other, kind] }))
-        await world.matches()
+        fixture.policy('x', 'in', ingress(A, { from: [kind, other] }))
+        fixture.policy('x', 'out', egress(A, { to: [other, kind] }))
+        await fixture.matches()
       }
     }),
   )
 
   it(
     'NP70 NP72 replies pass whatever the other direction says; the node reaches its pods',
-    inWorld(async (world) => {
-      world.policy('x', 'all', {
+    withFixture(async (fixture) => {
+      fixture.policy('x', 'all', {
         podSelector: A,
         policyTypes: ['Ingress', 'Egress'],
         ingress: [{ from: [spaces({ ns: 'y' })] }],
         egress: [],
       })
-      await world.matches()
-      assert.ok(await world.passes('y/a', 'x/a'))
-      assert.equal(await world.passes('x/a', 'y/a'), false)
-      const { status } = await world.node.exec(['timeout', '3', 'bash', '-c', `exec 3<>/dev/tcp/${world.ip('x/a')}/80`])
+      await fixture.matches()
+      assert.ok(await fixture.passes('y/a', 'x/a'))
+      assert.equal(await fixture.passes('x/a', 'y/a'), false)
+      const { status } = await fixture.node.exec([
+        'timeout',
+        '3',
+        'bash',
+        '-c',
+        `exec 3<>/dev/tcp/${fixture.ip('x/a')}/80`,
+      ])
       assert.equal(status, 0)
     }),
   )
 
   it(
     'NP85 10,368 generated cases: sixteen random sets of policies, labels and pods, each with its whole matrix',
-    inWorld(async (world) => {
+    withFixture(async (fixture) => {
       const random = numbers(20_260_901)
       for (let round = 0; round < 16; round++) {
-        world.cluster.policies.clear()
-        for (const name of world.names)
-          world.label(name, { pod: name.slice(2), role: random.pick(['client', 'server', 'none']) })
-        for (const name of ['x', 'y', 'z']) world.label(name, { ns: name, team: random.pick(['red', 'blue']) })
+        fixture.cluster.policies.clear()
+        for (const name of fixture.names)
+          fixture.label(name, { pod: name.slice(2), role: random.pick(['client', 'server', 'none']) })
+        for (const name of ['x', 'y', 'z']) fixture.label(name, { ns: name, team: random.pick(['red', 'blue']) })
         const count = 1 + random.below(6)
         for (let i = 0; i < count; i++)
-          world.policy(random.pick(['x', 'y', 'z']), `p-${i}`, randomPolicy(random, world))
-        await world.matches()
+          fixture.policy(random.pick(['x', 'y', 'z']), `p-${i}`, randomPolicy(random, fixture))
+        await fixture.matches()
       }
     }),
   )
@@ -316,7 +322,7 @@ function numbers(seed: number): Numbers {
   }
 }
 
-function randomPolicy(random: Numbers, world: World): object {
+function randomPolicy(random: Numbers, fixture: Fixture): object {
   const { pick, chance, below } = random
   const selector = (): object => {
     if (chance(0.25)) return {}
@@ -337,7 +343,7 @@ function randomPolicy(random: Numbers, world: World): object {
     if (kind === 0) return { podSelector: selector() }
     if (kind === 1) return { namespaceSelector: namespaceSelector() }
     if (kind === 2) return { podSelector: selector(), namespaceSelector: namespaceSelector() }
-    const address = world.ip(pick(world.names), pick([4, 6] as const))
+    const address = fixture.ip(pick(fixture.names), pick([4, 6] as const))
     return address.includes(':')
       ? block(`${address}/${pick([128, 124])}`)
       : block(`${address}/${pick([32, 29])}`, ...(chance(0.3) ? [`${address}/32`] : []))

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { until } from '../support/harness.ts'
 import { sendInit } from '../support/sctp.ts'
-import { CONF, inWorld, inWorldOf, type World } from '../support/services-world.ts'
+import { CONF, type Fixture, withFixture, withFixtureOf } from '../support/services-fixture.ts'
 
 const VIP = '10.96.0.10'
 const [NODE, SECOND, OTHER] = ['172.30.0.1', '172.30.1.1', '172.30.0.2'] as const
@@ -19,19 +19,19 @@ const nodePort = (spec: object = {}) => ({
 })
 const ending = (pod: 'a' | 'b' | 'c') => ({ pod, conditions: { ready: false, serving: true, terminating: true } })
 
-async function secondAddress({ n1 }: World): Promise<void> {
+async function secondAddress({ n1 }: Fixture): Promise<void> {
   await n1.ns.ip('addr', 'add', `${SECOND}/32`, 'dev', 'eth0')
 }
 
 describe('Services: from outside', () => {
   it(
     'SV19 SV20 SV28 a NodePort on all addresses of the node but loopback, from outside, pods and nodes; clients that are no pods of the node get its address',
-    inWorld(async (world) => {
-      await secondAddress(world)
-      world.service('s', nodePort({ clusterIPs: [VIP, 'fd00:96::10'] }))
-      world.slice('s', ['a', 'b', 'c'])
-      world.slice('s', ['a', 'c'], { family: 6 })
-      await world.sync()
+    withFixture(async (fixture) => {
+      await secondAddress(fixture)
+      fixture.service('s', nodePort({ clusterIPs: [VIP, 'fd00:96::10'] }))
+      fixture.slice('s', ['a', 'b', 'c'])
+      fixture.slice('s', ['a', 'c'], { family: 6 })
+      await fixture.sync()
       for (const [who, ip] of [
         ['client', NODE],
         ['client', SECOND],
@@ -41,39 +41,39 @@ describe('Services: from outside', () => {
         ['n1', NODE],
         ['n2', NODE],
       ] as const) {
-        const answers = await world.tcp(who, ip, PORT, { count: 40 })
+        const answers = await fixture.tcp(who, ip, PORT, { count: 40 })
         assert.equal(names(answers), 'abc', `${who} to ${ip}`)
         if (who === 'client') assert.ok(!addresses(answers).includes(CLIENT), `${who} to ${ip}`)
-        if (who === 'p') assert.deepEqual(addresses(answers), [world.ip('p')])
+        if (who === 'p') assert.deepEqual(addresses(answers), [fixture.ip('p')])
       }
-      assert.equal(names(await world.tcp('client', 'fd00:30::1', PORT, { count: 30 })), 'ac')
-      assert.deepEqual(await world.tcp('n1', '127.0.0.1', PORT), ['ECONNREFUSED'])
-      assert.deepEqual(await world.tcp('n1', '::1', PORT), ['ECONNREFUSED'])
+      assert.equal(names(await fixture.tcp('client', 'fd00:30::1', PORT, { count: 30 })), 'ac')
+      assert.deepEqual(await fixture.tcp('n1', '127.0.0.1', PORT), ['ECONNREFUSED'])
+      assert.deepEqual(await fixture.tcp('n1', '::1', PORT), ['ECONNREFUSED'])
     }),
   )
 
   it(
     'SV20 SV21 --node-port-addresses names the addresses, loopback if asked',
-    inWorld(async (world) => {
-      await secondAddress(world)
-      world.service('s', nodePort())
-      world.slice('s', ['a', 'c'])
-      await world.sync()
-      assert.equal(names(await world.tcp('client', NODE, PORT, { count: 20 })), 'ac')
-      assert.equal(names(await world.tcp('n1', '127.0.0.1', PORT, { count: 20 })), 'ac')
-      assert.deepEqual(await world.tcp('client', SECOND, PORT), ['ECONNREFUSED'])
+    withFixture(async (fixture) => {
+      await secondAddress(fixture)
+      fixture.service('s', nodePort())
+      fixture.slice('s', ['a', 'c'])
+      await fixture.sync()
+      assert.equal(names(await fixture.tcp('client', NODE, PORT, { count: 20 })), 'ac')
+      assert.equal(names(await fixture.tcp('n1', '127.0.0.1', PORT, { count: 20 })), 'ac')
+      assert.deepEqual(await fixture.tcp('client', SECOND, PORT), ['ECONNREFUSED'])
     }, '--node-port-addresses=127.0.0.0/8,172.30.0.0/24'),
   )
 
   it(
     'F10 NodePorts on 127.0.0.1 open 127.0.0.0/8 to no other machine and no pod, and restart and cleanup take the setting back (F20s13: without the table, too)',
-    inWorld(async (world) => {
-      const { n1, client, agents } = world
+    withFixture(async (fixture) => {
+      const { n1, client, agents } = fixture
       const localnet = async () =>
         (await n1.ns.exec(['sysctl', '-n', 'net.ipv4.conf.all.route_localnet'])).stdout.trim()
-      world.service('s', nodePort())
-      world.slice('s', ['a', 'c'])
-      await world.sync()
+      fixture.service('s', nodePort())
+      fixture.slice('s', ['a', 'c'])
+      await fixture.sync()
       assert.equal(await localnet(), '1')
       // What comes in by the link, and what the node takes.
       const table =
@@ -90,16 +90,16 @@ describe('Services: from outside', () => {
       const sent = await client.exec(['bash', '-ec', attack.join('\n')])
       assert.equal(sent.status, 0, sent.stderr)
       const seen = async (counter: string) =>
-        Number(/packets (\d+)/.exec(await world.nft('list', 'counter', 'inet', 'seen', counter))?.[1])
+        Number(/packets (\d+)/.exec(await fixture.nft('list', 'counter', 'inet', 'seen', counter))?.[1])
       await until(async () => (await seen('came')) > 0, 5000)
       assert.equal(await seen('taken'), 0)
       // Without the chain the node would take it: the test is no empty one.
-      await world.nft('insert', 'rule', 'inet', 'plumb_services', 'martians', 'accept')
+      await fixture.nft('insert', 'rule', 'inet', 'plumb_services', 'martians', 'accept')
       await client.exec(['bash', '-c', 'echo x >/dev/udp/127.0.0.1/7777'])
       await until(async () => (await seen('came')) > 1, 5000)
       // Another program that takes the setting back is repaired.
       await n1.ns.exec(['sysctl', '-qw', 'net.ipv4.conf.all.route_localnet=0'])
-      await world.nft('delete', 'table', 'inet', 'plumb_services')
+      await fixture.nft('delete', 'table', 'inet', 'plumb_services')
       await until(async () => (await localnet()) === '1', 20_000)
       await agents[0]?.stop()
       const plumb = join(import.meta.dir, '../../dist/plumb')
@@ -138,28 +138,28 @@ describe('Services: from outside', () => {
 
   it(
     'F10 NodePorts on ::1, from the node alone, in TCP; a port that a program of the node has is named',
-    inWorld(async (world) => {
-      world.service('s', nodePort({ clusterIPs: [VIP, 'fd00:96::10'] }))
-      world.slice('s', ['a', 'c'])
-      world.slice('s', ['a', 'c'], { family: 6 })
-      await world.sync()
-      await until(async () => names(await world.tcp('n1', '::1', PORT, { count: 20 })) === 'ac', 10_000)
-      assert.equal(names(await world.tcp('n1', '127.0.0.1', PORT, { count: 20 })), 'ac')
+    withFixture(async (fixture) => {
+      fixture.service('s', nodePort({ clusterIPs: [VIP, 'fd00:96::10'] }))
+      fixture.slice('s', ['a', 'c'])
+      fixture.slice('s', ['a', 'c'], { family: 6 })
+      await fixture.sync()
+      await until(async () => names(await fixture.tcp('n1', '::1', PORT, { count: 20 })) === 'ac', 10_000)
+      assert.equal(names(await fixture.tcp('n1', '127.0.0.1', PORT, { count: 20 })), 'ac')
       // No other address of the node has NodePorts, and the loopback of a pod is the pod's.
       for (const who of ['client', 'p', 'n2'] as const)
-        assert.deepEqual(await world.tcp(who, 'fd00:30::1', PORT), ['ECONNREFUSED'])
-      assert.deepEqual(await world.tcp('p', '::1', PORT), ['ECONNREFUSED'])
+        assert.deepEqual(await fixture.tcp(who, 'fd00:30::1', PORT), ['ECONNREFUSED'])
+      assert.deepEqual(await fixture.tcp('p', '::1', PORT), ['ECONNREFUSED'])
       // Endpoints come and go.
-      world.slice('s', ['c'], { family: 6 })
-      await world.sync()
-      await until(async () => names(await world.tcp('n1', '::1', PORT, { count: 10 })) === 'c', 10_000)
-      world.slice('s', [], { family: 6 })
-      await world.sync()
-      await until(async () => (await world.tcp('n1', '::1', PORT)).join() === 'ECONNREFUSED', 10_000)
+      fixture.slice('s', ['c'], { family: 6 })
+      await fixture.sync()
+      await until(async () => names(await fixture.tcp('n1', '::1', PORT, { count: 10 })) === 'c', 10_000)
+      fixture.slice('s', [], { family: 6 })
+      await fixture.sync()
+      await until(async () => (await fixture.tcp('n1', '::1', PORT)).join() === 'ECONNREFUSED', 10_000)
       const own = Bun.spawn(
         [
           'nsenter',
-          `--net=${world.n1.ns.path}`,
+          `--net=${fixture.n1.ns.path}`,
           process.execPath,
           '-e',
           `require('node:net').createServer((socket) => socket.on('error', () => {}).end('own')).listen(${PORT}, '::1', () => console.log('ready'))`,
@@ -171,28 +171,28 @@ describe('Services: from outside', () => {
       )
       try {
         await own.stdout.getReader().read()
-        world.slice('s', ['a'], { family: 6 })
-        await world.sync()
-        const said = () => world.agents[0]?.status().then((status) => JSON.stringify(status))
+        fixture.slice('s', ['a'], { family: 6 })
+        await fixture.sync()
+        const said = () => fixture.agents[0]?.status().then((status) => JSON.stringify(status))
         await until(async () => (await said())?.includes(`Cannot open NodePort ${PORT} on ::1`) === true, 10_000)
       } finally {
         own.kill('SIGKILL')
         await own.exited
       }
-      world.slice('s', ['a', 'c'], { family: 6 })
-      await world.sync()
-      await until(async () => names(await world.tcp('n1', '::1', PORT, { count: 20 })) === 'ac', 10_000)
+      fixture.slice('s', ['a', 'c'], { family: 6 })
+      await fixture.sync()
+      await until(async () => names(await fixture.tcp('n1', '::1', PORT, { count: 20 })) === 'ac', 10_000)
     }, '--node-port-addresses=127.0.0.0/8,::1/128'),
   )
 
   it(
     'SV20 SV21 a NodePort without endpoints refuses where NodePorts are, and leaves the same port of other addresses to programs of the node',
-    inWorld(async (world) => {
-      await secondAddress(world)
+    withFixture(async (fixture) => {
+      await secondAddress(fixture)
       const own = Bun.spawn(
         [
           'nsenter',
-          `--net=${world.n1.ns.path}`,
+          `--net=${fixture.n1.ns.path}`,
           process.execPath,
           '-e',
           `require('node:net').createServer((socket) => socket.on('error', () => {}).write('own')).listen(${PORT}, () => console.log('ready'))`,
@@ -204,13 +204,13 @@ describe('Services: from outside', () => {
       )
       try {
         await own.stdout.getReader().read()
-        world.service('s', nodePort())
-        await world.sync()
+        fixture.service('s', nodePort())
+        await fixture.sync()
         assert.deepEqual(
           await Promise.all([
-            world.tcp('client', NODE, PORT),
-            world.tcp('n1', '127.0.0.1', PORT),
-            world.tcp('n1', SECOND, PORT),
+            fixture.tcp('client', NODE, PORT),
+            fixture.tcp('n1', '127.0.0.1', PORT),
+            fixture.tcp('n1', SECOND, PORT),
           ]),
           [['ECONNREFUSED'], ['own'], ['own']],
         )
@@ -223,29 +223,29 @@ describe('Services: from outside', () => {
 
   it(
     'load balancers learn at port 10256 whether the node serves Services, and that it leaves',
-    inWorld(async (world) => {
+    withFixture(async (fixture) => {
       const asked = async (path: string) => {
-        const { stdout } = await world.client.exec([
+        const { stdout } = await fixture.client.exec([
           process.execPath,
           '-e',
           `const r = await fetch('http://${NODE}:10256${path}'); console.log(r.status, await r.text())`,
         ])
         return stdout.trim()
       }
-      await world.sync()
+      await fixture.sync()
       await until(async () => (await asked('/healthz')).startsWith('200 '), 10_000)
       assert.match(
         await asked('/healthz'),
         /"lastUpdated":"\d{4}-.*"currentTime":"\d{4}-.*"nodeEligible":true,"healthy":true\}/,
       )
       assert.match(await asked('/proxyMode'), /^404 There is no \/proxyMode/)
-      world.object({
+      fixture.object({
         kind: 'Node',
         metadata: { name: 'n1' },
         spec: { taints: [{ key: 'ToBeDeletedByClusterAutoscaler', effect: 'NoSchedule' }] },
         status: {},
       })
-      await world.sync()
+      await fixture.sync()
       assert.match(await asked('/healthz'), /^503 .*"nodeEligible":false/)
       assert.match(await asked('/livez'), /^200 /)
     }),
@@ -253,42 +253,45 @@ describe('Services: from outside', () => {
 
   it(
     'SV22 SV23 a NodePort turns from TCP to UDP, is free when its Service is gone, and goes to another Service within one change',
-    inWorld(async (world) => {
-      world.service('s', nodePort())
-      world.slice('s', ['a'], {
+    withFixture(async (fixture) => {
+      fixture.service('s', nodePort())
+      fixture.slice('s', ['a'], {
         ports: [
           { name: '', port: 8080 },
           { name: '', port: 8081, protocol: 'UDP' },
         ],
       })
-      world.slice('t', ['c'])
-      await world.sync()
-      assert.equal(names(await world.tcp('client', NODE, PORT)), 'a')
-      world.service('s', nodePort({ ports: [{ port: 80, protocol: 'UDP', nodePort: PORT }] }))
-      await world.sync()
+      fixture.slice('t', ['c'])
+      await fixture.sync()
+      assert.equal(names(await fixture.tcp('client', NODE, PORT)), 'a')
+      fixture.service('s', nodePort({ ports: [{ port: 80, protocol: 'UDP', nodePort: PORT }] }))
+      await fixture.sync()
       assert.deepEqual(
-        [names(await world.udp('client', NODE, PORT)), await world.tcp('client', NODE, PORT)],
+        [names(await fixture.udp('client', NODE, PORT)), await fixture.tcp('client', NODE, PORT)],
         ['a', ['ECONNREFUSED']],
       )
-      world.service('s', nodePort())
-      await world.sync()
-      assert.equal(names(await world.tcp('client', NODE, PORT)), 'a')
-      world.remove('Service', 's')
-      world.service('t', nodePort())
-      await world.sync()
-      assert.deepEqual([names(await world.tcp('client', NODE, PORT)), names(await world.tcp('p', VIP, 80))], ['c', 'c'])
-      world.remove('Service', 't')
-      await world.sync()
-      assert.deepEqual(await world.tcp('client', NODE, PORT), ['ECONNREFUSED'])
+      fixture.service('s', nodePort())
+      await fixture.sync()
+      assert.equal(names(await fixture.tcp('client', NODE, PORT)), 'a')
+      fixture.remove('Service', 's')
+      fixture.service('t', nodePort())
+      await fixture.sync()
+      assert.deepEqual(
+        [names(await fixture.tcp('client', NODE, PORT)), names(await fixture.tcp('p', VIP, 80))],
+        ['c', 'c'],
+      )
+      fixture.remove('Service', 't')
+      await fixture.sync()
+      assert.deepEqual(await fixture.tcp('client', NODE, PORT), ['ECONNREFUSED'])
     }),
   )
 
   it(
     'SV24 SV25 SV26 an external IP that no node has, the address of a load balancer, its source ranges, and ipMode Proxy',
-    inWorld(async (world) => {
+    withFixture(async (fixture) => {
       const status = { loadBalancer: { ingress: [{ ip: '192.0.2.20' }, { ip: '192.0.2.21', ipMode: 'Proxy' }] } }
       const balanced = (loadBalancerSourceRanges?: readonly string[]) =>
-        world.service(
+        fixture.service(
           's',
           {
             clusterIP: VIP,
@@ -299,37 +302,37 @@ describe('Services: from outside', () => {
           { status },
         )
       balanced()
-      world.slice('s', ['a', 'c'])
-      await world.sync()
+      fixture.slice('s', ['a', 'c'])
+      await fixture.sync()
       for (const who of ['client', 'p', 'n1'] as const)
         for (const ip of ['192.0.2.10', '192.0.2.20'])
-          assert.equal(names(await world.tcp(who, ip, 80, { count: 30 })), 'ac', `${who} to ${ip}`)
-      assert.doesNotMatch(await world.nft('list', 'map', 'inet', 'plumb_services', 'svc4'), /192\.0\.2\.21/)
+          assert.equal(names(await fixture.tcp(who, ip, 80, { count: 30 })), 'ac', `${who} to ${ip}`)
+      assert.doesNotMatch(await fixture.nft('list', 'map', 'inet', 'plumb_services', 'svc4'), /192\.0\.2\.21/)
       balanced(['10.0.0.0/8'])
-      await world.sync()
+      await fixture.sync()
       assert.deepEqual(
         [
-          await world.tcp('client', '192.0.2.20', 80, { ms: 500 }),
-          names(await world.tcp('client', '192.0.2.10', 80)) !== 'timeout',
-          names(await world.tcp('p', '192.0.2.20', 80, { count: 30 })),
+          await fixture.tcp('client', '192.0.2.20', 80, { ms: 500 }),
+          names(await fixture.tcp('client', '192.0.2.10', 80)) !== 'timeout',
+          names(await fixture.tcp('p', '192.0.2.20', 80, { count: 30 })),
         ],
         [['timeout'], true, 'ac'],
       )
       balanced(['10.0.0.0/8', `${CLIENT}/32`])
-      await world.sync()
-      assert.equal(names(await world.tcp('client', '192.0.2.20', 80, { count: 30 })), 'ac')
-      world.slice('s', [])
-      await world.sync()
+      await fixture.sync()
+      assert.equal(names(await fixture.tcp('client', '192.0.2.20', 80, { count: 30 })), 'ac')
+      fixture.slice('s', [])
+      await fixture.sync()
       for (const ip of ['192.0.2.10', '192.0.2.20'])
-        assert.deepEqual(await world.tcp('client', ip, 80, { ms: 900 }), ['ECONNREFUSED'])
+        assert.deepEqual(await fixture.tcp('client', ip, 80, { ms: 900 }), ['ECONNREFUSED'])
     }),
   )
 
   it(
     'SV27 SV29 SV30 externalTrafficPolicy Local keeps the client and drops without a local endpoint; it is switched while the Service serves; the health check tells',
-    inWorld(async (world) => {
+    withFixture(async (fixture) => {
       const health = async (ip: string) => {
-        const { stdout } = await world.client.exec([
+        const { stdout } = await fixture.client.exec([
           process.execPath,
           '-e',
           `const r = await fetch('http://${ip}:30999'); console.log(r.status, JSON.stringify((await r.json()).localEndpoints))`,
@@ -337,66 +340,66 @@ describe('Services: from outside', () => {
         return stdout.trim()
       }
       const local = { type: 'LoadBalancer', externalTrafficPolicy: 'Local', healthCheckNodePort: 30_999 }
-      world.service('s', nodePort(local))
-      world.slice('s', ['a', 'b'])
-      await world.sync()
-      const answers = await world.tcp('client', NODE, PORT, { count: 40 })
+      fixture.service('s', nodePort(local))
+      fixture.slice('s', ['a', 'b'])
+      await fixture.sync()
+      const answers = await fixture.tcp('client', NODE, PORT, { count: 40 })
       assert.deepEqual([names(answers), addresses(answers)], ['ab', [CLIENT]])
-      assert.deepEqual(await world.tcp('client', OTHER, PORT, { ms: 500 }), ['timeout'])
+      assert.deepEqual(await fixture.tcp('client', OTHER, PORT, { ms: 500 }), ['timeout'])
       // From inside the cluster it is as Cluster.
       for (const who of ['q', 'n2'] as const)
-        assert.equal(names(await world.tcp(who, OTHER, PORT, { count: 30 })), 'ab', who)
+        assert.equal(names(await fixture.tcp(who, OTHER, PORT, { count: 30 })), 'ab', who)
       await until(async () => (await health(NODE)) === '200 2' && (await health(OTHER)) === '503 0', 10_000)
-      world.service('s', nodePort({ externalTrafficPolicy: 'Cluster' }))
-      await world.sync()
-      assert.equal(names(await world.tcp('client', OTHER, PORT, { count: 30 })), 'ab')
-      assert.ok(!addresses(await world.tcp('client', NODE, PORT, { count: 20 })).includes(CLIENT))
-      world.service('s', nodePort(local))
-      world.slice('s', ['c'])
-      await world.sync()
+      fixture.service('s', nodePort({ externalTrafficPolicy: 'Cluster' }))
+      await fixture.sync()
+      assert.equal(names(await fixture.tcp('client', OTHER, PORT, { count: 30 })), 'ab')
+      assert.ok(!addresses(await fixture.tcp('client', NODE, PORT, { count: 20 })).includes(CLIENT))
+      fixture.service('s', nodePort(local))
+      fixture.slice('s', ['c'])
+      await fixture.sync()
       assert.deepEqual(
-        [await world.tcp('client', NODE, PORT, { ms: 500 }), await world.tcp('client', OTHER, PORT)],
+        [await fixture.tcp('client', NODE, PORT, { ms: 500 }), await fixture.tcp('client', OTHER, PORT)],
         [['timeout'], [`c ${CLIENT} 8080`]],
       )
       await until(async () => (await health(NODE)) === '503 0' && (await health(OTHER)) === '200 1', 10_000)
-      world.slice('s', [])
-      await world.sync()
-      assert.deepEqual(await world.tcp('client', NODE, PORT, { ms: 900 }), ['ECONNREFUSED'])
+      fixture.slice('s', [])
+      await fixture.sync()
+      assert.deepEqual(await fixture.tcp('client', NODE, PORT, { ms: 900 }), ['ECONNREFUSED'])
     }),
   )
 
   it(
     'SV31 SV32 endpoints that terminate serve as long as no other is ready: for Local those of the node, for Cluster all',
-    inWorld(async (world) => {
-      world.service('s', nodePort({ externalTrafficPolicy: 'Local' }))
-      world.slice('s', [ending('a'), 'c'])
-      await world.sync()
-      assert.deepEqual(await world.tcp('client', NODE, PORT), [`a ${CLIENT} 8080`])
-      assert.equal(names(await world.tcp('p', VIP, 80, { count: 20 })), 'c')
-      world.service('s', nodePort())
-      world.slice('s', [ending('a'), ending('c')])
-      await world.sync()
-      assert.equal(names(await world.tcp('client', NODE, PORT, { count: 30 })), 'ac')
-      world.slice('s', [ending('a'), 'c'])
-      await world.sync()
-      assert.equal(names(await world.tcp('client', NODE, PORT, { count: 20 })), 'c')
+    withFixture(async (fixture) => {
+      fixture.service('s', nodePort({ externalTrafficPolicy: 'Local' }))
+      fixture.slice('s', [ending('a'), 'c'])
+      await fixture.sync()
+      assert.deepEqual(await fixture.tcp('client', NODE, PORT), [`a ${CLIENT} 8080`])
+      assert.equal(names(await fixture.tcp('p', VIP, 80, { count: 20 })), 'c')
+      fixture.service('s', nodePort())
+      fixture.slice('s', [ending('a'), ending('c')])
+      await fixture.sync()
+      assert.equal(names(await fixture.tcp('client', NODE, PORT, { count: 30 })), 'ac')
+      fixture.slice('s', [ending('a'), 'c'])
+      await fixture.sync()
+      assert.equal(names(await fixture.tcp('client', NODE, PORT, { count: 20 })), 'c')
     }),
   )
 
   it(
     'SV33 SV34 internalTrafficPolicy Local: pods and the node reach endpoints of their node only, with a fallback to those that terminate',
-    inWorld(async (world) => {
-      world.service('s', { clusterIP: VIP, internalTrafficPolicy: 'Local' })
-      world.slice('s', ['a', 'b'])
-      await world.sync()
+    withFixture(async (fixture) => {
+      fixture.service('s', { clusterIP: VIP, internalTrafficPolicy: 'Local' })
+      fixture.slice('s', ['a', 'b'])
+      await fixture.sync()
       for (const who of ['p', 'n1'] as const)
-        assert.equal(names(await world.tcp(who, VIP, 80, { count: 30 })), 'ab', who)
+        assert.equal(names(await fixture.tcp(who, VIP, 80, { count: 30 })), 'ab', who)
       for (const who of ['q', 'n2'] as const)
-        assert.deepEqual(await world.tcp(who, VIP, 80, { ms: 500 }), ['timeout'], who)
-      world.slice('s', [ending('a'), 'c'])
-      await world.sync()
+        assert.deepEqual(await fixture.tcp(who, VIP, 80, { ms: 500 }), ['timeout'], who)
+      fixture.slice('s', [ending('a'), 'c'])
+      await fixture.sync()
       assert.deepEqual(
-        [names(await world.tcp('p', VIP, 80, { count: 20 })), names(await world.tcp('q', VIP, 80, { count: 20 }))],
+        [names(await fixture.tcp('p', VIP, 80, { count: 20 })), names(await fixture.tcp('q', VIP, 80, { count: 20 }))],
         ['a', 'c'],
       )
     }),
@@ -404,25 +407,25 @@ describe('Services: from outside', () => {
 
   it(
     'SV18 a packet that belongs to no known connection is dropped on its way from an endpoint: its client resets nothing',
-    inWorld(async (world) => {
-      world.service('s', { clusterIP: VIP })
-      world.slice('s', ['a'])
-      await world.sync()
-      const watch = `table inet watch {\n chain c { type filter hook forward priority -400; ct state invalid ip saddr ${world.ip('a')} counter\n ip saddr ${world.ip('p')} tcp flags & rst == rst counter\n }\n}\n`
-      await world.n1.ns.exec(['nft', '-f', '-'], { stdin: watch })
+    withFixture(async (fixture) => {
+      fixture.service('s', { clusterIP: VIP })
+      fixture.slice('s', ['a'])
+      await fixture.sync()
+      const watch = `table inet watch {\n chain c { type filter hook forward priority -400; ct state invalid ip saddr ${fixture.ip('a')} counter\n ip saddr ${fixture.ip('p')} tcp flags & rst == rst counter\n }\n}\n`
+      await fixture.n1.ns.exec(['nft', '-f', '-'], { stdin: watch })
       // Without it, the kernel takes up a connection in its middle.
-      await world.n1.ns.exec(['sysctl', '-qw', 'net.netfilter.nf_conntrack_tcp_loose=0'])
-      assert.match(await world.hold('p', VIP, 80), /^a /)
+      await fixture.n1.ns.exec(['sysctl', '-qw', 'net.netfilter.nf_conntrack_tcp_loose=0'])
+      assert.match(await fixture.hold('p', VIP, 80), /^a /)
       await until(async () => {
-        const answer = world.say('p', VIP, 80, { text: 'later', ms: 900 })
-        await world.n1.ns.exec(['conntrack', '-D', '-p', 'tcp', '--orig-dst', VIP])
+        const answer = fixture.say('p', VIP, 80, { text: 'later', ms: 900 })
+        await fixture.n1.ns.exec(['conntrack', '-D', '-p', 'tcp', '--orig-dst', VIP])
         await answer
         return !/saddr \S+ counter packets 0 /.test(
-          (await world.nft('list', 'table', 'inet', 'watch')).split('tcp flags')[0] ?? '',
+          (await fixture.nft('list', 'table', 'inet', 'watch')).split('tcp flags')[0] ?? '',
         )
       }, 15_000)
       assert.match(
-        await world.nft('list', 'table', 'inet', 'watch'),
+        await fixture.nft('list', 'table', 'inet', 'watch'),
         /tcp flags \S+ \S+ ?\S* counter packets 0 |rst counter packets 0 /,
       )
     }),
@@ -430,13 +433,13 @@ describe('Services: from outside', () => {
 
   it(
     'SV50 masqueraded UDP never has the port of VXLAN as its source',
-    inWorldOf({ ...CONF, Backend: { Type: 'vxlan', Port: 8472 } }, async (world) => {
-      world.service('s', nodePort({ ports: [{ port: 53, protocol: 'UDP', nodePort: PORT }] }))
-      world.slice('s', ['a', 'c'], { ports: [{ name: '', port: 8080, protocol: 'UDP' }] })
-      await world.sync()
+    withFixtureOf({ ...CONF, Backend: { Type: 'vxlan', Port: 8472 } }, async (fixture) => {
+      fixture.service('s', nodePort({ ports: [{ port: 53, protocol: 'UDP', nodePort: PORT }] }))
+      fixture.slice('s', ['a', 'c'], { ports: [{ name: '', port: 8080, protocol: 'UDP' }] })
+      await fixture.sync()
       const answers = [
-        ...(await world.udp('client', NODE, PORT, { count: 80 })),
-        ...(await world.udp('client', NODE, PORT, { fromPort: 8472 })),
+        ...(await fixture.udp('client', NODE, PORT, { count: 80 })),
+        ...(await fixture.udp('client', NODE, PORT, { fromPort: 8472 })),
       ]
       assert.equal(names(answers), 'ac')
       // The range begins behind the port. Of 80 ports of the whole range, some would be below it.
@@ -446,39 +449,39 @@ describe('Services: from outside', () => {
 
   it(
     '--cluster-cidr: clients of ClusterIPs from elsewhere get the address of the node',
-    inWorld(async (world) => {
-      world.service('s', { clusterIP: VIP })
-      world.slice('s', ['a'])
-      await world.sync()
-      assert.deepEqual(addresses(await world.tcp('p', VIP, 80)), [world.ip('p')])
-      assert.ok(!addresses(await world.tcp('client', VIP, 80)).includes(CLIENT))
+    withFixture(async (fixture) => {
+      fixture.service('s', { clusterIP: VIP })
+      fixture.slice('s', ['a'])
+      await fixture.sync()
+      assert.deepEqual(addresses(await fixture.tcp('p', VIP, 80)), [fixture.ip('p')])
+      assert.ok(!addresses(await fixture.tcp('client', VIP, 80)).includes(CLIENT))
     }, '--cluster-cidr=10.244.0.0/16'),
   )
 
   it(
     '--masquerade-all: all clients of ClusterIPs do',
-    inWorld(async (world) => {
-      world.service('s', { clusterIP: VIP })
-      world.slice('s', ['a'])
-      await world.sync()
-      assert.match((await world.tcp('p', VIP, 80))[0] ?? '', /^a 10\.244\.\d+\.1 8080$/)
+    withFixture(async (fixture) => {
+      fixture.service('s', { clusterIP: VIP })
+      fixture.slice('s', ['a'])
+      await fixture.sync()
+      assert.match((await fixture.tcp('p', VIP, 80))[0] ?? '', /^a 10\.244\.\d+\.1 8080$/)
     }, '--masquerade-all'),
   )
 
   it(
     'NetworkPolicy decides after the translation: the client is the pod, and the receiver the endpoint',
-    inWorld(async (world) => {
+    withFixture(async (fixture) => {
       const pod = (name: 'a' | 'p' | 'q', node: string) =>
-        world.object({
+        fixture.object({
           kind: 'Pod',
           metadata: { namespace: 'x', name, labels: { app: name } },
           spec: { nodeName: node, containers: [] },
-          status: { phase: 'Running', podIPs: [{ ip: world.ip(name) }] },
+          status: { phase: 'Running', podIPs: [{ ip: fixture.ip(name) }] },
         } as never)
       pod('a', 'n1')
       pod('p', 'n1')
       pod('q', 'n2')
-      world.object({
+      fixture.object({
         kind: 'NetworkPolicy',
         metadata: { namespace: 'x', name: 'only-q' },
         spec: {
@@ -488,32 +491,32 @@ describe('Services: from outside', () => {
           ],
         },
       } as never)
-      world.service('s', { clusterIP: VIP })
-      world.slice('s', ['a'])
-      await world.sync()
-      await until(async () => (await world.tcp('p', VIP, 80, { ms: 400 }))[0] === 'timeout', 10_000)
-      assert.deepEqual(await world.tcp('q', VIP, 80), [`a ${world.ip('q')} 8080`])
+      fixture.service('s', { clusterIP: VIP })
+      fixture.slice('s', ['a'])
+      await fixture.sync()
+      await until(async () => (await fixture.tcp('p', VIP, 80, { ms: 400 }))[0] === 'timeout', 10_000)
+      assert.deepEqual(await fixture.tcp('q', VIP, 80), [`a ${fixture.ip('q')} 8080`])
     }, '--network-policy=MANIFESTS'),
   )
 
   it(
     'SV3 SCTP: the first packet of an association goes to an endpoint, by ClusterIP and by NodePort',
-    inWorld(async (world) => {
-      world.service('s', nodePort({ ports: [{ port: 5000, protocol: 'SCTP', nodePort: PORT }] }))
-      world.slice('s', ['a'], { ports: [{ name: '', port: 8080, protocol: 'SCTP' }] })
-      await world.sync()
+    withFixture(async (fixture) => {
+      fixture.service('s', nodePort({ ports: [{ port: 5000, protocol: 'SCTP', nodePort: PORT }] }))
+      fixture.slice('s', ['a'], { ports: [{ name: '', port: 8080, protocol: 'SCTP' }] })
+      await fixture.sync()
       // Forwarded packets have passed the translation.
-      const watch = `table inet watch {\n chain c { type filter hook forward priority -5; ip daddr ${world.ip('a')} sctp dport 8080 counter\n }\n}\n`
-      assert.equal((await world.n1.ns.exec(['nft', '-f', '-'], { stdin: watch })).status, 0)
-      const [link] = await world.n1.ns.json('link', 'show', 'dev', 'eth0')
+      const watch = `table inet watch {\n chain c { type filter hook forward priority -5; ip daddr ${fixture.ip('a')} sctp dport 8080 counter\n }\n}\n`
+      assert.equal((await fixture.n1.ns.exec(['nft', '-f', '-'], { stdin: watch })).status, 0)
+      const [link] = await fixture.n1.ns.json('link', 'show', 'dev', 'eth0')
       const mac = link?.['address'] as string
       for (const [count, ip, port] of [
         [1, VIP, 5000],
         [2, NODE, PORT],
       ] as const) {
-        sendInit(world.client, mac, CLIENT, ip, port, 40_000 + count)
+        sendInit(fixture.client, mac, CLIENT, ip, port, 40_000 + count)
         await until(
-          async () => (await world.nft('list', 'table', 'inet', 'watch')).includes(`counter packets ${count} `),
+          async () => (await fixture.nft('list', 'table', 'inet', 'watch')).includes(`counter packets ${count} `),
           5000,
         )
       }

@@ -69,7 +69,7 @@ describe('many Services', () => {
           scripts.length = 0
           programme.update(new Map([[name(key), compiled]]))
           // As after each event of the kernel about the table.
-          elements.doubt()
+          elements.invalidate()
           await elements.step(run)
           return scripts.join('').trimEnd().split('\n')
         }

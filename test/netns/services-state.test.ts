@@ -4,7 +4,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { until } from '../support/harness.ts'
 import { PASS } from '../support/missing-tools.ts'
-import { inWorld, type World } from '../support/services-world.ts'
+import { type Fixture, withFixture } from '../support/services-fixture.ts'
 import { shimmed } from '../support/tool-shims.ts'
 
 const [VIP, VIP6, NODE] = ['10.96.0.10', 'fd00:96::10', '172.30.0.1'] as const
@@ -19,17 +19,17 @@ const sticky = (timeoutSeconds: number, spec: object = {}) => ({
   ...spec,
 })
 
-function serve(world: World, spec: object, backends: readonly ('a' | 'b' | 'c')[] = ['a', 'b', 'c']): void {
-  world.service('s', spec)
-  for (const family of [4, 6] as const) world.slice('s', backends, { family })
+function serve(fixture: Fixture, spec: object, backends: readonly ('a' | 'b' | 'c')[] = ['a', 'b', 'c']): void {
+  fixture.service('s', spec)
+  for (const family of [4, 6] as const) fixture.slice('s', backends, { family })
 }
 
 describe('Services: state', () => {
   it(
     'SV37 SV39 SV41 session affinity on ClusterIP and NodePort, in both families; switched on and off; an endpoint that goes is replaced for good',
-    inWorld(async (world) => {
-      serve(world, sticky(600))
-      await world.sync()
+    withFixture(async (fixture) => {
+      serve(fixture, sticky(600))
+      await fixture.sync()
       const ways = [
         ['p', VIP, 80],
         ['q', VIP, 80],
@@ -38,17 +38,17 @@ describe('Services: state', () => {
         ['client', 'fd00:30::1', PORT],
       ] as const
       for (const [who, ip, port] of ways)
-        assert.match(names(await world.tcp(who, ip, port, { count: 25 })), /^[abc]$/, `${who} to ${ip}`)
+        assert.match(names(await fixture.tcp(who, ip, port, { count: 25 })), /^[abc]$/, `${who} to ${ip}`)
       // Not all clients go to one endpoint. Each new service forgets its clients.
-      serve(world, { clusterIP: VIP })
-      await world.sync()
-      assert.equal(names(await world.tcp('p', VIP, 80, { count: 60 })), 'abc')
-      serve(world, sticky(600))
-      await world.sync()
-      const before = names(await world.tcp('p', VIP, 80, { count: 10 }))
+      serve(fixture, { clusterIP: VIP })
+      await fixture.sync()
+      assert.equal(names(await fixture.tcp('p', VIP, 80, { count: 60 })), 'abc')
+      serve(fixture, sticky(600))
+      await fixture.sync()
+      const before = names(await fixture.tcp('p', VIP, 80, { count: 10 }))
       const [before6, byPort] = [
-        names(await world.tcp('p', VIP6, 80, { count: 10 })),
-        names(await world.tcp('client', NODE, PORT, { count: 10 })),
+        names(await fixture.tcp('p', VIP6, 80, { count: 10 })),
+        names(await fixture.tcp('client', NODE, PORT, { count: 10 })),
       ]
       const all = ['a', 'b', 'c'] as const
       for (const [who, ip, port, was] of [
@@ -57,25 +57,25 @@ describe('Services: state', () => {
         ['client', NODE, PORT, byPort],
       ] as const) {
         serve(
-          world,
+          fixture,
           sticky(600),
           all.filter((one) => one !== was),
         )
-        await world.sync()
-        const next = names(await world.tcp(who, ip, port, { count: 20 }))
+        await fixture.sync()
+        const next = names(await fixture.tcp(who, ip, port, { count: 20 }))
         assert.match(next, /^[abc]$/)
         assert.notEqual(next, was)
-        serve(world, sticky(600))
-        await world.sync()
+        serve(fixture, sticky(600))
+        await fixture.sync()
         assert.equal(
-          names(await world.tcp(who, ip, port, { count: 10 })),
+          names(await fixture.tcp(who, ip, port, { count: 10 })),
           next,
           `${who} to ${ip} after the endpoint came back`,
         )
       }
       // The mark was for the way through the node.
       assert.doesNotMatch(
-        (await world.n1.ns.exec(['conntrack', '-L', '-p', 'tcp', '--orig-dst', VIP])).stdout,
+        (await fixture.n1.ns.exec(['conntrack', '-L', '-p', 'tcp', '--orig-dst', VIP])).stdout,
         /mark=[1-9]/,
       )
     }),
@@ -83,23 +83,23 @@ describe('Services: state', () => {
 
   it(
     'SV38 session affinity ends after its timeout, and each connection renews it',
-    inWorld(async (world) => {
-      serve(world, sticky(2))
-      await world.sync()
-      const first = names(await world.tcp('p', VIP, 80))
+    withFixture(async (fixture) => {
+      serve(fixture, sticky(2))
+      await fixture.sync()
+      const first = names(await fixture.tcp('p', VIP, 80))
       // Renewed for longer than the timeout.
       const end = Date.now() + 3000
-      while (Date.now() < end) assert.equal(names(await world.tcp('p', VIP, 80, { count: 5 })), first)
+      while (Date.now() < end) assert.equal(names(await fixture.tcp('p', VIP, 80, { count: 5 })), first)
       // Left alone: the element goes, and with it the choice.
       await until(
-        async () => !(await world.nft('list', 'map', 'inet', 'plumb_services', 'aff4')).includes('expires'),
+        async () => !(await fixture.nft('list', 'map', 'inet', 'plumb_services', 'aff4')).includes('expires'),
         10_000,
       )
       await until(async () => {
-        const next = names(await world.tcp('p', VIP, 80))
+        const next = names(await fixture.tcp('p', VIP, 80))
         if (next === first)
           await until(
-            async () => !(await world.nft('list', 'map', 'inet', 'plumb_services', 'aff4')).includes('expires'),
+            async () => !(await fixture.nft('list', 'map', 'inet', 'plumb_services', 'aff4')).includes('expires'),
             10_000,
           )
         return next !== first
@@ -109,73 +109,76 @@ describe('Services: state', () => {
 
   it(
     'SV40 SV49 a hundred restarts change nothing: TCP and UDP flows without a gap go on, no entry of conntrack is lost, and clients stay with their endpoint',
-    inWorld(async (world) => {
-      serve(world, sticky(600))
-      world.service('u', { clusterIP: '10.96.0.11', ports: [{ port: 53, protocol: 'UDP' }] })
-      world.slice('u', ['a', 'c'], { ports: [{ name: '', port: 8080, protocol: 'UDP' }] })
-      await world.sync()
-      const [first, sixth] = [names(await world.tcp('p', VIP, 80)), names(await world.tcp('p', VIP6, 80))]
-      const held = await world.hold('p', VIP, 80)
+    withFixture(async (fixture) => {
+      serve(fixture, sticky(600))
+      fixture.service('u', { clusterIP: '10.96.0.11', ports: [{ port: 53, protocol: 'UDP' }] })
+      fixture.slice('u', ['a', 'c'], { ports: [{ name: '', port: 8080, protocol: 'UDP' }] })
+      await fixture.sync()
+      const [first, sixth] = [names(await fixture.tcp('p', VIP, 80)), names(await fixture.tcp('p', VIP6, 80))]
+      const held = await fixture.hold('p', VIP, 80)
       const entry = async () =>
-        (await world.n1.ns.exec(['conntrack', '-L', '-p', 'udp', '--orig-dst', '10.96.0.11', '-o', 'id'])).stdout.match(
-          /sport=5000 .*id=(\d+)/,
-        )?.[1]
-      const udp = names(await world.udp('q', '10.96.0.11', 53, { fromPort: 5000 }))
-      const byPod = names(await world.udp('p', '10.96.0.11', 53, { fromPort: 5000 }))
+        (
+          await fixture.n1.ns.exec(['conntrack', '-L', '-p', 'udp', '--orig-dst', '10.96.0.11', '-o', 'id'])
+        ).stdout.match(/sport=5000 .*id=(\d+)/)?.[1]
+      const udp = names(await fixture.udp('q', '10.96.0.11', 53, { fromPort: 5000 }))
+      const byPod = names(await fixture.udp('p', '10.96.0.11', 53, { fromPort: 5000 }))
       const id = await entry()
       assert.ok(id)
-      const listed = await world.nft('-s', 'list', 'table', 'inet', 'plumb_services')
+      const listed = await fixture.nft('-s', 'list', 'table', 'inet', 'plumb_services')
       for (let i = 0; i < 100; i++) {
-        const [agent] = world.agents
+        const [agent] = fixture.agents
         await agent?.stop(i % 2 === 1 ? 'SIGKILL' : 'SIGTERM')
-        assert.equal(names(await world.tcp('p', VIP, 80, { count: 5 })), first)
-        const again = world.n1.agent()
-        ;(world.agents as unknown[])[0] = again
+        assert.equal(names(await fixture.tcp('p', VIP, 80, { count: 5 })), first)
+        const again = fixture.n1.agent()
+        ;(fixture.agents as unknown[])[0] = again
         // While it starts, nothing stands still.
         let isUp = false
         const ready = again.ready(30_000).finally(() => {
           isUp = true
         })
         while (!isUp) {
-          assert.equal(await world.say('p', VIP, 80, { ms: 1000 }), held)
-          assert.equal(names(await world.udp('p', '10.96.0.11', 53, { fromPort: 5000 })), byPod)
+          assert.equal(await fixture.say('p', VIP, 80, { ms: 1000 }), held)
+          assert.equal(names(await fixture.udp('p', '10.96.0.11', 53, { fromPort: 5000 })), byPod)
         }
         await ready
-        await world.sync()
-        assert.equal(await world.say('p', VIP, 80), held)
+        await fixture.sync()
+        assert.equal(await fixture.say('p', VIP, 80), held)
         assert.deepEqual(
           [
-            names(await world.udp('p', '10.96.0.11', 53, { fromPort: 5000 })),
-            names(await world.udp('q', '10.96.0.11', 53, { fromPort: 5000 })),
+            names(await fixture.udp('p', '10.96.0.11', 53, { fromPort: 5000 })),
+            names(await fixture.udp('q', '10.96.0.11', 53, { fromPort: 5000 })),
           ],
           [byPod, udp],
         )
         assert.deepEqual(
-          [names(await world.tcp('p', VIP, 80, { count: 10 })), names(await world.tcp('p', VIP6, 80, { count: 10 }))],
+          [
+            names(await fixture.tcp('p', VIP, 80, { count: 10 })),
+            names(await fixture.tcp('p', VIP6, 80, { count: 10 })),
+          ],
           [first, sixth],
         )
         assert.equal(await entry(), id)
       }
       const plain = (text: string) =>
         text.replace(/203\.0\.\d+\.\d+/g, 'marker').replace(/elements = \{[^}]*timeout[^}]*\}/g, '')
-      assert.equal(plain(await world.nft('-s', 'list', 'table', 'inet', 'plumb_services')), plain(listed))
+      assert.equal(plain(await fixture.nft('-s', 'list', 'table', 'inet', 'plumb_services')), plain(listed))
     }),
   )
 
   it(
     'SV48 elements, a chain, a rule and the table that somebody removes come back, and the log says so; UDP connections stay',
-    inWorld(async (world) => {
-      serve(world, { clusterIP: VIP, type: 'LoadBalancer', loadBalancerSourceRanges: ['10.0.0.0/8'] })
-      world.service(
+    withFixture(async (fixture) => {
+      serve(fixture, { clusterIP: VIP, type: 'LoadBalancer', loadBalancerSourceRanges: ['10.0.0.0/8'] })
+      fixture.service(
         'b',
         { clusterIP: '10.96.0.12', type: 'LoadBalancer', loadBalancerSourceRanges: ['10.0.0.0/8'] },
         { status: { loadBalancer: { ingress: [{ ip: '192.0.2.20' }] } } },
       )
-      world.slice('b', ['a'])
-      await world.sync()
-      const works = async () => names(await world.tcp('p', VIP, 80, { count: 40, ms: 300 })) === 'abc'
+      fixture.slice('b', ['a'])
+      await fixture.sync()
+      const works = async () => names(await fixture.tcp('p', VIP, 80, { count: 40, ms: 300 })) === 'abc'
       assert.ok(await works())
-      const [agent] = world.agents
+      const [agent] = fixture.agents
       for (const [line, told] of [
         [`delete element inet plumb_services svc4 { ${VIP} . tcp . 80 }`, `map svc4: ${VIP} . tcp . 80`],
         [`add element inet plumb_services svc4 { 10.96.7.7 . tcp . 80 : drop }`, 'map svc4: 10.96.7.7 . tcp . 80'],
@@ -185,17 +188,17 @@ describe('Services: state', () => {
         ['delete table inet plumb_services', 'nft table plumb_services'],
       ] as const) {
         const at = agent?.log().length ?? 0
-        const { status, stderr } = await world.n1.ns.exec(['nft', '-f', '-'], { stdin: `${line}\n` })
+        const { status, stderr } = await fixture.n1.ns.exec(['nft', '-f', '-'], { stdin: `${line}\n` })
         assert.equal(status, 0, stderr)
         await until(() => agent?.log().slice(at).includes(told), 15_000).catch(() =>
           assert.fail(`${line}: the log does not say ${told}: ${agent?.log().slice(at)}`),
         )
         await until(works, 10_000)
       }
-      assert.doesNotMatch(await world.nft('list', 'map', 'inet', 'plumb_services', 'svc4'), /10\.96\.7\.7/)
-      await world.n1.ns.exec(['nft', 'delete', 'table', 'inet', 'plumb_services_sources'])
+      assert.doesNotMatch(await fixture.nft('list', 'map', 'inet', 'plumb_services', 'svc4'), /10\.96\.7\.7/)
+      await fixture.n1.ns.exec(['nft', 'delete', 'table', 'inet', 'plumb_services_sources'])
       await until(
-        async () => (await world.nft('list', 'table', 'inet', 'plumb_services_sources')).includes('192.0.2.20'),
+        async () => (await fixture.nft('list', 'table', 'inet', 'plumb_services_sources')).includes('192.0.2.20'),
         15_000,
       )
     }),
@@ -203,11 +206,11 @@ describe('Services: state', () => {
 
   it(
     'F20s1 F20s4 a start with an nft that fails once leaves the table and what it remembers, and never takes away the addresses of pods; a table of another version is replaced',
-    inWorld(async (world) => {
-      const { n1, agents } = world
-      serve(world, sticky(600))
-      await world.sync()
-      const first = names(await world.tcp('p', VIP, 80))
+    withFixture(async (fixture) => {
+      const { n1, agents } = fixture
+      serve(fixture, sticky(600))
+      await fixture.sync()
+      const first = names(await fixture.tcp('p', VIP, 80))
       // A table that was made again has another number.
       const handle = async () =>
         /^table inet plumb_services \{ # handle (\d+)/m.exec(
@@ -222,9 +225,9 @@ describe('Services: state', () => {
       const failing = n1.agentAs(shim.file)
       await until(() => existsSync(join(shim.dir, 'failed')), 30_000)
       await failing.ready(30_000)
-      await world.sync()
+      await fixture.sync()
       assert.equal(await handle(), before)
-      assert.equal(names(await world.tcp('p', VIP, 80, { count: 20 })), first)
+      assert.equal(names(await fixture.tcp('p', VIP, 80, { count: 20 })), first)
       const scripts = readdirSync(shim.dir).flatMap((name) =>
         name.startsWith('input.') ? [readFileSync(join(shim.dir, name), 'utf8')] : [],
       )
@@ -237,27 +240,27 @@ describe('Services: state', () => {
       assert.equal((await n1.ns.exec(['nft', '-f', '-'], { stdin: older })).status, 0)
       const again = n1.agent()
       await again.ready(30_000)
-      await world.sync()
-      assert.match(names(await world.tcp('p', VIP, 80, { count: 20 })), /^[abc]$/)
+      await fixture.sync()
+      assert.match(names(await fixture.tcp('p', VIP, 80, { count: 20 })), /^[abc]$/)
     }),
   )
 
   it(
     'F20s10 source ranges that somebody opens come back: a rule, a restricted address, an allowed range; and the addresses of pods',
-    inWorld(async (world) => {
-      const { ns } = world.n1
-      world.service(
+    withFixture(async (fixture) => {
+      const { ns } = fixture.n1
+      fixture.service(
         'b',
         { clusterIP: '10.96.0.12', type: 'LoadBalancer', loadBalancerSourceRanges: ['10.0.0.0/8'] },
         { status: { loadBalancer: { ingress: [{ ip: '192.0.2.20' }] } } },
       )
-      world.slice('b', ['a'])
-      await world.sync()
+      fixture.slice('b', ['a'])
+      await fixture.sync()
       const all = async () =>
         (
           await Promise.all(
             ['plumb_services_sources', 'plumb_services'].map((table) =>
-              world.nft('-s', 'list', 'table', 'inet', table),
+              fixture.nft('-s', 'list', 'table', 'inet', table),
             ),
           )
         ).join('')
@@ -273,58 +276,58 @@ describe('Services: state', () => {
         assert.equal(status, 0, stderr)
         await until(async () => (await all()) === right, 15_000).catch(() => assert.fail(`${line} stays`))
       }
-      assert.match((await world.tcp('client', '192.0.2.20', 80, { ms: 500 }))[0] ?? '', /ETIMEDOUT|timeout/i)
+      assert.match((await fixture.tcp('client', '192.0.2.20', 80, { ms: 500 }))[0] ?? '', /ETIMEDOUT|timeout/i)
     }),
   )
 
   it(
     'F20s3 chains of shapes that no Service has any more are removed once there are many',
-    inWorld(async (world) => {
+    withFixture(async (fixture) => {
       const chains = async () =>
-        (await world.nft('list', 'chains', 'inet')).match(/chain vip4_tcp_1_s\d+/g)?.length ?? 0
+        (await fixture.nft('list', 'chains', 'inet')).match(/chain vip4_tcp_1_s\d+/g)?.length ?? 0
       const count = 120
       for (let i = 0; i < count; i++) {
-        world.service(`s${i}`, {
+        fixture.service(`s${i}`, {
           clusterIP: `10.96.1.${i + 1}`,
           sessionAffinity: 'ClientIP',
           sessionAffinityConfig: { clientIP: { timeoutSeconds: 100 + i } },
         })
-        world.slice(`s${i}`, ['a'])
+        fixture.slice(`s${i}`, ['a'])
       }
-      await world.sync()
+      await fixture.sync()
       assert.equal(await chains(), count)
-      for (let i = 0; i < count - 1; i++) world.remove('Service', `s${i}`)
-      await world.sync()
+      for (let i = 0; i < count - 1; i++) fixture.remove('Service', `s${i}`)
+      await fixture.sync()
       await until(async () => (await chains()) === 1, 10_000)
-      assert.equal(names(await world.tcp('p', `10.96.1.${count}`, 80)), 'a')
+      assert.equal(names(await fixture.tcp('p', `10.96.1.${count}`, 80)), 'a')
       // A shape that comes again has its chain again.
-      world.service('s0', {
+      fixture.service('s0', {
         clusterIP: '10.96.1.1',
         sessionAffinity: 'ClientIP',
         sessionAffinityConfig: { clientIP: { timeoutSeconds: 100 } },
       })
-      await world.sync()
-      assert.equal(names(await world.tcp('p', '10.96.1.1', 80)), 'a')
+      await fixture.sync()
+      assert.equal(names(await fixture.tcp('p', '10.96.1.1', 80)), 'a')
     }),
   )
 
   it(
     'UDP clients of a Service that went while the agent was away are told at the start of the next one; those of others keep their connections',
-    inWorld(async (world) => {
+    withFixture(async (fixture) => {
       const udp = (clusterIPs: readonly string[], nodePort: number) => ({
         clusterIPs,
         type: 'NodePort',
         ports: [{ port: 53, protocol: 'UDP', nodePort }],
       })
       const ports = [{ name: '', port: 8080, protocol: 'UDP' }]
-      world.service('gone', udp([VIP, VIP6], 30_053))
-      world.slice('gone', ['a'], { ports })
-      world.slice('gone', ['a'], { ports, family: 6 })
-      world.service('other', udp(['10.96.0.11'], 30_054))
-      world.slice('other', ['c'], { ports })
-      await world.sync()
+      fixture.service('gone', udp([VIP, VIP6], 30_053))
+      fixture.slice('gone', ['a'], { ports })
+      fixture.slice('gone', ['a'], { ports, family: 6 })
+      fixture.service('other', udp(['10.96.0.11'], 30_054))
+      fixture.slice('other', ['c'], { ports })
+      await fixture.sync()
       const ask = async (who: 'p' | 'client', ip: string, port: number) =>
-        (await world.udp(who, ip, port, { fromPort: ip === VIP6 ? 5006 : 5000, ms: 300 }))[0] ?? ''
+        (await fixture.udp(who, ip, port, { fromPort: ip === VIP6 ? 5006 : 5000, ms: 300 }))[0] ?? ''
       const ways = [
         ['p', VIP, 53],
         ['p', VIP6, 53],
@@ -333,16 +336,16 @@ describe('Services: state', () => {
       for (const [who, ip, port] of ways) assert.match(await ask(who, ip, port), /^a /, ip)
       assert.match(await ask('p', '10.96.0.11', 53), /^c /)
       const flow = async () =>
-        (await world.n1.ns.exec(['conntrack', '-L', '-p', 'udp', '--orig-dst', '10.96.0.11', '-o', 'id'])).stdout.match(
-          / id=\d+/,
-        )?.[0]
+        (
+          await fixture.n1.ns.exec(['conntrack', '-L', '-p', 'udp', '--orig-dst', '10.96.0.11', '-o', 'id'])
+        ).stdout.match(/ id=\d+/)?.[0]
       const before = await flow()
       assert.ok(before)
-      await world.agents[0]?.stop()
-      world.remove('Service', 'gone')
-      const synced = world.sync()
+      await fixture.agents[0]?.stop()
+      fixture.remove('Service', 'gone')
+      const synced = fixture.sync()
       for (const [who, ip, port] of ways) assert.match(await ask(who, ip, port), /^a /, ip)
-      const again = world.n1.agent()
+      const again = fixture.n1.agent()
       await again.ready(30_000)
       await synced
       for (const [who, ip, port] of ways) await until(async () => !(await ask(who, ip, port)).startsWith('a '), 10_000)
@@ -353,9 +356,9 @@ describe('Services: state', () => {
 
   it(
     'the agent refuses to start beside the rules of kube-proxy, and removes them when it is asked to; rules of others stay',
-    inWorld(async (world) => {
-      const { ns } = world.n1
-      const [agent] = world.agents
+    withFixture(async (fixture) => {
+      const { ns } = fixture.n1
+      const [agent] = fixture.agents
       await agent?.stop()
       const rules = 'table ip kube-proxy { chain services { }\n}\ntable ip6 kube-proxy { }\n'
       assert.equal((await ns.exec(['nft', '-f', '-'], { stdin: rules })).status, 0)
@@ -381,7 +384,7 @@ describe('Services: state', () => {
       const hasLegacy =
         (await ns.exec(['iptables-legacy-restore', '--noflush'], { stdin: lines.join('\n') })).status === 0
       assert.equal((await ns.exec(['ip', 'link', 'add', 'kube-ipvs0', 'type', 'bridge'])).status, 0)
-      const refused = world.n1.agent()
+      const refused = fixture.n1.agent()
       assert.equal(await refused.ended, 1)
       assert.match(
         refused.log(),
@@ -389,10 +392,10 @@ describe('Services: state', () => {
           `Cannot serve Services beside kube-proxy, whose rules are on this node: nft table ip kube-proxy, iptables chain KUBE-SERVICES, ${hasLegacy ? 'iptables-legacy chain KUBE-SERVICES, ' : ''}nft table ip6 kube-proxy, link kube-ipvs0: want kube-proxy stopped and --replace-kube-proxy`,
         ),
       )
-      const forced = world.n1.agent('--service-proxy-force')
+      const forced = fixture.n1.agent('--service-proxy-force')
       await forced.ready(30_000)
       await forced.stop()
-      const again = world.n1.agent('--replace-kube-proxy')
+      const again = fixture.n1.agent('--replace-kube-proxy')
       await again.ready(30_000)
       await until(
         () => /removed what kube-proxy left: iptables-nft nat: 2 chains of kube-proxy/.test(again.log()),
@@ -422,34 +425,34 @@ describe('Services: state', () => {
 
   it(
     'plumb services, the metrics and the socket tell addresses, endpoints, which are local, and why one is left out',
-    inWorld(async (world) => {
-      const { ns, dir } = world.n1
+    withFixture(async (fixture) => {
+      const { ns, dir } = fixture.n1
       const socket = `${dir}/agent.sock`
       const plumb = (...words: readonly string[]) =>
         ns.exec([join(import.meta.dir, '../../dist/plumb'), 'services', ...words, '--socket', socket])
-      serve(world, sticky(600), ['a', 'c'])
-      world.slice('s', ['a', { pod: 'b', conditions: { ready: false } }, 'c'])
-      world.service('lone', { clusterIP: '10.96.0.20' })
-      await world.sync()
+      serve(fixture, sticky(600), ['a', 'c'])
+      fixture.slice('s', ['a', { pod: 'b', conditions: { ready: false } }, 'c'])
+      fixture.service('lone', { clusterIP: '10.96.0.20' })
+      await fixture.sync()
       const all = (await plumb()).stdout
       assert.match(all, /^SERVICE +ADDRESSES +ENDPOINTS +LOCAL +LEFT OUT$/m)
       assert.match(all, /^x\/s +10\.96\.0\.10:80\/TCP \*:30080 +2 +1 +1$/m)
       assert.match(all, /^x\/lone +10\.96\.0\.20:80\/TCP +0 +0$/m)
       const one = (await plumb('x/s')).stdout
       assert.match(one, /^x\/s, affinity 600 s$/m)
-      assert.match(one, new RegExp(`^  ${world.ip('a').replaceAll('.', '\\.')}:8080 +n1 \\(this node\\)$`, 'm'))
+      assert.match(one, new RegExp(`^  ${fixture.ip('a').replaceAll('.', '\\.')}:8080 +n1 \\(this node\\)$`, 'm'))
       assert.match(
         one,
-        new RegExp(`  ${world.ip('b').replaceAll('.', '\\.')}:8080 +n1 \\(this node\\) +left out: it is not ready`),
+        new RegExp(`  ${fixture.ip('b').replaceAll('.', '\\.')}:8080 +n1 \\(this node\\) +left out: it is not ready`),
       )
-      assert.ok(one.includes(`[${world.ip('c', 6)}]:8080`), one)
+      assert.ok(one.includes(`[${fixture.ip('c', 6)}]:8080`), one)
       assert.match((await plumb('lone')).stdout, /no endpoint: clients are refused/)
       const none = await plumb('absent')
       assert.deepEqual([none.status, none.stdout], [1, 'there is no Service absent\n'])
       assert.equal(JSON.parse((await plumb('x/s', '--json')).stdout)[0].ports.length, 2)
       // A slice that says when its change happened.
       const at = new Date(Date.now() - 400).toISOString()
-      world.object({
+      fixture.object({
         kind: 'EndpointSlice',
         metadata: {
           namespace: 'x',
@@ -459,9 +462,9 @@ describe('Services: state', () => {
         },
         addressType: 'IPv4',
         ports: [{ name: '', port: 8080 }],
-        endpoints: [{ addresses: [world.ip('a')] }],
+        endpoints: [{ addresses: [fixture.ip('a')] }],
       } as never)
-      await world.sync()
+      await fixture.sync()
       const metrics = await until(async () => {
         const text = await (await fetch('http://agent/metrics', { unix: socket })).text()
         return /plumb_network_programming_duration_seconds_count 1$/m.test(text) ? text : ''

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { plugin, until } from '../support/harness.ts'
 import { works } from '../support/host-ports.ts'
-import { inWorld, type World } from '../support/services-world.ts'
+import { type Fixture, withFixture } from '../support/services-fixture.ts'
 
 const VIP = '10.96.0.10'
 const VIP6 = 'fd00:96::10'
@@ -11,55 +11,55 @@ const VIP6 = 'fd00:96::10'
 const counts = (answers: readonly string[]) => Object.groupBy(answers, (one) => one.split(' ')[0] as string)
 const names = (answers: readonly string[]) => Object.keys(counts(answers)).sort().join('')
 
-async function serve(world: World, spec: object = {}): Promise<void> {
-  world.service('s', { clusterIP: VIP, ...spec })
-  world.slice('s', ['a', 'b', 'c'])
-  await world.sync()
+async function serve(fixture: Fixture, spec: object = {}): Promise<void> {
+  fixture.service('s', { clusterIP: VIP, ...spec })
+  fixture.slice('s', ['a', 'b', 'c'])
+  await fixture.sync()
 }
 
 describe('Services: ClusterIP', () => {
   it(
     'SV1 SV6 SV7 SV9 SV10 TCP from pods of both nodes and from the node: spread evenly, and pods keep their address',
-    inWorld(async (world) => {
-      await serve(world)
-      const answers = await world.tcp('p', VIP, 80, { count: 1000 })
+    withFixture(async (fixture) => {
+      await serve(fixture)
+      const answers = await fixture.tcp('p', VIP, 80, { count: 1000 })
       for (const name of ['a', 'b', 'c']) {
         const count = counts(answers)[name]?.length ?? 0
         // Binomial: 1000 × 1/3 × 2/3 is the square of σ.
         assert.ok(Math.abs(count - 1000 / 3) < 5 * Math.sqrt((1000 * 2) / 9), `${name} answered ${count} of 1000`)
       }
-      assert.deepEqual([...new Set(answers.map((one) => one.split(' ')[1]))], [world.ip('p')])
+      assert.deepEqual([...new Set(answers.map((one) => one.split(' ')[1]))], [fixture.ip('p')])
       assert.deepEqual(
-        [...new Set((await world.tcp('q', VIP, 80, { count: 20 })).map((one) => one.split(' ')[1]))],
-        [world.ip('q')],
+        [...new Set((await fixture.tcp('q', VIP, 80, { count: 20 })).map((one) => one.split(' ')[1]))],
+        [fixture.ip('q')],
       )
-      assert.equal(names(await world.tcp('n1', VIP, 80, { count: 30 })), 'abc')
+      assert.equal(names(await fixture.tcp('n1', VIP, 80, { count: 30 })), 'abc')
     }),
   )
 
   it(
     'SV2 SV4 SV5 TCP and UDP on one port, several ports, and target ports that differ by endpoint',
-    inWorld(async (world) => {
+    withFixture(async (fixture) => {
       const ports = [
         { name: 'web', port: 53 },
         { name: 'dns', port: 53, protocol: 'UDP' },
         { name: 'more', port: 54 },
       ]
-      world.service('s', { clusterIP: VIP, ports })
-      world.slice('s', ['a'], {
+      fixture.service('s', { clusterIP: VIP, ports })
+      fixture.slice('s', ['a'], {
         ports: [
           { name: 'web', port: 8080 },
           { name: 'dns', port: 8081, protocol: 'UDP' },
           { name: 'more', port: 8081 },
         ],
       })
-      await world.sync()
-      const client = world.ip('p')
+      await fixture.sync()
+      const client = fixture.ip('p')
       assert.deepEqual(
         [
-          await world.tcp('p', VIP, 53),
-          (await world.udp('p', VIP, 53))[0]?.split(' ').slice(0, 3).join(' '),
-          await world.tcp('p', VIP, 54),
+          await fixture.tcp('p', VIP, 53),
+          (await fixture.udp('p', VIP, 53))[0]?.split(' ').slice(0, 3).join(' '),
+          await fixture.tcp('p', VIP, 54),
         ],
         [[`a ${client} 8080`], `a ${client} 8081`, [`a ${client} 8081`]],
       )
@@ -68,113 +68,121 @@ describe('Services: ClusterIP', () => {
 
   it(
     'SV8 a pod reaches itself through the VIP, in both families',
-    inWorld(async (world) => {
-      world.service('s', { clusterIPs: [VIP, VIP6] })
-      world.slice('s', ['a'])
-      world.slice('s', ['a'], { family: 6 })
-      await world.sync()
-      assert.match((await world.tcp('a', VIP, 80))[0] ?? '', /^a 10\.244\.\d+\.1 8080$/)
-      assert.match((await world.tcp('a', VIP6, 80))[0] ?? '', /^a fd00:\S+ 8080$/)
+    withFixture(async (fixture) => {
+      fixture.service('s', { clusterIPs: [VIP, VIP6] })
+      fixture.slice('s', ['a'])
+      fixture.slice('s', ['a'], { family: 6 })
+      await fixture.sync()
+      assert.match((await fixture.tcp('a', VIP, 80))[0] ?? '', /^a 10\.244\.\d+\.1 8080$/)
+      assert.match((await fixture.tcp('a', VIP6, 80))[0] ?? '', /^a fd00:\S+ 8080$/)
     }),
   )
 
   it(
     'SV11 SV13 SV14 SV46 a VIP that is gone answers nobody, and serves again; without an endpoint, and on an unknown port, it refuses at once',
-    inWorld(async (world) => {
-      await serve(world)
+    withFixture(async (fixture) => {
+      await serve(fixture)
       // A packet for a VIP that leaves the node may come back from a gateway, for ever.
-      await world.n1.ns.exec(['nft', '-f', '-'], {
+      await fixture.n1.ns.exec(['nft', '-f', '-'], {
         stdin: `table inet watch {\n chain c { type filter hook postrouting priority 300; oifname "eth0" ip daddr ${VIP} tcp dport 81 counter\n }\n}\n`,
       })
-      world.remove('Service', 's')
-      await world.sync()
-      assert.notEqual(names(await world.tcp('p', VIP, 80, { ms: 300 })), 'a')
-      await serve(world)
-      assert.equal(names(await world.tcp('p', VIP, 80, { count: 30 })), 'abc')
+      fixture.remove('Service', 's')
+      await fixture.sync()
+      assert.notEqual(names(await fixture.tcp('p', VIP, 80, { ms: 300 })), 'a')
+      await serve(fixture)
+      assert.equal(names(await fixture.tcp('p', VIP, 80, { count: 30 })), 'abc')
       for (const who of ['p', 'n1', 'client'] as const) {
-        assert.deepEqual(await world.tcp(who, VIP, 81, { ms: 900 }), ['ECONNREFUSED'], who)
-        assert.deepEqual(await world.udp(who, VIP, 81, { ms: 900 }), ['ECONNREFUSED'], who)
+        assert.deepEqual(await fixture.tcp(who, VIP, 81, { ms: 900 }), ['ECONNREFUSED'], who)
+        assert.deepEqual(await fixture.udp(who, VIP, 81, { ms: 900 }), ['ECONNREFUSED'], who)
       }
-      world.slice('s', [{ pod: 'a', conditions: { ready: false, serving: false, terminating: true } }])
-      await world.sync()
+      fixture.slice('s', [{ pod: 'a', conditions: { ready: false, serving: false, terminating: true } }])
+      await fixture.sync()
       for (const who of ['p', 'n1'] as const)
-        assert.deepEqual(await world.tcp(who, VIP, 80, { ms: 900 }), ['ECONNREFUSED'], who)
-      world.slice('s', [])
-      await world.sync()
+        assert.deepEqual(await fixture.tcp(who, VIP, 80, { ms: 900 }), ['ECONNREFUSED'], who)
+      fixture.slice('s', [])
+      await fixture.sync()
       for (const who of ['p', 'n1'] as const)
-        assert.deepEqual(await world.tcp(who, VIP, 80, { ms: 900 }), ['ECONNREFUSED'], who)
-      assert.match(await world.nft('list', 'table', 'inet', 'watch'), /counter packets 0 /)
+        assert.deepEqual(await fixture.tcp(who, VIP, 80, { ms: 900 }), ['ECONNREFUSED'], who)
+      assert.match(await fixture.nft('list', 'table', 'inet', 'watch'), /counter packets 0 /)
     }),
   )
 
   it(
     'SV12 endpoints come and go: new connections only to those that are there, and old TCP connections stay',
-    inWorld(async (world) => {
-      await serve(world)
-      const first = await world.hold('p', VIP, 80)
+    withFixture(async (fixture) => {
+      await serve(fixture)
+      const first = await fixture.hold('p', VIP, 80)
       const [kept = ''] = first.split(' ')
       const others = (['a', 'b', 'c'] as const).filter((one) => one !== kept)
-      world.slice('s', others)
-      await world.sync()
-      assert.equal(names(await world.tcp('p', VIP, 80, { count: 40 })), others.join(''))
-      assert.equal(await world.say('p', VIP, 80), first)
-      world.slice('s', ['a', 'b', 'c'])
-      await world.sync()
-      assert.equal(names(await world.tcp('p', VIP, 80, { count: 60 })), 'abc')
-      assert.equal(await world.say('p', VIP, 80), first)
+      fixture.slice('s', others)
+      await fixture.sync()
+      assert.equal(names(await fixture.tcp('p', VIP, 80, { count: 40 })), others.join(''))
+      assert.equal(await fixture.say('p', VIP, 80), first)
+      fixture.slice('s', ['a', 'b', 'c'])
+      await fixture.sync()
+      assert.equal(names(await fixture.tcp('p', VIP, 80, { count: 60 })), 'abc')
+      assert.equal(await fixture.say('p', VIP, 80), first)
     }),
   )
 
   it(
     'SV15 SV16 a UDP client that never changes its port reaches the first endpoint that comes, and another one when that goes; all others keep their connections',
-    inWorld(async (world) => {
+    withFixture(async (fixture) => {
       const udp = [{ port: 53, protocol: 'UDP' }]
       const ports = [{ name: '', port: 8080, protocol: 'UDP' }]
-      world.service('s', { clusterIP: VIP, type: 'NodePort', ports: [{ port: 53, protocol: 'UDP', nodePort: 30_053 }] })
-      world.slice('s', [], { ports })
-      world.service('other', { clusterIP: '10.96.0.11', ports: udp })
-      world.slice('other', ['c'], { ports })
-      await world.sync()
-      assert.match((await world.udp('p', '10.96.0.11', 53, { fromPort: 5001 }))[0] ?? '', /^c /)
-      await world.udp('p', VIP, 53, { fromPort: 5000, ms: 200 })
-      await world.udp('client', '172.30.0.1', 30_053, { fromPort: 5000, ms: 200 })
+      fixture.service('s', {
+        clusterIP: VIP,
+        type: 'NodePort',
+        ports: [{ port: 53, protocol: 'UDP', nodePort: 30_053 }],
+      })
+      fixture.slice('s', [], { ports })
+      fixture.service('other', { clusterIP: '10.96.0.11', ports: udp })
+      fixture.slice('other', ['c'], { ports })
+      await fixture.sync()
+      assert.match((await fixture.udp('p', '10.96.0.11', 53, { fromPort: 5001 }))[0] ?? '', /^c /)
+      await fixture.udp('p', VIP, 53, { fromPort: 5000, ms: 200 })
+      await fixture.udp('client', '172.30.0.1', 30_053, { fromPort: 5000, ms: 200 })
       for (const backend of ['a', 'b', 'c'] as const) {
-        world.slice('s', [backend], { ports })
-        await world.sync()
+        fixture.slice('s', [backend], { ports })
+        await fixture.sync()
         // Connections are cleaned right after the maps.
         await until(
-          async () => (await world.udp('p', VIP, 53, { fromPort: 5000, ms: 200 }))[0]?.startsWith(`${backend} `),
+          async () => (await fixture.udp('p', VIP, 53, { fromPort: 5000, ms: 200 }))[0]?.startsWith(`${backend} `),
           5000,
         )
         await until(
           async () =>
-            (await world.udp('client', '172.30.0.1', 30_053, { fromPort: 5000, ms: 200 }))[0]?.startsWith(
+            (await fixture.udp('client', '172.30.0.1', 30_053, { fromPort: 5000, ms: 200 }))[0]?.startsWith(
               `${backend} `,
             ),
           5000,
         )
       }
       // The connection of the other Service was never deleted: the kernel counted its first packet.
-      const known = (await world.n1.ns.exec(['conntrack', '-L', '-p', 'udp', '--orig-dst', '10.96.0.11'])).stdout
+      const known = (await fixture.n1.ns.exec(['conntrack', '-L', '-p', 'udp', '--orig-dst', '10.96.0.11'])).stdout
       assert.match(known, /sport=5001/)
-      world.slice('s', [], { ports })
-      await world.sync()
-      await until(async () => (await world.udp('p', VIP, 53, { ms: 300 }))[0] === 'ECONNREFUSED', 5000)
+      fixture.slice('s', [], { ports })
+      await fixture.sync()
+      await until(async () => (await fixture.udp('p', VIP, 53, { ms: 300 }))[0] === 'ECONNREFUSED', 5000)
     }),
   )
 
   it(
     'SV16 a UDP client that never changes its port reaches the pod that takes over a host port, beside Services',
-    inWorld(async (world) => {
-      const { ns } = world.n1
-      world.service('s', { clusterIP: VIP, type: 'NodePort', ports: [{ port: 53, protocol: 'UDP', nodePort: 30_053 }] })
-      world.slice('s', ['c'], { ports: [{ name: '', port: 8080, protocol: 'UDP' }] })
-      await world.sync()
+    withFixture(async (fixture) => {
+      const { ns } = fixture.n1
+      fixture.service('s', {
+        clusterIP: VIP,
+        type: 'NodePort',
+        ports: [{ port: 53, protocol: 'UDP', nodePort: 30_053 }],
+      })
+      fixture.slice('s', ['c'], { ports: [{ name: '', port: 8080, protocol: 'UDP' }] })
+      await fixture.sync()
       const hostPort = async (command: string, pod: 'a' | 'b') => {
         const prevResult = {
           cniVersion: '1.0.0',
           interfaces: [{ name: 'eth0', sandbox: `${ns.path}-${pod}` }],
-          ips: [{ address: `${world.ip(pod)}/24`, interface: 0 }],
+          ips: [{ address: `${fixture.ip(pod)}/24`, interface: 0 }],
         }
         const conf = {
           cniVersion: '1.0.0',
@@ -189,7 +197,7 @@ describe('Services: ClusterIP', () => {
       const reaches = (port: number, name: string) =>
         until(
           async () =>
-            (await world.udp('client', '172.30.0.1', port, { fromPort: 5000, ms: 200 }))[0]?.startsWith(`${name} `),
+            (await fixture.udp('client', '172.30.0.1', port, { fromPort: 5000, ms: 200 }))[0]?.startsWith(`${name} `),
           5000,
         )
       for (const pod of ['a', 'b', 'a'] as const) {
@@ -204,96 +212,96 @@ describe('Services: ClusterIP', () => {
 
   it(
     'SV17 SV43 a target port changes; a family is added, and removed',
-    inWorld(async (world) => {
-      await serve(world)
-      world.slice('s', ['a'], { ports: [{ name: '', port: 8081 }] })
-      await world.sync()
-      assert.match((await world.tcp('p', VIP, 80))[0] ?? '', /^a \S+ 8081$/)
-      world.service('s', { clusterIPs: [VIP, VIP6] })
-      world.slice('s', ['a', 'c'], { family: 6 })
-      await world.sync()
+    withFixture(async (fixture) => {
+      await serve(fixture)
+      fixture.slice('s', ['a'], { ports: [{ name: '', port: 8081 }] })
+      await fixture.sync()
+      assert.match((await fixture.tcp('p', VIP, 80))[0] ?? '', /^a \S+ 8081$/)
+      fixture.service('s', { clusterIPs: [VIP, VIP6] })
+      fixture.slice('s', ['a', 'c'], { family: 6 })
+      await fixture.sync()
       assert.deepEqual(
-        [names(await world.tcp('p', VIP6, 80, { count: 30 })), (await world.tcp('p', VIP6, 80))[0]?.split(' ')[1]],
-        ['ac', world.ip('p', 6)],
+        [names(await fixture.tcp('p', VIP6, 80, { count: 30 })), (await fixture.tcp('p', VIP6, 80))[0]?.split(' ')[1]],
+        ['ac', fixture.ip('p', 6)],
       )
-      assert.equal(names(await world.tcp('n1', VIP6, 80, { count: 30 })), 'ac')
-      world.service('s', { clusterIPs: [VIP] })
-      world.remove('EndpointSlice', 's-v6')
-      await world.sync()
-      assert.equal(names(await world.tcp('p', VIP, 80)), 'a')
-      assert.doesNotMatch(await world.nft('list', 'map', 'inet', 'plumb_services', 'eps6tcp'), /8080/)
+      assert.equal(names(await fixture.tcp('n1', VIP6, 80, { count: 30 })), 'ac')
+      fixture.service('s', { clusterIPs: [VIP] })
+      fixture.remove('EndpointSlice', 's-v6')
+      await fixture.sync()
+      assert.equal(names(await fixture.tcp('p', VIP, 80)), 'a')
+      assert.doesNotMatch(await fixture.nft('list', 'map', 'inet', 'plumb_services', 'eps6tcp'), /8080/)
     }),
   )
 
   it(
     'SV44 hints of nodes win over hints of zones, on each node; without one for a node its zone counts, then every endpoint',
-    inWorld(async (world) => {
+    withFixture(async (fixture) => {
       const hinted = (pod: 'a' | 'b' | 'c', zone: string, node?: string) => ({
         pod,
         hints: { forZones: [{ name: zone }], ...(node && { forNodes: [{ name: node }] }) },
       })
       const asked = async () =>
         Promise.all(
-          (['p', 'q', 'n1', 'n2'] as const).map(async (who) => names(await world.tcp(who, VIP, 80, { count: 40 }))),
+          (['p', 'q', 'n1', 'n2'] as const).map(async (who) => names(await fixture.tcp(who, VIP, 80, { count: 40 }))),
         )
-      world.service('s', { clusterIP: VIP, trafficDistribution: 'PreferSameNode' })
-      world.node('n1', { 'topology.kubernetes.io/zone': 'east' })
-      world.node('n2', { 'topology.kubernetes.io/zone': 'west' })
-      world.slice('s', [hinted('a', 'east', 'n1'), hinted('b', 'east', 'n2'), hinted('c', 'west', 'n2')])
-      await world.sync()
+      fixture.service('s', { clusterIP: VIP, trafficDistribution: 'PreferSameNode' })
+      fixture.node('n1', { 'topology.kubernetes.io/zone': 'east' })
+      fixture.node('n2', { 'topology.kubernetes.io/zone': 'west' })
+      fixture.slice('s', [hinted('a', 'east', 'n1'), hinted('b', 'east', 'n2'), hinted('c', 'west', 'n2')])
+      await fixture.sync()
       assert.deepEqual(await asked(), ['a', 'bc', 'a', 'bc'])
       // No endpoint is for n2, so its zone counts.
-      world.slice('s', [hinted('a', 'east', 'n1'), hinted('b', 'east', 'n1'), hinted('c', 'west', 'n1')])
-      await world.sync()
+      fixture.slice('s', [hinted('a', 'east', 'n1'), hinted('b', 'east', 'n1'), hinted('c', 'west', 'n1')])
+      await fixture.sync()
       assert.deepEqual(await asked(), ['abc', 'c', 'abc', 'c'])
       // One endpoint without hints of nodes: zones count for all.
-      world.slice('s', [hinted('a', 'east', 'n1'), hinted('b', 'east'), hinted('c', 'west', 'n2')])
-      await world.sync()
+      fixture.slice('s', [hinted('a', 'east', 'n1'), hinted('b', 'east'), hinted('c', 'west', 'n2')])
+      await fixture.sync()
       assert.deepEqual(await asked(), ['ab', 'c', 'ab', 'c'])
       // No endpoint is for the zone of n2 either.
-      world.slice('s', [hinted('a', 'east'), hinted('b', 'east'), hinted('c', 'east')])
-      await world.sync()
+      fixture.slice('s', [hinted('a', 'east'), hinted('b', 'east'), hinted('c', 'east')])
+      await fixture.sync()
       assert.deepEqual(await asked(), ['abc', 'abc', 'abc', 'abc'])
     }),
   )
 
   it(
     'SV35 SV36 SV42 SV44 SV45 endpoints that are not ready or terminate, hints, labels that exclude, and ExternalName',
-    inWorld(async (world) => {
+    withFixture(async (fixture) => {
       const not = (pod: 'a' | 'b' | 'c') => ({ pod, conditions: { ready: false } })
       const ending = (pod: 'a' | 'b' | 'c') => ({ pod, conditions: { ready: false, serving: true, terminating: true } })
-      const asked = async () => names(await world.tcp('p', VIP, 80, { count: 30 }))
-      world.service('s', { clusterIP: VIP, publishNotReadyAddresses: true })
-      world.slice('s', [not('a'), 'b'])
-      await world.sync()
+      const asked = async () => names(await fixture.tcp('p', VIP, 80, { count: 30 }))
+      fixture.service('s', { clusterIP: VIP, publishNotReadyAddresses: true })
+      fixture.slice('s', [not('a'), 'b'])
+      await fixture.sync()
       assert.equal(await asked(), 'ab')
-      world.service('s', { clusterIP: VIP })
-      world.slice('s', [not('a'), ending('b'), ending('c')])
-      await world.sync()
+      fixture.service('s', { clusterIP: VIP })
+      fixture.slice('s', [not('a'), ending('b'), ending('c')])
+      await fixture.sync()
       assert.equal(await asked(), 'bc')
-      world.slice('s', ['a', ending('b')])
-      await world.sync()
+      fixture.slice('s', ['a', ending('b')])
+      await fixture.sync()
       assert.equal(await asked(), 'a')
       const hinted = (pod: 'a' | 'b' | 'c', zone: string) => ({ pod, hints: { forZones: [{ name: zone }] } })
-      world.node('n1', { 'topology.kubernetes.io/zone': 'east' })
-      world.slice('s', [hinted('a', 'west'), hinted('b', 'east'), hinted('c', 'west')])
-      await world.sync()
+      fixture.node('n1', { 'topology.kubernetes.io/zone': 'east' })
+      fixture.slice('s', [hinted('a', 'west'), hinted('b', 'east'), hinted('c', 'west')])
+      await fixture.sync()
       assert.equal(await asked(), 'b')
-      world.node('n1', { 'topology.kubernetes.io/zone': 'west' })
-      await world.sync()
+      fixture.node('n1', { 'topology.kubernetes.io/zone': 'west' })
+      await fixture.sync()
       await until(async () => (await asked()) === 'ac', 5000)
-      world.slice('s', [hinted('a', 'west'), 'b', hinted('c', 'west')])
-      await world.sync()
+      fixture.slice('s', [hinted('a', 'west'), 'b', hinted('c', 'west')])
+      await fixture.sync()
       assert.equal(await asked(), 'abc')
-      world.service('s', { clusterIP: VIP }, { labels: { 'service.kubernetes.io/service-proxy-name': 'other' } })
-      world.service('named', { type: 'ExternalName', externalName: 'example.org' })
-      await world.sync()
+      fixture.service('s', { clusterIP: VIP }, { labels: { 'service.kubernetes.io/service-proxy-name': 'other' } })
+      fixture.service('named', { type: 'ExternalName', externalName: 'example.org' })
+      await fixture.sync()
       assert.doesNotMatch(
-        await world.nft('list', 'map', 'inet', 'plumb_services', 'svc4'),
+        await fixture.nft('list', 'map', 'inet', 'plumb_services', 'svc4'),
         new RegExp(VIP.replaceAll('.', '\\.')),
       )
-      world.service('s', { clusterIP: VIP })
-      await world.sync()
+      fixture.service('s', { clusterIP: VIP })
+      await fixture.sync()
       assert.equal(await asked(), 'abc')
     }),
   )

@@ -5,7 +5,7 @@ import type { Attachment, InterfacePlugin, NodeFacts } from '../../lib/cni/plugi
 import { argvOf, batches } from '../../lib/state/apply.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import { read } from '../../lib/text/shape.ts'
-import { beside } from '../../lib/verbs/first-links.ts'
+import { remaining } from '../../lib/verbs/first-links.ts'
 import tapPlugin from '../../plugins/tap.ts'
 import { inNamespaces, type Namespace, ping, type Row, snapshot, until } from '../support/harness.ts'
 import { aliasOf, lanConf, linksOf } from '../support/lan.ts'
@@ -192,7 +192,7 @@ describe('tap', () => {
         'link set dev _ address _',
       ],
     ])
-    assert.deepEqual(told(beside(links, plugin.wire(conf, at, {}, node)).put), [
+    assert.deepEqual(told(remaining(links, plugin.wire(conf, at, {}, node)).put), [
       [
         '/run/netns/pod',
         'ip',

@@ -1,7 +1,7 @@
 // Tests agent/store/etcd, with a real etcd.
 import assert from 'node:assert/strict'
 import { parseNetworkConf } from '../../agent/lease/network-configuration.ts'
-import { makeWakes } from '../../agent/scheduler/wakes.ts'
+import { makeQueue } from '../../agent/scheduler/queue.ts'
 import { Claiming } from '../../agent/store/claiming.ts'
 import { openStore } from '../../agent/store/open.ts'
 import type { SubnetStore } from '../../agent/store/store.ts'
@@ -31,12 +31,12 @@ describe('the agent renews its lease', () => {
 
   it('[F 8] in time before its end, on a new etcd lease, and ends the old one; etcd is away then: it tries again until it is back, and the subnet stays', async () => {
     const conf = parseNetworkConf(SMALL)
-    const wakes = makeWakes(ends.signal)
-    const claiming = new Claiming(store, conf, wakes, MARGIN_MS, (text) => said.push(text))
+    const queue = makeQueue(ends.signal)
+    const claiming = new Claiming(store, conf, queue, MARGIN_MS, (text) => said.push(text))
     // As the loop does: every wake asks for what is wanted.
     const loop = (async () => {
-      wakes.poke('start')
-      for (; !ends.signal.aborted; await wakes.next(0)) {
+      queue.add('start')
+      for (; !ends.signal.aborted; await queue.next(0)) {
         const { node, ips, backend, data } = draft('a', 2)
         claiming.want({ node, ips, backend, data }, undefined)
       }

@@ -8,7 +8,7 @@ import { type Agent, type Cluster, inCluster } from '../support/nodes.ts'
 import { changes } from '../support/plugin-scenes.ts'
 import { act, DEEDS } from './deeds.ts'
 import { type Pods, podsOn, unreached } from './pods.ts'
-import { inventory, standing, type Watch, watch } from './watch.ts'
+import { inventory, objectsOf, type Watch, watch } from './watch.ts'
 
 /** How long it goes on, in seconds. */
 const WHOLE_S = Number(process.env['PLUMB_SOAK_S'] ?? 3600)
@@ -159,7 +159,7 @@ async function rest({ cluster, pods, agents, calm }: Scene): Promise<string[]> {
       ) === undefined,
     30_000,
   )
-  const look = () => Promise.all(cluster.nodes.map(({ ns }) => standing(ns)))
+  const look = () => Promise.all(cluster.nodes.map(({ ns }) => objectsOf(ns)))
   let seen: string[] = []
   await until(async () => {
     const [had, now] = [seen, await look()]

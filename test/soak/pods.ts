@@ -39,7 +39,7 @@ export interface Pods {
 
 let serial = 0
 
-/** Makes the keeper of a node's pods. Its plugins keep their files in the node's folder. */
+/** Makes what manages a node's pods. Its plugins keep their files in the node's folder. */
 export function podsOn(node: Node): Pods {
   const count: Count = { adds: 0, dels: 0, met: 0, wrong: [], ms: { add: [], del: [] } }
   const pods: string[] = []

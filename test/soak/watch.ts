@@ -54,7 +54,7 @@ export function watch(agent: Agent): Watch {
  * All there is on a node, as lines to compare. They have no order, because objects that are made again come last. They
  * leave out what the kernel chooses by itself for a link: a bridge's MAC, and link-local IPv6 addresses.
  */
-export async function standing(ns: Namespace): Promise<string> {
+export async function objectsOf(ns: Namespace): Promise<string> {
   const text = (await snapshot(ns)).replace(/\b[0-9a-f]{2}(:[0-9a-f]{2}){5}\b/g, 'MAC')
   const lines = text.split('\n').filter((line) => !line.includes('fe80::'))
   return lines.sort().join('\n')

@@ -3,7 +3,7 @@ import type { Result } from '../../lib/cni/result.ts'
 import { batches } from '../../lib/state/apply.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import { read } from '../../lib/text/shape.ts'
-import { beside } from '../../lib/verbs/first-links.ts'
+import { remaining } from '../../lib/verbs/first-links.ts'
 
 /** A node whose link eth1, of 1450 bytes, every namespace has too. */
 const NODE = {
@@ -36,7 +36,7 @@ export function told(plugin: Plugin, keys: object, given: Result = {}): { lines:
       steps.map(({ line }) => `${ns === 'host' ? 'node' : 'pod'} ${tool}: ${line.text}`),
     )
   return {
-    lines: [...text(links), ...text(beside(links, wiring).put)].join('\n').replace(/plumb[0-9a-f]{10}/g, 'plumb…'),
+    lines: [...text(links), ...text(remaining(links, wiring).put)].join('\n').replace(/plumb[0-9a-f]{10}/g, 'plumb…'),
     result: wiring.result,
   }
 }

@@ -5,7 +5,7 @@ import type { Member } from './cluster.ts'
 import { until } from './harness.ts'
 
 /** What a test can ask of the monitors. */
-export interface Ear {
+export interface Listener {
   /** The lines that the converger did not know of. */
   news(): readonly string[]
   /** Waits until there are more of them than so many. */
@@ -18,7 +18,7 @@ export interface Ear {
 export async function listening(
   member: Member,
   peers: readonly Member[],
-  work: (ear: Ear) => Promise<void>,
+  work: (listener: Listener) => Promise<void>,
 ): Promise<void> {
   const { ns, converger } = member
   const news: string[] = []

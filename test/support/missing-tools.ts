@@ -54,7 +54,7 @@ async function tableOf({ ns }: Node): Promise<string> {
 }
 
 /** What an agent has made on a node, as text. */
-export async function standing({ ns }: Node): Promise<string> {
+export async function inventory({ ns }: Node): Promise<string> {
   const asked = [
     'ip route show proto 112',
     'ip -6 route show proto 112',

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Node as Host } from './nodes.ts'
-import { type Answering, startPod } from './policy-world.ts'
+import { type Answering, startPod } from './policy-fixture.ts'
 
 /** Labels of the pods on the node, by their names in namespace x. */
 export type Labels = Readonly<Record<string, string>>

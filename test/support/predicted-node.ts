@@ -1,4 +1,4 @@
-import type { Told, ToldLine, ToldPlugin } from '../../cli/explain/explanation.ts'
+import type { ExplainedLine, ExplainedPlugin, Explanation } from '../../cli/explain/explanation.ts'
 
 /** What a test knows of the node and explain does not ask: which conditions hold. */
 export type Node = (when: string) => boolean
@@ -16,7 +16,7 @@ export const FRESH: Node = (when) =>
 export const USED: Node = (when) => /^only when link \S+( in the pod)? is there(, with the alias \S+)?$/.test(when)
 
 /** The processes that a told plugin comes to on such a node: conditions judged. */
-export function played({ runs }: ToldPlugin, node: Node): Played[] {
+export function played({ runs }: ExplainedPlugin, node: Node): Played[] {
   return runs
     .filter(({ tool, when }) => tool !== 'file' && (when === undefined || node(when)))
     .map(({ namespace, argv, lines }) => ({
@@ -29,7 +29,7 @@ export function played({ runs }: ToldPlugin, node: Node): Played[] {
 }
 
 /** The settings that a told plugin would write, as `NAMESPACE TEXT`; `sure` are those without a condition. */
-export function settings({ runs }: ToldPlugin): { text: string; sure: boolean }[] {
+export function settings({ runs }: ExplainedPlugin): { text: string; sure: boolean }[] {
   return runs
     .filter(({ tool }) => tool === 'file')
     .flatMap(({ namespace, lines }) =>
@@ -40,10 +40,10 @@ export function settings({ runs }: ToldPlugin): { text: string; sure: boolean }[
 }
 
 /** Every line of every run. */
-export function linesOf({ plugins }: Told): ToldLine[] {
+export function linesOf({ plugins }: Explanation): ExplainedLine[] {
   return plugins.flatMap(({ runs }) => runs.flatMap(({ lines }) => [...lines]))
 }
 
-function kept(lines: readonly ToldLine[], node: Node): string[] {
+function kept(lines: readonly ExplainedLine[], node: Node): string[] {
   return lines.flatMap(({ text, when }) => (when === undefined || node(when) ? text.split('\n') : []))
 }

@@ -19,14 +19,14 @@ export function scripted(first: Partial<Status> = {}): Scripted {
   let status = judged({ ...calm(), ...first })
   let since: number | undefined
   let ends = 0
-  const wake = new Set<() => void>()
+  const waiting = new Set<() => void>()
   async function* changes(signal: AbortSignal): AsyncIterable<Status> {
     let told: Status | undefined
     const end = ends
     let next = () => {}
-    const poke = () => next()
-    wake.add(poke)
-    signal.addEventListener('abort', poke)
+    const resume = () => next()
+    waiting.add(resume)
+    signal.addEventListener('abort', resume)
     try {
       while (!signal.aborted && end === ends) {
         const news = new Promise<void>((resolve) => {
@@ -39,7 +39,7 @@ export function scripted(first: Partial<Status> = {}): Scripted {
         }
       }
     } finally {
-      wake.delete(poke)
+      waiting.delete(resume)
     }
   }
   return {
@@ -51,14 +51,14 @@ export function scripted(first: Partial<Status> = {}): Scripted {
     },
     set(change) {
       status = judged({ ...status, ...change })
-      for (const poke of wake) poke()
+      for (const resume of waiting) resume()
     },
     end() {
       ends++
-      for (const poke of wake) poke()
+      for (const resume of waiting) resume()
     },
     get followers() {
-      return wake.size
+      return waiting.size
     },
   }
 }

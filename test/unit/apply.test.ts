@@ -123,7 +123,7 @@ host nft: add element inet plumb masq4 { 10.1.0.0/24 comment "net" }`,
     )
   })
   it("puts a route before or behind another link's to the same place, and a repeated one is no failure", () => {
-    const put = [{ ...route, beside: 'prepend' } as Route, { ...route, beside: 'append' } as Route]
+    const put = [{ ...route, position: 'prepend' } as Route, { ...route, position: 'append' } as Route]
     assert.equal(
       text({ put, drop: [] }),
       `\n${POD} ip: route prepend 0.0.0.0/0 via 10.1.0.1 dev eth0 | route append 0.0.0.0/0 via 10.1.0.1 dev eth0`,

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { encodeValue } from '../../agent/lease/lease.ts'
 import { parseNetworkConf } from '../../agent/lease/network-configuration.ts'
-import { makeWakes } from '../../agent/scheduler/wakes.ts'
+import { makeQueue } from '../../agent/scheduler/queue.ts'
 import { Claiming } from '../../agent/store/claiming.ts'
 import { openStore } from '../../agent/store/open.ts'
 import type { SubnetStore } from '../../agent/store/store.ts'
@@ -56,16 +56,16 @@ describe('Claiming', () => {
         return store.claim(...wanted)
       },
     }
-    const wakes = makeWakes(ended.signal)
-    const claiming = new Claiming(counted, conf, wakes, marginMs, () => {})
+    const queue = makeQueue(ended.signal)
+    const claiming = new Claiming(counted, conf, queue, marginMs, () => {})
     const feed = (async () => {
       for await (const { leases } of store.leases(ended.signal)) {
         claiming.take(leases)
-        wakes.poke('leases')
+        queue.add('leases')
       }
     })()
     const loop = (async () => {
-      for (wakes.poke('start'); !ended.signal.aborted; await wakes.next(0)) claiming.want(draft('a', last), undefined)
+      for (queue.add('start'); !ended.signal.aborted; await queue.next(0)) claiming.want(draft('a', last), undefined)
     })()
     ends.push(async () => {
       ended.abort()
@@ -84,7 +84,7 @@ describe('Claiming', () => {
       claiming,
       announce(to) {
         last = to
-        wakes.poke('uplink')
+        queue.add('uplink')
       },
       claims: () => count,
       path() {
@@ -138,7 +138,7 @@ describe('Claiming', () => {
     })
     // The network has three subnets.
     for (const [i, node] of ['b', 'c', 'd'].entries()) await store.claim(draft(node, i + 3), conf, ended.signal)
-    new Claiming(store, conf, makeWakes(ended.signal), 0, (text) => void told.push(text)).want(draft('a', 2), undefined)
+    new Claiming(store, conf, makeQueue(ended.signal), 0, (text) => void told.push(text)).want(draft('a', 2), undefined)
     await until(() => told.length > 0)
     assert.match(told[0] as string, /^Cannot claim a subnet for node "a": .* taken/)
   })

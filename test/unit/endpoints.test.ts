@@ -1,10 +1,10 @@
-// Tests agent/policy/endpoints.ts, agent/policy/admission.ts and agent/scheduler/wakes.ts: attachments that ADD told
+// Tests agent/policy/endpoints.ts, agent/policy/admission.ts and agent/scheduler/queue.ts: attachments that ADD told
 // the agent.
 import assert from 'node:assert/strict'
 import type { Pod } from '../../agent/cluster/objects.ts'
 import { Waiting } from '../../agent/policy/admission.ts'
 import { type Endpoint, Endpoints } from '../../agent/policy/endpoints.ts'
-import { makeWakes } from '../../agent/scheduler/wakes.ts'
+import { makeQueue } from '../../agent/scheduler/queue.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import { parse } from '../../lib/text/values.ts'
 
@@ -131,16 +131,16 @@ describe('questions that wait for a step', () => {
 
   it('a step that somebody waits for does not gather changes', async () => {
     const end = new AbortController()
-    const wakes = makeWakes(end.signal)
+    const queue = makeQueue(end.signal)
     const began = performance.now()
-    wakes.poke('objects')
-    const next = wakes.next(5000)
+    queue.add('objects')
+    const next = queue.next(5000)
     await Promise.resolve()
-    wakes.hurry('attachments')
+    queue.addUrgent('attachments')
     assert.deepEqual((await next).toSorted(), ['attachments', 'objects'])
     // One that comes before the wait counts, too.
-    wakes.hurry('again')
-    assert.deepEqual(await wakes.next(5000), ['again'])
+    queue.addUrgent('again')
+    assert.deepEqual(await queue.next(5000), ['again'])
     assert.ok(performance.now() - began < 4000)
     end.abort()
   })

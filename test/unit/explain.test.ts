@@ -4,7 +4,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import type { Told } from '../../cli/explain/explanation.ts'
+import type { Explanation } from '../../cli/explain/explanation.ts'
 import { bridgeMac, hostMac, hostVeth, podMac } from '../../lib/text/link-names.ts'
 import { parse } from '../../lib/text/values.ts'
 import { nodeFacts } from '../../lib/wiring/node-facts.ts'
@@ -84,7 +84,7 @@ ip -batch -
       assert.ok(about.length > 5 && !about.includes('undefined'), `${text}: ${about}`)
       if (already !== undefined) assert.ok(new RegExp(already))
     }
-    const find = (one: Told, text: RegExp) => linesOf(one).find((line) => text.test(line.text))
+    const find = (one: Explanation, text: RegExp) => linesOf(one).find((line) => text.test(line.text))
     assert.deepEqual(
       [find(add, /^link add name br0/)?.when, find(add, /^link add name br0/)?.already],
       ['only when link br0 is not there', 'File exists'],
@@ -140,7 +140,7 @@ ip -batch -
       /theirs is not plumb's: it is run as a program with CNI_COMMAND=ADD.*\nwhat it answers is not known: what follows is as if/,
     )
     assert.ok(
-      linesOf({ plugins } as Told).some(
+      linesOf({ plugins } as Explanation).some(
         ({ text }) => text.includes('ports4 { tcp . 8080') && text.includes('10.1.0.2 . 80'),
       ),
     )
@@ -165,7 +165,7 @@ ip -batch -
     )
     const { plugins, result } = await told('net', '--port-mapping', '8080:80', '--prev-result', `${dir}/result`)
     assert.deepEqual([plugins[0]?.result, ips(result)], [result, ['10.9.0.9/24']])
-    assert.ok(linesOf({ plugins } as Told).some(({ text }) => text.includes(': 10.9.0.9 . 80')))
+    assert.ok(linesOf({ plugins } as Explanation).some(({ text }) => text.includes(': 10.9.0.9 . 80')))
   })
 
   it('refuses a --prev-result that no program has to answer', async () => {
@@ -226,7 +226,7 @@ ip -batch -
       env: { NETCONFPATH: `${dir}/conf`, CNI_PATH: `${dir}/bin:${DIST}` },
     })
   }
-  async function told(...argv: readonly string[]): Promise<Told> {
+  async function told(...argv: readonly string[]): Promise<Explanation> {
     const { exitCode, stdout, stderr } = await plumb(...argv, '--json')
     assert.deepEqual([exitCode, stderr], [0, ''], stdout)
     return JSON.parse(stdout)
@@ -238,6 +238,6 @@ function bare(lines: readonly string[]): string {
   return ['', ...lines.map((line) => (line.startsWith('#') ? line : line.replace(/ +# .*/, '')))].join('\n')
 }
 
-function ips(result: Told['result']): string[] {
+function ips(result: Explanation['result']): string[] {
   return ((result?.['ips'] ?? []) as { address: string }[]).map(({ address }) => address)
 }

@@ -42,7 +42,7 @@ function server(watches: readonly Watch[], lists: readonly (number | Error)[]) {
       return true
     },
     live: (isLive) => void seen.live.push(isLive),
-    doubt() {
+    relist() {
       seen.revision = undefined
     },
   }

@@ -3,10 +3,10 @@ import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { beginning, conditionOf } from '../../agent/health/condition.ts'
+import { conditionOf, initialState } from '../../agent/health/condition.ts'
 import type { Lease } from '../../agent/lease/lease.ts'
 import { formatNetworkConf, parseNetworkConf } from '../../agent/lease/network-configuration.ts'
-import { doubtOf, type Known, keepKnown, recall } from '../../agent/store/last-known.ts'
+import { type Known, openCheckpoint, readCheckpoint, whyUncertain } from '../../agent/store/last-known.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 import { draft } from '../support/suites/leases.ts'
 
@@ -29,15 +29,15 @@ describe('what was known of the network last', () => {
   })
 
   it('[FA13] is read back as it was, by the same node and of the same store alone', () => {
-    const keeper = keepKnown(place(), assert.ifError)
+    const checkpoint = openCheckpoint(place(), assert.ifError)
     const all = known(3)
-    keeper.take(all)
-    keeper.flush()
-    const { at, ...found } = recall(place()) as Known
+    checkpoint.save(all)
+    checkpoint.flush()
+    const { at, ...found } = readCheckpoint(place()) as Known
     assert.deepEqual(found, all)
     assert.ok(Math.abs(Date.now() - at) < 60_000)
-    assert.equal(recall({ ...place(), node: 'n1' }), undefined)
-    assert.equal(recall({ ...place(), store: 'etcd http://a /other' }), undefined)
+    assert.equal(readCheckpoint({ ...place(), node: 'n1' }), undefined)
+    assert.equal(readCheckpoint({ ...place(), store: 'etcd http://a /other' }), undefined)
     for (const text of [
       '',
       '{}',
@@ -45,37 +45,37 @@ describe('what was known of the network last', () => {
       readFileSync(place().path, 'utf8').replace('10.0.1.0-24', '10.0.1.7-24'),
     ]) {
       writeFileSync(place().path, text)
-      assert.equal(recall(place()), undefined)
+      assert.equal(readCheckpoint(place()), undefined)
     }
     rmSync(place().path)
-    assert.equal(recall(place()), undefined)
+    assert.equal(readCheckpoint(place()), undefined)
   })
   it('[FA13] is not written for each change of ten thousand leases, nor when they say what they said; a disk that fails is told, and tried again', () => {
     let why: string | undefined
-    const keeper = keepKnown(place(), (text) => {
+    const checkpoint = openCheckpoint(place(), (text) => {
       why = text
     })
     const all = known(10_000)
-    for (let i = 0; i < 100; i++) keeper.take({ ...all, leases: [...all.leases] })
+    for (let i = 0; i < 100; i++) checkpoint.save({ ...all, leases: [...all.leases] })
     assert.throws(() => statSync(place().path), /ENOENT/)
-    keeper.flush()
+    checkpoint.flush()
     const { ino } = statSync(place().path)
-    keeper.take({ ...all, leases: all.leases.map((one) => ({ ...one, expires: Date.now() })) })
-    keeper.flush()
+    checkpoint.save({ ...all, leases: all.leases.map((one) => ({ ...one, expires: Date.now() })) })
+    checkpoint.flush()
     assert.equal(statSync(place().path).ino, ino)
     rmSync(dir, { recursive: true })
     writeFileSync(dir, 'a file in its place')
-    keeper.take({ ...all, leases: all.leases.slice(1) })
-    keeper.flush()
+    checkpoint.save({ ...all, leases: all.leases.slice(1) })
+    checkpoint.flush()
     assert.match(why ?? '', /^Cannot write .*network\.json: ENOTDIR/)
     rmSync(dir)
-    keeper.flush()
+    checkpoint.flush()
     assert.equal(why, undefined)
-    assert.equal(recall(place())?.leases.length, 9999)
+    assert.equal(readCheckpoint(place())?.leases.length, 9999)
   })
-  it('[FA13] a lease that has ended, or whose end a clock that is set back cannot tell, is doubtful; one without an end never', () => {
+  it('[FA13] a lease that has ended, or whose end a clock that is set back cannot tell, is uncertain; one without an end never', () => {
     const of = (at: number, expires?: number): string | undefined =>
-      doubtOf({ ...known(0), at, lease: { ...lease(1), ...(expires !== undefined && { expires }) } })
+      whyUncertain({ ...known(0), at, lease: { ...lease(1), ...(expires !== undefined && { expires }) } })
     const now = Date.now()
     assert.equal(of(now - HOUR, now + HOUR), undefined)
     assert.equal(of(now + HOUR), undefined)
@@ -88,15 +88,15 @@ describe('what was known of the network last', () => {
   it('[FA13] when the lease of a node that goes by it ends, the node is not ready', () => {
     const store = { state: () => ({ name: 'etcd', connected: false, error: 'etcd: refused' }) } as never
     const of = (expires: number) => {
-      const standing = {
-        ...beginning(),
+      const state = {
+        ...initialState(),
         choice: {} as never,
         isSynced: true,
         stale: Date.now() - HOUR,
         lease: { ...lease(0), expires },
         snapshot: { leases: [], unreadable: [] },
       }
-      return conditionOf({ store, failures: { all: () => [] } }, standing)
+      return conditionOf({ store, failures: { all: () => [] } }, state)
     }
     assert.equal(of(Date.now() + HOUR).state, 'degraded')
     assert.match(of(Date.now() - 1).reasons.join(), /^this node's lease of 10\.0\.0\.0\/24 ended at/)

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict'
 import type { Facts } from '../../agent/backend/backend.ts'
 import { type Context, eachPeer } from '../../agent/backend/peers.ts'
-import { news, summary } from '../../agent/backend/unreached.ts'
+import { newlyUnreached, summary } from '../../agent/backend/unreached.ts'
 import type { Uplink } from '../../agent/backend/uplink.ts'
-import { beginning, tell } from '../../agent/health/condition.ts'
+import { initialState, statusOf } from '../../agent/health/condition.ts'
 import { encodeKey, type Lease } from '../../agent/lease/lease.ts'
 import { keysBelow } from '../../agent/store/etcd/keys.ts'
 import { View } from '../../agent/store/etcd/view.ts'
@@ -197,10 +197,10 @@ describe('what the agent tells of ten thousand peers', () => {
     )
     const store = { state: () => ({ name: 'etcd', connected: true }) } as never
     const started = process.cpuUsage()
-    const lost = summary(news(unreached, new Map()), leases)
-    const status = tell(
+    const lost = summary(newlyUnreached(unreached, new Map()), leases)
+    const status = statusOf(
       { node: 'n', version: '', store, failures: { all: () => [] }, backend: { type: 'vxlan' }, conf: {} },
-      { ...beginning(), snapshot: { leases, unreadable: [] }, unreached, lost },
+      { ...initialState(), snapshot: { leases, unreadable: [] }, unreached, lost },
     )
     const { user, system } = process.cpuUsage(started)
     assert.deepEqual(status.degraded, [
@@ -224,7 +224,7 @@ describe('View', () => {
   it('[FA16] tells nobody of a lease that was renewed, and everybody of one that says something else, has another owner, or is made again', () => {
     const view = new View(keysBelow('/net'))
     let [rings, revision] = [0, 1n]
-    view.tell(() => rings++, new AbortController().signal)
+    view.subscribe(() => rings++, new AbortController().signal)
     const put = (at: string, value: string, createRevision = 1n) => {
       rings = 0
       revision++

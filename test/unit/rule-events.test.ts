@@ -1,6 +1,6 @@
 // Tests agent/kernel.
 import assert from 'node:assert/strict'
-import { type RuleChange, tellChanges } from '../../agent/kernel/rule-events.ts'
+import { type RuleChange, readChanges } from '../../agent/kernel/rule-events.ts'
 import { request } from '../../lib/os/rtnetlink.ts'
 
 const text = (value: string) => new TextEncoder().encode(`${value}\0`)
@@ -17,7 +17,7 @@ function message(
 
 function told(...messages: readonly Uint8Array[]): { whole: boolean; changes: RuleChange[] } {
   const changes: RuleChange[] = []
-  const whole = tellChanges(Buffer.concat(messages), (change) => changes.push(change))
+  const whole = readChanges(Buffer.concat(messages), (change) => changes.push(change))
   return { whole, changes }
 }
 
@@ -69,7 +69,7 @@ describe('what the kernel tells of nft', () => {
     const ends = some.map((_, i) => Buffer.concat(some.slice(0, i + 1)).length)
     for (let length = 1; length < all.length; length++) {
       const changes: RuleChange[] = []
-      const whole = tellChanges(all.subarray(0, length), (change) => changes.push(change))
+      const whole = readChanges(all.subarray(0, length), (change) => changes.push(change))
       assert.equal(whole, ends.includes(length), `${length} bytes`)
       assert.deepEqual(
         changes,
@@ -86,7 +86,7 @@ describe('what the kernel tells of nft', () => {
       const spoiled = i % 2 ? 1 + random(8) : piece.length
       for (let n = 0; n < spoiled && piece.length > 0; n++) piece[i % 2 ? random(piece.length) : n] = random(256)
       let changes = 0
-      tellChanges(piece, () => changes++)
+      readChanges(piece, () => changes++)
       assert.ok(changes <= piece.length / 16)
     }
   })

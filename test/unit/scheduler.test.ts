@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict'
 import { type Failure, keepFailures } from '../../agent/scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../../agent/scheduler/part.ts'
+import { makeQueue } from '../../agent/scheduler/queue.ts'
 import { Scheduler } from '../../agent/scheduler/scheduler.ts'
-import { makeWakes } from '../../agent/scheduler/wakes.ts'
 import { until } from '../support/harness.ts'
 
 const OF_NODE: Failure = { scope: 'node', text: 'the disk is full' }
@@ -12,19 +12,19 @@ const OF_PEER: Failure = { scope: 'part', text: 'one peer has no address' }
 class Ending extends Error {}
 
 /** Parts whose steps a test writes, and what the scheduler tells of them. */
-function world(steps: Readonly<Record<string, (why: readonly string[]) => Promise<Outcome> | Outcome>>) {
+function fixture(steps: Readonly<Record<string, (why: readonly string[]) => Promise<Outcome> | Outcome>>) {
   const end = new AbortController()
   const failures = keepFailures(() => {})
   const failed: [string, boolean][] = []
-  const doubts: string[] = []
+  const invalidated: string[] = []
   const stepped: string[] = []
   const parts = Object.entries(steps).map(
     ([name, step]): Part => ({
       name,
       trouble: `Cannot do ${name}`,
       quietMs: 0,
-      wakes: makeWakes(end.signal),
-      doubt: () => doubts.push(name),
+      queue: makeQueue(end.signal),
+      invalidate: () => invalidated.push(name),
       step: async (why) => step(why),
     }),
   )
@@ -40,7 +40,7 @@ function world(steps: Readonly<Record<string, (why: readonly string[]) => Promis
     part,
     failures,
     failed,
-    doubts,
+    invalidated,
     stepped,
     end,
     run: (resyncMs = 0) => scheduler.run(resyncMs, end.signal, () => end.abort()),
@@ -53,11 +53,11 @@ describe('parts of the agent', () => {
     const slow = new Promise<void>((resolve) => {
       free = resolve
     })
-    const { scheduler, part, stepped, end, run } = world({ slow: () => slow.then(() => DONE), quick: () => DONE })
+    const { scheduler, part, stepped, end, run } = fixture({ slow: () => slow.then(() => DONE), quick: () => DONE })
     const running = run()
-    scheduler.renew('start')
+    scheduler.resync('start')
     await until(() => stepped.length === 1)
-    part('quick').wakes.poke('again')
+    part('quick').queue.add('again')
     await until(() => stepped.length === 2)
     assert.deepEqual(stepped, ['quick', 'quick'])
     assert.equal(scheduler.busy()?.name, 'slow')
@@ -70,14 +70,14 @@ describe('parts of the agent', () => {
 
   it('a step that throws is a failure of the node, told of once, and tried again until it is gone', async () => {
     let tries = 0
-    const { scheduler, failures, failed, end, run } = world({
+    const { scheduler, failures, failed, end, run } = fixture({
       disk: () => {
         if (++tries < 3) throw new Error('it is full')
         return DONE
       },
     })
     const running = run()
-    scheduler.renew('start')
+    scheduler.resync('start')
     await until(() => tries === 2)
     assert.deepEqual(failures.all(), [{ scope: 'node', text: 'Cannot do disk: it is full' }])
     await until(() => failures.all().length === 0)
@@ -91,14 +91,14 @@ describe('parts of the agent', () => {
 
   it('what is incomplete is tried again, and its reason is "retry"', async () => {
     const said: (readonly string[])[] = []
-    const { scheduler, end, run } = world({
+    const { scheduler, end, run } = fixture({
       peers: (why) => {
         said.push(why)
         return { isIncomplete: said.length === 1 }
       },
     })
     const running = run()
-    scheduler.renew('start')
+    scheduler.resync('start')
     await until(() => said.length === 2)
     assert.deepEqual(said, [['start'], ['retry']])
     end.abort()
@@ -107,7 +107,7 @@ describe('parts of the agent', () => {
 
   it('all is complete when every other part did its work; a failure of a single peer does not matter, one of the node does', async () => {
     const outcome: Record<string, Outcome> = { uplink: WAITING, peers: DONE, last: WAITING }
-    const { scheduler, part, stepped, end, run } = world({
+    const { scheduler, part, stepped, end, run } = fixture({
       uplink: () => outcome['uplink'] as Outcome,
       peers: () => outcome['peers'] as Outcome,
       last: () => WAITING,
@@ -116,7 +116,7 @@ describe('parts of the agent', () => {
     const step = async (name: string, next: Outcome) => {
       outcome[name] = next
       const before = stepped.length
-      part(name).wakes.poke('test')
+      part(name).queue.add('test')
       await until(() => stepped.slice(before).includes(name))
       return scheduler.isComplete(part('last'))
     }
@@ -136,7 +136,7 @@ describe('parts of the agent', () => {
     const beginning = new Promise<void>((resolve) => {
       begun = resolve
     })
-    const { scheduler, run } = world({
+    const { scheduler, run } = fixture({
       lease: async () => {
         await beginning
         throw new Ending('the subnet belongs to another')
@@ -149,16 +149,16 @@ describe('parts of the agent', () => {
       },
     })
     const running = run()
-    scheduler.renew('start')
+    scheduler.resync('start')
     await assert.rejects(running, Ending)
     assert.deepEqual(done, ['peers'])
   })
 
-  it('a resync makes every part doubt what it knows, again and again', async () => {
-    const { doubts, stepped, end, run } = world({ uplink: () => DONE, peers: () => DONE })
+  it('a resync makes every part invalidate what it knows, again and again', async () => {
+    const { invalidated, stepped, end, run } = fixture({ uplink: () => DONE, peers: () => DONE })
     const running = run(20)
-    await until(() => doubts.length >= 4)
-    assert.deepEqual(doubts.slice(0, 4), ['uplink', 'peers', 'uplink', 'peers'])
+    await until(() => invalidated.length >= 4)
+    assert.deepEqual(invalidated.slice(0, 4), ['uplink', 'peers', 'uplink', 'peers'])
     await until(() => stepped.length >= 4)
     end.abort()
     await running

@@ -237,7 +237,7 @@ describe('the compiler of Services', () => {
     assert.ok(port)
     const told = (...endpoints: readonly string[]) =>
       endpointsOf(service({}), port, 4, [slice(...endpoints)], NODE)
-        .told()
+        .listed()
         .map(({ address, why }) => `${address.split(' ')[0]}${why ? `: ${why}` : ''}`)
     assert.deepEqual(told('10.1.0.2/a', '10.1.0.3/b'), ['10.1.0.2', '10.1.0.3: it is for clients of zone b'])
     assert.deepEqual(told('10.1.0.2/a', '10.1.0.3'), ['10.1.0.2', '10.1.0.3'])

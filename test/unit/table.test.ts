@@ -44,15 +44,15 @@ function nft(): { kernel: Kernel; table: Table } {
 const WANTED = { over: RULES, anew: `# anew\n${RULES}`, parts: ['chain c'] }
 
 describe('keepTable()', () => {
-  it('loads once, looks only when it is in doubt, and loads again what somebody changed', async () => {
+  it('loads once, looks only when it is stale, and loads again what somebody changed', async () => {
     const { kernel, table } = nft()
     assert.equal(await table.ensure(WANTED, kernel.run), true)
     assert.equal(await table.ensure(WANTED, kernel.run), false)
-    table.doubt()
+    table.invalidate()
     assert.equal(await table.ensure(WANTED, kernel.run), false)
     kernel.change('')
     assert.equal(await table.ensure(WANTED, kernel.run), false)
-    table.doubt()
+    table.invalidate()
     assert.equal(await table.ensure(WANTED, kernel.run), true)
     assert.deepEqual([kernel.loads, kernel.text], [2, RULES])
   })
@@ -64,7 +64,7 @@ describe('keepTable()', () => {
     }
     await table.ensure(WANTED, kernel.run)
     assert.deepEqual([kernel.loads, kernel.text], [2, RULES])
-    table.doubt()
+    table.invalidate()
     assert.equal(await table.ensure(WANTED, kernel.run), false)
   })
   it('loads what was removed between the loading and the look when it is asked again', async () => {
@@ -72,7 +72,7 @@ describe('keepTable()', () => {
     kernel.meddle = () => ''
     await table.ensure(WANTED, kernel.run)
     kernel.meddle = undefined
-    table.doubt()
+    table.invalidate()
     assert.equal(await table.ensure(WANTED, kernel.run), true)
     assert.equal(kernel.text, RULES)
   })
@@ -90,14 +90,14 @@ describe('keepTable()', () => {
     const { kernel, table } = nft()
     kernel.words = (text) => text.replace('masquerade', 'something else')
     for (let i = 0; i < 10; i++) {
-      table.doubt()
+      table.invalidate()
       await table.ensure(WANTED, kernel.run)
     }
     assert.equal(kernel.loads, 1)
     const busy = nft()
     busy.kernel.meddle = (text) => text
     for (let i = 0; i < 10; i++) {
-      busy.table.doubt()
+      busy.table.invalidate()
       await busy.table.ensure(WANTED, busy.kernel.run)
     }
     assert.ok(busy.kernel.loads <= 5, `${busy.kernel.loads}`)

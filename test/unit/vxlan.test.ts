@@ -14,7 +14,7 @@ const ROUTED = uplink(1).routes
 
 describe('vxlan.announce() where a device stands', () => {
   it('[FH8] keeps the address of a device that stands, of each family by itself', () => {
-    const said = (standing?: ReadonlyMap<string, Mac>) => vxlan.announce('node-1', uplink(1), vxlan.conf({}), standing)
+    const said = (existing?: ReadonlyMap<string, Mac>) => vxlan.announce('node-1', uplink(1), vxlan.conf({}), existing)
     const usual = said()
     const mac = parse.mac('02:00:00:00:00:77')
     assert.deepEqual(said(new Map([['flannel.1', mac]])), { v4: { VNI: 1, VtepMAC: mac }, v6: usual.v6 })

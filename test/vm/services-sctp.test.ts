@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { execa } from 'execa'
 import { until } from '../support/harness.ts'
 import { linesOf } from '../support/lines.ts'
-import { inWorld, type World } from '../support/services-world.ts'
+import { type Fixture, withFixture } from '../support/services-fixture.ts'
 
 const [VIP, NODE, PORT] = ['10.96.0.10', '172.30.0.1', 30_080] as const
 const SCTP = 132
@@ -34,15 +34,15 @@ describe('Services: SCTP', () => {
 
   it(
     'SV3 associations by ClusterIP and by NodePort reach both endpoints, and then the one that is left',
-    inWorld(async (world: World) => {
-      const { n1, n2, client } = world
+    withFixture(async (fixture: Fixture) => {
+      const { n1, n2, client } = fixture
       const servers = [await serve(`${n1.ns.path}-a`, 'a'), await serve(`${n2.ns.path}-c`, 'c')]
       try {
         const spec = { clusterIP: VIP, type: 'NodePort', ports: [{ port: 5000, protocol: 'SCTP', nodePort: PORT }] }
         const ports = [{ name: '', port: 8080, protocol: 'SCTP' }]
-        world.service('s', spec)
-        world.slice('s', ['a', 'c'], { ports })
-        await world.sync()
+        fixture.service('s', spec)
+        fixture.slice('s', ['a', 'c'], { ports })
+        await fixture.sync()
         for (const [who, ip, port] of [
           [`${n1.ns.path}-p`, VIP, 5000],
           [n1.ns.path, VIP, 5000],
@@ -52,8 +52,8 @@ describe('Services: SCTP', () => {
           await until(async () => seen.add(await asked(who, ip, port)).size === 2, 60_000)
           assert.deepEqual([...seen].sort(), ['a', 'c'], `${who} to ${ip}`)
         }
-        world.slice('s', ['c'], { ports })
-        await world.sync()
+        fixture.slice('s', ['c'], { ports })
+        await fixture.sync()
         for (let i = 0; i < 4; i++) assert.equal(await asked(`${n1.ns.path}-p`, VIP, 5000), 'c')
       } finally {
         for (const one of servers) one.kill('SIGKILL')

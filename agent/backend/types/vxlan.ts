@@ -92,20 +92,20 @@ const vxlan: Backend<Conf, Vtep> = {
       uplink,
       ...FAMILIES.filter((family) => families[family] !== undefined).map((family) => inner(conf, uplink, family)),
     ),
-  announce(node, { tunnel }, conf, standing) {
+  announce(node, { tunnel }, conf, existing) {
     const { VNI } = conf
     // Keeps the MAC of a device that flanneld or an earlier agent made. Peers know this MAC. With another MAC, packets
     // are lost until all peers have the new lease.
-    const macOf = (family: Family) => standing?.get(device(conf, family)) ?? vtepMac(node, VNI, family === 'v4' ? 4 : 6)
+    const macOf = (family: Family) => existing?.get(device(conf, family)) ?? vtepMac(node, VNI, family === 'v4' ? 4 : 6)
     const one = (family: Family) => (tunnel[family] === undefined ? {} : { [family]: { VNI, VtepMAC: macOf(family) } })
     return { ...one('v4'), ...one('v6') }
   },
-  standing(conf, earlier) {
+  existing(conf, earlier) {
     const known = (family: Family): readonly [string, Mac][] => {
-      const told = vtepOf({ data: earlier }, family)
-      return typeof told === 'string' || (told.VNI ?? conf.VNI) !== conf.VNI
+      const announced = vtepOf({ data: earlier }, family)
+      return typeof announced === 'string' || (announced.VNI ?? conf.VNI) !== conf.VNI
         ? []
-        : [[device(conf, family), told.VtepMAC]]
+        : [[device(conf, family), announced.VtepMAC]]
     }
     return new Map(FAMILIES.flatMap(known))
   },

@@ -1,7 +1,7 @@
 import type { Status } from '../status.ts'
 
 /** The callbacks for the agent's events. */
-export interface Ears {
+export interface Listener {
   /** A status arrived. `aheadMs` is the lead of the agent's clock over the browser's clock, in milliseconds. */
   status(status: Status, aheadMs: number): void
   /** The connection works, or it is lost. */
@@ -16,7 +16,7 @@ const AGAIN_MS = [1000, 1000, 2000, 5000, 10_000]
  * Listens to the agent's events at `url`. Reconnects after each loss, as long as the page is open. Returns a function
  * that stops it.
  */
-export function follow(url: string, ears: Ears): () => void {
+export function follow(url: string, listener: Listener): () => void {
   let source: EventSource | undefined
   let timer: ReturnType<typeof setTimeout> | undefined
   let tries = 0
@@ -30,17 +30,17 @@ export function follow(url: string, ears: Ears): () => void {
   }
   function heard(event: MessageEvent<string>): void {
     alive()
-    ears.status(JSON.parse(event.data), Number(event.lastEventId) - Date.now())
+    listener.status(JSON.parse(event.data), Number(event.lastEventId) - Date.now())
   }
   function alive(): void {
     tries = 0
-    ears.connected(true)
+    listener.connected(true)
     wait(lost, SILENCE_MS)
   }
   // Reconnects itself, because a browser gives up forever when it gets an HTTP error instead of events.
   function lost(): void {
     source?.close()
-    ears.connected(false)
+    listener.connected(false)
     wait(open, AGAIN_MS[Math.min(tries++, AGAIN_MS.length - 1)] ?? 0)
   }
   function wait(what: () => void, ms: number): void {

@@ -102,7 +102,7 @@ function Nodes({
               class={`node${trouble(one) === undefined ? '' : ' bad'}`}
               style={look === 'spokes' ? turn(places[i] as Place) : undefined}
               tabIndex={i === Math.min(stop, peers.length - 1) ? 0 : -1}
-              aria-label={told(one)}
+              aria-label={describe(one)}
               onFocus={() => show(i)}
               onBlur={() => show(undefined)}
               onKeyDown={(event) => move(event, i)}
@@ -209,7 +209,7 @@ function Counts({ peers }: { peers: readonly Peer[] }) {
   )
 }
 
-function told(peer: Peer): string {
+function describe(peer: Peer): string {
   return `${nameOf(peer)}: pods ${line(peer.subnets)}, at ${line(peer.ips)}, by ${peer.backend}, ${reach(peer)}`
 }
 

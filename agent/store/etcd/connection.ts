@@ -128,9 +128,11 @@ export class Connection {
 
   #note({ origin }: Link, cause: unknown): StoreError {
     const error = ConnectError.from(cause)
-    const told = new StoreError(`etcd at ${origin}: ${error.rawMessage.replace(/^etcdserver: /, '')}`, { cause: error })
-    this.#state = { ...this.#state, connected: !PASSING.has(error.code), error: told.message }
-    return told
+    const refusal = new StoreError(`etcd at ${origin}: ${error.rawMessage.replace(/^etcdserver: /, '')}`, {
+      cause: error,
+    })
+    this.#state = { ...this.#state, connected: !PASSING.has(error.code), error: refusal.message }
+    return refusal
   }
 }
 

@@ -28,7 +28,7 @@ function sourceOf({ etcd, keys, view }: Followed): Source<bigint, WatchResponse>
     watch: (after, signal) => etcd.watch({ ...keys.all, startRevision: after + 1n }, signal),
     apply(answer) {
       if (isLost(answer, view)) {
-        view.doubt()
+        view.relist()
         return false
       }
       view.isLive = true

@@ -31,7 +31,7 @@ export function open(options: EtcdOptions): SubnetStore {
     claim: (draft, conf, signal) => claim(to, draft, conf, until(signal)),
     leases(signal) {
       const followed = async (changed: () => void, ended: AbortSignal) => {
-        to.view.tell(changed, ended)
+        to.view.subscribe(changed, ended)
         await follow(to, ended)
       }
       return snapshots(() => to.view.snapshot(), followed, until(signal))

@@ -27,7 +27,7 @@ export interface Entry {
 }
 
 /** A key as etcd has it. */
-export type Kept = Pick<KeyValue, 'key' | 'value' | 'createRevision' | 'modRevision' | 'lease'>
+export type StoredValue = Pick<KeyValue, 'key' | 'value' | 'createRevision' | 'modRevision' | 'lease'>
 
 /** The record of a node: the key of its lease, and the revision of the record's last write. */
 export interface NodeRecord {
@@ -56,7 +56,7 @@ export class View {
   }
 
   /** Calls `changed` after each change until the signal. Calls it at once when the view already has data. */
-  tell(changed: () => void, signal: AbortSignal): void {
+  subscribe(changed: () => void, signal: AbortSignal): void {
     this.#listeners.add(changed)
     signal.addEventListener('abort', () => this.#listeners.delete(changed), { once: true })
     if (this.revision !== 0n) changed()
@@ -72,10 +72,10 @@ export class View {
 
   /** Applies the events of a watch, up to and including `revision`. Skips events that the view already has. */
   apply(events: readonly Event[], revision: bigint): void {
-    const news = events.filter(({ kv }) => kv && kv.modRevision > this.revision)
+    const newer = events.filter(({ kv }) => kv && kv.modRevision > this.revision)
     // Event_EventType: 0 is PUT, 1 is DELETE.
     let isOther = false
-    for (const { type, kv } of news) if (kv && (type === 0 ? this.#note(kv) : this.#forget(kv.key))) isOther = true
+    for (const { type, kv } of newer) if (kv && (type === 0 ? this.#note(kv) : this.#forget(kv.key))) isOther = true
     if (revision > this.revision) this.revision = revision
     if (isOther) this.#changed()
   }
@@ -84,7 +84,7 @@ export class View {
    * Applies a write of this store at `revision`, before the watch reports it. The node therefore does not miss its own
    * lease.
    */
-  wrote(puts: readonly Kept[], removed: readonly Uint8Array[], revision: bigint): void {
+  wrote(puts: readonly StoredValue[], removed: readonly Uint8Array[], revision: bigint): void {
     if (this.revision === 0n || revision <= this.revision) return
     for (const key of removed) this.#forget(key)
     for (const kv of puts) this.#note(kv)
@@ -95,7 +95,7 @@ export class View {
    * Marks the data as unusable for a watch. The next user reads all keys again. Until then, snapshots show the old
    * data.
    */
-  doubt(): void {
+  relist(): void {
     this.isLive = false
     this.revision = 0n
   }
@@ -174,7 +174,7 @@ export class View {
   }
 
   // True when the content has changed. A lease that was only renewed has the same content and stays the same object.
-  #note(kv: Kept): boolean {
+  #note(kv: StoredValue): boolean {
     const what = this.#keys.read(kv.key)
     if (!what || ('node' in what && !isNodeName(what.node))) return false
     if (!('node' in what)) return this.#put(what.lease, kv)
@@ -185,7 +185,7 @@ export class View {
     )
   }
 
-  #put(key: string, kv: Kept): boolean {
+  #put(key: string, kv: StoredValue): boolean {
     try {
       const [before, now] = [this.#entries.get(key), entryOf(key, kv)]
       const isSame =
@@ -210,7 +210,7 @@ export class View {
 }
 
 /** Decodes a lease of etcd. Throws ValueError for a key that names no subnets. */
-export function entryOf(key: string, { value, createRevision, modRevision, lease }: Kept): Entry {
+export function entryOf(key: string, { value, createRevision, modRevision, lease }: StoredValue): Entry {
   const subnets = decodeKey(key)
   return {
     key: key as SubnetKey,
@@ -223,7 +223,7 @@ export function entryOf(key: string, { value, createRevision, modRevision, lease
 }
 
 /** Decodes the record of a node: the key of its lease, then a blank and the identity. */
-export function recordOf({ value, modRevision }: Pick<Kept, 'value' | 'modRevision'>): NodeRecord {
+export function recordOf({ value, modRevision }: Pick<StoredValue, 'value' | 'modRevision'>): NodeRecord {
   const [key = '', identity] = decode(value).split(' ')
   return { key, ...(identity !== undefined && { identity }), written: modRevision }
 }

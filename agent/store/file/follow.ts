@@ -1,5 +1,5 @@
 import { watchFolders } from '../../scheduler/folder-watch.ts'
-import { bell, pause } from '../../scheduler/pause.ts'
+import { makeNotification, pause } from '../../scheduler/pause.ts'
 import type { Folder } from './folder.ts'
 import type { Network } from './network.ts'
 
@@ -31,21 +31,21 @@ export async function follow(
     [`${dir}/subnets`]: network.subnets,
     [`${dir}/nodes`]: network.nodes,
   }
-  const [news, todo] = [bell(), marks()]
+  const [changes, todo] = [makeNotification(), marks()]
   let polls = 0
   const poll = () => {
     const isWhole = ++polls % WHOLE === 0
     for (const [at, folder] of Object.entries(folders))
       if (isWhole || tried(() => folder.isStale()) !== false) todo.add(at)
-    news.ring()
+    changes.notify()
   }
   const touched = (at: string, name?: string) => {
     todo.add(at, name)
-    news.ring()
+    changes.notify()
   }
   const watching = watchFolders([dir, ...Object.keys(folders)], touched, poll, pollMs, ended)
   let known: string | undefined
-  for (await news.heard(ended); !ended.aborted; await news.heard(ended)) {
+  for (await changes.notified(ended); !ended.aborted; await changes.notified(ended)) {
     await pause(QUIET_MS, ended)
     const marked = todo.take()
     const stamp = tried(() => {

@@ -56,7 +56,7 @@ class FileStore implements SubnetStore {
   readonly #root: Root
   readonly #closing = new AbortController()
   #state: StoreState = { name: 'file', connected: false }
-  #told: Snapshot = { leases: [], unreadable: [] }
+  #last: Snapshot = { leases: [], unreadable: [] }
 
   constructor(options: Options) {
     const { ttlSeconds } = options
@@ -132,8 +132,8 @@ class FileStore implements SubnetStore {
 
   // Returns the last known snapshot when the folder has gone away since the last look.
   #snapshot(): Snapshot {
-    this.#told = this.#tried('read the leases', () => snapshotOf(this.#network.files())) ?? this.#told
-    return this.#told
+    this.#last = this.#tried('read the leases', () => snapshotOf(this.#network.files())) ?? this.#last
+    return this.#last
   }
 
   /** Undefined when the disk fails or is not mounted. The state gives the reason. */
@@ -147,7 +147,7 @@ class FileStore implements SubnetStore {
   }
 
   #attempt<T>(what: string, work: () => T): T {
-    const check = () => this.#root.check(() => this.#told.leases.map(({ subnets }) => encodeKey(subnets)))
+    const check = () => this.#root.check(() => this.#last.leases.map(({ subnets }) => encodeKey(subnets)))
     try {
       check()
       const done = work()

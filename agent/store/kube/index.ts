@@ -129,7 +129,7 @@ class KubeStore implements SubnetStore {
         },
         watch: (after: string, until: AbortSignal) => nodes.watch(after, until),
         apply: (event: Parameters<typeof nodes.apply>[0]) => nodes.apply(event),
-        doubt: () => nodes.doubt(),
+        relist: () => nodes.relist(),
       }
       await follow(source, PATIENCE, ended)
     }
@@ -174,11 +174,11 @@ class KubeStore implements SubnetStore {
 
   state(): StoreState {
     const { connected, error, heard } = this.#api.state()
-    const told = error ?? this.#error
+    const shownError = error ?? this.#error
     return {
       name: 'kube',
       connected,
-      ...(told !== undefined && !connected && { error: told }),
+      ...(shownError !== undefined && !connected && { error: shownError }),
       ...(heard !== undefined && { heard }),
     }
   }

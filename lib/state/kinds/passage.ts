@@ -19,7 +19,7 @@ export interface Passage {
 export const CHAIN = 'PLUMB-PODS'
 
 /** The parts of a passage that exist. */
-export interface Standing {
+export interface PassageState {
   readonly isJumped: boolean
   readonly isAdminThere: boolean
   /** The chain asks the admin's chain and checks the mark. */
@@ -27,7 +27,7 @@ export interface Standing {
   /** The chain has more than one rule: a jump to some admin's chain and the mark rule. Only a missing jump is added. */
   readonly isThere: boolean
 }
-const NOTHING: Standing = { isJumped: false, isAdminThere: false, isWhole: false, isThere: false }
+const NOTHING: PassageState = { isJumped: false, isAdminThere: false, isWhole: false, isThere: false }
 
 /**
  * A way through the FORWARD chain of iptables that all pods share. It is never removed, because other pods need it. The
@@ -46,7 +46,7 @@ export const passage: Handler<Passage> = {
 }
 
 /** The missing parts of a passage, as lines of iptables-restore. */
-export function missing({ admin, bit }: Passage, { isJumped, isAdminThere, isWhole, isThere }: Standing): string[] {
+export function missing({ admin, bit }: Passage, { isJumped, isAdminThere, isWhole, isThere }: PassageState): string[] {
   // iptables-restore empties a chain that a `:` line names. So the admin's chain gets such a line only when it does not
   // exist.
   const mark = `0x${((1 << bit) >>> 0).toString(16)}`

@@ -25,7 +25,7 @@ export const rerouted: Handler<Rerouted> = {
   goesWithLink: true,
   key: (one) => route.key(moved(one)),
   put: (one) => route.put(moved(one)),
-  drop: ({ route: one }) => route.put({ ...one, beside: 'prepend' }).map((line) => ({ ...line, unless: /(?:)/ })),
+  drop: ({ route: one }) => route.put({ ...one, position: 'prepend' }).map((line) => ({ ...line, unless: /(?:)/ })),
   ask: (one) => route.ask(moved(one)),
   read: (row, want) => (route.read(row, moved(want)) ? want : undefined),
 }

@@ -25,7 +25,7 @@ export interface Route {
    * `prepend` puts this route first, `append` the existing one. The kernel merges IPv6 routes with gateways into one
    * multipath route.
    */
-  readonly beside?: 'prepend' | 'append'
+  readonly position?: 'prepend' | 'append'
   /** An existing route to the same destination is an error. */
   readonly exclusive?: true
   /** The program that made the route (rt_protos). All routes of the agent have the agent's number. */
@@ -47,7 +47,7 @@ export const route: Handler<Route> = {
   goesWithLink: true,
   key: ({ ns, dst, table, priority }) => `route ${ns} ${dst} table ${table ?? 254} metric ${priority ?? 'any'}`,
   put: (want) => [
-    { text: `route ${want.beside ?? 'add'} ${line(want)}`, ...(want.exclusive ? {} : { unless: /File exists/ }) },
+    { text: `route ${want.position ?? 'add'} ${line(want)}`, ...(want.exclusive ? {} : { unless: /File exists/ }) },
   ],
   drop: (want) => [
     {

@@ -65,7 +65,7 @@ function words({ mac, mtu, txQLen, promisc, allmulti, master }: Settings): strin
 
 function purpose({ ns, dev, mac, mtu, txQLen, promisc, allmulti, master }: Setting, _: Line, gone: boolean): string {
   if (gone) return `${dev} is as it was before`
-  const told = [
+  const parts = [
     master && `a port of ${master}`,
     mac && 'its address',
     mtu && `packets of ${mtu} bytes`,
@@ -73,5 +73,5 @@ function purpose({ ns, dev, mac, mtu, txQLen, promisc, allmulti, master }: Setti
     promisc !== undefined && 'whose packets it takes',
     allmulti !== undefined && 'which groups it listens to',
   ]
-  return `${dev}${ns === 'host' ? ', the other end of the pair' : ''}: ${told.filter(Boolean).join(', ')}`
+  return `${dev}${ns === 'host' ? ', the other end of the pair' : ''}: ${parts.filter(Boolean).join(', ')}`
 }

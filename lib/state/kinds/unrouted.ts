@@ -21,7 +21,7 @@ export const unrouted: Handler<Unrouted> = {
   goesWithLink: true,
   key: ({ route: one }) => `un${route.key(one)}`,
   put: ({ route: one }) => route.drop(one),
-  drop: ({ route: one }) => route.put({ ...one, beside: 'prepend' }).map((line) => ({ ...line, unless: /(?:)/ })),
+  drop: ({ route: one }) => route.put({ ...one, position: 'prepend' }).map((line) => ({ ...line, unless: /(?:)/ })),
   ask: () => '',
   // The kernel makes the routes of addresses again whenever the link comes up. Such a route is no fault.
   read: (_row, want) => want,

@@ -1,5 +1,5 @@
 import { linkSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
-import type { Told, ToldRun } from '../../../cli/explain/explanation.ts'
+import type { ExplainedRun, Explanation } from '../../../cli/explain/explanation.ts'
 import { explainAdd, explainDel } from '../../../cli/explain/index.ts'
 import { textOf as told } from '../../../cli/explain/text.ts'
 import { fuse } from '../../../cli/fuse.ts'
@@ -110,7 +110,7 @@ function furnish(names: readonly string[]): void {
   }
 }
 
-function judged(what: Told, given: Given): string[] {
+function judged(what: Explanation, given: Given): string[] {
   const text = told(what, true)
   const all = what.plugins.flatMap(({ runs }) => runs.flatMap((run) => strange(run, given)))
   return [
@@ -119,7 +119,7 @@ function judged(what: Told, given: Given): string[] {
   ]
 }
 
-function strange({ namespace, tool, argv, lines }: ToldRun, given: Given): string[] {
+function strange({ namespace, tool, argv, lines }: ExplainedRun, given: Given): string[] {
   if (tool === 'file')
     return lines.flatMap(({ text }) =>
       /^[^\p{Cc}]{1,4200}$/u.test(text) ? [] : [`file ${JSON.stringify(text.slice(0, 300))}`],

@@ -35,7 +35,7 @@ interface Options {
 }
 
 /** Two nodes with agents that serve the manifests of a folder, pods on them, and a client outside. */
-export interface World {
+export interface Fixture {
   readonly n1: Node
   readonly n2: Node
   readonly client: Namespace
@@ -73,18 +73,18 @@ export interface World {
   nft(...words: readonly string[]): Promise<string>
 }
 
-/** Makes the world for a test, and ends it. `options` go to the agents; MANIFESTS in them is the folder. */
-export function inWorld(
-  work: (world: World, test: Mocha.Context) => Promise<void>,
+/** Makes the fixture for a test, and ends it. `options` go to the agents; MANIFESTS in them is the folder. */
+export function withFixture(
+  work: (fixture: Fixture, test: Mocha.Context) => Promise<void>,
   ...options: readonly string[]
 ): (this: Mocha.Context) => Promise<void> {
-  return inWorldOf(CONF, work, ...options)
+  return withFixtureOf(CONF, work, ...options)
 }
 
 /** The same with another network. */
-export function inWorldOf(
+export function withFixtureOf(
   conf: object,
-  work: (world: World, test: Mocha.Context) => Promise<void>,
+  work: (fixture: Fixture, test: Mocha.Context) => Promise<void>,
   ...options: readonly string[]
 ): (this: Mocha.Context) => Promise<void> {
   return inCluster(
@@ -150,7 +150,7 @@ export function inWorldOf(
         ])
         processes.set('client', start('client', outside.ns.path))
         await Promise.all([...processes.values()].map((one) => one.ready()))
-        await work(worldOf({ n1, n2, client: outside.ns, agents, ips, processes, folder }), test)
+        await work(fixtureOf({ n1, n2, client: outside.ns, agents, ips, processes, folder }), test)
       } catch (cause) {
         const listed = await n1.ns.exec(['sh', '-c', 'nft list ruleset | sed -n 1,400p'])
         throw new Error(
@@ -165,13 +165,13 @@ export function inWorldOf(
   )
 }
 
-interface Parts extends Pick<World, 'n1' | 'n2' | 'client' | 'agents'> {
+interface Parts extends Pick<Fixture, 'n1' | 'n2' | 'client' | 'agents'> {
   readonly ips: ReadonlyMap<PodName, { readonly 4: string; readonly 6: string }>
   readonly processes: ReadonlyMap<Who, Process>
   readonly folder: string
 }
 
-function worldOf({ n1, n2, client, agents, ips, processes, folder }: Parts): World {
+function fixtureOf({ n1, n2, client, agents, ips, processes, folder }: Parts): Fixture {
   const objects = new Map<string, object>()
   let serial = 0
   const ip = (pod: PodName, family: 4 | 6 = 4) => (ips.get(pod) as { 4: string; 6: string })[family]

@@ -49,7 +49,7 @@ interface Probe {
 }
 
 /** A node with nine pods on a bridge, x/a to z/c, each with an address per family, and policies in its kernel. */
-export interface World {
+export interface Fixture {
   readonly node: Netns
   readonly cluster: {
     readonly pods: Map<string, Pod>
@@ -77,7 +77,7 @@ export interface World {
 }
 
 /** Makes them in a namespace of a test. */
-export async function policyWorld(node: Netns): Promise<World> {
+export async function policyFixture(node: Netns): Promise<Fixture> {
   const pods = new Map<string, Pod>()
   const [namespaces, policies] = [
     new Map(SPACES.map((name) => [name as string, namespaceOf({ metadata: { name, labels: { ns: name } } })])),

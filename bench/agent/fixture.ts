@@ -56,7 +56,7 @@ export interface Store {
   join(prefix: string, backend: Network['backend'], n: number): Promise<void>
 }
 /** etcd with networks in it, and nodes beside it. */
-export interface World extends Store {
+export interface Fixture extends Store {
   readonly etcd: Cluster
   /** Puts a network for one contender into etcd, with its foreign leases; gives its prefix. */
   populate(network: Network): Promise<string>
@@ -109,7 +109,7 @@ export function missing({ contenders }: Store): string {
 }
 
 /** Starts etcd. The caller closes it. */
-export async function openWorld(bench: Bench): Promise<World> {
+export async function openFixture(bench: Bench): Promise<Fixture> {
   const etcd = await startEtcd()
   const prefixes = new Map<string, string>()
   const running = new Set<Running>()

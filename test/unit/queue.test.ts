@@ -1,35 +1,35 @@
 // Tests agent/scheduler.
 import assert from 'node:assert/strict'
 import { watchFights } from '../../agent/kernel/fights.ts'
-import { bell } from '../../agent/scheduler/pause.ts'
-import { makeWakes } from '../../agent/scheduler/wakes.ts'
+import { makeNotification } from '../../agent/scheduler/pause.ts'
+import { makeQueue } from '../../agent/scheduler/queue.ts'
 
 describe('makeWakes()', () => {
   it('folds any number of wakes before it looks into one, each reason once', async () => {
-    const wakes = makeWakes(new AbortController().signal)
-    for (const why of ['a', 'b', 'a', 'c']) wakes.poke(why)
-    assert.deepEqual(await wakes.next(0), ['a', 'b', 'c'])
+    const queue = makeQueue(new AbortController().signal)
+    for (const why of ['a', 'b', 'a', 'c']) queue.add(why)
+    assert.deepEqual(await queue.next(0), ['a', 'b', 'c'])
   })
   it('waits for the first, and takes what comes within quietMs with it', async () => {
-    const wakes = makeWakes(new AbortController().signal)
-    const next = wakes.next(30)
-    wakes.poke('a')
-    setTimeout(() => wakes.poke('b'), 5)
+    const queue = makeQueue(new AbortController().signal)
+    const next = queue.next(30)
+    queue.add('a')
+    setTimeout(() => queue.add('b'), 5)
     assert.deepEqual(await next, ['a', 'b'])
   })
   it('keeps a later one for later, and the earlier of two times counts', async () => {
-    const wakes = makeWakes(new AbortController().signal)
-    wakes.poke('later', 60_000)
-    wakes.poke('soon', 5000)
-    wakes.poke('soon', 10)
+    const queue = makeQueue(new AbortController().signal)
+    queue.add('later', 60_000)
+    queue.add('soon', 5000)
+    queue.add('soon', 10)
     const started = performance.now()
-    assert.deepEqual(await wakes.next(0), ['soon'])
+    assert.deepEqual(await queue.next(0), ['soon'])
     assert.ok(performance.now() - started < 4000)
   })
   it('waits for one that is months away without looking at the clock all the time', async () => {
     const end = new AbortController()
-    const wakes = makeWakes(end.signal)
-    wakes.poke('renewal', 2 ** 33)
+    const queue = makeQueue(end.signal)
+    queue.add('renewal', 2 ** 33)
     const real = globalThis.setTimeout
     let timers = 0
     const counting = (...args: Parameters<typeof real>) => {
@@ -38,7 +38,7 @@ describe('makeWakes()', () => {
     }
     globalThis.setTimeout = Object.assign(counting, real) as typeof real
     try {
-      const next = wakes.next(0)
+      const next = queue.next(0)
       await Bun.sleep(30)
       end.abort()
       assert.deepEqual(await next, [])
@@ -49,12 +49,12 @@ describe('makeWakes()', () => {
   })
   it('ends with the signal, while it waits and at once', async () => {
     const end = new AbortController()
-    const wakes = makeWakes(end.signal)
-    const next = wakes.next(0)
+    const queue = makeQueue(end.signal)
+    const next = queue.next(0)
     end.abort()
     assert.deepEqual(await next, [])
-    wakes.poke('a')
-    assert.deepEqual(await wakes.next(0), [])
+    queue.add('a')
+    assert.deepEqual(await queue.next(0), [])
   })
 })
 
@@ -109,10 +109,10 @@ describe('bell()', () => {
       addEventListener: counting('addEventListener', 1),
       removeEventListener: counting('removeEventListener', -1),
     })
-    const one = bell()
+    const one = makeNotification()
     for (let i = 0; i < 100; i++) {
-      const heard = one.heard(counted)
-      one.ring()
+      const heard = one.notified(counted)
+      one.notify()
       await heard
     }
     assert.equal(listeners, 0)

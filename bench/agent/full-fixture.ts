@@ -106,14 +106,14 @@ export async function openFullNode(bench: Bench): Promise<FullNode> {
   }
   lead(join(dir, 'run'))
 
-  const world = inside(node, () =>
+  const fixture = inside(node, () =>
     Bun.spawn([process.execPath, NODE_SCRIPT], { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' }),
   )
-  const lines = linesOf(world.stdout)
+  const lines = linesOf(fixture.stdout)
   const next = async () => String((await lines.next()).value ?? '')
   const ask = async (command: Command) => {
-    world.stdin.write(`${JSON.stringify(command)}\n`)
-    world.stdin.flush()
+    fixture.stdin.write(`${JSON.stringify(command)}\n`)
+    fixture.stdin.flush()
     const answer = await next()
     if (answer === '') throw new Error(`the full node of the bench did not do ${JSON.stringify(command)}`)
     return Number(answer)
@@ -156,8 +156,8 @@ export async function openFullNode(bench: Bench): Promise<FullNode> {
   }
   const close = async () => {
     agent?.kill('SIGKILL')
-    world.kill('SIGKILL')
-    await Promise.all([agent?.exited, world.exited])
+    fixture.kill('SIGKILL')
+    await Promise.all([agent?.exited, fixture.exited])
     removePlaces([node, ...pods])
   }
   try {
