@@ -4,17 +4,9 @@ import type { Io } from '../lib/cni/call.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { suggestion } from '../lib/text/shape.ts'
 import { version } from '../package.json'
-import type { Grammar } from './options.ts'
+import type { Command } from './command.ts'
 import { fail, print } from './output.ts'
 
-/** A command of the executable. */
-export interface Command {
-  readonly about: string
-  /**
-   * Imports the file of the command only when the user runs it. So no command loads the libraries of another command.
-   */
-  load(): Promise<{ run(argv: readonly string[], plugin: Io['plugin']): Promise<number>; readonly grammar: Grammar }>
-}
 const commands: Readonly<Record<string, Command>> = {
   cni: {
     about: 'attach a network namespace to a network and detach it, as a container runtime does',

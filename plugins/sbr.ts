@@ -66,7 +66,11 @@ function look(_conf: Conf, { ifname, netns }: Attachment, _given: Result, earlie
     const link = linkFacts(ifname)
     if (!link) return []
     const rules = rulesNow().map((one): Resource => ({ kind: 'rule', ns, ...one }))
-    return [...earlier, ...rules, ...routesNow(link.index, ifname).map((one): Resource => ({ ...one, ns }))]
+    return [
+      ...earlier,
+      ...rules,
+      ...routesNow(link.index, ifname).map((one): Resource => ({ kind: 'route', ns, ...one })),
+    ]
   })
 }
 

@@ -106,7 +106,7 @@ function look(
     if (!link) return [...vrfs, ...rules]
     const master = links.find(({ index }) => index === link.master)?.name ?? ''
     const six = addressesNow(link.index).filter(({ cidr, scope }) => isSix(cidr) && scope === GLOBAL)
-    const routes = routesNow(link.index, ifname).map((one): Route => ({ ...one, ns }))
+    const routes = routesNow(link.index, ifname).map((one): Route => ({ kind: 'route', ns, ...one }))
     return [
       ...earlier.filter(({ kind }) => kind === 'rerouted' || kind === 'addr'),
       ...vrfs,

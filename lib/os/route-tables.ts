@@ -1,5 +1,3 @@
-import type { Route } from '../state/kinds/route.ts'
-import type { Rule } from '../state/kinds/rule.ts'
 import { bytesOf, type Cidr, type Ip } from '../text/ip.ts'
 import type { IfName } from '../text/values.ts'
 import { addressOf } from './link-addresses.ts'
@@ -18,11 +16,18 @@ const [RTAX_MTU, RTAX_ADVMSS] = [2, 8]
 const RTN_UNICAST = 1
 const [RTM_F_CLONED, RTNH_F_ONLINK] = [0x200, 4]
 
+/** A rule of policy routing: packets from this address use the table. */
+export interface TableRule {
+  readonly from: Ip
+  readonly table: number
+  readonly priority: number
+}
+
 /**
  * The routing rules of this thread's namespace, in both families. `from` is empty for a rule that does not select one
  * single source address.
  */
-export function rulesNow(): Omit<Rule, 'kind' | 'ns'>[] {
+export function rulesNow(): TableRule[] {
   return askRoute(RTM_GETRULE, new Uint8Array(RULE_BYTES), NLM_F_DUMP).flatMap(({ body, attributes }) => {
     const family = familyOf(body)
     if (!family) return []
@@ -41,7 +46,14 @@ export function rulesNow(): Omit<Rule, 'kind' | 'ns'>[] {
  * A unicast route with its table. `dev` is empty when the route does not belong to the requested link alone. Then
  * gateways and details are missing.
  */
-export type TableRoute = Omit<Route, 'ns'> & { readonly table: number }
+export interface TableRoute extends Details {
+  readonly dst: Cidr
+  /** The gateways. Empty when the destination is on the link. */
+  readonly via: readonly Ip[]
+  readonly dev: IfName
+  readonly table: number
+  readonly onlink?: true
+}
 
 /**
  * The unicast routes of this thread's namespace, of all tables and both families. `index` and `dev` are the index and
@@ -60,10 +72,9 @@ export function routesNow(index: number, dev: IfName): TableRoute[] {
       // IPv6 merges routes of several links to one destination into one multipath route. Each of its hops is still a
       // separate route.
       if (ours.length === 0 || (family === 4 && ours.length < all.length) || all.some(({ strange }) => strange))
-        return [{ kind: 'route', dev: '' as IfName, dst, via: [], table }]
+        return [{ dev: '' as IfName, dst, via: [], table }]
       return [
         {
-          kind: 'route',
           dev,
           dst,
           via: ours.flatMap(({ via }) => via ?? []),
@@ -90,11 +101,16 @@ export function linkTowards(ip: Ip): number | undefined {
   }
 }
 
-function details(
-  family: 4 | 6,
-  body: DataView,
-  attributes: Attributes,
-): Pick<Route, 'src' | 'scope' | 'priority' | 'mtu' | 'advmss' | 'proto'> {
+interface Details {
+  readonly src?: Ip
+  readonly scope?: number
+  readonly priority?: number
+  readonly mtu?: number
+  readonly advmss?: number
+  readonly proto?: number
+}
+
+function details(family: 4 | 6, body: DataView, attributes: Attributes): Details {
   const [src, priority, metrics] = [
     addressOf(attributes.get(RTA_PREFSRC)),
     numberOf(attributes.get(RTA_PRIORITY)),

@@ -1,5 +1,3 @@
-import type { Mac } from './values.ts'
-
 /**
  * 32 hexadecimal digits that identify a text: MurmurHash3_x86_128 of its UTF-8 bytes, with seed 0. The algorithm needs
  * only 32-bit arithmetic, which is fast in an engine without a compiler. It is no protection against a person who wants
@@ -67,14 +65,4 @@ function mixed(word: number): number {
 
 function hexOf(word: number): string {
   return word.toString(16).padStart(8, '0')
-}
-
-/**
- * A MAC address from the first ten of at least ten hex digits. It is locally administered and unicast (IEEE 802: bit 1
- * of the first octet is set, bit 0 is clear).
- */
-export function localMac(hex: string): Mac {
-  let text = '02'
-  for (let at = 0; at < 10; at += 2) text += `:${hex.slice(at, at + 2)}`
-  return text as Mac
 }

@@ -1,6 +1,6 @@
-import { digest, localMac } from './digest.ts'
+import { digest } from './digest.ts'
 import type { Owner } from './owner.ts'
-import type { IfName, Mac } from './values.ts'
+import { type IfName, localMac, type Mac } from './values.ts'
 
 /**
  * The name of the host end of an attachment's veth pair. It follows from the owner alone, so DEL finds the link without

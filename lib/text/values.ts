@@ -110,3 +110,13 @@ function isAlphanumeric(code: number): boolean {
 
 /** The namespace of a resource: `host` is the namespace in which plumb was started, a path is the pod's namespace. */
 export type Netns = 'host' | NetnsPath
+
+/**
+ * A MAC address from the first ten of at least ten hex digits. It is locally administered and unicast (IEEE 802: bit 1
+ * of the first octet is set, bit 0 is clear).
+ */
+export function localMac(hex: string): Mac {
+  let text = '02'
+  for (let at = 0; at < 10; at += 2) text += `:${hex.slice(at, at + 2)}`
+  return text as Mac
+}

@@ -7,7 +7,6 @@ import { BLIND } from '../os/batch-tools.ts'
 import { forgetAddresses } from '../os/conntrack.ts'
 import { log } from '../os/log.ts'
 import { ApplyError, apply, type Begun, gradually } from '../state/apply.ts'
-import { onlyOnce } from '../state/kinds/podlink.ts'
 import { present } from '../state/observe.ts'
 import type { Resource } from '../state/resource.ts'
 import { CniError, CODE } from '../text/errors.ts'
@@ -262,6 +261,19 @@ function explained(cause: unknown, at: Attachment, wiring: Wiring | undefined, n
     if (better instanceof CniError && better.code === CODE.config) return better
   }
   return cause
+}
+
+// The error when the VLAN exists already on its master, in any namespace. Undefined for any other failure.
+function onlyOnce(cause: ApplyError): CniError | undefined {
+  const { resource } = cause
+  if (resource.kind !== 'link' || resource.type !== 'vlan' || !resource.born) return undefined
+  const { born, like } = resource
+  return new CniError(
+    CODE.tryLater,
+    `Cannot create VLAN ${like?.id} of ${born.master}: it is there already, and a link has each of its VLANs once`,
+    'another container or the node itself has it; use another "vlanId" or "master", or a bridge of that VLAN',
+    { cause },
+  )
 }
 
 // A Linux bridge with BR_MAX_PORTS - 1 ports answers EXFULL (net/bridge/br_if.c, find_portno).

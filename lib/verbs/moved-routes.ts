@@ -29,7 +29,7 @@ function elsewhere({ netns, ifname }: Attachment): Route[] {
   return inside(netns, () => {
     const link = linkFacts(ifname)
     return link ? routesNow(link.index, ifname).filter(({ dev, table }) => dev !== '' && !ORDINARY.includes(table)) : []
-  }).map((one): Route => ({ ...one, ns: netns }))
+  }).map((one): Route => ({ kind: 'route' as const, ...one, ns: netns }))
 }
 
 // main and local

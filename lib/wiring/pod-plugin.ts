@@ -7,7 +7,7 @@ import {
   type Plugin,
 } from '../cni/plugin.ts'
 import type { Dns } from '../cni/result.ts'
-import type { PodKind } from '../state/kinds/podlink.ts'
+import type { PodKind } from '../state/kinds/link-shape.ts'
 import { birthOf, type PodLink, podWiring, removeForeignPodLink, unwirePod } from './pod-link.ts'
 
 type PodPlugin<C extends NetConf> = Pick<InterfacePlugin<C>, 'about' | 'conf' | 'args' | 'status'> &

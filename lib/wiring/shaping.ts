@@ -1,7 +1,7 @@
 import type { Qdisc } from '../state/kinds/qdisc.ts'
-import { digest, localMac } from '../text/digest.ts'
+import { digest } from '../text/digest.ts'
 import type { Owner } from '../text/owner.ts'
-import type { IfName, Mac } from '../text/values.ts'
+import { type IfName, localMac, type Mac } from '../text/values.ts'
 
 // docs/bandwidth.md has the measurements. The buffer holds a rate's bytes of so many milliseconds, or so many packets
 // or bytes.

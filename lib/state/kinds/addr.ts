@@ -1,7 +1,7 @@
 import { type Cidr, split } from '../../text/ip.ts'
 import type { IfName, Netns } from '../../text/values.ts'
 import { type Handler, inPodOf, type Line } from '../handler.ts'
-import type { LinkRow } from './link.ts'
+import type { LinkRow } from './link-shape.ts'
 
 /** An address on a link. */
 export interface Addr {

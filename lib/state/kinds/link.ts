@@ -3,85 +3,14 @@
 // kinds. Begin with this file.
 import { pid } from '../../os/door.ts'
 import { BRIDGE_ALIAS } from '../../text/owner.ts'
-import type { IfName, Mac, Netns } from '../../text/values.ts'
+import type { IfName, Mac } from '../../text/values.ts'
 import { type Handler, inPodOf, type Line } from '../handler.ts'
-import { type Birth, inPod, isPodKind, type Likeness, type LikenessRow, likenessOf, type PodKind } from './podlink.ts'
-import { changeVxlan, createVxlan, type Vxlan, type VxlanRow, vxlanOf } from './vxlan.ts'
+import type { Link, LinkRow } from './link-shape.ts'
+import { inPod, isPodKind, likenessOf } from './podlink.ts'
+import { changeVxlan, createVxlan, vxlanOf } from './vxlan.ts'
 
-/**
- * A device of the node as it was before the pod got it. The plugin host-device lends such devices. DEL restores these
- * values.
- */
-export interface Lent {
-  readonly name: IfName
-  readonly index: number
-  readonly mac: string
-  readonly permanent?: string
-  readonly mtu: number
-  readonly isUp: boolean
-  /**
-   * The earlier alias of the device. Absent when the alias has characters that no tool line can contain. Then the alias
-   * stays on the device.
-   */
-  readonly alias?: string
-}
-
-/** A link. The kernel chooses values that are undefined here, and they are not compared. */
-export interface Link {
-  readonly kind: 'link'
-  readonly ns: Netns
-  readonly name: IfName
-  /**
-   * The argument of `ip link add … type`. `peer` is the end of a veth pair that the other end's line makes. `port` is a
-   * link that another plugin made. `lent` is a device of the node, and plumb never deletes it.
-   */
-  readonly type: 'bridge' | 'veth' | 'vxlan' | 'loopback' | 'peer' | 'port' | PodKind | 'ifb' | 'lent'
-  readonly mac?: Mac
-  /**
-   * Also sets the MAC address on an existing bridge. From then on the bridge no longer takes the MAC of its lowest
-   * port.
-   */
-  readonly pinned?: true
-  readonly mtu?: number
-  readonly alias?: string
-  readonly promisc?: true
-  /** The other end of the veth pair. The same line makes both ends. */
-  readonly peer?: { readonly ns: Netns; readonly name: IfName; readonly mac?: Mac }
-  /** The bridge of the port, and the port's attributes. */
-  readonly port?: {
-    readonly master: IfName
-    readonly hairpin?: boolean
-    readonly isolated?: boolean
-    readonly locked?: boolean
-  }
-  readonly vlanFiltering?: true
-  readonly vxlan?: Vxlan
-  /** The attributes of a link that has no part on the node, such as a macvlan. */
-  readonly like?: Likeness
-  /** How to make the link. `name` is then its name at birth. */
-  readonly born?: Birth
-  /** The name of the link at birth. One line gives the link its final name and its alias. */
-  readonly was?: IfName
-  readonly up: boolean
-  /** The earlier values of a lent device on the node. */
-  readonly lent?: Lent
-  /**
-   * The move of a lent device: the target namespace, the name there, and the values to set. `put` moves the device to
-   * the pod, and `drop` moves it back.
-   */
-  readonly move?: {
-    readonly to?: Netns
-    readonly name: IfName
-    readonly alias?: string
-    readonly mac?: Mac
-    readonly mtu?: number
-  }
-  /**
-   * The link may exist already and belong to another program. Then adding it is no error. Only `drop` removes it, by
-   * name.
-   */
-  readonly shared?: true
-}
+/** What a link is. */
+export type { Link, LinkRow }
 
 /**
  * Links. `ip link add` makes them, and it fails when the link exists, unless the link is shared. So plumb never takes
@@ -151,36 +80,6 @@ export const link: Handler<Link> = {
 }
 
 const NONE = /Cannot find device|No such device/
-
-/** The output of `ip -d -j addr show dev X` for a link. Lists only the keys that plumb reads. */
-export interface LinkRow {
-  readonly ifindex: number
-  readonly link_index?: number
-  readonly ifname: string
-  readonly ifalias?: string
-  readonly flags: readonly string[]
-  readonly mtu: number
-  readonly txqlen?: number
-  readonly master?: string
-  readonly address: string
-  readonly link_type: string
-  readonly promiscuity: number
-  readonly linkinfo?: {
-    readonly info_kind?: string
-    readonly info_data?: { readonly vlan_filtering?: number } & VxlanRow & LikenessRow
-    readonly info_slave_data?: { readonly hairpin?: boolean; readonly isolated?: boolean; readonly locked?: boolean }
-  }
-  readonly addr_info: readonly AddrRow[]
-}
-/** One address of a link in the output of `ip -j addr show`. */
-export interface AddrRow {
-  readonly family: 'inet' | 'inet6'
-  readonly local: string
-  readonly prefixlen: number
-  readonly scope: string
-  readonly tentative?: boolean
-  readonly dadfailed?: boolean
-}
 
 // An existing bridge may belong to another program. So these lines change only its address, when `pinned` is set. The
 // line with the address also brings the bridge up. The kernel updates the state of a bridge (`state UNKNOWN`) only when

@@ -1,33 +1,5 @@
-import { CniError, CODE } from '../../text/errors.ts'
-import type { IfName, Netns } from '../../text/values.ts'
 import type { Line } from '../handler.ts'
-import type { Resource } from '../resource.ts'
-import type { Link } from './link.ts'
-
-/** Types of links that are in a pod and have no part on the node. `tun` is the kernel's name for a tap. */
-export type PodKind = 'macvlan' | 'ipvlan' | 'vlan' | 'dummy' | 'tun'
-
-/** The attributes that such a link shows (ip-link(8)). */
-export interface Likeness {
-  /** For a macvlan or ipvlan. */
-  readonly mode?: string
-  /** For a macvlan: how many broadcast frames the queue takes. */
-  readonly bcqueuelen?: number
-  /** For a VLAN. */
-  readonly id?: number
-  /** For a tap. */
-  readonly multiQueue?: boolean
-}
-
-/** What else making such a link needs: the namespace of the tool, the master link, and the owner and group of a tap. */
-export interface Birth {
-  readonly by: Netns
-  readonly master?: IfName
-  readonly owner?: number
-  readonly group?: number
-  /** The SELinux context in which the tool runs. */
-  readonly context?: string
-}
+import type { Likeness, LikenessRow, Link, PodKind } from './link-shape.ts'
 
 const KINDS: readonly string[] = ['macvlan', 'ipvlan', 'vlan', 'dummy', 'tun']
 
@@ -47,19 +19,6 @@ export function inPod(want: Link): Line[] {
   if (born) return want.type === 'tun' ? tap(want) : made(want)
   if (was) return [{ text: `link set dev ${was}${mac ? ` address ${mac}` : ''} alias ${alias} name ${name}` }]
   return up ? [{ text: `link set dev ${name}${port ? ` master ${port.master}` : ''} up` }] : []
-}
-
-/** The error when the VLAN exists already on its master, in any namespace. Undefined for any other failure. */
-export function onlyOnce(cause: { readonly resource: Resource }): CniError | undefined {
-  const { resource } = cause
-  if (resource.kind !== 'link' || resource.type !== 'vlan' || !resource.born) return undefined
-  const { born, like } = resource
-  return new CniError(
-    CODE.tryLater,
-    `Cannot create VLAN ${like?.id} of ${born.master}: it is there already, and a link has each of its VLANs once`,
-    'another container or the node itself has it; use another "vlanId" or "master", or a bridge of that VLAN',
-    { cause },
-  )
 }
 
 // The node's `ip` makes a link with a master on the node, straight in the pod's namespace. Kernels before 6.13 refuse a
@@ -82,13 +41,6 @@ function tap({ name, mac, mtu, like, born }: Link): Line[] {
     { text: `tuntap add mode tap name ${name}${header}${like?.multiQueue ? ' multi_queue' : ''}${whose}` },
     ...(set ? [{ text: `link set dev ${name}${set}` }] : []),
   ]
-}
-
-/** The attributes of such a link in the output of `ip -d -j addr show`. */
-export interface LikenessRow {
-  readonly mode?: string
-  readonly bcqueuelen?: number
-  readonly multi_queue?: boolean
 }
 
 /** Converts the output of `ip` to a `Likeness`. */

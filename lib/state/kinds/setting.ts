@@ -1,6 +1,6 @@
 import type { IfName, Mac, Netns } from '../../text/values.ts'
 import { type Handler, inPodOf, type Line } from '../handler.ts'
-import type { LinkRow } from './link.ts'
+import type { LinkRow } from './link-shape.ts'
 
 /** The settings of a link of any program. Undefined settings stay as they are, and they are not compared. */
 export interface Settings {

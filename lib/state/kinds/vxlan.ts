@@ -1,34 +1,8 @@
 import type { Ip } from '../../text/ip.ts'
 import type { IfName } from '../../text/values.ts'
 import type { Line } from '../handler.ts'
-import type { Link } from './link.ts'
+import type { Link, Vxlan, VxlanRow } from './link-shape.ts'
 
-/** The attributes of a VXLAN device (ip-link(8)). The kernel can change only `learning` in place. */
-export interface Vxlan {
-  readonly id: number
-  /** The link of the underlay. `local` is the source address of the outer packets. */
-  readonly dev: IfName
-  readonly local: Ip
-  readonly port: number
-  readonly learning: boolean
-  readonly gbp?: true
-  /**
-   * Whether the device computes the checksums of inner packets (ethtool tx-checksum-ip-generic). Undefined leaves the
-   * choice to the kernel.
-   */
-  readonly offload?: boolean
-}
-
-/** The output of `ip -d -j link show` for a VXLAN device. Lists only the keys that plumb reads. */
-export interface VxlanRow {
-  readonly id?: number
-  readonly link?: string
-  readonly local?: string
-  readonly local6?: string
-  readonly port?: number
-  readonly learning?: boolean
-  readonly gbp?: boolean
-}
 // Attributes that plumb never sets. They change where packets go, or what the kernel asks of user space.
 const FOREIGN = ['group', 'group6', 'remote', 'remote6', 'external', 'l2miss', 'l3miss', 'proxy', 'rsc']
 
