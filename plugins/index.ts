@@ -23,7 +23,7 @@ if (!PLUGINS.includes(called)) {
   const { becomePlumb } = await import('../lib/os/become.ts')
   exit(becomePlumb(['dhcp', ...args().slice(1)]))
 } else {
-  const { serveProcess } = await import('../lib/verbs/process.ts')
+  const { serveProcess } = await import('../lib/verbs/serve.ts')
   // Exits at once. The heap and the unused tools that were started ahead end with the process.
   exit(await serveProcess(called, load))
 }

@@ -18,9 +18,8 @@ import { readLoose } from '../text/shape.ts'
 import { nodeFacts } from '../wiring/node-facts.ts'
 import { forDel, readConf, requirePod, requirePrevious, throwAll, validAttachments } from './call.ts'
 import { hasOurs, logTheirs } from './foreign.ts'
-import { dropNoted, outdated, reserve } from './journal-parts.ts'
+import { dropNoted, outdated, podOf, reachable, reserve } from './journal-parts.ts'
 import { evict } from './orphans.ts'
-import { podOf, reachable } from './reachable.ts'
 
 /**
  * The verbs of a plugin that adds to the objects of the plugins before it. ADD writes its resources to the journal

@@ -1,4 +1,4 @@
-import { forget, isThere, readPart, siblings } from '../journal/journal.ts'
+import { forget, isThere, type Note, readPart, siblings } from '../journal/journal.ts'
 import { following, holds, lapsed } from '../journal/ports.ts'
 import { log } from '../os/log.ts'
 import type { Run } from '../os/run.ts'
@@ -6,9 +6,10 @@ import { occupy } from '../os/turns.ts'
 import { apply, gradually } from '../state/apply.ts'
 import { type Claim, isClaim } from '../state/kinds/claim.ts'
 import { handler } from '../state/kinds/index.ts'
+import type { Setting } from '../state/kinds/setting.ts'
 import { type Plan, type Resource, title } from '../state/resource.ts'
 import type { PartName } from '../text/owner.ts'
-import { reachable } from './reachable.ts'
+import { isLastOf } from '../wiring/vrfs.ts'
 
 /**
  * Reserves the host ports of the claims in `own`. A blocking attachment whose namespace is gone never got its DEL, so
@@ -138,4 +139,33 @@ export function outdated(before: readonly Resource[], own: readonly Resource[]):
         ? { ...one, replaced: true as const }
         : one,
   )
+}
+
+/**
+ * The noted resources that may still exist. Resources in a pod go with the pod. Routes and settings go with their link.
+ * No process has to remove them. `isFailed` says that the ADD which made the resources fails. Then sysctls that
+ * normally stay are restored, too.
+ */
+export function reachable(note: Note, run: Run, isFailed = false): Resource[] {
+  const inPod = isThere(note)
+  return note.own
+    .filter((one) => one.kind !== 'vrf' || (inPod && occupy(podOf(note.inode)) && isLastOf(one, note.owner.ifname)))
+    .filter(
+      (one) =>
+        (one.ns === 'host' || inPod) &&
+        (!handler(one.kind).goesWithLink || run.link?.((one as Setting).dev, one.ns) !== false),
+    )
+    .map((one) => {
+      if (one.kind !== 'sysctl' || !isFailed) return one
+      const { stays: _, ...rest } = one
+      return rest
+    })
+}
+
+/**
+ * The name of a pod's lock (lib/os/turns.ts), from the inode of the pod's namespace. With the lock, one call at a time
+ * looks at the pod and changes it.
+ */
+export function podOf(inode: number | undefined): string {
+  return `pod ${inode}`
 }

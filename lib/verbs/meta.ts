@@ -8,9 +8,9 @@ import type { Owner } from '../text/owner.ts'
 import { readLoose } from '../text/shape.ts'
 import { forDel, readConf, requirePod, requirePrevious, throwAll, validAttachments } from './call.ts'
 import { findPlugin, runDelegate } from './delegate.ts'
-import { forget, keep, leftFor, type SavedConf, savedFor, savedForOthers } from './delegate-file.ts'
 import { interfaces } from './interface.ts'
 import { delegate as poolOf } from './pool.ts'
+import { forget, keep, leftFor, type SavedConf, savedFor, savedForOthers } from './saved-conf.ts'
 
 /**
  * The verbs of a plugin that delegates to another plugin. ADD keeps the delegate's configuration on disk until the

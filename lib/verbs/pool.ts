@@ -6,8 +6,7 @@ import { CniError, CODE, shown } from '../text/errors.ts'
 import type { Ip } from '../text/ip.ts'
 import { readConf } from './call.ts'
 import { findPlugin, runDelegate } from './delegate.ts'
-import { ipam, openPool } from './ipam.ts'
-import { leases } from './lease.ts'
+import { ipam, leases, openPool } from './pools.ts'
 
 /** A pool that an interface plugin delegates to, in this process or as another program (CNI spec 1.1.0 section 4). */
 export interface Delegate {

@@ -5,8 +5,13 @@ import { type Command, readArgs, readAttachment, readCommand } from '../cni/envi
 import type { Attachment, Plugin } from '../cni/plugin.ts'
 import { newest, supported, versionAnswer } from '../cni/spec.ts'
 import { gate } from '../cni/versions.ts'
+import { beginCall } from '../os/deadline.ts'
+import { env } from '../os/door.ts'
+import { run } from '../os/exec.ts'
+import { fs } from '../os/fs.ts'
 import { log } from '../os/log.ts'
 import { netnsState } from '../os/netns.ts'
+import { toStdout } from '../os/stdout.ts'
 import { CniError, CODE, ExecError, missingModule, shown, ValueError } from '../text/errors.ts'
 import { isDeep, isDeepText } from '../text/json.ts'
 import { printable } from '../text/printable.ts'
@@ -15,9 +20,8 @@ import { chained } from './chained.ts'
 import { custom } from './custom.ts'
 import { delegating } from './delegating.ts'
 import { interfaces } from './interface.ts'
-import { ipam } from './ipam.ts'
-import { leases } from './lease.ts'
 import { meta } from './meta.ts'
+import { ipam, leases } from './pools.ts'
 
 /** The oldest versions that know every keyword plumb uses. */
 const WANTED = 'want iproute2 5.18 and nftables 1.0 or later, as a distribution packages them'
@@ -264,4 +268,14 @@ function placeOf(cause: unknown): string {
 function brief(text: string): string {
   const lines = (text.length > LIMIT ? `${text.slice(0, LIMIT - 1)}…` : text).split('\n')
   return lines.map(printable).join('\n')
+}
+
+/**
+ * Serves the CNI call of this process as the plugin `name`. `load` finds a plugin of this executable by type. Returns
+ * the exit status.
+ */
+export async function serveProcess(name: string, load: Io['plugin']): Promise<0 | 1> {
+  beginCall()
+  const io: Io = { env, stdin: () => fs.readAllSync(0), answer: toStdout, run, plugin: load }
+  return serve((await load(name)) as Plugin, io)
 }

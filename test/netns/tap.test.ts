@@ -5,7 +5,7 @@ import type { Attachment, InterfacePlugin, NodeFacts } from '../../lib/cni/plugi
 import { argvOf, batches } from '../../lib/state/apply.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import { read } from '../../lib/text/shape.ts'
-import { remaining } from '../../lib/verbs/first-links.ts'
+import { remaining } from '../../lib/verbs/add.ts'
 import tapPlugin from '../../plugins/tap.ts'
 import { inNamespaces, type Namespace, ping, type Row, snapshot, until } from '../support/harness.ts'
 import { aliasOf, lanConf, linksOf } from '../support/lan.ts'

@@ -3,7 +3,7 @@ import type { Result } from '../../lib/cni/result.ts'
 import { batches } from '../../lib/state/apply.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import { read } from '../../lib/text/shape.ts'
-import { remaining } from '../../lib/verbs/first-links.ts'
+import { remaining } from '../../lib/verbs/add.ts'
 
 /** A node whose link eth1, of 1450 bytes, every namespace has too. */
 const NODE = {
