@@ -67,11 +67,10 @@ if (jobs.length === 0) {
 }
 // First and alone: the other tests call what it makes.
 const made = GUEST ? [] : await all([{ name: 'build', argv: [process.execPath, 'scripts/build.ts'] }], 1)
+/** Files at a time. They wait for timers, for the kernel and for each other's processes for more than half of their time. */
+const WIDTH = Number(flags.jobs ?? 2 * availableParallelism())
 const isHere = ({ name }: Job) => GUEST !== undefined || !name.startsWith('test/vm/')
-const reports = [
-  ...made,
-  ...(await all(jobs.filter(isHere), Number(flags.jobs ?? Math.max(2, availableParallelism())))),
-]
+const reports = [...made, ...(await all(jobs.filter(isHere), WIDTH))]
 // Last and alone: a machine in software wants all processors, and time that is not another test's.
 reports.push(...(await there(jobs.filter((job) => !isHere(job)))))
 process.exitCode = summary(reports)
