@@ -1,5 +1,4 @@
 import * as v from 'valibot'
-import { objectOf } from '../text/entries.ts'
 import { shown, ValueError } from '../text/errors.ts'
 import { FUSED } from './fused-plugins.ts'
 import type { Fused, Within } from './plugin.ts'
@@ -13,7 +12,7 @@ const PLUGINS: readonly (Fused & { readonly type: string })[] = FUSED
  * The keys of an interface plugin for chained plugins that work within its calls. A key takes the settings that the
  * chained plugin would have in a list, or `true`. Spread it into the plugin's shape.
  */
-export const withinKeys = objectOf(PLUGINS.map(({ key, isList }) => [key, settings(isList)] as const)) as {
+export const withinKeys = Object.fromEntries(PLUGINS.map(({ key, isList }) => [key, settings(isList)] as const)) as {
   readonly [One in (typeof FUSED)[number] as One['key']]: ReturnType<typeof settings>
 }
 

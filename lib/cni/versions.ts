@@ -1,5 +1,4 @@
 import * as v from 'valibot'
-import { objectOf } from '../text/entries.ts'
 import { CniError, CODE, shown, ValueError } from '../text/errors.ts'
 import { type Cidr, type Ip, parseIp } from '../text/ip.ts'
 import { isDeep } from '../text/json.ts'
@@ -169,13 +168,13 @@ function some<T>(list: readonly T[] | undefined): readonly T[] | undefined {
 }
 
 function bare<T extends object>(given: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
-  return objectOf(Object.entries(given).filter(([, value]) => value !== undefined)) as never
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as never
 }
 
 function sorted(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sorted)
   if (typeof value !== 'object' || value === null) return value
-  return objectOf(
+  return Object.fromEntries(
     Object.entries(value)
       .sort(([a], [b]) => (a < b ? -1 : 1))
       .map(([key, one]) => [key, sorted(one)] as const),

@@ -20,15 +20,10 @@ export function attributesOf(message: DataView, from = 0): Attributes {
 
 /** The text of an attribute, without the NUL at its end. Empty when there is no attribute. */
 export function textOf(attribute: DataView | undefined): string {
-  let text = ''
-  for (let at = 0; attribute && at < attribute.byteLength; at++) {
-    const code = attribute.getUint8(at)
-    if (code === 0) break
-    // The first use of a TextDecoder takes a plugin longer than this whole loop.
-    if (code > 127) return new TextDecoder().decode(attribute).replace(/\0.*$/, '')
-    text += String.fromCharCode(code)
-  }
-  return text
+  if (!attribute) return ''
+  const text = new TextDecoder().decode(new Uint8Array(attribute.buffer, attribute.byteOffset, attribute.byteLength))
+  const end = text.indexOf('\0')
+  return end < 0 ? text : text.slice(0, end)
 }
 
 /** The 32-bit number of an attribute. Undefined when there is no attribute. */

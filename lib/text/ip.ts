@@ -81,17 +81,9 @@ function read4(text: string): Bits | undefined {
   return { family: 4, bits: BigInt(bits) }
 }
 
-// Accepts at most three digits, no leading zero, and values up to `most`. A loop, because compiling a regular
-// expression takes a plugin 10 to 40 µs.
+// Accepts at most three digits, no leading zero, and values up to `most`.
 function decimal(text: string, most: number): number | undefined {
-  if (text === '' || text.length > 3 || (text.length > 1 && text[0] === '0')) return undefined
-  let value = 0
-  for (let at = 0; at < text.length; at++) {
-    const digit = text.charCodeAt(at) - 0x30
-    if (digit < 0 || digit > 9) return undefined
-    value = value * 10 + digit
-  }
-  return value <= most ? value : undefined
+  return /^(?:0|[1-9]\d{0,2})$/.test(text) && Number(text) <= most ? Number(text) : undefined
 }
 
 function read6(text: string): Bits | undefined {

@@ -1,5 +1,4 @@
 import * as v from 'valibot'
-import { objectOf } from './entries.ts'
 import { shown, ValueError } from './errors.ts'
 import { type Ip, parseCidr, parseIp } from './ip.ts'
 import { printableName } from './printable.ts'
@@ -180,7 +179,7 @@ function named(node: Node, raw: unknown, path: string, notes: string[]): unknown
     if (value === null) continue
     out.set(key, named(entries[key] as Node, value, path ? `${path}.${key}` : key, notes))
   }
-  return objectOf(out)
+  return Object.fromEntries(out)
 }
 
 function loose(node: Node, raw: unknown): unknown {
@@ -200,7 +199,7 @@ function loose(node: Node, raw: unknown): unknown {
       if (found.success && found.output !== undefined) out.push([key, found.output])
     }
   }
-  return objectOf(out)
+  return Object.fromEntries(out)
 }
 
 function unwrap(node: Node): Node {

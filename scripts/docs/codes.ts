@@ -4,7 +4,7 @@ import { CODE } from '../../lib/text/errors.ts'
 
 const ROOT = join(import.meta.dir, '../..')
 /** This file serves every plugin. So the codes in the file and in its imports are the same for all plugins. */
-const SERVING = 'lib/verbs/process.ts'
+const SERVING = 'lib/verbs/serve.ts'
 
 /**
  * The CNI error codes that a plugin answers with by itself, in ascending order. They are in the plugin's file and in
