@@ -65,7 +65,7 @@ describe('plumb agent beside others', () => {
           }
           await until(async () => (await known(agent)).state === 'ready', 40_000)
           await until(async () => (await one.ns.exec(['sh', '-c', isThere(peer)])).stdout !== '')
-          assert.ok(await ping(one.ns, peer))
+          await until(() => ping(one.ns, peer), 10_000)
           // Neither a flood of lines nor none.
           const lines = agent.log().match(/repaired changes of another program/g)?.length ?? 0
           assert.ok(lines > 5 && lines < 60, `${lines}`)

@@ -58,7 +58,7 @@ describe('plumb agent', () => {
           assert.equal((await one.ns.exec(argv)).status, 0, argv.join(' '))
           await until(async () => assert.equal(await inventory(one), before, argv.join(' ')) === undefined, 5000)
         }
-        assert.ok(await ping(one.ns, peer))
+        await until(() => ping(one.ns, peer), 10_000)
         const { kinds, repairs } = (await agent.status()) as Status
         for (const kind of ['route', 'neigh', 'tunnel', 'nft'])
           assert.ok((kinds[kind]?.repaired ?? 0) > 0, `${kind} ${JSON.stringify(repairs)}`)

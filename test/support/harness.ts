@@ -170,9 +170,9 @@ export async function until<T>(check: () => T | Promise<T>, ms = 5000): Promise<
   }
 }
 
-/** Whether an address answers an echo request from a namespace within a second. */
+/** Whether an address answers echo requests from a namespace, one a second, within three seconds. */
 export async function ping(from: Namespace, address: string): Promise<boolean> {
-  return (await from.exec(['ping', '-n', '-q', '-c', '1', '-w', '1', address])).status === 0
+  return (await from.exec(['ping', '-n', '-q', '-c', '1', '-w', '3', address])).status === 0
 }
 
 async function make(name: string): Promise<Namespace> {
