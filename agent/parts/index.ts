@@ -1,7 +1,7 @@
 // This folder has the parts of the agent. Each part keeps one thing in its wanted state, with a queue and steps of its
 // own (`scheduler/part.ts`). The parts share data only through `NodeState`. Begin with the class `Parts` in this file.
-// The order is uplink, lease, files. Then table, forward, rules of plugins, peers, policy and services work in
-// parallel. Installation follows when all are done.
+// The order is uplink, lease, files. Then table, forward, rules of plugins, peers, data path, policy and
+// services work in parallel. Installation follows when all are done.
 import { conditionOf, initialState, type NodeState, statusOf, withStep } from '../health/condition.ts'
 import type { Status } from '../health/status.ts'
 import { isSame } from '../lease/families.ts'

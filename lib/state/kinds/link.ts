@@ -169,6 +169,7 @@ function purpose(want: Link, { text }: Line, gone: boolean): string {
     return `the pair: ${name} here, ${peer?.name} ${peer?.ns === 'host' ? 'too' : 'in the pod'}${port ? `, a port of ${port.master}` : ''}${mtu ? `, for packets of ${mtu} bytes` : ''}`
   if (type === 'veth')
     return [alias === undefined ? '' : 'whose it is, for GC', ...marks(port)].filter(Boolean).join('; ')
+  if (type === 'bridge' && text.includes(' alias ')) return 'the mark by which it is known as a bridge of plumb'
   return `${name} comes up${ns === 'host' ? '' : ' in the pod'}`
 }
 
