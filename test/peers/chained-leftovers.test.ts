@@ -1,7 +1,7 @@
 // Tests chained plugins, after the reference plugins.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { hasPlugin, lanes } from '../beside/lanes.ts'
+import { hasPlugin, lanes } from '../differential/lanes.ts'
 import { bridgeBefore } from '../support/chained-network.ts'
 import { inNamespaces, type Namespace, plugin } from '../support/harness.ts'
 import { works } from '../support/host-ports.ts'

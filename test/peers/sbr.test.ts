@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { hasPlugin, lanes, missing } from '../beside/lanes.ts'
+import { hasPlugin, lanes, missing } from '../differential/lanes.ts'
 import { good } from '../support/chained.ts'
 import { inNamespaces, type Namespace, plugin, type Row } from '../support/harness.ts'
 import { containerId } from '../support/network.ts'

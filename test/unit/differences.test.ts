@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { differences, isParting } from '../beside/compare.ts'
-import { draw, pairsOf, pairwise } from '../beside/generate.ts'
-import { KEYS, sceneOf } from '../beside/keys.ts'
-import { RULES } from '../beside/rules.ts'
+import { differences, isParting } from '../differential/compare.ts'
+import { draw, pairsOf, pairwise } from '../differential/generate.ts'
+import { KEYS, sceneOf } from '../differential/keys.ts'
+import { RULES } from '../differential/rules.ts'
 
-describe('beside: wanted differences', () => {
+describe('differential tests: wanted differences', () => {
   it('each rule has its row in docs/differences.md, and each row its rule', () => {
     const text = readFileSync(join(import.meta.dir, '../../docs/differences.md'), 'utf8')
     const rows = [...text.matchAll(/^\| `([\w.-]+)` +\|/gm)].map(([, id]) => id)
@@ -15,7 +15,7 @@ describe('beside: wanted differences', () => {
   })
 })
 
-describe('beside: generated scenes', () => {
+describe('differential tests: generated scenes', () => {
   for (const newer of [true, false])
     it(`${newer ? 'with' : 'without'} new keys: the same for the same seed, every pair of values that can be together, every value, few scenes`, () => {
       const scenes = pairwise(7, newer)
@@ -40,7 +40,7 @@ describe('beside: generated scenes', () => {
     })
 })
 
-describe('beside: differences()', () => {
+describe('differential tests: differences()', () => {
   const facts = (all: Record<string, string>) => new Map(Object.entries(all))
 
   it('tells each fact in which the sides differ', () => {

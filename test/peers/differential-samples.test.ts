@@ -1,4 +1,4 @@
 // Tests plugins, call by call beside the reference plugins.
-import { sampleScenes } from '../beside/suite.ts'
+import { sampleScenes } from '../differential/suite.ts'
 
 sampleScenes(true)

@@ -1,4 +1,4 @@
 // Tests plugins, call by call beside the reference plugins.
-import { generated } from '../beside/suite.ts'
+import { generated } from '../differential/suite.ts'
 
 generated(true, 2, 3)

@@ -15,7 +15,7 @@ import { staged } from './scenes.ts'
 const WIDTH = 3
 /** Plugins whose wanted differences are told by a test of their own. */
 const APART = ['sbr', 'vrf', 'dhcp']
-const SEED = Number(process.env['PLUMB_BESIDE_SEED'] ?? 1)
+const SEED = Number(process.env['PLUMB_DIFFERENTIAL_SEED'] ?? 1)
 /**
  * How many generated scenes each lane has at most: all of the newer reference's, a part of the older one's.
  * PLUMB_BESIDE=all lives them all.
@@ -26,7 +26,7 @@ const MOST =
     : { newer: Number.POSITIVE_INFINITY, older: 40 }
 
 /** Defines a test for each scene: nothing differs but what a rule wants. `met` gathers the ids of rules. */
-export function beside(scenes: readonly Scene[], lane: Lane, met = new Set<string>()): void {
+export function differential(scenes: readonly Scene[], lane: Lane, met = new Set<string>()): void {
   let lived: Promise<Difference[]>[] | undefined
   for (const [i, scene] of scenes.entries())
     it(`${scene.name}: as ${lane.version}`, async () => {
@@ -42,7 +42,7 @@ export function generated(newer: boolean, part: number, parts: number): void {
   inLane(`generated scenes of seed ${SEED}, part ${part} of ${parts}`, newer, (lane) => {
     const most = MOST[newer ? 'newer' : 'older']
     const choices = pairwise(SEED, newer).slice(0, most)
-    beside(choices.filter((_, i) => i % parts === part - 1).map(sceneOf), lane)
+    differential(choices.filter((_, i) => i % parts === part - 1).map(sceneOf), lane)
   })
 }
 
@@ -50,7 +50,7 @@ export function generated(newer: boolean, part: number, parts: number): void {
 export function stagedScenes(newer: boolean): void {
   inLane('staged scenes', newer, (lane) => {
     const met = new Set<string>()
-    beside(
+    differential(
       staged(newer).filter((scene) => scene.list.plugins.every(({ type }) => hasPlugin(lane, type))),
       lane,
       met,
@@ -88,7 +88,7 @@ export function sampleScenes(newer: boolean): void {
       const kinds = lackingKinds(typesOf(sample))
       const lacking = typesOf(sample).filter((type) => !hasPlugin(lane, type))
       const apart = typesOf(sample).filter((type) => APART.includes(type))
-      if (lacking.length + kinds.length + apart.length === 0) beside(scenesOf(sample, lane), lane)
+      if (lacking.length + kinds.length + apart.length === 0) differential(scenesOf(sample, lane), lane)
       else
         it(`conf/${sample.file}: as ${lane.version}`, function () {
           const why =
@@ -137,5 +137,5 @@ function told(found: readonly Difference[], scene: Scene): string {
   const lines = found.map(
     ({ path, theirs = '(nothing)', ours = '(nothing)' }) => `${path}\n    reference: ${theirs}\n    plumb:     ${ours}`,
   )
-  return `${found.length} differences that no rule of test/beside/rules.ts wants:\n${lines.join('\n')}\nin ${JSON.stringify(scene)}`
+  return `${found.length} differences that no rule of test/differential/rules.ts wants:\n${lines.join('\n')}\nin ${JSON.stringify(scene)}`
 }

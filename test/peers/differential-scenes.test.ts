@@ -1,4 +1,4 @@
 // Tests plugins, call by call beside the reference plugins.
-import { stagedScenes } from '../beside/suite.ts'
+import { stagedScenes } from '../differential/suite.ts'
 
 stagedScenes(true)
