@@ -33,14 +33,10 @@ const SIDES = ['ingress', 'egress'] as const
 export function admit(one: Admission, run: Run): () => Promise<void> {
   const { endpoint, waitMs, whenAway } = one
   const end = performance.now() + waitMs
-  const ask = () =>
-    attempted(() =>
-      question(
-        agentAt(one.socket),
-        { command: 'admit', ...endpoint, waitMs: Math.max(0, Math.round(end - performance.now())) },
-        QUIET_MS,
-      ),
-    )
+  const ask = () => {
+    const leftMs = Math.max(0, Math.round(end - performance.now()))
+    return attempted(() => question(agentAt(one.socket), { command: 'admit', ...endpoint, waitMs: leftMs }, QUIET_MS))
+  }
   let asked: (() => object) | undefined = ask()
   return async () => {
     for (; ; sleep(AGAIN_MS)) {
@@ -92,12 +88,9 @@ function attempted(send: () => () => object): () => object {
 }
 
 function agentAt(socket: string): Answerer {
-  return {
-    socket,
-    name: 'the agent for network policy',
-    advice:
-      'it listens with --network-policy; start it: systemctl start plumb-agent, or set "socket" of the plugin policy to its --policy-socket',
-  }
+  const start = 'it listens with --network-policy; start it: systemctl start plumb-agent'
+  const advice = `${start}, or set "socket" of the plugin policy to its --policy-socket`
+  return { socket, name: 'the agent for network policy', advice }
 }
 
 async function closePod({ endpoint }: Admission, why: CniError, run: Run): Promise<void> {
@@ -178,12 +171,9 @@ async function attempt(
 ): Promise<{ readonly failed: readonly number[]; readonly said: readonly string[] }> {
   const { status, stderr } = await run(NFT, `${lines.join('\n')}\n`)
   if (status === 0) return { failed: [], said: [] }
-  const found = [...stderr.matchAll(/^\/dev\/stdin:(\d+):\S* (.*)$/gm)].map(([, number, text = '']) => ({
-    line: Number(number) - 1,
-    text,
-  }))
+  const found = [...stderr.matchAll(/^\/dev\/stdin:(\d+):\S* (.*)$/gm)]
   if (found.length === 0) return { failed: [], said: [stderr.trim() || `ended with status ${status}`] }
-  return { failed: found.map(({ line }) => line), said: found.map(({ text }) => text) }
+  return { failed: found.map(([, line]) => Number(line) - 1), said: found.map(([, , text = '']) => text) }
 }
 
 function mapOf(side: (typeof SIDES)[number], ip: Ip): string {

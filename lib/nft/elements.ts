@@ -71,14 +71,11 @@ export async function restore(run: Run, isThorough = false): Promise<boolean> {
   const send: Send = (lines) => run(NFT, inputOf(lines))
   const sets = run.sets?.() ?? []
   // This check runs often on a node with many pods. It reads no entry of the journal unless something is lost.
-  const needed = SECTIONS.every((section) => sets.includes(markOf(section)))
-    ? []
-    : heldSets().flatMap((set) => sectionOf(set) ?? [])
-  const used = SECTIONS.filter(
-    (section) => sets.some((name) => name.startsWith(`rules_${section}_`)) || needed.includes(section),
-  )
-  const isLost =
-    used.some((section) => !sets.includes(markOf(section))) || (!isWhole(run, used) && lostRules(run, used).length > 0)
+  const isLoaded = (section: Section) => sets.includes(markOf(section))
+  const isMarked = (section: Section) => sets.some((name) => name.startsWith(`rules_${section}_`))
+  const needed = SECTIONS.every(isLoaded) ? [] : heldSets().flatMap((set) => sectionOf(set) ?? [])
+  const used = SECTIONS.filter((section) => isMarked(section) || needed.includes(section))
+  const isLost = !used.every(isLoaded) || (!isWhole(run, used) && lostRules(run, used).length > 0)
   if (used.length === 0 || (!isLost && !isThorough)) return false
   const { resources, done } = current()
   done()
@@ -142,10 +139,8 @@ async function load(needed: readonly Section[], wanted: readonly Resource[], run
     const used = sectionsOf(resources)
     const isOther = (name: string) => isMark(name) && !SECTIONS.some((section) => name === markOf(section))
     const isOld = (section: Section) => sets.some((name) => isOther(name) && name.startsWith(`rules_${section}_`))
-    const sections = SECTIONS.filter(
-      (section) =>
-        needed.includes(section) || isOld(section) || (used.includes(section) && !sets.includes(markOf(section))),
-    )
+    const isMissing = (section: Section) => used.includes(section) && !sets.includes(markOf(section))
+    const sections = SECTIONS.filter((section) => needed.includes(section) || isOld(section) || isMissing(section))
     const chains = [...(run.uses?.().keys() ?? [])].filter(isOwnChain)
     const [own, all] = [chainsOf(sections), chainsOf(SECTIONS)]
     const found = {
@@ -154,13 +149,10 @@ async function load(needed: readonly Section[], wanted: readonly Resource[], run
       staleMarks: sets.filter(isOther),
     }
     const isAnew = sets.length === 0
-    const restored = resources.filter((one) =>
-      isElement(one) && isPair(one)
-        ? isAnew
-        : isElement(one)
-          ? sectionsOf([one]).some((section) => sections.includes(section))
-          : true,
-    )
+    const restored = resources.filter((one) => {
+      if (!isElement(one)) return true
+      return isPair(one) ? isAnew : sectionsOf([one]).some((section) => sections.includes(section))
+    })
     return await send(loading(sections, [...wanted, ...restored], found))
   } finally {
     done()
@@ -223,19 +215,15 @@ async function removeElements(steps: Batch['steps'], run: Run, send: Send): Prom
   if (taken.length > 0) await send(taken.map(addition))
 }
 
+const GONE = /^\/dev\/stdin:(\d+):.*(?:No such file or directory|datatype mismatch|Could not resolve)/gm
+
 // Sends one transaction. It fails as a whole when an element is already gone, or when its set belongs to another
 // program. Then the lines of these elements are left out, and the rest is tried again.
 async function remove(lines: readonly string[], send: Send): Promise<void> {
   for (let rest = lines; rest.length > 0; ) {
     const done = await send(rest)
     if (done.status === 0) return
-    const gone = new Set(
-      [
-        ...done.stderr.matchAll(
-          /^\/dev\/stdin:(\d+):.*(?:No such file or directory|datatype mismatch|Could not resolve)/gm,
-        ),
-      ].map(([, number]) => Number(number) - 1),
-    )
+    const gone = new Set([...done.stderr.matchAll(GONE)].map(([, number]) => Number(number) - 1))
     if (gone.size === 0) throw refused(rest, done)
     rest = rest.filter((_, i) => !gone.has(i))
   }

@@ -5,14 +5,12 @@ import type { Zoned } from '../state/kinds/zoned.ts'
 import { CniError, CODE } from '../text/errors.ts'
 
 const BUS = '/run/dbus/system_bus_socket'
-const NAME = 'org.freedesktop.DBus.Error'
+const AWAY = 'org.freedesktop.DBus.Error\\.(ServiceUnknown|NameHasNoOwner|NoServer|FileNotFound)'
 // The errors that mean success. firewalld reports that the source is already in its state (firewall/errors.py). For a
 // removal, another zone may have the source. The bus reports that firewalld no longer runs.
 const ALREADY = {
   addSource: /\b(ZONE_ALREADY_SET|ALREADY_ENABLED)\b/,
-  removeSource: new RegExp(
-    `\\b(UNKNOWN_SOURCE|NOT_ENABLED|INVALID_ZONE|ZONE_CONFLICT)\\b|${NAME}\\.(ServiceUnknown|NameHasNoOwner|NoServer|FileNotFound)`,
-  ),
+  removeSource: new RegExp(`\\b(UNKNOWN_SOURCE|NOT_ENABLED|INVALID_ZONE|ZONE_CONFLICT)\\b|${AWAY}`),
 }
 
 /** Whether firewalld runs on the node. It does when its rules exist and the D-Bus socket exists. Starts no process. */
@@ -36,7 +34,8 @@ export async function zone(
   const argv = asking(method, zone, source)
   const { status, stderr } = await run(argv, '')
   if (status === 0 || ALREADY[method].test(stderr)) return
-  const failed = `Cannot ${method === 'addSource' ? 'put' : 'take'} ${source} ${method === 'addSource' ? 'into' : 'out of'} the zone ${zone} of firewalld`
+  const change = method === 'addSource' ? `put ${source} into` : `take ${source} out of`
+  const failed = `Cannot ${change} the zone ${zone} of firewalld`
   if (stderr.includes('INVALID_ZONE'))
     throw new CniError(
       CODE.config,

@@ -58,16 +58,12 @@ function staleOf(listed: string, wanted: readonly [Flows, ...Flows[]]): string[]
       [parseIp(src), Number(sport)],
     ] as const
     const leads = parseIp(to)
-    if (
-      !wanted.some(
-        ({ port, ip, pod }) =>
-          leads !== pod && ends.some(([at, number]) => port === number && (ip === undefined ? isLocal(at) : ip === at)),
-      )
-    )
-      continue
-    lines.push(
-      `-D -f ipv${family} -p udp --orig-src ${parseIp(src)} --orig-dst ${parseIp(dst)} --orig-port-src ${sport} --orig-port-dst ${dport}`,
-    )
+    const isEnd = ({ port, ip }: Flows) =>
+      ends.some(([at, number]) => port === number && (ip === undefined ? isLocal(at) : ip === at))
+    if (!wanted.some((one) => leads !== one.pod && isEnd(one))) continue
+    const addresses = `--orig-src ${parseIp(src)} --orig-dst ${parseIp(dst)}`
+    const ports = `--orig-port-src ${sport} --orig-port-dst ${dport}`
+    lines.push(`-D -f ipv${family} -p udp ${addresses} ${ports}`)
   }
   return lines
 }

@@ -14,11 +14,8 @@ import { ExecError } from '../text/errors.ts'
 export async function pass(passage: Passage, run: Run): Promise<void> {
   const ip = nameOf(passage)
   if (isWanted(passage)) await complete(`${ip}tables-nft`, passage, readPassage(passage), run)
-  if (
-    !(readText(`/proc/net/${ip}_tables_names`) ?? '').split('\n').includes('filter') ||
-    !has(`${ip}tables-legacy-save`)
-  )
-    return
+  const legacyTables = (readText(`/proc/net/${ip}_tables_names`) ?? '').split('\n')
+  if (!legacyTables.includes('filter') || !has(`${ip}tables-legacy-save`)) return
   const { stdout } = await run([`${ip}tables-legacy-save`, '-t', 'filter'], '')
   await complete(`${ip}tables-legacy`, passage, readLegacy(passage, stdout.split('\n')), run)
 }
@@ -67,12 +64,8 @@ async function complete(tool: string, passage: Passage, is: PassageState, run: R
   const lines = missing(passage, is)
   if (lines.length === 0) return
   const argv = restoring(tool)
-  const { status, stderr } = await run(
-    argv,
-    scripted(lines)
-      .map((line) => `${line}\n`)
-      .join(''),
-  )
+  const script = scripted(lines).map((line) => `${line}\n`)
+  const { status, stderr } = await run(argv, script.join(''))
   if (status !== 0) throw new ExecError(argv, undefined, stderr.trim() || `ended with status ${status}`)
 }
 

@@ -94,6 +94,9 @@ export function gradually(plan: Plan, run: Run): Begun {
   }
 }
 
+const ON_NODE = ['ip', 'ip6', 'file', 'bridge', 'tc'] as const
+const IN_POD = ['file', 'ip', 'ip6', 'bridge'] as const
+
 /**
  * The processes of a plan, in order. Pure. The rules of the order:
  * - The node comes before pods.
@@ -108,11 +111,7 @@ export function batches({ put, drop }: Plan): Batch[] {
     ...put.map((resource) => ({ resource, lines: handler(resource.kind).put(resource) })),
   ].flatMap(({ resource, lines }) => lines.map((line) => ({ resource, line })))
   const spaces = [...new Set<Netns>(['host', ...steps.map(({ resource }) => resource.ns)])]
-  const order = spaces.flatMap((ns) =>
-    (ns === 'host' ? (['ip', 'ip6', 'file', 'bridge', 'tc'] as const) : (['file', 'ip', 'ip6', 'bridge'] as const)).map(
-      (tool) => ({ ns, tool }),
-    ),
-  )
+  const order = spaces.flatMap((ns) => (ns === 'host' ? ON_NODE : IN_POD).map((tool) => ({ ns, tool })))
   return [
     ...order,
     ...spaces.map((ns) => ({ ns, tool: 'nft' as const })),
@@ -155,12 +154,9 @@ function atOnce(steps: readonly Step[]): readonly Step[] {
     const name = deleted(line)
     if (name === undefined) return { resource, line }
     const grouped = { resource, line: { ...line, text: `link set dev ${name} group ${group}` } }
-    return i < last
-      ? grouped
-      : [
-          grouped,
-          { resource, line: { text: `link delete group ${group}`, unless: /No such device|Cannot find device/ } },
-        ]
+    if (i < last) return grouped
+    const deletion = { text: `link delete group ${group}`, unless: /No such device|Cannot find device/ }
+    return [grouped, { resource, line: deletion }]
   })
 }
 
@@ -253,22 +249,17 @@ function files({ ns, steps }: Batch, { put, drop }: Plan): Applied {
   inside(ns, () => {
     for (const { resource } of steps) {
       if (resource.kind === 'saved') keepSaved(resource, !gone.has(resource))
-      if (resource.kind === 'sysctl' && gone.has(resource)) restoreSysctl(resource)
+      if (resource.kind !== 'sysctl') continue
+      if (gone.has(resource)) {
+        restoreSysctl(resource)
+        continue
+      }
+      const { name, value, through = name, optional } = resource
       // A sysctl of the node usually has the wanted value already, and may be read-only. So the node's value is read
       // first. A new link's sysctl usually differs, so it is written without a look.
-      if (
-        resource.kind !== 'sysctl' ||
-        gone.has(resource) ||
-        (ns === 'host' && readSysctl(resource.name) === resource.value)
-      )
-        continue
-      const done = writeSysctl(resource.through ?? resource.name, resource.value)
-      if (!done && !resource.optional)
-        throw new ExecError(
-          ['sysctl', '-w'],
-          `net/${resource.name}=${resource.value}`,
-          'this kernel has no such setting',
-        )
+      if (ns === 'host' && readSysctl(name) === value) continue
+      if (!writeSysctl(through, value) && !optional)
+        throw new ExecError(['sysctl', '-w'], `net/${name}=${value}`, 'this kernel has no such setting')
     }
   })
   return NOTHING

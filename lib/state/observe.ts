@@ -47,15 +47,9 @@ export async function aliased(prefix: string, run: Run): Promise<Link[]> {
  */
 export async function observe(want: readonly Resource[], run: Run): Promise<(Resource | undefined)[]> {
   const answers = new Map<string, readonly unknown[]>()
-  for (const { ns, tool, six, asks } of questions(want.filter((one) => handler(one.kind).ask(one) !== ''))) {
-    const found =
-      tool === 'file'
-        ? sysctls(ns, asks)
-        : tool === 'nft'
-          ? await elements(ns, asks, run)
-          : tool === 'firewalld'
-            ? await Promise.all(asks.map((ask) => sources(ask, run)))
-            : await show(six ? [tool, '-6', '-d'] : [tool, '-d'], asks, run, ns)
+  for (const question of questions(want.filter((one) => handler(one.kind).ask(one) !== ''))) {
+    const { ns, tool, six, asks } = question
+    const found = await answersOf(question, run)
     for (const [i, ask] of asks.entries()) answers.set(`${ns} ${tool} ${six}${ask}`, found[i] ?? [])
   }
   return want.map((resource) => {
@@ -70,6 +64,13 @@ export async function observe(want: readonly Resource[], run: Run): Promise<(Res
     // One link may have several routes to the same destination. A route without differences comes first.
     return found.find((have) => compare(resource, have).length === 0) ?? found[0]
   })
+}
+
+async function answersOf({ ns, tool, six, asks }: Question, run: Run): Promise<readonly (readonly unknown[])[]> {
+  if (tool === 'file') return sysctls(ns, asks)
+  if (tool === 'nft') return elements(ns, asks, run)
+  if (tool === 'firewalld') return Promise.all(asks.map((ask) => sources(ask, run)))
+  return show(six ? [tool, '-6', '-d'] : [tool, '-d'], asks, run, ns)
 }
 
 // Resources that no tool shows. The journal knows the claims, and the kernel knows the passages.

@@ -17,6 +17,8 @@ export interface Addr {
   readonly noprefixroute?: true
 }
 
+const GONE = /Cannot (find device|assign requested address)|Address not found/
+
 /**
  * Addresses of links. IPv6 addresses skip duplicate address detection unless `dad` asks for it. A pool gives each
  * address out once, and the detection takes 1 to 2 s.
@@ -31,15 +33,7 @@ export const addr: Handler<Addr> = {
     const extra = family === 6 ? (dad ? '' : ' nodad') : length < 31 ? ' brd +' : ''
     return [{ text: `addr replace ${cidr}${extra} dev ${dev}${noprefixroute ? ' noprefixroute' : ''}` }]
   },
-  drop: ({ dev, cidr, stays }) =>
-    stays
-      ? []
-      : [
-          {
-            text: `addr delete ${cidr} dev ${dev}`,
-            unless: /Cannot (find device|assign requested address)|Address not found/,
-          },
-        ],
+  drop: ({ dev, cidr, stays }) => (stays ? [] : [{ text: `addr delete ${cidr} dev ${dev}`, unless: GONE }]),
   ask: ({ dev }) => `addr show dev ${dev}`,
   read(row, want) {
     const found = (row as LinkRow).addr_info.find(({ local, prefixlen }) => `${local}/${prefixlen}` === want.cidr)

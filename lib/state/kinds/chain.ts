@@ -20,14 +20,12 @@ export const chain: Handler<Chain> = {
   title: ({ name }) => `nft chain ${name}`,
   purpose,
   key: ({ ns, name }) => `chain ${ns} ${name}`,
-  put: ({ name, rules, kept }) =>
-    kept
-      ? [{ text: `add chain inet plumb ${name}` }]
-      : [
-          { text: `add chain inet plumb ${name}` },
-          { text: `flush chain inet plumb ${name}` },
-          ...rules.map((rule) => ({ text: `add rule inet plumb ${name} ${rule}` })),
-        ],
+  put({ name, rules, kept }) {
+    const add = { text: `add chain inet plumb ${name}` }
+    if (kept) return [add]
+    const flush = { text: `flush chain inet plumb ${name}` }
+    return [add, flush, ...rules.map((rule) => ({ text: `add rule inet plumb ${name} ${rule}` }))]
+  },
   drop: () => [],
   ask: ({ name }) => `list chain inet plumb ${name}`,
   // nft prints rules in other words than plumb wrote them. So only the number of rules is compared.

@@ -46,7 +46,9 @@ export const element: Handler<Element> = {
 export function addition({ set, key, value, owner, moment }: Element): string {
   // With `expires 1s` the second starts again for an existing element (Linux 6.12). Older kernels keep the remaining
   // time.
-  return `add element inet plumb ${set} { ${key}${moment ? ' timeout 1s expires 1s' : ''} comment "${owner}"${value === undefined ? '' : ` : ${value}`} }`
+  const timeout = moment ? ' timeout 1s expires 1s' : ''
+  const data = value === undefined ? '' : ` : ${value}`
+  return `add element inet plumb ${set} { ${key}${timeout} comment "${owner}"${data} }`
 }
 
 /** The line that removes an element. A missing element fails the whole script. */
@@ -64,25 +66,25 @@ function hostPort(key: readonly string[]): string {
   return `host port ${key.at(-1)}/${key.at(-2)}${key.length > 2 ? ` of ${key[0]}` : ''}`
 }
 
+function podPort([protocol, ip, port]: readonly string[]): string {
+  return `${ip} port ${port}/${protocol}`
+}
+
+function late(sender: string, port: string | undefined): string {
+  return `for a second: what ${sender} still sends from UDP port ${port} makes no new connection`
+}
+
+const SNAT = "take the node's address where no answer would come back"
+
 // The phrases for `purpose`, by the prefix of a set's name in lib/nft/sets.nft. The first match counts.
 const ELEMENTS: readonly (readonly [string, (key: readonly string[], value: string | undefined) => string])[] = [
-  [
-    'masqall',
-    ([protocol, ip, port]) => `every client of ${ip} port ${port}/${protocol} takes the node's address (masqAll)`,
-  ],
+  ['masqall', (key) => `every client of ${podPort(key)} takes the node's address (masqAll)`],
   ['masq', ([ip]) => `what ${ip} sends out of its subnet takes the node's address (ipMasq)`],
   ['local', ([subnet]) => `within ${subnet} packets are left as they are, but to reach a host port`],
   ['self', ([ip]) => `${ip} is its own only neighbour, for the host ports that lead to it`],
-  [
-    'snat',
-    ([protocol, ip, port]) =>
-      `clients beside ${ip} port ${port}/${protocol}, and the node's own, take the node's address where no answer would come back`,
-  ],
-  [
-    'given',
-    ([port]) => `for a second: what a process of the node still sends from UDP port ${port} makes no new connection`,
-  ],
-  ['left', ([ip, port]) => `for a second: what ${ip} still sends from UDP port ${port} makes no new connection`],
+  ['snat', (key) => `clients beside ${podPort(key)}, and the node's own, ${SNAT}`],
+  ['given', ([port]) => late('a process of the node', port)],
+  ['left', ([ip, port]) => late(`${ip}`, port)],
   ['ports', (key, value) => `${hostPort(key)} leads to ${value?.replace(' . ', ' port ')}`],
   ['pods', ([ip]) => `what ${ip} sends passes the node, and so do the answers`],
   ['admin', ([ip], value) => `an admin's chain, ${value?.replace('jump ', '')}, looks at packets of ${ip} first`],

@@ -35,7 +35,8 @@ function purpose({ port, pod }: Flows): string {
 
 /** The conntrack command that forgets a port's connections to its pod. */
 export function forgetOf({ family, port, ip, pod }: Flows): string {
-  return `-D -f ipv${family} -p udp${ip === undefined ? '' : ` --orig-dst ${ip}`} --orig-port-dst ${port} --reply-src ${pod}`
+  const address = ip === undefined ? '' : ` --orig-dst ${ip}`
+  return `-D -f ipv${family} -p udp${address} --orig-port-dst ${port} --reply-src ${pod}`
 }
 
 /**

@@ -25,13 +25,10 @@ export const link: Handler<Link> = {
     // The line of the other end made this end. Only `up` is missing.
     if (want.type === 'peer') return want.up ? [{ text: `link set dev ${want.name} up` }] : []
     // Another plugin made this link. It stays unchanged when it is no port of a Linux bridge.
-    if (want.type === 'port')
-      return [
-        {
-          text: `link set dev ${want.name} type bridge_slave${want.port?.hairpin ? ' hairpin on' : ''}${want.port?.isolated ? ' isolated on' : ''}`,
-          unless: /not supported|Cannot find device/,
-        },
-      ]
+    if (want.type === 'port') {
+      const set = `${want.port?.hairpin ? ' hairpin on' : ''}${want.port?.isolated ? ' isolated on' : ''}`
+      return [{ text: `link set dev ${want.name} type bridge_slave${set}`, unless: /not supported|Cannot find device/ }]
+    }
     if (want.type === 'loopback') return [{ text: `link set dev ${want.name} up` }]
     if (want.type === 'lent') return [{ text: want.move ? moving(want) : `link set dev ${want.name} up` }]
     if (want.type === 'veth') return veth(want)
@@ -47,31 +44,27 @@ export const link: Handler<Link> = {
     const seen = row as LinkRow
     const slave = seen.linkinfo?.info_slave_data
     const vxlan = vxlanOf(seen.linkinfo)
+    const seenKind = seen.linkinfo?.info_kind
+    // Both ends of a veth pair show the kind veth. So `want` decides which end this is.
+    const isEnd = seenKind === 'veth' && (want.type === 'peer' || want.type === 'port')
+    const port = seen.master !== undefined && {
+      master: seen.master as IfName,
+      hairpin: slave?.hairpin ?? false,
+      isolated: slave?.isolated ?? false,
+      locked: slave?.locked ?? false,
+    }
     return {
       kind: 'link',
       ns: want.ns,
       name: seen.ifname as IfName,
-      // Both ends of a veth pair show the kind veth. So `want` decides which end this is.
-      type:
-        want.type === 'lent' || ((want.type === 'peer' || want.type === 'port') && seen.linkinfo?.info_kind === 'veth')
-          ? want.type
-          : ((seen.linkinfo?.info_kind ?? seen.link_type) as Link['type']),
+      type: want.type === 'lent' || isEnd ? want.type : ((seenKind ?? seen.link_type) as Link['type']),
       mac: seen.address as Mac,
       // The MTU of an ifb is not compared. The MTU of the shaped link may have changed since.
       ...(want.type === 'ifb' && want.mtu !== undefined ? { mtu: want.mtu } : { mtu: seen.mtu }),
       up: seen.flags.includes('UP'),
       ...(seen.ifalias === undefined ? {} : { alias: seen.ifalias }),
       ...(seen.promiscuity > 0 && seen.flags.includes('PROMISC') ? { promisc: true as const } : {}),
-      ...(seen.master === undefined
-        ? {}
-        : {
-            port: {
-              master: seen.master as IfName,
-              hairpin: slave?.hairpin ?? false,
-              isolated: slave?.isolated ?? false,
-              locked: slave?.locked ?? false,
-            },
-          }),
+      ...(port && { port }),
       ...(seen.linkinfo?.info_data?.vlan_filtering === 1 ? { vlanFiltering: true as const } : {}),
       ...(vxlan && { vxlan }),
       ...(want.like && { like: likenessOf(seen.linkinfo?.info_data) }),
@@ -87,12 +80,11 @@ const NONE = /Cannot find device|No such device/
 // the bridge is up.
 function bridge({ name, mac, pinned, mtu, up, promisc, vlanFiltering }: Link): Line[] {
   const pin = pinned && mac ? [{ text: `link set dev ${name} address ${mac}${up ? ' up' : ''}` }] : []
+  const size = `${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}`
+  const set = `${size}${flags({ up, ...(promisc && { promisc }) })}`
+  const filtering = vlanFiltering ? ' vlan_filtering 1' : ''
   return [
-    {
-      text: `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}${flags({ up, ...(promisc && { promisc }) })} type bridge${vlanFiltering ? ' vlan_filtering 1' : ''}`,
-      absent: name,
-      unless: /File exists/,
-    },
+    { text: `link add name ${name}${set} type bridge${filtering}`, absent: name, unless: /File exists/ },
     { text: `link set dev ${name} alias ${BRIDGE_ALIAS}`, absent: name },
     ...pin,
   ]
@@ -122,7 +114,10 @@ function moving({ name, up, move }: Link): string {
   const { to, name: called = name, alias, mac, mtu } = move ?? {}
   // `ip` may run in the pod. This process runs in the node's namespace.
   const netns = to === undefined ? '' : ` netns ${to === 'host' ? `/proc/${pid()}/ns/net` : to}`
-  return `link set dev ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''} name ${called}${alias === undefined ? '' : ` alias ${alias || '""'}`}${netns}${up ? ' up' : ''}`
+  const address = mac ? ` address ${mac}` : ''
+  const size = mtu ? ` mtu ${mtu}` : ''
+  const mark = alias === undefined ? '' : ` alias ${alias || '""'}`
+  return `link set dev ${name}${address}${size} name ${called}${mark}${netns}${up ? ' up' : ''}`
 }
 
 function flags({ up, promisc }: Pick<Link, 'up' | 'promisc'>): string {
@@ -131,9 +126,10 @@ function flags({ up, promisc }: Pick<Link, 'up' | 'promisc'>): string {
 
 function veth({ name, mac, mtu, alias, peer, port, up, shared }: Link): Line[] {
   const size = mtu ? ` mtu ${mtu}` : ''
-  const other = peer
-    ? ` peer name ${peer.name}${peer.mac ? ` address ${peer.mac}` : ''}${size}${peer.ns === 'host' ? '' : ` netns ${peer.ns}`}`
-    : ''
+  const own = `${mac ? ` address ${mac}` : ''}${size}${up ? ' up' : ''}${port ? ` master ${port.master}` : ''}`
+  const peerMac = peer?.mac ? ` address ${peer.mac}` : ''
+  const peerNs = peer && peer.ns !== 'host' ? ` netns ${peer.ns}` : ''
+  const other = peer ? ` peer name ${peer.name}${peerMac}${size}${peerNs}` : ''
   const marks = [
     port?.hairpin ? ' hairpin on' : '',
     port?.isolated ? ' isolated on' : '',
@@ -141,10 +137,7 @@ function veth({ name, mac, mtu, alias, peer, port, up, shared }: Link): Line[] {
   ].join('')
   const set = `${alias ? ` alias ${alias}` : ''}${marks ? ` type bridge_slave${marks}` : ''}`
   return [
-    {
-      text: `link add name ${name}${mac ? ` address ${mac}` : ''}${size}${up ? ' up' : ''}${port ? ` master ${port.master}` : ''} type veth${other}`,
-      ...(shared ? { unless: /File exists/ } : {}),
-    },
+    { text: `link add name ${name}${own} type veth${other}`, ...(shared ? { unless: /File exists/ } : {}) },
     ...(set ? [{ text: `link set dev ${name}${set}` }] : []),
   ]
 }
@@ -165,8 +158,11 @@ function purpose(want: Link, { text }: Line, gone: boolean): string {
   if (type === 'port') return `what comes from ${name} may go back through it: a pod reaches its own host ports`
   if (text.startsWith('link add') && type === 'bridge')
     return `the bridge${vlanFiltering ? ', which tells VLANs apart' : ''}`
-  if (text.startsWith('link add'))
-    return `the pair: ${name} here, ${peer?.name} ${peer?.ns === 'host' ? 'too' : 'in the pod'}${port ? `, a port of ${port.master}` : ''}${mtu ? `, for packets of ${mtu} bytes` : ''}`
+  if (text.startsWith('link add')) {
+    const other = `${peer?.name} ${peer?.ns === 'host' ? 'too' : 'in the pod'}`
+    const size = mtu ? `, for packets of ${mtu} bytes` : ''
+    return `the pair: ${name} here, ${other}${port ? `, a port of ${port.master}` : ''}${size}`
+  }
   if (type === 'veth')
     return [alias === undefined ? '' : 'whose it is, for GC', ...marks(port)].filter(Boolean).join('; ')
   if (type === 'bridge' && text.includes(' alias ')) return 'the mark by which it is known as a bridge of plumb'
@@ -176,8 +172,10 @@ function purpose(want: Link, { text }: Line, gone: boolean): string {
 function podLink({ name, type, born, was, port, alias }: Link, text: string, gone: boolean): string {
   if (gone) return `${name} and with it its addresses and its routes`
   if (born && !/^(link|tuntap) add/.test(text)) return 'its address and its size'
-  if (born)
-    return `the ${type === 'tun' ? 'tap' : type}${born.master ? ` on ${born.master}` : ''}, in the pod at once, under a name that it has until it is marked`
+  if (born) {
+    const what = `the ${type === 'tun' ? 'tap' : type}${born.master ? ` on ${born.master}` : ''}`
+    return `${what}, in the pod at once, under a name that it has until it is marked`
+  }
   if (was) return `its own name, and whose it is (${alias}): both at once`
   return `${name} comes up in the pod${port ? `, a port of its bridge ${port.master}` : ''}`
 }

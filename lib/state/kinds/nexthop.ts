@@ -31,15 +31,10 @@ export const nexthop: Handler<Nexthop> = {
   ask: () => 'nexthop show',
   read(row, want) {
     const { id, gateway, dev, protocol, flags = [] } = row as NexthopRow
-    if (
-      id !== want.id ||
-      gateway !== want.via ||
-      dev !== want.dev ||
-      Number(protocol) !== want.proto ||
-      flags.includes('onlink') !== (want.onlink ?? false)
-    )
-      return undefined
-    return want
+    const isOwn = id === want.id && Number(protocol) === want.proto
+    const isSameHop = gateway === want.via && dev === want.dev
+    const isSameFlag = flags.includes('onlink') === (want.onlink ?? false)
+    return isOwn && isSameHop && isSameFlag ? want : undefined
   },
 }
 

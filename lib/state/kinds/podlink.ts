@@ -24,32 +24,33 @@ export function inPod(want: Link): Line[] {
 // The node's `ip` makes a link with a master on the node, straight in the pod's namespace. Kernels before 6.13 refuse a
 // name that a link of the node has. The birth name avoids that on every kernel.
 function made({ ns, name, type, mac, mtu, like = {}, born }: Link): Line[] {
-  const { mode, bcqueuelen, id } = like
-  const own = `${mode ? ` mode ${mode}` : ''}${bcqueuelen ? ` bcqueuelen ${bcqueuelen}` : ''}${id === undefined ? '' : ` id ${id}`}`
+  const master = born?.master ? ` link ${born.master}` : ''
+  const size = `${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}`
   const by = born?.by === 'host' ? ` netns ${ns}` : ''
-  const text = `link add${born?.master ? ` link ${born.master}` : ''} name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}${by} type ${type}${own}`
+  const mode = like.mode ? ` mode ${like.mode}` : ''
+  const queue = like.bcqueuelen ? ` bcqueuelen ${like.bcqueuelen}` : ''
+  const id = like.id === undefined ? '' : ` id ${like.id}`
+  const text = `link add${master} name ${name}${size}${by} type ${type}${mode}${queue}${id}`
   return [{ text, ...(by ? { ns: 'host' as const } : {}) }]
 }
 
 function tap({ name, mac, mtu, like, born }: Link): Line[] {
-  const whose = `${born?.owner === undefined ? '' : ` user ${born.owner}`}${born?.group === undefined ? '' : ` group ${born.group}`}`
+  const owner = born?.owner === undefined ? '' : ` user ${born.owner}`
+  const group = born?.group === undefined ? '' : ` group ${born.group}`
   const set = `${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}`
   // Upstream gives the virtio header to a tap with owner and group. It makes all other taps by `ip` too, without the
   // header. So virtual machines find the header in the same cases.
   const header = born?.owner !== undefined && born.group !== undefined && born.context === undefined ? ' vnet_hdr' : ''
+  const queues = like?.multiQueue ? ' multi_queue' : ''
   return [
-    { text: `tuntap add mode tap name ${name}${header}${like?.multiQueue ? ' multi_queue' : ''}${whose}` },
+    { text: `tuntap add mode tap name ${name}${header}${queues}${owner}${group}` },
     ...(set ? [{ text: `link set dev ${name}${set}` }] : []),
   ]
 }
 
 /** Converts the output of `ip` to a `Likeness`. */
-export function likenessOf({
-  mode,
-  bcqueuelen,
-  id,
-  multi_queue,
-}: LikenessRow & { readonly id?: number } = {}): Likeness {
+export function likenessOf(row: LikenessRow & { readonly id?: number } = {}): Likeness {
+  const { mode, bcqueuelen, id, multi_queue } = row
   return {
     ...(mode === undefined ? {} : { mode }),
     ...(bcqueuelen === undefined ? {} : { bcqueuelen }),

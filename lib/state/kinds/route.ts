@@ -49,12 +49,7 @@ export const route: Handler<Route> = {
   put: (want) => [
     { text: `route ${want.position ?? 'add'} ${line(want)}`, ...(want.exclusive ? {} : { unless: /File exists/ }) },
   ],
-  drop: (want) => [
-    {
-      text: `route delete ${line(want)}`,
-      unless: /No such process|Cannot find device|(Nexthop id|FIB table) does not exist/,
-    },
-  ],
+  drop: (want) => [{ text: `route delete ${line(want)}`, unless: GONE }],
   // Replaces the route at once, so that there is no moment without a route.
   change: (want) => [{ text: `route replace ${line(want)}` }],
   // In a batch, `route show` lists one family: IPv4, or the family of `ip -6`.
@@ -84,6 +79,8 @@ export const route: Handler<Route> = {
     }
   },
 }
+
+const GONE = /No such process|Cannot find device|(Nexthop id|FIB table) does not exist/
 
 // linux/ipv6_route.h: the default metric of an IPv6 route.
 const IP6_RT_PRIO_USER = 1024
@@ -132,29 +129,8 @@ export function routeOf(row: RouteRow, proto?: number): Route {
   }
 }
 
-function line({
-  dev,
-  dst,
-  via,
-  mtu,
-  advmss,
-  priority,
-  table,
-  scope,
-  src,
-  onlink,
-  proto,
-  nhid,
-  blackhole,
-}: Route): string {
-  const [first, ...more] = via
-  const on = ` dev ${dev}${onlink ? ' onlink' : ''}`
-  const hop =
-    nhid !== undefined
-      ? ` nhid ${nhid}`
-      : more.length > 0
-        ? via.map((ip) => ` nexthop via ${ip}${on}`).join('')
-        : `${first === undefined ? '' : ` via ${first}`}${on}`
+function line(want: Route): string {
+  const { dst, mtu, advmss, priority, table, scope, src, proto, blackhole } = want
   const before = [
     table === undefined ? '' : ` table ${table}`,
     priority === undefined ? '' : ` metric ${priority}`,
@@ -164,22 +140,21 @@ function line({
     src === undefined ? '' : ` src ${src}`,
     proto === undefined ? '' : ` proto ${proto}`,
   ].join('')
-  return blackhole ? `blackhole ${dst}${before}` : `${dst}${before}${hop}`
+  return blackhole ? `blackhole ${dst}${before}` : `${dst}${before}${hopsOf(want)}`
+}
+
+function hopsOf({ dev, via, onlink, nhid }: Route): string {
+  if (nhid !== undefined) return ` nhid ${nhid}`
+  const on = ` dev ${dev}${onlink ? ' onlink' : ''}`
+  if (via.length > 1) return via.map((ip) => ` nexthop via ${ip}${on}`).join('')
+  return via[0] === undefined ? on : ` via ${via[0]}${on}`
 }
 
 function purpose({ ns, dst, via, dev, exclusive }: Route): string {
-  const to =
-    split(dst).length === 0
-      ? `default route, IPv${isSix(dst) ? 6 : 4}`
-      : isHost(dst)
-        ? `the way to ${split(dst).ip}`
-        : `the way to ${dst}`
-  const how =
-    via.length > 1
-      ? `: over ${via.length} gateways at once`
-      : via.length === 1
-        ? `, by the gateway ${via[0]}`
-        : `: on the link ${dev}`
+  const { ip, length } = split(dst)
+  const to = length === 0 ? `default route, IPv${isSix(dst) ? 6 : 4}` : `the way to ${isHost(dst) ? ip : dst}`
+  const single = via[0] === undefined ? `: on the link ${dev}` : `, by the gateway ${via[0]}`
+  const how = via.length > 1 ? `: over ${via.length} gateways at once` : single
   return `${ns === 'host' ? 'to the pod: ' : ''}${to}${how}${exclusive ? '; no other may be there' : ''}`
 }
 

@@ -24,15 +24,8 @@ const four: Handler<Rule> = {
   title: ({ ns, from, table }) => `rule from ${from} to table ${table}${inPodOf(ns)}`,
   purpose,
   key: ({ ns, from, table }) => `rule ${ns} ${from} ${table}`,
-  put: ({ from, table, priority }) => [
-    { text: `rule add from ${hostCidr(from)} table ${table} priority ${priority}`, unless: /File exists/ },
-  ],
-  drop: ({ from, table, priority }) => [
-    {
-      text: `rule delete from ${hostCidr(from)} table ${table} priority ${priority}`,
-      unless: /No such file|does not exist/,
-    },
-  ],
+  put: (want) => [{ text: `rule add ${line(want)}`, unless: /File exists/ }],
+  drop: (want) => [{ text: `rule delete ${line(want)}`, unless: /No such file|does not exist/ }],
   ask: () => '',
   // Asks the kernel directly. `ip` prints a table by its name when an admin gave it a name.
   read: (_row, want) =>
@@ -41,6 +34,10 @@ const four: Handler<Rule> = {
 
 /** Policy rules by the source address of packets. */
 export const rule: Handler<Rule> = { ...four, toolOf: ({ from }) => (isSix(from) ? 'ip6' : 'ip') }
+
+function line({ from, table, priority }: Rule): string {
+  return `from ${hostCidr(from)} table ${table} priority ${priority}`
+}
 
 function purpose({ from, table }: Rule, _: Line, gone: boolean): string {
   return gone ? `what ${from} sends goes by the usual tables` : `what ${from} sends goes by table ${table}`

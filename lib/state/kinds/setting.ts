@@ -33,11 +33,10 @@ export const setting: Handler<Setting> = {
   // Restores each setting in a separate line, in the order of the reference plugin. Ignores all errors, because a DEL
   // must continue.
   drop: ({ dev, before = {} }) =>
-    ORDER.flatMap((key) =>
-      before[key] === undefined
-        ? []
-        : [{ text: `link set dev ${dev}${words({ [key]: before[key] })}`, unless: /(?:)/ }],
-    ),
+    ORDER.flatMap((key) => {
+      if (before[key] === undefined) return []
+      return [{ text: `link set dev ${dev}${words({ [key]: before[key] })}`, unless: /(?:)/ }]
+    }),
   ask: ({ dev }) => `addr show dev ${dev}`,
   read(row, { ns, dev }) {
     const { address, mtu, txqlen = 0, flags, master } = row as LinkRow
@@ -60,7 +59,12 @@ const ORDER = ['mtu', 'mac', 'promisc', 'allmulti', 'txQLen', 'master'] as const
 function words({ mac, mtu, txQLen, promisc, allmulti, master }: Settings): string {
   const flag = (name: string, value: boolean | undefined) =>
     value === undefined ? '' : ` ${name} ${value ? 'on' : 'off'}`
-  return `${mac === undefined ? '' : ` address ${mac}`}${mtu === undefined ? '' : ` mtu ${mtu}`}${txQLen === undefined ? '' : ` txqueuelen ${txQLen}`}${flag('promisc', promisc)}${flag('allmulticast', allmulti)}${master === undefined ? '' : master === '' ? ' nomaster' : ` master ${master}`}`
+  const address = mac === undefined ? '' : ` address ${mac}`
+  const size = mtu === undefined ? '' : ` mtu ${mtu}`
+  const queue = txQLen === undefined ? '' : ` txqueuelen ${txQLen}`
+  const port = master === '' ? ' nomaster' : ` master ${master}`
+  const flags = `${flag('promisc', promisc)}${flag('allmulticast', allmulti)}`
+  return `${address}${size}${queue}${flags}${master === undefined ? '' : port}`
 }
 
 function purpose({ ns, dev, mac, mtu, txQLen, promisc, allmulti, master }: Setting, _: Line, gone: boolean): string {

@@ -25,14 +25,9 @@ export const tunnel: Handler<Tunnel> = {
   ask: ({ dev }) => `fdb show dev ${dev}`,
   read(row, want) {
     const { mac, dst, state, port, vni, via } = row as FdbRow
-    return mac === want.mac &&
-      dst === want.dst &&
-      state === 'permanent' &&
-      port === undefined &&
-      vni === undefined &&
-      via === undefined
-      ? want
-      : undefined
+    const isSame = mac === want.mac && dst === want.dst && state === 'permanent'
+    const isPlain = port === undefined && vni === undefined && via === undefined
+    return isSame && isPlain ? want : undefined
   },
 }
 

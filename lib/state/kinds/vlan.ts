@@ -11,26 +11,20 @@ export const vlan: Handler<Vlan> = {
   title: ({ ns, dev }) => `vlan of ${dev}${inPodOf(ns)}`,
   purpose,
   key: ({ ns, dev, first, last }) => `vlan ${ns} ${dev} ${first}-${last}`,
-  put: (want) =>
-    want.absent
-      ? vlan.drop(want)
-      : [
-          {
-            text: `vlan add vid ${range(want)}${want.pvid ? ' pvid untagged' : ''} dev ${want.dev}`,
-            ...(want.shared && { unless: /Cannot find (bridge )?device/ }),
-          },
-        ],
+  put(want) {
+    if (want.absent) return vlan.drop(want)
+    const text = `vlan add vid ${range(want)}${want.pvid ? ' pvid untagged' : ''} dev ${want.dev}`
+    return [{ text, ...(want.shared && { unless: /Cannot find (bridge )?device/ }) }]
+  },
   drop: (want) => [
     { text: `vlan delete vid ${range(want)} dev ${want.dev}`, unless: /No such|Cannot find (bridge )?device/ },
   ],
   ask: ({ dev }) => `vlan show dev ${dev}`,
   read(row, want) {
     const { vlans } = row as { vlans: readonly { vlan: number; vlanEnd?: number; flags?: readonly string[] }[] }
-    const covers = (id: number) =>
-      vlans.some(
-        ({ vlan, vlanEnd, flags }) =>
-          id >= vlan && id <= (vlanEnd ?? vlan) && (want.pvid ?? false) === (flags?.includes('PVID') ?? false),
-      )
+    const isNative = want.pvid ?? false
+    const alike = vlans.filter(({ flags }) => (flags?.includes('PVID') ?? false) === isNative)
+    const covers = (id: number) => alike.some(({ vlan, vlanEnd }) => id >= vlan && id <= (vlanEnd ?? vlan))
     const all = Array.from({ length: want.last - want.first + 1 }, (_, i) => want.first + i)
     if (want.absent) return all.some(covers) ? undefined : want
     return all.every(covers) ? want : undefined

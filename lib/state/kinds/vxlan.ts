@@ -14,7 +14,10 @@ export function createVxlan(want: Link): Line[] {
   const { name, mac, mtu, alias, up, vxlan } = want
   if (!vxlan) throw new TypeError(`the VXLAN device ${name} has no attributes`)
   const { id, dev, local, port, learning, gbp } = vxlan
-  const create = `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}${up ? ' up' : ''} type vxlan id ${id} dev ${dev} local ${local} dstport ${port} ${learns(learning)} udpcsum${gbp ? ' gbp' : ''}`
+  const set = `${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}${up ? ' up' : ''}`
+  const underlay = `dev ${dev} local ${local} dstport ${port}`
+  const tunnel = `id ${id} ${underlay} ${learns(learning)} udpcsum${gbp ? ' gbp' : ''}`
+  const create = `link add name ${name}${set} type vxlan ${tunnel}`
   return [{ text: create }, ...(alias ? [{ text: `link set dev ${name} alias ${alias}` }] : [])]
 }
 
@@ -51,13 +54,8 @@ export function isSameTunnel({ vxlan: one }: Link, { vxlan: other }: Link): bool
 /**
  * The attributes of a VXLAN device. Undefined for other links and for devices with attributes that plumb never sets.
  */
-export function vxlanOf({
-  info_kind,
-  info_data = {},
-}: {
-  readonly info_kind?: string
-  readonly info_data?: VxlanRow
-} = {}): Vxlan | undefined {
+export function vxlanOf(info: { readonly info_kind?: string; readonly info_data?: VxlanRow } = {}): Vxlan | undefined {
+  const { info_kind, info_data = {} } = info
   const { id, link, local, local6, port, learning, gbp } = info_data
   const own = local ?? local6
   if (info_kind !== 'vxlan' || id === undefined || link === undefined || own === undefined || port === undefined)
