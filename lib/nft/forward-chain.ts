@@ -43,12 +43,10 @@ export async function removeChain(name: string, run: Run, { dryRun = false, ifEm
 export function tools(): Tool[] {
   return [false, true].flatMap((six) => {
     const ip = six ? 'ip6' : 'ip'
-    return [
-      ...(isThere(ip, 'filter', 'FORWARD') ? [`${ip}tables-nft`] : []),
-      ...(/^filter$/m.test(readText(`/proc/net/${ip}_tables_names`) ?? '') ? [`${ip}tables-legacy`] : []),
-    ]
-      .filter((tool) => has(`${tool}-save`))
-      .map((tool) => ({ tool, six }))
+    const isNft = isThere(ip, 'filter', 'FORWARD')
+    const isLegacy = /^filter$/m.test(readText(`/proc/net/${ip}_tables_names`) ?? '')
+    const used = [...(isNft ? [`${ip}tables-nft`] : []), ...(isLegacy ? [`${ip}tables-legacy`] : [])]
+    return used.filter((tool) => has(`${tool}-save`)).map((tool) => ({ tool, six }))
   })
 }
 

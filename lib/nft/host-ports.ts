@@ -44,20 +44,15 @@ export function hostPorts(
 ): Resource[] {
   const part = partName('portmap', owner)
   const used = new Map<4 | 6, Cidr>()
-  const own = places(mappings).flatMap(({ family, protocol, hostPort, containerPort, ip }): Resource[] => {
+  const own = places(mappings).flatMap((place): Resource[] => {
+    const { family, protocol, hostPort, ip } = place
     const address = addresses.find((one) => isSix(one) === (family === 6))
     if (!address) return []
     used.set(family, address)
     const pod = split(address).ip
     return [
       { kind: 'claim', ns: 'host', protocol, port: hostPort, ip: ip ?? `any${family}`, part },
-      ...elements(
-        owner,
-        { family, protocol, hostPort, containerPort, ip },
-        pod,
-        snat,
-        conditions[family] !== undefined,
-      ),
+      ...elements(owner, place, pod, snat, conditions[family] !== undefined),
       ...(snat !== 'never' && isAlone(address) ? [selfPair(owner, pod)] : []),
       ...(protocol === 'udp'
         ? [{ kind: 'flows', ns: 'host', family, port: hostPort, ...(ip === undefined ? {} : { ip }), pod } as const]
@@ -92,10 +87,10 @@ export function refuseTwice(mappings: readonly Mapping[]): void {
   for (const { family, protocol, hostPort, containerPort, ip = 'any' } of places(mappings)) {
     const key = `${protocol} ${hostPort} ${family} ${ip}`
     const other = seen.get(key)
-    if (other !== undefined && other !== containerPort)
-      throw new ValueError(
-        `Cannot read runtimeConfig.portMappings: host port ${hostPort}/${protocol} leads to container ports ${other} and ${containerPort}: want one of them`,
-      )
+    if (other !== undefined && other !== containerPort) {
+      const fact = `host port ${hostPort}/${protocol} leads to container ports ${other} and ${containerPort}`
+      throw new ValueError(`Cannot read runtimeConfig.portMappings: ${fact}: want one of them`)
+    }
     seen.set(key, containerPort)
   }
 }
@@ -158,17 +153,14 @@ function elements(
   })
   const at = ip === undefined ? '' : 'at'
   const key = `${ip === undefined ? '' : `${ip} . `}${protocol} . ${hostPort}`
-  return [
-    element(`ports${family}${at}${isConditional ? 'if' : ''}`, key, `${pod} . ${containerPort}`),
-    ...(isConditional ? [element(`conditional${family}${at}`, key, `jump ${chainName(of.network, family)}`)] : []),
-    ...(protocol === 'udp'
-      ? [
-          { ...element('given', `${hostPort}`), moment: 'made' } as const,
-          { ...element(`left${family}`, `${pod} . ${containerPort}`), moment: 'removed' } as const,
-        ]
-      : []),
-    ...(snat === 'never'
-      ? []
-      : [element(`${snat === 'always' ? 'masqall' : 'snat'}${family}`, `${protocol} . ${pod} . ${containerPort}`)]),
-  ]
+  const target = `${pod} . ${containerPort}`
+  const all = [element(`ports${family}${at}${isConditional ? 'if' : ''}`, key, target)]
+  if (isConditional) all.push(element(`conditional${family}${at}`, key, `jump ${chainName(of.network, family)}`))
+  if (protocol === 'udp') {
+    all.push({ ...element('given', `${hostPort}`), moment: 'made' })
+    all.push({ ...element(`left${family}`, target), moment: 'removed' })
+  }
+  if (snat === 'always') all.push(element(`masqall${family}`, `${protocol} . ${target}`))
+  else if (snat !== 'never') all.push(element(`snat${family}`, `${protocol} . ${target}`))
+  return all
 }

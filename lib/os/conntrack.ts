@@ -155,15 +155,8 @@ function filterOf(sought: Sought): Attribute[] {
       ...(one ? [[family === 4 ? V4_SRC : V6_SRC, bytesOf(one)] as const] : []),
       ...(other ? [[family === 4 ? V4_DST : V6_DST, bytesOf(other)] as const] : []),
     ])
-  const proto =
-    protocol === undefined
-      ? []
-      : [
-          nested(TUPLE_PROTO, [
-            [PROTO_NUM, Uint8Array.of(protocol)],
-            ...(dport === undefined ? [] : [[PROTO_DPORT, Uint8Array.of(dport >> 8, dport & 0xff)] as const]),
-          ]),
-        ]
+  const port = dport === undefined ? [] : [[PROTO_DPORT, Uint8Array.of(dport >> 8, dport & 0xff)] as const]
+  const proto = protocol === undefined ? [] : [nested(TUPLE_PROTO, [[PROTO_NUM, Uint8Array.of(protocol)], ...port])]
   return [
     ...(there ? [nested(TUPLE_ORIG, [...(src || dst ? [ip(src, dst)] : []), ...proto])] : []),
     ...(back ? [nested(TUPLE_REPLY, [ip(from)])] : []),
@@ -191,10 +184,8 @@ function tupleOf(attribute: DataView): Tuple | undefined {
   const [ip, proto] = [parts.get(TUPLE_IP), parts.get(TUPLE_PROTO)]
   if (!ip || !proto) return undefined
   const [addresses, numbers] = [attributesOf(ip), attributesOf(proto)]
-  const [src, dst] = [
-    addressOf(addresses.get(V4_SRC) ?? addresses.get(V6_SRC)),
-    addressOf(addresses.get(V4_DST) ?? addresses.get(V6_DST)),
-  ]
+  const src = addressOf(addresses.get(V4_SRC) ?? addresses.get(V6_SRC))
+  const dst = addressOf(addresses.get(V4_DST) ?? addresses.get(V6_DST))
   const port = (type: number) => (numbers.get(type)?.byteLength === 2 ? numbers.get(type)?.getUint16(0) : undefined)
   const byte = (type: number, other: number) => (numbers.get(type) ?? numbers.get(other))?.getUint8(0) ?? 0
   const protocol = numbers.get(PROTO_NUM)?.getUint8(0)
@@ -243,9 +234,8 @@ export function forgetAddresses(ips: readonly Ip[]): void {
     const left = ips.filter((ip) => isSix(ip) || !forgetBySource(ip))
     forget(connectionsOf(left))
   } catch (cause) {
-    log(
-      `plumb: Cannot end the connections of ${ips.join(', ')}; those of a former owner may go on: ${(cause as Error).message}`,
-    )
+    const fact = `Cannot end the connections of ${ips.join(', ')}; those of a former owner may go on`
+    log(`plumb: ${fact}: ${(cause as Error).message}`)
   }
 }
 

@@ -121,10 +121,12 @@ function open() {
   try {
     return dlopen('libc.so.6', SIGNATURES).symbols
   } catch (cause) {
+    const policies = 'without MemoryDenyWriteExecute= in their systemd unit, with execmem in the SELinux policy'
+    const wish = `plumb's agent and commands need both: ${policies}, and without ulimit -v (LimitAS=)`
     throw new CniError(
       CODE.io,
       'Cannot call libc: this process may not make memory executable, or has too little address space',
-      `plumb's agent and commands need both: without MemoryDenyWriteExecute= in their systemd unit, with execmem in the SELinux policy, and without ulimit -v (LimitAS=); ${(cause as Error).message}`,
+      `${wish}; ${(cause as Error).message}`,
       { cause },
     )
   }

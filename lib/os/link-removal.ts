@@ -38,11 +38,10 @@ export function endingOf(
   ns: Netns,
   { pid, listener }: { readonly pid: number; readonly listener?: Listener | undefined },
 ): Ending | undefined {
-  if (listener)
-    return ending(
-      listener,
-      (message) => message.getUint16(MESSAGE_TYPE, true) === NEWGEN && message.getUint32(MESSAGE_SOCKET, true) === pid,
-    )
+  if (listener) {
+    const isOwn = (message: DataView) => message.getUint32(MESSAGE_SOCKET, true) === pid
+    return ending(listener, (message) => message.getUint16(MESSAGE_TYPE, true) === NEWGEN && isOwn(message))
+  }
   const isLast = argv.join(' ') === 'ip -batch -' ? removal(input, pid) : undefined
   const own = isLast && listening('links', ns)
   return own && ending(own, isLast)

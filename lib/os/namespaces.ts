@@ -44,8 +44,8 @@ function* places(): Generator<{ readonly path: NetnsPath; readonly inode: number
       const [, , , root = '', target = ''] = line.split(' ')
       const [, inode] = /^net:\[(\d+)\]$/.exec(root) ?? []
       // The kernel writes blanks and other special characters as octal numbers.
-      const path =
-        `/proc/${pid}/root${target.replace(/\\(\d{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)))}` as NetnsPath
+      const plain = target.replace(/\\(\d{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)))
+      const path = `/proc/${pid}/root${plain}` as NetnsPath
       if (inode !== undefined && inodeOf(path) === Number(inode)) yield { path, inode: Number(inode) }
     }
   }

@@ -54,13 +54,13 @@ export function ruleCounts(family: Family, table: string): Map<string, number> {
 
 /**
  * The number of uses of each chain in an nft table. Uses are the chain's rules and the jumps to the chain. Asks the
- * kernel directly like `isThere`. Takes 40 µs instead of the 180 µs of `ruleCounts`, because the kernel sends no rules.
+ * kernel directly like `isThere`. Takes 40 µs, and `ruleCounts` 180 µs, because here the kernel sends no rules.
  */
 export function chainUses(family: Family, table: string): Map<string, number> {
   const uses = new Map<string, number>()
   for (const answer of netlink(NETLINK_NETFILTER, question(GETCHAIN, NLM_F_DUMP, family, []))) {
-    if (answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWCHAIN) || text(answer, CHAIN_TABLE) !== table)
-      continue
+    if (answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWCHAIN)) continue
+    if (text(answer, CHAIN_TABLE) !== table) continue
     // In network byte order.
     uses.set(text(answer, CHAIN_NAME), attribute(answer, CHAIN_USE)?.getUint32(0) ?? 0)
   }
@@ -70,11 +70,10 @@ export function chainUses(family: Family, table: string): Map<string, number> {
 /** The names of the sets and maps of an nft table, without their elements. Asks the kernel directly like `isThere`. */
 export function setNames(family: Family, table: string): string[] {
   const asked = question(GETSET, NLM_F_DUMP, family, [[SET_TABLE, table]])
-  return netlink(NETLINK_NETFILTER, asked).flatMap((answer) =>
-    answer.getUint16(4, true) === ((NFNL_SUBSYS_NFTABLES << 8) | NEWSET) && text(answer, SET_TABLE) === table
-      ? [text(answer, SET_NAME)]
-      : [],
-  )
+  return netlink(NETLINK_NETFILTER, asked).flatMap((answer) => {
+    if (answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWSET)) return []
+    return text(answer, SET_TABLE) === table ? [text(answer, SET_NAME)] : []
+  })
 }
 
 /**
@@ -93,12 +92,8 @@ export function rulesOf(
   ])
   let [count, has] = [0, false]
   for (const answer of netlink(NETLINK_NETFILTER, asked)) {
-    if (
-      answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWRULE) ||
-      text(answer, RULE_TABLE) !== table ||
-      text(answer, RULE_CHAIN) !== chain
-    )
-      continue
+    if (answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWRULE)) continue
+    if (text(answer, RULE_TABLE) !== table || text(answer, RULE_CHAIN) !== chain) continue
     count++
     has ||= holds(answer, word)
   }

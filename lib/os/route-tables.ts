@@ -32,13 +32,9 @@ export function rulesNow(): TableRule[] {
     const family = familyOf(body)
     if (!family) return []
     const isHost = body.getUint8(2) === (family === 4 ? 32 : 128)
-    return [
-      {
-        from: (isHost ? addressOf(attributes.get(FRA_SRC)) : undefined) ?? ('' as Ip),
-        table: numberOf(attributes.get(FRA_TABLE)) ?? body.getUint8(4),
-        priority: numberOf(attributes.get(FRA_PRIORITY)) ?? 0,
-      },
-    ]
+    const from = (isHost ? addressOf(attributes.get(FRA_SRC)) : undefined) ?? ('' as Ip)
+    const table = numberOf(attributes.get(FRA_TABLE)) ?? body.getUint8(4)
+    return [{ from, table, priority: numberOf(attributes.get(FRA_PRIORITY)) ?? 0 }]
   })
 }
 
@@ -60,31 +56,24 @@ export interface TableRoute extends Details {
  * the name of the requested link. Only the routes through this link have all fields.
  */
 export function routesNow(index: number, dev: IfName): TableRoute[] {
-  return askRoute(RTM_GETROUTE, new Uint8Array(RTMSG_BYTES), NLM_F_DUMP).flatMap(
-    ({ body, attributes }): TableRoute[] => {
-      const family = familyOf(body)
-      if (!family || body.getUint8(7) !== RTN_UNICAST || body.getUint32(8, true) & RTM_F_CLONED) return []
-      const table = numberOf(attributes.get(RTA_TABLE)) ?? body.getUint8(4)
-      const any = family === 4 ? '0.0.0.0' : '::'
-      const dst = `${addressOf(attributes.get(RTA_DST)) ?? any}/${body.getUint8(1)}` as Cidr
-      const all = hops(body, attributes)
-      const ours = all.filter((hop) => hop.index === index)
-      // IPv6 merges routes of several links to one destination into one multipath route. Each of its hops is still a
-      // separate route.
-      if (ours.length === 0 || (family === 4 && ours.length < all.length) || all.some(({ strange }) => strange))
-        return [{ dev: '' as IfName, dst, via: [], table }]
-      return [
-        {
-          dev,
-          dst,
-          via: ours.flatMap(({ via }) => via ?? []),
-          ...details(family, body, attributes),
-          ...(ours.some(({ onlink }) => onlink) ? { onlink: true } : {}),
-          table,
-        },
-      ]
-    },
-  )
+  const answers = askRoute(RTM_GETROUTE, new Uint8Array(RTMSG_BYTES), NLM_F_DUMP)
+  return answers.flatMap(({ body, attributes }): TableRoute[] => {
+    const family = familyOf(body)
+    if (!family || body.getUint8(7) !== RTN_UNICAST || body.getUint32(8, true) & RTM_F_CLONED) return []
+    const table = numberOf(attributes.get(RTA_TABLE)) ?? body.getUint8(4)
+    const any = family === 4 ? '0.0.0.0' : '::'
+    const dst = `${addressOf(attributes.get(RTA_DST)) ?? any}/${body.getUint8(1)}` as Cidr
+    const all = hops(body, attributes)
+    const ours = all.filter((hop) => hop.index === index)
+    // IPv6 merges routes of several links to one destination into one multipath route. Each of its hops is still a
+    // separate route.
+    const isShared = family === 4 && ours.length < all.length
+    if (ours.length === 0 || isShared || all.some(({ strange }) => strange))
+      return [{ dev: '' as IfName, dst, via: [], table }]
+    const via = ours.flatMap((hop) => hop.via ?? [])
+    const onlink = ours.some((hop) => hop.onlink) ? { onlink: true as const } : {}
+    return [{ dev, dst, via, ...details(family, body, attributes), ...onlink, table }]
+  })
 }
 
 /** The index of the link by which this thread's namespace sends to an address. Undefined when no route leads there. */
@@ -111,11 +100,9 @@ interface Details {
 }
 
 function details(family: 4 | 6, body: DataView, attributes: Attributes): Details {
-  const [src, priority, metrics] = [
-    addressOf(attributes.get(RTA_PREFSRC)),
-    numberOf(attributes.get(RTA_PRIORITY)),
-    attributes.get(RTA_METRICS),
-  ]
+  const src = addressOf(attributes.get(RTA_PREFSRC))
+  const priority = numberOf(attributes.get(RTA_PRIORITY))
+  const metrics = attributes.get(RTA_METRICS)
   const inner = metrics && attributesOf(metrics)
   const [mtu, advmss] = [numberOf(inner?.get(RTAX_MTU)), numberOf(inner?.get(RTAX_ADVMSS))]
   return {
@@ -150,13 +137,8 @@ function hops(body: DataView, attributes: Attributes): Hop[] {
   for (let at = 0, size = 0; at + 8 <= several.byteLength; at += (size + 3) & ~3) {
     size = several.getUint16(at, true)
     if (size < 8) break
-    found.push(
-      hop(
-        several.getInt32(at + 4, true),
-        several.getUint8(at + 2),
-        attributesOf(new DataView(several.buffer, several.byteOffset + at, Math.min(size, several.byteLength - at)), 8),
-      ),
-    )
+    const inner = new DataView(several.buffer, several.byteOffset + at, Math.min(size, several.byteLength - at))
+    found.push(hop(several.getInt32(at + 4, true), several.getUint8(at + 2), attributesOf(inner, 8)))
   }
   return found
 }

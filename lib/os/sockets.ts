@@ -40,20 +40,13 @@ export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'runni
   try {
     // Each wait is twice as long as the last. Hundreds of ADDs that ask every 50 µs would slow the kernel work for
     // which they wait.
-    for (
-      let [until, step] = [performance.now() + waitMs, STEP_US];
-      ;
-      c.usleep(step), step = Math.min(step * 2, LONGEST_STEP_US)
-    ) {
-      const state =
-        c.ioctl(fd, SIOCGIFFLAGS, request) !== 0
-          ? lastError().code === 'ENODEV'
-            ? 'absent'
-            : 'there'
-          : (request[IFREQ_FLAGS] as number) & IFF_RUNNING
-            ? 'running'
-            : 'there'
-      if (state === 'running' || performance.now() >= until) return state
+    const until = performance.now() + waitMs
+    for (let step = STEP_US; ; step = Math.min(step * 2, LONGEST_STEP_US)) {
+      const isRefused = c.ioctl(fd, SIOCGIFFLAGS, request) !== 0
+      const isAbsent = isRefused && lastError().code === 'ENODEV'
+      if (!isRefused && (request[IFREQ_FLAGS] as number) & IFF_RUNNING) return 'running'
+      if (performance.now() >= until) return isAbsent ? 'absent' : 'there'
+      c.usleep(step)
     }
   } finally {
     c.close(fd)

@@ -30,11 +30,8 @@ export function busyFile(): number {
 export function occupy(what: string, limitMs = remaining()): boolean {
   const fd = busyFile()
   const byte = byteOf(what)
-  for (
-    let [until, step] = [performance.now() + limitMs, 1];
-    fd >= 0 && !locked(fd, byte);
-    step = Math.min(step * 2, LONGEST_STEP_MS)
-  ) {
+  const until = performance.now() + limitMs
+  for (let step = 1; fd >= 0 && !locked(fd, byte); step = Math.min(step * 2, LONGEST_STEP_MS)) {
     if (performance.now() >= until) return false
     sleep(step)
   }

@@ -144,13 +144,11 @@ function take(
       `${owner.ifname} of this container has an address in network ${owner.network}; DEL it first`,
     )
   const free = finder(pool)
+  const isOpen = (set: RangeSet, ip: Ip) =>
+    rangeOf(set, ip) && !set.gateways.has(ip) && !fs.existsSync(`${place.dir}/${ip}`)
   const picks = sets.map((set, n) => {
     const ip = wanted[n]
-    if (ip === undefined)
-      return (
-        former.find((one) => rangeOf(set, one) && !set.gateways.has(one) && !fs.existsSync(`${place.dir}/${one}`)) ??
-        free(set, n)
-      )
+    if (ip === undefined) return former.find((one) => isOpen(set, one)) ?? free(set, n)
     if (fs.existsSync(`${place.dir}/${ip}`)) throw unavailable(ip, set, holderOf(place, ip))
     return ip
   })
@@ -184,17 +182,11 @@ function foresee(
   isFreed = false,
   left: Left = new Map(),
 ): { ips: IpConfig[]; why: string } {
-  const [reserved, tired] = [
-    visible(() => names(place), []),
-    visible(() => resting(place, cooldown), new Set<string>()),
-  ]
+  const reserved = visible(() => names(place), [])
+  const tired = visible(() => resting(place, cooldown), new Set<string>())
   const all = reserved?.filter((name) => !left.has(name))
-  const mine = (all ?? []).filter((name) =>
-    isHeldBy(
-      visible(() => holderOf(place, name), undefined),
-      owner,
-    ),
-  )
+  const seenHolder = (name: string) => visible(() => holderOf(place, name), undefined)
+  const mine = (all ?? []).filter((name) => isHeldBy(seenHolder(name), owner))
   const held = isFreed ? [] : mine
   // With a cooldown the freed addresses of this owner rest like all others, so they count as taken.
   const taken = new Set(isFreed && cooldown === 0 ? all?.filter((name) => !mine.includes(name)) : all)
@@ -202,23 +194,14 @@ function foresee(
   const ips = sets.map((set, n) => {
     const own = held.find((name) => rangeOf(set, name as Ip)) as Ip | undefined
     const ip = own ?? wanted[n] ?? free(set, n)
-    if (own === undefined && ip === wanted[n] && taken.has(ip) && !mine.includes(ip))
-      throw unavailable(
-        ip,
-        set,
-        visible(() => holderOf(place, ip), undefined),
-      )
+    const isTaken = taken.has(ip) && !mine.includes(ip)
+    if (own === undefined && ip === wanted[n] && isTaken) throw unavailable(ip, set, seenHolder(ip))
     return configured(ip, set)
   })
   if (held.length > 0) return { ips, why: 'held by this attachment already' }
   if (wanted.every((ip) => ip !== undefined)) return { ips, why: 'asked for' }
-  return {
-    ips,
-    why:
-      all && tired
-        ? 'free now; the pool decides when it is asked'
-        : `an example: ${place.dir} cannot be read, the pool decides when it is asked`,
-  }
+  if (all && tired) return { ips, why: 'free now; the pool decides when it is asked' }
+  return { ips, why: `an example: ${place.dir} cannot be read, the pool decides when it is asked` }
 }
 
 /**
@@ -279,12 +262,8 @@ function keepOnly(place: Place, owners: readonly Owner[], cooldown: number): voi
   // A file of an old host-local names the container alone. It stays as long as any interface of the container does.
   const keep = new Set(owners.flatMap(({ containerId, ifname }) => [`${containerId} ${ifname}`, `${containerId} `]))
   const all = readAll(place)
-  drop(
-    place,
-    all,
-    [...all].filter(([, { containerId, ifname }]) => !keep.has(`${containerId} ${ifname}`)),
-    cooldown,
-  )
+  const gone = [...all].filter(([, { containerId, ifname }]) => !keep.has(`${containerId} ${ifname}`))
+  drop(place, all, gone, cooldown)
 }
 
 // No pod of this boot has had these addresses, so they do not rest.
@@ -300,15 +279,10 @@ function drop(
   cooldown: number,
 ): void {
   const ledger = openLedger(place, all)
-  free(
-    place,
-    gone.map(([name]) => name),
-    cooldown,
-  )
-  settle(
-    ledger,
-    gone.map(([, holder]) => [holder, []]),
-  )
+  const freed = gone.map(([name]) => name)
+  const changes = gone.map(([, holder]) => [holder, []] as const)
+  free(place, freed, cooldown)
+  settle(ledger, changes)
   if (gone.length === all.size) removeIndex(place)
 }
 
@@ -354,11 +328,9 @@ function figures(set: RangeSet, all: Iterable<string>, tired: ReadonlySet<string
 
 function exhausted(code: number, set: RangeSet, { size, used, rest }: Figures): Occupied {
   const resting = rest > 0 ? ` and ${rest} were freed so recently that they rest ("cooldown")` : ''
-  return new Occupied(
-    code,
-    `no IP addresses available in range set: ${describe(set)}`,
-    `${used} of ${size} are in use${resting}; delete pods, widen the range, or run GC to free those of containers that no longer exist`,
-  )
+  const fact = `no IP addresses available in range set: ${describe(set)}`
+  const advice = 'delete pods, widen the range, or run GC to free those of containers that no longer exist'
+  return new Occupied(code, fact, `${used} of ${size} are in use${resting}; ${advice}`)
 }
 
 const ADVICE: Readonly<Record<string, string>> = {

@@ -39,8 +39,9 @@ export const routesShape = v.optional(
  */
 export function onePerFamily(cniVersion: string, addresses: readonly (Ip | Cidr)[], at: string, what: string): void {
   // An absent or empty version means 0.1.0.
-  if ((cniVersion === '' || hasFamilies(cniVersion)) && new Set(addresses.map(isSix)).size < addresses.length)
-    throw new ValueError(
-      `Cannot read ${at}: CNI version ${cniVersion || '0.1.0'} does not support more than 1 address per family; want at most one IPv4 and one IPv6 ${what}, or cniVersion 0.3.0`,
-    )
+  const isLimited = cniVersion === '' || hasFamilies(cniVersion)
+  if (!isLimited || new Set(addresses.map(isSix)).size >= addresses.length) return
+  const fact = `CNI version ${cniVersion || '0.1.0'} does not support more than 1 address per family`
+  const wish = `want at most one IPv4 and one IPv6 ${what}, or cniVersion 0.3.0`
+  throw new ValueError(`Cannot read ${at}: ${fact}; ${wish}`)
 }

@@ -50,10 +50,11 @@ export function readRangeSets(confs: readonly SetConf[], wanted: readonly Ip[] =
   const gateways = new Set(sets.flat().map((range) => range.gateway))
   return sets.map((ranges, i) => {
     const set = { ranges, gateways }
-    if (capacity(set) === 0n)
-      throw new ValueError(
-        `Cannot read ${confs[i]?.at} (${ranges.map(({ subnet }) => subnet).join(',')}): want a range that holds more than its gateway, network and broadcast address`,
-      )
+    if (capacity(set) === 0n) {
+      const subnets = ranges.map(({ subnet }) => subnet).join(',')
+      const wish = 'want a range that holds more than its gateway, network and broadcast address'
+      throw new ValueError(`Cannot read ${confs[i]?.at} (${subnets}): ${wish}`)
+    }
     return set
   })
 }
@@ -67,24 +68,23 @@ export function search(
   after: Ip | undefined,
   isFree: (ip: Ip) => boolean,
 ): Ip | undefined {
-  const start = after === undefined ? -1 : ranges.findIndex((range) => holds(range, after))
-  const range = ranges[start]
-  const turn =
-    range === undefined
-      ? ranges
-      : [
-          { ...range, first: bitsOf(after as Ip).bits + 1n },
-          ...ranges.slice(start + 1),
-          ...ranges.slice(0, start),
-          { ...range, last: bitsOf(after as Ip).bits },
-        ]
-  for (const { family, first, last } of turn) {
+  for (const { family, first, last } of roundFrom(ranges, after)) {
     for (let bits = first; bits <= last; bits++) {
       const ip = format({ family, bits })
       if (!gateways.has(ip) && isFree(ip)) return ip
     }
   }
   return undefined
+}
+
+function roundFrom(ranges: readonly Range[], after: Ip | undefined): readonly Range[] {
+  if (after === undefined) return ranges
+  const start = ranges.findIndex((range) => holds(range, after))
+  const range = ranges[start]
+  if (range === undefined) return ranges
+  const { bits } = bitsOf(after)
+  const others = [...ranges.slice(start + 1), ...ranges.slice(0, start)]
+  return [{ ...range, first: bits + 1n }, ...others, { ...range, last: bits }]
 }
 
 /** The number of addresses that a set can give out. */
@@ -110,10 +110,10 @@ function readSet({ at, ranges, flat }: SetConf, wanted: readonly Ip[]): Range[] 
   const [head, ...others] = ranges.map((range, i) => readRange(range, flat ? at : `${at}[${i}]`, wanted))
   if (!head) throw new ValueError(`Cannot read ${at} []: want at least one range`)
   const stranger = others.find(({ family }) => family !== head.family)
-  if (stranger)
-    throw new ValueError(
-      `Cannot read ${stranger.at}.subnet "${stranger.subnet}": want IPv${head.family} as in ${head.at}; a set gives one address`,
-    )
+  if (stranger) {
+    const wish = `want IPv${head.family} as in ${head.at}; a set gives one address`
+    throw new ValueError(`Cannot read ${stranger.at}.subnet "${stranger.subnet}": ${wish}`)
+  }
   return [head, ...others]
 }
 
@@ -128,18 +128,19 @@ function readRange(conf: RangeConf, at: string, wanted: readonly Ip[]): Range {
   const pair = length === longest + 1
   const asked =
     conf.rangeStart !== undefined || conf.rangeEnd !== undefined || wanted.some((ip) => contains(subnet, ip))
-  if (length > longest && !(pair && asked))
-    throw new ValueError(
-      `Cannot read ${at}.subnet "${subnet}": want a /${longest} or wider, it is too small to allocate from${pair ? '; with rangeStart or rangeEnd both its addresses count' : ''}`,
-    )
+  if (length > longest && !(pair && asked)) {
+    const hint = pair ? '; with rangeStart or rangeEnd both its addresses count' : ''
+    const wish = `want a /${longest} or wider, it is too small to allocate from${hint}`
+    throw new ValueError(`Cannot read ${at}.subnet "${subnet}": ${wish}`)
+  }
   const low = pair ? first : first + 1n
   const high = pair || family === 6 ? last : last - 1n
   const from = bound(conf, at, 'rangeStart') ?? first
   const to = bound(conf, at, 'rangeEnd') ?? last
-  if (from > to)
-    throw new ValueError(
-      `Cannot read ${at}.rangeEnd "${format({ family, bits: to })}": want an address not before rangeStart, ${format({ family, bits: from })}`,
-    )
+  if (from > to) {
+    const wish = `want an address not before rangeStart, ${format({ family, bits: from })}`
+    throw new ValueError(`Cannot read ${at}.rangeEnd "${format({ family, bits: to })}": ${wish}`)
+  }
   // In a /31 or /127 the gateway is the address that was not requested.
   const lower = pair && (from === last || wanted.includes(format({ family, bits: last })))
   const gateway = conf.gateway ?? format({ family, bits: lower ? first : first + 1n })
@@ -162,9 +163,8 @@ function refuseOverlap(ranges: readonly Range[]): void {
     const before = sorted[i - 1]
     if (!before || before.family !== range.family || before.last < range.first) continue
     const [late, early] = ranges.indexOf(before) < ranges.indexOf(range) ? [range, before] : [before, range]
-    throw new ValueError(
-      `Cannot read ${late.at} (${describe({ ranges: [late] })}): want a range that does not overlap ${early.at} (${describe({ ranges: [early] })})`,
-    )
+    const wish = `want a range that does not overlap ${early.at} (${describe({ ranges: [early] })})`
+    throw new ValueError(`Cannot read ${late.at} (${describe({ ranges: [late] })}): ${wish}`)
   }
 }
 

@@ -50,10 +50,9 @@ export function parseJson(text: string, what: string): unknown {
     )
   } catch (cause) {
     // Deep nesting overflows the stack of the reviver.
-    throw new ValueError(
-      `Cannot read ${what}: it is ${cause instanceof RangeError ? 'nested too deep' : `not JSON: ${jsonPlace(text) || printable((cause as Error).message)}`}`,
-      { cause },
-    )
+    if (cause instanceof RangeError) throw new ValueError(`Cannot read ${what}: it is nested too deep`, { cause })
+    const place = jsonPlace(text) || printable((cause as Error).message)
+    throw new ValueError(`Cannot read ${what}: it is not JSON: ${place}`, { cause })
   }
 }
 
@@ -75,9 +74,9 @@ export function loadNetwork(dir: string, name?: string): NetworkList {
     if (found.name === name) return found
     seen.push(found.name)
   }
-  throw new ValueError(
-    `Cannot find network ${shown(name)}: ${dir} has ${[...new Set(seen)].join(', ')}${suggestion(name, new Map(seen.map((one) => [one.toLowerCase(), one])))}`,
-  )
+  const there = [...new Set(seen)].join(', ')
+  const hint = suggestion(name, new Map(seen.map((one) => [one.toLowerCase(), one])))
+  throw new ValueError(`Cannot find network ${shown(name)}: ${dir} has ${there}${hint}`)
 }
 
 /**
@@ -95,17 +94,14 @@ export function parseNetwork(text: string, from: string, dir?: string): NetworkL
     const dropped = dir === undefined || list.loadOnlyInlinedPlugins ? [] : dropIns(`${dir}/${list.name}`)
     const plugins = [...(inlined ?? []), ...dropped]
     if (plugins.length === 0) throw new ValueError(`it has no "plugins", and ${dir}/${list.name} has no *.conf file`)
-    const whole =
-      dropped.length === 0
-        ? text
-        : JSON.stringify({ ...(raw as Json), loadOnlyInlinedPlugins: true, plugins: plugins.map(({ conf }) => conf) })
+    const whole = { ...(raw as Json), loadOnlyInlinedPlugins: true, plugins: plugins.map(({ conf }) => conf) }
     return {
       name: list.name,
       cniVersion: highest(list.cniVersion, list.cniVersions),
       disableCheck: list.disableCheck,
       disableGC: list.disableGC,
       plugins,
-      text: whole,
+      text: dropped.length === 0 ? text : JSON.stringify(whole),
     }
   })
 }

@@ -38,24 +38,21 @@ export async function missingForeignRules(
     const rules = await iptablesRules(six, 'filter', run)
     const has = (start: string, end: string) =>
       rules.some((rule) => rule.startsWith(start) && rule.endsWith(` -j ${end}`))
+    const tool = six ? 'ip6tables' : 'iptables'
     const isHooked = has('-A FORWARD ', 'CNI-FORWARD')
+    const isAccepted = (one: Cidr) =>
+      has(`-A CNI-FORWARD -s ${one} `, 'ACCEPT') && has(`-A CNI-FORWARD -d ${one} `, 'ACCEPT')
     for (const one of own)
-      if (!isHooked || !has(`-A CNI-FORWARD -s ${one} `, 'ACCEPT') || !has(`-A CNI-FORWARD -d ${one} `, 'ACCEPT'))
-        missing.push(
-          `rules of the reference plugin for ${one} in chain CNI-FORWARD of ${six ? 'ip6' : 'ip'}tables are missing`,
-        )
+      if (!isHooked || !isAccepted(one))
+        missing.push(`rules of the reference plugin for ${one} in chain CNI-FORWARD of ${tool} are missing`)
     if (!bridge) continue
     const { name, isApart } = bridge
     const [first, second] = ['CNI-ISOLATION-STAGE-1', 'CNI-ISOLATION-STAGE-2']
-    const isKept =
-      has('-A FORWARD ', first) &&
-      has(`-A ${first} -i ${name} ! -o ${name} `, second) &&
-      has(`-A ${second} -o ${name} `, 'DROP') &&
-      (!isApart || has(`-A ${first} -i ${name} -o ${name} `, 'DROP'))
-    if (!isKept)
-      missing.push(
-        `rules of the reference plugin for bridge ${name} in chain ${first} of ${six ? 'ip6' : 'ip'}tables are missing`,
-      )
+    const isIsolating = has('-A FORWARD ', first) && has(`-A ${first} -i ${name} ! -o ${name} `, second)
+    const isDropping = has(`-A ${second} -o ${name} `, 'DROP')
+    const isDividing = !isApart || has(`-A ${first} -i ${name} -o ${name} `, 'DROP')
+    if (!isIsolating || !isDropping || !isDividing)
+      missing.push(`rules of the reference plugin for bridge ${name} in chain ${first} of ${tool} are missing`)
   }
   return missing
 }
@@ -63,20 +60,12 @@ export async function missingForeignRules(
 async function removeOf(tool: string, addresses: readonly Cidr[], run: Run): Promise<void> {
   if (!has(`${tool}-save`)) return
   const { stdout } = await run([`${tool}-save`, '-t', 'filter'], '')
-  const rules = stdout
-    .split('\n')
-    .filter(
-      (rule) =>
-        rule.startsWith('-A CNI-FORWARD ') &&
-        addresses.some(
-          (address) => rule.includes(`-s ${address} -j ACCEPT`) || rule.includes(`-d ${address} -m conntrack `),
-        ),
-    )
+  const isTheirs = (rule: string) =>
+    addresses.some((one) => rule.includes(`-s ${one} -j ACCEPT`) || rule.includes(`-d ${one} -m conntrack `))
+  const rules = stdout.split('\n').filter((rule) => rule.startsWith('-A CNI-FORWARD ') && isTheirs(rule))
   if (rules.length === 0) return
   const argv = [`${tool}-restore`, '--noflush', '--wait']
-  const { status, stderr } = await run(
-    argv,
-    ['*filter', ...rules.map((rule) => rule.replace('-A ', '-D ')), 'COMMIT', ''].join('\n'),
-  )
+  const script = ['*filter', ...rules.map((rule) => rule.replace('-A ', '-D ')), 'COMMIT', '']
+  const { status, stderr } = await run(argv, script.join('\n'))
   if (status !== 0) throw new ExecError(argv, undefined, stderr.trim() || `ended with status ${status}`)
 }

@@ -56,35 +56,27 @@ export async function missingForeignPorts(
     const rules = await iptablesRules(family === 6, 'nat', run)
     const isHooked = rules.some((rule) => rule.startsWith('-A PREROUTING ') && rule.endsWith(' -j CNI-HOSTPORT-DNAT'))
     const ip = family === 6 ? 'ip6' : 'ip'
-    const { stdout: table } = isThere(ip, 'cni_hostport')
-      ? await run(['nft', 'list', 'table', ip, 'cni_hostport'], '')
-      : { stdout: '' }
-    const lines = /chain prerouting \{[^}]*jump hostports_all/.test(table)
-      ? table.split('\n').filter((line) => line.endsWith(` comment "${owner.containerId}"`))
-      : []
+    const hasTable = isThere(ip, 'cni_hostport')
+    const table = hasTable ? (await run(['nft', 'list', 'table', ip, 'cni_hostport'], '')).stdout : ''
+    const isHookedByNft = /chain prerouting \{[^}]*jump hostports_all/.test(table)
+    const isOwn = (line: string) => line.endsWith(` comment "${owner.containerId}"`)
+    const lines = isHookedByNft ? table.split('\n').filter(isOwn) : []
     for (const { protocol, hostPort, containerPort, ip: at } of mine) {
       const to = `${family === 6 ? `[${pod}]` : pod}:${containerPort}`
-      const isJumped = rules.some(
-        (rule) =>
-          rule.startsWith(`-A CNI-HOSTPORT-DNAT -p ${protocol} `) &&
-          rule.endsWith(` -j ${chain}`) &&
-          portsOf(rule).includes(hostPort),
+      const jumps = rules.filter((rule) => rule.startsWith(`-A CNI-HOSTPORT-DNAT -p ${protocol} `))
+      const isJumped = jumps.some((rule) => rule.endsWith(` -j ${chain}`) && portsOf(rule).includes(hostPort))
+      const inChain = rules.filter((rule) => rule.startsWith(`-A ${chain} `) && isOn(rule, at))
+      const onPort = inChain.filter(
+        (rule) => rule.includes(`-p ${protocol} `) && rule.includes(` --dport ${hostPort} `),
       )
-      const isLed = rules.some(
-        (rule) =>
-          rule.startsWith(`-A ${chain} `) &&
-          isOn(rule, at) &&
-          rule.includes(`-p ${protocol} `) &&
-          rule.includes(` --dport ${hostPort} `) &&
-          rule.endsWith(` --to-destination ${to}`),
-      )
+      const isLed = onPort.some((rule) => rule.endsWith(` --to-destination ${to}`))
       const isByNft = lines.some(
         (line) => isOn(line, at) && line.includes(`${protocol} dport ${hostPort} `) && line.includes(` dnat to ${to} `),
       )
-      if (!(isHooked && isJumped && isLed) && !isByNft)
-        missing.push(
-          `host port ${at ?? ''}${at ? ' ' : ''}${hostPort}/${protocol} is missing: neither iptables nor nft has the rules of the reference plugin that lead it to ${to} (chain ${chain})`,
-        )
+      if ((isHooked && isJumped && isLed) || isByNft) continue
+      const port = `host port ${at ?? ''}${at ? ' ' : ''}${hostPort}/${protocol}`
+      const why = `neither iptables nor nft has the rules of the reference plugin that lead it to ${to}`
+      missing.push(`${port} is missing: ${why} (chain ${chain})`)
     }
   }
   return missing
@@ -124,19 +116,9 @@ async function removeIptables(tool: string, chains: readonly string[], run: Run)
     .split('\n')
     .filter((rule) => rule.startsWith('-A ') && there.some((chain) => rule.includes(` -j ${chain}`)))
   const argv = [`${tool}-restore`, '--noflush', '-w']
-  must(
-    argv,
-    await run(
-      argv,
-      [
-        '*nat',
-        ...jumps.map((rule) => rule.replace('-A ', '-D ')),
-        ...there.flatMap((chain) => [`-F ${chain}`, `-X ${chain}`]),
-        'COMMIT',
-        '',
-      ].join('\n'),
-    ),
-  )
+  const deletions = jumps.map((rule) => rule.replace('-A ', '-D '))
+  const script = ['*nat', ...deletions, ...there.flatMap((chain) => [`-F ${chain}`, `-X ${chain}`]), 'COMMIT', '']
+  must(argv, await run(argv, script.join('\n')))
 }
 
 function chainsOf({ network, containerId }: Owner): string[] {

@@ -55,13 +55,10 @@ export async function removeForeignMasquerade(owner: Owner, run: Run): Promise<v
 export async function missingForeignMasquerade(owner: Owner, addresses: readonly Cidr[], run: Run): Promise<string[]> {
   const chain = masqueradeChain(owner)
   const wanted = addresses.map((address) => ({ ip: split(address).ip, six: isSix(address) }))
-  const table =
-    wanted.length > 0 && isThere('inet', NFT_TABLE)
-      ? (await run(['nft', 'list', 'table', 'inet', NFT_TABLE], '')).stdout
-      : ''
-  const checks = table.includes('goto masq_checks')
-    ? table.split('\n').filter((line) => line.includes(`masquerade comment "${masqueradeNote(owner)}`))
-    : []
+  const hasTable = wanted.length > 0 && isThere('inet', NFT_TABLE)
+  const table = hasTable ? (await run(['nft', 'list', 'table', 'inet', NFT_TABLE], '')).stdout : ''
+  const isOwn = (line: string) => line.includes(`masquerade comment "${masqueradeNote(owner)}`)
+  const checks = table.includes('goto masq_checks') ? table.split('\n').filter(isOwn) : []
   const saved = {
     4: wanted.some(({ six }) => !six) ? await iptablesRules(false, 'nat', run) : [],
     6: wanted.some(({ six }) => six) ? await iptablesRules(true, 'nat', run) : [],
@@ -70,11 +67,9 @@ export async function missingForeignMasquerade(owner: Owner, addresses: readonly
     const rules = saved[six ? 6 : 4]
     const isJumped = rules.some((rule) => rule.startsWith(`-A POSTROUTING -s ${ip}/`) && rule.endsWith(` -j ${chain}`))
     const isMasked = rules.some((rule) => rule.startsWith(`-A ${chain} `) && rule.endsWith(' -j MASQUERADE'))
-    return (isJumped && isMasked) || checks.some((line) => line.includes(` saddr ${ip} `))
-      ? []
-      : [
-          `masquerade of ${ip} is missing: neither iptables nor nft has the rules of the reference plugin for it (chain ${chain})`,
-        ]
+    if ((isJumped && isMasked) || checks.some((line) => line.includes(` saddr ${ip} `))) return []
+    const why = 'neither iptables nor nft has the rules of the reference plugin for it'
+    return [`masquerade of ${ip} is missing: ${why} (chain ${chain})`]
   })
 }
 
@@ -89,20 +84,16 @@ export async function missingForeignSpoofCheck(
   run: Run,
 ): Promise<string[]> {
   const chain = `cni-br-iface-${containerId}-${ifname}`
-  const { stdout } = isThere('bridge', 'nat', chain)
-    ? await run(['nft', 'list', 'table', 'bridge', 'nat'], '')
-    : { stdout: '' }
+  const hasChain = isThere('bridge', 'nat', chain)
+  const stdout = hasChain ? (await run(['nft', 'list', 'table', 'bridge', 'nat'], '')).stdout : ''
   const body = (name: string) => stdout.split(`chain ${name} {`)[1]?.split('}')[0] ?? ''
-  const isThereAll =
-    body('PREROUTING').includes(`iifname "${port}" jump ${chain} `) &&
-    body(chain).includes(`jump ${chain}-mac `) &&
-    body(`${chain}-mac`).includes(`ether saddr ${mac} return`) &&
-    /^\s*drop /m.test(body(`${chain}-mac`))
-  return isThereAll
-    ? []
-    : [
-        `nft chain ${chain} of table bridge nat, by which the reference plugin checks MAC ${mac} on ${port}, is missing or not whole`,
-      ]
+  const checks = body(`${chain}-mac`)
+  const isHooked = body('PREROUTING').includes(`iifname "${port}" jump ${chain} `)
+  const isJumped = body(chain).includes(`jump ${chain}-mac `)
+  const isChecked = checks.includes(`ether saddr ${mac} return`) && /^\s*drop /m.test(checks)
+  if (isHooked && isJumped && isChecked) return []
+  const purpose = `by which the reference plugin checks MAC ${mac} on ${port}`
+  return [`nft chain ${chain} of table bridge nat, ${purpose}, is missing or not whole`]
 }
 
 /**
@@ -132,15 +123,13 @@ export async function removeForeignSpoofCheck(owner: Owner | undefined, run: Run
   const gone = jumps.filter(([, port = '', chain]) =>
     own === undefined ? run.link?.(port, 'host') === false : chain === own,
   )
-  const chains = new Set(
-    [...(own === undefined ? [] : [own]), ...gone.map(([, , chain]) => chain)]
-      .flatMap((chain) => [chain, `${chain}-mac`])
-      .filter((chain) => stdout.includes(`chain ${chain} {`)),
-  )
+  const jumped = [...(own === undefined ? [] : [own]), ...gone.map(([, , chain]) => chain)]
+  const pairs = jumped.flatMap((chain) => [chain, `${chain}-mac`])
+  const chains = [...new Set(pairs)].filter((chain) => stdout.includes(`chain ${chain} {`))
   const lines = [
     ...gone.map(([, , , handle]) => `delete rule bridge nat PREROUTING handle ${handle}`),
-    ...[...chains].map((chain) => `flush chain bridge nat ${chain}`),
-    ...[...chains].map((chain) => `delete chain bridge nat ${chain}`),
+    ...chains.map((chain) => `flush chain bridge nat ${chain}`),
+    ...chains.map((chain) => `delete chain bridge nat ${chain}`),
   ]
   if (lines.length > 0) await run(['nft', '-f', '-'], `${lines.join('\n')}\n`)
 }
@@ -159,14 +148,10 @@ function masqueradeNote({ network, containerId, ifname }: Owner): string {
 async function removeNft(owner: Owner, run: Run): Promise<void> {
   const prefix = masqueradeNote(owner)
   const { stdout } = await run(['nft', '-a', 'list', 'chain', 'inet', NFT_TABLE, 'masq_checks'], '')
-  const handles = [...stdout.matchAll(/comment "([^"]*)".*# handle (\d+)$/gm)]
+  const lines = [...stdout.matchAll(/comment "([^"]*)".*# handle (\d+)$/gm)]
     .filter(([, comment = '']) => comment.startsWith(prefix))
-    .map(([, , handle]) => handle)
-  if (handles.length > 0)
-    await run(
-      ['nft', '-f', '-'],
-      handles.map((handle) => `delete rule inet ${NFT_TABLE} masq_checks handle ${handle}\n`).join(''),
-    )
+    .map(([, , handle]) => `delete rule inet ${NFT_TABLE} masq_checks handle ${handle}\n`)
+  if (lines.length > 0) await run(['nft', '-f', '-'], lines.join(''))
 }
 
 async function removeIptables(tool: string, chain: string, run: Run): Promise<void> {
@@ -174,13 +159,7 @@ async function removeIptables(tool: string, chain: string, run: Run): Promise<vo
   const { stdout } = await run([`${tool}-save`, '-t', 'nat'], '')
   const jumps = stdout.split('\n').filter((rule) => rule.startsWith('-A ') && rule.includes(` -j ${chain}`))
   if (!stdout.includes(`:${chain} `)) return
-  const script = [
-    '*nat',
-    ...jumps.map((rule) => rule.replace('-A ', '-D ')),
-    `-F ${chain}`,
-    `-X ${chain}`,
-    'COMMIT',
-    '',
-  ]
+  const deletions = jumps.map((rule) => rule.replace('-A ', '-D '))
+  const script = ['*nat', ...deletions, `-F ${chain}`, `-X ${chain}`, 'COMMIT', '']
   await run([`${tool}-restore`, '--noflush', '-w'], script.join('\n'))
 }
