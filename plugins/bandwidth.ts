@@ -34,14 +34,14 @@ type Conf = v.InferOutput<typeof keys>
 const conf = field.whole(keys, (conf) => {
   for (const way of ['ingress', 'egress'] as const) {
     const { rate, burst, path } = limitsOf(conf)[way]
-    if (rate > 0 && burst === 0)
-      throw new ValueError(
-        `Cannot read ${path}Burst: if rate is set, burst must also be set, and ${path}Rate is ${rate}; want bits, such as ${usualBurst(rate, MTU)}`,
-      )
-    if (burst > 0 && rate === 0)
-      throw new ValueError(
-        `Cannot read ${path}Rate: if burst is set, rate must also be set, and ${path}Burst is ${burst}; want bits per second`,
-      )
+    if (rate > 0 && burst === 0) {
+      const fact = `if rate is set, burst must also be set, and ${path}Rate is ${rate}`
+      throw new ValueError(`Cannot read ${path}Burst: ${fact}; want bits, such as ${usualBurst(rate, MTU)}`)
+    }
+    if (burst > 0 && rate === 0) {
+      const fact = `if burst is set, rate must also be set, and ${path}Burst is ${burst}`
+      throw new ValueError(`Cannot read ${path}Rate: ${fact}; want bits per second`)
+    }
     if (burst / 8 >= 2 ** 32 - 1)
       throw new ValueError(
         `Cannot read ${path}Burst ${burst}: burst cannot be more than 4GB; want bits, such as ${usualBurst(rate, MTU)}`,

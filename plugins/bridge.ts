@@ -68,10 +68,10 @@ const conf = field.whole(keys, ({ hairpinMode, promiscMode, disableContainerInte
     throw new ValueError(
       'cannot set hairpin mode and promiscuous mode at the same time: want "hairpinMode" or "promiscMode", not both',
     )
-  if (disableContainerInterface && ipam.type)
-    throw new ValueError(
-      'cannot use IPAM when DisableContainerInterface flag is set: want "ipam" or "disableContainerInterface", not both',
-    )
+  if (disableContainerInterface && ipam.type) {
+    const fact = 'cannot use IPAM when DisableContainerInterface flag is set'
+    throw new ValueError(`${fact}: want "ipam" or "disableContainerInterface", not both`)
+  }
 })
 
 /** The plugin `bridge` (upstream plugins/main/bridge). */
@@ -105,8 +105,10 @@ export default definePlugin<Conf>({
     ]
   },
   unwireLost: async (run) => removeForeignSpoofCheck(undefined, run),
-  status: async ({ bridge, vlan, isGateway, isDefaultGateway }, run) =>
-    bridgeReady(bridge, !(isGateway || isDefaultGateway) ? undefined : vlan ? gatewayName(bridge, vlan) : bridge, run),
+  async status({ bridge, vlan, isGateway, isDefaultGateway }, run) {
+    if (!isGateway && !isDefaultGateway) await bridgeReady(bridge, undefined, run)
+    else await bridgeReady(bridge, vlan ? gatewayName(bridge, vlan) : bridge, run)
+  },
 })
 
 /**
@@ -126,16 +128,12 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
   }))
   const plan = { ips: addressed, routes: conf.isDefaultGateway ? [...routes, ...defaults(addressed, routes)] : routes }
   const holder = conf.vlan && gateway ? gatewayLink(conf, node, Boolean(given.interfaces?.length)) : undefined
-  const gateways = gateway
-    ? addressed.map(
-        (ip): Addr => ({
-          kind: 'addr',
-          ns: 'host',
-          dev: holder?.name ?? conf.bridge,
-          cidr: `${gatewayOf(ip)}/${split(ip.address).length}` as Cidr,
-        }),
-      )
-    : []
+  const dev = holder?.name ?? conf.bridge
+  const gatewayAddress = (ip: IpConfig): Addr => {
+    const cidr = `${gatewayOf(ip)}/${split(ip.address).length}` as Cidr
+    return { kind: 'addr', ns: 'host', dev, cidr }
+  }
+  const gateways = gateway ? addressed.map(gatewayAddress) : []
   const pod: Link = {
     kind: 'link',
     ns: at.netns as NetnsPath,
@@ -160,24 +158,15 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
     routes: plan.routes,
     ...chooseDns(conf.dns, given.dns),
   })
+  const locked = conf.macspoofchk ? link.port.name : undefined
+  const made = { bridge: link.bridge, holder: dev, gateways, isForced: conf.forceAddress, locked, result }
   return {
     shared: [link.bridge, ...forwarding(conf.bridge, addressed, gateway), ...(holder?.resources ?? [])],
     own,
     ...(conf.ipMasq && { noted: [{ type: MASQUERADE, own: masquerade(at, addresses) }] }),
     later: gateways,
     result: result(undefined, undefined),
-    settle: (now) =>
-      settling(
-        {
-          bridge: link.bridge,
-          holder: holder?.name ?? conf.bridge,
-          gateways,
-          isForced: conf.forceAddress,
-          locked: conf.macspoofchk ? link.port.name : undefined,
-          result,
-        },
-        now,
-      ),
+    settle: (now) => settling(made, now),
   }
 }
 
@@ -246,18 +235,17 @@ function fixedMac(
 ): Pick<Link, 'mac' | 'pinned'> {
   const own = bridgeMac(bridge, at, node)
   const floating = (isGateway || isDefaultGateway) && !vlan ? node.floatingMac?.(bridge) : undefined
-  return floating ? { mac: /^[0:]*$/.test(floating) ? own : floating, pinned: true } : { mac: own }
+  if (!floating) return { mac: own }
+  return { mac: /^[0:]*$/.test(floating) ? own : floating, pinned: true }
 }
 
 // A default route for each family that has an address, unless the pool gave one. As upstream, the pool's default route
 // counts when it names its gateway. It also counts when it has no table and no priority, like the route that is added
 // here.
 function defaults(ips: readonly IpConfig[], routes: readonly RouteConfig[]): RouteConfig[] {
+  const counts = ({ gw, table, priority }: RouteConfig) => gw !== undefined || (table === undefined && !priority)
   const served = (six: boolean) =>
-    routes.some(
-      ({ dst, gw, table, priority }) =>
-        isSix(dst) === six && split(dst).length === 0 && (gw !== undefined || (table === undefined && !priority)),
-    )
+    routes.some((one) => isSix(one.dst) === six && split(one.dst).length === 0 && counts(one))
   const firsts = [false, true].flatMap((six) => ips.find(({ address }) => isSix(address) === six) ?? [])
   return firsts
     .filter(({ address }) => !served(isSix(address)))
@@ -286,6 +274,7 @@ function gatewayLink(
   const name = gatewayName(bridge, vlan)
   const port = gatewayPort(name)
   const macs = gatewayMacs(name, node)
+  const vlans = portVlans(port, { vlan, vlanTrunk: [], preserveDefaultVlan: false })
   return {
     name,
     mac: macs.holder,
@@ -302,10 +291,7 @@ function gatewayLink(
         up: true,
         shared: true,
       },
-      ...portVlans(port, { vlan, vlanTrunk: [], preserveDefaultVlan: false }).map((one) => ({
-        ...one,
-        shared: true as const,
-      })),
+      ...vlans.map((one) => ({ ...one, shared: true as const })),
       { kind: 'link', ns: 'host', name, type: 'peer', up: true },
     ],
   }
@@ -315,9 +301,7 @@ function gatewayName(bridge: IfName, vlan: number): IfName {
   try {
     return parse.ifname(`${bridge}.${vlan}`)
   } catch (cause) {
-    throw new ValueError(
-      `Cannot hold gateway addresses in VLAN ${vlan} of bridge ${shown(bridge)}: the link for them has the name ${(cause as Error).message}`,
-      { cause },
-    )
+    const fact = `the link for them has the name ${(cause as Error).message}`
+    throw new ValueError(`Cannot hold gateway addresses in VLAN ${vlan} of bridge ${shown(bridge)}: ${fact}`, { cause })
   }
 }

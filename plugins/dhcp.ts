@@ -34,14 +34,7 @@ const SOON_MS = 3000
 const QUIET_MS = 10_000
 
 const option = field.by((value) => {
-  const number =
-    typeof value === 'number'
-      ? value
-      : typeof value === 'string' && Object.hasOwn(NAMES, value)
-        ? NAMES[value]
-        : /^\d{1,3}$/.test(String(value))
-          ? Number(value)
-          : undefined
+  const number = numberOf(value)
   if (number === undefined || !Number.isInteger(number) || number < 1 || number > 254)
     throw new ValueError(
       `${shown(value)}: want the number of a DHCP option, 1 to 254, or one of ${Object.keys(NAMES).join(', ')}`,
@@ -128,6 +121,12 @@ function absolute(value: unknown): string {
   return value
 }
 
+function numberOf(value: unknown): number | undefined {
+  if (typeof value === 'number') return value
+  if (typeof value === 'string' && Object.hasOwn(NAMES, value)) return NAMES[value]
+  return /^\d{1,3}$/.test(String(value)) ? Number(value) : undefined
+}
+
 function owner({ network, containerId, ifname }: Attachment): Pick<Attachment, 'network' | 'containerId' | 'ifname'> {
   return { network, containerId, ifname }
 }
@@ -138,21 +137,18 @@ function owner({ network, containerId, ifname }: Attachment): Pick<Attachment, '
  */
 function wantsOf({ request, provide, families }: Conf['ipam'], env: string): Wants {
   const named = request.flatMap(({ option }) => option ?? [])
-  const args = new Map(
-    env
-      .split(';')
-      .flatMap((pair) =>
-        pair.includes('=') ? [[pair.slice(0, pair.indexOf('=')), pair.slice(pair.indexOf('=') + 1)] as const] : [],
-      ),
-  )
+  const args = new Map<string, string>()
+  for (const pair of env.split(';')) {
+    const at = pair.indexOf('=')
+    if (at >= 0) args.set(pair.slice(0, at), pair.slice(at + 1))
+  }
   const asked = request.some(({ skipDefault }) => skipDefault) ? named : [...DEFAULTS, ...named]
   const provided = provide.flatMap(({ option, value, fromArg }) => {
     const given = args.get(fromArg) ?? value
-    if (byteLength(given) > LONGEST)
-      throw new CniError(
-        CODE.env,
-        `Cannot send ${shown(given)} of CNI_ARGS ${shown(fromArg)} as DHCP option ${option}: want at most ${LONGEST} bytes`,
-      )
+    if (byteLength(given) > LONGEST) {
+      const what = `${shown(given)} of CNI_ARGS ${shown(fromArg)} as DHCP option ${option}`
+      throw new CniError(CODE.env, `Cannot send ${what}: want at most ${LONGEST} bytes`)
+    }
     return given === '' ? [] : [[option, given] as const]
   })
   if (families.length === 0) throw new ValueError('Cannot read ipam.families []: want "ipv4", "ipv6" or both')
@@ -177,12 +173,13 @@ function shaped({ ips = [], routes = [], ...rest }: Result, { priority, suppress
 
 function agree({ ips = [] }: Result, previous: Result, { ifname, containerId }: Attachment): void {
   const missing = ips.find(({ address }) => !previous.ips?.some((ip) => ip.address === address))
-  if (missing)
-    throw new CniError(
-      CODE.internal,
-      `Cannot confirm ${ifname} of container ${containerId}: its lease is ${missing.address}`,
-      `that is not in the result of ADD, which has ${previous.ips?.map(({ address }) => address).join(', ') || 'no address'}; delete the pod`,
-    )
+  if (!missing) return
+  const given = previous.ips?.map(({ address }) => address).join(', ') || 'no address'
+  throw new CniError(
+    CODE.internal,
+    `Cannot confirm ${ifname} of container ${containerId}: its lease is ${missing.address}`,
+    `that is not in the result of ADD, which has ${given}; delete the pod`,
+  )
 }
 
 /**

@@ -11,10 +11,9 @@ const keys = v.object({ ...linkKeys, runtimeConfig: v.optional(v.looseObject({})
 type Conf = v.InferOutput<typeof keys>
 
 const conf = field.whole(keys, ({ ipam }) => {
-  if (!ipam.type)
-    throw new ValueError(
-      'Cannot read ipam.type: it is missing, and a dummy is there for its addresses: want the name of a pool, such as host-local',
-    )
+  if (ipam.type) return
+  const fact = 'it is missing, and a dummy is there for its addresses'
+  throw new ValueError(`Cannot read ipam.type: ${fact}: want the name of a pool, such as host-local`)
 })
 
 const KIND = 'dummy'

@@ -35,12 +35,16 @@ const keys = v.object({
 })
 type Conf = v.InferOutput<typeof keys>
 
+// The keys that `delegate` must not have, and why.
+const REFUSED = {
+  name: "the delegate has the network's name",
+  ipam: 'it is made of "ipam" beside "delegate" and of the subnet file',
+} as const
+
 const conf = field.whole(keys, ({ delegate }) => {
   for (const key of ['name', 'ipam'] as const)
     if (key in delegate)
-      throw new ValueError(
-        `Cannot read delegate.${key} ${shown(delegate[key])}: want none, ${key === 'name' ? "the delegate has the network's name" : 'it is made of "ipam" beside "delegate" and of the subnet file'}`,
-      )
+      throw new ValueError(`Cannot read delegate.${key} ${shown(delegate[key])}: want none, ${REFUSED[key]}`)
 })
 
 /** The plugin `flannel` (flannel-io/cni-plugin). */
@@ -92,8 +96,8 @@ async function awaited(conf: Conf): Promise<SubnetEnv> {
   }
 }
 
-const LOOK =
-  'the node agent writes it once it has a subnet: look whether it runs, and into its log (plumb status, journalctl -u plumb-agent, kubectl logs)'
+const COMMANDS = 'plumb status, journalctl -u plumb-agent, kubectl logs'
+const LOOK = `the node agent writes it once it has a subnet: look whether it runs, and into its log (${COMMANDS})`
 
 function ready(conf: Conf): SubnetEnv {
   let env: SubnetEnv | undefined

@@ -7,6 +7,7 @@ import { isLink } from '../lib/os/link-state.ts'
 import { netnsState } from '../lib/os/netns.ts'
 import { apply } from '../lib/state/apply.ts'
 import type { Link } from '../lib/state/kinds/link.ts'
+import type { Lent } from '../lib/state/kinds/link-shape.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
 import { field } from '../lib/text/shape.ts'
 import { type NetnsPath, parse } from '../lib/text/values.ts'
@@ -19,26 +20,9 @@ const conf = v.object({
   device: field.filled(parse.ifname),
   hwaddr: field.filled(hardware),
   kernelpath: field.filled(sysPath),
-  pciBusID: field.filled((text) =>
-    matching(
-      text,
-      /^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$/i,
-      'an address of the PCI bus such as 0000:00:1f.6',
-    ).toLowerCase(),
-  ),
+  pciBusID: field.filled(pciAddress),
   ...linkKeys,
-  runtimeConfig: v.optional(
-    v.looseObject({
-      deviceID: field.filled((text) =>
-        matching(
-          text,
-          /^\w[\w:.-]{0,99}$/,
-          'a PCI address such as 0000:00:1f.6, or a name of the auxiliary bus such as mlx5_core.sf.4',
-        ),
-      ),
-    }),
-    {},
-  ),
+  runtimeConfig: v.optional(v.looseObject({ deviceID: field.filled(busName) }), {}),
 })
 type Conf = v.InferOutput<typeof conf>
 
@@ -56,20 +40,14 @@ export default definePlugin<Conf>({
     await apply({ put: [], drop: givingBackForeign(at) }, run)
   },
   async status({ name, runtimeConfig: { deviceID }, ...keys }) {
+    const { device, hwaddr } = keys
+    const isNamed = (lent: Lent) => lent.name === device || lent.mac === hwaddr || lent.permanent === hwaddr
     const isLent = entries(name).some(({ parts }) =>
-      parts[LINK]?.own.some(
-        (one) =>
-          one.kind === 'link' &&
-          one.lent !== undefined &&
-          (one.lent.name === keys.device || one.lent.mac === keys.hwaddr || one.lent.permanent === keys.hwaddr),
-      ),
+      parts[LINK]?.own.some((one) => one.kind === 'link' && one.lent !== undefined && isNamed(one.lent)),
     )
-    if (!isLent && !isDevice({ ...keys, deviceID }))
-      throw new CniError(
-        CODE.notReady,
-        `Network ${name} has no device: neither the node nor a container of it has the one that its configuration names`,
-        'look for it with ip link',
-      )
+    if (isLent || isDevice({ ...keys, deviceID })) return
+    const fact = 'neither the node nor a container of it has the one that its configuration names'
+    throw new CniError(CODE.notReady, `Network ${name} has no device: ${fact}`, 'look for it with ip link')
   },
 })
 
@@ -87,15 +65,10 @@ function wire(conf: Conf, at: Attachment, given: Result): Wiring {
     ...chooseDns(conf.dns, given.dns),
   })
   // A device with a driver in user space has no MAC and no MTU.
-  if (made)
-    return {
-      shared: [],
-      own:
-        made.mac || made.mtu
-          ? podLinks({ kind: 'link', ns, name: at.ifname, type: 'lent', ...known(made.mac), up: true }, given)
-          : [],
-      result: answer(made),
-    }
+  if (made) {
+    const link: Link = { kind: 'link', ns, name: at.ifname, type: 'lent', ...known(made.mac), up: true }
+    return { shared: [], own: made.mac || made.mtu ? podLinks(link, given) : [], result: answer(made) }
+  }
   if (netnsState(ns) === 'pod' && isLink(at.ifname, ns))
     throw new CniError(
       CODE.env,
@@ -136,6 +109,16 @@ function hardware(text: unknown): string {
     .toLowerCase()
     .replace(/[:.-]/g, '')
     .replace(/..(?!$)/g, '$&:')
+}
+
+function pciAddress(text: string): string {
+  const want = 'an address of the PCI bus such as 0000:00:1f.6'
+  return matching(text, /^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$/i, want).toLowerCase()
+}
+
+function busName(text: string): string {
+  const want = 'a PCI address such as 0000:00:1f.6, or a name of the auxiliary bus such as mlx5_core.sf.4'
+  return matching(text, /^\w[\w:.-]{0,99}$/, want)
 }
 
 function sysPath(text: unknown): string {

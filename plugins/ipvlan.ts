@@ -65,9 +65,9 @@ function onto(conf: Conf): OnMaster {
   const found = conf.master === undefined ? before(conf) : undefined
   if (!found) return conf
   const [first, ...more] = found.interfaces ?? []
-  if (!first || more.length > 0)
-    throw new ValueError(
-      `Cannot choose a master: prevResult has ${more.length + Number(first !== undefined)} interfaces: want "master", or a prevResult with one`,
-    )
+  if (!first || more.length > 0) {
+    const fact = `prevResult has ${found.interfaces?.length ?? 0} interfaces`
+    throw new ValueError(`Cannot choose a master: ${fact}: want "master", or a prevResult with one`)
+  }
   return { ...conf, master: previous(parse.ifname, first.name) }
 }

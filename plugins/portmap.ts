@@ -36,27 +36,26 @@ const keys = v.object({
 })
 type Conf = v.InferOutput<typeof keys>
 
-const conf = field.whole(
-  keys,
-  ({ backend, markMasqBit, externalSetMarkChain, conditionsV4, conditionsV6, runtimeConfig }) => {
-    if (markMasqBit !== undefined && externalSetMarkChain)
-      throw new ValueError('Cannot specify externalSetMarkChain and markMasqBit: want one of them, or neither')
-    if (backend === 'nftables' && externalSetMarkChain)
-      throw new ValueError(
-        'Cannot use externalSetMarkChain with backend "nftables": it names a chain of iptables; want one of them, or neither',
-      )
-    if (backend === 'iptables' && (conditionsV4 || conditionsV6))
-      throw new ValueError(
-        `Cannot use ${conditionsV4 ? 'conditionsV4' : 'conditionsV6'} in nft's syntax with backend "iptables": want backend "nftables", or none`,
-      )
-    for (const { hostPort, containerPort, range } of runtimeConfig.portMappings)
-      if (Math.max(hostPort, containerPort) + range - 1 > 65535)
-        throw new ValueError(
-          `Cannot read runtimeConfig.portMappings: ${range} ports from ${Math.max(hostPort, containerPort)} on end above 65535`,
-        )
-    refuseTwice(runtimeConfig.portMappings)
-  },
-)
+const conf = field.whole(keys, (conf) => {
+  const { backend, markMasqBit, externalSetMarkChain, conditionsV4, conditionsV6, runtimeConfig } = conf
+  if (markMasqBit !== undefined && externalSetMarkChain)
+    throw new ValueError('Cannot specify externalSetMarkChain and markMasqBit: want one of them, or neither')
+  if (backend === 'nftables' && externalSetMarkChain) {
+    const fact = 'it names a chain of iptables; want one of them, or neither'
+    throw new ValueError(`Cannot use externalSetMarkChain with backend "nftables": ${fact}`)
+  }
+  if (backend === 'iptables' && (conditionsV4 || conditionsV6)) {
+    const key = conditionsV4 ? 'conditionsV4' : 'conditionsV6'
+    const wish = 'want backend "nftables", or none'
+    throw new ValueError(`Cannot use ${key} in nft's syntax with backend "iptables": ${wish}`)
+  }
+  for (const { hostPort, containerPort, range } of runtimeConfig.portMappings) {
+    const first = Math.max(hostPort, containerPort)
+    if (first + range - 1 > 65535)
+      throw new ValueError(`Cannot read runtimeConfig.portMappings: ${range} ports from ${first} on end above 65535`)
+  }
+  refuseTwice(runtimeConfig.portMappings)
+})
 
 /** The plugin `portmap` (upstream plugins/meta/portmap). */
 export default definePlugin<Conf>({
@@ -70,11 +69,8 @@ export default definePlugin<Conf>({
   notes,
   async unwireForeign({ cniVersion = '0.1.0', prevResult, runtimeConfig }, at, run) {
     const { portMappings = [] } = runtimeConfig ?? {}
-    await removeForeignPorts(
-      at,
-      { addresses: addressesOf(prevResult, cniVersion, at), isMapped: portMappings.length > 0 },
-      run,
-    )
+    const addresses = addressesOf(prevResult, cniVersion, at)
+    await removeForeignPorts(at, { addresses, isMapped: portMappings.length > 0 }, run)
   },
   async checkForeign({ runtimeConfig }, at, given, run) {
     const pods = Object.fromEntries(
@@ -114,43 +110,23 @@ function links({ snat }: Conf, { interfaces = [] }: Result, addresses: readonly 
     bridge !== undefined && !bridge.sandbox && port !== undefined && !port.sandbox && Boolean(inPod?.sandbox)
   const four = addresses.find((address) => !isSix(address))
   // Skips the ifb of the plugin bandwidth. It shapes the packets from the pod and is no way to the pod.
+  const isIfb = (name: string) => name.startsWith('bwp') && /^bwp[0-9a-f]{12}$/.test(name)
   const named = interfaces
-    .filter(
-      (one) =>
-        !one.sandbox &&
-        !(isBridged && one === port) &&
-        !(one.name.startsWith('bwp') && /^bwp[0-9a-f]{12}$/.test(one.name)),
-    )
+    .filter((one) => !one.sandbox && !(isBridged && one === port) && !isIfb(one.name))
     .map(({ name }) => linkName(name))
   const leading = four === undefined ? [] : named.length > 0 ? named : [node.deviceTo?.(split(four).ip) ?? []].flat()
-  return [
-    // The node's own processes use the port on 127.0.0.1. This works only over links that may carry that address.
-    ...(snat
-      ? leading.map(
-          (name): Resource => ({
-            kind: 'sysctl',
-            ns: 'host',
-            name: `ipv4/conf/${name}/route_localnet`,
-            value: '1',
-            optional: true,
-          }),
-        )
-      : []),
-    // With bridge netfilter, a pod may call its own host port. The packets return through the pod's own port, and this
-    // needs hairpin mode.
-    ...(isBridged && node.bridgeNf
-      ? [
-          {
-            kind: 'link',
-            ns: 'host',
-            name: linkName(port.name),
-            type: 'port',
-            port: { master: linkName(bridge.name), hairpin: true },
-            up: true,
-          } as const,
-        ]
-      : []),
-  ]
+  const all: Resource[] = []
+  // The node's own processes use the port on 127.0.0.1. This works only over links that may carry that address.
+  for (const dev of snat ? leading : [])
+    all.push({ kind: 'sysctl', ns: 'host', name: `ipv4/conf/${dev}/route_localnet`, value: '1', optional: true })
+  // With bridge netfilter, a pod may call its own host port. The packets return through the pod's own port, and this
+  // needs hairpin mode.
+  if (isBridged && node.bridgeNf) {
+    const name = linkName(port.name)
+    const settings = { master: linkName(bridge.name), hairpin: true }
+    all.push({ kind: 'link', ns: 'host', name, type: 'port', port: settings, up: true })
+  }
+  return all
 }
 
 function linkName(name: string): IfName {

@@ -44,16 +44,9 @@ function wire(
   const ns = at.netns as NetnsPath
   const ips = addressesOf(given, at)
   const sourcing = { ns, dev: at.ifname, gateways, hints: addSourceHints }
-  const own =
-    table === undefined
-      ? bySource(ips, sourcing, before)
-      : rulesFor(
-          ips,
-          ips.map(() => table),
-          ns,
-          before,
-        )
-  return { shared: [], own, result: given }
+  if (table === undefined) return { shared: [], own: bySource(ips, sourcing, before), result: given }
+  const tables = ips.map(() => table)
+  return { shared: [], own: rulesFor(ips, tables, ns, before), result: given }
 }
 
 /**
@@ -66,11 +59,8 @@ function look(_conf: Conf, { ifname, netns }: Attachment, _given: Result, earlie
     const link = linkFacts(ifname)
     if (!link) return []
     const rules = rulesNow().map((one): Resource => ({ kind: 'rule', ns, ...one }))
-    return [
-      ...earlier,
-      ...rules,
-      ...routesNow(link.index, ifname).map((one): Resource => ({ kind: 'route', ns, ...one })),
-    ]
+    const routes = routesNow(link.index, ifname).map((one): Resource => ({ kind: 'route', ns, ...one }))
+    return [...earlier, ...rules, ...routes]
   })
 }
 

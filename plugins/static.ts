@@ -48,10 +48,10 @@ export default definePlugin<Conf>({
     })
     return {
       valid() {
-        if (addressesOf(some, at).length === 0)
-          throw new ValueError(
-            'Cannot read ipam.addresses []: want at least one, such as {"address": "10.1.0.2/24"}, or one by the runtime: runtimeConfig.ips, args.cni.ips, IP in CNI_ARGS',
-          )
+        if (addressesOf(some, at).length > 0) return
+        const byRuntime = 'one by the runtime: runtimeConfig.ips, args.cni.ips, IP in CNI_ARGS'
+        const wish = `want at least one, such as {"address": "10.1.0.2/24"}, or ${byRuntime}`
+        throw new ValueError(`Cannot read ipam.addresses []: ${wish}`)
       },
       take,
       foresee: () => ({ result: take(), why: 'as configured' }),
@@ -82,12 +82,8 @@ function addressesOf({ cniVersion = '0.1.0', ipam, args, runtimeConfig }: Partia
   const all =
     wanted?.map((address): IpConfig => ({ address })) ??
     own.map((one) => withGateway(one.address, one.gateway ?? gateways.findLast((ip) => contains(one.address, ip))))
-  onePerFamily(
-    cniVersion,
-    all.map(({ address }) => address),
-    'ipam.addresses',
-    'address',
-  )
+  const addresses = all.map(({ address }) => address)
+  onePerFamily(cniVersion, addresses, 'ipam.addresses', 'address')
   return all
 }
 
@@ -107,15 +103,12 @@ function confirm({ address, gateway }: IpConfig, { ips = [] }: Result, { ifname,
   const given = ips.filter((ip) => ip.address === address)
   if (given.some((ip) => gateway === undefined || ip.gateway === gateway)) return
   const [other] = given
-  if (other)
-    throw new CniError(
-      CODE.internal,
-      `Cannot confirm ${address} on ${ifname} of container ${containerId}: ADD gave it the gateway ${other.gateway ?? 'none'}, want ${gateway}`,
-      'the configuration changed; delete the pod',
-    )
-  throw new CniError(
-    CODE.internal,
-    `Cannot confirm ${address} on ${ifname} of container ${containerId}: it is not in the result of ADD`,
-    `that has ${ips.map((ip) => ip.address).join(', ') || 'no address'}; the configuration changed; delete the pod`,
-  )
+  const failed = `Cannot confirm ${address} on ${ifname} of container ${containerId}`
+  const advice = 'the configuration changed; delete the pod'
+  if (other) {
+    const why = `ADD gave it the gateway ${other.gateway ?? 'none'}, want ${gateway}`
+    throw new CniError(CODE.internal, `${failed}: ${why}`, advice)
+  }
+  const had = ips.map((ip) => ip.address).join(', ') || 'no address'
+  throw new CniError(CODE.internal, `${failed}: it is not in the result of ADD`, `that has ${had}; ${advice}`)
 }

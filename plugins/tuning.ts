@@ -56,11 +56,13 @@ export default definePlugin<Conf>({
   look,
   judge(text, key) {
     const is = (word: string) => (one: string) => one.toLowerCase() === word
-    const [path] = repeatedKeys(text)
-      .flatMap(([first = '', ...more]) =>
-        key === undefined || is('args')(first) ? [[first, ...more]] : is(key)(first) ? [more] : [],
-      )
-      .filter(([first = '', ...more]) => is('sysctl')(first) || (is('args')(first) && more.some(is('sysctl'))))
+    const paths = repeatedKeys(text).flatMap(([first = '', ...more]) => {
+      if (key === undefined || is('args')(first)) return [[first, ...more]]
+      return is(key)(first) ? [more] : []
+    })
+    const path = paths.find(
+      ([first = '', ...more]) => is('sysctl')(first) || (is('args')(first) && more.some(is('sysctl'))),
+    )
     if (path)
       throw new ValueError(`Cannot read ${shown(path.join('.'))}: the key stands there twice; want each sysctl once`)
   },
@@ -68,11 +70,10 @@ export default definePlugin<Conf>({
     await restoreSaved(dataDir, at, run)
   },
   // The reference plugin does not change the node's end of the link.
-  checkForeign: (conf, at, given, run) =>
-    differences(
-      wire(conf, at, given, { bridgeNf: false }).own.filter(({ ns }) => ns === at.netns),
-      run,
-    ),
+  checkForeign: (conf, at, given, run) => {
+    const inPod = wire(conf, at, given, { bridgeNf: false }).own.filter(({ ns }) => ns === at.netns)
+    return differences(inPod, run)
+  },
 })
 
 /** The sysctls and link settings of one attachment. Pure. */
@@ -83,14 +84,10 @@ function wire(conf: Conf, at: Attachment, given: Result, { before, sysctlsAllowe
   if (sysctls.length > 0) refuseForbidden(sysctls, sysctlsAllowed)
   const was = settingIn(before, ns, at.ifname)
   // When `look` found the pod's link, it also searched for the other end.
-  const host =
-    want.mtu === undefined
-      ? undefined
-      : was
-        ? before?.find((one): one is Setting => one.kind === 'setting' && one.ns === 'host')?.dev
-        : otherEnd(at, given)
-  const link =
-    Object.keys(want).length === 0 ? [] : [...noted(conf, at, want, before, was), setting(ns, at.ifname, want, was)]
+  const outer = () => (was ? before?.find(isOuter)?.dev : otherEnd(at, given))
+  const host = want.mtu === undefined ? undefined : outer()
+  const isChanged = Object.keys(want).length > 0
+  const link = isChanged ? [...noted(conf, at, want, before, was), setting(ns, at.ifname, want, was)] : []
   return {
     shared: [],
     own: [
@@ -116,19 +113,13 @@ function look(conf: Conf, at: Attachment, given: Result, earlier: readonly Resou
   const host = settingsOf(conf, at).mtu === undefined ? undefined : otherEnd(at, given)
   const outer = host === undefined ? undefined : linkFacts(host)
   const isPair = link?.kind === 'veth' && outer?.kind === 'veth' && outer.index === link.on && link.index === outer.on
+  const sysctls = values.flatMap(({ name, value }): Sysctl[] => {
+    if (value === undefined) return []
+    const known = earlier.find((one): one is Sysctl => one.kind === 'sysctl' && one.name === name)
+    return [{ kind: 'sysctl', ns, name, value: known?.before ?? value }]
+  })
   return [
-    ...values.flatMap(({ name, value }): Sysctl[] =>
-      value === undefined
-        ? []
-        : [
-            {
-              kind: 'sysctl',
-              ns,
-              name,
-              value: earlier.find((one): one is Sysctl => one.kind === 'sysctl' && one.name === name)?.before ?? value,
-            },
-          ],
-    ),
+    ...sysctls,
     ...(link ? [seen(ns, at.ifname, link, earlier)] : []),
     ...(host && isPair ? [seen('host', host, outer, earlier)] : []),
   ]
@@ -197,15 +188,9 @@ function files(
 
 function setting(ns: Netns, dev: IfName, want: Settings, was: Setting | undefined): Setting {
   const otherwise = was ? Object.entries(want).filter(([key, value]) => was[key as keyof Settings] !== value) : []
-  return {
-    kind: 'setting',
-    ns,
-    dev,
-    ...want,
-    ...(was && otherwise.length > 0
-      ? { before: Object.fromEntries(otherwise.map(([key]) => [key, was[key as keyof Settings]])) }
-      : {}),
-  }
+  if (!was || otherwise.length === 0) return { kind: 'setting', ns, dev, ...want }
+  const before = Object.fromEntries(otherwise.map(([key]) => [key, was[key as keyof Settings]]))
+  return { kind: 'setting', ns, dev, ...want, before }
 }
 
 // Without `before` the link is made in the same call. Then there is nothing to restore, and the reference plugin needs
@@ -218,6 +203,10 @@ function noted(
   was: Setting | undefined,
 ): Saved[] {
   return before ? [{ kind: 'saved', ns: 'host', path: savedPath(dataDir, at), text: savedText(want, was) }] : []
+}
+
+function isOuter(one: Resource): one is Setting {
+  return one.kind === 'setting' && one.ns === 'host'
 }
 
 function settingIn(resources: readonly Resource[] | undefined, ns: Netns, dev: IfName): Setting | undefined {

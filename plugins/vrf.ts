@@ -56,13 +56,16 @@ function wire({ vrfname, table }: Conf, at: Attachment, given: Result, { before 
       `Cannot make ${at.ifname} a port of VRF ${vrfname}: it is one of ${link.master} already`,
       'a link has one master',
     )
-  const addresses: Resource[] = Array.from(
-    new Map(before.flatMap((one) => (one.kind === 'addr' ? [[one.cidr, one] as const] : []))).values(),
-  )
+  const addresses = new Map(before.filter((one) => one.kind === 'addr').map((one) => [one.cidr, one]))
+  const found = before.flatMap((one): Route[] => {
+    if (one.kind === 'rerouted') return [one.route]
+    return isOwn(one, at.ifname) ? [one] : []
+  })
   const routes = new Map(
-    before
-      .flatMap((one) => (one.kind === 'rerouted' ? [one.route] : isOwn(one, at.ifname) ? [one] : []))
-      .map(({ table: _, ...route }) => [JSON.stringify([route.dst, route.via, route.priority]), route]),
+    found.map(({ table: _, ...route }) => [JSON.stringify([route.dst, route.via, route.priority]), route]),
+  )
+  const rerouted = [...routes.values()].map(
+    (route): Rerouted => ({ kind: 'rerouted', ns, dev: at.ifname, route, table: vrf.table }),
   )
   return {
     shared: [],
@@ -70,9 +73,7 @@ function wire({ vrfname, table }: Conf, at: Attachment, given: Result, { before 
       vrf,
       { kind: 'setting', ns, dev: at.ifname, master: vrfname, before: { master: '' } },
       ...addresses.values(),
-      ...[...routes.values()].map(
-        (route): Rerouted => ({ kind: 'rerouted', ns, dev: at.ifname, route, table: vrf.table }),
-      ),
+      ...rerouted,
     ],
     result: given,
   }
@@ -92,12 +93,10 @@ function look(
   return inside(ns, () => {
     const links = linksNow()
     const other = links.find(({ name, kind }) => name === vrfname && kind !== 'vrf')
-    if (other)
-      throw new CniError(
-        CODE.config,
-        `Cannot use ${vrfname} as a VRF: a link of that name is there, and it is ${other.kind ? `a ${other.kind}` : 'none'}`,
-        `in ${ns}; want another "vrfname"`,
-      )
+    if (other) {
+      const fact = `a link of that name is there, and it is ${other.kind ? `a ${other.kind}` : 'none'}`
+      throw new CniError(CODE.config, `Cannot use ${vrfname} as a VRF: ${fact}`, `in ${ns}; want another "vrfname"`)
+    }
     const link = links.find(({ name }) => name === ifname)
     const vrfs = links.flatMap(({ name, table }): Vrf[] =>
       table === undefined ? [] : [{ kind: 'vrf', ns, name, table }],
@@ -150,12 +149,11 @@ function tableFor(name: IfName, wanted: number, before: readonly Resource[]): nu
       'want another "table", or none',
     )
   if (wanted) return wanted
-  const taken = new Set([
-    ...RESERVED,
-    ...before.flatMap((one) =>
-      one.kind === 'vrf' || one.kind === 'rule' ? [one.table] : one.kind === 'route' ? [one.table ?? MAIN] : [],
-    ),
-  ])
+  const used = before.flatMap((one) => {
+    if (one.kind === 'vrf' || one.kind === 'rule') return [one.table]
+    return one.kind === 'route' ? [one.table ?? MAIN] : []
+  })
+  const taken = new Set([...RESERVED, ...used])
   let free = 1
   while (taken.has(free)) free++
   return free

@@ -31,32 +31,18 @@ export function within({ runtimeConfig = {}, args, ...conf }: Conf): Within[] {
     Object.entries(runtimeConfig).find(([key]) => key.toLowerCase() === name.toLowerCase())?.[1]
   return PLUGINS.flatMap(({ type, key, capability, asks, isList, args: takesArgs }) => {
     const own = conf[key] as Settings | undefined
-    const value =
-      (capability === undefined ? undefined : given(capability)) ?? (isList && Array.isArray(own) ? own : undefined)
+    const asked = capability === undefined ? undefined : given(capability)
+    const value = asked ?? (isList && Array.isArray(own) ? own : undefined)
     const isAsked = asks && (isList ? Array.isArray(value) && value.length > 0 : value !== undefined)
     if (!isOn(own) && !isAsked) return []
-    return [
-      of(
-        type,
-        key,
-        own,
-        capability === undefined || value === undefined ? {} : { [capability]: value },
-        takesArgs ? args : undefined,
-      ),
-    ]
+    const supplied = capability === undefined || value === undefined ? {} : { [capability]: value }
+    return [of(type, key, own, supplied, takesArgs ? args : undefined)]
   })
 }
 
 function of(type: string, key: string, settings: Settings | undefined, runtimeConfig: object, args?: unknown): Within {
-  return {
-    type,
-    key,
-    conf: {
-      ...(typeof settings === 'object' && !Array.isArray(settings) ? settings : {}),
-      ...(args === undefined ? {} : { args }),
-      runtimeConfig,
-    },
-  }
+  const own = typeof settings === 'object' && !Array.isArray(settings) ? settings : {}
+  return { type, key, conf: { ...own, ...(args === undefined ? {} : { args }), runtimeConfig } }
 }
 
 function isOn(settings: Settings | undefined): boolean {
@@ -69,16 +55,10 @@ function settings(isList = false) {
       v.unknown(),
       v.rawTransform<unknown, Settings>(({ dataset, addIssue, NEVER }) => {
         const { value } = dataset
-        if (
-          typeof value === 'boolean' ||
-          (typeof value === 'object' && value !== null && (isList || !Array.isArray(value)))
-        )
-          return value
-        addIssue({
-          message: new ValueError(
-            `${shown(value)}: want ${isList ? 'a list of mappings, ' : ''}an object of settings, true or false`,
-          ).message,
-        })
+        const isObject = typeof value === 'object' && value !== null && (isList || !Array.isArray(value))
+        if (typeof value === 'boolean' || isObject) return value
+        const wish = `want ${isList ? 'a list of mappings, ' : ''}an object of settings, true or false`
+        addIssue({ message: new ValueError(`${shown(value)}: ${wish}`).message })
         return NEVER
       }),
     ),

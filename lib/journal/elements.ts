@@ -13,10 +13,10 @@ export function hold(elements: readonly Element[]): void {
  * elements.
  */
 export function letGo(elements: readonly Element[]): Element[] {
-  return elements.filter(
-    (element) =>
-      element.part !== undefined && !release(thing(element), element.part) && (isPair(element) || isHeld(element)),
-  )
+  return elements.filter((element) => {
+    if (element.part === undefined || release(thing(element), element.part)) return false
+    return isPair(element) || isHeld(element)
+  })
 }
 
 /**
@@ -44,11 +44,10 @@ function isAlive(part: PartName): boolean {
 
 /** The elements of a set of subnets that attachments hold, each with the parts that hold it. */
 export function heldKeys(set: string): { readonly key: string; readonly holders: readonly string[] }[] {
-  return thingsOf('elements').flatMap((name) =>
-    name.startsWith(`${set} `)
-      ? [{ key: name.slice(set.length + 1).replaceAll('_', '/'), holders: holdersOf(`elements/${name}`) }]
-      : [],
-  )
+  return thingsOf('elements').flatMap((name) => {
+    if (!name.startsWith(`${set} `)) return []
+    return [{ key: name.slice(set.length + 1).replaceAll('_', '/'), holders: holdersOf(`elements/${name}`) }]
+  })
 }
 
 /** The names of the sets that contain elements of attachments. */

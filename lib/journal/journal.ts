@@ -150,9 +150,8 @@ function forgetting(owner: Owner, to: (before: Entry) => Entry): void {
     change(owner, to)
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code !== 'EROFS') throw cause
-    log(
-      `plumb: Cannot change ${ENTRIES}/${fileName(owner)}: the file system is read-only; the objects that it names are gone`,
-    )
+    const path = `${ENTRIES}/${fileName(owner)}`
+    log(`plumb: Cannot change ${path}: the file system is read-only; the objects that it names are gone`)
   }
 }
 

@@ -74,8 +74,6 @@ export function shown(value: unknown): string {
 export function missingModule(line: string | undefined, said: string): string | undefined {
   if (!/Unknown device type|Operation not supported/.test(said)) return undefined
   const [, kind] = /^link add .*\btype ([a-z0-9]+)/.exec(line ?? '') ?? []
-  return (
-    kind &&
-    `this kernel has no links of type ${kind}: modprobe ${kind}, or install the kernel's package of further modules`
-  )
+  const advice = `modprobe ${kind}, or install the kernel's package of further modules`
+  return kind && `this kernel has no links of type ${kind}: ${advice}`
 }

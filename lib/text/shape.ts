@@ -25,24 +25,16 @@ export const field = {
   ifname: by(parse.ifname),
   network: by(parse.network),
   port: by(parse.port),
-  path: by((value) =>
-    must(
-      typeof value === 'string' && !value.includes('\0') && byteLength(value) <= 4095,
-      value as string,
-      value,
-      'a path of at most 4095 bytes',
-    ),
-  ),
+  path: by((value) => {
+    const isPath = typeof value === 'string' && !value.includes('\0') && byteLength(value) <= 4095
+    return must(isPath, value as string, value, 'a path of at most 4095 bytes')
+  }),
   /** A whole number from `min` to `max`, both included. */
   int: (min: number, max: number) =>
-    by((value) =>
-      must(
-        Number.isInteger(value) && (value as number) >= min && (value as number) <= max,
-        value as number,
-        value,
-        `a whole number, ${min} to ${max}`,
-      ),
-    ),
+    by((value) => {
+      const isInRange = Number.isInteger(value) && (value as number) >= min && (value as number) <= max
+      return must(isInRange, value as number, value, `a whole number, ${min} to ${max}`)
+    }),
   /** One of these words, in exactly this spelling. */
   word: <const W extends string>(...words: W[]) =>
     by((value) =>

@@ -18,6 +18,8 @@ export type Mac = string & { readonly __brand: 'Mac' }
 /** A TCP, UDP or SCTP port, 1 to 65535. */
 export type Port = number & { readonly __brand: 'Port' }
 
+const MAC = /^(?:[0-9a-fA-F]{2}([:-])(?:[0-9a-fA-F]{2}\1){4}[0-9a-fA-F]{2}|(?:[0-9a-fA-F]{4}\.){2}[0-9a-fA-F]{4})$/
+
 /** One parser per branded type. Each throws ValueError `<value>: want <what would be right>`. */
 export const parse = {
   ifname(value: unknown): IfName {
@@ -32,13 +34,8 @@ export const parse = {
   network: (value: unknown) =>
     must<NetworkName>(value, isName, 'a letter or digit, then letters, digits, "_", "." or "-"'),
   mac(value: unknown): Mac {
-    const pairs =
-      typeof value === 'string' &&
-      /^(?:[0-9a-fA-F]{2}([:-])(?:[0-9a-fA-F]{2}\1){4}[0-9a-fA-F]{2}|(?:[0-9a-fA-F]{4}\.){2}[0-9a-fA-F]{4})$/.test(
-        value,
-      )
-        ? (value.match(/[0-9a-fA-F]{2}/g) as string[])
-        : []
+    const isMac = typeof value === 'string' && MAC.test(value)
+    const pairs = isMac ? (value.match(/[0-9a-fA-F]{2}/g) as string[]) : []
     // The kernel refuses group addresses and the all-zero address on a link (is_valid_ether_addr).
     if (pairs.length !== 6 || Number.parseInt(pairs[0] as string, 16) & 1 || pairs.every((pair) => pair === '00'))
       throw new ValueError(`${shown(value)}: want a unicast Ethernet address such as 02:00:0a:f4:00:02`)

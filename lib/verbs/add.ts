@@ -279,10 +279,11 @@ function onlyOnce(cause: ApplyError): CniError | undefined {
 
 // A Linux bridge with BR_MAX_PORTS - 1 ports answers EXFULL (net/bridge/br_if.c, find_portno).
 function bridgeFull(bridge: string | undefined, cause: Error): CniError {
+  const advice = 'delete pods, run GC to remove those of containers that no longer exist'
   return new CniError(
     CODE.tryLater,
     `Cannot add a port to bridge ${bridge}: it has 1023 ports, as many as a bridge can have`,
-    `delete pods, run GC to remove those of containers that no longer exist, or use a second network with another bridge; ${cause.message}`,
+    `${advice}, or use a second network with another bridge; ${cause.message}`,
     { cause },
   )
 }

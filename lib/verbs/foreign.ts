@@ -28,12 +28,8 @@ export function hasOurs(owner: Owner, { interfaces = [] }: Result): boolean {
 export function asTheirs(resources: readonly Resource[]): Resource[] {
   const ports = new Set(resources.flatMap((one) => (one.kind === 'link' && one.shared && one.peer ? [one.name] : [])))
   return resources.flatMap((one): Resource[] => {
-    if (
-      (one.kind === 'sysctl' && !FORWARDING.test(one.name)) ||
-      one.kind === 'fdb' ||
-      ('dev' in one && ports.has(one.dev))
-    )
-      return []
+    if (one.kind === 'sysctl' && !FORWARDING.test(one.name)) return []
+    if (one.kind === 'fdb' || ('dev' in one && ports.has(one.dev))) return []
     if (one.kind !== 'link') return [one]
     if (ports.has(one.name)) return []
     const { locked: _, ...port } = one.port ?? {}

@@ -114,18 +114,12 @@ function nodeLinks(
   // When bridged frames pass the firewall, a pod reaches its own host ports only through hairpin mode. Setting it here
   // saves a process.
   const turns = parts.some(({ plugin }) => plugin.type === 'portmap') && node.bridgeNf
-  const turning = links.map(
-    (one): Resource =>
-      one.kind === 'link' && one.type === 'veth' && one.port
-        ? { ...one, port: Object.assign({}, one.port, turns && { hairpin: true }, ...marks(one.name)) }
-        : one,
-  )
-  return [
-    ...turning,
-    ...own.filter(
-      (one) => one.ns === 'host' && (one.kind === 'setting' || (one.kind === 'link' && one.type !== 'port')),
-    ),
-  ]
+  const turning = links.map((one): Resource => {
+    if (one.kind !== 'link' || one.type !== 'veth' || !one.port) return one
+    return { ...one, port: Object.assign({}, one.port, turns && { hairpin: true }, ...marks(one.name)) }
+  })
+  const isEarly = (one: Resource) => one.kind === 'setting' || (one.kind === 'link' && one.type !== 'port')
+  return [...turning, ...own.filter((one) => one.ns === 'host' && isEarly(one))]
 }
 
 // The parts that DEL and GC of an interface plugin remove: its own masquerading, and the parts of chained plugins. A
@@ -143,8 +137,8 @@ export async function noteFirst<C extends NetConf>(
   { at, io }: Call,
 ): Promise<void> {
   const parts = partsOf(at)
-  if (parts.length > 0 && unwire(at).some((one) => one.kind === 'link' && io.run.link?.(one.name, one.ns) !== false))
-    throw taken(at)
+  const isThere = (one: Resource) => one.kind === 'link' && io.run.link?.(one.name, one.ns) !== false
+  if (parts.length > 0 && unwire(at).some(isThere)) throw taken(at)
   if (parts.length > 0) await dropNoted(parts, io.run)
   const own = links.filter((one) => one.kind === 'link' && one.type === 'ifb')
   if (own.length > 0) note(at, { bandwidth: own })

@@ -131,14 +131,12 @@ export function removing(own: readonly Resource[], stands: (claim: Claim) => boo
 export function outdated(before: readonly Resource[], own: readonly Resource[]): Resource[] {
   const key = (one: Resource) => handler(one.kind).key(one)
   const kept = new Set(own.map(key))
-  // A tc filter (`redirect`) that is added again would exist twice, so it is always removed.
-  return before.flatMap((one) =>
-    one.kind !== 'redirect' && kept.has(key(one))
-      ? []
-      : one.kind === 'redirect' || one.kind === 'qdisc'
-        ? { ...one, replaced: true as const }
-        : one,
-  )
+  return before.flatMap((one): Resource[] => {
+    // A tc filter (`redirect`) that is added again would exist twice, so it is always removed.
+    if (one.kind === 'redirect') return [{ ...one, replaced: true }]
+    if (kept.has(key(one))) return []
+    return [one.kind === 'qdisc' ? { ...one, replaced: true } : one]
+  })
 }
 
 /**
@@ -148,13 +146,13 @@ export function outdated(before: readonly Resource[], own: readonly Resource[]):
  */
 export function reachable(note: Note, run: Run, isFailed = false): Resource[] {
   const inPod = isThere(note)
+  const mayExist = (one: Resource) => {
+    if (one.ns !== 'host' && !inPod) return false
+    return !handler(one.kind).goesWithLink || run.link?.((one as Setting).dev, one.ns) !== false
+  }
   return note.own
     .filter((one) => one.kind !== 'vrf' || (inPod && occupy(podOf(note.inode)) && isLastOf(one, note.owner.ifname)))
-    .filter(
-      (one) =>
-        (one.ns === 'host' || inPod) &&
-        (!handler(one.kind).goesWithLink || run.link?.((one as Setting).dev, one.ns) !== false),
-    )
+    .filter(mayExist)
     .map((one) => {
       if (one.kind !== 'sysctl' || !isFailed) return one
       const { stays: _, ...rest } = one

@@ -87,11 +87,8 @@ async function unkept(
   outline: Rendered & { readonly ipam?: { readonly type?: string; readonly ranges?: unknown } },
   call: Call,
 ): Promise<void> {
-  const pool =
-    outline.ipam?.type && !outline.ipam.ranges
-      ? await poolOf(outline.ipam.type, call).catch(() => undefined)
-      : undefined
-  const { ipam: _, ...bare } = outline
+  const { ipam, ...bare } = outline
+  const pool = ipam?.type && !ipam.ranges ? await poolOf(ipam.type, call).catch(() => undefined) : undefined
   const found = await delegate(pool?.foreign ? bare : outline, call).catch(lost)
   if (found && !found.foreign) await found.verbs.del(found.inner)
 }
@@ -188,13 +185,10 @@ function argsFor({ args }: InterfacePlugin<NetConf>, { command, at, io }: Call):
 function previously(kept: Rendered, { raw, version }: Call): Rendered {
   const given = (name: string) => Object.entries(raw).find(([key]) => key.toLowerCase() === name)?.[1]
   const [prevResult, runtimeConfig] = [given('prevresult'), given('runtimeconfig')]
-  const now =
-    prevResult && json(prevResult) !== undefined && compare(version, '0.4.0') >= 0
-      ? { ...kept, cniVersion: version, prevResult }
-      : kept
-  return runtimeConfig && json(runtimeConfig) !== undefined && kept['runtimeConfig'] === undefined
-    ? { ...now, runtimeConfig }
-    : now
+  const isReplaced = prevResult && json(prevResult) !== undefined && compare(version, '0.4.0') >= 0
+  const isAdded = runtimeConfig && json(runtimeConfig) !== undefined && kept['runtimeConfig'] === undefined
+  const now = isReplaced ? { ...kept, cniVersion: version, prevResult } : kept
+  return isAdded ? { ...now, runtimeConfig } : now
 }
 
 function program(file: string): Verbs {

@@ -112,10 +112,8 @@ export async function removeNoted({ owner, parts: { [LINK]: link } }: Entry, run
     ? givingBack(owner)
     : ownIn(noted(owner) ?? [], run)
   await apply({ put: [], drop }, run)
-  await dropNoted(
-    parts(owner).flatMap(([part]) => (part === partName(LINK, owner) ? [] : [part])),
-    run,
-  )
+  const others = parts(owner).flatMap(([part]) => (part === partName(LINK, owner) ? [] : [part]))
+  await dropNoted(others, run)
   await letGo(owner, run)
 }
 

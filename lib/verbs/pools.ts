@@ -1,5 +1,5 @@
 import type { Call, Verbs } from '../cni/call.ts'
-import type { IpamPlugin, LeasePlugin, NetConf, Pool } from '../cni/plugin.ts'
+import type { Attachment, IpamPlugin, LeasePlugin, NetConf, Pool } from '../cni/plugin.ts'
 import { encode } from '../cni/versions.ts'
 import { CniError, CODE } from '../text/errors.ts'
 import { readLoose } from '../text/shape.ts'
@@ -23,12 +23,7 @@ export function ipam<C extends NetConf>(plugin: IpamPlugin<C>): Verbs {
     async check(call) {
       const pool = open(call)
       if (pool.check) pool.check(requirePrevious(call))
-      else if (!pool.holds(call.at))
-        throw new CniError(
-          CODE.unknownContainer,
-          `Cannot find an address of container ${call.at.containerId} on ${call.at.ifname} in network ${call.at.network}`,
-          'its reservation is gone; delete the pod',
-        )
+      else if (!pool.holds(call.at)) throw notHeld(call.at)
     },
     async del(call) {
       plugin.pool(readLoose(plugin.conf, call.raw), call.at).release(call.at)
@@ -41,6 +36,11 @@ export function ipam<C extends NetConf>(plugin: IpamPlugin<C>): Verbs {
       await open(call).ready()
     },
   }
+}
+
+function notHeld({ containerId, ifname, network }: Attachment): CniError {
+  const fact = `Cannot find an address of container ${containerId} on ${ifname} in network ${network}`
+  return new CniError(CODE.unknownContainer, fact, 'its reservation is gone; delete the pod')
 }
 
 /** The pool of a call's configuration. Throws ValueError for a configuration that the plugin cannot serve. */

@@ -34,16 +34,14 @@ const IN_USER_SPACE = ['vfio-pci', 'uio_pci_generic', 'igb_uio']
 export function findDevice(keys: DeviceKeys): Device {
   const { device, hwaddr, kernelpath } = keys
   if (device) return ofLink(linkIn(device, 'host') ?? absent('device', device, 'a link of the node'))
-  if (hwaddr)
-    return ofLink(
-      linksNow().find(({ mac, permanent }) => mac === hwaddr || (permanent === hwaddr && mac !== hwaddr)) ??
-        absent('hwaddr', hwaddr, 'the address of a link of the node'),
-    )
-  if (kernelpath)
-    return ofLink(
-      linkBelow([kernelpath]) ??
-        absent('kernelpath', kernelpath, 'a path below /sys/devices with a folder "net" and a link of the node in it'),
-    )
+  if (hwaddr) {
+    const found = linksNow().find(({ mac, permanent }) => mac === hwaddr || permanent === hwaddr)
+    return ofLink(found ?? absent('hwaddr', hwaddr, 'the address of a link of the node'))
+  }
+  if (kernelpath) {
+    const want = 'a path below /sys/devices with a folder "net" and a link of the node in it'
+    return ofLink(linkBelow([kernelpath]) ?? absent('kernelpath', kernelpath, want))
+  }
   return onBus(keys)
 }
 
@@ -58,38 +56,27 @@ export function isDevice(keys: DeviceKeys): boolean {
 
 function onBus(keys: DeviceKeys): Device {
   const place = placeOf(keys)
-  if (!place)
-    throw new CniError(
-      CODE.config,
-      'Cannot choose a device: want one of "device", "hwaddr", "kernelpath", "pciBusID", or the capability "deviceID" in runtimeConfig',
-    )
+  if (!place) {
+    const wish = 'want one of "device", "hwaddr", "kernelpath", "pciBusID"'
+    throw new CniError(CODE.config, `Cannot choose a device: ${wish}, or the capability "deviceID" in runtimeConfig`)
+  }
   const { key, value, path } = place
-  if (!fs.existsSync(path))
-    return absent(
-      key,
-      value,
-      'a device of the PCI bus such as 0000:00:1f.6, or of the auxiliary bus such as mlx5_core.sf.4',
-    )
+  const onBuses = 'a device of the PCI bus such as 0000:00:1f.6, or of the auxiliary bus such as mlx5_core.sf.4'
+  if (!fs.existsSync(path)) return absent(key, value, onBuses)
   const pci = pciOf(path)
   if (IN_USER_SPACE.includes(driverOf(path))) return { ...pci }
   // The link of a virtio device is below the device that the PCI card carries.
   const below = [path, ...listFiles(path).flatMap((name) => (name.startsWith('virtio') ? `${path}/${name}` : []))]
-  return {
-    link:
-      linkBelow(below) ??
-      absent(key, value, 'a device that is there and has a link on the node: another container may have it'),
-    ...pci,
-  }
+  const withLink = 'a device that is there and has a link on the node: another container may have it'
+  return { link: linkBelow(below) ?? absent(key, value, withLink), ...pci }
 }
 
 function placeOf({ pciBusID, deviceID }: DeviceKeys): { key: string; value: string; path: string } | undefined {
-  if (deviceID)
-    return {
-      key: 'runtimeConfig.deviceID',
-      value: deviceID,
-      path:
-        [`${PCI}/${deviceID}`, `${AUXILIARY}/${deviceID}`].find((path) => fs.existsSync(path)) ?? `${PCI}/${deviceID}`,
-    }
+  if (deviceID) {
+    const paths = [`${PCI}/${deviceID}`, `${AUXILIARY}/${deviceID}`]
+    const path = paths.find((one) => fs.existsSync(one)) ?? `${PCI}/${deviceID}`
+    return { key: 'runtimeConfig.deviceID', value: deviceID, path }
+  }
   return pciBusID ? { key: 'pciBusID', value: pciBusID, path: `${PCI}/${pciBusID}` } : undefined
 }
 
@@ -99,12 +86,8 @@ function linkBelow(paths: readonly string[]): LinkFacts | undefined {
   for (const path of paths)
     for (const name of listFiles(`${path}/net`)) {
       const link = linkIn(parse.ifname(name), 'host')
-      if (
-        link &&
-        String(link.index) === readText(`${path}/net/${name}/ifindex`)?.trim() &&
-        link.mac === readText(`${path}/net/${name}/address`)?.trim()
-      )
-        return link
+      const fact = (file: string) => readText(`${path}/net/${name}/${file}`)?.trim()
+      if (link && String(link.index) === fact('ifindex') && link.mac === fact('address')) return link
     }
   return undefined
 }

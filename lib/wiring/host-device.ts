@@ -71,10 +71,10 @@ function back(lent: Lent, owner: Owner, netns: NetnsPath | undefined): Link[] {
 // left, or is back. A device without an alias is found by the facts that it shares with the moved device: the hardware
 // address, or two of index, MAC address and name.
 function sought(places: readonly Place[], lent: Lent, owner: Owner): Place | undefined {
-  const alike = ({ ns, link: { name, index, mac } }: Place) =>
-    [index === lent.index, mac === lent.mac, name === lent.name || (ns !== 'host' && name === owner.ifname)].filter(
-      Boolean,
-    ).length
+  const alike = ({ ns, link: { name, index, mac } }: Place) => {
+    const isNamed = name === lent.name || (ns !== 'host' && name === owner.ifname)
+    return Number(index === lent.index) + Number(mac === lent.mac) + Number(isNamed)
+  }
   const others = places.filter(({ link }) => link.permanent === lent.permanent).sort((a, b) => alike(b) - alike(a))
   const likely = others.find((place) => alike(place) >= (lent.permanent === undefined ? 2 : 0))
   // Two devices of one pod may have had the same name at different times.
@@ -89,28 +89,22 @@ function returning(lent: Lent, { ns, link }: Place): Link[] {
   const { name, isUp, mac, mtu } = lent
   const isNamed = lent.alias !== undefined && link.alias !== lent.alias
   if (ns === 'host' && link.name === name && link.isUp === isUp && !isNamed) return []
-  if ((ns !== 'host' || link.name !== name) && linkIn(name, 'host') !== undefined)
+  if ((ns !== 'host' || link.name !== name) && linkIn(name, 'host') !== undefined) {
+    const place = ns === 'host' ? '' : ` in ${ns}`
     throw new CniError(
       CODE.tryLater,
       `Cannot give ${name} back: the node has another link of that name by now`,
-      `it stays where it is, as ${link.name}${ns === 'host' ? '' : ` in ${ns}`}; delete or rename the other one, then DEL again`,
+      `it stays where it is, as ${link.name}${place}; delete or rename the other one, then DEL again`,
     )
-  return [
-    {
-      kind: 'link',
-      ns,
-      name: link.name,
-      type: 'lent',
-      up: isUp,
-      move: {
-        ...(ns === 'host' ? {} : { to: 'host' as const }),
-        name,
-        ...(isNamed && { alias: lent.alias as string }),
-        ...(mac !== link.mac && isMac(mac) && { mac }),
-        ...(mtu !== link.mtu && { mtu }),
-      },
-    },
-  ]
+  }
+  const move = {
+    ...(ns === 'host' ? {} : { to: 'host' as const }),
+    name,
+    ...(isNamed && { alias: lent.alias as string }),
+    ...(mac !== link.mac && isMac(mac) && { mac }),
+    ...(mtu !== link.mtu && { mtu }),
+  }
+  return [{ kind: 'link', ns, name: link.name, type: 'lent', up: isUp, move }]
 }
 
 // The characters that a line of `ip` can contain.

@@ -79,13 +79,12 @@ export function masterReady(conf: OnMaster): void {
   }
 }
 
+interface MacKeys {
+  readonly mac?: Mac | undefined
+  readonly runtimeConfig: { readonly mac?: Mac | undefined }
+}
+
 /** The requested MAC address: from the runtime, else from CNI_ARGS, else from the configuration. Throws CniError 4. */
-export function askedMac(
-  {
-    mac,
-    runtimeConfig,
-  }: { readonly mac?: Mac | undefined; readonly runtimeConfig: { readonly mac?: Mac | undefined } },
-  at: Pick<Attachment, 'args'>,
-): Mac | undefined {
+export function askedMac({ mac, runtimeConfig }: MacKeys, at: Pick<Attachment, 'args'>): Mac | undefined {
   return runtimeConfig.mac ?? argument(at, 'MAC', parse.mac) ?? mac
 }

@@ -104,13 +104,8 @@ function routes(ns: Netns, dev: IfName, { ips = [], routes = [] }: Result): Rout
 }
 
 // Zero means "not given" for the attributes that Go leaves out when they are zero. A table or scope of zero is a value.
-function known({
-  mtu,
-  advmss,
-  priority,
-  table,
-  scope,
-}: Omit<RouteConfig, 'dst' | 'gw'>): Pick<Route, 'mtu' | 'advmss' | 'priority' | 'table' | 'scope'> {
+function known(given: Omit<RouteConfig, 'dst' | 'gw'>): Pick<Route, 'mtu' | 'advmss' | 'priority' | 'table' | 'scope'> {
+  const { mtu, advmss, priority, table, scope } = given
   return {
     ...(mtu ? { mtu } : {}),
     ...(advmss ? { advmss } : {}),

@@ -37,19 +37,12 @@ interface Sourcing {
  */
 export function bySource(ips: readonly IpConfig[], how: Sourcing, before: readonly Resource[]): Resource[] {
   const { dev } = how
-  const main = distinct(
-    before.flatMap((one) =>
-      one.kind === 'unrouted'
-        ? one.route
-        : one.kind === 'route' &&
-            one.dev === dev &&
-            one.table === MAIN &&
-            one.dst !== LINK_LOCAL &&
-            !isHint(one, before)
-          ? one
-          : [],
-    ),
-  ).sort(direct)
+  const found = before.flatMap((one): Route[] => {
+    if (one.kind === 'unrouted') return [one.route]
+    if (one.kind !== 'route' || one.dev !== dev || one.table !== MAIN) return []
+    return one.dst === LINK_LOCAL || isHint(one, before) ? [] : [one]
+  })
+  const main = distinct(found).sort(direct)
   const rules = before.filter((one): one is Rule => one.kind === 'rule')
   const taken = new Set<number>([
     ...rules.map(({ table }) => table),
@@ -58,14 +51,9 @@ export function bySource(ips: readonly IpConfig[], how: Sourcing, before: readon
   const tables = ips.map(({ address }) => tableFor(split(address).ip, rules, taken))
   const made = ips.flatMap((ip, i) => [...tableOf(ip, tables[i] as number, main, how)])
   const hints = how.hints ? ips.flatMap((ip) => hint(ip, main, how)) : []
-  return [
-    ...made,
-    ...hints,
-    ...rulesFor(ips, tables, how.ns, before),
-    ...main
-      .filter((one) => !(how.hints && one.scope === RT_SCOPE_LINK))
-      .map((one): Unrouted => ({ kind: 'unrouted', ns: how.ns, dev, route: one })),
-  ]
+  const leaving = how.hints ? main.filter((one) => one.scope !== RT_SCOPE_LINK) : main
+  const unrouted = leaving.map((one): Unrouted => ({ kind: 'unrouted', ns: how.ns, dev, route: one }))
+  return [...made, ...hints, ...rulesFor(ips, tables, how.ns, before), ...unrouted]
 }
 
 /**
@@ -97,21 +85,17 @@ export async function removeForeignRules(
   const found = inside(ns, () => {
     const link = linkFacts(ifname)
     const mine = new Set(link ? addressesNow(link.index).map(({ cidr }) => split(cidr).ip) : [])
-    return mine.size === 0
-      ? []
-      : rulesNow().filter(
-          (one) => mine.has(one.from) && (table === undefined ? one.table >= FIRST : one.table === table),
-        )
+    if (mine.size === 0) return []
+    const isTheirs = (number: number) => (table === undefined ? number >= FIRST : number === table)
+    return rulesNow().filter((one) => mine.has(one.from) && isTheirs(one.table))
   })
   if (found.length > 0) await apply({ put: [], drop: found.map((one): Rule => ({ kind: 'rule', ns, ...one })) }, run)
 }
 
 // The notes of an earlier ADD name the main table by leaving the table out.
 function isHint({ dst, src, via }: Route, before: readonly Resource[]): boolean {
-  return (
-    via.length === 0 &&
-    before.some((one) => one.kind === 'route' && one.table === undefined && one.dst === dst && one.src === src)
-  )
+  if (via.length > 0) return false
+  return before.some((one) => one.kind === 'route' && one.table === undefined && one.dst === dst && one.src === src)
 }
 
 // The table of an existing rule for the address. An earlier ADD or the reference plugin made it.
@@ -136,11 +120,11 @@ function tableOf(
   const six = isSix(address)
   const chosen = gateways.find((one) => isSix(one) === six)
   const gateway = chosen ?? own
-  const isMine = ({ dst, src, via }: Route) =>
-    isSix(dst) === six &&
-    (src !== undefined || via.length > 0
-      ? [src, ...via].some((one) => one !== undefined && (one === own || contains(address, one)))
-      : true)
+  const isMine = ({ dst, src, via }: Route) => {
+    if (isSix(dst) !== six) return false
+    if (src === undefined && via.length === 0) return true
+    return [src, ...via].some((one) => one !== undefined && (one === own || contains(address, one)))
+  }
   const moved = main
     .filter((one) => isMine(one) && !(chosen !== undefined && isDefault(one.dst)))
     .map(({ proto: _, ...one }): Route => ({ ...one, table }))
@@ -148,11 +132,9 @@ function tableOf(
   const all: Route[] = six
     ? [{ kind: 'route', ns, dev, dst: LINK_LOCAL, via: [], priority: IP6_RT_PRIO_ADDRCONF, table }, ...moved]
     : moved
-  if (
-    gateway === undefined ||
-    all.some(({ dst, priority }) => isDefault(dst) && (priority ?? 0) === (six ? IP6_RT_PRIO_USER : 0))
-  )
-    return all
+  const metric = six ? IP6_RT_PRIO_USER : 0
+  const hasDefault = all.some(({ dst, priority }) => isDefault(dst) && (priority ?? 0) === metric)
+  if (gateway === undefined || hasDefault) return all
   return [...all, { kind: 'route', ns, dev, dst: (six ? '::/0' : '0.0.0.0/0') as Cidr, via: [gateway], table }]
 }
 
@@ -163,11 +145,8 @@ const [IP6_RT_PRIO_USER, IP6_RT_PRIO_ADDRCONF] = [1024, 256]
 function hint({ address }: IpConfig, main: readonly Route[], { ns, dev }: Sourcing): Route[] {
   const { ip, length } = split(address)
   const dst = networkOf(address)
-  if (
-    length === (isSix(address) ? 128 : 32) ||
-    main.some((one) => one.dst === dst && one.src === ip && one.scope === RT_SCOPE_LINK)
-  )
-    return []
+  const isAlone = length === (isSix(address) ? 128 : 32)
+  if (isAlone || main.some((one) => one.dst === dst && one.src === ip && one.scope === RT_SCOPE_LINK)) return []
   return [
     {
       kind: 'route',
@@ -192,7 +171,7 @@ function direct(a: Route, b: Route): number {
 }
 
 function distinct(routes: readonly Route[]): Route[] {
-  return [
-    ...new Map(routes.map(({ table: _, ...one }) => [JSON.stringify([one.dst, one.via, one.priority]), one])).values(),
-  ]
+  const found = new Map<string, Route>()
+  for (const { table: _, ...one } of routes) found.set(JSON.stringify([one.dst, one.via, one.priority]), one)
+  return [...found.values()]
 }

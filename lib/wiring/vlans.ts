@@ -14,19 +14,18 @@ export const vlanId = field.by((value) => {
 /** The key `vlanTrunk`: ids and ranges of ids, 1 to 4094. The error texts are upstream's. */
 export const trunkShape = v.array(field.by(range))
 
+interface PortVlans {
+  readonly vlan: number
+  readonly vlanTrunk: readonly Range[]
+  readonly preserveDefaultVlan: boolean
+}
+
 /**
  * The VLANs of a bridge port. `vlan` is the untagged native VLAN, and the trunk's VLANs are tagged. VLAN 1 is the
  * native VLAN of a port that has only a trunk. The default VLAN 1 is removed when another VLAN is native, unless it
  * must stay.
  */
-export function portVlans(
-  dev: IfName,
-  {
-    vlan,
-    vlanTrunk,
-    preserveDefaultVlan,
-  }: { readonly vlan: number; readonly vlanTrunk: readonly Range[]; readonly preserveDefaultVlan: boolean },
-): Vlan[] {
+export function portVlans(dev: IfName, { vlan, vlanTrunk, preserveDefaultVlan }: PortVlans): Vlan[] {
   if (vlan === 0 && vlanTrunk.length === 0) return []
   const at = { kind: 'vlan', ns: 'host', dev } as const
   const native = vlan || 1
@@ -44,12 +43,9 @@ interface Range {
 }
 
 function range(value: unknown): Range {
-  const given = Object.fromEntries(
-    Object.entries((typeof value === 'object' && value) || {}).map(([key, one]) => [
-      key.toLowerCase(),
-      one ?? undefined,
-    ]),
-  ) as { id?: unknown; minid?: unknown; maxid?: unknown }
+  const pairs = Object.entries((typeof value === 'object' && value) || {})
+  const lower = pairs.map(([key, one]) => [key.toLowerCase(), one ?? undefined])
+  const given: { id?: unknown; minid?: unknown; maxid?: unknown } = Object.fromEntries(lower)
   const refuse = (why: string) =>
     new ValueError(`${shown(value)}: ${why}, want {"id"} or {"minID", "maxID"} with numbers from 1 to 4094`)
   const good = (id: unknown) => Number.isInteger(id) && (id as number) >= 1 && (id as number) <= 4094
