@@ -8,6 +8,7 @@ import { type NetworkList, parseJson } from '../lib/runtime/network-list.ts'
 import type { RuntimeConf } from '../lib/runtime/requests.ts'
 import { addNetwork, checkNetwork, delNetwork, gcNetwork, statusNetwork } from '../lib/runtime/runtime.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
+import type { Owner } from '../lib/text/owner.ts'
 import { suggestion } from '../lib/text/shape.ts'
 import { orphaned, removeOrphaned } from '../lib/verbs/orphans.ts'
 import { fuse } from './fuse.ts'
@@ -100,10 +101,10 @@ export async function run(argv: readonly string[], load: Io['plugin']): Promise<
     return argv.length === 0 ? 2 : 0
   }
   const verb = Object.hasOwn(verbs, name) ? verbs[name] : undefined
-  if (!verb)
-    throw new ValueError(
-      `plumb cni has no command ${shown(name)}${suggestion(name, new Map(Object.keys(verbs).map((one) => [one, one])))}; see plumb cni --help`,
-    )
+  if (!verb) {
+    const hint = suggestion(name, new Map(Object.keys(verbs).map((one) => [one, one])))
+    throw new ValueError(`plumb cni has no command ${shown(name)}${hint}; see plumb cni --help`)
+  }
   const given = readOptions(rest, verb.options, `plumb cni ${name}`)
   if (given.values.help) {
     print(helpOf(name, verb))
@@ -145,10 +146,9 @@ async function add(given: Given, network: string, netns: string | undefined, loa
   warnUnused(list, at, host)
   if (!given.values.lenient) await refuseUnknown(list, host, load)
   const result = await addNetwork(list, at, host)
-  return {
-    text: `attached ${at.netns} to ${list.name} as ${at.ifname}: ${addressesOf(result).join(', ') || 'no address'} (container ${at.containerId})`,
-    json: result,
-  }
+  const addresses = addressesOf(result).join(', ') || 'no address'
+  const text = `attached ${at.netns} to ${list.name} as ${at.ifname}: ${addresses} (container ${at.containerId})`
+  return { text, json: result }
 }
 
 async function check(given: Given, network: string, netns: string | undefined): Promise<Said> {
@@ -181,25 +181,17 @@ async function gc(given: Given, network: string): Promise<Said> {
   const asked = askedForGc(list, host)
   const removed = (await gcNetwork(list, valid, host, { dryRun, asked })).map(rowOf)
   const verb = dryRun ? 'would remove' : 'removed'
-  const [who, were] =
-    asked.length === list.plugins.length
-      ? ['its plugins', 'were']
-      : [asked.map(({ type }) => type).join(', '), asked.length === 1 ? 'was' : 'were']
+  const isAll = asked.length === list.plugins.length
+  const who = isAll ? 'its plugins' : asked.map(({ type }) => type).join(', ')
+  const were = !isAll && asked.length === 1 ? 'was' : 'were'
   const told = `${who} ${dryRun ? 'would be' : were} told that ${valid.length} are in use`
   const forwarded =
     asked.length > 0 ? `; ${told}` : `; ${list.name} is CNI ${list.cniVersion}, which has no GC for plugins`
   const fact = list.disableGC
     ? `nothing done: ${list.name} says disableGC`
     : `${verb} ${removed.length} of ${list.name} that ${removed.length === 1 ? 'is' : 'are'} not in use${forwarded}`
-  return {
-    text: [
-      fact,
-      ...removed.map(({ containerId, ifname, addresses }) =>
-        `  ${containerId}:${ifname}  ${addresses.join(', ')}`.trimEnd(),
-      ),
-    ].join('\n'),
-    json: { dryRun, removed },
-  }
+  const lines = removed.map((row) => `  ${row.containerId}:${row.ifname}  ${row.addresses.join(', ')}`.trimEnd())
+  return { text: [fact, ...lines].join('\n'), json: { dryRun, removed } }
 }
 
 // Removes only attachments that cannot be in use. So no plugin gets a list of the attachments in use.
@@ -215,26 +207,17 @@ async function freeGone(given: Given, network: string): Promise<Said> {
   const removed: Cached[] = []
   for (const one of gone) {
     try {
-      if (!dryRun)
-        await delNetwork(
-          networkOf(given, one.network, one),
-          { containerId: one.containerId, ifname: one.ifname, netns: '' },
-          host,
-        )
+      const at = { containerId: one.containerId, ifname: one.ifname, netns: '' as const }
+      if (!dryRun) await delNetwork(networkOf(given, one.network, one), at, host)
       removed.push(one)
     } catch (cause) {
       failures.push(`${one.containerId}:${one.ifname} of ${one.network}: ${(cause as Error).message}`)
     }
   }
+  const isFreed = ({ network, containerId, ifname }: Owner) =>
+    gone.some((one) => one.network === network && one.containerId === containerId && one.ifname === ifname)
   const orphans = dryRun
-    ? orphaned(tools).filter(
-        (owner) =>
-          isMeant(owner) &&
-          !gone.some(
-            (one) =>
-              one.network === owner.network && one.containerId === owner.containerId && one.ifname === owner.ifname,
-          ),
-      )
+    ? orphaned(tools).filter((owner) => isMeant(owner) && !isFreed(owner))
     : await removeOrphaned(tools, isMeant)
   if (failures.length > 0)
     throw new CniError(
@@ -243,14 +226,13 @@ async function freeGone(given: Given, network: string): Promise<Said> {
       failures.join('; '),
     )
   const rows = [...removed.map(rowOf), ...orphans.map((owner) => ({ ...owner, netns: '', addresses: [] }))]
-  const fact = `${dryRun ? 'would remove' : 'removed'} ${rows.length} ${name === '' ? '' : `of ${name} `}that ${rows.length === 1 ? 'is' : 'are'} gone`
-  return {
-    text: [
-      fact,
-      ...rows.map((row) => `  ${row.network}  ${row.containerId}:${row.ifname}  ${row.addresses.join(', ')}`.trimEnd()),
-    ].join('\n'),
-    json: { dryRun, removed: rows },
-  }
+  const verb = dryRun ? 'would remove' : 'removed'
+  const whose = name === '' ? '' : `of ${name} `
+  const fact = `${verb} ${rows.length} ${whose}that ${rows.length === 1 ? 'is' : 'are'} gone`
+  const lines = rows.map((row) =>
+    `  ${row.network}  ${row.containerId}:${row.ifname}  ${row.addresses.join(', ')}`.trimEnd(),
+  )
+  return { text: [fact, ...lines].join('\n'), json: { dryRun, removed: rows } }
 }
 
 async function status(given: Given, network: string): Promise<Said> {

@@ -6,9 +6,12 @@ import type { Grammar } from './options.ts'
 import { print, table } from './output.ts'
 
 /** The options of the reference (`dhcp daemon`), with one dash or two. `otherwise` is the default value. */
-const OPTIONS: Readonly<
-  Record<string, { readonly value?: string; readonly otherwise: string; readonly about: string }>
-> = {
+interface DaemonOption {
+  readonly value?: string
+  readonly otherwise: string
+  readonly about: string
+}
+const OPTIONS: Readonly<Record<string, DaemonOption>> = {
   socketpath: {
     value: 'PATH',
     otherwise: SOCKET,
@@ -79,10 +82,10 @@ function read(words: readonly string[]): ReadonlyMap<string, string> {
     const word = left.shift() as string
     const [, name = '', value] = /^--?([a-z]+)(?:=(.*))?$/s.exec(word) ?? []
     const option = Object.hasOwn(OPTIONS, name) ? OPTIONS[name] : undefined
-    if (!option)
-      throw new ValueError(
-        `plumb dhcp has no option ${shown(word)}${suggestion(name, new Map(Object.keys(OPTIONS).map((one) => [one, `-${one}`])))}; see plumb dhcp --help`,
-      )
+    if (!option) {
+      const hint = suggestion(name, new Map(Object.keys(OPTIONS).map((one) => [one, `-${one}`])))
+      throw new ValueError(`plumb dhcp has no option ${shown(word)}${hint}; see plumb dhcp --help`)
+    }
     const found = value ?? (option.value ? left.shift() : 'true')
     if (found === undefined) throw new ValueError(`Cannot read -${name}: want a value after it, ${option.value}`)
     given.set(name, found)

@@ -42,16 +42,17 @@ export function fuse(given: unknown): Fused {
     const entry = all[next] as Json
     const key = KEYS.get(entry['type'])
     if (key === undefined || Object.keys(whole).some((one) => one.toLowerCase() === key.toLowerCase())) break
-    changes.push(
-      `plugins[${next}] ${shown(entry['type'])} is now the key "${key}" of ${shown(host['type'])}${capabilities(entry) === '' ? '' : `, with its capabilities: ${capabilities(entry)}`}`,
-    )
+    const change = `plugins[${next}] ${shown(entry['type'])} is now the key "${key}" of ${shown(host['type'])}`
+    const own = capabilities(entry)
+    changes.push(own === '' ? change : `${change}, with its capabilities: ${own}`)
     whole = taking(whole, key, entry)
   }
   const rest = all.slice(next)
-  if (rest.length > 0)
-    changes.push(
-      `${rest.map(({ type }) => shown(type)).join(', ')} ${rest.length > 1 ? 'stay plugins' : 'stays a plugin'} of ${rest.length > 1 ? 'their' : 'its'} own: ${whyNot(rest[0] as Json, whole)}`,
-    )
+  if (rest.length > 0) {
+    const types = rest.map(({ type }) => shown(type)).join(', ')
+    const stay = rest.length > 1 ? 'stay plugins of their own' : 'stays a plugin of its own'
+    changes.push(`${types} ${stay}: ${whyNot(rest[0] as Json, whole)}`)
+  }
   if (next === at + 1) return { list, changes: ['nothing is changed', ...changes] }
   return { list: { ...list, plugins: [...all.slice(0, at), whole, ...rest] }, changes }
 }
@@ -74,9 +75,10 @@ function capabilities({ capabilities }: Json): string {
 }
 
 function whyNot({ type }: Json, whole: Json): string {
-  return !KEYS.has(type)
-    ? `${shown(whole['type'])} takes ${[...KEYS.keys()].join(', ')} in, and only what follows it at once, for the order counts`
-    : `${shown(whole['type'])} has one already`
+  const host = shown(whole['type'])
+  if (KEYS.has(type)) return `${host} has one already`
+  const types = [...KEYS.keys()].join(', ')
+  return `${host} takes ${types} in, and only what follows it at once, for the order counts`
 }
 
 function objectOf(value: unknown, what: string): Json {

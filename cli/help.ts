@@ -30,10 +30,11 @@ export async function help(words: readonly string[], known: Known): Promise<numb
 
 function pageOf(name: string, { commands }: Known): string {
   const page = Object.hasOwn(pages, name) ? pages[name] : undefined
-  if (page === undefined)
-    throw new ValueError(
-      `plumb has no plugin and no command "${name}"${suggestion(name, new Map([...Object.keys(pages), ...Object.keys(commands)].map((one) => [one, one])))}; see plumb help`,
-    )
+  if (page === undefined) {
+    const names = [...Object.keys(pages), ...Object.keys(commands)]
+    const hint = suggestion(name, new Map(names.map((one) => [one, one])))
+    throw new ValueError(`plumb has no plugin and no command "${name}"${hint}; see plumb help`)
+  }
   return terminal(page, {
     columns: Math.min(process.stdout.columns || 100, 120),
     isBold: process.stdout.isTTY && !process.env['NO_COLOR'],
@@ -45,11 +46,13 @@ async function overview({ version, commands, plugin }: Known): Promise<string> {
   const plugins = await Promise.all(
     names.map(async (name) => [`  ${name}`, ((await plugin(name))?.about ?? '').replace(/^.*?: /, '')]),
   )
+  const rows = Object.entries(commands).map(([name, { about }]) => [`  ${name}`, about])
+  const help = ['  help', 'this text; with a name, the page of a plugin or the help of a command']
   return `plumb ${version}: network for containers
 
 usage: plumb COMMAND …
 
-${table([], [...Object.entries(commands).map(([name, { about }]) => [`  ${name}`, about]), ['  help', 'this text; with a name, the page of a plugin or the help of a command']])}
+${table([], [...rows, help])}
 
 plumb COMMAND --help tells more. plumb install puts the CNI plugins in place. plumb help PLUGIN
 shows its keys and defaults, a sample, its error codes, and how it differs from the reference

@@ -62,10 +62,10 @@ export async function main(argv: string[], plugin: Io['plugin']): Promise<number
       return 0
     }
     const command = Object.hasOwn(commands, name) ? commands[name] : undefined
-    if (!command)
-      throw new ValueError(
-        `plumb has no command "${name}"${suggestion(name, new Map(Object.keys(commands).map((one) => [one, one])))}; see plumb --help`,
-      )
+    if (!command) {
+      const hint = suggestion(name, new Map(Object.keys(commands).map((one) => [one, one])))
+      throw new ValueError(`plumb has no command "${name}"${hint}; see plumb --help`)
+    }
     const { run } = await command.load()
     return await run(rest, plugin)
   } catch (cause) {

@@ -45,10 +45,11 @@ export async function run(argv: readonly string[]): Promise<number> {
   const tools = given.tools ? await writing(async () => installTools(places.binDir)) : []
   const missing = given.tools ? [] : missingTools()
   const outdated = packagedOtherwise(places.binDir, PLUGINS)
+  const programs = made.map((path) => path.slice(places.binDir.length + 1)).join(' ')
   const lines = [
     made.length === 0
       ? `${places.binDir} has the ${PLUGINS.length} plugins of plumb already`
-      : `installed ${made.length} programs in ${places.binDir}: ${made.map((path) => path.slice(places.binDir.length + 1)).join(' ')}`,
+      : `installed ${made.length} programs in ${places.binDir}: ${programs}`,
     ...(outdated === undefined ? [] : [outdated]),
     ...replaced.map((path) => `kept what was there before: ${path} as ${asideOf(path)}`),
     ...(tools.length > 0
@@ -56,15 +57,8 @@ export async function run(argv: readonly string[]): Promise<number> {
       : []),
     ...(missing.length > 0 ? [adviceFor(missing)] : []),
   ]
-  print(
-    given.json
-      ? JSON.stringify(
-          { ...places, made, replaced: replaced.map((path) => ({ path, kept: asideOf(path) })), tools },
-          null,
-          4,
-        )
-      : lines.join('\n'),
-  )
+  const json = { ...places, made, replaced: replaced.map((path) => ({ path, kept: asideOf(path) })), tools }
+  print(given.json ? JSON.stringify(json, null, 4) : lines.join('\n'))
   return 0
 }
 
@@ -125,7 +119,8 @@ async function waited(daemonset: string, { wait = '240', json }: Given['values']
 
 function alive(pods: readonly string[]): string {
   const more = pods.length > NAMED ? ` and ${pods.length - NAMED} more` : ''
-  return `${pods.length} of the pods that plumb attached ${pods.length === 1 ? 'lives' : 'live'}: ${pods.slice(0, NAMED).join(', ')}${more}`
+  const live = pods.length === 1 ? 'lives' : 'live'
+  return `${pods.length} of the pods that plumb attached ${live}: ${pods.slice(0, NAMED).join(', ')}${more}`
 }
 
 function optionsOf(command: string, argv: readonly string[], names: readonly OptionName[]): Given['values'] {

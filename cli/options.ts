@@ -140,10 +140,10 @@ export function readOptions(argv: readonly string[], names: readonly OptionName[
   } catch (cause) {
     const { code, message } = cause as NodeJS.ErrnoException
     const [, name = ''] = /'-{1,2}([^' ]*)/.exec(message) ?? []
-    const text =
-      code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION'
-        ? `${command} has no option --${name}${suggestion(name, new Map(names.map((one) => [one, `--${one}`])))}`
-        : message.replace(/\.? *$/, '').replace(/\n.*/s, '')
+    const isUnknown = code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION'
+    const hint = suggestion(name, new Map(names.map((one) => [one, `--${one}`])))
+    const said = message.replace(/\.? *$/, '').replace(/\n.*/s, '')
+    const text = isUnknown ? `${command} has no option --${name}${hint}` : said
     throw new ValueError(`${text}; see ${command} --help`, { cause })
   }
 }

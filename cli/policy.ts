@@ -70,12 +70,8 @@ async function test(words: readonly string[], values: Given['values']): Promise<
     throw new ValueError('plumb policy test takes FROM TO PORT[/PROTOCOL]; see plumb policy --help')
   const { port, protocol } = portOf(where)
   const decision = await asked<Decision>({ command: 'decide', from, to, port, protocol }, values)
-  const { source, destination, node, here, isAudit, isRefusedByService } = decision
-  const kernel = isRefusedByService
-    ? { passes: false, reason: 'the rules of Services come before those of policy' }
-    : node === 'source'
-      ? { passes: true, reason: "the node's own packets meet no policy" }
-      : await tryOut({ source, destination, protocol, port: decision.port, isToNode: node === 'destination' })
+  const { here, isAudit } = decision
+  const kernel = await arrivalOf(decision, protocol)
   const tested: Tested = {
     from,
     to,
@@ -87,6 +83,13 @@ async function test(words: readonly string[], values: Given['values']): Promise<
   }
   print(values.json ? JSON.stringify(tested, null, 4) : testText(tested))
   return tested.agree ? (kernel.passes ? 0 : 1) : DIFFER
+}
+
+async function arrivalOf(decision: Decision, protocol: Protocol): Promise<Arrival> {
+  const { source, destination, port, node, isRefusedByService } = decision
+  if (isRefusedByService) return { passes: false, reason: 'the rules of Services come before those of policy' }
+  if (node === 'source') return { passes: true, reason: "the node's own packets meet no policy" }
+  return tryOut({ source, destination, protocol, port, isToNode: node === 'destination' })
 }
 
 function portOf(text: string): { readonly port: number; readonly protocol: Protocol } {
@@ -103,16 +106,9 @@ async function asked<Reply extends object>(
   question: object,
   { 'policy-socket': socket = SOCKET }: Given['values'],
 ): Promise<Reply> {
+  const advice = 'it listens with --network-policy; start it: systemctl start plumb-agent'
   try {
-    return questionTo<Reply>(
-      {
-        socket,
-        name: 'the agent for network policy',
-        advice: 'it listens with --network-policy; start it: systemctl start plumb-agent',
-      },
-      question,
-      QUIET_MS,
-    )()
+    return questionTo<Reply>({ socket, name: 'the agent for network policy', advice }, question, QUIET_MS)()
   } catch (cause) {
     if (!(cause instanceof CniError)) throw cause
     throw new ValueError([cause.message, cause.details].filter(Boolean).join('; '), { cause })
@@ -139,19 +135,18 @@ export function listText(pods: readonly PodSummary[]): string {
 export function podText({ pod, addresses, isClosed, ingress, egress }: PodDetail): string {
   const head = `${pod}  ${addresses.join(' ')}`
   if (isClosed) return `${head}\n\nclosed in both directions: the cluster has no object of it yet`
-  return [head, sideText('what may reach it (ingress)', ingress), sideText('what it may reach (egress)', egress)].join(
-    '\n\n',
-  )
+  const sides = [sideText('what may reach it (ingress)', ingress), sideText('what it may reach (egress)', egress)]
+  return [head, ...sides].join('\n\n')
 }
 
-function sideText(title: string, { isolatedBy, rules }: SideView): string {
-  const rest =
-    isolatedBy.length > 0
-      ? `all else is refused: isolated by ${isolatedBy.join(', ')}`
-      : rules.length > 0
-        ? 'all else passes: no NetworkPolicy selects the pod'
-        : 'everything: no policy selects the pod'
-  return [`${title}:`, ...rules.flatMap(ruleText), `  ${rest}`].join('\n')
+function sideText(title: string, side: SideView): string {
+  return [`${title}:`, ...side.rules.flatMap(ruleText), `  ${restText(side)}`].join('\n')
+}
+
+function restText({ isolatedBy, rules }: SideView): string {
+  if (isolatedBy.length > 0) return `all else is refused: isolated by ${isolatedBy.join(', ')}`
+  if (rules.length > 0) return 'all else passes: no NetworkPolicy selects the pod'
+  return 'everything: no policy selects the pod'
 }
 
 const ACTIONS = { Accept: 'passes', Deny: 'is refused', Pass: 'is for the next tier to decide' } as const
@@ -165,21 +160,10 @@ function ruleText({ rule, action, peers, ports, pods }: RuleView): string[] {
 }
 
 /** Formats what `plumb policy test` found. */
-export function testText({
-  from,
-  to,
-  protocol,
-  asked,
-  port,
-  source,
-  destination,
-  service,
-  verdict,
-  here,
-  kernel,
-  isAudit,
-  agree,
-}: Tested): string {
+export function testText(tested: Tested): string {
+  const { from, to, protocol, asked, port, source, destination, service } = tested
+  const { verdict, here, kernel, isAudit, agree } = tested
+  const differing = 'THEY DIFFER: the kernel does not do what the objects want'
   const describe = ({ passes, reason }: Arrival) => `${passes ? 'passes' : 'is refused'}: ${reason}`
   const isElsewhere = verdict.passes !== here.passes
   return [
@@ -189,11 +173,7 @@ export function testText({
     ...(isElsewhere ? [`  of this node: ${describe(here)}; the other pod's node decides the rest`] : []),
     `  kernel:  ${describe(kernel)}`,
     ...(isAudit ? ['  audit mode: the kernel drops nothing'] : []),
-    ...(agree
-      ? []
-      : [
-          '  THEY DIFFER: the kernel does not do what the objects want. plumb status and the log of the agent may say why',
-        ]),
+    ...(agree ? [] : [`  ${differing}. plumb status and the log of the agent may say why`]),
   ].join('\n')
 }
 

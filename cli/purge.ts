@@ -56,13 +56,10 @@ export function living(): string[] {
 // The pods of Kubernetes by container id, shortened as in `nameOf`: from the plugin policy's part of the journal, and
 // from the arguments that the kubelet gives with each ADD.
 function podNames(): ReadonlyMap<string, string> {
-  const recorded = entries().flatMap(({ owner, parts }) =>
-    (parts['policy']?.own ?? []).flatMap((one) =>
-      one.kind === 'admission'
-        ? [[brief(owner.containerId), `${one.endpoint.namespace}/${one.endpoint.pod}`] as const]
-        : [],
-    ),
-  )
+  const recorded = entries().flatMap(({ owner, parts }) => {
+    const admissions = (parts['policy']?.own ?? []).filter((one) => one.kind === 'admission')
+    return admissions.map((one) => [brief(owner.containerId), `${one.endpoint.namespace}/${one.endpoint.pod}`] as const)
+  })
   const given = listCached(CACHE).entries.flatMap(({ containerId, args }) => {
     const [namespace, pod] = ['K8S_POD_NAMESPACE', 'K8S_POD_NAME'].map(
       (key) => args.find(([name]) => name === key)?.[1],

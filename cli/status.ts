@@ -47,22 +47,11 @@ export function statusText(status: Status, now: number): string {
 }
 
 function facts(status: Status, now: number): string[][] {
-  const {
-    version,
-    started,
-    network,
-    subnets,
-    backend,
-    mtu,
-    uplink,
-    store,
-    peers,
-    unreadable,
-    kinds,
-    steps,
-    lastError,
-  } = status
-  const lost = unreachable(peers).length
+  const { version, started, network, subnets, backend, mtu, uplink, store } = status
+  const { peers, unreadable, kinds, steps, lastError } = status
+  const count = unreachable(peers).length
+  const lost = count > 0 ? `, ${count} unreachable (see: plumb leases)` : ''
+  const unread = unreadable > 0 ? `, ${unreadable} more that cannot be read` : ''
   const heard = store.connected && store.heard !== undefined ? `, heard of ${span(now - store.heard)} ago` : ''
   const off = drift(kinds)
   return [
@@ -71,10 +60,7 @@ function facts(status: Status, now: number): string[][] {
     ['backend', `${backend}, MTU of pods ${mtu}`],
     ['uplink', uplink ? `${uplink.name}: ${uplink.why}` : 'none'],
     ['store', `${store.name}, ${storeWords(status, now)}${heard}`],
-    [
-      'peers',
-      `${peers.length}${lost > 0 ? `, ${lost} unreachable (see: plumb leases)` : ''}${unreadable > 0 ? `, ${unreadable} more that cannot be read` : ''}`,
-    ],
+    ['peers', `${peers.length}${lost}${unread}`],
     ['drift', off > 0 ? `${off} of ${total(kinds).wanted} not as wanted` : 'none'],
     ...(steps.count > 0 ? [['steps', `${steps.count}: ${stepWords(steps)}`]] : []),
     ...(lastError ? [['error', `${span(now - lastError.at)} ago: ${lastError.what}`]] : []),

@@ -25,18 +25,14 @@ export async function refuseUnknown(
     if (plugin.role !== 'interface') continue
     for (const part of chainedIn(plugin, raw)) {
       const inner = await load(part.type)
-      if (inner)
-        found.push(
-          ...unknownKeys(inner.conf, { name, cniVersion, type: part.type, ...part.conf }).map(
-            (text) => `plugin ${type}, ${shown(part.key)}: ${text}`,
-          ),
-        )
+      if (!inner) continue
+      const unknown = unknownKeys(inner.conf, { name, cniVersion, type: part.type, ...part.conf })
+      found.push(...unknown.map((text) => `plugin ${type}, ${shown(part.key)}: ${text}`))
     }
   }
-  if (found.length > 0)
-    throw new ValueError(
-      `Cannot use network ${name}: ${found.join('; ')}; with --lenient plugins pass such keys over, as they do for a runtime`,
-    )
+  if (found.length === 0) return
+  const advice = 'with --lenient plugins pass such keys over, as they do for a runtime'
+  throw new ValueError(`Cannot use network ${name}: ${found.join('; ')}; ${advice}`)
 }
 
 // A value that cannot be used is no error here. The plugin refuses the value itself, with its own error code.

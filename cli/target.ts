@@ -102,26 +102,25 @@ export function validOf({ values }: Given): readonly Omit<Key, 'network'>[] | un
   if (all) return []
   if (valid.length === 0 && file === undefined) return undefined
   const text = file === undefined ? '' : named('--valid-file', () => readFileSync(file === '-' ? 0 : file, 'utf8'))
-  const listed = text.trimStart().startsWith('[')
-    ? (parseJson(text, `--valid-file ${file}`) as { containerID?: string; ifname?: string }[]).map(
-        (one) => `${one?.containerID}:${one?.ifname}`,
-      )
-    : text
-        .split('\n')
-        .map((line) => line.replace(/#.*/, '').trim())
-        .filter(Boolean)
-  const found = [...valid, ...listed].map((one) => {
+  const found = [...valid, ...listedIn(text, `--valid-file ${file}`)].map((one) => {
     const at = one.lastIndexOf(':')
     return named(`the attachment ${shown(one)}`, () => ({
       containerId: parse.containerId(one.slice(0, Math.max(at, 0))),
       ifname: parse.ifname(one.slice(at + 1)),
     }))
   })
-  if (found.length === 0)
-    throw new ValueError(
-      'gc removes what is not in use, and nothing says what is: give --valid ID:IFNAME or --valid-file; --all when none is',
-    )
+  if (found.length === 0) {
+    const advice = 'give --valid ID:IFNAME or --valid-file; --all when none is'
+    throw new ValueError(`gc removes what is not in use, and nothing says what is: ${advice}`)
+  }
   return found
+}
+
+function listedIn(text: string, what: string): string[] {
+  const lines = text.split('\n').map((line) => line.replace(/#.*/, '').trim())
+  if (!text.trimStart().startsWith('[')) return lines.filter(Boolean)
+  const list = parseJson(text, what) as { containerID?: string; ifname?: string }[]
+  return list.map((one) => `${one?.containerID}:${one?.ifname}`)
 }
 
 /**

@@ -71,8 +71,8 @@ export async function waitForNodes(name: string, seconds: number): Promise<numbe
   }
 }
 
-const AFTERWARDS =
-  'delete the pods, then helm install and helm uninstall once more; uninstall.force=true removes the network under living pods'
+const FORCE = 'uninstall.force=true removes the network under living pods'
+const AFTERWARDS = `delete the pods, then helm install and helm uninstall once more; ${FORCE}`
 
 // Removes what Helm leaves of a failed hook: all but the Job. The objects become dependents of the ClusterRole, which
 // goes. Gives what could not be removed.

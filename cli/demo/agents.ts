@@ -58,7 +58,10 @@ async function ready({ node, child, said }: Agent, backend: string): Promise<voi
       return (last?.ready && last.backend === backend && reached?.length === NODES.length - 1) || undefined
     },
     LIMIT_MS,
-    () =>
-      `the agent of ${node} is not ready: ${last ? [...last.reasons, ...last.degraded].join('; ') || `${last.peers.length} peers` : 'it answers nothing'}\n${said().trimEnd().split('\n').slice(-5).join('\n')}`,
+    () => {
+      const why = last && ([...last.reasons, ...last.degraded].join('; ') || `${last.peers.length} peers`)
+      const log = said().trimEnd().split('\n').slice(-5).join('\n')
+      return `the agent of ${node} is not ready: ${why ?? 'it answers nothing'}\n${log}`
+    },
   )
 }

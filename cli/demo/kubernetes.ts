@@ -25,7 +25,8 @@ export async function playKubernetes(): Promise<void> {
   try {
     await step('Kubernetes: control plane, three nodes', async () => {
       cluster = await up({ nodes: CLUSTER_NODES, isDual: true })
-      return `${await cluster.kubectl(['version', '-o', 'json']).then((text) => JSON.parse(text).serverVersion.gitVersion)}, kubelet, containerd and kube-proxy on each node`
+      const { serverVersion } = JSON.parse(await cluster.kubectl(['version', '-o', 'json']))
+      return `${serverVersion.gitVersion}, kubelet, containerd and kube-proxy on each node`
     })
     if (cluster) await playIn(cluster)
   } finally {
@@ -47,10 +48,8 @@ async function playIn(cluster: Cluster): Promise<void> {
   )
   let pods: Pod[] = []
   await step('three pods and a Service', async () => {
-    await kubectl(
-      ['apply', '-f', '-'],
-      [...CLUSTER_NODES.map(podOn), SERVICE].map((one) => JSON.stringify(one)).join('\n---\n'),
-    )
+    const objects = [...CLUSTER_NODES.map(podOn), SERVICE].map((one) => JSON.stringify(one))
+    await kubectl(['apply', '-f', '-'], objects.join('\n---\n'))
     await kubectl(['wait', '--for=condition=Ready', 'pod', '-l', 'app=web', '--timeout=120s'])
     pods = await Promise.all(
       CLUSTER_NODES.map(async (on) => ({
@@ -62,10 +61,10 @@ async function playIn(cluster: Cluster): Promise<void> {
   })
   const rows: string[] = []
   await step('each pod asks each pod, both families', async () => {
-    for (const from of pods)
-      rows.push(
-        `    ${from.name.padEnd(8)}${(await Promise.all(pods.map((to) => asked(cluster, from, to)))).join('  ')}`,
-      )
+    for (const from of pods) {
+      const answers = await Promise.all(pods.map((to) => asked(cluster, from, to)))
+      rows.push(`    ${from.name.padEnd(8)}${answers.join('  ')}`)
+    }
     return `${pods.length * pods.length * 2} of ${pods.length * pods.length * 2} answered by the pod that was asked`
   })
   await step(`host port ${HOST_PORT} of n1, from n2`, async () =>

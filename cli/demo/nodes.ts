@@ -30,9 +30,8 @@ const HURT = 'n2'
  * Then they use routes. At the end the demo removes everything. Throws StepError.
  */
 export async function playNodes(name: StoreName): Promise<void> {
-  print(
-    `plumb demo: three nodes with an agent each, their leases in ${name === 'file' ? 'a folder' : 'etcd'}, in private namespaces too\n`,
-  )
+  const place = name === 'file' ? 'a folder' : 'etcd'
+  print(`plumb demo: three nodes with an agent each, their leases in ${place}, in private namespaces too\n`)
   const store = storeOf(name)
   const conf = JSON.parse(sample)
   const network: string = conf.name

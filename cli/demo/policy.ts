@@ -111,21 +111,20 @@ async function matrix(
     pods.flatMap((to) => (from === to ? [] : [{ from: from.name, to: to.name, ip: to.addresses[0] as string }])),
   )
   const wanted = pairs.map(({ from, to }) => isWanted(from, to))
+  const isAnswered = async ({ from, ip }: (typeof pairs)[number]) =>
+    (await exec(['ping', '-n', '-q', '-c', '1', '-W', '1', ip], { ns: from })).status === 0
   let seen: readonly boolean[] = []
   await step(title, async () => {
     await until(
       async () => {
-        seen = await Promise.all(
-          pairs.map(
-            async ({ from, ip }) =>
-              (await exec(['ping', '-n', '-q', '-c', '1', '-W', '1', ip], { ns: from })).status === 0,
-          ),
-        )
+        seen = await Promise.all(pairs.map(isAnswered))
         return Bun.deepEquals(seen, wanted) || undefined
       },
       LIMIT_MS,
-      () =>
-        `answered are ${pairs.flatMap(({ from, to }, i) => (seen[i] ? [`${from} to ${to}`] : [])).join(', ') || 'none'}`,
+      () => {
+        const answered = pairs.flatMap(({ from, to }, i) => (seen[i] ? [`${from} to ${to}`] : []))
+        return `answered are ${answered.join(', ') || 'none'}`
+      },
     )
     return `${seen.filter(Boolean).length} of ${pairs.length} pairs are answered`
   })

@@ -41,15 +41,14 @@ export function wishOf(argv: readonly string[]): Wish | 'help' {
     throw new ValueError('plumb demo services takes no --store: it has one node; see plumb demo --help')
   if (name === 'kubernetes' && store !== undefined)
     throw new ValueError('plumb demo kubernetes takes no --store: the cluster keeps the leases; see plumb demo --help')
+  return { stories: storiesOf(name, store), isStoreNamed: store !== undefined }
+}
+
+function storiesOf(name: string | undefined, store: string | undefined): readonly Story[] {
   const nodes = STORES.filter((one) => one === (store ?? one)).map((one): Story => ({ name: 'nodes', store: one }))
   const alone = STORIES.find((one) => one === name)
-  const stories: readonly Story[] =
-    alone === 'nodes' || (alone === undefined && store)
-      ? nodes
-      : alone === undefined
-        ? [{ name: 'pods' }, ...nodes]
-        : [{ name: alone }]
-  return { stories, isStoreNamed: store !== undefined }
+  if (alone === 'nodes' || (alone === undefined && store)) return nodes
+  return alone === undefined ? [{ name: 'pods' }, ...nodes] : [{ name: alone }]
 }
 
 /** The help text of `plumb demo`. */

@@ -77,15 +77,11 @@ async function byInterface(alone: InterfacePlugin<NetConf>, call: Call, answer: 
     ...(given?.pool.program && !given.byLink && !plugin.inPod ? [present(plugin, call)] : []),
   ]
   const first = runsOf({ put: links, drop: [] })
-  if (given && !given.result)
-    return {
-      pool: given.pool,
-      runs: [...before, ...first],
-      isWhole: false,
-      notes: [
-        `what follows depends on the addresses that ${given.pool.program ?? given.pool.type} gives: --prev-result FILE with them shows it`,
-      ],
-    }
+  if (given && !given.result) {
+    const fact = `what follows depends on the addresses that ${given.pool.program ?? given.pool.type} gives`
+    const notes = [`${fact}: --prev-result FILE with them shows it`]
+    return { pool: given.pool, runs: [...before, ...first], isWhole: false, notes }
+  }
   if (given) requireAddress(given.result ?? {}, given.pool.type)
   const wiring = plugin.wire(conf, at, given?.result ?? {}, nodeFacts)
   encode(wiring.result, version)
@@ -180,17 +176,9 @@ function present(plugin: InterfacePlugin<NetConf>, { at }: Call): ExplainedRun {
 
 function waiting({ own }: Wiring): ExplainedRun[] {
   const question = questionOf(own)
-  return question
-    ? [
-        {
-          namespace: question.ns,
-          tool: 'ip',
-          argv: question.argv,
-          lines: [],
-          about: 'again and again, up to 5 s, until the kernel is sure that nobody else has the address (enabledad)',
-        },
-      ]
-    : []
+  if (!question) return []
+  const about = 'again and again, up to 5 s, until the kernel is sure that nobody else has the address (enabledad)'
+  return [{ namespace: question.ns, tool: 'ip', argv: question.argv, lines: [], about }]
 }
 
 async function chained(plugin: ChainedPlugin<NetConf>, call: Call): Promise<Added> {
@@ -208,25 +196,20 @@ async function chained(plugin: ChainedPlugin<NetConf>, call: Call): Promise<Adde
   const { shared, own, result } = plugin.wire(conf, at, given, looked(plugin, conf, call, given))
   const explained = { result: shape(result, call), isWhole: true, notes: plugin.notes?.(conf) ?? [], own }
   const before = noted(plugin.type, call)
-  const again = JSON.stringify(before) === JSON.stringify(own)
-  const first = !before
-    ? []
-    : !again && before.some(isClaim)
-      ? removing(before, holds).flatMap((plan) => runsOf(plan))
-      : runsOf({ put: [], drop: outdated(before, own) })
+  const first = before ? clearing(before, own) : []
   if (own.length === 0 && shared.length === 0) return { ...explained, runs: first }
   const { runs: claiming, notes: hidden } = claimed(own)
   const { links, rest } = making({ shared, own }, (claim) => !isElsewhere(claim))
-  return {
-    ...explained,
-    notes: [...explained.notes, ...hidden],
-    runs: [
-      ...first,
-      ...claiming,
-      ...runsOf(links).map((run) => ({ ...run, inBackground: true as const })),
-      ...runsOf(rest),
-    ],
-  }
+  const ahead = runsOf(links).map((run) => ({ ...run, inBackground: true as const }))
+  const runs = [...first, ...claiming, ...ahead, ...runsOf(rest)]
+  return { ...explained, notes: [...explained.notes, ...hidden], runs }
+}
+
+// The objects of an earlier ADD go before this one makes its own.
+function clearing(before: readonly Resource[], own: readonly Resource[]): ExplainedRun[] {
+  const isSame = JSON.stringify(before) === JSON.stringify(own)
+  if (!isSame && before.some(isClaim)) return removing(before, holds).flatMap((plan) => runsOf(plan))
+  return runsOf({ put: [], drop: outdated(before, own) })
 }
 
 // ADD reserves the host ports among the noted resources before it makes anything else.

@@ -75,35 +75,18 @@ async function added(subject: Subject, conf: PluginConf, before: Step | undefine
   const { type } = conf
   const { file, plugin } = await found(subject, type)
   const given = before?.next
-  if (!plugin)
-    return {
-      explained: {
-        type,
-        file,
-        isPlumb: false,
-        runs: [],
-        isWhole: false,
-        ...(await foreign(subject, type, file, 'ADD', given)),
-      },
-      next: subject.answer ?? given,
-    }
+  if (!plugin) {
+    const told = await foreign(subject, type, file, 'ADD', given)
+    const explained = { type, file, isPlumb: false, runs: [], isWhole: false, ...told }
+    return { explained, next: subject.answer ?? given }
+  }
   return asPlugin(type, 'ADD', async () => {
     const call = callOf('ADD', subject, conf, plugin, given)
     if (before && !given && (plugin.role === 'chained' || plugin.role === 'custom')) {
       readConf(plugin, call)
-      return {
-        explained: {
-          type,
-          file,
-          isPlumb: true,
-          runs: [],
-          isWhole: false,
-          notes: [
-            'what it makes depends on the result before it, which is not known: --prev-result FILE with it shows it',
-          ],
-        },
-        next: undefined,
-      }
+      const fact = 'what it makes depends on the result before it, which is not known'
+      const notes = [`${fact}: --prev-result FILE with it shows it`]
+      return { explained: { type, file, isPlumb: true, runs: [], isWhole: false, notes }, next: undefined }
     }
     const { own, ...told } = await adding(plugin, call, subject.answer)
     return { explained: { type, file, isPlumb: true, ...told }, next: told.result, own }
@@ -118,21 +101,14 @@ async function deleted(
 ): Promise<ExplainedPlugin> {
   const { type } = conf
   const { file, plugin } = await found(subject, type)
-  if (!plugin)
-    return {
-      type,
-      file,
-      isPlumb: false,
-      runs: [],
-      isWhole: false,
-      ...(await foreign(subject, type, file, 'DEL', undefined)),
-    }
-  return asPlugin(type, 'DEL', async () => ({
-    type,
-    file,
-    isPlumb: true,
-    ...(await deleting(plugin, callOf('DEL', subject, conf, plugin, prevResult), own)),
-  }))
+  if (!plugin) {
+    const told = await foreign(subject, type, file, 'DEL', undefined)
+    return { type, file, isPlumb: false, runs: [], isWhole: false, ...told }
+  }
+  return asPlugin(type, 'DEL', async () => {
+    const told = await deleting(plugin, callOf('DEL', subject, conf, plugin, prevResult), own)
+    return { type, file, isPlumb: true, ...told }
+  })
 }
 
 async function found({ host, load }: Subject, type: string): Promise<{ file: string; plugin: Plugin | undefined }> {
@@ -156,25 +132,19 @@ async function foreign(
   const fact = `${file} is ${whose}: it is run as a program with CNI_COMMAND=${command}, and what it runs is its own`
   if (command === 'DEL') return { notes: [fact] }
   if (answer) return { notes: [fact, 'it answers what --prev-result says'], result: answer }
-  return {
-    notes: [
-      fact,
-      given
-        ? 'what it answers is not known: what follows is as if it answered what it was given; --prev-result FILE says otherwise'
-        : 'what it answers is not known; --prev-result FILE says it',
-    ],
-  }
+  const unknown = 'what it answers is not known'
+  if (!given) return { notes: [fact, `${unknown}; --prev-result FILE says it`] }
+  const guess = 'what follows is as if it answered what it was given; --prev-result FILE says otherwise'
+  return { notes: [fact, `${unknown}: ${guess}`] }
 }
 
 function who(
   { list, at, isExample }: Subject,
   missing: string,
 ): Pick<Explanation, 'network' | 'containerId' | 'ifname' | 'netns' | 'notes'> {
-  const notes = isExample
-    ? [`NETNS was not given: ${at.netns} stands for it`]
-    : isMissing(at.netns)
-      ? [`${at.netns} is not there: ${missing}`]
-      : []
+  const notes: string[] = []
+  if (isExample) notes.push(`NETNS was not given: ${at.netns} stands for it`)
+  else if (isMissing(at.netns)) notes.push(`${at.netns} is not there: ${missing}`)
   return { network: list.name, containerId: at.containerId, ifname: at.ifname, netns: at.netns, notes }
 }
 

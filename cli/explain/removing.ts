@@ -30,14 +30,10 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
   mayBeDeleted(call)
   if (plugin.role === 'interface') {
     const conf = readLoose(plugin.conf, call.raw)
-    const foreign = plugin.unwireForeign
-      ? [
-          'when nothing of plumb was there, what a reference plugin made of the same attachment is looked for and removed',
-        ]
-      : []
-    const parts = [MASQUERADE, ...(plugin.within?.(conf) ?? []).map(({ type }) => type)].flatMap(
-      (type) => noted(type, call) ?? [],
-    )
+    const theirs = 'what a reference plugin made of the same attachment is looked for and removed'
+    const foreign = plugin.unwireForeign ? [`when nothing of plumb was there, ${theirs}`] : []
+    const types = [MASQUERADE, ...(plugin.within?.(conf) ?? []).map(({ type }) => type)]
+    const parts = types.flatMap((type) => noted(type, call) ?? [])
     const held = parts.length > 0 || !own ? following(parts, holds) : following(own, () => true)
     const entry = visible(() => readEntry(call.at))
     const gone = entry ? partsOf(entry).map(([part]) => part) : []
@@ -45,16 +41,10 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
       ...run,
       when: 'only when no other attachment needs it by then',
     }))
+    const isRepeated = (one: Resource, i: number) => held.slice(i + 1).some((other) => isSameElement(one, other))
+    const going = held.filter((one, i) => !isOthersToo(one, gone) && !isRepeated(one, i))
     return {
-      runs: [
-        ...removingAround(
-          held.filter(
-            (one, i) => !isOthersToo(one, gone) && !held.slice(i + 1).some((other) => isSameElement(one, other)),
-          ),
-          plugin.unwire(call.at),
-        ),
-        ...holders,
-      ],
+      runs: [...removingAround(going, plugin.unwire(call.at)), ...holders],
       isWhole: true,
       notes: [...foreign, ...(conf.ipam?.type ? [`then the pool ${conf.ipam.type} frees its addresses`] : [])],
     }
@@ -71,21 +61,12 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
     const record = noted(plugin.type, call)
     const held = record ?? own
     const stands = record ? holds : () => true
-    const notes = record
-      ? []
-      : [
-          held
-            ? 'no record of the attachment can be read: this is what a DEL after the ADD that explain shows would run'
-            : 'no record of the attachment can be read, and what ADD would have noted is not known',
-        ]
-    return {
-      runs: removing(
-        (held ?? []).filter((one) => !isOthersToo(one)),
-        stands,
-      ).flatMap((plan) => runsOf(plan)),
-      isWhole: held !== undefined,
-      notes,
-    }
+    const known = held
+      ? 'no record of the attachment can be read: this is what a DEL after the ADD that explain shows would run'
+      : 'no record of the attachment can be read, and what ADD would have noted is not known'
+    const going = (held ?? []).filter((one) => !isOthersToo(one))
+    const runs = removing(going, stands).flatMap((plan) => runsOf(plan))
+    return { runs, isWhole: held !== undefined, notes: record ? [] : [known] }
   }
   const preview = plugin.preview?.('DEL', readLoose(plugin.conf, call.raw), call.at)
   return preview

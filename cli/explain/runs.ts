@@ -28,25 +28,19 @@ export function runsOf(plan: Plan, when: Condition = () => undefined): Explained
     if (batch.tool === 'conntrack') return forgetting(batch, plan)
     if (batch.tool === 'iptables') return passing(batch)
     if (batch.tool === 'firewalld') return zoning(batch, plan)
+    const { ns: namespace, tool } = batch
     const lines = batch.steps.flatMap(({ resource, line }) =>
       lineOf(resource, line, plan.drop.includes(resource), when(resource)),
     )
-    if (batch.tool === 'agent')
-      return [
-        {
-          namespace: batch.ns,
-          tool: batch.tool,
-          argv: [],
-          lines: lines,
-          about: 'questions to the node agent, no process',
-          ...(all.length > 1 && { inBackground: true as const }),
-        },
-      ]
-    if (batch.tool !== 'file') return [{ namespace: batch.ns, tool: batch.tool, argv: argvOf(batch), lines: lines }]
+    if (tool === 'agent') {
+      const about = 'questions to the node agent, no process'
+      return [{ namespace, tool, argv: [], lines, about, ...(all.length > 1 && { inBackground: true as const }) }]
+    }
+    if (tool !== 'file') return [{ namespace, tool, argv: argvOf(batch), lines }]
     const about = batch.steps.some(({ resource }) => resource.kind === 'claim')
       ? 'links below /run/cni/plumb/shared/ports, no process'
       : 'files below /proc/sys, no process'
-    return [{ namespace: batch.ns, tool: batch.tool, argv: [], lines: lines, about }]
+    return [{ namespace, tool, argv: [], lines, about }]
   })
 }
 
@@ -86,8 +80,8 @@ function lineOf(resource: Resource, line: Line, gone: boolean, when: string | un
   ]
 }
 
-const ABSENT =
-  'only when table inet plumb has not got these rules, or another version of them; with what other pods that live have of them'
+const OTHERS = 'with what other pods that live have of them'
+const ABSENT = `only when table inet plumb has not got these rules, or another version of them; ${OTHERS}`
 function rulesText(text: string): string {
   if (text.startsWith('add set')) return 'a mark, named after the rules'
   return text.startsWith('add element') ? 'the rules are loaded' : 'rules that plumb installs'
@@ -119,16 +113,8 @@ function transactions({ ns, tool, steps }: Batch, { drop }: Plan): ExplainedRun[
   const load = loading(sections, resources).map(
     (text) => about.get(text) ?? { text, about: ABOUT.get(text) ?? rulesText(text) },
   )
-  const adding =
-    made.length === 0
-      ? []
-      : [
-          {
-            ...run(marked),
-            about: 'what another network is in the way of, or others flushed, is put right in a further one',
-          },
-          run(load, { when: ABSENT }),
-        ]
+  const repair = 'what another network is in the way of, or others flushed, is put right in a further one'
+  const adding = made.length === 0 ? [] : [{ ...run(marked), about: repair }, run(load, { when: ABSENT })]
   return [...(removed.length > 0 ? [run(removed)] : []), ...adding]
 }
 
@@ -175,7 +161,8 @@ function forgetting({ ns, tool, steps }: Batch, { put }: Plan): ExplainedRun[] {
     const [first, ...others] = given.map(({ resource }) => resource as Flows).filter((one) => one.family === family)
     if (!first) return []
     const ports = others.length > 0 ? 'these ports' : `port ${first.port}`
-    const about = `IPv${family} connections of a former owner: those to ${ports}, or from there, that lead elsewhere are forgotten (conntrack -R -)`
+    const stale = `those to ${ports}, or from there, that lead elsewhere`
+    const about = `IPv${family} connections of a former owner: ${stale} are forgotten (conntrack -R -)`
     return listsOf([first, ...others]).map((list) => ({
       namespace: ns,
       tool,

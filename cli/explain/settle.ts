@@ -28,12 +28,10 @@ export function settling(wiring: Wiring): {
   const [made, down, kept] = [settled(true, []), settled(false, []), settled(true, addresses)]
   const key = (one: Resource) => handler(one.kind).key(one)
   const among = ({ plan }: typeof made, one: Resource) => plan?.put.some((other) => key(other) === key(one)) ?? false
-  const condition = (one: Resource) =>
-    !among(made, one)
-      ? `only when ${title(one)} was there before and is not as asked`
-      : among(kept, one)
-        ? undefined
-        : `only when it is not there yet`
+  const condition = (one: Resource) => {
+    if (!among(made, one)) return `only when ${title(one)} was there before and is not as asked`
+    return among(kept, one) ? undefined : 'only when it is not there yet'
+  }
   const macs = judged.map(
     (link) =>
       `in the result, mac and mtu of ${link.name} are those of a new one: one that is there already keeps its own`,
@@ -48,23 +46,16 @@ export function settling(wiring: Wiring): {
 // Explains what happens to addresses that the wiring does not want. Asks `settle` about one sample address beside each
 // wanted address.
 function inTheWay(addresses: readonly Addr[], plan: (held: readonly Addr[]) => Plan | undefined): string[] {
-  const others = addresses.map(
-    (one): Addr => ({
-      ...one,
-      cidr: `${format({ family: split(one.cidr).family, bits: split(one.cidr).bits ^ 1n })}/${split(one.cidr).length}` as Cidr,
-    }),
-  )
+  const others = addresses.map((one): Addr => {
+    const { family, bits, length } = split(one.cidr)
+    return { ...one, cidr: `${format({ family, bits: bits ^ 1n })}/${length}` as Cidr }
+  })
   try {
-    const drop = plan(others)?.drop ?? []
-    return [
-      ...new Set(
-        drop.flatMap((one) =>
-          one.kind === 'addr'
-            ? [`an address of ${one.dev} that is in the way is deleted first: addr delete ADDRESS dev ${one.dev}`]
-            : [],
-        ),
-      ),
-    ]
+    const gone = (plan(others)?.drop ?? []).filter((one) => one.kind === 'addr')
+    const devices = [...new Set(gone.map(({ dev }) => dev))]
+    return devices.map(
+      (dev) => `an address of ${dev} that is in the way is deleted first: addr delete ADDRESS dev ${dev}`,
+    )
   } catch (cause) {
     return [`where ${others[0]?.dev} has another address ADD is refused: ${(cause as Error).message}`]
   }
@@ -78,11 +69,10 @@ function nowOf(links: readonly Link[], isUp: boolean, held: readonly Addr[]): No
       const { type: kind, mac = '' as Mac, mtu = 1500, promisc = false } = links[index] ?? {}
       return kind && { index, kind, mac, mtu, promisc, isUp, alias: '', isEthernet: true, locked: true }
     },
-    held: (index, family) =>
-      held
-        .filter(
-          ({ dev, cidr }) => dev === links[index]?.name && (family === undefined || split(cidr).family === family),
-        )
-        .map(({ cidr }) => ({ cidr, scope: 0 })),
+    held(index, family) {
+      const own = held.filter(({ dev }) => dev === links[index]?.name)
+      const asked = own.filter(({ cidr }) => family === undefined || split(cidr).family === family)
+      return asked.map(({ cidr }) => ({ cidr, scope: 0 }))
+    },
   }
 }

@@ -14,16 +14,12 @@ export function textOf(
   rules: boolean,
 ): string {
   const where = netns === '' ? '' : ` in ${netns}`
-  const head = [
-    `${command} of ${ifname}${where} ${command === 'ADD' ? 'to' : 'from'} ${network} (container ${containerId}); nothing of this was run`,
-    ...notes,
-  ]
+  const what = `${command} of ${ifname}${where} ${command === 'ADD' ? 'to' : 'from'} ${network}`
+  const head = [`${what} (container ${containerId}); nothing of this was run`, ...notes]
   const parts = plugins.flatMap((one, i) => ['', ...pluginText(one, i + 1, plugins[i - 1]?.result, rules)])
   const last = `${plugins.length}. ${plugins.at(-1)?.type}`
-  const end =
-    command === 'DEL'
-      ? []
-      : ['', `# ADD answers ${result ? `what ${last} answers` : `what ${last} answers, which is not known`}`]
+  const answer = `# ADD answers what ${last} answers${result ? '' : ', which is not known'}`
+  const end = command === 'DEL' ? [] : ['', answer]
   return [...head.map(comment), ...parts, ...end].join('\n')
 }
 
@@ -33,23 +29,22 @@ function pluginText(
   before: Json | undefined,
   rules: boolean,
 ): string[] {
-  const head = `${number}. ${isPlumb ? 'plugin ' : ''}${type}${pool ? `, pool ${pool.type}: ${[addressesOf(pool.result).join(', '), `(${pool.about})`].filter(Boolean).join(' ')}` : ''}`
+  const given = pool && [addressesOf(pool.result).join(', '), `(${pool.about})`].filter(Boolean).join(' ')
+  const head = `${number}. ${isPlumb ? 'plugin ' : ''}${type}${pool ? `, pool ${pool.type}: ${given}` : ''}`
   const program = pool?.program
     ? [`${pool.program} is not plumb's: it is run as a program with CNI_COMMAND=ADD, and what it runs is its own`]
     : []
   const nothing = isWhole && runs.length === 0 ? ['it runs nothing'] : []
-  const same = result !== undefined && JSON.stringify(result) === JSON.stringify(before)
-  const answer =
-    result === undefined
-      ? []
-      : same
-        ? [comment('answers what it was given')]
-        : [comment('answers'), JSON.stringify(result, null, 4)]
   return [
     ...[head, ...program, ...notes, ...nothing].map(comment),
     ...runs.flatMap((run) => runText(run, rules)),
-    ...answer,
+    ...(result === undefined ? [] : answerText(result, before)),
   ]
+}
+
+function answerText(result: Json, before: Json | undefined): string[] {
+  if (JSON.stringify(result) === JSON.stringify(before)) return [comment('answers what it was given')]
+  return [comment('answers'), JSON.stringify(result, null, 4)]
 }
 
 function runText(
@@ -57,10 +52,8 @@ function runText(
   rules: boolean,
 ): string[] {
   const where = namespace === 'host' ? 'on the node' : `in ${namespace}`
-  const head = withNote(
-    argv.join(' '),
-    [where, isInBackground ? 'goes on while the next ones run' : '', when, about].filter(Boolean).join('; '),
-  )
+  const facts = [where, isInBackground ? 'goes on while the next ones run' : '', when, about].filter(Boolean)
+  const head = withNote(argv.join(' '), facts.join('; '))
   return [head, ...lines.map((line) => lineText(line, rules))]
 }
 
