@@ -118,16 +118,10 @@ async function removeAttachment(list: NetworkList, at: RuntimeConf, host: Host):
   const key = { network: list.name, ...at }
   const cached = known(key, host)
   // CNI spec: DEL gets prevResult from 0.4.0 on.
-  const prevResult =
-    cached?.result && compare(list.cniVersion, '0.4.0') >= 0
-      ? readable(cached.result, list.cniVersion, host)
-      : undefined
-  fail(
-    'del',
-    await every(list.plugins.toReversed(), (plugin) =>
-      call('DEL', list, plugin, restored(at, cached), prevResult, host),
-    ),
-  )
+  const isGiven = compare(list.cniVersion, '0.4.0') >= 0
+  const prevResult = isGiven && cached?.result ? readable(cached.result, list.cniVersion, host) : undefined
+  const remove = (plugin: PluginConf) => call('DEL', list, plugin, restored(at, cached), prevResult, host)
+  fail('del', await every(list.plugins.toReversed(), remove))
   removeCached(host.cacheDir ?? CACHE, key)
 }
 
@@ -143,18 +137,13 @@ async function rolledBack(
     cause instanceof CniError
       ? cause
       : new CniError(CODE.io, `Cannot remember the attachment: ${(cause as Error).message}`, '', { cause })
-  const missed = await every(list.plugins.toReversed(), (plugin) =>
-    call('DEL', list, plugin, at, compare(list.cniVersion, '0.4.0') >= 0 ? prevResult : undefined, host),
-  )
+  const given = compare(list.cniVersion, '0.4.0') >= 0 ? prevResult : undefined
+  const remove = (plugin: PluginConf) => call('DEL', list, plugin, at, given, host)
+  const missed = await every(list.plugins.toReversed(), remove)
   const left = missed.filter(({ message }) => message !== first.message).map(spoken)
-  return left.length === 0
-    ? first
-    : new CniError(
-        first.code,
-        first.message,
-        [first.details, ...left.map((one) => `rollback: ${one}`)].filter(Boolean).join('\n'),
-        { cause: first },
-      )
+  if (left.length === 0) return first
+  const details = [first.details, ...left.map((one) => `rollback: ${one}`)].filter(Boolean)
+  return new CniError(first.code, first.message, details.join('\n'), { cause: first })
 }
 
 async function call(
@@ -194,14 +183,9 @@ function converted(given: Json | string, version: string, at: string): Json {
     const result = decode(raw, version, at)
     return raw.cniVersion === version ? raw : JSON.parse(encode(result, version))
   } catch (cause) {
-    throw cause instanceof CniError
-      ? cause
-      : new CniError(
-          CODE.decode,
-          (cause as Error).message.replace(/^(?!Cannot read)/, `Cannot read ${at}: `),
-          typeof given === 'string' ? shown(given) : '',
-          { cause },
-        )
+    if (cause instanceof CniError) throw cause
+    const message = (cause as Error).message.replace(/^(?!Cannot read)/, `Cannot read ${at}: `)
+    throw new CniError(CODE.decode, message, typeof given === 'string' ? shown(given) : '', { cause })
   }
 }
 
@@ -217,14 +201,9 @@ async function every<T>(items: readonly T[], work: (item: T) => Promise<unknown>
 function fail(verb: string, failures: readonly CniError[]): void {
   const [first] = failures
   if (first === undefined) return
-  throw failures.length === 1
-    ? first
-    : new CniError(
-        first.code,
-        `${failures.length} failures (${verb}), the first: ${first.message}`,
-        failures.map(spoken).join('\n'),
-        { cause: first },
-      )
+  if (failures.length === 1) throw first
+  const message = `${failures.length} failures (${verb}), the first: ${first.message}`
+  throw new CniError(first.code, message, failures.map(spoken).join('\n'), { cause: first })
 }
 
 function spoken(cause: Error): string {

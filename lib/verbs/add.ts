@@ -213,13 +213,9 @@ async function applyWiring<C extends NetConf>(
 
 async function undo<C extends NetConf>({ call, plugin, pool }: Request<C>, made: Made): Promise<void> {
   const { at, io } = call
-  const ours =
-    made.links &&
-    (await made.firstLinks.finish().then(
-      () => true,
-      // The device has moved into the pod although its name was taken there.
-      (cause) => (plugin.movesDevice && made.noted) || !isTaken(cause),
-    ))
+  // With `noted` the device has moved into the pod although its name was taken there.
+  const isOurs = (cause: unknown) => (plugin.movesDevice && made.noted) || !isTaken(cause)
+  const ours = made.links && (await made.firstLinks.finish().then(() => true, isOurs))
   // The link must go also when a tool fails.
   const lost = made.parts
     ? await dropParts(call).then(
