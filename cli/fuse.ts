@@ -8,8 +8,7 @@ export interface Fused {
   readonly list: Json
   readonly changes: readonly string[]
 }
-// The key of the interface plugin that takes the settings of each plugin type. The interface plugin also takes over its
-// capabilities.
+// The key of the interface plugin that takes the settings of each plugin type. It also takes over the capabilities.
 const KEYS: ReadonlyMap<unknown, string> = new Map(FUSED.map(({ type, key }) => [type, key]))
 const HOSTS = ['bridge', 'ptp']
 // Keys that belong to an entry of a list. They have no use within another plugin.

@@ -153,8 +153,7 @@ function poolFolders(confDir: string): string[] {
   return [...new Set([`${CACHE}/networks`, ...named])]
 }
 
-// Pods of other plugins may also have their addresses from host-local. The folder of such a network stays while those
-// pods live.
+// Pods of other plugins may also have their addresses from host-local. Such a folder stays while those pods live.
 function pools(it: Purge, dir: string): void {
   const inUse = new Set<string>(cachedLiving().flatMap(({ network, config }) => (isOurs(config) ? [] : [network])))
   for (const network of namesIn(dir).filter((name) => name !== OWN && statSync(`${dir}/${name}`).isDirectory())) {

@@ -79,10 +79,7 @@ export function attachmentOf(
   }
 }
 
-/**
- * Reads the result from `--prev-result` and converts it to a CNI version. Returns undefined without the option. Throws
- * ValueError.
- */
+/** Reads the result from `--prev-result` in a CNI version. Undefined without the option. Throws ValueError. */
 export function answerOf({ values }: Given, version: string): Json | undefined {
   const file = values['prev-result']
   if (file === undefined) return undefined

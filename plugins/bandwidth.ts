@@ -126,8 +126,7 @@ function limitsOf(conf: Conf): { readonly ingress: Limit; readonly egress: Limit
 
 /**
  * The node's end of the pod's link, chosen from the interfaces of the result. The name identifies plumb's own veth. For
- * the veth of another plugin, the kernel tells the other end. Throws CniError 7, and ValueError for a bad interface
- * name.
+ * the veth of another plugin, the kernel tells the other end. Throws CniError 7, and ValueError for a bad name.
  */
 function hostEndOf(
   { cniVersion }: Conf,
@@ -154,8 +153,7 @@ function hostEndOf(
       `its other end, ${seen.name}, is not among the interfaces of prevResult`,
       `those of the node are ${named.join(', ') || 'none'}`,
     )
-  // The kernel tells nothing during `explain`. Takes the last interface of the node, because a bridge comes before its
-  // port.
+  // The kernel tells nothing during `explain`. Takes the node's last interface, because a bridge comes before its port.
   const last = outer.at(-1)
   if (!last)
     throw refused(

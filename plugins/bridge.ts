@@ -240,8 +240,7 @@ function fixedMac(
 }
 
 // A default route for each family that has an address, unless the pool gave one. As upstream, the pool's default route
-// counts when it names its gateway. It also counts when it has no table and no priority, like the route that is added
-// here.
+// counts when it names its gateway. It also counts when it has no table and no priority, like the one added here.
 function defaults(ips: readonly IpConfig[], routes: readonly RouteConfig[]): RouteConfig[] {
   const counts = ({ gw, table, priority }: RouteConfig) => gw !== undefined || (table === undefined && !priority)
   const served = (six: boolean) =>

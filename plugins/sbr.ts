@@ -49,10 +49,7 @@ function wire(
   return { shared: [], own: rulesFor(ips, tables, ns, before), result: given }
 }
 
-/**
- * The resources of an earlier ADD, then the pod's rules, then its routes of all tables. Empty when the pod has no such
- * link.
- */
+/** The resources of an earlier ADD, then the pod's rules, then its routes of all tables. Empty without such a link. */
 function look(_conf: Conf, { ifname, netns }: Attachment, _given: Result, earlier: readonly Resource[]): Resource[] {
   const ns = netns as NetnsPath
   return inside(ns, () => {

@@ -30,10 +30,7 @@ const conf = v.looseObject({
 })
 type Conf = v.InferOutput<typeof conf>
 
-/**
- * The plugin `static` (upstream plugins/ipam/static): the addresses that the configuration or the runtime names. It
- * stores nothing.
- */
+/** The plugin `static` (upstream plugins/ipam/static): addresses that configuration or runtime name. Stores nothing. */
 export default definePlugin<Conf>({
   role: 'ipam',
   about: 'CNI plugin static: gives every caller the addresses that its configuration or the runtime names',
@@ -67,8 +64,7 @@ export default definePlugin<Conf>({
 })
 
 /**
- * As upstream: `runtimeConfig.ips` wins over `args.cni.ips`. Both win over the addresses of the configuration and of
- * CNI_ARGS.
+ * As upstream: `runtimeConfig.ips` wins over `args.cni.ips`. Both win over the addresses of configuration and CNI_ARGS.
  */
 function addressesOf({ cniVersion = '0.1.0', ipam, args, runtimeConfig }: Partial<Conf>, at: Attachment): IpConfig[] {
   const own = [

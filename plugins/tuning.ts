@@ -100,8 +100,7 @@ function wire(conf: Conf, at: Attachment, given: Result, { before, sysctlsAllowe
 }
 
 /**
- * The pod's link, the sysctls, and the node's end when the link is a veth. Each has its value from before the first ADD
- * of tuning.
+ * The pod's link, the sysctls, and the node's end of a veth. Each has its value from before the first ADD of tuning.
  */
 function look(conf: Conf, at: Attachment, given: Result, earlier: readonly Resource[]): Resource[] {
   const ns = at.netns as NetnsPath
@@ -193,8 +192,7 @@ function setting(ns: Netns, dev: IfName, want: Settings, was: Setting | undefine
   return { kind: 'setting', ns, dev, ...want, before }
 }
 
-// Without `before` the link is made in the same call. Then there is nothing to restore, and the reference plugin needs
-// no file.
+// Without `before` this call makes the link. Then there is nothing to restore, and the reference plugin needs no file.
 function noted(
   { dataDir }: Conf,
   at: Attachment,

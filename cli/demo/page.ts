@@ -3,8 +3,7 @@ import { must, start } from './exec.ts'
 import { expect } from './screen.ts'
 
 /**
- * Starts an HTTP server in a namespace and waits until it listens. Throws Error with the server's stderr when the
- * server ends.
+ * Starts an HTTP server in a namespace and waits until it listens. Throws Error with the server's stderr when it ends.
  */
 export async function serveIn(name: string): Promise<void> {
   const server = start([process.execPath, 'demo', '--serve', name], { ns: name })
@@ -29,10 +28,7 @@ export async function fetchFrom(
   return `200 ${text(client, server)}`
 }
 
-/**
- * Fetches the page of a server so many times, each by a connection of its own. Returns how often each server answered.
- * Throws Error.
- */
+/** Fetches a server's page so many times, each by its own connection. Returns how often each answered. Throws Error. */
 export async function fetchMany(pod: string, url: string, count: number): Promise<Record<string, number>> {
   return JSON.parse(await must([process.execPath, 'demo', '--fetch', url, String(count)], { ns: pod }))
 }

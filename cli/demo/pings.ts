@@ -110,8 +110,7 @@ function lastGap(got: readonly Reply[], since: number): number | undefined {
   return got.findLast(({ at, seq }, i) => at > since && seq > (got[i - 1]?.seq ?? seq) + 1)?.at
 }
 
-// Parses lines such as `[1700000000.123456] 1458 bytes from 10.244.2.2: icmp_seq=7 ttl=62 time=0.08 ms`, in the order
-// of arrival.
+// Parses lines such as `[1700000000.123456] 1458 bytes from 10.244.2.2: icmp_seq=7 ttl=62 time=0.08 ms`, in order.
 function replies(text: string): Reply[] {
   return [...text.matchAll(/^\[([\d.]+)\] \d+ bytes from .*icmp_seq=(\d+) /gm)].map(([, at, seq]) => ({
     at: Number(at) * 1000,

@@ -14,8 +14,7 @@ const PORT = 8080
 const NAMES = ['web', 'app', 'db'] as const
 
 /**
- * Tells the story of three pods on a private node. The demo attaches, tests, checks and removes the pods. Throws
- * StepError.
+ * Tells the story of three pods on a private node. The demo attaches, tests, checks and removes them. Throws StepError.
  */
 export async function playPods(): Promise<void> {
   print('plumb demo: three pods on a node of its own, in private namespaces that end with this command\n')

@@ -44,8 +44,7 @@ const KINDS: readonly Kind[] = [
   },
 ]
 
-// Folders below the node's /run. Lock files stay, as in host-local's pools. The file with the last reserved address
-// stays too.
+// Folders below the node's /run. Lock files and the last reserved address stay, as in host-local's pools.
 const DIRS = [
   'flannel',
   'plumb',

@@ -18,8 +18,8 @@ export function startLogged(argv: readonly string[], way: Way = {}): Running {
 }
 
 /**
- * Calls `look` every 20 ms until it returns a value, and returns that value. Throws Error with the text of `late` after
- * `ms` milliseconds.
+ * Calls `look` every 20 ms until it returns a value, and returns that value. After `ms` milliseconds throws Error with
+ * the text of `late`.
  */
 export async function until<T>(look: () => Promise<T | undefined>, ms: number, late: () => string): Promise<T> {
   for (const end = performance.now() + ms; ; await Bun.sleep(20)) {

@@ -105,8 +105,7 @@ async function byInterface(alone: InterfacePlugin<NetConf>, call: Call, answer: 
   }
 }
 
-// Renders the request that ADD would send to its delegate now. Uses STATUS, because STATUS fails at once where ADD
-// would wait.
+// Renders the request that ADD would send to its delegate now. Uses STATUS, which fails at once where ADD would wait.
 async function byDelegate(plugin: MetaPlugin<NetConf>, call: Call, answer: Json | undefined): Promise<Added> {
   const { found, inner } = await findDelegate(await plugin.render(readConf(plugin, call), 'STATUS'), call)
   if (typeof found !== 'string') return byInterface(found, inner, answer)

@@ -64,10 +64,7 @@ export function mayBeDeleted(call: Call): void {
   visible(() => forDel(call))
 }
 
-/**
- * Does the work of a plugin. Changes an error of the plugin into the error that the runtime would report. Throws
- * Refused.
- */
+/** Does the work of a plugin. Changes its error into the error that the runtime would report. Throws Refused. */
 export async function asPlugin<T>(type: string, command: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work()

@@ -5,10 +5,7 @@ export interface ExplainedLine {
   readonly text: string
   /** The purpose of the line. */
   readonly about: string
-  /**
-   * A regular expression for the tool's error message when the wanted state exists already. Any other error is a
-   * failure.
-   */
+  /** A regular expression for the tool's message when the wanted state exists already. Any other error is a failure. */
   readonly already?: string
   /** The condition. Absent means always. */
   readonly when?: string

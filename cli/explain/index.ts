@@ -23,8 +23,7 @@ export const EXAMPLE = '/run/netns/POD' as NetnsPath
 
 /**
  * Explains ADD of a list, plugin by plugin. Starts no process, takes no lock and writes nothing. Throws Refused with
- * the error that ADD would answer. Throws ValueError for a `--prev-result` when the list asks no program that is not
- * plumb's.
+ * the error that ADD would answer. Throws ValueError for a `--prev-result` when all programs of the list are plumb's.
  */
 export async function explainAdd(subject: Subject): Promise<Explanation> {
   const { list, at, cached } = subject
@@ -55,10 +54,7 @@ export async function explainDel(subject: Subject): Promise<Explanation> {
   return { command: 'DEL', ...who(whole, 'a DEL now would run nothing in it'), plugins }
 }
 
-/**
- * One plugin of the chain. `own` is what the plugin would note as its own. `next` is the result that the next plugin
- * gets.
- */
+/** One plugin of the chain. `own` is what the plugin would note as its own. The next plugin gets the result `next`. */
 interface Step {
   readonly explained: ExplainedPlugin
   readonly own?: readonly Resource[] | undefined

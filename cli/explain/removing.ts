@@ -79,8 +79,7 @@ function isSameElement(one: Resource, other: Resource): boolean {
   return one.kind === 'element' && other.kind === 'element' && one.set === other.set && one.key === other.key
 }
 
-// The noted resources and the link go in the same processes. The removal of the node's links works in parallel with the
-// rest.
+// The noted resources and the link go in the same processes. The node's links are removed in parallel with the rest.
 function removingAround(held: readonly Resource[], own: readonly Resource[]): ExplainedRun[] {
   if (held.length === 0) return unwiring(own)
   return removing([...held, ...own], () => true).flatMap((plan) => {

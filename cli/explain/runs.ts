@@ -18,8 +18,7 @@ import type { ExplainedLine, ExplainedRun } from './explanation.ts'
 export type Condition = (resource: Resource) => string | undefined
 
 /**
- * Returns what `apply` would run and write for a plan, in the order of `apply`. `when` gives the condition of each
- * resource.
+ * Returns what `apply` would run and write for a plan, in the order of `apply`. `when` gives a resource's condition.
  */
 export function runsOf(plan: Plan, when: Condition = () => undefined): ExplainedRun[] {
   const all = batches(plan)

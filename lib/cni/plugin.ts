@@ -69,8 +69,7 @@ export interface NodeFacts {
   /** Facts about a link of a namespace, from the kernel. Undefined when there is no such link. */
   readonly link?: (name: string, ns: Netns) => SeenLink | undefined
   /**
-   * The MAC of a bridge that follows its lowest port. Undefined when somebody set the MAC, or when there is no such
-   * bridge.
+   * The MAC of a bridge that follows its lowest port. Undefined when somebody set the MAC, or without such a bridge.
    */
   readonly floatingMac?: (bridge: IfName) => Mac | undefined
   /** Taps can be made: the node has /dev/net/tun. */
@@ -142,10 +141,7 @@ interface Described<C> {
   readonly conf: Shape<C>
   /** The CNI_ARGS keys that the plugin knows. Absent when it ignores CNI_ARGS. */
   readonly args?: readonly string[]
-  /**
-   * The tools that make the wiring on the node, besides the first links. ADD starts them early, while it does other
-   * work.
-   */
+  /** The tools that make the wiring on the node, besides the first links. ADD starts them early, beside other work. */
   readonly tools?: (conf: C) => readonly (readonly string[])[]
 }
 
@@ -180,10 +176,7 @@ export interface InterfacePlugin<C extends NetConf> extends Described<C> {
    * `unwire` reads them.
    */
   readonly movesDevice?: true
-  /**
-   * The resources to drop when only the owner is known. Dropping them drops everything that ADD made for the
-   * attachment.
-   */
+  /** The resources to drop when only the owner is known. Dropping them drops everything that ADD made. */
   readonly unwire: (owner: Owner & Pick<Attachment, 'netns'>) => readonly Resource[]
   /**
    * Removes the objects that a reference plugin made for the same attachment. Called when plumb made nothing for it.
@@ -221,10 +214,7 @@ export interface Fused {
   readonly args?: true
 }
 
-/**
- * A plugin that adds to the objects of the plugins before it. `wire` gets prevResult and usually returns the same
- * result.
- */
+/** A plugin that adds to the objects of the plugins before it. `wire` gets prevResult and usually returns it. */
 export interface ChainedPlugin<C extends NetConf> extends Described<C> {
   readonly role: 'chained'
   /** The plugin type. The journal names the plugin's objects by it. */
@@ -316,8 +306,7 @@ export interface MetaPlugin<C extends NetConf> extends Described<C> {
   /** The folder for the kept configurations. */
   readonly dataDir: (conf: Partial<C>) => string
   /**
-   * The configuration for the other plugin, on ADD and STATUS. Throws ValueError or CniError when it cannot be made
-   * now.
+   * The configuration for the other plugin, on ADD and STATUS. Throws ValueError or CniError when none is possible now.
    */
   readonly render: (conf: C, command: 'ADD' | 'STATUS') => Promise<Rendered>
   /**
@@ -333,10 +322,7 @@ export interface CustomPlugin<C extends NetConf> extends Described<C> {
   readonly add: (conf: C, at: Attachment, run: Run) => Promise<Result>
   readonly check: (conf: C, at: Attachment, run: Run) => Promise<void>
   readonly del: (conf: Partial<C>, at: Attachment, run: Run) => Promise<void>
-  /**
-   * Predicts the commands of ADD or DEL and the result of ADD, for `explain`. Pure. Absent when the plugin cannot
-   * predict.
-   */
+  /** Predicts the commands of ADD or DEL and the result of ADD, for `explain`. Pure. Absent when it cannot predict. */
   readonly preview?: (command: 'ADD' | 'DEL', conf: Partial<C>, at: Attachment) => Preview
 }
 /** The predicted commands and result of a custom plugin's verb. */

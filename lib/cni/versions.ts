@@ -41,8 +41,8 @@ export function gate(command: string, version: string): void {
 }
 
 /**
- * Whether results of a version have one place for an address of each family. True for 0.1.0 and 0.2.0. False for an
- * unknown version.
+ * Whether results of a version have one place for an address of each family. True for 0.1.0 and 0.2.0. False for
+ * unknown ones.
  */
 export function hasFamilies(version: string): boolean {
   return Object.hasOwn(table, version) && row(version).form === 'families'

@@ -8,10 +8,7 @@ export function hold(elements: readonly Element[]): void {
   for (const element of elements) if (element.part !== undefined) share(thing(element), element.part)
 }
 
-/**
- * Removes the notes of `hold`. Returns the elements that another attachment still holds. The caller must keep these
- * elements.
- */
+/** Removes the notes of `hold`. Returns the elements that another attachment still holds. The caller must keep them. */
 export function letGo(elements: readonly Element[]): Element[] {
   return elements.filter((element) => {
     if (element.part === undefined || release(thing(element), element.part)) return false

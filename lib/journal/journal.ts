@@ -115,18 +115,14 @@ export function complete(owner: Owner): void {
   change(owner, ({ unfinished: _, ...entry }) => entry)
 }
 
-/**
- * Writes to the entry that the link is gone and the call has ended. The parts of chained plugins stay until their own
- * DEL.
- */
+/** Writes to the entry that the link is gone and the call has ended. Parts of chained plugins stay until their DEL. */
 export function close(owner: Owner): void {
   forgetting(owner, ({ unfinished: _, parts: { [LINK]: __, ...parts }, ...entry }) => ({ ...entry, parts }))
 }
 
 /**
  * Removes the objects of a part with `undo`, and then the part. One process does this at a time, after the tools of a
- * killed process have ended. A second process waits, finds no part, and removes nothing. Returns false when there is no
- * part.
+ * killed process have ended. A second process waits, finds no part, and removes nothing. Returns false without a part.
  */
 export async function forget(part: PartName, undo: (note: Note) => Promise<void>): Promise<boolean> {
   if (!readPart(part)) return false

@@ -52,8 +52,7 @@ export async function applyElements({ ns, steps }: Batch, run: Run): Promise<voi
   let done = await send(addingTo(sections, wanted))
   if (done.stderr.includes('No such file or directory')) done = await load(sections, resources, run, send)
   if (done.stderr.includes('overlaps') || done.stderr.includes('File exists')) {
-    // The key exists with another value. The owner of that element is gone, otherwise the port would not have been
-    // free.
+    // The key exists with another value. Its owner is gone, otherwise the port would not have been free.
     await remove(elements.filter(({ value }) => value !== undefined).map(removal), send)
     done = await send([...addingTo(sections, linesOf(resources)), ...(await amongOthers(elements, run))])
   }
@@ -64,8 +63,7 @@ export async function applyElements({ ns, steps }: Batch, run: Run): Promise<voi
 /**
  * Adds the elements of all attachments on the node again, when the elements or their rules are missing. That happens
  * when somebody flushes the ruleset (`systemctl restart nftables` does), a table or a set. Existing elements and rules
- * stay as they are. Returns whether rules had to be loaded. `isThorough` also adds single missing elements. Throws
- * ExecError.
+ * stay as they are. Returns whether it loaded rules. `isThorough` also adds single missing elements. Throws ExecError.
  */
 export async function restore(run: Run, isThorough = false): Promise<boolean> {
   const send: Send = (lines) => run(NFT, inputOf(lines))

@@ -75,8 +75,7 @@ export function adminChain(addresses: readonly Cidr[], admin: string): Chain[] {
 }
 
 /**
- * Reads `iptablesAdminChainName`: a chain name that nft and iptables both accept. An empty text means CNI-ADMIN. Throws
- * ValueError.
+ * Reads `iptablesAdminChainName`: a chain name that nft and iptables accept. Empty means CNI-ADMIN. Throws ValueError.
  */
 export function readAdmin(value: unknown): string {
   if (value === '' || value === ADMIN) return ADMIN

@@ -14,10 +14,7 @@ export interface Mapping {
   readonly protocol: 'tcp' | 'udp' | 'sctp'
   readonly hostPort: number
   readonly containerPort: number
-  /**
-   * An address of the node. `0.0.0.0` and `::` mean all addresses of that family. Absent: all addresses of both
-   * families.
-   */
+  /** An address of the node. `0.0.0.0` and `::` mean all addresses of that family. Absent: those of both families. */
   readonly hostIP?: Ip | undefined
   /** The number of consecutive ports, mapped one to one (podman's `range`). 1 unless given. */
   readonly range: number
@@ -78,10 +75,7 @@ export function podAddresses({ ips = [], interfaces = [] }: Result, ifname: stri
   return [false, true].flatMap((six) => mine.find(({ address }) => isSix(address) === six)?.address ?? [])
 }
 
-/**
- * Refuses a host port that leads to two different container ports. A mapping that appears twice is allowed. Throws
- * ValueError.
- */
+/** Refuses a host port that leads to two container ports. The same mapping may appear twice. Throws ValueError. */
 export function refuseTwice(mappings: readonly Mapping[]): void {
   const seen = new Map<string, number>()
   for (const { family, protocol, hostPort, containerPort, ip = 'any' } of places(mappings)) {

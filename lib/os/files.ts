@@ -150,10 +150,7 @@ function absentOr(cause: unknown, code: string): boolean {
   return (cause as NodeJS.ErrnoException).code === code
 }
 
-/**
- * Writes a text into an unnamed file of a folder, to test whether there is room. The file disappears. Throws the
- * kernel's error.
- */
+/** Writes a text into an unnamed file of a folder, to test for room. It disappears. Throws the kernel's error. */
 export function writeUnnamed(dir: string, text: string): void {
   const fd = fs.openSync(dir, 'unnamed', 0o600)
   try {

@@ -5,8 +5,7 @@ import { bytes, lastError } from './libc.ts'
 const [O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_APPEND, O_CLOEXEC, O_PATH] = [1, 2, 0x40, 0x80, 0x400, 0x80000, 0x200000]
 // arm64 has a different O_DIRECTORY (fcntl.h).
 const O_TMPFILE = 0o20000000 | (isArm ? 0o40000 : 0o200000)
-// As in node:fs, except that `w` does not empty the file. `unnamed` is a file in a folder that disappears when it is
-// closed.
+// As in node:fs, except that `w` does not empty the file. `unnamed` is a file in a folder that disappears when closed.
 const FLAGS = {
   r: 0,
   'r+': O_RDWR,
@@ -90,8 +89,7 @@ export const fs = {
     }
   },
   /**
-   * The size of an open file in bytes. Moves the file offset to the end. Processes that inherited the file continue
-   * from there.
+   * The size of an open file in bytes. Moves the file offset to the end. Processes that inherited it continue there.
    */
   endSync(fd: number): number {
     const end = Number(libc().lseek(fd, 0, SEEK_END))

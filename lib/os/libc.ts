@@ -111,8 +111,7 @@ export function spawn(
 }
 
 /**
- * A second event to wait for, beside the end of a process. `isDone` reads `fd` after poll and says whether the event
- * has come.
+ * A second event to wait for, beside the end of a process. `isDone` reads `fd` after poll and says whether it has come.
  */
 export interface Sign {
   readonly fd: number
@@ -187,8 +186,7 @@ export function pipe(): { readonly read: number; readonly write: number } {
 }
 
 /**
- * The error of the last call. `errno` is negative as in Node's errors. `code` is the name, or `errno N` for an unknown
- * number.
+ * The error of the last call. `errno` is negative as in Node's errors. `code` is the name, or `errno N` without one.
  */
 export function lastError(): { readonly errno: number; readonly code: string; readonly meaning: string } {
   const number = errno()

@@ -7,8 +7,7 @@ import { type Listener, listen } from './sockets.ts'
 // struct nlmsghdr, and struct ifinfomsg before the attributes (linux/rtnetlink.h, linux/if_link.h).
 const [MESSAGE_TYPE, MESSAGE_SOCKET, FAMILY, ATTRIBUTES] = [4, 12, 16, 32]
 const [RTM_DELLINK, AF_UNSPEC, IFLA_IFNAME] = [17, 0, 3]
-// NFNL_SUBSYS_NFTABLES and NFT_MSG_NEWGEN (linux/netfilter/nf_tables.h). The kernel sends this message when it commits
-// a transaction.
+// NFNL_SUBSYS_NFTABLES and NFT_MSG_NEWGEN (linux/netfilter/nf_tables.h). The kernel sends it after each transaction.
 const NEWGEN = (10 << 8) | 15
 
 /**
@@ -69,8 +68,7 @@ function listening(group: Parameters<typeof listen>[0], ns: Netns = 'host'): Lis
 
 const [DELETED, GROUP, SET] = ['link delete dev ', 'link delete group ', 'link set dev ']
 
-// Without -force, ip runs a line only after all earlier lines have succeeded. So the last line shows that all work is
-// done.
+// Without -force, ip runs a line only after all earlier lines have succeeded. So the last line shows that all is done.
 function removal(input: string, pid: number): ((message: DataView) => boolean) | undefined {
   const lines = input.trimEnd().split('\n')
   const last = lines[lines.length - 1] as string

@@ -83,8 +83,7 @@ export function linkFacts(which: string | number): LinkFacts | undefined {
 }
 
 /**
- * The facts of all links of this thread's namespace. Does not use sysfs, because sysfs shows the namespace in which it
- * was mounted.
+ * The facts of all links of this thread's namespace. Not from sysfs, which shows the namespace in which it was mounted.
  */
 export function linksNow(): LinkFacts[] {
   return askRoute(RTM_GETLINK, new Uint8Array(IFINFOMSG_BYTES), NLM_F_DUMP, [SKIP_STATISTICS]).map(read)

@@ -14,8 +14,7 @@ export function formatLog(format: typeof lineOf): void {
 }
 
 /**
- * Writes one event as one line on stderr: the fact, then `key=value` pairs. stdout is reserved for the CNI protocol.
- * Never throws.
+ * Writes an event as a line on stderr: the fact, then `key=value` pairs. stdout is for the CNI protocol. Never throws.
  */
 export function log(fact: string, fields: Fields = {}): void {
   write(fact, fields, 'info')

@@ -25,8 +25,7 @@ export interface Logged {
 
 /**
  * Begins to receive the packets of a group of NFLOG (`log group` of nft(8)) in this thread's namespace. `bytes` is how
- * much of a packet is wanted. Throws Error when the kernel refuses, for example because another program reads the
- * group.
+ * much of a packet is wanted. Throws Error when the kernel refuses, for example because another program reads it.
  */
 export function listenToLog(group: number, bytes: number): Listener {
   const listener = subscribe(NETLINK_NETFILTER, configuration(group, bytes), ROOM_BYTES)

@@ -3,8 +3,8 @@ import { fs } from './fs.ts'
 
 /**
  * The folder of the tools that `plumb install --tools` brings, beside the plugins. It has the tools below `bin`, the
- * libraries that they load below `lib`, and `ld.so`, the loader that starts them. A node without iproute2 and nftables
- * uses them.
+ * libraries that they load below `lib`, and `ld.so`, the loader that starts them. Nodes without iproute2 or nftables
+ * use them.
  */
 export const OWN_TOOLS = '.plumb-tools'
 

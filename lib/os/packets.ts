@@ -9,8 +9,8 @@ export interface Heard {
   readonly bytes: Uint8Array
 }
 /**
- * An open packet socket of one link (packet(7)). It belongs to the link's namespace. It works from any namespace of the
- * process.
+ * An open packet socket of one link (packet(7)). It belongs to the link's namespace, and works from any namespace of
+ * the process.
  */
 export interface Wire extends Pick<LinkFacts, 'index' | 'mac'> {
   /** Sends a packet. `type` is the EtherType, by default the socket's own. */
@@ -39,8 +39,7 @@ export function openWire(ns: Netns, ifname: string, version: 4 | 6): Wire {
     if (!facts?.isEthernet)
       throw new Error(`Cannot use the link ${ifname}: ${facts ? 'it is no Ethernet link' : 'there is none'}`)
     const c = libc()
-    // The socket starts with protocol 0, so that no packet arrives before the filter is attached. Then bind sets the
-    // EtherType.
+    // The socket starts with protocol 0, so that no packet arrives unfiltered. Then bind sets the EtherType.
     const fd = c.socket(AF_PACKET, SOCK_DGRAM | SOCK_FLAGS, 0)
     if (fd < 0) throw new Error(`socket: errno ${errno()}`)
     const filter = program(version, port)
@@ -139,8 +138,7 @@ function macAt(bytes: Uint8Array, at: number): Mac {
   return [...bytes.subarray(at, at + 6)].map((byte) => byte.toString(16).padStart(2, '0')).join(':') as Mac
 }
 
-// Classic BPF (linux/filter.h): instruction, jump when true, jump when false, operand. Offsets count from the IP
-// header.
+// Classic BPF (linux/filter.h): instruction, jump when true, jump when false, operand. Offsets begin at the IP header.
 function program(version: 4 | 6, port: number): { readonly head: BigUint64Array; readonly code: Uint8Array } {
   const [LOAD_BYTE, LOAD_HALF, LOAD_X_HEADER, LOAD_HALF_X, EQUAL, SOME, END] = [
     0x30, 0x28, 0xb1, 0x48, 0x15, 0x45, 0x06,

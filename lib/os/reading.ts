@@ -11,8 +11,7 @@ export function readText(path: string): string | undefined {
 }
 
 /**
- * The text of a regular file that a configuration names. Throws Error for a device or a pipe, because reading it may
- * never end.
+ * The text of a regular file that a configuration names. Throws Error for devices and pipes, whose reading may not end.
  */
 export function readRegular(path: string): string | undefined {
   const found = fs.statSync(path)

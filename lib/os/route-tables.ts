@@ -65,8 +65,7 @@ export function routesNow(index: number, dev: IfName): TableRoute[] {
     const dst = `${addressOf(attributes.get(RTA_DST)) ?? any}/${body.getUint8(1)}` as Cidr
     const all = hops(body, attributes)
     const ours = all.filter((hop) => hop.index === index)
-    // IPv6 merges routes of several links to one destination into one multipath route. Each of its hops is still a
-    // separate route.
+    // IPv6 merges routes of several links to one destination into one multipath route. Each hop is still its own route.
     const isShared = family === 4 && ours.length < all.length
     if (ours.length === 0 || isShared || all.some(({ strange }) => strange))
       return [{ dev: '' as IfName, dst, via: [], table }]

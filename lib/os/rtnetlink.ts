@@ -39,10 +39,7 @@ export function askRoute(
   return found
 }
 
-/**
- * A netlink message: the header, the leading struct and the attributes. Each attribute is padded to a multiple of four
- * bytes.
- */
+/** A netlink message: header, leading struct and attributes. Attributes are padded to a multiple of four bytes. */
 export function request(type: number, body: Uint8Array, flags: number, attributes: readonly Attribute[]): Uint8Array {
   let size = NLMSG_HEADER + body.length
   for (const one of attributes) size += (4 + one[1].length + 3) & ~3

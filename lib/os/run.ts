@@ -1,10 +1,7 @@
 import type { NetnsPath } from '../text/values.ts'
 import type { Held } from './link-addresses.ts'
 import type { SeenLink } from './links.ts'
-/**
- * The result of one child process. `status` is the exit status. It is 128 plus the signal's number when a signal ended
- * the process.
- */
+/** The result of one child process. `status` is the exit status. After a signal it is 128 plus the signal's number. */
 export interface Output {
   readonly status: number
   readonly stdout: string
@@ -23,10 +20,7 @@ export interface Run {
    * input does nothing.
    */
   prepare?(argv: readonly string[], ns?: 'host' | NetnsPath): void
-  /**
-   * Gives a program its input and returns at once. A later call with the same program, input and namespace waits for
-   * its end.
-   */
+  /** Gives a program its input and returns at once. A later call with the same arguments waits for its end. */
   feed?(argv: readonly string[], stdin: string, ns?: 'host' | NetnsPath): void
   /**
    * Waits until the kernel reports a link of the node as running. Returns false when `limitMs` passes first. Absent

@@ -77,8 +77,7 @@ export function txChecksum(name: string, to?: boolean): boolean | undefined {
 /**
  * Sends one request to the kernel (netlink(7)) and returns the messages of its answer. The kernel has the answer ready,
  * so this never waits. With `isStrict` the kernel returns only objects that match the request's header, where it can
- * (Linux 4.20). Otherwise it goes through all objects. Throws Error with the errno, and CniError 5 when there is no
- * socket.
+ * (Linux 4.20). Otherwise it goes through all objects. Throws Error with the errno, and CniError 5 without a socket.
  */
 export function netlink(protocol: number, request: Uint8Array, isStrict = false): DataView[] {
   const c = libc()

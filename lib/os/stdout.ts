@@ -4,10 +4,7 @@ import { fs } from './fs.ts'
 
 const [F_GETFD, FD_CLOEXEC] = [1, 1]
 
-/**
- * Writes the whole text to stdout. Throws when no process reads it or the disk is full. console.log does not throw
- * then.
- */
+/** Writes the whole text to stdout. Throws when no process reads it or the disk is full, unlike console.log. */
 export function toStdout(text: string): void {
   if (isShut()) throw new CniError(CODE.io, 'EBADF: stdout is closed')
   fs.writeAllSync(1, text)

@@ -39,10 +39,7 @@ export function writeSysctl(name: string, value: string): boolean {
   }
 }
 
-/**
- * Restores the earlier value of a sysctl. Never throws: the sysctl may have gone with its link, and a DEL must
- * continue.
- */
+/** Restores the earlier value of a sysctl. Never throws: it may have gone with its link, and a DEL must continue. */
 export function restoreSysctl({ name, before = '' }: { readonly name: string; readonly before?: string }): void {
   try {
     writeSysctl(name, before)

@@ -6,8 +6,7 @@ import { fs } from './fs.ts'
 import { lockByte } from './libc.ts'
 import { log } from './log.ts'
 
-// Each piece of work is one byte of this file. A process locks the byte while it works. A reboot empties this file
-// system.
+// Each piece of work is one byte of this file. A process locks the byte while it works. A reboot removes the file.
 const FILE = '/run/cni/plumb/busy'
 const LONGEST_STEP_MS = 20
 let opened: number | undefined

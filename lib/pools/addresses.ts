@@ -19,8 +19,7 @@ import { putToRest, resting } from './resting.ts'
 export type Left = ReadonlyMap<string, Holder>
 /**
  * The addresses of one network on disk, in host-local's layout and shared with host-local. Every method except
- * `foresee` holds host-local's lock. Only `take` makes a missing directory. All methods throw CniError 5 when the disk
- * fails.
+ * `foresee` holds host-local's lock. Only `take` makes a missing directory. All throw CniError 5 when the disk fails.
  */
 export interface AddressStore {
   /**
@@ -54,8 +53,7 @@ export interface AddressStore {
   ready(sets: readonly RangeSet[]): void
 }
 
-// The number of addresses that are tried one by one. After that the directory is read once, and the search goes on in
-// memory.
+// The number of addresses that are tried one by one. Then the directory is read once, and the search goes on in memory.
 const PROBES = 64
 
 /**
@@ -204,10 +202,7 @@ function foresee(
   return { ips, why: `an example: ${place.dir} cannot be read, the pool decides when it is asked` }
 }
 
-/**
- * The addresses that an owner had in an earlier boot. A runtime may start the same container again. It gets the same
- * addresses.
- */
+/** The addresses that an owner had in an earlier boot. A container that is started again gets the same addresses. */
 export function heldIn(left: Left, owner: Owner): Ip[] {
   return [...left].flatMap(([name, holder]) => (isHeldBy(holder, owner) ? (name as Ip) : []))
 }

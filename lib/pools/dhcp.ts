@@ -37,10 +37,7 @@ export interface LeaseFile {
 /** The default socket. The daemon of the reference plugin listens there, too. */
 export const SOCKET = '/run/cni/dhcp.sock'
 
-/**
- * The folder of a daemon's leases. Its path derives from the socket, so a program that knows the socket finds the
- * leases.
- */
+/** The folder of a daemon's leases. Its path derives from the socket, so a program that knows the socket finds them. */
 export function leasesOf(socket: string): string {
   return `${socket}.leases`
 }

@@ -66,8 +66,7 @@ export function removeIndex({ own }: Place): void {
   }
 }
 
-// Only the owner of the folder may read it, as with the reservations. The index tells which container has which
-// address.
+// Only the owner of the folder may read it, as with the reservations. The index tells who has which address.
 function makeOwn({ own }: Place): void {
   try {
     if (!fs.existsSync(own)) fs.mkdirSync(own, 0o700)

@@ -19,10 +19,7 @@ export interface Place {
  */
 export type Holder = Pick<Owner, 'containerId'> & { readonly ifname: string }
 
-/**
- * The holder of an address. Undefined when there is no reservation. A file that a crash left empty counts as no
- * reservation.
- */
+/** The holder of an address. Undefined when there is no reservation. A file that a crash left empty counts as none. */
 export function holderOf(place: Place, name: string): Holder | undefined {
   const [containerId = '', ifname = ''] = (readText(`${place.dir}/${name}`) ?? '')
     .replaceAll('\0', '')

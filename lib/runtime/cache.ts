@@ -83,8 +83,7 @@ export function listCached(dir: string): {
 /**
  * Runs `work` under the cache's lock. ADD and DEL share the lock. GC has it alone, because GC must not run beside them
  * (CNI spec 1.1.0 "GC"). The lock is on the folder itself, so libcni's folder gets no further file. Throws CniError 11
- * when the lock is not free in time. Throws CniError 5 when the folder cannot be made, but DEL then works without the
- * lock.
+ * when the lock is not free in time. Throws CniError 5 when the folder cannot be made. DEL then works without the lock.
  */
 export async function withCache<T>(
   dir: string,

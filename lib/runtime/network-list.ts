@@ -16,10 +16,7 @@ export interface NetworkList {
   readonly disableCheck: boolean
   readonly disableGC: boolean
   readonly plugins: readonly PluginConf[]
-  /**
-   * The list as JSON text: the content of the file, or the list that was made of several files. The result cache keeps
-   * it.
-   */
+  /** The list as JSON text: the content of the file, or the list that was made of several files. The cache keeps it. */
   readonly text: string
 }
 /** One plugin of a list. */

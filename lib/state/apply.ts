@@ -1,6 +1,5 @@
 // Resources are links, addresses, routes, nft elements and other kernel objects, as plain data. This folder makes,
-// removes (here) and reads (observe.ts) them. Begin with `apply` below, then handler.ts. Folder kinds has one handler
-// per kind.
+// removes (here) and reads (observe.ts) them. Begin with `apply` below, then handler.ts. kinds/ has the handlers.
 
 import { giveBack, take } from '../journal/ports.ts'
 import { admit, release } from '../nft/admission.ts'

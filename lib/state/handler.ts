@@ -38,8 +38,7 @@ export interface Handler<R extends Named> {
   put(resource: R): readonly Line[]
   drop(resource: R): readonly Line[]
   /**
-   * The lines that correct an existing resource of plumb. Empty when it is right. Absent when the lines of `put` do
-   * that.
+   * The lines that correct an existing resource of plumb. Empty when it is right. Absent when those of `put` do that.
    */
   change?(want: R, have: R): readonly Line[]
   /**

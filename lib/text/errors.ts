@@ -25,8 +25,7 @@ export class ValueError extends Error {
 }
 
 /**
- * The error that a failed CNI call writes to stdout: `code` from the spec, `message` a short sentence, `details` the
- * rest.
+ * The error that a failed CNI call writes to stdout: `code` from the spec, a short `message`, `details` for the rest.
  */
 export class CniError extends Error {
   override name = 'CniError'

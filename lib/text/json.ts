@@ -11,8 +11,7 @@ export function isDeep(value: unknown, most = 50): boolean {
 }
 
 /**
- * Whether a text opens more than `most` brackets that are open together, whether or not it is JSON. Does not use the
- * stack.
+ * Whether a text opens more than `most` brackets that are open together, whether or not it is JSON. Does not recurse.
  */
 export function isDeepText(text: string, most: number): boolean {
   let [depth, isString] = [0, false]

@@ -61,8 +61,7 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   begin(part, plugin, call)
   const { shared, own, text } = plugin.look ? planned(facts(plugin, conf, call, given)) : early
   const noted = readPart(part)
-  // A repeated ADD with the same resources, or an ADD after a kill -9. It completes the earlier resources and never
-  // removes them.
+  // A repeated ADD with the same resources, or an ADD after a kill -9. It completes the earlier ones and removes none.
   const isAgain = noted !== undefined && isThere(noted) && JSON.stringify(noted.own) === JSON.stringify(own)
   if (noted && !isAgain && noted.own.some(isClaim)) await dropNoted([part], io.run)
   // `reachable` leaves out the resources in a pod that is gone, because they went with the pod.

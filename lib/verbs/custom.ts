@@ -5,8 +5,7 @@ import { readLoose } from '../text/shape.ts'
 import { forDel, readConf, requirePod } from './call.ts'
 
 /**
- * The verbs of a plugin with its own ADD, CHECK and DEL. This function adds the parsing, the namespace check and the
- * result's form.
+ * The verbs of a plugin with its own ADD, CHECK and DEL. Adds the parsing, the namespace check and the result's form.
  */
 export function custom<C extends NetConf>(plugin: CustomPlugin<C>): Verbs {
   return {

@@ -89,8 +89,7 @@ function elsewhere({ netns, ifname }: Attachment): Route[] {
 // main and local
 const ORDINARY = [254, 255]
 
-// The kernel adds a metric and a scope that the plan does not have. So only device, destination and gateways are
-// compared.
+// The kernel adds a metric and a scope that the plan does not have. So only device, destination and gateways count.
 function placeOf({ dev, dst, via }: Route): string {
   return [dev, dst, ...[...via].sort()].join(' ')
 }

@@ -80,8 +80,7 @@ async function removed(held: readonly Resource[], run: Run): Promise<void> {
 }
 
 // Another attachment of the same container may have asked for the same ports, because podman sends the ports for each
-// network. The released ports then lead to that attachment. A failure here is only logged, because the removal has
-// succeeded.
+// network. The released ports then lead to that attachment. A failure is only logged: the removal has succeeded.
 async function handOver(released: readonly Claim[], run: Run): Promise<void> {
   const isReleased = ({ protocol, port }: Claim) =>
     released.some((one) => one.protocol === protocol && one.port === port)

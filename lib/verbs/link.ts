@@ -46,8 +46,7 @@ export function noteInPod<C extends NetConf>({ unwire }: InterfacePlugin<C>, { a
 }
 
 /**
- * Writes a device with its name and settings to the journal before it moves into the pod. Returns false when `own` is
- * empty.
+ * Writes a device with its name and settings to the journal before it moves into the pod. False when `own` is empty.
  */
 export function noteLent(at: Attachment, own: Wiring['own']): boolean {
   if (own.length > 0) note(at, { [LINK]: own })

@@ -109,8 +109,7 @@ async function gc<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promise
   const isDone = await attempt(
     delegate({ ...plugin.outline(conf), ...lists }, call).then(({ verbs, inner }) => verbs.gc(inner)),
   )
-  // The delegate's GC also removes the objects of files that `drop` skips. So the files go only after the GC has
-  // succeeded.
+  // The delegate's GC also removes the objects of files that `drop` skips. So the files go only after its success.
   if (isDone) for (const { path } of gone) forget(path)
   throwAll(failures, call)
 }
@@ -144,8 +143,7 @@ async function delegate(conf: Rendered, call: Call): Promise<Delegated> {
 
 /**
  * Finds the plugin of a configuration, or the path of another program, and makes the call for it. Throws ValueError for
- * a bad type or a configuration that is nested too deep. Throws CniError 7 (50 for STATUS) when there is no such
- * plugin.
+ * a bad type or a configuration that is nested too deep. Throws CniError 7 (50 for STATUS) without such a plugin.
  */
 export async function findDelegate(
   conf: Rendered,

@@ -12,10 +12,7 @@ import { ipam, leases, openPool } from './pools.ts'
 export interface Delegate {
   /** The pool is another program. A failed `add` may leave reservations that only `del` frees. */
   readonly foreign: boolean
-  /**
-   * Whether the pool gets addresses through the container's link. Then the link must exist before `add` and until
-   * `del`.
-   */
+  /** Whether the pool gets addresses through the container's link. Then the link must exist from `add` until `del`. */
   readonly byLink: boolean
   /**
    * Throws for a request that the pool can never satisfy, before anything is made. Does nothing for another program:

@@ -25,10 +25,7 @@ import { ipam, leases } from './pools.ts'
 
 /** The oldest versions that know every keyword plumb uses. */
 const WANTED = 'want iproute2 5.18 and nftables 1.0 or later, as a distribution packages them'
-/**
- * The limit in characters for `msg` and `details`. Every normal message is shorter. A message with a hostile value is
- * cut.
- */
+/** The limit in characters for `msg` and `details`. Every normal message is shorter. A hostile message is cut. */
 const LIMIT = 4096
 
 /**
@@ -136,8 +133,7 @@ function verbsOf(plugin: Plugin): Verbs {
   }
 }
 
-// A tool fails with many different messages when its namespace disappears meanwhile. The error then names the missing
-// namespace.
+// A tool fails with many messages when its namespace disappears. The error then names the missing namespace.
 async function added(verbs: Verbs, call: Call): Promise<Done> {
   try {
     return await verbs.add(call)

@@ -8,8 +8,7 @@ const LIMIT_MS = 15_000
 /**
  * Waits until a pod's link carries packets. After both ends of a veth are up, the kernel needs a moment to detect the
  * carrier and to let a bridge port forward. On a busy node this takes many milliseconds. Packets sent earlier are lost
- * and sent again a second later. Upstream waits too. After 15 s it logs this on stderr and returns, because all objects
- * exist.
+ * and sent again a second later. Upstream waits too. After 15 s it logs this on stderr and returns: all objects exist.
  */
 export function untilRunning(own: readonly Resource[], run: Run): void {
   const links = own.filter((one) => one.kind === 'link')

@@ -2,10 +2,7 @@ import type { NodeFacts } from '../cni/plugin.ts'
 import { type LinkFacts, linkFacts, linkIn } from '../os/links.ts'
 import { parse } from '../text/values.ts'
 
-/**
- * Finds the node's end of a pod's veth by rtnetlink, without a process. The pod's end and the node's end name each
- * other.
- */
+/** Finds the node's end of a pod's veth by rtnetlink, without a process. The two ends name each other. */
 export const hostEnd: NonNullable<NodeFacts['hostEnd']> = ({ netns, ifname }) => {
   if (netns === undefined) return undefined
   let inPod: LinkFacts | undefined

@@ -30,8 +30,8 @@ export interface Master {
 
 /**
  * Finds the master: the named link, else the link of the default route. With `linkInContainer` it is a link of the pod.
- * Throws CniError 7 when there is no master or it cannot carry another link. Throws ValueError for an `mtu` above the
- * master's MTU.
+ * Throws CniError 7 when there is no master or it cannot carry another link. Throws ValueError for an `mtu` above that
+ * of the master.
  */
 export function masterOf(
   { master, mtu, linkInContainer }: OnMaster,

@@ -131,8 +131,7 @@ function through(one: Resource, at: Attachment): Resource {
     : one
 }
 
-// CHECK leaves sysctls out. They have no effect any more once the link is up, and each release of the reference plugins
-// sets others.
+// CHECK leaves sysctls out. They have no effect once the link is up, and each release of the reference sets others.
 function isLasting(one: Resource): boolean {
   return one.kind !== 'sysctl'
 }

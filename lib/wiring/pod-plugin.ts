@@ -16,10 +16,7 @@ type PodPlugin<C extends NetConf> = Pick<InterfacePlugin<C>, 'about' | 'conf' | 
     readonly linkOf: (conf: C, at: Attachment, node: NodeFacts) => PodLink
   }
 
-/**
- * A plugin whose link is only in the pod, with nothing on the node. The description of the link decides everything
- * else.
- */
+/** A plugin whose link is only in the pod, with nothing on the node. The description of the link decides the rest. */
 export function definePodPlugin<C extends NetConf & { readonly dns?: Dns }>({
   kind,
   linkOf,

@@ -138,8 +138,7 @@ function tableOf(
   return [...all, { kind: 'route', ns, dev, dst: (six ? '::/0' : '0.0.0.0/0') as Cidr, via: [gateway], table }]
 }
 
-// linux/ipv6_route.h: the default metric of an IPv6 route, and the metric of a route that the kernel derives from an
-// address.
+// linux/ipv6_route.h: the default metric of an IPv6 route, and that of a route that the kernel derives from an address.
 const [IP6_RT_PRIO_USER, IP6_RT_PRIO_ADDRCONF] = [1024, 256]
 
 function hint({ address }: IpConfig, main: readonly Route[], { ns, dev }: Sourcing): Route[] {

@@ -56,8 +56,7 @@ export function refuseForbidden(wishes: readonly SysctlWish[], allowed: readonly
 }
 
 /**
- * Restores the values that the reference plugin noted for an attachment, as far as its link still exists. Then removes
- * the note.
+ * Restores the values that the reference plugin noted for an attachment, as far as its link exists. Then the note goes.
  */
 export async function restoreSaved(dataDir: string, at: Attachment, run: Run): Promise<void> {
   const path = savedPath(dataDir, at)

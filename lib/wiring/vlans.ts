@@ -22,8 +22,7 @@ interface PortVlans {
 
 /**
  * The VLANs of a bridge port. `vlan` is the untagged native VLAN, and the trunk's VLANs are tagged. VLAN 1 is the
- * native VLAN of a port that has only a trunk. The default VLAN 1 is removed when another VLAN is native, unless it
- * must stay.
+ * native VLAN of a port that has only a trunk. VLAN 1 is removed when another VLAN is native, unless it must stay.
  */
 export function portVlans(dev: IfName, { vlan, vlanTrunk, preserveDefaultVlan }: PortVlans): Vlan[] {
   if (vlan === 0 && vlanTrunk.length === 0) return []

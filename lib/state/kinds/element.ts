@@ -15,10 +15,7 @@ export interface Element {
    * Nobody looks for it afterwards.
    */
   readonly moment?: 'made' | 'removed'
-  /**
-   * The part of the journal that owns an element. Several attachments may own the same element. The last of them
-   * removes it.
-   */
+  /** The part of the journal that owns an element. Several may own the same element. The last one removes it. */
   readonly part?: PartName
 }
 
@@ -44,8 +41,7 @@ export const element: Handler<Element> = {
 
 /** The line that adds an element. An existing element is no error. */
 export function addition({ set, key, value, owner, moment }: Element): string {
-  // With `expires 1s` the second starts again for an existing element (Linux 6.12). Older kernels keep the remaining
-  // time.
+  // With `expires 1s` the second starts again for an existing element (Linux 6.12). Older kernels keep the time left.
   const timeout = moment ? ' timeout 1s expires 1s' : ''
   const data = value === undefined ? '' : ` : ${value}`
   return `add element inet plumb ${set} { ${key}${timeout} comment "${owner}"${data} }`

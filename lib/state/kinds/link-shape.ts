@@ -64,8 +64,7 @@ export interface VxlanRow {
 }
 
 /**
- * A device of the node as it was before the pod got it. The plugin host-device lends such devices. DEL restores these
- * values.
+ * A device of the node as it was before the pod got it. The plugin host-device lends such devices. DEL restores that.
  */
 export interface Lent {
   readonly name: IfName
@@ -92,10 +91,7 @@ export interface Link {
    */
   readonly type: 'bridge' | 'veth' | 'vxlan' | 'loopback' | 'peer' | 'port' | PodKind | 'ifb' | 'lent'
   readonly mac?: Mac
-  /**
-   * Also sets the MAC address on an existing bridge. From then on the bridge no longer takes the MAC of its lowest
-   * port.
-   */
+  /** Also sets the MAC address on an existing bridge. From then on it no longer takes the MAC of its lowest port. */
   readonly pinned?: true
   readonly mtu?: number
   readonly alias?: string

@@ -47,8 +47,7 @@ export const passage: Handler<Passage> = {
 
 /** The missing parts of a passage, as lines of iptables-restore. */
 export function missing({ admin, bit }: Passage, { isJumped, isAdminThere, isWhole, isThere }: PassageState): string[] {
-  // iptables-restore empties a chain that a `:` line names. So the admin's chain gets such a line only when it does not
-  // exist.
+  // iptables-restore empties a chain that a `:` line names. So the admin's chain gets such a line only when missing.
   const mark = `0x${((1 << bit) >>> 0).toString(16)}`
   const chain = isThere
     ? [`-I ${CHAIN} 1 -j ${admin}`]

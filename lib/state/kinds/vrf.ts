@@ -12,10 +12,7 @@ export interface Vrf {
   readonly table: number
 }
 
-/**
- * VRFs. An existing VRF of the name serves. The caller decides whether to remove the VRF, because it knows the other
- * ports.
- */
+/** VRFs. An existing VRF of the name serves. The caller, which knows the other ports, decides whether to remove it. */
 export const vrf: Handler<Vrf> = {
   tool: 'ip',
   title: ({ ns, name }) => `VRF ${name}${inPodOf(ns)}`,
