@@ -55,19 +55,10 @@ export function fail(cause: unknown, json: boolean): 1 | 2 {
   const { code, details } =
     cause instanceof CniError ? cause : { code: usage ? CODE.config : CODE.internal, details: '' }
   const { message } = cause as Error
-  const needsRoot =
-    process.getuid?.() !== 0 &&
-    /\b(EACCES|EPERM)\b|Operation not permitted|Permission denied/i.test(`${message} ${details}`)
-  const lines = usage
-    ? [message]
-    : [
-        `error ${code}: ${message}`,
-        ...details
-          .split('\n')
-          .filter(Boolean)
-          .map((line) => `  ${line}`),
-      ]
-  if (needsRoot) lines.push('  this needs root: run it with sudo')
+  const isRefused = /\b(EACCES|EPERM)\b|Operation not permitted|Permission denied/i.test(`${message} ${details}`)
+  const more = details.split('\n').filter(Boolean)
+  const lines = usage ? [message] : [`error ${code}: ${message}`, ...more.map((line) => `  ${line}`)]
+  if (isRefused && process.getuid?.() !== 0) lines.push('  this needs root: run it with sudo')
   try {
     writeAll(2, `${lines.map(printable).join('\n')}\n`)
     if (json) writeAll(1, `${JSON.stringify({ code, msg: message, details }, null, 4)}\n`)

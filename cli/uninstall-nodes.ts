@@ -54,9 +54,8 @@ export async function waitForNodes(name: string, seconds: number): Promise<numbe
       missing = `${status.numberReady} of ${status.desiredNumberScheduled} nodes are clean`
       const others = await messages(api, namespace, spec.selector.matchLabels)
       // Every other node says that pods live there. More time changes nothing.
-      const isRefused =
-        others.length > 0 &&
-        status.numberReady + others.filter(({ isRefused }) => isRefused).length >= status.desiredNumberScheduled
+      const refused = others.filter((one) => one.isRefused).length
+      const isRefused = others.length > 0 && status.numberReady + refused >= status.desiredNumberScheduled
       refusedAt = isRefused ? (refusedAt ?? performance.now()) : undefined
       const isOver = performance.now() >= end || (refusedAt !== undefined && performance.now() - refusedAt >= GRACE_MS)
       if (isOver)

@@ -120,12 +120,8 @@ function look(
 // No connected and no local routes: the kernel makes these from the addresses, in the VRF's table too. IPv6 has no
 // scope. For IPv6 every route counts that the kernel did not make.
 function isOwn(one: Resource, dev: IfName): one is Route {
-  return (
-    one.kind === 'route' &&
-    one.dev === dev &&
-    one.table === MAIN &&
-    (isSix(one.dst) ? one.proto !== KERNEL : one.scope === GLOBAL)
-  )
+  if (one.kind !== 'route' || one.dev !== dev || one.table !== MAIN) return false
+  return isSix(one.dst) ? one.proto !== KERNEL : one.scope === GLOBAL
 }
 
 // RTPROT_KERNEL of rtm_protocol.

@@ -135,10 +135,9 @@ async function publish(addresses: readonly string[]): Promise<string> {
     service('marker', { clusterIP: marker }),
   ]
   writeAtomic(`${OBJECTS}/shop.json`, JSON.stringify({ kind: 'List', items }), { durable: false })
+  const asking = ['nft', 'get', 'element', 'inet', 'plumb_services', 'vips4', `{ ${marker} }`]
   await until(
-    async () =>
-      (await exec(['nft', 'get', 'element', 'inet', 'plumb_services', 'vips4', `{ ${marker} }`])).status === 0 ||
-      undefined,
+    async () => (await exec(asking)).status === 0 || undefined,
     LIMIT_MS,
     () => 'the agent did not program the Services',
   )

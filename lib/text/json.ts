@@ -3,11 +3,8 @@
  * JSON.stringify and other recursive functions take seconds until the stack overflows.
  */
 export function isDeep(value: unknown, most = 50): boolean {
-  return (
-    typeof value === 'object' &&
-    value !== null &&
-    (most === 0 || Object.values(value).some((inner) => isDeep(inner, most - 1)))
-  )
+  if (typeof value !== 'object' || value === null) return false
+  return most === 0 || Object.values(value).some((inner) => isDeep(inner, most - 1))
 }
 
 /**

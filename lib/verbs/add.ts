@@ -138,10 +138,8 @@ async function takeAddress<C extends NetConf>(request: Request<C>, made: Made): 
   const moved = plugin.movesDevice ? await moveDevice(request, made) : {}
   // A foreign IPAM plugin may fail after half of its work, so its DEL is called then. A second ADD of a live attachment
   // must not free its address.
-  made.addresses =
-    pool?.foreign === true &&
-    !pool.byLink &&
-    (plugin.inPod === true || (await present(plugin.unwire(at), io.run)).length === 0)
+  if (pool?.foreign === true && !pool.byLink)
+    made.addresses = plugin.inPod === true || (await present(plugin.unwire(at), io.run)).length === 0
   if (pool?.byLink) {
     made.links = true
     await made.firstLinks.finish()

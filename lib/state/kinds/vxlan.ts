@@ -44,11 +44,8 @@ export function changeVxlan(want: Link, have: Link): Line[] {
 
 /** Whether two VXLAN devices agree in all attributes that the kernel cannot change in place. */
 export function isSameTunnel({ vxlan: one }: Link, { vxlan: other }: Link): boolean {
-  return (
-    one !== undefined &&
-    other !== undefined &&
-    (['id', 'dev', 'local', 'port', 'gbp'] as const).every((key) => one[key] === other[key])
-  )
+  if (one === undefined || other === undefined) return false
+  return (['id', 'dev', 'local', 'port', 'gbp'] as const).every((key) => one[key] === other[key])
 }
 
 /**
