@@ -42,22 +42,17 @@ async function candidates(
 ): Promise<readonly Candidate[]> {
   const [name, ...rest] = before
   const abouts = Object.entries(commands).map(([one, { about }]): Candidate => [one, about])
-  if (name === undefined)
-    return current.startsWith('-')
-      ? [
-          ['--help', 'what plumb can do'],
-          ['--version', 'the version'],
-        ]
-      : [...abouts, ['help', 'the page of a plugin or the help of a command']]
-  if (name === 'help')
-    return rest.length > 0
-      ? []
-      : [
-          ...abouts,
-          ...Object.keys(pages).map(
-            (one): Candidate => [one, one === 'plugins' ? 'what is the same for all plugins' : 'plugin'],
-          ),
-        ]
+  if (name === undefined && current.startsWith('-'))
+    return [
+      ['--help', 'what plumb can do'],
+      ['--version', 'the version'],
+    ]
+  if (name === undefined) return [...abouts, ['help', 'the page of a plugin or the help of a command']]
+  if (name === 'help') {
+    if (rest.length > 0) return []
+    const about = (page: string) => (page === 'plugins' ? 'what is the same for all plugins' : 'plugin')
+    return [...abouts, ...Object.keys(pages).map((one): Candidate => [one, about(one)])]
+  }
   const command = Object.hasOwn(commands, name) ? commands[name] : undefined
   return command ? following((await command.load()).grammar, rest, current) : []
 }

@@ -140,9 +140,8 @@ function macAt(bytes: Uint8Array, at: number): Mac {
 
 // Classic BPF (linux/filter.h): instruction, jump when true, jump when false, operand. Offsets begin at the IP header.
 function program(version: 4 | 6, port: number): { readonly head: BigUint64Array; readonly code: Uint8Array } {
-  const [LOAD_BYTE, LOAD_HALF, LOAD_X_HEADER, LOAD_HALF_X, EQUAL, SOME, END] = [
-    0x30, 0x28, 0xb1, 0x48, 0x15, 0x45, 0x06,
-  ]
+  const [LOAD_BYTE, LOAD_HALF, LOAD_X_HEADER, LOAD_HALF_X] = [0x30, 0x28, 0xb1, 0x48]
+  const [EQUAL, SOME, END] = [0x15, 0x45, 0x06]
   const UDP = 17
   const steps =
     version === 4

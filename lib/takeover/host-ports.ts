@@ -26,14 +26,11 @@ export interface Mapped {
  */
 export async function removeForeignPorts(owner: Owner, { addresses, isMapped }: Mapped, run: Run): Promise<void> {
   const chains = chainsOf(owner)
-  for (const [six, family] of [
-    ['', 'ip'],
-    ['6', 'ip6'],
-  ] as const) {
+  for (const family of ['ip', 'ip6'] as const) {
     if (isThere(family, 'cni_hostport')) await removeNft(family, owner, addresses, run)
-    if (chains.some((chain) => isThere(family, 'nat', chain))) await removeIptables(`ip${six}tables`, chains, run)
-    if (isMapped && /^nat$/m.test(readText(`/proc/net/ip${six}_tables_names`) ?? ''))
-      await removeIptables(`ip${six}tables-legacy`, chains, run)
+    if (chains.some((chain) => isThere(family, 'nat', chain))) await removeIptables(`${family}tables`, chains, run)
+    if (isMapped && /^nat$/m.test(readText(`/proc/net/${family}_tables_names`) ?? ''))
+      await removeIptables(`${family}tables-legacy`, chains, run)
   }
 }
 

@@ -41,13 +41,10 @@ export async function removeForeignVeth(
 export async function removeForeignMasquerade(owner: Owner, run: Run): Promise<void> {
   if (isThere('inet', NFT_TABLE)) await removeNft(owner, run)
   const chain = masqueradeChain(owner)
-  for (const [six, family] of [
-    ['', 'ip'],
-    ['6', 'ip6'],
-  ] as const) {
-    if (isThere(family, 'nat', chain)) await removeIptables(`ip${six}tables`, chain, run)
-    if (/^nat$/m.test(readText(`/proc/net/ip${six}_tables_names`) ?? ''))
-      await removeIptables(`ip${six}tables-legacy`, chain, run)
+  for (const family of ['ip', 'ip6'] as const) {
+    if (isThere(family, 'nat', chain)) await removeIptables(`${family}tables`, chain, run)
+    if (/^nat$/m.test(readText(`/proc/net/${family}_tables_names`) ?? ''))
+      await removeIptables(`${family}tables-legacy`, chain, run)
   }
 }
 

@@ -215,14 +215,9 @@ async function undo<C extends NetConf>({ call, plugin, pool }: Request<C>, made:
   const isOurs = (cause: unknown) => (plugin.movesDevice && made.noted) || !isTaken(cause)
   const ours = made.links && (await made.firstLinks.finish().then(() => true, isOurs))
   // The link must go also when a tool fails.
-  const lost = made.parts
-    ? await dropParts(call).then(
-        () => undefined,
-        (cause: Error) => cause,
-      )
-    : undefined
+  const lost = made.parts ? await failureOf(dropParts(call)) : undefined
   const isFirst = pool?.byLink === true && made.addresses
-  const kept = isFirst ? await pool.del().catch((cause: Error) => cause) : undefined
+  const kept = isFirst ? await failureOf(pool.del()) : undefined
   const own = ours ? ownIn(plugin.unwire(at), io.run) : []
   if (own.length > 0) await apply({ put: [], drop: own }, io.run).catch(unlessGone(own))
   if (lost) throw lost
@@ -231,6 +226,13 @@ async function undo<C extends NetConf>({ call, plugin, pool }: Request<C>, made:
   if (made.addresses && !isFirst) await pool?.del()
   if (made.noted) close(at)
   else complete(at)
+}
+
+function failureOf(work: Promise<unknown>): Promise<Error | undefined> {
+  return work.then(
+    () => undefined,
+    (cause: Error) => cause,
+  )
 }
 
 // Does not start a tool again that is running and waits for its input.

@@ -17,33 +17,24 @@ export function podSide(link: Link, given: Result, dad: boolean | undefined, rou
   const { ips = [] } = given
   const six = ips.some(({ address }) => isSix(address))
   const set = (name: string, value: string): Resource => ({ kind: 'sysctl', ns, name, value, optional: true })
-  return [
-    ...(six || dad !== undefined ? [set(`ipv6/conf/${dev}/accept_dad`, dad ? '1' : '0')] : []),
-    ...(dad ? [set(`ipv6/conf/${dev}/enhanced_dad`, '1')] : []),
-    // A gratuitous ARP tells neighbours of a reused address at once, when the link comes up.
-    set(`ipv4/conf/${dev}/arp_notify`, '1'),
-    ...(six
-      ? [
-          set('ipv6/conf/lo/disable_ipv6', '0'),
-          set(`ipv6/conf/${dev}/disable_ipv6`, '0'),
-          set(`ipv6/conf/${dev}/keep_addr_on_down`, '1'),
-        ]
-      : []),
-    ...ips.map(
-      ({ address }): Resource => ({
-        kind: 'addr',
-        ns,
-        dev,
-        cidr: address,
-        ...(dad && isSix(address) ? { dad } : {}),
-        ...(routed ? { noprefixroute: true } : {}),
-      }),
-    ),
-    link,
-    ...(routed
-      ? [...gatewayRoutes(ns, dev, ips), ...routes(ns, dev, given).map((route) => behind(route, ips))]
-      : routes(ns, dev, given)),
-  ]
+  const all: Resource[] = []
+  if (six || dad !== undefined) all.push(set(`ipv6/conf/${dev}/accept_dad`, dad ? '1' : '0'))
+  if (dad) all.push(set(`ipv6/conf/${dev}/enhanced_dad`, '1'))
+  // A gratuitous ARP tells neighbours of a reused address at once, when the link comes up.
+  all.push(set(`ipv4/conf/${dev}/arp_notify`, '1'))
+  if (six) {
+    all.push(set('ipv6/conf/lo/disable_ipv6', '0'))
+    all.push(set(`ipv6/conf/${dev}/disable_ipv6`, '0'))
+    all.push(set(`ipv6/conf/${dev}/keep_addr_on_down`, '1'))
+  }
+  const noRoute = routed ? { noprefixroute: true as const } : {}
+  for (const { address: cidr } of ips)
+    all.push({ kind: 'addr', ns, dev, cidr, ...(dad && isSix(cidr) ? { dad } : {}), ...noRoute })
+  all.push(link)
+  const asked = routes(ns, dev, given)
+  if (routed) all.push(...gatewayRoutes(ns, dev, ips), ...asked.map((route) => behind(route, ips)))
+  else all.push(...asked)
+  return all
 }
 
 /** The gateway of an address: the given one, else the first address of its subnet (upstream's calcGatewayIP). */
