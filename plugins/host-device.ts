@@ -41,7 +41,8 @@ export default definePlugin<Conf>({
   },
   async status({ name, runtimeConfig: { deviceID }, ...keys }) {
     const { device, hwaddr } = keys
-    const isNamed = (lent: Lent) => lent.name === device || lent.mac === hwaddr || lent.permanent === hwaddr
+    const hasAddress = ({ mac, permanent }: Lent) => hwaddr !== undefined && [mac, permanent].includes(hwaddr)
+    const isNamed = (lent: Lent) => lent.name === device || hasAddress(lent)
     const isLent = entries(name).some(({ parts }) =>
       parts[LINK]?.own.some((one) => one.kind === 'link' && one.lent !== undefined && isNamed(one.lent)),
     )

@@ -253,6 +253,9 @@ describe('host-device', () => {
       assert.equal((await status()).status, 0)
       const result = await net.add(pod)
       assert.equal((await status()).status, 0)
+      // A lent device is not another one that is nowhere.
+      const other = await plugin('host-device', { command: 'STATUS', conf: { ...net.conf, device: 'dev9' } }, node)
+      assert.equal(other.error.code, 50)
       await pod.ip('link', 'set', 'dev', 'eth0', 'down')
       assert.match((await net.fails('CHECK', pod, { conf: { ...net.conf, prevResult: result } })).details, /eth0.*up/)
       await node.ip('link', 'delete', 'far-dev0')
