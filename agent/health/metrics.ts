@@ -1,7 +1,7 @@
 import type { Probe } from '../backend/probes.ts'
 import type { PolicyCounts } from '../policy/counters.ts'
 import { nameOf } from './reachability.ts'
-import { BUCKETS, type Peer, PROGRAMMING_BUCKETS, type Status } from './status.ts'
+import { BUCKETS, type Durations, type KindCount, type Peer, PROGRAMMING_BUCKETS, type Status } from './status.ts'
 
 /** The resource usage of the agent's process. */
 export interface Usage {
@@ -33,39 +33,32 @@ function ofAgent({ version, ready, state, peers, subnets, unreadable, steps, las
   const of = (state: Probe['state']) =>
     peers.filter(({ problem, probe }) => problem === undefined && probe?.state === state).length
   const own = Object.keys(subnets).length > 0 ? 1 : 0
+  const failedAt = (lastError?.at ?? 0) / 1000
+  const byState: Sample[] = [
+    [{ state: 'reachable' }, of('answers')],
+    [{ state: 'narrow' }, of('narrow')],
+    [{ state: 'silent' }, of('silent')],
+    [{ state: 'unknown' }, peers.length - lost - of('answers') - of('narrow') - of('silent')],
+    [{ state: 'unreachable' }, lost],
+  ]
   return [
-    family('plumb_build_info', 'gauge', 'What runs; always 1.', [[{ version, runtime: `bun ${Bun.version}` }, 1]]),
-    family('plumb_ready', 'gauge', 'Whether the node serves its pods: /readyz is 200.', [[{}, Number(ready)]]),
-    family(
+    gauge('plumb_build_info', 'What runs; always 1.', [[{ version, runtime: `bun ${Bun.version}` }, 1]]),
+    gauge('plumb_ready', 'Whether the node serves its pods: /readyz is 200.', Number(ready)),
+    gauge(
       'plumb_degraded',
-      'gauge',
       'Whether the node serves its pods though something is wrong: a peer, the store, another program.',
-      [[{}, Number(state === 'degraded')]],
+      Number(state === 'degraded'),
     ),
-    family('plumb_leases', 'gauge', 'Leases of nodes, this one among them.', [[{}, peers.length + own]]),
-    family('plumb_leases_unreadable', 'gauge', 'Entries of the store that could not be read.', [[{}, unreadable]]),
-    family(
+    gauge('plumb_leases', 'Leases of nodes, this one among them.', peers.length + own),
+    gauge('plumb_leases_unreadable', 'Entries of the store that could not be read.', unreadable),
+    gauge(
       'plumb_peers',
-      'gauge',
       'Other nodes: those that answer, that do not, that were not asked, and whose lease cannot be programmed.',
-      [
-        [{ state: 'reachable' }, of('answers')],
-        [{ state: 'narrow' }, of('narrow')],
-        [{ state: 'silent' }, of('silent')],
-        [{ state: 'unknown' }, peers.length - lost - of('answers') - of('narrow') - of('silent')],
-        [{ state: 'unreachable' }, lost],
-      ],
+      byState,
     ),
     ...ofProbes(peers),
-    family('plumb_step_duration_seconds', 'histogram', 'How long steps of the parts of the agent took.', [
-      ...BUCKETS.map((le, i): Sample => [{ le }, steps.buckets[i] ?? 0, '_bucket']),
-      [{ le: '+Inf' }, steps.count, '_bucket'],
-      [{}, steps.sum, '_sum'],
-      [{}, steps.count, '_count'],
-    ]),
-    family('plumb_last_error_timestamp_seconds', 'gauge', 'When something last failed; 0 when nothing has.', [
-      [{}, (lastError?.at ?? 0) / 1000],
-    ]),
+    histogram('plumb_step_duration_seconds', 'How long steps of the parts of the agent took.', BUCKETS, steps),
+    gauge('plumb_last_error_timestamp_seconds', 'When something last failed; 0 when nothing has.', failedAt),
   ]
 }
 
@@ -76,20 +69,11 @@ function ofProbes(peers: readonly Peer[]): string[] {
     const [name, { probe }] = [nameOf(peer), peer]
     if (probe && probe.sent > 0 && probe.lost >= (nodes.get(name)?.lost ?? 0)) nodes.set(name, probe)
   }
-  const all = [...nodes]
+  const losses = [...nodes].map(([node, { lost, sent }]): Sample => [{ node }, lost / sent])
+  const times = [...nodes].flatMap(([node, { ms }]): Sample[] => (ms === undefined ? [] : [[{ node }, ms / 1000]]))
   return [
-    family(
-      'plumb_peer_probe_loss_ratio',
-      'gauge',
-      'How many of the last probes of a node were lost, 0 to 1.',
-      all.map(([node, { lost, sent }]) => [{ node }, lost / sent]),
-    ),
-    family(
-      'plumb_peer_round_trip_seconds',
-      'gauge',
-      'How long the last answer of a node took.',
-      all.flatMap(([node, { ms }]): Sample[] => (ms === undefined ? [] : [[{ node }, ms / 1000]])),
-    ),
+    gauge('plumb_peer_probe_loss_ratio', 'How many of the last probes of a node were lost, 0 to 1.', losses),
+    gauge('plumb_peer_round_trip_seconds', 'How long the last answer of a node took.', times),
   ]
 }
 
@@ -98,29 +82,19 @@ function ofServices({ services: now }: Status): string[] {
   if (!now) return []
   const { services, frontends, endpoints, programming, forgotten } = now
   return [
-    family('plumb_services', 'gauge', 'Services that this node serves.', [[{}, services]]),
-    family('plumb_service_frontends', 'gauge', 'Addresses and ports at which clients ask for Services.', [
-      [{}, frontends],
-    ]),
-    family('plumb_service_endpoints', 'gauge', 'Endpoints of Services, once for each frontend that leads to them.', [
-      [{}, endpoints],
-    ]),
-    family(
+    gauge('plumb_services', 'Services that this node serves.', services),
+    gauge('plumb_service_frontends', 'Addresses and ports at which clients ask for Services.', frontends),
+    gauge('plumb_service_endpoints', 'Endpoints of Services, once for each frontend that leads to them.', endpoints),
+    counter(
       'plumb_service_connections_forgotten_total',
-      'counter',
       'UDP connections to former endpoints that were deleted.',
-      [[{}, forgotten]],
+      forgotten,
     ),
-    family(
+    histogram(
       'plumb_network_programming_duration_seconds',
-      'histogram',
       'How long it took from the change of an EndpointSlice to the kernel.',
-      [
-        ...PROGRAMMING_BUCKETS.map((le, i): Sample => [{ le }, programming.buckets[i] ?? 0, '_bucket']),
-        [{ le: '+Inf' }, programming.count, '_bucket'],
-        [{}, programming.sum, '_sum'],
-        [{}, programming.count, '_count'],
-      ],
+      PROGRAMMING_BUCKETS,
+      programming,
     ),
   ]
 }
@@ -129,125 +103,119 @@ function ofPolicy({ policy: now }: Status): string[] {
   if (!now) return []
   const { policies, clusterPolicies, pods, selected, closed, refused, steps } = now
   return [
-    family('plumb_policies', 'gauge', 'Policies of the cluster that could be read.', [
+    gauge('plumb_policies', 'Policies of the cluster that could be read.', [
       [{ kind: 'NetworkPolicy' }, policies],
       [{ kind: 'ClusterNetworkPolicy' }, clusterPolicies],
     ]),
-    family('plumb_policy_pods', 'gauge', 'Pods of this node that NetworkPolicy knows.', [[{}, pods]]),
-    family('plumb_policy_selected_pods', 'gauge', 'Pods of this node that a policy selects, by direction.', [
+    gauge('plumb_policy_pods', 'Pods of this node that NetworkPolicy knows.', pods),
+    gauge('plumb_policy_selected_pods', 'Pods of this node that a policy selects, by direction.', [
       [{ direction: 'ingress' }, selected.ingress],
       [{ direction: 'egress' }, selected.egress],
     ]),
-    family(
+    gauge(
       'plumb_policy_closed_pods',
-      'gauge',
       'Pods of this node whose object is not known yet: all of their packets are refused.',
-      [[{}, closed]],
+      closed,
     ),
-    family('plumb_policy_objects_refused', 'gauge', 'Objects that could not be read. All others are enforced.', [
-      [{}, refused],
-    ]),
-    family('plumb_policy_step_duration_seconds', 'histogram', 'How long it took from changed objects to the kernel.', [
-      ...BUCKETS.map((le, i): Sample => [{ le }, steps.buckets[i] ?? 0, '_bucket']),
-      [{ le: '+Inf' }, steps.count, '_bucket'],
-      [{}, steps.sum, '_sum'],
-      [{}, steps.count, '_count'],
-    ]),
+    gauge('plumb_policy_objects_refused', 'Objects that could not be read. All others are enforced.', refused),
+    histogram(
+      'plumb_policy_step_duration_seconds',
+      'How long it took from changed objects to the kernel.',
+      BUCKETS,
+      steps,
+    ),
   ]
 }
 
 // Only the first packet of a connection meets a policy.
 function ofCounts({ counts, unknownAddress }: PolicyCounts): string[] {
   const of = (value: 'packets' | 'bytes') =>
-    counts.map(
-      (one): Sample => [{ direction: one.side, action: one.what, policies: one.policies.join(' ') }, one[value]],
-    )
+    counts.map((one): Sample => {
+      const labels = { direction: one.side, action: one.what, policies: one.policies.join(' ') }
+      return [labels, one[value]]
+    })
   return [
-    family(
+    counter(
       'plumb_policy_packets_total',
-      'counter',
       'First packets of connections that policies decided. Several policies refuse together.',
       of('packets'),
     ),
-    family('plumb_policy_bytes_total', 'counter', 'Bytes of these packets.', of('bytes')),
-    family(
+    counter('plumb_policy_bytes_total', 'Bytes of these packets.', of('bytes')),
+    counter(
       'plumb_policy_unknown_address_packets_total',
-      'counter',
       "Packets from and to addresses of the node's subnet that belong to no known pod.",
-      [[{}, unknownAddress]],
+      unknownAddress,
     ),
   ]
 }
 
 function ofKinds({ kinds }: Status): string[] {
   const rows = Object.entries(kinds).sort(([a], [b]) => (a < b ? -1 : 1))
+  const of = (what: keyof KindCount) => rows.map(([kind, counts]): Sample => [{ kind }, counts[what]])
   return [
-    family(
-      'plumb_objects_wanted',
-      'gauge',
-      'Kernel objects that there are to be.',
-      rows.map(([kind, { wanted }]) => [{ kind }, wanted]),
-    ),
-    family(
-      'plumb_objects_programmed',
-      'gauge',
-      'Kernel objects that there are.',
-      rows.map(([kind, { programmed }]) => [{ kind }, programmed]),
-    ),
-    family(
-      'plumb_repairs_total',
-      'counter',
-      'Kernel objects that had to be put right since the start.',
-      rows.map(([kind, { repaired }]) => [{ kind }, repaired]),
-    ),
+    gauge('plumb_objects_wanted', 'Kernel objects that there are to be.', of('wanted')),
+    gauge('plumb_objects_programmed', 'Kernel objects that there are.', of('programmed')),
+    counter('plumb_repairs_total', 'Kernel objects that had to be put right since the start.', of('repaired')),
   ]
 }
 
 function ofStore({ store, stale, started }: Status, now: number): string[] {
   const labels = { store: store.name }
   const { connected, heard } = store
+  const isStale = stale !== undefined
+  const lagMs = connected && !isStale ? 0 : Math.max(now - (stale ?? heard ?? started), 0)
   return [
-    family('plumb_store_connected', 'gauge', 'Whether the store answers.', [[labels, Number(connected)]]),
-    family(
+    gauge('plumb_store_connected', 'Whether the store answers.', [[labels, Number(connected)]]),
+    gauge(
       'plumb_store_lag_seconds',
-      'gauge',
       'By how much what is known of the network may be out of date: 0 while the store answers.',
-      [[labels, connected && stale === undefined ? 0 : Math.max(now - (stale ?? heard ?? started), 0) / 1000]],
+      [[labels, lagMs / 1000]],
     ),
-    family('plumb_stale', 'gauge', 'Whether the network is still as it was known before the start of the agent.', [
-      [{}, Number(stale !== undefined)],
+    gauge(
+      'plumb_stale',
+      'Whether the network is still as it was known before the start of the agent.',
+      Number(isStale),
+    ),
+    gauge('plumb_store_last_heard_timestamp_seconds', 'When the store was last heard of; 0 when it never was.', [
+      [labels, (heard ?? 0) / 1000],
     ]),
-    family(
-      'plumb_store_last_heard_timestamp_seconds',
-      'gauge',
-      'When the store was last heard of; 0 when it never was.',
-      [[labels, (heard ?? 0) / 1000]],
-    ),
   ]
 }
 
 // The metric names are the same as in Prometheus' client libraries.
 function ofProcess({ started }: Status, { rssBytes, cpuSeconds, openFiles }: Usage): string[] {
   return [
-    family('process_start_time_seconds', 'gauge', 'When the agent started.', [[{}, started / 1000]]),
-    family('process_resident_memory_bytes', 'gauge', 'Memory in use.', [[{}, rssBytes]]),
-    family(
+    gauge('process_start_time_seconds', 'When the agent started.', started / 1000),
+    gauge('process_resident_memory_bytes', 'Memory in use.', rssBytes),
+    counter(
       'process_cpu_seconds_total',
-      'counter',
       'CPU time used, user and system, without that of the tools it ran.',
-      [[{}, cpuSeconds]],
+      cpuSeconds,
     ),
-    family('process_open_fds', 'gauge', 'Open file descriptors.', [[{}, openFiles]]),
+    gauge('process_open_fds', 'Open file descriptors.', openFiles),
   ]
 }
 
-// Leaves out a family without samples.
-function family(
-  name: string,
-  type: 'gauge' | 'counter' | 'histogram',
-  help: string,
-  samples: readonly Sample[],
-): string {
+function gauge(name: string, help: string, value: number | readonly Sample[]): string {
+  return family(name, 'gauge', help, value)
+}
+
+function counter(name: string, help: string, value: number | readonly Sample[]): string {
+  return family(name, 'counter', help, value)
+}
+
+function histogram(name: string, help: string, bounds: readonly number[], { buckets, count, sum }: Durations): string {
+  return family(name, 'histogram', help, [
+    ...bounds.map((le, i): Sample => [{ le }, buckets[i] ?? 0, '_bucket']),
+    [{ le: '+Inf' }, count, '_bucket'],
+    [{}, sum, '_sum'],
+    [{}, count, '_count'],
+  ])
+}
+
+// One value has no labels. Leaves out a family without samples.
+function family(name: string, type: string, help: string, value: number | readonly Sample[]): string {
+  const samples: readonly Sample[] = typeof value === 'number' ? [[{}, value]] : value
   if (samples.length === 0) return ''
   return [
     `# HELP ${name} ${help}`,
@@ -258,8 +226,7 @@ function family(
 }
 
 function braces(labels: Labels): string {
-  const pairs = Object.entries(labels).map(
-    ([name, value]) => `${name}="${String(value).replace(/[\\"]/g, '\\$&').replace(/\n/g, '\\n')}"`,
-  )
+  const escaped = (value: string | number) => String(value).replace(/[\\"]/g, '\\$&').replace(/\n/g, '\\n')
+  const pairs = Object.entries(labels).map(([name, value]) => `${name}="${escaped(value)}"`)
   return pairs.length > 0 ? `{${pairs.join(',')}}` : ''
 }

@@ -4,7 +4,7 @@ import { ValueError } from '../../lib/text/errors.ts'
 import { type Cidr, type Ip, parseIp } from '../../lib/text/ip.ts'
 import type { ClusterPolicy, TierPeer, TierRule } from '../cluster/cluster-policy.ts'
 import type { Peer, Pod, Policy, Rule } from '../cluster/objects.ts'
-import type { Port, Protocol, Selector } from '../cluster/reading.ts'
+import type { Port, Protocol, Requirement, Selector } from '../cluster/reading.ts'
 import { matches } from './matching.ts'
 import { decide, type End, type Objects, type Verdict } from './oracle.ts'
 import type { Cluster, PolicyState } from './state.ts'
@@ -142,55 +142,39 @@ export function decision(known: Known, asked: Asked, translate: Translate = () =
   if (endpoints.length === 0) {
     const destination = parseIp(to)
     const source = endsOf(known, from).ips.find((ip) => isSix(ip) === isSix(destination))
-    if (source === undefined)
-      throw new ValueError(
-        `${from} and ${to} have no addresses of one family: want two addresses of IPv4, or two of IPv6`,
-      )
-    const refused: Verdict = { passes: false, reason: `${what}: the rules of Services refuse it` }
-    return {
-      source,
-      destination,
-      port,
-      verdict: refused,
-      here: refused,
-      isAudit: false,
-      service: what,
-      isRefusedByService: true,
-    }
+    if (source === undefined) throw ofTwoFamilies(asked)
+    const verdict: Verdict = { passes: false, reason: `${what}: the rules of Services refuse it` }
+    const connection = { source, destination, port }
+    return { ...connection, verdict, here: verdict, isAudit: false, service: what, isRefusedByService: true }
   }
   const all = endpoints.map((one) => direct(known, { from, to: one.ip, protocol, port: one.port }))
   const refused = all.filter(({ verdict }) => !verdict.passes)
-  const counts =
-    refused.length === 0 || refused.length === all.length
-      ? `${all.length} ${all.length === 1 ? 'endpoint' : 'endpoints'}`
-      : `${all.length} endpoints, ${refused.length} of them refused`
+  const isSplit = refused.length > 0 && refused.length < all.length
+  const count = `${all.length} ${all.length === 1 ? 'endpoint' : 'endpoints'}`
+  const counts = isSplit ? `${count}, ${refused.length} of them refused` : count
   return { ...((refused[0] ?? all[0]) as Decision), service: `${what}: ${counts}` }
 }
 
-function direct(known: Known, { from, to, protocol, port }: Asked): Decision {
+function ofTwoFamilies({ from, to }: Asked): ValueError {
+  return new ValueError(`${from} and ${to} have no addresses of one family: want two addresses of IPv4, or two of IPv6`)
+}
+
+function direct(known: Known, asked: Asked): Decision {
+  const { from, to, protocol, port } = asked
   const [sources, destinations] = [endsOf(known, from), endsOf(known, to)]
   const source = sources.ips.find((ip) => destinations.ips.some((other) => isSix(other) === isSix(ip)))
   const destination = destinations.ips.find((ip) => source !== undefined && isSix(ip) === isSix(source))
-  if (source === undefined || destination === undefined)
-    throw new ValueError(
-      `${from} and ${to} have no addresses of one family: want two addresses of IPv4, or two of IPv6`,
-    )
+  if (source === undefined || destination === undefined) throw ofTwoFamilies(asked)
   const own = addressesOfNode()
   const node = own.has(source) ? ('source' as const) : own.has(destination) ? ('destination' as const) : undefined
-  const attempt = {
-    from: sources.end ?? { ip: source },
-    to: destinations.end ?? { ip: destination },
-    source,
-    destination,
-    protocol,
-    port,
-  }
+  const ends = { from: sources.end ?? { ip: source }, to: destinations.end ?? { ip: destination } }
+  const attempt = { ...ends, source, destination, protocol, port }
   const isLocal = (end: End) => 'name' in end && known.state.locals.has(`${end.namespace}/${end.name}`)
   const hereSides = SIDES.filter((side) => isLocal(side === 'egress' ? attempt.from : attempt.to))
   const closed = closedBy(known, [source, destination], own)
   const objects = objectsOf(known.cluster)
-  const free: Verdict | undefined =
-    node === 'source' && isLocal(attempt.to) ? { passes: true, reason: 'a node reaches its own pods' } : undefined
+  const isToOwnPod = node === 'source' && isLocal(attempt.to)
+  const free: Verdict | undefined = isToOwnPod ? { passes: true, reason: 'a node reaches its own pods' } : undefined
   const verdict = closed ?? free ?? decide(objects, attempt)
   const here = closed ?? free ?? decide(objects, attempt, hereSides)
   return { source, destination, port, verdict, here, isAudit: known.isAudit, ...(node && { node }) }
@@ -217,21 +201,17 @@ function closedBy({ state, subnets }: Known, ends: readonly Ip[], own: ReadonlyS
   for (const ip of ends) {
     const isClosed = [...state.locals.values()].some((local) => local.isClosed && local.ips.includes(ip))
     if (isClosed) return { passes: false, reason: `${ip} belongs to a pod whose object is not known yet: it is closed` }
-    if (!own.has(ip) && !state.podAt(ip) && subnets.some((subnet) => contains(subnet, ip)))
-      return {
-        passes: false,
-        reason: `${ip} is an address of this node's subnet and belongs to no known pod: it is closed`,
-      }
+    const isUnknown = !own.has(ip) && !state.podAt(ip)
+    if (!isUnknown || !subnets.some((subnet) => contains(subnet, ip))) continue
+    const reason = `${ip} is an address of this node's subnet and belongs to no known pod: it is closed`
+    return { passes: false, reason }
   }
   return undefined
 }
 
 function addressesOfNode(): ReadonlySet<Ip> {
-  return new Set(
-    Object.values(networkInterfaces()).flatMap((all) =>
-      (all ?? []).map(({ address }) => parseIp(address.replace(/%.*$/, ''))),
-    ),
-  )
+  const all = Object.values(networkInterfaces()).flatMap((one) => one ?? [])
+  return new Set(all.map(({ address }) => parseIp(address.replace(/%.*$/, ''))))
 }
 
 function policiesOf({ pods, policies }: Cluster, key: string, side: Side): Policy[] {
@@ -243,34 +223,25 @@ function policiesOf({ pods, policies }: Cluster, key: string, side: Side): Polic
   return found.sort((a, b) => (a.name < b.name ? -1 : 1))
 }
 
-function tiersOf(
-  { pods, namespaces, clusterPolicies }: Cluster,
-  key: string,
-  side: Side,
-  tier: ClusterPolicy['tier'],
-): ClusterPolicy[] {
+function tiersOf(cluster: Cluster, key: string, side: Side, tier: ClusterPolicy['tier']): ClusterPolicy[] {
+  const { pods, namespaces, clusterPolicies } = cluster
   const pod = pods.get(key)
   const home = namespaces.get(pod?.namespace ?? '')
   if (!pod || !home) return []
-  const found = [...clusterPolicies.values()].filter(
-    (one) =>
-      one.tier === tier &&
-      one[side].length > 0 &&
-      matches(one.subject.namespaces, home.labels) &&
-      matches(one.subject.pods, pod.labels),
-  )
+  const found = [...clusterPolicies.values()].filter((one) => {
+    if (one.tier !== tier || one[side].length === 0) return false
+    return matches(one.subject.namespaces, home.labels) && matches(one.subject.pods, pod.labels)
+  })
   return found.sort((a, b) => a.priority - b.priority || (a.name < b.name ? -1 : 1))
 }
 
 function namesFor(cluster: Cluster, key: string, side: Side): string[] {
   const own = policiesOf(cluster, key, side)
-  const tiers = [
-    ...tiersOf(cluster, key, side, 'Admin'),
-    ...(own.length > 0 ? [] : tiersOf(cluster, key, side, 'Baseline')),
-  ]
+  const admin = tiersOf(cluster, key, side, 'Admin')
+  const baseline = own.length > 0 ? [] : tiersOf(cluster, key, side, 'Baseline')
   return [
     ...own.map(({ namespace, name }) => `${namespace}/${name}`),
-    ...tiers.map(({ name, tier }) => `ClusterNetworkPolicy ${name} (${tier})`),
+    ...[...admin, ...baseline].map(({ name, tier }) => `ClusterNetworkPolicy ${name} (${tier})`),
   ]
 }
 
@@ -288,21 +259,16 @@ function sideOf(cluster: Cluster, key: string, side: Side): SideView {
   }
 }
 
-function ruleView(
-  cluster: Cluster,
-  { namespace, name }: Policy,
-  { peers, ports }: Rule,
-  side: Side,
-  i: number,
-): RuleView {
+function ruleView(cluster: Cluster, policy: Policy, { peers, ports }: Rule, side: Side, i: number): RuleView {
+  const { namespace, name } = policy
   const isPeer = (peer: Peer, pod: Pod) => {
     if ('cidr' in peer || !matches(peer.pods, pod.labels)) return false
     return peer.namespaces === undefined ? pod.namespace === namespace : isIn(cluster, peer.namespaces, pod)
   }
-  const words = (peer: Peer) =>
-    'cidr' in peer
-      ? `${peer.cidr}${peer.except.length > 0 ? ` except ${peer.except.join(', ')}` : ''}`
-      : podWords(peer.pods, peer.namespaces, namespace)
+  const words = (peer: Peer) => {
+    if (!('cidr' in peer)) return podWords(peer.pods, peer.namespaces, namespace)
+    return peer.except.length === 0 ? peer.cidr : `${peer.cidr} except ${peer.except.join(', ')}`
+  }
   return {
     rule: `${namespace}/${name} ${side}[${i}]`,
     action: 'Accept',
@@ -312,21 +278,14 @@ function ruleView(
   }
 }
 
-function tierRuleView(
-  cluster: Cluster,
-  { name, tier }: ClusterPolicy,
-  rule: TierRule,
-  side: Side,
-  i: number,
-): RuleView {
+function tierRuleView(cluster: Cluster, policy: ClusterPolicy, rule: TierRule, side: Side, i: number): RuleView {
+  const { name, tier } = policy
   const isPeer = (peer: TierPeer, pod: Pod) =>
     'pods' in peer && matches(peer.pods, pod.labels) && isIn(cluster, peer.namespaces, pod)
-  const words = (peer: TierPeer) =>
-    'cidr' in peer
-      ? peer.cidr
-      : 'nodes' in peer
-        ? `nodes ${selectorWords(peer.nodes)}`
-        : podWords(peer.pods, peer.namespaces)
+  const words = (peer: TierPeer) => {
+    if ('cidr' in peer) return peer.cidr
+    return 'nodes' in peer ? `nodes ${selectorWords(peer.nodes)}` : podWords(peer.pods, peer.namespaces)
+  }
   const label = rule.name === undefined ? '' : ` "${rule.name}"`
   return {
     rule: `ClusterNetworkPolicy ${name} (${tier}) ${side}[${i}]${label}`,
@@ -360,24 +319,22 @@ function podWords(pods: Selector, namespaces: Selector | undefined, home = ''): 
 }
 
 function selectorWords(selector: Selector): string {
-  if (selector.length === 0) return 'of all labels'
-  return selector
-    .map(({ key, operator, values }) =>
-      operator === 'In' && values.length === 1
-        ? `${key}=${values[0]}`
-        : operator === 'In' || operator === 'NotIn'
-          ? `${key} ${operator === 'In' ? 'in' : 'not in'} (${values.join(', ')})`
-          : operator === 'Exists'
-            ? key
-            : `!${key}`,
-    )
-    .join(', ')
+  return selector.length === 0 ? 'of all labels' : selector.map(requirementWords).join(', ')
+}
+
+function requirementWords({ key, operator, values }: Requirement): string {
+  if (operator === 'Exists') return key
+  if (operator === 'DoesNotExist') return `!${key}`
+  if (operator === 'In' && values.length === 1) return `${key}=${values[0]}`
+  return `${key} ${operator === 'In' ? 'in' : 'not in'} (${values.join(', ')})`
 }
 
 function portWords(ports: readonly Port[] | undefined): string[] {
   if (ports === undefined) return ['all ports']
-  return ports.map(
-    ({ protocol, from, to, name }) =>
-      `${protocol} ${name ?? (from === undefined ? 'all ports' : to === undefined || to === from ? from : `${from}-${to}`)}`,
-  )
+  return ports.map((one) => `${one.protocol} ${one.name ?? numberWords(one)}`)
+}
+
+function numberWords({ from, to = from }: Port): string {
+  if (from === undefined) return 'all ports'
+  return to === from ? `${from}` : `${from}-${to}`
 }

@@ -72,44 +72,39 @@ export interface Chain {
  * comes after them.
  */
 export const SHAPES: Readonly<Record<string, Shape>> = Object.fromEntries([
-  ...FAMILIES.flatMap((family) =>
-    KINDS.flatMap((kind): [string, Shape][] => {
-      const key =
-        kind === 'vip'
-          ? ([ADDRESS[family], 'inet_proto', 'inet_service'] as const)
-          : (['inet_proto', 'inet_service'] as const)
-      const target = [ADDRESS[family], 'inet_service'] as const
-      return [
-        ...PROTOCOLS.flatMap((protocol): [string, Shape][] => {
-          const slot = [...(kind === 'vip' ? [ADDRESS[family]] : []), 'inet_service', 'slot'] as const
-          return [
-            [slotsName('eps', kind, family, protocol), { key: slot, value: target }],
-            [slotsName('tok', kind, family, protocol), { key: slot, value: ['mark'] }],
-          ]
-        }),
-        [setName('sel', kind, family), { key: [...key, 'mark'], value: target }],
-        [setName('none', kind, family), { key }],
-        [setName('svc', kind, family), { key, value: 'verdict' }],
-      ]
-    }),
-  ),
+  ...FAMILIES.flatMap((family) => KINDS.flatMap((kind) => shapesOf(kind, family))),
   ...FAMILIES.flatMap((family): [string, Shape][] => [
     [`vips${family}`, { key: [ADDRESS[family]] }],
     [`hairpin${family}`, { key: [ADDRESS[family], ADDRESS[family]] }],
   ]),
 ])
 
+function shapesOf(kind: ChainShape['kind'], family: Family): [string, Shape][] {
+  const address = kind === 'vip' ? [ADDRESS[family]] : []
+  const key = [...address, 'inet_proto', 'inet_service'] as const
+  const slot = [...address, 'inet_service', 'slot'] as const
+  const target = [ADDRESS[family], 'inet_service'] as const
+  return [
+    ...PROTOCOLS.flatMap((protocol): [string, Shape][] => [
+      [slotsName('eps', kind, family, protocol), { key: slot, value: target }],
+      [slotsName('tok', kind, family, protocol), { key: slot, value: ['mark'] }],
+    ]),
+    [setName('sel', kind, family), { key: [...key, 'mark'], value: target }],
+    [setName('none', kind, family), { key }],
+    [setName('svc', kind, family), { key, value: 'verdict' }],
+  ]
+}
+
 /**
  * The lines that declare all sets and chains of the table, and give the chains these rules. They leave the elements of
  * sets as they are.
  */
 export function declaration(chains: ReadonlyMap<string, Chain>): string[] {
+  const bodyOf = ({ hook }: Chain) => (hook === undefined ? '' : `type ${hook}; policy accept; `)
   return [
     `table inet ${TABLE} {`,
     ...sets().map((line) => `  ${line}`),
-    ...[...chains].map(
-      ([name, { hook }]) => `  chain ${name} { ${hook === undefined ? '' : `type ${hook}; policy accept; `}}`,
-    ),
+    ...[...chains].map(([name, chain]) => `  chain ${name} { ${bodyOf(chain)}}`),
     '}',
     ...[...chains.keys()].map((name) => `flush chain inet ${TABLE} ${name}`),
     ...rulesOf(chains),
@@ -133,23 +128,29 @@ export const REMOVE = [TABLE, SOURCES]
 export function sources(restricted: ReadonlyMap<string, readonly Cidr[]>): string[] {
   const head = [`table inet ${SOURCES}`, `delete table inet ${SOURCES}`]
   if (restricted.size === 0) return head
-  const of = (family: Family) =>
-    [...restricted].filter(([key]) => key.split(' ', 1)[0]?.includes(':') === (family === 6))
   const elements = (all: readonly string[]) => (all.length === 0 ? '' : ` elements = { ${all.join(', ')} };`)
+  const setsOf = (family: Family) => {
+    const own = [...restricted].filter(([key]) => key.split(' ', 1)[0]?.includes(':') === (family === 6))
+    const frontends = elements(own.map(([key]) => key))
+    const pairs = elements(own.flatMap(([key, ranges]) => ranges.map((range) => `${key} . ${range}`)))
+    const type = `${ADDRESS[family]} . inet_proto . inet_service`
+    return [
+      `  set restricted${family} { type ${type};${frontends} }`,
+      `  set allowed${family} { type ${type} . ${ADDRESS[family]}; flags interval;${pairs} }`,
+    ]
+  }
+  const ruleOf = (family: Family) => {
+    const key = keyOf('vip', family)
+    return `    ${key} @restricted${family} ${key} . ${WORD[family]} saddr != @allowed${family} drop`
+  }
   return [
     ...head,
     `table inet ${SOURCES} {`,
-    ...FAMILIES.flatMap((family) => [
-      `  set restricted${family} { type ${ADDRESS[family]} . inet_proto . inet_service;${elements(of(family).map(([key]) => key))} }`,
-      `  set allowed${family} { type ${ADDRESS[family]} . inet_proto . inet_service . ${ADDRESS[family]}; flags interval;${elements(of(family).flatMap(([key, ranges]) => ranges.map((range) => `${key} . ${range}`)))} }`,
-    ]),
+    ...FAMILIES.flatMap(setsOf),
     ...['prerouting', 'output'].flatMap((hook) => [
       `  chain ${hook} {`,
       `    type filter hook ${hook} priority -110; policy accept;`,
-      ...FAMILIES.map(
-        (family) =>
-          `    ${keyOf('vip', family)} @restricted${family} ${keyOf('vip', family)} . ${WORD[family]} saddr != @allowed${family} drop`,
-      ),
+      ...FAMILIES.map(ruleOf),
       '  }',
     ]),
     '}',
@@ -158,201 +159,137 @@ export function sources(restricted: ReadonlyMap<string, readonly Cidr[]>): strin
 
 /** The lines that replace the addresses of this node's pods, and those of all pods. */
 export function podAddresses(own: readonly Cidr[], inside: readonly Cidr[]): string[] {
-  return FAMILIES.flatMap((family) =>
-    [[`own${family}`, own] as const, [`inside${family}`, [...new Set([...own, ...inside])]] as const].flatMap(
-      ([name, all]) => {
-        const mine = all.filter((one) => isSix(one) === (family === 6))
-        return [
-          `flush set inet ${TABLE} ${name}`,
-          ...(mine.length > 0 ? [`add element inet ${TABLE} ${name} { ${mine.join(', ')} }`] : []),
-        ]
-      },
-    ),
-  )
+  const linesOf = (name: string, all: readonly Cidr[]) => [
+    `flush set inet ${TABLE} ${name}`,
+    ...(all.length > 0 ? [`add element inet ${TABLE} ${name} { ${all.join(', ')} }`] : []),
+  ]
+  const pods = [...new Set([...own, ...inside])]
+  return FAMILIES.flatMap((family) => [
+    ...linesOf(`own${family}`, ofFamily(family, own)),
+    ...linesOf(`inside${family}`, ofFamily(family, pods)),
+  ])
+}
+
+function ofFamily(family: Family, all: readonly Cidr[]): Cidr[] {
+  return all.filter((one) => isSix(one) === (family === 6))
 }
 
 /** The chains that every node has. */
 export function baseChains(options: TableOptions): Map<string, Chain> {
   const { nodePortAddresses, masqueradeAll, clusterCidrs, vxlanPort } = options
   const masked = `meta mark set meta mark or 0x${MASQUERADE_BIT.toString(16)}`
-  const of = (family: Family, all: readonly Cidr[]) => all.filter((one) => isSix(one) === (family === 6))
   const masks = FAMILIES.flatMap((family) => {
-    if (masqueradeAll) return [`${WORD[family]} daddr @vips${family} ${masked}`]
-    const known = of(family, clusterCidrs)
-    return known.length > 0
-      ? [`${WORD[family]} daddr @vips${family} ${WORD[family]} saddr != { ${known.join(', ')} } ${masked}`]
-      : []
+    const word = WORD[family]
+    if (masqueradeAll) return [`${word} daddr @vips${family} ${masked}`]
+    const known = ofFamily(family, clusterCidrs)
+    if (known.length === 0) return []
+    return [`${word} daddr @vips${family} ${word} saddr != { ${known.join(', ')} } ${masked}`]
   })
+  const isAnyAddress = nodePortAddresses.length === 0
   const nodePorts = FAMILIES.flatMap((family) => {
     // The kernel does not send what came from ::1 to another link. The agent itself listens there (loopback-ports.ts).
-    const loopback =
-      family === 4 ? (nodePortAddresses.length === 0 ? ['ip daddr 127.0.0.0/8 return'] : []) : ['ip6 daddr ::1 return']
-    if (nodePortAddresses.length === 0) return loopback
-    const known = of(family, nodePortAddresses)
-    return [
-      ...loopback,
-      known.length === 0
-        ? `meta nfproto ipv${family} return`
-        : `${WORD[family]} daddr != { ${known.join(', ')} } return`,
-    ]
+    const six = family === 6 ? ['ip6 daddr ::1 return'] : []
+    if (isAnyAddress) return family === 4 ? ['ip daddr 127.0.0.0/8 return'] : six
+    const known = ofFamily(family, nodePortAddresses)
+    if (known.length === 0) return [...six, `meta nfproto ipv${family} return`]
+    return [...six, `${WORD[family]} daddr != { ${known.join(', ')} } return`]
   })
-  // Masquerade prefers a free port, and VXLAN's socket does not count as one that is taken.
-  const udpRange =
-    vxlanPort === undefined ? undefined : vxlanPort < 32_768 ? `${vxlanPort + 1}-65535` : `1024-${vxlanPort - 1}`
+  const addressed = FAMILIES.map((family) => `${keyOf('vip', family)} vmap @svc${family}`)
+  const byPort = FAMILIES.map((family) => `meta nfproto ipv${family} ${keyOf('port', family)} vmap @portsvc${family}`)
+  const hairpins = FAMILIES.map((family) => {
+    const ends = `${WORD[family]} saddr . ${WORD[family]} daddr`
+    return `ct status dnat ${ends} @hairpin${family} goto masquerading`
+  })
+  // A packet that the kernel cannot match to its connection keeps the pod's address. Its receiver would reset the
+  // connection.
+  const invalid = FAMILIES.flatMap((family) =>
+    ['saddr', 'daddr'].map((end) => `ct state invalid ${WORD[family]} ${end} @inside${family} drop`),
+  )
+  const unserved = FAMILIES.flatMap((family) => [
+    `${WORD[family]} daddr @vips${family} goto refuse`,
+    `${keyOf('vip', family)} @none${family} goto refuse`,
+  ])
+  const unservedPorts = FAMILIES.map((family) => {
+    return `meta nfproto ipv${family} ${keyOf('port', family)} @portnone${family} goto refuse`
+  })
+  const postrouting = [
+    // The mark was for the way from one hook to the other.
+    `ct mark and ${hex(TOKEN_MASK)} == ${hex(CLUSTER_TOKEN)} ct mark set 0x0`,
+    `meta mark and ${hex(MASQUERADE_BIT)} != 0x0 goto masked`,
+    ...hairpins,
+  ]
+  const masquerading = [...masqueradeBeside(vxlanPort), 'masquerade fully-random']
+  const martians = ['daddr', 'saddr'].map((end) => `iifname != "lo" ip ${end} 127.0.0.0/8 drop`)
   const filter = (hook: string, ...rules: readonly string[]): [string, Chain] => [
     hook,
     { hook: `filter hook ${hook} priority -1`, rules: [...rules, 'ct state new jump unserved'] },
   ]
-  const martians: readonly [string, Chain][] = isOnLoopback(options, 4)
-    ? [
-        [
-          MARTIANS,
-          {
-            hook: 'filter hook prerouting priority -300',
-            rules: ['daddr', 'saddr'].map((end) => `iifname != "lo" ip ${end} 127.0.0.0/8 drop`),
-          },
-        ],
-      ]
-    : []
-  return new Map<string, Chain>([
-    ...martians,
+  const chains: [string, Chain][] = [
     ['prerouting', { hook: 'nat hook prerouting priority -101', rules: ['jump services'] }],
     ['nat_output', { hook: 'nat hook output priority -101', rules: ['jump services'] }],
-    [
-      'services',
-      {
-        rules: [
-          ...masks,
-          ...FAMILIES.map((family) => `${keyOf('vip', family)} vmap @svc${family}`),
-          'fib daddr type local jump nodeports',
-        ],
-      },
-    ],
-    [
-      'nodeports',
-      {
-        rules: [
-          ...nodePorts,
-          ...FAMILIES.map((family) => `meta nfproto ipv${family} ${keyOf('port', family)} vmap @portsvc${family}`),
-        ],
-      },
-    ],
-    [
-      'postrouting',
-      {
-        hook: 'nat hook postrouting priority 99',
-        rules: [
-          // The mark was for the way from one hook to the other.
-          `ct mark and ${hex(TOKEN_MASK)} == ${hex(CLUSTER_TOKEN)} ct mark set 0x0`,
-          `meta mark and ${hex(MASQUERADE_BIT)} != 0x0 goto masked`,
-          ...FAMILIES.map(
-            (family) =>
-              `ct status dnat ${WORD[family]} saddr . ${WORD[family]} daddr @hairpin${family} goto masquerading`,
-          ),
-        ],
-      },
-    ],
+    ['services', { rules: [...masks, ...addressed, 'fib daddr type local jump nodeports'] }],
+    ['nodeports', { rules: [...nodePorts, ...byPort] }],
+    ['postrouting', { hook: 'nat hook postrouting priority 99', rules: postrouting }],
     ['masked', { rules: [`meta mark set meta mark and ${hex(~MASQUERADE_BIT)}`, 'goto masquerading'] }],
-    [
-      'masquerading',
-      {
-        rules: [
-          ...(udpRange === undefined ? [] : [`meta l4proto udp masquerade to :${udpRange} fully-random`]),
-          'masquerade fully-random',
-        ],
-      },
-    ],
-    // A packet that the kernel cannot match to its connection keeps the pod's address. Its receiver would reset the
-    // connection.
-    filter(
-      'forward',
-      ...FAMILIES.flatMap((family) => [
-        `ct state invalid ${WORD[family]} saddr @inside${family} drop`,
-        `ct state invalid ${WORD[family]} daddr @inside${family} drop`,
-      ]),
-    ),
+    ['masquerading', { rules: masquerading }],
+    filter('forward', ...invalid),
     filter('input'),
     filter('output'),
-    [
-      'unserved',
-      {
-        rules: [
-          ...FAMILIES.flatMap((family) => [
-            `${WORD[family]} daddr @vips${family} goto refuse`,
-            `${keyOf('vip', family)} @none${family} goto refuse`,
-          ]),
-          'fib daddr type local jump unserved_ports',
-        ],
-      },
-    ],
-    [
-      'unserved_ports',
-      {
-        rules: [
-          ...nodePorts,
-          ...FAMILIES.map(
-            (family) => `meta nfproto ipv${family} ${keyOf('port', family)} @portnone${family} goto refuse`,
-          ),
-        ],
-      },
-    ],
+    ['unserved', { rules: [...unserved, 'fib daddr type local jump unserved_ports'] }],
+    ['unserved_ports', { rules: [...nodePorts, ...unservedPorts] }],
     ['refuse', { rules: ['meta l4proto tcp reject with tcp reset', 'reject with icmpx port-unreachable'] }],
-  ])
+  ]
+  if (isOnLoopback(options, 4))
+    chains.unshift([MARTIANS, { hook: 'filter hook prerouting priority -300', rules: martians }])
+  return new Map(chains)
+}
+
+// Masquerade prefers a free port, and VXLAN's socket does not count as one that is taken.
+function masqueradeBeside(vxlanPort: number | undefined): string[] {
+  if (vxlanPort === undefined) return []
+  const range = vxlanPort < 32_768 ? `${vxlanPort + 1}-65535` : `1024-${vxlanPort - 1}`
+  return [`meta l4proto udp masquerade to :${range} fully-random`]
 }
 
 /** The chain of a shape, and the chain that it leads to if there is one, which comes first. */
 export function shapeChains(shape: ChainShape): [string, Chain][] {
-  const { family, cluster, local, isMasked } = shape
+  const { local, ...rest } = shape
+  const { family, cluster, isMasked } = rest
   const ip = WORD[family]
-  if (local === undefined)
-    return [
-      [
-        chainName(shape),
-        {
-          rules: [
-            ...(isMasked ? [`${ip} saddr != @own${family} meta mark set meta mark or ${hex(MASQUERADE_BIT)}`] : []),
-            ...choice(shape, cluster, false),
-          ],
-        },
-      ],
-    ]
+  if (local === undefined) {
+    const mask = `${ip} saddr != @own${family} meta mark set meta mark or ${hex(MASQUERADE_BIT)}`
+    return [[chainName(shape), { rules: [...(isMasked ? [mask] : []), ...choice(shape, cluster, false)] }]]
+  }
   // Policy Local is for clients from outside. Pods and the node use all endpoints.
-  const { local: _, ...rest } = shape
-  const whole = shapeChains(rest)
-  const inside =
-    cluster === 0
-      ? []
-      : [`${ip} saddr @inside${family} goto ${chainName(rest)}`, `fib saddr type local goto ${chainName(rest)}`]
-  return [
-    ...(cluster === 0 ? [] : whole),
-    [
-      chainName(shape),
-      { rules: [...inside, ...(local === 0 ? [`meta l4proto { tcp, udp, sctp } drop`] : choice(rest, local, true))] },
-    ],
-  ]
+  const outside = local === 0 ? ['meta l4proto { tcp, udp, sctp } drop'] : choice(rest, local, true)
+  if (cluster === 0) return [[chainName(shape), { rules: outside }]]
+  const whole = chainName(rest)
+  const inside = [`${ip} saddr @inside${family} goto ${whole}`, `fib saddr type local goto ${whole}`]
+  return [...shapeChains(rest), [chainName(shape), { rules: [...inside, ...outside] }]]
 }
 
 // The rules that choose one of `count` endpoints.
 function choice({ kind, family, protocol, sticky }: ChainShape, count: number, isLocal: boolean): string[] {
-  const key = keyOf(kind, family)
   const dnat = `dnat ${WORD[family]} to`
-  const slot = `${placeOf(kind, family, protocol)} . numgen random mod ${count}${isLocal ? ` offset ${LOCAL_SLOT}` : ''}`
+  const offset = isLocal ? ` offset ${LOCAL_SLOT}` : ''
+  const slot = `${placeOf(kind, family, protocol)} . numgen random mod ${count}${offset}`
   if (sticky === undefined) return [`${dnat} ${slot} map @${slotsName('eps', kind, family, protocol)}`]
-  const [aff, tok, sel] = [
-    setName('aff', kind, family),
-    slotsName('tok', kind, family, protocol),
-    setName('sel', kind, family),
-  ].map((one) => `@${one}`)
+  const aff = `@${setName('aff', kind, family)}`
+  const tok = `@${slotsName('tok', kind, family, protocol)}`
+  const sel = `@${setName('sel', kind, family)}`
   const client = clientOf(kind, family)
+  const recall = `ct mark set ${client} map ${aff}`
+  const isOfSide = `ct mark and ${hex(LOCAL_BIT)} == ${isLocal ? hex(LOCAL_BIT) : '0x0'}`
   const learn = `update ${aff} { ${client} timeout ${sticky}s : ct mark }`
+  const lead = `${dnat} ${keyOf(kind, family)} . ct mark map ${sel}`
   return [
     // A known client whose endpoint is still there. Each connection renews the time.
-    `ct mark set ${client} map ${aff} ct mark and ${hex(LOCAL_BIT)} == ${isLocal ? hex(LOCAL_BIT) : '0x0'} ${learn} ${dnat} ${key} . ct mark map ${sel}`,
+    `${recall} ${isOfSide} ${learn} ${lead}`,
     // An update keeps the value of an element that is there.
     `delete ${aff} { ${client} : ct mark }`,
     `ct mark set ${slot} map ${tok}`,
     learn,
-    `${dnat} ${key} . ct mark map ${sel}`,
+    lead,
   ]
 }
 
@@ -378,26 +315,31 @@ function sets(): string[] {
       `set inside${family} { type ${ADDRESS[family]}; flags interval; auto-merge; }`,
       `set vips${family} { type ${ADDRESS[family]}; }`,
       `set hairpin${family} { type ${ADDRESS[family]} . ${ADDRESS[family]}; }`,
-      ...KINDS.flatMap((kind) => {
-        const types = `${kind === 'vip' ? `${ADDRESS[family]} . ` : ''}inet_proto . inet_service`
-        const client =
-          family === 4
-            ? `type ${ADDRESS[4]} . ${types} : mark`
-            : 'typeof numgen random mod 65536 . numgen random mod 65536 : ct mark'
-        return [
-          `map ${setName('svc', kind, family)} { type ${types} : verdict; }`,
-          `set ${setName('none', kind, family)} { type ${types}; }`,
-          // `typeof` because the type of numgen has no name. One per protocol, because nft 1.0.6 does not read "th
-          // dport" of a typeof back.
-          ...PROTOCOLS.flatMap((protocol) => [
-            `map ${slotsName('eps', kind, family, protocol)} { typeof ${placeOf(kind, family, protocol)} . numgen random mod 65536 : ${WORD[family]} daddr . ${protocol} dport; }`,
-            `map ${slotsName('tok', kind, family, protocol)} { typeof ${placeOf(kind, family, protocol)} . numgen random mod 65536 : ct mark; }`,
-          ]),
-          `map ${setName('sel', kind, family)} { type ${types} . mark : ${ADDRESS[family]} . inet_service; }`,
-          `map ${setName('aff', kind, family)} { ${client}; flags dynamic,timeout; size ${MOST_CLIENTS}; }`,
-        ]
-      }),
+      ...KINDS.flatMap((kind) => setsOfKind(kind, family)),
     ]),
+  ]
+}
+
+function setsOfKind(kind: ChainShape['kind'], family: Family): string[] {
+  const types = `${kind === 'vip' ? `${ADDRESS[family]} . ` : ''}inet_proto . inet_service`
+  const random = 'numgen random mod 65536'
+  const client = family === 4 ? `type ${ADDRESS[4]} . ${types} : mark` : `typeof ${random} . ${random} : ct mark`
+  // `typeof` because the type of numgen has no name. One map per protocol, because nft 1.0.6 does not read "th dport"
+  // of a typeof back.
+  const slots = PROTOCOLS.flatMap((protocol) => {
+    const slot = `typeof ${placeOf(kind, family, protocol)} . ${random}`
+    const endpoint = `${WORD[family]} daddr . ${protocol} dport`
+    return [
+      `map ${slotsName('eps', kind, family, protocol)} { ${slot} : ${endpoint}; }`,
+      `map ${slotsName('tok', kind, family, protocol)} { ${slot} : ct mark; }`,
+    ]
+  })
+  return [
+    `map ${setName('svc', kind, family)} { type ${types} : verdict; }`,
+    `set ${setName('none', kind, family)} { type ${types}; }`,
+    ...slots,
+    `map ${setName('sel', kind, family)} { type ${types} . mark : ${ADDRESS[family]} . inet_service; }`,
+    `map ${setName('aff', kind, family)} { ${client}; flags dynamic,timeout; size ${MOST_CLIENTS}; }`,
   ]
 }
 
