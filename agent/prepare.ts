@@ -54,6 +54,8 @@ export async function prepare(
   const identity = makeIdentity(files.stateDir)
   const stored = await remembered(given.store, signal, awaiting)
   const links = backend.links(options)
+  const unasked = (why: string | undefined) =>
+    given.failures.report('probes', why === undefined ? [] : [probesFailure(why)])
   return {
     node,
     ...(identity !== undefined && { identity }),
@@ -95,13 +97,7 @@ export async function prepare(
     isPolicyOn: settings.policy !== undefined,
     ...(settings.services && { services: { ...settings.services, ...vxlanPortOf(backend, options) } }),
     enforcement: settings.enforcement,
-    ...(network.probeMs > 0
-      ? {
-          probes: makeProbes(network.probeMs, (why) =>
-            given.failures.report('probes', why === undefined ? [] : [unasked(why)]),
-          ),
-        }
-      : {}),
+    ...(network.probeMs > 0 && { probes: makeProbes(network.probeMs, unasked) }),
     log: (text) => log(text),
     warn: (text) => warn(text),
   }
@@ -118,10 +114,10 @@ function objectsOf({ policy, services }: Settings, version: string): Pick<Contex
 async function refuseKubeProxy({ services }: Settings): Promise<void> {
   if (!services || services.isForced || services.replacesKubeProxy) return
   const rules = await kubeProxyRules(run)
-  if (rules.length > 0)
-    throw new ValueError(
-      `Cannot serve Services beside kube-proxy, whose rules are on this node: ${rules.join(', ')}: want kube-proxy stopped and --replace-kube-proxy, which removes them, or --service-proxy-force`,
-    )
+  if (rules.length === 0) return
+  const text = `Cannot serve Services beside kube-proxy, whose rules are on this node: ${rules.join(', ')}`
+  const want = 'want kube-proxy stopped and --replace-kube-proxy, which removes them, or --service-proxy-force'
+  throw new ValueError(`${text}: ${want}`)
 }
 
 function vxlanPortOf({ type }: Context['backend'], options: unknown): { readonly vxlanPort?: number } {
@@ -131,16 +127,13 @@ function vxlanPortOf({ type }: Context['backend'], options: unknown): { readonly
 // The VXLAN devices that already have one of these names, with their MACs. A device of another kind is left out, and
 // the converger reports it.
 function existingDevices(links: readonly string[]): ReadonlyMap<string, Mac> {
-  return new Map(
-    linksNow().flatMap(({ name, kind, mac }) => (kind === 'vxlan' && links.includes(name) ? [[name, mac]] : [])),
-  )
+  const found = linksNow().filter(({ name, kind }) => kind === 'vxlan' && links.includes(name))
+  return new Map(found.map(({ name, mac }) => [name, mac]))
 }
 
-function unasked(why: string): Failure {
-  return {
-    scope: 'part',
-    text: `Cannot ask peers whether they answer: ${why}${/errno 1$/.test(why) ? ' (it needs CAP_NET_RAW; --probe-interval=0 for none)' : ''}`,
-  }
+function probesFailure(why: string): Failure {
+  const hint = /errno 1$/.test(why) ? ' (it needs CAP_NET_RAW; --probe-interval=0 for none)' : ''
+  return { scope: 'part', text: `Cannot ask peers whether they answer: ${why}${hint}` }
 }
 
 const NO_CONFIG = 'the network’s configuration is not known yet'
@@ -156,7 +149,7 @@ async function configured(
 ): Promise<Known | Pick<Known, 'conf'>> {
   awaiting(NO_CONFIG)
   let known: { readonly found: Known | undefined } | undefined
-  for (let said = ''; ; ) {
+  for (let announced = ''; ; ) {
     try {
       return { conf: await store.config(AbortSignal.any([signal, AbortSignal.timeout(WAIT_MS)])) }
     } catch (cause) {
@@ -167,16 +160,12 @@ async function configured(
       // A connected store that gives no configuration has none. This answer counts, so the agent does not use the copy
       // on disk.
       if (found && uncertain === undefined && !store.state().connected) {
-        log(
-          `agent: the store does not answer, starting with what was known at ${new Date(found.at).toISOString()}: ${cause.message}`,
-        )
+        const at = new Date(found.at).toISOString()
+        log(`agent: the store does not answer, starting with what was known at ${at}: ${cause.message}`)
         return found
       }
-      said = say(
-        [`${NO_CONFIG}: ${cause.message}`, ...(uncertain === undefined ? [] : [uncertain])].join('; '),
-        said,
-        awaiting,
-      )
+      const why = `${NO_CONFIG}: ${cause.message}`
+      announced = announceWait(uncertain === undefined ? why : `${why}; ${uncertain}`, announced, awaiting)
     }
   }
 }
@@ -188,14 +177,14 @@ async function remembered(
   signal: AbortSignal,
   awaiting: (text: string) => void,
 ): Promise<Remembered> {
-  for (let said = ''; ; await pause(WAIT_MS, signal)) {
+  for (let announced = ''; ; await pause(WAIT_MS, signal)) {
     signal.throwIfAborted()
     try {
       return (await store.remembered?.(AbortSignal.any([signal, AbortSignal.timeout(WAIT_MS)]))) ?? NOTHING
     } catch (cause) {
       if (!(cause instanceof StoreError)) throw cause
       if (!store.state().connected) return NOTHING
-      said = say(cause.message, said, awaiting)
+      announced = announceWait(cause.message, announced, awaiting)
     }
   }
 }
@@ -203,18 +192,18 @@ async function remembered(
 const NOTHING: Remembered = { addresses: {}, data: {} }
 
 async function nexthops(signal: AbortSignal, awaiting: (text: string) => void): Promise<boolean> {
-  for (let said = ''; ; await pause(WAIT_MS, signal)) {
+  for (let announced = ''; ; await pause(WAIT_MS, signal)) {
     signal.throwIfAborted()
     try {
       return await hasNexthops(run)
     } catch (cause) {
-      said = say((cause as Error).message, said, awaiting)
+      announced = announceWait((cause as Error).message, announced, awaiting)
     }
   }
 }
 
-function say(text: string, said: string, awaiting: (text: string) => void): string {
-  if (text === said) return said
+function announceWait(text: string, before: string, awaiting: (text: string) => void): string {
+  if (text === before) return before
   log(`agent: waiting: ${text}`)
   awaiting(text)
   return text
@@ -256,10 +245,8 @@ export async function confirmed(
 const CONFIGURATION = 'configuration'
 
 function unusable({ message }: ValueError): Failure {
-  return {
-    scope: 'part',
-    text: `Cannot use the network configuration that the store has now, going on with the one before: ${message}`,
-  }
+  const text = 'Cannot use the network configuration that the store has now, going on with the one before'
+  return { scope: 'part', text: `${text}: ${message}` }
 }
 
 /**
@@ -315,7 +302,7 @@ async function settle(
 ): Promise<void> {
   await installNode(settings)
   notify('READY=1')
-  void announced(store, failures, signal)
+  void announceReady(store, failures, signal)
   // Runs last. Until the agent's own rules are loaded, flannel's rules masquerade for the pods.
   if (settings.firewall.replaceFlannel)
     for (const what of await removeFlannelRules(run)) log(`agent: removed what flannel left: ${what}`)
@@ -324,8 +311,8 @@ async function settle(
 }
 
 // Publishes in the store that this node serves its pods. Tries until that succeeds, because the pods need no store.
-async function announced(store: SubnetStore, failures: Context['failures'], signal: AbortSignal): Promise<void> {
-  for (let said = ''; !signal.aborted; await pause(WAIT_MS, signal)) {
+async function announceReady(store: SubnetStore, failures: Context['failures'], signal: AbortSignal): Promise<void> {
+  for (let logged = ''; !signal.aborted; await pause(WAIT_MS, signal)) {
     try {
       await store.ready?.()
       failures.report('announcement', [])
@@ -335,8 +322,8 @@ async function announced(store: SubnetStore, failures: Context['failures'], sign
       // The state of the store already reports a store that does not answer.
       const text = `Cannot tell the store that this node serves its pods: ${cause.message}`
       failures.report('announcement', store.state().connected ? [{ scope: 'part', text }] : [])
-      if (store.state().connected && text !== said) log(`agent: ${text}`)
-      said = text
+      if (store.state().connected && text !== logged) log(`agent: ${text}`)
+      logged = text
     }
   }
 }

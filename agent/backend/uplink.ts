@@ -142,19 +142,14 @@ export function directRoutes({ name, routes }: Pick<Uplink, 'name' | 'routes'>):
  * because they serve pods. Undefined when there is none.
  */
 export function overlap({ links, routes }: Sight, network: Cidr, own: readonly string[]): string | undefined {
-  const bridges = new Set(
-    links
-      .filter((row) => (row as { linkinfo?: { info_kind?: string } }).linkinfo?.info_kind === 'bridge')
-      .map(({ ifname }) => ifname),
-  )
-  const found = routes.find(
-    ({ dst, dev = '', protocol }) =>
-      protocol !== String(PROTO) &&
-      dst !== 'default' &&
-      !bridges.has(dev) &&
-      !own.includes(dev) &&
-      meets(cidrOf(dst), network),
-  )
+  const isBridge = (row: LinkRow & { readonly linkinfo?: { info_kind?: string } }) =>
+    row.linkinfo?.info_kind === 'bridge'
+  const bridges = new Set(links.filter(isBridge).map(({ ifname }) => ifname))
+  const found = routes.find(({ dst, dev = '', protocol }) => {
+    if (protocol === String(PROTO) || dst === 'default') return false
+    const servesPods = bridges.has(dev) || own.includes(dev)
+    return !servesPods && meets(cidrOf(dst), network)
+  })
   return found && `${found.dst} on ${found.dev ?? 'several links'}`
 }
 
@@ -173,10 +168,12 @@ function chooseLink(
   before?: Pick<Uplink, 'name' | 'index' | 'tunnel'>,
 ): Found {
   const holder = (ip: string) => links.find(({ addr_info }) => addr_info.some(({ local }) => local === ip))
+  const called = ({ ifname, addr_info }: LinkRow) =>
+    `${ifname} (${addr_info.map(({ local }) => local).join(' ') || 'no address'})`
   const there = () =>
     links
       .filter(({ ifname }) => ifname !== 'lo')
-      .map(({ ifname, addr_info }) => `${ifname} (${addr_info.map(({ local }) => local).join(' ') || 'no address'})`)
+      .map(called)
       .join(', ')
   for (const family of families) {
     const asked = wish.tunnel[key(family)]
@@ -186,12 +183,9 @@ function chooseLink(
   }
   for (const wanted of wish.ifaces) {
     const row = holder(canonical(wanted)) ?? links.find(({ ifname }) => ifname === wanted)
-    if (row)
-      return {
-        row,
-        why: `${row.ifname} is the first of --iface that is there`,
-        asked: (local) => local === canonical(wanted),
-      }
+    if (!row) continue
+    const why = `${row.ifname} is the first of --iface that is there`
+    return { row, why, asked: (local) => local === canonical(wanted) }
   }
   for (const pattern of wish.patterns) {
     const found = matching(links, new RegExp(pattern), families)
@@ -208,13 +202,12 @@ function chooseLink(
   ]
   if (asked.length > 0) throw new ValueError(`Cannot find the uplink by ${asked.join(', ')}: there are ${there()}`)
   for (const family of families) {
-    const row = wish.advertise[key(family)] && holder(wish.advertise[key(family)] as Ip)
-    if (row) return { row, why: `${row.ifname} has the public address ${wish.advertise[key(family)]}` }
+    const address = wish.advertise[key(family)]
+    const row = address && holder(address)
+    if (row) return { row, why: `${row.ifname} has the public address ${address}` }
   }
-  const eligible = routes.filter(
-    (row) =>
-      !devicesOf(row).some((dev) => links.some(({ ifname, flags }) => ifname === dev && flags.includes('POINTOPOINT'))),
-  )
+  const tunnels = new Set(links.flatMap(({ ifname, flags }) => (flags.includes('POINTOPOINT') ? [ifname] : [])))
+  const eligible = routes.filter((row) => !devicesOf(row).some((dev) => tunnels.has(dev)))
   return (before && kept(links, eligible, families, before)) ?? byDefaultRoute(links, routes, eligible, families, there)
 }
 
@@ -230,16 +223,14 @@ function kept(
   if (!row?.flags.includes('UP') || row.flags.includes('NO-CARRIER')) return undefined
   const asked = (local: string) => local === tunnel.v4 || local === tunnel.v6
   if (!families.every((family) => usable(row, family).some(({ local }) => asked(local)))) return undefined
-  const routed = families.map((family) =>
-    eligible.filter((one) => one.dst === 'default' && one.family === family).flatMap(devicesOf),
-  )
-  if (!routed.every((devices) => devices.length === 0 || devices.includes(name))) return undefined
+  const hasLostRoute = families.some((family) => {
+    const devices = eligible.filter((one) => one.dst === 'default' && one.family === family).flatMap(devicesOf)
+    return devices.length > 0 && !devices.includes(name)
+  })
+  if (hasLostRoute) return undefined
   const isFirst = families.every((family) => devicesOf(defaultRoute(eligible, family))[0] === name)
-  return {
-    row,
-    why: isFirst ? `${name} has the default route` : `${name} was chosen before, is up and has its address`,
-    asked,
-  }
+  const why = isFirst ? `${name} has the default route` : `${name} was chosen before, is up and has its address`
+  return { row, why, asked }
 }
 
 // The tunnel of a VPN does not lead to the other nodes, unless a setting says so.
@@ -254,17 +245,16 @@ function byDefaultRoute(
   for (const { family, dev } of found) {
     if (dev !== undefined) continue
     const [over] = devicesOf(defaultRoute(routes, family))
-    const none =
-      over === undefined
-        ? `there is no IPv${family} default route`
-        : `the IPv${family} default route leads over ${over}, a point-to-point link, which is never chosen unasked`
-    throw new ValueError(`Cannot find the uplink: ${none}; name the link with --iface (there are ${there()})`)
+    const tunnel = `leads over ${over}, a point-to-point link, which is never chosen unasked`
+    const why =
+      over === undefined ? `there is no IPv${family} default route` : `the IPv${family} default route ${tunnel}`
+    throw new ValueError(`Cannot find the uplink: ${why}; name the link with --iface (there are ${there()})`)
   }
   const [first, second] = found
-  if (second && second.dev !== first?.dev)
-    throw new ValueError(
-      `Cannot find the uplink: the IPv4 default route leads over ${first?.dev}, the IPv6 one over ${second.dev}; name the link with --iface`,
-    )
+  if (second && second.dev !== first?.dev) {
+    const why = `the IPv4 default route leads over ${first?.dev}, the IPv6 one over ${second.dev}`
+    throw new ValueError(`Cannot find the uplink: ${why}; name the link with --iface`)
+  }
   const row = links.find(({ ifname }) => ifname === first?.dev)
   if (!row) throw new CniError(CODE.internal, `Cannot find the link ${first?.dev} of the default route`)
   return { row, why: `${row.ifname} has the default route` }
@@ -277,13 +267,11 @@ function matching(
   families: readonly Family[],
 ): Omit<Found, 'why'> | undefined {
   const asked = (local: string) => pattern.test(local)
-  const byAddress = links.find((row) =>
-    families.every((family) => usable(row, family).some(({ local }) => asked(local))),
-  )
+  const inAll = (row: LinkRow, fits: (row: AddrRow) => boolean) =>
+    families.every((family) => usable(row, family).some(fits))
+  const byAddress = links.find((row) => inAll(row, ({ local }) => asked(local)))
   if (byAddress) return { row: byAddress, asked }
-  const row = links.find(
-    (row) => pattern.test(row.ifname) && families.every((family) => usable(row, family).length > 0),
-  )
+  const row = links.find((row) => pattern.test(row.ifname) && inAll(row, () => true))
   return row && { row }
 }
 
@@ -327,18 +315,12 @@ function isOf({ family }: AddrRow, wanted: Family): boolean {
 
 function routesOf(rows: readonly RouteRow[]): Uplink['routes'] {
   const all = rows.flatMap((row) => {
-    if (row.protocol === String(PROTO)) return []
     const [dev] = devicesOf(row)
-    const dst = row.dst === 'default' ? ((row.family === 6 ? '::/0' : '0.0.0.0/0') as Cidr) : cidrOf(row.dst)
-    return dev === undefined
-      ? []
-      : [
-          {
-            dst,
-            dev: dev as IfName,
-            gateway: row.gateway !== undefined || row.via !== undefined || row.nexthops !== undefined,
-          },
-        ]
+    if (dev === undefined || row.protocol === String(PROTO)) return []
+    const everywhere = (row.family === 6 ? '::/0' : '0.0.0.0/0') as Cidr
+    const dst = row.dst === 'default' ? everywhere : cidrOf(row.dst)
+    const gateway = row.gateway !== undefined || row.via !== undefined || row.nexthops !== undefined
+    return [{ dst, dev: dev as IfName, gateway }]
   })
   return all.sort((a, b) => split(b.dst).length - split(a.dst).length)
 }

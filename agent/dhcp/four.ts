@@ -19,24 +19,16 @@ export const four: Protocol<Bound4> = {
   version: 4,
   async acquire(session, untilMs, again) {
     const wanted = again && split(again.address).ip
+    const isOffer = ({ type, yiaddr }: Message4) =>
+      type === TYPE4.offer && yiaddr !== undefined && (!wanted || yiaddr === wanted)
+    const discover = wanted ? { address: wanted } : {}
     while (performance.now() < untilMs) {
-      const offer = await exchange(
-        session,
-        untilMs,
-        TYPE4.discover,
-        { ...(wanted && { address: wanted }) },
-        ({ type, yiaddr }) => type === TYPE4.offer && yiaddr !== undefined && (!wanted || yiaddr === wanted),
-      )
+      const offer = await exchange(session, untilMs, TYPE4.discover, discover, isOffer)
       const [server] = addressesIn(offer?.message.options.get(OPTION4.server))
       if (!offer || !server) return undefined
       const limit = Math.min(untilMs, performance.now() + session.timing.timeoutMs)
-      const answer = await exchange(
-        session,
-        limit,
-        TYPE4.request,
-        { address: offer.message.yiaddr as Ip, server, xid: offer.message.xid },
-        isAnswer,
-      )
+      const request = { address: offer.message.yiaddr as Ip, server, xid: offer.message.xid }
+      const answer = await exchange(session, limit, TYPE4.request, request, isAnswer)
       const bound = answer && boundOf(answer)
       if (bound) return bound
     }
@@ -44,13 +36,8 @@ export const four: Protocol<Bound4> = {
   },
   async extend(session, untilMs, bound, from) {
     const { ip } = split(bound.address)
-    const answer = await exchange(
-      session,
-      untilMs,
-      TYPE4.request,
-      { ciaddr: ip, ...(from === 'own' && { to: bound.server, via: bound.via }) },
-      isAnswer,
-    )
+    const request = { ciaddr: ip, ...(from === 'own' && { to: bound.server, via: bound.via }) }
+    const answer = await exchange(session, untilMs, TYPE4.request, request, isAnswer)
     if (!answer) return undefined
     const next = boundOf(answer)
     return next?.address.startsWith(`${ip}/`) ? next : 'refused'
@@ -68,11 +55,8 @@ export const four: Protocol<Bound4> = {
   announcement({ address }, mac) {
     const own = bytesOf(split(address).ip)
     // ARP announcement (RFC 5227 section 2.3): an ARP request for the client's new address.
-    return {
-      to: EVERYONE,
-      type: ARP,
-      packet: joined([1, 2], [0x0800, 2], 6, 4, [1, 2], macBytes(mac), own, new Uint8Array(6), own),
-    }
+    const packet = joined([1, 2], [0x0800, 2], 6, 4, [1, 2], macBytes(mac), own, new Uint8Array(6), own)
+    return { to: EVERYONE, type: ARP, packet }
   },
 }
 
@@ -108,13 +92,9 @@ function exchange(
       ...(server ? [[OPTION4.server, bytesOf(server)] as const] : []),
     ])
     const secs = Math.min(0xffff, Math.floor((performance.now() - began) / 1000))
-    wire.send(
-      via,
-      toServer(
-        { from: ciaddr ?? ANY, to },
-        encode4({ type, xid, secs, broadcast: timing.broadcast, chaddr: mac, ...(ciaddr && { ciaddr }), options }),
-      ),
-    )
+    const { broadcast } = timing
+    const message = encode4({ type, xid, secs, broadcast, chaddr: mac, ...(ciaddr && { ciaddr }), options })
+    wire.send(via, toServer({ from: ciaddr ?? ANY, to }, message))
   }
   return converse(session, untilMs, send, ({ from, bytes }) => {
     const found = fromServer(bytes)
@@ -141,21 +121,17 @@ function optionsOf(who: Who): Map<number, Uint8Array> {
 // The default value is the attachment's name with type 0 ("not a hardware address").
 function identity({ client, wants: { provide } }: Who): Uint8Array {
   const own = provide.find(([code]) => code === OPTION4.client)?.[1]
-  return own === undefined
-    ? joined(0, new TextEncoder().encode(client).slice(0, LONGEST_CLIENT))
-    : new TextEncoder().encode(own)
+  if (own !== undefined) return new TextEncoder().encode(own)
+  return joined(0, new TextEncoder().encode(client).slice(0, LONGEST_CLIENT))
 }
 
 /** The lease in an ACK. Undefined for a NAK, and for an ACK without an address, a lease time or a server identifier. */
 function boundOf({ message: { type, yiaddr, options }, from }: Answer): Bound4 | undefined {
-  const [lease, mask, server] = [
-    options.get(OPTION4.lease),
-    options.get(OPTION4.mask),
-    addressesIn(options.get(OPTION4.server))[0],
-  ]
+  const lease = options.get(OPTION4.lease)
+  const [server] = addressesIn(options.get(OPTION4.server))
   if (type !== TYPE4.ack || !yiaddr || lease?.length !== 4 || !server) return undefined
   return {
-    address: `${yiaddr}/${lengthOf(mask)}` as Cidr,
+    address: `${yiaddr}/${lengthOf(options.get(OPTION4.mask))}` as Cidr,
     server,
     via: from,
     options: Object.fromEntries([...options].map(([code, value]) => [code, Buffer.from(value).toString('base64')])),
@@ -165,11 +141,13 @@ function boundOf({ message: { type, yiaddr, options }, from }: Answer): Bound4 |
 
 function timesOf(options: Message4['options']): Times {
   const now = Date.now()
-  const seconds = (code: number) =>
-    options.get(code)?.length === 4 ? numberOf(options.get(code) as Uint8Array) : undefined
+  const seconds = (code: number) => {
+    const value = options.get(code)
+    return value?.length === 4 ? numberOf(value) : undefined
+  }
   const lease = seconds(OPTION4.lease) as number
-  if (lease === INFINITE)
-    return { renewAt: Number.MAX_SAFE_INTEGER, rebindAt: Number.MAX_SAFE_INTEGER, expiresAt: Number.MAX_SAFE_INTEGER }
+  const never = Number.MAX_SAFE_INTEGER
+  if (lease === INFINITE) return { renewAt: never, rebindAt: never, expiresAt: never }
   const within = (value: number | undefined, most: number, otherwise: number) =>
     value === undefined || value > most ? otherwise : value
   // RFC 2131 section 4.4.5: the default of T2 is 0.85 of the lease time, and of T1 0.5.

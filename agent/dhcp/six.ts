@@ -40,45 +40,33 @@ export const six: Protocol<Bound6> = {
   async acquire(session, untilMs, again) {
     const local = await localOf(session, untilMs)
     const hint = again ? bytesOf(again.address) : undefined
+    const wanted: Options6 = [
+      [OPTION6.rapid, new Uint8Array()],
+      [OPTION6.association, encodeAssociation(ASSOCIATION, hint)],
+    ]
+    const fits = (message: Message6) => isOffer(message, again)
     while (performance.now() < untilMs) {
-      const first = await exchange(
-        session,
-        untilMs,
-        local,
-        TYPE6.solicit,
-        [
-          [OPTION6.rapid, new Uint8Array()],
-          [OPTION6.association, encodeAssociation(ASSOCIATION, hint)],
-        ],
-        (message) => isOffer(message, again),
-      )
+      const first = await exchange(session, untilMs, local, TYPE6.solicit, wanted, fits)
       if (!first) return undefined
-      // With rapid commit, the first answer is already the reply with the lease.
       const limit = Math.min(untilMs, performance.now() + session.timing.timeoutMs)
-      const answer =
-        first.type === TYPE6.reply
-          ? first
-          : await exchange(session, limit, local, TYPE6.request, asked(first, offered(first)), isReply)
+      const request = () => exchange(session, limit, local, TYPE6.request, asked(first, offered(first)), isReply)
+      // With rapid commit, the first answer is already the reply with the lease.
+      const answer = first.type === TYPE6.reply ? first : await request()
       const bound = answer && boundOf(answer, local)
       if (bound && (!again || bound.address === again.address)) return bound
     }
     return undefined
   },
   async extend(session, untilMs, bound, from) {
-    const [type, server] =
+    const { local } = bound
+    const server = [OPTION6.server, Uint8Array.from(Buffer.from(bound.server, 'base64'))] as const
+    const association = [OPTION6.association, encodeAssociation(ASSOCIATION, bytesOf(bound.address))] as const
+    const answer =
       from === 'own'
-        ? ([TYPE6.renew, [[OPTION6.server, Uint8Array.from(Buffer.from(bound.server, 'base64'))]]] as const)
-        : ([TYPE6.rebind, []] as const)
-    const answer = await exchange(
-      session,
-      untilMs,
-      bound.local,
-      type,
-      [...server, [OPTION6.association, encodeAssociation(ASSOCIATION, bytesOf(bound.address))]],
-      isReply,
-    )
+        ? await exchange(session, untilMs, local, TYPE6.renew, [server, association], isReply)
+        : await exchange(session, untilMs, local, TYPE6.rebind, [association], isReply)
     if (!answer) return undefined
-    const next = boundOf(answer, bound.local)
+    const next = boundOf(answer, local)
     return next?.address === bound.address ? next : 'refused'
   },
   release(who, { address, local, server }) {
@@ -88,17 +76,13 @@ export const six: Protocol<Bound6> = {
       [OPTION6.elapsed, new Uint8Array(2)],
       [OPTION6.association, encodeAssociation(ASSOCIATION, bytesOf(address))],
     ]
-    return {
-      to: SERVERS_MAC,
-      packet: toServer({ from: local, to: SERVERS }, encode6({ type: TYPE6.release, xid: random(3), options })),
-    }
+    const message = encode6({ type: TYPE6.release, xid: random(3), options })
+    return { to: SERVERS_MAC, packet: toServer({ from: local, to: SERVERS }, message) }
   },
-  result: ({ address, nameservers, search }) => ({
-    ips: [{ address: `${address}/128` as Cidr }],
-    ...(nameservers.length > 0 || search.length > 0
-      ? { dns: { ...(nameservers.length > 0 ? { nameservers } : {}), ...(search.length > 0 ? { search } : {}) } }
-      : {}),
-  }),
+  result({ address, nameservers, search }) {
+    const dns = { ...(nameservers.length > 0 && { nameservers }), ...(search.length > 0 && { search }) }
+    return { ips: [{ address: `${address}/128` as Cidr }], ...(Object.keys(dns).length > 0 && { dns }) }
+  },
 }
 
 function exchange(
@@ -168,30 +152,16 @@ function identity({ client }: Pick<Who, 'client'>): Uint8Array {
 
 function boundOf(message: Message6, local: Ip): Bound6 | undefined {
   const { options } = message
-  const [found, address, server] = [
-    associationIn(options, ASSOCIATION),
-    offered(message),
-    option6(options, OPTION6.server),
-  ]
+  const found = associationIn(options, ASSOCIATION)
+  const address = offered(message)
+  const server = option6(options, OPTION6.server)
   if (!found || !address || !server) return undefined
-  const [nameservers, search] = [
-    addressesIn(option6(options, OPTION6.dns), 16),
-    namesIn(option6(options, OPTION6.search)),
-  ]
+  const nameservers = addressesIn(option6(options, OPTION6.dns), 16)
+  const search = namesIn(option6(options, OPTION6.search))
   return { address, local, server: Buffer.from(server).toString('base64'), nameservers, search, ...timesOf(found) }
 }
 
-function timesOf({
-  preferred,
-  valid,
-  t1,
-  t2,
-}: {
-  readonly preferred: number
-  readonly valid: number
-  readonly t1: number
-  readonly t2: number
-}): Times {
+function timesOf({ preferred, valid, t1, t2 }: NonNullable<ReturnType<typeof associationIn>>): Times {
   const now = Date.now()
   const at = (seconds: number) => (seconds >= INFINITE ? Number.MAX_SAFE_INTEGER : now + seconds * 1000)
   // RFC 8415 section 14.2: T1 or T2 of zero means that the client chooses the time.
@@ -212,15 +182,12 @@ const [IFA_F_DADFAILED, IFA_F_TENTATIVE] = [0x08, 0x40]
  */
 async function localOf({ netns, ifname, signal }: Session, untilMs: number): Promise<Ip> {
   for (;;) {
-    const found = inside(netns, () => readText('/proc/net/if_inet6') ?? '')
-      .split('\n')
-      .map((line) => line.trim().split(/\s+/))
-      .find(
-        ([address = '', , , , flags = '', name]) =>
-          name === ifname &&
-          address.startsWith('fe8') &&
-          (Number.parseInt(flags, 16) & (IFA_F_TENTATIVE | IFA_F_DADFAILED)) === 0,
-      )
+    const text = inside(netns, () => readText('/proc/net/if_inet6') ?? '')
+    const rows = text.split('\n').map((line) => line.trim().split(/\s+/))
+    const found = rows.find(([address = '', , , , flags = '', name]) => {
+      const isUsable = (Number.parseInt(flags, 16) & (IFA_F_TENTATIVE | IFA_F_DADFAILED)) === 0
+      return name === ifname && address.startsWith('fe8') && isUsable
+    })
     if (found) return parseIp((found[0] as string).match(/.{4}/g)?.join(':'))
     signal.throwIfAborted()
     if (performance.now() >= untilMs)

@@ -41,9 +41,8 @@ export function parseNetworkConf(text: string): NetworkConf {
   const families = FAMILIES.filter(({ on }) => value[on])
   if (families.length === 0)
     throw new ValueError('Cannot read EnableIPv4 and EnableIPv6: both are false; want true for one of them')
-  const unused = FAMILIES.filter(({ on, network }) => !value[on] && value[network] !== undefined).map(
-    ({ on, network }) => `key ${shown(network)} is not used: ${on} is false`,
-  )
+  const unused = FAMILIES.filter(({ on, network }) => !value[on] && value[network] !== undefined)
+  const allNotes = [...notes, ...unused.map(({ on, network }) => `key ${shown(network)} is not used: ${on} is false`)]
   const { Type = '', ...options } = value.Backend
   // The agent compares the options with those in the store every minute.
   if (isDeep(options, DEEPEST))
@@ -54,7 +53,7 @@ export function parseNetworkConf(text: string): NetworkConf {
     // Without a Type, flannel's code takes udp, and flannel's documentation promises vxlan.
     backend: { type: Type.toLowerCase() || 'vxlan', options },
     enableNFTables: value.EnableNFTables,
-    ...(notes.length + unused.length > 0 && { notes: [...notes, ...unused] }),
+    ...(allNotes.length > 0 && { notes: allNotes }),
   }
 }
 
@@ -136,10 +135,9 @@ type Conf = v.InferOutput<typeof shape>
 
 function keys<F extends Family>({ network, len, min, max, width, family, example }: F) {
   const address = field.by((value) => inFamily(parseIp, value, family, `an IPv${family} address`))
+  const wanted = `an IPv${family} network such as ${example}`
   return {
-    [network]: v.exactOptional(
-      field.by((value) => masked(inFamily(parseCidr, value, family, `an IPv${family} network such as ${example}`))),
-    ),
+    [network]: v.exactOptional(field.by((value) => masked(inFamily(parseCidr, value, family, wanted)))),
     [len]: v.optional(field.int(0, width), 0),
     [min]: v.exactOptional(address),
     [max]: v.exactOptional(address),
@@ -151,46 +149,39 @@ function keys<F extends Family>({ network, len, min, max, width, family, example
 function pool(family: Family, conf: Conf): Pool {
   const { width, len, min, max, on, example } = family
   const network = conf[family.network]
-  if (network === undefined)
-    throw new ValueError(
-      `Cannot read ${family.network}: it is missing; want a network such as ${example}, or "${on}": false`,
-    )
+  if (network === undefined) {
+    const want = `want a network such as ${example}, or "${on}": false`
+    throw new ValueError(`Cannot read ${family.network}: it is missing; ${want}`)
+  }
   const { first, last } = split(network)
   const length = subnetLength(family, network, conf[len])
   const size = 1n << BigInt(width - length)
   // Leaves out the first subnet, as flannel does. Its first address is the address of the network.
   const from = boundary(family, min, network, length, conf[min]) ?? first + size
   const to = boundary(family, max, network, length, conf[max]) ?? last + 1n - size
+  const [lowest, highest] = [text(family, from), text(family, to)]
   if (from > to)
-    throw new ValueError(
-      `Cannot read ${max} ${shown(text(family, to))}: want an address not before ${min}, ${text(family, from)}`,
-    )
-  return { network, length, min: text(family, from), max: text(family, to) }
+    throw new ValueError(`Cannot read ${max} ${shown(highest)}: want an address not before ${min}, ${lowest}`)
+  return { network, length, min: lowest, max: highest }
 }
 
 // The subnet length is at least two bits longer than the network length. This gives four subnets. The first is not
 // used.
 function subnetLength({ network: key, len, usual, longest }: Family, network: Cidr, given: number): number {
   const least = split(network).length + 2
-  if (least > longest)
-    throw new ValueError(
-      `Cannot read ${key} ${shown(network)}: want /${longest - 2} or shorter, room for four subnets of /${longest}`,
-    )
+  if (least > longest) {
+    const want = `want /${longest - 2} or shorter, room for four subnets of /${longest}`
+    throw new ValueError(`Cannot read ${key} ${shown(network)}: ${want}`)
+  }
   if (given === 0) return Math.max(usual, least)
-  if (given < least || given > longest)
-    throw new ValueError(
-      `Cannot read ${len} ${given}: want ${least} to ${longest}, so that ${network} has room for four subnets of two addresses and more`,
-    )
+  if (given < least || given > longest) {
+    const reason = `so that ${network} has room for four subnets of two addresses and more`
+    throw new ValueError(`Cannot read ${len} ${given}: want ${least} to ${longest}, ${reason}`)
+  }
   return given
 }
 
-function boundary(
-  { family }: Family,
-  key: string,
-  network: Cidr,
-  length: number,
-  given: Ip | undefined,
-): bigint | undefined {
+function boundary({ family }: Family, key: string, network: Cidr, length: number, given?: Ip): bigint | undefined {
   // flannel reads the zero address as absent.
   if (given === undefined || bitsOf(given).bits === 0n) return undefined
   const { bits } = bitsOf(given)
@@ -198,11 +189,9 @@ function boundary(
   if (bits < first || bits > last)
     throw new ValueError(`Cannot read ${key} ${shown(given)}: want an address in ${network}`)
   const aligned = split(`${given}/${length}` as Cidr).first
-  if (bits !== aligned)
-    throw new ValueError(
-      `Cannot read ${key} ${shown(given)}: want the first address of a /${length}, here ${format({ family, bits: aligned })}`,
-    )
-  return bits
+  if (bits === aligned) return bits
+  const wanted = format({ family, bits: aligned })
+  throw new ValueError(`Cannot read ${key} ${shown(given)}: want the first address of a /${length}, here ${wanted}`)
 }
 
 function inFamily<T extends Ip | Cidr>(parse: (value: unknown) => T, value: unknown, family: 4 | 6, want: string): T {
@@ -227,16 +216,13 @@ function text({ family }: Family, bits: bigint): Ip {
 
 // The message does not show the text, because backend options may contain keys and passwords.
 function json(text: string): unknown {
+  const want = `want JSON such as {"Network": "${V4.example}"}`
   if (text.length > MOST)
-    throw new ValueError(
-      `Cannot read the network's configuration: it has more than ${MOST} characters; want JSON such as {"Network": "${V4.example}"}`,
-    )
+    throw new ValueError(`Cannot read the network's configuration: it has more than ${MOST} characters; ${want}`)
   try {
     return JSON.parse(text)
   } catch (cause) {
-    throw new ValueError(
-      `Cannot read the network's configuration: want JSON such as {"Network": "${V4.example}"} (${jsonPlace(text) || printable((cause as Error).message)})`,
-      { cause },
-    )
+    const where = jsonPlace(text) || printable((cause as Error).message)
+    throw new ValueError(`Cannot read the network's configuration: ${want} (${where})`, { cause })
   }
 }

@@ -37,6 +37,7 @@ export function readSettings(
   const only = read.flag('version') ? 'version' : read.flag('check-config') ? 'check-config' : undefined
   const [store, status, policy] = [storeOf(read, given, podOf(given, env)), statusOf(read, given), policyOf(read)]
   const services = servicesOf(read, policy)
+  const usesApi = [policy, services?.objects].some((one) => one?.from === 'api')
   return {
     ...(only && { only }),
     node: read.one('node-name', nodeName) ?? nodeName(host),
@@ -49,16 +50,13 @@ export function readSettings(
     enforcement: enforcementOf(read),
     logFormat: logFormatOf(read),
     ...(services && { services }),
-    notes: notesOf(
-      given,
-      unknown,
-      [policy, services?.objects].some((one) => one?.from === 'api') ? [store.kind, 'kube'] : [store.kind],
-      store,
-    ),
-    said: [...given].map(
-      ([name, { values }]) => `${name}=${(FLAGS[name] as Flag).secret ? '(secret)' : printed(values.join(','))}`,
-    ),
+    notes: notesOf(given, unknown, usesApi ? [store.kind, 'kube'] : [store.kind], store),
+    said: [...given].map(([name, { values }]) => `${name}=${isSecret(name) ? '(secret)' : printed(values.join(','))}`),
   }
+}
+
+function isSecret(name: FlagName): boolean {
+  return (FLAGS[name] as Flag).secret === true
 }
 
 /**
@@ -69,7 +67,8 @@ export function settingsPath(
   argv: readonly string[],
   env: Readonly<Record<string, string | undefined>>,
 ): string | undefined {
-  return readersOf(new Map([...fromEnvironment(env).given, ...fromArguments(argv)])).one('config', (path) => path)
+  const given = new Map([...fromEnvironment(env).given, ...fromArguments(argv)])
+  return readersOf(given).one('config', (path) => path)
 }
 
 /**
@@ -82,10 +81,11 @@ export function describe({ node, store, said }: Settings): string {
 
 /** Name, value and meaning of every setting, for the help output. */
 export function settingRows(): string[][] {
-  return Object.entries<Flag>(FLAGS).map(([name, { kind, value, about, fallback }]) => [
-    `  --${name}${kind === 'flag' ? '' : ` ${value}`}`,
-    fallback === '' || (kind === 'flag' && fallback === 'false') ? about : `${about} (${fallback})`,
-  ])
+  return Object.entries<Flag>(FLAGS).map(([name, { kind, value, about, fallback }]) => {
+    const isFlag = kind === 'flag'
+    const hasDefault = fallback !== '' && !(isFlag && fallback === 'false')
+    return [`  --${name}${isFlag ? '' : ` ${value}`}`, hasDefault ? `${about} (${fallback})` : about]
+  })
 }
 
 // Notes about settings that are valid but may surprise the user.
@@ -110,11 +110,8 @@ function notesOf(
   if (store.kind === 'etcd' && Object.keys(store.tls).length > 0)
     for (const url of store.endpoints)
       if (url.startsWith('http:')) notes.push(`${url} is not encrypted: the certificates are for https`)
-  const names = new Map(
-    Object.keys(FLAGS)
-      .map((name) => variableOf(name as FlagName))
-      .map((name) => [name.toLowerCase(), name]),
-  )
+  const variables = Object.keys(FLAGS).map((name) => variableOf(name as FlagName))
+  const names = new Map(variables.map((name) => [name.toLowerCase(), name]))
   // In Kubernetes, a Service named flanneld puts these variables into every container.
   for (const name of unknown)
     if (!/^FLANNELD_(SERVICE|PORT)(_|$)/.test(name))

@@ -21,20 +21,14 @@ import type { Given } from './sources.ts'
  * else a folder. `pod` is the pod of the agent. Throws ValueError.
  */
 export function storeOf(read: Readers, given: Given, pod: KubeSettings['pod']): Settings['store'] {
-  const kind =
-    read.one('store', word('file', 'etcd', 'kube')) ??
-    (read.flag('kube-subnet-mgr')
-      ? 'kube'
-      : [...given.keys()].some((name) => name.startsWith('etcd-'))
-        ? 'etcd'
-        : 'file')
+  const kind = read.one('store', word('file', 'etcd', 'kube')) ?? usualStore(read, given)
   if (read.flag('kube-subnet-mgr') && kind !== 'kube')
     read.refuse('kube-subnet-mgr', `true: want --store=kube with it, not --store=${kind}`)
   const [dir, netConf] = [path(read, 'file-store-dir'), path(read, 'net-config-path')]
   const renewMarginMs = read.number('subnet-lease-renew-margin', 1, 1439) * 60_000
-  const [key, certificate, authority] = (['etcd-keyfile', 'etcd-certfile', 'etcd-cafile'] as const).map((name) =>
-    read.one(name, file),
-  )
+  const key = read.one('etcd-keyfile', file)
+  const certificate = read.one('etcd-certfile', file)
+  const authority = read.one('etcd-cafile', file)
   const endpoints = read.several('etcd-endpoints', endpoint(key || certificate || authority ? 'https' : 'http'))
   const prefix = read.one('etcd-prefix', (text) => posix.normalize(text).replace(/\/$/, '')) ?? ''
   const [name, password] = [read.text('etcd-username'), read.text('etcd-password')]
@@ -43,11 +37,10 @@ export function storeOf(read: Readers, given: Given, pod: KubeSettings['pod']): 
   if (endpoints.length === 0) read.refuse('etcd-endpoints', '"": want at least one URL')
   if (prefix === '')
     read.refuse('etcd-prefix', `${shown(read.text('etcd-prefix'))}: want a key such as /coreos.com/network`)
-  if (!key !== !certificate)
-    read.refuse(
-      key ? 'etcd-keyfile' : 'etcd-certfile',
-      `${shown(key ?? certificate)}: want etcd-keyfile and etcd-certfile, or neither`,
-    )
+  if (!key !== !certificate) {
+    const lonely = key ? 'etcd-keyfile' : 'etcd-certfile'
+    read.refuse(lonely, `${shown(key ?? certificate)}: want etcd-keyfile and etcd-certfile, or neither`)
+  }
   if (password !== '' && name === '') read.refuse('etcd-password', 'alone: want etcd-username with it')
   return {
     kind,
@@ -57,6 +50,11 @@ export function storeOf(read: Readers, given: Given, pod: KubeSettings['pod']): 
     ...(name && { user: { name, password } }),
     renewMarginMs,
   }
+}
+
+function usualStore(read: Readers, given: Given): Settings['store']['kind'] {
+  if (read.flag('kube-subnet-mgr')) return 'kube'
+  return [...given.keys()].some((name) => name.startsWith('etcd-')) ? 'etcd' : 'file'
 }
 
 function kubeOf(read: Readers, netConf: string, pod: KubeSettings['pod']): KubeSettings {
@@ -117,11 +115,10 @@ export function policyOf(read: Readers): Settings['policy'] {
 export function servicesOf(read: Readers, policy: Settings['policy']): Settings['services'] {
   const objects = objectsOf(read, 'service-proxy')
   if (objects === undefined) return undefined
-  if (policy && !Bun.deepEquals(policy, objects))
-    read.refuse(
-      'service-proxy',
-      `${shown(read.text('service-proxy'))}: want the source of network-policy, ${shown(read.text('network-policy'))}`,
-    )
+  if (policy && !Bun.deepEquals(policy, objects)) {
+    const [own, wanted] = [read.text('service-proxy'), read.text('network-policy')]
+    read.refuse('service-proxy', `${shown(own)}: want the source of network-policy, ${shown(wanted)}`)
+  }
   const health = read.one('service-health-address', listening)
   return {
     objects,
@@ -239,10 +236,8 @@ function pattern(text: string): RegExp {
   try {
     return new RegExp(rest, flags)
   } catch (cause) {
-    throw new ValueError(
-      `${shown(text)}: want a regular expression: ${printable((cause as Error).message.slice(0, 200))}`,
-      { cause },
-    )
+    const why = printable((cause as Error).message.slice(0, 200))
+    throw new ValueError(`${shown(text)}: want a regular expression: ${why}`, { cause })
   }
 }
 

@@ -32,14 +32,15 @@ export function fromArguments(argv: readonly string[]): Given {
   for (let i = 0; i < argv.length; i++) {
     const word = argv[i] as string
     const [, name = '', , value] = /^--?([^-=][^=]*)(=([\s\S]*))?$/.exec(word) ?? []
-    if (name === '')
-      throw new ValueError(
-        `Cannot read ${shown(word)}: want a flag, which begins with a dash${/^(true|false|[01tf])$/i.test(word) ? '; one that is true or false takes its value after =' : ''}`,
-      )
-    if (!Object.hasOwn(FLAGS, name))
-      throw new ValueError(
-        `Cannot read ${/^[\w.-]{1,80}$/.test(name) ? `--${name}` : shown(`--${name}`)}: there is no such flag${nearest(name, '--')}`,
-      )
+    if (name === '') {
+      const isValue = /^(true|false|[01tf])$/i.test(word)
+      const hint = isValue ? '; one that is true or false takes its value after =' : ''
+      throw new ValueError(`Cannot read ${shown(word)}: want a flag, which begins with a dash${hint}`)
+    }
+    if (!Object.hasOwn(FLAGS, name)) {
+      const flag = /^[\w.-]{1,80}$/.test(name) ? `--${name}` : shown(`--${name}`)
+      throw new ValueError(`Cannot read ${flag}: there is no such flag${nearest(name, '--')}`)
+    }
     const { kind }: Flag = FLAGS[name as FlagName]
     const text = value ?? (kind === 'flag' ? 'true' : argv[++i])
     if (text === undefined) throw new ValueError(`Cannot read --${name}: want a value after it`)
@@ -101,12 +102,13 @@ export function fromFile({ path, text }: SettingsFile): Given {
     if (!inFiles(name))
       throw new ValueError(`Cannot read ${at}: there is no setting ${shown(firstOf(name))} for a file${nearest(name)}`)
     const values = valuesOf(value as Node | null, name as FlagName)
-    if (values === undefined)
-      throw new ValueError(
-        `Cannot read ${where((value as Node).range?.[0] ?? 0)}: ${name}: want ${isPlural(name as FlagName) ? 'a value or a list of values' : 'one value'}`,
-      )
-    if (values.length > 0)
-      given.set(name as FlagName, { values, at: `${where((value as Node).range?.[0] ?? 0)}: ${name}`, from: 'file' })
+    if (values?.length === 0) continue
+    const place = `${where((value as Node).range?.[0] ?? 0)}: ${name}`
+    if (values === undefined) {
+      const want = isPlural(name as FlagName) ? 'a value or a list of values' : 'one value'
+      throw new ValueError(`Cannot read ${place}: want ${want}`)
+    }
+    given.set(name as FlagName, { values, at: place, from: 'file' })
   }
   return given
 }
@@ -145,10 +147,9 @@ function valuesOf(node: Node | null, name: FlagName): string[] | undefined {
     const all = node.items.map((item) => (isScalar(item) ? valuesOf(item, name) : undefined))
     return all.every((one) => one?.length === 1) ? all.flatMap((one) => one ?? []) : undefined
   }
+  if (!isScalar(node)) return undefined
   // A number keeps its spelling. 010 is not a valid part of an address and not a valid port.
-  return isScalar(node)
-    ? [typeof node.value === 'string' ? node.value : (node.source ?? String(node.value))]
-    : undefined
+  return [typeof node.value === 'string' ? node.value : (node.source ?? String(node.value))]
 }
 
 function isPlural(name: FlagName): boolean {
@@ -164,8 +165,7 @@ function add(given: Map<FlagName, Said>, name: FlagName, said: Said): void {
 // Users also write YAML keys as etcdPrefix or etcd_prefix.
 function nearest(name: string, dashes = ''): string {
   const known = Object.keys(FLAGS).filter((one) => dashes !== '' || inFiles(one))
-  const plain = Object.hasOwn(FLAGS, name)
-    ? ''
-    : name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`).replaceAll('_', '-')
+  const dashed = name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`).replaceAll('_', '-')
+  const plain = Object.hasOwn(FLAGS, name) ? '' : dashed
   return suggestion(plain, new Map(known.map((one) => [one, `${dashes}${one}`])))
 }

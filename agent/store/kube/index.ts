@@ -22,6 +22,7 @@ import {
   type KubeNode,
   leaseOf,
   NAMES,
+  overlapError,
   overwriteOf,
   projectNode,
   snapshotOf,
@@ -99,18 +100,19 @@ class KubeStore implements SubnetStore {
     this.#use(conf)
     return this.#tried(async () => {
       const node = await this.#own(ended)
-      if (!node)
-        throw new StoreError(
-          `There is no Node ${shown(this.#node)} in the cluster; want the name that the kubelet uses (NODE_NAME, or --node-name)`,
-        )
+      if (!node) {
+        const want = 'want the name that the kubelet uses (NODE_NAME, or --node-name)'
+        throw new StoreError(`There is no Node ${shown(this.#node)} in the cluster; ${want}`)
+      }
       const lease = this.#wanted(draft, conf, node)
       const wanted = annotationsOf(lease, { annotations: {} })
       const differs = Object.entries(wanted).filter(([name, value]) => node.annotations[name] !== value)
       if (differs.length > 0) await this.#annotate(Object.fromEntries(differs), ended)
-      if (this.#had && !isSame(this.#had.subnets, lease.subnets))
-        log(
-          `agent: Kubernetes gave this node ${both(lease.subnets).join(' ')} instead of ${both(this.#had.subnets).join(' ')}: no other node reaches pods that started before; start them again`,
-        )
+      if (this.#had && !isSame(this.#had.subnets, lease.subnets)) {
+        const [now, before] = [both(lease.subnets).join(' '), both(this.#had.subnets).join(' ')]
+        const effect = 'no other node reaches pods that started before; start them again'
+        log(`agent: Kubernetes gave this node ${now} instead of ${before}: ${effect}`)
+      }
       this.#had = lease
       return lease
     })
@@ -190,29 +192,24 @@ class KubeStore implements SubnetStore {
   // The lease that this node must publish, from its current Node object. Throws StoreError.
   #wanted({ ips, backend, data }: Draft, conf: NetworkConf, node: KubeNode): Lease {
     try {
-      if (node.podCidrs.length === 0)
-        throw new ValueError(
-          'it has no pod CIDR; want the controller manager to give one (kube-controller-manager --allocate-node-cidrs=true --cluster-cidr=…, kubeadm --pod-network-cidr=…)',
-        )
+      if (node.podCidrs.length === 0) {
+        const flags =
+          'kube-controller-manager --allocate-node-cidrs=true --cluster-cidr=…, kubeadm --pod-network-cidr=…'
+        throw new ValueError(`it has no pod CIDR; want the controller manager to give one (${flags})`)
+      }
       const subnets = subnetsOf(node, conf)
       const older = this.#older(subnets, node)
-      if (older !== undefined)
-        throw new ValueError(
-          `its pod CIDR ${both(subnets).join(' and ')} overlaps that of node ${shown(older)}, which is older`,
-        )
+      if (older !== undefined) throw overlapError(subnets, older)
       const published: { v4?: Ip; v6?: Ip } = {}
+      const ownData: { v4?: unknown; v6?: unknown } = {}
       for (const family of FAMILIES) {
         const text = overwriteOf(node, family)
         const ip = text === undefined ? ips[family] : this.#address(NAMES.overwrite[family], text)
-        if (ip !== undefined && ips[family] !== undefined && subnets[family] !== undefined) published[family] = ip
+        if (subnets[family] === undefined) continue
+        if (ip !== undefined && ips[family] !== undefined) published[family] = ip
+        if (data[family] !== undefined) ownData[family] = data[family]
       }
-      const ofFamilies = <T>(values: Both<T>): Both<T> =>
-        Object.fromEntries(
-          FAMILIES.flatMap((family) =>
-            subnets[family] !== undefined && values[family] !== undefined ? [[family, values[family]]] : [],
-          ),
-        )
-      return { node: this.#node, subnets, ips: published, backend, data: ofFamilies(data) }
+      return { node: this.#node, subnets, ips: published, backend, data: ownData }
     } catch (cause) {
       if (!(cause instanceof ValueError)) throw cause
       throw new StoreError(`Cannot use the Node ${shown(this.#node)}: ${cause.message}`, { cause })
@@ -222,19 +219,17 @@ class KubeStore implements SubnetStore {
   #older(subnets: Both<Cidr>, { name, created }: KubeNode): string | undefined {
     const holder = this.#snapshot().leases.find((lease) => lease.node !== name && overlaps(lease.subnets, subnets))
     const other = holder && this.#nodes.items.get(holder.node ?? '')
-    return other && (other.created < created || (other.created === created && other.name < name))
-      ? other.name
-      : undefined
+    if (!other) return undefined
+    const isOlder = other.created < created || (other.created === created && other.name < name)
+    return isOlder ? other.name : undefined
   }
 
   #address(annotation: string, text: string): Ip {
     try {
       return parseIp(text)
     } catch (cause) {
-      throw new StoreError(
-        `Cannot use the annotation ${this.#prefix}${annotation} of the Node ${shown(this.#node)}: ${(cause as Error).message}`,
-        { cause },
-      )
+      const what = `the annotation ${this.#prefix}${annotation} of the Node ${shown(this.#node)}`
+      throw new StoreError(`Cannot use ${what}: ${(cause as Error).message}`, { cause })
     }
   }
 
@@ -262,25 +257,16 @@ class KubeStore implements SubnetStore {
   }
 
   async #annotate(annotations: Readonly<Record<string, string | null>>, signal: AbortSignal): Promise<void> {
-    const named = Object.fromEntries(
-      Object.entries(annotations).map(([name, value]) => [`${this.#prefix}${name}`, value]),
-    )
-    await this.#api.patch(`${NODES}/${this.#node}/status`, { metadata: { annotations: named } }, signal)
+    const named = Object.entries(annotations).map(([name, value]) => [`${this.#prefix}${name}`, value])
+    const metadata = { annotations: Object.fromEntries(named) }
+    await this.#api.patch(`${NODES}/${this.#node}/status`, { metadata }, signal)
   }
 
   async #condition(status: 'True' | 'False', reason: string, message: string, signal: AbortSignal): Promise<void> {
     const now = new Date().toISOString().replace(/\.\d+/, '')
-    await this.#api.patch(
-      `${NODES}/${this.#node}/status`,
-      {
-        status: {
-          conditions: [
-            { type: 'NetworkUnavailable', status, reason, message, lastTransitionTime: now, lastHeartbeatTime: now },
-          ],
-        },
-      },
-      signal,
-    )
+    const times = { lastTransitionTime: now, lastHeartbeatTime: now }
+    const condition = { type: 'NetworkUnavailable', status, reason, message, ...times }
+    await this.#api.patch(`${NODES}/${this.#node}/status`, { status: { conditions: [condition] } }, signal)
   }
 
   // A Node that was deleted and created again has no condition, so the condition is written again.
@@ -315,14 +301,11 @@ class KubeStore implements SubnetStore {
   // False when an administrator has set another address for this node to publish. The lease then counts as gone, and is
   // published again.
   #isPublished(node: KubeNode): boolean {
-    return (
-      node.name !== this.#node ||
-      FAMILIES.every(
-        (family) =>
-          node.annotations[NAMES.ip[family]] === undefined ||
-          [undefined, node.annotations[NAMES.ip[family]]].includes(overwriteOf(node, family)),
-      )
-    )
+    if (node.name !== this.#node) return true
+    return FAMILIES.every((family) => {
+      const [published, wanted] = [node.annotations[NAMES.ip[family]], overwriteOf(node, family)]
+      return published === undefined || wanted === undefined || wanted === published
+    })
   }
 
   #use(conf: NetworkConf): NetworkConf {

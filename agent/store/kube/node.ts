@@ -1,5 +1,6 @@
 import { shown, ValueError } from '../../../lib/text/errors.ts'
 import { type Cidr, parseCidr, parseIp, split } from '../../../lib/text/ip.ts'
+import { both } from '../../lease/families.ts'
 import { type Both, decodeLease, encodeValue, type Lease } from '../../lease/lease.ts'
 import type { NetworkConf, Pool } from '../../lease/network-configuration.ts'
 import type { Snapshot } from '../store.ts'
@@ -56,20 +57,21 @@ export function projectNode(raw: unknown, prefix: string, own: string): KubeNode
       throw new ValueError(`its annotation ${prefix}${key} has more than ${LONGEST} characters`)
     annotations[key] = value
   }
-  const cidrs = Array.isArray(spec?.['podCIDRs'])
-    ? spec['podCIDRs']
-    : typeof spec?.['podCIDR'] === 'string' && spec['podCIDR'] !== ''
-      ? [spec['podCIDR']]
-      : []
   const created = Date.parse(String(metadata?.['creationTimestamp'] ?? ''))
   const condition = isOwn ? conditionOf(status) : undefined
   return {
     name,
     created: Number.isNaN(created) ? 0 : created,
-    podCidrs: cidrs.map(String),
+    podCidrs: podCidrsOf(spec),
     annotations,
     ...(condition !== undefined && { networkUnavailable: condition }),
   }
+}
+
+function podCidrsOf(spec: Readonly<Record<string, unknown>> | null | undefined): string[] {
+  const { podCIDRs: all, podCIDR: one } = spec ?? {}
+  if (Array.isArray(all)) return all.map(String)
+  return typeof one === 'string' && one !== '' ? [one] : []
 }
 
 /**
@@ -86,11 +88,12 @@ export function subnetsOf({ podCidrs }: Pick<KubeNode, 'podCidrs'>, conf: Pick<N
     if (found[family]) throw new ValueError(`its pod CIDRs ${podCidrs.join(' and ')} are of one family`)
     if (pool) found[family] = within(pool, cidr)
   }
-  for (const family of FAMILIES)
-    if (conf[family] && !found[family])
-      throw new ValueError(
-        `it has no pod CIDR for ${conf[family].network}; want one (kube-controller-manager --allocate-node-cidrs=true --cluster-cidr=${conf[family].network})`,
-      )
+  for (const family of FAMILIES) {
+    if (!conf[family] || found[family]) continue
+    const { network } = conf[family]
+    const flags = `kube-controller-manager --allocate-node-cidrs=true --cluster-cidr=${network}`
+    throw new ValueError(`it has no pod CIDR for ${network}; want one (${flags})`)
+  }
   return found
 }
 
@@ -128,10 +131,7 @@ export function snapshotOf(
       if (!lease) continue
       const spans = FAMILIES.flatMap((family) => spanOf(lease, family, held[family]))
       const other = spans.flatMap(({ at, all, last }) => (all[at] && all[at].first <= last ? all[at].lease : []))[0]
-      if (other)
-        throw new ValueError(
-          `its pod CIDR ${[lease.subnets.v4, lease.subnets.v6].filter(Boolean).join(' and ')} overlaps that of node ${shown(other.node ?? '')}, which is older`,
-        )
+      if (other) throw overlapError(lease.subnets, other.node ?? '')
       leases.push(lease)
       for (const { first, last, at, all } of spans) all.splice(at, 0, { first, last, lease })
     } catch (cause) {
@@ -142,6 +142,12 @@ export function snapshotOf(
   return { leases, unreadable }
 }
 
+/** The error of a node whose subnets overlap those of an older node. */
+export function overlapError(subnets: Both<Cidr>, older: string): ValueError {
+  const cidrs = both(subnets).join(' and ')
+  return new ValueError(`its pod CIDR ${cidrs} overlaps that of node ${shown(older)}, which is older`)
+}
+
 /**
  * The annotations that a node publishes, byte for byte as in flannel (pkg/subnet/kube/kube.go, AcquireLease). An
  * address that an administrator set in `node` replaces the node's own address.
@@ -150,15 +156,15 @@ export function annotationsOf(
   { ips, backend, data }: Pick<Lease, 'ips' | 'backend' | 'data'>,
   node: Pick<KubeNode, 'annotations'>,
 ): Record<string, string> {
-  const said: Record<string, string> = { [NAMES.managed]: 'true', [NAMES.backend]: backend }
+  const published: Record<string, string> = { [NAMES.managed]: 'true', [NAMES.backend]: backend }
   for (const family of FAMILIES) {
     if (ips[family] === undefined) continue
     // A backend without data writes null, as Go does.
     const value = data[family] === undefined ? 'null' : jsonOf(data[family])
-    said[NAMES.data[family]] = value
-    said[NAMES.ip[family]] = overwriteOf(node, family) ?? ips[family]
+    published[NAMES.data[family]] = value
+    published[NAMES.ip[family]] = overwriteOf(node, family) ?? ips[family]
   }
-  return said
+  return published
 }
 
 /**
@@ -178,10 +184,10 @@ function jsonOf(data: unknown): string {
 
 function within({ network }: Pool, cidr: Cidr): Cidr {
   const [outer, inner] = [split(network), split(cidr)]
-  if (inner.first < outer.first || inner.last > outer.last)
-    throw new ValueError(
-      `its pod CIDR ${cidr} lies outside the network ${network}; want net-conf.json and the controller manager's --cluster-cidr to say the same`,
-    )
+  if (inner.first < outer.first || inner.last > outer.last) {
+    const want = "want net-conf.json and the controller manager's --cluster-cidr to say the same"
+    throw new ValueError(`its pod CIDR ${cidr} lies outside the network ${network}; ${want}`)
+  }
   if (inner.ip !== cidr.slice(0, cidr.indexOf('/')) || inner.bits !== inner.first)
     throw new ValueError(`its pod CIDR ${cidr} is no network`)
   return cidr
