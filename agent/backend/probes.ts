@@ -133,24 +133,10 @@ export function makeProbes(
           const id = known ?? serial++
           const target = known === undefined ? undefined : targets.get(known)
           const bytes = isFull ? mtu : 0
+          // Spreads the first probes. Otherwise a thousand nodes that start together probe one peer in one second.
+          const dueAt = now + Math.random() * Math.min(intervalMs, at.length * 20)
           if (target) Object.assign(target, { to: ip, bytes })
-          // Spreads the first probes. Otherwise a thousand nodes that start together probe the same peer in the same
-          // second.
-          else
-            targets.set(id, {
-              key,
-              family,
-              isFull,
-              to: ip,
-              bytes,
-              dueAt: now + Math.random() * Math.min(intervalMs, at.length * 20),
-              sentAt: undefined,
-              serial: 0,
-              sent: 0,
-              results: 0,
-              state: 'unknown',
-              ms: undefined,
-            })
+          else targets.set(id, { key, family, isFull, to: ip, bytes, dueAt, ...UNTRIED })
           kept.add(id)
           byKey.set(key, [...(byKey.get(key) ?? []), id])
         }
@@ -160,16 +146,14 @@ export function makeProbes(
       const all = byKey.get(key)?.flatMap((id) => targets.get(id) ?? [])
       if (!all?.length) return undefined
       const small = all.filter(({ isFull }) => !isFull)
-      const worst = small.reduce((a, b) =>
-        RANK[b.state] > RANK[a.state] || (b.state === a.state && lostOf(b) > lostOf(a)) ? b : a,
-      )
+      const isWorse = (one: Target, other: Target) =>
+        RANK[one.state] > RANK[other.state] || (one.state === other.state && lostOf(one) > lostOf(other))
+      const worst = small.reduce((a, b) => (isWorse(b, a) ? b : a))
       // A peer that does not answer at all is no narrow one.
-      const isNarrow = all.some(
-        (one) =>
-          one.isFull &&
-          one.state === 'silent' &&
-          small.find(({ family }) => family === one.family)?.state === 'answers',
-      )
+      const isNarrow = all.some((one) => {
+        if (!one.isFull || one.state !== 'silent') return false
+        return small.find(({ family }) => family === one.family)?.state === 'answers'
+      })
       return {
         state: isNarrow && worst.state !== 'silent' ? 'narrow' : worst.state,
         sent: worst.sent,
@@ -202,9 +186,9 @@ export function makeProbes(
         }
       }
       const turned = (state: Probe['state'], was: (state: Probe['state']) => boolean) =>
-        [...before].flatMap(([key, last]) =>
-          last !== state && was(last) && this.of(key)?.state === state ? [key] : [],
-        )
+        [...before]
+          .filter(([key, last]) => last !== state && was(last) && this.of(key)?.state === state)
+          .map(([key]) => key)
       return {
         silent: turned('silent', () => true),
         narrow: turned('narrow', () => true),
@@ -218,6 +202,7 @@ export function makeProbes(
   }
 }
 
+const UNTRIED = { sentAt: undefined, serial: 0, sent: 0, results: 0, state: 'unknown', ms: undefined } as const
 const KINDS = (['v4', 'v6'] as const).flatMap((family) => [[family, false] as const, [family, true] as const])
 
 interface Socket {

@@ -104,10 +104,10 @@ export function accessOf(
 
 function inCluster(env: Readonly<Record<string, string | undefined>>): Access {
   const [host, port] = [env['KUBERNETES_SERVICE_HOST'], env['KUBERNETES_SERVICE_PORT']]
-  if (!host || !port)
-    throw new ValueError(
-      'Cannot find the Kubernetes API: this is no pod of a cluster (KUBERNETES_SERVICE_HOST is not set); want --kubeconfig-file or --kube-api-url',
-    )
+  if (!host || !port) {
+    const why = 'this is no pod of a cluster (KUBERNETES_SERVICE_HOST is not set)'
+    throw new ValueError(`Cannot find the Kubernetes API: ${why}; want --kubeconfig-file or --kube-api-url`)
+  }
   return {
     server: `https://${host.includes(':') ? `[${host}]` : host}:${port}`,
     origin: 'the service account of the pod',
@@ -121,8 +121,10 @@ function byKubeconfig(path: string, server: string | undefined): Access {
   const { cluster, user } = readKubeconfig(path)
   const plugin = user.exec && runCredentialPlugin(user.exec, { directory: dirname(path), server: cluster.server })
   const at = (file: string) => contentOf(resolve(dirname(path), file))
-  const pem = (data: string | undefined, file: string | undefined) =>
-    data ? Buffer.from(data, 'base64').toString() : file ? at(file) : undefined
+  const pem = (data: string | undefined, file: string | undefined) => {
+    if (data) return Buffer.from(data, 'base64').toString()
+    return file ? at(file) : undefined
+  }
   return {
     server: originOf(server ?? cluster.server),
     origin: `the kubeconfig ${path}`,
@@ -143,9 +145,9 @@ function byKubeconfig(path: string, server: string | undefined): Access {
     async headers() {
       const token = (await plugin?.get())?.token ?? (user.tokenFile ? at(user.tokenFile).trim() : user.token)
       if (token) return { Authorization: `Bearer ${token}` }
-      if (user.username)
-        return { Authorization: `Basic ${Buffer.from(`${user.username}:${user.password ?? ''}`).toString('base64')}` }
-      return {}
+      if (!user.username) return {}
+      const basic = Buffer.from(`${user.username}:${user.password ?? ''}`).toString('base64')
+      return { Authorization: `Basic ${basic}` }
     },
     refused: () => plugin?.forget(),
   }
@@ -154,13 +156,13 @@ function byKubeconfig(path: string, server: string | undefined): Access {
 function readKubeconfig(path: string): { cluster: Cluster; user: User } {
   try {
     const conf = read(KUBECONFIG, parseYaml(contentOf(path))).value
-    const context = one(
-      'contexts',
-      conf.contexts as readonly Named[],
-      conf['current-context'] || (conf.contexts[0]?.name as string | undefined),
-    )['context'] as { cluster: string; user: string }
-    const cluster = one('clusters', conf.clusters as readonly Named[], context.cluster)['cluster'] as Cluster
-    const user = context.user === '' ? {} : (one('users', conf.users as readonly Named[], context.user)['user'] as User)
+    const contexts = conf.contexts as readonly Named[]
+    const clusters = conf.clusters as readonly Named[]
+    const users = conf.users as readonly Named[]
+    const current = conf['current-context'] || contexts[0]?.name
+    const context = one('contexts', contexts, current)['context'] as { cluster: string; user: string }
+    const cluster = one('clusters', clusters, context.cluster)['cluster'] as Cluster
+    const user = context.user === '' ? {} : (one('users', users, context.user)['user'] as User)
     return { cluster, user }
   } catch (cause) {
     throw new ValueError(`Cannot use the kubeconfig ${path}: ${(cause as Error).message}`, { cause })

@@ -62,10 +62,10 @@ export function clusterPolicyOf(raw: unknown): ClusterPolicy {
   const selected = podsOf(subject, `${what}.subject`)
   if (!selected) throw new ValueError(`${what}.subject: want namespaces or pods`)
   const leftOut: string[] = []
-  const rules = (side: 'ingress' | 'egress') =>
-    listOf(spec[side] ?? [], `${what}.${side}`).map((one, i) =>
-      closedRuleOf(one, side, `${what}.${side}[${i}]`, leftOut),
-    )
+  const rules = (side: 'ingress' | 'egress') => {
+    const at = `${what}.${side}`
+    return listOf(spec[side] ?? [], at).map((one, i) => closedRuleOf(one, side, `${at}[${i}]`, leftOut))
+  }
   const [ingress, egress] = [rules('ingress'), rules('egress')]
   return { name, tier, priority, subject: selected, ingress, egress, ...(leftOut.length > 0 && { leftOut }) }
 }
@@ -79,8 +79,10 @@ export function closedClusterPolicyOf(raw: unknown): ClusterPolicy | undefined {
   const { name } = objectAt(raw, 'metadata')
   if (typeof name !== 'string' || name === '') return undefined
   const { tier, priority, subject, ingress, egress } = objectAt(raw, 'spec')
-  const closed = (rules: unknown): readonly TierRule[] =>
-    rules === undefined || rules === null || (Array.isArray(rules) && rules.length === 0) ? [] : [{ action: 'Deny' }]
+  const closed = (rules: unknown): readonly TierRule[] => {
+    const hasNone = rules === undefined || rules === null || (Array.isArray(rules) && rules.length === 0)
+    return hasNone ? [] : [{ action: 'Deny' }]
+  }
   return {
     name,
     tier: tier === 'Baseline' ? tier : 'Admin',
@@ -121,16 +123,14 @@ function tierRuleOf(raw: unknown, side: 'ingress' | 'egress', what: string, left
   if (action !== 'Accept' && action !== 'Deny' && action !== 'Pass')
     throw new ValueError(`${what}.action ${quoted(action)}: want Accept, Deny or Pass`)
   const key = side === 'ingress' ? 'from' : 'to'
-  const peers = listOf(rest[key], `${what}.${key}`).map((one, i) => peersOf(one, side, `${what}.${key}[${i}]`))
-  const ports = listOf(protocols ?? [], `${what}.protocols`).flatMap((one, i) =>
-    portsOf(one, `${what}.protocols[${i}]`),
-  )
+  const [peersAt, portsAt] = [`${what}.${key}`, `${what}.protocols`]
+  const peers = listOf(rest[key], peersAt).map((one, i) => peersOf(one, side, `${peersAt}[${i}]`))
+  const ports = listOf(protocols ?? [], portsAt).flatMap((one, i) => portsOf(one, `${portsAt}[${i}]`))
   const named = { ...(typeof name === 'string' && name !== '' && { name }) }
   const unknown = peers.indexOf(undefined)
   if (unknown !== -1) {
-    leftOut.push(
-      `${what}.${key}[${unknown}]: plumb does not support this type of peer; the rule ${action === 'Accept' ? 'accepts nothing for it' : 'denies everything'}`,
-    )
+    const effect = action === 'Accept' ? 'accepts nothing for it' : 'denies everything'
+    leftOut.push(`${peersAt}[${unknown}]: plumb does not support this type of peer; the rule ${effect}`)
     if (action !== 'Accept') return { ...named, action: 'Deny' }
   }
   return { ...named, action, peers: peers.flatMap((one) => one ?? []), ...(ports.length > 0 && { ports }) }
@@ -143,9 +143,8 @@ function peersOf(raw: unknown, side: 'ingress' | 'egress', what: string): readon
   const { nodes, networks } = (raw ?? {}) as Record<string, unknown>
   if (side === 'ingress') return undefined
   if (nodes !== undefined) return [{ nodes: selectorOf(nodes, `${what}.nodes`) }]
-  return networks === undefined
-    ? undefined
-    : listOf(networks, `${what}.networks`).map((one, i) => ({ cidr: cidrOf(one, `${what}.networks[${i}]`) }))
+  if (networks === undefined) return undefined
+  return listOf(networks, `${what}.networks`).map((one, i) => ({ cidr: cidrOf(one, `${what}.networks[${i}]`) }))
 }
 
 function podsOf(raw: unknown, what: string): PodSelector | undefined {
@@ -176,9 +175,8 @@ function portsOf(raw: unknown, what: string): readonly Port[] {
   const at = `${what}.${key}.destinationPort`
   const { destinationPort } = (given[key] ?? {}) as Record<string, unknown>
   if (destinationPort === undefined) return [{ protocol }]
-  const { number, range } = (destinationPort ?? {}) as Record<string, unknown>
-  const { start, end } =
-    range === undefined ? { start: number, end: number } : ((range ?? {}) as Record<string, unknown>)
+  const { number, range = { start: number, end: number } } = (destinationPort ?? {}) as Record<string, unknown>
+  const { start, end } = (range ?? {}) as Record<string, unknown>
   if (!isPort(start)) throw new ValueError(`${at} ${quoted(start)}: want a number from 1 to 65535, or a range`)
   if (!isPort(end) || end < start)
     throw new ValueError(`${at}.range.end ${quoted(end)}: want a number from ${start} to 65535`)

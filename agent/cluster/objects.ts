@@ -72,40 +72,32 @@ export interface Policy {
 
 /** Reads a Pod. Undefined for one that no policy can select: on the host's network, or over. Throws ValueError. */
 export function podOf(raw: unknown): Pod | undefined {
-  const [{ namespace, name, labels }, spec, status] = [
-    metaOf(raw, 'Pod'),
-    objectAt(raw, 'spec'),
-    objectAt(raw, 'status'),
-  ]
-  if (spec['hostNetwork'] === true || status['phase'] === 'Succeeded' || status['phase'] === 'Failed') return undefined
-  const given = listOf(
-    status['podIPs'] ?? (status['podIP'] === undefined ? [] : [{ ip: status['podIP'] }]),
-    `Pod ${namespace}/${name}: status.podIPs`,
-  )
+  const { namespace, name, labels } = metaOf(raw, 'Pod')
+  const [spec, status] = [objectAt(raw, 'spec'), objectAt(raw, 'status')]
+  const isOver = status['phase'] === 'Succeeded' || status['phase'] === 'Failed'
+  if (spec['hostNetwork'] === true || isOver) return undefined
+  const single = status['podIP'] === undefined ? [] : [{ ip: status['podIP'] }]
+  const given = listOf(status['podIPs'] ?? single, `Pod ${namespace}/${name}: status.podIPs`)
   const ips = given.flatMap((one) => {
     const { ip } = (one ?? {}) as { ip?: unknown }
     return ip === undefined || ip === '' ? [] : [parseIp(ip)]
   })
+  const isSidecar = (one: unknown) => (one as { restartPolicy?: unknown } | null)?.restartPolicy === 'Always'
   const containers = [
     ...listOf(spec['containers'] ?? [], 'spec.containers'),
-    ...listOf(spec['initContainers'] ?? [], 'spec.initContainers').filter(
-      (one) => (one as { restartPolicy?: unknown })?.restartPolicy === 'Always',
-    ),
+    ...listOf(spec['initContainers'] ?? [], 'spec.initContainers').filter(isSidecar),
   ]
   const ports = containers.flatMap((one) =>
-    listOf((one as { ports?: unknown })?.ports ?? [], 'ports').flatMap((port) => {
-      const {
-        name,
-        protocol = 'TCP',
-        containerPort,
-      } = (port ?? {}) as { name?: unknown; protocol?: unknown; containerPort?: unknown }
-      return typeof name === 'string' && isProtocol(protocol) && isPort(containerPort)
-        ? [{ name, protocol, port: containerPort }]
-        : []
-    }),
+    listOf((one as { ports?: unknown } | null)?.ports ?? [], 'ports').flatMap(namedPortOf),
   )
   const node = spec['nodeName']
   return { namespace, name, labels, ...(typeof node === 'string' && node !== '' && { node }), ips, ports }
+}
+
+function namedPortOf(raw: unknown): Pod['ports'] {
+  const { name, protocol = 'TCP', containerPort } = (raw ?? {}) as Record<string, unknown>
+  const isNamed = typeof name === 'string' && isProtocol(protocol) && isPort(containerPort)
+  return isNamed ? [{ name, protocol, port: containerPort }] : []
 }
 
 /** Reads a Namespace. Throws ValueError. */
@@ -150,16 +142,14 @@ export function policyOf(raw: unknown): Policy {
   // The API fills in the types in the same way (SetDefaults_NetworkPolicy): an empty list counts as none, and egress
   // counts when it has a rule.
   const given = listOf(spec['policyTypes'] ?? [], `${what}.policyTypes`)
-  const types =
-    given.length > 0
-      ? given
-      : ['Ingress', ...(listOf(spec['egress'] ?? [], `${what}.egress`).length > 0 ? ['Egress'] : [])]
+  const usual = () => (listOf(spec['egress'] ?? [], `${what}.egress`).length > 0 ? ['Ingress', 'Egress'] : ['Ingress'])
+  const types = given.length > 0 ? given : usual()
   const wrong = types.find((one) => one !== 'Ingress' && one !== 'Egress')
   if (wrong !== undefined) throw new ValueError(`${what}.policyTypes ${quoted(wrong)}: want Ingress or Egress`)
-  const rules = (direction: 'ingress' | 'egress', peers: 'from' | 'to') =>
-    listOf(spec[direction] ?? [], `${what}.${direction}`).map((rule, i) =>
-      ruleOf(rule, peers, `${what}.${direction}[${i}]`),
-    )
+  const rules = (direction: 'ingress' | 'egress', peers: 'from' | 'to') => {
+    const at = `${what}.${direction}`
+    return listOf(spec[direction] ?? [], at).map((rule, i) => ruleOf(rule, peers, `${at}[${i}]`))
+  }
   return {
     namespace,
     name,
@@ -201,12 +191,9 @@ function peerOf(raw: unknown, what: string): Peer {
   if (ipBlock !== undefined) {
     const { cidr, except } = (ipBlock ?? {}) as Record<string, unknown>
     const block = cidrOf(cidr, `${what}.ipBlock.cidr`)
-    return {
-      cidr: block,
-      except: listOf(except ?? [], `${what}.ipBlock.except`).map((one, i) =>
-        within(cidrOf(one, `${what}.ipBlock.except[${i}]`), block, `${what}.ipBlock.except[${i}]`),
-      ),
-    }
+    const at = `${what}.ipBlock.except`
+    const excepted = (one: unknown, i: number) => within(cidrOf(one, `${at}[${i}]`), block, `${at}[${i}]`)
+    return { cidr: block, except: listOf(except ?? [], at).map(excepted) }
   }
   if (podSelector === undefined && namespaceSelector === undefined)
     throw new ValueError(`${what}: want podSelector, namespaceSelector or ipBlock`)

@@ -51,19 +51,16 @@ export function readableOf<T>(
   read: (one: unknown, what: string) => T,
   leftOut: string[],
 ): T[] {
-  return [
-    ...new Set(
-      all.flatMap((one, i) => {
-        try {
-          return read(one, `${what}[${i}]`)
-        } catch (cause) {
-          if (!(cause instanceof ValueError)) throw cause
-          leftOut.push(`${cause.message}; it is left out`)
-          return []
-        }
-      }),
-    ),
-  ]
+  const found = all.flatMap((one, i) => {
+    try {
+      return read(one, `${what}[${i}]`)
+    } catch (cause) {
+      if (!(cause instanceof ValueError)) throw cause
+      leftOut.push(`${cause.message}; it is left out`)
+      return []
+    }
+  })
+  return [...new Set(found)]
 }
 
 /** Reads a NetworkPolicyPort. Throws ValueError. */
@@ -127,15 +124,12 @@ function nameOf(value: unknown, what: string): string {
  * wider. An empty value of YAML is an empty text.
  */
 export function labelsOf(raw: unknown, what: string): Labels {
-  return Object.fromEntries(
-    Object.entries((raw ?? {}) as object).map(([key, value]) => {
-      if (typeof value !== 'string' && value !== null)
-        throw new ValueError(
-          `${what}[${shown(key)}] ${quoted(value)}: want a text${typeof value === 'object' ? '' : `: ${shown(String(value))}`}`,
-        )
-      return [key, value ?? '']
-    }),
-  )
+  const labels = Object.entries((raw ?? {}) as object).map(([key, value]) => {
+    if (typeof value === 'string' || value === null) return [key, value ?? '']
+    const hint = typeof value === 'object' ? '' : `: ${shown(String(value))}`
+    throw new ValueError(`${what}[${shown(key)}] ${quoted(value)}: want a text${hint}`)
+  })
+  return Object.fromEntries(labels)
 }
 
 /** The object below a key. Empty when there is none. */

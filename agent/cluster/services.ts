@@ -87,30 +87,21 @@ const MOST_AFFINITY_S = 86_400
 export function serviceOf(raw: unknown): Service | undefined {
   const [{ namespace, name }, spec] = [metaOf(raw, 'Service'), objectAt(raw, 'spec')]
   const what = `Service ${namespace}/${name}: spec`
-  const given =
-    spec['clusterIPs'] === undefined ? [spec['clusterIP']] : listOf(spec['clusterIPs'], `${what}.clusterIPs`)
-  const clusterIPs = given.filter((ip) => ip !== undefined && ip !== '' && ip !== 'None')
+  const { clusterIPs: several = [spec['clusterIP']], healthCheckNodePort: health } = spec
+  const isAddress = (ip: unknown) => ip !== undefined && ip !== '' && ip !== 'None'
+  const clusterIPs = listOf(several, `${what}.clusterIPs`).filter(isAddress)
   if (spec['type'] === 'ExternalName' || clusterIPs.length === 0) return undefined
   const isBalanced = spec['type'] === 'LoadBalancer'
-  const health = spec['healthCheckNodePort']
+  const isExternalLocal = spec['externalTrafficPolicy'] === 'Local'
   const affinity = affinityOf(spec, what)
   const leftOut: string[] = []
-  const ranges = isBalanced ? listOf(spec['loadBalancerSourceRanges'] ?? [], `${what}.loadBalancerSourceRanges`) : []
-  const readable = readableOf(
-    ranges,
-    `${what}.loadBalancerSourceRanges`,
-    (one, at) => cidrOf(trimmed(one), at),
-    leftOut,
-  )
-  const externalIPs = readableOf(
-    listOf(spec['externalIPs'] ?? [], `${what}.externalIPs`),
-    `${what}.externalIPs`,
-    ordinaryIpOf,
-    leftOut,
-  )
-  const balancerIPs = isBalanced
-    ? balancerIPsOf(raw, `Service ${namespace}/${name}: status.loadBalancer.ingress`, leftOut)
-    : []
+  const rangesAt = `${what}.loadBalancerSourceRanges`
+  const ranges = isBalanced ? listOf(spec['loadBalancerSourceRanges'] ?? [], rangesAt) : []
+  const readable = readableOf(ranges, rangesAt, (one, at) => cidrOf(trimmed(one), at), leftOut)
+  const externalAt = `${what}.externalIPs`
+  const externalIPs = readableOf(listOf(spec['externalIPs'] ?? [], externalAt), externalAt, ordinaryIpOf, leftOut)
+  const balancerAt = `Service ${namespace}/${name}: status.loadBalancer.ingress`
+  const balancerIPs = isBalanced ? balancerIPsOf(raw, balancerAt, leftOut) : []
   return {
     namespace,
     name,
@@ -119,10 +110,10 @@ export function serviceOf(raw: unknown): Service | undefined {
     balancerIPs,
     sourceRanges: ranges.length > 0 && readable.length === 0 ? NOBODY : readable,
     ports: listOf(spec['ports'] ?? [], `${what}.ports`).map((one, i) => servicePortOf(one, `${what}.ports[${i}]`)),
-    isExternalLocal: spec['externalTrafficPolicy'] === 'Local',
+    isExternalLocal,
     isInternalLocal: spec['internalTrafficPolicy'] === 'Local',
     ...(affinity !== undefined && { affinitySeconds: affinity }),
-    ...(isBalanced && spec['externalTrafficPolicy'] === 'Local' && isPort(health) && { healthCheckNodePort: health }),
+    ...(isBalanced && isExternalLocal && isPort(health) && { healthCheckNodePort: health }),
     publishesNotReady: spec['publishNotReadyAddresses'] === true,
     ...(leftOut.length > 0 && { leftOut }),
   }
@@ -141,31 +132,26 @@ export function sliceOf(raw: unknown): Slice | undefined {
   if (addressType !== 'IPv4' && addressType !== 'IPv6')
     throw new ValueError(`${what}: addressType ${quoted(addressType)}: want IPv4 or IPv6`)
   const leftOut: string[] = []
-  const triggered = Date.parse(
-    String(objectAt(metadata, 'annotations')['endpoints.kubernetes.io/last-change-trigger-time'] ?? ''),
-  )
+  const trigger = objectAt(metadata, 'annotations')['endpoints.kubernetes.io/last-change-trigger-time']
+  const triggeredAt = Date.parse(String(trigger ?? ''))
+  const read = (one: unknown, at: string) => endpointOf(one, addressType === 'IPv6', at)
   return {
     namespace,
     name,
     service,
-    ports: listOf(ports ?? [], `${what}: ports`).flatMap((one, i) => {
-      const { name: portName, protocol = 'TCP', port } = (one ?? {}) as Record<string, unknown>
-      if (port === undefined || port === null) return []
-      if (!isProtocol(protocol))
-        throw new ValueError(`${what}: ports[${i}].protocol ${quoted(protocol)}: want TCP, UDP or SCTP`)
-      if (!isPort(port))
-        throw new ValueError(`${what}: ports[${i}].port ${quoted(port)}: want a number from 1 to 65535`)
-      return [{ name: typeof portName === 'string' ? portName : '', protocol, port }]
-    }),
-    endpoints: readableOf(
-      listOf(endpoints ?? [], `${what}: endpoints`),
-      `${what}: endpoints`,
-      (one, at) => endpointOf(one, addressType === 'IPv6', at),
-      leftOut,
-    ).flat(),
-    ...(Number.isFinite(triggered) && { triggeredAt: triggered }),
+    ports: listOf(ports ?? [], `${what}: ports`).flatMap((one, i) => slicePortOf(one, `${what}: ports[${i}]`)),
+    endpoints: readableOf(listOf(endpoints ?? [], `${what}: endpoints`), `${what}: endpoints`, read, leftOut).flat(),
+    ...(Number.isFinite(triggeredAt) && { triggeredAt }),
     ...(leftOut.length > 0 && { leftOut }),
   }
+}
+
+function slicePortOf(raw: unknown, what: string): Slice['ports'] {
+  const { name, protocol = 'TCP', port } = (raw ?? {}) as Record<string, unknown>
+  if (port === undefined || port === null) return []
+  if (!isProtocol(protocol)) throw new ValueError(`${what}.protocol ${quoted(protocol)}: want TCP, UDP or SCTP`)
+  if (!isPort(port)) throw new ValueError(`${what}.port ${quoted(port)}: want a number from 1 to 65535`)
+  return [{ name: typeof name === 'string' ? name : '', protocol, port }]
 }
 
 function servicePortOf(raw: unknown, what: string): ServicePort {
@@ -179,17 +165,11 @@ function servicePortOf(raw: unknown, what: string): ServicePort {
 
 function affinityOf(spec: Readonly<Record<string, unknown>>, what: string): number | undefined {
   if (spec['sessionAffinity'] !== 'ClientIP') return undefined
-  const { timeoutSeconds = DEFAULT_AFFINITY_S } = objectAt(objectAt(spec, 'sessionAffinityConfig'), 'clientIP')
-  if (
-    typeof timeoutSeconds !== 'number' ||
-    !Number.isInteger(timeoutSeconds) ||
-    timeoutSeconds < 1 ||
-    timeoutSeconds > MOST_AFFINITY_S
-  )
-    throw new ValueError(
-      `${what}.sessionAffinityConfig.clientIP.timeoutSeconds ${quoted(timeoutSeconds)}: want a number from 1 to ${MOST_AFFINITY_S}`,
-    )
-  return timeoutSeconds
+  const { timeoutSeconds: seconds = DEFAULT_AFFINITY_S } = objectAt(objectAt(spec, 'sessionAffinityConfig'), 'clientIP')
+  const isWhole = typeof seconds === 'number' && Number.isInteger(seconds)
+  if (isWhole && seconds >= 1 && seconds <= MOST_AFFINITY_S) return seconds
+  const at = `${what}.sessionAffinityConfig.clientIP.timeoutSeconds`
+  throw new ValueError(`${at} ${quoted(seconds)}: want a number from 1 to ${MOST_AFFINITY_S}`)
 }
 
 function balancerIPsOf(raw: unknown, what: string, leftOut: string[]): Ip[] {
@@ -206,17 +186,14 @@ function endpointOf(raw: unknown, isIpv6: boolean, what: string): Endpoint[] {
   // The other addresses of an endpoint are for the same pod (discovery.k8s.io/v1: consumers use the first one).
   const [first] = listOf(addresses ?? [], `${what}.addresses`)
   if (first === undefined) return []
-  const ip = ordinaryIpOf(first, `${what}.addresses[0]`)
-  if (isSix(ip) !== isIpv6)
-    throw new ValueError(
-      `${what}.addresses[0] ${quoted(ip)}: want an address of addressType ${isIpv6 ? 'IPv6' : 'IPv4'}`,
-    )
+  const at = `${what}.addresses[0]`
+  const ip = ordinaryIpOf(first, at)
+  const type = isIpv6 ? 'IPv6' : 'IPv4'
+  if (isSix(ip) !== isIpv6) throw new ValueError(`${at} ${quoted(ip)}: want an address of addressType ${type}`)
   const { ready, serving, terminating } = (conditions ?? {}) as Record<string, unknown>
   const isReady = ready !== false
-  const named = (key: string) =>
-    listOf(objectAt(raw, 'hints')[key] ?? [], `${what}.hints.${key}`).map((one) =>
-      String((one as { name?: unknown } | null)?.name),
-    )
+  const nameOf = (one: unknown) => String((one as { name?: unknown } | null)?.name)
+  const named = (key: string) => listOf(objectAt(raw, 'hints')[key] ?? [], `${what}.hints.${key}`).map(nameOf)
   const [zones, nodes] = hints === undefined ? [NONE, NONE] : [named('forZones'), named('forNodes')]
   return [
     {

@@ -103,42 +103,40 @@ export class Converger {
     const { add, ...there } = diff(want, this.#state.of('link'))
     const { change, drop } = this.#free({ add: [], ...there }, tally)
     const renewed = change.filter(({ want, have }) => !isSameTunnel(want as Link, have as Link))
-    const refused = new Set(
-      [...add, ...renewed.map(({ want }) => want)].filter((one) => this.#refuse(one as Link, tally)),
-    )
+    const made = [...add, ...renewed.map(({ want }) => want)] as readonly Link[]
+    const refused = new Set<Resource>(made.filter((one) => this.#refuse(one, tally)))
     const changes = change.filter(({ want }) => !refused.has(want))
     const steps: Step[] = [
       ...drop.map((one) => dropOf(one)),
       ...changes.map(({ want, have }) => changeOf(want, have)),
       ...add.filter((one) => !refused.has(one)).map((one) => putOf(one)),
     ]
-    for (const one of [...drop, ...renewed.filter(({ want }) => !refused.has(want)).map(({ have }) => have)])
-      this.#state.forget((one as Link).name)
+    const replaced = renewed.filter(({ want }) => !refused.has(want)).map(({ have }) => have)
+    for (const one of [...drop, ...replaced]) this.#state.forget((one as Link).name)
     await tally.perform('ip', steps, this.#run)
     for (const one of want as readonly Link[])
       if (one.vxlan?.offload !== undefined && (looked || steps.length > 0) && !tally.hasFailed(one))
         inside(this.#ns, () => offload(one, one.vxlan?.offload === true, tally))
     // A link whose in-place change failed still carries its objects. Only a link that could not be made is unusable.
-    return new Set(
-      [...add, ...renewed.map(({ want }) => want)].flatMap((one) =>
-        tally.hasFailed(one) ? [(one as Link).name as string] : [],
-      ),
-    )
+    return new Set(made.filter((one) => tally.hasFailed(one)).map(({ name }) => name))
   }
 
   // Fails a link that must not be tried. One reason is a missing underlay: `type vxlan … dev X` without X ends the
   // whole batch.
   #refuse(link: Link, tally: Tally): boolean {
-    const dev = link.vxlan?.dev
-    const held = this.#state.held.has(face(link).key)
-      ? 'another program removes it again and again; it is made again after a pause'
-      : undefined
-    const why =
-      held ??
-      this.#state.blocked.get(link.name) ??
-      (dev !== undefined && this.#run.link?.(dev, 'host') === false ? `there is no link ${dev}` : undefined)
+    const why = this.#whyRefused(link)
     if (why !== undefined) tally.fail(putOf(link), why)
     return why !== undefined
+  }
+
+  #whyRefused(link: Link): string | undefined {
+    if (this.#state.held.has(face(link).key))
+      return 'another program removes it again and again; it is made again after a pause'
+    const blocked = this.#state.blocked.get(link.name)
+    if (blocked !== undefined) return blocked
+    const dev = link.vxlan?.dev
+    const isMissing = dev !== undefined && this.#run.link?.(dev, 'host') === false
+    return isMissing ? `there is no link ${dev}` : undefined
   }
 
   #sysctls(want: readonly Resource[], tally: Tally): void {
@@ -158,12 +156,8 @@ export class Converger {
   // removes much else.
   async #addresses(want: readonly Resource[], unusable: ReadonlySet<string>, tally: Tally): Promise<void> {
     const { add } = this.#free(diff(want, this.#state.of('addr'), this.#state.settled('addr')), tally)
-    const usable = add.filter((one) => !unusable.has(deviceOf(one) ?? ''))
-    await tally.perform(
-      'ip',
-      usable.map((one) => putOf(one)),
-      this.#run,
-    )
+    const puts = add.filter((one) => !unusable.has(deviceOf(one) ?? '')).map((one) => putOf(one))
+    await tally.perform('ip', puts, this.#run)
   }
 
   // A new peer's entries exist before a route leads there. A route to a removed peer goes before the peer's entries.
@@ -194,24 +188,14 @@ export class Converger {
       change: route.change.filter((one) => !early.includes(one)),
       drop: [],
     }
-    const drops = [...route.drop, ...neigh.drop, ...nexthops.drop, ...addr.drop]
-    await tally.perform(
-      'ip',
-      [
-        ...early.map(({ have }) => dropOf(have)),
-        ...puts(addr),
-        ...puts(nexthops),
-        ...puts(neigh),
-        ...puts(moved),
-        ...drops.map((one) => dropOf(one)),
-      ],
-      this.#run,
-    )
-    await tally.perform(
-      'bridge',
-      tunnel.drop.map((one) => dropOf(one)),
-      this.#run,
-    )
+    const steps = [
+      ...early.map(({ have }) => dropOf(have)),
+      ...[addr, nexthops, neigh, moved].flatMap(puts),
+      ...[...route.drop, ...neigh.drop, ...nexthops.drop, ...addr.drop].map((one) => dropOf(one)),
+    ]
+    await tally.perform('ip', steps, this.#run)
+    const drops = tunnel.drop.map((one) => dropOf(one))
+    await tally.perform('bridge', drops, this.#run)
   }
 
   // Removes the held resources from a difference, and notes them as pending.
@@ -235,8 +219,8 @@ export class Converger {
   // `nexthop add … dev X` without X ends the whole batch, so such a nexthop is not tried.
   #absent(add: readonly Resource[], unusable: Set<string>, tally: Tally): boolean {
     const before = unusable.size
-    for (const one of new Map([...add].reverse().map((one) => [deviceOf(one) ?? '', one])).values()) {
-      const dev = deviceOf(one) ?? ''
+    const firstOn = new Map([...add].reverse().map((one) => [deviceOf(one) ?? '', one]))
+    for (const [dev, one] of firstOn) {
       if (this.#run.link?.(dev, 'host') !== false) continue
       unusable.add(dev)
       tally.fail(putOf(one), `there is no link ${dev}`)
@@ -246,12 +230,10 @@ export class Converger {
 }
 
 function grouped(want: readonly Resource[]): Group {
-  const group = Object.fromEntries(KINDS.map((kind) => [kind, [] as Resource[]])) as Record<
-    (typeof KINDS)[number],
-    Resource[]
-  >
+  type Lists = Record<(typeof KINDS)[number], Resource[]>
+  const group = Object.fromEntries(KINDS.map((kind) => [kind, [] as Resource[]])) as Lists
   for (const one of want) {
-    const list = group[one.kind as (typeof KINDS)[number]]
+    const list = group[one.kind as keyof Lists]
     if (!list) throw new TypeError(`Cannot converge a resource of kind ${one.kind}`)
     list.push(one)
   }
@@ -261,9 +243,8 @@ function grouped(want: readonly Resource[]): Group {
 // The old IPv6 route must go first. The kernel refuses an onlink gateway while a route to that gateway leads over
 // another link (ip6_route_check_nh_onlink).
 function leadsAway(want: Resource, have: Resource): boolean {
-  return (
-    want.kind === 'route' && have.kind === 'route' && want.onlink === true && isSix(want.dst) && want.dev !== have.dev
-  )
+  if (want.kind !== 'route' || have.kind !== 'route') return false
+  return want.onlink === true && isSix(want.dst) && want.dev !== have.dev
 }
 
 // Another program may own the id of a nexthop. The route then uses its gateway without a nexthop object.

@@ -75,34 +75,19 @@ function linkEvent(text: string, words: readonly string[], gone: boolean): Event
   const name = (words[1] as string).slice(0, -1).split('@', 1)[0] as IfName
   const mac = /link\/\S+ (\S+)/.exec(text)?.[1]
   const up = /[<,]UP[,>]/.test(words[2] ?? '')
-  return event(
-    {
-      kind: 'link',
-      ns: 'host',
-      name,
-      type: 'vxlan',
-      mtu: Number(after(words, 'mtu')),
-      up,
-      ...(mac ? { mac: mac as Mac } : {}),
-    },
-    gone,
-    false,
-  )
+  const mtu = Number(after(words, 'mtu'))
+  const given = mac ? { mac: mac as Mac } : {}
+  return event({ kind: 'link', ns: 'host', name, type: 'vxlan', mtu, up, ...given }, gone, false)
 }
 
 // `3: flannel.1    inet 10.2.1.0/32 scope global flannel.1\ valid_lft forever preferred_lft forever`
 function addrEvent(words: readonly string[], gone: boolean): Event | undefined {
   const given = after(words, 'inet') ?? after(words, 'inet6') ?? ''
   const cidr = cidrOf(given.includes('/') ? given : `${given}/32`)
+  if (cidr === undefined) return undefined
   // In a pair such as `inet 10.0.0.1 peer 10.0.0.2/32`, the agent sets neither address.
-  return (
-    cidr &&
-    event(
-      { kind: 'addr', ns: 'host', dev: words[1] as IfName, cidr },
-      gone,
-      words.includes('peer') || words.includes('dadfailed'),
-    )
-  )
+  const odd = words.includes('peer') || words.includes('dadfailed')
+  return event({ kind: 'addr', ns: 'host', dev: words[1] as IfName, cidr }, gone, odd)
 }
 
 function cidrOf(text: string): Cidr | undefined {
@@ -116,14 +101,9 @@ function cidrOf(text: string): Cidr | undefined {
 // `10.2.0.0 dev flannel.1 lladdr 02:… PERMANENT proto 112`
 function neighEvent(words: readonly string[], gone: boolean): Event | undefined {
   const [ip, dev] = [words[0], after(words, 'dev')]
+  if (ip === undefined || !ADDRESS.test(ip) || dev === undefined) return undefined
   // `ip monitor` also shows entries of a forwarding table. They have NOARP and PERMANENT.
-  if (
-    ip === undefined ||
-    !ADDRESS.test(ip) ||
-    dev === undefined ||
-    (words.includes('NOARP') && words.includes('PERMANENT'))
-  )
-    return undefined
+  if (words.includes('NOARP') && words.includes('PERMANENT')) return undefined
   const resource: Resource = {
     kind: 'neigh',
     ns: 'host',
@@ -139,27 +119,24 @@ function neighEvent(words: readonly string[], gone: boolean): Event | undefined 
 // `id 5 via 10.0.0.9 dev eth0 scope link proto 112 onlink`
 function nexthopEvent(words: readonly string[], gone: boolean): Event {
   const [via, dev] = [after(words, 'via'), after(words, 'dev')]
-  const onlink = words.includes('onlink') ? { onlink: true as const } : {}
-  return event(
-    {
-      kind: 'nexthop',
-      ns: 'host',
-      id: Number(words[1]),
-      via: (via ?? '') as Ip,
-      dev: (dev ?? '') as IfName,
-      ...onlink,
-      proto: Number(after(words, 'proto') ?? 0),
-    },
-    gone,
-    via === undefined,
-  )
+  const resource: Resource = {
+    kind: 'nexthop',
+    ns: 'host',
+    id: Number(words[1]),
+    via: (via ?? '') as Ip,
+    dev: (dev ?? '') as IfName,
+    ...(words.includes('onlink') && { onlink: true }),
+    proto: Number(after(words, 'proto') ?? 0),
+  }
+  return event(resource, gone, via === undefined)
 }
 
 // `10.5.0.0/24 nhid 5 via 10.0.0.8 dev eth0 proto 112 onlink`. An IPv6 route also has `metric 1024 pref medium`.
 function routeEvent(text: string, words: readonly string[], gone: boolean): Event | undefined {
   const isBlackhole = words[0] === 'blackhole'
   const dst = words[isBlackhole ? 1 : 0] ?? ''
-  if (TYPES.includes(dst) || words.includes('table') || !(dst === 'default' || ADDRESS.test(dst))) return undefined
+  const isNetwork = dst === 'default' || ADDRESS.test(dst)
+  if (!isNetwork || TYPES.includes(dst) || words.includes('table')) return undefined
   const value = (word: string) => after(words, word)
   const [gateway, dev, nhid, proto, metric] = ['via', 'dev', 'nhid', 'proto', 'metric'].map(value)
   const row = {

@@ -46,38 +46,30 @@ interface Question {
 
 function questions(kinds: ReadonlySet<Kind>, { links }: Scope): Question[] {
   const of = (kind: Listed, items: () => readonly Item[]) => (kinds.has(kind) ? items() : [])
+  const onLinks = (askOf: (dev: IfName) => string, read: (row: unknown, dev: IfName) => readonly Found[]) =>
+    links.map((dev) => ({ ask: askOf(dev), read: (row: unknown) => read(row, dev) }))
   const routes = () => [
     { ask: `route show proto ${PROTO}`, read: (row: unknown) => routeFound(row as RouteRow, PROTO) },
     // flannel's routes name no protocol. ip-route(8) calls this protocol `boot`.
-    ...links.map((dev) => ({
-      ask: `route show dev ${dev} proto boot`,
-      read: (row: unknown) => routeFound({ ...(row as RouteRow), dev }),
-    })),
+    ...onLinks(
+      (dev) => `route show dev ${dev} proto boot`,
+      (row, dev) => routeFound({ ...(row as RouteRow), dev }),
+    ),
   ]
+  const linkAndAddrs = (row: unknown) =>
+    [...linkFound(row), ...addrsFound(row as LinkRow)].filter(({ resource }) => kinds.has(resource.kind))
+  const hasAddrs = kinds.has('link') || kinds.has('addr')
   const wide = [
-    ...(kinds.has('link') || kinds.has('addr')
-      ? links.map((dev) => ({
-          ask: `addr show dev ${dev}`,
-          read: (row: unknown) =>
-            [...linkFound(row), ...addrsFound(row as LinkRow)].filter(({ resource }) => kinds.has(resource.kind)),
-        }))
-      : []),
+    ...(hasAddrs ? onLinks((dev) => `addr show dev ${dev}`, linkAndAddrs) : []),
     // This command must be the last. In the same process, a later `addr show` shows no addresses.
     ...of('link', () => [{ ask: 'link show type vxlan', read: linkFound }]),
   ]
   const narrow = [
     ...of('nexthop', () => [{ ask: 'nexthop show', read: nexthopFound }]),
-    ...of('neigh', () =>
-      links.map((dev) => ({
-        ask: `neigh show dev ${dev} nud permanent`,
-        read: (row: unknown) => neighFound(row as NeighRow, dev),
-      })),
-    ),
+    ...of('neigh', () => onLinks((dev) => `neigh show dev ${dev} nud permanent`, neighFound)),
     ...of('route', routes),
   ]
-  const bridges = of('tunnel', () =>
-    links.map((dev) => ({ ask: `fdb show dev ${dev}`, read: (row: unknown) => tunnelFound(row as FdbRow, dev) })),
-  )
+  const bridges = of('tunnel', () => onLinks((dev) => `fdb show dev ${dev}`, tunnelFound))
   const questions = [
     { tool: ['ip', '-d'], items: wide },
     { tool: ['ip'], items: narrow },
@@ -99,24 +91,20 @@ function addrsFound({ ifname, addr_info }: LinkRow): Found[] {
   }))
 }
 
-function neighFound({ dst, lladdr, protocol }: NeighRow, dev: IfName): Found[] {
+function neighFound(row: unknown, dev: IfName): Found[] {
+  const { dst, lladdr, protocol } = row as NeighRow
   if (lladdr === undefined) return []
-  return [
-    { resource: { kind: 'neigh', ns: 'host', dev, ip: dst as Ip, mac: lladdr as Mac, proto: Number(protocol ?? 0) } },
-  ]
+  const proto = Number(protocol ?? 0)
+  return [{ resource: { kind: 'neigh', ns: 'host', dev, ip: dst as Ip, mac: lladdr as Mac, proto } }]
 }
 
 // Learned entries have no state. An entry without a destination address does not belong to the agent.
-function tunnelFound({ mac, dst, state, port, vni, via }: FdbRow, dev: IfName): Found[] {
+function tunnelFound(row: unknown, dev: IfName): Found[] {
+  const { mac, dst, state, port, vni, via } = row as FdbRow
   if (state === undefined || dst === undefined) return []
-  return [
-    {
-      resource: { kind: 'tunnel', ns: 'host', dev, mac: mac as Mac, dst: dst as Ip },
-      ...(state !== 'permanent' || port !== undefined || vni !== undefined || via !== undefined
-        ? { odd: true as const }
-        : {}),
-    },
-  ]
+  const odd = state !== 'permanent' || port !== undefined || vni !== undefined || via !== undefined
+  const resource: Resource = { kind: 'tunnel', ns: 'host', dev, mac: mac as Mac, dst: dst as Ip }
+  return [{ resource, ...(odd && { odd }) }]
 }
 
 // The kernel allows link names that a batch line reads as a quote or a comment. No object of the agent uses such a
@@ -136,15 +124,14 @@ function nexthopFound(row: unknown): Found[] {
     ...(flags?.includes('onlink') ? { onlink: true } : {}),
     proto: Number(protocol ?? 0),
   }
-  return [{ resource, ...(gateway === undefined || !isPlain(dev) ? { odd: true } : {}) }]
+  const odd = gateway === undefined || !isPlain(dev)
+  return [{ resource, ...(odd && { odd }) }]
 }
 
 function routeFound(row: RouteRow, proto?: number): Found[] {
   if (!isPlain(row.dev)) return []
-  const odd =
-    (row.type !== undefined && row.type !== 'blackhole') ||
-    row.nexthops !== undefined ||
-    row.metrics !== undefined ||
-    row.prefsrc !== undefined
-  return [{ resource: routeOf(row, proto), ...(odd ? { odd } : {}) }]
+  const isOtherType = row.type !== undefined && row.type !== 'blackhole'
+  const hasMore = row.nexthops !== undefined || row.metrics !== undefined || row.prefsrc !== undefined
+  const odd = isOtherType || hasMore
+  return [{ resource: routeOf(row, proto), ...(odd && { odd }) }]
 }

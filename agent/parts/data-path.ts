@@ -65,20 +65,19 @@ export class DataPathPart implements Part {
     signal.addEventListener('abort', () => clearInterval(timer), { once: true })
   }
 
-  /** Wakes the part when an event may be about the links of pods. */
+  /** Triggers the part when an event may be about the links of pods. */
   heard({ kind, gone, resource }: Event): void {
-    if (
-      resource.kind === 'link' &&
-      (gone || !resource.up || this.#isKnown(resource.name) || resource.name.startsWith('veth'))
-    )
-      this.queue.add('links', LINKS_MS)
-    if (kind === 'addr' && resource.kind === 'addr' && this.#isKnown(resource.dev)) this.queue.add('links', LINKS_MS)
+    const isPodLink = (name: string) => this.#isKnown(name) || name.startsWith('veth')
+    const isLink = resource.kind === 'link' && (gone || !resource.up || isPodLink(resource.name))
+    const isAddress = kind === 'addr' && resource.kind === 'addr' && this.#isKnown(resource.dev)
+    if (isLink || isAddress) this.queue.add('links', LINKS_MS)
   }
 
-  /** Wakes the part when a chain of another program may have changed. */
+  /** Triggers the part when a chain of another program may have changed. */
   ruleHeard({ family, table, what }: RuleChange): void {
-    // The tables of iptables with these names have no hook where packets are forwarded, or none that drops.
-    if (what === 'other' || family === undefined || this.#isOwn(table) || (family !== 'inet' && table === 'nat')) return
+    if (what === 'other' || family === undefined || this.#isOwn(table)) return
+    // The tables of iptables with this name have no hook where packets are forwarded, or none that drops.
+    if (family !== 'inet' && table === 'nat') return
     this.queue.add('rules', RULES_MS)
   }
 
@@ -87,10 +86,8 @@ export class DataPathPart implements Part {
     this.#look()
     const { lost, isBusy } = await this.#links()
     this.#context.failures.report('links of pods', lost)
-    if (
-      why.some((one) => one !== 'links' && one !== 'retry') ||
-      this.#context.failures.all().some(({ text }) => text.startsWith(DROPS))
-    )
+    const isMore = why.some((one) => one !== 'links' && one !== 'retry')
+    if (isMore || this.#context.failures.all().some(({ text }) => text.startsWith(DROPS)))
       this.#context.failures.report('chains of others', await this.#chains())
     // A call of a plugin ends without an event.
     if (isBusy) this.queue.add('links', BUSY_MS)
@@ -122,19 +119,17 @@ export class DataPathPart implements Part {
         else log(`agent: set ${title} to 1: the node forwards what pods send`)
         this.#forwarded.add(family)
       } catch (cause) {
-        failures.push({
-          scope: 'node',
-          text: `This node does not forward: ${title} is 0, and it cannot be set (${(cause as Error).message}): pods reach only this node; run sysctl -w ${title}=1`,
-        })
+        const why = `${title} is 0, and it cannot be set (${(cause as Error).message})`
+        const effect = `pods reach only this node; run sysctl -w ${title}=1`
+        failures.push({ scope: 'node', text: `This node does not forward: ${why}: ${effect}` })
       }
     }
     const hasDefault = defaultDevice() !== undefined
     this.#hadDefault ||= hasDefault
-    if (this.#hadDefault && !hasDefault)
-      failures.push({
-        scope: 'part',
-        text: 'This node has lost its default route: its pods reach nobody outside the network; run ip route add default via GATEWAY',
-      })
+    if (this.#hadDefault && !hasDefault) {
+      const effect = 'its pods reach nobody outside the network; run ip route add default via GATEWAY'
+      failures.push({ scope: 'part', text: `This node has lost its default route: ${effect}` })
+    }
     this.#context.failures.report('forwarding', failures)
   }
 
@@ -147,16 +142,9 @@ export class DataPathPart implements Part {
     const addressesOf = (index: number) =>
       addressesNow(index).flatMap(({ cidr, scope }) => (scope === RT_SCOPE_LINK ? [] : [cidr]))
     const subnets = both(this.#now.served?.subnets ?? {})
-    const { lines, mended, lost, known } = checkPodLinks({
-      entries: all,
-      links: linksNow(),
-      addressesOf,
-      isThere,
-      known: this.#known,
-      subnets,
-    })
-    const isHeld = this.#repairs.isHeld(this)
-    if (lines.length > 0 && !isHeld) {
+    const found = { entries: all, links: linksNow(), addressesOf, isThere, known: this.#known, subnets }
+    const { lines, mended, lost, known } = checkPodLinks(found)
+    if (lines.length > 0 && !this.#repairs.isHeld(this)) {
       const argv = ['ip', '-force', '-batch', '-']
       const { status, stderr } = await this.#context.run(argv, `${lines.join('\n')}\n`)
       if (status !== 0) throw new ExecError(argv, undefined, stderr.split('\n', 1)[0] ?? '')
@@ -177,14 +165,14 @@ export class DataPathPart implements Part {
     const listed = await run(['nft', '-j', 'list', 'chains'])
     if (listed.status !== 0) return []
     const rules = new Map<string, Promise<readonly (readonly Expression[])[]>>()
+    const list = async (...place: string[]) => {
+      const { stdout } = await run(['nft', '-j', 'list', 'chain', ...place])
+      return partsOf(stdout).flatMap(({ rule }) => (rule ? [(rule as { expr: Expression[] }).expr] : []))
+    }
     const rulesOf = ({ family, table }: ForwardChain) => {
       return (name: string) => {
         const key = `${family} ${table} ${name}`
-        const found =
-          rules.get(key) ??
-          run(['nft', '-j', 'list', 'chain', family, table, name]).then(({ stdout }) =>
-            partsOf(stdout).flatMap(({ rule }) => (rule ? [(rule as { expr: Expression[] }).expr] : [])),
-          )
+        const found = rules.get(key) ?? list(family, table, name)
         rules.set(key, found)
         return found
       }
@@ -192,20 +180,14 @@ export class DataPathPart implements Part {
     const failures: Failure[] = []
     for (const { chain } of partsOf(listed.stdout)) {
       const one = chain as ForwardChain | undefined
-      if (
-        one?.hook !== 'forward' ||
-        one.type !== 'filter' ||
-        this.#isOwn(one.table) ||
-        !['ip', 'ip6', 'inet'].includes(one.family)
-      )
-        continue
+      if (one?.hook !== 'forward' || one.type !== 'filter' || this.#isOwn(one.table)) continue
+      if (!['ip', 'ip6', 'inet'].includes(one.family)) continue
       for (const packet of this.#packets(facts.networks)) {
         if (!(await drops(one, packet, rulesOf(one)))) continue
         const name = `${one.family} ${one.table} ${one.name}`
-        failures.push({
-          scope: 'node',
-          text: `${DROPS}${name} of another program drops packets from ${packet.from} to ${packet.to}: see nft list chain ${name}, and accept ${packet.to} there`,
-        })
+        const what = `${DROPS}${name} of another program drops packets from ${packet.from} to ${packet.to}`
+        const hint = `see nft list chain ${name}, and accept ${packet.to} there`
+        failures.push({ scope: 'node', text: `${what}: ${hint}` })
         break
       }
     }
@@ -215,17 +197,14 @@ export class DataPathPart implements Part {
   #packets(networks: readonly Cidr[]): Forwarded[] {
     const links = linksNow()
     const uplink = this.#now.choice?.uplink.name
-    const iif = links.flatMap(({ name, kind }) =>
-      this.#isKnown(name) || (kind === 'veth' && name.startsWith('veth')) ? [name as string] : [],
+    const namesOf = (found: typeof links) => found.map(({ name }): string => name)
+    const ofPods = namesOf(
+      links.filter(({ name, kind }) => this.#isKnown(name) || (kind === 'veth' && name.startsWith('veth'))),
     )
-    const oif = [
-      ...(uplink === undefined ? [] : [uplink as string]),
-      ...links.flatMap(({ name, kind }) => (kind === 'vxlan' ? [name as string] : [])),
-    ]
+    const iif = ofPods.length > 0 ? ofPods : ['cni0']
+    const oif = [...(uplink === undefined ? [] : [uplink]), ...namesOf(links.filter(({ kind }) => kind === 'vxlan'))]
     return both(this.#now.served?.subnets ?? {}).flatMap((from) =>
-      networks.flatMap((to) =>
-        isSix(to) === isSix(from) ? [{ from, to, iif: iif.length > 0 ? iif : ['cni0'], oif }] : [],
-      ),
+      networks.filter((to) => isSix(to) === isSix(from)).map((to) => ({ from, to, iif, oif })),
     )
   }
 }

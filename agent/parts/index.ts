@@ -76,14 +76,9 @@ export class Parts {
       note: (text, isNew) => this.note(text, isNew),
     })
     this.dataPath = new DataPathPart(context, now, queue(), repairs)
-    this.policy =
-      context.objects && context.isPolicyOn
-        ? new PolicyPart(context, context.objects, now, queue(), repairs)
-        : undefined
-    this.services =
-      context.objects && context.services
-        ? new ServicesPart(context, now, context.objects, context.services, queue(), repairs)
-        : undefined
+    const { objects, isPolicyOn, services } = context
+    this.policy = objects && isPolicyOn ? new PolicyPart(context, objects, now, queue(), repairs) : undefined
+    this.services = objects && services && new ServicesPart(context, now, objects, services, queue(), repairs)
     this.#installation = new InstallationPart(
       now,
       queue(),
@@ -98,19 +93,9 @@ export class Parts {
         silenced: () => this.#judge(),
         changed: () => this.#publish(),
       })
-    const all = [
-      this.uplink,
-      this.lease,
-      this.files,
-      this.table,
-      this.forward,
-      this.pluginRules,
-      this.peers,
-      this.dataPath,
-      ...(this.policy ? [this.policy] : []),
-      ...(this.services ? [this.services] : []),
-      this.#installation,
-    ]
+    const before = [this.uplink, this.lease, this.files]
+    const parallel = [this.table, this.forward, this.pluginRules, this.peers, this.dataPath, ...this.#optional()]
+    const all = [...before, ...parallel, this.#installation]
     this.#scheduler = new Scheduler(all, {
       failures: context.failures,
       failed: (text, isNew) => this.note(text, isNew),
@@ -133,17 +118,14 @@ export class Parts {
     this.#scheduler.resync('start')
     const questions = this.policy && (await this.#answer(this.policy))
     const ended = new AbortController()
+    const life = AbortSignal.any([signal, ended.signal])
     const { policy, services } = this
     const guarded = services ?? policy
+    const isBridged = () => services !== undefined || policy?.isBridged() === true
     // A part that waits for other settings is asked again at once.
-    if (guarded)
-      keepBridgedFrames(
-        () => services !== undefined || policy?.isBridged() === true,
-        (names) => this.#settingsRepaired(guarded, names),
-        AbortSignal.any([signal, ended.signal]),
-      )
-    this.dataPath.watch(AbortSignal.any([signal, ended.signal]))
-    const drops = this.policy?.followDrops(AbortSignal.any([signal, ended.signal]))
+    if (guarded) keepBridgedFrames(isBridged, (names) => this.#settingsRepaired(guarded, names), life)
+    this.dataPath.watch(life)
+    const drops = this.policy?.followDrops(life)
     try {
       await this.#scheduler.run(this.#context.resyncMs, signal, end)
     } finally {
@@ -158,26 +140,20 @@ export class Parts {
 
   #answer(policy: PolicyPart): Promise<{ stop(): void }> {
     const { policySocket } = this.#context
+    const handlers = {
+      ...admissionCommands(policy),
+      ...policyCommands(policy, (ip, protocol, port) => this.services?.translate(ip, protocol, port)),
+    }
     return openSocket(policySocket, () => {
-      const questions = listen(
-        { unix: policySocket },
-        'policy',
-        commands('command', {
-          ...admissionCommands(policy),
-          ...policyCommands(policy, (ip, protocol, port) => this.services?.translate(ip, protocol, port)),
-        }),
-      )
+      const questions = listen({ unix: policySocket }, 'policy', commands('command', handlers))
       policy.restore()
       return questions
     })
   }
 
   #settingsRepaired(part: Part, names: readonly string[]): void {
-    this.#repairs.note(
-      part,
-      'sysctl',
-      names.map((name) => ({ key: name, title: name })),
-    )
+    const repaired = names.map((name) => ({ key: name, title: name }))
+    this.#repairs.note(part, 'sysctl', repaired)
     part.queue.add('sysctl')
   }
 
@@ -222,15 +198,12 @@ export class Parts {
     this.#now.served = lease
     if (before && isSame(before.subnets, lease.subnets)) return
     this.#probing?.aimAnew()
-    for (const part of [
-      this.table,
-      this.forward,
-      this.peers,
-      this.dataPath,
-      ...(this.policy ? [this.policy] : []),
-      ...(this.services ? [this.services] : []),
-    ])
+    for (const part of [this.table, this.forward, this.peers, this.dataPath, ...this.#optional()])
       part.queue.add('lease')
+  }
+
+  #optional(): Part[] {
+    return [this.policy, this.services].filter((one) => one !== undefined)
   }
 
   #nodeState(): NodeState {

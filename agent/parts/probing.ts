@@ -8,7 +8,7 @@ import type { Context } from './context.ts'
 /** The number of silent peers that a message names. */
 const NAMED = 3
 /** The number of ticks between updates of the round trips for followers of the status. */
-const TOLD_EVERY = 10
+const PUBLISHED_EVERY = 10
 
 /** The receiver of results. */
 interface Listener {
@@ -50,15 +50,15 @@ export class Probing {
   tick(): void {
     if (!this.#isAimed || this.#mtu !== this.#now.mtu) this.#aim()
     const { silent, narrow, back } = this.#probes.tick(performance.now())
-    for (const [keys, own] of [
-      [silent, this.#silent],
-      [narrow, this.#narrow],
-      [back, undefined],
-    ] as const)
+    const move = (keys: readonly SubnetKey[], own?: Set<SubnetKey>) => {
       for (const key of keys) {
         for (const set of [this.#silent, this.#narrow]) set.delete(key)
         own?.add(key)
       }
+    }
+    move(silent, this.#silent)
+    move(narrow, this.#narrow)
+    move(back)
     if (silent.length > 0) this.#listener.note(`no answer over the overlay from ${this.#named(silent)}`)
     if (narrow.length > 0)
       this.#listener.note(`packets of full size (${this.#now.mtu} bytes) do not reach ${this.#named(narrow)}`)
@@ -67,7 +67,7 @@ export class Probing {
     if (isOther) this.#reportSilent()
     if (isOther) this.#listener.silenced()
     // Round trips alone do not cause a report at each tick.
-    if (isOther || ++this.#ticks % TOLD_EVERY === 0) this.#listener.changed()
+    if (isOther || ++this.#ticks % PUBLISHED_EVERY === 0) this.#listener.changed()
   }
 
   // Leaves out unreachable peers, because they have no routes and cannot answer.
@@ -85,29 +85,26 @@ export class Probing {
       return to.v4 || to.v6 ? [{ key, from, to, mtu }] : []
     })
     this.#probes.aim(aims)
-    for (const [set, state] of [
-      [this.#silent, 'silent'],
-      [this.#narrow, 'narrow'],
-    ] as const)
-      for (const key of set) if (this.#probes.of(key)?.state !== state) set.delete(key)
+    const stateOf = (key: SubnetKey) => this.#probes.of(key)?.state
+    for (const key of this.#silent) if (stateOf(key) !== 'silent') this.#silent.delete(key)
+    for (const key of this.#narrow) if (stateOf(key) !== 'narrow') this.#narrow.delete(key)
     this.#reportSilent()
   }
 
   #reportSilent(): void {
-    const [silent, narrow] = [this.#silent.size, this.#narrow.size]
-    const { mtu } = this.#now
-    this.#now.silent = [
-      ...(silent === 0
-        ? []
-        : [
-            `${silent} ${silent > 1 ? 'peers do' : 'peer does'} not answer over the overlay: ${this.#named([...this.#silent])}`,
-          ]),
-      ...(narrow === 0
-        ? []
-        : [
-            `packets of full size (${mtu} bytes) do not reach ${narrow} ${narrow > 1 ? 'peers' : 'peer'}, small ones do: ${this.#named([...this.#narrow])}; a link between the nodes has a smaller MTU than the uplink: set "MTU" in the backend's configuration, or raise that link's`,
-          ]),
-    ]
+    const texts: string[] = []
+    if (this.#silent.size > 0) {
+      const count = this.#silent.size > 1 ? `${this.#silent.size} peers do` : `${this.#silent.size} peer does`
+      texts.push(`${count} not answer over the overlay: ${this.#named([...this.#silent])}`)
+    }
+    if (this.#narrow.size > 0) {
+      const count = this.#narrow.size > 1 ? `${this.#narrow.size} peers` : `${this.#narrow.size} peer`
+      const what = `packets of full size (${this.#now.mtu} bytes) do not reach ${count}, small ones do`
+      const why = 'a link between the nodes has a smaller MTU than the uplink'
+      const fix = `set "MTU" in the backend's configuration, or raise that link's`
+      texts.push(`${what}: ${this.#named([...this.#narrow])}; ${why}: ${fix}`)
+    }
+    this.#now.silent = texts
   }
 
   #named(keys: readonly SubnetKey[]): string {
@@ -115,6 +112,7 @@ export class Probing {
     const named = (this.#now.snapshot?.leases ?? [])
       .filter(({ subnets }) => few.has(encodeKey(subnets)))
       .map((lease) => called(lease))
-    return `${named.join(', ')}${keys.length > NAMED ? ` and ${keys.length - NAMED} more` : ''}`
+    const more = keys.length > NAMED ? ` and ${keys.length - NAMED} more` : ''
+    return `${named.join(', ')}${more}`
   }
 }

@@ -132,11 +132,8 @@ export class ServicesPart implements Part {
     this.quietMs = context.quietMs
     this.#node = { name: context.node }
     this.#base = baseChains(options)
-    this.#health = new HealthServers(
-      options.health,
-      this.#progress,
-      () => objects.objects.nodes.get(context.node)?.isLeaving === true,
-    )
+    const isLeaving = () => objects.objects.nodes.get(context.node)?.isLeaving === true
+    this.#health = new HealthServers(options.health, this.#progress, isLeaving)
     this.#changes = objects.changes(SERVICE_KINDS, () => {
       this.#progress.changed()
       queue.add('objects')
@@ -185,10 +182,8 @@ export class ServicesPart implements Part {
     // The table of an earlier run stays until everything is known.
     const trouble = this.#objects.trouble(SERVICE_KINDS)
     if (!this.#objects.isComplete(SERVICE_KINDS)) {
-      this.#context.failures.report(
-        'objects of services',
-        trouble === undefined ? [] : [{ scope: 'part', text: trouble }],
-      )
+      const failures: Failure[] = trouble === undefined ? [] : [{ scope: 'part', text: trouble }]
+      this.#context.failures.report('objects of services', failures)
       return WAITING
     }
     await this.#progress.during(() => this.#update())
@@ -223,22 +218,19 @@ export class ServicesPart implements Part {
   async #forgetStale(): Promise<void> {
     if (this.#isForgetting) return
     this.#isForgetting = true
+    const what = 'UDP connections to former endpoints of Services'
+    const report = (failures: Failure[]) => this.#context.failures.report('connections of services', failures)
     try {
       while (this.#stale.size > 0) {
         const stale = this.#stale.take()
         try {
           const forgotten = await forgetStale(stale)
           this.#forgotten += forgotten
-          if (forgotten > 0) log(`agent: forgot ${forgotten} UDP connections to former endpoints of Services`)
-          this.#context.failures.report('connections of services', [])
+          if (forgotten > 0) log(`agent: forgot ${forgotten} ${what}`)
+          report([])
         } catch (cause) {
           this.#stale.giveBack(stale)
-          this.#context.failures.report('connections of services', [
-            {
-              scope: 'part',
-              text: `Cannot forget UDP connections to former endpoints of Services: ${(cause as Error).message}`,
-            },
-          ])
+          report([{ scope: 'part', text: `Cannot forget ${what}: ${(cause as Error).message}` }])
           return
         }
       }
@@ -334,11 +326,8 @@ export class ServicesPart implements Part {
     const isTaken = async (script: string) => (await this.#context.run(['nft', '-c', '-f', '-'], script)).status === 0
     const script = this.#refused
     this.#refused = undefined
-    return (
-      script !== undefined &&
-      !(await isTaken(script)) &&
-      (await isTaken([...AWAY, ...declaration(wanted), ''].join('\n')))
-    )
+    if (script === undefined || (await isTaken(script))) return false
+    return isTaken([...AWAY, ...declaration(wanted), ''].join('\n'))
   }
 
   // What is wrong with tables and chains, by the kernel's count of rules.
@@ -358,17 +347,16 @@ export class ServicesPart implements Part {
     // Before the lease of this run is known, the pods have the addresses of the one before.
     const lease = this.#now.served ?? this.#now.lease
     const subnets = both(lease?.subnets ?? this.#context.before ?? {})
-    const addresses = podAddresses(subnets, [
-      ...this.#context.facts.networks,
-      ...(this.#context.services?.clusterCidrs ?? []),
-    ]).join('\n')
+    const networks = [...this.#context.facts.networks, ...(this.#context.services?.clusterCidrs ?? [])]
+    const addresses = podAddresses(subnets, networks).join('\n')
+    const hasOtherAddresses = addresses !== this.#addresses
     const isWhole = way !== 'step'
     const { sourcesVersion } = this.#programme
     const restricted = isWhole || sourcesVersion !== this.#sources.version ? this.#programme.sources() : undefined
     const before = [
       ...(way === 'anew' ? AWAY : []),
       ...(isWhole ? declaration(wanted) : addition(fresh)),
-      ...(isWhole || addresses !== this.#addresses ? [addresses] : []),
+      ...(isWhole || hasOtherAddresses ? [addresses] : []),
       ...(restricted ? sources(restricted) : []),
     ]
     if (way === 'anew' || (isWhole && !isThere('inet', TABLE))) this.#elements.forget()
@@ -381,7 +369,7 @@ export class ServicesPart implements Part {
     const stepped = await this.#elements.step(run, { before })
     // A chain that no element leads to costs nothing, and the next change may need it.
     this.#chains = new Map([...(isWhole ? [] : (this.#chains ?? [])), ...wanted])
-    if (isWhole || restricted || addresses !== this.#addresses) this.#intervals = contentOfIntervals()
+    if (isWhole || restricted || hasOtherAddresses) this.#intervals = contentOfIntervals()
     this.#addresses = addresses
     if (restricted) this.#sources = { version: sourcesVersion, isAny: restricted.size > 0 }
     return stepped
@@ -409,21 +397,16 @@ export class ServicesPart implements Part {
     const { status, stderr } = await this.#context.run(['nft', '-f', '-'], `${lines.join('\n')}\n`)
     this.#isUnusedLeft = status !== 0
     if (status === 0) this.#chains = new Map([...(this.#chains ?? [])].filter(([name]) => wanted.has(name)))
-    this.#context.failures.report(
-      'chains of services',
-      status === 0
-        ? []
-        : [{ scope: 'part', text: `Cannot remove unused chains of nft table ${TABLE}: ${stderr.split('\n', 1)[0]}` }],
-    )
+    const text = `Cannot remove unused chains of nft table ${TABLE}: ${stderr.split('\n', 1)[0]}`
+    this.#context.failures.report('chains of services', status === 0 ? [] : [{ scope: 'part', text }])
   }
 }
 
 // Sets with intervals, which `Elements` does not have, and the rules that use source ranges: as the kernel gives them.
 function contentOfIntervals(): string {
-  const sets = INTERVALS.map(([table, set]) =>
-    [...(dumpElements(table, set) ?? [])].map((pair) => pair.join(' ')).sort(),
-  )
-  return JSON.stringify([...sets, [...ruleCounts('inet', SOURCES)].map((pair) => pair.join(' ')).sort()])
+  const linesOf = (pairs: Iterable<readonly unknown[]>) => [...pairs].map((pair) => pair.join(' ')).sort()
+  const sets = INTERVALS.map(([table, set]) => linesOf(dumpElements(table, set) ?? []))
+  return JSON.stringify([...sets, linesOf(ruleCounts('inet', SOURCES))])
 }
 
 // nft's text `10.1.0.2 . 8080`.

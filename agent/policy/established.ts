@@ -50,16 +50,13 @@ export async function endRefused(
     const [source, destination] = [there.src, back.src]
     const protocol = PROTOCOLS[there.protocol]
     if (protocol === undefined && !ICMP.includes(there.protocol)) continue
-    if (
-      isAllowed({ source, destination, protocol: protocol ?? 'other', port: protocol === undefined ? 0 : back.sport })
-    )
-      continue
+    const port = protocol === undefined ? 0 : back.sport
+    if (isAllowed({ source, destination, protocol: protocol ?? 'other', port })) continue
     ended.push(one)
     // An answer to a question of ICMP begins nothing, so no set has to refuse it.
-    if (protocol !== undefined)
-      answers.push(
-        `add element ${NAME} ${ENDED[isSix(source) ? 6 : 4]} { ${back.src} . ${back.dst} . ${protocol.toLowerCase()} . ${back.sport} . ${back.dport} }`,
-      )
+    if (protocol === undefined) continue
+    const key = [back.src, back.dst, protocol.toLowerCase(), back.sport, back.dport].join(' . ')
+    answers.push(`add element ${NAME} ${ENDED[isSix(source) ? 6 : 4]} { ${key} }`)
   }
   const { status, stderr } =
     answers.length === 0 ? { status: 0, stderr: '' } : await run(['nft', '-f', '-'], `${answers.join('\n')}\n`)
@@ -86,20 +83,20 @@ async function* listed(addresses: ReadonlySet<Ip>): AsyncGenerator<Connection> {
         await pause()
       }
   } catch (cause) {
-    throw new Error(
-      `Cannot list connections, so that those that a policy no longer allows go on: ${(cause as Error).message}`,
-      { cause },
-    )
+    const effect = 'so that those that a policy no longer allows go on'
+    throw new Error(`Cannot list connections, ${effect}: ${(cause as Error).message}`, { cause })
   }
 }
 
 // A connection between two of the addresses may come twice. To end it twice does no harm. The kernel does not filter by
 // IPv6 addresses.
 function soughtOf(addresses: ReadonlySet<Ip>): Sought[] {
-  const [four, six] = [[...addresses].filter((ip) => !isSix(ip)), [...addresses].some(isSix)]
+  const four = [...addresses].filter((ip) => !isSix(ip))
+  const hasSix = four.length < addresses.size
   const singly = four.flatMap((ip): Sought[] => [
     { family: 4, src: ip },
     { family: 4, from: ip },
   ])
-  return [...(four.length > SINGLY ? [{ family: 4 } as const] : singly), ...(six ? [{ family: 6 } as const] : [])]
+  const ofFour: Sought[] = four.length > SINGLY ? [{ family: 4 }] : singly
+  return hasSix ? [...ofFour, { family: 6 }] : ofFour
 }

@@ -12,7 +12,9 @@ import type { Places } from './places.ts'
 /** The name of both tables. */
 export const GUARD = 'plumb_guard'
 /** A transaction that removes both tables, also where there are none. */
-export const REMOVE = `table inet ${GUARD}\ndelete table inet ${GUARD}\ntable bridge ${GUARD}\ndelete table bridge ${GUARD}\n`
+export const REMOVE = ['inet', 'bridge']
+  .map((family) => `table ${family} ${GUARD}\ndelete table ${family} ${GUARD}\n`)
+  .join('')
 
 const FAMILIES = ['inet', 'bridge'] as const
 type Family = (typeof FAMILIES)[number]
@@ -83,8 +85,11 @@ export class Guard {
 
 // Without neighbour discovery a pod reaches nobody. A bridge that snoops on multicast forwards it only to ports that
 // report their groups.
-const DISCOVERY =
-  'icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, nd-redirect, mld-listener-query, mld-listener-report, mld-listener-done, mld2-listener-report }'
+const DISCOVERY_TYPES = [
+  ...['nd-router-solicit', 'nd-router-advert', 'nd-neighbor-solicit', 'nd-neighbor-advert', 'nd-redirect'],
+  ...['mld-listener-query', 'mld-listener-report', 'mld-listener-done', 'mld2-listener-report'],
+]
+const DISCOVERY = `icmpv6 type { ${DISCOVERY_TYPES.join(', ')} }`
 const UNICAST = 'ether daddr & 01:00:00:00:00:00 == 00:00:00:00:00:00'
 const UNADDRESSED = { 4: '{ 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255 }', 6: '{ fe80::/10, ff00::/8 }' } as const
 
@@ -92,6 +97,11 @@ const UNADDRESSED = { 4: '{ 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255 }', 6: 
 // IPv6 use addresses of the link.
 function fixed(family: Family): string[] {
   const isBridge = family === 'bridge'
+  const toPods = (hook: string) => [
+    `type filter hook ${hook} priority -300; policy accept;`,
+    'oifname @isolated goto isolated_in',
+    ...(isBridge ? ['oifname @strangers goto strangers_in'] : []),
+  ]
   const chains: Readonly<Record<string, readonly string[]>> = {
     // What a pod may send from an address of the link. A port whose pod is not known counts as a pod.
     local_out: [`${DISCOVERY} accept`, 'udp dport 547 accept', 'counter drop'],
@@ -124,16 +134,8 @@ function fixed(family: Family): string[] {
         'goto excepted',
       ],
     }),
-    ...Object.fromEntries(
-      (isBridge ? ['forward', 'output'] : ['forward']).map((hook) => [
-        hook,
-        [
-          `type filter hook ${hook} priority -300; policy accept;`,
-          'oifname @isolated goto isolated_in',
-          ...(isBridge ? ['oifname @strangers goto strangers_in'] : []),
-        ],
-      ]),
-    ),
+    forward: toPods('forward'),
+    ...(isBridge && { output: toPods('output') }),
   }
   return [
     `table ${family} ${GUARD}`,

@@ -81,10 +81,9 @@ function isolation(objects: Objects, attempt: Attempt, subject: Pod, side: 'ingr
         return { passes: true, reason: `${policy.namespace}/${policy.name} ${side}[${i}] allows it` }
     }
   }
-  return {
-    passes: false,
-    reason: `${isolating.map(({ namespace, name }) => `${namespace}/${name}`).join(', ')} isolates ${subject.namespace}/${subject.name} for ${side}, and no rule allows it`,
-  }
+  const names = isolating.map(({ namespace, name }) => `${namespace}/${name}`).join(', ')
+  const pod = `${subject.namespace}/${subject.name}`
+  return { passes: false, reason: `${names} isolates ${pod} for ${side}, and no rule allows it` }
 }
 
 // Undefined when no rule of the tier decides: none matches, or the first one that matches passes it on.
@@ -97,15 +96,14 @@ function tier(
 ): Verdict | undefined {
   const inOrder = (objects.clusterPolicies ?? [])
     .filter((one) => one.tier === which)
-    .sort((one, other) =>
-      one.priority === other.priority ? (one.name > other.name ? 1 : -1) : one.priority - other.priority,
-    )
+    .sort((one, other) => one.priority - other.priority || (one.name > other.name ? 1 : -1))
   for (const policy of inOrder) {
     if (!isSelected(objects, policy.subject, subject)) continue
     for (const [i, rule] of policy[side].entries()) {
       if (!tierPeerMatches(objects, rule, attempt, side) || !portMatches(rule, attempt)) continue
       if (rule.action === 'Pass') return undefined
-      const named = `ClusterNetworkPolicy ${policy.name} (${which}) ${side}[${i}]${rule.name === undefined ? '' : ` "${rule.name}"`}`
+      const label = rule.name === undefined ? '' : ` "${rule.name}"`
+      const named = `ClusterNetworkPolicy ${policy.name} (${which}) ${side}[${i}]${label}`
       return rule.action === 'Accept'
         ? { passes: true, reason: `${named} accepts it` }
         : { passes: false, reason: `${named} denies it` }
@@ -154,11 +152,10 @@ function portMatches({ ports }: Pick<Rule, 'ports'>, { protocol, port, to }: Att
   if (ports === undefined) return true
   return ports.some((one: Port) => {
     if (one.protocol !== protocol) return false
-    if (one.name !== undefined)
-      return (
-        isPod(to) &&
-        to.ports.some((served) => served.name === one.name && served.protocol === protocol && served.port === port)
-      )
+    if (one.name !== undefined) {
+      const served = isPod(to) ? to.ports.filter(({ name }) => name === one.name) : []
+      return served.some((other) => other.protocol === protocol && other.port === port)
+    }
     return one.from === undefined || (port >= one.from && port <= (one.to ?? one.from))
   })
 }

@@ -74,9 +74,9 @@ export class PeerSets {
   ports({ name, protocol }: Port, family: Family): Item {
     const set = `ports${family}_${digest(`${name} ${protocol}`)}`
     const elementsOf = ({ pod: { ports }, ips }: KnownPod) =>
-      ports.flatMap((one) =>
-        one.name === name && one.protocol === protocol ? ofFamily(ips, family).map((ip) => `${ip} . ${one.port}`) : [],
-      )
+      ports
+        .filter((one) => one.name === name && one.protocol === protocol)
+        .flatMap(({ port }) => ofFamily(ips, family).map((ip) => `${ip} . ${port}`))
     return this.#item(set, [TYPE[family], 'inet_service'], { name: set, elementsOf })
   }
 
@@ -171,9 +171,8 @@ export class PeerSets {
 
   #fillNodes(name: string): void {
     const { selector, family } = this.#ofNodes.get(name) as { selector: Selector; family: Family }
-    const wanted = new Set(
-      [...this.#nodes.values()].flatMap(({ labels, ips }) => (matches(selector, labels) ? ofFamily(ips, family) : [])),
-    )
+    const nodes = [...this.#nodes.values()].filter(({ labels }) => matches(selector, labels))
+    const wanted = new Set(nodes.flatMap(({ ips }) => ofFamily(ips, family)))
     for (const ip of [...this.#elements.wanted(name).keys()]) {
       if (wanted.has(ip as Ip)) continue
       this.#elements.remove(name, ip)
@@ -182,23 +181,16 @@ export class PeerSets {
     for (const ip of wanted) this.#elements.put(name, ip)
   }
 
-  #move(
-    { name, elementsOf }: PodSet,
-    before: readonly string[],
-    now: readonly string[],
-    pod: KnownPod | undefined,
-  ): void {
+  #move(set: PodSet, before: readonly string[], now: readonly string[], pod: KnownPod | undefined): void {
     for (const element of before) {
       if (now.includes(element)) continue
       const ip = element.split(' ', 1)[0] as Ip
       this.#left.add(ip)
       // Another pod may have the address already, while the object of this one is late to go.
-      const isOthers = [...this.#pods.at(ip)].some(
-        (other) => other.key !== pod?.key && elementsOf(other).includes(element),
-      )
-      if (!isOthers) this.#elements.remove(name, element)
+      const others = [...this.#pods.at(ip)].filter(({ key }) => key !== pod?.key)
+      if (!others.some((other) => set.elementsOf(other).includes(element))) this.#elements.remove(set.name, element)
     }
-    for (const element of now) this.#elements.put(name, element)
+    for (const element of now) this.#elements.put(set.name, element)
   }
 
   /** The addresses that left a set since the last call. A connection of theirs may no longer be allowed. */

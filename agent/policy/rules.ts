@@ -23,20 +23,15 @@ const COMMENT = 120
 
 /** The chain of one NetworkPolicy in one direction. It ends the way of what it allows, and returns for the rest. */
 export function policyChain(policy: Policy, side: Side, sets: PeerSets): Item {
-  const { namespace, name } = policy
-  const counter = counterOf('allow', side, `${namespace}/${name}`)
-  const verdict = `counter name ${counter.name} ${PASSES} comment "${`${namespace}/${name}`.slice(0, COMMENT)}"`
+  const { namespace } = policy
+  const name = `${namespace}/${policy.name}`
+  const counter = counterOf('allow', side, name)
+  const verdict = `counter name ${counter.name} ${PASSES} comment "${name.slice(0, COMMENT)}"`
   const needs: Item[] = []
-  const lines = (policy[side] ?? []).flatMap(({ peers, ports }) =>
-    linesOf(
-      peers?.map((peer) => ofPolicy(peer, namespace)),
-      ports,
-      side,
-      verdict,
-      sets,
-      needs,
-    ),
-  )
+  const lines = (policy[side] ?? []).flatMap(({ peers, ports }) => {
+    const all = peers?.map((peer) => ofPolicy(peer, namespace))
+    return linesOf(all, ports, side, verdict, sets, needs)
+  })
   return chain(`np_${SHORT[side]}`, lines, lines.length === 0 ? [] : [counter, ...needs])
 }
 
@@ -47,16 +42,11 @@ export function policyChain(policy: Policy, side: Side, sets: PeerSets): Item {
 export function tierChain(policies: readonly ClusterPolicy[], side: Side, sets: PeerSets): Item | undefined {
   const needs: Item[] = []
   const lines = policies.flatMap((policy) =>
-    policy[side].flatMap((rule, i) =>
-      linesOf(
-        rule.peers,
-        rule.ports,
-        side,
-        `${verdictOf(policy, side, rule, needs)} comment "${`${policy.name} ${side}[${i}]`.slice(0, COMMENT)}"`,
-        sets,
-        needs,
-      ),
-    ),
+    policy[side].flatMap((rule, i) => {
+      const comment = `${policy.name} ${side}[${i}]`.slice(0, COMMENT)
+      const verdict = `${verdictOf(policy, side, rule, needs)} comment "${comment}"`
+      return linesOf(rule.peers, rule.ports, side, verdict, sets, needs)
+    }),
   )
   return lines.length === 0 ? undefined : chain(`tier_${SHORT[side]}`, lines, needs)
 }
@@ -76,20 +66,15 @@ export function setChain(
   policies: readonly { readonly name: string; readonly chain: Item }[],
   baseline: Item | undefined,
 ): Item {
-  const jump = (item: Item | undefined) => (item ? [`jump ${item.name}`] : [])
-  if (policies.length === 0)
-    return chain(
-      SHORT[side],
-      [...jump(admin), ...jump(baseline), PASSES],
-      [admin, baseline].filter((one) => one !== undefined),
-    )
+  const jump = ({ name }: Item) => `jump ${name}`
+  if (policies.length === 0) {
+    const tiers = [admin, baseline].filter((one) => one !== undefined)
+    return chain(SHORT[side], [...tiers.map(jump), PASSES], tiers)
+  }
   const denied = counterOf('deny', side, policies.map(({ name }) => name).join(' '))
-  const lines = [
-    ...jump(admin),
-    ...policies.flatMap(({ chain }) => jump(chain)),
-    `counter name ${denied.name} goto ${DENIED[side]}`,
-  ]
-  return chain(SHORT[side], lines, [...(admin ? [admin] : []), ...policies.map(({ chain }) => chain), denied])
+  const chains = [...(admin ? [admin] : []), ...policies.map(({ chain }) => chain)]
+  const lines = [...chains.map(jump), `counter name ${denied.name} goto ${DENIED[side]}`]
+  return chain(SHORT[side], lines, [...chains, denied])
 }
 
 /** What a counter of the table counts. */
@@ -173,9 +158,10 @@ function blockMatches(blocks: readonly BlockPeer[], family: Family, end: string)
   const ranges = union(blocks.filter(({ cidr }) => split(cidr).family === family).flatMap(rangesOf))
   if (ranges.length === 0) return []
   const field = `${WORD[family]} ${end}`
-  const texts = ranges.map(([first, last]) =>
-    first === last ? address(first, family) : `${address(first, family)}-${address(last, family)}`,
-  )
+  const texts = ranges.map(([first, last]) => {
+    const [from, to] = [address(first, family), address(last, family)]
+    return first === last ? from : `${from}-${to}`
+  })
   if (ranges.length > 1) {
     const name = `blocks${family}_${digest(texts.join(' '))}`
     return [{ text: `${field} @${name}`, family, needs: [listed(name, TYPE[family], texts)] }]
@@ -202,11 +188,14 @@ type Range = readonly [first: bigint, last: bigint]
 function rangesOf({ cidr, except = [] }: BlockPeer): Range[] {
   let left: Range[] = [[split(cidr).first, split(cidr).last]]
   for (const { first, last } of except.map(split))
-    left = left.flatMap(([from, to]): Range[] =>
-      last < from || first > to
-        ? [[from, to]]
-        : [...(first > from ? [[from, first - 1n] as const] : []), ...(last < to ? [[last + 1n, to] as const] : [])],
-    )
+    left = left.flatMap(([from, to]): Range[] => {
+      if (last < from || first > to) return [[from, to]]
+      const pieces: Range[] = [
+        [from, first - 1n],
+        [last + 1n, to],
+      ]
+      return pieces.filter(([begin, end]) => begin <= end)
+    })
   return left
 }
 
@@ -237,11 +226,8 @@ function whereMatches(ports: readonly Port[], sets: PeerSets): Match[] {
     if (name !== undefined) {
       for (const family of FAMILIES) {
         const set = sets.ports(port, family)
-        matches.push({
-          text: `meta l4proto ${word} ${WORD[family]} daddr . th dport @${set.name}`,
-          family,
-          needs: [set],
-        })
+        const text = `meta l4proto ${word} ${WORD[family]} daddr . th dport @${set.name}`
+        matches.push({ text, family, needs: [set] })
       }
     } else if (from === undefined || to === undefined) matches.push({ text: `meta l4proto ${word}` })
     else numbers.set(protocol, [...(numbers.get(protocol) ?? []), [BigInt(from), BigInt(to)]])

@@ -131,11 +131,8 @@ export class PolicyState {
 
   /** What the counters of the table count, by name. */
   counted(): ReadonlyMap<string, Counted> {
-    return new Map(
-      [...this.items.all()].flatMap((item) =>
-        item.kind === 'counter' ? [[item.name, (item as CounterItem).counted]] : [],
-      ),
-    )
+    const counters = [...this.items.all()].filter(({ kind }) => kind === 'counter') as CounterItem[]
+    return new Map(counters.map(({ name, counted }) => [name, counted]))
   }
 
   // Gives the other pods that this concerns.
@@ -171,13 +168,7 @@ export class PolicyState {
 
   // Gives a pod of this node the chains of its policies, or takes them from a pod that is gone.
   #localChanged(key: string): void {
-    const [before, pod] = [this.#locals.get(key), this.#pods.get(key)]
-    const closed = pod ? [] : this.#attached.of(key).flatMap(({ addresses }) => addresses)
-    const now: LocalPod | undefined = pod?.isLocal
-      ? { ips: pod.ips, chains: this.#chainsOf(pod), isClosed: false }
-      : closed.length > 0
-        ? { ips: closed, chains: {}, isClosed: true }
-        : undefined
+    const [before, now] = [this.#locals.get(key), this.#localPodOf(key)]
     for (const side of SIDES) if (now?.chains[side]) this.items.hold(now.chains[side])
     for (const side of SIDES) if (before?.chains[side]) this.items.release(before.chains[side])
     if (now) this.#locals.set(key, now)
@@ -194,6 +185,13 @@ export class PolicyState {
       this.#write(ip)
       if (!isSame || has(before, ip) !== has(now, ip)) this.#tightened.add(ip)
     }
+  }
+
+  #localPodOf(key: string): LocalPod | undefined {
+    const pod = this.#pods.get(key)
+    if (pod) return pod.isLocal ? { ips: pod.ips, chains: this.#chainsOf(pod), isClosed: false } : undefined
+    const closed = this.#attached.of(key).flatMap(({ addresses }) => addresses)
+    return closed.length > 0 ? { ips: closed, chains: {}, isClosed: true } : undefined
   }
 
   #leave(ip: Ip, key: string): void {
@@ -228,25 +226,17 @@ export class PolicyState {
       .filter(([, one]) => matches(one.pods, pod.labels))
       .sort(([a], [b]) => (a < b ? -1 : 1))
     const labels = this.#cluster.namespaces.get(pod.namespace)?.labels
-    const tiers = labels
-      ? this.#clusterPolicies.filter(
-          ({ subject }) => matches(subject.namespaces, labels) && matches(subject.pods, pod.labels),
-        )
-      : []
+    const selects = ({ subject }: ClusterPolicy) =>
+      labels !== undefined && matches(subject.namespaces, labels) && matches(subject.pods, pod.labels)
+    const tiers = this.#clusterPolicies.filter(selects)
     const chains: Partial<Record<Side, Item>> = {}
     for (const side of SIDES) {
       const own = policies.filter(([, one]) => one[side] !== undefined)
-      const [admin, baseline] = [
-        this.#tier('Admin', side, tiers),
-        own.length > 0 ? undefined : this.#tier('Baseline', side, tiers),
-      ]
-      if (own.length > 0 || admin || baseline)
-        chains[side] = setChain(
-          side,
-          admin,
-          own.map(([name, one]) => ({ name, chain: this.#chain(one, side) })),
-          baseline,
-        )
+      const admin = this.#tier('Admin', side, tiers)
+      const baseline = own.length > 0 ? undefined : this.#tier('Baseline', side, tiers)
+      if (own.length === 0 && !admin && !baseline) continue
+      const ofPolicies = own.map(([name, one]) => ({ name, chain: this.#chain(one, side) }))
+      chains[side] = setChain(side, admin, ofPolicies, baseline)
     }
     return chains
   }
