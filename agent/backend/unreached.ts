@@ -9,7 +9,7 @@ import { called } from './peers.ts'
 export type Unreached = ReadonlyMap<SubnetKey, string>
 
 /** The number of reasons that are reported at once. */
-const TOLD = 5
+const NAMED = 5
 // Messages of tools that concern the whole node and not one peer.
 const OF_NODE =
   /there is no link|Cannot find device|not permitted|Permission denied|Out of memory|Cannot allocate memory|No buffer space/
@@ -22,13 +22,14 @@ export function scoped(
   ownersOf: (keys: ReadonlySet<string>) => ReadonlyMap<string, SubnetKey>,
 ): { readonly peers: Unreached; readonly others: readonly Failure[] } {
   const keyOf = ({ resource }: Step) => face(resource).key
-  const owners = ownersOf(new Set([...failures].flatMap(([step, said]) => (OF_NODE.test(said) ? [] : [keyOf(step)]))))
+  const ofPeers = [...failures].filter(([, message]) => !OF_NODE.test(message))
+  const owners = ownersOf(new Set(ofPeers.map(([step]) => keyOf(step))))
   const peers = new Map<SubnetKey, string>()
   const groups: Record<Failure['scope'], Map<Step, string>> = { node: new Map(), part: new Map() }
-  for (const [step, said] of failures) {
+  for (const [step, message] of failures) {
     const owner = owners.get(keyOf(step))
-    if (owner === undefined) groups[step.put ? 'node' : 'part'].set(step, said)
-    else if (!peers.has(owner)) peers.set(owner, sentences(new Map([[step, said]]))[0] as string)
+    if (owner === undefined) groups[step.put ? 'node' : 'part'].set(step, message)
+    else if (!peers.has(owner)) peers.set(owner, sentences(new Map([[step, message]]))[0] as string)
   }
   return {
     peers,
@@ -51,13 +52,11 @@ export function summary(unreached: Unreached, leases: readonly Lease[]): string[
     else groups.set(why, [lease])
   }
   const all = [...groups]
-  const rest = all.slice(TOLD).reduce((count, [, { length }]) => count + length, 0)
-  return [
-    ...all
-      .slice(0, TOLD)
-      .map(([why, [first, ...more]]) => `Cannot reach ${called(first as Lease)}${andMore(more.length)}: ${why}`),
-    ...(rest > 0 ? [`Cannot reach ${rest} more peers, for other reasons`] : []),
-  ]
+  const texts = all.slice(0, NAMED).map(([why, [first, ...more]]) => {
+    return `Cannot reach ${called(first as Lease)}${andMore(more.length)}: ${why}`
+  })
+  const rest = all.slice(NAMED).reduce((count, [, { length }]) => count + length, 0)
+  return rest > 0 ? [...texts, `Cannot reach ${rest} more peers, for other reasons`] : texts
 }
 
 /** The entries of `now` that `before` lacks or has with another reason. */

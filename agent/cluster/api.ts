@@ -12,18 +12,11 @@ export class ApiError extends UnavailableError {
   /** The pause that the server requests (Retry-After), in milliseconds. */
   readonly retryAfterMs: number
 
-  constructor(
-    message: string,
-    {
-      status,
-      reason,
-      retryAfterMs = 0,
-    }: { readonly status: number; readonly reason: string; readonly retryAfterMs?: number },
-  ) {
+  constructor(message: string, given: Pick<ApiError, 'status' | 'reason'> & { readonly retryAfterMs?: number }) {
     super(message)
-    this.status = status
-    this.reason = reason
-    this.retryAfterMs = retryAfterMs
+    this.status = given.status
+    this.reason = given.reason
+    this.retryAfterMs = given.retryAfterMs ?? 0
   }
 }
 
@@ -138,12 +131,8 @@ export class Api {
    */
   async *watch(path: string, query: Query, resourceVersion: string, signal: AbortSignal): AsyncGenerator<WatchEvent> {
     const timeoutSeconds = WATCH_S + Math.floor(Math.random() * WATCH_SPREAD_S)
-    const response = await this.#ask(
-      'GET',
-      path,
-      { ...query, watch: true, allowWatchBookmarks: true, timeoutSeconds, resourceVersion },
-      signal,
-    )
+    const watching = { ...query, watch: true, allowWatchBookmarks: true, timeoutSeconds, resourceVersion }
+    const response = await this.#ask('GET', path, watching, signal)
     this.#denied.delete(path)
     this.#hear()
     try {
@@ -153,10 +142,8 @@ export class Api {
       }
     } catch (cause) {
       if (signal.aborted) return
-      throw this.#failed(
-        cause instanceof SyntaxError ? 'the watch was cut in the middle of an object' : (cause as Error).message,
-        cause,
-      )
+      const isCut = cause instanceof SyntaxError
+      throw this.#failed(isCut ? 'the watch was cut in the middle of an object' : (cause as Error).message, cause)
     }
   }
 
@@ -168,10 +155,8 @@ export class Api {
       this.#hear()
       return answer
     } catch (cause) {
-      throw this.#failed(
-        limit.aborted ? `it did not finish its answer within ${ANSWER_MS / 1000} s` : (cause as Error).message,
-        cause,
-      )
+      const late = `it did not finish its answer within ${ANSWER_MS / 1000} s`
+      throw this.#failed(limit.aborted ? late : (cause as Error).message, cause)
     }
   }
 
@@ -180,20 +165,17 @@ export class Api {
   async #ask(method: string, path: string, query: Query, signal: AbortSignal, body?: object): Promise<Response> {
     const [limit, begun] = [new AbortController(), performance.now()]
     const timer = setTimeout(() => limit.abort(), ANSWER_MS)
+    const failed = (cause: unknown): never => {
+      if (signal.aborted && performance.now() - begun < ANSWER_MS) {
+        const silent = `The Kubernetes API at ${this.#access.server} has not answered yet`
+        throw new UnavailableError(this.#state.error ?? silent, { cause })
+      }
+      const isLate = limit.signal.aborted || signal.aborted
+      const why = isLate ? `it did not answer within ${ANSWER_MS / 1000} s` : reasonOf(cause as Error)
+      throw this.#failed(why, cause)
+    }
     const response = await this.#fetch(method, path, query, AbortSignal.any([signal, limit.signal]), body)
-      .catch((cause) => {
-        if (signal.aborted && performance.now() - begun < ANSWER_MS)
-          throw new UnavailableError(
-            this.#state.error ?? `The Kubernetes API at ${this.#access.server} has not answered yet`,
-            { cause },
-          )
-        throw this.#failed(
-          limit.signal.aborted || signal.aborted
-            ? `it did not answer within ${ANSWER_MS / 1000} s`
-            : reasonOf(cause as Error),
-          cause,
-        )
-      })
+      .catch(failed)
       .finally(() => clearTimeout(timer))
     if (response.ok) return response
     if (response.status === 401) this.#access.refused()
@@ -208,9 +190,7 @@ export class Api {
     const url = new URL(`${this.#access.server}${path}`)
     for (const [name, value] of Object.entries(query))
       if (value !== undefined) url.searchParams.set(name, String(value))
-    const type: Readonly<Record<string, string>> = body
-      ? { 'Content-Type': 'application/strategic-merge-patch+json' }
-      : {}
+    const type = body && { 'Content-Type': 'application/strategic-merge-patch+json' }
     // Without `timeout: false` Bun ends a body that is silent for five minutes.
     return fetch(url, {
       method,
@@ -229,7 +209,9 @@ export class Api {
     const { status } = response
     const why = message ?? body.slice(0, EXPLAINED).trim().split('\n')[0] ?? ''
     const cause = why ? ` ${shown(why).slice(1, -1)}` : ''
-    const text = `The Kubernetes API at ${this.#access.server} refused ${method} ${path}: ${status}${cause}${hintOf(status, this.#access.origin)}`
+    const { server, origin } = this.#access
+    const answer = `${status}${cause}${hintOf(status, origin)}`
+    const text = `The Kubernetes API at ${server} refused ${method} ${path}: ${answer}`
     const retryAfterMs = Math.max(0, Number(response.headers.get('Retry-After') ?? 0)) * 1000 || 0
     // A missing object, a conflict and an expired version are normal answers, so they do not change the state. Nor does
     // a refused change: the server works, and the caller reports the refusal.

@@ -76,21 +76,15 @@ export function encode4({ type, xid, secs = 0, broadcast = false, ciaddr, chaddr
 
 // Splits an option of more than 255 bytes into pieces (RFC 3396).
 function pieces(value: Uint8Array): Uint8Array[] {
-  return Array.from({ length: Math.max(1, Math.ceil(value.length / 255)) }, (_, i) =>
-    value.subarray(i * 255, (i + 1) * 255),
-  )
+  const length = Math.max(1, Math.ceil(value.length / 255))
+  return Array.from({ length }, (_, i) => value.subarray(i * 255, (i + 1) * 255))
 }
 
 /** Decodes a server's message. Undefined for bytes that are not a DHCPv4 reply. */
 export function decode4(bytes: Uint8Array): Message4 | undefined {
-  if (
-    bytes.length < HEADER ||
-    bytes[0] !== BOOT_REPLY ||
-    bytes[1] !== ETHERNET ||
-    bytes[2] !== 6 ||
-    numberOf(bytes.subarray(COOKIE_AT, HEADER)) !== COOKIE
-  )
-    return undefined
+  const isReply = bytes[0] === BOOT_REPLY && bytes[1] === ETHERNET && bytes[2] === 6
+  if (!isReply || bytes.length < HEADER) return undefined
+  if (numberOf(bytes.subarray(COOKIE_AT, HEADER)) !== COOKIE) return undefined
   const options = new Map<number, Uint8Array>()
   read(bytes.subarray(HEADER), options)
   const overload = options.get(OPTION4.overload)?.[0] ?? 0
@@ -127,8 +121,7 @@ function read(area: Uint8Array, into: Map<number, Uint8Array>): void {
  * Decodes an option's value as a list of addresses of `size` bytes. Ignores remaining bytes that are too short for an
  * address.
  */
-export function addressesIn(value: Uint8Array | undefined, size: 4 | 16 = 4): Ip[] {
-  return Array.from({ length: Math.floor((value?.length ?? 0) / size) }, (_, i) =>
-    ipOf((value as Uint8Array).slice(i * size, (i + 1) * size)),
-  )
+export function addressesIn(value: Uint8Array = new Uint8Array(), size: 4 | 16 = 4): Ip[] {
+  const length = Math.floor(value.length / size)
+  return Array.from({ length }, (_, i) => ipOf(value.slice(i * size, (i + 1) * size)))
 }

@@ -104,37 +104,36 @@ export function conditionOf({ store, failures }: Pick<Self, 'store' | 'failures'
   const all = failures.all()
   const isAway = !connected && error !== undefined
   const unreadable = snapshot?.unreadable.length ?? 0
-  const ending = lease && stale !== undefined ? whyUncertain({ at: stale, lease }) : undefined
+  const isStale = stale !== undefined
+  const isKnown = lease && snapshot
+  const isOld = refusal !== undefined && lease && !isStale && !isAway
+  const ending = lease && isStale ? whyUncertain({ at: stale, lease }) : undefined
+  const why = refusal ? `: ${refusal}` : ''
+  const entries = `${unreadable} ${unreadable > 1 ? 'entries' : 'entry'}`
   const reasons = [
     ...(choice ? [] : ['no uplink was found yet']),
-    ...(lease ? [] : [`this node has no subnet yet${refusal ? `: ${refusal}` : ''}`]),
+    ...(lease ? [] : [`this node has no subnet yet${why}`]),
     ...(snapshot ? [] : ['the leases of the other nodes are not known yet']),
-    ...(isAway && !(lease && snapshot) ? [error] : []),
+    ...(isAway && !isKnown ? [error] : []),
     ...(ending === undefined ? [] : [ending]),
     ...textsOf(all, 'node'),
   ]
   const degraded = [
-    ...(isAway && lease && snapshot ? [`the store is away, going on with what is known: ${error}`] : []),
-    ...(stale === undefined
-      ? []
-      : [
-          `the network is as it was known at ${new Date(stale).toISOString()}, before the start${refusal ? `: ${refusal}` : ''}`,
-        ]),
-    ...(refusal !== undefined && lease && stale === undefined && !isAway
-      ? [`what this node publishes may be old: ${refusal}`]
-      : []),
+    ...(isAway && isKnown ? [`the store is away, going on with what is known: ${error}`] : []),
+    ...(isStale ? [`the network is as it was known at ${new Date(stale).toISOString()}, before the start${why}`] : []),
+    ...(isOld ? [`what this node publishes may be old: ${refusal}`] : []),
     ...textsOf(all, 'part'),
     ...lost,
     ...silent,
-    ...(unreadable > 0 ? [`${unreadable} ${unreadable > 1 ? 'entries' : 'entry'} of the store cannot be read`] : []),
+    ...(unreadable > 0 ? [`${entries} of the store cannot be read`] : []),
     ...fights,
   ]
   return verdict(isSynced || reasons.length > 0 ? reasons : ['the first sync is not done yet'], degraded)
 }
 
 function verdict(reasons: readonly string[], degraded: readonly string[]): Condition {
-  const ready = reasons.length === 0
-  return { state: ready ? (degraded.length === 0 ? 'ready' : 'degraded') : 'not ready', ready, reasons, degraded }
+  if (reasons.length > 0) return { state: 'not ready', ready: false, reasons, degraded }
+  return { state: degraded.length === 0 ? 'ready' : 'degraded', ready: true, reasons, degraded }
 }
 
 function textsOf(failures: readonly Failure[], scope: Failure['scope']): string[] {
@@ -150,9 +149,9 @@ export function statusOf(
   state: NodeState,
 ): Status {
   const { node, version, backend, conf, store } = self
-  const { choice, lease, snapshot, stale, mtu, unreached, probe, kinds, repairs, lastError, steps, services, policy } =
-    state
+  const { choice, lease, snapshot, stale, mtu, kinds, repairs, lastError, steps, services, policy } = state
   const own = lease?.subnets ?? {}
+  const others = (snapshot?.leases ?? []).filter(({ subnets }) => !isSame(subnets, own))
   return {
     node,
     version,
@@ -170,9 +169,7 @@ export function statusOf(
     store: store.state(),
     ...(stale !== undefined && { stale }),
     ...conditionOf(self, state),
-    peers: (snapshot?.leases ?? [])
-      .filter((one) => !isSame(one.subnets, own))
-      .map((one) => peerOf(one, unreached, probe)),
+    peers: others.map((one) => peerOf(one, state)),
     unreadable: snapshot?.unreadable.length ?? 0,
     kinds,
     repairs,
@@ -183,7 +180,7 @@ export function statusOf(
   }
 }
 
-function peerOf({ node, subnets, ips, backend }: Lease, unreached: Unreached, probe: NodeState['probe']): Peer {
+function peerOf({ node, subnets, ips, backend }: Lease, { unreached, probe }: NodeState): Peer {
   const key = unreached.size > 0 || probe ? encodeKey(subnets) : undefined
   const [problem, seen] = key === undefined ? [] : [unreached.get(key), probe?.(key)]
   return {

@@ -66,17 +66,9 @@ const ROUTES: Readonly<Record<string, Route>> = {
     type: 'text/plain; version=0.0.4; charset=utf-8',
     body: metrics(source.status(), usage(), Date.now(), await countsOf(source)),
   }),
-  '/status': (source) => ({ status: 200, type: 'application/json', body: `${JSON.stringify(source.status())}\n` }),
-  '/services': (source) => ({
-    status: 200,
-    type: 'application/json',
-    body: `${JSON.stringify(source.services?.() ?? null)}\n`,
-  }),
-  '/policy': (source) => ({
-    status: 200,
-    type: 'application/json',
-    body: `${JSON.stringify(source.policy?.() ?? null)}\n`,
-  }),
+  '/status': (source) => json(source.status()),
+  '/services': (source) => json(source.services?.() ?? null),
+  '/policy': (source) => json(source.policy?.() ?? null),
   '/events': (_, feed) => feed.listen(),
   '/': () => asset('html', 'text/html; charset=utf-8'),
   '/page.js': () => asset('js', 'text/javascript; charset=utf-8'),
@@ -97,19 +89,11 @@ export async function serveHealth(
   const feed = new Feed(source)
   const onSocket = await openSocket(socket, () => listen({ unix: socket }, (asked) => answer(asked, source, feed)))
   const local = /^(127\.|::1$|localhost$)/.test(address)
-  const onPort =
-    port === 0
-      ? undefined
-      : insist(
-          { hostname: address, port },
-          (asked) =>
-            local && !isLocal(asked.host)
-              ? misdirected(asked)
-              : probesOnly && !PROBES.includes(asked.path)
-                ? withheld(asked)
-                : answer(asked, source, feed),
-          failures,
-        )
+  const answerOnPort = (asked: Asked) => {
+    if (local && !isLocal(asked.host)) return misdirected(asked)
+    return probesOnly && !PROBES.includes(asked.path) ? withheld(asked) : answer(asked, source, feed)
+  }
+  const onPort = port === 0 ? undefined : insist({ hostname: address, port }, answerOnPort, failures)
   return {
     stop() {
       feed.stop()
@@ -120,12 +104,20 @@ export async function serveHealth(
 }
 
 async function answer({ method, path }: Asked, source: Source, feed: Feed): Promise<Reply> {
-  const route = Object.hasOwn(ROUTES, path) ? ROUTES[path] : undefined
   const reply =
-    method !== 'GET'
-      ? plain(405, `${method} is not for here: everything is asked with GET`, { Allow: 'GET' })
-      : ((await route?.(source, feed)) ?? plain(404, `there is ${Object.keys(ROUTES).join(' ')}`))
+    method === 'GET'
+      ? await routed(path, source, feed)
+      : plain(405, `${method} is not for here: everything is asked with GET`, { Allow: 'GET' })
   return { ...reply, headers: { ...HEADERS, ...reply.headers } }
+}
+
+async function routed(path: string, source: Source, feed: Feed): Promise<Reply> {
+  const route = Object.hasOwn(ROUTES, path) ? ROUTES[path] : undefined
+  return (await route?.(source, feed)) ?? plain(404, `there is ${Object.keys(ROUTES).join(' ')}`)
+}
+
+function json(value: unknown): Reply {
+  return { status: 200, type: 'application/json', body: `${JSON.stringify(value)}\n` }
 }
 
 // The first line is the same as in flannel.
@@ -189,19 +181,13 @@ function isLocal(host: string): boolean {
 const PROBES: readonly string[] = ['/healthz', '/readyz', '/metrics']
 
 function withheld({ path }: Asked): Reply {
-  return plain(
-    403,
-    `${path} is not served at this address, only ${PROBES.join(', ')}; --status-address=IP:PORT serves all`,
-    HEADERS,
-  )
+  const text = `${path} is not served at this address, only ${PROBES.join(', ')}`
+  return plain(403, `${text}; --status-address=IP:PORT serves all`, HEADERS)
 }
 
 function misdirected({ host }: Asked): Reply {
-  return plain(
-    421,
-    `this is asked as 127.0.0.1 or localhost, not as ${JSON.stringify(host)}; the agent can listen on another address`,
-    HEADERS,
-  )
+  const text = `this is asked as 127.0.0.1 or localhost, not as ${JSON.stringify(host)}`
+  return plain(421, `${text}; the agent can listen on another address`, HEADERS)
 }
 
 // Listens on the port and repeats failed attempts, because the other program on the port may end.
@@ -211,17 +197,17 @@ function insist(
   failures: Pick<Failures, 'report'>,
 ): { stop(): void } {
   let listener: { stop(): void } | undefined
-  let said = ''
+  let warned = ''
   let timer: Timer | undefined
   const attempt = () => {
     try {
       listener = listen(place, how)
       failures.report(PORT, [])
-      if (said !== '') log(`agent: listening on ${place.hostname} port ${place.port}`)
+      if (warned !== '') log(`agent: listening on ${place.hostname} port ${place.port}`)
     } catch (cause) {
       const { message } = refused(`${place.hostname} port ${place.port}`, cause)
-      if (message !== said) warn(`agent: ${message}; going on without, and trying again`)
-      said = message
+      if (message !== warned) warn(`agent: ${message}; going on without, and trying again`)
+      warned = message
       failures.report(PORT, [{ scope: 'part', text: message }])
       timer = setTimeout(attempt, AGAIN_MS)
     }

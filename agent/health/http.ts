@@ -136,12 +136,10 @@ class Connection implements Sink {
   reply({ status, type, headers = {}, body }: Reply, method = 'GET'): void {
     this.#begin()
     const length = typeof body === 'string' ? { 'Content-Length': Buffer.byteLength(body) } : {}
-    const lines = Object.entries({ 'Content-Type': type, ...length, Connection: 'close', ...headers }).map(
-      ([name, value]) => `${name}: ${value}\r\n`,
-    )
-    this.send(
-      `HTTP/1.1 ${status} ${WORDS[status] ?? ''}\r\n${lines.join('')}\r\n${typeof body === 'string' && method !== 'HEAD' ? body : ''}`,
-    )
+    const all = { 'Content-Type': type, ...length, Connection: 'close', ...headers }
+    const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}\r\n`)
+    const content = typeof body === 'string' && method !== 'HEAD' ? body : ''
+    this.send(`HTTP/1.1 ${status} ${WORDS[status] ?? ''}\r\n${lines.join('')}\r\n${content}`)
     if (typeof body === 'string') this.end()
     else if (this.#socket.readyState > 0) this.#stream = body(this)
   }

@@ -47,9 +47,9 @@ export async function perform(tool: 'ip' | 'bridge', steps: readonly Step[], run
     const slice = steps.length <= MOST ? steps : steps.slice(at, at + MOST)
     const left = slice.length < MANY ? slice : await eager(tool, slice, failed, run)
     if (left.length === 0) continue
-    const said = await tried([tool, '-force', '-batch', '-'], left, run)
-    const all = said.size > 0 ? numbered(left) : []
-    for (const [number, text] of said) {
+    const messages = await tried([tool, '-force', '-batch', '-'], left, run)
+    const all = messages.size > 0 ? numbered(left) : []
+    for (const [number, text] of messages) {
       const step = all[number - 1]
       if (step && !step.line.unless?.test(text) && !failed.has(step.step)) failed.set(step.step, text)
     }
@@ -63,21 +63,16 @@ const [MANY, MOST] = [500, 10_000]
 
 // Without `-force`, the tool stops at the first error. If a device is gone, this error stands for all lines of that
 // device. Otherwise thousands of lines fail one by one, for seconds. Gives the steps that still must be tried.
-async function eager(
-  tool: string,
-  steps: readonly Step[],
-  failed: Map<Step, string>,
-  run: Run,
-): Promise<readonly Step[]> {
+async function eager(tool: string, steps: readonly Step[], failed: Map<Step, string>, run: Run): Promise<Step[]> {
   const [first] = await tried([tool, '-batch', '-'], steps, run)
   if (!first) return []
-  const [number, said] = first
+  const [number, message] = first
   const at = numbered(steps)[number - 1]?.step ?? (steps[0] as Step)
   const left = steps.slice(steps.indexOf(at))
-  if (!/^Cannot find device/.test(said)) return left
+  if (!/^Cannot find device/.test(message)) return left
   const dev = deviceOf(at.resource)
   const stands = (one: Step) => deviceOf(one.resource) === dev
-  for (const one of left) if (one.put && stands(one)) failed.set(one, said)
+  for (const one of left) if (one.put && stands(one)) failed.set(one, message)
   return left.filter((one) => !stands(one))
 }
 
@@ -113,25 +108,27 @@ function script(steps: readonly Step[]): string {
 /** Describes the failures with one sentence per kind and reason. One sentence may stand for many resources. */
 export function sentences(failed: ReadonlyMap<Step, string>): string[] {
   const groups = new Map<string, Step[]>()
-  for (const [step, said] of failed) {
-    const reason = `${step.put ? 'make' : 'remove'} ${step.resource.kind} ${said}`
+  for (const [step, message] of failed) {
+    const reason = `${step.put ? 'make' : 'remove'} ${step.resource.kind} ${message}`
     const group = groups.get(reason)
     if (group) group.push(step)
     else groups.set(reason, [step])
   }
   return [...groups.values()].map((steps) => {
     const [first] = steps as [Step]
-    const said = failed.get(first) as string
-    return `Cannot ${first.put ? 'make' : 'remove'} ${title(first.resource)}${steps.length > 1 ? ` and ${steps.length - 1} more` : ''}: ${reasonOf(first, said)}`
+    const more = steps.length > 1 ? ` and ${steps.length - 1} more` : ''
+    const what = `${first.put ? 'make' : 'remove'} ${title(first.resource)}${more}`
+    return `Cannot ${what}: ${reasonOf(first, failed.get(first) as string)}`
   })
 }
 
-function reasonOf({ resource }: Step, said: string): string {
-  const missing = resource.kind === 'link' ? missingModule(`link add type ${resource.type}`, said) : undefined
-  if (missing) return `${said}: ${missing}`
-  if (resource.kind === 'route' && /File exists/.test(said))
+function reasonOf({ resource }: Step, message: string): string {
+  const missing = resource.kind === 'link' ? missingModule(`link add type ${resource.type}`, message) : undefined
+  if (missing) return `${message}: ${missing}`
+  if (resource.kind === 'route' && /File exists/.test(message))
     return `another program has a route there (see: ip route show ${resource.dst})`
-  if ((resource.kind === 'route' || resource.kind === 'nexthop') && resource.onlink && /device mismatch/.test(said))
-    return `another program has a route there (see: ip -6 route get ${resource.kind === 'route' ? resource.via[0] : resource.via})`
-  return said
+  if (resource.kind !== 'route' && resource.kind !== 'nexthop') return message
+  if (!resource.onlink || !/device mismatch/.test(message)) return message
+  const gateway = resource.kind === 'route' ? resource.via[0] : resource.via
+  return `another program has a route there (see: ip -6 route get ${gateway})`
 }

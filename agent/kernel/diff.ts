@@ -66,9 +66,10 @@ export function knownOf(found: readonly Found[]): Known {
   return known
 }
 
-// An attribute that the wanted link leaves undefined may have any value.
-function isOther(want: Link, have: Link): boolean {
-  return (link.change?.(want, have) ?? []).length > 0
+// An attribute that a wanted link leaves undefined may have any value.
+function isOther(want: Resource, { resource: have, odd }: Entry): boolean {
+  if (want.kind === 'link') return (link.change?.(want, have as Link) ?? []).length > 0
+  return odd === true || (have !== want && textOf(have) !== textOf(want))
 }
 
 function whole(want: readonly Resource[], known: Known): Difference {
@@ -80,10 +81,9 @@ function whole(want: readonly Resource[], known: Known): Difference {
   return { add, change, drop }
 }
 
-function compare(
-  want: readonly Resource[],
-  known: Known,
-): Omit<Difference, 'drop'> & { readonly seen: ReadonlySet<string> } {
+type Compared = Omit<Difference, 'drop'> & { readonly seen: ReadonlySet<string> }
+
+function compare(want: readonly Resource[], known: Known): Compared {
   const add: Resource[] = []
   const change: { want: Resource; have: Resource }[] = []
   const seen = new Set<string>()
@@ -93,12 +93,7 @@ function compare(
     seen.add(key)
     const have = known.get(key)
     if (!have) add.push(one)
-    else if (
-      one.kind === 'link'
-        ? isOther(one, have.resource as Link)
-        : have.odd || (have.resource !== one && textOf(have.resource) !== textOf(one))
-    )
-      change.push({ want: one, have: have.resource })
+    else if (isOther(one, have)) change.push({ want: one, have: have.resource })
   }
   return { add, change, seen }
 }

@@ -26,7 +26,7 @@ export interface Fought {
 // pause begins with 200 ms and doubles up to 30 s.
 const [MANY, WINDOW_MS, FIRST_MS, LONGEST_MS] = [20, 10_000, 200, 30_000]
 /** The number of fights that are described one by one. */
-const TOLD = 5
+const NAMED = 5
 
 /** Makes a detector without any fights. */
 export function watchFights(): Fights {
@@ -38,12 +38,8 @@ export function watchFights(): Fights {
       for (const { key, title } of what) {
         const seen = times.get(key) ?? { at: [], pause: 0, title }
         seen.at = [...seen.at.filter((at) => now - at < spanOf(seen.pause)), now]
-        seen.pause =
-          seen.at.length < MANY && seen.pause === 0
-            ? 0
-            : seen.at.length < 2
-              ? 0
-              : Math.min(LONGEST_MS, Math.max(FIRST_MS, seen.pause * 2))
+        const isFight = seen.at.length >= (seen.pause === 0 ? MANY : 2)
+        seen.pause = isFight ? Math.min(LONGEST_MS, Math.max(FIRST_MS, seen.pause * 2)) : 0
         times.set(key, seen)
         longest = Math.max(longest, seen.pause)
       }
@@ -52,17 +48,15 @@ export function watchFights(): Fights {
     },
     held: (now) => new Set([...times].flatMap(([key, { at, pause }]) => (now - last(at) < pause ? [key] : []))),
     current(now, isPending) {
-      const fought = [...times].flatMap(([key, { at, pause, title }]) =>
-        pause > 0 && now - last(at) <= (isPending(key) ? spanOf(pause) : WINDOW_MS)
-          ? [`${title} is changed by another program again and again; it is put right every ${pause / 1000} s`]
-          : [],
-      )
-      return fought.length > TOLD
-        ? [
-            ...fought.slice(0, TOLD),
-            `${fought.length - TOLD} more things are changed by another program again and again`,
-          ]
-        : fought
+      const fought = [...times].filter(([key, { at, pause }]) => {
+        return pause > 0 && now - last(at) <= (isPending(key) ? spanOf(pause) : WINDOW_MS)
+      })
+      const isChanged = 'changed by another program again and again'
+      const texts = fought.slice(0, NAMED).map(([, { pause, title }]) => {
+        return `${title} is ${isChanged}; it is put right every ${pause / 1000} s`
+      })
+      const more = fought.length - NAMED
+      return more > 0 ? [...texts, `${more} more things are ${isChanged}`] : texts
     },
   }
 }

@@ -23,7 +23,7 @@ const MAKING_MS = 2000
 /** A wanted resource that could not be made: its device, and the message of the tool. */
 export interface Waiting {
   readonly dev: string | undefined
-  readonly said: string
+  readonly message: string
 }
 
 /**
@@ -148,12 +148,10 @@ export class KernelState {
     // Clears the mark before the list is requested. A change from now on sets it again.
     for (const kind of kinds) this.#stale.delete(kind)
     this.#looking = kinds
+    const wanted = kinds.has('nexthop') ? nexthops : []
     try {
-      this.#take(
-        kinds,
-        await list(kinds, this.#scope, run),
-        kinds.has('nexthop') ? new Set(nexthops.map((one) => face(one).key)) : new Set(),
-      )
+      const found = await list(kinds, this.#scope, run)
+      this.#take(kinds, found, new Set(wanted.map((one) => face(one).key)))
     } catch (cause) {
       this.invalidate()
       throw cause
@@ -165,13 +163,10 @@ export class KernelState {
 
   /** Forgets the objects on a removed device. */
   forget(dev: string): void {
+    const isOn = (resource: Resource) =>
+      'dev' in resource ? resource.dev === dev : resource.kind === 'sysctl' && resource.name.split('/').includes(dev)
     for (const known of this.#known.values())
-      for (const [key, { resource }] of known)
-        if (
-          ('dev' in resource && resource.dev === dev) ||
-          (resource.kind === 'sysctl' && resource.name.split('/').includes(dev))
-        )
-          known.delete(key)
+      for (const [key, { resource }] of known) if (isOn(resource)) known.delete(key)
   }
 
   // Whether an event brings nothing new. It may confirm the agent's own step, or concern an object of another program.
@@ -180,7 +175,7 @@ export class KernelState {
     const entry = this.#known.get(kind)?.get(key)
     if (entry) return !gone && looks(entry) === text
     if (this.waiting.has(key)) return false
-    if (gone) return !(isLast(resource) && this.devices.has(resource.dev) && !this.#scope.links.includes(resource.dev))
+    if (gone) return !isLast(resource) || !this.devices.has(resource.dev) || this.#scope.links.includes(resource.dev)
     // The kernel itself learns neighbours and forwarding entries. They come and go.
     return ((kind === 'neigh' || kind === 'tunnel') && text === '') || !this.#owns(resource)
   }
@@ -233,7 +228,8 @@ export class KernelState {
   #agreesLink({ name, up }: Link, key: string, gone: boolean, text: string): boolean {
     const entry = this.of('link').get(key)
     if (entry) return !gone && looks(entry) === text
-    if (this.waiting.has(key) || (!gone && this.#scope.links.includes(name) && !this.blocked.has(name))) return false
+    const isWanted = this.#scope.links.includes(name) && !this.blocked.has(name)
+    if (this.waiting.has(key) || (!gone && isWanted)) return false
     if (!this.devices.has(name)) return true
     return !gone && up && ![...this.waiting.values()].some(({ dev }) => dev === name)
   }
@@ -242,10 +238,8 @@ export class KernelState {
   // at all for IPv4 routes and nexthops.
   #heardLink({ name, up }: Link, gone: boolean): void {
     if (gone || !up) this.invalidate()
-    else
-      this.invalidate(
-        ...(this.#scope.links.includes(name) ? (['link'] as const) : (['link', 'nexthop', 'route'] as const)),
-      )
+    else if (this.#scope.links.includes(name)) this.invalidate('link')
+    else this.invalidate('link', 'nexthop', 'route')
   }
 
   #heardGone({ kind, key, resource }: Event): void {
@@ -265,12 +259,10 @@ export class KernelState {
     if (kinds.has('link')) this.#block(found)
     if (kinds.has('nexthop')) this.others.clear()
     const mine = new Map<Kind, Found[]>([...kinds].map((kind) => [kind, []]))
+    const isWanted = (one: Resource) => one.kind === 'nexthop' && one.proto === PROTO && ids.has(face(one).key)
     for (const one of found) {
       const { resource } = one
-      if (
-        !this.#owns(resource) &&
-        !(resource.kind === 'nexthop' && resource.proto === PROTO && ids.has(face(resource).key))
-      ) {
+      if (!this.#owns(resource) && !isWanted(resource)) {
         if (resource.kind === 'nexthop') this.others.add(resource.id)
       } else if (this.blocked.size === 0 || !this.blocked.has(deviceOf(resource) ?? '')) {
         mine.get(resource.kind)?.push(one)

@@ -34,26 +34,26 @@ const LASTING_MS = 500
  * as long as it stays the same. Never throws.
  */
 export async function follow(watched: Watched, signal: AbortSignal, log: (text: string) => void): Promise<void> {
-  let said = ''
+  let logged = ''
   for (let pause = FIRST_MS; !signal.aborted; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
     const started = performance.now()
     const why = await one(watched, signal)
     if (signal.aborted) return
     // The first end is not reported as a failure. The tool is back before it matters.
-    if (said !== '') watched.failing?.(`${watched.argv.join(' ')} cannot run, so that changes go unnoticed: ${why}`)
+    if (logged !== '') watched.failing?.(`${watched.argv.join(' ')} cannot run, so that changes go unnoticed: ${why}`)
     // A tool that ran for a while starts again with the shortest pause.
-    if (performance.now() - started > LONGEST_MS) [pause, said] = [FIRST_MS, '']
+    if (performance.now() - started > LONGEST_MS) [pause, logged] = [FIRST_MS, '']
     // A signal to the whole process group ends the tool before the agent. The agent's own signal is then about to come.
     await sleep(pause, undefined, { signal }).catch(() => undefined)
     if (signal.aborted) return
-    if (why !== said) log(`agent: ${watched.argv.join(' ')} ended, starting it again until it goes on: ${why}`)
-    said = why
+    if (why !== logged) log(`agent: ${watched.argv.join(' ')} ended, starting it again until it goes on: ${why}`)
+    logged = why
   }
 }
 
 async function one({ argv, line, lost, failing, env }: Watched, signal: AbortSignal): Promise<string> {
   const [name = '', ...args] = argv
-  let [said, words]: [string, readonly string[]] = ['', []]
+  let [lastError, words]: [string, readonly string[]] = ['', []]
   try {
     words = locate(name)
   } catch (cause) {
@@ -69,7 +69,7 @@ async function one({ argv, line, lost, failing, env }: Watched, signal: AbortSig
     void whenListening(child.pid, signal).then(lost)
     const lasting = setTimeout(() => failing?.(undefined), LASTING_MS)
     const errors = eachLine(child.stderr, (text) => {
-      said = text
+      lastError = text
       // iproute2 goes on after it lost messages, and reports the loss here.
       if (/buffer space|netlink/i.test(text)) lost()
     })
@@ -82,9 +82,9 @@ async function one({ argv, line, lost, failing, env }: Watched, signal: AbortSig
       process.off('exit', end)
     }
     await child.exited
-    return said || (child.signalCode ? `signal ${child.signalCode}` : `status ${child.exitCode}`)
+    return lastError || (child.signalCode ? `signal ${child.signalCode}` : `status ${child.exitCode}`)
   } catch (cause) {
-    return said || (cause as Error).message
+    return lastError || (cause as Error).message
   } finally {
     closeSync(read)
   }
@@ -118,10 +118,8 @@ async function eachLine(from: ReadableStream<Uint8Array>, take: (text: string) =
 // A tool never sees changes from before it joined its netlink groups (netlink(7)). The address of its first socket is
 // its pid.
 async function whenListening(pid: number, signal: AbortSignal): Promise<void> {
-  const joined = () =>
-    (readText('/proc/net/netlink') ?? '')
-      .split('\n')
-      .some((row) => new RegExp(`^\\S+ +\\d+ +${pid} +0*[1-9a-f]`).test(row))
+  const isOurs = new RegExp(`^\\S+ +\\d+ +${pid} +0*[1-9a-f]`)
+  const joined = () => (readText('/proc/net/netlink') ?? '').split('\n').some((row) => isOurs.test(row))
   for (const until = performance.now() + LONGEST_MS; !signal.aborted && !joined() && performance.now() < until; )
     await sleep(20, undefined, { signal }).catch(() => undefined)
 }

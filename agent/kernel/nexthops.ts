@@ -19,17 +19,10 @@ export function throughNexthop(
   instance: NetworkName,
 ): [Nexthop, Route] {
   const [via] = route.via
-  const id = idOf(instance, via, route.dev)
+  const { ns, dev, onlink } = route
+  const id = idOf(instance, via, dev)
   return [
-    {
-      kind: 'nexthop',
-      ns: route.ns,
-      id,
-      via,
-      dev: route.dev,
-      ...(route.onlink ? { onlink: true as const } : {}),
-      proto: PROTO,
-    },
+    { kind: 'nexthop', ns, id, via, dev, ...(onlink ? { onlink } : {}), proto: PROTO },
     { ...route, nhid: id },
   ]
 }
@@ -64,13 +57,12 @@ export function settleIds(resources: readonly Resource[]): readonly Resource[] {
       moved.set(gateway, id)
     }
   }
+  const movedTo = (one: Resource) => {
+    if (one.kind === 'nexthop') return moved.get(gatewayOf(one))
+    return one.kind === 'route' && one.nhid !== undefined ? moved.get(`${one.via[0]} ${one.dev}`) : undefined
+  }
   return resources.map((one) => {
-    const id =
-      one.kind === 'nexthop'
-        ? moved.get(gatewayOf(one))
-        : one.kind === 'route' && one.nhid !== undefined
-          ? moved.get(`${one.via[0]} ${one.dev}`)
-          : undefined
+    const id = movedTo(one)
     if (id === undefined) return one
     return one.kind === 'nexthop' ? { ...one, id } : { ...(one as Route), nhid: id }
   })

@@ -54,13 +54,15 @@ export class Tally {
     const before = steps.map(({ resource, put }) => this.#assume(resource, put))
     const failed = await perform(tool, steps, run)
     for (const [i, step] of steps.entries()) {
-      const said = failed.get(step)
-      if (said === undefined) this.done(step.resource)
-      else {
-        this.fail(step, said)
-        if (step.put || !before[i]) this.#state.of(step.resource.kind).delete(face(step.resource).key)
-        else this.#state.of(step.resource.kind).set(face(step.resource).key, before[i])
+      const message = failed.get(step)
+      if (message === undefined) {
+        this.done(step.resource)
+        continue
       }
+      this.fail(step, message)
+      const known = this.#state.of(step.resource.kind)
+      if (step.put || !before[i]) known.delete(face(step.resource).key)
+      else known.set(face(step.resource).key, before[i])
     }
   }
 
@@ -73,21 +75,21 @@ export class Tally {
     this.#repaired[resource.kind] = repaired
   }
 
-  fail(step: Step, said: string): void {
-    const { key } = face(step.resource)
+  fail(step: Step, message: string): void {
+    const { resource } = step
+    const { key } = face(resource)
     // The resource may exist without being known, so its kind is listed again. After the same message, another list
     // shows nothing new.
-    if (this.#state.waiting.get(key)?.said !== said) this.#state.invalidate(step.resource.kind)
-    this.#state.unsettle(step.resource.kind)
-    this.#failed.set(step, said)
-    this.#resources.add(step.resource)
-    const { resource } = step
-    this.#waiting.set(key, { dev: resource.kind === 'link' ? resource.vxlan?.dev : deviceOf(resource), said })
+    if (this.#state.waiting.get(key)?.message !== message) this.#state.invalidate(resource.kind)
+    this.#state.unsettle(resource.kind)
+    this.#failed.set(step, message)
+    this.#resources.add(resource)
+    this.#waiting.set(key, { dev: resource.kind === 'link' ? resource.vxlan?.dev : deviceOf(resource), message })
   }
 
   /** Notes a resource that must wait, for example for a taken id. Meanwhile another resource serves instead. */
-  awaits(resource: Resource, said: string): void {
-    this.#waiting.set(face(resource).key, { dev: deviceOf(resource), said })
+  awaits(resource: Resource, message: string): void {
+    this.#waiting.set(face(resource).key, { dev: deviceOf(resource), message })
   }
 
   /** Notes a resource that is left unchanged for now. It counts as not made. */
@@ -107,15 +109,10 @@ export class Tally {
     const missing = (one: Resource) =>
       this.#resources.has(one) || (unusable.size > 0 && unusable.has(deviceOf(one) ?? ''))
     const lacking = this.#resources.size > 0 || unusable.size > 0
-    const counts = Object.fromEntries(
-      KINDS.map((kind) => [
-        kind,
-        {
-          wanted: group[kind].length,
-          programmed: lacking ? group[kind].filter((one) => !missing(one)).length : group[kind].length,
-        },
-      ]),
-    )
+    const counted = (all: readonly Resource[]) => {
+      return { wanted: all.length, programmed: lacking ? all.filter((one) => !missing(one)).length : all.length }
+    }
+    const counts = Object.fromEntries(KINDS.map((kind) => [kind, counted(group[kind])]))
     return {
       changed: this.#changed,
       failures: this.#failed,

@@ -31,9 +31,8 @@ const [NLMSG_HEADER, HEADERS, SUBSYSTEM] = [16, 20, 10]
 // Every object has the name of its table in attribute 1. A chain has its own name in attribute 3, and a rule has its
 // chain in attribute 2.
 const TABLE_NAME = 1
-const OBJECTS: Readonly<
-  Record<number, { readonly what: RuleChange['what']; readonly gone: boolean; readonly chain?: number }>
-> = {
+type ObjectType = Pick<RuleChange, 'what' | 'gone'> & { readonly chain?: number }
+const OBJECTS: Readonly<Record<number, ObjectType>> = {
   0: { what: 'table', gone: false },
   2: { what: 'table', gone: true },
   3: { what: 'chain', gone: false, chain: 3 },
@@ -65,14 +64,10 @@ export function readChanges(piece: Uint8Array, heard: (change: RuleChange) => vo
     if (object === undefined || size < HEADERS) continue
     const attributes = attributesOf(new DataView(piece.buffer, piece.byteOffset + at, size), HEADERS)
     const { what, gone } = object
+    const family = FAMILIES[view.getUint8(at + NLMSG_HEADER)]
+    const table = textOf(attributes.get(TABLE_NAME))
     const chain = object.chain === undefined ? {} : { chain: textOf(attributes.get(object.chain)) }
-    heard({
-      family: FAMILIES[view.getUint8(at + NLMSG_HEADER)],
-      table: textOf(attributes.get(TABLE_NAME)),
-      what,
-      ...chain,
-      gone,
-    })
+    heard({ family, table, what, ...chain, gone })
   }
   return at >= piece.length
 }
@@ -94,15 +89,15 @@ export async function followRules(
   signal: AbortSignal,
   log: (text: string) => void,
 ): Promise<void> {
-  let said = ''
+  let logged = ''
   for (let pause = FIRST_MS; !signal.aborted; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
     const why = await hear(listener, signal)
     if (signal.aborted) return
-    if (why === 'ENOBUFS') [pause, said] = [FIRST_MS, '']
+    if (why === 'ENOBUFS') [pause, logged] = [FIRST_MS, '']
     else {
       listener.failing(`Cannot listen to nft, so that changes go unnoticed: ${why}`)
-      if (why !== said) log(`agent: Cannot listen to nft, trying again: ${why}`)
-      said = why
+      if (why !== logged) log(`agent: Cannot listen to nft, trying again: ${why}`)
+      logged = why
     }
     await sleep(pause, undefined, { signal }).catch(() => undefined)
   }

@@ -83,17 +83,12 @@ export function installPlugins(
   const noted = readNote(stateDir)
   const prints = [fingerprintOf(program), ...(plumb === undefined ? [] : [fingerprint(plumb) as string])]
   const [print = '', plumbPrint] = prints
-  const made = [...base, first, ...others].filter(
-    (path) => fingerprint(path) !== (base.includes(path) ? plumbPrint : print) && !isPackaged(path),
-  )
+  const isCorrect = (path: string) => fingerprint(path) === (base.includes(path) ? plumbPrint : print)
+  const made = [...base, first, ...others].filter((path) => !isCorrect(path) && !isPackaged(path))
   const replaced = made.filter((path) => isForeign(path, [...prints, ...noted.prints]))
   // The note is written first. After a kill it tells plumb's half-installed files from files that were there before.
-  if (made.length > 0)
-    writeNote(stateDir, {
-      ...noted,
-      files: [...new Set([...noted.files, ...made])],
-      prints: latest(prints, noted.prints),
-    })
+  const files = [...new Set([...noted.files, ...made])]
+  if (made.length > 0) writeNote(stateDir, { ...noted, files, prints: latest(prints, noted.prints) })
   // By the same time, in whole seconds, a plugin knows the other file as its own program (lib/verbs/delegate.ts).
   const time = Math.floor((made.includes(first) ? Date.now() : statSync(first).mtimeMs) / 1000)
   try {
@@ -146,12 +141,9 @@ export async function installNode({ files, policy }: Pick<Settings, 'files' | 'p
 function mustResolve(network: string, binDir: string): void {
   const types = [...(JSON.parse(network).plugins as { type: string }[]).map(({ type }) => type), 'bridge', 'host-local']
   const missing = types.filter((type) => !isProgram(`${binDir}/${type}`))
-  if (missing.length > 0)
-    throw new CniError(
-      CODE.notReady,
-      `Pods cannot start: ${binDir} has no ${missing.join(', ')}`,
-      'plumb install puts the plugins there',
-    )
+  if (missing.length === 0) return
+  const text = `Pods cannot start: ${binDir} has no ${missing.join(', ')}`
+  throw new CniError(CODE.notReady, text, 'plumb install puts the plugins there')
 }
 
 /**
@@ -225,7 +217,8 @@ export function networkText(subnetFile: string, policySocket?: string): string {
     capabilities: { portMappings: true, bandwidth: true },
   }
   // A runtime that knows the second key asks for STATUS and GC. An older runtime uses the version of the first key.
-  return `${JSON.stringify({ cniVersion: '1.0.0', cniVersions: ['1.0.0', '1.1.0'], name: 'cbr0', plugins: [flannel] }, null, 2)}\n`
+  const list = { cniVersion: '1.0.0', cniVersions: ['1.0.0', '1.1.0'], name: 'cbr0', plugins: [flannel] }
+  return `${JSON.stringify(list, null, 2)}\n`
 }
 
 /**
@@ -243,15 +236,9 @@ const shape = v.object({ files: v.array(field.by(absolute)), prints: texts, netw
 
 // Accepts only absolute, normalized paths, as the note has them. An impossible path belongs to no program.
 function absolute(value: unknown): string {
-  if (
-    typeof value !== 'string' ||
-    value.includes('\0') ||
-    !isAbsolute(value) ||
-    normalize(value) !== value ||
-    value.length > 4000
-  )
-    throw new ValueError(`${shown(value)}: want the whole path of a file`)
-  return value
+  const isPath = typeof value === 'string' && !value.includes('\0') && value.length <= 4000
+  if (isPath && isAbsolute(value) && normalize(value) === value) return value
+  throw new ValueError(`${shown(value)}: want the whole path of a file`)
 }
 
 function notePath(stateDir: string): string {
@@ -264,18 +251,15 @@ function readNote(stateDir: string): Note {
   try {
     return text === undefined ? nothing : read(shape, JSON.parse(text)).value
   } catch (cause) {
-    warn(
-      `agent: Cannot use ${notePath(stateDir)}; the installed programs count as foreign: ${(cause as Error).message}`,
-    )
+    const effect = 'the installed programs count as foreign'
+    warn(`agent: Cannot use ${notePath(stateDir)}; ${effect}: ${(cause as Error).message}`)
     return nothing
   }
 }
 
 function writeNote(stateDir: string, note: Note): void {
-  writeAtomic(notePath(stateDir), `${JSON.stringify(note, null, 2)}\n`, {
-    mode: 0o644,
-    by: draftOf(notePath(stateDir)),
-  })
+  const path = notePath(stateDir)
+  writeAtomic(path, `${JSON.stringify(note, null, 2)}\n`, { mode: 0o644, by: draftOf(path) })
 }
 
 // The current values, and as many earlier ones.
@@ -309,15 +293,16 @@ function isPackaged(path: string): boolean {
 
 /** Why `uninstall` left a path. */
 export function leftLine(path: string): string {
-  return `left ${path}: ${isPackaged(path) ? 'it belongs to the package plumb-plugins' : 'it is not as it was installed'}`
+  const why = isPackaged(path) ? 'it belongs to the package plumb-plugins' : 'it is not as it was installed'
+  return `left ${path}: ${why}`
 }
 
 /** A sentence when plugins of the package plumb-plugins are not those of this program. */
 export function packagedOtherwise(binDir: string, names: readonly string[]): string | undefined {
   const others = names.filter((name) => isPackaged(`${binDir}/${name}`) && !isPluginProgram(`${binDir}/${name}`))
-  return others.length === 0
-    ? undefined
-    : `left ${others.join(' ')} in ${binDir}: they belong to the package plumb-plugins, which has another version: install the same version of it`
+  if (others.length === 0) return undefined
+  const why = 'they belong to the package plumb-plugins, which has another version'
+  return `left ${others.join(' ')} in ${binDir}: ${why}: install the same version of it`
 }
 
 /** The path where an earlier program is kept. It is in a separate folder, and no runtime looks there. */

@@ -96,29 +96,24 @@ export function compile(
     const had = before.frontends.get(name)
     const protocol = port.protocol.toLowerCase() as L4
     const found = endpoints(port, family)
-    const shape = {
-      kind,
-      family,
-      protocol,
-      ...(service.affinitySeconds !== undefined && { sticky: service.affinitySeconds }),
-    }
+    const sticky = service.affinitySeconds
     for (const { ip } of found.everyLocal) hairpins.add(ip)
     for (const { ip, isReady } of found.everyLocal) if (isReady || service.publishesNotReady) healthy.add(ip)
     const isSplit = isExternal && service.isExternalLocal
     const isLocal = !isExternal && service.isInternalLocal
     const cluster = slotsOf(isLocal ? found.local : found.cluster, had?.cluster)
     const local = isSplit ? slotsOf(found.local, had?.local) : []
+    const shape: ChainShape = {
+      kind,
+      family,
+      protocol,
+      ...(sticky !== undefined && { sticky }),
+      cluster: cluster.length,
+      ...(isSplit && { local: local.length }),
+      ...(isExternal && { isMasked: true }),
+    }
     const isServed = cluster.length + local.length > 0
-    const answer = !isServed
-      ? found.isAny
-        ? 'drop'
-        : 'refuse'
-      : {
-          ...shape,
-          cluster: cluster.length,
-          ...(isSplit && { local: local.length }),
-          ...(isExternal && { isMasked: true as const }),
-        }
+    const answer = isServed ? shape : found.isAny ? 'drop' : 'refuse'
     frontends.set(name, { kind, family, protocol, key, answer, cluster, local })
   }
   // A Service answers in its own families only: an address of the other one may be the node's, with a server of the
@@ -159,15 +154,8 @@ function familyOf(ip: Ip): Family {
  * The elements of a frontend: set or map, key, and value in a map. Slots of endpoints for clients from outside begin at
  * `LOCAL_SLOT`.
  */
-export function* elementsOf({
-  kind,
-  family,
-  protocol,
-  key,
-  answer,
-  cluster,
-  local,
-}: Frontend): Generator<readonly [set: string, key: string, value: string]> {
+export function* elementsOf(frontend: Frontend): Generator<readonly [set: string, key: string, value: string]> {
+  const { kind, family, protocol, key, answer, cluster, local } = frontend
   if (answer === 'refuse') {
     yield [setName('none', kind, family), key, '']
     return

@@ -55,13 +55,13 @@ export function choose<H extends Holding>(
   const subnets = allocate(conf, taken(others), wanted)
   if (subnets && (!fixed || !before || covers(subnets, before))) return { subnets, ...(instead && { instead }) }
   const reason = fixed && before && refused(before, conf, others)
-  if (reason)
-    throw new SubnetTakenError(
-      `Cannot keep ${textOf(before)} for node ${shown(node)}, whose pods have addresses of it: ${reason}`,
-    )
-  throw new OutOfSubnetsError(
-    `Cannot claim a subnet for node ${shown(node)}: ${full(conf, taken(others))}; widen the network or remove stale nodes (see: plumb leases)`,
-  )
+  if (reason) {
+    const what = `${textOf(before)} for node ${shown(node)}, whose pods have addresses of it`
+    throw new SubnetTakenError(`Cannot keep ${what}: ${reason}`)
+  }
+  const why = full(conf, taken(others))
+  const fix = 'widen the network or remove stale nodes (see: plumb leases)'
+  throw new OutOfSubnetsError(`Cannot claim a subnet for node ${shown(node)}: ${why}; ${fix}`)
 }
 
 /**
@@ -74,9 +74,9 @@ export function refuseNamesake(
   own: Pick<Holding, 'subnets' | 'ips'> | undefined,
 ): void {
   if (!isAnothers(record, identity) || !own?.ips || isSameNode(own.ips, ips)) return
-  throw new SubnetTakenError(
-    `Cannot use the node name ${shown(node)}: the node at ${textOf(own.ips)} has it, and ${textOf(own.subnets)}; want another name (--node-name), or, when that node is gone for good, remove its lease from the store`,
-  )
+  const why = `the node at ${textOf(own.ips)} has it, and ${textOf(own.subnets)}`
+  const fix = 'another name (--node-name), or, when that node is gone for good, remove its lease from the store'
+  throw new SubnetTakenError(`Cannot use the node name ${shown(node)}: ${why}; want ${fix}`)
 }
 
 /**
@@ -103,21 +103,22 @@ function taken(holdings: readonly Holding[]): readonly Both<Cidr>[] {
 
 function refused(before: Both<Cidr>, conf: NetworkConf, others: readonly Holding[]): string | undefined {
   const other = others.find(({ subnets }) => overlaps(subnets, before))
-  if (other)
-    return `${textOf(other.subnets)} belongs to ${other.node === undefined ? `the node at ${textOf(other.ips ?? {}) || 'an address that cannot be read'}` : `node ${shown(other.node)}`}`
+  if (other) return `${textOf(other.subnets)} belongs to ${ownerOf(other)}`
   const wanted = FAMILIES.filter((family) => before[family])
   if (fits(Object.fromEntries(wanted.map((family) => [family, conf[family]])), before)) return undefined
-  return `the network has no such subnet; want ${FAMILIES.flatMap((family) => conf[family] ?? [])
-    .map(described)
-    .join(' and ')}`
+  const pools = FAMILIES.flatMap((family) => conf[family] ?? [])
+  return `the network has no such subnet; want ${pools.map(described).join(' and ')}`
+}
+
+function ownerOf({ node, ips = {} }: Holding): string {
+  if (node !== undefined) return `node ${shown(node)}`
+  return `the node at ${textOf(ips) || 'an address that cannot be read'}`
 }
 
 function full(conf: NetworkConf, others: readonly Both<Cidr>[]): string {
   const used = FAMILIES.filter((family) => conf[family] && !allocate({ [family]: conf[family] }, others))
-  return `${used
-    .flatMap((family) => conf[family] ?? [])
-    .map((pool) => `every ${described(pool)}`)
-    .join(' and ')} is taken`
+  const pools = used.flatMap((family) => conf[family] ?? [])
+  return `${pools.map((pool) => `every ${described(pool)}`).join(' and ')} is taken`
 }
 
 function described({ network, length, min, max }: Pool): string {

@@ -78,11 +78,9 @@ export class Claiming {
       return
     }
     const held = this.lease?.subnets ?? before
+    const whole: Draft = { ...draft, ...(held && { before: held }), ...(this.lease && { fixed: true }) }
     this.#running = true
-    void this.#claim(
-      { ...draft, ...(held ? { before: held } : {}), ...(this.lease ? { fixed: true as const } : {}) },
-      wanted,
-    )
+    void this.#claim(whole, wanted)
   }
 
   async #claim(draft: Draft, wanted: string): Promise<void> {
@@ -92,11 +90,8 @@ export class Claiming {
       this.problem = undefined
       this.#isAway = false
       this.#retryMs = RETRY_MS
-      const { expires } = this.lease
-      this.#renewAt =
-        expires === undefined
-          ? Number.POSITIVE_INFINITY
-          : performance.now() + Math.max(1000, expires - this.#marginMs - Date.now())
+      const { expires = Number.POSITIVE_INFINITY } = this.lease
+      this.#renewAt = performance.now() + Math.max(1000, expires - this.#marginMs - Date.now())
       this.#queue.add('lease')
     } catch (cause) {
       if (cause instanceof SubnetTakenError) this.fatal = cause
@@ -104,7 +99,8 @@ export class Claiming {
       const known = [SubnetTakenError, StoreError, OutOfSubnetsError].some((one) => cause instanceof one)
       this.problem = known ? (cause as Error).message : String(cause)
       const had = both(draft.before ?? {}).join(' ')
-      this.#note(`Cannot claim a subnet for node ${shown(draft.node)}${had === '' ? '' : ` (${had})`}: ${this.problem}`)
+      const whose = `${shown(draft.node)}${had === '' ? '' : ` (${had})`}`
+      this.#note(`Cannot claim a subnet for node ${whose}: ${this.problem}`)
       const pause = this.#retryMs * (0.75 + Math.random() / 2)
       this.#retryAt = performance.now() + pause
       this.#retryMs = Math.min(this.#isAway ? LONGEST_AWAY_MS : LONGEST_RETRY_MS, this.#retryMs * 2)
@@ -127,17 +123,15 @@ export class Claiming {
     const now = performance.now()
     const count = now - this.#losses.at < CALM_MS ? this.#losses.count + 1 : 1
     const rival = leases.find((one) => isSame(one.subnets, lease.subnets))
-    const whose = both(lease.subnets).join(' ')
-    const text = rival
-      ? `The lease of ${whose} is overwritten by the node at ${both(rival.ips).join(' ')}: does it have this node's name, too?`
-      : `The lease of ${whose} is removed from the store`
-    this.#losses = { count, at: now, text }
+    const what = `The lease of ${both(lease.subnets).join(' ')} is`
+    const by = rival && `the node at ${both(rival.ips).join(' ')}: does it have this node's name, too?`
+    this.#losses = { count, at: now, text: by ? `${what} overwritten by ${by}` : `${what} removed from the store` }
     if (count > 1)
       this.#retryAt = Math.max(this.#retryAt, now + Math.min(LONGEST_RETRY_MS, RETRY_MS * 2 ** (count - 2)))
   }
 
   #isAmong(lease: Lease, leases: readonly Lease[]): boolean {
-    const isOwn = (one: Lease) => isSame(one.subnets, lease.subnets) && saidIn(one) === saidIn(lease)
+    const isOwn = (one: Lease) => isSame(one.subnets, lease.subnets) && publishedIn(one) === publishedIn(lease)
     // Most snapshots contain the same object as the snapshot before.
     if (this.#seen && isOwn(this.#seen) && leases.includes(this.#seen)) return true
     this.#seen = leases.find(isOwn)
@@ -145,6 +139,6 @@ export class Claiming {
   }
 }
 
-function saidIn({ ips, backend, data }: Lease): string {
+function publishedIn({ ips, backend, data }: Lease): string {
   return JSON.stringify([ips.v4, ips.v6, backend, data.v4, data.v6])
 }

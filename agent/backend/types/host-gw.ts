@@ -8,12 +8,10 @@ import { eachPeer, onLink, routed } from '../peers.ts'
 const reach = eachPeer<object>(({ uplink, facts }) => {
   const isOnLink = onLink(uplink)
   return ({ subnet, ip }) => {
-    if (!isOnLink(ip))
-      return `${ip} is not on the link ${uplink.name}, there is a router in between; want backend vxlan, or nodes that share a link`
-    return routed(
-      { kind: 'route', ns: 'host', dev: uplink.name, dst: subnet, via: [ip], exclusive: true, proto: PROTO },
-      facts,
-    )
+    const dev = uplink.name
+    const want = 'want backend vxlan, or nodes that share a link'
+    if (!isOnLink(ip)) return `${ip} is not on the link ${dev}, there is a router in between; ${want}`
+    return routed({ kind: 'route', ns: 'host', dev, dst: subnet, via: [ip], exclusive: true, proto: PROTO }, facts)
   }
 })
 
@@ -24,11 +22,12 @@ const hostGw: Backend<object, never> = {
   announce(_node, { name, tunnel, advertise }) {
     // Peers route packets to the advertised address. Behind a NAT, the router has this address. flannel refuses this,
     // too.
-    for (const family of ['v4', 'v6'] as const)
-      if (advertise[family] !== tunnel[family])
-        throw new ValueError(
-          `Cannot use backend host-gw: peers are told ${advertise[family]}, which is not the address ${tunnel[family]} of ${name}; want no public address, or backend vxlan`,
-        )
+    for (const family of ['v4', 'v6'] as const) {
+      const [given, own] = [advertise[family], tunnel[family]]
+      if (given === own) continue
+      const why = `peers are told ${given}, which is not the address ${own} of ${name}`
+      throw new ValueError(`Cannot use backend host-gw: ${why}; want no public address, or backend vxlan`)
+    }
     return {}
   },
   data: () => ({}),

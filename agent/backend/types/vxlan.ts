@@ -76,22 +76,14 @@ const vxlan: Backend<Conf, Vtep> = {
   type: 'vxlan',
   conf(options) {
     const { value } = read(SHAPE, { Backend: options })
-    const { VNI, Port, MTU, GBP, Learning, DirectRouting, TxChecksumOffload } = value.Backend
-    return {
-      VNI,
-      Port: Port || PORT,
-      MTU,
-      GBP,
-      Learning,
-      DirectRouting,
-      ...(TxChecksumOffload === undefined ? {} : { TxChecksumOffload }),
-    }
+    const { VNI, Port, MTU, GBP, Learning, DirectRouting, TxChecksumOffload: offload } = value.Backend
+    const conf = { VNI, Port: Port || PORT, MTU, GBP, Learning, DirectRouting }
+    return offload === undefined ? conf : { ...conf, TxChecksumOffload: offload }
   },
-  mtu: (conf, uplink, families) =>
-    Math.min(
-      uplink,
-      ...FAMILIES.filter((family) => families[family] !== undefined).map((family) => inner(conf, uplink, family)),
-    ),
+  mtu(conf, uplink, families) {
+    const used = FAMILIES.filter((family) => families[family] !== undefined)
+    return Math.min(uplink, ...used.map((family) => inner(conf, uplink, family)))
+  },
   announce(node, { tunnel }, conf, existing) {
     const { VNI } = conf
     // Keeps the MAC of a device that flanneld or an earlier agent made. Peers know this MAC. With another MAC, packets
@@ -103,9 +95,8 @@ const vxlan: Backend<Conf, Vtep> = {
   existing(conf, earlier) {
     const known = (family: Family): readonly [string, Mac][] => {
       const announced = vtepOf({ data: earlier }, family)
-      return typeof announced === 'string' || (announced.VNI ?? conf.VNI) !== conf.VNI
-        ? []
-        : [[device(conf, family), announced.VtepMAC]]
+      if (typeof announced === 'string' || (announced.VNI ?? conf.VNI) !== conf.VNI) return []
+      return [[device(conf, family), announced.VtepMAC]]
     }
     return new Map(FAMILIES.flatMap(known))
   },
@@ -136,21 +127,15 @@ const vxlan: Backend<Conf, Vtep> = {
  */
 export default vxlan
 
-function own(
-  { subnets, data }: Lease,
-  family: Family,
-  { name, tunnel, mtu }: Uplink,
-  conf: Conf,
-  { instance }: Facts,
-): Resource[] {
-  const [subnet, local] = [subnets[family], tunnel[family]]
+function own({ subnets, data }: Lease, family: Family, uplink: Uplink, conf: Conf, { instance }: Facts): Resource[] {
+  const [subnet, local] = [subnets[family], uplink.tunnel[family]]
   if (subnet === undefined || local === undefined) return []
   const dev = device(conf, family)
   const { VtepMAC: mac } = vxlan.data(data)[family] ?? fail(`this node's lease of ${subnet} announces no VtepMAC`)
   const { VNI: id, Port: port, Learning: learning, GBP, TxChecksumOffload: offload } = conf
   const attributes = {
     id,
-    dev: name,
+    dev: uplink.name,
     local,
     port,
     learning,
@@ -164,7 +149,7 @@ function own(
       name: dev,
       type: 'vxlan',
       mac,
-      mtu: inner(conf, mtu, family),
+      mtu: inner(conf, uplink.mtu, family),
       alias: markOf(instance),
       vxlan: attributes,
       up: true,
@@ -192,9 +177,9 @@ function device({ VNI }: Conf, family: Family): IfName {
 }
 
 function underlay(value: unknown): number {
-  if (value !== 0 && !(Number.isInteger(value) && (value as number) >= 576 && (value as number) <= 65535))
-    throw new ValueError(`${shown(value)}: want a whole number, 576 to 65535, or 0 for the uplink's`)
-  return value as number
+  const isMtu = typeof value === 'number' && Number.isInteger(value) && value >= 576 && value <= 65535
+  if (value === 0 || isMtu) return value
+  throw new ValueError(`${shown(value)}: want a whole number, 576 to 65535, or 0 for the uplink's`)
 }
 
 function vtepOf(lease: Pick<Lease, 'data'>, family: Family): Vtep | string {
