@@ -62,6 +62,7 @@ export function App() {
 
 function Head({ status, lost, now }: { status: Status; lost: number | undefined; now: number }) {
   const { node, version, started, state } = status
+  const condition = [state, whyOf(status).join('; ')].filter(Boolean).join(': ')
   return (
     <header>
       <img src="icon.svg" alt="" width="32" height="32" />
@@ -74,9 +75,7 @@ function Head({ status, lost, now }: { status: Status; lost: number | undefined;
       <p class={`pill ${lost === undefined ? '' : 'old'} ${TONES[state]}`}>{WORDS[state]}</p>
       <p class={`link ${lost === undefined ? 'good' : 'bad'}`}>{lost === undefined ? 'live' : 'connection lost'}</p>
       <p class="heard-only" role="status">
-        {lost === undefined
-          ? `Connected. ${node} is ${[state, whyOf(status).join('; ')].filter(Boolean).join(': ')}`
-          : 'The connection to the agent is lost'}
+        {lost === undefined ? `Connected. ${node} is ${condition}` : 'The connection to the agent is lost'}
       </p>
     </header>
   )

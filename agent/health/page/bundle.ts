@@ -5,8 +5,7 @@ const STYLES = ['base', 'cards', 'picture', 'narrow']
 
 /**
  * Makes the page's files as texts. This function is a macro. Bun runs it when it builds the executable or loads a test.
- * Bun inserts the returned value, so the page's sources are not needed at run time. Throws Error with the output of
- * `bun build`.
+ * Bun inserts the returned value, so the page's sources are not needed later. Throws Error with `bun build`'s output.
  */
 export function bundle(): { html: string; js: string; css: string; icon: string } {
   const text = (name: string) => readFileSync(`${import.meta.dir}/${name}`, 'utf8')

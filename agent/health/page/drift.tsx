@@ -14,7 +14,8 @@ export function Drift({ history, now }: { history: History; now: number }) {
   const { bins } = history
   const repairs = bins.reduce((sum, bin) => sum + bin.repairs, 0)
   const worst = Math.max(...bins.map(({ drift }) => drift), 0)
-  const words = `Since ${clock.format(history.start)}: ${repairs} repaired; not as wanted now ${history.drift}, at most ${worst}`
+  const counts = `${repairs} repaired; not as wanted now ${history.drift}, at most ${worst}`
+  const words = `Since ${clock.format(history.start)}: ${counts}`
   return (
     <section class="card" aria-labelledby="drift">
       <h2 id="drift">Drift and repairs</h2>
@@ -33,15 +34,8 @@ export function Drift({ history, now }: { history: History; now: number }) {
   )
 }
 
-function Plot({
-  history: { start, binMs, bins, drift },
-  width,
-  now,
-}: {
-  history: History
-  width: number
-  now: number
-}) {
+function Plot({ history, width, now }: { history: History; width: number; now: number }) {
+  const { start, binMs, bins, drift } = history
   const end = Math.max(now, start + bins.length * binMs, start + SPAN_MS)
   const top = ceiling(Math.max(...bins.map(({ drift, repairs }) => Math.max(drift, repairs)), 0))
   const x = (at: number) => LEFT + ((at - start) / (end - start)) * (width - LEFT)
@@ -61,20 +55,11 @@ function Plot({
       ))}
       <path class="drifted" d={`M${x(start)} ${FLOOR}${line}V${FLOOR}`} />
       <path class="drift" d={`M${x(start)} ${FLOOR}${line}`} />
-      {bins.map(
-        ({ repairs }, i) =>
-          repairs > 0 && (
-            <rect
-              key={i}
-              class="repaired"
-              x={x(start + i * binMs)}
-              width={wide}
-              y={y(repairs)}
-              height={FLOOR - y(repairs)}
-              rx="1"
-            />
-          ),
-      )}
+      {bins.map(({ repairs }, i) => {
+        const above = y(repairs)
+        const bar = { x: x(start + i * binMs), width: wide, y: above, height: FLOOR - above }
+        return repairs > 0 && <rect key={i} class="repaired" {...bar} rx="1" />
+      })}
       <text class="time" x={LEFT} y={HEIGHT - 4}>
         {clock.format(start)}
       </text>

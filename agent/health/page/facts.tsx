@@ -9,19 +9,14 @@ export function Facts({ status, now }: { status: Status; now: number }) {
   const lost = unreachable(peers).length
   const { wanted, repaired } = total(kinds)
   const off = drift(kinds)
+  const all = peers.every(({ probe }) => probe?.state === 'answers') ? 'all reachable' : 'all programmed'
   return (
     <dl class="facts">
       <Fact name="Pods of this node" value={<Both of={subnets} />}>
         of <Both of={network} />
       </Fact>
       <Fact name="Peers" value={peers.length} tone={lost > 0 || unreadable > 0 ? 'bad' : ''}>
-        {lost > 0
-          ? `${lost} unreachable`
-          : peers.length === 0
-            ? 'none yet'
-            : peers.every(({ probe }) => probe?.state === 'answers')
-              ? 'all reachable'
-              : 'all programmed'}
+        {lost > 0 ? `${lost} unreachable` : peers.length === 0 ? 'none yet' : all}
         {unreadable > 0 && `, ${unreadable} more that cannot be read`}
       </Fact>
       <Fact name="Store" value={store.name} tone={store.connected ? '' : 'bad'}>
@@ -43,17 +38,14 @@ export function Facts({ status, now }: { status: Status; now: number }) {
   )
 }
 
-function Fact({
-  name,
-  value,
-  tone = '',
-  children,
-}: {
+interface FactProps {
   name: string
   value: ComponentChildren
   tone?: '' | 'warn' | 'bad'
   children?: ComponentChildren
-}) {
+}
+
+function Fact({ name, value, tone = '', children }: FactProps) {
   return (
     <div class={`fact ${tone}`}>
       <dt>{name}</dt>

@@ -31,23 +31,14 @@ export function add(history: History, at: number, { drift, repairs }: Bin): Hist
   if (index >= BINS) return add(halved(history), at, { drift, repairs })
   const between = Array.from({ length: Math.max(index - bins.length, 0) }, () => ({ drift: history.drift, repairs: 0 }))
   const here = bins[index] ?? { drift: index > 0 ? history.drift : 0, repairs: 0 }
-  return {
-    start,
-    binMs,
-    drift,
-    bins: [
-      ...bins.slice(0, index),
-      ...between,
-      { drift: Math.max(here.drift, drift), repairs: here.repairs + repairs },
-    ],
-  }
+  return { start, binMs, drift, bins: [...bins.slice(0, index), ...between, joined(here, { drift, repairs })] }
+}
+
+function joined(one: Bin, other: Bin): Bin {
+  return { drift: Math.max(one.drift, other.drift), repairs: one.repairs + other.repairs }
 }
 
 function halved({ bins, ...history }: History): History {
-  const pairs = bins.flatMap((bin, i) =>
-    i % 2 === 0
-      ? [{ drift: Math.max(bin.drift, bins[i + 1]?.drift ?? 0), repairs: bin.repairs + (bins[i + 1]?.repairs ?? 0) }]
-      : [],
-  )
+  const pairs = bins.flatMap((bin, i) => (i % 2 === 0 ? [joined(bin, bins[i + 1] ?? { drift: 0, repairs: 0 })] : []))
   return { ...history, binMs: history.binMs * 2, bins: pairs }
 }

@@ -26,32 +26,28 @@ export function useAgent(url: string): Seen {
     aheadMs: 0,
     history: begin(Date.now()),
   }))
-  useEffect(
-    () =>
-      follow(url, {
-        status: (status, aheadMs) =>
-          set((before) => {
-            // Loads the page again after an update of the agent. The new version may send data that this page does not
-            // know.
-            if (before.status && before.status.version !== status.version) location.reload()
-            return { ...before, status, aheadMs, history: extended(before, status) }
-          }),
-        connected: (connected) =>
-          set((before) =>
-            before.connected === connected && (before.lost !== undefined) === !connected
-              ? before
-              : { ...before, connected, lost: connected ? undefined : (before.lost ?? Date.now()) },
-          ),
-      }),
-    [url],
-  )
+  useEffect(() => {
+    const status = (now: Status, aheadMs: number) =>
+      set((before) => {
+        // Loads the page again after an update of the agent, which may send data that this page does not know.
+        if (before.status && before.status.version !== now.version) location.reload()
+        return { ...before, status: now, aheadMs, history: extended(before, now) }
+      })
+    const connected = (now: boolean) =>
+      set((before) => {
+        const isSame = before.connected === now && (before.lost === undefined) === now
+        return isSame ? before : { ...before, connected: now, lost: now ? undefined : (before.lost ?? Date.now()) }
+      })
+    return follow(url, { status, connected })
+  }, [url])
   return seen
 }
 
 // After a restart, the agent counts repairs from 0 again.
 function extended({ status: before, history }: Seen, status: Status): History {
-  const repaired = total(status.kinds).repaired
-  const counted = before === undefined ? repaired : before.started === status.started ? total(before.kinds).repaired : 0
+  const { repaired } = total(status.kinds)
+  const isSameRun = before?.started === status.started
+  const counted = before === undefined ? repaired : isSameRun ? total(before.kinds).repaired : 0
   return add(history, Date.now(), { drift: drift(status.kinds), repairs: Math.max(repaired - counted, 0) })
 }
 

@@ -54,17 +54,13 @@ function cards(count: number, width: number): Layout | undefined {
 }
 
 function apart(places: readonly Place[], wide: number): boolean {
-  return places.every((a, i) =>
-    places.slice(i + 1).every((b) => Math.abs(a.x - b.x) >= wide + GAP || Math.abs(a.y - b.y) >= CARD.height + GAP),
-  )
+  const isApart = (a: Place, b: Place) => Math.abs(a.x - b.x) >= wide + GAP || Math.abs(a.y - b.y) >= CARD.height + GAP
+  return places.every((a, i) => places.slice(i + 1).every((b) => isApart(a, b)))
 }
 
 function clear(places: readonly Place[], centre: Place, wide: number): boolean {
-  return places.every(
-    ({ x, y }) =>
-      Math.abs(x - centre.x) >= (wide + SELF.width) / 2 + GAP ||
-      Math.abs(y - centre.y) >= (CARD.height + SELF.height) / 2 + GAP,
-  )
+  const [across, down] = [(wide + SELF.width) / 2 + GAP, (CARD.height + SELF.height) / 2 + GAP]
+  return places.every(({ x, y }) => Math.abs(x - centre.x) >= across || Math.abs(y - centre.y) >= down)
 }
 
 // Fits the picture's height to its content. Three nodes, for example, extend further above the centre than below it.

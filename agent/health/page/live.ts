@@ -23,12 +23,12 @@ export function follow(url: string, listener: Listener): () => void {
 
   function open(): void {
     source = new EventSource(url)
-    source.addEventListener('status', heard)
+    source.addEventListener('status', received)
     source.addEventListener('beat', alive)
     source.addEventListener('error', lost)
     wait(lost, SILENCE_MS)
   }
-  function heard(event: MessageEvent<string>): void {
+  function received(event: MessageEvent<string>): void {
     alive()
     listener.status(JSON.parse(event.data), Number(event.lastEventId) - Date.now())
   }

@@ -4,23 +4,18 @@ import { nameOf, ordered, reach, trouble, unreachable } from '../reachability.ts
 import type { Peer } from '../status.ts'
 import { Both } from './facts.tsx'
 
-/**
- * The number of rows at first (ROWS), and the added rows per click (MORE). A browser needs seconds for ten thousand
- * rows.
- */
+/** The number of rows at first (ROWS), and the added rows per click (MORE). Ten thousand rows take seconds. */
 const ROWS = 25
 const MORE = 100
 
-/** A table of all peers, with the unreachable peers first. The search covers the text of each row. */
-export function Peers({
-  peers,
-  search,
-  setSearch,
-}: {
+interface PeersProps {
   peers: readonly Peer[]
   search: string
   setSearch: (text: string) => void
-}) {
+}
+
+/** A table of all peers, with the unreachable peers first. The search covers the text of each row. */
+export function Peers({ peers, search, setSearch }: PeersProps) {
   const [rows, setRows] = useState(ROWS)
   const sorted = useMemo(() => {
     const all = ordered(peers)
@@ -94,8 +89,6 @@ function Row({ peer }: { peer: Peer }) {
 function matches(peer: Peer, search: string): boolean {
   const { subnets, ips, backend } = peer
   const text = [peer.node, subnets.v4, subnets.v6, ips.v4, ips.v6, backend, reach(peer)].join(' ').toLowerCase()
-  return search
-    .toLowerCase()
-    .split(/\s+/)
-    .every((word) => text.includes(word))
+  const words = search.toLowerCase().split(/\s+/)
+  return words.every((word) => text.includes(word))
 }

@@ -7,8 +7,7 @@ import { useWidth } from './hooks.ts'
 import { type Layout, layout, type Place } from './layout.ts'
 
 /**
- * A picture of the peers around this node, with the way of packets to each peer. `select` gets the name of a clicked
- * peer.
+ * A picture of the peers around this node, with the way of packets to each peer. `select` gets the clicked peer's name.
  */
 export function Picture({ status, select }: { status: Status; select: (name: string) => void }) {
   const [ref, width] = useWidth<HTMLDivElement>()
@@ -52,19 +51,15 @@ function way(backend: string): 'tunnel' | 'straight' {
   return /^(host-gw|alloc)$/.test(backend) ? 'straight' : 'tunnel'
 }
 
-function Nodes({
-  status,
-  peers,
-  drawn,
-  width,
-  select,
-}: {
+interface NodesProps {
   status: Status
   peers: readonly Peer[]
   drawn: Layout
   width: number
   select: (name: string) => void
-}) {
+}
+
+function Nodes({ status, peers, drawn, width, select }: NodesProps) {
   const [shown, show] = useState<number>()
   const [stop, setStop] = useState(0)
   const { centre, places, look } = drawn
@@ -118,28 +113,21 @@ function Nodes({
   )
 }
 
-function Edges({
-  peers,
-  drawn: { centre, places, height },
-  width,
-  shown,
-}: {
-  peers: readonly Peer[]
-  drawn: Layout
-  width: number
+interface EdgesProps extends Pick<NodesProps, 'peers' | 'drawn' | 'width'> {
   shown: number | undefined
-}) {
+}
+
+function Edges({ peers, drawn, width, shown }: EdgesProps) {
+  const { centre, places, height } = drawn
   return (
     <svg width={width} height={height} aria-hidden="true">
       {peers.map((peer, i) => {
         const { subnets, backend } = peer
         const { x, y } = places[i] as Place
         const ends = { x1: centre.x, y1: centre.y, x2: x, y2: y }
+        const state = `${trouble(peer) === undefined ? '' : ' bad'}${shown === i ? ' shown' : ''}`
         return (
-          <g
-            key={line(subnets)}
-            class={`edge ${way(backend)}${trouble(peer) === undefined ? '' : ' bad'}${shown === i ? ' shown' : ''}`}
-          >
+          <g key={line(subnets)} class={`edge ${way(backend)}${state}`}>
             <line class="tube" {...ends} />
             <line {...ends} />
           </g>

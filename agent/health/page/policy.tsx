@@ -5,10 +5,7 @@ import type { PolicyStatus } from '../status.ts'
 /** The most rows that are shown. A search finds the others. */
 const ROWS = 50
 
-/**
- * A table of the pods of this node with the policies that select them. They are fetched after each step of the
- * policies.
- */
+/** A table of the pods of this node with the policies that select them. Fetched after each step of the policies. */
 export function Policy({ policy }: { policy: PolicyStatus }) {
   const [all, setAll] = useState<readonly PodSummary[]>([])
   const [search, setSearch] = useState('')
@@ -61,15 +58,15 @@ export function Policy({ policy }: { policy: PolicyStatus }) {
 }
 
 function Row({ one: { pod, addresses, isClosed, ingress, egress } }: { one: PodSummary }) {
-  const told = (policies: readonly string[]) => (isClosed ? 'closed' : policies.join(', ') || 'open')
+  const words = (policies: readonly string[]) => (isClosed ? 'closed' : policies.join(', ') || 'open')
   return (
     <tr class={isClosed ? 'bad' : ''}>
       <th scope="row">{pod}</th>
       <td data-name="Addresses">
         <code>{addresses.join(', ')}</code>
       </td>
-      <td data-name="Ingress">{told(ingress)}</td>
-      <td data-name="Egress">{told(egress)}</td>
+      <td data-name="Ingress">{words(ingress)}</td>
+      <td data-name="Egress">{words(egress)}</td>
     </tr>
   )
 }

@@ -68,13 +68,12 @@ function Row({ name, port }: { name: string; port: PortView }) {
   const out = port.endpoints.filter(({ leftOut }) => leftOut !== undefined)
   const local = port.endpoints.filter((one) => one.isLocal && one.leftOut === undefined).length
   const used = port.endpoints.length - out.length
+  const nodePort = port.nodePort === undefined ? [] : [`node port ${port.nodePort}`]
   return (
     <tr class={used === 0 ? 'bad' : ''}>
       <th scope="row">{name}</th>
       <td data-name="Addresses">
-        <code>
-          {[...port.addresses, ...(port.nodePort === undefined ? [] : [`node port ${port.nodePort}`])].join(', ')}
-        </code>
+        <code>{[...port.addresses, ...nodePort].join(', ')}</code>
       </td>
       <td data-name="Endpoints">
         {used}, {local} of this node
@@ -87,7 +86,6 @@ function Row({ name, port }: { name: string; port: PortView }) {
 }
 
 function textOf(name: string, { addresses, endpoints }: PortView): string {
-  return [name, ...addresses, ...endpoints.flatMap(({ address, node, leftOut }) => [address, node, leftOut])]
-    .join(' ')
-    .toLowerCase()
+  const words = endpoints.flatMap(({ address, node, leftOut }) => [address, node, leftOut])
+  return [name, ...addresses, ...words].join(' ').toLowerCase()
 }
