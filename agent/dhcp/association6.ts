@@ -18,37 +18,24 @@ export interface Association {
 
 /** Encodes an IA_NA option's value: the association's number, zero times (no preference), and the address if given. */
 export function encodeAssociation(id: number, address?: Uint8Array): Uint8Array {
-  return joined(
-    [id, 4],
-    [0, 4],
-    [0, 4],
-    ...(address ? [encodeOptions([[OPTION6.address, joined(address, [0, 4], [0, 4])]])] : []),
-  )
+  const head = joined([id, 4], [0, 4], [0, 4])
+  return address ? joined(head, encodeOptions([[OPTION6.address, joined(address, [0, 4], [0, 4])]])) : head
 }
 
-/**
- * Finds the association with this number, and its first valid address. Undefined when the association is missing or
- * malformed.
- */
+/** Finds the association with this number, and its first valid address. Undefined when it is missing or malformed. */
 export function associationIn(options: Options6, id: number): Association | undefined {
   for (const [code, value] of options) {
-    const inner =
-      code === OPTION6.association && value.length >= 12 && numberOf(value.subarray(0, 4)) === id
-        ? readOptions(value.subarray(12))
-        : undefined
+    if (code !== OPTION6.association || value.length < 12 || numberOf(value.subarray(0, 4)) !== id) continue
+    const inner = readOptions(value.subarray(12))
     if (!inner) continue
     const given = inner
       .flatMap(([one, bytes]) => (one === OPTION6.address && bytes.length >= 24 ? [bytes] : []))
       .find((bytes) => numberOf(bytes.subarray(20, 24)) > 0)
     const [t1, t2] = [numberOf(value.subarray(4, 8)), numberOf(value.subarray(8, 12))]
-    const times = given
-      ? {
-          address: ipOf(given.slice(0, 16)),
-          preferred: numberOf(given.subarray(16, 20)),
-          valid: numberOf(given.subarray(20, 24)),
-        }
-      : { preferred: 0, valid: 0 }
-    return { ...times, t1, t2, status: statusIn(inner) }
+    const status = statusIn(inner)
+    if (!given) return { preferred: 0, valid: 0, t1, t2, status }
+    const [preferred, valid] = [numberOf(given.subarray(16, 20)), numberOf(given.subarray(20, 24))]
+    return { address: ipOf(given.slice(0, 16)), preferred, valid, t1, t2, status }
   }
   return undefined
 }

@@ -67,32 +67,28 @@ export async function converse<T>(
   { wire, timing, signal }: Session,
   untilMs: number,
   send: () => void,
-  judge: (heard: Heard) => T | undefined,
+  judge: (packet: Heard) => T | undefined,
 ): Promise<T | undefined> {
   for (let pause = FIRST_MS; performance.now() < untilMs; pause = Math.min(pause * 2, timing.resendMaxMs)) {
     send()
     // Clients that start at the same time must not send at the same time. Random pauses separate them.
     // The sources are RFC 2131 section 4.1 and RFC 8415 section 15.
-    const found = await hearing(
-      wire,
-      Math.min(untilMs, performance.now() + pause * (0.9 + Math.random() / 5)),
-      signal,
-      judge,
-    )
+    const until = Math.min(untilMs, performance.now() + pause * (0.9 + Math.random() / 5))
+    const found = await listen(wire, until, signal, judge)
     if (found !== undefined) return found
   }
   return undefined
 }
 
-async function hearing<T>(
+async function listen<T>(
   wire: Wire,
   until: number,
   signal: AbortSignal,
-  judge: (heard: Heard) => T | undefined,
+  judge: (packet: Heard) => T | undefined,
 ): Promise<T | undefined> {
   for (let step = 1; ; step = Math.min(step * 2, LONGEST_STEP_MS)) {
-    for (let heard = wire.hear(); heard; heard = wire.hear()) {
-      const found = judge(heard)
+    for (let packet = wire.hear(); packet; packet = wire.hear()) {
+      const found = judge(packet)
       if (found !== undefined) return found
     }
     signal.throwIfAborted()

@@ -1,7 +1,6 @@
 // The DHCP daemon (`plumb dhcp`), a separate program. It gets and extends the leases of containers whose IPAM pool is
 // `dhcp`. Begin here. `leases.ts` manages all leases and `lease.ts` manages one attachment. `four.ts` and `six.ts`
-// implement the protocols. `agent/node/answers.ts` listens on the socket for the plugin's questions, which `reading.ts`
-// reads.
+// implement the protocols. `agent/node/answers.ts` listens on the socket for questions, which `reading.ts` reads.
 import { createMark, remove, writeAtomic } from '../../lib/os/files.ts'
 import { log } from '../../lib/os/log.ts'
 import { askDaemon, leasesOf } from '../../lib/pools/dhcp.ts'

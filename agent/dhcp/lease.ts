@@ -67,11 +67,8 @@ export class Lease {
     signal: AbortSignal,
     forget: (lease: Lease) => void,
   ): Promise<Lease> {
-    const lease = new Lease(
-      { ...asked, ...raise(`${timing.hostPrefix}${asked.netns}` as NetnsPath, asked) },
-      timing,
-      forget,
-    )
+    const link = raise(`${timing.hostPrefix}${asked.netns}` as NetnsPath, asked)
+    const lease = new Lease({ ...asked, ...link }, timing, forget)
     const abort = () => lease.#end.abort(signal.reason)
     signal.addEventListener('abort', abort, { once: true })
     try {
@@ -103,12 +100,11 @@ export class Lease {
   }
 
   get result(): Result {
-    return merged(
-      this.#protocols().flatMap((protocol) => {
-        const bound = this.#bound.get(protocol.version)
-        return bound ? [protocol.result(bound)] : []
-      }),
-    )
+    const results = this.#protocols().flatMap((protocol) => {
+      const bound = this.#bound.get(protocol.version)
+      return bound ? [protocol.result(bound)] : []
+    })
+    return merged(results)
   }
 
   /** Whether the link still exists. A new link of the same name has another index. */
@@ -132,12 +128,11 @@ export class Lease {
     const { ifname } = this.held.owner
     await this.#talk(protocol, async (session) => {
       const bound = await protocol.acquire(session, performance.now() + this.#timing.resendTimeoutMs)
-      if (!bound)
-        throw new CniError(
-          CODE.tryLater,
-          `Cannot get an IPv${protocol.version} lease on ${ifname}: no server gave one within ${this.#timing.resendTimeoutMs / 1000} s`,
-          'see whether a DHCP server is on the link, and has addresses left',
-        )
+      if (!bound) {
+        const what = `an IPv${protocol.version} lease on ${ifname}`
+        const text = `Cannot get ${what}: no server gave one within ${this.#timing.resendTimeoutMs / 1000} s`
+        throw new CniError(CODE.tryLater, text, 'see whether a DHCP server is on the link, and has addresses left')
+      }
       this.#bound.set(protocol.version, bound)
       const announcement = protocol.announcement?.(bound, session.mac)
       if (announcement) session.wire.send(announcement.to, announcement.packet, announcement.type)
@@ -180,14 +175,11 @@ export class Lease {
       this.#look()
       const left = until - Date.now()
       const next = await this.#talk(protocol, async (session) => {
-        const [now, most] = [
-          performance.now(),
-          left > 0 ? Math.min(left, this.#timing.timeoutMs) : this.#timing.timeoutMs,
-        ]
+        const { timeoutMs } = this.#timing
+        const [now, most] = [performance.now(), left > 0 ? Math.min(left, timeoutMs) : timeoutMs]
         const answer = await protocol.extend(session, now + most / 2, bound, from)
-        return answer === 'refused' || (!answer && from === 'any')
-          ? protocol.acquire(session, now + most, bound)
-          : answer
+        const isRefused = answer === 'refused' || (!answer && from === 'any')
+        return isRefused ? protocol.acquire(session, now + most, bound) : answer
       }).catch((cause) => {
         this.#end.signal.throwIfAborted()
         warn(`dhcp: Cannot ask for more time: ${(cause as Error).message}`, this.#names())
@@ -222,16 +214,11 @@ export class Lease {
   }
 
   async #talk<T>(protocol: Protocol<Times>, work: (session: Session) => Promise<T>): Promise<T> {
-    const wire = openWire(this.#ns, this.held.owner.ifname, protocol.version)
+    const { ifname } = this.held.owner
+    const wire = openWire(this.#ns, ifname, protocol.version)
+    const { signal } = this.#end
     try {
-      return await work({
-        ...this.#who,
-        wire,
-        netns: this.#ns,
-        ifname: this.held.owner.ifname,
-        timing: this.#timing,
-        signal: this.#end.signal,
-      })
+      return await work({ ...this.#who, wire, netns: this.#ns, ifname, timing: this.#timing, signal })
     } finally {
       wire.close()
     }
@@ -276,8 +263,7 @@ export class Lease {
       bound: Object.fromEntries(this.#bound),
       ...(this.lost === undefined ? {} : { lost: this.lost }),
     }
-    // Only one daemon writes in this folder. One fixed draft name is enough, and a killed daemon leaves at most one
-    // draft.
+    // Only one daemon writes in this folder. One fixed draft name is enough, and a killed daemon leaves one at most.
     writeAtomic(path, JSON.stringify(file), { durable: false, by: path.replace(/[^/]*$/, '.draft') })
   }
 

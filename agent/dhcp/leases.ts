@@ -38,11 +38,8 @@ export class Leases {
     for (const name of listFiles(this.#ways.dir).filter((name) => !name.startsWith('.'))) {
       const path = `${this.#ways.dir}/${name}`
       const saved = readSaved(readText(path) ?? '')
-      if (saved)
-        this.#held.set(
-          name,
-          Lease.again(saved, path, this.#ways, (lease) => this.#forget(lease)),
-        )
+      const lease = saved && Lease.again(saved, path, this.#ways, (one) => this.#forget(one))
+      if (lease) this.#held.set(name, lease)
       else remove(path)
     }
     if (this.#held.size > 0) log('dhcp: goes on with the leases of before', { leases: this.#held.size })
@@ -105,18 +102,14 @@ export class Leases {
 
   #check(name: string, { containerId, ifname, network }: Owner): Reply {
     const lease = this.#held.get(name)
-    if (!lease)
-      throw new CniError(
-        CODE.unknownContainer,
-        `Cannot find a lease of container ${containerId} on ${ifname} in network ${network}`,
-        'it was given back, or its link is gone; delete the pod',
-      )
-    if (lease.lost !== undefined)
-      throw new CniError(
-        CODE.internal,
-        `Cannot confirm ${ifname} of container ${containerId}: ${lease.lost}`,
-        'the link is switched off; delete the pod',
-      )
+    if (!lease) {
+      const text = `Cannot find a lease of container ${containerId} on ${ifname} in network ${network}`
+      throw new CniError(CODE.unknownContainer, text, 'it was given back, or its link is gone; delete the pod')
+    }
+    if (lease.lost !== undefined) {
+      const text = `Cannot confirm ${ifname} of container ${containerId}: ${lease.lost}`
+      throw new CniError(CODE.internal, text, 'the link is switched off; delete the pod')
+    }
     return { result: lease.result }
   }
 

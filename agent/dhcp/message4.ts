@@ -117,10 +117,7 @@ function read(area: Uint8Array, into: Map<number, Uint8Array>): void {
   }
 }
 
-/**
- * Decodes an option's value as a list of addresses of `size` bytes. Ignores remaining bytes that are too short for an
- * address.
- */
+/** Decodes an option's value as a list of addresses of `size` bytes. Ignores a rest that is too short for one. */
 export function addressesIn(value: Uint8Array = new Uint8Array(), size: 4 | 16 = 4): Ip[] {
   const length = Math.floor(value.length / size)
   return Array.from({ length }, (_, i) => ipOf(value.slice(i * size, (i + 1) * size)))

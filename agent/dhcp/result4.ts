@@ -25,9 +25,8 @@ const LINK = 253
  * An IPAM result has no field for the link's MTU. Each route has the MTU instead.
  */
 export function result4({ address, options: kept }: Pick<Bound4, 'address' | 'options'>): Result {
-  const options: Options = new Map(
-    Object.entries(kept).map(([code, text]) => [Number(code), Uint8Array.from(Buffer.from(text, 'base64'))]),
-  )
+  const decoded = (text: string) => Uint8Array.from(Buffer.from(text, 'base64'))
+  const options: Options = new Map(Object.entries(kept).map(([code, text]) => [Number(code), decoded(text)]))
   const [gateway] = addressesIn(options.get(OPTION4.router))
   const mtu = mtuIn(options)
   const routes = routesIn(options, gateway).map((route) => ({ ...route, ...(mtu ? { mtu } : {}) }))
@@ -39,8 +38,7 @@ export function result4({ address, options: kept }: Pick<Bound4, 'address' | 'op
   }
 }
 
-// RFC 3442: a client with classless routes (option 121) ignores the static routes (option 33) and the router (option
-// 3).
+// RFC 3442: a client with classless routes (option 121) ignores static routes (option 33) and the router (option 3).
 function routesIn(options: Options, gateway: Ip | undefined): RouteConfig[] {
   const classless = classlessIn(options.get(OPTION4.classless))
   if (classless.length > 0) return classless
@@ -90,12 +88,10 @@ function dnsIn(options: Options): Dns | undefined {
   const nameservers = addressesIn(options.get(OPTION4.dns))
   const domain = new TextDecoder().decode(options.get(OPTION4.domain)).replace(/\0+$/, '')
   const search = namesIn(options.get(OPTION4.search))
-  const isName = /^[\w.-]+$/.test(domain)
-  return nameservers.length > 0 || isName || search.length > 0
-    ? {
-        ...(nameservers.length > 0 ? { nameservers } : {}),
-        ...(isName ? { domain } : {}),
-        ...(search.length > 0 ? { search } : {}),
-      }
-    : undefined
+  const dns = {
+    ...(nameservers.length > 0 && { nameservers }),
+    ...(/^[\w.-]+$/.test(domain) && { domain }),
+    ...(search.length > 0 && { search }),
+  }
+  return Object.keys(dns).length > 0 ? dns : undefined
 }

@@ -31,16 +31,14 @@ export interface Checkpoint {
 }
 
 /**
- * Wait before a write, and the extra wait for each lease. Ten thousand leases are written at most once a minute.
- * Milliseconds.
+ * Wait before a write, and the extra wait for each lease. Ten thousand are written at most once a minute. Milliseconds.
  */
 const [PAUSE_MS, PER_LEASE_MS] = [5000, 6]
 // A clock that was set back by less than this still counts as right. Milliseconds.
 const SLACK_MS = 60_000
 
 /**
- * Makes a checkpoint without any state. `failing` gets the reason when a write fails, and undefined after a successful
- * write.
+ * Makes a checkpoint without any state. `failing` gets the reason when a write fails, and undefined after a success.
  */
 export function openCheckpoint(place: Place, failing: (why: string | undefined) => void): Checkpoint {
   let taken: Omit<Known, 'at'> | undefined
@@ -111,19 +109,18 @@ export function whyUncertain({ at, lease: { subnets, expires } }: Pick<Known, 'a
   const whose = `this node's lease of ${[subnets.v4, subnets.v6].filter(Boolean).join(' ')}`
   if (expires === undefined) return undefined
   if (now >= expires) return `${whose} ended at ${new Date(expires).toISOString()}: another node may have it by now`
-  return now < at - SLACK_MS
-    ? `whether ${whose} has ended cannot be told: the clock shows ${new Date(now).toISOString()}, before the time of its last renewal`
-    : undefined
+  if (now >= at - SLACK_MS) return undefined
+  const clock = `the clock shows ${new Date(now).toISOString()}, before the time of its last renewal`
+  return `whether ${whose} has ended cannot be told: ${clock}`
 }
 
 function textOf({ node, store }: Place, { conf, lease, leases }: Omit<Known, 'at'>): string {
   const { expires } = lease
   const own = { key: encodeKey(lease.subnets), value: encodeValue(lease), ...(expires !== undefined && { expires }) }
-  const rows = leases.map((one) => [
-    encodeKey(one.subnets),
-    encodeValue(one),
-    ...(one.node === undefined ? [] : [one.node]),
-  ])
+  const rows = leases.map((one) => {
+    const row = [encodeKey(one.subnets), encodeValue(one)]
+    return one.node === undefined ? row : [...row, one.node]
+  })
   return JSON.stringify({ node, store, conf: JSON.parse(formatNetworkConf(conf)), lease: own, leases: rows })
 }
 

@@ -65,10 +65,9 @@ async function claimBy(
     const hadRead = hasRead
     const held = await look(to, draft.node, signal)
     refuseNamesake(draft, held.record, held.entry && { subnets: held.entry.subnets, ips: held.entry.lease?.ips })
-    const isKept = held.entry && stays(draft, conf, held.entry)
-    if (!isKept && !view.isLive && !hasRead) await read()
-    const chosen =
-      isKept && held.entry ? { subnets: held.entry.subnets, over: held.entry } : attempt(to, draft, conf, held)
+    const kept = held.entry && stays(draft, conf, held.entry) ? held.entry : undefined
+    if (!kept && !view.isLive && !hasRead) await read()
+    const chosen = kept ? { subnets: kept.subnets, over: kept } : attempt(to, draft, conf, held)
     if (chosen instanceof Error) {
       // The error is final only when the node was read after the full read. Another agent of this node may have claimed
       // in between.
@@ -93,16 +92,11 @@ async function claimBy(
     }
     if (await write(to, change, signal)) {
       await granted.use(change.ttl, chosen)
-      return {
-        node: draft.node,
-        subnets: chosen.subnets,
-        ips: draft.ips,
-        backend: draft.backend,
-        data: draft.data,
-        ...(!isReserved && { expires: granted.expires() }),
-      }
+      const { node, ips, backend, data } = draft
+      const lease = { node, subnets: chosen.subnets, ips, backend, data }
+      return isReserved ? lease : { ...lease, expires: granted.expires() }
     }
-    if (!isKept) await read()
+    if (!kept) await read()
   }
   await granted.giveBack()
   throw new StoreError(`etcd: others were faster than node ${shown(draft.node)} ${TRIES} times`)
@@ -122,12 +116,11 @@ export async function release(
   for (let tries = 0; tries < TRIES; tries++) {
     const { record, entry } = await look(to, node, signal)
     if (!record || isAnothers(record, identity)) return
-    if (
-      await drop(to, { node, record: record.written, ...(entry && entry.ttl !== 0n && { instead: entry }) }, signal)
-    ) {
-      if (entry) await giveUp(to, entry.ttl, signal)
-      return
-    }
+    const isReserved = entry?.ttl === 0n
+    const change = { node, record: record.written, ...(entry && !isReserved && { instead: entry }) }
+    if (!(await drop(to, change, signal))) continue
+    if (entry) await giveUp(to, entry.ttl, signal)
+    return
   }
   throw new StoreError(`etcd: others were faster than the release of node ${shown(node)} ${TRIES} times`)
 }
@@ -200,15 +193,12 @@ function grants(to: Claiming, signal: AbortSignal) {
 }
 
 async function grant({ etcd, ttlSeconds }: Claiming, signal: AbortSignal): Promise<Grant> {
-  const { ID, TTL } = await etcd.call(
-    ({ lease }, options) => lease.leaseGrant({ TTL: BigInt(ttlSeconds) }, options),
-    signal,
-  )
+  const wanted = { TTL: BigInt(ttlSeconds) }
+  const { ID, TTL } = await etcd.call(({ lease }, options) => lease.leaseGrant(wanted, options), signal)
   return { id: ID, expires: Date.now() + Number(TTL) * 1000 }
 }
 
-// Ignores a spare etcd lease with less than half of its lifetime left. Such a lease causes early renewals again and
-// again.
+// Ignores a spare etcd lease with less than half of its lifetime left. Such a lease causes early renewals.
 function spare(to: Claiming): Grant | undefined {
   const { spare: found, ttlSeconds } = to
   to.spare = undefined

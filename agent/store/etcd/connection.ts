@@ -61,8 +61,7 @@ export class Connection {
     const link = this.#use()
     try {
       for await (const answer of link.watch(wanted, signal)) {
-        // A lost token is one of the possible reasons, and etcd does not mark it. A member without a leader is another
-        // reason.
+        // A lost token is one of the possible reasons, and etcd does not mark it. A member without a leader is another.
         if (answer.canceled && answer.compactRevision === 0n)
           throw new ConnectError(`the watch was ended: ${answer.cancelReason || 'no reason given'}`, Code.Unavailable)
         this.#hear()
@@ -105,8 +104,7 @@ export class Connection {
     }
   }
 
-  // Opens a new connection after each failure and reads the TLS files again. Renewed certificates keep their file
-  // names.
+  // Opens a new connection after each failure and reads the TLS files again. Renewed certificates keep their names.
   #use(): Link {
     this.#link ??= openLink(this.#origins[this.#at % this.#origins.length] as string, this.#options)
     return this.#link

@@ -48,8 +48,7 @@ function isLost({ compactRevision, created, header }: WatchResponse, view: View)
 }
 
 // The header has the current revision of etcd. Events of earlier revisions may still follow, so the last event gives
-// the revision. An answer without events confirms the revision of the header. The answer that opens the watch confirms
-// nothing.
+// the revision. An answer without events confirms the revision of the header. The one that opens the watch does not.
 function reached({ events, created, header }: WatchResponse): bigint {
   return events.at(-1)?.kv?.modRevision ?? (created ? 0n : (header?.revision ?? 0n))
 }

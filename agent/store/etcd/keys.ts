@@ -11,10 +11,7 @@ export interface Keys {
   /** All records and leases as one range. One read and one watch cover both. */
   readonly all: { readonly key: Uint8Array; readonly rangeEnd: Uint8Array }
   lease(key: SubnetKey): Uint8Array
-  /**
-   * The range of all leases of the IPv4 subnet in this key, with any IPv6 subnet. Undefined for a key without an IPv4
-   * subnet.
-   */
+  /** The range of all leases of the IPv4 subnet in this key, with any IPv6 subnet. Undefined without an IPv4 subnet. */
   sameV4(key: SubnetKey): { readonly key: Uint8Array; readonly rangeEnd: Uint8Array } | undefined
   /** The record of a node: it names the subnets of the node. It stays after the end of the lease and never ends. */
   record(node: string): Uint8Array

@@ -97,10 +97,8 @@ async function* stream(
   }, ANSWER_MS)
   try {
     // With the header `hasleader`, a member that loses contact with the other members ends the watch.
-    for await (const answer of watches.watch(question(wanted, ends.signal), {
-      headers: { ...(await headers()), hasleader: 'true' },
-      signal: ends.signal,
-    })) {
+    const options = { headers: { ...(await headers()), hasleader: 'true' }, signal: ends.signal }
+    for await (const answer of watches.watch(question(wanted, ends.signal), options)) {
       // etcd confirms at once that the watch exists.
       clearTimeout(timer)
       yield answer

@@ -31,10 +31,10 @@ export interface Secrets {
 export function origins({ endpoints, caFile, certFile, keyFile }: EtcdOptions): readonly string[] {
   if (endpoints.length === 0)
     throw new ValueError('Cannot reach etcd: no endpoints; want at least one such as http://127.0.0.1:2379')
-  if ((certFile === undefined) !== (keyFile === undefined))
-    throw new ValueError(
-      `Cannot read the certificate for etcd: ${certFile ? 'its key file' : 'the certificate of the key file'} is missing; want both or neither`,
-    )
+  if ((certFile === undefined) !== (keyFile === undefined)) {
+    const missing = certFile ? 'its key file' : 'the certificate of the key file'
+    throw new ValueError(`Cannot read the certificate for etcd: ${missing} is missing; want both or neither`)
+  }
   return endpoints.map((given) => origin(given, caFile || certFile ? 'https' : 'http'))
 }
 
@@ -47,10 +47,8 @@ export function prefixOf({ prefix = '/coreos.com/network' }: EtcdOptions): strin
 }
 
 /** The user name and the password. Undefined when both are absent. Throws ValueError when one is absent. */
-export function loginOf({
-  username,
-  password,
-}: EtcdOptions): { readonly name: string; readonly password: string } | undefined {
+export function loginOf(options: EtcdOptions): { readonly name: string; readonly password: string } | undefined {
+  const { username, password } = options
   if (username && !password) throw new ValueError(`Cannot log in to etcd as ${shown(username)}: want a password too`)
   if (!username && password) throw new ValueError('Cannot log in to etcd with a password alone: want a user name too')
   return username && password ? { name: username, password } : undefined
@@ -74,22 +72,13 @@ export function secrets({ caFile, certFile, keyFile }: EtcdOptions): Secrets {
 
 function origin(given: string, scheme: string): string {
   const url = URL.parse(given.includes('://') ? given : `${scheme}://${given}`)
-  if (url?.username || url?.password)
-    throw new ValueError(
-      'Cannot read an endpoint of etcd: it holds a user name or a password; want those as options of their own',
-    )
-  if (
-    !url ||
-    !/^https?:$/.test(url.protocol) ||
-    url.hostname === '' ||
-    !/^\/?$/.test(url.pathname) ||
-    url.search ||
-    url.hash
+  const what = 'a user name or a password; want those as options of their own'
+  if (url?.username || url?.password) throw new ValueError(`Cannot read an endpoint of etcd: it holds ${what}`)
+  const isServer = url && /^https?:$/.test(url.protocol) && url.hostname !== ''
+  if (isServer && /^\/?$/.test(url.pathname) && !url.search && !url.hash) return url.origin
+  throw new ValueError(
+    `Cannot read the endpoint ${shown(given)} of etcd: want an address such as http://127.0.0.1:2379`,
   )
-    throw new ValueError(
-      `Cannot read the endpoint ${shown(given)} of etcd: want an address such as http://127.0.0.1:2379`,
-    )
-  return url.origin
 }
 
 function pem(path: string, what: string, parse: (text: Buffer) => unknown): Buffer {
@@ -110,9 +99,7 @@ function contentOf(path: string): Buffer {
   try {
     return readFileSync(path)
   } catch (cause) {
-    throw new ValueError(
-      `Cannot read ${path} for TLS with etcd: ${(cause as NodeJS.ErrnoException).code}; want a PEM file`,
-      { cause },
-    )
+    const { code } = cause as NodeJS.ErrnoException
+    throw new ValueError(`Cannot read ${path} for TLS with etcd: ${code}; want a PEM file`, { cause })
   }
 }

@@ -81,8 +81,7 @@ export class View {
   }
 
   /**
-   * Applies a write of this store at `revision`, before the watch reports it. The node therefore does not miss its own
-   * lease.
+   * Applies a write of this store at `revision`, before the watch reports it. So the node does not miss its own lease.
    */
   wrote(puts: readonly StoredValue[], removed: readonly Uint8Array[], revision: bigint): void {
     if (this.revision === 0n || revision <= this.revision) return
@@ -91,10 +90,7 @@ export class View {
     this.#changed()
   }
 
-  /**
-   * Marks the data as unusable for a watch. The next user reads all keys again. Until then, snapshots show the old
-   * data.
-   */
+  /** Marks the data as unusable for a watch. The next user reads all keys. Until then, snapshots show the old data. */
   relist(): void {
     this.isLive = false
     this.revision = 0n
@@ -180,9 +176,8 @@ export class View {
     if (!('node' in what)) return this.#put(what.lease, kv)
     const [before, now] = [this.#records.get(what.node), recordOf(kv)]
     this.#records.set(what.node, now)
-    return (
-      before?.key !== now.key || isOwn(before, this.#entries.get(now.key)) !== isOwn(now, this.#entries.get(now.key))
-    )
+    const entry = this.#entries.get(now.key)
+    return before?.key !== now.key || isOwn(before, entry) !== isOwn(now, entry)
   }
 
   #put(key: string, kv: StoredValue): boolean {

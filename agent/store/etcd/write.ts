@@ -72,17 +72,14 @@ export async function write(
   const revision = header?.revision ?? 0n
   if (succeeded) {
     const made = { createRevision: over?.created ?? revision, modRevision: revision, lease: ttl }
-    view.wrote(
-      [
-        { ...made, key: keys.lease(key), value: encode(value) },
-        { ...made, key: keys.record(node), value: encode(recorded) },
-      ],
-      instead ? [keys.lease(instead.key)] : [],
-      revision,
-    )
+    const puts = [
+      { ...made, key: keys.lease(key), value: encode(value) },
+      { ...made, key: keys.record(node), value: encode(recorded) },
+    ]
+    view.wrote(puts, instead ? [keys.lease(instead.key)] : [], revision)
   }
-  const [said] = responses
-  const claimed = !succeeded && said?.response.case === 'responseRange' ? said.response.value.kvs[0] : undefined
+  const answer = responses[0]?.response
+  const claimed = !succeeded && answer?.case === 'responseRange' ? answer.value.kvs[0] : undefined
   if (claimed && v6) claims.set(v6, claimed.modRevision)
   return succeeded
 }
@@ -124,13 +121,11 @@ function free(keys: Keys, key: SubnetKey, instead: Entry | undefined): Condition
   const exact = keys.lease(key)
   const range = keys.sameV4(key) ?? { key: exact, rangeEnd: after(exact) }
   const hole = instead && keys.lease(instead.key)
-  const parts =
-    hole && within(hole, range)
-      ? [
-          { ...range, rangeEnd: hole },
-          { ...range, key: after(hole) },
-        ]
-      : [range]
+  const around = (key: Uint8Array) => [
+    { ...range, rangeEnd: key },
+    { ...range, key: after(key) },
+  ]
+  const parts = hole && within(hole, range) ? around(hole) : [range]
   return parts
     .filter((part) => Buffer.compare(part.key, part.rangeEnd) < 0)
     .map((part) => ({ target: VERSION, targetUnion: { case: 'version', value: 0n }, ...part }))

@@ -40,8 +40,7 @@ export class Folder<T> {
 
   /** Looks at all files, or only at the named files. */
   look(names?: Iterable<string>): void {
-    // Takes the stamp of the folder before it reads the files. A later change is either read here or changes the stamp
-    // again.
+    // Takes the stamp of the folder before it reads the files. A later change is read here or changes the stamp again.
     if (!names) this.#stamp = this.#now()
     const there = new Set(names ?? list(this.#dir))
     for (const name of there) this.#see(name)

@@ -81,11 +81,8 @@ class FileStore implements SubnetStore {
 
   async claim(draft: Draft, conf: NetworkConf, signal: AbortSignal): Promise<Lease> {
     parseNode(draft.node)
-    return this.#locked(
-      'claim a subnet',
-      () => claim(this.#dir, this.#network.look(), draft, conf, this.#options.ttlSeconds),
-      this.#until(signal),
-    )
+    const work = () => claim(this.#dir, this.#network.look(), draft, conf, this.#options.ttlSeconds)
+    return this.#locked('claim a subnet', work, this.#until(signal))
   }
 
   leases(signal: AbortSignal): AsyncIterable<Snapshot> {
@@ -104,11 +101,8 @@ class FileStore implements SubnetStore {
 
   async release(node: string, identity?: string): Promise<void> {
     parseNode(node)
-    await this.#locked(
-      'release a subnet',
-      () => release(this.#dir, this.#network.look(), node, identity),
-      this.#closing.signal,
-    )
+    const work = () => release(this.#dir, this.#network.look(), node, identity)
+    await this.#locked('release a subnet', work, this.#closing.signal)
   }
 
   state(): StoreState {
@@ -158,10 +152,8 @@ class FileStore implements SubnetStore {
     } catch (cause) {
       const isAway = cause instanceof AwayError
       if (!isAway && typeof (cause as NodeJS.ErrnoException).code !== 'string') throw cause
-      const error = new StoreError(
-        isAway ? cause.message : `Cannot ${what} in ${this.#dir}: ${(cause as Error).message}`,
-        { cause },
-      )
+      const { message } = cause as Error
+      const error = new StoreError(isAway ? message : `Cannot ${what} in ${this.#dir}: ${message}`, { cause })
       this.#state = { ...this.#state, connected: false, error: error.message }
       throw error
     }

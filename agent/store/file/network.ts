@@ -60,35 +60,31 @@ export class Network {
     return this.files()
   }
 
-  /** A stamp that changes when there is news: a file has changed, or a lease has ended. */
+  /** A stamp that changes when a file has changed, or when a lease has ended. */
   stamp(): string {
     const now = Date.now()
-    const ended = this.nodes
-      .entries()
-      .reduce((count, [, one]) => count + Number(one?.expires !== undefined && one.expires <= now), 0)
-    return `${this.subnets.version} ${this.nodes.version} ${ended}`
+    const ended = this.nodes.entries().filter(([, one]) => one?.expires !== undefined && one.expires <= now)
+    return `${this.subnets.version} ${this.nodes.version} ${ended.length}`
   }
 
   /** The state of the files at the last look. */
   files(): Files {
     const now = Date.now()
-    const records = new Map(
-      this.nodes.entries().flatMap(([node, one]) => (one && isNodeName(node) ? [[node, one]] : [])),
-    )
+    const records = new Map<string, NodeRecord>()
+    for (const [node, one] of this.nodes.entries()) if (one && isNodeName(node)) records.set(node, one)
     const owners = new Map([...records].map(([node, { subnet }]) => [subnet, node]))
     const [held, ended, strangers]: [Held[], Held[], { key: string; why: string }[]] = [[], [], []]
     for (const [name, { subnets, ...one }] of this.subnets.entries()) {
       const node = owners.get(name)
-      const { expires } = (node !== undefined && records.get(node)) || {}
-      if (!subnets) strangers.push({ key: name, why: one.why ?? '' })
-      else
-        (expires !== undefined && expires <= now ? ended : held).push({
-          ...one,
-          subnets,
-          key: name as SubnetKey,
-          ...(node !== undefined && { node }),
-          ...(expires !== undefined && { expires }),
-        })
+      if (!subnets) {
+        strangers.push({ key: name, why: one.why ?? '' })
+        continue
+      }
+      const expires = node === undefined ? undefined : records.get(node)?.expires
+      const isEnded = expires !== undefined && expires <= now
+      const owner = { ...(node !== undefined && { node }), ...(expires !== undefined && { expires }) }
+      const list = isEnded ? ended : held
+      list.push({ ...one, subnets, key: name as SubnetKey, ...owner })
     }
     return { held, ended, records, strangers }
   }
@@ -96,21 +92,18 @@ export class Network {
 
 /** The snapshot of the files, as every store gives it. */
 export function snapshotOf({ held, strangers }: Files): Snapshot {
-  const leases = held
-    .toSorted((a, b) => a.writtenMs - b.writtenMs)
-    .flatMap(({ lease, node, expires }): Lease[] =>
-      lease ? [{ ...lease, ...(node !== undefined && { node }), ...(expires !== undefined && { expires }) }] : [],
-    )
-  return {
-    leases,
-    unreadable: [...held.flatMap(({ key, why }) => (why === undefined ? [] : [{ key, why }])), ...strangers],
-  }
+  const byAge = held.toSorted((a, b) => a.writtenMs - b.writtenMs)
+  const leases = byAge.flatMap(({ lease, node, expires }): Lease[] => {
+    if (!lease) return []
+    return [{ ...lease, ...(node !== undefined && { node }), ...(expires !== undefined && { expires }) }]
+  })
+  const unreadable = held.flatMap(({ key, why }) => (why === undefined ? [] : [{ key, why }]))
+  return { leases, unreadable: [...unreadable, ...strangers] }
 }
 
-function lease(
-  { text, why, writtenMs }: Found,
-  name: string,
-): Pick<Held, 'text' | 'lease' | 'why' | 'writtenMs'> & { readonly subnets?: Both<Cidr> } {
+type LeaseFile = Pick<Held, 'text' | 'lease' | 'why' | 'writtenMs'> & { readonly subnets?: Both<Cidr> }
+
+function lease({ text, why, writtenMs }: Found, name: string): LeaseFile {
   let subnets: Both<Cidr> | undefined
   try {
     subnets = decodeKey(name)
@@ -126,14 +119,13 @@ function lease(
 function record({ text }: Found): NodeRecord | undefined {
   try {
     const { subnet, identity, expires, reserved } = JSON.parse(text)
-    return typeof subnet === 'string'
-      ? {
-          subnet,
-          ...(typeof identity === 'string' && { identity }),
-          ...(Number.isFinite(expires) && { expires }),
-          ...(reserved === true && { reserved }),
-        }
-      : undefined
+    if (typeof subnet !== 'string') return undefined
+    return {
+      subnet,
+      ...(typeof identity === 'string' && { identity }),
+      ...(Number.isFinite(expires) && { expires }),
+      ...(reserved === true && { reserved }),
+    }
   } catch {
     return undefined
   }

@@ -20,20 +20,17 @@ export class Root {
     this.#hasConfig = hasConfig
   }
 
-  /**
-   * Throws AwayError when the folder is not the folder of the network. `known` returns keys of leases that the folder
-   * had.
-   */
+  /** Throws AwayError when the folder is not the folder of the network. `known` has keys of leases that it had. */
   check(known: () => Iterable<string>): void {
     const stats = status(this.#dir)
     if (this.#hasConfig && !(stats && status(`${this.#dir}/config`)))
       throw new AwayError(`There is no network configuration at ${this.#dir}/config`)
     if (!stats) throw new AwayError(`There is no folder ${this.#dir}; want it made, or its file system mounted`)
     const id = `${stats.dev}-${stats.ino}`
-    if (this.#id !== undefined && this.#id !== id && !this.#holdsAny(known()))
-      throw new AwayError(
-        `${this.#dir} is another folder than before, with none of the leases; want its file system mounted, or the agent started again`,
-      )
+    if (this.#id !== undefined && this.#id !== id && !this.#holdsAny(known())) {
+      const want = 'want its file system mounted, or the agent started again'
+      throw new AwayError(`${this.#dir} is another folder than before, with none of the leases; ${want}`)
+    }
     this.#id = id
   }
 
