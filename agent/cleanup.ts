@@ -62,10 +62,8 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
   const earlier = remembered(files.stateDir, node, instance)
   const conf = await released(settings, done, dryRun)
   const links = conf ? await linksOf(conf) : []
-  const { changed, failed } = await new Converger(
-    scopeOf(settings, conf ?? EMPTY, links, earlier?.network),
-    tools,
-  ).step([])
+  const scope = scopeOf(settings, conf ?? EMPTY, links, earlier?.network)
+  const { changed, failed } = await new Converger(scope, tools).step([])
   if (!dryRun)
     done.push(`removed ${changed} links, addresses, routes, nexthops, neighbours and forwarding entries`, ...failed)
   const { status, stderr } = await tools(['nft', '-f', '-'], removal(tableOf(instance)))
@@ -75,9 +73,8 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
     [SERVICES_TABLE, REMOVE_SERVICES],
   ] as const) {
     // Without this chain, other machines could reach 127.0.0.0/8. Somebody may have removed it.
-    const isOpen =
-      chainUses('inet', table).has(MARTIANS) ||
-      (settings.services !== undefined && isOnLoopback(settings.services, 4) && readSysctl(LOCALNET) === '1')
+    const wasWanted = settings.services !== undefined && isOnLoopback(settings.services, 4)
+    const isOpen = chainUses('inet', table).has(MARTIANS) || (wasWanted && readSysctl(LOCALNET) === '1')
     if (table === SERVICES_TABLE && isOpen) {
       if (!dryRun) writeSysctl(LOCALNET, '0')
       done.push(`${dryRun ? 'would set' : 'set'} net.${LOCALNET.replaceAll('/', '.')} to 0`)
@@ -109,8 +106,7 @@ export function hasLeft(settings: Settings): boolean {
   )
 }
 
-// The `Run` of a dry run. Commands that only show something run for real. The input of all other commands is noted in
-// `lines`.
+// The `Run` of a dry run. Commands that only show something run. The input of all others is noted in `lines`.
 function asking(tools: Run, lines: string[]): Run {
   const asked: Run = async (argv, stdin, ns) => {
     if (argv.includes('-j') || argv[0]?.endsWith('-save')) return tools(argv, stdin, ns)
@@ -123,11 +119,9 @@ function asking(tools: Run, lines: string[]): Run {
 async function runningAt(socket: string): Promise<CniError | undefined> {
   if (!(await isTaken(socket))) return undefined
   const pid = listenerOf(socket)
-  return new CniError(
-    CODE.tryLater,
-    `Cannot clean up: the agent runs${pid === undefined ? '' : `, process ${pid},`} and answers at ${socket}`,
-    'stop it first: systemctl stop plumb-agent, or delete its DaemonSet',
-  )
+  const who = pid === undefined ? 'the agent runs' : `the agent runs, process ${pid},`
+  const text = `Cannot clean up: ${who} and answers at ${socket}`
+  return new CniError(CODE.tryLater, text, 'stop it first: systemctl stop plumb-agent, or delete its DaemonSet')
 }
 
 const EMPTY: NetworkConf = { backend: { type: 'alloc', options: {} }, enableNFTables: false }

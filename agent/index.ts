@@ -14,10 +14,7 @@ import { describe, readSettings, settingRows, settingsPath } from './settings/re
 import type { Settings } from './settings/settings.ts'
 import { SubnetTakenError } from './store/store.ts'
 
-/**
- * The values that the command line gives to the agent: plumb's version, a printer for stdout, and a formatter for
- * tables.
- */
+/** What the command line gives the agent: plumb's version, a printer for stdout, and a formatter for tables. */
 export interface CommandLine {
   readonly version: string
   print(text: string): void
@@ -85,9 +82,9 @@ async function untilSignal(settings: Settings, version: string): Promise<number>
   } catch (cause) {
     if (end.signal.aborted) return 0
     const { message, details } = cause as CniError
-    fail(
-      `agent: ${cause instanceof SubnetTakenError ? 'its subnet belongs to another node, and its pods cannot keep their addresses' : 'cannot go on'}: ${message}${details ? `: ${details}` : ''}`,
-    )
+    const taken = 'its subnet belongs to another node, and its pods cannot keep their addresses'
+    const what = cause instanceof SubnetTakenError ? taken : 'cannot go on'
+    fail(`agent: ${what}: ${message}${details ? `: ${details}` : ''}`)
     return 1
   } finally {
     end.abort()

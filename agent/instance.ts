@@ -20,9 +20,8 @@ const SUBNET_FILE = '/run/flannel/subnet.env'
  * node has a separate subnet file.
  */
 export function instanceOf({ files }: Settings): NetworkName {
-  return parse.network(
-    files.subnetEnv === SUBNET_FILE ? 'default' : `n${Bun.hash.xxHash64(files.subnetEnv).toString(16)}`,
-  )
+  if (files.subnetEnv === SUBNET_FILE) return parse.network('default')
+  return parse.network(`n${Bun.hash.xxHash64(files.subnetEnv).toString(16)}`)
 }
 
 /** The name of the agent's nft table. */
@@ -79,23 +78,16 @@ export function storeWish({ store, node }: Pick<Settings, 'store' | 'node'>): St
 /** The file for the agent's last known state of the network, with the node and the store that the state belongs to. */
 export function knownPlace(settings: Settings): Place {
   const { store, node, files } = settings
-  const which =
-    store.kind === 'etcd'
-      ? [...store.endpoints, store.prefix]
-      : store.kind === 'kube'
-        ? [store.server ?? store.kubeconfig ?? 'in-cluster']
-        : [store.dir]
-  return {
-    path: statePath(files.stateDir, 'network', instanceOf(settings)),
-    node,
-    store: [store.kind, ...which].join(' '),
-  }
+  const path = statePath(files.stateDir, 'network', instanceOf(settings))
+  return { path, node, store: [store.kind, ...placeOf(store)].join(' ') }
 }
 
-/**
- * The uplink settings in the form that `chooseUplink` needs. `inStore` are the addresses that the store gives this
- * node.
- */
+function placeOf(store: Settings['store']): readonly string[] {
+  if (store.kind === 'etcd') return [...store.endpoints, store.prefix]
+  return store.kind === 'kube' ? [store.server ?? store.kubeconfig ?? 'in-cluster'] : [store.dir]
+}
+
+/** The uplink settings in the form that `chooseUplink` needs. `inStore` has the store's addresses for this node. */
 export function wishOf({ uplink }: Settings, inStore: Both<Ip> = {}): Wish {
   const { interfaces, patterns, canReach, tunnel, advertise } = uplink
   return {

@@ -28,10 +28,10 @@ export async function serve(given: Settings, version: string, signal: AbortSigna
   const settings = await named(given, version, signal)
   const unlock = lockInstance(instanceOf(settings), settings.files.subnetEnv)
   const flanneld = runningFlanneld()
-  if (flanneld !== undefined)
-    warn(
-      `agent: flanneld runs on this node, process ${flanneld}: both write routes, devices and ${settings.files.subnetEnv}; stop it, or delete its DaemonSet`,
-    )
+  if (flanneld !== undefined) {
+    const why = `both write routes, devices and ${settings.files.subnetEnv}`
+    warn(`agent: flanneld runs on this node, process ${flanneld}: ${why}; stop it, or delete its DaemonSet`)
+  }
   try {
     while (!signal.aborted) {
       const anew = new AbortController()
@@ -45,9 +45,9 @@ export async function serve(given: Settings, version: string, signal: AbortSigna
 // A pod without NODE_NAME asks the API for its node, as flannel does.
 async function named(settings: Settings, version: string, signal: AbortSignal): Promise<Settings> {
   const { store } = settings
-  return store.kind === 'kube' && store.pod
-    ? { ...settings, node: await nodeOfPod(new Api(accessOf(store), `plumb-agent/${version}`), store.pod, signal) }
-    : settings
+  if (store.kind !== 'kube' || !store.pod) return settings
+  const api = new Api(accessOf(store), `plumb-agent/${version}`)
+  return { ...settings, node: await nodeOfPod(api, store.pod, signal) }
 }
 
 async function serveOne(settings: Settings, version: string, signal: AbortSignal, anew: () => void): Promise<void> {
@@ -75,33 +75,30 @@ async function serveOne(settings: Settings, version: string, signal: AbortSignal
   // Every end of this run stops all of its work.
   const end = new AbortController()
   const life = AbortSignal.any([signal, end.signal])
+  const { status } = settings
+  const places = {
+    address: status?.host ?? '127.0.0.1',
+    port: status?.port ?? 0,
+    ...(status?.probesOnly && { probesOnly: true as const }),
+    socket: files.socket,
+  }
+  const source = {
+    status: () => currentStatus(),
+    changes: feed.changes,
+    busy: () => parts?.busy(),
+    services: () => parts?.services?.view(),
+    policy: () => parts?.policy?.view(),
+    policyCounts: () => parts?.policy?.counts(),
+  }
   try {
-    const health = await serveHealth(
-      {
-        address: settings.status?.host ?? '127.0.0.1',
-        port: settings.status?.port ?? 0,
-        ...(settings.status?.probesOnly && { probesOnly: true as const }),
-        socket: files.socket,
-      },
-      {
-        status: () => currentStatus(),
-        changes: feed.changes,
-        busy: () => parts?.busy(),
-        services: () => parts?.services?.view(),
-        policy: () => parts?.policy?.view(),
-        policyCounts: () => parts?.policy?.counts(),
-      },
-      failures,
-    )
+    const health = await serveHealth(places, source, failures)
     try {
       void watchStore(store, life, publish, log, warn)
-      const context = await prepare(
-        { settings, version, store, before, known, checkpoint, signal: life, failures, changed: feed.publish },
-        (why) => {
-          currentStatus = () => waitingStatus({ node, version, store, failures }, why)
-          publish()
-        },
-      )
+      const ground = { settings, version, store, before, known, checkpoint, failures, changed: feed.publish }
+      const context = await prepare({ ...ground, signal: life }, (why) => {
+        currentStatus = () => waitingStatus({ node, version, store, failures }, why)
+        publish()
+      })
       const all = new Parts(context, life)
       parts = all
       currentStatus = () => all.status()
@@ -151,13 +148,11 @@ async function work(parts: Parts, context: Context, settings: Settings, { life, 
       (text) => (text === undefined ? parts.lease.confirm() : begin(text)),
       () => {},
     )
-  const looking = setInterval(
-    () =>
-      void differs(context, settings, life).then(
-        (text) => text && parts.note(`${text}; it counts after a restart of the agent or SIGHUP`),
-      ),
-    CONF_MS,
-  )
+  const look = async () => {
+    const text = await differs(context, settings, life)
+    if (text) parts.note(`${text}; it counts after a restart of the agent or SIGHUP`)
+  }
+  const looking = setInterval(() => void look(), CONF_MS)
   process.on('SIGHUP', onHangup)
   try {
     await Promise.all([followEvents(parts, context, life), parts.run(life, end)])

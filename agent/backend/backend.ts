@@ -38,8 +38,7 @@ export interface Backend<Conf = unknown, Data = unknown> {
   /** Parses the data that a node announced. Any program may have written it. Throws ValueError. */
   data(raw: Both<unknown>): Both<Data>
   /**
-   * The wanted resources. `self` is this node's lease with its announced data. A peer with unreadable data becomes a
-   * problem.
+   * The wanted resources. `self` is this node's lease with its announced data. Unreadable data of a peer is a problem.
    */
   want(self: Lease, peers: readonly Lease[], uplink: Uplink, conf: Conf, facts: Facts): Wanted
   /**

@@ -79,21 +79,18 @@ export function eachPeer<C>(
     const { self, ...rest } = context
     const seen = JSON.stringify([self.subnets, self.data, rest])
     if (last?.seen !== seen || known.size > 2 * peers.length + 1000) [known, sum] = [new Map(), undefined]
-    if (last?.seen !== seen)
-      last = {
-        seen,
-        reach: prepare(context),
-        judge: judgePlaces({ own: self.subnets, networks: context.facts.networks, uplink: context.uplink }),
-      }
+    if (last?.seen !== seen) {
+      const { facts, uplink } = context
+      const judge = judgePlaces({ own: self.subnets, networks: facts.networks, uplink })
+      last = { seen, reach: prepare(context), judge }
+    }
     const { reach, judge } = last
     const make = (peer: Lease) => {
       const key = encodeKey(peer.subnets)
       const before = known.get(key)
       // A lease that was only renewed has the same content.
-      const made =
-        before && (before.lease === peer || said(before.lease) === said(peer))
-          ? before
-          : reached(key, peer, context, reach, judge)
+      const isSame = before && (before.lease === peer || contentOf(before.lease) === contentOf(peer))
+      const made = isSame ? before : reached(key, peer, context, reach, judge)
       made.lease = peer
       known.set(key, made)
       return made
@@ -122,7 +119,8 @@ export function onLink({ routes, name }: Uplink): (ip: Ip) => boolean {
 
 /** The name of a peer in a sentence: its subnets, and its node name or addresses. */
 export function called({ node, ips, subnets }: Lease): string {
-  return `${both(subnets).join(' ')} of node ${node === undefined ? both(ips).join(' ') || 'without a name' : shown(node)}`
+  const name = node === undefined ? both(ips).join(' ') || 'without a name' : shown(node)
+  return `${both(subnets).join(' ')} of node ${name}`
 }
 
 function reached<C>(key: SubnetKey, lease: Lease, context: Context<C>, reach: Reach, judge: Judge): Made {
@@ -134,10 +132,10 @@ function reached<C>(key: SubnetKey, lease: Lease, context: Context<C>, reach: Re
     const own = context.self.subnets[family]
     // A family that this node lacks has no device. A lease of this node's own subnet is this node's own lease.
     if (subnet === undefined || own === undefined || subnet === own) continue
+    const ip = lease.ips[family] as Ip
     const misplaced = judge(subnet, lease.ips[family])
     if (misplaced === undefined) spans.push(spanOf(subnet, lease))
-    const made =
-      misplaced ?? refused(lease, family, context) ?? reach({ lease, family, subnet, ip: lease.ips[family] as Ip })
+    const made = misplaced ?? refused(lease, family, context) ?? reach({ lease, family, subnet, ip })
     if (typeof made === 'string') problems.add(made)
     else resources = resources === NONE ? made : [...resources, ...made]
   }
@@ -148,12 +146,11 @@ function refused<C>({ backend, ips }: Lease, family: 'v4' | 'v6', { type, uplink
   const ip = ips[family]
   if (backend !== type) return `it uses backend ${shown(backend)}, this node ${type}`
   if (ip === undefined) return `it announces no IPv${family === 'v4' ? 4 : 6} address`
-  return ip === uplink.tunnel[family] || ip === uplink.advertise[family]
-    ? `it announces ${ip}, this node's own address`
-    : undefined
+  const isOwn = ip === uplink.tunnel[family] || ip === uplink.advertise[family]
+  return isOwn ? `it announces ${ip}, this node's own address` : undefined
 }
 
-function said({ subnets, ips, backend, data, node }: Lease): string {
+function contentOf({ subnets, ips, backend, data, node }: Lease): string {
   return JSON.stringify([subnets, ips, backend, data, node])
 }
 
@@ -249,8 +246,7 @@ function claimOf(resource: Resource): Claim | undefined {
   return undefined
 }
 
-// False when another holder has the object. The lower text of two keeps it, so that the order of the leases does not
-// matter.
+// False when another holder has the object. The lower text wins, so that the order of the leases does not matter.
 function claim(resource: Resource, holders: Holders): boolean {
   const wanted = claimOf(resource)
   if (!wanted) return true
@@ -280,8 +276,7 @@ function release(resource: Resource, { holders, ids }: Sum): void {
   if (resource.kind === 'nexthop' && id && --id.count === 0) ids.delete(resource.id)
 }
 
-// Two leases of one node may overlap, for example an IPv4 lease and a lease of both families. Both lead to the same
-// node.
+// Two leases of one node may overlap, for example an IPv4 lease and a lease of both families. Both lead to one node.
 function withoutOverlaps(made: readonly Made[]): { kept: readonly Made[]; subnets: Subnets<Lease> } {
   const subnets = new Subnets<Lease>()
   let overlaps = 0
@@ -298,10 +293,10 @@ function withoutOverlaps(made: readonly Made[]): { kept: readonly Made[]; subnet
 
 function isSameNode(one: Lease, other: Lease): boolean {
   if (one.node !== undefined && other.node !== undefined) return one.node === other.node
-  return FAMILIES.every(
-    (family) =>
-      one.ips[family] === undefined || other.ips[family] === undefined || one.ips[family] === other.ips[family],
-  )
+  return FAMILIES.every((family) => {
+    const [a, b] = [one.ips[family], other.ips[family]]
+    return a === undefined || b === undefined || a === b
+  })
 }
 
 // Removes leases that lose an object to another node. Leases of one node do not conflict, for example those of an old

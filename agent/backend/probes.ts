@@ -33,8 +33,7 @@ export interface Probes {
   /** The results for a peer. Undefined for a peer that is not probed. */
   of(key: SubnetKey): Probe | undefined
   /**
-   * Sends the due probes and reads the answers. Gives the peers that became silent or narrow, and those that answer
-   * again.
+   * Sends the due probes and reads the answers. Gives the peers that became silent or narrow, and those that recovered.
    */
   tick(now: number): {
     readonly silent: readonly SubnetKey[]

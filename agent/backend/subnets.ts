@@ -67,16 +67,14 @@ export interface Places {
  * Makes a test for peers' subnets. It gives a clause that says why a subnet is refused, or undefined. `ip` is the
  * address that its node announces.
  */
-export function judgePlaces({
-  own,
-  networks,
-  uplink,
-}: Places): (subnet: Cidr, ip: Ip | undefined) => string | undefined {
+export function judgePlaces(places: Places): (subnet: Cidr, ip: Ip | undefined) => string | undefined {
+  const { own, networks, uplink } = places
   const pools = networks.map((network) => spanOf(network, network))
   const mine = [own.v4, own.v6].flatMap((one) => (one === undefined ? [] : [spanOf(one, one)]))
   const { tunnel, advertise } = uplink
   const ips = new Set([tunnel.v4, tunnel.v6, advertise.v4, advertise.v6].filter((one) => one !== undefined))
-  const addresses = [...ips].map((ip) => spanOf(`${ip}/${bitsOf(ip).family === 4 ? 32 : 128}` as Cidr, ip))
+  const spanAt = (ip: Ip) => spanOf(`${ip}/${bitsOf(ip).family === 4 ? 32 : 128}` as Cidr, ip)
+  const addresses = [...ips].map(spanAt)
   const links = directRoutes(uplink).map((dst) => spanOf(dst, dst))
   return (subnet, ip) => {
     const span = spanOf(subnet, subnet)
@@ -92,7 +90,9 @@ export function judgePlaces({
       return `its subnet ${subnet} holds ${ip}, the address that it announces`
     const usual = pools.filter(({ family }) => family === span.family)
     if (usual.some((one) => holds(one, span))) return undefined
-    return `its subnet ${subnet} is outside the network ${usual.map(({ owner }) => owner).join(' and ')}; want a subnet of it, or "PeerNetworks" of net-conf.json to name its network`
+    const network = usual.map(({ owner }) => owner).join(' and ')
+    const want = 'want a subnet of it, or "PeerNetworks" of net-conf.json to name its network'
+    return `its subnet ${subnet} is outside the network ${network}; ${want}`
   }
 }
 

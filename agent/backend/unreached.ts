@@ -37,10 +37,7 @@ export function scoped(
   }
 }
 
-/**
- * Gives one sentence per reason, for any number of peers. One more sentence counts the peers with the remaining
- * reasons.
- */
+/** Gives one sentence per reason, for any number of peers. One more counts the peers with other reasons. */
 export function summary(unreached: Unreached, leases: readonly Lease[]): string[] {
   if (unreached.size === 0) return []
   const groups = new Map<string, Lease[]>()

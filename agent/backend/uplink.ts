@@ -211,8 +211,7 @@ function chooseLink(
   return (before && kept(links, eligible, families, before)) ?? byDefaultRoute(links, routes, eligible, families, there)
 }
 
-// Keeps the link of the previous choice. Another link takes over when it has a default route and this link lost its
-// own.
+// Keeps the link of the previous choice. Another link takes over when it has a default route and this one lost its own.
 function kept(
   links: readonly LinkRow[],
   eligible: readonly RouteRow[],

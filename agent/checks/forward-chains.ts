@@ -42,9 +42,10 @@ export async function drops(chain: ForwardChain, packet: Forwarded, rulesOf: Rul
 async function follow(chain: string, packet: Forwarded, rulesOf: RulesOf, depth: number): Promise<Verdict> {
   if (depth > DEEPEST) return 'passes'
   for (const rule of await rulesOf(chain)) {
-    const answers = rule.map((part) =>
-      'match' in part ? isMatch(part['match'], packet) : 'xt' in part ? 'unknown' : 'yes',
-    )
+    const answers = rule.map((part): Answer => {
+      if ('match' in part) return isMatch(part['match'], packet)
+      return 'xt' in part ? 'unknown' : 'yes'
+    })
     if (answers.includes('no')) continue
     const isSure = !answers.includes('unknown')
     const [verdict] = rule.flatMap((part) =>
@@ -101,9 +102,8 @@ function isAmong(network: Cidr, right: unknown): Answer {
   const answers = listOf(right).map((one): Answer => {
     try {
       const { prefix } = one as { prefix?: { addr: string; len: number } }
-      const cidr = prefix
-        ? parseCidr(`${prefix.addr}/${prefix.len}`)
-        : (`${parseIp(one)}/${family === 4 ? 32 : 128}` as Cidr)
+      const single = () => `${parseIp(one)}/${family === 4 ? 32 : 128}` as Cidr
+      const cidr = prefix ? parseCidr(`${prefix.addr}/${prefix.len}`) : single()
       const { first: from, last: to, family: other } = split(cidr)
       if (other !== family || last < from || first > to) return 'no'
       return from <= first && to >= last ? 'yes' : 'unknown'

@@ -70,14 +70,10 @@ export function checkPodLinks({ entries, links, addressesOf, isThere, known: bef
     const bridge = port && bridgeOf(port.bridge)
     const isOut = port !== undefined && (link?.master === undefined || byName.get(port.bridge) === undefined)
     if ((link?.isUp && !isOut) || !isThere(part)) continue
-    if (link === undefined)
-      lost.push(
-        `The link ${veth.name} of container ${owner.containerId} is gone, and its pod has no network: delete the pod`,
-      )
+    const gone = `of container ${owner.containerId} is gone, and`
+    if (link === undefined) lost.push(`The link ${veth.name} ${gone} its pod has no network: delete the pod`)
     else if (port && bridge === undefined)
-      lost.push(
-        `The bridge ${port.bridge} of container ${owner.containerId} is gone, and nobody knows its addresses: delete the pod`,
-      )
+      lost.push(`The bridge ${port.bridge} ${gone} nobody knows its addresses: delete the pod`)
     else {
       if (port && isOut) {
         lines.push(`link set dev ${veth.name} master ${port.bridge}`, ...settings(veth.name, port))
@@ -117,12 +113,8 @@ export function checkPodLinks({ entries, links, addressesOf, isThere, known: bef
     }
     const addresses = addressesOf(link.index)
     // An address that came instead of another one is the plugin's, which follows a new subnet.
-    const missing =
-      link.alias === BRIDGE_ALIAS
-        ? (known?.addresses ?? []).filter(
-            (one) => !addresses.includes(one) && !addresses.some((other) => isSix(other) === isSix(one)),
-          )
-        : []
+    const isMissing = (one: Cidr) => !addresses.some((other) => isSix(other) === isSix(one))
+    const missing = link.alias === BRIDGE_ALIAS ? (known?.addresses ?? []).filter(isMissing) : []
     for (const cidr of missing) {
       lines.push(addressLine(name, cidr))
       mended.push(`address ${cidr} of ${name}`)

@@ -32,10 +32,7 @@ export interface Tls {
   readonly rejectUnauthorized?: false
 }
 
-/**
- * The way to the API: flannel's `--kubeconfig-file` and `--kube-api-url`. Without both, the pod's service account is
- * used.
- */
+/** The way to the API: flannel's `--kubeconfig-file` and `--kube-api-url`. Without both: the pod's service account. */
 export interface Wish {
   readonly kubeconfig?: string
   readonly server?: string

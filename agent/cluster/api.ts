@@ -160,8 +160,7 @@ export class Api {
     }
   }
 
-  // Returns as soon as a successful answer begins. Only the beginning has a time limit, because the body of a watch
-  // stays open.
+  // Returns as soon as a successful answer begins. Only the beginning has a time limit, as a watch's body stays open.
   async #ask(method: string, path: string, query: Query, signal: AbortSignal, body?: object): Promise<Response> {
     const [limit, begun] = [new AbortController(), performance.now()]
     const timer = setTimeout(() => limit.abort(), ANSWER_MS)

@@ -106,8 +106,7 @@ export class Collection<T> implements Source<string, WatchEvent> {
     try {
       yield* this.#api.watch(this.#kind.path, this.#kind.query ?? {}, after, signal)
     } catch (cause) {
-      // The server may report 410 as an HTTP status instead of an event in the stream. With 404 it no longer has the
-      // kind.
+      // The server may report 410 as an HTTP status instead of an event in the stream. With 404 the kind is gone.
       if (cause instanceof ApiError && (cause.status === 410 || cause.status === 404)) this.#resourceVersion = undefined
       throw cause
     }

@@ -68,9 +68,9 @@ async function ask(
   ])
   if (status !== 0)
     throw failed(`it ended with status ${started.signalCode ?? status}: ${shown(stderr.trim().split('\n')[0] ?? '')}`)
-  const said = parsed(stdout)
-  if (!said) throw failed('it did not print an ExecCredential')
-  const { token, clientCertificateData: certificate, clientKeyData: key, expirationTimestamp } = said
+  const output = parsed(stdout)
+  if (!output) throw failed('it did not print an ExecCredential')
+  const { token, clientCertificateData: certificate, clientKeyData: key, expirationTimestamp } = output
   if (!token && !(certificate && key)) throw failed('it gave neither a token nor a certificate with its key')
   const end = expirationTimestamp === undefined ? Number.POSITIVE_INFINITY : Date.parse(expirationTimestamp) - MARGIN_MS
   return {

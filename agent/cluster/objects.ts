@@ -18,8 +18,7 @@ import {
   selectorOf,
 } from './reading.ts'
 
-// The objects of a cluster that NetworkPolicy needs, as slim values. Each `…Of` reads one object of the API and drops
-// the rest.
+// The objects of a cluster that NetworkPolicy needs, as slim values. Each `…Of` reads one object and drops the rest.
 
 /**
  * A pod with a network of its own. Its addresses are empty as long as the API has none. Pods on the host's network and
@@ -59,8 +58,7 @@ export interface Rule {
   readonly ports?: readonly Port[]
 }
 /**
- * A NetworkPolicy. A direction without rules that is there denies everything; a direction that is absent is not this
- * policy's.
+ * A NetworkPolicy. A direction without rules that is there denies everything; an absent direction is not this policy's.
  */
 export interface Policy {
   readonly namespace: string
@@ -131,10 +129,7 @@ export function clusterNodeOf(raw: unknown): ClusterNode {
 /** The taint of nodes that the cluster's autoscaler removes next. kube-proxy knows it, too (pkg/proxy/node.go). */
 const REMOVED_SOON = 'ToBeDeletedByClusterAutoscaler'
 
-/**
- * Reads a NetworkPolicy (networking.k8s.io/v1). Throws ValueError with the object's name and the path of the wrong
- * field.
- */
+/** Reads a NetworkPolicy (networking.k8s.io/v1). Throws ValueError with the object's name and the field's path. */
 export function policyOf(raw: unknown): Policy {
   const { namespace, name } = metaOf(raw, 'NetworkPolicy')
   const what = `NetworkPolicy ${namespace}/${name}: spec`

@@ -15,23 +15,20 @@ export async function nodeOfPod(
   { name, namespace }: { readonly name: string; readonly namespace: string },
   signal: AbortSignal,
 ): Promise<string> {
-  let said = ''
+  const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}`
+  let logged = ''
   for (const ms of delays(LEAST_MS, MOST_MS)) {
     signal.throwIfAborted()
     try {
-      const pod = (await api.get(
-        `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}`,
-        signal,
-      )) as { spec?: { nodeName?: unknown } } | undefined
+      const pod = (await api.get(path, signal)) as { spec?: { nodeName?: unknown } } | undefined
       const node = pod?.spec?.nodeName
       if (typeof node === 'string' && node !== '') return node
-      throw new ValueError(
-        `Cannot find this node's name: the cluster has no pod ${namespace}/${name} that is on a node; want NODE_NAME, or --node-name`,
-      )
+      const why = `the cluster has no pod ${namespace}/${name} that is on a node`
+      throw new ValueError(`Cannot find this node's name: ${why}; want NODE_NAME, or --node-name`)
     } catch (cause) {
       if (!(cause instanceof UnavailableError)) throw cause
-      if (cause.message !== said) log(`agent: waiting for this node's name: ${cause.message}`)
-      said = cause.message
+      if (cause.message !== logged) log(`agent: waiting for this node's name: ${cause.message}`)
+      logged = cause.message
     }
     await pause(ms, signal)
   }

@@ -2,8 +2,7 @@ import { networkOf } from '../../lib/text/cidr.ts'
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { type Cidr, type Ip, parseCidr, parseIp } from '../../lib/text/ip.ts'
 
-// Values that several kinds of objects have in common, and how they are read. `what` is the path of a value, for
-// errors.
+// Values that several kinds of objects have in common, and how they are read. `what` is the path of a value for errors.
 
 /** The protocols of a port (core/v1 Protocol). */
 export type Protocol = 'TCP' | 'UDP' | 'SCTP'

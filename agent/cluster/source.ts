@@ -37,8 +37,9 @@ export interface ObjectSource {
 
 /** How often a folder is read without an event of the kernel, because it may be another machine's. Milliseconds. */
 const POLL_MS = 10_000
-/** An API that fails for this long is told of. A server that starts again is back before that. Milliseconds. */
+/** An API that fails for this long is reported. A server that starts again is back before that. Milliseconds. */
 const AWAY_MS = 10_000
+const REMOUNT = 'want its file system mounted, or the agent started again'
 /** Files are written in groups. A change is read after this many milliseconds, together with those that follow. */
 const QUIET_MS = 20
 /** The waits for a kind that the API does not have: its CustomResourceDefinition may come at any time. */
@@ -89,16 +90,11 @@ class ApiSource implements ObjectSource {
 
   constructor(api: Api, kinds: readonly KindName[]) {
     this.#api = api
-    this.#collections = new Map(
-      kinds.map((kind) => [
-        kind,
-        new Collection<unknown>(api, KINDS[kind] as ObjectKind<unknown>, (key) => this.#subscribers.note(kind, key)),
-      ]),
-    )
-    this.objects = {
-      ...noObjects(),
-      ...Object.fromEntries([...this.#collections].map(([kind, { items }]) => [kind, items])),
-    }
+    const collectionOf = (kind: KindName) =>
+      new Collection<unknown>(api, KINDS[kind] as ObjectKind<unknown>, (key) => this.#subscribers.note(kind, key))
+    this.#collections = new Map(kinds.map((kind) => [kind, collectionOf(kind)]))
+    const followed = [...this.#collections].map(([kind, { items }]) => [kind, items])
+    this.objects = { ...noObjects(), ...Object.fromEntries(followed) }
   }
 
   isComplete(kinds: readonly KindName[]): boolean {
@@ -106,11 +102,10 @@ class ApiSource implements ObjectSource {
   }
 
   trouble(kinds: readonly KindName[]): string | undefined {
-    const isLate = (kind: KindName) =>
-      performance.now() - (this.#failing.get(kind) ?? Number.POSITIVE_INFINITY) >= AWAY_MS
-    return kinds.some((kind) => isLate(kind) || !this.#collections.get(kind)?.isListed)
-      ? this.#api.state().error
-      : undefined
+    const now = performance.now()
+    const isLate = (kind: KindName) => now - (this.#failing.get(kind) ?? Number.POSITIVE_INFINITY) >= AWAY_MS
+    const isTroubled = kinds.some((kind) => isLate(kind) || !this.#collections.get(kind)?.isListed)
+    return isTroubled ? this.#api.state().error : undefined
   }
 
   refused(kinds: readonly KindName[]): readonly string[] {
@@ -127,17 +122,17 @@ class ApiSource implements ObjectSource {
 
   async #follow(kind: KindName, one: Collection<unknown>, signal: AbortSignal): Promise<void> {
     const note = () => this.#subscribers.note(kind)
-    let isTold = false
-    const heard = () => {
+    let isReported = false
+    const answered = () => {
       this.#failing.delete(kind)
-      if (isTold) note()
-      isTold = false
+      if (isReported) note()
+      isReported = false
     }
     const failed = () => {
       const since = this.#failing.get(kind)
       if (since === undefined) this.#failing.set(kind, performance.now())
-      if (since === undefined || isTold || performance.now() - since < AWAY_MS) return
-      isTold = true
+      if (since === undefined || isReported || performance.now() - since < AWAY_MS) return
+      isReported = true
       note()
     }
     const source = {
@@ -146,7 +141,7 @@ class ApiSource implements ObjectSource {
       list: async (until: AbortSignal) => {
         try {
           await one.list(until)
-          heard()
+          answered()
         } catch (cause) {
           failed()
           throw cause
@@ -157,7 +152,7 @@ class ApiSource implements ObjectSource {
       async *watch(after: string, until: AbortSignal) {
         try {
           for await (const event of one.watch(after, until)) {
-            heard()
+            answered()
             yield event
           }
         } catch (cause) {
@@ -231,8 +226,7 @@ class FolderSource implements ObjectSource {
       for (const kind of this.#kinds) this.#subscribers.note(kind)
   }
 
-  // The manifests of the folder, or the reason why they cannot be read now. An empty mount point is no folder without
-  // manifests.
+  // The manifests of the folder, or the reason why they cannot be read now. An empty mount point counts as unreadable.
   #find(): Manifests | string {
     try {
       const before = idOf(this.origin)
@@ -242,7 +236,7 @@ class FolderSource implements ObjectSource {
         return `There is no folder ${this.origin}; want it made, or its file system mounted`
       if (before !== id) return `The folder ${this.origin} was replaced while it was read`
       if (this.#id !== undefined && this.#id !== id && found.files.size + found.failed.size === 0)
-        return `${this.origin} is another folder than before, without manifests; want its file system mounted, or the agent started again`
+        return `${this.origin} is another folder than before, without manifests; ${REMOUNT}`
       this.#id = id
       return found
     } catch (cause) {
@@ -256,18 +250,17 @@ class FolderSource implements ObjectSource {
     const files = new Map(found.files)
     for (const kind of this.#kinds) {
       const [now, wanted] = [this.#maps[kind], new Map<string, unknown>(found.objects[kind])]
-      // What was known of a file with an error stays. What stands for an unreadable object counts only when nothing was
-      // known.
+      // What was known of a faulty file stays. What stands for an unreadable object counts only when nothing was known.
       for (const [key, value] of now) {
-        const file = this.#files.get(`${kind} ${key}`)
-        if (file === undefined || !found.failed.has(file) || (wanted.has(key) && !found.closed.has(`${kind} ${key}`)))
-          continue
+        const name = `${kind} ${key}`
+        const file = this.#files.get(name)
+        const isReadable = wanted.has(key) && !found.closed.has(name)
+        if (file === undefined || !found.failed.has(file) || isReadable) continue
         wanted.set(key, value)
-        files.set(`${kind} ${key}`, file)
+        files.set(name, file)
       }
-      const changed = [...new Set([...now.keys(), ...wanted.keys()])].filter(
-        (key) => !Bun.deepEquals(now.get(key), wanted.get(key)),
-      )
+      const isChanged = (key: string) => !Bun.deepEquals(now.get(key), wanted.get(key))
+      const changed = [...new Set([...now.keys(), ...wanted.keys()])].filter(isChanged)
       for (const key of changed) {
         if (wanted.has(key)) now.set(key, wanted.get(key))
         else now.delete(key)

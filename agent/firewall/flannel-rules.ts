@@ -20,11 +20,11 @@ export async function removeFlannelRules(run: Run): Promise<string[]> {
       done.push(`nft table ${family} ${TABLES[family]}`)
     }
     for (const [table, chain] of Object.entries(CHAINS)) {
+      const legacyTables = readText(`/proc/net/${family}_tables_names`) ?? ''
+      const isLegacy = new RegExp(`^${table}$`, 'm').test(legacyTables)
       const tools = [
         ...(isThere(family, table, chain) ? [`${family}tables-nft`] : []),
-        ...(new RegExp(`^${table}$`, 'm').test(readText(`/proc/net/${family}_tables_names`) ?? '')
-          ? [`${family}tables-legacy`]
-          : []),
+        ...(isLegacy ? [`${family}tables-legacy`] : []),
       ]
       for (const tool of tools.filter((one) => has(`${one}-save`)))
         if (await removeChain(tool, table, chain, run)) done.push(`${tool} chain ${chain}`)
@@ -39,11 +39,8 @@ async function removeChain(tool: string, table: string, chain: string, run: Run)
   const jumps = rules
     .filter((rule) => rule.startsWith('-A ') && rule.endsWith(` -j ${chain}`))
     .map((rule) => rule.replace('-A ', '-D '))
-  await must(
-    [`${tool}-restore`, '--noflush', '--wait'],
-    [`*${table}`, ...jumps, `-F ${chain}`, `-X ${chain}`, 'COMMIT', ''].join('\n'),
-    run,
-  )
+  const lines = [`*${table}`, ...jumps, `-F ${chain}`, `-X ${chain}`, 'COMMIT', '']
+  await must([`${tool}-restore`, '--noflush', '--wait'], lines.join('\n'), run)
   return true
 }
 

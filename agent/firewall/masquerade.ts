@@ -27,20 +27,17 @@ export function ruleset(name: string, firewall: Firewall): string {
 /**
  * One transaction that updates an earlier table of the agent without deleting it. Each chain has either its old or its
  * new rules for a packet. When chains are replaced, the kernel has both for a moment. A packet may then meet the new
- * chain before it has rules, and the old chain after it lost its rules. The transaction fails on a table of another
- * shape. Pure.
+ * chain before it has rules, and the old chain after it lost its rules. It fails on a table of another shape. Pure.
  */
 export function overlaid(name: string, firewall: Firewall): string {
   const kept = partsOf(firewall)
   const all = partsOf({ ...firewall, networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr], masquerade: true })
-  const declared = all.map(
-    (part) => `\t${part} { ${HEADS[part] ?? setHead(part.endsWith('6') ? 'ipv6_addr' : 'ipv4_addr')} }`,
-  )
+  const headOf = (part: string) => HEADS[part] ?? setHead(part.endsWith('6') ? 'ipv6_addr' : 'ipv4_addr')
+  const declared = all.map((part) => `\t${part} { ${headOf(part)} }`)
   const each = all.map((part) => `${kept.includes(part) ? 'flush' : 'delete'} ${part.replace(' ', ` inet ${name} `)}`)
   // Flushes the rules first, because a set cannot be deleted while a rule uses it.
-  return [`table inet ${name} {`, ...declared, '}', `flush table inet ${name}`, ...each, body(name, firewall)].join(
-    '\n',
-  )
+  const lines = [`table inet ${name} {`, ...declared, '}', `flush table inet ${name}`, ...each]
+  return [...lines, body(name, firewall)].join('\n')
 }
 
 /** The names of all objects in the table, such as `set own4`. Pure. */

@@ -2,10 +2,7 @@ import { generation as kernelGeneration } from '../../lib/os/nftables.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 
-/**
- * The wanted table. `over` updates an earlier table of the agent without any effect on packets. `anew` replaces any
- * table.
- */
+/** The wanted table. `over` updates an earlier table of the agent without effect on packets. `anew` replaces any table. */
 export interface Wanted {
   readonly over: string
   readonly anew: string
@@ -13,8 +10,7 @@ export interface Wanted {
   readonly parts: readonly string[]
 }
 /**
- * An nft table that belongs to the agent alone. One transaction loads it. It is loaded again after another program
- * changed it.
+ * An nft table that belongs to the agent alone. One transaction loads it. It is loaded again after a foreign change.
  */
 export interface Table {
   /** Makes the kernel's table equal to the wanted table. True when it was loaded. Throws ExecError. */

@@ -140,10 +140,7 @@ function textsOf(failures: readonly Failure[], scope: Failure['scope']): string[
   return failures.flatMap((one) => (one.scope === scope ? [one.text] : []))
 }
 
-/**
- * Makes the complete status, for people and programs. Reads only its arguments, the state of the store and the
- * failures.
- */
+/** Makes the complete status, for people and programs. Reads its arguments, the store's state and the failures. */
 export function statusOf(
   self: Self & { readonly backend: Pick<Backend, 'type'>; readonly conf: Pick<NetworkConf, 'v4' | 'v6'> },
   state: NodeState,

@@ -171,8 +171,7 @@ function usage(): Usage {
   }
 }
 
-// Protects against DNS rebinding. A foreign web page can point its host name at 127.0.0.1 and then read the agent's
-// answers.
+// Protects against DNS rebinding. A foreign page can point its host name at 127.0.0.1 and read the agent's answers.
 function isLocal(host: string): boolean {
   return host === '' || /^(localhost|127(\.\d+){3}|\[::1\])(:\d+)?$/i.test(host)
 }

@@ -7,10 +7,7 @@ import { ExecError, missingModule } from '../../lib/text/errors.ts'
 import { tidy } from '../node/garbage.ts'
 import { deviceOf } from './memory.ts'
 
-/**
- * One resource to make (`put`) or to remove. The tool's lines are made on demand, because there may be forty thousand
- * steps.
- */
+/** One resource to make (`put`) or to remove. The tool's lines are made on demand, as there may be forty thousand. */
 export interface Step {
   readonly resource: Resource
   readonly put: boolean

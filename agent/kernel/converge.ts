@@ -121,8 +121,7 @@ export class Converger {
     return new Set(made.filter((one) => tally.hasFailed(one)).map(({ name }) => name))
   }
 
-  // Fails a link that must not be tried. One reason is a missing underlay: `type vxlan … dev X` without X ends the
-  // whole batch.
+  // Fails a link that must not be tried. Without its underlay X, `type vxlan … dev X` ends the whole batch.
   #refuse(link: Link, tally: Tally): boolean {
     const why = this.#whyRefused(link)
     if (why !== undefined) tally.fail(putOf(link), why)

@@ -64,8 +64,7 @@ const CODECS: Readonly<Record<Datatype, Codec>> = {
 /**
  * Gives a function that converts keys or values of these types from nft's text, such as `10.1.2.3 . tcp . 80`, to the
  * kernel's bytes (libnftnl, `NFTA_DATA_VALUE`). Its result is a string with one character per byte, for comparison. It
- * throws RangeError for a wrong number of parts. It remembers each part, because the keys of a map share most of their
- * parts.
+ * throws RangeError for a wrong number of parts. It remembers each part, because the keys of a map share most parts.
  */
 export function encoder(types: readonly Datatype[]): (text: string) => string {
   const known = types.map((type) => ({ type, parts: new Map<string, string>() }))

@@ -137,10 +137,7 @@ export class Elements {
     return this.#isStale && (this.#left === undefined || this.#generation() !== this.#left)
   }
 
-  /**
-   * Adds an element to the wanted elements, with its value in a map. Keys and values are nft's text, exactly as nft
-   * prints it.
-   */
+  /** Adds an element to the wanted elements, with its value in a map. Keys and values are texts as nft prints them. */
   put(name: string, key: string, value = ''): void {
     const map = this.#map(name)
     if (map.wanted.get(key) === value) return
@@ -203,11 +200,8 @@ export class Elements {
       if (status === 0) continue
       this.#isStale = true
       this.#left = undefined
-      throw new ExecError(
-        TOOL,
-        `table ${this.#family} ${this.#table}`,
-        stderr.split('\n', 1)[0] || `ended with status ${status}`,
-      )
+      const why = stderr.split('\n', 1)[0] || `ended with status ${status}`
+      throw new ExecError(TOOL, `table ${this.#family} ${this.#table}`, why)
     }
     // After a failed first step, the next one finds the elements of an earlier run again.
     this.#isFirst = false
@@ -226,16 +220,14 @@ export class Elements {
   async #look(): Promise<string[]> {
     const first = this.#generation()
     if (first !== undefined && first === this.#left) return []
-    // A transaction during the dumps may change a map that was dumped before it: then the counter differs at the next
-    // look.
+    // A transaction during the dumps may change a map that was dumped before it: the counter differs at the next look.
     this.#left = first
     const repaired: string[] = []
     try {
       for (const [name, map] of this.#maps) {
         if (map.isDropped) continue
-        repaired.push(
-          ...compare(`${map.shape.value === undefined ? 'set' : 'map'} ${name}`, map, await this.#dumped(name)),
-        )
+        const title = `${map.shape.value === undefined ? 'set' : 'map'} ${name}`
+        repaired.push(...compare(title, map, await this.#dumped(name)))
       }
     } catch (cause) {
       this.#isStale = true
@@ -299,8 +291,7 @@ function settle({ wanted, have, changed }: CachedMap): void {
   changed.clear()
 }
 
-// `kernel` has the kernel's bytes, and all other maps have nft's text. For an unknown element the text comes from its
-// bytes.
+// `kernel` has the kernel's bytes, and all other maps have nft's text. An unknown element's text comes from its bytes.
 function compare(title: string, map: CachedMap, kernel: ReadonlyMap<string, string>): string[] {
   const { shape, wanted, have, changed } = map
   const { value } = shape

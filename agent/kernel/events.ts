@@ -6,8 +6,7 @@ import { face, textOf } from './diff.ts'
 
 /**
  * The monitor commands. `-o` prints each event on one line. `-rcvbuf` asks for 16 MiB, and the kernel grants at most
- * net.core.rmem_max. Lost messages never come again (stderr: "No buffer space"). Then the state of everything is
- * stale.
+ * net.core.rmem_max. Lost messages never come again (stderr: "No buffer space"). Then everything is stale.
  */
 export const MONITORS = {
   ip: ['ip', '-rcvbuf', String(1 << 24), '-o', 'monitor', 'link', 'address', 'route', 'neigh', 'nexthop'],
@@ -20,10 +19,7 @@ export interface Event {
   readonly key: string
   /** The object no longer exists. */
   readonly gone: boolean
-  /**
-   * The object's text now, for comparison with the text of a wanted resource. Empty when it cannot equal a wanted
-   * resource.
-   */
+  /** The object's text now, for comparison with the text of a wanted resource. Empty when it cannot equal one. */
   readonly text: string
   readonly resource: Resource
 }
@@ -54,8 +50,7 @@ export function bridgeEvent(line: string): Event | undefined {
 
 // The states of ip-neighbour(8). A neighbour entry ends with one of them, and a route never has one.
 const STATE = / (REACHABLE|STALE|DELAY|PROBE|FAILED|INCOMPLETE|NOARP|PERMANENT|NONE)( |$)/
-// The route types of ip-route(8) that the agent never makes. Apart from unicast routes, it makes only `blackhole`
-// routes.
+// The route types of ip-route(8) that the agent never makes. Apart from unicast routes, it makes only `blackhole`.
 const TYPES = ['local', 'broadcast', 'multicast', 'anycast', 'unreachable', 'prohibit', 'throw', 'nat']
 
 const ADDRESS = /^(\d{1,3}(\.\d{1,3}){3}|[\da-f]*:[\da-f.:]*:[\da-f.:]*)(\/\d{1,3})?$/

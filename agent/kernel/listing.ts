@@ -107,8 +107,7 @@ function tunnelFound(row: unknown, dev: IfName): Found[] {
   return [{ resource, ...(odd && { odd }) }]
 }
 
-// The kernel allows link names that a batch line reads as a quote or a comment. No object of the agent uses such a
-// link.
+// The kernel allows link names that a batch line reads as a quote or a comment. No object of the agent uses one.
 function isPlain(dev: string | undefined): boolean {
   return dev === undefined || !/["'#\\]/.test(dev)
 }

@@ -195,10 +195,8 @@ export class KernelState {
     }
     if (!isKnown && agrees && kind !== 'link') this.#unsure.add(kind)
     const known = this.#known.get(kind)
-    const isConfirmed =
-      resource.kind === 'link' &&
-      (gone ? !known?.has(key) : textAt(known, key) === event.text) &&
-      this.#making.delete(resource.name)
+    const isAsKnown = () => (gone ? !known?.has(key) : textAt(known, key) === event.text)
+    const isConfirmed = resource.kind === 'link' && isAsKnown() && this.#making.delete(resource.name)
     if (resource.kind === 'nexthop' && !known?.has(key)) this.#other(resource.id, gone, this.#owns(resource))
     // The first list of this kind is in progress. It may be older than this event.
     const isLooking = this.#looking.has(kind as Kind)

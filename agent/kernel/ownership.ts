@@ -9,8 +9,7 @@ import { isOwnId } from './nexthops.ts'
 export interface Scope {
   readonly instance: NetworkName
   /**
-   * The backend's own devices. Objects on them inside the networks belong to the agent, even if an earlier flannel made
-   * them.
+   * The backend's own devices. Objects on them inside the networks belong to the agent, also those that flannel made.
    */
   readonly links: readonly IfName[]
   /** The networks of the pods, and the networks of an earlier configuration whose routes must go. */
@@ -42,12 +41,8 @@ export function ownership({ instance, links, networks }: Scope): (found: Resourc
         // flannel's routes have no protocol number (ip-route(8): boot). Routes of the kernel have one, and so do routes
         // that people mark.
         if (isInside(found.dst)) return found.proto === PROTO || (found.proto === undefined && isOurs(found.dev))
-        return (
-          found.proto === PROTO &&
-          found.nhid !== undefined &&
-          found.via[0] !== undefined &&
-          isOwnId(instance, { id: found.nhid, via: found.via[0], dev: found.dev })
-        )
+        if (found.proto !== PROTO || found.nhid === undefined || found.via[0] === undefined) return false
+        return isOwnId(instance, { id: found.nhid, via: found.via[0], dev: found.dev })
       default:
         return false
     }
@@ -78,8 +73,7 @@ function ends(cidr: Cidr): { first: number; last: number } {
   return { first: Number(first), last: Number(last) }
 }
 
-// Parses tens of thousands of addresses at once. The kernel's own texts do not need the strict checks of
-// lib/text/ip.ts.
+// Parses tens of thousands of addresses at once. The kernel's own texts need no strict checks of lib/text/ip.ts.
 function numberOf(text: string): number {
   let [bits, part] = [0, 0]
   for (let i = 0; i < text.length; i++) {

@@ -3,8 +3,7 @@ const [WORK_MS, LONGEST_MS] = [5, 50]
 
 /**
  * For long work beside the steps, such as a list of all connections. Call and await the result between two pieces of
- * it: it pauses about half of the time. A step with many short waits would otherwise wait for a piece of that work each
- * time.
+ * it: it pauses about half of the time. A step with many short waits would otherwise wait for a piece of it each time.
  */
 export function pauses(): () => Promise<void> {
   let since = performance.now()

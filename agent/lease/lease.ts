@@ -42,11 +42,9 @@ export type SubnetKey = string & { readonly __brand: 'SubnetKey' }
  * path, so no other characters are allowed. Throws ValueError.
  */
 export function parseNode(text: string): string {
-  if (!isNodeName(text))
-    throw new ValueError(
-      `Cannot use the node name ${shown(text)}: want a letter or digit, then letters, digits, "_", "." or "-", 253 at most`,
-    )
-  return text
+  if (isNodeName(text)) return text
+  const want = 'want a letter or digit, then letters, digits, "_", "." or "-", 253 at most'
+  throw new ValueError(`Cannot use the node name ${shown(text)}: ${want}`)
 }
 
 // flannel's backends write objects of strings and numbers.
@@ -85,10 +83,8 @@ export function encodeValue({ ips, backend, data }: Pick<Lease, 'ips' | 'backend
     ...(data.v6 !== undefined && { BackendV6Data: data.v6 }),
   }
   // Go's encoding/json escapes these characters, so that a browser does not read them as HTML.
-  return JSON.stringify(attrs).replace(
-    /[<>&\u2028\u2029]/g,
-    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  )
+  const escaped = (char: string) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`
+  return JSON.stringify(attrs).replace(/[<>&\u2028\u2029]/g, escaped)
 }
 
 /**
@@ -96,9 +92,8 @@ export function encodeValue({ ips, backend, data }: Pick<Lease, 'ips' | 'backend
  * names the unreadable part.
  */
 export function decodeLease(subnets: Both<Cidr>, text: string): Omit<Lease, 'node' | 'expires'> {
-  const attrs = new Map(
-    Object.entries(object(text)).flatMap(([key, value]) => (value === null ? [] : [[key.toLowerCase(), value]])),
-  )
+  const given = Object.entries(object(text)).filter(([, value]) => value !== null)
+  const attrs = new Map(given.map(([key, value]) => [key.toLowerCase(), value]))
   const v4 = address('PublicIP', attrs.get('publicip'), 4)
   const v6 = address('PublicIPv6', attrs.get('publicipv6'), 6)
   const backend = attrs.get('backendtype') ?? ''
@@ -108,10 +103,10 @@ export function decodeLease(subnets: Both<Cidr>, text: string): Omit<Lease, 'nod
     throw new ValueError(`Cannot read BackendType ${shown(backend)}: want a word such as vxlan`)
   if (!v4 && !v6) throw new ValueError('Cannot read PublicIP: it is missing; want the address that peers send to')
   const data = { v4: attrs.get('backenddata'), v6: attrs.get('backendv6data') }
-  if (isDeep(data, DEEPEST))
-    throw new ValueError(
-      'Cannot read BackendData: it is nested too deep; want an object such as {"VtepMAC":"02:00:0a:f4:00:02"}',
-    )
+  if (isDeep(data, DEEPEST)) {
+    const want = 'want an object such as {"VtepMAC":"02:00:0a:f4:00:02"}'
+    throw new ValueError(`Cannot read BackendData: it is nested too deep; ${want}`)
+  }
   return {
     subnets,
     ips: { ...(v4 && { v4 }), ...(v6 && { v6 }) },
@@ -143,15 +138,13 @@ function address(key: string, value: unknown, family: 4 | 6): Ip | undefined {
 }
 
 function object(text: string): object {
-  if (text.length > MOST)
-    throw new ValueError(
-      `Cannot read the lease: it has more than ${MOST} characters; want JSON such as {"PublicIP":"172.30.0.2",…}`,
-    )
+  const want = 'want JSON such as {"PublicIP":"172.30.0.2",…}'
+  if (text.length > MOST) throw new ValueError(`Cannot read the lease: it has more than ${MOST} characters; ${want}`)
   try {
     const value: unknown = JSON.parse(text)
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value
   } catch {
     // The error below covers invalid JSON and every JSON value that is not an object.
   }
-  throw new ValueError(`Cannot read the lease ${shown(text)}: want JSON such as {"PublicIP":"172.30.0.2",…}`)
+  throw new ValueError(`Cannot read the lease ${shown(text)}: ${want}`)
 }

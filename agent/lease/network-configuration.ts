@@ -8,8 +8,7 @@ import { field, read } from '../../lib/text/shape.ts'
 import { MOST } from './limits.ts'
 
 /**
- * The subnets of one family. Their network addresses have the prefix length `length`, from `min` to `max`, both
- * included.
+ * The subnets of one family. Their network addresses have the prefix length `length`, from `min` to `max` inclusive.
  */
 export interface Pool {
   readonly network: Cidr
@@ -165,8 +164,7 @@ function pool(family: Family, conf: Conf): Pool {
   return { network, length, min: lowest, max: highest }
 }
 
-// The subnet length is at least two bits longer than the network length. This gives four subnets. The first is not
-// used.
+// The subnet length is at least two bits longer than the network length. This gives four subnets. The first is unused.
 function subnetLength({ network: key, len, usual, longest }: Family, network: Cidr, given: number): number {
   const least = split(network).length + 2
   if (least > longest) {

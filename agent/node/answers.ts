@@ -10,10 +10,7 @@ import { errorOf } from '../../lib/verbs/serve.ts'
 
 /** The socket to listen on: a path, or a file descriptor that systemd has opened (sd_listen_fds(3)). */
 export type Place = { readonly unix: string } | { readonly fd: number }
-/**
- * Answers a question, which is any text. `signal` aborts when the asker no longer waits. Throws the error for the
- * answer.
- */
+/** Answers a question, which is any text. `signal` aborts when the asker is gone. Throws the error for the answer. */
 export type Answer = (question: string, signal: AbortSignal) => Promise<object>
 /** How one command is read and answered. */
 export interface Command<Q = unknown> {
@@ -74,17 +71,14 @@ export function commands(key: string, table: Readonly<Record<string, Command>>):
  */
 export function readCommand(key: string, shapes: ReadonlyMap<string, v.GenericSchema>, text: string): unknown {
   const raw = json(text)
-  const asked =
-    typeof raw === 'object' && raw !== null && Object.hasOwn(raw, key)
-      ? (raw as Record<string, unknown>)[key]
-      : undefined
+  const hasKey = typeof raw === 'object' && raw !== null && Object.hasOwn(raw, key)
+  const asked = hasKey ? (raw as Record<string, unknown>)[key] : undefined
   const shape = typeof asked === 'string' ? shapes.get(asked) : undefined
-  if (!shape)
-    throw new CniError(
-      CODE.decode,
-      'Cannot read the question',
-      `it has ${asked === undefined ? `no ${key}` : `the ${key} ${shown(asked)}`}: want one of ${[...shapes.keys()].join(', ')}`,
-    )
+  if (!shape) {
+    const what = asked === undefined ? `no ${key}` : `the ${key} ${shown(asked)}`
+    const why = `it has ${what}: want one of ${[...shapes.keys()].join(', ')}`
+    throw new CniError(CODE.decode, 'Cannot read the question', why)
+  }
   return read(shape as Shape<unknown>, raw).value
 }
 
@@ -96,9 +90,9 @@ export function command<Q>(shape: v.GenericSchema<unknown, Q>, answer: Command<Q
 async function reply(socket: Socket<Asker>, name: string, answer: Answer): Promise<void> {
   const { text, gone } = socket.data
   const sign = setInterval(() => socket.write('\n'), SIGN_MS)
-  const said = await answered(text, name, answer, gone.signal)
+  const given = await answered(text, name, answer, gone.signal)
   clearInterval(sign)
-  socket.data.rest = Buffer.from(`${JSON.stringify(said)}\n`)
+  socket.data.rest = Buffer.from(`${JSON.stringify(given)}\n`)
   send(socket)
 }
 

@@ -14,9 +14,9 @@ export async function watchFile(path: string, touched: () => void, signal: Abort
     if (!existsSync(path)) touched()
   }
   // Without a name the event is about the folder: it appeared, or it is gone.
-  const heard = (_: string, name?: string) => {
+  const changed = (_: string, name?: string) => {
     if (name === undefined) poll()
     else if (name === basename(path)) touched()
   }
-  await watchFolders([dir], heard, poll, POLL_MS, signal)
+  await watchFolders([dir], changed, poll, POLL_MS, signal)
 }

@@ -60,8 +60,7 @@ export function statePath(stateDir: string, what: 'lease' | 'network', instance:
 
 /**
  * Saves the node's subnet, so that subnet.env can be written at boot before the store answers. Returns false when the
- * file has it already. The previous subnet is kept as `before`, because subnet.env may still show it. `forget` needs
- * it.
+ * file has it already. The previous subnet is kept as `before`, as subnet.env may still show it. `forget` needs it.
  */
 export function remember(stateDir: string, node: string, subnet: NodeSubnet, instance = DEFAULT): boolean {
   const path = statePath(stateDir, 'lease', instance)

@@ -15,8 +15,7 @@ export function tidy(count: number): void {
 }
 
 /**
- * Returns memory to the kernel after a step that changed `count` objects, when they are many. Takes tens of
- * milliseconds.
+ * Returns memory to the kernel after a step that changed many (`count`) objects. Takes tens of milliseconds.
  */
 export function giveBack(count: number): void {
   if (count < MANY) return

@@ -55,8 +55,7 @@ const FILE = '10-flannel.conflist'
 // A folder beside the programs.
 const ASIDE = '.before-plumb'
 /**
- * A file that the package plumb-plugins has beside its programs. An image sees it too, unlike the notes of dpkg and
- * rpm.
+ * A file that the package plumb-plugins has beside its programs. An image sees it too, unlike dpkg's and rpm's notes.
  */
 export const PACKAGED = '.plumb-package'
 
@@ -285,8 +284,7 @@ function isOther(path: string): boolean {
   return statSync(path, { throwIfNoEntry: false })?.isFile() === false
 }
 
-// Whether a program belongs to the package plumb-plugins, which alone changes and removes it. That package has no
-// `plumb`.
+// Whether a program belongs to the package plumb-plugins, which alone changes it. That package has no `plumb`.
 function isPackaged(path: string): boolean {
   return !path.endsWith('/plumb') && existsSync(path.replace(/[^/]*$/, PACKAGED)) && isPlumb(path)
 }

@@ -80,8 +80,7 @@ function lockFile(subnetFile: string): () => void {
   try {
     unlock = takeLock(lockPath(subnetFile))
   } catch {
-    // When no lock file can be made, the socket is the only lock. A write of the subnet file reports the disk error
-    // later.
+    // When no lock file can be made, the socket is the only lock. Writing the subnet file reports the error later.
     return () => {}
   }
   if (!unlock) throw refused(subnetFile, 'another agent, of another network namespace,')

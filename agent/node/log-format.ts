@@ -22,6 +22,8 @@ export function logLine(format: Settings['logFormat']): (fact: string, level: Le
 function timeOf(ms: number): string {
   const at = new Date(ms)
   const two = (n: number) => String(n).padStart(2, '0')
+  const date = [at.getMonth() + 1, at.getDate()].map(two).join('')
+  const time = [at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(':')
   const micros = String(Math.floor((ms % 1000) * 1000)).padStart(6, '0')
-  return `${two(at.getMonth() + 1)}${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${micros}`
+  return `${date} ${time}.${micros}`
 }

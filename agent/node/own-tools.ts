@@ -18,12 +18,10 @@ const NEEDED = ['ip', 'nft'] as const
  */
 export function installTools(binDir: string): string[] {
   const missing = missingTools()
-  if (missing.length > 0)
-    throw new CniError(
-      CODE.config,
-      `Cannot bring ${missing.join(' and ')}: this machine has none`,
-      'plumb install --tools copies the tools of the image that it runs in (npm run image)',
-    )
+  if (missing.length > 0) {
+    const hint = 'plumb install --tools copies the tools of the image that it runs in (npm run image)'
+    throw new CniError(CODE.config, `Cannot bring ${missing.join(' and ')}: this machine has none`, hint)
+  }
   const names = TOOLS.filter(has)
   const loader = findLoader()
   const tools = names.map((name) => locate(name)[0] as string)
@@ -58,9 +56,8 @@ export function installTools(binDir: string): string[] {
 
 /** Removes them, and returns the paths. With `dryRun` changes nothing. */
 export function removeTools(binDir: string, dryRun: boolean): string[] {
-  const paths = [...(linkOf(binDir) === undefined ? [] : [OWN_TOOLS]), ...foldersIn(binDir)].map(
-    (name) => `${binDir}/${name}`,
-  )
+  const names = [...(linkOf(binDir) === undefined ? [] : [OWN_TOOLS]), ...foldersIn(binDir)]
+  const paths = names.map((name) => `${binDir}/${name}`)
   if (!dryRun) for (const path of paths) rmSync(path, { recursive: true, force: true })
   return paths
 }
@@ -73,7 +70,8 @@ export function missingTools(): string[] {
 /** The line that says how to install missing tools, by the distribution that a text of /etc/os-release names. */
 export function adviceFor(missing: readonly string[], release = readRelease()): string {
   const [, how = 'install the packages iproute2 and nftables'] = ADVICE.find(([id]) => id.test(release)) ?? []
-  return `this node has no ${missing.join(' and no ')}, so plugins cannot work: ${how}, or use plumb install --tools in the image`
+  const what = `this node has no ${missing.join(' and no ')}, so plugins cannot work`
+  return `${what}: ${how}, or use plumb install --tools in the image`
 }
 
 const ADVICE: readonly (readonly [RegExp, string])[] = [

@@ -14,10 +14,7 @@ export function pluginProgram(): Uint8Array {
 
 let print: string | undefined
 
-/**
- * Whether a file is the executable of the plugins of this version. Throws the error of a file that this user may not
- * read.
- */
+/** Whether a file is the executable of the plugins of this version. Throws the error of a file that is not readable. */
 export function isPluginProgram(path: string): boolean {
   print ??= fingerprintOf(pluginProgram())
   return fingerprint(path) === print

@@ -18,7 +18,8 @@ const MOST = 500
 export function makeReadinessNotifier(): (now: Condition) => void {
   let last = ''
   return ({ state, reasons, degraded }) => {
-    const text = `STATUS=${[state, [...reasons, ...degraded].join('; ').replace(/\s+/g, ' ').slice(0, MOST)].filter(Boolean).join(': ')}`
+    const why = [...reasons, ...degraded].join('; ').replace(/\s+/g, ' ').slice(0, MOST)
+    const text = `STATUS=${[state, why].filter(Boolean).join(': ')}`
     if (text !== last) notify(text)
     last = text
   }

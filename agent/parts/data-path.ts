@@ -109,8 +109,7 @@ export class DataPathPart implements Part {
     for (const family of ['v4', 'v6'] as const) {
       const [name, value] = [FORWARDING[family], served.subnets[family] && maybeSysctl(FORWARDING[family])]
       if (value === '1') this.#forwarded.add(family)
-      // Forwarding of IPv6 changes how the node takes router advertisements. It begins with the first pod (plugin
-      // bridge).
+      // Forwarding of IPv6 changes how the node takes router advertisements. It begins with a pod (plugin bridge).
       if (value !== '0' || (family === 'v6' && !this.#forwarded.has('v6'))) continue
       const title = `net.${name.replaceAll('/', '.')}`
       try {

@@ -21,7 +21,7 @@ const SERVICES_MS = 50
 /** The pause after an error of the store, in milliseconds. */
 const STORE_MS = 1000
 
-/** Wakes the parts after events of the kernel, the store and other programs, until the signal. */
+/** Triggers the parts after events of the kernel, the store and other programs, until the signal. */
 export async function followEvents(parts: Parts, context: Context, signal: AbortSignal): Promise<void> {
   await Promise.all([
     followKernel(parts, context, signal),
@@ -55,8 +55,7 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
     }
     if (services && (isOfTable(change, SERVICES_TABLE) || isOfTable(change, SOURCES))) {
       services.invalidate()
-      // The part's own transactions are heard, too: a large one for a long time. A delayed trigger holds back no other
-      // one.
+      // The part's own transactions arrive here, too: a large one for a long time. A delayed trigger delays no other.
       services.queue.add(services.name, SERVICES_MS)
     }
     dataPath.ruleHeard(change)
@@ -67,15 +66,7 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
     table.invalidate()
     policy?.invalidate()
     services?.invalidate()
-    for (const part of [
-      table,
-      forward,
-      pluginRules,
-      dataPath,
-      ...(policy ? [policy] : []),
-      ...(services ? [services] : []),
-    ])
-      part.queue.add('listening')
+    for (const part of [table, forward, pluginRules, dataPath, policy, services]) part?.queue.add('listening')
   }
   const lostAll = () => {
     converger.invalidate()

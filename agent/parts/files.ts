@@ -1,3 +1,4 @@
+import type { Uplink } from '../backend/uplink.ts'
 import type { NodeState } from '../health/condition.ts'
 import { both } from '../lease/families.ts'
 import type { Lease } from '../lease/lease.ts'
@@ -41,12 +42,9 @@ export class FilesPart implements Part {
     return DONE
   }
 
-  #write(
-    lease: Lease,
-    { mtu: linkMtu, tunnel }: { readonly mtu: number; readonly tunnel: Parameters<Context['backend']['mtu']>[2] },
-  ): void {
+  #write(lease: Lease, uplink: Pick<Uplink, 'mtu' | 'tunnel'>): void {
     const { backend, options, leased, log } = this.#context
-    const mtu = backend.mtu(options, linkMtu, tunnel)
+    const mtu = backend.mtu(options, uplink.mtu, uplink.tunnel)
     const wanted = JSON.stringify([lease.subnets, mtu])
     if (wanted === this.#written) {
       if (!this.#repairs.isHeld(this)) this.#repairs.ofPart(this, 'file', leased(lease, mtu))
@@ -55,8 +53,7 @@ export class FilesPart implements Part {
     leased(lease, mtu)
     this.#written = wanted
     this.#now.mtu = mtu
-    log(
-      `agent: this node has ${both(lease.subnets).join(' ')}${lease.expires === undefined ? '' : ` until ${new Date(lease.expires).toISOString()}`} mtu=${mtu}`,
-    )
+    const until = lease.expires === undefined ? '' : ` until ${new Date(lease.expires).toISOString()}`
+    log(`agent: this node has ${both(lease.subnets).join(' ')}${until} mtu=${mtu}`)
   }
 }

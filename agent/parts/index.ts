@@ -85,14 +85,13 @@ export class Parts {
       () => this.#scheduler.isComplete(this.#installation),
       () => context.synced(),
     )
-    this.#probing =
-      probes &&
-      new Probing(probes, context.backend, now, {
-        note: (text) => this.note(text, true),
-        log,
-        silenced: () => this.#judge(),
-        changed: () => this.#publish(),
-      })
+    const listener = {
+      note: (text: string) => this.note(text, true),
+      log,
+      silenced: () => this.#judge(),
+      changed: () => this.#publish(),
+    }
+    this.#probing = probes && new Probing(probes, context.backend, now, listener)
     const before = [this.uplink, this.lease, this.files]
     const parallel = [this.table, this.forward, this.pluginRules, this.peers, this.dataPath, ...this.#optional()]
     const all = [...before, ...parallel, this.#installation]

@@ -3,8 +3,7 @@ import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
 
 /**
- * Does the last work once: it installs the plugins and their configuration, notifies systemd, and removes flannel's
- * rules.
+ * Does the last work once: it installs the plugins and their configuration, tells systemd, and removes flannel's rules.
  */
 export class InstallationPart implements Part {
   readonly name = 'installation'

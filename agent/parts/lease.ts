@@ -7,7 +7,7 @@ import type { Snapshot } from '../store/store.ts'
 import type { Context } from './context.ts'
 
 /** The number of unreadable entries of the store that are logged one by one. */
-const TOLD = 20
+const LOGGED = 20
 
 /** Keeps this node's lease in the store, and a copy of the store's data on disk. */
 export class LeasePart implements Part {
@@ -75,16 +75,9 @@ export class LeasePart implements Part {
 
   #claim(uplink: Parameters<Context['backend']['announce']>[1]): void {
     const { backend, node, identity, options, before, facts } = this.#context
-    this.#claiming.want(
-      {
-        node,
-        ...(identity !== undefined && { identity }),
-        ips: uplink.advertise,
-        backend: backend.type,
-        data: backend.announce(node, uplink, options, facts.existing),
-      },
-      before,
-    )
+    const data = backend.announce(node, uplink, options, facts.existing)
+    const draft = { node, ips: uplink.advertise, backend: backend.type, data }
+    this.#claiming.want({ ...draft, ...(identity !== undefined && { identity }) }, before)
   }
 
   // Keeps the store's data on disk. The old copy from before the start counts until the store has sent everything.
@@ -101,12 +94,11 @@ export class LeasePart implements Part {
   // Logs each unreadable entry once, as long as it does not change.
   #reportUnreadable({ unreadable }: Snapshot): void {
     const { log } = this.#context
-    const now = new Map(
-      unreadable.map(({ key, why }) => [`${key} ${why}`, `agent: passed over ${shown(key)} in the store: ${why}`]),
-    )
+    const textOf = (key: string, why: string) => `agent: passed over ${shown(key)} in the store: ${why}`
+    const now = new Map(unreadable.map(({ key, why }) => [`${key} ${why}`, textOf(key, why)]))
     const unseen = [...now].filter(([id]) => !this.#strangers.has(id))
-    for (const [, text] of unseen.slice(0, TOLD)) log(text)
-    if (unseen.length > TOLD) log(`agent: passed over ${unseen.length - TOLD} more`)
+    for (const [, text] of unseen.slice(0, LOGGED)) log(text)
+    if (unseen.length > LOGGED) log(`agent: passed over ${unseen.length - LOGGED} more`)
     this.#strangers = new Set(now.keys())
   }
 }

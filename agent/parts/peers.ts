@@ -60,15 +60,15 @@ export class PeersPart implements Part {
     const { peers: failed, others } = scoped(done, ownersOf)
     this.#reportUnreached(problems, failed, leases)
     for (const [kind, what] of Object.entries(done.repaired)) this.#repairs.note(this, kind, what)
-    const counts = Object.entries(done.counts).map(
-      ([kind, count]) => [kind, { ...count, repaired: this.#repairs.count(kind) }] as const,
-    )
+    const counts = Object.entries(done.counts).map(([kind, count]) => {
+      return [kind, { ...count, repaired: this.#repairs.count(kind) }] as const
+    })
     this.#now.kinds = { ...this.#now.kinds, ...Object.fromEntries(counts) }
     if (done.changed > 0) {
       const peers = leases.filter((one) => !isSame(one.subnets, lease.subnets)).length
-      log(
-        `agent: programmed ${peers - this.#now.unreached.size} peers by ${backend.type} on ${uplink.name} changed=${done.changed} took=${Math.round(performance.now() - begun)}ms why=${why.join(',')}`,
-      )
+      const what = `${peers - this.#now.unreached.size} peers by ${backend.type} on ${uplink.name}`
+      const took = `${Math.round(performance.now() - begun)}ms`
+      log(`agent: programmed ${what} changed=${done.changed} took=${took} why=${why.join(',')}`)
     }
     return { failures: others, isIncomplete: failed.size > 0 }
   }

@@ -67,13 +67,10 @@ export class PolicyPart implements Part, Admission {
   #steps = initialState().steps
   /** Why the last step failed. */
   #trouble = NO_STEP
-  /**
-   * The options of the table that the last transaction left in the kernel. Undefined when the kernel may have anything
-   * else.
-   */
+  /** The options of the table that the last transaction left in the kernel. Undefined when it may have others. */
   #loaded: string | undefined
-  /** The kernel takes rules that log, and the agent hears them. */
-  #isHeard = false
+  /** The agent listens to what the rules log. */
+  #isListening = false
 
   constructor(context: Context, objects: ObjectSource, now: NodeState, queue: Queue, repairs: Repairs) {
     this.#context = context
@@ -157,12 +154,8 @@ export class PolicyPart implements Part, Admission {
   async release(one: Pick<Endpoint, 'containerId' | 'ifname'>, signal: AbortSignal): Promise<void> {
     if (this.#endpoints.release(one, (key) => this.#objects.objects.pods.get(key)) === undefined) return
     this.ready()
-    await this.#waiting.wait(
-      () => true,
-      RELEASE_MS,
-      signal,
-      () => this.#trouble,
-    )
+    const isAny = () => true
+    await this.#waiting.wait(isAny, RELEASE_MS, signal, () => this.#trouble)
   }
 
   #isKnown(endpoint: Endpoint): boolean {
@@ -171,21 +164,17 @@ export class PolicyPart implements Part, Admission {
 
   /** Whether pods of this node are, or may be, ports of a bridge. */
   isBridged(): boolean {
-    return (
-      this.#context.isBridged || this.#places.strangers.length > 0 || this.#places.pods.some(({ isPort }) => isPort)
-    )
+    const { pods, strangers } = this.#places
+    return this.#context.isBridged || strangers.length > 0 || pods.some(({ isPort }) => isPort)
   }
 
   // Frames between two pods of one bridge meet the rules only by way of br_netfilter.
   #unfiltered(): readonly Failure[] {
     if (maybeSysctl('bridge/bridge-nf-call-iptables') === '1' || !this.isBridged()) return []
     this.queue.add('bridges', BRIDGES_MS)
-    return [
-      {
-        scope: 'node',
-        text: 'Cannot apply network policy between pods of one bridge: net.bridge.bridge-nf-call-iptables is not 1; load br_netfilter and set it',
-      },
-    ]
+    const what = 'Cannot apply network policy between pods of one bridge'
+    const why = 'net.bridge.bridge-nf-call-iptables is not 1; load br_netfilter and set it'
+    return [{ scope: 'node', text: `${what}: ${why}` }]
   }
 
   #whyNot(endpoint: Endpoint): string {
@@ -211,10 +200,9 @@ export class PolicyPart implements Part, Admission {
       const { run } = this.#context
       const works = [(own: Run) => this.#program(options, own), ...this.#guard.works(this.#places)]
       // After a failure each work is by itself, so that one that cannot be done holds back no other.
-      const repaired = await (this.#trouble === NO_STEP
-        ? jointly(run, works)
-        : Promise.all(works.map((work) => work(run))))
-      if (repaired.flat().length > 0) this.#repairs.ofPart(this, 'nft', repaired.flat())
+      const singly = () => Promise.all(works.map((work) => work(run)))
+      const repaired = (await (this.#trouble === NO_STEP ? jointly(run, works) : singly())).flat()
+      if (repaired.length > 0) this.#repairs.ofPart(this, 'nft', repaired)
     } catch (cause) {
       this.#trouble = (cause as Error).message
       throw cause
@@ -263,17 +251,15 @@ export class PolicyPart implements Part, Admission {
     return {
       subnets: lease ? both(lease.subnets) : both(this.#context.before ?? {}),
       isAudit,
-      ...(this.#isHeard && { log: logOf }),
+      ...(this.#isListening && { log: logOf }),
     }
   }
 
   // Gives what it had to repair.
   async #program(options: TableOptions, run: Run): Promise<readonly string[]> {
     const state = this.#state
-    const [key, mayDiffer] = [
-      JSON.stringify([options.subnets, options.log !== undefined]),
-      state.elements.mayDiffer && !this.#repairs.isHeld(this),
-    ]
+    const key = JSON.stringify([options.subnets, options.log !== undefined])
+    const mayDiffer = state.elements.mayDiffer && !this.#repairs.isHeld(this)
     const before = this.#loaded
     // A failed transaction leaves what was there. The next step makes the whole table again.
     this.#loaded = undefined
@@ -328,10 +314,8 @@ export class PolicyPart implements Part, Admission {
     return ({ source, destination, protocol, port }) => {
       if (state.isClosed(source) || state.isClosed(destination)) return false
       const [from, to] = [end(source), end(destination)]
-      return decide(
-        { ...objects, policies: [...new Set([...of(from), ...of(to)])] },
-        { from, to, source, destination, protocol, port },
-      ).passes
+      const concerned = { ...objects, policies: [...new Set([...of(from), ...of(to)])] }
+      return decide(concerned, { from, to, source, destination, protocol, port }).passes
     }
   }
 
@@ -344,11 +328,9 @@ export class PolicyPart implements Part, Admission {
       dropped: (packet: Parameters<typeof lineOf>[0]) =>
         this.#context.log(`policy: ${lineOf(packet, podAt, objectsOf(this.#objects.objects), isAudit)}`),
       failing: (why: string | undefined) => {
-        this.#context.failures.report(
-          'log of policy',
-          why === undefined ? [] : [{ scope: 'part', text: `Cannot log what network policy refuses: ${why}` }],
-        )
-        this.#isHeard = why === undefined
+        const text = `Cannot log what network policy refuses: ${why}`
+        this.#context.failures.report('log of policy', why === undefined ? [] : [{ scope: 'part', text }])
+        this.#isListening = why === undefined
         this.queue.add('log')
       },
     }

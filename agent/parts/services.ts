@@ -213,8 +213,7 @@ export class ServicesPart implements Part {
     void this.#forgetStale()
   }
 
-  // Runs beside the steps: nothing that cleans holds back what programs. A failed look is repeated after the next
-  // change.
+  // Runs beside the steps: cleaning never delays programming. A failed look is repeated after the next change.
   async #forgetStale(): Promise<void> {
     if (this.#isForgetting) return
     this.#isForgetting = true

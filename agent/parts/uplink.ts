@@ -51,13 +51,10 @@ export class UplinkPart implements Part {
     if (kind === 'link' && gone) this.#links.delete(key)
     else if (kind === 'link') this.#links.set(key, text)
     const dev = resource.kind === 'link' ? resource.name : 'dev' in resource ? resource.dev : undefined
-    if (kind !== 'link' && kind !== 'addr' && !(resource.kind === 'route' && resource.proto !== PROTO)) return false
-    return (
-      name === undefined ||
-      dev === undefined ||
-      dev === name ||
-      (resource.kind === 'route' && resource.dst.endsWith('/0'))
-    )
+    const isForeignRoute = resource.kind === 'route' && resource.proto !== PROTO
+    if (kind !== 'link' && kind !== 'addr' && !isForeignRoute) return false
+    const isDefault = resource.kind === 'route' && resource.dst.endsWith('/0')
+    return isDefault || name === undefined || dev === undefined || dev === name
   }
 
   #refuseOverlap(sight: Parameters<typeof overlap>[0]): void {
@@ -74,11 +71,6 @@ export class UplinkPart implements Part {
 }
 
 function isSameUplink(a: Uplink, b: Uplink): boolean {
-  return (
-    a.name === b.name &&
-    a.index === b.index &&
-    a.mtu === b.mtu &&
-    isSame(a.tunnel, b.tunnel) &&
-    isSame(a.advertise, b.advertise)
-  )
+  const isSameLink = a.name === b.name && a.index === b.index && a.mtu === b.mtu
+  return isSameLink && isSame(a.tunnel, b.tunnel) && isSame(a.advertise, b.advertise)
 }

@@ -11,8 +11,7 @@ const PACKET_BYTES = 160
 const PAUSE_MS = 5000
 const PROTOCOLS: Readonly<Record<number, Protocol>> = { 6: 'TCP', 17: 'UDP', 132: 'SCTP' }
 const OTHERS: Readonly<Record<number, string>> = { 1: 'ICMP', 58: 'ICMPv6' }
-// Headers between that of IPv6 and that of the transport: hop-by-hop, routing, fragment, destination options (RFC
-// 8200).
+// Headers between those of IPv6 and the transport: hop-by-hop, routing, fragment, destination options (RFC 8200).
 const EXTENSIONS: ReadonlySet<number> = new Set([0, 43, 44, 60])
 const FRAGMENT = 44
 
@@ -67,23 +66,20 @@ export function lineOf(
   objects: Objects,
   isAudit: boolean,
 ): string {
-  const said = isAudit ? 'would drop' : 'dropped'
+  const verb = isAudit ? 'would drop' : 'dropped'
   const found = packetOf(packet)
-  if (!found) return `${said} a packet that is no whole IP packet (${prefix})`
+  if (!found) return `${verb} a packet that is no whole IP packet (${prefix})`
   const { source, destination, protocol, name, port } = found
   const [from, to] = [podAt(source), podAt(destination)]
   const shown = (pod: Pod | undefined, ip: Ip) => (pod ? `${pod.namespace}/${pod.name} (${ip})` : ip)
-  const way = `${said} ${name} ${shown(from, source)} → ${shown(to, destination)}${protocol === 'other' ? '' : ` port ${port}`}`
-  if (prefix === 'unknown')
-    return `${way}: ${!from === !to ? 'an address of this node' : shown(undefined, from ? destination : source)} belongs to no known pod`
-  const { passes, reason } = decide(objects, {
-    from: from ?? { ip: source },
-    to: to ?? { ip: destination },
-    source,
-    destination,
-    protocol,
-    port,
-  })
+  const at = protocol === 'other' ? '' : ` port ${port}`
+  const way = `${verb} ${name} ${shown(from, source)} → ${shown(to, destination)}${at}`
+  if (prefix === 'unknown') {
+    const unknown = from ? destination : source
+    return `${way}: ${!from === !to ? 'an address of this node' : unknown} belongs to no known pod`
+  }
+  const ends = { from: from ?? { ip: source }, to: to ?? { ip: destination } }
+  const { passes, reason } = decide(objects, { ...ends, source, destination, protocol, port })
   return `${way}: ${passes ? 'a policy or a pod that has changed since' : reason}`
 }
 
@@ -99,7 +95,7 @@ export async function followDrops({ dropped, failing }: DropListener, signal: Ab
   while (!signal.aborted) {
     const why = await hear(dropped, failing, signal)
     if (signal.aborted) return
-    // The kernel had no room for packets. What is lost is lost, and the next one is heard.
+    // The kernel had no room for packets. Those are lost, and the next one arrives again.
     if (why === 'ENOBUFS') continue
     failing(why)
     await sleep(PAUSE_MS, undefined, { signal }).catch(() => undefined)

@@ -3,7 +3,7 @@ import type { Admission } from '../../lib/state/kinds/admission.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Pod } from '../cluster/objects.ts'
 
-/** An attachment of a pod of this node, which the plugin `policy` told the agent. */
+/** An attachment of a pod of this node, which the plugin `policy` announced to the agent. */
 export type Endpoint = Admission['endpoint']
 
 /** The attachments that the journal of the plugins has. An agent that starts knows them before the API answers. */

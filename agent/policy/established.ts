@@ -35,8 +35,7 @@ const AT_ONCE = 200
 /**
  * Ends the connections of these addresses that are no longer allowed. Their next packet is that of a new connection,
  * and the rules refuse it. The packets of the answering side are refused by a set. They would else begin the connection
- * again from the other side, which may be allowed. Gives how many it ended. Throws Error when the kernel or nft
- * refuses.
+ * again from the other side, which may be allowed. Gives their number. Throws Error when the kernel or nft refuses.
  */
 export async function endRefused(
   addresses: ReadonlySet<Ip>,
@@ -70,8 +69,7 @@ export async function endRefused(
   return ended.length
 }
 
-// The connections of the addresses. Other work of the agent has its turn meanwhile: a busy node tracks hundreds of
-// thousands.
+// The connections of the addresses. Other work has its turn meanwhile: a busy node tracks hundreds of thousands.
 async function* listed(addresses: ReadonlySet<Ip>): AsyncGenerator<Connection> {
   try {
     const count = connectionCount()

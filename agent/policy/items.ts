@@ -70,17 +70,15 @@ export class Items {
 
   /** The lines of the changes since the last transaction: before those of elements, and after them. */
   changes(): { readonly before: string[]; readonly after: string[] } {
-    const before = [...this.#changed].flatMap((name) =>
-      this.#made.has(name) ? [] : (this.#held.get(name)?.item.make ?? []),
-    )
+    const fresh = [...this.#changed].filter((name) => !this.#made.has(name))
+    const before = fresh.flatMap((name) => this.#held.get(name)?.item.make ?? [])
     const gone = [...this.#changed].flatMap((name) => (this.#held.has(name) ? [] : (this.#made.get(name) ?? [])))
     const of = (kind: Item['kind']) => gone.filter((item) => item.kind === kind)
+    const [chains, others] = [of('chain'), [...of('set'), ...of('counter')]]
     // A rule holds what it names.
     const after = [
-      ...of('chain').map(({ name }) => `flush chain ${this.#table} ${name}`),
-      ...[...of('chain'), ...of('set'), ...of('counter')].map(
-        ({ kind, name }) => `delete ${kind} ${this.#table} ${name}`,
-      ),
+      ...chains.map(({ name }) => `flush chain ${this.#table} ${name}`),
+      ...[...chains, ...others].map(({ kind, name }) => `delete ${kind} ${this.#table} ${name}`),
     ]
     return { before, after }
   }

@@ -25,8 +25,8 @@ export interface Places {
 }
 
 /**
- * Finds the links of the pods of this node: those that ADD has told of, and those in the journal of plumb's plugins.
- * Another program's plugin tells nobody. Of its pods, only the bridge is known, by the route to their addresses. With
+ * Finds the links of the pods of this node: those that ADD has announced, and those in the journal of plumb's plugins.
+ * Another program's plugin announces nothing. Of its pods, the bridge alone is known, by the route to them. With
  * `isAudit` nobody counts as isolated.
  */
 export function placesOf(endpoints: readonly Endpoint[], locals: PolicyState['locals'], isAudit: boolean): Places {
@@ -51,23 +51,19 @@ export function placesOf(endpoints: readonly Endpoint[], locals: PolicyState['lo
     const place = recorded.get(ips[0] as Ip)
     if (place) add(key, place.link, place.addresses)
   }
-  const lost = isAudit
-    ? []
-    : missing().filter(
-        ([, { isClosed, chains }]) => isClosed || chains.ingress !== undefined || chains.egress !== undefined,
-      )
+  const isRestricted = ({ isClosed, chains }: Local) =>
+    isClosed || chains.ingress !== undefined || chains.egress !== undefined
+  const lost = isAudit ? [] : missing().filter(([, local]) => isRestricted(local))
   // The ports of the bridges that lead to them, without the known ones.
   const towards = new Set(lost.flatMap(([, { ips }]) => ips).map(linkTowards))
   const bridges = new Set(links.flatMap(({ index, kind }) => (kind === 'bridge' && towards.has(index) ? [index] : [])))
   const known = new Set(pods.map(({ link }) => link))
-  return {
-    pods,
-    hasBridge,
-    strangers: links.flatMap(({ name, master }) =>
-      master !== undefined && bridges.has(master) && !known.has(name) ? [name] : [],
-    ),
-  }
+  const isStranger = ({ name, master }: (typeof links)[number]) =>
+    master !== undefined && bridges.has(master) && !known.has(name)
+  return { pods, hasBridge, strangers: links.filter(isStranger).map(({ name }) => name) }
 }
+
+type Local = PolicyState['locals'] extends ReadonlyMap<string, infer One> ? One : never
 
 // The links of the journal's attachments, by address.
 function recordedLinks(): ReadonlyMap<Ip, Pick<Place, 'link' | 'addresses'>> {

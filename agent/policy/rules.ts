@@ -35,10 +35,7 @@ export function policyChain(policy: Policy, side: Side, sets: PeerSets): Item {
   return chain(`np_${SHORT[side]}`, lines, lines.length === 0 ? [] : [counter, ...needs])
 }
 
-/**
- * The chain of the rules of one tier in one direction, of these policies in this order. Undefined when they have no
- * rule.
- */
+/** The chain of the rules of one tier in one direction, of these policies in this order. Undefined without any. */
 export function tierChain(policies: readonly ClusterPolicy[], side: Side, sets: PeerSets): Item | undefined {
   const needs: Item[] = []
   const lines = policies.flatMap((policy) =>

@@ -26,14 +26,14 @@ export const POLICY_KINDS = [
 /** The objects that policies are about. */
 export type Cluster = Pick<Objects, (typeof POLICY_KINDS)[number]>
 
-/** What ADD has told of the pods of this node. */
+/** What ADD has announced of the pods of this node. */
 export type Attached = Pick<Endpoints, 'of' | 'addressesOf' | 'ownerOf' | 'objectGone'>
 
 /** A pod of this node. */
 interface LocalPod {
   readonly ips: readonly Ip[]
   readonly chains: Readonly<Partial<Record<Side, Item>>>
-  /** ADD has told of it, and its object is not known yet: all of its packets are refused. */
+  /** ADD has announced it, and its object is not known yet: all of its packets are refused. */
   readonly isClosed: boolean
 }
 

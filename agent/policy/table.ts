@@ -4,8 +4,7 @@ import type { Shape } from '../kernel/elements.ts'
 
 // The fixed part of the nft table of policies. A packet of an established connection takes one rule. The first packet
 // of a connection goes through the chain of its sender's address, and then through that of its receiver's. A chain
-// sends on what it allows, and refuses the rest. An address of the node's subnet that belongs to no known pod is
-// refused.
+// sends on what it allows, and refuses the rest. An address of the node's subnet of no known pod is refused.
 
 /** The name of the table. */
 export const TABLE = 'plumb_policy'
@@ -40,10 +39,7 @@ export const SHAPES: Readonly<Record<string, Shape>> = Object.fromEntries(
   ]),
 )
 
-/**
- * The sets of connections that a policy has ended, by the answers' side. Their packets would make the connection known
- * again.
- */
+/** The sets of connections that a policy has ended, by the answers' side. Their packets would revive them. */
 export const ENDED = { 4: 'ended4', 6: 'ended6' } as const
 
 /** How the table treats what it refuses, and which addresses are pods'. */
@@ -59,10 +55,7 @@ export interface TableOptions {
 /** The NFLOG group of refused packets. */
 export const LOG_GROUP = 4792
 
-/**
- * The statement that sends a refused packet to the agent. A flood costs neither the kernel nor the log more than the
- * limit.
- */
+/** The statement that sends a refused packet to the agent. Its limit keeps a flood cheap for the kernel and the log. */
 export function logOf(chain: string): string {
   return `limit rate 10/second burst 50 packets log prefix "${chain}" group ${LOG_GROUP} snaplen 160`
 }
@@ -82,10 +75,18 @@ export function fixed({ subnets, log, isAudit }: TableOptions): string[] {
   const senders = ['ip saddr vmap @egress4', 'ip6 saddr vmap @egress6', ...unknown('saddr')]
   const known = ['ct state established,related accept']
   const own = [ND, 'ip saddr . ip daddr @self4 accept', 'ip6 saddr . ip6 daddr @self6 accept']
-  const ended = FAMILIES.map(
-    (family) =>
-      `${wordOf(family)} saddr . ${wordOf(family)} daddr . meta l4proto . th sport . th dport @${ENDED[family]} drop`,
-  )
+  const ended = FAMILIES.map((family) => {
+    const ends = `${wordOf(family)} saddr . ${wordOf(family)} daddr`
+    return `${ends} . meta l4proto . th sport . th dport @${ENDED[family]} drop`
+  })
+  const declaration = (name: string, { key, value }: Shape) => {
+    const target = value ? ` : ${value}` : ''
+    return `  ${value ? 'map' : 'set'} ${name} { type ${key.join(' . ')}${target}; }`
+  }
+  const endedSets = FAMILIES.map((family) => {
+    const type = `${TYPE[family]} . ${TYPE[family]} . inet_proto . inet_service . inet_service`
+    return `  set ${ENDED[family]} { type ${type}; flags timeout; timeout 1h; }`
+  })
   const chains: Readonly<Record<string, readonly string[]>> = {
     denied_in: refuse('denied_in'),
     denied_out: refuse('denied_out'),
@@ -110,14 +111,8 @@ export function fixed({ subnets, log, isAudit }: TableOptions): string[] {
     `delete table ${NAME}`,
     `table ${NAME} {`,
     `  counter ${UNKNOWN} { }`,
-    ...Object.entries(SHAPES).map(
-      ([name, { key, value }]) =>
-        `  ${value ? 'map' : 'set'} ${name} { type ${key.join(' . ')}${value ? ` : ${value}` : ''}; }`,
-    ),
-    ...FAMILIES.map(
-      (family) =>
-        `  set ${ENDED[family]} { type ${TYPE[family]} . ${TYPE[family]} . inet_proto . inet_service . inet_service; flags timeout; timeout 1h; }`,
-    ),
+    ...Object.entries(SHAPES).map(([name, shape]) => declaration(name, shape)),
+    ...endedSets,
     ...order.flatMap((name) => [`  chain ${name} {`, ...(chains[name] ?? []).map((line) => `    ${line}`), '  }']),
     '}',
   ]

@@ -23,7 +23,7 @@ export interface Known {
 export interface PodSummary {
   readonly pod: string
   readonly addresses: readonly Ip[]
-  /** ADD has told of the pod, and the cluster has no object of it yet. All of its packets are refused. */
+  /** ADD has announced the pod, and the cluster has no object of it yet. All of its packets are refused. */
   readonly isClosed: boolean
   /** `x/allow-web`, or `ClusterNetworkPolicy deny-all (Admin)`. Empty: no policy selects the pod for this direction. */
   readonly ingress: readonly string[]

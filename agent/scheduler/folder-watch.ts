@@ -24,12 +24,12 @@ export async function watchFolders(
       if (now?.id === id) continue
       now?.watcher.close()
       watched.delete(dir)
-      const watcher = id === undefined ? undefined : open(dir, heard)
+      const watcher = id === undefined ? undefined : open(dir, changed)
       if (id !== undefined && watcher) watched.set(dir, { id, watcher })
       touched(dir)
     }
   }
-  function heard(dir: string, name: string | undefined): void {
+  function changed(dir: string, name: string | undefined): void {
     // A watched folder may contain other watched folders. Those may have appeared or gone.
     attach()
     touched(dir, name)
@@ -43,10 +43,10 @@ export async function watchFolders(
   for (const { watcher } of watched.values()) watcher.close()
 }
 
-function open(dir: string, heard: (dir: string, name: string | undefined) => void): FSWatcher | undefined {
+function open(dir: string, changed: (dir: string, name: string | undefined) => void): FSWatcher | undefined {
   try {
-    const watcher = watch(dir, { persistent: false }, (_, name) => heard(dir, name ?? undefined))
-    watcher.on('error', () => heard(dir, undefined))
+    const watcher = watch(dir, { persistent: false }, (_, name) => changed(dir, name ?? undefined))
+    watcher.on('error', () => changed(dir, undefined))
     return watcher
   } catch {
     // The folder is gone again, or no inotify watches are left. The poll goes on.

@@ -61,9 +61,9 @@ export async function follow<Revision, Answer>(
       if (source.known() === undefined) await source.list(signal)
       const after = source.known()
       if (after === undefined) throw new UnavailableError('the store was listed, and named no revision')
-      idle.heard()
+      idle.answered()
       for await (const answer of source.watch(after, AbortSignal.any([signal, watching.signal]))) {
-        idle.heard()
+        idle.answered()
         if (!source.apply(answer)) break
         source.live?.(true)
         waits = delays(leastMs, mostMs)
@@ -82,11 +82,11 @@ export async function follow<Revision, Answer>(
   }
 }
 
-function silence(limitMs: number | undefined, broken: () => void): { heard(): void; end(): void } {
+function silence(limitMs: number | undefined, broken: () => void): { answered(): void; end(): void } {
   let timer: ReturnType<typeof setTimeout> | undefined
   const end = () => clearTimeout(timer)
   return {
-    heard() {
+    answered() {
       end()
       if (limitMs !== undefined) timer = setTimeout(broken, limitMs)
     },

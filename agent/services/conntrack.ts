@@ -48,10 +48,7 @@ function nameOf({ kind, family, key }: StaleFrontend): string {
   return `${kind}${family} ${key}`
 }
 
-/**
- * The UDP frontends among changed ones whose clients have to be looked at: an endpoint went, the first one came, or all
- * went.
- */
+/** The UDP frontends among changed ones with clients to look at: an endpoint went, the first one came, or all went. */
 export function staleOf(
   changed: Iterable<{ readonly before: Frontend | undefined; readonly now: Frontend | undefined }>,
 ): StaleFrontend[] {
@@ -59,20 +56,16 @@ export function staleOf(
     const one = now ?? before
     if (!one?.key.includes('udp . ')) return []
     const [had, endpoints] = [endpointsOf(before), endpointsOf(now)]
+    const hasNone = had.size === 0 && endpoints.size === 0
     const isSameWay = had.size > 0 && [...had].every((endpoint) => endpoints.has(endpoint))
-    return isSameWay || (had.size === 0 && endpoints.size === 0)
-      ? []
-      : [{ kind: one.kind, family: one.family, key: one.key, endpoints }]
+    return hasNone || isSameWay ? [] : [{ kind: one.kind, family: one.family, key: one.key, endpoints }]
   })
 }
 
 /** All UDP frontends, for the first look after a start. */
 export function allUdp(frontends: Iterable<Frontend>): StaleFrontend[] {
-  return [...frontends].flatMap((now) =>
-    now.key.includes('udp . ')
-      ? [{ kind: now.kind, family: now.family, key: now.key, endpoints: endpointsOf(now) }]
-      : [],
-  )
+  const udp = [...frontends].filter(({ key }) => key.includes('udp . '))
+  return udp.map((one) => ({ kind: one.kind, family: one.family, key: one.key, endpoints: endpointsOf(one) }))
 }
 
 /**
@@ -83,9 +76,8 @@ export function formerUdp(elements: readonly string[], served: ReadonlyMap<strin
   return elements.flatMap((title) => {
     const [, port, family, key = ''] = /^map (port)?svc([46]): (.*udp \. .*)$/.exec(title) ?? []
     const kind = port ? 'port' : 'vip'
-    return key === '' || served.has(`${kind}${family} ${key}`)
-      ? []
-      : [{ kind, family: family === '4' ? 4 : 6, key, endpoints: new Set<string>() }]
+    if (key === '' || served.has(`${kind}${family} ${key}`)) return []
+    return [{ kind, family: family === '4' ? 4 : 6, key, endpoints: new Set<string>() }]
   })
 }
 

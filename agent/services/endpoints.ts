@@ -40,10 +40,8 @@ export function endpointsOf(
   const all = [...merged]
   const ready = all.filter(([, { isReady }]) => isReady)
   const ending = all.filter(([, { isServing, isTerminating }]) => isServing && isTerminating)
-  const hint = hintOf(
-    ready.map(([, one]) => one),
-    node,
-  )
+  const readyEndpoints = ready.map(([, one]) => one)
+  const hint = hintOf(readyEndpoints, node)
   const isLocal = ([, one]: readonly [string, Endpoint]) => one.node === node.name
   const near = ready.filter(([, one]) => hint === undefined || one[hint.by].includes(hint.name))
   const cluster = near.length > 0 ? near : ending
@@ -96,16 +94,10 @@ function hintOf(ready: readonly Endpoint[], { name, zone }: NodeFacts): Hint | u
   return zone !== undefined && isUsable('zones', zone) ? { by: 'zones', name: zone } : undefined
 }
 
-function whyOut(
-  { isReady, isServing, isTerminating, nodes, zones }: Endpoint,
-  ready: number,
-  hint: Hint | undefined,
-): string {
-  if (isReady)
-    return hint?.by === 'nodes'
-      ? `it is for clients on node ${nodes.join(', ')}`
-      : `it is for clients of zone ${zones.join(', ')}`
-  if (isTerminating)
-    return isServing ? `it is terminating, and ${ready} others are ready` : 'it is terminating and no longer serves'
-  return 'it is not ready'
+function whyOut(endpoint: Endpoint, ready: number, hint: Hint | undefined): string {
+  const { isReady, isServing, isTerminating, nodes, zones } = endpoint
+  if (isReady && hint?.by === 'nodes') return `it is for clients on node ${nodes.join(', ')}`
+  if (isReady) return `it is for clients of zone ${zones.join(', ')}`
+  if (!isTerminating) return 'it is not ready'
+  return isServing ? `it is terminating, and ${ready} others are ready` : 'it is terminating and no longer serves'
 }

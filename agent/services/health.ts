@@ -44,9 +44,8 @@ export class Progress {
 
   /** Everything was loaded once, and no change waits for longer than a minute. */
   get isHealthy(): boolean {
-    return (
-      this.#updated !== undefined && (this.#waitingSince === undefined || this.#clock() - this.#waitingSince < LATE_MS)
-    )
+    const since = this.#waitingSince
+    return this.#updated !== undefined && (since === undefined || this.#clock() - since < LATE_MS)
   }
 }
 
@@ -92,11 +91,11 @@ export class HealthServers {
    */
   update(services: ReadonlyMap<string, NonNullable<CompiledService['health']>>): string[] {
     const wanted = new Map([...services].map(([service, { port, local }]) => [port, { service, local }]))
-    for (const [port, server] of this.#servers)
-      if (!wanted.has(port)) {
-        server.stop()
-        this.#servers.delete(port)
-      }
+    for (const [port, server] of this.#servers) {
+      if (wanted.has(port)) continue
+      server.stop()
+      this.#servers.delete(port)
+    }
     this.#endpoints.clear()
     for (const [port, endpoints] of wanted) this.#endpoints.set(port, endpoints)
     const failures: string[] = []
@@ -107,20 +106,18 @@ export class HealthServers {
         failures.push(`Cannot open ${what}: ${(cause as Error).message}`)
       }
     }
-    for (const [port, { service }] of wanted)
-      if (!this.#servers.has(port))
-        open(`healthCheckNodePort ${port} of Service ${service}`, () =>
-          this.#servers.set(
-            port,
-            serve('::', port, () => this.#ofService(port)),
-          ),
-        )
+    for (const [port, { service }] of wanted) {
+      if (this.#servers.has(port)) continue
+      open(`healthCheckNodePort ${port} of Service ${service}`, () => {
+        const server = serve('::', port, () => this.#ofService(port))
+        this.#servers.set(port, server)
+      })
+    }
     const address = this.#address
     if (address && !this.#node)
-      open(
-        `--service-health-address ${address.host} port ${address.port}`,
-        () => (this.#node = serve(address.host, address.port, (path) => this.#ofNode(path))),
-      )
+      open(`--service-health-address ${address.host} port ${address.port}`, () => {
+        this.#node = serve(address.host, address.port, (path) => this.#ofNode(path))
+      })
     return failures
   }
 

@@ -27,10 +27,8 @@ export async function kubeProxyRules(run: Run): Promise<string[]> {
   for (const family of FAMILIES) {
     if (isThere(family, TABLE)) found.push(`nft table ${family} ${TABLE}`)
     if (isThere(family, 'nat', CHAIN)) found.push(`${family}tables chain ${CHAIN}`)
-    if (
-      legacyTables(family).includes('nat') &&
-      (await saved(`${family}tables-legacy`, 'nat', run)).includes(`:${CHAIN} `)
-    )
+    const isLegacy = legacyTables(family).includes('nat')
+    if (isLegacy && (await saved(`${family}tables-legacy`, 'nat', run)).includes(`:${CHAIN} `))
       found.push(`${family}tables-legacy chain ${CHAIN}`)
   }
   return [...found, ...(isLink(IPVS_LINK, 'host') ? [`link ${IPVS_LINK}`] : [])]
@@ -82,16 +80,14 @@ async function removeChains(tool: string, table: string, run: Run): Promise<stri
 // another program's chain uses stays, with all that it uses, such as KUBE-MARK-MASQ for portmap's externalSetMarkChain.
 function removalOf(lines: readonly string[]): { readonly chains: number; readonly lines: readonly string[] } {
   // A chain of a program has the policy `-`.
-  const policies = new Map(
-    lines.flatMap((line) =>
-      [...line.matchAll(/^:(\S+) (\S+)/g)].map(([, chain = '', policy = '']) => [chain, policy] as const),
-    ),
-  )
-  const jumps = lines
-    .flatMap((line) =>
-      [...line.matchAll(/^-A (\S+) (?:.* )?-[jg] (\S+)/g)].map(([, from = '', to = '']) => ({ line, from, to })),
-    )
-    .filter(({ to }) => OWN.test(to))
+  const policies = new Map<string, string>()
+  const jumps: { readonly line: string; readonly from: string; readonly to: string }[] = []
+  for (const line of lines) {
+    const [, chain, policy = ''] = /^:(\S+) (\S+)/.exec(line) ?? []
+    if (chain !== undefined) policies.set(chain, policy)
+    const [, from, to = ''] = /^-A (\S+) (?:.* )?-[jg] (\S+)/.exec(line) ?? []
+    if (from !== undefined && OWN.test(to)) jumps.push({ line, from, to })
+  }
   const kept = new Set<string>()
   const keep = (chain: string) => {
     if (kept.has(chain)) return

@@ -36,13 +36,10 @@ export class LoopbackPorts {
    * Opens and closes ports, so that they are those of the frontends. A port that could not be opened is tried again.
    */
   update(frontends: Iterable<Frontend>): void {
-    const wanted = new Map(
-      [...frontends].flatMap((one) =>
-        one.kind === 'port' && one.family === 6 && one.protocol === 'tcp' && one.cluster.length > 0
-          ? [[Number(one.key.split(' . ')[1]), one] as const]
-          : [],
-      ),
-    )
+    const isServed = ({ kind, family, protocol, cluster }: Frontend) =>
+      kind === 'port' && family === 6 && protocol === 'tcp' && cluster.length > 0
+    const served = [...frontends].filter(isServed)
+    const wanted = new Map(served.map((one) => [Number(one.key.split(' . ')[1]), one]))
     for (const port of [...this.#ports.keys()]) if (!wanted.has(port)) this.#close(port)
     for (const [port, frontend] of wanted) {
       const open = this.#ports.get(port)
@@ -97,13 +94,11 @@ export class LoopbackPorts {
   }
 
   #publish(): void {
-    this.#report(
-      [...this.#ports].flatMap(([port, { failure }]): Failure[] =>
-        failure === undefined
-          ? []
-          : [{ scope: 'part', text: `Cannot open NodePort ${port} on ${LOOPBACK}: ${failure}` }],
-      ),
-    )
+    const failures = [...this.#ports].flatMap(([port, { failure }]): Failure[] => {
+      if (failure === undefined) return []
+      return [{ scope: 'part', text: `Cannot open NodePort ${port} on ${LOOPBACK}: ${failure}` }]
+    })
+    this.#report(failures)
   }
 }
 

@@ -11,8 +11,7 @@ import {
 } from './compile.ts'
 
 /**
- * The elements of all Services, and which Service owns each frontend. A change of one Service touches that Service's
- * elements.
+ * The elements of all Services, and which Service owns each frontend. A change of a Service touches its own elements.
  */
 export class Programme {
   readonly #elements: Pick<Elements, 'put' | 'remove'>
@@ -58,13 +57,15 @@ export class Programme {
    * decides about its sources.
    */
   sources(): Map<string, readonly Cidr[]> {
-    const isOwner = (service: string, key: string) =>
-      this.#claims.get(`vip${key.split(' ', 1)[0]?.includes(':') ? 6 : 4} ${key}`)?.[0] === service
-    return new Map(
-      [...this.#restricted].flatMap((service) =>
-        [...(this.#compiled.get(service)?.restricted ?? [])].filter(([key]) => isOwner(service, key)),
-      ),
-    )
+    const isOwner = (service: string, key: string) => {
+      const family = key.split(' ', 1)[0]?.includes(':') ? 6 : 4
+      return this.#claims.get(`vip${family} ${key}`)?.[0] === service
+    }
+    const own = [...this.#restricted].flatMap((service) => {
+      const { restricted } = this.#compiled.get(service) ?? NOTHING
+      return [...restricted].filter(([key]) => isOwner(service, key))
+    })
+    return new Map(own)
   }
 
   /** The chains that the wanted elements lead to. */

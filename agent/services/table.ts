@@ -293,8 +293,7 @@ function choice({ kind, family, protocol, sticky }: ChainShape, count: number, i
   ]
 }
 
-// nft 1.0.6 has no room in its registers for an IPv6 client, a frontend and a mark. Two hashes of them stand for them:
-// 64 bits.
+// nft 1.0.6 has no room in its registers for an IPv6 client, a frontend and a mark. Two hashes stand for them: 64 bits.
 function clientOf(kind: ChainShape['kind'], family: Family): string {
   const all = `${WORD[family]} saddr . ${keyOf(kind, family)}`
   return family === 4 ? all : [1, 2].map((seed) => `jhash ${all} mod 4294967295 seed 0x${seed}`).join(' . ')

@@ -71,10 +71,7 @@ export function settingsPath(
   return readersOf(given).one('config', (path) => path)
 }
 
-/**
- * The settings as one line for the log: the node, the store, and the values that the user set. The line contains no
- * secret.
- */
+/** The settings as one line for the log, without secrets: the node, the store, and the values that the user set. */
 export function describe({ node, store, said }: Settings): string {
   return [`node=${node}`, `store=${store.kind}`, ...said.filter((one) => !/^(node-name|store)=/.test(one))].join(' ')
 }

@@ -18,8 +18,7 @@ export interface SettingsFile {
 /** The given settings by name. */
 export type Given = ReadonlyMap<FlagName, Said>
 
-// All settings with comments take a tenth of this. For megabytes of text that is not YAML, the parser takes gigabytes
-// and minutes.
+// All settings with comments take a tenth of this. For megabytes of other text, the parser takes gigabytes and minutes.
 const FILE_CHARACTERS = 65_536
 
 /**

@@ -20,8 +20,7 @@ const hostGw: Backend<object, never> = {
   conf: () => ({}),
   mtu: (_conf, uplink) => uplink,
   announce(_node, { name, tunnel, advertise }) {
-    // Peers route packets to the advertised address. Behind a NAT, the router has this address. flannel refuses this,
-    // too.
+    // Peers route packets to the advertised address. Behind a NAT, the router has this address. flannel refuses it.
     for (const family of ['v4', 'v6'] as const) {
       const [given, own] = [advertise[family], tunnel[family]]
       if (given === own) continue
@@ -32,8 +31,7 @@ const hostGw: Backend<object, never> = {
   },
   data: () => ({}),
   want: (self, peers, uplink, conf, facts) => reach(peers, { type: 'host-gw', self, uplink, conf, facts }),
-  // The answer comes from the next hop itself. The overlay has no device here, and a bridge exists only after the first
-  // pod.
+  // The answer comes from the next hop itself. The overlay has no device here, and the first pod brings a bridge.
   answersAt: ({ ips }) => ips,
   links: () => [],
 }

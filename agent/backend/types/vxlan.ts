@@ -36,8 +36,7 @@ interface Vtep {
 type Family = 'v4' | 'v6'
 
 const FAMILIES: readonly Family[] = ['v4', 'v6']
-// The default port of the kernel. flannel leaves the choice to the kernel. A configuration may ask for IANA's port
-// 4789.
+// The default port of the kernel. flannel leaves the choice to the kernel. A configuration can name IANA's port 4789.
 const PORT = 8472
 /** Bytes of the outer Ethernet, IP, UDP and VXLAN headers. */
 const OVERHEAD = { v4: 50, v6: 70 } as const
@@ -169,8 +168,7 @@ function inner({ MTU }: Conf, uplink: number, family: Family): number {
   return Math.min(MTU || uplink, uplink) - OVERHEAD[family]
 }
 
-// A device name has at most 15 characters. With a long VNI, flannel's name does not fit, and flannel's agent does not
-// start.
+// A device name has at most 15 characters. With a long VNI, flannel's name does not fit, and its agent does not start.
 function device({ VNI }: Conf, family: Family): IfName {
   const names = family === 'v4' ? [`flannel.${VNI}`, `fl.${VNI}`] : [`flannel-v6.${VNI}`, `fl6.${VNI}`]
   return parse.ifname(names.find((name) => name.length <= 15))
