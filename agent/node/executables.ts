@@ -122,8 +122,8 @@ export function isPlumb(path: string): boolean {
 function readOnce(path: string): Read | undefined {
   const file = found(path)
   if (!file?.isFile()) return undefined
-  // All hard links of a file have the same key.
-  const key = [file.dev, file.ino, file.size, file.mtimeMs].join(' ')
+  // All hard links of a file have the same key. The inode of a file that is gone may be used again in the same second.
+  const key = [file.dev, file.ino, file.size, file.mtimeMs, file.ctimeMs].join(' ')
   const before = known.get(key)
   if (before) return before
   const hash = new Bun.CryptoHasher('blake2b256')
