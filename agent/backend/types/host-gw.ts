@@ -1,5 +1,5 @@
-// Each file of this folder is one backend. This one is the shortest, so begin here. `index.ts` is the generated table
-// of backends.
+// Each file of this folder is one backend. This is the shortest one that reaches peers, so begin here. `index.ts` is
+// the generated table of backends.
 import { ValueError } from '../../../lib/text/errors.ts'
 import { PROTO } from '../../kernel/marks.ts'
 import type { Backend } from '../backend.ts'
