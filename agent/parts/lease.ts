@@ -68,8 +68,8 @@ export class LeasePart implements Part {
     const isOther = lease !== this.#now.lease
     if (lease) this.#now.lease = lease
     if (isOther) this.#changed()
-    const { contest } = this.#claiming
-    if (contest !== undefined) return { failures: [{ scope: 'part', text: contest }] }
+    const { conflict } = this.#claiming
+    if (conflict !== undefined) return { failures: [{ scope: 'part', text: conflict }] }
     return lease && this.#now.snapshot ? DONE : WAITING
   }
 

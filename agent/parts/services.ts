@@ -24,7 +24,6 @@ import { allUdp, forgetStale, formerUdp, StaleFrontends, staleOf } from '../serv
 import type { NodeFacts } from '../services/endpoints.ts'
 import { HealthServers, Progress } from '../services/health.ts'
 import { LoopbackPorts } from '../services/loopback-ports.ts'
-import { Programme } from '../services/programme.ts'
 import {
   addition,
   baseChains,
@@ -41,6 +40,7 @@ import {
   TABLE,
 } from '../services/table.ts'
 import { type ServiceView, viewOf } from '../services/view.ts'
+import { WantedElements } from '../services/wanted-elements.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 
@@ -80,7 +80,7 @@ export class ServicesPart implements Part {
   readonly #repairs: Repairs
   readonly #changes: Changes
   readonly #elements = new Elements(TABLE, SHAPES, { most: MOST })
-  readonly #programme = new Programme(this.#elements)
+  readonly #wanted = new WantedElements(this.#elements)
   readonly #progress = new Progress()
   readonly #health: HealthServers
   readonly #base: ReadonlyMap<string, Chain>
@@ -92,7 +92,7 @@ export class ServicesPart implements Part {
   /** The chains that the kernel has. Undefined before the first step. */
   #chains: Map<string, Chain> | undefined
   /**
-   * The source ranges in the kernel: their version in the programme, and whether there are any. The text for addresses
+   * The source ranges in the kernel: their version among the wanted elements, and whether there are any. The text for addresses
    * of pods.
    */
   #sources = { version: 0, isAny: false }
@@ -157,7 +157,7 @@ export class ServicesPart implements Part {
   /** Where the rules lead packets to this address and port. Undefined when they leave the packets alone. */
   translate(ip: Ip, protocol: Protocol, port: number): Translated | undefined {
     const [family, word] = [isSix(ip) ? (6 as const) : (4 as const), protocol.toLowerCase()]
-    const { served } = this.#programme
+    const { served } = this.#wanted
     const vip = served.get(`vip${family} ${ip} . ${word} . ${port}`)
     const nodePort = localAddresses(family).has(ip) ? served.get(`port${family} ${word} . ${port}`) : undefined
     const what = `${ip} port ${port}/${protocol}`
@@ -168,7 +168,7 @@ export class ServicesPart implements Part {
         endpoints: [...new Set([...frontend.cluster, ...frontend.local])].map(endpointAt),
       }
     // Ports of a ClusterIP that the Service does not have are refused.
-    const isClusterIp = [...this.#programme.all.values()].some(({ vips }) => vips.includes(ip))
+    const isClusterIp = [...this.#wanted.all.values()].some(({ vips }) => vips.includes(ip))
     return isClusterIp ? { what: `${what} is no port of the Service`, endpoints: [] } : undefined
   }
 
@@ -191,7 +191,7 @@ export class ServicesPart implements Part {
     const texts = [
       ...(trouble === undefined ? [] : [`${trouble}; the last known objects are programmed`]),
       ...refused.map((text) => `${text}; the other objects are programmed`),
-      ...this.#health.update(this.#programme.health),
+      ...this.#health.update(this.#wanted.health),
     ]
     const failures = texts.map((text): Failure => ({ scope: 'part', text }))
     this.#context.failures.report('objects of services', failures)
@@ -202,9 +202,9 @@ export class ServicesPart implements Part {
   async #update(): Promise<void> {
     const isFirst = this.#chains === undefined
     const changed = this.#compileChanged(this.#changes.take())
-    this.#stale.note(isFirst ? allUdp(this.#programme.served.values()) : staleOf(changed.values()))
+    this.#stale.note(isFirst ? allUdp(this.#wanted.served.values()) : staleOf(changed.values()))
     const inherited = await this.#program(isFirst)
-    this.#stale.note(formerUdp(inherited, this.#programme.served))
+    this.#stale.note(formerUdp(inherited, this.#wanted.served))
     // What happened before the start was not this run's to wait for.
     for (const at of isFirst ? [] : this.#triggered.values())
       this.#programming = withDuration(this.#programming, Math.max(0, (Date.now() - at) / 1000))
@@ -240,7 +240,7 @@ export class ServicesPart implements Part {
   }
 
   // Compiles the Services whose objects changed.
-  #compileChanged(keys: ChangedKeys): ReturnType<Programme['update']> {
+  #compileChanged(keys: ChangedKeys): ReturnType<WantedElements['update']> {
     const { services, slices, nodes } = this.#objects.objects
     const dirty = new Set(keys.get('services'))
     for (const key of keys.get('slices') ?? []) {
@@ -269,10 +269,10 @@ export class ServicesPart implements Part {
     const next = new Map<string, CompiledService | undefined>()
     for (const key of dirty) {
       const service = services.get(key)
-      next.set(key, service && compile(service, this.#slicesOf(key), this.#node, this.#programme.of(key)))
+      next.set(key, service && compile(service, this.#slicesOf(key), this.#node, this.#wanted.of(key)))
       if (this.#slices.get(key)?.size === 0) this.#slices.delete(key)
     }
-    return this.#programme.update(next)
+    return this.#wanted.update(next)
   }
 
   #slicesOf(service: string): Slice[] {
@@ -283,8 +283,8 @@ export class ServicesPart implements Part {
   #publish(): void {
     const endpoints = ENDPOINT_MAPS.reduce((sum, name) => sum + this.#elements.size(name), 0)
     this.#now.services = {
-      services: this.#programme.all.size,
-      frontends: this.#programme.served.size,
+      services: this.#wanted.all.size,
+      frontends: this.#wanted.served.size,
       endpoints,
       programming: this.#programming,
       forgotten: this.#forgotten,
@@ -295,8 +295,7 @@ export class ServicesPart implements Part {
   // earlier run left and nobody wants so.
   async #program(isFirst: boolean): Promise<readonly string[]> {
     const wanted = new Map(this.#base)
-    for (const shape of this.#programme.shapes())
-      for (const [name, chain] of shapeChains(shape)) wanted.set(name, chain)
+    for (const shape of this.#wanted.shapes()) for (const [name, chain] of shapeChains(shape)) wanted.set(name, chain)
     const wasStale = this.#isStale
     const wrong = wasStale ? this.#look() : undefined
     const way: Way = isFirst || wrong !== undefined ? 'over' : 'step'
@@ -309,7 +308,7 @@ export class ServicesPart implements Part {
     // The kernel never takes packets for 127.0.0.0/8 from other links without the chain that drops them.
     if (wanted.has(MARTIANS) && (isFirst || wasStale)) this.#takeLocalnet(isFirst)
     await this.#removeUnused(wanted, way)
-    if (this.#isOnLoopback) this.#loopback.update(this.#programme.served.values())
+    if (this.#isOnLoopback) this.#loopback.update(this.#wanted.served.values())
     const titles = [
       ...(wrong !== undefined && !isFirst ? [wrong] : []),
       ...repaired.map((text) => `nft table ${TABLE}, ${text}`),
@@ -350,8 +349,8 @@ export class ServicesPart implements Part {
     const addresses = podAddresses(subnets, networks).join('\n')
     const hasOtherAddresses = addresses !== this.#addresses
     const isWhole = way !== 'step'
-    const { sourcesVersion } = this.#programme
-    const restricted = isWhole || sourcesVersion !== this.#sources.version ? this.#programme.sources() : undefined
+    const { sourcesVersion } = this.#wanted
+    const restricted = isWhole || sourcesVersion !== this.#sources.version ? this.#wanted.sources() : undefined
     const before = [
       ...(way === 'anew' ? AWAY : []),
       ...(isWhole ? declaration(wanted) : addition(fresh)),

@@ -12,7 +12,7 @@ const [RETRY_MS, LONGEST_RETRY_MS] = [500, 30_000]
  * five seconds.
  */
 const LONGEST_AWAY_MS = 3600
-/** A contest for the lease counts as over after this time without a loss. Milliseconds. */
+/** A conflict over the lease counts as over after this time without a loss. Milliseconds. */
 const CALM_MS = 2 * LONGEST_RETRY_MS
 
 /**
@@ -111,7 +111,7 @@ export class Claiming {
   }
 
   /** A sentence about the repeated changes to this lease by another writer. Undefined when there are none. */
-  get contest(): string | undefined {
+  get conflict(): string | undefined {
     const { count, at, text } = this.#losses
     return count > 1 && performance.now() - at < CALM_MS ? `${text}, ${count} times so far` : undefined
   }

@@ -21,7 +21,7 @@ import { readConf, requirePod } from './call.ts'
 import { dropParts, noteFirst, noteParts, together } from './fused.ts'
 import { reserve } from './journal-parts.ts'
 import { noteInPod, noteLent, ownIn, refuseLent, taken } from './link.ts'
-import { evict } from './orphans.ts'
+import { removeFormerOwner } from './orphans.ts'
 import type { Delegate } from './pool.ts'
 import { poolOf, remove, unlessGone } from './removal.ts'
 import { hold, letGo } from './shared-links.ts'
@@ -155,7 +155,7 @@ async function takeAddress<C extends NetConf>(request: Request<C>, made: Made): 
   const given = pool ? await pool.add(made.former) : {}
   made.addresses = true
   if (pool) requireAddress(given, conf.ipam?.type ?? '')
-  await evict(given.ips ?? [], at, io.run)
+  await removeFormerOwner(given.ips ?? [], at, io.run)
   // A second ADD of a live attachment leaves its connections alone.
   if (made.isNew) forgetAddresses((given.ips ?? []).map(({ address }) => split(address).ip))
   return { ...given, ...moved }

@@ -19,7 +19,7 @@ import { nodeFacts } from '../wiring/node-facts.ts'
 import { forDel, readConf, requirePod, requirePrevious, throwAll, validAttachments } from './call.ts'
 import { hasOurs, logTheirs } from './foreign.ts'
 import { dropNoted, outdated, podOf, reachable, reserve } from './journal-parts.ts'
-import { evict } from './orphans.ts'
+import { removeFormerOwner } from './orphans.ts'
 
 /**
  * The verbs of a plugin that adds to the objects of the plugins before it. ADD writes its resources to the journal
@@ -70,7 +70,7 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   // The `ip` process starts up while the journal is written.
   if (own.some(({ kind, ns }) => (kind === 'setting' || kind === 'route') && ns === at.netns))
     io.run.prepare?.(BLIND, at.netns)
-  await evict(given.ips ?? [], at, io.run)
+  await removeFormerOwner(given.ips ?? [], at, io.run)
   note(at, { [plugin.type]: own }, given.ips)
   const undo = async () => void (isAgain || (await dropNoted([part], io.run, true)))
   try {

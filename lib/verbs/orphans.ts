@@ -51,7 +51,7 @@ export function orphaned(run: Pick<Run, 'link'>): Owner[] {
  * Removes the objects of orphaned attachments that had one of these addresses: an old host port must not lead to the
  * new pod. A live attachment keeps its objects, because two networks may use the same addresses.
  */
-export async function evict(ips: readonly IpConfig[], at: Owner, run: Run): Promise<void> {
+export async function removeFormerOwner(ips: readonly IpConfig[], at: Owner, run: Run): Promise<void> {
   for (const { address } of ips) {
     for (const entry of attachmentsWith(split(address).ip))
       if (!isSame(entry.owner, at) && (isGone(entry, run) || hasLost(entry, at)))

@@ -5,8 +5,8 @@ import { dumpElements } from '../../agent/kernel/element-dump.ts'
 import { Elements } from '../../agent/kernel/elements.ts'
 import { compile } from '../../agent/services/compile.ts'
 import { forgetStale } from '../../agent/services/conntrack.ts'
-import { Programme } from '../../agent/services/programme.ts'
 import { baseChains, declaration, SHAPES, shapeChains, TABLE } from '../../agent/services/table.ts'
+import { WantedElements } from '../../agent/services/wanted-elements.ts'
 import { connectionCount, connectionPieces } from '../../lib/os/conntrack.ts'
 import { inside } from '../../lib/os/netns.ts'
 import { generation } from '../../lib/os/nftables.ts'
@@ -52,14 +52,14 @@ describe('many Services', () => {
           },
         }
         const elements = new Elements(TABLE, SHAPES, { ...kernel, most: 50_000 })
-        const programme = new Programme(elements)
-        programme.update(
+        const wanted = new WantedElements(elements)
+        wanted.update(
           new Map(
             Array.from({ length: count }, (_, n) => [name(n), compile(service(n), [slice(n, 2 * n, 2 * n + 1)], NODE)]),
           ),
         )
         const chains = baseChains({ nodePortAddresses: [], masqueradeAll: false, clusterCidrs: [] })
-        for (const shape of programme.shapes()) for (const [key, chain] of shapeChains(shape)) chains.set(key, chain)
+        for (const shape of wanted.shapes()) for (const [key, chain] of shapeChains(shape)) chains.set(key, chain)
         elements.forget()
         await elements.step(run, { before: declaration(chains) })
         // 50,000 elements at most in one transaction bound the memory of nft.
@@ -67,7 +67,7 @@ describe('many Services', () => {
         assert.deepEqual([dumps, elements.size('svc4'), elements.size('eps4tcp')], [0, count, 2 * count])
         const change = async (key: number, compiled: ReturnType<typeof compile> | undefined) => {
           scripts.length = 0
-          programme.update(new Map([[name(key), compiled]]))
+          wanted.update(new Map([[name(key), compiled]]))
           // As after each event of the kernel about the table.
           elements.invalidate()
           await elements.step(run)
@@ -79,14 +79,14 @@ describe('many Services', () => {
           `add element inet ${TABLE} vips4 { ${dotted(11, count)} }`,
         ])
         assert.equal((await change(count, undefined)).length, 3)
-        const before = programme.of(name(7))
+        const before = wanted.of(name(7))
         const other = await change(7, compile(service(7), [slice(7, 14, 99)], NODE, before))
         assert.deepEqual(other, [
           `delete element inet ${TABLE} eps4tcp { 11.0.0.7 . 80 . 1 }`,
           `add element inet ${TABLE} eps4tcp { 11.0.0.7 . 80 . 1 : 10.0.0.99 . 8080 }`,
         ])
         // A change back and forth within one step is none.
-        assert.deepEqual(await change(8, programme.of(name(8))), [''])
+        assert.deepEqual(await change(8, wanted.of(name(8))), [''])
         assert.equal(dumps, 0)
       }),
     )
@@ -149,12 +149,12 @@ describe('many Services', () => {
           dump: () => new Map(),
           most: 50_000,
         })
-        const programme = new Programme(elements)
-        programme.update(
+        const wanted = new WantedElements(elements)
+        wanted.update(
           new Map(Array.from({ length: count }, (_, n) => [name(n), compile(service(n), [slice(n, 254)], NODE)])),
         )
         const chains = baseChains({ nodePortAddresses: [], masqueradeAll: false, clusterCidrs: [] })
-        for (const shape of programme.shapes()) for (const [key, chain] of shapeChains(shape)) chains.set(key, chain)
+        for (const shape of wanted.shapes()) for (const [key, chain] of shapeChains(shape)) chains.set(key, chain)
         elements.forget()
         const before = [`table inet ${TABLE}`, `delete table inet ${TABLE}`, ...declaration(chains)]
         await elements.step((argv, stdin) => node.exec(argv, { stdin }), { before })

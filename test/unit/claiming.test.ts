@@ -105,7 +105,7 @@ describe('Claiming', () => {
     // At 0, 0.5, 1.5 and 3.5 s, after the first claim.
     assert.ok(claims() >= 3 && claims() <= 5, `${claims()} claims`)
     assert.match(
-      claiming.contest ?? '',
+      claiming.conflict ?? '',
       /^The lease of 10\.5\.\d\.0\/24 is overwritten by the node at 172\.30\.0\.66: does it have this node's name, too\?, [2-4] times so far$/,
     )
     await until(() => readFileSync(file, 'utf8') === encodeValue(draft('a', 2)), 10_000)

@@ -4,7 +4,7 @@ import { type Service, type Slice, serviceOf, sliceOf } from '../../agent/cluste
 import { type CompiledService, compile, elementsOf } from '../../agent/services/compile.ts'
 import { allUdp, StaleFrontends } from '../../agent/services/conntrack.ts'
 import { endpointsOf, type NodeFacts } from '../../agent/services/endpoints.ts'
-import { Programme } from '../../agent/services/programme.ts'
+import { WantedElements } from '../../agent/services/wanted-elements.ts'
 import { parseIp } from '../../lib/text/ip.ts'
 
 const NODE: NodeFacts = { name: 'n1', zone: 'a' }
@@ -276,7 +276,7 @@ describe('the compiler of Services', () => {
   })
 
   it('F20s5 F20s9 source ranges are written again only when they change, and are those of the Service that has the address', () => {
-    const programme = new Programme({ put() {}, remove() {} })
+    const wanted = new WantedElements({ put() {}, remove() {} })
     const balanced = (name: string, ...loadBalancerSourceRanges: readonly string[]) =>
       compile(
         serviceOf({
@@ -288,9 +288,9 @@ describe('the compiler of Services', () => {
         NODE,
       )
     const update = (...changes: readonly (readonly [string, CompiledService | undefined])[]) => {
-      const before = programme.sourcesVersion
-      programme.update(new Map(changes))
-      return [programme.sourcesVersion !== before, Object.fromEntries(programme.sources())]
+      const before = wanted.sourcesVersion
+      wanted.update(new Map(changes))
+      return [wanted.sourcesVersion !== before, Object.fromEntries(wanted.sources())]
     }
     const key = '192.0.2.1 . tcp . 80'
     assert.deepEqual(update(['x/a', balanced('a', '10.0.0.0/8')]), [true, { [key]: ['10.0.0.0/8'] }])

@@ -13,7 +13,7 @@ import {
 /**
  * The elements of all Services, and which Service owns each frontend. A change of a Service touches its own elements.
  */
-export class Programme {
+export class WantedElements {
   readonly #elements: Pick<Elements, 'put' | 'remove'>
   readonly #compiled = new Map<string, CompiledService>()
   /** The Services that claim a frontend, such as an external IP that two of them name. The first one has it. */
