@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { inNamespaces, type Namespace, ping, until } from '../support/harness.ts'
+import { inNamespaces, isSilent, type Namespace, ping, until } from '../support/harness.ts'
 import { skip } from '../support/skip.ts'
 
 const NETWORKS = ['10.244.0.0/16', 'fd00:244::/48']
@@ -86,7 +86,7 @@ describe('the agent and a FORWARD policy of DROP', () => {
         ])
           assert.equal((await node.exec([tool, ...argv])).status, 0, argv.join(' '))
         const theirs = await rules(node, tool)
-        assert.ok(!(await ping(pod, target)))
+        assert.ok(await isSilent(pod, target))
         assert.deepEqual(await call(node, 'passForward'), [`${tool}: chain PLUMB-FORWARD and the jump to it`])
         await until(() => ping(pod, target))
         assert.deepEqual(await call(node, 'passForward'), [])

@@ -175,6 +175,11 @@ export async function ping(from: Namespace, address: string): Promise<boolean> {
   return (await from.exec(['ping', '-n', '-q', '-c', '1', '-w', '3', address])).status === 0
 }
 
+/** Whether an address leaves an echo request from a namespace without an answer for a second. */
+export async function isSilent(from: Namespace, address: string): Promise<boolean> {
+  return (await from.exec(['ping', '-n', '-q', '-c', '1', '-w', '1', address])).status !== 0
+}
+
 async function make(name: string): Promise<Namespace> {
   const unique = `${name}-${++serial}`
   await execa('ip', ['netns', 'add', unique])
