@@ -39,8 +39,8 @@ export function budgetOf(usualMs: number, part = 1): number {
 /** Notes for the summary, where one is wanted (PLUMB_FUZZ_FIGURES names its file), and says it. */
 export function tell(target: string, { ok, refused, slowest }: Figures, failures: number): void {
   const line = { target, cases: ok + refused, answered: ok, refused, slowestMs: Math.round(slowest), failures }
-  if (process.env['PLUMB_FUZZ_FIGURES']) appendFileSync(process.env['PLUMB_FUZZ_FIGURES'], `${JSON.stringify(line)}\n`)
   console.log(`fuzz: ${JSON.stringify(line)}`)
+  if (process.env['PLUMB_FUZZ_FIGURES']) appendFileSync(process.env['PLUMB_FUZZ_FIGURES'], `${JSON.stringify(line)}\n`)
 }
 
 /** Processor time since `process.cpuUsage()`, in milliseconds: the machine may have other things to do. */
