@@ -13,6 +13,7 @@ import {
   rmSync,
   statSync,
   symlinkSync,
+  utimesSync,
   writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -77,6 +78,16 @@ describe('what the agent installs', () => {
     for (const name of listed()) assert.deepEqual([await says(name), statSync(bin(name)).mode & 0o777], ['one', 0o755])
     assert.deepEqual(uninstall(places), { undone: ['plumb', ...NAMES].map(bin), left: [] })
     assert.deepEqual([listed(), readdirSync(places.stateDir), existsSync(program)], [[], [], true])
+  })
+
+  it('fingerprint() tells two programs of one size and one time apart, also in the same inode', () => {
+    const { program } = node()
+    const prints = ['one', 'two'].map((text) => {
+      writeFileSync(program, text)
+      utimesSync(program, 1, 1)
+      return fingerprint(program)
+    })
+    assert.notEqual(prints[0], prints[1])
   })
 
   it('placeLink() copies where there can be no link, and links where there can', async function () {
