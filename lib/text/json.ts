@@ -11,6 +11,8 @@ export function isDeep(value: unknown, most = 50): boolean {
  * Whether a text opens more than `most` brackets that are open together, whether or not it is JSON. Does not recurse.
  */
 export function isDeepText(text: string, most: number): boolean {
+  // Most texts do not open so many.
+  if (text.split(/[[{]/, most + 2).length <= most + 1) return false
   let [depth, isString] = [0, false]
   for (let at = 0; at < text.length && depth <= most; at++) {
     const char = text[at] as string

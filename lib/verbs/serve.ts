@@ -168,15 +168,15 @@ function given(io: Io): string {
 }
 
 function parseObject(text: string, deepest: number): Record<string, unknown> {
+  const tooDeep = `Cannot read the configuration: it is nested more than ${deepest} deep`
+  // Before the parser: a deep value is a fault also where a second key of its name would replace it.
+  if (isDeepText(text, DEEPEST_REMOVED)) throw new CniError(CODE.decode, tooDeep)
   let raw: unknown
   try {
     raw = JSON.parse(text)
   } catch (cause) {
-    // A parser that ends its stack and one that does not find different faults in a deep text.
-    if (isDeepText(text, deepest))
-      throw new CniError(CODE.decode, `Cannot read the configuration: it is nested more than ${deepest} deep`, '', {
-        cause,
-      })
+    // With a small stack the parser ends earlier.
+    if (isDeepText(text, deepest)) throw new CniError(CODE.decode, tooDeep, '', { cause })
     throw new CniError(
       CODE.decode,
       'Cannot read the configuration: it is not JSON',
@@ -184,8 +184,7 @@ function parseObject(text: string, deepest: number): Record<string, unknown> {
       { cause },
     )
   }
-  if (isDeep(raw, deepest))
-    throw new CniError(CODE.decode, `Cannot read the configuration: it is nested more than ${deepest} deep`)
+  if (isDeep(raw, deepest)) throw new CniError(CODE.decode, tooDeep)
   if (typeof raw !== 'object' || raw === null || Array.isArray(raw))
     throw new CniError(CODE.decode, `Cannot read the configuration ${shown(raw)}: want a JSON object`)
   return raw as Record<string, unknown>

@@ -1,6 +1,6 @@
 // Tests plugins/index.ts on the small engine beside the same plugins on Bun, with random input.
 import assert from 'node:assert/strict'
-import { linkSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { linkSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
@@ -97,13 +97,14 @@ describe('the plugins on the small engine, with and without its frozen heap, and
       assert.equal((await node.exec(['sh', '-ec', LINKS(pod.path.replace('/run/netns/', ''))])).status, 0)
       const failures: string[] = []
       const seen: Figures = { ok: 0, refused: 0, slowest: 0 }
+      const fixed = new Set(readdirSync('/run'))
       let isDirty = true
       for (let i = 0; i < CASES && failures.length < 10; i++) {
         const { type, call } = caseOf(i, pod.path)
         const said = []
         // Each fourth call also meets the engine without a frozen heap.
         for (const bin of i % 4 === 0 ? [frozen, unfrozen, bun] : [frozen, bun]) {
-          if (isDirty) await reset(node)
+          if (isDirty) await reset(node, fixed)
           const started = performance.now()
           const { status, stdout, stderr } = await start(bin, type, call, node)
           seen.slowest = Math.max(seen.slowest, performance.now() - started)
@@ -133,8 +134,12 @@ describe('the plugins on the small engine, with and without its frozen heap, and
     return { type, call: text === undefined ? call : { ...call, stdin: text } }
   }
 
-  async function reset(node: Namespace): Promise<void> {
-    for (const one of [BASE, '/run/cni', '/var/lib/cni']) rmSync(one, { recursive: true, force: true })
+  // A case may name any folder of /run as its pool's; `fixed` are those that stay.
+  async function reset(node: Namespace, fixed: ReadonlySet<string>): Promise<void> {
+    const made = readdirSync('/run', { encoding: 'buffer' }).filter((name) => !fixed.has(name.toString()))
+    const run = Buffer.from('/run/')
+    for (const one of [...made.map((name) => Buffer.concat([run, name])), '/var/lib/cni'])
+      rmSync(one, { recursive: true, force: true })
     mkdirSync(DIR, { recursive: true })
     mkdirSync(`${BASE}/cwd`)
     furnish(DIR)
