@@ -235,11 +235,16 @@ describe('macvlan', () => {
       for (const address of ['10.1.0.2', 'fd00:1::2'])
         await node.ip('neigh', 'replace', address, 'lladdr', '02:00:00:00:00:99', 'dev', 'lan0', 'nud', 'stale')
       const net = network(node, macvlan())
-      const started = performance.now()
       const result = await net.add(pod)
+      const [{ addr_info: seen }] = (await pod.json('addr', 'show', 'dev', 'eth0')) as [Row]
+      assert.deepEqual(
+        seen.filter(({ scope }: Row) => scope === 'global').map((one: Row) => [one['local'], one['tentative']]),
+        [
+          ['10.1.0.2', undefined],
+          ['fd00:1::2', undefined],
+        ],
+      )
       assert.ok(await ping(pod, ROUTER.six))
-      // RFC 4862: duplicate address detection alone would last a second.
-      assert.ok(performance.now() - started < 1000, `${performance.now() - started} ms`)
       await until(
         async () =>
           (await node.json('neigh', 'show', 'dev', 'lan0')).filter(
