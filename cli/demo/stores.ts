@@ -70,7 +70,7 @@ function etcd(): Store {
       server?.child.kill('SIGSTOP')
       // SIGSTOP does not stop all threads at once. Each thread stops when it runs next.
       await until(
-        () => isSilent(100),
+        () => isSilent(1000),
         LIMIT_MS,
         () => 'etcd was stopped, and answers',
       )
