@@ -19,7 +19,7 @@ const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]
   package: [['scripts/build.ts'], ['scripts/package.ts']],
   ok: [
     ['scripts/setup.ts', 'test'],
-    ['test/run.ts', '--without', 'peers,vm'],
+    ['test/run.ts', '--without', 'long,crash,fuzz,peers,vm'],
   ],
   'test:crash': [['scripts/setup.ts', 'test'], ['test/crash/index.ts']],
   test: [['scripts/setup.ts', 'test'], ['scripts/peers.ts'], ['test/run.ts']],

@@ -92,9 +92,11 @@ function checks(): Job[] {
 
 function files(): Job[] {
   const found = [...new Glob('test/**/*.test.ts').scanSync({ cwd: ROOT })].sort()
+  // Words name files of any folder.
+  const isLeftOut = (name: string) => patterns.length === 0 && room(name, flags.without)
   const room = (name: string, wanted = '') => wanted.split(',').includes(/^test\/(\w+)\//.exec(name)?.[1] ?? 'unit')
   return found
-    .filter((name) => (flags.only ? room(name, flags.only) : !room(name, ASKED.join())) && !room(name, flags.without))
+    .filter((name) => (flags.only ? room(name, flags.only) : !room(name, ASKED.join())) && !isLeftOut(name))
     .map((name, i) => {
       const mocha = [
         process.execPath,

@@ -120,7 +120,7 @@ describe('plumb cni explain', () => {
   // What a DHCP server answers cannot be told.
   const samples = [...new Glob('**/*.{conf,conflist}').scanSync({ cwd: join(ROOT, 'conf') })]
     .filter((file) => file !== 'dhcp.conflist')
-    // The agent that admits its pods does not run here (test/netns/policy-plugin.test.ts).
+    // The agent that admits its pods does not run here (test/long/policy-plugin.test.ts).
     .filter((file) => file !== 'policy.conflist')
     // Its device, and where that is when it goes back, are told in test/netns/host-device.test.ts.
     .filter((file) => !file.startsWith('host-device'))
