@@ -12,7 +12,7 @@ export function isDeep(value: unknown, most = 50): boolean {
  */
 export function isDeepText(text: string, most: number): boolean {
   // Most texts do not open so many.
-  if (text.split(/[[{]/, most + 2).length <= most + 1) return false
+  if (text.split('[').length + text.split('{').length <= most + 2) return false
   let [depth, isString] = [0, false]
   for (let at = 0; at < text.length && depth <= most; at++) {
     const char = text[at] as string
