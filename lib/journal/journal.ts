@@ -77,15 +77,21 @@ export function begin(at: Attachment, link?: readonly Resource[]): Found {
 }
 
 /**
- * Writes to the entry that a removal is running. The next ADD finishes an unfinished removal first. Never throws,
- * because a DEL must always remove.
+ * Writes to the entry that a removal is running, and makes the entry where there is none. The next ADD finishes an
+ * unfinished removal first. Returns whether the entry was made for it. Never throws, because a DEL must always remove.
  */
-export function beginRemoval(owner: Owner): void {
+export function beginRemoval(owner: Owner): boolean {
+  let isNew = false
   try {
-    if (occupy(partName(LINK, owner))) change(owner, (entry) => ({ ...entry, unfinished: true }))
+    if (occupy(partName(LINK, owner)))
+      change(owner, (entry) => {
+        isNew = !entry.unfinished && Object.keys(entry.parts).length === 0
+        return { ...entry, unfinished: true }
+      })
   } catch {
     // /run is full or read-only. After a killed DEL the next ADD is refused then, until the DEL is repeated.
   }
+  return isNew
 }
 
 /**

@@ -23,9 +23,15 @@ export async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: C
   const known = forDel(call)
   const { run } = call.io
   for (const ns of new Set(linkOf(plugin, known.at, run).map(({ ns }) => ns))) run.prepare?.(BLIND, ns)
-  beginRemoval(known.at)
+  const isNew = beginRemoval(known.at)
   const conf = readLoose(plugin.conf, call.raw)
-  await remove(plugin, known, await poolOf(conf, call).catch((cause) => missing(cause, call)), conf)
+  try {
+    await remove(plugin, known, await poolOf(conf, call).catch((cause) => missing(cause, call)), conf)
+  } catch (cause) {
+    // A DEL of what plumb does not know leaves nothing when it fails.
+    if (isNew) close(known.at)
+    throw cause
+  }
 }
 
 // The IPAM plugin cannot be found: CNI_PATH is wrong, or the program is being replaced. DEL removes the links and then

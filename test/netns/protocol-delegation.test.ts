@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { execa } from 'execa'
 import { foreignPlugin } from '../support/foreign-plugin.ts'
 import { inNamespaces, plugin, type Row, snapshot } from '../support/harness.ts'
-import { bridgeConf, type Conf, containerId, network, traces } from '../support/network.ts'
+import { bridgeConf, type Conf, containerId, mentions, network, traces } from '../support/network.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 
@@ -80,7 +80,8 @@ describe('protocol: delegation', () => {
         )
         assert.equal(status, type === '' ? 0 : 1, stderr)
       }
-      assert.equal((await net.fails('DEL', pod, { containerId: 'c1' })).msg, 'Cannot find the IPAM plugin "nowhere"')
+      assert.equal((await net.fails('DEL', pod, { containerId: 'c9' })).msg, 'Cannot find the IPAM plugin "nowhere"')
+      assert.deepEqual(mentions(/\bc9\b/, '/run/cni'), [])
       pool.fail('ADD', 123, 'come back tomorrow')
       const answer = await plugin(
         'bridge',
