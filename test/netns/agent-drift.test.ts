@@ -57,9 +57,9 @@ describe('plumb agent and what others do to its links and routes', () => {
         const before = await device(one)
         const pings = await flow(one.ns, gatewayOf(one).v4 as string, gatewayOf(two).v4 as string)
         await one.ns.ip('link', 'set', 'flannel.1', 'mtu', '1300')
-        await until(async () => assert.deepEqual(await device(one), before) === undefined, 1000)
+        await until(async () => assert.deepEqual(await device(one), before) === undefined)
         await one.ns.ip('link', 'set', 'flannel.1', 'address', '02:00:00:00:00:42')
-        await until(async () => assert.deepEqual(await device(one), before) === undefined, 1000)
+        await until(async () => assert.deepEqual(await device(one), before) === undefined)
         await agents[0]?.stop()
         await one.ns.ip('link', 'set', 'flannel.1', 'type', 'vxlan', 'id', '1', 'learning')
         Backend = { Type: 'vxlan', MTU: 1400 }
@@ -146,7 +146,7 @@ describe('plumb agent and what others do to its links and routes', () => {
       )
       assert.match(await route(), /via 172\.30\.0\.99/)
       await one.ns.ip('route', 'del', to)
-      await until(async () => assert.equal(await route(), before) === undefined, 1000)
+      await until(async () => assert.equal(await route(), before) === undefined)
       await agents[0]?.ready(5000)
     }),
   )

@@ -142,7 +142,8 @@ export async function snapshot({ exec, json }: Namespace): Promise<string> {
     'ip -4 rule',
     'ip -6 rule',
     'ip neighbour show nud permanent',
-    'bridge fdb',
+    // What a bridge learned comes and goes with the packets.
+    "bridge fdb | grep -E 'permanent|static|extern_learn'",
     'nft --stateless list ruleset',
     'grep -rs . /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv4/conf /proc/sys/net/ipv6/conf --include=forwarding --include=ip_forward --include=route_localnet --include=rp_filter --include=accept_ra --include=accept_dad --include=disable_ipv6 --include=arp_notify',
   ]

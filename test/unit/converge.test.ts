@@ -303,7 +303,7 @@ describe('sentences()', () => {
     assert.deepEqual(sentences(failed), [
       'Cannot make neighbour 10.0.0.0 on flannel.1 and 29999 more: Cannot find device "flannel.1"',
     ])
-    assert.ok(performance.now() - began < 1000, `${performance.now() - began} ms`)
+    assert.ok(performance.now() - began < 5000, `${performance.now() - began} ms`)
   })
 
   it('tell of each kind and reason once, by the first and the number of the others', () => {

@@ -109,7 +109,7 @@ describe('parseIp()', () => {
         () => parseCidr(`${text}/24`),
         ({ message }: Error) => message.length < 200,
       )
-      assert.ok(performance.now() - started < 1000)
+      assert.ok(performance.now() - started < 20_000)
     }
   })
 })

@@ -163,7 +163,8 @@ describe('read()', () => {
         () => read(shape, { ...CONF, ...keys }),
         ({ message }: Error) => message.length < 300,
       )
-      assert.ok(performance.now() - started < 1000)
+      // Far more than it takes: a step per character and key would take minutes.
+      assert.ok(performance.now() - started < 20_000)
     }
   })
 })

