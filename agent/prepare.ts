@@ -1,5 +1,6 @@
 import { linksNow } from '../lib/os/links.ts'
 import { log, warn } from '../lib/os/log.ts'
+import { isOverlay } from '../lib/state/kinds/overlay.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import type { Mac } from '../lib/text/values.ts'
 import { openBackend } from './backend/open.ts'
@@ -124,10 +125,10 @@ function vxlanPortOf({ type }: Context['backend'], options: unknown): { readonly
   return type === 'vxlan' ? { vxlanPort: (options as { readonly Port: number }).Port } : {}
 }
 
-// The VXLAN devices that already have one of these names, with their MACs. A device of another kind is left out, and
-// the converger reports it.
+// The devices of an overlay that already have one of these names, with their MACs. A device of another kind is left
+// out, and the converger reports it.
 function existingDevices(links: readonly string[]): ReadonlyMap<string, Mac> {
-  const found = linksNow().filter(({ name, kind }) => kind === 'vxlan' && links.includes(name))
+  const found = linksNow().filter(({ name, kind }) => isOverlay(kind) && links.includes(name))
   return new Map(found.map(({ name, mac }) => [name, mac]))
 }
 

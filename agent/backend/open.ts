@@ -2,12 +2,22 @@ import { shown, ValueError } from '../../lib/text/errors.ts'
 import type { Backend } from './backend.ts'
 import { BACKENDS } from './types/index.ts'
 
-const FLANNELS = ['udp', 'wireguard', 'ipip', 'ipsec', 'extension', 'tencent-vpc']
+/** What flannel has or had, and plumb has not, with what to use instead. */
+const OTHERS: Readonly<Record<string, string>> = {
+  udp: 'use vxlan',
+  wireguard: 'use vxlan, or an encrypted network between the nodes',
+  extension: 'use vxlan or host-gw',
+  ipsec: 'use vxlan, or an encrypted network between the nodes',
+  'tencent-vpc': "use alloc and the cloud's route controller",
+  'ali-vpc': "use alloc and the cloud's route controller",
+  'aws-vpc': "use alloc and the cloud's route controller",
+  gce: "use alloc and the cloud's route controller",
+}
 
 /** Opens the backend of a type in lower case, from a file of agent/backend/types. Throws ValueError. */
 export async function openBackend(type: string): Promise<Backend> {
-  if (FLANNELS.includes(type))
-    throw new ValueError(`Cannot use Backend.Type ${shown(type)}: not supported, use vxlan or host-gw`)
+  if (Object.hasOwn(OTHERS, type))
+    throw new ValueError(`Cannot use Backend.Type ${shown(type)}: not supported, ${OTHERS[type]}`)
   const open = Object.hasOwn(BACKENDS, type) ? BACKENDS[type] : undefined
   if (!open)
     throw new ValueError(`Cannot read Backend.Type ${shown(type)}: want one of ${Object.keys(BACKENDS).join(', ')}`)

@@ -7,8 +7,8 @@ import type { Run } from '../../lib/os/run.ts'
 import { txChecksum } from '../../lib/os/sockets.ts'
 import { readSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
 import type { Link } from '../../lib/state/kinds/link.ts'
+import { isSameOverlay } from '../../lib/state/kinds/overlay.ts'
 import type { Sysctl } from '../../lib/state/kinds/sysctl.ts'
-import { isSameTunnel } from '../../lib/state/kinds/vxlan.ts'
 import type { Kind, Resource } from '../../lib/state/resource.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import { ValueError } from '../../lib/text/errors.ts'
@@ -102,7 +102,7 @@ export class Converger {
   async #links(want: readonly Resource[], looked: boolean, tally: Tally): Promise<Set<string>> {
     const { add, ...there } = diff(want, this.#state.of('link'))
     const { change, drop } = this.#free({ add: [], ...there }, tally)
-    const renewed = change.filter(({ want, have }) => !isSameTunnel(want as Link, have as Link))
+    const renewed = change.filter(({ want, have }) => !isSameOverlay(want as Link, have as Link))
     const made = [...add, ...renewed.map(({ want }) => want)] as readonly Link[]
     const refused = new Set<Resource>(made.filter((one) => this.#refuse(one, tally)))
     const changes = change.filter(({ want }) => !refused.has(want))

@@ -43,7 +43,10 @@ export function face(resource: Resource): Entry {
  * makes the resource.
  */
 export function textOf(resource: Resource): string {
-  if (resource.kind === 'link') return `${resource.up ? 'up' : 'down'} mtu ${resource.mtu} ${resource.mac}`
+  if (resource.kind === 'link') {
+    const { up, mtu, mac, ipip } = resource
+    return `${up ? 'up' : 'down'} mtu ${mtu} ${mac ?? ipip?.local}`
+  }
   return handler(resource.kind).put(resource)[0]?.text ?? ''
 }
 

@@ -3,6 +3,7 @@ import { show } from '../../lib/os/show.ts'
 import { type LinkRow, link } from '../../lib/state/kinds/link.ts'
 import type { NeighRow } from '../../lib/state/kinds/neigh.ts'
 import type { NexthopRow } from '../../lib/state/kinds/nexthop.ts'
+import { OVERLAYS } from '../../lib/state/kinds/overlay.ts'
 import { type RouteRow, routeOf } from '../../lib/state/kinds/route.ts'
 import type { FdbRow } from '../../lib/state/kinds/tunnel.ts'
 import type { Kind, Resource } from '../../lib/state/resource.ts'
@@ -61,8 +62,8 @@ function questions(kinds: ReadonlySet<Kind>, { links }: Scope): Question[] {
   const hasAddrs = kinds.has('link') || kinds.has('addr')
   const wide = [
     ...(hasAddrs ? onLinks((dev) => `addr show dev ${dev}`, linkAndAddrs) : []),
-    // This command must be the last. In the same process, a later `addr show` shows no addresses.
-    ...of('link', () => [{ ask: 'link show type vxlan', read: linkFound }]),
+    // These commands must be the last. In the same process, a later `addr show` shows no addresses.
+    ...of('link', () => OVERLAYS.map((type) => ({ ask: `link show type ${type}`, read: linkFound }))),
   ]
   const narrow = [
     ...of('nexthop', () => [{ ask: 'nexthop show', read: nexthopFound }]),

@@ -1,5 +1,6 @@
 import type { Run } from '../../lib/os/run.ts'
 import type { Link } from '../../lib/state/kinds/link.ts'
+import { isOverlay } from '../../lib/state/kinds/overlay.ts'
 import type { Kind, Resource } from '../../lib/state/resource.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import { isRunning } from '../node/instance-lock.ts'
@@ -290,7 +291,7 @@ export class KernelState {
     this.blocked.clear()
     for (const { resource } of found) {
       if (resource.kind !== 'link' || !this.#scope.links.includes(resource.name)) continue
-      if (resource.type !== 'vxlan')
+      if (!isOverlay(resource.type))
         this.blocked.set(resource.name, `a link of that name is there already, of type ${resource.type}`)
       else if (isAnothers(resource.alias, this.#scope))
         this.blocked.set(resource.name, `it belongs to another agent, ${resource.alias}`)

@@ -4,6 +4,7 @@ import { linksNow } from '../../lib/os/links.ts'
 import { log } from '../../lib/os/log.ts'
 import { defaultDevice } from '../../lib/os/routes.ts'
 import { maybeSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
+import { isOverlay } from '../../lib/state/kinds/overlay.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
@@ -201,7 +202,7 @@ export class DataPathPart implements Part {
       links.filter(({ name, kind }) => this.#isKnown(name) || (kind === 'veth' && name.startsWith('veth'))),
     )
     const iif = ofPods.length > 0 ? ofPods : ['cni0']
-    const oif = [...(uplink === undefined ? [] : [uplink]), ...namesOf(links.filter(({ kind }) => kind === 'vxlan'))]
+    const oif = [...(uplink === undefined ? [] : [uplink]), ...namesOf(links.filter(({ kind }) => isOverlay(kind)))]
     return both(this.#now.served?.subnets ?? {}).flatMap((from) =>
       networks.filter((to) => isSix(to) === isSix(from)).map((to) => ({ from, to, iif, oif })),
     )

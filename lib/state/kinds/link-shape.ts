@@ -1,8 +1,8 @@
 import type { Ip } from '../../text/ip.ts'
 import type { IfName, Mac, Netns } from '../../text/values.ts'
 
-// What a link is, as plumb wants it and as `ip` prints it. `link.ts` has the handler, `podlink.ts` and `vxlan.ts` have
-// the lines of two families of links.
+// What a link is, as plumb wants it and as `ip` prints it. `link.ts` has the handler. `podlink.ts`, `vxlan.ts` and
+// `ipip.ts` have the lines of families of links.
 
 /** Types of links that are in a pod and have no part on the node. `tun` is the kernel's name for a tap. */
 export type PodKind = 'macvlan' | 'ipvlan' | 'vlan' | 'dummy' | 'tun'
@@ -52,6 +52,23 @@ export interface Vxlan {
   readonly offload?: boolean
 }
 
+/**
+ * The attributes of an ipip device (ip-link(8)), which sends to any remote address. Its link-layer address is `local`.
+ */
+export interface Ipip {
+  /** The source address of the outer packets. */
+  readonly local: Ip
+}
+
+/** The output of `ip -d -j link show` for an ipip device. Lists only the keys that plumb reads. */
+export interface IpipRow {
+  readonly proto?: string
+  readonly local?: string
+  readonly remote?: string
+  readonly ttl?: number
+  readonly pmtudisc?: boolean
+}
+
 /** The output of `ip -d -j link show` for a VXLAN device. Lists only the keys that plumb reads. */
 export interface VxlanRow {
   readonly id?: number
@@ -89,7 +106,7 @@ export interface Link {
    * The argument of `ip link add … type`. `peer` is the end of a veth pair that the other end's line makes. `port` is a
    * link that another plugin made. `lent` is a device of the node, and plumb never deletes it.
    */
-  readonly type: 'bridge' | 'veth' | 'vxlan' | 'loopback' | 'peer' | 'port' | PodKind | 'ifb' | 'lent'
+  readonly type: 'bridge' | 'veth' | 'vxlan' | 'ipip' | 'loopback' | 'peer' | 'port' | PodKind | 'ifb' | 'lent'
   readonly mac?: Mac
   /** Also sets the MAC address on an existing bridge. From then on it no longer takes the MAC of its lowest port. */
   readonly pinned?: true
@@ -107,6 +124,7 @@ export interface Link {
   }
   readonly vlanFiltering?: true
   readonly vxlan?: Vxlan
+  readonly ipip?: Ipip
   /** The attributes of a link that has no part on the node, such as a macvlan. */
   readonly like?: Likeness
   /** How to make the link. `name` is then its name at birth. */
@@ -149,7 +167,7 @@ export interface LinkRow {
   readonly promiscuity: number
   readonly linkinfo?: {
     readonly info_kind?: string
-    readonly info_data?: { readonly vlan_filtering?: number } & VxlanRow & LikenessRow
+    readonly info_data?: { readonly vlan_filtering?: number } & Omit<VxlanRow, 'local'> & IpipRow & LikenessRow
     readonly info_slave_data?: { readonly hairpin?: boolean; readonly isolated?: boolean; readonly locked?: boolean }
   }
   readonly addr_info: readonly AddrRow[]

@@ -6,8 +6,8 @@ import { BRIDGE_ALIAS } from '../../text/owner.ts'
 import type { IfName, Mac } from '../../text/values.ts'
 import { type Handler, inPodOf, type Line } from '../handler.ts'
 import type { Link, LinkRow } from './link-shape.ts'
+import { changeOverlay, createOverlay, isOverlay, overlayOf } from './overlay.ts'
 import { inPod, isPodKind, likenessOf } from './podlink.ts'
-import { changeVxlan, createVxlan, vxlanOf } from './vxlan.ts'
 
 /** What a link is. */
 export type { Link, LinkRow }
@@ -32,18 +32,17 @@ export const link: Handler<Link> = {
     if (want.type === 'loopback') return [{ text: `link set dev ${want.name} up` }]
     if (want.type === 'lent') return [{ text: want.move ? moving(want) : `link set dev ${want.name} up` }]
     if (want.type === 'veth') return veth(want)
-    if (want.type === 'vxlan') return createVxlan(want)
+    if (isOverlay(want.type)) return createOverlay(want)
     if (isPodKind(want.type)) return inPod(want)
     if (want.type === 'ifb') return ifb(want)
     return want.shared ? bridge(want) : [{ text: `link set dev ${want.name}${flags(want)}` }]
   },
   drop: (gone) => (gone.type === 'lent' ? (gone.move ? [{ text: moving(gone), unless: NONE }] : []) : drop(gone)),
-  change: (want, have) => (want.type === 'vxlan' ? changeVxlan(want, have) : link.put(want)),
+  change: (want, have) => (isOverlay(want.type) ? changeOverlay(want, have) : link.put(want)),
   ask: ({ name }) => `addr show dev ${name}`,
   read(row, want) {
     const seen = row as LinkRow
     const slave = seen.linkinfo?.info_slave_data
-    const vxlan = vxlanOf(seen.linkinfo)
     const seenKind = seen.linkinfo?.info_kind
     // Both ends of a veth pair show the kind veth. So `want` decides which end this is.
     const isEnd = seenKind === 'veth' && (want.type === 'peer' || want.type === 'port')
@@ -66,7 +65,7 @@ export const link: Handler<Link> = {
       ...(seen.promiscuity > 0 && seen.flags.includes('PROMISC') ? { promisc: true as const } : {}),
       ...(port && { port }),
       ...(seen.linkinfo?.info_data?.vlan_filtering === 1 ? { vlanFiltering: true as const } : {}),
-      ...(vxlan && { vxlan }),
+      ...overlayOf(seen.linkinfo),
       ...(want.like && { like: likenessOf(seen.linkinfo?.info_data) }),
     }
   },

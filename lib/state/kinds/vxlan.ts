@@ -21,30 +21,14 @@ export function createVxlan(want: Link): Line[] {
   return [{ text: create }, ...(alias ? [{ text: `link set dev ${name} alias ${alias}` }] : [])]
 }
 
-/**
- * The lines that change one VXLAN device into another. When the kernel cannot change it in place, the device is deleted
- * and made again.
- */
-export function changeVxlan(want: Link, have: Link): Line[] {
-  if (!isSameTunnel(want, have))
-    return [{ text: `link delete dev ${have.name}`, unless: /Cannot find device|No such device/ }, ...createVxlan(want)]
-  const { name, mac, mtu, alias, up, vxlan } = want
-  const set = [
-    alias === undefined || alias === have.alias ? '' : ` alias ${alias}`,
-    mac === undefined || mac === have.mac ? '' : ` address ${mac}`,
-    mtu === undefined || mtu === have.mtu ? '' : ` mtu ${mtu}`,
-    up === have.up ? '' : up ? ' up' : ' down',
-  ].join('')
-  const learning =
-    vxlan?.learning === have.vxlan?.learning
-      ? []
-      : [{ text: `link set dev ${name} type vxlan id ${vxlan?.id} ${learns(vxlan?.learning)}` }]
-  return [...(set ? [{ text: `link set dev ${name}${set}` }] : []), ...learning]
+/** The line that changes the only attribute of a VXLAN device that the kernel can change in place. */
+export function changeVxlan({ name, vxlan: want }: Link, { vxlan: have }: Link): Line[] {
+  if (want?.learning === have?.learning) return []
+  return [{ text: `link set dev ${name} type vxlan id ${want?.id} ${learns(want?.learning)}` }]
 }
 
 /** Whether two VXLAN devices agree in all attributes that the kernel cannot change in place. */
-export function isSameTunnel({ vxlan: one }: Link, { vxlan: other }: Link): boolean {
-  if (one === undefined || other === undefined) return false
+export function isSameVxlan(one: Vxlan, other: Vxlan): boolean {
   return (['id', 'dev', 'local', 'port', 'gbp'] as const).every((key) => one[key] === other[key])
 }
 

@@ -1,0 +1,224 @@
+// Tests agent/backend/types/ipip.ts.
+import assert from 'node:assert/strict'
+import { execa } from 'execa'
+import ipip from '../../agent/backend/types/ipip.ts'
+import type { Cidr, Ip } from '../../lib/text/ip.ts'
+import { parse } from '../../lib/text/values.ts'
+import { answers, assertReached, cluster, held, type Member, type Wiring } from '../support/cluster.ts'
+import { assertReach } from '../support/etcd-networks.ts'
+import { besideFlanneld } from '../support/flanneld.ts'
+import { inNamespaces, type Namespace, until } from '../support/harness.ts'
+import { fileStore, inCluster, type Node, UNDERLAY } from '../support/nodes.ts'
+import { testBackend } from '../support/suites/testBackend.ts'
+
+const WIRING: Wiring = { backend: ipip, families: ['v4'] }
+const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'ipip' } }
+
+testBackend(ipip, true, ['v4'])
+
+describe('ipip', () => {
+  it(
+    '[BE4] another address of the uplink: the device is made again with it, and packets pass',
+    inNamespaces(['lan', 'a', 'b'], async (ns) => {
+      const [a, b] = await cluster(ns, WIRING)
+      await a.reach([b])
+      await a.ns.ip('address', 'add', '192.0.2.77/24', 'dev', 'eth0')
+      const moved = at(a, '192.0.2.77')
+      await b.reach([moved])
+      assert.deepEqual((await moved.reach([b])).failed, [])
+      assert.match(await a.ns.ip('-d', 'link', 'show', 'flannel.ipip'), /remote any local 192\.0\.2\.77 /)
+      await assertReached(moved, [b], { v4: 1480 })
+    }),
+  )
+
+  it(
+    '[BE4] the module’s own tunl0, up and with an address, takes no packet of the pods',
+    inNamespaces(['lan', 'a', 'b'], async (ns) => {
+      const [a, b] = await cluster(ns, WIRING)
+      await a.reach([b])
+      await b.reach([a])
+      for (const { ns: node } of [a, b]) {
+        await node.ip('link', 'set', 'tunl0', 'up')
+        await node.ip('address', 'add', '10.99.0.1/32', 'dev', 'tunl0')
+      }
+      await assertReached(a, [b], { v4: 1480 })
+      assert.equal((await b.ns.json('-s', 'link', 'show', 'tunl0'))[0]?.['stats64'].rx.packets, 0)
+    }),
+  )
+
+  it(
+    '[BE2] with DirectRouting a peer on the link gets a route, and one behind a router the tunnel; packets of full size pass',
+    inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
+      const [a, b, c] = await cluster(ns, { ...WIRING, options: { DirectRouting: true } })
+      await moveBehindRouter(ns as { lan: Namespace; a: Namespace; b: Namespace; c: Namespace })
+      const far = at(c, '198.51.100.3', '198.51.100.0/24')
+      for (const [one, peers] of [
+        [a, [b, far]],
+        [b, [a, far]],
+        [far, [a, b]],
+      ] as const)
+        assert.deepEqual((await one.reach(peers)).failed, [])
+      const routes = await a.ns.ip('route', 'show', 'proto', '112')
+      assert.match(routes, /10\.244\.2\.0\/24 nhid \d+ via 192\.0\.2\.2 dev eth0 /)
+      assert.match(routes, /10\.244\.3\.0\/24 nhid \d+ via 198\.51\.100\.3 dev flannel\.ipip onlink/)
+      await assertReached(a, [b], { v4: 1500 })
+      await assertReached(a, [far], { v4: 1480 })
+      assert.ok(await answers(far, b))
+    }),
+  )
+
+  it(
+    'a link of that name and another type is left alone, and said',
+    inNamespaces(['lan', 'a', 'b'], async (ns) => {
+      const [a, b] = await cluster(ns, WIRING)
+      await a.ns.ip('link', 'add', 'flannel.ipip', 'type', 'dummy')
+      const { failed } = await a.reach([b])
+      assert.match(failed.join(), /flannel\.ipip: a link of that name is there already, of type dummy/)
+      assert.match(await a.ns.ip('-d', 'link', 'show', 'flannel.ipip'), /dummy/)
+    }),
+  )
+
+  it(
+    'a device of an earlier backend goes when this one comes, and the other way round',
+    inNamespaces(['lan', 'a', 'b'], async (ns) => {
+      const vxlan = (await import('../../agent/backend/types/vxlan.ts')).default
+      const [a, b] = await cluster(ns, WIRING)
+      await a.reach([b])
+      const other = a.restarted({ backend: vxlan })
+      await other.reach([])
+      assert.deepEqual(await overlays(a), ['flannel.1'])
+      await a.restarted().reach([b])
+      assert.deepEqual(await overlays(a), ['flannel.ipip'])
+      await a.restarted().converger.step([])
+      assert.deepEqual(await held(a), [])
+    }),
+  )
+
+  it(
+    '[BE14] a deleted device comes back with its address and its routes',
+    inCluster(
+      2,
+      (one) => fileStore(one, CONF),
+      async ({ nodes }, test) => {
+        test.timeout(200_000)
+        for (const agent of nodes.map((node) => node.agent())) await agent.ready(60_000)
+        await assertReach(nodes, { v4: 1480 })
+        const before = await shape(nodes[0] as Node)
+        await nodes[0]?.ns.ip('link', 'delete', 'flannel.ipip')
+        await until(async () => assert.deepEqual(await shape(nodes[0] as Node), before) === undefined, 30_000)
+        await assertReach(nodes, { v4: 1480 })
+      },
+    ),
+  )
+
+  it(
+    'with IPv6 in the configuration the agent says that ipip carries IPv4 alone',
+    inCluster(
+      1,
+      (one) => fileStore(one, { ...CONF, EnableIPv6: true, IPv6Network: 'fd66::/48' }),
+      async ({ nodes }, test) => {
+        test.timeout(100_000)
+        const agent = (nodes[0] as Node).agent()
+        await until(() => /Cannot use backend ipip with IPv6: it carries IPv4 alone/.test(agent.log()), 60_000)
+      },
+    ),
+  )
+})
+
+describe('ipip in a cluster of nodes with flanneld and nodes with plumb', () => {
+  const network = besideFlanneld()
+  // flanneld wants it, and does not load it.
+  before(() => execa('modprobe', ['br_netfilter']))
+
+  it(
+    '[BE1] the lease, the device, its address and the routes are flanneld’s; packets of full size pass both ways',
+    network.on(2, { ...CONF, Network: '10.5.0.0/16' }, async ([first, second], { nodes }) => {
+      const theirs = await network.flannel(first)
+      await second.agent().ready(60_000)
+      await assertReach(nodes, { v4: 1480 })
+      const leases = (await network.leases()).map(({ value }) => JSON.parse(value))
+      assert.deepEqual(
+        leases.sort((a, b) => (a.PublicIP < b.PublicIP ? -1 : 1)),
+        [first, second].map(({ n }) => ({ PublicIP: UNDERLAY.v4(n), PublicIPv6: null, BackendType: 'ipip' })),
+      )
+      assert.deepEqual(await shape(first), await shape(second))
+      assert.doesNotMatch(theirs.log(), /^E/m)
+    }),
+  )
+
+  it(
+    '[BE2] with DirectRouting the same',
+    network.on(
+      2,
+      { Network: '10.5.0.0/16', Backend: { Type: 'ipip', DirectRouting: true } },
+      async ([first, second], { nodes }) => {
+        await network.flannel(first)
+        await second.agent().ready(60_000)
+        await assertReach(nodes, { v4: 1480 })
+        assert.deepEqual(await shape(first), await shape(second))
+      },
+    ),
+  )
+})
+
+// The same node with another address, on its own network.
+function at(member: Member, address: string, own?: string): Member {
+  const ips = { v4: address as Ip }
+  const dev = parse.ifname('eth0')
+  const routes = own
+    ? [
+        { dst: own as Cidr, dev, gateway: false },
+        { dst: '0.0.0.0/0' as Cidr, dev, gateway: true },
+      ]
+    : member.uplink.routes
+  const moved = member.restarted({ uplink: { tunnel: ips, advertise: ips, routes } })
+  return { ...moved, lease: { ...moved.lease, ips } }
+}
+
+// The third node has a network of its own. The switch is the router between the two.
+async function moveBehindRouter({ lan, a, b, c }: Record<'lan' | 'a' | 'b' | 'c', Namespace>): Promise<void> {
+  await lan.ip('address', 'add', '192.0.2.254/24', 'dev', 'lan0')
+  await lan.ip('link', 'set', 'port3', 'nomaster')
+  await lan.ip('address', 'add', '198.51.100.254/24', 'dev', 'port3')
+  await lan.exec(['sh', '-c', 'echo 1 >/proc/sys/net/ipv4/ip_forward'])
+  await c.ip('address', 'flush', 'dev', 'eth0')
+  await c.ip('address', 'add', '198.51.100.3/24', 'dev', 'eth0')
+  for (const [node, router] of [
+    [a, '192.0.2.254'],
+    [b, '192.0.2.254'],
+    [c, '198.51.100.254'],
+  ] as const)
+    await node.ip('route', 'add', 'default', 'via', router)
+}
+
+async function overlays({ ns }: Member): Promise<string[]> {
+  const all = (await ns.json('-d', 'link')).filter(({ linkinfo }) => ['vxlan', 'ipip'].includes(linkinfo?.info_kind))
+  return all.map(({ ifname }) => ifname).filter((name) => name !== 'tunl0' && !name.startsWith('flannel-v6'))
+}
+
+// What there is of the backend's, without what differs from node to node and from plumb to flannel: numbers, marks and
+// nexthop objects.
+async function shape({ ns, n }: Node): Promise<string[]> {
+  const links = (await ns.json('-d', 'link'))
+    .filter(({ ifname }) => ifname === 'flannel.ipip')
+    .map(({ mtu, flags, linkinfo: { info_data } }) => JSON.stringify([mtu, [...flags].sort(), info_data]))
+  const lines = [
+    'ip -4 -o addr show dev flannel.ipip',
+    'ip -4 route show dev flannel.ipip',
+    // flanneld's direct routes say onlink, too, which changes nothing for a gateway on the link.
+    'ip -4 route show dev eth0 | grep -v default | sed s/onlink//',
+  ]
+  const texts = await Promise.all(lines.map(async (line) => (await ns.exec(['sh', '-c', line])).stdout.split('\n')))
+  return [...links, ...texts.flat()]
+    .map((row) =>
+      row
+        .replaceAll(UNDERLAY.v4(n), 'OWN')
+        .replaceAll(UNDERLAY.v4(3 - n), 'OTHER')
+        .replace(/ nhid \d+| proto \S+|^\d+: | +$/g, '')
+        .replace(/10\.\d+\.\d+\.0/g, 'SUBNET')
+        .replace(/ +/g, ' ')
+        .trim(),
+    )
+    .filter((row) => row && !/valid_lft/.test(row.replace(/\\.*/, '')))
+    .sort()
+}
