@@ -24,6 +24,7 @@ for link in $(ip -o link | sed -n 's/^[0-9]*: \\([^:@]*\\).*/\\1/p' | grep -v '^
 ip link set fuzz0 down; ip link set fuzz1 down; ip addr flush dev fuzz0; ip addr flush dev fuzz1
 for file in ipv4/ip_forward ipv6/conf/all/forwarding; do echo 0 > /proc/sys/net/$file; done
 `
+const FORCE = { recursive: true, force: true } as const
 /** Texts that only a program hostile to its engine would write. */
 const HOSTILE = [
   '{"a":"\\ud800"}',
@@ -97,7 +98,7 @@ describe('the plugins on the small engine, with and without its frozen heap, and
       assert.equal((await node.exec(['sh', '-ec', LINKS(pod.path.replace('/run/netns/', ''))])).status, 0)
       const failures: string[] = []
       const seen: Figures = { ok: 0, refused: 0, slowest: 0 }
-      const fixed = new Set(readdirSync('/run'))
+      const fixed = new Set(filesOfRun())
       let isDirty = true
       for (let i = 0; i < CASES && failures.length < 10; i++) {
         const { type, call } = caseOf(i, pod.path)
@@ -134,16 +135,19 @@ describe('the plugins on the small engine, with and without its frozen heap, and
     return { type, call: text === undefined ? call : { ...call, stdin: text } }
   }
 
-  // A case may name any folder of /run as its pool's; `fixed` are those that stay.
+  // A case may name any folder below /run as its pool's; `fixed` are the files that stay.
   async function reset(node: Namespace, fixed: ReadonlySet<string>): Promise<void> {
-    const made = readdirSync('/run', { encoding: 'buffer' }).filter((name) => !fixed.has(name.toString()))
-    const run = Buffer.from('/run/')
-    for (const one of [...made.map((name) => Buffer.concat([run, name])), '/var/lib/cni'])
-      rmSync(one, { recursive: true, force: true })
+    for (const path of filesOfRun()) if (!fixed.has(path)) rmSync(Buffer.from(path, 'latin1'), FORCE)
+    rmSync('/var/lib/cni', FORCE)
     mkdirSync(DIR, { recursive: true })
     mkdirSync(`${BASE}/cwd`)
     furnish(DIR)
     await node.exec(['sh', '-c', RESET])
+  }
+
+  // A name may be no text: each byte is one character.
+  function filesOfRun(): string[] {
+    return readdirSync('/run', { encoding: 'latin1', recursive: true }).map((name) => `/run/${name}`)
   }
 
   function start(
