@@ -45,7 +45,7 @@ export interface Backend<Conf = unknown, Data = unknown> {
    * The addresses, by family, at which a node with this lease answers probes. Probes also start from them. Empty when
    * the backend does not carry the packets itself.
    */
-  answersAt(lease: Lease): Both<Ip>
+  answersAt(lease: Lease, conf: Conf): Both<Ip>
   /**
    * The names of the devices that belong to this backend and configuration. Everything on them belongs to the agent.
    */

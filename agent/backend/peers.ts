@@ -1,8 +1,9 @@
 import type { Nexthop } from '../../lib/state/kinds/nexthop.ts'
 import type { Route } from '../../lib/state/kinds/route.ts'
 import type { Resource } from '../../lib/state/resource.ts'
-import { shown } from '../../lib/text/errors.ts'
-import type { Cidr, Ip } from '../../lib/text/ip.ts'
+import { isSix } from '../../lib/text/cidr.ts'
+import { shown, ValueError } from '../../lib/text/errors.ts'
+import { type Cidr, type Ip, parseCidr } from '../../lib/text/ip.ts'
 import { face } from '../kernel/diff.ts'
 import { settleIds, throughNexthop } from '../kernel/nexthops.ts'
 import { within } from '../kernel/ownership.ts'
@@ -61,6 +62,7 @@ type Holders = Map<string, Map<string, { by: string; count: number }>>
 type Ids = Map<number, { readonly gateway: string; count: number }>
 
 const FAMILIES = ['v4', 'v6'] as const
+const MOST_ON_LINK = 100
 const NONE: readonly never[] = []
 
 /**
@@ -115,6 +117,49 @@ export function routed(
 export function onLink({ routes, name }: Uplink): (ip: Ip) => boolean {
   const tests = routes.map(({ dst, dev, gateway }) => ({ holds: within([dst]), direct: dev === name && !gateway }))
   return (ip) => tests.find(({ holds }) => holds(ip))?.direct ?? false
+}
+
+/**
+ * The networks that a node's uplink reaches without a router. A node that takes plain packets from peers announces them
+ * with its lease (`OnLink`). A node with a /32 address has none.
+ */
+export function networksOnLink({ routes, name }: Uplink, family: 'v4' | 'v6'): Cidr[] {
+  const own = routes.filter(({ dst, dev, gateway }) => dev === name && !gateway && isSix(dst) === (family === 'v6'))
+  return own.map(({ dst }) => dst).sort()
+}
+
+/** Parses the networks that a node announces as `OnLink`. Undefined when it names none. Throws ValueError. */
+export function readOnLink(data: unknown, at: string): readonly Cidr[] | undefined {
+  if (typeof data !== 'object' || data === null || !('OnLink' in data)) return undefined
+  const { OnLink } = data
+  try {
+    if (!Array.isArray(OnLink) || OnLink.length > MOST_ON_LINK) throw new ValueError('want a list of networks')
+    return OnLink.map((one) => parseCidr(one))
+  } catch (cause) {
+    throw new ValueError(`Cannot read ${at}.OnLink ${shown(OnLink)}: ${(cause as Error).message}`, { cause })
+  }
+}
+
+/** The networks that a peer announces as `OnLink`, undefined when it names none, or why they cannot be read. */
+export function onLinkOf({ lease, family }: Peer): readonly Cidr[] | undefined | string {
+  try {
+    return readOnLink(lease.data[family], family === 'v4' ? 'BackendData' : 'BackendV6Data')
+  } catch (cause) {
+    return (cause as Error).message
+  }
+}
+
+/**
+ * Whether packets go to a peer without the tunnel: neither node has a router on its way to the other. Both nodes decide
+ * alike, because a node drops plain packets that it would answer by a tunnel (rp_filter). flannel announces no networks
+ * and decides by its own routes alone. `networks` are those that the peer announces.
+ */
+export function isDirect(uplink: Uplink): (peer: Peer, networks: readonly Cidr[] | undefined) => boolean {
+  const isOnLink = onLink(uplink)
+  return ({ ip, family }, networks) => {
+    const own = uplink.advertise[family]
+    return isOnLink(ip) && (networks === undefined || (own !== undefined && within(networks)(own)))
+  }
 }
 
 /** The name of a peer in a sentence: its subnets, and its node name or addresses. */

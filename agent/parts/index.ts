@@ -91,7 +91,7 @@ export class Parts {
       silenced: () => this.#judge(),
       changed: () => this.#publish(),
     }
-    this.#probing = probes && new Probing(probes, context.backend, now, listener)
+    this.#probing = probes && new Probing(probes, context, now, listener)
     const before = [this.uplink, this.lease, this.files]
     const parallel = [this.table, this.forward, this.pluginRules, this.peers, this.dataPath, ...this.#optional()]
     const all = [...before, ...parallel, this.#installation]

@@ -24,6 +24,7 @@ interface Listener {
 export class Probing {
   readonly #probes: Probes
   readonly #backend: Context['backend']
+  readonly #options: Context['options']
   readonly #now: NodeState
   readonly #listener: Listener
   readonly #silent = new Set<SubnetKey>()
@@ -33,9 +34,10 @@ export class Probing {
   #mtu = 0
   #ticks = 0
 
-  constructor(probes: Probes, backend: Context['backend'], now: NodeState, listener: Listener) {
+  constructor(probes: Probes, { backend, options }: Context, now: NodeState, listener: Listener) {
     this.#probes = probes
     this.#backend = backend
+    this.#options = options
     this.#now = now
     this.#listener = listener
     now.probe = probes.of
@@ -76,11 +78,11 @@ export class Probing {
     if (!served || !snapshot) return
     this.#isAimed = true
     this.#mtu = mtu
-    const from = this.#backend.answersAt(served)
+    const from = this.#backend.answersAt(served, this.#options)
     const aims = snapshot.leases.flatMap((peer) => {
       const key = encodeKey(peer.subnets)
       if (isSame(peer.subnets, served.subnets) || unreached.has(key)) return []
-      const { v4, v6 } = this.#backend.answersAt(peer)
+      const { v4, v6 } = this.#backend.answersAt(peer, this.#options)
       const to = { ...(v4 && from.v4 && { v4 }), ...(v6 && from.v6 && { v6 }) }
       return to.v4 || to.v6 ? [{ key, from, to, mtu }] : []
     })

@@ -7,6 +7,7 @@ import { parse } from '../../lib/text/values.ts'
 import {
   answers,
   assertReached,
+  behindGateway,
   cluster,
   held,
   type Member,
@@ -187,6 +188,24 @@ describe('vxlan', () => {
         }
       })
       assert.equal(lost, 0)
+    }),
+  )
+
+  it(
+    '[BE2] DirectRouting: a node with a /32 address and rp_filter, whose peers see it on their link, gets packets by the tunnel and answers by it',
+    inNamespaces(['lan', 'a', 'c'], async (ns) => {
+      const wiring = { backend: vxlan, families: ['v4'], options: { DirectRouting: true } } as const
+      const [a, plain] = await cluster(ns, wiring)
+      const c = await behindGateway(plain, ns.lan)
+      for (const one of [a, c]) assert.deepEqual((await one.reach([a, c])).failed, [])
+      assert.match(await a.ns.ip('route', 'show', '10.244.2.0/24'), /dev flannel\.1 /)
+      await assertReached(a, [c], { v4: 1450 })
+      await assertReached(c, [a], { v4: 1450 })
+      // By its own routes alone, as flannel decides, node a would send what node c drops.
+      const { OnLink: _, ...silent } = c.lease.data.v4 as { OnLink: unknown }
+      await a.reach([a, { ...c, lease: { ...c.lease, data: { v4: silent } } }])
+      assert.match(await a.ns.ip('route', 'show', '10.244.2.0/24'), /dev eth0 /)
+      assert.equal(await answers(a, c), false)
     }),
   )
 

@@ -174,6 +174,27 @@ function member(ns: Namespace, n: number, how: How): Member {
 }
 
 /**
+ * The same node with its address as a /32 and all routes by a gateway on the switch, as some clouds have it. It drops
+ * packets that it would not answer by the same link.
+ */
+export async function behindGateway(one: Member, lan: Namespace): Promise<Member> {
+  const [address, gateway] = [one.uplink.tunnel.v4, '192.0.2.254']
+  await lan.ip('address', 'add', `${gateway}/24`, 'dev', 'lan0')
+  await lan.exec(['sh', '-c', 'echo 1 >/proc/sys/net/ipv4/ip_forward'])
+  await one.ns.ip('address', 'flush', 'dev', 'eth0', 'scope', 'global')
+  await one.ns.ip('address', 'add', `${address}/32`, 'dev', 'eth0')
+  await one.ns.ip('route', 'add', gateway, 'dev', 'eth0', 'scope', 'link')
+  await one.ns.ip('route', 'add', 'default', 'via', gateway)
+  await one.ns.exec(['sh', '-c', 'echo 1 | tee /proc/sys/net/ipv4/conf/*/rp_filter'])
+  const dev = one.uplink.name
+  const routes = [
+    { dst: `${gateway}/32` as Cidr, dev, gateway: false },
+    { dst: '0.0.0.0/0' as Cidr, dev, gateway: true },
+  ]
+  return one.restarted({ uplink: { routes } })
+}
+
+/**
  * Throws unless a member's node has packets of full size for every other one's pods, and back, with no fragments: `mtu`
  * by family.
  */

@@ -82,6 +82,24 @@ route add 10.244.2.0/24 proto 112 via 192.0.2.2 dev eth0
       )
     assert.doesNotMatch(peers(want([peer(2)])), /dev eth0/)
   })
+  it('[BE2] with DirectRouting both nodes decide alike: a peer that has this node behind a router gets the tunnel', () => {
+    const conf = vxlan.conf({ DirectRouting: true })
+    const said = vxlan.announce('node-1', uplink(1), conf)
+    assert.deepEqual([said.v4?.OnLink, said.v6?.OnLink], [['192.0.2.0/24'], ['2001:db8::/64']])
+    assert.equal(vxlan.announce('node-1', uplink(1), vxlan.conf({})).v4?.OnLink, undefined)
+    const reachedBy = (OnLink: unknown) => {
+      const other = peer(2, ['v4'])
+      const told = { ...other, data: { v4: { ...(other.data.v4 as object), OnLink } } }
+      const { resources, problems } = vxlan.want(own(), [told], uplink(1), conf, FACTS)
+      const route = resources.find(({ kind }) => kind === 'route')
+      return [...problems.values()][0] ?? (route?.kind === 'route' && route.dev)
+    }
+    assert.equal(reachedBy(['198.51.100.0/24', '192.0.2.0/28']), 'eth0')
+    assert.equal(reachedBy([]), 'flannel.1')
+    assert.equal(reachedBy(['192.0.2.254/32']), 'flannel.1')
+    for (const wrong of ['192.0.2.0/24', [7], ['192.0.2.0/33'], Array(101).fill('192.0.2.0/24')])
+      assert.match(String(reachedBy(wrong)), /^Cannot read BackendData\.OnLink /)
+  })
   it('takes the address that the tunnel begins at from the link, whatever peers are told (a NAT)', () => {
     const up = { ...uplink(1), advertise: { v4: '203.0.113.9' as Ip } }
     assert.match(text(vxlan.want(own(), [], up, vxlan.conf({}), FACTS)), / local 192\.0\.2\.1 /)

@@ -4,7 +4,7 @@ import { execa } from 'execa'
 import ipip from '../../agent/backend/types/ipip.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import { parse } from '../../lib/text/values.ts'
-import { answers, assertReached, cluster, held, type Member, type Wiring } from '../support/cluster.ts'
+import { answers, assertReached, behindGateway, cluster, held, type Member, type Wiring } from '../support/cluster.ts'
 import { assertReach } from '../support/etcd-networks.ts'
 import { besideFlanneld } from '../support/flanneld.ts'
 import { inNamespaces, type Namespace, until } from '../support/harness.ts'
@@ -66,6 +66,43 @@ describe('ipip', () => {
       assert.ok(await answers(far, b))
     }),
   )
+
+  it(
+    '[BE2] DirectRouting: a node with a /32 address and rp_filter, whose peers see it on their link, gets packets by the tunnel and answers by it',
+    inNamespaces(['lan', 'a', 'c'], async (ns) => {
+      const [a, plain] = await cluster(ns, { ...WIRING, options: { DirectRouting: true } })
+      const c = await behindGateway(plain, ns.lan)
+      for (const one of [a, c]) assert.deepEqual((await one.reach([a, c])).failed, [])
+      assert.match(await a.ns.ip('route', 'show', '10.244.2.0/24'), /dev flannel\.ipip /)
+      await assertReached(a, [c], { v4: 1480 })
+      await assertReached(c, [a], { v4: 1480 })
+    }),
+  )
+
+  for (const [ipipMode, near, far] of [
+    ['Always', 'flannel.ipip', 'flannel.ipip'],
+    ['CrossSubnet', 'eth0', 'flannel.ipip'],
+    ['Never', 'eth0', undefined],
+  ] as const)
+    it(
+      `[BE28] ipipMode ${ipipMode}: a peer on the link by ${near}, one behind a router ${far ? `by ${far}` : 'not at all, which is said'}`,
+      inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
+        const [a, b, c] = await cluster(ns, { ...WIRING, options: { ipipMode } })
+        await moveBehindRouter(ns as { lan: Namespace; a: Namespace; b: Namespace; c: Namespace })
+        const [one, two] = [at(a, '192.0.2.1', '192.0.2.0/24'), at(b, '192.0.2.2', '192.0.2.0/24')]
+        const three = at(c, '198.51.100.3', '198.51.100.0/24')
+        const all = [one, two, three]
+        for (const each of all) assert.deepEqual((await each.reach(all)).failed, [])
+        const dev = async (subnet: string) => (await a.ns.json('route', 'show', subnet))[0]?.['dev']
+        assert.deepEqual([await dev('10.244.2.0/24'), await dev('10.244.3.0/24')], [near, far])
+        const size = { v4: ipip.mtu(ipip.conf({ ipipMode }), 1500, {}) }
+        await assertReached(one, far ? [two, three] : [two], size)
+        await assertReached(three, far ? [one] : [], size)
+        const why = '198.51.100.3 is not on the link eth0, there is a router in between; want ipipMode CrossSubnet'
+        assert.deepEqual([...one.want(all).problems.values()], far ? [] : [why])
+        assert.deepEqual(await overlays(one), near === 'eth0' && !far ? [] : ['flannel.ipip'])
+      }),
+    )
 
   it(
     'a link of that name and another type is left alone, and said',

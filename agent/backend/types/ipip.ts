@@ -5,47 +5,70 @@ import { field, read } from '../../../lib/text/shape.ts'
 import { type IfName, parse } from '../../../lib/text/values.ts'
 import { markOf, PROTO } from '../../kernel/marks.ts'
 import type { Backend } from '../backend.ts'
-import { eachPeer, onLink, routed } from '../peers.ts'
+import { eachPeer, isDirect, networksOnLink, onLinkOf, readOnLink, routed } from '../peers.ts'
 
-/** The keys of `Backend` in net-conf.json, as flannel's. */
+/** When packets go by the tunnel, in Calico's words: to all peers, to those behind a router, or to none. */
+type Mode = (typeof MODES)[number]
 interface Conf {
-  /** Peers on the uplink's own network get a route instead of a tunnel. */
-  readonly DirectRouting: boolean
+  readonly mode: Mode
+}
+/** The data that a node announces when not all of its peers use the tunnel. flannel announces none. */
+interface Data {
+  /** The networks that the node reaches without a router. */
+  readonly OnLink?: readonly Cidr[]
 }
 
+const MODES = ['Always', 'CrossSubnet', 'Never'] as const
 const DEVICE: IfName = parse.ifname('flannel.ipip')
 /** Bytes of the outer IPv4 header (RFC 2003). */
 const OVERHEAD = 20
-const SHAPE = v.object({ Backend: v.looseObject({ DirectRouting: v.optional(field.flag, false) }) })
+// `DirectRouting` is flannel's key, `ipipMode` is Calico's.
+const SHAPE = v.object({
+  Backend: v.looseObject({
+    DirectRouting: v.optional(field.flag, false),
+    ipipMode: v.exactOptional(field.word(...MODES)),
+  }),
+})
 
-const reach = eachPeer<Conf>(({ uplink, conf, facts }) => {
-  const isOnLink = onLink(uplink)
-  return ({ subnet, ip }) => {
+const reach = eachPeer<Conf>(({ uplink, conf: { mode }, facts }) => {
+  const isPlain = isDirect(uplink)
+  return (peer) => {
+    const { subnet, ip } = peer
     const route = { kind: 'route', ns: 'host', dst: subnet, via: [ip], exclusive: true, proto: PROTO } as const
-    if (conf.DirectRouting && isOnLink(ip)) return routed({ ...route, dev: uplink.name }, facts)
+    const linked = onLinkOf(peer)
+    if (typeof linked === 'string') return linked
+    if (mode !== 'Always' && isPlain(peer, linked)) return routed({ ...route, dev: uplink.name }, facts)
+    if (mode === 'Never')
+      return `${ip} is not on the link ${uplink.name}, there is a router in between; want ipipMode CrossSubnet`
     return routed({ ...route, dev: DEVICE, onlink: true }, facts)
   }
 })
 
-const ipip: Backend<Conf, never> = {
+const ipip: Backend<Conf, Data> = {
   type: 'ipip',
-  conf: (options) => ({ DirectRouting: read(SHAPE, { Backend: options }).value.Backend.DirectRouting }),
-  mtu: (_conf, uplink) => uplink - OVERHEAD,
-  announce(_node, { tunnel }) {
-    if (tunnel.v4 === undefined || tunnel.v6 !== undefined)
+  conf(options) {
+    const { DirectRouting, ipipMode } = read(SHAPE, { Backend: options }).value.Backend
+    return { mode: ipipMode ?? (DirectRouting ? 'CrossSubnet' : 'Always') }
+  },
+  mtu: ({ mode }, uplink) => (mode === 'Never' ? uplink : uplink - OVERHEAD),
+  announce(_node, uplink, { mode }) {
+    if (uplink.tunnel.v4 === undefined || uplink.tunnel.v6 !== undefined)
       throw new ValueError(
         'Cannot use backend ipip with IPv6: it carries IPv4 alone; want "EnableIPv6": false, or backend vxlan',
       )
-    return {}
+    return mode === 'Always' ? {} : { v4: { OnLink: networksOnLink(uplink, 'v4') } }
   },
-  data: () => ({}),
+  data({ v4 }) {
+    const linked = readOnLink(v4, 'BackendData')
+    return linked ? { v4: { OnLink: linked } } : {}
+  },
   want(self, peers, uplink, conf, facts) {
     // Drops the routes that this backend does not use. Otherwise every change of any route makes the agent compute all
     // peers again.
-    const seen = conf.DirectRouting ? uplink : { ...uplink, routes: [] }
+    const seen = conf.mode === 'Always' ? { ...uplink, routes: [] } : uplink
     const reached = reach(peers, { type: 'ipip', self, uplink: seen, conf, facts })
     const [subnet, local] = [self.subnets.v4, uplink.tunnel.v4]
-    if (subnet === undefined || local === undefined) return reached
+    if (subnet === undefined || local === undefined || conf.mode === 'Never') return reached
     const device = {
       kind: 'link',
       ns: 'host',
@@ -59,8 +82,9 @@ const ipip: Backend<Conf, never> = {
     const address = { kind: 'addr', ns: 'host', dev: DEVICE, cidr: `${beginOf(subnet)}/32` as Cidr } as const
     return { ...reached, resources: [device, address, ...reached.resources] }
   },
-  // The address of the device. A node has it before its first pod, and a node with flannel has it, too.
-  answersAt: ({ subnets: { v4 } }) => (v4 ? { v4: beginOf(v4) } : {}),
+  // The address of the device. A node has it before its first pod, and a node with flannel has it, too. Without the
+  // device, the next hop answers.
+  answersAt: ({ subnets: { v4 }, ips }, { mode }) => (mode === 'Never' ? ips : v4 ? { v4: beginOf(v4) } : {}),
   links: () => [DEVICE],
 }
 

@@ -8,7 +8,7 @@ import { type IfName, localMac, type Mac, parse } from '../../../lib/text/values
 import { markOf, PROTO } from '../../kernel/marks.ts'
 import type { Lease } from '../../lease/lease.ts'
 import type { Backend, Facts } from '../backend.ts'
-import { eachPeer, onLink, routed } from '../peers.ts'
+import { eachPeer, isDirect, networksOnLink, onLinkOf, readOnLink, routed } from '../peers.ts'
 import type { Uplink } from '../uplink.ts'
 
 /** The keys of `Backend` in net-conf.json. `TxChecksumOffload` is plumb's, all others are flannel's. */
@@ -32,6 +32,8 @@ interface Vtep {
   /** Absent in leases of flannel before 0.12. */
   readonly VNI?: number
   readonly VtepMAC: Mac
+  /** With DirectRouting: the networks that the node reaches without a router. */
+  readonly OnLink?: readonly Cidr[]
 }
 type Family = 'v4' | 'v6'
 
@@ -53,10 +55,13 @@ const SHAPE = v.object({
 })
 
 const reach = eachPeer<Conf>(({ uplink, conf, facts }) => {
-  const isOnLink = onLink(uplink)
-  return ({ lease, family, subnet, ip }) => {
+  const isPlain = isDirect(uplink)
+  return (peer) => {
+    const { lease, family, subnet, ip } = peer
     const route = { kind: 'route', ns: 'host', dst: subnet, exclusive: true, proto: PROTO } as const
-    if (conf.DirectRouting && isOnLink(ip)) return routed({ ...route, via: [ip], dev: uplink.name }, facts)
+    const linked = onLinkOf(peer)
+    if (typeof linked === 'string') return linked
+    if (conf.DirectRouting && isPlain(peer, linked)) return routed({ ...route, via: [ip], dev: uplink.name }, facts)
     const vtep = vtepOf(lease, family)
     if (typeof vtep === 'string') return vtep
     if (vtep.VNI !== undefined && vtep.VNI !== conf.VNI)
@@ -83,12 +88,15 @@ const vxlan: Backend<Conf, Vtep> = {
     const used = FAMILIES.filter((family) => families[family] !== undefined)
     return Math.min(uplink, ...used.map((family) => inner(conf, uplink, family)))
   },
-  announce(node, { tunnel }, conf, existing) {
+  announce(node, uplink, conf, existing) {
     const { VNI } = conf
+    const { tunnel } = uplink
     // Keeps the MAC of a device that flanneld or an earlier agent made. Peers know this MAC. With another MAC, packets
     // are lost until all peers have the new lease.
     const macOf = (family: Family) => existing?.get(device(conf, family)) ?? vtepMac(node, VNI, family === 'v4' ? 4 : 6)
-    const one = (family: Family) => (tunnel[family] === undefined ? {} : { [family]: { VNI, VtepMAC: macOf(family) } })
+    const linked = (family: Family) => (conf.DirectRouting ? { OnLink: networksOnLink(uplink, family) } : {})
+    const one = (family: Family) =>
+      tunnel[family] === undefined ? {} : { [family]: { VNI, VtepMAC: macOf(family), ...linked(family) } }
     return { ...one('v4'), ...one('v6') }
   },
   existing(conf, earlier) {
@@ -196,11 +204,14 @@ function vtep(raw: unknown, at: string): Vtep {
   const { VNI, VtepMAC } = raw as { VNI?: unknown; VtepMAC?: unknown }
   if (VNI !== undefined && !Number.isInteger(VNI))
     throw new ValueError(`Cannot read ${at}.VNI ${shown(VNI)}: want a whole number`)
+  let mac: Mac
   try {
-    return { ...(VNI === undefined ? {} : { VNI: VNI as number }), VtepMAC: parse.mac(VtepMAC) }
+    mac = parse.mac(VtepMAC)
   } catch (cause) {
     throw new ValueError(`Cannot read ${at}.VtepMAC ${(cause as Error).message}`, { cause })
   }
+  const linked = readOnLink(raw, at)
+  return { ...(VNI === undefined ? {} : { VNI: VNI as number }), VtepMAC: mac, ...(linked && { OnLink: linked }) }
 }
 
 function fail(why: string): never {
