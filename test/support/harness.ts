@@ -155,11 +155,15 @@ export async function snapshot({ exec, json }: Namespace): Promise<string> {
     .replace(/\n\t\telements = \{[^}]* timeout [^}]*\}/g, '')
 }
 
+/** A virtual machine in software takes several times as long. */
+const PATIENCE = process.env['PLUMB_GUEST'] ? 3 : 1
+
 /**
- * Polls until `check` gives something truthy, and gives that; rejects after `ms` with what the last try threw or gave.
+ * Polls until `check` gives something truthy, and gives that; rejects after `ms`, in the virtual machine three times as
+ * long, with what the last try threw or gave.
  */
 export async function until<T>(check: () => T | Promise<T>, ms = 5000): Promise<T> {
-  for (const end = Date.now() + ms; ; await Bun.sleep(20)) {
+  for (const end = Date.now() + ms * PATIENCE; ; await Bun.sleep(20)) {
     const late = Date.now() >= end
     try {
       const found = await check()
