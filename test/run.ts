@@ -57,7 +57,7 @@ const { values: flags, positionals: patterns } = parseArgs({
 })
 const isAsked = ASKED.some((lane) => flags.only?.split(',').includes(lane))
 /** A test file that takes longer is stuck; its processes are killed. Overridden by PLUMB_TEST_LIMIT_S. */
-const LIMIT_MS = Number(process.env['PLUMB_TEST_LIMIT_S'] ?? (isAsked ? 7200 : GUEST ? 600 : 300)) * 1000
+const LIMIT_MS = Number(process.env['PLUMB_TEST_LIMIT_S'] ?? (isAsked ? 7200 : GUEST ? 900 : 300)) * 1000
 const jobs = [...checks(), ...files()].filter(
   ({ name }) => patterns.length === 0 || patterns.some((pattern) => name.includes(pattern.replace(/^\.\//, ''))),
 )

@@ -156,7 +156,7 @@ export async function snapshot({ exec, json }: Namespace): Promise<string> {
 }
 
 /** A virtual machine in software takes several times as long. */
-const PATIENCE = process.env['PLUMB_GUEST'] ? 3 : 1
+export const PATIENCE = process.env['PLUMB_GUEST'] ? 3 : 1
 
 /**
  * Polls until `check` gives something truthy, and gives that; rejects after `ms`, in the virtual machine three times as
