@@ -144,6 +144,8 @@ mount -t devpts d /dev/pts; mount -t tmpfs t /dev/shm; mount -t cgroup2 c /sys/f
 mount --bind ${modules} /lib/modules/${release}
 for port in /sys/class/virtio-ports/*; do ln -s /dev/\${port##*/} /dev/$(cat $port/name); done
 ip link set lo up
+# The module ipip would put a tunl0 into the namespaces of all tests.
+echo 1 >/proc/sys/net/core/fb_tunnels_only_for_init_net
 # Nobody here loads what hardware asks for.
 modprobe virtio_net
 # Where the network cards are.
