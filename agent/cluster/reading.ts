@@ -89,7 +89,10 @@ export function selectorOf(raw: unknown, what: string): Selector {
       throw new ValueError(`${at}.key ${quoted(key)}: want the name of a label`)
     if (operator !== 'In' && operator !== 'NotIn' && operator !== 'Exists' && operator !== 'DoesNotExist')
       throw new ValueError(`${at}.operator ${quoted(operator)}: want In, NotIn, Exists or DoesNotExist`)
-    const given = listOf(values ?? [], `${at}.values`).map(String)
+    const given = listOf(values ?? [], `${at}.values`).map((one) => {
+      if (typeof one === 'object') throw new ValueError(`${at}.values ${quoted(one)}: want texts`)
+      return String(one)
+    })
     if ((operator === 'In' || operator === 'NotIn') === (given.length === 0))
       throw new ValueError(`${at}.values: want ${given.length === 0 ? 'at least one' : 'none'} with ${operator}`)
     return { key, operator, values: given }

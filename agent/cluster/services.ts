@@ -133,7 +133,7 @@ export function sliceOf(raw: unknown): Slice | undefined {
     throw new ValueError(`${what}: addressType ${quoted(addressType)}: want IPv4 or IPv6`)
   const leftOut: string[] = []
   const trigger = objectAt(metadata, 'annotations')['endpoints.kubernetes.io/last-change-trigger-time']
-  const triggeredAt = Date.parse(String(trigger ?? ''))
+  const triggeredAt = Date.parse(typeof trigger === 'string' ? trigger : '')
   const read = (one: unknown, at: string) => endpointOf(one, addressType === 'IPv6', at)
   return {
     namespace,

@@ -79,7 +79,11 @@ export function readCommand(key: string, shapes: ReadonlyMap<string, v.GenericSc
     const why = `it has ${what}: want one of ${[...shapes.keys()].join(', ')}`
     throw new CniError(CODE.decode, 'Cannot read the question', why)
   }
-  return read(shape as Shape<unknown>, raw).value
+  const question = read(shape as Shape<unknown>, raw).value
+  // The same key in other letters counts, too.
+  if ((question as Record<string, unknown>)[key] !== asked)
+    throw new CniError(CODE.decode, 'Cannot read the question', `it has ${key} twice: want it once`)
+  return question
 }
 
 /** Names the type of a command's question. */
