@@ -15,6 +15,8 @@ const NLMSG_HEADER = 16
 const NLMSG_ERROR = 2
 // The size of struct nlmsghdr and struct nfgenmsg, which stand before the attributes.
 const HEADERS = 20
+// NFT_NAME_MAXLEN, without the NUL.
+const LONGEST_NAME = 255
 // ENOENT means absent. EINVAL and EOPNOTSUPP are the answers of a kernel without nf_tables.
 const ABSENT = [-2, -22, -95]
 
@@ -25,6 +27,8 @@ type Family = keyof typeof FAMILIES
  * in microseconds and without a subprocess. Also true when the kernel refuses to answer. The caller then asks nft.
  */
 export function isThere(family: Family, table: string, chain?: string): boolean {
+  // A container ID may make a name that no chain can have, and that does not fit into a request.
+  if (chain !== undefined && chain.length > LONGEST_NAME) return false
   const asked =
     chain === undefined
       ? question(GETTABLE, 0, family, [[TABLE_NAME, table]])
