@@ -3,6 +3,7 @@ import { log, warn } from '../lib/os/log.ts'
 import { isOverlay } from '../lib/state/kinds/overlay.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import type { Mac } from '../lib/text/values.ts'
+import type { Place } from './backend/backend.ts'
 import { openBackend } from './backend/open.ts'
 import { makeProbes } from './backend/probes.ts'
 import type { KindName } from './cluster/kinds.ts'
@@ -50,7 +51,7 @@ export async function prepare(
   const { conf } = stale
   await refuseKubeProxy(settings)
   for (const note of conf.notes ?? []) log(`agent: the network's configuration: ${note}`)
-  const { backend, options } = await chosen(conf, settings)
+  const { backend, options } = equipped(await chosen(conf, settings), { stateDir: files.stateDir, node })
   const instance = instanceOf(settings)
   const identity = makeIdentity(files.stateDir)
   const stored = await remembered(given.store, signal, awaiting)
@@ -218,6 +219,13 @@ async function chosen(
   const backend = await openBackend(type)
   const offload = network.txChecksumOffload === 'auto' ? {} : { TxChecksumOffload: network.txChecksumOffload === 'on' }
   return { backend, options: backend.conf({ ...options, ...offload }) }
+}
+
+function equipped(
+  { backend, options }: Pick<Context, 'backend' | 'options'>,
+  place: Place,
+): Pick<Context, 'backend' | 'options'> {
+  return { backend, options: backend.equip?.(options, place) ?? options }
 }
 
 /**

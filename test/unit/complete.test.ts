@@ -35,6 +35,7 @@ describe('plumb __complete', () => {
       'leases',
       'services',
       'policy',
+      'wireguard',
       'dhcp',
       'install',
       'uninstall',
