@@ -17,8 +17,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 agent.yaml: |
   store: kube
   {{- $own := dict "log-format" "text" "ip-masq" true "install-cni" true "cni-bin-dir" .Values.host.plugins "cni-conf-dir" .Values.host.networks }}
-  {{- if ne .Values.network.pods "bridge" }}
-  {{- $_ := set $own "pods" .Values.network.pods }}
+  {{- if eq (.Values.network.pods | default "bridge") "routed" }}
+  {{- $_ := set $own "pods" "routed" }}
   {{- end }}
   {{- if .Values.networkPolicy.enabled }}
   {{- $_ := set $own "network-policy" "kubernetes" }}
