@@ -93,7 +93,7 @@ export async function prepare(
     checkpoint: (known) => checkpoint.save({ conf, ...known }),
     synced: () => settle(settings, given, signal),
     condition: makeReadinessNotifier(),
-    isBridged: files.install,
+    isBridged: files.install && files.pods === 'bridge',
     policySocket: files.policySocket,
     ...objectsOf(settings, given.version),
     isPolicyOn: settings.policy !== undefined,
