@@ -19,8 +19,10 @@ export interface Wanted {
 
 /** One way to get packets from node to node. A backend is pure. */
 export interface Backend<Conf = unknown, Data = unknown> {
-  /** The `BackendType` of its leases. */
+  /** Its name in `Backend.Type`. It is also the `BackendType` of its leases, where `leaseType` is absent. */
   readonly type: string
+  /** The `BackendType` of its leases. The empty text stands for leases without this key. */
+  readonly leaseType?: string
   /** Reads `Backend` of net-conf.json. Throws ValueError with the name of the key. */
   conf(options: Readonly<Record<string, unknown>>): Conf
   /** The MTU of pods in bytes, from the uplink's MTU and the active families. */

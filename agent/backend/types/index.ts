@@ -6,5 +6,6 @@ export const BACKENDS: Readonly<Record<string, () => Promise<Backend>>> = {
   alloc: async () => (await import('./alloc.ts')).default as Backend,
   'host-gw': async () => (await import('./host-gw.ts')).default as Backend,
   ipip: async () => (await import('./ipip.ts')).default as Backend,
+  udp: async () => (await import('./udp.ts')).default as Backend,
   vxlan: async () => (await import('./vxlan.ts')).default as Backend,
 }

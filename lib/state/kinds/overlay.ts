@@ -1,5 +1,5 @@
 import type { Line } from '../handler.ts'
-import { createIpip, ipipOf } from './ipip.ts'
+import { closePort, createIpip, ipipOf, isSameIpip } from './ipip.ts'
 import type { Link, LinkRow } from './link-shape.ts'
 import { changeVxlan, createVxlan, isSameVxlan, vxlanOf } from './vxlan.ts'
 
@@ -25,7 +25,8 @@ export function createOverlay(want: Link): Line[] {
 export function changeOverlay(want: Link, have: Link): Line[] {
   if (!isSameOverlay(want, have)) {
     const gone = { text: `link delete dev ${have.name}`, unless: /Cannot find device|No such device/ }
-    return [gone, ...createOverlay(want)]
+    const isKept = want.ipip?.port === have.ipip?.port
+    return [gone, ...(isKept ? [] : closePort(have)), ...createOverlay(want)]
   }
   const { name, mac, mtu, alias, up } = want
   const set = [
@@ -40,7 +41,7 @@ export function changeOverlay(want: Link, have: Link): Line[] {
 /** Whether two devices agree in all attributes that the kernel cannot change in place. */
 export function isSameOverlay({ vxlan, ipip }: Link, other: Link): boolean {
   if (vxlan !== undefined && other.vxlan !== undefined) return isSameVxlan(vxlan, other.vxlan)
-  return ipip !== undefined && ipip.local === other.ipip?.local
+  return ipip !== undefined && other.ipip !== undefined && isSameIpip(ipip, other.ipip)
 }
 
 /**
