@@ -52,6 +52,23 @@ export interface Backend<Conf = unknown, Data = unknown> {
    * The names of the devices that belong to this backend and configuration. Everything on them belongs to the agent.
    */
   links(conf: Conf): readonly Link['name'][]
+  /**
+   * The commands that the agent runs for this backend, in `extension` alone. `started` gives the options that hold the
+   * output of PreStartupCommand.
+   */
+  readonly commands?: { of(conf: Conf): Commands; started(conf: Conf, output: string): Conf }
+}
+
+/** Commands of the network's configuration, by flannel's names. The agent runs them as root, without a shell. */
+export interface Commands {
+  /** Runs before the node has a subnet. Its output is what the node announces. */
+  readonly PreStartupCommand?: string
+  /** Runs when the node has its subnet. */
+  readonly PostStartupCommand?: string
+  /** Runs for each peer at the agent's start, and for each that comes or changes later. */
+  readonly SubnetAddCommand?: string
+  /** Runs for each peer that goes or changes. */
+  readonly SubnetRemoveCommand?: string
 }
 
 /** Facts about the kernel, this agent and the network. */
