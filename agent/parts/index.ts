@@ -15,6 +15,7 @@ import { makeQueue } from '../scheduler/queue.ts'
 import { Scheduler } from '../scheduler/scheduler.ts'
 import { type Snapshot, SubnetTakenError } from '../store/store.ts'
 import { keepBridgedFrames } from './bridged-frames.ts'
+import { CommandsPart } from './commands.ts'
 import type { Context } from './context.ts'
 import { DataPathPart } from './data-path.ts'
 import { FilesPart } from './files.ts'
@@ -44,6 +45,7 @@ export class Parts {
   readonly dataPath: DataPathPart
   readonly policy: PolicyPart | undefined
   readonly services: ServicesPart | undefined
+  readonly #commands: CommandsPart | undefined
   readonly #installation: InstallationPart
   readonly #context: Context
   readonly #now: NodeState
@@ -79,6 +81,9 @@ export class Parts {
     const { objects, isPolicyOn, services } = context
     this.policy = objects && isPolicyOn ? new PolicyPart(context, objects, now, queue(), repairs) : undefined
     this.services = objects && services && new ServicesPart(context, now, objects, services, queue(), repairs)
+    const { backend, options } = context
+    const commands = backend.commands?.of(options)
+    this.#commands = commands && new CommandsPart(context, commands, now, queue(), signal)
     this.#installation = new InstallationPart(
       now,
       queue(),
@@ -190,6 +195,7 @@ export class Parts {
     this.lease.take(snapshot)
     this.#probing?.aimAnew()
     this.peers.queue.add('leases')
+    this.#commands?.queue.add('leases')
   }
 
   /**
@@ -229,7 +235,7 @@ export class Parts {
   }
 
   #optional(): Part[] {
-    return [this.policy, this.services].filter((one) => one !== undefined)
+    return [this.policy, this.services, this.#commands].filter((one) => one !== undefined)
   }
 
   #nodeState(): NodeState {
