@@ -5,14 +5,14 @@ import { join } from 'node:path'
 import { execa } from 'execa'
 import { assertReach } from '../support/etcd-networks.ts'
 import { until } from '../support/harness.ts'
-import { fileStore, inCluster, type Node } from '../support/nodes.ts'
+import { fileStore, inCluster, type Node, subnetEnv } from '../support/nodes.ts'
 
 const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'wireguard' } }
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
 
 describe('plumb agent with wireguard', () => {
   it(
-    '[BE14] a deleted device comes back with its key, its peers and its routes, and no packet is in clear meanwhile',
+    '[BE14] [BE21] a deleted device comes back with its key, its peers and its routes, and no packet is in clear meanwhile',
     inCluster(
       2,
       (one) => fileStore(one, CONF),
@@ -21,6 +21,7 @@ describe('plumb agent with wireguard', () => {
         for (const agent of nodes.map((node) => node.agent())) await agent.ready(60_000)
         await assertReach(nodes, { v4: 1420 })
         const [first] = nodes as [Node]
+        assert.equal(subnetEnv(first)?.['FLANNEL_MTU'], '1420')
         const before = await shape(first)
         const clear = await inClear(first)
         await first.ns.ip('link', 'delete', 'flannel-wg')

@@ -15,10 +15,10 @@ describe('wireguard in a cluster of nodes with flanneld and nodes with plumb', (
 
   const V4 = { Network: '10.5.0.0/16' }
   const V6 = { EnableIPv6: true, IPv6Network: 'fd66::/48' }
+  // Not IPv6 alone: flanneld 0.28.9 takes each lease of etcd for one with IPv4, and adds no peer (wireguard_network.go).
   for (const [what, conf, mtu] of [
     ['IPv4', V4, { v4: 1420 }],
     ['both families', { ...V4, ...V6 }, { v4: 1420, v6: 1420 }],
-    ['IPv6 alone', { EnableIPv4: false, ...V6 }, { v6: 1420 }],
   ] as const)
     it(
       `[BE5] ${what}: the lease, the devices, their addresses and routes are flanneld’s; packets of full size pass both ways`,
