@@ -5,10 +5,11 @@ import { ValueError } from '../lib/text/errors.ts'
 import type { Mac } from '../lib/text/values.ts'
 import { openBackend } from './backend/open.ts'
 import { makeProbes } from './backend/probes.ts'
+import { removeBird } from './bgp/bird.ts'
 import type { KindName } from './cluster/kinds.ts'
 import { openObjects } from './cluster/source.ts'
 import { removeFlannelRules } from './firewall/flannel-rules.ts'
-import { instanceOf, scopeOf, tableOf, wishOf } from './instance.ts'
+import { birdDir, instanceOf, scopeOf, tableOf, wishOf } from './instance.ts'
 import { Converger } from './kernel/converge.ts'
 import { hasNexthops } from './kernel/nexthops.ts'
 import { run } from './kernel/run.ts'
@@ -49,6 +50,8 @@ export async function prepare(
   const stale = await configured(given.store, known, signal, awaiting)
   const { conf } = stale
   await refuseKubeProxy(settings)
+  // What an agent with another setting has left.
+  if (!settings.bgp) for (const line of await removeBird(birdDir(settings))) log(`agent: BGP is off: ${line}`)
   for (const note of conf.notes ?? []) log(`agent: the network's configuration: ${note}`)
   const { backend, options } = await chosen(conf, settings)
   const instance = instanceOf(settings)
@@ -83,7 +86,8 @@ export async function prepare(
       forward: firewall.forward,
     },
     allowOverlap: network.allowOverlap,
-    blackhole: network.blackhole,
+    // A router sends what is for the whole subnet. What no pod has would go back to it by the default route.
+    blackhole: network.blackhole || settings.bgp !== undefined,
     renewMarginMs: settings.store.kind === 'etcd' ? settings.store.renewMarginMs : 0,
     quietMs: network.quietMs,
     resyncMs: network.resyncMs,
@@ -98,6 +102,7 @@ export async function prepare(
     isPolicyOn: settings.policy !== undefined,
     ...(settings.services && { services: { ...settings.services, ...vxlanPortOf(backend, options) } }),
     enforcement: settings.enforcement,
+    ...(settings.bgp && { bgp: { file: settings.bgp.file, dir: birdDir(settings) } }),
     ...(network.probeMs > 0 && { probes: makeProbes(network.probeMs, unasked) }),
     log: (text) => log(text),
     warn: (text) => warn(text),

@@ -14,6 +14,7 @@ import type { Part } from '../scheduler/part.ts'
 import { makeQueue } from '../scheduler/queue.ts'
 import { Scheduler } from '../scheduler/scheduler.ts'
 import { type Snapshot, SubnetTakenError } from '../store/store.ts'
+import { BgpPart } from './bgp.ts'
 import { keepBridgedFrames } from './bridged-frames.ts'
 import type { Context } from './context.ts'
 import { DataPathPart } from './data-path.ts'
@@ -44,6 +45,7 @@ export class Parts {
   readonly dataPath: DataPathPart
   readonly policy: PolicyPart | undefined
   readonly services: ServicesPart | undefined
+  readonly bgp: BgpPart | undefined
   readonly #installation: InstallationPart
   readonly #context: Context
   readonly #now: NodeState
@@ -79,6 +81,8 @@ export class Parts {
     const { objects, isPolicyOn, services } = context
     this.policy = objects && isPolicyOn ? new PolicyPart(context, objects, now, queue(), repairs) : undefined
     this.services = objects && services && new ServicesPart(context, now, objects, services, queue(), repairs)
+    const { bgp } = context
+    this.bgp = bgp && new BgpPart(context, bgp, now, this.services, queue(), () => this.#publish())
     this.#installation = new InstallationPart(
       now,
       queue(),
@@ -125,6 +129,7 @@ export class Parts {
     if (guarded) keepBridgedFrames(isBridged, (names) => this.#settingsRepaired(guarded, names), life)
     this.dataPath.watch(life)
     const drops = this.policy?.followDrops(life)
+    const sessions = this.bgp?.follow(life)
     try {
       await this.#scheduler.run(this.#context.resyncMs, signal, end)
     } finally {
@@ -133,6 +138,7 @@ export class Parts {
       this.services?.close()
       ended.abort()
       await drops
+      await sessions
       this.#context.probes?.close()
     }
   }
@@ -166,6 +172,7 @@ export class Parts {
     this.lease.take(snapshot)
     this.#probing?.aimAnew()
     this.peers.queue.add('leases')
+    this.bgp?.queue.add('leases')
   }
 
   /**
@@ -189,7 +196,7 @@ export class Parts {
 
   // Triggers these parts even when the choice stays the same. A link that was down and is up again has lost its routes.
   #uplinkLooked(): void {
-    for (const part of [this.lease, this.files, this.peers]) part.queue.add('uplink')
+    for (const part of [this.lease, this.files, this.peers, this.bgp]) part?.queue.add('uplink')
   }
 
   #serve(lease: Lease): void {
@@ -202,7 +209,7 @@ export class Parts {
   }
 
   #optional(): Part[] {
-    return [this.policy, this.services].filter((one) => one !== undefined)
+    return [this.policy, this.services, this.bgp].filter((one) => one !== undefined)
   }
 
   #nodeState(): NodeState {
