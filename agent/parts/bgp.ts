@@ -28,8 +28,6 @@ const [LASTING_MS, FIRST_PAUSE_MS, LONGEST_PAUSE_MS] = [10_000, 1000, 30_000]
 const AWAY_MS = 15_000
 /** The sessions that one sentence names. */
 const NAMED = 3
-/** Nodes with this label announce no addresses of Services (Kubernetes, KEP 1143). */
-const EXCLUDED = 'node.kubernetes.io/exclude-from-external-load-balancers'
 
 /** The file as it is: a configuration, or why it is none. Two of one `id` are the same. */
 interface FileState {
@@ -295,8 +293,6 @@ export class BgpPart implements Part {
     const { reached } = this.#services
     const isPatient = this.#bird.pid !== undefined || performance.now() - this.#born < PATIENCE_MS
     if (reached === undefined) return isPatient ? { missing: [] } : { addresses: [], missing: [] }
-    const labels = this.#context.objects?.objects.nodes.get(this.#context.node)?.labels
-    if (labels?.[EXCLUDED] !== undefined) return { addresses: [], missing: [] }
     const wanted = reached.filter(({ ip, of }) => networks[of].some((network) => contains(network, ip)))
     return { addresses: [...new Set(wanted.map(({ ip }) => ip))], missing: [] }
   }

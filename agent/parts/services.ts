@@ -47,6 +47,8 @@ import type { Repairs } from './repairs.ts'
 /** The kinds of objects that Services are about. The Node of this name gives the zone. */
 export const SERVICE_KINDS = ['services', 'slices', 'nodes'] as const satisfies readonly KindName[]
 const ZONE = 'topology.kubernetes.io/zone'
+/** Nodes with this label serve no clients from outside (Kubernetes, KEP 1143). */
+const EXCLUDED = 'node.kubernetes.io/exclude-from-external-load-balancers'
 /** Refused objects that the status names at once. */
 const NAMED = 20
 
@@ -234,6 +236,8 @@ export class ServicesPart implements Part {
 
   // Two Services may share an address.
   #reachedNow(): Reached[] {
+    const labels = this.#objects.objects.nodes.get(this.#context.node)?.labels
+    if (labels?.[EXCLUDED] !== undefined) return []
     const found = new Map<string, Reached>()
     for (const { reached } of this.#wanted.all.values()) for (const one of reached) found.set(keyOf(one), one)
     return [...found.values()].sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1))

@@ -1,6 +1,8 @@
 // Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: what dies, and a cable that is out. The numbers are those
 // of the acceptance list of backends.
 import assert from 'node:assert/strict'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { birdPid, established, TOR, torConf, WITH_TOR, WORLD, withBgp } from '../support/bgp.ts'
 import { flows } from '../support/flows.ts'
 import { until } from '../support/harness.ts'
@@ -68,6 +70,28 @@ describe('BGP: what dies', () => {
       await until(async () => (await routes(pods[0]?.ip.replace(/\d+$/, '0/24') as string)) === '')
     }),
   )
+
+  it('[BE37] SIGKILL to the agent after a wrong change: BIRD takes it back by itself, and the next agent says so', async function () {
+    const yaml = `confirmSeconds: 8\n${WITH_TOR}`
+    await withBgp({ count: 1, yaml, tor: torConf({ nodes: [1] }) }, async (scene) => {
+      const { agents, nodes, dir, write, tor } = scene
+      const [first, node] = [agents[0], nodes[0]]
+      assert.ok(first && node)
+      const { pid } = await established(first)
+      writeFileSync(join(dir, 'secret'), 'not the same\n')
+      write(yaml.replace('asn: 65000', `asn: 65000, passwordFile: ${join(dir, 'secret')}`))
+      const isUp = async () => (await tor.ask('show', 'protocols', 'n1')).includes('Established')
+      await until(async () => !(await isUp()), 20_000)
+      await first.stop('SIGKILL')
+      await until(isUp, 40_000)
+      const agent = node.agent()
+      agents[0] = agent
+      await agent.ready(30_000)
+      const says = async () => (await agent.status())?.degraded.some((text) => text.includes('is taken back'))
+      await until(says, 40_000)
+      assert.equal((await established(agent)).pid, pid)
+    }).call(this)
+  })
 
   for (const bfd of [true, false])
     it(

@@ -126,6 +126,8 @@ describe('BGP: addresses of Services', () => {
       for (const ip of [OUTSIDE, '10.96.7.7']) assert.deepEqual(await ways(ip), [])
       fixture.slice('s', ['a'])
       fixture.slice('t', ['a', 'c'])
+      await fixture.sync()
+      await is(ways, EXTERNAL, ['n1', 'n2'])
       fixture.node('n1', { 'node.kubernetes.io/exclude-from-external-load-balancers': '' })
       await fixture.sync()
       await is(ways, EXTERNAL, ['n2'])

@@ -7,9 +7,9 @@ import { inNamespaces, type Namespace, until } from './harness.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node, UNDERLAY } from './nodes.ts'
 
 /** The network of the pods. */
-export const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'host-gw' } }
+const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'host-gw' } }
 /** The top-of-rack router: its address on the hub, and its AS number. */
-export const TOR = { ip: UNDERLAY.v4(254), asn: 65_000 } as const
+export const TOR = { ip: UNDERLAY.v4(254), ip6: UNDERLAY.v6(254), asn: 65_000 } as const
 /** An address outside of the cluster, behind the router. */
 export const WORLD = '203.0.113.2'
 const ANSWER_MS = 30_000
@@ -117,21 +117,20 @@ export interface BgpScene extends Cluster {
 export const WITH_TOR = `peers: [{ name: tor, address: ${TOR.ip}, asn: ${TOR.asn}, import: [0.0.0.0/0] }]\n`
 
 /**
- * Wraps a test: nodes with agents that run BGP, and the router with the configuration `tor`. `options` go to the agents.
+ * Wraps a test: nodes with agents that run BGP, and the router with the configuration `tor`. `conf` is the network.
  */
 export function withBgp(
-  { count, yaml, tor, options = [] }: { count: number; yaml: string; tor: string; options?: readonly string[] },
+  { count, yaml, tor, conf = CONF }: { count: number; yaml: string; tor: string; conf?: object },
   work: (scene: BgpScene, test: Mocha.Context) => Promise<void>,
 ): (this: Mocha.Context) => Promise<void> {
   const names = Array.from({ length: count }, (_, i) => `pod${i + 1}`)
   return inNamespaces(['world', ...names], async (spaces, test) => {
     test.timeout(300_000)
     const given = (cluster: Cluster) => [
-      ...fileStore(cluster, CONF),
+      ...fileStore(cluster, conf),
       `--bgp-config=${join(cluster.dir, 'bgp.yaml')}`,
       '--status-address=off',
       '--probe-interval=0',
-      ...options,
     ]
     await inCluster(count, given, async (cluster) => {
       const { hub, dir, nodes } = cluster
@@ -140,6 +139,7 @@ export function withBgp(
       write(yaml)
       const world = spaces['world'] as Namespace
       await hub.ip('addr', 'add', `${TOR.ip}/24`, 'dev', 'hub0')
+      await hub.ip('addr', 'add', `${TOR.ip6}/64`, 'dev', 'hub0', 'nodad')
       await hub.ip(...`link add world0 up type veth peer name eth0 netns ${world.path}`.split(' '))
       await hub.ip('addr', 'add', '203.0.113.1/24', 'dev', 'world0')
       await world.ip('addr', 'add', `${WORLD}/24`, 'dev', 'eth0')
