@@ -69,7 +69,7 @@ export function birdConf(situation: Situation): BirdConf {
     `log ${quoted(logFile)} ${LOG_BYTES} ${quoted(`${logFile}.1`)} { info, remote, warning, error, auth, fatal, bug };`,
     `router id ${routerId(ips, node)};`,
     'timeformat protocol iso long;',
-    `graceful restart wait ${RECOVERY_SECONDS};`,
+    `graceful restart wait ${recoverySeconds(peers)};`,
     'protocol device { scan time 10; }',
     ...(peers.some(({ bfd }) => bfd) ? BFD : []),
     ...statics,
@@ -82,6 +82,12 @@ export function birdConf(situation: Situation): BirdConf {
     sessions: [...nodes.map(({ session }) => session), ...peers.map((peer) => sessionOf(peer))],
     announced: announced.flat().length,
   }
+}
+
+// A BIRD that waits for one peer announces nothing to the others meanwhile. They forget its routes after their time.
+function recoverySeconds(peers: readonly OuterPeer[]): number {
+  const times = peers.flatMap(({ gracefulRestart }) => (gracefulRestart > 0 ? [Math.ceil(gracefulRestart / 2)] : []))
+  return Math.min(RECOVERY_SECONDS, ...times)
 }
 
 // BIRD has no times for BFD that follow those of the peer. These find a cut within a second.
