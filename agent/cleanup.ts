@@ -6,7 +6,7 @@ import type { Run } from '../lib/os/run.ts'
 import { readSysctl, writeSysctl } from '../lib/os/sysctls.ts'
 import { CniError, CODE } from '../lib/text/errors.ts'
 import { openBackend } from './backend/open.ts'
-import { removeBird } from './bgp/bird.ts'
+import { birdFiles, removeBird } from './bgp/bird.ts'
 import { leaveForward } from './firewall/forward.ts'
 import { removal } from './firewall/masquerade.ts'
 import { birdDir, instanceOf, knownPlace, scopeOf, storeWish, tableOf } from './instance.ts'
@@ -95,7 +95,7 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
   return [...done, ...lines, ...forgotten.map((path) => `${dryRun ? 'would remove' : 'removed'} ${path}`)]
 }
 
-/** Whether an object of this agent is left on the node: its state, its socket, its nft table or a marked link. */
+/** Whether an object of this agent is left on the node: its state, its socket, BIRD, its nft table or a marked link. */
 export function hasLeft(settings: Settings): boolean {
   const { files, node } = settings
   const instance = instanceOf(settings)
@@ -103,6 +103,7 @@ export function hasLeft(settings: Settings): boolean {
   return (
     remembered(files.stateDir, node, instance) !== undefined ||
     existsSync(files.socket) ||
+    existsSync(birdFiles(birdDir(settings)).conf) ||
     isThere('inet', tableOf(instance)) ||
     isThere('inet', POLICY_TABLE) ||
     isThere('inet', SERVICES_TABLE) ||

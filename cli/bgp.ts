@@ -26,9 +26,10 @@ export async function run(argv: readonly string[]): Promise<number> {
 export function bgpText({ node, bgp }: Status, now: number): string {
   if (!bgp) return `${node} runs no BGP: its agent has no --bgp-config`
   const { asn, pid, restarts, announced, sessions } = bgp
-  const bird = pid === undefined ? 'BIRD does not run' : `BIRD is process ${pid}`
-  const again = restarts === 0 ? '' : `, started again ${restarts} times`
-  const head = `${node} is AS ${asn} and announces ${announced} prefixes; ${bird}${again}`
+  if (asn === 0) return `${node} has no configuration of BGP yet (see: plumb status)`
+  const bird = pid === undefined ? 'BIRD does not run (see: plumb status)' : `BIRD is process ${pid}`
+  const again = restarts === 0 ? '' : `, starts after its end: ${restarts}`
+  const head = `${node} is AS ${asn}, announced prefixes: ${announced}; ${bird}${again}`
   if (sessions.length === 0) return `${head}\n\nno sessions`
   const rows = sessions.map((one) => rowOf(one, now))
   return `${head}\n\n${table(['PEER', 'ADDRESS', 'AS', 'STATE', 'SINCE', 'IN', 'OUT', 'REASON'], rows)}`

@@ -4,7 +4,7 @@ import { onLink } from '../backend/peers.ts'
 import type { Uplink } from '../backend/uplink.ts'
 import { Bird } from '../bgp/bird.ts'
 import { type BirdConf, birdConf, type Session } from '../bgp/bird-conf.ts'
-import type { SessionState } from '../bgp/birdc.ts'
+import { BirdError, type SessionState } from '../bgp/birdc.ts'
 import { type BgpSource, keepSource, keptSource, readSource } from '../bgp/source.ts'
 import type { NodeState } from '../health/condition.ts'
 import type { BgpSession } from '../health/status.ts'
@@ -93,6 +93,7 @@ export class BgpPart implements Part {
     this.#changed = changed
     this.#file = file
     this.#bird = new Bird(dir, context.run, () => queue.addUrgent('BIRD ended'))
+    this.#set([])
     services?.onReached(() => queue.addUrgent('services'))
   }
 
@@ -246,9 +247,11 @@ export class BgpPart implements Part {
     const isAgain = this.#bird.hasRun
     this.#pauseMs = ran < LASTING_MS ? Math.min(LONGEST_PAUSE_MS, this.#pauseMs * 2) : FIRST_PAUSE_MS
     this.#startedAt = performance.now()
+    this.#made = made
     try {
       await this.#bird.start(made.text)
     } catch (cause) {
+      this.#publish([])
       this.#startTrouble = (cause as Error).message
       throw cause
     }
@@ -256,7 +259,6 @@ export class BgpPart implements Part {
     this.#isUp = true
     if (isAgain) this.#restarts++
     this.#context.log(`agent: started BIRD${isAgain ? ' again' : ''}, process ${this.#bird.pid}`)
-    this.#made = made
     this.#accept(source)
     this.#publish([])
     return []
@@ -278,7 +280,15 @@ export class BgpPart implements Part {
     const before = (await this.#bird.sessions()).filter(({ state }) => state === UP).map(({ protocol }) => protocol)
     const expected = new Set([...(this.#trial?.expected ?? []), ...before].filter((protocol) => kept.has(protocol)))
     const { confirmSeconds } = source.conf
-    await this.#bird.configure(made.text, confirmSeconds)
+    try {
+      await this.#bird.configure(made.text, confirmSeconds)
+    } catch (cause) {
+      if (!(cause instanceof BirdError)) throw cause
+      this.#refused = { id: source.id, why: `The change of ${this.#file} does not count: ${cause.message}` }
+      this.#trial = undefined
+      this.queue.add('refused')
+      return
+    }
     this.#trial = { source, expected, until: performance.now() + confirmSeconds * 1000 }
   }
 
@@ -336,7 +346,7 @@ export class BgpPart implements Part {
 
   #set(sessions: readonly BgpSession[]): void {
     const { pid } = this.#bird
-    const { asn } = (this.#trial?.source ?? this.#good)?.conf ?? { asn: 0 }
+    const { asn = 0 } = (this.#trial?.source ?? this.#good ?? this.#read.source)?.conf ?? {}
     const next = {
       asn,
       ...(pid !== undefined && { pid }),
@@ -351,6 +361,9 @@ export class BgpPart implements Part {
 
   #reportAway(states: ReadonlyMap<string, SessionState>): void {
     const [now, away]: [number, string[]] = [performance.now(), []]
+    const names = new Set(this.#made.sessions.map(({ protocol }) => protocol))
+    for (const known of [this.#awaySince, this.#reasons])
+      for (const protocol of known.keys()) if (!names.has(protocol)) known.delete(protocol)
     for (const session of this.#made.sessions) {
       const { state = 'Unknown', reason } = states.get(session.protocol) ?? {}
       if (state === UP) this.#awaySince.delete(session.protocol)

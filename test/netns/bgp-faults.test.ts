@@ -1,10 +1,12 @@
 // Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: what is wrong, and who is hostile. The numbers
 // are those of the acceptance list of backends.
 import assert from 'node:assert/strict'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { birdPid, established, startRouter, TOR, torConf, WITH_TOR, withBgp } from '../support/bgp.ts'
 import { until } from '../support/harness.ts'
+
+const PLUMB = join(import.meta.dir, '../../dist/plumb')
 
 describe('BGP: what is wrong', () => {
   for (const [what, wrong, says] of [
@@ -63,6 +65,13 @@ describe('BGP: what is wrong', () => {
           until(async () => (await agent.status())?.degraded.some((text) => pattern.test(text)), 40_000)
         await names(new RegExp(`Cannot run BGP: TCP port 179 is taken by process ${taker.pid} \\(.*\\); stop it`))
         await agent.ready(30_000)
+        const { bgp } = (await agent.status()) ?? {}
+        assert.deepEqual(
+          [bgp?.pid, bgp?.sessions.map(({ name, state }) => `${name} ${state}`)],
+          [undefined, ['tor Unknown']],
+        )
+        const shown = await node.ns.exec([PLUMB, 'bgp', '--socket', join(node.dir, 'agent.sock')])
+        assert.match(shown.stdout, /^n1 is AS 64512, announced prefixes: 1; BIRD does not run \(see: plumb status\)/)
         taker.kill('SIGKILL')
         await taker.exited
         const other = await startRouter(node.ns, join(dir, 'other'), 'router id 192.0.2.1;\nprotocol device { }\n')
@@ -75,6 +84,24 @@ describe('BGP: what is wrong', () => {
       } finally {
         taker.kill('SIGKILL')
       }
+    }).call(this)
+  })
+
+  it('a file that cannot be read, and one that is missing, change nothing; both are named', async function () {
+    await withBgp({ count: 1, yaml: WITH_TOR, tor: torConf({ nodes: [1] }) }, async ({ agents, file, write }) => {
+      const agent = agents[0] as (typeof agents)[0]
+      const { pid, sessions } = await established(agent)
+      const names = (text: string) =>
+        until(async () => (await agent.status())?.degraded.some((one) => one === text), 20_000)
+      write('peers: [{ address: 192.0.2.1, asn: many }]\n')
+      const wrong = 'Cannot read peers[0].asn "many": want a whole number, 1 to 4294967295'
+      await names(`Cannot use ${file}: ${wrong}; BGP goes on as before`)
+      rmSync(file)
+      await names(`Cannot use ${file}: there is no such file; BGP goes on as before`)
+      write(WITH_TOR)
+      await until(async () => (await agent.status())?.state === 'ready', 20_000)
+      const now = (await agent.status())?.bgp
+      assert.deepEqual([now?.pid, now?.sessions[0]?.since], [pid, sessions[0]?.since])
     }).call(this)
   })
 

@@ -115,7 +115,7 @@ describe('BGP', () => {
         const { stdout } = await asked()
         return /away .*(Connect|Active) .*(Socket|unreachable|refused|No route)/i.test(stdout) ? stdout : ''
       }, 20_000)
-      assert.match(shown, /^n1 is AS 64512 and announces 1 prefixes; BIRD is process \d+\n/)
+      assert.match(shown, /^n1 is AS 64512, announced prefixes: 1; BIRD is process \d+\n/)
       assert.match(shown, /\ntor +172\.30\.0\.254 +65000 +Established +\d+ s +1 +1/)
       const metrics = await (await fetch('http://plumb/metrics', { unix: join(node.dir, 'agent.sock') })).text()
       assert.match(metrics, /plumb_bgp_session_up\{kind="peer",peer="tor",address="172\.30\.0\.254"\} 1\n/)
