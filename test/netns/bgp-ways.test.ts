@@ -75,6 +75,27 @@ describe('BGP: ways to a router', () => {
     }).call(this)
   })
 
+  it('a route that holds the whole network of pods is taken, and the next start of the agent has nothing against it', async function () {
+    const yaml = `peers: [{ address: ${TOR.ip}, asn: 65000, import: [10.0.0.0/8] }]\n`
+    const tor = torConf({ nodes: [1, 2], routes: ['10.0.0.0/8'] })
+    await withBgp({ count: 2, yaml, tor }, async ({ agents, nodes, pods }) => {
+      for (const agent of agents) await established(agent)
+      const [node, first, second] = [nodes[0], pods[0], pods[1]]
+      assert.ok(node && first && second)
+      assert.match(
+        await until(() => node.ns.ip('route', 'show', 'proto', 'bird')),
+        /^10\.0\.0\.0\/8 via 172\.30\.0\.254 /,
+      )
+      assert.ok(await ping(first.ns, second.ip))
+      await agents[0]?.stop()
+      const agent = node.agent()
+      agents[0] = agent
+      await agent.ready(30_000)
+      assert.doesNotMatch(agent.log(), /overlaps the route 10\.0\.0\.0/)
+      assert.ok(await ping(first.ns, second.ip))
+    }).call(this)
+  })
+
   it(`an outer peer without import gives the kernel nothing; ${WORLD} is reached by the node's own route`, async function () {
     const yaml = `peers: [{ address: ${TOR.ip}, asn: 65000 }]\n`
     const tor = torConf({ nodes: [1], routes: ['0.0.0.0/0', '198.51.100.0/24'] })
