@@ -82,6 +82,36 @@ describe('BGP: addresses of Services', () => {
   )
 
   it(
+    '[BE35] a start of the agent after SIGKILL withdraws no address of a Service, also before it knows the Services',
+    withRouter(async (fixture, _, ways) => {
+      const { n1, client, agents } = fixture
+      fixture.service('s', ...(balanced('Local') as [object, object]))
+      fixture.slice('s', ['a'])
+      await fixture.sync()
+      await is(ways, VIP, ['n1'])
+      const monitor = Bun.spawn(['nsenter', `--net=${client.path}`, 'ip', '-o', 'monitor', 'route'], { stdout: 'pipe' })
+      try {
+        await agents[0]?.stop('SIGKILL')
+        const agent = n1.agent()
+        agents[0] = agent
+        await agent.ready(30_000)
+        await fixture.sync()
+        // The router's kernel reports this change, and so would have reported others before it.
+        await client.ip('route', 'add', '198.51.100.77', 'dev', 'lo')
+        let said = ''
+        for await (const text of monitor.stdout.pipeThrough(new TextDecoderStream())) {
+          said += text
+          if (said.includes('198.51.100.77')) break
+        }
+        assert.ok(!said.includes(VIP), said)
+        assert.deepEqual(await ways(VIP), ['n1'])
+      } finally {
+        monitor.kill('SIGKILL')
+      }
+    }),
+  )
+
+  it(
     '[BE34] an address with policy Cluster is announced by all nodes while any endpoint is, and by none without',
     withRouter(async (fixture, _, ways) => {
       fixture.service('s', ...(balanced('Cluster') as [object, object]))
