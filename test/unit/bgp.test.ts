@@ -5,12 +5,13 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { birdConf, type Situation } from '../../agent/bgp/bird-conf.ts'
-import { makeReader, type ReplyLine, sessionsOf } from '../../agent/bgp/birdc.ts'
+import { askBird, makeReader, type ReplyLine, sessionsOf } from '../../agent/bgp/birdc.ts'
 import { parseBgp } from '../../agent/bgp/configuration.ts'
 import { readSource } from '../../agent/bgp/source.ts'
 import type { Lease } from '../../agent/lease/lease.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
+import { until } from '../support/harness.ts'
 
 const FILE = '/etc/plumb/bgp.yaml'
 const refusal = (text: string): string => {
@@ -464,6 +465,12 @@ protocol bgp peer_v4_172_30_0_254 {
   })
 })
 
+type Asker = { write(text: string): number; end(): void }
+const BLANKS = ' '.repeat(65_536)
+function flood(asker: Asker): void {
+  while (asker.write(BLANKS) === BLANKS.length);
+}
+
 const ANSWER = `0001 BIRD 2.0.12 ready.
 2002-Name       Proto      Table      State  Since         Info
 1002-device1    Device     ---        up     2026-11-28 01:02:03  
@@ -528,6 +535,51 @@ describe('the answers of BIRD', () => {
       }),
     )
   })
+
+  const behaviours: readonly (readonly [string, (asker: Asker) => void, RegExp])[] = [
+    ['says nothing', () => {}, /^BIRD has not answered for 0\.3 s$/],
+    ['closes', (asker) => asker.end(), /^BIRD has closed the connection$/],
+    ['says nonsense', (asker) => void asker.write('220 mail ready\n'), /^BIRD answers "220 mail ready", which is no/],
+    [
+      'never ends its answer',
+      (asker) => void asker.write('0001 ready.\n1002-row'),
+      /^BIRD answers more than 16777216 bytes$/,
+    ],
+    ['refuses', (asker) => void asker.write('0001 ready.\n8002 /x:1:1 syntax error\n'), /^\/x:1:1 syntax error$/],
+  ]
+  for (const [what, answer, says] of behaviours)
+    it(`a socket that ${what} is an error with a sentence, and the connection is closed`, async () => {
+      const dir = mkdtempSync(join(tmpdir(), 'birdc-'))
+      const socket = join(dir, 'ctl')
+      let isClosed = false
+      const listener = Bun.listen({
+        unix: socket,
+        socket: {
+          open: answer,
+          data(asker) {
+            if (what.startsWith('never')) flood(asker)
+          },
+          drain(asker) {
+            if (what.startsWith('never')) flood(asker)
+          },
+          close() {
+            isClosed = true
+          },
+        },
+      })
+      try {
+        await assert.rejects(askBird(socket, 'show status', what === 'says nothing' ? 300 : 10_000), { message: says })
+        await until(() => isClosed)
+      } finally {
+        listener.stop(true)
+        rmSync(dir, { recursive: true })
+      }
+    })
+
+  it('a socket that is not there is an error that names it', () =>
+    assert.rejects(askBird('/nowhere/bird.ctl', 'show status'), {
+      message: /^BIRD does not answer at \/nowhere\/bird\.ctl: /,
+    }))
 
   it('nonsense is refused or read, never more', () => {
     const check = (text: string) => {
