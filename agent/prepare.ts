@@ -3,6 +3,7 @@ import { log, warn } from '../lib/os/log.ts'
 import { isOverlay } from '../lib/state/kinds/overlay.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import type { Mac } from '../lib/text/values.ts'
+import type { Place } from './backend/backend.ts'
 import { openBackend } from './backend/open.ts'
 import { makeProbes } from './backend/probes.ts'
 import { removeBird } from './bgp/bird.ts'
@@ -53,7 +54,7 @@ export async function prepare(
   // What an agent with another setting has left.
   if (!settings.bgp) for (const line of await removeBird(birdDir(settings))) log(`agent: BGP is off: ${line}`)
   for (const note of conf.notes ?? []) log(`agent: the network's configuration: ${note}`)
-  const { backend, options } = await chosen(conf, settings)
+  const { backend, options } = equipped(await chosen(conf, settings), { stateDir: files.stateDir, node })
   const instance = instanceOf(settings)
   const identity = makeIdentity(files.stateDir)
   const stored = await remembered(given.store, signal, awaiting)
@@ -96,7 +97,7 @@ export async function prepare(
     checkpoint: (known) => checkpoint.save({ conf, ...known }),
     synced: () => settle(settings, given, signal),
     condition: makeReadinessNotifier(),
-    isBridged: files.install,
+    isBridged: files.install && files.pods === 'bridge',
     policySocket: files.policySocket,
     ...objectsOf(settings, given.version),
     isPolicyOn: settings.policy !== undefined,
@@ -223,6 +224,13 @@ async function chosen(
   const backend = await openBackend(type)
   const offload = network.txChecksumOffload === 'auto' ? {} : { TxChecksumOffload: network.txChecksumOffload === 'on' }
   return { backend, options: backend.conf({ ...options, ...offload }) }
+}
+
+function equipped(
+  { backend, options }: Pick<Context, 'backend' | 'options'>,
+  place: Place,
+): Pick<Context, 'backend' | 'options'> {
+  return { backend, options: backend.equip?.(options, place) ?? options }
 }
 
 /**

@@ -89,6 +89,7 @@ async function serveOne(settings: Settings, version: string, signal: AbortSignal
     services: () => parts?.services?.view(),
     policy: () => parts?.policy?.view(),
     policyCounts: () => parts?.policy?.counts(),
+    rotate: () => parts?.rotate(),
   }
   try {
     const health = await serveHealth(places, source, failures)

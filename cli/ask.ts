@@ -1,4 +1,4 @@
-import { SOCKET } from '../agent/health/health.ts'
+import { type ROTATE, SOCKET } from '../agent/health/health.ts'
 import type { Status } from '../agent/health/status.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
@@ -47,9 +47,13 @@ async function statusOf(values: Given['values']): Promise<Status> {
 }
 
 /** Asks the agent of this node for a path of its socket. Throws ValueError when no agent answers. */
-export async function answerOf(path: '/status' | '/services', { socket = SOCKET }: Given['values']): Promise<unknown> {
+export async function answerOf(
+  path: '/status' | '/services' | typeof ROTATE,
+  { socket = SOCKET }: Given['values'],
+  method: 'GET' | 'POST' = 'GET',
+): Promise<unknown> {
   try {
-    const answer = await fetch(`http://agent${path}`, { unix: socket, signal: AbortSignal.timeout(WAIT_MS) })
+    const answer = await fetch(`http://agent${path}`, { method, unix: socket, signal: AbortSignal.timeout(WAIT_MS) })
     if (!answer.ok) throw new Error(`it answers ${answer.status}: ${(await answer.text()).trim()}`)
     return await answer.json()
   } catch (cause) {

@@ -33,6 +33,10 @@ const commands: Readonly<Record<string, Command>> = {
     about: 'show which policies select the pods of this node, and test whether a connection passes',
     load: () => import('./policy.ts'),
   },
+  wireguard: {
+    about: 'give this node another WireGuard key',
+    load: () => import('./wireguard.ts'),
+  },
   dhcp: { about: 'get leases of DHCP servers for the plugin dhcp, and keep them', load: () => import('./dhcp.ts') },
   install: { about: 'put the plugins where container runtimes look for them', load: () => import('./install.ts') },
   uninstall: {

@@ -4,7 +4,7 @@ import { argument } from '../lib/cni/environment.ts'
 import { within, withinKeys } from '../lib/cni/fused.ts'
 import { type Attachment, definePlugin, type NodeFacts, type Wiring } from '../lib/cni/plugin.ts'
 import { previous } from '../lib/cni/previous.ts'
-import type { IpConfig, Result, RouteConfig } from '../lib/cni/result.ts'
+import type { IpConfig, Result } from '../lib/cni/result.ts'
 import { MASQUERADE, masquerade } from '../lib/nft/masquerade.ts'
 import { BLIND, NFT } from '../lib/os/batch-tools.ts'
 import type { Addr } from '../lib/state/kinds/addr.ts'
@@ -27,7 +27,7 @@ import { type IfName, type Mac, type NetnsPath, parse } from '../lib/text/values
 import { bridgeReady, settling } from '../lib/wiring/bridge.ts'
 import { linkKeys } from '../lib/wiring/link-keys.ts'
 import { nodeFacts } from '../lib/wiring/node-facts.ts'
-import { gatewayOf, podSide } from '../lib/wiring/pod.ts'
+import { defaultRoutes, gatewayOf, podSide } from '../lib/wiring/pod.ts'
 import { mute } from '../lib/wiring/veth.ts'
 import { portVlans, trunkShape, vlanId } from '../lib/wiring/vlans.ts'
 
@@ -126,7 +126,10 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
     interface: 2,
     ...(gateway ? { gateway: gatewayOf(ip) } : {}),
   }))
-  const plan = { ips: addressed, routes: conf.isDefaultGateway ? [...routes, ...defaults(addressed, routes)] : routes }
+  const plan = {
+    ips: addressed,
+    routes: conf.isDefaultGateway ? [...routes, ...defaultRoutes(addressed, routes)] : routes,
+  }
   const holder = conf.vlan && gateway ? gatewayLink(conf, node, Boolean(given.interfaces?.length)) : undefined
   const dev = holder?.name ?? conf.bridge
   const gatewayAddress = (ip: IpConfig): Addr => {
@@ -237,18 +240,6 @@ function fixedMac(
   const floating = (isGateway || isDefaultGateway) && !vlan ? node.floatingMac?.(bridge) : undefined
   if (!floating) return { mac: own }
   return { mac: /^[0:]*$/.test(floating) ? own : floating, pinned: true }
-}
-
-// A default route for each family that has an address, unless the pool gave one. As upstream, the pool's default route
-// counts when it names its gateway. It also counts when it has no table and no priority, like the one added here.
-function defaults(ips: readonly IpConfig[], routes: readonly RouteConfig[]): RouteConfig[] {
-  const counts = ({ gw, table, priority }: RouteConfig) => gw !== undefined || (table === undefined && !priority)
-  const served = (six: boolean) =>
-    routes.some((one) => isSix(one.dst) === six && split(one.dst).length === 0 && counts(one))
-  const firsts = [false, true].flatMap((six) => ips.find(({ address }) => isSix(address) === six) ?? [])
-  return firsts
-    .filter(({ address }) => !served(isSix(address)))
-    .map((ip) => ({ dst: (isSix(ip.address) ? '::/0' : '0.0.0.0/0') as Cidr, gw: gatewayOf(ip) }))
 }
 
 function forwarding(bridge: IfName, ips: readonly IpConfig[], gateway: boolean): Resource[] {

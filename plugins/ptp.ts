@@ -12,7 +12,7 @@ import type { Resource } from '../lib/state/resource.ts'
 import { missingForeignMasquerade, removeForeignMasquerade, removeForeignVeth } from '../lib/takeover/links.ts'
 import { contains, hostCidr, isSix } from '../lib/text/cidr.ts'
 import { CniError, CODE } from '../lib/text/errors.ts'
-import { type Cidr, split } from '../lib/text/ip.ts'
+import { type Cidr, type Ip, split } from '../lib/text/ip.ts'
 import { hostVeth } from '../lib/text/link-names.ts'
 import { aliasPrefix } from '../lib/text/owner.ts'
 import { field } from '../lib/text/shape.ts'
@@ -20,6 +20,7 @@ import type { IfName } from '../lib/text/values.ts'
 import { notForwarding } from '../lib/wiring/forwarding.ts'
 import { linkKeys } from '../lib/wiring/link-keys.ts'
 import { gatewayOf, podSide } from '../lib/wiring/pod.ts'
+import { gatewayCidr, guardedGateways, isRoutedGateway, ROUTED, routed } from '../lib/wiring/routed.ts'
 import { mute, vethPair } from '../lib/wiring/veth.ts'
 
 const conf = v.object({
@@ -28,6 +29,8 @@ const conf = v.object({
   ipMasqBackend: v.exactOptional(field.word('', 'iptables', 'nftables')),
   // 0: the kernel's default.
   mtu: v.optional(field.int(0, 65535), 0),
+  // A key of plumb only: the pod gets its address alone, and a gateway that is the same in each pod.
+  routed: v.optional(field.flag, false),
   ...linkKeys,
   ...withinKeys,
   runtimeConfig: v.optional(v.looseObject({}), {}),
@@ -43,7 +46,7 @@ export default definePlugin<Conf>({
   args: ['IP', 'GATEWAY'],
   wire,
   within,
-  tools: ({ ipMasq }) => [BLIND, ...(ipMasq ? [NFT] : [])],
+  tools: ({ ipMasq, routed }) => [BLIND, ...(ipMasq || routed ? [NFT] : [])],
   links: ({ mtu }, at, node) => [vethPair(at, mtu, {}, node).host],
   unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner), type: 'veth', up: true }],
   async unwireForeign({ ipMasq }, at, run) {
@@ -62,10 +65,25 @@ export default definePlugin<Conf>({
  * The resources of one pod. The node has the gateway addresses and a route to each pod address. The pod has only routes
  * through the gateways. Pure.
  */
-function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wiring {
-  const { host, pod, shown } = vethPair(at, conf.mtu, given, node)
+function wire(conf: Conf, at: Attachment, pooled: Result, node: NodeFacts): Wiring {
+  const { host, pod, shown } = vethPair(at, conf.mtu, pooled, node)
+  const given = conf.routed ? routed(pooled) : pooled
   const ips = (given.ips ?? []).map((ip): IpConfig => ({ ...ip, interface: 1, gateway: reachable(ip) }))
-  const addresses = ips.map(({ address }) => address)
+  const noted = [
+    // The subnet of the pool keeps the pod's address, also when the pod has its address alone.
+    ...(conf.ipMasq
+      ? [
+          {
+            type: MASQUERADE,
+            own: masquerade(
+              at,
+              (pooled.ips ?? []).map(({ address }) => address),
+            ),
+          },
+        ]
+      : []),
+    ...(conf.routed ? [{ type: ROUTED, own: guardedGateways(at, ips) }] : []),
+  ]
   const set = (name: string, value: string): Resource => ({ kind: 'sysctl', ns: 'host', name, value, optional: true })
   // A router sends no neighbour solicitations before its link-local address passes duplicate address detection
   // (ndisc_solicit). The pod would be unreachable for two seconds.
@@ -79,10 +97,10 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
     own: [
       host,
       ...(isPlain ? [mute(host)] : routing),
-      ...hostSide(host.name, ips),
+      ...hostSide(host.name, ips, conf.routed),
       ...(ips.length > 0 ? podSide(pod, { ...given, ips }, false, true) : [pod]),
     ],
-    ...(conf.ipMasq && { noted: [{ type: MASQUERADE, own: masquerade(at, addresses) }] }),
+    ...(noted.length > 0 && { noted }),
     result: {
       interfaces: shown,
       ips,
@@ -93,12 +111,21 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
 }
 
 // All pods share a gateway address. It is on each pod's link of the node, as an address without a subnet. So no link
-// answers for packets of another link.
-function hostSide(dev: IfName, ips: readonly IpConfig[]): Resource[] {
-  const gateways = new Set(ips.map((ip) => hostCidr(gatewayOf(ip))))
+// answers for packets of another link. The gateway of routed pods must not become the source of what the node sends to
+// them, because it says nothing of the node. The kernel takes no address with a scope narrower than the route's
+// (inet_select_addr). So that address has the scope `link`, and the route the scope `global`.
+function hostSide(dev: IfName, ips: readonly IpConfig[], isRouted: boolean): Resource[] {
+  const gateways = new Set(ips.map(gatewayOf))
+  const gatewayOn = (gateway: Ip): Resource => ({
+    kind: 'addr',
+    ns: 'host',
+    dev,
+    cidr: isRouted ? gatewayCidr(gateway) : hostCidr(gateway),
+    ...(isRouted && !isSix(gateway) ? { scope: 'link' } : {}),
+  })
   const addresses = new Set(ips.map(({ address }) => hostCidr(split(address).ip)))
   return [
-    ...[...gateways].map((cidr): Resource => ({ kind: 'addr', ns: 'host', dev, cidr })),
+    ...[...gateways].map(gatewayOn),
     ...[...addresses].map(
       (dst): Resource => ({
         kind: 'route',
@@ -106,15 +133,15 @@ function hostSide(dev: IfName, ips: readonly IpConfig[]): Resource[] {
         dev,
         dst,
         via: [],
-        ...(isSix(dst) ? {} : { scope: HOST }),
+        ...(isSix(dst) ? {} : { scope: isRouted ? GLOBAL : HOST }),
         exclusive: true,
       }),
     ),
   ]
 }
 
-// The scope `host` (iproute2's rt_scopes). IPv6 routes have no scope.
-const HOST = 254
+// The scopes `global` and `host` (iproute2's rt_scopes). IPv6 routes have no scope.
+const [GLOBAL, HOST] = [0, 254]
 
 // The gateway address belongs to the node, so it must differ from the pod's address. Throws CniError 7.
 function reachable(ip: IpConfig): NonNullable<IpConfig['gateway']> {
@@ -137,7 +164,9 @@ async function status({ name, ipam }: Conf, run: Run): Promise<void> {
   const { stdout } = await run(['ip', '-d', '-j', 'addr', 'show'], '')
   const links = (rows(stdout).flat() as LinkRow[]).filter(({ ifalias }) => ifalias?.startsWith(aliasPrefix(name)))
   const held = links.flatMap(({ addr_info }) =>
-    addr_info.flatMap(({ local, prefixlen, scope }) => (scope === 'link' ? [] : (`${local}/${prefixlen}` as Cidr))),
+    addr_info.flatMap(({ local, prefixlen, scope }) =>
+      scope === 'link' && !isRoutedGateway(local) ? [] : (`${local}/${prefixlen}` as Cidr),
+    ),
   )
   const shut = notForwarding(held)
   if (shut.length > 0)

@@ -27,7 +27,7 @@ import { unpack } from './unpack.ts'
 const ROOT = join(import.meta.dir, '..')
 const CACHE = process.env['PLUMB_IMAGE'] ?? '/var/cache/plumb/image'
 /** Debian's packages with the tools that plumb starts. */
-const PACKAGES = ['iproute2', 'nftables', 'conntrack', 'iptables']
+const PACKAGES = ['iproute2', 'nftables', 'conntrack', 'iptables', 'wireguard-tools']
 /** Those tools. The names of iptables are links to two programs, one for each kind. */
 const TOOLS = [
   '/sbin/ip',
@@ -35,6 +35,7 @@ const TOOLS = [
   '/sbin/bridge',
   '/usr/sbin/nft',
   '/usr/sbin/conntrack',
+  '/usr/bin/wg',
   '/usr/sbin/xtables-nft-multi',
   '/usr/sbin/xtables-legacy-multi',
 ]

@@ -15,6 +15,11 @@ const node: readonly Need[] = [
     why: 'plumb makes the kernel forget UDP connections with it when a host port changes hands',
   },
 ]
+const wireguard: Need = {
+  name: 'wireguard-tools',
+  shows: 'wg',
+  why: 'the agent sets up the backend wireguard with it, which the tests try in a virtual machine',
+}
 const ping: Need = { name: 'iputils-ping', shows: 'ping', why: 'the demo and the tests send real packets' }
 const peers: readonly Need[] = [
   {
@@ -88,6 +93,7 @@ const EXTRAS: Readonly<Record<string, (argv: readonly string[]) => readonly Need
   test: () => [
     { name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' },
     ...machine,
+    wireguard,
     ...bus,
     rpm,
     ...runtimes,

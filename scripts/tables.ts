@@ -99,7 +99,7 @@ ${found
 // What the kernel must show for each chain: the number of its rules, and its use count. The use count is the number of
 // its rules plus the number of jumps to the chain.
 function chains(): string {
-  const found = ['masquerade', 'host-ports', 'firewall'].map((name) => {
+  const found = ['masquerade', 'host-ports', 'firewall', 'gateways'].map((name) => {
     const all = [...read(`lib/nft/${name}.nft`).matchAll(/^\tchain (\w+) \{\n([\s\S]*?)^\t\}/gm)].map(
       ([, chain = '', body = '']) => ({
         chain,

@@ -2,7 +2,7 @@
 // leases to resources. Each file of `types/` is one backend. `uplink.ts` chooses the link to the other nodes.
 // `peers.ts` has the code that backends share. `probes.ts` asks peers whether they answer.
 import type { Link } from '../../lib/state/kinds/link.ts'
-import type { Resource } from '../../lib/state/resource.ts'
+import type { Kind, Resource } from '../../lib/state/resource.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { Mac, NetworkName } from '../../lib/text/values.ts'
 import type { Both, Lease, SubnetKey } from '../lease/lease.ts'
@@ -23,6 +23,16 @@ export interface Backend<Conf = unknown, Data = unknown> {
   readonly type: string
   /** Reads `Backend` of net-conf.json. Throws ValueError with the name of the key. */
   conf(options: Readonly<Record<string, unknown>>): Conf
+  /**
+   * Adds to the configuration what this backend keeps on the node, such as a key. Makes it when it is not there. Throws
+   * Error when it cannot be read or written.
+   */
+  equip?(conf: Conf, place: Place): Conf
+  /**
+   * Gives this node another key and returns the public one. The next `announce` has it. Absent in a backend without
+   * keys. Throws Error when it cannot be written.
+   */
+  rotate?(conf: Conf): string
   /** The MTU of pods in bytes, from the uplink's MTU and the active families. */
   mtu(conf: Conf, uplink: number, families: Both<unknown>): number
   /**
@@ -50,6 +60,19 @@ export interface Backend<Conf = unknown, Data = unknown> {
    * The names of the devices that belong to this backend and configuration. Everything on them belongs to the agent.
    */
   links(conf: Conf): readonly Link['name'][]
+  /** Kinds whose changes the kernel tells nobody, and how often they are listed again, in milliseconds. */
+  readonly relist?: { readonly kinds: readonly Kind[]; readonly everyMs: number }
+  /**
+   * A clause that says why a peer does not answer, as far as the backend can tell. `handshakes` has the ages of the
+   * last handshakes in seconds, by public key.
+   */
+  whySilent?(peer: Lease, handshakes: ReadonlyMap<string, number | undefined>): string | undefined
+}
+
+/** The node, and its directory for what has to last. */
+export interface Place {
+  readonly stateDir: string
+  readonly node: string
 }
 
 /** Facts about the kernel, this agent and the network. */

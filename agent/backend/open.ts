@@ -5,9 +5,8 @@ import { BACKENDS } from './types/index.ts'
 /** What flannel has or had, and plumb has not, with what to use instead. */
 const OTHERS: Readonly<Record<string, string>> = {
   udp: 'use vxlan',
-  wireguard: 'use vxlan, or an encrypted network between the nodes',
   extension: 'use vxlan or host-gw',
-  ipsec: 'use vxlan, or an encrypted network between the nodes',
+  ipsec: 'use wireguard',
   'tencent-vpc': "use alloc and the cloud's route controller",
   'ali-vpc': "use alloc and the cloud's route controller",
   'aws-vpc': "use alloc and the cloud's route controller",

@@ -288,6 +288,7 @@ interface Claim {
 function claimOf(resource: Resource): Claim | undefined {
   if (resource.kind === 'tunnel') return { dev: resource.dev, what: resource.mac, by: resource.dst }
   if (resource.kind === 'neigh') return { dev: resource.dev, what: resource.ip, by: resource.mac }
+  if (resource.kind === 'wgpeer') return { dev: resource.dev, what: resource.publicKey, by: resource.endpoint ?? '' }
   return undefined
 }
 
@@ -359,8 +360,13 @@ function withoutRivals(made: readonly Made[]): { kept: readonly Made[]; holders:
     })
     const wanted = lost && claimOf(lost)
     if (!wanted) return one
-    const title = lost.kind === 'tunnel' ? `the MAC ${wanted.what}` : `a subnet that begins at ${wanted.what}`
+    const title = titleOf(lost, wanted.what)
     return { ...one, resources: [], problem: `it announces ${title}, as the node with ${holderOf(wanted)} does` }
   })
   return { kept, holders }
+}
+
+function titleOf({ kind }: Resource, what: string): string {
+  if (kind === 'wgpeer') return `the key ${what}`
+  return kind === 'tunnel' ? `the MAC ${what}` : `a subnet that begins at ${what}`
 }

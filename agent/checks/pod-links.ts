@@ -5,6 +5,7 @@ import { contains, isSix } from '../../lib/text/cidr.ts'
 import { type Cidr, format, type Ip, split } from '../../lib/text/ip.ts'
 import { BRIDGE_ALIAS } from '../../lib/text/owner.ts'
 import type { IfName } from '../../lib/text/values.ts'
+import { gatewayCidr, gatewayFor, ROUTED } from '../../lib/wiring/routed.ts'
 
 // The links of pods on the node, as the journal of plumb's plugins has them: what is not as ADD made it, and the lines
 // of `ip` that mend it.
@@ -32,6 +33,10 @@ export interface Seen {
   readonly links: readonly LinkFacts[]
   /** The addresses of a link by its index, without link-local ones. */
   addressesOf(index: number): readonly Cidr[]
+  /** All addresses of a link by its index. */
+  heldBy(index: number): readonly Cidr[]
+  /** The index of the link by which the node sends to an address. */
+  towards(ip: Ip): number | undefined
   /** Whether the namespace of a pod is still there. */
   isThere(part: Part): boolean
   readonly known: Known
@@ -52,7 +57,8 @@ export interface Found {
  * Compares the links of pods with the journal: of pods with an address of the node's subnets, because other networks
  * are not the agent's. An attachment whose ADD or DEL runs is left alone. Pure.
  */
-export function checkPodLinks({ entries, links, addressesOf, isThere, known: before, subnets }: Seen): Found {
+export function checkPodLinks(seen: Seen): Found {
+  const { entries, links, addressesOf, isThere, known: before, subnets } = seen
   const byName = new Map(links.map((one) => [one.name as string, one]))
   const byIndex = new Map(links.map((one) => [one.index, one]))
   const [lines, mended, lost]: [string[], string[], string[]] = [[], [], []]
@@ -61,15 +67,17 @@ export function checkPodLinks({ entries, links, addressesOf, isThere, known: bef
     const isOurs = subnets.some((subnet) => ips.some((ip) => contains(subnet, ip as Ip)))
     const part = unfinished || !isOurs ? undefined : parts[LINK]
     const veth = part?.own.find((one): one is Link => one.kind === 'link' && one.ns === 'host' && one.type === 'veth')
-    return part && veth ? [{ part, veth, owner }] : []
+    const routed = parts[ROUTED] ? (ips as readonly Ip[]) : []
+    return part && veth ? [{ part, veth, owner, routed }] : []
   })
-  for (const { part, veth, owner } of wanted) {
+  for (const { part, veth, owner, routed } of wanted) {
     const link = byName.get(veth.name)
     const port = portOf(veth.name, link)
     if (port) ports.set(veth.name, port)
     const bridge = port && bridgeOf(port.bridge)
     const isOut = port !== undefined && (link?.master === undefined || byName.get(port.bridge) === undefined)
-    if ((link?.isUp && !isOut) || !isThere(part)) continue
+    const astray = link ? missingOf(veth.name, link, routed) : []
+    if ((link?.isUp && !isOut && astray.length === 0) || !isThere(part)) continue
     const gone = `of container ${owner.containerId} is gone, and`
     if (link === undefined) lost.push(`The link ${veth.name} ${gone} its pod has no network: delete the pod`)
     else if (port && bridge === undefined)
@@ -83,9 +91,32 @@ export function checkPodLinks({ entries, links, addressesOf, isThere, known: bef
         lines.push(`link set dev ${veth.name} up`)
         mended.push(`link ${veth.name} up`)
       }
+      for (const { line, title } of astray) {
+        lines.push(line)
+        mended.push(title)
+      }
     }
   }
   return { lines, mended, lost, known: { bridges, ports } }
+
+  // What a routed pod lacks on the node. A link that goes down loses its routes, and its addresses of IPv6.
+  function missingOf(dev: IfName, { index }: LinkFacts, ips: readonly Ip[]): { line: string; title: string }[] {
+    if (ips.length === 0) return []
+    const held = seen.heldBy(index)
+    const gateways = [...new Set(ips.map(gatewayFor))].filter((one) => !held.includes(gatewayCidr(one)))
+    return [
+      ...gateways.map((one) => ({
+        line: `addr replace ${gatewayCidr(one)} dev ${dev} ${isSix(one) ? 'nodad' : 'scope link'}`,
+        title: `gateway ${one} on ${dev}`,
+      })),
+      ...ips
+        .filter((one) => seen.towards(one) !== index)
+        .map((one) => ({
+          line: `route replace ${one} dev ${dev}${isSix(one) ? '' : ' scope global'}`,
+          title: `route to ${one}`,
+        })),
+    ]
+  }
 
   // The bridge and the settings of a port. Another bridge than before is somebody's wish.
   function portOf(name: string, link: LinkFacts | undefined): Port | undefined {

@@ -29,6 +29,8 @@ export interface Source {
    * The counters of policies. Undefined when NetworkPolicy is not enforced. Throws Error when nft does not give them.
    */
   policyCounts?(): Promise<PolicyCounts> | undefined
+  /** Gives this node another key. Undefined when its backend has none. Throws Error when that fails. */
+  rotate?(): string | undefined
   /**
    * The agent's part with the longest current step, and the start of the step (performance.now()). Undefined while all
    * parts are idle.
@@ -57,6 +59,8 @@ const HEADERS = {
   'Cross-Origin-Resource-Policy': 'same-origin',
   'Cache-Control': 'no-store',
 }
+/** The path that gives the node another WireGuard key, by POST. */
+export const ROTATE = '/wireguard/rotate'
 type Route = (source: Source, feed: Feed) => Reply | Promise<Reply>
 const ROUTES: Readonly<Record<string, Route>> = {
   '/healthz': healthz,
@@ -87,7 +91,9 @@ export async function serveHealth(
   failures: Pick<Failures, 'report'> = { report() {} },
 ): Promise<{ stop(): void }> {
   const feed = new Feed(source)
-  const onSocket = await openSocket(socket, () => listen({ unix: socket }, (asked) => answer(asked, source, feed)))
+  const onSocket = await openSocket(socket, () =>
+    listen({ unix: socket }, (asked) => order(asked, source) ?? answer(asked, source, feed)),
+  )
   const local = /^(127\.|::1$|localhost$)/.test(address)
   const answerOnPort = (asked: Asked) => {
     if (local && !isLocal(asked.host)) return misdirected(asked)
@@ -100,6 +106,17 @@ export async function serveHealth(
       onPort?.stop()
       onSocket.stop()
     },
+  }
+}
+
+// What changes something is for the socket alone, which only root may use.
+function order({ method, path }: Asked, source: Source): Reply | undefined {
+  if (method !== 'POST' || path !== ROTATE) return undefined
+  try {
+    const publicKey = source.rotate?.()
+    return publicKey === undefined ? plain(404, 'the backend of this node has no keys') : json({ publicKey })
+  } catch (cause) {
+    return plain(500, (cause as Error).message)
   }
 }
 

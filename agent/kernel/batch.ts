@@ -6,6 +6,7 @@ import { type Resource, title } from '../../lib/state/resource.ts'
 import { ExecError, missingModule } from '../../lib/text/errors.ts'
 import { tidy } from '../node/garbage.ts'
 import { deviceOf } from './memory.ts'
+import { performWireguard } from './wireguard.ts'
 
 /** One resource to make (`put`) or to remove. The tool's lines are made on demand, as there may be forty thousand. */
 export interface Step {
@@ -14,6 +15,9 @@ export interface Step {
   /** The resource in the kernel that the step replaces. */
   readonly over?: Resource
 }
+
+/** The programs that the converger gives its steps to. */
+export type Tool = 'ip' | 'bridge' | 'wg'
 
 /**
  * The step that makes a missing resource. With `takeOver`, a route also replaces another program's route to the same
@@ -38,7 +42,8 @@ export function dropOf(resource: Resource): Step {
  * following lines. It skips the lines of a device that is gone. Gives the failed steps, each with the tool's message.
  * Throws ExecError when the tool ended before the last line.
  */
-export async function perform(tool: 'ip' | 'bridge', steps: readonly Step[], run: Run): Promise<Map<Step, string>> {
+export async function perform(tool: Tool, steps: readonly Step[], run: Run): Promise<Map<Step, string>> {
+  if (tool === 'wg') return wireguard(steps, run)
   const failed = new Map<Step, string>()
   for (let at = 0; at < steps.length; at += MOST) {
     const slice = steps.length <= MOST ? steps : steps.slice(at, at + MOST)
@@ -52,6 +57,20 @@ export async function perform(tool: 'ip' | 'bridge', steps: readonly Step[], run
     }
   }
   return failed
+}
+
+async function wireguard(steps: readonly Step[], run: Run): Promise<Map<Step, string>> {
+  const made = (isPut: boolean) =>
+    steps.flatMap(({ resource, put }) =>
+      put === isPut && (resource.kind === 'wgdevice' || resource.kind === 'wgpeer') ? [resource] : [],
+    )
+  const failed = await performWireguard(made(true), made(false), run)
+  return new Map(
+    steps.flatMap((step) => {
+      const message = failed.get(step.resource)
+      return message === undefined ? [] : [[step, message] as const]
+    }),
+  )
 }
 
 // From MANY steps on, `eager` looks for a missing device first. MOST limits one process, because more text takes

@@ -22,6 +22,7 @@ import type { Scope } from './ownership.ts'
 
 // These kinds have few objects, and all other kinds depend on them. They are listed and repaired first.
 const BASE: readonly Kind[] = ['link', 'sysctl', 'addr']
+const WIREGUARD: readonly Kind[] = ['wgdevice', 'wgpeer']
 
 /**
  * Makes the kernel equal to the wanted resources, step by step, and remembers its state. A step lists only the kinds
@@ -81,7 +82,9 @@ export class Converger {
       const unusable = await this.#links(group.link, looked.has('link'), tally)
       inside(this.#ns, () => this.#sysctls(group.sysctl, tally))
       await this.#addresses(group.addr, unusable, tally)
-      await this.#state.look(this.#run, KINDS, group.nexthop)
+      // Without a WireGuard device, `wg` need not be installed.
+      const kinds = group.wgdevice.length > 0 ? KINDS : KINDS.filter((kind) => !WIREGUARD.includes(kind))
+      await this.#state.look(this.#run, kinds, group.nexthop)
       tally.notice()
       await this.#rest(group, unusable, tally)
       return tally.outcome(group, unusable)
@@ -159,6 +162,11 @@ export class Converger {
     await tally.perform('ip', puts, this.#run)
   }
 
+  /** The ages of the last handshakes with WireGuard peers at the last list, by public key. Undefined: never. Seconds. */
+  handshakes(): ReadonlyMap<string, number | undefined> {
+    return this.#state.handshakes
+  }
+
   // A new peer's entries exist before a route leads there. A route to a removed peer goes before the peer's entries.
   async #rest(group: Group, unusable: Set<string>, tally: Tally): Promise<void> {
     const { others } = this.#state
@@ -175,12 +183,15 @@ export class Converger {
     if (this.#absent([...nexthops.add, ...nexthops.change.map(({ want }) => want)], unusable, tally))
       return this.#rest(group, unusable, tally)
     const [addr, neigh, tunnel] = [differ('addr'), differ('neigh'), differ('tunnel')]
+    const [device, peer] = [differ('wgdevice'), differ('wgpeer')]
+    this.#state.takeEndpoints(wanted('wgpeer'))
     const route = others.size === 0 ? differ('route') : differ('route', withoutOthers(wanted('route'), others))
     const puts = ({ add, change }: ReturnType<typeof diff>) => [
       ...change.map(({ want, have }) => changeOf(want, have)),
       ...add.map((one) => putOf(one, this.#scope.takeOver)),
     ]
     await tally.perform('bridge', puts(tunnel), this.#run)
+    await tally.perform('wg', [...puts(device), ...peer.drop.map((one) => dropOf(one)), ...puts(peer)], this.#run)
     const early = route.change.filter(({ want, have }) => leadsAway(want, have))
     const moved = {
       add: [...route.add, ...early.map(({ want }) => want)],

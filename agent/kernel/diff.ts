@@ -1,5 +1,6 @@
 import { handler } from '../../lib/state/kinds/index.ts'
 import { type Link, link } from '../../lib/state/kinds/link.ts'
+import { isSamePeer, looksOfPeer } from '../../lib/state/kinds/wgpeer.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import type { Found } from './listing.ts'
 
@@ -39,14 +40,16 @@ export function face(resource: Resource): Entry {
 }
 
 /**
- * The text for comparison. For a link it holds the fields that link events tell. For other kinds it is the line that
- * makes the resource.
+ * The text for comparison. For a link it holds the fields that link events tell, and for a WireGuard device or peer
+ * what the kernel never changes by itself. For other kinds it is the line that makes the resource.
  */
 export function textOf(resource: Resource): string {
   if (resource.kind === 'link') {
     const { up, mtu, mac, ipip } = resource
     return `${up ? 'up' : 'down'} mtu ${mtu} ${mac ?? ipip?.local}`
   }
+  if (resource.kind === 'wgdevice') return `${resource.port} ${resource.publicKey}`
+  if (resource.kind === 'wgpeer') return looksOfPeer(resource)
   return handler(resource.kind).put(resource)[0]?.text ?? ''
 }
 
@@ -72,6 +75,7 @@ export function knownOf(found: readonly Found[]): Known {
 // An attribute that a wanted link leaves undefined may have any value.
 function isOther(want: Resource, { resource: have, odd }: Entry): boolean {
   if (want.kind === 'link') return (link.change?.(want, have as Link) ?? []).length > 0
+  if (want.kind === 'wgpeer' && have.kind === 'wgpeer') return !isSamePeer(want, have)
   return odd === true || (have !== want && textOf(have) !== textOf(want))
 }
 

@@ -50,8 +50,9 @@ export function bridgeEvent(line: string): Event | undefined {
 
 // The states of ip-neighbour(8). A neighbour entry ends with one of them, and a route never has one.
 const STATE = / (REACHABLE|STALE|DELAY|PROBE|FAILED|INCOMPLETE|NOARP|PERMANENT|NONE)( |$)/
-// The route types of ip-route(8) that the agent never makes. Apart from unicast routes, it makes only `blackhole`.
-const TYPES = ['local', 'broadcast', 'multicast', 'anycast', 'unreachable', 'prohibit', 'throw', 'nat']
+// The route types of ip-route(8) that the agent never makes, and those that it makes apart from unicast routes.
+const TYPES = ['local', 'broadcast', 'multicast', 'anycast', 'prohibit', 'throw', 'nat']
+const OWN_TYPES = ['blackhole', 'unreachable']
 
 const ADDRESS = /^(\d{1,3}(\.\d{1,3}){3}|[\da-f]*:[\da-f.:]*:[\da-f.:]*)(\/\d{1,3})?$/
 
@@ -68,7 +69,7 @@ function after(words: readonly string[], word: string): string | undefined {
 // `3: flannel.1@NONE: <BROADCAST,UP> mtu 1450 …\ link/ether 02:… brd …`
 function linkEvent(text: string, words: readonly string[], gone: boolean): Event {
   const name = (words[1] as string).slice(0, -1).split('@', 1)[0] as IfName
-  const mac = /link\/\S+ (\S+)/.exec(text)?.[1]
+  const mac = /link\/\S+ ([\da-f.:]+)/.exec(text)?.[1]
   const up = /[<,]UP[,>]/.test(words[2] ?? '')
   const mtu = Number(after(words, 'mtu'))
   const given = mac ? { mac: mac as Mac } : {}
@@ -128,15 +129,15 @@ function nexthopEvent(words: readonly string[], gone: boolean): Event {
 
 // `10.5.0.0/24 nhid 5 via 10.0.0.8 dev eth0 proto 112 onlink`. An IPv6 route also has `metric 1024 pref medium`.
 function routeEvent(text: string, words: readonly string[], gone: boolean): Event | undefined {
-  const isBlackhole = words[0] === 'blackhole'
-  const dst = words[isBlackhole ? 1 : 0] ?? ''
+  const type = OWN_TYPES.find((one) => words[0] === one)
+  const dst = words[type ? 1 : 0] ?? ''
   const isNetwork = dst === 'default' || ADDRESS.test(dst)
   if (!isNetwork || TYPES.includes(dst) || words.includes('table')) return undefined
   const value = (word: string) => after(words, word)
   const [gateway, dev, nhid, proto, metric] = ['via', 'dev', 'nhid', 'proto', 'metric'].map(value)
   const row = {
     dst,
-    ...(isBlackhole ? { type: 'blackhole' } : {}),
+    ...(type ? { type } : {}),
     ...(gateway ? { gateway } : {}),
     ...(dev ? { dev } : {}),
     ...(nhid ? { nhid: Number(nhid) } : {}),

@@ -11,6 +11,7 @@ import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { IfName, Mac } from '../../lib/text/values.ts'
 import { PROTO } from './marks.ts'
 import type { Scope } from './ownership.ts'
+import { listWireguard } from './wireguard.ts'
 
 /** A resource as the list shows it. */
 export interface Found {
@@ -19,7 +20,7 @@ export interface Found {
   readonly odd?: true
 }
 /** The kinds that commands list. */
-export type Listed = 'link' | 'addr' | 'nexthop' | 'neigh' | 'tunnel' | 'route'
+export type Listed = 'link' | 'addr' | 'nexthop' | 'neigh' | 'tunnel' | 'wgdevice' | 'wgpeer' | 'route'
 
 /**
  * Lists these kinds: all objects on the scope's devices, all nexthops, and all routes with the agent's protocol number.
@@ -32,7 +33,12 @@ export async function list(kinds: ReadonlySet<Kind>, scope: Scope, run: Run): Pr
     const answers = await show(tool, asks, run)
     for (const [i, { read }] of items.entries()) for (const row of answers[i] ?? []) found.push(...read(row))
   }
-  await Promise.all(questions(kinds, scope).map(answered))
+  const wireguard = async () => {
+    const all = await listWireguard(scope.links, run)
+    for (const resource of all) if (kinds.has(resource.kind)) found.push({ resource })
+  }
+  const isAsked = kinds.has('wgdevice') || kinds.has('wgpeer')
+  await Promise.all([...questions(kinds, scope).map(answered), ...(isAsked ? [wireguard()] : [])])
   return found
 }
 
@@ -130,7 +136,7 @@ function nexthopFound(row: unknown): Found[] {
 
 function routeFound(row: RouteRow, proto?: number): Found[] {
   if (!isPlain(row.dev)) return []
-  const isOtherType = row.type !== undefined && row.type !== 'blackhole'
+  const isOtherType = row.type !== undefined && row.type !== 'blackhole' && row.type !== 'unreachable'
   const hasMore = row.nexthops !== undefined || row.metrics !== undefined || row.prefsrc !== undefined
   const odd = isOtherType || hasMore
   return [{ resource: routeOf(row, proto), ...(odd && { odd }) }]

@@ -1,6 +1,7 @@
 import type { Run } from '../../lib/os/run.ts'
 import type { Link } from '../../lib/state/kinds/link.ts'
 import { isOverlay } from '../../lib/state/kinds/overlay.ts'
+import { isSamePeer, type Wgpeer } from '../../lib/state/kinds/wgpeer.ts'
 import type { Kind, Resource } from '../../lib/state/resource.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import { isRunning } from '../node/instance-lock.ts'
@@ -18,6 +19,8 @@ export const KINDS = [
   'nexthop',
   'neigh',
   'tunnel',
+  'wgdevice',
+  'wgpeer',
   'route',
 ] as const satisfies readonly Kind[]
 const MAKING_MS = 2000
@@ -46,6 +49,8 @@ export class KernelState {
    */
   held: ReadonlySet<string> = new Set()
   readonly pending = new Set<string>()
+  /** The ages of the last handshakes with WireGuard peers at the last list, in seconds, by public key. */
+  readonly handshakes = new Map<string, number | undefined>()
   /** Devices that the agent's objects use. */
   readonly devices = new Set<string>()
   readonly #scope: Scope
@@ -162,6 +167,20 @@ export class KernelState {
     return kinds
   }
 
+  /**
+   * Takes the wanted endpoints of peers that the kernel showed in a connection, where any endpoint is right. A later
+   * change of the wanted endpoint then differs.
+   */
+  takeEndpoints(want: readonly Resource[]): void {
+    const known = this.of('wgpeer')
+    for (const one of want) {
+      const { key } = face(one)
+      const have = known.get(key)?.resource
+      if (have?.kind === 'wgpeer' && have.endpoint === undefined && isSamePeer(one as Wgpeer, have))
+        known.set(key, face(one))
+    }
+  }
+
   /** Forgets the objects on a removed device. */
   forget(dev: string): void {
     const isOn = (resource: Resource) =>
@@ -257,6 +276,7 @@ export class KernelState {
   #take(kinds: ReadonlySet<Kind>, found: readonly Found[], ids: ReadonlySet<string>): void {
     if (kinds.has('link')) this.#block(found)
     if (kinds.has('nexthop')) this.others.clear()
+    if (kinds.has('wgpeer')) this.#takeHandshakes(found)
     const mine = new Map<Kind, Found[]>([...kinds].map((kind) => [kind, []]))
     const isWanted = (one: Resource) => one.kind === 'nexthop' && one.proto === PROTO && ids.has(face(one).key)
     for (const one of found) {
@@ -277,12 +297,22 @@ export class KernelState {
     }
   }
 
+  #takeHandshakes(found: readonly Found[]): void {
+    this.handshakes.clear()
+    const now = Date.now() / 1000
+    for (const { resource } of found)
+      if (resource.kind === 'wgpeer') {
+        const { publicKey, handshake } = resource
+        this.handshakes.set(publicKey, handshake ? Math.max(0, now - handshake) : undefined)
+      }
+  }
+
   #compare(before: Known, now: Known): void {
     for (const [key, entry] of before) {
       if (textAt(now, key) !== looks(entry)) this.drifted.add(key)
-      // Keeps the wanted object instead of an equal copy from the list. A link is an exception, because its text does
+      // Keeps the wanted object instead of an equal copy from the list. Some are an exception, because their text does
       // not show all attributes.
-      else if (!entry.odd && entry.resource.kind !== 'link') now.set(key, entry)
+      else if (!entry.odd && !isHalfShown(entry.resource, now.get(key)?.resource)) now.set(key, entry)
     }
     for (const key of now.keys()) if (!before.has(key)) this.drifted.add(key)
   }
@@ -304,6 +334,12 @@ function isAnothers(alias: string | undefined, { instance }: Scope): boolean {
   const mark = markOf('' as Scope['instance'])
   if (!alias?.startsWith(mark) || alias === markOf(instance)) return false
   return isRunning(alias.slice(mark.length) as Scope['instance'])
+}
+
+// The text of a link lacks attributes. That of a WireGuard peer lacks the endpoint, which only counts for a peer
+// without a connection.
+function isHalfShown(before: Resource, now: Resource | undefined): boolean {
+  return before.kind === 'link' || (now?.kind === 'wgpeer' && now.endpoint !== undefined)
 }
 
 function textAt(known: Known | undefined, key: string): string | undefined {

@@ -1,7 +1,7 @@
 import type { Run } from '../../lib/os/run.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import { title } from '../../lib/state/resource.ts'
-import { perform, type Step, sentences } from './batch.ts'
+import { perform, type Step, sentences, type Tool } from './batch.ts'
 import { face } from './diff.ts'
 import { deviceOf, type KernelState, KINDS, type Waiting } from './memory.ts'
 
@@ -50,7 +50,7 @@ export class Tally {
    * Performs the steps. Their results count as known before the tool runs, so that their events match when they come.
    * Throws ExecError.
    */
-  async perform(tool: 'ip' | 'bridge', steps: readonly Step[], run: Run): Promise<void> {
+  async perform(tool: Tool, steps: readonly Step[], run: Run): Promise<void> {
     const before = steps.map(({ resource, put }) => this.#assume(resource, put))
     const failed = await perform(tool, steps, run)
     for (const [i, step] of steps.entries()) {

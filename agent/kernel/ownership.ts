@@ -33,6 +33,9 @@ export function ownership({ instance, links, networks }: Scope): (found: Resourc
         return isOurs(found.dev) && isInside(found.cidr)
       case 'neigh':
         return isOurs(found.dev) && (found.proto === PROTO || isInside(found.ip))
+      case 'wgdevice':
+      case 'wgpeer':
+        return isOurs(found.dev)
       case 'tunnel':
         return isOurs(found.dev) && isNodes(found.mac)
       case 'nexthop':

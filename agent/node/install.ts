@@ -7,7 +7,7 @@ import { log, warn } from '../../lib/os/log.ts'
 import { listFiles, readText } from '../../lib/os/reading.ts'
 import { CniError, CODE, shown, ValueError } from '../../lib/text/errors.ts'
 import { field, read } from '../../lib/text/shape.ts'
-import type { Settings } from '../settings/settings.ts'
+import type { Pods, Settings } from '../settings/settings.ts'
 import {
   dropAside,
   fingerprint,
@@ -33,6 +33,13 @@ export interface Plugins {
   readonly made: readonly string[]
   /** The paths in `made` that were another program. `uninstall` restores those programs. */
   readonly replaced: readonly string[]
+}
+/** The choices of an installed network. */
+export interface NetworkWish {
+  /** How it connects pods. By a bridge unless told otherwise. */
+  readonly pods?: Pods
+  /** The agent's socket for network policy, when it is enforced. */
+  readonly policySocket?: string | undefined
 }
 /** The result of an installation of the network. */
 export interface Network {
@@ -128,9 +135,9 @@ export async function installNode({ files, policy }: Pick<Settings, 'files' | 'p
   const outdated = packagedOtherwise(files.binDir, PLUGINS)
   if (outdated !== undefined) warn(`agent: ${outdated}`)
   for (const path of replaced) log(`agent: installed plumb as ${path}; the earlier program is kept as ${asideOf(path)}`)
-  const socket = policy && files.policySocket
-  mustResolve(networkText(files.subnetEnv, socket), files.binDir)
-  const { path, made, foreign, hiddenBy } = installNetwork(files, files.subnetEnv, socket)
+  const wish = { pods: files.pods, policySocket: policy && files.policySocket }
+  mustResolve(networkText(files.subnetEnv, wish), files.binDir)
+  const { path, made, foreign, hiddenBy } = installNetwork(files, files.subnetEnv, wish)
   if (hiddenBy !== undefined) warn(`agent: ${hiddenBy} comes before ${path}: the container runtime takes that one`)
   if (foreign) warn(`agent: ${path} is not plumb's file and stays as it is`)
   else if (made) log(`agent: wrote ${path}: pods can start`)
@@ -138,7 +145,9 @@ export async function installNode({ files, policy }: Pick<Settings, 'files' | 'p
 
 // Checks the plugins of the list, and the plugins that flannel starts itself.
 function mustResolve(network: string, binDir: string): void {
-  const types = [...(JSON.parse(network).plugins as { type: string }[]).map(({ type }) => type), 'bridge', 'host-local']
+  const plugins = JSON.parse(network).plugins as { type: string; delegate?: { type?: string } }[]
+  const own = plugins.flatMap(({ type, delegate }) => [type, delegate?.type ?? 'bridge'])
+  const types = [...own, 'host-local']
   const missing = types.filter((type) => !isProgram(`${binDir}/${type}`))
   if (missing.length === 0) return
   const text = `Pods cannot start: ${binDir} has no ${missing.join(', ')}`
@@ -147,10 +156,10 @@ function mustResolve(network: string, binDir: string): void {
 
 /**
  * Installs the network for the container runtime. Call it when pods can be served. A file of the same name from another
- * program stays. `policySocket` is the agent's socket for network policy, when it is enforced.
+ * program stays.
  */
-export function installNetwork({ confDir, stateDir }: Places, subnetFile: string, policySocket?: string): Network {
-  const [path, text] = [`${confDir}/${FILE}`, networkText(subnetFile, policySocket)]
+export function installNetwork({ confDir, stateDir }: Places, subnetFile: string, wish: NetworkWish = {}): Network {
+  const [path, text] = [`${confDir}/${FILE}`, networkText(subnetFile, wish)]
   const noted = readNote(stateDir)
   const there = readText(path)
   const [hiddenBy] = listFiles(confDir)
@@ -203,16 +212,20 @@ export function uninstall(
 /**
  * The configuration list of the pods' network, as text. It is the list of kube-flannel.yml with host ports and traffic
  * shaping inside the delegate `bridge`, so that the runtime starts one process for a pod. `forceAddress` lets `cni0`
- * follow a subnet that changed. The list of kube-flannel.yml with `portmap` behind `flannel` works too. With the
- * agent's socket for network policy, the agent admits each pod.
+ * follow a subnet that changed. Routed pods have `ptp` instead of `bridge`. The list of kube-flannel.yml with `portmap`
+ * behind `flannel` works too. With the agent's socket for network policy, the agent admits each pod.
  */
-export function networkText(subnetFile: string, policySocket?: string): string {
+export function networkText(subnetFile: string, { pods = 'bridge', policySocket }: NetworkWish = {}): string {
   const where = subnetFile === '/run/flannel/subnet.env' ? {} : { subnetFile }
   const policy = policySocket === undefined ? {} : { policy: policySocket === SOCKET ? true : { socket: policySocket } }
+  const delegate =
+    pods === 'routed'
+      ? { type: 'ptp', routed: true }
+      : { hairpinMode: true, isDefaultGateway: true, forceAddress: true }
   const flannel = {
     type: 'flannel',
     ...where,
-    delegate: { hairpinMode: true, isDefaultGateway: true, forceAddress: true, portMappings: true, ...policy },
+    delegate: { ...delegate, portMappings: true, ...policy },
     capabilities: { portMappings: true, bandwidth: true },
   }
   // A runtime that knows the second key asks for STATUS and GC. An older runtime uses the version of the first key.

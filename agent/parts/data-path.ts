@@ -2,6 +2,7 @@ import { entries, isThere } from '../../lib/journal/journal.ts'
 import { addressesNow, RT_SCOPE_LINK } from '../../lib/os/link-addresses.ts'
 import { linksNow } from '../../lib/os/links.ts'
 import { log } from '../../lib/os/log.ts'
+import { linkTowards } from '../../lib/os/route-tables.ts'
 import { defaultDevice } from '../../lib/os/routes.ts'
 import { maybeSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
 import { isOverlay } from '../../lib/state/kinds/overlay.ts'
@@ -71,7 +72,9 @@ export class DataPathPart implements Part {
     const isPodLink = (name: string) => this.#isKnown(name) || name.startsWith('veth')
     const isLink = resource.kind === 'link' && (gone || !resource.up || isPodLink(resource.name))
     const isAddress = kind === 'addr' && resource.kind === 'addr' && this.#isKnown(resource.dev)
-    if (isLink || isAddress) this.queue.add('links', LINKS_MS)
+    // Of a routed pod.
+    const isWay = gone && (resource.kind === 'addr' || resource.kind === 'route') && isPodLink(resource.dev)
+    if (isLink || isAddress || isWay) this.queue.add('links', LINKS_MS)
   }
 
   /** Triggers the part when a chain of another program may have changed. */
@@ -142,8 +145,16 @@ export class DataPathPart implements Part {
     const addressesOf = (index: number) =>
       addressesNow(index).flatMap(({ cidr, scope }) => (scope === RT_SCOPE_LINK ? [] : [cidr]))
     const subnets = both(this.#now.served?.subnets ?? {})
-    const found = { entries: all, links: linksNow(), addressesOf, isThere, known: this.#known, subnets }
-    const { lines, mended, lost, known } = checkPodLinks(found)
+    const { lines, mended, lost, known } = checkPodLinks({
+      entries: all,
+      links: linksNow(),
+      addressesOf,
+      heldBy: (index) => addressesNow(index).map(({ cidr }) => cidr),
+      towards: linkTowards,
+      isThere,
+      known: this.#known,
+      subnets,
+    })
     if (lines.length > 0 && !this.#repairs.isHeld(this)) {
       const argv = ['ip', '-force', '-batch', '-']
       const { status, stderr } = await this.#context.run(argv, `${lines.join('\n')}\n`)

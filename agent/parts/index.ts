@@ -118,6 +118,7 @@ export class Parts {
    */
   async run(signal: AbortSignal, end: () => void): Promise<void> {
     const probing = this.#probing && setInterval(() => this.#probing?.tick(), PROBE_MS)
+    const relisting = this.#relist()
     this.#scheduler.resync('start')
     const questions = this.policy && (await this.#answer(this.policy))
     const ended = new AbortController()
@@ -134,6 +135,7 @@ export class Parts {
       await this.#scheduler.run(this.#context.resyncMs, signal, end)
     } finally {
       clearInterval(probing)
+      clearInterval(relisting)
       questions?.stop()
       this.services?.close()
       ended.abort()
@@ -141,6 +143,28 @@ export class Parts {
       await sessions
       this.#context.probes?.close()
     }
+  }
+
+  /**
+   * Gives this node another key for its packets to other nodes, and returns the public one. Undefined when its backend
+   * has no keys. Throws Error when the key cannot be written.
+   */
+  rotate(): string | undefined {
+    const { backend, options } = this.#context
+    const made = backend.rotate?.(options)
+    if (made !== undefined) this.#context.log(`agent: this node has a new key, with public key ${made}`)
+    this.lease.queue.add('key')
+    return made
+  }
+
+  #relist(): Timer | undefined {
+    const { backend, converger } = this.#context
+    const { relist } = backend
+    if (!relist) return undefined
+    return setInterval(() => {
+      converger.invalidate(...relist.kinds)
+      this.peers.queue.add('relist')
+    }, relist.everyMs)
   }
 
   #answer(policy: PolicyPart): Promise<{ stop(): void }> {
@@ -202,7 +226,10 @@ export class Parts {
   #serve(lease: Lease): void {
     const before = this.#now.served
     this.#now.served = lease
-    if (before && isSame(before.subnets, lease.subnets)) return
+    if (before && isSame(before.subnets, lease.subnets)) {
+      if (JSON.stringify(before.data) !== JSON.stringify(lease.data)) this.peers.queue.add('lease')
+      return
+    }
     this.#probing?.aimAnew()
     for (const part of [this.table, this.forward, this.peers, this.dataPath, ...this.#optional()])
       part.queue.add('lease')

@@ -25,6 +25,7 @@ export class Probing {
   readonly #probes: Probes
   readonly #backend: Context['backend']
   readonly #options: Context['options']
+  readonly #converger: Context['converger']
   readonly #now: NodeState
   readonly #listener: Listener
   readonly #silent = new Set<SubnetKey>()
@@ -34,10 +35,11 @@ export class Probing {
   #mtu = 0
   #ticks = 0
 
-  constructor(probes: Probes, { backend, options }: Context, now: NodeState, listener: Listener) {
+  constructor(probes: Probes, { backend, options, converger }: Context, now: NodeState, listener: Listener) {
     this.#probes = probes
     this.#backend = backend
     this.#options = options
+    this.#converger = converger
     this.#now = now
     this.#listener = listener
     now.probe = probes.of
@@ -97,7 +99,7 @@ export class Probing {
     const texts: string[] = []
     if (this.#silent.size > 0) {
       const count = this.#silent.size > 1 ? `${this.#silent.size} peers do` : `${this.#silent.size} peer does`
-      texts.push(`${count} not answer over the overlay: ${this.#named([...this.#silent])}`)
+      texts.push(`${count} not answer over the overlay: ${this.#named([...this.#silent])}${this.#whySilent()}`)
     }
     if (this.#narrow.size > 0) {
       const count = this.#narrow.size > 1 ? `${this.#narrow.size} peers` : `${this.#narrow.size} peer`
@@ -107,6 +109,21 @@ export class Probing {
       texts.push(`${what}: ${this.#named([...this.#narrow])}; ${why}: ${fix}`)
     }
     this.#now.silent = texts
+  }
+
+  // The reasons that the backend knows, each with the peers that it is about.
+  #whySilent(): string {
+    const { snapshot } = this.#now
+    const handshakes = this.#converger.handshakes()
+    const reasons = new Map<string, SubnetKey[]>()
+    for (const peer of this.#backend.whySilent ? (snapshot?.leases ?? []) : []) {
+      const key = encodeKey(peer.subnets)
+      const why = this.#silent.has(key) ? this.#backend.whySilent?.(peer, handshakes) : undefined
+      if (why !== undefined) reasons.set(why, [...(reasons.get(why) ?? []), key])
+    }
+    return [...reasons]
+      .map(([why, keys]) => (keys.length === this.#silent.size ? `; ${why}` : `; ${this.#named(keys)}: ${why}`))
+      .join('')
   }
 
   #named(keys: readonly SubnetKey[]): string {

@@ -199,6 +199,13 @@ export const FLAGS = {
     fallback: 'false',
     about: 'install the plugins, and when the node is ready the network for the container runtime',
   },
+  pods: {
+    kind: 'text',
+    fallback: 'bridge',
+    value: 'bridge|routed',
+    about:
+      'what the installed network makes of pods: ports of a bridge, or links of their own to which the node routes',
+  },
   'cni-conf-dir': {
     kind: 'text',
     fallback: '/etc/cni/net.d',

@@ -103,6 +103,8 @@ function notesOf(
     notes.push('--etcd-password shows the password to everybody who runs ps: want FLANNELD_ETCD_PASSWORD or the file')
   for (const name of SERVICES_ALONE)
     if (given.has(name) && !given.has('service-proxy')) notes.push(`${name} has no effect without service-proxy`)
+  if (given.has('pods') && !given.has('install-cni'))
+    notes.push('pods has no effect without install-cni: the network of the container runtime is not the agent’s')
   if (given.has('healthz-port') && given.has('status-address'))
     notes.push('healthz-port has no effect: status-address says where the status server listens')
   if (given.has('healthz-ip') && !given.has('healthz-port')) notes.push('healthz-ip has no effect without healthz-port')

@@ -170,6 +170,7 @@ export function filesOf(read: Readers): Settings['files'] {
     subnetEnv: path(read, 'subnet-file'),
     stateDir: path(read, 'state-dir'),
     install: read.flag('install-cni'),
+    pods: read.one('pods', word('bridge', 'routed')) ?? 'bridge',
     confDir: path(read, 'cni-conf-dir'),
     binDir: path(read, 'cni-bin-dir'),
     socket: path(read, 'socket'),

@@ -139,11 +139,16 @@ export interface EnforcementSettings {
   readonly keepsEstablished: boolean
 }
 
+/** How pods are connected to the node: by ports of a bridge, or each by a link of its own to which the node routes. */
+export type Pods = 'bridge' | 'routed'
+
 /** Paths of files on the node. */
 export interface FileSettings {
   readonly subnetEnv: string
   readonly stateDir: string
   readonly install: boolean
+  /** How the installed network connects pods. */
+  readonly pods: Pods
   readonly confDir: string
   readonly binDir: string
   /** The socket for `plumb status`. */

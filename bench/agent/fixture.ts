@@ -90,7 +90,8 @@ function contenders(endpoints: readonly string[], prefixOf: (dir: string) => str
         join(import.meta.dir, '../../dist/plumb'),
         'agent',
         ...common(dir),
-        '--node-name=bench',
+        // Each run is another node. The store gives the name of one that it knows to no other.
+        `--node-name=bench-${Bun.hash(dir).toString(36)}`,
         `--state-dir=${dir}/state`,
         `--socket=${dir}/agent.sock`,
       ],

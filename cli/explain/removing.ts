@@ -9,6 +9,7 @@ import { through } from '../../lib/verbs/delegating.ts'
 import { apart, removing } from '../../lib/verbs/journal-parts.ts'
 import { findDelegate } from '../../lib/verbs/meta.ts'
 import { lastOf } from '../../lib/verbs/shared-links.ts'
+import { ROUTED } from '../../lib/wiring/routed.ts'
 import { noted } from './adding.ts'
 import { mayBeDeleted } from './calls.ts'
 import type { ExplainedPlugin, ExplainedRun } from './explanation.ts'
@@ -32,7 +33,7 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
     const conf = readLoose(plugin.conf, call.raw)
     const theirs = 'what a reference plugin made of the same attachment is looked for and removed'
     const foreign = plugin.unwireForeign ? [`when nothing of plumb was there, ${theirs}`] : []
-    const types = [MASQUERADE, ...(plugin.within?.(conf) ?? []).map(({ type }) => type)]
+    const types = [MASQUERADE, ROUTED, ...(plugin.within?.(conf) ?? []).map(({ type }) => type)]
     const parts = types.flatMap((type) => noted(type, call) ?? [])
     const held = parts.length > 0 || !own ? following(parts, holds) : following(own, () => true)
     const entry = visible(() => readEntry(call.at))

@@ -25,4 +25,7 @@ export const CHAINS = {
     forwarded: { rules: 5, uses: 5 },
     passed: { rules: 1, uses: 5 },
   },
+  gateways: {
+    outsiders: { rules: 1, uses: 1 },
+  },
 } as const

@@ -5,18 +5,19 @@ import { digest } from '../text/digest.ts'
 import { shown, ValueError } from '../text/errors.ts'
 import { CHAINS } from './chains.ts'
 import firewall from './firewall.nft' with { type: 'text' }
+import gateways from './gateways.nft' with { type: 'text' }
 import ports from './host-ports.nft' with { type: 'text' }
 import masquerade from './masquerade.nft' with { type: 'text' }
 import sets from './sets.nft' with { type: 'text' }
 
 /** A part of the rules in lib/nft. It is loaded with the first element that needs it. */
-export type Section = 'masquerade' | 'ports' | 'firewall'
+export type Section = 'masquerade' | 'ports' | 'firewall' | 'gateways'
 /** All sections. */
-export const SECTIONS: readonly Section[] = ['masquerade', 'ports', 'firewall']
+export const SECTIONS: readonly Section[] = ['masquerade', 'ports', 'firewall', 'gateways']
 
 /** The sets and maps that all sections look up. */
 export const SETS: string = sets
-const TEXTS: Readonly<Record<Section, string>> = { masquerade, ports, firewall }
+const TEXTS: Readonly<Record<Section, string>> = { masquerade, ports, firewall, gateways }
 /**
  * The file that names the bits of the packet mark for plumb, when other programs use the usual bits. Example:
  * `{ "firewall": 12, "hostPorts": 13 }`.
@@ -38,6 +39,7 @@ export function sectionsOf(resources: readonly Resource[]): Section[] {
 export function sectionOf(set: string): Section | undefined {
   if (set.startsWith('local')) return undefined
   if (set.startsWith('masq') && !set.startsWith('masqall')) return 'masquerade'
+  if (set === 'gateways4') return 'gateways'
   return FIREWALL.includes(set) ? 'firewall' : 'ports'
 }
 const FIREWALL: readonly string[] = ['pods4', 'pods6', 'admin4', 'admin6', 'isolating', 'together', 'apart']
@@ -48,7 +50,7 @@ const FIREWALL: readonly string[] = ['pods4', 'pods6', 'admin4', 'admin6', 'isol
  */
 export function textOf(section: Section): string {
   const text = TEXTS[section]
-  if (section === 'masquerade') return text
+  if (section === 'masquerade' || section === 'gateways') return text
   const part = section === 'ports' ? 'hostPorts' : 'firewall'
   const [usual, bit] = [BITS[part], markBit(part)]
   if (bit === usual) return text

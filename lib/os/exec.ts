@@ -25,6 +25,7 @@ const PACKAGE: Readonly<Record<string, string>> = {
   bridge: 'iproute2',
   tc: 'iproute2',
   nft: 'nftables',
+  wg: 'wireguard-tools',
   'dbus-send': 'dbus-bin',
 }
 /** The limit in ms for a tool that hung before. The undo must not wait for it the full time again. */

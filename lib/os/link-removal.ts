@@ -79,13 +79,14 @@ function removal(input: string, pid: number): ((message: DataView) => boolean) |
   )
   const names = new Set(name ? [name] : grouped)
   if (names.size === 0) return undefined
-  // Before Linux 6.2, and for a group, the kernel does not name the process that asked. Then the removal is enough when
-  // the batch asks for nothing else.
-  const isAll = lines.length === 1 + grouped.length
+  // The kernel itself removes the link when the pod's namespace is gone. The tool has then yet to ask, and by that time
+  // the same ADD may have made a link of this name. So the message must name the tool. Before Linux 6.2 it names nobody,
+  // and the end of the tool counts. For a group it names nobody either, but a later link is not in the group.
+  const isGroup = grouped.length > 0 && lines.length === 1 + grouped.length
   return (message) => {
     // When a bridge loses a port, it sends a similar message with the family AF_BRIDGE.
     const isGone = message.getUint16(MESSAGE_TYPE, true) === RTM_DELLINK && message.getUint8(FAMILY) === AF_UNSPEC
-    if (isGone && (message.getUint32(MESSAGE_SOCKET, true) === pid || isAll))
+    if (isGone && (message.getUint32(MESSAGE_SOCKET, true) === pid || isGroup))
       names.delete(textOf(attributesOf(message, ATTRIBUTES).get(IFLA_IFNAME)))
     return names.size === 0
   }

@@ -22,9 +22,20 @@ export interface Named {
 /** Everything plumb knows about one kind of kernel object. */
 export interface Handler<R extends Named> {
   /**
-   * The program that reads the lines, `file` for writes below /proc/sys, or `agent` for questions to the node agent.
+   * The program that reads the lines or has them as its words, `file` for writes below /proc/sys, or `agent` for questions to the node agent.
    */
-  readonly tool: 'ip' | 'ip6' | 'bridge' | 'nft' | 'file' | 'conntrack' | 'iptables' | 'tc' | 'firewalld' | 'agent'
+  readonly tool:
+    | 'ip'
+    | 'ip6'
+    | 'bridge'
+    | 'nft'
+    | 'file'
+    | 'conntrack'
+    | 'iptables'
+    | 'tc'
+    | 'wg'
+    | 'firewalld'
+    | 'agent'
   /** The resource's name in messages, without words of a tool: `link eth0 in the pod`. */
   title(resource: R): string
   /** The purpose of a line in a few words, for `plumb cni explain`. `gone` says that the line removes the resource. */

@@ -11,6 +11,7 @@ import type { Resource } from '../state/resource.ts'
 import { CniError, CODE, ValueError } from '../text/errors.ts'
 import type { Owner, PartName } from '../text/owner.ts'
 import { read, readLoose } from '../text/shape.ts'
+import { ROUTED } from '../wiring/routed.ts'
 import { dropNoted, outdated, reachable } from './journal-parts.ts'
 import { taken } from './link.ts'
 
@@ -122,9 +123,9 @@ function nodeLinks(
   return [...turning, ...own.filter((one) => one.ns === 'host' && isEarly(one))]
 }
 
-// The parts that DEL and GC of an interface plugin remove: its own masquerading, and the parts of chained plugins. A
-// chained plugin worked within the calls of the interface plugin, or in the list.
-const PARTS = [MASQUERADE, ...FUSED.map(({ type }) => type)]
+// The parts that DEL and GC of an interface plugin remove: its own masquerading, its guard of the gateway, and the parts
+// of chained plugins. A chained plugin worked within the calls of the interface plugin, or in the list.
+const PARTS = [MASQUERADE, ROUTED, ...FUSED.map(({ type }) => type)]
 
 /**
  * Writes to the journal the parts' resources that are made with the first links (bandwidth's ifb), before ADD makes

@@ -52,7 +52,8 @@ function gatewayRoutes(ns: Netns, dev: IfName, ips: readonly IpConfig[]): Route[
     const [gateway, subnet] = [hostCidr(gatewayOf(ip)), networkOf(ip.address)]
     const add = (dst: Cidr, more: Pick<Route, 'via' | 'scope'>) =>
       made.has(dst) || made.set(dst, { kind: 'route', ns, dev, dst, ...more, src, position: 'append' })
-    add(gateway, { via: [], ...(isSix(gateway) ? {} : { scope: LINK }) })
+    // The kernel makes the route to the link-local addresses of IPv6.
+    if (!gateway.startsWith('fe80:')) add(gateway, { via: [], ...(isSix(gateway) ? {} : { scope: LINK }) })
     // An address with the full prefix length has no further subnet.
     if (subnet !== hostCidr(src)) add(subnet, { via: [gatewayOf(ip)] })
   }
@@ -67,6 +68,20 @@ function behind(route: Route, ips: readonly IpConfig[]): Route {
   const gateways = ips.map(gatewayOf)
   const further = route.via.some((via) => !gateways.includes(via) && ips.some(({ address }) => contains(address, via)))
   return { ...route, ...(further ? { onlink: true } : {}) }
+}
+
+/**
+ * A default route for each family that has an address, unless the pool gave one. As upstream, the pool's default route
+ * counts when it names its gateway. It also counts when it has no table and no priority, like the one added here.
+ */
+export function defaultRoutes(ips: readonly IpConfig[], routes: readonly RouteConfig[]): RouteConfig[] {
+  const counts = ({ gw, table, priority }: RouteConfig) => gw !== undefined || (table === undefined && !priority)
+  const served = (six: boolean) =>
+    routes.some((one) => isSix(one.dst) === six && split(one.dst).length === 0 && counts(one))
+  const firsts = [false, true].flatMap((six) => ips.find(({ address }) => isSix(address) === six) ?? [])
+  return firsts
+    .filter(({ address }) => !served(isSix(address)))
+    .map((ip) => ({ dst: (isSix(ip.address) ? '::/0' : '0.0.0.0/0') as Cidr, gw: gatewayOf(ip) }))
 }
 
 // A route without a gateway takes the first gateway of its family. Two gateways for one destination make one multipath

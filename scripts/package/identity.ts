@@ -12,8 +12,12 @@ export function suite(glibc: string): Identity {
       'nftables.',
     ],
     relations: {
-      deb: [`Depends: libc6 (>= ${glibc}), iproute2, nftables`, 'Recommends: conntrack'],
-      rpm: [`Requires: iproute, nftables, libc.so.6(GLIBC_${glibc})(64bit)`, 'Recommends: conntrack-tools, iproute-tc'],
+      deb: [`Depends: libc6 (>= ${glibc}), iproute2, nftables`, 'Recommends: conntrack', 'Suggests: wireguard-tools'],
+      rpm: [
+        `Requires: iproute, nftables, libc.so.6(GLIBC_${glibc})(64bit)`,
+        'Recommends: conntrack-tools, iproute-tc',
+        'Suggests: wireguard-tools',
+      ],
     },
     folders: ['/etc/plumb', '/usr/share/doc/plumb'],
     settings: [CONFIGURATION],

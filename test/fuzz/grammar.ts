@@ -9,14 +9,14 @@ import { join } from 'node:path'
 export type Given = ReadonlySet<string>
 
 /** The rules, which are loaded as they stand in their files. */
-const RULES = ['sets', 'masquerade', 'host-ports', 'firewall'].map((name) =>
+const RULES = ['sets', 'masquerade', 'host-ports', 'firewall', 'gateways'].map((name) =>
   readFileSync(join(import.meta.dir, `../../lib/nft/${name}.nft`), 'utf8'),
 )
 // `[…]` may be missing, `{…}` comes once or more, `<…>` is a value: checked below, apart from lib/'s own parsers.
 const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables' | 'tc', readonly string[]>> = {
   ip: [
     'addr show dev <name>',
-    'addr replace <cidr>[ nodad][ brd +] dev <name>[ noprefixroute]',
+    'addr replace <cidr>[ nodad][ brd +] dev <name>[ scope link][ noprefixroute]',
     'addr delete <cidr> dev <name>',
     'link add name <name>[ address <mac>][ mtu <number>][ up][ promisc on] type bridge[ vlan_filtering 1]',
     'link add name <name>[ address <mac>][ mtu <number>][ up][ master <name>] type veth peer name <name>[ address <mac>][ mtu <number>][ netns <path>]',
@@ -66,6 +66,9 @@ const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables' 
     'add element inet plumb <masq> { <ip> comment "<pair>" }',
     'delete element inet plumb <masq> { <ip> }',
     'get element inet plumb <masq> { <ip> }',
+    'add element inet plumb gateways4 { <ip> comment "<owner>" }',
+    'delete element inet plumb gateways4 { <ip> }',
+    'get element inet plumb gateways4 { <ip> }',
     'add element inet plumb <set> { <cidr> . <cidr> comment "<owner>" }',
     'delete element inet plumb <set> { <cidr> . <cidr> }',
     'get element inet plumb <set> { <cidr> . <cidr> }',
@@ -168,7 +171,7 @@ const VALUES: Readonly<Record<string, (text: string, given: Given) => boolean>> 
   owner: (text) => /^[\w.+-]{1,100}$/.test(text),
   masq: (text) => /^masq[46]$/.test(text),
   set: (text) => /^local[46]$/.test(text),
-  mark: (text) => /^rules_(masquerade|ports|firewall)_[0-9a-f]{16}$/.test(text),
+  mark: (text) => /^rules_(masquerade|ports|firewall|gateways)_[0-9a-f]{16}$/.test(text),
   own: (text) => /^[a-z]+$/.test(text),
   protocol: (text) => /^(tcp|udp|sctp)$/.test(text),
   port: (text) => /^[1-9]\d{0,4}$/.test(text) && Number(text) <= 65_535,

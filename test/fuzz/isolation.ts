@@ -195,7 +195,7 @@ class Fixture {
       cniVersion: '1.1.0',
       name: `pods-${slot.type}`,
       type: slot.type,
-      ...(slot.type === 'bridge' && { bridge: 'br0', isGateway: true }),
+      ...(slot.type === 'bridge' ? { bridge: 'br0', isGateway: true } : { routed: this.#serial % 2 === 0 }),
       ipam: {
         type: 'host-local',
         dataDir: join(dir, 'networks'),

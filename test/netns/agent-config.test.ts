@@ -68,7 +68,7 @@ describe('plumb agent', () => {
         await until(async () => (await agents[0].status())?.peers.length === 1)
         const had = subnetEnv(one)
         for (const [conf, why] of [
-          [{ ...NETWORK, Backend: { Type: 'wireguard' } }, /Backend\.Type "wireguard": not supported/],
+          [{ ...NETWORK, Backend: { Type: 'ipsec' } }, /Backend\.Type "ipsec": not supported/],
           [{ ...NETWORK, Backend: { Type: 'vxlan', VNI: 'one' } }, /VNI "one"/],
           [{ ...NETWORK, SubnetLen: 12 }, /SubnetLen/],
         ] as const) {

@@ -31,7 +31,7 @@ describe('conf/plumb-agent.service', () => {
       await may('bridge -batch -', 'fdb replace 02:00:00:00:00:01 dev flannel.1 dst 10.0.0.2 self permanent\n')
       await may(
         'nft -f -',
-        ['sets', 'masquerade', 'host-ports', 'firewall']
+        ['sets', 'masquerade', 'host-ports', 'firewall', 'gateways']
           .map((name) => readFileSync(join(ROOT, `lib/nft/${name}.nft`), 'utf8'))
           .join('\n'),
       )

@@ -10,10 +10,14 @@ const FAMILIES = {
 }
 
 describe('STATUS where the node does not forward', () => {
-  for (const [type, keys] of Object.entries({ bridge: { isGateway: true }, ptp: { bridge: undefined } }))
+  for (const [name, { type, ...keys }] of Object.entries({
+    bridge: { type: 'bridge', isGateway: true },
+    ptp: { type: 'ptp', bridge: undefined },
+    'ptp with routed': { type: 'ptp', bridge: undefined, routed: true },
+  }))
     for (const [family, { subnets, switches }] of Object.entries(FAMILIES))
       it(
-        `${type}, pods of ${family}: ready after ADD, code 51 naming each switch that is off, and none that its pods do not need`,
+        `${name}, pods of ${family}: ready after ADD, code 51 naming each switch that is off, and none that its pods do not need`,
         inNamespaces(['node', 'pod'], async ({ node, pod }) => {
           const { conf, add } = network(node, bridgeConf({ type, ...keys }, ...subnets))
           assert.equal((await ask(node, conf)).status, 0)

@@ -76,13 +76,14 @@ describe('conf/chart', () => {
       'agent.probe-interval=0',
       'host.plugins=/usr/libexec/cni',
       'network.backend.Type=host-gw',
+      'network.pods=routed',
     ]
     for (const given of [[], values, ['network.ipv4=', ...values]]) {
       const { data } = (await rendered(...given)).find(({ kind }) => kind === 'ConfigMap') as Manifest
       const settings = readSettings([], {}, { path: 'agent.yaml', text: data['agent.yaml'] as string }, 'node-1')
       assert.deepEqual(
-        [settings.notes, settings.store.kind, settings.files.binDir],
-        [[], 'kube', given.length > 0 ? '/usr/libexec/cni' : '/opt/cni/bin'],
+        [settings.notes, settings.store.kind, settings.files.binDir, settings.files.pods],
+        [[], 'kube', ...(given.length > 0 ? ['/usr/libexec/cni', 'routed'] : ['/opt/cni/bin', 'bridge'])],
       )
       const network = JSON.parse(data['net-conf.json'] as string)
       assert.deepEqual(
@@ -112,6 +113,7 @@ describe('conf/chart', () => {
       ['network.ipv4=10.244.0.0', 'network.ipv4'],
       ['network.ipv4=', 'network'],
       ['network.backend.Type=ipsec', 'network.backend.Type'],
+      ['network.pods=ptp', 'network.pods'],
       ['agent.store=etcd', 'agent'],
       ['image.tags=1', 'image'],
       ['status.port=70000', 'status.port'],

@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import type { Backend, Facts, Wanted } from '../../agent/backend/backend.ts'
 import type { Uplink } from '../../agent/backend/uplink.ts'
 import { Converger } from '../../agent/kernel/converge.ts'
@@ -87,6 +90,22 @@ export function members(nodes: readonly Namespace[], how: Wiring): Member[] {
   )
 }
 
+/** The configuration of a backend on node N, with a state directory that ends with this process. */
+export function confOf<C>(backend: Backend<C>, options: How['options'], n: number): C {
+  const conf = backend.conf(options)
+  return backend.equip?.(conf, { stateDir: stateDir(), node: `node-${n}` }) ?? conf
+}
+
+let state: string | undefined
+
+function stateDir(): string {
+  if (state !== undefined) return state
+  const made = mkdtempSync(join(tmpdir(), 'state-'))
+  process.on('exit', () => rmSync(made, { recursive: true, force: true }))
+  state = made
+  return made
+}
+
 /** A lease as a store gives it. */
 export function lease(
   n: number,
@@ -145,7 +164,7 @@ function networks(prefix: number): Cidr[] {
 
 function member(ns: Namespace, n: number, how: How): Member {
   const { backend, options, families, nexthops } = how
-  const conf = backend.conf(options)
+  const conf = confOf(backend, options, n)
   const up = { ...uplink(n, families), ...how.uplink }
   const own = lease(n, backend.announce(`node-${n}`, up, conf), backend.type, families, how.prefix)
   const facts: Facts = { nexthops, instance: parse.network(how.instance), networks: networks(how.prefix) }
@@ -268,11 +287,15 @@ export async function held({ ns }: Pick<Member, 'ns'>): Promise<string[]> {
     ]),
   ]
   const texts = await Promise.all(asks.map((ask) => ns.ip('-o', ...ask)))
-  const fdb = await Promise.all(links.map(async (dev) => (await ns.exec(['bridge', 'fdb', 'show', 'dev', dev])).stdout))
+  const shown = (argv: readonly string[]) => ns.exec(argv).then(({ stdout }) => stdout)
+  const fdb = await Promise.all(links.map((dev) => shown(['bridge', 'fdb', 'show', 'dev', dev])))
+  const isWireguard = ({ linkinfo }: (typeof found)[number]) => linkinfo?.info_kind === 'wireguard'
+  const wireguard = found.filter(isWireguard).map(({ ifname }) => shown(['wg', 'show', ifname, 'allowed-ips']))
   return [
     ...found.map(({ ifname, mtu, address, flags, ifalias }) => `${ifname} ${mtu} ${address} ${flags} ${ifalias}`),
     ...texts,
     ...fdb,
+    ...(await Promise.all(wireguard)),
   ]
     .flatMap((text) => text.split('\n'))
     .map((text) => text.replace(/^\d+: /, '').trim())

@@ -59,6 +59,8 @@ async function startFlanneld(node: Node, etcd: Etcd, prefix: string, ...more: re
     stdin: 'ignore',
     stdout: 'ignore',
     stderr: Bun.file(path),
+    // Each node has a key of its own, as on machines of their own.
+    env: { ...process.env, WIREGUARD_KEY_FILE: join(node.dir, 'wgkey') },
   })
   const log = () => readFileSync(path, 'utf8')
   await until(() => {

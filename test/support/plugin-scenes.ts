@@ -48,6 +48,7 @@ export const SCENES: Readonly<Record<string, Scene>> = {
     tools: { bridge: ['ip', 'nft', 'tc'] },
   },
   'ptp, sbr': { list: [{ type: 'ptp', ipMasq: true }, { type: 'sbr' }], tools: { ptp: ['ip', 'nft'], sbr: ['ip'] } },
+  'ptp, routed': { list: [{ type: 'ptp', routed: true, ipMasq: true }], tools: { ptp: ['ip', 'nft'] } },
   macvlan: { list: [{ type: 'macvlan', master: 'eth1' }], tools: { macvlan: ['ip'] }, wire: wireLan },
   'host-device': {
     list: [{ type: 'host-device', device: 'dev1' }],

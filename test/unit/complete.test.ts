@@ -36,6 +36,7 @@ describe('plumb __complete', () => {
       'services',
       'bgp',
       'policy',
+      'wireguard',
       'dhcp',
       'install',
       'uninstall',

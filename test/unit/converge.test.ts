@@ -136,7 +136,7 @@ describe('ipEvent() and bridgeEvent()', () => {
       '    link/ether 02:00:00:00:00:02 brd ff:ff:ff:ff:ff:ff',
       'Timestamp: Sat Nov 21 12:31:29 2026 125752 usec',
       'local 10.0.0.1 dev eth0 table local proto kernel scope host src 10.0.0.1 ',
-      'unreachable 10.244.1.0/24 proto 112 ',
+      'prohibit 10.244.1.0/24 proto 112 ',
       'blackhole default proto boot table 7 ',
       '10.244.2.0/24 via 192.0.2.2 dev eth0 table 100 proto 112 ',
       `192.0.2.2 dev flannel.1 lladdr ${MAC} NOARP PERMANENT `,

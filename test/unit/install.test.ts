@@ -305,12 +305,19 @@ describe('what the agent installs', () => {
       ['/run/plumb/policy.sock', true],
       ['/run/p.sock', { socket: '/run/p.sock' }],
     ] as const) {
-      assert.deepEqual(installNetwork(places, ENV, socket).made, true)
+      assert.deepEqual(installNetwork(places, ENV, { policySocket: socket }).made, true)
       assert.deepEqual(JSON.parse(readFileSync(path, 'utf8')).plugins[0].delegate, {
         ...sample.plugins[0].delegate,
         policy,
       })
     }
+    // Routed pods have no bridge and keep what is not the bridge's.
+    assert.deepEqual(installNetwork(places, ENV, { pods: 'routed' }).made, true)
+    assert.deepEqual(JSON.parse(readFileSync(path, 'utf8')).plugins[0].delegate, {
+      type: 'ptp',
+      routed: true,
+      portMappings: true,
+    })
     assert.deepEqual(uninstall(places), { undone: [path], left: [] })
     assert.deepEqual(readdirSync(places.confDir), [])
   })

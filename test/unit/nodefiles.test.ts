@@ -5,8 +5,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { forget, type NodeSubnet, readSubnetEnv, remember, remembered, writeSubnetEnv } from '../../agent/node/files.ts'
+import { WireguardKeys } from '../../agent/node/wireguard-keys.ts'
 import { parseCidr } from '../../lib/text/ip.ts'
 import { parseSubnetEnv } from '../../lib/text/subnet-env.ts'
+import { parse } from '../../lib/text/values.ts'
 
 const cidr = parseCidr
 const V4: NodeSubnet = {
@@ -162,6 +164,16 @@ describe('the files of the node', () => {
     assert.ok(existsSync(path))
   })
 
+  it('forget() removes the node’s WireGuard key, but not while another agent of the node has it', () => {
+    const state = join(dir, 'lib/plumb')
+    remember(state, 'a', V4)
+    remember(state, 'a', V6, parse.network('other'))
+    const { publicKey } = WireguardKeys.open(state, 'a', join(dir, 'none'))
+    forget(state, 'a', path, { instance: parse.network('other') })
+    assert.equal(WireguardKeys.open(state, 'a', join(dir, 'none')).publicKey, publicKey)
+    forget(state, 'a', path)
+    assert.deepEqual(readdirSync(state), [])
+  })
   it('forget() removes the subnet.env of the lease before, too: a kill came between the new lease.json and the new subnet.env', () => {
     const state = join(dir, 'lib/plumb')
     remember(state, 'a', V4)

@@ -7,4 +7,5 @@ export const BACKENDS: Readonly<Record<string, () => Promise<Backend>>> = {
   'host-gw': async () => (await import('./host-gw.ts')).default as Backend,
   ipip: async () => (await import('./ipip.ts')).default as Backend,
   vxlan: async () => (await import('./vxlan.ts')).default as Backend,
+  wireguard: async () => (await import('./wireguard.ts')).default as Backend,
 }

@@ -17,6 +17,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 agent.yaml: |
   store: kube
   {{- $own := dict "log-format" "text" "ip-masq" true "install-cni" true "cni-bin-dir" .Values.host.plugins "cni-conf-dir" .Values.host.networks }}
+  {{- if eq (.Values.network.pods | default "bridge") "routed" }}
+  {{- $_ := set $own "pods" "routed" }}
+  {{- end }}
   {{- if .Values.networkPolicy.enabled }}
   {{- $_ := set $own "network-policy" "kubernetes" }}
   {{- end }}

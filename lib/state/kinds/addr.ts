@@ -13,6 +13,8 @@ export interface Addr {
   readonly dad?: true
   /** Another program gave the link this address. `drop` does not remove the address. */
   readonly stays?: true
+  /** The address is valid on its link only (IPv4). The kernel prefers other addresses as source. */
+  readonly scope?: 'link'
   /** The kernel makes no route to the subnet of the address. */
   readonly noprefixroute?: true
 }
@@ -28,18 +30,20 @@ export const addr: Handler<Addr> = {
   title: ({ ns, dev, cidr }) => `address ${cidr} on ${dev}${inPodOf(ns)}`,
   purpose,
   key: ({ ns, dev, cidr }) => `addr ${ns} ${dev} ${cidr}`,
-  put({ dev, cidr, dad, noprefixroute }) {
+  put({ dev, cidr, dad, noprefixroute, scope }) {
     const { family, length } = split(cidr)
     const extra = family === 6 ? (dad ? '' : ' nodad') : length < 31 ? ' brd +' : ''
-    return [{ text: `addr replace ${cidr}${extra} dev ${dev}${noprefixroute ? ' noprefixroute' : ''}` }]
+    const rest = `${scope ? ` scope ${scope}` : ''}${noprefixroute ? ' noprefixroute' : ''}`
+    return [{ text: `addr replace ${cidr}${extra} dev ${dev}${rest}` }]
   },
   drop: ({ dev, cidr, stays }) => (stays ? [] : [{ text: `addr delete ${cidr} dev ${dev}`, unless: GONE }]),
   ask: ({ dev }) => `addr show dev ${dev}`,
   read(row, want) {
     const found = (row as LinkRow).addr_info.find(({ local, prefixlen }) => `${local}/${prefixlen}` === want.cidr)
-    return found && found.dadfailed !== true
-      ? { kind: 'addr', ns: want.ns, dev: want.dev, cidr: `${found.local}/${found.prefixlen}` as Cidr }
-      : undefined
+    if (!found || found.dadfailed === true) return undefined
+    const { ns, dev } = want
+    const cidr = `${found.local}/${found.prefixlen}` as Cidr
+    return { kind: 'addr', ns, dev, cidr, ...(want.scope && { scope: found.scope as 'link' }) }
   },
 }
 

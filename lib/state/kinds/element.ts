@@ -79,6 +79,7 @@ const ELEMENTS: readonly (readonly [string, (key: readonly string[], value: stri
   ['local', ([subnet]) => `within ${subnet} packets are left as they are, but to reach a host port`],
   ['self', ([ip]) => `${ip} is its own only neighbour, for the host ports that lead to it`],
   ['snat', (key) => `clients beside ${podPort(key)}, and the node's own, ${SNAT}`],
+  ['gateways', ([ip]) => `only pods reach ${ip}, the gateway on the link of each routed pod`],
   ['given', ([port]) => late('a process of the node', port)],
   ['left', ([ip, port]) => late(`${ip}`, port)],
   ['ports', (key, value) => `${hostPort(key)} leads to ${value?.replace(' . ', ' port ')}`],

@@ -23,6 +23,8 @@ import { type Tunnel, tunnel } from './tunnel.ts'
 import { type Unrouted, unrouted } from './unrouted.ts'
 import { type Vlan, vlan } from './vlan.ts'
 import { type Vrf, vrf } from './vrf.ts'
+import { type Wgdevice, wgdevice } from './wgdevice.ts'
+import { type Wgpeer, wgpeer } from './wgpeer.ts'
 import { type Zoned, zoned } from './zoned.ts'
 
 /** An object of the kernel, or a file, that plumb makes: plain data. */
@@ -50,6 +52,8 @@ export type Resource =
   | Unrouted
   | Vlan
   | Vrf
+  | Wgdevice
+  | Wgpeer
   | Zoned
 
 const HANDLERS = {
@@ -76,6 +80,8 @@ const HANDLERS = {
   unrouted,
   vlan,
   vrf,
+  wgdevice,
+  wgpeer,
   zoned,
 }
 

@@ -106,7 +106,18 @@ export interface Link {
    * The argument of `ip link add … type`. `peer` is the end of a veth pair that the other end's line makes. `port` is a
    * link that another plugin made. `lent` is a device of the node, and plumb never deletes it.
    */
-  readonly type: 'bridge' | 'veth' | 'vxlan' | 'ipip' | 'loopback' | 'peer' | 'port' | PodKind | 'ifb' | 'lent'
+  readonly type:
+    | 'bridge'
+    | 'veth'
+    | 'vxlan'
+    | 'ipip'
+    | 'wireguard'
+    | 'loopback'
+    | 'peer'
+    | 'port'
+    | PodKind
+    | 'ifb'
+    | 'lent'
   readonly mac?: Mac
   /** Also sets the MAC address on an existing bridge. From then on it no longer takes the MAC of its lowest port. */
   readonly pinned?: true

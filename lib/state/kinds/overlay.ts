@@ -4,7 +4,7 @@ import type { Link, LinkRow } from './link-shape.ts'
 import { changeVxlan, createVxlan, isSameVxlan, vxlanOf } from './vxlan.ts'
 
 /** Types of links that carry packets between nodes. */
-export const OVERLAYS = ['vxlan', 'ipip'] as const
+export const OVERLAYS = ['vxlan', 'ipip', 'wireguard'] as const
 /** A type of link that carries packets between nodes. */
 export type Overlay = (typeof OVERLAYS)[number]
 
@@ -15,6 +15,7 @@ export function isOverlay(type: string | undefined): type is Overlay {
 
 /** The lines that make a device of an overlay. Throws TypeError when the link lacks the attributes of its type. */
 export function createOverlay(want: Link): Line[] {
+  if (want.type === 'wireguard') return createWireguard(want)
   return want.type === 'ipip' ? createIpip(want) : createVxlan(want)
 }
 
@@ -38,7 +39,8 @@ export function changeOverlay(want: Link, have: Link): Line[] {
 }
 
 /** Whether two devices agree in all attributes that the kernel cannot change in place. */
-export function isSameOverlay({ vxlan, ipip }: Link, other: Link): boolean {
+export function isSameOverlay({ type, vxlan, ipip }: Link, other: Link): boolean {
+  if (type === 'wireguard') return other.type === 'wireguard'
   if (vxlan !== undefined && other.vxlan !== undefined) return isSameVxlan(vxlan, other.vxlan)
   return ipip !== undefined && ipip.local === other.ipip?.local
 }
@@ -50,4 +52,10 @@ export function isSameOverlay({ vxlan, ipip }: Link, other: Link): boolean {
 export function overlayOf(info: LinkRow['linkinfo']): Pick<Link, 'vxlan' | 'ipip'> {
   const [vxlan, ipip] = [vxlanOf(info), ipipOf(info)]
   return { ...(vxlan && { vxlan }), ...(ipip && { ipip }) }
+}
+
+// Its key, its port and its peers are resources of their own.
+function createWireguard({ name, mtu, alias, up }: Link): Line[] {
+  const create = `link add name ${name}${mtu ? ` mtu ${mtu}` : ''}${up ? ' up' : ''} type wireguard`
+  return [{ text: create }, ...(alias ? [{ text: `link set dev ${name} alias ${alias}` }] : [])]
 }

@@ -37,6 +37,8 @@ export interface Route {
   readonly nhid?: number
   /** Packets to the destination are dropped without an answer. Then `dev` is lo and `via` is empty. */
   readonly blackhole?: true
+  /** The same, but the sender is told (ICMP). */
+  readonly unreachable?: true
 }
 
 /** Routes of one device. Several gateways make one multipath route, like two results for the same destination. */
@@ -111,13 +113,13 @@ export interface RouteRow {
 export function routeOf(row: RouteRow, proto?: number): Route {
   const { dst, dev, gateway, nhid, protocol, flags, metric } = row
   const six = dst.includes(':')
-  const isBlackhole = row.type === 'blackhole'
+  const [isBlackhole, isUnreachable] = [row.type === 'blackhole', row.type === 'unreachable']
   const number = proto ?? (protocol === undefined ? undefined : Number(protocol))
   return {
     kind: 'route',
     ns: 'host',
     // For IPv6 the kernel itself says lo.
-    dev: (isBlackhole ? 'lo' : (dev ?? '')) as IfName,
+    dev: (isBlackhole || isUnreachable ? 'lo' : (dev ?? '')) as IfName,
     dst: (dst.includes('/') ? dst : dst === 'default' ? '0.0.0.0/0' : `${dst}/${six ? 128 : 32}`) as Cidr,
     via: gateway === undefined ? [] : [gateway as Ip],
     // IPv6 routes without a metric get this default (IP6_RT_PRIO_USER).
@@ -126,11 +128,12 @@ export function routeOf(row: RouteRow, proto?: number): Route {
     ...(number === undefined ? {} : { proto: number }),
     ...(nhid === undefined ? {} : { nhid }),
     ...(isBlackhole ? { blackhole: true as const } : {}),
+    ...(isUnreachable ? { unreachable: true as const } : {}),
   }
 }
 
 function line(want: Route): string {
-  const { dst, mtu, advmss, priority, table, scope, src, proto, blackhole } = want
+  const { dst, mtu, advmss, priority, table, scope, src, proto, blackhole, unreachable } = want
   const before = [
     table === undefined ? '' : ` table ${table}`,
     priority === undefined ? '' : ` metric ${priority}`,
@@ -140,6 +143,7 @@ function line(want: Route): string {
     src === undefined ? '' : ` src ${src}`,
     proto === undefined ? '' : ` proto ${proto}`,
   ].join('')
+  if (unreachable) return `unreachable ${dst}${before}`
   return blackhole ? `blackhole ${dst}${before}` : `${dst}${before}${hopsOf(want)}`
 }
 

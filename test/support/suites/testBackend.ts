@@ -2,16 +2,15 @@ import assert from 'node:assert/strict'
 import type { Backend, Facts } from '../../../agent/backend/backend.ts'
 import { ownership } from '../../../agent/kernel/ownership.ts'
 import { encodeKey, type Lease } from '../../../agent/lease/lease.ts'
-import type { Cidr } from '../../../lib/text/ip.ts'
 import { parse } from '../../../lib/text/values.ts'
-import { answers, assertReached, cluster, held, lease, NETWORKS, uplink } from '../cluster.ts'
+import { answers, assertReached, cluster, confOf, held, lease, NETWORKS, uplink } from '../cluster.ts'
 import { inNamespaces, snapshot } from '../harness.ts'
 import { settled } from '../network.ts'
 
 const FACTS: Facts = {
   nexthops: true,
   instance: parse.network('default'),
-  networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr],
+  networks: NETWORKS,
 }
 
 /**
@@ -31,14 +30,15 @@ export function testBackend(backend: Backend, reaches: boolean, all: Families = 
 type Families = readonly ('v4' | 'v6')[]
 
 function testAnnounce(backend: Backend, all: Families): void {
-  const conf = backend.conf({})
+  const conf = confOf(backend, {}, 1)
   const last = all.slice(-1)
 
   it('announce() is the same after a restart, differs from node to node where it says anything, and data() reads it back from JSON', () => {
     const first = backend.announce('node-1', uplink(1, all), conf)
     assert.deepEqual(backend.announce('node-1', uplink(1, all), conf), first)
     assert.deepEqual(backend.data(JSON.parse(JSON.stringify(first))), first)
-    if (Object.keys(first).length > 0) assert.notDeepEqual(backend.announce('node-2', uplink(2, all), conf), first)
+    if (Object.keys(first).length > 0)
+      assert.notDeepEqual(backend.announce('node-2', uplink(2, all), confOf(backend, {}, 2)), first)
   })
   it('announce() has one part per family of the uplink at most', () => {
     assert.deepEqual(
@@ -56,9 +56,9 @@ function testAnnounce(backend: Backend, all: Families): void {
 }
 
 function testWant(backend: Backend, reaches: boolean, all: Families): void {
-  const conf = backend.conf({})
+  const conf = confOf(backend, {}, 1)
   const own = (n: number, families = all) =>
-    lease(n, backend.announce(`node-${n}`, uplink(n, families), conf), backend.type, families)
+    lease(n, backend.announce(`node-${n}`, uplink(n, families), confOf(backend, {}, n)), backend.type, families)
   const want = (peers: readonly Lease[], families = all) =>
     backend.want(own(1, families), peers, uplink(1, families), conf, FACTS)
   const none = want([])
@@ -81,7 +81,7 @@ function testWant(backend: Backend, reaches: boolean, all: Families): void {
       own(4),
     ]).resources
     const ofPeers = (resources: Iterable<object>) =>
-      [...resources].filter((one) => /10\.244\.[23]\.|:[23]::/.test(JSON.stringify(one)))
+      [...resources].filter((one) => /10\.244\.[23]\.|244:[23]::/.test(JSON.stringify(one)))
     assert.deepEqual(ofPeers(again), ofPeers(first))
     for (const one of ofPeers(again)) assert.ok(first.has(one as never))
   })

@@ -1,0 +1,113 @@
+import { createPrivateKey, createPublicKey, randomBytes } from 'node:crypto'
+import { draftOf, writeAtomic } from '../../lib/os/files.ts'
+import { log } from '../../lib/os/log.ts'
+import { readText } from '../../lib/os/reading.ts'
+import { ValueError } from '../../lib/text/errors.ts'
+import { Secret } from '../../lib/text/secret.ts'
+
+/** A private key with the public key that belongs to it. */
+interface KeyPair {
+  readonly publicKey: string
+  readonly privateKey: Secret
+}
+
+// RFC 8410: the bytes of a private X25519 key in PKCS #8, before the key itself.
+const PKCS8 = Buffer.from('302e020100300506032b656e04220420', 'hex')
+/** The key file of flannel (pkg/backend/wireguard, setupKeys). */
+const FLANNELS = '/run/flannel/wgkey'
+
+/**
+ * The WireGuard keys of a node. The private key is in a file of the state directory that only root can read. The file
+ * has the name of the node. A copy of the disk under another name therefore makes a key of its own.
+ */
+export class WireguardKeys {
+  readonly #path: string
+  #current: KeyPair
+  #former: KeyPair | undefined
+
+  private constructor(path: string, current: KeyPair) {
+    this.#path = path
+    this.#current = current
+  }
+
+  /**
+   * Reads the key of a node. Without one it takes over flannel's key, so that no peer notices a change, or makes one.
+   * `flannels` is the path of flannel's key. Throws ValueError for a file that has no key, and Error when the file
+   * cannot be written.
+   */
+  static open(stateDir: string, node: string, flannels = process.env['WIREGUARD_KEY_FILE'] || FLANNELS): WireguardKeys {
+    const path = wireguardKeyPath(stateDir, node)
+    const own = readText(path)
+    if (own !== undefined) return new WireguardKeys(path, pairOf(own, path))
+    const theirs = readText(flannels)
+    const pair = theirs === undefined ? newPair() : pairOf(theirs, flannels)
+    save(path, pair)
+    if (theirs !== undefined)
+      log(`agent: took over the WireGuard key in ${flannels}, with public key ${pair.publicKey}`)
+    return new WireguardKeys(path, pair)
+  }
+
+  /** The key that peers should use. */
+  get publicKey(): string {
+    return this.#current.publicKey
+  }
+
+  /** The pair of a public key that this node announced. That of an unknown key is the current pair. */
+  pairOf(publicKey: string | undefined): KeyPair {
+    return this.#former?.publicKey === publicKey && this.#former ? this.#former : this.#current
+  }
+
+  /**
+   * Makes a new key and returns its public key. The former key serves until peers can know the new one. Throws Error
+   * when the file cannot be written. Then nothing changes.
+   */
+  rotate(): string {
+    const pair = newPair()
+    save(this.#path, pair)
+    this.#former = this.#current
+    this.#current = pair
+    return pair.publicKey
+  }
+
+  /** Only the public keys. */
+  toJSON(): readonly string[] {
+    return [this.#current, this.#former].flatMap((pair) => (pair ? [pair.publicKey] : []))
+  }
+}
+
+/** The path of a node's WireGuard key. */
+export function wireguardKeyPath(stateDir: string, node: string): string {
+  return `${stateDir}/wireguard-${node}.key`
+}
+
+/** Whether a text is a WireGuard key: 32 bytes in base64, and not all of them zero. */
+export function isWireguardKey(text: unknown): text is string {
+  if (typeof text !== 'string' || !/^[A-Za-z0-9+/]{43}=$/.test(text)) return false
+  const bytes = Buffer.from(text, 'base64')
+  return bytes.toString('base64') === text && bytes.some((byte) => byte !== 0)
+}
+
+function newPair(): KeyPair {
+  const bytes = randomBytes(32)
+  // RFC 7748, section 5.
+  bytes[0] = (bytes[0] as number) & 248
+  bytes[31] = ((bytes[31] as number) & 127) | 64
+  return pairOf(bytes.toString('base64'), 'a new key')
+}
+
+function pairOf(text: string, place: string): KeyPair {
+  const key = text.trim()
+  // The text stays out of the message.
+  if (!isWireguardKey(key)) throw new ValueError(`Cannot read ${place}: want a WireGuard key, 44 characters in base64`)
+  const der = Buffer.concat([PKCS8, Buffer.from(key, 'base64')])
+  const { x } = createPublicKey(createPrivateKey({ key: der, format: 'der', type: 'pkcs8' })).export({ format: 'jwk' })
+  return { publicKey: Buffer.from(x as string, 'base64url').toString('base64'), privateKey: new Secret(key) }
+}
+
+function save(path: string, { privateKey }: KeyPair): void {
+  try {
+    writeAtomic(path, `${privateKey.reveal()}\n`, { mode: 0o400, by: draftOf(path) })
+  } catch (cause) {
+    throw new Error(`Cannot write ${path}: ${(cause as Error).message}`, { cause })
+  }
+}

@@ -1,0 +1,106 @@
+// Tests agent/node/wireguard-keys.ts, lib/text/secret.ts and agent/kernel/wireguard.ts.
+import assert from 'node:assert/strict'
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { inspect } from 'node:util'
+import wireguard from '../../agent/backend/types/wireguard.ts'
+import { listWireguard } from '../../agent/kernel/wireguard.ts'
+import { WireguardKeys, wireguardKeyPath } from '../../agent/node/wireguard-keys.ts'
+import { Secret } from '../../lib/text/secret.ts'
+import { parse } from '../../lib/text/values.ts'
+
+/** A pair of wg(8). */
+const [KEY, PUBLIC] = [
+  'EM5t/elqZEoY4mZozHRxpkhiB3r6KVUpNKsKS/dFxn4=',
+  'V+3SFLo9300vS+XVBE79/IL8qwmqpCxbTxeaa0W0NkU=',
+] as const
+
+describe('WireguardKeys', () => {
+  let dir: string
+  beforeEach(() => {
+    dir = mkdtempSync(`${tmpdir()}/keys-`)
+  })
+  afterEach(() => rmSync(dir, { recursive: true }))
+  const none = '/nonexistent/wgkey'
+
+  it('[BE10] [BE16] makes a key for a node once, in a file for root alone, and another one for a copy of the disk', () => {
+    const first = WireguardKeys.open(dir, 'n1', none)
+    const path = wireguardKeyPath(dir, 'n1')
+    assert.equal(statSync(path).mode & 0o777, 0o400)
+    assert.equal(WireguardKeys.open(dir, 'n1', none).publicKey, first.publicKey)
+    assert.notEqual(WireguardKeys.open(dir, 'n2', none).publicKey, first.publicKey)
+    for (const text of [JSON.stringify(first), inspect(first), String(first)])
+      assert.ok(!text.includes(readFileSync(path, 'utf8').trim()), text)
+  })
+
+  it('[BE10] takes over flannel’s key, and its own file counts from then on', () => {
+    writeFileSync(`${dir}/wgkey`, KEY)
+    const keys = WireguardKeys.open(dir, 'n1', `${dir}/wgkey`)
+    assert.deepEqual([keys.publicKey, keys.pairOf(undefined).privateKey.reveal()], [PUBLIC, KEY])
+    rmSync(`${dir}/wgkey`)
+    assert.equal(WireguardKeys.open(dir, 'n1', `${dir}/wgkey`).publicKey, keys.publicKey)
+  })
+
+  it('[BE11] rotates: the former key serves as long as the store has it', () => {
+    const keys = WireguardKeys.open(dir, 'n1', none)
+    const former = keys.publicKey
+    const made = keys.rotate()
+    assert.notEqual(made, former)
+    assert.deepEqual([keys.publicKey, keys.pairOf(former).publicKey, keys.pairOf(made).publicKey], [made, former, made])
+    assert.equal(WireguardKeys.open(dir, 'n1', none).publicKey, made)
+  })
+
+  it('refuses a file without a key, and does not show it', () => {
+    for (const text of ['', 'secret', `${KEY}${KEY}`, `${'A'.repeat(43)}=`, KEY.slice(1)]) {
+      writeFileSync(wireguardKeyPath(dir, 'n1'), text)
+      assert.throws(() => WireguardKeys.open(dir, 'n1', none), {
+        name: 'ValueError',
+        message: `Cannot read ${dir}/wireguard-n1.key: want a WireGuard key, 44 characters in base64`,
+      })
+    }
+  })
+})
+
+describe('Secret', () => {
+  it('shows its text nowhere, and tells equal ones apart from others', () => {
+    const secret = new Secret('hush')
+    for (const text of [JSON.stringify({ secret }), `${secret}`, inspect(secret), inspect({ a: [secret] })])
+      assert.doesNotMatch(text, /hush/)
+    assert.equal(new Secret('hush').id, secret.id)
+    assert.notEqual(new Secret('hash').id, secret.id)
+  })
+})
+
+describe('wireguard, pure', () => {
+  it('refuses what it cannot use with a sentence, and shows no second key', () => {
+    for (const [options, message] of [
+      [{ PSK: 'hush' }, 'Cannot read Backend.PSK (not shown): want 32 bytes in base64, as wg genpsk makes them'],
+      [{ Mode: 'both' }, 'Cannot read Backend.Mode "both": want one of separate, auto, ipv4, ipv6'],
+      [{ ListenPort: 51821 }, "Cannot use Backend.ListenPortV6 51821: want another one than ListenPort's"],
+    ] as const)
+      assert.throws(() => wireguard.conf(options), { name: 'ValueError', message })
+    assert.doesNotThrow(() => wireguard.conf({ PSK: '', listenport: 1, MODE: 'auto' }))
+  })
+
+  it('reads what peers announce, or says why not', () => {
+    const key = { PublicKey: KEY, Port: 51820 }
+    assert.deepEqual(wireguard.data({ v4: key, v6: { PublicKey: KEY } }), { v4: key, v6: { PublicKey: KEY } })
+    for (const [raw, message] of [
+      [7, 'Cannot read BackendData 7: want an object with PublicKey'],
+      [{}, 'Cannot read BackendData.PublicKey undefined: want 32 bytes in base64'],
+      [{ PublicKey: `${KEY}\n` }, /^Cannot read BackendData\.PublicKey .*: want 32 bytes in base64$/],
+      [{ ...key, Port: 65536 }, 'Cannot read BackendData.Port 65536: want a port, or 0'],
+    ] as const)
+      assert.throws(() => wireguard.data({ v4: raw }), { name: 'ValueError', message })
+  })
+})
+
+describe('listWireguard()', () => {
+  it('reads any output without an error, and no device from what is none', async () => {
+    const read = (stdout: string, status = 0) =>
+      listWireguard([parse.ifname('wg0')], async () => ({ status, stdout, stderr: '' }))
+    assert.deepEqual(await read('', 1), [])
+    for (const text of ['', '\n\n', 'x', 'a\tb\tc\td\nz', '\t\t\t\t\n\t\t\t\t\t\t\t\t'])
+      for (const one of await read(text)) assert.equal(one.kind === 'wgdevice' || one.kind === 'wgpeer', true)
+  })
+})
