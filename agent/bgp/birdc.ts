@@ -24,7 +24,7 @@ export class BirdError extends Error {
 /** A session as BIRD describes it. */
 export interface SessionState {
   readonly protocol: string
-  /** `Established`, `Active`, `Idle` and the other states of RFC 4271; `Passive` for a side that waits, `Down`. */
+  /** `Established`, `Active`, `Idle` and the other states of RFC 4271; `Passive` for a side that waits, `Closing`, `Down`. */
   readonly state: string
   /** The last change of the state, in milliseconds since 1970. */
   readonly since: number
@@ -123,12 +123,13 @@ export function sessionsOf(lines: readonly ReplyLine[]): SessionState[] {
       const row = /^(\S+)\s+(\S+)\s+\S+\s+(\S+)\s+(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*(.*)$/.exec(text)
       isBgp = row?.[2] === 'BGP'
       if (!row || !isBgp) continue
-      const [, protocol = '', , , since = '', info = ''] = row
-      const [state = '', ...more] = info.trim().split(/\s+/)
+      const [, protocol = '', , phase, since = '', info = ''] = row
+      const [said = '', ...more] = info.trim().split(/\s+/)
       const reason = more.join(' ')
       // BIRD runs in UTC.
       const at = Date.parse(`${since.replace(' ', 'T')}Z`)
-      found.push({ protocol, state: state || 'Down', since: at, received: 0, sent: 0, ...(reason && { reason }) })
+      const state = said === 'Established' && phase !== 'up' ? 'Closing' : said || 'Down'
+      found.push({ protocol, state, since: at, received: 0, sent: 0, ...(reason && { reason }) })
       continue
     }
     const last = found.at(-1)

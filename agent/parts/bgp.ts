@@ -24,6 +24,10 @@ const [MISSES, MISS_MS] = [3, 5000]
 const PATIENCE_MS = 5000
 /** A BIRD that ran for less than this starts again after a pause. The pause doubles up to the longest. */
 const [LASTING_MS, FIRST_PAUSE_MS, LONGEST_PAUSE_MS] = [10_000, 1000, 30_000]
+/** The agent takes a change back by so much earlier than BIRD does by itself. For short limits it is a quarter. */
+const MARGIN_MS = 5000
+/** How long the sessions of a BIRD that was taken over may take before another configuration is tried. */
+const SETTLING_MS = 15_000
 /** How long a session may be away before the status names it. */
 const AWAY_MS = 15_000
 /** The sessions that one sentence names. */
@@ -41,6 +45,8 @@ interface Trial {
   readonly source: BgpSource
   /** The sessions that were established before. */
   readonly expected: ReadonlySet<string>
+  /** When it is judged for the first and for the last time, by performance.now(). */
+  readonly from: number
   readonly until: number
 }
 
@@ -58,6 +64,8 @@ export class BgpPart implements Part {
   readonly #bird: Bird
   readonly #born = performance.now()
   #hasLooked = false
+  /** Until then BIRD, which was taken over, gets the configuration that counted. By performance.now(). */
+  #settlesUntil: number | undefined
   /** The configuration that counts, the one on trial, and the one that was refused with the reason. */
   #good: BgpSource | undefined
   #trial: Trial | undefined
@@ -145,6 +153,7 @@ export class BgpPart implements Part {
     const isRunning = this.#bird.pid !== undefined
     if (this.#trial && !isRunning) this.#refuse('BIRD ended with it')
     await this.#judgeTrial()
+    await this.#settle()
     const source = this.#chosen()
     const texts = [
       ...(this.#read.why === undefined ? [] : [`${this.#read.why}${this.#good ? GOES_ON : ''}`]),
@@ -181,6 +190,8 @@ export class BgpPart implements Part {
     this.#hasLooked = true
     if (!this.#bird.adopt()) return
     this.#good = keptSource(this.#bird.files.accepted)
+    // The agent before may have ended within a trial, whose sessions are away.
+    if (this.#good) this.#settlesUntil = performance.now() + SETTLING_MS
     this.#startedAt = performance.now()
     this.#isUp = true
     this.#context.log(`agent: BIRD runs on since an earlier start of the agent, process ${this.#bird.pid}`)
@@ -200,7 +211,21 @@ export class BgpPart implements Part {
   #chosen(): BgpSource | undefined {
     const { source } = this.#read
     if (!source) return this.#trial?.source ?? this.#good
+    if (this.#settlesUntil !== undefined) return this.#good
     return source.id === this.#refused?.id ? this.#good : source
+  }
+
+  async #settle(): Promise<void> {
+    if (this.#settlesUntil === undefined) return
+    const isSame = this.#read.id === this.#good?.id
+    const isOver = isSame || this.#bird.pid === undefined || performance.now() >= this.#settlesUntil
+    if (isOver || (this.#bird.applied !== undefined && (await this.#areAllUp()))) this.#settlesUntil = undefined
+    else this.queue.add('settling', LOOK_MS)
+  }
+
+  async #areAllUp(): Promise<boolean> {
+    const up = new Set((await this.#bird.sessions()).flatMap(({ protocol, state }) => (state === UP ? [protocol] : [])))
+    return this.#made.sessions.every(({ protocol }) => up.has(protocol))
   }
 
   async #judgeTrial(): Promise<void> {
@@ -210,15 +235,22 @@ export class BgpPart implements Part {
       this.#trial = undefined
       return
     }
-    const states = this.#withReasons(await this.#bird.sessions())
-    const away = states.filter(({ protocol, state }) => trial.expected.has(protocol) && state !== UP)
-    if (away.length === 0) {
+    // A session that BIRD is about to end may still look established.
+    if (performance.now() < trial.from) return
+    const states = new Map(this.#withReasons(await this.#bird.sessions()).map((one) => [one.protocol, one]))
+    const away = [...trial.expected].flatMap((protocol) => {
+      const { state, reason } = states.get(protocol) ?? { state: 'Unknown', reason: undefined }
+      return state === UP ? [] : [{ protocol, state, reason }]
+    })
+    // Sessions that come back later may be those of the configuration before, to which BIRD went back.
+    const isLate = performance.now() >= trial.until
+    if (away.length === 0 && !isLate) {
       await this.#bird.confirm()
       this.#accept(trial.source)
       this.#trial = undefined
-    } else if (performance.now() >= trial.until) {
+    } else if (isLate) {
       const which = away.map(({ protocol, state, reason }) => `${this.#nameOf(protocol)} is ${phrase(state, reason)}`)
-      this.#refuse(which.join(', '))
+      this.#refuse(which.join(', ') || 'they came back too late')
     }
   }
 
@@ -272,7 +304,8 @@ export class BgpPart implements Part {
       return
     }
     if (this.#trial?.source.id === source.id) {
-      const seconds = Math.max(1, Math.ceil((this.#trial.until - performance.now()) / 1000))
+      const leftMs = Math.max(0, this.#trial.until - performance.now())
+      const seconds = Math.ceil((leftMs + MARGIN_MS) / 1000)
       await this.#bird.configure(made.text, seconds)
       return
     }
@@ -280,6 +313,7 @@ export class BgpPart implements Part {
     const before = (await this.#bird.sessions()).filter(({ state }) => state === UP).map(({ protocol }) => protocol)
     const expected = new Set([...(this.#trial?.expected ?? []), ...before].filter((protocol) => kept.has(protocol)))
     const { confirmSeconds } = source.conf
+    const begun = performance.now()
     try {
       await this.#bird.configure(made.text, confirmSeconds)
     } catch (cause) {
@@ -289,7 +323,10 @@ export class BgpPart implements Part {
       this.queue.add('refused')
       return
     }
-    this.#trial = { source, expected, until: performance.now() + confirmSeconds * 1000 }
+    const limitMs = confirmSeconds * 1000
+    const until = begun + limitMs - Math.min(MARGIN_MS, limitMs / 4)
+    this.#trial = { source, expected, from: begun + LOOK_MS, until }
+    this.queue.add('deadline', until - begun)
   }
 
   // Undefined while Services are not known yet: what an earlier agent announces stays.

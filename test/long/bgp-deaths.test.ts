@@ -71,27 +71,29 @@ describe('BGP: what dies', () => {
     }),
   )
 
-  it('[BE37] SIGKILL to the agent after a wrong change: BIRD takes it back by itself, and the next agent says so', async function () {
-    const yaml = `confirmSeconds: 8\n${WITH_TOR}`
-    await withBgp({ count: 1, yaml, tor: torConf({ nodes: [1] }) }, async (scene) => {
-      const { agents, nodes, dir, write, tor } = scene
-      const [first, node] = [agents[0], nodes[0]]
-      assert.ok(first && node)
-      const { pid } = await established(first)
-      writeFileSync(join(dir, 'secret'), 'not the same\n')
-      write(yaml.replace('asn: 65000', `asn: 65000, passwordFile: ${join(dir, 'secret')}`))
-      const isUp = async () => (await tor.ask('show', 'protocols', 'n1')).includes('Established')
-      await until(async () => !(await isUp()), 20_000)
-      await first.stop('SIGKILL')
-      await until(isUp, 40_000)
-      const agent = node.agent()
-      agents[0] = agent
-      await agent.ready(30_000)
-      const says = async () => (await agent.status())?.degraded.some((text) => text.includes('is taken back'))
-      await until(says, 40_000)
-      assert.equal((await established(agent)).pid, pid)
-    }).call(this)
-  })
+  for (const isLate of [true, false])
+    it(`[BE37] SIGKILL to the agent after a wrong change: ${isLate ? 'BIRD takes it back by itself, and' : 'at once'} the next agent takes it back and says so`, async function () {
+      const yaml = `confirmSeconds: 8\n${WITH_TOR}`
+      await withBgp({ count: 1, yaml, tor: torConf({ nodes: [1] }) }, async (scene) => {
+        const { agents, nodes, dir, write, tor } = scene
+        const [first, node] = [agents[0], nodes[0]]
+        assert.ok(first && node)
+        const { pid } = await established(first)
+        writeFileSync(join(dir, 'secret'), 'not the same\n')
+        write(yaml.replace('asn: 65000', `asn: 65000, passwordFile: ${join(dir, 'secret')}`))
+        const isUp = async () => (await tor.ask('show', 'protocols', 'n1')).includes('Established')
+        await until(async () => !(await isUp()), 20_000)
+        await first.stop('SIGKILL')
+        if (isLate) await until(isUp, 40_000)
+        const agent = node.agent()
+        agents[0] = agent
+        await agent.ready(30_000)
+        const says = async () => (await agent.status())?.degraded.some((text) => text.includes('is taken back'))
+        await until(says, 40_000)
+        assert.equal((await established(agent)).pid, pid)
+        await until(isUp, 20_000)
+      }).call(this)
+    })
 
   for (const bfd of [true, false])
     it(

@@ -170,7 +170,11 @@ export function withBgp(
         )
       } catch (cause) {
         const logs = agents.map((agent) => agent.log().slice(-1500)).join('\n---\n')
-        throw new Error(`${(cause as Error).message}\n${await router.ask('show', 'protocols')}\n${logs}`, { cause })
+        const birds = nodes
+          .map(({ dir }) => readFileSync(join(dir, 'bird/bird.log'), 'utf8').slice(-2500))
+          .join('\n---\n')
+        const seen = await router.ask('show', 'protocols')
+        throw new Error(`${(cause as Error).message}\n${seen}\n${logs}\n${birds}`, { cause })
       } finally {
         await Promise.all(nodes.map(endBird))
         await router.stop('SIGKILL')
