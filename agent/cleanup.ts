@@ -14,7 +14,8 @@ import { Converger } from './kernel/converge.ts'
 import { markOf } from './kernel/marks.ts'
 import { run } from './kernel/run.ts'
 import type { NetworkConf } from './lease/network-configuration.ts'
-import { forget, identity, remembered } from './node/files.ts'
+import { readAdded, removeAll } from './node/added-peers.ts'
+import { forget, identity, remembered, statePath } from './node/files.ts'
 import { leftLine, uninstall } from './node/install.ts'
 import { listenerOf } from './node/instance-lock.ts'
 import { isTaken } from './node/socket.ts'
@@ -69,6 +70,13 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
   const { changed, failed } = await new Converger(scope, tools).step([])
   if (!dryRun)
     done.push(`removed ${changed} links, addresses, routes, nexthops, neighbours and forwarding entries`, ...failed)
+  const addedPeers = statePath(files.stateDir, 'commands', instance)
+  const added = readAdded(addedPeers).peers.length
+  if (added > 0 && settings.network.allowExtension) {
+    if (!dryRun) done.push(...(await removeAll(addedPeers)))
+    done.push(`${dryRun ? 'would run' : 'ran'} SubnetRemoveCommand for ${added} peers`)
+  } else if (added > 0)
+    done.push(`left ${addedPeers}, whose command was not run for ${added} peers: want --allow-extension`)
   const { status, stderr } = await tools(['nft', '-f', '-'], removal(tableOf(instance)))
   if (!dryRun) done.push(status === 0 ? `removed nft table inet ${tableOf(instance)}` : `nft: ${stderr.trim()}`)
   for (const [table, removing] of [

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import { linksNow } from '../lib/os/links.ts'
 import { log, warn } from '../lib/os/log.ts'
 import { isOverlay } from '../lib/state/kinds/overlay.ts'
@@ -14,16 +15,19 @@ import { birdDir, instanceOf, scopeOf, tableOf, wishOf } from './instance.ts'
 import { Converger } from './kernel/converge.ts'
 import { hasNexthops } from './kernel/nexthops.ts'
 import { run } from './kernel/run.ts'
-import type { Lease } from './lease/lease.ts'
+import { encodeValue, type Lease } from './lease/lease.ts'
 import { formatNetworkConf, type NetworkConf, networksOf } from './lease/network-configuration.ts'
+import { removeAll } from './node/added-peers.ts'
+import { runCommand } from './node/command.ts'
 import { makeIdentity, type NodeSubnet, readSubnetEnv, remember, statePath, writeSubnetEnv } from './node/files.ts'
 import { installNode } from './node/install.ts'
 import { makeReadinessNotifier, notify } from './node/systemd.ts'
+import { shownOutput } from './parts/commands.ts'
 import type { Context } from './parts/context.ts'
 import { SERVICE_KINDS } from './parts/services.ts'
 import { POLICY_KINDS } from './policy/state.ts'
 import type { Failure } from './scheduler/failures.ts'
-import { pause } from './scheduler/pause.ts'
+import { delays, pause } from './scheduler/pause.ts'
 import { kubeProxyRules, removeKubeProxy } from './services/kube-proxy.ts'
 import type { Settings } from './settings/settings.ts'
 import { type Checkpoint, type Known, whyUncertain } from './store/last-known.ts'
@@ -54,8 +58,11 @@ export async function prepare(
   // What an agent with another setting has left.
   if (!settings.bgp) for (const line of await removeBird(birdDir(settings))) log(`agent: BGP is off: ${line}`)
   for (const note of conf.notes ?? []) log(`agent: the network's configuration: ${note}`)
-  const { backend, options } = equipped(await chosen(conf, settings), { stateDir: files.stateDir, node })
+  const { backend, ...asked } = equipped(await chosen(conf, settings), { stateDir: files.stateDir, node })
   const instance = instanceOf(settings)
+  const addedPeers = statePath(files.stateDir, 'commands', instance)
+  if (!backend.commands) await leaveExtension(addedPeers, network.allowExtension)
+  const options = await started({ backend, ...asked }, signal, awaiting)
   const identity = makeIdentity(files.stateDir)
   const stored = await remembered(given.store, signal, awaiting)
   const links = backend.links(options)
@@ -87,6 +94,7 @@ export async function prepare(
       forward: firewall.forward,
     },
     allowOverlap: network.allowOverlap,
+    addedPeers,
     // A router sends what is for the whole subnet. What no pod has would go back to it by the default route.
     blackhole: network.blackhole || settings.bgp !== undefined,
     renewMarginMs: settings.store.kind === 'etcd' ? settings.store.renewMarginMs : 0,
@@ -216,12 +224,52 @@ function announceWait(text: string, before: string, awaiting: (text: string) => 
   return text
 }
 
+const NOT_ALLOWED =
+  'Cannot use backend extension: the author of the network configuration can then run any command as root on every node; ' +
+  'want --allow-extension on each node where that is right, or another backend'
+// What an annotation of a Node may hold, in characters.
+const LONGEST_DATA = 4096
+// How long to wait after a failed PreStartupCommand, in milliseconds.
+const [LEAST_REST_MS, LONGEST_REST_MS] = [1000, 60_000]
+
+// Another backend has come instead of extension, or there never was that backend.
+async function leaveExtension(path: string, isAllowed: boolean): Promise<void> {
+  if (!existsSync(path)) return
+  const left = `Cannot run the SubnetRemoveCommand in ${path} without --allow-extension; want it once, or delete the file`
+  for (const why of isAllowed ? await removeAll(path) : [left]) warn(`agent: ${why}`)
+}
+
+// Runs PreStartupCommand until it succeeds. Gives the options with its output.
+async function started(
+  { backend, options }: Pick<Context, 'backend' | 'options'>,
+  signal: AbortSignal,
+  awaiting: (text: string) => void,
+): Promise<unknown> {
+  const first = backend.commands?.of(options).PreStartupCommand
+  if (!backend.commands || first === undefined) return options
+  let announced = ''
+  for (const restMs of delays(LEAST_REST_MS, LONGEST_REST_MS)) {
+    const { output, failure } = await runCommand(first, {}, '', { signal })
+    signal.throwIfAborted()
+    log(`agent: ran PreStartupCommand output=${shownOutput(output)}`)
+    const { length } = encodeValue({ ips: {}, backend: '', data: { v4: output } })
+    const tooLong = length > LONGEST_DATA ? `it wrote more than a lease holds, ${LONGEST_DATA} characters` : undefined
+    const why = failure ?? tooLong
+    if (why === undefined) return backend.commands.started(options, output)
+    announced = announceWait(`Cannot run PreStartupCommand: ${why}; the log has what it wrote`, announced, awaiting)
+    await pause(restMs, signal)
+    signal.throwIfAborted()
+  }
+  return options
+}
+
 /** Opens the backend that a configuration names, and reads its options. Throws ValueError. */
 async function chosen(
   { backend: { type, options } }: NetworkConf,
   { network }: Settings,
 ): Promise<Pick<Context, 'backend' | 'options'>> {
   const backend = await openBackend(type)
+  if (backend.commands && !network.allowExtension) throw new ValueError(NOT_ALLOWED)
   const offload = network.txChecksumOffload === 'auto' ? {} : { TxChecksumOffload: network.txChecksumOffload === 'on' }
   return { backend, options: backend.conf({ ...options, ...offload }) }
 }

@@ -19,8 +19,10 @@ export interface Wanted {
 
 /** One way to get packets from node to node. A backend is pure. */
 export interface Backend<Conf = unknown, Data = unknown> {
-  /** The `BackendType` of its leases. */
+  /** Its name in `Backend.Type`. It is also the `BackendType` of its leases, where `leaseType` is absent. */
   readonly type: string
+  /** The `BackendType` of its leases. The empty text stands for leases without this key. */
+  readonly leaseType?: string
   /** Reads `Backend` of net-conf.json. Throws ValueError with the name of the key. */
   conf(options: Readonly<Record<string, unknown>>): Conf
   /**
@@ -67,12 +69,29 @@ export interface Backend<Conf = unknown, Data = unknown> {
    * last handshakes in seconds, by public key.
    */
   whySilent?(peer: Lease, handshakes: ReadonlyMap<string, number | undefined>): string | undefined
+  /**
+   * The commands that the agent runs for this backend, in `extension` alone. `started` gives the options that hold the
+   * output of PreStartupCommand.
+   */
+  readonly commands?: { of(conf: Conf): Commands; started(conf: Conf, output: string): Conf }
 }
 
 /** The node, and its directory for what has to last. */
 export interface Place {
   readonly stateDir: string
   readonly node: string
+}
+
+/** Commands of the network's configuration, by flannel's names. The agent runs them as root, without a shell. */
+export interface Commands {
+  /** Runs before the node has a subnet. Its output is what the node announces. */
+  readonly PreStartupCommand?: string
+  /** Runs when the node has its subnet. */
+  readonly PostStartupCommand?: string
+  /** Runs for each peer at the agent's start, and for each that comes or changes later. */
+  readonly SubnetAddCommand?: string
+  /** Runs for each peer that goes or changes. */
+  readonly SubnetRemoveCommand?: string
 }
 
 /** Facts about the kernel, this agent and the network. */

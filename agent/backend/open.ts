@@ -4,8 +4,6 @@ import { BACKENDS } from './types/index.ts'
 
 /** What flannel has or had, and plumb has not, with what to use instead. */
 const OTHERS: Readonly<Record<string, string>> = {
-  udp: 'use vxlan',
-  extension: 'use vxlan or host-gw',
   ipsec: 'use wireguard',
   'tencent-vpc': "use alloc and the cloud's route controller",
   'ali-vpc': "use alloc and the cloud's route controller",

@@ -24,6 +24,8 @@ export interface Peer {
 /** The facts about this node that a backend uses for a peer. */
 export interface Context<C> {
   readonly type: string
+  /** The `BackendType` of the peers' leases, where it is not `type`. */
+  readonly leaseType?: string
   readonly self: Lease
   readonly uplink: Uplink
   readonly conf: C
@@ -187,9 +189,13 @@ function reached<C>(key: SubnetKey, lease: Lease, context: Context<C>, reach: Re
   return { key, lease, resources, spans, ...(problems.size === 0 ? {} : { problem: [...problems].join('; ') }) }
 }
 
-function refused<C>({ backend, ips }: Lease, family: 'v4' | 'v6', { type, uplink }: Context<C>): string | undefined {
+function refused<C>({ backend, ips }: Lease, family: 'v4' | 'v6', context: Context<C>): string | undefined {
+  const { type, leaseType = type, uplink } = context
   const ip = ips[family]
-  if (backend !== type) return `it uses backend ${shown(backend)}, this node ${type}`
+  if (backend !== leaseType) {
+    const theirs = backend === '' ? 'it announces no backend, as udp does' : `it uses backend ${shown(backend)}`
+    return `${theirs}, this node ${type}`
+  }
   if (ip === undefined) return `it announces no IPv${family === 'v4' ? 4 : 6} address`
   const isOwn = ip === uplink.tunnel[family] || ip === uplink.advertise[family]
   return isOwn ? `it announces ${ip}, this node's own address` : undefined

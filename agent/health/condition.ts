@@ -144,7 +144,7 @@ function textsOf(failures: readonly Failure[], scope: Failure['scope']): string[
 
 /** Makes the complete status, for people and programs. Reads its arguments, the store's state and the failures. */
 export function statusOf(
-  self: Self & { readonly backend: Pick<Backend, 'type'>; readonly conf: Pick<NetworkConf, 'v4' | 'v6'> },
+  self: Self & { readonly backend: Pick<Backend, 'type' | 'leaseType'>; readonly conf: Pick<NetworkConf, 'v4' | 'v6'> },
   state: NodeState,
 ): Status {
   const { node, version, backend, conf, store } = self
@@ -168,7 +168,7 @@ export function statusOf(
     store: store.state(),
     ...(stale !== undefined && { stale }),
     ...conditionOf(self, state),
-    peers: others.map((one) => peerOf(one, state)),
+    peers: others.map((one) => peerOf(one, backend, state)),
     unreadable: snapshot?.unreadable.length ?? 0,
     kinds,
     repairs,
@@ -180,14 +180,19 @@ export function statusOf(
   }
 }
 
-function peerOf({ node, subnets, ips, backend }: Lease, { unreached, probe }: NodeState): Peer {
+function peerOf(
+  { node, subnets, ips, backend }: Lease,
+  { type, leaseType = type }: Pick<Backend, 'type' | 'leaseType'>,
+  { unreached, probe }: NodeState,
+): Peer {
   const key = unreached.size > 0 || probe ? encodeKey(subnets) : undefined
   const [problem, seen] = key === undefined ? [] : [unreached.get(key), probe?.(key)]
   return {
     ...(node === undefined ? {} : { node }),
     subnets,
     ips,
-    backend,
+    // A lease may name no backend.
+    backend: backend === leaseType ? type : backend || 'none',
     ...(problem === undefined ? {} : { problem }),
     ...(seen === undefined ? {} : { probe: seen }),
   }

@@ -11,11 +11,12 @@ import { isSameOverlay } from '../../lib/state/kinds/overlay.ts'
 import type { Sysctl } from '../../lib/state/kinds/sysctl.ts'
 import type { Kind, Resource } from '../../lib/state/resource.ts'
 import { isSix } from '../../lib/text/cidr.ts'
-import { ValueError } from '../../lib/text/errors.ts'
+import { ExecError, ValueError } from '../../lib/text/errors.ts'
 import type { Netns } from '../../lib/text/values.ts'
 import { changeOf, dropOf, putOf, type Step } from './batch.ts'
 import { type Difference, diff, face, looks } from './diff.ts'
 import type { Event } from './events.ts'
+import { openPort } from './fou.ts'
 import { deviceOf, KernelState, KINDS } from './memory.ts'
 import { type Group, type Outcome, Tally } from './outcome.ts'
 import type { Scope } from './ownership.ts'
@@ -108,6 +109,8 @@ export class Converger {
     const renewed = change.filter(({ want, have }) => !isSameOverlay(want as Link, have as Link))
     const made = [...add, ...renewed.map(({ want }) => want)] as readonly Link[]
     const refused = new Set<Resource>(made.filter((one) => this.#refuse(one, tally)))
+    for (const one of want as readonly Link[])
+      if (!refused.has(one) && !(await this.#isReceiving(one, looked || made.includes(one), tally))) refused.add(one)
     const changes = change.filter(({ want }) => !refused.has(want))
     const steps: Step[] = [
       ...drop.map((one) => dropOf(one)),
@@ -117,9 +120,11 @@ export class Converger {
     const replaced = renewed.filter(({ want }) => !refused.has(want)).map(({ have }) => have)
     for (const one of [...drop, ...replaced]) this.#state.forget((one as Link).name)
     await tally.perform('ip', steps, this.#run)
-    for (const one of want as readonly Link[])
-      if (one.vxlan?.offload !== undefined && (looked || steps.length > 0) && !tally.hasFailed(one))
-        inside(this.#ns, () => offload(one, one.vxlan?.offload === true, tally))
+    for (const one of want as readonly Link[]) {
+      const wanted = offloadOf(one)
+      if (wanted !== undefined && (looked || steps.length > 0) && !tally.hasFailed(one))
+        inside(this.#ns, () => offload(one, wanted, tally))
+    }
     // A link whose in-place change failed still carries its objects. Only a link that could not be made is unusable.
     return new Set(made.filter((one) => tally.hasFailed(one)).map(({ name }) => name))
   }
@@ -129,6 +134,21 @@ export class Converger {
     const why = this.#whyRefused(link)
     if (why !== undefined) tally.fail(putOf(link), why)
     return why !== undefined
+  }
+
+  // Opens the UDP port at which a device gets its packets. The kernel sends no event when a program closes such a port,
+  // so it is looked at together with the links. Gives false when it cannot be opened.
+  async #isReceiving(link: Link, isDue: boolean, tally: Tally): Promise<boolean> {
+    const port = link.ipip?.port
+    if (port === undefined || !(isDue || this.#state.waiting.has(face(link).key))) return true
+    try {
+      if (await openPort(port, this.#run)) tally.done(link)
+      return true
+    } catch (cause) {
+      if (!(cause instanceof ExecError)) throw cause
+      tally.fail(putOf(link), cause.said)
+      return false
+    }
   }
 
   #whyRefused(link: Link): string | undefined {
@@ -265,6 +285,12 @@ function withoutOthers(resources: readonly Resource[], others: ReadonlySet<numbe
     const { nhid: _, ...plain } = one
     return [plain]
   })
+}
+
+// A program that reads the UDP port, such as flanneld, gets the inner packets as the sender's kernel left them. A link
+// between namespaces or virtual machines completes no checksums on the way.
+function offloadOf({ vxlan, ipip }: Link): boolean | undefined {
+  return ipip?.port === undefined ? vxlan?.offload : false
 }
 
 function offload(link: Link, wanted: boolean, tally: Tally): void {

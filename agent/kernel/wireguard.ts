@@ -16,6 +16,9 @@ const NONE = '(none)'
 /** The standard input as a file. Not every system has /dev/stdin. */
 const INPUT = '/proc/self/fd/0'
 
+/** The peers went together with their device. */
+const GONE = /No such device/
+
 /** What `wg` makes. */
 type Made = Wgdevice | Wgpeer
 
@@ -29,11 +32,11 @@ export async function performWireguard(
   run: Run,
 ): Promise<Map<Resource, string>> {
   const failed = new Map<Resource, string>()
-  const tried = async (some: readonly Made[], words: readonly string[], stdin = '') => {
+  const tried = async (some: readonly Made[], words: readonly string[], stdin = '', unless?: RegExp) => {
     if (some.length === 0) return
     const { status, stderr } = await run(['wg', ...words], stdin)
     const message = stderr.trim() || `ended with status ${status}`
-    if (status !== 0) for (const one of some) failed.set(one, message)
+    if (status !== 0 && !unless?.test(message)) for (const one of some) failed.set(one, message)
   }
   for (const dev of new Set([...puts, ...drops].map((one) => one.dev))) {
     const own = (all: readonly Made[]) => all.filter((one) => one.dev === dev)
@@ -45,7 +48,8 @@ export async function performWireguard(
     const gone = own(drops).filter((made) => made.kind === 'wgpeer')
     for (let at = 0; at < gone.length; at += MOST_REMOVED) {
       const some = gone.slice(at, at + MOST_REMOVED)
-      await tried(some, ['set', dev, ...some.flatMap(({ publicKey }) => ['peer', publicKey, 'remove'])])
+      const words = some.flatMap(({ publicKey }) => ['peer', publicKey, 'remove'])
+      await tried(some, ['set', dev, ...words], '', GONE)
     }
     const peers = own(puts).filter((made) => made.kind === 'wgpeer')
     await tried(peers, ['addconf', dev, INPUT], peers.map(section).join('\n'))

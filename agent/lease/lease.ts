@@ -20,7 +20,7 @@ export interface Lease<Data = unknown> {
   readonly subnets: Both<Cidr>
   /** Addresses that peers send to (`PublicIP`, `PublicIPv6`). */
   readonly ips: Both<Ip>
-  /** `BackendType`. flannel's backends udp, alloc and tencent-vpc publish none. */
+  /** `BackendType`. Empty without this key: flannel's backends udp, alloc and tencent-vpc publish none. */
   readonly backend: string
   /** `BackendData` and `BackendV6Data`. */
   readonly data: Both<Data>

@@ -55,7 +55,7 @@ export function readSubnetEnv(path: string): Pick<NodeSubnet, 'network' | 'subne
  * The path of an agent's state file. Each agent has its own files, because two agents of a node, for two networks,
  * share one state directory.
  */
-export function statePath(stateDir: string, what: 'lease' | 'network', instance: NetworkName): string {
+export function statePath(stateDir: string, what: 'lease' | 'network' | 'commands', instance: NetworkName): string {
   return `${stateDir}/${what}${instance === DEFAULT ? '' : `-${instance}`}.json`
 }
 

@@ -40,6 +40,8 @@ export interface Context {
     readonly forward: boolean
   }
   readonly allowOverlap: boolean
+  /** The path of the file with the peers for which a command of the backend ran. */
+  readonly addedPeers: string
   /** Packets to the node's own subnet without a more specific route are dropped. */
   readonly blackhole: boolean
   readonly renewMarginMs: number

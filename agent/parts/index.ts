@@ -16,6 +16,7 @@ import { Scheduler } from '../scheduler/scheduler.ts'
 import { type Snapshot, SubnetTakenError } from '../store/store.ts'
 import { BgpPart } from './bgp.ts'
 import { keepBridgedFrames } from './bridged-frames.ts'
+import { CommandsPart } from './commands.ts'
 import type { Context } from './context.ts'
 import { DataPathPart } from './data-path.ts'
 import { FilesPart } from './files.ts'
@@ -46,6 +47,7 @@ export class Parts {
   readonly policy: PolicyPart | undefined
   readonly services: ServicesPart | undefined
   readonly bgp: BgpPart | undefined
+  readonly #commands: CommandsPart | undefined
   readonly #installation: InstallationPart
   readonly #context: Context
   readonly #now: NodeState
@@ -81,8 +83,10 @@ export class Parts {
     const { objects, isPolicyOn, services } = context
     this.policy = objects && isPolicyOn ? new PolicyPart(context, objects, now, queue(), repairs) : undefined
     this.services = objects && services && new ServicesPart(context, now, objects, services, queue(), repairs)
-    const { bgp } = context
+    const { backend, options, bgp } = context
     this.bgp = bgp && new BgpPart(context, bgp, now, this.services, queue(), () => this.#publish())
+    const commands = backend.commands?.of(options)
+    this.#commands = commands && new CommandsPart(context, commands, now, queue(), signal)
     this.#installation = new InstallationPart(
       now,
       queue(),
@@ -197,6 +201,7 @@ export class Parts {
     this.#probing?.aimAnew()
     this.peers.queue.add('leases')
     this.bgp?.queue.add('leases')
+    this.#commands?.queue.add('leases')
   }
 
   /**
@@ -236,7 +241,7 @@ export class Parts {
   }
 
   #optional(): Part[] {
-    return [this.policy, this.services, this.bgp].filter((one) => one !== undefined)
+    return [this.policy, this.services, this.bgp, this.#commands].filter((one) => one !== undefined)
   }
 
   #nodeState(): NodeState {

@@ -76,7 +76,7 @@ export class LeasePart implements Part {
   #claim(uplink: Parameters<Context['backend']['announce']>[1]): void {
     const { backend, node, identity, options, before, facts } = this.#context
     const data = backend.announce(node, uplink, options, facts.existing)
-    const draft = { node, ips: uplink.advertise, backend: backend.type, data }
+    const draft = { node, ips: uplink.advertise, backend: backend.leaseType ?? backend.type, data }
     this.#claiming.want({ ...draft, ...(identity !== undefined && { identity }) }, before)
   }
 

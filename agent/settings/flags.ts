@@ -320,6 +320,11 @@ export const FLAGS = {
     value: 'MS',
     about: 'how long changes are gathered before they are acted on',
   },
+  'allow-extension': {
+    kind: 'flag',
+    fallback: 'false',
+    about: "run commands of the network's configuration as root (backend extension)",
+  },
   'allow-overlap': { kind: 'flag', fallback: 'false', about: 'go on though the network overlaps a route of the node' },
 } as const satisfies Readonly<Record<string, Flag>>
 

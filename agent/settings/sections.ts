@@ -92,6 +92,7 @@ export function pathOf(read: Readers): { network: NetworkSettings; firewall: Fir
       txChecksumOffload: read.one('tx-checksum-offload', word('auto', 'on', 'off')) ?? 'auto',
       blackhole: read.flag('ip-blackhole-route'),
       allowOverlap: read.flag('allow-overlap'),
+      allowExtension: read.flag('allow-extension'),
       resyncMs: read.number('resync', 0, 86_400) * 1000,
       quietMs: read.number('quiet-ms', 0, 60_000),
       probeMs: read.number('probe-interval', 0, 3600) * 1000,

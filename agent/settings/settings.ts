@@ -113,6 +113,8 @@ export interface NetworkSettings {
   readonly txChecksumOffload: 'auto' | 'on' | 'off'
   readonly blackhole: boolean
   readonly allowOverlap: boolean
+  /** The network's configuration may name commands to run (backend extension). */
+  readonly allowExtension: boolean
   /** 0: no resync without a known change. */
   readonly resyncMs: number
   readonly quietMs: number

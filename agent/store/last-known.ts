@@ -54,7 +54,7 @@ export function openCheckpoint(place: Place, failing: (why: string | undefined) 
     const digest = Bun.hash.xxHash64(text)
     if (digest === written) return
     try {
-      writeAtomic(place.path, `{"at":${Date.now()},${text.slice(1)}`, { mode: 0o644, by: draftOf(place.path) })
+      writeAtomic(place.path, `{"at":${Date.now()},${text.slice(1)}`, { mode: 0o600, by: draftOf(place.path) })
       written = digest
       failing(undefined)
     } catch (cause) {

@@ -71,8 +71,11 @@ export function shown(value: unknown): string {
  * refused for another reason.
  */
 export function missingModule(line: string | undefined, said: string): string | undefined {
+  const advice = (module: string) => `modprobe ${module}, or install the kernel's package of further modules`
+  // ip asks the kernel for the module's family of generic netlink, and ends when there is none.
+  if (/^fou /.test(line ?? '') && /Error talking to the kernel/.test(said))
+    return `this kernel has no module fou: ${advice('fou')}`
   if (!/Unknown device type|Operation not supported/.test(said)) return undefined
   const [, kind] = /^link add .*\btype ([a-z0-9]+)/.exec(line ?? '') ?? []
-  const advice = `modprobe ${kind}, or install the kernel's package of further modules`
-  return kind && `this kernel has no links of type ${kind}: ${advice}`
+  return kind && `this kernel has no links of type ${kind}: ${advice(kind)}`
 }

@@ -69,6 +69,14 @@ describe('plumb agent', () => {
         const had = subnetEnv(one)
         for (const [conf, why] of [
           [{ ...NETWORK, Backend: { Type: 'ipsec' } }, /Backend\.Type "ipsec": not supported/],
+          [
+            { ...NETWORK, Backend: { Type: 'wireguard', PSK: 'hush' } },
+            /Backend\.PSK \(not shown\): want 32 bytes in base64/,
+          ],
+          [
+            { ...NETWORK, Backend: { Type: 'wireguard', Mode: 'both' } },
+            /Backend\.Mode "both": want one of separate, auto/,
+          ],
           [{ ...NETWORK, Backend: { Type: 'vxlan', VNI: 'one' } }, /VNI "one"/],
           [{ ...NETWORK, SubnetLen: 12 }, /SubnetLen/],
         ] as const) {

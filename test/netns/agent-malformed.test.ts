@@ -69,7 +69,8 @@ const CONFIGS: readonly (readonly [text: string | object, said: RegExp])[] = [
     /SubnetMax "10\.1\.8\.0": want an address not before SubnetMin, 10\.1\.9\.0/,
   ],
   [{ Network: '10.1.0.0/16', EnableIPv4: 'yes' }, /EnableIPv4 "yes": want true or false/],
-  [{ Network: '10.1.0.0/16', Backend: { Type: 'udp' } }, /udp/],
+  [{ Network: '10.1.0.0/16', Backend: { Type: 'ipsec' } }, /ipsec/],
+  [{ Network: '10.1.0.0/16', Backend: { Type: 'udp', Port: 70_000 } }, /Port 70000: want/],
   [{ Network: '10.1.0.0/16', Backend: { Type: '../vxlan' } }, /vxlan/],
   [{ Network: '10.1.0.0/16', Backend: { Type: 'vxlan', VNI: 0 } }, /VNI 0: want/],
 ]

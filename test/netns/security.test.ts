@@ -149,7 +149,7 @@ describe('what plumb does as root', () => {
         assert.deepEqual(
           modesOf(one.dir).filter(
             (row) =>
-              !/^0755 0 .*\/$|^0644 0 .*(subnet\.env|lease[\w-]*\.json|network[\w-]*\.json|identity|installed\.json|\.conflist)$|^0755 0 .*\/bin\/[\w-]+$|^0600 0 .*(\.sock|\.lock)$/.test(
+              !/^0755 0 .*\/$|^0644 0 .*(subnet\.env|lease[\w-]*\.json|identity|installed\.json|\.conflist)$|^0755 0 .*\/bin\/[\w-]+$|^0600 0 .*(\.sock|\.lock|network[\w-]*\.json)$/.test(
                 row,
               ),
           ),

@@ -166,7 +166,8 @@ function member(ns: Namespace, n: number, how: How): Member {
   const { backend, options, families, nexthops } = how
   const conf = confOf(backend, options, n)
   const up = { ...uplink(n, families), ...how.uplink }
-  const own = lease(n, backend.announce(`node-${n}`, up, conf), backend.type, families, how.prefix)
+  const { leaseType = backend.type } = backend
+  const own = lease(n, backend.announce(`node-${n}`, up, conf), leaseType, families, how.prefix)
   const facts: Facts = { nexthops, instance: parse.network(how.instance), networks: networks(how.prefix) }
   const converger = new Converger(
     { instance: facts.instance, links: backend.links(conf), networks: networks(how.prefix), ...how.scope },

@@ -17,14 +17,12 @@ describe('openBackend()', () => {
     const names = [...new Glob('*.ts').scanSync({ cwd: join(import.meta.dir, '../../agent/backend/types') })]
       .map((file) => file.replace('.ts', ''))
       .filter((name) => name !== 'index')
-    assert.deepEqual(names.sort(), ['alloc', 'host-gw', 'ipip', 'vxlan', 'wireguard'])
+    assert.deepEqual(names.sort(), ['alloc', 'extension', 'host-gw', 'ipip', 'udp', 'vxlan', 'wireguard'])
     for (const name of names) assert.equal((await openBackend(name)).type, name)
   })
   it('[BE23] says of flannel’s other types what to use, and of anything else what there is', async () => {
     for (const [type, advice] of Object.entries({
-      udp: 'use vxlan',
       ipsec: 'use wireguard',
-      extension: 'use vxlan or host-gw',
       'tencent-vpc': "use alloc and the cloud's route controller",
       'aws-vpc': "use alloc and the cloud's route controller",
     }))
@@ -35,7 +33,7 @@ describe('openBackend()', () => {
     for (const type of ['vxlam', '', 'toString', '../store'])
       await assert.rejects(openBackend(type), {
         name: 'ValueError',
-        message: `Cannot read Backend.Type ${JSON.stringify(type)}: want one of alloc, host-gw, ipip, vxlan, wireguard`,
+        message: `Cannot read Backend.Type ${JSON.stringify(type)}: want one of alloc, extension, host-gw, ipip, udp, vxlan, wireguard`,
       })
   })
 })

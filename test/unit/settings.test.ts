@@ -52,6 +52,7 @@ const DEFAULTS: Settings = {
     txChecksumOffload: 'auto',
     blackhole: false,
     allowOverlap: false,
+    allowExtension: false,
     resyncMs: 900_000,
     quietMs: 10,
     probeMs: 30_000,
@@ -195,6 +196,7 @@ const EACH: Readonly<Partial<Record<FlagName, readonly [path: string, ...values:
   'policy-keep-established': ['enforcement.keepsEstablished', ['true', true], ['false', false], ['1', true]],
   'bgp-config': ['bgp.file', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
   'quiet-ms': ['network.quietMs', ['0', 0], ['1', 1], ['60000', 60_000]],
+  'allow-extension': ['network.allowExtension', ['true', true], ['false', false], ['t', true]],
   'allow-overlap': ['network.allowOverlap', ['true', true], ['false', false], ['t', true]],
 }
 /** Those that EACH does not hold, and why. */

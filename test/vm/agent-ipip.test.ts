@@ -1,5 +1,7 @@
 // Tests agent with agent/backend/types/ipip.ts.
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { execa } from 'execa'
 import { assertReach } from '../support/etcd-networks.ts'
 import { besideFlanneld } from '../support/flanneld.ts'
@@ -46,7 +48,7 @@ describe('ipip in a cluster of nodes with flanneld and nodes with plumb', () => 
   before(() => execa('modprobe', ['br_netfilter']))
 
   it(
-    '[BE1] the lease, the device, its address and the routes are flanneld’s; packets of full size pass both ways',
+    '[BE1] [BE21] the lease, the device, its address, the routes and subnet.env are flanneld’s; packets of full size pass both ways',
     network.on(2, { ...CONF, Network: '10.5.0.0/16' }, async ([first, second], { nodes }) => {
       const theirs = await network.flannel(first)
       await second.agent().ready(60_000)
@@ -57,6 +59,14 @@ describe('ipip in a cluster of nodes with flanneld and nodes with plumb', () => 
         [first, second].map(({ n }) => ({ PublicIP: UNDERLAY.v4(n), PublicIPv6: null, BackendType: 'ipip' })),
       )
       assert.deepEqual(await shape(first), await shape(second))
+      const [their, own] = [first, second].map((node) =>
+        readFileSync(join(node.dir, 'subnet.env'), 'utf8').replace(
+          /(?<=^FLANNEL_SUBNET=10\.5)\.\d+\.1\/24$/m,
+          '.N.1/24',
+        ),
+      )
+      assert.equal(own, their)
+      assert.match(own ?? '', /^FLANNEL_MTU=1480$/m)
       assert.doesNotMatch(theirs.log(), /^E/m)
     }),
   )

@@ -1,11 +1,11 @@
 import * as v from 'valibot'
-import { ValueError } from '../../../lib/text/errors.ts'
-import type { Cidr, Ip } from '../../../lib/text/ip.ts'
+import type { Cidr } from '../../../lib/text/ip.ts'
 import { field, read } from '../../../lib/text/shape.ts'
 import { type IfName, parse } from '../../../lib/text/values.ts'
-import { markOf, PROTO } from '../../kernel/marks.ts'
+import { PROTO } from '../../kernel/marks.ts'
 import type { Backend } from '../backend.ts'
 import { eachPeer, isDirect, networksOnLink, onLinkOf, readOnLink, routed } from '../peers.ts'
+import { beginOf, refuseSix, tunnelDevice } from '../tunnel-device.ts'
 
 /** When packets go by the tunnel, in Calico's words: to all peers, to those behind a router, or to none. */
 type Mode = (typeof MODES)[number]
@@ -52,10 +52,7 @@ const ipip: Backend<Conf, Data> = {
   },
   mtu: ({ mode }, uplink) => (mode === 'Never' ? uplink : uplink - OVERHEAD),
   announce(_node, uplink, { mode }) {
-    if (uplink.tunnel.v4 === undefined || uplink.tunnel.v6 !== undefined)
-      throw new ValueError(
-        'Cannot use backend ipip with IPv6: it carries IPv4 alone; want "EnableIPv6": false, or backend vxlan',
-      )
+    refuseSix('ipip', uplink)
     return mode === 'Always' ? {} : { v4: { OnLink: networksOnLink(uplink, 'v4') } }
   },
   data({ v4 }) {
@@ -67,20 +64,9 @@ const ipip: Backend<Conf, Data> = {
     // peers again.
     const seen = conf.mode === 'Always' ? { ...uplink, routes: [] } : uplink
     const reached = reach(peers, { type: 'ipip', self, uplink: seen, conf, facts })
-    const [subnet, local] = [self.subnets.v4, uplink.tunnel.v4]
-    if (subnet === undefined || local === undefined || conf.mode === 'Never') return reached
-    const device = {
-      kind: 'link',
-      ns: 'host',
-      name: DEVICE,
-      type: 'ipip',
-      mtu: uplink.mtu - OVERHEAD,
-      alias: markOf(facts.instance),
-      ipip: { local },
-      up: true,
-    } as const
-    const address = { kind: 'addr', ns: 'host', dev: DEVICE, cidr: `${beginOf(subnet)}/32` as Cidr } as const
-    return { ...reached, resources: [device, address, ...reached.resources] }
+    if (conf.mode === 'Never') return reached
+    const device = { name: DEVICE, mtu: uplink.mtu - OVERHEAD }
+    return { ...reached, resources: [...tunnelDevice(device, self, uplink, facts), ...reached.resources] }
   },
   // The address of the device. A node has it before its first pod, and a node with flannel has it, too. Without the
   // device, the next hop answers.
@@ -93,7 +79,3 @@ const ipip: Backend<Conf, Data> = {
  * device and the leases equal flannel's, so that both can run in one cluster. For IPv4 alone, as flannel's.
  */
 export default ipip
-
-function beginOf(subnet: Cidr): Ip {
-  return subnet.slice(0, subnet.indexOf('/')) as Ip
-}

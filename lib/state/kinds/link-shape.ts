@@ -58,6 +58,11 @@ export interface Vxlan {
 export interface Ipip {
   /** The source address of the outer packets. */
   readonly local: Ip
+  /**
+   * The device sends its packets inside of UDP, from this port to this port (FOU, ip-fou(8)). The kernel takes packets
+   * for the device at the port when the port is opened for FOU.
+   */
+  readonly port?: number
 }
 
 /** The output of `ip -d -j link show` for an ipip device. Lists only the keys that plumb reads. */
@@ -67,6 +72,8 @@ export interface IpipRow {
   readonly remote?: string
   readonly ttl?: number
   readonly pmtudisc?: boolean
+  /** Absent when the packets go without UDP. */
+  readonly encap?: { readonly type?: string; readonly sport?: number; readonly dport?: number; readonly csum?: boolean }
 }
 
 /** The output of `ip -d -j link show` for a VXLAN device. Lists only the keys that plumb reads. */

@@ -5,6 +5,7 @@ import { pid } from '../../os/door.ts'
 import { BRIDGE_ALIAS } from '../../text/owner.ts'
 import type { IfName, Mac } from '../../text/values.ts'
 import { type Handler, inPodOf, type Line } from '../handler.ts'
+import { closePort } from './ipip.ts'
 import type { Link, LinkRow } from './link-shape.ts'
 import { changeOverlay, createOverlay, isOverlay, overlayOf } from './overlay.ts'
 import { inPod, isPodKind, likenessOf } from './podlink.ts'
@@ -100,11 +101,12 @@ function ifb({ name, mac, mtu }: Link): Line[] {
   ]
 }
 
-function drop({ name, type }: Link): Line[] {
+function drop(gone: Link): Line[] {
+  const { name, type } = gone
   if (type === 'port') return []
   return type === 'loopback'
     ? [{ text: `link set dev ${name} down` }]
-    : [{ text: `link delete dev ${name}`, unless: NONE }]
+    : [{ text: `link delete dev ${name}`, unless: NONE }, ...closePort(gone)]
 }
 
 // One message to the kernel. The kernel applies what follows `netns` after the device arrives there (rtnl_setlink). So

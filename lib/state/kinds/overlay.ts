@@ -1,5 +1,5 @@
 import type { Line } from '../handler.ts'
-import { createIpip, ipipOf } from './ipip.ts'
+import { closePort, createIpip, ipipOf, isSameIpip } from './ipip.ts'
 import type { Link, LinkRow } from './link-shape.ts'
 import { changeVxlan, createVxlan, isSameVxlan, vxlanOf } from './vxlan.ts'
 
@@ -26,7 +26,8 @@ export function createOverlay(want: Link): Line[] {
 export function changeOverlay(want: Link, have: Link): Line[] {
   if (!isSameOverlay(want, have)) {
     const gone = { text: `link delete dev ${have.name}`, unless: /Cannot find device|No such device/ }
-    return [gone, ...createOverlay(want)]
+    const isKept = want.ipip?.port === have.ipip?.port
+    return [gone, ...(isKept ? [] : closePort(have)), ...createOverlay(want)]
   }
   const { name, mac, mtu, alias, up } = want
   const set = [
@@ -42,7 +43,7 @@ export function changeOverlay(want: Link, have: Link): Line[] {
 export function isSameOverlay({ type, vxlan, ipip }: Link, other: Link): boolean {
   if (type === 'wireguard') return other.type === 'wireguard'
   if (vxlan !== undefined && other.vxlan !== undefined) return isSameVxlan(vxlan, other.vxlan)
-  return ipip !== undefined && ipip.local === other.ipip?.local
+  return ipip !== undefined && other.ipip !== undefined && isSameIpip(ipip, other.ipip)
 }
 
 /**

@@ -10,7 +10,7 @@ import { initrd } from './initrd.ts'
 const ROOT = join(import.meta.dir, '../../..')
 const QEMU = 'qemu-system-x86_64'
 /** A machine that takes longer is stuck, and is switched off. Overridden by PLUMB_VM_LIMIT_S. */
-const LIMIT_MS = Number(process.env['PLUMB_VM_LIMIT_S'] ?? 1200) * 1000
+const LIMIT_MS = Number(process.env['PLUMB_VM_LIMIT_S'] ?? 2100) * 1000
 const SIZE = ['-smp', '2', '-m', '3072']
 // Software only, so that it runs in a virtual machine, too. Two network cards, on one wire that leads nowhere else;
 // tests find them by these addresses.

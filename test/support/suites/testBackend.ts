@@ -57,8 +57,9 @@ function testAnnounce(backend: Backend, all: Families): void {
 
 function testWant(backend: Backend, reaches: boolean, all: Families): void {
   const conf = confOf(backend, {}, 1)
+  const { leaseType = backend.type } = backend
   const own = (n: number, families = all) =>
-    lease(n, backend.announce(`node-${n}`, uplink(n, families), confOf(backend, {}, n)), backend.type, families)
+    lease(n, backend.announce(`node-${n}`, uplink(n, families), confOf(backend, {}, n)), leaseType, families)
   const want = (peers: readonly Lease[], families = all) =>
     backend.want(own(1, families), peers, uplink(1, families), conf, FACTS)
   const none = want([])
@@ -88,7 +89,7 @@ function testWant(backend: Backend, reaches: boolean, all: Families): void {
   it('want() knows its own lease, and that only one node has both families', () => {
     assert.deepEqual(want([own(1)]).resources, none.resources)
     if (all.length > 1) assert.equal(want([own(1)]).problems.size + want([own(2, ['v4'])]).problems.size, 0)
-    const foreign = lease(2, {}, backend.type, ['v6'])
+    const foreign = lease(2, {}, leaseType, ['v6'])
     assert.deepEqual(want([foreign], ['v4']).resources, want([], ['v4']).resources)
   })
   it('want() owns everything that it wants, and its links are named', () => {
@@ -103,7 +104,7 @@ function testWant(backend: Backend, reaches: boolean, all: Families): void {
     const last = all.at(-1) as 'v4'
     const peers = [
       own(2),
-      { ...own(4), backend: 'udp' },
+      { ...own(4), backend: 'other' },
       { ...own(5), ips: {} },
       { ...own(6), ips: own(1).ips },
       own(3),
@@ -115,7 +116,7 @@ function testWant(backend: Backend, reaches: boolean, all: Families): void {
       [4, 5, 6].map((n) => encodeKey(own(n).subnets)),
     )
     const [of4, of5, of6] = [...problems.values()]
-    assert.equal(of4, `it uses backend "udp", this node ${backend.type}`)
+    assert.equal(of4, `it uses backend "other", this node ${backend.type}`)
     assert.equal(of5, all.map((family) => `it announces no IP${family} address`).join('; '))
     assert.match(of6 ?? '', new RegExp(`it announces ${own(1).ips[last]}, this node's own address$`))
   })
