@@ -6,9 +6,10 @@ import type { Run } from '../lib/os/run.ts'
 import { readSysctl, writeSysctl } from '../lib/os/sysctls.ts'
 import { CniError, CODE } from '../lib/text/errors.ts'
 import { openBackend } from './backend/open.ts'
+import { birdFiles, removeBird } from './bgp/bird.ts'
 import { leaveForward } from './firewall/forward.ts'
 import { removal } from './firewall/masquerade.ts'
-import { instanceOf, knownPlace, scopeOf, storeWish, tableOf } from './instance.ts'
+import { birdDir, instanceOf, knownPlace, scopeOf, storeWish, tableOf } from './instance.ts'
 import { Converger } from './kernel/converge.ts'
 import { markOf } from './kernel/marks.ts'
 import { run } from './kernel/run.ts'
@@ -60,6 +61,8 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
   if (running) done.push(`would be refused: ${running.message}: ${running.details}`)
   const tools = dryRun ? asking(run, lines) : run
   const instance = instanceOf(settings)
+  // First of all, so that nobody sends packets to this node any more.
+  const ended = await removeBird(birdDir(settings), { dryRun })
   const earlier = remembered(files.stateDir, node, instance)
   const conf = await released(settings, done, dryRun)
   const links = conf ? await linksOf(conf) : []
@@ -91,6 +94,7 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
     const { status, stderr } = await tools(['nft', '-f', '-'], removing)
     if (!dryRun) done.push(status === 0 ? `removed nft table inet ${table}` : `nft: ${stderr.trim()}`)
   }
+  done.push(...ended)
   await leaveForward(instance, tools)
   const forgotten = forget(files.stateDir, node, files.subnetEnv, { instance, dryRun })
   const { path } = knownPlace(settings)
@@ -99,7 +103,7 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
   return [...done, ...lines, ...forgotten.map((path) => `${dryRun ? 'would remove' : 'removed'} ${path}`)]
 }
 
-/** Whether an object of this agent is left on the node: its state, its socket, its nft table or a marked link. */
+/** Whether an object of this agent is left on the node: its state, its socket, BIRD, its nft table or a marked link. */
 export function hasLeft(settings: Settings): boolean {
   const { files, node } = settings
   const instance = instanceOf(settings)
@@ -107,6 +111,7 @@ export function hasLeft(settings: Settings): boolean {
   return (
     remembered(files.stateDir, node, instance) !== undefined ||
     existsSync(files.socket) ||
+    existsSync(birdFiles(birdDir(settings)).conf) ||
     isThere('inet', tableOf(instance)) ||
     isThere('inet', POLICY_TABLE) ||
     isThere('inet', SERVICES_TABLE) ||

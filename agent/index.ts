@@ -1,10 +1,11 @@
 // The node agent. `run` takes a command line and starts the agent. `serve.ts` runs it until a signal or a new network
 // configuration. `prepare.ts` waits for the configuration and the tools. `parts/` does the work then. The folders from
 // the lowest layer up: scheduler, cluster, lease, settings, node, store, kernel, backend, firewall, checks, policy,
-// services, health, parts, dhcp.
+// services, bgp, health, parts, dhcp.
 import { existsSync, readFileSync } from 'node:fs'
 import { fail, formatLog, log } from '../lib/os/log.ts'
 import { type CniError, ValueError } from '../lib/text/errors.ts'
+import { readSource } from './bgp/source.ts'
 import { cleanup } from './cleanup.ts'
 import { logLine } from './node/log-format.ts'
 import { slim } from './node/memory-pages.ts'
@@ -39,6 +40,7 @@ export async function run(argv: readonly string[], { version, print, table }: Co
   if (!isCleanup) formatLog(logLine(settings.logFormat))
   for (const note of settings.notes) log(`agent: ${note}`)
   if (settings.only === 'check-config') {
+    if (settings.bgp) readSource(settings.bgp.file)
     print(`the settings are right: ${describe(settings)}`)
     return 0
   }

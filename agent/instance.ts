@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs'
+import { dirname } from 'node:path'
 import type { Link } from '../lib/state/kinds/link.ts'
 import type { Cidr, Ip } from '../lib/text/ip.ts'
 import { type NetworkName, parse } from '../lib/text/values.ts'
@@ -27,6 +28,11 @@ export function instanceOf({ files }: Settings): NetworkName {
 /** The name of the agent's nft table. */
 export function tableOf(instance: NetworkName): string {
   return instance === 'default' ? TABLE : `${TABLE}_${instance}`
+}
+
+/** The folder of the agent's BIRD, beside its socket. */
+export function birdDir({ files }: Settings): string {
+  return `${dirname(files.socket)}/bird`
 }
 
 /** The kernel objects that belong to this agent. They include the objects of an earlier network configuration. */

@@ -7,10 +7,11 @@ import type { Mac } from '../lib/text/values.ts'
 import type { Place } from './backend/backend.ts'
 import { openBackend } from './backend/open.ts'
 import { makeProbes } from './backend/probes.ts'
+import { removeBird } from './bgp/bird.ts'
 import type { KindName } from './cluster/kinds.ts'
 import { openObjects } from './cluster/source.ts'
 import { removeFlannelRules } from './firewall/flannel-rules.ts'
-import { instanceOf, scopeOf, tableOf, wishOf } from './instance.ts'
+import { birdDir, instanceOf, scopeOf, tableOf, wishOf } from './instance.ts'
 import { Converger } from './kernel/converge.ts'
 import { hasNexthops } from './kernel/nexthops.ts'
 import { run } from './kernel/run.ts'
@@ -54,6 +55,8 @@ export async function prepare(
   const stale = await configured(given.store, known, signal, awaiting)
   const { conf } = stale
   await refuseKubeProxy(settings)
+  // What an agent with another setting has left.
+  if (!settings.bgp) for (const line of await removeBird(birdDir(settings))) log(`agent: BGP is off: ${line}`)
   for (const note of conf.notes ?? []) log(`agent: the network's configuration: ${note}`)
   const { backend, ...asked } = equipped(await chosen(conf, settings), { stateDir: files.stateDir, node })
   const instance = instanceOf(settings)
@@ -92,7 +95,8 @@ export async function prepare(
     },
     allowOverlap: network.allowOverlap,
     addedPeers,
-    blackhole: network.blackhole,
+    // A router sends what is for the whole subnet. What no pod has would go back to it by the default route.
+    blackhole: network.blackhole || settings.bgp !== undefined,
     renewMarginMs: settings.store.kind === 'etcd' ? settings.store.renewMarginMs : 0,
     quietMs: network.quietMs,
     resyncMs: network.resyncMs,
@@ -107,6 +111,7 @@ export async function prepare(
     isPolicyOn: settings.policy !== undefined,
     ...(settings.services && { services: { ...settings.services, ...vxlanPortOf(backend, options) } }),
     enforcement: settings.enforcement,
+    ...(settings.bgp && { bgp: { file: settings.bgp.file, dir: birdDir(settings) } }),
     ...(network.probeMs > 0 && { probes: makeProbes(network.probeMs, unasked) }),
     log: (text) => log(text),
     warn: (text) => warn(text),

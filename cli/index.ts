@@ -25,6 +25,10 @@ const commands: Readonly<Record<string, Command>> = {
     about: 'show the Services of this node and their endpoints, and why one is left out',
     load: () => import('./services.ts'),
   },
+  bgp: {
+    about: 'show the BGP sessions of this node, and why one is not there',
+    load: () => import('./bgp.ts'),
+  },
   policy: {
     about: 'show which policies select the pods of this node, and test whether a connection passes',
     load: () => import('./policy.ts'),

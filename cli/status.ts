@@ -1,6 +1,6 @@
 import { line, span, stepWords, storeWords } from '../agent/health/phrases.ts'
 import { drift, total, unreachable } from '../agent/health/reachability.ts'
-import type { Status } from '../agent/health/status.ts'
+import type { BgpStatus, Status } from '../agent/health/status.ts'
 import { ask } from './ask.ts'
 import { table } from './output.ts'
 
@@ -48,7 +48,7 @@ export function statusText(status: Status, now: number): string {
 
 function facts(status: Status, now: number): string[][] {
   const { version, started, network, subnets, backend, mtu, uplink, store } = status
-  const { peers, unreadable, kinds, steps, lastError } = status
+  const { peers, unreadable, kinds, steps, bgp, lastError } = status
   const count = unreachable(peers).length
   const lost = count > 0 ? `, ${count} unreachable (see: plumb leases)` : ''
   const unread = unreadable > 0 ? `, ${unreadable} more that cannot be read` : ''
@@ -61,10 +61,16 @@ function facts(status: Status, now: number): string[][] {
     ['uplink', uplink ? `${uplink.name}: ${uplink.why}` : 'none'],
     ['store', `${store.name}, ${storeWords(status, now)}${heard}`],
     ['peers', `${peers.length}${lost}${unread}`],
+    ...(bgp ? [['bgp', bgpWords(bgp)]] : []),
     ['drift', off > 0 ? `${off} of ${total(kinds).wanted} not as wanted` : 'none'],
     ...(steps.count > 0 ? [['steps', `${steps.count}: ${stepWords(steps)}`]] : []),
     ...(lastError ? [['error', `${span(now - lastError.at)} ago: ${lastError.what}`]] : []),
   ]
+}
+
+function bgpWords({ asn, sessions }: BgpStatus): string {
+  const up = sessions.filter(({ state }) => state === 'Established').length
+  return `AS ${asn}, ${up} of ${sessions.length} sessions established${up < sessions.length ? ' (see: plumb bgp)' : ''}`
 }
 
 function kinds(status: Status): string[][] {

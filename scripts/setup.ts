@@ -34,6 +34,11 @@ const etcd: Need = {
   shows: 'etcd',
   why: 'the tests, the bench and the demo keep leases in it, started by themselves',
 }
+const bird: Need = {
+  name: 'bird2',
+  shows: 'bird',
+  why: 'the agent runs BGP by it, and the tests have routers of it; no service of it is started',
+}
 const dhcp: readonly Need[] = [
   { name: 'dnsmasq-base', shows: 'dnsmasq', why: 'a DHCP server of both families for the tests' },
   { name: 'udhcpd', shows: 'udhcpd', why: 'a DHCP server whose leases last seconds' },
@@ -79,6 +84,7 @@ const SETS: Readonly<Record<string, readonly Need[]>> = {
     ...dhcp,
     { name: 'strace', shows: 'strace', why: 'the tests kill plumb at chosen system calls with it' },
     etcd,
+    bird,
     { name: 'openssl', shows: 'openssl', why: 'the tests make certificates for etcd with it' },
   ],
 }

@@ -44,6 +44,7 @@ const FLOORS: Readonly<Record<string, readonly string[]>> = {
     'checks',
     'policy',
     'services',
+    'bgp',
     'health',
     'parts',
     'dhcp',

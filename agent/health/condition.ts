@@ -9,6 +9,7 @@ import type { Failure, Failures } from '../scheduler/failures.ts'
 import { whyUncertain } from '../store/last-known.ts'
 import type { Snapshot, SubnetStore } from '../store/store.ts'
 import {
+  type BgpStatus,
   BUCKETS,
   type KindCount,
   type Peer,
@@ -44,6 +45,7 @@ export interface NodeState {
   lastError: Repair | undefined
   services?: ServicesStatus
   policy?: PolicyStatus
+  bgp?: BgpStatus
   steps: { readonly count: number; readonly sum: number; readonly buckets: readonly number[] }
 }
 
@@ -146,7 +148,7 @@ export function statusOf(
   state: NodeState,
 ): Status {
   const { node, version, backend, conf, store } = self
-  const { choice, lease, snapshot, stale, mtu, kinds, repairs, lastError, steps, services, policy } = state
+  const { choice, lease, snapshot, stale, mtu, kinds, repairs, lastError, steps, services, policy, bgp } = state
   const own = lease?.subnets ?? {}
   const others = (snapshot?.leases ?? []).filter(({ subnets }) => !isSame(subnets, own))
   return {
@@ -173,6 +175,7 @@ export function statusOf(
     steps,
     ...(services && { services }),
     ...(policy && { policy }),
+    ...(bgp && { bgp }),
     lastError,
   }
 }

@@ -1,7 +1,15 @@
 import type { Probe } from '../backend/probes.ts'
 import type { PolicyCounts } from '../policy/counters.ts'
 import { nameOf } from './reachability.ts'
-import { BUCKETS, type Durations, type KindCount, type Peer, PROGRAMMING_BUCKETS, type Status } from './status.ts'
+import {
+  type BgpSession,
+  BUCKETS,
+  type Durations,
+  type KindCount,
+  type Peer,
+  PROGRAMMING_BUCKETS,
+  type Status,
+} from './status.ts'
 
 /** The resource usage of the agent's process. */
 export interface Usage {
@@ -22,6 +30,7 @@ export function metrics(status: Status, usage: Usage, now: number, counts?: Poli
     ...ofKinds(status),
     ...ofServices(status),
     ...ofPolicy(status),
+    ...ofBgp(status),
     ...(counts ? ofCounts(counts) : []),
     ...ofStore(status, now),
     ...ofProcess(status, usage),
@@ -123,6 +132,33 @@ function ofPolicy({ policy: now }: Status): string[] {
       'How long it took from changed objects to the kernel.',
       BUCKETS,
       steps,
+    ),
+  ]
+}
+
+function ofBgp({ bgp: now }: Status): string[] {
+  if (!now) return []
+  const { pid, restarts, announced, sessions } = now
+  const of = (value: (one: BgpSession) => number) =>
+    sessions.map((one): Sample => [{ kind: one.kind, peer: one.name, address: one.address }, value(one)])
+  return [
+    gauge('plumb_bgp_running', 'Whether BIRD runs.', Number(pid !== undefined)),
+    counter('plumb_bgp_restarts_total', 'How often BIRD was started again.', restarts),
+    gauge('plumb_bgp_announced_prefixes', 'Prefixes that this node announces.', announced),
+    gauge(
+      'plumb_bgp_session_up',
+      'Whether a session is established.',
+      of(({ state }) => Number(state === 'Established')),
+    ),
+    gauge(
+      'plumb_bgp_received_prefixes',
+      'Prefixes that were taken from a peer.',
+      of(({ received }) => received),
+    ),
+    gauge(
+      'plumb_bgp_sent_prefixes',
+      'Prefixes that were announced to a peer.',
+      of(({ sent }) => sent),
     ),
   ]
 }

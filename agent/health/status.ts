@@ -1,4 +1,4 @@
-import type { Cidr } from '../../lib/text/ip.ts'
+import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { Probe } from '../backend/probes.ts'
 import type { Both, Lease } from '../lease/lease.ts'
 import type { StoreState } from '../store/store.ts'
@@ -63,6 +63,36 @@ export interface PolicyStatus {
   readonly steps: Durations
 }
 
+/** A session of BGP. */
+export interface BgpSession {
+  /** Another node, or a router outside of the cluster. */
+  readonly kind: 'node' | 'peer'
+  readonly name: string
+  readonly address: Ip
+  readonly asn: number
+  /** `Established`, or a state of RFC 4271 on the way there. `Unknown` while BIRD does not answer. */
+  readonly state: string
+  /** The last change of the state, in milliseconds since 1970. */
+  readonly since?: number
+  /** The prefixes that were taken, and those that were announced. */
+  readonly received: number
+  readonly sent: number
+  /** Why the session is not there, in BIRD's words. */
+  readonly reason?: string
+}
+
+/** BGP on this node. */
+export interface BgpStatus {
+  readonly asn: number
+  /** The process id of BIRD. Absent while it does not run. */
+  readonly pid?: number
+  /** How often BIRD was started again. */
+  readonly restarts: number
+  /** The prefixes that this node announces. */
+  readonly announced: number
+  readonly sessions: readonly BgpSession[]
+}
+
 /** The complete public state of the agent at one moment. It is plain data without secrets. */
 export interface Status {
   readonly node: string
@@ -102,6 +132,8 @@ export interface Status {
   readonly services?: ServicesStatus
   /** NetworkPolicy on this node. Absent when it is not enforced. */
   readonly policy?: PolicyStatus
+  /** BGP on this node. Absent without `--bgp-config`. */
+  readonly bgp?: BgpStatus
   readonly lastError: Repair | undefined
 }
 

@@ -14,6 +14,7 @@ import type { Part } from '../scheduler/part.ts'
 import { makeQueue } from '../scheduler/queue.ts'
 import { Scheduler } from '../scheduler/scheduler.ts'
 import { type Snapshot, SubnetTakenError } from '../store/store.ts'
+import { BgpPart } from './bgp.ts'
 import { keepBridgedFrames } from './bridged-frames.ts'
 import { CommandsPart } from './commands.ts'
 import type { Context } from './context.ts'
@@ -45,6 +46,7 @@ export class Parts {
   readonly dataPath: DataPathPart
   readonly policy: PolicyPart | undefined
   readonly services: ServicesPart | undefined
+  readonly bgp: BgpPart | undefined
   readonly #commands: CommandsPart | undefined
   readonly #installation: InstallationPart
   readonly #context: Context
@@ -81,7 +83,8 @@ export class Parts {
     const { objects, isPolicyOn, services } = context
     this.policy = objects && isPolicyOn ? new PolicyPart(context, objects, now, queue(), repairs) : undefined
     this.services = objects && services && new ServicesPart(context, now, objects, services, queue(), repairs)
-    const { backend, options } = context
+    const { backend, options, bgp } = context
+    this.bgp = bgp && new BgpPart(context, bgp, now, this.services, queue(), () => this.#publish())
     const commands = backend.commands?.of(options)
     this.#commands = commands && new CommandsPart(context, commands, now, queue(), signal)
     this.#installation = new InstallationPart(
@@ -131,6 +134,7 @@ export class Parts {
     if (guarded) keepBridgedFrames(isBridged, (names) => this.#settingsRepaired(guarded, names), life)
     this.dataPath.watch(life)
     const drops = this.policy?.followDrops(life)
+    const sessions = this.bgp?.follow(life)
     try {
       await this.#scheduler.run(this.#context.resyncMs, signal, end)
     } finally {
@@ -140,6 +144,7 @@ export class Parts {
       this.services?.close()
       ended.abort()
       await drops
+      await sessions
       this.#context.probes?.close()
     }
   }
@@ -195,6 +200,7 @@ export class Parts {
     this.lease.take(snapshot)
     this.#probing?.aimAnew()
     this.peers.queue.add('leases')
+    this.bgp?.queue.add('leases')
     this.#commands?.queue.add('leases')
   }
 
@@ -219,7 +225,7 @@ export class Parts {
 
   // Triggers these parts even when the choice stays the same. A link that was down and is up again has lost its routes.
   #uplinkLooked(): void {
-    for (const part of [this.lease, this.files, this.peers]) part.queue.add('uplink')
+    for (const part of [this.lease, this.files, this.peers, this.bgp]) part?.queue.add('uplink')
   }
 
   #serve(lease: Lease): void {
@@ -235,7 +241,7 @@ export class Parts {
   }
 
   #optional(): Part[] {
-    return [this.policy, this.services, this.#commands].filter((one) => one !== undefined)
+    return [this.policy, this.services, this.bgp, this.#commands].filter((one) => one !== undefined)
   }
 
   #nodeState(): NodeState {

@@ -19,7 +19,7 @@ import type { Translated } from '../policy/view.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
-import { type CompiledService, compile } from '../services/compile.ts'
+import { type CompiledService, compile, type Reached } from '../services/compile.ts'
 import { allUdp, forgetStale, formerUdp, StaleFrontends, staleOf } from '../services/conntrack.ts'
 import type { NodeFacts } from '../services/endpoints.ts'
 import { HealthServers, Progress } from '../services/health.ts'
@@ -47,6 +47,8 @@ import type { Repairs } from './repairs.ts'
 /** The kinds of objects that Services are about. The Node of this name gives the zone. */
 export const SERVICE_KINDS = ['services', 'slices', 'nodes'] as const satisfies readonly KindName[]
 const ZONE = 'topology.kubernetes.io/zone'
+/** Nodes with this label serve no clients from outside (Kubernetes, KEP 1143). */
+const EXCLUDED = 'node.kubernetes.io/exclude-from-external-load-balancers'
 /** Refused objects that the status names at once. */
 const NAMED = 20
 
@@ -113,6 +115,8 @@ export class ServicesPart implements Part {
    * 1970.
    */
   readonly #triggered = new Map<string, number>()
+  #reached: readonly Reached[] | undefined
+  #reachedChanged = () => {}
   #programming: Durations = { count: 0, sum: 0, buckets: PROGRAMMING_BUCKETS.map(() => 0) }
   #forgotten = 0
 
@@ -172,6 +176,19 @@ export class ServicesPart implements Part {
     return isClusterIp ? { what: `${what} is no port of the Service`, endpoints: [] } : undefined
   }
 
+  /**
+   * The addresses at which this node serves clients from outside. Undefined before the first step. One that this node
+   * begins to serve comes when the kernel has it, and one that ends goes before the kernel loses it.
+   */
+  get reached(): readonly Reached[] | undefined {
+    return this.#reached
+  }
+
+  /** Calls `changed` after each change of `reached`. */
+  onReached(changed: () => void): void {
+    this.#reachedChanged = changed
+  }
+
   /** Ends the servers of healthCheckNodePort, and those of NodePorts on ::1. */
   close(): void {
     this.#health.close()
@@ -203,7 +220,11 @@ export class ServicesPart implements Part {
     const isFirst = this.#chains === undefined
     const changed = this.#compileChanged(this.#changes.take())
     this.#stale.note(isFirst ? allUdp(this.#wanted.served.values()) : staleOf(changed.values()))
+    const reached = this.#reachedNow()
+    const still = new Set(reached.map(keyOf))
+    if (this.#reached) this.#setReached(this.#reached.filter((one) => still.has(keyOf(one))))
     const inherited = await this.#program(isFirst)
+    this.#setReached(reached)
     this.#stale.note(formerUdp(inherited, this.#wanted.served))
     // What happened before the start was not this run's to wait for.
     for (const at of isFirst ? [] : this.#triggered.values())
@@ -211,6 +232,21 @@ export class ServicesPart implements Part {
     this.#triggered.clear()
     this.#publish()
     void this.#forgetStale()
+  }
+
+  // Two Services may share an address.
+  #reachedNow(): Reached[] {
+    const labels = this.#objects.objects.nodes.get(this.#context.node)?.labels
+    if (labels?.[EXCLUDED] !== undefined) return []
+    const found = new Map<string, Reached>()
+    for (const { reached } of this.#wanted.all.values()) for (const one of reached) found.set(keyOf(one), one)
+    return [...found.values()].sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1))
+  }
+
+  #setReached(reached: readonly Reached[]): void {
+    if (this.#reached && Bun.deepEquals(this.#reached, reached)) return
+    this.#reached = reached
+    this.#reachedChanged()
   }
 
   // Runs beside the steps: cleaning never delays programming. A failed look is repeated after the next change.
@@ -405,6 +441,10 @@ function contentOfIntervals(): string {
   const linesOf = (pairs: Iterable<readonly unknown[]>) => [...pairs].map((pair) => pair.join(' ')).sort()
   const sets = INTERVALS.map(([table, set]) => linesOf(dumpElements(table, set) ?? []))
   return JSON.stringify([...sets, linesOf(ruleCounts('inet', SOURCES))])
+}
+
+function keyOf({ ip, of }: Reached): string {
+  return `${of} ${ip}`
 }
 
 // nft's text `10.1.0.2 . 8080`.

@@ -58,9 +58,12 @@ export class UplinkPart implements Part {
   }
 
   #refuseOverlap(sight: Parameters<typeof overlap>[0]): void {
-    const { conf, allowOverlap, backend, options, before, log } = this.#context
+    const { conf, allowOverlap, backend, options, before, log, bgp } = this.#context
+    // The agent's BIRD takes no part of the network. What it takes may hold the network, such as 10.0.0.0/8.
+    const isOther = ({ protocol }: (typeof sight.routes)[number]) => !bgp || !BIRD.includes(protocol ?? '')
+    const seen = { ...sight, routes: sight.routes.filter(isOther) }
     for (const pool of allowOverlap ? [] : [conf.v4, conf.v6]) {
-      const meets = pool && overlap(sight, pool.network, backend.links(options))
+      const meets = pool && overlap(seen, pool.network, backend.links(options))
       if (!meets) continue
       const text = `the network ${pool.network} overlaps the route ${meets} of this node`
       // A node that already has pods keeps working.
@@ -69,6 +72,9 @@ export class UplinkPart implements Part {
     }
   }
 }
+
+/** The protocol of BIRD's routes, as iproute2 shows it with and without its list of names (rt_protos). */
+const BIRD: readonly string[] = ['bird', '12']
 
 function isSameUplink(a: Uplink, b: Uplink): boolean {
   const isSameLink = a.name === b.name && a.index === b.index && a.mtu === b.mtu

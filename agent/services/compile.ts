@@ -61,12 +61,26 @@ export interface CompiledService {
   readonly hairpins: readonly Ip[]
   /** Frontends that only some sources may use, with these sources. */
   readonly restricted: ReadonlyMap<string, readonly Cidr[]>
+  /** The addresses at which this node serves clients from outside: what BGP may announce. */
+  readonly reached: readonly Reached[]
   /** healthCheckNodePort, and the number of ready endpoints of this node. */
   readonly health?: { readonly port: number; readonly local: number }
 }
 
+/** An address of a Service, and the field of the Service that has it. */
+export interface Reached {
+  readonly ip: Ip
+  readonly of: 'clusterIPs' | 'externalIPs' | 'loadBalancerIPs'
+}
+
 /** No Service. */
-export const NOTHING: CompiledService = { frontends: new Map(), vips: [], hairpins: [], restricted: new Map() }
+export const NOTHING: CompiledService = {
+  frontends: new Map(),
+  vips: [],
+  hairpins: [],
+  restricted: new Map(),
+  reached: [],
+}
 
 /**
  * Compiles one Service with its slices for one node. `before` is the result for an earlier state of the Service:
@@ -142,8 +156,32 @@ export function compile(
     vips: service.clusterIPs,
     hairpins: [...hairpins],
     restricted,
+    reached: reachedOf(service, (port, ip) => endpoints(port, familyOf(ip)), isOwn),
     ...(healthCheckNodePort !== undefined && { health: { port: healthCheckNodePort, local: healthy.size } }),
   }
+}
+
+// With policy Local, packets from outside come only to nodes with an endpoint. One that terminates still serves, and
+// gets no new clients when it can be helped.
+function reachedOf(
+  service: Service,
+  endpoints: (port: ServicePort, ip: Ip) => Endpoints,
+  isOwn: (ip: Ip) => boolean,
+): Reached[] {
+  const { ports, publishesNotReady } = service
+  const isServed = (ip: Ip, isLocal: boolean) =>
+    ports.some((port) => {
+      const { everyLocal, isAny } = endpoints(port, ip)
+      return isLocal ? everyLocal.some(({ isReady }) => isReady || publishesNotReady) : isAny
+    })
+  const all: Reached[] = [
+    ...service.clusterIPs.map((ip) => ({ ip, of: 'clusterIPs' as const })),
+    ...service.externalIPs.filter(isOwn).map((ip) => ({ ip, of: 'externalIPs' as const })),
+    ...service.balancerIPs.filter(isOwn).map((ip) => ({ ip, of: 'loadBalancerIPs' as const })),
+  ]
+  return all.filter(({ ip, of }) =>
+    isServed(ip, service.isExternalLocal || (of === 'clusterIPs' && service.isInternalLocal)),
+  )
 }
 
 function familyOf(ip: Ip): Family {

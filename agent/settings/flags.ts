@@ -308,6 +308,12 @@ export const FLAGS = {
     fallback: 'false',
     about: 'open connections go on when NetworkPolicy no longer allows them',
   },
+  'bgp-config': {
+    kind: 'text',
+    fallback: '',
+    value: 'FILE',
+    about: 'BGP by a BIRD of the agent: a YAML file with the peers, and with what is announced',
+  },
   'quiet-ms': {
     kind: 'number',
     fallback: '10',

@@ -6,6 +6,7 @@ import { isNodeName } from '../lease/node-name.ts'
 import { FLAGS, type Flag, type FlagName } from './flags.ts'
 import { readersOf } from './readers.ts'
 import {
+  bgpOf,
   enforcementOf,
   filesOf,
   logFormatOf,
@@ -48,6 +49,7 @@ export function readSettings(
     ...(status && { status }),
     ...(policy && { policy }),
     enforcement: enforcementOf(read),
+    ...bgpOf(read),
     logFormat: logFormatOf(read),
     ...(services && { services }),
     notes: notesOf(given, unknown, usesApi ? [store.kind, 'kube'] : [store.kind], store),

@@ -154,6 +154,12 @@ export function enforcementOf(read: Readers): Settings['enforcement'] {
   }
 }
 
+/** The configuration of BGP. Absent when it is off. Throws ValueError. */
+export function bgpOf(read: Readers): Pick<Settings, 'bgp'> {
+  const path = read.one('bgp-config', file)
+  return path === undefined ? {} : { bgp: { file: path } }
+}
+
 /** How the agent writes its log. Throws ValueError. */
 export function logFormatOf(read: Readers): Settings['logFormat'] {
   return read.one('log-format', word('plain', 'text', 'json')) ?? 'plain'

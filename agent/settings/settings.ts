@@ -18,6 +18,8 @@ export interface Settings {
   /** The proxy of Services. Absent when it is off. */
   readonly services?: ServicesSettings
   readonly enforcement: EnforcementSettings
+  /** The file with the configuration of BGP. Absent when BGP is off. */
+  readonly bgp?: { readonly file: string }
   /** Address of the status server. Absent when the server is off. */
   readonly status?: {
     readonly host: string

@@ -15,7 +15,7 @@ describe('plumb help', () => {
   it('lists every command and every plugin, each with what it is', async () => {
     const { exitCode, stdout } = await help()
     assert.equal(exitCode, 0)
-    for (const name of [...plugins, 'cni', 'agent', 'status', 'leases', 'services', 'policy', 'demo', 'help'])
+    for (const name of [...plugins, 'cni', 'agent', 'status', 'leases', 'services', 'bgp', 'policy', 'demo', 'help'])
       assert.match(stdout, new RegExp(`^  ${name} +\\S.{9}`, 'm'))
     assert.deepEqual(await help('--help'), { exitCode: 0, stdout, stderr: '' })
   })

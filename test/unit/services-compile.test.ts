@@ -258,6 +258,26 @@ describe('the compiler of Services', () => {
     })
   })
 
+  it('[BE33] [BE34] the addresses that this node serves from outside follow the policies and the endpoints', () => {
+    const reached = (spec: object, ...endpoints: readonly string[]) => {
+      const balanced = { clusterIP: '10.96.0.1', externalIPs: ['192.0.2.9', 'fd00::9'], type: 'LoadBalancer', ...spec }
+      const one = service(balanced, { loadBalancer: { ingress: [{ ip: '198.51.100.1' }] } })
+      const found = compile(one, endpoints.length > 0 ? [slice(...endpoints)] : [], NODE).reached
+      return found.map(({ ip, of }) => `${of} ${ip}`)
+    }
+    const cluster = 'clusterIPs 10.96.0.1'
+    const outside = ['externalIPs 192.0.2.9', 'loadBalancerIPs 198.51.100.1']
+    const external = { externalTrafficPolicy: 'Local' }
+    assert.deepEqual(reached({}, '10.1.0.3@n2'), [cluster, ...outside])
+    assert.deepEqual(reached({}, '~10.1.0.3@n2'), [cluster, ...outside])
+    assert.deepEqual(reached({}, '-10.1.0.3@n2'), [])
+    assert.deepEqual(reached({}), [])
+    assert.deepEqual(reached({ internalTrafficPolicy: 'Local' }, '10.1.0.3@n2'), outside)
+    for (const none of ['10.1.0.3@n2', '~10.1.0.2', '-10.1.0.2']) assert.deepEqual(reached(external, none), [])
+    assert.deepEqual(reached(external, '10.1.0.2', '~10.1.0.4'), [cluster, ...outside])
+    assert.deepEqual(reached({ ...external, publishNotReadyAddresses: true }, '-10.1.0.2'), [cluster, ...outside])
+  })
+
   it('F20s2 UDP frontends that wait to be looked at are one each, however often steps fail; the latest state counts', () => {
     const { frontends } = compile(
       service({ ports: [{ port: 53, protocol: 'UDP' }] }),

@@ -194,6 +194,7 @@ const EACH: Readonly<Partial<Record<FlagName, readonly [path: string, ...values:
   'log-format': ['logFormat', ['text', 'text'], ['json', 'json'], ['plain', 'plain']],
   'policy-audit': ['enforcement.isAudit', ['true', true], ['false', false], ['1', true]],
   'policy-keep-established': ['enforcement.keepsEstablished', ['true', true], ['false', false], ['1', true]],
+  'bgp-config': ['bgp.file', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
   'quiet-ms': ['network.quietMs', ['0', 0], ['1', 1], ['60000', 60_000]],
   'allow-extension': ['network.allowExtension', ['true', true], ['false', false], ['t', true]],
   'allow-overlap': ['network.allowOverlap', ['true', true], ['false', false], ['t', true]],

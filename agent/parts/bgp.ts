@@ -1,0 +1,432 @@
+import { contains } from '../../lib/text/cidr.ts'
+import type { Ip } from '../../lib/text/ip.ts'
+import { onLink } from '../backend/peers.ts'
+import type { Uplink } from '../backend/uplink.ts'
+import { Bird } from '../bgp/bird.ts'
+import { type BirdConf, birdConf, type Session } from '../bgp/bird-conf.ts'
+import { BirdError, type SessionState } from '../bgp/birdc.ts'
+import { type BgpSource, keepSource, keptSource, readSource } from '../bgp/source.ts'
+import type { NodeState } from '../health/condition.ts'
+import type { BgpSession } from '../health/status.ts'
+import type { Lease } from '../lease/lease.ts'
+import type { Failure } from '../scheduler/failures.ts'
+import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
+import { pause } from '../scheduler/pause.ts'
+import type { Queue } from '../scheduler/queue.ts'
+import type { Context } from './context.ts'
+import type { ServicesPart } from './services.ts'
+
+/** How often BIRD is asked for its sessions, in milliseconds. Many sessions are asked for less often. */
+const [LOOK_MS, LOOK_EACH_MS] = [1000, 20]
+/** BIRD that does not answer so often, each time for so long, is ended. */
+const [MISSES, MISS_MS] = [3, 5000]
+/** How long Services may be unknown at the start before BIRD starts without their addresses. */
+const PATIENCE_MS = 5000
+/** A BIRD that ran for less than this starts again after a pause. The pause doubles up to the longest. */
+const [LASTING_MS, FIRST_PAUSE_MS, LONGEST_PAUSE_MS] = [10_000, 1000, 30_000]
+/** The agent takes a change back by so much earlier than BIRD does by itself. For short limits it is a quarter. */
+const MARGIN_MS = 5000
+/** How long the sessions of a BIRD that was taken over may take before another configuration is tried. */
+const SETTLING_MS = 15_000
+/** How long a session may be away before the status names it. */
+const AWAY_MS = 15_000
+/** The sessions that one sentence names. */
+const NAMED = 3
+
+/** The file as it is: a configuration, or why it is none. Two of one `id` are the same. */
+interface FileState {
+  readonly id: string
+  readonly source?: BgpSource
+  readonly why?: string
+}
+
+/** A configuration that BIRD has, and that counts when the sessions of before are back in time. */
+interface Trial {
+  readonly source: BgpSource
+  /** The sessions that were established before. */
+  readonly expected: ReadonlySet<string>
+  /** When it is judged for the first and for the last time, by performance.now(). */
+  readonly from: number
+  readonly until: number
+}
+
+/** Runs BIRD with the configuration of BGP. BIRD and its routes stay when the agent ends. */
+export class BgpPart implements Part {
+  readonly name = 'bgp'
+  readonly trouble = 'Cannot run BGP'
+  readonly quietMs: number
+  readonly queue: Queue
+  readonly #context: Context
+  readonly #now: NodeState
+  readonly #services: ServicesPart | undefined
+  readonly #changed: () => void
+  readonly #file: string
+  readonly #bird: Bird
+  readonly #born = performance.now()
+  #hasLooked = false
+  /** Until then BIRD, which was taken over, gets the configuration that counted. By performance.now(). */
+  #settlesUntil: number | undefined
+  /** The configuration that counts, the one on trial, and the one that was refused with the reason. */
+  #good: BgpSource | undefined
+  #trial: Trial | undefined
+  #refused: { readonly id: string; readonly why: string } | undefined
+  /** The file as it was read last. The poll compares the identity. */
+  #read: FileState = { id: '' }
+  #made: BirdConf = { text: '', sessions: [], announced: 0 }
+  #restarts = 0
+  /** BIRD runs as far as is known, and why it could not be started last. */
+  #isUp = false
+  #startTrouble = 'BIRD has ended, and starts again in a moment'
+  #startedAt = Number.NEGATIVE_INFINITY
+  #pauseMs = FIRST_PAUSE_MS
+  /** Since when a session is away, by BIRD's name of it. */
+  readonly #awaySince = new Map<string, number>()
+  /** Why a session went away. BIRD forgets it when it tries again. */
+  readonly #reasons = new Map<string, string>()
+
+  /** `changed` is called when the sessions have changed. */
+  constructor(
+    context: Context,
+    { file, dir }: NonNullable<Context['bgp']>,
+    now: NodeState,
+    services: ServicesPart | undefined,
+    queue: Queue,
+    changed: () => void,
+  ) {
+    this.#context = context
+    this.#now = now
+    this.#services = services
+    this.queue = queue
+    this.quietMs = context.quietMs
+    this.#changed = changed
+    this.#file = file
+    this.#bird = new Bird(dir, context.run, () => queue.addUrgent('BIRD ended'))
+    this.#set([])
+    services?.onReached(() => queue.addUrgent('services'))
+  }
+
+  async step(): Promise<Outcome> {
+    const { served: lease, choice, snapshot } = this.#now
+    if (!lease || !choice || !snapshot) return WAITING
+    try {
+      const failures = await this.#advance(lease, choice.uplink, snapshot.leases)
+      return failures.length > 0 ? { failures } : DONE
+    } catch (cause) {
+      // Pods do not need BGP to reach each other.
+      return { failures: [failureOf(`${this.trouble}: ${(cause as Error).message}`)] }
+    }
+  }
+
+  /** Follows BIRD, the sessions and the file until the signal. */
+  async follow(signal: AbortSignal): Promise<void> {
+    for (let misses = 0; !signal.aborted; await pause(this.#lookMs(), signal)) {
+      if (this.#hasLooked && this.#readFile().id !== this.#read.id) this.queue.add('bgp-config')
+      if (!this.#isUp) continue
+      if (this.#bird.pid === undefined) {
+        this.#isUp = false
+        this.#publish([])
+        this.queue.addUrgent('BIRD ended')
+        continue
+      }
+      try {
+        this.#publish(this.#withReasons(await this.#bird.sessions(MISS_MS)))
+        misses = 0
+      } catch (cause) {
+        misses++
+        if (misses < MISSES || signal.aborted || this.#bird.pid === undefined) continue
+        this.#context.warn(`agent: BIRD does not answer, ending it: ${(cause as Error).message}`)
+        this.#bird.kill()
+        misses = 0
+        this.queue.addUrgent('BIRD hangs')
+      }
+      if (this.#trial) this.queue.add('trial')
+    }
+  }
+
+  #lookMs(): number {
+    return Math.max(LOOK_MS, LOOK_EACH_MS * this.#made.sessions.length)
+  }
+
+  async #advance(lease: Lease, uplink: Uplink, leases: readonly Lease[]): Promise<Failure[]> {
+    if (!this.#hasLooked) this.#takeOver()
+    this.#read = this.#readFile()
+    const isRunning = this.#bird.pid !== undefined
+    if (this.#trial && !isRunning) this.#refuse('BIRD ended with it')
+    await this.#judgeTrial()
+    await this.#settle()
+    const source = this.#chosen()
+    const texts = [
+      ...(this.#read.why === undefined ? [] : [`${this.#read.why}${this.#good ? GOES_ON : ''}`]),
+      ...(this.#refused && this.#refused.id === this.#read.id ? [this.#refused.why] : []),
+    ]
+    if (!source) return texts.map(failureOf)
+    const { addresses, missing } = this.#addresses(source)
+    if (addresses === undefined) {
+      this.queue.add('services', LOOK_MS)
+      return texts.map(failureOf)
+    }
+    const made = birdConf({
+      conf: source.conf,
+      node: this.#context.node,
+      subnets: lease.subnets,
+      ips: uplink.tunnel,
+      others: leases,
+      networks: this.#context.facts.networks,
+      isOnLink: onLink(uplink),
+      addresses,
+      passwords: source.passwords,
+      logFile: this.#bird.files.log,
+    })
+    const failures = [...texts, ...missing].map(failureOf)
+    if (!isRunning) return [...failures, ...(await this.#start(made, source))]
+    if (made.text !== this.#bird.applied) await this.#configure(made, source)
+    this.#made = made
+    this.#note()
+    return failures
+  }
+
+  // BIRD of an earlier agent goes on. What that agent had accepted counts until the file has proved itself.
+  #takeOver(): void {
+    this.#hasLooked = true
+    if (!this.#bird.adopt()) return
+    this.#good = keptSource(this.#bird.files.accepted)
+    // The agent before may have ended within a trial, whose sessions are away.
+    if (this.#good) this.#settlesUntil = performance.now() + SETTLING_MS
+    this.#startedAt = performance.now()
+    this.#isUp = true
+    this.#context.log(`agent: BIRD runs on since an earlier start of the agent, process ${this.#bird.pid}`)
+  }
+
+  #readFile(): FileState {
+    try {
+      const source = readSource(this.#file)
+      return { id: source.id, source }
+    } catch (cause) {
+      const { message } = cause as Error
+      return { id: message, why: message }
+    }
+  }
+
+  // An unreadable file changes nothing.
+  #chosen(): BgpSource | undefined {
+    const { source } = this.#read
+    if (!source) return this.#trial?.source ?? this.#good
+    if (this.#settlesUntil !== undefined) return this.#good
+    return source.id === this.#refused?.id ? this.#good : source
+  }
+
+  async #settle(): Promise<void> {
+    if (this.#settlesUntil === undefined) return
+    const isSame = this.#read.id === this.#good?.id
+    const isOver = isSame || this.#bird.pid === undefined || performance.now() >= this.#settlesUntil
+    if (isOver || (this.#bird.applied !== undefined && (await this.#areAllUp()))) this.#settlesUntil = undefined
+    else this.queue.add('settling', LOOK_MS)
+  }
+
+  async #areAllUp(): Promise<boolean> {
+    const up = new Set((await this.#bird.sessions()).flatMap(({ protocol, state }) => (state === UP ? [protocol] : [])))
+    return this.#made.sessions.every(({ protocol }) => up.has(protocol))
+  }
+
+  async #judgeTrial(): Promise<void> {
+    const trial = this.#trial
+    if (!trial) return
+    if (this.#read.source && this.#read.id === this.#good?.id) {
+      this.#trial = undefined
+      return
+    }
+    // A session that BIRD is about to end may still look established.
+    if (performance.now() < trial.from) return
+    const states = new Map(this.#withReasons(await this.#bird.sessions()).map((one) => [one.protocol, one]))
+    const away = [...trial.expected].flatMap((protocol) => {
+      const { state, reason } = states.get(protocol) ?? { state: 'Unknown', reason: undefined }
+      return state === UP ? [] : [{ protocol, state, reason }]
+    })
+    // Sessions that come back later may be those of the configuration before, to which BIRD went back.
+    const isLate = performance.now() >= trial.until
+    if (away.length === 0 && !isLate) {
+      await this.#bird.confirm()
+      this.#accept(trial.source)
+      this.#trial = undefined
+    } else if (isLate) {
+      const which = away.map(({ protocol, state, reason }) => `${this.#nameOf(protocol)} is ${phrase(state, reason)}`)
+      this.#refuse(which.join(', ') || 'they came back too late')
+    }
+  }
+
+  #refuse(why: string): void {
+    const trial = this.#trial
+    if (!trial) return
+    const seconds = trial.source.conf.confirmSeconds
+    const text = `The change of ${this.#file} is taken back, as not all sessions were back within ${seconds} s: ${why}`
+    this.#refused = { id: trial.source.id, why: `${text}; correct the file` }
+    this.#trial = undefined
+  }
+
+  #accept(source: BgpSource): void {
+    if (this.#good?.id !== source.id) this.#context.log(`agent: BGP goes by ${this.#file}`)
+    this.#good = source
+    this.#refused = undefined
+    keepSource(this.#bird.files.accepted, source)
+  }
+
+  async #start(made: BirdConf, source: BgpSource): Promise<Failure[]> {
+    const ran = performance.now() - this.#startedAt
+    if (ran < this.#pauseMs) {
+      this.queue.add('start', this.#pauseMs - ran)
+      return [failureOf(`${this.trouble}: ${this.#startTrouble}`)]
+    }
+    const isAgain = this.#bird.hasRun
+    this.#pauseMs = ran < LASTING_MS ? Math.min(LONGEST_PAUSE_MS, this.#pauseMs * 2) : FIRST_PAUSE_MS
+    this.#startedAt = performance.now()
+    this.#made = made
+    try {
+      await this.#bird.start(made.text)
+    } catch (cause) {
+      this.#publish([])
+      this.#startTrouble = (cause as Error).message
+      throw cause
+    }
+    this.#startTrouble = 'BIRD has ended, and starts again in a moment'
+    this.#isUp = true
+    if (isAgain) this.#restarts++
+    this.#context.log(`agent: started BIRD${isAgain ? ' again' : ''}, process ${this.#bird.pid}`)
+    this.#accept(source)
+    this.#publish([])
+    return []
+  }
+
+  async #configure(made: BirdConf, source: BgpSource): Promise<void> {
+    if (this.#good === undefined || source.id === this.#good.id) {
+      await this.#bird.configure(made.text)
+      if (!this.#good) this.#accept(source)
+      this.#trial = undefined
+      return
+    }
+    if (this.#trial?.source.id === source.id) {
+      const leftMs = Math.max(0, this.#trial.until - performance.now())
+      const seconds = Math.ceil((leftMs + MARGIN_MS) / 1000)
+      await this.#bird.configure(made.text, seconds)
+      return
+    }
+    const kept = new Set(made.sessions.map(({ protocol }) => protocol))
+    const before = (await this.#bird.sessions()).filter(({ state }) => state === UP).map(({ protocol }) => protocol)
+    const expected = new Set([...(this.#trial?.expected ?? []), ...before].filter((protocol) => kept.has(protocol)))
+    const { confirmSeconds } = source.conf
+    const begun = performance.now()
+    try {
+      await this.#bird.configure(made.text, confirmSeconds)
+    } catch (cause) {
+      if (!(cause instanceof BirdError)) throw cause
+      this.#refused = { id: source.id, why: `The change of ${this.#file} does not count: ${cause.message}` }
+      this.#trial = undefined
+      this.queue.add('refused')
+      return
+    }
+    const limitMs = confirmSeconds * 1000
+    const until = begun + limitMs - Math.min(MARGIN_MS, limitMs / 4)
+    this.#trial = { source, expected, from: begun + LOOK_MS, until }
+    this.queue.add('deadline', until - begun)
+  }
+
+  // Undefined while Services are not known yet: what an earlier agent announces stays.
+  #addresses({ conf }: BgpSource): { readonly addresses?: readonly Ip[]; readonly missing: readonly string[] } {
+    const { nodeSubnet: _, ...networks } = conf.announce
+    if (Object.values(networks).every((all) => all.length === 0)) return { addresses: [], missing: [] }
+    if (!this.#services) {
+      const text = `${this.#file} announces addresses of Services, which this agent does not know; want --service-proxy`
+      return { addresses: [], missing: [text] }
+    }
+    const { reached } = this.#services
+    const isPatient = this.#bird.pid !== undefined || performance.now() - this.#born < PATIENCE_MS
+    if (reached === undefined) return isPatient ? { missing: [] } : { addresses: [], missing: [] }
+    const wanted = reached.filter(({ ip, of }) => networks[of].some((network) => contains(network, ip)))
+    return { addresses: [...new Set(wanted.map(({ ip }) => ip))], missing: [] }
+  }
+
+  #nameOf(protocol: string): string {
+    const found = this.#made.sessions.find((one) => one.protocol === protocol)
+    return found ? called(found) : protocol
+  }
+
+  // The status before BIRD has been asked again.
+  #note(): void {
+    const known = new Map(this.#now.bgp?.sessions.map((one) => [`${one.kind} ${one.address}`, one]))
+    this.#set(
+      this.#made.sessions.map(({ kind, name, address, asn }) => {
+        const state = { state: 'Unknown', received: 0, sent: 0 }
+        return { ...state, ...known.get(`${kind} ${address}`), kind, name, address, asn }
+      }),
+    )
+  }
+
+  #withReasons(states: readonly SessionState[]): SessionState[] {
+    return states.map((one) => {
+      const { protocol, state, reason } = one
+      if (state === UP) this.#reasons.delete(protocol)
+      else if (reason !== undefined) this.#reasons.set(protocol, reason)
+      const known = reason ?? this.#reasons.get(protocol)
+      return { ...one, ...(known !== undefined && { reason: known }) }
+    })
+  }
+
+  #publish(states: readonly SessionState[]): void {
+    const byName = new Map(states.map((one) => [one.protocol, one]))
+    this.#set(
+      this.#made.sessions.map(({ protocol, kind, name, address, asn }) => {
+        const { protocol: _, ...state } = byName.get(protocol) ?? { protocol, state: 'Unknown', received: 0, sent: 0 }
+        return { kind, name, address, asn, ...state }
+      }),
+    )
+    this.#reportAway(byName)
+  }
+
+  #set(sessions: readonly BgpSession[]): void {
+    const { pid } = this.#bird
+    const { asn = 0 } = (this.#trial?.source ?? this.#good ?? this.#read.source)?.conf ?? {}
+    const next = {
+      asn,
+      ...(pid !== undefined && { pid }),
+      restarts: this.#restarts,
+      announced: this.#made.announced,
+      sessions,
+    }
+    if (Bun.deepEquals(this.#now.bgp, next)) return
+    this.#now.bgp = next
+    this.#changed()
+  }
+
+  #reportAway(states: ReadonlyMap<string, SessionState>): void {
+    const [now, away]: [number, string[]] = [performance.now(), []]
+    const names = new Set(this.#made.sessions.map(({ protocol }) => protocol))
+    for (const known of [this.#awaySince, this.#reasons])
+      for (const protocol of known.keys()) if (!names.has(protocol)) known.delete(protocol)
+    for (const session of this.#made.sessions) {
+      const { state = 'Unknown', reason } = states.get(session.protocol) ?? {}
+      if (state === UP) this.#awaySince.delete(session.protocol)
+      else {
+        const since = this.#awaySince.get(session.protocol) ?? now
+        this.#awaySince.set(session.protocol, since)
+        if (now - since >= AWAY_MS) away.push(`${called(session)} is ${phrase(state, reason)}`)
+      }
+    }
+    const more = away.length > NAMED ? ` and ${away.length - NAMED} more` : ''
+    const text = `BGP sessions are away: ${away.slice(0, NAMED).join(', ')}${more} (see: plumb bgp)`
+    this.#context.failures.report('sessions of BGP', away.length === 0 ? [] : [failureOf(text)])
+  }
+}
+
+const UP = 'Established'
+const GOES_ON = '; BGP goes on as before'
+
+function failureOf(text: string): Failure {
+  return { scope: 'part', text }
+}
+
+function called({ name, address }: Session): string {
+  return name === address ? name : `${name} (${address})`
+}
+
+function phrase(state: string, reason: string | undefined): string {
+  return reason === undefined ? state : `${state}, ${reason}`
+}
