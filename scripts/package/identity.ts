@@ -12,11 +12,15 @@ export function suite(glibc: string): Identity {
       'nftables.',
     ],
     relations: {
-      deb: [`Depends: libc6 (>= ${glibc}), iproute2, nftables`, 'Recommends: conntrack', 'Suggests: wireguard-tools'],
+      deb: [
+        `Depends: libc6 (>= ${glibc}), iproute2, nftables`,
+        'Recommends: conntrack',
+        'Suggests: wireguard-tools, bird2',
+      ],
       rpm: [
         `Requires: iproute, nftables, libc.so.6(GLIBC_${glibc})(64bit)`,
         'Recommends: conntrack-tools, iproute-tc',
-        'Suggests: wireguard-tools',
+        'Suggests: wireguard-tools, bird',
       ],
     },
     folders: ['/etc/plumb', '/usr/share/doc/plumb'],
