@@ -1,10 +1,15 @@
 import { type ParseError, parse, printParseErrorCode } from 'jsonc-parser'
+import { isDeepText } from './json.ts'
+
+/** The parser calls itself for each level. */
+const DEEPEST = 1000
 
 /**
  * The place and the reason of the first JSON error in a text, as a phrase: `line 3, column 12: comma expected`. For a
- * text that JSON.parse has refused. Empty when this parser finds no error.
+ * text that JSON.parse has refused. Empty when this parser finds no error, and for a text that is nested too deep to look.
  */
 export function jsonPlace(text: string): string {
+  if (isDeepText(text, DEEPEST)) return ''
   const errors: ParseError[] = []
   parse(text, errors, { disallowComments: true, allowTrailingComma: false, allowEmptyContent: false })
   const [first] = errors
