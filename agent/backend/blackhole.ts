@@ -6,7 +6,7 @@ import { both } from '../lease/families.ts'
 import type { Both } from '../lease/lease.ts'
 
 /** The highest metric, so that every other route comes first. */
-const LAST = 2 ** 32 - 1
+export const LAST_METRIC = 2 ** 32 - 1
 
 /**
  * Routes that drop packets to a node's own subnets (`--ip-blackhole-route`). They have the highest metric. A bridge's
@@ -19,7 +19,7 @@ export function blackholes(subnets: Both<Cidr>): Route[] {
     dev: parse.ifname('lo'),
     dst,
     via: [],
-    priority: LAST,
+    priority: LAST_METRIC,
     proto: PROTO,
     blackhole: true,
   }))

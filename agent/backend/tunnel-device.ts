@@ -1,6 +1,6 @@
 import type { Ipip } from '../../lib/state/kinds/link-shape.ts'
 import type { Resource } from '../../lib/state/resource.ts'
-import { ValueError } from '../../lib/text/errors.ts'
+import { shown, ValueError } from '../../lib/text/errors.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { IfName } from '../../lib/text/values.ts'
 import { markOf } from '../kernel/marks.ts'
@@ -37,4 +37,11 @@ export function refuseSix(type: string, { tunnel }: Uplink): void {
   if (tunnel.v4 !== undefined && tunnel.v6 === undefined) return
   const want = 'want "EnableIPv6": false, or backend vxlan'
   throw new ValueError(`Cannot use backend ${type} with IPv6: it carries IPv4 alone; ${want}`)
+}
+
+/** Reads the MTU of the network between the nodes, in bytes. 0 stands for the uplink's. Throws ValueError. */
+export function underlayMtu(value: unknown): number {
+  const isMtu = typeof value === 'number' && Number.isInteger(value) && value >= 576 && value <= 65535
+  if (value === 0 || isMtu) return value
+  throw new ValueError(`${shown(value)}: want a whole number, 576 to 65535, or 0 for the uplink's`)
 }

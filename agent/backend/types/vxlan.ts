@@ -2,13 +2,14 @@ import * as v from 'valibot'
 import type { Resource } from '../../../lib/state/resource.ts'
 import { digest } from '../../../lib/text/digest.ts'
 import { shown, ValueError } from '../../../lib/text/errors.ts'
-import type { Cidr, Ip } from '../../../lib/text/ip.ts'
+import type { Cidr } from '../../../lib/text/ip.ts'
 import { field, read } from '../../../lib/text/shape.ts'
 import { type IfName, localMac, type Mac, parse } from '../../../lib/text/values.ts'
 import { markOf, PROTO } from '../../kernel/marks.ts'
 import type { Lease } from '../../lease/lease.ts'
 import type { Backend, Facts } from '../backend.ts'
 import { eachPeer, isDirect, networksOnLink, onLinkOf, readOnLink, routed } from '../peers.ts'
+import { beginOf, underlayMtu } from '../tunnel-device.ts'
 import type { Uplink } from '../uplink.ts'
 
 /** The keys of `Backend` in net-conf.json. `TxChecksumOffload` is plumb's, all others are flannel's. */
@@ -46,7 +47,7 @@ const SHAPE = v.object({
   Backend: v.looseObject({
     VNI: v.optional(field.int(1, 0xffffff), 1),
     Port: v.optional(field.int(0, 65535), 0),
-    MTU: v.optional(field.by(underlay), 0),
+    MTU: v.optional(field.by(underlayMtu), 0),
     GBP: v.optional(field.flag, false),
     Learning: v.optional(field.flag, false),
     DirectRouting: v.optional(field.flag, false),
@@ -167,10 +168,6 @@ function own({ subnets, data }: Lease, family: Family, uplink: Uplink, conf: Con
   ]
 }
 
-function beginOf(subnet: Cidr): Ip {
-  return subnet.slice(0, subnet.indexOf('/')) as Ip
-}
-
 // Without this limit, the kernel silently drops packets that do not fit into the uplink's packets.
 function inner({ MTU }: Conf, uplink: number, family: Family): number {
   return Math.min(MTU || uplink, uplink) - OVERHEAD[family]
@@ -180,12 +177,6 @@ function inner({ MTU }: Conf, uplink: number, family: Family): number {
 function device({ VNI }: Conf, family: Family): IfName {
   const names = family === 'v4' ? [`flannel.${VNI}`, `fl.${VNI}`] : [`flannel-v6.${VNI}`, `fl6.${VNI}`]
   return parse.ifname(names.find((name) => name.length <= 15))
-}
-
-function underlay(value: unknown): number {
-  const isMtu = typeof value === 'number' && Number.isInteger(value) && value >= 576 && value <= 65535
-  if (value === 0 || isMtu) return value
-  throw new ValueError(`${shown(value)}: want a whole number, 576 to 65535, or 0 for the uplink's`)
 }
 
 function vtepOf(lease: Pick<Lease, 'data'>, family: Family): Vtep | string {

@@ -3,7 +3,7 @@ import type { Wgpeer } from '../../../lib/state/kinds/wgpeer.ts'
 import type { Resource } from '../../../lib/state/resource.ts'
 import { isSix } from '../../../lib/text/cidr.ts'
 import { shown, ValueError } from '../../../lib/text/errors.ts'
-import { type Cidr, type Ip, split } from '../../../lib/text/ip.ts'
+import type { Cidr, Ip } from '../../../lib/text/ip.ts'
 import { Secret } from '../../../lib/text/secret.ts'
 import { field, read } from '../../../lib/text/shape.ts'
 import { type IfName, parse } from '../../../lib/text/values.ts'
@@ -13,7 +13,9 @@ import { CONNECTED_S } from '../../kernel/wireguard.ts'
 import type { Both, Lease } from '../../lease/lease.ts'
 import { isWireguardKey, WireguardKeys } from '../../node/wireguard-keys.ts'
 import type { Backend } from '../backend.ts'
+import { LAST_METRIC } from '../blackhole.ts'
 import { eachPeer } from '../peers.ts'
+import { beginOf, underlayMtu } from '../tunnel-device.ts'
 import type { Uplink } from '../uplink.ts'
 
 type Family = 'v4' | 'v6'
@@ -47,15 +49,13 @@ const DEVICES: Required<Both<IfName>> = { v4: parse.ifname('flannel-wg'), v6: pa
  * Bytes of the outer IPv6 and UDP headers, and of WireGuard's header, padding and tag. flannel takes as much for IPv4.
  */
 const OVERHEAD = 80
-/** The highest metric, so that every other route comes first. */
-const LAST = 2 ** 32 - 1
 const RELIST_MS = 15_000
 const PRIVATE = within(['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7'] as Cidr[])
 const SHAPE = v.object({
   Backend: v.looseObject({
     ListenPort: v.optional(field.int(1, 65535), 51820),
     ListenPortV6: v.optional(field.int(1, 65535), 51821),
-    MTU: v.optional(field.by(underlay), 0),
+    MTU: v.optional(field.by(underlayMtu), 0),
     PSK: v.exactOptional(field.by(secondKey)),
     PersistentKeepaliveInterval: v.optional(field.int(0, 65535), 0),
     Mode: v.optional(field.word(...MODES), 'separate'),
@@ -169,7 +169,7 @@ function address(dev: IfName, subnet: Cidr): Resource {
 function routes(dst: Cidr, dev: IfName): Resource[] {
   const route = { kind: 'route', ns: 'host', dst, via: [], proto: PROTO } as const
   return [
-    { ...route, dev: parse.ifname('lo'), priority: LAST, unreachable: true },
+    { ...route, dev: parse.ifname('lo'), priority: LAST_METRIC, unreachable: true },
     { ...route, dev, exclusive: true },
   ]
 }
@@ -213,16 +213,6 @@ function deviceOf({ mode }: Conf, family: Family): IfName {
 
 function inner({ mtu }: Conf, uplink: number): number {
   return Math.min(mtu || uplink, uplink) - OVERHEAD
-}
-
-function beginOf(subnet: Cidr): Ip {
-  return split(subnet).ip
-}
-
-function underlay(value: unknown): number {
-  const isMtu = typeof value === 'number' && Number.isInteger(value) && value >= 576 && value <= 65535
-  if (value === 0 || isMtu) return value
-  throw new ValueError(`${shown(value)}: want a whole number, 576 to 65535, or 0 for the uplink's`)
 }
 
 // The value stays out of the message. An empty one is none, as in flannel.
