@@ -17,7 +17,7 @@ export interface Wanted {
   ownersOf(keys: ReadonlySet<string>): ReadonlyMap<string, SubnetKey>
 }
 
-/** One way to get packets from node to node. A backend is pure. */
+/** One way to get packets from node to node. A backend is pure, except for the files of `equip` and `rotate`. */
 export interface Backend<Conf = unknown, Data = unknown> {
   /** Its name in `Backend.Type`. It is also the `BackendType` of its leases, where `leaseType` is absent. */
   readonly type: string
