@@ -11,6 +11,7 @@ import type { Snapshot, SubnetStore } from '../store/store.ts'
 import {
   type BgpStatus,
   BUCKETS,
+  type Finding,
   type KindCount,
   type Peer,
   type PolicyStatus,
@@ -40,6 +41,8 @@ export interface NodeState {
   probe?: (key: SubnetKey) => Probe | undefined
   silent: readonly string[]
   fights: readonly string[]
+  /** What the checks of the doctor found. */
+  findings: readonly Finding[]
   kinds: Readonly<Record<string, KindCount>>
   repairs: readonly Repair[]
   lastError: Repair | undefined
@@ -58,6 +61,7 @@ export function initialState(): NodeState {
     lost: [],
     silent: [],
     fights: [],
+    findings: [],
     kinds: {},
     repairs: [],
     lastError: undefined,
@@ -148,7 +152,8 @@ export function statusOf(
   state: NodeState,
 ): Status {
   const { node, version, backend, conf, store } = self
-  const { choice, lease, snapshot, stale, mtu, kinds, repairs, lastError, steps, services, policy, bgp } = state
+  const { choice, lease, snapshot, stale, mtu, findings, kinds, repairs, lastError, steps, services, policy, bgp } =
+    state
   const own = lease?.subnets ?? {}
   const others = (snapshot?.leases ?? []).filter(({ subnets }) => !isSame(subnets, own))
   return {
@@ -170,6 +175,7 @@ export function statusOf(
     ...conditionOf(self, state),
     peers: others.map((one) => peerOf(one, backend, state)),
     unreadable: snapshot?.unreadable.length ?? 0,
+    findings,
     kinds,
     repairs,
     steps,

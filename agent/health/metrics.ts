@@ -37,7 +37,7 @@ export function metrics(status: Status, usage: Usage, now: number, counts?: Poli
   ].join('')
 }
 
-function ofAgent({ version, ready, state, peers, subnets, unreadable, steps, lastError }: Status): string[] {
+function ofAgent({ version, ready, state, findings, peers, subnets, unreadable, steps, lastError }: Status): string[] {
   const lost = peers.filter(({ problem }) => problem !== undefined).length
   const of = (state: Probe['state']) =>
     peers.filter(({ problem, probe }) => problem === undefined && probe?.state === state).length
@@ -65,10 +65,18 @@ function ofAgent({ version, ready, state, peers, subnets, unreadable, steps, las
       'Other nodes: those that answer, that do not, that were not asked, and whose lease cannot be programmed.',
       byState,
     ),
+    ...ofFindings(findings),
     ...ofProbes(peers),
     histogram('plumb_step_duration_seconds', 'How long steps of the parts of the agent took.', BUCKETS, steps),
     gauge('plumb_last_error_timestamp_seconds', 'When something last failed; 0 when nothing has.', failedAt),
   ]
+}
+
+function ofFindings(findings: Status['findings']): string[] {
+  const counts = new Map<string, Sample>()
+  for (const { code, severity } of findings) counts.set(code, [{ code, severity }, (counts.get(code)?.[1] ?? 0) + 1])
+  const about = 'What the checks of plumb doctor that the agent makes have found now.'
+  return [gauge('plumb_doctor_findings', about, [...counts.values()])]
 }
 
 // A node with an old and a new lease appears once, with the worse probe result.

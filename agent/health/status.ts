@@ -93,6 +93,21 @@ export interface BgpStatus {
   readonly sessions: readonly BgpSession[]
 }
 
+/** How bad a finding is. `error`: packets are lost, or pods cannot start. `warning`: they will be, or only some. */
+export type Severity = 'error' | 'warning'
+
+/** A fault that a check of the doctor found on this node. */
+export interface Finding {
+  /** The check, such as `DR1`. `plumb doctor DR1` makes it again. */
+  readonly code: string
+  readonly title: string
+  readonly severity: Severity
+  /** What is wrong with the value that was seen, and what does not work because of it. One sentence. */
+  readonly text: string
+  /** The commands that mend it, each one line for a shell. */
+  readonly commands: readonly string[]
+}
+
 /** The complete public state of the agent at one moment. It is plain data without secrets. */
 export interface Status {
   readonly node: string
@@ -121,6 +136,8 @@ export interface Status {
   readonly reasons: readonly string[]
   /** The other problems. They concern single peers, the store or other programs. */
   readonly degraded: readonly string[]
+  /** What the checks of the doctor found, errors first. Their sentences are in `reasons` or `degraded`, too. */
+  readonly findings: readonly Finding[]
   readonly peers: readonly Peer[]
   readonly unreadable: number
   /** The counts by kind: link, addr, route, neigh, tunnel, nexthop, nft. */
