@@ -9,7 +9,7 @@ import { openBackend } from './backend/open.ts'
 import { makeProbes } from './backend/probes.ts'
 import { removeBird } from './bgp/bird.ts'
 import type { KindName } from './cluster/kinds.ts'
-import { openObjects } from './cluster/source.ts'
+import { type ObjectsWish, openObjects } from './cluster/source.ts'
 import { removeFlannelRules } from './firewall/flannel-rules.ts'
 import { birdDir, instanceOf, scopeOf, tableOf, wishOf } from './instance.ts'
 import { Converger } from './kernel/converge.ts'
@@ -118,11 +118,20 @@ export async function prepare(
   }
 }
 
-// Policy and Services share one source, which follows the kinds of both.
-function objectsOf({ policy, services }: Settings, version: string): Pick<Context, 'objects'> {
-  const from = policy ?? services?.objects
-  const kinds: KindName[] = [...new Set([...(policy ? POLICY_KINDS : []), ...(services ? SERVICE_KINDS : [])])]
+// Policy, Services and BGP share one source, which follows the kinds of all. BGP needs the labels of nodes.
+function objectsOf({ policy, services, bgp, store }: Settings, version: string): Pick<Context, 'objects'> {
+  const from = policy ?? services?.objects ?? (bgp && store.kind === 'kube' ? ofCluster(store) : undefined)
+  const wanted: readonly (readonly KindName[])[] = [
+    policy ? POLICY_KINDS : [],
+    services ? SERVICE_KINDS : [],
+    bgp ? ['nodes'] : [],
+  ]
+  const kinds = [...new Set(wanted.flat())]
   return from ? { objects: openObjects(from, kinds, version) } : {}
+}
+
+function ofCluster({ kubeconfig, server }: Extract<Settings['store'], { kind: 'kube' }>): ObjectsWish {
+  return { from: 'api', ...(kubeconfig && { kubeconfig }), ...(server && { server }) }
 }
 
 // Two proxies give one connection two translations. Which one counts depends on the order of their start.

@@ -25,11 +25,12 @@ export async function run(argv: readonly string[]): Promise<number> {
 /** Formats the sessions for people. `now` is in milliseconds since 1970. */
 export function bgpText({ node, bgp }: Status, now: number): string {
   if (!bgp) return `${node} runs no BGP: its agent has no --bgp-config`
-  const { asn, pid, restarts, announced, sessions } = bgp
+  const { asn, pid, restarts, programs, announced, sessions } = bgp
   if (asn === 0) return `${node} has no configuration of BGP yet (see: plumb status)`
   const bird = pid === undefined ? 'BIRD does not run (see: plumb status)' : `BIRD is process ${pid}`
   const again = restarts === 0 ? '' : `, starts after its end: ${restarts}`
-  const head = `${node} is AS ${asn}, announced prefixes: ${announced}; ${bird}${again}`
+  const routes = programs === undefined ? '' : '; BIRD writes the routes to nodes'
+  const head = `${node} is AS ${asn}, announced prefixes: ${announced}; ${bird}${again}${routes}`
   if (sessions.length === 0) return `${head}\n\nno sessions`
   const rows = sessions.map((one) => rowOf(one, now))
   return `${head}\n\n${table(['PEER', 'ADDRESS', 'AS', 'STATE', 'SINCE', 'IN', 'OUT', 'REASON'], rows)}`

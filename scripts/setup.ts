@@ -1,5 +1,6 @@
 import { wishOf } from '../cli/demo/wish.ts'
 import { unpackArm64 } from './arm64.ts'
+import { unpackBgpDaemons } from './bgp-daemons.ts'
 import { CROSS, NEEDS } from './engine.ts'
 import { unpackFirewalld } from './firewalld.ts'
 import { unpackKernel } from './kernel.ts'
@@ -113,6 +114,7 @@ try {
   if (wanted === 'test') {
     await attempt('a kernel for test/vm, whose tests are skipped', unpackKernel)
     await attempt('firewalld, and what needs it', unpackFirewalld)
+    await attempt('BGP daemons of other projects, whose tests are skipped', unpackBgpDaemons)
     await attempt('what starts the arm64 executable, whose test is skipped', unpackArm64)
     await attempt('musl, and the test of plugins with it', unpackMusl)
   }

@@ -4,7 +4,7 @@
 import type { Link } from '../../lib/state/kinds/link.ts'
 import type { Kind, Resource } from '../../lib/state/resource.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
-import type { Mac, NetworkName } from '../../lib/text/values.ts'
+import type { IfName, Mac, NetworkName } from '../../lib/text/values.ts'
 import type { Both, Lease, SubnetKey } from '../lease/lease.ts'
 import type { Uplink } from './uplink.ts'
 
@@ -62,6 +62,11 @@ export interface Backend<Conf = unknown, Data = unknown> {
    * The names of the devices that belong to this backend and configuration. Everything on them belongs to the agent.
    */
   links(conf: Conf): readonly Link['name'][]
+  /**
+   * How routes of BIRD lead to other nodes: by the device of a tunnel, always or where a router is in between. Absent in
+   * a backend whose peers need more than a route.
+   */
+  byBird?(conf: Conf): { readonly device?: IfName; readonly isAlways?: boolean }
   /** Kinds whose changes the kernel tells nobody, and how often they are listed again, in milliseconds. */
   readonly relist?: { readonly kinds: readonly Kind[]; readonly everyMs: number }
   /**

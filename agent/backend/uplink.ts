@@ -4,6 +4,7 @@ import { CniError, CODE, ExecError, shown, ValueError } from '../../lib/text/err
 import { type Cidr, type Ip, parseIp, split } from '../../lib/text/ip.ts'
 import { type IfName, parse } from '../../lib/text/values.ts'
 import { PROTO } from '../kernel/marks.ts'
+import { within } from '../kernel/ownership.ts'
 import type { Both } from '../lease/lease.ts'
 
 /** The link towards the other nodes, with its addresses and routes. */
@@ -26,6 +27,8 @@ export interface Uplink {
 export interface Choice {
   readonly uplink: Uplink
   readonly why: string
+  /** Routes of other programs within the networks of pods, with the number of their protocol (rtnetlink(7)). */
+  readonly strangers?: readonly { readonly dst: Cidr; readonly protocol: string }[]
 }
 
 /** The settings for the choice. Without any of them, the link of the default route is chosen. */
@@ -152,6 +155,26 @@ export function overlap({ links, routes }: Sight, network: Cidr, own: readonly s
   })
   return found && `${found.dst} on ${found.dev ?? 'several links'}`
 }
+
+/**
+ * The routes within the networks of pods that neither the kernel nor the agent nor BIRD has made. They may lead to pods
+ * of this node. Pure.
+ */
+export function strangersOf(
+  { routes }: Pick<Sight, 'routes'>,
+  networks: readonly Cidr[],
+): NonNullable<Choice['strangers']> {
+  const isInside = within(networks)
+  return routes.flatMap(({ dst, protocol = BOOT }) => {
+    if (dst === 'default' || KNOWN.includes(protocol)) return []
+    const cidr = cidrOf(dst)
+    return isInside(cidr) ? [{ dst: cidr, protocol }] : []
+  })
+}
+
+/** The protocols of routes: of `ip` by default, which it does not show, of the kernel and of BIRD (linux/rtnetlink.h). */
+const [BOOT, KERNEL, BIRD] = ['3', '2', '12']
+const KNOWN: readonly string[] = [String(PROTO), KERNEL, BIRD]
 
 type Family = 4 | 6
 /** A link, the reason for its choice, and a test for the wanted addresses if there are any. */

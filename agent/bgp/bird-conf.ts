@@ -1,11 +1,14 @@
 import { hostCidr, isSix } from '../../lib/text/cidr.ts'
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { bitsOf, type Cidr, format, type Ip, split } from '../../lib/text/ip.ts'
+import type { Labels } from '../cluster/reading.ts'
 import type { Both, Lease } from '../lease/lease.ts'
 import type { Accepted, BgpConfiguration, OuterPeer } from './configuration.ts'
+import { type Selection, select } from './selection.ts'
 
 // What BIRD is told (BIRD 2, https://bird.network.cz). The agent programs the routes to nodes itself, with its own
-// protocol number. BIRD gives the kernel only what outer peers announce, as `proto bird`.
+// protocol number. BIRD gives the kernel only what outer peers announce, as `proto bird`. With `programs: bird` it also
+// gives the kernel the routes to nodes.
 
 /** All that BIRD's configuration depends on. */
 export interface Situation {
@@ -20,12 +23,26 @@ export interface Situation {
   readonly networks: readonly Cidr[]
   /** Whether an address is reached without a router. */
   isOnLink(ip: Ip): boolean
+  /** The labels of a node. Undefined when they are not known. */
+  labelsOf(node: string): Labels | undefined
+  /** How packets get to other nodes, where BIRD writes the routes to them. */
+  readonly ways?: Ways
   /** The addresses of Services that this node announces. */
   readonly addresses: readonly Ip[]
   /** The passwords by the path of their file. */
   readonly passwords: ReadonlyMap<string, string>
   /** Where BIRD writes its log. */
   readonly logFile: string
+}
+
+/** How packets get to a node that is the next hop of a route. */
+export interface Ways {
+  /** The networks that the node reaches without a router. */
+  readonly onLink: readonly Cidr[]
+  /** The device of the tunnel. Without it, next hops behind a router are refused. */
+  readonly device?: string
+  /** The tunnel also takes packets to nodes on the link. */
+  readonly isAlways?: boolean
 }
 
 /** A session that BIRD has. */
@@ -45,6 +62,8 @@ export interface BirdConf {
   readonly sessions: readonly Session[]
   /** How many prefixes the node announces. */
   readonly announced: number
+  /** What the selectors of the configuration select that cannot be right. */
+  readonly problems: readonly string[]
 }
 
 /** BIRD's log rotates at this size, in bytes. */
@@ -59,9 +78,10 @@ const RECOVERY_SECONDS = 30
 
 /** Makes the text of bird.conf. Pure. Throws ValueError for a password or a path that BIRD cannot read. */
 export function birdConf(situation: Situation): BirdConf {
-  const { conf, node, ips, logFile } = situation
-  const nodes = FAMILIES.flatMap((family) => nodeSessions(situation, family))
-  const peers = conf.peers.filter(({ nodes }) => nodes === undefined || nodes.includes(node))
+  const { conf, node, ips, others, labelsOf, logFile } = situation
+  const selection = select(conf, { node, others: others.map((one) => one.node), labelsOf })
+  const { peers, problems } = selection
+  const nodes = FAMILIES.flatMap((family) => nodeSessions(situation, selection, family))
   const announced = FAMILIES.map((family) => announcedOf(situation, family))
   const statics = FAMILIES.flatMap((family, i) => staticRoutes(family, announced[i] ?? []))
   const lines = [
@@ -73,7 +93,7 @@ export function birdConf(situation: Situation): BirdConf {
     'protocol device { scan time 10; }',
     ...(peers.some(({ bfd }) => bfd) ? BFD : []),
     ...statics,
-    ...FAMILIES.flatMap((family) => kernelRoutes(family, peers)),
+    ...FAMILIES.flatMap((family) => kernelRoutes(situation, family, peers)),
     ...nodes.flatMap(({ lines }) => lines),
     ...peers.flatMap((peer) => peerLines(peer, situation)),
   ]
@@ -81,6 +101,7 @@ export function birdConf(situation: Situation): BirdConf {
     text: `${lines.join('\n')}\n`,
     sessions: [...nodes.map(({ session }) => session), ...peers.map((peer) => sessionOf(peer))],
     announced: announced.flat().length,
+    problems,
   }
 }
 
@@ -113,19 +134,23 @@ function staticRoutes(family: Family, prefixes: readonly Cidr[]): string[] {
 
 // Without a peer that may announce something, the kernel's routes are none of BIRD's business. The routes of others are
 // learned only for peers behind a router, whose next hops BIRD resolves by them. None of them is announced.
-function kernelRoutes(family: Family, all: readonly OuterPeer[]): string[] {
+function kernelRoutes({ subnets, ways }: Situation, family: Family, all: readonly OuterPeer[]): string[] {
   const peers = all.filter((peer) => isOf(peer.address, family) && peer.import.length > 0)
-  if (peers.length === 0) return []
+  const hasNodes = ways !== undefined && subnets[family] !== undefined
+  if (peers.length === 0 && !hasNodes) return []
+  const outer = `proto ~ "peer_${family}_*"`
+  const from = hasNodes ? `(${outer} || proto ~ "node_${family}_*")` : outer
   const learns = peers.some(({ multihop }) => multihop !== undefined)
   return [
     `protocol kernel kernel_${family} {`,
     `  ${channel(family)} {`,
     `    import ${learns ? 'all' : 'none'};`,
-    `    export filter { if proto ~ "peer_${family}_*" && dest != RTD_UNREACHABLE then accept; reject; };`,
+    `    export filter { if ${from} && dest != RTD_UNREACHABLE then accept; reject; };`,
     '  };',
     '  merge paths on;',
     ...(learns ? ['  learn;'] : []),
-    '  scan time 10;',
+    // What another program has removed comes back with the next scan.
+    `  scan time ${hasNodes ? 2 : 10};`,
     '}',
   ]
 }
@@ -135,12 +160,11 @@ interface NodeSession {
   readonly lines: readonly string[]
 }
 
-function nodeSessions(situation: Situation, family: Family): NodeSession[] {
+function nodeSessions(situation: Situation, { isReflector: reflects }: Selection, family: Family): NodeSession[] {
   const { conf, node, ips, others } = situation
   const own = ips[family]
   if (own === undefined) return []
   const { mesh, routeReflectors: reflectors } = conf
-  const reflects = (name: string | undefined) => name !== undefined && (reflectors?.nodes.includes(name) ?? false)
   const isReflector = reflects(node)
   // A node with an old and a new lease has one session.
   const found = new Map<Ip, { name: string | undefined; subnets: Cidr[] }>()
@@ -182,13 +206,31 @@ function nodeSessions(situation: Situation, family: Family): NodeSession[] {
           ...(isReflector && !reflects(name) ? ['  rr client;'] : []),
           ...(isReflector ? [`  rr cluster id ${reflectors?.clusterId};`] : []),
           `  ${channel(family)} {`,
-          `    import filter { if net ~ [ ${[...allowed].sort().join(', ')} ] then accept; reject; };`,
+          ...nodeImport(`net ~ [ ${[...allowed].sort().join(', ')} ]`, situation, family),
           `    export filter { if ${ownSubnet(situation, family)}${passes} then accept; reject; };`,
           '  };',
           '}',
         ],
       }
     })
+}
+
+function nodeImport(isAllowed: string, { ways }: Situation, family: Family): string[] {
+  if (!ways) return [`    import filter { if ${isAllowed} then accept; reject; };`]
+  return ['    import filter {', `      if !(${isAllowed}) then reject;`, ...wayLines(ways, family), '    };']
+}
+
+// A next hop that is not looked up cannot lead through another router's default route. BIRD wants these assignments in
+// this order: with another one it takes another device, or the kernel refuses the route.
+function wayLines({ onLink, device, isAlways }: Ways, family: Family): string[] {
+  const near = onLink.filter((one) => isOf(one, family))
+  const isNear = near.map((one) => `bgp_next_hop ~ ${one}`).join(' || ')
+  const direct = `      if ${isNear} then { gw = bgp_next_hop; accept; }`
+  const tunnel = `      onlink = true; ifname = "${device}"; gw = bgp_next_hop;`
+  return [
+    ...(near.length === 0 || isAlways ? [] : [direct]),
+    ...(device === undefined ? ['      reject;'] : [tunnel, '      accept;']),
+  ]
 }
 
 // The addresses of Services are for the outside: each node serves them itself.
@@ -205,7 +247,8 @@ function sessionOf({ name, address, asn }: OuterPeer): Session {
   return { protocol: `peer_${family}_${symbol(address)}`, kind: 'peer', name: name ?? address, address, asn }
 }
 
-function peerLines(peer: OuterPeer, { conf, ips, networks, passwords }: Situation): string[] {
+function peerLines(peer: OuterPeer, situation: Situation): string[] {
+  const { conf, ips, passwords } = situation
   const { address, asn, localAsn = conf.asn, port, passwordFile, multihop, ttlSecurity, bfd } = peer
   const family = isSix(address) ? 'v6' : 'v4'
   // On the link, the address depends on the peer. BFD over routers needs one.
@@ -222,10 +265,7 @@ function peerLines(peer: OuterPeer, { conf, ips, networks, passwords }: Situatio
     `  hold time ${peer.holdTime};`,
     ...(bfd ? ['  bfd on;'] : ['  graceful restart on;', `  graceful restart time ${peer.gracefulRestart};`]),
     `  ${channel(family)} {`,
-    ...importLines(
-      peer,
-      networks.filter((network) => isOf(network, family)),
-    ),
+    ...importLines(peer, situation, family),
     '    export filter {',
     '      if source != RTS_STATIC then reject;',
     ...peer.communities.map((text) => `      ${addition(text)};`),
@@ -237,15 +277,31 @@ function peerLines(peer: OuterPeer, { conf, ips, networks, passwords }: Situatio
   ]
 }
 
-function importLines({ import: all, importLimit }: OuterPeer, networks: readonly Cidr[]): string[] {
-  if (all.length === 0) return ['    import none;']
+function importLines(peer: OuterPeer, { subnets, networks, ways }: Situation, family: Family): string[] {
+  const { import: all, importLimit } = peer
+  const [within, own] = [networks.filter((network) => isOf(network, family)), subnets[family]]
+  const takesSubnets = peer.subnets && ways !== undefined && own !== undefined && within.length > 0
+  if (all.length === 0 && !takesSubnets) return ['    import none;']
   return [
     '    import filter {',
-    ...(networks.length > 0 ? [`      if net ~ [ ${networks.map((one) => `${one}+`).join(', ')} ] then reject;`] : []),
-    `      if net ~ [ ${all.map(pattern).join(', ')} ] then accept;`,
+    ...(takesSubnets ? subnetLines(within, own, ways, family) : []),
+    ...(within.length > 0 ? [`      if net ~ [ ${within.map((one) => `${one}+`).join(', ')} ] then reject;`] : []),
+    ...(all.length > 0 ? [`      if net ~ [ ${all.map(pattern).join(', ')} ] then accept;`] : []),
     '      reject;',
     '    };',
     `    import limit ${importLimit} action block;`,
+  ]
+}
+
+// The subnets of nodes have one length, that of this node's.
+function subnetLines(networks: readonly Cidr[], own: Cidr, ways: Ways, family: Family): string[] {
+  const { length } = split(own)
+  const subnets = networks.map((network) => `${network}{${length},${length}}`)
+  return [
+    `      if net ~ [ ${own}+ ] then reject;`,
+    `      if net ~ [ ${subnets.join(', ')} ] then {`,
+    ...wayLines(ways, family).map((line) => `  ${line}`),
+    '      }',
   ]
 }
 

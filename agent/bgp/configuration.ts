@@ -7,6 +7,7 @@ import { shown, ValueError } from '../../lib/text/errors.ts'
 import { bitsOf, type Cidr, type Ip, parseCidr, parseIp, split } from '../../lib/text/ip.ts'
 import { printable } from '../../lib/text/printable.ts'
 import { field, read } from '../../lib/text/shape.ts'
+import { labelsOf, type Selector, selectorOf } from '../cluster/reading.ts'
 import { isNodeName } from '../lease/node-name.ts'
 
 /** BGP as the user wants it: the checked content of the file. */
@@ -15,8 +16,14 @@ export interface BgpConfiguration {
   readonly asn: number
   /** Each node has a session with each other node. */
   readonly mesh: boolean
-  /** Nodes that pass routes on, instead of the mesh. */
-  readonly routeReflectors?: { readonly nodes: readonly string[]; readonly clusterId: Ip }
+  /** Who writes the routes to other nodes into the kernel: the agent, from the leases, or BIRD, from its sessions. */
+  readonly programs: 'agent' | 'bird'
+  /** Nodes that pass routes on, instead of the mesh: those of a name, and those that the selector selects. */
+  readonly routeReflectors?: {
+    readonly nodes: readonly string[]
+    readonly nodeSelector?: Selector
+    readonly clusterId: Ip
+  }
   readonly peers: readonly OuterPeer[]
   readonly announce: {
     readonly nodeSubnet: boolean
@@ -58,8 +65,11 @@ export interface OuterPeer {
   readonly prepend: number
   /** The own address of the session. */
   readonly source?: Ip
-  /** The nodes that have this peer. Absent: all. */
+  /** The peer may announce subnets of other nodes. Only where BIRD writes the routes to nodes. */
+  readonly subnets: boolean
+  /** The nodes that have this peer: those of a name, and those that the selector selects. Both absent: all. */
   readonly nodes?: readonly string[]
+  readonly nodeSelector?: Selector
 }
 
 /** Prefixes that a peer may announce: a network, or also its parts up to a length. */
@@ -81,6 +91,27 @@ const nodeNames = v.array(
     return value
   }),
 )
+// An unknown key would make the selector wider, so each key is read.
+const labelSelector = v.object({
+  matchLabels: v.optional(
+    field.by((value) => {
+      if (typeof value !== 'object' || Array.isArray(value))
+        throw new ValueError(`${shown(value)}: want labels such as {"rack": "a"}`)
+      return labelsOf(value, '')
+    }),
+    {},
+  ),
+  matchExpressions: v.optional(
+    v.array(
+      v.object({
+        key: field.text,
+        operator: field.word('In', 'NotIn', 'Exists', 'DoesNotExist'),
+        values: v.optional(v.array(field.text), []),
+      }),
+    ),
+    [],
+  ),
+})
 const networks = v.optional(v.array(field.by((value) => networkOf(parseCidr(value)))), [])
 const name = field.by((value) => {
   if (typeof value !== 'string' || !/^[\w.-]{1,64}$/.test(value))
@@ -111,15 +142,19 @@ const peer = v.object({
   communities: v.optional(v.array(field.by(community)), []),
   prepend: v.optional(field.int(0, 16), 0),
   source: v.exactOptional(field.by(neighbour)),
+  subnets: v.optional(field.flag, false),
   nodes: v.exactOptional(nodeNames),
+  nodeSelector: v.exactOptional(labelSelector),
 })
 
 const shape = v.object({
   asn: v.optional(asn, USUAL.asn),
   mesh: v.optional(field.flag, true),
+  programs: v.optional(field.word('agent', 'bird'), 'agent'),
   routeReflectors: v.exactOptional(
     v.object({
-      nodes: nodeNames,
+      nodes: v.optional(nodeNames, []),
+      nodeSelector: v.exactOptional(labelSelector),
       clusterId: field.by((value) => {
         const ip = parseIp(value)
         if (isSix(ip) || bitsOf(ip).bits === 0n) throw new ValueError(`${shown(value)}: want a number such as 10.0.0.1`)
@@ -157,20 +192,39 @@ function checked(raw: unknown): BgpConfiguration {
   const { value, notes } = read(shape, raw ?? {})
   const unknown = notes.find((note) => note.startsWith('unknown key'))
   if (unknown !== undefined) throw new ValueError(`Cannot read it: ${unknown}`)
-  const { routeReflectors, peers } = value
-  if (routeReflectors && new Set(routeReflectors.nodes).size < 2)
+  const { routeReflectors, peers, programs } = value
+  if (routeReflectors && !routeReflectors.nodeSelector && new Set(routeReflectors.nodes).size < 2)
     throw new ValueError(
       `Cannot read routeReflectors.nodes ${shown(routeReflectors.nodes)}: want two nodes at least, as one may die`,
     )
   if (peers.length > MOST_PEERS)
     throw new ValueError(`Cannot read peers: want ${MOST_PEERS} at most, not ${peers.length}`)
   for (const [i, one] of peers.entries()) refuse(one, peers.slice(0, i), `peers[${i}]`)
+  const foreign = programs === 'agent' ? peers.findIndex(({ subnets }) => subnets) : -1
+  if (foreign >= 0)
+    throw new ValueError(
+      `Cannot read peers[${foreign}].subnets true: want programs bird, else BIRD writes no such route`,
+    )
+  const { routeReflectors: _, ...rest } = value
   return {
-    ...value,
-    peers: peers.map(({ gracefulRestart, ...one }) => ({
-      ...one,
+    ...rest,
+    ...(routeReflectors && { routeReflectors: selecting(routeReflectors, 'routeReflectors') }),
+    peers: peers.map(({ gracefulRestart, ...one }, i) => ({
+      ...selecting(one, `peers[${i}]`),
       gracefulRestart: one.bfd ? 0 : (gracefulRestart ?? USUAL.restartSeconds),
     })),
+  }
+}
+
+function selecting<T extends { readonly nodeSelector?: unknown }>(
+  { nodeSelector, ...rest }: T,
+  at: string,
+): Omit<T, 'nodeSelector'> & { readonly nodeSelector?: Selector } {
+  if (nodeSelector === undefined) return rest
+  try {
+    return { ...rest, nodeSelector: selectorOf(nodeSelector, `${at}.nodeSelector`) }
+  } catch (cause) {
+    throw new ValueError(`Cannot read ${(cause as Error).message}`, { cause })
   }
 }
 
@@ -181,8 +235,11 @@ function refuse(one: ReadPeer, before: readonly ReadPeer[], at: string): void {
   const wrong = (key: string, value: unknown, want: string) => {
     throw new ValueError(`Cannot read ${at}.${key} ${shown(value)}: ${want}`)
   }
-  // A node that has both would have two sessions with one neighbour.
-  const twin = before.find(({ address, nodes }) => address === one.address && meet(nodes, one.nodes))
+  // A node that has both would have two sessions with one neighbour. Whom selectors select is known later.
+  const selected = (peer: ReadPeer) => peer.nodeSelector !== undefined
+  const twin = before.find(
+    (other) => other.address === one.address && !selected(other) && !selected(one) && meet(other.nodes, one.nodes),
+  )
   if (twin) wrong('address', one.address, 'want each address once on a node')
   if (one.multihop !== undefined && one.ttlSecurity)
     wrong('ttlSecurity', true, 'want multihop or ttlSecurity, as ttlSecurity is for peers on the link')

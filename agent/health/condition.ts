@@ -49,6 +49,8 @@ export interface NodeState {
   services?: ServicesStatus
   policy?: PolicyStatus
   bgp?: BgpStatus
+  /** Who writes the routes to nodes, as the kernel has it. Absent before the first step. */
+  programs?: 'agent' | 'bird'
   steps: { readonly count: number; readonly sum: number; readonly buckets: readonly number[] }
 }
 

@@ -88,6 +88,8 @@ export interface BgpStatus {
   readonly pid?: number
   /** How often BIRD was started again. */
   readonly restarts: number
+  /** BIRD writes the routes to other nodes. Absent while the agent does. */
+  readonly programs?: 'bird'
   /** The prefixes that this node announces. */
   readonly announced: number
   readonly sessions: readonly BgpSession[]

@@ -1,13 +1,18 @@
-import { contains } from '../../lib/text/cidr.ts'
-import type { Ip } from '../../lib/text/ip.ts'
-import { onLink } from '../backend/peers.ts'
+import { contains, isSix } from '../../lib/text/cidr.ts'
+import { ValueError } from '../../lib/text/errors.ts'
+import { type Cidr, type Ip, split } from '../../lib/text/ip.ts'
+import { networksOnLink, onLink } from '../backend/peers.ts'
 import type { Uplink } from '../backend/uplink.ts'
 import { Bird } from '../bgp/bird.ts'
-import { type BirdConf, birdConf, type Session } from '../bgp/bird-conf.ts'
+import { type BirdConf, birdConf, type Session, type Ways } from '../bgp/bird-conf.ts'
 import { BirdError, type SessionState } from '../bgp/birdc.ts'
+import { usesLabels } from '../bgp/selection.ts'
 import { type BgpSource, keepSource, keptSource, readSource } from '../bgp/source.ts'
+import type { KindName } from '../cluster/kinds.ts'
+import type { Labels } from '../cluster/reading.ts'
 import type { NodeState } from '../health/condition.ts'
 import type { BgpSession } from '../health/status.ts'
+import { both } from '../lease/families.ts'
 import type { Lease } from '../lease/lease.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
@@ -20,7 +25,7 @@ import type { ServicesPart } from './services.ts'
 const [LOOK_MS, LOOK_EACH_MS] = [1000, 20]
 /** BIRD that does not answer so often, each time for so long, is ended. */
 const [MISSES, MISS_MS] = [3, 5000]
-/** How long Services may be unknown at the start before BIRD starts without their addresses. */
+/** How long Services and labels of nodes may be unknown at the start before BIRD starts without them. */
 const PATIENCE_MS = 5000
 /** A BIRD that ran for less than this starts again after a pause. The pause doubles up to the longest. */
 const [LASTING_MS, FIRST_PAUSE_MS, LONGEST_PAUSE_MS] = [10_000, 1000, 30_000]
@@ -60,10 +65,10 @@ export class BgpPart implements Part {
   readonly #now: NodeState
   readonly #services: ServicesPart | undefined
   readonly #changed: () => void
+  readonly #programsChanged: () => void
   readonly #file: string
   readonly #bird: Bird
   readonly #born = performance.now()
-  #hasLooked = false
   /** Until then BIRD, which was taken over, gets the configuration that counted. By performance.now(). */
   #settlesUntil: number | undefined
   /** The configuration that counts, the one on trial, and the one that was refused with the reason. */
@@ -72,7 +77,8 @@ export class BgpPart implements Part {
   #refused: { readonly id: string; readonly why: string } | undefined
   /** The file as it was read last. The poll compares the identity. */
   #read: FileState = { id: '' }
-  #made: BirdConf = { text: '', sessions: [], announced: 0 }
+  #made: BirdConf = { text: '', sessions: [], announced: 0, problems: [] }
+  #programs: 'agent' | 'bird' = 'agent'
   #restarts = 0
   /** BIRD runs as far as is known, and why it could not be started last. */
   #isUp = false
@@ -84,14 +90,16 @@ export class BgpPart implements Part {
   /** Why a session went away. BIRD forgets it when it tries again. */
   readonly #reasons = new Map<string, string>()
 
-  /** `changed` is called when the sessions have changed. */
+  /**
+   * `changed` is called when the sessions have changed, `programsChanged` when another program writes the routes to nodes.
+   */
   constructor(
     context: Context,
     { file, dir }: NonNullable<Context['bgp']>,
     now: NodeState,
     services: ServicesPart | undefined,
     queue: Queue,
-    changed: () => void,
+    { changed, programsChanged }: { changed(): void; programsChanged(): void },
   ) {
     this.#context = context
     this.#now = now
@@ -99,10 +107,20 @@ export class BgpPart implements Part {
     this.queue = queue
     this.quietMs = context.quietMs
     this.#changed = changed
+    this.#programsChanged = programsChanged
     this.#file = file
     this.#bird = new Bird(dir, context.run, () => queue.addUrgent('BIRD ended'))
-    this.#set([])
     services?.onReached(() => queue.addUrgent('services'))
+    context.objects?.changes(NODE_KINDS, () => queue.add('labels'))
+    this.#takeOver()
+    this.#read = this.#readFile()
+    this.#programs = this.#programsNow()
+    this.#set([])
+  }
+
+  /** Who writes the routes to other nodes. The agent does so until BIRD's configuration has proved itself. */
+  get programs(): 'agent' | 'bird' {
+    return this.#programs
   }
 
   async step(): Promise<Outcome> {
@@ -120,7 +138,7 @@ export class BgpPart implements Part {
   /** Follows BIRD, the sessions and the file until the signal. */
   async follow(signal: AbortSignal): Promise<void> {
     for (let misses = 0; !signal.aborted; await pause(this.#lookMs(), signal)) {
-      if (this.#hasLooked && this.#readFile().id !== this.#read.id) this.queue.add('bgp-config')
+      if (this.#readFile().id !== this.#read.id) this.queue.add('bgp-config')
       if (!this.#isUp) continue
       if (this.#bird.pid === undefined) {
         this.#isUp = false
@@ -148,7 +166,6 @@ export class BgpPart implements Part {
   }
 
   async #advance(lease: Lease, uplink: Uplink, leases: readonly Lease[]): Promise<Failure[]> {
-    if (!this.#hasLooked) this.#takeOver()
     this.#read = this.#readFile()
     const isRunning = this.#bird.pid !== undefined
     if (this.#trial && !isRunning) this.#refuse('BIRD ended with it')
@@ -161,8 +178,12 @@ export class BgpPart implements Part {
     ]
     if (!source) return texts.map(failureOf)
     const { addresses, missing } = this.#addresses(source)
-    if (addresses === undefined) {
-      this.queue.add('services', LOOK_MS)
+    const { labelsOf, unknown } = this.#labels(source)
+    this.#choosePrograms()
+    // BIRD finds the device of the tunnel, and takes its routes away when the agent has its own.
+    const isEarly = (this.#programs === 'bird') !== (this.#now.programs === 'bird')
+    if (addresses === undefined || labelsOf === undefined || isEarly) {
+      this.queue.add('unknown', LOOK_MS)
       return texts.map(failureOf)
     }
     const made = birdConf({
@@ -173,21 +194,23 @@ export class BgpPart implements Part {
       others: leases,
       networks: this.#context.facts.networks,
       isOnLink: onLink(uplink),
+      labelsOf,
+      ...this.#ways(source, uplink),
       addresses,
       passwords: source.passwords,
       logFile: this.#bird.files.log,
     })
-    const failures = [...texts, ...missing].map(failureOf)
+    const failures = [...texts, ...missing, ...unknown, ...made.problems, ...this.#strangers(lease)].map(failureOf)
     if (!isRunning) return [...failures, ...(await this.#start(made, source))]
     if (made.text !== this.#bird.applied) await this.#configure(made, source)
     this.#made = made
+    this.#choosePrograms()
     this.#note()
     return failures
   }
 
   // BIRD of an earlier agent goes on. What that agent had accepted counts until the file has proved itself.
   #takeOver(): void {
-    this.#hasLooked = true
     if (!this.#bird.adopt()) return
     this.#good = keptSource(this.#bird.files.accepted)
     // The agent before may have ended within a trial, whose sessions are away.
@@ -200,11 +223,55 @@ export class BgpPart implements Part {
   #readFile(): FileState {
     try {
       const source = readSource(this.#file)
+      this.#refuseBackend(source)
       return { id: source.id, source }
     } catch (cause) {
       const { message } = cause as Error
       return { id: message, why: message }
     }
+  }
+
+  #refuseBackend({ conf: { programs } }: BgpSource): void {
+    const { backend } = this.#context
+    if (programs === 'agent' || backend.byBird) return
+    const why = `backend ${backend.type} needs more than routes`
+    throw new ValueError(`Cannot use ${this.#file}: programs bird: ${why}; want backend ipip, host-gw or alloc`)
+  }
+
+  // While a change is under way, BIRD alone writes the routes only when each configuration says so.
+  #programsNow(): 'agent' | 'bird' {
+    const all = [this.#good, this.#trial?.source, this.#chosen()].filter((one) => one !== undefined)
+    if (!this.#context.backend.byBird) return 'agent'
+    return all.length > 0 && all.every(({ conf }) => conf.programs === 'bird') ? 'bird' : 'agent'
+  }
+
+  #choosePrograms(): void {
+    const programs = this.#programsNow()
+    if (programs === this.#programs) return
+    this.#programs = programs
+    this.#context.log(`agent: ${programs === 'bird' ? 'BIRD' : 'the agent'} writes the routes to nodes from now on`)
+    this.#programsChanged()
+  }
+
+  #ways({ conf }: BgpSource, uplink: Uplink): { readonly ways?: Ways } {
+    const { backend, options } = this.#context
+    if (conf.programs === 'agent' || !backend.byBird) return {}
+    const onLink = [...networksOnLink(uplink, 'v4'), ...networksOnLink(uplink, 'v6')]
+    return { ways: { ...backend.byBird(options), onLink } }
+  }
+
+  // Of two routes to one destination the kernel takes one, and BIRD does not know of it.
+  #strangers({ subnets }: Lease): string[] {
+    if (this.#programs === 'agent') return []
+    const own = both(subnets)
+    const isSubnet = ({ dst }: { readonly dst: Cidr }) =>
+      own.some((one) => split(one).length === split(dst).length && one !== dst && isSix(one) === isSix(dst))
+    const all = (this.#now.choice?.strangers ?? []).filter(isSubnet)
+    const named = all.slice(0, NAMED).map(({ dst, protocol }) => `${dst} (proto ${protocol})`)
+    const more = all.length > NAMED ? ` and ${all.length - NAMED} more` : ''
+    if (named.length === 0) return []
+    const which = `Another program writes routes to subnets of nodes beside BIRD: ${named.join(', ')}${more}`
+    return [`${which}; stop it, or want programs agent in ${this.#file}`]
   }
 
   // An unreadable file changes nothing.
@@ -338,10 +405,31 @@ export class BgpPart implements Part {
       return { addresses: [], missing: [text] }
     }
     const { reached } = this.#services
-    const isPatient = this.#bird.pid !== undefined || performance.now() - this.#born < PATIENCE_MS
-    if (reached === undefined) return isPatient ? { missing: [] } : { addresses: [], missing: [] }
+    if (reached === undefined) return this.#isPatient() ? { missing: [] } : { addresses: [], missing: [] }
     const wanted = reached.filter(({ ip, of }) => networks[of].some((network) => contains(network, ip)))
     return { addresses: [...new Set(wanted.map(({ ip }) => ip))], missing: [] }
+  }
+
+  // Undefined while the labels are not known yet: the sessions stay as they are.
+  #labels({ conf }: BgpSource): {
+    readonly labelsOf: ((node: string) => Labels | undefined) | undefined
+    readonly unknown: readonly string[]
+  } {
+    const nobody = () => undefined
+    if (!usesLabels(conf)) return { labelsOf: nobody, unknown: [] }
+    const { objects } = this.#context
+    const text = `${this.#file} selects nodes by labels, which this agent does not know`
+    if (!objects)
+      return { labelsOf: nobody, unknown: [`${text}; want the store kube, or a folder of manifests with Nodes`] }
+    const { nodes } = objects.objects
+    if (objects.isComplete(NODE_KINDS)) return { labelsOf: (node) => nodes.get(node)?.labels, unknown: [] }
+    const trouble = objects.trouble(NODE_KINDS)
+    const unknown = trouble === undefined ? [] : [`${text} yet: ${trouble}`]
+    return { labelsOf: this.#isPatient() ? undefined : nobody, unknown }
+  }
+
+  #isPatient(): boolean {
+    return this.#bird.pid !== undefined || performance.now() - this.#born < PATIENCE_MS
   }
 
   #nameOf(protocol: string): string {
@@ -388,6 +476,7 @@ export class BgpPart implements Part {
       asn,
       ...(pid !== undefined && { pid }),
       restarts: this.#restarts,
+      ...(this.#programs === 'bird' && { programs: this.#programs }),
       announced: this.#made.announced,
       sessions,
     }
@@ -417,6 +506,7 @@ export class BgpPart implements Part {
 }
 
 const UP = 'Established'
+const NODE_KINDS: readonly KindName[] = ['nodes']
 const GOES_ON = '; BGP goes on as before'
 
 function failureOf(text: string): Failure {

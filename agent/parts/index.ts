@@ -76,6 +76,8 @@ export class Parts {
     this.forward = new ForwardPart(context, now, queue(), repairs)
     this.pluginRules = new PluginRulesPart(queue(), repairs)
     this.peers = new PeersPart(context, now, queue(), repairs, {
+      programs: () => this.bgp?.programs ?? 'agent',
+      programmed: () => this.bgp?.queue.add('programs'),
       changed: () => this.#probing?.aimAnew(),
       note: (text, isNew) => this.note(text, isNew),
     })
@@ -84,7 +86,12 @@ export class Parts {
     this.policy = objects && isPolicyOn ? new PolicyPart(context, objects, now, queue(), repairs) : undefined
     this.services = objects && services && new ServicesPart(context, now, objects, services, queue(), repairs)
     const { backend, options, bgp } = context
-    this.bgp = bgp && new BgpPart(context, bgp, now, this.services, queue(), () => this.#publish())
+    this.bgp =
+      bgp &&
+      new BgpPart(context, bgp, now, this.services, queue(), {
+        changed: () => this.#publish(),
+        programsChanged: () => this.peers.queue.add('programs'),
+      })
     const commands = backend.commands?.of(options)
     this.#commands = commands && new CommandsPart(context, commands, now, queue(), signal)
     this.#installation = new InstallationPart(

@@ -9,6 +9,14 @@ import type { Queue } from '../scheduler/queue.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 
+type Programs = NonNullable<NodeState['programs']>
+interface Listener {
+  changed(): void
+  note(text: string, isNew: boolean): void
+  programs(): Programs
+  programmed(): void
+}
+
 /** Keeps the objects that lead to the pods of other nodes: devices, routes, neighbours and tunnel entries. */
 export class PeersPart implements Part {
   readonly name = 'peers'
@@ -20,18 +28,21 @@ export class PeersPart implements Part {
   readonly #repairs: Repairs
   readonly #changed: () => void
   readonly #note: (text: string, isNew: boolean) => void
+  readonly #programs: () => Programs
+  readonly #programmed: () => void
   #problems: Unreached = new Map()
   #failed: Unreached = new Map()
 
   /**
    * `changed` is called when the set of unreachable peers, or a reason, may have changed. `note` reports the reasons.
+   * `programs` says who writes the routes to nodes, and `programmed` is called when the kernel has what follows from it.
    */
   constructor(
     context: Context,
     now: NodeState,
     queue: Queue,
     repairs: Repairs,
-    { changed, note }: { changed(): void; note(text: string, isNew: boolean): void },
+    { changed, note, programs, programmed }: Listener,
   ) {
     this.#context = context
     this.#now = now
@@ -40,6 +51,8 @@ export class PeersPart implements Part {
     this.#repairs = repairs
     this.#changed = changed
     this.#note = note
+    this.#programs = programs
+    this.#programmed = programmed
   }
 
   invalidate(): void {
@@ -51,7 +64,9 @@ export class PeersPart implements Part {
     const { served: lease, choice, snapshot } = this.#now
     if (!lease || !choice || !snapshot) return WAITING
     const { uplink } = choice
-    const { leases } = snapshot
+    const programs = this.#programs()
+    // What BIRD writes, the agent neither writes nor removes.
+    const leases = programs === 'bird' ? [] : snapshot.leases
     const begun = performance.now()
     const { resources, problems, ownersOf } = backend.want(lease, leases, uplink, options, facts)
     converger.hold(this.#repairs.held())
@@ -69,6 +84,10 @@ export class PeersPart implements Part {
       const what = `${peers - this.#now.unreached.size} peers by ${backend.type} on ${uplink.name}`
       const took = `${Math.round(performance.now() - begun)}ms`
       log(`agent: programmed ${what} changed=${done.changed} took=${took} why=${why.join(',')}`)
+    }
+    if (others.length === 0 && programs !== this.#now.programs) {
+      this.#now.programs = programs
+      this.#programmed()
     }
     return { failures: others, isIncomplete: failed.size > 0 }
   }

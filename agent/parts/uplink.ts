@@ -1,5 +1,5 @@
 import { ValueError } from '../../lib/text/errors.ts'
-import { chooseUplink, overlap, see, type Uplink } from '../backend/uplink.ts'
+import { chooseUplink, overlap, see, strangersOf, type Uplink } from '../backend/uplink.ts'
 import type { NodeState } from '../health/condition.ts'
 import type { Event } from '../kernel/events.ts'
 import { PROTO } from '../kernel/marks.ts'
@@ -29,10 +29,11 @@ export class UplinkPart implements Part {
   }
 
   async step(): Promise<Outcome> {
-    const { wish, run, conf, log } = this.#context
+    const { wish, run, conf, facts, bgp, log } = this.#context
     const sight = await see(wish, run)
     const before = this.#now.choice?.uplink
-    const choice = chooseUplink(sight, wish, conf, before)
+    const strangers = bgp ? strangersOf(sight, facts.networks) : []
+    const choice = { ...chooseUplink(sight, wish, conf, before), ...(strangers.length > 0 && { strangers }) }
     if (!before) this.#refuseOverlap(sight)
     this.#now.choice = choice
     const { name, mtu, tunnel } = choice.uplink
@@ -59,7 +60,7 @@ export class UplinkPart implements Part {
 
   #refuseOverlap(sight: Parameters<typeof overlap>[0]): void {
     const { conf, allowOverlap, backend, options, before, log, bgp } = this.#context
-    // The agent's BIRD takes no part of the network. What it takes may hold the network, such as 10.0.0.0/8.
+    // The agent's BIRD may have a network that holds this one, such as 10.0.0.0/8, and subnets of nodes.
     const isOther = ({ protocol }: (typeof sight.routes)[number]) => !bgp || !BIRD.includes(protocol ?? '')
     const seen = { ...sight, routes: sight.routes.filter(isOther) }
     for (const pool of allowOverlap ? [] : [conf.v4, conf.v6]) {

@@ -24,17 +24,18 @@ export interface Router {
   stop(signal?: NodeJS.Signals): Promise<void>
 }
 
-/** Starts a BIRD with a configuration in a namespace, and waits for its answer. */
-export async function startRouter(ns: Namespace, dir: string, text: string): Promise<Router> {
+/** Starts a BIRD with a configuration in a namespace, and waits for its answer. `bin` has the programs of another BIRD. */
+export async function startRouter(ns: Namespace, dir: string, text: string, bin?: string): Promise<Router> {
   mkdirSync(dir, { recursive: true })
   const [conf, socket] = [join(dir, 'bird.conf'), join(dir, 'bird.ctl')]
   writeFileSync(conf, text)
-  const argv = ['bird', '-f', '-c', conf, '-s', socket, '-P', join(dir, 'bird.pid')]
+  const [daemon, client] = ['bird', 'birdc'].map((name) => (bin === undefined ? name : join(bin, name)))
+  const argv = [daemon as string, '-f', '-c', conf, '-s', socket, '-P', join(dir, 'bird.pid')]
   const child = Bun.spawn(['nsenter', `--net=${ns.path}`, '--', ...argv], {
     stdio: ['ignore', 'ignore', Bun.file(join(dir, 'log'))],
   })
   const ask = async (...words: readonly string[]) =>
-    (await ns.exec(['birdc', '-s', socket, ...words])).stdout.replace(/^BIRD .*ready\.\n/, '')
+    (await ns.exec([client as string, '-s', socket, ...words])).stdout.replace(/^BIRD .*ready\.\n/, '')
   const running = await until(async () => {
     if (child.exitCode !== null) throw new Error(readFileSync(join(dir, 'log'), 'utf8'))
     return (await ask('show', 'status')).includes('Daemon is up')

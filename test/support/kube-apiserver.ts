@@ -136,6 +136,7 @@ export async function apiServer(ip = '127.0.0.1'): Promise<ApiServer> {
         ...(status && { status }),
       })),
     annotate: async (name, annotations) => void (await patch(`${NODES}/${name}`, { metadata: { annotations } })),
+    label: async (name, labels) => void (await patch(`${NODES}/${name}`, { metadata: { labels } })),
     heartbeat: async (name) =>
       void (await patch(`${NODES}/${name}/status`, {
         status: {

@@ -11,6 +11,7 @@ export interface Raw {
     name: string
     namespace?: string
     annotations?: Record<string, string | null>
+    labels?: Record<string, string | null>
     resourceVersion?: string
     creationTimestamp?: string
     [key: string]: unknown
@@ -240,6 +241,7 @@ export function administered(server: KubeServer): KubeCluster {
         status: {},
       })),
     annotate: async (name, annotations) => void (await ask('PATCH', `${NODES}/${name}`, { metadata: { annotations } })),
+    label: async (name, labels) => void (await ask('PATCH', `${NODES}/${name}`, { metadata: { labels } })),
     heartbeat: async (name) =>
       void (await ask('PATCH', `${NODES}/${name}`, {
         status: { conditions: [{ type: 'Ready', status: 'True', lastHeartbeatTime: new Date().toISOString() }] },
@@ -256,11 +258,10 @@ export function refusal(code: number, reason: string, message: string, headers: 
 
 // A strategic merge patch of a Node: maps by key, null removes, conditions by their type.
 function merged(object: Raw, change: Raw): Raw {
-  const annotations = Object.fromEntries(
-    Object.entries({ ...object.metadata.annotations, ...change.metadata?.annotations }).filter(
-      ([, value]) => value !== null,
-    ),
-  )
+  const mapOf = (key: 'annotations' | 'labels') =>
+    Object.fromEntries(
+      Object.entries({ ...object.metadata[key], ...change.metadata?.[key] }).filter(([, value]) => value !== null),
+    )
   const changed = change.status?.conditions ?? []
   const conditions = [
     ...(object.status?.conditions ?? []).filter(({ type }) => !changed.some((one) => one.type === type)),
@@ -269,7 +270,7 @@ function merged(object: Raw, change: Raw): Raw {
   return {
     ...object,
     spec: { ...object.spec, ...change.spec },
-    metadata: { ...object.metadata, annotations },
+    metadata: { ...object.metadata, annotations: mapOf('annotations'), labels: mapOf('labels') },
     status: { ...object.status, ...change.status, conditions },
   }
 }

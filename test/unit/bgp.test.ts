@@ -29,6 +29,7 @@ describe('the configuration of BGP', () => {
     const usual = {
       asn: 64_512,
       mesh: true,
+      programs: 'agent',
       peers: [],
       announce: { nodeSubnet: true, clusterIPs: [], externalIPs: [], loadBalancerIPs: [] },
       confirmSeconds: 60,
@@ -40,19 +41,32 @@ describe('the configuration of BGP', () => {
     const text = `
 asn: 4200000000
 mesh: false
-routeReflectors: { nodes: [a, b.example], clusterId: 10.0.0.1 }
+programs: bird
+routeReflectors:
+  nodes: [a, b.example]
+  nodeSelector: { matchLabels: { bgp: reflector }, matchExpressions: [{ key: old, operator: DoesNotExist }] }
+  clusterId: 10.0.0.1
 announce: { nodeSubnet: false, clusterIPs: [10.96.0.0/12], externalIPs: [192.0.2.5/24], loadBalancerIPs: [fd00:96::/112] }
 confirmSeconds: 5
 peers:
   - { name: tor-1, address: 192.0.2.1, asn: 65000, localAsn: 64513, port: 1179, passwordFile: /etc/secret, multihop: 3,
       gracefulRestart: 60, holdTime: 9, import: [0.0.0.0/0, 10.0.0.0/8 le 24], importLimit: 5,
       communities: [64512:100, "64512:1:2"], prepend: 2, source: 192.0.2.9, nodes: [a] }
-  - { address: "fd00::1", asn: 65000, ttlSecurity: true, bfd: true, import: ["::/0"] }
+  - { address: "fd00::1", asn: 65000, ttlSecurity: true, bfd: true, import: ["::/0"], subnets: true,
+      nodeSelector: { matchExpressions: [{ key: rack, operator: In, values: [a, b] }] } }
 `
     assert.deepEqual(parseBgp(FILE, text), {
       asn: 4_200_000_000,
       mesh: false,
-      routeReflectors: { nodes: ['a', 'b.example'], clusterId: '10.0.0.1' },
+      programs: 'bird',
+      routeReflectors: {
+        nodes: ['a', 'b.example'],
+        nodeSelector: [
+          { key: 'bgp', operator: 'In', values: ['reflector'] },
+          { key: 'old', operator: 'DoesNotExist', values: [] },
+        ],
+        clusterId: '10.0.0.1',
+      },
       announce: {
         nodeSubnet: false,
         clusterIPs: ['10.96.0.0/12'],
@@ -81,6 +95,7 @@ peers:
           communities: ['64512:100', '64512:1:2'],
           prepend: 2,
           source: '192.0.2.9',
+          subnets: false,
           nodes: ['a'],
         },
         {
@@ -95,6 +110,8 @@ peers:
           importLimit: 1000,
           communities: [],
           prepend: 0,
+          subnets: true,
+          nodeSelector: [{ key: 'rack', operator: 'In', values: ['a', 'b'] }],
         },
       ],
     })
@@ -153,6 +170,29 @@ peers:
     [
       'routeReflectors: { nodes: [a, a], clusterId: 1.1.1.1 }',
       'Cannot read routeReflectors.nodes ["a","a"]: want two nodes at least, as one may die',
+    ],
+    [
+      'routeReflectors: { clusterId: 1.1.1.1 }',
+      'Cannot read routeReflectors.nodes []: want two nodes at least, as one may die',
+    ],
+    ['programs: kernel', 'Cannot read programs "kernel": want one of agent, bird'],
+    [peer('subnets: true'), 'Cannot read peers[0].subnets true: want programs bird, else BIRD writes no such route'],
+    [peer('nodeSelector: { rack: a }'), 'Cannot read it: unknown key "peers[0].nodeSelector.rack"'],
+    [
+      peer('nodeSelector: { matchLabels: { rack: 1 } }'),
+      'Cannot read peers[0].nodeSelector.matchLabels ["rack"] 1: want a text: "1"',
+    ],
+    [
+      peer('nodeSelector: { matchLabels: rack }'),
+      'Cannot read peers[0].nodeSelector.matchLabels "rack": want labels such as {"rack": "a"}',
+    ],
+    [
+      peer('nodeSelector: { matchExpressions: [{ key: rack, operator: in }] }'),
+      'Cannot read peers[0].nodeSelector.matchExpressions[0].operator "in": want one of In, NotIn, Exists, DoesNotExist',
+    ],
+    [
+      peer('nodeSelector: { matchExpressions: [{ key: rack, operator: In }] }'),
+      'Cannot read peers[0].nodeSelector.matchExpressions[0].values: want at least one with In',
     ],
     [
       'routeReflectors: { nodes: [a, b], clusterId: "fd00::1" }',
@@ -234,6 +274,7 @@ const situation = (yaml: string, more: Partial<Situation> = {}): Situation => ({
   others: [lease(1), lease(2), lease(3)],
   networks: ['10.244.0.0/16' as Cidr],
   isOnLink: () => true,
+  labelsOf: () => undefined,
   addresses: [],
   passwords: new Map(),
   logFile: '/run/plumb/bird/bird.log',
@@ -372,6 +413,89 @@ protocol bgp peer_v4_172_30_0_254 {
     assert.doesNotMatch(client.text, /rr /)
   })
 
+  const rack = (name: string) => `nodeSelector: { matchLabels: { rack: ${name} } }`
+  const RACKS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+    n1: { rack: 'a', bgp: 'reflector' },
+    n2: { rack: 'b' },
+    n3: { rack: 'c', bgp: 'reflector' },
+  }
+  const labelsOf = (node: string) => RACKS[node]
+
+  it('selectors decide by the labels of nodes who the reflectors are, and who has which router; unknown labels select nothing', () => {
+    const reflected =
+      'routeReflectors: { clusterId: 10.0.0.9, nodes: [n9], nodeSelector: { matchLabels: { bgp: reflector } } }'
+    const names = (more: Partial<Situation>) => birdConf(situation(reflected, more)).sessions.map(({ name }) => name)
+    assert.deepEqual(names({ labelsOf }), ['n1', 'n3'])
+    assert.deepEqual(names({ labelsOf, others: [lease(1), lease(3), lease(9)] }), ['n1', 'n3', 'n9'])
+    assert.deepEqual(names({}), [])
+    const says = (more: Partial<Situation>) => birdConf(situation(reflected, more)).problems
+    assert.deepEqual(says({ labelsOf }), [])
+    assert.deepEqual(says({}), ['none of the nodes is a route reflector; want two at least, as one may die'])
+    assert.deepEqual(says({ labelsOf, others: [lease(1)] }), [
+      'n1 is the only route reflector; want two at least, as one may die',
+    ])
+    const tors = `peers: [{ address: 192.0.2.1, asn: 1, ${rack('a')} }, { address: 192.0.2.1, asn: 2, ${rack('b')} }, { address: 192.0.2.9, asn: 9, nodes: [n3], ${rack('b')} }]`
+    const outer = (node: string) =>
+      birdConf(situation(`mesh: false\n${tors}`, { node, labelsOf })).sessions.map(
+        ({ address, asn }) => `${address} ${asn}`,
+      )
+    assert.deepEqual(
+      [outer('n1'), outer('n2'), outer('n3'), outer('n4')],
+      [['192.0.2.1 1'], ['192.0.2.1 2', '192.0.2.9 9'], ['192.0.2.9 9'], []],
+    )
+    const twice = `peers: [{ address: 192.0.2.1, asn: 1, ${rack('b')} }, { address: 192.0.2.1, asn: 2, nodes: [n2] }]`
+    const made = birdConf(situation(`mesh: false\n${twice}`, { labelsOf }))
+    assert.deepEqual(
+      [made.sessions.map(({ asn }) => asn), made.problems],
+      [
+        [1],
+        ['two peers of n2 have the address 192.0.2.1, the first one counts (AS 1); want each address once on a node'],
+      ],
+    )
+  })
+
+  const near = ['172.30.0.0/24' as Cidr]
+  const BY_BIRD =
+    'programs: bird\nmesh: true\npeers: [{ address: 172.30.0.254, asn: 65000, subnets: true, import: [0.0.0.0/0] }]'
+  it('BIRD writes the routes to nodes: to next hops on the link directly, to others by the tunnel, and to none without one', () => {
+    const of = (ways: Situation['ways']) => birdConf(situation(BY_BIRD, ways ? { ways } : {})).text
+    const crossing = of({ onLink: near, device: 'flannel.ipip' })
+    const direct = 'if bgp_next_hop ~ 172.30.0.0/24 then { gw = bgp_next_hop; accept; }'
+    const tunnel = 'onlink = true; ifname = "flannel.ipip"; gw = bgp_next_hop;'
+    assert.ok(
+      part(crossing, 'node_v4_172_30_0_1')?.includes(`    import filter {
+      if !(net ~ [ 10.244.1.0/24 ]) then reject;
+      ${direct}
+      ${tunnel}
+      accept;
+    };`),
+      crossing,
+    )
+    assert.ok(
+      part(crossing, 'peer_v4_172_30_0_254')?.includes(`    import filter {
+      if net ~ [ 10.244.2.0/24+ ] then reject;
+      if net ~ [ 10.244.0.0/16{24,24} ] then {
+        ${direct}
+        ${tunnel}
+        accept;
+      }
+      if net ~ [ 10.244.0.0/16+ ] then reject;
+      if net ~ [ 0.0.0.0/0 ] then accept;
+      reject;
+    };`),
+      crossing,
+    )
+    assert.match(
+      part(crossing, 'kernel_v4') ?? '',
+      /if \(proto ~ "peer_v4_\*" \|\| proto ~ "node_v4_\*"\) && dest != RTD_UNREACHABLE[\s\S]*scan time 2;/,
+    )
+    const always = of({ onLink: near, device: 'flannel.ipip', isAlways: true })
+    assert.ok(!always.includes(direct) && always.includes(tunnel))
+    const never = of({ onLink: near })
+    assert.ok(never.includes(`${direct}\n      reject;`) && !never.includes('onlink'))
+    assert.ok(!of(undefined).includes('bgp_next_hop'))
+  })
+
   it('each family has sessions of its own, and peers are of some nodes only', () => {
     const six = { v4: '10.244.1.0/24' as Cidr, v6: 'fd00:244:1::/64' as Cidr }
     const { text, sessions } = birdConf(
@@ -425,6 +549,7 @@ protocol bgp peer_v4_172_30_0_254 {
         communities: fc.subarray(['64512:1', '0:0', '4294967295:1:2']),
         prepend: fc.integer({ min: 0, max: 16 }),
         source: fc.constant('172.30.0.2'),
+        subnets: fc.boolean(),
         passwordFile: fc.constantFrom('/a', '/b'),
       },
       { requiredKeys: [] },
@@ -437,21 +562,34 @@ protocol bgp peer_v4_172_30_0_254 {
       {
         asn: number,
         mesh: fc.boolean(),
+        programs: fc.constant('bird'),
         peers,
         routeReflectors: fc.constant({ nodes: ['n1', 'n2'], clusterId: '1.2.3.4' }),
         announce: fc.record({ nodeSubnet: fc.boolean() }),
       },
-      { requiredKeys: ['peers'] },
+      { requiredKeys: ['peers', 'programs'] },
+    )
+    const ways = fc.constantFrom(
+      {},
+      { ways: { onLink: near } },
+      { ways: { onLink: [], device: 'lo' } },
+      { ways: { onLink: [...near, 'fd00:30::/64' as Cidr], device: 'lo', isAlways: false } },
+      { ways: { onLink: near, device: 'lo', isAlways: true } },
     )
     try {
       fc.assert(
-        fc.property(conf, fc.boolean(), (value, isOnLink) => {
+        fc.property(conf, fc.boolean(), ways, (value, isOnLink, how) => {
           const passwords = new Map([
             ['/a', 'a'],
             ['/b', 'é'.repeat(40)],
           ])
           const { text } = birdConf(
-            situation(JSON.stringify(value), { passwords, isOnLink: () => isOnLink, addresses: ['192.0.2.10' as Ip] }),
+            situation(JSON.stringify(value), {
+              passwords,
+              isOnLink: () => isOnLink,
+              addresses: ['192.0.2.10' as Ip],
+              ...how,
+            }),
           )
           writeFileSync(join(dir, 'bird.conf'), text.replaceAll('/run/plumb/bird', dir))
           const { exitCode, stderr } = Bun.spawnSync(['bird', '-p', '-c', join(dir, 'bird.conf')])

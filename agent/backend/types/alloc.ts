@@ -9,6 +9,7 @@ const alloc: Backend<object, never> = {
   want: () => ({ resources: [], problems: new Map(), ownersOf: () => new Map() }),
   answersAt: () => ({}),
   links: () => [],
+  byBird: () => ({}),
 }
 
 /**

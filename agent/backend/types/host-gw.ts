@@ -34,6 +34,7 @@ const hostGw: Backend<object, never> = {
   // The answer comes from the next hop itself. The overlay has no device here, and the first pod brings a bridge.
   answersAt: ({ ips }) => ips,
   links: () => [],
+  byBird: () => ({}),
 }
 
 /**

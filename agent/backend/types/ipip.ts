@@ -72,6 +72,7 @@ const ipip: Backend<Conf, Data> = {
   // device, the next hop answers.
   answersAt: ({ subnets: { v4 }, ips }, { mode }) => (mode === 'Never' ? ips : v4 ? { v4: beginOf(v4) } : {}),
   links: () => [DEVICE],
+  byBird: ({ mode }) => (mode === 'Never' ? {} : { device: DEVICE, isAlways: mode === 'Always' }),
 }
 
 /**

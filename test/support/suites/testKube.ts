@@ -20,6 +20,8 @@ export interface KubeCluster {
     status?: object,
   ): Promise<void>
   annotate(name: string, annotations: Readonly<Record<string, string | null>>): Promise<void>
+  /** Null removes a label. */
+  label(name: string, labels: Readonly<Record<string, string | null>>): Promise<void>
   /** What the kubelet does every few minutes. */
   heartbeat(name: string): Promise<void>
   remove(name: string): Promise<void>

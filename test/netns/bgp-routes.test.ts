@@ -1,0 +1,96 @@
+// Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: BIRD writes the routes to nodes instead of the agent. The
+// numbers are those of the acceptance list of backends.
+import assert from 'node:assert/strict'
+import { type BgpScene, birdPid, established, torConf, withBgp } from '../support/bgp.ts'
+import { flows, unharmed } from '../support/flows.ts'
+import { ping, until } from '../support/harness.ts'
+import { type Agent, type Node, UNDERLAY } from '../support/nodes.ts'
+
+const DUAL = { Network: '10.244.0.0/16', Backend: { Type: 'host-gw' }, EnableIPv6: true, IPv6Network: 'fd00:244::/48' }
+const BY_BIRD = 'programs: bird\n'
+const tor = torConf({ nodes: [] })
+
+// The routes of one program, without those to the node's own pods, as `DST via GATEWAY`.
+async function routes({ ns }: Node, proto: string): Promise<string[]> {
+  const all = await Promise.all(['-4', '-6'].map((family) => ns.ip(family, 'route', 'show', 'proto', proto)))
+  const ways = all.join('\n').matchAll(/^(\S+) (?:nhid \d+ )?via (\S+) dev eth0/gm)
+  return [...ways].map(([, dst, via]) => `${dst} via ${via}`).sort()
+}
+
+const isBy = (agent: Agent, programs: 'bird' | undefined) =>
+  until(async () => (await agent.status())?.bgp?.programs === programs, 30_000)
+const isDegraded = (agent: Agent, pattern: RegExp, wanted = true) =>
+  until(async () => ((await agent.status())?.degraded.some((text) => pattern.test(text)) ?? false) === wanted, 30_000)
+
+describe('BGP: routes to nodes by BIRD', () => {
+  it('[BE32] the change from agent to BIRD and back loses no packet, in both families', async function () {
+    await withBgp({ count: 3, yaml: '', tor, conf: DUAL }, async ({ agents, nodes, pods, write }) => {
+      for (const agent of agents) await established(agent)
+      const first = nodes[0] as Node
+      await until(async () => (await routes(first, '112')).length === 4)
+      const before = await routes(first, '112')
+      const [one, two] = [pods[0], pods[1]]
+      assert.ok(one && two)
+      const going = await flows(one.ns, two.ns, [one.ip, two.ip])
+      write(BY_BIRD)
+      for (const agent of agents) await isBy(agent, 'bird')
+      await until(async () => (await routes(first, '112')).length === 0)
+      assert.deepEqual(await routes(first, 'bird'), before)
+      for (const { ip } of pods.slice(1)) assert.ok(await ping(one.ns, ip), ip)
+      write('')
+      for (const agent of agents) await isBy(agent, undefined)
+      await until(async () => (await routes(first, 'bird')).length === 0)
+      assert.deepEqual(await routes(first, '112'), before)
+      unharmed(await going.end())
+    }).call(this)
+  })
+
+  it('[BE32] a route that another program removes comes back, one that it adds is named, and SIGKILL to the agent changes none', async function () {
+    await withBgp({ count: 2, yaml: BY_BIRD, tor }, async (scene: BgpScene) => {
+      const { agents, nodes, pods } = scene
+      const [first, pod, other] = [nodes[0], pods[0], pods[1]]
+      assert.ok(first && pod && other)
+      let agent = agents[0] as Agent
+      await established(agent)
+      const [dst, via] = [other.ip.replace(/\d+$/, '0/24'), UNDERLAY.v4(2)]
+      const there = async () => (await routes(first, 'bird')).join() === `${dst} via ${via}`
+      await until(there)
+      assert.deepEqual(await routes(first, '112'), [])
+      await first.ns.ip('route', 'delete', dst, 'proto', 'bird')
+      await until(there)
+      await first.ns.ip('route', 'add', dst, 'via', via, 'proto', 'static')
+      const named = new RegExp(
+        `^Another program writes routes to subnets of nodes beside BIRD: ${dst} \\(proto 4\\); stop it, or want programs agent in `,
+      )
+      await isDegraded(agent, named)
+      await first.ns.ip('route', 'delete', dst, 'proto', 'static')
+      await isDegraded(agent, named, false)
+      const pid = birdPid(first)
+      await agent.stop('SIGKILL')
+      assert.ok(await ping(pod.ns, other.ip))
+      agent = first.agent()
+      agents[0] = agent
+      await agent.ready(30_000)
+      await isBy(agent, 'bird')
+      assert.equal((await established(agent)).pid, pid)
+      assert.ok(await there())
+      assert.deepEqual(await routes(first, '112'), [])
+      // The node's own subnet stays closed for addresses that no pod has.
+      assert.match(await first.ns.ip('route', 'show', 'type', 'blackhole'), /proto 112/)
+    }).call(this)
+  })
+
+  it('a backend that needs more than routes refuses programs bird, and keeps what was', async function () {
+    const conf = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
+    await withBgp({ count: 2, yaml: '', tor, conf }, async ({ agents, pods, write }) => {
+      const agent = agents[0] as Agent
+      await established(agent)
+      write(BY_BIRD)
+      await isDegraded(
+        agent,
+        /programs bird: backend vxlan needs more than routes; want backend ipip, host-gw or alloc; BGP goes on as before$/,
+      )
+      assert.ok(await ping(pods[0]?.ns as never, pods[1]?.ip as string))
+    }).call(this)
+  })
+})
