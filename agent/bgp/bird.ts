@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readlinkSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { has, locate } from '../../lib/os/exec.ts'
-import { draftOf, remove, writeAtomic } from '../../lib/os/files.ts'
+import { draftOf, remove, removeEmpty, writeAtomic } from '../../lib/os/files.ts'
 import { readText } from '../../lib/os/reading.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { printable } from '../../lib/text/printable.ts'
@@ -167,7 +167,10 @@ export async function removeBird(dir: string, { dryRun = false } = {}): Promise<
     for (const until = performance.now() + STOP_MS; isOurs(pid, files); await sleep(LOOK_MS))
       if (performance.now() > until) signal(pid, 'SIGKILL')
   }
-  if (!dryRun) for (const path of [...there, draftOf(files.conf), draftOf(files.accepted)]) remove(path)
+  if (!dryRun) {
+    for (const path of [...there, draftOf(files.conf), draftOf(files.accepted)]) remove(path)
+    removeEmpty(dir)
+  }
   return [...lines, ...there.map((path) => `${dryRun ? 'would remove' : 'removed'} ${path}`)]
 }
 
