@@ -68,9 +68,16 @@ function facts(status: Status, now: number): string[][] {
   ]
 }
 
-function bgpWords({ asn, sessions }: BgpStatus): string {
-  const up = sessions.filter(({ state }) => state === 'Established').length
-  return `AS ${asn}, ${up} of ${sessions.length} sessions established${up < sessions.length ? ' (see: plumb bgp)' : ''}`
+function bgpWords({ asn, pid, sessions }: BgpStatus): string {
+  if (asn === 0) return 'no configuration yet'
+  if (pid === undefined) return `AS ${asn}, BIRD does not run`
+  const away = sessions.filter(({ state }) => state !== 'Established')
+  const [first] = away
+  const up = `AS ${asn}, ${sessions.length - away.length} of ${sessions.length} sessions established`
+  if (!first) return up
+  const why = first.reason === undefined ? '' : ` (${first.reason})`
+  const more = away.length > 1 ? ` and ${away.length - 1} more` : ''
+  return `${up}; away: ${first.name}, ${first.state}${why}${more} (see: plumb bgp)`
 }
 
 function kinds(status: Status): string[][] {

@@ -1,7 +1,8 @@
 import { existsSync, readdirSync, readlinkSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { has, locate } from '../../lib/os/exec.ts'
-import { draftOf, remove, writeAtomic } from '../../lib/os/files.ts'
+import { draftOf, remove, removeEmpty, writeAtomic } from '../../lib/os/files.ts'
+import { warn } from '../../lib/os/log.ts'
 import { readText } from '../../lib/os/reading.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { printable } from '../../lib/text/printable.ts'
@@ -93,7 +94,8 @@ export class Bird {
     if (status !== 0) throw new BirdError(`BIRD refuses the configuration: ${lastLine(stderr)}`)
     remove(socket)
     const words = [...locate('bird'), '-f', '-c', conf, '-s', socket, '-P', pid, ...(isRecovery ? ['-R'] : [])]
-    const child = Bun.spawn(words, { env: ENV, stdin: 'ignore', stdout: 'ignore', stderr: 'ignore', detached: true })
+    const argv = [...(await scope(this.#run)), ...words]
+    const child = Bun.spawn(argv, { env: ENV, stdin: 'ignore', stdout: 'ignore', stderr: 'ignore', detached: true })
     child.unref()
     void child.exited.then(() => this.#ended())
     for (const until = performance.now() + START_MS; ; await sleep(LOOK_MS)) {
@@ -153,6 +155,21 @@ export class Bird {
   }
 }
 
+// systemd ends all processes of a unit together. So BIRD gets a scope of its own (systemd.scope(5)), which outlives the
+// unit of the agent. systemd-run becomes BIRD. When systemd refuses a scope, BIRD starts without one.
+async function scope(run: Run): Promise<string[]> {
+  if (!process.env['INVOCATION_ID'] || !existsSync('/run/systemd/system') || !has('systemd-run')) return []
+  const options = ['--scope', '--quiet', '--collect', '--description=BIRD of the plumb agent']
+  try {
+    const { status, stderr } = await run(['systemd-run', ...options, '--', 'true'], '')
+    if (status !== 0) throw new Error(lastLine(stderr))
+  } catch (cause) {
+    warn(`agent: BIRD has no scope of its own, and ends with the unit of the agent: ${(cause as Error).message}`)
+    return []
+  }
+  return [...locate('systemd-run'), ...options, `--unit=plumb-bird-${Date.now().toString(36)}`, '--']
+}
+
 /**
  * Ends the BIRD in a folder, which withdraws its routes, and removes its files. Gives a line for each action, none when
  * there was nothing. With `dryRun` changes nothing.
@@ -167,7 +184,10 @@ export async function removeBird(dir: string, { dryRun = false } = {}): Promise<
     for (const until = performance.now() + STOP_MS; isOurs(pid, files); await sleep(LOOK_MS))
       if (performance.now() > until) signal(pid, 'SIGKILL')
   }
-  if (!dryRun) for (const path of [...there, draftOf(files.conf), draftOf(files.accepted)]) remove(path)
+  if (!dryRun) {
+    for (const path of [...there, draftOf(files.conf), draftOf(files.accepted)]) remove(path)
+    removeEmpty(dir)
+  }
   return [...lines, ...there.map((path) => `${dryRun ? 'would remove' : 'removed'} ${path}`)]
 }
 

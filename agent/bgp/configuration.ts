@@ -1,7 +1,7 @@
 // This folder runs BGP by a BIRD of its own. Begin here, with the file of `--bgp-config`. `bird-conf.ts` makes the
 // configuration of BIRD from it and from the leases. `bird.ts` runs BIRD, and `birdc.ts` asks it.
 import * as v from 'valibot'
-import { parse as parseYaml, YAMLParseError } from 'yaml'
+import { isNode, LineCounter, parseDocument, parse as parseYaml, YAMLParseError } from 'yaml'
 import { isSix, networkOf } from '../../lib/text/cidr.ts'
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { bitsOf, type Cidr, type Ip, parseCidr, parseIp, split } from '../../lib/text/ip.ts'
@@ -184,8 +184,22 @@ export function parseBgp(file: string, text: string): BgpConfiguration {
     return checked(yaml(text))
   } catch (cause) {
     if (!(cause instanceof ValueError)) throw cause
-    throw new ValueError(`Cannot use ${file}: ${cause.message}`, { cause })
+    throw new ValueError(`Cannot use ${file}: ${lineOf(text, cause.message)}${cause.message}`, { cause })
   }
+}
+
+// The line of the key that the sentence names, or of the nearest key above it. A file of one line needs none.
+function lineOf(text: string, sentence: string): string {
+  const [, key, unknown = key] = /^Cannot read ([\w.[\]]+)(?:: unknown key "([^"]+)")?/.exec(sentence) ?? []
+  if (unknown === undefined || !text.trim().includes('\n')) return ''
+  const lineCounter = new LineCounter()
+  const document = parseDocument(text, { lineCounter, logLevel: 'error' })
+  const path = unknown.split(/[.[\]]+/).filter(Boolean)
+  for (; path.length > 0; path.pop()) {
+    const found = document.getIn(path, true)
+    if (isNode(found) && found.range) return `line ${lineCounter.linePos(found.range[0]).line}: `
+  }
+  return ''
 }
 
 function checked(raw: unknown): BgpConfiguration {

@@ -1,7 +1,7 @@
 // Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: what is wrong, and who is hostile. The numbers
 // are those of the acceptance list of backends.
 import assert from 'node:assert/strict'
-import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { birdPid, established, startRouter, TOR, torConf, WITH_TOR, withBgp } from '../support/bgp.ts'
 import { until } from '../support/harness.ts'
@@ -102,6 +102,56 @@ describe('BGP: what is wrong', () => {
       await until(async () => (await agent.status())?.state === 'ready', 20_000)
       const now = (await agent.status())?.bgp
       assert.deepEqual([now?.pid, now?.sessions[0]?.since], [pid, sessions[0]?.since])
+    }).call(this)
+  })
+
+  it('a ConfigMap in a folder, as the kubelet mounts it: a change is followed, and nonsense is named with object and line', async function () {
+    await withBgp({ count: 1, yaml: WITH_TOR, tor: torConf({ nodes: [1] }) }, async (scene) => {
+      const { agents, nodes, dir } = scene
+      const [node, first] = [nodes[0], agents[0]]
+      assert.ok(node && first)
+      // The kubelet writes a new folder, and swaps the link ..data in one step (atomic writer).
+      const mounted = join(dir, 'configmaps/plumb-bgp')
+      mkdirSync(mounted, { recursive: true })
+      symlinkSync('..data/bgp.yaml', join(mounted, 'bgp.yaml'))
+      let serial = 0
+      const swap = (text: string) => {
+        const now = `..2026_11_28_${++serial}`
+        mkdirSync(join(mounted, now))
+        writeFileSync(join(mounted, now, 'bgp.yaml'), text)
+        symlinkSync(now, join(mounted, '..data_tmp'))
+        renameSync(join(mounted, '..data_tmp'), join(mounted, '..data'))
+        rmSync(join(mounted, `..2026_11_28_${serial - 1}`), { recursive: true, force: true })
+      }
+      await first.stop()
+      const [good, lines] = [WITH_TOR, `asn: 64512\n${WITH_TOR}`]
+      const file = join(mounted, 'bgp.yaml')
+      const says = (agent: (typeof agents)[0], text: string) =>
+        until(async () => (await agent.status())?.degraded.some((one) => one === text), 20_000)
+      // A first configuration that nobody can read stops nothing but BGP.
+      swap(lines.replace('asn: 65000', 'asn: many'))
+      const agent = node.agent(`--bgp-config=${file}`)
+      agents[0] = agent
+      await agent.ready(30_000)
+      const wrong = `Cannot use ${file}: line 2: Cannot read peers[0].asn "many": want a whole number, 1 to 4294967295`
+      // The BIRD of the agent before goes on with what it had accepted.
+      await says(agent, `${wrong}; BGP goes on as before`)
+      swap(good)
+      await until(async () => (await agent.status())?.state === 'ready', 40_000)
+      const { pid, sessions } = await established(agent, ['tor'])
+      swap(good.replace('name: tor', 'name: spine'))
+      await established(agent, ['spine'])
+      swap('asn: 64512\npeers: nonsense\n')
+      await says(
+        agent,
+        `Cannot use ${file}: line 2: Cannot read peers "nonsense": want an array; BGP goes on as before`,
+      )
+      const now = (await agent.status())?.bgp
+      assert.deepEqual([now?.pid, now?.sessions[0]?.since], [pid, sessions[0]?.since])
+      // The object is deleted, and the volume is optional.
+      rmSync(join(mounted, '..data'))
+      await says(agent, `Cannot use ${file}: there is no such file; BGP goes on as before`)
+      assert.equal((await agent.status())?.ready, true)
     }).call(this)
   })
 

@@ -203,6 +203,18 @@ peers:
   for (const [text, says] of wrong)
     it(`refuses ${text}`, () => assert.equal(refusal(text), `Cannot use ${FILE}: ${says}`))
 
+  const lined: readonly (readonly [text: string, says: string])[] = [
+    ['asn: 64512\npeers:\n  - address: 192.0.2.1\n    asn: many\n', 'line 4: Cannot read peers[0].asn "many": want'],
+    ['asn: 64512\npeers:\n  - address: 192.0.2.1\n', 'line 3: Cannot read peers[0].asn: it is missing'],
+    ['asn: 64512\nannounce:\n  nodesubnet: yes please\n', 'line 3: Cannot read announce.nodeSubnet "yes please": '],
+    ['asn: 64512\n\nmehs: true\n', 'line 3: Cannot read it: unknown key "mehs", did you mean "mesh"?'],
+    ['a: 1\nb: [\n', 'line 3, column 1: '],
+    ['asn: 64512\npeers: [{ address: 1.2.3.4, asn: 1 }', 'line 2, column '],
+  ]
+  for (const [text, says] of lined)
+    it(`names the line of ${JSON.stringify(text)}`, () =>
+      assert.ok(refusal(text).startsWith(`Cannot use ${FILE}: ${says}`), refusal(text)))
+
   it('nonsense is read or refused with a sentence, and nothing else happens', () => {
     const check = (text: string) => {
       const said = refusal(text)
@@ -494,6 +506,20 @@ protocol bgp peer_v4_172_30_0_254 {
     const never = of({ onLink: near })
     assert.ok(never.includes(`${direct}\n      reject;`) && !never.includes('onlink'))
     assert.ok(!of(undefined).includes('bgp_next_hop'))
+  })
+
+  it('a lease without a name, as flanneld writes it into etcd, is no reflector: it has sessions with reflectors alone', () => {
+    const yaml = 'routeReflectors: { nodes: [n1, n2], clusterId: 10.0.0.9 }'
+    const { node: _, ...nameless } = lease(1)
+    const others = [nameless, lease(2), lease(3)]
+    const names = (node: number) => {
+      const own = { v4: `172.30.0.${node}` as Ip }
+      const more = { node: `n${node}`, subnets: lease(node).subnets, ips: own, others }
+      return birdConf(situation(yaml, more)).sessions.map(({ name }) => name)
+    }
+    // The reflector n2 passes the routes of all on. n3 does not know that 172.30.0.1 is n1.
+    assert.deepEqual(names(2), ['172.30.0.1', 'n3'])
+    assert.deepEqual(names(3), ['n2'])
   })
 
   it('each family has sessions of its own, and peers are of some nodes only', () => {
