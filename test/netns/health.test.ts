@@ -98,6 +98,18 @@ describe('serveHealth()', () => {
       assert.deepEqual([answer.status, answer.headers.get('allow')], [405, 'GET'], method)
     }
   })
+  it('the order for another key is for the socket alone, and for POST alone', async () => {
+    let turns = 0
+    source.rotate = () => `key ${++turns}`
+    for (const method of ['POST', 'GET', 'PUT']) {
+      const status = (await fetch(`${URL}/wireguard/rotate`, { method })).status
+      assert.equal(status, method === 'GET' ? 404 : 405, method)
+    }
+    assert.equal((await fetch('http://agent/wireguard/rotate', { unix: SOCKET })).status, 404)
+    assert.equal(turns, 0)
+    const answer = await fetch('http://agent/wireguard/rotate', { unix: SOCKET, method: 'POST' })
+    assert.deepEqual([answer.status, await answer.json(), turns], [200, { publicKey: 'key 1' }, 1])
+  })
   it('a page of another name that leads to 127.0.0.1 gets nothing (DNS rebinding)', async () => {
     const status = async (host: string) => (await fetch(`${URL}/status`, { headers: { Host: host } })).status
     assert.deepEqual(

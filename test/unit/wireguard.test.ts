@@ -44,14 +44,39 @@ describe('WireguardKeys', () => {
   it('[BE11] rotates: the former key serves as long as the store has it', () => {
     const keys = WireguardKeys.open(dir, 'n1', none)
     const former = keys.publicKey
-    const made = keys.rotate()
+    const made = keys.rotate(former)
     assert.notEqual(made, former)
-    assert.deepEqual([keys.publicKey, keys.pairOf(former).publicKey, keys.pairOf(made).publicKey], [made, former, made])
-    assert.equal(WireguardKeys.open(dir, 'n1', none).publicKey, made)
+    // Also after a start before the store has the new key.
+    for (const one of [keys, WireguardKeys.open(dir, 'n1', none)])
+      assert.deepEqual([one.publicKey, one.pairOf(former).publicKey, one.pairOf(made).publicKey], [made, former, made])
+    assert.equal(statSync(wireguardKeyPath(dir, 'n1')).mode & 0o777, 0o400)
+  })
+
+  it('[BE11] refuses a second rotation while the store has the former key, because peers use only that', () => {
+    for (const isRestarted of [false, true]) {
+      const first = WireguardKeys.open(dir, `n${isRestarted}`, none)
+      const former = first.publicKey
+      const made = first.rotate(former)
+      const keys = isRestarted ? WireguardKeys.open(dir, `n${isRestarted}`, none) : first
+      assert.throws(() => keys.rotate(former), {
+        message: `Cannot give this node another key: the store does not have the key of the last rotation yet, ${made}; want the store to answer first (see: plumb status)`,
+      })
+      assert.deepEqual([keys.publicKey, keys.pairOf(former).publicKey], [made, former])
+      assert.notEqual(keys.rotate(made), made)
+      assert.equal(keys.pairOf(made).publicKey, made)
+    }
   })
 
   it('refuses a file without a key, and does not show it', () => {
-    for (const text of ['', 'secret', `${KEY}${KEY}`, `${'A'.repeat(43)}=`, KEY.slice(1)]) {
+    for (const text of [
+      '',
+      'secret',
+      `${KEY}${KEY}`,
+      `${KEY}\nx`,
+      `${KEY}\n${KEY}\n${KEY}\n`,
+      `${'A'.repeat(43)}=`,
+      KEY.slice(1),
+    ]) {
       writeFileSync(wireguardKeyPath(dir, 'n1'), text)
       assert.throws(() => WireguardKeys.open(dir, 'n1', none), {
         name: 'ValueError',
