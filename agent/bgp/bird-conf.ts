@@ -2,7 +2,7 @@ import { hostCidr, isSix } from '../../lib/text/cidr.ts'
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { bitsOf, type Cidr, format, type Ip, split } from '../../lib/text/ip.ts'
 import type { Both, Lease } from '../lease/lease.ts'
-import type { Accepted, BgpConfiguration, OuterPeer } from './configuration.ts'
+import { type Accepted, type BgpConfiguration, isNeighbour, type OuterPeer } from './configuration.ts'
 
 // What BIRD is told (BIRD 2, https://bird.network.cz). The agent programs the routes to nodes itself, with its own
 // protocol number. BIRD gives the kernel only what outer peers announce, as `proto bird`.
@@ -11,9 +11,10 @@ import type { Accepted, BgpConfiguration, OuterPeer } from './configuration.ts'
 export interface Situation {
   readonly conf: BgpConfiguration
   readonly node: string
-  /** The subnets of this node, and its own addresses towards the others. */
+  /** The subnets of this node, its own addresses towards the others, and those that the others see. */
   readonly subnets: Both<Cidr>
   readonly ips: Both<Ip>
+  readonly seenAs: Both<Ip>
   /** The leases of the other nodes. */
   readonly others: readonly Lease[]
   /** The networks of the pods. Nobody outside may announce a part of them. */
@@ -138,7 +139,8 @@ interface NodeSession {
 function nodeSessions(situation: Situation, family: Family): NodeSession[] {
   const { conf, node, ips, others } = situation
   const own = ips[family]
-  if (own === undefined) return []
+  const seen = situation.seenAs[family] ?? own
+  if (own === undefined || seen === undefined || !isNeighbour(own)) return []
   const { mesh, routeReflectors: reflectors } = conf
   const reflects = (name: string | undefined) => name !== undefined && (reflectors?.nodes.includes(name) ?? false)
   const isReflector = reflects(node)
@@ -146,7 +148,9 @@ function nodeSessions(situation: Situation, family: Family): NodeSession[] {
   const found = new Map<Ip, { name: string | undefined; subnets: Cidr[] }>()
   for (const { node: name, subnets, ips } of others) {
     const [ip, subnet] = [ips[family], subnets[family]]
-    if (ip === undefined || subnet === undefined || ip === own || subnet === situation.subnets[family]) continue
+    if (ip === undefined || subnet === undefined || subnet === situation.subnets[family]) continue
+    // BIRD refuses a whole configuration with a link-local neighbour. A peer of the file may be a node.
+    if (ip === own || ip === seen || !isNeighbour(ip) || isPeer(situation, ip)) continue
     const known = found.get(ip)
     if (known) known.subnets.push(subnet)
     else found.set(ip, { name, subnets: [subnet] })
@@ -169,12 +173,13 @@ function nodeSessions(situation: Situation, family: Family): NodeSession[] {
         session,
         lines: [
           `protocol bgp ${session.protocol} {`,
-          `  local ${own} as ${conf.asn};`,
+          // A node with a second address for the others: BIRD takes the one of the neighbour's network.
+          `  local ${own !== seen && situation.isOnLink(address) ? '' : `${own} `}as ${conf.asn};`,
           `  neighbor ${address} as ${conf.asn};`,
           // A next hop that is not looked up cannot lead through another router's default route.
           situation.isOnLink(address) ? '  direct;' : '  multihop;',
-          // One side alone connects, so that two connections never meet.
-          ...(isLower(own, address) ? [] : ['  passive on;']),
+          // One side alone connects, so that two connections never meet. Both sides compare the addresses of the leases.
+          ...(isLower(seen, address) ? [] : ['  passive on;']),
           ...TIMES,
           `  hold time ${HOLD_SECONDS};`,
           '  graceful restart on;',
@@ -189,6 +194,10 @@ function nodeSessions(situation: Situation, family: Family): NodeSession[] {
         ],
       }
     })
+}
+
+function isPeer({ conf, node }: Situation, ip: Ip): boolean {
+  return conf.peers.some(({ address, nodes }) => address === ip && (nodes === undefined || nodes.includes(node)))
 }
 
 // The addresses of Services are for the outside: each node serves them itself.

@@ -119,8 +119,15 @@ export class BgpPart implements Part {
 
   /** Follows BIRD, the sessions and the file until the signal. */
   async follow(signal: AbortSignal): Promise<void> {
+    let last = this.#read
     for (let misses = 0; !signal.aborted; await pause(this.#lookMs(), signal)) {
-      if (this.#hasLooked && this.#readFile().id !== this.#read.id) this.queue.add('bgp-config')
+      const now = this.#readFile()
+      // A file may be looked at while somebody writes it. So a change counts when the next look sees the same.
+      if (this.#hasLooked && now.id !== this.#read.id && now.id === last.id) {
+        this.#read = now
+        this.queue.add('bgp-config')
+      }
+      last = now
       if (!this.#isUp) continue
       if (this.#bird.pid === undefined) {
         this.#isUp = false
@@ -148,8 +155,8 @@ export class BgpPart implements Part {
   }
 
   async #advance(lease: Lease, uplink: Uplink, leases: readonly Lease[]): Promise<Failure[]> {
-    if (!this.#hasLooked) this.#takeOver()
-    this.#read = this.#readFile()
+    if (!this.#hasLooked) this.#read = this.#readFile()
+    if (this.#bird.pid === undefined) this.#takeOver()
     const isRunning = this.#bird.pid !== undefined
     if (this.#trial && !isRunning) this.#refuse('BIRD ended with it')
     await this.#judgeTrial()
@@ -170,6 +177,7 @@ export class BgpPart implements Part {
       node: this.#context.node,
       subnets: lease.subnets,
       ips: uplink.tunnel,
+      seenAs: uplink.advertise,
       others: leases,
       networks: this.#context.facts.networks,
       isOnLink: onLink(uplink),
@@ -189,7 +197,7 @@ export class BgpPart implements Part {
   #takeOver(): void {
     this.#hasLooked = true
     if (!this.#bird.adopt()) return
-    this.#good = keptSource(this.#bird.files.accepted)
+    this.#good ??= keptSource(this.#bird.files.accepted)
     // The agent before may have ended within a trial, whose sessions are away.
     if (this.#good) this.#settlesUntil = performance.now() + SETTLING_MS
     this.#startedAt = performance.now()
