@@ -102,7 +102,10 @@ describe('plumb agent with wireguard', () => {
     '[BE11] while the store is away the former key serves, also after a SIGKILL, and a second rotation is refused; the new key counts when the store has it',
     inCluster(
       2,
-      (one) => fileStore(one, CONF),
+      (one) => {
+        if (existsSync(join(one.dir, 'away'))) return ['--store', 'file', '--file-store-dir', join(one.dir, 'store')]
+        return fileStore(one, CONF)
+      },
       async ({ nodes, dir }, test) => {
         test.timeout(300_000)
         const [first, second] = nodes as [Node, Node]
