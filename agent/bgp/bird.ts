@@ -79,6 +79,11 @@ export class Bird {
     return this.#pid !== undefined
   }
 
+  /** A clause about a BIRD of another program that runs beside this one. Undefined when there is none. */
+  get rival(): string | undefined {
+    return otherBird(this.pid)
+  }
+
   /** Whether a BIRD of an earlier start may have left routes, which its peers and the kernel still have. */
   get hasRun(): boolean {
     return readText(this.files.pid) !== undefined
@@ -217,11 +222,7 @@ function isOurs(pid: number, { socket }: BirdFiles): boolean {
 // Two BIRDs in one namespace delete each other's routes, and only one of them can listen.
 function refuseOthers(): void {
   const other = otherBird()
-  if (other !== undefined) {
-    const line = printable(fileOf(other, 'cmdline').replaceAll('\0', ' ').trim().slice(0, 120))
-    const why = 'two BIRDs delete each other’s routes'
-    throw new Error(`another BIRD runs on this node, process ${other} (${line}): ${why}; stop that one`)
-  }
+  if (other !== undefined) throw new Error(other)
   const inodes = listeners(PORT)
   if (inodes.length === 0) return
   const holder = processes().find((pid) => inodes.some((inode) => openFiles(pid).includes(`socket:[${inode}]`)))
@@ -229,11 +230,15 @@ function refuseOthers(): void {
   throw new Error(`TCP port ${PORT} is taken by ${who}; stop it`)
 }
 
-function otherBird(): number | undefined {
-  const own = linkOf('self', 'ns/net')
-  return processes().find(
-    (pid) => fileOf(pid, 'comm').trim() === 'bird' && linkOf(pid, 'ns/net') === own && fileOf(pid, 'cmdline') !== '',
-  )
+// A clause about a BIRD of this namespace that is not the process `own`.
+function otherBird(own?: number): string | undefined {
+  const namespace = linkOf('self', 'ns/net')
+  const isBird = (pid: number) => pid !== own && fileOf(pid, 'comm').trim() === 'bird' && fileOf(pid, 'cmdline') !== ''
+  const other = processes().find((pid) => isBird(pid) && linkOf(pid, 'ns/net') === namespace)
+  if (other === undefined) return undefined
+  const line = printable(fileOf(other, 'cmdline').replaceAll('\0', ' ').trim().slice(0, 120))
+  const why = 'two BIRDs delete each other’s routes'
+  return `another BIRD runs on this node, process ${other} (${line}): ${why}; stop that one`
 }
 
 // The inodes of the sockets that listen on a TCP port (proc(5), state 0A).

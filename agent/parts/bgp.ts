@@ -18,6 +18,8 @@ import type { ServicesPart } from './services.ts'
 
 /** How often BIRD is asked for its sessions, in milliseconds. Many sessions are asked for less often. */
 const [LOOK_MS, LOOK_EACH_MS] = [1000, 20]
+/** The number of looks after which another BIRD is looked for. It may be started later, as by an upgrade of its package. */
+const RIVAL_LOOKS = 5
 /** BIRD that does not answer so often, each time for so long, is ended. */
 const [MISSES, MISS_MS] = [3, 5000]
 /** How long Services may be unknown at the start before BIRD starts without their addresses. */
@@ -120,7 +122,8 @@ export class BgpPart implements Part {
   /** Follows BIRD, the sessions and the file until the signal. */
   async follow(signal: AbortSignal): Promise<void> {
     let last = this.#read
-    for (let misses = 0; !signal.aborted; await pause(this.#lookMs(), signal)) {
+    for (let [looks, misses] = [0, 0]; !signal.aborted; await pause(this.#lookMs(), signal)) {
+      if (looks++ % RIVAL_LOOKS === 0) this.#reportRival()
       const now = this.#readFile()
       // A file may be looked at while somebody writes it. So a change counts when the next look sees the same.
       if (this.#hasLooked && now.id !== this.#read.id && now.id === last.id) {
@@ -148,6 +151,12 @@ export class BgpPart implements Part {
       }
       if (this.#trial) this.queue.add('trial')
     }
+  }
+
+  #reportRival(): void {
+    const rival = this.#isUp ? this.#bird.rival : undefined
+    const failures = rival === undefined ? [] : [failureOf(`BGP is disturbed: ${rival}`)]
+    this.#context.failures.report('another BIRD', failures)
   }
 
   #lookMs(): number {
