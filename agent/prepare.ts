@@ -56,12 +56,12 @@ export async function prepare(
   const { conf } = stale
   await refuseKubeProxy(settings)
   // What an agent with another setting has left.
-  if (!settings.bgp) for (const line of await removeBird(birdDir(settings))) log(`agent: BGP is off: ${line}`)
+  if (!settings.bgp) for (const line of await removeBird(birdDir(settings), run)) log(`agent: BGP is off: ${line}`)
   for (const note of conf.notes ?? []) log(`agent: the network's configuration: ${note}`)
   const { backend, ...asked } = equipped(await chosen(conf, settings), { stateDir: files.stateDir, node })
   const instance = instanceOf(settings)
   const addedPeers = statePath(files.stateDir, 'commands', instance)
-  if (!backend.commands) await leaveExtension(addedPeers, network.allowExtension)
+  if (!backend.commands) await leaveExtension(addedPeers, network.allowExtension, signal, awaiting)
   const options = await started({ backend, ...asked }, signal, awaiting)
   const identity = makeIdentity(files.stateDir)
   const stored = await remembered(given.store, signal, awaiting)
@@ -242,10 +242,16 @@ const LONGEST_DATA = 4096
 const [LEAST_REST_MS, LONGEST_REST_MS] = [1000, 60_000]
 
 // Another backend has come instead of extension, or there never was that backend.
-async function leaveExtension(path: string, isAllowed: boolean): Promise<void> {
+async function leaveExtension(
+  path: string,
+  isAllowed: boolean,
+  signal: AbortSignal,
+  awaiting: (text: string) => void,
+): Promise<void> {
   if (!existsSync(path)) return
   const left = `Cannot run the SubnetRemoveCommand in ${path} without --allow-extension; want it once, or delete the file`
-  for (const why of isAllowed ? await removeAll(path) : [left]) warn(`agent: ${why}`)
+  if (isAllowed) awaiting(`SubnetRemoveCommand of the backend extension runs for each peer in ${path}`)
+  for (const why of isAllowed ? await removeAll(path, signal) : [left]) warn(`agent: ${why}`)
 }
 
 // Runs PreStartupCommand until it succeeds. Gives the options with its output.

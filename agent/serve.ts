@@ -89,7 +89,10 @@ async function serveOne(settings: Settings, version: string, signal: AbortSignal
     services: () => parts?.services?.view(),
     policy: () => parts?.policy?.view(),
     policyCounts: () => parts?.policy?.counts(),
-    rotate: () => parts?.rotate(),
+    rotate() {
+      if (parts) return parts.rotate()
+      throw new Error('Cannot give this node another key: the agent still waits for what it needs (see: plumb status)')
+    },
   }
   try {
     const health = await serveHealth(places, source, failures)

@@ -32,9 +32,10 @@ export interface Backend<Conf = unknown, Data = unknown> {
   equip?(conf: Conf, place: Place): Conf
   /**
    * Gives this node another key and returns the public one. The next `announce` has it. Absent in a backend without
-   * keys. Throws Error when it cannot be written.
+   * keys. `self` is this node's lease as the store has it. Throws Error while the store does not have the key before,
+   * and when it cannot be written.
    */
-  rotate?(conf: Conf): string
+  rotate?(conf: Conf, self: Lease | undefined): string
   /** The MTU of pods in bytes, from the uplink's MTU and the active families. */
   mtu(conf: Conf, uplink: number, families: Both<unknown>): number
   /**

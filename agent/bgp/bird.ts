@@ -5,11 +5,13 @@ import { draftOf, remove, removeEmpty, writeAtomic } from '../../lib/os/files.ts
 import { warn } from '../../lib/os/log.ts'
 import { readText } from '../../lib/os/reading.ts'
 import type { Run } from '../../lib/os/run.ts'
+import { ExecError } from '../../lib/text/errors.ts'
 import { printable } from '../../lib/text/printable.ts'
 import { askBird, BirdError, type SessionState, sessionsOf } from './birdc.ts'
 
 // BIRD as a process of the agent's. It outlives the agent, so that no route is lost, and the next agent finds it by its
-// process id and its socket. BIRD writes to files only: a pipe would end with the agent.
+// process id, or by its command line before BIRD has written that. BIRD writes to files only: a pipe would end with the
+// agent.
 
 /** The port of BGP (RFC 4271). */
 const PORT = 179
@@ -47,6 +49,8 @@ export class Bird {
   readonly #run: Run
   readonly #ended: () => void
   #pid: number | undefined
+  /** The process that this object has killed last. It may take a moment to end. */
+  #killed: number | undefined
   /** The text that BIRD has. Undefined when it is not known. */
   #applied: string | undefined
 
@@ -70,9 +74,15 @@ export class Bird {
 
   /** Takes over the BIRD that an earlier agent has left. False when there is none. */
   adopt(): boolean {
-    this.#pid = runningBird(this.files)
+    const found = runningBird(this.files)
+    this.#pid = found === this.#killed ? undefined : found
     this.#applied = undefined
     return this.#pid !== undefined
+  }
+
+  /** A clause about a BIRD of another program that runs beside this one. Undefined when there is none. */
+  get rival(): string | undefined {
+    return otherBird(this.pid)
   }
 
   /** Whether a BIRD of an earlier start may have left routes, which its peers and the kernel still have. */
@@ -106,7 +116,7 @@ export class Bird {
         break
       } catch (cause) {
         if (performance.now() < until) continue
-        child.kill('SIGKILL')
+        this.#kill(child.pid)
         throw cause
       }
     }
@@ -144,8 +154,13 @@ export class Bird {
   /** Ends a BIRD that no longer answers. Its peers keep the routes for the time of the graceful restart. */
   kill(): void {
     const { pid } = this
-    if (pid !== undefined) signal(pid, 'SIGKILL')
+    if (pid !== undefined) this.#kill(pid)
     this.#pid = undefined
+  }
+
+  #kill(pid: number): void {
+    this.#killed = pid
+    signal(pid, 'SIGKILL')
   }
 
   // The passwords of the peers are in the file.
@@ -171,10 +186,11 @@ async function scope(run: Run): Promise<string[]> {
 }
 
 /**
- * Ends the BIRD in a folder, which withdraws its routes, and removes its files. Gives a line for each action, none when
- * there was nothing. With `dryRun` changes nothing.
+ * Ends the BIRD in a folder, which withdraws its routes, and removes its files. Also removes the routes that a killed
+ * BIRD has left in the kernel, unless another BIRD runs, because these may be its own. Gives a line for each action,
+ * none when there was nothing. With `dryRun` changes nothing. Throws ExecError.
  */
-export async function removeBird(dir: string, { dryRun = false } = {}): Promise<string[]> {
+export async function removeBird(dir: string, run: Run, { dryRun = false } = {}): Promise<string[]> {
   const files = birdFiles(dir)
   const pid = runningBird(files)
   const there = [...Object.values(files), `${files.log}.1`].filter(existsSync)
@@ -184,6 +200,10 @@ export async function removeBird(dir: string, { dryRun = false } = {}): Promise<
     for (const until = performance.now() + STOP_MS; isOurs(pid, files); await sleep(LOOK_MS))
       if (performance.now() > until) signal(pid, 'SIGKILL')
   }
+  const left = there.length === 0 || otherBird() !== undefined ? [] : await leftRoutes(run)
+  if (!dryRun) for (const family of new Set(left)) await run(['ip', family, 'route', 'flush', 'proto', PROTO], '')
+  if (left.length > 0)
+    lines.push(`${dryRun ? 'would remove' : 'removed'} what BIRD had left in the kernel, routes: ${left.length}`)
   if (!dryRun) {
     for (const path of [...there, draftOf(files.conf), draftOf(files.accepted)]) remove(path)
     removeEmpty(dir)
@@ -191,9 +211,25 @@ export async function removeBird(dir: string, { dryRun = false } = {}): Promise<
   return [...lines, ...there.map((path) => `${dryRun ? 'would remove' : 'removed'} ${path}`)]
 }
 
+// The number of BIRD among the protocols of routes (linux/rtnetlink.h, RTPROT_BIRD). Not every system knows its name.
+const PROTO = '12'
+
+// The family of each route of a BIRD in the main table.
+async function leftRoutes(run: Run): Promise<string[]> {
+  const found: string[] = []
+  for (const family of ['-4', '-6']) {
+    const argv = ['ip', family, 'route', 'show', 'proto', PROTO]
+    const { status, stdout, stderr } = await run(argv, '')
+    if (status !== 0) throw new ExecError(argv, undefined, stderr.trim() || `ended with status ${status}`)
+    found.push(...stdout.split('\n').flatMap((line) => (/^\S/.test(line) ? [family] : [])))
+  }
+  return found
+}
+
 function runningBird(files: BirdFiles): number | undefined {
   const pid = Number(readText(files.pid)?.trim())
-  return Number.isInteger(pid) && pid > 1 && isOurs(pid, files) ? pid : undefined
+  if (Number.isInteger(pid) && pid > 1 && isOurs(pid, files)) return pid
+  return processes().find((one) => isOurs(one, files))
 }
 
 // A process id may meanwhile be that of another program. A BIRD that has ended and that nobody has waited for has no
@@ -205,20 +241,24 @@ function isOurs(pid: number, { socket }: BirdFiles): boolean {
 
 // Two BIRDs in one namespace delete each other's routes, and only one of them can listen.
 function refuseOthers(): void {
-  const own = linkOf('self', 'ns/net')
-  const other = processes().find(
-    (pid) => fileOf(pid, 'comm').trim() === 'bird' && linkOf(pid, 'ns/net') === own && fileOf(pid, 'cmdline') !== '',
-  )
-  if (other !== undefined) {
-    const line = printable(fileOf(other, 'cmdline').replaceAll('\0', ' ').trim().slice(0, 120))
-    const why = 'two BIRDs delete each other’s routes'
-    throw new Error(`another BIRD runs on this node, process ${other} (${line}): ${why}; stop that one`)
-  }
+  const other = otherBird()
+  if (other !== undefined) throw new Error(other)
   const inodes = listeners(PORT)
   if (inodes.length === 0) return
   const holder = processes().find((pid) => inodes.some((inode) => openFiles(pid).includes(`socket:[${inode}]`)))
   const who = holder === undefined ? 'a process out of sight' : `process ${holder} (${fileOf(holder, 'comm').trim()})`
   throw new Error(`TCP port ${PORT} is taken by ${who}; stop it`)
+}
+
+// A clause about a BIRD of this namespace that is not the process `own`.
+function otherBird(own?: number): string | undefined {
+  const namespace = linkOf('self', 'ns/net')
+  const isBird = (pid: number) => pid !== own && fileOf(pid, 'comm').trim() === 'bird' && fileOf(pid, 'cmdline') !== ''
+  const other = processes().find((pid) => isBird(pid) && linkOf(pid, 'ns/net') === namespace)
+  if (other === undefined) return undefined
+  const line = printable(fileOf(other, 'cmdline').replaceAll('\0', ' ').trim().slice(0, 120))
+  const why = 'two BIRDs delete each other’s routes'
+  return `another BIRD runs on this node, process ${other} (${line}): ${why}; stop that one`
 }
 
 // The inodes of the sockets that listen on a TCP port (proc(5), state 0A).

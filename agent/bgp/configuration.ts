@@ -275,9 +275,14 @@ function meet(some: readonly string[] | undefined, others: readonly string[] | u
 
 function neighbour(value: unknown): Ip {
   const ip = parseIp(value)
-  if (/^(0\.|127\.|169\.254\.|2(2[4-9]|[3-5]\d)\.|::1?$|fe[89ab]|ff)/.test(ip))
+  if (!isNeighbour(ip))
     throw new ValueError(`${shown(value)}: want a unicast address that is neither loopback nor link-local`)
   return ip
+}
+
+/** Whether an address can be that of a session: neither loopback nor link-local nor multicast. */
+export function isNeighbour(ip: Ip): boolean {
+  return !/^(0\.|127\.|169\.254\.|2(2[4-9]|[3-5]\d)\.|::1?$|fe[89ab]|ff)/.test(ip)
 }
 
 // `10.0.0.0/8 le 24`, as in the prefix lists of routers.

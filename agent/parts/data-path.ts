@@ -1,4 +1,5 @@
 import { entries, isThere } from '../../lib/journal/journal.ts'
+import { failures } from '../../lib/os/iproute2.ts'
 import { addressesNow, RT_SCOPE_LINK } from '../../lib/os/link-addresses.ts'
 import { linksNow } from '../../lib/os/links.ts'
 import { log } from '../../lib/os/log.ts'
@@ -194,8 +195,9 @@ export class DataPathPart implements Part {
     if (lines.length > 0 && !this.#repairs.isHeld(this)) {
       const argv = ['ip', '-force', '-batch', '-']
       const { status, stderr } = await this.#context.run(argv, `${lines.join('\n')}\n`)
-      if (status !== 0) throw new ExecError(argv, undefined, stderr.split('\n', 1)[0] ?? '')
-      this.#repairs.ofPart(this, 'link', mended)
+      if (status === 0) this.#repairs.ofPart(this, 'link', mended)
+      else if (!isOfGone(stderr)) throw new ExecError(argv, undefined, stderr.split('\n', 1)[0] ?? '')
+      else this.queue.add('links', BUSY_MS)
     }
     this.#known = known
     return {
@@ -208,4 +210,10 @@ export class DataPathPart implements Part {
   #chains(): Promise<Ruleset> {
     return readRuleset(this.#context.run).catch(() => NO_CHAINS)
   }
+}
+
+// A DEL may have removed a link since it was seen.
+function isOfGone(stderr: string): boolean {
+  const { byLine, rest } = failures(stderr)
+  return rest === '' && byLine.size > 0 && [...byLine.values()].every((said) => /^Cannot find device/.test(said))
 }

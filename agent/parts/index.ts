@@ -158,11 +158,11 @@ export class Parts {
 
   /**
    * Gives this node another key for its packets to other nodes, and returns the public one. Undefined when its backend
-   * has no keys. Throws Error when the key cannot be written.
+   * has no keys. Throws Error as the backend's `rotate`.
    */
   rotate(): string | undefined {
     const { backend, options } = this.#context
-    const made = backend.rotate?.(options)
+    const made = backend.rotate?.(options, this.#now.served)
     if (made !== undefined) this.#context.log(`agent: this node has a new key, with public key ${made}`)
     this.lease.queue.add('key')
     return made

@@ -283,6 +283,7 @@ const situation = (yaml: string, more: Partial<Situation> = {}): Situation => ({
   node: 'n2',
   subnets: { v4: '10.244.2.0/24' as Cidr },
   ips: { v4: '172.30.0.2' as Ip },
+  seenAs: {},
   others: [lease(1), lease(2), lease(3)],
   networks: ['10.244.0.0/16' as Cidr],
   isOnLink: () => true,
@@ -545,6 +546,46 @@ protocol bgp peer_v4_172_30_0_254 {
       /ipv6;\n {2}route fd00:244:2::\/64 blackhole;\n {2}route fd00:96::1\/128 blackhole;/,
     )
     assert.match(part(text, 'peer_v6_fd00_30__fe') ?? '', /ipv6 \{[\s\S]*if net ~ \[ fd00:244::\/48\+ \] then reject;/)
+  })
+
+  it('a lease with an address that is none for a session, and one with that of a peer, give no session of nodes', () => {
+    const both = (n: number, v6: string): Partial<Lease> => ({
+      subnets: { v4: `10.244.${n}.0/24` as Cidr, v6: `fd00:244:${n}::/64` as Cidr },
+      ips: { v4: `172.30.0.${n}` as Ip, v6: v6 as Ip },
+    })
+    const others = [lease(1, both(1, 'fe80::1')), lease(3, both(3, 'ff02::1')), lease(4, both(4, 'fd00:30::4'))]
+    const own = { subnets: { v4: '10.244.2.0/24' as Cidr, v6: 'fd00:244:2::/64' as Cidr }, others }
+    const of = (v6: string) =>
+      birdConf(
+        situation('peers: [{ address: 172.30.0.3, asn: 65000 }]', {
+          ...own,
+          ips: { v4: '172.30.0.2' as Ip, v6: v6 as Ip },
+        }),
+      ).sessions.map(({ protocol }) => protocol)
+    const plain = ['node_v4_172_30_0_1', 'node_v4_172_30_0_4']
+    assert.deepEqual(of('fd00:30::2'), [...plain, 'node_v6_fd00_30__4', 'peer_v4_172_30_0_3'])
+    assert.deepEqual(of('fe80::2'), [...plain, 'peer_v4_172_30_0_3'])
+  })
+
+  it('of two nodes that others see at other addresses, one connects', () => {
+    const of = (n: number, other: number) =>
+      part(
+        birdConf(
+          situation('', {
+            node: `n${n}`,
+            subnets: { v4: `10.244.${n}.0/24` as Cidr },
+            ips: { v4: `172.30.0.${n}` as Ip },
+            seenAs: { v4: `10.9.0.${n}` as Ip },
+            others: [lease(other, { ips: { v4: `10.9.0.${other}` as Ip } })],
+          }),
+        ).text,
+        `node_v4_10_9_0_${other}`,
+      ) ?? ''
+    assert.deepEqual(
+      [of(1, 2), of(2, 1)].map((text) => /passive on;/.test(text)),
+      [false, true],
+    )
+    assert.match(of(1, 2), /^ {2}local as 64512;$/m)
   })
 
   it('a node without IPv4 has a router id that is its own', () => {

@@ -4,7 +4,7 @@ import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os'
 import { inspect } from 'node:util'
 import wireguard from '../../agent/backend/types/wireguard.ts'
-import { listWireguard } from '../../agent/kernel/wireguard.ts'
+import { listWireguard, performWireguard } from '../../agent/kernel/wireguard.ts'
 import { WireguardKeys, wireguardKeyPath } from '../../agent/node/wireguard-keys.ts'
 import { Secret } from '../../lib/text/secret.ts'
 import { parse } from '../../lib/text/values.ts'
@@ -44,14 +44,39 @@ describe('WireguardKeys', () => {
   it('[BE11] rotates: the former key serves as long as the store has it', () => {
     const keys = WireguardKeys.open(dir, 'n1', none)
     const former = keys.publicKey
-    const made = keys.rotate()
+    const made = keys.rotate(former)
     assert.notEqual(made, former)
-    assert.deepEqual([keys.publicKey, keys.pairOf(former).publicKey, keys.pairOf(made).publicKey], [made, former, made])
-    assert.equal(WireguardKeys.open(dir, 'n1', none).publicKey, made)
+    // Also after a start before the store has the new key.
+    for (const one of [keys, WireguardKeys.open(dir, 'n1', none)])
+      assert.deepEqual([one.publicKey, one.pairOf(former).publicKey, one.pairOf(made).publicKey], [made, former, made])
+    assert.equal(statSync(wireguardKeyPath(dir, 'n1')).mode & 0o777, 0o400)
+  })
+
+  it('[BE11] refuses a second rotation while the store has the former key, because peers use only that', () => {
+    for (const isRestarted of [false, true]) {
+      const first = WireguardKeys.open(dir, `n${isRestarted}`, none)
+      const former = first.publicKey
+      const made = first.rotate(former)
+      const keys = isRestarted ? WireguardKeys.open(dir, `n${isRestarted}`, none) : first
+      assert.throws(() => keys.rotate(former), {
+        message: `Cannot give this node another key: the store does not have the key of the last rotation yet, ${made}; want the store to answer first (see: plumb status)`,
+      })
+      assert.deepEqual([keys.publicKey, keys.pairOf(former).publicKey], [made, former])
+      assert.notEqual(keys.rotate(made), made)
+      assert.equal(keys.pairOf(made).publicKey, made)
+    }
   })
 
   it('refuses a file without a key, and does not show it', () => {
-    for (const text of ['', 'secret', `${KEY}${KEY}`, `${'A'.repeat(43)}=`, KEY.slice(1)]) {
+    for (const text of [
+      '',
+      'secret',
+      `${KEY}${KEY}`,
+      `${KEY}\nx`,
+      `${KEY}\n${KEY}\n${KEY}\n`,
+      `${'A'.repeat(43)}=`,
+      KEY.slice(1),
+    ]) {
       writeFileSync(wireguardKeyPath(dir, 'n1'), text)
       assert.throws(() => WireguardKeys.open(dir, 'n1', none), {
         name: 'ValueError',
@@ -95,7 +120,39 @@ describe('wireguard, pure', () => {
   })
 })
 
+describe('performWireguard()', () => {
+  it('[BE16] what wg says of its input shows no secret', async () => {
+    const [key, psk] = [new Secret(KEY), new Secret(PUBLIC)]
+    const dev = parse.ifname('wg0')
+    const failed = await performWireguard(
+      [
+        { kind: 'wgdevice', ns: 'host', dev, port: 1, publicKey: PUBLIC, privateKey: key },
+        { kind: 'wgpeer', ns: 'host', dev, publicKey: KEY.replace('E', 'F'), allowed: [], keepalive: 0, psk },
+      ],
+      [],
+      async (_, stdin) => ({ status: 1, stdout: '', stderr: `Key is not the correct length or format: \`${stdin}'\n` }),
+    )
+    assert.equal(failed.size, 2)
+    for (const text of failed.values()) assert.ok(!text.includes(KEY) && !text.includes(PUBLIC), text)
+  })
+})
+
 describe('listWireguard()', () => {
+  it('a peer with a handshake in the future has no connection: the clock was set back', async () => {
+    const now = Math.floor(Date.now() / 1000)
+    const dump = (at: number) =>
+      `k\t${PUBLIC}\t51820\toff\n${PUBLIC}\t(none)\t192.0.2.9:1\t10.0.0.0/24\t${at}\t0\t0\toff\n`
+    const endpoint = async (at: number) => {
+      const run = async () => ({ status: 0, stdout: dump(at), stderr: '' })
+      const [, peer] = await listWireguard([parse.ifname('wg0')], run)
+      return peer?.kind === 'wgpeer' ? peer.endpoint : assert.fail()
+    }
+    assert.deepEqual(
+      [await endpoint(now - 10), await endpoint(now - 200), await endpoint(now + 4000), await endpoint(0)],
+      [undefined, '192.0.2.9:1', '192.0.2.9:1', '192.0.2.9:1'],
+    )
+  })
+
   it('reads any output without an error, and no device from what is none', async () => {
     const read = (stdout: string, status = 0) =>
       listWireguard([parse.ifname('wg0')], async () => ({ status, stdout, stderr: '' }))

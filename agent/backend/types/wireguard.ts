@@ -99,7 +99,7 @@ const wireguard: Backend<Conf, Data> = {
     return { mode, ports, mtu, keepalive, ...(psk && { psk }) }
   },
   equip: (conf, { stateDir, node }) => ({ ...conf, keys: WireguardKeys.open(stateDir, node) }),
-  rotate: ({ keys }) => keys?.rotate() ?? noKeys(),
+  rotate: ({ keys }, self) => (keys ?? noKeys()).rotate(self && (keyOf(self, 'v4') ?? keyOf(self, 'v6'))),
   // Smaller packets are padded to 16 bytes, so the MTU is flannel's.
   mtu: (conf, uplink) => inner(conf, uplink),
   announce(_node, { tunnel }, { keys, ports }) {
