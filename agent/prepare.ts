@@ -11,7 +11,7 @@ import { removeBird } from './bgp/bird.ts'
 import type { KindName } from './cluster/kinds.ts'
 import { openObjects } from './cluster/source.ts'
 import { removeFlannelRules } from './firewall/flannel-rules.ts'
-import { birdDir, instanceOf, scopeOf, tableOf, wishOf } from './instance.ts'
+import { birdDir, instanceOf, scopeOf, tableOf, tunnelsOf, wishOf } from './instance.ts'
 import { Converger } from './kernel/converge.ts'
 import { hasNexthops } from './kernel/nexthops.ts'
 import { run } from './kernel/run.ts'
@@ -92,6 +92,7 @@ export async function prepare(
       keep: firewall.nonMasquerade,
       random: firewall.randomFully,
       forward: firewall.forward,
+      tunnels: { table: tunnelsOf(instance), sources: firewall.tunnelSources },
     },
     allowOverlap: network.allowOverlap,
     addedPeers,

@@ -17,6 +17,7 @@ import {
   type Repair,
   type ServicesStatus,
   type Status,
+  type TunnelsStatus,
 } from './status.ts'
 
 /** The combined state of the agent's parts. Each part can read the state of the others here. */
@@ -46,6 +47,8 @@ export interface NodeState {
   services?: ServicesStatus
   policy?: PolicyStatus
   bgp?: BgpStatus
+  /** Asks the kernel, so it is for somebody who reads the status. Absent without such rules. */
+  tunnels?: () => TunnelsStatus | undefined
   steps: { readonly count: number; readonly sum: number; readonly buckets: readonly number[] }
 }
 
@@ -148,7 +151,9 @@ export function statusOf(
   state: NodeState,
 ): Status {
   const { node, version, backend, conf, store } = self
-  const { choice, lease, snapshot, stale, mtu, kinds, repairs, lastError, steps, services, policy, bgp } = state
+  const { choice, lease, snapshot, stale, mtu, kinds, repairs, lastError, steps, services, policy, bgp, tunnels } =
+    state
+  const refusing = tunnels?.()
   const own = lease?.subnets ?? {}
   const others = (snapshot?.leases ?? []).filter(({ subnets }) => !isSame(subnets, own))
   return {
@@ -176,6 +181,7 @@ export function statusOf(
     ...(services && { services }),
     ...(policy && { policy }),
     ...(bgp && { bgp }),
+    ...(refusing && { tunnels: refusing }),
     lastError,
   }
 }
