@@ -34,6 +34,8 @@ export interface Backend<Conf = unknown, Data = unknown> {
   readonly leaseType?: string
   /** Reads `Backend` of net-conf.json. Throws ValueError with the name of the key. */
   conf(options: Readonly<Record<string, unknown>>): Conf
+  /** The keys of `Backend` that may differ from node to node, so that each node takes a change at once. */
+  readonly live?: readonly string[]
   /**
    * Adds to the configuration what this backend keeps on the node, such as a key. Makes it when it is not there. Throws
    * Error when it cannot be read or written.

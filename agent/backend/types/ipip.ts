@@ -48,6 +48,7 @@ const reach = eachPeer<Conf>(({ uplink, conf: { mode }, facts }) => {
 
 const ipip: Backend<Conf, Data> = {
   type: 'ipip',
+  live: ['DirectRouting'],
   conf(options) {
     const { DirectRouting, ipipMode } = read(SHAPE, { Backend: options }).value.Backend
     return { mode: ipipMode ?? (DirectRouting ? 'CrossSubnet' : 'Always') }

@@ -81,6 +81,7 @@ const reach = eachPeer<Conf>(({ uplink, conf, facts }) => {
 
 const vxlan: Backend<Conf, Vtep> = {
   type: 'vxlan',
+  live: ['MTU', 'Learning', 'DirectRouting', 'TxChecksumOffload'],
   conf(options) {
     const { value } = read(SHAPE, { Backend: options })
     const { VNI, Port, MTU, GBP, Learning, DirectRouting, TxChecksumOffload: offload } = value.Backend
