@@ -5,6 +5,7 @@ import type { Cidr, Ip } from '../lib/text/ip.ts'
 import { type NetworkName, parse } from '../lib/text/values.ts'
 import type { Wish } from './backend/uplink.ts'
 import { TABLE } from './firewall/masquerade.ts'
+import { TUNNELS } from './firewall/tunnels.ts'
 import type { Scope } from './kernel/ownership.ts'
 import { both } from './lease/families.ts'
 import type { Both } from './lease/lease.ts'
@@ -28,6 +29,11 @@ export function instanceOf({ files }: Settings): NetworkName {
 /** The name of the agent's nft table. */
 export function tableOf(instance: NetworkName): string {
   return instance === 'default' ? TABLE : `${TABLE}_${instance}`
+}
+
+/** The name of the nft table that refuses tunnelled packets of strangers. */
+export function tunnelsOf(instance: NetworkName): string {
+  return instance === 'default' ? TUNNELS : `${TUNNELS}_${instance}`
 }
 
 /** The folder of the agent's BIRD, beside its socket. */

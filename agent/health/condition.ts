@@ -18,6 +18,7 @@ import {
   type Repair,
   type ServicesStatus,
   type Status,
+  type TunnelsStatus,
 } from './status.ts'
 
 /** The combined state of the agent's parts. Each part can read the state of the others here. */
@@ -51,6 +52,8 @@ export interface NodeState {
   bgp?: BgpStatus
   /** Who writes the routes to nodes, as the kernel has it. Absent before the first step. */
   programs?: 'agent' | 'bird'
+  /** Asks the kernel, so it is for somebody who reads the status. Absent without such rules. */
+  tunnels?: () => TunnelsStatus | undefined
   steps: { readonly count: number; readonly sum: number; readonly buckets: readonly number[] }
 }
 
@@ -154,8 +157,9 @@ export function statusOf(
   state: NodeState,
 ): Status {
   const { node, version, backend, conf, store } = self
-  const { choice, lease, snapshot, stale, mtu, findings, kinds, repairs, lastError, steps, services, policy, bgp } =
-    state
+  const { choice, lease, snapshot, stale, mtu, findings, kinds, repairs, lastError, steps } = state
+  const { services, policy, bgp, tunnels } = state
+  const refusing = tunnels?.()
   const own = lease?.subnets ?? {}
   const others = (snapshot?.leases ?? []).filter(({ subnets }) => !isSame(subnets, own))
   return {
@@ -184,6 +188,7 @@ export function statusOf(
     ...(services && { services }),
     ...(policy && { policy }),
     ...(bgp && { bgp }),
+    ...(refusing && { tunnels: refusing }),
     lastError,
   }
 }

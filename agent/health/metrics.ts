@@ -31,6 +31,7 @@ export function metrics(status: Status, usage: Usage, now: number, counts?: Poli
     ...ofServices(status),
     ...ofPolicy(status),
     ...ofBgp(status),
+    ...ofTunnels(status),
     ...(counts ? ofCounts(counts) : []),
     ...ofStore(status, now),
     ...ofProcess(status, usage),
@@ -167,6 +168,18 @@ function ofBgp({ bgp: now }: Status): string[] {
       'plumb_bgp_sent_prefixes',
       'Prefixes that were announced to a peer.',
       of(({ sent }) => sent),
+    ),
+  ]
+}
+
+function ofTunnels({ tunnels: now }: Status): string[] {
+  if (!now) return []
+  return [
+    gauge('plumb_tunnel_sources', 'Addresses of nodes from which tunnelled packets are taken.', now.nodes),
+    counter(
+      'plumb_tunnel_refused_packets_total',
+      'Tunnelled packets that were dropped, as no lease has the address of their sender.',
+      now.refused,
     ),
   ]
 }

@@ -81,6 +81,16 @@ export interface BgpSession {
   readonly reason?: string
 }
 
+/** What keeps tunnelled packets of strangers from this node. */
+export interface TunnelsStatus {
+  /** The addresses from which tunnelled packets are taken, of this node and of all leases. */
+  readonly nodes: number
+  /** The packets that were refused since the table was loaded, at most since the start of the node. */
+  readonly refused: number
+  /** The addresses whose packets were refused in the last ten minutes, 64 per family at most. */
+  readonly strangers: readonly Ip[]
+}
+
 /** BGP on this node. */
 export interface BgpStatus {
   readonly asn: number
@@ -153,6 +163,8 @@ export interface Status {
   readonly policy?: PolicyStatus
   /** BGP on this node. Absent without `--bgp-config`. */
   readonly bgp?: BgpStatus
+  /** Absent when tunnelled packets are taken from anywhere, and with a backend that needs no such rules. */
+  readonly tunnels?: TunnelsStatus
   readonly lastError: Repair | undefined
 }
 

@@ -113,7 +113,8 @@ export class DataPathPart implements Part {
   }
 
   #isOwn(table: string): boolean {
-    return OWN_TABLES.includes(table) || table === this.#context.firewall.table
+    const { firewall } = this.#context
+    return OWN_TABLES.includes(table) || table === firewall.table || table === firewall.tunnels.table
   }
 
   #look(isDue: boolean): void {

@@ -5,9 +5,12 @@ import { tmpdir } from 'node:os'
 import { inspect } from 'node:util'
 import wireguard from '../../agent/backend/types/wireguard.ts'
 import { listWireguard, performWireguard } from '../../agent/kernel/wireguard.ts'
+import type { Lease } from '../../agent/lease/lease.ts'
 import { WireguardKeys, wireguardKeyPath } from '../../agent/node/wireguard-keys.ts'
+import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import { Secret } from '../../lib/text/secret.ts'
 import { parse } from '../../lib/text/values.ts'
+import { lease, uplink } from '../support/cluster.ts'
 
 /** A pair of wg(8). */
 const [KEY, PUBLIC] = [
@@ -159,5 +162,26 @@ describe('listWireguard()', () => {
     assert.deepEqual(await read('', 1), [])
     for (const text of ['', '\n\n', 'x', 'a\tb\tc\td\nz', '\t\t\t\t\n\t\t\t\t\t\t\t\t'])
       for (const one of await read(text)) assert.equal(one.kind === 'wgdevice' || one.kind === 'wgpeer', true)
+  })
+})
+
+describe('wireguard.want()', () => {
+  it('[BE13] a node that announces another address than its own keeps the way through the NAT open, unless the configuration says how', () => {
+    const keepalive = (options: object, advertise: string) => {
+      const conf = wireguard.conf({ ...options })
+      const up = { ...uplink(1, ['v4']), advertise: { v4: advertise as Ip } }
+      const facts = { nexthops: true, instance: parse.network('default'), networks: ['10.244.0.0/16' as Cidr] }
+      const keys = { publicKey: PUBLIC, pairOf: () => ({ publicKey: PUBLIC, privateKey: new Secret(KEY) }) }
+      const equipped = { ...(conf as object), keys } as never
+      const [self, peer] = [{ PublicKey: PUBLIC }, { PublicKey: 'GtL7fZc/bLnqZldpVofMCD6hDjrK28SsdLxevJ+qtKU=' }].map(
+        (data, i) => lease(i + 1, { v4: data }, 'wireguard', ['v4']),
+      ) as [Lease, Lease]
+      const { resources } = wireguard.want(self, [peer], up, equipped, facts)
+      return resources.flatMap((one) => (one.kind === 'wgpeer' ? [one.keepalive] : []))
+    }
+    assert.deepEqual(keepalive({}, '192.0.2.1'), [0])
+    assert.deepEqual(keepalive({}, '203.0.113.1'), [25])
+    assert.deepEqual(keepalive({ PersistentKeepaliveInterval: 0 }, '203.0.113.1'), [0])
+    assert.deepEqual(keepalive({ PersistentKeepaliveInterval: 10 }, '192.0.2.1'), [10])
   })
 })
