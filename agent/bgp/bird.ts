@@ -12,6 +12,8 @@ import { askBird, BirdError, type SessionState, sessionsOf } from './birdc.ts'
 
 /** The port of BGP (RFC 4271). */
 const PORT = 179
+/** The protocol of BIRD's routes in the kernel (linux/rtnetlink.h, RTPROT_BIRD). */
+const ROUTES = '12'
 /** How long BIRD may take to answer after its start, in milliseconds. */
 const START_MS = 10_000
 const STOP_MS = 5000
@@ -154,10 +156,11 @@ export class Bird {
 }
 
 /**
- * Ends the BIRD in a folder, which withdraws its routes, and removes its files. Gives a line for each action, none when
- * there was nothing. With `dryRun` changes nothing.
+ * Ends the BIRD in a folder, which withdraws its routes, and removes its files. A BIRD that was killed has left routes
+ * in the kernel: they go, too. Gives a line for each action, none when there was nothing. With `dryRun` changes nothing.
+ * Throws ExecError.
  */
-export async function removeBird(dir: string, { dryRun = false } = {}): Promise<string[]> {
+export async function removeBird(dir: string, run: Run, { dryRun = false } = {}): Promise<string[]> {
   const files = birdFiles(dir)
   const pid = runningBird(files)
   const there = [...Object.values(files), `${files.log}.1`].filter(existsSync)
@@ -167,8 +170,24 @@ export async function removeBird(dir: string, { dryRun = false } = {}): Promise<
     for (const until = performance.now() + STOP_MS; isOurs(pid, files); await sleep(LOOK_MS))
       if (performance.now() > until) signal(pid, 'SIGKILL')
   }
+  const isOver = there.length > 0 && (pid === undefined || !dryRun)
+  if (isOver) lines.push(...(await removeRoutes(run, dryRun)))
   if (!dryRun) for (const path of [...there, draftOf(files.conf), draftOf(files.accepted)]) remove(path)
   return [...lines, ...there.map((path) => `${dryRun ? 'would remove' : 'removed'} ${path}`)]
+}
+
+// Routes of BIRD are nobody's where no BIRD runs.
+async function removeRoutes(run: Run, dryRun: boolean): Promise<string[]> {
+  if (birdBeside() !== undefined) return []
+  const lines: string[] = []
+  for (const family of [4, 6]) {
+    const { stdout } = await run(['ip', `-${family}`, '-j', 'route', 'show', 'proto', ROUTES], '')
+    const count = (JSON.parse(stdout || '[]') as readonly unknown[]).length
+    if (count === 0) continue
+    if (!dryRun) await run(['ip', `-${family}`, 'route', 'flush', 'proto', ROUTES], '')
+    lines.push(`${dryRun ? 'would remove' : 'removed'} IPv${family} routes of a BIRD that was killed: ${count}`)
+  }
+  return lines
 }
 
 function runningBird(files: BirdFiles): number | undefined {
@@ -185,10 +204,7 @@ function isOurs(pid: number, { socket }: BirdFiles): boolean {
 
 // Two BIRDs in one namespace delete each other's routes, and only one of them can listen.
 function refuseOthers(): void {
-  const own = linkOf('self', 'ns/net')
-  const other = processes().find(
-    (pid) => fileOf(pid, 'comm').trim() === 'bird' && linkOf(pid, 'ns/net') === own && fileOf(pid, 'cmdline') !== '',
-  )
+  const other = birdBeside()
   if (other !== undefined) {
     const line = printable(fileOf(other, 'cmdline').replaceAll('\0', ' ').trim().slice(0, 120))
     const why = 'two BIRDs delete each other’s routes'
@@ -199,6 +215,14 @@ function refuseOthers(): void {
   const holder = processes().find((pid) => inodes.some((inode) => openFiles(pid).includes(`socket:[${inode}]`)))
   const who = holder === undefined ? 'a process out of sight' : `process ${holder} (${fileOf(holder, 'comm').trim()})`
   throw new Error(`TCP port ${PORT} is taken by ${who}; stop it`)
+}
+
+// A BIRD in the network namespace of this process.
+function birdBeside(): number | undefined {
+  const own = linkOf('self', 'ns/net')
+  return processes().find(
+    (pid) => fileOf(pid, 'comm').trim() === 'bird' && linkOf(pid, 'ns/net') === own && fileOf(pid, 'cmdline') !== '',
+  )
 }
 
 // The inodes of the sockets that listen on a TCP port (proc(5), state 0A).
