@@ -234,7 +234,7 @@ export class BgpPart implements Part {
 
   #readFile(): FileState {
     try {
-      const source = readSource(this.#file)
+      const source = readSource(this.#file, this.#read.source)
       this.#refuseBackend(source)
       return { id: source.id, source }
     } catch (cause) {
