@@ -117,27 +117,28 @@ export async function prepare(
     isPolicyOn: settings.policy !== undefined,
     ...(settings.services && { services: { ...settings.services, ...vxlanPortOf(backend, options) } }),
     enforcement: settings.enforcement,
-    ...(settings.bgp && { bgp: { file: settings.bgp.file, dir: birdDir(settings) } }),
+    ...bgpOf(settings, given.version),
     ...(network.probeMs > 0 && { probes: makeProbes(network.probeMs, unasked) }),
     log: (text) => log(text),
     warn: (text) => warn(text),
   }
 }
 
-// Policy, Services and BGP share one source, which follows the kinds of all. BGP needs the labels of nodes.
-function objectsOf({ policy, services, bgp, store }: Settings, version: string): Pick<Context, 'objects'> {
-  const from = policy ?? services?.objects ?? (bgp && store.kind === 'kube' ? ofCluster(store) : undefined)
-  const wanted: readonly (readonly KindName[])[] = [
-    policy ? POLICY_KINDS : [],
-    services ? SERVICE_KINDS : [],
-    bgp ? ['nodes'] : [],
-  ]
-  const kinds = [...new Set(wanted.flat())]
+// Policy and Services share one source, which follows the kinds of both.
+function objectsOf({ policy, services }: Settings, version: string): Pick<Context, 'objects'> {
+  const from = policy ?? services?.objects
+  const kinds: KindName[] = [...new Set([...(policy ? POLICY_KINDS : []), ...(services ? SERVICE_KINDS : [])])]
   return from ? { objects: openObjects(from, kinds, version) } : {}
 }
 
-function ofCluster({ kubeconfig, server }: Extract<Settings['store'], { kind: 'kube' }>): ObjectsWish {
-  return { from: 'api', ...(kubeconfig && { kubeconfig }), ...(server && { server }) }
+function bgpOf(settings: Settings, version: string): Pick<Context, 'bgp'> {
+  const { bgp, store } = settings
+  if (!bgp) return {}
+  const given = { file: bgp.file, dir: birdDir(settings) }
+  if (store.kind !== 'kube') return { bgp: given }
+  const { kubeconfig, server } = store
+  const from: ObjectsWish = { from: 'api', ...(kubeconfig && { kubeconfig }), ...(server && { server }) }
+  return { bgp: { ...given, openNodes: () => openObjects(from, ['nodes'], version) } }
 }
 
 // Two proxies give one connection two translations. Which one counts depends on the order of their start.

@@ -4,7 +4,7 @@ import { bitsOf, type Cidr, format, type Ip, split } from '../../lib/text/ip.ts'
 import type { Labels } from '../cluster/reading.ts'
 import type { Both, Lease } from '../lease/lease.ts'
 import { type Accepted, type BgpConfiguration, isNeighbour, type OuterPeer } from './configuration.ts'
-import { type Selection, select } from './selection.ts'
+import { type Selection, select, type Who } from './selection.ts'
 
 // What BIRD is told (BIRD 2, https://bird.network.cz). The agent programs the routes to nodes itself, with its own
 // protocol number. BIRD gives the kernel only what outer peers announce, as `proto bird`. With `programs: bird` it also
@@ -80,7 +80,7 @@ const RECOVERY_SECONDS = 30
 /** Makes the text of bird.conf. Pure. Throws ValueError for a password or a path that BIRD cannot read. */
 export function birdConf(situation: Situation): BirdConf {
   const { conf, node, ips, others, labelsOf, logFile } = situation
-  const selection = select(conf, { node, others: others.map((one) => one.node), labelsOf })
+  const selection = select(conf, { self: { node, ips }, others, labelsOf })
   const { peers, problems } = selection
   const nodes = FAMILIES.flatMap((family) => nodeSessions(situation, selection, family))
   const announced = FAMILIES.map((family) => announcedOf(situation, family))
@@ -168,31 +168,31 @@ function nodeSessions(situation: Situation, selection: Selection, family: Family
   if (own === undefined || seen === undefined || !isNeighbour(own)) return []
   const { mesh, routeReflectors: reflectors } = conf
   const { isReflector: reflects } = selection
-  const isReflector = reflects(node)
+  const isReflector = reflects({ node, ips })
   // A node with an old and a new lease has one session.
-  const found = new Map<Ip, { name: string | undefined; subnets: Cidr[] }>()
-  for (const { node: name, subnets, ips } of others) {
-    const [ip, subnet] = [ips[family], subnets[family]]
+  const found = new Map<Ip, { who: Who; subnets: Cidr[] }>()
+  for (const who of others) {
+    const [ip, subnet] = [who.ips[family], who.subnets[family]]
     if (ip === undefined || subnet === undefined || subnet === situation.subnets[family]) continue
     // BIRD refuses a whole configuration with a link-local neighbour. A peer of the file may be a node.
     if (ip === own || ip === seen || !isNeighbour(ip) || selection.peers.some(({ address }) => address === ip)) continue
     const known = found.get(ip)
     if (known) known.subnets.push(subnet)
-    else found.set(ip, { name, subnets: [subnet] })
+    else found.set(ip, { who, subnets: [subnet] })
   }
   const everywhere = [...found.values()].flatMap(({ subnets }) => subnets)
   return [...found]
-    .filter(([, { name }]) => (reflectors ? isReflector || reflects(name) : mesh))
+    .filter(([, { who }]) => (reflectors ? isReflector || reflects(who) : mesh))
     .sort(([a], [b]) => (isLower(a, b) ? -1 : 1))
-    .map(([address, { name, subnets }]) => {
+    .map(([address, { who, subnets }]) => {
       const session: Session = {
         protocol: `node_${family}_${symbol(address)}`,
         kind: 'node',
-        name: name ?? address,
+        name: who.node ?? address,
         address,
         asn: conf.asn,
       }
-      const allowed = reflects(name) ? everywhere : subnets
+      const allowed = reflects(who) ? everywhere : subnets
       const passes = isReflector ? ` || proto ~ "node_${family}_*"` : ''
       return {
         session,
@@ -209,7 +209,7 @@ function nodeSessions(situation: Situation, selection: Selection, family: Family
           `  hold time ${HOLD_SECONDS};`,
           '  graceful restart on;',
           `  graceful restart time ${RESTART_SECONDS};`,
-          ...(isReflector && !reflects(name) ? ['  rr client;'] : []),
+          ...(isReflector && !reflects(who) ? ['  rr client;'] : []),
           ...(isReflector ? [`  rr cluster id ${reflectors?.clusterId};`] : []),
           `  ${channel(family)} {`,
           ...nodeImport(`net ~ [ ${[...allowed].sort().join(', ')} ]`, situation, family),

@@ -18,7 +18,7 @@ export interface BgpConfiguration {
   readonly mesh: boolean
   /** Who writes the routes to other nodes into the kernel: the agent, from the leases, or BIRD, from its sessions. */
   readonly programs: 'agent' | 'bird'
-  /** Nodes that pass routes on, instead of the mesh: those of a name, and those that the selector selects. */
+  /** Nodes that pass routes on, instead of the mesh: those of a name or address, and those that the selector selects. */
   readonly routeReflectors?: {
     readonly nodes: readonly string[]
     readonly nodeSelector?: Selector
@@ -67,7 +67,7 @@ export interface OuterPeer {
   readonly source?: Ip
   /** The peer may announce subnets of other nodes. Only where BIRD writes the routes to nodes. */
   readonly subnets: boolean
-  /** The nodes that have this peer: those of a name, and those that the selector selects. Both absent: all. */
+  /** The nodes that have this peer: those of a name or address, and those that the selector selects. Both absent: all. */
   readonly nodes?: readonly string[]
   readonly nodeSelector?: Selector
 }
@@ -85,9 +85,12 @@ const MOST_SECONDS = 65_535
 const USUAL = { asn: 64_512, port: 179, restartSeconds: 120, holdSeconds: 90, limit: 1000, confirmSeconds: 60 }
 
 const asn = field.int(1, 2 ** 32 - 1)
+// The store etcd knows nodes by their addresses alone.
 const nodeNames = v.array(
   field.by((value) => {
-    if (typeof value !== 'string' || !isNodeName(value)) throw new ValueError(`${shown(value)}: want a node's name`)
+    if (typeof value === 'string' && value.includes(':')) return parseIp(value)
+    if (typeof value !== 'string' || !isNodeName(value))
+      throw new ValueError(`${shown(value)}: want a node's name or address`)
     return value
   }),
 )

@@ -16,10 +16,13 @@ export interface BgpSource {
 // The longest key of TCP MD5 (linux/tcp.h, TCP_MD5SIG_MAXKEYLEN).
 const LONGEST = 80
 
-/** Reads the file of `--bgp-config`, and the files of passwords. Throws ValueError, which shows no password. */
-export function readSource(file: string): BgpSource {
+/**
+ * Reads the file of `--bgp-config`, and the files of passwords. `before` is what was read last: the same text is not
+ * parsed again. Throws ValueError, which shows no password.
+ */
+export function readSource(file: string, before?: BgpSource): BgpSource {
   const text = contentOf(file, file)
-  const conf = parseBgp(file, text)
+  const conf = before?.text === text ? before.conf : parseBgp(file, text)
   const paths = new Set(conf.peers.flatMap(({ passwordFile }) => passwordFile ?? []))
   return sourceOf(text, conf, new Map([...paths].map((path) => [path, passwordOf(path, file)])))
 }

@@ -10,6 +10,7 @@ import { usesLabels } from '../bgp/selection.ts'
 import { type BgpSource, keepSource, keptSource, readSource } from '../bgp/source.ts'
 import type { KindName } from '../cluster/kinds.ts'
 import type { Labels } from '../cluster/reading.ts'
+import type { ObjectSource } from '../cluster/source.ts'
 import type { NodeState } from '../health/condition.ts'
 import type { BgpSession } from '../health/status.ts'
 import { both } from '../lease/families.ts'
@@ -57,6 +58,12 @@ interface Trial {
   readonly until: number
 }
 
+interface Listener {
+  changed(): void
+  programsChanged(): void
+  readonly signal: AbortSignal
+}
+
 /** Runs BIRD with the configuration of BGP. BIRD and its routes stay when the agent ends. */
 export class BgpPart implements Part {
   readonly name = 'bgp'
@@ -71,6 +78,9 @@ export class BgpPart implements Part {
   readonly #file: string
   readonly #bird: Bird
   readonly #born = performance.now()
+  readonly #signal: AbortSignal
+  /** Where the labels of nodes come from. */
+  #objects: ObjectSource | undefined
   /** Until then BIRD, which was taken over, gets the configuration that counted. By performance.now(). */
   #settlesUntil: number | undefined
   /** The configuration that counts, the one on trial, and the one that was refused with the reason. */
@@ -94,6 +104,7 @@ export class BgpPart implements Part {
 
   /**
    * `changed` is called when the sessions have changed, `programsChanged` when another program writes the routes to nodes.
+   * The signal ends what this part follows.
    */
   constructor(
     context: Context,
@@ -101,7 +112,7 @@ export class BgpPart implements Part {
     now: NodeState,
     services: ServicesPart | undefined,
     queue: Queue,
-    { changed, programsChanged }: { changed(): void; programsChanged(): void },
+    { changed, programsChanged, signal }: Listener,
   ) {
     this.#context = context
     this.#now = now
@@ -113,7 +124,8 @@ export class BgpPart implements Part {
     this.#file = file
     this.#bird = new Bird(dir, context.run, () => queue.addUrgent('BIRD ended'))
     services?.onReached(() => queue.addUrgent('services'))
-    context.objects?.changes(NODE_KINDS, () => queue.add('labels'))
+    this.#signal = signal
+    if (context.objects) this.#follow(context.objects)
     this.#takeOver()
     this.#read = this.#readFile()
     this.#programs = this.#programsNow()
@@ -239,7 +251,7 @@ export class BgpPart implements Part {
 
   #readFile(): FileState {
     try {
-      const source = readSource(this.#file)
+      const source = readSource(this.#file, this.#read.source)
       this.#refuseBackend(source)
       return { id: source.id, source }
     } catch (cause) {
@@ -434,7 +446,7 @@ export class BgpPart implements Part {
   } {
     const nobody = () => undefined
     if (!usesLabels(conf)) return { labelsOf: nobody, unknown: [] }
-    const { objects } = this.#context
+    const objects = this.#objects ?? this.#openNodes()
     const text = `${this.#file} selects nodes by labels, which this agent does not know`
     if (!objects)
       return { labelsOf: nobody, unknown: [`${text}; want the store kube, or a folder of manifests with Nodes`] }
@@ -443,6 +455,20 @@ export class BgpPart implements Part {
     const trouble = objects.trouble(NODE_KINDS)
     const unknown = trouble === undefined ? [] : [`${text} yet: ${trouble}`]
     return { labelsOf: this.#isPatient() ? undefined : nobody, unknown }
+  }
+
+  // The Nodes of a large cluster change often, so they are followed only when a selector needs them.
+  #openNodes(): ObjectSource | undefined {
+    const opened = this.#context.bgp?.openNodes?.()
+    if (!opened) return undefined
+    this.#follow(opened)
+    void opened.run(this.#signal)
+    return opened
+  }
+
+  #follow(objects: ObjectSource): void {
+    objects.changes(NODE_KINDS, () => this.queue.add('labels'))
+    this.#objects = objects
   }
 
   #isPatient(): boolean {

@@ -78,8 +78,11 @@ export interface Context {
   readonly isPolicyOn: boolean
   /** The settings of the proxy of Services. Absent when it is off. */
   readonly services?: TableOptions & Pick<ServicesSettings, 'health'>
-  /** The file with the configuration of BGP, and the folder of BIRD. Absent when BGP is off. */
-  readonly bgp?: { readonly file: string; readonly dir: string }
+  /**
+   * The file with the configuration of BGP, and the folder of BIRD. Absent when BGP is off. `openNodes` opens a source of
+   * Node objects, for an agent whose `objects` has none.
+   */
+  readonly bgp?: { readonly file: string; readonly dir: string; readonly openNodes?: () => ObjectSource }
   /** The probes of peers. Absent when probing is off. */
   readonly probes?: Probes
   /** The current failures of the agent's parts. */

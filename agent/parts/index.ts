@@ -94,6 +94,7 @@ export class Parts {
       new BgpPart(context, bgp, now, this.services, queue(), {
         changed: () => this.#publish(),
         programsChanged: () => this.peers.queue.add('programs'),
+        signal,
       })
     const commands = backend.commands?.of(options)
     this.#commands = commands && new CommandsPart(context, commands, now, queue(), signal)

@@ -1,11 +1,13 @@
 // Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: BIRD writes the routes to nodes instead of the agent. The
 // numbers are those of the acceptance list of backends.
 import assert from 'node:assert/strict'
+import { join } from 'node:path'
 import { type BgpScene, birdPid, established, torConf, withBgp } from '../support/bgp.ts'
 import { flows, unharmed } from '../support/flows.ts'
 import { ping, until } from '../support/harness.ts'
 import { type Agent, type Node, UNDERLAY } from '../support/nodes.ts'
 
+const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const DUAL = { Network: '10.244.0.0/16', Backend: { Type: 'host-gw' }, EnableIPv6: true, IPv6Network: 'fd00:244::/48' }
 const BY_BIRD = 'programs: bird\n'
 const tor = torConf({ nodes: [] })
@@ -77,6 +79,16 @@ describe('BGP: routes to nodes by BIRD', () => {
       assert.deepEqual(await routes(first, '112'), [])
       // The node's own subnet stays closed for addresses that no pod has.
       assert.match(await first.ns.ip('route', 'show', 'type', 'blackhole'), /proto 112/)
+      const { stdout } = await first.ns.exec([PLUMB, 'bgp', '--socket', join(first.dir, 'agent.sock')])
+      assert.match(stdout, /; BIRD writes the routes to nodes\n/)
+      // Killed together, both leave their routes. The cleanup removes them.
+      await agent.stop('SIGKILL')
+      process.kill(pid as number, 'SIGKILL')
+      assert.ok(await there())
+      const cleaned = await first.ns.exec([PLUMB, 'agent', 'cleanup', ...first.options])
+      assert.equal(cleaned.status, 0, cleaned.stderr)
+      assert.match(cleaned.stdout, /removed IPv4 routes of a BIRD that was killed: 1/)
+      assert.deepEqual(await routes(first, 'bird'), [])
     }).call(this)
   })
 

@@ -81,7 +81,7 @@ describe('BGP: nodes by their labels', () => {
             await are([['n2', 'n3', 'n4'], ['n1'], ['n1'], ['n1', 'tor']])
             // The labels are not known while the API server is away: the sessions stay.
             await kube.away()
-            await agents[3]?.stop('SIGKILL')
+            await agents[3]?.stop()
             const again = nodes[3]?.agent(`--bgp-config=${file}`, '--status-address=off') as Agent
             agents[3] = again
             await again.ready(30_000)

@@ -447,6 +447,23 @@ protocol bgp peer_v4_172_30_0_254 {
     assert.deepEqual(says({ labelsOf, others: [lease(1)] }), [
       'n1 is the only route reflector; want two at least, as one may die',
     ])
+    // The store etcd knows no names.
+    const unnamed = [1, 3].map((n) => {
+      const { node: _, ...rest } = lease(n)
+      return rest
+    })
+    const byAddress = 'routeReflectors: { clusterId: 10.0.0.9, nodes: [172.30.0.1, n2, "fd00:30::3"] }'
+    const made = (node: string) => birdConf(situation(byAddress, { node, others: unnamed }))
+    assert.deepEqual(
+      made('n2').sessions.map(({ name }) => name),
+      ['172.30.0.1', '172.30.0.3'],
+    )
+    const fourth = { ips: { v4: '172.30.0.4' as Ip }, subnets: { v4: '10.244.4.0/24' as Cidr } }
+    const client = birdConf(situation(byAddress, { node: 'n4', others: unnamed, ...fourth }))
+    assert.deepEqual(
+      [client.sessions.map(({ name }) => name), client.problems],
+      [['172.30.0.1'], ['172.30.0.1 is the only route reflector; want two at least, as one may die']],
+    )
     const tors = `peers: [{ address: 192.0.2.1, asn: 1, ${rack('a')} }, { address: 192.0.2.1, asn: 2, ${rack('b')} }, { address: 192.0.2.9, asn: 9, nodes: [n3], ${rack('b')} }]`
     const outer = (node: string) =>
       birdConf(situation(`mesh: false\n${tors}`, { node, labelsOf })).sessions.map(
@@ -457,9 +474,9 @@ protocol bgp peer_v4_172_30_0_254 {
       [['192.0.2.1 1'], ['192.0.2.1 2', '192.0.2.9 9'], ['192.0.2.9 9'], []],
     )
     const twice = `peers: [{ address: 192.0.2.1, asn: 1, ${rack('b')} }, { address: 192.0.2.1, asn: 2, nodes: [n2] }]`
-    const made = birdConf(situation(`mesh: false\n${twice}`, { labelsOf }))
+    const both = birdConf(situation(`mesh: false\n${twice}`, { labelsOf }))
     assert.deepEqual(
-      [made.sessions.map(({ asn }) => asn), made.problems],
+      [both.sessions.map(({ asn }) => asn), both.problems],
       [
         [1],
         ['two peers of n2 have the address 192.0.2.1, the first one counts (AS 1); want each address once on a node'],
