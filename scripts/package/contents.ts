@@ -155,7 +155,7 @@ echo 'plumb: now run "plumb install", which puts the plugins into /opt/cni/bin'
 `
 /**
  * What happens before a removal. `plumb uninstall` refuses it while pods live that plumb attached. The agent rests
- * meanwhile, because it may install the plugins again.
+ * meanwhile, because it may install the plugins again. BIRD outlives the agent's unit, and ends here.
  */
 export const BEFORE_REMOVAL = `units=
 if [ -d /run/systemd/system ]; then
@@ -168,7 +168,10 @@ if ! /usr/bin/plumb uninstall; then
   if [ -n "$units" ]; then systemctl start $units; fi
   exit 1
 fi
-if [ -d /run/systemd/system ]; then systemctl --quiet disable plumb-agent.service plumb-dhcp.socket plumb-dhcp.service || true; fi
+if [ -d /run/systemd/system ]; then
+  systemctl --quiet disable plumb-agent.service plumb-dhcp.socket plumb-dhcp.service || true
+  systemctl stop 'plumb-bird-*.scope' || true
+fi
 `
 /**
  * What follows an installation of `plumb-bgp`. The agent starts no BIRD beside another one. Debian's package starts one,
