@@ -5,7 +5,8 @@ import { draftOf, remove, removeEmpty, writeAtomic } from '../../lib/os/files.ts
 import { warn } from '../../lib/os/log.ts'
 import { readText } from '../../lib/os/reading.ts'
 import type { Run } from '../../lib/os/run.ts'
-import { ExecError } from '../../lib/text/errors.ts'
+import { hostCidr } from '../../lib/text/cidr.ts'
+import { type Cidr, parseCidr, parseIp } from '../../lib/text/ip.ts'
 import { printable } from '../../lib/text/printable.ts'
 import { askBird, BirdError, type SessionState, sessionsOf } from './birdc.ts'
 
@@ -19,6 +20,8 @@ const PORT = 179
 const START_MS = 10_000
 const STOP_MS = 5000
 const LOOK_MS = 20
+/** The number of BIRD's routes in the kernel (rt_protos), and the metric that BIRD gives them (krt_metric). */
+const [BIRD_PROTO, BIRD_METRIC] = ['12', 32] as const
 /** BIRD tells times in the zone of its process. */
 const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' }
 
@@ -188,22 +191,21 @@ async function scope(run: Run): Promise<string[]> {
 /**
  * Ends the BIRD in a folder, which withdraws its routes, and removes its files. Also removes the routes that a killed
  * BIRD has left in the kernel, unless another BIRD runs, because these may be its own. Gives a line for each action,
- * none when there was nothing. With `dryRun` changes nothing. Throws ExecError.
+ * none when there was nothing. With `dryRun` changes nothing. Throws Error when `ip` cannot be started.
  */
 export async function removeBird(dir: string, run: Run, { dryRun = false } = {}): Promise<string[]> {
   const files = birdFiles(dir)
   const pid = runningBird(files)
   const there = [...Object.values(files), `${files.log}.1`].filter(existsSync)
+  if (there.length === 0) return []
   const lines = pid === undefined ? [] : [`${dryRun ? 'would end' : 'ended'} BIRD, process ${pid}`]
   if (!dryRun && pid !== undefined) {
     signal(pid, 'SIGTERM')
     for (const until = performance.now() + STOP_MS; isOurs(pid, files); await sleep(LOOK_MS))
       if (performance.now() > until) signal(pid, 'SIGKILL')
   }
-  const left = there.length === 0 || otherBird() !== undefined ? [] : await leftRoutes(run)
-  if (!dryRun) for (const family of new Set(left)) await run(['ip', family, 'route', 'flush', 'proto', PROTO], '')
-  if (left.length > 0)
-    lines.push(`${dryRun ? 'would remove' : 'removed'} what BIRD had left in the kernel, routes: ${left.length}`)
+  // Those of another BIRD are its own business.
+  if (there.length > 0 && otherBird() === undefined) lines.push(...(await removeRoutes(run, dryRun)))
   if (!dryRun) {
     for (const path of [...there, draftOf(files.conf), draftOf(files.accepted)]) remove(path)
     removeEmpty(dir)
@@ -211,19 +213,24 @@ export async function removeBird(dir: string, run: Run, { dryRun = false } = {})
   return [...lines, ...there.map((path) => `${dryRun ? 'would remove' : 'removed'} ${path}`)]
 }
 
-// The number of BIRD among the protocols of routes (linux/rtnetlink.h, RTPROT_BIRD). Not every system knows its name.
-const PROTO = '12'
-
-// The family of each route of a BIRD in the main table.
-async function leftRoutes(run: Run): Promise<string[]> {
-  const found: string[] = []
-  for (const family of ['-4', '-6']) {
-    const argv = ['ip', family, 'route', 'show', 'proto', PROTO]
-    const { status, stdout, stderr } = await run(argv, '')
-    if (status !== 0) throw new ExecError(argv, undefined, stderr.trim() || `ended with status ${status}`)
-    found.push(...stdout.split('\n').flatMap((line) => (/^\S/.test(line) ? [family] : [])))
+async function removeRoutes(run: Run, dryRun: boolean): Promise<string[]> {
+  let count = 0
+  for (const family of ['-4', '-6'] as const) {
+    // Without this family in the kernel there is no route of it.
+    const { status, stdout } = await run(['ip', family, '-j', 'route', 'show', 'proto', BIRD_PROTO], '')
+    const rows = status === 0 ? (JSON.parse(stdout.trim() || '[]') as { dst: string; metric?: number }[]) : []
+    const left = rows.filter(({ metric }) => metric === BIRD_METRIC).map(({ dst }) => networkAt(dst, family))
+    const text = left.map((to) => `route del ${to} proto ${BIRD_PROTO} metric ${BIRD_METRIC}\n`).join('')
+    if (!dryRun && text !== '') await run(['ip', family, '-force', '-batch', '-'], text)
+    count += left.length
   }
-  return found
+  if (count === 0) return []
+  return [`${dryRun ? 'would remove' : 'removed'} ${count} ${count > 1 ? 'routes' : 'route'} of a BIRD that was killed`]
+}
+
+function networkAt(dst: string, family: '-4' | '-6'): Cidr {
+  if (dst === 'default') return parseCidr(family === '-4' ? '0.0.0.0/0' : '::/0')
+  return dst.includes('/') ? parseCidr(dst) : hostCidr(parseIp(dst))
 }
 
 function runningBird(files: BirdFiles): number | undefined {

@@ -183,7 +183,7 @@ describe('BGP: what is wrong', () => {
       const other = node.agent('--bgp-config=')
       agents[0] = other
       await other.ready(30_000)
-      assert.match(other.log(), /BGP is off: removed what BIRD had left in the kernel, routes: 2/)
+      assert.match(other.log(), /BGP is off: removed 2 routes of a BIRD that was killed/)
       assert.equal(await left(), '')
     }).call(this)
   })
@@ -201,6 +201,28 @@ describe('BGP: what is wrong', () => {
       }
       assert.equal((await established(agent)).sessions[0]?.since, sessions[0]?.since)
       assert.equal(agent.log().split('BGP goes by').length, 2)
+    }).call(this)
+  })
+
+  it('agent and BIRD are killed, as with their container: the cleanup removes the routes that BIRD has left, and no other', async function () {
+    const tor = torConf({ nodes: [1], routes: ['0.0.0.0/0', '198.51.100.0/24'] })
+    const yaml = WITH_TOR.replace('0.0.0.0/0', '0.0.0.0/0, 198.51.100.0/24')
+    await withBgp({ count: 1, yaml, tor }, async ({ agents, nodes }) => {
+      const [node, agent] = [nodes[0], agents[0]]
+      assert.ok(node && agent)
+      await established(agent)
+      const byBird = () => node.ns.ip('route', 'show', 'proto', 'bird')
+      await until(async () => (await byBird()).trim().split('\n').length === 2, 20_000)
+      await node.ns.ip('route', 'add', '192.0.2.0/24', 'via', TOR.ip, 'proto', 'bird', 'metric', '7')
+      await agent.stop('SIGKILL')
+      process.kill(birdPid(node) as number, 'SIGKILL')
+      const cleanup = (...more: readonly string[]) =>
+        node.ns.exec([PLUMB, 'agent', 'cleanup', ...node.options, ...more])
+      const done = await cleanup()
+      assert.equal(done.status, 0, done.stderr)
+      assert.match(done.stdout, /^removed 2 routes of a BIRD that was killed$/m)
+      assert.match(await byBird(), /^192\.0\.2\.0\/24 via 172\.30\.0\.254 dev eth0 metric 7 ?\n?$/)
+      assert.doesNotMatch((await cleanup()).stdout, /BIRD/)
     }).call(this)
   })
 
