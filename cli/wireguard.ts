@@ -27,7 +27,7 @@ exit status: 0 done, 2 the command line is wrong, no agent answers, or the node 
     return 0
   }
   if (words.length !== 1 || words[0] !== 'rotate')
-    throw new ValueError(`plumb wireguard takes the word rotate, and no ${JSON.stringify(words.join(' '))}`)
+    throw new ValueError(`plumb wireguard wants the word rotate, not ${JSON.stringify(words.join(' '))}`)
   const { publicKey } = (await answerOf(ROTATE, values, 'POST')) as { readonly publicKey: string }
   print(values.json ? JSON.stringify({ publicKey }, null, 4) : `this node has a new key, with public key ${publicKey}`)
   return 0
