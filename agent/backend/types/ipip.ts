@@ -72,6 +72,8 @@ const ipip: Backend<Conf, Data> = {
   // device, the next hop answers.
   answersAt: ({ subnets: { v4 }, ips }, { mode }) => (mode === 'Never' ? ips : v4 ? { v4: beginOf(v4) } : {}),
   links: () => [DEVICE],
+  whySilent: (_peer, _handshakes, { mode }) =>
+    mode === 'Never' ? undefined : 'want IP protocol 4 to pass between the nodes (clouds need a rule, Azure drops it)',
 }
 
 /**

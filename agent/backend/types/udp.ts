@@ -50,6 +50,7 @@ const udp: Backend<Conf, never> = {
   },
   answersAt: ({ subnets: { v4 } }) => (v4 ? { v4: beginOf(v4) } : {}),
   links: () => [DEVICE],
+  whySilent: (_peer, _handshakes, { Port }) => `want UDP port ${Port} to pass between the nodes`,
 }
 
 /**
