@@ -11,7 +11,7 @@ export const grammar: Grammar = { options: choicesOf(names), words: ['rotate'] }
 
 /**
  * Runs `plumb wireguard ARGV` and returns the exit status 0. Throws ValueError for a wrong command line, and when the
- * agent does not answer or has no key.
+ * agent does not answer or refuses.
  */
 export async function run(argv: readonly string[]): Promise<number> {
   const { values, words } = readOptions(argv, names, 'plumb wireguard')
@@ -23,7 +23,7 @@ packets from and to this node are lost. Rotate one node after the other.
 
 ${describeOptions(names)}
 
-exit status: 0 done, 2 the command line is wrong, no agent answers, or the node has no WireGuard key`)
+exit status: 0 done, 2 the command line is wrong, no agent answers, or it refuses and says why`)
     return 0
   }
   if (words.length !== 1 || words[0] !== 'rotate')
