@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs'
-import { dirname } from 'node:path'
+import { basename, dirname } from 'node:path'
 import type { Link } from '../lib/state/kinds/link.ts'
 import type { Cidr, Ip } from '../lib/text/ip.ts'
 import { type NetworkName, parse } from '../lib/text/values.ts'
@@ -36,9 +36,10 @@ export function tunnelsOf(instance: NetworkName): string {
   return instance === 'default' ? TUNNELS : `${TUNNELS}_${instance}`
 }
 
-/** The folder of the agent's BIRD, beside its socket. */
+/** The folder of the agent's BIRD, beside its socket. Another agent of the node has another socket, often beside it. */
 export function birdDir({ files }: Settings): string {
-  return `${dirname(files.socket)}/bird`
+  const name = basename(files.socket, '.sock')
+  return `${dirname(files.socket)}/bird${name === 'agent' ? '' : `-${name}`}`
 }
 
 /** The kernel objects that belong to this agent. They include the objects of an earlier network configuration. */

@@ -87,7 +87,7 @@ export interface Backend<Conf = unknown, Data = unknown> {
    * A clause that says why a peer does not answer, as far as the backend can tell. `handshakes` has the ages of the
    * last handshakes in seconds, by public key.
    */
-  whySilent?(peer: Lease, handshakes: ReadonlyMap<string, number | undefined>): string | undefined
+  whySilent?(peer: Lease, handshakes: ReadonlyMap<string, number | undefined>, conf: Conf): string | undefined
   /**
    * The commands that the agent runs for this backend, in `extension` alone. `started` gives the options that hold the
    * output of PreStartupCommand.

@@ -321,7 +321,8 @@ function yaml(text: string): unknown {
     const place = cause instanceof YAMLParseError ? cause.linePos?.[0] : undefined
     const at = place ? `line ${place.line}, column ${place.col}: ` : ''
     const [first = ''] = (cause as Error).message.split('\n', 1)
-    const said = printable(first.replace(/ at line \d+, column \d+:?$/, '').slice(0, 200))
+    // The parser advises its caller.
+    const said = printable(first.replace(/ at line \d+, column \d+:?$|; please use .*$/, '').slice(0, 200))
     throw new ValueError(`${at}${said}`, { cause })
   }
 }

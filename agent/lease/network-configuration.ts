@@ -33,9 +33,22 @@ export interface NetworkConf {
 
 /**
  * Reads net-conf.json by the rules of flannel's CheckNetworkConfig (pkg/subnet/config.go). The case of the keys does
- * not matter. Unknown keys give a note. Throws ValueError that names the key, the value and a correct value.
+ * not matter. Unknown keys give a note. Throws ValueError that names the key, the value and a correct value. It shows no
+ * key of WireGuard, which may stand at a wrong place.
  */
 export function parseNetworkConf(text: string): NetworkConf {
+  try {
+    return parsed(text)
+  } catch (cause) {
+    if (!(cause instanceof ValueError)) throw cause
+    throw new ValueError(cause.message.replace(SECRET, '(not shown)'), { cause })
+  }
+}
+
+// 32 bytes in base64. A long value is cut in a message.
+const SECRET = /[A-Za-z0-9+/]{20,43}(=|…)/g
+
+function parsed(text: string): NetworkConf {
   const { value, notes } = read(shape, json(text))
   const families = FAMILIES.filter(({ on }) => value[on])
   if (families.length === 0)

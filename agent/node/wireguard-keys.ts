@@ -1,4 +1,5 @@
 import { createPrivateKey, createPublicKey, randomBytes } from 'node:crypto'
+import { statSync } from 'node:fs'
 import { draftOf, writeAtomic } from '../../lib/os/files.ts'
 import { log } from '../../lib/os/log.ts'
 import { readText } from '../../lib/os/reading.ts'
@@ -40,7 +41,12 @@ export class WireguardKeys {
   static open(stateDir: string, node: string, flannels = process.env['WIREGUARD_KEY_FILE'] || FLANNELS): WireguardKeys {
     const path = wireguardKeyPath(stateDir, node)
     const own = readText(path)
-    if (own !== undefined) return new WireguardKeys(path, ...pairsOf(own, path))
+    if (own !== undefined) {
+      const [current, former] = pairsOf(own, path)
+      // As after a copy of the disk by another program.
+      if ((statSync(path).mode & 0o077) !== 0) save(path, former ? [current, former] : [current])
+      return new WireguardKeys(path, current, former)
+    }
     const theirs = readText(flannels)
     const pair = theirs === undefined ? newPair() : pairOf(theirs, flannels)
     save(path, [pair])

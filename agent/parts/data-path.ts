@@ -216,5 +216,7 @@ export class DataPathPart implements Part {
 // A DEL may have removed a link since it was seen.
 function isOfGone(stderr: string): boolean {
   const { byLine, rest } = failures(stderr)
-  return rest === '' && byLine.size > 0 && [...byLine.values()].every((said) => /^Cannot find device/.test(said))
+  return (
+    rest === '' && byLine.size > 0 && [...byLine.values()].every((said) => /^(Cannot find|No such) device/.test(said))
+  )
 }

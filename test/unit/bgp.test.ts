@@ -198,6 +198,7 @@ peers:
       'routeReflectors: { nodes: [a, b], clusterId: "fd00::1" }',
       'Cannot read routeReflectors.clusterId "fd00::1": want a number such as 10.0.0.1',
     ],
+    ['asn: 1\n---\nasn: 2', 'line 2, column 1: Source contains multiple documents'],
     ['a: [', 'line 1, column 5: Flow sequence in block collection must be sufficiently indented and end with a ]'],
   ]
   for (const [text, says] of wrong)
@@ -253,16 +254,20 @@ peers:
       assert.deepEqual([...first.passwords], [[secret, 'abc']])
       writeFileSync(secret, 'abd\n')
       assert.notEqual(readSource(file).id, first.id)
-      for (const text of ['', '\n', 'hush"hush', 'h'.repeat(81)]) {
+      for (const text of ['', '\n', 'hush"hush', 'h'.repeat(81), Buffer.from('hush\xe9', 'latin1')]) {
         writeFileSync(secret, text)
         assert.throws(
           () => readSource(file),
           (cause: Error) =>
             cause instanceof ValueError &&
-            /want a first line of 1 to 80 bytes/.test(cause.message) &&
+            /want a first line in UTF-8, of 1 to 80 bytes/.test(cause.message) &&
             !/hush|hhh/.test(cause.message),
         )
       }
+      writeFileSync(secret, 'x\n'.repeat(1_000_000))
+      assert.throws(() => readSource(file), {
+        message: `Cannot use ${file}: ${secret}: it has 2000000 bytes; want 1048576 at most`,
+      })
       assert.throws(() => readSource(dir), { message: `Cannot use ${dir}: it is no regular file` })
     } finally {
       rmSync(dir, { recursive: true })

@@ -1,6 +1,6 @@
 // Tests agent/node/wireguard-keys.ts, lib/text/secret.ts and agent/kernel/wireguard.ts.
 import assert from 'node:assert/strict'
-import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { inspect } from 'node:util'
 import wireguard from '../../agent/backend/types/wireguard.ts'
@@ -30,7 +30,9 @@ describe('WireguardKeys', () => {
     const first = WireguardKeys.open(dir, 'n1', none)
     const path = wireguardKeyPath(dir, 'n1')
     assert.equal(statSync(path).mode & 0o777, 0o400)
+    chmodSync(path, 0o644)
     assert.equal(WireguardKeys.open(dir, 'n1', none).publicKey, first.publicKey)
+    assert.equal(statSync(path).mode & 0o777, 0o400)
     assert.notEqual(WireguardKeys.open(dir, 'n2', none).publicKey, first.publicKey)
     for (const text of [JSON.stringify(first), inspect(first), String(first)])
       assert.ok(!text.includes(readFileSync(path, 'utf8').trim()), text)

@@ -90,10 +90,7 @@ describe('plumb agent with wireguard', () => {
         const refused = await execa(PLUMB, ['wireguard', 'turn', '--socket', join(first.dir, 'agent.sock')], {
           reject: false,
         })
-        assert.deepEqual(
-          [refused.exitCode, refused.stderr],
-          [2, 'plumb wireguard takes the word rotate, and no "turn"'],
-        )
+        assert.deepEqual([refused.exitCode, refused.stderr], [2, 'plumb wireguard wants the word rotate, not "turn"'])
       },
     ),
   )

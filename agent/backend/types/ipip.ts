@@ -79,6 +79,8 @@ const ipip: Backend<Conf, Data> = {
   links: () => [DEVICE],
   byBird: ({ mode }) => (mode === 'Never' ? {} : { device: DEVICE, isAlways: mode === 'Always' }),
   entrances: ({ mode }, uplink) => (mode === 'Never' ? [] : entranceOf(uplink)),
+  whySilent: (_peer, _handshakes, { mode }) =>
+    mode === 'Never' ? undefined : 'want IP protocol 4 to pass between the nodes (clouds need a rule, Azure drops it)',
 }
 
 /**

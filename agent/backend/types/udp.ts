@@ -58,6 +58,7 @@ const udp: Backend<Conf, Data> = {
   links: () => [DEVICE],
   // The device also takes what comes without UDP.
   entrances: ({ Port }, uplink) => [{ family: 'v4', match: `udp dport ${Port}` }, ...entranceOf(uplink)],
+  whySilent: (_peer, _handshakes, { Port }) => `want UDP port ${Port} to pass between the nodes`,
 }
 
 /**
