@@ -1,7 +1,7 @@
 // Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: what is wrong, and who is hostile. The numbers
 // are those of the acceptance list of backends.
 import assert from 'node:assert/strict'
-import { mkdirSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { birdPid, established, startRouter, TOR, torConf, WITH_TOR, withBgp } from '../support/bgp.ts'
 import { until } from '../support/harness.ts'
