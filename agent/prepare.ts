@@ -334,7 +334,10 @@ export async function differs(
 }
 
 function other(now: NetworkConf, conf: NetworkConf): string | undefined {
-  return formatNetworkConf(now) === formatNetworkConf(conf) ? undefined : 'the store has another network configuration'
+  if (formatNetworkConf(now) === formatNetworkConf(conf)) return undefined
+  const [theirs, own] = [now.backend.type, conf.backend.type]
+  const what = theirs === own ? '' : `, with backend ${theirs} instead of ${own}`
+  return `the store has another network configuration${what}`
 }
 
 function writeNode(settings: Settings, { v4, v6 }: NetworkConf, lease: Lease, mtu: number): string[] {
