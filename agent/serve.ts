@@ -15,7 +15,7 @@ import { lockInstance, runningFlanneld } from './node/instance-lock.ts'
 import type { Context } from './parts/context.ts'
 import { followEvents } from './parts/events.ts'
 import { Parts } from './parts/index.ts'
-import { confirmed, differs, prepare } from './prepare.ts'
+import { confirmed, type Difference, differs, prepare } from './prepare.ts'
 import { keepFailures } from './scheduler/failures.ts'
 import { watchFolders } from './scheduler/folder-watch.ts'
 import { makeNotification, type Notification, pause } from './scheduler/pause.ts'
@@ -167,9 +167,13 @@ async function work(parts: Parts, context: Context, settings: Settings, { life, 
     context.log(`agent: ${text}; starting again with it`)
     anew(accepted)
   }
+  const backendOf = ({ conf }: Difference) => {
+    const [now, own] = [conf.backend.type, context.conf.backend.type]
+    return now === own ? '' : `, with backend ${now} instead of ${own}`
+  }
   const onHangup = () => {
     parts.resync('SIGHUP')
-    void differs(context, settings, life).then((found) => found && begin(another))
+    void differs(context, settings, life).then((found) => found && begin(`${another}${backendOf(found)}`))
   }
   let isConfirmed = context.stale === undefined
   if (!isConfirmed)
@@ -184,7 +188,7 @@ async function work(parts: Parts, context: Context, settings: Settings, { life, 
   const look = async () => {
     const found = await differs(context, settings, life)
     if (!found || !isConfirmed || life.aborted) return
-    const text = `${another} (${found.keys.join(', ')})`
+    const text = `${another} (${found.keys.join(', ')})${backendOf(found)}`
     if (found.isLive) begin(text, found.conf)
     else parts.note(`${text}; it counts after a restart of the agent or SIGHUP`)
   }

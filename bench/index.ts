@@ -4,10 +4,12 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
+import { commandInMachine, missing } from '../test/support/machine/machine.ts'
 import type { Bench, Part } from './part.ts'
 import { admission } from './parts/admission.ts'
 import { agent } from './parts/agent.ts'
 import { attach } from './parts/attach.ts'
+import { backends, wireguard } from './parts/backends.ts'
 import { bandwidth } from './parts/bandwidth.ts'
 import { chain } from './parts/chain.ts'
 import { cost } from './parts/cost.ts'
@@ -37,6 +39,8 @@ const PARTS: Readonly<Record<string, Part>> = {
   cost,
   pool,
   bandwidth,
+  backends,
+  wireguard,
   agent,
   kube,
   pods,
@@ -48,7 +52,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   ports,
   many,
 }
-const USAGE = `npm run bench [-- [--quick] [--only ${Object.keys(PARTS).join('|')}] [--write]]\n`
+const USAGE = `npm run bench [-- [--quick] [--only ${Object.keys(PARTS).join('|')}] [--write] [--machine]]\n`
 const SCRATCH = 'PLUMB_BENCH_SCRATCH'
 // Networks, mounts and processes of its own: nothing of the machine's is touched, and whatever is left goes with it.
 const SANDBOX = [
@@ -65,11 +69,12 @@ const { values: flags } = parseArgs({
     quick: { type: 'boolean', default: false },
     only: { type: 'string' },
     write: { type: 'boolean', default: false },
+    machine: { type: 'boolean', default: false },
   },
 })
 const scratch = process.env[SCRATCH]
 try {
-  process.exitCode = scratch ? await run(scratch) : refuse() || again()
+  process.exitCode = scratch ? await run(scratch) : refuse() || (flags.machine ? await there() : again())
 } catch (cause) {
   process.stderr.write(`bench: ${(cause as Error).stack}\n`)
   process.exitCode = 1
@@ -79,13 +84,29 @@ function refuse(): number {
   const why =
     flags.only && !Object.hasOwn(PARTS, flags.only)
       ? `there is no part ${JSON.stringify(flags.only)}`
-      : flags.write && (flags.only || flags.quick)
+      : flags.write && (flags.only || flags.quick || flags.machine)
         ? '--write wants the whole bench'
         : process.getuid?.() === 0
           ? ''
           : 'it makes network namespaces: run it as root'
   if (why) process.stderr.write(`bench: ${why}\n${USAGE}`)
   return why ? 1 : 0
+}
+
+// The same in the virtual machine of the tests. Its kernel has devices that others lack.
+async function there(): Promise<number> {
+  const why = missing()
+  if (why) throw new Error(`Cannot start a virtual machine: ${why}`)
+  const argv = process.argv.slice(2).filter((one) => one !== '--machine')
+  const line = [process.execPath, 'bench/index.ts', ...argv].join(' ')
+  let heard = ''
+  const last = await commandInMachine(`${line} >/dev/reports 2>/dev/output`, (text) => {
+    heard += text
+    process.stdout.write(text)
+  })
+  if (/bars met/.test(heard)) return 0
+  process.stderr.write(`bench: ${last}\n`)
+  return 1
 }
 
 // The same program once more, inside. The kernel takes the limit of connections from the machine's own namespace only.

@@ -29,13 +29,15 @@ export interface Foreign {
 }
 /** How a network is: its backend, and how many foreign leases it begins with. */
 export interface Network {
-  readonly backend: 'vxlan' | 'host-gw'
+  readonly backend: 'vxlan' | 'host-gw' | 'ipip' | 'wireguard' | 'udp'
   readonly leases: number
 }
 /** An agent that runs on a node of its own. */
 export interface Running {
   readonly contender: Contender
   readonly node: Place
+  /** The folder of its files. */
+  readonly dir: string
   readonly pid: number
   /** When it was started, by performance.now(). */
   readonly started: number
@@ -126,8 +128,9 @@ export async function openFixture(bench: Bench): Promise<Fixture> {
       )
       const pairs = Array.from({ length: leases }, (_, n) => pair(prefix, backend, n))
       const [first, ...others] = pairs
+      if (first === undefined) return prefix
       // All live by an etcd lease, as real ones do.
-      await etcd.put(...(first as [string, string]), 86_400)
+      await etcd.put(...first, 86_400)
       const [kept] = await etcd.list(`${prefix}/subnets/`)
       await etcd.putMany(others, kept?.lease)
       return prefix
@@ -183,7 +186,8 @@ export function startOn(contender: Contender, node: Place, dir: string): Running
       stdout: log,
       stderr: log,
       cwd: '/',
-      env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', ...contender.env },
+      // flanneld has one WireGuard key for all nodes of a machine, where nothing else is said.
+      env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', WIREGUARD_KEY_FILE: `${dir}/wgkey`, ...contender.env },
     }),
   )
   const failed = (why: string) =>
@@ -197,6 +201,7 @@ export function startOn(contender: Contender, node: Place, dir: string): Running
   return {
     contender,
     node,
+    dir,
     pid: child.pid,
     started,
     usage: () => usage(child.pid),

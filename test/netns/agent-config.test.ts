@@ -32,7 +32,10 @@ describe('plumb agent', () => {
         for (const node of nodes)
           await until(() => /^10\.245\./.test(subnetEnv(node)?.['FLANNEL_SUBNET'] ?? ''), 10_000)
         for (const agent of agents) {
-          assert.match(agent.log(), /the store has another network configuration; starting again with it/)
+          assert.match(
+            agent.log(),
+            /the store has another network configuration, with backend host-gw instead of vxlan; starting again with it/,
+          )
           await until(async () => {
             const seen = await agent.status()
             return seen?.ready && seen.backend === 'host-gw' && seen.peers.length === 1

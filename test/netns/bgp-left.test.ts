@@ -32,7 +32,7 @@ describe('BGP: what others have left', () => {
       const other = node.agent('--bgp-config=')
       agents[0] = other
       await other.ready(30_000)
-      assert.match(other.log(), /BGP is off: removed what BIRD had left in the kernel, routes: 2/)
+      assert.match(other.log(), /BGP is off: removed 2 routes of a BIRD that was killed/)
       assert.equal(await left(), '')
     }).call(this)
   })

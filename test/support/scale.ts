@@ -1,4 +1,6 @@
-import { readFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { openBackend } from '../../agent/backend/open.ts'
 import type { Uplink } from '../../agent/backend/uplink.ts'
 import { Converger } from '../../agent/kernel/converge.ts'
@@ -18,7 +20,7 @@ export interface Scale {
   readonly cold: Cost
   /** A process that finds everything there. */
   readonly restart: Cost
-  /** One more peer, and one of its routes deleted by hand: the medians of several. */
+  /** One more peer, and a route deleted by hand, or with WireGuard a peer: the medians of several. */
   readonly more: Cost
   readonly repair: Cost
   /** How many resources there were. */
@@ -46,7 +48,9 @@ if (import.meta.main) {
 
 async function measure(type: string, count: number): Promise<Scale> {
   const backend = await openBackend(type)
-  const conf = backend.conf({})
+  const [given, stateDir] = [backend.conf({}), mkdtempSync(join(tmpdir(), 'scale-'))]
+  const conf = backend.equip?.(given, { stateDir, node: 'node-1' }) ?? given
+  rmSync(stateDir, { recursive: true })
   const facts = {
     nexthops: await hasNexthops(run),
     instance: parse.network('default'),
@@ -56,7 +60,8 @@ async function measure(type: string, count: number): Promise<Scale> {
   const scope = { instance: facts.instance, links: backend.links(conf), networks: ['10.0.0.0/9' as Cidr] }
   const peers = Array.from({ length: count }, (_, i) => lease(type, i + 2))
   let converger = new Converger(scope, run)
-  const want = () => backend.want(self, peers, UPLINK, conf, facts).resources
+  // A list of its own each time, as a store gives it: a backend that sees the same list does nothing.
+  const want = () => backend.want(self, [...peers], UPLINK, conf, facts).resources
   const step = async () => {
     const { failed } = await converger.step(want())
     if (failed.length > 0) throw new Error(failed.join('\n'))
@@ -68,25 +73,43 @@ async function measure(type: string, count: number): Promise<Scale> {
   for (let i = 0; i < 9; i++) {
     peers.push(lease(type, count + 10 + i))
     more.push(await cost(step))
-    const dst = peers[i * 7]?.subnets.v4 as string
-    await run(['ip', 'route', 'delete', dst], '')
-    const event = ipEvent(`Deleted ${dst} dev eth0 proto 112 `)
-    if (!event || converger.heard(event) !== 0) throw new Error(`the route to ${dst} was not missed`)
+    await undo(type, i * 7 + 2, converger)
     repair.push(await cost(step))
   }
   converger = new Converger(scope, run)
   return { cold, restart: await cost(step), more: median(more), repair: median(repair), resources }
 }
 
+// Does by hand what the next step has to repair.
+async function undo(type: string, n: number, converger: Converger): Promise<void> {
+  if (type === 'wireguard') {
+    await run(['wg', 'set', 'flannel-wg', 'peer', keyOf(n), 'remove'], '')
+    converger.invalidate('wgdevice', 'wgpeer')
+    return
+  }
+  const dst = lease(type, n).subnets.v4 as string
+  await run(['ip', 'route', 'delete', dst], '')
+  const event = ipEvent(`Deleted ${dst} dev eth0 proto 112 `)
+  if (!event || converger.heard(event) !== 0) throw new Error(`the route to ${dst} was not missed`)
+}
+
+/** A key that no other node has. */
+function keyOf(n: number): string {
+  const bytes = Buffer.alloc(32, 1)
+  bytes.writeUInt32BE(n)
+  return bytes.toString('base64')
+}
+
 function lease(type: string, n: number): Lease {
   const [high, low] = [n >> 8, n & 255]
   const hex = (part: number) => part.toString(16).padStart(2, '0')
+  const vtep = { VNI: 1, VtepMAC: `02:00:00:00:${hex(high)}:${hex(low)}` }
   return {
     node: `node-${n}`,
     subnets: { v4: `10.${high}.${low}.0/24` as Cidr },
     ips: { v4: `10.200.${high}.${low}` as Ip },
     backend: type,
-    data: { v4: { VNI: 1, VtepMAC: `02:00:00:00:${hex(high)}:${hex(low)}` } },
+    data: { v4: type === 'wireguard' ? { PublicKey: keyOf(n), Port: 51820 } : vtep },
   }
 }
 

@@ -31,6 +31,8 @@ const DEVICES = [
     `virtio-net-pci,netdev=net${n},mac=52:54:00:00:00:0${n},addr=0x1${n},romfile=`,
   ]),
 ]
+/** Variables of tests that also count in the machine. */
+const PASSED = ['PLUMB_KILLS', 'PLUMB_TEST_LIMIT_S']
 const CONSOLE = 'console=ttyS0 quiet panic=-1 tsc=reliable mitigations=off nokaslr random.trust_cpu=on net.ifnames=0'
 
 /** What the runner in the machine says of one file. */
@@ -56,29 +58,51 @@ export function missing(): string | undefined {
  * last.
  */
 export async function inMachine(names: readonly string[], tell: (line: Line) => void): Promise<void> {
-  const dir = mkdtempSync(join(tmpdir(), 'plumb-machine-'))
   const started = performance.now()
   const left = new Set(names)
+  let rest = ''
+  const last = await commandInMachine(
+    `${process.execPath} test/run.ts ${names.join(' ')} >/dev/output 2>&1`,
+    (text) => {
+      const lines = (rest + text).split('\n')
+      rest = lines.pop() ?? ''
+      for (const line of lines.filter(Boolean).map((one): Line => JSON.parse(one))) {
+        left.delete(line.name)
+        tell(line)
+      }
+    },
+  )
+  for (const [i, name] of [...left].entries())
+    tell({
+      name,
+      ms: performance.now() - started,
+      said: '',
+      outcomes: [{ state: 'failed', title: 'the file', ms: 0, text: i === 0 ? last : (last.split('\n')[0] ?? '') }],
+    })
+}
+
+/**
+ * Runs a line of the shell in such a machine. `hear` gets what it writes to /dev/reports as it comes. Gives how the
+ * machine ended: a line, then what its console and /dev/output showed last.
+ */
+export async function commandInMachine(line: string, hear: (text: string) => void): Promise<string> {
+  const dir = mkdtempSync(join(tmpdir(), 'plumb-machine-'))
   let read = 0
-  const hear = () => {
+  const look = () => {
     const text = textOf(join(dir, 'reports'))
-    const end = text.lastIndexOf('\n') + 1
-    const lines = text.slice(read, end).split('\n').filter(Boolean)
-    read = end
-    for (const line of lines.map((one): Line => JSON.parse(one))) {
-      left.delete(line.name)
-      tell(line)
-    }
+    if (text.length > read) hear(text.slice(read))
+    read = text.length
   }
   try {
-    const running = boot(dir, kernel() as Kernel, names)
-    for (let isOver = false; !isOver; hear())
+    const running = boot(dir, kernel() as Kernel, line)
+    for (let isOver = false; !isOver; look())
       isOver = await Promise.race([running.then(() => true), Bun.sleep(200).then(() => false)])
     const { timedOut, stderr } = await running
     const why = timedOut
       ? `the machine was switched off after ${LIMIT_MS / 1000} s`
       : 'the machine ended without a word of this file'
-    const last = [
+    return [
+      why,
       stderr,
       'its console showed last:',
       tail(join(dir, 'console')),
@@ -87,20 +111,13 @@ export async function inMachine(names: readonly string[], tell: (line: Line) => 
     ]
       .filter(Boolean)
       .join('\n')
-    for (const [i, name] of [...left].entries())
-      tell({
-        name,
-        ms: performance.now() - started,
-        said: '',
-        outcomes: [{ state: 'failed', title: 'the file', ms: 0, text: i === 0 ? `${why}\n${last}` : why }],
-      })
   } finally {
     rmSync(dir, { recursive: true })
   }
 }
 
-async function boot(dir: string, of: Kernel, names: readonly string[]): Promise<{ timedOut: boolean; stderr: string }> {
-  writeFileSync(join(dir, 'initrd'), await initrd(of, job(of, names)))
+async function boot(dir: string, of: Kernel, line: string): Promise<{ timedOut: boolean; stderr: string }> {
+  writeFileSync(join(dir, 'initrd'), await initrd(of, job(of, line)))
   for (const name of ['console', 'reports', 'output']) writeFileSync(join(dir, name), '')
   const port = (name: string) => [
     '-chardev',
@@ -136,9 +153,9 @@ async function boot(dir: string, of: Kernel, names: readonly string[]): Promise<
  * The machine's first process. The tests' program is copied into memory: there its hard links are one file, as on this
  * machine, and it starts fast.
  */
-function job({ release, modules }: Kernel, names: readonly string[]): string {
+function job({ release, modules }: Kernel, line: string): string {
   return `
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C NODE_ENV=test PLUMB_GUEST=/dev/reports
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C NODE_ENV=test PLUMB_GUEST=/dev/reports ${passed()}
 mkdir -p /dev/pts /dev/shm /lib/modules/${release}
 mount -t devpts d /dev/pts; mount -t tmpfs t /dev/shm; mount -t cgroup2 c /sys/fs/cgroup
 mount --bind ${modules} /lib/modules/${release}
@@ -152,8 +169,15 @@ modprobe virtio_net
 touch /machine-netns; mount --bind /proc/self/ns/net /machine-netns
 mkdir /run/dist; cp -a ${ROOT}/dist/. /run/dist; mount --bind /run/dist ${ROOT}/dist
 cd ${ROOT}
-${process.execPath} test/run.ts ${names.join(' ')} >/dev/output 2>&1 </dev/null
+${line} </dev/null
 sync; echo o >/proc/sysrq-trigger; sleep 60`
+}
+
+// Numbers alone, as the value becomes a part of a script.
+function passed(): string {
+  return PASSED.flatMap((name) => (/^\d+$/.test(process.env[name] ?? '') ? [`${name}=${process.env[name]}`] : [])).join(
+    ' ',
+  )
 }
 
 function textOf(path: string): string {
