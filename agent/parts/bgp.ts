@@ -191,9 +191,11 @@ export class BgpPart implements Part {
     if (!source) return texts.map(failureOf)
     const { addresses, missing } = this.#addresses(source)
     const { labelsOf, unknown } = this.#labels(source)
-    this.#choosePrograms()
-    // BIRD finds the device of the tunnel, and takes its routes away when the agent has its own.
-    const isEarly = (this.#programs === 'bird') !== (this.#now.programs === 'bird')
+    // The new routes are there before the old ones go: the agent's before BIRD is told, and BIRD's before the agent is.
+    const programs = this.#programsNow()
+    if (programs === 'agent') this.#choose(programs)
+    // BIRD needs the device of the tunnel, which the first step of the peers makes.
+    const isEarly = programs === 'agent' ? this.#now.programs === 'bird' : this.#now.programs === undefined
     if (addresses === undefined || labelsOf === undefined || isEarly) {
       this.queue.add('unknown', LOOK_MS)
       return texts.map(failureOf)
@@ -213,10 +215,14 @@ export class BgpPart implements Part {
       logFile: this.#bird.files.log,
     })
     const failures = [...texts, ...missing, ...unknown, ...made.problems, ...this.#strangers(lease)].map(failureOf)
-    if (!isRunning) return [...failures, ...(await this.#start(made, source))]
+    if (!isRunning) {
+      failures.push(...(await this.#start(made, source)))
+      this.#choose(this.#programsNow())
+      return failures
+    }
     if (made.text !== this.#bird.applied) await this.#configure(made, source)
     this.#made = made
-    this.#choosePrograms()
+    this.#choose(this.#programsNow())
     this.#note()
     return failures
   }
@@ -257,8 +263,7 @@ export class BgpPart implements Part {
     return all.length > 0 && all.every(({ conf }) => conf.programs === 'bird') ? 'bird' : 'agent'
   }
 
-  #choosePrograms(): void {
-    const programs = this.#programsNow()
+  #choose(programs: 'agent' | 'bird'): void {
     if (programs === this.#programs) return
     this.#programs = programs
     this.#context.log(`agent: ${programs === 'bird' ? 'BIRD' : 'the agent'} writes the routes to nodes from now on`)
