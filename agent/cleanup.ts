@@ -9,7 +9,7 @@ import { openBackend } from './backend/open.ts'
 import { birdFiles, removeBird } from './bgp/bird.ts'
 import { leaveForward } from './firewall/forward.ts'
 import { removal } from './firewall/masquerade.ts'
-import { birdDir, instanceOf, knownPlace, scopeOf, storeWish, tableOf } from './instance.ts'
+import { birdDir, instanceOf, knownPlace, scopeOf, storeWish, tableOf, tunnelsOf } from './instance.ts'
 import { Converger } from './kernel/converge.ts'
 import { markOf } from './kernel/marks.ts'
 import { run } from './kernel/run.ts'
@@ -77,8 +77,10 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
     done.push(`${dryRun ? 'would run' : 'ran'} SubnetRemoveCommand for ${added} peers`)
   } else if (added > 0)
     done.push(`left ${addedPeers}, whose command was not run for ${added} peers: want --allow-extension`)
-  const { status, stderr } = await tools(['nft', '-f', '-'], removal(tableOf(instance)))
-  if (!dryRun) done.push(status === 0 ? `removed nft table inet ${tableOf(instance)}` : `nft: ${stderr.trim()}`)
+  for (const table of [tableOf(instance), tunnelsOf(instance)]) {
+    const { status, stderr } = await tools(['nft', '-f', '-'], removal(table))
+    if (!dryRun) done.push(status === 0 ? `removed nft table inet ${table}` : `nft: ${stderr.trim()}`)
+  }
   for (const [table, removing] of [
     [POLICY_TABLE, `${REMOVE}${REMOVE_GUARD}`],
     [SERVICES_TABLE, REMOVE_SERVICES],
@@ -113,6 +115,7 @@ export function hasLeft(settings: Settings): boolean {
     existsSync(files.socket) ||
     existsSync(birdFiles(birdDir(settings)).conf) ||
     isThere('inet', tableOf(instance)) ||
+    isThere('inet', tunnelsOf(instance)) ||
     isThere('inet', POLICY_TABLE) ||
     isThere('inet', SERVICES_TABLE) ||
     isMarked()

@@ -1,10 +1,11 @@
 import { existsSync } from 'node:fs'
-import { dirname } from 'node:path'
+import { basename, dirname } from 'node:path'
 import type { Link } from '../lib/state/kinds/link.ts'
 import type { Cidr, Ip } from '../lib/text/ip.ts'
 import { type NetworkName, parse } from '../lib/text/values.ts'
 import type { Wish } from './backend/uplink.ts'
 import { TABLE } from './firewall/masquerade.ts'
+import { TUNNELS } from './firewall/tunnels.ts'
 import type { Scope } from './kernel/ownership.ts'
 import { both } from './lease/families.ts'
 import type { Both } from './lease/lease.ts'
@@ -30,9 +31,15 @@ export function tableOf(instance: NetworkName): string {
   return instance === 'default' ? TABLE : `${TABLE}_${instance}`
 }
 
-/** The folder of the agent's BIRD, beside its socket. */
+/** The name of the nft table that refuses tunnelled packets of strangers. */
+export function tunnelsOf(instance: NetworkName): string {
+  return instance === 'default' ? TUNNELS : `${TUNNELS}_${instance}`
+}
+
+/** The folder of the agent's BIRD, beside its socket. Another agent of the node has another socket, often beside it. */
 export function birdDir({ files }: Settings): string {
-  return `${dirname(files.socket)}/bird`
+  const name = basename(files.socket, '.sock')
+  return `${dirname(files.socket)}/bird${name === 'agent' ? '' : `-${name}`}`
 }
 
 /** The kernel objects that belong to this agent. They include the objects of an earlier network configuration. */

@@ -1,8 +1,10 @@
 import { existsSync } from 'node:fs'
 import { linksNow } from '../lib/os/links.ts'
 import { log, warn } from '../lib/os/log.ts'
+import { readText } from '../lib/os/reading.ts'
 import { isOverlay } from '../lib/state/kinds/overlay.ts'
 import { ValueError } from '../lib/text/errors.ts'
+import { jsonLine } from '../lib/text/json-place.ts'
 import type { Mac } from '../lib/text/values.ts'
 import type { Place } from './backend/backend.ts'
 import { openBackend } from './backend/open.ts'
@@ -11,12 +13,12 @@ import { removeBird } from './bgp/bird.ts'
 import type { KindName } from './cluster/kinds.ts'
 import { type ObjectsWish, openObjects } from './cluster/source.ts'
 import { removeFlannelRules } from './firewall/flannel-rules.ts'
-import { birdDir, instanceOf, scopeOf, tableOf, wishOf } from './instance.ts'
+import { birdDir, instanceOf, scopeOf, tableOf, tunnelsOf, wishOf } from './instance.ts'
 import { Converger } from './kernel/converge.ts'
 import { hasNexthops } from './kernel/nexthops.ts'
 import { run } from './kernel/run.ts'
 import { encodeValue, type Lease } from './lease/lease.ts'
-import { formatNetworkConf, type NetworkConf, networksOf } from './lease/network-configuration.ts'
+import { changedKeys, LIVE_KEYS, type NetworkConf, networksOf } from './lease/network-configuration.ts'
 import { removeAll } from './node/added-peers.ts'
 import { runCommand } from './node/command.ts'
 import { makeIdentity, type NodeSubnet, readSubnetEnv, remember, statePath, writeSubnetEnv } from './node/files.ts'
@@ -40,6 +42,8 @@ export interface Ground extends Pick<Context, 'version' | 'store' | 'changed' | 
   readonly checkpoint: Checkpoint
   readonly settings: Settings
   readonly before: NodeSubnet | undefined
+  /** The configuration to begin with, when a change of it is followed. Otherwise the store is asked. */
+  readonly accepted: NetworkConf | undefined
   readonly signal: AbortSignal
 }
 
@@ -48,12 +52,13 @@ export interface Ground extends Pick<Context, 'version' | 'store' | 'changed' | 
  * configuration. It calls `awaiting` with the reason as long as it waits. Throws ValueError for a wrong configuration.
  */
 export async function prepare(
-  { settings, before, known, checkpoint, signal, ...given }: Ground,
+  { settings, before, accepted, known, checkpoint, signal, ...given }: Ground,
   awaiting: (text: string) => void,
 ): Promise<Context> {
   const { node, files, firewall, network } = settings
-  const stale = await configured(given.store, known, signal, awaiting)
+  const stale = await configured({ store: given.store, accepted }, known, signal, awaiting)
   const { conf } = stale
+  given.store.use?.(conf)
   await refuseKubeProxy(settings)
   // What an agent with another setting has left.
   if (!settings.bgp) for (const line of await removeBird(birdDir(settings), run)) log(`agent: BGP is off: ${line}`)
@@ -61,7 +66,7 @@ export async function prepare(
   const { backend, ...asked } = equipped(await chosen(conf, settings), { stateDir: files.stateDir, node })
   const instance = instanceOf(settings)
   const addedPeers = statePath(files.stateDir, 'commands', instance)
-  if (!backend.commands) await leaveExtension(addedPeers, network.allowExtension)
+  if (!backend.commands) await leaveExtension(addedPeers, network.allowExtension, signal, awaiting)
   const options = await started({ backend, ...asked }, signal, awaiting)
   const identity = makeIdentity(files.stateDir)
   const stored = await remembered(given.store, signal, awaiting)
@@ -92,6 +97,7 @@ export async function prepare(
       keep: firewall.nonMasquerade,
       random: firewall.randomFully,
       forward: firewall.forward,
+      tunnels: { table: tunnelsOf(instance), sources: firewall.tunnelSources },
     },
     allowOverlap: network.allowOverlap,
     addedPeers,
@@ -167,17 +173,19 @@ const LOOK_MS = 30_000
 
 // Logs each reason for waiting once, until the reason changes.
 async function configured(
-  store: SubnetStore,
+  { store, accepted }: Pick<Ground, 'store' | 'accepted'>,
   recalled: () => Known | undefined,
   signal: AbortSignal,
   awaiting: (text: string) => void,
 ): Promise<Known | Pick<Known, 'conf'>> {
+  if (accepted) return { conf: accepted }
   awaiting(NO_CONFIG)
   let known: { readonly found: Known | undefined } | undefined
   for (let announced = ''; ; ) {
     try {
       return { conf: await store.config(AbortSignal.any([signal, AbortSignal.timeout(WAIT_MS)])) }
     } catch (cause) {
+      if (cause instanceof ValueError) throw located(cause, store)
       if (signal.aborted || !(cause instanceof StoreError)) throw cause
       known ??= { found: recalled() }
       const { found } = known
@@ -243,10 +251,16 @@ const LONGEST_DATA = 4096
 const [LEAST_REST_MS, LONGEST_REST_MS] = [1000, 60_000]
 
 // Another backend has come instead of extension, or there never was that backend.
-async function leaveExtension(path: string, isAllowed: boolean): Promise<void> {
+async function leaveExtension(
+  path: string,
+  isAllowed: boolean,
+  signal: AbortSignal,
+  awaiting: (text: string) => void,
+): Promise<void> {
   if (!existsSync(path)) return
   const left = `Cannot run the SubnetRemoveCommand in ${path} without --allow-extension; want it once, or delete the file`
-  for (const why of isAllowed ? await removeAll(path) : [left]) warn(`agent: ${why}`)
+  if (isAllowed) awaiting(`SubnetRemoveCommand of the backend extension runs for each peer in ${path}`)
+  for (const why of isAllowed ? await removeAll(path, signal) : [left]) warn(`agent: ${why}`)
 }
 
 // Runs PreStartupCommand until it succeeds. Gives the options with its output.
@@ -292,59 +306,78 @@ function equipped(
 }
 
 /**
- * Waits until the store gives its network configuration, after a start without the store. Gives the same result as
- * `differs`.
+ * Waits until the store gives its network configuration, after a start without the store. True when it has another one
+ * now. An unusable configuration is reported.
  */
-export async function confirmed(
-  { store, conf, failures }: Context,
-  settings: Settings,
-  signal: AbortSignal,
-): Promise<string | undefined> {
+export async function confirmed(context: Context, settings: Settings, signal: AbortSignal): Promise<boolean> {
+  const { store, conf, failures } = context
   for (; ; await pause(WAIT_MS, signal)) {
     signal.throwIfAborted()
     try {
       const now = await store.config(AbortSignal.any([signal, AbortSignal.timeout(LOOK_MS)]))
       await chosen(now, settings)
       failures.report(CONFIGURATION, [])
-      return other(now, conf)
+      return changedKeys(conf, now).length > 0
     } catch (cause) {
       // The state of the store already reports a store that does not answer.
-      if (cause instanceof ValueError) failures.report(CONFIGURATION, [unusable(cause)])
+      if (cause instanceof ValueError) failures.report(CONFIGURATION, [unusable(cause, store)])
     }
   }
 }
 
 const CONFIGURATION = 'configuration'
 
-function unusable({ message }: ValueError): Failure {
+function unusable(cause: ValueError, store: SubnetStore): Failure {
   const text = 'Cannot use the network configuration that the store has now, going on with the one before'
-  return { scope: 'part', text: `${text}: ${message}` }
+  return { scope: 'part', text: `${text}: ${located(cause, store).message}` }
+}
+
+// The key in the message of a configuration that cannot be used.
+const KEY = /^Cannot read (\w+(?:\.\w+)*)/
+
+// The same error with file and line, where the store has a file.
+function located(cause: ValueError, { configFile }: SubnetStore): ValueError {
+  const text = configFile === undefined ? undefined : readText(configFile)
+  if (text === undefined) return cause
+  const [, key = ''] = KEY.exec(cause.message) ?? []
+  const line = jsonLine(text, key) ?? Number(/\(line (\d+)/.exec(cause.message)?.[1] ?? 1)
+  return new ValueError(`${configFile}:${line}: ${cause.message}`, { cause })
+}
+
+/** The store's network configuration, where it is not that of the agent. */
+export interface Difference {
+  readonly conf: NetworkConf
+  /** The keys that differ. */
+  readonly keys: readonly string[]
+  /**
+   * This node may take the change at once. Other keys need the same value on all nodes that reach each other, or pods
+   * that start again. As with flannel, an administrator chooses the moment for these, node by node.
+   */
+  readonly isLive: boolean
 }
 
 /**
- * Gives a clause when the store has another network configuration now. The agent does not apply it here. As with
- * flannel, an administrator may want to choose the moment, node by node. An unusable configuration is reported and
- * changes nothing.
+ * Compares the store's network configuration with that of the agent. Undefined when both are the same, and when the
+ * store does not answer. An unusable configuration is reported, and changes nothing.
  */
 export async function differs(
-  { store, conf, failures }: Context,
+  { store, conf, backend, failures }: Context,
   settings: Settings,
   signal: AbortSignal,
-): Promise<string | undefined> {
+): Promise<Difference | undefined> {
   try {
     const now = await store.config(AbortSignal.any([signal, AbortSignal.timeout(LOOK_MS)]))
     await chosen(now, settings)
     failures.report(CONFIGURATION, [])
-    return other(now, conf)
+    const keys = changedKeys(conf, now)
+    const live = [...LIVE_KEYS, ...(backend.live ?? []).map((key) => `Backend.${key}`)].map((key) => key.toLowerCase())
+    const isLive = keys.every((key) => live.includes(key.toLowerCase()))
+    return keys.length > 0 ? { conf: now, keys, isLive } : undefined
   } catch (cause) {
     // The state of the store already reports a store that does not answer.
-    if (cause instanceof ValueError) failures.report(CONFIGURATION, [unusable(cause)])
+    if (cause instanceof ValueError) failures.report(CONFIGURATION, [unusable(cause, store)])
     return undefined
   }
-}
-
-function other(now: NetworkConf, conf: NetworkConf): string | undefined {
-  return formatNetworkConf(now) === formatNetworkConf(conf) ? undefined : 'the store has another network configuration'
 }
 
 function writeNode(settings: Settings, { v4, v6 }: NetworkConf, lease: Lease, mtu: number): string[] {

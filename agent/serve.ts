@@ -1,3 +1,4 @@
+import { dirname } from 'node:path'
 import { log, warn } from '../lib/os/log.ts'
 import { accessOf } from './cluster/access.ts'
 import { Api } from './cluster/api.ts'
@@ -8,6 +9,7 @@ import { serveHealth } from './health/health.ts'
 import { watchStore } from './health/store-outages.ts'
 import { instanceOf, knownPlace, storeWish } from './instance.ts'
 import { endOrphans } from './kernel/monitor-processes.ts'
+import type { NetworkConf } from './lease/network-configuration.ts'
 import { remembered, writeSubnetEnv } from './node/files.ts'
 import { lockInstance, runningFlanneld } from './node/instance-lock.ts'
 import type { Context } from './parts/context.ts'
@@ -15,9 +17,12 @@ import { followEvents } from './parts/events.ts'
 import { Parts } from './parts/index.ts'
 import { confirmed, differs, prepare } from './prepare.ts'
 import { keepFailures } from './scheduler/failures.ts'
+import { watchFolders } from './scheduler/folder-watch.ts'
+import { makeNotification, type Notification, pause } from './scheduler/pause.ts'
 import type { Settings } from './settings/settings.ts'
 import { openCheckpoint, readCheckpoint, whyUncertain } from './store/last-known.ts'
 import { openStore } from './store/open.ts'
+import type { SubnetStore } from './store/store.ts'
 
 /**
  * Runs the agent until the signal. After SIGHUP it starts again when the store has another network configuration.
@@ -33,9 +38,14 @@ export async function serve(given: Settings, version: string, signal: AbortSigna
     warn(`agent: flanneld runs on this node, process ${flanneld}: ${why}; stop it, or delete its DaemonSet`)
   }
   try {
-    while (!signal.aborted) {
+    for (let accepted: NetworkConf | undefined; !signal.aborted; ) {
       const anew = new AbortController()
-      await serveOne(settings, version, AbortSignal.any([signal, anew.signal]), () => anew.abort())
+      const run = { version, accepted, signal: AbortSignal.any([signal, anew.signal]) }
+      accepted = undefined
+      await serveOne(settings, run, (conf) => {
+        accepted = conf
+        anew.abort()
+      })
     }
   } finally {
     unlock()
@@ -50,7 +60,14 @@ async function named(settings: Settings, version: string, signal: AbortSignal): 
   return { ...settings, node: await nodeOfPod(api, store.pod, signal) }
 }
 
-async function serveOne(settings: Settings, version: string, signal: AbortSignal, anew: () => void): Promise<void> {
+/** One run of the agent. `accepted` is its configuration, when the previous run ended because of a change. */
+interface Run {
+  readonly version: string
+  readonly accepted: NetworkConf | undefined
+  readonly signal: AbortSignal
+}
+
+async function serveOne(settings: Settings, { version, accepted, signal }: Run, anew: Ends['anew']): Promise<void> {
   const { node, files } = settings
   const before = remembered(files.stateDir, node, instanceOf(settings))
   // Reads the file on each call and keeps nothing in memory. The file may hold ten thousand leases, and the store sends
@@ -89,13 +106,16 @@ async function serveOne(settings: Settings, version: string, signal: AbortSignal
     services: () => parts?.services?.view(),
     policy: () => parts?.policy?.view(),
     policyCounts: () => parts?.policy?.counts(),
-    rotate: () => parts?.rotate(),
+    rotate() {
+      if (parts) return parts.rotate()
+      throw new Error('Cannot give this node another key: the agent still waits for what it needs (see: plumb status)')
+    },
   }
   try {
     const health = await serveHealth(places, source, failures)
     try {
       void watchStore(store, life, publish, log, warn)
-      const ground = { settings, version, store, before, known, checkpoint, failures, changed: feed.publish }
+      const ground = { settings, version, store, before, accepted, known, checkpoint, failures, changed: feed.publish }
       const context = await prepare({ ...ground, signal: life }, (why) => {
         currentStatus = () => waitingStatus({ node, version, store, failures }, why)
         publish()
@@ -126,39 +146,88 @@ function attempt(work: () => void): void {
 /** How often the agent compares the store's network configuration with its own, in milliseconds. */
 const CONF_MS = 60_000
 
+/** A file is written in several steps. A look at it waits this long, in milliseconds. */
+const FILE_MS = 100
+/** How often the agent looks whether the folder of the configuration is another one, in milliseconds. */
+const FOLDER_MS = 1000
+
 /**
  * The ways to end one run. `life` is the signal of its end. `end` ends it. `anew` ends it and lets the next run start.
+ * The next run has the given configuration, or asks the store.
  */
 interface Ends {
   readonly life: AbortSignal
   end(): void
-  anew(): void
+  anew(accepted?: NetworkConf): void
 }
 
 async function work(parts: Parts, context: Context, settings: Settings, { life, end, anew }: Ends): Promise<void> {
-  const begin = (text: string) => {
+  const another = 'the store has another network configuration'
+  const begin = (text: string, accepted?: NetworkConf) => {
     context.log(`agent: ${text}; starting again with it`)
-    anew()
+    anew(accepted)
   }
   const onHangup = () => {
     parts.resync('SIGHUP')
-    void differs(context, settings, life).then((text) => text && begin(text))
+    void differs(context, settings, life).then((found) => found && begin(another))
   }
-  if (context.stale)
+  let isConfirmed = context.stale === undefined
+  if (!isConfirmed)
     confirmed(context, settings, life).then(
-      (text) => (text === undefined ? parts.lease.confirm() : begin(text)),
+      (isOther) => {
+        isConfirmed = true
+        if (isOther) begin(another)
+        else parts.lease.confirm()
+      },
       () => {},
     )
   const look = async () => {
-    const text = await differs(context, settings, life)
-    if (text) parts.note(`${text}; it counts after a restart of the agent or SIGHUP`)
+    const found = await differs(context, settings, life)
+    if (!found || !isConfirmed || life.aborted) return
+    const text = `${another} (${found.keys.join(', ')})`
+    if (found.isLive) begin(text, found.conf)
+    else parts.note(`${text}; it counts after a restart of the agent or SIGHUP`)
   }
-  const looking = setInterval(() => void look(), CONF_MS)
+  const touched = makeNotification()
+  const looking = setInterval(() => touched.notify(), CONF_MS)
   process.on('SIGHUP', onHangup)
   try {
-    await Promise.all([followEvents(parts, context, life), parts.run(life, end)])
+    await Promise.all([
+      followEvents(parts, context, life),
+      followConfiguration(context.store, touched, look, life),
+      parts.run(life, end),
+    ])
   } finally {
     process.off('SIGHUP', onHangup)
     clearInterval(looking)
   }
+}
+
+// A ConfigMap is a folder of symbolic links, and a change replaces one of them (`..data`). So each change in the folder of
+// the file counts.
+async function followConfiguration(
+  { configFile }: SubnetStore,
+  touched: Notification,
+  look: () => Promise<void>,
+  life: AbortSignal,
+): Promise<void> {
+  const looks = async () => {
+    for (;;) {
+      await touched.notified(life)
+      await pause(FILE_MS, life)
+      if (life.aborted) return
+      await look()
+    }
+  }
+  const isWatched = configFile !== undefined
+  const watching =
+    isWatched &&
+    watchFolders(
+      [dirname(configFile)],
+      () => touched.notify(),
+      () => {},
+      FOLDER_MS,
+      life,
+    )
+  await Promise.all([looks(), watching])
 }

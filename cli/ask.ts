@@ -46,19 +46,21 @@ async function statusOf(values: Given['values']): Promise<Status> {
   return (await answerOf('/status', values)) as Status
 }
 
-/** Asks the agent of this node for a path of its socket. Throws ValueError when no agent answers. */
+/** Asks the agent of this node for a path of its socket. Throws ValueError when no agent answers, and when it refuses. */
 export async function answerOf(
   path: '/status' | '/services' | typeof ROTATE,
   { socket = SOCKET }: Given['values'],
   method: 'GET' | 'POST' = 'GET',
 ): Promise<unknown> {
+  let refusal: string
   try {
     const answer = await fetch(`http://agent${path}`, { method, unix: socket, signal: AbortSignal.timeout(WAIT_MS) })
-    if (!answer.ok) throw new Error(`it answers ${answer.status}: ${(await answer.text()).trim()}`)
-    return await answer.json()
+    if (answer.ok) return await answer.json()
+    refusal = `${answer.status}: ${(await answer.text()).trim()}`
   } catch (cause) {
     throw new ValueError(`No agent tells its status on ${socket}: ${reason(cause as NodeJS.ErrnoException)}`, { cause })
   }
+  throw new ValueError(`The agent at ${socket} answers ${refusal}`)
 }
 
 function reason({ code, name, message }: NodeJS.ErrnoException): string {

@@ -51,6 +51,7 @@ async function playAll({ stories, isStoreNamed }: Wish): Promise<number> {
   const needs: Readonly<Record<string, string>> = {
     ...NEEDS,
     ...(isStoreNamed && stories.some(isForEtcd) ? { etcd: 'etcd-server' } : {}),
+    ...(stories.some(({ name }) => name === 'bgp') ? { bird: 'bird2' } : {}),
   }
   const missing = Object.keys(needs).filter((name) => !has(name))
   if (missing.length > 0)

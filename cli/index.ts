@@ -20,6 +20,10 @@ const commands: Readonly<Record<string, Command>> = {
     about: 'tell whether this node’s agent has connected its pods, and why not',
     load: () => import('./status.ts'),
   },
+  doctor: {
+    about: 'say what is wrong with this node’s network, and which command mends it',
+    load: () => import('./doctor.ts'),
+  },
   leases: { about: 'show which node has which subnet, and which cannot be reached', load: () => import('./leases.ts') },
   services: {
     about: 'show the Services of this node and their endpoints, and why one is left out',

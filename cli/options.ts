@@ -91,6 +91,11 @@ const options = {
     value: 'PATH',
     about: 'where the agent answers questions about policy (/run/plumb/policy.sock)',
   },
+  'subnet-file': {
+    type: 'string',
+    value: 'FILE',
+    about: 'where the agent writes the subnet of this node (/run/flannel/subnet.env)',
+  },
   store: { type: 'string', value: 'file|etcd', about: 'where the nodes have their leases, only there' },
   timeout: { type: 'string', value: 'SECONDS', about: 'for each plugin call (120)' },
   json: { type: 'boolean', about: 'answer with JSON, errors too' },

@@ -1,6 +1,6 @@
 import { line, span, stepWords, storeWords } from '../agent/health/phrases.ts'
 import { drift, total, unreachable } from '../agent/health/reachability.ts'
-import type { BgpStatus, Status } from '../agent/health/status.ts'
+import type { BgpStatus, Status, TunnelsStatus } from '../agent/health/status.ts'
 import { ask } from './ask.ts'
 import { table } from './output.ts'
 
@@ -9,6 +9,8 @@ export { grammar } from './ask.ts'
 
 /** The number of recent repairs in the text. `--json` has a hundred. */
 const REPAIRS = 5
+/** The number of addresses in the text whose packets were refused. */
+const STRANGERS = 5
 
 /**
  * Runs `plumb status ARGV` and returns the exit status. The status is 0 when the node is ready, 1 when it is not ready,
@@ -48,7 +50,7 @@ export function statusText(status: Status, now: number): string {
 
 function facts(status: Status, now: number): string[][] {
   const { version, started, network, subnets, backend, mtu, uplink, store } = status
-  const { peers, unreadable, kinds, steps, bgp, lastError } = status
+  const { peers, unreadable, kinds, steps, bgp, tunnels, lastError } = status
   const count = unreachable(peers).length
   const lost = count > 0 ? `, ${count} unreachable (see: plumb leases)` : ''
   const unread = unreadable > 0 ? `, ${unreadable} more that cannot be read` : ''
@@ -62,15 +64,29 @@ function facts(status: Status, now: number): string[][] {
     ['store', `${store.name}, ${storeWords(status, now)}${heard}`],
     ['peers', `${peers.length}${lost}${unread}`],
     ...(bgp ? [['bgp', bgpWords(bgp)]] : []),
+    ...(tunnels && tunnels.refused > 0 ? [['refused', refusedWords(tunnels)]] : []),
     ['drift', off > 0 ? `${off} of ${total(kinds).wanted} not as wanted` : 'none'],
     ...(steps.count > 0 ? [['steps', `${steps.count}: ${stepWords(steps)}`]] : []),
     ...(lastError ? [['error', `${span(now - lastError.at)} ago: ${lastError.what}`]] : []),
   ]
 }
 
-function bgpWords({ asn, sessions }: BgpStatus): string {
-  const up = sessions.filter(({ state }) => state === 'Established').length
-  return `AS ${asn}, ${up} of ${sessions.length} sessions established${up < sessions.length ? ' (see: plumb bgp)' : ''}`
+function bgpWords({ asn, pid, sessions }: BgpStatus): string {
+  if (asn === 0) return 'no configuration yet'
+  if (pid === undefined) return `AS ${asn}, BIRD does not run`
+  const away = sessions.filter(({ state }) => state !== 'Established')
+  const [first] = away
+  const up = `AS ${asn}, ${sessions.length - away.length} of ${sessions.length} sessions established`
+  if (!first) return up
+  const why = first.reason === undefined ? '' : ` (${first.reason})`
+  const more = away.length > 1 ? ` and ${away.length - 1} more` : ''
+  return `${up}; away: ${first.name}, ${first.state}${why}${more} (see: plumb bgp)`
+}
+
+function refusedWords({ refused, strangers }: TunnelsStatus): string {
+  const from = strangers.length > 0 ? `, lately from ${strangers.slice(0, STRANGERS).join(', ')}` : ''
+  const more = strangers.length > STRANGERS ? ` and ${strangers.length - STRANGERS} more` : ''
+  return `${refused} tunnelled packets from addresses without a lease${from}${more}`
 }
 
 function kinds(status: Status): string[][] {

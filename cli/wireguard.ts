@@ -11,7 +11,7 @@ export const grammar: Grammar = { options: choicesOf(names), words: ['rotate'] }
 
 /**
  * Runs `plumb wireguard ARGV` and returns the exit status 0. Throws ValueError for a wrong command line, and when the
- * agent does not answer or has no key.
+ * agent does not answer or refuses.
  */
 export async function run(argv: readonly string[]): Promise<number> {
   const { values, words } = readOptions(argv, names, 'plumb wireguard')
@@ -23,11 +23,11 @@ packets from and to this node are lost. Rotate one node after the other.
 
 ${describeOptions(names)}
 
-exit status: 0 done, 2 the command line is wrong, no agent answers, or the node has no WireGuard key`)
+exit status: 0 done, 2 the command line is wrong, no agent answers, or it refuses and says why`)
     return 0
   }
   if (words.length !== 1 || words[0] !== 'rotate')
-    throw new ValueError(`plumb wireguard takes the word rotate, and no ${JSON.stringify(words.join(' '))}`)
+    throw new ValueError(`plumb wireguard wants the word rotate, not ${JSON.stringify(words.join(' '))}`)
   const { publicKey } = (await answerOf(ROTATE, values, 'POST')) as { readonly publicKey: string }
   print(values.json ? JSON.stringify({ publicKey }, null, 4) : `this node has a new key, with public key ${publicKey}`)
   return 0

@@ -27,7 +27,7 @@ import { unpack } from './unpack.ts'
 const ROOT = join(import.meta.dir, '..')
 const CACHE = process.env['PLUMB_IMAGE'] ?? '/var/cache/plumb/image'
 /** Debian's packages with the tools that plumb starts. */
-const PACKAGES = ['iproute2', 'nftables', 'conntrack', 'iptables', 'wireguard-tools']
+const PACKAGES = ['iproute2', 'nftables', 'conntrack', 'iptables', 'wireguard-tools', 'bird2']
 /** Those tools. The names of iptables are links to two programs, one for each kind. */
 const TOOLS = [
   '/sbin/ip',
@@ -36,6 +36,7 @@ const TOOLS = [
   '/usr/sbin/nft',
   '/usr/sbin/conntrack',
   '/usr/bin/wg',
+  '/usr/sbin/bird',
   '/usr/sbin/xtables-nft-multi',
   '/usr/sbin/xtables-legacy-multi',
 ]

@@ -8,9 +8,9 @@ import { archive, sha256, sourceDate } from './archive.ts'
 import { qemuFor } from './arm64.ts'
 import { compile, plugins } from './build.ts'
 import { compilePlugins, packagesOf } from './engine.ts'
-import { FLAT, fill, fillPlugins, glibc, PACKAGE } from './package/contents.ts'
+import { FLAT, fill, fillBgp, fillPlugins, glibc, PACKAGE } from './package/contents.ts'
 import { deb } from './package/deb.ts'
-import { pluginsAlone, suite } from './package/identity.ts'
+import { bgp, pluginsAlone, suite } from './package/identity.ts'
 import { manual } from './package/man.ts'
 import type { Order } from './package/order.ts'
 import { ARCHITECTURES, rpm } from './package/rpm.ts'
@@ -72,6 +72,8 @@ async function main(): Promise<void> {
         { ...order, identity: pluginsAlone(REFERENCE), paths: fillPlugins(own, PACKAGE, alone) },
         { files: own, archived: flat },
       )
+      const withBird = below('bgp')
+      await packages(done, { ...order, identity: bgp(), paths: fillBgp(withBird, epoch) }, withBird)
       rmSync(folder, { recursive: true })
     }
     publish(done, out)
@@ -93,6 +95,12 @@ async function pack(
     join(done, `${name}-${version}-linux-${arch}.tar.zst`),
     zstdCompressSync(readFileSync(tar), { level: LEVEL }),
   )
+  await packages(done, order, files)
+}
+
+async function packages(done: string, order: Order, files: string): Promise<void> {
+  const { identity, arch } = order
+  const { name } = identity
   await rpm(files, join(done, `${name}-${version}.${ARCHITECTURES[arch]}.rpm`), order)
   await deb(files, join(done, `${name}_${version}_${arch}.deb`), order)
 }

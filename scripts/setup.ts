@@ -38,7 +38,7 @@ const etcd: Need = {
 const bird: Need = {
   name: 'bird2',
   shows: 'bird',
-  why: 'the agent runs BGP by it, and the tests have routers of it; no service of it is started',
+  why: 'the agent runs BGP by it, and the tests and the demo have routers of it; no service of it is started',
 }
 const dhcp: readonly Need[] = [
   { name: 'dnsmasq-base', shows: 'dnsmasq', why: 'a DHCP server of both families for the tests' },
@@ -68,7 +68,7 @@ const runtimes: readonly Need[] = [
   {
     name: 'systemd',
     shows: '/lib/systemd/systemd',
-    why: 'a test runs containerd in a unit with MemoryDenyWriteExecute=yes',
+    why: 'tests run containerd and the agent in units of it',
   },
   { name: 'podman', shows: 'podman', why: 'a runtime that calls plumb in the tests' },
 ]
@@ -100,7 +100,7 @@ const EXTRAS: Readonly<Record<string, (argv: readonly string[]) => readonly Need
     ...runtimes,
     ...CROSS[process.arch === 'arm64' ? 'x64' : 'arm64'],
   ],
-  demo: (argv) => (wantsEtcd(argv) ? [etcd] : []),
+  demo: forDemo,
 }
 
 const [wanted = 'test', , ...argv] = process.argv.slice(2)
@@ -123,10 +123,14 @@ try {
   process.exitCode = 1
 }
 
-// The command line of the demo says which stores it shows.
-function wantsEtcd(argv: readonly string[]): boolean {
+// The command line of the demo says which stories it tells, and with which stores.
+function forDemo(argv: readonly string[]): readonly Need[] {
   const wish = wishOf(argv)
-  return wish !== 'help' && wish.stories.some(({ store }) => store === 'etcd')
+  const stories = wish === 'help' ? [] : wish.stories
+  return [
+    ...(stories.some(({ store }) => store === 'etcd') ? [etcd] : []),
+    ...(stories.some(({ name }) => name === 'bgp') ? [bird] : []),
+  ]
 }
 
 async function attempt(what: string, work: () => Promise<void>): Promise<void> {

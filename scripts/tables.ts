@@ -11,7 +11,7 @@ export interface Table {
 }
 
 /**
- * The tables of resource kinds, backends, stores, chains of the rules, and plugins that work within other plugins.
+ * The tables of resource kinds, backends, stores, chains of the rules, checks of the doctor, and plugins that work within other plugins.
  * Other plugins need no table, because each plugin is an entry of the executable (scripts/build.ts).
  */
 export function tables(): Table[] {
@@ -21,6 +21,7 @@ export function tables(): Table[] {
     table('agent/store/open.ts', stores()),
     table('lib/nft/chains.ts', chains()),
     table('lib/cni/fused-plugins.ts', fused()),
+    table('agent/doctor/checks/index.ts', checks()),
   ]
 }
 
@@ -60,6 +61,27 @@ ${files('agent/backend/types')
   )
   .join('\n')}
 }
+`
+}
+
+// In the order of their codes, which is that of the lists that people read.
+function checks(): string {
+  const found = files('agent/doctor/checks')
+    .map((name) => ({
+      name,
+      code: Number(/^ {2}code: 'DR(\d+)',$/m.exec(read(`agent/doctor/checks/${name}.ts`))?.[1]),
+    }))
+    .sort((one, other) => one.code - other.code)
+  const imports = found
+    .map(({ name, code }) => `import { check as dr${code} } from './${name}.ts'`)
+    .sort((one, other) => ((one.split("'")[1] as string) < (other.split("'")[1] as string) ? -1 : 1))
+  return `import type { Check } from '../check.ts'
+${imports.join('\n')}
+
+/** All checks of the doctor, by their codes. */
+export const CHECKS: readonly Check[] = [
+${found.map(({ code }) => `  dr${code},`).join('\n')}
+]
 `
 }
 

@@ -17,6 +17,15 @@ export interface Wanted {
   ownersOf(keys: ReadonlySet<string>): ReadonlyMap<string, SubnetKey>
 }
 
+/** Packets that a device of a backend takes from any sender. What they hold goes on to the pods. */
+export interface Entrance {
+  readonly family: 'v4' | 'v6'
+  /** A condition of nft that holds for these packets, such as `udp dport 8285`. */
+  readonly match: string
+  /** The one address of the node at which the device takes them. Absent when it does so at each address. */
+  readonly at?: Ip
+}
+
 /** One way to get packets from node to node. A backend is pure, except for the files of `equip` and `rotate`. */
 export interface Backend<Conf = unknown, Data = unknown> {
   /** Its name in `Backend.Type`. It is also the `BackendType` of its leases, where `leaseType` is absent. */
@@ -25,6 +34,8 @@ export interface Backend<Conf = unknown, Data = unknown> {
   readonly leaseType?: string
   /** Reads `Backend` of net-conf.json. Throws ValueError with the name of the key. */
   conf(options: Readonly<Record<string, unknown>>): Conf
+  /** The keys of `Backend` that may differ from node to node, so that each node takes a change at once. */
+  readonly live?: readonly string[]
   /**
    * Adds to the configuration what this backend keeps on the node, such as a key. Makes it when it is not there. Throws
    * Error when it cannot be read or written.
@@ -32,9 +43,10 @@ export interface Backend<Conf = unknown, Data = unknown> {
   equip?(conf: Conf, place: Place): Conf
   /**
    * Gives this node another key and returns the public one. The next `announce` has it. Absent in a backend without
-   * keys. Throws Error when it cannot be written.
+   * keys. `self` is this node's lease as the store has it. Throws Error while the store does not have the key before,
+   * and when it cannot be written.
    */
-  rotate?(conf: Conf): string
+  rotate?(conf: Conf, self: Lease | undefined): string
   /** The MTU of pods in bytes, from the uplink's MTU and the active families. */
   mtu(conf: Conf, uplink: number, families: Both<unknown>): number
   /**
@@ -67,13 +79,15 @@ export interface Backend<Conf = unknown, Data = unknown> {
    * a backend whose peers need more than a route.
    */
   byBird?(conf: Conf): { readonly device?: IfName; readonly isAlways?: boolean }
+  /** The packets that its devices take from anybody. Absent when they know the sender, or when there is no device. */
+  entrances?(conf: Conf, uplink: Uplink): readonly Entrance[]
   /** Kinds whose changes the kernel tells nobody, and how often they are listed again, in milliseconds. */
   readonly relist?: { readonly kinds: readonly Kind[]; readonly everyMs: number }
   /**
    * A clause that says why a peer does not answer, as far as the backend can tell. `handshakes` has the ages of the
    * last handshakes in seconds, by public key.
    */
-  whySilent?(peer: Lease, handshakes: ReadonlyMap<string, number | undefined>): string | undefined
+  whySilent?(peer: Lease, handshakes: ReadonlyMap<string, number | undefined>, conf: Conf): string | undefined
   /**
    * The commands that the agent runs for this backend, in `extension` alone. `started` gives the options that hold the
    * output of PreStartupCommand.

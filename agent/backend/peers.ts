@@ -3,7 +3,7 @@ import type { Route } from '../../lib/state/kinds/route.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import { shown, ValueError } from '../../lib/text/errors.ts'
-import { type Cidr, type Ip, parseCidr } from '../../lib/text/ip.ts'
+import { type Cidr, type Ip, parseCidr, parseIp } from '../../lib/text/ip.ts'
 import { face } from '../kernel/diff.ts'
 import { settleIds, throughNexthop } from '../kernel/nexthops.ts'
 import { within } from '../kernel/ownership.ts'
@@ -128,6 +128,32 @@ export function onLink({ routes, name }: Uplink): (ip: Ip) => boolean {
 export function networksOnLink({ routes, name }: Uplink, family: 'v4' | 'v6'): Cidr[] {
   const own = routes.filter(({ dst, dev, gateway }) => dev === name && !gateway && isSix(dst) === (family === 'v6'))
   return own.map(({ dst }) => dst).sort()
+}
+
+/**
+ * The address from which a node sends tunnelled packets, for its lease (`Source`). Empty when peers know it already
+ * because the node announces the same address.
+ */
+export function sourceOf({ tunnel, advertise }: Uplink, family: 'v4' | 'v6'): { readonly Source?: Ip } {
+  const own = tunnel[family]
+  return own === undefined || own === advertise[family] ? {} : { Source: own }
+}
+
+/**
+ * The addresses from which the node of a lease sends tunnelled packets: those that it announces, and its `Source`. What
+ * is no address is left out.
+ */
+export function sourcesOf({ ips, data }: Pick<Lease, 'ips' | 'data'>): Ip[] {
+  const sources = FAMILIES.flatMap((family) => {
+    const raw = data[family]
+    const found = typeof raw === 'object' && raw !== null && 'Source' in raw ? raw.Source : undefined
+    try {
+      return found === undefined ? [] : [parseIp(found)]
+    } catch {
+      return []
+    }
+  })
+  return [...both(ips), ...sources]
 }
 
 /** Parses the networks that a node announces as `OnLink`. Undefined when it names none. Throws ValueError. */

@@ -5,7 +5,7 @@ import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { IfName } from '../../lib/text/values.ts'
 import { markOf } from '../kernel/marks.ts'
 import type { Lease } from '../lease/lease.ts'
-import type { Facts } from './backend.ts'
+import type { Entrance, Facts } from './backend.ts'
 import type { Uplink } from './uplink.ts'
 
 /**
@@ -25,6 +25,11 @@ export function tunnelDevice(
     { kind: 'link', ns: 'host', name, type: 'ipip', mtu, alias: markOf(instance), ipip, up: true },
     { kind: 'addr', ns: 'host', dev: name, cidr: `${beginOf(subnet)}/32` as Cidr },
   ]
+}
+
+/** The packets that such a device takes: protocol 4 at its local address. Empty for a node without IPv4. */
+export function entranceOf({ tunnel: { v4 } }: Uplink): readonly Entrance[] {
+  return v4 === undefined ? [] : [{ family: 'v4', match: 'ip protocol 4', at: v4 }]
 }
 
 /** The first address of a subnet. The device of a node has it before the node's first pod, as flannel's has. */

@@ -3,7 +3,7 @@ import { shown, ValueError } from '../../lib/text/errors.ts'
 import { bitsOf, type Cidr, format, type Ip, split } from '../../lib/text/ip.ts'
 import type { Labels } from '../cluster/reading.ts'
 import type { Both, Lease } from '../lease/lease.ts'
-import type { Accepted, BgpConfiguration, OuterPeer } from './configuration.ts'
+import { type Accepted, type BgpConfiguration, isNeighbour, type OuterPeer } from './configuration.ts'
 import { type Selection, select, type Who } from './selection.ts'
 
 // What BIRD is told (BIRD 2, https://bird.network.cz). The agent programs the routes to nodes itself, with its own
@@ -14,9 +14,10 @@ import { type Selection, select, type Who } from './selection.ts'
 export interface Situation {
   readonly conf: BgpConfiguration
   readonly node: string
-  /** The subnets of this node, and its own addresses towards the others. */
+  /** The subnets of this node, its own addresses towards the others, and those that the others see. */
   readonly subnets: Both<Cidr>
   readonly ips: Both<Ip>
+  readonly seenAs: Both<Ip>
   /** The leases of the other nodes. */
   readonly others: readonly Lease[]
   /** The networks of the pods. Nobody outside may announce a part of them. */
@@ -160,17 +161,21 @@ interface NodeSession {
   readonly lines: readonly string[]
 }
 
-function nodeSessions(situation: Situation, { isReflector: reflects }: Selection, family: Family): NodeSession[] {
+function nodeSessions(situation: Situation, selection: Selection, family: Family): NodeSession[] {
   const { conf, node, ips, others } = situation
   const own = ips[family]
-  if (own === undefined) return []
+  const seen = situation.seenAs[family] ?? own
+  if (own === undefined || seen === undefined || !isNeighbour(own)) return []
   const { mesh, routeReflectors: reflectors } = conf
+  const { isReflector: reflects } = selection
   const isReflector = reflects({ node, ips })
   // A node with an old and a new lease has one session.
   const found = new Map<Ip, { who: Who; subnets: Cidr[] }>()
   for (const who of others) {
     const [ip, subnet] = [who.ips[family], who.subnets[family]]
-    if (ip === undefined || subnet === undefined || ip === own || subnet === situation.subnets[family]) continue
+    if (ip === undefined || subnet === undefined || subnet === situation.subnets[family]) continue
+    // BIRD refuses a whole configuration with a link-local neighbour. A peer of the file may be a node.
+    if (ip === own || ip === seen || !isNeighbour(ip) || selection.peers.some(({ address }) => address === ip)) continue
     const known = found.get(ip)
     if (known) known.subnets.push(subnet)
     else found.set(ip, { who, subnets: [subnet] })
@@ -193,12 +198,13 @@ function nodeSessions(situation: Situation, { isReflector: reflects }: Selection
         session,
         lines: [
           `protocol bgp ${session.protocol} {`,
-          `  local ${own} as ${conf.asn};`,
+          // A node with a second address for the others: BIRD takes the one of the neighbour's network.
+          `  local ${own !== seen && situation.isOnLink(address) ? '' : `${own} `}as ${conf.asn};`,
           `  neighbor ${address} as ${conf.asn};`,
           // A next hop that is not looked up cannot lead through another router's default route.
           situation.isOnLink(address) ? '  direct;' : '  multihop;',
-          // One side alone connects, so that two connections never meet.
-          ...(isLower(own, address) ? [] : ['  passive on;']),
+          // One side alone connects, so that two connections never meet. Both sides compare the addresses of the leases.
+          ...(isLower(seen, address) ? [] : ['  passive on;']),
           ...TIMES,
           `  hold time ${HOLD_SECONDS};`,
           '  graceful restart on;',

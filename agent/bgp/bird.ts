@@ -1,23 +1,27 @@
 import { existsSync, readdirSync, readlinkSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { has, locate } from '../../lib/os/exec.ts'
-import { draftOf, remove, writeAtomic } from '../../lib/os/files.ts'
+import { draftOf, remove, removeEmpty, writeAtomic } from '../../lib/os/files.ts'
+import { warn } from '../../lib/os/log.ts'
 import { readText } from '../../lib/os/reading.ts'
 import type { Run } from '../../lib/os/run.ts'
+import { hostCidr } from '../../lib/text/cidr.ts'
+import { type Cidr, parseCidr, parseIp } from '../../lib/text/ip.ts'
 import { printable } from '../../lib/text/printable.ts'
 import { askBird, BirdError, type SessionState, sessionsOf } from './birdc.ts'
 
 // BIRD as a process of the agent's. It outlives the agent, so that no route is lost, and the next agent finds it by its
-// process id and its socket. BIRD writes to files only: a pipe would end with the agent.
+// process id, or by its command line before BIRD has written that. BIRD writes to files only: a pipe would end with the
+// agent.
 
 /** The port of BGP (RFC 4271). */
 const PORT = 179
-/** The protocol of BIRD's routes in the kernel (linux/rtnetlink.h, RTPROT_BIRD). */
-const ROUTES = '12'
 /** How long BIRD may take to answer after its start, in milliseconds. */
 const START_MS = 10_000
 const STOP_MS = 5000
 const LOOK_MS = 20
+/** The number of BIRD's routes in the kernel (rt_protos), and the metric that BIRD gives them (krt_metric). */
+const [BIRD_PROTO, BIRD_METRIC] = ['12', 32] as const
 /** BIRD tells times in the zone of its process. */
 const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' }
 
@@ -48,6 +52,8 @@ export class Bird {
   readonly #run: Run
   readonly #ended: () => void
   #pid: number | undefined
+  /** The process that this object has killed last. It may take a moment to end. */
+  #killed: number | undefined
   /** The text that BIRD has. Undefined when it is not known. */
   #applied: string | undefined
 
@@ -71,9 +77,15 @@ export class Bird {
 
   /** Takes over the BIRD that an earlier agent has left. False when there is none. */
   adopt(): boolean {
-    this.#pid = runningBird(this.files)
+    const found = runningBird(this.files)
+    this.#pid = found === this.#killed ? undefined : found
     this.#applied = undefined
     return this.#pid !== undefined
+  }
+
+  /** A clause about a BIRD of another program that runs beside this one. Undefined when there is none. */
+  get rival(): string | undefined {
+    return otherBird(this.pid)
   }
 
   /** Whether a BIRD of an earlier start may have left routes, which its peers and the kernel still have. */
@@ -95,7 +107,8 @@ export class Bird {
     if (status !== 0) throw new BirdError(`BIRD refuses the configuration: ${lastLine(stderr)}`)
     remove(socket)
     const words = [...locate('bird'), '-f', '-c', conf, '-s', socket, '-P', pid, ...(isRecovery ? ['-R'] : [])]
-    const child = Bun.spawn(words, { env: ENV, stdin: 'ignore', stdout: 'ignore', stderr: 'ignore', detached: true })
+    const argv = [...(await scope(this.#run)), ...words]
+    const child = Bun.spawn(argv, { env: ENV, stdin: 'ignore', stdout: 'ignore', stderr: 'ignore', detached: true })
     child.unref()
     void child.exited.then(() => this.#ended())
     for (const until = performance.now() + START_MS; ; await sleep(LOOK_MS)) {
@@ -106,7 +119,7 @@ export class Bird {
         break
       } catch (cause) {
         if (performance.now() < until) continue
-        child.kill('SIGKILL')
+        this.#kill(child.pid)
         throw cause
       }
     }
@@ -144,8 +157,13 @@ export class Bird {
   /** Ends a BIRD that no longer answers. Its peers keep the routes for the time of the graceful restart. */
   kill(): void {
     const { pid } = this
-    if (pid !== undefined) signal(pid, 'SIGKILL')
+    if (pid !== undefined) this.#kill(pid)
     this.#pid = undefined
+  }
+
+  #kill(pid: number): void {
+    this.#killed = pid
+    signal(pid, 'SIGKILL')
   }
 
   // The passwords of the peers are in the file.
@@ -155,44 +173,70 @@ export class Bird {
   }
 }
 
+// systemd ends all processes of a unit together. So BIRD gets a scope of its own (systemd.scope(5)), which outlives the
+// unit of the agent. systemd-run becomes BIRD. When systemd refuses a scope, BIRD starts without one.
+async function scope(run: Run): Promise<string[]> {
+  if (!process.env['INVOCATION_ID'] || !existsSync('/run/systemd/system') || !has('systemd-run')) return []
+  const options = ['--scope', '--quiet', '--collect', '--description=BIRD of the plumb agent']
+  try {
+    const { status, stderr } = await run(['systemd-run', ...options, '--', 'true'], '')
+    if (status !== 0) throw new Error(lastLine(stderr))
+  } catch (cause) {
+    warn(`agent: BIRD has no scope of its own, and ends with the unit of the agent: ${(cause as Error).message}`)
+    return []
+  }
+  return [...locate('systemd-run'), ...options, `--unit=plumb-bird-${Date.now().toString(36)}`, '--']
+}
+
 /**
- * Ends the BIRD in a folder, which withdraws its routes, and removes its files. A BIRD that was killed has left routes
- * in the kernel: they go, too. Gives a line for each action, none when there was nothing. With `dryRun` changes nothing.
- * Throws ExecError.
+ * Ends the BIRD in a folder, which withdraws its routes, and removes its files. Also removes the routes that a killed
+ * BIRD has left in the kernel, unless another BIRD runs, because these may be its own. Gives a line for each action,
+ * none when there was nothing. With `dryRun` changes nothing. Throws Error when `ip` cannot be started.
  */
 export async function removeBird(dir: string, run: Run, { dryRun = false } = {}): Promise<string[]> {
   const files = birdFiles(dir)
   const pid = runningBird(files)
   const there = [...Object.values(files), `${files.log}.1`].filter(existsSync)
+  if (there.length === 0) return []
   const lines = pid === undefined ? [] : [`${dryRun ? 'would end' : 'ended'} BIRD, process ${pid}`]
   if (!dryRun && pid !== undefined) {
     signal(pid, 'SIGTERM')
     for (const until = performance.now() + STOP_MS; isOurs(pid, files); await sleep(LOOK_MS))
       if (performance.now() > until) signal(pid, 'SIGKILL')
   }
-  const isOver = there.length > 0 && (pid === undefined || !dryRun)
-  if (isOver) lines.push(...(await removeRoutes(run, dryRun)))
-  if (!dryRun) for (const path of [...there, draftOf(files.conf), draftOf(files.accepted)]) remove(path)
+  // Those of another BIRD are its own business.
+  if (there.length > 0 && otherBird() === undefined) lines.push(...(await removeRoutes(run, dryRun)))
+  if (!dryRun) {
+    for (const path of [...there, draftOf(files.conf), draftOf(files.accepted)]) remove(path)
+    removeEmpty(dir)
+  }
   return [...lines, ...there.map((path) => `${dryRun ? 'would remove' : 'removed'} ${path}`)]
 }
 
-// Routes of BIRD are nobody's where no BIRD runs.
 async function removeRoutes(run: Run, dryRun: boolean): Promise<string[]> {
-  if (birdBeside() !== undefined) return []
-  const lines: string[] = []
-  for (const family of [4, 6]) {
-    const { stdout } = await run(['ip', `-${family}`, '-j', 'route', 'show', 'proto', ROUTES], '')
-    const count = (JSON.parse(stdout || '[]') as readonly unknown[]).length
-    if (count === 0) continue
-    if (!dryRun) await run(['ip', `-${family}`, 'route', 'flush', 'proto', ROUTES], '')
-    lines.push(`${dryRun ? 'would remove' : 'removed'} IPv${family} routes of a BIRD that was killed: ${count}`)
+  let count = 0
+  for (const family of ['-4', '-6'] as const) {
+    // Without this family in the kernel there is no route of it.
+    const { status, stdout } = await run(['ip', family, '-j', 'route', 'show', 'proto', BIRD_PROTO], '')
+    const rows = status === 0 ? (JSON.parse(stdout.trim() || '[]') as { dst: string; metric?: number }[]) : []
+    const left = rows.filter(({ metric }) => metric === BIRD_METRIC).map(({ dst }) => networkAt(dst, family))
+    const text = left.map((to) => `route del ${to} proto ${BIRD_PROTO} metric ${BIRD_METRIC}\n`).join('')
+    if (!dryRun && text !== '') await run(['ip', family, '-force', '-batch', '-'], text)
+    count += left.length
   }
-  return lines
+  if (count === 0) return []
+  return [`${dryRun ? 'would remove' : 'removed'} ${count} ${count > 1 ? 'routes' : 'route'} of a BIRD that was killed`]
+}
+
+function networkAt(dst: string, family: '-4' | '-6'): Cidr {
+  if (dst === 'default') return parseCidr(family === '-4' ? '0.0.0.0/0' : '::/0')
+  return dst.includes('/') ? parseCidr(dst) : hostCidr(parseIp(dst))
 }
 
 function runningBird(files: BirdFiles): number | undefined {
   const pid = Number(readText(files.pid)?.trim())
-  return Number.isInteger(pid) && pid > 1 && isOurs(pid, files) ? pid : undefined
+  if (Number.isInteger(pid) && pid > 1 && isOurs(pid, files)) return pid
+  return processes().find((one) => isOurs(one, files))
 }
 
 // A process id may meanwhile be that of another program. A BIRD that has ended and that nobody has waited for has no
@@ -204,12 +248,8 @@ function isOurs(pid: number, { socket }: BirdFiles): boolean {
 
 // Two BIRDs in one namespace delete each other's routes, and only one of them can listen.
 function refuseOthers(): void {
-  const other = birdBeside()
-  if (other !== undefined) {
-    const line = printable(fileOf(other, 'cmdline').replaceAll('\0', ' ').trim().slice(0, 120))
-    const why = 'two BIRDs delete each other’s routes'
-    throw new Error(`another BIRD runs on this node, process ${other} (${line}): ${why}; stop that one`)
-  }
+  const other = otherBird()
+  if (other !== undefined) throw new Error(other)
   const inodes = listeners(PORT)
   if (inodes.length === 0) return
   const holder = processes().find((pid) => inodes.some((inode) => openFiles(pid).includes(`socket:[${inode}]`)))
@@ -217,12 +257,15 @@ function refuseOthers(): void {
   throw new Error(`TCP port ${PORT} is taken by ${who}; stop it`)
 }
 
-// A BIRD in the network namespace of this process.
-function birdBeside(): number | undefined {
-  const own = linkOf('self', 'ns/net')
-  return processes().find(
-    (pid) => fileOf(pid, 'comm').trim() === 'bird' && linkOf(pid, 'ns/net') === own && fileOf(pid, 'cmdline') !== '',
-  )
+// A clause about a BIRD of this namespace that is not the process `own`.
+function otherBird(own?: number): string | undefined {
+  const namespace = linkOf('self', 'ns/net')
+  const isBird = (pid: number) => pid !== own && fileOf(pid, 'comm').trim() === 'bird' && fileOf(pid, 'cmdline') !== ''
+  const other = processes().find((pid) => isBird(pid) && linkOf(pid, 'ns/net') === namespace)
+  if (other === undefined) return undefined
+  const line = printable(fileOf(other, 'cmdline').replaceAll('\0', ' ').trim().slice(0, 120))
+  const why = 'two BIRDs delete each other’s routes'
+  return `another BIRD runs on this node, process ${other} (${line}): ${why}; stop that one`
 }
 
 // The inodes of the sockets that listen on a TCP port (proc(5), state 0A).

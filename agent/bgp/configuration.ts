@@ -1,7 +1,7 @@
 // This folder runs BGP by a BIRD of its own. Begin here, with the file of `--bgp-config`. `bird-conf.ts` makes the
 // configuration of BIRD from it and from the leases. `bird.ts` runs BIRD, and `birdc.ts` asks it.
 import * as v from 'valibot'
-import { parse as parseYaml, YAMLParseError } from 'yaml'
+import { isNode, LineCounter, parseDocument, parse as parseYaml, YAMLParseError } from 'yaml'
 import { isSix, networkOf } from '../../lib/text/cidr.ts'
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { bitsOf, type Cidr, type Ip, parseCidr, parseIp, split } from '../../lib/text/ip.ts'
@@ -187,8 +187,22 @@ export function parseBgp(file: string, text: string): BgpConfiguration {
     return checked(yaml(text))
   } catch (cause) {
     if (!(cause instanceof ValueError)) throw cause
-    throw new ValueError(`Cannot use ${file}: ${cause.message}`, { cause })
+    throw new ValueError(`Cannot use ${file}: ${lineOf(text, cause.message)}${cause.message}`, { cause })
   }
+}
+
+// The line of the key that the sentence names, or of the nearest key above it. A file of one line needs none.
+function lineOf(text: string, sentence: string): string {
+  const [, key, unknown = key] = /^Cannot read ([\w.[\]]+)(?:: unknown key "([^"]+)")?/.exec(sentence) ?? []
+  if (unknown === undefined || !text.trim().includes('\n')) return ''
+  const lineCounter = new LineCounter()
+  const document = parseDocument(text, { lineCounter, logLevel: 'error' })
+  const path = unknown.split(/[.[\]]+/).filter(Boolean)
+  for (; path.length > 0; path.pop()) {
+    const found = document.getIn(path, true)
+    if (isNode(found) && found.range) return `line ${lineCounter.linePos(found.range[0]).line}: `
+  }
+  return ''
 }
 
 function checked(raw: unknown): BgpConfiguration {
@@ -264,9 +278,14 @@ function meet(some: readonly string[] | undefined, others: readonly string[] | u
 
 function neighbour(value: unknown): Ip {
   const ip = parseIp(value)
-  if (/^(0\.|127\.|169\.254\.|2(2[4-9]|[3-5]\d)\.|::1?$|fe[89ab]|ff)/.test(ip))
+  if (!isNeighbour(ip))
     throw new ValueError(`${shown(value)}: want a unicast address that is neither loopback nor link-local`)
   return ip
+}
+
+/** Whether an address can be that of a session: neither loopback nor link-local nor multicast. */
+export function isNeighbour(ip: Ip): boolean {
+  return !/^(0\.|127\.|169\.254\.|2(2[4-9]|[3-5]\d)\.|::1?$|fe[89ab]|ff)/.test(ip)
 }
 
 // `10.0.0.0/8 le 24`, as in the prefix lists of routers.
@@ -302,7 +321,8 @@ function yaml(text: string): unknown {
     const place = cause instanceof YAMLParseError ? cause.linePos?.[0] : undefined
     const at = place ? `line ${place.line}, column ${place.col}: ` : ''
     const [first = ''] = (cause as Error).message.split('\n', 1)
-    const said = printable(first.replace(/ at line \d+, column \d+:?$/, '').slice(0, 200))
+    // The parser advises its caller.
+    const said = printable(first.replace(/ at line \d+, column \d+:?$|; please use .*$/, '').slice(0, 200))
     throw new ValueError(`${at}${said}`, { cause })
   }
 }

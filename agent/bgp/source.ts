@@ -1,3 +1,4 @@
+import { statSync } from 'node:fs'
 import { draftOf, writeAtomic } from '../../lib/os/files.ts'
 import { readRegular, readText } from '../../lib/os/reading.ts'
 import { shown, ValueError } from '../../lib/text/errors.ts'
@@ -15,6 +16,8 @@ export interface BgpSource {
 
 // The longest key of TCP MD5 (linux/tcp.h, TCP_MD5SIG_MAXKEYLEN).
 const LONGEST = 80
+/** The file and those of passwords are read each second. */
+const MOST_BYTES = 1_048_576
 
 /**
  * Reads the file of `--bgp-config`, and the files of passwords. `before` is what was read last: the same text is not
@@ -50,8 +53,9 @@ function sourceOf(text: string, conf: BgpConfiguration, passwords: ReadonlyMap<s
 
 function passwordOf(path: string, file: string): string {
   const [line = ''] = contentOf(path, file).split(/\r?\n/, 1)
-  const want = `want a first line of 1 to ${LONGEST} bytes without quotes`
-  if (line === '' || byteLength(line) > LONGEST || /["\0\r]/.test(line))
+  const want = `want a first line in UTF-8, of 1 to ${LONGEST} bytes without quotes`
+  // What is no UTF-8 is read as U+FFFD.
+  if (line === '' || byteLength(line) > LONGEST || /["\0\r\ufffd]/.test(line))
     throw new ValueError(`Cannot use ${file}: the password in ${shown(path)} is unusable: ${want}`)
   return line
 }
@@ -59,6 +63,8 @@ function passwordOf(path: string, file: string): string {
 function contentOf(path: string, file: string): string {
   const why = (text: string) => (path === file ? `Cannot use ${file}: ${text}` : `Cannot use ${file}: ${path}: ${text}`)
   try {
+    const { size = 0 } = statSync(path, { throwIfNoEntry: false }) ?? {}
+    if (size > MOST_BYTES) throw new Error(`it has ${size} bytes; want ${MOST_BYTES} at most`)
     const text = readRegular(path)
     if (text !== undefined) return text
   } catch (cause) {

@@ -11,12 +11,14 @@ import type { Snapshot, SubnetStore } from '../store/store.ts'
 import {
   type BgpStatus,
   BUCKETS,
+  type Finding,
   type KindCount,
   type Peer,
   type PolicyStatus,
   type Repair,
   type ServicesStatus,
   type Status,
+  type TunnelsStatus,
 } from './status.ts'
 
 /** The combined state of the agent's parts. Each part can read the state of the others here. */
@@ -40,6 +42,8 @@ export interface NodeState {
   probe?: (key: SubnetKey) => Probe | undefined
   silent: readonly string[]
   fights: readonly string[]
+  /** What the checks of the doctor found. */
+  findings: readonly Finding[]
   kinds: Readonly<Record<string, KindCount>>
   repairs: readonly Repair[]
   lastError: Repair | undefined
@@ -48,6 +52,8 @@ export interface NodeState {
   bgp?: BgpStatus
   /** Who writes the routes to nodes, as the kernel has it. Absent before the first step. */
   programs?: 'agent' | 'bird'
+  /** Asks the kernel, so it is for somebody who reads the status. Absent without such rules. */
+  tunnels?: () => TunnelsStatus | undefined
   steps: { readonly count: number; readonly sum: number; readonly buckets: readonly number[] }
 }
 
@@ -60,6 +66,7 @@ export function initialState(): NodeState {
     lost: [],
     silent: [],
     fights: [],
+    findings: [],
     kinds: {},
     repairs: [],
     lastError: undefined,
@@ -150,7 +157,9 @@ export function statusOf(
   state: NodeState,
 ): Status {
   const { node, version, backend, conf, store } = self
-  const { choice, lease, snapshot, stale, mtu, kinds, repairs, lastError, steps, services, policy, bgp } = state
+  const { choice, lease, snapshot, stale, mtu, findings, kinds, repairs, lastError, steps } = state
+  const { services, policy, bgp, tunnels } = state
+  const refusing = tunnels?.()
   const own = lease?.subnets ?? {}
   const others = (snapshot?.leases ?? []).filter(({ subnets }) => !isSame(subnets, own))
   return {
@@ -172,12 +181,14 @@ export function statusOf(
     ...conditionOf(self, state),
     peers: others.map((one) => peerOf(one, backend, state)),
     unreadable: snapshot?.unreadable.length ?? 0,
+    findings,
     kinds,
     repairs,
     steps,
     ...(services && { services }),
     ...(policy && { policy }),
     ...(bgp && { bgp }),
+    ...(refusing && { tunnels: refusing }),
     lastError,
   }
 }

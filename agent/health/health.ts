@@ -29,7 +29,10 @@ export interface Source {
    * The counters of policies. Undefined when NetworkPolicy is not enforced. Throws Error when nft does not give them.
    */
   policyCounts?(): Promise<PolicyCounts> | undefined
-  /** Gives this node another key. Undefined when its backend has none. Throws Error when that fails. */
+  /**
+   * Gives this node another key. Undefined when its backend has none. Throws Error when that fails, and while the agent
+   * waits for its backend.
+   */
   rotate?(): string | undefined
   /**
    * The agent's part with the longest current step, and the start of the step (performance.now()). Undefined while all
@@ -114,7 +117,9 @@ function order({ method, path }: Asked, source: Source): Reply | undefined {
   if (method !== 'POST' || path !== ROTATE) return undefined
   try {
     const publicKey = source.rotate?.()
-    return publicKey === undefined ? plain(404, 'the backend of this node has no keys') : json({ publicKey })
+    return publicKey === undefined
+      ? plain(404, 'the backend of this node has no keys; want wireguard')
+      : json({ publicKey })
   } catch (cause) {
     return plain(500, (cause as Error).message)
   }

@@ -31,13 +31,14 @@ export function metrics(status: Status, usage: Usage, now: number, counts?: Poli
     ...ofServices(status),
     ...ofPolicy(status),
     ...ofBgp(status),
+    ...ofTunnels(status),
     ...(counts ? ofCounts(counts) : []),
     ...ofStore(status, now),
     ...ofProcess(status, usage),
   ].join('')
 }
 
-function ofAgent({ version, ready, state, peers, subnets, unreadable, steps, lastError }: Status): string[] {
+function ofAgent({ version, ready, state, findings, peers, subnets, unreadable, steps, lastError }: Status): string[] {
   const lost = peers.filter(({ problem }) => problem !== undefined).length
   const of = (state: Probe['state']) =>
     peers.filter(({ problem, probe }) => problem === undefined && probe?.state === state).length
@@ -65,10 +66,18 @@ function ofAgent({ version, ready, state, peers, subnets, unreadable, steps, las
       'Other nodes: those that answer, that do not, that were not asked, and whose lease cannot be programmed.',
       byState,
     ),
+    ...ofFindings(findings),
     ...ofProbes(peers),
     histogram('plumb_step_duration_seconds', 'How long steps of the parts of the agent took.', BUCKETS, steps),
     gauge('plumb_last_error_timestamp_seconds', 'When something last failed; 0 when nothing has.', failedAt),
   ]
+}
+
+function ofFindings(findings: Status['findings']): string[] {
+  const counts = new Map<string, Sample>()
+  for (const { code, severity } of findings) counts.set(code, [{ code, severity }, (counts.get(code)?.[1] ?? 0) + 1])
+  const about = 'What the checks of plumb doctor that the agent makes have found now.'
+  return [gauge('plumb_doctor_findings', about, [...counts.values()])]
 }
 
 // A node with an old and a new lease appears once, with the worse probe result.
@@ -159,6 +168,18 @@ function ofBgp({ bgp: now }: Status): string[] {
       'plumb_bgp_sent_prefixes',
       'Prefixes that were announced to a peer.',
       of(({ sent }) => sent),
+    ),
+  ]
+}
+
+function ofTunnels({ tunnels: now }: Status): string[] {
+  if (!now) return []
+  return [
+    gauge('plumb_tunnel_sources', 'Addresses of nodes from which tunnelled packets are taken.', now.nodes),
+    counter(
+      'plumb_tunnel_refused_packets_total',
+      'Tunnelled packets that were dropped, as no lease has the address of their sender.',
+      now.refused,
     ),
   ]
 }

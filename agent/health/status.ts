@@ -81,6 +81,16 @@ export interface BgpSession {
   readonly reason?: string
 }
 
+/** What keeps tunnelled packets of strangers from this node. */
+export interface TunnelsStatus {
+  /** The addresses from which tunnelled packets are taken, of this node and of all leases. */
+  readonly nodes: number
+  /** The packets that were refused since the table was loaded, at most since the start of the node. */
+  readonly refused: number
+  /** The addresses whose packets were refused in the last ten minutes, 64 per family at most. */
+  readonly strangers: readonly Ip[]
+}
+
 /** BGP on this node. */
 export interface BgpStatus {
   readonly asn: number
@@ -93,6 +103,21 @@ export interface BgpStatus {
   /** The prefixes that this node announces. */
   readonly announced: number
   readonly sessions: readonly BgpSession[]
+}
+
+/** How bad a finding is. `error`: packets are lost, or pods cannot start. `warning`: they will be, or only some. */
+export type Severity = 'error' | 'warning'
+
+/** A fault that a check of the doctor found on this node. */
+export interface Finding {
+  /** The check, such as `DR1`. `plumb doctor DR1` makes it again. */
+  readonly code: string
+  readonly title: string
+  readonly severity: Severity
+  /** What is wrong with the value that was seen, and what does not work because of it. One sentence. */
+  readonly text: string
+  /** The commands that mend it, each one line for a shell. */
+  readonly commands: readonly string[]
 }
 
 /** The complete public state of the agent at one moment. It is plain data without secrets. */
@@ -123,6 +148,8 @@ export interface Status {
   readonly reasons: readonly string[]
   /** The other problems. They concern single peers, the store or other programs. */
   readonly degraded: readonly string[]
+  /** What the checks of the doctor found, errors first. Their sentences are in `reasons` or `degraded`, too. */
+  readonly findings: readonly Finding[]
   readonly peers: readonly Peer[]
   readonly unreadable: number
   /** The counts by kind: link, addr, route, neigh, tunnel, nexthop, nft. */
@@ -136,6 +163,8 @@ export interface Status {
   readonly policy?: PolicyStatus
   /** BGP on this node. Absent without `--bgp-config`. */
   readonly bgp?: BgpStatus
+  /** Absent when tunnelled packets are taken from anywhere, and with a backend that needs no such rules. */
+  readonly tunnels?: TunnelsStatus
   readonly lastError: Repair | undefined
 }
 

@@ -35,7 +35,7 @@ export async function performWireguard(
   const tried = async (some: readonly Made[], words: readonly string[], stdin = '', unless?: RegExp) => {
     if (some.length === 0) return
     const { status, stderr } = await run(['wg', ...words], stdin)
-    const message = stderr.trim() || `ended with status ${status}`
+    const message = hidden(stderr.trim(), some) || `ended with status ${status}`
     if (status !== 0 && !unless?.test(message)) for (const one of some) failed.set(one, message)
   }
   for (const dev of new Set([...puts, ...drops].map((one) => one.dev))) {
@@ -55,6 +55,12 @@ export async function performWireguard(
     await tried(peers, ['addconf', dev, INPUT], peers.map(section).join('\n'))
   }
   return failed
+}
+
+// wg repeats what it cannot read.
+function hidden(text: string, some: readonly Made[]): string {
+  const secrets = some.flatMap((one) => (one.kind === 'wgdevice' ? one.privateKey : one.psk) ?? [])
+  return secrets.reduce((shown, secret) => shown.replaceAll(secret.reveal(), `${secret}`), text)
 }
 
 /** The keys, ports and peers of those of these devices that are WireGuard's. Throws CniError without `wg`. */
@@ -79,8 +85,9 @@ function peerOf(
   now: number,
 ) {
   const handshake = Number(at)
-  // The kernel follows a connected peer to another address by itself.
-  const isConnected = now - handshake < CONNECTED_S
+  // The kernel follows a connected peer to another address by itself. A handshake in the future says nothing: somebody
+  // has set the clock back.
+  const isConnected = handshake <= now && now - handshake < CONNECTED_S
   const peer: Wgpeer = {
     kind: 'wgpeer',
     ns: 'host',

@@ -33,9 +33,22 @@ export interface NetworkConf {
 
 /**
  * Reads net-conf.json by the rules of flannel's CheckNetworkConfig (pkg/subnet/config.go). The case of the keys does
- * not matter. Unknown keys give a note. Throws ValueError that names the key, the value and a correct value.
+ * not matter. Unknown keys give a note. Throws ValueError that names the key, the value and a correct value. It shows no
+ * key of WireGuard, which may stand at a wrong place.
  */
 export function parseNetworkConf(text: string): NetworkConf {
+  try {
+    return parsed(text)
+  } catch (cause) {
+    if (!(cause instanceof ValueError)) throw cause
+    throw new ValueError(cause.message.replace(SECRET, '(not shown)'), { cause })
+  }
+}
+
+// 32 bytes in base64. A long value is cut in a message.
+const SECRET = /[A-Za-z0-9+/]{20,43}(=|…)/g
+
+function parsed(text: string): NetworkConf {
   const { value, notes } = read(shape, json(text))
   const families = FAMILIES.filter(({ on }) => value[on])
   if (families.length === 0)
@@ -67,6 +80,35 @@ export function formatNetworkConf({ v4, v6, peers = [], backend, enableNFTables 
     EnableNFTables: enableNFTables,
     Backend: { Type: backend.type, ...backend.options },
   })
+}
+
+/**
+ * The keys in which two configurations differ, such as `PeerNetworks` or `Backend.MTU`. Limits of subnets that only
+ * follow from another network are left out.
+ */
+export function changedKeys(before: NetworkConf, now: NetworkConf): string[] {
+  const [old, fresh] = [flat(before), flat(now)]
+  const keys = [...new Map([...old, ...fresh]).keys()].filter((key) => old.get(key)?.json !== fresh.get(key)?.json)
+  const names = keys.map((key) => (fresh.get(key) ?? old.get(key))?.name as string)
+  const derived = FAMILIES.flatMap(({ network, len, min, max }) =>
+    names.includes(network) || names.includes(len) ? [min, max] : [],
+  ) as string[]
+  return names.filter((name) => !derived.includes(name))
+}
+
+/** Keys that nodes may have unlike for a while, so that each node takes a change at once. */
+export const LIVE_KEYS: readonly string[] = ['PeerNetworks', 'EnableNFTables']
+
+// The values by their keys in lower case, as `Backend` has its keys in any case.
+function flat(conf: NetworkConf): Map<string, { readonly name: string; readonly json: string }> {
+  const { Backend, ...rest } = JSON.parse(formatNetworkConf(conf)) as Record<string, unknown>
+  const all = [
+    ...Object.entries(rest),
+    ...Object.entries(Backend as object).map(([key, value]) => [`Backend.${key}`, value]),
+  ]
+  return new Map(
+    all.map(([name, value]) => [String(name).toLowerCase(), { name: String(name), json: JSON.stringify(value) }]),
+  )
 }
 
 /** The networks that pod addresses of the cluster may belong to. */

@@ -64,13 +64,14 @@ export function inputOf({ data }: Pick<Lease, 'data'>): string {
 
 /**
  * Runs the noted command for all of these peers, once each, and removes the file, as another backend is used from now
- * on, or none. Gives a sentence for each command that failed.
+ * on, or none. Gives a sentence for each command that failed. The end of `signal` ends the command, and the file stays.
  */
-export async function removeAll(path: string): Promise<string[]> {
+export async function removeAll(path: string, signal?: AbortSignal): Promise<string[]> {
   const { remove: command, peers } = readAdded(path)
   const failed: string[] = []
   for (const peer of command === '' ? [] : peers) {
-    const { failure } = await runCommand(command, variablesOf(peer), inputOf(peer))
+    const { failure } = await runCommand(command, variablesOf(peer), inputOf(peer), { ...(signal && { signal }) })
+    signal?.throwIfAborted()
     if (failure !== undefined) failed.push(`Cannot run SubnetRemoveCommand for ${encodeKey(peer.subnets)}: ${failure}`)
   }
   remove(path)

@@ -1,4 +1,5 @@
 import { createPrivateKey, createPublicKey, randomBytes } from 'node:crypto'
+import { statSync } from 'node:fs'
 import { draftOf, writeAtomic } from '../../lib/os/files.ts'
 import { log } from '../../lib/os/log.ts'
 import { readText } from '../../lib/os/reading.ts'
@@ -18,16 +19,18 @@ const FLANNELS = '/run/flannel/wgkey'
 
 /**
  * The WireGuard keys of a node. The private key is in a file of the state directory that only root can read. The file
- * has the name of the node. A copy of the disk under another name therefore makes a key of its own.
+ * has the name of the node. A copy of the disk under another name therefore makes a key of its own. After a rotation
+ * the file also has the former key: peers use it until the store has the new one, and the agent may start before that.
  */
 export class WireguardKeys {
   readonly #path: string
   #current: KeyPair
   #former: KeyPair | undefined
 
-  private constructor(path: string, current: KeyPair) {
+  private constructor(path: string, current: KeyPair, former?: KeyPair) {
     this.#path = path
     this.#current = current
+    this.#former = former
   }
 
   /**
@@ -38,10 +41,15 @@ export class WireguardKeys {
   static open(stateDir: string, node: string, flannels = process.env['WIREGUARD_KEY_FILE'] || FLANNELS): WireguardKeys {
     const path = wireguardKeyPath(stateDir, node)
     const own = readText(path)
-    if (own !== undefined) return new WireguardKeys(path, pairOf(own, path))
+    if (own !== undefined) {
+      const [current, former] = pairsOf(own, path)
+      // As after a copy of the disk by another program.
+      if ((statSync(path).mode & 0o077) !== 0) save(path, former ? [current, former] : [current])
+      return new WireguardKeys(path, current, former)
+    }
     const theirs = readText(flannels)
     const pair = theirs === undefined ? newPair() : pairOf(theirs, flannels)
-    save(path, pair)
+    save(path, [pair])
     if (theirs !== undefined)
       log(`agent: took over the WireGuard key in ${flannels}, with public key ${pair.publicKey}`)
     return new WireguardKeys(path, pair)
@@ -58,12 +66,17 @@ export class WireguardKeys {
   }
 
   /**
-   * Makes a new key and returns its public key. The former key serves until peers can know the new one. Throws Error
-   * when the file cannot be written. Then nothing changes.
+   * Makes a new key and returns its public key. The former key serves until peers can know the new one. `used` is the
+   * public key that the store has. Throws Error while it has the former one, because peers use only that, and when the
+   * file cannot be written. Then nothing changes.
    */
-  rotate(): string {
+  rotate(used: string | undefined): string {
+    if (used !== undefined && used === this.#former?.publicKey) {
+      const why = `the store does not have the key of the last rotation yet, ${this.#current.publicKey}`
+      throw new Error(`Cannot give this node another key: ${why}; want the store to answer first (see: plumb status)`)
+    }
     const pair = newPair()
-    save(this.#path, pair)
+    save(this.#path, [pair, this.#current])
     this.#former = this.#current
     this.#current = pair
     return pair.publicKey
@@ -104,9 +117,16 @@ function pairOf(text: string, place: string): KeyPair {
   return { publicKey: Buffer.from(x as string, 'base64url').toString('base64'), privateKey: new Secret(key) }
 }
 
-function save(path: string, { privateKey }: KeyPair): void {
+// The current pair, then the former one.
+function pairsOf(text: string, path: string): [KeyPair, KeyPair | undefined] {
+  const [current = '', former, ...more] = text.trimEnd().split('\n')
+  return [pairOf(more.length > 0 ? text : current, path), former === undefined ? undefined : pairOf(former, path)]
+}
+
+function save(path: string, pairs: readonly KeyPair[]): void {
   try {
-    writeAtomic(path, `${privateKey.reveal()}\n`, { mode: 0o400, by: draftOf(path) })
+    const text = pairs.map(({ privateKey }) => `${privateKey.reveal()}\n`).join('')
+    writeAtomic(path, text, { mode: 0o400, by: draftOf(path) })
   } catch (cause) {
     throw new Error(`Cannot write ${path}: ${(cause as Error).message}`, { cause })
   }

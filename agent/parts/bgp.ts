@@ -24,6 +24,8 @@ import type { ServicesPart } from './services.ts'
 
 /** How often BIRD is asked for its sessions, in milliseconds. Many sessions are asked for less often. */
 const [LOOK_MS, LOOK_EACH_MS] = [1000, 20]
+/** The number of looks after which another BIRD is looked for. It may be started later, as by an upgrade of its package. */
+const RIVAL_LOOKS = 5
 /** BIRD that does not answer so often, each time for so long, is ended. */
 const [MISSES, MISS_MS] = [3, 5000]
 /** How long Services and labels of nodes may be unknown at the start before BIRD starts without them. */
@@ -149,8 +151,16 @@ export class BgpPart implements Part {
 
   /** Follows BIRD, the sessions and the file until the signal. */
   async follow(signal: AbortSignal): Promise<void> {
-    for (let misses = 0; !signal.aborted; await pause(this.#lookMs(), signal)) {
-      if (this.#readFile().id !== this.#read.id) this.queue.add('bgp-config')
+    let last = this.#read
+    for (let [looks, misses] = [0, 0]; !signal.aborted; await pause(this.#lookMs(), signal)) {
+      if (looks++ % RIVAL_LOOKS === 0) this.#reportRival()
+      const now = this.#readFile()
+      // A file may be looked at while somebody writes it. So a change counts when the next look sees the same.
+      if (now.id !== this.#read.id && now.id === last.id) {
+        this.#read = now
+        this.queue.add('bgp-config')
+      }
+      last = now
       if (!this.#isUp) continue
       if (this.#bird.pid === undefined) {
         this.#isUp = false
@@ -173,12 +183,18 @@ export class BgpPart implements Part {
     }
   }
 
+  #reportRival(): void {
+    const rival = this.#isUp ? this.#bird.rival : undefined
+    const failures = rival === undefined ? [] : [failureOf(`BGP is disturbed: ${rival}`)]
+    this.#context.failures.report('another BIRD', failures)
+  }
+
   #lookMs(): number {
     return Math.max(LOOK_MS, LOOK_EACH_MS * this.#made.sessions.length)
   }
 
   async #advance(lease: Lease, uplink: Uplink, leases: readonly Lease[]): Promise<Failure[]> {
-    this.#read = this.#readFile()
+    if (this.#bird.pid === undefined) this.#takeOver()
     const isRunning = this.#bird.pid !== undefined
     if (this.#trial && !isRunning) this.#refuse('BIRD ended with it')
     await this.#judgeTrial()
@@ -205,6 +221,7 @@ export class BgpPart implements Part {
       node: this.#context.node,
       subnets: lease.subnets,
       ips: uplink.tunnel,
+      seenAs: uplink.advertise,
       others: leases,
       networks: this.#context.facts.networks,
       isOnLink: onLink(uplink),
@@ -230,7 +247,7 @@ export class BgpPart implements Part {
   // BIRD of an earlier agent goes on. What that agent had accepted counts until the file has proved itself.
   #takeOver(): void {
     if (!this.#bird.adopt()) return
-    this.#good = keptSource(this.#bird.files.accepted)
+    this.#good ??= keptSource(this.#bird.files.accepted)
     // The agent before may have ended within a trial, whose sessions are away.
     if (this.#good) this.#settlesUntil = performance.now() + SETTLING_MS
     this.#startedAt = performance.now()

@@ -70,8 +70,7 @@ export class CommandsPart implements Part {
     const isAllRemoved = await this.#removeGone(wanted, this.#until(STEP_MS))
     const isAllAdded = await this.#addNew(wanted, this.#until(STEP_MS))
     if (!isAllRemoved || !isAllAdded) this.queue.add('peers')
-    const contents = new Set([...wanted.values(), ...this.#noted.values()].map(encodeContent))
-    for (const id of this.#resting.keys()) if (!contents.has(id.slice(id.indexOf(' ') + 1))) this.#resting.delete(id)
+    this.#forget(wanted)
     return { failures: this.#failures('part', /^Subnet/) }
   }
 
@@ -99,9 +98,10 @@ export class CommandsPart implements Part {
         const now = wanted.get(key)
         if (now && encodeContent(now) === encodeContent(lease)) continue
         if (isOver()) return false
+        // A command that fails may have removed something. When the peer comes back, it is added again.
+        this.#added.delete(key)
         if (!(await this.#run('SubnetRemoveCommand', lease, variablesOf(lease), inputOf(lease)))) continue
         this.#noted.delete(key)
-        this.#added.delete(key)
       }
       return true
     } finally {
@@ -125,6 +125,16 @@ export class CommandsPart implements Part {
         this.#added.set(key, encodeContent(lease))
     }
     return true
+  }
+
+  // A failure counts as long as its command is still to be run.
+  #forget(wanted: ReadonlyMap<SubnetKey, Lease>): void {
+    const adding = new Set([...wanted.values()].map(encodeContent))
+    const removing = new Set([...this.#noted.values()].map(encodeContent).filter((one) => !adding.has(one)))
+    for (const id of this.#resting.keys()) {
+      const content = id.slice(id.indexOf(' ') + 1)
+      if (!(id.startsWith('SubnetRemove') ? removing : adding).has(content)) this.#resting.delete(id)
+    }
   }
 
   #write(): void {

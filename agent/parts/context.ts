@@ -4,6 +4,7 @@ import type { Backend, Facts } from '../backend/backend.ts'
 import type { Probes } from '../backend/probes.ts'
 import type { Wish } from '../backend/uplink.ts'
 import type { ObjectSource } from '../cluster/source.ts'
+import type { TunnelSources } from '../firewall/tunnels.ts'
 import type { Condition } from '../health/condition.ts'
 import type { Status } from '../health/status.ts'
 import type { Converger } from '../kernel/converge.ts'
@@ -38,6 +39,8 @@ export interface Context {
     readonly keep: readonly Cidr[]
     readonly random: boolean
     readonly forward: boolean
+    /** The table that refuses tunnelled packets of strangers, and who is no stranger besides the nodes with a lease. */
+    readonly tunnels: { readonly table: string; readonly sources: TunnelSources }
   }
   readonly allowOverlap: boolean
   /** The path of the file with the peers for which a command of the backend ran. */

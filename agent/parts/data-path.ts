@@ -1,20 +1,25 @@
 import { entries, isThere } from '../../lib/journal/journal.ts'
+import { failures } from '../../lib/os/iproute2.ts'
 import { addressesNow, RT_SCOPE_LINK } from '../../lib/os/link-addresses.ts'
 import { linksNow } from '../../lib/os/links.ts'
 import { log } from '../../lib/os/log.ts'
 import { linkTowards } from '../../lib/os/route-tables.ts'
 import { defaultDevice } from '../../lib/os/routes.ts'
 import { maybeSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
-import { isOverlay } from '../../lib/state/kinds/overlay.ts'
-import { isSix } from '../../lib/text/cidr.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
-import { drops, type Expression, type ForwardChain, type Forwarded } from '../checks/forward-chains.ts'
-import { checkPodLinks, type Known, NOTHING } from '../checks/pod-links.ts'
+import { AGENT_CHECKS, examine, sentenceOf } from '../doctor/doctor.ts'
+import { readCounters } from '../doctor/facts/counters.ts'
+import type { AgentFacts } from '../doctor/facts/facts.ts'
+import { factsOfAgent } from '../doctor/facts/of-agent.ts'
+import { type Pod, podsOf } from '../doctor/facts/pods.ts'
+import { NO_CHAINS, type Ruleset, readRuleset } from '../doctor/facts/ruleset.ts'
+import { checkPodLinks, type Known, NOTHING } from '../doctor/pod-links.ts'
 import type { NodeState } from '../health/condition.ts'
 import type { Event } from '../kernel/events.ts'
 import type { RuleChange } from '../kernel/rule-events.ts'
 import { both } from '../lease/families.ts'
+import type { Both } from '../lease/lease.ts'
 import { GUARD } from '../policy/guard.ts'
 import { TABLE as POLICY_TABLE } from '../policy/table.ts'
 import type { Failure } from '../scheduler/failures.ts'
@@ -29,6 +34,8 @@ import type { Repairs } from './repairs.ts'
  * reads four small files.
  */
 const LOOK_MS = 4000
+/** The checks of the doctor are made at each of so many looks, and at each while they find something. */
+const EXAMINED_EVERY = 8
 /**
  * When a change of a pod's link, and when one of a chain, is looked at. An ADD or another program may be at work.
  * Milliseconds.
@@ -39,8 +46,8 @@ const OWN_TABLES: readonly string[] = [POLICY_TABLE, SERVICES_TABLE, SOURCES, GU
 
 /**
  * Keeps the way of pods' packets through this node: forwarding, the links of pods and their bridge. What plumb made or
- * set comes back. Anything else that stops packets is a failure: a chain of another program, a lost default route, a
- * link that is gone.
+ * set comes back. Anything else that stops packets is a failure: a finding of the doctor's checks (`doctor/checks/`), a
+ * lost default route, a link that is gone.
  */
 export class DataPathPart implements Part {
   readonly name = 'data path'
@@ -51,6 +58,10 @@ export class DataPathPart implements Part {
   readonly #now: NodeState
   readonly #repairs: Repairs
   #known: Known = NOTHING
+  #pods: readonly Pod[] = []
+  #ruleset: Ruleset = NO_CHAINS
+  #looks = 0
+  #counters = { reading: readCounters(), at: performance.now() }
   readonly #forwarded = new Set<'v4' | 'v6'>()
   #hadDefault = false
 
@@ -63,7 +74,7 @@ export class DataPathPart implements Part {
 
   /** Looks at settings and the default route every four seconds until the signal. */
   watch(signal: AbortSignal): void {
-    const timer = setInterval(() => this.#look(), LOOK_MS)
+    const timer = setInterval(() => this.#look(false), LOOK_MS)
     signal.addEventListener('abort', () => clearInterval(timer), { once: true })
   }
 
@@ -87,12 +98,11 @@ export class DataPathPart implements Part {
 
   async step(why: readonly string[]): Promise<Outcome> {
     if (!this.#now.served) return WAITING
-    this.#look()
     const { lost, isBusy } = await this.#links()
     this.#context.failures.report('links of pods', lost)
     const isMore = why.some((one) => one !== 'links' && one !== 'retry')
-    if (isMore || this.#context.failures.all().some(({ text }) => text.startsWith(DROPS)))
-      this.#context.failures.report('chains of others', await this.#chains())
+    if (isMore || this.#now.findings.length > 0) this.#ruleset = await this.#chains()
+    this.#look(true)
     // A call of a plugin ends without an event.
     if (isBusy) this.queue.add('links', BUSY_MS)
     return lost.length > 0 ? { isIncomplete: true } : DONE
@@ -103,41 +113,69 @@ export class DataPathPart implements Part {
   }
 
   #isOwn(table: string): boolean {
-    return OWN_TABLES.includes(table) || table === this.#context.firewall.table
+    const { firewall } = this.#context
+    return OWN_TABLES.includes(table) || table === firewall.table || table === firewall.tunnels.table
   }
 
-  #look(): void {
+  #look(isDue: boolean): void {
     const { served } = this.#now
     if (!served) return
-    const failures: Failure[] = []
+    this.#keepForwarding(served.subnets)
+    if (isDue || this.#now.findings.length > 0 || this.#looks++ % EXAMINED_EVERY === 0)
+      this.#now.findings = examine(this.#facts(served.subnets), AGENT_CHECKS).findings
+    const failures = this.#now.findings.map((one): Failure => {
+      const scope = AGENT_CHECKS.find(({ code }) => code === one.code)?.inAgent ?? 'part'
+      return { scope, text: sentenceOf(one) }
+    })
+    const hasDefault = defaultDevice() !== undefined
+    this.#hadDefault ||= hasDefault
+    const effect = 'its pods reach nobody outside the network; run ip route add default via GATEWAY'
+    const lost: Failure = { scope: 'part', text: `This node has lost its default route: ${effect}` }
+    this.#context.failures.report('checks', this.#hadDefault && !hasDefault ? [...failures, lost] : failures)
+  }
+
+  // The doctor names a setting that stays off because nobody may set it.
+  #keepForwarding(subnets: Both<Cidr>): void {
     for (const family of ['v4', 'v6'] as const) {
-      const [name, value] = [FORWARDING[family], served.subnets[family] && maybeSysctl(FORWARDING[family])]
+      const [name, value] = [FORWARDING[family], subnets[family] && maybeSysctl(FORWARDING[family])]
       if (value === '1') this.#forwarded.add(family)
       // Forwarding of IPv6 changes how the node takes router advertisements. It begins with a pod (plugin bridge).
       if (value !== '0' || (family === 'v6' && !this.#forwarded.has('v6'))) continue
       const title = `net.${name.replaceAll('/', '.')}`
       try {
         writeSysctl(name, '1')
-        if (this.#forwarded.has(family)) this.#repairs.note(this, 'sysctl', [{ key: title, title }])
-        else log(`agent: set ${title} to 1: the node forwards what pods send`)
-        this.#forwarded.add(family)
-      } catch (cause) {
-        const why = `${title} is 0, and it cannot be set (${(cause as Error).message})`
-        const effect = `pods reach only this node; run sysctl -w ${title}=1`
-        failures.push({ scope: 'node', text: `This node does not forward: ${why}: ${effect}` })
+      } catch {
+        continue
       }
+      if (this.#forwarded.has(family)) this.#repairs.note(this, 'sysctl', [{ key: title, title }])
+      else log(`agent: set ${title} to 1: the node forwards what pods send`)
+      this.#forwarded.add(family)
     }
-    const hasDefault = defaultDevice() !== undefined
-    this.#hadDefault ||= hasDefault
-    if (this.#hadDefault && !hasDefault) {
-      const effect = 'its pods reach nobody outside the network; run ip route add default via GATEWAY'
-      failures.push({ scope: 'part', text: `This node has lost its default route: ${effect}` })
+  }
+
+  // The facts since the last look.
+  #facts(subnets: Both<Cidr>): ReturnType<typeof factsOfAgent> {
+    const { choice, services, policy, mtu } = this.#now
+    const { node, backend, conf } = this.#context
+    const agent: AgentFacts = {
+      node,
+      network: { ...(conf.v4 && { v4: conf.v4.network }), ...(conf.v6 && { v6: conf.v6.network }) },
+      subnets,
+      backend: backend.type,
+      mtu,
+      uplink: choice && { ...choice.uplink, why: choice.why },
+      ...(services && { services }),
+      ...(policy && { policy }),
     }
-    this.#context.failures.report('forwarding', failures)
+    const { reading, at } = this.#counters
+    const before = { reading, ms: performance.now() - at }
+    this.#counters = { reading: readCounters(), at: performance.now() }
+    return factsOfAgent({ agent, pods: this.#pods, ruleset: this.#ruleset, before })
   }
 
   async #links(): Promise<{ readonly lost: readonly Failure[]; readonly isBusy: boolean }> {
     const all = entries()
+    this.#pods = podsOf(all)
     if (all.length === 0) {
       this.#known = NOTHING
       return { lost: [], isBusy: false }
@@ -158,8 +196,9 @@ export class DataPathPart implements Part {
     if (lines.length > 0 && !this.#repairs.isHeld(this)) {
       const argv = ['ip', '-force', '-batch', '-']
       const { status, stderr } = await this.#context.run(argv, `${lines.join('\n')}\n`)
-      if (status !== 0) throw new ExecError(argv, undefined, stderr.split('\n', 1)[0] ?? '')
-      this.#repairs.ofPart(this, 'link', mended)
+      if (status === 0) this.#repairs.ofPart(this, 'link', mended)
+      else if (!isOfGone(stderr)) throw new ExecError(argv, undefined, stderr.split('\n', 1)[0] ?? '')
+      else this.queue.add('links', BUSY_MS)
     }
     this.#known = known
     return {
@@ -168,65 +207,16 @@ export class DataPathPart implements Part {
     }
   }
 
-  // The chains of other programs that drop what pods send to pods of other nodes.
-  async #chains(): Promise<readonly Failure[]> {
-    const { facts } = this.#context
-    // Without nft the parts that load rules say so.
-    const run = (argv: readonly string[]) => this.#context.run(argv, '').catch(() => ({ status: 1, stdout: '' }))
-    const listed = await run(['nft', '-j', 'list', 'chains'])
-    if (listed.status !== 0) return []
-    const rules = new Map<string, Promise<readonly (readonly Expression[])[]>>()
-    const list = async (...place: string[]) => {
-      const { stdout } = await run(['nft', '-j', 'list', 'chain', ...place])
-      return partsOf(stdout).flatMap(({ rule }) => (rule ? [(rule as { expr: Expression[] }).expr] : []))
-    }
-    const rulesOf = ({ family, table }: ForwardChain) => {
-      return (name: string) => {
-        const key = `${family} ${table} ${name}`
-        const found = rules.get(key) ?? list(family, table, name)
-        rules.set(key, found)
-        return found
-      }
-    }
-    const failures: Failure[] = []
-    for (const { chain } of partsOf(listed.stdout)) {
-      const one = chain as ForwardChain | undefined
-      if (one?.hook !== 'forward' || one.type !== 'filter' || this.#isOwn(one.table)) continue
-      if (!['ip', 'ip6', 'inet'].includes(one.family)) continue
-      for (const packet of this.#packets(facts.networks)) {
-        if (!(await drops(one, packet, rulesOf(one)))) continue
-        const name = `${one.family} ${one.table} ${one.name}`
-        const what = `${DROPS}${name} of another program drops packets from ${packet.from} to ${packet.to}`
-        const hint = `see nft list chain ${name}, and accept ${packet.to} there`
-        failures.push({ scope: 'node', text: `${what}: ${hint}` })
-        break
-      }
-    }
-    return failures
-  }
-
-  #packets(networks: readonly Cidr[]): Forwarded[] {
-    const links = linksNow()
-    const uplink = this.#now.choice?.uplink.name
-    const namesOf = (found: typeof links) => found.map(({ name }): string => name)
-    const ofPods = namesOf(
-      links.filter(({ name, kind }) => this.#isKnown(name) || (kind === 'veth' && name.startsWith('veth'))),
-    )
-    const iif = ofPods.length > 0 ? ofPods : ['cni0']
-    const oif = [...(uplink === undefined ? [] : [uplink]), ...namesOf(links.filter(({ kind }) => isOverlay(kind)))]
-    return both(this.#now.served?.subnets ?? {}).flatMap((from) =>
-      networks.filter((to) => isSix(to) === isSix(from)).map((to) => ({ from, to, iif, oif })),
-    )
+  // Without nft the parts that load rules say so.
+  #chains(): Promise<Ruleset> {
+    return readRuleset(this.#context.run).catch(() => NO_CHAINS)
   }
 }
 
-/** The beginning of the sentence about a chain. */
-const DROPS = 'The chain '
-
-function partsOf(text: string): readonly Readonly<Record<string, unknown>>[] {
-  try {
-    return (JSON.parse(text) as { nftables?: Record<string, unknown>[] }).nftables ?? []
-  } catch {
-    return []
-  }
+// A DEL may have removed a link since it was seen.
+function isOfGone(stderr: string): boolean {
+  const { byLine, rest } = failures(stderr)
+  return (
+    rest === '' && byLine.size > 0 && [...byLine.values()].every((said) => /^(Cannot find|No such) device/.test(said))
+  )
 }

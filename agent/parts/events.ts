@@ -33,7 +33,7 @@ export async function followEvents(parts: Parts, context: Context, signal: Abort
 
 async function followKernel(parts: Parts, context: Context, signal: AbortSignal): Promise<void> {
   const { converger, firewall, facts, failures } = context
-  const { uplink, table, forward, pluginRules, peers, dataPath, policy, services } = parts
+  const { uplink, table, forward, tunnels, pluginRules, peers, dataPath, policy, services } = parts
   function heard(event: Event | undefined): void {
     if (!event) return
     const afterMs = converger.heard(event)
@@ -48,6 +48,10 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
     if (isOfTable(change, firewall.table)) {
       table.invalidate()
       table.queue.add(table.name)
+    }
+    if (isOfTable(change, firewall.tunnels.table)) {
+      tunnels.invalidate()
+      tunnels.queue.add(tunnels.name)
     }
     if (policy && (isOfTable(change, POLICY_TABLE) || change.table === GUARD)) {
       policy.invalidate()
@@ -64,9 +68,10 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
   // Changes are unknown from before a listener began, or while it had no room for messages.
   const lostRules = () => {
     table.invalidate()
+    tunnels.invalidate()
     policy?.invalidate()
     services?.invalidate()
-    for (const part of [table, forward, pluginRules, dataPath, policy, services]) part?.queue.add('listening')
+    for (const part of [table, forward, tunnels, pluginRules, dataPath, policy, services]) part?.queue.add('listening')
   }
   const lostAll = () => {
     converger.invalidate()

@@ -1,6 +1,6 @@
 // This folder has the parts of the agent. Each part keeps one thing in its wanted state, with a queue and steps of its
 // own (`scheduler/part.ts`). The parts share data only through `NodeState`. Begin with the class `Parts` in this file.
-// The order is uplink, lease, files. Then table, forward, rules of plugins, peers, data path, policy and
+// The order is uplink, lease, files. Then table, forward, tunnels, rules of plugins, peers, data path, policy and
 // services work in parallel. Installation follows when all are done.
 import { conditionOf, initialState, type NodeState, statusOf, withStep } from '../health/condition.ts'
 import type { Status } from '../health/status.ts'
@@ -29,6 +29,7 @@ import { PolicyPart } from './policy.ts'
 import { Probing } from './probing.ts'
 import { Repairs } from './repairs.ts'
 import { ServicesPart } from './services.ts'
+import { TunnelsPart } from './tunnels.ts'
 import { UplinkPart } from './uplink.ts'
 
 /** The interval of the probing ticks, in milliseconds. Each tick asks the next peers whether they answer. */
@@ -41,6 +42,7 @@ export class Parts {
   readonly files: FilesPart
   readonly table: TablePart
   readonly forward: ForwardPart
+  readonly tunnels: TunnelsPart
   readonly pluginRules: PluginRulesPart
   readonly peers: PeersPart
   readonly dataPath: DataPathPart
@@ -74,6 +76,7 @@ export class Parts {
     this.files = new FilesPart(context, now, queue(), repairs, (lease) => this.#serve(lease))
     this.table = new TablePart(context, now, queue(), repairs)
     this.forward = new ForwardPart(context, now, queue(), repairs)
+    this.tunnels = new TunnelsPart(context, now, queue(), repairs)
     this.pluginRules = new PluginRulesPart(queue(), repairs)
     this.peers = new PeersPart(context, now, queue(), repairs, {
       programs: () => this.bgp?.programs ?? 'agent',
@@ -109,7 +112,15 @@ export class Parts {
     }
     this.#probing = probes && new Probing(probes, context, now, listener)
     const before = [this.uplink, this.lease, this.files]
-    const parallel = [this.table, this.forward, this.pluginRules, this.peers, this.dataPath, ...this.#optional()]
+    const parallel = [
+      this.table,
+      this.forward,
+      this.tunnels,
+      this.pluginRules,
+      this.peers,
+      this.dataPath,
+      ...this.#optional(),
+    ]
     const all = [...before, ...parallel, this.#installation]
     this.#scheduler = new Scheduler(all, {
       failures: context.failures,
@@ -141,6 +152,7 @@ export class Parts {
     // A part that waits for other settings is asked again at once.
     if (guarded) keepBridgedFrames(isBridged, (names) => this.#settingsRepaired(guarded, names), life)
     this.dataPath.watch(life)
+    const strangers = this.tunnels.watch(life)
     const drops = this.policy?.followDrops(life)
     const sessions = this.bgp?.follow(life)
     try {
@@ -151,6 +163,7 @@ export class Parts {
       questions?.stop()
       this.services?.close()
       ended.abort()
+      await strangers
       await drops
       await sessions
       this.#context.probes?.close()
@@ -159,11 +172,11 @@ export class Parts {
 
   /**
    * Gives this node another key for its packets to other nodes, and returns the public one. Undefined when its backend
-   * has no keys. Throws Error when the key cannot be written.
+   * has no keys. Throws Error as the backend's `rotate`.
    */
   rotate(): string | undefined {
     const { backend, options } = this.#context
-    const made = backend.rotate?.(options)
+    const made = backend.rotate?.(options, this.#now.served)
     if (made !== undefined) this.#context.log(`agent: this node has a new key, with public key ${made}`)
     this.lease.queue.add('key')
     return made
@@ -208,6 +221,7 @@ export class Parts {
     this.lease.take(snapshot)
     this.#probing?.aimAnew()
     this.peers.queue.add('leases')
+    this.tunnels.queue.add('leases')
     this.bgp?.queue.add('leases')
     this.#commands?.queue.add('leases')
   }
@@ -233,7 +247,7 @@ export class Parts {
 
   // Triggers these parts even when the choice stays the same. A link that was down and is up again has lost its routes.
   #uplinkLooked(): void {
-    for (const part of [this.lease, this.files, this.peers, this.bgp]) part?.queue.add('uplink')
+    for (const part of [this.lease, this.files, this.tunnels, this.peers, this.bgp]) part?.queue.add('uplink')
   }
 
   #serve(lease: Lease): void {
@@ -244,7 +258,7 @@ export class Parts {
       return
     }
     this.#probing?.aimAnew()
-    for (const part of [this.table, this.forward, this.peers, this.dataPath, ...this.#optional()])
+    for (const part of [this.table, this.forward, this.tunnels, this.peers, this.dataPath, ...this.#optional()])
       part.queue.add('lease')
   }
 

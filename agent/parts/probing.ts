@@ -105,7 +105,7 @@ export class Probing {
       const count = this.#narrow.size > 1 ? `${this.#narrow.size} peers` : `${this.#narrow.size} peer`
       const what = `packets of full size (${this.#now.mtu} bytes) do not reach ${count}, small ones do`
       const why = 'a link between the nodes has a smaller MTU than the uplink'
-      const fix = `set "MTU" in the backend's configuration, or raise that link's`
+      const fix = `raise that link's, or lower the uplink's (vxlan and wireguard: "MTU" of the backend)`
       texts.push(`${what}: ${this.#named([...this.#narrow])}; ${why}: ${fix}`)
     }
     this.#now.silent = texts
@@ -118,7 +118,7 @@ export class Probing {
     const reasons = new Map<string, SubnetKey[]>()
     for (const peer of this.#backend.whySilent ? (snapshot?.leases ?? []) : []) {
       const key = encodeKey(peer.subnets)
-      const why = this.#silent.has(key) ? this.#backend.whySilent?.(peer, handshakes) : undefined
+      const why = this.#silent.has(key) ? this.#backend.whySilent?.(peer, handshakes, this.#options) : undefined
       if (why !== undefined) reasons.set(why, [...(reasons.get(why) ?? []), key])
     }
     return [...reasons]

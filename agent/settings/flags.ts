@@ -325,6 +325,12 @@ export const FLAGS = {
     fallback: 'false',
     about: "run commands of the network's configuration as root (backend extension)",
   },
+  'tunnel-sources': {
+    kind: 'list',
+    fallback: 'leases',
+    value: 'leases|any|CIDR,…',
+    about: 'from where tunnelled packets are taken: the addresses of leases, these networks too, or anywhere',
+  },
   'allow-overlap': { kind: 'flag', fallback: 'false', about: 'go on though the network overlaps a route of the node' },
 } as const satisfies Readonly<Record<string, Flag>>
 

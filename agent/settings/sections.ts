@@ -103,8 +103,27 @@ export function pathOf(read: Readers): { network: NetworkSettings; firewall: Fir
       forward: read.flag('iptables-forward-rules'),
       nonMasquerade: read.several('non-masquerade-cidrs', parseCidr),
       replaceFlannel: read.flag('replace-flannel'),
+      tunnelSources: tunnelSourcesOf(read),
     },
   }
+}
+
+const SOURCES = 'want leases, any, or a network such as 192.0.2.0/24'
+
+function tunnelSource(text: string): Cidr | 'leases' | 'any' {
+  if (text === 'any' || text === 'leases') return text
+  try {
+    return network(text)
+  } catch (cause) {
+    throw new ValueError(`${shown(text)}: ${SOURCES}`, { cause })
+  }
+}
+
+function tunnelSourcesOf(read: Readers): FirewallSettings['tunnelSources'] {
+  const all = read.several('tunnel-sources', tunnelSource)
+  if (all.length === 0) read.refuse('tunnel-sources', `"": ${SOURCES}`)
+  if (all.includes('any')) return 'any'
+  return all.flatMap((one) => (one === 'leases' || one === 'any' ? [] : [one]))
 }
 
 /** The source of NetworkPolicy. Absent when it is not enforced. Throws ValueError. */

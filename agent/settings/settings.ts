@@ -129,6 +129,8 @@ export interface FirewallSettings {
   readonly forward: boolean
   readonly nonMasquerade: readonly Cidr[]
   readonly replaceFlannel: boolean
+  /** Networks from which tunnelled packets are taken besides the addresses of leases, or `any`. */
+  readonly tunnelSources: readonly Cidr[] | 'any'
 }
 
 /** How NetworkPolicy treats what it refuses. */

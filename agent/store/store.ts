@@ -47,6 +47,10 @@ export interface Remembered {
 
 /** A store of the network's configuration and of the leases of all nodes. */
 export interface SubnetStore {
+  /** The file that has the configuration of the network, in a store that reads it from a file. */
+  readonly configFile?: string
+  /** Judges leases by this configuration. The one of `config` may differ while the node waits for a restart. */
+  use?(conf: NetworkConf): void
   /**
    * The configuration of the network (net-conf.json). Waits until there is one, and asks at least once a second. Throws
    * ValueError for an invalid configuration.

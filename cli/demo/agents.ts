@@ -11,14 +11,24 @@ export interface Agent extends Running {
   readonly node: string
 }
 
+/** What agents are started with, besides the usual: options, and the nodes when it is not all. */
+export interface Choice {
+  readonly more?: readonly string[]
+  readonly nodes?: readonly string[]
+}
+
 /**
  * Starts `plumb agent` on every node, and waits until each agent is ready. A ready agent has all other nodes as peers
  * with this backend. Throws Error with the agent's reasons and the end of its log.
  */
-export async function startAgents(store: Store, backend: string): Promise<readonly Agent[]> {
-  const agents = NODES.map(({ node }) => ({
+export async function startAgents(
+  store: Store,
+  backend: string,
+  { more = [], nodes = NODES.map(({ node }) => node) }: Choice = {},
+): Promise<readonly Agent[]> {
+  const agents = nodes.map((node) => ({
     node,
-    ...startLogged([process.execPath, 'agent', ...options(node, store)], { node }),
+    ...startLogged([process.execPath, 'agent', ...options(node, store), ...more], { node }),
   }))
   await Promise.all(agents.map((agent) => ready(agent, backend)))
   return agents
@@ -37,10 +47,10 @@ export async function statusOf(node: string): Promise<Status | undefined> {
   return status === 2 ? undefined : JSON.parse(stdout)
 }
 
-/** Runs `plumb agent cleanup` on every node. Throws Error. */
-export async function cleanup(store: Store): Promise<void> {
+/** Runs `plumb agent cleanup` on every node, with the options that its agent had. Throws Error. */
+export async function cleanup(store: Store, more: readonly string[] = []): Promise<void> {
   await Promise.all(
-    NODES.map(({ node }) => must([process.execPath, 'agent', 'cleanup', ...options(node, store)], { node })),
+    NODES.map(({ node }) => must([process.execPath, 'agent', 'cleanup', ...options(node, store), ...more], { node })),
   )
 }
 

@@ -3,10 +3,11 @@ import { must, start } from './exec.ts'
 import { expect } from './screen.ts'
 
 /**
- * Starts an HTTP server in a namespace and waits until it listens. Throws Error with the server's stderr when it ends.
+ * Starts an HTTP server in a namespace and waits until it listens. With `node` the namespace is on that node of the
+ * cluster. Throws Error with the server's stderr when it ends.
  */
-export async function serveIn(name: string): Promise<void> {
-  const server = start([process.execPath, 'demo', '--serve', name], { ns: name })
+export async function serveIn(name: string, node?: string): Promise<void> {
+  const server = start([process.execPath, 'demo', '--serve', name], { ns: name, node })
   const first = await server.stdout.getReader().read()
   if (first.done) throw new Error(`The HTTP server in ${name} ended: ${await server.stderr.text()}`)
 }

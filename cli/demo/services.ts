@@ -8,13 +8,12 @@ import { fetchMany, serveIn } from './page.ts'
 import { OUTSIDE, PLACES } from './places.ts'
 import { startLogged, until } from './running.ts'
 import { expect, step } from './screen.ts'
+import { CONNECTIONS, spread } from './spread.ts'
 
 const BACKENDS = ['web-a', 'web-b', 'web-c'] as const
 const [VIP, STICKY_VIP, NODE_PORT] = ['10.96.0.10', '10.96.0.11', 30_080] as const
 const OBJECTS = '/run/plumb-demo/objects'
 const SOCKET = '/run/plumb/agent.sock'
-const CONNECTIONS = 60
-const BAR = 40
 const LIMIT_MS = 10_000
 
 /** Tells the story of a Service: an address for three pods, without Kubernetes. Throws StepError. */
@@ -66,21 +65,6 @@ export async function playServices(): Promise<void> {
       throw new Error(`the client was not refused at once, but after ${ms.toFixed(0)} ms: ${stderr}`)
     return 'the client is refused at once'
   })
-}
-
-// Draws how many connections each pod got.
-async function spread(title: string, from: string, url: string, names: readonly string[]): Promise<void> {
-  let found: Readonly<Record<string, number>> = {}
-  await step(title, async () => {
-    found = await fetchMany(from, url, CONNECTIONS)
-    expect('the pods that answered', Object.keys(found).sort(), names)
-    return `${names.length} pods answered`
-  })
-  const most = Math.max(...Object.values(found))
-  for (const name of names)
-    print(
-      `      ${name.padEnd(7)} ${'#'.repeat(Math.round(((found[name] ?? 0) * BAR) / most)).padEnd(BAR)} ${found[name]}`,
-    )
 }
 
 async function startAgent(publishFirst: () => Promise<string>): Promise<string> {

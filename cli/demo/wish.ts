@@ -5,7 +5,7 @@ import { choicesOf, describeOptions, type Grammar, type OptionName, readOptions 
 export type StoreName = 'file' | 'etcd'
 /** One story of the demo. Each story has private namespaces. `store` is the store of the nodes. */
 export interface Story {
-  readonly name: 'pods' | 'nodes' | 'policy' | 'services' | 'kubernetes'
+  readonly name: 'pods' | 'nodes' | 'policy' | 'services' | 'bgp' | 'kubernetes'
   readonly store?: StoreName
 }
 /** The request of a command line: the stories in order, and whether it named the store. */
@@ -15,7 +15,7 @@ export interface Wish {
 }
 
 const OPTIONS: readonly OptionName[] = ['store', 'help']
-const STORIES = ['pods', 'nodes', 'policy', 'services', 'kubernetes'] as const
+const STORIES = ['pods', 'nodes', 'policy', 'services', 'bgp', 'kubernetes'] as const
 const STORES: readonly StoreName[] = ['file', 'etcd']
 
 /** What may follow `plumb demo`. */
@@ -39,6 +39,8 @@ export function wishOf(argv: readonly string[]): Wish | 'help' {
     )
   if (name === 'services' && store !== undefined)
     throw new ValueError('plumb demo services takes no --store: it has one node; see plumb demo --help')
+  if (name === 'bgp' && store !== undefined)
+    throw new ValueError('plumb demo bgp takes no --store: the leases are in a folder; see plumb demo --help')
   if (name === 'kubernetes' && store !== undefined)
     throw new ValueError('plumb demo kubernetes takes no --store: the cluster keeps the leases; see plumb demo --help')
   return { stories: storiesOf(name, store), isStoreNamed: store !== undefined }
@@ -53,7 +55,7 @@ function storiesOf(name: string | undefined, store: string | undefined): readonl
 
 /** The help text of `plumb demo`. */
 export function help(): string {
-  return `usage: plumb demo [pods|nodes|policy|services|kubernetes] [options]: pods and nodes made, tried and removed, in seconds
+  return `usage: plumb demo [pods|nodes|policy|services|bgp|kubernetes] [options]: pods and nodes made, tried and removed, in seconds
 
   pods   three pods on a node: plumb cni, host ports, packets, what CHECK finds, what is left
   nodes  three nodes, each with a plumb agent and a pod: vxlan, a tunnel that somebody deletes, host-gw.
@@ -63,6 +65,9 @@ export function help(): string {
 
   services  one address for three pods: the spread, a pod that goes, a node port, affinity.
             The Services are manifests in a folder, without Kubernetes
+
+  bgp  three nodes and a router: pods and a Service's address reached from outside, a node that is
+       killed, and the traffic after it. The BIRD of the package bird2 runs on all four
 
   kubernetes  a Kubernetes cluster of three nodes, with its own kubelets and containerd, on this
               machine: pods in both families, a Service, host ports. npm run test:kubernetes

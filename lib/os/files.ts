@@ -103,6 +103,15 @@ export function remove(path: string): void {
   }
 }
 
+/** Removes a folder unless something is in it. A folder that does not exist is no error. Throws CniError 5. */
+export function removeEmpty(dir: string): void {
+  try {
+    fs.rmdirSync(dir)
+  } catch (cause) {
+    if (!absentOr(cause, 'ENOENT') && !absentOr(cause, 'ENOTEMPTY')) throw cause
+  }
+}
+
 // The draft's name begins with "." so that no reader of the directory reads it as an address or a configuration.
 function ownDraftOf(path: string): string {
   return `${fs.dirname(path)}/.${pid()}-${serial++}.draft`

@@ -1,5 +1,5 @@
 import { bytes } from './libc.ts'
-import { textOf } from './netlink-attributes.ts'
+import { attributesOf, textOf } from './netlink-attributes.ts'
 import { NLM_F_DUMP, request } from './rtnetlink.ts'
 import { netlink } from './sockets.ts'
 
@@ -10,6 +10,8 @@ const [GETTABLE, NEWCHAIN, GETCHAIN, NEWRULE, GETRULE, NEWSET, GETSET, NEWGEN, G
 const [TABLE_NAME, CHAIN_TABLE, CHAIN_NAME, CHAIN_USE, RULE_TABLE, RULE_CHAIN, SET_TABLE, SET_NAME] = [
   1, 1, 3, 6, 1, 2, 1, 2,
 ]
+const [NEWOBJ, GETOBJ] = [18, 19]
+const [OBJ_TABLE, OBJ_NAME, OBJ_TYPE, OBJ_DATA, COUNTER, COUNTER_PACKETS] = [1, 2, 3, 4, 1, 2]
 const FAMILIES = { inet: 1, ip: 2, bridge: 7, ip6: 10 } as const
 const NLMSG_HEADER = 16
 const NLMSG_ERROR = 2
@@ -102,6 +104,28 @@ export function rulesOf(
     has ||= holds(answer, word)
   }
   return { count, has }
+}
+
+/**
+ * The packets that a named counter of an nft table has counted. Undefined when there is no such counter. Asks the kernel
+ * directly like `isThere`.
+ */
+export function countedPackets(family: Family, table: string, name: string): number | undefined {
+  const body = new Uint8Array(HEADERS - NLMSG_HEADER)
+  body[0] = FAMILIES[family]
+  const asked = request((NFNL_SUBSYS_NFTABLES << 8) | GETOBJ, body, 0, [
+    [OBJ_TABLE, bytes(table)],
+    [OBJ_NAME, bytes(name)],
+    [OBJ_TYPE, Uint8Array.of(0, 0, 0, COUNTER)],
+  ])
+  for (const answer of netlink(NETLINK_NETFILTER, asked)) {
+    if (answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWOBJ)) continue
+    const data = attributesOf(answer, HEADERS).get(OBJ_DATA)
+    const packets = data && attributesOf(data).get(COUNTER_PACKETS)
+    // In network byte order, with the higher half first.
+    return packets && packets.getUint32(0) * 2 ** 32 + packets.getUint32(4)
+  }
+  return undefined
 }
 
 /**

@@ -63,11 +63,11 @@ export function loadNetwork(dir: string, name?: string): NetworkList {
   const [first] = all
   if (first === undefined)
     throw new ValueError(`Cannot find a network in ${dir}: it has no *.conflist, *.conf or *.json file`)
-  if (name === undefined) return open(dir, first)
+  if (name === undefined) return loadFile(dir, first)
   const lists = all.filter((file) => file.endsWith('.conflist'))
   const seen: string[] = []
   for (const file of [...lists, ...all.filter((one) => !lists.includes(one))]) {
-    const found = open(dir, file)
+    const found = loadFile(dir, file)
     if (found.name === name) return found
     seen.push(found.name)
   }
@@ -103,7 +103,8 @@ export function parseNetwork(text: string, from: string, dir?: string): NetworkL
   })
 }
 
-function open(dir: string, file: string): NetworkList {
+/** Reads one file of the folder, with its drop-ins, as `loadNetwork` does. Throws ValueError that names the file. */
+export function loadFile(dir: string, file: string): NetworkList {
   const path = `${dir}/${file}`
   const text = readText(path) ?? ''
   if (file.endsWith('.conflist')) return parseNetwork(text, path, dir)

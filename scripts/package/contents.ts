@@ -91,6 +91,11 @@ export function fillPlugins(
   return layOut(root, new Map<string, Content>([...programs, ...marks, ...legal(doc, 'plumb-plugins', sbom)]), epoch)
 }
 
+/** Writes the one file of the package `plumb-bgp` below `root`, and gives its path as it is once installed. */
+export function fillBgp(root: string, epoch: number): string[] {
+  return layOut(root, new Map<string, Content>([['/usr/share/doc/plumb-bgp/LICENSE', here('LICENSE')]]), epoch)
+}
+
 function legal(doc: string, name: string, sbom: string): [string, Content][] {
   return [
     [join(doc, 'LICENSE'), here('LICENSE')],
@@ -150,7 +155,7 @@ echo 'plumb: now run "plumb install", which puts the plugins into /opt/cni/bin'
 `
 /**
  * What happens before a removal. `plumb uninstall` refuses it while pods live that plumb attached. The agent rests
- * meanwhile, because it may install the plugins again.
+ * meanwhile, because it may install the plugins again. BIRD outlives the agent's unit, and ends here.
  */
 export const BEFORE_REMOVAL = `units=
 if [ -d /run/systemd/system ]; then
@@ -163,5 +168,22 @@ if ! /usr/bin/plumb uninstall; then
   if [ -n "$units" ]; then systemctl start $units; fi
   exit 1
 fi
-if [ -d /run/systemd/system ]; then systemctl --quiet disable plumb-agent.service plumb-dhcp.socket plumb-dhcp.service || true; fi
+if [ -d /run/systemd/system ]; then
+  systemctl --quiet disable plumb-agent.service plumb-dhcp.socket plumb-dhcp.service || true
+  systemctl stop 'plumb-bird-*.scope' || true
+fi
+`
+/**
+ * What follows an installation of `plumb-bgp`. The agent starts no BIRD beside another one. Debian's package starts one,
+ * whose configuration has no peers. With a changed configuration the service stays.
+ */
+export const AFTER_BGP = `if [ -f /usr/share/bird2/bird.conf ]; then
+  if cmp -s /usr/share/bird2/bird.conf /etc/bird/bird.conf; then
+    systemctl --quiet disable bird.service || true
+    if [ -d /run/systemd/system ]; then systemctl stop bird.service || true; fi
+    echo 'plumb-bgp: disabled bird.service, whose configuration nobody changed: the agent runs a BIRD of its own'
+  else
+    echo 'plumb-bgp: left bird.service, whose configuration /etc/bird/bird.conf is yours: the agent runs no BIRD beside it' >&2
+  fi
+fi
 `

@@ -1,4 +1,4 @@
-import { AFTER, BEFORE_REMOVAL, CONFIGURATION } from './contents.ts'
+import { AFTER, AFTER_BGP, BEFORE_REMOVAL, CONFIGURATION } from './contents.ts'
 import type { Identity } from './order.ts'
 
 /** The agent, the commands, and the plugins in them. `glibc` is the oldest one that the executable starts with. */
@@ -15,17 +15,34 @@ export function suite(glibc: string): Identity {
       deb: [
         `Depends: libc6 (>= ${glibc}), iproute2, nftables`,
         'Recommends: conntrack',
-        'Suggests: wireguard-tools, bird2',
+        'Suggests: wireguard-tools, plumb-bgp',
       ],
       rpm: [
         `Requires: iproute, nftables, libc.so.6(GLIBC_${glibc})(64bit)`,
         'Recommends: conntrack-tools, iproute-tc',
-        'Suggests: wireguard-tools, bird',
+        'Suggests: wireguard-tools, plumb-bgp',
       ],
     },
     folders: ['/etc/plumb', '/usr/share/doc/plumb'],
     settings: [CONFIGURATION],
     scripts: { after: AFTER, beforeRemoval: BEFORE_REMOVAL },
+  }
+}
+
+/** What `--bgp-config` needs: BIRD, and no service of BIRD beside the agent. */
+export function bgp(): Identity {
+  return {
+    name: 'plumb-bgp',
+    summary: 'BGP for plumb',
+    about: [
+      'Brings BIRD, by which the agent of plumb announces pods and Services to',
+      'routers. The agent runs it. The service of the package of BIRD is disabled',
+      'while its configuration is the one that it came with.',
+    ],
+    relations: { deb: ['Depends: plumb, bird2'], rpm: ['Requires: plumb, bird >= 2'] },
+    folders: ['/usr/share/doc/plumb-bgp'],
+    settings: [],
+    scripts: { after: AFTER_BGP, beforeRemoval: ':\n' },
   }
 }
 

@@ -1,4 +1,4 @@
-// Tests agent/parts/data-path.ts, agent/checks and agent/backend/probes.ts: what stops the packets of pods is repaired,
+// Tests agent/parts/data-path.ts, agent/doctor and agent/backend/probes.ts: what stops the packets of pods is repaired,
 // or named.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
@@ -110,7 +110,7 @@ describe('the way of pods through a node', () => {
       )
       await named(
         fixture,
-        /^503 The chain inet other first of another program drops packets from 10\.244\.\d+\.0\/24 to 10\.244\.0\.0\/16: see nft list chain inet other first/,
+        /^503 The chain inet other first, whose policy is drop, of another program drops packets from 10\.244\.\d+\.0\/24 to 10\.244\.0\.0\/16: pods do not reach pods of other nodes; run nft insert rule inet other first ip saddr 10\.244\./,
         1,
       )
       // A rule that lets them pass makes it well.
@@ -121,7 +121,7 @@ describe('the way of pods through a node', () => {
       await nft(
         'add chain inet other second\nadd rule inet other second counter drop\nflush chain inet other first\nadd rule inet other first jump second\n',
       )
-      await named(fixture, /^503 The chain inet other first /, 1)
+      await named(fixture, /^503 The chain inet other first[ ,]/, 1)
       await nft('delete table inet other\n')
       await well(agent)
       // What only some packets meet is no reason.
@@ -141,7 +141,11 @@ describe('the way of pods through a node', () => {
     'F11 a policy of FORWARD that drops is named when the agent may not let pods pass',
     withFixture(async (fixture) => {
       await fixture.one.ns.exec(['iptables', '-P', 'FORWARD', 'DROP'])
-      await named(fixture, /^503 The chain ip filter FORWARD of another program drops packets/, 1)
+      await named(
+        fixture,
+        /^503 The chain ip filter FORWARD, whose policy is drop, of another program drops packets/,
+        1,
+      )
       await fixture.one.ns.exec(['iptables', '-P', 'FORWARD', 'ACCEPT'])
       await well(fixture.agent)
     }, '--iptables-forward-rules=false'),

@@ -1,7 +1,8 @@
 // Tests agent/store and agent/parts.
 import assert from 'node:assert/strict'
-import { renameSync, writeFileSync } from 'node:fs'
+import { mkdirSync, renameSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { flow, gatewayOf, stand } from '../support/etcd-networks.ts'
 import { ping, until } from '../support/harness.ts'
 import { fileStore, inCluster, type Node, subnetEnv } from '../support/nodes.ts'
 
@@ -124,6 +125,80 @@ describe('plumb agent', () => {
   )
 
   it(
+    '[BE25] a ConfigMap that is swapped counts by itself where nodes may differ, without a lost packet; other keys are named and wait; a broken file leaves the last good one, and is named with its line',
+    inCluster(
+      2,
+      (cluster) => {
+        fileStore(cluster, NETWORK)
+        renameSync(join(cluster.dir, 'store/config'), join(cluster.dir, 'config'))
+        const path = join(cluster.dir, 'map/net-conf.json')
+        return ['--store', 'file', '--file-store-dir', join(cluster.dir, 'store'), '--net-config-path', path]
+      },
+      async (cluster, test) => {
+        test.timeout(120_000)
+        const nodes = cluster.nodes as [Node, Node]
+        const [one, two] = nodes
+        const write = configMap(join(cluster.dir, 'map'))
+        write(JSON.stringify(NETWORK))
+        const agents = nodes.map((node) => node.agent())
+        for (const agent of agents) await agent.ready(30_000)
+        for (const node of nodes) await stand(node)
+        const [own, peer] = [one, two].map((node) => gatewayOf(node).v4 as string) as [string, string]
+        await until(() => ping(one.ns, peer), 10_000)
+        const index = async () => (await one.ns.json('link', 'show', 'flannel.1'))[0]?.['ifindex']
+        const before = await index()
+        const pings = await flow(one.ns, own, peer)
+        const live = { ...NETWORK, PeerNetworks: ['10.246.0.0/16'], Backend: { Type: 'vxlan', MTU: 1400 } }
+        write(JSON.stringify(live))
+        for (const node of nodes)
+          await until(() => assert.equal(subnetEnv(node)?.['FLANNEL_MTU'], '1350') === undefined, 20_000)
+        for (const agent of agents) {
+          const [seen] = await Promise.all([agent.ready(20_000), until(() => agent.log().includes('starting again'))])
+          assert.equal(seen.mtu, 1350)
+          assert.match(
+            agent.log(),
+            /another network configuration \(PeerNetworks, Backend\.MTU\); starting again with it/,
+          )
+        }
+        assert.equal(await index(), before)
+        assert.match((await one.ns.exec(['nft', 'list', 'ruleset'])).stdout, /10\.246\.0\.0\/16/)
+        const had = subnetEnv(one)
+        const first = agents[0] as (typeof agents)[0]
+        for (const [keys, conf] of [
+          ['Network, SubnetLen', { ...live, Network: '10.247.0.0/16', SubnetLen: 26 }],
+          ['Backend.mtu, Backend.vni', { ...live, Backend: { type: 'vxlan', vni: 5, mtu: 1300 } }],
+        ] as const) {
+          write(JSON.stringify(conf))
+          const text = `the store has another network configuration (${keys}); it counts after a restart`
+          await until(async () => (await first.status())?.lastError?.what.includes(text), 10_000)
+          assert.ok(first.log().includes(text))
+        }
+        for (const [text, why] of [
+          ['{\n  "Network": "10.244.0.0/16"\n  "Backend": {}\n}', /net-conf\.json:3: .*comma expected/],
+          [
+            '{\n  "Network": "10.244.0.0/16",\n  "subnetlen": 12\n}',
+            /net-conf\.json:3: Cannot read SubnetLen 12: want 18/,
+          ],
+          [
+            '{ "Network": "10.244.0.0/16",\n  "Backend": {\n    "VNI": 0 } }',
+            /net-conf\.json:3: Cannot read Backend\.VNI 0/,
+          ],
+          ['', /net-conf\.json:1: /],
+        ] as const) {
+          write(text)
+          await until(async () => why.test(await first.readyz()), 10_000)
+          assert.match(await first.readyz(), /^200 [\s\S]*going on with the one before/)
+        }
+        assert.deepEqual(subnetEnv(one), had)
+        write(JSON.stringify(live))
+        await until(async () => (await first.status())?.state === 'ready', 10_000)
+        assert.equal((await pings.end()).lost, 0)
+        for (const agent of agents) assert.equal(await agent.stop(), 0)
+      },
+    ),
+  )
+
+  it(
     '[FA3] a network moves node by node: while "PeerNetworks" names the other one, a moved node and one that has not moved reach each other, unmasqueraded',
     inCluster(
       2,
@@ -155,3 +230,17 @@ describe('plumb agent', () => {
     ),
   )
 })
+
+// A ConfigMap as the kubelet mounts it: each version is a folder, and one link is replaced (`..data`).
+function configMap(dir: string): (text: string) => void {
+  let serial = 0
+  mkdirSync(dir)
+  symlinkSync('..data/net-conf.json', join(dir, 'net-conf.json'))
+  return (text) => {
+    const version = `..${++serial}`
+    mkdirSync(join(dir, version))
+    writeFileSync(join(dir, version, 'net-conf.json'), text)
+    symlinkSync(version, join(dir, '..data_tmp'))
+    renameSync(join(dir, '..data_tmp'), join(dir, '..data'))
+  }
+}

@@ -110,6 +110,26 @@ describe('plumb agent with extension', () => {
   )
 
   it(
+    '[BE19] a peer whose removal failed halfway and that comes back is added again',
+    inCluster(1, options, async (cluster, test) => {
+      test.timeout(60_000)
+      const [one] = cluster.nodes as [Node]
+      const { calls } = notingCommand(cluster.dir)
+      const agent = one.agent()
+      await agent.ready(20_000)
+      const adds = () => calls(one).filter(({ words }) => words === 'add').length
+      put(cluster, 7)
+      await until(() => adds() === 1)
+      writeFileSync(join(cluster.dir, 'fail-remove'), '')
+      rmSync(leaseFile(cluster, 7))
+      await until(() => calls(one).some(({ words }) => words === 'remove'))
+      put(cluster, 7)
+      await until(() => adds() === 2, 20_000)
+      await until(async () => (await agent.status())?.degraded.length === 0, 20_000)
+    }),
+  )
+
+  it(
     '[BE19] PreStartupCommand and PostStartupCommand that fail keep the node from being ready, with the reason, until they succeed',
     inCluster(1, options, async (cluster, test) => {
       test.timeout(60_000)

@@ -6,11 +6,13 @@ import { skip } from '../support/skip.ts'
 const NETWORK = '10.244.0.0/16'
 const SAID = {
   ipip: /this kernel has no links of type ipip: modprobe ipip, or install the kernel's package of further modules/,
+  wireguard:
+    /this kernel has no links of type wireguard: modprobe wireguard, or install the kernel's package of further modules/,
   udp: /this kernel has no module fou: modprobe fou, or install the kernel's package of further modules/,
 } as const
 
 describe('plumb agent on a kernel without a module', () => {
-  for (const Type of ['ipip', 'udp'] as const)
+  for (const Type of ['ipip', 'udp', 'wireguard'] as const)
     it(
       `[BE26] ${Type}: log and status name the module and what to do`,
       inCluster(
@@ -18,7 +20,7 @@ describe('plumb agent on a kernel without a module', () => {
         (one) => fileStore(one, { Network: NETWORK, Backend: { Type } }),
         async ({ nodes }, test) => {
           const [node] = nodes as [Node]
-          const probe = Type === 'ipip' ? 'ip link add probe0 type ipip' : 'modprobe fou || ip fou show'
+          const probe = Type === 'udp' ? 'modprobe fou || ip fou show' : `ip link add probe0 type ${Type}`
           if ((await node.ns.exec(['sh', '-c', probe])).status === 0) skip(test, `this kernel has what ${Type} needs`)
           const agent = node.agent()
           await until(() => SAID[Type].test(agent.log()), 10_000)

@@ -81,6 +81,11 @@ describe('BGP: what is wrong', () => {
         assert.match(await other.ask('show', 'status'), /Daemon is up/)
         await other.stop()
         await established(agent, ['tor'], 60_000)
+        // One that comes later, as with an upgrade of the package.
+        const later = await startRouter(node.ns, join(dir, 'later'), 'router id 192.0.2.1;\nprotocol device { }\n')
+        await names(new RegExp(`^BGP is disturbed: another BIRD runs on this node, process ${later.pid} \\(bird `))
+        await later.stop()
+        await until(async () => (await agent.status())?.state === 'ready', 40_000)
       } finally {
         taker.kill('SIGKILL')
       }

@@ -49,6 +49,28 @@ describe('BGP: ways to a router', () => {
     ).call(this)
   })
 
+  it('nodes with a second address that the others see have sessions by it', async function () {
+    await withBgp({ count: 2, yaml: '', tor: torConf({ nodes: [] }) }, async ({ agents, nodes, pods }) => {
+      for (const agent of agents) await established(agent)
+      // The seen addresses are lower than the others.
+      for (const [i, node] of nodes.entries()) {
+        await node.ns.ip('addr', 'add', `10.9.0.${node.n}/24`, 'dev', 'eth0')
+        await agents[i]?.stop()
+        agents[i] = node.agent(`--advertise-address=10.9.0.${node.n}`)
+      }
+      for (const [i, agent] of agents.entries()) {
+        await agent.ready(30_000)
+        const isBack = async () => {
+          const [session, ...more] = (await agent.status())?.bgp?.sessions ?? []
+          const isRight = session?.address === `10.9.0.${2 - i}` && session.state === 'Established'
+          return isRight && session.received === 1 && more.length === 0
+        }
+        await until(isBack, 60_000)
+      }
+      assert.ok(await ping(pods[0]?.ns as never, pods[1]?.ip as string))
+    }).call(this)
+  })
+
   it('a router behind the router, by multihop: the next hop is found by the kernel’s routes', async function () {
     const tor = torConf({ nodes: [] })
     await withBgp({ count: 1, yaml: 'mesh: false\n', tor }, async ({ agents, nodes, dir, world, write, pods }) => {

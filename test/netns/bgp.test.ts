@@ -118,7 +118,17 @@ describe('BGP', () => {
       assert.match(shown, /^n1 is AS 64512, announced prefixes: 1; BIRD is process \d+\n/)
       assert.match(shown, /\ntor +172\.30\.0\.254 +65000 +Established +\d+ s +1 +1/)
       const { stdout: whole } = await node.ns.exec([PLUMB, 'status', '--socket', join(node.dir, 'agent.sock')])
-      assert.match(whole, /\nbgp +AS 64512, 1 of 2 sessions established \(see: plumb bgp\)\n/)
+      assert.match(whole, /\nbgp +AS 64512, 1 of 2 sessions established; away: away, \w+ \(.+\) \(see: plumb bgp\)\n/)
+      const json = await node.ns.exec([PLUMB, 'bgp', '--json', '--socket', join(node.dir, 'agent.sock')])
+      const { sessions: listed, ...rest } = JSON.parse(json.stdout)
+      const told = new Set(
+        [...PAGE.matchAll(/`(sessions\[\]\.\w+|asn|pid|restarts|announced)`/g)].map(([, key]) => key),
+      )
+      const keys = new Set([
+        ...Object.keys(rest),
+        ...listed.flatMap((one: object) => Object.keys(one).map((key) => `sessions[].${key}`)),
+      ])
+      assert.deepEqual([...keys].sort(), [...told].sort(), 'docs/bgp.md has each key of --json')
       const metrics = await (await fetch('http://plumb/metrics', { unix: join(node.dir, 'agent.sock') })).text()
       assert.match(metrics, /plumb_bgp_session_up\{kind="peer",peer="tor",address="172\.30\.0\.254"\} 1\n/)
       assert.match(metrics, /plumb_bgp_session_up\{kind="peer",peer="away",address="172\.30\.0\.77"\} 0\n/)

@@ -120,11 +120,12 @@ describe('plumb demo pods', () => {
 describe('plumb demo', () => {
   const refused: readonly (readonly [argv: readonly string[], said: RegExp])[] = [
     [['--fast'], /^plumb demo has no option --fast; see plumb demo --help$/m],
-    [['pod'], /^plumb demo takes no "pod": want pods, nodes, policy, services, kubernetes; /],
-    [['nodes', 'pods'], /^plumb demo takes no "pods": want pods, nodes, policy, services, kubernetes; /],
+    [['pod'], /^plumb demo takes no "pod": want pods, nodes, policy, services, bgp, kubernetes; /],
+    [['nodes', 'pods'], /^plumb demo takes no "pods": want pods, nodes, policy, services, bgp, kubernetes; /],
     [['--store', 'kube'], /^Cannot read --store "kube": want file or etcd; /],
     [['--store'], /store.* see plumb demo --help$/m],
     [['pods', '--store', 'file'], /^plumb demo pods takes no --store: /],
+    [['bgp', '--store', 'file'], /^plumb demo bgp takes no --store: /],
     [['--inside'], /^plumb demo --inside is for plumb demo itself, /],
     [['--inside', 'net:[1]'], /^plumb demo --inside is for plumb demo itself, /],
     [['--inside', 'net:[1]', 'nodes'], /^plumb demo --inside is for plumb demo itself, /],
@@ -140,7 +141,7 @@ describe('plumb demo', () => {
       }
       assert.match(
         (await demo(node, '--help')).stdout,
-        /^usage: plumb demo \[pods\|nodes\|policy\|services\|kubernetes\][\s\S]*--store[\s\S]*exit status: 0/,
+        /^usage: plumb demo \[pods\|nodes\|policy\|services\|bgp\|kubernetes\][\s\S]*--store[\s\S]*exit status: 0/,
       )
       assert.equal(await snapshot(node), before)
     }),

@@ -94,6 +94,25 @@ describe('plumb status and plumb leases', () => {
       'No agent tells its status on /run/mute.sock: it has not answered for 5 s; look at its log',
     )
   })
+  it('plumb wireguard rotate: prints the new key, and exits 2 with the sentence of an agent that refuses', async () => {
+    await serve()
+    const none = await plumb('wireguard', 'rotate')
+    const said = `The agent at ${SOCKET} answers 404: the backend of this node has no keys; want wireguard`
+    assert.deepEqual([none.exitCode, none.stderr], [2, said])
+    let turns = 0
+    source.rotate = () => `key ${++turns}`
+    const done = await plumb('wireguard', 'rotate', '--json')
+    assert.deepEqual([done.exitCode, JSON.parse(done.stdout)], [0, { publicKey: 'key 1' }])
+    source.rotate = () => {
+      throw new Error('Cannot write /var/lib/plumb/wireguard-n1.key: no space left on device')
+    }
+    const full = await plumb('wireguard', 'rotate')
+    assert.deepEqual(
+      [full.exitCode, full.stderr],
+      [2, `The agent at ${SOCKET} answers 500: Cannot write /var/lib/plumb/wireguard-n1.key: no space left on device`],
+    )
+    assert.equal(turns, 1)
+  })
   it('exit 2 for a command line that is wrong, and tell how they are used', async () => {
     for (const name of ['status', 'leases']) {
       const wrong = await plumb(name, '--sokcet', 'x')

@@ -98,6 +98,23 @@ describe('serveHealth()', () => {
       assert.deepEqual([answer.status, answer.headers.get('allow')], [405, 'GET'], method)
     }
   })
+  it('the port refuses what changes something, also with metrics alone; the socket takes it', async () => {
+    let turned = 0
+    source.rotate = () => `key ${++turned}`
+    const post = { method: 'POST' }
+    const order = '/wireguard/rotate'
+    const answer = await fetch(`${URL}${order}`, post)
+    assert.deepEqual([answer.status, answer.headers.get('allow')], [405, 'GET'])
+    const probes = await serveHealth({ ...places, port: PORT + 1, probesOnly: true, socket: '/run/other.sock' }, source)
+    try {
+      assert.equal((await fetch(`http://127.0.0.1:${PORT + 1}${order}`, post)).status, 403)
+    } finally {
+      probes.stop()
+    }
+    assert.equal(turned, 0)
+    const taken = await fetch(`http://agent${order}`, { ...post, unix: SOCKET })
+    assert.deepEqual([taken.status, await taken.json()], [200, { publicKey: 'key 1' }])
+  })
   it('a page of another name that leads to 127.0.0.1 gets nothing (DNS rebinding)', async () => {
     const status = async (host: string) => (await fetch(`${URL}/status`, { headers: { Host: host } })).status
     assert.deepEqual(

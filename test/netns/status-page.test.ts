@@ -4,6 +4,7 @@ import { type Browser, type BrowserContextOptions, chromium, type Page } from 'p
 import { type Service, type Slice, serviceOf, sliceOf } from '../../agent/cluster/services.ts'
 import { serveHealth } from '../../agent/health/health.ts'
 import { viewOf } from '../../agent/services/view.ts'
+import { parseIp } from '../../lib/text/ip.ts'
 import { present } from '../../scripts/packages.ts'
 import { until } from '../support/harness.ts'
 import { peers, type Scripted, scripted } from '../support/scripted.ts'
@@ -273,6 +274,40 @@ describe('the status page in a real browser', () => {
         (await card.locator('.empty').count()) === 1 &&
         (await card.locator('.empty').textContent()) === 'There are no Services',
     )
+  })
+  it('[BE40] has a table of the sessions of BGP: those that are away first, with the reason; a search finds them', async () => {
+    const session = { kind: 'peer', asn: 65_000, state: 'Established', received: 2, sent: 1 } as const
+    const address = (text: string) => ({ name: text, address: parseIp(text) })
+    const bgp = {
+      asn: 64_512,
+      pid: 4711,
+      restarts: 0,
+      announced: 1,
+      sessions: [
+        { ...session, ...address('192.0.2.1'), name: 'tor', since: Date.now() - 180_000 },
+        { ...session, ...address('192.0.2.2'), state: 'Active', reason: 'Socket: Connection refused', received: 0 },
+      ],
+    }
+    source.set({ bgp })
+    const page = await visit()
+    const card = page.locator('section[aria-labelledby=bgp]')
+    await card.locator('tbody tr').first().waitFor()
+    assert.equal(await card.locator('.found').textContent(), 'AS 64512, prefixes announced: 1, 1 of 2 established')
+    assert.deepEqual(
+      (await card.locator('tbody tr').allInnerTexts()).map((row) => row.split(/\s*[\t\n]\s*/)),
+      [
+        ['192.0.2.2', '192.0.2.2', '65000', '0 in, 1 out', 'Active: Socket: Connection refused'],
+        ['tor', '192.0.2.1', '65000', '2 in, 1 out', 'Established for 3 min'],
+      ],
+    )
+    assert.equal(await card.locator('tbody tr.bad').count(), 1)
+    await card.locator('input[type=search]').fill('refused')
+    await until(async () => (await card.locator('.found').textContent()) === '1 of 2')
+    await card.locator('input[type=search]').fill('')
+    const { pid: _, ...ended } = bgp
+    source.set({ bgp: { ...ended, sessions: [] } })
+    await until(async () => (await card.locator('.found').textContent())?.endsWith('BIRD does not run'))
+    assert.equal(await card.locator('.empty').textContent(), 'There are no sessions')
   })
   it('can be read by a screen reader: what can be pressed has a name, tables have headings', async () => {
     const page = await visit()

@@ -102,6 +102,19 @@ describe('vxlan', () => {
     }),
   )
 
+  it(
+    '[BE24] a VNI of eight digits: the devices have names that fit, and packets of full size pass',
+    inNamespaces(['lan', 'a', 'b'], async (ns) => {
+      const all = await cluster(ns, { backend: vxlan, options: { VNI: 16_777_215 } })
+      const [a, b] = all
+      for (const one of [a, b]) assert.deepEqual((await one.reach([a, b])).failed, [])
+      assert.match(await ns.a.ip('-d', 'link', 'show', 'fl.16777215'), /vxlan id 16777215 local 192\.0\.2\.1 /)
+      assert.match(await ns.a.ip('-d', 'link', 'show', 'fl6.16777215'), /vxlan id 16777215 local 2001:db8::1 /)
+      await assertReached(a, [b], MTU)
+      await assertReached(b, [a], MTU)
+    }),
+  )
+
   for (const [what, options] of Object.entries({ Port: { Port: 4789 }, GBP: { GBP: true } })) {
     it(
       `[F 23] an incompatible device (${what}) is made again with everything on it, in one step, and packets pass`,

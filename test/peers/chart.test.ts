@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { parseAllDocuments } from 'yaml'
+import { parseBgp } from '../../agent/bgp/configuration.ts'
 import { readSettings } from '../../agent/settings/read.ts'
 import { version } from '../../package.json'
 import { helm, manifest } from '../../scripts/chart.ts'
@@ -12,6 +13,14 @@ import { skip } from '../support/skip.ts'
 const ROOT = join(import.meta.dir, '../..')
 const CHART = join(ROOT, 'conf/chart')
 
+interface PodSpec {
+  readonly hostNetwork: boolean
+  readonly containers: readonly {
+    readonly securityContext: object
+    readonly volumeMounts: readonly { readonly name: string; readonly mountPath: string; readonly subPath?: string }[]
+  }[]
+  readonly volumes: readonly Readonly<Record<string, unknown>>[]
+}
 interface Manifest {
   readonly kind: string
   readonly metadata: {
@@ -19,7 +28,7 @@ interface Manifest {
     readonly annotations?: Readonly<Record<string, string>>
     readonly labels?: Readonly<Record<string, string>>
   }
-  readonly spec?: { readonly template?: Pick<Manifest, 'metadata'> }
+  readonly spec?: { readonly template?: Pick<Manifest, 'metadata'> & { readonly spec?: PodSpec } }
   readonly data: Readonly<Record<string, string>>
 }
 
@@ -93,6 +102,54 @@ describe('conf/chart', () => {
     }
   })
 
+  it('BGP: the configuration is a ConfigMap in the folder that --bgp-config names, and passwords are files of a Secret', async () => {
+    const peer = ['bgp.enabled=true', 'bgp.config.peers[0].address=192.0.2.1', 'bgp.config.peers[0].asn=65000']
+    const secret = ['bgp.secret=routers', 'bgp.config.peers[0].passwordFile=/etc/plumb/secrets/routers/tor']
+    const own = ['bgp.enabled=true', 'bgp.configMap=mine']
+    for (const [given, name] of [
+      [['bgp.enabled=true'], 'plumb-bgp'],
+      [[...peer, ...secret], 'plumb-bgp'],
+      [own, 'mine'],
+    ] as const) {
+      const all = await rendered(...given)
+      const of = (kind: string, name: string) =>
+        all.find((one) => one.kind === kind && one.metadata.name === name) as Manifest
+      const { bgp } = readSettings(
+        [],
+        {},
+        { path: 'a', text: of('ConfigMap', 'plumb').data['agent.yaml'] as string },
+        'n',
+      )
+      const folder = `/etc/plumb/configmaps/${name}`
+      assert.equal(bgp?.file, `${folder}/bgp.yaml`)
+      const made = all.find((one) => one.kind === 'ConfigMap' && one.metadata.name === name)
+      assert.equal(made === undefined, given === own)
+      const conf = parseBgp('bgp.yaml', made?.data['bgp.yaml'] ?? '')
+      const passwords = conf.peers.map(({ passwordFile }) => passwordFile)
+      const spec = of('DaemonSet', 'plumb-agent').spec?.template?.spec
+      assert.ok(spec)
+      const { hostNetwork, containers, volumes } = spec
+      const mountOf = (path: string) => containers[0]?.volumeMounts.find(({ mountPath }) => mountPath === path)
+      const volumeOf = (path: string) => volumes.find((one) => one['name'] === mountOf(path)?.name)
+      // BIRD needs port 179 of the node, its routes, and raw sockets.
+      assert.deepEqual([hostNetwork, containers[0]?.securityContext], [true, { privileged: true }])
+      assert.deepEqual([mountOf(folder)?.subPath, mountOf('/run/plumb')?.name], [undefined, 'socket'])
+      assert.deepEqual(volumeOf(folder)?.['configMap'], { name, optional: true })
+      const hasSecret = given.some((one) => one === 'bgp.secret=routers')
+      assert.deepEqual(passwords, hasSecret ? ['/etc/plumb/secrets/routers/tor'] : [])
+      assert.deepEqual(
+        volumeOf('/etc/plumb/secrets/routers')?.['secret'],
+        hasSecret ? { secretName: 'routers', defaultMode: 0o400, optional: true } : undefined,
+      )
+    }
+    const settings = async (...given: readonly string[]) =>
+      (await rendered(...given)).find(({ metadata }) => metadata.name === 'plumb-agent')?.spec?.template?.metadata
+        .annotations?.['plumb/settings']
+    const [before, after] = [await settings(...peer), await settings(...peer, 'bgp.config.asn=64600')]
+    assert.equal(before, after, 'a change of the peers starts no agent again')
+    assert.ok(!JSON.stringify(await rendered()).includes('bgp'))
+  })
+
   it('the metrics Service and the uninstall hook come and go with their values', async () => {
     const names = async (...values: string[]) =>
       (await rendered(...values)).map(({ kind, metadata }) => `${kind}/${metadata.name}`)
@@ -120,6 +177,9 @@ describe('conf/chart', () => {
       ['host.plugins=bin', 'host.plugins'],
       ['uninstall.timeout=0', 'uninstall.timeout'],
       ['netwrok.ipv4=10.0.0.0/8', 'netwrok'],
+      ['bgp.peers=none', 'bgp'],
+      ['bgp.configMap=Mine', 'bgp.configMap'],
+      ['bgp.configMap=mine,bgp.config.asn=64512', 'bgp'],
     ] as const) {
       const { exitCode, stderr } = await template(value)
       assert.notEqual(exitCode, 0, value)

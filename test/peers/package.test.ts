@@ -6,6 +6,7 @@ import {
   appendFileSync,
   existsSync,
   linkSync,
+  lstatSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -102,6 +103,7 @@ describe('npm run package', function () {
       `${name}-${version}.cdx.json`,
       ...architectures.flatMap((one) => namesOf(name, one)),
     ])
+    files.push(...architectures.flatMap((one) => namesOf('plumb-bgp', one).slice(0, 2)))
     assert.deepEqual(readdirSync(join(dir, 'out')).sort(), ['SHA256SUMS', ...files].sort())
     assert.equal(readFileSync(out('SHA256SUMS'), 'utf8').split('\n').length - 1, files.length)
     await execa('sha256sum', ['--check', '--strict', 'SHA256SUMS'], { cwd: join(dir, 'out') })
@@ -126,6 +128,38 @@ describe('npm run package', function () {
       /^quickjs-ng==([\w.]+)/m.exec(readFileSync(join(ROOT, 'native/requirements.txt'), 'utf8'))?.[1],
     )
     for (const name of found.keys()) assert.ok(JSON.stringify(dependencies).includes(`${name}@`), name)
+  })
+
+  it("plumb-bgp: needs BIRD, and disables its service while BIRD's configuration is the one that it came with", async function () {
+    const [file, asRpm] = namesOf('plumb-bgp').map(out) as [string, string]
+    assert.equal((await execa('dpkg-deb', ['-f', file, 'Depends'])).stdout, 'plumb, bird2')
+    assert.match((await execa('rpm', ['-qp', '--requires', asRpm])).stdout, /^bird >= 2\nplumb$/m)
+    await inNamespaces(['node'], async ({ node }) => {
+      for (const isChanged of [false, true]) {
+        const root = await emptyRoot(['systemctl', 'cmp'])
+        try {
+          const { dpkg } = toolsOf(root, node)
+          // What the package of Debian leaves: its configuration by ucf, and a service that is enabled.
+          const bird = '# no peers\n'
+          const enabled = join(root, 'etc/systemd/system/multi-user.target.wants/bird.service')
+          put(join(root, 'usr/share/bird2/bird.conf'), bird)
+          put(join(root, 'etc/bird/bird.conf'), isChanged ? `${bird}# mine\n` : bird)
+          const unit = '[Service]\nExecStart=/usr/sbin/bird -f\n[Install]\nWantedBy=multi-user.target\n'
+          put(join(root, 'usr/lib/systemd/system/bird.service'), unit)
+          mkdirSync(dirname(enabled), { recursive: true })
+          symlinkSync('/lib/systemd/system/bird.service', enabled)
+          const refused = await dpkg('-i', file)
+          assert.match(refused.stderr, /plumb-bgp depends on (plumb|bird2)/)
+          const { stdout, stderr } = done(await dpkg('-i', '--force-depends', file))
+          assert.match(stdout + stderr, isChanged ? /left bird\.service, whose/ : /disabled bird\.service, whose/)
+          assert.equal(lstatSync(enabled, { throwIfNoEntry: false }) !== undefined, isChanged)
+          done(await dpkg('-r', 'plumb-bgp'))
+          assert.equal(existsSync(join(root, 'usr/share/doc/plumb-bgp')), false)
+        } finally {
+          await leave(root)
+        }
+      }
+    }).call(this)
   })
 
   it('the .deb: installs, does its work, keeps settings on an upgrade, and goes only without pods', lived('deb'))
@@ -535,8 +569,8 @@ async function unpack(file: string, folder: string): Promise<void> {
   await execa('tar', ['-C', folder, '-xf', `${file}.tar`])
 }
 
-/** A root with nothing but the tools and their libraries, and Debian's notes of the packages that these are from. */
-async function emptyRoot(): Promise<string> {
+/** A root with nothing but the tools, `more` of them, and their libraries, and Debian's notes of the packages that these are from. */
+async function emptyRoot(more: readonly string[] = []): Promise<string> {
   const root = mkdtempSync(join(tmpdir(), 'plumb-root-'))
   for (const one of [
     'proc',
@@ -560,7 +594,9 @@ async function emptyRoot(): Promise<string> {
     ['urandom', '9'],
   ] as const)
     await execa('mknod', ['-m', '666', join(root, 'dev', name), 'c', '1', minor])
-  const tools = await Promise.all(TOOLS.map(async (tool) => (await execa('sh', ['-c', `command -v ${tool}`])).stdout))
+  const tools = await Promise.all(
+    [...TOOLS, ...more].map(async (tool) => (await execa('sh', ['-c', `command -v ${tool}`])).stdout),
+  )
   const { stdout } = await execa('ldd', [...tools, PLUMB])
   const libraries = [...stdout.matchAll(/(\/\S+) \(0x/g)].map(([, path = '']) => path)
   for (const path of new Set([...tools, ...libraries])) {

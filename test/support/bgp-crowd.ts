@@ -73,6 +73,7 @@ export async function makeCrowd(dir: string, count: number): Promise<Crowd> {
       node: `n${n}`,
       subnets: own.subnets,
       ips: own.ips,
+      seenAs: own.ips,
       others: nodes.filter((one) => one !== n).map(lease),
       networks: [NETWORK as Cidr],
       isOnLink: () => true,

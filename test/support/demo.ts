@@ -151,7 +151,9 @@ function processes(): string[] {
     .flatMap((pid) => {
       try {
         const argv = readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ').trim()
-        return /plumb (demo|agent)|^etcd|\betcd --|^sleep infinity|^ping | monitor\b/.test(argv) ? [argv] : []
+        return /plumb (demo|agent)|^etcd|\betcd --|^sleep infinity|^ping | monitor\b|^\S*bird -/.test(argv)
+          ? [argv]
+          : []
       } catch {
         return []
       }

@@ -105,6 +105,7 @@ function calm(): Status {
     ready: true,
     reasons: [],
     degraded: [],
+    findings: [],
     peers: peers(3),
     unreadable: 0,
     kinds: {

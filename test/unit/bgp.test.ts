@@ -198,10 +198,23 @@ peers:
       'routeReflectors: { nodes: [a, b], clusterId: "fd00::1" }',
       'Cannot read routeReflectors.clusterId "fd00::1": want a number such as 10.0.0.1',
     ],
+    ['asn: 1\n---\nasn: 2', 'line 2, column 1: Source contains multiple documents'],
     ['a: [', 'line 1, column 5: Flow sequence in block collection must be sufficiently indented and end with a ]'],
   ]
   for (const [text, says] of wrong)
     it(`refuses ${text}`, () => assert.equal(refusal(text), `Cannot use ${FILE}: ${says}`))
+
+  const lined: readonly (readonly [text: string, says: string])[] = [
+    ['asn: 64512\npeers:\n  - address: 192.0.2.1\n    asn: many\n', 'line 4: Cannot read peers[0].asn "many": want'],
+    ['asn: 64512\npeers:\n  - address: 192.0.2.1\n', 'line 3: Cannot read peers[0].asn: it is missing'],
+    ['asn: 64512\nannounce:\n  nodesubnet: yes please\n', 'line 3: Cannot read announce.nodeSubnet "yes please": '],
+    ['asn: 64512\n\nmehs: true\n', 'line 3: Cannot read it: unknown key "mehs", did you mean "mesh"?'],
+    ['a: 1\nb: [\n', 'line 3, column 1: '],
+    ['asn: 64512\npeers: [{ address: 1.2.3.4, asn: 1 }', 'line 2, column '],
+  ]
+  for (const [text, says] of lined)
+    it(`names the line of ${JSON.stringify(text)}`, () =>
+      assert.ok(refusal(text).startsWith(`Cannot use ${FILE}: ${says}`), refusal(text)))
 
   it('nonsense is read or refused with a sentence, and nothing else happens', () => {
     const check = (text: string) => {
@@ -241,16 +254,20 @@ peers:
       assert.deepEqual([...first.passwords], [[secret, 'abc']])
       writeFileSync(secret, 'abd\n')
       assert.notEqual(readSource(file).id, first.id)
-      for (const text of ['', '\n', 'hush"hush', 'h'.repeat(81)]) {
+      for (const text of ['', '\n', 'hush"hush', 'h'.repeat(81), Buffer.from('hush\xe9', 'latin1')]) {
         writeFileSync(secret, text)
         assert.throws(
           () => readSource(file),
           (cause: Error) =>
             cause instanceof ValueError &&
-            /want a first line of 1 to 80 bytes/.test(cause.message) &&
+            /want a first line in UTF-8, of 1 to 80 bytes/.test(cause.message) &&
             !/hush|hhh/.test(cause.message),
         )
       }
+      writeFileSync(secret, 'x\n'.repeat(1_000_000))
+      assert.throws(() => readSource(file), {
+        message: `Cannot use ${file}: ${secret}: it has 2000000 bytes; want 1048576 at most`,
+      })
       assert.throws(() => readSource(dir), { message: `Cannot use ${dir}: it is no regular file` })
     } finally {
       rmSync(dir, { recursive: true })
@@ -271,6 +288,7 @@ const situation = (yaml: string, more: Partial<Situation> = {}): Situation => ({
   node: 'n2',
   subnets: { v4: '10.244.2.0/24' as Cidr },
   ips: { v4: '172.30.0.2' as Ip },
+  seenAs: {},
   others: [lease(1), lease(2), lease(3)],
   networks: ['10.244.0.0/16' as Cidr],
   isOnLink: () => true,
@@ -513,6 +531,20 @@ protocol bgp peer_v4_172_30_0_254 {
     assert.ok(!of(undefined).includes('bgp_next_hop'))
   })
 
+  it('a lease without a name, as flanneld writes it into etcd, is no reflector: it has sessions with reflectors alone', () => {
+    const yaml = 'routeReflectors: { nodes: [n1, n2], clusterId: 10.0.0.9 }'
+    const { node: _, ...nameless } = lease(1)
+    const others = [nameless, lease(2), lease(3)]
+    const names = (node: number) => {
+      const own = { v4: `172.30.0.${node}` as Ip }
+      const more = { node: `n${node}`, subnets: lease(node).subnets, ips: own, others }
+      return birdConf(situation(yaml, more)).sessions.map(({ name }) => name)
+    }
+    // The reflector n2 passes the routes of all on. n3 does not know that 172.30.0.1 is n1.
+    assert.deepEqual(names(2), ['172.30.0.1', 'n3'])
+    assert.deepEqual(names(3), ['n2'])
+  })
+
   it('each family has sessions of its own, and peers are of some nodes only', () => {
     const six = { v4: '10.244.1.0/24' as Cidr, v6: 'fd00:244:1::/64' as Cidr }
     const { text, sessions } = birdConf(
@@ -536,6 +568,46 @@ protocol bgp peer_v4_172_30_0_254 {
       /ipv6;\n {2}route fd00:244:2::\/64 blackhole;\n {2}route fd00:96::1\/128 blackhole;/,
     )
     assert.match(part(text, 'peer_v6_fd00_30__fe') ?? '', /ipv6 \{[\s\S]*if net ~ \[ fd00:244::\/48\+ \] then reject;/)
+  })
+
+  it('a lease with an address that is none for a session, and one with that of a peer, give no session of nodes', () => {
+    const both = (n: number, v6: string): Partial<Lease> => ({
+      subnets: { v4: `10.244.${n}.0/24` as Cidr, v6: `fd00:244:${n}::/64` as Cidr },
+      ips: { v4: `172.30.0.${n}` as Ip, v6: v6 as Ip },
+    })
+    const others = [lease(1, both(1, 'fe80::1')), lease(3, both(3, 'ff02::1')), lease(4, both(4, 'fd00:30::4'))]
+    const own = { subnets: { v4: '10.244.2.0/24' as Cidr, v6: 'fd00:244:2::/64' as Cidr }, others }
+    const of = (v6: string) =>
+      birdConf(
+        situation('peers: [{ address: 172.30.0.3, asn: 65000 }]', {
+          ...own,
+          ips: { v4: '172.30.0.2' as Ip, v6: v6 as Ip },
+        }),
+      ).sessions.map(({ protocol }) => protocol)
+    const plain = ['node_v4_172_30_0_1', 'node_v4_172_30_0_4']
+    assert.deepEqual(of('fd00:30::2'), [...plain, 'node_v6_fd00_30__4', 'peer_v4_172_30_0_3'])
+    assert.deepEqual(of('fe80::2'), [...plain, 'peer_v4_172_30_0_3'])
+  })
+
+  it('of two nodes that others see at other addresses, one connects', () => {
+    const of = (n: number, other: number) =>
+      part(
+        birdConf(
+          situation('', {
+            node: `n${n}`,
+            subnets: { v4: `10.244.${n}.0/24` as Cidr },
+            ips: { v4: `172.30.0.${n}` as Ip },
+            seenAs: { v4: `10.9.0.${n}` as Ip },
+            others: [lease(other, { ips: { v4: `10.9.0.${other}` as Ip } })],
+          }),
+        ).text,
+        `node_v4_10_9_0_${other}`,
+      ) ?? ''
+    assert.deepEqual(
+      [of(1, 2), of(2, 1)].map((text) => /passive on;/.test(text)),
+      [false, true],
+    )
+    assert.match(of(1, 2), /^ {2}local as 64512;$/m)
   })
 
   it('a node without IPv4 has a router id that is its own', () => {

@@ -40,7 +40,7 @@ describe('what is deployed', () => {
     const { files } = settingsOf([])
     const [, writable = ''] = /^ReadWritePaths=(.*)$/m.exec(unit) ?? []
     for (const dir of [files.confDir, files.binDir])
-      assert.ok(writable.split(' ').some((one) => dir.startsWith(`${one}/`)) && unit.includes(` ${dir}`), dir)
+      assert.ok(writable.split(' ').some((one) => `-${dir}`.startsWith(`${one}/`)) && unit.includes(` ${dir}`), dir)
     assert.match(
       unit,
       new RegExp(

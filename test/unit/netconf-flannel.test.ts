@@ -22,6 +22,22 @@ describe('parseNetworkConf()', () => {
     })
   })
 
+  it('[BE16] no message shows a key of WireGuard, also not from a wrong place', () => {
+    const key = 'I7v3vyxdQeYv1Bq1XGZUNqPfTNvhLAIAzMkEEyJHzQY='
+    const Network = '10.5.0.0/16'
+    refused({ Network, Backend: ['PSK', key] }, 'Cannot read Backend ["PSK","(not shown)"]: want an object')
+    for (const conf of [
+      { Network, Backend: `{"Type":"wireguard","Mode":"separate","PSK":"${key}"}` },
+      { Network, Backend: { Type: { PSK: key } } },
+      { Network: key },
+      key,
+    ])
+      assert.throws(
+        () => parseNetworkConf(JSON.stringify(conf)),
+        (cause: Error) => cause instanceof ValueError && !cause.message.includes(key.slice(0, 20)),
+      )
+  })
+
   for (const [network, length, min, max] of [
     ['10.5.0.0/22', 24, '10.5.1.0', '10.5.3.0'],
     ['10.5.0.0/23', 25, '10.5.0.128', '10.5.1.128'],

@@ -59,6 +59,11 @@ describe('settings that are wrong', () => {
       ['--non-masquerade-cidrs=10.0.0.0/8,10/8'],
       'Cannot read --non-masquerade-cidrs "10/8": want an address with a prefix length such as 10.1.0.0/24 or fd00::/64',
     ],
+    [
+      ['--tunnel-sources=leases,all'],
+      'Cannot read --tunnel-sources "all": want leases, any, or a network such as 192.0.2.0/24',
+    ],
+    [['--tunnel-sources='], 'Cannot read --tunnel-sources "": want leases, any, or a network such as 192.0.2.0/24'],
     [['--store=consul'], 'Cannot read --store "consul": want one of file, etcd, kube'],
     [['--tx-checksum-offload=no'], 'Cannot read --tx-checksum-offload "no": want one of auto, on, off'],
     [

@@ -57,7 +57,14 @@ const DEFAULTS: Settings = {
     quietMs: 10,
     probeMs: 30_000,
   },
-  firewall: { masquerade: false, randomFully: true, forward: true, nonMasquerade: [], replaceFlannel: false },
+  firewall: {
+    masquerade: false,
+    randomFully: true,
+    forward: true,
+    nonMasquerade: [],
+    replaceFlannel: false,
+    tunnelSources: [],
+  },
   files: {
     subnetEnv: '/run/flannel/subnet.env',
     stateDir: '/var/lib/plumb',
@@ -142,6 +149,12 @@ const EACH: Readonly<Partial<Record<FlagName, readonly [path: string, ...values:
     ['', []],
   ],
   'replace-flannel': ['firewall.replaceFlannel', ['true', true], ['false', false], ['1', true]],
+  'tunnel-sources': [
+    'firewall.tunnelSources',
+    ['leases', []],
+    ['leases,10.1.2.3/16,fd00::/8', ['10.1.0.0/16', 'fd00::/8']],
+    ['10.0.0.0/8,any', 'any'],
+  ],
   'install-cni': ['files.install', ['true', true], ['false', false], ['1', true]],
   pods: ['files.pods', ['bridge', 'bridge'], ['routed', 'routed'], ['bridge', 'bridge']],
   'cni-conf-dir': ['files.confDir', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],

@@ -29,6 +29,16 @@ route add 10.244.2.0/24 proto 112 via 192.0.2.2 dev flannel0 onlink
     )
   })
 
+  it('a peer that does not answer: udp and ipip say what has to pass between the nodes', () => {
+    const why = (options: object) => ipip.whySilent?.(own, new Map(), ipip.conf({ ...options }))
+    assert.equal(
+      udp.whySilent?.(own, new Map(), udp.conf({ Port: 9000 })),
+      'want UDP port 9000 to pass between the nodes',
+    )
+    assert.equal(why({}), 'want IP protocol 4 to pass between the nodes (clouds need a rule, Azure drops it)')
+    assert.equal(why({ ipipMode: 'Never' }), undefined)
+  })
+
   it('a device that goes closes its port, one that is made again only when the port is another one', () => {
     const [now] = udp.want(own, [], uplink(1, V4), udp.conf({}), FACTS).resources as [Link]
     const [other] = udp.want(own, [], uplink(1, V4), udp.conf({ port: 9000 }), FACTS).resources as [Link]

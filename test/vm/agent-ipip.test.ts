@@ -7,6 +7,7 @@ import { assertReach } from '../support/etcd-networks.ts'
 import { besideFlanneld } from '../support/flanneld.ts'
 import { until } from '../support/harness.ts'
 import { fileStore, inCluster, type Node, UNDERLAY } from '../support/nodes.ts'
+import { arrivals, inject, refusedBy } from '../support/stranger.ts'
 
 const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'ipip' } }
 
@@ -24,6 +25,34 @@ describe('plumb agent with ipip', () => {
         await nodes[0]?.ns.ip('link', 'delete', 'flannel.ipip')
         await until(async () => assert.deepEqual(await shape(nodes[0] as Node), before) === undefined, 30_000)
         await assertReach(nodes, { v4: 1480 })
+      },
+    ),
+  )
+
+  it(
+    '[BE3] packets of protocol 4 from an address without a lease reach no pod, are counted and named, and peers reach each other',
+    inCluster(
+      3,
+      (one) => fileStore(one, CONF),
+      async ({ nodes }, test) => {
+        test.timeout(600_000)
+        const [first, second, third] = nodes as [Node, Node, Node]
+        await second.agent().ready(60_000)
+        const open = first.agent('--tunnel-sources', 'any')
+        await open.ready(60_000)
+        const device = `link add name stranger up type ipip local ${UNDERLAY.v4(3)} remote ${UNDERLAY.v4(1)}`
+        await third.ns.ip(...device.split(' '))
+        const count = await arrivals(first, 'flannel.ipip')
+        await inject(third.ns, 'stranger', first)
+        assert.equal(await count(), 5)
+        await open.stop()
+        await first.agent().ready(60_000)
+        const now = await arrivals(first, 'flannel.ipip')
+        await inject(third.ns, 'stranger', first)
+        assert.equal(await now(), 0)
+        assert.deepEqual(await refusedBy(first), { refused: 5, strangers: [UNDERLAY.v4(3)] })
+        await assertReach([first, second], { v4: 1480 })
+        assert.deepEqual(await refusedBy(first), { refused: 5, strangers: [UNDERLAY.v4(3)] })
       },
     ),
   )

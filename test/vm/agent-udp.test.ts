@@ -7,10 +7,12 @@ import { assertReach, gatewayOf } from '../support/etcd-networks.ts'
 import { besideFlanneld } from '../support/flanneld.ts'
 import { until } from '../support/harness.ts'
 import { fileStore, inCluster, type Node, UNDERLAY } from '../support/nodes.ts'
+import { arrivals, inject, refusedBy } from '../support/stranger.ts'
 
 const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'udp' } }
 const VXLAN = { ...CONF, Backend: { Type: 'vxlan' } }
 const SIZE = { v4: 1472 }
+const FOU = 'encap fou encap-sport 8285 encap-dport 8285'
 
 describe('plumb agent with udp', () => {
   it(
@@ -44,6 +46,42 @@ describe('plumb agent with udp', () => {
         const { status, stderr } = await first.ns.exec([PLUMB, 'agent', 'cleanup', ...first.options])
         assert.equal(status, 0, stderr)
         assert.doesNotMatch(await traces(first), /flannel0|8285/)
+      },
+    ),
+  )
+
+  it(
+    '[BE3] packets from an address without a lease reach no pod, in UDP and as protocol 4; they are counted and named, and peers reach each other',
+    inCluster(
+      3,
+      (one) => fileStore(one, CONF),
+      async ({ nodes }, test) => {
+        test.timeout(600_000)
+        const [first, second, third] = nodes as [Node, Node, Node]
+        await second.agent().ready(60_000)
+        const open = first.agent('--tunnel-sources', 'any')
+        await open.ready(60_000)
+        // The kernel has one device for the same ends at a time.
+        const ends = `local ${UNDERLAY.v4(3)} remote ${UNDERLAY.v4(1)}`
+        await third.ns.ip(...`link add name plain up type ipip ${ends}`.split(' '))
+        const count = await arrivals(first, 'flannel0')
+        await inject(third.ns, 'plain', first)
+        assert.equal(await count(), 5)
+        await third.ns.ip('link', 'delete', 'plain')
+        await third.ns.ip(...`link add name wrapped up type ipip ${ends} ${FOU}`.split(' '))
+        await inject(third.ns, 'wrapped', first)
+        assert.equal(await count(), 10)
+        await open.stop()
+        await first.agent().ready(60_000)
+        const now = await arrivals(first, 'flannel0')
+        await inject(third.ns, 'wrapped', first)
+        await third.ns.ip('link', 'delete', 'wrapped')
+        await third.ns.ip(...`link add name plain up type ipip ${ends}`.split(' '))
+        await inject(third.ns, 'plain', first)
+        assert.equal(await now(), 0)
+        assert.deepEqual(await refusedBy(first), { refused: 10, strangers: [UNDERLAY.v4(3)] })
+        await assertReach([first, second], SIZE)
+        assert.deepEqual(await refusedBy(first), { refused: 10, strangers: [UNDERLAY.v4(3)] })
       },
     ),
   )

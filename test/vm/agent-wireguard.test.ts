@@ -1,6 +1,6 @@
 // Tests agent with agent/backend/types/wireguard.ts and agent/node/wireguard-keys.ts.
 import assert from 'node:assert/strict'
-import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, renameSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { assertReach } from '../support/etcd-networks.ts'
@@ -90,10 +90,49 @@ describe('plumb agent with wireguard', () => {
         const refused = await execa(PLUMB, ['wireguard', 'turn', '--socket', join(first.dir, 'agent.sock')], {
           reject: false,
         })
-        assert.deepEqual(
-          [refused.exitCode, refused.stderr],
-          [2, 'plumb wireguard takes the word rotate, and no "turn"'],
-        )
+        assert.deepEqual([refused.exitCode, refused.stderr], [2, 'plumb wireguard wants the word rotate, not "turn"'])
+      },
+    ),
+  )
+
+  it(
+    '[BE11] while the store is away the former key serves, also after a SIGKILL, and a second rotation is refused; the new key counts when the store has it',
+    inCluster(
+      2,
+      (one) => {
+        if (existsSync(join(one.dir, 'away'))) return ['--store', 'file', '--file-store-dir', join(one.dir, 'store')]
+        return fileStore(one, CONF)
+      },
+      async ({ nodes, dir }, test) => {
+        test.timeout(300_000)
+        const [first, second] = nodes as [Node, Node]
+        let agent = first.agent()
+        await agent.ready(60_000)
+        await second.agent().ready(60_000)
+        await assertReach(nodes, { v4: 1420 })
+        const before = await publicKey(first)
+        const rotate = () =>
+          execa(PLUMB, ['wireguard', 'rotate', '--socket', join(first.dir, 'agent.sock')], { reject: false })
+        const isAway = async () => (await agent.status())?.store.connected === false
+        const lost = await during(second, first, async () => {
+          renameSync(join(dir, 'store'), join(dir, 'away'))
+          await until(isAway, 60_000)
+          const [, made] = /public key (\S{44})$/.exec((await rotate()).stdout) ?? []
+          assert.ok(made)
+          const again = await rotate()
+          assert.match(again.stderr, /answers 500: Cannot give this node another key: the store does not have the key/)
+          await agent.stop('SIGKILL')
+          agent = first.agent()
+          await agent.ready(60_000)
+          assert.match((await rotate()).stderr, /answers 500: Cannot give this node another key/)
+          assert.equal(await publicKey(first), before)
+          assert.ok(await passes(second, first))
+        })
+        assert.equal(lost, 0)
+        renameSync(join(dir, 'away'), join(dir, 'store'))
+        await until(async () => (await publicKey(first)) !== before, 60_000)
+        await until(() => passes(second, first), 30_000)
+        await until(async () => (await rotate()).exitCode === 0, 30_000)
       },
     ),
   )

@@ -67,7 +67,7 @@ describe('wireguard', () => {
       assert.equal(await answers(changed, a), false)
       changed.converger.invalidate('wgpeer')
       await changed.reach([a, b])
-      const why = wireguard.whySilent?.(a.lease, changed.converger.handshakes())
+      const why = wireguard.whySilent?.(a.lease, changed.converger.handshakes(), wireguard.conf({}))
       assert.equal(why, 'no WireGuard handshake yet: want the same PSK on both nodes, and its UDP port open')
       const back = changed.restarted({ options: { PSK: PSK[0] } })
       const { changed: count, failed } = await back.reach([a, b])

@@ -1,21 +1,23 @@
 import * as v from 'valibot'
-import type { Cidr } from '../../../lib/text/ip.ts'
+import type { Cidr, Ip } from '../../../lib/text/ip.ts'
 import { field, read } from '../../../lib/text/shape.ts'
 import { type IfName, parse } from '../../../lib/text/values.ts'
 import { PROTO } from '../../kernel/marks.ts'
 import type { Backend } from '../backend.ts'
-import { eachPeer, isDirect, networksOnLink, onLinkOf, readOnLink, routed } from '../peers.ts'
-import { beginOf, refuseSix, tunnelDevice } from '../tunnel-device.ts'
+import { eachPeer, isDirect, networksOnLink, onLinkOf, readOnLink, routed, sourceOf } from '../peers.ts'
+import { beginOf, entranceOf, refuseSix, tunnelDevice } from '../tunnel-device.ts'
 
 /** When packets go by the tunnel, in Calico's words: to all peers, to those behind a router, or to none. */
 type Mode = (typeof MODES)[number]
 interface Conf {
   readonly mode: Mode
 }
-/** The data that a node announces when not all of its peers use the tunnel. flannel announces none. */
+/** The data that a node announces when not all of its peers use the tunnel, or behind NAT. flannel announces none. */
 interface Data {
   /** The networks that the node reaches without a router. */
   readonly OnLink?: readonly Cidr[]
+  /** The address that the node sends from, when it announces another one. */
+  readonly Source?: Ip
 }
 
 const MODES = ['Always', 'CrossSubnet', 'Never'] as const
@@ -46,6 +48,7 @@ const reach = eachPeer<Conf>(({ uplink, conf: { mode }, facts }) => {
 
 const ipip: Backend<Conf, Data> = {
   type: 'ipip',
+  live: ['DirectRouting'],
   conf(options) {
     const { DirectRouting, ipipMode } = read(SHAPE, { Backend: options }).value.Backend
     return { mode: ipipMode ?? (DirectRouting ? 'CrossSubnet' : 'Always') }
@@ -53,7 +56,9 @@ const ipip: Backend<Conf, Data> = {
   mtu: ({ mode }, uplink) => (mode === 'Never' ? uplink : uplink - OVERHEAD),
   announce(_node, uplink, { mode }) {
     refuseSix('ipip', uplink)
-    return mode === 'Always' ? {} : { v4: { OnLink: networksOnLink(uplink, 'v4') } }
+    const linked = mode === 'Always' ? {} : { OnLink: networksOnLink(uplink, 'v4') }
+    const data = { ...linked, ...(mode === 'Never' ? {} : sourceOf(uplink, 'v4')) }
+    return Object.keys(data).length === 0 ? {} : { v4: data }
   },
   data({ v4 }) {
     const linked = readOnLink(v4, 'BackendData')
@@ -73,6 +78,9 @@ const ipip: Backend<Conf, Data> = {
   answersAt: ({ subnets: { v4 }, ips }, { mode }) => (mode === 'Never' ? ips : v4 ? { v4: beginOf(v4) } : {}),
   links: () => [DEVICE],
   byBird: ({ mode }) => (mode === 'Never' ? {} : { device: DEVICE, isAlways: mode === 'Always' }),
+  entrances: ({ mode }, uplink) => (mode === 'Never' ? [] : entranceOf(uplink)),
+  whySilent: (_peer, _handshakes, { mode }) =>
+    mode === 'Never' ? undefined : 'want IP protocol 4 to pass between the nodes (clouds need a rule, Azure drops it)',
 }
 
 /**

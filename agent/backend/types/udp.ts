@@ -1,14 +1,19 @@
 import * as v from 'valibot'
+import type { Ip } from '../../../lib/text/ip.ts'
 import { field, read } from '../../../lib/text/shape.ts'
 import { type IfName, parse } from '../../../lib/text/values.ts'
 import { PROTO } from '../../kernel/marks.ts'
 import type { Backend } from '../backend.ts'
-import { eachPeer, routed } from '../peers.ts'
-import { beginOf, refuseSix, tunnelDevice } from '../tunnel-device.ts'
+import { eachPeer, routed, sourceOf } from '../peers.ts'
+import { beginOf, entranceOf, refuseSix, tunnelDevice } from '../tunnel-device.ts'
 
 interface Conf {
   /** The UDP port of all nodes, for both ends. */
   readonly Port: number
+}
+/** The data that a node announces when it sends from another address than it announces. flannel announces none. */
+interface Data {
+  readonly Source?: Ip
 }
 
 const DEVICE: IfName = parse.ifname('flannel0')
@@ -30,14 +35,15 @@ const reach = eachPeer<Conf>(
       ),
 )
 
-const udp: Backend<Conf, never> = {
+const udp: Backend<Conf, Data> = {
   type: 'udp',
   leaseType: LEASE_TYPE,
   conf: (options) => ({ Port: read(SHAPE, { Backend: options }).value.Backend.Port }),
   mtu: (_conf, uplink) => uplink - OVERHEAD,
   announce(_node, uplink) {
     refuseSix('udp', uplink)
-    return {}
+    const data = sourceOf(uplink, 'v4')
+    return data.Source === undefined ? {} : { v4: data }
   },
   data: () => ({}),
   want(self, peers, uplink, conf, facts) {
@@ -50,6 +56,9 @@ const udp: Backend<Conf, never> = {
   },
   answersAt: ({ subnets: { v4 } }) => (v4 ? { v4: beginOf(v4) } : {}),
   links: () => [DEVICE],
+  // The device also takes what comes without UDP.
+  entrances: ({ Port }, uplink) => [{ family: 'v4', match: `udp dport ${Port}` }, ...entranceOf(uplink)],
+  whySilent: (_peer, _handshakes, { Port }) => `want UDP port ${Port} to pass between the nodes`,
 }
 
 /**

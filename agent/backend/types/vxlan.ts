@@ -2,13 +2,13 @@ import * as v from 'valibot'
 import type { Resource } from '../../../lib/state/resource.ts'
 import { digest } from '../../../lib/text/digest.ts'
 import { shown, ValueError } from '../../../lib/text/errors.ts'
-import type { Cidr } from '../../../lib/text/ip.ts'
+import type { Cidr, Ip } from '../../../lib/text/ip.ts'
 import { field, read } from '../../../lib/text/shape.ts'
 import { type IfName, localMac, type Mac, parse } from '../../../lib/text/values.ts'
 import { markOf, PROTO } from '../../kernel/marks.ts'
 import type { Lease } from '../../lease/lease.ts'
 import type { Backend, Facts } from '../backend.ts'
-import { eachPeer, isDirect, networksOnLink, onLinkOf, readOnLink, routed } from '../peers.ts'
+import { eachPeer, isDirect, networksOnLink, onLinkOf, readOnLink, routed, sourceOf } from '../peers.ts'
 import { beginOf, underlayMtu } from '../tunnel-device.ts'
 import type { Uplink } from '../uplink.ts'
 
@@ -35,6 +35,8 @@ interface Vtep {
   readonly VtepMAC: Mac
   /** With DirectRouting: the networks that the node reaches without a router. */
   readonly OnLink?: readonly Cidr[]
+  /** The address that the node sends from, when it announces another one. */
+  readonly Source?: Ip
 }
 type Family = 'v4' | 'v6'
 
@@ -79,6 +81,7 @@ const reach = eachPeer<Conf>(({ uplink, conf, facts }) => {
 
 const vxlan: Backend<Conf, Vtep> = {
   type: 'vxlan',
+  live: ['MTU', 'Learning', 'DirectRouting', 'TxChecksumOffload'],
   conf(options) {
     const { value } = read(SHAPE, { Backend: options })
     const { VNI, Port, MTU, GBP, Learning, DirectRouting, TxChecksumOffload: offload } = value.Backend
@@ -97,7 +100,9 @@ const vxlan: Backend<Conf, Vtep> = {
     const macOf = (family: Family) => existing?.get(device(conf, family)) ?? vtepMac(node, VNI, family === 'v4' ? 4 : 6)
     const linked = (family: Family) => (conf.DirectRouting ? { OnLink: networksOnLink(uplink, family) } : {})
     const one = (family: Family) =>
-      tunnel[family] === undefined ? {} : { [family]: { VNI, VtepMAC: macOf(family), ...linked(family) } }
+      tunnel[family] === undefined
+        ? {}
+        : { [family]: { VNI, VtepMAC: macOf(family), ...linked(family), ...sourceOf(uplink, family) } }
     return { ...one('v4'), ...one('v6') }
   },
   existing(conf, earlier) {
@@ -127,6 +132,12 @@ const vxlan: Backend<Conf, Vtep> = {
   // The address of the VXLAN device. A node has it before its first pod, and a node with flannel has it, too.
   answersAt: ({ subnets: { v4, v6 } }) => ({ ...(v4 && { v4: beginOf(v4) }), ...(v6 && { v6: beginOf(v6) }) }),
   links: (conf) => FAMILIES.map((family) => device(conf, family)),
+  // The VNI stands after the UDP header of 8 bytes and 4 more bytes (RFC 7348). Other programs use the port with others.
+  entrances: ({ VNI, Port }, { tunnel }) =>
+    FAMILIES.filter((family) => tunnel[family] !== undefined).map((family) => ({
+      family,
+      match: `udp dport ${Port} @th,96,24 ${VNI}`,
+    })),
 }
 
 /**

@@ -28,8 +28,8 @@ interface Conf {
   readonly ports: Required<Both<number>>
   /** The MTU of the underlay, in bytes. 0 stands for the uplink's MTU. */
   readonly mtu: number
-  /** Seconds between packets that keep the way through a NAT open. 0 means none. */
-  readonly keepalive: number
+  /** Seconds between packets that keep the way through a NAT open. 0 means none. Absent when the node decides. */
+  readonly keepalive?: number
   /** A second key, the same on all nodes. */
   readonly psk?: Secret
   /** This node's keys. Absent until `equip`. */
@@ -50,6 +50,11 @@ const DEVICES: Required<Both<IfName>> = { v4: parse.ifname('flannel-wg'), v6: pa
  */
 const OVERHEAD = 80
 const RELIST_MS = 15_000
+/**
+ * A node behind a NAT sends this often, in seconds, when the configuration does not say. Peers cannot reach it by another
+ * port than that of its last packet. Most NATs keep a UDP mapping for 30 s (`nf_conntrack_udp_timeout`).
+ */
+const NAT_S = 25
 const PRIVATE = within(['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7'] as Cidr[])
 const SHAPE = v.object({
   Backend: v.looseObject({
@@ -57,7 +62,7 @@ const SHAPE = v.object({
     ListenPortV6: v.optional(field.int(1, 65535), 51821),
     MTU: v.optional(field.by(underlayMtu), 0),
     PSK: v.exactOptional(field.by(secondKey)),
-    PersistentKeepaliveInterval: v.optional(field.int(0, 65535), 0),
+    PersistentKeepaliveInterval: v.exactOptional(field.int(0, 65535)),
     Mode: v.optional(field.word(...MODES), 'separate'),
   }),
 })
@@ -65,6 +70,7 @@ const SHAPE = v.object({
 const reach = eachPeer<Conf>(({ self, uplink, conf }) => {
   const own = FAMILIES.map((family) => keyOf(self, family))
   const toPeer = endpoints(uplink, conf)
+  const isBehindNat = FAMILIES.some((one) => uplink.advertise[one] !== uplink.tunnel[one])
   return ({ lease, family, subnet }) => {
     const { v4, v6 } = lease.subnets
     const isJoined = conf.mode !== 'separate' && v4 !== undefined && self.subnets.v4 !== undefined
@@ -78,7 +84,7 @@ const reach = eachPeer<Conf>(({ self, uplink, conf }) => {
     const endpoint = toPeer(lease, family)
     if (typeof endpoint === 'string') return endpoint
     const allowed = isJoined && v6 !== undefined && self.subnets.v6 !== undefined ? [subnet, v6] : [subnet]
-    const { keepalive, psk } = conf
+    const { keepalive = isBehindNat ? NAT_S : 0, psk } = conf
     const dev = deviceOf(conf, family)
     return [
       { kind: 'wgpeer', ns: 'host', dev, publicKey, endpoint: endpoint.text, allowed, keepalive, ...(psk && { psk }) },
@@ -90,16 +96,17 @@ const COPY = 'give this one another key: plumb wireguard rotate'
 
 const wireguard: Backend<Conf, Data> = {
   type: 'wireguard',
+  live: ['MTU', 'PersistentKeepaliveInterval'],
   conf(options) {
     const { Mode: mode, ...given } = read(SHAPE, { Backend: options }).value.Backend
     const { ListenPort, ListenPortV6, MTU: mtu, PersistentKeepaliveInterval: keepalive, PSK: psk } = given
     const ports = { v4: ListenPort, v6: mode === 'separate' ? ListenPortV6 : ListenPort }
     if (mode === 'separate' && ListenPort === ListenPortV6)
       throw new ValueError(`Cannot use Backend.ListenPortV6 ${ListenPortV6}: want another one than ListenPort's`)
-    return { mode, ports, mtu, keepalive, ...(psk && { psk }) }
+    return { mode, ports, mtu, ...(keepalive !== undefined && { keepalive }), ...(psk && { psk }) }
   },
   equip: (conf, { stateDir, node }) => ({ ...conf, keys: WireguardKeys.open(stateDir, node) }),
-  rotate: ({ keys }) => keys?.rotate() ?? noKeys(),
+  rotate: ({ keys }, self) => (keys ?? noKeys()).rotate(self && (keyOf(self, 'v4') ?? keyOf(self, 'v6'))),
   // Smaller packets are padded to 16 bytes, so the MTU is flannel's.
   mtu: (conf, uplink) => inner(conf, uplink),
   announce(_node, { tunnel }, { keys, ports }) {

@@ -1,6 +1,7 @@
 import { useEffect, useState } from 'preact/hooks'
 import { span } from '../phrases.ts'
 import type { Status } from '../status.ts'
+import { Bgp } from './bgp.tsx'
 import { Drift } from './drift.tsx'
 import { Facts } from './facts.tsx'
 import { type Seen, useAgent, useNow } from './hooks.ts'
@@ -47,6 +48,7 @@ export function App() {
             <Repairs status={status} now={there} />
           </div>
           <Peers peers={status.peers} search={search} setSearch={setSearch} />
+          {status.bgp && <Bgp bgp={status.bgp} now={there} />}
           {status.policy && <Policy policy={status.policy} />}
           {status.services && <Services services={status.services} />}
         </main>

@@ -3,6 +3,7 @@ import { line } from '../phrases.ts'
 import { nameOf, ordered, reach, trouble, unreachable } from '../reachability.ts'
 import type { Peer } from '../status.ts'
 import { Both } from './facts.tsx'
+import { Listing, type Row } from './listing.tsx'
 
 /** The number of rows at first (ROWS), and the added rows per click (MORE). Ten thousand rows take seconds. */
 const ROWS = 25
@@ -23,67 +24,41 @@ export function Peers({ peers, search, setSearch }: PeersProps) {
   }, [peers])
   const found = useMemo(() => sorted.filter((peer) => matches(peer, search)), [sorted, search])
   return (
-    <section class="card peers" aria-labelledby="peers">
-      <h2 id="peers">Peers</h2>
-      <label class="search">
-        <span class="heard-only">Search peers</span>
-        <input
-          type="search"
-          placeholder="Name, address, reason…"
-          value={search}
-          onInput={(event) => setSearch(event.currentTarget.value)}
-        />
-      </label>
-      <p class="found" role="status">
-        {search === '' ? `${peers.length} in all` : `${found.length} of ${peers.length}`}
-      </p>
-      {found.length > 0 && (
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Node</th>
-              <th scope="col">Pods</th>
-              <th scope="col">Address</th>
-              <th scope="col">Backend</th>
-              <th scope="col">State</th>
-            </tr>
-          </thead>
-          <tbody>
-            {found.slice(0, rows).map((peer) => (
-              <Row key={line(peer.subnets)} peer={peer} />
-            ))}
-          </tbody>
-        </table>
-      )}
-      {found.length === 0 && (
-        <p class="empty">{peers.length === 0 ? 'No other node has a subnet yet' : 'No peer matches'}</p>
-      )}
+    <Listing
+      id="peers"
+      title="Peers"
+      label="Search peers"
+      placeholder="Name, address, reason…"
+      search={search}
+      setSearch={setSearch}
+      count={search === '' ? `${peers.length} in all` : `${found.length} of ${peers.length}`}
+      heads={['Node', 'Pods', 'Address', 'Backend', 'State']}
+      hasState
+      rows={found.slice(0, rows).map(rowOf)}
+      empty={peers.length === 0 ? 'No other node has a subnet yet' : 'No peer matches'}
+    >
       {found.length > rows && (
         <button type="button" class="more" onClick={() => setRows(rows + MORE)}>
           Show {Math.min(MORE, found.length - rows)} more of {found.length - rows}
         </button>
       )}
-    </section>
+    </Listing>
   )
 }
 
-function Row({ peer }: { peer: Peer }) {
+function rowOf(peer: Peer): Row {
   const { subnets, ips, backend } = peer
-  return (
-    <tr class={trouble(peer) === undefined ? '' : 'bad'}>
-      <th scope="row">{nameOf(peer)}</th>
-      <td data-name="Pods">
-        <Both of={subnets} />
-      </td>
-      <td data-name="Address">
-        <Both of={ips} />
-      </td>
-      <td data-name="Backend">{backend}</td>
-      <td data-name="State" class="state">
-        {peer.problem ?? reach(peer)}
-      </td>
-    </tr>
-  )
+  return {
+    key: line(subnets),
+    isBad: trouble(peer) !== undefined,
+    cells: [
+      nameOf(peer),
+      <Both key="s" of={subnets} />,
+      <Both key="i" of={ips} />,
+      backend,
+      peer.problem ?? reach(peer),
+    ],
+  }
 }
 
 function matches(peer: Peer, search: string): boolean {

@@ -1,6 +1,7 @@
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import type { PodSummary } from '../../policy/view.ts'
 import type { PolicyStatus } from '../status.ts'
+import { Listing, type Row } from './listing.tsx'
 
 /** The most rows that are shown. A search finds the others. */
 const ROWS = 50
@@ -20,55 +21,30 @@ export function Policy({ policy }: { policy: PolicyStatus }) {
   }, [steps.count])
   const found = useMemo(() => all.filter((one) => textOf(one).includes(search.toLowerCase())), [all, search])
   return (
-    <section class="card peers" aria-labelledby="policy">
-      <h2 id="policy">Network policy</h2>
-      <label class="search">
-        <span class="heard-only">Search pods and policies</span>
-        <input
-          type="search"
-          placeholder="Pod, address, policy…"
-          value={search}
-          onInput={(event) => setSearch(event.currentTarget.value)}
-        />
-      </label>
-      <p class="found" role="status">
-        {search === '' ? `${pods} pods` : `${found.length} of ${all.length} pods`}
-      </p>
-      {found.length > 0 && (
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Pod</th>
-              <th scope="col">Addresses</th>
-              <th scope="col">Ingress</th>
-              <th scope="col">Egress</th>
-            </tr>
-          </thead>
-          <tbody>
-            {found.slice(0, ROWS).map((one) => (
-              <Row key={one.pod} one={one} />
-            ))}
-          </tbody>
-        </table>
-      )}
-      {found.length === 0 && <p class="empty">{all.length === 0 ? 'There are no pods' : 'No pod matches'}</p>}
+    <Listing
+      id="policy"
+      title="Network policy"
+      label="Search pods and policies"
+      placeholder="Pod, address, policy…"
+      search={search}
+      setSearch={setSearch}
+      count={search === '' ? `${pods} pods` : `${found.length} of ${all.length} pods`}
+      heads={['Pod', 'Addresses', 'Ingress', 'Egress']}
+      rows={found.slice(0, ROWS).map(rowOf)}
+      empty={all.length === 0 ? 'There are no pods' : 'No pod matches'}
+    >
       {found.length > ROWS && <p class="empty">{found.length - ROWS} more: search for them</p>}
-    </section>
+    </Listing>
   )
 }
 
-function Row({ one: { pod, addresses, isClosed, ingress, egress } }: { one: PodSummary }) {
+function rowOf({ pod, addresses, isClosed, ingress, egress }: PodSummary): Row {
   const words = (policies: readonly string[]) => (isClosed ? 'closed' : policies.join(', ') || 'open')
-  return (
-    <tr class={isClosed ? 'bad' : ''}>
-      <th scope="row">{pod}</th>
-      <td data-name="Addresses">
-        <code>{addresses.join(', ')}</code>
-      </td>
-      <td data-name="Ingress">{words(ingress)}</td>
-      <td data-name="Egress">{words(egress)}</td>
-    </tr>
-  )
+  return {
+    key: pod,
+    isBad: isClosed,
+    cells: [pod, <code key="a">{addresses.join(', ')}</code>, words(ingress), words(egress)],
+  }
 }
 
 function textOf({ pod, addresses, ingress, egress }: PodSummary): string {

@@ -1,6 +1,7 @@
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import type { PortView, ServiceView } from '../../services/view.ts'
 import type { ServicesStatus } from '../status.ts'
+import { Listing, type Row } from './listing.tsx'
 
 /** The most rows that are shown. A search finds the others. */
 const ROWS = 50
@@ -27,62 +28,39 @@ export function Services({ services }: { services: ServicesStatus }) {
     [rows, search],
   )
   return (
-    <section class="card peers" aria-labelledby="services">
-      <h2 id="services">Services</h2>
-      <label class="search">
-        <span class="heard-only">Search Services</span>
-        <input
-          type="search"
-          placeholder="Name, address, reason…"
-          value={search}
-          onInput={(event) => setSearch(event.currentTarget.value)}
-        />
-      </label>
-      <p class="found" role="status">
-        {search === '' ? `${services.services} in all` : `${found.length} of ${rows.length} ports`}
-      </p>
-      {found.length > 0 && (
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Service</th>
-              <th scope="col">Addresses</th>
-              <th scope="col">Endpoints</th>
-              <th scope="col">Left out</th>
-            </tr>
-          </thead>
-          <tbody>
-            {found.slice(0, ROWS).map(({ name, port }) => (
-              <Row key={`${name} ${port.addresses[0]}`} name={name} port={port} />
-            ))}
-          </tbody>
-        </table>
-      )}
-      {found.length === 0 && <p class="empty">{rows.length === 0 ? 'There are no Services' : 'No Service matches'}</p>}
+    <Listing
+      id="services"
+      title="Services"
+      label="Search Services"
+      placeholder="Name, address, reason…"
+      search={search}
+      setSearch={setSearch}
+      count={search === '' ? `${services.services} in all` : `${found.length} of ${rows.length} ports`}
+      heads={['Service', 'Addresses', 'Endpoints', 'Left out']}
+      hasState
+      rows={found.slice(0, ROWS).map(rowOf)}
+      empty={rows.length === 0 ? 'There are no Services' : 'No Service matches'}
+    >
       {found.length > ROWS && <p class="empty">{found.length - ROWS} more: search for them</p>}
-    </section>
+    </Listing>
   )
 }
 
-function Row({ name, port }: { name: string; port: PortView }) {
+function rowOf({ name, port }: { name: string; port: PortView }): Row {
   const out = port.endpoints.filter(({ leftOut }) => leftOut !== undefined)
   const local = port.endpoints.filter((one) => one.isLocal && one.leftOut === undefined).length
   const used = port.endpoints.length - out.length
   const nodePort = port.nodePort === undefined ? [] : [`node port ${port.nodePort}`]
-  return (
-    <tr class={used === 0 ? 'bad' : ''}>
-      <th scope="row">{name}</th>
-      <td data-name="Addresses">
-        <code>{[...port.addresses, ...nodePort].join(', ')}</code>
-      </td>
-      <td data-name="Endpoints">
-        {used}, {local} of this node
-      </td>
-      <td data-name="Left out" class="state">
-        {out.map(({ address, leftOut }) => `${address}: ${leftOut}`).join('; ')}
-      </td>
-    </tr>
-  )
+  return {
+    key: `${name} ${port.addresses[0]}`,
+    isBad: used === 0,
+    cells: [
+      name,
+      <code key="a">{[...port.addresses, ...nodePort].join(', ')}</code>,
+      `${used}, ${local} of this node`,
+      out.map(({ address, leftOut }) => `${address}: ${leftOut}`).join('; '),
+    ],
+  }
 }
 
 function textOf(name: string, { addresses, endpoints }: PortView): string {

@@ -69,6 +69,10 @@ class FileStore implements SubnetStore {
     this.#root = new Root(this.#dir, options.config === undefined && options.configFile === undefined)
   }
 
+  get configFile(): string {
+    return this.#configFile
+  }
+
   async config(signal: AbortSignal): Promise<NetworkConf> {
     const ended = this.#until(signal)
     while (!ended.aborted) {

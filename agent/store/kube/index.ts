@@ -83,13 +83,21 @@ class KubeStore implements SubnetStore {
     )
   }
 
+  get configFile(): string {
+    return this.#options.configFile
+  }
+
   async config(signal: AbortSignal): Promise<NetworkConf> {
     const ended = this.#until(signal)
     // The file does not show whether the cluster answers, and all other steps need the cluster.
     await this.#tried(() => this.#answer(ended))
     while (!ended.aborted) {
       const text = readText(this.#options.configFile)
-      if (text !== undefined) return this.#use(parseNetworkConf(text))
+      if (text !== undefined) {
+        const conf = parseNetworkConf(text)
+        if (this.#conf === undefined) this.use(conf)
+        return conf
+      }
       await pause(CONFIG_MS, ended)
     }
     throw new StoreError(`There is no network configuration at ${this.#options.configFile}`)
@@ -97,7 +105,7 @@ class KubeStore implements SubnetStore {
 
   async claim(draft: Draft, conf: NetworkConf, signal: AbortSignal): Promise<Lease> {
     const ended = this.#until(signal)
-    this.#use(conf)
+    this.use(conf)
     return this.#tried(async () => {
       const node = await this.#own(ended)
       if (!node) {
@@ -308,10 +316,9 @@ class KubeStore implements SubnetStore {
     })
   }
 
-  #use(conf: NetworkConf): NetworkConf {
+  use(conf: NetworkConf): void {
     if (this.#conf !== conf) this.#read = new WeakMap()
     this.#conf = conf
-    return conf
   }
 
   async #tried<T>(work: () => Promise<T>): Promise<T> {

@@ -27,6 +27,9 @@ agent.yaml: |
   {{- $_ := set $own "service-proxy" "kubernetes" }}
   {{- $_ := set $own "replace-kube-proxy" true }}
   {{- end }}
+  {{- if .Values.bgp.enabled }}
+  {{- $_ := set $own "bgp-config" (printf "/etc/plumb/configmaps/%s/bgp.yaml" (include "plumb.bgp" .)) }}
+  {{- end }}
   {{- if .Values.metrics.enabled }}
   {{- $_ := set $own "healthz-ip" (ternary "0.0.0.0" "::" (ne .Values.network.ipv4 "")) }}
   {{- $_ := set $own "healthz-port" .Values.status.port }}
@@ -49,6 +52,10 @@ net-conf.json: |
     {{- end }}
     "Backend": {{ toJson .Values.network.backend }}
   }
+{{- end -}}
+
+{{- define "plumb.bgp" -}}
+{{ .Values.bgp.configMap | default "plumb-bgp" }}
 {{- end -}}
 
 {{- define "plumb.rights" -}}

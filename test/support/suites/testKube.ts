@@ -188,6 +188,27 @@ export function testKube(name: string, cluster: (test: Mocha.Context) => Promise
     await until(() => peer() === undefined, 15_000)
   })
 
+  it(`[BE25] ${name}: leases count by the configuration that the node uses, though the file has another network now`, async function () {
+    const { kubeconfig, create } = await cluster(this)
+    await create('own-25', ['10.244.25.0/24'])
+    await create('peer-25', ['10.244.125.0/24'], published(125))
+    const dir = mkdtempSync('/tmp/kube-store-')
+    dirs.push(dir)
+    const configFile = join(dir, 'net-conf.json')
+    writeFileSync(configFile, NETWORK)
+    const store = open({ node: 'own-25', kubeconfig, configFile })
+    stores.push(store)
+    const conf = await store.config(signal)
+    store.use?.(conf)
+    const seen = followed(store, ended)
+    const peers = () => names(seen.last()).filter((one) => one?.startsWith('peer-25'))
+    await until(() => peers().length === 1, 15_000)
+    writeFileSync(configFile, NETWORK.replace('10.244', '10.99'))
+    assert.equal((await store.config(signal)).v4?.network, '10.99.0.0/16')
+    await create('peer-25b', ['10.244.126.0/24'], published(126))
+    await until(() => peers().length === 2, 15_000)
+  })
+
   it(`${name}: of other nodes' text what cannot be read is named, and the rest is served; of two nodes with one pod CIDR the older has it`, async function () {
     const { kubeconfig, create } = await cluster(this)
     await create('own-4', ['10.244.4.0/24'])

@@ -25,7 +25,7 @@ export interface Forwarded {
 /** A part of a rule, by its word: `{"match": …}`, `{"drop": null}`. */
 export type Expression = Readonly<Record<string, unknown>>
 /** The rules of a chain by its name, each as its parts. */
-export type RulesOf = (chain: string) => Promise<readonly (readonly Expression[])[]>
+export type RulesOf = (chain: string) => readonly (readonly Expression[])[]
 
 type Answer = 'yes' | 'no' | 'unknown'
 type Verdict = 'drops' | 'passes' | 'goes on'
@@ -33,15 +33,15 @@ type Verdict = 'drops' | 'passes' | 'goes on'
 const DEEPEST = 16
 
 /** Whether a chain of the hook `forward` drops the packet. */
-export async function drops(chain: ForwardChain, packet: Forwarded, rulesOf: RulesOf): Promise<boolean> {
+export function drops(chain: ForwardChain, packet: Forwarded, rulesOf: RulesOf): boolean {
   if (chain.family === (isSix(packet.from) ? 'ip' : 'ip6')) return false
-  const verdict = await follow(chain.name, packet, rulesOf, 0)
+  const verdict = follow(chain.name, packet, rulesOf, 0)
   return verdict === 'drops' || (verdict === 'goes on' && chain.policy === 'drop')
 }
 
-async function follow(chain: string, packet: Forwarded, rulesOf: RulesOf, depth: number): Promise<Verdict> {
+function follow(chain: string, packet: Forwarded, rulesOf: RulesOf, depth: number): Verdict {
   if (depth > DEEPEST) return 'passes'
-  for (const rule of await rulesOf(chain)) {
+  for (const rule of rulesOf(chain)) {
     const answers = rule.map((part): Answer => {
       if ('match' in part) return isMatch(part['match'], packet)
       return 'xt' in part ? 'unknown' : 'yes'
@@ -57,7 +57,7 @@ async function follow(chain: string, packet: Forwarded, rulesOf: RulesOf, depth:
     if (verdict === 'accept' || verdict === 'vmap') return 'passes'
     if (verdict !== 'jump' && verdict !== 'goto') continue
     const target = (rule.find((part) => verdict in part)?.[verdict] as { target?: unknown })?.target
-    const found = await follow(String(target), packet, rulesOf, depth + 1)
+    const found = follow(String(target), packet, rulesOf, depth + 1)
     if (found === 'passes' || (found === 'drops' && isSure)) return found
     if (verdict === 'goto' && isSure) return 'goes on'
   }

@@ -1,0 +1,36 @@
+import type { Severity } from '../health/status.ts'
+import type { Failure } from '../scheduler/failures.ts'
+import type { Facts } from './facts/facts.ts'
+
+/** The code of a check, such as `DR1`. It never changes, so that runbooks and alerts may name it. */
+export type Code = `DR${number}`
+
+/** A fault as a check saw it on this node. */
+export interface Seen {
+  /** What is wrong, with the value that was seen. One sentence without a full stop. */
+  readonly what: string
+  /** What does not work because of it. Continues the sentence after a colon. */
+  readonly effect: string
+  /** The commands that mend it, each one line for a shell. */
+  readonly commands: readonly string[]
+}
+
+/**
+ * A check of the doctor. It compares facts and changes nothing, so that a unit test can hand it any facts. A healthy
+ * node gives no finding.
+ */
+export interface Check {
+  readonly code: Code
+  /** A few words, such as `forwarding is off`. */
+  readonly title: string
+  /** `error`: packets are lost, or pods cannot start. `warning`: they will be, or only for some. */
+  readonly severity: Severity
+  /** The codes of possible causes. A finding of one of them hides the findings of this check. */
+  readonly dependsOn?: readonly Code[]
+  /**
+   * The agent makes this check, too, with the facts that need no process (`facts/of-agent.ts`). A finding is a failure
+   * of the node, which is then not ready, or of a part, by which it is degraded.
+   */
+  readonly inAgent?: Failure['scope']
+  detect(facts: Facts): readonly Seen[]
+}

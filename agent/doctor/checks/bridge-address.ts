@@ -1,0 +1,32 @@
+import { contains, isSix } from '../../../lib/text/cidr.ts'
+import type { Check, Seen } from '../check.ts'
+
+/** The bridge of pods keeps the address of an earlier subnet. The reference plugin then refuses every pod. */
+export const check: Check = {
+  code: 'DR28',
+  title: 'bridge has the address of another subnet',
+  severity: 'error',
+  detect({ links, lists, network, pods }) {
+    if (!network) return []
+    const [first] = lists.files
+    const isFlannel = first?.list?.plugins.some(({ type }) => type === 'flannel') === true
+    if (!isFlannel) return []
+    const delegate = first?.list?.plugins.find(({ type }) => type === 'flannel')?.conf['delegate'] as
+      | { bridge?: unknown }
+      | undefined
+    const name = typeof delegate?.bridge === 'string' ? delegate.bridge : 'cni0'
+    const bridge = links.find((one) => one.name === name && one.kind === 'bridge')
+    const ofPods = pods.filter(({ link }) => links.find((one) => one.name === link)?.master === name)
+    return (bridge?.addresses ?? []).flatMap(({ ip, cidr, isLinkLocal }): Seen[] => {
+      const subnet = network.subnets.find((one) => isSix(one) === isSix(ip))
+      if (isLinkLocal || subnet === undefined || contains(subnet, ip)) return []
+      return [
+        {
+          what: `The bridge ${name} has the address ${cidr}, and the subnet of this node is ${subnet}`,
+          effect: `pods fail with "${name} already has an IP address different from"`,
+          commands: ofPods.length > 0 ? [`ip addr del ${cidr} dev ${name}`] : [`ip link del dev ${name}`],
+        },
+      ]
+    })
+  },
+}

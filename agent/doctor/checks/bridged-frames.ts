@@ -1,0 +1,29 @@
+import type { Check } from '../check.ts'
+
+const SYSCTLS = ['bridge/bridge-nf-call-iptables', 'bridge/bridge-nf-call-ip6tables']
+
+/**
+ * Frames between two ports of a bridge skip the rules of IP, unless br_netfilter hands them over. Source:
+ * Documentation/networking/ip-sysctl.rst, "/proc/sys/net/bridge/*".
+ */
+export const check: Check = {
+  code: 'DR2',
+  title: 'frames of a bridge skip the rules',
+  severity: 'error',
+  inAgent: 'node',
+  detect({ sysctl, agent, pods, links }) {
+    if (!agent?.policy && !agent?.services) return []
+    const names = new Set(pods.flatMap(({ link }) => link ?? []))
+    const bridge = links.find(({ name, master }) => master !== undefined && names.has(name))?.master
+    if (bridge === undefined) return []
+    const effect = `packets between two pods of bridge ${bridge} skip policy and Services`
+    if (sysctl(SYSCTLS[0] as string) === undefined) {
+      const commands = ['modprobe br_netfilter', 'echo br_netfilter >/etc/modules-load.d/plumb.conf']
+      return [{ what: 'The kernel module br_netfilter is not loaded', effect, commands }]
+    }
+    const off = SYSCTLS.filter((name) => sysctl(name) === '0').map((name) => `net.${name.replaceAll('/', '.')}`)
+    if (off.length === 0) return []
+    const what = `${off.join(' and ')} ${off.length > 1 ? 'are' : 'is'} 0`
+    return [{ what, effect, commands: off.map((name) => `sysctl -w ${name}=1`) }]
+  },
+}

@@ -1,0 +1,81 @@
+import { isSix } from '../../../lib/text/cidr.ts'
+import { type Cidr, split } from '../../../lib/text/ip.ts'
+import { nameOf } from '../../health/reachability.ts'
+import { both } from '../../lease/families.ts'
+import type { Check, Seen } from '../check.ts'
+import type { Facts } from '../facts/facts.ts'
+import type { Route, Rule } from '../facts/routes.ts'
+
+/** The priority of the rule that leads to the table `main` (man ip-rule(8)). */
+const MAIN = 32_766
+
+/**
+ * Packets to pods of another node leave by a route that is not the agent's. It is a more specific one in `main`, or it
+ * is in a table that a rule asks before `main`. VPNs have such rules.
+ */
+export const check: Check = {
+  code: 'DR32',
+  title: 'packets of pods take another route',
+  severity: 'error',
+  detect(facts) {
+    const { status } = facts
+    if (!status) return []
+    const all = status.peers.flatMap((peer) => both(peer.subnets).map((subnet) => ({ peer, subnet })))
+    return [...inMain(facts, all), ...beforeMain(facts, all)]
+  },
+}
+
+type Target = { readonly peer: Parameters<typeof nameOf>[0]; readonly subnet: Cidr }
+
+function inMain({ routes }: Facts, targets: readonly Target[]): Seen[] {
+  const main = routes.filter(({ table, type }) => table === 'main' && type !== 'unreachable')
+  const byFirst = new Map(targets.map((one) => [split(one.subnet).first, one] as const))
+  return main.flatMap((route): Seen[] => {
+    const { length } = split(route.dst)
+    const target = byFirst.get(split(route.dst).first) ?? targets.find(({ subnet }) => isWithin(route.dst, subnet))
+    if (!target || !isWithin(route.dst, target.subnet) || length <= split(target.subnet).length) return []
+    const named = textOf(route)
+    return [seenOf(target, route.dev, `the route ${named}`, [`ip route del ${named}`])]
+  })
+}
+
+function beforeMain({ rules, routes }: Facts, targets: readonly Target[]): Seen[] {
+  const early = rules.filter(({ priority, table, text }) => isForAll(text) && priority < MAIN && table !== 'local')
+  return early.flatMap((rule): Seen[] => {
+    const ofTable = routes.filter(
+      ({ table, family, type }) => table === rule.table && family === rule.family && type !== 'throw',
+    )
+    for (const route of ofTable) {
+      const target = targets.find(({ subnet }) => isSix(subnet) === (route.family === 6) && isWithin(subnet, route.dst))
+      if (!target) continue
+      const how = `rule ${rule.priority} (${rule.text}) finds ${textOf(route)} first`
+      return [seenOf(target, route.dev, how, [addRule(target.subnet, rule)])]
+    }
+    return []
+  })
+}
+
+// A rule that selects marked packets, or those of some links, may be for others.
+function isForAll(text: string): boolean {
+  return /^from all lookup \S+( proto \S+)?$/.test(text)
+}
+
+function addRule(subnet: Cidr, { family, priority }: Rule): string {
+  return `ip -${family} rule add to ${subnet} lookup main priority ${Math.max(1, priority - 1)}`
+}
+
+function seenOf({ peer, subnet }: Target, dev: string, how: string, commands: string[]): Seen {
+  const by = dev === '' ? '' : ` by ${dev}`
+  const what = `Packets to ${subnet} of ${nameOf(peer)} leave${by}: ${how}`
+  return { what, effect: 'its pods are not reached', commands }
+}
+
+function textOf({ dst, via, dev, table }: Route): string {
+  const parts = [dst, ...(via === undefined ? [] : ['via', via]), ...(dev === '' ? [] : ['dev', dev])]
+  return [...parts, ...(table === 'main' ? [] : ['table', table])].join(' ')
+}
+
+function isWithin(inner: Cidr, outer: Cidr): boolean {
+  const [a, b] = [split(inner), split(outer)]
+  return a.family === b.family && a.first >= b.first && a.last <= b.last
+}

@@ -1,0 +1,58 @@
+// Made by `npm run tables` from the files in this folder: do not edit.
+import type { Check } from '../check.ts'
+import { check as dr28 } from './bridge-address.ts'
+import { check as dr2 } from './bridged-frames.ts'
+import { check as dr4 } from './connection-table.ts'
+import { check as dr32 } from './detour.ts'
+import { check as dr37 } from './disk.ts'
+import { check as dr9 } from './forward-drops.ts'
+import { check as dr1 } from './forwarding.ts'
+import { check as dr7 } from './ipv6-settings.ts'
+import { check as dr13 } from './kube-proxy.ts'
+import { check as dr6 } from './module.ts'
+import { check as dr5 } from './neighbour-table.ts'
+import { check as dr38 } from './no-network.ts'
+import { check as dr8 } from './node-port-range.ts'
+import { check as dr45 } from './older-mtu.ts'
+import { check as dr51 } from './other-backend.ts'
+import { check as dr52 } from './other-daemons.ts'
+import { check as dr39 } from './other-network-first.ts'
+import { check as dr21 } from './other-vxlan.ts'
+import { check as dr27 } from './overlap.ts'
+import { check as dr40 } from './plugins.ts'
+import { check as dr43 } from './pod-links.ts'
+import { check as dr3 } from './reverse-path.ts'
+import { check as dr23 } from './same-address.ts'
+import { check as dr46 } from './store.ts'
+import { check as dr25 } from './subnet-file.ts'
+import { check as dr18 } from './tunnel-mtu.ts'
+
+/** All checks of the doctor, by their codes. */
+export const CHECKS: readonly Check[] = [
+  dr1,
+  dr2,
+  dr3,
+  dr4,
+  dr5,
+  dr6,
+  dr7,
+  dr8,
+  dr9,
+  dr13,
+  dr18,
+  dr21,
+  dr23,
+  dr25,
+  dr27,
+  dr28,
+  dr32,
+  dr37,
+  dr38,
+  dr39,
+  dr40,
+  dr43,
+  dr45,
+  dr46,
+  dr51,
+  dr52,
+]

@@ -1,0 +1,23 @@
+import type { Check, Seen } from '../check.ts'
+import { shellWord } from '../shell.ts'
+
+/** The runtime finds no network that it can use. kubelet then says "cni config uninitialized". */
+export const check: Check = {
+  code: 'DR38',
+  title: 'the runtime has no network',
+  severity: 'error',
+  detect({ lists: { dir, files }, agent, pods }) {
+    // A machine without an agent and without pods needs none.
+    if (files.length === 0 && (agent !== undefined || pods.length > 0)) {
+      const what = `There is no *.conflist, *.conf or *.json file in ${dir}`
+      const effect = 'the node says "cni config uninitialized" and starts no pod'
+      const commands = [`echo 'install-cni: true' >>/etc/plumb/agent.yaml`, 'systemctl restart plumb-agent']
+      return [{ what, effect, commands }]
+    }
+    return files.slice(0, 1).flatMap(({ path, fault }): Seen[] => {
+      if (fault === undefined) return []
+      const what = `The runtime takes ${path} first, and it cannot be used (${fault})`
+      return [{ what, effect: 'no pod starts', commands: [`mv ${shellWord(path)} ${shellWord(`${path}.off`)}`] }]
+    })
+  },
+}

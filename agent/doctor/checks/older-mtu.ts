@@ -1,0 +1,28 @@
+import type { Check } from '../check.ts'
+import { shellWord } from '../shell.ts'
+
+/** The number of pods that a sentence names. */
+const NAMED = 3
+
+/** Pods keep the MTU of their start. After the network's MTU became smaller, their large packets are lost. */
+export const check: Check = {
+  code: 'DR45',
+  title: 'pods have an older MTU',
+  severity: 'warning',
+  detect({ pods, links, network }) {
+    if (!network) return []
+    const mtus = new Map(links.map(({ name, mtu }) => [name, mtu]))
+    const old = pods.filter(({ link }) => link !== undefined && (mtus.get(link) ?? 0) > network.mtu)
+    if (old.length === 0) return []
+    const names = old.slice(0, NAMED).map(({ container }) => container)
+    const more = old.length > NAMED ? ` and ${old.length - NAMED} more` : ''
+    const mtu = mtus.get(old[0]?.link ?? '')
+    return [
+      {
+        what: `${old.length} pods have MTU ${mtu}, and the network has ${network.mtu} now (${names.join(', ')}${more})`,
+        effect: 'their large packets to other nodes are lost',
+        commands: old.map(({ container }) => `crictl stopp ${shellWord(container)}`),
+      },
+    ]
+  },
+}

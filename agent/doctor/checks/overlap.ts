@@ -1,0 +1,48 @@
+import { isSix } from '../../../lib/text/cidr.ts'
+import { type Cidr, split } from '../../../lib/text/ip.ts'
+import type { Check, Seen } from '../check.ts'
+import type { Facts } from '../facts/facts.ts'
+
+const TUNNELS: readonly string[] = ['vxlan', 'ipip', 'wireguard']
+
+/** The network of pods overlaps a network that the node reaches elsewhere. One of the two is not reachable. */
+export const check: Check = {
+  code: 'DR27',
+  title: 'network of pods overlaps another one',
+  severity: 'error',
+  detect(facts) {
+    const { network } = facts
+    if (!network) return []
+    return elsewhere(facts).flatMap(({ name, cidr }): Seen[] => {
+      const ours = network.networks.find((one) => overlaps(one, cidr))
+      if (ours === undefined) return []
+      return [
+        {
+          what: `The network of pods ${ours} overlaps ${cidr} of ${name}`,
+          effect: 'packets to one of them go to the other',
+          commands: [`ip addr show dev ${name}`],
+        },
+      ]
+    })
+  },
+}
+
+// The networks of links that are neither of pods nor of the agent.
+function elsewhere({ links, pods }: Facts): { name: string; cidr: Cidr }[] {
+  const ofPods = new Set(pods.flatMap(({ link }) => link ?? []))
+  const bridges = new Set(
+    links.flatMap(({ name, master }) => (ofPods.has(name) && master !== undefined ? [master] : [])),
+  )
+  return links.flatMap(({ name, kind, addresses }) => {
+    const isOwn = TUNNELS.includes(kind) || name === 'cni0' || bridges.has(name) || ofPods.has(name) || kind === 'veth'
+    const isNetwork = (cidr: Cidr) => split(cidr).length < (isSix(cidr) ? 128 : 32)
+    return isOwn
+      ? []
+      : addresses.flatMap(({ cidr, isLinkLocal }) => (isLinkLocal || !isNetwork(cidr) ? [] : { name, cidr }))
+  })
+}
+
+function overlaps(one: Cidr, other: Cidr): boolean {
+  const [a, b] = [split(one), split(other)]
+  return a.family === b.family && a.first <= b.last && b.first <= a.last
+}

@@ -1,0 +1,33 @@
+import { nameOf } from '../../health/reachability.ts'
+import type { Check } from '../check.ts'
+import { shellWord } from '../shell.ts'
+
+/**
+ * Nodes that announce one address cannot reach each other. With Vagrant, each machine has 10.0.2.15 at its first link,
+ * which is a NAT of its own.
+ */
+export const check: Check = {
+  code: 'DR23',
+  title: 'several nodes announce one address',
+  severity: 'error',
+  detect({ status, links }) {
+    const own = status?.uplink
+    const ip = own?.advertise.v4 ?? own?.advertise.v6
+    if (!status || !own || ip === undefined) return []
+    const same = status.peers.filter(({ ips }) => ips.v4 === ip || ips.v6 === ip)
+    const [first] = same
+    if (!first) return []
+    const other = links.find(({ name, kind, isUp, addresses }) => {
+      const hasOther = addresses.some((one) => !one.isLinkLocal && one.ip !== ip)
+      return name !== own.name && name !== 'lo' && kind === '' && isUp && hasOther
+    })
+    const restart = 'systemctl restart plumb-agent'
+    return [
+      {
+        what: `This node and ${nameOf(first)} announce ${ip} of ${own.name}${same.length > 1 ? `, and ${same.length - 1} more` : ''}`,
+        effect: 'packets to pods of the others come back to this node',
+        commands: other ? [`echo ${shellWord(`iface: ${other.name}`)} >>/etc/plumb/agent.yaml`, restart] : [],
+      },
+    ]
+  },
+}

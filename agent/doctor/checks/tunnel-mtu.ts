@@ -1,0 +1,35 @@
+import type { Check, Seen } from '../check.ts'
+
+/** The bytes that a tunnel adds to each packet, by the family of the packets between nodes. */
+const OVERHEAD: Readonly<Record<string, { readonly v4: number; readonly v6: number }>> = {
+  vxlan: { v4: 50, v6: 70 },
+  ipip: { v4: 20, v6: 20 },
+  wireguard: { v4: 60, v6: 80 },
+}
+
+/** A tunnel takes packets that do not fit into the uplink. */
+export const check: Check = {
+  code: 'DR18',
+  title: 'MTU of the tunnel is too large',
+  severity: 'error',
+  inAgent: 'node',
+  detect({ agent, links }) {
+    const uplink = links.find(({ name }) => name === agent?.uplink?.name)
+    const kind = agent?.backend ?? ''
+    const overhead = OVERHEAD[kind]
+    if (!uplink || !overhead) return []
+    return links
+      .filter((link) => link.kind === kind && /^flannel/.test(link.name))
+      .flatMap(({ name, mtu }): Seen[] => {
+        const largest = uplink.mtu - (name.includes('-v6') ? overhead.v6 : overhead.v4)
+        if (mtu <= largest) return []
+        return [
+          {
+            what: `${name} has MTU ${mtu}, and ${uplink.name} with MTU ${uplink.mtu} leaves room for ${largest}`,
+            effect: 'larger packets of pods are lost or come in fragments',
+            commands: [`ip link set dev ${name} mtu ${largest}`],
+          },
+        ]
+      })
+  },
+}

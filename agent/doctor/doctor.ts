@@ -1,0 +1,70 @@
+// The doctor says what is wrong with a node, what does not work because of it, and which command mends it. Begin here.
+// `facts/` reads the node once. Each file of `checks/` is one check: pure detection over the facts. The agent makes some
+// of the checks, too (`inAgent`).
+import type { Finding } from '../health/status.ts'
+import type { Check, Code } from './check.ts'
+import { CHECKS } from './checks/index.ts'
+import { type Facts, NotRead } from './facts/facts.ts'
+
+/** What the doctor says of a node. */
+export interface Report {
+  /** Errors first, then by code. */
+  readonly findings: readonly Finding[]
+  /** The findings that follow from another one, which is the last of each. */
+  readonly hidden: readonly (Finding & { readonly because: string })[]
+  /** The checks that were made. */
+  readonly made: readonly Code[]
+  /** The checks that were not made, and why. */
+  readonly notMade: readonly { readonly code: Code; readonly why: string }[]
+}
+
+/** The checks that the agent makes. */
+export const AGENT_CHECKS: readonly Check[] = CHECKS.filter(({ inAgent }) => inAgent !== undefined)
+
+/** The sentence of a finding with the first command that mends it, for a log and a status. */
+export function sentenceOf({ text, commands }: Finding): string {
+  return commands[0] === undefined ? text : `${text}; run ${commands[0]}`
+}
+
+/** Makes the checks over the facts. A finding that follows from another one is hidden behind its cause. Pure. */
+export function examine(facts: Facts, checks: readonly Check[] = CHECKS): Report {
+  const found = new Map<Code, Finding[]>()
+  const [made, notMade]: [Code[], Report['notMade'][number][]] = [[], []]
+  for (const check of checks) {
+    const { code, title, severity } = check
+    try {
+      const seen = check.detect(facts)
+      made.push(code)
+      if (seen.length === 0) continue
+      const findings = seen.map(({ what, effect, commands }) => ({
+        code,
+        title,
+        severity,
+        text: `${what}: ${effect}`,
+        commands,
+      }))
+      found.set(code, findings)
+    } catch (cause) {
+      if (!(cause instanceof NotRead)) throw cause
+      notMade.push({ code, why: cause.message })
+    }
+  }
+  const [findings, hidden]: [Finding[], Report['hidden'][number][]] = [[], []]
+  for (const { code, dependsOn = [] } of checks) {
+    const because = dependsOn.find((cause) => found.has(cause))
+    for (const one of found.get(code) ?? []) {
+      if (because === undefined) findings.push(one)
+      else hidden.push({ ...one, because })
+    }
+  }
+  return { findings: findings.sort(bySeverity), hidden, made, notMade }
+}
+
+function bySeverity(one: Finding, other: Finding): number {
+  if (one.severity !== other.severity) return one.severity === 'error' ? -1 : 1
+  return numberOf(one.code) - numberOf(other.code)
+}
+
+function numberOf(code: string): number {
+  return Number(code.slice(2))
+}

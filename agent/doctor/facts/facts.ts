@@ -1,0 +1,84 @@
+// What a node is like at one moment. The doctor reads it once, and its checks compare it. This file has the types. The
+// other files of this folder read a part each. `read.ts` reads everything, `of-agent.ts` what needs no process.
+import type { Cidr } from '../../../lib/text/ip.ts'
+import type { Status } from '../../health/status.ts'
+import { both } from '../../lease/families.ts'
+import type { Counters } from './counters.ts'
+import type { Disk } from './disks.ts'
+import type { Link } from './links.ts'
+import type { Lists } from './lists.ts'
+import type { Pod } from './pods.ts'
+import type { Process } from './processes.ts'
+import type { Route, Rule } from './routes.ts'
+import type { Ruleset } from './ruleset.ts'
+import type { SubnetFile } from './subnet-file.ts'
+
+/**
+ * The facts of a node. A fact that could not be read throws NotRead when a check asks for it. That check then counts as
+ * not made.
+ */
+export interface Facts {
+  /** The value of a sysctl below /proc/sys/net, such as `ipv4/ip_forward`. Undefined when the kernel has none. */
+  sysctl(name: string): string | undefined
+  /** All links of the node's namespace with their addresses. */
+  readonly links: readonly Link[]
+  /** All routes of all tables but `local`, and the rules that select the tables. */
+  readonly routes: readonly Route[]
+  readonly rules: readonly Rule[]
+  /** The chains of nftables with their rules, those of iptables-nft among them. Sets come without their elements. */
+  readonly ruleset: Ruleset
+  /** Counters of the kernel, and how they grew while the facts were read. */
+  readonly counters: Counters
+  /** The attachments of plumb's plugins whose pod is still there. */
+  readonly pods: readonly Pod[]
+  /** The programs of the node's network namespace. */
+  readonly processes: readonly Process[]
+  /** The file systems of the folders that plumb writes to. */
+  readonly disks: readonly Disk[]
+  /** The file subnet.env. */
+  readonly subnetFile: SubnetFile
+  /** The configured networks, in the order of the runtime, and the plugins that they name. */
+  readonly lists: Lists
+  /** The status of the agent. Undefined when no agent answers. */
+  readonly agent: AgentFacts | undefined
+  /** The same with all else that the agent says of itself and of the other nodes. */
+  readonly status: Status | undefined
+  /** The network of pods, from the agent, else from subnet.env. Undefined when neither knows it. */
+  readonly network: Network | undefined
+}
+
+/** What the agent knows. */
+export type AgentFacts = Pick<
+  Status,
+  'node' | 'network' | 'subnets' | 'backend' | 'mtu' | 'uplink' | 'services' | 'policy'
+>
+
+/** The network of pods. */
+export interface Network {
+  readonly networks: readonly Cidr[]
+  /** This node's subnets, one per family. */
+  readonly subnets: readonly Cidr[]
+  /** The MTU of the links of pods, in bytes. */
+  readonly mtu: number
+}
+
+/** The network of pods, from an agent that has a subnet, else from subnet.env. */
+export function networkOf(agent: AgentFacts | undefined, file: SubnetFile | undefined): Network | undefined {
+  if (agent && both(agent.subnets).length > 0 && agent.mtu > 0)
+    return { networks: both(agent.network), subnets: both(agent.subnets), mtu: agent.mtu }
+  if (!file?.env) return undefined
+  const { networks, subnets, mtu } = file.env
+  return { networks, subnets, mtu }
+}
+
+/** A fact could not be read. The message says why. */
+export class NotRead extends Error {
+  override name = 'NotRead'
+}
+
+/** Throws NotRead when the value could not be read. */
+export function known<T>(found: PromiseSettledResult<T>): T {
+  if (found.status === 'fulfilled') return found.value
+  const cause = found.reason as Error
+  throw new NotRead(cause.message, { cause })
+}

@@ -1,0 +1,96 @@
+import { addressesNow, RT_SCOPE_LINK } from '../../../lib/os/link-addresses.ts'
+import { linksNow } from '../../../lib/os/links.ts'
+import { maybeSysctl } from '../../../lib/os/sysctls.ts'
+import type { Cidr, Ip } from '../../../lib/text/ip.ts'
+import { type Counters, grown, type Reading, readCounters } from './counters.ts'
+import { type AgentFacts, type Facts, NotRead, networkOf } from './facts.ts'
+import type { Link } from './links.ts'
+import type { Pod } from './pods.ts'
+import type { Ruleset } from './ruleset.ts'
+
+/** What the agent knows already. */
+export interface Held {
+  readonly agent: AgentFacts
+  readonly pods: readonly Pod[]
+  /** The chains, as they were listed after the last change. */
+  readonly ruleset: Ruleset
+  /** An earlier reading of the counters, and its age in milliseconds. */
+  readonly before: { readonly reading: Reading; readonly ms: number }
+}
+
+/**
+ * The facts of a running agent: from the kernel by netlink and from /proc, without a process. A fact that needs a
+ * process throws NotRead. Reads the links when a check asks for them.
+ */
+export function factsOfAgent({ agent, pods, ruleset, before }: Held): Facts {
+  let links: readonly Link[] | undefined
+  let counters: Counters | undefined
+  return {
+    sysctl: maybeSysctl,
+    get links() {
+      links ??= readLinks()
+      return links
+    },
+    get counters() {
+      counters ??= grown(before.reading, readCounters(), before.ms)
+      return counters
+    },
+    ruleset,
+    get status() {
+      return missing('its own status')
+    },
+    pods,
+    agent,
+    network: networkOf(agent, undefined),
+    get routes() {
+      return missing('the routes')
+    },
+    get rules() {
+      return missing('the rules of routing')
+    },
+    get processes() {
+      return missing('the processes')
+    },
+    get disks() {
+      return missing('the file systems')
+    },
+    get subnetFile() {
+      return missing('subnet.env')
+    },
+    get lists() {
+      return missing('the networks')
+    },
+  }
+}
+
+function missing(what: string): never {
+  throw new NotRead(`the agent does not read ${what}`)
+}
+
+// Without the counts of packets, and without what only a device of one kind has.
+function readLinks(): Link[] {
+  const all = linksNow()
+  const names = new Map(all.map(({ index, name }) => [index, name]))
+  return all.map(({ index, name, kind, mac, mtu, isUp, master, on }): Link => {
+    const masterName = master === undefined ? undefined : names.get(master)
+    return {
+      index,
+      name,
+      kind,
+      mac,
+      mtu,
+      isUp,
+      ...(masterName !== undefined && { master: masterName }),
+      ...(on !== undefined && { on }),
+      get addresses() {
+        return addressesNow(index).map(({ cidr, scope }) => ({
+          cidr: cidr as Cidr,
+          ip: cidr.slice(0, cidr.indexOf('/')) as Ip,
+          isLinkLocal: scope === RT_SCOPE_LINK,
+        }))
+      },
+      received: 0,
+      sent: 0,
+    }
+  })
+}

@@ -1,0 +1,30 @@
+import { type Entry, entries, isThere, LINK } from '../../../lib/journal/journal.ts'
+import type { Link } from '../../../lib/state/kinds/link.ts'
+import type { Ip } from '../../../lib/text/ip.ts'
+
+/** An attachment of plumb's plugins. */
+export interface Pod {
+  readonly network: string
+  readonly container: string
+  /** The pod's interface. */
+  readonly ifname: string
+  readonly ips: readonly Ip[]
+  /** The link on the node, such as a veth. Undefined for a plugin without one. */
+  readonly link: string | undefined
+}
+
+/** Reads the journal. Throws Error. */
+export function readPods(): Pod[] {
+  return podsOf(entries())
+}
+
+/** The pods of the journal's entries. Leaves out calls that run, and pods whose namespace is gone. */
+export function podsOf(all: readonly Entry[]): Pod[] {
+  return all.flatMap(({ owner, unfinished, ips, parts }): Pod[] => {
+    const part = parts[LINK]
+    if (unfinished || part === undefined || !isThere(part)) return []
+    const link = part.own.find((one): one is Link => one.kind === 'link' && one.ns === 'host')
+    const { network, containerId, ifname } = owner
+    return [{ network, container: containerId, ifname, ips: ips as Ip[], link: link?.name }]
+  })
+}

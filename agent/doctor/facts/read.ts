@@ -1,0 +1,93 @@
+import { run as runTool } from '../../../lib/os/exec.ts'
+import type { Run } from '../../../lib/os/run.ts'
+import { maybeSysctl } from '../../../lib/os/sysctls.ts'
+import type { Status } from '../../health/status.ts'
+import { grown, readCounters } from './counters.ts'
+import { readDisks } from './disks.ts'
+import { type Facts, known, networkOf } from './facts.ts'
+import { readLinks } from './links.ts'
+import { readLists } from './lists.ts'
+import { readPods } from './pods.ts'
+import { readProcesses } from './processes.ts'
+import { readRoutes, readRules } from './routes.ts'
+import { readRuleset } from './ruleset.ts'
+import { readSubnetFile } from './subnet-file.ts'
+
+/** Where the facts are read. */
+export interface Places {
+  readonly subnetFile: string
+  readonly confDir: string
+  readonly binDirs: readonly string[]
+  /** The folders that plugins and agent write to. */
+  readonly written: readonly string[]
+  /** Asks the agent for its status. Rejects when no agent answers. */
+  status(): Promise<Status>
+}
+
+/** The shortest time between two readings of the counters, in milliseconds. */
+const GROWTH_MS = 1000
+
+/**
+ * Reads the facts of this node and changes nothing. Takes about a second, because counters are read twice. Never
+ * throws: a fact that cannot be read throws NotRead at its use.
+ */
+export async function readFacts(places: Places, run: Run = runTool): Promise<Facts> {
+  const [started, first] = [performance.now(), await settled(readCounters)]
+  const [links, routes, rules, ruleset, agent, subnetFile, lists, pods, processes, disks] = await Promise.all([
+    settled(() => readLinks(run)),
+    settled(() => readRoutes(run)),
+    settled(() => readRules(run)),
+    settled(() => readRuleset(run)),
+    settled(() => places.status()),
+    settled(() => readSubnetFile(places.subnetFile)),
+    settled(() => readLists(places.confDir, places.binDirs)),
+    settled(readPods),
+    settled(readProcesses),
+    settled(() => readDisks(places.written)),
+  ])
+  await Bun.sleep(Math.max(0, started + GROWTH_MS - performance.now()))
+  const second = await settled(readCounters)
+  const ms = performance.now() - started
+  const status = agent.status === 'fulfilled' ? agent.value : undefined
+  return {
+    sysctl: maybeSysctl,
+    get links() {
+      return known(links)
+    },
+    get routes() {
+      return known(routes)
+    },
+    get rules() {
+      return known(rules)
+    },
+    get ruleset() {
+      return known(ruleset)
+    },
+    get counters() {
+      return grown(known(first), known(second), ms)
+    },
+    get pods() {
+      return known(pods)
+    },
+    get processes() {
+      return known(processes)
+    },
+    get disks() {
+      return known(disks)
+    },
+    get subnetFile() {
+      return known(subnetFile)
+    },
+    get lists() {
+      return known(lists)
+    },
+    agent: status,
+    status,
+    network: networkOf(status, subnetFile.status === 'fulfilled' ? subnetFile.value : undefined),
+  }
+}
+
+async function settled<T>(work: () => T | Promise<T>): Promise<PromiseSettledResult<T>> {
+  const [one] = await Promise.allSettled([Promise.resolve().then(work)])
+  return one
+}

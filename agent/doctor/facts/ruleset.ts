@@ -1,0 +1,50 @@
+import type { Run } from '../../../lib/os/run.ts'
+import type { Expression, ForwardChain } from '../forward-chains.ts'
+import { jsonOf } from './tools.ts'
+
+/** A chain with its rules. */
+export interface Chain extends ForwardChain {
+  readonly rules: readonly Rule[]
+}
+/** A rule as `nft -j` has it. */
+export interface Rule {
+  readonly handle: number
+  readonly comment?: string
+  readonly expr: readonly Expression[]
+}
+/** The chains of all tables. */
+export interface Ruleset {
+  readonly chains: readonly Chain[]
+}
+
+/** Whether the chain is in a table of plumb. */
+export function isOurs({ table }: ForwardChain): boolean {
+  return /^plumb(-|$)/.test(table)
+}
+
+/** No chains. */
+export const NO_CHAINS: Ruleset = { chains: [] }
+
+interface Row {
+  readonly chain?: ForwardChain
+  readonly rule?: Rule & { readonly family: string; readonly table: string; readonly chain: string }
+}
+
+/** Reads all chains and rules. Sets come without elements, whose number does not matter then. Throws Error. */
+export async function readRuleset(run: Run): Promise<Ruleset> {
+  const listed = (await jsonOf(run, ['nft', '-j', '-t', '-a', 'list', 'ruleset'])) as { nftables?: readonly Row[] }
+  const rules = new Map<string, Rule[]>()
+  const rows = listed.nftables ?? []
+  for (const { rule } of rows) {
+    if (!rule) continue
+    const key = `${rule.family} ${rule.table} ${rule.chain}`
+    const all = rules.get(key) ?? []
+    all.push(rule)
+    rules.set(key, all)
+  }
+  return {
+    chains: rows.flatMap(({ chain }) =>
+      chain ? [{ ...chain, rules: rules.get(`${chain.family} ${chain.table} ${chain.name}`) ?? [] }] : [],
+    ),
+  }
+}

@@ -1,0 +1,22 @@
+import { readText } from '../../../lib/os/reading.ts'
+import { parseSubnetEnv, type SubnetEnv } from '../../../lib/text/subnet-env.ts'
+
+/** The file subnet.env. `env` is absent when there is no such file, or when it cannot be used. */
+export interface SubnetFile {
+  readonly path: string
+  readonly isThere: boolean
+  readonly env?: SubnetEnv
+  /** Why its content cannot be used. */
+  readonly fault?: string
+}
+
+/** Reads subnet.env. Throws Error when the file cannot be read. */
+export function readSubnetFile(path: string): SubnetFile {
+  const text = readText(path)
+  if (text === undefined) return { path, isThere: false }
+  try {
+    return { path, isThere: true, env: parseSubnetEnv(text, path) }
+  } catch (cause) {
+    return { path, isThere: true, fault: (cause as Error).message }
+  }
+}

@@ -1,0 +1,107 @@
+import { CHECKS } from '../agent/doctor/checks/index.ts'
+import { examine, type Report } from '../agent/doctor/doctor.ts'
+import { type Places, readFacts } from '../agent/doctor/facts/read.ts'
+import type { Finding, Status } from '../agent/health/status.ts'
+import { ValueError } from '../lib/text/errors.ts'
+import { suggestion } from '../lib/text/shape.ts'
+import { answerOf } from './ask.ts'
+import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
+import { print } from './output.ts'
+
+const names: readonly OptionName[] = ['socket', 'subnet-file', 'conf-dir', 'bin-dir', 'json', 'help']
+
+/** What may follow this command. */
+export const grammar: Grammar = { options: choicesOf(names), words: ['CODE'] }
+
+/**
+ * Runs `plumb doctor ARGV` and returns the exit status. The status is 0 when nothing is wrong, 1 with an error, 3 with
+ * warnings only. Throws ValueError for a wrong command line.
+ */
+export async function run(argv: readonly string[]): Promise<number> {
+  const { values, words } = readOptions(argv, names, 'plumb doctor')
+  if (values.help) {
+    print(help())
+    return 0
+  }
+  const wanted = codesOf(words)
+  const facts = await readFacts(placesOf(values))
+  const report = chosen(examine(facts), wanted)
+  print(values.json ? JSON.stringify(report, null, 4) : reportText(report))
+  return statusOf(report)
+}
+
+function codesOf(words: readonly string[]): ReadonlySet<string> {
+  const all = new Map(CHECKS.map(({ code }) => [code.toLowerCase(), code]))
+  return new Set(
+    words.map((word) => {
+      const code = all.get(word.toLowerCase())
+      if (code !== undefined) return code
+      throw new ValueError(
+        `plumb doctor has no check ${JSON.stringify(word)}${suggestion(word, all)}; see plumb doctor --help`,
+      )
+    }),
+  )
+}
+
+function placesOf(values: Given['values']): Places {
+  const bins = values['bin-dir'] ?? [process.env['CNI_PATH'] ?? '/opt/cni/bin']
+  return {
+    subnetFile: values['subnet-file'] ?? '/run/flannel/subnet.env',
+    confDir: values['conf-dir'] ?? process.env['NETCONFPATH'] ?? '/etc/cni/net.d',
+    binDirs: bins.flatMap((one) => one.split(':')).filter((one) => one !== ''),
+    written: ['/run/cni', '/run/plumb', '/var/lib/cni', '/var/lib/plumb'],
+    status: async () => (await answerOf('/status', values)) as Status,
+  }
+}
+
+// A check that is asked for alone also tells what hides it.
+function chosen(report: Report, wanted: ReadonlySet<string>): Report {
+  if (wanted.size === 0) return report
+  const isWanted = ({ code }: { readonly code: string }) => wanted.has(code)
+  const hidden = report.hidden.filter(isWanted)
+  const causes = new Set(hidden.map(({ because }) => because))
+  return {
+    findings: report.findings.filter((one) => isWanted(one) || causes.has(one.code)),
+    hidden,
+    made: report.made.filter((code) => wanted.has(code)),
+    notMade: report.notMade.filter(isWanted),
+  }
+}
+
+/** Formats a report for people: the findings, each with its commands, then what was not looked at. */
+export function reportText({ findings, hidden, made, notMade }: Report): string {
+  const count = made.length === 1 ? '1 check' : `${made.length} checks`
+  const head = findings.length === 0 ? [`Nothing is wrong: ${count} made`] : findings.map(findingText)
+  const after = hidden.map(({ code, title, because }) => `${code} ${title}: follows from ${because}`)
+  return [...head, ...(after.length > 0 ? [after.join('\n')] : []), ...notMadeText(notMade)].join('\n\n')
+}
+
+function findingText({ code, severity, text, commands }: Finding): string {
+  return [`${severity} ${code}: ${text}`, ...commands.map((one) => `  ${one}`)].join('\n')
+}
+
+// One reason, such as a missing right, often concerns many checks.
+function notMadeText(notMade: Report['notMade']): string[] {
+  const reasons = new Map<string, string[]>()
+  for (const { code, why } of notMade) reasons.set(why, [...(reasons.get(why) ?? []), code])
+  return [...reasons].map(([why, codes]) => `not checked: ${codes.join(' ')}: ${why}`)
+}
+
+function statusOf({ findings }: Report): number {
+  if (findings.length === 0) return 0
+  return findings.some(({ severity }) => severity === 'error') ? 1 : 3
+}
+
+function help(): string {
+  const rows = CHECKS.map(({ code, title }) => `  ${code.padEnd(6)}${title}`)
+  return `usage: plumb doctor [options] [CODE…]: say what is wrong with this node's network, and which command mends it
+
+${describeOptions(names)}
+
+checks:
+${rows.join('\n')}
+
+It changes nothing. It works without the agent, and knows more with it. Without root, some checks are not made.
+
+exit status: 0 nothing is wrong, 1 an error, 2 the command line is wrong, 3 only warnings`
+}

@@ -1,0 +1,362 @@
+// Tests agent/doctor: pure detection over facts.
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Check } from '../../agent/doctor/check.ts'
+import { CHECKS } from '../../agent/doctor/checks/index.ts'
+import { AGENT_CHECKS, examine, sentenceOf } from '../../agent/doctor/doctor.ts'
+import { grown } from '../../agent/doctor/facts/counters.ts'
+import { type Facts, NotRead } from '../../agent/doctor/facts/facts.ts'
+import type { Link } from '../../agent/doctor/facts/links.ts'
+import type { Chain } from '../../agent/doctor/facts/ruleset.ts'
+import { shellWord } from '../../agent/doctor/shell.ts'
+import type { Status } from '../../agent/health/status.ts'
+import { parseNetwork } from '../../lib/runtime/network-list.ts'
+import { type Cidr, type Ip, parseCidr } from '../../lib/text/ip.ts'
+import { scripted } from '../support/scripted.ts'
+
+const LIST = JSON.stringify({ cniVersion: '1.0.0', name: 'cbr0', plugins: [{ type: 'flannel' }] })
+
+function link(name: string, kind: string, more: Partial<Link> & { cidrs?: readonly string[] } = {}): Link {
+  const { cidrs = [], ...rest } = more
+  const addresses = cidrs.map((cidr) => ({
+    cidr: cidr as Cidr,
+    ip: cidr.split('/')[0] as Ip,
+    isLinkLocal: cidr.startsWith('fe80'),
+  }))
+  const index = name.length
+  return { index, name, kind, mac: '', mtu: 1500, isUp: true, addresses, received: 0, sent: 0, ...rest }
+}
+
+/** A node with one pod of both families, by vxlan. Nothing is wrong with it. */
+function healthy(more: Partial<Facts> & { sysctls?: Readonly<Record<string, string>> } = {}): Facts {
+  const { sysctls = {}, ...rest } = more
+  const values: Readonly<Record<string, string>> = {
+    'ipv4/ip_forward': '1',
+    'ipv6/conf/all/forwarding': '1',
+    'bridge/bridge-nf-call-iptables': '1',
+    'bridge/bridge-nf-call-ip6tables': '1',
+    'netfilter/nf_conntrack_count': '100',
+    'netfilter/nf_conntrack_max': '262144',
+    'ipv4/ip_local_port_range': '32768\t60999',
+    'ipv4/neigh/default/gc_thresh3': '1024',
+    'ipv6/neigh/default/gc_thresh3': '1024',
+    ...sysctls,
+  }
+  const status: Status = {
+    ...scripted().status(),
+    network: { v4: parseCidr('10.64.0.0/12'), v6: parseCidr('fd00:64::/48') },
+    subnets: { v4: parseCidr('10.64.0.0/24'), v6: parseCidr('fd00:64::/64') },
+  }
+  return {
+    sysctl: (name) => values[name],
+    links: [
+      link('eth0', '', { cidrs: ['192.0.2.1/24', 'fe80::1/64'] }),
+      link('cni0', 'bridge', { mtu: 1450, cidrs: ['10.64.0.1/24', 'fd00:64::1/64'] }),
+      link('veth1', 'veth', { mtu: 1450, master: 'cni0' }),
+      link('flannel.1', 'vxlan', { mtu: 1450, cidrs: ['10.64.0.0/32'], vxlan: { vni: 1, port: 8472 } }),
+    ],
+    routes: [],
+    rules: [
+      { family: 4, priority: 0, table: 'local', text: 'from all lookup local' },
+      { family: 4, priority: 32_766, table: 'main', text: 'from all lookup main' },
+    ],
+    ruleset: { chains: [] },
+    counters: grown(new Map(), new Map(), 1000),
+    pods: [
+      {
+        network: 'cbr0',
+        container: 'abc',
+        ifname: 'eth0',
+        ips: ['10.64.0.2' as Ip, 'fd00:64::2' as Ip],
+        link: 'veth1',
+      },
+    ],
+    processes: [{ pid: 1, name: 'systemd', argv: ['/sbin/init'] }],
+    disks: [{ path: '/run', mount: '/run', isReadOnly: false, freeBytes: 1e9, freeFiles: 1e5 }],
+    subnetFile: {
+      path: '/run/flannel/subnet.env',
+      isThere: true,
+      env: {
+        networks: [parseCidr('10.64.0.0/12'), parseCidr('fd00:64::/48')],
+        subnets: [parseCidr('10.64.0.0/24'), parseCidr('fd00:64::/64')],
+        mtu: 1450,
+        ipMasq: true,
+      },
+    },
+    lists: {
+      dir: '/etc/cni/net.d',
+      files: [{ path: '/etc/cni/net.d/10-flannel.conflist', list: parseNetwork(LIST, 'LIST') }],
+      binDirs: ['/opt/cni/bin'],
+      plugins: ['flannel', 'bridge', 'host-local'].map((type) => ({
+        type,
+        path: `/opt/cni/bin/${type}`,
+        isExecutable: true,
+        machine: process.arch === 'x64' ? 'x86_64' : 'aarch64',
+      })),
+    },
+    agent: status,
+    status,
+    network: {
+      networks: [parseCidr('10.64.0.0/12')],
+      subnets: [parseCidr('10.64.0.0/24'), parseCidr('fd00:64::/64')],
+      mtu: 1450,
+    },
+    ...rest,
+  }
+}
+
+const grew = (name: string, by: number) => grown(new Map(), new Map([[name, by]]), 1000)
+const withStatus = (more: Partial<Status>): Partial<Facts> => {
+  const status = { ...(healthy().status as Status), ...more }
+  return { agent: status, status }
+}
+const services = {
+  services: 1,
+  frontends: 1,
+  endpoints: 1,
+  programming: { count: 0, sum: 0, buckets: [] },
+  forgotten: 0,
+}
+const chain = (more: Partial<Chain>): Chain => ({
+  family: 'ip',
+  table: 'filter',
+  name: 'FORWARD',
+  hook: 'forward',
+  type: 'filter',
+  policy: 'accept',
+  rules: [],
+  ...more,
+})
+const [peer] = (healthy().status as Status).peers
+
+/** A fault: its code, the facts, and the sentence. */
+const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] = [
+  [
+    'DR1',
+    healthy({ sysctls: { 'ipv4/ip_forward': '0' } }),
+    'net.ipv4.ip_forward is 0: this node does not route IPv4: its pods reach only this node; run sysctl -w net.ipv4.ip_forward=1',
+  ],
+  [
+    'DR1',
+    healthy({ sysctls: { 'ipv6/conf/all/forwarding': '0' } }),
+    'net.ipv6.conf.all.forwarding is 0: this node does not route IPv6: its pods reach only this node; run sysctl -w net.ipv6.conf.all.forwarding=1',
+  ],
+  [
+    'DR2',
+    healthy({
+      ...withStatus({ services }),
+      sysctls: { 'bridge/bridge-nf-call-iptables': '0', 'ipv4/ip_local_reserved_ports': '30000-32767' },
+    }),
+    'net.bridge.bridge-nf-call-iptables is 0: packets between two pods of bridge cni0 skip policy and Services; run sysctl -w net.bridge.bridge-nf-call-iptables=1',
+  ],
+  [
+    'DR3',
+    healthy({ sysctls: { 'ipv4/conf/eth0/rp_filter': '1' }, counters: grew('TcpExt.IPReversePathFilter', 2) }),
+    'The reverse path filter drops 120 packets a minute; it is strict (1) on eth0: packets are lost whose answers would leave by another link; run sysctl -w net.ipv4.conf.eth0.rp_filter=2',
+  ],
+  [
+    'DR4',
+    healthy({ sysctls: { 'netfilter/nf_conntrack_count': '250000' } }),
+    'The table of connections has 250000 of at most 262144 (net.netfilter.nf_conntrack_max): new connections are lost when it is full; run sysctl -w net.netfilter.nf_conntrack_max=524288',
+  ],
+  [
+    'DR5',
+    healthy({ counters: grown(new Map(), new Map([['arp_cache.entries', 1000]]), 1000) }),
+    'The table of IPv4 neighbours has 1000 of at most 1024 (net.ipv4.neigh.default.gc_thresh3): packets to new neighbours are lost when it is full; run sysctl -w net.ipv4.neigh.default.gc_thresh3=4096',
+  ],
+  [
+    'DR6',
+    healthy(
+      withStatus({
+        reasons: ['Cannot use backend wireguard: this kernel has no module wireguard (Linux 5.6 or newer)'],
+      }),
+    ),
+    'Cannot use backend wireguard: this kernel has no module wireguard (Linux 5.6 or newer): this node has no connection to pods of other nodes; run modprobe wireguard || apt-get install -y linux-modules-extra-$(uname -r)',
+  ],
+  [
+    'DR7',
+    healthy({ sysctls: { 'ipv6/conf/cni0/disable_ipv6': '1' } }),
+    'net.ipv6.conf.cni0.disable_ipv6 is 1: pods have no IPv6; run sysctl -w net.ipv6.conf.cni0.disable_ipv6=0',
+  ],
+  [
+    'DR8',
+    healthy({ ...withStatus({ services }), sysctls: { 'ipv4/ip_local_port_range': '1024\t65535' } }),
+    'net.ipv4.ip_local_port_range is 1024 65535, and node ports are 30000-32767: a program of the node may take the port of a Service for its own connection; run sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767',
+  ],
+  [
+    'DR9',
+    healthy({ ruleset: { chains: [chain({ policy: 'drop' })] } }),
+    'The chain ip filter FORWARD, whose policy is drop, of another program drops packets from 10.64.0.0/24 to 10.64.0.0/12: pods do not reach pods of other nodes; run iptables -I FORWARD -s 10.64.0.0/24 -j ACCEPT',
+  ],
+  [
+    'DR13',
+    healthy({
+      ...withStatus({ services }),
+      ruleset: {
+        chains: [chain({ name: 'KUBE-SERVICES', hook: undefined as never, rules: [{ handle: 1, expr: [] }] })],
+      },
+    }),
+    'kube-proxy left the chain ip filter KUBE-SERVICES, and the agent serves Services: a Service is answered by either of them; run kube-proxy --cleanup',
+  ],
+  [
+    'DR18',
+    healthy({ links: healthy().links.map((one) => (one.name === 'eth0' ? { ...one, mtu: 1400 } : one)) }),
+    'flannel.1 has MTU 1450, and eth0 with MTU 1400 leaves room for 1350: larger packets of pods are lost or come in fragments; run ip link set dev flannel.1 mtu 1350',
+  ],
+  [
+    'DR23',
+    healthy({
+      ...withStatus({
+        peers: [{ ...(peer as NonNullable<typeof peer>), node: 'node-7', ips: { v4: '192.0.2.1' as Ip } }],
+      }),
+      links: [...healthy().links, link('eth1', '', { cidrs: ['198.51.100.7/24'] })],
+    }),
+    "This node and node-7 announce 192.0.2.1 of eth0: packets to pods of the others come back to this node; run echo 'iface: eth1' >>/etc/plumb/agent.yaml",
+  ],
+  [
+    'DR25',
+    healthy({ subnetFile: { path: '/run/flannel/subnet.env', isThere: false } }),
+    'The file /run/flannel/subnet.env is missing: pods fail with "open /run/flannel/subnet.env: no such file or directory"; run systemctl restart plumb-agent',
+  ],
+  [
+    'DR27',
+    healthy({ links: [...healthy().links, link('docker0', 'bridge', { cidrs: ['10.66.0.1/16'] })] }),
+    'The network of pods 10.64.0.0/12 overlaps 10.66.0.1/16 of docker0: packets to one of them go to the other; run ip addr show dev docker0',
+  ],
+  [
+    'DR37',
+    healthy({ disks: [{ path: '/run/cni', mount: '/run', isReadOnly: true, freeBytes: 1e9 }] }),
+    'The file system /run is read-only: plumb cannot write below /run/cni: pods do not start, and their addresses are not freed; run mount -o remount,rw /run',
+  ],
+  [
+    'DR38',
+    healthy({ lists: { dir: '/etc/cni/net.d', files: [], binDirs: [], plugins: [] } }),
+    `There is no *.conflist, *.conf or *.json file in /etc/cni/net.d: the node says "cni config uninitialized" and starts no pod; run echo 'install-cni: true' >>/etc/plumb/agent.yaml`,
+  ],
+  [
+    'DR46',
+    healthy(withStatus({ store: { name: 'etcd', connected: false, error: 'connection refused' } })),
+    'The agent does not reach its store, etcd (connection refused): it goes on with what it knows, and does not see new nodes; run journalctl -u plumb-agent -n 20 --no-pager',
+  ],
+  [
+    'DR51',
+    healthy(withStatus({ peers: [{ ...(peer as NonNullable<typeof peer>), node: 'node-7', backend: 'host-gw' }] })),
+    'This node uses the backend vxlan; node-7 uses host-gw: pods of these nodes do not reach each other; run systemctl restart plumb-agent',
+  ],
+  [
+    'DR52',
+    healthy({ processes: [{ pid: 7, name: 'flanneld', argv: ['/opt/bin/flanneld'] }] }),
+    'flanneld of flannel runs on this node (pid 7): it and the agent program the same devices and routes; run kill 7',
+  ],
+]
+
+describe('the checks of the doctor', () => {
+  it('find nothing on a healthy node', () => {
+    const { findings, notMade, made } = examine(healthy())
+    assert.deepEqual(findings, [])
+    assert.deepEqual(notMade, [])
+    assert.equal(made.length, CHECKS.length)
+  })
+  for (const [code, facts, says] of FAULTS)
+    it(`${code} is found alone: ${says.slice(0, 60)}`, () => {
+      const { findings } = examine(facts)
+      assert.deepEqual([...new Set(findings.map((one) => one.code))], [code], JSON.stringify(findings))
+      assert.equal(sentenceOf(findings[0] as (typeof findings)[number]), says)
+    })
+  it('[DG17] each has a code of its own, a title without a full stop, and sentences with a command', () => {
+    assert.equal(new Set(CHECKS.map(({ code }) => code)).size, CHECKS.length)
+    for (const { title } of CHECKS) assert.match(title, /^[a-zA-Z].*[^.]$/)
+    for (const [, facts] of FAULTS)
+      for (const { text, commands } of examine(facts).findings) {
+        assert.match(text, /^\S.*: \S.*[^.]$/s)
+        assert.ok(commands.length > 0, text)
+        for (const command of commands) assert.doesNotMatch(command, /\n/)
+      }
+  })
+  it('stand in docs/doctor.md with their titles, and say whether the agent makes them', () => {
+    const text = readFileSync(join(import.meta.dir, '../../docs/doctor.md'), 'utf8')
+    const rows = [...text.matchAll(/^\| (DR\d+) +\| (.*?) +\| (.*?) +\| (.*?) +\|$/gm)].map((row) => row.slice(1, 5))
+    assert.deepEqual(
+      rows,
+      CHECKS.map(({ code, title, severity, inAgent }) => [
+        code,
+        title,
+        severity,
+        inAgent === undefined ? '' : inAgent === 'node' ? 'not ready' : 'degraded',
+      ]),
+    )
+  })
+  it('the agent makes some of them, and reads no fact for them that needs a process', () => {
+    const facts = healthy()
+    const refuse = (name: keyof Facts) => ({
+      get: () => {
+        throw new NotRead(`${name} needs a process`)
+      },
+    })
+    for (const name of ['routes', 'rules', 'processes', 'disks', 'subnetFile', 'lists', 'status'] as const)
+      Object.defineProperty(facts, name, refuse(name))
+    const { notMade, made } = examine(facts, AGENT_CHECKS)
+    assert.deepEqual(notMade, [])
+    assert.ok(made.length >= 6)
+  })
+})
+
+describe('examine()', () => {
+  const check = (code: Check['code'], more: Partial<Check> = {}): Check => ({
+    code,
+    title: code,
+    severity: 'error',
+    detect: () => [{ what: `${code} is so`, effect: 'it hurts', commands: ['true'] }],
+    ...more,
+  })
+  it('[DG3] hides what follows from another finding, and names the cause', () => {
+    const { findings, hidden } = examine(healthy(), [check('DR24'), check('DR17', { dependsOn: ['DR1', 'DR24'] })])
+    assert.deepEqual(
+      [findings.map(({ code }) => code), hidden.map((one) => [one.code, one.because])],
+      [['DR24'], [['DR17', 'DR24']]],
+    )
+  })
+  it('shows a finding whose possible causes are not there', () => {
+    const calm = check('DR24', { detect: () => [] })
+    assert.equal(examine(healthy(), [calm, check('DR17', { dependsOn: ['DR24'] })]).findings.length, 1)
+  })
+  it('puts errors first, then lower codes', () => {
+    const all = [
+      check('DR3', { severity: 'warning' }),
+      check('DR20'),
+      check('DR9'),
+      check('DR1', { severity: 'warning' }),
+    ]
+    assert.deepEqual(
+      examine(healthy(), all).findings.map(({ code }) => code),
+      ['DR9', 'DR20', 'DR1', 'DR3'],
+    )
+  })
+  it('[DG5] counts a check without its facts as not made, with the reason', () => {
+    const blind = check('DR9', {
+      detect: () => {
+        throw new NotRead('nft: Operation not permitted')
+      },
+    })
+    const { notMade, made } = examine(healthy(), [blind, check('DR1')])
+    assert.deepEqual(notMade, [{ code: 'DR9', why: 'nft: Operation not permitted' }])
+    assert.deepEqual(made, ['DR1'])
+  })
+  it('throws what is no missing fact', () => {
+    const wrong = check('DR9', {
+      detect: () => {
+        throw new TypeError('a fault of the check')
+      },
+    })
+    assert.throws(() => examine(healthy(), [wrong]), TypeError)
+  })
+})
+
+describe('shellWord()', () => {
+  it('puts words in quotes where a shell needs them', () => {
+    assert.equal(shellWord('/opt/cni/bin'), '/opt/cni/bin')
+    assert.equal(shellWord("it's; rm -rf /"), `'it'\\''s; rm -rf /'`)
+    assert.equal(shellWord(''), "''")
+  })
+})
