@@ -61,6 +61,7 @@ interface Trial {
 interface Listener {
   changed(): void
   programsChanged(): void
+  nodesChanged(): void
   readonly signal: AbortSignal
 }
 
@@ -75,6 +76,7 @@ export class BgpPart implements Part {
   readonly #services: ServicesPart | undefined
   readonly #changed: () => void
   readonly #programsChanged: () => void
+  readonly #nodesChanged: () => void
   readonly #file: string
   readonly #bird: Bird
   readonly #born = performance.now()
@@ -91,6 +93,7 @@ export class BgpPart implements Part {
   #read: FileState = { id: '' }
   #made: BirdConf = { text: '', sessions: [], announced: 0, problems: [] }
   #programs: 'agent' | 'bird' = 'agent'
+  #nodes: readonly Ip[] = []
   #restarts = 0
   /** BIRD runs as far as is known, and why it could not be started last. */
   #isUp = false
@@ -112,7 +115,7 @@ export class BgpPart implements Part {
     now: NodeState,
     services: ServicesPart | undefined,
     queue: Queue,
-    { changed, programsChanged, signal }: Listener,
+    { changed, programsChanged, nodesChanged, signal }: Listener,
   ) {
     this.#context = context
     this.#now = now
@@ -121,6 +124,7 @@ export class BgpPart implements Part {
     this.quietMs = context.quietMs
     this.#changed = changed
     this.#programsChanged = programsChanged
+    this.#nodesChanged = nodesChanged
     this.#file = file
     this.#bird = new Bird(dir, context.run, () => queue.addUrgent('BIRD ended'))
     services?.onReached(() => queue.addUrgent('services'))
@@ -129,6 +133,7 @@ export class BgpPart implements Part {
     this.#takeOver()
     this.#read = this.#readFile()
     this.#programs = this.#programsNow()
+    this.#nodes = this.#nodesNow()
     this.#set([])
   }
 
@@ -204,6 +209,11 @@ export class BgpPart implements Part {
       ...(this.#read.why === undefined ? [] : [`${this.#read.why}${this.#good ? GOES_ON : ''}`]),
       ...(this.#refused && this.#refused.id === this.#read.id ? [this.#refused.why] : []),
     ]
+    const nodes = this.#nodesNow()
+    if (!Bun.deepEquals(nodes, this.#nodes)) {
+      this.#nodes = nodes
+      this.#nodesChanged()
+    }
     if (!source) return texts.map(failureOf)
     const { addresses, missing } = this.#addresses(source)
     const { labelsOf, unknown } = this.#labels(source)
@@ -306,6 +316,16 @@ export class BgpPart implements Part {
     if (named.length === 0) return []
     const which = `Another program writes routes to subnets of nodes beside BIRD: ${named.join(', ')}${more}`
     return [`${which}; stop it, or want programs agent in ${this.#file}`]
+  }
+
+  /** The peers that are nodes, as they may announce subnets. Their tunnelled packets are taken without a lease. */
+  get nodes(): readonly Ip[] {
+    return this.#nodes
+  }
+
+  #nodesNow(): Ip[] {
+    const all = [this.#good, this.#trial?.source, this.#chosen()].flatMap((one) => one?.conf.peers ?? [])
+    return [...new Set(all.flatMap(({ subnets, address }) => (subnets ? [address] : [])))].sort()
   }
 
   // An unreadable file changes nothing.
