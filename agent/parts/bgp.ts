@@ -61,6 +61,7 @@ interface Trial {
 interface Listener {
   changed(): void
   programsChanged(): void
+  nodesChanged(): void
   readonly signal: AbortSignal
 }
 
@@ -75,6 +76,7 @@ export class BgpPart implements Part {
   readonly #services: ServicesPart | undefined
   readonly #changed: () => void
   readonly #programsChanged: () => void
+  readonly #nodesChanged: () => void
   readonly #file: string
   readonly #bird: Bird
   readonly #born = performance.now()
@@ -91,6 +93,7 @@ export class BgpPart implements Part {
   #read: FileState = { id: '' }
   #made: BirdConf = { text: '', sessions: [], announced: 0, problems: [] }
   #programs: 'agent' | 'bird' = 'agent'
+  #nodes: readonly Ip[] = []
   #restarts = 0
   /** BIRD runs as far as is known, and why it could not be started last. */
   #isUp = false
@@ -112,7 +115,7 @@ export class BgpPart implements Part {
     now: NodeState,
     services: ServicesPart | undefined,
     queue: Queue,
-    { changed, programsChanged, signal }: Listener,
+    { changed, programsChanged, nodesChanged, signal }: Listener,
   ) {
     this.#context = context
     this.#now = now
@@ -121,6 +124,7 @@ export class BgpPart implements Part {
     this.quietMs = context.quietMs
     this.#changed = changed
     this.#programsChanged = programsChanged
+    this.#nodesChanged = nodesChanged
     this.#file = file
     this.#bird = new Bird(dir, context.run, () => queue.addUrgent('BIRD ended'))
     services?.onReached(() => queue.addUrgent('services'))
@@ -129,6 +133,7 @@ export class BgpPart implements Part {
     this.#takeOver()
     this.#read = this.#readFile()
     this.#programs = this.#programsNow()
+    this.#nodes = this.#nodesNow()
     this.#set([])
   }
 
@@ -204,12 +209,19 @@ export class BgpPart implements Part {
       ...(this.#read.why === undefined ? [] : [`${this.#read.why}${this.#good ? GOES_ON : ''}`]),
       ...(this.#refused && this.#refused.id === this.#read.id ? [this.#refused.why] : []),
     ]
+    const nodes = this.#nodesNow()
+    if (!Bun.deepEquals(nodes, this.#nodes)) {
+      this.#nodes = nodes
+      this.#nodesChanged()
+    }
     if (!source) return texts.map(failureOf)
     const { addresses, missing } = this.#addresses(source)
     const { labelsOf, unknown } = this.#labels(source)
-    this.#choosePrograms()
-    // BIRD finds the device of the tunnel, and takes its routes away when the agent has its own.
-    const isEarly = (this.#programs === 'bird') !== (this.#now.programs === 'bird')
+    // The new routes are there before the old ones go: the agent's before BIRD is told, and BIRD's before the agent is.
+    const programs = this.#programsNow()
+    if (programs === 'agent') this.#choose(programs)
+    // BIRD needs the device of the tunnel, which the first step of the peers makes.
+    const isEarly = programs === 'agent' ? this.#now.programs === 'bird' : this.#now.programs === undefined
     if (addresses === undefined || labelsOf === undefined || isEarly) {
       this.queue.add('unknown', LOOK_MS)
       return texts.map(failureOf)
@@ -230,10 +242,14 @@ export class BgpPart implements Part {
       logFile: this.#bird.files.log,
     })
     const failures = [...texts, ...missing, ...unknown, ...made.problems, ...this.#strangers(lease)].map(failureOf)
-    if (!isRunning) return [...failures, ...(await this.#start(made, source))]
+    if (!isRunning) {
+      failures.push(...(await this.#start(made, source)))
+      this.#choose(this.#programsNow())
+      return failures
+    }
     if (made.text !== this.#bird.applied) await this.#configure(made, source)
     this.#made = made
-    this.#choosePrograms()
+    this.#choose(this.#programsNow())
     this.#note()
     return failures
   }
@@ -274,8 +290,7 @@ export class BgpPart implements Part {
     return all.length > 0 && all.every(({ conf }) => conf.programs === 'bird') ? 'bird' : 'agent'
   }
 
-  #choosePrograms(): void {
-    const programs = this.#programsNow()
+  #choose(programs: 'agent' | 'bird'): void {
     if (programs === this.#programs) return
     this.#programs = programs
     this.#context.log(`agent: ${programs === 'bird' ? 'BIRD' : 'the agent'} writes the routes to nodes from now on`)
@@ -301,6 +316,16 @@ export class BgpPart implements Part {
     if (named.length === 0) return []
     const which = `Another program writes routes to subnets of nodes beside BIRD: ${named.join(', ')}${more}`
     return [`${which}; stop it, or want programs agent in ${this.#file}`]
+  }
+
+  /** The peers that are nodes, as they may announce subnets. Their tunnelled packets are taken without a lease. */
+  get nodes(): readonly Ip[] {
+    return this.#nodes
+  }
+
+  #nodesNow(): Ip[] {
+    const all = [this.#good, this.#trial?.source, this.#chosen()].flatMap((one) => one?.conf.peers ?? [])
+    return [...new Set(all.flatMap(({ subnets, address }) => (subnets ? [address] : [])))].sort()
   }
 
   // An unreadable file changes nothing.

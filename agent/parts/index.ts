@@ -76,7 +76,7 @@ export class Parts {
     this.files = new FilesPart(context, now, queue(), repairs, (lease) => this.#serve(lease))
     this.table = new TablePart(context, now, queue(), repairs)
     this.forward = new ForwardPart(context, now, queue(), repairs)
-    this.tunnels = new TunnelsPart(context, now, queue(), repairs)
+    this.tunnels = new TunnelsPart(context, now, queue(), repairs, () => this.bgp?.nodes ?? [])
     this.pluginRules = new PluginRulesPart(queue(), repairs)
     this.peers = new PeersPart(context, now, queue(), repairs, {
       programs: () => this.bgp?.programs ?? 'agent',
@@ -94,6 +94,7 @@ export class Parts {
       new BgpPart(context, bgp, now, this.services, queue(), {
         changed: () => this.#publish(),
         programsChanged: () => this.peers.queue.add('programs'),
+        nodesChanged: () => this.tunnels.queue.add('BGP'),
         signal,
       })
     const commands = backend.commands?.of(options)

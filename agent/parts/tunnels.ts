@@ -36,11 +36,14 @@ export class TunnelsPart implements Part {
   readonly #repairs: Repairs
   readonly #elements: Elements
   readonly #table: string
+  readonly #others: () => readonly Ip[]
   /** The rules that the kernel has: as they were loaded, and as nft printed them afterwards. */
   #loaded: { readonly text: string; readonly shown: string | undefined } | undefined
   #strangers: ReadonlySet<Ip> = new Set()
 
-  constructor(context: Context, now: NodeState, queue: Queue, repairs: Repairs) {
+  /** `others` gives the nodes that have no lease here, and that BGP knows. */
+  constructor(context: Context, now: NodeState, queue: Queue, repairs: Repairs, others: () => readonly Ip[]) {
+    this.#others = others
     this.#context = context
     this.#now = now
     this.queue = queue
@@ -67,7 +70,7 @@ export class TunnelsPart implements Part {
       // The table of the previous run may know more nodes than the copy on disk. It stays until the store answers.
       const isCopy = snapshot.leases === stale?.leases
       if (isCopy && this.#loaded === undefined && isThere('inet', this.#table)) return DONE
-      this.#want([...sourcesOf(served), ...both(choice.uplink.tunnel)], snapshot.leases)
+      this.#want([...sourcesOf(served), ...both(choice.uplink.tunnel), ...this.#others()], snapshot.leases)
       await this.#program(tunnelRules(this.#table, entrances, sources))
     } catch (cause) {
       // Pods have their network without these rules.

@@ -2,7 +2,7 @@
 // numbers are those of the acceptance list of backends.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { type BgpScene, birdPid, established, torConf, withBgp } from '../support/bgp.ts'
+import { type BgpScene, birdPid, established, TOR, torConf, withBgp } from '../support/bgp.ts'
 import { flows, unharmed } from '../support/flows.ts'
 import { ping, until } from '../support/harness.ts'
 import { type Agent, type Node, UNDERLAY } from '../support/nodes.ts'
@@ -43,6 +43,26 @@ describe('BGP: routes to nodes by BIRD', () => {
       for (const agent of agents) await isBy(agent, undefined)
       await until(async () => (await routes(first, 'bird')).length === 0)
       assert.deepEqual(await routes(first, '112'), before)
+      unharmed(await going.end())
+    }).call(this)
+  })
+
+  it('[BE32] a change from BIRD to agent that is taken back, as a session does not come back, loses no packet', async function () {
+    const yaml = (asn: number, programs: string) =>
+      `confirmSeconds: 6\nprograms: ${programs}\npeers: [{ name: tor, address: ${TOR.ip}, asn: ${asn} }]\n`
+    const withTor = torConf({ nodes: [1, 2] })
+    await withBgp({ count: 2, yaml: yaml(TOR.asn, 'bird'), tor: withTor }, async ({ agents, nodes, pods, write }) => {
+      for (const agent of agents) await established(agent)
+      const [first, one, two] = [nodes[0], pods[0], pods[1]]
+      assert.ok(first && one && two)
+      await until(async () => (await routes(first, 'bird')).length === 1)
+      const going = await flows(one.ns, two.ns, [one.ip, two.ip])
+      write(yaml(65_009, 'agent'))
+      await until(async () => (await routes(first, '112')).length === 1, 30_000)
+      for (const agent of agents) await isDegraded(agent, /^The change of .* is taken back/)
+      for (const agent of agents) await isBy(agent, 'bird')
+      await until(async () => (await routes(first, '112')).length === 0, 30_000)
+      assert.equal((await routes(first, 'bird')).length, 1)
       unharmed(await going.end())
     }).call(this)
   })
