@@ -13,7 +13,7 @@ import { subnetEntries } from '../../lib/text/subnet-env.ts'
 import { type NetworkName, parse } from '../../lib/text/values.ts'
 import type { Both } from '../lease/lease.ts'
 import { lockPath } from './instance-lock.ts'
-import { wireguardKeyPath } from './wireguard-keys.ts'
+import { wireguardKeyPaths } from './wireguard-keys.ts'
 
 const DEFAULT = parse.network('default')
 
@@ -112,8 +112,9 @@ function identityPath(stateDir: string): string {
 }
 
 /**
- * Removes the saved subnet, the node's identity and WireGuard key, the lock file and the drafts that a kill left. Also removes subnet.env, if its text comes
- * from the saved subnet or from the one before it. Returns the removed paths. With `dryRun` only returns the paths.
+ * Removes the saved subnet, the node's identity, its WireGuard keys of all names, the lock file and the drafts that a
+ * kill left. Also removes subnet.env, if its text comes from the saved subnet or from the one before it. Returns the
+ * removed paths. With `dryRun` only returns the paths.
  */
 export function forget(
   stateDir: string,
@@ -126,7 +127,7 @@ export function forget(
   const own = [subnet, subnet?.before].map((one) => one && subnetEnv(one))
   // The identity and the key belong to the node, and so to its other agents, too.
   const isLast = !listFiles(stateDir).some((name) => name.startsWith('lease') && `${stateDir}/${name}` !== lease)
-  const kept = isLast ? [lease, identityPath(stateDir), wireguardKeyPath(stateDir, node)] : [lease]
+  const kept = isLast ? [lease, identityPath(stateDir), ...wireguardKeyPaths(stateDir)] : [lease]
   const gone = [...(own.includes(readText(path) ?? '') ? [path] : []), ...kept].filter(
     (one) => readText(one) !== undefined,
   )

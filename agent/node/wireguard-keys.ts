@@ -2,7 +2,7 @@ import { createPrivateKey, createPublicKey, randomBytes } from 'node:crypto'
 import { statSync } from 'node:fs'
 import { draftOf, writeAtomic } from '../../lib/os/files.ts'
 import { log } from '../../lib/os/log.ts'
-import { readText } from '../../lib/os/reading.ts'
+import { listFiles, readText } from '../../lib/os/reading.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 import { Secret } from '../../lib/text/secret.ts'
 
@@ -91,6 +91,13 @@ export class WireguardKeys {
 /** The path of a node's WireGuard key. */
 export function wireguardKeyPath(stateDir: string, node: string): string {
   return `${stateDir}/wireguard-${node}.key`
+}
+
+/** The paths of the WireGuard keys that a node had under its names. A copied disk has those of another node. */
+export function wireguardKeyPaths(stateDir: string): string[] {
+  return listFiles(stateDir)
+    .filter((name) => /^wireguard-.+\.key$/.test(name))
+    .map((name) => `${stateDir}/${name}`)
 }
 
 /** Whether a text is a WireGuard key: 32 bytes in base64, and not all of them zero. */

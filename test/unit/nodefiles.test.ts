@@ -171,6 +171,8 @@ describe('the files of the node', () => {
     const { publicKey } = WireguardKeys.open(state, 'a', join(dir, 'none'))
     forget(state, 'a', path, { instance: parse.network('other') })
     assert.equal(WireguardKeys.open(state, 'a', join(dir, 'none')).publicKey, publicKey)
+    // That of an earlier name of the node, or of the node whose disk this is a copy of.
+    WireguardKeys.open(state, 'former', join(dir, 'none'))
     forget(state, 'a', path)
     assert.deepEqual(readdirSync(state), [])
   })
