@@ -62,7 +62,7 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
   const tools = dryRun ? asking(run, lines) : run
   const instance = instanceOf(settings)
   // First of all, so that nobody sends packets to this node any more.
-  const ended = await removeBird(birdDir(settings), run, { dryRun })
+  const ended = await removeBird(birdDir(settings), { dryRun })
   const earlier = remembered(files.stateDir, node, instance)
   const conf = await released(settings, done, dryRun)
   const links = conf ? await linksOf(conf) : []

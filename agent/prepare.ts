@@ -56,7 +56,7 @@ export async function prepare(
   const { conf } = stale
   await refuseKubeProxy(settings)
   // What an agent with another setting has left.
-  if (!settings.bgp) for (const line of await removeBird(birdDir(settings), run)) log(`agent: BGP is off: ${line}`)
+  if (!settings.bgp) for (const line of await removeBird(birdDir(settings))) log(`agent: BGP is off: ${line}`)
   for (const note of conf.notes ?? []) log(`agent: the network's configuration: ${note}`)
   const { backend, ...asked } = equipped(await chosen(conf, settings), { stateDir: files.stateDir, node })
   const instance = instanceOf(settings)

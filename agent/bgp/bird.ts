@@ -4,7 +4,6 @@ import { has, locate } from '../../lib/os/exec.ts'
 import { draftOf, remove, writeAtomic } from '../../lib/os/files.ts'
 import { readText } from '../../lib/os/reading.ts'
 import type { Run } from '../../lib/os/run.ts'
-import { ExecError } from '../../lib/text/errors.ts'
 import { printable } from '../../lib/text/printable.ts'
 import { askBird, BirdError, type SessionState, sessionsOf } from './birdc.ts'
 
@@ -169,11 +168,10 @@ export class Bird {
 }
 
 /**
- * Ends the BIRD in a folder, which withdraws its routes, and removes its files. Also removes the routes that a killed
- * BIRD has left in the kernel, unless another BIRD runs, because these may be its own. Gives a line for each action,
- * none when there was nothing. With `dryRun` changes nothing. Throws ExecError.
+ * Ends the BIRD in a folder, which withdraws its routes, and removes its files. Gives a line for each action, none when
+ * there was nothing. With `dryRun` changes nothing.
  */
-export async function removeBird(dir: string, run: Run, { dryRun = false } = {}): Promise<string[]> {
+export async function removeBird(dir: string, { dryRun = false } = {}): Promise<string[]> {
   const files = birdFiles(dir)
   const pid = runningBird(files)
   const there = [...Object.values(files), `${files.log}.1`].filter(existsSync)
@@ -183,27 +181,8 @@ export async function removeBird(dir: string, run: Run, { dryRun = false } = {})
     for (const until = performance.now() + STOP_MS; isOurs(pid, files); await sleep(LOOK_MS))
       if (performance.now() > until) signal(pid, 'SIGKILL')
   }
-  const left = there.length === 0 || otherBird() !== undefined ? [] : await leftRoutes(run)
-  if (!dryRun) for (const family of new Set(left)) await run(['ip', family, 'route', 'flush', 'proto', PROTO], '')
-  if (left.length > 0)
-    lines.push(`${dryRun ? 'would remove' : 'removed'} what BIRD had left in the kernel, routes: ${left.length}`)
   if (!dryRun) for (const path of [...there, draftOf(files.conf), draftOf(files.accepted)]) remove(path)
   return [...lines, ...there.map((path) => `${dryRun ? 'would remove' : 'removed'} ${path}`)]
-}
-
-// The number of BIRD among the protocols of routes (linux/rtnetlink.h, RTPROT_BIRD). Not every system knows its name.
-const PROTO = '12'
-
-// The family of each route of a BIRD in the main table.
-async function leftRoutes(run: Run): Promise<string[]> {
-  const found: string[] = []
-  for (const family of ['-4', '-6']) {
-    const argv = ['ip', family, 'route', 'show', 'proto', PROTO]
-    const { status, stdout, stderr } = await run(argv, '')
-    if (status !== 0) throw new ExecError(argv, undefined, stderr.trim() || `ended with status ${status}`)
-    found.push(...stdout.split('\n').flatMap((line) => (/^\S/.test(line) ? [family] : [])))
-  }
-  return found
 }
 
 function runningBird(files: BirdFiles): number | undefined {
