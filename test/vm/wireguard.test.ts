@@ -113,6 +113,43 @@ describe('wireguard', () => {
   )
 
   it(
+    'two peers that swap their keys keep their own subnets; one that changes key, port, address, subnet and families at once is programmed anew',
+    inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
+      const [a, b, c] = await cluster(ns, WIRING)
+      for (const one of [a, b, c]) await one.reach([a, b, c])
+      const keyOf = ({ lease }: Member) => (lease.data.v4 as { readonly PublicKey: string }).PublicKey
+      const shown = async (dev: string, what: string) =>
+        (await a.ns.exec(['wg', 'show', dev, what])).stdout.trim().split('\n').sort()
+      const swapped = [
+        { ...b, lease: { ...b.lease, data: c.lease.data } },
+        { ...c, lease: { ...c.lease, data: b.lease.data } },
+      ]
+      assert.deepEqual((await a.reach([a, ...swapped])).failed, [])
+      const [ofB, ofC] = [b, c].map(({ lease }) => lease.subnets.v4)
+      assert.deepEqual(await shown('flannel-wg', 'allowed-ips'), [`${keyOf(b)}\t${ofC}`, `${keyOf(c)}\t${ofB}`].sort())
+      a.converger.invalidate()
+      assert.equal((await a.reach([a, ...swapped])).changed, 0)
+      assert.deepEqual((await a.reach([a, b, c])).failed, [])
+      await assertReached(a, [b, c], { v4: 1420, v6: 1420 })
+      const [PublicKey] = PSK
+      const lease = {
+        ...b.lease,
+        subnets: { v4: '10.244.77.0/24' as never },
+        ips: { v4: '192.0.2.77' as never },
+        data: { v4: { PublicKey, Port: 40000 } },
+      }
+      assert.deepEqual((await a.reach([a, { ...b, lease }, c])).failed, [])
+      assert.deepEqual(
+        await shown('flannel-wg', 'allowed-ips'),
+        [`${PublicKey}\t10.244.77.0/24`, `${keyOf(c)}\t${ofC}`].sort(),
+      )
+      const endpoints = await shown('flannel-wg', 'endpoints')
+      assert.ok(endpoints.includes(`${PublicKey}\t192.0.2.77:40000`), endpoints.join(', '))
+      assert.deepEqual(await shown('flannel-wg-v6', 'allowed-ips'), [`${keyOf(c)}\t${c.lease.subnets.v6}`])
+    }),
+  )
+
+  it(
     'a peer that comes from another address, as behind a NAT, stays reachable, and a later look changes nothing',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, WIRING)
