@@ -103,9 +103,8 @@ export function itEndsOn(
         if (line.test(seen)) break
       }
       for (const one of among)
-        assert.ok(
-          processes().some((argv) => one.test(argv)),
-          `no ${one} among ${processes().join('\n')}`,
+        await until(() => processes().some((argv) => one.test(argv))).catch(() =>
+          assert.fail(`no ${one} among ${processes().join('\n')} after ${seen}`),
         )
       child.kill(signal)
       const { exitCode } = await child

@@ -216,7 +216,8 @@ peers:
     it(`names the line of ${JSON.stringify(text)}`, () =>
       assert.ok(refusal(text).startsWith(`Cannot use ${FILE}: ${says}`), refusal(text)))
 
-  it('nonsense is read or refused with a sentence, and nothing else happens', () => {
+  it('nonsense is read or refused with a sentence, and nothing else happens', function () {
+    this.timeout(300_000)
     const check = (text: string) => {
       const said = refusal(text)
       assert.ok(said === 'nothing is wrong' || said.startsWith(`Cannot use ${FILE}: `), said)
