@@ -100,7 +100,7 @@ async function there(): Promise<number> {
   const argv = process.argv.slice(2).filter((one) => one !== '--machine')
   const line = [process.execPath, 'bench/index.ts', ...argv].join(' ')
   let heard = ''
-  const last = await commandInMachine(`${line} >/dev/reports 2>/dev/output`, (text) => {
+  const last = await commandInMachine(`${line} >/dev/reports 2>&1; sleep 1`, (text) => {
     heard += text
     process.stdout.write(text)
   })

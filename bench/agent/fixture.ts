@@ -139,9 +139,10 @@ export async function openFixture(bench: Bench): Promise<Fixture> {
     async start(contender, prefix) {
       const dir = bench.dataDir()
       prefixes.set(dir, prefix)
-      const [node] = makePlaces([`agent${++nodes}`]) as [Place]
-      await etcd.attach({ path: node }, 100 + nodes)
-      inside(node, () => ip([`address add 172.31.255.${nodes}/${UNDERLAY} dev eth0`]))
+      const n = ++nodes
+      const [node] = makePlaces([`agent${n}`]) as [Place]
+      await etcd.attach({ path: node }, 100 + n)
+      inside(node, () => ip([`address add 172.31.255.${n}/${UNDERLAY} dev eth0`]))
       const made = startOn(contender, node, dir)
       running.add(made)
       return made

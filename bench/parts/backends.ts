@@ -30,7 +30,7 @@ const [ROUNDS, LOAD_MS] = [15, 1000]
 /** The least share of flanneld's throughput. */
 const LEAST = 0.98
 const [PEERS, COLD_MS, MORE_MS, GAP_MS] = [1000, 1000, 50, 2000]
-const READY_MS = 120_000
+const READY_MS = 300_000
 
 /** What the backends that this kernel has carry between pods of two nodes, beside flanneld's. */
 export async function backends(bench: Bench): Promise<Table> {
