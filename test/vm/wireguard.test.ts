@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import wireguard from '../../agent/backend/types/wireguard.ts'
 import { answers, assertReached, cluster, type Member, type Wiring } from '../support/cluster.ts'
-import { inNamespaces, type Namespace, until } from '../support/harness.ts'
+import { inNamespaces, until } from '../support/harness.ts'
 import { testBackend } from '../support/suites/testBackend.ts'
 
 const WIRING: Wiring = { backend: wireguard }
