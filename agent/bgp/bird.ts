@@ -240,10 +240,14 @@ function runningBird(files: BirdFiles): number | undefined {
 }
 
 // A process id may meanwhile be that of another program. A BIRD that has ended and that nobody has waited for has no
-// command line.
+// command line. A node in a container sees no BIRD of another one, but the node around it sees both with one path.
 function isOurs(pid: number, { socket }: BirdFiles): boolean {
   const words = fileOf(pid, 'cmdline').split('\0')
-  return words[0]?.endsWith('bird') === true && words.includes(socket)
+  return words[0]?.endsWith('bird') === true && words.includes(socket) && isHere(pid)
+}
+
+function isHere(pid: number): boolean {
+  return linkOf(pid, 'ns/net') === linkOf('self', 'ns/net')
 }
 
 // Two BIRDs in one namespace delete each other's routes, and only one of them can listen.
@@ -259,9 +263,8 @@ function refuseOthers(): void {
 
 // A clause about a BIRD of this namespace that is not the process `own`.
 function otherBird(own?: number): string | undefined {
-  const namespace = linkOf('self', 'ns/net')
   const isBird = (pid: number) => pid !== own && fileOf(pid, 'comm').trim() === 'bird' && fileOf(pid, 'cmdline') !== ''
-  const other = processes().find((pid) => isBird(pid) && linkOf(pid, 'ns/net') === namespace)
+  const other = processes().find((pid) => isBird(pid) && isHere(pid))
   if (other === undefined) return undefined
   const line = printable(fileOf(other, 'cmdline').replaceAll('\0', ' ').trim().slice(0, 120))
   const why = 'two BIRDs delete each other’s routes'

@@ -1,7 +1,7 @@
 import { isSix } from '../../lib/text/cidr.ts'
 import { type Cidr, parseCidr, parseIp, split } from '../../lib/text/ip.ts'
 
-// Which chains of other programs drop what pods forward. Here are the rules that `nft -j` prints, and a packet that is
+// Which chains of other programs drop what pods forward, or give it another source address. Here are the rules that `nft -j` prints, and a packet that is
 // followed through them. A rule whose condition is not understood counts as one that does not drop, so that nothing is
 // told that is not so.
 
@@ -28,7 +28,7 @@ export type Expression = Readonly<Record<string, unknown>>
 export type RulesOf = (chain: string) => readonly (readonly Expression[])[]
 
 type Answer = 'yes' | 'no' | 'unknown'
-type Verdict = 'drops' | 'passes' | 'goes on'
+type Verdict = 'drops' | 'translates' | 'passes' | 'goes on'
 /** Chains that lead to each other deeper than this are not followed. The kernel allows 16. */
 const DEEPEST = 16
 
@@ -39,12 +39,18 @@ export function drops(chain: ForwardChain, packet: Forwarded, rulesOf: RulesOf):
   return verdict === 'drops' || (verdict === 'goes on' && chain.policy === 'drop')
 }
 
+/** Whether a chain of the hook `postrouting` gives the packet another source address. */
+export function translates(chain: ForwardChain, packet: Forwarded, rulesOf: RulesOf): boolean {
+  if (chain.family === (isSix(packet.from) ? 'ip' : 'ip6')) return false
+  return follow(chain.name, packet, rulesOf, 0) === 'translates'
+}
+
 function follow(chain: string, packet: Forwarded, rulesOf: RulesOf, depth: number): Verdict {
   if (depth > DEEPEST) return 'passes'
   for (const rule of rulesOf(chain)) {
     const answers = rule.map((part): Answer => {
       if ('match' in part) return isMatch(part['match'], packet)
-      return 'xt' in part ? 'unknown' : 'yes'
+      return 'xt' in part && !isTranslation(part) ? 'unknown' : 'yes'
     })
     if (answers.includes('no')) continue
     const isSure = !answers.includes('unknown')
@@ -53,15 +59,22 @@ function follow(chain: string, packet: Forwarded, rulesOf: RulesOf, depth: numbe
     )
     if (verdict === 'return' && isSure) return 'goes on'
     if ((verdict === 'drop' || verdict === 'reject') && isSure) return 'drops'
+    if (rule.some(isTranslation) && isSure) return 'translates'
     // It may be for these packets.
     if (verdict === 'accept' || verdict === 'vmap') return 'passes'
     if (verdict !== 'jump' && verdict !== 'goto') continue
     const target = (rule.find((part) => verdict in part)?.[verdict] as { target?: unknown })?.target
     const found = follow(String(target), packet, rulesOf, depth + 1)
-    if (found === 'passes' || (found === 'drops' && isSure)) return found
+    if (found === 'passes' || (found !== 'goes on' && isSure)) return found
     if (verdict === 'goto' && isSure) return 'goes on'
   }
   return 'goes on'
+}
+
+// nft shows the target of iptables as an expression of xtables.
+function isTranslation(part: Expression): boolean {
+  const { name } = (part['xt'] ?? {}) as { name?: unknown }
+  return 'masquerade' in part || 'snat' in part || name === 'MASQUERADE' || name === 'SNAT'
 }
 
 interface Match {

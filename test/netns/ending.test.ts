@@ -26,7 +26,7 @@ describe('work that is done before its tool has ended', () => {
         // The process keeps its number, by which the kernel names it.
         ip: `grep -q "link delete" "$input" || exec "$real" "$@" <"$input"
 (tail --pid=$$ -f /dev/null; touch "$dir/ended") </dev/null >/dev/null 2>&1 &
-exec strace -D -qq -o /dev/null -e trace=exit_group -e inject=exit_group:delay_enter=4000000 "$real" "$@" <"$input"`,
+exec strace -D -qq -o /dev/null -e trace=exit_group -e inject=exit_group:delay_enter=9000000 "$real" "$@" <"$input"`,
       })
       works(await plugin('bridge', { ...call, command: 'DEL', file }, node))
       assert.deepEqual([(await node.json('link')).length, existsSync(`${dir}/ended`)], [2, false])

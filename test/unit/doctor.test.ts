@@ -25,7 +25,19 @@ function link(name: string, kind: string, more: Partial<Link> & { cidrs?: readon
     isLinkLocal: cidr.startsWith('fe80'),
   }))
   const index = name.length
-  return { index, name, kind, mac: '', mtu: 1500, isUp: true, addresses, received: 0, sent: 0, ...rest }
+  return {
+    index,
+    name,
+    kind,
+    mac: '',
+    mtu: 1500,
+    isUp: true,
+    hasCarrier: true,
+    addresses,
+    received: 0,
+    sent: 0,
+    ...rest,
+  }
 }
 
 /** A node with one pod of both families, by vxlan. Nothing is wrong with it. */
@@ -62,6 +74,9 @@ function healthy(more: Partial<Facts> & { sysctls?: Readonly<Record<string, stri
       { family: 4, priority: 32_766, table: 'main', text: 'from all lookup main' },
     ],
     ruleset: { chains: [] },
+    legacyRules: [],
+    configurations: [],
+    reach: new Map(),
     counters: grown(new Map(), new Map(), 1000),
     pods: [
       {
@@ -129,6 +144,20 @@ const chain = (more: Partial<Chain>): Chain => ({
   ...more,
 })
 const [peer] = (healthy().status as Status).peers
+
+/** The node with one peer in this state of its probes. */
+const withPeer = (state: 'answers' | 'silent' | 'narrow'): Partial<Facts> =>
+  withStatus({
+    peers: [
+      {
+        node: 'node-7',
+        subnets: { v4: parseCidr('10.64.7.0/24') },
+        ips: { v4: '192.0.2.7' as Ip },
+        backend: 'vxlan',
+        probe: { state, sent: 10, lost: 0 },
+      },
+    ],
+  })
 
 /** A fault: its code, the facts, and the sentence. */
 const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] = [
@@ -225,6 +254,104 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
     'The network of pods 10.64.0.0/12 overlaps 10.66.0.1/16 of docker0: packets to one of them go to the other; run ip addr show dev docker0',
   ],
   [
+    'DR12',
+    healthy({
+      ruleset: { chains: [chain({})] },
+      legacyRules: [{ tool: 'iptables-legacy', table: 'filter', count: 3 }],
+    }),
+    'The old tables of iptables have rules beside those of nftables (iptables-legacy filter: 3): both decide, and iptables -S does not show the old ones; run iptables-legacy-save >/root/iptables-legacy.rules',
+  ],
+  [
+    'DR14',
+    healthy({
+      ruleset: {
+        chains: [
+          chain({
+            table: 'nat',
+            name: 'POSTROUTING',
+            hook: 'postrouting',
+            type: 'nat',
+            rules: [{ handle: 1, expr: [{ xt: { type: 'target', name: 'MASQUERADE' } }] }],
+          }),
+        ],
+      },
+    }),
+    'The chain ip nat POSTROUTING of another program masquerades packets from 10.64.0.0/24 to 10.64.0.0/12: pods of other nodes see the address of this node, and so do their policies; run iptables -t nat -I POSTROUTING -s 10.64.0.0/24 -d 10.64.0.0/12 -j ACCEPT',
+  ],
+  [
+    'DR17',
+    healthy({ ...withPeer('silent'), reach: new Map([['192.0.2.7' as Ip, { answers: true, isTunnelled: false }]]) }),
+    'Node node-7 (192.0.2.7) answers, its tunnel does not; want UDP port 8472 to pass between the nodes: pods of these nodes do not reach each other; run iptables -I INPUT -p udp --dport 8472 -j ACCEPT',
+  ],
+  [
+    'DR17',
+    healthy({ ...withPeer('silent'), reach: new Map([['192.0.2.7' as Ip, { answers: false, isTunnelled: false }]]) }),
+    'Node node-7 (192.0.2.7) answers neither at the address of the node nor over the tunnel: its pods are not reached; the node is down, or the network between the nodes is; run ip route get 192.0.2.7',
+  ],
+  [
+    'DR19',
+    healthy({
+      ...withPeer('narrow'),
+      reach: new Map([['192.0.2.7' as Ip, { answers: true, isTunnelled: true, largest: 1372 }]]),
+    }),
+    'Packets over 1372 bytes to node-7 vanish; pods have 1450: large answers hang; raise the MTU of the link between the nodes, or set "MTU" of the backend to 1372; run ip route get 192.0.2.7',
+  ],
+  [
+    'DR20',
+    healthy({ counters: grew('Udp.InCsumErrors', 7) }),
+    "7 packets with wrong checksums came in 1.0 s (Udp.InCsumErrors): the kernel drops them, and connections hang; switch the offload of checksums off at the sender; run echo 'tx-checksum-offload: off' >>/etc/plumb/agent.yaml",
+  ],
+  [
+    'DR24',
+    healthy({ links: healthy().links.map((one) => (one.name === 'eth0' ? { ...one, hasCarrier: false } : one)) }),
+    'The uplink eth0 has no carrier: its cable or its other end is down: pods reach only this node; run ip link set dev eth0 up',
+  ],
+  [
+    'DR32',
+    healthy({
+      ...withPeer('answers'),
+      rules: [{ family: 4, priority: 5270, table: '52', text: 'from all lookup 52' }],
+      routes: [
+        { family: 4, dst: parseCidr('10.64.0.0/16'), dev: 'tailscale0', type: 'unicast', table: '52', proto: '' },
+      ],
+    }),
+    'Packets to 10.64.7.0/24 of node-7 leave by tailscale0: rule 5270 (from all lookup 52) finds 10.64.0.0/16 dev tailscale0 table 52 first: its pods are not reached; run ip -4 rule add to 10.64.7.0/24 lookup main priority 5269',
+  ],
+  [
+    'DR32',
+    healthy({
+      ...withPeer('answers'),
+      routes: [
+        { family: 4, dst: parseCidr('10.64.7.128/25'), dev: 'tun0', type: 'unicast', table: 'main', proto: 'static' },
+      ],
+    }),
+    'Packets to 10.64.7.0/24 of node-7 leave by tun0: the route 10.64.7.128/25 dev tun0: its pods are not reached; run ip route del 10.64.7.128/25 dev tun0',
+  ],
+  [
+    'DR33',
+    healthy({ processes: [{ pid: 3, name: 'systemd-network', argv: ['/lib/systemd/systemd-networkd'] }] }),
+    'systemd-networkd runs with ManageForeignRoutes=yes and ManageForeignRoutingPolicyRules=yes: each of its restarts deletes routes of pods, until the agent puts them back; run mkdir -p /etc/systemd/networkd.conf.d',
+  ],
+  [
+    'DR34',
+    healthy({ processes: [{ pid: 3, name: 'NetworkManager', argv: ['/usr/sbin/NetworkManager'] }] }),
+    "NetworkManager runs, and no unmanaged-devices names interface-name:veth*, interface-name:cni*, interface-name:flannel*: it may set links of pods down, or give them addresses; run printf '[keyfile]\\nunmanaged-devices+=interface-name:veth*;interface-name:cni*;interface-name:flannel*\\n' >/etc/NetworkManager/conf.d/90-plumb.conf",
+  ],
+  [
+    'DR35',
+    healthy({
+      processes: [{ pid: 3, name: 'systemd-network', argv: ['/lib/systemd/systemd-networkd'] }],
+      configurations: [
+        {
+          path: '/etc/systemd/networkd.conf.d/90-plumb.conf',
+          text: '[Network]\nManageForeignRoutes=no\nManageForeignRoutingPolicyRules=no\n',
+        },
+        { path: '/etc/systemd/network/10-all.network', text: '[Match]\nName=*\n\n[Network]\nDHCP=yes\n' },
+      ],
+    }),
+    "/etc/systemd/network/10-all.network matches links of pods (Name=*): systemd-networkd configures links of pods; run sed -i 's/^Name=.*/& !veth* !cni* !flannel*/' /etc/systemd/network/10-all.network",
+  ],
+  [
     'DR37',
     healthy({ disks: [{ path: '/run/cni', mount: '/run', isReadOnly: true, freeBytes: 1e9 }] }),
     'The file system /run is read-only: plumb cannot write below /run/cni: pods do not start, and their addresses are not freed; run mount -o remount,rw /run',
@@ -294,7 +421,8 @@ describe('the checks of the doctor', () => {
         throw new NotRead(`${name} needs a process`)
       },
     })
-    for (const name of ['routes', 'rules', 'processes', 'disks', 'subnetFile', 'lists', 'status'] as const)
+    const others = ['legacyRules', 'configurations', 'reach'] as const
+    for (const name of ['routes', 'rules', 'processes', 'disks', 'subnetFile', 'lists', 'status', ...others] as const)
       Object.defineProperty(facts, name, refuse(name))
     const { notMade, made } = examine(facts, AGENT_CHECKS)
     assert.deepEqual(notMade, [])

@@ -1,5 +1,5 @@
 import { isSix } from '../../../lib/text/cidr.ts'
-import { type Cidr, split } from '../../../lib/text/ip.ts'
+import { type Cidr, parseCidr, split } from '../../../lib/text/ip.ts'
 import { nameOf } from '../../health/reachability.ts'
 import { both } from '../../lease/families.ts'
 import type { Check, Seen } from '../check.ts'
@@ -46,12 +46,22 @@ function beforeMain({ rules, routes }: Facts, targets: readonly Target[]): Seen[
       ({ table, family, type }) => table === rule.table && family === rule.family && type !== 'throw',
     )
     for (const route of ofTable) {
-      const target = targets.find(({ subnet }) => isSix(subnet) === (route.family === 6) && isWithin(subnet, route.dst))
+      const isCaught = ({ subnet }: Target) => isWithin(subnet, route.dst) && !isSentToMain(subnet, rule, rules)
+      const target = targets.find(isCaught)
       if (!target) continue
       const how = `rule ${rule.priority} (${rule.text}) finds ${textOf(route)} first`
       return [seenOf(target, route.dev, how, [addRule(target.subnet, rule)])]
     }
     return []
+  })
+}
+
+// Whether an earlier rule sends packets to a subnet to the table `main`.
+function isSentToMain(subnet: Cidr, { priority }: Rule, rules: readonly Rule[]): boolean {
+  return rules.some((one) => {
+    const [, to] = /^from all to (\S+) lookup main\b/.exec(one.text) ?? []
+    if (to === undefined || one.priority > priority) return false
+    return isWithin(subnet, parseCidr(to.includes('/') ? to : `${to}/${isSix(subnet) ? 128 : 32}`))
   })
 }
 

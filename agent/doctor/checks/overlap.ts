@@ -2,8 +2,7 @@ import { isSix } from '../../../lib/text/cidr.ts'
 import { type Cidr, split } from '../../../lib/text/ip.ts'
 import type { Check, Seen } from '../check.ts'
 import type { Facts } from '../facts/facts.ts'
-
-const TUNNELS: readonly string[] = ['vxlan', 'ipip', 'wireguard']
+import { TUNNELS } from '../packets.ts'
 
 /** The network of pods overlaps a network that the node reaches elsewhere. One of the two is not reachable. */
 export const check: Check = {

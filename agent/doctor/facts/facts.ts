@@ -1,14 +1,17 @@
 // What a node is like at one moment. The doctor reads it once, and its checks compare it. This file has the types. The
 // other files of this folder read a part each. `read.ts` reads everything, `of-agent.ts` what needs no process.
-import type { Cidr } from '../../../lib/text/ip.ts'
+import type { Cidr, Ip } from '../../../lib/text/ip.ts'
 import type { Status } from '../../health/status.ts'
 import { both } from '../../lease/families.ts'
+import type { Configuration } from './configurations.ts'
 import type { Counters } from './counters.ts'
 import type { Disk } from './disks.ts'
+import type { LegacyRules } from './legacy-rules.ts'
 import type { Link } from './links.ts'
 import type { Lists } from './lists.ts'
 import type { Pod } from './pods.ts'
 import type { Process } from './processes.ts'
+import type { Reach } from './reach.ts'
 import type { Route, Rule } from './routes.ts'
 import type { Ruleset } from './ruleset.ts'
 import type { SubnetFile } from './subnet-file.ts'
@@ -27,6 +30,12 @@ export interface Facts {
   readonly rules: readonly Rule[]
   /** The chains of nftables with their rules, those of iptables-nft among them. Sets come without their elements. */
   readonly ruleset: Ruleset
+  /** The rules in old tables of iptables, which nftables does not show. */
+  readonly legacyRules: readonly LegacyRules[]
+  /** The configuration files of systemd-networkd and NetworkManager. */
+  readonly configurations: readonly Configuration[]
+  /** Whether nodes answer whose tunnel does not, by the addresses of the nodes. */
+  readonly reach: ReadonlyMap<Ip, Reach>
   /** Counters of the kernel, and how they grew while the facts were read. */
   readonly counters: Counters
   /** The attachments of plumb's plugins whose pod is still there. */

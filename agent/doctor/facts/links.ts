@@ -11,6 +11,8 @@ export interface Link {
   readonly mac: string
   readonly mtu: number
   readonly isUp: boolean
+  /** Packets can leave by it. */
+  readonly hasCarrier: boolean
   /** The name of the master, such as a bridge. */
   readonly master?: string
   /** The index of the lower link. */
@@ -53,6 +55,7 @@ export async function readLinks(run: Run): Promise<Link[]> {
       mac: row.address ?? '',
       mtu: row.mtu,
       isUp: row.flags.includes('UP'),
+      hasCarrier: row.flags.includes('LOWER_UP'),
       ...(row.master !== undefined && { master: row.master }),
       ...(on !== undefined && { on }),
       addresses: (row.addr_info ?? []).flatMap(({ local, prefixlen, scope }) =>

@@ -51,6 +51,15 @@ export function factsOfAgent({ agent, pods, ruleset, before }: Held): Facts {
     get processes() {
       return missing('the processes')
     },
+    get legacyRules() {
+      return missing('the old tables of iptables')
+    },
+    get configurations() {
+      return missing('the files of other programs')
+    },
+    get reach() {
+      return missing('the answers of nodes')
+    },
     get disks() {
       return missing('the file systems')
     },
@@ -67,7 +76,7 @@ function missing(what: string): never {
   throw new NotRead(`the agent does not read ${what}`)
 }
 
-// Without the counts of packets, and without what only a device of one kind has.
+// Without the counts of packets and the carrier, and without what only a device of one kind has.
 function readLinks(): Link[] {
   const all = linksNow()
   const names = new Map(all.map(({ index, name }) => [index, name]))
@@ -80,6 +89,7 @@ function readLinks(): Link[] {
       mac,
       mtu,
       isUp,
+      hasCarrier: isUp,
       ...(masterName !== undefined && { master: masterName }),
       ...(on !== undefined && { on }),
       get addresses() {

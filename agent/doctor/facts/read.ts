@@ -2,13 +2,16 @@ import { run as runTool } from '../../../lib/os/exec.ts'
 import type { Run } from '../../../lib/os/run.ts'
 import { maybeSysctl } from '../../../lib/os/sysctls.ts'
 import type { Status } from '../../health/status.ts'
+import { readConfigurations } from './configurations.ts'
 import { grown, readCounters } from './counters.ts'
 import { readDisks } from './disks.ts'
 import { type Facts, known, networkOf } from './facts.ts'
+import { readLegacyRules } from './legacy-rules.ts'
 import { readLinks } from './links.ts'
 import { readLists } from './lists.ts'
 import { readPods } from './pods.ts'
 import { readProcesses } from './processes.ts'
+import { readReach } from './reach.ts'
 import { readRoutes, readRules } from './routes.ts'
 import { readRuleset } from './ruleset.ts'
 import { readSubnetFile } from './subnet-file.ts'
@@ -33,22 +36,26 @@ const GROWTH_MS = 1000
  */
 export async function readFacts(places: Places, run: Run = runTool): Promise<Facts> {
   const [started, first] = [performance.now(), await settled(readCounters)]
-  const [links, routes, rules, ruleset, agent, subnetFile, lists, pods, processes, disks] = await Promise.all([
-    settled(() => readLinks(run)),
-    settled(() => readRoutes(run)),
-    settled(() => readRules(run)),
-    settled(() => readRuleset(run)),
-    settled(() => places.status()),
-    settled(() => readSubnetFile(places.subnetFile)),
-    settled(() => readLists(places.confDir, places.binDirs)),
-    settled(readPods),
-    settled(readProcesses),
-    settled(() => readDisks(places.written)),
-  ])
+  const [links, routes, rules, ruleset, agent, subnetFile, lists, pods, processes, disks, legacy, configurations] =
+    await Promise.all([
+      settled(() => readLinks(run)),
+      settled(() => readRoutes(run)),
+      settled(() => readRules(run)),
+      settled(() => readRuleset(run)),
+      settled(() => places.status()),
+      settled(() => readSubnetFile(places.subnetFile)),
+      settled(() => readLists(places.confDir, places.binDirs)),
+      settled(readPods),
+      settled(readProcesses),
+      settled(() => readDisks(places.written)),
+      settled(() => readLegacyRules(run)),
+      settled(readConfigurations),
+    ])
+  const status = agent.status === 'fulfilled' ? agent.value : undefined
+  const reach = await settled(() => readReach(status))
   await Bun.sleep(Math.max(0, started + GROWTH_MS - performance.now()))
   const second = await settled(readCounters)
   const ms = performance.now() - started
-  const status = agent.status === 'fulfilled' ? agent.value : undefined
   return {
     sysctl: maybeSysctl,
     get links() {
@@ -71,6 +78,15 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
     },
     get processes() {
       return known(processes)
+    },
+    get legacyRules() {
+      return known(legacy)
+    },
+    get configurations() {
+      return known(configurations)
+    },
+    get reach() {
+      return known(reach)
     },
     get disks() {
       return known(disks)

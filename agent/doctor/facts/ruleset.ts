@@ -1,5 +1,5 @@
 import type { Run } from '../../../lib/os/run.ts'
-import type { Expression, ForwardChain } from '../forward-chains.ts'
+import type { Expression, ForwardChain, RulesOf } from '../forward-chains.ts'
 import { jsonOf } from './tools.ts'
 
 /** A chain with its rules. */
@@ -20,6 +20,12 @@ export interface Ruleset {
 /** Whether the chain is in a table of plumb. */
 export function isOurs({ table }: ForwardChain): boolean {
   return /^plumb(-|$)/.test(table)
+}
+
+/** The rules of the chains in the table of a chain, as `drops` wants them. */
+export function rulesIn(chains: readonly Chain[], { family, table }: ForwardChain): RulesOf {
+  const isHere = (one: Chain, name: string) => one.family === family && one.table === table && one.name === name
+  return (name) => chains.find((one) => isHere(one, name))?.rules.map(({ expr }) => expr) ?? []
 }
 
 /** No chains. */

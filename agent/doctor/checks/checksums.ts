@@ -1,0 +1,21 @@
+import type { Check } from '../check.ts'
+
+/** Packets arrive with wrong checksums. Network cards and kernels before 5.7 make them for tunnels (flannel#1279). */
+export const check: Check = {
+  code: 'DR20',
+  title: 'packets arrive with wrong checksums',
+  severity: 'error',
+  detect({ counters }) {
+    const names = ['Udp.InCsumErrors', 'Tcp.InCsumErrors', 'Icmp.InCsumErrors']
+    const wrong = names.filter((name) => (counters.growth.get(name) ?? 0) > 0)
+    if (wrong.length === 0) return []
+    const sum = wrong.reduce((all, name) => all + (counters.growth.get(name) ?? 0), 0)
+    return [
+      {
+        what: `${sum} packets with wrong checksums came in ${(counters.ms / 1000).toFixed(1)} s (${wrong.join(', ')})`,
+        effect: 'the kernel drops them, and connections hang; switch the offload of checksums off at the sender',
+        commands: ["echo 'tx-checksum-offload: off' >>/etc/plumb/agent.yaml", 'systemctl restart plumb-agent'],
+      },
+    ]
+  },
+}

@@ -1,0 +1,42 @@
+import type { Check, Seen } from '../check.ts'
+import { shellWord } from '../shell.ts'
+
+/** A file of systemd-networkd matches the links of pods. It then asks for addresses there by DHCP. */
+export const check: Check = {
+  code: 'DR35',
+  title: 'a .network file matches links of pods',
+  severity: 'warning',
+  detect({ processes, configurations, agent }) {
+    if (!agent || !processes.some(({ name }) => name === 'systemd-network')) return []
+    return configurations.flatMap(({ path, text }): Seen[] => {
+      if (!path.endsWith('.network')) return []
+      const [, match = ''] = /^\[Match\]\n((?:(?!\[).*\n?)*)/m.exec(text) ?? []
+      const names = [...match.matchAll(/^\s*Name\s*=\s*(.+)$/gm)].flatMap(([, list = '']) => list.trim().split(/\s+/))
+      const found = names.find((one) => SAMPLES.some((link) => isMatch(one, link)))
+      const isOff = /^\s*Unmanaged\s*=\s*(yes|true|on|1)\s*$/im.test(text)
+      if (found === undefined || isOff || names.some((one) => one.startsWith('!'))) return []
+      return [
+        {
+          what: `${path} matches links of pods (Name=${found})`,
+          effect: 'systemd-networkd configures links of pods',
+          commands: [`sed -i 's/^Name=.*/& !veth* !cni* !flannel*/' ${shellWord(path)}`, 'networkctl reload'],
+        },
+      ]
+    })
+  },
+}
+
+const SAMPLES = ['veth0123abcd', 'cni0', 'flannel.1']
+
+// A pattern of a shell, as in man systemd.network(5).
+function isMatch(pattern: string, name: string): boolean {
+  const text = pattern
+    .replace(/[.+^${}()|\\]/g, '\\$&')
+    .replaceAll('*', '.*')
+    .replaceAll('?', '.')
+  try {
+    return new RegExp(`^${text}$`).test(name)
+  } catch {
+    return false
+  }
+}

@@ -1,0 +1,54 @@
+import { nameOf } from '../../health/reachability.ts'
+import type { Status } from '../../health/status.ts'
+import type { Check, Seen } from '../check.ts'
+import type { Facts } from '../facts/facts.ts'
+
+/** The number of peers that a sentence names. */
+const NAMED = 3
+
+/** Peers do not answer over the tunnel, though their nodes answer. Something between the nodes drops the tunnel. */
+export const check: Check = {
+  code: 'DR17',
+  title: 'tunnel to other nodes is blocked',
+  severity: 'error',
+  dependsOn: ['DR1', 'DR6', 'DR21', 'DR24', 'DR32'],
+  detect({ status, links, reach }) {
+    if (!status) return []
+    const reachOf = ({ ips }: Status['peers'][number]) => (ips.v4 === undefined ? undefined : reach.get(ips.v4))
+    const silent = status.peers.filter((peer) => peer.problem === undefined && reachOf(peer)?.isTunnelled === false)
+    const answering = silent.filter((peer) => reachOf(peer)?.answers === true)
+    if (silent.length === 0) return []
+    const way = wayOf(status, links)
+    if (answering.length === 0) return [wholeNode(silent)]
+    const names = answering.slice(0, NAMED).map((peer) => `${nameOf(peer)} (${peer.ips.v4})`)
+    const more = silent.length > NAMED ? ` and ${silent.length - NAMED} more` : ''
+    const one = silent.length === 1
+    return [
+      {
+        what: `${one ? 'Node' : `${silent.length} nodes, such as`} ${names.join(', ')}${more} ${one ? 'answers, its tunnel does' : 'answer, their tunnels do'} not; want ${way.text} to pass between the nodes`,
+        effect: 'pods of these nodes do not reach each other',
+        commands: way.rule === undefined ? [] : [`iptables -I INPUT ${way.rule} -j ACCEPT`],
+      },
+    ]
+  },
+}
+
+function wholeNode(silent: Status['peers']): Seen {
+  const names = silent.slice(0, NAMED).map((peer) => `${nameOf(peer)} (${peer.ips.v4})`)
+  const one = silent.length === 1
+  return {
+    what: `${one ? 'Node' : 'Nodes'} ${names.join(', ')} ${one ? 'answers' : 'answer'} neither at the address of the node nor over the tunnel`,
+    effect: 'its pods are not reached; the node is down, or the network between the nodes is',
+    commands: [`ip route get ${silent[0]?.ips.v4}`],
+  }
+}
+
+// What carries packets of pods between nodes, for people and for iptables.
+function wayOf({ backend }: Status, links: Facts['links']): { readonly text: string; readonly rule?: string } {
+  const port = backend === 'vxlan' ? links.find(({ name }) => name.startsWith('flannel'))?.vxlan?.port : undefined
+  const ports: Readonly<Record<string, number>> = { vxlan: port ?? 8472, udp: 8285, wireguard: 51_820 }
+  const udp = ports[backend]
+  if (udp !== undefined) return { text: `UDP port ${udp}`, rule: `-p udp --dport ${udp}` }
+  if (backend === 'ipip') return { text: 'IP protocol 4', rule: '-p 4' }
+  return { text: 'packets of pods' }
+}

@@ -1,0 +1,23 @@
+import type { Check } from '../check.ts'
+
+/** The old tables of iptables decide beside nftables. `iptables -S` shows only one of the two. */
+export const check: Check = {
+  code: 'DR12',
+  title: 'two firewalls decide',
+  severity: 'warning',
+  detect({ legacyRules, ruleset }) {
+    if (legacyRules.length === 0 || ruleset.chains.length === 0) return []
+    const tools = [...new Set(legacyRules.map(({ tool }) => tool))]
+    const tables = legacyRules.map(({ tool, table, count }) => `${tool} ${table}: ${count}`).join(', ')
+    return [
+      {
+        what: `The old tables of iptables have rules beside those of nftables (${tables})`,
+        effect: 'both decide, and iptables -S does not show the old ones',
+        commands: [
+          ...tools.map((tool) => `${tool}-save >/root/${tool}.rules`),
+          ...legacyRules.map(({ tool, table }) => `${tool} -t ${table} -F`),
+        ],
+      },
+    ]
+  },
+}

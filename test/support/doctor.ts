@@ -1,0 +1,171 @@
+// A node with a pod, its faults, and what the doctor says of them.
+import assert from 'node:assert/strict'
+import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { type Namespace, plugin, until } from './harness.ts'
+import { type Agent, type Cluster, fileStore, inCluster, type Node } from './nodes.ts'
+
+export const DIST = join(import.meta.dir, '../../dist')
+const PLUMB = join(DIST, 'plumb')
+const NETWORK = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
+const LATE = 45_000
+
+/** A finding as `plumb doctor --json` has it. */
+export interface Finding {
+  readonly code: string
+  readonly severity: string
+  readonly text: string
+  readonly commands: readonly string[]
+}
+/** What `plumb doctor --json` prints. */
+export interface Report {
+  readonly findings: readonly Finding[]
+  readonly hidden: readonly (Finding & { because: string })[]
+  readonly made: readonly string[]
+  readonly notMade: readonly { readonly code: string; readonly why: string }[]
+}
+/** A node with an agent and a pod, and another node. */
+export interface Fixture {
+  readonly node: Node
+  readonly other: Node
+  readonly hub: Namespace
+  readonly agent: Agent
+  readonly pod: Namespace
+  /** The pod's link on the node. */
+  readonly link: string
+  /** The plugins that the network of the node uses. */
+  readonly bin: string
+  readonly lists: string
+}
+
+/** Two nodes with agents, and a pod on the first, in the network that the agent's flannel plugin makes. */
+export function withFixture(work: (fixture: Fixture) => Promise<void>, ...more: readonly string[]) {
+  const options = (cluster: Cluster) => [...fileStore(cluster, NETWORK), '--probe-interval=2', ...more]
+  return inCluster(3, options, async ({ nodes, hub }, test) => {
+    test.timeout(120_000)
+    const [node, other, { ns: pod }] = nodes as [Node, Node, Node]
+    const [agent, second] = [node.agent(), other.agent()]
+    await Promise.all([agent.ready(30_000), second.ready(30_000)])
+    await pod.exec(['ip', 'link', 'del', 'eth0'])
+    const [bin, lists] = [join(node.dir, 'bin'), join(node.dir, 'net.d')]
+    for (const dir of [bin, lists]) mkdirSync(dir, { recursive: true })
+    for (const name of ['flannel', 'bridge', 'host-local']) symlinkSync(join(DIST, name), join(bin, name))
+    const conf = {
+      type: 'flannel',
+      subnetFile: join(node.dir, 'subnet.env'),
+      dataDir: join(node.dir, 'flannel'),
+      delegate: { isDefaultGateway: true, hairpinMode: true },
+    }
+    const list = { cniVersion: '1.0.0', name: 'cbr0', plugins: [conf] }
+    writeFileSync(join(lists, '10-flannel.conflist'), JSON.stringify(list))
+    const call = (command: string) =>
+      plugin(
+        'flannel',
+        {
+          command,
+          conf: { cniVersion: '1.0.0', name: 'cbr0', ...conf },
+          containerId: `doctor-${node.ns.path.replace(/.*\//, '')}`,
+          netns: pod,
+          ifname: 'eth0',
+          path: bin,
+        },
+        node.ns,
+      )
+    const added = await call('ADD')
+    assert.equal(added.status, 0, added.stdout)
+    const { name: link } = added.result['interfaces'].find((one: { sandbox?: string; name: string }) =>
+      one.name.startsWith('veth'),
+    )
+    await until(async () => (await agent.status())?.peers[0]?.probe?.state === 'answers', LATE)
+    try {
+      await work({ node, other, hub, agent, pod, link, bin, lists })
+    } finally {
+      await call('DEL')
+    }
+  })
+}
+
+/** Runs `plumb doctor --json` on the node, as it is set up there. */
+export async function doctor({ node, bin, lists }: Fixture, ...words: string[]): Promise<Report & { status: number }> {
+  const { status, stdout, stderr } = await node.ns.exec([
+    PLUMB,
+    'doctor',
+    '--json',
+    '--socket',
+    join(node.dir, 'agent.sock'),
+    '--subnet-file',
+    join(node.dir, 'subnet.env'),
+    '--conf-dir',
+    lists,
+    '--bin-dir',
+    bin,
+    ...words,
+  ])
+  assert.ok(status !== 2, stderr)
+  return { ...JSON.parse(stdout), status }
+}
+
+const codes = ({ findings }: Report) => findings.map(({ code }) => code)
+
+/** Waits until the doctor finds nothing. */
+export async function isClean(fixture: Fixture): Promise<void> {
+  let report = await doctor(fixture)
+  await until(async () => {
+    report = await doctor(fixture)
+    return report.findings.length === 0
+  }, LATE).catch(() => assert.deepEqual(report.findings, []))
+  assert.equal(report.status, 0)
+}
+
+/** Runs commands in a shell of root on the node. What they write below /etc goes away with the shell. */
+async function mend({ node }: Fixture, commands: readonly string[], tools = ''): Promise<void> {
+  const hide = ['/etc/sysctl.d', '/etc/modules-load.d'].map((dir) => `mount -t tmpfs none ${dir}`)
+  const script = ['set -e', ...hide, `PATH=${tools}:${DIST}:$PATH`, ...commands].join('\n')
+  const { status, stderr } = await node.ns.exec(['unshare', '-m', 'sh', '-c', script])
+  assert.equal(status, 0, `${commands.join('\n')}\n${stderr}`)
+}
+
+/** Runs a script of a shell that must succeed. */
+export const sh = async (ns: Namespace, script: string) => {
+  const { status, stderr } = await ns.exec(['sh', '-ec', script])
+  assert.equal(status, 0, stderr)
+}
+
+/** A fault, and what the doctor says of it. */
+export interface Fault {
+  readonly code: string
+  readonly what: string
+  readonly make: (fixture: Fixture) => Promise<unknown> | unknown
+  /** The sentence. */
+  readonly says: RegExp
+  /** The agent would mend it by itself, so it is stopped first. */
+  readonly withoutAgent?: true
+  readonly severity?: 'error' | 'warning'
+}
+
+/** The finding is there, with its sentence and status, and no other one. Its commands run. */
+export async function isFoundAlone(fixture: Fixture, { code, what, says, severity = 'error' }: Fault): Promise<void> {
+  let report = await doctor(fixture)
+  await until(async () => {
+    report = await doctor(fixture)
+    return report.findings.length > 0
+  }, LATE).catch(() => assert.fail(`${code} is not found: ${what}`))
+  assert.deepEqual([...new Set(codes(report))], [code], `${what}: ${JSON.stringify(report.findings)}`)
+  const [first] = report.findings as [Finding]
+  assert.match(first.text, says)
+  assert.equal(first.severity, severity)
+  assert.equal(report.status, severity === 'error' ? 1 : 3)
+  const alone = await doctor(fixture, code.toLowerCase())
+  assert.deepEqual([alone.findings, alone.made], [report.findings, [code]])
+  const commands = report.findings.flatMap((one) => one.commands)
+  await mend(fixture, commands, agentTools(fixture))
+}
+
+/** A folder with a `systemctl` that starts the agent of the node. */
+function agentTools({ node }: Fixture): string {
+  const dir = join(node.dir, 'tools')
+  mkdirSync(dir, { recursive: true })
+  const start = `setsid ${PLUMB} agent ${node.options.join(' ')} </dev/null >/dev/null 2>&1 &`
+  writeFileSync(join(dir, 'systemctl'), `#!/bin/sh\n${start}\necho $! >${join(node.dir, 'pid')}\n`, { mode: 0o755 })
+  return dir
+}
