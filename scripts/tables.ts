@@ -11,8 +11,9 @@ export interface Table {
 }
 
 /**
- * The tables of resource kinds, backends, stores, chains of the rules, checks of the doctor, and plugins that work within other plugins.
- * Other plugins need no table, because each plugin is an entry of the executable (scripts/build.ts).
+ * The tables of resource kinds, backends, stores, chains of the rules, checks of the doctor, and plugins that work
+ * within other plugins. Other plugins need no table, because each plugin is an entry of the executable
+ * (scripts/build.ts).
  */
 export function tables(): Table[] {
   return [
