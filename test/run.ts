@@ -13,7 +13,7 @@ const isRoot = process.getuid?.() === 0
 /** Set in the virtual machine: where the runner outside hears of each file. */
 const GUEST = process.env['PLUMB_GUEST']
 /** Lanes that take long: they run only when --only names them, and what they print is shown as they print it. */
-const ASKED = ['kubelet', 'kubernetes', 'storm', 'soak']
+const ASKED = ['kubelet', 'kubernetes', 'storm', 'soak', 'vmlong']
 // Its own network, mounts and processes: whatever a test leaves, or dies from, goes with the namespaces. /etc and
 // /var/lib are seen as they are, and written to memory.
 const SCRIPT = `
@@ -69,7 +69,7 @@ if (jobs.length === 0) {
 const made = GUEST ? [] : await all([{ name: 'build', argv: [process.execPath, 'scripts/build.ts'] }], 1)
 /** Files at a time. They wait for timers, for the kernel and for each other's processes for more than half of their time. */
 const WIDTH = Number(flags.jobs ?? 2 * availableParallelism())
-const isHere = ({ name }: Job) => GUEST !== undefined || !name.startsWith('test/vm/')
+const isHere = ({ name }: Job) => GUEST !== undefined || !/^test\/vm(long)?\//.test(name)
 const reports = [...made, ...(await all(jobs.filter(isHere), WIDTH))]
 // Last and alone: a machine in software wants all processors, and time that is not another test's.
 reports.push(...(await there(jobs.filter((job) => !isHere(job)))))
@@ -96,7 +96,7 @@ function files(): Job[] {
   const isLeftOut = (name: string) => patterns.length === 0 && room(name, flags.without)
   const room = (name: string, wanted = '') => wanted.split(',').includes(/^test\/(\w+)\//.exec(name)?.[1] ?? 'unit')
   return found
-    .filter((name) => (flags.only ? room(name, flags.only) : !room(name, ASKED.join())) && !isLeftOut(name))
+    .filter((name) => (flags.only ? room(name, flags.only) : GUEST || !room(name, ASKED.join())) && !isLeftOut(name))
     .map((name, i) => {
       const mocha = [
         process.execPath,

@@ -154,7 +154,10 @@ describe('plumb agent and the firewall', () => {
           agents = [one.agent(...options), ...agents.slice(1)]
           // Without them FORWARD drops what pods send, and the node says so.
           if (options[0] === '--iptables-forward-rules=false')
-            await until(async () => /^503 The chain ip filter FORWARD[ ,]/.test((await agents[0]?.readyz()) ?? ''), 20_000)
+            await until(
+              async () => /^503 The chain ip filter FORWARD[ ,]/.test((await agents[0]?.readyz()) ?? ''),
+              20_000,
+            )
           else await agents[0]?.ready(20_000)
           await until(async () => like.test(await rules()))
         }

@@ -19,9 +19,9 @@ const TUNNELLED = ['vxlan', 'ipip', 'udp', 'wireguard']
 const SMALLEST = 576
 
 /**
- * Asks the peers that the agent calls silent or narrow, at the addresses of their nodes and over the tunnel, and looks for
- * the largest packet that a narrow one gets. Only IPv4. Takes no time when all peers answer. Throws Error when echo
- * requests cannot be sent.
+ * Asks the peers that the agent calls silent or narrow, at the addresses of their nodes and over the tunnel. Looks for the
+ * largest packet that a narrow one gets. Only IPv4. Takes no time when all peers answer. Throws Error when echo requests
+ * cannot be sent.
  */
 export async function readReach(status: Status | undefined): Promise<ReadonlyMap<Ip, Reach>> {
   const found = new Map<Ip, Reach>()
