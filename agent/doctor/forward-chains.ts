@@ -1,8 +1,8 @@
 import { isSix } from '../../lib/text/cidr.ts'
 import { type Cidr, parseCidr, parseIp, split } from '../../lib/text/ip.ts'
 
-// Which chains of other programs drop what pods forward, or give it another source address. Here are the rules that `nft -j` prints, and a packet that is
-// followed through them. A rule whose condition is not understood counts as one that does not drop, so that nothing is
+// Which chains of other programs drop what pods forward, or give it another source address. Here are the rules that
+// `nft -j` prints, and a packet that is followed through them. A rule whose condition is not understood counts as one that does not drop, so that nothing is
 // told that is not so.
 
 /** A chain as `nft -j list chains` has it. */

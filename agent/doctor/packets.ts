@@ -1,5 +1,6 @@
 import { isSix } from '../../lib/text/cidr.ts'
 import type { Facts } from './facts/facts.ts'
+import { bridgesOf } from './facts/pods.ts'
 import type { Forwarded } from './forward-chains.ts'
 
 /** The kinds of links that carry packets between nodes. */
@@ -13,8 +14,7 @@ export function packetsOf({
   agent,
 }: Pick<Facts, 'network' | 'links' | 'pods' | 'agent'>): Forwarded[] {
   const ofPods = new Set(pods.flatMap(({ link }) => link ?? []))
-  const bridges = links.flatMap(({ name, master }) => (ofPods.has(name) && master !== undefined ? [master] : []))
-  const ins = [...new Set([...bridges, ...ofPods])]
+  const ins = [...bridgesOf(pods, links), ...ofPods]
   const tunnels = links.filter(({ kind }) => TUNNELS.includes(kind)).map(({ name }) => name)
   const uplink = agent?.uplink?.name
   const oif = tunnels.length > 0 ? tunnels : uplink === undefined ? [] : [uplink]

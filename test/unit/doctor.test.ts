@@ -24,20 +24,7 @@ function link(name: string, kind: string, more: Partial<Link> & { cidrs?: readon
     ip: cidr.split('/')[0] as Ip,
     isLinkLocal: cidr.startsWith('fe80'),
   }))
-  const index = name.length
-  return {
-    index,
-    name,
-    kind,
-    mac: '',
-    mtu: 1500,
-    isUp: true,
-    hasCarrier: true,
-    addresses,
-    received: 0,
-    sent: 0,
-    ...rest,
-  }
+  return { name, kind, mtu: 1500, isUp: true, hasCarrier: true, addresses, ...rest }
 }
 
 /** A node with one pod of both families, by vxlan. Nothing is wrong with it. */
@@ -80,7 +67,6 @@ function healthy(more: Partial<Facts> & { sysctls?: Readonly<Record<string, stri
     counters: grown(new Map(), new Map(), 1000),
     pods: [
       {
-        network: 'cbr0',
         container: 'abc',
         ifname: 'eth0',
         ips: ['10.64.0.2' as Ip, 'fd00:64::2' as Ip],
@@ -259,7 +245,7 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
       ruleset: { chains: [chain({})] },
       legacyRules: [{ tool: 'iptables-legacy', table: 'filter', count: 3 }],
     }),
-    'The old tables of iptables have rules beside those of nftables (iptables-legacy filter: 3): both decide, and iptables -S does not show the old ones; run iptables-legacy-save >/root/iptables-legacy.rules',
+    'The old tables of iptables have rules beside those of nftables (iptables-legacy filter: 3): both decide, and iptables -S does not show the old ones; run iptables-legacy-save >/var/tmp/iptables-legacy.rules',
   ],
   [
     'DR14',

@@ -1,4 +1,5 @@
 import type { Check } from '../check.ts'
+import { bridgesOf } from '../facts/pods.ts'
 
 const SYSCTLS = ['bridge/bridge-nf-call-iptables', 'bridge/bridge-nf-call-ip6tables']
 
@@ -13,8 +14,7 @@ export const check: Check = {
   inAgent: 'node',
   detect({ sysctl, agent, pods, links }) {
     if (!agent?.policy && !agent?.services) return []
-    const names = new Set(pods.flatMap(({ link }) => link ?? []))
-    const bridge = links.find(({ name, master }) => master !== undefined && names.has(name))?.master
+    const [bridge] = bridgesOf(pods, links)
     if (bridge === undefined) return []
     const effect = `packets between two pods of bridge ${bridge} skip policy and Services`
     if (sysctl(SYSCTLS[0] as string) === undefined) {

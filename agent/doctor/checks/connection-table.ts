@@ -14,8 +14,8 @@ export const check: Check = {
       Number(sysctl(name) || Number.NaN),
     )
     const isFull = count !== undefined && limit !== undefined && count >= limit * FULL
-    const failed = ['drop', 'early_drop', 'insert_failed'].map((name) => counters.growth.get(`conntrack.${name}`) ?? 0)
-    const lost = (failed[0] ?? 0) + (failed[1] ?? 0)
+    const grew = (name: string) => counters.growth.get(`conntrack.${name}`) ?? 0
+    const lost = grew('drop') + grew('early_drop')
     if (!isFull && lost === 0) return []
     const more = 2 ** Math.ceil(Math.log2((limit || 131_072) + 1))
     const told = lost > 0 ? `; ${lost} were dropped in the last ${(counters.ms / 1000).toFixed(1)} s` : ''

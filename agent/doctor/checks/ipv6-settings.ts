@@ -1,5 +1,6 @@
 import { isSix } from '../../../lib/text/cidr.ts'
 import type { Check, Seen } from '../check.ts'
+import { bridgesOf } from '../facts/pods.ts'
 
 /**
  * IPv6 that is disabled on a link, and an uplink that loses its route because it forwards. A link that forwards takes
@@ -13,9 +14,7 @@ export const check: Check = {
   detect({ sysctl, network, agent, links, pods }) {
     if (!network?.subnets.some(isSix)) return []
     const uplink = agent?.uplink?.name
-    const masters = new Set(
-      links.flatMap(({ name, master }) => (pods.some((pod) => pod.link === name) ? (master ?? []) : [])),
-    )
+    const masters = bridgesOf(pods, links)
     const names = ['all', ...(uplink === undefined ? [] : [uplink]), ...masters]
     const off = names.filter((name) => sysctl(`ipv6/conf/${name}/disable_ipv6`) === '1')
     const disabled = off.map((name): Seen => {

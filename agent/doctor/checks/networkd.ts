@@ -14,7 +14,7 @@ export const check: Check = {
     const seen = KEYS.filter((key) => !isNo(lastOf(configurations, key)))
     if (seen.length === 0) return []
     const text = ['[Network]', ...KEYS.map((key) => `${key}=no`)].join('\\n')
-    const made: Seen = {
+    const finding: Seen = {
       what: `systemd-networkd runs with ${seen.map((key) => `${key}=yes`).join(' and ')}`,
       effect: 'each of its restarts deletes routes of pods, until the agent puts them back',
       commands: [
@@ -23,7 +23,7 @@ export const check: Check = {
         'systemctl restart systemd-networkd',
       ],
     }
-    return [made]
+    return [finding]
   },
 }
 

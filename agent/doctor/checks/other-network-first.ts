@@ -1,4 +1,5 @@
 import type { Check } from '../check.ts'
+import { shellWord } from '../shell.ts'
 
 /** The runtime takes the first file of the folder by name (libcni, `ConfFiles`), and it is not ours. */
 export const check: Check = {
@@ -16,7 +17,7 @@ export const check: Check = {
       {
         what: `The runtime takes ${first.path} (${typesOf(0).join(', ') || 'unusable'}), not ${own}: it is first by name`,
         effect: 'new pods are not in the network of this agent',
-        commands: [`mv ${first.path} ${first.path}.off`],
+        commands: [`mv ${shellWord(first.path)} ${shellWord(`${first.path}.off`)}`],
       },
     ]
   },

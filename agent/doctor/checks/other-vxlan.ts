@@ -1,4 +1,5 @@
 import type { Check, Seen } from '../check.ts'
+import { shellWord } from '../shell.ts'
 
 /** The kernel does not make a second VXLAN device with one VNI and one port. So the agent cannot make its own. */
 export const check: Check = {
@@ -21,7 +22,7 @@ export const check: Check = {
         .map(({ name, vxlan }) => ({
           what: `The VXLAN device ${name} has the VNI ${vni} of ${own}, at UDP port ${vxlan?.port}`,
           effect: `the agent cannot make ${own}, and pods reach only this node`,
-          commands: [`ip link delete dev ${name}`],
+          commands: [`ip link delete dev ${shellWord(name)}`],
         }))
     })
   },

@@ -2,7 +2,9 @@ import { isSix } from '../../../lib/text/cidr.ts'
 import { type Cidr, split } from '../../../lib/text/ip.ts'
 import type { Check, Seen } from '../check.ts'
 import type { Facts } from '../facts/facts.ts'
+import { bridgesOf } from '../facts/pods.ts'
 import { TUNNELS } from '../packets.ts'
+import { shellWord } from '../shell.ts'
 
 /** The network of pods overlaps a network that the node reaches elsewhere. One of the two is not reachable. */
 export const check: Check = {
@@ -19,7 +21,7 @@ export const check: Check = {
         {
           what: `The network of pods ${ours} overlaps ${cidr} of ${name}`,
           effect: 'packets to one of them go to the other',
-          commands: [`ip addr show dev ${name}`],
+          commands: [`ip addr show dev ${shellWord(name)}`],
         },
       ]
     })
@@ -29,9 +31,7 @@ export const check: Check = {
 // The networks of links that are neither of pods nor of the agent.
 function elsewhere({ links, pods }: Facts): { name: string; cidr: Cidr }[] {
   const ofPods = new Set(pods.flatMap(({ link }) => link ?? []))
-  const bridges = new Set(
-    links.flatMap(({ name, master }) => (ofPods.has(name) && master !== undefined ? [master] : [])),
-  )
+  const bridges = bridgesOf(pods, links)
   return links.flatMap(({ name, kind, addresses }) => {
     const isOwn = TUNNELS.includes(kind) || name === 'cni0' || bridges.has(name) || ofPods.has(name) || kind === 'veth'
     const isNetwork = (cidr: Cidr) => split(cidr).length < (isSix(cidr) ? 128 : 32)

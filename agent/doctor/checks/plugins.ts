@@ -20,7 +20,8 @@ export const check: Check = {
     const effect = `pods of the network ${first.list.name} do not start (${first.path})`
     const install = `plumb install --bin-dir ${shellWord(binDirs[0] ?? '')}`
     const missing = used.flatMap(({ type, path }) => (path === undefined ? type : []))
-    const what = `${missing.length > 1 ? 'The plugins' : 'The plugin'} ${missing.join(', ')} ${missing.length > 1 ? 'are' : 'is'} not in ${binDirs.join(' or ')}`
+    const which = missing.length > 1 ? `The plugins ${missing.join(', ')} are` : `The plugin ${missing[0]} is`
+    const what = `${which} not in ${binDirs.join(' or ')}`
     return [
       ...(missing.length > 0 ? [{ what, effect, commands: [install] }] : []),
       ...used.flatMap(({ path, isExecutable, machine }): Seen[] => {

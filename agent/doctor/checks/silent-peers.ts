@@ -23,9 +23,11 @@ export const check: Check = {
     const names = answering.slice(0, NAMED).map((peer) => `${nameOf(peer)} (${peer.ips.v4})`)
     const more = silent.length > NAMED ? ` and ${silent.length - NAMED} more` : ''
     const one = silent.length === 1
+    const who = `${one ? 'Node' : `${silent.length} nodes, such as`} ${names.join(', ')}${more}`
+    const does = one ? 'answers, its tunnel does' : 'answer, their tunnels do'
     return [
       {
-        what: `${one ? 'Node' : `${silent.length} nodes, such as`} ${names.join(', ')}${more} ${one ? 'answers, its tunnel does' : 'answer, their tunnels do'} not; want ${way.text} to pass between the nodes`,
+        what: `${who} ${does} not; want ${way.text} to pass between the nodes`,
         effect: 'pods of these nodes do not reach each other',
         commands: way.rule === undefined ? [] : [`iptables -I INPUT ${way.rule} -j ACCEPT`],
       },
@@ -35,9 +37,9 @@ export const check: Check = {
 
 function wholeNode(silent: Status['peers']): Seen {
   const names = silent.slice(0, NAMED).map((peer) => `${nameOf(peer)} (${peer.ips.v4})`)
-  const one = silent.length === 1
+  const who = silent.length === 1 ? `Node ${names[0]} answers` : `Nodes ${names.join(', ')} answer`
   return {
-    what: `${one ? 'Node' : 'Nodes'} ${names.join(', ')} ${one ? 'answers' : 'answer'} neither at the address of the node nor over the tunnel`,
+    what: `${who} neither at the address of the node nor over the tunnel`,
     effect: 'its pods are not reached; the node is down, or the network between the nodes is',
     commands: [`ip route get ${silent[0]?.ips.v4}`],
   }

@@ -14,7 +14,7 @@ export const check: Check = {
         what: `The old tables of iptables have rules beside those of nftables (${tables})`,
         effect: 'both decide, and iptables -S does not show the old ones',
         commands: [
-          ...tools.map((tool) => `${tool}-save >/root/${tool}.rules`),
+          ...tools.map((tool) => `${tool}-save >/var/tmp/${tool}.rules`),
           ...legacyRules.map(({ tool, table }) => `${tool} -t ${table} -F`),
         ],
       },

@@ -85,6 +85,12 @@ export class NotRead extends Error {
   override name = 'NotRead'
 }
 
+/** Makes facts of functions. Each fact is read at its use, where a fact that could not be read throws NotRead. */
+export function factsOf(readings: { readonly [Name in keyof Facts]: () => Facts[Name] }): Facts {
+  const properties = Object.entries(readings).map(([name, get]) => [name, { get, enumerable: true }] as const)
+  return Object.defineProperties({}, Object.fromEntries(properties)) as Facts
+}
+
 /** Throws NotRead when the value could not be read. */
 export function known<T>(found: PromiseSettledResult<T>): T {
   if (found.status === 'fulfilled') return found.value

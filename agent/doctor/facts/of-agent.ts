@@ -3,7 +3,7 @@ import { linksNow } from '../../../lib/os/links.ts'
 import { maybeSysctl } from '../../../lib/os/sysctls.ts'
 import type { Cidr, Ip } from '../../../lib/text/ip.ts'
 import { type Counters, grown, type Reading, readCounters } from './counters.ts'
-import { type AgentFacts, type Facts, NotRead, networkOf } from './facts.ts'
+import { type AgentFacts, type Facts, factsOf, NotRead, networkOf } from './facts.ts'
 import type { Link } from './links.ts'
 import type { Pod } from './pods.ts'
 import type { Ruleset } from './ruleset.ts'
@@ -25,73 +25,51 @@ export interface Held {
 export function factsOfAgent({ agent, pods, ruleset, before }: Held): Facts {
   let links: readonly Link[] | undefined
   let counters: Counters | undefined
-  return {
-    sysctl: maybeSysctl,
-    get links() {
+  const network = networkOf(agent, undefined)
+  return factsOf({
+    sysctl: () => maybeSysctl,
+    links() {
       links ??= readLinks()
       return links
     },
-    get counters() {
+    counters() {
       counters ??= grown(before.reading, readCounters(), before.ms)
       return counters
     },
-    ruleset,
-    get status() {
-      return missing('its own status')
-    },
-    pods,
-    agent,
-    network: networkOf(agent, undefined),
-    get routes() {
-      return missing('the routes')
-    },
-    get rules() {
-      return missing('the rules of routing')
-    },
-    get processes() {
-      return missing('the processes')
-    },
-    get legacyRules() {
-      return missing('the old tables of iptables')
-    },
-    get configurations() {
-      return missing('the files of other programs')
-    },
-    get reach() {
-      return missing('the answers of nodes')
-    },
-    get disks() {
-      return missing('the file systems')
-    },
-    get subnetFile() {
-      return missing('subnet.env')
-    },
-    get lists() {
-      return missing('the networks')
-    },
-  }
+    ruleset: () => ruleset,
+    pods: () => pods,
+    agent: () => agent,
+    network: () => network,
+    status: () => missing('its own status'),
+    routes: () => missing('the routes'),
+    rules: () => missing('the rules of routing'),
+    processes: () => missing('the processes'),
+    legacyRules: () => missing('the old tables of iptables'),
+    configurations: () => missing('the files of other programs'),
+    reach: () => missing('the answers of nodes'),
+    disks: () => missing('the file systems'),
+    subnetFile: () => missing('subnet.env'),
+    lists: () => missing('the networks'),
+  })
 }
 
 function missing(what: string): never {
   throw new NotRead(`the agent does not read ${what}`)
 }
 
-// Without the counts of packets and the carrier, and without what only a device of one kind has.
+// Without the carrier, and without what only a device of one kind has.
 function readLinks(): Link[] {
   const all = linksNow()
   const names = new Map(all.map(({ index, name }) => [index, name]))
-  return all.map(({ index, name, kind, mac, mtu, isUp, master, on }): Link => {
+  return all.map(({ index, name, kind, mtu, isUp, master }): Link => {
     const masterName = master === undefined ? undefined : names.get(master)
     return {
-      index,
       name,
       kind,
-      mac,
       mtu,
       isUp,
       hasCarrier: isUp,
       ...(masterName !== undefined && { master: masterName }),
-      ...(on !== undefined && { on }),
       get addresses() {
         return addressesNow(index).map(({ cidr, scope }) => ({
           cidr: cidr as Cidr,
@@ -99,8 +77,6 @@ function readLinks(): Link[] {
           isLinkLocal: scope === RT_SCOPE_LINK,
         }))
       },
-      received: 0,
-      sent: 0,
     }
   })
 }

@@ -1,10 +1,10 @@
 import { type Entry, entries, isThere, LINK } from '../../../lib/journal/journal.ts'
 import type { Link } from '../../../lib/state/kinds/link.ts'
 import type { Ip } from '../../../lib/text/ip.ts'
+import type { Link as NodeLink } from './links.ts'
 
 /** An attachment of plumb's plugins. */
 export interface Pod {
-  readonly network: string
   readonly container: string
   /** The pod's interface. */
   readonly ifname: string
@@ -24,7 +24,13 @@ export function podsOf(all: readonly Entry[]): Pod[] {
     const part = parts[LINK]
     if (unfinished || part === undefined || !isThere(part)) return []
     const link = part.own.find((one): one is Link => one.kind === 'link' && one.ns === 'host')
-    const { network, containerId, ifname } = owner
-    return [{ network, container: containerId, ifname, ips: ips as Ip[], link: link?.name }]
+    const { containerId, ifname } = owner
+    return [{ container: containerId, ifname, ips: ips as Ip[], link: link?.name }]
   })
+}
+
+/** The names of the bridges that pods are on. */
+export function bridgesOf(pods: readonly Pod[], links: readonly NodeLink[]): ReadonlySet<string> {
+  const ofPods = new Set(pods.flatMap(({ link }) => link ?? []))
+  return new Set(links.flatMap(({ name, master }) => (ofPods.has(name) && master !== undefined ? [master] : [])))
 }

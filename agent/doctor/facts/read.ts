@@ -5,7 +5,7 @@ import type { Status } from '../../health/status.ts'
 import { readConfigurations } from './configurations.ts'
 import { grown, readCounters } from './counters.ts'
 import { readDisks } from './disks.ts'
-import { type Facts, known, networkOf } from './facts.ts'
+import { type Facts, factsOf, known, networkOf } from './facts.ts'
 import { readLegacyRules } from './legacy-rules.ts'
 import { readLinks } from './links.ts'
 import { readLists } from './lists.ts'
@@ -56,51 +56,26 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
   await Bun.sleep(Math.max(0, started + GROWTH_MS - performance.now()))
   const second = await settled(readCounters)
   const ms = performance.now() - started
-  return {
-    sysctl: maybeSysctl,
-    get links() {
-      return known(links)
-    },
-    get routes() {
-      return known(routes)
-    },
-    get rules() {
-      return known(rules)
-    },
-    get ruleset() {
-      return known(ruleset)
-    },
-    get counters() {
-      return grown(known(first), known(second), ms)
-    },
-    get pods() {
-      return known(pods)
-    },
-    get processes() {
-      return known(processes)
-    },
-    get legacyRules() {
-      return known(legacy)
-    },
-    get configurations() {
-      return known(configurations)
-    },
-    get reach() {
-      return known(reach)
-    },
-    get disks() {
-      return known(disks)
-    },
-    get subnetFile() {
-      return known(subnetFile)
-    },
-    get lists() {
-      return known(lists)
-    },
-    agent: status,
-    status,
-    network: networkOf(status, subnetFile.status === 'fulfilled' ? subnetFile.value : undefined),
-  }
+  const network = networkOf(status, subnetFile.status === 'fulfilled' ? subnetFile.value : undefined)
+  return factsOf({
+    sysctl: () => maybeSysctl,
+    links: () => known(links),
+    routes: () => known(routes),
+    rules: () => known(rules),
+    ruleset: () => known(ruleset),
+    counters: () => grown(known(first), known(second), ms),
+    pods: () => known(pods),
+    processes: () => known(processes),
+    legacyRules: () => known(legacy),
+    configurations: () => known(configurations),
+    reach: () => known(reach),
+    disks: () => known(disks),
+    subnetFile: () => known(subnetFile),
+    lists: () => known(lists),
+    agent: () => status,
+    status: () => status,
+    network: () => network,
+  })
 }
 
 async function settled<T>(work: () => T | Promise<T>): Promise<PromiseSettledResult<T>> {
