@@ -12,6 +12,17 @@ export function median(figures: readonly number[]): number {
 }
 
 /**
+ * Where the median of all that could be measured lies, 95 % sure, by these figures: the sign test. Of fewer than six
+ * figures, their ends.
+ */
+export function medianRange(figures: readonly number[]): [least: number, most: number] {
+  const sorted = [...figures].sort((a, b) => a - b)
+  const { length } = sorted
+  const rank = Math.max(Math.floor((length - 1.96 * Math.sqrt(length)) / 2), 0)
+  return [sorted[rank] ?? Number.NaN, sorted[length - 1 - rank] ?? Number.NaN]
+}
+
+/**
  * The pause after each piece of work. A removed link and a removed element of nft keep the kernel busy for some 20 ms
  * after the DEL has ended, which the next side would pay.
  */
