@@ -1,15 +1,31 @@
 import { type ROTATE, SOCKET } from '../agent/health/health.ts'
 import type { Status } from '../agent/health/status.ts'
 import { ValueError } from '../lib/text/errors.ts'
-import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
+import {
+  type Abouts,
+  choicesOf,
+  describeOptions,
+  type Given,
+  type Grammar,
+  type OptionName,
+  readOptions,
+} from './options.ts'
 import { print } from './output.ts'
+import { statuses } from './watch.ts'
 
 /** The limit for the agent's answer, in milliseconds. A busy agent answers late. */
 const WAIT_MS = 5000
-const names: readonly OptionName[] = ['socket', 'json', 'help']
+/** The longest `--wait`. */
+const LONGEST_WAIT_S = 86_400
+const names: readonly OptionName[] = ['wait', 'watch', 'socket', 'json', 'help']
+const ABOUTS: Abouts = { wait: 'wait until the node is ready, at most for so long' }
+/** How often a node that is not ready is asked again, in milliseconds. */
+const AGAIN_MS = 500
+// Moves to the first place of a terminal, and clears it.
+const CLEAR = '\x1b[H\x1b[2J'
 
 /** What may follow a command that asks. */
-export const grammar: Grammar = { options: choicesOf(names) }
+export const grammar: Grammar = { options: choicesOf(names, ABOUTS) }
 
 /** A command that asks the agent for its status and prints it, or a part of it. */
 export interface Question {
@@ -26,7 +42,8 @@ const STATUSES = { ready: 0, 'not ready': 1, degraded: 3 } as const
 
 /**
  * Asks the agent of this node, prints the answer and returns the exit status. The status is 0 when the node is ready, 1
- * when it is not ready, 3 when it is degraded. Throws ValueError for a wrong command line, and when no agent answers.
+ * when it is not ready, 3 when it is degraded. With `--watch` it goes on until it is ended. Throws ValueError for a wrong
+ * command line, and when no agent answers.
  */
 export async function ask(question: Question, argv: readonly string[]): Promise<number> {
   const { name, text, json } = question
@@ -37,13 +54,52 @@ export async function ask(question: Question, argv: readonly string[]): Promise<
     print(help(question))
     return 0
   }
-  const status = await statusOf(values)
+  const waitMs = 1000 * secondsOf(values, name)
+  if (values.watch) return watch(question, values)
+  const status = await readyStatus(values, waitMs)
   print(values.json ? JSON.stringify(json(status), null, 4) : text(status, Date.now()))
   return STATUSES[status.state]
 }
 
-async function statusOf(values: Given['values']): Promise<Status> {
-  return (await answerOf('/status', values)) as Status
+function secondsOf({ wait, watch }: Given['values'], name: string): number {
+  if (wait === undefined) return 0
+  if (watch) throw new ValueError(`plumb ${name} takes --wait or --watch, not both; see plumb ${name} --help`)
+  const seconds = Number(wait)
+  if (/^\d+(\.\d+)?$/.test(wait) && seconds <= LONGEST_WAIT_S) return seconds
+  const want = `want a number of seconds from 0 to ${LONGEST_WAIT_S}`
+  throw new ValueError(`Cannot read --wait: ${JSON.stringify(wait)} is wrong; ${want}`)
+}
+
+// The status as soon as the node is ready, or at the end of the time. An agent that does not answer yet may come.
+async function readyStatus(values: Given['values'], waitMs: number): Promise<Status> {
+  for (const end = performance.now() + waitMs; ; await Bun.sleep(AGAIN_MS)) {
+    const isLast = performance.now() + AGAIN_MS >= end
+    try {
+      const status = (await answerOf('/status', values)) as Status
+      if (status.ready || isLast) return status
+    } catch (cause) {
+      if (isLast || !(cause instanceof ValueError)) throw cause
+    }
+  }
+}
+
+async function watch({ text, json }: Question, { socket = SOCKET, json: isJson }: Given['values']): Promise<never> {
+  const isScreen = process.stdout.isTTY && !isJson
+  for (let before = ''; ; await Bun.sleep(AGAIN_MS)) {
+    try {
+      for await (const status of statuses(socket)) {
+        const now = Date.now()
+        const head = new Date(now).toISOString()
+        if (isJson) print(JSON.stringify(json(status)))
+        else print(`${isScreen ? CLEAR : ''}${head}  ${text(status, now)}${isScreen ? '' : '\n'}`)
+        before = ''
+      }
+    } catch (cause) {
+      const { message } = unanswered(socket, cause as Error)
+      if (message !== before) process.stderr.write(`${message}\n`)
+      before = message
+    }
+  }
 }
 
 /** Asks the agent of this node for a path of its socket. Throws ValueError when no agent answers, and when it refuses. */
@@ -58,9 +114,13 @@ export async function answerOf(
     if (answer.ok) return await answer.json()
     refusal = `${answer.status}: ${(await answer.text()).trim()}`
   } catch (cause) {
-    throw new ValueError(`No agent tells its status on ${socket}: ${reason(cause as NodeJS.ErrnoException)}`, { cause })
+    throw unanswered(socket, cause as Error)
   }
   throw new ValueError(`The agent at ${socket} answers ${refusal}`)
+}
+
+function unanswered(socket: string, cause: Error): ValueError {
+  return new ValueError(`No agent tells its status on ${socket}: ${reason(cause)}`, { cause })
 }
 
 function reason({ code, name, message }: NodeJS.ErrnoException): string {
@@ -77,7 +137,7 @@ function reason({ code, name, message }: NodeJS.ErrnoException): string {
 function help({ name, about }: Question): string {
   return `usage: plumb ${name} [options]: ${about}
 
-${describeOptions(names)}
+${describeOptions(names, ABOUTS)}
 
 exit status: 0 the node is ready, 1 it is not, 2 the command line is wrong or no agent answers, 3 the node is degraded`
 }

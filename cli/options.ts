@@ -98,6 +98,7 @@ const options = {
   },
   store: { type: 'string', value: 'file|etcd', about: 'where the nodes have their leases, only there' },
   timeout: { type: 'string', value: 'SECONDS', about: 'for each plugin call (120)' },
+  watch: { type: 'boolean', about: 'answer again at every change, until Ctrl-C; with --json one line each' },
   json: { type: 'boolean', about: 'answer with JSON, errors too' },
   help: { type: 'boolean', short: 'h', about: 'this text' },
 } as const satisfies Record<string, Option>
@@ -153,19 +154,27 @@ export function readOptions(argv: readonly string[], names: readonly OptionName[
   }
 }
 
+/** What an option says in a command where it means something else than in others. */
+export type Abouts = Partial<Readonly<Record<OptionName, string>>>
+
 /** Formats the help text of these options. */
-export function describeOptions(names: readonly OptionName[]): string {
+export function describeOptions(names: readonly OptionName[], abouts: Abouts = {}): string {
   const rows = names.map((name): string[] => {
-    const { short, value, about }: Option = options[name]
+    const { short, value, about }: Option = { ...options[name], ...aboutOf(abouts, name) }
     return [`  ${short ? `-${short}, ` : '    '}--${name}${value ? ` ${value}` : ''}`, about]
   })
   return table([], rows)
 }
 
 /** The same options, as a shell completes them. */
-export function choicesOf(names: readonly OptionName[]): Choice[] {
+export function choicesOf(names: readonly OptionName[], abouts: Abouts = {}): Choice[] {
   return names.map((name) => {
-    const { value, about }: Option = options[name]
+    const { value, about }: Option = { ...options[name], ...aboutOf(abouts, name) }
     return { word: `--${name}`, about, ...(value !== undefined && { value }) }
   })
+}
+
+function aboutOf(abouts: Abouts, name: OptionName): { readonly about?: string } {
+  const about = abouts[name]
+  return about === undefined ? {} : { about }
 }

@@ -1,13 +1,13 @@
 import type { EndpointView, ServiceView } from '../agent/services/view.ts'
 import { ValueError } from '../lib/text/errors.ts'
-import { answerOf, grammar as asking } from './ask.ts'
-import { describeOptions, type Grammar, type OptionName, readOptions } from './options.ts'
+import { answerOf } from './ask.ts'
+import { choicesOf, describeOptions, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print, table } from './output.ts'
 
 const names: readonly OptionName[] = ['socket', 'json', 'help']
 
 /** What may follow this command. */
-export const grammar: Grammar = asking
+export const grammar: Grammar = { options: choicesOf(names), words: ['NAME'] }
 
 /**
  * Runs `plumb services ARGV` and returns the exit status. The status is 0, or 1 when no Service has the given name.

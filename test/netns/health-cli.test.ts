@@ -94,6 +94,57 @@ describe('plumb status and plumb leases', () => {
       'No agent tells its status on /run/mute.sock: it has not answered for 5 s; look at its log',
     )
   })
+  it('--wait: ends as soon as the node is ready, also when the agent comes later, and at the end of the time', async () => {
+    let isEnded = false
+    const coming = plumb('status', '--wait', '30').finally(() => {
+      isEnded = true
+    })
+    await Bun.sleep(700)
+    await serve()
+    source.set({ ready: false, state: 'not ready', reasons: ['2 routes are missing'] })
+    const begun = performance.now()
+    const late = await plumb('status', '--wait', '1.2')
+    assert.deepEqual([late.exitCode, late.stdout.split('\n')[1]], [1, '  2 routes are missing'])
+    assert.ok(performance.now() - begun >= 700)
+    assert.ok(!isEnded)
+    source.set({ ready: true, state: 'degraded', reasons: [], degraded: ['node-2 does not answer'] })
+    assert.equal((await coming).exitCode, 3)
+    for (const [words, why] of [
+      [['--wait', 'long'], 'Cannot read --wait: "long" is wrong; want a number of seconds from 0 to 86400'],
+      [['--wait', '5', '--watch'], 'plumb status takes --wait or --watch, not both; see plumb status --help'],
+    ] as const) {
+      const wrong = await plumb('status', ...words)
+      assert.deepEqual([wrong.exitCode, wrong.stderr], [2, why])
+    }
+  })
+  it('--watch: answers at once and at every change, and tells of an agent that ends and comes back', async () => {
+    await serve()
+    const watching = plumb('status', '--watch', '--json')
+    const [heard, told]: [string[], string[]] = [[], []]
+    watching.stdout.on('data', (text) => heard.push(String(text)))
+    watching.stderr.on('data', (text) => told.push(String(text)))
+    const lines = () => heard.join('').split('\n')
+    const states = () => lines().flatMap((text) => (text === '' ? [] : [JSON.parse(text).state]))
+    try {
+      await until(() => states().length === 1, 10_000)
+      source.set({ ready: false, state: 'not ready', reasons: ['2 routes are missing'] })
+      await until(() => states().join() === 'ready,not ready', 10_000)
+      served?.stop()
+      await until(() => /^No agent tells its status on .*\n$/.test(told.join('')), 10_000)
+      await serve()
+      await until(() => states().join() === 'ready,not ready,ready', 10_000)
+      assert.equal(told.join('').split('\n').length, 2, told.join(''))
+    } finally {
+      watching.kill('SIGINT')
+    }
+    assert.equal((await watching).signal, 'SIGINT')
+    const text = plumb('leases', '--watch')
+    const shown: string[] = []
+    text.stdout.on('data', (piece) => shown.push(String(piece)))
+    await until(() => /^\d{4}-\d\d-\d\dT[\d:.]+Z {2}NODE .*\n\n$/s.test(shown.join('')), 10_000)
+    text.kill('SIGINT')
+    await text
+  })
   it('plumb wireguard rotate: prints the new key, and exits 2 with the sentence of an agent that refuses', async () => {
     await serve()
     const none = await plumb('wireguard', 'rotate')
