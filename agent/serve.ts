@@ -2,7 +2,9 @@ import { dirname } from 'node:path'
 import { log, warn } from '../lib/os/log.ts'
 import { accessOf } from './cluster/access.ts'
 import { Api } from './cluster/api.ts'
+import { ClusterEvents } from './cluster/events.ts'
 import { nodeOfPod } from './cluster/pod-node.ts'
+import { announce } from './health/announcing.ts'
 import { waitingStatus } from './health/condition.ts'
 import { makeStatusFeed } from './health/current-status.ts'
 import { serveHealth } from './health/health.ts'
@@ -115,6 +117,10 @@ async function serveOne(settings: Settings, { version, accepted, signal }: Run, 
     const health = await serveHealth(places, source, failures)
     try {
       void watchStore(store, life, publish, log, warn)
+      const events = eventsOf(settings, version)
+      void events?.run(life)
+      const told = () => parts?.told() ?? { ...currentStatus(), closed: [] }
+      void announce(told, { store, ...(events && { events }) }, life)
       const ground = { settings, version, store, before, accepted, known, checkpoint, failures, changed: feed.publish }
       const context = await prepare({ ...ground, signal: life }, (why) => {
         currentStatus = () => waitingStatus({ node, version, store, failures }, why)
@@ -131,6 +137,17 @@ async function serveOne(settings: Settings, { version, accepted, signal }: Run, 
     end.abort()
     checkpoint.flush()
     await store.close()
+  }
+}
+
+// Events go where the leases or the objects of the cluster come from. An unusable way there ends the agent elsewhere.
+function eventsOf({ node, store, policy, services }: Settings, version: string): ClusterEvents | undefined {
+  const from = policy ?? services?.objects
+  const wish = store.kind === 'kube' ? store : from?.from === 'api' ? from : undefined
+  try {
+    return wish && new ClusterEvents(new Api(accessOf(wish), `plumb-agent/${version}`), node)
+  } catch {
+    return undefined
   }
 }
 

@@ -98,6 +98,11 @@ export class Api {
     }
   }
 
+  /** Creates an object in a list, and returns it. Throws UnavailableError. */
+  async create(path: string, object: object, signal: AbortSignal): Promise<unknown> {
+    return this.#json('POST', path, {}, signal, object)
+  }
+
   /** Changes an object by a strategic merge patch, and returns the changed object. Throws UnavailableError. */
   async patch(path: string, change: object, signal: AbortSignal): Promise<unknown> {
     return this.#json('PATCH', path, {}, signal, change)
@@ -189,7 +194,7 @@ export class Api {
     const url = new URL(`${this.#access.server}${path}`)
     for (const [name, value] of Object.entries(query))
       if (value !== undefined) url.searchParams.set(name, String(value))
-    const type = body && { 'Content-Type': 'application/strategic-merge-patch+json' }
+    const type = body && { 'Content-Type': `application/${method === 'PATCH' ? 'strategic-merge-patch+' : ''}json` }
     // Without `timeout: false` Bun ends a body that is silent for five minutes.
     return fetch(url, {
       method,

@@ -21,11 +21,6 @@ export interface Report {
 /** The checks that the agent makes. */
 export const AGENT_CHECKS: readonly Check[] = CHECKS.filter(({ inAgent }) => inAgent !== undefined)
 
-/** The sentence of a finding with the first command that mends it, for a log and a status. */
-export function sentenceOf({ text, commands }: Finding): string {
-  return commands[0] === undefined ? text : `${text}; run ${commands[0]}`
-}
-
 /** Makes the checks over the facts. A finding that follows from another one is hidden behind its cause. Pure. */
 export function examine(facts: Facts, checks: readonly Check[] = CHECKS): Report {
   const found = new Map<Code, Finding[]>()

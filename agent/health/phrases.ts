@@ -1,4 +1,4 @@
-import { BUCKETS, type Durations, type Status } from './status.ts'
+import { BUCKETS, type Durations, type Finding, type Status } from './status.ts'
 
 /** Formats a duration in one or two units: `3 s`, `12 min`, `3 h 12 min`, `2 d 4 h`. */
 export function span(ms: number): string {
@@ -40,4 +40,9 @@ function within({ count, buckets }: Durations, share: number): string {
 
 function both(large: number, unit: string, small: number, smaller: string): string {
   return `${large} ${unit}${small > 0 ? ` ${small} ${smaller}` : ''}`
+}
+
+/** The sentence of a finding with the first command that mends it, for a log and a status. */
+export function sentenceOf({ text, commands }: Finding): string {
+  return commands[0] === undefined ? text : `${text}; run ${commands[0]}`
 }

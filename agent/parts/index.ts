@@ -2,6 +2,7 @@
 // own (`scheduler/part.ts`). The parts share data only through `NodeState`. Begin with the class `Parts` in this file.
 // The order is uplink, lease, files. Then table, forward, tunnels, rules of plugins, peers, data path, policy and
 // services work in parallel. Installation follows when all are done.
+import type { Told } from '../health/announcing.ts'
 import { conditionOf, initialState, type NodeState, statusOf, withStep } from '../health/condition.ts'
 import type { Status } from '../health/status.ts'
 import { isSame } from '../lease/families.ts'
@@ -239,6 +240,15 @@ export class Parts {
   /** The current status. */
   status(): Status {
     return statusOf(this.#context, this.#nodeState())
+  }
+
+  /** What the cluster is to know of this node. The cost does not depend on the number of peers. */
+  told(): Told {
+    const state = this.#nodeState()
+    // Only a closed pod makes the list of all pods worth its time.
+    const isClosed = (state.policy?.closed ?? 0) > 0
+    const closed = isClosed ? (this.policy?.view() ?? []).filter((one) => one.isClosed).map(({ pod }) => pod) : []
+    return { ...conditionOf(this.#context, state), findings: state.findings, closed }
   }
 
   /** The part that has been in one step for the longest time. */

@@ -76,6 +76,11 @@ export interface SubnetStore {
   remembered?(signal: AbortSignal): Promise<Remembered>
   /** Called when the node serves its pods. A store that publishes this does so now. Throws StoreError. */
   ready?(): Promise<void>
+  /**
+   * Publishes that this node does not serve its pods, with one word in CamelCase and a sentence. `ready` takes it back.
+   * Throws StoreError.
+   */
+  unready?(reason: string, message: string): Promise<void>
   state(): StoreState
   close(): Promise<void>
 }

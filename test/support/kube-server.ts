@@ -37,6 +37,8 @@ export interface KubeServer {
   readonly caFile: string
   /** Answers with this instead, until it is set back. */
   fault: Fault | undefined
+  /** The objects at a path. */
+  list(path: string): readonly Raw[]
   /** What was asked, `GET /api/v1/nodes?watch=true`, since the last call. */
   asked(): string[]
   /** Ends every watch: `how` is what is still sent, in bytes. */
@@ -99,6 +101,7 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
     kubeconfig: join(dir, 'kubeconfig'),
     caFile,
     fault: undefined,
+    list: (path) => [...(objects.get(path)?.values() ?? [])],
     asked: () => asked.splice(0),
     cut(how) {
       for (const watcher of [...watchers]) {
@@ -146,7 +149,7 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
     if (headers.get('Authorization') !== `Bearer ${TOKEN}`) return refusal(401, 'Unauthorized', 'Unauthorized')
     const path = url.pathname.replace(/\/status$/, '')
     if (url.searchParams.get('watch') === 'true') return watch(path, Number(url.searchParams.get('resourceVersion')))
-    const [, list = '', name] = /^(.*\/(?:nodes|pods|namespaces))(?:\/([^/]+))?$/.exec(path) ?? []
+    const [, list = '', name] = /^(.*\/(?:nodes|pods|namespaces|events))(?:\/([^/]+))?$/.exec(path) ?? []
     const kept = objects.get(list) ?? new Map<string, Raw>()
     objects.set(list, kept)
     if (method === 'POST') return put(list, kept, (await request.json()) as Raw, 'ADDED')
@@ -269,6 +272,7 @@ function merged(object: Raw, change: Raw): Raw {
   ]
   return {
     ...object,
+    ...change,
     spec: { ...object.spec, ...change.spec },
     metadata: { ...object.metadata, annotations: mapOf('annotations'), labels: mapOf('labels') },
     status: { ...object.status, ...change.status, conditions },

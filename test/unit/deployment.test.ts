@@ -92,7 +92,7 @@ describe('what is deployed', () => {
       assert.ok(settings.store.kind === 'kube' && mounted(settings.store.netConf))
     })
 
-    it("gives the agent flannel's rights, the reading of what policies are about, and no more", () => {
+    it("gives the agent flannel's rights, the reading of what policies are about, the writing of Events, and no more", () => {
       const rights = of('ClusterRole').rules.map(
         ({ resources, verbs }: { resources: string[]; verbs: string[] }) => `${resources.join()}: ${verbs.join()}`,
       )
@@ -100,6 +100,7 @@ describe('what is deployed', () => {
         'pods: get,list,watch',
         'nodes: get,list,watch',
         'nodes/status: patch',
+        'events: create,patch',
         'namespaces: get,list,watch',
         'networkpolicies: get,list,watch',
         'clusternetworkpolicies: get,list,watch',

@@ -43,6 +43,16 @@ export interface Options extends Wish {
   readonly version?: string
 }
 
+/** What the condition NetworkUnavailable says. */
+interface Said {
+  readonly status: 'True' | 'False'
+  readonly reason: string
+  readonly message: string
+}
+
+// flannel's words.
+const UP: Said = { status: 'False', reason: 'FlannelIsUp', message: 'Flannel is running on this node' }
+const REMOVED: Said = { status: 'True', reason: 'PlumbIsRemoved', message: 'plumb was removed from this node' }
 const NODES = '/api/v1/nodes'
 const CONFIG_MS = 500
 const FAMILIES = ['v4', 'v6'] as const
@@ -68,8 +78,8 @@ class KubeStore implements SubnetStore {
   #asking: Promise<KubeNode | undefined> | undefined
   #had: Lease | undefined
   #changed = () => {}
-  /** The node serves its pods. The store then keeps its condition up to date. */
-  #isReady = false
+  /** The node's condition NetworkUnavailable. The store keeps it up to date. Absent before the node served its pods. */
+  #said: Said | undefined
 
   constructor(options: Options) {
     this.#options = options
@@ -147,13 +157,12 @@ class KubeStore implements SubnetStore {
   }
 
   async release(node: string): Promise<void> {
-    this.#isReady = false
+    this.#said = undefined
     const gone = [NAMES.managed, NAMES.backend, ...FAMILIES.flatMap((family) => [NAMES.data[family], NAMES.ip[family]])]
     await this.#tried(async () => {
       if ((await this.#api.get(`${NODES}/${node}`, this.#closing.signal)) === undefined) return
       await this.#annotate(Object.fromEntries(gone.map((name) => [name, null])), this.#closing.signal)
-      if (this.#options.setCondition !== false)
-        await this.#condition('True', 'PlumbIsRemoved', 'plumb was removed from this node', this.#closing.signal)
+      if (this.#options.setCondition !== false) await this.#condition(REMOVED, this.#closing.signal)
     })
   }
 
@@ -175,11 +184,11 @@ class KubeStore implements SubnetStore {
   }
 
   async ready(): Promise<void> {
-    this.#isReady = true
-    if (this.#options.setCondition === false) return
-    await this.#tried(() =>
-      this.#condition('False', 'FlannelIsUp', 'Flannel is running on this node', this.#closing.signal),
-    )
+    await this.#say(UP)
+  }
+
+  async unready(reason: string, message: string): Promise<void> {
+    await this.#say({ status: 'True', reason, message })
   }
 
   state(): StoreState {
@@ -270,17 +279,24 @@ class KubeStore implements SubnetStore {
     await this.#api.patch(`${NODES}/${this.#node}/status`, { metadata }, signal)
   }
 
-  async #condition(status: 'True' | 'False', reason: string, message: string, signal: AbortSignal): Promise<void> {
+  async #say(said: Said): Promise<void> {
+    this.#said = said
+    if (this.#options.setCondition === false) return
+    await this.#tried(() => this.#condition(said, this.#closing.signal))
+  }
+
+  async #condition(said: Said, signal: AbortSignal): Promise<void> {
     const now = new Date().toISOString().replace(/\.\d+/, '')
     const times = { lastTransitionTime: now, lastHeartbeatTime: now }
-    const condition = { type: 'NetworkUnavailable', status, reason, message, ...times }
+    const condition = { type: 'NetworkUnavailable', ...said, ...times }
     await this.#api.patch(`${NODES}/${this.#node}/status`, { status: { conditions: [condition] } }, signal)
   }
 
   // A Node that was deleted and created again has no condition, so the condition is written again.
   #noticed(key: string, now: KubeNode | undefined): void {
-    if (key === this.#node && now && this.#isReady && now.networkUnavailable !== 'False')
-      this.ready().catch((cause) => log(`agent: ${(cause as Error).message}`))
+    const said = this.#said
+    if (key === this.#node && now && said && now.networkUnavailable !== said.status)
+      this.#say(said).catch((cause) => log(`agent: ${(cause as Error).message}`))
     if (this.#nodes.isListed) this.#changed()
   }
 

@@ -68,6 +68,9 @@ net-conf.json: |
 - apiGroups: [""]
   resources: [nodes/status]
   verbs: [patch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
 {{- if .Values.networkPolicy.enabled }}
 - apiGroups: [""]
   resources: [namespaces]
