@@ -5,9 +5,11 @@ import { Api } from './cluster/api.ts'
 import { ClusterEvents } from './cluster/events.ts'
 import { nodeOfPod } from './cluster/pod-node.ts'
 import { announce } from './health/announcing.ts'
+import { Calls } from './health/calls.ts'
 import { waitingStatus } from './health/condition.ts'
 import { makeStatusFeed } from './health/current-status.ts'
 import { serveHealth } from './health/health.ts'
+import { SpanExporter } from './health/otlp.ts'
 import { watchStore } from './health/store-outages.ts'
 import { instanceOf, knownPlace, storeWish } from './instance.ts'
 import { endOrphans } from './kernel/monitor-processes.ts'
@@ -101,6 +103,9 @@ async function serveOne(settings: Settings, { version, accepted, signal }: Run, 
     ...(status?.probesOnly && { probesOnly: true as const }),
     socket: files.socket,
   }
+  const { spans } = settings
+  const exporter = spans && new SpanExporter(spans.endpoint, { node, version })
+  const calls = new Calls(exporter && ((report) => exporter.take(report)))
   const source = {
     status: () => currentStatus(),
     changes: feed.changes,
@@ -108,6 +113,7 @@ async function serveOne(settings: Settings, { version, accepted, signal }: Run, 
     services: () => parts?.services?.view(),
     policy: () => parts?.policy?.view(),
     policyCounts: () => parts?.policy?.counts(),
+    calls: () => calls.counts(),
     rotate() {
       if (parts) return parts.rotate()
       throw new Error('Cannot give this node another key: the agent still waits for what it needs (see: plumb status)')
@@ -115,7 +121,9 @@ async function serveOne(settings: Settings, { version, accepted, signal }: Run, 
   }
   try {
     const health = await serveHealth(places, source, failures)
+    const heard = await hearing(calls, files.socket)
     try {
+      void exporter?.run(life)
       void watchStore(store, life, publish, log, warn)
       const events = eventsOf(settings, version)
       void events?.run(life)
@@ -131,6 +139,7 @@ async function serveOne(settings: Settings, { version, accepted, signal }: Run, 
       currentStatus = () => all.status()
       await work(all, context, settings, { life, end: () => end.abort(), anew })
     } finally {
+      heard?.stop()
       health.stop()
     }
   } finally {
@@ -147,6 +156,16 @@ function eventsOf({ node, store, policy, services }: Settings, version: string):
   try {
     return wish && new ClusterEvents(new Api(accessOf(wish), `plumb-agent/${version}`), node)
   } catch {
+    return undefined
+  }
+}
+
+// A node needs no counts of its calls. A second agent of this node leaves them to the first.
+async function hearing(calls: Calls, socket: string): Promise<{ stop(): void } | undefined> {
+  try {
+    return await calls.listen(socket)
+  } catch (cause) {
+    log(`agent: does not hear of plugin calls: ${(cause as Error).message}`)
     return undefined
   }
 }

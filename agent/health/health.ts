@@ -8,6 +8,7 @@ import type { PolicyCounts } from '../policy/counters.ts'
 import type { PodSummary } from '../policy/view.ts'
 import type { Failures } from '../scheduler/failures.ts'
 import type { ServiceView } from '../services/view.ts'
+import type { CallCount } from './calls.ts'
 import { Feed } from './event-stream.ts'
 import { type Asked, listen, type Place, plain, type Reply } from './http.ts'
 import { metrics, type Usage } from './metrics.ts'
@@ -29,6 +30,8 @@ export interface Source {
    * The counters of policies. Undefined when NetworkPolicy is not enforced. Throws Error when nft does not give them.
    */
   policyCounts?(): Promise<PolicyCounts> | undefined
+  /** The plugin calls on this node. */
+  calls?(): readonly CallCount[]
   /**
    * Gives this node another key. Undefined when its backend has none. Throws Error when that fails, and while the agent
    * waits for its backend.
@@ -71,7 +74,7 @@ const ROUTES: Readonly<Record<string, Route>> = {
   '/metrics': async (source) => ({
     status: 200,
     type: 'text/plain; version=0.0.4; charset=utf-8',
-    body: metrics(source.status(), usage(), Date.now(), await countsOf(source)),
+    body: metrics(source.status(), usage(), Date.now(), await countsOf(source), source.calls?.()),
   }),
   '/status': (source) => json(source.status()),
   '/services': (source) => json(source.services?.() ?? null),

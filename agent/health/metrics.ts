@@ -1,5 +1,6 @@
 import type { Probe } from '../backend/probes.ts'
 import type { PolicyCounts } from '../policy/counters.ts'
+import { CALL_BUCKETS, type CallCount } from './calls.ts'
 import { nameOf } from './reachability.ts'
 import {
   type BgpSession,
@@ -22,9 +23,15 @@ type Sample = readonly [labels: Labels, value: number, suffix?: string]
 
 /**
  * Formats a status in Prometheus' text exposition format 0.0.4. `now` is in milliseconds since 1970. `counts` are the
- * counters of policies.
+ * counters of policies, `calls` those of plugin calls.
  */
-export function metrics(status: Status, usage: Usage, now: number, counts?: PolicyCounts): string {
+export function metrics(
+  status: Status,
+  usage: Usage,
+  now: number,
+  counts?: PolicyCounts,
+  calls: readonly CallCount[] = [],
+): string {
   return [
     ...ofAgent(status),
     ...ofKinds(status),
@@ -33,6 +40,7 @@ export function metrics(status: Status, usage: Usage, now: number, counts?: Poli
     ...ofBgp(status),
     ...ofTunnels(status),
     ...(counts ? ofCounts(counts) : []),
+    ...ofCalls(calls),
     ...ofStore(status, now),
     ...ofProcess(status, usage),
   ].join('')
@@ -206,6 +214,17 @@ function ofCounts({ counts, unknownAddress }: PolicyCounts): string[] {
   ]
 }
 
+function ofCalls(calls: readonly CallCount[]): string[] {
+  const took = calls.flatMap(({ plugin, verb, took }) => histogramSamples({ plugin, verb }, CALL_BUCKETS, took))
+  const errors = calls.flatMap(({ plugin, verb, errors }) =>
+    [...errors].map(([code, count]): Sample => [{ plugin, verb, code }, count]),
+  )
+  return [
+    family('plumb_cni_seconds', 'histogram', 'How long calls of plugins on this node took.', took),
+    counter('plumb_cni_errors_total', 'Failed calls of plugins on this node, by the CNI code of the error.', errors),
+  ]
+}
+
 function ofKinds({ kinds }: Status): string[] {
   const rows = Object.entries(kinds).sort(([a], [b]) => (a < b ? -1 : 1))
   const of = (what: keyof KindCount) => rows.map(([kind, counts]): Sample => [{ kind }, counts[what]])
@@ -261,13 +280,17 @@ function counter(name: string, help: string, value: number | readonly Sample[]):
   return family(name, 'counter', help, value)
 }
 
-function histogram(name: string, help: string, bounds: readonly number[], { buckets, count, sum }: Durations): string {
-  return family(name, 'histogram', help, [
-    ...bounds.map((le, i): Sample => [{ le }, buckets[i] ?? 0, '_bucket']),
-    [{ le: '+Inf' }, count, '_bucket'],
-    [{}, sum, '_sum'],
-    [{}, count, '_count'],
-  ])
+function histogram(name: string, help: string, bounds: readonly number[], durations: Durations): string {
+  return family(name, 'histogram', help, histogramSamples({}, bounds, durations))
+}
+
+function histogramSamples(labels: Labels, bounds: readonly number[], { buckets, count, sum }: Durations): Sample[] {
+  return [
+    ...bounds.map((le, i): Sample => [{ ...labels, le }, buckets[i] ?? 0, '_bucket']),
+    [{ ...labels, le: '+Inf' }, count, '_bucket'],
+    [labels, sum, '_sum'],
+    [labels, count, '_count'],
+  ]
 }
 
 // One value has no labels. Leaves out a family without samples.

@@ -314,6 +314,12 @@ export const FLAGS = {
     value: 'FILE',
     about: 'BGP by a BIRD of the agent: a YAML file with the peers, and with what is announced',
   },
+  'otlp-endpoint': {
+    kind: 'text',
+    fallback: '',
+    value: 'URL',
+    about: 'where spans of traced plugin calls go, by OTLP/HTTP: http://127.0.0.1:4318',
+  },
   'quiet-ms': {
     kind: 'number',
     fallback: '10',

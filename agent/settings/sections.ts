@@ -179,6 +179,12 @@ export function bgpOf(read: Readers): Pick<Settings, 'bgp'> {
   return path === undefined ? {} : { bgp: { file: path } }
 }
 
+/** Where spans go. Absent when they go nowhere. Throws ValueError. */
+export function spansOf(read: Readers): Pick<Settings, 'spans'> {
+  const endpoint = read.one('otlp-endpoint', collector)
+  return endpoint === undefined ? {} : { spans: { endpoint } }
+}
+
 /** How the agent writes its log. Throws ValueError. */
 export function logFormatOf(read: Readers): Settings['logFormat'] {
   return read.one('log-format', word('plain', 'text', 'json')) ?? 'plain'
@@ -217,6 +223,13 @@ function path(read: Readers, name: FlagName): string {
 
 function file(text: string): string {
   if (text.includes('\0')) throw new ValueError(`${shown(text)}: want a path`)
+  return text
+}
+
+function collector(text: string): string {
+  const url = URL.canParse(text) ? new URL(text) : undefined
+  const isFit = url && /^https?:$/.test(url.protocol) && url.username === '' && url.search === '' && url.hash === ''
+  if (!isFit) throw new ValueError(`${shown(text)}: want a URL such as http://127.0.0.1:4318`)
   return text
 }
 

@@ -20,6 +20,8 @@ export interface Settings {
   readonly enforcement: EnforcementSettings
   /** The file with the configuration of BGP. Absent when BGP is off. */
   readonly bgp?: { readonly file: string }
+  /** The collector to which spans go, the base of its URL. Absent when they go nowhere. */
+  readonly spans?: { readonly endpoint: string }
   /** Address of the status server. Absent when the server is off. */
   readonly status?: {
     readonly host: string

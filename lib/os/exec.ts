@@ -15,6 +15,7 @@ import { chainUses, isThere, ruleCounts, setNames } from './nftables.ts'
 import { ownTool } from './own-tools.ts'
 import type { Output, Run } from './run.ts'
 import { type Listener, linkState } from './sockets.ts'
+import { span } from './spans.ts'
 import { busyFile } from './turns.ts'
 
 // Fixed directories, the most likely first. A tool never comes from the caller's PATH.
@@ -34,10 +35,13 @@ const SIGKILL = 9
 
 /** A tool that was started. `listener` is the socket that listens to the kernel from the tool's start. */
 interface Started extends Child {
+  /** Ends the span of the tool. */
+  readonly ended: () => void
   readonly listener?: Listener | undefined
 }
 /** A tool that has its input. `ending` tells that its work is done before the tool ends. */
 interface Working extends Child {
+  readonly ended: () => void
   readonly ending?: Ending | undefined
 }
 
@@ -80,7 +84,8 @@ export const run: Run = Object.assign(
 /** Starts another CNI plugin. The plugin shares this process's stderr (CNI spec "Section 4: Plugin Delegation"). */
 export async function runPlugin(file: string, env: Readonly<Record<string, string>>, stdin: string): Promise<Output> {
   const vars = Object.entries(env).map(([key, value]) => `${key}=${value}`)
-  return collect(fed(start(file, [file], vars, true), stdin, [file]), [file])
+  const ended = span(file.slice(file.lastIndexOf('/') + 1), [file])
+  return collect({ ...fed(start(file, [file], vars, true), stdin, [file]), ended }, [file])
 }
 
 /** Whether a tool is installed, for work that is not needed without the tool. */
@@ -108,15 +113,16 @@ export function locate(name: string): readonly string[] {
 function put(key: string, argv: readonly string[], stdin: string, ns: Netns): Working {
   const child = taken(ready, key) ?? begin(argv, ns)
   const ending = endingOf(argv, stdin, ns, child)
-  return { ...fed(child, stdin, argv), ending }
+  const { ended } = child
+  return { ...fed(child, stdin, argv), ending, ended }
 }
 
 function begin(argv: readonly string[], ns: Netns): Started {
   const [name = '', ...rest] = argv
   const words = locate(name)
   return inside(ns, () => {
-    const listener = listenerOf(argv)
-    return { ...start(words[0] as string, [...words, ...rest], ENV, false, listener?.fd), listener }
+    const [listener, ended] = [listenerOf(argv), span(name, argv)]
+    return { ...start(words[0] as string, [...words, ...rest], ENV, false, listener?.fd), listener, ended }
   })
 }
 
@@ -140,13 +146,14 @@ function taken<T>(from: Map<string, T>, key: string): T | undefined {
   return child
 }
 
-function collect({ pid, stdout, stderr, ending }: Working, argv: readonly string[]): Output {
+function collect({ pid, stdout, stderr, ending, ended }: Working, argv: readonly string[]): Output {
   try {
     const started = performance.now()
     const status = wait(pid, limitOf(argv), ending)
     if (status === undefined) throw killed(pid, argv, started)
     return { status, stdout: textOf(stdout), stderr: stderr < 0 ? '' : textOf(stderr) }
   } finally {
+    ended()
     ending?.close()
     fs.closeSync(stdout)
     if (stderr >= 0) fs.closeSync(stderr)

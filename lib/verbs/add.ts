@@ -7,6 +7,7 @@ import { following, holds } from '../journal/ports.ts'
 import { BLIND } from '../os/batch-tools.ts'
 import { forgetAddresses } from '../os/conntrack.ts'
 import { log } from '../os/log.ts'
+import { spanned } from '../os/spans.ts'
 import { ApplyError, apply, type Begun, gradually } from '../state/apply.ts'
 import { type Claim, isClaim } from '../state/kinds/claim.ts'
 import { handler } from '../state/kinds/index.ts'
@@ -66,13 +67,13 @@ interface Made {
  * 5. `applyWiring` makes the resources.
  */
 export async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<Done> {
-  const request = await parse(plugin, call)
-  const made = await openEntry(request)
+  const request = await spanned('parse', () => parse(plugin, call))
+  const made = await spanned('open entry', () => openEntry(request))
   try {
-    const given = await takeAddress(request, made)
-    const wiring = wire(request, given)
+    const given = await spanned('take address', () => takeAddress(request, made))
+    const wiring = await spanned('wire', () => wire(request, given))
     made.wiring = wiring
-    const text = await applyWiring(wiring, request, made)
+    const text = await spanned('apply wiring', () => applyWiring(wiring, request, made))
     return { text, undo: () => undo(request, made), delivered: () => complete(call.at) }
   } catch (cause) {
     if (isTaken(cause) && !request.plugin.inPod && !request.plugin.movesDevice) made.links = false

@@ -22,6 +22,7 @@ import { delegating } from './delegating.ts'
 import { interfaces } from './interface.ts'
 import { meta } from './meta.ts'
 import { ipam, leases } from './pools.ts'
+import { beginReport } from './report.ts'
 
 /** The oldest versions that know every keyword plumb uses. */
 const WANTED = 'want iproute2 5.18 and nftables 1.0 or later, as a distribution packages them'
@@ -39,12 +40,17 @@ const [MOST, DEEPEST] = [2 ** 25, 100]
  */
 const DEEPEST_REMOVED = 1000
 
+/** What is known of a call while it runs: the CNI version for its answer, and at its end the error. */
+interface Seen {
+  version: string
+  error?: { readonly code: number; readonly msg: string }
+}
+
 /**
  * Serves one CNI call from start to exit code: 0, or 1 with one error object on stdout (CNI spec 1.1.0 sections 2 and
  * 5). Never throws.
  */
-export async function serve(plugin: Plugin, io: Io): Promise<0 | 1> {
-  const seen: { version: string } = { version: newest }
+export async function serve(plugin: Plugin, io: Io, seen: Seen = { version: newest }): Promise<0 | 1> {
   try {
     const command = readCommand(io.env)
     if (command === undefined)
@@ -54,6 +60,7 @@ export async function serve(plugin: Plugin, io: Io): Promise<0 | 1> {
     return 0
   } catch (cause) {
     const { code, msg, details } = errorOf(cause)
+    seen.error = { code, msg }
     const answer = { cniVersion: seen.version, code, msg, ...(details ? { details } : {}) }
     try {
       io.answer(JSON.stringify(answer, null, 4))
@@ -68,12 +75,7 @@ export async function serve(plugin: Plugin, io: Io): Promise<0 | 1> {
  * Parses and checks a call, as far as this is the same for every plugin. Sets `seen.version` as soon as the CNI version
  * for the answer is known. Throws CniError.
  */
-export function readCall(
-  plugin: Plugin,
-  command: Command,
-  io: Io,
-  seen: { version: string } = { version: newest },
-): Call {
+export function readCall(plugin: Plugin, command: Command, io: Io, seen: Seen = { version: newest }): Call {
   const unnamed = readAttachment(command, io.env)
   const text = input(io)
   // Results are written with indentation, so the size of a nested value grows with the square of its depth.
@@ -95,7 +97,7 @@ export function errorOf(cause: unknown): { readonly code: number; readonly msg: 
   return { code, msg: brief(message), details: brief(details) }
 }
 
-async function perform(plugin: Plugin, command: Command, io: Io, seen: { version: string }): Promise<void> {
+async function perform(plugin: Plugin, command: Command, io: Io, seen: Seen): Promise<void> {
   const call = readCall(plugin, command, io, seen)
   const verbs = verbsOf(plugin)
   if (command !== 'ADD') return verbs[command.toLowerCase() as 'check' | 'del' | 'gc' | 'status'](call)
@@ -272,5 +274,9 @@ function brief(text: string): string {
 export async function serveProcess(name: string, load: Io['plugin']): Promise<0 | 1> {
   beginCall()
   const io: Io = { env, stdin: () => fs.readAllSync(0), answer: toStdout, run, plugin: load }
-  return serve((await load(name)) as Plugin, io)
+  const report = beginReport(name, env)
+  const seen: Seen = { version: newest }
+  const status = await serve((await load(name)) as Plugin, io, seen)
+  if (env['CNI_COMMAND']) report(seen.error)
+  return status
 }

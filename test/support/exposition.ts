@@ -70,6 +70,12 @@ function judge(name: string, { type, samples }: Family): void {
   if ((type === 'counter') !== name.endsWith('_total'))
     throw new Error(`${name} is a ${type}: counters end in _total, and nothing else does`)
   if (type !== 'histogram') return
+  // Each set of labels is a histogram of its own.
+  const series = Map.groupBy(samples, ({ labels: { le: _, ...rest } }) => JSON.stringify(Object.entries(rest).sort()))
+  for (const one of series.values()) judgeHistogram(name, one)
+}
+
+function judgeHistogram(name: string, samples: Family['samples']): void {
   const buckets = samples
     .filter((one) => one.name === `${name}_bucket`)
     .map(({ labels, value: count }) => ({ le: Number(labels['le']?.replace('+Inf', 'Infinity')), count }))

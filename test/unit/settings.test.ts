@@ -208,6 +208,12 @@ const EACH: Readonly<Partial<Record<FlagName, readonly [path: string, ...values:
   'policy-audit': ['enforcement.isAudit', ['true', true], ['false', false], ['1', true]],
   'policy-keep-established': ['enforcement.keepsEstablished', ['true', true], ['false', false], ['1', true]],
   'bgp-config': ['bgp.file', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
+  'otlp-endpoint': [
+    'spans.endpoint',
+    ['http://127.0.0.1:4318', 'http://127.0.0.1:4318'],
+    ['https://otel.example/base', 'https://otel.example/base'],
+    ['http://[::1]:4318/', 'http://[::1]:4318/'],
+  ],
   'quiet-ms': ['network.quietMs', ['0', 0], ['1', 1], ['60000', 60_000]],
   'allow-extension': ['network.allowExtension', ['true', true], ['false', false], ['t', true]],
   'allow-overlap': ['network.allowOverlap', ['true', true], ['false', false], ['t', true]],
