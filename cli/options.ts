@@ -99,6 +99,19 @@ const options = {
   store: { type: 'string', value: 'file|etcd', about: 'where the nodes have their leases, only there' },
   timeout: { type: 'string', value: 'SECONDS', about: 'for each plugin call (120)' },
   watch: { type: 'boolean', about: 'answer again at every change, until Ctrl-C; with --json one line each' },
+  since: { type: 'string', value: 'TIME', about: 'how far back logs go, such as 30m or 2d (1h)' },
+  output: {
+    type: 'string',
+    short: 'o',
+    value: 'FILE',
+    about: 'where to write it (plumb-sysdump-NODE-TIME.tar.gz in this folder); - is stdout',
+  },
+  anonymous: { type: 'boolean', about: 'replace addresses and the names of nodes, pods, namespaces and Services' },
+  'kubeconfig-file': {
+    type: 'string',
+    value: 'FILE',
+    about: "the way to the API server (the agent's own, else the service account of the pod)",
+  },
   json: { type: 'boolean', about: 'answer with JSON, errors too' },
   help: { type: 'boolean', short: 'h', about: 'this text' },
 } as const satisfies Record<string, Option>

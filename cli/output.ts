@@ -21,8 +21,11 @@ export function print(text: string): void {
   write(`${text}\n`)
 }
 
-/** Writes text to stdout without a newline, for example part of a line that shows progress. Throws like `print`. */
-export function write(text: string): void {
+/**
+ * Writes text or bytes to stdout without a newline, for example part of a line that shows progress. Throws like
+ * `print`.
+ */
+export function write(text: string | Uint8Array): void {
   try {
     writeAll(1, text)
   } catch (cause) {
@@ -68,8 +71,8 @@ export function fail(cause: unknown, json: boolean): 1 | 2 {
   return usage || (cause instanceof Refused && GIVEN.includes(code)) ? 2 : 1
 }
 
-function writeAll(fd: number, text: string): void {
-  const bytes = Buffer.from(text)
+function writeAll(fd: number, text: string | Uint8Array): void {
+  const bytes = typeof text === 'string' ? Buffer.from(text) : text
   for (let done = 0; done < bytes.length; ) {
     try {
       done += writeSync(fd, bytes, done)

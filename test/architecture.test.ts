@@ -46,6 +46,7 @@ const FLOORS: Readonly<Record<string, readonly string[]>> = {
     'bgp',
     'health',
     'doctor',
+    'sysdump',
     'parts',
     'dhcp',
   ],
@@ -362,7 +363,7 @@ function allowed(name: string, room: string, from: string): boolean {
   if (
     /^(node|bun):/.test(from) ||
     from === 'bun' ||
-    (/^cli\/(index|agent)\.ts$/.test(name) && from === '../package.json') ||
+    (/^cli\/(index|agent|sysdump)\.ts$/.test(name) && from === '../package.json') ||
     (name.startsWith('cli/demo/') && /^\.\.\/\.\.\/conf\/(bridge|flannel)\.conflist$/.test(from))
   )
     return true

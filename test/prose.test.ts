@@ -13,6 +13,7 @@ const HELPS = [
   'cni',
   'agent',
   'status',
+  'sysdump',
   'leases',
   'dhcp',
   'install',

@@ -38,7 +38,7 @@ export function takeLock(path: string): (() => void) | undefined {
  */
 export function writeAtomic(
   path: string,
-  text: string,
+  text: string | Uint8Array,
   { mode = 0o600, durable = true, by = ownDraftOf(path) } = {},
 ): void {
   const draft = drafted(by, text, mode, durable)
@@ -117,7 +117,7 @@ function ownDraftOf(path: string): string {
   return `${fs.dirname(path)}/.${pid()}-${serial++}.draft`
 }
 
-function drafted(draft: string, text: string, mode: number, durable: boolean): string {
+function drafted(draft: string, text: string | Uint8Array, mode: number, durable: boolean): string {
   const fd = within(draft, () => openAnew(draft, mode))
   try {
     fs.writeAllSync(fd, text)

@@ -96,9 +96,9 @@ export const fs = {
     if (end < 0) fail('lseek')
     return end
   },
-  /** Writes the whole text at the current offset. Returns the number of bytes. */
-  writeAllSync(fd: number, text: string): number {
-    const all = new TextEncoder().encode(text)
+  /** Writes the whole text, or all bytes, at the current offset. Returns the number of bytes. */
+  writeAllSync(fd: number, text: string | Uint8Array): number {
+    const all = typeof text === 'string' ? new TextEncoder().encode(text) : text
     for (let done = 0; done < all.length; ) done += fs.writeSync(fd, all, done)
     return all.length
   },

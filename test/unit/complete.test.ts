@@ -33,6 +33,7 @@ describe('plumb __complete', () => {
       'agent',
       'status',
       'doctor',
+      'sysdump',
       'leases',
       'services',
       'bgp',
@@ -53,6 +54,7 @@ describe('plumb __complete', () => {
     for (const words of [
       'agent',
       'status',
+      'sysdump',
       'leases',
       'services',
       'bgp',

@@ -35,7 +35,7 @@ const theirs: Fs = {
   fsyncSync: native.fsyncSync,
   readSync: (fd, into, from) => native.readSync(fd, into, 0, into.length, from ?? null),
   writeSync: (fd, text, offset) => native.writeSync(fd, text, offset),
-  writeAllSync: (fd, text) => native.writeSync(fd, text),
+  writeAllSync: (fd, text) => native.writeSync(fd, Buffer.from(text)),
   readFileSync: (path) => native.readFileSync(path, 'utf8'),
   readAllSync(fd, from = 0) {
     const all = Buffer.alloc(1 << 20)

@@ -1,0 +1,122 @@
+import { SOCKET } from '../agent/health/health.ts'
+import type { Status } from '../agent/health/status.ts'
+import { collect, type Sysdump } from '../agent/sysdump/sysdump.ts'
+import { remove, writeAtomic } from '../lib/os/files.ts'
+import { listFiles } from '../lib/os/reading.ts'
+import { CniError, CODE, ValueError } from '../lib/text/errors.ts'
+import { version } from '../package.json'
+import { answerOf } from './ask.ts'
+import { choicesOf, describeOptions, type Grammar, type OptionName, readOptions } from './options.ts'
+import { print, write } from './output.ts'
+
+const names: readonly OptionName[] = [
+  'since',
+  'output',
+  'anonymous',
+  'kubeconfig-file',
+  'socket',
+  'subnet-file',
+  'conf-dir',
+  'bin-dir',
+  'json',
+  'help',
+]
+
+/** What may follow this command. */
+export const grammar: Grammar = { options: choicesOf(names) }
+
+const UNITS: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600, d: 86_400 }
+/** The longest time that `--since` takes, in seconds. */
+const LONGEST_S = 30 * 86_400
+/** A draft of the archive, with the id of the process that writes it. */
+const DRAFT = /^\.plumb-sysdump-(\d+)\.draft$/
+
+/**
+ * Runs `plumb sysdump ARGV` and returns the exit status, which is 0 when the archive was written. Throws ValueError for
+ * a wrong command line, and CniError when the archive cannot be written.
+ */
+export async function run(argv: readonly string[]): Promise<number> {
+  const { values, words } = readOptions(argv, names, 'plumb sysdump')
+  if (words.length > 0)
+    throw new ValueError(`plumb sysdump takes no ${JSON.stringify(words[0])}; see plumb sysdump --help`)
+  if (values.help) {
+    print(help())
+    return 0
+  }
+  const since = secondsOf(values.since ?? '1h')
+  const bins = values['bin-dir'] ?? [process.env['CNI_PATH'] ?? '/opt/cni/bin']
+  const dump = await collect({
+    version,
+    since,
+    isAnonymous: values.anonymous ?? false,
+    socket: values.socket ?? SOCKET,
+    kubeconfig: values['kubeconfig-file'],
+    places: {
+      subnetFile: values['subnet-file'] ?? '/run/flannel/subnet.env',
+      confDir: values['conf-dir'] ?? process.env['NETCONFPATH'] ?? '/etc/cni/net.d',
+      binDirs: bins.flatMap((one) => one.split(':')).filter((one) => one !== ''),
+      written: ['/run/cni', '/run/plumb', '/var/lib/cni', '/var/lib/plumb'],
+      status: async () => (await answerOf('/status', values)) as Status,
+    },
+  })
+  if (values.output === '-') {
+    write(dump.bytes)
+    return 0
+  }
+  const file = values.output ?? `${dump.name}.tar.gz`
+  save(file, dump.bytes)
+  print(values.json ? JSON.stringify({ file, ...shown(dump) }, null, 4) : text(file, dump))
+  return 0
+}
+
+function secondsOf(words: string): number {
+  const [, count = '', unit = ''] = /^(\d{1,9})([smhd])$/.exec(words) ?? []
+  const seconds = Number(count) * (UNITS[unit] ?? 0)
+  if (seconds > 0 && seconds <= LONGEST_S) return seconds
+  throw new ValueError(`--since ${JSON.stringify(words)}: want a time up to 30d, such as 90s, 30m, 1h or 2d`)
+}
+
+// A run that was killed while it wrote leaves its draft. The next one removes it.
+function save(file: string, bytes: Uint8Array): void {
+  const dir = file.includes('/') ? file.slice(0, file.lastIndexOf('/') + 1) : './'
+  try {
+    for (const name of listFiles(dir)) {
+      const pid = DRAFT.exec(name)?.[1]
+      if (pid !== undefined && !isRunning(Number(pid))) remove(`${dir}${name}`)
+    }
+    writeAtomic(file, bytes, { by: `${dir}.plumb-sysdump-${process.pid}.draft` })
+  } catch (cause) {
+    const { message } = cause as Error
+    throw new CniError(CODE.io, `Cannot write ${file}: ${message}`, 'want -o FILE in a folder with room', { cause })
+  }
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch (cause) {
+    return (cause as NodeJS.ErrnoException).code === 'EPERM'
+  }
+}
+
+function shown({ bytes, files, failed }: Sysdump): { bytes: number; files: number; failed: readonly string[] } {
+  return { bytes: bytes.length, files, failed }
+}
+
+function text(file: string, { bytes, files, failed }: Sysdump): string {
+  const size = `${(bytes.length / 1e6).toFixed(1)} MB`
+  const missing = failed.length === 0 ? '' : `\nnot there, with the reason in the archive: ${failed.join(' ')}`
+  return `${file}: ${files} files, ${size}${missing}\nLook at it before you give it away: it names nodes, pods and addresses.`
+}
+
+function help(): string {
+  return `usage: plumb sysdump [options]: pack all that tells the state of this node into one file
+
+${describeOptions(names)}
+
+The file is a tar.gz of at most 20 MB. Keys, passwords, tokens and values of environments are removed.
+It needs ten seconds, because it reads the metrics twice. It changes nothing. It works without the agent.
+
+exit status: 0 the file is written, 1 it cannot be written, 2 the command line is wrong`
+}
