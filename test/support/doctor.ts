@@ -33,6 +33,9 @@ export interface Fixture {
   readonly pod: Namespace
   /** The pod's link on the node. */
   readonly link: string
+  readonly containerId: string
+  /** The result of the pod's ADD. */
+  readonly added: object
   /** The plugins that the network of the node uses. */
   readonly bin: string
   readonly lists: string
@@ -58,13 +61,14 @@ export function withFixture(work: (fixture: Fixture) => Promise<void>, ...more: 
     }
     const list = { cniVersion: '1.0.0', name: 'cbr0', plugins: [conf] }
     writeFileSync(join(lists, '10-flannel.conflist'), JSON.stringify(list))
+    const containerId = `doctor-${node.ns.path.replace(/.*\//, '')}`
     const call = (command: string) =>
       plugin(
         'flannel',
         {
           command,
           conf: { cniVersion: '1.0.0', name: 'cbr0', ...conf },
-          containerId: `doctor-${node.ns.path.replace(/.*\//, '')}`,
+          containerId,
           netns: pod,
           ifname: 'eth0',
           path: bin,
@@ -78,7 +82,7 @@ export function withFixture(work: (fixture: Fixture) => Promise<void>, ...more: 
     )
     await until(async () => (await agent.status())?.peers[0]?.probe?.state === 'answers', LATE)
     try {
-      await work({ node, other, hub, agent, pod, link, bin, lists })
+      await work({ node, other, hub, agent, pod, link, containerId, added: added.result, bin, lists })
     } finally {
       await call('DEL')
     }
@@ -161,11 +165,13 @@ export async function isFoundAlone(fixture: Fixture, { code, what, says, severit
   await mend(fixture, commands, agentTools(fixture))
 }
 
-/** A folder with a `systemctl` that starts the agent of the node. */
-function agentTools({ node }: Fixture): string {
+/** A folder with a `systemctl` that starts and stops the agent of the node. */
+function agentTools({ node, agent }: Fixture): string {
   const dir = join(node.dir, 'tools')
   mkdirSync(dir, { recursive: true })
+  const stop = `[ "$1" != stop ] || { kill ${agent.pid}; while [ -e /proc/${agent.pid}/exe ]; do sleep 0.1; done; exit 0; }`
   const start = `setsid ${PLUMB} agent ${node.options.join(' ')} </dev/null >/dev/null 2>&1 &`
-  writeFileSync(join(dir, 'systemctl'), `#!/bin/sh\n${start}\necho $! >${join(node.dir, 'pid')}\n`, { mode: 0o755 })
+  const script = ['#!/bin/sh', stop, start, `echo $! >${join(node.dir, 'pid')}`, '']
+  writeFileSync(join(dir, 'systemctl'), script.join('\n'), { mode: 0o755 })
   return dir
 }
