@@ -113,13 +113,7 @@ describe('plumb doctor and the programs of a node', () => {
   it(
     '[DG1] DR30: finds addresses of pods that went without DEL; DR16: and rules that nft cannot read',
     withFixture(async (fixture) => {
-      const { node, bin } = fixture
-      const conf = {
-        type: 'flannel',
-        subnetFile: join(node.dir, 'subnet.env'),
-        dataDir: join(node.dir, 'flannel'),
-        delegate: { isDefaultGateway: true, hairpinMode: true },
-      }
+      const { node, bin, conf } = fixture
       const name = `gone-${process.pid}`
       await isFoundAndMended(fixture, {
         code: 'DR30',

@@ -34,11 +34,32 @@ export interface Fixture {
   /** The pod's link on the node. */
   readonly link: string
   readonly containerId: string
+  /** The configuration of the plugin flannel in the network. */
+  readonly conf: object
   /** The result of the pod's ADD. */
   readonly added: object
   /** The plugins that the network of the node uses. */
   readonly bin: string
   readonly lists: string
+}
+
+/** A node with what its runtime reads. */
+export type Place = Pick<Fixture, 'node' | 'bin' | 'lists'>
+
+/** Makes the folders of a runtime on a node: its plugins, and the network of the agent. */
+export function makeNetwork(node: Node): Place & { readonly conf: object } {
+  const [bin, lists] = [join(node.dir, 'bin'), join(node.dir, 'net.d')]
+  for (const dir of [bin, lists]) mkdirSync(dir, { recursive: true })
+  for (const name of ['flannel', 'bridge', 'host-local']) symlinkSync(join(DIST, name), join(bin, name))
+  const conf = {
+    type: 'flannel',
+    subnetFile: join(node.dir, 'subnet.env'),
+    dataDir: join(node.dir, 'flannel'),
+    delegate: { isDefaultGateway: true, hairpinMode: true },
+  }
+  const list = { cniVersion: '1.0.0', name: 'cbr0', plugins: [conf] }
+  writeFileSync(join(lists, '10-flannel.conflist'), JSON.stringify(list))
+  return { node, bin, lists, conf }
 }
 
 /** Two nodes with agents, and a pod on the first, in the network that the agent's flannel plugin makes. */
@@ -50,17 +71,7 @@ export function withFixture(work: (fixture: Fixture) => Promise<void>, ...more: 
     const [agent, second] = [node.agent(), other.agent()]
     await Promise.all([agent.ready(30_000), second.ready(30_000)])
     await pod.exec(['ip', 'link', 'del', 'eth0'])
-    const [bin, lists] = [join(node.dir, 'bin'), join(node.dir, 'net.d')]
-    for (const dir of [bin, lists]) mkdirSync(dir, { recursive: true })
-    for (const name of ['flannel', 'bridge', 'host-local']) symlinkSync(join(DIST, name), join(bin, name))
-    const conf = {
-      type: 'flannel',
-      subnetFile: join(node.dir, 'subnet.env'),
-      dataDir: join(node.dir, 'flannel'),
-      delegate: { isDefaultGateway: true, hairpinMode: true },
-    }
-    const list = { cniVersion: '1.0.0', name: 'cbr0', plugins: [conf] }
-    writeFileSync(join(lists, '10-flannel.conflist'), JSON.stringify(list))
+    const { bin, lists, conf } = makeNetwork(node)
     const containerId = `doctor-${node.ns.path.replace(/.*\//, '')}`
     const call = (command: string) =>
       plugin(
@@ -82,7 +93,7 @@ export function withFixture(work: (fixture: Fixture) => Promise<void>, ...more: 
     )
     await until(async () => (await agent.status())?.peers[0]?.probe?.state === 'answers', LATE)
     try {
-      await work({ node, other, hub, agent, pod, link, containerId, added: added.result, bin, lists })
+      await work({ node, other, hub, agent, pod, link, containerId, added: added.result, conf, bin, lists })
     } finally {
       await call('DEL')
     }
@@ -90,7 +101,7 @@ export function withFixture(work: (fixture: Fixture) => Promise<void>, ...more: 
 }
 
 /** Runs `plumb doctor --json` on the node, as it is set up there. */
-export async function doctor({ node, bin, lists }: Fixture, ...words: string[]): Promise<Report & { status: number }> {
+export async function doctor({ node, bin, lists }: Place, ...words: string[]): Promise<Report & { status: number }> {
   const { status, stdout, stderr } = await node.ns.exec([
     PLUMB,
     'doctor',
@@ -112,7 +123,7 @@ export async function doctor({ node, bin, lists }: Fixture, ...words: string[]):
 const codes = ({ findings }: Report) => findings.map(({ code }) => code)
 
 /** Waits until the doctor finds nothing. */
-export async function isClean(fixture: Fixture): Promise<void> {
+export async function isClean(fixture: Place): Promise<void> {
   let report = await doctor(fixture)
   await until(async () => {
     report = await doctor(fixture)
