@@ -169,6 +169,14 @@ const K3S = '/var/lib/rancher/k3s/agent/etc/cni/net.d'
 const withProblem = (problem: string): Partial<Facts> =>
   withStatus({ peers: (withPeer('answers').status as Status).peers.map((one) => ({ ...one, problem })) })
 
+/** What nft prints of a match of UDP's port. */
+const udpTo = (port: number) => ({
+  match: { op: '==', left: { payload: { protocol: 'udp', field: 'dport' } }, right: port },
+})
+
+/** The chain of the rules of ufw's user. */
+const UFW: Chain = { family: 'ip', table: 'filter', name: 'ufw-user-input', rules: [] }
+
 /** A fault: its code, the facts, and the sentence. */
 const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] = [
   [
@@ -242,6 +250,62 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
     'DR18',
     healthy({ links: healthy().links.map((one) => (one.name === 'eth0' ? { ...one, mtu: 1400 } : one)) }),
     'flannel.1 has MTU 1450, and eth0 with MTU 1400 leaves room for 1350: larger packets of pods are lost or come in fragments; run ip link set dev flannel.1 mtu 1350',
+  ],
+  [
+    'DR10',
+    healthy({
+      ruleset: {
+        chains: [
+          chain({
+            family: 'inet',
+            table: 'firewalld',
+            name: 'filter_FORWARD',
+            rules: [
+              {
+                handle: 1,
+                expr: [{ match: { op: 'in', left: { ct: { key: 'status' } }, right: 'dnat' } }, { accept: null }],
+              },
+              { handle: 2, expr: [{ reject: null }] },
+            ],
+          }),
+        ],
+      },
+    }),
+    'firewalld rejects packets from 10.64.0.0/24 to 10.64.0.0/12: no zone that lets them pass has 10.64.0.0/12: pods do not reach pods of other nodes; run firewall-cmd --permanent --zone=trusted --add-source=10.64.0.0/12',
+  ],
+  [
+    'DR10',
+    healthy({
+      ruleset: {
+        chains: [
+          chain({
+            family: 'inet',
+            table: 'firewalld',
+            name: 'filter_INPUT',
+            hook: 'input',
+            rules: [
+              { handle: 1, expr: [udpTo(53), { accept: null }] },
+              { handle: 2, expr: [{ reject: null }] },
+            ],
+          }),
+        ],
+      },
+    }),
+    'firewalld closes UDP port 8472 of eth0, the port of the tunnel: packets of pods of other nodes do not arrive; run firewall-cmd --permanent --zone=$(firewall-cmd --get-zone-of-interface=eth0 || firewall-cmd --get-default-zone) --add-port=8472/udp',
+  ],
+  [
+    'DR11',
+    healthy({ ruleset: { chains: [chain({ policy: 'drop' }), UFW] } }),
+    'ufw drops packets from 10.64.0.0/24 to 10.64.0.0/12 (DEFAULT_FORWARD_POLICY="DROP"): pods do not reach pods of other nodes; run ufw route allow from 10.64.0.0/24',
+  ],
+  [
+    'DR11',
+    healthy({
+      ...withPeer('silent'),
+      reach: new Map([['192.0.2.7' as Ip, { answers: true, isTunnelled: false }]]),
+      ruleset: { chains: [chain({ policy: 'drop', name: 'INPUT', hook: 'input' }), UFW] },
+    }),
+    'ufw closes UDP port 8472, the port of the tunnel: packets of pods of other nodes do not arrive; run ufw allow 8472/udp',
   ],
   [
     'DR16',

@@ -8,6 +8,7 @@ import { check as dr36 } from './clock.ts'
 import { check as dr4 } from './connection-table.ts'
 import { check as dr32 } from './detour.ts'
 import { check as dr37 } from './disk.ts'
+import { check as dr10 } from './firewalld.ts'
 import { check as dr14 } from './foreign-masquerade.ts'
 import { check as dr9 } from './forward-drops.ts'
 import { check as dr1 } from './forwarding.ts'
@@ -44,6 +45,7 @@ import { check as dr46 } from './store.ts'
 import { check as dr25 } from './subnet-file.ts'
 import { check as dr18 } from './tunnel-mtu.ts'
 import { check as dr12 } from './two-firewalls.ts'
+import { check as dr11 } from './ufw.ts'
 import { check as dr47 } from './unavailable.ts'
 import { check as dr24 } from './uplink-down.ts'
 
@@ -58,6 +60,8 @@ export const CHECKS: readonly Check[] = [
   dr7,
   dr8,
   dr9,
+  dr10,
+  dr11,
   dr12,
   dr13,
   dr14,
