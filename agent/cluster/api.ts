@@ -27,6 +27,8 @@ export interface ApiState {
   readonly error?: string
   /** The time of the last answer, in milliseconds since 1970. */
   readonly heard?: number
+  /** How far this clock is ahead of the server's, in milliseconds. The server tells whole seconds. */
+  readonly clockOffMs?: number
 }
 
 /** One page of a list, with its objects as the API returns them. */
@@ -71,6 +73,7 @@ export class Api {
   readonly #agent: string
   #state: ApiState = { connected: false }
   #lastError = ''
+  #clockOffMs: number | undefined
   /**
    * The lists and watches that the role does not allow, by path. Answers to other requests do not end such a refusal.
    */
@@ -85,7 +88,8 @@ export class Api {
   /** The state of the API. */
   state(): ApiState {
     const [denied] = this.#denied.values()
-    return denied === undefined ? this.#state : { ...this.#state, connected: false, error: denied }
+    const state = this.#clockOffMs === undefined ? this.#state : { ...this.#state, clockOffMs: this.#clockOffMs }
+    return denied === undefined ? state : { ...state, connected: false, error: denied }
   }
 
   /** Gets an object. Returns undefined when there is none of this name. Throws UnavailableError. */
@@ -181,6 +185,8 @@ export class Api {
     const response = await this.#fetch(method, path, query, AbortSignal.any([signal, limit.signal]), body)
       .catch(failed)
       .finally(() => clearTimeout(timer))
+    const told = Date.parse(response.headers.get('Date') ?? '')
+    if (!Number.isNaN(told)) this.#clockOffMs = Date.now() - told
     if (response.ok) return response
     if (response.status === 401) this.#access.refused()
     throw await this.#refused(response, method, path, 'limit' in query || 'watch' in query)

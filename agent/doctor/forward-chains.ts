@@ -14,10 +14,12 @@ export interface ForwardChain {
   readonly type?: string
   readonly policy?: string
 }
-/** A packet from a pod of this node to a pod of another one. */
+/** The first packet of a connection: from a pod of this node to a pod of another one, or from a node to this one. */
 export interface Forwarded {
   readonly from: Cidr
   readonly to: Cidr
+  /** The destination port of a packet of UDP. Absent for a packet of any protocol. */
+  readonly udp?: number
   /** The links by which it may come in, and those by which it may go out. */
   readonly iif: readonly string[]
   readonly oif: readonly string[]
@@ -32,7 +34,7 @@ type Verdict = 'drops' | 'translates' | 'passes' | 'goes on'
 /** Chains that lead to each other deeper than this are not followed. The kernel allows 16. */
 const DEEPEST = 16
 
-/** Whether a chain of the hook `forward` drops the packet. */
+/** Whether a chain of the hook `forward` or `input` drops the packet. */
 export function drops(chain: ForwardChain, packet: Forwarded, rulesOf: RulesOf): boolean {
   if (chain.family === (isSix(packet.from) ? 'ip' : 'ip6')) return false
   const verdict = follow(chain.name, packet, rulesOf, 0)
@@ -104,8 +106,14 @@ function answerOf({ payload, meta, ct }: NonNullable<Match['left']>, right: unkn
   if (meta?.key === 'nfproto') return right === (isV6 ? 'ipv6' : 'ipv4') ? 'yes' : 'no'
   if (meta?.key === 'iifname') return isLink(packet.iif, right)
   if (meta?.key === 'oifname') return isLink(packet.oif, right)
-  // The first packet of a connection.
   if (ct?.key === 'state') return listOf(right).includes('new') ? 'yes' : 'no'
+  // Nobody has translated it, and no answer has come.
+  if (ct?.key === 'status') return 'no'
+  if (packet.udp === undefined) return 'unknown'
+  if (meta?.key === 'l4proto') return listOf(right).includes('udp') ? 'yes' : 'no'
+  if (payload?.protocol === 'udp' && payload.field === 'dport') return isPort(packet.udp, right)
+  // Rules of other protocols.
+  if (/^(tcp|sctp|icmp|icmpv6)$/.test(String(payload?.protocol))) return 'no'
   return 'unknown'
 }
 
@@ -133,6 +141,16 @@ function isLink(links: readonly string[], right: unknown): Answer {
   const isOne = (link: string) =>
     (names as string[]).some((name) => (name.endsWith('*') ? link.startsWith(name.slice(0, -1)) : name === link))
   return links.some(isOne) ? 'yes' : 'no'
+}
+
+function isPort(port: number, right: unknown): Answer {
+  const answers = listOf(right).map((one): Answer => {
+    if (typeof one === 'number') return one === port ? 'yes' : 'no'
+    const { range } = (one ?? {}) as { range?: readonly [number, number] }
+    if (range === undefined) return 'unknown'
+    return range[0] <= port && port <= range[1] ? 'yes' : 'no'
+  })
+  return answers.includes('yes') ? 'yes' : answers.every((one) => one === 'no') ? 'no' : 'unknown'
 }
 
 function listOf(right: unknown): readonly unknown[] {

@@ -83,6 +83,9 @@ export function withStep({ count, sum, buckets }: NodeState['steps'], seconds: n
   }
 }
 
+/** The number of unreadable entries whose reasons the status has. */
+const TOLD = 5
+
 interface Self {
   readonly node: string
   readonly version: string
@@ -160,6 +163,7 @@ export function statusOf(
   const { choice, lease, snapshot, stale, mtu, findings, kinds, repairs, lastError, steps } = state
   const { services, policy, bgp, tunnels } = state
   const refusing = tunnels?.()
+  const { unreadable = [] } = snapshot ?? {}
   const own = lease?.subnets ?? {}
   const others = (snapshot?.leases ?? []).filter(({ subnets }) => !isSame(subnets, own))
   return {
@@ -180,7 +184,8 @@ export function statusOf(
     ...(stale !== undefined && { stale }),
     ...conditionOf(self, state),
     peers: others.map((one) => peerOf(one, backend, state)),
-    unreadable: snapshot?.unreadable.length ?? 0,
+    unreadable: unreadable.length,
+    ...(unreadable.length > 0 && { unreadableWhy: unreadable.slice(0, TOLD) }),
     findings,
     kinds,
     repairs,

@@ -152,6 +152,8 @@ export interface Status {
   readonly findings: readonly Finding[]
   readonly peers: readonly Peer[]
   readonly unreadable: number
+  /** Why, for the first five of them: the key of the entry and the reason. */
+  readonly unreadableWhy?: readonly { readonly key: string; readonly why: string }[]
   /** The counts by kind: link, addr, route, neigh, tunnel, nexthop, nft. */
   readonly kinds: Readonly<Record<string, KindCount>>
   /** The last hundred repairs, newest last. */

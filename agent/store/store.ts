@@ -35,6 +35,13 @@ export interface StoreState {
   readonly error?: string
   /** Time of the last answer, in milliseconds since 1970. */
   readonly heard?: number
+  /** How far the clock of this node is ahead of that of the API server, in milliseconds. */
+  readonly clockOffMs?: number
+  /**
+   * Present when the node serves its pods and its Node object still has the condition NetworkUnavailable. Then no pod
+   * comes.
+   */
+  readonly isUnavailable?: true
 }
 
 /** What a store knows of this node before the node claims a lease. */

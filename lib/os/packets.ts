@@ -25,6 +25,8 @@ const [SIOCGIFFLAGS, SIOCSIFFLAGS] = [0x8913n, 0x8914n]
 const [SOL_SOCKET, SO_ATTACH_FILTER, IFF_UP] = [1, 26, 1]
 // struct ifreq has 16 bytes of name, then the requested data. struct sockaddr_ll has 20 bytes.
 const [IFREQ_BYTES, IFREQ_DATA, ADDRESS_BYTES, PACKET_BYTES] = [40, 16, 20, 65_535]
+/** The EtherType of ARP. */
+const ARP = 0x0806
 /** The EtherType of an IP version, and the port of its DHCP clients. */
 const KINDS = { 4: { type: 0x0800, port: 68 }, 6: { type: 0x86dd, port: 546 } } as const
 
@@ -34,6 +36,18 @@ const KINDS = { 4: { type: 0x0800, port: 68 }, 6: { type: 0x86dd, port: 546 } } 
  */
 export function openWire(ns: Netns, ifname: string, version: 4 | 6): Wire {
   const { type, port } = KINDS[version]
+  return open(ns, ifname, type, dhcpSteps(version, port))
+}
+
+/**
+ * Opens a link for ARP. A filter passes only answers. Throws CniError 3 when the namespace cannot be entered. Throws
+ * Error when the link does not exist or is no Ethernet link.
+ */
+export function openArp(ns: Netns, ifname: string): Wire {
+  return open(ns, ifname, ARP, ARP_ANSWERS)
+}
+
+function open(ns: Netns, ifname: string, type: number, steps: Steps): Wire {
   return inside(ns, () => {
     const facts = linkFacts(ifname)
     if (!facts?.isEthernet)
@@ -42,7 +56,7 @@ export function openWire(ns: Netns, ifname: string, version: 4 | 6): Wire {
     // The socket starts with protocol 0, so that no packet arrives unfiltered. Then bind sets the EtherType.
     const fd = c.socket(AF_PACKET, SOCK_DGRAM | SOCK_FLAGS, 0)
     if (fd < 0) throw new Error(`socket: errno ${errno()}`)
-    const filter = program(version, port)
+    const filter = program(steps)
     const address = linkAddress(type, facts.index)
     const isFiltered = c.setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, filter.head, 16) === 0
     // `head` holds only the address of the program. This write keeps the garbage collector from freeing the program
@@ -138,29 +152,40 @@ function macAt(bytes: Uint8Array, at: number): Mac {
   return [...bytes.subarray(at, at + 6)].map((byte) => byte.toString(16).padStart(2, '0')).join(':') as Mac
 }
 
-// Classic BPF (linux/filter.h): instruction, jump when true, jump when false, operand. Offsets begin at the IP header.
-function program(version: 4 | 6, port: number): { readonly head: BigUint64Array; readonly code: Uint8Array } {
-  const [LOAD_BYTE, LOAD_HALF, LOAD_X_HEADER, LOAD_HALF_X] = [0x30, 0x28, 0xb1, 0x48]
-  const [EQUAL, SOME, END] = [0x15, 0x45, 0x06]
-  const UDP = 17
-  const steps =
-    version === 4
-      ? [
-          [LOAD_BYTE, 0, 0, 9],
-          [EQUAL, 0, 6, UDP],
-          // Only the first fragment has ports.
-          [LOAD_HALF, 0, 0, 6],
-          [SOME, 4, 0, 0x1fff],
-          [LOAD_X_HEADER, 0, 0, 0],
-          [LOAD_HALF_X, 0, 0, 2],
-          [EQUAL, 0, 1, port],
-        ]
-      : [
-          [LOAD_BYTE, 0, 0, 6],
-          [EQUAL, 0, 3, UDP],
-          [LOAD_HALF, 0, 0, 42],
-          [EQUAL, 0, 1, port],
-        ]
+// Classic BPF (linux/filter.h): instruction, jump when true, jump when false, operand. Offsets begin at the header
+// behind Ethernet's.
+type Steps = readonly (readonly number[])[]
+const [LOAD_BYTE, LOAD_HALF, LOAD_X_HEADER, LOAD_HALF_X] = [0x30, 0x28, 0xb1, 0x48]
+const [EQUAL, SOME, END] = [0x15, 0x45, 0x06]
+const UDP = 17
+
+function dhcpSteps(version: 4 | 6, port: number): Steps {
+  return version === 4
+    ? [
+        [LOAD_BYTE, 0, 0, 9],
+        [EQUAL, 0, 6, UDP],
+        // Only the first fragment has ports.
+        [LOAD_HALF, 0, 0, 6],
+        [SOME, 4, 0, 0x1fff],
+        [LOAD_X_HEADER, 0, 0, 0],
+        [LOAD_HALF_X, 0, 0, 2],
+        [EQUAL, 0, 1, port],
+      ]
+    : [
+        [LOAD_BYTE, 0, 0, 6],
+        [EQUAL, 0, 3, UDP],
+        [LOAD_HALF, 0, 0, 42],
+        [EQUAL, 0, 1, port],
+      ]
+}
+
+// RFC 826: the operation is at byte 6, and 2 is an answer.
+const ARP_ANSWERS: Steps = [
+  [LOAD_HALF, 0, 0, 6],
+  [EQUAL, 0, 1, 2],
+]
+
+function program(steps: Steps): { readonly head: BigUint64Array; readonly code: Uint8Array } {
   const all = [...steps, [END, 0, 0, PACKET_BYTES], [END, 0, 0, 0]]
   const code = new DataView(new ArrayBuffer(all.length * 8))
   for (const [i, [what = 0, yes = 0, no = 0, operand = 0]] of all.entries()) {

@@ -8,7 +8,7 @@ import { Collection, PATIENCE } from '../../agent/cluster/collection.ts'
 import { parseNetworkConf } from '../../agent/lease/network-configuration.ts'
 import { follow } from '../../agent/scheduler/follow.ts'
 import { until } from '../support/harness.ts'
-import { API, type Kube, onKube } from '../support/kube-nodes.ts'
+import { API, type Kube, onKube, served } from '../support/kube-nodes.ts'
 import { administered, type KubeServer, kubeServer, type Raw, refusal } from '../support/kube-server.ts'
 import { kubeconfigOf } from '../support/kubeconfig.ts'
 import { type Node, subnetEnv } from '../support/nodes.ts'
@@ -37,17 +37,6 @@ async function watching(network = NETWORK) {
   await until(() => seen.last()?.leases.length === 1)
   const peers = () => (seen.last()?.leases ?? []).map(({ node }) => node)
   return { server, admin, store, seen, peers, end }
-}
-
-/** A server of this process that nodes reach. */
-async function served(ip: string): Promise<Kube & { readonly server: KubeServer }> {
-  const server = await kubeServer(ip)
-  return {
-    ...administered(server),
-    server,
-    away: () => server.close(),
-    back: () => (server.isOpen ? undefined : server.open()),
-  }
 }
 
 describe('plumb agent in a cluster', () => {

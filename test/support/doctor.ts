@@ -33,9 +33,33 @@ export interface Fixture {
   readonly pod: Namespace
   /** The pod's link on the node. */
   readonly link: string
+  readonly containerId: string
+  /** The configuration of the plugin flannel in the network. */
+  readonly conf: object
+  /** The result of the pod's ADD. */
+  readonly added: object
   /** The plugins that the network of the node uses. */
   readonly bin: string
   readonly lists: string
+}
+
+/** A node with what its runtime reads. */
+export type Place = Pick<Fixture, 'node' | 'bin' | 'lists'>
+
+/** Makes the folders of a runtime on a node: its plugins, and the network of the agent. */
+export function makeNetwork(node: Node): Place & { readonly conf: object } {
+  const [bin, lists] = [join(node.dir, 'bin'), join(node.dir, 'net.d')]
+  for (const dir of [bin, lists]) mkdirSync(dir, { recursive: true })
+  for (const name of ['flannel', 'bridge', 'host-local']) symlinkSync(join(DIST, name), join(bin, name))
+  const conf = {
+    type: 'flannel',
+    subnetFile: join(node.dir, 'subnet.env'),
+    dataDir: join(node.dir, 'flannel'),
+    delegate: { isDefaultGateway: true, hairpinMode: true },
+  }
+  const list = { cniVersion: '1.0.0', name: 'cbr0', plugins: [conf] }
+  writeFileSync(join(lists, '10-flannel.conflist'), JSON.stringify(list))
+  return { node, bin, lists, conf }
 }
 
 /** Two nodes with agents, and a pod on the first, in the network that the agent's flannel plugin makes. */
@@ -47,24 +71,15 @@ export function withFixture(work: (fixture: Fixture) => Promise<void>, ...more: 
     const [agent, second] = [node.agent(), other.agent()]
     await Promise.all([agent.ready(30_000), second.ready(30_000)])
     await pod.exec(['ip', 'link', 'del', 'eth0'])
-    const [bin, lists] = [join(node.dir, 'bin'), join(node.dir, 'net.d')]
-    for (const dir of [bin, lists]) mkdirSync(dir, { recursive: true })
-    for (const name of ['flannel', 'bridge', 'host-local']) symlinkSync(join(DIST, name), join(bin, name))
-    const conf = {
-      type: 'flannel',
-      subnetFile: join(node.dir, 'subnet.env'),
-      dataDir: join(node.dir, 'flannel'),
-      delegate: { isDefaultGateway: true, hairpinMode: true },
-    }
-    const list = { cniVersion: '1.0.0', name: 'cbr0', plugins: [conf] }
-    writeFileSync(join(lists, '10-flannel.conflist'), JSON.stringify(list))
+    const { bin, lists, conf } = makeNetwork(node)
+    const containerId = `doctor-${node.ns.path.replace(/.*\//, '')}`
     const call = (command: string) =>
       plugin(
         'flannel',
         {
           command,
           conf: { cniVersion: '1.0.0', name: 'cbr0', ...conf },
-          containerId: `doctor-${node.ns.path.replace(/.*\//, '')}`,
+          containerId,
           netns: pod,
           ifname: 'eth0',
           path: bin,
@@ -78,7 +93,7 @@ export function withFixture(work: (fixture: Fixture) => Promise<void>, ...more: 
     )
     await until(async () => (await agent.status())?.peers[0]?.probe?.state === 'answers', LATE)
     try {
-      await work({ node, other, hub, agent, pod, link, bin, lists })
+      await work({ node, other, hub, agent, pod, link, containerId, added: added.result, conf, bin, lists })
     } finally {
       await call('DEL')
     }
@@ -86,7 +101,7 @@ export function withFixture(work: (fixture: Fixture) => Promise<void>, ...more: 
 }
 
 /** Runs `plumb doctor --json` on the node, as it is set up there. */
-export async function doctor({ node, bin, lists }: Fixture, ...words: string[]): Promise<Report & { status: number }> {
+export async function doctor({ node, bin, lists }: Place, ...words: string[]): Promise<Report & { status: number }> {
   const { status, stdout, stderr } = await node.ns.exec([
     PLUMB,
     'doctor',
@@ -108,7 +123,7 @@ export async function doctor({ node, bin, lists }: Fixture, ...words: string[]):
 const codes = ({ findings }: Report) => findings.map(({ code }) => code)
 
 /** Waits until the doctor finds nothing. */
-export async function isClean(fixture: Fixture): Promise<void> {
+export async function isClean(fixture: Place): Promise<void> {
   let report = await doctor(fixture)
   await until(async () => {
     report = await doctor(fixture)
@@ -161,11 +176,13 @@ export async function isFoundAlone(fixture: Fixture, { code, what, says, severit
   await mend(fixture, commands, agentTools(fixture))
 }
 
-/** A folder with a `systemctl` that starts the agent of the node. */
-function agentTools({ node }: Fixture): string {
+/** A folder with a `systemctl` that starts and stops the agent of the node. */
+function agentTools({ node, agent }: Fixture): string {
   const dir = join(node.dir, 'tools')
   mkdirSync(dir, { recursive: true })
+  const stop = `[ "$1" != stop ] || { kill ${agent.pid}; while [ -e /proc/${agent.pid}/exe ]; do sleep 0.1; done; exit 0; }`
   const start = `setsid ${PLUMB} agent ${node.options.join(' ')} </dev/null >/dev/null 2>&1 &`
-  writeFileSync(join(dir, 'systemctl'), `#!/bin/sh\n${start}\necho $! >${join(node.dir, 'pid')}\n`, { mode: 0o755 })
+  const script = ['#!/bin/sh', stop, start, `echo $! >${join(node.dir, 'pid')}`, '']
+  writeFileSync(join(dir, 'systemctl'), script.join('\n'), { mode: 0o755 })
   return dir
 }

@@ -1,6 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
+import { administered, type KubeServer, kubeServer } from './kube-server.ts'
 import { type Cluster, inCluster, type Node } from './nodes.ts'
 import type { KubeCluster } from './suites/testKube.ts'
 
@@ -81,4 +82,15 @@ async function lead({ hub, nodes }: Cluster): Promise<void> {
 
 async function sh(script: string): Promise<void> {
   await execa('sh', ['-ec', script])
+}
+
+/** A server of this process that nodes reach. */
+export async function served(ip: string): Promise<Kube & { readonly server: KubeServer }> {
+  const server = await kubeServer(ip)
+  return {
+    ...administered(server),
+    server,
+    away: () => server.close(),
+    back: () => (server.isOpen ? undefined : server.open()),
+  }
 }

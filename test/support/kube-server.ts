@@ -39,6 +39,8 @@ export interface KubeServer {
   fault: Fault | undefined
   /** The objects at a path. */
   list(path: string): readonly Raw[]
+  /** How far its clock is ahead of this machine's, in milliseconds. */
+  aheadMs: number
   /** What was asked, `GET /api/v1/nodes?watch=true`, since the last call. */
   asked(): string[]
   /** Ends every watch: `how` is what is still sent, in bytes. */
@@ -102,6 +104,7 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
     caFile,
     fault: undefined,
     list: (path) => [...(objects.get(path)?.values() ?? [])],
+    aheadMs: 0,
     asked: () => asked.splice(0),
     cut(how) {
       for (const watcher of [...watchers]) {
@@ -136,7 +139,17 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
   }
   function open(): void {
     const tls = { cert: readFileSync(join(dir, 'api.pem')), key: readFileSync(join(dir, 'api.key')) }
-    server = Bun.serve({ hostname: ip, port, idleTimeout: 0, tls, fetch: (request) => answer(request) })
+    server = Bun.serve({
+      hostname: ip,
+      port,
+      idleTimeout: 0,
+      tls,
+      async fetch(request) {
+        const response = await answer(request)
+        if (made.aheadMs !== 0) response.headers.set('Date', new Date(Date.now() + made.aheadMs).toUTCString())
+        return response
+      },
+    })
     servers.push(server)
     port = server.port ?? 0
   }
@@ -237,11 +250,11 @@ export function administered(server: KubeServer): KubeCluster {
   }
   return {
     kubeconfig: server.kubeconfig,
-    create: async (name, podCIDRs, annotations = {}) =>
+    create: async (name, podCIDRs, annotations = {}, status = {}) =>
       void (await ask('POST', NODES, {
         metadata: { name, annotations },
         spec: podCIDRs.length > 0 ? { podCIDR: podCIDRs[0], podCIDRs } : {},
-        status: {},
+        status,
       })),
     annotate: async (name, annotations) => void (await ask('PATCH', `${NODES}/${name}`, { metadata: { annotations } })),
     label: async (name, labels) => void (await ask('PATCH', `${NODES}/${name}`, { metadata: { labels } })),

@@ -9,11 +9,13 @@ import { grown } from '../../agent/doctor/facts/counters.ts'
 import { type Facts, NotRead } from '../../agent/doctor/facts/facts.ts'
 import type { Link } from '../../agent/doctor/facts/links.ts'
 import type { Chain } from '../../agent/doctor/facts/ruleset.ts'
+import { ofContainerd, ofCrio, type Runtime } from '../../agent/doctor/facts/runtimes.ts'
 import { shellWord } from '../../agent/doctor/shell.ts'
 import { sentenceOf } from '../../agent/health/phrases.ts'
 import type { Status } from '../../agent/health/status.ts'
 import { parseNetwork } from '../../lib/runtime/network-list.ts'
 import { type Cidr, type Ip, parseCidr } from '../../lib/text/ip.ts'
+import type { Mac } from '../../lib/text/values.ts'
 import { scripted } from '../support/scripted.ts'
 
 const LIST = JSON.stringify({ cniVersion: '1.0.0', name: 'cbr0', plugins: [{ type: 'flannel' }] })
@@ -26,6 +28,14 @@ function link(name: string, kind: string, more: Partial<Link> & { cidrs?: readon
     isLinkLocal: cidr.startsWith('fe80'),
   }))
   return { name, kind, mtu: 1500, isUp: true, hasCarrier: true, addresses, ...rest }
+}
+
+const [NOW, DAY] = [Date.parse('2026-03-01T00:00:00Z'), 86_400_000]
+const KUBELET = '/var/lib/kubelet/pki/kubelet-client-current.pem'
+
+function containerd(more: Partial<Runtime> = {}): Runtime {
+  const folders = { confDir: '/etc/cni/net.d', binDirs: ['/opt/cni/bin'], networks: ['cbr0'] }
+  return { name: 'containerd', pid: 5, version: '1.7.24', ...folders, ...more }
 }
 
 /** A node with one pod of both families, by vxlan. Nothing is wrong with it. */
@@ -72,9 +82,17 @@ function healthy(more: Partial<Facts> & { sysctls?: Readonly<Record<string, stri
         ifname: 'eth0',
         ips: ['10.64.0.2' as Ip, 'fd00:64::2' as Ip],
         link: 'veth1',
+        hostPorts: [],
       },
     ],
     processes: [{ pid: 1, name: 'systemd', argv: ['/sbin/init'] }],
+    nft: { version: '1.0.6', tables: [] },
+    runtimes: [containerd()],
+    listeners: [{ protocol: 'tcp', ip: '0.0.0.0', port: 22, name: 'sshd', pid: 9 }],
+    twins: [],
+    certificates: [{ path: KUBELET, from: NOW - 180 * DAY, until: NOW + 180 * DAY }],
+    now: NOW,
+    pools: [{ network: 'cbr0', subnets: [parseCidr('10.64.0.0/24')], size: 253, taken: 1, left: 0 }],
     disks: [{ path: '/run', mount: '/run', isReadOnly: false, freeBytes: 1e9, freeFiles: 1e5 }],
     subnetFile: {
       path: '/run/flannel/subnet.env',
@@ -145,6 +163,20 @@ const withPeer = (state: 'answers' | 'silent' | 'narrow'): Partial<Facts> =>
       },
     ],
   })
+
+const K3S = '/var/lib/rancher/k3s/agent/etc/cni/net.d'
+
+/** The node with one peer that its agent does not reach. */
+const withProblem = (problem: string): Partial<Facts> =>
+  withStatus({ peers: (withPeer('answers').status as Status).peers.map((one) => ({ ...one, problem })) })
+
+/** What nft prints of a match of UDP's port. */
+const udpTo = (port: number) => ({
+  match: { op: '==', left: { payload: { protocol: 'udp', field: 'dport' } }, right: port },
+})
+
+/** The chain of the rules of ufw's user. */
+const UFW: Chain = { family: 'ip', table: 'filter', name: 'ufw-user-input', rules: [] }
 
 /** A fault: its code, the facts, and the sentence. */
 const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] = [
@@ -219,6 +251,179 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
     'DR18',
     healthy({ links: healthy().links.map((one) => (one.name === 'eth0' ? { ...one, mtu: 1400 } : one)) }),
     'flannel.1 has MTU 1450, and eth0 with MTU 1400 leaves room for 1350: larger packets of pods are lost or come in fragments; run ip link set dev flannel.1 mtu 1350',
+  ],
+  [
+    'DR10',
+    healthy({
+      ruleset: {
+        chains: [
+          chain({
+            family: 'inet',
+            table: 'firewalld',
+            name: 'filter_FORWARD',
+            rules: [
+              {
+                handle: 1,
+                expr: [{ match: { op: 'in', left: { ct: { key: 'status' } }, right: 'dnat' } }, { accept: null }],
+              },
+              { handle: 2, expr: [{ reject: null }] },
+            ],
+          }),
+        ],
+      },
+    }),
+    'firewalld rejects packets from 10.64.0.0/24 to 10.64.0.0/12: no zone that lets them pass has 10.64.0.0/12: pods do not reach pods of other nodes; run firewall-cmd --permanent --zone=trusted --add-source=10.64.0.0/12',
+  ],
+  [
+    'DR10',
+    healthy({
+      ruleset: {
+        chains: [
+          chain({
+            family: 'inet',
+            table: 'firewalld',
+            name: 'filter_INPUT',
+            hook: 'input',
+            rules: [
+              { handle: 1, expr: [udpTo(53), { accept: null }] },
+              { handle: 2, expr: [{ reject: null }] },
+            ],
+          }),
+        ],
+      },
+    }),
+    'firewalld closes UDP port 8472 of eth0, the port of the tunnel: packets of pods of other nodes do not arrive; run firewall-cmd --permanent --zone=$(firewall-cmd --get-zone-of-interface=eth0 || firewall-cmd --get-default-zone) --add-port=8472/udp',
+  ],
+  [
+    'DR11',
+    healthy({ ruleset: { chains: [chain({ policy: 'drop' }), UFW] } }),
+    'ufw drops packets from 10.64.0.0/24 to 10.64.0.0/12 (DEFAULT_FORWARD_POLICY="DROP"): pods do not reach pods of other nodes; run ufw route allow from 10.64.0.0/24',
+  ],
+  [
+    'DR11',
+    healthy({
+      ...withPeer('silent'),
+      reach: new Map([['192.0.2.7' as Ip, { answers: true, isTunnelled: false }]]),
+      ruleset: { chains: [chain({ policy: 'drop', name: 'INPUT', hook: 'input' }), UFW] },
+    }),
+    'ufw closes UDP port 8472, the port of the tunnel: packets of pods of other nodes do not arrive; run ufw allow 8472/udp',
+  ],
+  [
+    'DR16',
+    healthy({ nft: { version: '0.9.8', tables: [] } }),
+    'nft has the version 0.9.8; want 1.0 or later: plumb cannot make its rules; run plumb install --tools',
+  ],
+  [
+    'DR16',
+    healthy({ nft: { version: '1.0.6', failure: 'netlink: Error: Unknown set type', tables: ['inet newer'] } }),
+    'nft 1.0.6 cannot read the tables inet newer (netlink: Error: Unknown set type): nobody sees whether these rules drop packets of pods; a newer nft reads them; run plumb install --tools',
+  ],
+  [
+    'DR22',
+    healthy({ twins: [{ ip: '192.0.2.1' as Ip, link: 'eth0', mac: '02:00:00:00:00:09' as Mac }] }),
+    '192.0.2.1 of eth0 also answers from MAC 02:00:00:00:00:09: packets for this node go to that machine at times; give one of the two another address; run ip neigh show dev eth0 | sed -n /02:00:00:00:00:09/p',
+  ],
+  [
+    'DR22',
+    healthy({ twins: [{ ip: '2001:db8::1' as Ip, link: 'eth0' }] }),
+    '2001:db8::1 of eth0 is in use by another machine: packets for this node go to that machine at times; give one of the two another address; run ip -6 addr show dev eth0 dadfailed',
+  ],
+  [
+    'DR26',
+    healthy(
+      withStatus({
+        unreadable: 1,
+        unreadableWhy: [
+          { key: 'node-8', why: 'its pod CIDR 10.64.7.0/24 overlaps that of node "node-7", which is older' },
+        ],
+      }),
+    ),
+    'The Nodes node-8 and node-7 have the pod CIDR 10.64.7.0/24, and node-7 is older: no other node reaches pods of node-8; run kubectl delete node node-8',
+  ],
+  [
+    'DR26',
+    healthy(
+      withStatus({
+        reasons: [
+          'this node has no subnet yet: Cannot use the Node "node-0": its pod CIDR 10.64.7.0/24 overlaps that of node "node-7", which is older',
+        ],
+      }),
+    ),
+    'The Nodes node-0 and node-7 have the pod CIDR 10.64.7.0/24, and node-7 is older: no other node reaches pods of node-0; run kubectl delete node node-0',
+  ],
+  [
+    'DR29',
+    healthy(
+      withStatus({
+        reasons: [
+          'this node has no subnet yet: Cannot use the Node "node-0": it has no pod CIDR; want the controller manager to give one (…)',
+        ],
+      }),
+    ),
+    "The Node node-0 has no spec.podCIDR: this node has no subnet, and its pods do not start; run the command on the control plane; run sed -i '/- kube-controller-manager$/a\\    - --allocate-node-cidrs=true' /etc/kubernetes/manifests/kube-controller-manager.yaml",
+  ],
+  [
+    'DR30',
+    healthy({ pools: [{ network: 'cbr0', subnets: [parseCidr('10.64.0.0/24')], size: 253, taken: 250, left: 12 }] }),
+    'The pool 10.64.0.0/24 of the network cbr0 has 250 of its 253 addresses taken, 12 of them by pods that are gone: no pod starts when it is full; run plumb cni gc cbr0',
+  ],
+  [
+    'DR30',
+    healthy({ pools: [{ network: 'cbr0', subnets: [parseCidr('10.64.0.0/24')], size: 253, taken: 241, left: 0 }] }),
+    'The pool 10.64.0.0/24 of the network cbr0 has 241 of its 253 addresses taken: no pod starts when it is full; run plumb cni list cbr0',
+  ],
+  [
+    'DR31',
+    healthy(withProblem('it announces the MAC 02:00:00:00:00:02, as the node with 192.0.2.2 does')),
+    "node-7 and the node with 192.0.2.2 have the MAC 02:00:00:00:00:02: pods of one of them are not reached; its disk is a copy of the other's; run the commands on node-7; run systemctl stop plumb-agent",
+  ],
+  [
+    'DR31',
+    healthy(withProblem("it announces this node's own MAC 02:00:00:00:00:02: this node is a copy of it")),
+    "node-7 and this node have the MAC 02:00:00:00:00:02: pods of one of them are not reached; its disk is a copy of the other's; run systemctl stop plumb-agent",
+  ],
+  [
+    'DR31',
+    healthy(withProblem("it has this node's own key abc=: one node is a copy of the other; give this one another key")),
+    "node-7 and this node have the key abc=: pods of one of them are not reached; its disk is a copy of the other's; run plumb wireguard rotate",
+  ],
+  [
+    'DR36',
+    healthy(withStatus({ store: { name: 'kube', connected: true, clockOffMs: -90_000 } })),
+    'The clock of this node is 90 s behind that of the API server: certificates and tokens do not count; run timedatectl set-ntp true',
+  ],
+  [
+    'DR36',
+    healthy({ certificates: [{ path: KUBELET, from: NOW - 362 * DAY, until: NOW + 3 * DAY }] }),
+    'The certificate in /var/lib/kubelet/pki/kubelet-client-current.pem ends at 2026-03-04T00:00:00.000Z: the API server and etcd then refuse this node; run systemctl restart kubelet',
+  ],
+  [
+    'DR41',
+    healthy({ runtimes: [containerd({ version: '1.5.18' })] }),
+    '/etc/cni/net.d/10-flannel.conflist has cniVersion 1.0.0, and containerd 1.5.18 (pid 5) reads 0.4.0 at most: it refuses what the plugins answer, and no pod starts; run sed -i \'s/"cniVersion": *"1.0.0"/"cniVersion": "0.4.0"/\' /etc/cni/net.d/10-flannel.conflist',
+  ],
+  [
+    'DR42',
+    healthy({ runtimes: [containerd({ confDir: K3S, networks: [] })] }),
+    `containerd (pid 5) takes networks from ${K3S}, and /etc/cni/net.d/10-flannel.conflist is not there: pods are not in the network cbr0; run mkdir -p ${K3S}`,
+  ],
+  [
+    'DR42',
+    healthy({ runtimes: [containerd({ binDirs: ['/var/lib/rancher/k3s/data/cni'] })] }),
+    'containerd (pid 5) looks for plugins in /var/lib/rancher/k3s/data/cni, not in /opt/cni/bin: pods are not in the network cbr0; run plumb install --bin-dir /var/lib/rancher/k3s/data/cni',
+  ],
+  [
+    'DR44',
+    healthy({
+      pods: healthy().pods.map((one) => ({ ...one, hostPorts: [{ protocol: 'tcp', port: 80, ip: 'any4' }] })),
+      listeners: [{ protocol: 'tcp', ip: '0.0.0.0', port: 80, name: 'nginx', pid: 7 }],
+    }),
+    'TCP port 80 of this node leads to container abc (10.64.0.2, fd00:64::2), and nginx (pid 7) listens there: nginx does not get packets from other machines; run kill 7',
+  ],
+  [
+    'DR47',
+    healthy(withStatus({ store: { name: 'kube', connected: true, isUnavailable: true } })),
+    'The Node node-0 has the condition NetworkUnavailable, and its agent serves pods: the scheduler sends no pods to this node; run kubectl patch node node-0 --subresource=status --type=strategic -p \'{"status":{"conditions":[{"type":"NetworkUnavailable","status":"False","reason":"FlannelIsUp"}]}}\'',
   ],
   [
     'DR23',
@@ -465,6 +670,18 @@ describe('examine()', () => {
       },
     })
     assert.throws(() => examine(healthy(), [wrong]), TypeError)
+  })
+})
+
+describe('the folders of a runtime', () => {
+  it('are found in what containerd 1 and 2 and CRI-O print', () => {
+    const one = `version = 2\n[plugins]\n  [plugins."io.containerd.grpc.v1.cri"]\n    sandbox = "x"\n    [plugins."io.containerd.grpc.v1.cri".cni]\n      bin_dir = "/b"\n      conf_dir = "/c"\n    [plugins."io.containerd.grpc.v1.cri".containerd]\n      bin_dir = "/no"\n`
+    assert.deepEqual(ofContainerd(one), { confDir: '/c', binDirs: ['/b'] })
+    const two = `[plugins]\n  [plugins.'io.containerd.cri.v1.runtime']\n    [plugins.'io.containerd.cri.v1.runtime'.cni]\n      bin_dir = ''\n      bin_dirs = ['/a', '/b']\n      conf_dir = '/c'\n`
+    assert.deepEqual(ofContainerd(two), { confDir: '/c', binDirs: ['/a', '/b'] })
+    assert.deepEqual(ofContainerd(''), { confDir: '/etc/cni/net.d', binDirs: ['/opt/cni/bin'] })
+    const crio = `[crio.network]\nnetwork_dir = "/etc/cni/net.d/"\nplugin_dirs = [\n\t"/opt/cni/bin",\n\t"/usr/libexec/cni/",\n]\n`
+    assert.deepEqual(ofCrio(crio), { confDir: '/etc/cni/net.d', binDirs: ['/opt/cni/bin', '/usr/libexec/cni/'] })
   })
 })
 

@@ -57,8 +57,9 @@ const SHAPE = v.object({
   }),
 })
 
-const reach = eachPeer<Conf>(({ uplink, conf, facts }) => {
+const reach = eachPeer<Conf>(({ self, uplink, conf, facts }) => {
   const isPlain = isDirect(uplink)
+  const own = FAMILIES.flatMap((family) => macIn(self, family) ?? [])
   return (peer) => {
     const { lease, family, subnet, ip } = peer
     const route = { kind: 'route', ns: 'host', dst: subnet, exclusive: true, proto: PROTO } as const
@@ -69,6 +70,7 @@ const reach = eachPeer<Conf>(({ uplink, conf, facts }) => {
     if (typeof vtep === 'string') return vtep
     if (vtep.VNI !== undefined && vtep.VNI !== conf.VNI)
       return `it announces VNI ${vtep.VNI}, this node has ${conf.VNI}`
+    if (own.includes(vtep.VtepMAC)) return `it announces this node's own MAC ${vtep.VtepMAC}: ${copied(self, conf)}`
     const dev = device(conf, family)
     const gateway = beginOf(subnet)
     return [
@@ -222,6 +224,18 @@ function fail(why: string): never {
 
 // The MAC of a node's VXLAN device. It derives from the node's name, the VNI and the family. A new device gets the same
 // MAC, so that the entries of peers stay right.
+function macIn(lease: Pick<Lease, 'data'>, family: Family): Mac | undefined {
+  const vtep = vtepOf(lease, family)
+  return typeof vtep === 'string' ? undefined : vtep.VtepMAC
+}
+
+// A node whose MAC is not the one of its name has the device of another node.
+function copied({ node, data }: Lease, { VNI }: Conf): string {
+  const isOwn = (family: Family) =>
+    macIn({ data }, family) === vtepMac(node ?? '', VNI, family === 'v4' ? 4 : 6) || data[family] === undefined
+  return node === undefined || FAMILIES.every(isOwn) ? 'it is a copy of this node' : 'this node is a copy of it'
+}
+
 function vtepMac(node: string, id: number, family: 4 | 6): Mac {
   return localMac(digest(`vtep ${family} ${id} ${node}`))
 }

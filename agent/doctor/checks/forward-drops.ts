@@ -2,6 +2,7 @@ import { isSix } from '../../../lib/text/cidr.ts'
 import type { Check, Seen } from '../check.ts'
 import { type Chain, isOurs, rulesIn } from '../facts/ruleset.ts'
 import { drops, type Forwarded } from '../forward-chains.ts'
+import { FIREWALLD, isUfw } from '../managed-firewalls.ts'
 import { packetsOf } from '../packets.ts'
 
 /**
@@ -18,6 +19,8 @@ export const check: Check = {
     const packets = packetsOf(facts)
     return chains.flatMap((chain): Seen[] => {
       if (chain.hook !== 'forward' || chain.type !== 'filter' || isOurs(chain)) return []
+      // Each has a check of its own, with its own commands.
+      if (chain.table === FIREWALLD || isUfw(chains, chain)) return []
       const name = `${chain.family} ${chain.table} ${chain.name}`
       const because = chain.policy === 'drop' ? ', whose policy is drop,' : ''
       return packets

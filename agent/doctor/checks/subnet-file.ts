@@ -7,6 +7,7 @@ export const check: Check = {
   code: 'DR25',
   title: 'subnet.env is missing or wrong',
   severity: 'error',
+  dependsOn: ['DR26', 'DR29'],
   detect({ subnetFile, lists, agent }) {
     const { path, isThere, env, fault } = subnetFile
     const isNeeded = lists.files[0]?.list?.plugins.some(({ type }) => type === 'flannel') === true

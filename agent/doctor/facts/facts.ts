@@ -3,18 +3,24 @@
 import type { Cidr, Ip } from '../../../lib/text/ip.ts'
 import type { Status } from '../../health/status.ts'
 import { both } from '../../lease/families.ts'
+import type { Certificate } from './certificates.ts'
 import type { Configuration } from './configurations.ts'
 import type { Counters } from './counters.ts'
 import type { Disk } from './disks.ts'
 import type { LegacyRules } from './legacy-rules.ts'
 import type { Link } from './links.ts'
+import type { Listening } from './listeners.ts'
 import type { Lists } from './lists.ts'
+import type { Nft } from './nft.ts'
 import type { Pod } from './pods.ts'
+import type { Pool } from './pools.ts'
 import type { Process } from './processes.ts'
 import type { Reach } from './reach.ts'
 import type { Route, Rule } from './routes.ts'
 import type { Ruleset } from './ruleset.ts'
+import type { Runtime } from './runtimes.ts'
 import type { SubnetFile } from './subnet-file.ts'
+import type { Twin } from './twins.ts'
 
 /**
  * The facts of a node. A fact that could not be read throws NotRead when a check asks for it. That check then counts as
@@ -30,6 +36,8 @@ export interface Facts {
   readonly rules: readonly Rule[]
   /** The chains of nftables with their rules, those of iptables-nft among them. Sets come without their elements. */
   readonly ruleset: Ruleset
+  /** The program nft, and what it cannot read. */
+  readonly nft: Nft
   /** The rules in old tables of iptables, which nftables does not show. */
   readonly legacyRules: readonly LegacyRules[]
   /** The configuration files of systemd-networkd and NetworkManager. */
@@ -42,6 +50,18 @@ export interface Facts {
   readonly pods: readonly Pod[]
   /** The programs of the node's network namespace. */
   readonly processes: readonly Process[]
+  /** The container runtimes among them. */
+  readonly runtimes: readonly Runtime[]
+  /** The sockets of this namespace at which programs listen. */
+  readonly listeners: readonly Listening[]
+  /** The addresses of the uplink that another machine has, too. */
+  readonly twins: readonly Twin[]
+  /** The certificates by which this node logs in. */
+  readonly certificates: readonly Certificate[]
+  /** The time, in milliseconds since 1970. */
+  readonly now: number
+  /** The pools of host-local of the configured networks. */
+  readonly pools: readonly Pool[]
   /** The file systems of the folders that plumb writes to. */
   readonly disks: readonly Disk[]
   /** The file subnet.env. */

@@ -13,8 +13,17 @@ export interface Link {
   readonly hasCarrier: boolean
   /** The name of the master, such as a bridge. */
   readonly master?: string
-  readonly addresses: readonly { readonly ip: Ip; readonly cidr: Cidr; readonly isLinkLocal: boolean }[]
+  readonly addresses: readonly Address[]
   readonly vxlan?: { readonly vni: number; readonly port: number }
+}
+
+/** An address of a link. */
+export interface Address {
+  readonly ip: Ip
+  readonly cidr: Cidr
+  readonly isLinkLocal: boolean
+  /** Another machine has this IPv6 address, so the kernel does not use it (RFC 4862, 5.4). */
+  readonly isDuplicate?: true
 }
 
 interface Row {
@@ -26,7 +35,12 @@ interface Row {
     readonly info_kind?: string
     readonly info_data?: { readonly id?: number; readonly port?: number }
   }
-  readonly addr_info?: readonly { readonly local?: string; readonly prefixlen: number; readonly scope: string }[]
+  readonly addr_info?: readonly {
+    readonly local?: string
+    readonly prefixlen: number
+    readonly scope: string
+    readonly dadfailed?: boolean
+  }[]
 }
 
 /** Reads all links with their addresses. Throws Error when `ip` fails. */
@@ -41,10 +55,17 @@ export async function readLinks(run: Run): Promise<Link[]> {
       isUp: row.flags.includes('UP'),
       hasCarrier: row.flags.includes('LOWER_UP'),
       ...(row.master !== undefined && { master: row.master }),
-      addresses: (row.addr_info ?? []).flatMap(({ local, prefixlen, scope }) =>
+      addresses: (row.addr_info ?? []).flatMap(({ local, prefixlen, scope, dadfailed }) =>
         local === undefined
           ? []
-          : [{ ip: local as Ip, cidr: `${local}/${prefixlen}` as Cidr, isLinkLocal: scope === 'link' }],
+          : [
+              {
+                ip: local as Ip,
+                cidr: `${local}/${prefixlen}` as Cidr,
+                isLinkLocal: scope === 'link',
+                ...(dadfailed && { isDuplicate: true as const }),
+              },
+            ],
       ),
       ...(kind === 'vxlan' && { vxlan: { vni: data.id ?? 0, port: data.port ?? 0 } }),
     }

@@ -1,4 +1,5 @@
 import { type Entry, entries, isThere, LINK } from '../../../lib/journal/journal.ts'
+import { isClaim } from '../../../lib/state/kinds/claim.ts'
 import type { Link } from '../../../lib/state/kinds/link.ts'
 import type { Ip } from '../../../lib/text/ip.ts'
 import type { Link as NodeLink } from './links.ts'
@@ -11,6 +12,15 @@ export interface Pod {
   readonly ips: readonly Ip[]
   /** The link on the node, such as a veth. Undefined for a plugin without one. */
   readonly link: string | undefined
+  /** The ports of the node that lead to it. */
+  readonly hostPorts: readonly HostPort[]
+}
+/** A port of the node that leads to a pod. */
+export interface HostPort {
+  readonly protocol: string
+  readonly port: number
+  /** An address of the node, `any4` or `any6`. */
+  readonly ip: string
 }
 
 /** Reads the journal. Throws Error. */
@@ -25,7 +35,9 @@ export function podsOf(all: readonly Entry[]): Pod[] {
     if (unfinished || part === undefined || !isThere(part)) return []
     const link = part.own.find((one): one is Link => one.kind === 'link' && one.ns === 'host')
     const { containerId, ifname } = owner
-    return [{ container: containerId, ifname, ips: ips as Ip[], link: link?.name }]
+    const claims = Object.values(parts).flatMap(({ own }) => own.filter(isClaim))
+    const hostPorts = claims.map(({ protocol, port, ip }) => ({ protocol, port, ip }))
+    return [{ container: containerId, ifname, ips: ips as Ip[], link: link?.name, hostPorts }]
   })
 }
 

@@ -2,19 +2,25 @@ import { run as runTool } from '../../../lib/os/exec.ts'
 import type { Run } from '../../../lib/os/run.ts'
 import { maybeSysctl } from '../../../lib/os/sysctls.ts'
 import type { Status } from '../../health/status.ts'
+import { readCertificates } from './certificates.ts'
 import { readConfigurations } from './configurations.ts'
 import { grown, readCounters } from './counters.ts'
 import { readDisks } from './disks.ts'
 import { type Facts, factsOf, known, networkOf } from './facts.ts'
 import { readLegacyRules } from './legacy-rules.ts'
 import { readLinks } from './links.ts'
+import { readListeners } from './listeners.ts'
 import { readLists } from './lists.ts'
+import { readNft } from './nft.ts'
 import { readPods } from './pods.ts'
+import { readPools } from './pools.ts'
 import { readProcesses } from './processes.ts'
 import { readReach } from './reach.ts'
 import { readRoutes, readRules } from './routes.ts'
 import { readRuleset } from './ruleset.ts'
+import { readRuntimes } from './runtimes.ts'
 import { readSubnetFile } from './subnet-file.ts'
+import { readTwins } from './twins.ts'
 
 /** Where the facts are read. */
 export interface Places {
@@ -36,27 +42,49 @@ const GROWTH_MS = 1000
  */
 export async function readFacts(places: Places, run: Run = runTool): Promise<Facts> {
   const [started, first] = [performance.now(), await settled(readCounters)]
-  const [links, routes, rules, ruleset, agent, subnetFile, lists, pods, processes, disks, legacy, configurations] =
-    await Promise.all([
-      settled(() => readLinks(run)),
-      settled(() => readRoutes(run)),
-      settled(() => readRules(run)),
-      settled(() => readRuleset(run)),
-      settled(() => places.status()),
-      settled(() => readSubnetFile(places.subnetFile)),
-      settled(() => readLists(places.confDir, places.binDirs)),
-      settled(readPods),
-      settled(readProcesses),
-      settled(() => readDisks(places.written)),
-      settled(() => readLegacyRules(run)),
-      settled(readConfigurations),
-    ])
+  const [
+    links,
+    routes,
+    rules,
+    ruleset,
+    agent,
+    subnetFile,
+    lists,
+    pods,
+    processes,
+    disks,
+    legacy,
+    configurations,
+    listeners,
+  ] = await Promise.all([
+    settled(() => readLinks(run)),
+    settled(() => readRoutes(run)),
+    settled(() => readRules(run)),
+    settled(() => readRuleset(run)),
+    settled(() => places.status()),
+    settled(() => readSubnetFile(places.subnetFile)),
+    settled(() => readLists(places.confDir, places.binDirs)),
+    settled(readPods),
+    settled(readProcesses),
+    settled(() => readDisks(places.written)),
+    settled(() => readLegacyRules(run)),
+    settled(readConfigurations),
+    settled(() => readListeners(run)),
+  ])
   const status = agent.status === 'fulfilled' ? agent.value : undefined
-  const reach = await settled(() => readReach(status))
+  const network = networkOf(status, subnetFile.status === 'fulfilled' ? subnetFile.value : undefined)
+  const unread = ruleset.status === 'rejected' ? (ruleset.reason as Error).message : ruleset.value.unread
+  const [reach, twins, runtimes, nft, certificates, pools] = await Promise.all([
+    settled(() => readReach(status)),
+    settled(() => readTwins(known(links), known(routes), status)),
+    settled(() => readRuntimes(known(processes))),
+    settled(() => readNft(run, unread)),
+    settled(() => readCertificates(known(processes))),
+    settled(() => readPools(known(lists), network?.subnets ?? [])),
+  ])
   await Bun.sleep(Math.max(0, started + GROWTH_MS - performance.now()))
   const second = await settled(readCounters)
   const ms = performance.now() - started
-  const network = networkOf(status, subnetFile.status === 'fulfilled' ? subnetFile.value : undefined)
   return factsOf({
     sysctl: () => maybeSysctl,
     links: () => known(links),
@@ -70,6 +98,13 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
     configurations: () => known(configurations),
     reach: () => known(reach),
     disks: () => known(disks),
+    nft: () => known(nft),
+    runtimes: () => known(runtimes),
+    listeners: () => known(listeners),
+    twins: () => known(twins),
+    certificates: () => known(certificates),
+    now: Date.now,
+    pools: () => known(pools),
     subnetFile: () => known(subnetFile),
     lists: () => known(lists),
     agent: () => status,

@@ -1,6 +1,6 @@
 import type { Run } from '../../../lib/os/run.ts'
+import { ExecError } from '../../../lib/text/errors.ts'
 import type { Expression, ForwardChain, RulesOf } from '../forward-chains.ts'
-import { jsonOf } from './tools.ts'
 
 /** A chain with its rules. */
 export interface Chain extends ForwardChain {
@@ -15,6 +15,8 @@ export interface Rule {
 /** The chains of all tables. */
 export interface Ruleset {
   readonly chains: readonly Chain[]
+  /** What nft says of tables that it does not know how to print. It leaves them out, and ends with 0. */
+  readonly unread?: string
 }
 
 /** Whether the chain is in a table of plumb. */
@@ -38,7 +40,12 @@ interface Row {
 
 /** Reads all chains and rules. Sets come without elements, whose number does not matter then. Throws Error. */
 export async function readRuleset(run: Run): Promise<Ruleset> {
-  const listed = (await jsonOf(run, ['nft', '-j', '-t', '-a', 'list', 'ruleset'])) as { nftables?: readonly Row[] }
+  const argv = ['nft', '-j', '-t', '-a', 'list', 'ruleset']
+  const { status, stdout, stderr } = await run(argv, '')
+  const [line = ''] = stderr.split('\n', 1)
+  if (status !== 0) throw new ExecError(argv, undefined, line)
+  const listed = (stdout.trim() === '' ? {} : JSON.parse(stdout)) as { nftables?: readonly Row[] }
+  const unread = /^netlink: Error: .*$/m.exec(stderr)?.[0]
   const rules = new Map<string, Rule[]>()
   const rows = listed.nftables ?? []
   for (const { rule } of rows) {
@@ -49,6 +56,7 @@ export async function readRuleset(run: Run): Promise<Ruleset> {
     rules.set(key, all)
   }
   return {
+    ...(unread !== undefined && { unread }),
     chains: rows.flatMap(({ chain }) =>
       chain ? [{ ...chain, rules: rules.get(`${chain.family} ${chain.table} ${chain.name}`) ?? [] }] : [],
     ),

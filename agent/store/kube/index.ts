@@ -192,13 +192,16 @@ class KubeStore implements SubnetStore {
   }
 
   state(): StoreState {
-    const { connected, error, heard } = this.#api.state()
+    const { connected, error, heard, clockOffMs } = this.#api.state()
+    const own = this.#nodes.items.get(this.#node)
     const shownError = error ?? this.#error
     return {
       name: 'kube',
       connected,
       ...(shownError !== undefined && !connected && { error: shownError }),
       ...(heard !== undefined && { heard }),
+      ...(clockOffMs !== undefined && { clockOffMs }),
+      ...(this.#isReady && own?.networkUnavailable === 'True' && { isUnavailable: true }),
     }
   }
 

@@ -1,0 +1,42 @@
+import type { Check, Seen } from '../check.ts'
+import type { Listening } from '../facts/listeners.ts'
+import type { HostPort } from '../facts/pods.ts'
+
+/** A program of the node listens at the host port of a pod. The pod gets what comes from elsewhere (portmap). */
+export const check: Check = {
+  code: 'DR44',
+  title: 'a host port has two programs',
+  severity: 'error',
+  detect({ pods, listeners }) {
+    return pods.flatMap(({ container, ips, hostPorts }) =>
+      hostPorts.flatMap((mapped): Seen[] => {
+        const found = listeners.find((one) => isSame(one, mapped))
+        if (!found) return []
+        const pod = `container ${container} (${ips.join(', ')})`
+        const program = found.pid === undefined ? 'a program' : `${found.name} (pid ${found.pid})`
+        const place = `${mapped.protocol.toUpperCase()} port ${mapped.port} of this node`
+        return [
+          {
+            what: `${place} leads to ${pod}, and ${program} listens there`,
+            effect: `${found.name || 'the program'} does not get packets from other machines`,
+            commands: [found.pid === undefined ? `ss -lnp sport = :${mapped.port}` : `kill ${found.pid}`],
+          },
+        ]
+      }),
+    )
+  },
+}
+
+// A program that listens at the loopback address is for the node alone.
+function isSame({ protocol, ip, port }: Listening, mapped: HostPort): boolean {
+  if (protocol !== mapped.protocol || port !== mapped.port || /^(127\.|::1$)/.test(ip)) return false
+  const isAny = ip === '*' || ip === '::' || ip === '0.0.0.0'
+  const family = isAny ? (ip === '0.0.0.0' ? 4 : undefined) : familyOf(ip)
+  const other = mapped.ip === 'any4' ? 4 : mapped.ip === 'any6' ? 6 : familyOf(mapped.ip)
+  if (family !== undefined && family !== other) return false
+  return isAny || mapped.ip.startsWith('any') || mapped.ip === ip
+}
+
+function familyOf(ip: string): 4 | 6 {
+  return ip.includes(':') ? 6 : 4
+}

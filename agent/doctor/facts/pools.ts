@@ -1,0 +1,101 @@
+import { type Entry, entries, isThere, LINK } from '../../../lib/journal/journal.ts'
+import { fs } from '../../../lib/os/fs.ts'
+import { capacity, type RangeSet, rangeOf, readRangeSets, type SetConf } from '../../../lib/pools/ranges.ts'
+import { names } from '../../../lib/pools/reservations.ts'
+import type { Json, PluginConf } from '../../../lib/runtime/network-list.ts'
+import { type Cidr, type Ip, parseCidr, parseIp } from '../../../lib/text/ip.ts'
+import type { Lists } from './lists.ts'
+
+/** A range set of host-local: the addresses from which each pod of a network gets one. */
+export interface Pool {
+  readonly network: string
+  readonly subnets: readonly Cidr[]
+  /** The number of addresses that pods may have, and of those that are taken. */
+  readonly size: number
+  readonly taken: number
+  /** The addresses of pods that are gone without DEL. */
+  readonly left: number
+}
+
+const DIR = '/var/lib/cni/networks'
+
+/** Reads the pools of the configured networks. `subnets` are those of subnet.env. A network whose pool cannot be read is left out. Throws Error. */
+export function readPools({ files }: Lists, subnets: readonly Cidr[]): Pool[] {
+  const found = files.flatMap(({ list }) => {
+    const [first] = list?.plugins ?? []
+    const ipam = first && ipamOf(first, subnets)
+    return list && ipam ? [{ name: list.name as string, ...ipam }] : []
+  })
+  if (found.length === 0) return []
+  const all = found.map((one) => ({ ...one, held: isFolder(one.dir, one.name) ? names(placeOf(one)) : [] }))
+  // After the reservations, because ADD writes the entry before it takes an address.
+  const journal = entries()
+  return all.flatMap(({ name, sets, held }) => {
+    const gone = goneOf(journal, name)
+    return sets.map((set): Pool => {
+      const taken = held.filter((one) => rangeOf(set, parseIp(one)) !== undefined)
+      const left = taken.filter((one) => gone.has(one)).length
+      return {
+        network: name,
+        subnets: set.ranges.map(({ subnet }) => subnet),
+        size: Number(capacity(set)),
+        taken: taken.length,
+        left,
+      }
+    })
+  })
+}
+
+function goneOf(journal: readonly Entry[], network: string): ReadonlySet<string> {
+  const gone = journal.filter(({ owner, unfinished, parts }) => {
+    const part = parts[LINK]
+    return owner.network === network && !unfinished && part?.netns !== undefined && !isThere(part)
+  })
+  return new Set(gone.flatMap(({ ips }) => ips))
+}
+
+interface Ipam {
+  readonly dir: string
+  readonly sets: readonly RangeSet[]
+}
+
+// The plugin flannel gives its delegate the subnets of subnet.env.
+function ipamOf({ type, conf }: PluginConf, subnets: readonly Cidr[]): Ipam | undefined {
+  const given = type === 'flannel' ? ((conf['delegate'] as Json | undefined)?.['ipam'] ?? {}) : conf['ipam']
+  const ipam = (given ?? {}) as Json
+  if (type !== 'flannel' && ipam['type'] !== 'host-local') return undefined
+  const dir = typeof ipam['dataDir'] === 'string' ? ipam['dataDir'] : DIR
+  try {
+    const sets = type === 'flannel' ? subnets.map((one) => setOf([{ subnet: one }])) : setsOf(ipam)
+    return { dir, sets: readRangeSets(sets) }
+  } catch {
+    // The plugin refuses it and says why.
+    return undefined
+  }
+}
+
+function setsOf(ipam: Json): SetConf[] {
+  const { ranges = [], subnet } = ipam as { ranges?: readonly (readonly Json[])[]; subnet?: unknown }
+  return [...(subnet === undefined ? [] : [setOf([ipam])]), ...ranges.map(setOf)]
+}
+
+function setOf(ranges: readonly Json[]): SetConf {
+  const address = (value: unknown): Ip | undefined => (value === undefined || value === '' ? undefined : parseIp(value))
+  return {
+    at: 'ipam.ranges',
+    ranges: ranges.map(({ subnet, rangeStart, rangeEnd, gateway }) => ({
+      subnet: parseCidr(subnet),
+      rangeStart: address(rangeStart),
+      rangeEnd: address(rangeEnd),
+      gateway: address(gateway),
+    })),
+  }
+}
+
+function isFolder(dir: string, name: string): boolean {
+  return fs.statSync(`${dir}/${name}`)?.kind === 'folder'
+}
+
+function placeOf({ dir, name }: { readonly dir: string; readonly name: string }) {
+  return { dir: `${dir}/${name}`, own: '' }
+}

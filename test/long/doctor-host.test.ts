@@ -1,0 +1,189 @@
+// Tests agent/doctor: what is wrong with the programs, the pools and the neighbours of a node.
+import assert from 'node:assert/strict'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { doctor, type Fault, type Fixture, isClean, isFoundAlone, sh, withFixture } from '../support/doctor.ts'
+import { type Namespace, plugin, until } from '../support/harness.ts'
+import { makeNewer } from '../support/newer-nft.ts'
+
+const LATE = 45_000
+const [CONTAINERD, PYTHON] = ['/usr/bin/containerd', '/usr/bin/python3']
+
+/** Runs a program in the background of a node until `work` has ended. */
+async function beside(ns: Namespace, argv: readonly string[], work: () => Promise<void>): Promise<void> {
+  const child = Bun.spawn(['nsenter', `--net=${ns.path}`, '--', ...argv], { stdio: ['ignore', 'ignore', 'ignore'] })
+  try {
+    await work()
+  } finally {
+    child.kill('SIGKILL')
+    await child.exited
+  }
+}
+
+/** The words that start a containerd with the folders of networks and plugins. */
+function containerd({ node, bin }: Fixture, confDir: string): string[] {
+  const dir = join(node.dir, 'containerd')
+  mkdirSync(dir, { recursive: true })
+  const conf = join(dir, 'config.toml')
+  const text = `version = 2
+root = "${dir}/root"
+state = "${dir}/state"
+[grpc]
+address = "${dir}/sock"
+[plugins."io.containerd.internal.v1.opt"]
+path = "${dir}/opt"
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "${bin}"
+conf_dir = "${confDir}"
+`
+  writeFileSync(conf, text)
+  return [CONTAINERD, '--config', conf]
+}
+
+async function isFoundAndMended(fixture: Fixture, fault: Fault): Promise<void> {
+  await fault.make(fixture)
+  await isFoundAlone(fixture, fault)
+  await isClean(fixture)
+}
+
+async function macOf(ns: Namespace, link: string): Promise<string> {
+  const { stdout } = await ns.exec(['ip', '-json', 'link', 'show', 'dev', link])
+  return JSON.parse(stdout)[0].address
+}
+
+describe('plumb doctor and the programs of a node', () => {
+  it(
+    '[DG1] DR41, DR42: finds a network that is newer than containerd, and one that containerd does not read',
+    withFixture(async (fixture) => {
+      const { node, lists } = fixture
+      await beside(node.ns, containerd(fixture, lists), async () => {
+        await isClean(fixture)
+        const path = join(lists, '10-flannel.conflist')
+        await isFoundAndMended(fixture, {
+          code: 'DR41',
+          what: 'the network has a newer version',
+          make: () => writeFileSync(path, readFileSync(path, 'utf8').replace('"1.0.0"', '"1.1.0"')),
+          says: /10-flannel\.conflist has cniVersion 1\.1\.0, and containerd 1\.6\.\d+ \(pid \d+\) reads 1\.0\.0 at most: it refuses what the plugins answer, and no pod starts$/,
+        })
+      })
+      await beside(node.ns, containerd(fixture, join(node.dir, 'k3s')), () =>
+        isFoundAndMended(fixture, {
+          code: 'DR42',
+          what: 'containerd reads another folder',
+          make: () => undefined,
+          says: /^containerd \(pid \d+\) takes networks from .*\/k3s, and .*10-flannel\.conflist is not there: pods are not in the network cbr0$/,
+        }),
+      )
+    }),
+  )
+
+  it(
+    '[DG1] DR44: finds the program that listens at the host port of a pod',
+    withFixture(async (fixture) => {
+      const { node, pod, bin, containerId, added } = fixture
+      const portMappings = [{ hostPort: 8080, containerPort: 80, protocol: 'tcp' }]
+      const conf = { cniVersion: '1.0.0', name: 'cbr0', type: 'portmap', runtimeConfig: { portMappings } }
+      const call = (command: string) =>
+        plugin(
+          'portmap',
+          { command, conf: { ...conf, prevResult: added }, containerId, netns: pod, ifname: 'eth0', path: bin },
+          node.ns,
+        )
+      const made = await call('ADD')
+      assert.equal(made.status, 0, made.stdout)
+      await isClean(fixture)
+      const server = [PYTHON, '-m', 'http.server', '--bind', '0.0.0.0', '8080']
+      await beside(node.ns, server, () =>
+        isFoundAndMended(fixture, {
+          code: 'DR44',
+          what: 'a program listens there',
+          make: () => undefined,
+          says: /^TCP port 8080 of this node leads to container doctor-\S+ \(10\.244\.\S+, fd00:244:\S+\), and python3 \(pid \d+\) listens there: python3 does not get packets from other machines$/,
+        }),
+      )
+      await beside(
+        node.ns,
+        server.map((word) => word.replace('0.0.0.0', '127.0.0.1')),
+        () => isClean(fixture),
+      )
+      assert.equal((await call('DEL')).status, 0)
+    }),
+  )
+
+  it(
+    '[DG1] DR30: finds addresses of pods that went without DEL; DR16: and rules that nft cannot read',
+    withFixture(async (fixture) => {
+      const { node, bin, conf } = fixture
+      const name = `gone-${process.pid}`
+      await isFoundAndMended(fixture, {
+        code: 'DR30',
+        severity: 'warning',
+        what: 'a pod went without DEL',
+        make: async () => {
+          await sh(node.ns, `ip netns add ${name}`)
+          const given = { cniVersion: '1.0.0', name: 'cbr0', ...conf }
+          const netns = { path: `/run/netns/${name}` } as Namespace
+          const request = { command: 'ADD', conf: given, containerId: name, netns, ifname: 'eth0', path: bin }
+          const made = await plugin('flannel', request, node.ns)
+          await sh(node.ns, `ip netns del ${name}`)
+          assert.equal(made.status, 0, made.stdout)
+        },
+        says: /^The pool 10\.244\.\d+\.0\/24 of the network cbr0 has 2 of its 253 addresses taken, 1 of them by pods that are gone: no pod starts when it is full$/,
+      })
+      makeNewer(node.ns)
+      const { findings } = await doctor(fixture)
+      assert.deepEqual(
+        findings.map(({ code, text }) => [code, text.replace(/^nft \S+/, 'nft')]),
+        [
+          [
+            'DR16',
+            'nft cannot read the tables inet newer (netlink: Error: Unknown data type in set key 61): nobody sees whether these rules drop packets of pods; a newer nft reads them',
+          ],
+        ],
+      )
+    }),
+  )
+
+  it(
+    '[DG1] DR31: finds a node that has the VXLAN device of another one',
+    withFixture(async (fixture) => {
+      const { node, other } = fixture
+      await fixture.agent.stop()
+      await sh(node.ns, `ip link set dev flannel.1 address ${await macOf(other.ns, 'flannel.1')}`)
+      const agent = node.agent()
+      await agent.ready(30_000)
+      await isFoundAndMended(
+        { ...fixture, agent },
+        {
+          code: 'DR31',
+          what: 'the MAC is the same',
+          make: () => undefined,
+          says: /^n2 and this node have the MAC \S+: pods of one of them are not reached; its disk is a copy of the other's$/,
+        },
+      )
+    }),
+  )
+
+  it(
+    '[DG1] DR22: finds another machine that answers for the address of the uplink',
+    withFixture(async (fixture) => {
+      const { hub } = fixture
+      await sh(hub, 'ip addr add 172.30.0.1/24 dev hub0')
+      const mac = await macOf(hub, 'hub0')
+      const { findings } = await doctor(fixture)
+      assert.deepEqual(
+        findings.map(({ code, text }) => [code, text]),
+        [
+          [
+            'DR22',
+            `172.30.0.1 of eth0 also answers from MAC ${mac}: packets for this node go to that machine at times; give one of the two another address`,
+          ],
+        ],
+      )
+      for (const { commands } of findings) for (const one of commands) await sh(fixture.node.ns, one)
+      await sh(hub, 'ip addr del 172.30.0.1/24 dev hub0')
+      await until(async () => (await doctor(fixture)).findings.length === 0, LATE)
+      await isClean(fixture)
+    }),
+  )
+})

@@ -1,0 +1,129 @@
+// Tests agent/doctor: what is wrong with the Nodes of a cluster, as the agent and its API server know them.
+import assert from 'node:assert/strict'
+import { doctor, isClean, makeNetwork } from '../support/doctor.ts'
+import { until } from '../support/harness.ts'
+import { API, type Kube, onKube, served } from '../support/kube-nodes.ts'
+import type { KubeServer } from '../support/kube-server.ts'
+import type { Node } from '../support/nodes.ts'
+
+const LATE = 45_000
+const NETWORK = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
+
+function withNodes(
+  podCidrs: (n: number) => readonly string[],
+  work: (nodes: [Node, Node], kube: Kube) => Promise<void>,
+) {
+  return onKube(
+    2,
+    { network: NETWORK, podCidrs },
+    () => served(API.v4),
+    (nodes, kube) => work(nodes as [Node, Node], kube),
+  )
+}
+
+/** Waits until the doctor of a node finds something, and returns all that it says. */
+async function findings(node: Node) {
+  const place = { node, bin: `${node.dir}/bin`, lists: `${node.dir}/net.d` }
+  let found = (await doctor(place)).findings
+  await until(async () => {
+    found = (await doctor(place)).findings
+    return found.length > 0
+  }, LATE).catch(() => {})
+  return found.map(({ code, text, commands }) => ({ code, text, commands }))
+}
+
+describe('plumb doctor and the Nodes of a cluster', () => {
+  it(
+    '[DG1] DR29: finds a Node without a pod CIDR; it is clean as soon as the Node has one',
+    withNodes(
+      (n) => (n === 1 ? [] : ['10.244.2.0/24']),
+      async ([one], kube) => {
+        const place = makeNetwork(one)
+        const agent = one.agent()
+        assert.deepEqual(await findings(one), [
+          {
+            code: 'DR29',
+            text: 'The Node n1 has no spec.podCIDR: this node has no subnet, and its pods do not start; run the command on the control plane',
+            commands: ['allocate-node-cidrs=true', 'cluster-cidr=10.244.0.0/16'].map(
+              (flag) =>
+                `sed -i '/- kube-controller-manager$/a\\    - --${flag}' /etc/kubernetes/manifests/kube-controller-manager.yaml`,
+            ),
+          },
+        ])
+        await kube.remove('n1')
+        await kube.create('n1', ['10.244.1.0/24'])
+        await agent.ready(LATE)
+        await isClean(place)
+      },
+    ),
+  ).timeout(120_000)
+
+  it(
+    '[DG1] DR26: finds two Nodes with one pod CIDR on the younger one, and nothing on the older one',
+    withNodes(
+      () => ['10.244.1.0/24'],
+      async ([one, other], kube) => {
+        await kube.remove('n2')
+        const place = makeNetwork(one)
+        await one.agent().ready(LATE)
+        await isClean(place)
+        // The time of creation has whole seconds.
+        await Bun.sleep(1100)
+        await kube.create('n2', ['10.244.1.0/24'])
+        makeNetwork(other)
+        other.agent()
+        const said = {
+          code: 'DR26',
+          text: 'The Nodes n2 and n1 have the pod CIDR 10.244.1.0/24, and n1 is older: no other node reaches pods of n2',
+          commands: ['kubectl delete node n2'],
+        }
+        assert.deepEqual(await findings(other), [said])
+        await isClean(place)
+      },
+    ),
+  ).timeout(120_000)
+
+  it(
+    '[DG1] DR47: finds a Node that keeps the condition NetworkUnavailable; DR36: and a clock that is off',
+    withNodes(
+      (n) => [`10.244.${n}.0/24`],
+      async ([one], kube) => {
+        const place = makeNetwork(one)
+        const unavailable = { type: 'NetworkUnavailable', status: 'True', reason: 'NoRouteCreated' }
+        await kube.remove('n1')
+        await kube.create('n1', ['10.244.1.0/24'], {}, { conditions: [unavailable] })
+        const agent = one.agent('--set-node-network-unavailable=false')
+        await agent.ready(LATE)
+        const [first, ...more] = await findings(one)
+        assert.deepEqual(
+          [first?.code, first?.text, more],
+          [
+            'DR47',
+            'The Node n1 has the condition NetworkUnavailable, and its agent serves pods: the scheduler sends no pods to this node',
+            [],
+          ],
+        )
+        // An agent that may set it does so.
+        await agent.stop()
+        await one.agent().ready(LATE)
+        await isClean(place)
+        const { server } = kube as Kube & { readonly server: KubeServer }
+        server.aheadMs = 300_000
+        server.cut()
+        const [clock, ...others] = await findings(one)
+        assert.deepEqual(
+          [clock?.code, clock?.text.replace(/\d+ s/, 'N s'), clock?.commands, others],
+          [
+            'DR36',
+            'The clock of this node is N s behind that of the API server: certificates and tokens do not count',
+            ['timedatectl set-ntp true'],
+            [],
+          ],
+        )
+        server.aheadMs = 0
+        server.cut()
+        await isClean(place)
+      },
+    ),
+  ).timeout(180_000)
+})
