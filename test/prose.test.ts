@@ -13,6 +13,7 @@ const HELPS = [
   'cni',
   'agent',
   'status',
+  'trace',
   'leases',
   'dhcp',
   'install',
