@@ -28,6 +28,10 @@ const commands: Readonly<Record<string, Command>> = {
     about: 'pack all that tells the state of this node into one file, without secrets',
     load: () => import('./sysdump.ts'),
   },
+  trace: {
+    about: 'follow one packet through this node, and say where and why it is lost',
+    load: () => import('./trace.ts'),
+  },
   leases: { about: 'show which node has which subnet, and which cannot be reached', load: () => import('./leases.ts') },
   services: {
     about: 'show the Services of this node and their endpoints, and why one is left out',

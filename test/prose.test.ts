@@ -14,6 +14,7 @@ const HELPS = [
   'agent',
   'status',
   'sysdump',
+  'trace',
   'leases',
   'dhcp',
   'install',

@@ -17,8 +17,8 @@ const SEND_MS = 5000
 // The size of struct nlmsghdr, and the largest part of a dump that the kernel sends at once.
 const [NLMSG_HEADER, NETLINK_BYTES] = [16, 32768]
 const [SOCKADDR_NL_BYTES, SOCKADDR_NL_GROUPS] = [12, 8]
-// RTNLGRP_LINK is 1 (linux/rtnetlink.h). NFNLGRP_NFTABLES is 7 (linux/netfilter/nfnetlink.h).
-const GROUPS = { links: [0, 1], nft: [12, 1 << 6] } as const
+// RTNLGRP_LINK is 1 (linux/rtnetlink.h). NFNLGRP_NFTABLES is 7, NFNLGRP_NFTRACE is 9 (linux/netfilter/nfnetlink.h).
+const GROUPS = { links: [0, 1], nft: [12, 1 << 6], traces: [12, 1 << 8] } as const
 // asm-generic/socket.h. The cookie exists since Linux 5.14.
 const [SOL_SOCKET, SO_RCVBUFFORCE, SO_NETNS_COOKIE] = [1, 33, 71]
 // linux/netlink.h, since Linux 4.20.
@@ -130,7 +130,7 @@ export interface Listener {
 }
 
 /**
- * Listens to messages about links or about nft transactions. `room` is the size of the receive buffer in bytes, for
+ * Listens to messages about links, nft transactions, or packets with nft's `nftrace`. `room` is the size of the receive buffer in bytes, for
  * callers that expect many messages. Throws like `netlink`.
  */
 export function listen(group: keyof typeof GROUPS, room?: number): Listener {

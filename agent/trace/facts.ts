@@ -1,0 +1,96 @@
+import { run } from '../../lib/os/exec.ts'
+import { linkFacts } from '../../lib/os/links.ts'
+import { inside } from '../../lib/os/netns.ts'
+import { askForRoute } from '../../lib/os/route-question.ts'
+import { maybeSysctl } from '../../lib/os/sysctls.ts'
+import { contains, isSix } from '../../lib/text/cidr.ts'
+import type { Ip } from '../../lib/text/ip.ts'
+import type { Netns, NetnsPath } from '../../lib/text/values.ts'
+import { networkOf } from '../doctor/facts/facts.ts'
+import { type Link, readLinks } from '../doctor/facts/links.ts'
+import { readRuleset } from '../doctor/facts/ruleset.ts'
+import { readSubnetFile } from '../doctor/facts/subnet-file.ts'
+import type { Status } from '../health/status.ts'
+import { both } from '../lease/families.ts'
+import type { Decision } from '../policy/view.ts'
+import type { ServiceView } from '../services/view.ts'
+import { addressesOf, namespaceOf } from './ends.ts'
+import { listens } from './listening.ts'
+import type { Local, Routed, TraceFacts } from './oracle.ts'
+
+/** What the agent says, each part undefined when it does not. */
+export interface Told {
+  readonly status: Status | undefined
+  readonly services: readonly ServiceView[] | undefined
+  readonly decision: Decision | undefined
+}
+
+/**
+ * Reads the facts of the node for the oracle. `sender` is the namespace that sends. Routes and sockets are asked for
+ * when the oracle needs them. Throws ExecError when `ip` or `nft` fails.
+ */
+export async function readTraceFacts(
+  told: Told,
+  sender: Netns,
+  pods: Parameters<typeof namespaceOf>[1],
+  subnetFile: string,
+): Promise<TraceFacts> {
+  const { status, services, decision } = told
+  const [links, { chains }] = [await readLinks(run), await readRuleset(run)]
+  const own = new Set(addressesOf('host'))
+  const spaces = new Map<Ip, Local | undefined>()
+  const localAt = (ip: Ip): Local | undefined => {
+    const isV6 = isSix(ip)
+    if (own.has(ip)) return { isNode: true, listens: (protocol, port) => listens('host', protocol, port, isV6) }
+    const ns = namespaceOf(ip, pods)
+    if (ns === undefined) return undefined
+    const link = linkOfPod(ns, ip, links)
+    return { isNode: false, ...link, listens: (protocol, port) => listens(ns, protocol, port, isV6) }
+  }
+  return {
+    links,
+    chains,
+    sysctl: maybeSysctl,
+    route: (at, to, from, iif) => routeIn(at === 'sender' ? sender : 'host', to, from, iif),
+    at(ip) {
+      if (!spaces.has(ip)) spaces.set(ip, localAt(ip))
+      return spaces.get(ip)
+    },
+    services,
+    decision,
+    peer(ip) {
+      const found = status?.peers.find(({ subnets }) =>
+        both(subnets).some((subnet) => isSix(subnet) === isSix(ip) && contains(subnet, ip)),
+      )
+      if (found === undefined) return undefined
+      const { node, ips, problem } = found
+      return { name: node ?? both(ips)[0] ?? '', ...(problem !== undefined && { problem }) }
+    },
+    networks: networkOf(status, readSubnetFile(subnetFile))?.networks,
+  }
+}
+
+function routeIn(ns: Netns, to: Ip, from: Ip, iif: string | undefined): Routed {
+  return inside(ns, () => {
+    const index = iif === undefined ? undefined : linkFacts(iif)?.index
+    const answer = askForRoute({ to, from, ...(index !== undefined && { iif: index }) })
+    if ('errno' in answer) return answer
+    const { index: out, type, via } = answer
+    return { dev: linkFacts(out)?.name ?? '', type, ...(via !== undefined && { via }) }
+  })
+}
+
+// The other end of the pod's pair of links. A link of another kind is none of the node's.
+function linkOfPod(ns: NetnsPath, ip: Ip, links: readonly Link[]): { readonly link?: string } {
+  const routed = inside(ns, () => {
+    const answer = askForRoute({ to: ANYBODY[isSix(ip) ? 6 : 4], from: ip })
+    return 'errno' in answer ? undefined : linkFacts(answer.index)
+  })
+  const pod = routed?.kind === 'veth' ? routed : inside(ns, () => linkFacts('eth0'))
+  if (pod?.kind !== 'veth' || pod.on === undefined) return {}
+  const link = linkFacts(pod.on)
+  return link?.kind === 'veth' && links.some(({ name }) => name === link.name) ? { link: link.name } : {}
+}
+
+/** Addresses of documentation (RFC 5737, RFC 3849), which no link has. */
+const ANYBODY = { 4: '192.0.2.1' as Ip, 6: '2001:db8::1' as Ip } as const

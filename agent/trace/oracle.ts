@@ -1,0 +1,250 @@
+// What should happen to a packet, hop by hop: a pure function over facts of the node, the agent's objects and the
+// kernel's own answers about routes.
+import { contains, hostCidr, isSix } from '../../lib/text/cidr.ts'
+import type { Ip } from '../../lib/text/ip.ts'
+import type { Link } from '../doctor/facts/links.ts'
+import { type Chain, rulesIn } from '../doctor/facts/ruleset.ts'
+import { drops, type Forwarded } from '../doctor/forward-chains.ts'
+import type { Decision } from '../policy/view.ts'
+import type { ServiceView } from '../services/view.ts'
+import type { HopName, Outcome, Outcomes } from './hops.ts'
+import type { Protocol } from './packet.ts'
+
+/** A packet to foresee. */
+export interface Attempt {
+  readonly protocol: Protocol
+  readonly source: Ip
+  readonly destination: Ip
+  /** 0 for ICMP. */
+  readonly port: number
+  /** The endpoint that the packet took, where a Service has several. */
+  readonly chosen?: { readonly ip: Ip; readonly port: number }
+}
+/** Where a route leads, or why there is none. */
+export type Routed = { readonly dev: string; readonly type: string; readonly via?: Ip } | { readonly errno: number }
+/** A namespace on this node that has an address: a pod's, or the node's own. */
+export interface Local {
+  readonly isNode: boolean
+  /** The pod's link on the node, and the bridge that it is a port of. */
+  readonly link?: string
+  /** Whether a program listens. Undefined when that was not read, and for ICMP. */
+  listens(protocol: Protocol, port: number): boolean | undefined
+}
+/** What the oracle knows. */
+export interface TraceFacts {
+  readonly links: readonly Link[]
+  readonly chains: readonly Chain[]
+  /** The value of a sysctl below /proc/sys/net. */
+  sysctl(name: string): string | undefined
+  /** The kernel's route in the sender's namespace, or on the node for what comes in by a link. */
+  route(at: 'sender' | 'node', to: Ip, from: Ip, iif?: string): Routed
+  /** Whose address it is on this node. Undefined for an address of another machine. */
+  at(ip: Ip): Local | undefined
+  /** The Services of the agent. Undefined when no agent serves them. */
+  readonly services: readonly ServiceView[] | undefined
+  /** What the agent says of policy. Undefined when no agent enforces it, or for ICMP. */
+  readonly decision: Decision | undefined
+  /** The node of a pod of another node, by the leases. */
+  peer(ip: Ip): { readonly name: string; readonly problem?: string } | undefined
+  /** The networks of pods. Undefined when nobody knows them. */
+  readonly networks: readonly string[] | undefined
+}
+
+const [EINVAL, EXDEV, ENETUNREACH, EHOSTUNREACH] = [22, 18, 101, 113]
+/** The tables with the rules of plumb. */
+const OURS = /^plumb(_|-|$)/
+/** The agent's table, that of a second agent too. Its chain gives packets of pods to the world the node's address. */
+const MASQUERADE = /^plumb_agent/
+
+/** What should happen to a packet, up to the first hop that loses it. Pure. */
+export function foresee(attempt: Attempt, facts: TraceFacts): Outcomes {
+  const found = new Map<HopName, Outcome>()
+  for (const [hop, outcome] of walk(attempt, facts)) {
+    if (outcome === undefined) continue
+    found.set(hop, outcome)
+    if (!outcome.passes) break
+  }
+  return found
+}
+
+function* walk(attempt: Attempt, facts: TraceFacts): Generator<readonly [HopName, Outcome | undefined]> {
+  const { source, protocol } = attempt
+  const local = facts.at(source)
+  const isNode = local?.isNode ?? true
+  const first = facts.route('sender', attempt.destination, source)
+  yield ['sender', sending(first, attempt, facts)]
+  const link = facts.links.find(({ name }) => name === local?.link)
+  if (!isNode) yield ['link', entering(local, link)]
+  if (!isNode && hasTable(facts, /^plumb_guard$/)) yield ['guard', passing('the address belongs to the link')]
+  const service = serviceOf(attempt, facts)
+  if (service) yield ['service', service.outcome]
+  // Another program may have translated the packet: kube-proxy, or the rules of a host port.
+  const to = service?.to ?? attempt.chosen ?? { ip: attempt.destination, port: attempt.port }
+  const receiver = facts.at(to.ip)
+  const out = facts.links.find(({ name }) => name === receiver?.link)
+  const isBridged = !isNode && link?.master !== undefined && out?.master === link.master && link !== out
+  const iif = isNode ? undefined : (link?.master ?? link?.name)
+  const way = isBridged
+    ? { dev: link.master ?? '', type: 'unicast' }
+    : isNode && service === undefined
+      ? first
+      : facts.route('node', to.ip, source, iif)
+  yield ['route', routing(way, to.ip, source, iif, facts)]
+  if ('errno' in way) return
+  const isToNode = way.type === 'local'
+  if (!isNode || !isToNode)
+    yield ['rules', othersRules({ attempt, to: to.ip, iif, oif: way.dev, isNode, isToNode }, facts)]
+  yield ['policy', policy(facts)]
+  if (!isNode && !isToNode) yield ['source', sourceKept(to.ip, receiver !== undefined, facts)]
+  if (!isToNode)
+    yield ['exit', leaving(isBridged || out?.master === way.dev ? (out?.name ?? way.dev) : way.dev, way, to.ip, facts)]
+  yield ['receiver', receiving(receiver, protocol, to.port)]
+}
+
+function sending(first: Routed, { destination }: Attempt, { sysctl }: TraceFacts): Outcome {
+  if (!('errno' in first))
+    return passing(`by ${first.dev}${first.via === undefined ? '' : ` to ${first.via}`}`, first.dev)
+  return failing(
+    `the sender has no route to ${destination}${isSix(destination) && sysctl('ipv6/conf/all/disable_ipv6') === '1' ? ': IPv6 is disabled' : ''}`,
+  )
+}
+
+function entering(local: Local | undefined, link: Link | undefined): Outcome | undefined {
+  if (local?.link === undefined) return undefined
+  if (link === undefined) return undefined
+  const where = link.master === undefined ? link.name : `${link.name}, a port of ${link.master}`
+  return link.isUp ? passing(where, link.name) : failing(`${where}, is down`)
+}
+
+/** A Service that the packet asks for. */
+interface Asked {
+  readonly outcome: Outcome
+  /** Where it leads. Undefined when it is refused. */
+  readonly to?: { readonly ip: Ip; readonly port: number }
+}
+
+function serviceOf({ destination, port, protocol, chosen }: Attempt, { services, at }: TraceFacts): Asked | undefined {
+  const asked = `${isSix(destination) ? `[${destination}]` : destination}:${port}/${protocol}`
+  const isNodes = at(destination)?.isNode === true
+  for (const { namespace, name, ports } of services ?? [])
+    for (const one of ports) {
+      const isOfFamily = one.addresses.some((text) => text.startsWith('[') === isSix(destination))
+      const isPort = isNodes && one.nodePort === port && isOfFamily && one.addresses[0]?.endsWith(`/${protocol}`)
+      if (!one.addresses.includes(asked) && !isPort) continue
+      const ends = one.endpoints
+        .filter(({ leftOut }) => leftOut === undefined)
+        .map(({ address }) => endpointOf(address))
+      const what = `${namespace}/${name}`
+      const [only] = ends
+      if (only === undefined) return { outcome: failing(`${what} has no endpoint that is ready`) }
+      const isAmong = chosen && ends.some(({ ip, port }) => ip === chosen.ip && port === chosen.port)
+      const to = isAmong ? chosen : only
+      const listed = ends.map(({ text }) => text).join(', ')
+      const says = ends.length === 1 ? `${what} → ${listed}` : `${what} → one of ${ends.length}: ${listed}`
+      return { outcome: passing(says, endText(to)), to }
+    }
+  return undefined
+}
+
+function endpointOf(text: string): { readonly ip: Ip; readonly port: number; readonly text: string } {
+  const [, ip = '', port] = /^\[?(.*?)\]?:(\d+)$/.exec(text) ?? []
+  return { ip: ip as Ip, port: Number(port), text }
+}
+
+/** An address and port as the agent writes them. */
+export function endText({ ip, port }: { readonly ip: Ip; readonly port: number }): string {
+  return isSix(ip) ? `[${ip}]:${port}` : `${ip}:${port}`
+}
+
+function routing(way: Routed, to: Ip, from: Ip, iif: string | undefined, facts: TraceFacts): Outcome {
+  const six = isSix(to)
+  const forwarding = six ? 'ipv6/conf/all/forwarding' : 'ipv4/ip_forward'
+  if ('errno' in way) {
+    if (way.errno === EHOSTUNREACH && iif !== undefined && facts.sysctl(forwarding) === '0')
+      return notForwarding(forwarding)
+    if (way.errno === EINVAL || way.errno === EXDEV)
+      return failing(`the reverse path filter of ${iif} drops it: answers to ${from} leave by another link`)
+    const why = way.errno === ENETUNREACH || way.errno === EHOSTUNREACH ? '' : ` (errno ${way.errno})`
+    return failing(`the node has no route to ${to}${why}`)
+  }
+  if (way.type === 'local') return passing('to the node itself', 'local')
+  if (way.type !== 'unicast') return failing(`the node has a route of type ${way.type} to ${to}`)
+  // The kernel's answer about a route of IPv6 does not look at this setting.
+  const isForwarded = iif !== undefined && iif !== way.dev
+  if (six && isForwarded && facts.sysctl(forwarding) === '0') return notForwarding(forwarding)
+  return passing(`by ${way.dev}${way.via === undefined ? '' : ` to ${way.via}`}`, way.dev)
+}
+
+function notForwarding(name: string): Outcome {
+  return failing(`the node does not forward: net.${name.replaceAll('/', '.')} is 0`)
+}
+
+interface Way {
+  readonly attempt: Attempt
+  readonly to: Ip
+  readonly iif: string | undefined
+  readonly oif: string
+  readonly isNode: boolean
+  readonly isToNode: boolean
+}
+
+function othersRules({ attempt, to, iif, oif, isNode, isToNode }: Way, { chains }: TraceFacts): Outcome | undefined {
+  const hook = isNode ? 'output' : isToNode ? 'input' : 'forward'
+  const packet: Forwarded = {
+    from: hostCidr(attempt.source),
+    to: hostCidr(to),
+    iif: iif === undefined ? [] : [iif],
+    oif: [oif],
+  }
+  const others = chains.filter((one) => one.hook === hook && one.type === 'filter' && !OURS.test(one.table))
+  const refusing = others.find((one) => drops(one, packet, rulesIn(chains, one)))
+  if (refusing === undefined) return others.length === 0 ? undefined : passing('')
+  const { family, table, name, policy: last } = refusing
+  return failing(`the chain ${family} ${table} ${name} drops it${last === 'drop' ? ' (policy drop)' : ''}`)
+}
+
+function policy({ decision }: TraceFacts): Outcome | undefined {
+  if (decision === undefined || decision.isRefusedByService) return undefined
+  const { here, isAudit } = decision
+  if (isAudit && !here.passes) return passing(`audit mode lets it pass: ${here.reason}`)
+  return { passes: here.passes, says: here.reason }
+}
+
+function sourceKept(to: Ip, isLocal: boolean, { networks, chains }: TraceFacts): Outcome | undefined {
+  if (isLocal) return undefined
+  if (networks?.some((one) => isSix(to) === isSix(one as Ip) && contains(one as never, to)))
+    return passing('kept', 'kept')
+  const isMasquerading = chains.some(({ table, hook }) => MASQUERADE.test(table) && hook === 'postrouting')
+  return isMasquerading ? passing("the node's address", 'changed') : undefined
+}
+
+function leaving(dev: string, { via }: { readonly via?: Ip }, to: Ip, { links, peer }: TraceFacts): Outcome {
+  const link = links.find(({ name }) => name === dev)
+  const other = peer(to)
+  const target = other === undefined ? (via === undefined ? '' : ` to ${via}`) : ` to node ${other.name}`
+  if (link && !link.isUp) return failing(`${dev} is down`)
+  if (other?.problem !== undefined) return failing(`by ${dev}${target}: ${other.problem}`)
+  return passing(`by ${dev}${target}`, dev)
+}
+
+function receiving(receiver: Local | undefined, protocol: Protocol, port: number): Outcome | undefined {
+  if (receiver === undefined) return undefined
+  if (protocol === 'ICMP') return passing('the kernel answers')
+  const listens = receiver.listens(protocol, port)
+  if (listens === undefined) return undefined
+  return listens
+    ? passing(`a program listens on ${protocol} port ${port}`)
+    : failing(`no program listens on ${protocol} port ${port}`)
+}
+
+function hasTable({ chains }: TraceFacts, name: RegExp): boolean {
+  return chains.some(({ table }) => name.test(table))
+}
+
+function passing(says: string, key?: string): Outcome {
+  return { passes: true, says, ...(key !== undefined && { key }) }
+}
+
+function failing(says: string): Outcome {
+  return { passes: false, says }
+}

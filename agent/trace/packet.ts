@@ -1,0 +1,182 @@
+import { isSix } from '../../lib/text/cidr.ts'
+import { bytesOf, format, type Ip } from '../../lib/text/ip.ts'
+
+/** The protocols that a trace sends. */
+export type Protocol = 'TCP' | 'UDP' | 'ICMP'
+/**
+ * The packet of a trace. `token` is a random number that only this packet has, and that no translation of addresses
+ * changes: the sequence number of TCP, the first data of UDP and ICMP.
+ */
+export interface Probe {
+  readonly protocol: Protocol
+  readonly source: Ip
+  readonly destination: Ip
+  /** 0 for ICMP. */
+  readonly port: number
+  readonly sourcePort: number
+  readonly token: number
+}
+/** What the headers of a traced packet say. */
+export interface Headers {
+  readonly source: Ip
+  readonly destination: Ip
+  /** 0 for ICMP. */
+  readonly port: number
+  readonly sourcePort: number
+  /** `there`: the packet that was sent. `back`: the answer. */
+  readonly direction: 'there' | 'back'
+  /** What the answer is. */
+  readonly answer?: Answer
+}
+/** `open`: a program takes the packets. `closed`: the receiver, or a rule, says that none does. `error`: by ICMP. */
+export type Answer = 'open' | 'closed' | 'error'
+
+const NUMBERS = { TCP: { 4: 6, 6: 6 }, UDP: { 4: 17, 6: 17 }, ICMP: { 4: 1, 6: 58 } } as const
+const WORDS = { TCP: { 4: 'tcp', 6: 'tcp' }, UDP: { 4: 'udp', 6: 'udp' }, ICMP: { 4: 'icmp', 6: 'icmpv6' } } as const
+/** The types of echo request and reply, and those of ICMP errors (RFC 792, RFC 4443). */
+const ECHO = { 4: { request: 8, reply: 0, errors: [3, 11] }, 6: { request: 128, reply: 129, errors: [1, 2, 3] } }
+const HEADER = { 4: 20, 6: 40 } as const
+/** The bytes from the transport header to the token. UDP and ICMP have headers of 8 bytes. */
+const TOKEN_AT = { TCP: 4, UDP: 8, ICMP: 8 } as const
+/** VXLAN: its own header with that of UDP, and the header of Ethernet (RFC 7348). */
+const [VXLAN_HEADERS, ETHERNET_HEADER, ICMP_HEADER, HOPS] = [16, 14, 8, 64]
+const [SYN, RST, ACK] = [2, 4, 16]
+
+/** The family of a probe. */
+export function familyOf({ destination }: Pick<Probe, 'destination'>): 4 | 6 {
+  return isSix(destination) ? 6 : 4
+}
+
+/** The packet from its IP header on, with its checksums. Pure. */
+export function packetOf(probe: Probe): Uint8Array {
+  const family = familyOf(probe)
+  const segment = segmentOf(probe, family)
+  const [source, destination] = [bytesOf(probe.source), bytesOf(probe.destination)]
+  const number = NUMBERS[probe.protocol][family]
+  const packet = new Uint8Array(HEADER[family] + segment.length)
+  const view = new DataView(packet.buffer)
+  if (family === 6) {
+    view.setUint32(0, (6 << 28) | (probe.token & 0xfffff))
+    view.setUint16(4, segment.length)
+    packet.set([number, HOPS], 6)
+  } else {
+    packet[0] = 0x45
+    view.setUint16(2, packet.length)
+    view.setUint16(4, probe.token & 0xffff)
+    packet.set([HOPS, number], 8)
+  }
+  packet.set(source, family === 6 ? 8 : 12)
+  packet.set(destination, family === 6 ? 24 : 16)
+  if (family === 4) view.setUint16(10, checksum([packet.subarray(0, HEADER[4])]))
+  const pseudo = new Uint8Array([...source, ...destination, 0, 0, segment.length >> 8, segment.length, 0, 0, 0, number])
+  const covered = probe.protocol === 'ICMP' && family === 4 ? [segment] : [pseudo, segment]
+  const place = { TCP: 16, UDP: 6, ICMP: 2 }[probe.protocol]
+  // A checksum of 0 means none in UDP (RFC 768).
+  new DataView(segment.buffer).setUint16(place, checksum(covered) || 0xffff)
+  packet.set(segment, HEADER[family])
+  return packet
+}
+
+// TCP: a SYN. UDP: a datagram of 8 bytes. ICMP: an echo request.
+function segmentOf({ protocol, port, sourcePort, token }: Probe, family: 4 | 6): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(protocol === 'TCP' ? 20 : 16)
+  const view = new DataView(bytes.buffer)
+  if (protocol === 'ICMP') {
+    view.setUint8(0, ECHO[family].request)
+    view.setUint16(4, sourcePort)
+    view.setUint16(6, 1)
+  } else {
+    view.setUint16(0, sourcePort)
+    view.setUint16(2, port)
+  }
+  if (protocol === 'UDP') view.setUint16(4, bytes.length)
+  if (protocol === 'TCP') view.setUint16(12, (5 << 12) | SYN)
+  if (protocol === 'TCP') view.setUint16(14, 64_240)
+  view.setUint32(TOKEN_AT[protocol], token)
+  return bytes
+}
+
+// RFC 1071. All parts but the last have an even length.
+function checksum(parts: readonly Uint8Array[]): number {
+  let sum = 0
+  for (const part of parts)
+    for (let at = 0; at < part.length; at += 2) sum += ((part[at] as number) << 8) | (part[at + 1] ?? 0)
+  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >>> 16)
+  return ~sum & 0xffff
+}
+
+/** The conditions of nft that select the packet, its answers, and ICMP errors about it. Pure. */
+export function conditionsOf(probe: Probe): string[] {
+  const { protocol, token, sourcePort, source } = probe
+  const family = familyOf(probe)
+  const at = (bytes: number, value: number) => `@th,${8 * bytes},32 ${value}`
+  const word = WORDS[protocol][family]
+  const token_ = TOKEN_AT[protocol]
+  const error = `meta l4proto ${WORDS.ICMP[family]} ${at(ICMP_HEADER + HEADER[family] + token_, token)}`
+  const own = `meta l4proto ${word} ${at(token_, token)}`
+  if (protocol === 'ICMP') return [own, error]
+  // The receiver confirms the sequence number of a SYN, which counts as one byte.
+  if (protocol === 'TCP') return [own, error, `meta l4proto tcp ${at(8, (token + 1) >>> 0)}`]
+  return [own, error, `${family === 6 ? 'ip6' : 'ip'} daddr ${source} udp dport ${sourcePort}`]
+}
+
+/** The condition of nft that selects the packet inside a packet of VXLAN, in IPv4 or IPv6. Pure. */
+export function tunnelledCondition(probe: Probe, port: number): string {
+  const inside = VXLAN_HEADERS + ETHERNET_HEADER + HEADER[familyOf(probe)] + TOKEN_AT[probe.protocol]
+  return `udp dport ${port} @th,${8 * inside},32 ${probe.token}`
+}
+
+/** Reads the headers of a traced packet. Undefined when it is not one of this probe. Pure. */
+export function headersOf(probe: Probe, network: DataView, transport: DataView | undefined): Headers | undefined {
+  const family = network.byteLength > 0 ? network.getUint8(0) >> 4 : 0
+  if (family !== familyOf(probe) || network.byteLength < HEADER[family as 4 | 6]) return undefined
+  const isV6 = family === 6
+  const ends = {
+    source: addressAt(network, isV6 ? 8 : 12, isV6),
+    destination: addressAt(network, isV6 ? 24 : 16, isV6),
+  }
+  const number = network.getUint8(isV6 ? 6 : 9)
+  if (!transport || transport.byteLength < 8) return undefined
+  const { request, reply, errors } = ECHO[family as 4 | 6]
+  const type = transport.getUint8(0)
+  if (number === NUMBERS.ICMP[family as 4 | 6] && errors.includes(type)) {
+    const isOurs = isV6 || (transport.byteLength >= 14 && transport.getUint16(12) === (probe.token & 0xffff))
+    const found = {
+      ...ends,
+      port: 0,
+      sourcePort: 0,
+      direction: 'back',
+      answer: errorOf(probe, transport, isV6),
+    } as const
+    return isOurs ? found : undefined
+  }
+  if (number !== NUMBERS[probe.protocol][family as 4 | 6]) return undefined
+  const at = TOKEN_AT[probe.protocol]
+  const isOwn = transport.byteLength >= at + 4 && transport.getUint32(at) === probe.token
+  if (probe.protocol === 'ICMP') {
+    if (!isOwn || (type !== request && type !== reply)) return undefined
+    const none = { ...ends, port: 0, sourcePort: 0 }
+    return type === request ? { ...none, direction: 'there' } : { ...none, direction: 'back', answer: 'open' }
+  }
+  const ports = { sourcePort: transport.getUint16(0), port: transport.getUint16(2) }
+  if (isOwn) return { ...ends, ...ports, direction: 'there' }
+  if (probe.protocol === 'UDP')
+    return ports.port === probe.sourcePort ? { ...ends, ...ports, direction: 'back', answer: 'open' } : undefined
+  if (transport.byteLength < 14 || transport.getUint32(8) !== (probe.token + 1) >>> 0) return undefined
+  const flags = transport.getUint8(13)
+  const isReset = (flags & RST) !== 0
+  // The sender's own reset of the half-open connection is no answer.
+  if (!isReset && (flags & (SYN | ACK)) !== (SYN | ACK)) return undefined
+  return { ...ends, ...ports, direction: 'back', answer: isReset ? 'closed' : 'open' }
+}
+
+// Port unreachable is the answer of a receiver where no program listens (RFC 792, RFC 4443).
+function errorOf({ protocol }: Probe, icmp: DataView, isV6: boolean): Answer {
+  const isPort = isV6 ? icmp.getUint16(0) === 0x0104 : icmp.getUint16(0) === 0x0303
+  return isPort && protocol !== 'ICMP' ? 'closed' : 'error'
+}
+
+function addressAt(header: DataView, at: number, isV6: boolean): Ip {
+  if (!isV6) return format({ family: 4, bits: BigInt(header.getUint32(at)) })
+  return format({ family: 6, bits: (header.getBigUint64(at) << 64n) | header.getBigUint64(at + 8) })
+}

@@ -1,0 +1,124 @@
+// A trace follows one packet through the node, and holds it against what should happen. Begin here. `oracle.ts` says
+// what should happen, `watch.ts` follows the packet, `seen.ts` reads what was seen, `hops.ts` lays both side by side.
+import { inside } from '../../lib/os/netns.ts'
+import { sendPacket } from '../../lib/os/raw-packets.ts'
+import { type Comparison, compare } from './hops.ts'
+import { isSilent } from './neighbours.ts'
+import { foresee, type TraceFacts } from './oracle.ts'
+import { type Probe, packetOf } from './packet.ts'
+import { ruleTextOf } from './rules.ts'
+import { chosenOf, observe, refusalIn } from './seen.ts'
+import type { Sight } from './sights.ts'
+import { type Place, watch } from './watch.ts'
+
+/** A packet to trace. */
+export interface Wanted {
+  readonly probe: Probe
+  /** The namespaces in which it is followed. The node is among them. The first one sends. */
+  readonly places: readonly Place[]
+  readonly facts: TraceFacts
+  /** The UDP port of VXLAN on this node. */
+  readonly tunnel?: number
+}
+/** What a trace found. */
+export interface Traced extends Comparison {
+  readonly sights: readonly Sight[]
+}
+
+/** A trace takes no longer, in milliseconds. */
+export const LIMIT_MS = 20_000
+/** How often the kernel's messages are read; the time without a message after which no more is expected. */
+const [LOOK_MS, QUIET_MS] = [5, 1500]
+/** The time that an answer takes after the packet was refused, or after a datagram has arrived. */
+const [AFTER_MS, DATAGRAM_MS] = [100, 300]
+
+/** Sends the packet, follows it and compares. Removes all that it made. Throws ExecError, and Error with an errno. */
+export async function trace({ probe, places, facts, tunnel }: Wanted): Promise<Traced> {
+  const sender = places[0] as Place
+  const watching = await watch(places, probe, tunnel)
+  try {
+    const unsent = sendFrom(sender, probe)
+    const sights = await gather(watching.look, places, probe)
+    let silent = await silentNext(probe, sights, facts)
+    // The kernel asks for a MAC three times, a second apart, and holds the packet meanwhile.
+    for (let tries = 0; silent !== undefined && tries < 2; tries++) {
+      sights.push(...(await gather(watching.look, places, probe)))
+      // The kernel forgets a neighbour soon after it has told the sender that nobody answers.
+      const isTold = sights.some(({ answer }) => answer === 'error')
+      silent = (await silentNext(probe, sights, facts)) ?? (isTold ? silent : undefined)
+      if (isTold) break
+    }
+    const drops = watching.drops?.drops() ?? []
+    const isNodeSource = sender.ns === 'host'
+    const chosen = chosenOf({ probe, sights })
+    const receiver = facts.at(chosen?.ip ?? probe.destination)
+    const texts = new Map<Sight, string>()
+    const refused = [
+      refusalIn(sights),
+      sights.find(({ direction, verdict }) => direction === 'back' && verdict === 'drop'),
+    ]
+    for (const one of refused) {
+      const text = one && (await ruleTextOf(one, places.find(({ name }) => name === one.place)?.ns ?? 'host'))
+      if (one && text !== undefined) texts.set(one, text)
+    }
+    const seen = observe({
+      ...(silent !== undefined && { silent }),
+      ...(unsent !== undefined && { unsent }),
+      probe,
+      sights,
+      drops,
+      isNodeSource,
+      isTargetWatched: receiver !== undefined && (receiver.isNode || places.some(({ name }) => name === 'target')),
+      ruleOf: (sight) => texts.get(sight),
+    })
+    const { protocol, source, destination, port } = probe
+    const expected = foresee({ protocol, source, destination, port, ...(chosen && { chosen }) }, facts)
+    return { ...compare(expected, seen), sights }
+  } finally {
+    await watching.close()
+  }
+}
+
+// Why the kernel did not take the packet. A rule may have dropped it: then the sights say more.
+function sendFrom({ ns }: Place, probe: Probe): string | undefined {
+  try {
+    inside(ns, () => sendPacket(probe.source, probe.destination, packetOf(probe)))
+    return undefined
+  } catch (cause) {
+    return (cause as Error).message
+  }
+}
+
+// The next machine on the way, when it does not say its MAC.
+async function silentNext(probe: Probe, sights: readonly Sight[], facts: TraceFacts): Promise<string | undefined> {
+  const left = sights.findLast(
+    ({ place, hook, family }) => place === 'node' && hook === 'postrouting' && family !== 'bridge',
+  )
+  const isAnswered = sights.some(({ answer }) => answer === 'open' || answer === 'closed')
+  if (isAnswered || left?.oif === undefined) return undefined
+  const to = chosenOf({ probe, sights })?.ip ?? probe.destination
+  const way = facts.route('node', to, probe.source, left.iif)
+  const next = 'errno' in way ? to : (way.via ?? to)
+  return (await isSilent(next, left.oif)) ? `${next} on ${left.oif}` : undefined
+}
+
+async function gather(look: () => Sight[], places: readonly Place[], { protocol }: Probe): Promise<Sight[]> {
+  const started = performance.now()
+  const sights: Sight[] = []
+  const sender = places[0]?.name
+  const isBack = ({ place, direction, hook }: Sight) => place === sender && direction === 'back' && hook === 'input'
+  const isTaken = ({ place, hook }: Sight) => place === 'target' && hook === 'input'
+  for (let last = started; ; ) {
+    const more = look()
+    sights.push(...more)
+    const now = performance.now()
+    if (more.length > 0) last = now
+    const quiet = now - last
+    // The messages of one packet come at once, in each namespace by itself.
+    if (sights.some(isBack) && quiet > LOOK_MS) return sights
+    if (sights.some(({ verdict }) => verdict === 'drop') && quiet > AFTER_MS) return sights
+    if (protocol === 'UDP' && sights.some(isTaken) && quiet > DATAGRAM_MS) return sights
+    if (quiet > QUIET_MS || now - started > LIMIT_MS) return sights
+    await Bun.sleep(LOOK_MS)
+  }
+}

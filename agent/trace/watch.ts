@@ -1,0 +1,145 @@
+import { type DropWatch, watchDrops } from '../../lib/os/drop-reasons.ts'
+import { run } from '../../lib/os/exec.ts'
+import { remove, takeLock, writeAtomic } from '../../lib/os/files.ts'
+import { linkFacts } from '../../lib/os/links.ts'
+import { inodeOf, inside } from '../../lib/os/netns.ts'
+import { tracedIn } from '../../lib/os/nft-trace.ts'
+import { listFiles, readText } from '../../lib/os/reading.ts'
+import { type Listener, listen } from '../../lib/os/sockets.ts'
+import { ExecError } from '../../lib/text/errors.ts'
+import { type Netns, type NetnsPath, parse } from '../../lib/text/values.ts'
+import type { Probe } from './packet.ts'
+import { type PlaceName, Reader, type Sight } from './sights.ts'
+import { removalOf, tableName, tableOf } from './table.ts'
+
+/** A namespace in which the packet is followed. */
+export interface Place {
+  readonly name: PlaceName
+  readonly ns: Netns
+}
+/** Follows one packet. */
+export interface Watch {
+  /** What was seen since the last call. Does not wait. */
+  look(): Sight[]
+  /** Why the kernel dropped packets that this process sent. */
+  readonly drops: DropWatch | undefined
+  /** Removes all that the watch made. */
+  close(): Promise<void>
+}
+
+// Who is at work, and where: a trace that was killed is removed by the next one. The lock ends with the process.
+const DIR = '/run/plumb/traces'
+const OWN = '/proc/self/ns/net' as NetnsPath
+const ROOM_BYTES = 1 << 20
+const NFT = ['nft', '-f', '-']
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
+
+/**
+ * Begins to follow a packet: an nft table of its own in each namespace, and a listener to the kernel's messages. Removes
+ * first what a killed trace left. `tunnel` is the UDP port of VXLAN on this node. Throws ExecError when nft refuses.
+ */
+export async function watch(places: readonly Place[], probe: Probe, tunnel?: number): Promise<Watch> {
+  await sweep()
+  // A process id would not do: programs in containers may have the same one.
+  const id = Math.floor(Math.random() * 2 ** 32)
+    .toString(16)
+    .padStart(8, '0')
+  const name = tableName(id)
+  const release = takeLock(`${DIR}/${id}.lock`)
+  writeAtomic(`${DIR}/${id}`, placesText(places), { durable: false })
+  const listeners: { readonly listener: Listener; readonly reader: Reader; readonly ns: Netns }[] = []
+  let drops: DropWatch | undefined
+  let isClosed = false
+  const close = async () => {
+    if (isClosed) return
+    isClosed = true
+    for (const signal of SIGNALS) process.off(signal, end)
+    drops?.close()
+    for (const { listener } of listeners) listener.close()
+    await removeTables(
+      places.map(({ ns }) => ns),
+      name,
+    )
+    remove(`${DIR}/${id}`)
+    release?.()
+    remove(`${DIR}/${id}.lock`)
+  }
+  const end = (signal: NodeJS.Signals) => void close().finally(() => process.kill(process.pid, signal))
+  for (const signal of SIGNALS) process.once(signal, end)
+  try {
+    for (const { name: place, ns } of places) {
+      const names = new Map<number, string>()
+      const nameOf = (index: number) => {
+        const found = names.get(index) ?? inside(ns, () => linkFacts(index))?.name ?? `link ${index}`
+        names.set(index, found)
+        return found
+      }
+      const listener = inside(ns, () => listen('traces', ROOM_BYTES))
+      listeners.push({ listener, ns, reader: new Reader(place, probe, name, nameOf) })
+    }
+    for (const [i, text] of textsOf(places, name, probe, tunnel).entries()) {
+      const { ns, lines, isNeeded } = text
+      const { status, stderr } = await run(NFT, lines, ns)
+      // A kernel without nf_tables for bridges bridges all packets by the rules of inet.
+      if (status !== 0 && isNeeded)
+        throw new ExecError(NFT, `table ${i}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
+    }
+    drops = watchDrops()
+    return {
+      drops,
+      look: () =>
+        (isClosed ? [] : listeners).flatMap(({ listener, reader }) =>
+          listener.messages().flatMap((message) => {
+            const traced = tracedIn(message)
+            const sight = traced && reader.read(traced)
+            return sight ? [sight] : []
+          }),
+        ),
+      close,
+    }
+  } catch (cause) {
+    await close()
+    throw cause
+  }
+}
+
+function textsOf(places: readonly Place[], name: string, probe: Probe, tunnel: number | undefined) {
+  return places.flatMap(({ name: place, ns }) => [
+    { ns, lines: tableOf(name, probe, 'inet', tunnel), isNeeded: true },
+    ...(place === 'node' ? [{ ns, lines: tableOf(name, probe, 'bridge'), isNeeded: false }] : []),
+  ])
+}
+
+// All nft run beside each other: a removal waits for the kernel.
+async function removeTables(spaces: readonly Netns[], name: string): Promise<void> {
+  for (const ns of spaces) for (const lines of removalOf(name)) run.feed?.(NFT, lines, ns)
+  for (const ns of spaces) for (const lines of removalOf(name)) await run(NFT, lines, ns)
+}
+
+// One line each: the namespace's inode, then its path or `host`.
+function placesText(places: readonly Place[]): string {
+  return places.map(({ ns }) => `${inodeOf(ns === 'host' ? OWN : ns)} ${ns}\n`).join('')
+}
+
+/** Removes what traces left that were killed, in the namespaces that are still there. Throws ExecError. */
+async function sweep(): Promise<void> {
+  for (const file of listFiles(DIR)) {
+    if (!/^[\da-f]{8}$/.test(file)) continue
+    const release = takeLock(`${DIR}/${file}.lock`)
+    if (!release) continue
+    const left: string[] = []
+    for (const line of (readText(`${DIR}/${file}`) ?? '').split('\n')) {
+      const [, inode, where = ''] = /^(\d+) (\S+)$/.exec(line) ?? []
+      if (inode === undefined) continue
+      const ns: Netns = where === 'host' ? 'host' : parse.netns(where)
+      const isThere = inodeOf(ns === 'host' ? OWN : ns) === Number(inode)
+      if (isThere) await removeTables([ns], tableName(file))
+      // Another namespace stands for its node there: a trace there removes it.
+      else if (ns === 'host') left.push(line)
+    }
+    if (left.length > 0) writeAtomic(`${DIR}/${file}`, `${left.join('\n')}\n`, { durable: false })
+    else remove(`${DIR}/${file}`)
+    release()
+    if (left.length === 0) remove(`${DIR}/${file}.lock`)
+  }
+}

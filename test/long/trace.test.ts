@@ -1,0 +1,62 @@
+// Tests agent/trace: traces that are killed at random moments.
+import assert from 'node:assert/strict'
+import { readdirSync } from 'node:fs'
+import { inNamespaces } from '../support/harness.ts'
+import { arrives, isNothingLeft, nodeWithPods, PLUMB, sh, traced } from '../support/traces.ts'
+
+const [A, B] = ['10.1.0.2', '10.1.0.3'] as const
+/** A trace takes less than this, in milliseconds, where the packet is answered. */
+const LONGEST_MS = 300
+const KILLS = 60
+
+describe('plumb trace', () => {
+  it(
+    '[DG8] a trace that is killed at any moment leaves nothing that the next one does not remove',
+    inNamespaces(['node', 'a', 'b', 'outside'] as const, async (spaces, test) => {
+      test.timeout(240_000)
+      const { node, a, b } = spaces
+      await nodeWithPods(spaces)
+      let left = 0
+      for (let i = 0; i < KILLS; i++) {
+        const argv = ['nsenter', `--net=${node.path}`, '--', PLUMB, 'trace', A, B]
+        const child = Bun.spawn(argv, { stdout: 'ignore', stderr: 'ignore' })
+        await Bun.sleep((i * LONGEST_MS) / KILLS)
+        child.kill('SIGKILL')
+        await child.exited
+        for (const ns of [node, a, b])
+          if ((await ns.exec(['nft', 'list', 'tables'])).stdout.includes('plumb_trace')) left++
+      }
+      // Some kills came while the tables were there.
+      assert.ok(left > 0)
+      // The last trace is about other pods, and removes what the others left all the same.
+      arrives(await traced(node, B, '192.0.2.9'))
+      await isNothingLeft(node, a, b)
+      // The instances of tracing, where they can be seen.
+      await sh(node, 'mount -t tracefs none /sys/kernel/tracing 2>/dev/null || true')
+      const instances = readdirSync('/sys/kernel').includes('tracing') ? readdirSync('/sys/kernel/tracing') : []
+      if (instances.includes('instances'))
+        assert.deepEqual(
+          readdirSync('/sys/kernel/tracing/instances').filter((name) => name.startsWith('plumb-trace-')),
+          [],
+        )
+    }),
+  )
+  it(
+    '[DG8] Ctrl-C removes all at once',
+    inNamespaces(['node', 'a', 'b', 'outside'] as const, async (spaces, test) => {
+      test.timeout(60_000)
+      const { node, a, b } = spaces
+      await nodeWithPods(spaces)
+      await sh(
+        b,
+        'nft add table ip own; nft add chain ip own in "{ type filter hook prerouting priority 0; policy drop; }"',
+      )
+      const argv = ['nsenter', `--net=${node.path}`, '--', PLUMB, 'trace', A, '192.0.2.9', '81/udp']
+      const child = Bun.spawn(argv, { stdout: 'ignore', stderr: 'ignore' })
+      while (!(await a.exec(['nft', 'list', 'tables'])).stdout.includes('plumb_trace')) await Bun.sleep(5)
+      child.kill('SIGINT')
+      await child.exited
+      await isNothingLeft(node, a, b)
+    }),
+  )
+})

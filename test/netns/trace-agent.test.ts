@@ -1,0 +1,135 @@
+// Tests agent/trace and cli/trace.ts beside an agent: policies and Services.
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { until } from '../support/harness.ts'
+import { fileStore, inCluster, type Node, UNDERLAY } from '../support/nodes.ts'
+import { type Live, live, policyOf } from '../support/policy-live.ts'
+import { arrives, isLostAt, isNothingLeft, type Said, traced } from '../support/traces.ts'
+
+const CONF = { Network: '10.244.0.0/16', SubnetMin: '10.244.1.0', SubnetMax: '10.244.1.0', Backend: { Type: 'vxlan' } }
+const NAMES = ['a', 'b', 'c']
+const [VIP, EMPTY] = ['10.96.0.10', '10.96.0.11']
+const LATE = 20_000
+/** Only c may send to port 80 of b. c may send to nobody but b. */
+const POLICIES = [
+  policyOf('guard', {
+    podSelector: { matchLabels: { app: 'b' } },
+    ingress: [{ from: [{ podSelector: { matchLabels: { app: 'c' } } }], ports: [{ port: 80 }] }],
+  }),
+  policyOf('leash', {
+    podSelector: { matchLabels: { app: 'c' } },
+    policyTypes: ['Egress'],
+    egress: [{ to: [{ podSelector: { matchLabels: { app: 'b' } } }] }],
+  }),
+]
+
+function inNode(work: (fixture: Live, node: Node, trace: (...words: string[]) => Promise<Said>) => Promise<void>) {
+  return inCluster(
+    1,
+    (cluster) => [
+      ...fileStore(cluster, CONF),
+      `--network-policy=${join(cluster.dir, 'manifests')}`,
+      `--service-proxy=${join(cluster.dir, 'manifests')}`,
+      '--status-address=off',
+    ],
+    async ({ nodes: [one], dir }, test) => {
+      test.timeout(120_000)
+      const node = one as Node
+      const fixture = await live(node, join(dir, 'manifests'), NAMES)
+      const places = ['--socket', join(node.dir, 'agent.sock'), '--policy-socket', join(node.dir, 'policy.sock')]
+      const files = ['--subnet-file', join(node.dir, 'subnet.env')]
+      try {
+        fixture.write('space.yaml', { kind: 'Namespace', metadata: { name: 'x' } })
+        fixture.write('pods.yaml', ...NAMES.map((name) => fixture.pod(name)))
+        fixture.write('policies.yaml', ...POLICIES)
+        fixture.write('services.yaml', ...service(fixture, 'web', VIP, ['b']), ...service(fixture, 'empty', EMPTY, []))
+        await node.agent().ready(60_000)
+        await until(async () => (await fixture.passes('c', 'b')) && !(await fixture.passes('a', 'b')), LATE)
+        await work(fixture, node, (...words) => traced(node.ns, ...words, ...places, ...files))
+        await isNothingLeft(node.ns)
+      } finally {
+        await fixture.end()
+      }
+    },
+  )
+}
+
+function service(fixture: Live, name: string, clusterIP: string, pods: readonly string[]): object[] {
+  const metadata = { namespace: 'x', name }
+  return [
+    {
+      kind: 'Service',
+      metadata,
+      spec: {
+        clusterIP,
+        clusterIPs: [clusterIP],
+        ports: [{ port: 8080, targetPort: 80, protocol: 'TCP', nodePort: clusterIP === VIP ? 30_080 : 30_081 }],
+        type: 'NodePort',
+      },
+    },
+    {
+      kind: 'EndpointSlice',
+      metadata: { namespace: 'x', name: `${name}-1`, labels: { 'kubernetes.io/service-name': name } },
+      addressType: 'IPv4',
+      ports: [{ name: '', port: 80, protocol: 'TCP' }],
+      endpoints: pods.map((pod) => ({ addresses: [fixture.ip(pod)], nodeName: 'n1', conditions: { ready: true } })),
+    },
+  ]
+}
+
+const hop = ({ hops }: Said, name: string) => hops.find((one) => one.hop === name)
+
+describe('plumb trace beside an agent', () => {
+  it(
+    '[DG6] a policy denies ingress or egress: the policy by its objects, and the rule of nft',
+    inNode(async (_, node, trace) => {
+      isLostAt(
+        await trace('x/a', 'x/b', '80'),
+        'policy',
+        /^x\/guard isolates x\/b for ingress, and no rule allows it$/,
+        /^the chain inet plumb_policy \S+ drops it: /,
+      )
+      isLostAt(await trace('x/c', 'x/a', '80'), 'policy', /^x\/leash isolates x\/c for egress/, /plumb_policy/)
+      const allowed = await trace('x/c', 'x/b', '80')
+      arrives(allowed)
+      assert.match(hop(allowed, 'policy')?.expected?.says ?? '', /x\/guard ingress\[0\] allows it/)
+      // The agent does not say what policies do with an echo request.
+      assert.equal((await trace('x/a', 'x/b')).lostAt, 'policy')
+      // A node reaches its own pods.
+      arrives(await trace('node', 'x/b', '80'))
+      // The kernel does not do what the objects want: the first hop where they differ is told.
+      await node.ns.exec(['nft', 'flush', 'chain', 'inet', 'plumb_policy', 'forward_in'])
+      await until(async () => {
+        const wrong = await trace('x/a', 'x/b', '80')
+        // The agent repairs the chain. Then the packet is refused again.
+        return wrong.status === 3 ? wrong.differsAt === 'policy' : wrong.lostAt === 'policy'
+      }, LATE)
+    }),
+  )
+  it(
+    '[DG6] a ClusterIP leads to an endpoint, also from the node and by a NodePort; one without endpoints refuses',
+    inNode(async ({ ip }, _, trace) => {
+      for (const to of [VIP, 'x/web']) {
+        const said = await trace('x/c', to, '8080')
+        arrives(said)
+        assert.equal(hop(said, 'service')?.expected?.says, `x/web → ${ip('b')}:80`)
+        assert.equal(hop(said, 'service')?.seen?.says, `→ ${ip('b')}:80`)
+      }
+      isLostAt(await trace('x/a', VIP, '8080'), 'policy', /x\/guard/, /plumb_policy/)
+      arrives(await trace('node', VIP, '8080'))
+      const byPort = await trace('x/c', UNDERLAY.v4(1), '30080')
+      assert.equal(hop(byPort, 'service')?.seen?.says, `→ ${ip('b')}:80`, JSON.stringify(byPort))
+      isLostAt(await trace('x/c', EMPTY, '8080'), 'service', /^x\/empty has no endpoint/, /plumb_services/)
+    }),
+  )
+  it(
+    '[DG6] packets to the outside get the address of the node',
+    inNode(async (_, node, trace) => {
+      await node.ns.exec(['sh', '-c', 'echo 1 >/proc/sys/net/ipv4/ip_forward'])
+      const said = await trace('x/a', UNDERLAY.v4(254), '80')
+      assert.deepEqual(hop(said, 'source')?.seen, { passes: true, says: UNDERLAY.v4(1), key: 'changed' })
+      assert.equal(hop(said, 'source')?.expected?.key, 'changed')
+      assert.equal(said.lostAt, 'exit', JSON.stringify(said))
+    }),
+  )
+})

@@ -1,0 +1,197 @@
+// Tests agent/trace and cli/trace.ts on one node: real packets, and faults of the node.
+import assert from 'node:assert/strict'
+import { inNamespaces, type Namespace, PATIENCE, until } from '../support/harness.ts'
+import { arrives, isLostAt, isNothingLeft, linesOf, nodeWithPods, PLUMB, sh, traced } from '../support/traces.ts'
+
+type Spaces = Record<'node' | 'a' | 'b' | 'outside', Namespace>
+const [A, B, OUT] = ['10.1.0.2', '10.1.0.3', '192.0.2.9'] as const
+
+function onNode(work: (spaces: Spaces) => Promise<void>) {
+  return inNamespaces(['node', 'a', 'b', 'outside'] as const, async (spaces, test) => {
+    test.timeout(60_000)
+    await nodeWithPods(spaces)
+    await work(spaces)
+    await isNothingLeft(...Object.values(spaces))
+  })
+}
+
+/** A program that listens in a namespace, until it is ended. */
+async function listening(ns: Namespace, script: string): Promise<() => void> {
+  const child = Bun.spawn(['nsenter', `--net=${ns.path}`, '--', process.execPath, '-e', script], { stdout: 'pipe' })
+  await child.stdout.getReader().read()
+  return () => child.kill('SIGKILL')
+}
+const TCP =
+  "require('node:net').createServer((s) => s.on('error', () => {})).listen(80, '::', () => console.log('ready'))"
+const UDP = "const s = require('node:dgram').createSocket('udp6'); s.bind(53, '::', () => console.log('ready'))"
+
+describe('plumb trace on one node', () => {
+  it(
+    '[DG6] a packet between pods of a bridge arrives, and the answer comes back',
+    onNode(async ({ node, a, b }) => {
+      const echo = await traced(node, a.path, b.path)
+      arrives(echo)
+      assert.deepEqual(
+        linesOf(echo),
+        ['sender', 'link', 'route', 'source', 'exit', 'receiver', 'answer'].map((hop) => `ok ${hop}`),
+      )
+      assert.deepEqual(
+        echo.hops.map(({ seen }) => seen?.says),
+        ['by eth0', 'va', 'across the bridge to vb', 'kept', 'by vb', 'it answers', `from ${B}`],
+      )
+      isLostAt(await traced(node, A, B, '80'), 'receiver', /no program listens on TCP port 80/, /RST from TCP port 80/)
+      isLostAt(await traced(node, A, B, '53/udp'), 'receiver', /no program listens on UDP/, /refuses UDP port 53/)
+      const ends = [await listening(b, TCP), await listening(b, UDP)]
+      try {
+        arrives(await traced(node, A, B, '80'))
+        const datagram = await traced(node, A, B, '53/udp')
+        assert.deepEqual([datagram.status, datagram.hops.at(-1)?.seen?.says], [0, 'it arrives'])
+      } finally {
+        for (const end of ends) end()
+      }
+    }),
+  )
+  it(
+    '[DG6] a packet to the node, from the node, and to the outside arrives',
+    onNode(async ({ node }) => {
+      for (const [from, to] of [
+        [A, '10.1.0.1'],
+        [A, 'node'],
+        ['node', B],
+        ['node', OUT],
+        [A, OUT],
+      ] as const)
+        arrives(await traced(node, from, to))
+      isLostAt(await traced(node, A, '10.1.0.1', '99'), 'receiver', /no program listens/, /RST/)
+      const { hops } = await traced(node, A, OUT)
+      assert.deepEqual(hops.find(({ hop }) => hop === 'exit')?.seen?.says, 'by up0')
+    }),
+  )
+  it(
+    '[DG6] forwarding is off, there is no route, the reverse path filter drops: hop and reason',
+    onNode(async ({ node, outside }) => {
+      await sh(node, 'sysctl -qw net.ipv4.ip_forward=0')
+      isLostAt(await traced(node, A, OUT), 'route', /does not forward: net\.ipv4\.ip_forward is 0/, /IP_INADDRERRORS/)
+      await sh(node, 'sysctl -qw net.ipv4.ip_forward=1')
+      isLostAt(await traced(node, A, '203.0.113.1'), 'route', /no route to 203\.0\.113\.1/, /no route|ICMP/)
+      // Answers to the pod would leave by the other link.
+      await sh(node, 'sysctl -qw net.ipv4.conf.br0.rp_filter=1; ip route add 10.1.0.2/32 via 192.0.2.9')
+      isLostAt(await traced(node, A, OUT), 'route', /reverse path filter of br0 drops it/, /IP_RPFILTER/)
+      await sh(node, 'ip route del 10.1.0.2/32')
+      arrives(await traced(node, A, OUT))
+      await outside.ip('link', 'set', 'eth0', 'down')
+      const down = await traced(node, A, OUT)
+      assert.equal(down.lostAt, 'exit', JSON.stringify(down))
+    }),
+  )
+  it(
+    "[DG6] another program's chain drops or rejects: the chain and the rule",
+    onNode(async ({ node, a, b }) => {
+      await sh(node, 'iptables -P FORWARD DROP')
+      isLostAt(
+        await traced(node, A, OUT),
+        'rules',
+        /the chain ip filter FORWARD drops it \(policy drop\)/,
+        /chain ip filter FORWARD drops it: policy drop/,
+      )
+      await sh(node, 'iptables -P FORWARD ACCEPT')
+      await sh(
+        node,
+        'nft add table ip strict; nft add chain ip strict in "{ type filter hook input priority 0; }"; nft add rule ip strict in tcp dport 99 ip saddr 10.1.0.2 reject',
+      )
+      const rejected = await traced(node, A, '10.1.0.1', '99')
+      assert.equal(rejected.lostAt, 'rules', JSON.stringify(rejected))
+      assert.match(rejected.hops.at(-1)?.seen?.says ?? '', /the chain ip strict in drops it: .*tcp dport 99 .*reject/)
+      // A rule in the pod itself.
+      await sh(
+        a,
+        'nft add table ip own; nft add chain ip own out "{ type filter hook output priority 0; policy drop; }"',
+      )
+      const own = await traced(node, a.path, b.path)
+      assert.match(own.conclusion, /at sender: .*in the pod: the chain ip own out drops it: policy drop/)
+    }),
+  )
+  it(
+    '[DG6] the answer is dropped: the trace says so',
+    onNode(async ({ node }) => {
+      await sh(
+        node,
+        'nft add table ip strict; nft add chain ip strict through "{ type filter hook forward priority 0; }"; nft add rule ip strict through ip saddr 192.0.2.9 drop',
+      )
+      const said = await traced(node, A, OUT)
+      assert.equal(said.lostAt, 'answer', JSON.stringify(said))
+      assert.match(
+        said.hops.at(-1)?.seen?.says ?? '',
+        /the chain ip strict through drops it: ip saddr 192\.0\.2\.9 drop/,
+      )
+      assert.equal(said.status, 1)
+    }),
+  )
+  it(
+    '[DG9] IPv6 on a bridge and to the outside',
+    onNode(async ({ node }) => {
+      for (const to of ['fd01::3', 'fd01::1', '2001:db8:9::9']) arrives(await traced(node, 'fd01::2', to))
+      isLostAt(await traced(node, 'fd01::2', 'fd01::3', '80'), 'receiver', /no program listens/, /RST/)
+      await sh(node, 'sysctl -qw net.ipv6.conf.all.forwarding=0')
+      const said = await traced(node, 'fd01::2', '2001:db8:9::9')
+      assert.match(said.hops.at(-1)?.expected?.says ?? '', /net\.ipv6\.conf\.all\.forwarding is 0/)
+      assert.equal(said.lostAt, 'route')
+    }),
+  )
+  it(
+    '[DG8] what a killed trace leaves is removed by the next one; two traces at once do not disturb each other',
+    onNode(async ({ node, a, b }) => {
+      const [one, other] = await Promise.all([traced(node, A, B), traced(node, B, A)])
+      arrives(one)
+      arrives(other)
+      // A trace that waits for an answer is killed while its tables are there.
+      await sh(
+        b,
+        'nft add table ip own; nft add chain ip own in "{ type filter hook input priority 300; }"; nft add rule ip own in tcp dport 80 drop',
+      )
+      const child = Bun.spawn(['nsenter', `--net=${node.path}`, '--', PLUMB, 'trace', A, OUT, '81'], {
+        stdout: 'ignore',
+      })
+      await until(async () => (await a.exec(['nft', 'list', 'tables'])).stdout.includes('plumb_trace'))
+      child.kill('SIGKILL')
+      await child.exited
+      assert.match((await a.exec(['nft', 'list', 'tables'])).stdout, /plumb_trace/)
+      arrives(await traced(node, B, A))
+    }),
+  )
+  it(
+    '[DG7] beside a map of 50,000 elements a trace takes at most 2 seconds',
+    onNode(async ({ node }) => {
+      const elements = Array.from({ length: 50_000 }, (_, i) => `10.96.${i >> 8}.${i & 255} . tcp . 80 : ${B} . 80`)
+      const rules = `table inet many {
+        map to { type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service; elements = { ${elements.join(', ')} } }
+        chain nat { type nat hook prerouting priority -101; dnat ip to ip daddr . meta l4proto . th dport map @to; }
+      }`
+      assert.equal((await node.exec(['nft', '-f', '-'], { stdin: rules })).status, 0)
+      const started = performance.now()
+      const said = await traced(node, A, '10.96.1.1', '80')
+      const ms = performance.now() - started
+      // Another program has translated the packet.
+      assert.equal(said.hops.find(({ hop }) => hop === 'service')?.seen?.says, `→ ${B}:80`, JSON.stringify(said))
+      assert.deepEqual([said.lostAt, said.differsAt], ['receiver', undefined])
+      assert.ok(ms < 2000 * PATIENCE, `${Math.round(ms)} ms`)
+    }),
+  )
+  it(
+    'says what it cannot find, and changes nothing then',
+    onNode(async ({ node }) => {
+      for (const [words, says] of [
+        [['x/a', B], /Cannot find "x\/a": want node, a pod as NAMESPACE\/NAME/],
+        [[A, 'x/b'], /Cannot find "x\/b": want node, a pod or a Service/],
+        [['192.0.2.77', B], /192\.0\.2\.77 is not on this node: want a pod of this node, or node/],
+        [[A, B, 'http'], /Cannot read the port "http": want a number from 1 to 65535/],
+        [[A], /plumb trace takes FROM TO \[PORT\[\/PROTOCOL\]\]/],
+        [[A, '2001:db8::1'], /10\.1\.0\.2 and 2001:db8::1 have no addresses of one family/],
+      ] as const) {
+        const { status, stderr } = await node.exec([PLUMB, 'trace', ...words])
+        assert.equal(status, 2, stderr)
+        assert.match(stderr, says)
+      }
+    }),
+  )
+})

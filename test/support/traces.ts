@@ -1,0 +1,95 @@
+// What `plumb trace --json` says, and a node with pods on a bridge that it looks at.
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import type { Told } from '../../cli/trace.ts'
+import type { Namespace } from './harness.ts'
+
+export const PLUMB = join(import.meta.dir, '../../dist/plumb')
+
+/** What a trace said, and its exit status. */
+export interface Said extends Told {
+  readonly status: number
+}
+
+/** Runs `plumb trace --json` on a node. */
+export async function traced(node: Namespace, ...words: readonly string[]): Promise<Said> {
+  const { status, stdout, stderr } = await node.exec([PLUMB, 'trace', '--json', ...words])
+  assert.ok(status !== 2 && stdout !== '', stderr)
+  return { ...(JSON.parse(stdout) as Told), status }
+}
+
+/** The hops as lines, for messages and comparisons: `ok route`, `LOST rules`. */
+export function linesOf({ hops }: Told): string[] {
+  return hops.map(
+    ({ hop, seen, differs }) => `${differs ? 'DIFFERS' : seen ? (seen.passes ? 'ok' : 'LOST') : '-'} ${hop}`,
+  )
+}
+
+/** The packet is lost at a hop, by the objects and on the wire. */
+export function isLostAt(said: Said, hop: string, expected: RegExp, seen: RegExp): void {
+  const all = JSON.stringify(said, null, 1)
+  assert.deepEqual([said.status, said.lostAt, said.differsAt], [1, hop, undefined], all)
+  const last = said.hops.at(-1)
+  assert.match(last?.expected?.says ?? '', expected)
+  assert.match(last?.seen?.says ?? '', seen)
+  assert.match(said.conclusion, new RegExp(`^The packet is lost at ${hop}: `))
+}
+
+/** The packet arrives, its answer comes back, and both are as they should be. */
+export function arrives(said: Said): void {
+  const all = JSON.stringify(said, null, 1)
+  assert.deepEqual([said.status, said.lostAt, said.differsAt], [0, undefined, undefined], all)
+  assert.equal(said.hops.at(-1)?.hop, 'answer', all)
+}
+
+/** No trace has left anything in these namespaces, or on the machine. */
+export async function isNothingLeft(...spaces: readonly Namespace[]): Promise<void> {
+  for (const one of spaces) {
+    const { stdout } = await one.exec(['nft', 'list', 'tables'])
+    assert.doesNotMatch(stdout, /plumb_trace/)
+    assert.equal((await one.exec(['sh', '-c', 'ls /run/plumb/traces 2>/dev/null'])).stdout, '')
+  }
+}
+
+/**
+ * A node with the bridge br0 and pods a and b on it, 10.1.0.2 and 10.1.0.3, both families, and with a link to the
+ * outside, 192.0.2.9. a and b are the namespaces of the pods.
+ */
+export async function nodeWithPods(spaces: Readonly<Record<'node' | 'a' | 'b' | 'outside', Namespace>>): Promise<void> {
+  const { node, a, b, outside } = spaces
+  for (const ns of [node, a, b, outside]) await sh(ns, 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad')
+  const lines = [
+    'ip link set lo up',
+    'sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.bridge.bridge-nf-call-iptables=1',
+    'ip link add br0 type bridge',
+    'ip addr add 10.1.0.1/24 dev br0',
+    'ip addr add fd01::1/64 dev br0 nodad',
+    'ip link set br0 up',
+    ...[a, b].map((pod) => `ip link add v${pod.name} master br0 up type veth peer name eth0 netns ${pod.path}`),
+    `ip link add up0 type veth peer name eth0 netns ${outside.path}`,
+    'ip addr add 192.0.2.1/24 dev up0',
+    'ip addr add 2001:db8:9::1/64 dev up0 nodad',
+    'ip link set up0 up',
+  ]
+  await sh(node, lines.join('\n'))
+  for (const [pod, n] of [
+    [a, 2],
+    [b, 3],
+  ] as const)
+    await sh(
+      pod,
+      `ip link set lo up; ip addr add 10.1.0.${n}/24 dev eth0; ip addr add fd01::${n}/64 dev eth0 nodad; ip link set eth0 up
+       ip route add default via 10.1.0.1; ip route add default via fd01::1`,
+    )
+  await sh(
+    outside,
+    `ip link set lo up; ip addr add 192.0.2.9/24 dev eth0; ip addr add 2001:db8:9::9/64 dev eth0 nodad; ip link set eth0 up
+     ip route add 10.1.0.0/24 via 192.0.2.1; ip route add fd01::/64 via 2001:db8:9::1`,
+  )
+}
+
+/** Runs a script of a shell that must succeed. */
+export async function sh(ns: Namespace, script: string): Promise<void> {
+  const { status, stderr } = await ns.exec(['sh', '-ec', script])
+  assert.equal(status, 0, stderr)
+}
