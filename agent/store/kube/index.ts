@@ -201,7 +201,7 @@ class KubeStore implements SubnetStore {
       ...(shownError !== undefined && !connected && { error: shownError }),
       ...(heard !== undefined && { heard }),
       ...(clockOffMs !== undefined && { clockOffMs }),
-      ...(this.#isReady && own?.networkUnavailable === 'True' && { isUnavailable: true }),
+      ...(this.#said?.status === 'False' && own?.networkUnavailable === 'True' && { isUnavailable: true }),
     }
   }
 
