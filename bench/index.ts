@@ -14,6 +14,7 @@ import { bandwidth } from './parts/bandwidth.ts'
 import { chain } from './parts/chain.ts'
 import { cost } from './parts/cost.ts'
 import { crowd, ports } from './parts/crowd.ts'
+import { doctor } from './parts/doctor.ts'
 import { full } from './parts/full.ts'
 import { kube } from './parts/kube.ts'
 import { links } from './parts/links.ts'
@@ -42,6 +43,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   backends,
   wireguard,
   agent,
+  doctor,
   kube,
   pods,
   policy,
