@@ -66,7 +66,7 @@ export function makeNetwork(node: Node): Place & { readonly conf: object } {
 export function withFixture(work: (fixture: Fixture) => Promise<void>, ...more: readonly string[]) {
   const options = (cluster: Cluster) => [...fileStore(cluster, NETWORK), '--probe-interval=2', ...more]
   return inCluster(3, options, async ({ nodes, hub }, test) => {
-    test.timeout(120_000)
+    test.timeout(300_000)
     const [node, other, { ns: pod }] = nodes as [Node, Node, Node]
     const [agent, second] = [node.agent(), other.agent()]
     await Promise.all([agent.ready(30_000), second.ready(30_000)])
