@@ -24,7 +24,7 @@ export async function run(argv: readonly string[]): Promise<number> {
 }
 
 /** A row of `plumb leases`. */
-interface Row extends Peer {
+export interface Row extends Peer {
   /** True for the lease of this node. */
   readonly self?: true
 }

@@ -10,7 +10,7 @@ import { join } from 'node:path'
 const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]>> = {
   setup: [['scripts/setup.ts']],
   build: [['scripts/build.ts']],
-  docs: [['scripts/docs.ts']],
+  docs: [['scripts/schemas.ts'], ['scripts/docs.ts']],
   tables: [['scripts/tables.ts']],
   demo: [['scripts/setup.ts', 'demo', '--'], ['scripts/build.ts'], ['dist/plumb', 'demo']],
   bench: [['scripts/setup.ts', 'bench'], ['scripts/peers.ts'], ['scripts/build.ts'], ['bench/index.ts']],

@@ -4,6 +4,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { until } from '../support/harness.ts'
 import { PASS } from '../support/missing-tools.ts'
+import { conforms } from '../support/schemas.ts'
 import { type Fixture, withFixture } from '../support/services-fixture.ts'
 import { shimmed } from '../support/tool-shims.ts'
 
@@ -449,7 +450,9 @@ describe('Services: state', () => {
       assert.match((await plumb('lone')).stdout, /no endpoint: clients are refused/)
       const none = await plumb('absent')
       assert.deepEqual([none.status, none.stdout], [1, 'there is no Service absent\n'])
-      assert.equal(JSON.parse((await plumb('x/s', '--json')).stdout)[0].ports.length, 2)
+      const shown = JSON.parse((await plumb('x/s', '--json')).stdout)
+      conforms('services', shown)
+      assert.equal(shown[0].ports.length, 2)
       // A slice that says when its change happened.
       const at = new Date(Date.now() - 400).toISOString()
       fixture.object({

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { established, TOR, torConf, WITH_TOR, withBgp } from '../support/bgp.ts'
 import { ping, until } from '../support/harness.ts'
 import { UNDERLAY } from '../support/nodes.ts'
+import { conforms } from '../support/schemas.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const PAGE = readFileSync(join(import.meta.dir, '../../docs/bgp.md'), 'utf8')
@@ -120,6 +121,7 @@ describe('BGP', () => {
       const { stdout: whole } = await node.ns.exec([PLUMB, 'status', '--socket', join(node.dir, 'agent.sock')])
       assert.match(whole, /\nbgp +AS 64512, 1 of 2 sessions established; away: away, \w+ \(.+\) \(see: plumb bgp\)\n/)
       const json = await node.ns.exec([PLUMB, 'bgp', '--json', '--socket', join(node.dir, 'agent.sock')])
+      conforms('bgp', JSON.parse(json.stdout))
       const { sessions: listed, ...rest } = JSON.parse(json.stdout)
       const told = new Set(
         [...PAGE.matchAll(/`(sessions\[\]\.\w+|asn|pid|restarts|announced)`/g)].map(([, key]) => key),

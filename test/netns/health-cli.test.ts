@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { execa } from 'execa'
 import { serveHealth } from '../../agent/health/health.ts'
 import { until } from '../support/harness.ts'
+import { conforms } from '../support/schemas.ts'
 import { peers, type Scripted, scripted } from '../support/scripted.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
@@ -48,6 +49,7 @@ describe('plumb status and plumb leases', () => {
     const status = await plumb('status', '--json')
     assert.deepEqual([status.exitCode, JSON.parse(status.stdout)], [0, JSON.parse(JSON.stringify(source.status()))])
     const leases = JSON.parse((await plumb('leases', '--json')).stdout)
+    conforms('leases', leases)
     assert.deepEqual(
       leases.map(({ node, self, problem, ips }: Record<string, unknown>) => ({ node, self, problem, ips })),
       [

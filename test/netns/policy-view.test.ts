@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { until } from '../support/harness.ts'
 import { fileStore, inCluster, type Node } from '../support/nodes.ts'
 import { type Live, live, policyOf } from '../support/policy-live.ts'
+import { conforms } from '../support/schemas.ts'
 
 const CONF = { Network: '10.244.0.0/16', SubnetMin: '10.244.1.0', SubnetMax: '10.244.1.0', Backend: { Type: 'vxlan' } }
 const NAMES = ['a', 'b', 'c']
@@ -75,7 +76,10 @@ describe('plumb policy', () => {
         stdout,
       )
       assert.ok(stdout.includes('what it may reach (egress):\n  everything: no policy selects the pod'), stdout)
-      const [rule] = JSON.parse((await plumb('x/b', '--json')).stdout).ingress.rules
+      conforms('policy', JSON.parse((await plumb('--json')).stdout))
+      const detail = JSON.parse((await plumb('x/b', '--json')).stdout)
+      conforms('policy-show', detail)
+      const [rule] = detail.ingress.rules
       assert.deepEqual(rule, {
         rule: 'x/guard ingress[0]',
         action: 'Accept',
@@ -121,6 +125,7 @@ describe('plumb policy', () => {
     inGuarded(async (_, node, plumb) => {
       const told = async (...words: readonly string[]) => {
         const { stdout, stderr } = await plumb('test', ...words, '--json')
+        if (stdout !== '') conforms('policy-test', JSON.parse(stdout))
         const { verdict, kernel, agree } = JSON.parse(
           stdout || `{"verdict":{"passes":${JSON.stringify(stderr)}},"kernel":{}}`,
         )

@@ -4,6 +4,7 @@ import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Namespace, plugin, until } from './harness.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node } from './nodes.ts'
+import { conforms } from './schemas.ts'
 
 export const DIST = join(import.meta.dir, '../../dist')
 const PLUMB = join(DIST, 'plumb')
@@ -117,7 +118,9 @@ export async function doctor({ node, bin, lists }: Place, ...words: string[]): P
     ...words,
   ])
   assert.ok(status !== 2, stderr)
-  return { ...JSON.parse(stdout), status }
+  const report = JSON.parse(stdout) as Report
+  conforms('doctor', report)
+  return { ...report, status }
 }
 
 const codes = ({ findings }: Report) => findings.map(({ code }) => code)

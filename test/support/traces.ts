@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import type { Told } from '../../cli/trace.ts'
 import type { Namespace } from './harness.ts'
+import { conforms } from './schemas.ts'
 
 export const PLUMB = join(import.meta.dir, '../../dist/plumb')
 
@@ -15,7 +16,9 @@ export interface Said extends Told {
 export async function traced(node: Namespace, ...words: readonly string[]): Promise<Said> {
   const { status, stdout, stderr } = await node.exec([PLUMB, 'trace', '--json', ...words])
   assert.ok(status !== 2 && stdout !== '', stderr)
-  return { ...(JSON.parse(stdout) as Told), status }
+  const told = JSON.parse(stdout) as Told
+  conforms('trace', told)
+  return { ...told, status }
 }
 
 /** The hops as lines, for messages and comparisons: `ok route`, `LOST rules`. */

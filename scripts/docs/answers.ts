@@ -1,0 +1,20 @@
+import type { Report } from '../../agent/doctor/doctor.ts'
+import type { BgpStatus, Status } from '../../agent/health/status.ts'
+import type { PodDetail, PodSummary } from '../../agent/policy/view.ts'
+import type { ServiceView } from '../../agent/services/view.ts'
+import type { Row } from '../../cli/leases.ts'
+import type { Tested } from '../../cli/policy.ts'
+import type { Told } from '../../cli/trace.ts'
+
+/** What commands print with `--json`, by the name of the schema in docs/schemas. */
+export interface Answers {
+  readonly status: Status
+  readonly leases: readonly Row[]
+  readonly bgp: BgpStatus | null
+  readonly services: readonly ServiceView[]
+  readonly doctor: Report
+  readonly trace: Told
+  readonly policy: readonly PodSummary[]
+  readonly 'policy-show': PodDetail
+  readonly 'policy-test': Tested
+}
