@@ -183,6 +183,8 @@ const K3S = '/var/lib/rancher/k3s/agent/etc/cni/net.d'
 const withProblem = (problem: string): Partial<Facts> =>
   withStatus({ peers: (withPeer('answers').status as Status).peers.map((one) => ({ ...one, problem })) })
 
+const FOUGHT = 'nft table plumb_agent is changed by another program again and again; it is put right every 3.2 s'
+
 /** What nft prints of a match of UDP's port. */
 const udpTo = (port: number) => ({
   match: { op: '==', left: { payload: { protocol: 'udp', field: 'dport' } }, right: port },
@@ -320,6 +322,21 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
       ruleset: { chains: [chain({ policy: 'drop', name: 'INPUT', hook: 'input' }), UFW] },
     }),
     'ufw closes UDP port 8472, the port of the tunnel: packets of pods of other nodes do not arrive; run ufw allow 8472/udp',
+  ],
+  [
+    'DR15',
+    healthy({
+      ...withStatus({
+        fights: { what: [FOUGHT], by: { pid: 78, name: 'nft', parent: { pid: 77, name: 'reset.sh' } } },
+      }),
+      processes: [{ pid: 77, name: 'reset.sh', argv: ['/bin/sh', '/opt/reset.sh'] }],
+    }),
+    'reset.sh (pid 77) undoes nft table plumb_agent again and again: the agent puts it right after a pause, and until then packets are lost or pass without the rules; run kill 77',
+  ],
+  [
+    'DR15',
+    healthy(withStatus({ fights: { what: [FOUGHT], by: { pid: 78, name: 'nft' } } })),
+    'nft undoes nft table plumb_agent again and again: the agent puts it right after a pause, and until then packets are lost or pass without the rules; run timeout 30 nft monitor ruleset | head -n 40',
   ],
   [
     'DR16',

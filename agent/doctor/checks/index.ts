@@ -50,6 +50,7 @@ import { check as dr18 } from './tunnel-mtu.ts'
 import { check as dr12 } from './two-firewalls.ts'
 import { check as dr11 } from './ufw.ts'
 import { check as dr47 } from './unavailable.ts'
+import { check as dr15 } from './undone.ts'
 import { check as dr24 } from './uplink-down.ts'
 
 /** All checks of the doctor, by their codes. */
@@ -68,6 +69,7 @@ export const CHECKS: readonly Check[] = [
   dr12,
   dr13,
   dr14,
+  dr15,
   dr16,
   dr17,
   dr18,
