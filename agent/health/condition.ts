@@ -2,6 +2,7 @@ import type { Backend } from '../backend/backend.ts'
 import type { Probe } from '../backend/probes.ts'
 import type { Unreached } from '../backend/unreached.ts'
 import type { Choice } from '../backend/uplink.ts'
+import type { Undoer } from '../kernel/undoer.ts'
 import { isSame } from '../lease/families.ts'
 import { encodeKey, type Lease, type SubnetKey } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
@@ -42,6 +43,8 @@ export interface NodeState {
   probe?: (key: SubnetKey) => Probe | undefined
   silent: readonly string[]
   fights: readonly string[]
+  /** The last program that undid rules of the agent. */
+  undoer?: Undoer
   /** What the checks of the doctor found. */
   findings: readonly Finding[]
   kinds: Readonly<Record<string, KindCount>>
@@ -161,7 +164,7 @@ export function statusOf(
 ): Status {
   const { node, version, backend, conf, store } = self
   const { choice, lease, snapshot, stale, mtu, findings, kinds, repairs, lastError, steps } = state
-  const { services, policy, bgp, tunnels } = state
+  const { services, policy, bgp, tunnels, undoer } = state
   const refusing = tunnels?.()
   const { unreadable = [] } = snapshot ?? {}
   const own = lease?.subnets ?? {}
@@ -194,6 +197,7 @@ export function statusOf(
     ...(policy && { policy }),
     ...(bgp && { bgp }),
     ...(refusing && { tunnels: refusing }),
+    ...(state.fights.length > 0 && { fights: { what: state.fights, ...(undoer && { by: undoer }) } }),
     lastError,
   }
 }

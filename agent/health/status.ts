@@ -1,5 +1,6 @@
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { Probe } from '../backend/probes.ts'
+import type { Undoer } from '../kernel/undoer.ts'
 import type { Both, Lease } from '../lease/lease.ts'
 import type { StoreState } from '../store/store.ts'
 
@@ -167,6 +168,11 @@ export interface Status {
   readonly bgp?: BgpStatus
   /** Absent when tunnelled packets are taken from anywhere, and with a backend that needs no such rules. */
   readonly tunnels?: TunnelsStatus
+  /**
+   * What other programs change again and again, one sentence each, and the last one that undid rules of nft. Absent when
+   * nobody does. The sentences are in `degraded`, too.
+   */
+  readonly fights?: { readonly what: readonly string[]; readonly by?: Undoer }
   readonly lastError: Repair | undefined
 }
 

@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { attributesOf, textOf } from '../../lib/os/netlink-attributes.ts'
 import { listen } from '../../lib/os/sockets.ts'
 import { tidy } from '../node/garbage.ts'
+import type { Program } from './undoer.ts'
 
 /** One change in an nft table. Another program or the agent itself may have made it. */
 export interface RuleChange {
@@ -19,6 +20,8 @@ export interface RuleChange {
 /** The receiver of changes. */
 export interface RuleListener {
   heard(change: RuleChange): void
+  /** Called after the changes of a transaction, with the program that made it. */
+  made?(program: Program): void
   /** Called when earlier changes are unknown. Listening has begun, or the kernel had no room for messages. */
   lost(): void
   /** Called with the reason when listening fails, and with undefined when it works. */
@@ -48,18 +51,30 @@ const OBJECTS: Readonly<Record<number, ObjectType>> = {
   22: { what: 'other', gone: false },
   24: { what: 'other', gone: true },
 }
+// NFT_MSG_NEWGEN ends a transaction: the process in network order, and its name.
+const [NEW_GENERATION, PROCESS, PROCESS_NAME] = [15, 2, 3]
 const FAMILIES: Readonly<Record<number, 'ip' | 'ip6' | 'inet'>> = { 1: 'inet', 2: 'ip', 10: 'ip6' }
 
 /**
- * Calls `heard` for each change in a piece of the kernel's messages. False when the piece is cut off or invalid. Pure.
+ * Calls `heard` for each change in a piece of the kernel's messages, and `made` after those of a transaction. False when
+ * the piece is cut off or invalid. Pure.
  */
-export function readChanges(piece: Uint8Array, heard: (change: RuleChange) => void): boolean {
+export function readChanges(
+  piece: Uint8Array,
+  heard: (change: RuleChange) => void,
+  made?: (program: Program) => void,
+): boolean {
   const view = new DataView(piece.buffer, piece.byteOffset, piece.byteLength)
   let at = 0
   for (let size = 0; at + NLMSG_HEADER <= piece.length; at += (size + 3) & ~3) {
     size = view.getUint32(at, true)
     if (size < NLMSG_HEADER || at + size > piece.length) return false
     const type = view.getUint16(at + 4, true)
+    if (made && type === ((SUBSYSTEM << 8) | NEW_GENERATION) && size >= HEADERS) {
+      const told = attributesOf(new DataView(piece.buffer, piece.byteOffset + at, size), HEADERS)
+      const pid = told.get(PROCESS)
+      if (pid?.byteLength === 4) made({ pid: pid.getUint32(0), name: textOf(told.get(PROCESS_NAME)) })
+    }
     const object = type >> 8 === SUBSYSTEM ? OBJECTS[type & 0xff] : undefined
     if (object === undefined || size < HEADERS) continue
     const attributes = attributesOf(new DataView(piece.buffer, piece.byteOffset + at, size), HEADERS)
@@ -104,7 +119,7 @@ export async function followRules(
 }
 
 // Gives the reason for its end. It is the error's code if there is one.
-async function hear({ heard, lost, failing }: RuleListener, signal: AbortSignal): Promise<string> {
+async function hear({ heard, made, lost, failing }: RuleListener, signal: AbortSignal): Promise<string> {
   let fd = -1
   try {
     ;({ fd } = listen('nft', ROOM_BYTES))
@@ -117,7 +132,7 @@ async function hear({ heard, lost, failing }: RuleListener, signal: AbortSignal)
       for (let taken = 0; ; ) {
         const { value } = await reader.read()
         if (value === undefined) return 'the socket ended'
-        if (!readChanges(value, heard)) lost()
+        if (!readChanges(value, heard, made)) lost()
         taken += value.length
         if (taken >= BURST) tidy(taken)
         if (taken >= BURST) taken = 0

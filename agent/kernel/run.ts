@@ -10,6 +10,23 @@ const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bi
 /** No working tool needs this long. A hanging tool must not block its part for ever. */
 const LIMIT_MS = 30_000
 
+/** The number of processes that are remembered. The kernel's messages about them come within milliseconds. */
+const REMEMBERED = 256
+const own = new Set<number>()
+
+function noteOwn(pid: number): void {
+  // A number that comes again is the newest one.
+  own.delete(pid)
+  own.add(pid)
+  const [oldest] = own
+  if (own.size > REMEMBERED && oldest !== undefined) own.delete(oldest)
+}
+
+/** Whether a process is, or was a moment ago, a tool that `run` started. */
+export function isOwn(pid: number): boolean {
+  return own.has(pid)
+}
+
 /**
  * Runs a tool in the agent's own namespace without blocking other work. The tool writes its output to memory files.
  * iproute2 writes each row of a list separately, and ten thousand reads from a pipe cost more than everything else.
@@ -25,6 +42,7 @@ export const run: Run = Object.assign(
       const [input, stdout, stderr] = [noted(memory(stdin)), noted(memory()), noted(memory())]
       const started = performance.now()
       const child = start([...words, ...args], [input, stdout, stderr], argv)
+      noteOwn(child.pid)
       const status = await child.exited
       if (child.signalCode === 'SIGKILL' && performance.now() - started >= LIMIT_MS)
         throw new ExecError(argv, undefined, `was killed after ${LIMIT_MS / 1000} s`)

@@ -3,6 +3,7 @@ import { bridgeEvent, type Event, ipEvent, MONITORS } from '../kernel/events.ts'
 import { follow } from '../kernel/monitor.ts'
 import { markedAs } from '../kernel/monitor-processes.ts'
 import { followRules, type RuleChange } from '../kernel/rule-events.ts'
+import { type Program, undoerOf } from '../kernel/undoer.ts'
 import { watchFile } from '../node/file-watch.ts'
 import { GUARD } from '../policy/guard.ts'
 import { TABLE as POLICY_TABLE } from '../policy/table.ts'
@@ -41,7 +42,11 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
     dataPath.heard(event)
     if (uplink.concerns(event)) uplink.queue.add('uplink', UPLINK_MS)
   }
+  // The changes of a transaction come before the program that made it.
+  let isUndone = false
   function ruleChanged(change: RuleChange): void {
+    const isOurs = isOfTable(change, firewall.table) || isOfTable(change, firewall.tunnels.table)
+    isUndone ||= change.gone && (isOurs || isOfTable(change, POLICY_TABLE) || isOfForward(change))
     // Elements of sets change with each pod, so they do not trigger this part.
     if (change.family === 'inet' && change.table === 'plumb' && change.gone && change.what !== 'other')
       pluginRules.queue.add(pluginRules.name)
@@ -64,6 +69,11 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
     }
     dataPath.ruleHeard(change)
     if (isOfForward(change)) forward.queue.add(forward.name)
+  }
+  function made(program: Program): void {
+    const undoer = isUndone ? undoerOf(program) : undefined
+    isUndone = false
+    if (undoer) parts.undone(undoer)
   }
   // Changes are unknown from before a listener began, or while it had no room for messages.
   const lostRules = () => {
@@ -88,7 +98,7 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
     { argv: MONITORS.bridge, line: (text: string) => heard(bridgeEvent(text)), lost: lostTunnels },
   ]
   await Promise.all([
-    followRules({ heard: ruleChanged, lost: lostRules, failing: failing('nft') }, signal, log),
+    followRules({ heard: ruleChanged, made, lost: lostRules, failing: failing('nft') }, signal, log),
     ...tools.map((one) =>
       follow({ ...one, env: markedAs(facts.instance), failing: failing(one.argv.join(' ')) }, signal, log),
     ),

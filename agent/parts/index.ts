@@ -5,6 +5,7 @@
 import type { Told } from '../health/announcing.ts'
 import { conditionOf, initialState, type NodeState, statusOf, withStep } from '../health/condition.ts'
 import type { Status } from '../health/status.ts'
+import type { Undoer } from '../kernel/undoer.ts'
 import { isSame } from '../lease/families.ts'
 import type { Lease } from '../lease/lease.ts'
 import { commands, listen } from '../node/answers.ts'
@@ -235,6 +236,12 @@ export class Parts {
   note(text: string, isNew = this.#now.lastError?.what !== text): void {
     if (isNew) this.#context.warn(`agent: ${text}`)
     this.#now.lastError = { at: Date.now(), what: text }
+  }
+
+  /** Notes that a program undid what the agent had made. One whose parent is known tells more than one without. */
+  undone(by: Undoer): void {
+    const before = this.#now.undoer
+    if (by.parent !== undefined || before?.parent === undefined || before.name !== by.name) this.#now.undoer = by
   }
 
   /** The current status. */

@@ -81,4 +81,34 @@ describe('plumb doctor beside other firewalls', () => {
       await isClean(fixture)
     }),
   )
+
+  it('[DG1] DR15: finds the program that deletes a table of the agent again and again', async function (this: Mocha.Context) {
+    const lacks = missing()
+    if (lacks !== '') skip(this, `no Python module nftables: ${lacks}`)
+    await withFixture(async (fixture) => {
+      const { ns } = fixture.node
+      const { stdout } = await ns.exec(['nft', 'list', 'tables'])
+      const [, table = ''] = /^table inet (plumb_agent\S*)$/m.exec(stdout) ?? []
+      const loop = `import nftables, time
+rules = nftables.Nftables()
+while True:
+  rules.cmd('delete table inet ${table}')
+  time.sleep(0.05)`
+      const env = { ...process.env, PYTHONPATH: join(FIREWALLD, 'usr/lib/python3/dist-packages') }
+      const enter = ['nsenter', `--net=${ns.path}`, '--', '/usr/bin/python3', '-c', loop]
+      const child = Bun.spawn(enter, { env, stdio: ['ignore', 'ignore', 'ignore'] })
+      try {
+        await isFoundAlone(fixture, {
+          code: 'DR15',
+          what: 'a loop deletes a table',
+          make: () => undefined,
+          says: /^python3 \(pid \d+\) undoes nft table plumb_agent\S* again and again: the agent puts it right after a pause, and until then packets are lost or pass without the rules$/,
+        })
+        await isClean(fixture)
+      } finally {
+        child.kill('SIGKILL')
+        await child.exited
+      }
+    }).call(this)
+  })
 })

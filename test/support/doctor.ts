@@ -109,6 +109,8 @@ export async function doctor({ node, bin, lists }: Place, ...words: string[]): P
     '--json',
     '--socket',
     join(node.dir, 'agent.sock'),
+    '--policy-socket',
+    join(node.dir, 'policy.sock'),
     '--subnet-file',
     join(node.dir, 'subnet.env'),
     '--conf-dir',

@@ -13,6 +13,7 @@ import { ofContainerd, ofCrio, type Runtime } from '../../agent/doctor/facts/run
 import { shellWord } from '../../agent/doctor/shell.ts'
 import { sentenceOf } from '../../agent/health/phrases.ts'
 import type { Status } from '../../agent/health/status.ts'
+import type { ServiceView } from '../../agent/services/view.ts'
 import { parseNetwork } from '../../lib/runtime/network-list.ts'
 import { type Cidr, type Ip, parseCidr } from '../../lib/text/ip.ts'
 import type { Mac } from '../../lib/text/values.ts'
@@ -32,6 +33,15 @@ function link(name: string, kind: string, more: Partial<Link> & { cidrs?: readon
 
 const [NOW, DAY] = [Date.parse('2026-03-01T00:00:00Z'), 86_400_000]
 const KUBELET = '/var/lib/kubelet/pki/kubelet-client-current.pem'
+
+const RESOLVED = '/run/systemd/resolve/resolv.conf'
+
+function service(key: string, at: string, ...endpoints: readonly string[]): ServiceView {
+  const [namespace = '', name = ''] = key.split('/')
+  const all = endpoints.map((address) => ({ address, isLocal: true }))
+  return { namespace, name, notes: [], ports: [{ name: '', addresses: [at], endpoints: all }] }
+}
+const WEB = service('x/web', '10.96.0.1:80/TCP', '10.64.0.2:8080')
 
 function containerd(more: Partial<Runtime> = {}): Runtime {
   const folders = { confDir: '/etc/cni/net.d', binDirs: ['/opt/cni/bin'], networks: ['cbr0'] }
@@ -86,6 +96,10 @@ function healthy(more: Partial<Facts> & { sysctls?: Readonly<Record<string, stri
       },
     ],
     processes: [{ pid: 1, name: 'systemd', argv: ['/sbin/init'] }],
+    services: [service('kube-system/kube-dns', '10.96.0.10:53/UDP', '10.64.0.9:53'), WEB],
+    unheard: [],
+    nameless: [],
+    resolver: { path: RESOLVED, kubelet: '/var/lib/kubelet/config.yaml', servers: ['192.0.2.53'] },
     nft: { version: '1.0.6', tables: [] },
     runtimes: [containerd()],
     listeners: [{ protocol: 'tcp', ip: '0.0.0.0', port: 22, name: 'sshd', pid: 9 }],
@@ -169,6 +183,8 @@ const K3S = '/var/lib/rancher/k3s/agent/etc/cni/net.d'
 /** The node with one peer that its agent does not reach. */
 const withProblem = (problem: string): Partial<Facts> =>
   withStatus({ peers: (withPeer('answers').status as Status).peers.map((one) => ({ ...one, problem })) })
+
+const FOUGHT = 'nft table plumb_agent is changed by another program again and again; it is put right every 3.2 s'
 
 /** What nft prints of a match of UDP's port. */
 const udpTo = (port: number) => ({
@@ -309,6 +325,21 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
     'ufw closes UDP port 8472, the port of the tunnel: packets of pods of other nodes do not arrive; run ufw allow 8472/udp',
   ],
   [
+    'DR15',
+    healthy({
+      ...withStatus({
+        fights: { what: [FOUGHT], by: { pid: 78, name: 'nft', parent: { pid: 77, name: 'reset.sh' } } },
+      }),
+      processes: [{ pid: 77, name: 'reset.sh', argv: ['/bin/sh', '/opt/reset.sh'] }],
+    }),
+    'reset.sh (pid 77) undoes nft table plumb_agent again and again: the agent puts it right after a pause, and until then packets are lost or pass without the rules; run kill 77',
+  ],
+  [
+    'DR15',
+    healthy(withStatus({ fights: { what: [FOUGHT], by: { pid: 78, name: 'nft' } } })),
+    'nft undoes nft table plumb_agent again and again: the agent puts it right after a pause, and until then packets are lost or pass without the rules; run timeout 30 nft monitor ruleset | head -n 40',
+  ],
+  [
     'DR16',
     healthy({ nft: { version: '0.9.8', tables: [] } }),
     'nft has the version 0.9.8; want 1.0 or later: plumb cannot make its rules; run plumb install --tools',
@@ -424,6 +455,44 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
     'DR47',
     healthy(withStatus({ store: { name: 'kube', connected: true, isUnavailable: true } })),
     'The Node node-0 has the condition NetworkUnavailable, and its agent serves pods: the scheduler sends no pods to this node; run kubectl patch node node-0 --subresource=status --type=strategic -p \'{"status":{"conditions":[{"type":"NetworkUnavailable","status":"False","reason":"FlannelIsUp"}]}}\'',
+  ],
+  [
+    'DR48',
+    healthy({
+      services: [
+        {
+          ...service('kube-system/kube-dns', '10.96.0.10:53/UDP'),
+          ports: [
+            {
+              name: 'dns',
+              addresses: ['10.96.0.10:53/UDP'],
+              endpoints: [{ address: '10.64.0.9:53', isLocal: true, leftOut: 'it is not ready' }],
+            },
+          ],
+        },
+      ],
+    }),
+    'The Service kube-system/kube-dns (10.96.0.10:53/UDP) has no ready endpoint: no pod looks up a name; run kubectl -n kube-system get pods -l k8s-app=kube-dns -o wide',
+  ],
+  [
+    'DR48',
+    healthy({ resolver: { path: '/etc/resolv.conf', kubelet: '/kubelet.yaml', servers: ['127.0.0.53'] } }),
+    `kubelet gives pods /etc/resolv.conf, whose name server 127.0.0.53 is the pod itself there: CoreDNS asks itself and ends with "Loop detected"; run grep -q ^resolvConf: /kubelet.yaml && sed -i 's,^resolvConf:.*,resolvConf: ${RESOLVED},' /kubelet.yaml || echo 'resolvConf: ${RESOLVED}' >>/kubelet.yaml`,
+  ],
+  [
+    'DR49',
+    healthy({ services: [service('x/web', '10.96.0.1:80/TCP')] }),
+    "The Service x/web has no endpoints, because no pod matches: clients are refused; compare the selector with the labels of pods; run kubectl -n x get service web -o jsonpath='{.spec.selector}'",
+  ],
+  [
+    'DR49',
+    healthy({ unheard: [{ service: 'x/web', address: '10.64.0.2:8080' }] }),
+    "The Service x/web leads to 10.64.0.2:8080, and nobody listens there: its clients are refused; compare its targetPort with the port of the program; run kubectl -n x get service web -o jsonpath='{.spec.ports}'",
+  ],
+  [
+    'DR50',
+    healthy({ nameless: [{ pod: 'x/a', policies: ['x/deny'] }] }),
+    'x/deny isolates x/a for egress and forgets DNS: the pod looks up no name; run echo \'{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"name":"allow-dns"},"spec":{"podSelector":{},"policyTypes":["Egress"],"egress":[{"ports":[{"protocol":"UDP","port":53},{"protocol":"TCP","port":53}]}]}}\' | kubectl -n x apply -f -',
   ],
   [
     'DR23',

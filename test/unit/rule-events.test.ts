@@ -64,6 +64,18 @@ describe('what the kernel tells of nft', () => {
     assert.deepEqual(told(message(2, 'inet', [[1, text('plumb_agent')]], 1)), { whole: true, changes: [] })
   })
 
+  it('the end of a transaction names the program that made it', () => {
+    const end = message(15, 'inet', [
+      [1, Uint8Array.of(0, 0, 0, 9)],
+      [2, Uint8Array.of(0, 0, 1, 2)],
+      [3, text('reset.sh')],
+    ])
+    const programs: unknown[] = []
+    const made = (program: unknown) => programs.push(program)
+    readChanges(Buffer.concat([...some, end]), () => {}, made)
+    assert.deepEqual(programs, [{ pid: 258, name: 'reset.sh' }])
+  })
+
   it('[FA5] a piece that is cut off anywhere is noticed, and what comes before the cut is told', () => {
     const all = Buffer.concat(some)
     const ends = some.map((_, i) => Buffer.concat(some.slice(0, i + 1)).length)

@@ -5,11 +5,14 @@ import { check as dr28 } from './bridge-address.ts'
 import { check as dr2 } from './bridged-frames.ts'
 import { check as dr20 } from './checksums.ts'
 import { check as dr36 } from './clock.ts'
+import { check as dr48 } from './cluster-dns.ts'
 import { check as dr4 } from './connection-table.ts'
 import { check as dr32 } from './detour.ts'
 import { check as dr37 } from './disk.ts'
+import { check as dr49 } from './empty-services.ts'
 import { check as dr10 } from './firewalld.ts'
 import { check as dr14 } from './foreign-masquerade.ts'
+import { check as dr50 } from './forgotten-dns.ts'
 import { check as dr9 } from './forward-drops.ts'
 import { check as dr1 } from './forwarding.ts'
 import { check as dr30 } from './full-pool.ts'
@@ -47,6 +50,7 @@ import { check as dr18 } from './tunnel-mtu.ts'
 import { check as dr12 } from './two-firewalls.ts'
 import { check as dr11 } from './ufw.ts'
 import { check as dr47 } from './unavailable.ts'
+import { check as dr15 } from './undone.ts'
 import { check as dr24 } from './uplink-down.ts'
 
 /** All checks of the doctor, by their codes. */
@@ -65,6 +69,7 @@ export const CHECKS: readonly Check[] = [
   dr12,
   dr13,
   dr14,
+  dr15,
   dr16,
   dr17,
   dr18,
@@ -97,6 +102,9 @@ export const CHECKS: readonly Check[] = [
   dr45,
   dr46,
   dr47,
+  dr48,
+  dr49,
+  dr50,
   dr51,
   dr52,
 ]

@@ -40,7 +40,7 @@ export const check: Check = {
   },
 }
 
-// No rule in front of those of ufw accepts the packet. A rule of the user in ufw counts, too.
+// Neither a rule in front of those of ufw nor one of ufw's user accepts the packet.
 function isDropped(chain: Chain, packet: Forwarded, chains: readonly Chain[]): boolean {
   if (chain.family !== (isSix(packet.from) ? 'ip6' : 'ip')) return false
   const rulesOf = rulesIn(chains, chain)

@@ -3,6 +3,7 @@
 import type { Cidr, Ip } from '../../../lib/text/ip.ts'
 import type { Status } from '../../health/status.ts'
 import { both } from '../../lease/families.ts'
+import type { ServiceView } from '../../services/view.ts'
 import type { Certificate } from './certificates.ts'
 import type { Configuration } from './configurations.ts'
 import type { Counters } from './counters.ts'
@@ -16,9 +17,11 @@ import type { Pod } from './pods.ts'
 import type { Pool } from './pools.ts'
 import type { Process } from './processes.ts'
 import type { Reach } from './reach.ts'
+import type { Resolver } from './resolver.ts'
 import type { Route, Rule } from './routes.ts'
 import type { Ruleset } from './ruleset.ts'
 import type { Runtime } from './runtimes.ts'
+import type { Nameless, Unheard } from './services.ts'
 import type { SubnetFile } from './subnet-file.ts'
 import type { Twin } from './twins.ts'
 
@@ -72,6 +75,14 @@ export interface Facts {
   readonly agent: AgentFacts | undefined
   /** The same with all else that the agent says of itself and of the other nodes. */
   readonly status: Status | undefined
+  /** The Services that the agent serves. Undefined when it serves none, and when no agent answers. */
+  readonly services: readonly ServiceView[] | undefined
+  /** Their endpoints on this node at which nobody listens. */
+  readonly unheard: readonly Unheard[]
+  /** The pods of this node whose policies forget the name servers. */
+  readonly nameless: readonly Nameless[]
+  /** The name servers that kubelet gives to pods. Undefined when no kubelet runs. */
+  readonly resolver: Resolver | undefined
   /** The network of pods, from the agent, else from subnet.env. Undefined when neither knows it. */
   readonly network: Network | undefined
 }

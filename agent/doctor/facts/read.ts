@@ -2,6 +2,7 @@ import { run as runTool } from '../../../lib/os/exec.ts'
 import type { Run } from '../../../lib/os/run.ts'
 import { maybeSysctl } from '../../../lib/os/sysctls.ts'
 import type { Status } from '../../health/status.ts'
+import type { ServiceView } from '../../services/view.ts'
 import { readCertificates } from './certificates.ts'
 import { readConfigurations } from './configurations.ts'
 import { grown, readCounters } from './counters.ts'
@@ -16,9 +17,11 @@ import { readPods } from './pods.ts'
 import { readPools } from './pools.ts'
 import { readProcesses } from './processes.ts'
 import { readReach } from './reach.ts'
+import { readResolver } from './resolver.ts'
 import { readRoutes, readRules } from './routes.ts'
 import { readRuleset } from './ruleset.ts'
 import { readRuntimes } from './runtimes.ts'
+import { readNameless, readUnheard } from './services.ts'
 import { readSubnetFile } from './subnet-file.ts'
 import { readTwins } from './twins.ts'
 
@@ -31,6 +34,10 @@ export interface Places {
   readonly written: readonly string[]
   /** Asks the agent for its status. Rejects when no agent answers. */
   status(): Promise<Status>
+  /** Asks it for the Services that it serves. Null when it serves none. */
+  services(): Promise<readonly ServiceView[] | null>
+  /** Where the agent answers questions about policy. */
+  readonly policySocket: string
 }
 
 /** The shortest time between two readings of the counters, in milliseconds. */
@@ -74,13 +81,17 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
   const status = agent.status === 'fulfilled' ? agent.value : undefined
   const network = networkOf(status, subnetFile.status === 'fulfilled' ? subnetFile.value : undefined)
   const unread = ruleset.status === 'rejected' ? (ruleset.reason as Error).message : ruleset.value.unread
-  const [reach, twins, runtimes, nft, certificates, pools] = await Promise.all([
+  const services = await settled(async () => (status?.services ? ((await places.services()) ?? undefined) : undefined))
+  const [reach, twins, runtimes, nft, certificates, pools, unheard, nameless, resolver] = await Promise.all([
     settled(() => readReach(status)),
     settled(() => readTwins(known(links), known(routes), status)),
     settled(() => readRuntimes(known(processes))),
     settled(() => readNft(run, unread)),
     settled(() => readCertificates(known(processes))),
     settled(() => readPools(known(lists), network?.subnets ?? [])),
+    settled(() => readUnheard(known(services))),
+    settled(() => (status?.policy ? readNameless(places.policySocket, known(services)) : [])),
+    settled(() => readResolver(known(processes))),
   ])
   await Bun.sleep(Math.max(0, started + GROWTH_MS - performance.now()))
   const second = await settled(readCounters)
@@ -98,6 +109,10 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
     configurations: () => known(configurations),
     reach: () => known(reach),
     disks: () => known(disks),
+    services: () => known(services),
+    unheard: () => known(unheard),
+    nameless: () => known(nameless),
+    resolver: () => known(resolver),
     nft: () => known(nft),
     runtimes: () => known(runtimes),
     listeners: () => known(listeners),
