@@ -1,5 +1,5 @@
 import type { Backend } from '../backend/backend.ts'
-import type { Probe } from '../backend/probes.ts'
+import type { Probe, ProbeTimes } from '../backend/probes.ts'
 import type { Unreached } from '../backend/unreached.ts'
 import type { Choice } from '../backend/uplink.ts'
 import { isSame } from '../lease/families.ts'
@@ -41,7 +41,11 @@ export interface NodeState {
   /** The probe result of a peer. `silent` has a sentence when some peers do not answer. */
   probe?: (key: SubnetKey) => Probe | undefined
   silent: readonly string[]
+  /** How long answers to probes took. Absent when no peer is probed. */
+  probeTimes?: () => ProbeTimes
   fights: readonly string[]
+  /** The number of fights. `fights` names only some of them. */
+  fightCount?: number
   /** What the checks of the doctor found. */
   findings: readonly Finding[]
   kinds: Readonly<Record<string, KindCount>>
@@ -158,7 +162,7 @@ export function statusOf(
 ): Status {
   const { node, version, backend, conf, store } = self
   const { choice, lease, snapshot, stale, mtu, findings, kinds, repairs, lastError, steps } = state
-  const { services, policy, bgp, tunnels } = state
+  const { services, policy, bgp, tunnels, fightCount, probeTimes } = state
   const refusing = tunnels?.()
   const own = lease?.subnets ?? {}
   const others = (snapshot?.leases ?? []).filter(({ subnets }) => !isSame(subnets, own))
@@ -185,6 +189,8 @@ export function statusOf(
     kinds,
     repairs,
     steps,
+    ...(fightCount !== undefined && { fights: fightCount }),
+    ...(probeTimes && { probes: probeTimes() }),
     ...(services && { services }),
     ...(policy && { policy }),
     ...(bgp && { bgp }),

@@ -50,6 +50,7 @@ export function readSettings(
     ...(policy && { policy }),
     enforcement: enforcementOf(read),
     ...bgpOf(read),
+    metricsPerPeer: read.flag('metrics-per-peer'),
     logFormat: logFormatOf(read),
     ...(services && { services }),
     notes: notesOf(given, unknown, usesApi ? [store.kind, 'kube'] : [store.kind], store),

@@ -65,6 +65,7 @@ const DEFAULTS: Settings = {
     replaceFlannel: false,
     tunnelSources: [],
   },
+  metricsPerPeer: false,
   files: {
     subnetEnv: '/run/flannel/subnet.env',
     stateDir: '/var/lib/plumb',
@@ -208,6 +209,7 @@ const EACH: Readonly<Partial<Record<FlagName, readonly [path: string, ...values:
   'policy-audit': ['enforcement.isAudit', ['true', true], ['false', false], ['1', true]],
   'policy-keep-established': ['enforcement.keepsEstablished', ['true', true], ['false', false], ['1', true]],
   'bgp-config': ['bgp.file', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
+  'metrics-per-peer': ['metricsPerPeer', ['true', true], ['false', false], ['1', true]],
   'quiet-ms': ['network.quietMs', ['0', 0], ['1', 1], ['60000', 60_000]],
   'allow-extension': ['network.allowExtension', ['true', true], ['false', false], ['t', true]],
   'allow-overlap': ['network.allowOverlap', ['true', true], ['false', false], ['t', true]],
