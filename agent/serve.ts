@@ -19,6 +19,7 @@ import { lockInstance, runningFlanneld } from './node/instance-lock.ts'
 import type { Context } from './parts/context.ts'
 import { followEvents } from './parts/events.ts'
 import { Parts } from './parts/index.ts'
+import { figuresReader } from './parts/node-figures.ts'
 import { confirmed, type Difference, differs, prepare } from './prepare.ts'
 import { keepFailures } from './scheduler/failures.ts'
 import { watchFolders } from './scheduler/folder-watch.ts'
@@ -106,6 +107,7 @@ async function serveOne(settings: Settings, { version, accepted, signal }: Run, 
   const { spans } = settings
   const exporter = spans && new SpanExporter(spans.endpoint, { node, version })
   const calls = new Calls(exporter && ((report) => exporter.take(report)))
+  const figures = figuresReader(settings)
   const source = {
     status: () => currentStatus(),
     changes: feed.changes,
@@ -114,6 +116,8 @@ async function serveOne(settings: Settings, { version, accepted, signal }: Run, 
     policy: () => parts?.policy?.view(),
     policyCounts: () => parts?.policy?.counts(),
     calls: () => calls.counts(),
+    figures: () => (parts ? figures(currentStatus().subnets) : undefined),
+    isPerPeer: settings.metricsPerPeer,
     rotate() {
       if (parts) return parts.rotate()
       throw new Error('Cannot give this node another key: the agent still waits for what it needs (see: plumb status)')

@@ -6,6 +6,7 @@ import { unpackFirewalld } from './firewalld.ts'
 import { unpackKernel } from './kernel.ts'
 import { unpackMusl } from './musl.ts'
 import { install, type Need } from './packages.ts'
+import { unpackPrometheus } from './prometheus.ts'
 
 const node: readonly Need[] = [
   { name: 'iproute2', shows: 'ip', why: 'plumb makes links, addresses and routes with it' },
@@ -115,6 +116,7 @@ try {
     await attempt('a kernel for test/vm, whose tests are skipped', unpackKernel)
     await attempt('firewalld, and what needs it', unpackFirewalld)
     await attempt('BGP daemons of other projects, whose tests are skipped', unpackBgpDaemons)
+    await attempt('Prometheus, and the tests of alerts, which are skipped', unpackPrometheus)
     await attempt('what starts the arm64 executable, whose test is skipped', unpackArm64)
     await attempt('musl, and the test of plugins with it', unpackMusl)
   }

@@ -26,12 +26,24 @@ export interface Aim {
   readonly to: Both<Ip>
   readonly mtu: number
 }
+/** How long answers took. `buckets[i]` counts those of at most `PROBE_BUCKETS[i]` seconds. `sum` is in seconds. */
+export interface ProbeTimes {
+  readonly count: number
+  readonly sum: number
+  readonly buckets: readonly number[]
+}
+/** The upper bounds of the histogram of answers, in seconds. */
+export const PROBE_BUCKETS: readonly number[] = [
+  0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2,
+]
 /** Probes peers over the overlay, one after the other. Each peer is probed about once in an interval. */
 export interface Probes {
   /** Sets the peers to probe from now on. Results of peers that were probed before stay. */
   aim(at: readonly Aim[]): void
   /** The results for a peer. Undefined for a peer that is not probed. */
   of(key: SubnetKey): Probe | undefined
+  /** The answers of all peers to small probes since the start. */
+  times(): ProbeTimes
   /**
    * Sends the due probes and reads the answers. Gives the peers that became silent or narrow, and those that recovered.
    */
@@ -83,6 +95,7 @@ export function makeProbes(
   const byKey = new Map<SubnetKey, number[]>()
   const sockets: { v4?: Socket; v6?: Socket } = {}
   let [froms, serial]: [Both<Ip>, number] = [{}, 0]
+  const times = { count: 0, sum: 0, buckets: PROBE_BUCKETS.map(() => 0) }
 
   function socketOf(family: 'v4' | 'v6', now: number): Echoes | undefined {
     const [from, had] = [froms[family], sockets[family]]
@@ -108,6 +121,11 @@ export function makeProbes(
     if (!lost) target.state = 'answers'
     else if (isSilent) target.state = 'silent'
     target.dueAt = now + (lost && !isSilent ? AGAIN_MS : intervalMs * (0.85 + Math.random() * 0.3))
+  }
+  function count(ms: number): void {
+    times.count++
+    times.sum += ms / 1000
+    for (const [i, le] of PROBE_BUCKETS.entries()) if (ms / 1000 <= le) times.buckets[i] = (times.buckets[i] ?? 0) + 1
   }
   function send(id: number, target: Target, now: number): boolean {
     const socket = socketOf(target.family, now)
@@ -160,6 +178,7 @@ export function makeProbes(
         ...(worst.ms === undefined ? {} : { ms: worst.ms }),
       }
     },
+    times: () => ({ ...times, buckets: [...times.buckets] }),
     tick(now) {
       const before = new Map<SubnetKey, Probe['state']>()
       const changing = (target: Target, work: () => void) => {
@@ -171,14 +190,15 @@ export function makeProbes(
           const [target, { serial, ms }] = [targets.get(one.target), one]
           if (target?.sentAt === undefined || serial !== target.serial || (ms ?? 0) > WAIT_MS) continue
           target.ms = ms
+          if (ms !== undefined && !target.isFull) count(ms)
           changing(target, () => settle(target, false, now))
         }
-      let count = 0
+      let sent = 0
       for (const [id, target] of targets) {
         if (target.sentAt !== undefined && now - target.sentAt > WAIT_MS)
           changing(target, () => settle(target, true, now))
-        if (target.sentAt === undefined && target.dueAt <= now && count < MOST && send(id, target, now)) {
-          count++
+        if (target.sentAt === undefined && target.dueAt <= now && sent < MOST && send(id, target, now)) {
+          sent++
           // Moves the target behind the others. When more targets are due than one tick allows, each gets its turn.
           targets.delete(id)
           targets.set(id, target)

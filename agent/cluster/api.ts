@@ -67,6 +67,21 @@ const LONGEST_LINE = 16_777_216
 /** The part of an error's answer that is used, in characters. */
 const EXPLAINED = 4096
 
+// By the HTTP status of the answer.
+const requests = new Map<string, number>()
+
+function count(code: string): void {
+  requests.set(code, (requests.get(code) ?? 0) + 1)
+}
+
+/**
+ * The requests of this process to the API server since its start, by the HTTP status of the answer. `none` counts those
+ * without an answer.
+ */
+export function apiRequests(): ReadonlyMap<string, number> {
+  return requests
+}
+
 /** A client of one API server. */
 export class Api {
   readonly #access: Access
@@ -174,6 +189,7 @@ export class Api {
     const [limit, begun] = [new AbortController(), performance.now()]
     const timer = setTimeout(() => limit.abort(), ANSWER_MS)
     const failed = (cause: unknown): never => {
+      count('none')
       if (signal.aborted && performance.now() - begun < ANSWER_MS) {
         const silent = `The Kubernetes API at ${this.#access.server} has not answered yet`
         throw new UnavailableError(this.#state.error ?? silent, { cause })
@@ -187,6 +203,7 @@ export class Api {
       .finally(() => clearTimeout(timer))
     const told = Date.parse(response.headers.get('Date') ?? '')
     if (!Number.isNaN(told)) this.#clockOffMs = Date.now() - told
+    count(`${response.status}`)
     if (response.ok) return response
     if (response.status === 401) this.#access.refused()
     throw await this.#refused(response, method, path, 'limit' in query || 'watch' in query)

@@ -1,5 +1,5 @@
 import type { Backend } from '../backend/backend.ts'
-import type { Probe } from '../backend/probes.ts'
+import type { Probe, ProbeTimes } from '../backend/probes.ts'
 import type { Unreached } from '../backend/unreached.ts'
 import type { Choice } from '../backend/uplink.ts'
 import type { Undoer } from '../kernel/undoer.ts'
@@ -42,9 +42,13 @@ export interface NodeState {
   /** The probe result of a peer. `silent` has a sentence when some peers do not answer. */
   probe?: (key: SubnetKey) => Probe | undefined
   silent: readonly string[]
+  /** How long answers to probes took. Absent when no peer is probed. */
+  probeTimes?: () => ProbeTimes
   fights: readonly string[]
   /** The last program that undid rules of the agent. */
   undoer?: Undoer
+  /** The number of fights. `fights` names only some of them. */
+  fightCount?: number
   /** What the checks of the doctor found. */
   findings: readonly Finding[]
   kinds: Readonly<Record<string, KindCount>>
@@ -164,7 +168,7 @@ export function statusOf(
 ): Status {
   const { node, version, backend, conf, store } = self
   const { choice, lease, snapshot, stale, mtu, findings, kinds, repairs, lastError, steps } = state
-  const { services, policy, bgp, tunnels, undoer } = state
+  const { services, policy, bgp, tunnels, undoer, fightCount, probeTimes } = state
   const refusing = tunnels?.()
   const { unreadable = [] } = snapshot ?? {}
   const own = lease?.subnets ?? {}
@@ -193,6 +197,8 @@ export function statusOf(
     kinds,
     repairs,
     steps,
+    ...(fightCount !== undefined && { fightCount }),
+    ...(probeTimes && { probes: probeTimes() }),
     ...(services && { services }),
     ...(policy && { policy }),
     ...(bgp && { bgp }),

@@ -3,6 +3,7 @@
 // it for Prometheus. `page/` has the page for browsers.
 import { readdirSync } from 'node:fs'
 import { log, warn } from '../../lib/os/log.ts'
+import { apiRequests } from '../cluster/api.ts'
 import { openSocket, refused } from '../node/socket.ts'
 import type { PolicyCounts } from '../policy/counters.ts'
 import type { PodSummary } from '../policy/view.ts'
@@ -11,7 +12,7 @@ import type { ServiceView } from '../services/view.ts'
 import type { CallCount } from './calls.ts'
 import { Feed } from './event-stream.ts'
 import { type Asked, listen, type Place, plain, type Reply } from './http.ts'
-import { metrics, type Usage } from './metrics.ts'
+import { metrics, type NodeFigures, type Usage } from './metrics.ts'
 import type { Status } from './status.ts'
 
 /** The socket of the agent on every node. Only root can use the socket. */
@@ -32,6 +33,10 @@ export interface Source {
   policyCounts?(): Promise<PolicyCounts> | undefined
   /** The plugin calls on this node. */
   calls?(): readonly CallCount[]
+  /** The figures of the node for metrics, without a process. Undefined before the node has a subnet. */
+  figures?(): Promise<NodeFigures> | undefined
+  /** Metrics have series for every peer. */
+  readonly isPerPeer?: boolean
   /**
    * Gives this node another key. Undefined when its backend has none. Throws Error when that fails, and while the agent
    * waits for its backend.
@@ -71,11 +76,16 @@ type Route = (source: Source, feed: Feed) => Reply | Promise<Reply>
 const ROUTES: Readonly<Record<string, Route>> = {
   '/healthz': healthz,
   '/readyz': readyz,
-  '/metrics': async (source) => ({
-    status: 200,
-    type: 'text/plain; version=0.0.4; charset=utf-8',
-    body: metrics(source.status(), usage(), Date.now(), await countsOf(source), source.calls?.()),
-  }),
+  '/metrics': async (source) => {
+    const [counts, figures] = await Promise.all([countsOf(source), figuresOf(source)])
+    const calls = source.calls?.() ?? []
+    const additions = { counts, figures, calls, requests: apiRequests(), isPerPeer: source.isPerPeer ?? false }
+    return {
+      status: 200,
+      type: 'text/plain; version=0.0.4; charset=utf-8',
+      body: metrics(source.status(), usage(), Date.now(), additions),
+    }
+  },
   '/status': (source) => json(source.status()),
   '/services': (source) => json(source.services?.() ?? null),
   '/policy': (source) => json(source.policy?.() ?? null),
@@ -182,6 +192,15 @@ async function countsOf(source: Source): Promise<PolicyCounts | undefined> {
     return await source.policyCounts?.()
   } catch (cause) {
     warn(`agent: ${(cause as Error).message}; going on without its metrics`)
+    return undefined
+  }
+}
+
+async function figuresOf(source: Source): Promise<NodeFigures | undefined> {
+  try {
+    return await source.figures?.()
+  } catch (cause) {
+    warn(`agent: Cannot read the figures of the node: ${(cause as Error).message}; going on without its metrics`)
     return undefined
   }
 }

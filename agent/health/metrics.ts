@@ -1,4 +1,4 @@
-import type { Probe } from '../backend/probes.ts'
+import { PROBE_BUCKETS, type Probe } from '../backend/probes.ts'
 import type { PolicyCounts } from '../policy/counters.ts'
 import { CALL_BUCKETS, type CallCount } from './calls.ts'
 import { nameOf } from './reachability.ts'
@@ -18,26 +18,57 @@ export interface Usage {
   readonly cpuSeconds: number
   readonly openFiles: number
 }
+/** What is read from the kernel and from files when somebody asks for metrics. */
+export interface NodeFigures {
+  /** The table of connections. Absent without connection tracking. */
+  readonly conntrack?: {
+    readonly entries: number
+    readonly limit: number
+    readonly insertFailed: number
+    readonly dropped: number
+  }
+  /** Packets that the reverse path filter dropped since the start of the node. */
+  readonly reversePathDrops: number
+  /** The addresses of this node's subnets. Families whose subnet has more than 2^32 addresses are left out. */
+  readonly pools: readonly { readonly family: 'ipv4' | 'ipv6'; readonly reserved: number; readonly free: number }[]
+  readonly certificates: readonly Certificate[]
+}
+/** A certificate that the agent uses, and its end in milliseconds since 1970. */
+export interface Certificate {
+  /** Whom it is for. */
+  readonly server: 'etcd' | 'api'
+  readonly role: 'client' | 'authority'
+  readonly expires: number
+}
+/** What metrics have besides the status. */
+export interface Additions {
+  /** The counters of policies. */
+  readonly counts?: PolicyCounts | undefined
+  readonly figures?: NodeFigures | undefined
+  /** The plugin calls on this node. */
+  readonly calls?: readonly CallCount[]
+  /** The requests to the API server by HTTP status. */
+  readonly requests?: ReadonlyMap<string, number>
+  /** Series for every peer, not only for the worst. */
+  readonly isPerPeer?: boolean
+}
+/** Without a wish for more, so many peers and BGP sessions have series of their own. */
+const WORST = 100
 type Labels = Readonly<Record<string, string | number>>
 type Sample = readonly [labels: Labels, value: number, suffix?: string]
 
-/**
- * Formats a status in Prometheus' text exposition format 0.0.4. `now` is in milliseconds since 1970. `counts` are the
- * counters of policies, `calls` those of plugin calls.
- */
-export function metrics(
-  status: Status,
-  usage: Usage,
-  now: number,
-  counts?: PolicyCounts,
-  calls: readonly CallCount[] = [],
-): string {
+/** Formats a status in Prometheus' text exposition format 0.0.4. `now` is in milliseconds since 1970. */
+export function metrics(status: Status, usage: Usage, now: number, additions: Additions = {}): string {
+  const { counts, figures, calls = [], requests, isPerPeer = false } = additions
+  const most = isPerPeer ? Number.POSITIVE_INFINITY : WORST
   return [
-    ...ofAgent(status),
+    ...ofAgent(status, most),
     ...ofKinds(status),
+    ...(figures ? ofFigures(figures) : []),
+    ...(requests ? ofRequests(requests) : []),
     ...ofServices(status),
     ...ofPolicy(status),
-    ...ofBgp(status),
+    ...ofBgp(status, most),
     ...ofTunnels(status),
     ...(counts ? ofCounts(counts) : []),
     ...ofCalls(calls),
@@ -46,7 +77,8 @@ export function metrics(
   ].join('')
 }
 
-function ofAgent({ version, ready, state, findings, peers, subnets, unreadable, steps, lastError }: Status): string[] {
+function ofAgent(status: Status, most: number): string[] {
+  const { version, ready, state, findings, peers, subnets, unreadable, steps, fightCount, probes, lastError } = status
   const lost = peers.filter(({ problem }) => problem !== undefined).length
   const of = (state: Probe['state']) =>
     peers.filter(({ problem, probe }) => problem === undefined && probe?.state === state).length
@@ -75,7 +107,13 @@ function ofAgent({ version, ready, state, findings, peers, subnets, unreadable, 
       byState,
     ),
     ...ofFindings(findings),
-    ...ofProbes(peers),
+    ...ofProbes(peers, most),
+    ...(probes
+      ? [histogram('plumb_peer_probe_seconds', 'How long answers of other nodes took.', PROBE_BUCKETS, probes)]
+      : []),
+    ...(fightCount === undefined
+      ? []
+      : [gauge('plumb_fights', 'Objects that another program changes again and again.', fightCount)]),
     histogram('plumb_step_duration_seconds', 'How long steps of the parts of the agent took.', BUCKETS, steps),
     gauge('plumb_last_error_timestamp_seconds', 'When something last failed; 0 when nothing has.', failedAt),
   ]
@@ -89,18 +127,63 @@ function ofFindings(findings: Status['findings']): string[] {
 }
 
 // A node with an old and a new lease appears once, with the worse probe result.
-function ofProbes(peers: readonly Peer[]): string[] {
-  const nodes = new Map<string, Probe>()
+function ofProbes(peers: readonly Peer[], most: number): string[] {
+  const all = new Map<string, Probe>()
   for (const peer of peers) {
     const [name, { probe }] = [nameOf(peer), peer]
-    if (probe && probe.sent > 0 && probe.lost >= (nodes.get(name)?.lost ?? 0)) nodes.set(name, probe)
+    if (probe && probe.sent > 0 && probe.lost >= (all.get(name)?.lost ?? 0)) all.set(name, probe)
   }
-  const losses = [...nodes].map(([node, { lost, sent }]): Sample => [{ node }, lost / sent])
-  const times = [...nodes].flatMap(([node, { ms }]): Sample[] => (ms === undefined ? [] : [[{ node }, ms / 1000]]))
+  const nodes = [...all].sort(([, one], [, other]) => badness(other) - badness(one)).slice(0, most)
+  const losses = nodes.map(([node, { lost, sent }]): Sample => [{ node }, lost / sent])
+  const times = nodes.flatMap(([node, { ms }]): Sample[] => (ms === undefined ? [] : [[{ node }, ms / 1000]]))
   return [
     gauge('plumb_peer_probe_loss_ratio', 'How many of the last probes of a node were lost, 0 to 1.', losses),
     gauge('plumb_peer_round_trip_seconds', 'How long the last answer of a node took.', times),
   ]
+}
+
+// A lost probe is worse than any round trip, which is shorter than 2 s.
+function badness({ lost, sent, ms = 0 }: Probe): number {
+  return (lost / sent) * 100_000 + ms
+}
+
+function ofFigures({ conntrack, reversePathDrops, pools, certificates }: NodeFigures): string[] {
+  const addresses = pools.flatMap(({ family, reserved, free }): Sample[] => [
+    [{ family, state: 'reserved' }, reserved],
+    [{ family, state: 'free' }, free],
+  ])
+  const ends = certificates.map(({ server, role, expires }): Sample => [{ server, role }, expires / 1000])
+  return [
+    ...(conntrack
+      ? [
+          gauge('plumb_conntrack_entries', 'Connections that the kernel tracks.', conntrack.entries),
+          gauge('plumb_conntrack_limit', 'The most connections that the kernel tracks.', conntrack.limit),
+          counter(
+            'plumb_conntrack_insert_failed_total',
+            'Connections that the kernel did not track, as another one was in the way.',
+            conntrack.insertFailed,
+          ),
+          counter(
+            'plumb_conntrack_dropped_total',
+            'Packets that were dropped because the table of connections was full.',
+            conntrack.dropped,
+          ),
+        ]
+      : []),
+    counter(
+      'plumb_reverse_path_drops_total',
+      'Packets that the reverse path filter of this node dropped.',
+      reversePathDrops,
+    ),
+    gauge('plumb_pool_addresses', 'Addresses for pods in the subnet of this node.', addresses),
+    gauge('plumb_certificate_expires_timestamp_seconds', 'When a certificate ends that the agent uses.', ends),
+  ]
+}
+
+function ofRequests(requests: ReadonlyMap<string, number>): string[] {
+  const samples = [...requests].map(([code, count]): Sample => [{ code }, count])
+  const about = 'Requests to the API server by the HTTP status of the answer; none when there was no answer.'
+  return [counter('plumb_api_requests_total', about, samples)]
 }
 
 // kube-proxy's kubeproxy_network_programming_duration_seconds, with its buckets.
@@ -153,14 +236,21 @@ function ofPolicy({ policy: now }: Status): string[] {
   ]
 }
 
-function ofBgp({ bgp: now }: Status): string[] {
+function ofBgp({ bgp: now }: Status, most: number): string[] {
   if (!now) return []
-  const { pid, restarts, announced, sessions } = now
+  const { pid, restarts, announced } = now
+  const away = now.sessions.filter(({ state }) => state !== 'Established')
+  const established = now.sessions.filter(({ state }) => state === 'Established')
+  const sessions = [...away, ...established].slice(0, most)
   const of = (value: (one: BgpSession) => number) =>
     sessions.map((one): Sample => [{ kind: one.kind, peer: one.name, address: one.address }, value(one)])
   return [
     gauge('plumb_bgp_running', 'Whether BIRD runs.', Number(pid !== undefined)),
     counter('plumb_bgp_restarts_total', 'How often BIRD was started again.', restarts),
+    gauge('plumb_bgp_sessions', 'Sessions by whether they are established.', [
+      [{ state: 'established' }, established.length],
+      [{ state: 'away' }, away.length],
+    ]),
     gauge('plumb_bgp_announced_prefixes', 'Prefixes that this node announces.', announced),
     gauge(
       'plumb_bgp_session_up',

@@ -160,6 +160,10 @@ export interface Status {
   /** The last hundred repairs, newest last. */
   readonly repairs: readonly Repair[]
   readonly steps: Durations
+  /** The number of objects that another program changes again and again. Absent while the agent waits for its network. */
+  readonly fightCount?: number
+  /** How long answers to probes took, by `PROBE_BUCKETS`. Absent when no peer is probed. */
+  readonly probes?: Durations
   /** The Services of this node. Absent when the agent serves none. */
   readonly services?: ServicesStatus
   /** NetworkPolicy on this node. Absent when it is not enforced. */

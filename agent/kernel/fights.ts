@@ -15,6 +15,8 @@ export interface Fights {
    * its pause.
    */
   current(now: number, isPending: (key: string) => boolean): string[]
+  /** The number of the current fights. */
+  count(now: number, isPending: (key: string) => boolean): number
 }
 /** A resource that was repaired. */
 export interface Fought {
@@ -32,6 +34,10 @@ const NAMED = 5
 export function watchFights(): Fights {
   const times = new Map<string, { at: number[]; pause: number; readonly title: string }>()
   const last = (at: readonly number[]) => at.at(-1) ?? 0
+  const foughtNow = (now: number, isPending: (key: string) => boolean) =>
+    [...times].filter(([key, { at, pause }]) => {
+      return pause > 0 && now - last(at) <= (isPending(key) ? spanOf(pause) : WINDOW_MS)
+    })
   return {
     note(what, now) {
       let longest = 0
@@ -47,10 +53,9 @@ export function watchFights(): Fights {
       return longest
     },
     held: (now) => new Set([...times].flatMap(([key, { at, pause }]) => (now - last(at) < pause ? [key] : []))),
+    count: (now, isPending) => foughtNow(now, isPending).length,
     current(now, isPending) {
-      const fought = [...times].filter(([key, { at, pause }]) => {
-        return pause > 0 && now - last(at) <= (isPending(key) ? spanOf(pause) : WINDOW_MS)
-      })
+      const fought = foughtNow(now, isPending)
       const isChanged = 'changed by another program again and again'
       const texts = fought.slice(0, NAMED).map(([, { pause, title }]) => {
         return `${title} is ${isChanged}; it is put right every ${pause / 1000} s`

@@ -43,6 +43,7 @@ export class Probing {
     this.#now = now
     this.#listener = listener
     now.probe = probes.of
+    now.probeTimes = probes.times
   }
 
   /** The peers, or the set of unreachable peers, may have changed. The next tick selects the targets again. */

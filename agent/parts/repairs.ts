@@ -40,10 +40,17 @@ export class Repairs {
 
   /** The current fights, one sentence each. `isPending` says whether a resource was changed again and waits. */
   fights(isPending: (key: string) => boolean): string[] {
-    return this.#fights.current(performance.now(), (key) => {
-      const part = this.#parts.get(key)
-      return part ? part.queue.isDelayed(part.name) : isPending(key)
-    })
+    return this.#fights.current(performance.now(), (key) => this.#waits(key, isPending))
+  }
+
+  /** The number of the current fights. */
+  fightCount(isPending: (key: string) => boolean): number {
+    return this.#fights.count(performance.now(), (key) => this.#waits(key, isPending))
+  }
+
+  #waits(key: string, isPending: (key: string) => boolean): boolean {
+    const part = this.#parts.get(key)
+    return part ? part.queue.isDelayed(part.name) : isPending(key)
   }
 
   /** Notes that the part repaired its object, which is of this kind. `titles` name the object for people. */

@@ -219,6 +219,11 @@ export const FLAGS = {
     value: 'IP:PORT',
     about: 'of the status server; off for none',
   },
+  'metrics-per-peer': {
+    kind: 'flag',
+    fallback: 'false',
+    about: 'metrics of every peer and BGP session, not only of the 100 worst',
+  },
   'log-format': {
     kind: 'text',
     fallback: 'plain',

@@ -52,6 +52,7 @@ export function readSettings(
     enforcement: enforcementOf(read),
     ...bgpOf(read),
     ...spansOf(read),
+    metricsPerPeer: read.flag('metrics-per-peer'),
     logFormat: logFormatOf(read),
     ...(services && { services }),
     notes: notesOf(given, unknown, usesApi ? [store.kind, 'kube'] : [store.kind], store),

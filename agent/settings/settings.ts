@@ -28,6 +28,8 @@ export interface Settings {
     readonly port: number /** The server answers probes and metrics only, not the status page. */
     readonly probesOnly?: true
   }
+  /** Metrics have series for every peer, and not only for the worst. */
+  readonly metricsPerPeer: boolean
   /** How the agent writes its log. */
   readonly logFormat: 'plain' | 'text' | 'json'
   /** Notes for the author of the settings, one sentence each. */

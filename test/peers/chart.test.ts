@@ -56,6 +56,18 @@ describe('conf/chart', () => {
     )
   })
 
+  it('a ServiceMonitor is there when it is wanted, with its labels, and not without the Service that it selects', async () => {
+    const monitors = async (...values: string[]) =>
+      (await rendered(...values)).filter(({ kind }) => kind === 'ServiceMonitor')
+    assert.deepEqual(await monitors('metrics.enabled=true'), [])
+    const wish = ['metrics.serviceMonitor.enabled=true', 'metrics.serviceMonitor.labels.release=prometheus']
+    const [one] = await monitors('metrics.enabled=true', ...wish)
+    assert.equal(one?.metadata.labels?.['release'], 'prometheus')
+    assert.match(JSON.stringify(one), /"matchLabels":\{"app":"plumb-agent"\}.*"port":"metrics","interval":"30s"/)
+    const { stderr } = await template(...wish)
+    assert.match(stderr, /metrics\.enabled does not match: true/)
+  })
+
   it('[F15] every object has the labels of Helm’s conventions, and kubectl logs takes the agent’s container', async () => {
     const want = {
       'app.kubernetes.io/name': 'plumb',

@@ -1,17 +1,85 @@
 // Tests agent/health.
 import assert from 'node:assert/strict'
-import { metrics } from '../../agent/health/metrics.ts'
-import { BUCKETS, type Status } from '../../agent/health/status.ts'
+import { PROBE_BUCKETS } from '../../agent/backend/probes.ts'
+import { type Additions, metrics } from '../../agent/health/metrics.ts'
+import { BUCKETS, PROGRAMMING_BUCKETS, type Status } from '../../agent/health/status.ts'
+import { parseIp } from '../../lib/text/ip.ts'
 import { exposition, value } from '../support/exposition.ts'
 import { peers, scripted } from '../support/scripted.ts'
 
 const usage = { rssBytes: 50_000_000, cpuSeconds: 1.25, openFiles: 12 }
 
-function read(change: Partial<Status> = {}, now = Date.now()) {
-  return exposition(metrics(scripted(change).status(), usage, now))
+function read(change: Partial<Status> = {}, now = Date.now(), additions: Additions = {}) {
+  return exposition(metrics(scripted(change).status(), usage, now, additions))
 }
 
 describe('metrics()', () => {
+  it('tells of connections, pools, drops, certificates, requests, fights and the times of answers', () => {
+    const figures = {
+      conntrack: { entries: 90, limit: 100, insertFailed: 3, dropped: 4 },
+      reversePathDrops: 5,
+      pools: [{ family: 'ipv4' as const, reserved: 250, free: 3 }],
+      certificates: [{ server: 'etcd' as const, role: 'client' as const, expires: 1_700_000_000_000 }],
+    }
+    const probes = { count: 3, sum: 0.5, buckets: PROBE_BUCKETS.map((le) => (le < 0.1 ? 1 : 3)) }
+    const requests = new Map([
+      ['200', 7],
+      ['none', 2],
+    ])
+    const found = read({ fightCount: 2, probes }, Date.now(), { figures, requests })
+    assert.deepEqual(
+      [
+        value(found, 'plumb_conntrack_entries') / value(found, 'plumb_conntrack_limit'),
+        value(found, 'plumb_conntrack_insert_failed_total'),
+        value(found, 'plumb_conntrack_dropped_total'),
+        value(found, 'plumb_reverse_path_drops_total'),
+        value(found, 'plumb_pool_addresses', { family: 'ipv4', state: 'reserved' }),
+        value(found, 'plumb_pool_addresses', { family: 'ipv4', state: 'free' }),
+        value(found, 'plumb_certificate_expires_timestamp_seconds', { server: 'etcd', role: 'client' }),
+        value(found, 'plumb_api_requests_total', { code: '200' }),
+        value(found, 'plumb_api_requests_total', { code: 'none' }),
+        value(found, 'plumb_fights'),
+        value(found, 'plumb_peer_probe_seconds_bucket', { le: '0.05' }),
+        value(found, 'plumb_peer_probe_seconds_count'),
+      ],
+      [0.9, 3, 4, 5, 250, 3, 1_700_000_000, 7, 2, 2, 1, 3],
+    )
+  })
+  it('[DG15] has at most 2,000 series at 1,000 peers: those of the worst, unless all are wanted', () => {
+    const all = peers(1000).map((peer, i) => ({
+      ...peer,
+      probe: { state: 'answers' as const, sent: 10, lost: i % 20 === 7 ? 3 : 0, ms: i === 500 ? 900 : 0.4 },
+    }))
+    const sessions = all.map(({ node = '' }, i) => ({
+      kind: 'node' as const,
+      name: node,
+      address: parseIp(`192.0.${i >> 8}.${i & 255}`),
+      asn: 64_512,
+      state: i === 999 ? 'Active' : 'Established',
+      received: 1,
+      sent: 1,
+    }))
+    const bgp = { asn: 64_512, pid: 1, restarts: 0, announced: 1, sessions }
+    const programming = { count: 0, sum: 0, buckets: PROGRAMMING_BUCKETS.map(() => 0) }
+    const services = { services: 1, frontends: 1, endpoints: 1, programming, forgotten: 0 }
+    const probes = { count: 0, sum: 0, buckets: PROBE_BUCKETS.map(() => 0) }
+    const change = { peers: all, bgp, services, probes }
+    const count = (found: ReturnType<typeof read>) =>
+      found
+        .values()
+        .toArray()
+        .reduce((sum, { samples }) => sum + samples.length, 0)
+    const few = read(change)
+    assert.ok(count(few) <= 2000, `${count(few)}`)
+    const losses = few.get('plumb_peer_probe_loss_ratio')?.samples ?? []
+    assert.deepEqual([losses.length, losses.filter((one) => one.value > 0).length], [100, 50])
+    assert.equal(value(few, 'plumb_peer_round_trip_seconds', { node: 'node-501' }), 0.9)
+    assert.equal(value(few, 'plumb_bgp_session_up', { peer: 'node-1000' }), 0)
+    assert.equal(value(few, 'plumb_bgp_sessions', { state: 'established' }), 999)
+    const every = read(change, Date.now(), { isPerPeer: true })
+    assert.equal(every.get('plumb_peer_probe_loss_ratio')?.samples.length, 1000)
+    assert.equal(every.get('plumb_bgp_session_up')?.samples.length, 1000)
+  })
   it('[F 48] is valid exposition text with leases, wanted, programmed, repairs, steps, store and last error', () => {
     const at = 1_700_000_000_500
     const found = read({

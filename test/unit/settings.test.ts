@@ -65,6 +65,7 @@ const DEFAULTS: Settings = {
     replaceFlannel: false,
     tunnelSources: [],
   },
+  metricsPerPeer: false,
   files: {
     subnetEnv: '/run/flannel/subnet.env',
     stateDir: '/var/lib/plumb',
@@ -214,6 +215,7 @@ const EACH: Readonly<Partial<Record<FlagName, readonly [path: string, ...values:
     ['https://otel.example/base', 'https://otel.example/base'],
     ['http://[::1]:4318/', 'http://[::1]:4318/'],
   ],
+  'metrics-per-peer': ['metricsPerPeer', ['true', true], ['false', false], ['1', true]],
   'quiet-ms': ['network.quietMs', ['0', 0], ['1', 1], ['60000', 60_000]],
   'allow-extension': ['network.allowExtension', ['true', true], ['false', false], ['t', true]],
   'allow-overlap': ['network.allowOverlap', ['true', true], ['false', false], ['t', true]],
