@@ -69,7 +69,7 @@ describe('plumb trace on one node', () => {
   )
   it(
     '[DG6] forwarding is off, there is no route, the reverse path filter drops: hop and reason',
-    onNode(async ({ node, outside }) => {
+    onNode(async ({ node, a, outside }) => {
       await sh(node, 'sysctl -qw net.ipv4.ip_forward=0')
       isLostAt(await traced(node, A, OUT), 'route', /does not forward: net\.ipv4\.ip_forward is 0/, /IP_INADDRERRORS/)
       await sh(node, 'sysctl -qw net.ipv4.ip_forward=1')
@@ -82,6 +82,10 @@ describe('plumb trace on one node', () => {
       await outside.ip('link', 'set', 'eth0', 'down')
       const down = await traced(node, A, OUT)
       assert.equal(down.lostAt, 'exit', JSON.stringify(down))
+      await sh(node, 'ip addr del 10.1.0.1/24 dev br0')
+      await a.ip('neigh', 'flush', 'dev', 'eth0')
+      const gone = await traced(node, A, OUT)
+      assert.match(gone.conclusion, /at link: .*nobody answers for 10\.1\.0\.1 on eth0 of the pod/)
     }),
   )
   it(
