@@ -143,6 +143,61 @@ describe('plumb trace on one node', () => {
     }),
   )
   it(
+    '[DG9] pods on links of their own, as ptp makes them, both families; the answer as a part of its connection',
+    onNode(async ({ node, a, b }) => {
+      const own = [
+        ['a', 2],
+        ['b', 3],
+      ] as const
+      await sh(
+        node,
+        [
+          'ip link del br0',
+          'sysctl -qw net.ipv6.conf.all.forwarding=1',
+          ...own.flatMap(([name, n]) => [
+            `ip addr add 10.1.0.1/32 dev v${name}; ip addr add fd01::1/128 dev v${name} nodad; ip link set v${name} up`,
+            `ip route add 10.1.0.${n}/32 dev v${name}; ip route add fd01::${n}/128 dev v${name}`,
+          ]),
+        ].join('\n'),
+      )
+      for (const [pod, n] of [
+        [a, 2],
+        [b, 3],
+      ] as const)
+        await sh(
+          pod,
+          `ip addr flush dev eth0 scope global
+           ip addr add 10.1.0.${n}/32 dev eth0; ip route add 10.1.0.1 dev eth0; ip route add default via 10.1.0.1
+           ip addr add fd01::${n}/128 dev eth0 nodad; ip route replace fd01::1 dev eth0; ip route replace default via fd01::1`,
+        )
+      // Only connections that a has begun pass.
+      await sh(
+        node,
+        'nft add table inet strict; nft add chain inet strict through "{ type filter hook forward priority 0; policy drop; }"; nft add rule inet strict through ct state established accept; nft add rule inet strict through iifname va accept',
+      )
+      for (const [from, to] of [
+        [A, B],
+        ['fd01::2', 'fd01::3'],
+      ] as const) {
+        const said = await traced(node, from, to)
+        arrives(said)
+        assert.deepEqual(
+          said.hops.map(({ hop, seen }) => [hop, seen?.says]).filter(([hop]) => hop !== 'rules'),
+          [
+            ['sender', 'by eth0'],
+            ['link', 'va'],
+            ['route', 'by vb'],
+            ['source', 'kept'],
+            ['exit', 'by vb'],
+            ['receiver', 'it answers'],
+            ['answer', `from ${to}`],
+          ],
+        )
+        isLostAt(await traced(node, to, from), 'rules', /inet strict through drops it \(policy drop\)/, /policy drop/)
+      }
+    }),
+  )
+  it(
     '[DG8] what a killed trace leaves is removed by the next one; two traces at once do not disturb each other',
     onNode(async ({ node, a, b }) => {
       const [one, other] = await Promise.all([traced(node, A, B), traced(node, B, A)])
