@@ -106,6 +106,12 @@ describe('plumb trace on one node', () => {
       const rejected = await traced(node, A, '10.1.0.1', '99')
       assert.equal(rejected.lostAt, 'rules', JSON.stringify(rejected))
       assert.match(rejected.hops.at(-1)?.seen?.says ?? '', /the chain ip strict in drops it: .*tcp dport 99 .*reject/)
+      // The old iptables, whose rules nft does not show [DR12].
+      await sh(node, 'iptables-legacy -I FORWARD -s 10.1.0.2 -j DROP')
+      const old = await traced(node, A, OUT)
+      assert.equal(old.lostAt, 'exit', JSON.stringify(old))
+      assert.match(old.conclusion, /a rule outside of nft drops it \(NETFILTER_DROP/)
+      await sh(node, 'iptables-legacy -F FORWARD')
       // A rule in the pod itself.
       await sh(
         a,
