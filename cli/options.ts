@@ -97,6 +97,11 @@ const options = {
     about: 'where the agent writes the subnet of this node (/run/flannel/subnet.env)',
   },
   store: { type: 'string', value: 'file|etcd', about: 'where the nodes have their leases, only there' },
+  far: {
+    type: 'string',
+    value: 'COMMAND',
+    about: "how plumb is started on the receiver's node: 'ssh n2 plumb'",
+  },
   timeout: { type: 'string', value: 'SECONDS', about: 'for each plugin call (120)' },
   watch: { type: 'boolean', about: 'answer again at every change, until Ctrl-C; with --json one line each' },
   since: { type: 'string', value: 'TIME', about: 'how far back logs go, such as 30m or 2d (1h)' },

@@ -1,12 +1,13 @@
 import type { Status } from '../agent/health/status.ts'
 import type { Decision, PodSummary } from '../agent/policy/view.ts'
 import type { ServiceView } from '../agent/services/view.ts'
-import { attachedPods, type End, endOf, namespaceOf } from '../agent/trace/ends.ts'
+import { attachedPods, type End, endOf, namedPod, namespaceOf } from '../agent/trace/ends.ts'
 import { readTraceFacts } from '../agent/trace/facts.ts'
+import { type FarNode, followFar, startFar, WATCH } from '../agent/trace/far.ts'
 import type { Comparison, Hop } from '../agent/trace/hops.ts'
 import type { TraceFacts } from '../agent/trace/oracle.ts'
 import type { Probe, Protocol } from '../agent/trace/packet.ts'
-import { trace } from '../agent/trace/trace.ts'
+import { trace, tunnelsOf } from '../agent/trace/trace.ts'
 import type { Place } from '../agent/trace/watch.ts'
 import { SOCKET } from '../lib/nft/admission.ts'
 import { question } from '../lib/os/ask.ts'
@@ -15,11 +16,12 @@ import { askForRoute } from '../lib/os/route-question.ts'
 import { isSix } from '../lib/text/cidr.ts'
 import { CniError, shown, ValueError } from '../lib/text/errors.ts'
 import { type Ip, parseIp } from '../lib/text/ip.ts'
+import type { NetnsPath } from '../lib/text/values.ts'
 import { answerOf } from './ask.ts'
 import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print, table } from './output.ts'
 
-const names: readonly OptionName[] = ['socket', 'policy-socket', 'subnet-file', 'cache-dir', 'json', 'help']
+const names: readonly OptionName[] = ['socket', 'policy-socket', 'subnet-file', 'cache-dir', 'far', 'json', 'help']
 /** The limit for the agent's silence about policy, in milliseconds. */
 const QUIET_MS = 5000
 /** The most endpoints of a Service whose namespaces are watched. */
@@ -54,6 +56,10 @@ export async function run(argv: readonly string[]): Promise<number> {
     print(help())
     return 0
   }
+  if (words[0] === WATCH) {
+    await followFar(Bun.stdin.stream(), print, await farNode(values))
+    return 0
+  }
   const [from, to, where, more] = words
   if (from === undefined || to === undefined || more !== undefined)
     throw new ValueError('plumb trace takes FROM TO [PORT[/PROTOCOL]]; see plumb trace --help')
@@ -63,8 +69,39 @@ export async function run(argv: readonly string[]): Promise<number> {
   return told.lostAt === undefined ? 0 : LOST
 }
 
-async function traced(from: string, to: string, where: string | undefined, values: Given['values']): Promise<Told> {
+// This node as the node of the receiver, for a trace that another node sends.
+async function farNode(values: Given['values']): Promise<FarNode> {
   const pods = attachedPods(values['cache-dir'] ?? '/var/lib/cni')
+  const status = await quietly(async () => (await answerOf('/status', values)) as Status)
+  const none = { status, services: undefined, decision: undefined }
+  const { links, at } = await readTraceFacts(none, 'host', pods, subnetFileOf(values))
+  const tunnel = links.find(({ vxlan }) => vxlan !== undefined)?.vxlan?.port
+  return {
+    ...(tunnel !== undefined && { tunnel }),
+    tunnels: tunnelsOf({ links }),
+    places: (destinations) => [
+      { name: 'node', ns: 'host' },
+      ...spacesOf(destinations.filter((ip) => at(ip)?.isNode === false).map((ip) => namespaceOf(ip, pods))),
+    ],
+    async facts({ source, protocol }, { ip, port }) {
+      const asked = { from: source, to: ip, port, protocol }
+      const decision = protocol === 'ICMP' ? undefined : decisionOf(asked, values)
+      return readTraceFacts({ ...none, decision }, 'host', pods, subnetFileOf(values))
+    },
+  }
+}
+
+function spacesOf(spaces: readonly (NetnsPath | undefined)[]): Place[] {
+  return [...new Set(spaces)]
+    .filter((ns) => ns !== undefined)
+    .slice(0, MOST_TARGETS)
+    .map((ns) => ({ name: 'target', ns }))
+}
+
+async function traced(from: string, to: string, where: string | undefined, values: Given['values']): Promise<Told> {
+  // A namespace that is named counts before others with the same address.
+  const named = [from, to].flatMap((word) => (word.startsWith('/') ? namedPod(word) : []))
+  const pods = [...named, ...attachedPods(values['cache-dir'] ?? '/var/lib/cni')]
   const [status, services] = await Promise.all([
     quietly(async () => (await answerOf('/status', values)) as Status),
     quietly(async () => (await answerOf('/services', values)) as readonly ServiceView[] | null),
@@ -92,35 +129,40 @@ async function traced(from: string, to: string, where: string | undefined, value
     token: 1 + Math.floor(Math.random() * 0xffff_fff0),
   }
   const tunnel = facts.links.find(({ vxlan }) => vxlan !== undefined)?.vxlan?.port
+  const destinations = destinationsOf(probe, services ?? [], facts)
+  const targets = destinations.filter((ip) => facts.at(ip)?.isNode === false).map((ip) => namespaceOf(ip, pods))
   const places: Place[] = [
     ...(sender.netns === undefined ? [] : [{ name: 'source', ns: sender.netns } as const]),
     { name: 'node', ns: 'host' },
-    ...targetsOf(probe, services ?? [], facts, sender, pods),
+    ...spacesOf(targets.filter((path) => path !== sender.netns)),
   ]
-  const { hops, lostAt, differsAt } = await trace({ probe, places, facts, ...(tunnel !== undefined && { tunnel }) })
+  const far = values.far === undefined ? undefined : await startFar(commandOf(values.far), { probe, destinations })
+  const wanted = { probe, places, facts, ...(tunnel !== undefined && { tunnel }), ...(far && { far }) }
+  const { hops, lostAt, differsAt } = await trace(wanted).finally(() => far?.close())
   const found = { hops, ...(lostAt && { lostAt }), ...(differsAt && { differsAt }) }
   return { from, to, protocol, source, destination, port, ...found, conclusion: conclusionOf(found) }
 }
 
-// The namespaces in which the packet may arrive: that of the pod, or those of a Service's endpoints.
-function targetsOf(
+// Where the packet may arrive: at its destination, or at the endpoints of a Service.
+function destinationsOf(
   { destination, port, protocol }: Probe,
   services: readonly ServiceView[],
   facts: TraceFacts,
-  sender: End,
-  pods: Parameters<typeof namespaceOf>[1],
-): Place[] {
+): Ip[] {
   const asked = `${isSix(destination) ? `[${destination}]` : destination}:${port}/${protocol}`
   const isNode = facts.at(destination)?.isNode === true
   const ends = services
     .flatMap(({ ports }) => ports)
     .filter(({ addresses, nodePort }) => addresses.includes(asked) || (isNode && nodePort === port))
     .flatMap(({ endpoints }) => endpoints.map(({ address }) => address.replace(/^\[?(.*?)\]?:\d+$/, '$1') as Ip))
-  const spaces = [destination, ...ends].map((ip) => (facts.at(ip)?.isNode ? undefined : namespaceOf(ip, pods)))
-  return [...new Set(spaces)]
-    .filter((ns) => ns !== undefined && ns !== sender.netns)
-    .slice(0, MOST_TARGETS)
-    .map((ns) => ({ name: 'target', ns: ns as NonNullable<typeof ns> }))
+  return [destination, ...ends]
+}
+
+// Words between blanks: no shell reads them.
+function commandOf(text: string): string[] {
+  const words = text.split(/\s+/).filter((word) => word !== '')
+  if (words.length > 0) return words
+  throw new ValueError(`Cannot read the command ${shown(text)} of --far: want words, such as 'ssh n2 plumb'`)
 }
 
 interface Asked {
@@ -293,6 +335,7 @@ NAMESPACE/NAME. PROTOCOL is tcp or udp; without a PORT the packet is an echo req
 
 It sends one packet from FROM, and follows it through the rules and links of this node. Each line
 shows what should happen and what does. It needs root, and takes at most 20 seconds.
+With --far it also follows the packet on the node of the receiver: COMMAND starts plumb there.
 
 ${describeOptions(names)}
 

@@ -41,6 +41,12 @@ export function attachedPods(cacheDir: string): Attached[] {
   return [...cached, ...ours]
 }
 
+/** The pod of a namespace that the user names by its path. */
+export function namedPod(path: string): Attached {
+  const netns = parse.netns(path)
+  return { container: '', ips: addressesOf(netns), netns }
+}
+
 // The runtime's record of an attachment, kind cniCacheV1 (libcni). Its arguments name the pod.
 function cachedIn(path: string): Attached[] {
   try {

@@ -42,7 +42,8 @@ export async function readTraceFacts(
   const localAt = (ip: Ip): Local | undefined => {
     const isV6 = isSix(ip)
     if (own.has(ip)) return { isNode: true, listens: (protocol, port) => listens('host', protocol, port, isV6) }
-    const ns = namespaceOf(ip, pods)
+    // Nodes that share a machine see each other's namespaces.
+    const ns = peerOf(ip, status) ? undefined : namespaceOf(ip, pods)
     if (ns === undefined) return undefined
     const link = linkOfPod(ns, ip, links)
     return { isNode: false, ...link, listens: (protocol, port) => listens(ns, protocol, port, isV6) }
@@ -59,21 +60,40 @@ export async function readTraceFacts(
     services,
     decision,
     peer(ip) {
-      const found = status?.peers.find(({ subnets }) =>
-        both(subnets).some((subnet) => isSix(subnet) === isSix(ip) && contains(subnet, ip)),
-      )
+      const found = peerOf(ip, status)
       if (found === undefined) return undefined
       const { node, ips, problem } = found
-      return { name: node ?? both(ips)[0] ?? '', ...(problem !== undefined && { problem }) }
+      const devs = linksToPeers(status, links)
+      const name = node ?? both(ips)[0] ?? ''
+      return { name, devs, ...(problem !== undefined && { problem }) }
     },
     networks: networkOf(status, readSubnetFile(subnetFile))?.networks,
   }
 }
 
-function routeIn(ns: Netns, to: Ip, from: Ip, iif: string | undefined): Routed {
+function peerOf(ip: Ip, status: Status | undefined): Status['peers'][number] | undefined {
+  return status?.peers.find(({ subnets }) =>
+    both(subnets).some((subnet) => isSix(subnet) === isSix(ip) && contains(subnet, ip)),
+  )
+}
+
+/** The kinds of links that carry packets to all peers, by the backend. */
+const OVERLAYS: Readonly<Record<string, string>> = { vxlan: 'vxlan', wireguard: 'wireguard', ipip: 'ipip' }
+
+// The links by which the backend sends to other nodes. With DirectRouting, some of them are reached without the tunnel.
+function linksToPeers(status: Status | undefined, links: readonly Link[]): string[] {
+  const uplink = status?.uplink === undefined ? [] : [status.uplink.name]
+  if (status?.backend === 'host-gw') return uplink
+  const kind = OVERLAYS[status?.backend ?? '']
+  const [overlay, more] = links.filter((one) => one.kind === kind)
+  if (overlay === undefined || more !== undefined) return []
+  return kind === 'wireguard' ? [overlay.name] : [overlay.name, ...uplink]
+}
+
+function routeIn(ns: Netns, to: Ip, from: Ip | undefined, iif: string | undefined): Routed {
   return inside(ns, () => {
     const index = iif === undefined ? undefined : linkFacts(iif)?.index
-    const answer = askForRoute({ to, from, ...(index !== undefined && { iif: index }) })
+    const answer = askForRoute({ to, ...(from !== undefined && { from }), ...(index !== undefined && { iif: index }) })
     if ('errno' in answer) return answer
     const { index: out, type, via } = answer
     return { dev: linkFacts(out)?.name ?? '', type, ...(via !== undefined && { via }) }
@@ -89,7 +109,9 @@ function linkOfPod(ns: NetnsPath, ip: Ip, links: readonly Link[]): { readonly li
   const pod = routed?.kind === 'veth' ? routed : inside(ns, () => linkFacts('eth0'))
   if (pod?.kind !== 'veth' || pod.on === undefined) return {}
   const link = linkFacts(pod.on)
-  return link?.kind === 'veth' && links.some(({ name }) => name === link.name) ? { link: link.name } : {}
+  return link?.kind === 'veth' && link.on === pod.index && links.some(({ name }) => name === link.name)
+    ? { link: link.name }
+    : {}
 }
 
 /** Addresses of documentation (RFC 5737, RFC 3849), which no link has. */

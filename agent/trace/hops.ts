@@ -12,10 +12,19 @@ export const HOPS = [
   'policy',
   'source',
   'exit',
+  'tunnel',
+  'far link',
+  'far route',
+  'far rules',
+  'far policy',
+  'far exit',
   'receiver',
   'answer',
 ] as const
-/** The name of a hop. `rules` are those of other programs; `source` is whether the packet keeps its source address. */
+/**
+ * The name of a hop. `rules` are those of other programs. `source` is whether the packet keeps its source address. `tunnel`
+ * is the packet that carries it to another node. Hops that begin with `far` are on that node.
+ */
 export type HopName = (typeof HOPS)[number]
 
 /** What happens at a hop. */
@@ -52,7 +61,9 @@ export function compare(expected: Outcomes, seen: Outcomes): Comparison {
   for (const hop of HOPS) {
     const [want, is] = [expected.get(hop), seen.get(hop)]
     if (!want && !is) continue
-    const differs = want !== undefined && is !== undefined && isOther(want, is)
+    // A packet that went on was not lost here.
+    const isPast = HOPS.slice(HOPS.indexOf(hop) + 1).some((later) => seen.has(later))
+    const differs = want !== undefined && (is === undefined ? !want.passes && isPast : isOther(want, is))
     hops.push({ hop, ...(want && { expected: want }), ...(is && { seen: is }), differs })
     if (is?.passes === false) break
   }

@@ -37,15 +37,15 @@ export interface TraceFacts {
   /** The value of a sysctl below /proc/sys/net. */
   sysctl(name: string): string | undefined
   /** The kernel's route in the sender's namespace, or on the node for what comes in by a link. */
-  route(at: 'sender' | 'node', to: Ip, from: Ip, iif?: string): Routed
+  route(at: 'sender' | 'node', to: Ip, from: Ip | undefined, iif?: string): Routed
   /** Whose address it is on this node. Undefined for an address of another machine. */
   at(ip: Ip): Local | undefined
   /** The Services of the agent. Undefined when no agent serves them. */
   readonly services: readonly ServiceView[] | undefined
   /** What the agent says of policy. Undefined when no agent enforces it, or for ICMP. */
   readonly decision: Decision | undefined
-  /** The node of a pod of another node, by the leases. */
-  peer(ip: Ip): { readonly name: string; readonly problem?: string } | undefined
+  /** The node of a pod of another node, by the leases, and the links that may lead there: the usual one first. */
+  peer(ip: Ip): { readonly name: string; readonly devs?: readonly string[]; readonly problem?: string } | undefined
   /** The networks of pods. Undefined when nobody knows them. */
   readonly networks: readonly string[] | undefined
 }
@@ -65,6 +65,36 @@ export function foresee(attempt: Attempt, facts: TraceFacts): Outcomes {
     if (!outcome.passes) break
   }
   return found
+}
+
+/** What should happen to a packet on the node of its receiver, to which another node has sent it. Pure. */
+export function foreseeFar(attempt: Attempt, facts: TraceFacts): Outcomes {
+  const found = new Map<HopName, Outcome>()
+  for (const [hop, outcome] of walkFar(attempt, facts)) {
+    if (outcome === undefined) continue
+    found.set(hop, outcome)
+    if (!outcome.passes) break
+  }
+  return found
+}
+
+function* walkFar(attempt: Attempt, facts: TraceFacts): Generator<readonly [HopName, Outcome | undefined]> {
+  const { source, destination, protocol, port } = attempt
+  // What comes from an address should come by the link that leads to it.
+  const back = facts.route('sender', source, undefined)
+  const iif = 'errno' in back ? undefined : back.dev
+  yield ['far link', 'errno' in back ? failing(`the node has no route back to ${source}`) : passing(`by ${iif}`, iif)]
+  const receiver = facts.at(destination)
+  const way = facts.route('node', destination, source, iif)
+  yield ['far route', routing(way, destination, source, iif, facts)]
+  if ('errno' in way) return
+  const isToNode = way.type === 'local'
+  const passage = { attempt, to: destination, iif, oif: way.dev, isNode: false, isToNode }
+  yield ['far rules', othersRules(passage, facts)]
+  yield ['far policy', policy(facts)]
+  const out = facts.links.find(({ name }) => name === receiver?.link)
+  if (!isToNode) yield ['far exit', leaving(out?.master === way.dev ? out.name : way.dev, {}, destination, facts)]
+  yield ['receiver', receiving(receiver, protocol, port)]
 }
 
 function* walk(attempt: Attempt, facts: TraceFacts): Generator<readonly [HopName, Outcome | undefined]> {
@@ -92,12 +122,15 @@ function* walk(attempt: Attempt, facts: TraceFacts): Generator<readonly [HopName
   yield ['route', routing(way, to.ip, source, iif, facts)]
   if ('errno' in way) return
   const isToNode = way.type === 'local'
-  if (!isNode || !isToNode)
+  if (!(isBridged && skipsRules(to.ip, facts)) && (!isNode || !isToNode))
     yield ['rules', othersRules({ attempt, to: to.ip, iif, oif: way.dev, isNode, isToNode }, facts)]
   yield ['policy', policy(facts)]
   if (!isNode && !isToNode) yield ['source', sourceKept(to.ip, receiver !== undefined, facts)]
   if (!isToNode)
     yield ['exit', leaving(isBridged || out?.master === way.dev ? (out?.name ?? way.dev) : way.dev, way, to.ip, facts)]
+  const other = facts.peer(to.ip)
+  if (other && facts.links.some(({ name, kind }) => name === way.dev && kind === 'vxlan'))
+    yield ['tunnel', passing(`to node ${other.name}`)]
   yield ['receiver', receiving(receiver, protocol, to.port)]
 }
 
@@ -172,7 +205,16 @@ function routing(way: Routed, to: Ip, from: Ip, iif: string | undefined, facts: 
   // The kernel's answer about a route of IPv6 does not look at this setting.
   const isForwarded = iif !== undefined && iif !== way.dev
   if (six && isForwarded && facts.sysctl(forwarding) === '0') return notForwarding(forwarding)
+  const { devs = [] } = facts.peer(to) ?? {}
+  const [dev] = devs
+  if (dev !== undefined && !devs.includes(way.dev))
+    return passing(`by ${dev}: the leases say so, and the kernel's route leads to ${way.dev}`, dev)
   return passing(`by ${way.dev}${way.via === undefined ? '' : ` to ${way.via}`}`, way.dev)
+}
+
+// Without br_netfilter, frames between ports of a bridge do not meet the rules of IP.
+function skipsRules(to: Ip, { sysctl }: TraceFacts): boolean {
+  return sysctl(`bridge/bridge-nf-call-${isSix(to) ? 'ip6' : 'ip'}tables`) !== '1'
 }
 
 function notForwarding(name: string): Outcome {

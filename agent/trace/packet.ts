@@ -170,6 +170,23 @@ export function headersOf(probe: Probe, network: DataView, transport: DataView |
   return { ...ends, ...ports, direction: 'back', answer: isReset ? 'closed' : 'open' }
 }
 
+/** The ends of a packet of VXLAN, by its headers. Undefined for any other packet. Pure. */
+export function tunnelIn(
+  network: DataView,
+  transport: DataView | undefined,
+  port: number,
+): Pick<Headers, 'source' | 'destination' | 'port' | 'sourcePort'> | undefined {
+  const isV6 = network.byteLength > 0 && network.getUint8(0) >> 4 === 6
+  if (network.byteLength < HEADER[isV6 ? 6 : 4] || !transport || transport.byteLength < 4) return undefined
+  if (network.getUint8(isV6 ? 6 : 9) !== NUMBERS.UDP[4] || transport.getUint16(2) !== port) return undefined
+  return {
+    source: addressAt(network, isV6 ? 8 : 12, isV6),
+    destination: addressAt(network, isV6 ? 24 : 16, isV6),
+    sourcePort: transport.getUint16(0),
+    port,
+  }
+}
+
 // Port unreachable is the answer of a receiver where no program listens (RFC 792, RFC 4443).
 function errorOf({ protocol }: Probe, icmp: DataView, isV6: boolean): Answer {
   const isPort = isV6 ? icmp.getUint16(0) === 0x0104 : icmp.getUint16(0) === 0x0303

@@ -13,6 +13,8 @@ export interface Evidence {
   readonly drops: readonly Drop[]
   /** The node itself sends. */
   readonly isNodeSource: boolean
+  /** The names of the links of VXLAN. */
+  readonly tunnels: readonly string[]
   /** The namespace of the receiving pod is watched, or the node itself receives. */
   readonly isTargetWatched: boolean
   /** Why the sender's kernel did not take the packet. */
@@ -55,13 +57,27 @@ export function chosenOf({ probe, sights }: Pick<Evidence, 'probe' | 'sights'>) 
 
 /** The rule that refused the packet. Undefined when none did. */
 export function refusalIn(sights: readonly Sight[]): Sight | undefined {
-  return sights.find(({ direction, verdict }) => direction === 'there' && verdict === 'drop')
+  return sights.find(({ direction, verdict, isTunnel }) => direction === 'there' && verdict === 'drop' && !isTunnel)
+}
+
+/** All sights at which a rule refused something: the packet, the one that carries it, or the answer. */
+export function refusals(sights: readonly Sight[]): Sight[] {
+  return sights.filter(({ verdict }) => verdict === 'drop')
 }
 
 /** What happened to a packet, up to the hop where it was lost. Pure. */
 export function observe(evidence: Evidence): Outcomes {
+  return collected(walk(evidence))
+}
+
+/** What happened to a packet on the node of its receiver, up to the hop where it was lost. Pure. */
+export function observeFar(evidence: Evidence): Outcomes {
+  return collected(walkFar(evidence))
+}
+
+function collected(steps: Generator<readonly [HopName, Outcome | undefined]>): Outcomes {
   const found = new Map<HopName, Outcome>()
-  for (const [hop, outcome] of walk(evidence)) {
+  for (const [hop, outcome] of steps) {
     if (outcome === undefined) continue
     found.set(hop, outcome)
     if (!outcome.passes) break
@@ -69,15 +85,14 @@ export function observe(evidence: Evidence): Outcomes {
   return found
 }
 
-function* walk(evidence: Evidence): Generator<readonly [HopName, Outcome | undefined]> {
-  const { probe, sights, isNodeSource, isTargetWatched } = evidence
+type Steps = Generator<readonly [HopName, Outcome | undefined], Sight | undefined>
+
+function* walk(evidence: Evidence): Steps {
+  const { probe, sights, isNodeSource, drops } = evidence
   const there = sights.filter(({ direction, isTunnel }) => direction === 'there' && !isTunnel)
   const onNode = there.filter(({ place }) => place === 'node')
   const inSource = there.filter(({ place }) => place === 'source')
   const refused = refusalIn(sights)
-  const refusedAt = refused && (TABLES.find(([, table]) => table.test(refused.table))?.[0] ?? 'rules')
-  const refusal = (hop: HopName) =>
-    refused?.place === 'node' && refusedAt === hop ? failing(ruleText(refused, evidence)) : undefined
 
   const sent = inSource.find(({ hook, oif }) => hook === 'postrouting' && oif) ?? (isNodeSource ? onNode[0] : undefined)
   if (refused?.place === 'source') {
@@ -93,81 +108,130 @@ function* walk(evidence: Evidence): Generator<readonly [HopName, Outcome | undef
   if (!isNodeSource) {
     const port = onNode.find(({ family, iif }) => family === 'bridge' && iif) ?? onNode.find(({ iif }) => iif)
     if (!port) {
-      yield ['link', failing(`it did not reach the node${because(evidence)}`)]
+      const { silent } = evidence
+      const told =
+        silent === undefined ? `it did not reach the node${because(evidence)}` : `nobody answers for ${silent}`
+      yield ['link', failing(told)]
       return
     }
     yield ['link', passing(port.iif ?? '', port.iif)]
   }
-  yield ['guard', refusal('guard') ?? met(onNode, /^plumb_guard$/)]
+  yield ['guard', refusal('guard', evidence) ?? met(onNode, /^plumb_guard$/)]
 
   const [first, last] = [onNode[0], onNode.at(-1)]
   const isTranslated = first && last && (first.destination !== last.destination || first.port !== last.port)
   const target = last && { ip: last.destination, port: last.port }
-  yield [
-    'service',
-    refusal('service') ?? (isTranslated && target ? passing(`→ ${endText(target)}`, endText(target)) : undefined),
-  ]
+  const translated = isTranslated && target ? passing(`→ ${endText(target)}`, endText(target)) : undefined
+  yield ['service', refusal('service', evidence) ?? translated]
+  const end = yield* throughNode(evidence, onNode, '')
 
+  const carriers = sights.filter(({ isTunnel, place }) => isTunnel && place === 'node')
+  if (end?.oif !== undefined && evidence.tunnels.includes(end.oif)) {
+    const [stopped, sentOut] = [refusals(carriers)[0], carriers.findLast(({ hook }) => hook === 'postrouting')]
+    if (stopped) yield ['tunnel', failing(ruleText(stopped, evidence))]
+    else if (!sentOut) yield ['tunnel', failing(`${end.oif} did not send it${because(evidence)}`)]
+    else if (evidence.silent !== undefined) yield ['tunnel', failing(`nobody answers for ${evidence.silent}`)]
+    else
+      yield ['tunnel', passing(`UDP ${sentOut.source} → ${sentOut.destination} port ${sentOut.port} by ${sentOut.oif}`)]
+  }
+
+  const answers = sights.filter(({ direction }) => direction === 'back')
+  const receiver = received(evidence, onNode)
+  yield ['receiver', receiver]
+  const isAnswer = ({ place, hook }: Sight) =>
+    (hook === 'input' || hook === 'prerouting') && place === (isNodeSource ? 'node' : 'source')
+  const back = answers.find(isAnswer) ?? (isNodeSource ? answers.at(-1) : undefined)
+  const lost = refusals(answers)[0]
+  if (lost) yield ['answer', failing(ruleText(lost, evidence))]
+  else if (back) yield ['answer', passing(`from ${back.source}`)]
+  else if (answers.length > 0) yield ['answer', failing(`it did not come back${because({ ...evidence, drops })}`)]
+  // A program may take a datagram and say nothing.
+  else if (probe.protocol !== 'UDP' || receiver === undefined) yield ['answer', failing('none came back')]
+  return undefined
+}
+
+function* walkFar(evidence: Evidence): Steps {
+  const { sights } = evidence
+  const [carriers, inner] = [true, undefined].map((is) =>
+    sights.filter(({ direction, isTunnel, place }) => direction === 'there' && isTunnel === is && place === 'node'),
+  ) as [Sight[], Sight[]]
+  const [stopped, first] = [refusals(carriers)[0], inner.find(({ iif }) => iif)]
+  if (stopped) yield ['far link', failing(ruleText(stopped, evidence))]
+  else if (!first && carriers.length > 0) yield ['far link', failing('the tunnel does not give it out')]
+  else if (!first) yield ['far link', failing('it did not arrive at the node')]
+  if (!first) return undefined
+  yield ['far link', passing(`by ${first.iif}`, first.iif)]
+  yield* throughNode(evidence, inner, 'far ')
+  yield ['receiver', received(evidence, inner)]
+  return undefined
+}
+
+// The hops on one node, from the route to the exit. Returns the sight at the exit.
+function* throughNode(evidence: Evidence, onNode: readonly Sight[], prefix: '' | 'far '): Steps {
+  const { probe, sights, isNodeSource } = evidence
   const forwarded = onNode.find(({ hook, family }) => hook === 'forward' && family !== 'bridge')
   const bridged = onNode.find(({ hook, family }) => hook === 'forward' && family === 'bridge')
   const taken = onNode.find(({ hook, family }) => hook === 'input' && family !== 'bridge')
   const out = isNodeSource ? onNode.findLast(({ hook }) => hook === 'output' || hook === 'postrouting') : undefined
   const way = bridged ?? forwarded ?? taken ?? out
   // The chain of another program may stand before the first chain of a hook, and drop the packet there.
-  if (!way && !refused) {
+  if (!way && !refusalIn(sights)) {
     const error = sights.find(({ answer }) => answer === 'error')
     const told = error && `${error.source} answers with an error of ICMP`
-    yield ['route', failing(reasonOf(evidence) ?? told ?? 'the node dropped it before a rule could')]
-    return
+    yield [`${prefix}route`, failing(reasonOf(evidence) ?? told ?? 'the node dropped it before a rule could')]
+    return undefined
   }
-  if (way) yield ['route', wayText(way, onNode)]
-  const hooks = ['forward', 'input', 'output', 'postrouting']
-  const isMet = onNode.some(({ hook, table }) => hook === undefined && !/^plumb/.test(table))
-  yield [
-    'rules',
-    refusal('rules') ?? (isMet && onNode.some(({ hook }) => hooks.includes(hook ?? '')) ? passing('') : undefined),
-  ]
-  yield ['policy', refusal('policy') ?? met(onNode, /^plumb_policy$/)]
+  if (way) yield [`${prefix}route`, wayText(way, onNode)]
+  const isMet = way !== undefined && onNode.some(({ hook, table }) => hook === undefined && !/^plumb/.test(table))
+  yield [`${prefix}rules`, refusal('rules', evidence) ?? (isMet ? passing('') : undefined)]
+  const skipped = bridged && !forwarded ? passing('the frame skips the rules of IP') : undefined
+  yield [`${prefix}policy`, refusal('policy', evidence) ?? met(onNode, /^plumb_policy$/) ?? skipped]
 
   const left = onNode.filter(({ hook }) => hook === 'postrouting')
-  const arrived = sights.find(
-    ({ place, direction, hook }) => place === 'target' && direction === 'there' && hook === 'input',
-  )
-  const answers = sights.filter(({ direction }) => direction === 'back')
-  if (!taken && !left.length && !arrived && answers.length === 0) {
-    yield ['exit', failing(`it did not leave the node${because(evidence)}`)]
-    return
+  const isAnswered = sights.some(({ direction }) => direction === 'back')
+  const isArrived = sights.some(({ place, direction }) => place === 'target' && direction === 'there')
+  if (!taken && left.length === 0 && !isArrived && !isAnswered) {
+    yield [`${prefix}exit`, failing(`it did not leave the node${because(evidence)}`)]
+    return undefined
   }
   const end = left.find(({ family }) => family === 'bridge') ?? left.at(-1)
+  if (taken || !end) return undefined
   const changed = left.find(({ source }) => source !== probe.source)
-  if (!taken && end && !isNodeSource)
+  if (prefix === '' && !isNodeSource)
     yield ['source', changed ? passing(changed.source, 'changed') : passing('kept', 'kept')]
-  if (!taken && end && evidence.silent !== undefined) {
-    yield ['exit', failing(`nobody answers for ${evidence.silent}`)]
-    return
-  }
-  if (!taken && end) yield ['exit', passing(`by ${end.oif}`, end.oif)]
+  const isTunnelled = sights.some(({ isTunnel, place }) => isTunnel && place === 'node') && prefix === ''
+  if (evidence.silent !== undefined && !isTunnelled)
+    yield [`${prefix}exit`, failing(`nobody answers for ${evidence.silent}`)]
+  else yield [`${prefix}exit`, passing(`by ${end.oif}`, end.oif)]
+  return end
+}
 
-  const answer = answers[0]?.answer
-  if (isTargetWatched && !taken && !arrived && answer === undefined) {
-    yield ['receiver', failing(`it did not arrive${because(evidence)}`)]
-    return
-  }
-  if (answer === 'closed') yield ['receiver', failing(closedText(probe))]
-  else if (answer === 'error') yield ['receiver', failing(`${answers[0]?.source} sends an error of ICMP`)]
-  else if (arrived || taken) yield ['receiver', passing(answer === 'open' ? 'it answers' : 'it arrives')]
-  else if (answer === 'open') yield ['receiver', passing(`${answers[0]?.source} answers`)]
-
-  const back = answers.find(
-    ({ place, hook }) => (hook === 'input' || hook === 'prerouting') && place === (isNodeSource ? 'node' : 'source'),
+// What the receiver did with the packet. Undefined when nobody knows.
+function received(evidence: Evidence, onNode: readonly Sight[]): Outcome | undefined {
+  const { probe, sights, isTargetWatched } = evidence
+  const isTaken = onNode.some(({ hook, family }) => hook === 'input' && family !== 'bridge')
+  const isArrived =
+    isTaken ||
+    sights.some(({ place, direction, hook }) => place === 'target' && direction === 'there' && hook === 'input')
+  const [answered] = sights.filter(({ direction }) => direction === 'back')
+  const answer = answered?.answer
+  const refused = sights.find(
+    ({ place, direction, verdict }) => place === 'target' && direction === 'there' && verdict === 'drop',
   )
-  const lost = sights.find(({ direction, verdict }) => direction === 'back' && verdict === 'drop')
-  if (lost) yield ['answer', failing(ruleText(lost, evidence))]
-  else if (back || (isNodeSource && answers.length > 0))
-    yield ['answer', passing(`from ${back?.source ?? answers.at(-1)?.source}`)]
-  else if (answers.length > 0) yield ['answer', failing(`it did not come back${because(evidence)}`)]
-  // A program may take a datagram and say nothing.
-  else if (probe.protocol !== 'UDP' || !(arrived || taken)) yield ['answer', failing('none came back')]
+  if (refused) return failing(`in the pod: ${ruleText(refused, evidence)}`)
+  if (isTargetWatched && !isArrived && answer === undefined) return failing(`it did not arrive${because(evidence)}`)
+  if (answer === 'closed') return failing(closedText(probe))
+  if (answer === 'error') return failing(`${answered?.source} sends an error of ICMP`)
+  if (isArrived) return passing(answer === 'open' ? 'it answers' : 'it arrives')
+  return answer === 'open' ? passing(`${answered?.source} answers`) : undefined
+}
+
+// The rule that refused the packet on the node, if it belongs to this hop.
+function refusal(hop: 'guard' | 'service' | 'policy' | 'rules', evidence: Evidence): Outcome | undefined {
+  const refused = refusalIn(evidence.sights)
+  if (refused?.place !== 'node') return undefined
+  const at = TABLES.find(([, table]) => table.test(refused.table))?.[0] ?? 'rules'
+  return at === hop ? failing(ruleText(refused, evidence)) : undefined
 }
 
 function closedText({ protocol, port }: Probe): string {

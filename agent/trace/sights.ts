@@ -1,5 +1,5 @@
 import type { Traced } from '../../lib/os/nft-trace.ts'
-import { type Headers, headersOf, type Probe } from './packet.ts'
+import { type Headers, headersOf, type Probe, tunnelIn } from './packet.ts'
 import type { Hook } from './table.ts'
 
 /** Where a packet was seen: the namespace of the sender, of the node, or of the receiving pod. */
@@ -26,10 +26,13 @@ export class Reader {
   readonly #probe: Probe
   readonly #own: string
   readonly #nameOf: (index: number) => string
+  readonly #tunnel: number | undefined
   // The headers come with the first message of each base chain. The others follow with the same id.
   readonly #last = new Map<number, Omit<Sight, 'family' | 'table' | 'chain' | 'verdict'>>()
 
-  constructor(place: PlaceName, probe: Probe, own: string, nameOf: (index: number) => string) {
+  /** `own` is the name of the trace's table, `tunnel` the UDP port of VXLAN. */
+  constructor(place: PlaceName, probe: Probe, own: string, nameOf: (index: number) => string, tunnel?: number) {
+    this.#tunnel = tunnel
     this.#place = place
     this.#probe = probe
     this.#own = own
@@ -38,20 +41,20 @@ export class Reader {
 
   /** The sight in a message. Undefined for a packet of somebody else. */
   read({ id, family, table, chain, verdict, handle, iif, oif, network, transport }: Traced): Sight | undefined {
+    const isOwn = table === this.#own
     if (network) {
-      const headers = headersOf(this.#probe, network, transport)
-      if (headers)
-        this.#last.set(id, {
-          place: this.#place,
-          ...headers,
-          ...(iif !== undefined && { iif: this.#nameOf(iif) }),
-          ...(oif !== undefined && { oif: this.#nameOf(oif) }),
-        })
+      const links = {
+        ...(iif !== undefined && { iif: this.#nameOf(iif) }),
+        ...(oif !== undefined && { oif: this.#nameOf(oif) }),
+      }
+      const headers =
+        headersOf(this.#probe, network, transport) ??
+        this.#carrier(id, network, transport, isOwn && handle !== undefined)
+      if (headers) this.#last.set(id, { place: this.#place, ...headers, ...links })
       else this.#last.delete(id)
     }
     const known = this.#last.get(id)
     if (known === undefined) return undefined
-    const isOwn = table === this.#own
     return {
       ...known,
       family,
@@ -61,5 +64,12 @@ export class Reader {
       ...(isOwn && { hook: chain as Hook }),
       ...(handle !== undefined && { handle }),
     }
+  }
+
+  // The headers do not show what a tunnel carries. A rule of the own table knows it.
+  #carrier(id: number, network: DataView, transport: DataView | undefined, isMatched: boolean) {
+    if (this.#tunnel === undefined || !(isMatched || this.#last.get(id)?.isTunnel)) return undefined
+    const ends = tunnelIn(network, transport, this.#tunnel)
+    return ends && ({ ...ends, direction: 'there', isTunnel: true } as const)
   }
 }

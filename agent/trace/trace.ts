@@ -2,12 +2,13 @@
 // what should happen, `watch.ts` follows the packet, `seen.ts` reads what was seen, `hops.ts` lays both side by side.
 import { inside } from '../../lib/os/netns.ts'
 import { sendPacket } from '../../lib/os/raw-packets.ts'
+import { type Far, withFar } from './far.ts'
 import { type Comparison, compare } from './hops.ts'
 import { isSilent } from './neighbours.ts'
 import { foresee, type TraceFacts } from './oracle.ts'
 import { type Probe, packetOf } from './packet.ts'
 import { ruleTextOf } from './rules.ts'
-import { chosenOf, observe, refusalIn } from './seen.ts'
+import { chosenOf, observe, refusals } from './seen.ts'
 import type { Sight } from './sights.ts'
 import { type Place, watch } from './watch.ts'
 
@@ -19,6 +20,8 @@ export interface Wanted {
   readonly facts: TraceFacts
   /** The UDP port of VXLAN on this node. */
   readonly tunnel?: number
+  /** The half on the node of the receiver. */
+  readonly far?: Far
 }
 /** What a trace found. */
 export interface Traced extends Comparison {
@@ -33,19 +36,19 @@ const [LOOK_MS, QUIET_MS] = [5, 1500]
 const [AFTER_MS, DATAGRAM_MS] = [100, 300]
 
 /** Sends the packet, follows it and compares. Removes all that it made. Throws ExecError, and Error with an errno. */
-export async function trace({ probe, places, facts, tunnel }: Wanted): Promise<Traced> {
+export async function trace({ probe, places, facts, tunnel, far }: Wanted): Promise<Traced> {
   const sender = places[0] as Place
   const watching = await watch(places, probe, tunnel)
   try {
     const unsent = sendFrom(sender, probe)
     const sights = await gather(watching.look, places, probe)
-    let silent = await silentNext(probe, sights, facts)
+    let silent = await silentNext(probe, sights, facts, sender)
     // The kernel asks for a MAC three times, a second apart, and holds the packet meanwhile.
     for (let tries = 0; silent !== undefined && tries < 2; tries++) {
       sights.push(...(await gather(watching.look, places, probe)))
       // The kernel forgets a neighbour soon after it has told the sender that nobody answers.
       const isTold = sights.some(({ answer }) => answer === 'error')
-      silent = (await silentNext(probe, sights, facts)) ?? (isTold ? silent : undefined)
+      silent = (await silentNext(probe, sights, facts, sender)) ?? (isTold ? silent : undefined)
       if (isTold) break
     }
     const drops = watching.drops?.drops() ?? []
@@ -53,13 +56,9 @@ export async function trace({ probe, places, facts, tunnel }: Wanted): Promise<T
     const chosen = chosenOf({ probe, sights })
     const receiver = facts.at(chosen?.ip ?? probe.destination)
     const texts = new Map<Sight, string>()
-    const refused = [
-      refusalIn(sights),
-      sights.find(({ direction, verdict }) => direction === 'back' && verdict === 'drop'),
-    ]
-    for (const one of refused) {
-      const text = one && (await ruleTextOf(one, places.find(({ name }) => name === one.place)?.ns ?? 'host'))
-      if (one && text !== undefined) texts.set(one, text)
+    for (const one of refusals(sights)) {
+      const text = await ruleTextOf(one, places.find(({ name }) => name === one.place)?.ns ?? 'host')
+      if (text !== undefined) texts.set(one, text)
     }
     const seen = observe({
       ...(silent !== undefined && { silent }),
@@ -68,15 +67,22 @@ export async function trace({ probe, places, facts, tunnel }: Wanted): Promise<T
       sights,
       drops,
       isNodeSource,
+      tunnels: tunnelsOf(facts),
       isTargetWatched: receiver !== undefined && (receiver.isNode || places.some(({ name }) => name === 'target')),
       ruleOf: (sight) => texts.get(sight),
     })
     const { protocol, source, destination, port } = probe
     const expected = foresee({ protocol, source, destination, port, ...(chosen && { chosen }) }, facts)
-    return { ...compare(expected, seen), sights }
+    const other = await far?.answer(chosen ?? { ip: destination, port })
+    return { ...compare(withFar(expected, other?.expected ?? []), withFar(seen, other?.seen ?? [])), sights }
   } finally {
     await watching.close()
   }
+}
+
+/** The names of the links of VXLAN. */
+export function tunnelsOf({ links }: Pick<TraceFacts, 'links'>): string[] {
+  return links.flatMap(({ name, kind }) => (kind === 'vxlan' ? [name] : []))
 }
 
 // Why the kernel did not take the packet. A rule may have dropped it: then the sights say more.
@@ -90,16 +96,27 @@ function sendFrom({ ns }: Place, probe: Probe): string | undefined {
 }
 
 // The next machine on the way, when it does not say its MAC.
-async function silentNext(probe: Probe, sights: readonly Sight[], facts: TraceFacts): Promise<string | undefined> {
+async function silentNext(
+  probe: Probe,
+  sights: readonly Sight[],
+  facts: TraceFacts,
+  sender: Place,
+): Promise<string | undefined> {
+  if (!sights.some(({ place }) => place === 'node')) {
+    const first = facts.route('sender', probe.destination, probe.source)
+    if ('errno' in first) return undefined
+    const gateway = first.via ?? probe.destination
+    return (await isSilent(gateway, first.dev, sender.ns)) ? `${gateway} on ${first.dev} of the pod` : undefined
+  }
   const left = sights.findLast(
     ({ place, hook, family }) => place === 'node' && hook === 'postrouting' && family !== 'bridge',
   )
   const isAnswered = sights.some(({ answer }) => answer === 'open' || answer === 'closed')
   if (isAnswered || left?.oif === undefined) return undefined
-  const to = chosenOf({ probe, sights })?.ip ?? probe.destination
-  const way = facts.route('node', to, probe.source, left.iif)
+  const to = left.isTunnel ? left.destination : (chosenOf({ probe, sights })?.ip ?? probe.destination)
+  const way = facts.route('node', to, left.isTunnel ? left.source : probe.source, left.iif)
   const next = 'errno' in way ? to : (way.via ?? to)
-  return (await isSilent(next, left.oif)) ? `${next} on ${left.oif}` : undefined
+  return (await isSilent(next, left.oif, 'host')) ? `${next} on ${left.oif}` : undefined
 }
 
 async function gather(look: () => Sight[], places: readonly Place[], { protocol }: Probe): Promise<Sight[]> {

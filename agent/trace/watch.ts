@@ -75,7 +75,7 @@ export async function watch(places: readonly Place[], probe: Probe, tunnel?: num
         return found
       }
       const listener = inside(ns, () => listen('traces', ROOM_BYTES))
-      listeners.push({ listener, ns, reader: new Reader(place, probe, name, nameOf) })
+      listeners.push({ listener, ns, reader: new Reader(place, probe, name, nameOf, tunnel) })
     }
     for (const [i, text] of textsOf(places, name, probe, tunnel).entries()) {
       const { ns, lines, isNeeded } = text

@@ -69,7 +69,7 @@ describe('plumb trace on one node', () => {
   )
   it(
     '[DG6] forwarding is off, there is no route, the reverse path filter drops: hop and reason',
-    onNode(async ({ node, outside }) => {
+    onNode(async ({ node, a, outside }) => {
       await sh(node, 'sysctl -qw net.ipv4.ip_forward=0')
       isLostAt(await traced(node, A, OUT), 'route', /does not forward: net\.ipv4\.ip_forward is 0/, /IP_INADDRERRORS/)
       await sh(node, 'sysctl -qw net.ipv4.ip_forward=1')
@@ -82,6 +82,10 @@ describe('plumb trace on one node', () => {
       await outside.ip('link', 'set', 'eth0', 'down')
       const down = await traced(node, A, OUT)
       assert.equal(down.lostAt, 'exit', JSON.stringify(down))
+      await sh(node, 'ip addr del 10.1.0.1/24 dev br0')
+      await a.ip('neigh', 'flush', 'dev', 'eth0')
+      const gone = await traced(node, A, OUT)
+      assert.match(gone.conclusion, /at link: .*nobody answers for 10\.1\.0\.1 on eth0 of the pod/)
     }),
   )
   it(
@@ -102,6 +106,12 @@ describe('plumb trace on one node', () => {
       const rejected = await traced(node, A, '10.1.0.1', '99')
       assert.equal(rejected.lostAt, 'rules', JSON.stringify(rejected))
       assert.match(rejected.hops.at(-1)?.seen?.says ?? '', /the chain ip strict in drops it: .*tcp dport 99 .*reject/)
+      // The old iptables, whose rules nft does not show [DR12].
+      await sh(node, 'iptables-legacy -I FORWARD -s 10.1.0.2 -j DROP')
+      const old = await traced(node, A, OUT)
+      assert.equal(old.lostAt, 'exit', JSON.stringify(old))
+      assert.match(old.conclusion, /a rule outside of nft drops it \(NETFILTER_DROP/)
+      await sh(node, 'iptables-legacy -F FORWARD')
       // A rule in the pod itself.
       await sh(
         a,
@@ -136,6 +146,61 @@ describe('plumb trace on one node', () => {
       const said = await traced(node, 'fd01::2', '2001:db8:9::9')
       assert.match(said.hops.at(-1)?.expected?.says ?? '', /net\.ipv6\.conf\.all\.forwarding is 0/)
       assert.equal(said.lostAt, 'route')
+    }),
+  )
+  it(
+    '[DG9] pods on links of their own, as ptp makes them, both families; the answer as a part of its connection',
+    onNode(async ({ node, a, b }) => {
+      const own = [
+        ['a', 2],
+        ['b', 3],
+      ] as const
+      await sh(
+        node,
+        [
+          'ip link del br0',
+          'sysctl -qw net.ipv6.conf.all.forwarding=1',
+          ...own.flatMap(([name, n]) => [
+            `ip addr add 10.1.0.1/32 dev v${name}; ip addr add fd01::1/128 dev v${name} nodad; ip link set v${name} up`,
+            `ip route add 10.1.0.${n}/32 dev v${name}; ip route add fd01::${n}/128 dev v${name}`,
+          ]),
+        ].join('\n'),
+      )
+      for (const [pod, n] of [
+        [a, 2],
+        [b, 3],
+      ] as const)
+        await sh(
+          pod,
+          `ip addr flush dev eth0 scope global
+           ip addr add 10.1.0.${n}/32 dev eth0; ip route add 10.1.0.1 dev eth0; ip route add default via 10.1.0.1
+           ip addr add fd01::${n}/128 dev eth0 nodad; ip route replace fd01::1 dev eth0; ip route replace default via fd01::1`,
+        )
+      // Only connections that a has begun pass.
+      await sh(
+        node,
+        'nft add table inet strict; nft add chain inet strict through "{ type filter hook forward priority 0; policy drop; }"; nft add rule inet strict through ct state established accept; nft add rule inet strict through iifname va accept',
+      )
+      for (const [from, to] of [
+        [A, B],
+        ['fd01::2', 'fd01::3'],
+      ] as const) {
+        const said = await traced(node, from, to)
+        arrives(said)
+        assert.deepEqual(
+          said.hops.map(({ hop, seen }) => [hop, seen?.says]).filter(([hop]) => hop !== 'rules'),
+          [
+            ['sender', 'by eth0'],
+            ['link', 'va'],
+            ['route', 'by vb'],
+            ['source', 'kept'],
+            ['exit', 'by vb'],
+            ['receiver', 'it answers'],
+            ['answer', `from ${to}`],
+          ],
+        )
+        isLostAt(await traced(node, to, from), 'rules', /inet strict through drops it \(policy drop\)/, /policy drop/)
+      }
     }),
   )
   it(

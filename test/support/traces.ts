@@ -55,39 +55,42 @@ export async function isNothingLeft(...spaces: readonly Namespace[]): Promise<vo
 }
 
 /**
- * A node with the bridge br0 and pods a and b on it, 10.1.0.2 and 10.1.0.3, both families, and with a link to the
- * outside, 192.0.2.9. a and b are the namespaces of the pods.
+ * A node with the bridge br0 and pods a and b on it, 10.N.0.2 and 10.N.0.3, both families, and with a link to the
+ * outside, 192.0.(N + 1).9. a and b are the namespaces of the pods.
  */
-export async function nodeWithPods(spaces: Readonly<Record<'node' | 'a' | 'b' | 'outside', Namespace>>): Promise<void> {
+export async function nodeWithPods(
+  spaces: Readonly<Record<'node' | 'a' | 'b' | 'outside', Namespace>>,
+  n = 1,
+): Promise<void> {
   const { node, a, b, outside } = spaces
   for (const ns of [node, a, b, outside]) await sh(ns, 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad')
   const lines = [
     'ip link set lo up',
     'sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.bridge.bridge-nf-call-iptables=1',
     'ip link add br0 type bridge',
-    'ip addr add 10.1.0.1/24 dev br0',
-    'ip addr add fd01::1/64 dev br0 nodad',
+    `ip addr add 10.${n}.0.1/24 dev br0`,
+    `ip addr add fd0${n}::1/64 dev br0 nodad`,
     'ip link set br0 up',
     ...[a, b].map((pod) => `ip link add v${pod.name} master br0 up type veth peer name eth0 netns ${pod.path}`),
     `ip link add up0 type veth peer name eth0 netns ${outside.path}`,
-    'ip addr add 192.0.2.1/24 dev up0',
-    'ip addr add 2001:db8:9::1/64 dev up0 nodad',
+    `ip addr add 192.0.${n + 1}.1/24 dev up0`,
+    `ip addr add 2001:db8:${8 + n}::1/64 dev up0 nodad`,
     'ip link set up0 up',
   ]
   await sh(node, lines.join('\n'))
-  for (const [pod, n] of [
+  for (const [pod, last] of [
     [a, 2],
     [b, 3],
   ] as const)
     await sh(
       pod,
-      `ip link set lo up; ip addr add 10.1.0.${n}/24 dev eth0; ip addr add fd01::${n}/64 dev eth0 nodad; ip link set eth0 up
-       ip route add default via 10.1.0.1; ip route add default via fd01::1`,
+      `ip link set lo up; ip addr add 10.${n}.0.${last}/24 dev eth0; ip addr add fd0${n}::${last}/64 dev eth0 nodad; ip link set eth0 up
+       ip route add default via 10.${n}.0.1; ip route add default via fd0${n}::1`,
     )
   await sh(
     outside,
-    `ip link set lo up; ip addr add 192.0.2.9/24 dev eth0; ip addr add 2001:db8:9::9/64 dev eth0 nodad; ip link set eth0 up
-     ip route add 10.1.0.0/24 via 192.0.2.1; ip route add fd01::/64 via 2001:db8:9::1`,
+    `ip link set lo up; ip addr add 192.0.${n + 1}.9/24 dev eth0; ip addr add 2001:db8:${8 + n}::9/64 dev eth0 nodad; ip link set eth0 up
+     ip route add 10.${n}.0.0/24 via 192.0.${n + 1}.1; ip route add fd0${n}::/64 via 2001:db8:${8 + n}::1`,
   )
 }
 

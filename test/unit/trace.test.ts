@@ -90,6 +90,7 @@ describe('foresee()', () => {
       'route: by flannel.1 to 10.2.0.0',
       'source: kept',
       'exit: by flannel.1 to node n2',
+      'tunnel: to node n2',
     ]
     assert.deepEqual(lines(foresee(attempt(C), facts())), expected)
     const problem = facts({ peer: () => ({ name: 'n2', problem: 'it has another backend' }) })
@@ -97,6 +98,11 @@ describe('foresee()', () => {
       lines(foresee(attempt(C), problem)).at(-1),
       'LOST exit: by flannel.1 to node n2: it has another backend',
     )
+  })
+  it('a route that leads elsewhere than the leases say [DR32]', () => {
+    const outcome = foresee(attempt(C), facts({ peer: () => ({ name: 'n2', devs: ['eth0'] }) })).get('route')
+    assert.equal(outcome?.says, "by eth0: the leases say so, and the kernel's route leads to flannel.1")
+    assert.equal(outcome?.key, 'eth0')
   })
   it("the outside: the node's address, where the agent masquerades", () => {
     const chains = [chain('plumb_agent', 'postrouting', { type: 'nat' })]
@@ -152,7 +158,7 @@ describe('foresee()', () => {
       })
     const two = lines(foresee(attempt(vip, { chosen: { ip: C, port: 80 } }), of(`${B}:80`, `${C}:80`)))
     assert.ok(two.includes('service: x/web → one of 2: 10.1.0.3:80, 10.2.0.2:80'), two.join('\n'))
-    assert.equal(two.at(-1), 'exit: by flannel.1 to node n2')
+    assert.equal(two.at(-1), 'tunnel: to node n2')
     assert.equal(lines(foresee(attempt(vip), of(`${B}:80`))).at(-1), 'receiver: a program listens on TCP port 80')
     assert.equal(lines(foresee(attempt(vip), of())).at(-1), 'LOST service: x/web has no endpoint that is ready')
   })
@@ -200,6 +206,7 @@ describe('observe() and compare()', () => {
     sights,
     drops,
     isNodeSource: false,
+    tunnels: ['flannel.1'],
     isTargetWatched: true,
     ruleOf: () => 'ip daddr 10.1.0.3 drop',
   })

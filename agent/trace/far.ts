@@ -1,0 +1,150 @@
+// The half of a trace on the node of the receiver. A command of the user starts a second process there. Both talk by
+// lines of JSON: the packet to follow, `ready`, the destination that the packet got, and what was seen.
+import { CniError, CODE } from '../../lib/text/errors.ts'
+import type { Ip } from '../../lib/text/ip.ts'
+import type { HopName, Outcome, Outcomes } from './hops.ts'
+import { foreseeFar, type TraceFacts } from './oracle.ts'
+import type { Probe } from './packet.ts'
+import { ruleTextOf } from './rules.ts'
+import { observeFar, refusals } from './seen.ts'
+import type { Sight } from './sights.ts'
+import { type Place, watch } from './watch.ts'
+
+/** What the other node is to follow. */
+export interface FarQuestion {
+  readonly probe: Probe
+  /** The addresses that the packet may have as its destination there. */
+  readonly destinations: readonly Ip[]
+}
+/** The destination that the packet has there. */
+export interface Destination {
+  readonly ip: Ip
+  readonly port: number
+}
+/** What the other node says of its hops. */
+export interface FarAnswer {
+  readonly expected: readonly (readonly [HopName, Outcome])[]
+  readonly seen: readonly (readonly [HopName, Outcome])[]
+}
+/** The process on the other node, which is ready. */
+export interface Far {
+  /** Asks what happened there, after the packet was sent. */
+  answer(destination: Destination): Promise<FarAnswer>
+  close(): void
+}
+
+/** The word after `plumb trace` that starts the half of the other node. */
+export const WATCH = '__watch'
+/** The time in which the other node must be ready, and in which it answers. A login over ssh takes seconds. */
+const [READY_MS, ANSWER_MS, LOOK_MS] = [15_000, 5000, 5]
+const READY = 'ready'
+
+/** Starts the process on the other node. Throws CniError 11 when it is not ready in time. */
+export async function startFar(command: readonly string[], question: FarQuestion): Promise<Far> {
+  const child = Bun.spawn([...command, 'trace', WATCH], { stdin: 'pipe', stdout: 'pipe', stderr: 'pipe' })
+  const lines = linesOf(child.stdout)
+  const close = () => {
+    child.kill()
+  }
+  // A command that has ended reads nothing. What it printed says more than a broken pipe.
+  const say = async (value: unknown) => {
+    try {
+      child.stdin.write(`${JSON.stringify(value)}\n`)
+      await child.stdin.flush()
+    } catch {}
+  }
+  const next = async (ms: number): Promise<string> => {
+    const line = await Promise.race([lines.next(), Bun.sleep(ms).then(() => undefined)])
+    if (line && !line.done) return line.value
+    close()
+    const said =
+      line === undefined ? `it is silent for ${ms / 1000} s` : (await new Response(child.stderr).text()).trim()
+    throw new CniError(CODE.tryLater, `Cannot follow the packet by ${command.join(' ')}: ${said || 'it ended'}`)
+  }
+  await say(question)
+  if ((await next(READY_MS)) !== READY)
+    throw new CniError(CODE.tryLater, `Cannot follow the packet by ${command.join(' ')}: it is no plumb that traces`)
+  return {
+    async answer(destination) {
+      await say(destination)
+      return JSON.parse(await next(ANSWER_MS)) as FarAnswer
+    },
+    close,
+  }
+}
+
+/** What the half on this node needs of it. */
+export interface FarNode {
+  /** The namespaces in which the packet is followed. */
+  places(destinations: readonly Ip[]): readonly Place[]
+  facts(probe: Probe, destination: Destination): Promise<TraceFacts>
+  /** The UDP port of VXLAN, and the names of its links. */
+  readonly tunnel?: number
+  readonly tunnels: readonly string[]
+}
+
+/**
+ * Follows the packet of another node on this one: reads questions from the lines of `input`, and gives the answers to
+ * `say`. Ends when the other side ends. Throws ExecError.
+ */
+export async function followFar(
+  input: ReadableStream<Uint8Array>,
+  say: (line: string) => void,
+  node: FarNode,
+): Promise<void> {
+  const lines = linesOf(input)
+  const { value: first } = await lines.next()
+  if (first === undefined) return
+  const { probe, destinations } = JSON.parse(first) as FarQuestion
+  const places = node.places(destinations)
+  const watching = await watch(places, probe, node.tunnel)
+  try {
+    say(READY)
+    let last: { readonly line: string | undefined } | undefined
+    void lines.next().then(({ value }) => {
+      last = { line: value ?? undefined }
+    })
+    const sights: Sight[] = []
+    while (last === undefined) {
+      sights.push(...watching.look())
+      await Bun.sleep(LOOK_MS)
+    }
+    sights.push(...watching.look())
+    const { line } = last as { readonly line: string | undefined }
+    if (line === undefined) return
+    const destination = JSON.parse(line) as Destination
+    const facts = await node.facts(probe, destination)
+    const texts = new Map<Sight, string>()
+    for (const one of refusals(sights)) {
+      const text = await ruleTextOf(one, places.find(({ name }) => name === one.place)?.ns ?? 'host')
+      if (text !== undefined) texts.set(one, text)
+    }
+    const seen = observeFar({
+      ...{ probe, sights, drops: [], isNodeSource: false, tunnels: node.tunnels },
+      isTargetWatched: facts.at(destination.ip) !== undefined,
+      ruleOf: (sight) => texts.get(sight),
+    })
+    const { protocol, source } = probe
+    const expected = foreseeFar({ protocol, source, destination: destination.ip, port: destination.port }, facts)
+    say(JSON.stringify({ expected: [...expected], seen: [...seen] } satisfies FarAnswer))
+  } finally {
+    await watching.close()
+  }
+}
+
+/** Puts what the other node says into what this one says. Pure. */
+export function withFar(near: Outcomes, far: readonly (readonly [HopName, Outcome])[]): Outcomes {
+  return new Map([...near, ...far])
+}
+
+async function* linesOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<string, undefined> {
+  let text = ''
+  for await (const piece of stream.pipeThrough(new TextDecoderStream() as never) as unknown as AsyncIterable<string>) {
+    text += piece
+    for (let end = text.indexOf('\n'); end >= 0; end = text.indexOf('\n')) {
+      yield text.slice(0, end)
+      text = text.slice(end + 1)
+    }
+  }
+  return undefined
+}
