@@ -1,14 +1,12 @@
 import { CHECKS } from '../agent/doctor/checks/index.ts'
 import { examine, type Report } from '../agent/doctor/doctor.ts'
-import { type Places, readFacts } from '../agent/doctor/facts/read.ts'
-import type { Finding, Status } from '../agent/health/status.ts'
-import type { ServiceView } from '../agent/services/view.ts'
-import { SOCKET as POLICY_SOCKET } from '../lib/nft/admission.ts'
+import { readFacts } from '../agent/doctor/facts/read.ts'
+import type { Finding } from '../agent/health/status.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { suggestion } from '../lib/text/shape.ts'
-import { answerOf } from './ask.ts'
-import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
+import { choicesOf, describeOptions, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print } from './output.ts'
+import { placesOf } from './places.ts'
 
 const names: readonly OptionName[] = ['socket', 'policy-socket', 'subnet-file', 'conf-dir', 'bin-dir', 'json', 'help']
 
@@ -43,19 +41,6 @@ function codesOf(words: readonly string[]): ReadonlySet<string> {
       )
     }),
   )
-}
-
-function placesOf(values: Given['values']): Places {
-  const bins = values['bin-dir'] ?? [process.env['CNI_PATH'] ?? '/opt/cni/bin']
-  return {
-    subnetFile: values['subnet-file'] ?? '/run/flannel/subnet.env',
-    confDir: values['conf-dir'] ?? process.env['NETCONFPATH'] ?? '/etc/cni/net.d',
-    binDirs: bins.flatMap((one) => one.split(':')).filter((one) => one !== ''),
-    written: ['/run/cni', '/run/plumb', '/var/lib/cni', '/var/lib/plumb'],
-    policySocket: values['policy-socket'] ?? POLICY_SOCKET,
-    services: async () => (await answerOf('/services', values)) as readonly ServiceView[] | null,
-    status: async () => (await answerOf('/status', values)) as Status,
-  }
 }
 
 // A check that is asked for alone also tells what hides it.

@@ -1,13 +1,13 @@
 import { SOCKET } from '../agent/health/health.ts'
-import type { Status } from '../agent/health/status.ts'
 import { collect, type Sysdump } from '../agent/sysdump/sysdump.ts'
 import { remove, writeAtomic } from '../lib/os/files.ts'
 import { listFiles } from '../lib/os/reading.ts'
 import { CniError, CODE, ValueError } from '../lib/text/errors.ts'
 import { version } from '../package.json'
-import { answerOf } from './ask.ts'
+
 import { choicesOf, describeOptions, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print, write } from './output.ts'
+import { placesOf } from './places.ts'
 
 const names: readonly OptionName[] = [
   'since',
@@ -44,20 +44,13 @@ export async function run(argv: readonly string[]): Promise<number> {
     return 0
   }
   const since = secondsOf(values.since ?? '1h')
-  const bins = values['bin-dir'] ?? [process.env['CNI_PATH'] ?? '/opt/cni/bin']
   const dump = await collect({
     version,
     since,
     isAnonymous: values.anonymous ?? false,
     socket: values.socket ?? SOCKET,
     kubeconfig: values['kubeconfig-file'],
-    places: {
-      subnetFile: values['subnet-file'] ?? '/run/flannel/subnet.env',
-      confDir: values['conf-dir'] ?? process.env['NETCONFPATH'] ?? '/etc/cni/net.d',
-      binDirs: bins.flatMap((one) => one.split(':')).filter((one) => one !== ''),
-      written: ['/run/cni', '/run/plumb', '/var/lib/cni', '/var/lib/plumb'],
-      status: async () => (await answerOf('/status', values)) as Status,
-    },
+    places: placesOf(values),
   })
   if (values.output === '-') {
     write(dump.bytes)

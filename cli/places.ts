@@ -1,0 +1,20 @@
+import type { Places } from '../agent/doctor/facts/read.ts'
+import type { Status } from '../agent/health/status.ts'
+import type { ServiceView } from '../agent/services/view.ts'
+import { SOCKET as POLICY_SOCKET } from '../lib/nft/admission.ts'
+import { answerOf } from './ask.ts'
+import type { Given } from './options.ts'
+
+/** Where the doctor reads the facts of this node, by the options of a command. */
+export function placesOf(values: Given['values']): Places {
+  const bins = values['bin-dir'] ?? [process.env['CNI_PATH'] ?? '/opt/cni/bin']
+  return {
+    subnetFile: values['subnet-file'] ?? '/run/flannel/subnet.env',
+    confDir: values['conf-dir'] ?? process.env['NETCONFPATH'] ?? '/etc/cni/net.d',
+    binDirs: bins.flatMap((one) => one.split(':')).filter((one) => one !== ''),
+    written: ['/run/cni', '/run/plumb', '/var/lib/cni', '/var/lib/plumb'],
+    policySocket: values['policy-socket'] ?? POLICY_SOCKET,
+    services: async () => (await answerOf('/services', values)) as readonly ServiceView[] | null,
+    status: async () => (await answerOf('/status', values)) as Status,
+  }
+}
