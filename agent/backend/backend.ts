@@ -88,6 +88,8 @@ export interface Backend<Conf = unknown, Data = unknown> {
    * last handshakes in seconds, by public key.
    */
   whySilent?(peer: Lease, handshakes: ReadonlyMap<string, number | undefined>, conf: Conf): string | undefined
+  /** The age of the last handshake with a peer in seconds. Undefined without one. `handshakes` is as above. */
+  handshakeAge?(peer: Lease, handshakes: ReadonlyMap<string, number | undefined>): number | undefined
   /**
    * The commands that the agent runs for this backend, in `extension` alone. `started` gives the options that hold the
    * output of PreStartupCommand.

@@ -44,6 +44,8 @@ export interface NodeState {
   silent: readonly string[]
   /** How long answers to probes took. Absent when no peer is probed. */
   probeTimes?: () => ProbeTimes
+  /** The ages of the last handshakes with peers in seconds, by public key. */
+  handshakes?: () => ReadonlyMap<string, number | undefined>
   fights: readonly string[]
   /** The last program that undid rules of the agent. */
   undoer?: Undoer
@@ -163,7 +165,10 @@ function textsOf(failures: readonly Failure[], scope: Failure['scope']): string[
 
 /** Makes the complete status, for people and programs. Reads its arguments, the store's state and the failures. */
 export function statusOf(
-  self: Self & { readonly backend: Pick<Backend, 'type' | 'leaseType'>; readonly conf: Pick<NetworkConf, 'v4' | 'v6'> },
+  self: Self & {
+    readonly backend: Pick<Backend, 'type' | 'leaseType' | 'handshakeAge'>
+    readonly conf: Pick<NetworkConf, 'v4' | 'v6'>
+  },
   state: NodeState,
 ): Status {
   const { node, version, backend, conf, store } = self
@@ -209,10 +214,12 @@ export function statusOf(
 }
 
 function peerOf(
-  { node, subnets, ips, backend }: Lease,
-  { type, leaseType = type }: Pick<Backend, 'type' | 'leaseType'>,
-  { unreached, probe }: NodeState,
+  lease: Lease,
+  { type, leaseType = type, handshakeAge }: Pick<Backend, 'type' | 'leaseType' | 'handshakeAge'>,
+  { unreached, probe, handshakes }: NodeState,
 ): Peer {
+  const { node, subnets, ips, backend } = lease
+  const age = handshakes && handshakeAge?.(lease, handshakes())
   const key = unreached.size > 0 || probe ? encodeKey(subnets) : undefined
   const [problem, seen] = key === undefined ? [] : [unreached.get(key), probe?.(key)]
   return {
@@ -223,5 +230,6 @@ function peerOf(
     backend: backend === leaseType ? type : backend || 'none',
     ...(problem === undefined ? {} : { problem }),
     ...(seen === undefined ? {} : { probe: seen }),
+    ...(age === undefined ? {} : { handshakeAge: age }),
   }
 }

@@ -108,6 +108,7 @@ function ofAgent(status: Status, most: number): string[] {
     ),
     ...ofFindings(findings),
     ...ofProbes(peers, most),
+    ...ofHandshakes(peers, most),
     ...(probes
       ? [histogram('plumb_peer_probe_seconds', 'How long answers of other nodes took.', PROBE_BUCKETS, probes)]
       : []),
@@ -139,6 +140,24 @@ function ofProbes(peers: readonly Peer[], most: number): string[] {
   return [
     gauge('plumb_peer_probe_loss_ratio', 'How many of the last probes of a node were lost, 0 to 1.', losses),
     gauge('plumb_peer_round_trip_seconds', 'How long the last answer of a node took.', times),
+  ]
+}
+
+// A node with an old and a new lease appears once, with the older handshake.
+function ofHandshakes(peers: readonly Peer[], most: number): string[] {
+  const ages = new Map<string, number>()
+  for (const peer of peers) {
+    const [name, { handshakeAge: age }] = [nameOf(peer), peer]
+    if (age !== undefined) ages.set(name, Math.max(age, ages.get(name) ?? 0))
+  }
+  const oldest = [...ages].sort(([, one], [, other]) => other - one).slice(0, most)
+  const about = 'How old the last WireGuard handshake with a node is, as it was seen in the last 15 s.'
+  return [
+    gauge(
+      'plumb_wireguard_handshake_age_seconds',
+      about,
+      oldest.map(([node, age]): Sample => [{ node }, age]),
+    ),
   ]
 }
 

@@ -19,6 +19,8 @@ export interface Peer extends Pick<Lease, 'node' | 'subnets' | 'ips' | 'backend'
   readonly problem?: string
   /** The result of the probes. Absent when the agent does not probe the peer. */
   readonly probe?: Probe
+  /** The age of the last handshake of WireGuard, in seconds. Absent without one. */
+  readonly handshakeAge?: number
 }
 
 /** A repair: its description and its time in milliseconds since 1970. */

@@ -290,6 +290,7 @@ export class Parts {
       ...this.#now,
       refusal: this.lease.refusal,
       fights: this.#repairs.fights((key) => converger.isPending(key)),
+      handshakes: () => converger.handshakes(),
       fightCount: this.#repairs.fightCount((key) => converger.isPending(key)),
     }
   }

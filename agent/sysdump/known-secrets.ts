@@ -20,6 +20,8 @@ const PLACES = [
   '/etc/etcd',
   '/etc/default/etcd',
 ]
+/** So many files of a folder are read. A store may have a file for each node. */
+const MOST_FILES = 1000
 /** A larger file is no secret and no configuration, in bytes. */
 const LARGEST = 1_048_576
 
@@ -36,13 +38,14 @@ export function learnSecrets(
     stateDirs,
   }: { argvs: readonly (readonly string[])[]; pids: readonly number[]; stateDirs: readonly string[] },
 ): void {
-  const files = new Set([...PLACES, ...stateDirs, ...argvs.flatMap(filesOf)])
-  for (const path of files) for (const file of [path, ...inside(path)]) learnFile(redactor, file)
+  // Those of the agent first: only so many are remembered.
   for (const pid of pids)
     for (const line of textOf(`/proc/${pid}/environ`)?.split('\0') ?? []) {
       const [name = '', ...value] = line.split('=')
       if (isSensitive(name)) redactor.learn(value.join('='))
     }
+  const files = new Set([...argvs.flatMap(filesOf), ...stateDirs, ...PLACES])
+  for (const path of files) for (const file of [path, ...inside(path)]) learnFile(redactor, file)
 }
 
 // What an argument names: a configuration, a key, a file with a password.
@@ -52,7 +55,9 @@ function filesOf(argv: readonly string[]): string[] {
 
 function inside(path: string): string[] {
   try {
-    return listFiles(path).map((name) => `${path}/${name}`)
+    return listFiles(path)
+      .slice(0, MOST_FILES)
+      .map((name) => `${path}/${name}`)
   } catch {
     return []
   }
@@ -62,10 +67,10 @@ function learnFile(redactor: Redactor, path: string): void {
   const text = textOf(path)
   if (text === undefined) return
   const lines = text.split('\n').filter((line) => line.trim() !== '')
-  // A file of a key or a password has nothing else. A private key in PEM is known by each of its lines, too.
+  // A file of a key or a password has nothing else. A private key in PEM is known by its first line, too.
   if (lines.length <= 2 && isSensitive(path.replaceAll('/', ' ').replace(/key$/, 'private-key')))
     for (const line of lines) redactor.learn(line)
-  if (/PRIVATE KEY/.test(text)) for (const line of lines) if (/^[\w+/=]{16,}$/.test(line)) redactor.learn(line)
+  for (const [, line = ''] of text.matchAll(/PRIVATE KEY-----\s+([\w+/=]{16,})/g)) redactor.learn(line)
   const value = parsed(text)
   if (value !== undefined) redactor.json(value)
   redactor.text(text)

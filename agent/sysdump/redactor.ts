@@ -86,9 +86,9 @@ export class Redactor {
   known(text: string): string {
     let left = text
     const encoded = new Set<string>()
+    // The longest first: it may have another one within.
     for (const secret of [...this.#known].sort((one, other) => other.length - one.length)) {
-      for (const form of new Set([secret, JSON.stringify(secret).slice(1, -1), encodeURIComponent(secret)]))
-        if (left.includes(form)) left = left.replaceAll(form, REMOVED)
+      for (const form of formsOf(secret)) if (left.includes(form)) left = left.replaceAll(form, REMOVED)
       for (const form of encodings(secret)) if (left.includes(form)) encoded.add(form)
     }
     if (encoded.size === 0) return left
@@ -231,6 +231,11 @@ export class Redactor {
       )
       .replace(/[A-Za-z0-9+/_-]{16,}={0,2}/g, (run) => (hides(run) ? REMOVED : run))
   }
+}
+
+// As it is, in JSON, and in a URL.
+function formsOf(secret: string): Set<string> {
+  return new Set([secret, JSON.stringify(secret).slice(1, -1), encodeURIComponent(secret.toWellFormed())])
 }
 
 function objectOf(text: string): unknown {

@@ -92,7 +92,8 @@ export class StandIns {
   }
 
   // Each bit may be flipped by what stands before it (Xu et al., "Prefix-Preserving IP Address Anonymization"). The
-  // first bits, which tell private from public addresses, stay, and the last ones, which tell a gateway.
+  // first bits, which tell private from public addresses, stay, and the last ones, which tell a gateway. The bit after
+  // the first ones is always flipped, so that no network is its own stand-in.
   #bits({ family, bits }: Bits): bigint {
     const [width, first, last] = family === 4 ? [32, 8, 8] : [128, 16, 16]
     let standIn = bits
@@ -100,7 +101,7 @@ export class StandIns {
       const before = standIn
       for (let at = first; at < width - last; at++) {
         const prefix = before >> BigInt(width - at)
-        if (this.#flips(`${family} ${at} ${prefix}`)) standIn ^= 1n << BigInt(width - at - 1)
+        if (at === first || this.#flips(`${family} ${at} ${prefix}`)) standIn ^= 1n << BigInt(width - at - 1)
       }
       // A stand-in that is an address of its own meaning gets one itself, so that no two addresses share one.
     } while (isCommon({ family, bits: standIn }))

@@ -143,8 +143,8 @@ async function collected(collector: Collector, scene: Scene): Promise<Collected>
   const limit = new AbortController()
   const late = Promise.withResolvers<never>()
   const timer = setTimeout(() => {
-    limit.abort()
     late.reject(new Error(`It did not end within ${LIMIT_MS / 1000} s`))
+    limit.abort()
   }, LIMIT_MS)
   try {
     const work = Promise.resolve().then(() => collector.get(scene, limit.signal))

@@ -48,6 +48,7 @@ describe('metrics()', () => {
   it('[DG15] has at most 2,000 series at 1,000 peers: those of the worst, unless all are wanted', () => {
     const all = peers(1000).map((peer, i) => ({
       ...peer,
+      handshakeAge: i,
       probe: { state: 'answers' as const, sent: 10, lost: i % 20 === 7 ? 3 : 0, ms: i === 500 ? 900 : 0.4 },
     }))
     const sessions = all.map(({ node = '' }, i) => ({
@@ -74,6 +75,7 @@ describe('metrics()', () => {
     const losses = few.get('plumb_peer_probe_loss_ratio')?.samples ?? []
     assert.deepEqual([losses.length, losses.filter((one) => one.value > 0).length], [100, 50])
     assert.equal(value(few, 'plumb_peer_round_trip_seconds', { node: 'node-501' }), 0.9)
+    assert.equal(value(few, 'plumb_wireguard_handshake_age_seconds', { node: 'node-1000' }), 999)
     assert.equal(value(few, 'plumb_bgp_session_up', { peer: 'node-1000' }), 0)
     assert.equal(value(few, 'plumb_bgp_sessions', { state: 'established' }), 999)
     const every = read(change, Date.now(), { isPerPeer: true })

@@ -8,6 +8,8 @@ import { isSensitive } from '../../agent/sysdump/sensitive.ts'
 import { StandIns } from '../../agent/sysdump/stand-ins.ts'
 import { bitsOf, type Ip } from '../../lib/text/ip.ts'
 
+/** First bytes of addresses that stay, or whose stand-ins may be such addresses. */
+const SPECIAL = /^(0|127|22[4-9]|23\d|255|169)\./
 const X = 'Hunter2-Swordfish'
 const B64 = Buffer.from(X).toString('base64')
 const KEY = Buffer.alloc(32, 7).toString('base64')
@@ -146,7 +148,7 @@ describe('Redactor', () => {
         const left = redacted(`${before}\n${text}\n${after}`)
         assert.ok(!left.includes(X), JSON.stringify([before, text, after, left]))
       }),
-      { numRuns: 2000 },
+      { numRuns: 1000 },
     )
   })
 
@@ -189,7 +191,7 @@ describe('Redactor', () => {
       '.',
     ]) {
       const began = performance.now()
-      redacted(part.repeat(Math.ceil(1_000_000 / part.length)))
+      redacted(part.repeat(Math.ceil(300_000 / part.length)))
       const took = performance.now() - began
       assert.ok(took < 10_000, `${JSON.stringify(part)}: ${took} ms`)
     }
@@ -236,8 +238,8 @@ describe('StandIns', () => {
           standIns.text(`${one} x [${other}]:80 ${one}`).match(/\d+(\.\d+){3}/g) ?? []
         assert.equal(first, third)
         assert.equal(first === second, one === other)
-        const special = /^(0|127|22[4-9]|23\d|255|169)\./
-        if (!special.test(one) && !special.test(other)) assert.equal(shared(first, second), shared(one, other))
+        if (!SPECIAL.test(one)) assert.notEqual(first, one)
+        if (!SPECIAL.test(one) && !SPECIAL.test(other)) assert.equal(shared(first, second), shared(one, other))
       }),
       { numRuns: 500 },
     )

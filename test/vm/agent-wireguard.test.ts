@@ -22,6 +22,12 @@ describe('plumb agent with wireguard', () => {
         await assertReach(nodes, { v4: 1420 })
         const [first] = nodes as [Node]
         assert.equal(subnetEnv(first)?.['FLANNEL_MTU'], '1420')
+        await until(async () => {
+          const answer = await fetch('http://agent/metrics', { unix: join(first.dir, 'agent.sock') })
+          const [, age] =
+            /^plumb_wireguard_handshake_age_seconds\{node="n2"\} ([\d.]+)$/m.exec(await answer.text()) ?? []
+          return Number(age) < 180
+        }, 30_000)
         const before = await shape(first)
         const clear = await inClear(first)
         await first.ns.ip('link', 'delete', 'flannel-wg')

@@ -141,6 +141,10 @@ const wireguard: Backend<Conf, Data> = {
   answersAt: ({ subnets: { v4, v6 } }) => ({ ...(v4 && { v4: beginOf(v4) }), ...(v6 && { v6: beginOf(v6) }) }),
   links: (conf) => [...new Set(FAMILIES.map((family) => deviceOf(conf, family)))],
   relist: { kinds: ['wgdevice', 'wgpeer'], everyMs: RELIST_MS },
+  handshakeAge(peer, handshakes) {
+    const ages = FAMILIES.flatMap((family) => handshakes.get(keyOf(peer, family) ?? '') ?? [])
+    return ages.length === 0 ? undefined : Math.min(...ages)
+  },
   whySilent(peer, handshakes) {
     const keys = FAMILIES.flatMap((family) => keyOf(peer, family) ?? [])
     const ages = keys.filter((key) => handshakes.has(key)).map((key) => handshakes.get(key))

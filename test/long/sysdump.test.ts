@@ -157,6 +157,31 @@ describe('plumb sysdump', () => {
       },
     ),
   ).timeout(120_000)
+
+  it(
+    'a collector that hangs has ten seconds, and its error is a file',
+    inCluster(
+      1,
+      (cluster) => fileStore(cluster, CONF),
+      async ({ nodes: [node] }) => {
+        const { ns, dir } = node as Node
+        const silent = Bun.listen({ unix: join(dir, 'agent.sock'), socket: { data() {} } })
+        const out = mkdtempSync('/tmp/sysdump-')
+        try {
+          const began = performance.now()
+          const found = await dump(ns, dir, join(out, 'hanging'))
+          assert.ok(performance.now() - began < 60_000)
+          for (const file of ['plumb/status.json', 'plumb/metrics-1.txt', 'plumb/metrics-2.txt'])
+            assert.equal(found.get(`${file}.error`), 'It did not end within 10 s\n')
+          assert.ok(JSON.parse(found.get('net/links.json') ?? '').length > 0)
+          assert.ok(JSON.parse(found.get('plumb/doctor.json') ?? '').made.length > 0)
+        } finally {
+          silent.stop(true)
+          rmSync(out, { recursive: true })
+        }
+      },
+    ),
+  ).timeout(120_000)
 })
 
 /** A node with everything that could have a secret. */
