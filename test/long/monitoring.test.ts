@@ -1,13 +1,13 @@
 // Tests conf/monitoring with agent/health/metrics.ts: promtool, real agents, and a Prometheus that scrapes them.
 import assert from 'node:assert/strict'
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { parse } from 'yaml'
 import { CHECKS } from '../../agent/doctor/checks/index.ts'
 import { PROMETHEUS } from '../../scripts/prometheus.ts'
 import { exposition } from '../support/exposition.ts'
-import { type Namespace, until } from '../support/harness.ts'
+import { type Namespace, plugin, until } from '../support/harness.ts'
 import { kubeServer } from '../support/kube-server.ts'
 import { fileStore, inCluster, type Node, UNDERLAY } from '../support/nodes.ts'
 import { skip } from '../support/skip.ts'
@@ -124,6 +124,7 @@ describe('conf/monitoring', () => {
         const [one, two] = nodes as [Node, Node]
         const agents = await agentsOf(one, two, dir)
         const first = await agents.ready()
+        await called(one, two)
         const texts = await Promise.all([one, two].map(({ ns, n }) => metricsOf(ns, UNDERLAY.v4(n))))
         const there = new Set(
           texts.flatMap((text) =>
@@ -291,4 +292,14 @@ scrape_configs: [{ job_name: plumb, static_configs: [{ targets: [${targets}] }] 
 // What Grafana puts in for its variables.
 function filled(expr: string): string {
   return expr.replaceAll('$__rate_interval', '30s').replaceAll(/\$(job|instance)/g, '.*')
+}
+
+// A call of a plugin on the node that fails. Plugins tell the agent of it at this place.
+async function called({ ns, n, dir }: Node, other: Node): Promise<void> {
+  mkdirSync('/run/plumb', { recursive: true })
+  symlinkSync(join(dir, 'calls.sock'), '/run/plumb/calls.sock')
+  const conf = { cniVersion: '1.0.0', name: 'x', type: 'bridge', ipam: { type: 'static' } }
+  const { status } = await plugin('bridge', { command: 'ADD', conf, netns: other.ns }, ns)
+  assert.equal(status, 1)
+  await until(async () => (await metricsOf(ns, UNDERLAY.v4(n))).includes('plumb_cni_errors_total{'), 10_000)
 }
