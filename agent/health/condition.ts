@@ -203,7 +203,7 @@ export function statusOf(
 }
 
 function peerOf(
-  { node, subnets, ips, backend }: Lease,
+  { node, subnets, ips, backend, version }: Lease,
   { type, leaseType = type }: Pick<Backend, 'type' | 'leaseType'>,
   { unreached, probe }: NodeState,
 ): Peer {
@@ -211,6 +211,7 @@ function peerOf(
   const [problem, seen] = key === undefined ? [] : [unreached.get(key), probe?.(key)]
   return {
     ...(node === undefined ? {} : { node }),
+    ...(version === undefined ? {} : { version }),
     subnets,
     ips,
     // A lease may name no backend.
