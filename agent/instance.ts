@@ -58,8 +58,8 @@ export function scopeOf(
   }
 }
 
-/** The store that the settings select. */
-export function storeWish({ store, node }: Pick<Settings, 'store' | 'node'>): StoreWish {
+/** The store that the settings select. It tells `version` to the other nodes, where it can. */
+export function storeWish({ store, node }: Pick<Settings, 'store' | 'node'>, version?: string): StoreWish {
   if (store.kind === 'file') {
     const given = !existsSync(`${store.dir}/config`) && existsSync(store.netConf) ? { configFile: store.netConf } : {}
     return { store: 'file', dir: store.dir, ...given }
@@ -74,6 +74,7 @@ export function storeWish({ store, node }: Pick<Settings, 'store' | 'node'>): St
       configFile: netConf,
       annotationPrefix,
       setCondition,
+      ...(version !== undefined && { version }),
     }
   }
   const { endpoints, prefix, tls, user } = store

@@ -85,7 +85,7 @@ async function serveOne(settings: Settings, { version, accepted, signal }: Run, 
   // Writes the remembered subnet.env before the store answers. Pods that start now get the same subnet as before.
   if (before && !isUncertain()) attempt(() => writeSubnetEnv(files.subnetEnv, before))
   endOrphans(instanceOf(settings))
-  const store = await openStore(storeWish(settings))
+  const store = await openStore(storeWish(settings, version))
   const feed = makeStatusFeed()
   let parts: Parts | undefined
   const publish = () => feed.publish(() => currentStatus())

@@ -218,12 +218,13 @@ function peerOf(
   { type, leaseType = type, handshakeAge }: Pick<Backend, 'type' | 'leaseType' | 'handshakeAge'>,
   { unreached, probe, handshakes }: NodeState,
 ): Peer {
-  const { node, subnets, ips, backend } = lease
+  const { node, subnets, ips, backend, version } = lease
   const age = handshakes && handshakeAge?.(lease, handshakes())
   const key = unreached.size > 0 || probe ? encodeKey(subnets) : undefined
   const [problem, seen] = key === undefined ? [] : [unreached.get(key), probe?.(key)]
   return {
     ...(node === undefined ? {} : { node }),
+    ...(version === undefined ? {} : { version }),
     subnets,
     ips,
     // A lease may name no backend.

@@ -22,6 +22,8 @@ export interface Lease<Data = unknown> {
   readonly ips: Both<Ip>
   /** `BackendType`. Empty without this key: flannel's backends udp, alloc and tencent-vpc publish none. */
   readonly backend: string
+  /** The version of plumb on the node. Only Kubernetes tells it. The leases of flannel have none. */
+  readonly version?: string
   /** `BackendData` and `BackendV6Data`. */
   readonly data: Both<Data>
   /**

@@ -1,12 +1,15 @@
 // Tests agent/doctor: what is wrong with the programs, the pools and the neighbours of a node.
 import assert from 'node:assert/strict'
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
 import { doctor, type Fault, type Fixture, isClean, isFoundAlone, sh, withFixture } from '../support/doctor.ts'
 import { type Namespace, plugin, until } from '../support/harness.ts'
 import { makeNewer } from '../support/newer-nft.ts'
 
 const LATE = 45_000
+const CERTIFICATE = join(mkdtempSync(join(tmpdir(), 'certificate-')), 'client.pem')
+after(() => rmSync(dirname(CERTIFICATE), { recursive: true, force: true }))
 const [CONTAINERD, PYTHON] = ['/usr/bin/containerd', '/usr/bin/python3']
 
 /** Runs a program in the background of a node until `work` has ended. */
@@ -184,6 +187,51 @@ describe('plumb doctor and the programs of a node', () => {
       await sh(hub, 'ip addr del 172.30.0.1/24 dev hub0')
       await until(async () => (await doctor(fixture)).findings.length === 0, LATE)
       await isClean(fixture)
+    }),
+  )
+
+  it(
+    '[DG1] DR36: finds a certificate of the agent that has ended',
+    withFixture(async (fixture) => {
+      const { node } = fixture
+      const [key, request] = [`${CERTIFICATE}.key`, `${CERTIFICATE}.csr`]
+      await sh(node.ns, `openssl req -new -newkey rsa:2048 -nodes -keyout ${key} -subj /CN=n1 -out ${request}`)
+      const make = `openssl x509 -req -in ${request} -signkey ${key} -out ${CERTIFICATE}`
+      await sh(node.ns, `${make} -days 365`)
+      await isClean(fixture)
+      await sh(node.ns, `${make} -days -1`)
+      await isFoundAlone(fixture, {
+        code: 'DR36',
+        severity: 'warning',
+        what: 'a certificate has ended',
+        make: () => undefined,
+        says: /^The certificate in \S+ ended at \d{4}-\S+Z: the API server and etcd then refuse this node$/,
+      })
+      await sh(node.ns, `${make} -days 365`)
+      await isClean(fixture)
+    }, `--etcd-certfile=${CERTIFICATE}`),
+  )
+
+  it(
+    '[DG1] DR7: finds IPv6 that is disabled on the bridge; DR52: and another network program',
+    withFixture(async (fixture) => {
+      const { node } = fixture
+      await isFoundAndMended(fixture, {
+        code: 'DR7',
+        what: 'IPv6 is disabled on the bridge',
+        make: () => sh(node.ns, 'sysctl -qw net.ipv6.conf.cni0.disable_ipv6=1'),
+        says: /^net\.ipv6\.conf\.cni0\.disable_ipv6 is 1: pods have no IPv6$/,
+      })
+      const flanneld = join(node.dir, 'flanneld')
+      copyFileSync('/usr/bin/sleep', flanneld)
+      await beside(node.ns, [flanneld, '600'], () =>
+        isFoundAndMended(fixture, {
+          code: 'DR52',
+          what: 'a program with the name of flannel',
+          make: () => undefined,
+          says: /^flanneld of flannel runs on this node \(pid \d+\): it and the agent program the same devices and routes$/,
+        }),
+      )
     }),
   )
 })

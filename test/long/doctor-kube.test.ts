@@ -5,8 +5,10 @@ import { until } from '../support/harness.ts'
 import { API, type Kube, onKube, served } from '../support/kube-nodes.ts'
 import type { KubeServer } from '../support/kube-server.ts'
 import type { Node } from '../support/nodes.ts'
+import { published } from '../support/suites/testKube.ts'
 
 const LATE = 45_000
+const PREFIX = 'flannel.alpha.coreos.com/'
 const NETWORK = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
 
 function withNodes(
@@ -126,4 +128,30 @@ describe('plumb doctor and the Nodes of a cluster', () => {
       },
     ),
   ).timeout(180_000)
+
+  it(
+    '[DG1] DR53: finds a node with another version of plumb, by its annotation; a node with flannel has none',
+    withNodes(
+      (n) => [`10.244.${n}.0/24`],
+      async ([one], kube) => {
+        const place = makeNetwork(one)
+        await kube.annotate('n2', published(2))
+        const { version } = await one.agent().ready(LATE)
+        await isClean(place)
+        assert.equal((await kube.get('n1'))?.metadata.annotations?.[`${PREFIX}plumb-version`], version)
+        await kube.annotate('n2', { [`${PREFIX}plumb-version`]: '0.0.1' })
+        const [first, ...more] = await findings(one)
+        assert.deepEqual(
+          [first?.code, first?.text, more],
+          [
+            'DR53',
+            `This node runs plumb ${version}; n2 runs 0.0.1: nodes may not do the same; let the update go to its end`,
+            [],
+          ],
+        )
+        await kube.annotate('n2', { [`${PREFIX}plumb-version`]: version })
+        await isClean(place)
+      },
+    ),
+  ).timeout(120_000)
 })

@@ -9,6 +9,7 @@ import { conforms } from './schemas.ts'
 export const DIST = join(import.meta.dir, '../../dist')
 const PLUMB = join(DIST, 'plumb')
 const NETWORK = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
+const BRIDGE = { isDefaultGateway: true, hairpinMode: true }
 const LATE = 45_000
 
 /** A finding as `plumb doctor --json` has it. */
@@ -48,15 +49,15 @@ export interface Fixture {
 export type Place = Pick<Fixture, 'node' | 'bin' | 'lists'>
 
 /** Makes the folders of a runtime on a node: its plugins, and the network of the agent. */
-export function makeNetwork(node: Node): Place & { readonly conf: object } {
+export function makeNetwork(node: Node, delegate: object = BRIDGE): Place & { readonly conf: object } {
   const [bin, lists] = [join(node.dir, 'bin'), join(node.dir, 'net.d')]
   for (const dir of [bin, lists]) mkdirSync(dir, { recursive: true })
-  for (const name of ['flannel', 'bridge', 'host-local']) symlinkSync(join(DIST, name), join(bin, name))
+  for (const name of ['flannel', 'bridge', 'ptp', 'host-local']) symlinkSync(join(DIST, name), join(bin, name))
   const conf = {
     type: 'flannel',
     subnetFile: join(node.dir, 'subnet.env'),
     dataDir: join(node.dir, 'flannel'),
-    delegate: { isDefaultGateway: true, hairpinMode: true },
+    delegate,
   }
   const list = { cniVersion: '1.0.0', name: 'cbr0', plugins: [conf] }
   writeFileSync(join(lists, '10-flannel.conflist'), JSON.stringify(list))
@@ -65,14 +66,23 @@ export function makeNetwork(node: Node): Place & { readonly conf: object } {
 
 /** Two nodes with agents, and a pod on the first, in the network that the agent's flannel plugin makes. */
 export function withFixture(work: (fixture: Fixture) => Promise<void>, ...more: readonly string[]) {
-  const options = (cluster: Cluster) => [...fileStore(cluster, NETWORK), '--probe-interval=2', ...more]
+  return withShape({}, work, ...more)
+}
+
+/** The same with another network, or with another plugin for pods. */
+export function withShape(
+  { network = NETWORK, delegate }: { readonly network?: object; readonly delegate?: object },
+  work: (fixture: Fixture) => Promise<void>,
+  ...more: readonly string[]
+) {
+  const options = (cluster: Cluster) => [...fileStore(cluster, network), '--probe-interval=2', ...more]
   return inCluster(3, options, async ({ nodes, hub }, test) => {
     test.timeout(300_000)
     const [node, other, { ns: pod }] = nodes as [Node, Node, Node]
     const [agent, second] = [node.agent(), other.agent()]
     await Promise.all([agent.ready(30_000), second.ready(30_000)])
     await pod.exec(['ip', 'link', 'del', 'eth0'])
-    const { bin, lists, conf } = makeNetwork(node)
+    const { bin, lists, conf } = makeNetwork(node, delegate)
     const containerId = `doctor-${node.ns.path.replace(/.*\//, '')}`
     const call = (command: string) =>
       plugin(

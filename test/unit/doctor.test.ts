@@ -633,6 +633,11 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
     'This node uses the backend vxlan; node-7 uses host-gw: pods of these nodes do not reach each other; run systemctl restart plumb-agent',
   ],
   [
+    'DR53',
+    healthy(withStatus({ peers: [{ ...(peer as NonNullable<typeof peer>), node: 'node-7', version: '0.0.9' }] })),
+    'This node runs plumb 0.1.0; node-7 runs 0.0.9: nodes may not do the same; let the update go to its end; run kubectl -n plumb rollout status daemonset/plumb-agent --timeout=10s',
+  ],
+  [
     'DR52',
     healthy({ processes: [{ pid: 7, name: 'flanneld', argv: ['/opt/bin/flanneld'] }] }),
     'flanneld of flannel runs on this node (pid 7): it and the agent program the same devices and routes; run kill 7',

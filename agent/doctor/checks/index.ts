@@ -52,6 +52,7 @@ import { check as dr11 } from './ufw.ts'
 import { check as dr47 } from './unavailable.ts'
 import { check as dr15 } from './undone.ts'
 import { check as dr24 } from './uplink-down.ts'
+import { check as dr53 } from './versions.ts'
 
 /** All checks of the doctor, by their codes. */
 export const CHECKS: readonly Check[] = [
@@ -107,4 +108,5 @@ export const CHECKS: readonly Check[] = [
   dr50,
   dr51,
   dr52,
+  dr53,
 ]

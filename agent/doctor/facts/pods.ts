@@ -23,9 +23,25 @@ export interface HostPort {
   readonly ip: string
 }
 
+/** What the journal of plumb's plugins says. */
+export interface Journal {
+  readonly pods: readonly Pod[]
+  /** The addresses of pods that went without DEL, by network. */
+  readonly gone: ReadonlyMap<string, ReadonlySet<string>>
+}
+
 /** Reads the journal. Throws Error. */
-export function readPods(): Pod[] {
-  return podsOf(entries())
+export function readJournal(): Journal {
+  const all = entries()
+  const gone = new Map<string, Set<string>>()
+  for (const { owner, unfinished, parts, ips } of all) {
+    const part = parts[LINK]
+    if (unfinished || part?.netns === undefined || isThere(part)) continue
+    const held = gone.get(owner.network) ?? new Set()
+    gone.set(owner.network, held)
+    for (const ip of ips) held.add(ip)
+  }
+  return { pods: podsOf(all), gone }
 }
 
 /** The pods of the journal's entries. Leaves out calls that run, and pods whose namespace is gone. */

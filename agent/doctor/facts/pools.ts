@@ -1,10 +1,10 @@
-import { type Entry, entries, isThere, LINK } from '../../../lib/journal/journal.ts'
 import { fs } from '../../../lib/os/fs.ts'
 import { capacity, type RangeSet, rangeOf, readRangeSets, type SetConf } from '../../../lib/pools/ranges.ts'
 import { names } from '../../../lib/pools/reservations.ts'
 import type { Json, PluginConf } from '../../../lib/runtime/network-list.ts'
 import { type Cidr, type Ip, parseCidr, parseIp } from '../../../lib/text/ip.ts'
 import type { Lists } from './lists.ts'
+import type { Journal } from './pods.ts'
 
 /** A range set of host-local: the addresses from which each pod of a network gets one. */
 export interface Pool {
@@ -19,22 +19,21 @@ export interface Pool {
 
 const DIR = '/var/lib/cni/networks'
 
-/** Reads the pools of the configured networks. `subnets` are those of subnet.env. A network whose pool cannot be read is left out. Throws Error. */
-export function readPools({ files }: Lists, subnets: readonly Cidr[]): Pool[] {
+/**
+ * Reads the pools of the configured networks. `subnets` are those of subnet.env, `gone` the addresses
+ * of pods that went without DEL, by network. A network whose pool cannot be read is left out. Throws Error.
+ */
+export function readPools({ files }: Lists, subnets: readonly Cidr[], gone: Journal['gone']): Pool[] {
   const found = files.flatMap(({ list }) => {
     const [first] = list?.plugins ?? []
     const ipam = first && ipamOf(first, subnets)
     return list && ipam ? [{ name: list.name as string, ...ipam }] : []
   })
-  if (found.length === 0) return []
-  const all = found.map((one) => ({ ...one, held: isFolder(one.dir, one.name) ? names(placeOf(one)) : [] }))
-  // After the reservations, because ADD writes the entry before it takes an address.
-  const journal = entries()
-  return all.flatMap(({ name, sets, held }) => {
-    const gone = goneOf(journal, name)
+  return found.flatMap(({ name, dir, sets }) => {
+    const held = isFolder(dir, name) ? names(placeOf({ dir, name })) : []
     return sets.map((set): Pool => {
       const taken = held.filter((one) => rangeOf(set, parseIp(one)) !== undefined)
-      const left = taken.filter((one) => gone.has(one)).length
+      const left = taken.filter((one) => gone.get(name)?.has(one)).length
       return {
         network: name,
         subnets: set.ranges.map(({ subnet }) => subnet),
@@ -44,14 +43,6 @@ export function readPools({ files }: Lists, subnets: readonly Cidr[]): Pool[] {
       }
     })
   })
-}
-
-function goneOf(journal: readonly Entry[], network: string): ReadonlySet<string> {
-  const gone = journal.filter(({ owner, unfinished, parts }) => {
-    const part = parts[LINK]
-    return owner.network === network && !unfinished && part?.netns !== undefined && !isThere(part)
-  })
-  return new Set(gone.flatMap(({ ips }) => ips))
 }
 
 interface Ipam {

@@ -13,7 +13,7 @@ import { readLinks } from './links.ts'
 import { readListeners } from './listeners.ts'
 import { readLists } from './lists.ts'
 import { readNft } from './nft.ts'
-import { readPods } from './pods.ts'
+import { readJournal } from './pods.ts'
 import { readPools } from './pools.ts'
 import { readProcesses } from './processes.ts'
 import { readReach } from './reach.ts'
@@ -50,6 +50,7 @@ const GROWTH_MS = 1000
 export async function readFacts(places: Places, run: Run = runTool): Promise<Facts> {
   const [started, first] = [performance.now(), await settled(readCounters)]
   const [
+    journal,
     links,
     routes,
     rules,
@@ -57,13 +58,13 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
     agent,
     subnetFile,
     lists,
-    pods,
     processes,
     disks,
     legacy,
     configurations,
     listeners,
   ] = await Promise.all([
+    settled(readJournal),
     settled(() => readLinks(run)),
     settled(() => readRoutes(run)),
     settled(() => readRules(run)),
@@ -71,7 +72,6 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
     settled(() => places.status()),
     settled(() => readSubnetFile(places.subnetFile)),
     settled(() => readLists(places.confDir, places.binDirs)),
-    settled(readPods),
     settled(readProcesses),
     settled(() => readDisks(places.written)),
     settled(() => readLegacyRules(run)),
@@ -88,7 +88,7 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
     settled(() => readRuntimes(known(processes))),
     settled(() => readNft(run, unread)),
     settled(() => readCertificates(known(processes))),
-    settled(() => readPools(known(lists), network?.subnets ?? [])),
+    settled(() => readPools(known(lists), network?.subnets ?? [], known(journal).gone)),
     settled(() => readUnheard(known(services))),
     settled(() => (status?.policy ? readNameless(places.policySocket, known(services)) : [])),
     settled(() => readResolver(known(processes))),
@@ -103,7 +103,7 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
     rules: () => known(rules),
     ruleset: () => known(ruleset),
     counters: () => grown(known(first), known(second), ms),
-    pods: () => known(pods),
+    pods: () => known(journal).pods,
     processes: () => known(processes),
     legacyRules: () => known(legacy),
     configurations: () => known(configurations),

@@ -39,7 +39,7 @@ export interface Options extends Wish {
   readonly annotationPrefix?: string
   /** Whether the store writes the node's condition NetworkUnavailable. Default: true. */
   readonly setCondition?: boolean
-  /** plumb's version, for the API server's log. */
+  /** plumb's version, for the API server's log and for the other nodes. */
   readonly version?: string
 }
 
@@ -123,7 +123,9 @@ class KubeStore implements SubnetStore {
         throw new StoreError(`There is no Node ${shown(this.#node)} in the cluster; ${want}`)
       }
       const lease = this.#wanted(draft, conf, node)
-      const wanted = annotationsOf(lease, { annotations: {} })
+      const { version } = this.#options
+      const own = version === undefined ? {} : { [NAMES.version]: version }
+      const wanted = { ...annotationsOf(lease, { annotations: {} }), ...own }
       const differs = Object.entries(wanted).filter(([name, value]) => node.annotations[name] !== value)
       if (differs.length > 0) await this.#annotate(Object.fromEntries(differs), ended)
       if (this.#had && !isSame(this.#had.subnets, lease.subnets)) {
@@ -158,7 +160,12 @@ class KubeStore implements SubnetStore {
 
   async release(node: string): Promise<void> {
     this.#said = undefined
-    const gone = [NAMES.managed, NAMES.backend, ...FAMILIES.flatMap((family) => [NAMES.data[family], NAMES.ip[family]])]
+    const gone = [
+      NAMES.managed,
+      NAMES.backend,
+      NAMES.version,
+      ...FAMILIES.flatMap((family) => [NAMES.data[family], NAMES.ip[family]]),
+    ]
     await this.#tried(async () => {
       if ((await this.#api.get(`${NODES}/${node}`, this.#closing.signal)) === undefined) return
       await this.#annotate(Object.fromEntries(gone.map((name) => [name, null])), this.#closing.signal)

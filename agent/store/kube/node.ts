@@ -25,11 +25,19 @@ export const NAMES = {
   ip: { v4: 'public-ip', v6: 'public-ipv6' },
   overwrite: { v4: 'public-ip-overwrite', v6: 'public-ipv6-overwrite' },
   own: { v4: 'node-public-ip', v6: 'node-public-ipv6' },
+  /** Plumb's own. flannel passes it over. */
+  version: 'plumb-version',
 } as const
 
 const FAMILIES = ['v4', 'v6'] as const
 /** The annotations that a node reads of every node. */
-const READ: readonly string[] = [NAMES.managed, NAMES.backend, ...Object.values(NAMES.data), ...Object.values(NAMES.ip)]
+const READ: readonly string[] = [
+  NAMES.managed,
+  NAMES.backend,
+  NAMES.version,
+  ...Object.values(NAMES.data),
+  ...Object.values(NAMES.ip),
+]
 /** The annotations that a node reads of its own Node. */
 const OWN: readonly string[] = [...READ, ...Object.values(NAMES.overwrite), ...Object.values(NAMES.own)]
 /** No annotation of a backend has more characters. */
@@ -110,7 +118,8 @@ export function leaseOf(node: KubeNode, conf: Pick<NetworkConf, 'v4' | 'v6'>): L
     ...(subnets.v4 && { PublicIP: addressOf(annotations, 'v4'), BackendData: dataOf(annotations, 'v4') }),
     ...(subnets.v6 && { PublicIPv6: addressOf(annotations, 'v6'), BackendV6Data: dataOf(annotations, 'v6') }),
   }
-  return { node: name, ...decodeLease(subnets, JSON.stringify(value)) }
+  const version = annotations[NAMES.version]
+  return { node: name, ...decodeLease(subnets, JSON.stringify(value)), ...(version !== undefined && { version }) }
 }
 
 /**
