@@ -49,11 +49,8 @@ export async function watch(places: readonly Place[], probe: Probe, tunnel?: num
   writeAtomic(`${DIR}/${id}`, placesText(places), { durable: false, by: `${DIR}/${id}.draft` })
   const listeners: { readonly listener: Listener; readonly reader: Reader; readonly ns: Netns }[] = []
   let drops: DropWatch | undefined
-  let isClosed = false
-  const close = async () => {
-    if (isClosed) return
-    isClosed = true
-    for (const signal of SIGNALS) process.off(signal, end)
+  let closing: Promise<void> | undefined
+  const removeAll = async () => {
     drops?.close()
     for (const { listener } of listeners) listener.close()
     await removeTables(
@@ -64,6 +61,12 @@ export async function watch(places: readonly Place[], probe: Probe, tunnel?: num
     release?.()
     remove(`${DIR}/${id}.lock`)
     removeEmpty(DIR)
+    // A signal during the removal waits for its end.
+    for (const signal of SIGNALS) process.off(signal, end)
+  }
+  const close = () => {
+    closing ??= removeAll()
+    return closing
   }
   const end = (signal: NodeJS.Signals) => void close().finally(() => process.kill(process.pid, signal))
   for (const signal of SIGNALS) process.once(signal, end)
@@ -89,7 +92,7 @@ export async function watch(places: readonly Place[], probe: Probe, tunnel?: num
     return {
       drops,
       look: () =>
-        (isClosed ? [] : listeners).flatMap(({ listener, reader }) =>
+        (closing ? [] : listeners).flatMap(({ listener, reader }) =>
           listener.messages().flatMap((message) => {
             const traced = tracedIn(message)
             const sight = traced && reader.read(traced)
