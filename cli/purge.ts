@@ -7,6 +7,7 @@ import { leftLine, type Places, uninstall } from '../agent/node/install.ts'
 import { removeTools } from '../agent/node/own-tools.ts'
 import { PLUGINS } from '../agent/node/plugins.ts'
 import type { Settings } from '../agent/settings/settings.ts'
+import { removeLeft } from '../agent/trace/watch.ts'
 import { type Entry, entries, isThere, partsOf } from '../lib/journal/journal.ts'
 import { thingsOf } from '../lib/journal/shared.ts'
 import { removeChain } from '../lib/nft/forward-chain.ts'
@@ -95,6 +96,8 @@ export async function purge(settings: Settings, places: Places, dryRun: boolean)
   await firewall(it)
   for (const dir of poolFolders(places.confDir)) pools(it, dir)
   keptByFlannel(it)
+  // The folder below has the notes of killed traces.
+  if (!dryRun) await removeLeft()
   for (const path of [JOURNAL, TUNING, ...(socket.startsWith(`${RUN}/`) ? [RUN] : [])]) tree(it, path)
   if (existsSync(DHCP)) it.lines.push(`left ${DHCP}, the socket of plumb dhcp: stop that, and remove it`)
   else tree(it, `${DHCP}.leases`)

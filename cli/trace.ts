@@ -126,7 +126,8 @@ async function traced(from: string, to: string, where: string | undefined, value
   const probe: Probe = {
     ...{ protocol, source, destination, port },
     sourcePort: LOWEST_PORT + Math.floor(Math.random() * PORTS),
-    token: 1 + Math.floor(Math.random() * 0xffff_fff0),
+    // Odd, because the kernel gives a packet whose IP id is 0 another one.
+    token: ((Math.random() * 2 ** 32) | 1) >>> 0,
   }
   const tunnel = facts.links.find(({ vxlan }) => vxlan !== undefined)?.vxlan?.port
   const destinations = destinationsOf(probe, services ?? [], facts)

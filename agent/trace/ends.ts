@@ -98,7 +98,8 @@ export function endOf(word: string, pods: readonly Attached[]): End | undefined 
   if (word === 'node') return { name: word, ips: addressesOf('host'), isNode: true }
   if (word.startsWith('/')) {
     const netns = parse.netns(word)
-    return { name: word, netns, ips: addressesOf(netns) }
+    const ips = addressesOf(netns)
+    return netnsState(netns) === 'own' ? { name: word, ips, isNode: true } : { name: word, netns, ips }
   }
   const ip = addressIn(word)
   if (ip !== undefined) {

@@ -30,20 +30,29 @@ export interface FarAnswer {
 export interface Far {
   /** Asks what happened there, after the packet was sent. */
   answer(destination: Destination): Promise<FarAnswer>
-  close(): void
+  /** Ends the process. It removes what it made. */
+  close(): Promise<void>
 }
 
 /** The word after `plumb trace` that starts the half of the other node. */
 export const WATCH = '__watch'
 /** The time in which the other node must be ready, and in which it answers. A login over ssh takes seconds. */
 const [READY_MS, ANSWER_MS, LOOK_MS] = [15_000, 5000, 5]
+/** The time in which it removes what it made. */
+const END_MS = 3000
 const READY = 'ready'
 
 /** Starts the process on the other node. Throws CniError 11 when it is not ready in time. */
 export async function startFar(command: readonly string[], question: FarQuestion): Promise<Far> {
   const child = Bun.spawn([...command, 'trace', WATCH], { stdin: 'pipe', stdout: 'pipe', stderr: 'pipe' })
   const lines = linesOf(child.stdout)
-  const close = () => {
+  const close = async () => {
+    try {
+      await child.stdin.end()
+    } catch {
+      // It has ended.
+    }
+    await Promise.race([child.exited, Bun.sleep(END_MS)])
     child.kill()
   }
   // A command that has ended reads nothing. What it printed says more than a broken pipe.
@@ -56,14 +65,16 @@ export async function startFar(command: readonly string[], question: FarQuestion
   const next = async (ms: number): Promise<string> => {
     const line = await Promise.race([lines.next(), Bun.sleep(ms).then(() => undefined)])
     if (line && !line.done) return line.value
-    close()
+    child.kill()
     const said =
       line === undefined ? `it is silent for ${ms / 1000} s` : (await new Response(child.stderr).text()).trim()
     throw new CniError(CODE.tryLater, `Cannot follow the packet by ${command.join(' ')}: ${said || 'it ended'}`)
   }
   await say(question)
-  if ((await next(READY_MS)) !== READY)
+  if ((await next(READY_MS)) !== READY) {
+    await close()
     throw new CniError(CODE.tryLater, `Cannot follow the packet by ${command.join(' ')}: it is no plumb that traces`)
+  }
   return {
     async answer(destination) {
       await say(destination)

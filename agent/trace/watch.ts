@@ -1,6 +1,6 @@
 import { type DropWatch, watchDrops } from '../../lib/os/drop-reasons.ts'
 import { run } from '../../lib/os/exec.ts'
-import { remove, takeLock, writeAtomic } from '../../lib/os/files.ts'
+import { remove, removeEmpty, takeLock, writeAtomic } from '../../lib/os/files.ts'
 import { linkFacts } from '../../lib/os/links.ts'
 import { inodeOf, inside } from '../../lib/os/netns.ts'
 import { tracedIn } from '../../lib/os/nft-trace.ts'
@@ -39,21 +39,18 @@ const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
  * first what a killed trace left. `tunnel` is the UDP port of VXLAN on this node. Throws ExecError when nft refuses.
  */
 export async function watch(places: readonly Place[], probe: Probe, tunnel?: number): Promise<Watch> {
-  await sweep()
+  await removeLeft()
   // A process id would not do: programs in containers may have the same one.
   const id = Math.floor(Math.random() * 2 ** 32)
     .toString(16)
     .padStart(8, '0')
   const name = tableName(id)
   const release = takeLock(`${DIR}/${id}.lock`)
-  writeAtomic(`${DIR}/${id}`, placesText(places), { durable: false })
+  writeAtomic(`${DIR}/${id}`, placesText(places), { durable: false, by: `${DIR}/${id}.draft` })
   const listeners: { readonly listener: Listener; readonly reader: Reader; readonly ns: Netns }[] = []
   let drops: DropWatch | undefined
-  let isClosed = false
-  const close = async () => {
-    if (isClosed) return
-    isClosed = true
-    for (const signal of SIGNALS) process.off(signal, end)
+  let closing: Promise<void> | undefined
+  const removeAll = async () => {
     drops?.close()
     for (const { listener } of listeners) listener.close()
     await removeTables(
@@ -63,6 +60,13 @@ export async function watch(places: readonly Place[], probe: Probe, tunnel?: num
     remove(`${DIR}/${id}`)
     release?.()
     remove(`${DIR}/${id}.lock`)
+    removeEmpty(DIR)
+    // A signal during the removal waits for its end.
+    for (const signal of SIGNALS) process.off(signal, end)
+  }
+  const close = () => {
+    closing ??= removeAll()
+    return closing
   }
   const end = (signal: NodeJS.Signals) => void close().finally(() => process.kill(process.pid, signal))
   for (const signal of SIGNALS) process.once(signal, end)
@@ -88,7 +92,7 @@ export async function watch(places: readonly Place[], probe: Probe, tunnel?: num
     return {
       drops,
       look: () =>
-        (isClosed ? [] : listeners).flatMap(({ listener, reader }) =>
+        (closing ? [] : listeners).flatMap(({ listener, reader }) =>
           listener.messages().flatMap((message) => {
             const traced = tracedIn(message)
             const sight = traced && reader.read(traced)
@@ -122,9 +126,10 @@ function placesText(places: readonly Place[]): string {
 }
 
 /** Removes what traces left that were killed, in the namespaces that are still there. Throws ExecError. */
-async function sweep(): Promise<void> {
-  for (const file of listFiles(DIR)) {
-    if (!/^[\da-f]{8}$/.test(file)) continue
+export async function removeLeft(): Promise<void> {
+  // A trace that was killed at once has a lock alone.
+  const ids = new Set(listFiles(DIR).flatMap((file) => /^([\da-f]{8})(?:\.lock|\.draft)?$/.exec(file)?.[1] ?? []))
+  for (const file of ids) {
     const release = takeLock(`${DIR}/${file}.lock`)
     if (!release) continue
     const left: string[] = []
@@ -139,6 +144,7 @@ async function sweep(): Promise<void> {
     }
     if (left.length > 0) writeAtomic(`${DIR}/${file}`, `${left.join('\n')}\n`, { durable: false })
     else remove(`${DIR}/${file}`)
+    remove(`${DIR}/${file}.draft`)
     release()
     if (left.length === 0) remove(`${DIR}/${file}.lock`)
   }
