@@ -2,9 +2,10 @@ import { join } from 'node:path'
 import { AGENT_CHECKS, examine } from '../../agent/doctor/doctor.ts'
 import { readCounters } from '../../agent/doctor/facts/counters.ts'
 import { factsOfAgent } from '../../agent/doctor/facts/of-agent.ts'
-import { readPods } from '../../agent/doctor/facts/pods.ts'
+import { podsOf } from '../../agent/doctor/facts/pods.ts'
 import { readRuleset } from '../../agent/doctor/facts/ruleset.ts'
 import type { Status } from '../../agent/health/status.ts'
+import { entries } from '../../lib/journal/journal.ts'
 import { run } from '../../lib/os/exec.ts'
 import { inside } from '../../lib/os/netns.ts'
 import { most } from '../agent/cold.ts'
@@ -89,7 +90,7 @@ async function ask({ node, dir }: Running): Promise<{ readonly ms: number; reado
 // The CPU time of one look, as the agent makes it: parts/data-path.ts.
 async function looks({ node, dir }: Running): Promise<number> {
   const agent = (await (await fetch('http://agent/status', { unix: `${dir}/agent.sock` })).json()) as Status
-  const pods = readPods()
+  const pods = podsOf(entries())
   const ruleset = await inside(node, () => readRuleset(run))
   const look = () =>
     inside(node, () => {

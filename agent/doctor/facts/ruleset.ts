@@ -21,7 +21,7 @@ export interface Ruleset {
 
 /** Whether the chain is in a table of plumb. */
 export function isOurs({ table }: ForwardChain): boolean {
-  return /^plumb(-|$)/.test(table)
+  return /^plumb([-_]|$)/.test(table)
 }
 
 /** The rules of the chains in the table of a chain, as `drops` wants them. */
