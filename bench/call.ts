@@ -26,11 +26,13 @@ export interface Call {
   readonly ifname?: string
   /** CNI_ARGS. */
   readonly args?: string
+  /** TRACEPARENT. */
+  readonly trace?: string
 }
 
 /** Everything that a plugin is started with: argv, environment, standard input. */
 export function started(
-  { side, type, pod, conf, ifname = 'eth0', args }: Omit<Call, 'node'>,
+  { side, type, pod, conf, ifname = 'eth0', args, trace }: Omit<Call, 'node'>,
   command: string,
   containerId: string,
 ): { argv: string[]; env: Record<string, string>; stdin: Buffer } {
@@ -42,6 +44,7 @@ export function started(
     CNI_PATH: side.dir,
     PATH: '/usr/sbin:/usr/bin:/sbin:/bin',
     ...(args !== undefined && { CNI_ARGS: args }),
+    ...(trace !== undefined && { TRACEPARENT: trace }),
   }
   return { argv: [`${side.dir}/${type}`], env, stdin: Buffer.from(JSON.stringify(conf)) }
 }

@@ -24,6 +24,7 @@ import { pods } from './parts/pods.ts'
 import { policy } from './parts/policy.ts'
 import { pool } from './parts/pool.ts'
 import { services } from './parts/services.ts'
+import { spans } from './parts/spans.ts'
 import { start } from './parts/start.ts'
 import { storm } from './parts/storm.ts'
 import { type Bar, circumstances, markdown, write } from './report.ts'
@@ -38,6 +39,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   admission,
   links,
   cost,
+  spans,
   pool,
   bandwidth,
   backends,
