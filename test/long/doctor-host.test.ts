@@ -213,9 +213,19 @@ describe('plumb doctor and the programs of a node', () => {
   )
 
   it(
-    '[DG1] DR7: finds IPv6 that is disabled on the bridge; DR52: and another network program',
+    '[DG1] DR3: finds a strict filter that drops packets whose answers leave by another link; DR7: IPv6 that is disabled on the bridge; DR52: another network program',
     withFixture(async (fixture) => {
-      const { node } = fixture
+      const { node, hub } = fixture
+      await sh(hub, 'ip addr add 203.0.113.9/32 dev lo; ip addr add 172.30.0.250/24 dev hub0')
+      await sh(node.ns, 'ip route add 203.0.113.0/24 dev cni0')
+      await beside(hub, ['ping', '-i', '0.1', '-I', '203.0.113.9', '172.30.0.1'], async () => {
+        await isFoundAndMended(fixture, {
+          code: 'DR3',
+          what: 'the filter is strict on the uplink',
+          make: () => sh(node.ns, 'sysctl -qw net.ipv4.conf.eth0.rp_filter=1'),
+          says: /^The reverse path filter drops \d+ packets a minute; it is strict \(1\) on eth0: packets are lost whose answers would leave by another link$/,
+        })
+      })
       await isFoundAndMended(fixture, {
         code: 'DR7',
         what: 'IPv6 is disabled on the bridge',

@@ -186,7 +186,10 @@ export async function isFoundAlone(fixture: Fixture, { code, what, says, severit
   assert.equal(first.severity, severity)
   assert.equal(report.status, severity === 'error' ? 1 : 3)
   const alone = await doctor(fixture, code.toLowerCase())
-  assert.deepEqual([alone.findings, alone.made], [report.findings, [code]])
+  // Rates differ from one run to the next.
+  const steady = ({ findings }: Report) =>
+    findings.map((one) => ({ ...one, text: one.text.replace(/\d+ packets/, 'N packets') }))
+  assert.deepEqual([steady(alone), alone.made], [steady(report), [code]])
   const commands = report.findings.flatMap((one) => one.commands)
   await mend(fixture, commands, agentTools(fixture))
 }

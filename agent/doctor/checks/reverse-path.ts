@@ -1,4 +1,5 @@
 import type { Check } from '../check.ts'
+import type { Link } from '../facts/links.ts'
 
 /**
  * Strict reverse path filtering drops a packet whose answer would leave by another link (RFC 3704). The kernel takes
@@ -8,12 +9,13 @@ export const check: Check = {
   code: 'DR3',
   title: 'reverse path filter drops packets',
   severity: 'error',
-  detect({ sysctl, counters, links }) {
+  detect({ sysctl, counters, links, agent }) {
     const dropped = counters.growth.get('TcpExt.IPReversePathFilter') ?? 0
     if (dropped === 0) return []
     const filterOf = (name: string) => Number(sysctl(`ipv4/conf/${name}/rp_filter`) ?? 0)
     const all = filterOf('all')
-    const strict = links.filter(({ name, kind }) => name !== 'lo' && kind !== 'veth' && isStrict(all, filterOf(name)))
+    const isOfPod = ({ name, kind }: Link) => kind === 'veth' && name !== agent?.uplink?.name
+    const strict = links.filter((link) => link.name !== 'lo' && !isOfPod(link) && isStrict(all, filterOf(link.name)))
     if (strict.length === 0) return []
     const names = strict.map(({ name }) => name)
     const perMinute = Math.round((dropped * 60_000) / counters.ms)
