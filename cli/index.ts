@@ -32,6 +32,10 @@ const commands: Readonly<Record<string, Command>> = {
     about: 'follow one packet through this node, and say where and why it is lost',
     load: () => import('./trace.ts'),
   },
+  connectivity: {
+    about: 'test whether pods and nodes reach each other, with test pods and real packets',
+    load: () => import('./connectivity.ts'),
+  },
   leases: { about: 'show which node has which subnet, and which cannot be reached', load: () => import('./leases.ts') },
   services: {
     about: 'show the Services of this node and their endpoints, and why one is left out',

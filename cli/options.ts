@@ -117,6 +117,14 @@ const options = {
     value: 'FILE',
     about: "the way to the API server (the agent's own, else the service account of the pod)",
   },
+  far: {
+    type: 'string',
+    multiple: true,
+    value: 'NAME=COMMAND',
+    about: 'another node, and the command that runs plumb there; may be repeated',
+  },
+  quick: { type: 'boolean', about: 'only from pod to pod' },
+  junit: { type: 'string', value: 'FILE', about: 'write the results there, as JUnit XML' },
   json: { type: 'boolean', about: 'answer with JSON, errors too' },
   help: { type: 'boolean', short: 'h', about: 'this text' },
 } as const satisfies Record<string, Option>

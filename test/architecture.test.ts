@@ -48,6 +48,7 @@ const FLOORS: Readonly<Record<string, readonly string[]>> = {
     'doctor',
     'sysdump',
     'trace',
+    'connectivity',
     'parts',
     'dhcp',
   ],

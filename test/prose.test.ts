@@ -15,6 +15,7 @@ const HELPS = [
   'status',
   'sysdump',
   'trace',
+  'connectivity',
   'leases',
   'dhcp',
   'install',

@@ -1,0 +1,93 @@
+import { run } from '../../lib/os/exec.ts'
+import { inside } from '../../lib/os/netns.ts'
+import { askForRoute } from '../../lib/os/route-question.ts'
+import type { NetworkList } from '../../lib/runtime/network-list.ts'
+import { isSix } from '../../lib/text/cidr.ts'
+import { type Ip, parseIp } from '../../lib/text/ip.ts'
+import type { Netns, NetnsPath } from '../../lib/text/values.ts'
+import { addressesOf } from '../trace/ends.ts'
+import { type Attempt, attempt, type Outcome } from './attempt.ts'
+import { type EchoAddress, type EchoServer, serveEchoes } from './echo-server.ts'
+import { makeTestPods } from './test-pods.ts'
+
+/** Where a packet begins or ends on a node: the node itself, or one of its two test pods. */
+export type PlaceName = 'node' | 'pod 1' | 'pod 2'
+/** A place, with an echo server for each family that it has. */
+export interface Place {
+  readonly v4?: EchoAddress
+  readonly v6?: EchoAddress
+}
+/** What the others need to know of a node. */
+export interface EndFacts {
+  /** The name of the network of its pods. */
+  readonly network: string
+  /** The MTU of the test pods' link, in bytes. */
+  readonly mtu: number
+  /** All addresses of the node. */
+  readonly addresses: readonly Ip[]
+  readonly places: Readonly<Record<PlaceName, Place>>
+}
+/** The side of a test on one node: its test pods, its echo servers, and what sends from there. */
+export interface End {
+  readonly facts: EndFacts
+  /** Sends from a place, and waits for the echo. Rejects when the node cannot be asked any more. */
+  attempt(from: PlaceName, tried: Attempt): Promise<Outcome>
+  /** Removes all that the end made. */
+  close(): Promise<void>
+}
+
+// Addresses for documentation (RFC 5737, RFC 3849). The route to them is the default route.
+const OUTSIDE = ['192.0.2.1', '2001:db8::1'].map(parseIp)
+const LINK = 'eth0'
+
+/**
+ * Makes the end of this node in its network. `plugins` are the folders of the plugins. Throws CniError when a plugin
+ * fails, and ExecError when a tool does. Nothing is left then.
+ */
+export async function openEnd(network: NetworkList, plugins: readonly string[]): Promise<End> {
+  const pods = await makeTestPods(network, plugins)
+  const servers: EchoServer[] = []
+  const close = async () => {
+    for (const server of servers) server.close()
+    await pods.close()
+  }
+  const spaces: Readonly<Record<PlaceName, Netns>> = { node: 'host', 'pod 1': pods.spaces[0], 'pod 2': pods.spaces[1] }
+  try {
+    const place = async (ns: Netns, ips: readonly Ip[]): Promise<Place> => {
+      const found: { v4?: EchoAddress; v6?: EchoAddress } = {}
+      for (const ip of ips) {
+        const family = isSix(ip) ? 'v6' : 'v4'
+        if (found[family]) continue
+        const server = await serveEchoes(ns, ip)
+        servers.push(server)
+        found[family] = { ip, tcp: server.tcp, udp: server.udp }
+      }
+      return found
+    }
+    const facts: EndFacts = {
+      network: network.name,
+      mtu: await mtuOf(pods.spaces[0]),
+      addresses: addressesOf('host').filter((ip) => !/^(127\.|::1$)/.test(ip)),
+      places: {
+        node: await place('host', OUTSIDE.flatMap(sourceTo)),
+        'pod 1': await place(pods.spaces[0], addressesOf(pods.spaces[0])),
+        'pod 2': await place(pods.spaces[1], addressesOf(pods.spaces[1])),
+      },
+    }
+    return { facts, attempt: (from, tried) => attempt(spaces[from], tried), close }
+  } catch (cause) {
+    await close()
+    throw cause
+  }
+}
+
+// The address of the default route. Empty when this node has none of that family.
+function sourceTo(to: Ip): Ip[] {
+  const route = inside('host', () => askForRoute({ to }))
+  return 'errno' in route || route.source === undefined ? [] : [route.source]
+}
+
+async function mtuOf(ns: NetnsPath): Promise<number> {
+  const { stdout } = await run(['ip', '-json', 'link', 'show', 'dev', LINK], '', ns)
+  return (JSON.parse(stdout) as { readonly mtu: number }[])[0]?.mtu ?? 0
+}

@@ -1,0 +1,113 @@
+import { run } from '../../lib/os/exec.ts'
+import { remove, takeLock, writeAtomic } from '../../lib/os/files.ts'
+import { inodeOf, netnsState } from '../../lib/os/netns.ts'
+import { listFiles, readText } from '../../lib/os/reading.ts'
+import { type Host, warn } from '../../lib/runtime/invoke.ts'
+import { type NetworkList, parseNetwork } from '../../lib/runtime/network-list.ts'
+import { addNetwork, delNetwork } from '../../lib/runtime/runtime.ts'
+import { ExecError } from '../../lib/text/errors.ts'
+import { type NetnsPath, parse } from '../../lib/text/values.ts'
+
+/** The network namespaces of the test pods, and what removes them. */
+export interface TestPods {
+  readonly spaces: readonly [NetnsPath, NetnsPath]
+  /** Detaches and removes the pods. Throws CniError when a plugin fails; the next run tries again. */
+  close(): Promise<void>
+}
+/** What a later run needs to remove the pods of one that was killed. */
+interface Left {
+  /** The inode of the node's namespace. Another namespace stands for another node. */
+  readonly node: number
+  readonly plugins: readonly string[]
+  /** The configuration of the network. */
+  readonly network: string
+}
+
+// Who is at work: pods of a run that was killed are removed by the next one. The lock ends with the process.
+const DIR = '/run/plumb/connectivity'
+const OWN = '/proc/self/ns/net' as NetnsPath
+const NAMES = '/run/netns'
+const IFNAME = parse.ifname('eth0')
+
+/**
+ * Makes two test pods on this node: namespaces that the network attaches as it attaches every pod. Their container ids
+ * begin with `plumb-connectivity-`. Removes first what a killed run left. Throws CniError when a plugin fails, and
+ * ExecError when no namespace can be made. Nothing is left then.
+ */
+export async function makeTestPods(network: NetworkList, plugins: readonly string[]): Promise<TestPods> {
+  await sweep()
+  // A process id would not do: programs in containers may have the same one.
+  const id = Math.floor(Math.random() * 2 ** 32)
+    .toString(16)
+    .padStart(8, '0')
+  const release = takeLock(`${DIR}/${id}.lock`)
+  const left: Left = { node: inodeOf(OWN) ?? 0, plugins, network: network.text }
+  writeAtomic(`${DIR}/${id}`, JSON.stringify(left), { durable: false })
+  const close = async () => {
+    try {
+      await removePods(id, network, hostOf(plugins))
+      remove(`${DIR}/${id}`)
+    } finally {
+      release?.()
+    }
+    remove(`${DIR}/${id}.lock`)
+  }
+  try {
+    for (const name of namesOf(id)) {
+      await ip('netns', 'add', name)
+      const at = { containerId: parse.containerId(name), ifname: IFNAME, netns: spaceOf(name) }
+      await addNetwork(network, at, hostOf(plugins))
+    }
+  } catch (cause) {
+    await close()
+    throw cause
+  }
+  const [one, other] = namesOf(id)
+  return { spaces: [spaceOf(one), spaceOf(other)], close }
+}
+
+// A network that cannot be detached must not stop this run. Its record stays.
+async function sweep(): Promise<void> {
+  for (const id of listFiles(DIR)) {
+    if (!/^[\da-f]{8}$/.test(id)) continue
+    const release = takeLock(`${DIR}/${id}.lock`)
+    if (!release) continue
+    try {
+      const { node, plugins, network } = JSON.parse(readText(`${DIR}/${id}`) ?? '{}') as Partial<Left>
+      if (node !== inodeOf(OWN) || plugins === undefined || network === undefined) continue
+      await removePods(id, parseNetwork(network, `${DIR}/${id}`), hostOf(plugins))
+      remove(`${DIR}/${id}`)
+      remove(`${DIR}/${id}.lock`)
+    } catch (cause) {
+      warn({ path: [] }, `Cannot remove the test pods of an earlier run: ${(cause as Error).message}`)
+    } finally {
+      release()
+    }
+  }
+}
+
+async function removePods(id: string, network: NetworkList, host: Host): Promise<void> {
+  for (const name of namesOf(id)) {
+    const netns = netnsState(spaceOf(name)) === 'pod' ? spaceOf(name) : ''
+    await delNetwork(network, { containerId: parse.containerId(name), ifname: IFNAME, netns }, host)
+    if (netnsState(spaceOf(name)) !== 'gone') await ip('netns', 'del', name)
+  }
+}
+
+function namesOf(id: string): readonly [string, string] {
+  return [`plumb-connectivity-${id}-1`, `plumb-connectivity-${id}-2`]
+}
+
+function spaceOf(name: string): NetnsPath {
+  return parse.netns(`${NAMES}/${name}`)
+}
+
+function hostOf(plugins: readonly string[]): Host {
+  return { path: plugins, cacheDir: `${DIR}/cache` }
+}
+
+async function ip(...words: string[]): Promise<void> {
+  const argv = ['ip', ...words]
+  const { status, stderr } = await run(argv, '')
+  if (status !== 0) throw new ExecError(argv, undefined, stderr.trim() || `it ended with status ${status}`)
+}

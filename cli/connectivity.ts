@@ -1,0 +1,232 @@
+import { hostname } from 'node:os'
+import { TESTS, WAYS } from '../agent/connectivity/cases.ts'
+import { type Result, testAll, titleOf } from '../agent/connectivity/connectivity.ts'
+import { type End, openEnd } from '../agent/connectivity/end.ts'
+import { serveEnd, startFarEnd } from '../agent/connectivity/far-end.ts'
+import { junitText } from '../agent/connectivity/junit.ts'
+import { examine, type Report } from '../agent/doctor/doctor.ts'
+import { readFacts } from '../agent/doctor/facts/read.ts'
+import type { Status } from '../agent/health/status.ts'
+import { writeAtomic } from '../lib/os/files.ts'
+import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
+import { answerOf } from './ask.ts'
+import { reportText } from './doctor.ts'
+import {
+  type Abouts,
+  choicesOf,
+  describeOptions,
+  type Given,
+  type Grammar,
+  type OptionName,
+  readOptions,
+} from './options.ts'
+import { print, table } from './output.ts'
+import { hostOf, networkOf } from './target.ts'
+
+const names: readonly OptionName[] = [
+  'far',
+  'quick',
+  'junit',
+  'conf-dir',
+  'bin-dir',
+  'socket',
+  'subnet-file',
+  'json',
+  'help',
+]
+const ABOUTS: Abouts = { 'subnet-file': 'where the agent writes the subnet of this node, for the doctor' }
+/** What the command does not test. */
+const NOT_MADE = [
+  ['Services, node ports, DNS', 'they need objects of the cluster; see plumb services and plumb trace'],
+  ['NetworkPolicy', 'it needs objects of the cluster; see plumb policy test'],
+  ['SCTP', 'plumb has no echo server for it'],
+] as const
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
+const SIGNAL_STATUS = 128
+
+/** What may follow this command. */
+export const grammar: Grammar = { options: choicesOf(names, ABOUTS) }
+
+/**
+ * Runs `plumb connectivity ARGV` and returns the exit status. The status is 0 when every case that was made succeeds, 1
+ * when one fails, 3 when none could be made. Throws ValueError for a wrong command line, and CniError when a node cannot
+ * take part.
+ */
+export async function run(argv: readonly string[]): Promise<number> {
+  const { values, words } = readOptions(argv, names, 'plumb connectivity')
+  if (values.help) {
+    print(help())
+    return 0
+  }
+  const isEnd = words.length === 1 && words[0] === 'end'
+  if (words.length > 0 && !isEnd)
+    throw new ValueError(`plumb connectivity takes no ${shown(words[0])}; see plumb connectivity --help`)
+  const fars = farsOf(values.far ?? [])
+  const given = { values, words }
+  const open = () => openEnd(networkOf(given, '-'), hostOf(given).path)
+  if (isEnd) {
+    await serve(open)
+    return 0
+  }
+  const results = await tested(open, fars, values)
+  const failed = results.filter(({ state }) => state === 'failed')
+  const report = failed.length > 0 ? examine(await readFacts(placesOf(values))) : undefined
+  if (values.junit !== undefined) save(values.junit, junitText(results))
+  print(values.json ? JSON.stringify(jsonOf(results, report), null, 4) : resultsText(results, report))
+  if (failed.length > 0) return 1
+  return results.some(({ state }) => state === 'ok') ? 0 : 3
+}
+
+function farsOf(given: readonly string[]): ReadonlyMap<string, string> {
+  const fars = new Map<string, string>()
+  for (const text of given) {
+    const [, name, command] = /^([\w.-]+)=(.*\S.*)$/s.exec(text) ?? []
+    if (name === undefined || command === undefined)
+      throw new ValueError(`Cannot read --far ${shown(text)}: want NAME=COMMAND, such as n2='ssh root@n2 plumb'`)
+    if (fars.has(name)) throw new ValueError(`--far names the node ${name} twice: want another name for each node`)
+    fars.set(name, command)
+  }
+  return fars
+}
+
+async function serve(open: () => Promise<End>): Promise<void> {
+  let stop: () => void = () => undefined
+  const stopped = new Promise<void>((resolve) => {
+    stop = resolve
+  })
+  for (const signal of SIGNALS) process.on(signal, stop)
+  const reader = Bun.stdin.stream().getReader()
+  const input = new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      const next = await Promise.race([reader.read(), stopped])
+      if (!next || next.done) controller.close()
+      else controller.enqueue(next.value)
+    },
+  })
+  const output = Bun.stdout.writer()
+  // A reader that is gone must not end this process before its pods are removed.
+  await serveEnd(open, input, (line) => {
+    output.write(`${line}\n`)
+    void Promise.resolve(output.flush()).catch(() => undefined)
+  })
+  // The reading of stdin would keep the process alive after a signal.
+  process.exit(0)
+}
+
+async function tested(
+  open: () => Promise<End>,
+  fars: ReadonlyMap<string, string>,
+  values: Given['values'],
+): Promise<Result[]> {
+  const opening = [
+    ['', open] as const,
+    ...[...fars].map(([name, command]) => [name, () => startFarEnd(name, command)] as const),
+  ]
+  const settled = Promise.allSettled(opening.map(([, start]) => start()))
+  const closeAll = async () => {
+    const ends = (await settled).flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
+    await Promise.all(ends.map((end) => end.close()))
+  }
+  const end = (signal: NodeJS.Signals) => {
+    const number = { SIGHUP: 1, SIGINT: 2, SIGTERM: 15 }[signal as (typeof SIGNALS)[number]]
+    void closeAll().finally(() => process.exit(SIGNAL_STATUS + number))
+  }
+  for (const signal of SIGNALS) process.once(signal, end)
+  try {
+    const own = await nameOf(values, fars)
+    const ends = new Map<string, End>()
+    for (const [i, one] of (await settled).entries()) {
+      if (one.status === 'rejected') throw one.reason
+      ends.set(opening[i]?.[0] || own, one.value)
+    }
+    return await testAll(ends, values.quick)
+  } finally {
+    await closeAll()
+    for (const signal of SIGNALS) process.off(signal, end)
+  }
+}
+
+async function nameOf(values: Given['values'], fars: ReadonlyMap<string, string>): Promise<string> {
+  const told = await answerOf('/status', values).catch(() => undefined)
+  const name = (told as Status | undefined)?.node ?? hostname()
+  return fars.has(name) ? 'this node' : name
+}
+
+function placesOf(values: Given['values']): Parameters<typeof readFacts>[0] {
+  return {
+    subnetFile: values['subnet-file'] ?? '/run/flannel/subnet.env',
+    confDir: values['conf-dir'] ?? process.env['NETCONFPATH'] ?? '/etc/cni/net.d',
+    binDirs: hostOf({ values, words: [] }).path,
+    written: ['/run/cni', '/run/plumb', '/var/lib/cni', '/var/lib/plumb'],
+    status: async () => (await answerOf('/status', values)) as Status,
+  }
+}
+
+function save(file: string, text: string): void {
+  try {
+    writeAtomic(file, text, { mode: 0o644 })
+  } catch (cause) {
+    const { message } = cause as Error
+    throw new CniError(CODE.io, `Cannot write ${file}: ${message}`, 'want --junit FILE in a folder with room', {
+      cause,
+    })
+  }
+}
+
+function jsonOf(results: readonly Result[], report: Report | undefined): unknown {
+  return {
+    cases: results.map(({ test, route, state, says, seconds }) => {
+      const { way, family, from, to } = route
+      const side = ({ node, place, address }: typeof from) => ({ node, place, ip: address.ip })
+      return { way, test, family, from: side(from), to: side(to), state, says, seconds }
+    }),
+    notMade: NOT_MADE.map(([what, why]) => ({ what, why })),
+    findings: report?.findings ?? [],
+  }
+}
+
+/** Formats results for people: the failed cases, a count for each way, and what was not tested. */
+export function resultsText(results: readonly Result[], report: Report | undefined): string {
+  const failures = results
+    .filter(({ state }) => state === 'failed')
+    .map((one) => `FAILED ${one.route.way}: ${titleOf(one)}: ${one.says}`)
+  const rows = WAYS.flatMap((way) => {
+    const ofWay = results.filter(({ route }) => route.way === way)
+    if (ofWay.length === 0) return []
+    const cells = TESTS.map((test) => {
+      const made = ofWay.filter((one) => one.test === test && one.state !== 'not made')
+      return `${made.filter(({ state }) => state === 'ok').length}/${made.length}`
+    })
+    return [[way, ...cells]]
+  })
+  const notMade = NOT_MADE.map(([what, why]) => `not tested: ${what}: ${why}`)
+  return [
+    ...(failures.length > 0 ? [failures.join('\n')] : []),
+    table(['', ...TESTS], rows),
+    notMade.join('\n'),
+    ...(report ? [`plumb doctor on this node:\n\n${reportText(report)}`] : []),
+    conclusionOf(results),
+  ].join('\n\n')
+}
+
+function conclusionOf(results: readonly Result[]): string {
+  const count = (state: Result['state']) => results.filter((one) => one.state === state).length
+  const made = count('ok') + count('failed')
+  if (made === 0) return 'No case could be made: the test pods have no addresses'
+  const rest = count('not made') > 0 ? `; ${count('not made')} were not made because of them` : ''
+  return count('failed') > 0 ? `${count('failed')} of ${made} cases fail${rest}` : `All ${made} cases succeed`
+}
+
+function help(): string {
+  return `usage: plumb connectivity [--far NAME=COMMAND]… [options]: test whether pods and nodes reach each other
+
+${describeOptions(names, ABOUTS)}
+
+It makes two test pods on this node, and two on each node that --far names. It sends TCP, UDP and echo
+requests between all of them and their nodes, and removes the pods. COMMAND runs plumb on another node:
+  --far n2='ssh root@n2 plumb'
+  --far n3='kubectl exec -i -n kube-system plumb-x7k2p -- plumb'
+
+exit status: 0 all cases that were made succeed, 1 one fails, or a node cannot take part,
+             2 the command line is wrong, 3 no case could be made`
+}

@@ -1,0 +1,104 @@
+// Tests agent/connectivity and cli/connectivity.ts on two nodes: what it says, and what it leaves.
+import assert from 'node:assert/strict'
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { connectivity, failures, leftOn, type Member, onNodes, PLUMB, wordsOf } from '../support/connectivity.ts'
+import { sh } from '../support/doctor.ts'
+import { until } from '../support/harness.ts'
+
+/** Reads JUnit XML by a parser: the elements, in their order, with their attributes. */
+async function elementsOf(xml: string): Promise<{ tag: string; attributes: Record<string, string> }[]> {
+  const found: { tag: string; attributes: Record<string, string> }[] = []
+  await new HTMLRewriter()
+    .on('*', {
+      element: ({ tagName, attributes }) =>
+        void found.push({ tag: tagName, attributes: Object.fromEntries(attributes) }),
+    })
+    .transform(new Response(xml))
+    .text()
+  return found
+}
+
+describe('plumb connectivity', () => {
+  it(
+    '[DG10] between two healthy nodes all succeeds, and a dropped way fails alone, with its JUnit file',
+    onNodes(2, async (members) => {
+      const [{ node }] = members as [Member, Member]
+      const healthy = await connectivity(members)
+      assert.deepEqual(failures(healthy), [])
+      assert.deepEqual([healthy.status, healthy.findings], [0, []])
+      assert.equal(healthy.cases.length, (2 * 3 + 2 * 3) * 2 * 6)
+      assert.ok(healthy.cases.every(({ state }) => state === 'ok'))
+
+      await sh(
+        node.ns,
+        `nft 'add table ip strict'
+         nft 'add chain ip strict through { type filter hook forward priority 0; }'
+         nft 'add rule ip strict through ip saddr 10.244.0.0/16 iifname "flannel*" meta l4proto udp drop'`,
+      )
+      const junit = join(node.dir, 'junit <&>.xml')
+      const { status, stdout } = await node.ns.exec(wordsOf(members, '--junit', junit))
+      assert.equal(status, 1, stdout)
+      assert.match(
+        stdout,
+        /^FAILED pod → pod, other node: UDP IPv4 n2 pod 1 \(10\.244\.\d+\.\d+\) → n1 pod 1 \(10\.244\.\d+\.\d+\): no answer to datagrams of 1000 bytes in 3 s$/m,
+      )
+      assert.match(stdout, /plumb doctor on this node:\n/)
+      const elements = await elementsOf(readFileSync(junit, 'utf8'))
+      const suite = elements.find(({ tag }) => tag === 'testsuite')?.attributes
+      const cases = elements.filter(({ tag }) => tag === 'testcase')
+      assert.equal(cases.length, healthy.cases.length)
+      assert.equal(suite?.['tests'], String(cases.length))
+      const failed = elements.filter(({ tag }) => tag === 'failure')
+      assert.equal(suite?.['failures'], String(failed.length))
+    }),
+  )
+  it(
+    '[DG11] a killed run ends its far end, and the next run removes its pods',
+    onNodes(2, async (members) => {
+      const [near, far] = members as [Member, Member]
+      const child = Bun.spawn(['nsenter', `--net=${near.node.ns.path}`, '--', ...wordsOf(members)], {
+        stdout: 'ignore',
+        stderr: 'ignore',
+      })
+      await until(async () => (await leftOn(near)).length === 2 && (await leftOn(far)).length === 2, 20_000)
+      child.kill('SIGKILL')
+      await child.exited
+      await until(async () => (await leftOn(far)).length === 0, 20_000)
+      assert.equal((await leftOn(near)).length, 2)
+      assert.equal((await connectivity([near], '--quick')).status, 0)
+      assert.deepEqual(await leftOn(near), [])
+
+      const stopped = Bun.spawn(['nsenter', `--net=${near.node.ns.path}`, '--', ...wordsOf(members)], {
+        stdout: 'ignore',
+        stderr: 'ignore',
+      })
+      await until(async () => (await leftOn(near)).length === 2, 20_000)
+      stopped.kill('SIGTERM')
+      assert.equal(await stopped.exited, 143)
+      assert.deepEqual([await leftOn(near), await leftOn(far)], [[], []])
+    }),
+  )
+  it(
+    '[DG11] a node that cannot take part is named, and nothing is left',
+    onNodes(1, async (members) => {
+      const [near] = members as [Member, Member]
+      const said = async (...more: string[]) => {
+        const { status, stderr } = await near.node.ns.exec(wordsOf([near], ...more))
+        return `${status}: ${stderr}`
+      }
+      assert.match(
+        await said('--far', 'n9=sh -c "echo no such host >&2; exit 7" --'),
+        /^1: error 5: Cannot test from n9: the command ended with status 7\n.*\n {2}no such host/s,
+      )
+      assert.match(
+        await said('--far', `n9=env NETCONFPATH=/nowhere ${PLUMB}`),
+        /^1: error 5: Cannot test from n9: .*\/nowhere/,
+      )
+      assert.match(await said('--far', 'n9'), /^2: Cannot read --far "n9": want NAME=COMMAND/)
+      assert.match(await said('--far', 'a=x', '--far', 'a=y'), /^2: --far names the node a twice/)
+      assert.match(await said('nodes'), /^2: plumb connectivity takes no "nodes"/)
+      assert.ok(!existsSync('/nowhere'))
+    }),
+  )
+})

@@ -1,0 +1,94 @@
+// Nodes whose runtimes have a network, and `plumb connectivity` between them.
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { makeNetwork, type Place } from './doctor.ts'
+import { type Namespace, until } from './harness.ts'
+import { type Agent, type Cluster, fileStore, inCluster } from './nodes.ts'
+
+/** The program. */
+export const PLUMB = join(import.meta.dir, '../../dist/plumb')
+const NETWORK = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
+
+interface Side {
+  readonly node: string
+  readonly place: string
+  readonly ip: string
+}
+/** A case as `plumb connectivity --json` has it. */
+export interface Case {
+  readonly way: string
+  readonly test: string
+  readonly family: string
+  readonly from: Side
+  readonly to: Side
+  readonly state: 'ok' | 'failed' | 'not made'
+  readonly says: string
+}
+/** What `plumb connectivity --json` prints. */
+export interface Told {
+  readonly status: number
+  readonly cases: readonly Case[]
+  readonly notMade: readonly { readonly what: string; readonly why: string }[]
+  readonly findings: readonly { readonly code: string; readonly text: string }[]
+}
+/** A node with its agent. */
+export interface Member extends Place {
+  readonly agent: Agent
+}
+
+/** The words that run the command on the first of these nodes, with a far end on each of the others. */
+export function wordsOf([near, ...fars]: readonly Place[], ...more: string[]): string[] {
+  const { node, bin, lists } = near as Place
+  const far = ({ node, bin, lists }: Place) =>
+    `${node.name}=nsenter --net=${node.ns.path} env CNI_PATH=${bin} NETCONFPATH=${lists} ${PLUMB}`
+  return [
+    PLUMB,
+    'connectivity',
+    ...fars.flatMap((one) => ['--far', far(one)]),
+    ...['--socket', join(node.dir, 'agent.sock'), '--subnet-file', join(node.dir, 'subnet.env')],
+    ...['--conf-dir', lists, '--bin-dir', bin],
+    ...more,
+  ]
+}
+
+/** Runs `plumb connectivity --json` on the first of these nodes. */
+export async function connectivity(places: readonly Place[], ...more: string[]): Promise<Told> {
+  const { status, stdout, stderr } = await (places[0] as Place).node.ns.exec(wordsOf(places, '--json', ...more))
+  assert.ok(stdout.startsWith('{\n    "cases"'), `${status}: ${stdout}\n${stderr}`)
+  return { ...JSON.parse(stdout), status }
+}
+
+/** Wraps a test: nodes n1 and so on with agents, whose runtimes have the network of the agent. No pod is left. */
+export function onNodes(count: number, work: (members: readonly Member[], hub: Namespace) => Promise<void>) {
+  const options = (cluster: Cluster) => [...fileStore(cluster, NETWORK), '--probe-interval=2']
+  return inCluster(count, options, async ({ nodes, hub }, test) => {
+    test.timeout(240_000)
+    const agents = nodes.map((node) => node.agent())
+    await Promise.all(agents.map((agent) => agent.ready(30_000)))
+    await until(async () => {
+      const all = await Promise.all(agents.map((agent) => agent.status()))
+      return all.every(
+        (one) => one?.peers.length === count - 1 && one.peers.every(({ probe }) => probe?.state === 'answers'),
+      )
+    }, 45_000)
+    const members = nodes.map((node, i): Member => ({ ...makeNetwork(node), agent: agents[i] as Agent }))
+    await work(members, hub)
+    for (const member of members) assert.deepEqual(await leftOn(member), [])
+  })
+}
+
+/** The links of pods that a node has. */
+export async function leftOn({ node }: Place): Promise<string[]> {
+  const { stdout } = await node.ns.exec(['ip', '-br', 'link', 'show', 'type', 'veth'])
+  return stdout.split('\n').filter((line) => line.startsWith('veth'))
+}
+
+/** The failed cases, each as a text. */
+export function failures({ cases }: Told): string[] {
+  return cases.filter(({ state }) => state === 'failed').map(textOf)
+}
+
+/** A case as a text without its addresses. */
+export function textOf({ way, test, family, from, to }: Case): string {
+  return `${way}: ${test} ${family} ${from.node} → ${to.node}`
+}
