@@ -18,7 +18,7 @@ const WAIT_MS = 5000
 /** The longest `--wait`. */
 const LONGEST_WAIT_S = 86_400
 const names: readonly OptionName[] = ['wait', 'watch', 'socket', 'json', 'help']
-const ABOUTS: Abouts = { wait: 'wait until the node is ready, at most for so long' }
+const ABOUTS: Abouts = { wait: { value: 'SECONDS', about: 'wait until the node is ready, at most for so long' } }
 /** How often a node that is not ready is asked again, in milliseconds. */
 const AGAIN_MS = 500
 // Moves to the first place of a terminal, and clears it.

@@ -21,6 +21,7 @@ import {
   readOptions,
 } from './options.ts'
 import { print, table } from './output.ts'
+import { placesOf } from './places.ts'
 import { hostOf, networkOf } from './target.ts'
 
 const names: readonly OptionName[] = [
@@ -34,7 +35,9 @@ const names: readonly OptionName[] = [
   'json',
   'help',
 ]
-const ABOUTS: Abouts = { 'subnet-file': 'where the agent writes the subnet of this node, for the doctor' }
+const ABOUTS: Abouts = {
+  'subnet-file': { value: 'FILE', about: 'where the agent writes the subnet of this node, for the doctor' },
+}
 /** What the command does not test. */
 const NOT_MADE = [
   ['Services, node ports, DNS', 'they need objects of the cluster; see plumb services and plumb trace'],
@@ -150,16 +153,6 @@ async function nameOf(values: Given['values'], fars: ReadonlyMap<string, string>
   const told = await answerOf('/status', values).catch(() => undefined)
   const name = (told as Status | undefined)?.node ?? hostname()
   return fars.has(name) ? 'this node' : name
-}
-
-function placesOf(values: Given['values']): Parameters<typeof readFacts>[0] {
-  return {
-    subnetFile: values['subnet-file'] ?? '/run/flannel/subnet.env',
-    confDir: values['conf-dir'] ?? process.env['NETCONFPATH'] ?? '/etc/cni/net.d',
-    binDirs: hostOf({ values, words: [] }).path,
-    written: ['/run/cni', '/run/plumb', '/var/lib/cni', '/var/lib/plumb'],
-    status: async () => (await answerOf('/status', values)) as Status,
-  }
 }
 
 function save(file: string, text: string): void {

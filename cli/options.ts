@@ -97,11 +97,6 @@ const options = {
     about: 'where the agent writes the subnet of this node (/run/flannel/subnet.env)',
   },
   store: { type: 'string', value: 'file|etcd', about: 'where the nodes have their leases, only there' },
-  far: {
-    type: 'string',
-    value: 'COMMAND',
-    about: "how plumb is started on the receiver's node: 'ssh n2 plumb'",
-  },
   timeout: { type: 'string', value: 'SECONDS', about: 'for each plugin call (120)' },
   watch: { type: 'boolean', about: 'answer again at every change, until Ctrl-C; with --json one line each' },
   since: { type: 'string', value: 'TIME', about: 'how far back logs go, such as 30m or 2d (1h)' },
@@ -181,12 +176,12 @@ export function readOptions(argv: readonly string[], names: readonly OptionName[
 }
 
 /** What an option says in a command where it means something else than in others. */
-export type Abouts = Partial<Readonly<Record<OptionName, string>>>
+export type Abouts = Partial<Readonly<Record<OptionName, Pick<Option, 'about' | 'value'>>>>
 
 /** Formats the help text of these options. */
 export function describeOptions(names: readonly OptionName[], abouts: Abouts = {}): string {
   const rows = names.map((name): string[] => {
-    const { short, value, about }: Option = { ...options[name], ...aboutOf(abouts, name) }
+    const { short, value, about }: Option = { ...options[name], ...abouts[name] }
     return [`  ${short ? `-${short}, ` : '    '}--${name}${value ? ` ${value}` : ''}`, about]
   })
   return table([], rows)
@@ -195,12 +190,7 @@ export function describeOptions(names: readonly OptionName[], abouts: Abouts = {
 /** The same options, as a shell completes them. */
 export function choicesOf(names: readonly OptionName[], abouts: Abouts = {}): Choice[] {
   return names.map((name) => {
-    const { value, about }: Option = { ...options[name], ...aboutOf(abouts, name) }
+    const { value, about }: Option = { ...options[name], ...abouts[name] }
     return { word: `--${name}`, about, ...(value !== undefined && { value }) }
   })
-}
-
-function aboutOf(abouts: Abouts, name: OptionName): { readonly about?: string } {
-  const about = abouts[name]
-  return about === undefined ? {} : { about }
 }

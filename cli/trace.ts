@@ -18,10 +18,21 @@ import { CniError, shown, ValueError } from '../lib/text/errors.ts'
 import { type Ip, parseIp } from '../lib/text/ip.ts'
 import type { NetnsPath } from '../lib/text/values.ts'
 import { answerOf } from './ask.ts'
-import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
+import {
+  type Abouts,
+  choicesOf,
+  describeOptions,
+  type Given,
+  type Grammar,
+  type OptionName,
+  readOptions,
+} from './options.ts'
 import { print, table } from './output.ts'
 
 const names: readonly OptionName[] = ['socket', 'policy-socket', 'subnet-file', 'cache-dir', 'far', 'json', 'help']
+const ABOUTS: Abouts = {
+  far: { value: 'COMMAND', about: "how plumb is started on the receiver's node: 'ssh n2 plumb'" },
+}
 /** The limit for the agent's silence about policy, in milliseconds. */
 const QUIET_MS = 5000
 /** The most endpoints of a Service whose namespaces are watched. */
@@ -31,7 +42,7 @@ const [LOST, DIFFER] = [1, 3]
 const [LOWEST_PORT, PORTS] = [40_000, 20_000]
 
 /** What may follow this command. */
-export const grammar: Grammar = { options: choicesOf(names), words: ['FROM', 'TO', '[PORT[/PROTOCOL]]'] }
+export const grammar: Grammar = { options: choicesOf(names, ABOUTS), words: ['FROM', 'TO', '[PORT[/PROTOCOL]]'] }
 
 /** What `plumb trace` found, as `--json` prints it. */
 export interface Told extends Comparison {
@@ -137,7 +148,8 @@ async function traced(from: string, to: string, where: string | undefined, value
     { name: 'node', ns: 'host' },
     ...spacesOf(targets.filter((path) => path !== sender.netns)),
   ]
-  const far = values.far === undefined ? undefined : await startFar(commandOf(values.far), { probe, destinations })
+  const command = commandOf(values.far)
+  const far = command && (await startFar(command, { probe, destinations }))
   const wanted = { probe, places, facts, ...(tunnel !== undefined && { tunnel }), ...(far && { far }) }
   const { hops, lostAt, differsAt } = await trace(wanted).finally(() => far?.close())
   const found = { hops, ...(lostAt && { lostAt }), ...(differsAt && { differsAt }) }
@@ -160,7 +172,10 @@ function destinationsOf(
 }
 
 // Words between blanks: no shell reads them.
-function commandOf(text: string): string[] {
+function commandOf([text, another]: readonly string[] = []): string[] | undefined {
+  if (text === undefined) return undefined
+  if (another !== undefined)
+    throw new ValueError('plumb trace takes one --far: the command for the node of the receiver')
   const words = text.split(/\s+/).filter((word) => word !== '')
   if (words.length > 0) return words
   throw new ValueError(`Cannot read the command ${shown(text)} of --far: want words, such as 'ssh n2 plumb'`)
@@ -338,7 +353,7 @@ It sends one packet from FROM, and follows it through the rules and links of thi
 shows what should happen and what does. It needs root, and takes at most 20 seconds.
 With --far it also follows the packet on the node of the receiver: COMMAND starts plumb there.
 
-${describeOptions(names)}
+${describeOptions(names, ABOUTS)}
 
 exit status: 0 the packet arrives, 1 it is lost, 2 the command line is wrong, 3 it does not do
 what it should`
