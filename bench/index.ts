@@ -20,6 +20,7 @@ import { kube } from './parts/kube.ts'
 import { links } from './parts/links.ts'
 import { many } from './parts/many.ts'
 import { network } from './parts/network.ts'
+import { night } from './parts/night.ts'
 import { pods } from './parts/pods.ts'
 import { policy } from './parts/policy.ts'
 import { pool } from './parts/pool.ts'
@@ -46,6 +47,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   wireguard,
   agent,
   doctor,
+  night,
   kube,
   pods,
   policy,

@@ -36,7 +36,7 @@ import type { Repairs } from './repairs.ts'
  */
 const LOOK_MS = 4000
 /** The checks of the doctor are made at each of so many looks, and at each while they find something. */
-const EXAMINED_EVERY = 8
+const EXAMINED_EVERY = 3
 /**
  * When a change of a pod's link, and when one of a chain, is looked at. An ADD or another program may be at work.
  * Milliseconds.
@@ -82,11 +82,12 @@ export class DataPathPart implements Part {
   /** Triggers the part when an event may be about the links of pods. */
   heard({ kind, gone, resource }: Event): void {
     const isPodLink = (name: string) => this.#isKnown(name) || name.startsWith('veth')
+    const isUplink = resource.kind === 'link' && resource.name === this.#now.choice?.uplink.name
     const isLink = resource.kind === 'link' && (gone || !resource.up || isPodLink(resource.name))
     const isAddress = kind === 'addr' && resource.kind === 'addr' && this.#isKnown(resource.dev)
     // Of a routed pod.
     const isWay = gone && (resource.kind === 'addr' || resource.kind === 'route') && isPodLink(resource.dev)
-    if (isLink || isAddress || isWay) this.queue.add('links', LINKS_MS)
+    if (isUplink || isLink || isAddress || isWay) this.queue.add('links', LINKS_MS)
   }
 
   /** Triggers the part when a chain of another program may have changed. */

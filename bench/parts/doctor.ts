@@ -19,7 +19,7 @@ import { short, type Table } from '../report.ts'
 const [PEERS, PODS, LOOKS] = [1000, 250, 50]
 const READY_MS = 120_000
 /** How often the agent makes its checks, in seconds, and while they find something. */
-const [RESTING_S, BUSY_S] = [32, 4]
+const [RESTING_S, BUSY_S] = [12, 4]
 
 /** What the doctor takes on a full node, and what its checks in the agent take. */
 export async function doctor(bench: Bench): Promise<Table> {

@@ -31,6 +31,15 @@ const FAULTS: readonly Fault[] = [
     says: /^The chain inet other first, whose policy is drop, of another program drops packets/,
   },
   {
+    // The agent lets pods pass there, too: rules of its own are no finding.
+    code: 'DR12',
+    what: 'a rule in the old tables of iptables',
+    severity: 'warning',
+    make: ({ node }) =>
+      sh(node.ns, 'iptables-legacy -P FORWARD DROP; iptables-legacy -A INPUT -s 198.51.100.1 -j DROP'),
+    says: /^The old tables of iptables have rules beside those of nftables \(iptables-legacy filter: 1\): both decide, and iptables -S does not show the old ones$/,
+  },
+  {
     code: 'DR21',
     what: 'another VXLAN device takes our VNI when our device is deleted',
     make: async ({ node, agent }) => {

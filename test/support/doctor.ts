@@ -149,7 +149,7 @@ export async function isClean(fixture: Place): Promise<void> {
 
 /** Runs commands in a shell of root on the node. What they write below /etc goes away with the shell. */
 async function mend({ node }: Fixture, commands: readonly string[], tools = ''): Promise<void> {
-  const hide = ['/etc/sysctl.d', '/etc/modules-load.d'].map((dir) => `mount -t tmpfs none ${dir}`)
+  const hide = ['/etc/sysctl.d', '/etc/modules-load.d', '/var/tmp'].map((dir) => `mount -t tmpfs none ${dir}`)
   const script = ['set -e', ...hide, `PATH=${tools}:${DIST}:$PATH`, ...commands].join('\n')
   const { status, stderr } = await node.ns.exec(['unshare', '-m', 'sh', '-c', script])
   assert.equal(status, 0, `${commands.join('\n')}\n${stderr}`)

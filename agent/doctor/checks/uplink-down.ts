@@ -5,6 +5,7 @@ export const check: Check = {
   code: 'DR24',
   title: 'link to the other nodes is down',
   severity: 'error',
+  inAgent: 'part',
   detect({ agent, links }) {
     const name = agent?.uplink?.name
     const link = links.find((one) => one.name === name)

@@ -3,7 +3,7 @@ import { readText } from '../../../lib/os/reading.ts'
 import type { Run } from '../../../lib/os/run.ts'
 import { ExecError } from '../../../lib/text/errors.ts'
 
-/** A table of the old iptables that has rules. */
+/** A table of the old iptables that has rules of other programs. The agent lets pods pass there, too. */
 export interface LegacyRules {
   readonly tool: 'iptables-legacy' | 'ip6tables-legacy'
   readonly table: string
@@ -29,7 +29,7 @@ export async function readLegacyRules(run: Run): Promise<LegacyRules[]> {
       if (status !== 0) throw new ExecError(argv, undefined, stderr.split('\n', 1)[0] ?? '')
       return tables.flatMap((table): LegacyRules[] => {
         const [, body = ''] = new RegExp(`^\\*${table}\\n([\\s\\S]*?)^COMMIT`, 'm').exec(stdout) ?? []
-        const count = [...body.matchAll(/^-A /gm)].length
+        const count = [...body.matchAll(/^-A (?!PLUMB-)(?!.* -j PLUMB-)/gm)].length
         return count === 0 ? [] : [{ tool, table, count }]
       })
     }),

@@ -1,5 +1,6 @@
 import { addressesNow, RT_SCOPE_LINK } from '../../../lib/os/link-addresses.ts'
 import { linksNow } from '../../../lib/os/links.ts'
+import { linkState } from '../../../lib/os/sockets.ts'
 import { maybeSysctl } from '../../../lib/os/sysctls.ts'
 import type { Cidr, Ip } from '../../../lib/text/ip.ts'
 import { type Counters, grown, type Reading, readCounters } from './counters.ts'
@@ -68,7 +69,7 @@ function missing(what: string): never {
   throw new NotRead(`the agent does not read ${what}`)
 }
 
-// Without the carrier, and without what only a device of one kind has.
+// Without what only a device of one kind has.
 function readLinks(): Link[] {
   const all = linksNow()
   const names = new Map(all.map(({ index, name }) => [index, name]))
@@ -79,7 +80,9 @@ function readLinks(): Link[] {
       kind,
       mtu,
       isUp,
-      hasCarrier: isUp,
+      get hasCarrier() {
+        return isUp && linkState(name) === 'running'
+      },
       ...(masterName !== undefined && { master: masterName }),
       get addresses() {
         return addressesNow(index).map(({ cidr, scope }) => ({
