@@ -39,7 +39,7 @@ const ABOUTS: Abouts = { 'subnet-file': 'where the agent writes the subnet of th
 type Reports = ReadonlyMap<string, Report | undefined>
 /** What the command does not test. */
 const NOT_MADE = [
-  ['Services, node ports, DNS', 'they need objects of the cluster; see plumb services and plumb trace'],
+  ['Services, node ports, host ports, DNS', 'they need objects of the cluster; see plumb services and plumb trace'],
   ['NetworkPolicy', 'it needs objects of the cluster; see plumb policy test'],
   ['SCTP', 'plumb has no echo server for it'],
 ] as const

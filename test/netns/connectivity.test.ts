@@ -55,7 +55,7 @@ describe('plumb connectivity', () => {
     }),
   )
   it(
-    '[DG11] a killed run ends its far end, and the next run removes its pods',
+    '[DG11] a killed run ends its far end, a killed far end fails its cases, and the next run removes what is left',
     onNodes(2, async (members) => {
       const [near, far] = members as [Member, Member]
       const child = Bun.spawn(['nsenter', `--net=${near.node.ns.path}`, '--', ...wordsOf(members)], {
@@ -78,6 +78,18 @@ describe('plumb connectivity', () => {
       stopped.kill('SIGTERM')
       assert.equal(await stopped.exited, 143)
       assert.deepEqual([await leftOn(near), await leftOn(far)], [[], []])
+
+      const pidFile = join(far.node.dir, 'pid')
+      const [ns, env] = [far.node.ns.path, `env CNI_PATH=${far.bin} NETCONFPATH=${far.lists}`]
+      const command = `sh -c 'echo $$ >${pidFile}; exec nsenter --net=${ns} ${env} ${PLUMB} "$@"' --`
+      const torn = near.node.ns.exec(wordsOf([near], '--far', `n2=${command}`))
+      await until(async () => (await leftOn(far)).length === 2, 20_000)
+      process.kill(Number(readFileSync(pidFile, 'utf8')), 'SIGKILL')
+      const { status, stdout, stderr } = await torn
+      assert.equal(status, 1)
+      assert.match(`${stdout}${stderr}`, /Cannot test from n2: the command ended with status (SIGKILL|137)/)
+      assert.deepEqual([(await leftOn(near)).length, (await leftOn(far)).length], [0, 2])
+      assert.deepEqual(failures(await connectivity(members, '--quick')), [])
     }),
   )
   it(

@@ -1,6 +1,7 @@
 // Nodes whose runtimes have a network, and `plumb connectivity` between them.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
+import { listFiles } from '../../lib/os/reading.ts'
 import { makeNetwork, type Place } from './doctor.ts'
 import { until } from './harness.ts'
 import { type Agent, type Cluster, fileStore, inCluster } from './nodes.ts'
@@ -78,6 +79,11 @@ export function onNodes(count: number, work: (members: readonly Member[]) => Pro
     const members = nodes.map((node, i): Member => ({ ...makeNetwork(node), agent: agents[i] as Agent }))
     await work(members)
     for (const member of members) assert.deepEqual(await leftOn(member), [])
+    const names = ['/run/netns', '/run/plumb/connectivity', '/run/plumb/connectivity/cache/results'].flatMap(listFiles)
+    assert.deepEqual(
+      names.filter((name) => /^(plumb-connectivity-.*|[\da-f]{8}(\.lock)?|.*eth0)$/.test(name)),
+      [],
+    )
   })
 }
 
