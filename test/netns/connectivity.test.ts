@@ -2,7 +2,16 @@
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { connectivity, failures, leftOn, type Member, onNodes, PLUMB, wordsOf } from '../support/connectivity.ts'
+import {
+  areAttached,
+  connectivity,
+  failures,
+  leftOn,
+  type Member,
+  onNodes,
+  PLUMB,
+  wordsOf,
+} from '../support/connectivity.ts'
 import { sh } from '../support/doctor.ts'
 import { until } from '../support/harness.ts'
 
@@ -62,7 +71,7 @@ describe('plumb connectivity', () => {
         stdout: 'ignore',
         stderr: 'ignore',
       })
-      await until(async () => (await leftOn(near)).length === 2 && (await leftOn(far)).length === 2, 20_000)
+      await areAttached(4)
       child.kill('SIGKILL')
       await child.exited
       await until(async () => (await leftOn(far)).length === 0, 20_000)
@@ -74,7 +83,7 @@ describe('plumb connectivity', () => {
         stdout: 'ignore',
         stderr: 'ignore',
       })
-      await until(async () => (await leftOn(near)).length === 2, 20_000)
+      await areAttached(4)
       stopped.kill('SIGTERM')
       assert.equal(await stopped.exited, 143)
       assert.deepEqual([await leftOn(near), await leftOn(far)], [[], []])
@@ -83,7 +92,7 @@ describe('plumb connectivity', () => {
       const [ns, env] = [far.node.ns.path, `env CNI_PATH=${far.bin} NETCONFPATH=${far.lists}`]
       const command = `sh -c 'echo $$ >${pidFile}; exec nsenter --net=${ns} ${env} ${PLUMB} "$@"' --`
       const torn = near.node.ns.exec(wordsOf([near], '--far', `n2=${command}`))
-      await until(async () => (await leftOn(far)).length === 2, 20_000)
+      await areAttached(4)
       process.kill(Number(readFileSync(pidFile, 'utf8')), 'SIGKILL')
       const { status, stdout, stderr } = await torn
       assert.equal(status, 1)

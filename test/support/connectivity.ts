@@ -10,6 +10,8 @@ import { type Agent, type Cluster, fileStore, inCluster } from './nodes.ts'
 export const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const NETWORK = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
 
+const RESULTS = '/run/plumb/connectivity/cache/results'
+
 interface Side {
   readonly node: string
   readonly place: string
@@ -79,12 +81,17 @@ export function onNodes(count: number, work: (members: readonly Member[]) => Pro
     const members = nodes.map((node, i): Member => ({ ...makeNetwork(node), agent: agents[i] as Agent }))
     await work(members)
     for (const member of members) assert.deepEqual(await leftOn(member), [])
-    const names = ['/run/netns', '/run/plumb/connectivity', '/run/plumb/connectivity/cache/results'].flatMap(listFiles)
+    const names = ['/run/netns', '/run/plumb/connectivity', RESULTS].flatMap(listFiles)
     assert.deepEqual(
       names.filter((name) => /^(plumb-connectivity-.*|[\da-f]{8}(\.lock)?|.*eth0)$/.test(name)),
       [],
     )
   })
+}
+
+/** Waits until so many test pods are attached, on all nodes together. */
+export async function areAttached(count: number): Promise<void> {
+  await until(async () => listFiles(RESULTS).length === count, 20_000)
 }
 
 /** The links of pods that a node has. */
