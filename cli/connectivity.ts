@@ -2,7 +2,7 @@ import { hostname } from 'node:os'
 import { TESTS, WAYS } from '../agent/connectivity/cases.ts'
 import { type Result, testAll, titleOf } from '../agent/connectivity/connectivity.ts'
 import { type End, openEnd } from '../agent/connectivity/end.ts'
-import { serveEnd, startFarEnd } from '../agent/connectivity/far-end.ts'
+import { askFarDoctor, serveEnd, startFarEnd } from '../agent/connectivity/far-end.ts'
 import { junitText } from '../agent/connectivity/junit.ts'
 import { examine, type Report } from '../agent/doctor/doctor.ts'
 import { readFacts } from '../agent/doctor/facts/read.ts'
@@ -38,9 +38,11 @@ const names: readonly OptionName[] = [
 const ABOUTS: Abouts = {
   'subnet-file': { value: 'FILE', about: 'where the agent writes the subnet of this node, for the doctor' },
 }
+/** What the doctor says of a node. Undefined when it cannot be asked. */
+type Reports = ReadonlyMap<string, Report | undefined>
 /** What the command does not test. */
 const NOT_MADE = [
-  ['Services, node ports, DNS', 'they need objects of the cluster; see plumb services and plumb trace'],
+  ['Services, node ports, host ports, DNS', 'they need objects of the cluster; see plumb services and plumb trace'],
   ['NetworkPolicy', 'it needs objects of the cluster; see plumb policy test'],
   ['SCTP', 'plumb has no echo server for it'],
 ] as const
@@ -51,7 +53,7 @@ const SIGNAL_STATUS = 128
 export const grammar: Grammar = { options: choicesOf(names, ABOUTS) }
 
 /**
- * Runs `plumb connectivity ARGV` and returns the exit status. The status is 0 when every case that was made succeeds, 1
+ * Runs `plumb connectivity ARGV` and ends this process, or returns the exit status. The status is 0 when every case that was made succeeds, 1
  * when one fails, 3 when none could be made. Throws ValueError for a wrong command line, and CniError when a node cannot
  * take part.
  */
@@ -72,11 +74,15 @@ export async function run(argv: readonly string[]): Promise<number> {
     return 0
   }
   const results = await tested(open, fars, values)
-  const failed = results.filter(({ state }) => state === 'failed')
-  const report = failed.length > 0 ? examine(await readFacts(placesOf(values))) : undefined
+  const reports = await reportsOf(results, fars, values)
   if (values.junit !== undefined) save(values.junit, junitText(results))
-  print(values.json ? JSON.stringify(jsonOf(results, report), null, 4) : resultsText(results, report))
-  if (failed.length > 0) return 1
+  print(values.json ? JSON.stringify(jsonOf(results, reports), null, 4) : resultsText(results, reports))
+  // A connection that gets no answer would keep this process for two minutes.
+  process.exit(statusOf(results))
+}
+
+function statusOf(results: readonly Result[]): number {
+  if (results.some(({ state }) => state === 'failed')) return 1
   return results.some(({ state }) => state === 'ok') ? 0 : 3
 }
 
@@ -149,6 +155,22 @@ async function tested(
   }
 }
 
+// What the doctor says of the nodes on which a case failed.
+async function reportsOf(
+  results: readonly Result[],
+  fars: ReadonlyMap<string, string>,
+  values: Given['values'],
+): Promise<Reports> {
+  const failed = results.filter(({ state }) => state === 'failed')
+  const nodes = [...new Set(failed.flatMap(({ route }) => [route.from.node, route.to.node]))]
+  const reports = nodes.map(async (node) => {
+    const command = fars.get(node)
+    const report = command === undefined ? examine(await readFacts(placesOf(values))) : await askFarDoctor(command)
+    return [node, report] as const
+  })
+  return new Map(await Promise.all(reports))
+}
+
 async function nameOf(values: Given['values'], fars: ReadonlyMap<string, string>): Promise<string> {
   const told = await answerOf('/status', values).catch(() => undefined)
   const name = (told as Status | undefined)?.node ?? hostname()
@@ -166,7 +188,7 @@ function save(file: string, text: string): void {
   }
 }
 
-function jsonOf(results: readonly Result[], report: Report | undefined): unknown {
+function jsonOf(results: readonly Result[], reports: Reports): unknown {
   return {
     cases: results.map(({ test, route, state, says, seconds }) => {
       const { way, family, from, to } = route
@@ -174,12 +196,12 @@ function jsonOf(results: readonly Result[], report: Report | undefined): unknown
       return { way, test, family, from: side(from), to: side(to), state, says, seconds }
     }),
     notMade: NOT_MADE.map(([what, why]) => ({ what, why })),
-    findings: report?.findings ?? [],
+    findings: [...reports].flatMap(([node, report]) => (report?.findings ?? []).map((one) => ({ node, ...one }))),
   }
 }
 
 /** Formats results for people: the failed cases, a count for each way, and what was not tested. */
-export function resultsText(results: readonly Result[], report: Report | undefined): string {
+export function resultsText(results: readonly Result[], reports: Reports): string {
   const failures = results
     .filter(({ state }) => state === 'failed')
     .map((one) => `FAILED ${one.route.way}: ${titleOf(one)}: ${one.says}`)
@@ -197,7 +219,7 @@ export function resultsText(results: readonly Result[], report: Report | undefin
     ...(failures.length > 0 ? [failures.join('\n')] : []),
     table(['', ...TESTS], rows),
     notMade.join('\n'),
-    ...(report ? [`plumb doctor on this node:\n\n${reportText(report)}`] : []),
+    ...[...reports].map(([node, report]) => `plumb doctor on ${node}:\n${report ? reportText(report) : 'no answer'}`),
     conclusionOf(results),
   ].join('\n\n')
 }

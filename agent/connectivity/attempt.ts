@@ -24,7 +24,7 @@ export interface Outcome {
   readonly says: string
   /** The sender's address, as the other side saw it. */
   readonly saw?: Ip
-  /** The MTU of the path in bytes that a router told, or that was found by smaller packets. */
+  /** The MTU of the path in bytes that a router told. */
   readonly mtu?: number
 }
 
@@ -32,6 +32,8 @@ export interface Outcome {
 const [CONNECT_MS, QUIET_MS, DATAGRAM_MS, ECHO_MS, AGAIN_MS, LOOK_MS] = [4000, 4000, 3000, 3000, 500, 5]
 /** The smallest packet that a link with IPv4 and one with IPv6 carries in one piece (RFC 791, RFC 8200). */
 const SMALLEST = { 4: 576, 6: 1280 } as const
+/** After so long without an echo, the kernel is asked for what routers told, in milliseconds. */
+const SOON_MS = 500
 /** The limit for each size in the search for the largest packet, in milliseconds. */
 const SIZE_MS = 400
 const NEWLINE = 10
@@ -152,14 +154,19 @@ async function datagram(ns: Netns, { to, port, bytes }: Attempt): Promise<Outcom
 }
 
 async function echo(ns: Netns, from: Ip, { to, bytes }: Attempt): Promise<Outcome> {
-  const found = await echoed(ns, from, to, bytes, ECHO_MS)
-  if (found === 'arrived') return { state: 'arrived', says: `the echo of ${bytes} bytes comes back` }
-  if (found === 'EMSGSIZE') return { state: 'refused', says: `the sender's own link takes no packet of ${bytes} bytes` }
-  if (found !== 'lost') return lost(`the sender's kernel refuses the packet: ${found}`)
-  const told = await pathMtu(ns, to)
   const smallest = SMALLEST[isSix(to) ? 6 : 4]
+  // A router answers as fast as the receiver does.
+  for (const ms of [SOON_MS, ECHO_MS - SOON_MS]) {
+    const found = await echoed(ns, from, to, bytes, ms)
+    if (found === 'arrived') return { state: 'arrived', says: `the echo of ${bytes} bytes comes back` }
+    if (found === 'EMSGSIZE')
+      return { state: 'refused', says: `the sender's own link takes no packet of ${bytes} bytes` }
+    if (found !== 'lost') return lost(`the sender's kernel refuses the packet: ${found}`)
+    const mtu = bytes > smallest ? await pathMtu(ns, to) : undefined
+    if (mtu !== undefined && mtu < bytes)
+      return { ...lost(`a router says that the path carries only ${mtu} bytes`), mtu }
+  }
   if (bytes <= smallest) return lost(`no echo in ${ECHO_MS / 1000} s`)
-  if (told !== undefined) return { ...lost(`a router says that the path carries only ${told} bytes`), mtu: told }
   if ((await echoed(ns, from, to, smallest, SIZE_MS)) !== 'arrived')
     return lost(`no echo of ${bytes} bytes in ${ECHO_MS / 1000} s, nor of ${smallest} bytes`)
   let [low, high]: [number, number] = [smallest, bytes - 1]
@@ -168,7 +175,7 @@ async function echo(ns: Netns, from: Ip, { to, bytes }: Attempt): Promise<Outcom
     if ((await echoed(ns, from, to, middle, SIZE_MS)) === 'arrived') low = middle
     else high = middle - 1
   }
-  return { ...lost(`it vanishes: ${low} bytes arrive, no longer packet does, and no router says so`), mtu: low }
+  return lost(`it vanishes: ${low} bytes arrive, no longer packet does, and no router says so`)
 }
 
 // The name of an errno when the kernel refuses to send.

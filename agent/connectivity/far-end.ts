@@ -1,10 +1,13 @@
 // The ends of other nodes. They run `plumb connectivity end` there, by ssh or kubectl, and speak lines of JSON.
-import { CniError, CODE, shown } from '../../lib/text/errors.ts'
+import { CniError, CODE } from '../../lib/text/errors.ts'
+import type { Report } from '../doctor/doctor.ts'
 import type { Attempt, Outcome } from './attempt.ts'
 import type { End, EndFacts, PlaceName } from './end.ts'
 
-/** The command words that begin an end. */
-const WORDS = 'connectivity end'
+/** The command words that begin an end, and those that ask the doctor. */
+const [WORDS, DOCTOR] = ['connectivity end', 'doctor --json']
+/** The limit for the doctor of another node, in milliseconds. */
+const DOCTOR_MS = 30_000
 /** The limits in milliseconds: for two ADDs, for an attempt, and for two DELs. */
 const [START_MS, ATTEMPT_MS, END_MS] = [60_000, 40_000, 30_000]
 /** How much of the complaints of a command is kept, in letters. */
@@ -31,6 +34,7 @@ export async function startFarEnd(name: string, command: string): Promise<End> {
   const child = Bun.spawn(['sh', '-c', `${command} ${WORDS}`], { stdin: 'pipe', stdout: 'pipe', stderr: 'pipe' })
   const waiting = new Map<number, (answer: Answer | Error) => void>()
   let [complaint, count] = ['', 0]
+  let ended: CniError | undefined
   const next = (id: number, ms: number) =>
     new Promise<Answer>((resolve, reject) => {
       const timer = setTimeout(() => answered(failure(`it has not answered for ${ms / 1000} s`)), ms)
@@ -54,11 +58,11 @@ export async function startFarEnd(name: string, command: string): Promise<End> {
       if (answer) waiting.get(answer.id ?? 0)?.(answer)
     }
     await Promise.all([complaining, child.exited])
-    const cause = failure(`the command ended with status ${child.signalCode ?? child.exitCode}`)
-    for (const answered of waiting.values()) answered(cause)
+    ended = failure(`the command ended with status ${child.signalCode ?? child.exitCode}`)
+    for (const answered of waiting.values()) answered(ended)
   })()
   const close = async () => {
-    void child.stdin.end()
+    void Promise.resolve(child.stdin.end()).catch(() => undefined)
     const timer = setTimeout(() => child.kill('SIGKILL'), END_MS)
     await child.exited
     clearTimeout(timer)
@@ -69,10 +73,12 @@ export async function startFarEnd(name: string, command: string): Promise<End> {
     return {
       facts,
       async attempt(from, tried) {
+        if (ended) throw ended
         const id = ++count
         const answer = next(id, ATTEMPT_MS)
         child.stdin.write(`${JSON.stringify({ id, from, tried } satisfies Question)}\n`)
-        void child.stdin.flush()
+        // A command that ends is noticed by its output.
+        void Promise.resolve(child.stdin.flush()).catch(() => undefined)
         return (await answer).outcome as Outcome
       },
       close,
@@ -111,12 +117,30 @@ export async function serveEnd(
   }
 }
 
-// ssh prints the greeting of a node, too.
+/** What the doctor says on another node. Undefined when it says nothing within half a minute. */
+export async function askFarDoctor(command: string): Promise<Report | undefined> {
+  const child = Bun.spawn(['sh', '-c', `${command} ${DOCTOR}`], {
+    stdin: 'ignore',
+    stdout: 'pipe',
+    stderr: 'ignore',
+    timeout: DOCTOR_MS,
+    killSignal: 'SIGKILL',
+  })
+  try {
+    const text = await new Response(child.stdout).text()
+    const report = JSON.parse(text.slice(text.indexOf('{'))) as Report
+    return Array.isArray(report.findings) ? report : undefined
+  } catch {
+    return undefined
+  }
+}
+
+// Other lines are no answers: ssh prints the greeting of a node, too.
 function parsed(line: string): Answer | undefined {
   try {
     return line.startsWith('{') ? JSON.parse(line) : undefined
-  } catch (cause) {
-    throw new CniError(CODE.decode, `Cannot read the answer ${shown(line)}`, (cause as Error).message, { cause })
+  } catch {
+    return undefined
   }
 }
 

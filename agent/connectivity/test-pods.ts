@@ -69,13 +69,14 @@ export async function makeTestPods(network: NetworkList, plugins: readonly strin
 // A network that cannot be detached must not stop this run. Its record stays.
 async function sweep(): Promise<void> {
   for (const id of listFiles(DIR)) {
-    if (!/^[\da-f]{8}$/.test(id)) continue
+    // The records of another node are not locked, or its own run could not remove them.
+    if (!/^[\da-f]{8}$/.test(id) || leftBy(id)?.node !== inodeOf(OWN)) continue
     const release = takeLock(`${DIR}/${id}.lock`)
     if (!release) continue
     try {
-      const { node, plugins, network } = JSON.parse(readText(`${DIR}/${id}`) ?? '{}') as Partial<Left>
-      if (node !== inodeOf(OWN) || plugins === undefined || network === undefined) continue
-      await removePods(id, parseNetwork(network, `${DIR}/${id}`), hostOf(plugins))
+      // Another run may have removed it before the lock was taken.
+      const left = leftBy(id)
+      if (left) await removePods(id, parseNetwork(left.network, `${DIR}/${id}`), hostOf(left.plugins))
       remove(`${DIR}/${id}`)
       remove(`${DIR}/${id}.lock`)
     } catch (cause) {
@@ -84,6 +85,11 @@ async function sweep(): Promise<void> {
       release()
     }
   }
+}
+
+function leftBy(id: string): Left | undefined {
+  const text = readText(`${DIR}/${id}`)
+  return text === undefined ? undefined : (JSON.parse(text) as Left)
 }
 
 async function removePods(id: string, network: NetworkList, host: Host): Promise<void> {

@@ -2,7 +2,16 @@
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { connectivity, failures, leftOn, type Member, onNodes, PLUMB, wordsOf } from '../support/connectivity.ts'
+import {
+  areAttached,
+  connectivity,
+  failures,
+  leftOn,
+  type Member,
+  onNodes,
+  PLUMB,
+  wordsOf,
+} from '../support/connectivity.ts'
 import { sh } from '../support/doctor.ts'
 import { until } from '../support/harness.ts'
 
@@ -21,7 +30,7 @@ async function elementsOf(xml: string): Promise<{ tag: string; attributes: Recor
 
 describe('plumb connectivity', () => {
   it(
-    '[DG10] between two healthy nodes all succeeds, and a dropped way fails alone, with its JUnit file',
+    '[DG10] [DG11] between two healthy nodes all succeeds, and a dropped way fails alone, with its JUnit file',
     onNodes(2, async (members) => {
       const [{ node }] = members as [Member, Member]
       const healthy = await connectivity(members)
@@ -43,7 +52,8 @@ describe('plumb connectivity', () => {
         stdout,
         /^FAILED pod → pod, other node: UDP IPv4 n2 pod 1 \(10\.244\.\d+\.\d+\) → n1 pod 1 \(10\.244\.\d+\.\d+\): no answer to datagrams of 1000 bytes in 3 s$/m,
       )
-      assert.match(stdout, /plumb doctor on this node:\n/)
+      assert.match(stdout, /^plumb doctor on n1:\n(Nothing is wrong|error|warning)/m)
+      assert.match(stdout, /^plumb doctor on n2:\n(Nothing is wrong|error|warning)/m)
       const elements = await elementsOf(readFileSync(junit, 'utf8'))
       const suite = elements.find(({ tag }) => tag === 'testsuite')?.attributes
       const cases = elements.filter(({ tag }) => tag === 'testcase')
@@ -54,14 +64,14 @@ describe('plumb connectivity', () => {
     }),
   )
   it(
-    '[DG11] a killed run ends its far end, and the next run removes its pods',
+    '[DG12] a killed run ends its far end, a killed far end fails its cases, and the next run removes what is left',
     onNodes(2, async (members) => {
       const [near, far] = members as [Member, Member]
       const child = Bun.spawn(['nsenter', `--net=${near.node.ns.path}`, '--', ...wordsOf(members)], {
         stdout: 'ignore',
         stderr: 'ignore',
       })
-      await until(async () => (await leftOn(near)).length === 2 && (await leftOn(far)).length === 2, 20_000)
+      await areAttached(4)
       child.kill('SIGKILL')
       await child.exited
       await until(async () => (await leftOn(far)).length === 0, 20_000)
@@ -73,14 +83,26 @@ describe('plumb connectivity', () => {
         stdout: 'ignore',
         stderr: 'ignore',
       })
-      await until(async () => (await leftOn(near)).length === 2, 20_000)
+      await areAttached(4)
       stopped.kill('SIGTERM')
       assert.equal(await stopped.exited, 143)
       assert.deepEqual([await leftOn(near), await leftOn(far)], [[], []])
+
+      const pidFile = join(far.node.dir, 'pid')
+      const [ns, env] = [far.node.ns.path, `env CNI_PATH=${far.bin} NETCONFPATH=${far.lists}`]
+      const command = `sh -c 'echo $$ >${pidFile}; exec nsenter --net=${ns} ${env} ${PLUMB} "$@"' --`
+      const torn = near.node.ns.exec(wordsOf([near], '--far', `n2=${command}`))
+      await areAttached(4)
+      process.kill(Number(readFileSync(pidFile, 'utf8')), 'SIGKILL')
+      const { status, stdout, stderr } = await torn
+      assert.equal(status, 1)
+      assert.match(`${stdout}${stderr}`, /Cannot test from n2: the command ended with status (SIGKILL|137)/)
+      assert.deepEqual([(await leftOn(near)).length, (await leftOn(far)).length], [0, 2])
+      assert.deepEqual(failures(await connectivity(members, '--quick')), [])
     }),
   )
   it(
-    '[DG11] a node that cannot take part is named, and nothing is left',
+    '[DG12] a node that cannot take part is named, and nothing is left',
     onNodes(1, async (members) => {
       const [near] = members as [Member, Member]
       const said = async (...more: string[]) => {

@@ -1,13 +1,16 @@
 // Nodes whose runtimes have a network, and `plumb connectivity` between them.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
+import { listFiles } from '../../lib/os/reading.ts'
 import { makeNetwork, type Place } from './doctor.ts'
-import { type Namespace, until } from './harness.ts'
+import { until } from './harness.ts'
 import { type Agent, type Cluster, fileStore, inCluster } from './nodes.ts'
 
 /** The program. */
 export const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const NETWORK = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
+
+const RESULTS = '/run/plumb/connectivity/cache/results'
 
 interface Side {
   readonly node: string
@@ -55,14 +58,18 @@ export function wordsOf([near, ...fars]: readonly Place[], ...more: string[]): s
 export async function connectivity(places: readonly Place[], ...more: string[]): Promise<Told> {
   const { status, stdout, stderr } = await (places[0] as Place).node.ns.exec(wordsOf(places, '--json', ...more))
   assert.ok(stdout.startsWith('{\n    "cases"'), `${status}: ${stdout}\n${stderr}`)
-  return { ...JSON.parse(stdout), status }
+  const told = JSON.parse(stdout) as Told
+  // Without its agent, this node has the name of the machine.
+  const names = new Set(places.map(({ node }) => node.name))
+  const named = (side: Side) => (names.has(side.node) ? side : { ...side, node: (places[0] as Place).node.name })
+  return { ...told, status, cases: told.cases.map((one) => ({ ...one, from: named(one.from), to: named(one.to) })) }
 }
 
 /** Wraps a test: nodes n1 and so on with agents, whose runtimes have the network of the agent. No pod is left. */
-export function onNodes(count: number, work: (members: readonly Member[], hub: Namespace) => Promise<void>) {
+export function onNodes(count: number, work: (members: readonly Member[]) => Promise<void>) {
   const options = (cluster: Cluster) => [...fileStore(cluster, NETWORK), '--probe-interval=2']
-  return inCluster(count, options, async ({ nodes, hub }, test) => {
-    test.timeout(240_000)
+  return inCluster(count, options, async ({ nodes }, test) => {
+    test.timeout(400_000)
     const agents = nodes.map((node) => node.agent())
     await Promise.all(agents.map((agent) => agent.ready(30_000)))
     await until(async () => {
@@ -72,9 +79,19 @@ export function onNodes(count: number, work: (members: readonly Member[], hub: N
       )
     }, 45_000)
     const members = nodes.map((node, i): Member => ({ ...makeNetwork(node), agent: agents[i] as Agent }))
-    await work(members, hub)
+    await work(members)
     for (const member of members) assert.deepEqual(await leftOn(member), [])
+    const names = ['/run/netns', '/run/plumb/connectivity', RESULTS].flatMap(listFiles)
+    assert.deepEqual(
+      names.filter((name) => /^(plumb-connectivity-.*|[\da-f]{8}(\.lock)?|.*eth0)$/.test(name)),
+      [],
+    )
   })
+}
+
+/** Waits until so many test pods are attached, on all nodes together. */
+export async function areAttached(count: number): Promise<void> {
+  await until(async () => listFiles(RESULTS).length === count, 20_000)
 }
 
 /** The links of pods that a node has. */
