@@ -13,7 +13,7 @@ const isRoot = process.getuid?.() === 0
 /** Set in the virtual machine: where the runner outside hears of each file. */
 const GUEST = process.env['PLUMB_GUEST']
 /** Lanes that take long: they run only when --only names them, and what they print is shown as they print it. */
-const ASKED = ['kubelet', 'kubernetes', 'storm', 'soak', 'vmlong']
+const ASKED = ['kubelet', 'kubernetes', 'storm', 'soak', 'longer', 'vmlong']
 // Its own network, mounts and processes: whatever a test leaves, or dies from, goes with the namespaces. /etc and
 // /var/lib are seen as they are, and written to memory.
 const SCRIPT = `

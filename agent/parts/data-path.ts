@@ -36,7 +36,7 @@ import type { Repairs } from './repairs.ts'
  */
 const LOOK_MS = 4000
 /** The checks of the doctor are made at each of so many looks, and at each while they find something. */
-const EXAMINED_EVERY = 3
+const EXAMINED_EVERY = 4
 /**
  * When a change of a pod's link, and when one of a chain, is looked at. An ADD or another program may be at work.
  * Milliseconds.
