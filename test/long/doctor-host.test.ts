@@ -69,6 +69,15 @@ describe('plumb doctor and the programs of a node', () => {
           says: /10-flannel\.conflist has cniVersion 1\.1\.0, and containerd 1\.6\.\d+ \(pid \d+\) reads 1\.0\.0 at most: it refuses what the plugins answer, and no pod starts$/,
         })
       })
+      // Anybody may call a program so. The doctor must not start it as root.
+      const own = join(mkdtempSync(join(tmpdir(), 'own-')), 'containerd')
+      copyFileSync(PYTHON, own)
+      await sh(node.ns, `chown -R nobody ${dirname(own)}; chmod 755 ${own}`)
+      await beside(node.ns, [own, '-c', 'import time; time.sleep(600)'], async () => {
+        await isClean(fixture)
+        assert.deepEqual((await doctor(fixture)).notMade, [])
+      })
+      rmSync(dirname(own), { recursive: true })
       await beside(node.ns, containerd(fixture, join(node.dir, 'k3s')), () =>
         isFoundAndMended(fixture, {
           code: 'DR42',
@@ -217,6 +226,9 @@ describe('plumb doctor and the programs of a node', () => {
     withFixture(async (fixture) => {
       const { node, hub } = fixture
       await sh(hub, 'ip addr add 203.0.113.9/32 dev lo; ip addr add 172.30.0.250/24 dev hub0')
+      // The strict filter drops ARP of this sender, too.
+      const mac = await macOf(node.ns, 'eth0')
+      await sh(hub, `ip neigh replace 172.30.0.1 lladdr ${mac} dev hub0 nud permanent`)
       await sh(node.ns, 'ip route add 203.0.113.0/24 dev cni0')
       await beside(hub, ['ping', '-i', '0.1', '-I', '203.0.113.9', '172.30.0.1'], async () => {
         await isFoundAndMended(fixture, {

@@ -1,4 +1,5 @@
-import { readlinkSync } from 'node:fs'
+import { readlinkSync, statSync } from 'node:fs'
+import { basename } from 'node:path'
 import { readLists } from './lists.ts'
 import type { Process } from './processes.ts'
 
@@ -26,11 +27,23 @@ const WAIT_MS = 1500
  */
 export async function readRuntimes(processes: readonly Process[]): Promise<Runtime[]> {
   const found = processes.filter(({ name }) => name === 'containerd' || name === 'crio')
-  return Promise.all(found.map(readRuntime))
+  return Promise.all(found.flatMap((one) => askable(one) ?? []).map(readRuntime))
 }
 
-async function readRuntime({ pid, name, argv }: Process): Promise<Runtime> {
-  const program = readlinkSync(`/proc/${pid}/exe`).replace(/ \(deleted\)$/, '')
+interface Askable extends Process {
+  readonly program: string
+}
+
+// Anybody may give a process the name of a runtime. The doctor, which is root, starts only a program of root's with that
+// name, which nobody else may write.
+function askable(one: Process): Askable | undefined {
+  const program = readlinkSync(`/proc/${one.pid}/exe`).replace(/ \(deleted\)$/, '')
+  const file = statSync(program, { throwIfNoEntry: false })
+  const isOfRoot = statSync(`/proc/${one.pid}`).uid === 0 && file?.uid === 0 && (file.mode & 0o022) === 0
+  return isOfRoot && basename(program) === one.name ? { ...one, program } : undefined
+}
+
+async function readRuntime({ pid, name, argv, program }: Askable): Promise<Runtime> {
   const conf = configOf(argv)
   const dump = name === 'crio' ? ['status', 'config'] : ['config', 'dump']
   const [said, text] = await Promise.all([
