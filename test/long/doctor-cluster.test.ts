@@ -97,13 +97,15 @@ describe('plumb doctor and the objects of the cluster', () => {
           write('policy.yaml', { kind: 'NetworkPolicy', metadata: { namespace: 'x', name: 'deny' }, spec: policy })
           const forgotten = await found(fixture, 'DR50')
           assert.equal(forgotten.text, 'x/deny isolates x/a for egress and forgets DNS: the pod looks up no name')
-          // What the command gives kubectl.
-          const [, text = ''] = /^echo '(.*)' \| kubectl -n x apply -f -$/.exec(forgotten.commands[0] ?? '') ?? []
-          const { kind, metadata, spec: allowed } = JSON.parse(text)
-          write('allow.yaml', { kind, metadata: { ...metadata, namespace: 'x' }, spec: allowed })
+          // What kubectl does then: RFC 6902 adds at the end of the list.
+          const command = /^kubectl -n x patch networkpolicy deny --type=json -p '(.*)'$/
+          const [, text = '[]'] = command.exec(forgotten.commands[0] ?? '') ?? []
+          const [{ op, path, value }] = JSON.parse(text)
+          assert.deepEqual([op, path], ['add', '/spec/egress/-'])
+          const more = { ...policy, egress: [...egress, value] }
+          write('policy.yaml', { kind: 'NetworkPolicy', metadata: { namespace: 'x', name: 'deny' }, spec: more })
           await isClean(fixture)
           // A pod that may send nothing at all is as somebody wants it.
-          rmSync(join(DIR, 'allow.yaml'))
           const none2 = { podSelector: {}, policyTypes: ['Egress'] }
           write('policy.yaml', { kind: 'NetworkPolicy', metadata: { namespace: 'x', name: 'deny' }, spec: none2 })
           await isClean(fixture)

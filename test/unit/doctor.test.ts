@@ -491,8 +491,8 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
   ],
   [
     'DR50',
-    healthy({ nameless: [{ pod: 'x/a', policies: ['x/deny'] }] }),
-    'x/deny isolates x/a for egress and forgets DNS: the pod looks up no name; run echo \'{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"name":"allow-dns"},"spec":{"podSelector":{},"policyTypes":["Egress"],"egress":[{"ports":[{"protocol":"UDP","port":53},{"protocol":"TCP","port":53}]}]}}\' | kubectl -n x apply -f -',
+    healthy({ nameless: [{ pod: 'x/a', policies: ['x/deny'], accepting: 'x/deny' }] }),
+    'x/deny isolates x/a for egress and forgets DNS: the pod looks up no name; run kubectl -n x patch networkpolicy deny --type=json -p \'[{"op":"add","path":"/spec/egress/-","value":{"ports":[{"protocol":"UDP","port":53},{"protocol":"TCP","port":53}]}}]\'',
   ],
   [
     'DR23',

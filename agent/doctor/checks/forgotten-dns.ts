@@ -10,23 +10,24 @@ export const check: Check = {
   title: 'policies forget DNS',
   severity: 'warning',
   detect({ nameless }) {
-    return nameless.map(({ pod, policies }) => {
-      const [namespace = ''] = pod.split('/')
+    return nameless.map(({ pod, policies, accepting }) => {
       const several = policies.length > 1
       return {
         what: `${policies.join(', ')} ${several ? 'isolate' : 'isolates'} ${pod} for egress and ${several ? 'forget' : 'forgets'} DNS`,
         effect: 'the pod looks up no name',
-        commands: [`echo '${POLICY}' | kubectl -n ${shellWord(namespace)} apply -f -`],
+        commands: [commandFor(accepting)],
       }
     })
   },
 }
 
-// Each pod of the namespace may then send to port 53. YAML takes JSON.
+// The policy gets one rule more, and selects the same pods as before. Another policy could isolate other pods.
+function commandFor(policy: string): string {
+  const [, tiered] = /^ClusterNetworkPolicy (\S+)/.exec(policy) ?? []
+  if (tiered !== undefined) return `kubectl edit clusternetworkpolicy ${shellWord(tiered)}`
+  const [namespace = '', name = ''] = policy.split('/')
+  return `kubectl -n ${shellWord(namespace)} patch networkpolicy ${shellWord(name)} --type=json -p '${PATCH}'`
+}
+
 const DNS = ['UDP', 'TCP'].map((protocol) => ({ protocol, port: 53 }))
-const POLICY = JSON.stringify({
-  apiVersion: 'networking.k8s.io/v1',
-  kind: 'NetworkPolicy',
-  metadata: { name: 'allow-dns' },
-  spec: { podSelector: {}, policyTypes: ['Egress'], egress: [{ ports: DNS }] },
-})
+const PATCH = JSON.stringify([{ op: 'add', path: '/spec/egress/-', value: { ports: DNS } }])

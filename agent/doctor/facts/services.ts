@@ -15,6 +15,8 @@ export interface Nameless {
   /** `x/a` */
   readonly pod: string
   readonly policies: readonly string[]
+  /** The one of them that lets the pod send somewhere: `x/deny`, or `ClusterNetworkPolicy allow-web (Admin)`. */
+  readonly accepting: string
 }
 
 /** The most ports and pods that are asked, and how long, in milliseconds. */
@@ -69,7 +71,8 @@ export function readNameless(socket: string, services: readonly ServiceView[] | 
   const isolated = pods.filter(({ egress, isClosed }) => egress.length > 0 && !isClosed).slice(0, MOST_PODS)
   return isolated.flatMap(({ pod, egress }): Nameless[] => {
     const { rules } = ask<PodDetail>({ command: 'show', pod }).egress
-    if (!rules.some(({ action }) => action === 'Accept')) return []
+    const accepting = rules.find(({ action }) => action === 'Accept')
+    if (!accepting) return []
     const { verdict, isAudit, isRefusedByService } = ask<Decision>({
       command: 'decide',
       from: pod,
@@ -77,6 +80,8 @@ export function readNameless(socket: string, services: readonly ServiceView[] | 
       protocol: 'UDP',
       port: DNS_PORT,
     })
-    return verdict.passes || isAudit || isRefusedByService ? [] : [{ pod, policies: egress }]
+    return verdict.passes || isAudit || isRefusedByService
+      ? []
+      : [{ pod, policies: egress, accepting: accepting.rule.replace(/ egress\[.*/, '') }]
   })
 }
