@@ -25,7 +25,7 @@ export interface Sample {
   capabilities(nth: number): Row
 }
 
-// conf/chart has no networks: its JSON is the schema of the chart's values.
+// conf/chart and conf/monitoring have no networks: their JSON is a schema, and dashboards.
 const all: readonly Sample[] = [...new Glob('**/*.{conf,conflist,json}').scanSync({ cwd: CONF })]
   .filter(isNetwork)
   .sort()
@@ -52,7 +52,7 @@ function isAdmitting({ type }: Row): boolean {
 }
 
 function isNetwork(file: string): boolean {
-  return !file.startsWith('chart/')
+  return !/^(chart|monitoring)\//.test(file)
 }
 
 function read(file: string): Sample {

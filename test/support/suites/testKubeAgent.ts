@@ -150,6 +150,7 @@ export function testKubeAgent(name: string, serve: (test: Mocha.Context) => Prom
         'backend-type',
         'backend-v6-data',
         'kube-subnet-manager',
+        'plumb-version',
         'public-ipv6',
       ])
     }),
