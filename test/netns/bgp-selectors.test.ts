@@ -5,8 +5,7 @@ import { writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { birdOf, endBird, established, startRouter, TOR, torConf } from '../support/bgp.ts'
 import { type Namespace, namespaceAt, until } from '../support/harness.ts'
-import { API, onKube } from '../support/kube-nodes.ts'
-import { administered, kubeServer } from '../support/kube-server.ts'
+import { API, onKube, served } from '../support/kube-nodes.ts'
 import type { Agent, Node } from '../support/nodes.ts'
 
 const YAML = `
@@ -23,14 +22,7 @@ describe('BGP: nodes by their labels', () => {
         network: { Network: '10.244.0.0/16', Backend: { Type: 'host-gw' } },
         podCidrs: (n) => [`10.244.${n}.0/24`],
       },
-      async () => {
-        const server = await kubeServer(API.v4)
-        return {
-          ...administered(server),
-          away: () => server.close(),
-          back: () => (server.isOpen ? undefined : server.open()),
-        }
-      },
+      () => served(API.v4),
       async (nodes, kube) => {
         const dir = dirname(nodes[0]?.dir as string)
         const file = join(dir, 'bgp.yaml')

@@ -4,8 +4,7 @@ import { join } from 'node:path'
 import { execa } from 'execa'
 import { assertReach } from '../support/etcd-networks.ts'
 import { until } from '../support/harness.ts'
-import { API, onKube } from '../support/kube-nodes.ts'
-import { administered, kubeServer } from '../support/kube-server.ts'
+import { API, onKube, served } from '../support/kube-nodes.ts'
 import type { Node } from '../support/nodes.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
@@ -25,14 +24,7 @@ describe('plumb agent with wireguard and leases in Kubernetes', () => {
         },
         podCidrs: (n) => [`10.244.${n}.0/24`, `fd44:0:0:${n}::/64`],
       },
-      async () => {
-        const server = await kubeServer(API.v4)
-        return {
-          ...administered(server),
-          away: () => server.close(),
-          back: () => (server.isOpen ? undefined : server.open()),
-        }
-      },
+      () => served(API.v4),
       async (nodes, kube) => {
         const [first] = nodes as [Node]
         const keyOf = async (family: '' | 'v6-') =>
