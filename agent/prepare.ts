@@ -36,7 +36,7 @@ import { type Checkpoint, type Known, whyUncertain } from './store/last-known.ts
 import { type Remembered, StoreError, type SubnetStore } from './store/store.ts'
 
 /** The values that exist before the network configuration is known. */
-export interface Ground extends Pick<Context, 'version' | 'store' | 'changed' | 'failures'> {
+export interface Ground extends Pick<Context, 'version' | 'store' | 'changed' | 'refused' | 'failures'> {
   /** The state of the network that the previous run kept on disk. */
   known(): Known | undefined
   readonly checkpoint: Checkpoint

@@ -10,6 +10,7 @@ import { waitingStatus } from './health/condition.ts'
 import { makeStatusFeed } from './health/current-status.ts'
 import { serveHealth } from './health/health.ts'
 import { SpanExporter } from './health/otlp.ts'
+import { keepRecord, Recorder } from './health/recorder.ts'
 import { watchStore } from './health/store-outages.ts'
 import { instanceOf, knownPlace, storeWish } from './instance.ts'
 import { endOrphans } from './kernel/monitor-processes.ts'
@@ -42,10 +43,11 @@ export async function serve(given: Settings, version: string, signal: AbortSigna
     const why = `both write routes, devices and ${settings.files.subnetEnv}`
     warn(`agent: flanneld runs on this node, process ${flanneld}: ${why}; stop it, or delete its DaemonSet`)
   }
+  const recorder = new Recorder()
   try {
     for (let accepted: NetworkConf | undefined; !signal.aborted; ) {
       const anew = new AbortController()
-      const run = { version, accepted, signal: AbortSignal.any([signal, anew.signal]) }
+      const run = { version, accepted, recorder, signal: AbortSignal.any([signal, anew.signal]) }
       accepted = undefined
       await serveOne(settings, run, (conf) => {
         accepted = conf
@@ -69,10 +71,16 @@ async function named(settings: Settings, version: string, signal: AbortSignal): 
 interface Run {
   readonly version: string
   readonly accepted: NetworkConf | undefined
+  /** What was, also in earlier runs. */
+  readonly recorder: Recorder
   readonly signal: AbortSignal
 }
 
-async function serveOne(settings: Settings, { version, accepted, signal }: Run, anew: Ends['anew']): Promise<void> {
+async function serveOne(
+  settings: Settings,
+  { version, accepted, recorder, signal }: Run,
+  anew: Ends['anew'],
+): Promise<void> {
   const { node, files } = settings
   const before = remembered(files.stateDir, node, instanceOf(settings))
   // Reads the file on each call and keeps nothing in memory. The file may hold ten thousand leases, and the store sends
@@ -111,6 +119,7 @@ async function serveOne(settings: Settings, { version, accepted, signal }: Run, 
   const source = {
     status: () => currentStatus(),
     changes: feed.changes,
+    recorder,
     busy: () => parts?.busy(),
     services: () => parts?.services?.view(),
     policy: () => parts?.policy?.view(),
@@ -129,11 +138,23 @@ async function serveOne(settings: Settings, { version, accepted, signal }: Run, 
     try {
       void exporter?.run(life)
       void watchStore(store, life, publish, log, warn)
+      void keepRecord(recorder, source, life)
       const events = eventsOf(settings, version)
       void events?.run(life)
       const told = () => parts?.told() ?? { ...currentStatus(), closed: [] }
       void announce(told, { store, ...(events && { events }) }, life)
-      const ground = { settings, version, store, before, accepted, known, checkpoint, failures, changed: feed.publish }
+      const ground = {
+        settings,
+        version,
+        store,
+        before,
+        accepted,
+        known,
+        checkpoint,
+        failures,
+        changed: feed.publish,
+        refused: (text: string) => recorder.refused(text),
+      }
       const context = await prepare({ ...ground, signal: life }, (why) => {
         currentStatus = () => waitingStatus({ node, version, store, failures }, why)
         publish()

@@ -218,13 +218,14 @@ function peerOf(
   { type, leaseType = type, handshakeAge }: Pick<Backend, 'type' | 'leaseType' | 'handshakeAge'>,
   { unreached, probe, handshakes }: NodeState,
 ): Peer {
-  const { node, subnets, ips, backend, version } = lease
+  const { node, subnets, ips, backend, version, zone } = lease
   const age = handshakes && handshakeAge?.(lease, handshakes())
   const key = unreached.size > 0 || probe ? encodeKey(subnets) : undefined
   const [problem, seen] = key === undefined ? [] : [unreached.get(key), probe?.(key)]
   return {
     ...(node === undefined ? {} : { node }),
     ...(version === undefined ? {} : { version }),
+    ...(zone === undefined ? {} : { zone }),
     subnets,
     ips,
     // A lease may name no backend.

@@ -1,5 +1,9 @@
+import { constants, deflateRawSync } from 'node:zlib'
 import { log } from '../../lib/os/log.ts'
-import { plain, type Reply, type Sink, type Stream } from './http.ts'
+import { pause } from '../scheduler/pause.ts'
+import { type Asked, type Body, plain, type Reply, type Sink, type Stream } from './http.ts'
+import { type Message, Patches } from './patches.ts'
+import type { Recorder } from './recorder.ts'
 import type { Status } from './status.ts'
 
 /** The maximum number of listeners. */
@@ -13,6 +17,10 @@ const SHARE = 20
 const BEAT_MS = 15_000
 /** The time after which a browser reconnects when the connection is lost. */
 const RETRY_MS = 1000
+/** What readers had is kept for so long after the last one has gone, so that it can go on. */
+const KEPT_MS = 300_000
+/** The head of a gzip stream (RFC 1952) without a name and a time. */
+const GZIP_HEAD = Uint8Array.of(0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255)
 
 interface Source {
   status(): Status
@@ -20,68 +28,144 @@ interface Source {
 }
 interface Listener {
   readonly sink: Sink
-  /** The newest status that waits until the client has received the earlier data. */
-  waiting?: string
+  readonly version: 1 | 2
+  readonly isGzip: boolean
+  /** Sends what the listener does not have yet, if there is something. Called when it has received the earlier data. */
+  deliver(): void
 }
 
-/** Sends statuses as server-sent events. Without listeners it follows no changes and has no timer. */
+/** Sends statuses as server-sent events. Without listeners it follows no changes and has no timer but one. */
 export class Feed {
-  #source: Source
-  #listeners = new Set<Listener>()
+  readonly #source: Source
+  readonly #recorder: Recorder
+  readonly #listeners = new Set<Listener>()
+  /** The newest status as text, for listeners of the first version. */
+  #text: string | undefined
+  #patches: Patches | undefined
+  #forgetting: Timer | undefined
+  /** The last text that was compressed. */
+  #compressed: { readonly text: string; readonly bytes: Uint8Array } = { text: '', bytes: new Uint8Array() }
   #rest = () => {}
 
-  constructor(source: Source) {
+  constructor(source: Source, recorder: Recorder) {
     this.#source = source
+    this.#recorder = recorder
   }
 
   /**
-   * Opens a stream for a new listener. The stream sends a status at once, a status on every change, and a `beat` event
-   * every 15 s. The `id` of an event is its send time in milliseconds since 1970. Replies with 503 when there are
-   * already 16 listeners.
+   * Opens a stream for a new listener, with a `beat` event every 15 s. Replies with 503 when there are already 16
+   * listeners.
+   *
+   * With `v=2` it sends the messages of `messages.ts`: `whole`, or the patches since the header `Last-Event-ID`, and
+   * then a `patch` on every change. Without, it sends a whole `status` at once and on every change, and the `id` of an
+   * event is its send time in milliseconds since 1970.
    */
-  listen(): Reply {
+  listen({ query, header }: Pick<Asked, 'query' | 'header'>): Reply {
     if (this.#listeners.size >= LISTENERS)
       return plain(503, `${LISTENERS} listen to events already`, { 'Retry-After': '5' })
-    return { status: 200, type: 'text/event-stream', body: (sink) => this.#enter(sink) }
+    const version = query.get('v') === '2' ? 2 : 1
+    const isGzip = version === 2 && acceptsGzip(header('accept-encoding'))
+    const begin = version === 2 ? this.#patched(header('last-event-id')) : this.#plain()
+    return {
+      status: 200,
+      type: 'text/event-stream',
+      headers: { Vary: 'Accept-Encoding', ...(isGzip && { 'Content-Encoding': 'gzip' }) },
+      body: (sink) => this.#enter({ sink, version, isGzip }, begin),
+    }
   }
 
   /** Ends every stream. */
   stop(): void {
+    clearTimeout(this.#forgetting)
+    this.#patches = undefined
     for (const { sink } of this.#listeners) sink.end()
   }
 
-  #enter(sink: Sink): Stream {
-    const one = { sink }
-    const now = JSON.stringify(this.#source.status())
-    sink.send(`retry: ${RETRY_MS}\n${event('status', now)}`)
+  #enter(first: Omit<Listener, 'deliver'>, begin: (one: Omit<Listener, 'deliver'>) => Listener['deliver']): Stream {
+    if (first.isGzip) first.sink.send(GZIP_HEAD)
+    const one = { ...first, deliver: begin(first) }
     this.#listeners.add(one)
-    if (this.#listeners.size === 1) this.#begin(now)
+    if (this.#listeners.size === 1) this.#begin()
     return {
-      drained: () => deliver(one),
+      drained: () => one.deliver(),
       closed: () => {
-        if (this.#listeners.delete(one) && this.#listeners.size === 0) this.#rest()
+        if (this.#listeners.delete(one) && this.#listeners.size === 0) this.#end()
       },
     }
   }
 
-  #begin(first: string): void {
+  // The first version: a listener that was busy gets the newest status only.
+  #plain() {
+    return ({ sink }: Omit<Listener, 'deliver'>) => {
+      if (!this.#hasPlain()) this.#text = JSON.stringify(this.#source.status())
+      let sent = this.#text ?? ''
+      sink.send(`retry: ${RETRY_MS}\n${event('status', `${Date.now()}`, sent)}`)
+      return () => {
+        const text = this.#text
+        if (sink.busy || text === undefined || text === sent) return
+        sent = text
+        sink.send(event('status', `${Date.now()}`, text))
+      }
+    }
+  }
+
+  // The second version: a listener that was busy gets all patches since, or the whole when they are too many.
+  #patched(last: string | undefined) {
+    return (one: Omit<Listener, 'deliver'>) => {
+      clearTimeout(this.#forgetting)
+      this.#patches ??= new Patches(this.#recorder)
+      const patches = this.#patches
+      this.#take(this.#source.status())
+      let sent = last ?? ''
+      const deliver = () => {
+        if (one.sink.busy || sent === patches.id) return
+        const messages = patches.since(sent) ?? [patches.whole()]
+        sent = patches.id
+        const text = messages.map(({ event: name, id, data }) => event(name, id, data)).join('')
+        one.sink.send(this.#bytesFor(one, text))
+      }
+      one.sink.send(this.#bytesFor(one, `retry: ${RETRY_MS}\n\n`))
+      deliver()
+      return deliver
+    }
+  }
+
+  #take(status: Status): Message | undefined {
+    const patch = this.#patches?.take(status)
+    if (patch) for (const one of this.#listeners) one.deliver()
+    return patch
+  }
+
+  #begin(): void {
     const following = new AbortController()
     const beats = setInterval(() => this.#beat(), BEAT_MS)
     this.#rest = () => {
       clearInterval(beats)
       following.abort()
     }
-    void this.#follow(first, following.signal)
+    void this.#follow(following.signal)
   }
 
-  async #follow(first: string, signal: AbortSignal): Promise<void> {
+  #end(): void {
+    this.#rest()
+    this.#text = undefined
+    this.#compressed = { text: '', bytes: new Uint8Array() }
+    if (!this.#patches) return
+    this.#forgetting = setTimeout(() => {
+      this.#patches = undefined
+    }, KEPT_MS)
+    this.#forgetting.unref()
+  }
+
+  async #follow(signal: AbortSignal): Promise<void> {
     try {
-      let last = first
       for await (const changed of this.#source.changes(signal)) {
         const started = performance.now()
-        const text = JSON.stringify(changed)
-        if (text !== last) this.#send(event('status', text))
-        last = text
+        this.#take(changed)
+        if (this.#hasPlain()) {
+          this.#text = JSON.stringify(changed)
+          for (const one of this.#listeners) one.deliver()
+        }
         await pause(Math.max(QUIET_MS, SHARE * (performance.now() - started)), signal)
       }
     } catch (cause) {
@@ -91,38 +175,33 @@ export class Feed {
     if (!signal.aborted) this.stop()
   }
 
-  #send(text: string): void {
-    for (const one of this.#listeners) {
-      one.waiting = text
-      deliver(one)
-    }
-  }
-
   #beat(): void {
-    for (const { sink } of this.#listeners) if (!sink.busy) sink.send(`: still here\n${event('beat', '{}')}`)
+    for (const one of this.#listeners) {
+      if (one.sink.busy) continue
+      // A beat of the second version must not change the id of the last message that a browser has.
+      const id = one.version === 1 ? `${Date.now()}` : undefined
+      one.sink.send(this.#bytesFor(one, `: still here\n${event('beat', id, '{}')}`))
+    }
+  }
+
+  #hasPlain(): boolean {
+    return [...this.#listeners].some(({ version }) => version === 1)
+  }
+
+  // Each text is compressed by itself and ends at a whole byte (Z_SYNC_FLUSH), so that all listeners share the work.
+  #bytesFor({ isGzip }: Pick<Listener, 'isGzip'>, text: string): Body {
+    if (!isGzip) return text
+    if (this.#compressed.text !== text)
+      this.#compressed = { text, bytes: deflateRawSync(text, { finishFlush: constants.Z_SYNC_FLUSH, level: 1 }) }
+    return this.#compressed.bytes
   }
 }
 
-function deliver(one: Listener): void {
-  if (one.waiting === undefined || one.sink.busy) return
-  const text = one.waiting
-  delete one.waiting
-  one.sink.send(text)
+/** Whether a client takes gzip, by its header `Accept-Encoding`. */
+export function acceptsGzip(header = ''): boolean {
+  return header.split(',').some((one) => /^\s*(gzip|\*)\s*(;\s*q=(?!0(\.0*)?\s*$).*)?$/i.test(one))
 }
 
-function event(name: string, data: string): string {
-  return `event: ${name}\nid: ${Date.now()}\ndata: ${data}\n\n`
-}
-
-// Resolves early when the signal aborts.
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(done, ms)
-    signal.addEventListener('abort', done)
-    function done(): void {
-      clearTimeout(timer)
-      signal.removeEventListener('abort', done)
-      resolve()
-    }
-  })
+function event(name: string, id: string | undefined, data: string): string {
+  return `event: ${name}\n${id === undefined ? '' : `id: ${id}\n`}data: ${data}\n\n`
 }

@@ -10,9 +10,11 @@ import type { PodSummary } from '../policy/view.ts'
 import type { Failures } from '../scheduler/failures.ts'
 import type { ServiceView } from '../services/view.ts'
 import type { CallCount } from './calls.ts'
-import { Feed } from './event-stream.ts'
+import { acceptsGzip, Feed } from './event-stream.ts'
 import { type Asked, listen, type Place, plain, type Reply } from './http.ts'
 import { metrics, type NodeFigures, type Usage } from './metrics.ts'
+import { withPlainStatus } from './plain-status.ts'
+import { Recorder } from './recorder.ts'
 import type { Status } from './status.ts'
 
 /** The socket of the agent on every node. Only root can use the socket. */
@@ -31,6 +33,8 @@ export interface Source {
    * The counters of policies. Undefined when NetworkPolicy is not enforced. Throws Error when nft does not give them.
    */
   policyCounts?(): Promise<PolicyCounts> | undefined
+  /** What was, for the page. Absent when nobody keeps it: then it begins with the first reader. */
+  readonly recorder?: Recorder
   /** The plugin calls on this node. */
   calls?(): readonly CallCount[]
   /** The figures of the node for metrics, without a process. Undefined before the node has a subnet. */
@@ -64,19 +68,29 @@ const AGAIN_MS = 5000
 const PORT = 'status port'
 // These headers allow the page to send requests only to this agent.
 const HEADERS = {
-  'Content-Security-Policy': "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  'Content-Security-Policy':
+    "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
   'X-Content-Type-Options': 'nosniff',
   'Referrer-Policy': 'no-referrer',
   'Cross-Origin-Resource-Policy': 'same-origin',
+  'Cross-Origin-Opener-Policy': 'same-origin',
+  'Permissions-Policy': 'camera=(), geolocation=(), microphone=(), payment=(), usb=()',
   'Cache-Control': 'no-store',
 }
 /** The path that gives the node another WireGuard key, by POST. */
 export const ROTATE = '/wireguard/rotate'
-type Route = (source: Source, feed: Feed) => Reply | Promise<Reply>
+/** What a route answers from. */
+interface Answering {
+  readonly source: Source
+  readonly feed: Feed
+  readonly recorder: Recorder
+  readonly asked: Asked
+}
+type Route = (from: Answering) => Reply | Promise<Reply>
 const ROUTES: Readonly<Record<string, Route>> = {
   '/healthz': healthz,
   '/readyz': readyz,
-  '/metrics': async (source) => {
+  '/metrics': async ({ source }) => {
     const [counts, figures] = await Promise.all([countsOf(source), figuresOf(source)])
     const calls = source.calls?.() ?? []
     const additions = { counts, figures, calls, requests: apiRequests(), isPerPeer: source.isPerPeer ?? false }
@@ -86,14 +100,16 @@ const ROUTES: Readonly<Record<string, Route>> = {
       body: metrics(source.status(), usage(), Date.now(), additions),
     }
   },
-  '/status': (source) => json(source.status()),
-  '/services': (source) => json(source.services?.() ?? null),
-  '/policy': (source) => json(source.policy?.() ?? null),
-  '/events': (_, feed) => feed.listen(),
-  '/': () => asset('html', 'text/html; charset=utf-8'),
-  '/page.js': () => asset('js', 'text/javascript; charset=utf-8'),
-  '/page.css': () => asset('css', 'text/css; charset=utf-8'),
-  '/icon.svg': () => asset('icon', 'image/svg+xml'),
+  '/status': ({ source }) => json(source.status()),
+  '/services': ({ source }) => json(source.services?.() ?? null),
+  '/policy': ({ source }) => json(source.policy?.() ?? null),
+  '/log': ({ recorder }) => json(recorder.happenings()),
+  '/past': ({ recorder, asked }) => past(recorder, asked.query.get('peer')),
+  '/events': ({ feed, asked }) => feed.listen(asked),
+  '/': (from) => asset('html', 'text/html; charset=utf-8', from),
+  '/page.js': (from) => asset('js', 'text/javascript; charset=utf-8', from),
+  '/page.css': (from) => asset('css', 'text/css; charset=utf-8', from),
+  '/icon.svg': (from) => asset('icon', 'image/svg+xml', from),
 }
 
 /**
@@ -106,14 +122,16 @@ export async function serveHealth(
   source: Source,
   failures: Pick<Failures, 'report'> = { report() {} },
 ): Promise<{ stop(): void }> {
-  const feed = new Feed(source)
+  const { recorder = new Recorder() } = source
+  const feed = new Feed(source, recorder)
+  const tell = (asked: Asked) => answer({ source, feed, recorder, asked })
   const onSocket = await openSocket(socket, () =>
-    listen({ unix: socket }, (asked) => order(asked, source) ?? answer(asked, source, feed)),
+    listen({ unix: socket }, (asked) => order(asked, source) ?? tell(asked)),
   )
   const local = /^(127\.|::1$|localhost$)/.test(address)
   const answerOnPort = (asked: Asked) => {
     if (local && !isLocal(asked.host)) return misdirected(asked)
-    return probesOnly && !PROBES.includes(asked.path) ? withheld(asked) : answer(asked, source, feed)
+    return probesOnly && !PROBES.includes(asked.path) ? withheld(asked) : tell(asked)
   }
   const onPort = port === 0 ? undefined : insist({ hostname: address, port }, answerOnPort, failures)
   return {
@@ -138,30 +156,43 @@ function order({ method, path }: Asked, source: Source): Reply | undefined {
   }
 }
 
-async function answer({ method, path }: Asked, source: Source, feed: Feed): Promise<Reply> {
-  const reply =
-    method === 'GET'
-      ? await routed(path, source, feed)
-      : plain(405, `${method} is not for here: everything is asked with GET`, { Allow: 'GET' })
+async function answer(from: Answering): Promise<Reply> {
+  const { method, path, header } = from.asked
+  if (method !== 'GET') return withHeaders(plain(405, `${method} is not for here: everything is asked with GET`, ALLOW))
+  if (!OPEN.includes(path) && isForeign(from.asked)) return withHeaders(foreign(from.asked))
+  const route = Object.hasOwn(ROUTES, path) ? ROUTES[path] : undefined
+  const reply = (await route?.(from)) ?? plain(404, `there is ${Object.keys(ROUTES).join(' ')}`)
+  return withHeaders(PROBES.includes(path) ? reply : compressed(reply, header('accept-encoding')))
+}
+
+function withHeaders(reply: Reply): Reply {
   return { ...reply, headers: { ...HEADERS, ...reply.headers } }
 }
 
-async function routed(path: string, source: Source, feed: Feed): Promise<Reply> {
-  const route = Object.hasOwn(ROUTES, path) ? ROUTES[path] : undefined
-  return (await route?.(source, feed)) ?? plain(404, `there is ${Object.keys(ROUTES).join(' ')}`)
+function compressed(reply: Reply, accepted: string | undefined): Reply {
+  const { body, headers } = reply
+  if (typeof body !== 'string' || body.length < COMPRESSED_FROM) return reply
+  const varying = { ...headers, Vary: 'Accept-Encoding' }
+  if (!acceptsGzip(accepted)) return { ...reply, headers: varying }
+  return { ...reply, headers: { ...varying, 'Content-Encoding': 'gzip' }, body: Bun.gzipSync(body, { level: 1 }) }
 }
 
 function json(value: unknown): Reply {
   return { status: 200, type: 'application/json', body: `${JSON.stringify(value)}\n` }
 }
 
+// A peer is named by its subnets as in a lease's key, such as `10.64.1.0-24`.
+function past(recorder: Recorder, peer: string | null): Reply {
+  return json((peer === null ? recorder.past() : recorder.pastOf(peer)) ?? null)
+}
+
 // The first line is the same as in flannel.
-function healthz(source: Source): Reply {
+function healthz({ source }: Answering): Reply {
   const dead = stuck(source)
   return dead ? plain(503, dead) : plain(200, `flanneld is running\nplumb ${source.status().version}`)
 }
 
-function readyz(source: Source): Reply {
+function readyz({ source }: Answering): Reply {
   const status = source.status()
   const { ready, reasons, degraded } = status
   const dead = stuck(source)
@@ -181,9 +212,13 @@ function stuck(source: Source): string | undefined {
 }
 
 // Loads the page at the first request for it. An agent that only serves metrics does not need this memory.
-async function asset(name: 'html' | 'js' | 'css' | 'icon', type: string): Promise<Reply> {
+async function asset(name: 'html' | 'js' | 'css' | 'icon', type: string, { asked, source }: Answering): Promise<Reply> {
   const { page } = await import('./page.ts')
-  return { status: 200, type, body: page[name] }
+  const body = name === 'html' ? withPlainStatus(page.html, source.status()) : page[name]
+  const tag = `"${Bun.hash(body).toString(36)}"`
+  const headers = { ETag: tag, 'Cache-Control': 'no-cache' }
+  if (asked.header('if-none-match') === tag) return { status: 304, type, headers, body: '' }
+  return { status: 200, type, headers, body }
 }
 
 // The metrics of everything else are worth more than none.
@@ -220,12 +255,30 @@ function isLocal(host: string): boolean {
   return host === '' || /^(localhost|127(\.\d+){3}|\[::1\])(:\d+)?$/i.test(host)
 }
 
+/** Shorter answers are not compressed. Characters. */
+const COMPRESSED_FROM = 1000
+const ALLOW = { Allow: 'GET' }
+/** What a link on any other page may open. */
+const OPEN: readonly string[] = ['/', '/page.js', '/page.css', '/icon.svg', '/healthz', '/readyz', '/metrics']
 // The paths that flannel's flags promise, and that kubelet and Prometheus use.
 const PROBES: readonly string[] = ['/healthz', '/readyz', '/metrics']
 
 function withheld({ path }: Asked): Reply {
   const text = `${path} is not served at this address, only ${PROBES.join(', ')}`
   return plain(403, `${text}; --status-address=IP:PORT serves all`, HEADERS)
+}
+
+// A page of another origin cannot read the answers, and it must not make the agent work for it either. Programs send
+// neither header.
+function isForeign({ host, header }: Asked): boolean {
+  const [site, origin] = [header('sec-fetch-site'), header('origin')]
+  if (site !== undefined && site !== 'same-origin' && site !== 'none') return true
+  return origin !== undefined && origin.replace(/^https?:\/\//, '') !== host
+}
+
+function foreign({ path, header }: Asked): Reply {
+  const from = header('origin') ?? 'another site'
+  return plain(403, `${path} is not for pages of ${JSON.stringify(from)}: open the page of this agent`)
 }
 
 function misdirected({ host }: Asked): Reply {

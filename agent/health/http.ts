@@ -1,24 +1,31 @@
 import type { Socket, TCPSocketListener, UnixSocketListener } from 'bun'
 
-/** A client's request: the method, the path as sent but without the query, and the `Host` header (empty if missing). */
+/** A client's request. */
 export interface Asked {
   readonly method: string
+  /** As sent, but without the query. */
   readonly path: string
+  readonly query: URLSearchParams
+  /** The `Host` header. Empty if missing. */
   readonly host: string
+  /** The value of a header by its name in small letters, the first of several. Undefined if missing. */
+  header(name: string): string | undefined
 }
 /** The reply to a request. */
 export interface Reply {
   readonly status: number
   readonly type: string
   readonly headers?: Readonly<Record<string, string>>
-  /** The whole text, or a function that starts a stream. A stream lasts until one side ends it. */
-  readonly body: string | ((sink: Sink) => Stream)
+  /** The whole body, or a function that starts a stream. A stream lasts until one side ends it. */
+  readonly body: Body | ((sink: Sink) => Stream)
 }
+/** Text is sent as UTF-8. */
+export type Body = string | Uint8Array
 /** The output of a streamed body. */
 export interface Sink {
-  /** The client has not yet received all sent text. Wait for `drained` before the next text. */
+  /** The client has not yet received all that was sent. Wait for `drained` before the next. */
   readonly busy: boolean
-  send(text: string): void
+  send(body: Body): void
   end(): void
 }
 /** The callbacks of a stream, for events of its sink. */
@@ -135,18 +142,19 @@ class Connection implements Sink {
 
   reply({ status, type, headers = {}, body }: Reply, method = 'GET'): void {
     this.#begin()
-    const length = typeof body === 'string' ? { 'Content-Length': Buffer.byteLength(body) } : {}
+    const content = typeof body === 'function' ? undefined : bytesOf(body)
+    const length = content && { 'Content-Length': content.length }
     const all = { 'Content-Type': type, ...length, Connection: 'close', ...headers }
     const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}\r\n`)
-    const content = typeof body === 'string' && method !== 'HEAD' ? body : ''
-    this.send(`HTTP/1.1 ${status} ${WORDS[status] ?? ''}\r\n${lines.join('')}\r\n${content}`)
-    if (typeof body === 'string') this.end()
+    this.send(`HTTP/1.1 ${status} ${WORDS[status] ?? ''}\r\n${lines.join('')}\r\n`)
+    if (content && method !== 'HEAD') this.send(content)
+    if (typeof body !== 'function') this.end()
     else if (this.#socket.readyState > 0) this.#stream = body(this)
   }
 
-  send(text: string): void {
-    if (this.#ending || text === '') return
-    const bytes = new TextEncoder().encode(text)
+  send(body: Body): void {
+    if (this.#ending || body.length === 0) return
+    const bytes = bytesOf(body)
     this.#left = this.busy ? Buffer.concat([this.#left, bytes]) : bytes
     this.flush()
   }
@@ -200,6 +208,16 @@ function parse(head: string): Asked | undefined {
   const [line = '', ...fields] = head.split(/\r?\n/)
   const [, method, target] = /^([A-Z]{1,16}) (\/[!-~]*) HTTP\/1\.[01]$/.exec(line) ?? []
   if (method === undefined || target === undefined) return undefined
-  const host = fields.map((field) => /^host:(.*)$/i.exec(field)?.[1]?.trim()).find((value) => value !== undefined)
-  return { method, path: target.replace(/\?.*/, ''), host: host ?? '' }
+  const headers = new Map<string, string>()
+  for (const field of fields) {
+    const [, name = '', value = ''] = /^([^\s:]+):(.*)$/.exec(field) ?? []
+    if (!headers.has(name.toLowerCase())) headers.set(name.toLowerCase(), value.trim())
+  }
+  const [path = '', query = ''] = target.split(/\?(.*)/s)
+  const header = (name: string) => headers.get(name)
+  return { method, path, query: new URLSearchParams(query), host: header('host') ?? '', header }
+}
+
+function bytesOf(body: Body): Uint8Array {
+  return typeof body === 'string' ? new TextEncoder().encode(body) : body
 }

@@ -24,6 +24,8 @@ export interface Lease<Data = unknown> {
   readonly backend: string
   /** The version of plumb on the node. Only Kubernetes tells it. The leases of flannel have none. */
   readonly version?: string
+  /** The zone of the node (its label `topology.kubernetes.io/zone`). Only Kubernetes tells it. */
+  readonly zone?: string
   /** `BackendData` and `BackendV6Data`. */
   readonly data: Both<Data>
   /**

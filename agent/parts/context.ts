@@ -60,6 +60,8 @@ export interface Context {
   synced(): Promise<void>
   /** Reports a possible change. `look` makes the status, and is called only when somebody reads it. */
   changed(look: () => Status): void
+  /** Notes a packet that policy refused, described in one line. */
+  refused(text: string): void
   /** The state that a previous run kept on disk. Present when the store did not answer at the start. */
   readonly stale?: Known
   /** Keeps on disk what the store reported. Called after each report. */

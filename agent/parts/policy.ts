@@ -325,8 +325,11 @@ export class PolicyPart implements Part, Admission {
     if (!isLogged) return
     const podAt = (ip: Ip) => this.#state.podAt(ip)
     const listener = {
-      dropped: (packet: Parameters<typeof lineOf>[0]) =>
-        this.#context.log(`policy: ${lineOf(packet, podAt, objectsOf(this.#objects.objects), isAudit)}`),
+      dropped: (packet: Parameters<typeof lineOf>[0]) => {
+        const line = lineOf(packet, podAt, objectsOf(this.#objects.objects), isAudit)
+        this.#context.log(`policy: ${line}`)
+        this.#context.refused(line)
+      },
       failing: (why: string | undefined) => {
         const text = `Cannot log what network policy refuses: ${why}`
         this.#context.failures.report('log of policy', why === undefined ? [] : [{ scope: 'part', text }])

@@ -1,9 +1,9 @@
 /**
- * A text for one line of a log or a terminal. Control characters, which end the line or move the cursor, are escaped as
- * in JSON.
+ * A text for one line of a log, a terminal or a page. Control characters, which end the line, move the cursor or turn
+ * the text around them (bidi), are escaped as in JSON.
  */
 export function printable(text: string): string {
-  return text.replace(/\p{Cc}/gu, (sign) =>
+  return text.replace(/[\p{Cc}\p{Bidi_Control}]/gu, (sign) =>
     sign === '\n' ? '\\n' : `\\u${sign.charCodeAt(0).toString(16).padStart(4, '0')}`,
   )
 }

@@ -13,6 +13,7 @@ export interface KubeNode {
   /** From `spec.podCIDRs`, or from `spec.podCIDR` when that is absent. */
   readonly podCidrs: readonly string[]
   readonly annotations: Readonly<Record<string, string>>
+  readonly zone?: string
   /** The status of the condition NetworkUnavailable. Absent when there is no such condition, or for another node. */
   readonly networkUnavailable?: string
 }
@@ -40,6 +41,8 @@ const READ: readonly string[] = [
 ]
 /** The annotations that a node reads of its own Node. */
 const OWN: readonly string[] = [...READ, ...Object.values(NAMES.overwrite), ...Object.values(NAMES.own)]
+/** The label of a node's zone (Kubernetes' well-known labels). */
+const ZONE = 'topology.kubernetes.io/zone'
 /** No annotation of a backend has more characters. */
 const LONGEST = 4096
 
@@ -66,14 +69,22 @@ export function projectNode(raw: unknown, prefix: string, own: string): KubeNode
     annotations[key] = value
   }
   const created = Date.parse(String(metadata?.['creationTimestamp'] ?? ''))
+  const zone = zoneOf(metadata?.['labels'])
   const condition = isOwn ? conditionOf(status) : undefined
   return {
     name,
     created: Number.isNaN(created) ? 0 : created,
     podCidrs: podCidrsOf(spec),
     annotations,
+    ...(zone !== undefined && { zone }),
     ...(condition !== undefined && { networkUnavailable: condition }),
   }
+}
+
+// The API allows 63 characters in the value of a label.
+function zoneOf(labels: unknown): string | undefined {
+  const zone = (labels as Record<string, unknown> | null | undefined)?.[ZONE]
+  return typeof zone === 'string' && zone !== '' && zone.length <= 63 ? zone : undefined
 }
 
 function podCidrsOf(spec: Readonly<Record<string, unknown>> | null | undefined): string[] {
@@ -110,7 +121,7 @@ export function subnetsOf({ podCidrs }: Pick<KubeNode, 'podCidrs'>, conf: Pick<N
  * ValueError. Its message is a clause.
  */
 export function leaseOf(node: KubeNode, conf: Pick<NetworkConf, 'v4' | 'v6'>): Lease | undefined {
-  const { annotations, name, podCidrs } = node
+  const { annotations, name, podCidrs, zone } = node
   if (annotations[NAMES.managed] !== 'true' || podCidrs.length === 0) return undefined
   const subnets = subnetsOf(node, conf)
   const value = {
@@ -119,7 +130,12 @@ export function leaseOf(node: KubeNode, conf: Pick<NetworkConf, 'v4' | 'v6'>): L
     ...(subnets.v6 && { PublicIPv6: addressOf(annotations, 'v6'), BackendV6Data: dataOf(annotations, 'v6') }),
   }
   const version = annotations[NAMES.version]
-  return { node: name, ...decodeLease(subnets, JSON.stringify(value)), ...(version !== undefined && { version }) }
+  return {
+    node: name,
+    ...decodeLease(subnets, JSON.stringify(value)),
+    ...(version !== undefined && { version }),
+    ...(zone !== undefined && { zone }),
+  }
 }
 
 /**

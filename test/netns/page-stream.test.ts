@@ -1,0 +1,235 @@
+// Tests agent/health: the stream of the page, and who may ask.
+import assert from 'node:assert/strict'
+import { request } from 'node:http'
+import { constants, createGunzip } from 'node:zlib'
+import { serveHealth } from '../../agent/health/health.ts'
+import { type Known, known, type Patch, patched, type Whole } from '../../agent/health/messages.ts'
+import { peerOf } from '../../agent/health/rows.ts'
+import { until } from '../support/harness.ts'
+import { peers, type Scripted, scripted } from '../support/scripted.ts'
+
+const PORT = 10_256
+const places = { address: '127.0.0.1', port: PORT, socket: '/run/plumb/agent.sock' }
+
+/** A reader of `/events?v=2`. */
+interface Reader {
+  readonly state: Known | undefined
+  /** The names of the events, and the ids of the messages. */
+  readonly names: readonly string[]
+  readonly ids: readonly string[]
+  /** How many bytes have come over the wire. */
+  readonly bytes: number
+  readonly headers: Record<string, unknown>
+  pause(): void
+  resume(): void
+  close(): void
+}
+
+describe('the stream of the page', () => {
+  let source: Scripted
+  let served: { stop(): void }
+  const readers: Reader[] = []
+  beforeEach(async () => {
+    source = scripted({ peers: peers(5) })
+    served = await serveHealth(places, source)
+  })
+  afterEach(() => {
+    for (const one of readers.splice(0)) one.close()
+    served.stop()
+  })
+  async function listen(headers: Record<string, string> = {}): Promise<Reader> {
+    const one = await reader(headers)
+    readers.push(one)
+    return one
+  }
+
+  it('[PG16] begins with everything, and then tells what differs', async () => {
+    const one = await listen()
+    const first = await until(() => one.state)
+    assert.deepEqual(first?.status, JSON.parse(JSON.stringify(baseOf(source))))
+    assert.deepEqual([...(first?.peers.values() ?? [])].map(peerOf), JSON.parse(JSON.stringify(source.status().peers)))
+    source.set({ mtu: 1400 })
+    await until(() => one.state?.status.mtu === 1400)
+    assert.deepEqual(one.names, ['whole', 'patch'])
+  })
+  it('[PG16] goes on after the last message that a reader has, also when nobody has listened since', async () => {
+    const one = await listen()
+    await until(() => one.state)
+    const last = one.ids.at(-1) as string
+    one.close()
+    await until(() => source.followers === 0)
+    source.set({ mtu: 1401 })
+    const two = await listen({ 'Last-Event-ID': last })
+    await until(() => two.names.length > 0)
+    assert.deepEqual(two.names, ['patch'])
+    const three = await listen({ 'Last-Event-ID': 'another.7' })
+    await until(() => three.state?.status.mtu === 1401)
+    assert.deepEqual(three.names, ['whole'])
+  })
+  it('[PG16] an agent that has started again sends everything', async () => {
+    const one = await listen()
+    await until(() => one.state)
+    served.stop()
+    served = await serveHealth(places, source)
+    const two = await listen({ 'Last-Event-ID': one.ids.at(-1) as string })
+    await until(() => two.state)
+    assert.deepEqual(two.names, ['whole'])
+    assert.notEqual(two.ids[0], one.ids[0])
+  })
+  it('[PG16] a reader that takes nothing gets all that it missed when it does; the others wait for none', async () => {
+    const slow = await listen()
+    const quick = await listen()
+    await until(() => slow.state && quick.state)
+    slow.pause()
+    source.set({ peers: peers(20_000) })
+    for (let i = 0; i < 4; i++) {
+      source.set({ mtu: 1300 + i })
+      await until(() => quick.state?.status.mtu === 1300 + i, 20_000)
+    }
+    slow.resume()
+    await until(() => slow.state?.status.mtu === 1303, 20_000)
+    assert.equal(slow.state?.peers.size, 20_000)
+  })
+  it('is compressed for who takes gzip, each message at once', async () => {
+    source.set({ peers: peers(1000) })
+    const [one, two] = [await listen({ 'Accept-Encoding': 'gzip, deflate, br' }), await listen()]
+    await until(() => one.state && two.state)
+    assert.deepEqual([one.headers['content-encoding'], two.headers['content-encoding']], ['gzip', undefined])
+    assert.ok(one.bytes < 25_000 && two.bytes > 2 * one.bytes, `${one.bytes} of ${two.bytes} bytes`)
+    source.set({ mtu: 1234 })
+    await until(() => one.state?.status.mtu === 1234 && two.state?.status.mtu === 1234)
+    assert.equal((await listen({ 'Accept-Encoding': 'br, gzip;q=0' })).headers['content-encoding'], undefined)
+  })
+  it('[PG16] sixteen listen at once, of both versions; the next one is told to come again', async () => {
+    for (let i = 0; i < 16; i++) await listen(i % 2 ? { 'Accept-Encoding': 'gzip' } : {})
+    await until(() => readers.every((one) => one.state))
+    const more = await fetch(`http://127.0.0.1:${PORT}/events`)
+    assert.deepEqual([more.status, more.headers.get('retry-after')], [503, '5'])
+    source.set({ mtu: 1299 })
+    await until(() => readers.every((one) => one.state?.status.mtu === 1299))
+  })
+})
+
+describe('who may ask the status server', () => {
+  let served: { stop(): void }
+  before(async () => {
+    served = await serveHealth(
+      places,
+      scripted({ node: '<b>nodé</b>', reasons: ['no "uplink" & no route'], ready: false }),
+    )
+  })
+  after(() => served.stop())
+  const ask = async (path: string, headers: Record<string, string>, method = 'GET') => {
+    const answer = await fetch(`http://127.0.0.1:${PORT}${path}`, { headers, method })
+    return [answer.status, (await answer.text()).trim()] as const
+  }
+
+  it('[PG19] pages of another origin get no list and no stream', async () => {
+    for (const path of ['/status', '/services', '/policy', '/log', '/past', '/events?v=2']) {
+      for (const headers of [
+        { Origin: 'https://evil.example' },
+        { Origin: 'null' },
+        { 'Sec-Fetch-Site': 'cross-site' },
+        { 'Sec-Fetch-Site': 'same-site', Origin: 'http://127.0.0.1:1' },
+      ]) {
+        const [status, text] = await ask(path, headers as unknown as Record<string, string>)
+        assert.equal(status, 403, `${path} ${JSON.stringify(headers)}`)
+        assert.match(text, /is not for pages of ".*": open the page of this agent$|another site/)
+      }
+    }
+    assert.equal(
+      (await ask('/status', { 'Sec-Fetch-Site': 'same-origin', Origin: `http://127.0.0.1:${PORT}` }))[0],
+      200,
+    )
+    assert.equal((await ask('/status', { 'Sec-Fetch-Site': 'none' }))[0], 200)
+  })
+  it('[PG19] a link elsewhere opens the page, under its own name only, and nothing is posted', async () => {
+    assert.equal((await ask('/', { 'Sec-Fetch-Site': 'cross-site' }))[0], 200)
+    assert.equal((await ask('/', { Host: 'rebound.example' }))[0], 421)
+    assert.equal((await ask('/status', {}, 'POST'))[0], 405)
+  })
+  it('[PG21] without a script, the page has the state, its reasons and the counts', async () => {
+    const [, html] = await ask('/', {})
+    assert.match(html, /<noscript><h1>&#60;b&#62;nodé&#60;\/b&#62;: not ready<\/h1>/)
+    assert.match(html, /3 peers, 0 of them unreachable/)
+    assert.match(html, /<li>no &#34;uplink&#34; &#38; no route<\/li>/)
+  })
+  it('[PG18] allows no script of another origin, nor one made of text', async () => {
+    const answer = await fetch(`http://127.0.0.1:${PORT}/`)
+    const policy = answer.headers.get('content-security-policy') ?? ''
+    for (const part of ["default-src 'self'", "require-trusted-types-for 'script'", "frame-ancestors 'none'"])
+      assert.ok(policy.includes(part), policy)
+    assert.equal(answer.headers.get('cross-origin-opener-policy'), 'same-origin')
+    await answer.text()
+  })
+  it('what a browser has already is not sent again', async () => {
+    for (const path of ['/', '/page.js', '/page.css', '/icon.svg']) {
+      const first = await fetch(`http://127.0.0.1:${PORT}${path}`)
+      await first.text()
+      const tag = first.headers.get('etag') ?? ''
+      const again = await fetch(`http://127.0.0.1:${PORT}${path}`, { headers: { 'If-None-Match': tag } })
+      assert.equal(path === '/' ? again.status === 200 || again.status === 304 : again.status === 304, true, path)
+      await again.text()
+    }
+  })
+  it('[PG15] the page is at most 40 kB on the way', async () => {
+    let bytes = 0
+    for (const path of ['/', '/page.js', '/page.css', '/icon.svg']) {
+      const answer = await fetch(`http://127.0.0.1:${PORT}${path}`, { headers: { 'Accept-Encoding': 'gzip' } })
+      bytes += Bun.gzipSync(new Uint8Array(await answer.arrayBuffer()), { level: 1 }).length
+      assert.equal(answer.headers.get('content-encoding'), /page/.test(path) ? 'gzip' : null, path)
+    }
+    assert.ok(bytes <= 40_000, `${bytes} bytes`)
+  })
+})
+
+function baseOf(source: Scripted): object {
+  const { peers: _, repairs: __, ...base } = source.status()
+  return base
+}
+
+function reader(headers: Record<string, string>): Promise<Reader> {
+  return new Promise((resolve, reject) => {
+    const asked = request({ host: '127.0.0.1', port: PORT, path: '/events?v=2', headers }, (answer) => {
+      let [rest, bytes] = ['', 0]
+      let state: Known | undefined
+      const [names, ids]: [string[], string[]] = [[], []]
+      answer.on('data', (chunk: Buffer) => {
+        bytes += chunk.length
+      })
+      answer.on('error', () => {})
+      const isGzip = answer.headers['content-encoding'] === 'gzip'
+      const body = isGzip ? answer.pipe(createGunzip({ finishFlush: constants.Z_SYNC_FLUSH })) : answer
+      body.on('error', () => {})
+      body.setEncoding('utf8')
+      body.on('data', (more: string) => {
+        const parts = (rest + more).split('\n\n')
+        rest = parts.pop() ?? ''
+        for (const part of parts) {
+          const [, name, id = '', data = ''] = /^event: (whole|patch)\nid: (.*)\ndata: (.*)$/m.exec(part) ?? []
+          if (name === undefined) continue
+          names.push(name)
+          ids.push(id)
+          if (name === 'whole') state = known(JSON.parse(data) as Whole)
+          else if (state) state = patched(state, JSON.parse(data) as Patch)
+        }
+      })
+      resolve({
+        get state() {
+          return state
+        },
+        names,
+        ids,
+        get bytes() {
+          return bytes
+        },
+        headers: answer.headers,
+        pause: () => answer.pause(),
+        resume: () => answer.resume(),
+        close: () => asked.destroy(),
+      })
+    })
+    asked.on('error', reject)
+    asked.end()
+  })
+}
