@@ -56,7 +56,8 @@ export class Feed {
    * Opens a stream for a new listener, with a `beat` event every 15 s. Replies with 503 when there are already 16
    * listeners.
    *
-   * With `v=2` it sends the messages of `messages.ts`: `whole`, or the patches since the header `Last-Event-ID`, and
+   * With `v=2` it sends the messages of `messages.ts`: `whole`, or the patches since the header `Last-Event-ID` or
+   * the query's `after`, and
    * then a `patch` on every change. Without, it sends a whole `status` at once and on every change, and the `id` of an
    * event is its send time in milliseconds since 1970.
    */
@@ -65,7 +66,8 @@ export class Feed {
       return plain(503, `${LISTENERS} listen to events already`, { 'Retry-After': '5' })
     const version = query.get('v') === '2' ? 2 : 1
     const isGzip = version === 2 && acceptsGzip(header('accept-encoding'))
-    const begin = version === 2 ? this.#patched(header('last-event-id')) : this.#plain()
+    const begin =
+      version === 2 ? this.#patched(header('last-event-id') ?? query.get('after') ?? undefined) : this.#plain()
     return {
       status: 200,
       type: 'text/event-stream',

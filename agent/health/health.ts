@@ -6,10 +6,11 @@ import { log, warn } from '../../lib/os/log.ts'
 import { apiRequests } from '../cluster/api.ts'
 import { openSocket, refused } from '../node/socket.ts'
 import type { PolicyCounts } from '../policy/counters.ts'
-import type { PodSummary } from '../policy/view.ts'
+import type { PodDetail, PodSummary } from '../policy/view.ts'
 import type { Failures } from '../scheduler/failures.ts'
 import type { ServiceView } from '../services/view.ts'
 import type { CallCount } from './calls.ts'
+import type { PeerObjects, PodView } from './details.ts'
 import { acceptsGzip, Feed } from './event-stream.ts'
 import { type Asked, listen, type Place, plain, type Reply } from './http.ts'
 import { metrics, type NodeFigures, type Usage } from './metrics.ts'
@@ -29,6 +30,12 @@ export interface Source {
   services?(): readonly ServiceView[] | undefined
   /** The pods of this node with their policies. Undefined when NetworkPolicy is not enforced. */
   policy?(): readonly PodSummary[] | undefined
+  /** The objects of a peer by the key of its lease. Undefined for an unknown peer. Throws Error. */
+  peer?(key: string): Promise<PeerObjects | undefined>
+  /** The pods of this node that plugins have attached. Undefined before the node has a subnet. Throws Error. */
+  pods?(): Promise<readonly PodView[] | undefined>
+  /** The rules of a pod (`namespace/name`) of this node. Undefined when none are enforced, and for another pod. */
+  pod?(name: string): PodDetail | undefined
   /**
    * The counters of policies. Undefined when NetworkPolicy is not enforced. Throws Error when nft does not give them.
    */
@@ -103,6 +110,9 @@ const ROUTES: Readonly<Record<string, Route>> = {
   '/status': ({ source }) => json(source.status()),
   '/services': ({ source }) => json(source.services?.() ?? null),
   '/policy': ({ source }) => json(source.policy?.() ?? null),
+  '/peer': async ({ source, asked }) => json((await source.peer?.(asked.query.get('key') ?? '')) ?? null),
+  '/pods': async ({ source }) => json((await source.pods?.()) ?? null),
+  '/pod': ({ source, asked }) => json(source.pod?.(asked.query.get('name') ?? '') ?? null),
   '/log': ({ recorder }) => json(recorder.happenings()),
   '/past': ({ recorder, asked }) => past(recorder, asked.query.get('peer')),
   '/events': ({ feed, asked }) => feed.listen(asked),
@@ -211,14 +221,20 @@ function stuck(source: Source): string | undefined {
   return ms > STUCK_MS ? `the part ${busy?.name} has been in one step for ${Math.round(ms / 1000)} s` : undefined
 }
 
+/** The files of the page as they are sent, compressed once. */
+const packed = new Map<string, Uint8Array>()
+
 // Loads the page at the first request for it. An agent that only serves metrics does not need this memory.
 async function asset(name: 'html' | 'js' | 'css' | 'icon', type: string, { asked, source }: Answering): Promise<Reply> {
   const { page } = await import('./page.ts')
   const body = name === 'html' ? withPlainStatus(page.html, source.status()) : page[name]
   const tag = `"${Bun.hash(body).toString(36)}"`
-  const headers = { ETag: tag, 'Cache-Control': 'no-cache' }
+  const headers = { ETag: tag, 'Cache-Control': 'no-cache', Vary: 'Accept-Encoding' }
   if (asked.header('if-none-match') === tag) return { status: 304, type, headers, body: '' }
-  return { status: 200, type, headers, body }
+  if (name === 'html' || !acceptsGzip(asked.header('accept-encoding'))) return { status: 200, type, headers, body }
+  const small = packed.get(name) ?? Bun.gzipSync(body, { level: 9 })
+  packed.set(name, small)
+  return { status: 200, type, headers: { ...headers, 'Content-Encoding': 'gzip' }, body: small }
 }
 
 // The metrics of everything else are worth more than none.

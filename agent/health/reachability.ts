@@ -27,7 +27,8 @@ export function unreachable(peers: readonly Peer[]): Peer[] {
   return peers.filter((peer) => trouble(peer) !== undefined)
 }
 
-const collator = new Intl.Collator('en', { numeric: true })
+/** Compares names. Numbers in them compare by value. */
+export const collator = new Intl.Collator('en', { numeric: true })
 
 /** Sorts peers by name. Numbers in names sort by value (node-2 before node-10). */
 export function ordered(peers: readonly Peer[]): Peer[] {

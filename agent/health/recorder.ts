@@ -5,8 +5,9 @@ import { type Happening, Happenings, type Report } from './happenings.ts'
 import { type NodePast, Past, type PeerPast } from './past.ts'
 import { sentenceOf } from './phrases.ts'
 import { drift, nameOf, total } from './reachability.ts'
-import { isBad, type Row, rowOf } from './rows.ts'
-import type { BgpSession, Finding, Status } from './status.ts'
+import { isBad, type Row, rowName, rowOf, zoneWords } from './rows.ts'
+import { causeOf } from './sentence.ts'
+import type { BgpSession, Status } from './status.ts'
 
 const MINUTE_MS = 60_000
 /** Changes are recorded once a second at most, and for a thousandth of a core. */
@@ -190,16 +191,6 @@ function stateReport({ node, state, reasons, degraded, findings }: Status, isFir
   return { kind: 'state', tone, text }
 }
 
-/** The sentence that stands before all others: the cause that the doctor found, else the first reason. */
-export function causeOf({
-  reasons,
-  degraded,
-  findings,
-}: Pick<Status, 'reasons' | 'degraded' | 'findings'>): string | undefined {
-  const worst: Finding | undefined = findings.find(({ severity }) => severity === 'error') ?? findings[0]
-  return reasons[0] ?? worst?.text ?? degraded[0]
-}
-
 function peerReports(lost: readonly Row[], back: readonly Row[]): Report[] {
   const reports: Report[] = []
   for (const [rows, tone] of [
@@ -228,18 +219,6 @@ function singular(words: string): string {
 function listed(names: readonly string[]): string {
   const more = names.length - NAMED
   return more > 0 ? `${names.slice(0, NAMED).join(', ')} and ${more} more` : names.join(', ')
-}
-
-/** `, all in zone b` when all of several rows are in one zone. Else nothing. */
-export function zoneWords(rows: readonly Pick<Row, 'zone'>[]): string {
-  const zone = rows[0]?.zone
-  const isOne = zone !== undefined && rows.length > 1 && rows.every((row) => row.zone === zone)
-  return isOne ? `, ${rows.length === 2 ? 'both' : 'all'} in zone ${zone}` : ''
-}
-
-/** The name of a row's peer. */
-export function rowName({ node, ip4, ip6, v4, v6 }: Row): string {
-  return node ?? ip4 ?? ip6 ?? v4 ?? v6 ?? 'a node without a name'
 }
 
 function isEqual(one: Row, other: Row): boolean {

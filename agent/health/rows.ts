@@ -161,3 +161,15 @@ function columns(rows: readonly Row[], fields: readonly Exclude<Field, 'n'>[]): 
   const used = fields.map((field) => [field, rows.map((row) => row[field] ?? null)] as const)
   return { n: rows.map(({ n }) => n), ...Object.fromEntries(used) }
 }
+
+/** `, all in zone b` when all of several rows are in one zone. Else nothing. */
+export function zoneWords(rows: readonly Pick<Row, 'zone'>[]): string {
+  const zone = rows[0]?.zone
+  const isOne = zone !== undefined && rows.length > 1 && rows.every((row) => row.zone === zone)
+  return isOne ? `, ${rows.length === 2 ? 'both' : 'all'} in zone ${zone}` : ''
+}
+
+/** The name of a row's peer. */
+export function rowName({ node, ip4, ip6, v4, v6 }: Row): string {
+  return node ?? ip4 ?? ip6 ?? v4 ?? v6 ?? 'a node without a name'
+}

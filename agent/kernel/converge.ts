@@ -14,9 +14,10 @@ import { isSix } from '../../lib/text/cidr.ts'
 import { ExecError, ValueError } from '../../lib/text/errors.ts'
 import type { Netns } from '../../lib/text/values.ts'
 import { changeOf, dropOf, putOf, type Step } from './batch.ts'
-import { type Difference, diff, face, looks } from './diff.ts'
+import { type Difference, diff, face, isOther, knownOf, looks } from './diff.ts'
 import type { Event } from './events.ts'
 import { openPort } from './fou.ts'
+import { list } from './listing.ts'
 import { deviceOf, KernelState, KINDS } from './memory.ts'
 import { type Group, type Outcome, Tally } from './outcome.ts'
 import type { Scope } from './ownership.ts'
@@ -24,6 +25,13 @@ import type { Scope } from './ownership.ts'
 // These kinds have few objects, and all other kinds depend on them. They are listed and repaired first.
 const BASE: readonly Kind[] = ['link', 'sysctl', 'addr']
 const WIREGUARD: readonly Kind[] = ['wgdevice', 'wgpeer']
+
+/** A wanted resource, and the object that the kernel has in its place. */
+export interface Looked {
+  readonly want: Resource
+  readonly have?: Resource
+  readonly isRight?: boolean
+}
 
 /**
  * Makes the kernel equal to the wanted resources, step by step, and remembers its state. A step lists only the kinds
@@ -67,6 +75,18 @@ export class Converger {
   /** Whether another program has changed a held resource since. */
   isPending(key: string): boolean {
     return this.#state.pending.has(key)
+  }
+
+  /**
+   * Reads the objects that the kernel has now under the keys of these resources. It changes nothing, and a step may run
+   * meanwhile. Throws ExecError.
+   */
+  async look(want: readonly Resource[]): Promise<readonly Looked[]> {
+    const known = knownOf(await list(new Set(want.map(({ kind }) => kind)), this.#scope, this.#run))
+    return want.map((one) => {
+      const have = known.get(face(one).key)
+      return { want: one, ...(have && { have: have.resource, isRight: !isOther(one, have) }) }
+    })
   }
 
   /**

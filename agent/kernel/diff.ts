@@ -72,8 +72,8 @@ export function knownOf(found: readonly Found[]): Known {
   return known
 }
 
-// An attribute that a wanted link leaves undefined may have any value.
-function isOther(want: Resource, { resource: have, odd }: Entry): boolean {
+/** Whether a known object is not as wanted. An attribute that a wanted link leaves undefined may have any value. */
+export function isOther(want: Resource, { resource: have, odd }: Entry): boolean {
   if (want.kind === 'link') return (link.change?.(want, have as Link) ?? []).length > 0
   if (want.kind === 'wgpeer' && have.kind === 'wgpeer') return !isSamePeer(want, have)
   return odd === true || (have !== want && textOf(have) !== textOf(want))

@@ -4,6 +4,7 @@
 // services work in parallel. Installation follows when all are done.
 import type { Told } from '../health/announcing.ts'
 import { conditionOf, initialState, type NodeState, statusOf, withStep } from '../health/condition.ts'
+import type { PodView } from '../health/details.ts'
 import type { Status } from '../health/status.ts'
 import type { Undoer } from '../kernel/undoer.ts'
 import { isSame } from '../lease/families.ts'
@@ -27,6 +28,7 @@ import { InstallationPart } from './installation.ts'
 import { LeasePart } from './lease.ts'
 import { PeersPart } from './peers.ts'
 import { PluginRulesPart } from './plugin-rules.ts'
+import { readPods } from './pods.ts'
 import { PolicyPart } from './policy.ts'
 import { Probing } from './probing.ts'
 import { Repairs } from './repairs.ts'
@@ -256,6 +258,11 @@ export class Parts {
     const isClosed = (state.policy?.closed ?? 0) > 0
     const closed = isClosed ? (this.policy?.view() ?? []).filter((one) => one.isClosed).map(({ pod }) => pod) : []
     return { ...conditionOf(this.#context, state), findings: state.findings, closed }
+  }
+
+  /** The pods of this node that plugins have attached. Throws Error. */
+  pods(): Promise<PodView[]> {
+    return readPods(this.#context.run, this.policy?.view())
   }
 
   /** The part that has been in one step for the longest time. */

@@ -1,8 +1,13 @@
+import { handler } from '../../lib/state/kinds/index.ts'
+import type { Resource } from '../../lib/state/resource.ts'
 import { blackholes } from '../backend/blackhole.ts'
 import { newlyUnreached, scoped, summary, type Unreached } from '../backend/unreached.ts'
 import type { NodeState } from '../health/condition.ts'
+import type { PeerObjects } from '../health/details.ts'
+import type { Looked } from '../kernel/converge.ts'
+import { face } from '../kernel/diff.ts'
 import { isSame } from '../lease/families.ts'
-import type { Lease } from '../lease/lease.ts'
+import { encodeKey, type Lease } from '../lease/lease.ts'
 import { giveBack } from '../node/garbage.ts'
 import { type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
@@ -92,6 +97,23 @@ export class PeersPart implements Part {
     return { failures: others, isIncomplete: failed.size > 0 }
   }
 
+  /**
+   * The objects that lead to the pods of a peer, wanted and found. `key` is the key of its lease. Undefined for an unknown
+   * peer, and before the first step. Throws ExecError.
+   */
+  async objects(key: string): Promise<PeerObjects | undefined> {
+    const { backend, options, converger, facts } = this.#context
+    const { served: lease, choice, snapshot } = this.#now
+    const peer = snapshot?.leases.find((one) => encodeKey(one.subnets) === key)
+    if (!lease || !choice || !snapshot || !peer || isSame(peer.subnets, lease.subnets)) return undefined
+    if (this.#programs() === 'bird') return { objects: [] }
+    const { resources, ownersOf } = backend.want(lease, snapshot.leases, choice.uplink, options, facts)
+    const keys = new Map(resources.map((one) => [face(one).key, one]))
+    const own = [...ownersOf(new Set(keys.keys()))].filter(([, owner]) => owner === key)
+    const looked = await converger.look(own.flatMap(([one]) => keys.get(one) ?? []))
+    return { objects: looked.map(wordsOf) }
+  }
+
   // Reports unreachable peers by reason. Each is reported once, as long as the reason stays the same.
   #reportUnreached(problems: Unreached, failed: Unreached, leases: readonly Lease[]): void {
     if (problems === this.#problems && failed.size === 0 && this.#failed.size === 0) return
@@ -103,4 +125,20 @@ export class PeersPart implements Part {
     this.#now.lost = summary(unreached, leases)
     this.#changed()
   }
+}
+
+/** Lines about these kinds have secrets, or come from a file. */
+const UNSPOKEN: ReadonlySet<string> = new Set(['wgdevice', 'wgpeer'])
+
+// The line that makes an object, without the word that makes it, is how `ip` and `bridge` show it.
+function wordsOf({ want, have, isRight }: Looked): PeerObjects['objects'][number] {
+  const words = (one: Resource) => {
+    const { put, title } = handler(one.kind)
+    const text = UNSPOKEN.has(one.kind) ? undefined : put(one)[0]?.text
+    return text?.replace(/^(\S+) (replace|append|add) /, '$1 ') ?? title(one)
+  }
+  const wanted = words(want)
+  if (have === undefined) return { wanted }
+  const found = words(have)
+  return { wanted, found: isRight || found !== wanted ? (isRight ? wanted : found) : `${found}, with other attributes` }
 }

@@ -20,7 +20,7 @@ import { type Places, placesOf } from '../policy/places.ts'
 import { foreign, load, update } from '../policy/program.ts'
 import { POLICY_KINDS, PolicyState } from '../policy/state.ts'
 import { logOf, SIDES, TABLE, type TableOptions } from '../policy/table.ts'
-import { type Known, objectsOf, type PodSummary, summaries } from '../policy/view.ts'
+import { detail, type Known, objectsOf, type PodDetail, type PodSummary, summaries } from '../policy/view.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
@@ -136,6 +136,12 @@ export class PolicyPart implements Part, Admission {
   /** The pods of this node with their policies. Empty while the objects of the cluster are not known. */
   view(): PodSummary[] {
     return this.#objects.isComplete(POLICY_KINDS) ? summaries(this.known()) : []
+  }
+
+  /** One pod of this node with its rules. Undefined for another pod, and while the objects are not known. */
+  detail(pod: string): PodDetail | undefined {
+    const isKnown = this.#objects.isComplete(POLICY_KINDS) && this.#state.locals.has(pod)
+    return isKnown ? detail(this.known(), pod) : undefined
   }
 
   /** The counters of the table. Throws Error when nft does not give them. */

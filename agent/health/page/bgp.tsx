@@ -1,46 +1,54 @@
-import { useMemo, useState } from 'preact/hooks'
 import { span } from '../phrases.ts'
-import type { BgpSession, BgpStatus } from '../status.ts'
-import { Listing } from './listing.tsx'
+import { collator } from '../reachability.ts'
+import type { BgpSession } from '../status.ts'
+import { Card } from './common.tsx'
+import type { Fields } from './filter.ts'
+import type { ViewProps } from './peers.tsx'
+import { type Column, Table } from './table.tsx'
 
-/** The most rows that are shown. A search finds the others. */
-const ROWS = 50
+const FIELDS: Fields<BgpSession> = {
+  node: { kind: 'text', of: ({ name }) => name },
+  kind: { kind: 'exact', of: ({ kind }) => kind },
+  state: { kind: 'exact', of: (one) => (isAway(one) ? [one.state, 'bad'] : one.state) },
+  text: { kind: 'text', of: textOf },
+}
 
-/** A table of the sessions of BGP, with those first that are not established. `now` is by the agent's clock. */
-export function Bgp({ bgp, now }: { bgp: BgpStatus; now: number }) {
-  const [search, setSearch] = useState('')
+/** The sessions of BGP, with those first that are not established. */
+export function Bgp({ known, place, go, now }: ViewProps) {
+  const { bgp } = known.status
+  if (!bgp) return null
   const { asn, pid, announced, sessions } = bgp
-  const sorted = useMemo(() => [...sessions.filter(isAway), ...sessions.filter((one) => !isAway(one))], [sessions])
-  const found = sorted.filter((one) => textOf(one).includes(search.toLowerCase()))
-  const up = sessions.length - sessions.filter(isAway).length
+  const up = sessions.filter((one) => !isAway(one)).length
   const head = `AS ${asn}, prefixes announced: ${announced}, ${pid === undefined ? 'BIRD does not run' : `${up} of ${sessions.length} established`}`
   return (
-    <Listing
-      id="bgp"
-      title="BGP"
-      label="Search sessions"
-      placeholder="Name, address, reason…"
-      search={search}
-      setSearch={setSearch}
-      count={search === '' ? head : `${found.length} of ${sessions.length}`}
-      heads={['Peer', 'Address', 'AS', 'Prefixes', 'State']}
-      hasState
-      rows={found.slice(0, ROWS).map((one) => ({
-        key: `${one.kind} ${one.address}`,
-        isBad: isAway(one),
-        cells: [
-          one.name,
-          <code key="a">{one.address}</code>,
-          one.asn,
-          `${one.received} in, ${one.sent} out`,
-          stateOf(one, now),
-        ],
-      }))}
-      empty={sessions.length === 0 ? 'There are no sessions' : 'No session matches'}
-    >
-      {found.length > ROWS && <p class="empty">{found.length - ROWS} more: search for them</p>}
-    </Listing>
+    <Card id="bgp" title="BGP" aside={<p>{head}</p>}>
+      <Table
+        what={sessions.length === 1 ? 'session' : 'sessions'}
+        all={sessions}
+        columns={columnsAt(now)}
+        keyOf={({ kind, address }) => `${kind} ${address}`}
+        isBad={isAway}
+        fields={FIELDS}
+        textOf={textOf}
+        example="state:bad kind:peer"
+        orderOf={orderOf}
+        sortable={['node']}
+        place={place}
+        go={go}
+        empty="There are no sessions"
+      />
+    </Card>
   )
+}
+
+function columnsAt(now: number): readonly Column<BgpSession>[] {
+  return [
+    { key: 'node', head: 'Peer', cell: ({ name }) => name },
+    { key: 'address', head: 'Address', cell: ({ address }) => <code>{address}</code> },
+    { key: 'asn', head: 'AS', cell: ({ asn }) => asn },
+    { key: 'prefixes', head: 'Prefixes', cell: ({ received, sent }) => `${received} in, ${sent} out` },
+    { key: 'state', head: 'State', cell: (one) => stateOf(one, now) },
+  ]
 }
 
 function isAway({ state }: BgpSession): boolean {
@@ -54,4 +62,11 @@ function stateOf({ state, since, reason }: BgpSession, now: number): string {
 
 function textOf({ kind, name, address, asn, state, reason }: BgpSession): string {
   return [kind, name, address, asn, state, reason].join(' ').toLowerCase()
+}
+
+function orderOf(sort: string): (a: BgpSession, b: BgpSession) => number {
+  const byName = (a: BgpSession, b: BgpSession) => collator.compare(a.name, b.name)
+  if (sort === 'node') return byName
+  if (sort === '-node') return (a, b) => byName(b, a)
+  return (a, b) => Number(isAway(b)) - Number(isAway(a)) || byName(a, b)
 }

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 
 /** The parts of the style sheet. Later parts override earlier parts. */
-const STYLES = ['base', 'cards', 'picture', 'narrow']
+const STYLES = ['base', 'parts', 'peers', 'narrow']
 
 /**
  * Makes the page's files as texts. This function is a macro. Bun runs it when it builds the executable or loads a test.

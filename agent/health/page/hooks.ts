@@ -1,54 +1,40 @@
 import type { RefObject } from 'preact'
-import { useEffect, useRef, useState } from 'preact/hooks'
-import { drift, total } from '../reachability.ts'
-import type { Status } from '../status.ts'
-import { add, begin, type History } from './history.ts'
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
+import type { Known } from '../messages.ts'
+import { hashOf, type Place, placeOf } from './address.ts'
 import { follow } from './live.ts'
 
 /**
  * The data that the page shows. `aheadMs` is the lead of the agent's clock over the browser's clock, in milliseconds.
  */
 export interface Seen {
-  readonly status: Status | undefined
+  readonly known: Known | undefined
   readonly connected: boolean
   /** The time of the connection loss, by the browser's clock. Undefined while the page is connected. */
   readonly lost: number | undefined
   readonly aheadMs: number
-  readonly history: History
 }
 
-/** Follows the agent's events at `url` and gives the current data. */
-export function useAgent(url: string): Seen {
-  const [seen, set] = useState<Seen>(() => ({
-    status: undefined,
-    connected: false,
-    lost: undefined,
-    aheadMs: 0,
-    history: begin(Date.now()),
-  }))
+/** Follows the agent's messages at `url` and gives the current data. While paused, it gives the data of then. */
+export function useAgent(url: string, isPaused: boolean): Seen {
+  const [seen, set] = useState<Seen>(() => ({ known: undefined, connected: false, lost: undefined, aheadMs: 0 }))
+  const [frozen, freeze] = useState<Known>()
   useEffect(() => {
-    const status = (now: Status, aheadMs: number) =>
+    const known = (now: Known, aheadMs: number) =>
       set((before) => {
         // Loads the page again after an update of the agent, which may send data that this page does not know.
-        if (before.status && before.status.version !== now.version) location.reload()
-        return { ...before, status: now, aheadMs, history: extended(before, now) }
+        if (before.known && before.known.status.version !== now.status.version) location.reload()
+        return { ...before, known: now, aheadMs }
       })
     const connected = (now: boolean) =>
       set((before) => {
         const isSame = before.connected === now && (before.lost === undefined) === now
         return isSame ? before : { ...before, connected: now, lost: now ? undefined : (before.lost ?? Date.now()) }
       })
-    return follow(url, { status, connected })
+    return follow(url, { known, connected })
   }, [url])
-  return seen
-}
-
-// After a restart, the agent counts repairs from 0 again.
-function extended({ status: before, history }: Seen, status: Status): History {
-  const { repaired } = total(status.kinds)
-  const isSameRun = before?.started === status.started
-  const counted = before === undefined ? repaired : isSameRun ? total(before.kinds).repaired : 0
-  return add(history, Date.now(), { drift: drift(status.kinds), repairs: Math.max(repaired - counted, 0) })
+  useLayoutEffect(() => freeze((before) => (isPaused ? (before ?? seen.known) : undefined)), [isPaused, seen.known])
+  return isPaused && frozen ? { ...seen, known: frozen } : seen
 }
 
 /** Gives the browser's clock in milliseconds since 1970, updated once a second. */
@@ -61,14 +47,88 @@ export function useNow(): number {
   return now
 }
 
+/** Changes the address of the page. `isStep`: Back returns to the address before. */
+export type Go = (change: Change, isStep?: boolean) => void
+type Change = Partial<Omit<Place, 'item'>> & { readonly item?: string | undefined }
+
+/** What the address of the page says, and a function that changes it. */
+export function usePlace(): readonly [Place, Go] {
+  const [place, set] = useState(() => placeOf(location.hash))
+  useEffect(() => {
+    const read = () => set(placeOf(location.hash))
+    addEventListener('hashchange', read)
+    addEventListener('popstate', read)
+    return () => {
+      removeEventListener('hashchange', read)
+      removeEventListener('popstate', read)
+    }
+  }, [])
+  const [go] = useState(() => (change: Change, isStep = false) => {
+    const { item, ...rest } = { ...placeOf(location.hash), ...change }
+    const hash = hashOf(item === undefined ? rest : { ...rest, item })
+    if (hash === location.hash) return
+    if (isStep) history.pushState(null, '', hash)
+    else history.replaceState(null, '', hash)
+    set(placeOf(hash))
+  })
+  return [place, go]
+}
+
 /** Gives the current width of an element in pixels. The width is 0 before the first measurement. */
 export function useWidth<E extends Element>(): [RefObject<E | null>, number] {
   const ref = useRef<E>(null)
   const [width, set] = useState(0)
   useEffect(() => {
-    const observer = new ResizeObserver(([entry]) => set(Math.round(entry?.contentRect.width ?? 0)))
+    const observer = new ResizeObserver(([entry]) => set(Math.floor(entry?.contentRect.width ?? 0)))
     if (ref.current) observer.observe(ref.current)
     return () => observer.disconnect()
   }, [])
   return [ref, width]
+}
+
+/**
+ * Gives a list of the agent at `path`, asked again when `key` changes. Undefined before the first answer. A failed
+ * request leaves the last answer, and the next key asks again.
+ */
+export function useList<T>(path: string, key: unknown): T | undefined {
+  const [list, set] = useState<{ readonly path: string; readonly value: T }>()
+  useEffect(() => {
+    const end = new AbortController()
+    fetch(path, { signal: end.signal })
+      .then((answer) => (answer.ok ? (answer.json() as Promise<T>) : Promise.reject(new Error(answer.statusText))))
+      .then((value) => set({ path, value }))
+      .catch(() => {})
+    return () => end.abort()
+  }, [path, key])
+  return list?.path === path ? list.value : undefined
+}
+
+/**
+ * Keeps the order of `sorted` while a pointer is on the list, or was moved on it within the last two seconds. So a row
+ * does not move away from under a finger. Returns the order, and the listeners of the list.
+ */
+export function useCalmOrder<T>(sorted: readonly T[], keyOf: (one: T) => string | number, reset: string) {
+  const [isHeld, hold] = useState(false)
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined)
+  const before = useRef<{ reset: string; order: Map<string | number, number> }>({ reset: '', order: new Map() })
+  useEffect(() => () => clearTimeout(timer.current), [])
+  let order = sorted
+  if (isHeld && before.current.reset === reset) {
+    const places = before.current.order
+    const place = (one: T) => places.get(keyOf(one)) ?? Number.POSITIVE_INFINITY
+    order = sorted.toSorted((a, b) => (place(a) === place(b) ? 0 : place(a) - place(b)))
+  }
+  useLayoutEffect(() => {
+    before.current = { reset, order: new Map(order.map((one, i) => [keyOf(one), i])) }
+  })
+  const touched = () => {
+    hold(true)
+    clearTimeout(timer.current)
+    timer.current = setTimeout(() => hold(false), 2000)
+  }
+  const left = () => {
+    clearTimeout(timer.current)
+    hold(false)
+  }
+  return [order, { onPointerMove: touched, onPointerLeave: left }] as const
 }

@@ -1,69 +1,112 @@
-import { useEffect, useMemo, useState } from 'preact/hooks'
+import { useMemo } from 'preact/hooks'
 import type { PortView, ServiceView } from '../../services/view.ts'
-import type { ServicesStatus } from '../status.ts'
-import { Listing, type Row } from './listing.tsx'
+import { collator } from '../reachability.ts'
+import { Card } from './common.tsx'
+import type { Fields } from './filter.ts'
+import { useList } from './hooks.ts'
+import type { ViewProps } from './peers.tsx'
+import { type Column, Table } from './table.tsx'
 
-/** The most rows that are shown. A search finds the others. */
-const ROWS = 50
+/** A port of a Service in one family. */
+interface Port extends PortView {
+  readonly service: string
+  readonly namespace: string
+  readonly used: number
+  readonly local: number
+  readonly notes: readonly string[]
+}
 
-/** A table of the Services of this node. They are fetched when their numbers change, because there may be many. */
-export function Services({ services }: { services: ServicesStatus }) {
-  const [all, setAll] = useState<readonly ServiceView[]>([])
-  const [search, setSearch] = useState('')
-  const { frontends, endpoints, programming } = services
-  useEffect(() => {
-    const end = new AbortController()
-    fetch('services', { signal: end.signal })
-      .then((answer) => answer.json() as Promise<readonly ServiceView[] | null>)
-      .then((found) => setAll(found ?? []))
-      .catch(() => {})
-    return () => end.abort()
-  }, [services.services, frontends, endpoints, programming.count])
-  const rows = useMemo(
-    () => all.flatMap((one) => one.ports.map((port) => ({ name: `${one.namespace}/${one.name}`, port }))),
-    [all],
-  )
-  const found = useMemo(
-    () => rows.filter(({ name, port }) => textOf(name, port).includes(search.toLowerCase())),
-    [rows, search],
-  )
+const COLUMNS: readonly Column<Port>[] = [
+  { key: 'svc', head: 'Service', cell: ({ service }) => service },
+  {
+    key: 'addresses',
+    head: 'Addresses',
+    cell: ({ addresses, nodePort }) => (
+      <code>{[...addresses, ...(nodePort === undefined ? [] : [`node port ${nodePort}`])].join(', ')}</code>
+    ),
+  },
+  { key: 'endpoints', head: 'Endpoints', cell: ({ used, local }) => `${used}, ${local} of this node` },
+  { key: 'nodes', head: 'On nodes', cell: (port) => nodesOf(port) },
+  { key: 'state', head: 'Left out', cell: (port) => leftOut(port).join('; ') },
+]
+const FIELDS: Fields<Port> = {
+  svc: { kind: 'text', of: ({ service }) => service },
+  ns: { kind: 'exact', of: ({ namespace }) => namespace },
+  state: { kind: 'exact', of: (port) => stateOf(port) },
+  node: { kind: 'text', of: ({ endpoints }) => endpoints.flatMap(({ node }) => node ?? []) },
+  endpoints: { kind: 'number', units: { '': 1 }, of: ({ used }) => used },
+  text: { kind: 'text', of: textOf },
+}
+
+/** The Services of this node. They are asked for when their numbers change, because there may be many. */
+export function Services({ known, place, go }: ViewProps) {
+  const { services } = known.status
+  const key =
+    services && `${services.services} ${services.frontends} ${services.endpoints} ${services.programming.count}`
+  const views = useList<readonly ServiceView[] | null>('services', key)
+  const all = useMemo(() => (views ?? []).flatMap(portsOf), [views])
   return (
-    <Listing
-      id="services"
-      title="Services"
-      label="Search Services"
-      placeholder="Name, address, reason…"
-      search={search}
-      setSearch={setSearch}
-      count={search === '' ? `${services.services} in all` : `${found.length} of ${rows.length} ports`}
-      heads={['Service', 'Addresses', 'Endpoints', 'Left out']}
-      hasState
-      rows={found.slice(0, ROWS).map(rowOf)}
-      empty={rows.length === 0 ? 'There are no Services' : 'No Service matches'}
-    >
-      {found.length > ROWS && <p class="empty">{found.length - ROWS} more: search for them</p>}
-    </Listing>
+    <Card id="services" title="Services">
+      <Table
+        what={all.length === 1 ? 'port' : 'ports'}
+        all={all}
+        columns={COLUMNS}
+        keyOf={keyOf}
+        isBad={({ used }) => used === 0}
+        fields={FIELDS}
+        textOf={textOf}
+        example="ns:shop state:bad endpoints<2"
+        orderOf={orderOf}
+        sortable={['svc', 'endpoints']}
+        place={place}
+        go={go}
+        empty="There are no Services"
+      />
+    </Card>
   )
 }
 
-function rowOf({ name, port }: { name: string; port: PortView }): Row {
-  const out = port.endpoints.filter(({ leftOut }) => leftOut !== undefined)
-  const local = port.endpoints.filter((one) => one.isLocal && one.leftOut === undefined).length
-  const used = port.endpoints.length - out.length
-  const nodePort = port.nodePort === undefined ? [] : [`node port ${port.nodePort}`]
-  return {
-    key: `${name} ${port.addresses[0]}`,
-    isBad: used === 0,
-    cells: [
-      name,
-      <code key="a">{[...port.addresses, ...nodePort].join(', ')}</code>,
-      `${used}, ${local} of this node`,
-      out.map(({ address, leftOut }) => `${address}: ${leftOut}`).join('; '),
-    ],
-  }
+function portsOf({ namespace, name, notes, ports }: ServiceView): Port[] {
+  return ports.map((port) => {
+    const used = port.endpoints.filter((one) => one.leftOut === undefined)
+    const local = used.filter((one) => one.isLocal).length
+    return { ...port, service: `${namespace}/${name}`, namespace, notes, used: used.length, local }
+  })
 }
 
-function textOf(name: string, { addresses, endpoints }: PortView): string {
-  const words = endpoints.flatMap(({ address, node, leftOut }) => [address, node, leftOut])
-  return [name, ...addresses, ...words].join(' ').toLowerCase()
+function keyOf({ service, addresses, name }: Port): string {
+  return `${service} ${addresses[0] ?? name}`
+}
+
+function leftOut({ endpoints }: Port): string[] {
+  return endpoints.flatMap(({ address, leftOut: why }) => (why === undefined ? [] : [`${address}: ${why}`]))
+}
+
+// How many endpoints each node has, the most first.
+function nodesOf({ endpoints }: Port): string {
+  const used = endpoints.filter((one) => one.leftOut === undefined)
+  const nodes = [...Map.groupBy(used, ({ node }) => node ?? 'no node')].sort(([, a], [, b]) => b.length - a.length)
+  const words = nodes.slice(0, 3).map(([node, all]) => `${node} ${all.length}`)
+  return [...words, ...(nodes.length > 3 ? [`${nodes.length - 3} more nodes`] : [])].join(', ')
+}
+
+function stateOf(port: Port): readonly string[] {
+  if (port.used === 0) return ['empty', 'bad']
+  return leftOut(port).length > 0 ? ['part'] : ['all']
+}
+
+function textOf(port: Port): string {
+  const { service, addresses, nodePort, endpoints, notes } = port
+  const words = endpoints.flatMap(({ address, node, leftOut: why }) => [address, node, why])
+  return [service, ...addresses, nodePort, ...words, ...notes].join(' ').toLowerCase()
+}
+
+// Without an order, those without endpoints are first.
+function orderOf(sort: string): (a: Port, b: Port) => number {
+  const byName = (a: Port, b: Port) => collator.compare(keyOf(a), keyOf(b))
+  if (sort === 'svc') return byName
+  if (sort === '-svc') return (a, b) => byName(b, a)
+  if (sort === '-endpoints') return (a, b) => b.used - a.used || byName(a, b)
+  if (sort === 'endpoints') return (a, b) => a.used - b.used || byName(a, b)
+  return (a, b) => Number(a.used > 0) - Number(b.used > 0) || byName(a, b)
 }
