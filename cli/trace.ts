@@ -9,15 +9,14 @@ import type { TraceFacts } from '../agent/trace/oracle.ts'
 import type { Probe, Protocol } from '../agent/trace/packet.ts'
 import { trace, tunnelsOf } from '../agent/trace/trace.ts'
 import type { Place } from '../agent/trace/watch.ts'
-import { SOCKET } from '../lib/nft/admission.ts'
-import { question } from '../lib/os/ask.ts'
 import { inside } from '../lib/os/netns.ts'
 import { askForRoute } from '../lib/os/route-question.ts'
 import { isSix } from '../lib/text/cidr.ts'
-import { CniError, shown, ValueError } from '../lib/text/errors.ts'
+import { shown, ValueError } from '../lib/text/errors.ts'
 import { type Ip, parseIp } from '../lib/text/ip.ts'
 import type { NetnsPath } from '../lib/text/values.ts'
 import { answerOf } from './ask.ts'
+import { askPolicy } from './ask-policy.ts'
 import {
   type Abouts,
   choicesOf,
@@ -33,8 +32,6 @@ const names: readonly OptionName[] = ['socket', 'policy-socket', 'subnet-file', 
 const ABOUTS: Abouts = {
   far: { value: 'COMMAND', about: "how plumb is started on the receiver's node: 'ssh n2 plumb'" },
 }
-/** The limit for the agent's silence about policy, in milliseconds. */
-const QUIET_MS = 5000
 /** The most endpoints of a Service whose namespaces are watched. */
 const MOST_TARGETS = 8
 /** The exit statuses for a packet that is lost, and for a packet that does not do what it should. */
@@ -276,14 +273,11 @@ function decisionOf(
 }
 
 // Undefined when no agent enforces policy, or knows the pods.
-function ofPolicy<Reply extends object>(
-  asked: object,
-  { 'policy-socket': socket = SOCKET }: Given['values'],
-): Reply | undefined {
+function ofPolicy<Reply extends object>(asked: object, values: Given['values']): Reply | undefined {
   try {
-    return question<Reply>({ socket, name: 'the agent for network policy', advice: '' }, asked, QUIET_MS)()
+    return askPolicy<Reply>(asked, values)
   } catch (cause) {
-    if (cause instanceof CniError) return undefined
+    if (cause instanceof ValueError) return undefined
     throw cause
   }
 }

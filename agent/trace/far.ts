@@ -2,6 +2,7 @@
 // lines of JSON: the packet to follow, `ready`, the destination that the packet got, and what was seen.
 import { CniError, CODE } from '../../lib/text/errors.ts'
 import type { Ip } from '../../lib/text/ip.ts'
+import { linesOf } from '../../lib/text/lines.ts'
 import type { HopName, Outcome, Outcomes } from './hops.ts'
 import { foreseeFar, type TraceFacts } from './oracle.ts'
 import type { Probe } from './packet.ts'
@@ -146,16 +147,4 @@ export async function followFar(
 /** Puts what the other node says into what this one says. Pure. */
 export function withFar(near: Outcomes, far: readonly (readonly [HopName, Outcome])[]): Outcomes {
   return new Map([...near, ...far])
-}
-
-async function* linesOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<string, undefined> {
-  let text = ''
-  for await (const piece of stream.pipeThrough(new TextDecoderStream() as never) as unknown as AsyncIterable<string>) {
-    text += piece
-    for (let end = text.indexOf('\n'); end >= 0; end = text.indexOf('\n')) {
-      yield text.slice(0, end)
-      text = text.slice(end + 1)
-    }
-  }
-  return undefined
 }

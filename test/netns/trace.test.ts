@@ -101,11 +101,14 @@ describe('plumb trace on one node', () => {
       await sh(node, 'iptables -P FORWARD ACCEPT')
       await sh(
         node,
-        'nft add table ip strict; nft add chain ip strict in "{ type filter hook input priority 0; }"; nft add rule ip strict in tcp dport 99 ip saddr 10.1.0.2 reject',
+        'nft add table ip strict; nft add chain ip strict in "{ type filter hook input priority 0; }"; nft add rule ip strict in tcp dport 99 ip saddr 10.1.0.2 counter reject',
       )
       const rejected = await traced(node, A, '10.1.0.1', '99')
       assert.equal(rejected.lostAt, 'rules', JSON.stringify(rejected))
-      assert.match(rejected.hops.at(-1)?.seen?.says ?? '', /the chain ip strict in drops it: .*tcp dport 99 .*reject/)
+      assert.match(
+        rejected.hops.at(-1)?.seen?.says ?? '',
+        /the chain ip strict in drops it: .*tcp dport 99 .*[\d"] reject/,
+      )
       // The old iptables, whose rules nft does not show [DR12].
       await sh(node, 'iptables-legacy -I FORWARD -s 10.1.0.2 -j DROP')
       const old = await traced(node, A, OUT)
