@@ -118,6 +118,8 @@ const options = {
     value: 'NAME=COMMAND',
     about: 'another node, and the command that runs plumb there; may be repeated',
   },
+  live: { type: 'boolean', about: 'send nothing: wait for a packet that a program sends, and follow it' },
+  for: { type: 'string', value: 'SECONDS', about: 'with --live: wait so long (20)' },
   quick: { type: 'boolean', about: 'only from pod to pod' },
   junit: { type: 'string', value: 'FILE', about: 'write the results there, as JUnit XML' },
   json: { type: 'boolean', about: 'answer with JSON, errors too' },

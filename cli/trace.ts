@@ -5,9 +5,10 @@ import { attachedPods, type End, endOf, namedPod, namespaceOf } from '../agent/t
 import { readTraceFacts } from '../agent/trace/facts.ts'
 import { type FarNode, followFar, startFar, WATCH } from '../agent/trace/far.ts'
 import type { Comparison, Hop } from '../agent/trace/hops.ts'
-import type { TraceFacts } from '../agent/trace/oracle.ts'
-import type { Probe, Protocol } from '../agent/trace/packet.ts'
-import { trace, tunnelsOf } from '../agent/trace/trace.ts'
+import { traceLive } from '../agent/trace/live.ts'
+import { endpointOf, type TraceFacts } from '../agent/trace/oracle.ts'
+import type { Probe, Protocol, Wish } from '../agent/trace/packet.ts'
+import { LIMIT_MS, trace, tunnelsOf } from '../agent/trace/trace.ts'
 import type { Place } from '../agent/trace/watch.ts'
 import { inside } from '../lib/os/netns.ts'
 import { askForRoute } from '../lib/os/route-question.ts'
@@ -28,14 +29,26 @@ import {
 } from './options.ts'
 import { print, table } from './output.ts'
 
-const names: readonly OptionName[] = ['socket', 'policy-socket', 'subnet-file', 'cache-dir', 'far', 'json', 'help']
+const names: readonly OptionName[] = [
+  'socket',
+  'policy-socket',
+  'subnet-file',
+  'cache-dir',
+  'far',
+  'live',
+  'for',
+  'json',
+  'help',
+]
 const ABOUTS: Abouts = {
   far: { value: 'COMMAND', about: "how plumb is started on the receiver's node: 'ssh n2 plumb'" },
 }
 /** The most endpoints of a Service whose namespaces are watched. */
 const MOST_TARGETS = 8
-/** The exit statuses for a packet that is lost, and for a packet that does not do what it should. */
-const [LOST, DIFFER] = [1, 3]
+/** The exit statuses: a packet is lost, does not do what it should, or none came. */
+const [LOST, DIFFER, NONE] = [1, 3, 4]
+/** The longest wait for packets, in seconds. */
+const LONGEST_S = 600
 const [LOWEST_PORT, PORTS] = [40_000, 20_000]
 
 /** What may follow this command. */
@@ -56,7 +69,7 @@ export interface Told extends Comparison {
 
 /**
  * Runs `plumb trace ARGV` and returns the exit status. The status is 0 for a packet that arrives as it should, 1 for one
- * that is lost, 3 when it does not do what it should. Throws ValueError for a wrong command line.
+ * that is lost, and 3 when it does not do what it should. It is 4 when no packet came. Throws ValueError for a wrong command line.
  */
 export async function run(argv: readonly string[]): Promise<number> {
   const { values, words } = readOptions(argv, names, 'plumb trace')
@@ -73,6 +86,7 @@ export async function run(argv: readonly string[]): Promise<number> {
     throw new ValueError('plumb trace takes FROM TO [PORT[/PROTOCOL]]; see plumb trace --help')
   const told = await traced(from, to, where, values)
   print(values.json ? JSON.stringify(told, null, 4) : traceText(told))
+  if (told.hops.length === 0) return NONE
   if (told.differsAt !== undefined) return DIFFER
   return told.lostAt === undefined ? 0 : LOST
 }
@@ -110,6 +124,8 @@ async function traced(from: string, to: string, where: string | undefined, value
   // A namespace that is named counts before others with the same address.
   const named = [from, to].flatMap((word) => (word.startsWith('/') ? namedPod(word) : []))
   const pods = [...named, ...attachedPods(values['cache-dir'] ?? '/var/lib/cni')]
+  const waitMs = waitOf(values)
+  const command = commandOf(values.far)
   const [status, services] = await Promise.all([
     quietly(async () => (await answerOf('/status', values)) as Status),
     quietly(async () => (await answerOf('/services', values)) as readonly ServiceView[] | null),
@@ -120,52 +136,73 @@ async function traced(from: string, to: string, where: string | undefined, value
     throw new ValueError(`${from} is not on this node: want a pod of this node, or node; run plumb trace on its node`)
   const asked = where === undefined ? undefined : portOf(where)
   const target = targetOf(to, asked, sender, pods, services ?? undefined, values)
-  const { destination, port, protocol } = target
+  const { destination } = target
   const ns = sender.netns ?? 'host'
   const source = sourceOf(sender, destination)
-  const decision =
+  const decide = ({ protocol, port }: Pick<Probe, 'protocol' | 'port'>) =>
     protocol === 'ICMP' ? undefined : decisionOf({ from: source, to: destination, port, protocol }, values)
-  const facts = await readTraceFacts(
-    { status, services: services ?? undefined, decision },
-    ns,
-    pods,
-    subnetFileOf(values),
-  )
-  const probe: Probe = {
-    ...{ protocol, source, destination, port },
-    sourcePort: LOWEST_PORT + Math.floor(Math.random() * PORTS),
-    // Odd, because the kernel gives a packet whose IP id is 0 another one.
-    token: ((Math.random() * 2 ** 32) | 1) >>> 0,
-  }
+  const decision = values.live ? undefined : decide(target)
+  const known = { status, services: services ?? undefined, decision }
+  const facts = await readTraceFacts(known, ns, pods, subnetFileOf(values))
   const tunnel = facts.links.find(({ vxlan }) => vxlan !== undefined)?.vxlan?.port
-  const destinations = destinationsOf(probe, services ?? [], facts)
+  const endpoints = endpointsOf(target, services ?? [], facts)
+  const destinations = [destination, ...endpoints.map(({ ip }) => ip)]
   const targets = destinations.filter((ip) => facts.at(ip)?.isNode === false).map((ip) => namespaceOf(ip, pods))
   const places: Place[] = [
     ...(sender.netns === undefined ? [] : [{ name: 'source', ns: sender.netns } as const]),
     { name: 'node', ns: 'host' },
     ...spacesOf(targets.filter((path) => path !== sender.netns)),
   ]
-  const command = commandOf(values.far)
+  const rest = { places, facts, ...(tunnel !== undefined && { tunnel }) }
+  const told = { from, to, source, destination }
+  if (values.live) {
+    const isAnything = asked === undefined && target.port === 0
+    const what = isAnything ? {} : { protocol: target.protocol, ...(target.port > 0 && { port: target.port }) }
+    const wish: Wish = { source, destination, endpoints, ...what }
+    const far = command && (await startFar(command, { wish, destinations }))
+    const ready = () => void process.stderr.write(`Waiting for a packet from ${from} to ${to}\n`)
+    const awaited = { ...rest, wish, waitMs, decide, ready, ...(far && { far }) }
+    const found = await traceLive(awaited).finally(() => far?.close())
+    if (found) return { ...told, protocol: found.probe.protocol, port: found.probe.port, ...tellable(found) }
+    const conclusion = `No packet from ${from} to ${to} came within ${waitMs / 1000} s`
+    return { ...told, protocol: target.protocol, port: target.port, hops: [], conclusion }
+  }
+  const probe = probeTo({ ...target, source })
   const far = command && (await startFar(command, { probe, destinations }))
-  const wanted = { probe, places, facts, ...(tunnel !== undefined && { tunnel }), ...(far && { far }) }
-  const { hops, lostAt, differsAt } = await trace(wanted).finally(() => far?.close())
-  const found = { hops, ...(lostAt && { lostAt }), ...(differsAt && { differsAt }) }
-  return { from, to, protocol, source, destination, port, ...found, conclusion: conclusionOf(found) }
+  const found = await trace({ ...rest, probe, ...(far && { far }) }).finally(() => far?.close())
+  return { ...told, protocol: target.protocol, port: target.port, ...tellable(found) }
 }
 
-// Where the packet may arrive: at its destination, or at the endpoints of a Service.
-function destinationsOf(
-  { destination, port, protocol }: Probe,
+function probeTo({ protocol, source, destination, port }: Pick<Probe, 'source'> & Target): Probe {
+  return {
+    ...{ protocol, source, destination, port },
+    sourcePort: LOWEST_PORT + Math.floor(Math.random() * PORTS),
+    // Odd, because the kernel gives a packet whose IP id is 0 another one.
+    token: ((Math.random() * 2 ** 32) | 1) >>> 0,
+  }
+}
+
+// Where a Service leads the packet.
+function endpointsOf(
+  { destination, port, protocol }: Target,
   services: readonly ServiceView[],
   facts: TraceFacts,
-): Ip[] {
+): { readonly ip: Ip; readonly port: number }[] {
   const asked = `${isSix(destination) ? `[${destination}]` : destination}:${port}/${protocol}`
   const isNode = facts.at(destination)?.isNode === true
-  const ends = services
+  return services
     .flatMap(({ ports }) => ports)
     .filter(({ addresses, nodePort }) => addresses.includes(asked) || (isNode && nodePort === port))
-    .flatMap(({ endpoints }) => endpoints.map(({ address }) => address.replace(/^\[?(.*?)\]?:\d+$/, '$1') as Ip))
-  return [destination, ...ends]
+    .flatMap(({ endpoints }) => endpoints.map(({ address }) => endpointOf(address)))
+}
+
+// How long to wait for a packet, in milliseconds.
+function waitOf({ live, for: text }: Given['values']): number {
+  if (text === undefined) return LIMIT_MS
+  if (!live) throw new ValueError('plumb trace takes --for only with --live; see plumb trace --help')
+  const seconds = Number(text)
+  if (/^\d+$/.test(text) && seconds >= 1 && seconds <= LONGEST_S) return seconds * 1000
+  throw new ValueError(`Cannot read --for: ${shown(text)} is wrong; want a number of seconds from 1 to ${LONGEST_S}`)
 }
 
 // Words between blanks: no shell reads them.
@@ -181,6 +218,9 @@ function commandOf([text, another]: readonly string[] = []): string[] | undefine
 interface Asked {
   readonly port: number
   readonly protocol: Protocol
+}
+interface Target extends Asked {
+  readonly destination: Ip
 }
 
 function portOf(text: string): Asked {
@@ -198,7 +238,7 @@ function targetOf(
   pods: Parameters<typeof namespaceOf>[1],
   services: readonly ServiceView[] | undefined,
   values: Given['values'],
-): Asked & { readonly destination: Ip } {
+): Target {
   const echo: Asked = { port: 0, protocol: 'ICMP' }
   const end = endOf(to, pods)
   const isOfSender = (ip: Ip) => sender.ips.some((own) => isSix(own) === isSix(ip))
@@ -228,7 +268,7 @@ function nodeAddress(sender: End, ips: readonly Ip[]): Ip | undefined {
 }
 
 // `10.96.0.1:80/TCP`, or `[fd00::1]:53/UDP`.
-function addressIn(text: string): (Asked & { readonly destination: Ip }) | undefined {
+function addressIn(text: string): Target | undefined {
   const [, ip = '', port, protocol = ''] = /^\[?(.*?)\]?:(\d+)\/(\w+)$/.exec(text) ?? []
   if (protocol !== 'TCP' && protocol !== 'UDP') return undefined
   return { destination: parseIp(ip), port: Number(port), protocol }
@@ -303,6 +343,11 @@ function unknownEnd(word: string, what: 'FROM' | 'TO'): ValueError {
   )
 }
 
+function tellable({ hops, lostAt, differsAt }: Comparison): Comparison & Pick<Told, 'conclusion'> {
+  const found = { hops, ...(lostAt && { lostAt }), ...(differsAt && { differsAt }) }
+  return { ...found, conclusion: conclusionOf(found) }
+}
+
 function conclusionOf({ hops, lostAt, differsAt }: Comparison): string {
   const at = (name: string | undefined) => hops.find(({ hop }) => hop === name)
   const [differing, lost] = [at(differsAt), at(lostAt)]
@@ -323,6 +368,7 @@ function outcomeText(outcome: Hop['expected']): string {
 /** Formats what a trace found: a line a hop, then the conclusion. */
 export function traceText({ from, to, protocol, source, destination, port, hops, conclusion }: Told): string {
   const where = port === 0 ? '' : ` port ${port}`
+  if (hops.length === 0) return conclusion
   const rows = hops.map(({ hop, expected, seen, differs }) => {
     const mark = differs ? 'DIFFERS' : seen === undefined ? '-' : seen.passes ? 'ok' : 'LOST'
     return [mark, hop, outcomeText(expected), outcomeText(seen)]
@@ -346,9 +392,11 @@ NAMESPACE/NAME. PROTOCOL is tcp or udp; without a PORT the packet is an echo req
 It sends one packet from FROM, and follows it through the rules and links of this node. Each line
 shows what should happen and what does. It needs root, and takes at most 20 seconds.
 With --far it also follows the packet on the node of the receiver: COMMAND starts plumb there.
+With --live it sends nothing. It waits for a packet that a program sends, and follows that one. Then
+a PORT is not needed.
 
 ${describeOptions(names, ABOUTS)}
 
 exit status: 0 the packet arrives, 1 it is lost, 2 the command line is wrong, 3 it does not do
-what it should`
+what it should, 4 no packet came (--live)`
 }

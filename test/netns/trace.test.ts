@@ -1,28 +1,20 @@
 // Tests agent/trace and cli/trace.ts on one node: real packets, and faults of the node.
 import assert from 'node:assert/strict'
-import { inNamespaces, type Namespace, PATIENCE, until } from '../support/harness.ts'
-import { arrives, isLostAt, isNothingLeft, linesOf, nodeWithPods, PLUMB, sh, traced } from '../support/traces.ts'
+import { PATIENCE, until } from '../support/harness.ts'
+import {
+  arrives,
+  isLostAt,
+  linesOf,
+  listening,
+  onNodeWithPods as onNode,
+  PLUMB,
+  sh,
+  TCP,
+  traced,
+} from '../support/traces.ts'
 
-type Spaces = Record<'node' | 'a' | 'b' | 'outside', Namespace>
 const [A, B, OUT] = ['10.1.0.2', '10.1.0.3', '192.0.2.9'] as const
 
-function onNode(work: (spaces: Spaces) => Promise<void>) {
-  return inNamespaces(['node', 'a', 'b', 'outside'] as const, async (spaces, test) => {
-    test.timeout(60_000)
-    await nodeWithPods(spaces)
-    await work(spaces)
-    await isNothingLeft(...Object.values(spaces))
-  })
-}
-
-/** A program that listens in a namespace, until it is ended. */
-async function listening(ns: Namespace, script: string): Promise<() => void> {
-  const child = Bun.spawn(['nsenter', `--net=${ns.path}`, '--', process.execPath, '-e', script], { stdout: 'pipe' })
-  await child.stdout.getReader().read()
-  return () => child.kill('SIGKILL')
-}
-const TCP =
-  "require('node:net').createServer((s) => s.on('error', () => {})).listen(80, '::', () => console.log('ready'))"
 const UDP = "const s = require('node:dgram').createSocket('udp6'); s.bind(53, '::', () => console.log('ready'))"
 
 describe('plumb trace on one node', () => {

@@ -2,8 +2,10 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import type { Told } from '../../cli/trace.ts'
-import type { Namespace } from './harness.ts'
+import { inNamespaces, type Namespace } from './harness.ts'
 import { conforms } from './schemas.ts'
+
+type Spaces = Record<'node' | 'a' | 'b' | 'outside', Namespace>
 
 export const PLUMB = join(import.meta.dir, '../../dist/plumb')
 
@@ -19,6 +21,27 @@ export async function traced(node: Namespace, ...words: readonly string[]): Prom
   const told = JSON.parse(stdout) as Told
   conforms('trace', told)
   return { ...told, status }
+}
+
+/** Starts `plumb trace --live --json` on a node. It says on stderr when it waits. */
+export function waiting(node: Namespace, words: readonly string[]) {
+  const argv = ['nsenter', `--net=${node.path}`, '--', PLUMB, 'trace', '--live', '--json', ...words]
+  return Bun.spawn(argv, { stdout: 'pipe', stderr: 'pipe' })
+}
+
+/** Runs `plumb trace --live --json` on a node, and `send` when it waits. */
+export async function live(node: Namespace, words: readonly string[], send: () => Promise<unknown>): Promise<Said> {
+  const child = waiting(node, words)
+  try {
+    const { value } = await child.stderr.getReader().read()
+    assert.match(new TextDecoder().decode(value), /^Waiting for a packet from /)
+    await send()
+    const told = JSON.parse(await new Response(child.stdout).text()) as Told
+    conforms('trace', told)
+    return { ...told, status: await child.exited }
+  } finally {
+    child.kill('SIGKILL')
+  }
 }
 
 /** The hops as lines, for messages and comparisons: `ok route`, `LOST rules`. */
@@ -99,3 +122,23 @@ export async function sh(ns: Namespace, script: string): Promise<void> {
   const { status, stderr } = await ns.exec(['sh', '-ec', script])
   assert.equal(status, 0, stderr)
 }
+
+/** A test on the node of `nodeWithPods`. No trace leaves anything there. */
+export function onNodeWithPods(work: (spaces: Spaces) => Promise<void>) {
+  return inNamespaces(['node', 'a', 'b', 'outside'] as const, async (spaces, test) => {
+    test.timeout(60_000)
+    await nodeWithPods(spaces)
+    await work(spaces)
+    await isNothingLeft(...Object.values(spaces))
+  })
+}
+
+/** A program that listens in a namespace, until it is ended. */
+export async function listening(ns: Namespace, script: string): Promise<() => void> {
+  const child = Bun.spawn(['nsenter', `--net=${ns.path}`, '--', process.execPath, '-e', script], { stdout: 'pipe' })
+  await child.stdout.getReader().read()
+  return () => child.kill('SIGKILL')
+}
+/** Programs for `listening`: of TCP port 80. */
+export const TCP =
+  "require('node:net').createServer((s) => s.on('error', () => {})).listen(80, '::', () => console.log('ready'))"
