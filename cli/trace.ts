@@ -1,13 +1,14 @@
 import type { Status } from '../agent/health/status.ts'
 import type { Decision, PodSummary } from '../agent/policy/view.ts'
 import type { ServiceView } from '../agent/services/view.ts'
+import { type AllDropped, type Dropped, type Filter, podLinks, watchDropped } from '../agent/trace/dropped.ts'
 import { attachedPods, type End, endOf, namedPod, namespaceOf } from '../agent/trace/ends.ts'
 import { readTraceFacts } from '../agent/trace/facts.ts'
 import { type FarNode, followFar, startFar, WATCH } from '../agent/trace/far.ts'
 import type { Comparison, Hop } from '../agent/trace/hops.ts'
 import { traceLive } from '../agent/trace/live.ts'
 import { endpointOf, type TraceFacts } from '../agent/trace/oracle.ts'
-import type { Probe, Protocol, Wish } from '../agent/trace/packet.ts'
+import type { Flow, Probe, Protocol, Wish } from '../agent/trace/packet.ts'
 import { LIMIT_MS, trace, tunnelsOf } from '../agent/trace/trace.ts'
 import type { Place } from '../agent/trace/watch.ts'
 import { inside } from '../lib/os/netns.ts'
@@ -36,6 +37,7 @@ const names: readonly OptionName[] = [
   'cache-dir',
   'far',
   'live',
+  'dropped',
   'for',
   'json',
   'help',
@@ -67,9 +69,16 @@ export interface Told extends Comparison {
   readonly conclusion: string
 }
 
+/** What `plumb trace --dropped --json` prints. The names of pods are there where they are known. */
+export interface ToldDropped extends Omit<AllDropped, 'dropped'> {
+  readonly seconds: number
+  readonly dropped: readonly (Dropped & { readonly from?: string; readonly to?: string })[]
+}
+
 /**
  * Runs `plumb trace ARGV` and returns the exit status. The status is 0 for a packet that arrives as it should, 1 for one
- * that is lost, and 3 when it does not do what it should. It is 4 when no packet came. Throws ValueError for a wrong command line.
+ * that is lost, and 3 when it does not do what it should. It is 4 when no packet came. With
+ * --dropped it is 1 when something is dropped. Throws ValueError for a wrong command line.
  */
 export async function run(argv: readonly string[]): Promise<number> {
   const { values, words } = readOptions(argv, names, 'plumb trace')
@@ -82,6 +91,13 @@ export async function run(argv: readonly string[]): Promise<number> {
     return 0
   }
   const [from, to, where, more] = words
+  if (values.dropped) {
+    if (more !== undefined || values.live || values.far)
+      throw new ValueError('plumb trace --dropped takes [FROM [TO [PORT[/PROTOCOL]]]]; see plumb trace --help')
+    const told = await droppedBetween(from, to, where, values)
+    print(values.json ? JSON.stringify(told, null, 4) : droppedText(told))
+    return told.dropped.length > 0 ? LOST : 0
+  }
   if (from === undefined || to === undefined || more !== undefined)
     throw new ValueError('plumb trace takes FROM TO [PORT[/PROTOCOL]]; see plumb trace --help')
   const told = await traced(from, to, where, values)
@@ -126,23 +142,20 @@ async function traced(from: string, to: string, where: string | undefined, value
   const pods = [...named, ...attachedPods(values['cache-dir'] ?? '/var/lib/cni')]
   const waitMs = waitOf(values)
   const command = commandOf(values.far)
-  const [status, services] = await Promise.all([
-    quietly(async () => (await answerOf('/status', values)) as Status),
-    quietly(async () => (await answerOf('/services', values)) as readonly ServiceView[] | null),
-  ])
+  const [status, services] = await knownToAgent(values)
   const sender = endOf(from, pods) ?? podOfAgent(from, pods, values)
   if (sender === undefined) throw unknownEnd(from, 'FROM')
   if (sender.netns === undefined && !sender.isNode)
     throw new ValueError(`${from} is not on this node: want a pod of this node, or node; run plumb trace on its node`)
   const asked = where === undefined ? undefined : portOf(where)
-  const target = targetOf(to, asked, sender, pods, services ?? undefined, values)
+  const target = targetOf(to, asked, sender, pods, services, values)
   const { destination } = target
   const ns = sender.netns ?? 'host'
   const source = sourceOf(sender, destination)
   const decide = ({ protocol, port }: Pick<Probe, 'protocol' | 'port'>) =>
     protocol === 'ICMP' ? undefined : decisionOf({ from: source, to: destination, port, protocol }, values)
   const decision = values.live ? undefined : decide(target)
-  const known = { status, services: services ?? undefined, decision }
+  const known = { status, services, decision }
   const facts = await readTraceFacts(known, ns, pods, subnetFileOf(values))
   const tunnel = facts.links.find(({ vxlan }) => vxlan !== undefined)?.vxlan?.port
   const endpoints = endpointsOf(target, services ?? [], facts)
@@ -173,6 +186,56 @@ async function traced(from: string, to: string, where: string | undefined, value
   return { ...told, protocol: target.protocol, port: target.port, ...tellable(found) }
 }
 
+async function droppedBetween(
+  from: string | undefined,
+  to: string | undefined,
+  where: string | undefined,
+  values: Given['values'],
+): Promise<ToldDropped> {
+  const named = [from ?? '', to ?? ''].flatMap((word) => (word.startsWith('/') ? namedPod(word) : []))
+  const pods = [...named, ...attachedPods(values['cache-dir'] ?? '/var/lib/cni')]
+  const waitMs = waitOf(values)
+  const [status, services] = await knownToAgent(values)
+  const ipsOf = (word: string, what: 'FROM' | 'TO') => {
+    const service = what === 'TO' && services?.find(({ namespace, name }) => word === `${namespace}/${name}`)
+    const ends = service ? service.ports.flatMap((one) => one.addresses) : []
+    const ips = service ? ends.flatMap((text) => addressIn(text)?.destination ?? []) : undefined
+    const found = ips ?? (endOf(word, pods) ?? podOfAgent(word, pods, values))?.ips
+    if (found === undefined) throw unknownEnd(word, what)
+    return [...new Set(found)]
+  }
+  const asked = where === undefined ? undefined : portOf(where)
+  const filter: Filter = {
+    ...(from !== undefined && { sources: ipsOf(from, 'FROM') }),
+    ...(to !== undefined && { destinations: ipsOf(to, 'TO') }),
+    ...(asked && { protocol: asked.protocol, ...(asked.port > 0 && { port: asked.port }) }),
+  }
+  const known = { status, services, decision: undefined }
+  const facts = await readTraceFacts(known, 'host', pods, subnetFileOf(values))
+  const nameOf = (ip: Ip) => pods.find(({ name, ips }) => name !== undefined && ips.includes(ip))?.name
+  const refusal = ({ source, destination, port, protocol }: Flow) => {
+    if (protocol !== 'TCP' && protocol !== 'UDP') return undefined
+    const here = decisionOf({ from: source, to: destination, port, protocol }, values)?.here
+    return here?.passes === false ? here.reason : undefined
+  }
+  const ready = () => void process.stderr.write(`Looking for dropped packets for ${waitMs / 1000} s\n`)
+  const links = podLinks(facts.links, status?.uplink?.name)
+  const { dropped, others } = await watchDropped({ filter, links, facts, waitMs, refusal, ready })
+  const withNames = dropped.map((one) => {
+    const [fromName, toName] = [nameOf(one.source), nameOf(one.destination)]
+    return { ...one, ...(fromName !== undefined && { from: fromName }), ...(toName !== undefined && { to: toName }) }
+  })
+  return { seconds: waitMs / 1000, dropped: withNames, others }
+}
+
+async function knownToAgent(values: Given['values']) {
+  const [status, services] = await Promise.all([
+    quietly(async () => (await answerOf('/status', values)) as Status),
+    quietly(async () => (await answerOf('/services', values)) as readonly ServiceView[] | null),
+  ])
+  return [status, services ?? undefined] as const
+}
+
 function probeTo({ protocol, source, destination, port }: Pick<Probe, 'source'> & Target): Probe {
   return {
     ...{ protocol, source, destination, port },
@@ -197,9 +260,10 @@ function endpointsOf(
 }
 
 // How long to wait for a packet, in milliseconds.
-function waitOf({ live, for: text }: Given['values']): number {
+function waitOf({ live, dropped, for: text }: Given['values']): number {
   if (text === undefined) return LIMIT_MS
-  if (!live) throw new ValueError('plumb trace takes --for only with --live; see plumb trace --help')
+  if (!live && !dropped)
+    throw new ValueError('plumb trace takes --for only with --live or --dropped; see plumb trace --help')
   const seconds = Number(text)
   if (/^\d+$/.test(text) && seconds >= 1 && seconds <= LONGEST_S) return seconds * 1000
   throw new ValueError(`Cannot read --for: ${shown(text)} is wrong; want a number of seconds from 1 to ${LONGEST_S}`)
@@ -382,8 +446,25 @@ export function traceText({ from, to, protocol, source, destination, port, hops,
   ].join('\n')
 }
 
+/** Formats what was dropped: a line for each two ends, port and reason. */
+export function droppedText({ seconds, dropped, others }: ToldDropped): string {
+  if (dropped.length === 0) return `No packet was dropped in ${seconds} s`
+  const end = (ip: Ip, name: string | undefined) => (name === undefined ? ip : `${name} (${ip})`)
+  const rows = dropped.map(({ count, source, destination, protocol, port, hop, reason, from, to }) => [
+    `${count}`,
+    end(source, from),
+    end(destination, to),
+    port === 0 ? protocol : `${protocol} ${port}`,
+    hop,
+    reason,
+  ])
+  const rest = others === 0 ? '' : `\n\n${others} more packets are in no line`
+  return `${table(['COUNT', 'FROM', 'TO', 'PORT', 'HOP', 'REASON'], rows)}${rest}`
+}
+
 function help(): string {
   return `usage: plumb trace FROM TO [PORT[/PROTOCOL]] [options]: follow one packet, and say where and why it is lost
+       plumb trace --dropped [FROM [TO [PORT[/PROTOCOL]]]] [options]: count the packets that this node drops
 
 FROM is a pod of this node, or node. TO is a pod, a Service, an address, or node. A pod is
 NAMESPACE/NAME, a container's id, an address, or the path of a network namespace. A Service is
@@ -394,9 +475,10 @@ shows what should happen and what does. It needs root, and takes at most 20 seco
 With --far it also follows the packet on the node of the receiver: COMMAND starts plumb there.
 With --live it sends nothing. It waits for a packet that a program sends, and follows that one. Then
 a PORT is not needed.
+With --dropped it counts packets that this node drops: those of all pods, or those from FROM to TO.
 
 ${describeOptions(names, ABOUTS)}
 
 exit status: 0 the packet arrives, 1 it is lost, 2 the command line is wrong, 3 it does not do
-what it should, 4 no packet came (--live)`
+what it should, 4 no packet came (--live). With --dropped: 0 nothing is dropped, 1 something is`
 }

@@ -40,6 +40,15 @@ export interface Wish {
   /** Where a Service may lead them. */
   readonly endpoints: readonly { readonly ip: Ip; readonly port: number }[]
 }
+/** The ends of a packet of any protocol of IP. */
+export interface Flow {
+  readonly source: Ip
+  readonly destination: Ip
+  /** `TCP`, `UDP`, `ICMP`, or such as `protocol 132`. */
+  readonly protocol: string
+  /** Of the destination. 0 for ICMP and others. */
+  readonly port: number
+}
 /** What the headers of a traced packet say. */
 export interface Headers {
   readonly source: Ip
@@ -68,7 +77,7 @@ const [SYN, RST, ACK] = [2, 4, 16]
 /** The bytes from the header of ICMP to the identifier of an echo request. */
 const ICMP_NUMBERS = 4
 /** How many packets of programs, and how many answers, the kernel tells of at each hook. */
-const [FEW, MANY] = ['limit rate 50/second burst 100 packets', 'limit rate 500/second burst 500 packets'] as const
+const [FEW, MANY] = ['limit rate 20/second burst 20 packets', 'limit rate 100/second burst 100 packets'] as const
 
 /** The family of a probe. */
 export function familyOf({ destination }: Pick<Probe, 'destination'>): 4 | 6 {
@@ -291,6 +300,26 @@ export function realProbeOf(wish: Wish, network: DataView, transport: DataView |
   const tokenAt = isShort ? 0 : TOKEN_AT.UDP
   const token = isShort ? sourcePort : transport.getUint32(TOKEN_AT.UDP)
   return { ...ends, token, real: { ...known, tokenAt, isFirst: false } }
+}
+
+/** Reads the ends of any packet, and its size from the IP header on. Undefined when it is no packet of IP. Pure. */
+export function endsIn(
+  network: DataView,
+  transport: DataView | undefined,
+): { readonly flow: Flow; readonly bytes: number } | undefined {
+  const isV6 = network.byteLength > 0 && network.getUint8(0) >> 4 === 6
+  const family = isV6 ? 6 : 4
+  if (network.byteLength < HEADER[family] || (!isV6 && network.getUint8(0) >> 4 !== 4)) return undefined
+  const number = network.getUint8(isV6 ? 6 : 9)
+  const known = (['TCP', 'UDP', 'ICMP'] as const).find((one) => NUMBERS[one][family] === number)
+  const hasPort = (known === 'TCP' || known === 'UDP') && transport !== undefined && transport.byteLength >= 4
+  const flow = {
+    source: addressAt(network, isV6 ? 8 : 12, isV6),
+    destination: addressAt(network, isV6 ? 24 : 16, isV6),
+    protocol: known ?? `protocol ${number}`,
+    port: hasPort ? transport.getUint16(2) : 0,
+  }
+  return { flow, bytes: isV6 ? HEADER[6] + network.getUint16(4) : network.getUint16(2) }
 }
 
 /** The ends of a packet of VXLAN, by its headers. Undefined for any other packet. Pure. */

@@ -8,7 +8,10 @@ import type { Place } from './watch.ts'
  * The text of a rule, as nft lists it without the elements of sets. Without the values of its counter, which differ
  * from call to call. Undefined when the rule is gone.
  */
-async function ruleTextOf({ family, table, chain, handle }: Sight, ns: Netns): Promise<string | undefined> {
+export async function ruleTextOf(
+  { family, table, chain, handle }: Pick<Sight, 'family' | 'table' | 'chain' | 'handle'>,
+  ns: Netns,
+): Promise<string | undefined> {
   if (handle === undefined) return undefined
   const { status, stdout } = await run(['nft', '-t', '-a', 'list', 'chain', family, table, chain], '', ns)
   if (status !== 0) return undefined

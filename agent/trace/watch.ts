@@ -31,7 +31,7 @@ export interface Watch {
 // Who is at work, and where: a trace that was killed is removed by the next one. The lock ends with the process.
 const DIR = '/run/plumb/traces'
 const OWN = '/proc/self/ns/net' as NetnsPath
-const ROOM_BYTES = 1 << 22
+const ROOM_BYTES = 1 << 24
 const NFT = ['nft', '-f', '-']
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 

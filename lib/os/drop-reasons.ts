@@ -16,6 +16,9 @@ const [SMALL_KB, LARGE_KB] = ['16', '256']
 /** A packet that the kernel handles is dropped within this time of its arrival, in seconds. */
 const HANDLED_S = 0.1
 
+/** The most links that a filter names, and the letters that count where there are more. */
+const [MOST_LINKS, BEGINNING] = [60, 3]
+
 /** A drop of a packet: the kernel's reason, such as `NETFILTER_DROP`, and the function that dropped it. */
 export interface Drop {
   readonly reason: string
@@ -61,9 +64,7 @@ export function watchDrops(whose: Whose): DropWatch | undefined {
     else {
       // Otherwise some kernels print a digest of the address in one event, and the address in the other.
       if (fs.existsSync(`${dir}/options/hash-ptr`)) write(`${dir}/options/hash-ptr`, '0')
-      const names = whose.filter((name) => /^[\w.@:+-]+$/.test(name)).map((name) => `name == "${name}"`)
-      if (names.length === 0) throw new Error('no link')
-      write(`${events}/net/netif_receive_skb/filter`, names.join(' || '))
+      write(`${events}/net/netif_receive_skb/filter`, filterOf(whose))
       write(`${events}/net/netif_receive_skb/enable`, '1')
     }
     write(`${events}/skb/kfree_skb/enable`, '1')
@@ -73,6 +74,19 @@ export function watchDrops(whose: Whose): DropWatch | undefined {
   }
   const text = () => fs.readFileSync(`${dir}/trace`)
   return { drops: (arrivals) => (arrivals ? dropsOf(text(), arrivals) : dropsIn(text())), close }
+}
+
+// A filter has at most 4,096 letters. Of many links, those count that begin like them. Throws Error without a link.
+function filterOf(links: readonly string[]): string {
+  const names = links.filter((name) => /^[\w.@:+-]+$/.test(name))
+  if (names.length === 0) throw new Error('no link')
+  const each = names.map((name) => `name == "${name}"`)
+  if (names.length <= MOST_LINKS) return each.join(' || ')
+  const beginnings = new Set(names.map((name) => name.slice(0, BEGINNING)))
+  return [...beginnings]
+    .slice(0, MOST_LINKS)
+    .map((name) => `name ~ "${name}*"`)
+    .join(' || ')
 }
 
 // The number of this thread outside of all containers. The kernel writes it before each line: `plumb-1234  [001] …`.

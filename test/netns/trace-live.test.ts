@@ -80,7 +80,7 @@ describe('plumb trace --live', () => {
   it(
     '[DG8] a --live that is killed while it waits leaves nothing that the next trace does not remove',
     onNode(async ({ node, a }) => {
-      const child = waiting(node, [A, B])
+      const child = waiting(node, ['--live', A, B])
       await until(async () => (await a.exec(['nft', 'list', 'tables'])).stdout.includes('plumb_trace'))
       child.kill('SIGKILL')
       await child.exited

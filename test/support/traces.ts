@@ -1,7 +1,7 @@
 // What `plumb trace --json` says, and a node with pods on a bridge that it looks at.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import type { Told } from '../../cli/trace.ts'
+import type { Told, ToldDropped } from '../../cli/trace.ts'
 import { inNamespaces, type Namespace } from './harness.ts'
 import { conforms } from './schemas.ts'
 
@@ -23,22 +23,42 @@ export async function traced(node: Namespace, ...words: readonly string[]): Prom
   return { ...told, status }
 }
 
-/** Starts `plumb trace --live --json` on a node. It says on stderr when it waits. */
+/** Starts `plumb trace --json` with `--live` or `--dropped` on a node. It says on stderr when it waits. */
 export function waiting(node: Namespace, words: readonly string[]) {
-  const argv = ['nsenter', `--net=${node.path}`, '--', PLUMB, 'trace', '--live', '--json', ...words]
+  const argv = ['nsenter', `--net=${node.path}`, '--', PLUMB, 'trace', '--json', ...words]
   return Bun.spawn(argv, { stdout: 'pipe', stderr: 'pipe' })
 }
 
 /** Runs `plumb trace --live --json` on a node, and `send` when it waits. */
 export async function live(node: Namespace, words: readonly string[], send: () => Promise<unknown>): Promise<Said> {
+  const { told, status } = await whileWaiting(node, ['--live', ...words], /^Waiting for a packet from /, send)
+  conforms('trace', told)
+  return { ...(told as Told), status }
+}
+
+/** Runs `plumb trace --dropped --json` on a node, and `send` when it looks. */
+export async function dropped(
+  node: Namespace,
+  words: readonly string[],
+  send: () => Promise<unknown>,
+): Promise<ToldDropped & { readonly status: number }> {
+  const { told, status } = await whileWaiting(node, ['--dropped', ...words], /^Looking for dropped packets for /, send)
+  conforms('trace-dropped', told)
+  return { ...(told as ToldDropped), status }
+}
+
+async function whileWaiting(
+  node: Namespace,
+  words: readonly string[],
+  says: RegExp,
+  send: () => Promise<unknown>,
+): Promise<{ readonly told: unknown; readonly status: number }> {
   const child = waiting(node, words)
   try {
     const { value } = await child.stderr.getReader().read()
-    assert.match(new TextDecoder().decode(value), /^Waiting for a packet from /)
+    assert.match(new TextDecoder().decode(value), says)
     await send()
-    const told = JSON.parse(await new Response(child.stdout).text()) as Told
-    conforms('trace', told)
-    return { ...told, status: await child.exited }
+    return { told: JSON.parse(await new Response(child.stdout).text()), status: await child.exited }
   } finally {
     child.kill('SIGKILL')
   }
