@@ -1,15 +1,12 @@
 import type { Protocol } from '../agent/cluster/reading.ts'
 import type { Decision, PodDetail, PodSummary, RuleView, SideView } from '../agent/policy/view.ts'
-import { SOCKET } from '../lib/nft/admission.ts'
-import { question as questionTo } from '../lib/os/ask.ts'
-import { CniError, shown, ValueError } from '../lib/text/errors.ts'
+import { shown, ValueError } from '../lib/text/errors.ts'
+import { askPolicy } from './ask-policy.ts'
 import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print, table } from './output.ts'
 import { type Arrival, tryOut } from './policy-trial.ts'
 
 const names: readonly OptionName[] = ['policy-socket', 'json', 'help']
-/** The limit for the agent's silence, in milliseconds. */
-const QUIET_MS = 5000
 /** The exit status when the kernel does not do what the objects want. */
 const DIFFER = 3
 
@@ -55,11 +52,11 @@ export async function run(argv: readonly string[]): Promise<number> {
   if (pod !== undefined && !/^[^/]+\/[^/]+$/.test(pod))
     throw new ValueError(`Cannot read the pod ${shown(pod)}: want NAMESPACE/NAME`)
   if (pod === undefined) {
-    const { pods } = await asked<{ readonly pods: readonly PodSummary[] }>({ command: 'list' }, values)
+    const { pods } = askPolicy<{ readonly pods: readonly PodSummary[] }>({ command: 'list' }, values)
     print(values.json ? JSON.stringify(pods, null, 4) : listText(pods))
     return 0
   }
-  const detail = await asked<PodDetail>({ command: 'show', pod }, values)
+  const detail = askPolicy<PodDetail>({ command: 'show', pod }, values)
   print(values.json ? JSON.stringify(detail, null, 4) : podText(detail))
   return 0
 }
@@ -69,7 +66,7 @@ async function test(words: readonly string[], values: Given['values']): Promise<
   if (from === undefined || to === undefined || where === undefined || more !== undefined)
     throw new ValueError('plumb policy test takes FROM TO PORT[/PROTOCOL]; see plumb policy --help')
   const { port, protocol } = portOf(where)
-  const decision = await asked<Decision>({ command: 'decide', from, to, port, protocol }, values)
+  const decision = askPolicy<Decision>({ command: 'decide', from, to, port, protocol }, values)
   const { here, isAudit } = decision
   const kernel = await arrivalOf(decision, protocol)
   const tested: Tested = {
@@ -100,19 +97,6 @@ function portOf(text: string): { readonly port: number; readonly protocol: Proto
       `Cannot read the port ${shown(text)}: want a number from 1 to 65535, and tcp, udp or sctp: 80/tcp`,
     )
   return { port, protocol: word.toUpperCase() as Protocol }
-}
-
-async function asked<Reply extends object>(
-  question: object,
-  { 'policy-socket': socket = SOCKET }: Given['values'],
-): Promise<Reply> {
-  const advice = 'it listens with --network-policy; start it: systemctl start plumb-agent'
-  try {
-    return questionTo<Reply>({ socket, name: 'the agent for network policy', advice }, question, QUIET_MS)()
-  } catch (cause) {
-    if (!(cause instanceof CniError)) throw cause
-    throw new ValueError([cause.message, cause.details].filter(Boolean).join('; '), { cause })
-  }
 }
 
 /** Formats the pods of the node as a table. */

@@ -1,23 +1,24 @@
 import type { Status } from '../agent/health/status.ts'
 import type { Decision, PodSummary } from '../agent/policy/view.ts'
 import type { ServiceView } from '../agent/services/view.ts'
+import { type AllDropped, type Dropped, type Filter, podLinks, watchDropped } from '../agent/trace/dropped.ts'
 import { attachedPods, type End, endOf, namedPod, namespaceOf } from '../agent/trace/ends.ts'
 import { readTraceFacts } from '../agent/trace/facts.ts'
 import { type FarNode, followFar, startFar, WATCH } from '../agent/trace/far.ts'
 import type { Comparison, Hop } from '../agent/trace/hops.ts'
-import type { TraceFacts } from '../agent/trace/oracle.ts'
-import type { Probe, Protocol } from '../agent/trace/packet.ts'
-import { trace, tunnelsOf } from '../agent/trace/trace.ts'
+import { traceLive } from '../agent/trace/live.ts'
+import { endpointOf, type TraceFacts } from '../agent/trace/oracle.ts'
+import type { Flow, Probe, Protocol, Wish } from '../agent/trace/packet.ts'
+import { LIMIT_MS, trace, tunnelsOf } from '../agent/trace/trace.ts'
 import type { Place } from '../agent/trace/watch.ts'
-import { SOCKET } from '../lib/nft/admission.ts'
-import { question } from '../lib/os/ask.ts'
 import { inside } from '../lib/os/netns.ts'
 import { askForRoute } from '../lib/os/route-question.ts'
 import { isSix } from '../lib/text/cidr.ts'
-import { CniError, shown, ValueError } from '../lib/text/errors.ts'
+import { shown, ValueError } from '../lib/text/errors.ts'
 import { type Ip, parseIp } from '../lib/text/ip.ts'
 import type { NetnsPath } from '../lib/text/values.ts'
 import { answerOf } from './ask.ts'
+import { askPolicy } from './ask-policy.ts'
 import {
   type Abouts,
   choicesOf,
@@ -29,16 +30,27 @@ import {
 } from './options.ts'
 import { print, table } from './output.ts'
 
-const names: readonly OptionName[] = ['socket', 'policy-socket', 'subnet-file', 'cache-dir', 'far', 'json', 'help']
+const names: readonly OptionName[] = [
+  'socket',
+  'policy-socket',
+  'subnet-file',
+  'cache-dir',
+  'far',
+  'live',
+  'dropped',
+  'for',
+  'json',
+  'help',
+]
 const ABOUTS: Abouts = {
   far: { value: 'COMMAND', about: "how plumb is started on the receiver's node: 'ssh n2 plumb'" },
 }
-/** The limit for the agent's silence about policy, in milliseconds. */
-const QUIET_MS = 5000
 /** The most endpoints of a Service whose namespaces are watched. */
 const MOST_TARGETS = 8
-/** The exit statuses for a packet that is lost, and for a packet that does not do what it should. */
-const [LOST, DIFFER] = [1, 3]
+/** The exit statuses: a packet is lost, does not do what it should, or none came. */
+const [LOST, DIFFER, NONE] = [1, 3, 4]
+/** The longest wait for packets, in seconds. */
+const LONGEST_S = 600
 const [LOWEST_PORT, PORTS] = [40_000, 20_000]
 
 /** What may follow this command. */
@@ -57,9 +69,16 @@ export interface Told extends Comparison {
   readonly conclusion: string
 }
 
+/** What `plumb trace --dropped --json` prints. The names of pods are there where they are known. */
+export interface ToldDropped extends Omit<AllDropped, 'dropped'> {
+  readonly seconds: number
+  readonly dropped: readonly (Dropped & { readonly from?: string; readonly to?: string })[]
+}
+
 /**
  * Runs `plumb trace ARGV` and returns the exit status. The status is 0 for a packet that arrives as it should, 1 for one
- * that is lost, 3 when it does not do what it should. Throws ValueError for a wrong command line.
+ * that is lost, and 3 when it does not do what it should. It is 4 when no packet came. With
+ * --dropped it is 1 when something is dropped. Throws ValueError for a wrong command line.
  */
 export async function run(argv: readonly string[]): Promise<number> {
   const { values, words } = readOptions(argv, names, 'plumb trace')
@@ -72,10 +91,18 @@ export async function run(argv: readonly string[]): Promise<number> {
     return 0
   }
   const [from, to, where, more] = words
+  if (values.dropped) {
+    if (more !== undefined || values.live || values.far)
+      throw new ValueError('plumb trace --dropped takes [FROM [TO [PORT[/PROTOCOL]]]]; see plumb trace --help')
+    const told = await droppedBetween(from, to, where, values)
+    print(values.json ? JSON.stringify(told, null, 4) : droppedText(told))
+    return told.dropped.length > 0 ? LOST : 0
+  }
   if (from === undefined || to === undefined || more !== undefined)
     throw new ValueError('plumb trace takes FROM TO [PORT[/PROTOCOL]]; see plumb trace --help')
   const told = await traced(from, to, where, values)
   print(values.json ? JSON.stringify(told, null, 4) : traceText(told))
+  if (told.hops.length === 0) return NONE
   if (told.differsAt !== undefined) return DIFFER
   return told.lostAt === undefined ? 0 : LOST
 }
@@ -113,62 +140,133 @@ async function traced(from: string, to: string, where: string | undefined, value
   // A namespace that is named counts before others with the same address.
   const named = [from, to].flatMap((word) => (word.startsWith('/') ? namedPod(word) : []))
   const pods = [...named, ...attachedPods(values['cache-dir'] ?? '/var/lib/cni')]
-  const [status, services] = await Promise.all([
-    quietly(async () => (await answerOf('/status', values)) as Status),
-    quietly(async () => (await answerOf('/services', values)) as readonly ServiceView[] | null),
-  ])
+  const waitMs = waitOf(values)
+  const command = commandOf(values.far)
+  const [status, services] = await knownToAgent(values)
   const sender = endOf(from, pods) ?? podOfAgent(from, pods, values)
   if (sender === undefined) throw unknownEnd(from, 'FROM')
   if (sender.netns === undefined && !sender.isNode)
     throw new ValueError(`${from} is not on this node: want a pod of this node, or node; run plumb trace on its node`)
   const asked = where === undefined ? undefined : portOf(where)
-  const target = targetOf(to, asked, sender, pods, services ?? undefined, values)
-  const { destination, port, protocol } = target
+  const target = targetOf(to, asked, sender, pods, services, values)
+  const { destination } = target
   const ns = sender.netns ?? 'host'
   const source = sourceOf(sender, destination)
-  const decision =
+  const decide = ({ protocol, port }: Pick<Probe, 'protocol' | 'port'>) =>
     protocol === 'ICMP' ? undefined : decisionOf({ from: source, to: destination, port, protocol }, values)
-  const facts = await readTraceFacts(
-    { status, services: services ?? undefined, decision },
-    ns,
-    pods,
-    subnetFileOf(values),
-  )
-  const probe: Probe = {
-    ...{ protocol, source, destination, port },
-    sourcePort: LOWEST_PORT + Math.floor(Math.random() * PORTS),
-    // Odd, because the kernel gives a packet whose IP id is 0 another one.
-    token: ((Math.random() * 2 ** 32) | 1) >>> 0,
-  }
+  const decision = values.live ? undefined : decide(target)
+  const known = { status, services, decision }
+  const facts = await readTraceFacts(known, ns, pods, subnetFileOf(values))
   const tunnel = facts.links.find(({ vxlan }) => vxlan !== undefined)?.vxlan?.port
-  const destinations = destinationsOf(probe, services ?? [], facts)
+  const endpoints = endpointsOf(target, services ?? [], facts)
+  const destinations = [destination, ...endpoints.map(({ ip }) => ip)]
   const targets = destinations.filter((ip) => facts.at(ip)?.isNode === false).map((ip) => namespaceOf(ip, pods))
   const places: Place[] = [
     ...(sender.netns === undefined ? [] : [{ name: 'source', ns: sender.netns } as const]),
     { name: 'node', ns: 'host' },
     ...spacesOf(targets.filter((path) => path !== sender.netns)),
   ]
-  const command = commandOf(values.far)
+  const rest = { places, facts, ...(tunnel !== undefined && { tunnel }) }
+  const told = { from, to, source, destination }
+  if (values.live) {
+    const isAnything = asked === undefined && target.port === 0
+    const what = isAnything ? {} : { protocol: target.protocol, ...(target.port > 0 && { port: target.port }) }
+    const wish: Wish = { source, destination, endpoints, ...what }
+    const far = command && (await startFar(command, { wish, destinations }))
+    const ready = () => void process.stderr.write(`Waiting for a packet from ${from} to ${to}\n`)
+    const awaited = { ...rest, wish, waitMs, decide, ready, ...(far && { far }) }
+    const found = await traceLive(awaited).finally(() => far?.close())
+    if (found) return { ...told, protocol: found.probe.protocol, port: found.probe.port, ...tellable(found) }
+    const conclusion = `No packet from ${from} to ${to} came within ${waitMs / 1000} s`
+    return { ...told, protocol: target.protocol, port: target.port, hops: [], conclusion }
+  }
+  const probe = probeTo({ ...target, source })
   const far = command && (await startFar(command, { probe, destinations }))
-  const wanted = { probe, places, facts, ...(tunnel !== undefined && { tunnel }), ...(far && { far }) }
-  const { hops, lostAt, differsAt } = await trace(wanted).finally(() => far?.close())
-  const found = { hops, ...(lostAt && { lostAt }), ...(differsAt && { differsAt }) }
-  return { from, to, protocol, source, destination, port, ...found, conclusion: conclusionOf(found) }
+  const found = await trace({ ...rest, probe, ...(far && { far }) }).finally(() => far?.close())
+  return { ...told, protocol: target.protocol, port: target.port, ...tellable(found) }
 }
 
-// Where the packet may arrive: at its destination, or at the endpoints of a Service.
-function destinationsOf(
-  { destination, port, protocol }: Probe,
+async function droppedBetween(
+  from: string | undefined,
+  to: string | undefined,
+  where: string | undefined,
+  values: Given['values'],
+): Promise<ToldDropped> {
+  const named = [from ?? '', to ?? ''].flatMap((word) => (word.startsWith('/') ? namedPod(word) : []))
+  const pods = [...named, ...attachedPods(values['cache-dir'] ?? '/var/lib/cni')]
+  const waitMs = waitOf(values)
+  const [status, services] = await knownToAgent(values)
+  const ipsOf = (word: string, what: 'FROM' | 'TO') => {
+    const service = what === 'TO' && services?.find(({ namespace, name }) => word === `${namespace}/${name}`)
+    const ends = service ? service.ports.flatMap((one) => one.addresses) : []
+    const ips = service ? ends.flatMap((text) => addressIn(text)?.destination ?? []) : undefined
+    const found = ips ?? (endOf(word, pods) ?? podOfAgent(word, pods, values))?.ips
+    if (found === undefined) throw unknownEnd(word, what)
+    return [...new Set(found)]
+  }
+  const asked = where === undefined ? undefined : portOf(where)
+  const filter: Filter = {
+    ...(from !== undefined && { sources: ipsOf(from, 'FROM') }),
+    ...(to !== undefined && { destinations: ipsOf(to, 'TO') }),
+    ...(asked && { protocol: asked.protocol, ...(asked.port > 0 && { port: asked.port }) }),
+  }
+  const known = { status, services, decision: undefined }
+  const facts = await readTraceFacts(known, 'host', pods, subnetFileOf(values))
+  const nameOf = (ip: Ip) => pods.find(({ name, ips }) => name !== undefined && ips.includes(ip))?.name
+  const refusal = ({ source, destination, port, protocol }: Flow) => {
+    if (protocol !== 'TCP' && protocol !== 'UDP') return undefined
+    const here = decisionOf({ from: source, to: destination, port, protocol }, values)?.here
+    return here?.passes === false ? here.reason : undefined
+  }
+  const ready = () => void process.stderr.write(`Looking for dropped packets for ${waitMs / 1000} s\n`)
+  const links = podLinks(facts.links, status?.uplink?.name)
+  const { dropped, others } = await watchDropped({ filter, links, facts, waitMs, refusal, ready })
+  const withNames = dropped.map((one) => {
+    const [fromName, toName] = [nameOf(one.source), nameOf(one.destination)]
+    return { ...one, ...(fromName !== undefined && { from: fromName }), ...(toName !== undefined && { to: toName }) }
+  })
+  return { seconds: waitMs / 1000, dropped: withNames, others }
+}
+
+async function knownToAgent(values: Given['values']) {
+  const [status, services] = await Promise.all([
+    quietly(async () => (await answerOf('/status', values)) as Status),
+    quietly(async () => (await answerOf('/services', values)) as readonly ServiceView[] | null),
+  ])
+  return [status, services ?? undefined] as const
+}
+
+function probeTo({ protocol, source, destination, port }: Pick<Probe, 'source'> & Target): Probe {
+  return {
+    ...{ protocol, source, destination, port },
+    sourcePort: LOWEST_PORT + Math.floor(Math.random() * PORTS),
+    // Odd, because the kernel gives a packet whose IP id is 0 another one.
+    token: ((Math.random() * 2 ** 32) | 1) >>> 0,
+  }
+}
+
+// Where a Service leads the packet.
+function endpointsOf(
+  { destination, port, protocol }: Target,
   services: readonly ServiceView[],
   facts: TraceFacts,
-): Ip[] {
+): { readonly ip: Ip; readonly port: number }[] {
   const asked = `${isSix(destination) ? `[${destination}]` : destination}:${port}/${protocol}`
   const isNode = facts.at(destination)?.isNode === true
-  const ends = services
+  return services
     .flatMap(({ ports }) => ports)
     .filter(({ addresses, nodePort }) => addresses.includes(asked) || (isNode && nodePort === port))
-    .flatMap(({ endpoints }) => endpoints.map(({ address }) => address.replace(/^\[?(.*?)\]?:\d+$/, '$1') as Ip))
-  return [destination, ...ends]
+    .flatMap(({ endpoints }) => endpoints.map(({ address }) => endpointOf(address)))
+}
+
+// How long to wait for a packet, in milliseconds.
+function waitOf({ live, dropped, for: text }: Given['values']): number {
+  if (text === undefined) return LIMIT_MS
+  if (!live && !dropped)
+    throw new ValueError('plumb trace takes --for only with --live or --dropped; see plumb trace --help')
+  const seconds = Number(text)
+  if (/^\d+$/.test(text) && seconds >= 1 && seconds <= LONGEST_S) return seconds * 1000
+  throw new ValueError(`Cannot read --for: ${shown(text)} is wrong; want a number of seconds from 1 to ${LONGEST_S}`)
 }
 
 // Words between blanks: no shell reads them.
@@ -184,6 +282,9 @@ function commandOf([text, another]: readonly string[] = []): string[] | undefine
 interface Asked {
   readonly port: number
   readonly protocol: Protocol
+}
+interface Target extends Asked {
+  readonly destination: Ip
 }
 
 function portOf(text: string): Asked {
@@ -201,7 +302,7 @@ function targetOf(
   pods: Parameters<typeof namespaceOf>[1],
   services: readonly ServiceView[] | undefined,
   values: Given['values'],
-): Asked & { readonly destination: Ip } {
+): Target {
   const echo: Asked = { port: 0, protocol: 'ICMP' }
   const end = endOf(to, pods)
   const isOfSender = (ip: Ip) => sender.ips.some((own) => isSix(own) === isSix(ip))
@@ -231,7 +332,7 @@ function nodeAddress(sender: End, ips: readonly Ip[]): Ip | undefined {
 }
 
 // `10.96.0.1:80/TCP`, or `[fd00::1]:53/UDP`.
-function addressIn(text: string): (Asked & { readonly destination: Ip }) | undefined {
+function addressIn(text: string): Target | undefined {
   const [, ip = '', port, protocol = ''] = /^\[?(.*?)\]?:(\d+)\/(\w+)$/.exec(text) ?? []
   if (protocol !== 'TCP' && protocol !== 'UDP') return undefined
   return { destination: parseIp(ip), port: Number(port), protocol }
@@ -276,14 +377,11 @@ function decisionOf(
 }
 
 // Undefined when no agent enforces policy, or knows the pods.
-function ofPolicy<Reply extends object>(
-  asked: object,
-  { 'policy-socket': socket = SOCKET }: Given['values'],
-): Reply | undefined {
+function ofPolicy<Reply extends object>(asked: object, values: Given['values']): Reply | undefined {
   try {
-    return question<Reply>({ socket, name: 'the agent for network policy', advice: '' }, asked, QUIET_MS)()
+    return askPolicy<Reply>(asked, values)
   } catch (cause) {
-    if (cause instanceof CniError) return undefined
+    if (cause instanceof ValueError) return undefined
     throw cause
   }
 }
@@ -309,6 +407,11 @@ function unknownEnd(word: string, what: 'FROM' | 'TO'): ValueError {
   )
 }
 
+function tellable({ hops, lostAt, differsAt }: Comparison): Comparison & Pick<Told, 'conclusion'> {
+  const found = { hops, ...(lostAt && { lostAt }), ...(differsAt && { differsAt }) }
+  return { ...found, conclusion: conclusionOf(found) }
+}
+
 function conclusionOf({ hops, lostAt, differsAt }: Comparison): string {
   const at = (name: string | undefined) => hops.find(({ hop }) => hop === name)
   const [differing, lost] = [at(differsAt), at(lostAt)]
@@ -329,6 +432,7 @@ function outcomeText(outcome: Hop['expected']): string {
 /** Formats what a trace found: a line a hop, then the conclusion. */
 export function traceText({ from, to, protocol, source, destination, port, hops, conclusion }: Told): string {
   const where = port === 0 ? '' : ` port ${port}`
+  if (hops.length === 0) return conclusion
   const rows = hops.map(({ hop, expected, seen, differs }) => {
     const mark = differs ? 'DIFFERS' : seen === undefined ? '-' : seen.passes ? 'ok' : 'LOST'
     return [mark, hop, outcomeText(expected), outcomeText(seen)]
@@ -342,8 +446,25 @@ export function traceText({ from, to, protocol, source, destination, port, hops,
   ].join('\n')
 }
 
+/** Formats what was dropped: a line for each two ends, port and reason. */
+export function droppedText({ seconds, dropped, others }: ToldDropped): string {
+  if (dropped.length === 0) return `No packet was dropped in ${seconds} s`
+  const end = (ip: Ip, name: string | undefined) => (name === undefined ? ip : `${name} (${ip})`)
+  const rows = dropped.map(({ count, source, destination, protocol, port, hop, reason, from, to }) => [
+    `${count}`,
+    end(source, from),
+    end(destination, to),
+    port === 0 ? protocol : `${protocol} ${port}`,
+    hop,
+    reason,
+  ])
+  const rest = others === 0 ? '' : `\n\n${others} more packets are in no line`
+  return `${table(['COUNT', 'FROM', 'TO', 'PORT', 'HOP', 'REASON'], rows)}${rest}`
+}
+
 function help(): string {
   return `usage: plumb trace FROM TO [PORT[/PROTOCOL]] [options]: follow one packet, and say where and why it is lost
+       plumb trace --dropped [FROM [TO [PORT[/PROTOCOL]]]] [options]: count the packets that this node drops
 
 FROM is a pod of this node, or node. TO is a pod, a Service, an address, or node. A pod is
 NAMESPACE/NAME, a container's id, an address, or the path of a network namespace. A Service is
@@ -352,9 +473,12 @@ NAMESPACE/NAME. PROTOCOL is tcp or udp; without a PORT the packet is an echo req
 It sends one packet from FROM, and follows it through the rules and links of this node. Each line
 shows what should happen and what does. It needs root, and takes at most 20 seconds.
 With --far it also follows the packet on the node of the receiver: COMMAND starts plumb there.
+With --live it sends nothing. It waits for a packet that a program sends, and follows that one. Then
+a PORT is not needed.
+With --dropped it counts packets that this node drops: those of all pods, or those from FROM to TO.
 
 ${describeOptions(names, ABOUTS)}
 
 exit status: 0 the packet arrives, 1 it is lost, 2 the command line is wrong, 3 it does not do
-what it should`
+what it should, 4 no packet came (--live). With --dropped: 0 nothing is dropped, 1 something is`
 }

@@ -1,6 +1,7 @@
 // The cluster, as the Kubernetes API shows it. Begin to read here: only this file talks to the API server. `access.ts`
 // finds the server and the credentials. `collection.ts` keeps the objects of one kind up to date.
 import { shown, ValueError } from '../../lib/text/errors.ts'
+import { linesOf } from '../../lib/text/lines.ts'
 import { UnavailableError } from '../scheduler/follow.ts'
 import type { Access, Tls } from './access.ts'
 
@@ -160,7 +161,7 @@ export class Api {
     this.#denied.delete(path)
     this.#hear()
     try {
-      for await (const line of lines(response)) {
+      for await (const line of linesOf(response.body ?? new Blob().stream(), LONGEST_LINE)) {
         this.#hear()
         yield (JSON.parse(line) ?? {}) as WatchEvent
       }
@@ -263,19 +264,6 @@ export class Api {
     if (error !== this.#lastError) this.#state = { ...this.#state, connected: false, error }
     this.#lastError = error
   }
-}
-
-// A chunk of the stream may end in the middle of a line or of a character.
-async function* lines(response: Response): AsyncGenerator<string> {
-  const decoder = new TextDecoder()
-  let rest = ''
-  for await (const piece of response.body ?? []) {
-    const parts = (rest + decoder.decode(piece, { stream: true })).split('\n')
-    rest = parts.pop() ?? ''
-    if (rest.length > LONGEST_LINE) throw new Error(`it sent an object of more than ${LONGEST_LINE} characters`)
-    for (const part of parts) if (part !== '') yield part
-  }
-  if (rest !== '') yield rest
 }
 
 function statusOf(text: string): { message?: string; reason?: string } {

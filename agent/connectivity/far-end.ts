@@ -1,5 +1,6 @@
 // The ends of other nodes. They run `plumb connectivity end` there, by ssh or kubectl, and speak lines of JSON.
 import { CniError, CODE } from '../../lib/text/errors.ts'
+import { linesOf } from '../../lib/text/lines.ts'
 import type { Report } from '../doctor/doctor.ts'
 import type { Attempt, Outcome } from './attempt.ts'
 import type { End, EndFacts, PlaceName } from './end.ts'
@@ -142,15 +143,4 @@ function parsed(line: string): Answer | undefined {
   } catch {
     return undefined
   }
-}
-
-async function* linesOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<string> {
-  const decoder = new TextDecoder()
-  let rest = ''
-  for await (const piece of stream) {
-    const lines = `${rest}${decoder.decode(piece, { stream: true })}`.split('\n')
-    rest = lines.pop() ?? ''
-    yield* lines.filter((line) => line !== '')
-  }
-  if (rest !== '') yield rest
 }

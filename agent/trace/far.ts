@@ -2,24 +2,28 @@
 // lines of JSON: the packet to follow, `ready`, the destination that the packet got, and what was seen.
 import { CniError, CODE } from '../../lib/text/errors.ts'
 import type { Ip } from '../../lib/text/ip.ts'
+import { linesOf } from '../../lib/text/lines.ts'
 import type { HopName, Outcome, Outcomes } from './hops.ts'
+import { probeMarks, wishMarks } from './marks.ts'
 import { foreseeFar, type TraceFacts } from './oracle.ts'
-import type { Probe } from './packet.ts'
-import { ruleTextOf } from './rules.ts'
-import { observeFar, refusals } from './seen.ts'
-import type { Sight } from './sights.ts'
+import type { Probe, Wish } from './packet.ts'
+import { ruleTexts } from './rules.ts'
+import { observeFar } from './seen.ts'
+import { type Heard, Reader } from './sights.ts'
 import { type Place, watch } from './watch.ts'
 
-/** What the other node is to follow. */
+/** What the other node is to follow: the packet that will be sent, or packets of programs. */
 export interface FarQuestion {
-  readonly probe: Probe
+  readonly probe?: Probe
+  readonly wish?: Wish
   /** The addresses that the packet may have as its destination there. */
   readonly destinations: readonly Ip[]
 }
-/** The destination that the packet has there. */
+/** The destination that the packet has there, and the packet. */
 export interface Destination {
   readonly ip: Ip
   readonly port: number
+  readonly probe: Probe
 }
 /** What the other node says of its hops. */
 export interface FarAnswer {
@@ -41,6 +45,8 @@ const [READY_MS, ANSWER_MS, LOOK_MS] = [15_000, 5000, 5]
 /** The time in which it removes what it made. */
 const END_MS = 3000
 const READY = 'ready'
+/** The most messages of the kernel that are kept. A packet has about 40. */
+const MOST = 10_000
 
 /** Starts the process on the other node. Throws CniError 11 when it is not ready in time. */
 export async function startFar(command: readonly string[], question: FarQuestion): Promise<Far> {
@@ -88,7 +94,7 @@ export async function startFar(command: readonly string[], question: FarQuestion
 export interface FarNode {
   /** The namespaces in which the packet is followed. */
   places(destinations: readonly Ip[]): readonly Place[]
-  facts(probe: Probe, destination: Destination): Promise<TraceFacts>
+  facts(probe: Probe, destination: Omit<Destination, 'probe'>): Promise<TraceFacts>
   /** The UDP port of VXLAN, and the names of its links. */
   readonly tunnel?: number
   readonly tunnels: readonly string[]
@@ -106,30 +112,33 @@ export async function followFar(
   const lines = linesOf(input)
   const { value: first } = await lines.next()
   if (first === undefined) return
-  const { probe, destinations } = JSON.parse(first) as FarQuestion
+  const { probe: sent, wish, destinations } = JSON.parse(first) as FarQuestion
   const places = node.places(destinations)
-  const watching = await watch(places, probe, node.tunnel)
+  const marks = sent ? probeMarks(sent, node.tunnel, []) : wishMarks(wish as Wish, 0, node.tunnel, [])
+  const watching = await watch(places, marks)
   try {
     say(READY)
     let last: { readonly line: string | undefined } | undefined
     void lines.next().then(({ value }) => {
       last = { line: value ?? undefined }
     })
-    const sights: Sight[] = []
+    const heard: Heard[] = []
+    const listen = () => {
+      heard.push(...watching.heard())
+      heard.splice(0, heard.length - MOST)
+    }
     while (last === undefined) {
-      sights.push(...watching.look())
+      listen()
       await Bun.sleep(LOOK_MS)
     }
-    sights.push(...watching.look())
+    listen()
     const { line } = last as { readonly line: string | undefined }
     if (line === undefined) return
-    const destination = JSON.parse(line) as Destination
+    const { probe, ...destination } = JSON.parse(line) as Destination
+    const reader = new Reader(probe, watching.table, node.tunnel)
+    const sights = heard.flatMap((one) => reader.read(one) ?? [])
     const facts = await node.facts(probe, destination)
-    const texts = new Map<Sight, string>()
-    for (const one of refusals(sights)) {
-      const text = await ruleTextOf(one, places.find(({ name }) => name === one.place)?.ns ?? 'host')
-      if (text !== undefined) texts.set(one, text)
-    }
+    const texts = await ruleTexts(sights, places)
     const seen = observeFar({
       ...{ probe, sights, drops: [], isNodeSource: false, tunnels: node.tunnels },
       isTargetWatched: facts.at(destination.ip) !== undefined,
@@ -146,16 +155,4 @@ export async function followFar(
 /** Puts what the other node says into what this one says. Pure. */
 export function withFar(near: Outcomes, far: readonly (readonly [HopName, Outcome])[]): Outcomes {
   return new Map([...near, ...far])
-}
-
-async function* linesOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<string, undefined> {
-  let text = ''
-  for await (const piece of stream.pipeThrough(new TextDecoderStream() as never) as unknown as AsyncIterable<string>) {
-    text += piece
-    for (let end = text.indexOf('\n'); end >= 0; end = text.indexOf('\n')) {
-      yield text.slice(0, end)
-      text = text.slice(end + 1)
-    }
-  }
-  return undefined
 }

@@ -179,7 +179,8 @@ function serviceOf({ destination, port, protocol, chosen }: Attempt, { services,
   return undefined
 }
 
-function endpointOf(text: string): { readonly ip: Ip; readonly port: number; readonly text: string } {
+/** Reads an endpoint as the agent writes it: `10.1.0.2:80`, or `[fd00::2]:80`. */
+export function endpointOf(text: string): { readonly ip: Ip; readonly port: number; readonly text: string } {
   const [, ip = '', port] = /^\[?(.*?)\]?:(\d+)$/.exec(text) ?? []
   return { ip: ip as Ip, port: Number(port), text }
 }

@@ -15,6 +15,39 @@ export interface Probe {
   readonly port: number
   readonly sourcePort: number
   readonly token: number
+  /** The packet is a program's. The trace does not send it. */
+  readonly real?: Real
+}
+/** What is known of a packet of a program. */
+export interface Real {
+  /** Where the token is, in bytes from the transport header on. 0: the source port is the token. */
+  readonly tokenAt: number
+  /** The identification of IPv4, which ICMP errors quote. */
+  readonly number: number
+  /** From the IP header on. */
+  readonly bytes: number
+  /** It begins a connection of TCP. */
+  readonly isFirst: boolean
+}
+/** Packets of programs to wait for. */
+export interface Wish {
+  /** Undefined for TCP, UDP and echo requests. */
+  readonly protocol?: Protocol
+  readonly source: Ip
+  readonly destination: Ip
+  /** Undefined for all ports, and for ICMP. */
+  readonly port?: number
+  /** Where a Service may lead them. */
+  readonly endpoints: readonly { readonly ip: Ip; readonly port: number }[]
+}
+/** The ends of a packet of any protocol of IP. */
+export interface Flow {
+  readonly source: Ip
+  readonly destination: Ip
+  /** `TCP`, `UDP`, `ICMP`, or such as `protocol 132`. */
+  readonly protocol: string
+  /** Of the destination. 0 for ICMP and others. */
+  readonly port: number
 }
 /** What the headers of a traced packet say. */
 export interface Headers {
@@ -41,6 +74,10 @@ const TOKEN_AT = { TCP: 4, UDP: 8, ICMP: 8 } as const
 /** VXLAN: its own header with that of UDP, and the header of Ethernet (RFC 7348). */
 const [VXLAN_HEADERS, ETHERNET_HEADER, ICMP_HEADER, HOPS] = [16, 14, 8, 64]
 const [SYN, RST, ACK] = [2, 4, 16]
+/** The bytes from the header of ICMP to the identifier of an echo request. */
+const ICMP_NUMBERS = 4
+/** How many packets of programs, and how many answers, the kernel tells of at each hook. */
+const [FEW, MANY] = ['limit rate 20/second burst 20 packets', 'limit rate 100/second burst 100 packets'] as const
 
 /** The family of a probe. */
 export function familyOf({ destination }: Pick<Probe, 'destination'>): 4 | 6 {
@@ -120,6 +157,52 @@ export function conditionsOf(probe: Probe): string[] {
   return [own, error, `${family === 6 ? 'ip6' : 'ip'} daddr ${source} udp dport ${sourcePort}`]
 }
 
+/** The protocols of the packets to wait for. */
+function protocolsOf({ protocol }: Pick<Wish, 'protocol'>): readonly Protocol[] {
+  return protocol === undefined ? ['TCP', 'UDP', 'ICMP'] : [protocol]
+}
+
+/**
+ * The conditions of nft that select packets of programs, their answers, and ICMP errors about them. They hold from a
+ * second since 1970 on, so that all namespaces select the same packets. `isTarget`: in the namespace of the receiver,
+ * where the source address may be another one. Pure.
+ */
+export function wishConditions(wish: Wish, from: number, isTarget: boolean): string[] {
+  const { source, destination, port, endpoints } = wish
+  const family = familyOf(wish)
+  const [ip, icmp] = [family === 6 ? 'ip6' : 'ip', WORDS.ICMP[family]]
+  const ends = [...new Set([destination, ...endpoints.map((one) => one.ip)])].join(', ')
+  const ports = port === undefined ? '' : [...new Set([port, ...endpoints.map((one) => one.port)])].join(', ')
+  const [there, back] = isTarget
+    ? [`${ip} daddr { ${ends} }`, `${ip} saddr { ${ends} }`]
+    : [`${ip} saddr ${source} ${ip} daddr { ${ends} }`, `${ip} saddr { ${ends} } ${ip} daddr ${source}`]
+  const errors = family === 6 ? 'packet-too-big, ' : ''
+  const own = protocolsOf(wish).flatMap((protocol) => {
+    if (protocol === 'ICMP')
+      return [`${there} ${icmp} type echo-request ${FEW}`, `${back} ${icmp} type echo-reply ${MANY}`]
+    const word = WORDS[protocol][family]
+    const at = (side: string) => (ports === '' ? `meta l4proto ${word}` : `${word} ${side} { ${ports} }`)
+    // What begins or ends a connection, or has the last data of a message. Mere confirmations get no answer.
+    const asking = protocol === 'TCP' ? ' tcp flags & (syn | fin | psh) != 0x0 tcp flags & rst == 0x0' : ''
+    return [`${there} ${at('dport')}${asking} ${FEW}`, `${back} ${at('sport')} ${MANY}`]
+  })
+  const error = `${icmp} type { ${errors}destination-unreachable, time-exceeded }`
+  return [...own, ...(isTarget ? [] : [`${ip} daddr ${source} ${error} ${MANY}`])].map(
+    (one) => `meta time >= ${from} ${one}`,
+  )
+}
+
+/** The conditions of nft that select these packets inside packets of VXLAN. Pure. */
+export function tunnelledWish(wish: Wish, from: number, port: number): string[] {
+  const [first, second, size] = familyOf(wish) === 6 ? [8, 24, 128] : [12, 16, 32]
+  const inside = VXLAN_HEADERS + ETHERNET_HEADER
+  const is = (at: number, ip: Ip) => `@th,${8 * (inside + at)},${size} 0x${Buffer.from(bytesOf(ip)).toString('hex')}`
+  const ends = new Set([wish.destination, ...wish.endpoints.map(({ ip }) => ip)])
+  return [...ends].map(
+    (ip) => `meta time >= ${from} udp dport ${port} ${is(first, wish.source)} ${is(second, ip)} ${FEW}`,
+  )
+}
+
 /** The condition of nft that selects the packet inside a packet of VXLAN, in IPv4 or IPv6. Pure. */
 export function tunnelledCondition(probe: Probe, port: number): string {
   const inside = VXLAN_HEADERS + ETHERNET_HEADER + HEADER[familyOf(probe)] + TOKEN_AT[probe.protocol]
@@ -140,7 +223,8 @@ export function headersOf(probe: Probe, network: DataView, transport: DataView |
   const { request, reply, errors } = ECHO[family as 4 | 6]
   const type = transport.getUint8(0)
   if (number === NUMBERS.ICMP[family as 4 | 6] && errors.includes(type)) {
-    const isOurs = isV6 || (transport.byteLength >= 14 && transport.getUint16(12) === (probe.token & 0xffff))
+    const isOurs =
+      isV6 || (transport.byteLength >= 14 && transport.getUint16(12) === (probe.real?.number ?? probe.token & 0xffff))
     const found = {
       ...ends,
       port: 0,
@@ -151,8 +235,7 @@ export function headersOf(probe: Probe, network: DataView, transport: DataView |
     return isOurs ? found : undefined
   }
   if (number !== NUMBERS[probe.protocol][family as 4 | 6]) return undefined
-  const at = TOKEN_AT[probe.protocol]
-  const isOwn = transport.byteLength >= at + 4 && transport.getUint32(at) === probe.token
+  const isOwn = hasToken(probe, transport)
   if (probe.protocol === 'ICMP') {
     if (!isOwn || (type !== request && type !== reply)) return undefined
     const none = { ...ends, port: 0, sourcePort: 0 }
@@ -162,12 +245,81 @@ export function headersOf(probe: Probe, network: DataView, transport: DataView |
   if (isOwn) return { ...ends, ...ports, direction: 'there' }
   if (probe.protocol === 'UDP')
     return ports.port === probe.sourcePort ? { ...ends, ...ports, direction: 'back', answer: 'open' } : undefined
-  if (transport.byteLength < 14 || transport.getUint32(8) !== (probe.token + 1) >>> 0) return undefined
+  if (transport.byteLength < 14) return undefined
   const flags = transport.getUint8(13)
   const isReset = (flags & RST) !== 0
+  if (probe.real) {
+    // What confirms the packet answers it. A reset may have no number.
+    const confirmed = (transport.getUint32(8) - probe.token) | 0
+    if (ports.port !== probe.sourcePort || (confirmed <= 0 && !isReset)) return undefined
+    return { ...ends, ...ports, direction: 'back', answer: isReset ? 'closed' : 'open' }
+  }
+  if (transport.getUint32(8) !== (probe.token + 1) >>> 0) return undefined
   // The sender's own reset of the half-open connection is no answer.
   if (!isReset && (flags & (SYN | ACK)) !== (SYN | ACK)) return undefined
   return { ...ends, ...ports, direction: 'back', answer: isReset ? 'closed' : 'open' }
+}
+
+function hasToken({ protocol, token, real }: Probe, transport: DataView): boolean {
+  const at = real?.tokenAt ?? TOKEN_AT[protocol]
+  if (at === 0) return transport.getUint16(0) === token
+  return transport.byteLength >= at + 4 && transport.getUint32(at) === token
+}
+
+/** Reads the first packet of a program as the one to follow. Undefined when it is another packet. Pure. */
+export function realProbeOf(wish: Wish, network: DataView, transport: DataView | undefined): Probe | undefined {
+  const { source, destination } = wish
+  const family = familyOf(wish)
+  if (network.byteLength < HEADER[family] || network.getUint8(0) >> 4 !== family || !transport) return undefined
+  if (transport.byteLength < 8) return undefined
+  const isV6 = family === 6
+  if (addressAt(network, isV6 ? 8 : 12, isV6) !== source) return undefined
+  if (addressAt(network, isV6 ? 24 : 16, isV6) !== destination) return undefined
+  const number = network.getUint8(isV6 ? 6 : 9)
+  const protocol = protocolsOf(wish).find((one) => NUMBERS[one][family] === number)
+  if (protocol === undefined) return undefined
+  const bytes = isV6 ? HEADER[6] + network.getUint16(4) : network.getUint16(2)
+  const known = { number: isV6 ? 0 : network.getUint16(4), bytes }
+  if (protocol === 'ICMP') {
+    if (transport.getUint8(0) !== ECHO[family].request) return undefined
+    // The identifier and the number of the request, which the reply has as well (RFC 792).
+    const real = { ...known, tokenAt: ICMP_NUMBERS, isFirst: false }
+    return { protocol, source, destination, port: 0, sourcePort: 0, token: transport.getUint32(ICMP_NUMBERS), real }
+  }
+  const [sourcePort, port] = [transport.getUint16(0), transport.getUint16(2)]
+  if (wish.port !== undefined && port !== wish.port) return undefined
+  const ends = { protocol, source, destination, port, sourcePort }
+  if (protocol === 'TCP') {
+    if (transport.byteLength < 14) return undefined
+    const isFirst = (transport.getUint8(13) & (SYN | ACK)) === SYN
+    const real = { ...known, tokenAt: TOKEN_AT.TCP, isFirst }
+    return { ...ends, token: transport.getUint32(TOKEN_AT.TCP), real }
+  }
+  // A datagram of less than four bytes has no number.
+  const isShort = transport.byteLength < TOKEN_AT.UDP + 4
+  const tokenAt = isShort ? 0 : TOKEN_AT.UDP
+  const token = isShort ? sourcePort : transport.getUint32(TOKEN_AT.UDP)
+  return { ...ends, token, real: { ...known, tokenAt, isFirst: false } }
+}
+
+/** Reads the ends of any packet, and its size from the IP header on. Undefined when it is no packet of IP. Pure. */
+export function endsIn(
+  network: DataView,
+  transport: DataView | undefined,
+): { readonly flow: Flow; readonly bytes: number } | undefined {
+  const isV6 = network.byteLength > 0 && network.getUint8(0) >> 4 === 6
+  const family = isV6 ? 6 : 4
+  if (network.byteLength < HEADER[family] || (!isV6 && network.getUint8(0) >> 4 !== 4)) return undefined
+  const number = network.getUint8(isV6 ? 6 : 9)
+  const known = (['TCP', 'UDP', 'ICMP'] as const).find((one) => NUMBERS[one][family] === number)
+  const hasPort = (known === 'TCP' || known === 'UDP') && transport !== undefined && transport.byteLength >= 4
+  const flow = {
+    source: addressAt(network, isV6 ? 8 : 12, isV6),
+    destination: addressAt(network, isV6 ? 24 : 16, isV6),
+    protocol: known ?? `protocol ${number}`,
+    port: hasPort ? transport.getUint16(2) : 0,
+  }
+  return { flow, bytes: isV6 ? HEADER[6] + network.getUint16(4) : network.getUint16(2) }
 }
 
 /** The ends of a packet of VXLAN, by its headers. Undefined for any other packet. Pure. */

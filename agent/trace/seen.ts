@@ -26,7 +26,7 @@ export interface Evidence {
 }
 
 /** The tables that decide, by hop. All others are `rules`. */
-const TABLES: readonly (readonly [HopName, RegExp])[] = [
+const TABLES: readonly (readonly ['guard' | 'service' | 'policy', RegExp])[] = [
   ['guard', /^plumb_guard$/],
   ['service', /^plumb_services/],
   ['policy', /^plumb_policy$/],
@@ -226,12 +226,16 @@ function received(evidence: Evidence, onNode: readonly Sight[]): Outcome | undef
   return answer === 'open' ? passing(`${answered?.source} answers`) : undefined
 }
 
+/** The hop of a table of nft. Pure. */
+export function hopOf(table: string): 'guard' | 'service' | 'policy' | 'rules' {
+  return TABLES.find(([, one]) => one.test(table))?.[0] ?? 'rules'
+}
+
 // The rule that refused the packet on the node, if it belongs to this hop.
 function refusal(hop: 'guard' | 'service' | 'policy' | 'rules', evidence: Evidence): Outcome | undefined {
   const refused = refusalIn(evidence.sights)
   if (refused?.place !== 'node') return undefined
-  const at = TABLES.find(([, table]) => table.test(refused.table))?.[0] ?? 'rules'
-  return at === hop ? failing(ruleText(refused, evidence)) : undefined
+  return hopOf(refused.table) === hop ? failing(ruleText(refused, evidence)) : undefined
 }
 
 function closedText({ protocol, port }: Probe): string {
@@ -266,8 +270,12 @@ function because(evidence: Evidence): string {
   return reason === undefined ? '' : `: ${reason}`
 }
 
-// The last one: the kernel drops the packet where its way ends.
 function reasonOf({ drops }: Evidence): string | undefined {
+  return reasonText(drops)
+}
+
+/** The last reason counts: the kernel drops the packet where its way ends. Undefined without one. Pure. */
+export function reasonText(drops: readonly Drop[]): string | undefined {
   const drop = drops.findLast(({ reason }) => !USUAL.includes(reason))
   if (drop === undefined) return undefined
   const { reason, where } = drop

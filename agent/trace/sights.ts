@@ -20,40 +20,46 @@ export interface Sight extends Headers {
   readonly isTunnel?: true
 }
 
-/** Reads the kernel's messages of one namespace as sights. The messages of one packet come in their order. */
+/** A message of the kernel about a packet, and where it is from. */
+export interface Heard {
+  readonly place: PlaceName
+  readonly traced: Traced
+  /** The name of a link there. */
+  nameOf(index: number): string
+}
+
+/** Reads the kernel's messages as sights of one packet. The messages of a packet come in their order. */
 export class Reader {
-  readonly #place: PlaceName
   readonly #probe: Probe
   readonly #own: string
-  readonly #nameOf: (index: number) => string
   readonly #tunnel: number | undefined
   // The headers come with the first message of each base chain. The others follow with the same id.
-  readonly #last = new Map<number, Omit<Sight, 'family' | 'table' | 'chain' | 'verdict'>>()
+  readonly #last = new Map<string, Omit<Sight, 'family' | 'table' | 'chain' | 'verdict'>>()
 
-  /** `own` is the name of the trace's table, `tunnel` the UDP port of VXLAN. */
-  constructor(place: PlaceName, probe: Probe, own: string, nameOf: (index: number) => string, tunnel?: number) {
-    this.#tunnel = tunnel
-    this.#place = place
+  /** `own` is the name of the trace's tables, `tunnel` the UDP port of VXLAN. */
+  constructor(probe: Probe, own: string, tunnel?: number) {
     this.#probe = probe
     this.#own = own
-    this.#nameOf = nameOf
+    this.#tunnel = tunnel
   }
 
   /** The sight in a message. Undefined for a packet of somebody else. */
-  read({ id, family, table, chain, verdict, handle, iif, oif, network, transport }: Traced): Sight | undefined {
+  read({ place, traced, nameOf }: Heard): Sight | undefined {
+    const { id, family, table, chain, verdict, handle, iif, oif, network, transport } = traced
     const isOwn = table === this.#own
+    const key = `${place} ${id}`
     if (network) {
       const links = {
-        ...(iif !== undefined && { iif: this.#nameOf(iif) }),
-        ...(oif !== undefined && { oif: this.#nameOf(oif) }),
+        ...(iif !== undefined && { iif: nameOf(iif) }),
+        ...(oif !== undefined && { oif: nameOf(oif) }),
       }
       const headers =
         headersOf(this.#probe, network, transport) ??
-        this.#carrier(id, network, transport, isOwn && handle !== undefined)
-      if (headers) this.#last.set(id, { place: this.#place, ...headers, ...links })
-      else this.#last.delete(id)
+        this.#carrier(key, network, transport, isOwn && handle !== undefined)
+      if (headers) this.#last.set(key, { place, ...headers, ...links })
+      else this.#last.delete(key)
     }
-    const known = this.#last.get(id)
+    const known = this.#last.get(key)
     if (known === undefined) return undefined
     return {
       ...known,
@@ -67,8 +73,8 @@ export class Reader {
   }
 
   // The headers do not show what a tunnel carries. A rule of the own table knows it.
-  #carrier(id: number, network: DataView, transport: DataView | undefined, isMatched: boolean) {
-    if (this.#tunnel === undefined || !(isMatched || this.#last.get(id)?.isTunnel)) return undefined
+  #carrier(key: string, network: DataView, transport: DataView | undefined, isMatched: boolean) {
+    if (this.#tunnel === undefined || !(isMatched || this.#last.get(key)?.isTunnel)) return undefined
     const ends = tunnelIn(network, transport, this.#tunnel)
     return ends && ({ ...ends, direction: 'there', isTunnel: true } as const)
   }

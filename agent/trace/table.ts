@@ -1,5 +1,3 @@
-import { conditionsOf, familyOf, type Probe, tunnelledCondition } from './packet.ts'
-
 // The nft table of a trace. Its chains let all packets pass. A first chain of each way into the namespace marks the
 // packet, and the kernel then tells each rule that the packet meets. A chain at each other hook shows the packet there.
 
@@ -14,12 +12,9 @@ export function tableName(id: string): string {
   return `plumb_trace_${id}`
 }
 
-/** The lines that make the table in one family of nft. `tunnel` is the UDP port of VXLAN. Pure. */
-export function tableOf(name: string, probe: Probe, family: 'inet' | 'bridge', tunnel?: number): string {
-  const ether = family === 'bridge' ? `ether type ${familyOf(probe) === 6 ? 'ip6' : 'ip'} ` : ''
-  const own = conditionsOf(probe).map((one) => `${ether}${one}`)
-  const outer = tunnel !== undefined && family === 'inet' ? [tunnelledCondition(probe, tunnel)] : []
-  const marks = [...own, ...outer].map((one) => `    ${one} meta nftrace set 1`)
+/** The lines that make the table in one family of nft. The conditions select the packets. Pure. */
+export function tableOf(name: string, family: 'inet' | 'bridge', conditions: readonly string[]): string {
+  const marks = conditions.map((one) => `    ${one} meta nftrace set 1`)
   // Conntrack gives the answer its addresses back before the hook forward, so that the rule of UDP knows it there.
   const isMarked = (hook: Hook) => hook === 'prerouting' || hook === 'output' || hook === 'forward'
   return [

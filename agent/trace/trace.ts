@@ -1,15 +1,17 @@
 // A trace follows one packet through the node, and holds it against what should happen. Begin here. `oracle.ts` says
 // what should happen, `watch.ts` follows the packet, `seen.ts` reads what was seen, `hops.ts` lays both side by side.
+import type { Drop } from '../../lib/os/drop-reasons.ts'
 import { inside } from '../../lib/os/netns.ts'
 import { sendPacket } from '../../lib/os/raw-packets.ts'
 import { type Far, withFar } from './far.ts'
 import { type Comparison, compare } from './hops.ts'
+import { probeMarks } from './marks.ts'
 import { isSilent } from './neighbours.ts'
 import { foresee, type TraceFacts } from './oracle.ts'
 import { type Probe, packetOf } from './packet.ts'
-import { ruleTextOf } from './rules.ts'
-import { chosenOf, observe, refusals } from './seen.ts'
-import type { Sight } from './sights.ts'
+import { ruleTexts } from './rules.ts'
+import { chosenOf, observe } from './seen.ts'
+import { Reader, type Sight } from './sights.ts'
 import { type Place, watch } from './watch.ts'
 
 /** A packet to trace. */
@@ -36,48 +38,56 @@ const [LOOK_MS, QUIET_MS] = [5, 1500]
 const [AFTER_MS, DATAGRAM_MS] = [100, 300]
 
 /** Sends the packet, follows it and compares. Removes all that it made. Throws ExecError, and Error with an errno. */
-export async function trace({ probe, places, facts, tunnel, far }: Wanted): Promise<Traced> {
-  const sender = places[0] as Place
-  const watching = await watch(places, probe, tunnel)
+export async function trace(wanted: Wanted): Promise<Traced> {
+  const { probe, places, tunnel } = wanted
+  const watching = await watch(places, probeMarks(probe, tunnel, 'own'))
   try {
-    const unsent = sendFrom(sender, probe)
-    const sights = await gather(watching.look, places, probe)
-    let silent = await silentNext(probe, sights, facts, sender)
-    // The kernel asks for a MAC three times, a second apart, and holds the packet meanwhile.
-    for (let tries = 0; silent !== undefined && tries < 2; tries++) {
-      sights.push(...(await gather(watching.look, places, probe)))
-      // The kernel forgets a neighbour soon after it has told the sender that nobody answers.
-      const isTold = sights.some(({ answer }) => answer === 'error')
-      silent = (await silentNext(probe, sights, facts, sender)) ?? (isTold ? silent : undefined)
-      if (isTold) break
-    }
-    const drops = watching.drops?.drops() ?? []
-    const isNodeSource = sender.ns === 'host'
-    const chosen = chosenOf({ probe, sights })
-    const receiver = facts.at(chosen?.ip ?? probe.destination)
-    const texts = new Map<Sight, string>()
-    for (const one of refusals(sights)) {
-      const text = await ruleTextOf(one, places.find(({ name }) => name === one.place)?.ns ?? 'host')
-      if (text !== undefined) texts.set(one, text)
-    }
-    const seen = observe({
-      ...(silent !== undefined && { silent }),
-      ...(unsent !== undefined && { unsent }),
-      probe,
-      sights,
-      drops,
-      isNodeSource,
-      tunnels: tunnelsOf(facts),
-      isTargetWatched: receiver !== undefined && (receiver.isNode || places.some(({ name }) => name === 'target')),
-      ruleOf: (sight) => texts.get(sight),
-    })
-    const { protocol, source, destination, port } = probe
-    const expected = foresee({ protocol, source, destination, port, ...(chosen && { chosen }) }, facts)
-    const other = await far?.answer(chosen ?? { ip: destination, port })
-    return { ...compare(withFar(expected, other?.expected ?? []), withFar(seen, other?.seen ?? [])), sights }
+    const reader = new Reader(probe, watching.table, tunnel)
+    const unsent = sendFrom(places[0] as Place, probe)
+    const look = () => watching.heard().flatMap((one) => reader.read(one) ?? [])
+    return await judge(wanted, look, () => watching.drops?.drops() ?? [], unsent)
   } finally {
     await watching.close()
   }
+}
+
+/** Looks until all was seen, and compares it with what should happen. Throws ExecError. */
+export async function judge(
+  { probe, places, facts, far }: Wanted,
+  look: () => Sight[],
+  dropped: (sights: readonly Sight[]) => Drop[],
+  unsent: string | undefined,
+): Promise<Traced> {
+  const sender = places[0] as Place
+  const sights = await gather(look, places, probe)
+  let silent = await silentNext(probe, sights, facts, sender)
+  // The kernel asks for a MAC three times, a second apart, and holds the packet meanwhile.
+  for (let tries = 0; silent !== undefined && tries < 2; tries++) {
+    sights.push(...(await gather(look, places, probe)))
+    // The kernel forgets a neighbour soon after it has told the sender that nobody answers.
+    const isTold = sights.some(({ answer }) => answer === 'error')
+    silent = (await silentNext(probe, sights, facts, sender)) ?? (isTold ? silent : undefined)
+    if (isTold) break
+  }
+  const isNodeSource = sender.ns === 'host'
+  const chosen = chosenOf({ probe, sights })
+  const receiver = facts.at(chosen?.ip ?? probe.destination)
+  const texts = await ruleTexts(sights, places)
+  const seen = observe({
+    ...(silent !== undefined && { silent }),
+    ...(unsent !== undefined && { unsent }),
+    probe,
+    sights,
+    drops: dropped(sights),
+    isNodeSource,
+    tunnels: tunnelsOf(facts),
+    isTargetWatched: receiver !== undefined && (receiver.isNode || places.some(({ name }) => name === 'target')),
+    ruleOf: (sight) => texts.get(sight),
+  })
+  const { protocol, source, destination, port } = probe
+  const expected = foresee({ protocol, source, destination, port, ...(chosen && { chosen }) }, facts)
+  const other = await far?.answer({ ...(chosen ?? { ip: destination, port }), probe })
+  return { ...compare(withFar(expected, other?.expected ?? []), withFar(seen, other?.seen ?? [])), sights }
 }
 
 /** The names of the links of VXLAN. */

@@ -1,4 +1,4 @@
-import { type DropWatch, watchDrops } from '../../lib/os/drop-reasons.ts'
+import { type DropWatch, type Whose, watchDrops } from '../../lib/os/drop-reasons.ts'
 import { run } from '../../lib/os/exec.ts'
 import { remove, removeEmpty, takeLock, writeAtomic } from '../../lib/os/files.ts'
 import { linkFacts } from '../../lib/os/links.ts'
@@ -8,8 +8,7 @@ import { listFiles, readText } from '../../lib/os/reading.ts'
 import { type Listener, listen } from '../../lib/os/sockets.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 import { type Netns, type NetnsPath, parse } from '../../lib/text/values.ts'
-import type { Probe } from './packet.ts'
-import { type PlaceName, Reader, type Sight } from './sights.ts'
+import type { Heard, PlaceName } from './sights.ts'
 import { removalOf, tableName, tableOf } from './table.ts'
 
 /** A namespace in which the packet is followed. */
@@ -17,11 +16,13 @@ export interface Place {
   readonly name: PlaceName
   readonly ns: Netns
 }
-/** Follows one packet. */
+/** Follows packets. */
 export interface Watch {
-  /** What was seen since the last call. Does not wait. */
-  look(): Sight[]
-  /** Why the kernel dropped packets that this process sent. */
+  /** The name of the nft tables. */
+  readonly table: string
+  /** What the kernel told since the last call. Does not wait. */
+  heard(): Heard[]
+  /** Why the kernel dropped packets. Undefined where it does not say. */
   readonly drops: DropWatch | undefined
   /** Removes all that the watch made. */
   close(): Promise<void>
@@ -30,15 +31,21 @@ export interface Watch {
 // Who is at work, and where: a trace that was killed is removed by the next one. The lock ends with the process.
 const DIR = '/run/plumb/traces'
 const OWN = '/proc/self/ns/net' as NetnsPath
-const ROOM_BYTES = 1 << 20
+const ROOM_BYTES = 1 << 24
 const NFT = ['nft', '-f', '-']
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
+/** What is followed: the conditions of nft that select the packets in a namespace, and whose drops count. */
+export interface Marks {
+  conditions(place: Place, family: 'inet' | 'bridge'): readonly string[]
+  readonly drops: Whose
+}
+
 /**
- * Begins to follow a packet: an nft table of its own in each namespace, and a listener to the kernel's messages. Removes
- * first what a killed trace left. `tunnel` is the UDP port of VXLAN on this node. Throws ExecError when nft refuses.
+ * Begins to follow packets: an nft table of its own in each namespace, and a listener to the kernel's messages. Removes
+ * first what a killed trace left. Throws ExecError when nft refuses.
  */
-export async function watch(places: readonly Place[], probe: Probe, tunnel?: number): Promise<Watch> {
+export async function watch(places: readonly Place[], marks: Marks): Promise<Watch> {
   await removeLeft()
   // A process id would not do: programs in containers may have the same one.
   const id = Math.floor(Math.random() * 2 ** 32)
@@ -47,7 +54,7 @@ export async function watch(places: readonly Place[], probe: Probe, tunnel?: num
   const name = tableName(id)
   const release = takeLock(`${DIR}/${id}.lock`)
   writeAtomic(`${DIR}/${id}`, placesText(places), { durable: false, by: `${DIR}/${id}.draft` })
-  const listeners: { readonly listener: Listener; readonly reader: Reader; readonly ns: Netns }[] = []
+  const listeners: (Omit<Heard, 'traced'> & { readonly listener: Listener })[] = []
   let drops: DropWatch | undefined
   let closing: Promise<void> | undefined
   const removeAll = async () => {
@@ -79,24 +86,24 @@ export async function watch(places: readonly Place[], probe: Probe, tunnel?: num
         return found
       }
       const listener = inside(ns, () => listen('traces', ROOM_BYTES))
-      listeners.push({ listener, ns, reader: new Reader(place, probe, name, nameOf, tunnel) })
+      listeners.push({ listener, place, nameOf })
     }
-    for (const [i, text] of textsOf(places, name, probe, tunnel).entries()) {
+    for (const [i, text] of textsOf(places, name, marks).entries()) {
       const { ns, lines, isNeeded } = text
       const { status, stderr } = await run(NFT, lines, ns)
       // A kernel without nf_tables for bridges bridges all packets by the rules of inet.
       if (status !== 0 && isNeeded)
         throw new ExecError(NFT, `table ${i}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
     }
-    drops = watchDrops()
+    drops = watchDrops(marks.drops)
     return {
+      table: name,
       drops,
-      look: () =>
-        (closing ? [] : listeners).flatMap(({ listener, reader }) =>
+      heard: () =>
+        (closing ? [] : listeners).flatMap(({ listener, place, nameOf }) =>
           listener.messages().flatMap((message) => {
             const traced = tracedIn(message)
-            const sight = traced && reader.read(traced)
-            return sight ? [sight] : []
+            return traced ? [{ place, traced, nameOf }] : []
           }),
         ),
       close,
@@ -107,11 +114,12 @@ export async function watch(places: readonly Place[], probe: Probe, tunnel?: num
   }
 }
 
-function textsOf(places: readonly Place[], name: string, probe: Probe, tunnel: number | undefined) {
-  return places.flatMap(({ name: place, ns }) => [
-    { ns, lines: tableOf(name, probe, 'inet', tunnel), isNeeded: true },
-    ...(place === 'node' ? [{ ns, lines: tableOf(name, probe, 'bridge'), isNeeded: false }] : []),
-  ])
+function textsOf(places: readonly Place[], name: string, { conditions }: Marks) {
+  return places.flatMap((place) => {
+    const text = (family: 'inet' | 'bridge') => tableOf(name, family, conditions(place, family))
+    const bridge = { ns: place.ns, lines: text('bridge'), isNeeded: false }
+    return [{ ns: place.ns, lines: text('inet'), isNeeded: true }, ...(place.name === 'node' ? [bridge] : [])]
+  })
 }
 
 // All nft run beside each other: a removal waits for the kernel.

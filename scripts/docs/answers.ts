@@ -4,7 +4,7 @@ import type { PodDetail, PodSummary } from '../../agent/policy/view.ts'
 import type { ServiceView } from '../../agent/services/view.ts'
 import type { Row } from '../../cli/leases.ts'
 import type { Tested } from '../../cli/policy.ts'
-import type { Told } from '../../cli/trace.ts'
+import type { Told, ToldDropped } from '../../cli/trace.ts'
 
 /** What commands print with `--json`, by the name of the schema in docs/schemas. */
 export interface Answers {
@@ -14,6 +14,7 @@ export interface Answers {
   readonly services: readonly ServiceView[]
   readonly doctor: Report
   readonly trace: Told
+  readonly 'trace-dropped': ToldDropped
   readonly policy: readonly PodSummary[]
   readonly 'policy-show': PodDetail
   readonly 'policy-test': Tested

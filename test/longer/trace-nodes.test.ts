@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { podOn } from '../support/flows.ts'
 import { type Namespace, ping, until } from '../support/harness.ts'
 import { fileStore, inCluster, type Node, UNDERLAY } from '../support/nodes.ts'
-import { arrives, isLostAt, isNothingLeft, linesOf, PLUMB, type Said, sh, traced } from '../support/traces.ts'
+import { arrives, isLostAt, isNothingLeft, linesOf, live, PLUMB, type Said, sh, traced } from '../support/traces.ts'
 
 interface Fixture {
   readonly node: Node
@@ -16,6 +16,8 @@ interface Fixture {
   /** A trace with the half of the other node, and one without. */
   far(...words: string[]): Promise<Said>
   near(...words: string[]): Promise<Said>
+  /** The same for the next packet of a program. */
+  farLive(send: () => Promise<unknown>, ...words: string[]): Promise<Said>
 }
 
 const NEAR = ['sender', 'link', 'route', 'source', 'exit', 'tunnel']
@@ -47,7 +49,10 @@ function betweenNodes(Type: string, work: (fixture: Fixture) => Promise<void>) {
       )
       chmodSync(remote, 0o755)
       const near = (...words: string[]) => traced(node.ns, ...words, ...placesOf(node))
-      await work({ node, other, hub, pods: [one, two], ips, near, far: (...words) => near(...words, '--far', remote) })
+      const far = (...words: string[]) => near(...words, '--far', remote)
+      const farLive = (send: () => Promise<unknown>, ...words: string[]) =>
+        live(node.ns, [...words, ...placesOf(node), '--far', remote], send)
+      await work({ node, other, hub, pods: [one, two], ips, near, far, farLive })
       await isNothingLeft(node.ns, other.ns, one, two)
     },
   )
@@ -56,7 +61,7 @@ function betweenNodes(Type: string, work: (fixture: Fixture) => Promise<void>) {
 describe('plumb trace between two nodes', () => {
   it(
     '[DG6] by VXLAN: the tunnel, and with --far all hops of the other node, also where a rule there drops it',
-    betweenNodes('vxlan', async ({ node, other, hub, ips, near, far }) => {
+    betweenNodes('vxlan', async ({ node, other, hub, pods, ips, near, far, farLive }) => {
       const alone = await near(...ips)
       arrives(alone)
       assert.deepEqual(
@@ -79,6 +84,9 @@ describe('plumb trace between two nodes', () => {
         both.hops.filter(({ hop }) => hop.startsWith('far')).map(({ seen }) => seen?.says),
         ['by flannel.1', 'by veth' + 'n4', 'by veth' + 'n4'],
       )
+      const passing = await farLive(() => pods[0].exec(['ping', '-c1', '-W2', ips[1]]), ...ips)
+      arrives(passing)
+      assert.deepEqual(linesOf(passing), linesOf(both))
       isLostAt(await far(...ips, '80'), 'receiver', /no program listens on TCP port 80/, /RST from TCP port 80/)
       // A firewall of the other node.
       await sh(other.ns, 'iptables -I INPUT -p udp --dport 8472 -j DROP')

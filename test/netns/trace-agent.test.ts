@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { until } from '../support/harness.ts'
 import { fileStore, inCluster, type Node, UNDERLAY } from '../support/nodes.ts'
 import { type Live, live, policyOf } from '../support/policy-live.ts'
-import { arrives, isLostAt, isNothingLeft, type Said, traced } from '../support/traces.ts'
+import { arrives, dropped, isLostAt, isNothingLeft, type Said, traced } from '../support/traces.ts'
 
 const CONF = { Network: '10.244.0.0/16', SubnetMin: '10.244.1.0', SubnetMax: '10.244.1.0', Backend: { Type: 'vxlan' } }
 const NAMES = ['a', 'b', 'c']
@@ -94,7 +94,7 @@ const hop = ({ hops }: Said, name: string) => hops.find((one) => one.hop === nam
 describe('plumb trace beside an agent', () => {
   it(
     '[DG6] a policy denies ingress or egress: the policy by its objects, and the rule of nft',
-    inNode(async (_, node, trace) => {
+    inNode(async (fixture, node, trace) => {
       isLostAt(
         await trace('x/a', 'x/b', '80'),
         'policy',
@@ -105,6 +105,11 @@ describe('plumb trace beside an agent', () => {
       const allowed = await trace('x/c', 'x/b', '80')
       arrives(allowed)
       assert.match(hop(allowed, 'policy')?.expected?.says ?? '', /x\/guard ingress\[0\] allows it/)
+      const places = ['--socket', join(node.dir, 'agent.sock'), '--policy-socket', join(node.dir, 'policy.sock')]
+      const refused = await dropped(node.ns, [...places, '--for', '4'], () => fixture.passes('a', 'b'))
+      const [first] = refused.dropped
+      assert.deepEqual([first?.hop, first?.source, first?.protocol], ['policy', fixture.ip('a'), 'TCP'])
+      assert.equal(first?.reason, 'x/guard isolates x/b for ingress, and no rule allows it')
       // The agent does not say what policies do with an echo request.
       assert.equal((await trace('x/a', 'x/b')).lostAt, 'policy')
       // A node reaches its own pods.

@@ -1,28 +1,20 @@
 // Tests agent/trace and cli/trace.ts on one node: real packets, and faults of the node.
 import assert from 'node:assert/strict'
-import { inNamespaces, type Namespace, PATIENCE, until } from '../support/harness.ts'
-import { arrives, isLostAt, isNothingLeft, linesOf, nodeWithPods, PLUMB, sh, traced } from '../support/traces.ts'
+import { PATIENCE, until } from '../support/harness.ts'
+import {
+  arrives,
+  isLostAt,
+  linesOf,
+  listening,
+  onNodeWithPods as onNode,
+  PLUMB,
+  sh,
+  TCP,
+  traced,
+} from '../support/traces.ts'
 
-type Spaces = Record<'node' | 'a' | 'b' | 'outside', Namespace>
 const [A, B, OUT] = ['10.1.0.2', '10.1.0.3', '192.0.2.9'] as const
 
-function onNode(work: (spaces: Spaces) => Promise<void>) {
-  return inNamespaces(['node', 'a', 'b', 'outside'] as const, async (spaces, test) => {
-    test.timeout(60_000)
-    await nodeWithPods(spaces)
-    await work(spaces)
-    await isNothingLeft(...Object.values(spaces))
-  })
-}
-
-/** A program that listens in a namespace, until it is ended. */
-async function listening(ns: Namespace, script: string): Promise<() => void> {
-  const child = Bun.spawn(['nsenter', `--net=${ns.path}`, '--', process.execPath, '-e', script], { stdout: 'pipe' })
-  await child.stdout.getReader().read()
-  return () => child.kill('SIGKILL')
-}
-const TCP =
-  "require('node:net').createServer((s) => s.on('error', () => {})).listen(80, '::', () => console.log('ready'))"
 const UDP = "const s = require('node:dgram').createSocket('udp6'); s.bind(53, '::', () => console.log('ready'))"
 
 describe('plumb trace on one node', () => {
@@ -101,11 +93,14 @@ describe('plumb trace on one node', () => {
       await sh(node, 'iptables -P FORWARD ACCEPT')
       await sh(
         node,
-        'nft add table ip strict; nft add chain ip strict in "{ type filter hook input priority 0; }"; nft add rule ip strict in tcp dport 99 ip saddr 10.1.0.2 reject',
+        'nft add table ip strict; nft add chain ip strict in "{ type filter hook input priority 0; }"; nft add rule ip strict in tcp dport 99 ip saddr 10.1.0.2 counter reject',
       )
       const rejected = await traced(node, A, '10.1.0.1', '99')
       assert.equal(rejected.lostAt, 'rules', JSON.stringify(rejected))
-      assert.match(rejected.hops.at(-1)?.seen?.says ?? '', /the chain ip strict in drops it: .*tcp dport 99 .*reject/)
+      assert.match(
+        rejected.hops.at(-1)?.seen?.says ?? '',
+        /the chain ip strict in drops it: .*tcp dport 99 .*[\d"] reject/,
+      )
       // The old iptables, whose rules nft does not show [DR12].
       await sh(node, 'iptables-legacy -I FORWARD -s 10.1.0.2 -j DROP')
       const old = await traced(node, A, OUT)

@@ -1,9 +1,11 @@
 // What `plumb trace --json` says, and a node with pods on a bridge that it looks at.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import type { Told } from '../../cli/trace.ts'
-import type { Namespace } from './harness.ts'
+import type { Told, ToldDropped } from '../../cli/trace.ts'
+import { inNamespaces, type Namespace } from './harness.ts'
 import { conforms } from './schemas.ts'
+
+type Spaces = Record<'node' | 'a' | 'b' | 'outside', Namespace>
 
 export const PLUMB = join(import.meta.dir, '../../dist/plumb')
 
@@ -19,6 +21,47 @@ export async function traced(node: Namespace, ...words: readonly string[]): Prom
   const told = JSON.parse(stdout) as Told
   conforms('trace', told)
   return { ...told, status }
+}
+
+/** Starts `plumb trace --json` with `--live` or `--dropped` on a node. It says on stderr when it waits. */
+export function waiting(node: Namespace, words: readonly string[]) {
+  const argv = ['nsenter', `--net=${node.path}`, '--', PLUMB, 'trace', '--json', ...words]
+  return Bun.spawn(argv, { stdout: 'pipe', stderr: 'pipe' })
+}
+
+/** Runs `plumb trace --live --json` on a node, and `send` when it waits. */
+export async function live(node: Namespace, words: readonly string[], send: () => Promise<unknown>): Promise<Said> {
+  const { told, status } = await whileWaiting(node, ['--live', ...words], /^Waiting for a packet from /, send)
+  conforms('trace', told)
+  return { ...(told as Told), status }
+}
+
+/** Runs `plumb trace --dropped --json` on a node, and `send` when it looks. */
+export async function dropped(
+  node: Namespace,
+  words: readonly string[],
+  send: () => Promise<unknown>,
+): Promise<ToldDropped & { readonly status: number }> {
+  const { told, status } = await whileWaiting(node, ['--dropped', ...words], /^Looking for dropped packets for /, send)
+  conforms('trace-dropped', told)
+  return { ...(told as ToldDropped), status }
+}
+
+async function whileWaiting(
+  node: Namespace,
+  words: readonly string[],
+  says: RegExp,
+  send: () => Promise<unknown>,
+): Promise<{ readonly told: unknown; readonly status: number }> {
+  const child = waiting(node, words)
+  try {
+    const { value } = await child.stderr.getReader().read()
+    assert.match(new TextDecoder().decode(value), says)
+    await send()
+    return { told: JSON.parse(await new Response(child.stdout).text()), status: await child.exited }
+  } finally {
+    child.kill('SIGKILL')
+  }
 }
 
 /** The hops as lines, for messages and comparisons: `ok route`, `LOST rules`. */
@@ -99,3 +142,23 @@ export async function sh(ns: Namespace, script: string): Promise<void> {
   const { status, stderr } = await ns.exec(['sh', '-ec', script])
   assert.equal(status, 0, stderr)
 }
+
+/** A test on the node of `nodeWithPods`. No trace leaves anything there. */
+export function onNodeWithPods(work: (spaces: Spaces) => Promise<void>) {
+  return inNamespaces(['node', 'a', 'b', 'outside'] as const, async (spaces, test) => {
+    test.timeout(60_000)
+    await nodeWithPods(spaces)
+    await work(spaces)
+    await isNothingLeft(...Object.values(spaces))
+  })
+}
+
+/** A program that listens in a namespace, until it is ended. */
+export async function listening(ns: Namespace, script: string): Promise<() => void> {
+  const child = Bun.spawn(['nsenter', `--net=${ns.path}`, '--', process.execPath, '-e', script], { stdout: 'pipe' })
+  await child.stdout.getReader().read()
+  return () => child.kill('SIGKILL')
+}
+/** Programs for `listening`: of TCP port 80. */
+export const TCP =
+  "require('node:net').createServer((s) => s.on('error', () => {})).listen(80, '::', () => console.log('ready'))"

@@ -7,7 +7,7 @@ import { type Attempt, foresee, type Local, type TraceFacts } from '../../agent/
 import { conditionsOf, headersOf, type Probe, packetOf } from '../../agent/trace/packet.ts'
 import { observe } from '../../agent/trace/seen.ts'
 import type { Sight } from '../../agent/trace/sights.ts'
-import { dropsIn } from '../../lib/os/drop-reasons.ts'
+import { dropsIn, dropsOf } from '../../lib/os/drop-reasons.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 
 const [A, B, C, OUT, NODE] = ['10.1.0.2', '10.1.0.3', '10.2.0.2', '192.0.2.9', '10.1.0.1'] as Ip[] as [
@@ -241,6 +241,31 @@ describe('observe() and compare()', () => {
       [differsAt, lostAt, hops.map(({ hop }) => hop)],
       ['route', undefined, ['sender', 'link', 'route', 'policy']],
     )
+  })
+})
+
+describe('dropsOf()', () => {
+  it('reads the reasons for packets that came in by a link in one size, also by a bridge, and for no others', () => {
+    const line = (at: number, text: string) => `  ksoftirqd/0-9  [000] ..s1.  ${at.toFixed(6)}: ${text}`
+    const arrives = (at: number, dev: string, packet: string, len: number) =>
+      line(at, `netif_receive_skb: dev=${dev} skbaddr=${packet} len=${len}`)
+    const drop = (at: number, packet: string, reason: string) =>
+      line(at, `kfree_skb: skbaddr=${packet} rx_sk=0 protocol=2048 location=ip_rcv+0x1/0x2 reason: ${reason}`)
+    const text = [
+      arrives(1, 'va', 'f1', 84),
+      arrives(1.00001, 'br0', 'f1', 84),
+      drop(1.00002, 'f1', 'IP_RPFILTER'),
+      // The address is used again: by a packet that did not come in, by one of another size, and much later.
+      drop(1.00003, 'f1', 'NO_SOCKET'),
+      arrives(2, 'va', 'f2', 84),
+      arrives(2.00001, 'va', 'f2', 60),
+      drop(2.00002, 'f2', 'TC_INGRESS'),
+      arrives(3, 'va', 'f3', 84),
+      drop(4, 'f3', 'NEIGH_FAILED'),
+      arrives(5, 'vb', 'f4', 84),
+      drop(5.00001, 'f4', 'IP_CSUM'),
+    ].join('\n')
+    assert.deepEqual(dropsOf(text, [{ link: 'va', bytes: 84 }]), [{ where: 'ip_rcv', reason: 'IP_RPFILTER' }])
   })
 })
 
