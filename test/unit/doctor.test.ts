@@ -688,11 +688,60 @@ describe('the checks of the doctor', () => {
       },
     })
     const others = ['legacyRules', 'configurations', 'reach'] as const
-    for (const name of ['routes', 'rules', 'processes', 'disks', 'subnetFile', 'lists', 'status', ...others] as const)
+    for (const name of ['routes', 'rules', 'processes', 'disks', 'subnetFile', 'status', ...others] as const)
       Object.defineProperty(facts, name, refuse(name))
     const { notMade, made } = examine(facts, AGENT_CHECKS)
     assert.deepEqual(notMade, [])
-    assert.ok(made.length >= 6)
+    assert.ok(made.length >= 14)
+  })
+})
+
+describe('rules that may be for a packet', () => {
+  const nat = (...rules: readonly Chain['rules'][number]['expr'][]): Facts => {
+    const numbered = rules.map((expr, handle) => ({ handle, expr }))
+    const base = { family: 'ip', table: 'nat' } as const
+    const jump = [{ handle: 1, expr: [{ jump: { target: 'KUBE-POSTROUTING' } }] }]
+    const chains: Chain[] = [
+      { ...base, name: 'POSTROUTING', hook: 'postrouting', type: 'nat', policy: 'accept', rules: jump },
+      { ...base, name: 'KUBE-POSTROUTING', rules: numbered },
+    ]
+    return healthy({ ruleset: { chains } })
+  }
+  const masquerade = [{ xt: { type: 'target', name: 'MASQUERADE' } }]
+  const unmarked = { match: { op: '!=', left: { '&': [{ meta: { key: 'mark' } }, 16_384] }, right: 16_384 } }
+
+  it('DR14: those behind a return for unmarked packets, as kube-proxy has them, translate nothing for sure', () => {
+    assert.deepEqual(examine(nat([unmarked, { return: null }], masquerade)).findings, [])
+    assert.deepEqual(examine(nat([unmarked, { goto: { target: 'OTHER' } }], masquerade)).findings, [])
+    assert.deepEqual(
+      examine(nat(masquerade)).findings.map(({ code }) => code),
+      ['DR14'],
+    )
+  })
+})
+
+describe('a network that comes before that of the agent', () => {
+  const files = (first: object) =>
+    [
+      ['/etc/cni/net.d/00-first.conf', JSON.stringify({ cniVersion: '1.0.0', name: 'first', plugins: [first] })],
+      ['/etc/cni/net.d/10-flannel.conflist', LIST],
+    ].map(([path = '', text = '']) => ({ path, list: parseNetwork(text, path) }))
+  const codesOf = (first: object) => {
+    const { lists } = healthy()
+    const { type } = first as { type: string }
+    const plugins = [...lists.plugins, { ...(lists.plugins[0] as (typeof lists.plugins)[0]), type }]
+    return examine(healthy({ lists: { ...lists, plugins, files: files(first) } })).findings.map(({ code }) => code)
+  }
+  it('[DG2] DR39: is no fault when Multus gives pods the network of the agent first', () => {
+    assert.deepEqual(codesOf({ type: 'multus', delegates: [{ name: 'cbr0', plugins: [] }] }), [])
+    assert.deepEqual(codesOf({ type: 'multus', clusterNetwork: '/host/etc/cni/net.d/10-flannel.conflist' }), [])
+    assert.deepEqual(codesOf({ type: 'multus-shim', clusterNetwork: 'cbr0' }), [])
+    assert.deepEqual(codesOf({ type: 'multus-shim' }), [])
+  })
+  it('DR39: is one when Multus gives pods another network first, and for all other plugins', () => {
+    assert.deepEqual(codesOf({ type: 'multus', delegates: [{ name: 'other' }] }), ['DR39'])
+    assert.deepEqual(codesOf({ type: 'multus', clusterNetwork: '05-other.conflist' }), ['DR39'])
+    assert.deepEqual(codesOf({ type: 'bridge' }), ['DR39'])
   })
 })
 

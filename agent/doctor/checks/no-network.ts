@@ -6,6 +6,7 @@ export const check: Check = {
   code: 'DR38',
   title: 'the runtime has no network',
   severity: 'error',
+  inAgent: 'node',
   detect({ lists: { dir, files }, agent, pods }) {
     // A machine without an agent and without pods needs none.
     if (files.length === 0 && (agent !== undefined || pods.length > 0)) {
