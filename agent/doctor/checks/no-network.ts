@@ -1,5 +1,5 @@
 import type { Check, Seen } from '../check.ts'
-import { shellWord } from '../shell.ts'
+import { agentSetting, shellWord } from '../shell.ts'
 
 /** The runtime finds no network that it can use. kubelet then says "cni config uninitialized". */
 export const check: Check = {
@@ -12,8 +12,7 @@ export const check: Check = {
     if (files.length === 0 && (agent !== undefined || pods.length > 0)) {
       const what = `There is no *.conflist, *.conf or *.json file in ${dir}`
       const effect = 'the node says "cni config uninitialized" and starts no pod'
-      const commands = [`echo 'install-cni: true' >>/etc/plumb/agent.yaml`, 'systemctl restart plumb-agent']
-      return [{ what, effect, commands }]
+      return [{ what, effect, commands: agentSetting('install-cni', 'true') }]
     }
     return files.slice(0, 1).flatMap(({ path, fault }): Seen[] => {
       if (fault === undefined) return []

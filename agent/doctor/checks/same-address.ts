@@ -1,6 +1,6 @@
 import { nameOf } from '../../health/reachability.ts'
 import type { Check } from '../check.ts'
-import { shellWord } from '../shell.ts'
+import { agentSetting, shellWord } from '../shell.ts'
 
 /**
  * Nodes that announce one address cannot reach each other. With Vagrant, each machine has 10.0.2.15 at its first link,
@@ -21,12 +21,11 @@ export const check: Check = {
       const hasOther = addresses.some((one) => !one.isLinkLocal && one.ip !== ip)
       return name !== own.name && name !== 'lo' && kind === '' && isUp && hasOther
     })
-    const restart = 'systemctl restart plumb-agent'
     return [
       {
         what: `This node and ${nameOf(first)} announce ${ip} of ${own.name}${same.length > 1 ? `, and ${same.length - 1} more` : ''}`,
         effect: 'packets to pods of the others come back to this node',
-        commands: other ? [`echo ${shellWord(`iface: ${other.name}`)} >>/etc/plumb/agent.yaml`, restart] : [],
+        commands: other ? agentSetting('iface', other.name) : [`ip addr show dev ${shellWord(own.name)}`],
       },
     ]
   },
