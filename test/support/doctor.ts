@@ -1,7 +1,7 @@
 // A node with a pod, its faults, and what the doctor says of them.
 import assert from 'node:assert/strict'
-import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { type Namespace, plugin, until } from './harness.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node } from './nodes.ts'
 import { conforms } from './schemas.ts'
@@ -110,6 +110,7 @@ export function withShape(
       await work({ node, other, hub, agent, pod, link, containerId, added: added.result, conf, bin, lists })
     } finally {
       await call('DEL')
+      rmSync(SETTINGS, { force: true })
     }
   })
 }
@@ -207,6 +208,12 @@ export async function isFoundAlone(
 }
 
 const SETTINGS = '/etc/plumb/agent.yaml'
+
+/** Gives the node a file of settings, for commands that change them. The agent gets them when it is started again. */
+export function makeSettings(): void {
+  mkdirSync(dirname(SETTINGS), { recursive: true })
+  writeFileSync(SETTINGS, '# Settings of the agent, see docs/agent.md.\nip-masq: true\n')
+}
 
 /**
  * A folder with a `systemctl` that starts and stops the agent of the node, with the settings of its unit. A program of

@@ -1,5 +1,6 @@
 import { nameOf } from '../../health/reachability.ts'
 import type { Check } from '../check.ts'
+import { TUNNELS } from '../packets.ts'
 import { agentSetting, shellWord } from '../shell.ts'
 
 /**
@@ -10,16 +11,17 @@ export const check: Check = {
   code: 'DR23',
   title: 'several nodes announce one address',
   severity: 'error',
-  detect({ status, links }) {
+  detect({ status, links, pods }) {
     const own = status?.uplink
     const ip = own?.advertise.v4 ?? own?.advertise.v6
     if (!status || !own || ip === undefined) return []
     const same = status.peers.filter(({ ips }) => ips.v4 === ip || ips.v6 === ip)
     const [first] = same
     if (!first) return []
+    const notOut = new Set([own.name, 'lo', ...pods.map(({ link }) => link)])
     const other = links.find(({ name, kind, isUp, addresses }) => {
       const hasOther = addresses.some((one) => !one.isLinkLocal && one.ip !== ip)
-      return name !== own.name && name !== 'lo' && kind === '' && isUp && hasOther
+      return isUp && hasOther && !notOut.has(name) && kind !== 'bridge' && !TUNNELS.includes(kind)
     })
     return [
       {
