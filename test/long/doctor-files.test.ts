@@ -2,7 +2,16 @@
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { doctor, type Fault, type Fixture, isClean, isFoundAlone, sh, withFixture } from '../support/doctor.ts'
+import {
+  doctor,
+  type Fault,
+  type Fixture,
+  isClean,
+  isFoundAlone,
+  sh,
+  withFixture,
+  writeTool,
+} from '../support/doctor.ts'
 import { shimmed } from '../support/tool-shims.ts'
 
 const NETWORKD = '/lib/systemd/systemd-networkd'
@@ -15,13 +24,6 @@ afterEach(async () => {
     await child.exited
   }
 })
-
-/** A script among the tools of the commands. */
-function tool({ node }: Fixture, name: string, ...lines: readonly string[]): void {
-  const dir = join(node.dir, 'tools')
-  mkdirSync(dir, { recursive: true })
-  writeFileSync(join(dir, name), ['#!/bin/sh', ...lines, ''].join('\n'), { mode: 0o755 })
-}
 
 function start({ node }: Fixture, argv: readonly string[]): Bun.Subprocess {
   const child = Bun.spawn(['nsenter', `--net=${node.ns.path}`, '--', ...argv], {
@@ -39,8 +41,8 @@ function networkd(fixture: Fixture): void {
   const pid = join(node.dir, 'networkd.pid')
   writeFileSync(pid, `${child.pid}`)
   const again = [`kill $(cat ${pid}); setsid ${NETWORKD} </dev/null >/dev/null 2>&1 &`, `echo $! >${pid}`]
-  tool(fixture, 'systemd-networkd', ...again)
-  tool(fixture, 'networkctl', '[ "$1" = reload ] || exit 1', ...again)
+  writeTool(fixture, 'systemd-networkd', ...again)
+  writeTool(fixture, 'networkctl', '[ "$1" = reload ] || exit 1', ...again)
 }
 
 async function isFoundAndMended(fixture: Fixture, fault: Fault): Promise<void> {
@@ -117,7 +119,7 @@ describe('plumb doctor and files of a node', () => {
       const { file, dir } = shimmed('plumb', { nft: `${script}\n"$real" "$@" <"$input"` })
       const older = { ...fixture, plumb: file }
       await isClean(older)
-      tool(fixture, 'apt-get', `rm ${dir}/old`)
+      writeTool(fixture, 'apt-get', `rm ${dir}/old`)
       await isFoundAndMended(older, {
         code: 'DR16',
         what: 'nft is older',

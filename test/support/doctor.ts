@@ -154,11 +154,15 @@ export async function isClean(fixture: Place): Promise<void> {
   assert.equal(report.status, 0)
 }
 
-/** Runs commands in a shell of root on the node. What they write below /etc goes away with the shell. */
-async function mend({ node }: Fixture, commands: readonly string[], tools: string, isOfMounts = false): Promise<void> {
+/** What commands that mend a node need. */
+export type Mended = Place & Pick<Fixture, 'agent'>
+
+/** Runs commands in a shell of root on the node. What they write to some folders goes away with the shell. */
+export async function mend(fixture: Mended, commands: readonly string[], isOfMounts = false): Promise<void> {
+  const { node } = fixture
   if (isOfMounts) return sh(node.ns, commands.join('\n'))
   const hide = ['/etc/sysctl.d', '/etc/modules-load.d', '/var/tmp'].map((dir) => `mount -t tmpfs none ${dir}`)
-  const script = ['set -e', ...hide, `PATH=${tools}:${DIST}:$PATH`, ...commands].join('\n')
+  const script = ['set -e', ...hide, `PATH=${agentTools(fixture)}:${DIST}:$PATH`, ...commands].join('\n')
   const { status, stderr } = await node.ns.exec(['unshare', '-m', 'sh', '-c', script])
   assert.equal(status, 0, `${commands.join('\n')}\n${stderr}`)
 }
@@ -185,7 +189,7 @@ export interface Fault {
 
 /** The finding is there, with its sentence and status, and no other one. Its commands run. */
 export async function isFoundAlone(
-  fixture: Fixture & Place,
+  fixture: Mended,
   { code, what, says, severity = 'error', isOfMounts }: Fault,
 ): Promise<void> {
   let report = await doctor(fixture)
@@ -204,7 +208,14 @@ export async function isFoundAlone(
     findings.map((one) => ({ ...one, text: one.text.replace(/\d+ packets/, 'N packets') }))
   assert.deepEqual([steady(alone), alone.made], [steady(report), [code]])
   const commands = report.findings.flatMap((one) => one.commands)
-  await mend(fixture, commands, agentTools(fixture), isOfMounts)
+  await mend(fixture, commands, isOfMounts)
+}
+
+/** Writes a script among the tools of the commands that mend. */
+export function writeTool({ node }: Place, name: string, ...lines: readonly string[]): void {
+  const dir = join(node.dir, 'tools')
+  mkdirSync(dir, { recursive: true })
+  writeFileSync(join(dir, name), ['#!/bin/sh', ...lines, ''].join('\n'), { mode: 0o755 })
 }
 
 const SETTINGS = '/etc/plumb/agent.yaml'
@@ -219,7 +230,7 @@ export function makeSettings(): void {
  * A folder with a `systemctl` that starts and stops the agent of the node, with the settings of its unit. A program of
  * another name has a script of its name there, or nothing happens.
  */
-function agentTools({ node, agent }: Fixture): string {
+function agentTools({ node, agent }: Mended): string {
   const dir = join(node.dir, 'tools')
   mkdirSync(dir, { recursive: true })
   const noted = join(node.dir, 'pid')
