@@ -12,6 +12,7 @@ import { makeProbes } from './backend/probes.ts'
 import { removeBird } from './bgp/bird.ts'
 import type { KindName } from './cluster/kinds.ts'
 import { type ObjectsWish, openObjects } from './cluster/source.ts'
+import { listsReader } from './doctor/facts/lists.ts'
 import { removeFlannelRules } from './firewall/flannel-rules.ts'
 import { birdDir, instanceOf, scopeOf, tableOf, tunnelsOf, wishOf } from './instance.ts'
 import { Converger } from './kernel/converge.ts'
@@ -111,6 +112,7 @@ export async function prepare(
     checkpoint: (known) => checkpoint.save({ conf, ...known }),
     synced: () => settle(settings, given, signal),
     condition: makeReadinessNotifier(),
+    networks: { dirs: [files.confDir, files.binDir], read: listsReader(files) },
     isBridged: files.install && files.pods === 'bridge',
     policySocket: files.policySocket,
     ...objectsOf(settings, given.version),

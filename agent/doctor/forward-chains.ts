@@ -49,13 +49,15 @@ export function translates(chain: ForwardChain, packet: Forwarded, rulesOf: Rule
 
 function follow(chain: string, packet: Forwarded, rulesOf: RulesOf, depth: number): Verdict {
   if (depth > DEEPEST) return 'passes'
+  // A rule that may be for the packet has left the chain, perhaps.
+  let isReached = true
   for (const rule of rulesOf(chain)) {
     const answers = rule.map((part): Answer => {
       if ('match' in part) return isMatch(part['match'], packet)
       return 'xt' in part && !isTranslation(part) ? 'unknown' : 'yes'
     })
     if (answers.includes('no')) continue
-    const isSure = !answers.includes('unknown')
+    const isSure: boolean = isReached && !answers.includes('unknown')
     const [verdict] = rule.flatMap((part) =>
       ['drop', 'reject', 'accept', 'return', 'jump', 'goto', 'vmap'].filter((word) => word in part),
     )
@@ -64,6 +66,7 @@ function follow(chain: string, packet: Forwarded, rulesOf: RulesOf, depth: numbe
     if (rule.some(isTranslation) && isSure) return 'translates'
     // It may be for these packets.
     if (verdict === 'accept' || verdict === 'vmap') return 'passes'
+    if (verdict === 'return' || verdict === 'goto') isReached &&= isSure
     if (verdict !== 'jump' && verdict !== 'goto') continue
     const target = (rule.find((part) => verdict in part)?.[verdict] as { target?: unknown })?.target
     const found = follow(String(target), packet, rulesOf, depth + 1)

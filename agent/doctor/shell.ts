@@ -2,3 +2,12 @@
 export function shellWord(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
 }
+
+/** The commands that give the agent a setting, in place of one that it has there, and start it again. */
+export function agentSetting(name: string, value: string): string[] {
+  const file = '/etc/plumb/agent.yaml'
+  return [
+    `sed -i '/^${name}:/d' ${file}; echo ${shellWord(`${name}: ${value}`)} >>${file}`,
+    'systemctl restart plumb-agent',
+  ]
+}

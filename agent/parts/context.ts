@@ -4,6 +4,7 @@ import type { Backend, Facts } from '../backend/backend.ts'
 import type { Probes } from '../backend/probes.ts'
 import type { Wish } from '../backend/uplink.ts'
 import type { ObjectSource } from '../cluster/source.ts'
+import type { Lists } from '../doctor/facts/lists.ts'
 import type { TunnelSources } from '../firewall/tunnels.ts'
 import type { Condition } from '../health/condition.ts'
 import type { Status } from '../health/status.ts'
@@ -68,6 +69,8 @@ export interface Context {
   checkpoint(known: Pick<Known, 'lease' | 'leases'>): void
   /** Receives the condition of the node after each step. */
   condition(now: Condition): void
+  /** The folders of networks and plugins, and what reads them (doctor/facts/lists.ts). It throws Error. */
+  readonly networks: { readonly dirs: readonly string[]; read(): Lists | undefined }
   /** The network of pods that the agent installs has a bridge. */
   readonly isBridged: boolean
   /** The path of the socket for questions about policy. */

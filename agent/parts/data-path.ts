@@ -24,6 +24,7 @@ import type { Both } from '../lease/lease.ts'
 import { GUARD } from '../policy/guard.ts'
 import { TABLE as POLICY_TABLE } from '../policy/table.ts'
 import type { Failure } from '../scheduler/failures.ts'
+import { watchFolders } from '../scheduler/folder-watch.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
 import { TABLE as SERVICES_TABLE, SOURCES } from '../services/table.ts'
@@ -42,6 +43,10 @@ const EXAMINED_EVERY = 4
  * Milliseconds.
  */
 const [LINKS_MS, RULES_MS, BUSY_MS] = [500, 2000, 1000]
+/** How often missing folders are looked for, in milliseconds. */
+const FOLDERS_MS = 16_000
+/** The triggers after which chains are as they were. */
+const WITHOUT_CHAINS: readonly string[] = ['links', 'retry', 'networks']
 const FORWARDING = { v4: 'ipv4/ip_forward', v6: 'ipv6/conf/all/forwarding' } as const
 const OWN_TABLES: readonly string[] = [POLICY_TABLE, SERVICES_TABLE, SOURCES, GUARD, 'plumb']
 
@@ -73,8 +78,14 @@ export class DataPathPart implements Part {
     this.#repairs = repairs
   }
 
-  /** Looks at settings and the default route every four seconds until the signal. */
+  /**
+   * Looks at settings and the default route every four seconds until the signal, and at the folders of networks and
+   * plugins when they change.
+   */
   watch(signal: AbortSignal): void {
+    const { dirs } = this.#context.networks
+    const changed = () => this.queue.add('networks', LINKS_MS)
+    void watchFolders(dirs, changed, () => {}, FOLDERS_MS, signal)
     const timer = setInterval(() => this.#look(false), LOOK_MS)
     signal.addEventListener('abort', () => clearInterval(timer), { once: true })
   }
@@ -91,10 +102,10 @@ export class DataPathPart implements Part {
   }
 
   /** Triggers the part when a chain of another program may have changed. */
-  ruleHeard({ family, table, what }: RuleChange): void {
+  ruleHeard({ family, table, what, chain }: RuleChange): void {
     if (what === 'other' || family === undefined || this.#isOwn(table)) return
-    // The tables of iptables with this name have no hook where packets are forwarded, or none that drops.
-    if (family !== 'inet' && table === 'nat') return
+    // kube-proxy and portmap change chains of their own there with each Service and each pod.
+    if (family !== 'inet' && table === 'nat' && /^(KUBE|CNI)-/.test(chain ?? '')) return
     this.queue.add('rules', RULES_MS)
   }
 
@@ -102,8 +113,7 @@ export class DataPathPart implements Part {
     if (!this.#now.served) return WAITING
     const { lost, isBusy } = await this.#links()
     this.#context.failures.report('links of pods', lost)
-    const isMore = why.some((one) => one !== 'links' && one !== 'retry')
-    if (isMore || this.#now.findings.length > 0) this.#ruleset = await this.#chains()
+    if (why.some((one) => !WITHOUT_CHAINS.includes(one))) this.#ruleset = await this.#chains()
     this.#look(true)
     // A call of a plugin ends without an event.
     if (isBusy) this.queue.add('links', BUSY_MS)
@@ -172,7 +182,9 @@ export class DataPathPart implements Part {
     const { reading, at } = this.#counters
     const before = { reading, ms: performance.now() - at }
     this.#counters = { reading: readCounters(), at: performance.now() }
-    return factsOfAgent({ agent, pods: this.#pods, ruleset: this.#ruleset, before })
+    // At its start the agent installs the network last.
+    const lists = () => (this.#now.isSynced ? this.#context.networks.read() : undefined)
+    return factsOfAgent({ agent, pods: this.#pods, ruleset: this.#ruleset, lists, before })
   }
 
   async #links(): Promise<{ readonly lost: readonly Failure[]; readonly isBusy: boolean }> {

@@ -107,7 +107,10 @@ export class Parts {
       now,
       queue(),
       () => this.#scheduler.isComplete(this.#installation),
-      () => context.synced(),
+      async () => {
+        await context.synced()
+        this.dataPath.queue.add('networks')
+      },
     )
     const listener = {
       note: (text: string) => this.note(text, true),

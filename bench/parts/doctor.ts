@@ -1,7 +1,8 @@
-import { readFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { AGENT_CHECKS, examine } from '../../agent/doctor/doctor.ts'
 import { readCounters } from '../../agent/doctor/facts/counters.ts'
+import { listsReader } from '../../agent/doctor/facts/lists.ts'
 import { factsOfAgent } from '../../agent/doctor/facts/of-agent.ts'
 import { podsOf } from '../../agent/doctor/facts/pods.ts'
 import { readRuleset } from '../../agent/doctor/facts/ruleset.ts'
@@ -100,15 +101,24 @@ async function peakOf(child: Bun.Subprocess): Promise<number> {
   return peak
 }
 
+function makeNetwork(dir: string): Parameters<typeof listsReader>[0] {
+  const confDir = join(dir, 'net.d')
+  mkdirSync(confDir)
+  const plugins = [{ type: 'flannel', delegate: { isDefaultGateway: true } }, { type: 'portmap' }]
+  writeFileSync(join(confDir, '10-flannel.conflist'), JSON.stringify({ cniVersion: '1.0.0', name: 'cbr0', plugins }))
+  return { confDir, binDir: join(import.meta.dir, '../../dist'), install: false }
+}
+
 // The CPU time of one look, as the agent makes it: parts/data-path.ts.
 async function looks({ node, dir }: Running): Promise<number> {
   const agent = (await (await fetch('http://agent/status', { unix: `${dir}/agent.sock` })).json()) as Status
   const pods = podsOf(entries())
   const ruleset = await inside(node, () => readRuleset(run))
+  const lists = listsReader(makeNetwork(dir))
   const look = () =>
     inside(node, () => {
       const before = { reading: readCounters(), ms: 1000 }
-      return examine(factsOfAgent({ agent, pods, ruleset, before }), AGENT_CHECKS)
+      return examine(factsOfAgent({ agent, pods, ruleset, lists, before }), AGENT_CHECKS)
     })
   look()
   const before = process.cpuUsage()

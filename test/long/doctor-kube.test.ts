@@ -1,6 +1,8 @@
 // Tests agent/doctor: what is wrong with the Nodes of a cluster, as the agent and its API server know them.
 import assert from 'node:assert/strict'
-import { doctor, isClean, makeNetwork } from '../support/doctor.ts'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { doctor, isClean, isFoundAlone, makeNetwork } from '../support/doctor.ts'
 import { until } from '../support/harness.ts'
 import { API, type Kube, onKube, served } from '../support/kube-nodes.ts'
 import type { KubeServer } from '../support/kube-server.ts'
@@ -151,6 +153,58 @@ describe('plumb doctor and the Nodes of a cluster', () => {
         )
         await kube.annotate('n2', { [`${PREFIX}plumb-version`]: version })
         await isClean(place)
+      },
+    ),
+  ).timeout(120_000)
+
+  it(
+    '[DG1] DR46: finds that the API server is away; it is clean when the server is back',
+    withNodes(
+      (n) => [`10.244.${n}.0/24`],
+      async ([one], kube) => {
+        const place = makeNetwork(one)
+        const agent = one.agent()
+        await agent.ready(LATE)
+        await isClean(place)
+        await kube.away()
+        await isFoundAlone(
+          { ...place, agent },
+          {
+            code: 'DR46',
+            severity: 'warning',
+            what: 'nobody listens at the API server',
+            make: () => undefined,
+            says: /^The agent does not reach its store, .*: it goes on with what it knows, and does not see new nodes$/,
+          },
+        )
+        await kube.back()
+        await isClean(place)
+      },
+    ),
+  ).timeout(120_000)
+
+  it(
+    '[DG1] DR51: finds a node with another backend than the others, which takes the same as they when it is started again',
+    withNodes(
+      (n) => [`10.244.${n}.0/24`],
+      async ([one, other]) => {
+        const places = [makeNetwork(one), makeNetwork(other)] as const
+        const old = join(one.dir, 'net-conf.json')
+        writeFileSync(old, JSON.stringify({ ...NETWORK, Backend: { Type: 'host-gw' } }))
+        // The later option counts.
+        const agent = one.agent('--net-config-path', old)
+        await Promise.all([agent.ready(LATE), other.agent().ready(LATE)])
+        await isFoundAlone(
+          { ...places[0], agent },
+          {
+            code: 'DR51',
+            what: 'the node began before the change of the network',
+            make: () => undefined,
+            says: /^This node uses the backend host-gw; n2 uses vxlan: pods of these nodes do not reach each other$/,
+          },
+        )
+        await isClean(places[0])
+        await isClean(places[1])
       },
     ),
   ).timeout(120_000)

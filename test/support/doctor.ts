@@ -1,7 +1,7 @@
 // A node with a pod, its faults, and what the doctor says of them.
 import assert from 'node:assert/strict'
-import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { type Namespace, plugin, until } from './harness.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node } from './nodes.ts'
 import { conforms } from './schemas.ts'
@@ -46,7 +46,10 @@ export interface Fixture {
 }
 
 /** A node with what its runtime reads. */
-export type Place = Pick<Fixture, 'node' | 'bin' | 'lists'>
+export interface Place extends Pick<Fixture, 'node' | 'bin' | 'lists'> {
+  /** The program to ask, when it is not plumb itself. */
+  readonly plumb?: string
+}
 
 /** Makes the folders of a runtime on a node: its plugins, and the network of the agent. */
 export function makeNetwork(node: Node, delegate: object = BRIDGE): Place & { readonly conf: object } {
@@ -107,14 +110,18 @@ export function withShape(
       await work({ node, other, hub, agent, pod, link, containerId, added: added.result, conf, bin, lists })
     } finally {
       await call('DEL')
+      rmSync(SETTINGS, { force: true })
     }
   })
 }
 
 /** Runs `plumb doctor --json` on the node, as it is set up there. */
-export async function doctor({ node, bin, lists }: Place, ...words: string[]): Promise<Report & { status: number }> {
+export async function doctor(
+  { node, bin, lists, plumb = PLUMB }: Place,
+  ...words: string[]
+): Promise<Report & { status: number }> {
   const { status, stdout, stderr } = await node.ns.exec([
-    PLUMB,
+    plumb,
     'doctor',
     '--json',
     '--socket',
@@ -147,10 +154,15 @@ export async function isClean(fixture: Place): Promise<void> {
   assert.equal(report.status, 0)
 }
 
-/** Runs commands in a shell of root on the node. What they write below /etc goes away with the shell. */
-async function mend({ node }: Fixture, commands: readonly string[], tools = ''): Promise<void> {
+/** What commands that mend a node need. */
+export type Mended = Place & Pick<Fixture, 'agent'>
+
+/** Runs commands in a shell of root on the node. What they write to some folders goes away with the shell. */
+export async function mend(fixture: Mended, commands: readonly string[], isOfMounts = false): Promise<void> {
+  const { node } = fixture
+  if (isOfMounts) return sh(node.ns, commands.join('\n'))
   const hide = ['/etc/sysctl.d', '/etc/modules-load.d', '/var/tmp'].map((dir) => `mount -t tmpfs none ${dir}`)
-  const script = ['set -e', ...hide, `PATH=${tools}:${DIST}:$PATH`, ...commands].join('\n')
+  const script = ['set -e', ...hide, `PATH=${agentTools(fixture)}:${DIST}:$PATH`, ...commands].join('\n')
   const { status, stderr } = await node.ns.exec(['unshare', '-m', 'sh', '-c', script])
   assert.equal(status, 0, `${commands.join('\n')}\n${stderr}`)
 }
@@ -171,10 +183,15 @@ export interface Fault {
   /** The agent would mend it by itself, so it is stopped first. */
   readonly withoutAgent?: true
   readonly severity?: 'error' | 'warning'
+  /** Its commands change mounts, which a shell with mounts of its own cannot. */
+  readonly isOfMounts?: true
 }
 
 /** The finding is there, with its sentence and status, and no other one. Its commands run. */
-export async function isFoundAlone(fixture: Fixture, { code, what, says, severity = 'error' }: Fault): Promise<void> {
+export async function isFoundAlone(
+  fixture: Mended,
+  { code, what, says, severity = 'error', isOfMounts }: Fault,
+): Promise<void> {
   let report = await doctor(fixture)
   await until(async () => {
     report = await doctor(fixture)
@@ -191,16 +208,46 @@ export async function isFoundAlone(fixture: Fixture, { code, what, says, severit
     findings.map((one) => ({ ...one, text: one.text.replace(/\d+ packets/, 'N packets') }))
   assert.deepEqual([steady(alone), alone.made], [steady(report), [code]])
   const commands = report.findings.flatMap((one) => one.commands)
-  await mend(fixture, commands, agentTools(fixture))
+  await mend(fixture, commands, isOfMounts)
 }
 
-/** A folder with a `systemctl` that starts and stops the agent of the node. */
-function agentTools({ node, agent }: Fixture): string {
+/** Writes a script among the tools of the commands that mend. */
+export function writeTool({ node }: Place, name: string, ...lines: readonly string[]): void {
   const dir = join(node.dir, 'tools')
   mkdirSync(dir, { recursive: true })
-  const stop = `[ "$1" != stop ] || { kill ${agent.pid}; while [ -e /proc/${agent.pid}/exe ]; do sleep 0.1; done; exit 0; }`
-  const start = `setsid ${PLUMB} agent ${node.options.join(' ')} </dev/null >/dev/null 2>&1 &`
-  const script = ['#!/bin/sh', stop, start, `echo $! >${join(node.dir, 'pid')}`, '']
-  writeFileSync(join(dir, 'systemctl'), script.join('\n'), { mode: 0o755 })
+  writeFileSync(join(dir, name), ['#!/bin/sh', ...lines, ''].join('\n'), { mode: 0o755 })
+}
+
+const SETTINGS = '/etc/plumb/agent.yaml'
+
+/** Gives the node a file of settings, for commands that change them. The agent gets them when it is started again. */
+export function makeSettings(): void {
+  mkdirSync(dirname(SETTINGS), { recursive: true })
+  writeFileSync(SETTINGS, '# Settings of the agent, see docs/agent.md.\nip-masq: true\n')
+}
+
+/**
+ * A folder with a `systemctl` that starts and stops the agent of the node, with the settings of its unit. A program of
+ * another name has a script of its name there, or nothing happens.
+ */
+function agentTools({ node, agent }: Mended): string {
+  const dir = join(node.dir, 'tools')
+  mkdirSync(dir, { recursive: true })
+  const noted = join(node.dir, 'pid')
+  const script = `#!/bin/sh
+if [ "$2" != plumb-agent ]; then
+  [ ! -x ${dir}/"$2" ] || exec ${dir}/"$2"
+  exit 0
+fi
+for pid in ${agent.pid} $(cat ${noted} 2>/dev/null); do
+  kill $pid 2>/dev/null || true
+  while [ -e /proc/$pid/exe ]; do sleep 0.1; done
+done
+[ "$1" != stop ] || exit 0
+[ ! -e ${SETTINGS} ] || config=--config=${SETTINGS}
+setsid ${PLUMB} agent ${node.options.join(' ')} $config </dev/null >/dev/null 2>&1 &
+echo $! >${noted}
+`
+  writeFileSync(join(dir, 'systemctl'), script, { mode: 0o755 })
   return dir
 }

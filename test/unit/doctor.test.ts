@@ -261,7 +261,7 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
         chains: [chain({ name: 'KUBE-SERVICES', hook: undefined as never, rules: [{ handle: 1, expr: [] }] })],
       },
     }),
-    'kube-proxy left the chain ip filter KUBE-SERVICES, and the agent serves Services: a Service is answered by either of them; run kube-proxy --cleanup',
+    "kube-proxy left the chain ip filter KUBE-SERVICES, and the agent serves Services: a Service is answered by either of them; end kube-proxy, and the agent removes what it left; run sed -i '/^replace-kube-proxy:/d' /etc/plumb/agent.yaml; echo 'replace-kube-proxy: true' >>/etc/plumb/agent.yaml",
   ],
   [
     'DR18',
@@ -342,12 +342,12 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
   [
     'DR16',
     healthy({ nft: { version: '0.9.8', tables: [] } }),
-    'nft has the version 0.9.8; want 1.0 or later: plumb cannot make its rules; run plumb install --tools',
+    'nft has the version 0.9.8; want 1.0 or later: plumb cannot make its rules; run apt-get install -y nftables || dnf install -y nftables',
   ],
   [
     'DR16',
     healthy({ nft: { version: '1.0.6', failure: 'netlink: Error: Unknown set type', tables: ['inet newer'] } }),
-    'nft 1.0.6 cannot read the tables inet newer (netlink: Error: Unknown set type): nobody sees whether these rules drop packets of pods; a newer nft reads them; run plumb install --tools',
+    'nft 1.0.6 cannot read the tables inet newer (netlink: Error: Unknown set type): nobody sees whether these rules drop packets of pods; a newer nft reads them; run apt-get install -y nftables || dnf install -y nftables',
   ],
   [
     'DR22',
@@ -502,7 +502,7 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
       }),
       links: [...healthy().links, link('eth1', '', { cidrs: ['198.51.100.7/24'] })],
     }),
-    "This node and node-7 announce 192.0.2.1 of eth0: packets to pods of the others come back to this node; run echo 'iface: eth1' >>/etc/plumb/agent.yaml",
+    "This node and node-7 announce 192.0.2.1 of eth0: packets to pods of the others come back to this node; run sed -i '/^iface:/d' /etc/plumb/agent.yaml; echo 'iface: eth1' >>/etc/plumb/agent.yaml",
   ],
   [
     'DR25',
@@ -512,7 +512,7 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
   [
     'DR27',
     healthy({ links: [...healthy().links, link('docker0', 'bridge', { cidrs: ['10.66.0.1/16'] })] }),
-    'The network of pods 10.64.0.0/12 overlaps 10.66.0.1/16 of docker0: packets to one of them go to the other; run ip addr show dev docker0',
+    'The network of pods 10.64.0.0/12 overlaps 10.66.0.1/16 of docker0: packets to one of them go to the other; one of the two needs another network; run ip addr del 10.66.0.1/16 dev docker0',
   ],
   [
     'DR12',
@@ -560,7 +560,7 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
   [
     'DR20',
     healthy({ counters: grew('Udp.InCsumErrors', 7) }),
-    "7 packets with wrong checksums came in 1.0 s (Udp.InCsumErrors): the kernel drops them, and connections hang; switch the offload of checksums off at the sender; run echo 'tx-checksum-offload: off' >>/etc/plumb/agent.yaml",
+    "7 packets with wrong checksums came in 1.0 s (Udp.InCsumErrors): the kernel drops them, and connections hang; switch the offload of checksums off at the sender; run sed -i '/^tx-checksum-offload:/d' /etc/plumb/agent.yaml; echo 'tx-checksum-offload: off' >>/etc/plumb/agent.yaml",
   ],
   [
     'DR24',
@@ -610,7 +610,7 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
         { path: '/etc/systemd/network/10-all.network', text: '[Match]\nName=*\n\n[Network]\nDHCP=yes\n' },
       ],
     }),
-    "/etc/systemd/network/10-all.network matches links of pods (Name=*): systemd-networkd configures links of pods; run sed -i 's/^Name=.*/& !veth* !cni* !flannel*/' /etc/systemd/network/10-all.network",
+    "/etc/systemd/network/10-all.network matches links of pods (Name=*): systemd-networkd configures links of pods; run sed -i 's/^ *Name *=.*/& !veth* !cni* !flannel*/' /etc/systemd/network/10-all.network",
   ],
   [
     'DR37',
@@ -620,7 +620,7 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
   [
     'DR38',
     healthy({ lists: { dir: '/etc/cni/net.d', files: [], binDirs: [], plugins: [] } }),
-    `There is no *.conflist, *.conf or *.json file in /etc/cni/net.d: the node says "cni config uninitialized" and starts no pod; run echo 'install-cni: true' >>/etc/plumb/agent.yaml`,
+    `There is no *.conflist, *.conf or *.json file in /etc/cni/net.d: the node says "cni config uninitialized" and starts no pod; run sed -i '/^install-cni:/d' /etc/plumb/agent.yaml; echo 'install-cni: true' >>/etc/plumb/agent.yaml`,
   ],
   [
     'DR46',
@@ -688,11 +688,60 @@ describe('the checks of the doctor', () => {
       },
     })
     const others = ['legacyRules', 'configurations', 'reach'] as const
-    for (const name of ['routes', 'rules', 'processes', 'disks', 'subnetFile', 'lists', 'status', ...others] as const)
+    for (const name of ['routes', 'rules', 'processes', 'disks', 'subnetFile', 'status', ...others] as const)
       Object.defineProperty(facts, name, refuse(name))
     const { notMade, made } = examine(facts, AGENT_CHECKS)
     assert.deepEqual(notMade, [])
-    assert.ok(made.length >= 6)
+    assert.ok(made.length >= 14)
+  })
+})
+
+describe('rules that may be for a packet', () => {
+  const nat = (...rules: readonly Chain['rules'][number]['expr'][]): Facts => {
+    const numbered = rules.map((expr, handle) => ({ handle, expr }))
+    const base = { family: 'ip', table: 'nat' } as const
+    const jump = [{ handle: 1, expr: [{ jump: { target: 'KUBE-POSTROUTING' } }] }]
+    const chains: Chain[] = [
+      { ...base, name: 'POSTROUTING', hook: 'postrouting', type: 'nat', policy: 'accept', rules: jump },
+      { ...base, name: 'KUBE-POSTROUTING', rules: numbered },
+    ]
+    return healthy({ ruleset: { chains } })
+  }
+  const masquerade = [{ xt: { type: 'target', name: 'MASQUERADE' } }]
+  const unmarked = { match: { op: '!=', left: { '&': [{ meta: { key: 'mark' } }, 16_384] }, right: 16_384 } }
+
+  it('DR14: those behind a return for unmarked packets, as kube-proxy has them, translate nothing for sure', () => {
+    assert.deepEqual(examine(nat([unmarked, { return: null }], masquerade)).findings, [])
+    assert.deepEqual(examine(nat([unmarked, { goto: { target: 'OTHER' } }], masquerade)).findings, [])
+    assert.deepEqual(
+      examine(nat(masquerade)).findings.map(({ code }) => code),
+      ['DR14'],
+    )
+  })
+})
+
+describe('a network that comes before that of the agent', () => {
+  const files = (first: object) =>
+    [
+      ['/etc/cni/net.d/00-first.conf', JSON.stringify({ cniVersion: '1.0.0', name: 'first', plugins: [first] })],
+      ['/etc/cni/net.d/10-flannel.conflist', LIST],
+    ].map(([path = '', text = '']) => ({ path, list: parseNetwork(text, path) }))
+  const codesOf = (first: object) => {
+    const { lists } = healthy()
+    const { type } = first as { type: string }
+    const plugins = [...lists.plugins, { ...(lists.plugins[0] as (typeof lists.plugins)[0]), type }]
+    return examine(healthy({ lists: { ...lists, plugins, files: files(first) } })).findings.map(({ code }) => code)
+  }
+  it('[DG2] DR39: is no fault when Multus gives pods the network of the agent first', () => {
+    assert.deepEqual(codesOf({ type: 'multus', delegates: [{ name: 'cbr0', plugins: [] }] }), [])
+    assert.deepEqual(codesOf({ type: 'multus', clusterNetwork: '/host/etc/cni/net.d/10-flannel.conflist' }), [])
+    assert.deepEqual(codesOf({ type: 'multus-shim', clusterNetwork: 'cbr0' }), [])
+    assert.deepEqual(codesOf({ type: 'multus-shim' }), [])
+  })
+  it('DR39: is one when Multus gives pods another network first, and for all other plugins', () => {
+    assert.deepEqual(codesOf({ type: 'multus', delegates: [{ name: 'other' }] }), ['DR39'])
+    assert.deepEqual(codesOf({ type: 'multus', clusterNetwork: '05-other.conflist' }), ['DR39'])
+    assert.deepEqual(codesOf({ type: 'bridge' }), ['DR39'])
   })
 })
 

@@ -6,6 +6,7 @@ export const check: Check = {
   code: 'DR28',
   title: 'bridge has the address of another subnet',
   severity: 'error',
+  inAgent: 'node',
   detect({ links, lists, network, pods }) {
     if (!network) return []
     const [first] = lists.files

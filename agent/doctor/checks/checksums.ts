@@ -1,4 +1,5 @@
 import type { Check } from '../check.ts'
+import { agentSetting } from '../shell.ts'
 
 /** Packets arrive with wrong checksums. Network cards and kernels before 5.7 make them for tunnels (flannel#1279). */
 export const check: Check = {
@@ -14,7 +15,7 @@ export const check: Check = {
       {
         what: `${sum} packets with wrong checksums came in ${(counters.ms / 1000).toFixed(1)} s (${wrong.join(', ')})`,
         effect: 'the kernel drops them, and connections hang; switch the offload of checksums off at the sender',
-        commands: ["echo 'tx-checksum-offload: off' >>/etc/plumb/agent.yaml", 'systemctl restart plumb-agent'],
+        commands: agentSetting('tx-checksum-offload', 'off'),
       },
     ]
   },

@@ -8,6 +8,7 @@ export const check: Check = {
   code: 'DR14',
   title: 'another program masquerades packets between pods',
   severity: 'error',
+  inAgent: 'part',
   detect(facts) {
     const { chains } = facts.ruleset
     const packets = packetsOf(facts)

@@ -1,4 +1,5 @@
 import type { Check } from '../check.ts'
+import { agentSetting } from '../shell.ts'
 
 /** Rules of kube-proxy beside the agent's Services: each connection gets one of two answers. */
 export const check: Check = {
@@ -17,8 +18,8 @@ export const check: Check = {
     return [
       {
         what: `kube-proxy left ${what.join(', ')}, and the agent serves Services`,
-        effect: 'a Service is answered by either of them',
-        commands: ['kube-proxy --cleanup'],
+        effect: 'a Service is answered by either of them; end kube-proxy, and the agent removes what it left',
+        commands: agentSetting('replace-kube-proxy', 'true'),
       },
     ]
   },

@@ -12,14 +12,14 @@ export const check: Check = {
       if (!path.endsWith('.network')) return []
       const [, match = ''] = /^\[Match\]\n((?:(?!\[).*\n?)*)/m.exec(text) ?? []
       const names = [...match.matchAll(/^\s*Name\s*=\s*(.+)$/gm)].flatMap(([, list = '']) => list.trim().split(/\s+/))
-      const found = names.find((one) => SAMPLES.some((link) => isMatch(one, link)))
+      const isChosen = SAMPLES.some((link) => isChosenBy(names, link))
       const isOff = /^\s*Unmanaged\s*=\s*(yes|true|on|1)\s*$/im.test(text)
-      if (found === undefined || isOff || names.some((one) => one.startsWith('!'))) return []
+      if (names.length === 0 || !isChosen || isOff) return []
       return [
         {
-          what: `${path} matches links of pods (Name=${found})`,
+          what: `${path} matches links of pods (Name=${names.join(' ')})`,
           effect: 'systemd-networkd configures links of pods',
-          commands: [`sed -i 's/^Name=.*/& !veth* !cni* !flannel*/' ${shellWord(path)}`, 'networkctl reload'],
+          commands: [`sed -i 's/^ *Name *=.*/& !veth* !cni* !flannel*/' ${shellWord(path)}`, 'networkctl reload'],
         },
       ]
     })
@@ -27,6 +27,13 @@ export const check: Check = {
 }
 
 const SAMPLES = ['veth0123abcd', 'cni0', 'flannel.1']
+
+// Any pattern with ! that matches leaves a link out. Otherwise one without ! must match, when there is one.
+function isChosenBy(patterns: readonly string[], link: string): boolean {
+  const [out, wanted] = [patterns.filter((one) => one.startsWith('!')), patterns.filter((one) => !one.startsWith('!'))]
+  if (out.some((one) => isMatch(one.slice(1), link))) return false
+  return wanted.length === 0 || wanted.some((one) => isMatch(one, link))
+}
 
 // A pattern of a shell, as in man systemd.network(5).
 function isMatch(pattern: string, name: string): boolean {

@@ -1,18 +1,18 @@
 import type { Check, Seen } from '../check.ts'
-import { shellWord } from '../shell.ts'
+import { agentSetting, shellWord } from '../shell.ts'
 
 /** The runtime finds no network that it can use. kubelet then says "cni config uninitialized". */
 export const check: Check = {
   code: 'DR38',
   title: 'the runtime has no network',
   severity: 'error',
+  inAgent: 'node',
   detect({ lists: { dir, files }, agent, pods }) {
     // A machine without an agent and without pods needs none.
     if (files.length === 0 && (agent !== undefined || pods.length > 0)) {
       const what = `There is no *.conflist, *.conf or *.json file in ${dir}`
       const effect = 'the node says "cni config uninitialized" and starts no pod'
-      const commands = [`echo 'install-cni: true' >>/etc/plumb/agent.yaml`, 'systemctl restart plumb-agent']
-      return [{ what, effect, commands }]
+      return [{ what, effect, commands: agentSetting('install-cni', 'true') }]
     }
     return files.slice(0, 1).flatMap(({ path, fault }): Seen[] => {
       if (fault === undefined) return []

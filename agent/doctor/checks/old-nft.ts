@@ -1,6 +1,8 @@
 import type { Check } from '../check.ts'
 import { NotRead } from '../facts/facts.ts'
 
+const UPDATE = ['apt-get install -y nftables || dnf install -y nftables']
+
 /** nft is too old for plumb, or cannot read rules that a newer program has made. */
 export const check: Check = {
   code: 'DR16',
@@ -9,7 +11,7 @@ export const check: Check = {
   detect({ nft: { version, failure, tables } }) {
     if (version !== undefined && Number(version.split('.')[0]) < 1) {
       const what = `nft has the version ${version}; want 1.0 or later`
-      return [{ what, effect: 'plumb cannot make its rules', commands: ['plumb install --tools'] }]
+      return [{ what, effect: 'plumb cannot make its rules', commands: UPDATE }]
     }
     if (failure === undefined) return []
     // Without root, nothing is read.
@@ -17,6 +19,6 @@ export const check: Check = {
     const of = tables.length === 0 ? 'the rules of this node' : `the tables ${tables.join(', ')}`
     const what = `nft ${version ?? ''} cannot read ${of} (${failure})`
     const effect = 'nobody sees whether these rules drop packets of pods; a newer nft reads them'
-    return [{ what, effect, commands: ['plumb install --tools'] }]
+    return [{ what, effect, commands: UPDATE }]
   },
 }

@@ -19,7 +19,7 @@ export const check: Check = {
     const mtu = mtus.get(old[0]?.link ?? '')
     return [
       {
-        what: `${old.length} pods have MTU ${mtu}, and the network has ${network.mtu} now (${names.join(', ')}${more})`,
+        what: `${old.length === 1 ? '1 pod has' : `${old.length} pods have`} MTU ${mtu}, and the network has ${network.mtu} now (${names.join(', ')}${more})`,
         effect: 'their large packets to other nodes are lost',
         commands: old.map(({ container }) => `crictl stopp ${shellWord(container)}`),
       },

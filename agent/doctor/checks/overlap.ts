@@ -14,14 +14,15 @@ export const check: Check = {
   detect(facts) {
     const { network } = facts
     if (!network) return []
-    return elsewhere(facts).flatMap(({ name, cidr }): Seen[] => {
+    return elsewhere(facts).flatMap(({ name, kind, cidr }): Seen[] => {
       const ours = network.networks.find((one) => overlaps(one, cidr))
       if (ours === undefined) return []
       return [
         {
           what: `The network of pods ${ours} overlaps ${cidr} of ${name}`,
-          effect: 'packets to one of them go to the other',
-          commands: [`ip addr show dev ${shellWord(name)}`],
+          effect: 'packets to one of them go to the other; one of the two needs another network',
+          // The way to the node may be by hardware. Docker and others make a bridge again, with the network of their settings.
+          commands: [`ip addr ${kind === 'bridge' ? `del ${cidr}` : 'show'} dev ${shellWord(name)}`],
         },
       ]
     })
@@ -29,7 +30,7 @@ export const check: Check = {
 }
 
 // The networks of links that are neither of pods nor of the agent.
-function elsewhere({ links, pods }: Facts): { name: string; cidr: Cidr }[] {
+function elsewhere({ links, pods }: Facts): { name: string; kind: string; cidr: Cidr }[] {
   const ofPods = new Set(pods.flatMap(({ link }) => link ?? []))
   const bridges = bridgesOf(pods, links)
   return links.flatMap(({ name, kind, addresses }) => {
@@ -37,7 +38,7 @@ function elsewhere({ links, pods }: Facts): { name: string; cidr: Cidr }[] {
     const isNetwork = (cidr: Cidr) => split(cidr).length < (isSix(cidr) ? 128 : 32)
     return isOwn
       ? []
-      : addresses.flatMap(({ cidr, isLinkLocal }) => (isLinkLocal || !isNetwork(cidr) ? [] : { name, cidr }))
+      : addresses.flatMap(({ cidr, isLinkLocal }) => (isLinkLocal || !isNetwork(cidr) ? [] : { name, kind, cidr }))
   })
 }
 

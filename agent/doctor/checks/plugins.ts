@@ -11,6 +11,7 @@ export const check: Check = {
   code: 'DR40',
   title: 'a plugin cannot be started',
   severity: 'error',
+  inAgent: 'node',
   detect({ lists: { plugins, binDirs, files }, agent, pods }) {
     const [first] = files
     // Without pods, and without an agent that will have some, nobody starts plugins.

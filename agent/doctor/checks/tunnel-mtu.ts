@@ -14,13 +14,12 @@ export const check: Check = {
   severity: 'error',
   inAgent: 'node',
   detect({ agent, links }) {
-    const uplink = links.find(({ name }) => name === agent?.uplink?.name)
-    const kind = agent?.backend ?? ''
-    const overhead = OVERHEAD[kind]
-    if (!uplink || !overhead) return []
     return links
-      .filter((link) => link.kind === kind && /^flannel/.test(link.name))
-      .flatMap(({ name, mtu }): Seen[] => {
+      .filter(({ name, kind }) => /^flannel/.test(name) && (agent === undefined || kind === agent.backend))
+      .flatMap(({ name, mtu, kind, vxlan }): Seen[] => {
+        const uplink = links.find((one) => one.name === (agent?.uplink?.name ?? vxlan?.lower))
+        const overhead = OVERHEAD[kind]
+        if (!uplink || !overhead) return []
         const largest = uplink.mtu - (name.includes('-v6') ? overhead.v6 : overhead.v4)
         if (mtu <= largest) return []
         return [

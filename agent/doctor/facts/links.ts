@@ -14,7 +14,8 @@ export interface Link {
   /** The name of the master, such as a bridge. */
   readonly master?: string
   readonly addresses: readonly Address[]
-  readonly vxlan?: { readonly vni: number; readonly port: number }
+  /** `lower` is the link by which the tunnel sends. */
+  readonly vxlan?: { readonly vni: number; readonly port: number; readonly lower?: string }
 }
 
 /** An address of a link. */
@@ -33,7 +34,7 @@ interface Row {
   readonly master?: string
   readonly linkinfo?: {
     readonly info_kind?: string
-    readonly info_data?: { readonly id?: number; readonly port?: number }
+    readonly info_data?: { readonly id?: number; readonly port?: number; readonly link?: string }
   }
   readonly addr_info?: readonly {
     readonly local?: string
@@ -67,7 +68,9 @@ export async function readLinks(run: Run): Promise<Link[]> {
               },
             ],
       ),
-      ...(kind === 'vxlan' && { vxlan: { vni: data.id ?? 0, port: data.port ?? 0 } }),
+      ...(kind === 'vxlan' && {
+        vxlan: { vni: data.id ?? 0, port: data.port ?? 0, ...(data.link !== undefined && { lower: data.link }) },
+      }),
     }
   })
 }

@@ -44,6 +44,33 @@ export function readLists(dir: string, binDirs: readonly string[]): Lists {
   return { dir, files, binDirs, plugins: [...new Set(types)].map((type) => pluginOf(type, binDirs)) }
 }
 
+/** The folders of networks and plugins that an agent was given. */
+export interface OwnFolders {
+  readonly confDir: string
+  readonly binDir: string
+  /** The agent installs a network and plugins there. */
+  readonly install: boolean
+}
+
+/**
+ * Makes the reader of the networks for an agent. A runtime may read another folder, as that of k3s does. So the reader
+ * gives undefined until the agent has installed a network there, or has seen one that leads to it. It throws Error when
+ * a folder cannot be read. It reads a few small files.
+ */
+export function listsReader({ confDir, binDir, install }: OwnFolders): () => Lists | undefined {
+  let isOwn = install
+  return () => {
+    const found = readLists(confDir, [binDir])
+    isOwn ||= found.files.some(({ list }) => list !== undefined && isOfAgent(list))
+    return isOwn ? found : undefined
+  }
+}
+
+/** Whether pods of this network are the agent's: the plugin flannel takes their subnet from it. */
+export function isOfAgent({ plugins }: NetworkList): boolean {
+  return plugins.some(({ type }) => type === 'flannel')
+}
+
 /** The plugins that a list starts: those that it names, their pools, and what flannel starts. */
 export function typesOf({ plugins }: NetworkList): string[] {
   return plugins.flatMap(({ type, conf }) => [

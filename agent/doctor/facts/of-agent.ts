@@ -6,6 +6,7 @@ import type { Cidr, Ip } from '../../../lib/text/ip.ts'
 import { type Counters, grown, type Reading, readCounters } from './counters.ts'
 import { type AgentFacts, type Facts, factsOf, NotRead, networkOf } from './facts.ts'
 import type { Link } from './links.ts'
+import type { Lists } from './lists.ts'
 import type { Pod } from './pods.ts'
 import type { Ruleset } from './ruleset.ts'
 
@@ -15,16 +16,19 @@ export interface Held {
   readonly pods: readonly Pod[]
   /** The chains, as they were listed after the last change. */
   readonly ruleset: Ruleset
+  /** The networks of the runtime. Undefined when the agent cannot know that the runtime reads this folder. Throws Error. */
+  lists(): Lists | undefined
   /** An earlier reading of the counters, and its age in milliseconds. */
   readonly before: { readonly reading: Reading; readonly ms: number }
 }
 
 /**
  * The facts of a running agent: from the kernel by netlink and from /proc, without a process. A fact that needs a
- * process throws NotRead. Reads the links when a check asks for them.
+ * process throws NotRead. Reads links and networks when a check asks for them.
  */
-export function factsOfAgent({ agent, pods, ruleset, before }: Held): Facts {
+export function factsOfAgent({ agent, pods, ruleset, lists: readLists, before }: Held): Facts {
   let links: readonly Link[] | undefined
+  let lists: Lists | undefined
   let counters: Counters | undefined
   const network = networkOf(agent, undefined)
   return factsOf({
@@ -36,6 +40,14 @@ export function factsOfAgent({ agent, pods, ruleset, before }: Held): Facts {
     counters() {
       counters ??= grown(before.reading, readCounters(), before.ms)
       return counters
+    },
+    lists() {
+      try {
+        lists ??= readLists()
+      } catch (cause) {
+        throw new NotRead((cause as Error).message, { cause })
+      }
+      return lists ?? missing('a folder of networks that is not its own')
     },
     ruleset: () => ruleset,
     pods: () => pods,
@@ -61,7 +73,6 @@ export function factsOfAgent({ agent, pods, ruleset, before }: Held): Facts {
     pools: () => missing('the pools'),
     disks: () => missing('the file systems'),
     subnetFile: () => missing('subnet.env'),
-    lists: () => missing('the networks'),
   })
 }
 
