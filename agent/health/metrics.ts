@@ -78,7 +78,8 @@ export function metrics(status: Status, usage: Usage, now: number, additions: Ad
 }
 
 function ofAgent(status: Status, most: number): string[] {
-  const { version, ready, state, findings, peers, subnets, unreadable, steps, fightCount, probes, lastError } = status
+  const { version, ready, state, mtu, findings, peers, subnets, unreadable, steps, fightCount, probes, lastError } =
+    status
   const lost = peers.filter(({ problem }) => problem !== undefined).length
   const of = (state: Probe['state']) =>
     peers.filter(({ problem, probe }) => problem === undefined && probe?.state === state).length
@@ -106,6 +107,7 @@ function ofAgent(status: Status, most: number): string[] {
       'Other nodes: those that answer, that do not, that were not asked, and whose lease cannot be programmed.',
       byState,
     ),
+    gauge('plumb_mtu_bytes', 'The largest packets of pods.', mtu),
     ...ofFindings(findings),
     ...ofProbes(peers, most),
     ...ofHandshakes(peers, most),
@@ -140,6 +142,25 @@ function ofProbes(peers: readonly Peer[], most: number): string[] {
   return [
     gauge('plumb_peer_probe_loss_ratio', 'How many of the last probes of a node were lost, 0 to 1.', losses),
     gauge('plumb_peer_round_trip_seconds', 'How long the last answer of a node took.', times),
+    ...ofSizes(peers, most),
+  ]
+}
+
+// A node with an old and a new lease appears once, with the smaller size.
+function ofSizes(peers: readonly Peer[], most: number): string[] {
+  const sizes = new Map<string, number>()
+  for (const peer of peers) {
+    const [name, mtu] = [nameOf(peer), peer.probe?.mtu]
+    if (mtu !== undefined) sizes.set(name, Math.min(mtu, sizes.get(name) ?? mtu))
+  }
+  const smallest = [...sizes].sort(([, one], [, other]) => one - other).slice(0, most)
+  const about = 'The largest packet that a node got, at most as large as those of pods.'
+  return [
+    gauge(
+      'plumb_peer_mtu_bytes',
+      about,
+      smallest.map(([node, mtu]): Sample => [{ node }, mtu]),
+    ),
   ]
 }
 
