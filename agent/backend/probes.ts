@@ -53,6 +53,8 @@ export interface Probes {
     readonly silent: readonly SubnetKey[]
     readonly narrow: readonly SubnetKey[]
     readonly back: readonly SubnetKey[]
+    /** The number of probes that were sent. */
+    readonly sent: number
   }
   close(): void
 }
@@ -279,6 +281,7 @@ export function makeProbes(
         silent: turned('silent', () => true),
         narrow: turned('narrow', () => true),
         back: turned('answers', (last) => last === 'silent' || last === 'narrow'),
+        sent,
       }
     },
     close() {

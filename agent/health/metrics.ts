@@ -1,6 +1,7 @@
 import { PROBE_BUCKETS, type Probe } from '../backend/probes.ts'
 import type { PolicyCounts } from '../policy/counters.ts'
 import { CALL_BUCKETS, type CallCount } from './calls.ts'
+import type { SpanCounts } from './otlp.ts'
 import { nameOf } from './reachability.ts'
 import {
   type BgpSession,
@@ -49,6 +50,8 @@ export interface Additions {
   readonly calls?: readonly CallCount[]
   /** The requests to the API server by HTTP status. */
   readonly requests?: ReadonlyMap<string, number>
+  /** The spans that went to a collector. */
+  readonly spans?: SpanCounts | undefined
   /** Series for every peer, not only for the worst. */
   readonly isPerPeer?: boolean
 }
@@ -59,7 +62,7 @@ type Sample = readonly [labels: Labels, value: number, suffix?: string]
 
 /** Formats a status in Prometheus' text exposition format 0.0.4. `now` is in milliseconds since 1970. */
 export function metrics(status: Status, usage: Usage, now: number, additions: Additions = {}): string {
-  const { counts, figures, calls = [], requests, isPerPeer = false } = additions
+  const { counts, figures, calls = [], requests, spans, isPerPeer = false } = additions
   const most = isPerPeer ? Number.POSITIVE_INFINITY : WORST
   return [
     ...ofAgent(status, most),
@@ -72,6 +75,7 @@ export function metrics(status: Status, usage: Usage, now: number, additions: Ad
     ...ofTunnels(status),
     ...(counts ? ofCounts(counts) : []),
     ...ofCalls(calls),
+    ...(spans ? ofSpans(spans) : []),
     ...ofStore(status, now),
     ...ofProcess(status, usage),
   ].join('')
@@ -353,6 +357,14 @@ function ofCalls(calls: readonly CallCount[]): string[] {
     family('plumb_cni_seconds', 'histogram', 'How long calls of plugins on this node took.', took),
     counter('plumb_cni_errors_total', 'Failed calls of plugins on this node, by the CNI code of the error.', errors),
   ]
+}
+
+function ofSpans({ sent, dropped }: SpanCounts): string[] {
+  const samples: Sample[] = [
+    [{ outcome: 'sent' }, sent],
+    [{ outcome: 'dropped' }, dropped],
+  ]
+  return [counter('plumb_spans_total', 'Spans for the collector, by whether it took them.', samples)]
 }
 
 function ofKinds({ kinds }: Status): string[] {
