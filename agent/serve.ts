@@ -5,13 +5,12 @@ import { Api } from './cluster/api.ts'
 import { ClusterEvents } from './cluster/events.ts'
 import { nodeOfPod } from './cluster/pod-node.ts'
 import { announce } from './health/announcing.ts'
-import { Calls } from './health/calls.ts'
 import { waitingStatus } from './health/condition.ts'
 import { makeStatusFeed } from './health/current-status.ts'
 import { serveHealth } from './health/health.ts'
-import { SpanExporter } from './health/otlp.ts'
 import { keepRecord, Recorder } from './health/recorder.ts'
 import { watchStore } from './health/store-outages.ts'
+import { openTelemetry } from './health/telemetry.ts'
 import { instanceOf, knownPlace, storeWish } from './instance.ts'
 import { endOrphans } from './kernel/monitor-processes.ts'
 import type { NetworkConf } from './lease/network-configuration.ts'
@@ -25,10 +24,12 @@ import { confirmed, type Difference, differs, prepare } from './prepare.ts'
 import { keepFailures } from './scheduler/failures.ts'
 import { watchFolders } from './scheduler/folder-watch.ts'
 import { makeNotification, type Notification, pause } from './scheduler/pause.ts'
+import { traced } from './scheduler/spans.ts'
 import type { Settings } from './settings/settings.ts'
 import { openCheckpoint, readCheckpoint, whyUncertain } from './store/last-known.ts'
 import { openStore } from './store/open.ts'
 import type { SubnetStore } from './store/store.ts'
+import { tracedStore } from './store/traced-store.ts'
 
 /**
  * Runs the agent until the signal. After SIGHUP it starts again when the store has another network configuration.
@@ -93,7 +94,8 @@ async function serveOne(
   // Writes the remembered subnet.env before the store answers. Pods that start now get the same subnet as before.
   if (before && !isUncertain()) attempt(() => writeSubnetEnv(files.subnetEnv, before))
   endOrphans(instanceOf(settings))
-  const store = await openStore(storeWish(settings, version))
+  const telemetry = openTelemetry(settings.spans?.endpoint, { node, version })
+  const store = tracedStore(await openStore(storeWish(settings, version)))
   const feed = makeStatusFeed()
   let parts: Parts | undefined
   const publish = () => feed.publish(() => currentStatus())
@@ -112,9 +114,6 @@ async function serveOne(
     ...(status?.probesOnly && { probesOnly: true as const }),
     socket: files.socket,
   }
-  const { spans } = settings
-  const exporter = spans && new SpanExporter(spans.endpoint, { node, version })
-  const calls = new Calls(exporter && ((report) => exporter.take(report)))
   const figures = figuresReader(settings)
   const source = {
     status: () => currentStatus(),
@@ -127,7 +126,8 @@ async function serveOne(
     pods: async () => parts?.pods(),
     pod: (name: string) => parts?.policy?.detail(name),
     policyCounts: () => parts?.policy?.counts(),
-    calls: () => calls.counts(),
+    calls: telemetry.calls,
+    spans: telemetry.spans,
     figures: () => (parts ? figures(currentStatus().subnets) : undefined),
     isPerPeer: settings.metricsPerPeer,
     rotate() {
@@ -137,37 +137,28 @@ async function serveOne(
   }
   try {
     const health = await serveHealth(places, source, failures)
-    const heard = await hearing(calls, files.socket)
+    const recording = await telemetry.run(files.socket, life)
     try {
-      void exporter?.run(life)
       void watchStore(store, life, publish, log, warn)
       void keepRecord(recorder, source, life)
       const events = eventsOf(settings, version)
       void events?.run(life)
       const told = () => parts?.told() ?? { ...currentStatus(), closed: [] }
       void announce(told, { store, ...(events && { events }) }, life)
-      const ground = {
-        settings,
-        version,
-        store,
-        before,
-        accepted,
-        known,
-        checkpoint,
-        failures,
-        changed: feed.publish,
-        refused: (text: string) => recorder.refused(text),
-      }
-      const context = await prepare({ ...ground, signal: life }, (why) => {
+      const refused = (text: string) => recorder.refused(text)
+      const { publish: changed } = feed
+      const ground = { settings, version, store, before, accepted, known, checkpoint, failures, changed, refused }
+      const waiting = (why: string) => {
         currentStatus = () => waitingStatus({ node, version, store, failures }, why)
         publish()
-      })
+      }
+      const context = await traced('start', {}, () => prepare({ ...ground, signal: life }, waiting))
       const all = new Parts(context, life)
       parts = all
       currentStatus = () => all.status()
       await work(all, context, settings, { life, end: () => end.abort(), anew })
     } finally {
-      heard?.stop()
+      recording.stop()
       health.stop()
     }
   } finally {
@@ -184,16 +175,6 @@ function eventsOf({ node, store, policy, services }: Settings, version: string):
   try {
     return wish && new ClusterEvents(new Api(accessOf(wish), `plumb-agent/${version}`), node)
   } catch {
-    return undefined
-  }
-}
-
-// A node needs no counts of its calls. A second agent of this node leaves them to the first.
-async function hearing(calls: Calls, socket: string): Promise<{ stop(): void } | undefined> {
-  try {
-    return await calls.listen(socket)
-  } catch (cause) {
-    log(`agent: does not hear of plugin calls: ${(cause as Error).message}`)
     return undefined
   }
 }

@@ -16,6 +16,8 @@ export interface Probe {
   readonly sent: number
   readonly lost: number
   readonly ms?: number
+  /** The largest packet that the peer got, in bytes, at most of full size. Absent while it is not known. */
+  readonly mtu?: number
 }
 /**
  * The address to probe, the address of this node to probe from, and the size of the largest packets of pods in bytes.
@@ -51,6 +53,8 @@ export interface Probes {
     readonly silent: readonly SubnetKey[]
     readonly narrow: readonly SubnetKey[]
     readonly back: readonly SubnetKey[]
+    /** The number of probes that were sent. */
+    readonly sent: number
   }
   close(): void
 }
@@ -64,6 +68,10 @@ const WINDOW = 10
 /** The most probes in one tick. With very many peers, each peer is probed less often. */
 const MOST = 100
 const ALL = (1 << WINDOW) - 1
+/** A small probe has at most as many bytes: 40 of IPv6 and 32 of its own. */
+const SMALL_BYTES = 72
+/** How often the largest packet that a narrow peer gets is looked for again. */
+const SEARCH_MS = 600_000
 
 // One family of one peer, by small packets or by packets of full size. `results` has one bit per recent probe, the
 // newest in the lowest bit. 1 means lost.
@@ -80,6 +88,19 @@ interface Target {
   results: number
   state: Exclude<Probe['state'], 'narrow'>
   ms: number | undefined
+  /** The largest packet that arrived, in bytes. Only of packets of full size. */
+  largest: number | undefined
+}
+// The search for the largest packet of a target whose packets of full size are lost. Packets of `low` bytes arrive, those
+// of `high` are lost.
+interface Search {
+  readonly target: Target
+  low: number
+  high: number
+  dueAt: number
+  sentAt: number | undefined
+  serial: number
+  isRepeated: boolean
 }
 
 /**
@@ -93,6 +114,7 @@ export function makeProbes(
 ): Probes {
   const targets = new Map<number, Target>()
   const byKey = new Map<SubnetKey, number[]>()
+  const searches = new Map<number, Search>()
   const sockets: { v4?: Socket; v6?: Socket } = {}
   let [froms, serial]: [Both<Ip>, number] = [{}, 0]
   const times = { count: 0, sum: 0, buckets: PROBE_BUCKETS.map(() => 0) }
@@ -121,6 +143,44 @@ export function makeProbes(
     if (!lost) target.state = 'answers'
     else if (isSilent) target.state = 'silent'
     target.dueAt = now + (lost && !isSilent ? AGAIN_MS : intervalMs * (0.85 + Math.random() * 0.3))
+    if (!target.isFull) return
+    if (!lost) found(target, target.bytes)
+    else if (isSilent && !searchOf(target)) search(target, now)
+  }
+  function smallOf({ key, family }: Target): Target | undefined {
+    const all = byKey.get(key)?.flatMap((id) => targets.get(id) ?? [])
+    return all?.find((one) => one.family === family && !one.isFull)
+  }
+  function searchOf(target: Target): Search | undefined {
+    return searches.values().find((one) => one.target === target)
+  }
+  function found(target: Target, bytes: number | undefined): void {
+    target.largest = bytes
+    for (const [id, one] of searches) if (one.target === target) searches.delete(id)
+  }
+  // Of a peer that does not answer at all, nothing is known.
+  function search(target: Target, now: number): void {
+    if (smallOf(target)?.state !== 'answers') found(target, undefined)
+    else searches.set(serial++, { target, dueAt: now, ...UNSEARCHED, high: target.bytes })
+  }
+  function narrowDown(one: Search, lost: boolean, now: number): void {
+    const isTwice = lost && one.isRepeated
+    const middle = (one.low + one.high) >> 1
+    if (!lost) one.low = middle
+    else if (isTwice) one.high = middle
+    Object.assign(one, { sentAt: undefined, isRepeated: lost && !isTwice, dueAt: now })
+    if (one.high - one.low > 1) return
+    one.target.largest = one.low
+    Object.assign(one, UNSEARCHED, { high: one.target.bytes, dueAt: now + SEARCH_MS })
+  }
+  function seek(id: number, one: Search, now: number): boolean {
+    if (one.sentAt !== undefined && now - one.sentAt > WAIT_MS) narrowDown(one, true, now)
+    const socket = one.sentAt === undefined && one.dueAt <= now ? socketOf(one.target.family, now) : undefined
+    if (!socket) return false
+    one.serial++
+    one.sentAt = now
+    socket.send(one.target.to, id, one.serial, (one.low + one.high) >> 1)
+    return true
   }
   function count(ms: number): void {
     times.count++
@@ -152,12 +212,17 @@ export function makeProbes(
           const bytes = isFull ? mtu : 0
           // Spreads the first probes. Otherwise a thousand nodes that start together probe one peer in one second.
           const dueAt = now + Math.random() * Math.min(intervalMs, at.length * 20)
+          if (target && target.bytes !== bytes) found(target, undefined)
           if (target) Object.assign(target, { to: ip, bytes })
           else targets.set(id, { key, family, isFull, to: ip, bytes, dueAt, ...UNTRIED })
           kept.add(id)
           byKey.set(key, [...(byKey.get(key) ?? []), id])
         }
-      for (const id of [...targets.keys()]) if (!kept.has(id)) targets.delete(id)
+      for (const [id, target] of [...targets]) {
+        if (kept.has(id)) continue
+        found(target, undefined)
+        targets.delete(id)
+      }
     },
     of(key) {
       const all = byKey.get(key)?.flatMap((id) => targets.get(id) ?? [])
@@ -171,11 +236,13 @@ export function makeProbes(
         if (!one.isFull || one.state !== 'silent') return false
         return small.find(({ family }) => family === one.family)?.state === 'answers'
       })
+      const sizes = all.flatMap(({ largest }) => largest ?? [])
       return {
         state: isNarrow && worst.state !== 'silent' ? 'narrow' : worst.state,
         sent: worst.sent,
         lost: lostOf(worst),
         ...(worst.ms === undefined ? {} : { ms: worst.ms }),
+        ...(worst.state !== 'answers' || sizes.length === 0 ? {} : { mtu: Math.min(...sizes) }),
       }
     },
     times: () => ({ ...times, buckets: [...times.buckets] }),
@@ -187,7 +254,8 @@ export function makeProbes(
       }
       for (const socket of [sockets.v4, sockets.v6])
         for (let one = socket?.echoes?.hear(); one; one = socket?.echoes?.hear()) {
-          const [target, { serial, ms }] = [targets.get(one.target), one]
+          const [target, sought, { serial, ms }] = [targets.get(one.target), searches.get(one.target), one]
+          if (sought?.sentAt !== undefined && serial === sought.serial) narrowDown(sought, false, now)
           if (target?.sentAt === undefined || serial !== target.serial || (ms ?? 0) > WAIT_MS) continue
           target.ms = ms
           if (ms !== undefined && !target.isFull) count(ms)
@@ -204,6 +272,7 @@ export function makeProbes(
           targets.set(id, target)
         }
       }
+      for (const [id, one] of searches) if (sent < MOST && seek(id, one, now)) sent++
       const turned = (state: Probe['state'], was: (state: Probe['state']) => boolean) =>
         [...before]
           .filter(([key, last]) => last !== state && was(last) && this.of(key)?.state === state)
@@ -212,6 +281,7 @@ export function makeProbes(
         silent: turned('silent', () => true),
         narrow: turned('narrow', () => true),
         back: turned('answers', (last) => last === 'silent' || last === 'narrow'),
+        sent,
       }
     },
     close() {
@@ -221,7 +291,16 @@ export function makeProbes(
   }
 }
 
-const UNTRIED = { sentAt: undefined, serial: 0, sent: 0, results: 0, state: 'unknown', ms: undefined } as const
+const UNTRIED = {
+  sentAt: undefined,
+  serial: 0,
+  sent: 0,
+  results: 0,
+  state: 'unknown',
+  ms: undefined,
+  largest: undefined,
+} as const
+const UNSEARCHED = { low: SMALL_BYTES, sentAt: undefined, serial: 0, isRepeated: false } as const
 const KINDS = (['v4', 'v6'] as const).flatMap((family) => [[family, false] as const, [family, true] as const])
 
 interface Socket {

@@ -3,6 +3,7 @@
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { linesOf } from '../../lib/text/lines.ts'
 import { UnavailableError } from '../scheduler/follow.ts'
+import { isTraced, traced } from '../scheduler/spans.ts'
 import type { Access, Tls } from './access.ts'
 
 /** A refusal by the API server: the HTTP status, and the `reason` of its Status object. */
@@ -185,8 +186,23 @@ export class Api {
     }
   }
 
-  // Returns as soon as a successful answer begins. Only the beginning has a time limit, as a watch's body stays open.
-  async #ask(method: string, path: string, query: Query, signal: AbortSignal, body?: object): Promise<Response> {
+  // Returns as soon as a successful answer begins.
+  #ask(method: string, path: string, query: Query, signal: AbortSignal, body?: object): Promise<Response> {
+    if (!isTraced()) return this.#request(method, path, query, signal, body)
+    const { hostname, port, protocol } = new URL(this.#access.server)
+    const attributes = {
+      'http.request.method': method,
+      'url.path': path,
+      'server.address': hostname,
+      'server.port': Number(port || (protocol === 'https:' ? 443 : 80)),
+    }
+    const told = ({ status }: Response) => ({ attributes: { 'http.response.status_code': status } })
+    const about = { kind: 'client' as const, attributes, told }
+    return traced(query['watch'] ? 'WATCH' : method, about, () => this.#request(method, path, query, signal, body))
+  }
+
+  // Only the beginning has a time limit, as a watch's body stays open.
+  async #request(method: string, path: string, query: Query, signal: AbortSignal, body?: object): Promise<Response> {
     const [limit, begun] = [new AbortController(), performance.now()]
     const timer = setTimeout(() => limit.abort(), ANSWER_MS)
     const failed = (cause: unknown): never => {

@@ -14,6 +14,7 @@ import type { PeerObjects, PodView } from './details.ts'
 import { acceptsGzip, Feed } from './event-stream.ts'
 import { type Asked, listen, type Place, plain, type Reply } from './http.ts'
 import { metrics, type NodeFigures, type Usage } from './metrics.ts'
+import type { SpanCounts } from './otlp.ts'
 import { withPlainStatus } from './plain-status.ts'
 import { Recorder } from './recorder.ts'
 import type { Status } from './status.ts'
@@ -44,6 +45,8 @@ export interface Source {
   readonly recorder?: Recorder
   /** The plugin calls on this node. */
   calls?(): readonly CallCount[]
+  /** The spans that went to a collector. Undefined when they go nowhere. */
+  spans?(): SpanCounts | undefined
   /** The figures of the node for metrics, without a process. Undefined before the node has a subnet. */
   figures?(): Promise<NodeFigures> | undefined
   /** Metrics have series for every peer. */
@@ -100,7 +103,8 @@ const ROUTES: Readonly<Record<string, Route>> = {
   '/metrics': async ({ source }) => {
     const [counts, figures] = await Promise.all([countsOf(source), figuresOf(source)])
     const calls = source.calls?.() ?? []
-    const additions = { counts, figures, calls, requests: apiRequests(), isPerPeer: source.isPerPeer ?? false }
+    const isPerPeer = source.isPerPeer ?? false
+    const additions = { counts, figures, calls, requests: apiRequests(), spans: source.spans?.(), isPerPeer }
     return {
       status: 200,
       type: 'text/plain; version=0.0.4; charset=utf-8',

@@ -1,6 +1,7 @@
 import { PROBE_BUCKETS, type Probe } from '../backend/probes.ts'
 import type { PolicyCounts } from '../policy/counters.ts'
 import { CALL_BUCKETS, type CallCount } from './calls.ts'
+import type { SpanCounts } from './otlp.ts'
 import { nameOf } from './reachability.ts'
 import {
   type BgpSession,
@@ -49,6 +50,8 @@ export interface Additions {
   readonly calls?: readonly CallCount[]
   /** The requests to the API server by HTTP status. */
   readonly requests?: ReadonlyMap<string, number>
+  /** The spans that went to a collector. */
+  readonly spans?: SpanCounts | undefined
   /** Series for every peer, not only for the worst. */
   readonly isPerPeer?: boolean
 }
@@ -59,7 +62,7 @@ type Sample = readonly [labels: Labels, value: number, suffix?: string]
 
 /** Formats a status in Prometheus' text exposition format 0.0.4. `now` is in milliseconds since 1970. */
 export function metrics(status: Status, usage: Usage, now: number, additions: Additions = {}): string {
-  const { counts, figures, calls = [], requests, isPerPeer = false } = additions
+  const { counts, figures, calls = [], requests, spans, isPerPeer = false } = additions
   const most = isPerPeer ? Number.POSITIVE_INFINITY : WORST
   return [
     ...ofAgent(status, most),
@@ -72,13 +75,15 @@ export function metrics(status: Status, usage: Usage, now: number, additions: Ad
     ...ofTunnels(status),
     ...(counts ? ofCounts(counts) : []),
     ...ofCalls(calls),
+    ...(spans ? ofSpans(spans) : []),
     ...ofStore(status, now),
     ...ofProcess(status, usage),
   ].join('')
 }
 
 function ofAgent(status: Status, most: number): string[] {
-  const { version, ready, state, findings, peers, subnets, unreadable, steps, fightCount, probes, lastError } = status
+  const { version, ready, state, mtu, findings, peers, subnets, unreadable, steps, fightCount, probes, lastError } =
+    status
   const lost = peers.filter(({ problem }) => problem !== undefined).length
   const of = (state: Probe['state']) =>
     peers.filter(({ problem, probe }) => problem === undefined && probe?.state === state).length
@@ -106,6 +111,7 @@ function ofAgent(status: Status, most: number): string[] {
       'Other nodes: those that answer, that do not, that were not asked, and whose lease cannot be programmed.',
       byState,
     ),
+    gauge('plumb_mtu_bytes', 'The largest packets of pods.', mtu),
     ...ofFindings(findings),
     ...ofProbes(peers, most),
     ...ofHandshakes(peers, most),
@@ -140,6 +146,25 @@ function ofProbes(peers: readonly Peer[], most: number): string[] {
   return [
     gauge('plumb_peer_probe_loss_ratio', 'How many of the last probes of a node were lost, 0 to 1.', losses),
     gauge('plumb_peer_round_trip_seconds', 'How long the last answer of a node took.', times),
+    ...ofSizes(peers, most),
+  ]
+}
+
+// A node with an old and a new lease appears once, with the smaller size.
+function ofSizes(peers: readonly Peer[], most: number): string[] {
+  const sizes = new Map<string, number>()
+  for (const peer of peers) {
+    const [name, mtu] = [nameOf(peer), peer.probe?.mtu]
+    if (mtu !== undefined) sizes.set(name, Math.min(mtu, sizes.get(name) ?? mtu))
+  }
+  const smallest = [...sizes].sort(([, one], [, other]) => one - other).slice(0, most)
+  const about = 'The largest packet that a node got, at most as large as those of pods.'
+  return [
+    gauge(
+      'plumb_peer_mtu_bytes',
+      about,
+      smallest.map(([node, mtu]): Sample => [{ node }, mtu]),
+    ),
   ]
 }
 
@@ -332,6 +357,14 @@ function ofCalls(calls: readonly CallCount[]): string[] {
     family('plumb_cni_seconds', 'histogram', 'How long calls of plugins on this node took.', took),
     counter('plumb_cni_errors_total', 'Failed calls of plugins on this node, by the CNI code of the error.', errors),
   ]
+}
+
+function ofSpans({ sent, dropped }: SpanCounts): string[] {
+  const samples: Sample[] = [
+    [{ outcome: 'sent' }, sent],
+    [{ outcome: 'dropped' }, dropped],
+  ]
+  return [counter('plumb_spans_total', 'Spans for the collector, by whether it took them.', samples)]
 }
 
 function ofKinds({ kinds }: Status): string[] {

@@ -1,6 +1,7 @@
 import { log } from '../../lib/os/log.ts'
 import type { Report } from '../../lib/verbs/report.ts'
 import { pause } from '../scheduler/pause.ts'
+import { type AgentSpan, randomHex } from '../scheduler/spans.ts'
 
 /** How often spans are sent, in milliseconds. */
 const BATCH_MS = 5000
@@ -8,8 +9,8 @@ const BATCH_MS = 5000
 const SEND_MS = 10_000
 /** The spans that wait. More are dropped. */
 const MOST = 2048
-// OTLP 1.x, opentelemetry/proto/trace/v1/trace.proto: SPAN_KIND_INTERNAL, SPAN_KIND_SERVER and STATUS_CODE_ERROR.
-const [INTERNAL, SERVER, ERROR] = [1, 2, 2]
+// OTLP 1.x, opentelemetry/proto/trace/v1/trace.proto: SPAN_KIND_INTERNAL, _SERVER and _CLIENT, and STATUS_CODE_ERROR.
+const [INTERNAL, SERVER, CLIENT, ERROR] = [1, 2, 3, 2]
 const NS_PER_MS = 1_000_000n
 
 /** A span as OTLP has it in JSON: ids in hex, times in nanoseconds since 1970 as text. */
@@ -24,6 +25,12 @@ export interface OtlpSpan {
   readonly endTimeUnixNano: string
   readonly attributes: readonly Attribute[]
   readonly status?: { readonly code: number; readonly message: string }
+}
+/** The spans since the start of the agent: those that a collector took, and those that it never got. */
+export interface SpanCounts {
+  readonly sent: number
+  /** More came than wait at most, or the collector did not take them. */
+  readonly dropped: number
 }
 interface Attribute {
   readonly key: string
@@ -40,10 +47,11 @@ export class SpanExporter {
   readonly #newId: () => string
   #waiting: OtlpSpan[] = []
   #dropped = 0
+  #counts = { sent: 0, dropped: 0 }
   #logged = ''
 
   /** `endpoint` is the collector's base, such as `http://127.0.0.1:4318`. */
-  constructor(endpoint: string, self: { readonly node: string; readonly version: string }, newId = randomId) {
+  constructor(endpoint: string, self: { readonly node: string; readonly version: string }, newId = () => randomHex(8)) {
     this.#url = `${endpoint.replace(/\/+$/, '')}/v1/traces`
     this.#newId = newId
     this.#resource = {
@@ -56,11 +64,23 @@ export class SpanExporter {
   }
 
   /** Takes the spans of a call. */
-  take(report: Report): void {
-    for (const span of spansOf(report, this.#newId)) {
-      if (this.#waiting.length >= MOST) this.#dropped++
-      else this.#waiting.push(span)
-    }
+  takeCall(report: Report): void {
+    for (const span of spansOf(report, this.#newId)) this.#add(span)
+  }
+
+  /** Takes a span of the agent's own work. */
+  take(span: AgentSpan): void {
+    this.#add(ownSpan(span))
+  }
+
+  /** The spans so far. */
+  counts(): SpanCounts {
+    return { ...this.#counts, dropped: this.#counts.dropped + this.#dropped }
+  }
+
+  #add(span: OtlpSpan): void {
+    if (this.#waiting.length >= MOST) this.#dropped++
+    else this.#waiting.push(span)
   }
 
   /** Sends what was taken, every five seconds and at the end, until the signal. Never throws. */
@@ -86,10 +106,13 @@ export class SpanExporter {
       })
       const said = (await answer.text()).trim().slice(0, 200)
       this.#note(answer.ok ? '' : `${answer.status} ${said}`)
+      this.#counts[answer.ok ? 'sent' : 'dropped'] += spans.length
     } catch (cause) {
+      this.#counts.dropped += spans.length
       this.#note((cause as Error).message)
     }
     if (this.#dropped > 0) log(`agent: ${this.#dropped} spans were dropped: more than ${MOST} came within 5 s`)
+    this.#counts.dropped += this.#dropped
     this.#dropped = 0
   }
 
@@ -137,17 +160,32 @@ export function spansOf({ plugin, verb, at, ms, code, trace }: Report, newId: ()
       kind: INTERNAL,
       startTimeUnixNano: time(from),
       endTimeUnixNano: time(to),
-      attributes: argv
-        ? [
-            {
-              key: 'process.command_args',
-              value: { arrayValue: { values: argv.map((stringValue) => ({ stringValue })) } },
-            },
-          ]
-        : [],
+      attributes: attribute('process.command_args', argv),
     }
   })
   return [call, ...inner]
+}
+
+function ownSpan({ traceId, spanId, parentSpanId, name, kind, from, to, attributes, error }: AgentSpan): OtlpSpan {
+  const time = (ms: number) => String(BigInt(Math.round(ms * 1000)) * 1000n)
+  return {
+    traceId,
+    spanId,
+    ...(parentSpanId !== undefined && { parentSpanId }),
+    name,
+    kind: kind === 'client' ? CLIENT : INTERNAL,
+    startTimeUnixNano: time(from),
+    endTimeUnixNano: time(to),
+    attributes: Object.entries(attributes).flatMap(([key, value]) => attribute(key, value)),
+    ...(error !== undefined && { status: { code: ERROR, message: error } }),
+  }
+}
+
+function attribute(key: string, value: AgentSpan['attributes'][string]): Attribute[] {
+  if (value === undefined) return []
+  if (typeof value === 'string') return [text(key, value)]
+  if (typeof value === 'number') return [{ key, value: { intValue: String(value) } }]
+  return [{ key, value: { arrayValue: { values: value.map((stringValue) => ({ stringValue })) } } }]
 }
 
 function podOf(pod: string | undefined): Attribute[] {
@@ -158,8 +196,4 @@ function podOf(pod: string | undefined): Attribute[] {
 
 function text(key: string, stringValue: string): Attribute {
   return { key, value: { stringValue } }
-}
-
-function randomId(): string {
-  return Buffer.from(crypto.getRandomValues(new Uint8Array(8))).toString('hex')
 }

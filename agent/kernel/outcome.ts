@@ -1,6 +1,7 @@
 import type { Run } from '../../lib/os/run.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import { title } from '../../lib/state/resource.ts'
+import { isTraced, traced } from '../scheduler/spans.ts'
 import { perform, type Step, sentences, type Tool } from './batch.ts'
 import { face } from './diff.ts'
 import { deviceOf, type KernelState, KINDS, type Waiting } from './memory.ts'
@@ -52,7 +53,7 @@ export class Tally {
    */
   async perform(tool: Tool, steps: readonly Step[], run: Run): Promise<void> {
     const before = steps.map(({ resource, put }) => this.#assume(resource, put))
-    const failed = await perform(tool, steps, run)
+    const failed = await (isTraced() && steps.length > 0 ? tracedPerform(tool, steps, run) : perform(tool, steps, run))
     for (const [i, step] of steps.entries()) {
       const message = failed.get(step)
       if (message === undefined) {
@@ -133,4 +134,17 @@ export class Tally {
     if (resource.kind === 'link') this.#state.making(resource.name)
     return before
   }
+}
+
+// The changes of one tool, as a span around the tool.
+function tracedPerform(tool: Tool, steps: readonly Step[], run: Run): ReturnType<typeof perform> {
+  const puts = steps.filter(({ put }) => put).length
+  return traced(
+    `apply ${tool}`,
+    {
+      attributes: { 'plumb.puts': puts, 'plumb.drops': steps.length - puts },
+      told: (failed) => ({ error: failed.size === 0 ? undefined : sentences(failed).join('; ') }),
+    },
+    () => perform(tool, steps, run),
+  )
 }

@@ -5,6 +5,7 @@ import { isLink } from '../../lib/os/link-state.ts'
 import { chainUses, isThere, ruleCounts, setNames } from '../../lib/os/nftables.ts'
 import type { Output, Run } from '../../lib/os/run.ts'
 import { ExecError } from '../../lib/text/errors.ts'
+import { isTraced, traced } from '../scheduler/spans.ts'
 
 const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin', LC_ALL: 'C' }
 /** No working tool needs this long. A hanging tool must not block its part for ever. */
@@ -33,24 +34,8 @@ export function isOwn(pid: number): boolean {
  * Throws CniError when the tool is not installed. Throws ExecError when it cannot be started or runs longer than 30 s.
  */
 export const run: Run = Object.assign(
-  async (argv: readonly string[], stdin: string): Promise<Output> => {
-    const [name = '', ...args] = argv
-    const words = locate(name)
-    const files: number[] = []
-    const noted = (fd: number): number => files[files.push(fd) - 1] as number
-    try {
-      const [input, stdout, stderr] = [noted(memory(stdin)), noted(memory()), noted(memory())]
-      const started = performance.now()
-      const child = start([...words, ...args], [input, stdout, stderr], argv)
-      noteOwn(child.pid)
-      const status = await child.exited
-      if (child.signalCode === 'SIGKILL' && performance.now() - started >= LIMIT_MS)
-        throw new ExecError(argv, undefined, `was killed after ${LIMIT_MS / 1000} s`)
-      return { status: child.signalCode === null ? status : -1, stdout: textOf(stdout), stderr: textOf(stderr) }
-    } finally {
-      for (const fd of files) closeSync(fd)
-    }
-  },
+  (argv: readonly string[], stdin: string): Promise<Output> =>
+    isTraced() ? tracedTool(argv, stdin) : tool(argv, stdin),
   {
     link: isLink,
     rules: () => ruleCounts('inet', 'plumb'),
@@ -59,6 +44,35 @@ export const run: Run = Object.assign(
     sets: () => setNames('inet', 'plumb'),
   },
 )
+
+// The input of a tool may have a key. Its words have none.
+function tracedTool(argv: readonly string[], stdin: string): Promise<Output> {
+  const told = ({ status, stderr }: Output) => ({
+    attributes: { 'process.exit.code': status },
+    error: status === 0 ? undefined : (stderr.trim().split('\n')[0] ?? ''),
+  })
+  const about = { attributes: { 'process.command_args': argv }, told }
+  return traced(argv[0] ?? '', about, () => tool(argv, stdin))
+}
+
+async function tool(argv: readonly string[], stdin: string): Promise<Output> {
+  const [name = '', ...args] = argv
+  const words = locate(name)
+  const files: number[] = []
+  const noted = (fd: number): number => files[files.push(fd) - 1] as number
+  try {
+    const [input, stdout, stderr] = [noted(memory(stdin)), noted(memory()), noted(memory())]
+    const started = performance.now()
+    const child = start([...words, ...args], [input, stdout, stderr], argv)
+    noteOwn(child.pid)
+    const status = await child.exited
+    if (child.signalCode === 'SIGKILL' && performance.now() - started >= LIMIT_MS)
+      throw new ExecError(argv, undefined, `was killed after ${LIMIT_MS / 1000} s`)
+    return { status: child.signalCode === null ? status : -1, stdout: textOf(stdout), stderr: textOf(stderr) }
+  } finally {
+    for (const fd of files) closeSync(fd)
+  }
+}
 
 // Uses file descriptors instead of a Blob. The file of a Blob stays open until its garbage is collected.
 function start(cmd: string[], [stdin, stdout, stderr]: readonly [number, number, number], argv: readonly string[]) {

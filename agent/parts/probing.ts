@@ -3,6 +3,7 @@ import type { Probes } from '../backend/probes.ts'
 import type { NodeState } from '../health/condition.ts'
 import { isSame } from '../lease/families.ts'
 import { encodeKey, type SubnetKey } from '../lease/lease.ts'
+import { isTraced, noteSpan } from '../scheduler/spans.ts'
 import type { Context } from './context.ts'
 
 /** The number of silent peers that a message names. */
@@ -54,7 +55,8 @@ export class Probing {
   /** Probes the peers that are due. It must be called once a second. */
   tick(): void {
     if (!this.#isAimed || this.#mtu !== this.#now.mtu) this.#aim()
-    const { silent, narrow, back } = this.#probes.tick(performance.now())
+    const begun = performance.now()
+    const { silent, narrow, back, sent } = this.#probes.tick(performance.now())
     const move = (keys: readonly SubnetKey[], own?: Set<SubnetKey>) => {
       for (const key of keys) {
         for (const set of [this.#silent, this.#narrow]) set.delete(key)
@@ -64,11 +66,20 @@ export class Probing {
     move(silent, this.#silent)
     move(narrow, this.#narrow)
     move(back)
-    if (silent.length > 0) this.#listener.note(`no answer over the overlay from ${this.#named(silent)}`)
+    const wrong: string[] = []
+    if (silent.length > 0) wrong.push(`no answer over the overlay from ${this.#named(silent)}`)
     if (narrow.length > 0)
-      this.#listener.note(`packets of full size (${this.#now.mtu} bytes) do not reach ${this.#named(narrow)}`)
+      wrong.push(`packets of full size (${this.#now.mtu} bytes) do not reach ${this.#named(narrow)}`)
+    for (const text of wrong) this.#listener.note(text)
     if (back.length > 0) this.#listener.log(`agent: answering again: ${this.#named(back)}`)
     const isOther = silent.length + narrow.length + back.length > 0
+    if (isTraced() && (isOther || sent > 0))
+      noteSpan(
+        'probe',
+        { 'plumb.probes': sent },
+        performance.now() - begun,
+        wrong.length > 0 ? wrong.join('; ') : undefined,
+      )
     if (isOther) this.#reportSilent()
     if (isOther) this.#listener.silenced()
     // Round trips alone do not cause a report at each tick.

@@ -1,6 +1,7 @@
 import type { NodeState } from '../health/condition.ts'
 import { type Fought, watchFights } from '../kernel/fights.ts'
 import type { Part } from '../scheduler/part.ts'
+import { isTraced, noteSpan } from '../scheduler/spans.ts'
 
 /** The number of repairs that the status keeps. */
 const REMEMBERED = 100
@@ -75,6 +76,7 @@ export class Repairs {
     const titles = what.slice(0, NAMED).map(({ title }) => title)
     const text = `${titles.join(', ')}${what.length > NAMED ? ` and ${what.length - NAMED} more` : ''}`
     this.#now.repairs = [...this.#now.repairs, { at: Date.now(), what: text }].slice(-REMEMBERED)
+    if (isTraced()) for (const { title } of what) noteSpan('repair', { 'plumb.kind': kind, 'plumb.object': title })
     this.#log(`agent: repaired changes of another program: ${text}`)
     return pause
   }

@@ -1,5 +1,6 @@
 import type { Failure, Failures } from './failures.ts'
 import type { Outcome, Part } from './part.ts'
+import { isTraced, traced } from './spans.ts'
 
 /**
  * The pause before a failed step runs again, in milliseconds. Failures of the node use the short pause. Other failures
@@ -73,7 +74,8 @@ export class Scheduler {
     for (let why = await part.queue.next(0); !signal.aborted; why = await part.queue.next(part.quietMs)) {
       const started = performance.now()
       this.#since.set(part, started)
-      const outcome = await this.#step(part, why).finally(() => this.#since.delete(part))
+      const step = isTraced() ? this.#traced(part, why) : this.#step(part, why)
+      const outcome = await step.finally(() => this.#since.delete(part))
       const { failures = [] } = outcome
       for (const { text } of failures) this.#hooks.failed(text, !before.has(text))
       before = new Set(failures.map(({ text }) => text))
@@ -86,6 +88,15 @@ export class Scheduler {
       this.#hooks.failures.report(part.name, failures)
       this.#hooks.stepped(part, (performance.now() - started) / 1000)
     }
+  }
+
+  async #traced(part: Part, why: readonly string[]): Promise<Outcome> {
+    const attributes = { 'plumb.part': part.name, 'plumb.triggers': why }
+    const told = ({ failures = [], isWaiting }: Outcome) => ({
+      attributes: { ...(isWaiting && { 'plumb.outcome': 'waiting' }) },
+      error: failures[0] && failures.map(({ text }) => text).join('; '),
+    })
+    return traced(`step ${part.name}`, { attributes, told }, () => this.#step(part, why))
   }
 
   async #step(part: Part, why: readonly string[]): Promise<Outcome> {

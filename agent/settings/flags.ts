@@ -323,7 +323,7 @@ export const FLAGS = {
     kind: 'text',
     fallback: '',
     value: 'URL',
-    about: 'where spans of traced plugin calls go, by OTLP/HTTP: http://127.0.0.1:4318',
+    about: 'where spans of the agent and of traced plugin calls go, by OTLP/HTTP: http://127.0.0.1:4318',
   },
   'quiet-ms': {
     kind: 'number',

@@ -70,6 +70,39 @@ describe('plumb agent and whether peers answer', () => {
       ),
     )
 
+  it(
+    '[DG15] plumb_peer_mtu_bytes is the largest packet that a peer got: that of pods, then what a narrow link lets pass, and that of pods again',
+    inCluster(
+      2,
+      (cluster) => [...fileStore(cluster, { ...NETWORK, Backend: { Type: 'vxlan' } }), '--probe-interval=1'],
+      async ({ nodes }, test) => {
+        test.timeout(120_000)
+        const agents = nodes.map((node) => node.agent())
+        const [agent, two] = [agents[0] as Agent, nodes[1] as Node]
+        for (const each of agents) await each.ready(30_000)
+        const pods = (await agent.status())?.mtu as number
+        const sizes = async () => {
+          const found = exposition(await (await fetch('http://plumb/metrics', { unix: socketOf(nodes[0]) })).text())
+          return [value(found, 'plumb_mtu_bytes'), value(found, 'plumb_peer_mtu_bytes', { node: 'n2' })]
+        }
+        const are = (expected: readonly number[], ms: number) =>
+          until(async () => (await probeOf(agent, 'n2'))?.mtu === expected[1], ms)
+            .catch(async () => assert.equal((await probeOf(agent, 'n2'))?.mtu, expected[1]))
+            .then(async () => assert.deepEqual(await sizes(), expected))
+        await are([pods, pods], 20_000)
+        // IP, UDP, VXLAN and Ethernet of the tunnel have 50 bytes.
+        const filter =
+          'add table inet narrow; add chain inet narrow in { type filter hook input priority -400; }; add rule inet narrow in udp dport 8472 ip length > 1350 drop'
+        await two.ns.exec(['nft', filter])
+        await are([pods, 1300], 70_000)
+        assert.equal((await probeOf(agent, 'n2'))?.state, 'narrow')
+        await two.ns.exec(['nft', 'delete', 'table', 'inet', 'narrow'])
+        await are([pods, pods], 20_000)
+        assert.equal((await probeOf(agent, 'n2'))?.state, 'answers')
+      },
+    ),
+  )
+
   for (const [what, Type, options] of [
     ['with --probe-interval=0', 'vxlan', ['--probe-interval=0']],
     ['of backend alloc', 'alloc', ['--probe-interval=1']],
@@ -132,6 +165,10 @@ describe('plumb agent and whether peers answer', () => {
     probes.close()
   })
 })
+
+function socketOf(node: Node | undefined): string {
+  return join(node?.dir ?? '', 'agent.sock')
+}
 
 async function probeOf(agent: Agent, name: string): Promise<Probe | undefined> {
   return (await agent.status())?.peers.find(({ node }) => node === name)?.probe

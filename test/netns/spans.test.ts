@@ -1,9 +1,9 @@
 // Tests lib/verbs/report.ts, agent/health/calls.ts and agent/health/otlp.ts: what the agent learns of plugin calls.
 import assert from 'node:assert/strict'
 import type { OtlpSpan } from '../../agent/health/otlp.ts'
-import { inside } from '../../lib/os/netns.ts'
+import { collector } from '../support/collector.ts'
 import { exposition, value } from '../support/exposition.ts'
-import { type Namespace, plugin, until } from '../support/harness.ts'
+import { plugin, until } from '../support/harness.ts'
 import { bridgeConf } from '../support/network.ts'
 import { fileStore, inCluster, type Node } from '../support/nodes.ts'
 
@@ -12,29 +12,6 @@ const NETWORK = { Network: '10.244.0.0/16', Backend: { Type: 'host-gw' } }
 const TRACE = 'c'.repeat(32)
 const LATE = 30_000
 const traced = { TRACEPARENT: `00-${TRACE}-${'d'.repeat(16)}-01` }
-
-/** A collector of OTLP/HTTP on a node. */
-function collector(node: Namespace) {
-  const spans: OtlpSpan[] = []
-  const server = inside(node.path as never, () =>
-    Bun.serve({
-      hostname: '127.0.0.1',
-      port: 0,
-      async fetch(request) {
-        assert.deepEqual(
-          [request.method, new URL(request.url).pathname, request.headers.get('Content-Type')],
-          ['POST', '/v1/traces', 'application/json'],
-        )
-        const { resourceSpans } = (await request.json()) as {
-          resourceSpans: { scopeSpans: { spans: OtlpSpan[] }[] }[]
-        }
-        spans.push(...resourceSpans.flatMap(({ scopeSpans }) => scopeSpans.flatMap((one) => one.spans)))
-        return Response.json({})
-      },
-    }),
-  )
-  return { spans, url: `http://127.0.0.1:${server.port}`, stop: () => server.stop(true) }
-}
 
 const metricsOf = async () => exposition(await (await fetch('http://agent/metrics', { unix: SOCKET })).text())
 
@@ -62,13 +39,14 @@ describe('what the agent learns of plugin calls', () => {
             },
             node.ns,
           )
+        const ofCalls = () => sink.spans.filter(({ traceId }) => traceId === TRACE)
         try {
           const agent = node.agent(`--otlp-endpoint=${sink.url}`)
           await agent.ready(30_000)
           const added = await call('ADD', traced)
           assert.equal(added.status, 0, added.stdout)
-          await until(() => sink.spans.length > 0, LATE)
-          const [root, ...inner] = sink.spans as [OtlpSpan, ...OtlpSpan[]]
+          await until(() => ofCalls().length > 0, LATE)
+          const [root, ...inner] = ofCalls() as [OtlpSpan, ...OtlpSpan[]]
           assert.deepEqual([root.name, root.traceId, root.parentSpanId], ['bridge ADD', TRACE, 'd'.repeat(16)])
           const named = (name: string) => inner.filter((one) => one.name === name)
           for (const phase of ['parse', 'open entry', 'take address', 'wire', 'apply wiring'])
@@ -83,10 +61,10 @@ describe('what the agent learns of plugin calls', () => {
           assert.ok(tools.every(({ parentSpanId }) => phases.includes(parentSpanId as string)))
           const refused = await call('ADD', traced, { ...own, ipam: { type: 'static' } })
           assert.equal(refused.status, 1)
-          await until(() => sink.spans.some(({ status }) => status !== undefined), LATE)
-          const failed = sink.spans.find(({ status }) => status !== undefined)
+          await until(() => ofCalls().some(({ status }) => status !== undefined), LATE)
+          const failed = ofCalls().find(({ status }) => status !== undefined)
           assert.deepEqual(failed?.status, { code: 2, message: refused.error.msg })
-          const before = sink.spans.length
+          const before = ofCalls().length
           assert.equal((await call('DEL')).status, 0)
           assert.equal((await call('DEL', { TRACEPARENT: traced.TRACEPARENT.replace(/1$/, '0') })).status, 0)
           const counts = async () => {
@@ -102,7 +80,7 @@ describe('what the agent learns of plugin calls', () => {
           )
           // The next batch of spans would have gone by then.
           await Bun.sleep(6000)
-          assert.equal(sink.spans.length, before)
+          assert.equal(ofCalls().length, before)
           await agent.stop()
           const alone = await call('ADD', traced)
           assert.deepEqual([alone.status, alone.stderr], [0, ''], alone.stdout)
@@ -133,6 +111,9 @@ describe('what the agent learns of plugin calls', () => {
         assert.equal((await call('DEL')).status, 0)
         await Bun.sleep(6000)
         assert.equal(agent.log().match(said)?.length, 1)
+        const found = await metricsOf()
+        assert.ok(value(found, 'plumb_spans_total', { outcome: 'dropped' }) > 0)
+        assert.equal(value(found, 'plumb_spans_total', { outcome: 'sent' }), 0)
       },
     ),
   ).timeout(120_000)

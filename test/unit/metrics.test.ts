@@ -49,7 +49,13 @@ describe('metrics()', () => {
     const all = peers(1000).map((peer, i) => ({
       ...peer,
       handshakeAge: i,
-      probe: { state: 'answers' as const, sent: 10, lost: i % 20 === 7 ? 3 : 0, ms: i === 500 ? 900 : 0.4 },
+      probe: {
+        state: 'answers' as const,
+        sent: 10,
+        lost: i % 20 === 7 ? 3 : 0,
+        ms: i === 500 ? 900 : 0.4,
+        mtu: 1450 - (i % 500),
+      },
     }))
     const sessions = all.map(({ node = '' }, i) => ({
       kind: 'node' as const,
@@ -75,11 +81,15 @@ describe('metrics()', () => {
     const losses = few.get('plumb_peer_probe_loss_ratio')?.samples ?? []
     assert.deepEqual([losses.length, losses.filter((one) => one.value > 0).length], [100, 50])
     assert.equal(value(few, 'plumb_peer_round_trip_seconds', { node: 'node-501' }), 0.9)
+    const sizes = few.get('plumb_peer_mtu_bytes')?.samples ?? []
+    assert.deepEqual([sizes.length, Math.max(...sizes.map((one) => one.value))], [100, 1000])
+    assert.equal(value(few, 'plumb_mtu_bytes'), 1450)
     assert.equal(value(few, 'plumb_wireguard_handshake_age_seconds', { node: 'node-1000' }), 999)
     assert.equal(value(few, 'plumb_bgp_session_up', { peer: 'node-1000' }), 0)
     assert.equal(value(few, 'plumb_bgp_sessions', { state: 'established' }), 999)
     const every = read(change, Date.now(), { isPerPeer: true })
     assert.equal(every.get('plumb_peer_probe_loss_ratio')?.samples.length, 1000)
+    assert.equal(every.get('plumb_peer_mtu_bytes')?.samples.length, 1000)
     assert.equal(every.get('plumb_bgp_session_up')?.samples.length, 1000)
   })
   it('[F 48] is valid exposition text with leases, wanted, programmed, repairs, steps, store and last error', () => {
@@ -95,6 +105,7 @@ describe('metrics()', () => {
       'plumb_last_error_timestamp_seconds',
       'plumb_leases',
       'plumb_leases_unreadable',
+      'plumb_mtu_bytes',
       'plumb_objects_programmed',
       'plumb_objects_wanted',
       'plumb_peer_probe_loss_ratio',

@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { Calls } from '../../agent/health/calls.ts'
-import { spansOf } from '../../agent/health/otlp.ts'
+import { SpanExporter, spansOf } from '../../agent/health/otlp.ts'
+import { type AgentSpan, isTraced, noteSpan, takeSpans, traced } from '../../agent/scheduler/spans.ts'
 import type { Report } from '../../lib/verbs/report.ts'
 
 const TRACE = `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`
@@ -58,6 +59,67 @@ describe('spans of a plugin call', () => {
     const [call] = spansOf({ ...REPORT, code: 11, trace }, () => '1'.repeat(16))
     assert.deepEqual(call?.status, { code: 2, message: 'no address is left' })
     assert.deepEqual(call?.attributes.at(-1), { key: 'cni.error.code', value: { intValue: '11' } })
+  })
+})
+
+describe('spans of the agent', () => {
+  const recorded = async (work: () => Promise<unknown>) => {
+    const spans: AgentSpan[] = []
+    const end = takeSpans((span) => spans.push(span))
+    await work()
+    end()
+    return spans
+  }
+  it('[DG16] work within work is in one trace; what goes on after its step begins its own', async () => {
+    let late = Promise.resolve()
+    const inner = () => traced('tool', { told: (n: number) => ({ attributes: { n } }) }, async () => 7)
+    const spans = await recorded(async () => {
+      await traced('step', { attributes: { part: 'a' } }, async () => {
+        late = Promise.resolve().then(async () => {
+          await Bun.sleep(5)
+          noteSpan('late', {})
+        })
+        await Promise.all([inner(), inner()])
+        noteSpan('repair', { kind: 'route' }, 2)
+      })
+      await late
+    })
+    const [one, two, repair, step, after] = spans
+    assert.deepEqual(
+      spans.map(({ name, attributes }) => [name, attributes]),
+      [
+        ['tool', { n: 7 }],
+        ['tool', { n: 7 }],
+        ['repair', { kind: 'route' }],
+        ['step', { part: 'a' }],
+        ['late', {}],
+      ],
+    )
+    for (const child of [one, two, repair]) {
+      assert.deepEqual([child?.traceId, child?.parentSpanId], [step?.traceId, step?.spanId])
+      assert.match(child?.spanId ?? '', /^[0-9a-f]{16}$/)
+    }
+    assert.deepEqual([step?.parentSpanId, after?.parentSpanId], [undefined, undefined])
+    assert.notEqual(after?.traceId, step?.traceId)
+    assert.ok(repair && Math.abs(repair.to - repair.from - 2) < 1)
+  })
+  it('[DG16] failed work has its sentence, and its error goes on', async () => {
+    const failing = () => Promise.reject(new RangeError('no subnet is left'))
+    const spans = await recorded(() => assert.rejects(traced('step', {}, failing), RangeError))
+    assert.deepEqual(
+      spans.map(({ error, attributes }) => [error, attributes]),
+      [['no subnet is left', { 'error.type': 'RangeError' }]],
+    )
+  })
+  it('[DG16] without a collector nothing is made, and the work is the same', async () => {
+    assert.equal(isTraced(), false)
+    assert.equal(await traced('step', { told: () => assert.fail('asked') }, async () => 7), 7)
+  })
+  it('[DG16] more spans than wait are dropped and counted', () => {
+    const exporter = new SpanExporter('http://127.0.0.1:9', { node: 'a', version: '1' })
+    const span = { traceId: 'a', spanId: 'b', name: 'x', kind: 'internal', from: 0, to: 1, attributes: {} } as const
+    for (let i = 0; i < 3000; i++) exporter.take(span)
+    assert.deepEqual(exporter.counts(), { sent: 0, dropped: 3000 - 2048 })
   })
 })
 
