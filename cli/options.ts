@@ -119,6 +119,12 @@ const options = {
     about: 'another node, and the command that runs plumb there; may be repeated',
   },
   quick: { type: 'boolean', about: 'only from pod to pod' },
+  outside: {
+    type: 'string',
+    multiple: true,
+    value: 'ADDRESS[:PORT]',
+    about: 'an address outside of the cluster that answers echo requests, or takes connections; may be repeated',
+  },
   junit: { type: 'string', value: 'FILE', about: 'write the results there, as JUnit XML' },
   json: { type: 'boolean', about: 'answer with JSON, errors too' },
   help: { type: 'boolean', short: 'h', about: 'this text' },
