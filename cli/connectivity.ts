@@ -1,5 +1,5 @@
 import { hostname } from 'node:os'
-import { TESTS, WAYS } from '../agent/connectivity/cases.ts'
+import { leftOut, type Outside, type Route, TESTS, WAYS, type Wish } from '../agent/connectivity/cases.ts'
 import { type Result, testAll, titleOf } from '../agent/connectivity/connectivity.ts'
 import { type End, openEnd } from '../agent/connectivity/end.ts'
 import { askFarDoctor, serveEnd, startFarEnd } from '../agent/connectivity/far-end.ts'
@@ -9,6 +9,8 @@ import { readFacts } from '../agent/doctor/facts/read.ts'
 import type { Status } from '../agent/health/status.ts'
 import { writeAtomic } from '../lib/os/files.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
+import { parseIp } from '../lib/text/ip.ts'
+import { parse } from '../lib/text/values.ts'
 import { answerOf } from './ask.ts'
 import { reportText } from './doctor.ts'
 import {
@@ -26,6 +28,7 @@ import { hostOf, networkOf } from './target.ts'
 
 const names: readonly OptionName[] = [
   'far',
+  'outside',
   'quick',
   'junit',
   'conf-dir',
@@ -40,9 +43,14 @@ const ABOUTS: Abouts = {
 }
 /** What the doctor says of a node. Undefined when it cannot be asked. */
 type Reports = ReadonlyMap<string, Report | undefined>
+/** What became of the cases, and what was not tested: what and why. */
+interface Outcome {
+  readonly results: readonly Result[]
+  readonly notMade: readonly (readonly [string, string])[]
+}
 /** What the command does not test. */
 const NOT_MADE = [
-  ['Services, node ports, host ports, DNS', 'they need objects of the cluster; see plumb services and plumb trace'],
+  ['Services, node ports, DNS', 'they need objects of the cluster; see plumb services and plumb trace'],
   ['NetworkPolicy', 'it needs objects of the cluster; see plumb policy test'],
   ['SCTP', 'plumb has no echo server for it'],
 ] as const
@@ -67,16 +75,18 @@ export async function run(argv: readonly string[]): Promise<number> {
   if (words.length > 0 && !isEnd)
     throw new ValueError(`plumb connectivity takes no ${shown(words[0])}; see plumb connectivity --help`)
   const fars = farsOf(values.far ?? [])
+  const wish = { isQuick: values.quick ?? false, outside: (values.outside ?? []).map(outsideOf) }
   const given = { values, words }
   const open = () => openEnd(networkOf(given, '-'), hostOf(given).path)
   if (isEnd) {
     await serve(open)
     return 0
   }
-  const results = await tested(open, fars, values)
+  const outcome = await tested(open, fars, wish, values)
+  const { results } = outcome
   const reports = await reportsOf(results, fars, values)
   if (values.junit !== undefined) save(values.junit, junitText(results))
-  print(values.json ? JSON.stringify(jsonOf(results, reports), null, 4) : resultsText(results, reports))
+  print(values.json ? JSON.stringify(jsonOf(outcome, reports), null, 4) : resultsText(outcome, reports))
   // A connection that gets no answer would keep this process for two minutes.
   process.exit(statusOf(results))
 }
@@ -96,6 +106,17 @@ function farsOf(given: readonly string[]): ReadonlyMap<string, string> {
     fars.set(name, command)
   }
   return fars
+}
+
+function outsideOf(text: string): Outside {
+  const [, six, four, port] = /^(?:\[([^\]]+)\]|([^:]+))(?::(\d+))?$/.exec(text) ?? []
+  try {
+    const ip = parseIp(six ?? four ?? text)
+    return port === undefined ? { ip } : { ip, port: parse.port(Number(port)) }
+  } catch (cause) {
+    const want = 'want ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT, such as 192.0.2.1:443'
+    throw new ValueError(`Cannot read --outside ${shown(text)}: ${want}`, { cause })
+  }
 }
 
 async function serve(open: () => Promise<End>): Promise<void> {
@@ -125,8 +146,9 @@ async function serve(open: () => Promise<End>): Promise<void> {
 async function tested(
   open: () => Promise<End>,
   fars: ReadonlyMap<string, string>,
+  wish: Wish,
   values: Given['values'],
-): Promise<Result[]> {
+): Promise<Outcome> {
   const opening = [
     ['', open] as const,
     ...[...fars].map(([name, command]) => [name, () => startFarEnd(name, command)] as const),
@@ -148,7 +170,8 @@ async function tested(
       if (one.status === 'rejected') throw one.reason
       ends.set(opening[i]?.[0] || own, one.value)
     }
-    return await testAll(ends, values.quick)
+    const facts = new Map([...ends].map(([name, { facts }]) => [name, facts]))
+    return { results: await testAll(ends, wish), notMade: [...leftOut(facts, wish), ...NOT_MADE] }
   } finally {
     await closeAll()
     for (const signal of SIGNALS) process.off(signal, end)
@@ -162,7 +185,7 @@ async function reportsOf(
   values: Given['values'],
 ): Promise<Reports> {
   const failed = results.filter(({ state }) => state === 'failed')
-  const nodes = [...new Set(failed.flatMap(({ route }) => [route.from.node, route.to.node]))]
+  const nodes = [...new Set(failed.flatMap(({ route }) => [route.from.node, route.to.node]))].filter(Boolean)
   const reports = nodes.map(async (node) => {
     const command = fars.get(node)
     const report = command === undefined ? examine(await readFacts(placesOf(values))) : await askFarDoctor(command)
@@ -188,20 +211,21 @@ function save(file: string, text: string): void {
   }
 }
 
-function jsonOf(results: readonly Result[], reports: Reports): unknown {
+function jsonOf({ results, notMade }: Outcome, reports: Reports): unknown {
   return {
     cases: results.map(({ test, route, state, says, seconds }) => {
       const { way, family, from, to } = route
-      const side = ({ node, place, address }: typeof from) => ({ node, place, ip: address.ip })
-      return { way, test, family, from: side(from), to: side(to), state, says, seconds }
+      const side = ({ node, place, address }: Route['to']) => ({ node, place, ip: address.ip })
+      const port = to.place === 'host port' || to.place === 'outside' ? { port: to.address.tcp } : {}
+      return { way, test, family, from: side(from), to: { ...side(to), ...port }, state, says, seconds }
     }),
-    notMade: NOT_MADE.map(([what, why]) => ({ what, why })),
+    notMade: notMade.map(([what, why]) => ({ what, why })),
     findings: [...reports].flatMap(([node, report]) => (report?.findings ?? []).map((one) => ({ node, ...one }))),
   }
 }
 
 /** Formats results for people: the failed cases, a count for each way, and what was not tested. */
-export function resultsText(results: readonly Result[], reports: Reports): string {
+export function resultsText({ results, notMade }: Outcome, reports: Reports): string {
   const failures = results
     .filter(({ state }) => state === 'failed')
     .map((one) => `FAILED ${one.route.way}: ${titleOf(one)}: ${one.says}`)
@@ -209,16 +233,18 @@ export function resultsText(results: readonly Result[], reports: Reports): strin
     const ofWay = results.filter(({ route }) => route.way === way)
     if (ofWay.length === 0) return []
     const cells = TESTS.map((test) => {
-      const made = ofWay.filter((one) => one.test === test && one.state !== 'not made')
+      const ofTest = ofWay.filter((one) => one.test === test)
+      if (ofTest.length === 0) return ''
+      const made = ofTest.filter(({ state }) => state !== 'not made')
       return `${made.filter(({ state }) => state === 'ok').length}/${made.length}`
     })
     return [[way, ...cells]]
   })
-  const notMade = NOT_MADE.map(([what, why]) => `not tested: ${what}: ${why}`)
+  const lines = notMade.map(([what, why]) => `not tested: ${what}: ${why}`)
   return [
     ...(failures.length > 0 ? [failures.join('\n')] : []),
     table(['', ...TESTS], rows),
-    notMade.join('\n'),
+    lines.join('\n'),
     ...[...reports].map(([node, report]) => `plumb doctor on ${node}:\n${report ? reportText(report) : 'no answer'}`),
     conclusionOf(results),
   ].join('\n\n')
@@ -238,7 +264,7 @@ function help(): string {
 ${describeOptions(names, ABOUTS)}
 
 It makes two test pods on this node, and two on each node that --far names. It sends TCP, UDP and echo
-requests between all of them and their nodes, and removes the pods. COMMAND runs plumb on another node:
+requests between all of them and their nodes, also by a host port of each node, and removes the pods. COMMAND runs plumb on another node:
   --far n2='ssh root@n2 plumb'
   --far n3='kubectl exec -i -n kube-system plumb-x7k2p -- plumb'
 

@@ -122,6 +122,12 @@ const options = {
   dropped: { type: 'boolean', about: 'send nothing: count the packets of pods that this node drops, by reason' },
   for: { type: 'string', value: 'SECONDS', about: 'with --live or --dropped: look so long (20)' },
   quick: { type: 'boolean', about: 'only from pod to pod' },
+  outside: {
+    type: 'string',
+    multiple: true,
+    value: 'ADDRESS[:PORT]',
+    about: 'an address outside of the cluster that answers echo requests, or takes connections; may be repeated',
+  },
   junit: { type: 'string', value: 'FILE', about: 'write the results there, as JUnit XML' },
   json: { type: 'boolean', about: 'answer with JSON, errors too' },
   help: { type: 'boolean', short: 'h', about: 'this text' },

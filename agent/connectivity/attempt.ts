@@ -13,7 +13,7 @@ export interface Attempt {
   readonly to: Ip
   /** 0 for ICMP. */
   readonly port: number
-  /** TCP and UDP: bytes of data. ICMP: the length of the packet with its IP header, which nobody may fragment. */
+  /** TCP and UDP: bytes of data; 0 only opens a connection. ICMP: the length of the packet with its IP header, which nobody may fragment. */
   readonly bytes: number
 }
 /** What became of it. */
@@ -91,6 +91,7 @@ function stream(ns: Netns, { to, port, bytes }: Attempt): Promise<Outcome> {
           open(opened) {
             socket = opened
             isOpen = true
+            if (bytes === 0) return end({ state: 'arrived', says: 'the connection opens' })
             alive()
             push(opened)
           },

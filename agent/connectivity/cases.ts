@@ -1,3 +1,4 @@
+import { isSix } from '../../lib/text/cidr.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { EchoAddress } from './echo-server.ts'
 import type { EndFacts, PlaceName } from './end.ts'
@@ -10,6 +11,12 @@ export const WAYS = [
   'pod → other node',
   'node → its pod',
   'node → pod, other node',
+  'pod → itself by host port',
+  'pod → host port, same node',
+  'pod → host port, other node',
+  'node → its host port',
+  'node → host port, other node',
+  'pod → outside',
 ] as const
 type Way = (typeof WAYS)[number]
 /** What is tried on a way. */
@@ -22,12 +29,32 @@ export interface Side {
   readonly place: PlaceName
   readonly address: EchoAddress
 }
-/** A way of one family between two places. All TESTS are made on it. */
+/** Where packets are sent to: a place on a node, what leads to a pod, or an address outside of the cluster. */
+export interface Target {
+  /** Empty for an address outside. */
+  readonly node: string
+  readonly place: PlaceName | 'host port' | 'outside'
+  readonly address: EchoAddress
+}
+/** An address outside of the cluster. With a port a connection is opened, without one an echo request is sent. */
+export interface Outside {
+  readonly ip: Ip
+  readonly port?: number
+}
+/** What the command line says of the cases. */
+export interface Wish {
+  /** Only from pod to pod. */
+  readonly isQuick?: boolean
+  readonly outside?: readonly Outside[]
+}
+/** A way of one family between two places. */
 export interface Route {
   readonly way: Way
   readonly family: 'IPv4' | 'IPv6'
   readonly from: Side
-  readonly to: Side
+  readonly to: Target
+  /** What is tried, in the order of TESTS. */
+  readonly tests: readonly Test[]
   /** The longest packet that the way carries, in bytes. */
   readonly mtu: number
   /** The addresses by which the receiver may know the sender. */
@@ -41,20 +68,97 @@ const FAMILIES = [
   ['IPv6', 'v6'],
 ] as const
 
+/** Behind a port of a node or of a Service, only streams and datagrams are the pod's. */
+const BY_PORT: readonly Test[] = ['TCP', 'UDP', 'source address']
+
 /**
- * The routes between the nodes, and on each of them. `quick` leaves out the nodes' own addresses. With 20 nodes or more,
- * each is tested against the three that follow it, in both directions. Pure.
+ * The routes between the nodes, and on each of them. With 20 nodes or more, each is tested against the three that follow
+ * it, in both directions. Pure.
  */
-export function routesOf(ends: ReadonlyMap<string, EndFacts>, quick = false): Route[] {
+export function routesOf(ends: ReadonlyMap<string, EndFacts>, { isQuick = false, outside = [] }: Wish = {}): Route[] {
   const names = [...ends.keys()]
   const isTested = (from: number, to: number) => {
     const distance = (to - from + names.length) % names.length
     return names.length < MANY || distance <= NEIGHBOURS || names.length - distance <= NEIGHBOURS
   }
   return names.flatMap((near, i) => [
-    ...routesBetween(ends, near, near, quick),
-    ...names.flatMap((far, j) => (i !== j && isTested(i, j) ? routesBetween(ends, near, far, quick) : [])),
+    ...routesBetween(ends, near, near, isQuick),
+    ...(isQuick ? [] : routesByPort(ends, near, near)),
+    ...(isQuick ? [] : routesOutside(ends, near, outside)),
+    ...names.flatMap((far, j) =>
+      i !== j && isTested(i, j)
+        ? [...routesBetween(ends, near, far, isQuick), ...(isQuick ? [] : routesByPort(ends, near, far))]
+        : [],
+    ),
   ])
+}
+
+/** What is not tested between these nodes, and why, each in words. Pure. */
+export function leftOut(ends: ReadonlyMap<string, EndFacts>, { isQuick, outside = [] }: Wish): [string, string][] {
+  const without = [...ends].filter(([, { hostPort }]) => hostPort === undefined).map(([name]) => name)
+  const why = `no plugin of the network has the capability portMappings on ${without.join(', ')}`
+  return [
+    ...(isQuick ? [['nodes, host ports, addresses outside', '--quick leaves them out'] as [string, string]] : []),
+    ...(!isQuick && without.length > 0 ? [['host ports', why] as [string, string]] : []),
+    ...(!isQuick && outside.length === 0 ? [OUTSIDE_LEFT_OUT] : []),
+  ]
+}
+const OUTSIDE_LEFT_OUT: [string, string] = ['addresses outside', 'none is given; see --outside']
+
+// The host port of a node leads to its first pod.
+function routesByPort(ends: ReadonlyMap<string, EndFacts>, near: string, far: string): Route[] {
+  const [from, to] = [ends.get(near) as EndFacts, ends.get(far) as EndFacts]
+  const port = to.hostPort
+  if (port === undefined) return []
+  const ways: readonly (readonly [Way, PlaceName])[] =
+    near === far
+      ? [
+          ['pod → itself by host port', 'pod 1'],
+          ['pod → host port, same node', 'pod 2'],
+          ['node → its host port', 'node'],
+        ]
+      : [
+          ['pod → host port, other node', 'pod 1'],
+          ['node → host port, other node', 'node'],
+        ]
+  return ways.flatMap(([way, place]) =>
+    FAMILIES.flatMap(([family, key]): Route[] => {
+      const [sender, node] = [from.places[place][key], to.places.node[key]]
+      if (!sender || !node || !to.places['pod 1'][key]) return []
+      return [
+        {
+          way,
+          family,
+          from: { node: near, place, address: sender },
+          to: { node: far, place: 'host port', address: { ip: node.ip, tcp: port, udp: port } },
+          tests: BY_PORT,
+          mtu: from.mtu,
+          // A pod on the same node may have the address of its node: the answer has to come back by the node.
+          sources: [sender.ip, ...from.addresses],
+        },
+      ]
+    }),
+  )
+}
+
+function routesOutside(ends: ReadonlyMap<string, EndFacts>, near: string, outside: readonly Outside[]): Route[] {
+  const from = ends.get(near) as EndFacts
+  return outside.flatMap(({ ip, port }): Route[] => {
+    const isV6 = isSix(ip)
+    const sender = from.places['pod 1'][isV6 ? 'v6' : 'v4']
+    if (!sender) return []
+    return [
+      {
+        way: 'pod → outside',
+        family: isV6 ? 'IPv6' : 'IPv4',
+        from: { node: near, place: 'pod 1', address: sender },
+        to: { node: '', place: 'outside', address: { ip, tcp: port ?? 0, udp: 0 } },
+        tests: port === undefined ? ['ICMP'] : ['TCP'],
+        mtu: from.mtu,
+        sources: [],
+      },
+    ]
+  })
 }
 
 function routesBetween(ends: ReadonlyMap<string, EndFacts>, near: string, far: string, quick: boolean): Route[] {
@@ -85,6 +189,7 @@ function routesBetween(ends: ReadonlyMap<string, EndFacts>, near: string, far: s
             family,
             from: { node: near, place: one, address: sender },
             to: { node: far, place: other, address: receiver },
+            tests: TESTS,
             mtu: from.mtu,
             sources: [sender.ip, ...others],
           },

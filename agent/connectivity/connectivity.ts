@@ -2,7 +2,7 @@
 // servers, and what sends from there. The ends of other nodes are asked by a command (`far-end.ts`). `cases.ts` says what
 // is tried, `attempt.ts` tries it.
 import type { Outcome } from './attempt.ts'
-import { type Route, routesOf, TESTS, type Test } from './cases.ts'
+import { type Route, routesOf, type Test, type Wish } from './cases.ts'
 import type { End } from './end.ts'
 
 /** What became of one case. */
@@ -24,8 +24,8 @@ const AT_ONCE = 12
  * Makes all cases between these nodes, several at once. A test that needs another one that failed is not made. Never
  * rejects: an end that fails is a failed case.
  */
-export async function testAll(ends: ReadonlyMap<string, End>, quick = false): Promise<Result[]> {
-  const routes = routesOf(new Map([...ends].map(([name, { facts }]) => [name, facts])), quick)
+export async function testAll(ends: ReadonlyMap<string, End>, wish: Wish): Promise<Result[]> {
+  const routes = routesOf(new Map([...ends].map(([name, { facts }]) => [name, facts])), wish)
   const results: Result[][] = []
   const left = routes.entries()
   const work = async () => {
@@ -46,12 +46,16 @@ async function testRoute(end: End, route: Route): Promise<Result[]> {
     set(test, outcome.state === 'arrived' ? 'ok' : 'failed', outcome)
     return outcome
   }
+  const has = (test: Test) => route.tests.includes(test)
   const streams = async () => {
+    // A server outside echoes nothing.
+    const bytes = has('source address') ? STREAM : 0
     const [stream, datagram] = await Promise.all([
-      plain('TCP', timed(end, route, { protocol: 'TCP', to: ip, port: tcp, bytes: STREAM })),
-      plain('UDP', timed(end, route, { protocol: 'UDP', to: ip, port: udp, bytes: DATAGRAM })),
+      has('TCP') ? plain('TCP', timed(end, route, { protocol: 'TCP', to: ip, port: tcp, bytes })) : undefined,
+      has('UDP') ? plain('UDP', timed(end, route, { protocol: 'UDP', to: ip, port: udp, bytes: DATAGRAM })) : undefined,
     ])
-    const saw = stream.saw ?? datagram.saw
+    if (!has('source address')) return
+    const saw = stream?.saw ?? datagram?.saw
     const isKept = saw !== undefined && route.sources.includes(saw)
     const want = route.sources.length === 1 ? (route.sources[0] as string) : `an address of ${route.from.node}`
     if (saw === undefined) set('source address', 'not made', { says: 'nothing arrives', seconds: 0 })
@@ -62,7 +66,9 @@ async function testRoute(end: End, route: Route): Promise<Result[]> {
       })
   }
   const echoes = async () => {
+    if (!has('ICMP')) return
     const small = await plain('ICMP', echo(SMALL))
+    if (!has('full size')) return
     const full = small.state === 'arrived' ? await plain('full size', echo(route.mtu)) : undefined
     if (!full) set('full size', 'not made', { says: 'no echo request arrives', seconds: 0 })
     if (full?.state === 'arrived') {
@@ -73,7 +79,7 @@ async function testRoute(end: End, route: Route): Promise<Result[]> {
     } else set('one byte more', 'not made', { says: 'no packet of full size arrives', seconds: 0 })
   }
   await Promise.all([streams(), echoes()])
-  return TESTS.map((test) => results.get(test) as Result)
+  return route.tests.map((test) => results.get(test) as Result)
 }
 
 type Timed = Outcome & { readonly seconds: number }
@@ -88,8 +94,10 @@ async function timed(end: End, { from }: Route, tried: Parameters<End['attempt']
 
 /** The name of a case, such as `TCP IPv4 n1 pod 1 (10.244.1.2) → n2 pod 1 (10.244.2.2)`. */
 export function titleOf({ test, route: { family, from, to } }: Pick<Result, 'test' | 'route'>): string {
-  const [sender, receiver] = [from, to].map(({ node, place, address }) =>
-    place === 'node' ? `${node} (${address.ip})` : `${node} ${place} (${address.ip})`,
-  )
+  const [sender, receiver] = [from, to].map(({ node, place, address: { ip, tcp } }) => {
+    if (place === 'node') return `${node} (${ip})`
+    if (place === 'outside') return tcp === 0 ? ip : `${ip} port ${tcp}`
+    return place === 'host port' ? `${node} host port ${tcp} (${ip})` : `${node} ${place} (${ip})`
+  })
   return `${test} ${family} ${sender} → ${receiver}`
 }

@@ -14,14 +14,14 @@ export interface EchoServer extends EchoAddress {
 }
 
 /**
- * Listens at an address of a namespace, for TCP and UDP, at ports that the kernel chooses. The sockets belong to the
+ * Listens at an address of a namespace, for TCP and UDP, at this port; 0 leaves the ports to the kernel. The sockets belong to the
  * namespace, and their events come to this process. Throws Error when the address cannot be had.
  */
-export async function serveEchoes(ns: Netns, ip: Ip): Promise<EchoServer> {
+export async function serveEchoes(ns: Netns, ip: Ip, port = 0): Promise<EchoServer> {
   const tcp = inside(ns, () =>
     Bun.listen<{ waiting: Uint8Array[] }>({
       hostname: ip,
-      port: 0,
+      port,
       socket: {
         open(socket) {
           socket.data = { waiting: [] }
@@ -40,7 +40,7 @@ export async function serveEchoes(ns: Netns, ip: Ip): Promise<EchoServer> {
   const udp = await inside(ns, () =>
     Bun.udpSocket({
       hostname: ip,
-      port: 0,
+      port,
       socket: {
         data(socket, bytes, port, address) {
           socket.send(Buffer.concat([Buffer.from(`${address}\n`), bytes]), port, address)

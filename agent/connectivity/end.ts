@@ -8,7 +8,7 @@ import type { Netns, NetnsPath } from '../../lib/text/values.ts'
 import { addressesOf } from '../trace/ends.ts'
 import { type Attempt, attempt, type Outcome } from './attempt.ts'
 import { type EchoAddress, type EchoServer, serveEchoes } from './echo-server.ts'
-import { makeTestPods } from './test-pods.ts'
+import { ECHO_PORT, makeTestPods } from './test-pods.ts'
 
 /** Where a packet begins or ends on a node: the node itself, or one of its two test pods. */
 export type PlaceName = 'node' | 'pod 1' | 'pod 2'
@@ -23,6 +23,8 @@ export interface EndFacts {
   readonly network: string
   /** The MTU of the test pods' link, in bytes. */
   readonly mtu: number
+  /** The port of the node that leads to the echo servers of its first pod. Absent where no plugin maps ports. */
+  readonly hostPort?: number
   /** All addresses of the node. */
   readonly addresses: readonly Ip[]
   readonly places: Readonly<Record<PlaceName, Place>>
@@ -53,12 +55,12 @@ export async function openEnd(network: NetworkList, plugins: readonly string[]):
   }
   const spaces: Readonly<Record<PlaceName, Netns>> = { node: 'host', 'pod 1': pods.spaces[0], 'pod 2': pods.spaces[1] }
   try {
-    const place = async (ns: Netns, ips: readonly Ip[]): Promise<Place> => {
+    const place = async (ns: Netns, ips: readonly Ip[], port: number): Promise<Place> => {
       const found: { v4?: EchoAddress; v6?: EchoAddress } = {}
       for (const ip of ips) {
         const family = isSix(ip) ? 'v6' : 'v4'
         if (found[family]) continue
-        const server = await serveEchoes(ns, ip)
+        const server = await serveEchoes(ns, ip, port)
         servers.push(server)
         found[family] = { ip, tcp: server.tcp, udp: server.udp }
       }
@@ -67,11 +69,12 @@ export async function openEnd(network: NetworkList, plugins: readonly string[]):
     const facts: EndFacts = {
       network: network.name,
       mtu: await mtuOf(pods.spaces[0]),
+      ...(pods.hostPort !== undefined && { hostPort: pods.hostPort }),
       addresses: addressesOf('host').filter((ip) => !/^(127\.|::1$)/.test(ip)),
       places: {
-        node: await place('host', OUTSIDE.flatMap(sourceTo)),
-        'pod 1': await place(pods.spaces[0], addressesOf(pods.spaces[0])),
-        'pod 2': await place(pods.spaces[1], addressesOf(pods.spaces[1])),
+        node: await place('host', OUTSIDE.flatMap(sourceTo), 0),
+        'pod 1': await place(pods.spaces[0], addressesOf(pods.spaces[0]), ECHO_PORT),
+        'pod 2': await place(pods.spaces[1], addressesOf(pods.spaces[1]), ECHO_PORT),
       },
     }
     return { facts, attempt: (from, tried) => attempt(spaces[from], tried), close }

@@ -3,7 +3,7 @@ import { remove, takeLock, writeAtomic } from '../../lib/os/files.ts'
 import { inodeOf, netnsState } from '../../lib/os/netns.ts'
 import { listFiles, readText } from '../../lib/os/reading.ts'
 import { type Host, warn } from '../../lib/runtime/invoke.ts'
-import { type NetworkList, parseNetwork } from '../../lib/runtime/network-list.ts'
+import { type Json, type NetworkList, parseNetwork } from '../../lib/runtime/network-list.ts'
 import { addNetwork, delNetwork } from '../../lib/runtime/runtime.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 import { type NetnsPath, parse } from '../../lib/text/values.ts'
@@ -11,6 +11,8 @@ import { type NetnsPath, parse } from '../../lib/text/values.ts'
 /** The network namespaces of the test pods, and what removes them. */
 export interface TestPods {
   readonly spaces: readonly [NetnsPath, NetnsPath]
+  /** The port of the node that leads to ECHO_PORT of the first pod, for TCP and UDP. */
+  readonly hostPort?: number
   /** Detaches and removes the pods. Throws CniError when a plugin fails; the next run tries again. */
   close(): Promise<void>
 }
@@ -28,6 +30,12 @@ const DIR = '/run/plumb/connectivity'
 const OWN = '/proc/self/ns/net' as NetnsPath
 const NAMES = '/run/netns'
 const IFNAME = parse.ifname('eth0')
+/** The port of a test pod at which it echoes. The pod is new, so nobody else listens there. */
+export const ECHO_PORT = 7070
+/** The capability of plugins that map ports (CNI conventions, "portMappings"). */
+const CAPABILITY = 'portMappings'
+/** So many ports of the node are tried. */
+const TRIES = 20
 
 /**
  * Makes two test pods on this node: namespaces that the network attaches as it attaches every pod. Their container ids
@@ -52,18 +60,45 @@ export async function makeTestPods(network: NetworkList, plugins: readonly strin
     }
     remove(`${DIR}/${id}.lock`)
   }
+  const hostPort = network.plugins.some(({ capabilities }) => capabilities.includes(CAPABILITY))
+    ? await freePort()
+    : undefined
   try {
-    for (const name of namesOf(id)) {
+    for (const [i, name] of namesOf(id).entries()) {
       await ip('netns', 'add', name)
       const at = { containerId: parse.containerId(name), ifname: IFNAME, netns: spaceOf(name) }
-      await addNetwork(network, at, hostOf(plugins))
+      const capabilityArgs = i === 0 && hostPort !== undefined ? portMappings(hostPort) : {}
+      await addNetwork(network, { ...at, capabilityArgs }, hostOf(plugins))
     }
   } catch (cause) {
     await close()
     throw cause
   }
   const [one, other] = namesOf(id)
-  return { spaces: [spaceOf(one), spaceOf(other)], close }
+  return { spaces: [spaceOf(one), spaceOf(other)], ...(hostPort !== undefined && { hostPort }), close }
+}
+
+function portMappings(hostPort: number): Json {
+  const of = (protocol: string) => ({ hostPort, containerPort: ECHO_PORT, protocol })
+  return { [CAPABILITY]: [of('tcp'), of('udp')] }
+}
+
+// A port at which no program of the node listens, for TCP and UDP. Undefined when none is found.
+async function freePort(): Promise<number | undefined> {
+  for (let i = 0; i < TRIES; i++) {
+    const tcp = Bun.listen({ hostname: '0.0.0.0', port: 0, socket: { data: () => undefined } })
+    const { port } = tcp
+    try {
+      const udp = await Bun.udpSocket({ hostname: '0.0.0.0', port })
+      udp.close()
+      return port
+    } catch {
+      // Another program listens there for UDP.
+    } finally {
+      tcp.stop(true)
+    }
+  }
+  return undefined
 }
 
 // A network that cannot be detached must not stop this run. Its record stays.

@@ -1,6 +1,6 @@
 // Tests agent/connectivity on three nodes, and by faults: each fault turns its own cases red, and no other ones.
 import assert from 'node:assert/strict'
-import { type Case, connectivity, failures, type Member, onNodes, textOf } from '../support/connectivity.ts'
+import { type Case, connectivity, failures, type Member, OUTSIDE, onNodes, textOf } from '../support/connectivity.ts'
 import { sh } from '../support/doctor.ts'
 
 /** A fault of the network between n1 and n2. */
@@ -16,11 +16,13 @@ interface Fault {
   readonly says: RegExp
 }
 
+const TO_OUTSIDE = OUTSIDE.flatMap((ip) => ['--outside', ip])
 const PLAIN = ['TCP', 'UDP', 'ICMP']
 const isPlain = ({ test }: Case) => PLAIN.includes(test)
 const isBetween = ({ from, to }: Case) => from.node !== to.node
 const isPodToPod = ({ way }: Case) => way === 'pod → pod, other node'
-const isTunnelled = (one: Case) => isBetween(one) && one.to.place !== 'node'
+const isTunnelled = (one: Case) => isBetween(one) && one.to.place.startsWith('pod')
+const isByPort = ({ to }: Case) => to.place === 'host port'
 const rule = (rule: string, hook = 'forward', family = 'inet') =>
   `nft 'add table ${family} fault; add chain ${family} fault one { type filter hook ${hook} priority -200; }; add rule ${family} fault one ${rule}'`
 const noRule = (family = 'inet') => `nft delete table ${family} fault`
@@ -153,6 +155,34 @@ const FAULTS: readonly Fault[] = [
     says: /no answer from 172\.30\.0\.2 port \d+ in 4 s/,
   },
   {
+    what: 'host ports of n1 take no new TCP of others',
+    n1: rule('ct status dnat meta l4proto tcp ct state new drop'),
+    mend: { n1: noRule() },
+    fails: (one) => one.test === 'TCP' && isByPort(one) && one.to.node === 'n1' && one.way !== 'node → its host port',
+    says: /no answer from \S+ port \d+ in 4 s/,
+  },
+  {
+    what: 'n2 masquerades who comes by host ports',
+    n2: 'nft \'add table inet fault; add chain inet fault one { type nat hook postrouting priority 90; }; add rule inet fault one ct status dnat oifname "cni0" masquerade\'',
+    mend: { n2: noRule() },
+    fails: (one) => one.test === 'source address' && isByPort(one) && one.to.node === 'n2' && isBetween(one),
+    says: /the receiver saw \S+, not an address of n1/,
+  },
+  {
+    what: 'n1 has no way to the world outside by IPv4',
+    n1: 'ip route add blackhole 172.30.0.200',
+    mend: { n1: 'ip route del blackhole 172.30.0.200' },
+    fails: ({ way, family, from }) => way === 'pod → outside' && family === 'IPv4' && from.node === 'n1',
+    says: /no echo in 3 s/,
+  },
+  {
+    what: 'n2 lets no IPv6 of pods out',
+    n2: rule('ip6 daddr fd00:30::200 oifname "eth0" drop'),
+    mend: { n2: noRule() },
+    fails: ({ way, family, from }) => way === 'pod → outside' && family === 'IPv6' && from.node === 'n2',
+    says: /no echo in 3 s/,
+  },
+  {
     what: 'n1 sends the tunnel to a wrong node',
     n1: `${MAC}; bridge fdb replace $mac dev flannel.1 dst 172.30.0.99`,
     mend: { n1: `${MAC}; bridge fdb replace $mac dev flannel.1 dst 172.30.0.2` },
@@ -187,9 +217,9 @@ describe('plumb connectivity: three nodes, and faults', () => {
   it(
     '[DG10] between three healthy nodes all succeeds',
     onNodes(3, async (members) => {
-      const told = await connectivity(members)
+      const told = await connectivity(members, ...TO_OUTSIDE)
       assert.deepEqual([failures(told), told.status], [[], 0])
-      assert.equal(told.cases.length, (3 * 3 + 6 * 3) * 2 * 6)
+      assert.equal(told.cases.length, (3 * 3 + 6 * 3) * 2 * 6 + (3 * 3 + 6 * 2) * 2 * 3 + 3 * 2)
     }),
   )
   it(
@@ -200,7 +230,7 @@ describe('plumb connectivity: three nodes, and faults', () => {
       const wrong: object[] = []
       for (const fault of FAULTS) {
         await apply(fault, members as [Member, Member])
-        const told = await connectivity(members)
+        const told = await connectivity(members, ...TO_OUTSIDE)
         const failed = told.cases.filter(({ state }) => state === 'failed')
         const wanted = told.cases.filter((one) => one.state !== 'not made' && fault.fails(one))
         const missing = wanted.filter((one) => !failed.includes(one)).map(textOf)

@@ -8,12 +8,16 @@ import {
   failures,
   leftOn,
   type Member,
+  OUTSIDE,
   onNodes,
   PLUMB,
   wordsOf,
 } from '../support/connectivity.ts'
 import { sh } from '../support/doctor.ts'
 import { until } from '../support/harness.ts'
+
+/** Host ports take no TCP of other nodes. */
+const NO_PORTS = `nft 'add table inet away; add chain inet away one { type filter hook forward priority -10; }; add rule inet away one iifname "eth0" ct status dnat meta l4proto tcp ct state new drop'`
 
 /** Reads JUnit XML by a parser: the elements, in their order, with their attributes. */
 async function elementsOf(xml: string): Promise<{ tag: string; attributes: Record<string, string> }[]> {
@@ -33,12 +37,15 @@ describe('plumb connectivity', () => {
     '[DG10] [DG11] between two healthy nodes all succeeds, and a dropped way fails alone, with its JUnit file',
     onNodes(2, async (members) => {
       const [{ node }] = members as [Member, Member]
-      const healthy = await connectivity(members)
+      const healthy = await connectivity(members, ...OUTSIDE.flatMap((ip) => ['--outside', ip]))
       assert.deepEqual(failures(healthy), [])
       assert.deepEqual([healthy.status, healthy.findings], [0, []])
-      assert.equal(healthy.cases.length, (2 * 3 + 2 * 3) * 2 * 6)
+      const [plain, byPort, outside] = [(2 * 3 + 2 * 3) * 2 * 6, (2 * 3 + 2 * 2) * 2 * 3, 2 * 2]
+      assert.equal(healthy.cases.length, plain + byPort + outside)
+      assert.ok(!healthy.notMade.some(({ what }) => /host port|outside/.test(what)))
       assert.ok(healthy.cases.every(({ state }) => state === 'ok'))
 
+      await sh(node.ns, NO_PORTS)
       await sh(
         node.ns,
         `nft 'add table ip strict'
@@ -46,8 +53,13 @@ describe('plumb connectivity', () => {
          nft 'add rule ip strict through ip saddr 10.244.0.0/16 iifname "flannel*" meta l4proto udp drop'`,
       )
       const junit = join(node.dir, 'junit <&>.xml')
-      const { status, stdout } = await node.ns.exec(wordsOf(members, '--junit', junit))
+      const { status, stdout } = await node.ns.exec(wordsOf(members, '--junit', junit, '--outside', '172.30.0.2:1'))
       assert.equal(status, 1, stdout)
+      const failed = stdout.split('\n').filter((line) => line.startsWith('FAILED'))
+      const of = (text: RegExp) => failed.filter((line) => text.test(line)).length
+      assert.equal(of(/^FAILED (pod|node) → host port, other node: TCP IPv[46] n2 .* → n1 host port \d+ .* in 4 s$/), 4)
+      assert.equal(of(/^FAILED pod → outside: TCP IPv4 n[12] pod 1 .* → 172\.30\.0\.2 port 1: .*refuses/), 2)
+      assert.equal(failed.length, 4 + 2 + 3, stdout)
       assert.match(
         stdout,
         /^FAILED pod → pod, other node: UDP IPv4 n2 pod 1 \(10\.244\.\d+\.\d+\) → n1 pod 1 \(10\.244\.\d+\.\d+\): no answer to datagrams of 1000 bytes in 3 s$/m,
@@ -57,10 +69,10 @@ describe('plumb connectivity', () => {
       const elements = await elementsOf(readFileSync(junit, 'utf8'))
       const suite = elements.find(({ tag }) => tag === 'testsuite')?.attributes
       const cases = elements.filter(({ tag }) => tag === 'testcase')
-      assert.equal(cases.length, healthy.cases.length)
+      assert.equal(cases.length, plain + byPort + 2)
       assert.equal(suite?.['tests'], String(cases.length))
-      const failed = elements.filter(({ tag }) => tag === 'failure')
-      assert.equal(suite?.['failures'], String(failed.length))
+      const failing = elements.filter(({ tag }) => tag === 'failure')
+      assert.equal(suite?.['failures'], String(failing.length))
     }),
   )
   it(

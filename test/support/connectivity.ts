@@ -6,9 +6,14 @@ import { makeNetwork, type Place } from './doctor.ts'
 import { until } from './harness.ts'
 import { type Agent, type Cluster, fileStore, inCluster } from './nodes.ts'
 
+/** Chains the plugin for host ports, as the network of the chart does. */
+const PORTS = [{ type: 'portmap', capabilities: { portMappings: true } }]
 /** The program. */
 export const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const NETWORK = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
+
+/** An address outside of the cluster, for each family. */
+export const OUTSIDE = ['172.30.0.200', 'fd00:30::200'] as const
 
 const RESULTS = '/run/plumb/connectivity/cache/results'
 
@@ -16,6 +21,7 @@ interface Side {
   readonly node: string
   readonly place: string
   readonly ip: string
+  readonly port?: number
 }
 /** A case as `plumb connectivity --json` has it. */
 export interface Case {
@@ -61,15 +67,19 @@ export async function connectivity(places: readonly Place[], ...more: string[]):
   const told = JSON.parse(stdout) as Told
   // Without its agent, this node has the name of the machine.
   const names = new Set(places.map(({ node }) => node.name))
-  const named = (side: Side) => (names.has(side.node) ? side : { ...side, node: (places[0] as Place).node.name })
+  const named = (side: Side) =>
+    side.node === '' || names.has(side.node) ? side : { ...side, node: (places[0] as Place).node.name }
   return { ...told, status, cases: told.cases.map((one) => ({ ...one, from: named(one.from), to: named(one.to) })) }
 }
 
 /** Wraps a test: nodes n1 and so on with agents, whose runtimes have the network of the agent. No pod is left. */
 export function onNodes(count: number, work: (members: readonly Member[]) => Promise<void>) {
   const options = (cluster: Cluster) => [...fileStore(cluster, NETWORK), '--probe-interval=2']
-  return inCluster(count, options, async ({ nodes }, test) => {
+  return inCluster(count, options, async ({ nodes, hub }, test) => {
     test.timeout(400_000)
+    const [four, six] = OUTSIDE
+    await hub.ip('address', 'add', `${four}/24`, 'dev', 'hub0')
+    await hub.ip('address', 'add', `${six}/64`, 'dev', 'hub0', 'nodad')
     const agents = nodes.map((node) => node.agent())
     await Promise.all(agents.map((agent) => agent.ready(30_000)))
     await until(async () => {
@@ -78,7 +88,9 @@ export function onNodes(count: number, work: (members: readonly Member[]) => Pro
         (one) => one?.peers.length === count - 1 && one.peers.every(({ probe }) => probe?.state === 'answers'),
       )
     }, 45_000)
-    const members = nodes.map((node, i): Member => ({ ...makeNetwork(node), agent: agents[i] as Agent }))
+    const members = nodes.map(
+      (node, i): Member => ({ ...makeNetwork(node, undefined, PORTS), agent: agents[i] as Agent }),
+    )
     await work(members)
     for (const member of members) assert.deepEqual(await leftOn(member), [])
     const names = ['/run/netns', '/run/plumb/connectivity', RESULTS].flatMap(listFiles)

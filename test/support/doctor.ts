@@ -52,17 +52,22 @@ export interface Place extends Pick<Fixture, 'node' | 'bin' | 'lists'> {
 }
 
 /** Makes the folders of a runtime on a node: its plugins, and the network of the agent. */
-export function makeNetwork(node: Node, delegate: object = BRIDGE): Place & { readonly conf: object } {
+export function makeNetwork(
+  node: Node,
+  delegate: object = BRIDGE,
+  chained: readonly object[] = [],
+): Place & { readonly conf: object } {
   const [bin, lists] = [join(node.dir, 'bin'), join(node.dir, 'net.d')]
   for (const dir of [bin, lists]) mkdirSync(dir, { recursive: true })
-  for (const name of ['flannel', 'bridge', 'ptp', 'host-local']) symlinkSync(join(DIST, name), join(bin, name))
+  for (const name of ['flannel', 'bridge', 'ptp', 'host-local', 'portmap', 'policy'])
+    symlinkSync(join(DIST, name), join(bin, name))
   const conf = {
     type: 'flannel',
     subnetFile: join(node.dir, 'subnet.env'),
     dataDir: join(node.dir, 'flannel'),
     delegate,
   }
-  const list = { cniVersion: '1.0.0', name: 'cbr0', plugins: [conf] }
+  const list = { cniVersion: '1.0.0', name: 'cbr0', plugins: [conf, ...chained] }
   writeFileSync(join(lists, '10-flannel.conflist'), JSON.stringify(list))
   return { node, bin, lists, conf }
 }

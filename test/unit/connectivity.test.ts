@@ -33,7 +33,7 @@ describe('routesOf()', () => {
   })
   it('from 20 nodes on, each with the three before it and the three after it', () => {
     const pairs = (count: number) =>
-      routesOf(endsOf(count), true).filter(({ from, to }) => from.node === 'n1' && to.node !== 'n1')
+      routesOf(endsOf(count), { isQuick: true }).filter(({ from, to }) => from.node === 'n1' && to.node !== 'n1')
     assert.equal(pairs(19).length, 18)
     assert.deepEqual(
       pairs(20).map(({ to }) => to.node),
@@ -41,7 +41,7 @@ describe('routesOf()', () => {
     )
   })
   it('quick leaves out the addresses of nodes, and a family that a side lacks is no case', () => {
-    const ways = routesOf(endsOf(2), true).map(({ way, family }) => `${way} ${family}`)
+    const ways = routesOf(endsOf(2), { isQuick: true }).map(({ way, family }) => `${way} ${family}`)
     assert.deepEqual([...new Set(ways)], ['pod → pod, same node IPv4', 'pod → pod, other node IPv4'])
   })
 })
