@@ -16,6 +16,7 @@ import { metrics, type NodeFigures, type Usage } from './metrics.ts'
 import { withPlainStatus } from './plain-status.ts'
 import { Recorder } from './recorder.ts'
 import type { Status } from './status.ts'
+import { Summaries } from './summary.ts'
 
 /** The socket of the agent on every node. Only root can use the socket. */
 export const SOCKET = '/run/plumb/agent.sock'
@@ -84,6 +85,7 @@ interface Answering {
   readonly source: Source
   readonly feed: Feed
   readonly recorder: Recorder
+  readonly summaries: Summaries
   readonly asked: Asked
 }
 type Route = (from: Answering) => Reply | Promise<Reply>
@@ -101,6 +103,7 @@ const ROUTES: Readonly<Record<string, Route>> = {
     }
   },
   '/status': ({ source }) => json(source.status()),
+  '/summary': ({ summaries, asked }) => json(summaries.get(asked.query.has('row'))),
   '/services': ({ source }) => json(source.services?.() ?? null),
   '/policy': ({ source }) => json(source.policy?.() ?? null),
   '/log': ({ recorder }) => json(recorder.happenings()),
@@ -124,7 +127,8 @@ export async function serveHealth(
 ): Promise<{ stop(): void }> {
   const { recorder = new Recorder() } = source
   const feed = new Feed(source, recorder)
-  const tell = (asked: Asked) => answer({ source, feed, recorder, asked })
+  const summaries = new Summaries(source, recorder)
+  const tell = (asked: Asked) => answer({ source, feed, recorder, summaries, asked })
   const onSocket = await openSocket(socket, () =>
     listen({ unix: socket }, (asked) => order(asked, source) ?? tell(asked)),
   )
