@@ -49,6 +49,7 @@ const FLOORS: Readonly<Record<string, readonly string[]>> = {
     'sysdump',
     'trace',
     'connectivity',
+    'fleet',
     'parts',
     'dhcp',
   ],

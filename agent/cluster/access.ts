@@ -36,6 +36,8 @@ export interface Tls {
 export interface Wish {
   readonly kubeconfig?: string
   readonly server?: string
+  /** The context of the kubeconfig, instead of its current one. */
+  readonly context?: string
 }
 
 /** The folder with a container's credentials (`serviceaccount` admission). */
@@ -84,10 +86,10 @@ type User = v.InferOutput<v.LooseObjectSchema<typeof USER, undefined>>
  * pod's service account. `env` is the process environment. Throws ValueError.
  */
 export function accessOf(
-  { kubeconfig, server }: Wish,
+  { kubeconfig, server, context }: Wish,
   env: Readonly<Record<string, string | undefined>> = process.env,
 ): Access {
-  if (kubeconfig) return byKubeconfig(kubeconfig, server)
+  if (kubeconfig) return byKubeconfig(kubeconfig, server, context)
   if (server)
     return {
       server: originOf(server),
@@ -114,8 +116,8 @@ function inCluster(env: Readonly<Record<string, string | undefined>>): Access {
   }
 }
 
-function byKubeconfig(path: string, server: string | undefined): Access {
-  const { cluster, user } = readKubeconfig(path)
+function byKubeconfig(path: string, server: string | undefined, context: string | undefined): Access {
+  const { cluster, user } = readKubeconfig(path, context)
   const plugin = user.exec && runCredentialPlugin(user.exec, { directory: dirname(path), server: cluster.server })
   const at = (file: string) => contentOf(resolve(dirname(path), file))
   const pem = (data: string | undefined, file: string | undefined) => {
@@ -150,13 +152,13 @@ function byKubeconfig(path: string, server: string | undefined): Access {
   }
 }
 
-function readKubeconfig(path: string): { cluster: Cluster; user: User } {
+function readKubeconfig(path: string, wanted: string | undefined): { cluster: Cluster; user: User } {
   try {
     const conf = read(KUBECONFIG, parseYaml(contentOf(path))).value
     const contexts = conf.contexts as readonly Named[]
     const clusters = conf.clusters as readonly Named[]
     const users = conf.users as readonly Named[]
-    const current = conf['current-context'] || contexts[0]?.name
+    const current = wanted ?? (conf['current-context'] || contexts[0]?.name)
     const context = one('contexts', contexts, current)['context'] as { cluster: string; user: string }
     const cluster = one('clusters', clusters, context.cluster)['cluster'] as Cluster
     const user = context.user === '' ? {} : (one('users', users, context.user)['user'] as User)

@@ -69,6 +69,9 @@ const LONGEST_LINE = 16_777_216
 /** The part of an error's answer that is used, in characters. */
 const EXPLAINED = 4096
 
+// Browsers take no options, and their types are known where the page imports words of the agent.
+const WebSocketOfBun = WebSocket as unknown as new (url: URL, options: Bun.WebSocketOptions) => WebSocket
+
 // By the HTTP status of the answer.
 const requests = new Map<string, number>()
 
@@ -173,6 +176,39 @@ export class Api {
     }
   }
 
+  /**
+   * Opens a WebSocket with this subprotocol. Its messages are ArrayBuffers. Throws UnavailableError: ApiError when the
+   * server refuses it.
+   */
+  async openSocket(path: string, query: Query, protocol: string, signal: AbortSignal): Promise<WebSocket> {
+    const [tls, headers] = await Promise.all([this.#access.tls(), this.#access.headers()])
+    signal.throwIfAborted()
+    const url = this.#url(path, query)
+    url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:'
+    const options = { protocols: [protocol], tls, headers: { 'User-Agent': this.#agent, ...headers } }
+    const socket = new WebSocketOfBun(url, options as Bun.WebSocketOptions)
+    socket.binaryType = 'arraybuffer'
+    const { promise, resolve, reject } = Promise.withResolvers<boolean>()
+    const ended = () => reject(signal.reason)
+    socket.onopen = () => resolve(true)
+    socket.onclose = () => resolve(false)
+    signal.addEventListener('abort', ended, { once: true })
+    try {
+      if (await promise) return socket
+    } catch (cause) {
+      socket.close()
+      throw cause
+    } finally {
+      signal.removeEventListener('abort', ended)
+    }
+    // A WebSocket does not say why it was refused. The same request without an upgrade is refused for the same reason.
+    // One that is allowed gets 400 for the missing upgrade.
+    await this.#json('GET', path, query, signal).catch((cause) => {
+      if (!(cause instanceof ApiError) || cause.status !== 400) throw cause
+    })
+    throw this.#failed(`it opens no ${protocol} for ${path}`)
+  }
+
   async #json(method: string, path: string, query: Query, signal: AbortSignal, body?: object): Promise<unknown> {
     const limit = AbortSignal.timeout(ANSWER_MS)
     const response = await this.#ask(method, path, query, AbortSignal.any([signal, limit]), body)
@@ -231,9 +267,7 @@ export class Api {
       this.#access.tls(),
       this.#access.headers(),
     ])
-    const url = new URL(`${this.#access.server}${path}`)
-    for (const [name, value] of Object.entries(query))
-      if (value !== undefined) url.searchParams.set(name, String(value))
+    const url = this.#url(path, query)
     const type = body && { 'Content-Type': `application/${method === 'PATCH' ? 'strategic-merge-patch+' : ''}json` }
     // Without `timeout: false` Bun ends a body that is silent for five minutes.
     return fetch(url, {
@@ -245,6 +279,13 @@ export class Api {
       headers: { Accept: 'application/json', 'User-Agent': this.#agent, ...type, ...headers },
       ...(body && { body: JSON.stringify(body) }),
     } as RequestInit)
+  }
+
+  #url(path: string, query: Query): URL {
+    const url = new URL(`${this.#access.server}${path}`)
+    for (const [name, value] of Object.entries(query))
+      if (value !== undefined) url.searchParams.set(name, String(value))
+    return url
   }
 
   async #refused(response: Response, method: string, path: string, isFollowed: boolean): Promise<ApiError> {

@@ -177,10 +177,15 @@ export function statusOf(
   const refusing = tunnels?.()
   const { unreadable = [] } = snapshot ?? {}
   const own = lease?.subnets ?? {}
-  const others = (snapshot?.leases ?? []).filter(({ subnets }) => !isSame(subnets, own))
+  const others: Lease[] = []
+  let zone: string | undefined
+  for (const one of snapshot?.leases ?? [])
+    if (isSame(one.subnets, own)) zone = one.zone
+    else others.push(one)
   return {
     node,
     version,
+    ...(zone !== undefined && { zone }),
     started: Math.round(performance.timeOrigin),
     network: { ...(conf.v4 ? { v4: conf.v4.network } : {}), ...(conf.v6 ? { v6: conf.v6.network } : {}) },
     subnets: own,

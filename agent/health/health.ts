@@ -18,6 +18,7 @@ import type { SpanCounts } from './otlp.ts'
 import { withPlainStatus } from './plain-status.ts'
 import { Recorder } from './recorder.ts'
 import type { Status } from './status.ts'
+import { Summaries } from './summary.ts'
 
 /** The socket of the agent on every node. Only root can use the socket. */
 export const SOCKET = '/run/plumb/agent.sock'
@@ -94,6 +95,7 @@ interface Answering {
   readonly source: Source
   readonly feed: Feed
   readonly recorder: Recorder
+  readonly summaries: Summaries
   readonly asked: Asked
 }
 type Route = (from: Answering) => Reply | Promise<Reply>
@@ -112,6 +114,7 @@ const ROUTES: Readonly<Record<string, Route>> = {
     }
   },
   '/status': ({ source }) => json(source.status()),
+  '/summary': ({ summaries, asked }) => json(summaries.get(asked.query.has('row'))),
   '/services': ({ source }) => json(source.services?.() ?? null),
   '/policy': ({ source }) => json(source.policy?.() ?? null),
   '/peer': async ({ source, asked }) => json((await source.peer?.(asked.query.get('key') ?? '')) ?? null),
@@ -138,7 +141,8 @@ export async function serveHealth(
 ): Promise<{ stop(): void }> {
   const { recorder = new Recorder() } = source
   const feed = new Feed(source, recorder)
-  const tell = (asked: Asked) => answer({ source, feed, recorder, asked })
+  const summaries = new Summaries(source, recorder)
+  const tell = (asked: Asked) => answer({ source, feed, recorder, summaries, asked })
   const onSocket = await openSocket(socket, () =>
     listen({ unix: socket }, (asked) => order(asked, source) ?? tell(asked)),
   )

@@ -88,6 +88,15 @@ export class Past {
     }
   }
 
+  /** The sum of a value over the last whole minutes. Undefined when none of them is known. */
+  sum(name: keyof Figures, minutes: number): number | undefined {
+    const last = this.#minute
+    if (last === undefined) return undefined
+    const values = Array.from({ length: minutes }, (_, i) => this.#series[name][(last - i + DAY) % DAY] as number)
+    const known = values.filter((value) => !Number.isNaN(value))
+    return known.length > 0 ? known.reduce((sum, value) => sum + value, 0) : undefined
+  }
+
   /** The past of a peer by its key. Undefined for a peer that was not probed. */
   peer(key: string): PeerPast | undefined {
     const [last, bytes] = [this.#minute, this.#peers.get(key)]

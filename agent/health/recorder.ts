@@ -87,6 +87,11 @@ export class Recorder {
     return this.#past.node()
   }
 
+  /** How often something happened in the last whole minutes. Undefined when nothing is known of them. */
+  lately(name: 'repairs' | 'refused', minutes: number): number | undefined {
+    return this.#past.sum(name, minutes)
+  }
+
   /** The last hour of a peer. Undefined for a peer that was not probed. */
   pastOf(key: string): PeerPast | undefined {
     return this.#past.peer(key)

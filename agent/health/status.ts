@@ -127,6 +127,8 @@ export interface Finding {
 export interface Status {
   readonly node: string
   readonly version: string
+  /** The zone of this node (its label `topology.kubernetes.io/zone`). Only Kubernetes tells it. */
+  readonly zone?: string
   /** Milliseconds since 1970. */
   readonly started: number
   readonly network: Both<Cidr>

@@ -5,6 +5,7 @@ import { constants, createGunzip } from 'node:zlib'
 import { serveHealth } from '../../agent/health/health.ts'
 import { type Known, known, type Patch, patched, type Whole } from '../../agent/health/messages.ts'
 import { peerOf } from '../../agent/health/rows.ts'
+import type { Summary } from '../../agent/health/summary.ts'
 import { until } from '../support/harness.ts'
 import { peers, type Scripted, scripted } from '../support/scripted.ts'
 
@@ -110,6 +111,29 @@ describe('the stream of the page', () => {
   })
 })
 
+describe('the summary of a node over HTTP', () => {
+  it('[PG22] is small and the same for a second, and has the row for who asks for it', async () => {
+    const source = scripted({ peers: peers(5) })
+    const served = await serveHealth(places, source)
+    try {
+      const ask = async (path: string) => (await (await fetch(`http://127.0.0.1:${PORT}${path}`)).json()) as Summary
+      const first = await ask('/summary')
+      assert.deepEqual(
+        [first.node, first.state, first.peers, first.row],
+        ['node-0', 'ready', { reachable: 5 }, undefined],
+      )
+      assert.deepEqual((await ask('/summary?row')).row?.state, 'rrrrr')
+      source.set({ degraded: ['something'] })
+      await until(async () => (await ask('/summary')).cause === 'something')
+      source.set({ peers: peers(501), degraded: [] })
+      await until(async () => (await ask('/summary?row')).peers.reachable === 501)
+      assert.equal((await ask('/summary?row')).row, undefined)
+    } finally {
+      served.stop()
+    }
+  })
+})
+
 describe('who may ask the status server', () => {
   let served: { stop(): void }
   before(async () => {
@@ -125,7 +149,7 @@ describe('who may ask the status server', () => {
   }
 
   it('[PG19] pages of another origin get no list and no stream', async () => {
-    for (const path of ['/status', '/services', '/policy', '/log', '/past', '/events?v=2']) {
+    for (const path of ['/status', '/summary', '/services', '/policy', '/log', '/past', '/events?v=2']) {
       for (const headers of [
         { Origin: 'https://evil.example' },
         { Origin: 'null' },

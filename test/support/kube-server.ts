@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import type { Server } from 'bun'
 import { certificates } from './certificates.ts'
 import { kubeconfigOf } from './kubeconfig.ts'
+import { type Destination, type Forwarded, forwardOf, kubelet, upgrade } from './port-forward.ts'
 import type { KubeCluster } from './suites/testKube.ts'
 
 /** An object of the API, as JSON. */
@@ -37,6 +38,8 @@ export interface KubeServer {
   readonly caFile: string
   /** Answers with this instead, until it is set back. */
   fault: Fault | undefined
+  /** Where the port of a pod leads to, for port-forward. Nowhere when it gives undefined. */
+  forward: ((pod: string, port: number) => Destination | undefined) | undefined
   /** The objects at a path. */
   list(path: string): readonly Raw[]
   /** How far its clock is ahead of this machine's, in milliseconds. */
@@ -95,7 +98,7 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
   const history: { readonly version: number; readonly path: string; readonly line: string }[] = []
   let [version, oldest, port] = [1, 0, 0]
   const asked: string[] = []
-  let server: Server<undefined> | undefined
+  let server: Server<Forwarded> | undefined
   const made: KubeServer = {
     get url() {
       return `https://${ip.includes(':') ? `[${ip}]` : ip}:${port}`
@@ -103,6 +106,7 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
     kubeconfig: join(dir, 'kubeconfig'),
     caFile,
     fault: undefined,
+    forward: undefined,
     list: (path) => [...(objects.get(path)?.values() ?? [])],
     aheadMs: 0,
     asked: () => asked.splice(0),
@@ -144,8 +148,11 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
       port,
       idleTimeout: 0,
       tls,
-      async fetch(request) {
-        const response = await answer(request)
+      websocket: kubelet,
+      async fetch(request, here): Promise<Response> {
+        const response = await answer(request, here)
+        // The connection is a WebSocket now.
+        if (!response) return new Response()
         if (made.aheadMs !== 0) response.headers.set('Date', new Date(Date.now() + made.aheadMs).toUTCString())
         return response
       },
@@ -153,13 +160,20 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
     servers.push(server)
     port = server.port ?? 0
   }
-  async function answer(request: Request): Promise<Response> {
+  async function answer(request: Request, here: Server<Forwarded>): Promise<Response | undefined> {
     const url = new URL(request.url)
     const { method, headers } = request
     asked.push(`${method} ${url.pathname}${url.search}`)
     const faulty = await made.fault?.({ method, url, headers })
     if (faulty) return faulty
     if (headers.get('Authorization') !== `Bearer ${TOKEN}`) return refusal(401, 'Unauthorized', 'Unauthorized')
+    const forwarded = forwardOf(url)
+    if (forwarded) {
+      const to = made.forward?.(forwarded.pod, forwarded.port)
+      if (!to) return refusal(404, 'NotFound', `pods "${forwarded.pod}" not found`)
+      if (upgrade(here, request, { ...forwarded, to, waiting: [] })) return undefined
+      return refusal(400, 'BadRequest', 'Upgrade request required')
+    }
     const path = url.pathname.replace(/\/status$/, '')
     if (url.searchParams.get('watch') === 'true') return watch(path, Number(url.searchParams.get('resourceVersion')))
     const [, list = '', name] = /^(.*\/(?:nodes|pods|namespaces|events))(?:\/([^/]+))?$/.exec(path) ?? []

@@ -210,6 +210,16 @@ describe('what the agent tells of ten thousand peers', () => {
     // It was 13 s.
     assert.ok(user + system < 1_000_000, `${(user + system) / 1000} ms`)
   })
+  it('[PG22] the zone of this node is that of its own lease', () => {
+    const store = { state: () => ({ name: 'kube', connected: true }) } as never
+    const self = { node: 'n', version: '', store, failures: { all: () => [] }, backend: { type: 'vxlan' }, conf: {} }
+    const leases = [1, 2].map((n) => ({ ...lease(n), zone: `z${n}` }))
+    const own = leases[1] as Lease
+    const known = { ...initialState(), snapshot: { leases, unreadable: [] } }
+    const { zone, peers } = statusOf(self, { ...known, lease: own })
+    assert.deepEqual([zone, peers.map((peer) => peer.zone)], ['z2', ['z1']])
+    assert.equal(statusOf(self, known).zone, undefined)
+  })
   it('[FA15] reasons that are all different are not all told', () => {
     const leases = Array.from({ length: 100 }, (_, i) => lease(i + 1))
     const lost = summary(

@@ -1,0 +1,137 @@
+// What agents answer, read with care: another version may say it differently, and a stranger may answer at the address.
+import * as v from 'valibot'
+import { type PeerState, type Row, rowOf } from '../health/rows.ts'
+import type { Peer, Status } from '../health/status.ts'
+import { type Summary, summaryOf } from '../health/summary.ts'
+
+const HOUR_MS = 3_600_000
+const count = v.pipe(v.number(), v.integer(), v.minValue(0))
+const name = v.pipe(v.string(), v.maxLength(253))
+const text = v.pipe(v.string(), v.maxLength(10_000))
+const peerState = v.picklist(['reachable', 'narrow', 'silent', 'unknown', 'unreachable'])
+const state = v.picklist(['ready', 'degraded', 'not ready'])
+const finding = v.object({
+  code: name,
+  severity: v.picklist(['error', 'warning']),
+  text,
+  commands: v.array(text),
+})
+const SUMMARY = v.object({
+  at: v.number(),
+  node: name,
+  version: name,
+  started: v.number(),
+  zone: v.exactOptional(name),
+  backend: name,
+  state,
+  cause: v.exactOptional(text),
+  findings: v.array(finding),
+  peers: v.object(
+    v.entriesFromList(['reachable', 'narrow', 'silent', 'unknown', 'unreachable'] as const, v.exactOptional(count)),
+  ),
+  worst: v.array(
+    v.object({
+      name,
+      state: peerState,
+      zone: v.exactOptional(name),
+      sent: v.exactOptional(count),
+      lost: v.exactOptional(count),
+      ms: v.exactOptional(v.number()),
+      since: v.exactOptional(v.number()),
+    }),
+  ),
+  zones: v.record(
+    name,
+    v.object({ peers: count, bad: count, lost: v.exactOptional(v.number()), ms: v.exactOptional(v.number()) }),
+  ),
+  store: v.object({ name, connected: v.boolean(), error: v.exactOptional(text) }),
+  drift: count,
+  repairs: count,
+  drops: v.exactOptional(count),
+  pods: v.exactOptional(v.object({ all: count, closed: count })),
+  policies: v.exactOptional(count),
+  services: v.exactOptional(v.object({ services: count, endpoints: count })),
+  row: v.exactOptional(
+    v.object({
+      name: v.array(name),
+      state: text,
+      lost: v.array(v.nullable(v.number())),
+      ms: v.array(v.nullable(v.number())),
+    }),
+  ),
+})
+// The keys of a status that a summary needs. Versions before the summary had no findings and no zones.
+const both = v.looseObject({ v4: v.exactOptional(name), v6: v.exactOptional(name) })
+const STATUS = v.looseObject({
+  node: name,
+  version: name,
+  started: v.number(),
+  backend: name,
+  state,
+  reasons: v.array(text),
+  degraded: v.array(text),
+  findings: v.optional(v.array(finding), []),
+  peers: v.array(
+    v.looseObject({
+      subnets: both,
+      ips: both,
+      problem: v.exactOptional(text),
+      probe: v.exactOptional(
+        v.looseObject({
+          state: v.picklist(['unknown', 'answers', 'narrow', 'silent']),
+          sent: count,
+          lost: count,
+          ms: v.exactOptional(v.number()),
+        }),
+      ),
+    }),
+  ),
+  store: v.looseObject({ name, connected: v.boolean(), error: v.exactOptional(text) }),
+  kinds: v.record(name, v.looseObject({ wanted: count, programmed: count, repaired: count })),
+  repairs: v.optional(v.array(v.looseObject({ at: v.number() })), []),
+})
+
+/** Reads the answer of `/summary`. Throws Error that says what is wrong with it. */
+export function readSummary(body: string): Summary {
+  const summary = valid(SUMMARY, body) as Summary
+  const { row } = summary
+  const isWhole = !row || [row.state, row.lost, row.ms].every(({ length }) => length === row.name.length)
+  if (!isWhole) throw new Error('its answer is no summary of plumb: the columns of its row differ in length')
+  return summary
+}
+
+/** Makes the summary of an agent that has none, from its answer of `/status`. Throws Error as `readSummary`. */
+export function summaryFromStatus(body: string, now: number): Summary {
+  const status = valid(STATUS, body) as unknown as Status
+  const rows: Row[] = status.peers.map((peer: Peer, i) => rowOf(i + 1, peer, undefined))
+  const recent = status.repairs.filter(({ at }) => at > now - HOUR_MS).length
+  const past = { lately: (what: 'repairs' | 'refused') => (what === 'repairs' ? recent : undefined) }
+  return summaryOf(status, rows, past, { now, withRow: true })
+}
+
+function valid(schema: v.GenericSchema, body: string): unknown {
+  let value: unknown
+  try {
+    value = JSON.parse(body)
+  } catch (cause) {
+    throw new Error('its answer is no JSON: another program answers there', { cause })
+  }
+  const { success, issues, output } = v.safeParse(schema, value, { abortEarly: true })
+  if (success) return output
+  const [issue] = issues
+  const key = issue ? (v.getDotPath(issue) ?? '') : ''
+  throw new Error(`its answer is no summary of plumb: ${key || 'it'} is ${issue?.received ?? 'wrong'}`)
+}
+
+/** The state of a letter of a row. Undefined for any other letter. */
+export function stateOfLetter(letter: string | undefined): PeerState | undefined {
+  return letter === undefined ? undefined : LETTERS[letter]
+}
+
+const LETTERS: Readonly<Record<string, PeerState>> = {
+  r: 'reachable',
+  n: 'narrow',
+  s: 'silent',
+  '?': 'unknown',
+  u: 'unreachable',
+}
