@@ -308,3 +308,26 @@ describe('the first sentence', () => {
     )
   })
 })
+
+describe('the page', () => {
+  let page: Readonly<Record<'html' | 'js' | 'css' | 'icon', string>>
+  before(async () => {
+    page = (await import('../../agent/health/page.ts')).page
+  })
+  it('[PG18] is text that asks nobody but the agent, by relative addresses', () => {
+    assert.match(page.html, /<script type="module" src="page\.js">/)
+    for (const [name, text] of Object.entries(page)) {
+      assert.ok(text.length > 100, name)
+      const addresses = [...text.matchAll(/\b(?:https?:)?\/\/[a-z0-9.-]+\.[a-z]{2,}[^\s"'`)]*/gi)]
+        .map(([found]) => found)
+        .filter((found) => !found.includes('www.w3.org/'))
+      assert.deepEqual(addresses, [], name)
+      assert.doesNotMatch(text, /\b(?:src|href)="\//)
+    }
+    assert.doesNotMatch(page.html, /<style|style="|<script(?! type="module" src)|\son[a-z]+=/)
+  })
+  it('[PG15] is at most 120 kB', () => {
+    const bytes = Object.values(page).reduce((sum, text) => sum + Buffer.byteLength(text), 0)
+    assert.ok(bytes <= 120_000, `${bytes} bytes`)
+  })
+})
