@@ -1,6 +1,7 @@
 // This folder shows the state of the agent to people and programs. Begin here, with the routes on the socket and the
 // HTTP port. `condition.ts` judges the node's condition. `status.ts` has the type of the status. `metrics.ts` formats
 // it for Prometheus. `page/` has the page for browsers.
+import { createHash, timingSafeEqual } from 'node:crypto'
 import { readdirSync } from 'node:fs'
 import { log, warn } from '../../lib/os/log.ts'
 import { apiRequests } from '../cluster/api.ts'
@@ -66,8 +67,9 @@ export interface Source {
 /** The socket, and the address and port of the HTTP server. `port` 0 means no port, as in flannel's `healthz-port`. */
 export interface Places {
   readonly address: string
-  /** The port serves only the paths of probes and metrics. */
+  /** Without the token, the port serves only the paths of probes and metrics. */
   readonly probesOnly?: true
+  readonly token?: string
   readonly port: number
   readonly socket: string
 }
@@ -135,7 +137,7 @@ const ROUTES: Readonly<Record<string, Route>> = {
  * Throws CniError 5 when it cannot listen on the socket, and 11 when another agent already answers there.
  */
 export async function serveHealth(
-  { address, port, probesOnly, socket }: Places,
+  { address, port, probesOnly, token, socket }: Places,
   source: Source,
   failures: Pick<Failures, 'report'> = { report() {} },
 ): Promise<{ stop(): void }> {
@@ -149,7 +151,8 @@ export async function serveHealth(
   const local = /^(127\.|::1$|localhost$)/.test(address)
   const answerOnPort = (asked: Asked) => {
     if (local && !isLocal(asked.host)) return misdirected(asked)
-    return probesOnly && !PROBES.includes(asked.path) ? withheld(asked) : tell(asked)
+    const isOpen = !probesOnly || PROBES.includes(asked.path) || (token !== undefined && hasToken(asked, token))
+    return isOpen ? tell(asked) : withheld(asked, token !== undefined)
   }
   const onPort = port === 0 ? undefined : insist({ hostname: address, port }, answerOnPort, failures)
   return {
@@ -287,9 +290,20 @@ const OPEN: readonly string[] = ['/', '/page.js', '/page.css', '/icon.svg', '/he
 // The paths that flannel's flags promise, and that kubelet and Prometheus use.
 const PROBES: readonly string[] = ['/healthz', '/readyz', '/metrics']
 
-function withheld({ path }: Asked): Reply {
+function withheld({ path }: Asked, hasToken: boolean): Reply {
   const text = `${path} is not served at this address, only ${PROBES.join(', ')}`
-  return plain(403, `${text}; --status-address=IP:PORT serves all`, HEADERS)
+  if (hasToken) {
+    const headers = { ...HEADERS, 'WWW-Authenticate': 'Bearer realm="plumb"' }
+    return plain(401, `${text}; want the header Authorization: Bearer with the token of --status-token-file`, headers)
+  }
+  return plain(403, `${text}; --status-token-file=FILE serves all to a client with its token`, HEADERS)
+}
+
+// The time that it takes says nothing about the token.
+function hasToken({ header }: Asked, token: string): boolean {
+  const given = /^Bearer +(\S+)$/i.exec(header('authorization') ?? '')?.[1] ?? ''
+  const digest = (text: string) => createHash('sha256').update(text).digest()
+  return timingSafeEqual(digest(given), digest(token))
 }
 
 // A page of another origin cannot read the answers, and it must not make the agent work for it either. Programs send

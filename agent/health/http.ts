@@ -47,6 +47,7 @@ const HEAD_MS = 5000
 /** The limit for a client that does not receive its data, or that leaves a finished connection open. */
 const STALLED_MS = 30_000
 const WORDS: Readonly<Record<number, string>> = {
+  401: 'Unauthorized',
   403: 'Forbidden',
   200: 'OK',
   304: 'Not Modified',

@@ -219,6 +219,12 @@ export const FLAGS = {
     value: 'IP:PORT',
     about: 'of the status server; off for none',
   },
+  'status-token-file': {
+    kind: 'text',
+    fallback: '',
+    value: 'FILE',
+    about: 'with the token for everything but metrics at a status-address of other machines (Authorization: Bearer)',
+  },
   'metrics-per-peer': {
     kind: 'flag',
     fallback: 'false',

@@ -211,10 +211,12 @@ export function filesOf(read: Readers): Settings['files'] {
 export function statusOf(read: Readers, given: Given): Settings['status'] {
   const [address, host] = [read.one('status-address', listening), read.one('healthz-ip', parseIp) ?? '0.0.0.0']
   const port = read.number('healthz-port', 0, 65_535)
-  if (given.has('status-address') || !given.has('healthz-port')) return address
-  if (port === 0) return undefined
-  // flannel's healthz flags are for probes. A user who sets them may not know of the status page.
-  return { host, port, ...(/^(127\.|::1$)/.test(host) ? {} : { probesOnly: true as const }) }
+  const tokenFile = read.one('status-token-file', file) ?? ''
+  const status = given.has('status-address') || !given.has('healthz-port') ? address : { host, port }
+  if (!status || status.port === 0) return undefined
+  // Every machine that reaches the address can read what is there. So the page, names and addresses need a token.
+  const isLocal = /^(127\.|::1$)/.test(status.host)
+  return { ...status, ...(!isLocal && { probesOnly: true as const, ...(tokenFile !== '' && { tokenFile }) }) }
 }
 
 function path(read: Readers, name: FlagName): string {

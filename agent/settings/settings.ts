@@ -25,8 +25,11 @@ export interface Settings {
   /** Address of the status server. Absent when the server is off. */
   readonly status?: {
     readonly host: string
-    readonly port: number /** The server answers probes and metrics only, not the status page. */
+    readonly port: number
+    /** Without a token, the server answers probes and metrics only. It does so at any address but a loopback address. */
     readonly probesOnly?: true
+    /** The file with the token for everything else. */
+    readonly tokenFile?: string
   }
   /** Metrics have series for every peer, and not only for the worst. */
   readonly metricsPerPeer: boolean

@@ -228,10 +228,30 @@ describe('serveHealth() at its places', () => {
         assert.equal(answer.status, 403, path)
         assert.match(
           await answer.text(),
-          /is not served at this address, only \/healthz, \/readyz, \/metrics; --status-address=IP:PORT serves all/,
+          /is not served at this address, only \/healthz, \/readyz, \/metrics; --status-token-file=FILE serves all to a client/,
         )
       }
       assert.equal((await fetch('http://agent/status', { unix: SOCKET })).status, 200)
+    } finally {
+      served.stop()
+    }
+  })
+  it('[PG20] at another address the token opens everything, and without it there are metrics alone', async () => {
+    const token = 'a-token-of-some-length'
+    const served = await serveHealth({ ...places, address: '0.0.0.0', probesOnly: true, token }, scripted())
+    try {
+      const ask = async (path: string, authorization?: string) => {
+        const headers = authorization === undefined ? {} : { Authorization: authorization }
+        const answer = await fetch(`${URL}${path}`, { headers })
+        await answer.text()
+        return [answer.status, answer.headers.get('www-authenticate')]
+      }
+      for (const path of ['/healthz', '/readyz', '/metrics']) assert.deepEqual(await ask(path), [200, null], path)
+      for (const path of ['/', '/status', '/pods', '/log', '/events?v=2'])
+        for (const given of [undefined, 'Bearer wrong', `Basic ${token}`, `Bearer ${token}x`, 'Bearer'])
+          assert.deepEqual(await ask(path, given), [401, 'Bearer realm="plumb"'], `${path} ${given}`)
+      assert.deepEqual(await ask('/status', `Bearer ${token}`), [200, null])
+      assert.deepEqual(await ask('/', `bearer ${token}`), [200, null])
     } finally {
       served.stop()
     }

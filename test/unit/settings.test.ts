@@ -163,8 +163,8 @@ const EACH: Readonly<Partial<Record<FlagName, readonly [path: string, ...values:
   'cni-bin-dir': ['files.binDir', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
   'status-address': [
     'status',
-    ['10.0.0.1:80', { host: '10.0.0.1', port: 80 }],
-    ['[fd00::1]:81', { host: 'fd00::1', port: 81 }],
+    ['10.0.0.1:80', { host: '10.0.0.1', port: 80, probesOnly: true }],
+    ['[::1]:81', { host: '::1', port: 81 }],
     ['off', undefined],
   ],
   'tx-checksum-offload': ['network.txChecksumOffload', ['on', 'on'], ['off', 'off'], ['auto', 'auto']],
@@ -231,6 +231,7 @@ const ELSEWHERE: readonly string[] = [
   'etcd-password',
   'subnet-lease-renew-margin',
   'healthz-ip',
+  'status-token-file',
 ]
 
 describe('settings', () => {
@@ -371,11 +372,18 @@ describe('settings', () => {
     assert.deepEqual(
       [both.status as unknown, both.notes],
       [
-        { host: '10.0.0.1', port: 1 },
+        { host: '10.0.0.1', port: 1, probesOnly: true },
         ['healthz-port has no effect: status-address says where the status server listens'],
       ],
     )
     assert.deepEqual(read(['--healthz-ip=::1']).notes, ['healthz-ip has no effect without healthz-port'])
+    // [PG20]
+    assert.deepEqual(read(['--status-address=10.0.0.1:1', '--status-token-file=/t']).status as unknown, {
+      host: '10.0.0.1',
+      port: 1,
+      probesOnly: true,
+      tokenFile: '/t',
+    })
   })
 
   it('[FU7] the pages of the status server and of the file store tell the defaults that the code has', () => {
