@@ -112,11 +112,16 @@ async function farNode(values: Given['values']): Promise<FarNode> {
   const pods = attachedPods(values['cache-dir'] ?? '/var/lib/cni')
   const status = await quietly(async () => (await answerOf('/status', values)) as Status)
   const none = { status, services: undefined, decision: undefined }
-  const { links, at } = await readTraceFacts(none, 'host', pods, subnetFileOf(values))
+  const { links, at, route } = await readTraceFacts(none, 'host', pods, subnetFileOf(values))
   const tunnel = links.find(({ vxlan }) => vxlan !== undefined)?.vxlan?.port
   return {
     ...(tunnel !== undefined && { tunnel }),
     tunnels: tunnelsOf({ links }),
+    linksFrom(source) {
+      const back = route('node', source, undefined)
+      const uplink = status?.uplink === undefined ? [] : [status.uplink.name]
+      return [...new Set([...('errno' in back ? [] : [back.dev]), ...uplink, ...tunnelsOf({ links })])]
+    },
     places: (destinations) => [
       { name: 'node', ns: 'host' },
       ...spacesOf(destinations.filter((ip) => at(ip)?.isNode === false).map((ip) => namespaceOf(ip, pods))),

@@ -18,8 +18,9 @@ export interface ForwardChain {
 export interface Forwarded {
   readonly from: Cidr
   readonly to: Cidr
-  /** The destination port of a packet of UDP. Absent for a packet of any protocol. */
+  /** The destination port of a packet of UDP or of TCP. Without both of them, it is a packet of any protocol. */
   readonly udp?: number
+  readonly tcp?: number
   /** The links by which it may come in, and those by which it may go out. */
   readonly iif: readonly string[]
   readonly oif: readonly string[]
@@ -54,7 +55,7 @@ function follow(chain: string, packet: Forwarded, rulesOf: RulesOf, depth: numbe
   for (const rule of rulesOf(chain)) {
     const answers = rule.map((part): Answer => {
       if ('match' in part) return isMatch(part['match'], packet)
-      return 'xt' in part && !isTranslation(part) ? 'unknown' : 'yes'
+      return 'xt' in part && !isTranslation(part) && !isRejection(part) ? 'unknown' : 'yes'
     })
     if (answers.includes('no')) continue
     const isSure: boolean = isReached && !answers.includes('unknown')
@@ -62,6 +63,7 @@ function follow(chain: string, packet: Forwarded, rulesOf: RulesOf, depth: numbe
       ['drop', 'reject', 'accept', 'return', 'jump', 'goto', 'vmap'].filter((word) => word in part),
     )
     if (verdict === 'return' && isSure) return 'goes on'
+    if (rule.some(isRejection) && isSure) return 'drops'
     if ((verdict === 'drop' || verdict === 'reject') && isSure) return 'drops'
     if (rule.some(isTranslation) && isSure) return 'translates'
     // It may be for these packets.
@@ -80,6 +82,10 @@ function follow(chain: string, packet: Forwarded, rulesOf: RulesOf, depth: numbe
 function isTranslation(part: Expression): boolean {
   const { name } = (part['xt'] ?? {}) as { name?: unknown }
   return 'masquerade' in part || 'snat' in part || name === 'MASQUERADE' || name === 'SNAT'
+}
+
+function isRejection(part: Expression): boolean {
+  return ((part['xt'] ?? {}) as { name?: unknown }).name === 'REJECT'
 }
 
 interface Match {
@@ -112,11 +118,13 @@ function answerOf({ payload, meta, ct }: NonNullable<Match['left']>, right: unkn
   if (ct?.key === 'state') return listOf(right).includes('new') ? 'yes' : 'no'
   // Nobody has translated it, and no answer has come.
   if (ct?.key === 'status') return 'no'
-  if (packet.udp === undefined) return 'unknown'
-  if (meta?.key === 'l4proto') return listOf(right).includes('udp') ? 'yes' : 'no'
-  if (payload?.protocol === 'udp' && payload.field === 'dport') return isPort(packet.udp, right)
+  const port = packet.udp ?? packet.tcp
+  if (port === undefined) return 'unknown'
+  const protocol = packet.udp === undefined ? 'tcp' : 'udp'
+  if (meta?.key === 'l4proto') return listOf(right).includes(protocol) ? 'yes' : 'no'
+  if (payload?.protocol === protocol && payload.field === 'dport') return isPort(port, right)
   // Rules of other protocols.
-  if (/^(tcp|sctp|icmp|icmpv6)$/.test(String(payload?.protocol))) return 'no'
+  if (/^(tcp|udp|sctp|icmp|icmpv6)$/.test(String(payload?.protocol)) && payload?.protocol !== protocol) return 'no'
   return 'unknown'
 }
 

@@ -12,7 +12,7 @@ export function isUfw(chains: readonly Chain[], { family, table }: Pick<Chain, '
 }
 
 /** What nodes send to the port of this node's tunnel: a packet for each network of the uplink. Empty for other ways. */
-export function tunnelled({ agent, links }: Pick<Facts, 'agent' | 'links'>): Required<Forwarded>[] {
+export function tunnelled({ agent, links }: Pick<Facts, 'agent' | 'links'>): (Forwarded & { readonly udp: number })[] {
   const uplink = links.find(({ name }) => name === agent?.uplink?.name)
   const udp = links.find(({ name, vxlan }) => name.startsWith('flannel') && vxlan !== undefined)?.vxlan?.port
   if (agent?.backend !== 'vxlan' || !uplink || udp === undefined) return []

@@ -6,7 +6,7 @@ import { linesOf } from '../../lib/text/lines.ts'
 import type { HopName, Outcome, Outcomes } from './hops.ts'
 import { probeMarks, wishMarks } from './marks.ts'
 import { foreseeFar, type TraceFacts } from './oracle.ts'
-import type { Probe, Wish } from './packet.ts'
+import { type Probe, sizesOf, type Wish } from './packet.ts'
 import { ruleTexts } from './rules.ts'
 import { observeFar } from './seen.ts'
 import { type Heard, Reader } from './sights.ts'
@@ -95,6 +95,8 @@ export interface FarNode {
   /** The namespaces in which the packet is followed. */
   places(destinations: readonly Ip[]): readonly Place[]
   facts(probe: Probe, destination: Omit<Destination, 'probe'>): Promise<TraceFacts>
+  /** The links by which packets of an address come in. */
+  linksFrom(source: Ip): readonly string[]
   /** The UDP port of VXLAN, and the names of its links. */
   readonly tunnel?: number
   readonly tunnels: readonly string[]
@@ -114,7 +116,8 @@ export async function followFar(
   if (first === undefined) return
   const { probe: sent, wish, destinations } = JSON.parse(first) as FarQuestion
   const places = node.places(destinations)
-  const marks = sent ? probeMarks(sent, node.tunnel, []) : wishMarks(wish as Wish, 0, node.tunnel, [])
+  const links = node.linksFrom((sent ?? (wish as Wish)).source)
+  const marks = sent ? probeMarks(sent, node.tunnel, links) : wishMarks(wish as Wish, 0, node.tunnel, links)
   const watching = await watch(places, marks)
   try {
     say(READY)
@@ -140,7 +143,8 @@ export async function followFar(
     const facts = await node.facts(probe, destination)
     const texts = await ruleTexts(sights, places)
     const seen = observeFar({
-      ...{ probe, sights, drops: [], isNodeSource: false, tunnels: node.tunnels },
+      ...{ probe, sights, isNodeSource: false, tunnels: node.tunnels },
+      drops: watching.drops?.drops(links.flatMap((link) => sizesOf(probe).map((bytes) => ({ link, bytes })))) ?? [],
       isTargetWatched: facts.at(destination.ip) !== undefined,
       ruleOf: (sight) => texts.get(sight),
     })

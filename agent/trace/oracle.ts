@@ -89,7 +89,7 @@ function* walkFar(attempt: Attempt, facts: TraceFacts): Generator<readonly [HopN
   yield ['far route', routing(way, destination, source, iif, facts)]
   if ('errno' in way) return
   const isToNode = way.type === 'local'
-  const passage = { attempt, to: destination, iif, oif: way.dev, isNode: false, isToNode }
+  const passage = { attempt, to: destination, port, iif, oif: way.dev, isNode: false, isToNode }
   yield ['far rules', othersRules(passage, facts)]
   yield ['far policy', policy(facts)]
   const out = facts.links.find(({ name }) => name === receiver?.link)
@@ -123,7 +123,7 @@ function* walk(attempt: Attempt, facts: TraceFacts): Generator<readonly [HopName
   if ('errno' in way) return
   const isToNode = way.type === 'local'
   if (!(isBridged && skipsRules(to.ip, facts)) && (!isNode || !isToNode))
-    yield ['rules', othersRules({ attempt, to: to.ip, iif, oif: way.dev, isNode, isToNode }, facts)]
+    yield ['rules', othersRules({ attempt, to: to.ip, port: to.port, iif, oif: way.dev, isNode, isToNode }, facts)]
   yield ['policy', policy(facts)]
   if (!isNode && !isToNode) yield ['source', sourceKept(to.ip, receiver !== undefined, facts)]
   if (!isToNode)
@@ -225,19 +225,26 @@ function notForwarding(name: string): Outcome {
 interface Way {
   readonly attempt: Attempt
   readonly to: Ip
+  /** The port after translation. */
+  readonly port: number
   readonly iif: string | undefined
   readonly oif: string
   readonly isNode: boolean
   readonly isToNode: boolean
 }
 
-function othersRules({ attempt, to, iif, oif, isNode, isToNode }: Way, { chains }: TraceFacts): Outcome | undefined {
+function othersRules(
+  { attempt, to, port, iif, oif, isNode, isToNode }: Way,
+  { chains }: TraceFacts,
+): Outcome | undefined {
   const hook = isNode ? 'output' : isToNode ? 'input' : 'forward'
   const packet: Forwarded = {
     from: hostCidr(attempt.source),
     to: hostCidr(to),
     iif: iif === undefined ? [] : [iif],
     oif: [oif],
+    ...(attempt.protocol === 'TCP' && { tcp: port }),
+    ...(attempt.protocol === 'UDP' && { udp: port }),
   }
   const others = chains.filter((one) => one.hook === hook && one.type === 'filter' && !OURS.test(one.table))
   const refusing = others.find((one) => drops(one, packet, rulesIn(chains, one)))

@@ -114,6 +114,13 @@ export function packetOf(probe: Probe): Uint8Array {
   return packet
 }
 
+/** The sizes of the packet from the IP header on: its own, and inside VXLAN over IPv4 and IPv6. Pure. */
+export function sizesOf(probe: Probe): number[] {
+  const own = probe.real?.bytes ?? packetOf(probe).length
+  const carried = own + VXLAN_HEADERS + ETHERNET_HEADER
+  return [own, carried + HEADER[4], carried + HEADER[6]]
+}
+
 // TCP: a SYN. UDP: a datagram of 8 bytes. ICMP: an echo request.
 function segmentOf({ protocol, port, sourcePort, token }: Probe, family: 4 | 6): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(protocol === 'TCP' ? 20 : 16)

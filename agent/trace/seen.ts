@@ -121,7 +121,8 @@ function* walk(evidence: Evidence): Steps {
   const [first, last] = [onNode[0], onNode.at(-1)]
   const isTranslated = first && last && (first.destination !== last.destination || first.port !== last.port)
   const target = last && { ip: last.destination, port: last.port }
-  const translated = isTranslated && target ? passing(`→ ${endText(target)}`, endText(target)) : undefined
+  const translated =
+    isTranslated && target ? passing(`→ ${endText(target)}${translator(onNode)}`, endText(target)) : undefined
   yield ['service', refusal('service', evidence) ?? translated]
   const end = yield* throughNode(evidence, onNode, '')
 
@@ -157,13 +158,25 @@ function* walkFar(evidence: Evidence): Steps {
   ) as [Sight[], Sight[]]
   const [stopped, first] = [refusals(carriers)[0], inner.find(({ iif }) => iif)]
   if (stopped) yield ['far link', failing(ruleText(stopped, evidence))]
-  else if (!first && carriers.length > 0) yield ['far link', failing('the tunnel does not give it out')]
-  else if (!first) yield ['far link', failing('it did not arrive at the node')]
+  else if (!first && carriers.length > 0)
+    yield ['far link', failing(`the tunnel does not give it out${because(evidence)}`)]
+  else if (!first) yield ['far link', failing(`it did not arrive at the node${because(evidence)}`)]
   if (!first) return undefined
   yield ['far link', passing(`by ${first.iif}`, first.iif)]
   yield* throughNode(evidence, inner, 'far ')
   yield ['receiver', received(evidence, inner)]
   return undefined
+}
+
+// The chain of another program that changed the destination.
+function translator(onNode: readonly Sight[]): string {
+  const [first] = onNode
+  const changed = onNode.findIndex((one) => one.destination !== first?.destination || one.port !== first.port)
+  const by = onNode
+    .slice(0, changed)
+    .findLast(({ handle, hook, verdict }) => handle !== undefined && hook === undefined && verdict === 'accept')
+  if (by === undefined || by.table.startsWith('plumb_')) return ''
+  return ` by the chain ${by.family} ${by.table} ${by.chain}`
 }
 
 // The hops on one node, from the route to the exit. Returns the sight at the exit.

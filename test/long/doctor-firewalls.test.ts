@@ -3,20 +3,12 @@ import assert from 'node:assert/strict'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { FIREWALLD } from '../../scripts/firewalld.ts'
-import { doctor, type Fixture, isClean, isFoundAlone, sh, withFixture } from '../support/doctor.ts'
+import { doctor, type Fixture, isClean, isFoundAlone, sh, UFW, withFixture } from '../support/doctor.ts'
 import { firewalld, missing } from '../support/firewalld.ts'
 import { until } from '../support/harness.ts'
 import { skip } from '../support/skip.ts'
 
 const LATE = 45_000
-
-/** The commands of ufw's own chains, as `ufw enable` makes them, in short. */
-const UFW = `iptables -N ufw-before-input; iptables -N ufw-user-input; iptables -N ufw-user-forward
-iptables -A ufw-before-input -i lo -j ACCEPT
-iptables -A ufw-before-input -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
-iptables -A ufw-before-input -p icmp -j ACCEPT
-iptables -A ufw-before-input -j ufw-user-input
-iptables -A INPUT -j ufw-before-input; iptables -A FORWARD -j ufw-user-forward`
 
 /** A folder with the real firewall-cmd. */
 function firewallCmd({ node }: Fixture): void {

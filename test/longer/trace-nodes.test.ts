@@ -93,6 +93,12 @@ describe('plumb trace between two nodes', () => {
       const blocked = await far(...ips)
       assert.deepEqual([blocked.status, blocked.differsAt, blocked.lostAt], [3, 'far link', 'far link'])
       assert.match(blocked.conclusion, /the chain ip filter INPUT drops it: .*udp dport 8472 .*drop/)
+      // Rules of the old iptables there, which nft does not show: the far half tells the reason of its kernel.
+      await sh(other.ns, 'iptables -F INPUT; iptables-legacy -I INPUT -p udp --dport 8472 -j DROP')
+      const old = await far(...ips)
+      assert.deepEqual([old.differsAt ?? old.lostAt, old.lostAt], ['far link', 'far link'], JSON.stringify(old))
+      assert.match(old.conclusion, /does not give it out: a rule outside of nft drops it \(NETFILTER_DROP in /)
+      await sh(other.ns, 'iptables-legacy -F INPUT')
       const strict = 'nft add table ip strict; nft add chain ip strict wall'
       await sh(
         other.ns,
@@ -124,13 +130,20 @@ describe('plumb trace between two nodes', () => {
   )
   it(
     '[DG6] by host-gw: without a tunnel, and a foreign route that leads elsewhere [DR32], a foreign masquerade [DR14]',
-    betweenNodes('host-gw', async ({ node, ips, far, near }) => {
+    betweenNodes('host-gw', async ({ node, other, ips, far, near }) => {
       const both = await far(...ips)
       arrives(both)
       assert.deepEqual(
         linesOf(both),
         [...NEAR.filter((hop) => hop !== 'tunnel'), ...FAR].map((hop) => `ok ${hop}`),
       )
+      // Answers would leave the other node by another link.
+      const detour = `ip link add vpn0 type veth peer name vpn1; ip link set vpn0 up; ip link set vpn1 up; ip route add ${ips[0]} dev vpn0`
+      await sh(other.ns, `${detour}; sysctl -qw net.ipv4.conf.eth0.rp_filter=1 net.ipv4.conf.all.rp_filter=1`)
+      const filtered = await far(...ips)
+      assert.equal(filtered.lostAt, 'far route', JSON.stringify(filtered))
+      assert.match(filtered.hops.at(-1)?.seen?.says ?? '', /reverse path filter drops it \(IP_RPFILTER in /)
+      await sh(other.ns, 'ip link del vpn0; sysctl -qw net.ipv4.conf.eth0.rp_filter=0 net.ipv4.conf.all.rp_filter=0')
       await sh(node.ns, 'iptables -t nat -I POSTROUTING -d 10.244.0.0/16 -j MASQUERADE')
       const masqueraded = await near(...ips)
       assert.deepEqual([masqueraded.status, masqueraded.differsAt], [3, 'source'], JSON.stringify(masqueraded))

@@ -256,3 +256,11 @@ echo $! >${noted}
   writeFileSync(join(dir, 'systemctl'), script, { mode: 0o755 })
   return dir
 }
+
+/** The commands of ufw's own chains, as `ufw enable` makes them, in short. */
+export const UFW = `iptables -N ufw-before-input; iptables -N ufw-user-input; iptables -N ufw-user-forward
+iptables -A ufw-before-input -i lo -j ACCEPT
+iptables -A ufw-before-input -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+iptables -A ufw-before-input -p icmp -j ACCEPT
+iptables -A ufw-before-input -j ufw-user-input
+iptables -A INPUT -j ufw-before-input; iptables -A FORWARD -j ufw-user-forward`
