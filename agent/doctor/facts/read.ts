@@ -35,7 +35,7 @@ export interface Places {
   readonly isUsual: boolean
   /** The folders that plugins and agent write to. */
   readonly written: readonly string[]
-  /** Asks the agent for its status. Rejects when no agent answers. */
+  /** Asks the agent for its status. Rejects when no agent answers, with the cause ENOENT or ECONNREFUSED when none runs. */
   status(): Promise<Status>
   /** Asks it for the Services that it serves. Null when it serves none. */
   services(): Promise<readonly ServiceView[] | null>
@@ -82,11 +82,14 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
   const status = agent.status === 'fulfilled' ? agent.value : undefined
   const network = networkOf(status, subnetFile.status === 'fulfilled' ? subnetFile.value : undefined)
   const unread = ruleset.status === 'rejected' ? (ruleset.reason as Error).message : ruleset.value.unread
-  const services = await settled(async () => (status?.services ? ((await places.services()) ?? undefined) : undefined))
+  const statusNow = () => (isWithoutAgent(agent) ? undefined : known(agent))
+  const services = await settled(async () =>
+    statusNow()?.services ? ((await places.services()) ?? undefined) : undefined,
+  )
   const runtimesRead = settled(() => readRuntimes(known(processes)))
   const listsRead = settled(async () => listsOf(places, await runtimesRead))
   const [reach, twins, runtimes, lists, nft, certificates, pools, unheard, nameless, resolver] = await Promise.all([
-    settled(() => readReach(status)),
+    settled(() => readReach(statusNow())),
     settled(() => readTwins(known(links), known(routes), status)),
     runtimesRead,
     listsRead,
@@ -94,7 +97,7 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
     settled(() => readCertificates(known(processes))),
     settled(async () => readPools(known(await listsRead), network?.subnets ?? [], known(journal).gone)),
     settled(() => readUnheard(known(services))),
-    settled(() => (status?.policy ? readNameless(places.policySocket, known(services)) : [])),
+    settled(() => (statusNow()?.policy ? readNameless(places.policySocket, known(services)) : [])),
     settled(() => readResolver(known(processes))),
   ])
   await Bun.sleep(Math.max(0, started + GROWTH_MS - performance.now()))
@@ -127,10 +130,17 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
     pools: () => known(pools),
     subnetFile: () => known(subnetFile),
     lists: () => known(lists),
-    agent: () => status,
-    status: () => status,
+    agent: statusNow,
+    status: statusNow,
     network: () => network,
   })
+}
+
+// No agent runs. One that may not be asked, or does not answer, may be there.
+function isWithoutAgent(asked: PromiseSettledResult<Status>): boolean {
+  if (asked.status === 'fulfilled') return false
+  const { code } = ((asked.reason as Error).cause ?? {}) as NodeJS.ErrnoException
+  return code === 'ENOENT' || code === 'ECONNREFUSED'
 }
 
 // Those of the one runtime that has networks, when the usual folder has none.
