@@ -104,29 +104,6 @@ describe('plumb doctor', () => {
       assert.deepEqual((await doctor(fixture)).made, made)
     }),
   )
-  it(
-    '[DG5] finds nothing without root, says which checks were not made, and why',
-    withFixture(async (fixture) => {
-      const dir = join(fixture.node.dir, 'nobody')
-      const file = join(dir, 'plumb')
-      // The folders of tests are root's alone.
-      const way =
-        'mount --bind "$0" /mnt/plumb; exec setpriv --reuid=65534 --regid=65534 --clear-groups /mnt/plumb "$@"'
-      await sh(fixture.node.ns, `mkdir ${dir}; touch /mnt/plumb; chmod 755 /mnt`)
-      writeFileSync(file, `#!/bin/sh\nexec unshare -m sh -ec '${way}' ${DIST}/plumb "$@"\n`, { mode: 0o755 })
-      const { findings, made, notMade } = await doctor({ ...fixture, plumb: file })
-      assert.deepEqual(findings, [])
-      const whys = new Map(notMade.map(({ code, why }) => [code, why]))
-      assert.match(whys.get('DR9') ?? '', /^nft -j .*Operation not permitted/)
-      assert.match(whys.get('DR17') ?? '', /: it is for root alone$/)
-      assert.match(whys.get('DR43') ?? '', /^EACCES: permission denied, open '\/run\/cni\/plumb\//)
-      // What anybody may read.
-      assert.ok(
-        ['DR4', 'DR5', 'DR20'].every((code) => made.includes(code)),
-        made.join(' '),
-      )
-    }),
-  )
   for (const isAlone of [false, true]) {
     const faults = FAULTS.filter(({ withoutAgent = false }) => withoutAgent === isAlone)
     it(
