@@ -5,12 +5,17 @@ import { SOCKET as POLICY_SOCKET } from '../lib/nft/admission.ts'
 import { answerOf } from './ask.ts'
 import type { Given } from './options.ts'
 
+/** What names the folders of networks and plugins. */
+const NAMES = ['conf-dir', 'bin-dir'] as const
+const VARIABLES = ['NETCONFPATH', 'CNI_PATH'] as const
+
 /** Where the doctor reads the facts of this node, by the options of a command. */
 export function placesOf(values: Given['values']): Places {
   const bins = values['bin-dir'] ?? [process.env['CNI_PATH'] ?? '/opt/cni/bin']
   return {
     subnetFile: values['subnet-file'] ?? '/run/flannel/subnet.env',
     confDir: values['conf-dir'] ?? process.env['NETCONFPATH'] ?? '/etc/cni/net.d',
+    isUsual: NAMES.every((name) => values[name] === undefined) && VARIABLES.every((name) => !process.env[name]),
     binDirs: bins.flatMap((one) => one.split(':')).filter((one) => one !== ''),
     written: ['/run/cni', '/run/plumb', '/var/lib/cni', '/var/lib/plumb'],
     policySocket: values['policy-socket'] ?? POLICY_SOCKET,

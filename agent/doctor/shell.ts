@@ -3,7 +3,7 @@ export function shellWord(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
 }
 
-/** The commands that give the agent a setting instead of an earlier value, and start it again. */
+/** The commands that give the agent a setting, also when it has another value there, and start it again. */
 export function agentSetting(name: string, value: string): string[] {
   const file = '/etc/plumb/agent.yaml'
   return [

@@ -24,7 +24,7 @@ async function found(fixture: Fixture): Promise<string[]> {
 }
 
 describe('plumb doctor beside other firewalls', () => {
-  it('[DG1] DR10: finds that firewalld rejects packets of pods and closes the port of the tunnel; its commands mend it for good', async function (this: Mocha.Context) {
+  it('[DG1] DR10: finds that firewalld rejects packets of pods and closes the port of the tunnel; its commands mend it for good, and [DG2] nothing is found beside firewalld then', async function (this: Mocha.Context) {
     const lacks = missing()
     if (lacks !== '') skip(this, `no firewalld: ${lacks}`)
     await withFixture(async (fixture) => {

@@ -1,47 +1,26 @@
 // Tests agent/doctor: what is wrong with the programs, the pools and the neighbours of a node.
 import assert from 'node:assert/strict'
-import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { doctor, type Fault, type Fixture, isClean, isFoundAlone, sh, withFixture } from '../support/doctor.ts'
+import {
+  beside,
+  containerd,
+  doctor,
+  type Fault,
+  type Fixture,
+  isClean,
+  isFoundAlone,
+  sh,
+  withFixture,
+} from '../support/doctor.ts'
 import { type Namespace, plugin, until } from '../support/harness.ts'
 import { makeNewer } from '../support/newer-nft.ts'
 
 const LATE = 45_000
 const CERTIFICATE = join(mkdtempSync(join(tmpdir(), 'certificate-')), 'client.pem')
 after(() => rmSync(dirname(CERTIFICATE), { recursive: true, force: true }))
-const [CONTAINERD, PYTHON] = ['/usr/bin/containerd', '/usr/bin/python3']
-
-/** Runs a program in the background of a node until `work` has ended. */
-async function beside(ns: Namespace, argv: readonly string[], work: () => Promise<void>): Promise<void> {
-  const child = Bun.spawn(['nsenter', `--net=${ns.path}`, '--', ...argv], { stdio: ['ignore', 'ignore', 'ignore'] })
-  try {
-    await work()
-  } finally {
-    child.kill('SIGKILL')
-    await child.exited
-  }
-}
-
-/** The words that start a containerd with the folders of networks and plugins. */
-function containerd({ node, bin }: Fixture, confDir: string): string[] {
-  const dir = join(node.dir, 'containerd')
-  mkdirSync(dir, { recursive: true })
-  const conf = join(dir, 'config.toml')
-  const text = `version = 2
-root = "${dir}/root"
-state = "${dir}/state"
-[grpc]
-address = "${dir}/sock"
-[plugins."io.containerd.internal.v1.opt"]
-path = "${dir}/opt"
-[plugins."io.containerd.grpc.v1.cri".cni]
-bin_dir = "${bin}"
-conf_dir = "${confDir}"
-`
-  writeFileSync(conf, text)
-  return [CONTAINERD, '--config', conf]
-}
+const PYTHON = '/usr/bin/python3'
 
 async function isFoundAndMended(fixture: Fixture, fault: Fault): Promise<void> {
   await fault.make(fixture)

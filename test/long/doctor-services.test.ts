@@ -45,10 +45,10 @@ async function isFoundAndMended(fixture: Fixture, fault: Fault): Promise<void> {
 
 describe('plumb doctor beside Services and policies of the agent', () => {
   it(
-    '[DG1] DR8: finds local ports within those of nodes; DR2: frames of a bridge that skip the rules; DR13: rules of kube-proxy, as iptables has them',
+    '[DG2] finds nothing beside Services and policies; [DG1] DR8: finds local ports within those of nodes; DR2: frames of a bridge that skip the rules; DR13: rules of kube-proxy, as iptables has them; DR38: a node without a network',
     withFixture(
       async (fixture) => {
-        const { node } = fixture
+        const { node, lists } = fixture
         writePod(fixture)
         makeSettings()
         await isClean(fixture)
@@ -83,6 +83,15 @@ describe('plumb doctor beside Services and policies of the agent', () => {
         )
         const { stdout } = await node.ns.exec(['iptables-save'])
         assert.doesNotMatch(stdout, /KUBE-/)
+        await isFoundAndMended(
+          { ...fixture, agent },
+          {
+            code: 'DR38',
+            what: 'the only network is gone',
+            make: () => rmSync(join(lists, '10-flannel.conflist')),
+            says: /^There is no \*\.conflist, \*\.conf or \*\.json file in \S+: the node says "cni config uninitialized" and starts no pod$/,
+          },
+        )
       },
       `--network-policy=${DIR}`,
       `--service-proxy=${DIR}`,

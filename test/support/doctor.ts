@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { type Namespace, plugin, until } from './harness.ts'
+import { type Namespace, PATIENCE, plugin, until } from './harness.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node } from './nodes.ts'
 import { conforms } from './schemas.ts'
 
@@ -47,6 +47,8 @@ export interface Fixture {
 
 /** A node with what its runtime reads. */
 export interface Place extends Pick<Fixture, 'node' | 'bin' | 'lists'> {
+  /** The doctor finds the folders of the runtime itself. */
+  readonly isUsual?: true
   /** The program to ask, when it is not plumb itself. */
   readonly plumb?: string
 }
@@ -85,7 +87,7 @@ export function withShape(
 ) {
   const options = (cluster: Cluster) => [...fileStore(cluster, network), '--probe-interval=2', ...more]
   return inCluster(3, options, async ({ nodes, hub }, test) => {
-    test.timeout(300_000)
+    test.timeout(300_000 * PATIENCE)
     const [node, other, { ns: pod }] = nodes as [Node, Node, Node]
     const [agent, second] = [node.agent(), other.agent()]
     await Promise.all([agent.ready(30_000), second.ready(30_000)])
@@ -122,7 +124,7 @@ export function withShape(
 
 /** Runs `plumb doctor --json` on the node, as it is set up there. */
 export async function doctor(
-  { node, bin, lists, plumb = PLUMB }: Place,
+  { node, bin, lists, isUsual, plumb = PLUMB }: Place,
   ...words: string[]
 ): Promise<Report & { status: number }> {
   const { status, stdout, stderr } = await node.ns.exec([
@@ -135,10 +137,7 @@ export async function doctor(
     join(node.dir, 'policy.sock'),
     '--subnet-file',
     join(node.dir, 'subnet.env'),
-    '--conf-dir',
-    lists,
-    '--bin-dir',
-    bin,
+    ...(isUsual ? [] : ['--conf-dir', lists, '--bin-dir', bin]),
     ...words,
   ])
   assert.ok(status !== 2, stderr)
@@ -264,3 +263,34 @@ iptables -A ufw-before-input -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEP
 iptables -A ufw-before-input -p icmp -j ACCEPT
 iptables -A ufw-before-input -j ufw-user-input
 iptables -A INPUT -j ufw-before-input; iptables -A FORWARD -j ufw-user-forward`
+
+/** Runs a program in the background of a node until `work` has ended. */
+export async function beside(ns: Namespace, argv: readonly string[], work: () => Promise<void>): Promise<void> {
+  const child = Bun.spawn(['nsenter', `--net=${ns.path}`, '--', ...argv], { stdio: ['ignore', 'ignore', 'ignore'] })
+  try {
+    await work()
+  } finally {
+    child.kill('SIGKILL')
+    await child.exited
+  }
+}
+
+/** The words that start a containerd with the folders of networks and plugins. */
+export function containerd({ node, bin }: Place, confDir: string): string[] {
+  const dir = join(node.dir, 'containerd')
+  mkdirSync(dir, { recursive: true })
+  const conf = join(dir, 'config.toml')
+  const text = `version = 2
+root = "${dir}/root"
+state = "${dir}/state"
+[grpc]
+address = "${dir}/sock"
+[plugins."io.containerd.internal.v1.opt"]
+path = "${dir}/opt"
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "${bin}"
+conf_dir = "${confDir}"
+`
+  writeFileSync(conf, text)
+  return ['/usr/bin/containerd', '--config', conf]
+}

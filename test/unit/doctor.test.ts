@@ -70,6 +70,7 @@ function healthy(more: Partial<Facts> & { sysctls?: Readonly<Record<string, stri
   }
   return {
     sysctl: (name) => values[name],
+    uncountedNeighbours: () => 0,
     links: [
       link('eth0', '', { cidrs: ['192.0.2.1/24', 'fe80::1/64'] }),
       link('cni0', 'bridge', { mtu: 1450, cidrs: ['10.64.0.1/24', 'fd00:64::1/64'] }),
@@ -693,6 +694,25 @@ describe('the checks of the doctor', () => {
     const { notMade, made } = examine(facts, AGENT_CHECKS)
     assert.deepEqual(notMade, [])
     assert.ok(made.length >= 14)
+  })
+})
+
+describe('the table of neighbours', () => {
+  it('[DG2] DR5: is not full of the permanent entries of a tunnel to 1,000 peers', () => {
+    const counters = grown(new Map(), new Map([['arp_cache.entries', 1010]]), 1000)
+    assert.deepEqual(examine(healthy({ counters, uncountedNeighbours: () => 1000 })).findings, [])
+  })
+})
+
+describe('a kernel without a module', () => {
+  it('DR6: is found by what the agent says of each backend', () => {
+    for (const said of ['no module fou: modprobe fou, or', 'no links of type ipip: modprobe ipip, or']) {
+      const { findings } = examine(healthy(withStatus({ reasons: [`Cannot use it: this kernel has ${said} more`] })))
+      assert.deepEqual(
+        findings.map(({ code, commands }) => [code, commands[1]]),
+        [['DR6', `modprobe ${/(ipip|fou)/.exec(said)?.[0]}`]],
+      )
+    }
   })
 })
 

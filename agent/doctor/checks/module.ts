@@ -1,13 +1,16 @@
 import type { Check } from '../check.ts'
 
+/** As the agent says it (lib/text/errors.ts). */
+const MISSING = /this kernel has no (?:module|links of type) (\w+)/
+
 /** The backend needs a module that this kernel does not have. The agent says so and waits. */
 export const check: Check = {
   code: 'DR6',
   title: 'a kernel module is missing',
   severity: 'error',
   detect({ status }) {
-    const sentence = status?.reasons.find((text) => /has no module/.test(text))
-    const [, name] = /has no module (\w+)/.exec(sentence ?? '') ?? []
+    const sentence = status?.reasons.find((text) => MISSING.test(text))
+    const [, name] = MISSING.exec(sentence ?? '') ?? []
     if (sentence === undefined || name === undefined) return []
     return [
       {

@@ -11,7 +11,7 @@ export const check: Check = {
   code: 'DR17',
   title: 'tunnel to other nodes is blocked',
   severity: 'error',
-  dependsOn: ['DR1', 'DR6', 'DR10', 'DR11', 'DR21', 'DR22', 'DR23', 'DR24', 'DR32'],
+  dependsOn: ['DR1', 'DR4', 'DR5', 'DR6', 'DR10', 'DR11', 'DR21', 'DR22', 'DR23', 'DR24', 'DR32'],
   detect({ status, links, reach }) {
     if (!status) return []
     const reachOf = ({ ips }: Status['peers'][number]) => (ips.v4 === undefined ? undefined : reach.get(ips.v4))

@@ -32,6 +32,8 @@ import type { Twin } from './twins.ts'
 export interface Facts {
   /** The value of a sysctl below /proc/sys/net, such as `ipv4/ip_forward`. Undefined when the kernel has none. */
   sysctl(name: string): string | undefined
+  /** The number of neighbours that do not count for the limit of the kernel's table. Throws NotRead. */
+  uncountedNeighbours(family: 4 | 6): number
   /** All links of the node's namespace with their addresses. */
   readonly links: readonly Link[]
   /** All routes of all tables but `local`, and the rules that select the tables. */
@@ -120,6 +122,15 @@ export class NotRead extends Error {
 export function factsOf(readings: { readonly [Name in keyof Facts]: () => Facts[Name] }): Facts {
   const properties = Object.entries(readings).map(([name, get]) => [name, { get, enumerable: true }] as const)
   return Object.defineProperties({}, Object.fromEntries(properties)) as Facts
+}
+
+/** Reads a fact at its use. Throws NotRead when that fails. */
+export function readNow<T>(read: () => T): T {
+  try {
+    return read()
+  } catch (cause) {
+    throw new NotRead((cause as Error).message, { cause })
+  }
 }
 
 /** Throws NotRead when the value could not be read. */

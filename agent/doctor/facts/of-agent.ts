@@ -1,10 +1,11 @@
 import { addressesNow, RT_SCOPE_LINK } from '../../../lib/os/link-addresses.ts'
 import { linksNow } from '../../../lib/os/links.ts'
+import { uncountedNeighbours } from '../../../lib/os/neighbours.ts'
 import { linkState } from '../../../lib/os/sockets.ts'
 import { maybeSysctl } from '../../../lib/os/sysctls.ts'
 import type { Cidr, Ip } from '../../../lib/text/ip.ts'
 import { type Counters, grown, type Reading, readCounters } from './counters.ts'
-import { type AgentFacts, type Facts, factsOf, NotRead, networkOf } from './facts.ts'
+import { type AgentFacts, type Facts, factsOf, NotRead, networkOf, readNow } from './facts.ts'
 import type { Link } from './links.ts'
 import type { Lists } from './lists.ts'
 import type { Pod } from './pods.ts'
@@ -33,6 +34,7 @@ export function factsOfAgent({ agent, pods, ruleset, lists: readLists, before }:
   const network = networkOf(agent, undefined)
   return factsOf({
     sysctl: () => maybeSysctl,
+    uncountedNeighbours: () => (family) => readNow(() => uncountedNeighbours(family)),
     links() {
       links ??= readLinks()
       return links
@@ -42,11 +44,7 @@ export function factsOfAgent({ agent, pods, ruleset, lists: readLists, before }:
       return counters
     },
     lists() {
-      try {
-        lists ??= readLists()
-      } catch (cause) {
-        throw new NotRead((cause as Error).message, { cause })
-      }
+      lists ??= readNow(readLists)
       return lists ?? missing('a folder of networks that is not its own')
     },
     ruleset: () => ruleset,

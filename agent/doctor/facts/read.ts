@@ -1,4 +1,5 @@
 import { run as runTool } from '../../../lib/os/exec.ts'
+import { uncountedNeighbours } from '../../../lib/os/neighbours.ts'
 import type { Run } from '../../../lib/os/run.ts'
 import { maybeSysctl } from '../../../lib/os/sysctls.ts'
 import type { Status } from '../../health/status.ts'
@@ -7,7 +8,7 @@ import { readCertificates } from './certificates.ts'
 import { readConfigurations } from './configurations.ts'
 import { grown, readCounters } from './counters.ts'
 import { readDisks } from './disks.ts'
-import { type Facts, factsOf, known, networkOf } from './facts.ts'
+import { type Facts, factsOf, known, networkOf, readNow } from './facts.ts'
 import { readLegacyRules } from './legacy-rules.ts'
 import { readLinks } from './links.ts'
 import { readListeners } from './listeners.ts'
@@ -20,7 +21,7 @@ import { readReach } from './reach.ts'
 import { readResolver } from './resolver.ts'
 import { readRoutes, readRules } from './routes.ts'
 import { readRuleset } from './ruleset.ts'
-import { readRuntimes } from './runtimes.ts'
+import { type Runtime, readRuntimes } from './runtimes.ts'
 import { readNameless, readUnheard } from './services.ts'
 import { readSubnetFile } from './subnet-file.ts'
 import { readTwins } from './twins.ts'
@@ -30,9 +31,11 @@ export interface Places {
   readonly subnetFile: string
   readonly confDir: string
   readonly binDirs: readonly string[]
+  /** Nobody named these two. A runtime may read other ones, as that of k3s does. */
+  readonly isUsual: boolean
   /** The folders that plugins and agent write to. */
   readonly written: readonly string[]
-  /** Asks the agent for its status. Rejects when no agent answers. */
+  /** Asks the agent for its status. Rejects when no agent answers, with the cause ENOENT or ECONNREFUSED when none runs. */
   status(): Promise<Status>
   /** Asks it for the Services that it serves. Null when it serves none. */
   services(): Promise<readonly ServiceView[] | null>
@@ -57,7 +60,6 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
     ruleset,
     agent,
     subnetFile,
-    lists,
     processes,
     disks,
     legacy,
@@ -71,7 +73,6 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
     settled(() => readRuleset(run)),
     settled(() => places.status()),
     settled(() => readSubnetFile(places.subnetFile)),
-    settled(() => readLists(places.confDir, places.binDirs)),
     settled(readProcesses),
     settled(() => readDisks(places.written)),
     settled(() => readLegacyRules(run)),
@@ -81,16 +82,22 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
   const status = agent.status === 'fulfilled' ? agent.value : undefined
   const network = networkOf(status, subnetFile.status === 'fulfilled' ? subnetFile.value : undefined)
   const unread = ruleset.status === 'rejected' ? (ruleset.reason as Error).message : ruleset.value.unread
-  const services = await settled(async () => (status?.services ? ((await places.services()) ?? undefined) : undefined))
-  const [reach, twins, runtimes, nft, certificates, pools, unheard, nameless, resolver] = await Promise.all([
-    settled(() => readReach(status)),
+  const statusNow = () => (isWithoutAgent(agent) ? undefined : known(agent))
+  const services = await settled(async () =>
+    statusNow()?.services ? ((await places.services()) ?? undefined) : undefined,
+  )
+  const runtimesRead = settled(() => readRuntimes(known(processes)))
+  const listsRead = settled(async () => listsOf(places, await runtimesRead))
+  const [reach, twins, runtimes, lists, nft, certificates, pools, unheard, nameless, resolver] = await Promise.all([
+    settled(() => readReach(statusNow())),
     settled(() => readTwins(known(links), known(routes), status)),
-    settled(() => readRuntimes(known(processes))),
+    runtimesRead,
+    listsRead,
     settled(() => readNft(run, unread)),
     settled(() => readCertificates(known(processes))),
-    settled(() => readPools(known(lists), network?.subnets ?? [], known(journal).gone)),
+    settled(async () => readPools(known(await listsRead), network?.subnets ?? [], known(journal).gone)),
     settled(() => readUnheard(known(services))),
-    settled(() => (status?.policy ? readNameless(places.policySocket, known(services)) : [])),
+    settled(() => (statusNow()?.policy ? readNameless(places.policySocket, known(services)) : [])),
     settled(() => readResolver(known(processes))),
   ])
   await Bun.sleep(Math.max(0, started + GROWTH_MS - performance.now()))
@@ -98,6 +105,7 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
   const ms = performance.now() - started
   return factsOf({
     sysctl: () => maybeSysctl,
+    uncountedNeighbours: () => (family) => readNow(() => uncountedNeighbours(family)),
     links: () => known(links),
     routes: () => known(routes),
     rules: () => known(rules),
@@ -122,10 +130,28 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
     pools: () => known(pools),
     subnetFile: () => known(subnetFile),
     lists: () => known(lists),
-    agent: () => status,
-    status: () => status,
+    agent: statusNow,
+    status: statusNow,
     network: () => network,
   })
+}
+
+// No agent runs. One that may not be asked, or does not answer, may be there.
+function isWithoutAgent(asked: PromiseSettledResult<Status>): boolean {
+  if (asked.status === 'fulfilled') return false
+  const { code } = ((asked.reason as Error).cause ?? {}) as NodeJS.ErrnoException
+  return code === 'ENOENT' || code === 'ECONNREFUSED'
+}
+
+// Those of the one runtime that has networks, when the usual folder has none.
+function listsOf(
+  { confDir, binDirs, isUsual }: Places,
+  runtimes: PromiseSettledResult<readonly Runtime[]>,
+): ReturnType<typeof readLists> {
+  const usual = readLists(confDir, binDirs)
+  if (!isUsual || usual.files.length > 0 || runtimes.status === 'rejected') return usual
+  const [one, ...others] = runtimes.value.filter(({ networks }) => networks.length > 0)
+  return one && others.length === 0 ? readLists(one.confDir, one.binDirs) : usual
 }
 
 async function settled<T>(work: () => T | Promise<T>): Promise<PromiseSettledResult<T>> {
