@@ -27,7 +27,7 @@ import {
   type OptionName,
   readOptions,
 } from './options.ts'
-import { print, table } from './output.ts'
+import { print, printText, table } from './output.ts'
 
 const names: readonly OptionName[] = ['socket', 'policy-socket', 'subnet-file', 'cache-dir', 'far', 'json', 'help']
 const ABOUTS: Abouts = {
@@ -75,7 +75,8 @@ export async function run(argv: readonly string[]): Promise<number> {
   if (from === undefined || to === undefined || more !== undefined)
     throw new ValueError('plumb trace takes FROM TO [PORT[/PROTOCOL]]; see plumb trace --help')
   const told = await traced(from, to, where, values)
-  print(values.json ? JSON.stringify(told, null, 4) : traceText(told))
+  if (values.json) print(JSON.stringify(told, null, 4))
+  else printText(traceText(told))
   if (told.differsAt !== undefined) return DIFFER
   return told.lostAt === undefined ? 0 : LOST
 }
