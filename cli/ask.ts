@@ -10,7 +10,7 @@ import {
   type OptionName,
   readOptions,
 } from './options.ts'
-import { print } from './output.ts'
+import { onScreen, print, printText } from './output.ts'
 import { statuses } from './watch.ts'
 
 /** The limit for the agent's answer, in milliseconds. A busy agent answers late. */
@@ -57,7 +57,8 @@ export async function ask(question: Question, argv: readonly string[]): Promise<
   const waitMs = 1000 * secondsOf(values, name)
   if (values.watch) return watch(question, values)
   const status = await readyStatus(values, waitMs)
-  print(values.json ? JSON.stringify(json(status), null, 4) : text(status, Date.now()))
+  if (values.json) print(JSON.stringify(json(status), null, 4))
+  else printText(text(status, Date.now()))
   return STATUSES[status.state]
 }
 
@@ -91,7 +92,7 @@ async function watch({ text, json }: Question, { socket = SOCKET, json: isJson }
         const now = Date.now()
         const head = new Date(now).toISOString()
         if (isJson) print(JSON.stringify(json(status)))
-        else print(`${isScreen ? CLEAR : ''}${head}  ${text(status, now)}${isScreen ? '' : '\n'}`)
+        else print(`${isScreen ? CLEAR : ''}${onScreen(`${head}  ${text(status, now)}`)}${isScreen ? '' : '\n'}`)
         before = ''
       }
     } catch (cause) {

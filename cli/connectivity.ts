@@ -22,7 +22,7 @@ import {
   type OptionName,
   readOptions,
 } from './options.ts'
-import { print, table } from './output.ts'
+import { print, printText, table } from './output.ts'
 import { placesOf } from './places.ts'
 import { hostOf, networkOf } from './target.ts'
 
@@ -86,7 +86,8 @@ export async function run(argv: readonly string[]): Promise<number> {
   const { results } = outcome
   const reports = await reportsOf(results, fars, values)
   if (values.junit !== undefined) save(values.junit, junitText(results))
-  print(values.json ? JSON.stringify(jsonOf(outcome, reports), null, 4) : resultsText(outcome, reports))
+  if (values.json) print(JSON.stringify(jsonOf(outcome, reports), null, 4))
+  else printText(resultsText(outcome, reports))
   // A connection that gets no answer would keep this process for two minutes.
   process.exit(statusOf(results))
 }

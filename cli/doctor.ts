@@ -5,7 +5,7 @@ import type { Finding } from '../agent/health/status.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { suggestion } from '../lib/text/shape.ts'
 import { choicesOf, describeOptions, type Grammar, type OptionName, readOptions } from './options.ts'
-import { print } from './output.ts'
+import { print, printText } from './output.ts'
 import { placesOf } from './places.ts'
 
 const names: readonly OptionName[] = ['socket', 'policy-socket', 'subnet-file', 'conf-dir', 'bin-dir', 'json', 'help']
@@ -26,7 +26,8 @@ export async function run(argv: readonly string[]): Promise<number> {
   const wanted = codesOf(words)
   const facts = await readFacts(placesOf(values))
   const report = chosen(examine(facts), wanted)
-  print(values.json ? JSON.stringify(report, null, 4) : reportText(report))
+  if (values.json) print(JSON.stringify(report, null, 4))
+  else printText(reportText(report))
   return statusOf(report)
 }
 

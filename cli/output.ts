@@ -35,6 +35,80 @@ export function write(text: string | Uint8Array): void {
   }
 }
 
+/** How a text looks on a terminal. */
+export interface Look {
+  /** The width of the terminal. */
+  readonly columns: number
+  /** Whether words of severity have a colour. */
+  readonly isColoured: boolean
+}
+
+const [RED, GREEN, YELLOW, PLAIN] = ['\x1b[31m', '\x1b[32m', '\x1b[33m', '\x1b[0m']
+/** The words of severity, by their colour. */
+const COLOURS: readonly (readonly [words: RegExp, colour: string])[] = [
+  [/^(error|FAILED|LOST|DIFFERS)\b/, RED],
+  [/^warning\b/, YELLOW],
+  [/\bis not ready(?=:$)/, RED],
+  [/\bis degraded(?=:$)/, YELLOW],
+  [/\bis ready$/, GREEN],
+]
+/** A finding. The lines below it that are indented are commands, which are copied as they are. */
+const FINDING = /^(error|warning) \w+: /
+
+/**
+ * Prints a text for people. On a terminal, lines fit its width and severity has a colour, unless NO_COLOR is set. A pipe
+ * gets whole lines. Throws like `print`.
+ */
+export function printText(text: string): void {
+  print(onScreen(text))
+}
+
+/** The text as `printText` prints it. */
+export function onScreen(text: string): string {
+  const { isTTY, columns } = process.stdout
+  return isTTY ? laidOut(text, { columns: columns || 80, isColoured: !process.env['NO_COLOR'] }) : text
+}
+
+/** Lays a text out for a terminal. Pure. */
+export function laidOut(text: string, { columns, isColoured }: Look): string {
+  let isCommand = false
+  const lines = text.split('\n').flatMap((line) => {
+    isCommand = FINDING.test(line) || (isCommand && line.startsWith(' '))
+    const isWhole = isCommand && line.startsWith(' ')
+    const [first = '', ...rest] = isWhole ? [line] : fitted(line, columns)
+    return [isColoured ? coloured(first, line) : first, ...rest]
+  })
+  return lines.join('\n')
+}
+
+// Breaks a line between words. What follows stands below the last column of a table when there is room.
+function fitted(line: string, columns: number): string[] {
+  const indent = line.length - line.trimStart().length
+  const column = Math.max(0, ...[...line.matchAll(/(?<=\S {2,})\S/g)].map(({ index }) => index))
+  const hanging = column > 0 && column <= columns / 2 ? column : Math.min(indent + 2, columns / 2)
+  const lines: string[] = []
+  let rest = line
+  while (rest.length > columns) {
+    // A word that is longer than the line stays whole.
+    const begin = lines.length === 0 ? indent : hanging
+    const before = rest.lastIndexOf(' ', columns)
+    const at = before > begin ? before : rest.indexOf(' ', Math.max(columns, begin))
+    if (at < 0) break
+    lines.push(rest.slice(0, at).trimEnd())
+    rest = `${' '.repeat(hanging)}${rest.slice(at).trimStart()}`
+  }
+  return [...lines, rest]
+}
+
+// The words are looked for in the whole line.
+function coloured(first: string, line: string): string {
+  const [found] = COLOURS.filter(([words]) => words.test(line))
+  if (!found) return first
+  const [words, colour] = found
+  const said = words.exec(line)?.[0] ?? ''
+  return first.replace(said, `${colour}${said}${PLAIN}`)
+}
+
 /** Formats rows as columns that are two spaces apart, under their headings if there are any. */
 export function table(headings: readonly string[], rows: readonly (readonly string[])[]): string {
   const all = headings.length > 0 ? [headings, ...rows] : rows

@@ -28,7 +28,7 @@ import {
   type OptionName,
   readOptions,
 } from './options.ts'
-import { print, table } from './output.ts'
+import { print, printText, table } from './output.ts'
 
 const names: readonly OptionName[] = [
   'socket',
@@ -101,8 +101,9 @@ export async function run(argv: readonly string[]): Promise<number> {
   if (from === undefined || to === undefined || more !== undefined)
     throw new ValueError('plumb trace takes FROM TO [PORT[/PROTOCOL]]; see plumb trace --help')
   const told = await traced(from, to, where, values)
-  print(values.json ? JSON.stringify(told, null, 4) : traceText(told))
-  if (told.hops.length === 0) return NONE
+    if (values.json) print(JSON.stringify(told, null, 4))
+    else printText(traceText(told))
+    if (told.hops.length === 0) return NONE
   if (told.differsAt !== undefined) return DIFFER
   return told.lostAt === undefined ? 0 : LOST
 }

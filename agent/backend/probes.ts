@@ -100,7 +100,6 @@ interface Search {
   dueAt: number
   sentAt: number | undefined
   serial: number
-  isRepeated: boolean
 }
 
 /**
@@ -164,14 +163,13 @@ export function makeProbes(
     else searches.set(serial++, { target, dueAt: now, ...UNSEARCHED, high: target.bytes })
   }
   function narrowDown(one: Search, lost: boolean, now: number): void {
-    const isTwice = lost && one.isRepeated
-    const middle = (one.low + one.high) >> 1
-    if (!lost) one.low = middle
-    else if (isTwice) one.high = middle
-    Object.assign(one, { sentAt: undefined, isRepeated: lost && !isTwice, dueAt: now })
-    if (one.high - one.low > 1) return
-    one.target.largest = one.low
-    Object.assign(one, UNSEARCHED, { high: one.target.bytes, dueAt: now + SEARCH_MS })
+    const [bytes, isLast] = [sizeOf(one), one.high - one.low <= 1]
+    Object.assign(one, { sentAt: undefined, dueAt: now }, lost ? { high: bytes } : { low: bytes })
+    if (!isLast) return
+    // A size that was lost by accident arrives now. The search goes on above it.
+    if (!lost) one.high = one.target.bytes
+    else if (one.low < one.high) one.target.largest = one.low
+    if (lost) Object.assign(one, UNSEARCHED, { high: one.target.bytes, dueAt: now + SEARCH_MS })
   }
   function seek(id: number, one: Search, now: number): boolean {
     if (one.sentAt !== undefined && now - one.sentAt > WAIT_MS) narrowDown(one, true, now)
@@ -179,7 +177,7 @@ export function makeProbes(
     if (!socket) return false
     one.serial++
     one.sentAt = now
-    socket.send(one.target.to, id, one.serial, (one.low + one.high) >> 1)
+    socket.send(one.target.to, id, one.serial, sizeOf(one))
     return true
   }
   function count(ms: number): void {
@@ -300,7 +298,7 @@ const UNTRIED = {
   ms: undefined,
   largest: undefined,
 } as const
-const UNSEARCHED = { low: SMALL_BYTES, sentAt: undefined, serial: 0, isRepeated: false } as const
+const UNSEARCHED = { low: SMALL_BYTES, sentAt: undefined, serial: 0 } as const
 const KINDS = (['v4', 'v6'] as const).flatMap((family) => [[family, false] as const, [family, true] as const])
 
 interface Socket {
@@ -311,6 +309,11 @@ interface Socket {
 
 // Of two families, the worse state counts.
 const RANK = { answers: 0, unknown: 1, silent: 2 } as const
+
+// At the end the smallest lost size is asked again.
+function sizeOf({ low, high }: Search): number {
+  return high - low > 1 ? (low + high) >> 1 : high
+}
 
 function lostOf({ results }: Target): number {
   let count = 0

@@ -16,6 +16,12 @@ export interface Announcement {
   readonly message: string
 }
 
+/** What two announcements share that say the same. Numbers in a sentence change while the trouble is the same. */
+export function keyOf({ about, reason, message }: Announcement): string {
+  const who = about.kind === 'Node' ? '' : `${about.namespace}/${about.name}`
+  return [who, reason, message.replace(/\d+/g, '#')].join('\n')
+}
+
 /** An Event of the same words within this time counts on in the earlier one. Milliseconds. */
 const SAME_MS = 3_600_000
 /** The Events that are remembered, and those that wait for the server. */
@@ -96,10 +102,11 @@ export class ClusterEvents {
     }
   }
 
-  async #write({ about, type, reason, message }: Announcement, at: number, signal: AbortSignal): Promise<void> {
+  async #write(one: Announcement, at: number, signal: AbortSignal): Promise<void> {
+    const { about, type, reason, message } = one
     const [namespace, name] = about.kind === 'Node' ? [NODES_NAMESPACE, this.#node] : [about.namespace, about.name]
     const list = `/api/v1/namespaces/${namespace}/events`
-    const key = [about.kind, namespace, name, reason, message.replace(/\d+/g, '#')].join('\n')
+    const key = keyOf(one)
     const now = `${new Date(at).toISOString().slice(0, 19)}Z`
     const text = message.slice(0, LONGEST)
     const kept = this.#known.get(key)

@@ -1,5 +1,5 @@
 import { log } from '../../lib/os/log.ts'
-import type { Announcement, Subject } from '../cluster/events.ts'
+import { type Announcement, keyOf, type Subject } from '../cluster/events.ts'
 import { pause } from '../scheduler/pause.ts'
 import { StoreError, type SubnetStore } from '../store/store.ts'
 import type { Condition } from './condition.ts'
@@ -78,12 +78,6 @@ function announcementsOf({ reasons, degraded, findings, closed }: Told): Announc
       return { about: { kind: 'Pod', namespace, name }, type: 'Warning', reason: 'PolicyClosed', message: CLOSED }
     }),
   ]
-}
-
-// Numbers in a sentence change while the trouble is the same.
-function keyOf({ about, reason, message }: Announcement): string {
-  const who = about.kind === 'Node' ? '' : `${about.namespace}/${about.name}`
-  return [who, reason, message.replace(/\d+/g, '#')].join('\n')
 }
 
 /** Tells the cluster of this node until the signal: by Events, and by the node's condition NetworkUnavailable. */

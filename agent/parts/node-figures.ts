@@ -1,9 +1,10 @@
-import { X509Certificate } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { listFiles } from '../../lib/os/reading.ts'
 import { maybeSysctl } from '../../lib/os/sysctls.ts'
+import { reservedIn } from '../../lib/pools/reservations.ts'
 import { bitsOf, type Cidr, parseIp, split } from '../../lib/text/ip.ts'
 import { type Access, accessOf } from '../cluster/access.ts'
+import { periodOf } from '../doctor/facts/certificates.ts'
 import { readCounters } from '../doctor/facts/counters.ts'
 import type { Certificate, NodeFigures } from '../health/metrics.ts'
 import { both } from '../lease/families.ts'
@@ -46,7 +47,8 @@ export function figuresReader(
 }
 
 function poolsOf(subnets: readonly Cidr[]): NodeFigures['pools'] {
-  const names = listFiles(POOLS).flatMap((network) => addressesIn(`${POOLS}/${network}`))
+  const reservations = listFiles(POOLS).flatMap((network) => reservedIn(`${POOLS}/${network}`))
+  const names = reservations.map((ip) => bitsOf(parseIp(ip)))
   return subnets.flatMap((subnet) => {
     const { family, first, last } = split(subnet)
     const size = last - first + 1n
@@ -54,17 +56,6 @@ function poolsOf(subnets: readonly Cidr[]): NodeFigures['pools'] {
     const reserved = names.filter((one) => one.family === family && one.bits >= first && one.bits <= last).length
     const usable = Number(size - (family === 4 ? OTHERS4 : OTHERS6))
     return { family: family === 4 ? 'ipv4' : 'ipv6', reserved, free: Math.max(0, usable - reserved) }
-  })
-}
-
-// A file is named after its address. Others are the pool's own.
-function addressesIn(dir: string): ReturnType<typeof bitsOf>[] {
-  return listFiles(dir).flatMap((name) => {
-    try {
-      return bitsOf(parseIp(name))
-    } catch {
-      return []
-    }
   })
 }
 
@@ -82,7 +73,7 @@ function accessTo({ store, policy, services }: Pick<Settings, 'store' | 'policy'
 async function certificatesOf(store: Settings['store'], access: Access | undefined): Promise<Certificate[]> {
   const found: Certificate[] = []
   const add = (server: Certificate['server'], role: Certificate['role'], pem: string | undefined) => {
-    if (pem) found.push({ server, role, expires: Date.parse(new X509Certificate(pem).validTo) })
+    if (pem) found.push({ server, role, expires: periodOf(pem).until })
   }
   const textOf = (path: string | undefined) => (path === undefined ? undefined : readFileSync(path, 'utf8'))
   try {

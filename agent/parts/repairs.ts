@@ -72,7 +72,11 @@ export class Repairs {
     // Another program that wants another state changes the object again at once.
     const pause = this.#fights.note([...new Map(what.map((one) => [one.key, one])).values()], performance.now())
     if (pause > 0) part.queue.add('fight', pause)
-    this.#counts.set(kind, this.count(kind) + what.length)
+    const repaired = this.count(kind) + what.length
+    this.#counts.set(kind, repaired)
+    // Several parts repair objects of one kind, and one of them tells how many there are.
+    const known = this.#now.kinds[kind]
+    if (known) this.#now.kinds = { ...this.#now.kinds, [kind]: { ...known, repaired } }
     const titles = what.slice(0, NAMED).map(({ title }) => title)
     const text = `${titles.join(', ')}${what.length > NAMED ? ` and ${what.length - NAMED} more` : ''}`
     this.#now.repairs = [...this.#now.repairs, { at: Date.now(), what: text }].slice(-REMEMBERED)

@@ -10,6 +10,7 @@ import { KINDS } from '../cluster/kinds.ts'
 import { examine } from '../doctor/doctor.ts'
 import { type Facts, NotRead } from '../doctor/facts/facts.ts'
 import { dumpElements } from '../kernel/element-dump.ts'
+import { podLogs } from './pod-logs.ts'
 import { SECTION } from './redactor.ts'
 import { outputOf } from './tool.ts'
 
@@ -113,6 +114,7 @@ export const COLLECTORS: readonly Collector[] = [
     },
   },
   ...UNITS.map(logOf),
+  { file: 'log/pods.txt', get: ({ since }) => podLogs(since) },
 
   ...Object.values(KINDS).map(({ manifest, path, query }) =>
     // Of the pods only those of this node.

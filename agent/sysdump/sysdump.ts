@@ -173,6 +173,10 @@ function standInsOf(collected: readonly Collected[], { node }: Scene): StandIns 
     const kind = KINDS_OF_NAMES[file]
     if (Array.isArray(value) && kind) for (const one of value) nameObject(standIns, kind, one)
     if (file === 'plumb/status.json') nameNodes(standIns, value)
+    for (const [, namespace = '', pod = ''] of text.matchAll(/^==== \/var\/log\/pods\/([^_/\n]+)_([^_/\n]+)_/gm)) {
+      standIns.name('namespace', namespace)
+      standIns.name('pod', pod)
+    }
     for (const [, key = '', name = ''] of text.matchAll(/K8S_POD_(NAMESPACE|NAME)=([^;"\\\s]+)/g))
       standIns.name(key === 'NAME' ? 'pod' : 'namespace', name)
     for (const [, key = '', name = ''] of text.matchAll(

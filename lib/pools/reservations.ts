@@ -40,6 +40,11 @@ export function readAll(place: Place): ReadonlyMap<string, Holder> {
   return all
 }
 
+/** The reserved addresses in a folder of host-local. None when there is no such folder. The files are not read. */
+export function reservedIn(dir: string): readonly string[] {
+  return fs.statSync(dir)?.kind === 'folder' ? names({ dir, own: '' }) : []
+}
+
 /** The file names of all reservations. The files are not read. */
 export function names(place: Place): readonly string[] {
   return fs.readdirSync(place.dir).filter(isAddress)

@@ -1,33 +1,31 @@
 // Tests conf/monitoring with agent/health/metrics.ts: promtool, real agents, and a Prometheus that scrapes them.
 import assert from 'node:assert/strict'
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { parse } from 'yaml'
 import { CHECKS } from '../../agent/doctor/checks/index.ts'
 import { PROMETHEUS } from '../../scripts/prometheus.ts'
 import { exposition } from '../support/exposition.ts'
-import { type Namespace, plugin, until } from '../support/harness.ts'
-import { kubeServer } from '../support/kube-server.ts'
-import { fileStore, inCluster, type Node, UNDERLAY } from '../support/nodes.ts'
+import { until } from '../support/harness.ts'
+import {
+  callFailing,
+  FOLDER,
+  metricsOf,
+  monitored,
+  NETWORK,
+  PROGRAM,
+  rules,
+  startPrometheus,
+} from '../support/monitoring.ts'
+import { fileStore, inCluster, type Node } from '../support/nodes.ts'
 import { skip } from '../support/skip.ts'
 
 const ROOT = join(import.meta.dir, '../..')
-const FOLDER = join(ROOT, 'conf/monitoring')
-const [PROMTOOL, PROGRAM] = [join(PROMETHEUS, 'usr/bin/promtool'), join(PROMETHEUS, 'usr/bin/prometheus')]
-const CONF = { Network: '10.64.0.0/12', Backend: { Type: 'vxlan' } }
-const PORT = 9469
-const API = { here: '172.31.0.1', node: '172.31.0.2' }
+const PROMTOOL = join(PROMETHEUS, 'usr/bin/promtool')
 /** What this node has not: a finding of the doctor, and WireGuard (test/vm/agent-wireguard.test.ts). */
 const ELSEWHERE = ['plumb_doctor_findings', 'plumb_wireguard_handshake_age_seconds']
-const QUIET = { stdin: 'ignore', stdout: 'ignore', stderr: 'ignore' } as const
 
-interface Rule {
-  readonly alert: string
-  readonly expr: string
-  readonly labels: Readonly<Record<string, string>>
-  readonly annotations: Readonly<Record<string, string>>
-}
 interface Dashboard {
   readonly uid: string
   readonly panels: readonly {
@@ -40,9 +38,6 @@ interface Dashboard {
   }
 }
 
-const rules = (
-  parse(readFileSync(join(FOLDER, 'alerts.yaml'), 'utf8')) as { groups: { rules: Rule[] }[] }
-).groups.flatMap((group) => group.rules)
 const dashboards = readdirSync(join(FOLDER, 'dashboards')).map((name) => ({
   name,
   dashboard: JSON.parse(readFileSync(join(FOLDER, 'dashboards', name), 'utf8')) as Dashboard,
@@ -118,14 +113,14 @@ describe('conf/monitoring', () => {
     '[DG14] every metric of rules and dashboards is one of a real agent; a Prometheus has data for every query, and a fault fires its alert, which clears',
     inCluster(
       2,
-      (cluster) => fileStore(cluster, CONF),
+      (cluster) => fileStore(cluster, NETWORK),
       async ({ nodes, hub, dir }, test) => {
         test.timeout(120_000)
         const [one, two] = nodes as [Node, Node]
-        const agents = await agentsOf(one, two, dir)
+        const agents = await monitored(one, two, dir)
         const first = await agents.ready()
-        await called(one, two)
-        const texts = await Promise.all([one, two].map(({ ns, n }) => metricsOf(ns, UNDERLAY.v4(n))))
+        await callFailing(one, two)
+        const texts = await Promise.all([one, two].map(metricsOf))
         const there = new Set(
           texts.flatMap((text) =>
             [...exposition(text).values()].flatMap(({ samples }) => samples.map(({ name }) => name)),
@@ -140,9 +135,7 @@ describe('conf/monitoring', () => {
         assert.deepEqual(missing, [])
 
         if (!existsSync(PROGRAM)) skip(test, `Prometheus was not unpacked in ${PROMETHEUS}`)
-        await hub.ip('addr', 'add', `${UNDERLAY.v4(200)}/24`, 'dev', 'hub0')
-        await hub.ip('link', 'set', 'lo', 'up')
-        const prometheus = await startPrometheus(hub, dir)
+        const prometheus = await startPrometheus(hub, dir, 2)
         try {
           const { ask, alerts } = prometheus
           await until(async () => (await ask('count(plumb_ready == 1)'))[0] === '2', 30_000)
@@ -183,123 +176,7 @@ describe('conf/monitoring', () => {
   )
 })
 
-// One agent takes its objects from an API server, the other one from a folder. Both speak BGP with each other.
-async function agentsOf(one: Node, two: Node, dir: string) {
-  await execa('ip', ['link', 'add', 'name', 'api0', 'type', 'veth', 'peer', 'name', 'api1', 'netns', one.ns.path])
-  await execa('ip', ['addr', 'add', `${API.here}/24`, 'dev', 'api0'])
-  await execa('ip', ['link', 'set', 'api0', 'up'])
-  await one.ns.ip('addr', 'add', `${API.node}/24`, 'dev', 'api1')
-  await one.ns.ip('link', 'set', 'api1', 'up')
-  const api = await kubeServer(API.here)
-  const manifests = join(dir, 'manifests')
-  mkdirSync(manifests)
-  const metadata = { namespace: 'x', name: 'a', labels: { app: 'a' } }
-  writeFileSync(
-    join(manifests, 'all.yaml'),
-    [
-      {
-        kind: 'Pod',
-        metadata,
-        spec: { nodeName: two.name, containers: [] },
-        status: { phase: 'Running', podIPs: [{ ip: '10.64.9.2' }] },
-      },
-      { kind: 'NetworkPolicy', metadata, spec: { podSelector: {} } },
-    ]
-      .map((object) => JSON.stringify(object))
-      .join('\n---\n'),
-  )
-  const bgp = join(dir, 'bgp.yaml')
-  writeFileSync(bgp, 'asn: 64512\n')
-  const usual = (node: Node) => [
-    `--status-address=${UNDERLAY.v4(node.n)}:${PORT}`,
-    '--probe-interval=1',
-    `--bgp-config=${bgp}`,
-    '--service-health-address=off',
-  ]
-  const objects = ['--network-policy=kubernetes', '--service-proxy=kubernetes', `--kubeconfig-file=${api.kubeconfig}`]
-  const begin = () => one.agent(...usual(one), ...objects)
-  const agents = [begin(), two.agent(...usual(two), `--network-policy=${manifests}`, `--service-proxy=${manifests}`)]
-  return {
-    async ready() {
-      await Promise.all(agents.map((agent) => agent.ready(40_000)))
-      const isEstablished = async (agent: (typeof agents)[0]) =>
-        (await agent.status())?.bgp?.sessions.some(({ state }) => state === 'Established')
-      await until(async () => (await Promise.all(agents.map(isEstablished))).every(Boolean), 40_000)
-      await until(async () => {
-        const seen = await Promise.all(agents.map((agent) => agent.status()))
-        return seen.every((status) => status?.peers.every(({ probe }) => probe?.state === 'answers'))
-      }, 30_000)
-      return agents[0] as (typeof agents)[0]
-    },
-    again: begin,
-  }
-}
-
-async function metricsOf(ns: Namespace, address: string): Promise<string> {
-  const { status, stdout, stderr } = await ns.exec(['curl', '-sS', '--fail', `http://${address}:${PORT}/metrics`])
-  assert.equal(status, 0, stderr)
-  return stdout
-}
-
-// The rules of conf/monitoring, except that nobody waits for their time.
-async function startPrometheus(hub: Namespace, dir: string) {
-  const home = join(dir, 'prometheus')
-  mkdirSync(home)
-  cpSync(join(FOLDER, 'alerts.yaml'), join(home, 'alerts.yaml'))
-  const text = readFileSync(join(home, 'alerts.yaml'), 'utf8').replace(/for: \w+$/gm, 'for: 0s')
-  writeFileSync(join(home, 'alerts.yaml'), text)
-  const targets = [1, 2].map((n) => `'${UNDERLAY.v4(n)}:${PORT}'`).join(', ')
-  writeFileSync(
-    join(home, 'prometheus.yaml'),
-    `global: { scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s }
-rule_files: [alerts.yaml]
-scrape_configs: [{ job_name: plumb, static_configs: [{ targets: [${targets}] }] }]
-`,
-  )
-  const argv = [
-    `--config.file=${home}/prometheus.yaml`,
-    `--storage.tsdb.path=${home}/data`,
-    '--web.listen-address=127.0.0.1:9090',
-  ]
-  const child = Bun.spawn(['nsenter', `--net=${hub.path}`, PROGRAM, ...argv], QUIET)
-  const get = async (path: string, ...form: string[]) => {
-    const data = form.flatMap((one) => ['--data-urlencode', one])
-    const { status, stdout } = await hub.exec(['curl', '-sS', '-G', `http://127.0.0.1:9090${path}`, ...data])
-    if (status !== 0) return undefined
-    return JSON.parse(stdout) as {
-      status: string
-      error?: string
-      data: { result: { value: [number, string] }[]; alerts: { state: string; labels: Record<string, string> }[] }
-    }
-  }
-  await until(async () => (await get('/api/v1/query', 'query=1'))?.status === 'success', 30_000)
-  return {
-    /** The values of a query. */
-    async ask(query: string): Promise<string[]> {
-      const answer = await get('/api/v1/query', `query=${query}`)
-      assert.equal(answer?.status, 'success', `${query}: ${answer?.error}`)
-      return answer?.data.result.map(({ value }) => value[1]) ?? []
-    },
-    /** The names of the alerts that fire. */
-    async alerts(): Promise<string[]> {
-      const all = (await get('/api/v1/alerts'))?.data.alerts ?? []
-      return all.filter(({ state }) => state === 'firing').map(({ labels }) => labels['alertname'] ?? '')
-    },
-    stop: () => child.kill('SIGKILL'),
-  }
-}
-
 // What Grafana puts in for its variables.
 function filled(expr: string): string {
   return expr.replaceAll('$__rate_interval', '30s').replaceAll(/\$(job|instance)/g, '.*')
-}
-
-// A call of a plugin on the node that fails. Plugins tell the agent of it at this place.
-async function called({ ns, n, dir }: Node, other: Node): Promise<void> {
-  mkdirSync('/run/plumb', { recursive: true })
-  symlinkSync(join(dir, 'calls.sock'), '/run/plumb/calls.sock')
-  const conf = { cniVersion: '1.0.0', name: 'x', type: 'bridge', ipam: { type: 'static' } }
-  const { status } = await plugin('bridge', { command: 'ADD', conf, netns: other.ns }, ns)
-  assert.equal(status, 1)
-  await until(async () => (await metricsOf(ns, UNDERLAY.v4(n))).includes('plumb_cni_errors_total{'), 10_000)
 }

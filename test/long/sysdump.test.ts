@@ -106,6 +106,8 @@ describe('plumb sysdump', () => {
           assert.match(text('log/kubelet.txt'), /logged in/)
           assert.match(text('log/kubelet.txt'), /\(removed\)/)
           assert.equal(recent.get('log/kubelet.txt'), '')
+          assert.match(text('log/pods.txt'), /plumb-7x2lp[\s\S]*logging in with password[\s\S]*\(removed\)/)
+          assert.ok(!text('log/pods.txt').includes('of the pod of a user'))
           assert.equal(json('cluster/Pod.json').length, 2)
           assert.match(text('cluster/Pod.json'), /flannel\.alpha\.coreos\.com\/x/)
           assert.match(text('cluster/Node.json.error'), /refused GET \/api\/v1\/nodes/)
@@ -292,6 +294,20 @@ async function prepare(node: Node) {
   const [eth0] = await ns.json('link', 'show', 'dev', 'eth0')
 
   // Logs.
+  await execa('mount', ['-t', 'tmpfs', 'tmpfs', '/var/log'])
+  const stamp = new Date().toISOString()
+  for (const [folder, text] of [
+    [`${SPACE}_plumb-7x2lp_1/agent`, `logging in with password "${s()}", seen ${bgp} ${kubeToken}`],
+    [
+      'kube-system_coredns-5d-9_2/coredns',
+      `Authorization: Bearer ${s()} ${Buffer.from(` ${etcd}`).toString('base64')}`,
+    ],
+    ['kube-system_kube-proxy-x_3/kube-proxy', `{"msg":"{\\"token\\":\\"${s()}\\"}"}`],
+    [`${SPACE}_${POD}_4/app`, `of the pod of a user: ${s()}`],
+  ] as const) {
+    mkdirSync(`/var/log/pods/${folder}`, { recursive: true })
+    writeFileSync(`/var/log/pods/${folder}/0.log`, `${stamp} stderr F ${text}\n`)
+  }
   children.push(await journald())
   for (const text of [
     `logged in with password "${s()}"`,

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { stripVTControlCharacters } from 'node:util'
 import { execa } from 'execa'
 import { serveHealth } from '../../agent/health/health.ts'
 import { until } from '../support/harness.ts'
@@ -43,6 +44,26 @@ describe('plumb status and plumb leases', () => {
     const leases = await plumb('leases')
     assert.equal(leases.exitCode, 1)
     assert.match(leases.stdout, /^node-2 .* unreachable: not on a link of this node$/m)
+  })
+  it('on a terminal lines fit its width and severity has a colour, with NO_COLOR none; a pipe gets whole lines', async () => {
+    await serve()
+    const sentence =
+      'packets of full size do not reach 3 peers, small ones do: a link between the nodes has a smaller MTU'
+    source.set({ degraded: [sentence] })
+    const onTerminal = async (env: string) =>
+      (
+        await execa('script', ['-qec', `stty cols 60; exec env ${env} ${PLUMB} status`, '/dev/null'], { reject: false })
+      ).stdout.replaceAll('\r', '')
+    const [coloured, plain] = [await onTerminal('TERM=xterm'), await onTerminal('NO_COLOR=1')]
+    const broken = `  packets of full size do not reach 3 peers, small ones do:\n    a link between`
+    assert.ok(coloured.startsWith(`node-0 \x1b[33mis degraded\x1b[0m:\n${broken}`), coloured)
+    assert.ok(plain.startsWith(`node-0 is degraded:\n${broken}`), plain)
+    for (const text of [plain, stripVTControlCharacters(coloured)])
+      assert.deepEqual(
+        text.split('\n').filter((line) => line.length > 60),
+        [],
+      )
+    assert.ok((await plumb('status')).stdout.includes(`\n  ${sentence}\n`))
   })
   it('--json is the status as it is, and the leases with this node’s own first', async () => {
     await serve()

@@ -11,16 +11,17 @@ export interface Certificates {
 
 /**
  * Makes a certificate authority in a folder, NAME.pem and NAME.key for each server, and those of a client. All are good
- * for so many days. With -1 they expired yesterday, and with `early` they begin to count next year.
+ * for so many days, the authority for two at least. With -1 they expired yesterday, and with `early` they begin to count next year.
  */
 export async function certificates(
   dir: string,
   servers: readonly { readonly name: string; readonly ip: string }[],
   days: number | 'early' = 2,
 ): Promise<Certificates> {
+  const ofAuthority = typeof days === 'number' ? Math.max(days, 2) : 2
   const make = 'openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes'
   const sh = (script: string) => execa('sh', ['-ec', script], { cwd: dir })
-  await sh(`${make} -x509 -keyout ca.key -out ca.pem -days 2 -subj /CN=plumb-test-ca`)
+  await sh(`${make} -x509 -keyout ca.key -out ca.pem -days ${ofAuthority} -subj /CN=plumb-test-ca`)
   // Without a common name: etcd takes that for a user's, where passwords are asked for.
   for (const [name = '', names = ''] of [...servers.map((one) => [one.name, `IP:${one.ip}`]), ['client', 'DNS:client']])
     await sh(`${make} -keyout ${name}.key -subj / -out ${name}.csr

@@ -1,8 +1,11 @@
 // Tests agent/sysdump: what is removed, what gets a stand-in, and the archive.
 import assert from 'node:assert/strict'
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { execa } from 'execa'
 import fc from 'fast-check'
 import { Archive } from '../../agent/sysdump/archive.ts'
+import { podLogs } from '../../agent/sysdump/pod-logs.ts'
 import { Redactor } from '../../agent/sysdump/redactor.ts'
 import { isSensitive } from '../../agent/sysdump/sensitive.ts'
 import { StandIns } from '../../agent/sysdump/stand-ins.ts'
@@ -318,3 +321,56 @@ function shared(one: string, other: string): number {
   // The last eight bits stay, so they tell nothing.
   return different === 0n ? 32 : Math.min(24, 32 - different.toString(2).length)
 }
+
+describe('podLogs()', () => {
+  const dirs: string[] = []
+  afterEach(() => {
+    for (const dir of dirs.splice(0)) rmSync(dir, { recursive: true })
+  })
+  const [old, now] = [7200, 0].map((seconds) => new Date(Date.now() - seconds * 1000).toISOString())
+  const folderOf = (files: Readonly<Record<string, string>>) => {
+    const dir = mkdtempSync('/tmp/pod-logs-')
+    dirs.push(dir)
+    for (const [path, text] of Object.entries(files)) {
+      mkdirSync(join(dir, path, '..'), { recursive: true })
+      writeFileSync(join(dir, path), text)
+    }
+    return dir
+  }
+
+  it('[DG13] has the logs of plumb, DNS and kube-proxy for the time, and of no other pod', async () => {
+    const line = (text: string, time = now) => `${time} stdout F ${text}\n`
+    const dir = folderOf({
+      'net_plumb-7x2lp_1/agent/0.log': `${line('long ago', old)}${line('agent is ready')}`,
+      'kube-system_coredns-5d-9_2/coredns/1.log': line('DNS of now'),
+      'kube-system_coredns-5d-9_2/coredns/0.log': line('DNS of before'),
+      'kube-system_coredns-5d-9_2/coredns/0.log.20261128-093000': line('DNS that was rotated'),
+      'kube-system_coredns-5d-9_2/coredns/0.log.20261128-083000.gz': 'compressed',
+      'kube-system_kube-proxy-x_3/kube-proxy/0.log': `{"log":"of Docker\\n","time":"${now}"}\n{"log":"old","time":"${old}"}\n`,
+      'kube-system_etcd-a_4/etcd/0.log': line('of etcd'),
+      'shop_coredns-mine_5/x/0.log': line('of a user'),
+      'shop_web-1_6/web/0.log': line('of a user'),
+    })
+    symlinkSync('/dev/zero', join(dir, 'net_plumb-7x2lp_1/agent/1.log'))
+    const text = await podLogs(3600, dir)
+    for (const part of ['agent is ready', 'DNS of now', 'DNS of before', 'DNS that was rotated', 'of Docker'])
+      assert.ok(text.includes(part), `${part}: ${text}`)
+    for (const part of ['long ago', 'old', 'compressed', 'of etcd', 'of a user'])
+      assert.ok(!text.includes(part), `${part}: ${text}`)
+    assert.match(text, new RegExp(`^==== ${dir}/net_plumb-7x2lp_1/agent/0.log$`, 'm'))
+    assert.match(await podLogs(3600, join(dir, 'none')), /has no log of plumb/)
+  })
+  it('[DG13] a secret that the runtime cut in two is removed, and a large log has only its end', async () => {
+    const secret = 'Hunter2-Swordfish'
+    const cut = `${now} stderr P password="${secret.slice(0, 9)}\n${now} stdout F between\n${now} stderr F ${secret.slice(9)}"\n`
+    const dir = folderOf({
+      'x_plumb-a_1/agent/0.log': cut,
+      'x_plumb-b_1/agent/0.log': `${now} stdout F first\n${`${now} stdout F ${'x'.repeat(1000)}\n`.repeat(2000)}${now} stdout F last\n`,
+    })
+    const text = new Redactor().file(await podLogs(3600, dir))
+    assert.ok(!text.includes(secret.slice(0, 9)) && !text.includes(secret.slice(9)), text.slice(0, 300))
+    assert.match(text, /stderr F password="?\(removed\)/)
+    assert.ok(text.includes('between') && text.includes('stdout F last') && !text.includes('stdout F first'))
+    assert.ok(text.length < 600_000)
+  })
+})

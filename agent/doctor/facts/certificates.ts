@@ -45,10 +45,15 @@ function optionsOfFile(): string[] {
   }
 }
 
+/** When a certificate in PEM begins and ends. Throws Error for any other text. */
+export function periodOf(pem: string): Pick<Certificate, 'from' | 'until'> {
+  const { validFromDate, validToDate } = new X509Certificate(pem)
+  return { from: validFromDate.getTime(), until: validToDate.getTime() }
+}
+
 function certificateAt(path: string): Certificate[] {
   try {
-    const { validFromDate, validToDate } = new X509Certificate(pemOf(readText(path) ?? ''))
-    return [{ path, from: validFromDate.getTime(), until: validToDate.getTime() }]
+    return [{ path, ...periodOf(pemOf(readText(path) ?? '')) }]
   } catch {
     return []
   }

@@ -1,6 +1,5 @@
-import { fs } from '../../../lib/os/fs.ts'
 import { capacity, type RangeSet, rangeOf, readRangeSets, type SetConf } from '../../../lib/pools/ranges.ts'
-import { names } from '../../../lib/pools/reservations.ts'
+import { reservedIn } from '../../../lib/pools/reservations.ts'
 import type { Json, PluginConf } from '../../../lib/runtime/network-list.ts'
 import { type Cidr, type Ip, parseCidr, parseIp } from '../../../lib/text/ip.ts'
 import type { Lists } from './lists.ts'
@@ -30,7 +29,7 @@ export function readPools({ files }: Lists, subnets: readonly Cidr[], gone: Jour
     return list && ipam ? [{ name: list.name as string, ...ipam }] : []
   })
   return found.flatMap(({ name, dir, sets }) => {
-    const held = isFolder(dir, name) ? names(placeOf({ dir, name })) : []
+    const held = reservedIn(`${dir}/${name}`)
     return sets.map((set): Pool => {
       const taken = held.filter((one) => rangeOf(set, parseIp(one)) !== undefined)
       const left = taken.filter((one) => gone.get(name)?.has(one)).length
@@ -81,12 +80,4 @@ function setOf(ranges: readonly Json[]): SetConf {
       gateway: address(gateway),
     })),
   }
-}
-
-function isFolder(dir: string, name: string): boolean {
-  return fs.statSync(`${dir}/${name}`)?.kind === 'folder'
-}
-
-function placeOf({ dir, name }: { readonly dir: string; readonly name: string }) {
-  return { dir: `${dir}/${name}`, own: '' }
 }
