@@ -1,9 +1,14 @@
 import { hostname } from 'node:os'
-import { leftOut, type Outside, type Route, TESTS, WAYS, type Wish } from '../agent/connectivity/cases.ts'
-import { type Result, testAll, titleOf } from '../agent/connectivity/connectivity.ts'
+import { accessOf } from '../agent/cluster/access.ts'
+import { Api } from '../agent/cluster/api.ts'
+import { leftOut } from '../agent/connectivity/cases.ts'
+import { factsOf, type Result, testAll, testPolicy, titleOf } from '../agent/connectivity/connectivity.ts'
 import { type End, openEnd } from '../agent/connectivity/end.ts'
 import { askFarDoctor, serveEnd, startFarEnd } from '../agent/connectivity/far-end.ts'
 import { junitText } from '../agent/connectivity/junit.ts'
+import { type Outside, type Route, TESTS, WAYS, type Wish } from '../agent/connectivity/routes.ts'
+import { makeTestObjects, type TestObjects, type TestService } from '../agent/connectivity/test-objects.ts'
+import type { PodNames } from '../agent/connectivity/test-pods.ts'
 import { examine, type Report } from '../agent/doctor/doctor.ts'
 import { readFacts } from '../agent/doctor/facts/read.ts'
 import type { Status } from '../agent/health/status.ts'
@@ -30,6 +35,8 @@ const names: readonly OptionName[] = [
   'far',
   'outside',
   'quick',
+  'kubeconfig-file',
+  'cluster-domain',
   'junit',
   'conf-dir',
   'bin-dir',
@@ -39,6 +46,10 @@ const names: readonly OptionName[] = [
   'help',
 ]
 const ABOUTS: Abouts = {
+  'kubeconfig-file': {
+    value: 'FILE',
+    about: 'an administrator of the cluster, for Services, DNS and NetworkPolicy (else the service account of the pod)',
+  },
   'subnet-file': { value: 'FILE', about: 'where the agent writes the subnet of this node, for the doctor' },
 }
 /** What the doctor says of a node. Undefined when it cannot be asked. */
@@ -49,11 +60,10 @@ interface Outcome {
   readonly notMade: readonly (readonly [string, string])[]
 }
 /** What the command does not test. */
-const NOT_MADE = [
-  ['Services, node ports, DNS', 'they need objects of the cluster; see plumb services and plumb trace'],
-  ['NetworkPolicy', 'it needs objects of the cluster; see plumb policy test'],
-  ['SCTP', 'plumb has no echo server for it'],
-] as const
+const SCTP = ['SCTP', 'plumb has no echo server for it'] as const
+const QUICK = '--quick leaves them out'
+const NO_DNS = 'kube-system has no Service with the label k8s-app=kube-dns'
+const [OBJECTS, DOMAIN] = ['Services, node ports, DNS, NetworkPolicy', 'cluster.local']
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 const SIGNAL_STATUS = 128
 
@@ -71,15 +81,22 @@ export async function run(argv: readonly string[]): Promise<number> {
     print(help())
     return 0
   }
-  const isEnd = words.length === 1 && words[0] === 'end'
+  const [word, namespace, ...pods] = words
+  const isEnd = word === 'end' && (words.length === 1 || words.length === 4)
   if (words.length > 0 && !isEnd)
     throw new ValueError(`plumb connectivity takes no ${shown(words[0])}; see plumb connectivity --help`)
   const fars = farsOf(values.far ?? [])
   const wish = { isQuick: values.quick ?? false, outside: (values.outside ?? []).map(outsideOf) }
   const given = { values, words }
-  const open = () => openEnd(networkOf(given, '-'), hostOf(given).path)
+  const open = async (names?: PodNames) => {
+    const agent = await statusOfAgent(values)
+    const node = agent?.node ?? hostname()
+    const [network, hasPolicy] = [networkOf(given, '-'), agent?.policy !== undefined]
+    return openEnd({ network, plugins: hostOf(given).path, node, hasPolicy, ...(names && { names }) })
+  }
   if (isEnd) {
-    await serve(open)
+    const [one, other] = pods
+    await serve(() => open(namespace && one && other ? { namespace, pods: [one, other] } : undefined))
     return 0
   }
   const outcome = await tested(open, fars, wish, values)
@@ -144,19 +161,27 @@ async function serve(open: () => Promise<End>): Promise<void> {
 }
 
 async function tested(
-  open: () => Promise<End>,
+  open: (names?: PodNames) => Promise<End>,
   fars: ReadonlyMap<string, string>,
   wish: Wish,
   values: Given['values'],
 ): Promise<Outcome> {
-  const opening = [
-    ['', open] as const,
-    ...[...fars].map(([name, command]) => [name, () => startFarEnd(name, command)] as const),
-  ]
-  const settled = Promise.allSettled(opening.map(([, start]) => start()))
+  const making = objectsOf(values, fars.size + 1)
+  const opening = (async () => {
+    const made = await making
+    const [near, ...others] = 'why' in made ? [] : made.pods
+    const starts = [
+      ['', open(near)] as const,
+      ...[...fars].map(([name, command], i) => [name, startFarEnd(name, command, others[i])] as const),
+    ]
+    const settled = await Promise.allSettled(starts.map(([, start]) => start))
+    return settled.map((one, i) => [starts[i]?.[0] ?? '', one] as const)
+  })()
   const closeAll = async () => {
-    const ends = (await settled).flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
-    await Promise.all(ends.map((end) => end.close()))
+    const ends = await opening.catch(() => [])
+    await Promise.all(ends.map(([, one]) => one.status === 'fulfilled' && one.value.close()))
+    const made = await making.catch(() => undefined)
+    if (made && !('why' in made)) await made.close()
   }
   const end = (signal: NodeJS.Signals) => {
     const number = { SIGHUP: 1, SIGINT: 2, SIGTERM: 15 }[signal as (typeof SIGNALS)[number]]
@@ -166,16 +191,56 @@ async function tested(
   try {
     const own = await nameOf(values, fars)
     const ends = new Map<string, End>()
-    for (const [i, one] of (await settled).entries()) {
+    for (const [name, one] of await opening) {
       if (one.status === 'rejected') throw one.reason
-      ends.set(opening[i]?.[0] || own, one.value)
+      ends.set(name || own, one.value)
     }
-    const facts = new Map([...ends].map(([name, { facts }]) => [name, facts]))
-    return { results: await testAll(ends, wish), notMade: [...leftOut(facts, wish), ...NOT_MADE] }
+    return await testedBetween(ends, await making, wish, values['cluster-domain'] ?? DOMAIN)
   } finally {
     await closeAll()
     for (const signal of SIGNALS) process.off(signal, end)
   }
+}
+
+// The objects in the Kubernetes API, or why there are none. A kubeconfig that was given must work.
+async function objectsOf(values: Given['values'], count: number): Promise<TestObjects | { readonly why: string }> {
+  const kubeconfig = values['kubeconfig-file']
+  try {
+    const api = new Api(accessOf(kubeconfig === undefined ? {} : { kubeconfig }), 'plumb-connectivity')
+    return await makeTestObjects(api, count)
+  } catch (cause) {
+    const { message } = cause as Error
+    if (kubeconfig === undefined) return { why: `${message}; see --kubeconfig-file` }
+    throw new CniError(CODE.io, 'Cannot make objects for the test in the Kubernetes API', message, { cause })
+  }
+}
+
+async function testedBetween(
+  ends: ReadonlyMap<string, End>,
+  objects: TestObjects | { readonly why: string },
+  wish: Wish,
+  domain: string,
+): Promise<Outcome> {
+  const facts = factsOf(ends)
+  const notMade = [...leftOut(facts, wish), SCTP]
+  if ('why' in objects) return { results: await testAll(ends, wish), notMade: [...notMade, [OBJECTS, objects.why]] }
+  const all = [...facts.values()]
+  await objects.tellAddresses(all)
+  if (wish.isQuick) return { results: await testAll(ends, wish), notMade: [...notMade, [OBJECTS, QUICK]] }
+  const services = await objects.makeServices(all)
+  const dns = await objects.findDns(domain)
+  const named = new Map([...facts.keys()].map((name, i) => [name, services[i] as TestService]))
+  const results = await testAll(ends, wish, { services: named, ...(dns && { dns }) })
+  const without = [...facts].filter(([, { hasPolicy }]) => !hasPolicy).map(([name]) => name)
+  // The policy comes last: it refuses packets of the other cases.
+  if (without.length < all.length) {
+    await objects.makePolicy()
+    results.push(...(await testPolicy(ends)))
+  }
+  const open: [string, string][] =
+    without.length > 0 ? [['NetworkPolicy', `no agent enforces it on ${without.join(', ')}`]] : []
+  const unnamed: [string, string][] = dns ? [] : [['DNS', NO_DNS]]
+  return { results, notMade: [...notMade, ...unnamed, ...open] }
 }
 
 // What the doctor says of the nodes on which a case failed.
@@ -195,9 +260,12 @@ async function reportsOf(
 }
 
 async function nameOf(values: Given['values'], fars: ReadonlyMap<string, string>): Promise<string> {
-  const told = await answerOf('/status', values).catch(() => undefined)
-  const name = (told as Status | undefined)?.node ?? hostname()
+  const name = (await statusOfAgent(values))?.node ?? hostname()
   return fars.has(name) ? 'this node' : name
+}
+
+async function statusOfAgent(values: Given['values']): Promise<Status | undefined> {
+  return (await answerOf('/status', values).catch(() => undefined)) as Status | undefined
 }
 
 function save(file: string, text: string): void {
@@ -216,7 +284,8 @@ function jsonOf({ results, notMade }: Outcome, reports: Reports): unknown {
     cases: results.map(({ test, route, state, says, seconds }) => {
       const { way, family, from, to } = route
       const side = ({ node, place, address }: Route['to']) => ({ node, place, ip: address.ip })
-      const port = to.place === 'host port' || to.place === 'outside' ? { port: to.address.tcp } : {}
+      const isPlace = to.place === 'node' || to.place === 'pod 1' || to.place === 'pod 2'
+      const port = isPlace ? {} : { port: test === 'UDP' ? to.address.udp : to.address.tcp }
       return { way, test, family, from: side(from), to: { ...side(to), ...port }, state, says, seconds }
     }),
     notMade: notMade.map(([what, why]) => ({ what, why })),
@@ -264,7 +333,9 @@ function help(): string {
 ${describeOptions(names, ABOUTS)}
 
 It makes two test pods on this node, and two on each node that --far names. It sends TCP, UDP and echo
-requests between all of them and their nodes, also by a host port of each node, and removes the pods. COMMAND runs plumb on another node:
+requests between all of them and their nodes, also by a host port of each node, and removes the pods. With a
+way to the Kubernetes API, it makes Services and a NetworkPolicy in a namespace of its own, and removes it.
+COMMAND runs plumb on another node:
   --far n2='ssh root@n2 plumb'
   --far n3='kubectl exec -i -n kube-system plumb-x7k2p -- plumb'
 

@@ -119,6 +119,7 @@ const options = {
     about: 'another node, and the command that runs plumb there; may be repeated',
   },
   quick: { type: 'boolean', about: 'only from pod to pod' },
+  'cluster-domain': { type: 'string', value: 'DOMAIN', about: 'the domain of the cluster in DNS (cluster.local)' },
   outside: {
     type: 'string',
     multiple: true,

@@ -8,7 +8,7 @@ import type { Netns, NetnsPath } from '../../lib/text/values.ts'
 import { addressesOf } from '../trace/ends.ts'
 import { type Attempt, attempt, type Outcome } from './attempt.ts'
 import { type EchoAddress, type EchoServer, serveEchoes } from './echo-server.ts'
-import { ECHO_PORT, makeTestPods } from './test-pods.ts'
+import { DENIED_PORT, ECHO_PORT, makeTestPods, type PodNames } from './test-pods.ts'
 
 /** Where a packet begins or ends on a node: the node itself, or one of its two test pods. */
 export type PlaceName = 'node' | 'pod 1' | 'pod 2'
@@ -19,12 +19,16 @@ export interface Place {
 }
 /** What the others need to know of a node. */
 export interface EndFacts {
+  /** The name of the node in the cluster, as its agent has it, else that of the machine. */
+  readonly node: string
   /** The name of the network of its pods. */
   readonly network: string
   /** The MTU of the test pods' link, in bytes. */
   readonly mtu: number
   /** The port of the node that leads to the echo servers of its first pod. Absent where no plugin maps ports. */
   readonly hostPort?: number
+  /** The agent of the node enforces NetworkPolicy. */
+  readonly hasPolicy: boolean
   /** All addresses of the node. */
   readonly addresses: readonly Ip[]
   readonly places: Readonly<Record<PlaceName, Place>>
@@ -42,12 +46,23 @@ export interface End {
 const OUTSIDE = ['192.0.2.1', '2001:db8::1'].map(parseIp)
 const LINK = 'eth0'
 
+/** What makes the end of a node. */
+export interface EndWish {
+  readonly network: NetworkList
+  /** The folders of the plugins. */
+  readonly plugins: readonly string[]
+  readonly node: string
+  readonly hasPolicy: boolean
+  /** The objects of the test pods in the Kubernetes API, if there are any. */
+  readonly names?: PodNames
+}
+
 /**
- * Makes the end of this node in its network. `plugins` are the folders of the plugins. Throws CniError when a plugin
+ * Makes the end of this node in its network. Throws CniError when a plugin
  * fails, and ExecError when a tool does. Nothing is left then.
  */
-export async function openEnd(network: NetworkList, plugins: readonly string[]): Promise<End> {
-  const pods = await makeTestPods(network, plugins)
+export async function openEnd({ network, plugins, node, hasPolicy, names }: EndWish): Promise<End> {
+  const pods = await makeTestPods(network, plugins, names)
   const servers: EchoServer[] = []
   const close = async () => {
     for (const server of servers) server.close()
@@ -63,12 +78,15 @@ export async function openEnd(network: NetworkList, plugins: readonly string[]):
         const server = await serveEchoes(ns, ip, port)
         servers.push(server)
         found[family] = { ip, tcp: server.tcp, udp: server.udp }
+        if (port !== 0) servers.push(await serveEchoes(ns, ip, DENIED_PORT))
       }
       return found
     }
     const facts: EndFacts = {
+      node,
       network: network.name,
       mtu: await mtuOf(pods.spaces[0]),
+      hasPolicy,
       ...(pods.hostPort !== undefined && { hostPort: pods.hostPort }),
       addresses: addressesOf('host').filter((ip) => !/^(127\.|::1$)/.test(ip)),
       places: {

@@ -3,6 +3,7 @@ import { CniError, CODE } from '../../lib/text/errors.ts'
 import type { Report } from '../doctor/doctor.ts'
 import type { Attempt, Outcome } from './attempt.ts'
 import type { End, EndFacts, PlaceName } from './end.ts'
+import type { PodNames } from './test-pods.ts'
 
 /** The command words that begin an end, and those that ask the doctor. */
 const [WORDS, DOCTOR] = ['connectivity end', 'doctor --json']
@@ -27,11 +28,13 @@ interface Answer {
 }
 
 /**
- * Starts the end of another node by a command for a shell, such as `ssh root@n2 plumb`. Rejects with CniError when the
+ * Starts the end of another node by a command for a shell, such as `ssh root@n2 plumb`. `names` are those of its pods in
+ * the Kubernetes API. Rejects with CniError when the
  * command ends, or tells nothing for a minute.
  */
-export async function startFarEnd(name: string, command: string): Promise<End> {
-  const child = Bun.spawn(['sh', '-c', `${command} ${WORDS}`], { stdin: 'pipe', stdout: 'pipe', stderr: 'pipe' })
+export async function startFarEnd(name: string, command: string, names?: PodNames): Promise<End> {
+  const words = names ? [WORDS, names.namespace, ...names.pods].join(' ') : WORDS
+  const child = Bun.spawn(['sh', '-c', `${command} ${words}`], { stdin: 'pipe', stdout: 'pipe', stderr: 'pipe' })
   const waiting = new Map<number, (answer: Answer | Error) => void>()
   let [complaint, count] = ['', 0]
   let ended: CniError | undefined
@@ -47,7 +50,7 @@ export async function startFarEnd(name: string, command: string): Promise<End> {
       waiting.set(id, answered)
     })
   const failure = (why: string) =>
-    new CniError(CODE.io, `Cannot test from ${name}: ${why}`, `${command} ${WORDS}\n${complaint.trim()}`.trim())
+    new CniError(CODE.io, `Cannot test from ${name}: ${why}`, `${command} ${words}\n${complaint.trim()}`.trim())
   const complaining = (async () => {
     for await (const text of linesOf(child.stderr)) complaint = `${complaint}${text}\n`.slice(-MOST)
   })()

@@ -57,7 +57,10 @@ describe('plumb connectivity', () => {
       assert.equal(status, 1, stdout)
       const failed = stdout.split('\n').filter((line) => line.startsWith('FAILED'))
       const of = (text: RegExp) => failed.filter((line) => text.test(line)).length
-      assert.equal(of(/^FAILED (pod|node) → host port, other node: TCP IPv[46] n2 .* → n1 host port \d+ .* in 4 s$/), 4)
+      assert.equal(
+        of(/^FAILED (pod|node) → host port, other node: TCP IPv[46] n2 .* → n1 host port \(\S+ port \d+\): .* in 4 s$/),
+        4,
+      )
       assert.equal(of(/^FAILED pod → outside: TCP IPv4 n[12] pod 1 .* → 172\.30\.0\.2 port 1: .*refuses/), 2)
       assert.equal(failed.length, 4 + 2 + 3, stdout)
       assert.match(

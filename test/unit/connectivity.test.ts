@@ -10,6 +10,8 @@ function endOf(n: number): EndFacts {
   return {
     network: 'cbr0',
     mtu: 1450,
+    node: `n${n}`,
+    hasPolicy: false,
     addresses: [parseIp(`192.0.2.${n}`), parseIp(`10.1.${n}.1`)],
     places: { node: place(`192.0.2.${n}`), 'pod 1': place(`10.1.${n}.2`), 'pod 2': place(`10.1.${n}.3`) },
   }
