@@ -34,6 +34,8 @@ import { hostOf, networkOf } from './target.ts'
 const names: readonly OptionName[] = [
   'far',
   'outside',
+  'nodes',
+  'from',
   'quick',
   'kubeconfig-file',
   'cluster-domain',
@@ -64,6 +66,10 @@ const SCTP = ['SCTP', 'plumb has no echo server for it'] as const
 const QUICK = '--quick leaves them out'
 const NO_DNS = 'kube-system has no Service with the label k8s-app=kube-dns'
 const [OBJECTS, DOMAIN] = ['Services, node ports, DNS, NetworkPolicy', 'cluster.local']
+/** So long the same pairs of many nodes are tested, in milliseconds. */
+const ROUND_MS = 3_600_000
+/** So many commands for other nodes are started at once. */
+const STARTS = 20
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 const SIGNAL_STATUS = 128
 
@@ -85,14 +91,21 @@ export async function run(argv: readonly string[]): Promise<number> {
   const isEnd = word === 'end' && (words.length === 1 || words.length === 4)
   if (words.length > 0 && !isEnd)
     throw new ValueError(`plumb connectivity takes no ${shown(words[0])}; see plumb connectivity --help`)
+  const from = values.from ?? 'pods'
+  if (from !== 'pods' && from !== 'nodes') throw new ValueError(`Cannot read --from ${shown(from)}: want pods or nodes`)
+  if (from === 'nodes' && values.quick)
+    throw new ValueError('--quick tests only from pod to pod: it excludes --from nodes')
   const fars = farsOf(values.far ?? [])
-  const wish = { isQuick: values.quick ?? false, outside: (values.outside ?? []).map(outsideOf) }
+  const isPodless = from === 'nodes'
+  const round = Math.floor(Date.now() / ROUND_MS)
+  const wish = { isQuick: values.quick ?? false, isPodless, round, outside: (values.outside ?? []).map(outsideOf) }
   const given = { values, words }
   const open = async (names?: PodNames) => {
     const agent = await statusOfAgent(values)
     const node = agent?.node ?? hostname()
-    const [network, hasPolicy] = [networkOf(given, '-'), agent?.policy !== undefined]
-    return openEnd({ network, plugins: hostOf(given).path, node, hasPolicy, ...(names && { names }) })
+    const network = isPodless ? {} : { network: networkOf(given, '-') }
+    const hasPolicy = agent?.policy !== undefined
+    return openEnd({ ...network, plugins: hostOf(given).path, node, hasPolicy, ...(names && { names }) })
   }
   if (isEnd) {
     const [one, other] = pods
@@ -166,16 +179,23 @@ async function tested(
   wish: Wish,
   values: Given['values'],
 ): Promise<Outcome> {
-  const making = objectsOf(values, fars.size + 1)
+  const own = await nameOf(values, fars)
+  const names = namesOf(values.nodes, [own, ...fars.keys()])
+  const making = wish.isPodless ? Promise.resolve({ why: '' }) : objectsOf(values, names.length)
   const opening = (async () => {
     const made = await making
-    const [near, ...others] = 'why' in made ? [] : made.pods
-    const starts = [
-      ['', open(near)] as const,
-      ...[...fars].map(([name, command], i) => [name, startFarEnd(name, command, others[i])] as const),
-    ]
-    const settled = await Promise.allSettled(starts.map(([, start]) => start))
-    return settled.map((one, i) => [starts[i]?.[0] ?? '', one] as const)
+    const opened: (readonly [string, PromiseSettledResult<End>])[] = []
+    const left = names.entries()
+    const work = async () => {
+      for (const [i, name] of left) {
+        const [command, pods] = [fars.get(name), 'why' in made ? undefined : made.pods[i]]
+        const start = command === undefined ? open(pods) : startFarEnd(name, command, wish.isPodless ? 'none' : pods)
+        const [one] = await Promise.allSettled([start])
+        opened[i] = [name, one]
+      }
+    }
+    await Promise.all(Array.from({ length: STARTS }, work))
+    return opened
   })()
   const closeAll = async () => {
     const ends = await opening.catch(() => [])
@@ -189,17 +209,26 @@ async function tested(
   }
   for (const signal of SIGNALS) process.once(signal, end)
   try {
-    const own = await nameOf(values, fars)
     const ends = new Map<string, End>()
     for (const [name, one] of await opening) {
       if (one.status === 'rejected') throw one.reason
-      ends.set(name || own, one.value)
+      ends.set(name, one.value)
     }
     return await testedBetween(ends, await making, wish, values['cluster-domain'] ?? DOMAIN)
   } finally {
     await closeAll()
     for (const signal of SIGNALS) process.off(signal, end)
   }
+}
+
+// Of these nodes, those that are to be tested.
+function namesOf(text: string | undefined, all: readonly string[]): readonly string[] {
+  if (text === undefined) return all
+  const wanted = new Set(text.split(',').map((name) => name.trim()))
+  const unknown = [...wanted].find((name) => !all.includes(name))
+  if (unknown !== undefined)
+    throw new ValueError(`--nodes names ${shown(unknown)}: want some of ${all.join(', ')}; see --far`)
+  return all.filter((name) => wanted.has(name))
 }
 
 // The objects in the Kubernetes API, or why there are none. A kubeconfig that was given must work.
@@ -223,6 +252,7 @@ async function testedBetween(
 ): Promise<Outcome> {
   const facts = factsOf(ends)
   const notMade = [...leftOut(facts, wish), SCTP]
+  if (wish.isPodless) return { results: await testAll(ends, wish), notMade }
   if ('why' in objects) return { results: await testAll(ends, wish), notMade: [...notMade, [OBJECTS, objects.why]] }
   const all = [...facts.values()]
   await objects.tellAddresses(all)
@@ -235,7 +265,7 @@ async function testedBetween(
   // The policy comes last: it refuses packets of the other cases.
   if (without.length < all.length) {
     await objects.makePolicy()
-    results.push(...(await testPolicy(ends)))
+    results.push(...(await testPolicy(ends, wish)))
   }
   const open: [string, string][] =
     without.length > 0 ? [['NetworkPolicy', `no agent enforces it on ${without.join(', ')}`]] : []
@@ -322,7 +352,7 @@ export function resultsText({ results, notMade }: Outcome, reports: Reports): st
 function conclusionOf(results: readonly Result[]): string {
   const count = (state: Result['state']) => results.filter((one) => one.state === state).length
   const made = count('ok') + count('failed')
-  if (made === 0) return 'No case could be made: the test pods have no addresses'
+  if (made === 0) return 'No case could be made: no two places have addresses of one family'
   const rest = count('not made') > 0 ? `; ${count('not made')} were not made because of them` : ''
   return count('failed') > 0 ? `${count('failed')} of ${made} cases fail${rest}` : `All ${made} cases succeed`
 }

@@ -119,6 +119,8 @@ const options = {
     about: 'another node, and the command that runs plumb there; may be repeated',
   },
   quick: { type: 'boolean', about: 'only from pod to pod' },
+  nodes: { type: 'string', value: 'NAME,NAME…', about: 'only between these nodes, of this one and those of --far' },
+  from: { type: 'string', value: 'pods|nodes', about: 'nodes: only from node to node, without test pods (pods)' },
   'cluster-domain': { type: 'string', value: 'DOMAIN', about: 'the domain of the cluster in DNS (cluster.local)' },
   outside: {
     type: 'string',

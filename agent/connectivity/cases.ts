@@ -9,12 +9,11 @@ const [MANY, NEIGHBOURS] = [20, 3]
 const BY_PORT: readonly Test[] = ['TCP', 'UDP', 'source address']
 
 /**
- * The routes between the nodes, and on each of them. With 20 nodes or more, each is tested against the three that follow
- * it, in both directions. Pure.
+ * The routes between the nodes, and on each of them. Pure.
  */
 export function routesOf(
   ends: ReadonlyMap<string, EndFacts>,
-  { isQuick = false, outside = [] }: Wish = {},
+  { isQuick = false, outside = [], round = 0 }: Wish = {},
   cluster: ClusterFacts = { services: new Map() },
 ): Route[] {
   const routes = (near: string, far: string) =>
@@ -25,19 +24,26 @@ export function routesOf(
           ...routesByPort(ends, near, far),
           ...serviceRoutes(ends, near, far, cluster),
         ]
-  return pairsOf([...ends.keys()]).flatMap(([near, far]) =>
+  return pairsOf([...ends.keys()], round).flatMap(([near, far]) =>
     near === far && !isQuick
       ? [...routes(near, far), ...dnsRoutes(ends, near, cluster), ...routesOutside(ends, near, outside)]
       : routes(near, far),
   )
 }
 
-/** Each node with itself, and with each other node, or with its neighbours among many. Pure. */
-export function pairsOf(names: readonly string[]): (readonly [string, string])[] {
+/**
+ * Each node with itself, and with each other node, in both directions. Among many nodes each is tested against three
+ * that follow it. Every round takes the next three. Pure.
+ */
+export function pairsOf(names: readonly string[], round: number): (readonly [string, string])[] {
   const isTested = (from: number, to: number) => {
     const distance = (to - from + names.length) % names.length
-    return names.length < MANY || distance <= NEIGHBOURS || names.length - distance <= NEIGHBOURS
+    return names.length < MANY || isInRound(distance) || isInRound(names.length - distance)
   }
+  // The distance n / 2 is the largest that is not the reverse of a smaller one.
+  const most = Math.floor(names.length / 2)
+  const isInRound = (distance: number) =>
+    distance <= most && (((distance - 1 - NEIGHBOURS * round) % most) + most) % most < NEIGHBOURS
   return names.flatMap((near, i) => [
     [near, near] as const,
     ...names.flatMap((far, j) => (i !== j && isTested(i, j) ? [[near, far] as const] : [])),
@@ -45,7 +51,11 @@ export function pairsOf(names: readonly string[]): (readonly [string, string])[]
 }
 
 /** What is not tested between these nodes, and why, each in words. Pure. */
-export function leftOut(ends: ReadonlyMap<string, EndFacts>, { isQuick, outside = [] }: Wish): [string, string][] {
+export function leftOut(
+  ends: ReadonlyMap<string, EndFacts>,
+  { isQuick, isPodless, outside = [] }: Wish,
+): [string, string][] {
+  if (isPodless) return [PODS_LEFT_OUT]
   const without = [...ends].filter(([, { hostPort }]) => hostPort === undefined).map(([name]) => name)
   const why = `no plugin of the network has the capability portMappings on ${without.join(', ')}`
   return [
@@ -55,6 +65,7 @@ export function leftOut(ends: ReadonlyMap<string, EndFacts>, { isQuick, outside 
   ]
 }
 const QUICK_LEAVES: [string, string] = ['nodes, host ports, addresses outside', '--quick leaves them out']
+const PODS_LEFT_OUT: [string, string] = ['all that pods send and get', '--from nodes makes no test pods']
 const OUTSIDE_LEFT_OUT: [string, string] = ['addresses outside', 'none is given; see --outside']
 
 // The host port of a node leads to its first pod.
@@ -116,7 +127,7 @@ function routesOutside(ends: ReadonlyMap<string, EndFacts>, near: string, outsid
 function routesBetween(ends: ReadonlyMap<string, EndFacts>, near: string, far: string, quick: boolean): Route[] {
   const [from, to] = [ends.get(near) as EndFacts, ends.get(far) as EndFacts]
   const isOne = near === far
-  const ways: readonly (readonly [Way, PlaceName, PlaceName])[] = isOne
+  const all: readonly (readonly [Way, PlaceName, PlaceName])[] = isOne
     ? [
         ['pod → pod, same node', 'pod 1', 'pod 2'],
         ['pod → its node', 'pod 1', 'node'],
@@ -126,7 +137,10 @@ function routesBetween(ends: ReadonlyMap<string, EndFacts>, near: string, far: s
         ['pod → pod, other node', 'pod 1', 'pod 1'],
         ['pod → other node', 'pod 1', 'node'],
         ['node → pod, other node', 'node', 'pod 1'],
+        ['node → other node', 'node', 'node'],
       ]
+  // With pods, the ways of pods between these nodes say as much.
+  const ways = all.filter(([way]) => way !== 'node → other node' || from.network === undefined)
   return ways
     .filter(([, one, other]) => !quick || (one !== 'node' && other !== 'node'))
     .flatMap(([way, one, other]) =>

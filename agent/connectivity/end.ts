@@ -3,8 +3,9 @@ import { inside } from '../../lib/os/netns.ts'
 import { askForRoute } from '../../lib/os/route-question.ts'
 import type { NetworkList } from '../../lib/runtime/network-list.ts'
 import { isSix } from '../../lib/text/cidr.ts'
+import { ValueError } from '../../lib/text/errors.ts'
 import { type Ip, parseIp } from '../../lib/text/ip.ts'
-import type { Netns, NetnsPath } from '../../lib/text/values.ts'
+import type { Netns } from '../../lib/text/values.ts'
 import { addressesOf } from '../trace/ends.ts'
 import { type Attempt, attempt, type Outcome } from './attempt.ts'
 import { type EchoAddress, type EchoServer, serveEchoes } from './echo-server.ts'
@@ -21,9 +22,9 @@ export interface Place {
 export interface EndFacts {
   /** The name of the node in the cluster, as its agent has it, else that of the machine. */
   readonly node: string
-  /** The name of the network of its pods. */
-  readonly network: string
-  /** The MTU of the test pods' link, in bytes. */
+  /** The name of the network of its pods. Absent without test pods. */
+  readonly network?: string
+  /** The MTU of the test pods' link, else that of the node's own link, in bytes. */
   readonly mtu: number
   /** The port of the node that leads to the echo servers of its first pod. Absent where no plugin maps ports. */
   readonly hostPort?: number
@@ -48,7 +49,8 @@ const LINK = 'eth0'
 
 /** What makes the end of a node. */
 export interface EndWish {
-  readonly network: NetworkList
+  /** Absent: no test pods are made. */
+  readonly network?: NetworkList
   /** The folders of the plugins. */
   readonly plugins: readonly string[]
   readonly node: string
@@ -58,17 +60,21 @@ export interface EndWish {
 }
 
 /**
- * Makes the end of this node in its network. Throws CniError when a plugin
- * fails, and ExecError when a tool does. Nothing is left then.
+ * Makes the end of this node in its network, or without pods. Throws CniError when a plugin fails, and ExecError when a
+ * tool does. Nothing is left then.
  */
 export async function openEnd({ network, plugins, node, hasPolicy, names }: EndWish): Promise<End> {
-  const pods = await makeTestPods(network, plugins, names)
+  const pods = network && (await makeTestPods(network, plugins, names))
   const servers: EchoServer[] = []
   const close = async () => {
     for (const server of servers) server.close()
-    await pods.close()
+    await pods?.close()
   }
-  const spaces: Readonly<Record<PlaceName, Netns>> = { node: 'host', 'pod 1': pods.spaces[0], 'pod 2': pods.spaces[1] }
+  const [one, other] = pods?.spaces ?? []
+  const spaces: Readonly<Partial<Record<PlaceName, Netns>>> = {
+    node: 'host',
+    ...(one && other && { 'pod 1': one, 'pod 2': other }),
+  }
   try {
     const place = async (ns: Netns, ips: readonly Ip[], port: number): Promise<Place> => {
       const found: { v4?: EchoAddress; v6?: EchoAddress } = {}
@@ -84,18 +90,18 @@ export async function openEnd({ network, plugins, node, hasPolicy, names }: EndW
     }
     const facts: EndFacts = {
       node,
-      network: network.name,
-      mtu: await mtuOf(pods.spaces[0]),
-      hasPolicy,
-      ...(pods.hostPort !== undefined && { hostPort: pods.hostPort }),
+      ...(network && { network: network.name }),
+      mtu: one ? await mtuOf(one, LINK) : await mtuOf('host', await uplink()),
+      hasPolicy: hasPolicy && pods !== undefined,
+      ...(pods?.hostPort !== undefined && { hostPort: pods.hostPort }),
       addresses: addressesOf('host').filter((ip) => !/^(127\.|::1$)/.test(ip)),
       places: {
         node: await place('host', OUTSIDE.flatMap(sourceTo), 0),
-        'pod 1': await place(pods.spaces[0], addressesOf(pods.spaces[0]), ECHO_PORT),
-        'pod 2': await place(pods.spaces[1], addressesOf(pods.spaces[1]), ECHO_PORT),
+        'pod 1': one ? await place(one, addressesOf(one), ECHO_PORT) : {},
+        'pod 2': other ? await place(other, addressesOf(other), ECHO_PORT) : {},
       },
     }
-    return { facts, attempt: (from, tried) => attempt(spaces[from], tried), close }
+    return { facts, attempt: (from, tried) => attempt(spaces[from] ?? 'host', tried), close }
   } catch (cause) {
     await close()
     throw cause
@@ -108,7 +114,17 @@ function sourceTo(to: Ip): Ip[] {
   return 'errno' in route || route.source === undefined ? [] : [route.source]
 }
 
-async function mtuOf(ns: NetnsPath): Promise<number> {
-  const { stdout } = await run(['ip', '-json', 'link', 'show', 'dev', LINK], '', ns)
+// The link of the default route. Throws ValueError when there is none.
+async function uplink(): Promise<string> {
+  for (const to of OUTSIDE) {
+    const { status, stdout } = await run(['ip', '-json', 'route', 'get', to], '')
+    const [route] = status === 0 ? (JSON.parse(stdout) as { readonly dev?: string }[]) : []
+    if (route?.dev !== undefined) return route.dev
+  }
+  throw new ValueError('This node has no default route: want one, so that its own address is known')
+}
+
+async function mtuOf(ns: Netns, link: string): Promise<number> {
+  const { stdout } = await run(['ip', '-json', 'link', 'show', 'dev', link], '', ns)
   return (JSON.parse(stdout) as { readonly mtu: number }[])[0]?.mtu ?? 0
 }

@@ -5,8 +5,8 @@ import type { Attempt, Outcome } from './attempt.ts'
 import type { End, EndFacts, PlaceName } from './end.ts'
 import type { PodNames } from './test-pods.ts'
 
-/** The command words that begin an end, and those that ask the doctor. */
-const [WORDS, DOCTOR] = ['connectivity end', 'doctor --json']
+/** The command words that begin an end, those for one without pods, and those that ask the doctor. */
+const [WORDS, PODLESS, DOCTOR] = ['connectivity end', '--from nodes', 'doctor --json']
 /** The limit for the doctor of another node, in milliseconds. */
 const DOCTOR_MS = 30_000
 /** The limits in milliseconds: for two ADDs, for an attempt, and for two DELs. */
@@ -28,12 +28,13 @@ interface Answer {
 }
 
 /**
- * Starts the end of another node by a command for a shell, such as `ssh root@n2 plumb`. `names` are those of its pods in
- * the Kubernetes API. Rejects with CniError when the
+ * Starts the end of another node by a command for a shell, such as `ssh root@n2 plumb`. `pods` are their names in the
+ * Kubernetes API, or `none`. Rejects with CniError when the
  * command ends, or tells nothing for a minute.
  */
-export async function startFarEnd(name: string, command: string, names?: PodNames): Promise<End> {
-  const words = names ? [WORDS, names.namespace, ...names.pods].join(' ') : WORDS
+export async function startFarEnd(name: string, command: string, pods?: PodNames | 'none'): Promise<End> {
+  const more = pods === 'none' ? [PODLESS] : pods ? [pods.namespace, ...pods.pods] : []
+  const words = [WORDS, ...more].join(' ')
   const child = Bun.spawn(['sh', '-c', `${command} ${words}`], { stdin: 'pipe', stdout: 'pipe', stderr: 'pipe' })
   const waiting = new Map<number, (answer: Answer | Error) => void>()
   let [complaint, count] = ['', 0]

@@ -11,6 +11,7 @@ export const WAYS = [
   'pod → other node',
   'node → its pod',
   'node → pod, other node',
+  'node → other node',
   'pod → itself by host port',
   'pod → host port, same node',
   'pod → host port, other node',
@@ -59,6 +60,10 @@ export interface Outside {
 export interface Wish {
   /** Only from pod to pod. */
   readonly isQuick?: boolean
+  /** Only from node to node, without test pods. */
+  readonly isPodless?: boolean
+  /** Among many nodes, each round tests other pairs. */
+  readonly round?: number
   readonly outside?: readonly Outside[]
 }
 /** A way of one family between two places. */

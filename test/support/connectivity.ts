@@ -116,9 +116,9 @@ export async function leftOn({ node }: Place): Promise<string[]> {
   return stdout.split('\n').filter((line) => line.startsWith('veth'))
 }
 
-/** The failed cases, each as a text. */
+/** The failed cases, each as a text with what is said of it. */
 export function failures({ cases }: Told): string[] {
-  return cases.filter(({ state }) => state === 'failed').map(textOf)
+  return cases.filter(({ state }) => state === 'failed').map((one) => `${textOf(one)}: ${one.says}`)
 }
 
 /** A case as a text without its addresses. */
