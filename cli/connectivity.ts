@@ -1,9 +1,14 @@
 import { hostname } from 'node:os'
-import { leftOut, type Outside, type Route, TESTS, WAYS, type Wish } from '../agent/connectivity/cases.ts'
-import { type Result, testAll, titleOf } from '../agent/connectivity/connectivity.ts'
+import { accessOf } from '../agent/cluster/access.ts'
+import { Api } from '../agent/cluster/api.ts'
+import { leftOut } from '../agent/connectivity/cases.ts'
+import { factsOf, type Result, testAll, testPolicy, titleOf } from '../agent/connectivity/connectivity.ts'
 import { type End, openEnd } from '../agent/connectivity/end.ts'
 import { askFarDoctor, serveEnd, startFarEnd } from '../agent/connectivity/far-end.ts'
 import { junitText } from '../agent/connectivity/junit.ts'
+import { type Outside, type Route, TESTS, WAYS, type Wish } from '../agent/connectivity/routes.ts'
+import { makeTestObjects, type TestObjects, type TestService } from '../agent/connectivity/test-objects.ts'
+import type { PodNames } from '../agent/connectivity/test-pods.ts'
 import { examine, type Report } from '../agent/doctor/doctor.ts'
 import { readFacts } from '../agent/doctor/facts/read.ts'
 import type { Status } from '../agent/health/status.ts'
@@ -29,7 +34,11 @@ import { hostOf, networkOf } from './target.ts'
 const names: readonly OptionName[] = [
   'far',
   'outside',
+  'nodes',
+  'from',
   'quick',
+  'kubeconfig-file',
+  'cluster-domain',
   'junit',
   'conf-dir',
   'bin-dir',
@@ -39,6 +48,10 @@ const names: readonly OptionName[] = [
   'help',
 ]
 const ABOUTS: Abouts = {
+  'kubeconfig-file': {
+    value: 'FILE',
+    about: 'an administrator of the cluster, for Services, DNS and NetworkPolicy (else the service account of the pod)',
+  },
   'subnet-file': { value: 'FILE', about: 'where the agent writes the subnet of this node, for the doctor' },
 }
 /** What the doctor says of a node. Undefined when it cannot be asked. */
@@ -49,11 +62,14 @@ interface Outcome {
   readonly notMade: readonly (readonly [string, string])[]
 }
 /** What the command does not test. */
-const NOT_MADE = [
-  ['Services, node ports, DNS', 'they need objects of the cluster; see plumb services and plumb trace'],
-  ['NetworkPolicy', 'it needs objects of the cluster; see plumb policy test'],
-  ['SCTP', 'plumb has no echo server for it'],
-] as const
+const SCTP = ['SCTP', 'plumb has no echo server for it'] as const
+const QUICK = '--quick leaves them out'
+const NO_DNS = 'kube-system has no Service with the label k8s-app=kube-dns'
+const [OBJECTS, DOMAIN] = ['Services, node ports, DNS, NetworkPolicy', 'cluster.local']
+/** So long the same pairs of many nodes are tested, in milliseconds. */
+const ROUND_MS = 3_600_000
+/** So many commands for other nodes are started at once. */
+const STARTS = 20
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 const SIGNAL_STATUS = 128
 
@@ -71,15 +87,29 @@ export async function run(argv: readonly string[]): Promise<number> {
     print(help())
     return 0
   }
-  const isEnd = words.length === 1 && words[0] === 'end'
+  const [word, namespace, ...pods] = words
+  const isEnd = word === 'end' && (words.length === 1 || words.length === 4)
   if (words.length > 0 && !isEnd)
     throw new ValueError(`plumb connectivity takes no ${shown(words[0])}; see plumb connectivity --help`)
+  const from = values.from ?? 'pods'
+  if (from !== 'pods' && from !== 'nodes') throw new ValueError(`Cannot read --from ${shown(from)}: want pods or nodes`)
+  if (from === 'nodes' && values.quick)
+    throw new ValueError('--quick tests only from pod to pod: it excludes --from nodes')
   const fars = farsOf(values.far ?? [])
-  const wish = { isQuick: values.quick ?? false, outside: (values.outside ?? []).map(outsideOf) }
+  const isPodless = from === 'nodes'
+  const round = Math.floor(Date.now() / ROUND_MS)
+  const wish = { isQuick: values.quick ?? false, isPodless, round, outside: (values.outside ?? []).map(outsideOf) }
   const given = { values, words }
-  const open = () => openEnd(networkOf(given, '-'), hostOf(given).path)
+  const open = async (names?: PodNames) => {
+    const agent = await statusOfAgent(values)
+    const node = agent?.node ?? hostname()
+    const network = isPodless ? {} : { network: networkOf(given, '-') }
+    const hasPolicy = agent?.policy !== undefined
+    return openEnd({ ...network, plugins: hostOf(given).path, node, hasPolicy, ...(names && { names }) })
+  }
   if (isEnd) {
-    await serve(open)
+    const [one, other] = pods
+    await serve(() => open(namespace && one && other ? { namespace, pods: [one, other] } : undefined))
     return 0
   }
   const outcome = await tested(open, fars, wish, values)
@@ -145,19 +175,34 @@ async function serve(open: () => Promise<End>): Promise<void> {
 }
 
 async function tested(
-  open: () => Promise<End>,
+  open: (names?: PodNames) => Promise<End>,
   fars: ReadonlyMap<string, string>,
   wish: Wish,
   values: Given['values'],
 ): Promise<Outcome> {
-  const opening = [
-    ['', open] as const,
-    ...[...fars].map(([name, command]) => [name, () => startFarEnd(name, command)] as const),
-  ]
-  const settled = Promise.allSettled(opening.map(([, start]) => start()))
+  const own = await nameOf(values, fars)
+  const names = namesOf(values.nodes, [own, ...fars.keys()])
+  const making = wish.isPodless ? Promise.resolve({ why: '' }) : objectsOf(values, names.length)
+  const opening = (async () => {
+    const made = await making
+    const opened: (readonly [string, PromiseSettledResult<End>])[] = []
+    const left = names.entries()
+    const work = async () => {
+      for (const [i, name] of left) {
+        const [command, pods] = [fars.get(name), 'why' in made ? undefined : made.pods[i]]
+        const start = command === undefined ? open(pods) : startFarEnd(name, command, wish.isPodless ? 'none' : pods)
+        const [one] = await Promise.allSettled([start])
+        opened[i] = [name, one]
+      }
+    }
+    await Promise.all(Array.from({ length: STARTS }, work))
+    return opened
+  })()
   const closeAll = async () => {
-    const ends = (await settled).flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
-    await Promise.all(ends.map((end) => end.close()))
+    const ends = await opening.catch(() => [])
+    await Promise.all(ends.map(([, one]) => one.status === 'fulfilled' && one.value.close()))
+    const made = await making.catch(() => undefined)
+    if (made && !('why' in made)) await made.close()
   }
   const end = (signal: NodeJS.Signals) => {
     const number = { SIGHUP: 1, SIGINT: 2, SIGTERM: 15 }[signal as (typeof SIGNALS)[number]]
@@ -165,18 +210,68 @@ async function tested(
   }
   for (const signal of SIGNALS) process.once(signal, end)
   try {
-    const own = await nameOf(values, fars)
     const ends = new Map<string, End>()
-    for (const [i, one] of (await settled).entries()) {
+    for (const [name, one] of await opening) {
       if (one.status === 'rejected') throw one.reason
-      ends.set(opening[i]?.[0] || own, one.value)
+      ends.set(name, one.value)
     }
-    const facts = new Map([...ends].map(([name, { facts }]) => [name, facts]))
-    return { results: await testAll(ends, wish), notMade: [...leftOut(facts, wish), ...NOT_MADE] }
+    return await testedBetween(ends, await making, wish, values['cluster-domain'] ?? DOMAIN)
   } finally {
     await closeAll()
     for (const signal of SIGNALS) process.off(signal, end)
   }
+}
+
+// Of these nodes, those that are to be tested.
+function namesOf(text: string | undefined, all: readonly string[]): readonly string[] {
+  if (text === undefined) return all
+  const wanted = new Set(text.split(',').map((name) => name.trim()))
+  const unknown = [...wanted].find((name) => !all.includes(name))
+  if (unknown !== undefined)
+    throw new ValueError(`--nodes names ${shown(unknown)}: want some of ${all.join(', ')}; see --far`)
+  return all.filter((name) => wanted.has(name))
+}
+
+// The objects in the Kubernetes API, or why there are none. A kubeconfig that was given must work.
+async function objectsOf(values: Given['values'], count: number): Promise<TestObjects | { readonly why: string }> {
+  const kubeconfig = values['kubeconfig-file']
+  try {
+    const api = new Api(accessOf(kubeconfig === undefined ? {} : { kubeconfig }), 'plumb-connectivity')
+    return await makeTestObjects(api, count)
+  } catch (cause) {
+    const { message } = cause as Error
+    if (kubeconfig === undefined) return { why: `${message}; see --kubeconfig-file` }
+    throw new CniError(CODE.io, 'Cannot make objects for the test in the Kubernetes API', message, { cause })
+  }
+}
+
+async function testedBetween(
+  ends: ReadonlyMap<string, End>,
+  objects: TestObjects | { readonly why: string },
+  wish: Wish,
+  domain: string,
+): Promise<Outcome> {
+  const facts = factsOf(ends)
+  const notMade = [...leftOut(facts, wish), SCTP]
+  if (wish.isPodless) return { results: await testAll(ends, wish), notMade }
+  if ('why' in objects) return { results: await testAll(ends, wish), notMade: [...notMade, [OBJECTS, objects.why]] }
+  const all = [...facts.values()]
+  await objects.tellAddresses(all)
+  if (wish.isQuick) return { results: await testAll(ends, wish), notMade: [...notMade, [OBJECTS, QUICK]] }
+  const services = await objects.makeServices(all)
+  const dns = await objects.findDns(domain)
+  const named = new Map([...facts.keys()].map((name, i) => [name, services[i] as TestService]))
+  const results = await testAll(ends, wish, { services: named, ...(dns && { dns }) })
+  const without = [...facts].filter(([, { hasPolicy }]) => !hasPolicy).map(([name]) => name)
+  // The policy comes last: it refuses packets of the other cases.
+  if (without.length < all.length) {
+    await objects.makePolicy()
+    results.push(...(await testPolicy(ends, wish)))
+  }
+  const open: [string, string][] =
+    without.length > 0 ? [['NetworkPolicy', `no agent enforces it on ${without.join(', ')}`]] : []
+  const unnamed: [string, string][] = dns ? [] : [['DNS', NO_DNS]]
+  return { results, notMade: [...notMade, ...unnamed, ...open] }
 }
 
 // What the doctor says of the nodes on which a case failed.
@@ -196,9 +291,12 @@ async function reportsOf(
 }
 
 async function nameOf(values: Given['values'], fars: ReadonlyMap<string, string>): Promise<string> {
-  const told = await answerOf('/status', values).catch(() => undefined)
-  const name = (told as Status | undefined)?.node ?? hostname()
+  const name = (await statusOfAgent(values))?.node ?? hostname()
   return fars.has(name) ? 'this node' : name
+}
+
+async function statusOfAgent(values: Given['values']): Promise<Status | undefined> {
+  return (await answerOf('/status', values).catch(() => undefined)) as Status | undefined
 }
 
 function save(file: string, text: string): void {
@@ -217,7 +315,8 @@ function jsonOf({ results, notMade }: Outcome, reports: Reports): unknown {
     cases: results.map(({ test, route, state, says, seconds }) => {
       const { way, family, from, to } = route
       const side = ({ node, place, address }: Route['to']) => ({ node, place, ip: address.ip })
-      const port = to.place === 'host port' || to.place === 'outside' ? { port: to.address.tcp } : {}
+      const isPlace = to.place === 'node' || to.place === 'pod 1' || to.place === 'pod 2'
+      const port = isPlace ? {} : { port: test === 'UDP' ? to.address.udp : to.address.tcp }
       return { way, test, family, from: side(from), to: { ...side(to), ...port }, state, says, seconds }
     }),
     notMade: notMade.map(([what, why]) => ({ what, why })),
@@ -254,7 +353,7 @@ export function resultsText({ results, notMade }: Outcome, reports: Reports): st
 function conclusionOf(results: readonly Result[]): string {
   const count = (state: Result['state']) => results.filter((one) => one.state === state).length
   const made = count('ok') + count('failed')
-  if (made === 0) return 'No case could be made: the test pods have no addresses'
+  if (made === 0) return 'No case could be made: no two places have addresses of one family'
   const rest = count('not made') > 0 ? `; ${count('not made')} were not made because of them` : ''
   return count('failed') > 0 ? `${count('failed')} of ${made} cases fail${rest}` : `All ${made} cases succeed`
 }
@@ -265,7 +364,9 @@ function help(): string {
 ${describeOptions(names, ABOUTS)}
 
 It makes two test pods on this node, and two on each node that --far names. It sends TCP, UDP and echo
-requests between all of them and their nodes, also by a host port of each node, and removes the pods. COMMAND runs plumb on another node:
+requests between all of them and their nodes, also by a host port of each node, and removes the pods. With a
+way to the Kubernetes API, it makes Services and a NetworkPolicy in a namespace of its own, and removes it.
+COMMAND runs plumb on another node:
   --far n2='ssh root@n2 plumb'
   --far n3='kubectl exec -i -n kube-system plumb-x7k2p -- plumb'
 

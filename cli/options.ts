@@ -122,6 +122,9 @@ const options = {
   dropped: { type: 'boolean', about: 'send nothing: count the packets of pods that this node drops, by reason' },
   for: { type: 'string', value: 'SECONDS', about: 'with --live or --dropped: look so long (20)' },
   quick: { type: 'boolean', about: 'only from pod to pod' },
+  nodes: { type: 'string', value: 'NAME,NAME…', about: 'only between these nodes, of this one and those of --far' },
+  from: { type: 'string', value: 'pods|nodes', about: 'nodes: only from node to node, without test pods (pods)' },
+  'cluster-domain': { type: 'string', value: 'DOMAIN', about: 'the domain of the cluster in DNS (cluster.local)' },
   outside: {
     type: 'string',
     multiple: true,

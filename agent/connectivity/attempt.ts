@@ -6,6 +6,7 @@ import { askForRoute } from '../../lib/os/route-question.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import { type Ip, parseIp } from '../../lib/text/ip.ts'
 import type { Netns } from '../../lib/text/values.ts'
+import { type DnsAnswer, dnsAnswer, dnsQuestion } from './dns.ts'
 
 /** What is sent, and where to. */
 export interface Attempt {
@@ -15,6 +16,8 @@ export interface Attempt {
   readonly port: number
   /** TCP and UDP: bytes of data; 0 only opens a connection. ICMP: the length of the packet with its IP header, which nobody may fragment. */
   readonly bytes: number
+  /** Asks a name server for the addresses of a name, and wants this one. Nothing is echoed then. */
+  readonly lookUp?: { readonly name: string; readonly has: Ip }
 }
 /** What became of it. */
 export interface Outcome {
@@ -43,13 +46,16 @@ export async function attempt(ns: Netns, tried: Attempt): Promise<Outcome> {
   try {
     const route = inside(ns, () => askForRoute({ to: tried.to }))
     if ('errno' in route) return lost(`there is no route to ${tried.to}`)
+    if (tried.lookUp) return await lookUp(ns, tried, tried.lookUp)
     if (tried.protocol === 'TCP') return await stream(ns, tried)
     if (tried.protocol === 'UDP') return await datagram(ns, tried)
     return route.source === undefined
       ? lost('the sender has no address of the family')
       : await echo(ns, route.source, tried)
   } catch (cause) {
-    return lost((cause as Error).message)
+    const { code, message } = cause as NodeJS.ErrnoException
+    // The kernel's answer for a packet that a rule of the output hook drops or rejects.
+    return lost(code === 'EPERM' ? `a rule of the sender's node refuses packets to ${tried.to}` : message)
   }
 }
 
@@ -152,6 +158,76 @@ async function datagram(ns: Netns, { to, port, bytes }: Attempt): Promise<Outcom
   } finally {
     socket.close()
   }
+}
+
+// Asks a name server. TCP has the length of each message before it (RFC 1035, 4.2.2).
+async function lookUp(ns: Netns, { protocol, to, port }: Attempt, asked: NonNullable<Attempt['lookUp']>) {
+  const id = Math.floor(Math.random() * 65_536)
+  const question = Buffer.from(dnsQuestion(id, asked.name, asked.has))
+  const length = Buffer.alloc(2)
+  length.writeUInt16BE(question.length)
+  let said = Buffer.alloc(0)
+  let outcome: Outcome | undefined
+  const hear = (message: Uint8Array) => {
+    const answer = dnsAnswer(message, id)
+    if (answer) outcome ??= outcomeOf(answer, asked)
+  }
+  const refused = () => {
+    outcome ??= lost(`${to} refuses ${protocol} port ${port}, or a rule or router on the way does`)
+  }
+  const open = async () => {
+    if (protocol === 'UDP') {
+      const socket = await inside(ns, () =>
+        Bun.udpSocket({
+          hostname: isSix(to) ? '::' : '0.0.0.0',
+          connect: { hostname: to, port },
+          socket: { data: (_, message) => hear(message), error: refused },
+        }),
+      )
+      return { ask: () => void socket.send(question), close: () => socket.close() }
+    }
+    const socket = await inside(ns, () =>
+      Bun.connect({
+        hostname: to,
+        port,
+        socket: {
+          open: (opened) => void opened.write(Buffer.concat([length, question])),
+          data(_, piece) {
+            said = Buffer.concat([said, piece])
+            if (said.length >= 2 && said.length >= 2 + said.readUInt16BE(0)) hear(said.subarray(2))
+          },
+          close: () => {
+            outcome ??= lost(`${to} port ${port} ended the connection without an answer`)
+          },
+          error: refused,
+          connectError: refused,
+        },
+      }),
+    )
+    return { ask: () => undefined, close: () => socket.terminate() }
+  }
+  const start = performance.now()
+  // A connection that nobody answers opens or fails only after minutes.
+  let opened: Awaited<ReturnType<typeof open>> | undefined
+  let isOver = false
+  open().then((one) => {
+    if (isOver) one.close()
+    else opened = one
+  }, refused)
+  for (let again = start; performance.now() < start + DATAGRAM_MS && !outcome; await Bun.sleep(LOOK_MS)) {
+    if (!opened || performance.now() < again) continue
+    opened.ask()
+    again = performance.now() + AGAIN_MS
+  }
+  isOver = true
+  opened?.close()
+  return outcome ?? lost(`no answer from ${to} port ${port} in ${DATAGRAM_MS / 1000} s`)
+}
+
+function outcomeOf(answer: DnsAnswer, { name, has }: NonNullable<Attempt['lookUp']>): Outcome {
+  if ('error' in answer) return lost(`the name server answers ${answer.error} for ${name}`)
+  if (answer.ips.includes(has)) return { state: 'arrived', says: `${name} has ${has}` }
+  return lost(`${name} has ${answer.ips.join(', ') || 'no address'} for the name server, not ${has}`)
 }
 
 async function echo(ns: Netns, from: Ip, { to, bytes }: Attempt): Promise<Outcome> {

@@ -1,108 +1,71 @@
 import { isSix } from '../../lib/text/cidr.ts'
-import type { Ip } from '../../lib/text/ip.ts'
-import type { EchoAddress } from './echo-server.ts'
+import { type ClusterFacts, dnsRoutes, serviceRoutes } from './cluster-cases.ts'
 import type { EndFacts, PlaceName } from './end.ts'
-
-/** Which way a packet goes. */
-export const WAYS = [
-  'pod → pod, same node',
-  'pod → pod, other node',
-  'pod → its node',
-  'pod → other node',
-  'node → its pod',
-  'node → pod, other node',
-  'pod → itself by host port',
-  'pod → host port, same node',
-  'pod → host port, other node',
-  'node → its host port',
-  'node → host port, other node',
-  'pod → outside',
-] as const
-type Way = (typeof WAYS)[number]
-/** What is tried on a way. */
-export const TESTS = ['TCP', 'UDP', 'ICMP', 'full size', 'one byte more', 'source address'] as const
-/** One of TESTS. */
-export type Test = (typeof TESTS)[number]
-/** A place on a node, with its address of the family. */
-export interface Side {
-  readonly node: string
-  readonly place: PlaceName
-  readonly address: EchoAddress
-}
-/** Where packets are sent to: a place on a node, what leads to a pod, or an address outside of the cluster. */
-export interface Target {
-  /** Empty for an address outside. */
-  readonly node: string
-  readonly place: PlaceName | 'host port' | 'outside'
-  readonly address: EchoAddress
-}
-/** An address outside of the cluster. With a port a connection is opened, without one an echo request is sent. */
-export interface Outside {
-  readonly ip: Ip
-  readonly port?: number
-}
-/** What the command line says of the cases. */
-export interface Wish {
-  /** Only from pod to pod. */
-  readonly isQuick?: boolean
-  readonly outside?: readonly Outside[]
-}
-/** A way of one family between two places. */
-export interface Route {
-  readonly way: Way
-  readonly family: 'IPv4' | 'IPv6'
-  readonly from: Side
-  readonly to: Target
-  /** What is tried, in the order of TESTS. */
-  readonly tests: readonly Test[]
-  /** The longest packet that the way carries, in bytes. */
-  readonly mtu: number
-  /** The addresses by which the receiver may know the sender. */
-  readonly sources: readonly Ip[]
-}
+import { FAMILIES, type Outside, type Route, TESTS, type Test, type Way, type Wish } from './routes.ts'
 
 /** From this many nodes on, each node is tested against NEIGHBOURS others only. */
 const [MANY, NEIGHBOURS] = [20, 3]
-const FAMILIES = [
-  ['IPv4', 'v4'],
-  ['IPv6', 'v6'],
-] as const
-
 /** Behind a port of a node or of a Service, only streams and datagrams are the pod's. */
 const BY_PORT: readonly Test[] = ['TCP', 'UDP', 'source address']
 
 /**
- * The routes between the nodes, and on each of them. With 20 nodes or more, each is tested against the three that follow
- * it, in both directions. Pure.
+ * The routes between the nodes, and on each of them. Pure.
  */
-export function routesOf(ends: ReadonlyMap<string, EndFacts>, { isQuick = false, outside = [] }: Wish = {}): Route[] {
-  const names = [...ends.keys()]
+export function routesOf(
+  ends: ReadonlyMap<string, EndFacts>,
+  { isQuick = false, outside = [], round = 0 }: Wish = {},
+  cluster: ClusterFacts = { services: new Map() },
+): Route[] {
+  const routes = (near: string, far: string) =>
+    isQuick
+      ? routesBetween(ends, near, far, true)
+      : [
+          ...routesBetween(ends, near, far, false),
+          ...routesByPort(ends, near, far),
+          ...serviceRoutes(ends, near, far, cluster),
+        ]
+  return pairsOf([...ends.keys()], round).flatMap(([near, far]) =>
+    near === far && !isQuick
+      ? [...routes(near, far), ...dnsRoutes(ends, near, cluster), ...routesOutside(ends, near, outside)]
+      : routes(near, far),
+  )
+}
+
+/**
+ * Each node with itself, and with each other node, in both directions. Among many nodes each is tested against three
+ * that follow it. Every round takes the next three. Pure.
+ */
+export function pairsOf(names: readonly string[], round: number): (readonly [string, string])[] {
   const isTested = (from: number, to: number) => {
     const distance = (to - from + names.length) % names.length
-    return names.length < MANY || distance <= NEIGHBOURS || names.length - distance <= NEIGHBOURS
+    return names.length < MANY || isInRound(distance) || isInRound(names.length - distance)
   }
+  // The distance n / 2 is the largest that is not the reverse of a smaller one.
+  const most = Math.floor(names.length / 2)
+  const isInRound = (distance: number) =>
+    distance <= most && (((distance - 1 - NEIGHBOURS * round) % most) + most) % most < NEIGHBOURS
   return names.flatMap((near, i) => [
-    ...routesBetween(ends, near, near, isQuick),
-    ...(isQuick ? [] : routesByPort(ends, near, near)),
-    ...(isQuick ? [] : routesOutside(ends, near, outside)),
-    ...names.flatMap((far, j) =>
-      i !== j && isTested(i, j)
-        ? [...routesBetween(ends, near, far, isQuick), ...(isQuick ? [] : routesByPort(ends, near, far))]
-        : [],
-    ),
+    [near, near] as const,
+    ...names.flatMap((far, j) => (i !== j && isTested(i, j) ? [[near, far] as const] : [])),
   ])
 }
 
 /** What is not tested between these nodes, and why, each in words. Pure. */
-export function leftOut(ends: ReadonlyMap<string, EndFacts>, { isQuick, outside = [] }: Wish): [string, string][] {
+export function leftOut(
+  ends: ReadonlyMap<string, EndFacts>,
+  { isQuick, isPodless, outside = [] }: Wish,
+): [string, string][] {
+  if (isPodless) return [PODS_LEFT_OUT]
   const without = [...ends].filter(([, { hostPort }]) => hostPort === undefined).map(([name]) => name)
   const why = `no plugin of the network has the capability portMappings on ${without.join(', ')}`
   return [
-    ...(isQuick ? [['nodes, host ports, addresses outside', '--quick leaves them out'] as [string, string]] : []),
+    ...(isQuick ? [QUICK_LEAVES] : []),
     ...(!isQuick && without.length > 0 ? [['host ports', why] as [string, string]] : []),
     ...(!isQuick && outside.length === 0 ? [OUTSIDE_LEFT_OUT] : []),
   ]
 }
+const QUICK_LEAVES: [string, string] = ['nodes, host ports, addresses outside', '--quick leaves them out']
+const PODS_LEFT_OUT: [string, string] = ['all that pods send and get', '--from nodes makes no test pods']
 const OUTSIDE_LEFT_OUT: [string, string] = ['addresses outside', 'none is given; see --outside']
 
 // The host port of a node leads to its first pod.
@@ -164,7 +127,7 @@ function routesOutside(ends: ReadonlyMap<string, EndFacts>, near: string, outsid
 function routesBetween(ends: ReadonlyMap<string, EndFacts>, near: string, far: string, quick: boolean): Route[] {
   const [from, to] = [ends.get(near) as EndFacts, ends.get(far) as EndFacts]
   const isOne = near === far
-  const ways: readonly (readonly [Way, PlaceName, PlaceName])[] = isOne
+  const all: readonly (readonly [Way, PlaceName, PlaceName])[] = isOne
     ? [
         ['pod → pod, same node', 'pod 1', 'pod 2'],
         ['pod → its node', 'pod 1', 'node'],
@@ -174,7 +137,10 @@ function routesBetween(ends: ReadonlyMap<string, EndFacts>, near: string, far: s
         ['pod → pod, other node', 'pod 1', 'pod 1'],
         ['pod → other node', 'pod 1', 'node'],
         ['node → pod, other node', 'node', 'pod 1'],
+        ['node → other node', 'node', 'node'],
       ]
+  // With pods, the ways of pods between these nodes say as much.
+  const ways = all.filter(([way]) => way !== 'node → other node' || from.network === undefined)
   return ways
     .filter(([, one, other]) => !quick || (one !== 'node' && other !== 'node'))
     .flatMap(([way, one, other]) =>

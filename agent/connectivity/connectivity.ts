@@ -1,9 +1,12 @@
 // Tests whether pods and nodes reach each other. Begin here. Each node has an end (`end.ts`): two test pods, echo
-// servers, and what sends from there. The ends of other nodes are asked by a command (`far-end.ts`). `cases.ts` says what
-// is tried, `attempt.ts` tries it.
-import type { Outcome } from './attempt.ts'
-import { type Route, routesOf, type Test, type Wish } from './cases.ts'
+// servers, and what sends from there. The ends of other nodes are asked by a command (`far-end.ts`). `routes.ts` says what a
+// case is, `cases.ts` and `cluster-cases.ts` which there are, `attempt.ts` tries one. `test-objects.ts` has what the
+// Kubernetes API needs for it.
+import type { Attempt, Outcome } from './attempt.ts'
+import { pairsOf, routesOf } from './cases.ts'
+import { type ClusterFacts, policyRoutes } from './cluster-cases.ts'
 import type { End } from './end.ts'
+import type { Route, Test, Wish } from './routes.ts'
 
 /** What became of one case. */
 export interface Result {
@@ -19,40 +22,67 @@ export interface Result {
 const [STREAM, DATAGRAM, SMALL] = [1_048_576, 1000, 100]
 /** So many routes are tested at once. */
 const AT_ONCE = 12
+/** Within this time, all nodes know an object of the API. Milliseconds. */
+const SETTLE_MS = 15_000
+/** The pause before a case is tried again, in milliseconds. */
+const AGAIN_MS = 200
 
 /**
  * Makes all cases between these nodes, several at once. A test that needs another one that failed is not made. Never
  * rejects: an end that fails is a failed case.
  */
-export async function testAll(ends: ReadonlyMap<string, End>, wish: Wish): Promise<Result[]> {
-  const routes = routesOf(new Map([...ends].map(([name, { facts }]) => [name, facts])), wish)
+export function testAll(ends: ReadonlyMap<string, End>, wish: Wish, cluster?: ClusterFacts): Promise<Result[]> {
+  return testRoutes(ends, routesOf(factsOf(ends), wish, cluster))
+}
+
+/** Makes the cases of a policy that isolates the second pods, where it is enforced. Never rejects. */
+export function testPolicy(ends: ReadonlyMap<string, End>, { round = 0 }: Wish): Promise<Result[]> {
+  const facts = factsOf(ends)
+  return testRoutes(
+    ends,
+    pairsOf([...ends.keys()], round).flatMap(([near, far]) => policyRoutes(facts, near, far)),
+  )
+}
+
+/** What the ends tell of their nodes. */
+export function factsOf(ends: ReadonlyMap<string, End>): ReadonlyMap<string, End['facts']> {
+  return new Map([...ends].map(([name, { facts }]) => [name, facts]))
+}
+
+async function testRoutes(ends: ReadonlyMap<string, End>, routes: readonly Route[]): Promise<Result[]> {
+  const settled = performance.now() + SETTLE_MS
   const results: Result[][] = []
   const left = routes.entries()
   const work = async () => {
-    for (const [i, route] of left) results[i] = await testRoute(ends.get(route.from.node) as End, route)
+    for (const [i, route] of left) results[i] = await testRoute(ends.get(route.from.node) as End, route, settled)
   }
   await Promise.all(Array.from({ length: AT_ONCE }, work))
   return results.flat()
 }
 
-async function testRoute(end: End, route: Route): Promise<Result[]> {
+async function testRoute(end: End, route: Route, settled: number): Promise<Result[]> {
   const { ip, tcp, udp } = route.to.address
-  const echo = (bytes: number) => timed(end, route, { protocol: 'ICMP', to: ip, port: 0, bytes })
+  const { lookUp } = route
+  const look = lookUp ? { lookUp } : {}
+  const timed = (tried: Attempt) => timedAttempt(end, route, { ...tried, ...look }, settled)
+  const echo = (bytes: number) => timed({ protocol: 'ICMP', to: ip, port: 0, bytes })
   const results = new Map<Test, Result>()
   const set = (test: Test, state: Result['state'], { says, seconds }: { says: string; seconds: number }) =>
     results.set(test, { test, route, state, says, seconds })
   const plain = async (test: Test, made: Promise<Timed>) => {
     const outcome = await made
-    set(test, outcome.state === 'arrived' ? 'ok' : 'failed', outcome)
+    if (route.isDenied && outcome.state === 'arrived')
+      set(test, 'failed', { ...outcome, says: `the policy does not deny it: ${outcome.says}` })
+    else set(test, route.isDenied || outcome.state === 'arrived' ? 'ok' : 'failed', outcome)
     return outcome
   }
   const has = (test: Test) => route.tests.includes(test)
   const streams = async () => {
     // A server outside echoes nothing.
-    const bytes = has('source address') ? STREAM : 0
+    const bytes = route.to.place === 'outside' ? 0 : STREAM
     const [stream, datagram] = await Promise.all([
-      has('TCP') ? plain('TCP', timed(end, route, { protocol: 'TCP', to: ip, port: tcp, bytes })) : undefined,
-      has('UDP') ? plain('UDP', timed(end, route, { protocol: 'UDP', to: ip, port: udp, bytes: DATAGRAM })) : undefined,
+      has('TCP') ? plain('TCP', timed({ protocol: 'TCP', to: ip, port: tcp, bytes })) : undefined,
+      has('UDP') ? plain('UDP', timed({ protocol: 'UDP', to: ip, port: udp, bytes: DATAGRAM })) : undefined,
     ])
     if (!has('source address')) return
     const saw = stream?.saw ?? datagram?.saw
@@ -84,20 +114,34 @@ async function testRoute(end: End, route: Route): Promise<Result[]> {
 
 type Timed = Outcome & { readonly seconds: number }
 
-async function timed(end: End, { from }: Route, tried: Parameters<End['attempt']>[1]): Promise<Timed> {
+async function timedAttempt(
+  end: End,
+  { from, settles, isDenied }: Route,
+  tried: Attempt,
+  settled: number,
+): Promise<Timed> {
   const start = performance.now()
-  const outcome = await end
-    .attempt(from.place, tried)
-    .catch((cause: Error): Outcome => ({ state: 'lost', says: cause.message }))
+  const once = () =>
+    end.attempt(from.place, tried).catch((cause: Error): Outcome => ({ state: 'lost', says: cause.message }))
+  let outcome = await once()
+  // A busy node may answer late. A packet of full size is asked for several times at once.
+  if (outcome.state === 'lost' && !isDenied && (tried.protocol !== 'ICMP' || tried.bytes === SMALL))
+    outcome = await once()
+  while (settles && performance.now() < settled && (outcome.state === 'arrived') === (isDenied === true)) {
+    await Bun.sleep(AGAIN_MS)
+    outcome = await once()
+  }
   return { ...outcome, seconds: (performance.now() - start) / 1000 }
 }
 
 /** The name of a case, such as `TCP IPv4 n1 pod 1 (10.244.1.2) → n2 pod 1 (10.244.2.2)`. */
 export function titleOf({ test, route: { family, from, to } }: Pick<Result, 'test' | 'route'>): string {
-  const [sender, receiver] = [from, to].map(({ node, place, address: { ip, tcp } }) => {
+  const [sender, receiver] = [from, to].map(({ node, place, address: { ip, tcp, udp } }) => {
+    const ports = test === 'UDP' ? udp : tcp
     if (place === 'node') return `${node} (${ip})`
     if (place === 'outside') return tcp === 0 ? ip : `${ip} port ${tcp}`
-    return place === 'host port' ? `${node} host port ${tcp} (${ip})` : `${node} ${place} (${ip})`
+    if (place === 'DNS') return `${ip} port ${tcp}`
+    return /^pod/.test(place) ? `${node} ${place} (${ip})` : `${node} ${place} (${ip} port ${ports})`
   })
   return `${test} ${family} ${sender} → ${receiver}`
 }

@@ -3,12 +3,13 @@ import { inside } from '../../lib/os/netns.ts'
 import { askForRoute } from '../../lib/os/route-question.ts'
 import type { NetworkList } from '../../lib/runtime/network-list.ts'
 import { isSix } from '../../lib/text/cidr.ts'
+import { ValueError } from '../../lib/text/errors.ts'
 import { type Ip, parseIp } from '../../lib/text/ip.ts'
-import type { Netns, NetnsPath } from '../../lib/text/values.ts'
+import type { Netns } from '../../lib/text/values.ts'
 import { addressesOf } from '../trace/ends.ts'
 import { type Attempt, attempt, type Outcome } from './attempt.ts'
 import { type EchoAddress, type EchoServer, serveEchoes } from './echo-server.ts'
-import { ECHO_PORT, makeTestPods } from './test-pods.ts'
+import { DENIED_PORT, ECHO_PORT, makeTestPods, type PodNames } from './test-pods.ts'
 
 /** Where a packet begins or ends on a node: the node itself, or one of its two test pods. */
 export type PlaceName = 'node' | 'pod 1' | 'pod 2'
@@ -19,12 +20,16 @@ export interface Place {
 }
 /** What the others need to know of a node. */
 export interface EndFacts {
-  /** The name of the network of its pods. */
-  readonly network: string
-  /** The MTU of the test pods' link, in bytes. */
+  /** The name of the node in the cluster, as its agent has it, else that of the machine. */
+  readonly node: string
+  /** The name of the network of its pods. Absent without test pods. */
+  readonly network?: string
+  /** The MTU of the test pods' link, else that of the node's own link, in bytes. */
   readonly mtu: number
   /** The port of the node that leads to the echo servers of its first pod. Absent where no plugin maps ports. */
   readonly hostPort?: number
+  /** The agent of the node enforces NetworkPolicy. */
+  readonly hasPolicy: boolean
   /** All addresses of the node. */
   readonly addresses: readonly Ip[]
   readonly places: Readonly<Record<PlaceName, Place>>
@@ -42,18 +47,34 @@ export interface End {
 const OUTSIDE = ['192.0.2.1', '2001:db8::1'].map(parseIp)
 const LINK = 'eth0'
 
+/** What makes the end of a node. */
+export interface EndWish {
+  /** Absent: no test pods are made. */
+  readonly network?: NetworkList
+  /** The folders of the plugins. */
+  readonly plugins: readonly string[]
+  readonly node: string
+  readonly hasPolicy: boolean
+  /** The objects of the test pods in the Kubernetes API, if there are any. */
+  readonly names?: PodNames
+}
+
 /**
- * Makes the end of this node in its network. `plugins` are the folders of the plugins. Throws CniError when a plugin
- * fails, and ExecError when a tool does. Nothing is left then.
+ * Makes the end of this node in its network, or without pods. Throws CniError when a plugin fails, and ExecError when a
+ * tool does. Nothing is left then.
  */
-export async function openEnd(network: NetworkList, plugins: readonly string[]): Promise<End> {
-  const pods = await makeTestPods(network, plugins)
+export async function openEnd({ network, plugins, node, hasPolicy, names }: EndWish): Promise<End> {
+  const pods = network && (await makeTestPods(network, plugins, names))
   const servers: EchoServer[] = []
   const close = async () => {
     for (const server of servers) server.close()
-    await pods.close()
+    await pods?.close()
   }
-  const spaces: Readonly<Record<PlaceName, Netns>> = { node: 'host', 'pod 1': pods.spaces[0], 'pod 2': pods.spaces[1] }
+  const [one, other] = pods?.spaces ?? []
+  const spaces: Readonly<Partial<Record<PlaceName, Netns>>> = {
+    node: 'host',
+    ...(one && other && { 'pod 1': one, 'pod 2': other }),
+  }
   try {
     const place = async (ns: Netns, ips: readonly Ip[], port: number): Promise<Place> => {
       const found: { v4?: EchoAddress; v6?: EchoAddress } = {}
@@ -63,21 +84,24 @@ export async function openEnd(network: NetworkList, plugins: readonly string[]):
         const server = await serveEchoes(ns, ip, port)
         servers.push(server)
         found[family] = { ip, tcp: server.tcp, udp: server.udp }
+        if (port !== 0) servers.push(await serveEchoes(ns, ip, DENIED_PORT))
       }
       return found
     }
     const facts: EndFacts = {
-      network: network.name,
-      mtu: await mtuOf(pods.spaces[0]),
-      ...(pods.hostPort !== undefined && { hostPort: pods.hostPort }),
+      node,
+      ...(network && { network: network.name }),
+      mtu: one ? await mtuOf(one, LINK) : await mtuOf('host', await uplink()),
+      hasPolicy: hasPolicy && pods !== undefined,
+      ...(pods?.hostPort !== undefined && { hostPort: pods.hostPort }),
       addresses: addressesOf('host').filter((ip) => !/^(127\.|::1$)/.test(ip)),
       places: {
         node: await place('host', OUTSIDE.flatMap(sourceTo), 0),
-        'pod 1': await place(pods.spaces[0], addressesOf(pods.spaces[0]), ECHO_PORT),
-        'pod 2': await place(pods.spaces[1], addressesOf(pods.spaces[1]), ECHO_PORT),
+        'pod 1': one ? await place(one, addressesOf(one), ECHO_PORT) : {},
+        'pod 2': other ? await place(other, addressesOf(other), ECHO_PORT) : {},
       },
     }
-    return { facts, attempt: (from, tried) => attempt(spaces[from], tried), close }
+    return { facts, attempt: (from, tried) => attempt(spaces[from] ?? 'host', tried), close }
   } catch (cause) {
     await close()
     throw cause
@@ -90,7 +114,17 @@ function sourceTo(to: Ip): Ip[] {
   return 'errno' in route || route.source === undefined ? [] : [route.source]
 }
 
-async function mtuOf(ns: NetnsPath): Promise<number> {
-  const { stdout } = await run(['ip', '-json', 'link', 'show', 'dev', LINK], '', ns)
+// The link of the default route. Throws ValueError when there is none.
+async function uplink(): Promise<string> {
+  for (const to of OUTSIDE) {
+    const { status, stdout } = await run(['ip', '-json', 'route', 'get', to], '')
+    const [route] = status === 0 ? (JSON.parse(stdout) as { readonly dev?: string }[]) : []
+    if (route?.dev !== undefined) return route.dev
+  }
+  throw new ValueError('This node has no default route: want one, so that its own address is known')
+}
+
+async function mtuOf(ns: Netns, link: string): Promise<number> {
+  const { stdout } = await run(['ip', '-json', 'link', 'show', 'dev', link], '', ns)
   return (JSON.parse(stdout) as { readonly mtu: number }[])[0]?.mtu ?? 0
 }

@@ -4,9 +4,10 @@ import { linesOf } from '../../lib/text/lines.ts'
 import type { Report } from '../doctor/doctor.ts'
 import type { Attempt, Outcome } from './attempt.ts'
 import type { End, EndFacts, PlaceName } from './end.ts'
+import type { PodNames } from './test-pods.ts'
 
-/** The command words that begin an end, and those that ask the doctor. */
-const [WORDS, DOCTOR] = ['connectivity end', 'doctor --json']
+/** The command words that begin an end, those for one without pods, and those that ask the doctor. */
+const [WORDS, PODLESS, DOCTOR] = ['connectivity end', '--from nodes', 'doctor --json']
 /** The limit for the doctor of another node, in milliseconds. */
 const DOCTOR_MS = 30_000
 /** The limits in milliseconds: for two ADDs, for an attempt, and for two DELs. */
@@ -28,11 +29,14 @@ interface Answer {
 }
 
 /**
- * Starts the end of another node by a command for a shell, such as `ssh root@n2 plumb`. Rejects with CniError when the
+ * Starts the end of another node by a command for a shell, such as `ssh root@n2 plumb`. `pods` are their names in the
+ * Kubernetes API, or `none`. Rejects with CniError when the
  * command ends, or tells nothing for a minute.
  */
-export async function startFarEnd(name: string, command: string): Promise<End> {
-  const child = Bun.spawn(['sh', '-c', `${command} ${WORDS}`], { stdin: 'pipe', stdout: 'pipe', stderr: 'pipe' })
+export async function startFarEnd(name: string, command: string, pods?: PodNames | 'none'): Promise<End> {
+  const more = pods === 'none' ? [PODLESS] : pods ? [pods.namespace, ...pods.pods] : []
+  const words = [WORDS, ...more].join(' ')
+  const child = Bun.spawn(['sh', '-c', `${command} ${words}`], { stdin: 'pipe', stdout: 'pipe', stderr: 'pipe' })
   const waiting = new Map<number, (answer: Answer | Error) => void>()
   let [complaint, count] = ['', 0]
   let ended: CniError | undefined
@@ -48,7 +52,7 @@ export async function startFarEnd(name: string, command: string): Promise<End> {
       waiting.set(id, answered)
     })
   const failure = (why: string) =>
-    new CniError(CODE.io, `Cannot test from ${name}: ${why}`, `${command} ${WORDS}\n${complaint.trim()}`.trim())
+    new CniError(CODE.io, `Cannot test from ${name}: ${why}`, `${command} ${words}\n${complaint.trim()}`.trim())
   const complaining = (async () => {
     for await (const text of linesOf(child.stderr)) complaint = `${complaint}${text}\n`.slice(-MOST)
   })()

@@ -16,6 +16,11 @@ export interface TestPods {
   /** Detaches and removes the pods. Throws CniError when a plugin fails; the next run tries again. */
   close(): Promise<void>
 }
+/** The names of the objects of two test pods in the Kubernetes API. */
+export interface PodNames {
+  readonly namespace: string
+  readonly pods: readonly [string, string]
+}
 /** What a later run needs to remove the pods of one that was killed. */
 interface Left {
   /** The inode of the node's namespace. Another namespace stands for another node. */
@@ -32,17 +37,24 @@ const NAMES = '/run/netns'
 const IFNAME = parse.ifname('eth0')
 /** The port of a test pod at which it echoes. The pod is new, so nobody else listens there. */
 export const ECHO_PORT = 7070
+/** Another port of a test pod. The policy of the test allows ECHO_PORT only. */
+export const DENIED_PORT = 7071
 /** The capability of plugins that map ports (CNI conventions, "portMappings"). */
 const CAPABILITY = 'portMappings'
 /** So many ports of the node are tried. */
 const TRIES = 20
 
 /**
- * Makes two test pods on this node: namespaces that the network attaches as it attaches every pod. Their container ids
+ * Makes two test pods on this node: namespaces that the network attaches as it attaches every pod. The plugins get
+ * `names` as the kubelet gives them the name of a pod. Their container ids
  * begin with `plumb-connectivity-`. Removes first what a killed run left. Throws CniError when a plugin fails, and
  * ExecError when no namespace can be made. Nothing is left then.
  */
-export async function makeTestPods(network: NetworkList, plugins: readonly string[]): Promise<TestPods> {
+export async function makeTestPods(
+  network: NetworkList,
+  plugins: readonly string[],
+  names?: PodNames,
+): Promise<TestPods> {
   await sweep()
   // A process id would not do: programs in containers may have the same one.
   const id = Math.floor(Math.random() * 2 ** 32)
@@ -66,7 +78,9 @@ export async function makeTestPods(network: NetworkList, plugins: readonly strin
   try {
     for (const [i, name] of namesOf(id).entries()) {
       await ip('netns', 'add', name)
-      const at = { containerId: parse.containerId(name), ifname: IFNAME, netns: spaceOf(name) }
+      const pod = names?.pods[i]
+      const args = names && pod ? argsOf(names.namespace, pod, name) : []
+      const at = { containerId: parse.containerId(name), ifname: IFNAME, netns: spaceOf(name), args }
       const capabilityArgs = i === 0 && hostPort !== undefined ? portMappings(hostPort) : {}
       await addNetwork(network, { ...at, capabilityArgs }, hostOf(plugins))
     }
@@ -76,6 +90,16 @@ export async function makeTestPods(network: NetworkList, plugins: readonly strin
   }
   const [one, other] = namesOf(id)
   return { spaces: [spaceOf(one), spaceOf(other)], ...(hostPort !== undefined && { hostPort }), close }
+}
+
+// The arguments of the kubelet (containerd, pkg/cri).
+function argsOf(namespace: string, pod: string, container: string): (readonly [string, string])[] {
+  return [
+    ['IgnoreUnknown', '1'],
+    ['K8S_POD_NAMESPACE', namespace],
+    ['K8S_POD_NAME', pod],
+    ['K8S_POD_INFRA_CONTAINER_ID', container],
+  ]
 }
 
 function portMappings(hostPort: number): Json {

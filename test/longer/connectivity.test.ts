@@ -1,6 +1,16 @@
 // Tests agent/connectivity on three nodes, and by faults: each fault turns its own cases red, and no other ones.
 import assert from 'node:assert/strict'
-import { type Case, connectivity, failures, type Member, OUTSIDE, onNodes, textOf } from '../support/connectivity.ts'
+import {
+  type Case,
+  connectivity,
+  failures,
+  type InCluster,
+  inKubernetes,
+  type Member,
+  OUTSIDE,
+  onNodes,
+  textOf,
+} from '../support/connectivity.ts'
 import { sh } from '../support/doctor.ts'
 
 /** A fault of the network between n1 and n2. */
@@ -166,7 +176,7 @@ const FAULTS: readonly Fault[] = [
     n2: 'nft \'add table inet fault; add chain inet fault one { type nat hook postrouting priority 90; }; add rule inet fault one ct status dnat oifname "cni0" masquerade\'',
     mend: { n2: noRule() },
     fails: (one) => one.test === 'source address' && isByPort(one) && one.to.node === 'n2' && isBetween(one),
-    says: /the receiver saw \S+, not an address of n1/,
+    says: /the receiver saw \S+, not an address of \S+/,
   },
   {
     what: 'n1 has no way to the world outside by IPv4',
@@ -202,6 +212,93 @@ const FAULTS: readonly Fault[] = [
     mend: {},
     fails: (one) => isPlain(one) && one.family === 'IPv4' && isTunnelled(one),
     says: /no answer|no echo|refuses|no route/,
+  },
+]
+
+/** A fault of what the cluster has for pods. */
+interface ClusterFault extends Pick<Fault, 'what' | 'fails' | 'says'> {
+  make(n1: Member, n2: Member, cluster: InCluster): Promise<unknown>
+  mend(n1: Member, n2: Member, cluster: InCluster): Promise<unknown>
+}
+const isLeading = ({ to }: Case) => to.place === 'Service' || to.place === 'node port'
+const isPolicy = (what: string) => (one: Case) => one.way.startsWith(what)
+
+const CLUSTER_FAULTS: readonly ClusterFault[] = [
+  {
+    what: 'Services have no endpoint of IPv6',
+    async make(_n1, _n2, { server }) {
+      server.fault = ({ method, url, body }) =>
+        method === 'POST' && url.pathname.endsWith('/endpointslices') && body.includes('"IPv6"')
+          ? Response.json(JSON.parse(body))
+          : undefined
+    },
+    async mend(_n1, _n2, { server }) {
+      server.fault = undefined
+    },
+    fails: (one) => isLeading(one) && one.family === 'IPv6' && one.test !== 'source address',
+    says: /refuses/,
+  },
+  {
+    what: 'the name server does not know the cluster',
+    make: (_n1, _n2, { serveNames }) => serveNames('192.0.2.1'),
+    mend: (_n1, _n2, { serveNames }) => serveNames(),
+    fails: ({ way }) => way === 'pod → DNS of the cluster',
+    says: /kubernetes\.default\.svc\.cluster\.local has 192\.0\.2\.1 for the name server, not 10\.96\.0\.1$/,
+  },
+  {
+    what: 'the name server gets no TCP of n2',
+    make: (n1) => sh(n1.node.ns, rule('ip saddr != 127.0.0.1 iifname "eth0" tcp dport 53 drop', 'input')),
+    mend: (n1) => sh(n1.node.ns, noRule()),
+    fails: ({ way, test, from }) => way === 'pod → DNS of the cluster' && test === 'TCP' && from.node === 'n2',
+    says: /no answer from 10\.96\.0\.10 port 53 in 3 s/,
+  },
+  {
+    what: 'n2 drops node ports of others',
+    make: (_n1, n2) => sh(n2.node.ns, rule('iifname "eth0" th dport 30000-32767 drop', 'prerouting')),
+    mend: (_n1, n2) => sh(n2.node.ns, noRule()),
+    fails: (one) => one.to.place === 'node port' && one.to.node === 'n2' && isBetween(one),
+    says: /no answer/,
+  },
+  {
+    what: 'n1 drops what goes to addresses of Services',
+    make: (n1) => sh(n1.node.ns, rule('ip daddr 10.96.1.0/24 iifname "cni0" meta l4proto udp drop', 'prerouting')),
+    mend: (n1) => sh(n1.node.ns, noRule()),
+    fails: (one) =>
+      one.to.place === 'Service' &&
+      one.family === 'IPv4' &&
+      one.test === 'UDP' &&
+      /^pod/.test(one.way) &&
+      one.from.node === 'n1',
+    says: /no answer to datagrams/,
+  },
+  {
+    what: 'n2 refuses what its policy allows',
+    make: (_n1, n2) =>
+      sh(
+        n2.node.ns,
+        rule('ip saddr 10.244.1.0/24 tcp dport 7070 iifname "flannel*" ct state new reject with tcp reset'),
+      ),
+    mend: (_n1, n2) => sh(n2.node.ns, noRule()),
+    fails: (one) =>
+      one.test === 'TCP' &&
+      one.family === 'IPv4' &&
+      one.from.node === 'n1' &&
+      one.to.node === 'n2' &&
+      [
+        'pod → pod, other node',
+        'node → pod, other node',
+        'pod → Service, other node',
+        'node → Service, other node',
+        'policy allows, other node',
+      ].includes(one.way),
+    says: /refuses/,
+  },
+  {
+    what: 'n2 only audits its policy',
+    make: (_n1, _n2, { restart }) => restart('n2', '--policy-audit'),
+    mend: (_n1, _n2, { restart }) => restart('n2'),
+    fails: (one) => isPolicy('policy denies')(one) && one.to.node === 'n2',
+    says: /the policy does not deny it: \d+ bytes there and back/,
   },
 ]
 
@@ -241,6 +338,27 @@ describe('plumb connectivity: three nodes, and faults', () => {
         await apply(fault.mend, members as [Member, Member])
       }
       assert.deepEqual(wrong, [])
+    }),
+  )
+  it(
+    '[DG10] each fault of Services, DNS and policy turns its own cases red, and no other ones',
+    inKubernetes(2, async (cluster) => {
+      const [n1, n2] = cluster.members as [Member, Member]
+      const wrong: object[] = []
+      for (const { what, make, mend, fails, says } of CLUSTER_FAULTS) {
+        await make(n1, n2, cluster)
+        const told = await cluster.connectivity()
+        await mend(n1, n2, cluster)
+        const failed = told.cases.filter(({ state }) => state === 'failed')
+        const wanted = told.cases.filter((one) => one.state !== 'not made' && fails(one))
+        const missing = wanted.filter((one) => !failed.includes(one)).map(textOf)
+        const others = failed.filter((one) => !wanted.includes(one)).map((one) => `${textOf(one)}: ${one.says}`)
+        const words = failed.filter((one) => !says.test(one.says)).map((one) => one.says)
+        if (failed.length === 0 || told.status !== 1 || missing.length + others.length + words.length > 0)
+          wrong.push({ what, status: told.status, missing, others, words })
+      }
+      assert.deepEqual(wrong, [])
+      assert.deepEqual(cluster.objects(), [])
     }),
   )
 })

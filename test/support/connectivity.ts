@@ -4,7 +4,9 @@ import { join } from 'node:path'
 import { listFiles } from '../../lib/os/reading.ts'
 import { makeNetwork, type Place } from './doctor.ts'
 import { until } from './harness.ts'
-import { type Agent, type Cluster, fileStore, inCluster } from './nodes.ts'
+import { API, type Kube, onKube, served } from './kube-nodes.ts'
+import { administer, type KubeServer } from './kube-server.ts'
+import { type Agent, type Cluster, fileStore, inCluster, type Node, UNDERLAY } from './nodes.ts'
 
 /** Chains the plugin for host ports, as the network of the chart does. */
 const PORTS = [{ type: 'portmap', capabilities: { portMappings: true } }]
@@ -48,8 +50,10 @@ export interface Member extends Place {
 /** The words that run the command on the first of these nodes, with a far end on each of the others. */
 export function wordsOf([near, ...fars]: readonly Place[], ...more: string[]): string[] {
   const { node, bin, lists } = near as Place
-  const far = ({ node, bin, lists }: Place) =>
-    `${node.name}=nsenter --net=${node.ns.path} env CNI_PATH=${bin} NETCONFPATH=${lists} ${PLUMB}`
+  const far = ({ node, bin, lists }: Place) => {
+    const [enter, env] = [`nsenter --net=${node.ns.path}`, `env CNI_PATH=${bin} NETCONFPATH=${lists}`]
+    return `${node.name}=sh -c 'exec ${enter} ${env} ${PLUMB} "$@" --socket ${join(node.dir, 'agent.sock')}' --`
+  }
   return [
     PLUMB,
     'connectivity',
@@ -112,12 +116,113 @@ export async function leftOn({ node }: Place): Promise<string[]> {
   return stdout.split('\n').filter((line) => line.startsWith('veth'))
 }
 
-/** The failed cases, each as a text. */
+/** The failed cases, each as a text with what is said of it. */
 export function failures({ cases }: Told): string[] {
-  return cases.filter(({ state }) => state === 'failed').map(textOf)
+  return cases.filter(({ state }) => state === 'failed').map((one) => `${textOf(one)}: ${one.says}`)
 }
 
 /** A case as a text without its addresses. */
 export function textOf({ way, test, family, from, to }: Case): string {
   return `${way}: ${test} ${family} ${from.node} → ${to.node}`
+}
+
+/** Nodes whose agents serve the Services and enforce the policies of an API server. */
+export interface InCluster {
+  readonly members: readonly Member[]
+  readonly server: KubeServer
+  /** Runs `plumb connectivity --json` on the first node, with the way to the API server. */
+  connectivity(...more: string[]): Promise<Told>
+  /** The words of that command. */
+  readonly words: readonly string[]
+  /** Starts the agent of a node again, with these options more. */
+  restart(name: string, ...more: string[]): Promise<void>
+  /** Starts the name server again. It knows this address of the API, by default the right one. */
+  serveNames(ip?: string): Promise<void>
+  /** The objects of tests that the API server has. */
+  objects(): string[]
+}
+
+/** The name server of the cluster: its Service, and the address of `kubernetes.default.svc.cluster.local`. */
+const [DNS_VIP, KUBERNETES] = ['10.96.0.10', '10.96.0.1']
+
+/** Wraps a test: nodes n1 and so on, an API server, and a name server on the first node. */
+export function inKubernetes(count: number, work: (cluster: InCluster) => Promise<void>) {
+  let kube: (Kube & { readonly server: KubeServer }) | undefined
+  const network = { ...NETWORK, Backend: { Type: 'vxlan' } }
+  const podCidrs = (n: number) => [`10.244.${n}.0/24`, `fd00:244:0:${n}::/64`]
+  const start = async (test: Mocha.Context) => {
+    test.timeout(600_000)
+    kube = await served(API.v4)
+    return kube
+  }
+  return onKube(count, { network, podCidrs }, start, async (nodes) => {
+    const { server, kubeconfig } = kube as Kube & { readonly server: KubeServer }
+    const post = (path: string, object: object) => administer(server, path, object)
+    for (const name of ['default', 'kube-system']) await post('/api/v1/namespaces', { metadata: { name } })
+    const [n1] = nodes as [Node]
+    await post('/api/v1/namespaces/default/services', serviceOf('kubernetes', KUBERNETES, 443, {}))
+    await post('/api/v1/namespaces/kube-system/services', serviceOf('kube-dns', DNS_VIP, 53, { 'k8s-app': 'kube-dns' }))
+    await post('/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices', {
+      metadata: { name: 'kube-dns-1', labels: { 'kubernetes.io/service-name': 'kube-dns' } },
+      addressType: 'IPv4',
+      ports: [
+        { name: 'tcp', protocol: 'TCP', port: 53 },
+        { name: 'udp', protocol: 'UDP', port: 53 },
+      ],
+      endpoints: [{ addresses: [UNDERLAY.v4(1)], conditions: { ready: true } }],
+    })
+    let dns: Bun.Subprocess | undefined
+    const stopDns = async () => {
+      dns?.kill('SIGKILL')
+      await dns?.exited
+    }
+    const serveNames = async (ip?: string) => {
+      await stopDns()
+      const words = dnsmasq(UNDERLAY.v4(1), ip)
+      dns = Bun.spawn(['nsenter', `--net=${n1.ns.path}`, '--', ...words], { stderr: 'inherit' })
+    }
+    try {
+      await serveNames()
+      const options = ['--network-policy=kubernetes', '--service-proxy=kubernetes']
+      const agents = nodes.map((node) => node.agent(...options))
+      await Promise.all(agents.map((agent) => agent.ready(40_000)))
+      const members = nodes.map((node, i): Member => {
+        const policy = { type: 'policy', socket: join(node.dir, 'policy.sock') }
+        return { ...makeNetwork(node, undefined, [...PORTS, policy]), agent: agents[i] as Agent }
+      })
+      const words = ['--kubeconfig-file', kubeconfig]
+      await work({
+        members,
+        server,
+        words: wordsOf(members, ...words),
+        serveNames,
+        async restart(name, ...more) {
+          const i = nodes.findIndex((node) => node.name === name)
+          await agents[i]?.stop()
+          agents[i] = (nodes[i] as Node).agent(...options, ...more)
+          await agents[i]?.ready(40_000)
+        },
+        connectivity: (...more) => connectivity(members, ...words, ...more),
+        objects: () =>
+          ['/api/v1/namespaces', '/api/v1/pods', '/api/v1/services']
+            .flatMap((path) => server.list(path))
+            .map(({ metadata }) => `${metadata.namespace ?? ''}/${metadata.name}`)
+            .filter((name) => name.includes('plumb-connectivity')),
+      })
+      for (const member of members) assert.deepEqual(await leftOn(member), [])
+    } finally {
+      await stopDns()
+    }
+  })
+}
+
+function serviceOf(name: string, ip: string, port: number, labels: object): object {
+  const ports = ['TCP', 'UDP'].map((protocol) => ({ name: protocol.toLowerCase(), protocol, port, targetPort: port }))
+  return { metadata: { name, labels }, spec: { clusterIPs: [ip], ports } }
+}
+
+function dnsmasq(ip: string, api: string = KUBERNETES): string[] {
+  const listen = [`--listen-address=${ip}`, '--bind-interfaces', '--port=53', '--no-resolv', '--no-hosts']
+  const names = `--address=/kubernetes.default.svc.cluster.local/${api}`
+  return ['dnsmasq', '--keep-in-foreground', '--conf-file=/dev/null', '--user=root', ...listen, names, '--pid-file']
 }

@@ -26,6 +26,7 @@ export type Fault = (asked: {
   readonly method: string
   readonly url: URL
   readonly headers: Headers
+  readonly body: string
 }) => Response | Promise<Response | undefined> | undefined
 
 /**
@@ -96,7 +97,7 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
   const objects = new Map<string, Map<string, Raw>>()
   const watchers = new Set<Watcher>()
   const history: { readonly version: number; readonly path: string; readonly line: string }[] = []
-  let [version, oldest, port] = [1, 0, 0]
+  let [version, oldest, port, serial] = [1, 0, 0, 0]
   const asked: string[] = []
   let server: Server<Forwarded> | undefined
   const made: KubeServer = {
@@ -164,7 +165,8 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
     const url = new URL(request.url)
     const { method, headers } = request
     asked.push(`${method} ${url.pathname}${url.search}`)
-    const faulty = await made.fault?.({ method, url, headers })
+    const body = method === 'GET' ? '' : await request.text()
+    const faulty = await made.fault?.({ method, url, headers, body })
     if (faulty) return faulty
     if (headers.get('Authorization') !== `Bearer ${TOKEN}`) return refusal(401, 'Unauthorized', 'Unauthorized')
     const forwarded = forwardOf(url)
@@ -176,24 +178,40 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
     }
     const path = url.pathname.replace(/\/status$/, '')
     if (url.searchParams.get('watch') === 'true') return watch(path, Number(url.searchParams.get('resourceVersion')))
-    const [, list = '', name] = /^(.*\/(?:nodes|pods|namespaces|events))(?:\/([^/]+))?$/.exec(path) ?? []
+    const { list, namespace, name } = placeOf(path)
     const kept = objects.get(list) ?? new Map<string, Raw>()
     objects.set(list, kept)
-    if (method === 'POST') return put(list, kept, (await request.json()) as Raw, 'ADDED')
-    if (name === undefined) return page(kept, url)
+    if (method === 'POST') return create(list, namespace, kept, JSON.parse(body) as Raw)
+    if (name === undefined) return page(selected(kept, namespace, url), url)
     const found = kept.get(name)
     if (!found) return refusal(404, 'NotFound', `nodes "${name}" not found`)
     if (method === 'GET') return Response.json(found)
-    if (method === 'PATCH') return put(list, kept, merged(found, (await request.json()) as Raw), 'MODIFIED')
+    if (method === 'PATCH') return put(list, kept, merged(found, JSON.parse(body) as Raw), 'MODIFIED')
     kept.delete(name)
+    if (list === '/api/v1/namespaces') emptied(name)
     return told(list, 'DELETED', { ...found, metadata: { ...found.metadata, resourceVersion: `${++version}` } })
+  }
+  function create(list: string, namespace: string, kept: Map<string, Raw>, object: Raw): Response {
+    const metadata = namespace === '' ? object.metadata : { ...object.metadata, namespace }
+    if (kept.has(keyOf(list, { metadata }))) return refusal(409, 'AlreadyExists', `"${metadata.name}" already exists`)
+    const made = { ...object, metadata }
+    return put(list, kept, list === '/api/v1/services' ? allocated(made, ++serial) : made, 'ADDED')
+  }
+  // What the controller of namespaces does.
+  function emptied(namespace: string): void {
+    for (const [list, kept] of objects)
+      for (const [key, one] of kept)
+        if (one.metadata.namespace === namespace) {
+          kept.delete(key)
+          told(list, 'DELETED', { ...one, metadata: { ...one.metadata, resourceVersion: `${++version}` } })
+        }
   }
   function put(list: string, kept: Map<string, Raw>, object: Raw, type: string): Response {
     const now = {
       ...object,
       metadata: { creationTimestamp: new Date().toISOString(), ...object.metadata, resourceVersion: `${++version}` },
     }
-    kept.set(now.metadata.name, now)
+    kept.set(keyOf(list, now), now)
     return told(list, type, now)
   }
   function told(list: string, type: string, object: Raw): Response {
@@ -279,6 +297,54 @@ export function administered(server: KubeServer): KubeCluster {
     remove: async (name) => void (await ask('DELETE', `${NODES}/${name}`)),
     get: (name) => ask('GET', `${NODES}/${name}`),
   }
+}
+
+// Objects of these kinds are kept for all namespaces together, with the namespace in their names.
+const NAMESPACED = /^(\/.*?)(?:\/namespaces\/([^/]+))?\/(pods|services|endpointslices|networkpolicies)(?:\/([^/]+))?$/
+
+function placeOf(path: string): { list: string; namespace: string; name: string | undefined } {
+  const [, root, namespace, kind, one] = NAMESPACED.exec(path) ?? []
+  if (root !== undefined && kind !== undefined) {
+    const name = one === undefined ? undefined : namespace === undefined ? one : `${namespace}/${one}`
+    return { list: `${root}/${kind}`, namespace: namespace ?? '', name }
+  }
+  const [, list = '', name] =
+    /^(.*\/(?:nodes|namespaces|events|clusternetworkpolicies))(?:\/([^/]+))?$/.exec(path) ?? []
+  return { list, namespace: '', name }
+}
+
+function keyOf(list: string, { metadata: { namespace, name } }: Pick<Raw, 'metadata'>): string {
+  return namespace === undefined || list.endsWith('/events') ? name : `${namespace}/${name}`
+}
+
+function selected(kept: ReadonlyMap<string, Raw>, namespace: string, url: URL): ReadonlyMap<string, Raw> {
+  const wanted = (url.searchParams.get('labelSelector') ?? '').split(',').filter((one) => /^[^!]*=/.test(one))
+  const isWanted = ({ metadata }: Raw) =>
+    (namespace === '' || metadata.namespace === namespace) &&
+    wanted.every((one) => metadata.labels?.[one.split('=')[0] as string] === one.split('=')[1])
+  return new Map([...kept].filter(([, one]) => isWanted(one)))
+}
+
+// The addresses and node ports that kube-apiserver gives to a Service.
+function allocated(service: Raw, n: number): Raw {
+  const { clusterIPs = [`10.96.1.${n}`, `fd00:96::1:${n}`], ports = [], ...spec } = service.spec ?? {}
+  const withNodePorts = (ports as object[]).map((port, i) => ({
+    ...port,
+    ...(spec['type'] === 'NodePort' && { nodePort: 30_000 + n * 10 + i }),
+  }))
+  const [clusterIP] = clusterIPs as string[]
+  return { ...service, spec: { ...spec, clusterIP, clusterIPs, ports: withNodePorts } }
+}
+
+/** Makes an object in a list, as an administrator. */
+export async function administer(server: KubeServer, path: string, object: object): Promise<void> {
+  const response = await fetch(`${server.url}${path}`, {
+    method: 'POST',
+    headers: { Authorization: `Bearer ${TOKEN}` },
+    tls: { ca: readFileSync(server.caFile) },
+    body: JSON.stringify(object),
+  } as RequestInit)
+  if (!response.ok) throw new Error(await response.text())
 }
 
 /** An answer that refuses, as kube-apiserver words it. */

@@ -10,6 +10,8 @@ function endOf(n: number): EndFacts {
   return {
     network: 'cbr0',
     mtu: 1450,
+    node: `n${n}`,
+    hasPolicy: false,
     addresses: [parseIp(`192.0.2.${n}`), parseIp(`10.1.${n}.1`)],
     places: { node: place(`192.0.2.${n}`), 'pod 1': place(`10.1.${n}.2`), 'pod 2': place(`10.1.${n}.3`) },
   }
@@ -31,14 +33,19 @@ describe('routesOf()', () => {
     ])
     assert.equal(lines.length, 12)
   })
-  it('from 20 nodes on, each with the three before it and the three after it', () => {
-    const pairs = (count: number) =>
-      routesOf(endsOf(count), { isQuick: true }).filter(({ from, to }) => from.node === 'n1' && to.node !== 'n1')
-    assert.equal(pairs(19).length, 18)
-    assert.deepEqual(
-      pairs(20).map(({ to }) => to.node),
-      ['n2', 'n3', 'n4', 'n18', 'n19', 'n20'],
-    )
+  it('from 20 nodes on, each with three that follow it, in both directions, and other ones in each round', () => {
+    const peers = (count: number, round: number) =>
+      routesOf(endsOf(count), { isQuick: true, round })
+        .filter(({ from, to }) => from.node === 'n1' && to.node !== 'n1')
+        .map(({ to }) => to.node)
+    assert.equal(peers(19, 0).length, 18)
+    assert.deepEqual(peers(20, 0), ['n2', 'n3', 'n4', 'n18', 'n19', 'n20'])
+    assert.deepEqual(peers(20, 1), ['n5', 'n6', 'n7', 'n15', 'n16', 'n17'])
+    for (const count of [20, 21, 50]) {
+      const seen = new Set(Array.from({ length: count }, (_, round) => peers(count, round)).flat())
+      assert.equal(seen.size, count - 1)
+      for (let round = 0; round < count; round++) assert.ok(peers(count, round).length <= 6)
+    }
   })
   it('quick leaves out the addresses of nodes, and a family that a side lacks is no case', () => {
     const ways = routesOf(endsOf(2), { isQuick: true }).map(({ way, family }) => `${way} ${family}`)
