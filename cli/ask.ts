@@ -120,7 +120,8 @@ export async function answerOf(
   throw new ValueError(`The agent at ${socket} answers ${refusal}`)
 }
 
-function unanswered(socket: string, cause: Error): ValueError {
+/** The error of an agent that does not answer on its socket, with what to do. */
+export function unanswered(socket: string, cause: Error): ValueError {
   return new ValueError(`No agent tells its status on ${socket}: ${reason(cause)}`, { cause })
 }
 

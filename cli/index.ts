@@ -20,6 +20,10 @@ const commands: Readonly<Record<string, Command>> = {
     about: 'tell whether this node’s agent has connected its pods, and why not',
     load: () => import('./status.ts'),
   },
+  top: {
+    about: 'watch this node, or all nodes of a cluster, in a terminal',
+    load: () => import('./top.ts'),
+  },
   doctor: {
     about: 'say what is wrong with this node’s network, and which command mends it',
     load: () => import('./doctor.ts'),

@@ -112,6 +112,18 @@ const options = {
     value: 'FILE',
     about: "the way to the API server (the agent's own, else the service account of the pod)",
   },
+  agents: {
+    type: 'string',
+    value: 'HOST:PORT,…',
+    about: 'the agents at these addresses; or the path of a file with one per line',
+  },
+  kubeconfig: {
+    type: 'string',
+    value: 'FILE',
+    about: 'all agents of the cluster, by port-forward (with --context also KUBECONFIG, else ~/.kube/config)',
+  },
+  context: { type: 'string', value: 'NAME', about: 'the context of the kubeconfig (its current one)' },
+  once: { type: 'boolean', about: 'print one look as text, without a terminal' },
   far: {
     type: 'string',
     multiple: true,

@@ -1,4 +1,5 @@
 import type { Report } from '../../agent/doctor/doctor.ts'
+import type { Fleet } from '../../agent/fleet/fleet.ts'
 import type { BgpStatus, Status } from '../../agent/health/status.ts'
 import type { PodDetail, PodSummary } from '../../agent/policy/view.ts'
 import type { ServiceView } from '../../agent/services/view.ts'
@@ -9,6 +10,7 @@ import type { Told, ToldDropped } from '../../cli/trace.ts'
 /** What commands print with `--json`, by the name of the schema in docs/schemas. */
 export interface Answers {
   readonly status: Status
+  readonly top: Fleet
   readonly leases: readonly Row[]
   readonly bgp: BgpStatus | null
   readonly services: readonly ServiceView[]

@@ -32,6 +32,7 @@ describe('plumb __complete', () => {
       'cni',
       'agent',
       'status',
+      'top',
       'doctor',
       'sysdump',
       'trace',
