@@ -95,15 +95,16 @@ export async function run(argv: readonly string[]): Promise<number> {
     if (more !== undefined || values.live || values.far)
       throw new ValueError('plumb trace --dropped takes [FROM [TO [PORT[/PROTOCOL]]]]; see plumb trace --help')
     const told = await droppedBetween(from, to, where, values)
-    print(values.json ? JSON.stringify(told, null, 4) : droppedText(told))
+    if (values.json) print(JSON.stringify(told, null, 4))
+    else printText(droppedText(told))
     return told.dropped.length > 0 ? LOST : 0
   }
   if (from === undefined || to === undefined || more !== undefined)
     throw new ValueError('plumb trace takes FROM TO [PORT[/PROTOCOL]]; see plumb trace --help')
   const told = await traced(from, to, where, values)
-    if (values.json) print(JSON.stringify(told, null, 4))
-    else printText(traceText(told))
-    if (told.hops.length === 0) return NONE
+  if (values.json) print(JSON.stringify(told, null, 4))
+  else printText(traceText(told))
+  if (told.hops.length === 0) return NONE
   if (told.differsAt !== undefined) return DIFFER
   return told.lostAt === undefined ? 0 : LOST
 }
