@@ -21,6 +21,7 @@ import { links } from './parts/links.ts'
 import { many } from './parts/many.ts'
 import { network } from './parts/network.ts'
 import { night } from './parts/night.ts'
+import { page } from './parts/page.ts'
 import { pods } from './parts/pods.ts'
 import { policy } from './parts/policy.ts'
 import { pool } from './parts/pool.ts'
@@ -48,6 +49,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   agent,
   doctor,
   night,
+  page,
   kube,
   pods,
   policy,

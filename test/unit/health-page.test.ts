@@ -4,7 +4,7 @@ import { HOME, hashOf, type Place, placeOf } from '../../agent/health/page/addre
 import { AGES, type Fields, readFilter } from '../../agent/health/page/filter.ts'
 import { cellAt, gridLayout, neighbour } from '../../agent/health/page/grid-layout.ts'
 import { layout } from '../../agent/health/page/layout.ts'
-import { grouped, orderOf, peerFields, rank, roundTrip, textOf } from '../../agent/health/page/peer-fields.ts'
+import { grouped, named, orderOf, peerFields, roundTrip, textOf } from '../../agent/health/page/peer-fields.ts'
 import { type Row, rowOf } from '../../agent/health/rows.ts'
 import { causeOf, headline } from '../../agent/health/sentence.ts'
 import type { Peer, Status } from '../../agent/health/status.ts'
@@ -173,8 +173,10 @@ describe('the search of the page', () => {
       zone: `z${i % 3}`,
       probe: { state: 'answers', sent: 10, lost: i % 2, ms: i % 90 },
     }))
-    rank(many)
-    const search = (text: string) => many.filter(readFilter(text, fields, textOf).matches).sort(orderOf('-rtt'))
+    const search = (text: string) =>
+      named(many)
+        .filter(readFilter(text, fields, textOf).matches)
+        .sort(orderOf('-rtt'))
     assert.equal(search('zone:z1 rtt>80').length, many.filter(({ zone, ms = 0 }) => zone === 'z1' && ms > 80).length)
     assert.equal(search('node-49').length, 111)
   })
@@ -191,8 +193,10 @@ describe('the order of peers', () => {
             ? { probe: { state: 'answers', sent: 10, lost: 1, ms: 1 } }
             : {},
     )
-    rank(all)
-    const names = (sort: string) => all.toSorted(orderOf(sort)).map(({ node }) => node)
+    const names = (sort: string) =>
+      named(all)
+        .sort(orderOf(sort))
+        .map(({ node }) => node)
     assert.deepEqual(names('').slice(0, 5), ['node-25', 'node-21', 'node-4', 'node-1', 'node-2'])
     assert.deepEqual(names('node').slice(8, 11), ['node-9', 'node-10', 'node-11'])
     assert.deepEqual(names('-loss').slice(0, 2), ['node-21', 'node-4'])

@@ -1,11 +1,10 @@
-import { useMemo } from 'preact/hooks'
 import type { Base } from '../messages.ts'
 import { reach } from '../reachability.ts'
 import { isBad, peerOf, type Row, rowName } from '../rows.ts'
 import { Both, Name } from './common.tsx'
 import { useWidth } from './hooks.ts'
 import { layout, type Place } from './layout.ts'
-import { grouped, SIGNS } from './peer-fields.ts'
+import { SIGNS } from './peer-fields.ts'
 
 interface Props {
   status: Base
@@ -16,8 +15,7 @@ interface Props {
 /** A few peers around this node, with a line for the way of packets to each. */
 export function Cards({ status, rows, open }: Props) {
   const [ref, width] = useWidth<HTMLDivElement>()
-  const peers = useMemo(() => grouped(rows, '').flatMap((group) => group.rows), [rows])
-  const drawn = layout(peers.length, Math.max(width, 260))
+  const drawn = layout(rows.length, Math.max(width, 260))
   const card = (row: Row) => <NodeCard row={row} open={open} />
   const label = `The nodes that ${status.node} sends packets to`
   // Where there is no room for a picture, the cards stand one after the other.
@@ -25,7 +23,7 @@ export function Cards({ status, rows, open }: Props) {
     return (
       <div class="cards flow" ref={ref}>
         <ul aria-label={label}>
-          {peers.map((row) => (
+          {rows.map((row) => (
             <li key={row.n}>{card(row)}</li>
           ))}
         </ul>
@@ -37,7 +35,7 @@ export function Cards({ status, rows, open }: Props) {
       {width > 0 && (
         <>
           <svg width={width} height={height} aria-hidden="true">
-            {peers.map((row, i) => (
+            {rows.map((row, i) => (
               <Edge key={row.n} row={row} from={centre} to={places[i] as Place} />
             ))}
           </svg>
@@ -49,7 +47,7 @@ export function Cards({ status, rows, open }: Props) {
             <small>this node</small>
           </div>
           <ul aria-label={label}>
-            {peers.map((row, i) => (
+            {rows.map((row, i) => (
               <li key={row.n} style={spot(places[i] as Place)}>
                 {card(row)}
               </li>

@@ -9,7 +9,7 @@ import { HOME, hashOf } from './address.ts'
 import { Both, Card, Command, Name } from './common.tsx'
 import { Entry } from './events.tsx'
 import { useList } from './hooks.ts'
-import { orderOf, rank, roundTrip, SIGNS, STATES } from './peer-fields.ts'
+import { named, orderOf, roundTrip, SIGNS, STATES } from './peer-fields.ts'
 import type { ViewProps } from './peers.tsx'
 import { Spark, States } from './spark.tsx'
 
@@ -21,11 +21,7 @@ export function Overview({ known, now }: ViewProps) {
   const { status, peers, happenings } = known
   const minute = Math.floor(now / 60_000)
   const past = useList<NodePast | null>('past', minute)
-  const rows = useMemo(() => {
-    const all = [...peers.values()]
-    rank(all)
-    return all.sort(orderOf(''))
-  }, [peers])
+  const rows = useMemo(() => named(peers.values()).sort(orderOf('')), [peers])
   return (
     <>
       <Problems status={status} />

@@ -12,10 +12,10 @@ import { Peer } from './peer.tsx'
 import {
   GROUPS,
   lossOf,
+  named,
   ORDERS,
   orderOf,
   peerFields,
-  rank,
   roundTrip,
   SIGNS,
   textOf,
@@ -65,11 +65,7 @@ function isFresh({ since }: Row): boolean {
 
 /** All peers: a picture of them, and a table with a search. Or one of them. */
 export function Peers({ known, place, go, now }: ViewProps) {
-  const rows = useMemo(() => {
-    const all = [...known.peers.values()]
-    rank(all)
-    return all
-  }, [known.peers])
+  const rows = useMemo(() => named(known.peers.values()), [known.peers])
   const minute = Math.floor(now / 60_000)
   const fields = useMemo(() => peerFields(() => minute * 60_000), [minute])
   const { item } = place
