@@ -1,6 +1,7 @@
-import { chmodSync, copyFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { renameSync, rmSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { DIST, doctor, type Fixture, sh, withFixture } from '../../test/support/doctor.ts'
+import { hostOf, makers } from '../../test/support/faults.ts'
 import { subnetEnv } from '../../test/support/nodes.ts'
 import type { Bench } from '../part.ts'
 import { short, type Table } from '../report.ts'
@@ -26,7 +27,6 @@ const onHub =
   (script: string) =>
   ({ hub }: Fixture) =>
     sh(hub, script)
-const hostOf = ({ other }: Fixture) => (subnetEnv(other)?.['FLANNEL_SUBNET'] ?? '').replace(/\.1\/24$/, '.9/32')
 const aside = ({ node }: Fixture) => join(node.dir, 'aside')
 const FAULTS: readonly Fault[] = [
   { what: 'forwarding is switched off', code: 'DR1', make: on('sysctl -qw net.ipv4.ip_forward=0'), says: /ip_forward/ },
@@ -67,14 +67,14 @@ const FAULTS: readonly Fault[] = [
   {
     what: 'somebody masquerades pods',
     code: 'DR14',
-    make: on('iptables -t nat -A POSTROUTING -s 10.244.0.0/16 -j MASQUERADE'),
+    make: makers.masquerade,
     mend: on('iptables -t nat -D POSTROUTING -s 10.244.0.0/16 -j MASQUERADE'),
     says: /masquerades/,
   },
   {
     what: 'a firewall of the node drops the tunnel',
     code: 'DR17',
-    make: on('iptables -A INPUT -p udp --dport 8472 -j DROP'),
+    make: makers.droppedTunnel,
     mend: on('iptables -D INPUT -p udp --dport 8472 -j DROP'),
     says: /does not answer|unreachable/,
   },
@@ -108,21 +108,21 @@ const FAULTS: readonly Fault[] = [
   {
     what: 'the bridge gets another address',
     code: 'DR28',
-    make: on('ip addr add 10.99.0.1/24 dev cni0'),
+    make: makers.bridgeAddress,
     mend: on('ip addr del 10.99.0.1/24 dev cni0'),
     says: /10\.99\.0\.1/,
   },
   {
     what: 'a VPN adds a rule before ours',
     code: 'DR32',
-    make: on('ip route add 10.244.0.0/16 via 172.30.0.254 table 52; ip rule add lookup 52 priority 5270'),
+    make: makers.ruleOfVpn,
     mend: on('ip rule del priority 5270; ip route flush table 52'),
     says: /5270|does not answer|unreachable/,
   },
   {
     what: 'a more specific route to a pod',
     code: 'DR32',
-    make: (fixture) => sh(fixture.node.ns, `ip route add ${hostOf(fixture)} dev lo`),
+    make: makers.routeToPod,
     mend: (fixture) => sh(fixture.node.ns, `ip route del ${hostOf(fixture)} dev lo`),
     says: /route/,
   },
@@ -136,22 +136,14 @@ const FAULTS: readonly Fault[] = [
   {
     what: 'another network comes first',
     code: 'DR39',
-    make: ({ lists }) =>
-      writeFileSync(
-        join(lists, '05-other.conflist'),
-        JSON.stringify({ cniVersion: '1.0.0', name: 'other', plugins: [{ type: 'bridge' }] }),
-      ),
+    make: makers.otherNetwork,
     mend: ({ lists }) => rmSync(join(lists, '05-other.conflist')),
     says: /05-other/,
   },
   {
     what: 'a plugin loses its right to be run',
     code: 'DR40',
-    make: ({ bin }) => {
-      rmSync(join(bin, 'bridge'))
-      copyFileSync(join(DIST, 'bridge'), join(bin, 'bridge'))
-      chmodSync(join(bin, 'bridge'), 0o644)
-    },
+    make: makers.lockedPlugin,
     mend: ({ bin }) => {
       rmSync(join(bin, 'bridge'))
       symlinkSync(join(DIST, 'bridge'), join(bin, 'bridge'))
@@ -161,7 +153,7 @@ const FAULTS: readonly Fault[] = [
   {
     what: 'the link of a pod is set down',
     code: 'DR43',
-    make: (fixture) => sh(fixture.node.ns, `ip link set dev ${fixture.link} down`),
+    make: makers.podLinkDown,
     says: /veth/,
   },
   { what: 'flannel.1 is deleted', code: 'DR21', make: on('ip link del flannel.1'), says: /flannel\.1/ },

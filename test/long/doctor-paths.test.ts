@@ -1,8 +1,8 @@
 // Tests agent/doctor: what is wrong between the nodes, and with the ways of packets.
 import assert from 'node:assert/strict'
 import { doctor, type Fault, isClean, isFoundAlone, sh, withFixture } from '../support/doctor.ts'
+import { makers } from '../support/faults.ts'
 import { until } from '../support/harness.ts'
-import { subnetEnv } from '../support/nodes.ts'
 
 const LATE = 45_000
 
@@ -10,33 +10,28 @@ const FAULTS: readonly Fault[] = [
   {
     code: 'DR14',
     what: 'a rule of another program masquerades packets between pods',
-    make: ({ node }) => sh(node.ns, 'iptables -t nat -A POSTROUTING -s 10.244.0.0/16 -j MASQUERADE'),
+    make: makers.masquerade,
     says: /^The chain ip nat POSTROUTING of another program masquerades packets from 10\.244\.\d+\.0\/24 to 10\.244\.0\.0\/16: pods of other nodes see the address of this node, and so do their policies$/,
   },
   {
     code: 'DR17',
     what: 'the firewall of the node drops what comes by the tunnel',
-    make: ({ node }) => sh(node.ns, 'iptables -A INPUT -p udp --dport 8472 -j DROP'),
+    make: makers.droppedTunnel,
     says: /^Node n2 \(172\.30\.0\.2\) answers, its tunnel does not; want UDP port 8472 to pass between the nodes: pods of these nodes do not reach each other$/,
   },
   {
     code: 'DR32',
     what: 'a more specific route',
-    make: ({ node, other }) => sh(node.ns, `ip route add ${hostOf(other)} dev lo`),
+    make: makers.routeToPod,
     says: /^Packets to 10\.244\.\d+\.0\/24 of n2 leave by lo: the route 10\.244\.\d+\.9\/32 dev lo: its pods are not reached$/,
   },
   {
     code: 'DR32',
     what: 'a rule before main, as a VPN has it',
-    make: ({ node }) =>
-      sh(node.ns, 'ip route add 10.244.0.0/16 via 172.30.0.254 table 52; ip rule add lookup 52 priority 5270'),
+    make: makers.ruleOfVpn,
     says: /^Packets to 10\.244\.\d+\.0\/24 of n2 leave by eth0: rule 5270 \(from all lookup 52\) finds 10\.244\.0\.0\/16 via 172\.30\.0\.254 dev eth0 table 52 first: its pods are not reached$/,
   },
 ]
-
-function hostOf(node: Parameters<typeof subnetEnv>[0]): string {
-  return (subnetEnv(node)?.['FLANNEL_SUBNET'] ?? '').replace(/\.1\/24$/, '.9/32')
-}
 
 describe('plumb doctor and the ways of packets', () => {
   it(

@@ -1,8 +1,8 @@
 // Tests agent/doctor and cli/doctor.ts: each fault is made, found alone, and mended by the printed commands.
 import assert from 'node:assert/strict'
-import { chmodSync, copyFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { DIST, doctor, type Fault, isClean, isFoundAlone, sh, withFixture } from '../support/doctor.ts'
+import { doctor, type Fault, isClean, isFoundAlone, sh, withFixture } from '../support/doctor.ts'
+import { makers } from '../support/faults.ts'
 
 const FAULTS: readonly Fault[] = [
   {
@@ -52,34 +52,26 @@ const FAULTS: readonly Fault[] = [
   {
     code: 'DR28',
     what: 'the bridge has an address of another subnet',
-    make: ({ node }) => sh(node.ns, 'ip addr add 10.99.0.1/24 dev cni0'),
+    make: makers.bridgeAddress,
     says: /^The bridge cni0 has the address 10\.99\.0\.1\/24, and the subnet of this node is 10\.244\.\d+\.0\/24: pods fail with "cni0 already has an IP address different from"$/,
   },
   {
     code: 'DR39',
     what: 'another file comes first',
-    make: ({ lists }) =>
-      writeFileSync(
-        join(lists, '05-other.conflist'),
-        JSON.stringify({ cniVersion: '1.0.0', name: 'other', plugins: [{ type: 'bridge' }] }),
-      ),
+    make: makers.otherNetwork,
     says: /^The runtime takes .*05-other\.conflist \(bridge\), not .*10-flannel\.conflist: it is first by name: new pods are not in the network of this agent$/,
   },
   {
     code: 'DR40',
     what: 'a plugin is not executable',
-    make: async ({ node, bin }) => {
-      await sh(node.ns, `rm ${join(bin, 'bridge')}`)
-      copyFileSync(join(DIST, 'bridge'), join(bin, 'bridge'))
-      chmodSync(join(bin, 'bridge'), 0o644)
-    },
+    make: makers.lockedPlugin,
     says: /bridge is not executable: pods of the network cbr0 do not start/,
   },
   {
     code: 'DR43',
     what: 'the link of a pod is down',
     withoutAgent: true,
-    make: ({ node, link }) => sh(node.ns, `ip link set dev ${link} down`),
+    make: makers.podLinkDown,
     says: /^The link veth\w+ is down: eth0 of container doctor-\S+ \(10\.244\.\S+, fd00:244:\S+\) has no network$/,
   },
   {
