@@ -1,6 +1,7 @@
 // Tests agent/connectivity/cases.ts and agent/connectivity/junit.ts.
 import assert from 'node:assert/strict'
 import { routesOf } from '../../agent/connectivity/cases.ts'
+import type { Result } from '../../agent/connectivity/connectivity.ts'
 import type { EndFacts, Place } from '../../agent/connectivity/end.ts'
 import { junitText } from '../../agent/connectivity/junit.ts'
 import { parseIp } from '../../lib/text/ip.ts'
@@ -58,15 +59,18 @@ describe('junitText()', () => {
     const [route] = routesOf(endsOf(1))
     assert.ok(route)
     const says = 'a "<b>" & \'c\'\x00\x1b[1m\nnext'
-    const text = junitText([
+    const details = () => ['trace: <lost>', 'doctor on n1: DR1']
+    const results: Result[] = [
       { test: 'TCP', route, state: 'failed', says, seconds: 1.5 },
       { test: 'full size', route, state: 'not made', says: 'no', seconds: 0 },
       { test: 'UDP', route, state: 'ok', says: 'yes', seconds: 0.25 },
-    ])
+    ]
+    const text = junitText(results, details)
     assert.deepEqual(text.split('\n'), [
       '<?xml version="1.0" encoding="UTF-8"?>',
       '<testsuite name="plumb connectivity" tests="3" failures="1" skipped="1" errors="0" time="1.750">',
-      '  <testcase classname="pod → pod, same node" name="TCP IPv4 n1 pod 1 (10.1.1.2) → n1 pod 2 (10.1.1.3)" time="1.500"><failure message="a &quot;&lt;b&gt;&quot; &amp; &apos;c&apos;[1m next"/></testcase>',
+      '  <testcase classname="pod → pod, same node" name="TCP IPv4 n1 pod 1 (10.1.1.2) → n1 pod 2 (10.1.1.3)" time="1.500"><failure message="a &quot;&lt;b&gt;&quot; &amp; &apos;c&apos;[1m next">trace: &lt;lost&gt;',
+      'doctor on n1: DR1</failure></testcase>',
       '  <testcase classname="pod → pod, same node" name="full size IPv4 n1 pod 1 (10.1.1.2) → n1 pod 2 (10.1.1.3)" time="0.000"><skipped message="no"/></testcase>',
       '  <testcase classname="pod → pod, same node" name="UDP IPv4 n1 pod 1 (10.1.1.2) → n1 pod 2 (10.1.1.3)" time="0.250"/>',
       '</testsuite>',
