@@ -14,7 +14,7 @@ import { readFacts } from '../agent/doctor/facts/read.ts'
 import type { Status } from '../agent/health/status.ts'
 import { writeAtomic } from '../lib/os/files.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
-import { parseIp } from '../lib/text/ip.ts'
+import { type Ip, parseIp } from '../lib/text/ip.ts'
 import { parse } from '../lib/text/values.ts'
 import { answerOf } from './ask.ts'
 import { reportText } from './doctor.ts'
@@ -364,7 +364,26 @@ function save(file: string, text: string): void {
   }
 }
 
-function jsonOf({ results, notMade }: Outcome, reports: Reports): unknown {
+/** A side of a case. */
+interface ToldSide {
+  /** Empty for an address outside, and for the DNS of the cluster. */
+  readonly node: string
+  readonly place: Route['to']['place']
+  readonly ip: Ip
+  /** The port of the node or of the Service. Absent for places. */
+  readonly port?: number
+}
+/** What `plumb connectivity` found, as `--json` prints it. */
+export interface Told {
+  readonly cases: readonly (Pick<Result, 'test' | 'state' | 'says' | 'seconds' | 'trace'> &
+    Pick<Route, 'way' | 'family'> & { readonly from: ToldSide; readonly to: ToldSide })[]
+  /** What was not tested. */
+  readonly notMade: readonly { readonly what: string; readonly why: string }[]
+  /** What the doctor found on the nodes of failed cases. */
+  readonly findings: readonly (Report['findings'][number] & { readonly node: string })[]
+}
+
+function jsonOf({ results, notMade }: Outcome, reports: Reports): Told {
   return {
     cases: results.map(({ test, route, state, says, seconds, trace }) => {
       const { way, family, from, to } = route

@@ -2,6 +2,7 @@ import type { Report } from '../../agent/doctor/doctor.ts'
 import type { BgpStatus, Status } from '../../agent/health/status.ts'
 import type { PodDetail, PodSummary } from '../../agent/policy/view.ts'
 import type { ServiceView } from '../../agent/services/view.ts'
+import type { Told as Connectivity } from '../../cli/connectivity.ts'
 import type { Row } from '../../cli/leases.ts'
 import type { Tested } from '../../cli/policy.ts'
 import type { Told } from '../../cli/trace.ts'
@@ -14,6 +15,7 @@ export interface Answers {
   readonly services: readonly ServiceView[]
   readonly doctor: Report
   readonly trace: Told
+  readonly connectivity: Connectivity
   readonly policy: readonly PodSummary[]
   readonly 'policy-show': PodDetail
   readonly 'policy-test': Tested
