@@ -4,17 +4,17 @@ import { Api } from '../agent/cluster/api.ts'
 import { leftOut } from '../agent/connectivity/cases.ts'
 import { factsOf, type Result, testAll, testPolicy, titleOf } from '../agent/connectivity/connectivity.ts'
 import { type End, openEnd } from '../agent/connectivity/end.ts'
-import { askFarDoctor, serveEnd, startFarEnd } from '../agent/connectivity/far-end.ts'
+import { askFarDoctor, askTrace, serveEnd, startFarEnd } from '../agent/connectivity/far-end.ts'
 import { junitText } from '../agent/connectivity/junit.ts'
 import { type Outside, type Route, TESTS, WAYS, type Wish } from '../agent/connectivity/routes.ts'
 import { makeTestObjects, type TestObjects, type TestService } from '../agent/connectivity/test-objects.ts'
-import type { PodNames } from '../agent/connectivity/test-pods.ts'
+import { CACHE, type PodNames } from '../agent/connectivity/test-pods.ts'
 import { examine, type Report } from '../agent/doctor/doctor.ts'
 import { readFacts } from '../agent/doctor/facts/read.ts'
 import type { Status } from '../agent/health/status.ts'
 import { writeAtomic } from '../lib/os/files.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
-import { parseIp } from '../lib/text/ip.ts'
+import { type Ip, parseIp } from '../lib/text/ip.ts'
 import { parse } from '../lib/text/values.ts'
 import { answerOf } from './ask.ts'
 import { reportText } from './doctor.ts'
@@ -70,6 +70,10 @@ const [OBJECTS, DOMAIN] = ['Services, node ports, DNS, NetworkPolicy', 'cluster.
 const ROUND_MS = 3_600_000
 /** So many commands for other nodes are started at once. */
 const STARTS = 20
+/** So many failed cases are traced. */
+const MOST_TRACES = 2
+/** A command that means the same without a shell. */
+const PLAIN_WORDS = /^[\w@%+=:,./ -]+$/
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 const SIGNAL_STATUS = 128
 
@@ -115,7 +119,8 @@ export async function run(argv: readonly string[]): Promise<number> {
   const outcome = await tested(open, fars, wish, values)
   const { results } = outcome
   const reports = await reportsOf(results, fars, values)
-  if (values.junit !== undefined) save(values.junit, junitText(results))
+  const details = (one: Result) => detailsOf(one, reports)
+  if (values.junit !== undefined) save(values.junit, junitText(results, details))
   if (values.json) print(JSON.stringify(jsonOf(outcome, reports), null, 4))
   else printText(resultsText(outcome, reports))
   // A connection that gets no answer would keep this process for two minutes.
@@ -215,7 +220,8 @@ async function tested(
       if (one.status === 'rejected') throw one.reason
       ends.set(name, one.value)
     }
-    return await testedBetween(ends, await making, wish, values['cluster-domain'] ?? DOMAIN)
+    const outcome = await testedBetween(ends, await making, wish, values['cluster-domain'] ?? DOMAIN)
+    return { ...outcome, results: await tracedOf(outcome.results, ends, fars, values) }
   } finally {
     await closeAll()
     for (const signal of SIGNALS) process.off(signal, end)
@@ -274,6 +280,52 @@ async function testedBetween(
   return { results, notMade: [...notMade, ...unnamed, ...open] }
 }
 
+// Traces a packet of the first failed cases, while the test pods are there.
+async function tracedOf(
+  results: readonly Result[],
+  ends: ReadonlyMap<string, End>,
+  fars: ReadonlyMap<string, string>,
+  values: Given['values'],
+): Promise<readonly Result[]> {
+  const isPlain = ({ test }: Result) => test === 'TCP' || test === 'UDP' || test === 'ICMP'
+  const all = results.filter((one) => one.state === 'failed' && isPlain(one))
+  // Cases of one way and test mostly have one cause.
+  const first = new Map(all.toReversed().map((one) => [`${one.route.way} ${one.test}`, one] as const))
+  const traced = all.filter((one) => [...first.values()].includes(one)).slice(0, MOST_TRACES)
+  const found = new Map<Result, string>()
+  // One after another: each follows its packet through the rules of the node.
+  for (const one of traced) {
+    const said = await traceOf(one, ends, fars, values)
+    if (said !== undefined) found.set(one, said)
+  }
+  return results.map((one) => {
+    const trace = found.get(one)
+    return trace === undefined ? one : { ...one, trace }
+  })
+}
+
+async function traceOf(
+  { test, route: { from, to } }: Result,
+  ends: ReadonlyMap<string, End>,
+  fars: ReadonlyMap<string, string>,
+  values: Given['values'],
+): Promise<string | undefined> {
+  const space = from.place === 'node' ? 'node' : ends.get(from.node)?.facts.spaces?.[from.place]
+  if (space === undefined) return undefined
+  const port = test === 'UDP' ? `${to.address.udp}/udp` : `${to.address.tcp}/tcp`
+  const words = [space, to.address.ip, test === 'ICMP' ? 'icmp' : port, '--cache-dir', CACHE]
+  const sender = fars.get(from.node)
+  if (sender !== undefined) return askTrace(sender, words)
+  const [socket, file, receiver] = [values.socket, values['subnet-file'], fars.get(to.node)]
+  return askTrace(`'${process.execPath}'`, [
+    ...words,
+    ...(socket === undefined ? [] : ['--socket', socket]),
+    ...(file === undefined ? [] : ['--subnet-file', file]),
+    // plumb trace takes words for its other half, and starts no shell.
+    ...(receiver !== undefined && PLAIN_WORDS.test(receiver) ? ['--far', receiver] : []),
+  ])
+}
+
 // What the doctor says of the nodes on which a case failed.
 async function reportsOf(
   results: readonly Result[],
@@ -310,25 +362,58 @@ function save(file: string, text: string): void {
   }
 }
 
-function jsonOf({ results, notMade }: Outcome, reports: Reports): unknown {
+/** A side of a case. */
+interface ToldSide {
+  /** Empty for an address outside, and for the DNS of the cluster. */
+  readonly node: string
+  readonly place: Route['to']['place']
+  readonly ip: Ip
+  /** The port of the node or of the Service. Absent for places. */
+  readonly port?: number
+}
+/** What `plumb connectivity` found, as `--json` prints it. */
+export interface Told {
+  readonly cases: readonly (Pick<Result, 'test' | 'state' | 'says' | 'seconds' | 'trace'> &
+    Pick<Route, 'way' | 'family'> & { readonly from: ToldSide; readonly to: ToldSide })[]
+  /** What was not tested. */
+  readonly notMade: readonly { readonly what: string; readonly why: string }[]
+  /** What the doctor found on the nodes of failed cases. */
+  readonly findings: readonly (Report['findings'][number] & { readonly node: string })[]
+}
+
+function jsonOf({ results, notMade }: Outcome, reports: Reports): Told {
   return {
-    cases: results.map(({ test, route, state, says, seconds }) => {
+    cases: results.map(({ test, route, state, says, seconds, trace }) => {
       const { way, family, from, to } = route
       const side = ({ node, place, address }: Route['to']) => ({ node, place, ip: address.ip })
       const isPlace = to.place === 'node' || to.place === 'pod 1' || to.place === 'pod 2'
       const port = isPlace ? {} : { port: test === 'UDP' ? to.address.udp : to.address.tcp }
-      return { way, test, family, from: side(from), to: { ...side(to), ...port }, state, says, seconds }
+      const more = trace === undefined ? {} : { trace }
+      return { way, test, family, from: side(from), to: { ...side(to), ...port }, state, says, seconds, ...more }
     }),
     notMade: notMade.map(([what, why]) => ({ what, why })),
     findings: [...reports].flatMap(([node, report]) => (report?.findings ?? []).map((one) => ({ node, ...one }))),
   }
 }
 
+// Short lines on a failed case: where a packet like it is lost, and what the doctor found on both nodes.
+function detailsOf({ trace, route: { from, to } }: Result, reports: Reports): string[] {
+  const nodes = [...new Set([from.node, to.node])]
+  return [
+    ...(trace === undefined ? [] : [`trace: ${trace}`]),
+    ...nodes.flatMap((node) =>
+      (reports.get(node)?.findings ?? []).map(
+        ({ code, commands }) => `doctor on ${node}: ${[code, ...commands].join(': ')}`,
+      ),
+    ),
+  ]
+}
+
 /** Formats results for people: the failed cases, a count for each way, and what was not tested. */
 export function resultsText({ results, notMade }: Outcome, reports: Reports): string {
   const failures = results
     .filter(({ state }) => state === 'failed')
-    .map((one) => `FAILED ${one.route.way}: ${titleOf(one)}: ${one.says}`)
+    .map((one) => [`FAILED ${one.route.way}: ${titleOf(one)}: ${one.says}`, ...detailsOf(one, reports)].join('\n  '))
   const rows = WAYS.flatMap((way) => {
     const ofWay = results.filter(({ route }) => route.way === way)
     if (ofWay.length === 0) return []

@@ -16,6 +16,8 @@ export interface Result {
   /** What happened, in words. */
   readonly says: string
   readonly seconds: number
+  /** What a trace of a packet like those of the case says, in one sentence. Only some failed cases are traced. */
+  readonly trace?: string
 }
 
 /** The bytes of a TCP case, of a datagram, and of a small echo request. */

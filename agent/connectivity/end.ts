@@ -5,7 +5,7 @@ import type { NetworkList } from '../../lib/runtime/network-list.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 import { type Ip, parseIp } from '../../lib/text/ip.ts'
-import type { Netns } from '../../lib/text/values.ts'
+import type { Netns, NetnsPath } from '../../lib/text/values.ts'
 import { addressesOf } from '../trace/ends.ts'
 import { type Attempt, attempt, type Outcome } from './attempt.ts'
 import { type EchoAddress, type EchoServer, serveEchoes } from './echo-server.ts'
@@ -30,6 +30,8 @@ export interface EndFacts {
   readonly hostPort?: number
   /** The agent of the node enforces NetworkPolicy. */
   readonly hasPolicy: boolean
+  /** The namespaces of the test pods. Absent without test pods. */
+  readonly spaces?: Readonly<Record<Exclude<PlaceName, 'node'>, NetnsPath>>
   /** All addresses of the node. */
   readonly addresses: readonly Ip[]
   readonly places: Readonly<Record<PlaceName, Place>>
@@ -91,6 +93,7 @@ export async function openEnd({ network, plugins, node, hasPolicy, names }: EndW
     const facts: EndFacts = {
       node,
       ...(network && { network: network.name }),
+      ...(one && other && { spaces: { 'pod 1': one, 'pod 2': other } }),
       mtu: one ? await mtuOf(one, LINK) : await mtuOf('host', await uplink()),
       hasPolicy: hasPolicy && pods !== undefined,
       ...(pods?.hostPort !== undefined && { hostPort: pods.hostPort }),

@@ -8,8 +8,8 @@ import type { PodNames } from './test-pods.ts'
 
 /** The command words that begin an end, those for one without pods, and those that ask the doctor. */
 const [WORDS, PODLESS, DOCTOR] = ['connectivity end', '--from nodes', 'doctor --json']
-/** The limit for the doctor of another node, in milliseconds. */
-const DOCTOR_MS = 30_000
+/** The limit for the doctor of another node, and for a trace, in milliseconds. */
+const ANSWER_MS = 30_000
 /** The limits in milliseconds: for two ADDs, for an attempt, and for two DELs. */
 const [START_MS, ATTEMPT_MS, END_MS] = [60_000, 40_000, 30_000]
 /** How much of the complaints of a command is kept, in letters. */
@@ -124,17 +124,31 @@ export async function serveEnd(
 
 /** What the doctor says on another node. Undefined when it says nothing within half a minute. */
 export async function askFarDoctor(command: string): Promise<Report | undefined> {
-  const child = Bun.spawn(['sh', '-c', `${command} ${DOCTOR}`], {
+  const report = (await jsonOf(`${command} ${DOCTOR}`, [])) as Partial<Report> | undefined
+  return Array.isArray(report?.findings) ? (report as Report) : undefined
+}
+
+/**
+ * What `plumb trace` concludes, in one sentence. `command` runs plumb on the node of the sender, `words` follow `trace`.
+ * Undefined when it says nothing within half a minute.
+ */
+export async function askTrace(command: string, words: readonly string[]): Promise<string | undefined> {
+  const told = (await jsonOf(`${command} trace --json "$@"`, words)) as { readonly conclusion?: unknown } | undefined
+  return typeof told?.conclusion === 'string' ? told.conclusion : undefined
+}
+
+// Runs a line of a shell, with these words as its arguments.
+async function jsonOf(line: string, words: readonly string[]): Promise<unknown> {
+  const child = Bun.spawn(['sh', '-c', line, '--', ...words], {
     stdin: 'ignore',
     stdout: 'pipe',
     stderr: 'ignore',
-    timeout: DOCTOR_MS,
+    timeout: ANSWER_MS,
     killSignal: 'SIGKILL',
   })
   try {
     const text = await new Response(child.stdout).text()
-    const report = JSON.parse(text.slice(text.indexOf('{'))) as Report
-    return Array.isArray(report.findings) ? report : undefined
+    return JSON.parse(text.slice(text.indexOf('{')))
   } catch {
     return undefined
   }

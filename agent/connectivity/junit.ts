@@ -12,26 +12,34 @@ const ENTITIES: Readonly<Record<string, string>> = {
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is removed
 const FORBIDDEN = /[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]/g
 
-/** The results as JUnit XML, as CI systems read it: a suite, and a test case for each case. */
-export function junitText(results: readonly Result[]): string {
+/**
+ * The results as JUnit XML, as CI systems read it: a suite, and a test case for each case. `details` are lines that say
+ * more of a failed case.
+ */
+export function junitText(
+  results: readonly Result[],
+  details: (failed: Result) => readonly string[] = () => [],
+): string {
   const count = (state: Result['state']) => results.filter((one) => one.state === state).length
   const seconds = results.reduce((sum, one) => sum + one.seconds, 0)
   const totals = `tests="${results.length}" failures="${count('failed')}" skipped="${count('not made')}"`
   return [
     '<?xml version="1.0" encoding="UTF-8"?>',
     `<testsuite name="plumb connectivity" ${totals} errors="0" time="${seconds.toFixed(3)}">`,
-    ...results.map(caseText),
+    ...results.map((one) => caseText(one, one.state === 'failed' ? details(one) : [])),
     '</testsuite>',
     '',
   ].join('\n')
 }
 
-function caseText(result: Result): string {
+function caseText(result: Result, details: readonly string[]): string {
   const { route, state, says, seconds } = result
   const head = `  <testcase classname="${escaped(route.way)}" name="${escaped(titleOf(result))}" time="${seconds.toFixed(3)}"`
   if (state === 'ok') return `${head}/>`
   const tag = state === 'failed' ? 'failure' : 'skipped'
-  return `${head}><${tag} message="${escaped(says)}"/></testcase>`
+  const open = `${head}><${tag} message="${escaped(says)}"`
+  if (details.length === 0) return `${open}/></testcase>`
+  return `${open}>${details.map(escaped).join('\n')}</${tag}></testcase>`
 }
 
 function escaped(text: string): string {

@@ -32,6 +32,8 @@ interface Left {
 
 // Who is at work: pods of a run that was killed are removed by the next one. The lock ends with the process.
 const DIR = '/run/plumb/connectivity'
+/** Where the attachments of test pods are remembered. */
+export const CACHE = `${DIR}/cache`
 const OWN = '/proc/self/ns/net' as NetnsPath
 const NAMES = '/run/netns'
 const IFNAME = parse.ifname('eth0')
@@ -168,7 +170,7 @@ function spaceOf(name: string): NetnsPath {
 }
 
 function hostOf(plugins: readonly string[]): Host {
-  return { path: plugins, cacheDir: `${DIR}/cache` }
+  return { path: plugins, cacheDir: CACHE }
 }
 
 async function ip(...words: string[]): Promise<void> {

@@ -3,6 +3,7 @@ import type { Fleet } from '../../agent/fleet/fleet.ts'
 import type { BgpStatus, Status } from '../../agent/health/status.ts'
 import type { PodDetail, PodSummary } from '../../agent/policy/view.ts'
 import type { ServiceView } from '../../agent/services/view.ts'
+import type { Told as Connectivity } from '../../cli/connectivity.ts'
 import type { Row } from '../../cli/leases.ts'
 import type { Tested } from '../../cli/policy.ts'
 import type { Told, ToldDropped } from '../../cli/trace.ts'
@@ -17,6 +18,7 @@ export interface Answers {
   readonly doctor: Report
   readonly trace: Told
   readonly 'trace-dropped': ToldDropped
+  readonly connectivity: Connectivity
   readonly policy: readonly PodSummary[]
   readonly 'policy-show': PodDetail
   readonly 'policy-test': Tested

@@ -64,6 +64,11 @@ describe('plumb connectivity', () => {
       )
       assert.match(stdout, /^plumb doctor on n1:\n(Nothing is wrong|error|warning)/m)
       assert.match(stdout, /^plumb doctor on n2:\n(Nothing is wrong|error|warning)/m)
+      // A trace and the doctor say more, below the first case of a way and for each node.
+      const text = stdout.slice(0, stdout.indexOf('\n\n'))
+      assert.match(text, /^FAILED pod → pod, other node: UDP .*\n {2}trace: .+/m)
+      assert.match(text, /^ {2}doctor on n2: DR25: systemctl \w+ plumb-agent$/m)
+      assert.match(readFileSync(junit, 'utf8'), /<failure message="no answer[^>]*>trace: /)
       const elements = await elementsOf(readFileSync(junit, 'utf8'))
       const suite = elements.find(({ tag }) => tag === 'testsuite')?.attributes
       const cases = elements.filter(({ tag }) => tag === 'testcase')

@@ -7,6 +7,7 @@ import { until } from './harness.ts'
 import { API, type Kube, onKube, served } from './kube-nodes.ts'
 import { administer, type KubeServer } from './kube-server.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node, UNDERLAY } from './nodes.ts'
+import { conforms } from './schemas.ts'
 
 /** Chains the plugin for host ports, as the network of the chart does. */
 const PORTS = [{ type: 'portmap', capabilities: { portMappings: true } }]
@@ -69,6 +70,7 @@ export async function connectivity(places: readonly Place[], ...more: string[]):
   const { status, stdout, stderr } = await (places[0] as Place).node.ns.exec(wordsOf(places, '--json', ...more))
   assert.ok(stdout.startsWith('{\n    "cases"'), `${status}: ${stdout}\n${stderr}`)
   const told = JSON.parse(stdout) as Told
+  conforms('connectivity', told)
   // Without its agent, this node has the name of the machine.
   const names = new Set(places.map(({ node }) => node.name))
   const named = (side: Side) =>
@@ -80,7 +82,7 @@ export async function connectivity(places: readonly Place[], ...more: string[]):
 export function onNodes(count: number, work: (members: readonly Member[]) => Promise<void>) {
   const options = (cluster: Cluster) => [...fileStore(cluster, NETWORK), '--probe-interval=2']
   return inCluster(count, options, async ({ nodes, hub }, test) => {
-    test.timeout(400_000)
+    test.timeout(900_000)
     const [four, six] = OUTSIDE
     await hub.ip('address', 'add', `${four}/24`, 'dev', 'hub0')
     await hub.ip('address', 'add', `${six}/64`, 'dev', 'hub0', 'nodad')

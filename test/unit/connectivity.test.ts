@@ -1,6 +1,8 @@
-// Tests agent/connectivity/cases.ts and agent/connectivity/junit.ts.
+// Tests agent/connectivity/cases.ts, agent/connectivity/dns.ts and agent/connectivity/junit.ts.
 import assert from 'node:assert/strict'
 import { routesOf } from '../../agent/connectivity/cases.ts'
+import type { Result } from '../../agent/connectivity/connectivity.ts'
+import { dnsAnswer, dnsQuestion } from '../../agent/connectivity/dns.ts'
 import type { EndFacts, Place } from '../../agent/connectivity/end.ts'
 import { junitText } from '../../agent/connectivity/junit.ts'
 import { parseIp } from '../../lib/text/ip.ts'
@@ -58,19 +60,56 @@ describe('junitText()', () => {
     const [route] = routesOf(endsOf(1))
     assert.ok(route)
     const says = 'a "<b>" & \'c\'\x00\x1b[1m\nnext'
-    const text = junitText([
+    const details = () => ['trace: <lost>', 'doctor on n1: DR1']
+    const results: Result[] = [
       { test: 'TCP', route, state: 'failed', says, seconds: 1.5 },
       { test: 'full size', route, state: 'not made', says: 'no', seconds: 0 },
       { test: 'UDP', route, state: 'ok', says: 'yes', seconds: 0.25 },
-    ])
+    ]
+    const text = junitText(results, details)
     assert.deepEqual(text.split('\n'), [
       '<?xml version="1.0" encoding="UTF-8"?>',
       '<testsuite name="plumb connectivity" tests="3" failures="1" skipped="1" errors="0" time="1.750">',
-      '  <testcase classname="pod → pod, same node" name="TCP IPv4 n1 pod 1 (10.1.1.2) → n1 pod 2 (10.1.1.3)" time="1.500"><failure message="a &quot;&lt;b&gt;&quot; &amp; &apos;c&apos;[1m next"/></testcase>',
+      '  <testcase classname="pod → pod, same node" name="TCP IPv4 n1 pod 1 (10.1.1.2) → n1 pod 2 (10.1.1.3)" time="1.500"><failure message="a &quot;&lt;b&gt;&quot; &amp; &apos;c&apos;[1m next">trace: &lt;lost&gt;',
+      'doctor on n1: DR1</failure></testcase>',
       '  <testcase classname="pod → pod, same node" name="full size IPv4 n1 pod 1 (10.1.1.2) → n1 pod 2 (10.1.1.3)" time="0.000"><skipped message="no"/></testcase>',
       '  <testcase classname="pod → pod, same node" name="UDP IPv4 n1 pod 1 (10.1.1.2) → n1 pod 2 (10.1.1.3)" time="0.250"/>',
       '</testsuite>',
       '',
     ])
+  })
+})
+
+describe('dnsQuestion() and dnsAnswer()', () => {
+  const [ID, NAME] = [0x1234, 'a.svc']
+  /** An answer to the question: its flags, and records after a pointer to the name. */
+  const answer = (question: Uint8Array, flags: number, ...records: string[]) => {
+    const bytes = Buffer.concat([question, ...records.map((hex) => Buffer.from(hex.replaceAll(' ', ''), 'hex'))])
+    bytes.writeUInt16BE(flags, 2)
+    bytes.writeUInt16BE(records.length, 6)
+    return bytes
+  }
+  const A = 'c00c 0001 0001 0000001e 0004 0a600001'
+  const AAAA = 'c00c 001c 0001 0000001e 0010 fd000096000000000000000000000001'
+  const question = dnsQuestion(ID, NAME, parseIp('10.0.0.1'))
+
+  it('a question has its number, the name and the type of the family', () => {
+    assert.equal(Buffer.from(question).toString('hex'), '123401000001000000000000016103737663000001' + '0001')
+    assert.match(Buffer.from(dnsQuestion(ID, NAME, parseIp('fd00::1'))).toString('hex'), /00001c0001$/)
+  })
+  it('an answer has addresses of both families, or the name of an error', () => {
+    assert.deepEqual(dnsAnswer(answer(question, 0x8180, A, AAAA), ID), {
+      ips: [parseIp('10.96.0.1'), parseIp('fd00:96::1')],
+    })
+    assert.deepEqual(dnsAnswer(answer(question, 0x8183), ID), { error: 'NXDOMAIN' })
+    assert.deepEqual(dnsAnswer(answer(question, 0x818b), ID), { error: 'error 11' })
+  })
+  it('what answers another question is none, and a damaged answer is an error', () => {
+    assert.equal(dnsAnswer(answer(question, 0x8180, A), ID + 1), undefined)
+    assert.equal(dnsAnswer(question, ID), undefined)
+    assert.equal(dnsAnswer(new Uint8Array(3), ID), undefined)
+    const whole = answer(question, 0x8180, A)
+    for (let length = 12; length < whole.length - 4; length++)
+      assert.deepEqual(dnsAnswer(whole.subarray(0, length), ID), { error: 'a damaged answer' })
   })
 })
