@@ -245,6 +245,9 @@ describe('plumb trace on one node', () => {
         [[A, 'x/b'], /Cannot find "x\/b": want node, a pod or a Service/],
         [['192.0.2.77', B], /192\.0\.2\.77 is not on this node: want a pod of this node, or node/],
         [[A, B, 'http'], /Cannot read the port "http": want a number from 1 to 65535/],
+        [['/etc/passwd', B], /"\/etc\/passwd" is no network namespace: want the path of one/],
+        [[A, '224.0.0.1'], /224\.0\.0\.1 is no address of one machine/],
+        [[A, 'b\nc'], /Cannot find "b\\nc"/],
         [[A], /plumb trace takes FROM TO \[PORT\[\/PROTOCOL\]\]/],
         [[A, '2001:db8::1'], /10\.1\.0\.2 and 2001:db8::1 have no addresses of one family/],
       ] as const) {

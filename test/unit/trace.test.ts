@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import type { Link } from '../../agent/doctor/facts/links.ts'
 import type { Chain } from '../../agent/doctor/facts/ruleset.ts'
+import { question, read } from '../../agent/trace/far-lines.ts'
 import { compare, type Outcomes } from '../../agent/trace/hops.ts'
 import { type Attempt, foresee, type Local, type TraceFacts } from '../../agent/trace/oracle.ts'
 import { conditionsOf, headersOf, type Probe, packetOf } from '../../agent/trace/packet.ts'
@@ -241,6 +242,22 @@ describe('observe() and compare()', () => {
       [differsAt, lostAt, hops.map(({ hop }) => hop)],
       ['route', undefined, ['sender', 'link', 'route', 'policy']],
     )
+  })
+})
+
+describe('the lines between the halves of a trace', () => {
+  it('are read by their shapes: a value that nft would read as more than a value is refused', () => {
+    const asked = { probe: PROBE, destinations: [B] }
+    assert.deepEqual(read(question, JSON.stringify(asked)), asked)
+    for (const wrong of [
+      { ...asked, probe: { ...PROBE, token: '1 accept; } }' } },
+      { ...asked, probe: { ...PROBE, source: '10.1.0.2; flush ruleset' } },
+      { ...asked, probe: { ...PROBE, port: 65_536 } },
+      { ...asked, destinations: ['/etc/passwd'] },
+      { destinations: [] },
+    ])
+      assert.throws(() => read(question, JSON.stringify(wrong)), /want a line of the other half of a trace/)
+    assert.throws(() => read(question, 'Welcome to n2'), /Cannot read "Welcome to n2"/)
   })
 })
 
