@@ -48,8 +48,11 @@ const REASONS: Readonly<Record<string, string>> = {
   UDP_CSUM: 'its checksum is wrong',
   PKT_TOO_BIG: 'it is too large for the next link',
 }
-/** Reasons that say nothing about a packet that is lost on the way. */
-const USUAL = ['NOT_SPECIFIED', 'NO_SOCKET', 'CONSUMED', 'QUEUE_PURGE', 'SKB_CONSUMED']
+/**
+ * Reasons that say nothing about a packet that is lost on the way: those of sockets. A busy kernel handles packets of other
+ * connections in the thread that sends.
+ */
+const USUAL = /^(NOT_SPECIFIED|NO_SOCKET|CONSUMED|QUEUE_PURGE|SKB_CONSUMED|TCP_.*|SOCKET_.*|UNIX_.*|PACKET_SOCK_.*)$/
 
 /** The endpoint that the packet took. Undefined when its destination was not changed. */
 export function chosenOf({ probe, sights }: Pick<Evidence, 'probe' | 'sights'>) {
@@ -299,9 +302,13 @@ function reasonOf({ drops }: Evidence): string | undefined {
   return reasonText(drops)
 }
 
-/** The last reason counts: the kernel drops the packet where its way ends. Undefined without one. Pure. */
+/**
+ * The last reason that this file knows counts, or else the last one: the kernel drops the packet where its way ends.
+ * Undefined without one. Pure.
+ */
 export function reasonText(drops: readonly Drop[]): string | undefined {
-  const drop = drops.findLast(({ reason }) => !USUAL.includes(reason))
+  const known = drops.findLast(({ reason }) => reason in REASONS)
+  const drop = known ?? drops.findLast(({ reason }) => !USUAL.test(reason))
   if (drop === undefined) return undefined
   const { reason, where } = drop
   return `${REASONS[reason] ?? 'the kernel drops it'} (${reason} in ${where})`

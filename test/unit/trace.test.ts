@@ -223,6 +223,12 @@ describe('observe() and compare()', () => {
       lines(observe(evidence([sent, came], [{ reason: 'IP_RPFILTER', where: 'ip_rcv_finish_core' }]))).at(-1),
       'LOST route: the reverse path filter drops it (IP_RPFILTER in ip_rcv_finish_core)',
     )
+    const busy = [
+      { reason: 'IP_RPFILTER', where: 'ip_rcv_finish_core' },
+      { reason: 'TCP_OLD_DATA', where: 'tcp_rcv_established' },
+      { reason: 'OTHERHOST', where: 'ip_rcv_core' },
+    ]
+    assert.match(lines(observe(evidence([sent, came], busy))).at(-1) ?? '', /IP_RPFILTER/)
     assert.equal(lines(observe(evidence([sent]))).at(-1), 'LOST link: it did not reach the node')
     assert.equal(lines(observe(evidence([]))).at(-1), 'LOST sender: it was not sent')
   })
