@@ -130,6 +130,7 @@ const options = {
     value: 'NAME=COMMAND',
     about: 'another node, and the command that runs plumb there; may be repeated',
   },
+  size: { type: 'string', value: 'BYTES', about: 'send a packet of so many bytes that no router may divide' },
   live: { type: 'boolean', about: 'send nothing: wait for a packet that a program sends, and follow it' },
   dropped: { type: 'boolean', about: 'send nothing: count the packets of pods that this node drops, by reason' },
   for: { type: 'string', value: 'SECONDS', about: 'with --live or --dropped: look so long (20)' },

@@ -1,4 +1,5 @@
 import type { Status } from '../agent/health/status.ts'
+import { both } from '../agent/lease/families.ts'
 import type { Decision, PodSummary } from '../agent/policy/view.ts'
 import type { ServiceView } from '../agent/services/view.ts'
 import { type AllDropped, type Dropped, type Filter, podLinks, watchDropped } from '../agent/trace/dropped.ts'
@@ -14,8 +15,9 @@ import type { Place } from '../agent/trace/watch.ts'
 import { inside } from '../lib/os/netns.ts'
 import { askForRoute } from '../lib/os/route-question.ts'
 import { isSix } from '../lib/text/cidr.ts'
-import { shown, ValueError } from '../lib/text/errors.ts'
+import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
 import { type Ip, parseIp } from '../lib/text/ip.ts'
+import { printable } from '../lib/text/printable.ts'
 import type { NetnsPath } from '../lib/text/values.ts'
 import { answerOf } from './ask.ts'
 import { askPolicy } from './ask-policy.ts'
@@ -36,6 +38,7 @@ const names: readonly OptionName[] = [
   'subnet-file',
   'cache-dir',
   'far',
+  'size',
   'live',
   'dropped',
   'for',
@@ -49,6 +52,12 @@ const ABOUTS: Abouts = {
 const MOST_TARGETS = 8
 /** The exit statuses: a packet is lost, does not do what it should, or none came. */
 const [LOST, DIFFER, NONE] = [1, 3, 4]
+/** The sizes of packets, in bytes from the IP header on. */
+const [SMALLEST, LARGEST] = [100, 65_000]
+/** The hops behind this node, where a packet vanishes without a reason. */
+const PATH_HOPS: readonly string[] = ['far link', 'receiver', 'answer']
+/** Addresses of groups, of all, and of nobody (RFC 6890). */
+const OF_MANY = /^(22[4-9]|23\d|255\.255\.255\.255)|^0\.|^ff|^::$/
 /** The longest wait for packets, in seconds. */
 const LONGEST_S = 600
 const [LOWEST_PORT, PORTS] = [40_000, 20_000]
@@ -86,13 +95,15 @@ export async function run(argv: readonly string[]): Promise<number> {
     print(help())
     return 0
   }
+  if (process.getuid?.() !== 0)
+    throw new CniError(CODE.env, 'Cannot trace packets: it needs root, for nft and namespaces', 'run it with sudo')
   if (words[0] === WATCH) {
     await followFar(Bun.stdin.stream(), print, await farNode(values))
     return 0
   }
   const [from, to, where, more] = words
   if (values.dropped) {
-    if (more !== undefined || values.live || values.far)
+    if (more !== undefined || values.live || values.far || values.size)
       throw new ValueError('plumb trace --dropped takes [FROM [TO [PORT[/PROTOCOL]]]]; see plumb trace --help')
     const told = await droppedBetween(from, to, where, values)
     if (values.json) print(JSON.stringify(told, null, 4))
@@ -130,7 +141,7 @@ async function farNode(values: Given['values']): Promise<FarNode> {
     ],
     async facts({ source, protocol }, { ip, port }) {
       const asked = { from: source, to: ip, port, protocol }
-      const decision = protocol === 'ICMP' ? undefined : decisionOf(asked, values)
+      const decision = decisionOf(asked, values)
       return readTraceFacts({ ...none, decision }, 'host', pods, subnetFileOf(values))
     },
   }
@@ -148,19 +159,20 @@ async function traced(from: string, to: string, where: string | undefined, value
   const named = [from, to].flatMap((word) => (word.startsWith('/') ? namedPod(word) : []))
   const pods = [...named, ...attachedPods(values['cache-dir'] ?? '/var/lib/cni')]
   const waitMs = waitOf(values)
+  const size = sizeOf(values)
   const command = commandOf(values.far)
   const [status, services] = await knownToAgent(values)
-  const sender = endOf(from, pods) ?? podOfAgent(from, pods, values)
+  const sender = endOf(from === status?.node ? 'node' : from, pods) ?? podOfAgent(from, pods, values)
   if (sender === undefined) throw unknownEnd(from, 'FROM')
   if (sender.netns === undefined && !sender.isNode)
     throw new ValueError(`${from} is not on this node: want a pod of this node, or node; run plumb trace on its node`)
   const asked = where === undefined ? undefined : portOf(where)
-  const target = targetOf(to, asked, sender, pods, services, values)
+  const target = targetOf(to, asked, sender, pods, { status, services }, values)
   const { destination } = target
   const ns = sender.netns ?? 'host'
   const source = sourceOf(sender, destination)
   const decide = ({ protocol, port }: Pick<Probe, 'protocol' | 'port'>) =>
-    protocol === 'ICMP' ? undefined : decisionOf({ from: source, to: destination, port, protocol }, values)
+    decisionOf({ from: source, to: destination, port, protocol }, values)
   const decision = values.live ? undefined : decide(target)
   const known = { status, services, decision }
   const facts = await readTraceFacts(known, ns, pods, subnetFileOf(values))
@@ -187,10 +199,16 @@ async function traced(from: string, to: string, where: string | undefined, value
     const conclusion = `No packet from ${from} to ${to} came within ${waitMs / 1000} s`
     return { ...told, protocol: target.protocol, port: target.port, hops: [], conclusion }
   }
-  const probe = probeTo({ ...target, source })
+  const small = probeTo({ ...target, source })
+  const probe = size === undefined ? small : { ...small, size }
   const far = command && (await startFar(command, { probe, destinations }))
   const found = await trace({ ...rest, probe, ...(far && { far }) }).finally(() => far?.close())
-  return { ...told, protocol: target.protocol, port: target.port, ...tellable(found) }
+  const isVanished = size !== undefined && PATH_HOPS.includes(found.lostAt ?? '')
+  // Does a small packet get there? It has a number of its own, so that nobody takes it for the large one.
+  const other = isVanished ? await trace({ ...rest, probe: probeTo({ ...target, source }) }) : undefined
+  const isBlackHole = other !== undefined && other.lostAt === undefined
+  const result = isBlackHole ? withBlackHole(found, size ?? 0) : found
+  return { ...told, protocol: target.protocol, port: target.port, ...tellable(result) }
 }
 
 async function droppedBetween(
@@ -204,7 +222,7 @@ async function droppedBetween(
   const waitMs = waitOf(values)
   const [status, services] = await knownToAgent(values)
   const ipsOf = (word: string, what: 'FROM' | 'TO') => {
-    const service = what === 'TO' && services?.find(({ namespace, name }) => word === `${namespace}/${name}`)
+    const service = what === 'TO' && services?.find((one) => isNamed(one, word))
     const ends = service ? service.ports.flatMap((one) => one.addresses) : []
     const ips = service ? ends.flatMap((text) => addressIn(text)?.destination ?? []) : undefined
     const found = ips ?? (endOf(word, pods) ?? podOfAgent(word, pods, values))?.ips
@@ -221,7 +239,7 @@ async function droppedBetween(
   const facts = await readTraceFacts(known, 'host', pods, subnetFileOf(values))
   const nameOf = (ip: Ip) => pods.find(({ name, ips }) => name !== undefined && ips.includes(ip))?.name
   const refusal = ({ source, destination, port, protocol }: Flow) => {
-    if (protocol !== 'TCP' && protocol !== 'UDP') return undefined
+    if (protocol !== 'TCP' && protocol !== 'UDP' && protocol !== 'ICMP') return undefined
     const here = decisionOf({ from: source, to: destination, port, protocol }, values)?.here
     return here?.passes === false ? here.reason : undefined
   }
@@ -241,6 +259,25 @@ async function knownToAgent(values: Given['values']) {
     quietly(async () => (await answerOf('/services', values)) as readonly ServiceView[] | null),
   ])
   return [status, services ?? undefined] as const
+}
+
+// A small packet arrives, and a large one does not, and nobody says so.
+function withBlackHole(found: Comparison, size: number): Comparison {
+  const hops = found.hops.map((hop): Hop => {
+    if (hop.hop !== found.lostAt || !hop.seen) return hop
+    const says = `${hop.seen.says}: the path loses packets of ${size} bytes and does not say so; small ones arrive`
+    return { ...hop, seen: { ...hop.seen, says } }
+  })
+  return { ...found, hops }
+}
+
+// The size of the packet in bytes. Undefined for a small one.
+function sizeOf({ size: text, live }: Given['values']): number | undefined {
+  if (text === undefined) return undefined
+  if (live) throw new ValueError('plumb trace takes --size or --live, not both; see plumb trace --help')
+  const size = Number(text)
+  if (/^\d+$/.test(text) && size >= SMALLEST && size <= LARGEST) return size
+  throw new ValueError(`Cannot read --size: ${shown(text)} is wrong; want bytes from ${SMALLEST} to ${LARGEST}`)
 }
 
 function probeTo({ protocol, source, destination, port }: Pick<Probe, 'source'> & Target): Probe {
@@ -307,13 +344,14 @@ function targetOf(
   asked: Asked | undefined,
   sender: End,
   pods: Parameters<typeof namespaceOf>[1],
-  services: readonly ServiceView[] | undefined,
+  { status, services }: { readonly status: Status | undefined; readonly services: readonly ServiceView[] | undefined },
   values: Given['values'],
 ): Target {
   const echo: Asked = { port: 0, protocol: 'ICMP' }
-  const end = endOf(to, pods)
+  const isThisNode = to === 'node' || to === status?.node
+  const end = endOf(isThisNode ? 'node' : to, pods) ?? otherNode(to, status)
   const isOfSender = (ip: Ip) => sender.ips.some((own) => isSix(own) === isSix(ip))
-  const service = end ? undefined : services?.find(({ namespace, name }) => to === `${namespace}/${name}`)
+  const service = end ? undefined : services?.find((one) => isNamed(one, to))
   if (service) {
     const all = service.ports.flatMap(({ addresses }) => addresses).flatMap((text) => addressIn(text) ?? [])
     const isAsked = ({ port, protocol }: Asked) =>
@@ -325,10 +363,27 @@ function targetOf(
   }
   const ips = (end ?? podOfAgent(to, pods, values, asked))?.ips
   if (ips === undefined) throw unknownEnd(to, 'TO')
-  const destination = end?.isNode && to === 'node' ? nodeAddress(sender, ips) : ips.find(isOfSender)
+  if (ips.some((ip) => OF_MANY.test(ip)))
+    throw new ValueError(`${to} is no address of one machine: a trace follows one packet to one receiver`)
+  const destination = isThisNode ? nodeAddress(sender, ips) : ips.find(isOfSender)
   if (destination === undefined)
     throw new ValueError(`${sender.name} and ${to} have no addresses of one family: want two of IPv4, or two of IPv6`)
   return { ...(asked ?? echo), destination }
+}
+
+// A Service as people write it, or as pods ask DNS for it.
+function isNamed({ namespace, name }: ServiceView, word: string): boolean {
+  return (
+    word === `${namespace}/${name}` ||
+    word === `${name}.${namespace}.svc` ||
+    word.startsWith(`${name}.${namespace}.svc.`)
+  )
+}
+
+// A node that has a lease, by its name.
+function otherNode(word: string, status: Status | undefined): End | undefined {
+  const peer = status?.peers.find(({ node }) => node === word)
+  return peer && { name: word, ips: both(peer.ips) as Ip[] }
 }
 
 // The node's address for the sender: the one that the sender's gateway or the default route has.
@@ -427,7 +482,9 @@ function conclusionOf({ hops, lostAt, differsAt }: Comparison): string {
     return `The packet does not do what it should at ${differsAt}: expected ${outcomeText(expected)}, seen ${outcomeText(seen)}`
   }
   if (lost) return `The packet is lost at ${lostAt}: ${lost.expected?.says || lost.seen?.says}`
-  return hops.at(-1)?.hop === 'answer' ? 'The packet arrives, and the answer comes back' : 'The packet arrives'
+  const [, pieces] = /(, in pieces: .*)$/.exec(at('tunnel')?.seen?.says ?? '') ?? ['', '']
+  const isAnswered = hops.at(-1)?.hop === 'answer'
+  return isAnswered ? `The packet arrives${pieces}, and the answer comes back` : `The packet arrives${pieces}`
 }
 
 function outcomeText(outcome: Hop['expected']): string {
@@ -444,12 +501,16 @@ export function traceText({ from, to, protocol, source, destination, port, hops,
     const mark = differs ? 'DIFFERS' : seen === undefined ? '-' : seen.passes ? 'ok' : 'LOST'
     return [mark, hop, outcomeText(expected), outcomeText(seen)]
   })
+  // Names of links and comments of rules are those of other programs, and the far half is another machine.
   return [
-    `${protocol} ${from} (${source}) → ${to} (${destination})${where}`,
+    `${protocol} ${printable(from)} (${source}) → ${printable(to)} (${destination})${where}`,
     '',
-    table(['', 'HOP', 'EXPECTED', 'SEEN'], rows),
+    table(
+      ['', 'HOP', 'EXPECTED', 'SEEN'],
+      rows.map((row) => row.map(printable)),
+    ),
     '',
-    conclusion,
+    printable(conclusion),
   ].join('\n')
 }
 
@@ -466,7 +527,8 @@ export function droppedText({ seconds, dropped, others }: ToldDropped): string {
     reason,
   ])
   const rest = others === 0 ? '' : `\n\n${others} more packets are in no line`
-  return `${table(['COUNT', 'FROM', 'TO', 'PORT', 'HOP', 'REASON'], rows)}${rest}`
+  const texts = rows.map((row) => row.map(printable))
+  return `${table(['COUNT', 'FROM', 'TO', 'PORT', 'HOP', 'REASON'], texts)}${rest}`
 }
 
 function help(): string {
@@ -475,11 +537,13 @@ function help(): string {
 
 FROM is a pod of this node, or node. TO is a pod, a Service, an address, or node. A pod is
 NAMESPACE/NAME, a container's id, an address, or the path of a network namespace. A Service is
-NAMESPACE/NAME. PROTOCOL is tcp or udp; without a PORT the packet is an echo request.
+NAMESPACE/NAME, or its name in DNS: NAME.NAMESPACE.svc. Another node is the name of its lease.
+PROTOCOL is tcp or udp; without a PORT the packet is an echo request.
 
 It sends one packet from FROM, and follows it through the rules and links of this node. Each line
 shows what should happen and what does. It needs root, and takes at most 20 seconds.
 With --far it also follows the packet on the node of the receiver: COMMAND starts plumb there.
+With --size the packet is that large: links with a smaller MTU show.
 With --live it sends nothing. It waits for a packet that a program sends, and follows that one. Then
 a PORT is not needed.
 With --dropped it counts packets that this node drops: those of all pods, or those from FROM to TO.

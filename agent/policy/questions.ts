@@ -11,8 +11,9 @@ const decideShape = v.object({
   command: field.text,
   from: field.text,
   to: field.text,
-  protocol: v.picklist(['TCP', 'UDP', 'SCTP']),
-  port: field.int(1, 65_535),
+  protocol: v.picklist(['TCP', 'UDP', 'SCTP', 'ICMP']),
+  /** 0 for ICMP. */
+  port: field.int(0, 65_535),
 })
 
 /** What answers the questions. `known` throws CniError 11 while the objects of the cluster are not known. */

@@ -57,7 +57,8 @@ export interface PodDetail extends Omit<PodSummary, Side> {
 export interface Asked {
   readonly from: string
   readonly to: string
-  readonly protocol: Protocol
+  /** ICMP has no ports. Services do not translate it. */
+  readonly protocol: Protocol | 'ICMP'
   readonly port: number
 }
 /** Where Services lead the packets to an address and port. */
@@ -136,7 +137,9 @@ export function objectsOf({ pods, namespaces, policies, clusterPolicies, nodes }
  */
 export function decision(known: Known, asked: Asked, translate: Translate = () => undefined): Decision {
   const { from, to, protocol, port } = asked
-  const translated = to.includes('/') ? undefined : translate(parseIp(to), protocol, port)
+  if ((port === 0) !== (protocol === 'ICMP'))
+    throw new ValueError(`Port ${port} of ${protocol} is no port: want 1 to 65535, and 0 for ICMP`)
+  const translated = to.includes('/') || protocol === 'ICMP' ? undefined : translate(parseIp(to), protocol, port)
   if (translated === undefined) return direct(known, asked)
   const { what, endpoints } = translated
   if (endpoints.length === 0) {
@@ -168,7 +171,7 @@ function direct(known: Known, asked: Asked): Decision {
   const own = addressesOfNode()
   const node = own.has(source) ? ('source' as const) : own.has(destination) ? ('destination' as const) : undefined
   const ends = { from: sources.end ?? { ip: source }, to: destinations.end ?? { ip: destination } }
-  const attempt = { ...ends, source, destination, protocol, port }
+  const attempt = { ...ends, source, destination, protocol: protocol === 'ICMP' ? ('other' as const) : protocol, port }
   const isLocal = (end: End) => 'name' in end && known.state.locals.has(`${end.namespace}/${end.name}`)
   const hereSides = SIDES.filter((side) => isLocal(side === 'egress' ? attempt.from : attempt.to))
   const closed = closedBy(known, [source, destination], own)

@@ -2,6 +2,7 @@ import { entries, isThere, LINK } from '../../lib/journal/journal.ts'
 import { addressesNow, RT_SCOPE_LINK } from '../../lib/os/link-addresses.ts'
 import { inside, netnsState } from '../../lib/os/netns.ts'
 import { listFiles, readText } from '../../lib/os/reading.ts'
+import { shown, ValueError } from '../../lib/text/errors.ts'
 import { type Ip, parseIp, split } from '../../lib/text/ip.ts'
 import { type NetnsPath, parse } from '../../lib/text/values.ts'
 
@@ -41,10 +42,20 @@ export function attachedPods(cacheDir: string): Attached[] {
   return [...cached, ...ours]
 }
 
-/** The pod of a namespace that the user names by its path. */
+/** The pod of a namespace that the user names by its path. Throws ValueError for another file. */
 export function namedPod(path: string): Attached {
   const netns = parse.netns(path)
+  if (!isNamespace(netns)) throw new ValueError(`${shown(path)} is no network namespace: want the path of one`)
   return { container: '', ips: addressesOf(netns), netns }
+}
+
+function isNamespace(path: NetnsPath): boolean {
+  try {
+    return ['pod', 'own'].includes(netnsState(path))
+  } catch {
+    // Another user's.
+    return false
+  }
 }
 
 // The runtime's record of an attachment, kind cniCacheV1 (libcni). Its arguments name the pod.

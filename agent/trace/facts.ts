@@ -96,7 +96,8 @@ function routeIn(ns: Netns, to: Ip, from: Ip | undefined, iif: string | undefine
     const answer = askForRoute({ to, ...(from !== undefined && { from }), ...(index !== undefined && { iif: index }) })
     if ('errno' in answer) return answer
     const { index: out, type, via } = answer
-    return { dev: linkFacts(out)?.name ?? '', type, ...(via !== undefined && { via }) }
+    const link = linkFacts(out)
+    return { dev: link?.name ?? '', type, ...(via !== undefined && { via }), ...(link && { mtu: link.mtu }) }
   })
 }
 

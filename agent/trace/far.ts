@@ -1,35 +1,25 @@
 // The half of a trace on the node of the receiver. A command of the user starts a second process there. Both talk by
 // lines of JSON: the packet to follow, `ready`, the destination that the packet got, and what was seen.
+import type * as v from 'valibot'
 import { CniError, CODE } from '../../lib/text/errors.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import { linesOf } from '../../lib/text/lines.ts'
+import { answer, arrival, question, read } from './far-lines.ts'
 import type { HopName, Outcome, Outcomes } from './hops.ts'
 import { probeMarks, wishMarks } from './marks.ts'
 import { foreseeFar, type TraceFacts } from './oracle.ts'
-import { type Probe, sizesOf, type Wish } from './packet.ts'
+import { type Probe, sizesOf } from './packet.ts'
 import { ruleTexts } from './rules.ts'
 import { observeFar } from './seen.ts'
 import { type Heard, Reader } from './sights.ts'
 import { type Place, watch } from './watch.ts'
 
-/** What the other node is to follow: the packet that will be sent, or packets of programs. */
-export interface FarQuestion {
-  readonly probe?: Probe
-  readonly wish?: Wish
-  /** The addresses that the packet may have as its destination there. */
-  readonly destinations: readonly Ip[]
-}
+/** What the other node is to follow. */
+export type FarQuestion = v.InferOutput<typeof question>
 /** The destination that the packet has there, and the packet. */
-export interface Destination {
-  readonly ip: Ip
-  readonly port: number
-  readonly probe: Probe
-}
+export type Destination = v.InferOutput<typeof arrival>
 /** What the other node says of its hops. */
-export interface FarAnswer {
-  readonly expected: readonly (readonly [HopName, Outcome])[]
-  readonly seen: readonly (readonly [HopName, Outcome])[]
-}
+export type FarAnswer = v.InferOutput<typeof answer>
 /** The process on the other node, which is ready. */
 export interface Far {
   /** Asks what happened there, after the packet was sent. */
@@ -50,7 +40,8 @@ const MOST = 10_000
 
 /** Starts the process on the other node. Throws CniError 11 when it is not ready in time. */
 export async function startFar(command: readonly string[], question: FarQuestion): Promise<Far> {
-  const child = Bun.spawn([...command, 'trace', WATCH], { stdin: 'pipe', stdout: 'pipe', stderr: 'pipe' })
+  const cannot = `Cannot follow the packet by ${command.join(' ')}`
+  const child = started([...command, 'trace', WATCH], cannot)
   const lines = linesOf(child.stdout)
   const close = async () => {
     try {
@@ -74,19 +65,32 @@ export async function startFar(command: readonly string[], question: FarQuestion
     child.kill()
     const said =
       line === undefined ? `it is silent for ${ms / 1000} s` : (await new Response(child.stderr).text()).trim()
-    throw new CniError(CODE.tryLater, `Cannot follow the packet by ${command.join(' ')}: ${said || 'it ended'}`)
+    throw new CniError(CODE.tryLater, `${cannot}: ${said || 'it ended'}`)
   }
   await say(question)
   if ((await next(READY_MS)) !== READY) {
     await close()
-    throw new CniError(CODE.tryLater, `Cannot follow the packet by ${command.join(' ')}: it is no plumb that traces`)
+    throw new CniError(CODE.tryLater, `${cannot}: it is no plumb that traces`)
   }
   return {
     async answer(destination) {
       await say(destination)
-      return JSON.parse(await next(ANSWER_MS)) as FarAnswer
+      const line = await next(ANSWER_MS)
+      try {
+        return read(answer, line)
+      } catch (cause) {
+        throw new CniError(CODE.tryLater, `${cannot}: ${(cause as Error).message}`, '', { cause })
+      }
     },
     close,
+  }
+}
+
+function started(argv: readonly string[], cannot: string) {
+  try {
+    return Bun.spawn([...argv], { stdin: 'pipe', stdout: 'pipe', stderr: 'pipe' })
+  } catch (cause) {
+    throw new CniError(CODE.tryLater, `${cannot}: ${(cause as Error).message}`, '', { cause })
   }
 }
 
@@ -114,10 +118,12 @@ export async function followFar(
   const lines = linesOf(input)
   const { value: first } = await lines.next()
   if (first === undefined) return
-  const { probe: sent, wish, destinations } = JSON.parse(first) as FarQuestion
+  const asked = read(question, first)
+  const { destinations } = asked
   const places = node.places(destinations)
-  const links = node.linksFrom((sent ?? (wish as Wish)).source)
-  const marks = sent ? probeMarks(sent, node.tunnel, links) : wishMarks(wish as Wish, 0, node.tunnel, links)
+  const links = node.linksFrom(('probe' in asked ? asked.probe : asked.wish).source)
+  const marks =
+    'probe' in asked ? probeMarks(asked.probe, node.tunnel, links) : wishMarks(asked.wish, 0, node.tunnel, links)
   const watching = await watch(places, marks)
   try {
     say(READY)
@@ -137,7 +143,7 @@ export async function followFar(
     listen()
     const { line } = last as { readonly line: string | undefined }
     if (line === undefined) return
-    const { probe, ...destination } = JSON.parse(line) as Destination
+    const { probe, ...destination } = read(arrival, line)
     const reader = new Reader(probe, watching.table, node.tunnel)
     const sights = heard.flatMap((one) => reader.read(one) ?? [])
     const facts = await node.facts(probe, destination)

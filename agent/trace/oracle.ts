@@ -17,11 +17,15 @@ export interface Attempt {
   readonly destination: Ip
   /** 0 for ICMP. */
   readonly port: number
+  /** Its bytes from the IP header on, where no router may divide it. */
+  readonly size?: number
   /** The endpoint that the packet took, where a Service has several. */
   readonly chosen?: { readonly ip: Ip; readonly port: number }
 }
 /** Where a route leads, or why there is none. */
-export type Routed = { readonly dev: string; readonly type: string; readonly via?: Ip } | { readonly errno: number }
+export type Routed =
+  | { readonly dev: string; readonly type: string; readonly via?: Ip; readonly mtu?: number }
+  | { readonly errno: number }
 /** A namespace on this node that has an address: a pod's, or the node's own. */
 export interface Local {
   readonly isNode: boolean
@@ -42,7 +46,7 @@ export interface TraceFacts {
   at(ip: Ip): Local | undefined
   /** The Services of the agent. Undefined when no agent serves them. */
   readonly services: readonly ServiceView[] | undefined
-  /** What the agent says of policy. Undefined when no agent enforces it, or for ICMP. */
+  /** What the agent says of policy. Undefined when no agent enforces it. */
   readonly decision: Decision | undefined
   /** The node of a pod of another node, by the leases, and the links that may lead there: the usual one first. */
   peer(ip: Ip): { readonly name: string; readonly devs?: readonly string[]; readonly problem?: string } | undefined
@@ -119,6 +123,8 @@ function* walk(attempt: Attempt, facts: TraceFacts): Generator<readonly [HopName
     : isNode && service === undefined
       ? first
       : facts.route('node', to.ip, source, iif)
+  const large = isBridged ? undefined : tooLarge(attempt.size, way)
+  if (large !== undefined) yield ['route', failing(large)]
   yield ['route', routing(way, to.ip, source, iif, facts)]
   if ('errno' in way) return
   const isToNode = way.type === 'local'
@@ -134,12 +140,20 @@ function* walk(attempt: Attempt, facts: TraceFacts): Generator<readonly [HopName
   yield ['receiver', receiving(receiver, protocol, to.port)]
 }
 
-function sending(first: Routed, { destination }: Attempt, { sysctl }: TraceFacts): Outcome {
+function sending(first: Routed, { destination, size }: Attempt, { sysctl }: TraceFacts): Outcome {
+  const large = tooLarge(size, first)
+  if (large !== undefined) return failing(large)
   if (!('errno' in first))
     return passing(`by ${first.dev}${first.via === undefined ? '' : ` to ${first.via}`}`, first.dev)
   return failing(
     `the sender has no route to ${destination}${isSix(destination) && sysctl('ipv6/conf/all/disable_ipv6') === '1' ? ': IPv6 is disabled' : ''}`,
   )
+}
+
+// Why the link of a route does not take a packet of this size. Undefined when it does.
+function tooLarge(size: number | undefined, way: Routed): string | undefined {
+  if (size === undefined || 'errno' in way || way.type !== 'unicast' || size <= (way.mtu ?? size)) return undefined
+  return `it is too large: it has ${size} bytes, and ${way.dev} takes ${way.mtu}`
 }
 
 function entering(local: Local | undefined, link: Link | undefined): Outcome | undefined {

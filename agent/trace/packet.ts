@@ -15,6 +15,8 @@ export interface Probe {
   readonly port: number
   readonly sourcePort: number
   readonly token: number
+  /** Its bytes from the IP header on, with zeros at its end. No router may divide it then. */
+  readonly size?: number
   /** The packet is a program's. The trace does not send it. */
   readonly real?: Real
 }
@@ -74,6 +76,8 @@ const TOKEN_AT = { TCP: 4, UDP: 8, ICMP: 8 } as const
 /** VXLAN: its own header with that of UDP, and the header of Ethernet (RFC 7348). */
 const [VXLAN_HEADERS, ETHERNET_HEADER, ICMP_HEADER, HOPS] = [16, 14, 8, 64]
 const [SYN, RST, ACK] = [2, 4, 16]
+/** The flag of IPv4 (RFC 791, 3.1). */
+const DONT_FRAGMENT = 0x4000
 /** The bytes from the header of ICMP to the identifier of an echo request. */
 const ICMP_NUMBERS = 4
 /** How many packets of programs, and how many answers, the kernel tells of at each hook. */
@@ -87,7 +91,7 @@ export function familyOf({ destination }: Pick<Probe, 'destination'>): 4 | 6 {
 /** The packet from its IP header on, with its checksums. Pure. */
 export function packetOf(probe: Probe): Uint8Array {
   const family = familyOf(probe)
-  const segment = segmentOf(probe, family)
+  const segment = segmentOf(probe, family, (probe.size ?? 0) - HEADER[family])
   const [source, destination] = [bytesOf(probe.source), bytesOf(probe.destination)]
   const number = NUMBERS[probe.protocol][family]
   const packet = new Uint8Array(HEADER[family] + segment.length)
@@ -100,6 +104,7 @@ export function packetOf(probe: Probe): Uint8Array {
     packet[0] = 0x45
     view.setUint16(2, packet.length)
     view.setUint16(4, probe.token & 0xffff)
+    if (probe.size !== undefined) view.setUint16(6, DONT_FRAGMENT)
     packet.set([HOPS, number], 8)
   }
   packet.set(source, family === 6 ? 8 : 12)
@@ -122,8 +127,12 @@ export function sizesOf(probe: Probe): number[] {
 }
 
 // TCP: a SYN. UDP: a datagram of 8 bytes. ICMP: an echo request.
-function segmentOf({ protocol, port, sourcePort, token }: Probe, family: 4 | 6): Uint8Array<ArrayBuffer> {
-  const bytes = new Uint8Array(protocol === 'TCP' ? 20 : 16)
+function segmentOf(
+  { protocol, port, sourcePort, token }: Probe,
+  family: 4 | 6,
+  atLeast: number,
+): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(Math.max(protocol === 'TCP' ? 20 : 16, atLeast))
   const view = new DataView(bytes.buffer)
   if (protocol === 'ICMP') {
     view.setUint8(0, ECHO[family].request)
@@ -159,8 +168,7 @@ export function conditionsOf(probe: Probe): string[] {
   const error = `meta l4proto ${WORDS.ICMP[family]} ${at(ICMP_HEADER + HEADER[family] + token_, token)}`
   const own = `meta l4proto ${word} ${at(token_, token)}`
   if (protocol === 'ICMP') return [own, error]
-  // The receiver confirms the sequence number of a SYN, which counts as one byte.
-  if (protocol === 'TCP') return [own, error, `meta l4proto tcp ${at(8, (token + 1) >>> 0)}`]
+  if (protocol === 'TCP') return [own, error, ...confirmations(probe).map((one) => `meta l4proto tcp ${at(8, one)}`)]
   return [own, error, `${family === 6 ? 'ip6' : 'ip'} daddr ${source} udp dport ${sourcePort}`]
 }
 
@@ -208,6 +216,12 @@ export function tunnelledWish(wish: Wish, from: number, port: number): string[] 
   return [...ends].map(
     (ip) => `meta time >= ${from} udp dport ${port} ${is(first, wish.source)} ${is(second, ip)} ${FEW}`,
   )
+}
+
+// The receiver confirms the sequence number of a SYN, which counts as one byte. A reset confirms the data as well.
+function confirmations(probe: Probe): number[] {
+  const data = Math.max(0, (probe.size ?? 0) - HEADER[familyOf(probe)] - 20)
+  return [...new Set([1, 1 + data])].map((more) => (probe.token + more) >>> 0)
 }
 
 /** The condition of nft that selects the packet inside a packet of VXLAN, in IPv4 or IPv6. Pure. */
@@ -261,7 +275,7 @@ export function headersOf(probe: Probe, network: DataView, transport: DataView |
     if (ports.port !== probe.sourcePort || (confirmed <= 0 && !isReset)) return undefined
     return { ...ends, ...ports, direction: 'back', answer: isReset ? 'closed' : 'open' }
   }
-  if (transport.getUint32(8) !== (probe.token + 1) >>> 0) return undefined
+  if (!confirmations(probe).includes(transport.getUint32(8))) return undefined
   // The sender's own reset of the half-open connection is no answer.
   if (!isReset && (flags & (SYN | ACK)) !== (SYN | ACK)) return undefined
   return { ...ends, ...ports, direction: 'back', answer: isReset ? 'closed' : 'open' }

@@ -1,8 +1,9 @@
 // What did happen to a packet, hop by hop: from the sights of the packet and of its answer.
 import type { Drop } from '../../lib/os/drop-reasons.ts'
+import { isSix } from '../../lib/text/cidr.ts'
 import type { HopName, Outcome, Outcomes } from './hops.ts'
 import { endText } from './oracle.ts'
-import type { Probe } from './packet.ts'
+import { type Probe, sizesOf } from './packet.ts'
 import type { Sight } from './sights.ts'
 
 /** What was seen, and how to read it. */
@@ -15,6 +16,8 @@ export interface Evidence {
   readonly isNodeSource: boolean
   /** The names of the links of VXLAN. */
   readonly tunnels: readonly string[]
+  /** The largest packet that a link of the node takes, in bytes. */
+  mtuOf?(link: string): number | undefined
   /** The namespace of the receiving pod is watched, or the node itself receives. */
   readonly isTargetWatched: boolean
   /** Why the sender's kernel did not take the packet. */
@@ -43,10 +46,13 @@ const REASONS: Readonly<Record<string, string>> = {
   IP_CSUM: 'its checksum is wrong',
   TCP_CSUM: 'its checksum is wrong',
   UDP_CSUM: 'its checksum is wrong',
-  PKT_TOO_BIG: 'it is too large',
+  PKT_TOO_BIG: 'it is too large for the next link',
 }
-/** Reasons that say nothing about a packet that is lost on the way. */
-const USUAL = ['NOT_SPECIFIED', 'NO_SOCKET', 'CONSUMED', 'QUEUE_PURGE', 'SKB_CONSUMED']
+/**
+ * Reasons that say nothing about a packet that is lost on the way: those of sockets. A busy kernel handles packets of other
+ * connections in the thread that sends.
+ */
+const USUAL = /^(NOT_SPECIFIED|NO_SOCKET|CONSUMED|QUEUE_PURGE|SKB_CONSUMED|TCP_.*|SOCKET_.*|UNIX_.*|PACKET_SOCK_.*)$/
 
 /** The endpoint that the packet took. Undefined when its destination was not changed. */
 export function chosenOf({ probe, sights }: Pick<Evidence, 'probe' | 'sights'>) {
@@ -132,8 +138,7 @@ function* walk(evidence: Evidence): Steps {
     if (stopped) yield ['tunnel', failing(ruleText(stopped, evidence))]
     else if (!sentOut) yield ['tunnel', failing(`${end.oif} did not send it${because(evidence)}`)]
     else if (evidence.silent !== undefined) yield ['tunnel', failing(`nobody answers for ${evidence.silent}`)]
-    else
-      yield ['tunnel', passing(`UDP ${sentOut.source} → ${sentOut.destination} port ${sentOut.port} by ${sentOut.oif}`)]
+    else yield ['tunnel', passing(carried(sentOut, evidence))]
   }
 
   const answers = sights.filter(({ direction }) => direction === 'back')
@@ -166,6 +171,16 @@ function* walkFar(evidence: Evidence): Steps {
   yield* throughNode(evidence, inner, 'far ')
   yield ['receiver', received(evidence, inner)]
   return undefined
+}
+
+// Linux divides the packet of a tunnel that is too large for the uplink. Firewalls often drop the pieces.
+function carried({ source, destination, port, oif = '' }: Sight, { probe, mtuOf }: Evidence): string {
+  const way = `UDP ${source} → ${destination} port ${port} by ${oif}`
+  const [, overIpv4 = 0, overIpv6 = 0] = sizesOf(probe)
+  const [bytes, most] = [isSix(source) ? overIpv6 : overIpv4, mtuOf?.(oif)]
+  return most === undefined || bytes <= most
+    ? way
+    : `${way}, in pieces: it has ${bytes} bytes, and ${oif} takes ${most}`
 }
 
 // The chain of another program that changed the destination.
@@ -287,9 +302,13 @@ function reasonOf({ drops }: Evidence): string | undefined {
   return reasonText(drops)
 }
 
-/** The last reason counts: the kernel drops the packet where its way ends. Undefined without one. Pure. */
+/**
+ * The last reason that this file knows counts, or else the last one: the kernel drops the packet where its way ends.
+ * Undefined without one. Pure.
+ */
 export function reasonText(drops: readonly Drop[]): string | undefined {
-  const drop = drops.findLast(({ reason }) => !USUAL.includes(reason))
+  const known = drops.findLast(({ reason }) => reason in REASONS)
+  const drop = known ?? drops.findLast(({ reason }) => !USUAL.test(reason))
   if (drop === undefined) return undefined
   const { reason, where } = drop
   return `${REASONS[reason] ?? 'the kernel drops it'} (${reason} in ${where})`

@@ -81,11 +81,13 @@ export async function judge(
     drops: dropped(sights),
     isNodeSource,
     tunnels: tunnelsOf(facts),
+    mtuOf: (link) => facts.links.find(({ name }) => name === link)?.mtu,
     isTargetWatched: receiver !== undefined && (receiver.isNode || places.some(({ name }) => name === 'target')),
     ruleOf: (sight) => texts.get(sight),
   })
-  const { protocol, source, destination, port } = probe
-  const expected = foresee({ protocol, source, destination, port, ...(chosen && { chosen }) }, facts)
+  const { protocol, source, destination, port, size } = probe
+  const attempt = { protocol, source, destination, port, ...(size !== undefined && { size }) }
+  const expected = foresee({ ...attempt, ...(chosen && { chosen }) }, facts)
   const other = await far?.answer({ ...(chosen ?? { ip: destination, port }), probe })
   return { ...compare(withFar(expected, other?.expected ?? []), withFar(seen, other?.seen ?? [])), sights }
 }
@@ -101,7 +103,8 @@ function sendFrom({ ns }: Place, probe: Probe): string | undefined {
     inside(ns, () => sendPacket(probe.source, probe.destination, packetOf(probe)))
     return undefined
   } catch (cause) {
-    return (cause as Error).message
+    const { message } = cause as Error
+    return message === 'sendto: EMSGSIZE' ? 'it is too large for the link of the sender' : message
   }
 }
 

@@ -22,6 +22,17 @@ const POLICIES = [
     egress: [{ to: [{ podSelector: { matchLabels: { app: 'b' } } }] }],
   }),
 ]
+/** Everybody may send an echo request to b, and all else too. */
+const PING = {
+  kind: 'ClusterNetworkPolicy',
+  metadata: { name: 'ping' },
+  spec: {
+    tier: 'Admin',
+    priority: 1,
+    subject: { pods: { namespaceSelector: {}, podSelector: { matchLabels: { app: 'b' } } } },
+    ingress: [{ action: 'Accept', from: [{ namespaces: {} }] }],
+  },
+}
 
 function inNode(work: (fixture: Live, node: Node, trace: (...words: string[]) => Promise<Said>) => Promise<void>) {
   return inCluster(
@@ -102,16 +113,33 @@ describe('plumb trace beside an agent', () => {
         /^the chain inet plumb_policy \S+ drops it: /,
       )
       isLostAt(await trace('x/c', 'x/a', '80'), 'policy', /^x\/leash isolates x\/c for egress/, /plumb_policy/)
-      const allowed = await trace('x/c', 'x/b', '80')
-      arrives(allowed)
-      assert.match(hop(allowed, 'policy')?.expected?.says ?? '', /x\/guard ingress\[0\] allows it/)
+      const web = await trace('x/c', 'x/b', '80')
+      arrives(web)
+      assert.match(hop(web, 'policy')?.expected?.says ?? '', /x\/guard ingress\[0\] allows it/)
       const places = ['--socket', join(node.dir, 'agent.sock'), '--policy-socket', join(node.dir, 'policy.sock')]
       const refused = await dropped(node.ns, [...places, '--for', '4'], () => fixture.passes('a', 'b'))
       const [first] = refused.dropped
       assert.deepEqual([first?.hop, first?.source, first?.protocol], ['policy', fixture.ip('a'), 'TCP'])
       assert.equal(first?.reason, 'x/guard isolates x/b for ingress, and no rule allows it')
-      // The agent does not say what policies do with an echo request.
-      assert.equal((await trace('x/a', 'x/b')).lostAt, 'policy')
+      // A NetworkPolicy with ports allows no echo request. One without ports, or of a tier, may.
+      isLostAt(await trace('x/a', 'x/b'), 'policy', /^x\/guard isolates x\/b for ingress/, /plumb_policy/)
+      isLostAt(await trace('x/c', 'x/b'), 'policy', /^x\/guard isolates x\/b for ingress/, /plumb_policy/)
+      isLostAt(await trace('x/c', 'x/a'), 'policy', /^x\/leash isolates x\/c for egress/, /plumb_policy/)
+      const free = await trace('x/b', 'x/a')
+      arrives(free)
+      assert.match(hop(free, 'policy')?.expected?.says ?? '', /^no policy selects x\/b for egress/)
+      fixture.write('tier.yaml', PING)
+      let allowed = await trace('x/a', 'x/b')
+      await until(async () => {
+        allowed = await trace('x/a', 'x/b')
+        return allowed.status === 0
+      }, LATE)
+      assert.match(
+        hop(allowed, 'policy')?.expected?.says ?? '',
+        /ClusterNetworkPolicy ping \(Admin\) ingress\[0\] accepts it/,
+      )
+      fixture.write('tier.yaml')
+      await until(async () => (await trace('x/a', 'x/b')).lostAt === 'policy', LATE)
       // A node reaches its own pods.
       arrives(await trace('node', 'x/b', '80'))
       // Frames of the bridge skip the rules [DR2]. The agent sets this again.
@@ -133,7 +161,7 @@ describe('plumb trace beside an agent', () => {
   it(
     '[DG6] a ClusterIP leads to an endpoint, also from the node and by a NodePort; one without endpoints refuses',
     inNode(async ({ ip }, node, trace) => {
-      for (const to of [VIP, 'x/web']) {
+      for (const to of [VIP, 'x/web', 'web.x.svc', 'web.x.svc.cluster.local']) {
         const said = await trace('x/c', to, '8080')
         arrives(said)
         assert.equal(hop(said, 'service')?.expected?.says, `x/web → ${ip('b')}:80`)
@@ -141,6 +169,8 @@ describe('plumb trace beside an agent', () => {
       }
       isLostAt(await trace('x/a', VIP, '8080'), 'policy', /x\/guard/, /plumb_policy/)
       arrives(await trace('node', VIP, '8080'))
+      arrives(await trace('n1', VIP, '8080'))
+      assert.equal((await trace('x/a', 'n1')).hops.find((one) => one.hop === 'route')?.seen?.key, 'local')
       const byPort = await trace('x/c', UNDERLAY.v4(1), '30080')
       assert.equal(hop(byPort, 'service')?.seen?.says, `→ ${ip('b')}:80`, JSON.stringify(byPort))
       // A pod that reaches itself by its Service gets the address of the node as the sender.

@@ -1,11 +1,12 @@
 // Tests agent/trace/live.ts: packets of programs, which a trace waits for.
 import assert from 'node:assert/strict'
-import { until } from '../support/harness.ts'
+import { PATIENCE, until } from '../support/harness.ts'
 import {
   arrives,
   isLostAt,
   listening,
   live,
+  loadElements,
   onNodeWithPods as onNode,
   sh,
   TCP,
@@ -75,6 +76,25 @@ describe('plumb trace --live', () => {
       assert.match(old.conclusion, /at exit: .*a rule outside of nft drops it \(NETFILTER_DROP/, JSON.stringify(old))
       await sh(node, 'iptables-legacy -F FORWARD')
       arrives(await live(node, words, ping))
+    }),
+  )
+  it(
+    '[DG7] beside a map of 50,000 elements --live waits after at most 2 seconds, and ends within 2 of the packet',
+    onNode(async ({ node, a }) => {
+      await loadElements(node, B)
+      const started = performance.now()
+      let sent = 0
+      arrives(
+        await live(node, [A, B], async () => {
+          sent = performance.now()
+          await a.exec(['ping', '-c1', '-W1', B])
+        }),
+      )
+      const times = [sent - started, performance.now() - sent]
+      assert.ok(
+        times.every((ms) => ms < 2000 * PATIENCE),
+        times.join(),
+      )
     }),
   )
   it(

@@ -162,3 +162,13 @@ export async function listening(ns: Namespace, script: string): Promise<() => vo
 /** Programs for `listening`: of TCP port 80. */
 export const TCP =
   "require('node:net').createServer((s) => s.on('error', () => {})).listen(80, '::', () => console.log('ready'))"
+
+/** Loads a map with 50,000 elements that leads addresses of Services to a pod. */
+export async function loadElements(node: Namespace, to: string): Promise<void> {
+  const elements = Array.from({ length: 50_000 }, (_, i) => `10.96.${i >> 8}.${i & 255} . tcp . 80 : ${to} . 80`)
+  const rules = `table inet many {
+    map to { type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service; elements = { ${elements.join(', ')} } }
+    chain nat { type nat hook prerouting priority -101; dnat ip to ip daddr . meta l4proto . th dport map @to; }
+  }`
+  assert.equal((await node.exec(['nft', '-f', '-'], { stdin: rules })).status, 0)
+}

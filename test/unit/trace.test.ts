@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import type { Link } from '../../agent/doctor/facts/links.ts'
 import type { Chain } from '../../agent/doctor/facts/ruleset.ts'
+import { question, read } from '../../agent/trace/far-lines.ts'
 import { compare, type Outcomes } from '../../agent/trace/hops.ts'
 import { type Attempt, foresee, type Local, type TraceFacts } from '../../agent/trace/oracle.ts'
 import { conditionsOf, headersOf, type Probe, packetOf } from '../../agent/trace/packet.ts'
@@ -222,6 +223,12 @@ describe('observe() and compare()', () => {
       lines(observe(evidence([sent, came], [{ reason: 'IP_RPFILTER', where: 'ip_rcv_finish_core' }]))).at(-1),
       'LOST route: the reverse path filter drops it (IP_RPFILTER in ip_rcv_finish_core)',
     )
+    const busy = [
+      { reason: 'IP_RPFILTER', where: 'ip_rcv_finish_core' },
+      { reason: 'TCP_OLD_DATA', where: 'tcp_rcv_established' },
+      { reason: 'OTHERHOST', where: 'ip_rcv_core' },
+    ]
+    assert.match(lines(observe(evidence([sent, came], busy))).at(-1) ?? '', /IP_RPFILTER/)
     assert.equal(lines(observe(evidence([sent]))).at(-1), 'LOST link: it did not reach the node')
     assert.equal(lines(observe(evidence([]))).at(-1), 'LOST sender: it was not sent')
   })
@@ -241,6 +248,22 @@ describe('observe() and compare()', () => {
       [differsAt, lostAt, hops.map(({ hop }) => hop)],
       ['route', undefined, ['sender', 'link', 'route', 'policy']],
     )
+  })
+})
+
+describe('the lines between the halves of a trace', () => {
+  it('are read by their shapes: a value that nft would read as more than a value is refused', () => {
+    const asked = { probe: PROBE, destinations: [B] }
+    assert.deepEqual(read(question, JSON.stringify(asked)), asked)
+    for (const wrong of [
+      { ...asked, probe: { ...PROBE, token: '1 accept; } }' } },
+      { ...asked, probe: { ...PROBE, source: '10.1.0.2; flush ruleset' } },
+      { ...asked, probe: { ...PROBE, port: 65_536 } },
+      { ...asked, destinations: ['/etc/passwd'] },
+      { destinations: [] },
+    ])
+      assert.throws(() => read(question, JSON.stringify(wrong)), /want a line of the other half of a trace/)
+    assert.throws(() => read(question, 'Welcome to n2'), /Cannot read "Welcome to n2"/)
   })
 })
 
