@@ -1,9 +1,13 @@
 // Tests agent/health: the status page for every reader: keys, addresses, screen readers, widths, hostile names.
 import assert from 'node:assert/strict'
+import { mkdtempSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { source as AXE } from 'axe-core'
 import type { PodView } from '../../agent/health/details.ts'
 import type { Peer } from '../../agent/health/status.ts'
 import { parseIp } from '../../lib/text/ip.ts'
+import { certificates } from '../support/certificates.ts'
 import { until } from '../support/harness.ts'
 import { peers } from '../support/scripted.ts'
 import { rowsOf, statusPage, text } from '../support/status-page.ts'
@@ -211,6 +215,29 @@ describe('the status page for every reader', () => {
       /node-0: degraded[\s\S]*40 peers, 2 of them unreachable[\s\S]*node-2 does not answer/,
     )
   })
+  it('[PG23] works below the path of a proxy, by http and by https', async () => {
+    for (const scheme of ['http', 'https'] as const) {
+      const proxied = await proxy(served.url, scheme)
+      try {
+        const page = await served.visit('', { ignoreHTTPSErrors: true })
+        await page.goto(`${proxied.url}nodes/node-0/#/peers`)
+        await until(async () => (await page.locator('tbody tr').count()) === 40, 15_000)
+        served.source.set({ peers: zoned(41) })
+        await until(async () => (await text(page, '.found')) === '41 peers')
+        await page.locator('tbody tr button').first().click()
+        await page.waitForSelector('.peer .spark svg')
+        assert.deepEqual(
+          served.visits.at(-1)?.requests.filter((one) => !one.startsWith(proxied.url) && !one.startsWith(served.url)),
+          [],
+        )
+        served.visits.at(-1)?.requests.splice(0)
+        await page.context().close()
+        served.source.set({ peers: zoned(40) })
+      } finally {
+        proxied.stop()
+      }
+    }
+  })
   it('[PG24] what is copied or printed is the text of the page', async () => {
     const page = await served.visit('#/peers?q=state:bad')
     await until(async () => (await page.locator('tbody tr').count()) === 2)
@@ -274,6 +301,29 @@ function zoned(count: number): Peer[] {
     probe: { state: 'answers', sent: 10, lost: 0, ms: 0.2 + i / 10 },
     ...(i === 1 || i === 4 ? SILENT : {}),
   }))
+}
+
+/** A proxy that shows an agent below `/nodes/node-0/`. */
+async function proxy(to: string, scheme: 'http' | 'https'): Promise<{ readonly url: string; stop(): void }> {
+  const dir = mkdtempSync(join(tmpdir(), 'proxy-'))
+  await certificates(dir, [{ name: 'proxy', ip: '127.0.0.1' }])
+  const tls =
+    scheme === 'https' ? { tls: { cert: Bun.file(join(dir, 'proxy.pem')), key: Bun.file(join(dir, 'proxy.key')) } } : {}
+  const server = Bun.serve({
+    port: 0,
+    hostname: '127.0.0.1',
+    idleTimeout: 60,
+    ...tls,
+    fetch(asked) {
+      const { pathname, search } = new URL(asked.url)
+      const path = /^\/nodes\/node-0\/(.*)$/.exec(pathname)?.[1]
+      if (path === undefined) return new Response('not here', { status: 404 })
+      const headers = new Headers(asked.headers)
+      headers.delete('host')
+      return fetch(`${to}${path}${search}`, { headers, signal: asked.signal, decompress: false })
+    },
+  })
+  return { url: `${scheme}://127.0.0.1:${server.port}/`, stop: () => void server.stop(true) }
 }
 
 const STATES: readonly Partial<Peer>[] = [
