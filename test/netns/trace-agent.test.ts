@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { until } from '../support/harness.ts'
 import { fileStore, inCluster, type Node, UNDERLAY } from '../support/nodes.ts'
 import { type Live, live, policyOf } from '../support/policy-live.ts'
-import { arrives, dropped, isLostAt, isNothingLeft, type Said, traced } from '../support/traces.ts'
+import { arrives, dropped, live as following, isLostAt, isNothingLeft, type Said, traced } from '../support/traces.ts'
 
 const CONF = { Network: '10.244.0.0/16', SubnetMin: '10.244.1.0', SubnetMax: '10.244.1.0', Backend: { Type: 'vxlan' } }
 const NAMES = ['a', 'b', 'c']
@@ -168,6 +168,15 @@ describe('plumb trace beside an agent', () => {
         assert.equal(hop(said, 'service')?.seen?.says, `→ ${ip('b')}:80`)
       }
       isLostAt(await trace('x/a', VIP, '8080'), 'policy', /x\/guard/, /plumb_policy/)
+      // The same for the packets of a program.
+      const places = ['--socket', join(node.dir, 'agent.sock'), '--policy-socket', join(node.dir, 'policy.sock')]
+      const client = `require('node:net').connect({ host: '${VIP}', port: 8080 }).on('connect', function () { this.destroy() })`
+      const pod = `${node.ns.path}-c`
+      const real = await following(node.ns, ['x/c', 'x/web', '8080', ...places], () =>
+        node.ns.exec(['nsenter', `--net=${pod}`, '--', process.execPath, '-e', client]),
+      )
+      arrives(real)
+      assert.equal(hop(real, 'service')?.seen?.says, `→ ${ip('b')}:80`)
       arrives(await trace('node', VIP, '8080'))
       arrives(await trace('n1', VIP, '8080'))
       assert.equal((await trace('x/a', 'n1')).hops.find((one) => one.hop === 'route')?.seen?.key, 'local')
