@@ -15,6 +15,7 @@ import { chain } from './parts/chain.ts'
 import { cost } from './parts/cost.ts'
 import { crowd, ports } from './parts/crowd.ts'
 import { doctor } from './parts/doctor.ts'
+import { fleet } from './parts/fleet.ts'
 import { full } from './parts/full.ts'
 import { kube } from './parts/kube.ts'
 import { links } from './parts/links.ts'
@@ -48,6 +49,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   wireguard,
   agent,
   doctor,
+  fleet,
   night,
   page,
   kube,

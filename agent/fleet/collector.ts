@@ -1,6 +1,6 @@
 // Asks all agents of a fleet again and again, and keeps what they answered last.
 
-import type { Summary } from '../health/summary.ts'
+import { ROW_PEERS, type Summary } from '../health/summary.ts'
 import { pause } from '../scheduler/pause.ts'
 import { readSummary, summaryFromStatus } from './answer.ts'
 import { type Fleet, judge, type Known } from './fleet.ts'
@@ -42,6 +42,8 @@ export class Collector {
   /** Those that wait to be asked, by whether they answered last. The first one is due first. */
   readonly #answering = new Set<Entry>()
   readonly #silent = new Set<Entry>()
+  /** The names in rows. Each row has all names, and each of them is kept once. */
+  #names = new Map<string, string>()
   #note: string | undefined
   #isListed = false
   #asking = 0
@@ -161,7 +163,7 @@ export class Collector {
     const begun = performance.now()
     const limit = AbortSignal.timeout(this.#pace.deadlineMs)
     try {
-      one.summary = await summaryFrom(one.target, AbortSignal.any([signal, limit]))
+      one.summary = this.#interned(await summaryFrom(one.target, AbortSignal.any([signal, limit])))
       one.at = Date.now()
       one.tookMs = performance.now() - begun
       delete one.failure
@@ -176,6 +178,19 @@ export class Collector {
       this.#changed()
       this.#wake()
     }
+  }
+
+  #interned(summary: Summary): Summary {
+    const { row } = summary
+    if (!row) return summary
+    // Names of nodes that are gone stay until then.
+    if (this.#names.size > 10 * ROW_PEERS) this.#names.clear()
+    const name = row.name.map((one) => {
+      const known = this.#names.get(one)
+      if (known === undefined) this.#names.set(one, one)
+      return known ?? one
+    })
+    return { ...summary, row: { ...row, name } }
   }
 
   #changed(): void {

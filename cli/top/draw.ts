@@ -114,7 +114,7 @@ function aloneLines({ isHelp, open }: State, table: Table, columns: number): str
   if (isHelp) return helpLines(columns)
   const line = open === undefined ? undefined : table.lines.find(({ key }) => key === open)
   if (!line) return undefined
-  const texts = line.details.flatMap((text) => wrapped(printable(text), columns))
+  const texts = line.details().flatMap((text) => wrapped(printable(text), columns))
   return [`${BOLD}${cutTo(printable(line.key), columns)}${RESET}`, '', ...texts]
 }
 

@@ -38,7 +38,7 @@ function nodesOf(nodes: readonly FleetNode[], fleet: Fleet, now: number): Table 
       key: name,
       tone: TONES[state],
       cells: [name, zone, state, peerCell, countCell(drift), countCell(repairs), version, cause],
-      details: detailsOf(node, fleet, now),
+      details: () => detailsOf(node, fleet, now),
     }
   })
   const headings = ['NODE', 'ZONE', 'STATE', 'PEERS', 'DRIFT', 'REPAIRS', 'VERSION', 'WHY']
@@ -93,7 +93,7 @@ function pairsOf(fleet: Fleet, now: number): Table {
       key: `${from} to ${name}`,
       tone: isBad(pair) ? 'error' : 'warning',
       cells: [from, name, state, lostPart, msCell(ms), sinceCell, isOneWay ? 'one way only' : ''],
-      details: [
+      details: () => [
         ...factLines([
           ['from', from],
           ['to', name],
@@ -116,13 +116,19 @@ function podsOf(nodes: readonly FleetNode[]): Table {
     const { name, pods, policies, services } = node
     const cells = [pods?.all, pods?.closed, policies, services?.services, services?.endpoints].map(countCell)
     const isClosed = (pods?.closed ?? 0) > 0
-    const details = factLines([
-      ['pods', pods && `${pods.all}, ${pods.closed} of them closed`],
-      ['policies', policies === undefined ? undefined : `${policies}`],
-      ['Services', services && `${services.services}, ${services.endpoints} endpoints`],
-    ])
+    const details = () =>
+      factLines([
+        ['pods', pods && `${pods.all}, ${pods.closed} of them closed`],
+        ['policies', policies === undefined ? undefined : `${policies}`],
+        ['Services', services && `${services.services}, ${services.endpoints} endpoints`],
+      ])
     const hint = ['', `On ${name}`, '  plumb top pods', '  plumb policy']
-    return { key: name, tone: isClosed ? 'error' : 'good', cells: [name, ...cells], details: [...details, ...hint] }
+    return {
+      key: name,
+      tone: isClosed ? 'error' : 'good',
+      cells: [name, ...cells],
+      details: () => [...details(), ...hint],
+    }
   })
   const headings = ['NODE', 'PODS', 'CLOSED', 'POLICIES', 'SERVICES', 'ENDPOINTS']
   return { headings, lines, empty: 'no agent enforces NetworkPolicy or serves Services' }
@@ -132,7 +138,7 @@ function dropsOf(nodes: readonly FleetNode[]): Table {
   const dropping = nodes.flatMap((node) => ((node.drops ?? 0) > 0 ? [node] : []))
   const sorted = dropping.sort((a, b) => (b.drops ?? 0) - (a.drops ?? 0))
   const lines = sorted.map(({ name, zone = '', drops }): Line => {
-    const details = [`${drops} refused packets in the last minute`, '', `On ${name}`, '  plumb top drops']
+    const details = () => [`${drops} refused packets in the last minute`, '', `On ${name}`, '  plumb top drops']
     return { key: name, tone: 'warning', cells: [name, zone, countCell(drops)], details }
   })
   const headings = ['NODE', 'ZONE', 'IN A MINUTE']

@@ -78,7 +78,7 @@ function ownLine(status: Known['status']): Line {
     key: node,
     tone: toneOf(state),
     cells: [node, state, '', '', zone, version, v4 ?? v6 ?? '', '', 'this node'],
-    details: [
+    details: () => [
       ...factLines([
         ['state', state],
         ['version', version],
@@ -107,7 +107,7 @@ function peerLine(row: Row, now: number): Line {
     key: name,
     tone,
     cells: [name, state, lostCell(lost, sent), msCell(ms), zone, version, address, sinceCell, problem],
-    details: [
+    details: () => [
       ...factLines([
         ['state', reach(peerOf(row))],
         ['since', typeof sinceCell === 'object' ? sinceCell.text : undefined],
@@ -140,7 +140,7 @@ function podsOf(pods: NodeKnown['pods']): Table {
       key: pod,
       tone: isClosed ? 'error' : 'good',
       cells: [pod, addresses.join(', '), isClosed ? 'closed' : 'known', policies(ingress), policies(egress)],
-      details: [
+      details: () => [
         ...factLines([
           ['addresses', addresses.join(', ')],
           ['state', isClosed ? 'closed: the cluster has no object of it yet' : 'known'],
@@ -166,7 +166,7 @@ function dropsOf(log: NodeKnown['log'], now: number): Table {
       key: `drop ${n}`,
       tone: 'warning',
       cells: [time, { text: `${count}`, value: count }, text],
-      details: [text, '', `${count} ${count === 1 ? 'packet' : 'packets'}, the last one at ${textOfCell(time)}`],
+      details: () => [text, '', `${count} ${count === 1 ? 'packet' : 'packets'}, the last one at ${textOfCell(time)}`],
     }
   })
   return { headings: DROPS, lines, empty: 'no refused packet in the log; the agent logs them with --policy-log=on' }

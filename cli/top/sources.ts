@@ -25,8 +25,9 @@ export interface Source {
 /** The agent sends something at least every 15 s. An agent that is silent for longer is away. Milliseconds. */
 const SILENT_MS = 35_000
 const [AGAIN_MS, LISTS_MS, WAIT_MS, LOOK_MS] = [1000, 5000, 5000, 50]
-/** How often a screen with a fleet is drawn again, in milliseconds. */
+/** How often a screen with a fleet is drawn again, in milliseconds, and for which part of a core at most. */
 const FLEET_MS = 500
+const SHARE = 15
 // Server-sent events (HTML, section 9.2): fields in lines, an empty line between events.
 const EVENT = /^event: (\w+)$.*?^data: ([^\n]*)$/ms
 
@@ -38,11 +39,12 @@ export function fleetSource(list: (signal: AbortSignal) => Promise<Targets>): So
       let seen = -1
       void collector.run(signal)
       while (!signal.aborted) {
+        const begun = performance.now()
         if (collector.changes !== seen) {
           seen = collector.changes
           changed()
         }
-        await pause(FLEET_MS, signal)
+        await pause(Math.max(FLEET_MS, SHARE * (performance.now() - begun)), signal)
       }
     },
     watched: (now) => watchedFleet(collector.fleet(), now),

@@ -10,8 +10,8 @@ export interface Line {
   readonly cells: readonly Cell[]
   /** `good` rows are hidden when only problems are shown. */
   readonly tone: 'good' | 'warning' | 'error'
-  /** What is shown of it alone: everything, in whole lines. */
-  readonly details: readonly string[]
+  /** What is shown of it alone: everything, in whole lines. Made when somebody looks. */
+  readonly details: () => readonly string[]
 }
 /** A view as a table. */
 export interface Table {

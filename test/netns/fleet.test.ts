@@ -32,30 +32,33 @@ describe('a fleet of agents', () => {
     return async () => ({ all: targets })
   }
 
-  it('[PG22] 300 agents by their addresses: 10 are dead, 5 slow, 3 of an older version', async function () {
-    this.timeout(60_000)
-    const members = cluster(300)
-    const dead = members.slice(100, 110)
-    const slow = members.slice(200, 205)
-    const older = members.slice(250, 253)
-    ends.push(...(await served(members, { dead, slow, older })))
-    const list = members.map(({ ip }) => `${ip}:${PORT}`).join(',')
-    const collector = collect(fixed(targetsOf(list)), { ...PACE, everyMs: 15_000, deadlineMs: 15_000 })
-    await until(() => collector.isComplete, 40_000)
-    const fleet = collector.fleet()
-    assert.deepEqual(fleet.counts, { ready: 290, degraded: 0, 'not ready': 0, dead: 10 })
-    assert.equal(
-      fleet.sentence,
-      '290 of 300 nodes are ready; 10 do not answer (127.0.1.101:9469, 127.0.1.102:9469, 127.0.1.103:9469 and 7 more: no agent listens there: the connection is refused)',
-    )
-    const told = new Set(fleet.nodes.flatMap(({ name, slowMs }) => (slowMs === undefined ? [] : [name])))
-    for (const { name } of slow) assert.ok(told.has(name), name)
-    assert.deepEqual(fleet.versions, { '0.2.0': 287, '0.1.0': 3 })
-    const { matrix } = fleet
-    assert.equal(matrix?.names.length, 300)
-    const [from, to] = [members[250], members[3]].map((one) => matrix?.names.indexOf(one?.name ?? ''))
-    assert.equal(matrix && stateAt(matrix, from as number, to as number), 'reachable')
-  })
+  for (const way of ['by their addresses', 'by a kubeconfig'] as const)
+    it(`[PG22] 300 agents ${way}: 10 are dead, 5 slow, 3 of an older version`, async function () {
+      this.timeout(90_000)
+      const members = cluster(300)
+      const dead = members.slice(100, 110)
+      const slow = members.slice(200, 205)
+      const older = members.slice(250, 253)
+      ends.push(...(await served(members, { dead, slow, older })))
+      const isByAddress = way === 'by their addresses'
+      const list = members.map(({ ip }) => `${ip}:${PORT}`).join(',')
+      const targets = isByAddress ? fixed(targetsOf(list)) : byKubeconfig(await apiServer(members))
+      const collector = collect(targets, { everyMs: 60_000, deadlineMs: 20_000, listMs: 60_000 })
+      await until(() => collector.isComplete, 60_000)
+      const fleet = collector.fleet()
+      assert.deepEqual(fleet.counts, { ready: 290, degraded: 0, 'not ready': 0, dead: 10 })
+      const names = isByAddress
+        ? '127.0.1.101:9469, 127.0.1.102:9469, 127.0.1.103:9469 and 7 more: no agent listens there: the connection is refused'
+        : 'node-103, node-106, node-109 and 7 more: no agent listens on port 9469 of its node'
+      assert.equal(fleet.sentence, `290 of 300 nodes are ready; 10 do not answer (${names})`)
+      const told = new Set(fleet.nodes.flatMap(({ name, slowMs }) => (slowMs === undefined ? [] : [name])))
+      for (const { name } of slow) assert.ok(told.has(name), name)
+      assert.deepEqual(fleet.versions, { '0.2.0': 287, '0.1.0': 3 })
+      const { matrix } = fleet
+      assert.equal(matrix?.names.length, 300)
+      const [from, to] = [members[250], members[3]].map((one) => matrix?.names.indexOf(one?.name ?? ''))
+      assert.equal(matrix && stateAt(matrix, from as number, to as number), 'reachable')
+    })
   it('[PG22] an agent that ends is dead within a round, since when is told, and one that comes back is alive', async () => {
     const members = cluster(3)
     const [first, second] = members as [Member, Member]
@@ -138,33 +141,10 @@ describe('a fleet of agents', () => {
     let server: KubeServer
     let members: Member[]
     beforeEach(async () => {
-      server = await kubeServer()
       members = cluster(4)
-      const [api, headers] = [server, { Authorization: 'Bearer secret-of-the-test' }]
-      const post = (path: string, body: object) =>
-        fetch(`${api.url}${path}`, {
-          method: 'POST',
-          headers,
-          body: JSON.stringify(body),
-          tls: { rejectUnauthorized: false },
-        })
-      for (const { name, zone } of [...members, { name: 'bare', zone: 'a' }])
-        await post('/api/v1/nodes', { metadata: { name, labels: { 'topology.kubernetes.io/zone': zone } } })
-      for (const { name } of members)
-        await post('/api/v1/pods', {
-          metadata: { name: `plumb-agent-${name}`, namespace: 'plumb' },
-          spec: { nodeName: name, containers: [{ livenessProbe: { httpGet: { port: 9469 } } }] },
-          status: { phase: name === 'node-4' ? 'Pending' : 'Running' },
-        })
-      server.forward = (pod, port) => {
-        const member = members.find(({ name }) => pod === `plumb-agent-${name}`)
-        return member && { hostname: member.ip, port }
-      }
+      server = await apiServer(members, [{ name: 'bare', zone: 'a' }])
     })
-    const list = () => {
-      const api = new Api(accessOf({ kubeconfig: server.kubeconfig }), 'plumb-top/test')
-      return (signal: AbortSignal) => clusterTargets(api, signal)
-    }
+    const list = () => byKubeconfig(server)
 
     it('[PG22] asks each agent on its loopback port by port-forward, and takes zones from the Nodes', async () => {
       ends.push(...(await served(members.slice(0, 2))))
@@ -253,6 +233,37 @@ describe('a fleet of agents', () => {
     })
   })
 })
+
+// The API server of a cluster with these nodes, and an agent's pod on each member. The pod of node-4 of four is Pending.
+async function apiServer(members: readonly Member[], bare: readonly Pick<Member, 'name' | 'zone'>[] = []) {
+  const server = await kubeServer()
+  const post = (path: string, body: object) =>
+    fetch(`${server.url}${path}`, {
+      method: 'POST',
+      headers: { Authorization: 'Bearer secret-of-the-test' },
+      body: JSON.stringify(body),
+      tls: { rejectUnauthorized: false },
+    })
+  for (const { name, zone } of [...members, ...bare])
+    await post('/api/v1/nodes', { metadata: { name, labels: { 'topology.kubernetes.io/zone': zone } } })
+  for (const { name } of members)
+    await post('/api/v1/pods', {
+      metadata: { name: `plumb-agent-${name}`, namespace: 'plumb' },
+      spec: { nodeName: name, containers: [{ livenessProbe: { httpGet: { port: PORT } } }] },
+      status: { phase: members.length === 4 && name === 'node-4' ? 'Pending' : 'Running' },
+    })
+  const places = new Map(members.map(({ name, ip }) => [`plumb-agent-${name}`, ip]))
+  server.forward = (pod, port) => {
+    const hostname = places.get(pod)
+    return hostname === undefined ? undefined : { hostname, port }
+  }
+  return server
+}
+
+function byKubeconfig({ kubeconfig }: KubeServer) {
+  const api = new Api(accessOf({ kubeconfig }), 'plumb-top/test')
+  return (signal: AbortSignal) => clusterTargets(api, signal)
+}
 
 interface Kinds {
   readonly dead?: readonly Member[]

@@ -7,6 +7,7 @@ import { serveHealth } from '../../agent/health/health.ts'
 import { Recorder } from '../../agent/health/recorder.ts'
 import { cluster, type Member, silent } from '../support/fleet.ts'
 import { until } from '../support/harness.ts'
+import { kubeServer, refusal } from '../support/kube-server.ts'
 import { inTerminal, type Screen } from '../support/screen.ts'
 import { peers, type Scripted, scripted } from '../support/scripted.ts'
 
@@ -212,6 +213,39 @@ describe('plumb top', () => {
     const done = await plumb('--agents', list, '--once')
     assert.equal(done.exitCode, 3)
     assert.match(done.stdout, /\n✕ +127\.0\.1\.6:9469 +dead/)
+  })
+
+  it('[PG22] watches a cluster by its kubeconfig, and what the role refuses is one sentence', async () => {
+    const server = await kubeServer()
+    const [member] = cluster(1) as [Member]
+    const served = await serveHealth({ address: member.ip, port: PORT, socket: '/run/one.sock' }, member.source)
+    ends.push(() => served.stop())
+    server.forward = (_, port) => ({ hostname: member.ip, port })
+    const headers = { Authorization: 'Bearer secret-of-the-test' }
+    const post = (path: string, body: object) =>
+      fetch(`${server.url}${path}`, {
+        method: 'POST',
+        headers,
+        body: JSON.stringify(body),
+        tls: { rejectUnauthorized: false },
+      })
+    await post('/api/v1/nodes', { metadata: { name: member.name } })
+    await post('/api/v1/pods', {
+      metadata: { name: 'plumb-agent-x', namespace: 'plumb' },
+      spec: { nodeName: member.name },
+    })
+    const screen = top(['--kubeconfig', server.kubeconfig, '--context', 'test'], { columns: 160 })
+    await sees(screen, '1 of 1 node is ready')
+    server.fault = ({ url }) =>
+      url.pathname.endsWith('/pods') ? refusal(403, 'Forbidden', 'pods is forbidden') : undefined
+    const { exitCode, stdout } = await plumb('--kubeconfig', server.kubeconfig, '--once')
+    assert.equal(exitCode, 1)
+    assert.match(
+      stdout,
+      /^0 of 1 node is ready; 1 does not answer \(node-1: its agent is not known\); The Kubernetes API/,
+    )
+    const wrongContext = await plumb('--kubeconfig', server.kubeconfig, '--context', 'none', '--once')
+    assert.match(wrongContext.stderr, /contexts: there is none of the name "none"$/)
   })
 
   const wrong: [string, RegExp][] = [

@@ -17,7 +17,7 @@ describe('the screen of plumb top', () => {
     key: name,
     cells: [name, { text: `${value} ms`, value }, 'zone b'],
     tone,
-    details: [name],
+    details: () => [name],
   })
   const table: Table = {
     headings: ['NODE', 'RTT', 'ZONE'],
@@ -80,7 +80,10 @@ describe('the screen of plumb top', () => {
     const signs = ['a', 'é', '漢', '👩‍🚀', '\x1b[2J', '\u202e', '\n', '\t', ' ', 'x'.repeat(60)]
     const word = () => Array.from({ length: 12 }, () => signs[Math.floor(random() * signs.length)]).join('')
     for (let round = 0; round < 200; round++) {
-      const lines = Array.from({ length: 30 }, (_, i) => ({ ...line(word(), i, 'error'), details: [word(), word()] }))
+      const lines = Array.from({ length: 30 }, (_, i) => ({
+        ...line(word(), i, 'error'),
+        details: () => [word(), word()],
+      }))
       const one = { headings: ['NODE', 'RTT', 'ZONE'], lines, empty: 'none' }
       const tables = { nodes: one, pairs: one, pods: one, drops: one }
       const watched: Watched = { title: word(), sentence: word(), tone: 'error', tables, at: NOW }
