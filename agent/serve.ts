@@ -1,7 +1,5 @@
-import { readFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { log, warn } from '../lib/os/log.ts'
-import { ValueError } from '../lib/text/errors.ts'
 import { accessOf } from './cluster/access.ts'
 import { Api } from './cluster/api.ts'
 import { ClusterEvents } from './cluster/events.ts'
@@ -13,6 +11,7 @@ import { serveHealth } from './health/health.ts'
 import { keepRecord, Recorder } from './health/recorder.ts'
 import { watchStore } from './health/store-outages.ts'
 import { openTelemetry } from './health/telemetry.ts'
+import { readToken } from './health/token.ts'
 import { instanceOf, knownPlace, storeWish } from './instance.ts'
 import { endOrphans } from './kernel/monitor-processes.ts'
 import type { NetworkConf } from './lease/network-configuration.ts'
@@ -114,7 +113,7 @@ async function serveOne(
     address: status?.host ?? '127.0.0.1',
     port: status?.port ?? 0,
     ...(status?.probesOnly && { probesOnly: true as const }),
-    ...(status?.tokenFile !== undefined && { token: tokenOf(status.tokenFile) }),
+    ...(status?.tokenFile !== undefined && { token: readToken(status.tokenFile) }),
     socket: files.socket,
   }
   const figures = figuresReader(settings)
@@ -179,23 +178,6 @@ function eventsOf({ node, store, policy, services }: Settings, version: string):
     return wish && new ClusterEvents(new Api(accessOf(wish), `plumb-agent/${version}`), node)
   } catch {
     return undefined
-  }
-}
-
-/** The fewest characters of a token. */
-const TOKEN_LENGTH = 16
-
-function tokenOf(file: string): string {
-  const token = readText(file).trim()
-  if (token.length >= TOKEN_LENGTH && /^\S+$/.test(token)) return token
-  throw new ValueError(`Cannot use the token in ${file}: want one word of at least ${TOKEN_LENGTH} characters`)
-}
-
-function readText(file: string): string {
-  try {
-    return readFileSync(file, 'utf8')
-  } catch (cause) {
-    throw new ValueError(`Cannot read status-token-file: ${(cause as Error).message}`)
   }
 }
 

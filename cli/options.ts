@@ -117,6 +117,11 @@ const options = {
     value: 'HOST:PORT,…',
     about: 'the agents at these addresses; or the path of a file with one per line',
   },
+  'token-file': {
+    type: 'string',
+    value: 'FILE',
+    about: 'the token that these agents want (their --status-token-file)',
+  },
   kubeconfig: {
     type: 'string',
     value: 'FILE',

@@ -7,6 +7,7 @@ import { clusterTargets } from '../agent/fleet/cluster.ts'
 import type { Fleet } from '../agent/fleet/fleet.ts'
 import { targetsOf } from '../agent/fleet/target.ts'
 import { SOCKET } from '../agent/health/health.ts'
+import { readToken } from '../agent/health/token.ts'
 import { shown, ValueError } from '../lib/text/errors.ts'
 import { printable } from '../lib/text/printable.ts'
 import { suggestion } from '../lib/text/shape.ts'
@@ -19,7 +20,7 @@ import { initialState, KEYS, pressed, VIEWS, type View } from './top/state.ts'
 import { chosen } from './top/table.ts'
 import { openTerminal, type Terminal } from './top/terminal.ts'
 
-const names: readonly OptionName[] = ['kubeconfig', 'context', 'agents', 'socket', 'once', 'json', 'help']
+const names: readonly OptionName[] = ['kubeconfig', 'context', 'agents', 'token-file', 'socket', 'once', 'json', 'help']
 
 /** What may follow this command. */
 export const grammar: Grammar = { options: choicesOf(names), words: [VIEWS.join('|')] }
@@ -56,10 +57,13 @@ function sourceOf(values: Given['values']): Source {
   const { agents, context, socket } = values
   const kubeconfig = values.kubeconfig ?? (context === undefined ? undefined : defaultKubeconfig())
   const given = [agents, kubeconfig, socket].filter((one) => one !== undefined)
+  if (values['token-file'] !== undefined && agents === undefined)
+    throw new ValueError('plumb top takes --token-file with --agents only; see plumb top --help')
   if (given.length > 1)
     throw new ValueError('plumb top takes one of --agents, --kubeconfig and --socket; see plumb top --help')
   if (agents !== undefined) {
-    const all = targetsOf(agents)
+    const tokenFile = values['token-file']
+    const all = targetsOf(agents, tokenFile === undefined ? undefined : readToken(tokenFile))
     return fleetSource(async () => ({ all }))
   }
   if (kubeconfig === undefined) return nodeSource(socket ?? SOCKET)

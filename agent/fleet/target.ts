@@ -40,17 +40,17 @@ const REASONS: Readonly<Record<string, string>> = {
 }
 
 /**
- * Reads a list of addresses: `HOST:PORT,…`, or the path of a file with one per line. Without a port it is 9469. Throws
- * ValueError.
+ * Reads a list of addresses: `HOST:PORT,…`, or the path of a file with one per line. Without a port it is 9469. `token` is
+ * for agents that want one (`--status-token-file`). Throws ValueError.
  */
-export function targetsOf(list: string): Target[] {
+export function targetsOf(list: string, token?: string): Target[] {
   const isFile = /^[./~]/.test(list)
   const words = (isFile ? fileOf(list) : list).split(/[,\s]+/).filter((one) => one !== '')
   const addresses = [...new Set(words.map(addressOf))]
   if (addresses.length === 0) throw new ValueError(`Cannot read --agents ${shown(list)}: it names no agent`)
   return addresses.map((address) => ({
     name: address,
-    ask: (path, signal) => askByHttp(`http://${address}${path}`, signal),
+    ask: (path, signal) => askByHttp(`http://${address}${path}`, token, signal),
   }))
 }
 
@@ -73,9 +73,10 @@ function addressOf(word: string): string {
   return `${url.hostname}:${port}`
 }
 
-async function askByHttp(url: string, signal: AbortSignal): Promise<Reply> {
+async function askByHttp(url: string, token: string | undefined, signal: AbortSignal): Promise<Reply> {
+  const headers = { Accept: 'application/json', ...(token !== undefined && { Authorization: `Bearer ${token}` }) }
   try {
-    const answer = await fetch(url, { signal, redirect: 'manual', headers: { Accept: 'application/json' } })
+    const answer = await fetch(url, { signal, redirect: 'manual', headers })
     return { status: answer.status, body: await bodyOf(answer) }
   } catch (cause) {
     if (signal.aborted) throw cause
