@@ -4,6 +4,8 @@ import { until } from '../support/harness.ts'
 import { arrives, dropped, onNodeWithPods as onNode, PLUMB, sh, traced, waiting } from '../support/traces.ts'
 
 const [A, B, OUT] = ['10.1.0.2', '10.1.0.3', '192.0.2.9'] as const
+/** Links of other tests on this machine have the same names. The size tells the packets of this file from theirs. */
+const SIZE = ['-s', '33'] as const
 /** Tries a connection, and gives up soon. */
 const connect = (host: string, port: number) =>
   `const s = require('node:net').connect({ host: '${host}', port: ${port} }); s.on('error', () => {}); setTimeout(() => s.destroy(), 500)`
@@ -19,10 +21,10 @@ describe('plumb trace --dropped', () => {
          nft add rule ip strict in tcp dport 99 counter drop`,
       )
       const send = async () => {
-        for (const pod of [a, b]) await pod.exec(['ping', '-c2', '-i0.2', '-W1', OUT])
+        for (const pod of [a, b]) await pod.exec(['ping', '-c2', '-i0.2', '-W1', ...SIZE, OUT])
         await a.exec([process.execPath, '-e', connect('10.1.0.1', 99)])
         // This one is not dropped.
-        await a.exec(['ping', '-c1', '-W1', B])
+        await a.exec(['ping', '-c1', '-W1', ...SIZE, B])
       }
       const all = await dropped(node, ['--for', '5'], send)
       const lines = all.dropped.map(({ source, destination, protocol, port, hop, reason }) =>
@@ -48,8 +50,8 @@ describe('plumb trace --dropped', () => {
     "[DG6] names the kernel's reason where no rule drops the packets, and nothing on a healthy node",
     onNode(async ({ node, a, b }) => {
       const send = async () => {
-        await Promise.all([a, b].map((pod) => pod.exec(['ping', '-c2', '-i0.2', '-W1', OUT])))
-        await a.exec(['ping', '-c1', '-W1', B])
+        await Promise.all([a, b].map((pod) => pod.exec(['ping', '-c2', '-i0.2', '-W1', ...SIZE, OUT])))
+        await a.exec(['ping', '-c1', '-W1', ...SIZE, B])
       }
       const none = await dropped(node, ['--for', '3'], send)
       assert.deepEqual([none.status, none.dropped], [0, []])
@@ -72,7 +74,9 @@ describe('plumb trace --dropped', () => {
         ],
       )
       await sh(node, 'iptables-legacy -F; sysctl -qw net.ipv6.conf.all.forwarding=0')
-      const six = await dropped(node, ['--for', '4'], () => a.exec(['ping', '-c2', '-i0.2', '-W1', '2001:db8:9::9']))
+      const six = await dropped(node, ['--for', '4'], () =>
+        a.exec(['ping', '-c2', '-i0.2', '-W1', ...SIZE, '2001:db8:9::9']),
+      )
       assert.match(six.dropped[0]?.reason ?? '', /does not forward|IP_/, JSON.stringify(six))
     }),
   )

@@ -60,7 +60,8 @@ describe('plumb trace --live', () => {
   it(
     '[DG6] --live says at which hop a packet of a program is lost, and why',
     onNode(async ({ node, a }) => {
-      const ping = () => a.exec(['ping', '-c1', '-W1', OUT])
+      // Links of other tests on this machine have the same names. The size tells these packets from theirs.
+      const ping = () => a.exec(['ping', '-c1', '-W1', '-s', '91', OUT])
       const words = [A, OUT, 'icmp'] as const
       await sh(node, 'sysctl -qw net.ipv4.ip_forward=0')
       isLostAt(await live(node, words, ping), 'route', /does not forward/, /IP_INADDRERRORS/)
