@@ -127,6 +127,8 @@ async function serveOne(
     peer: async (key: string) => parts?.peers.objects(key),
     pods: async () => parts?.pods(),
     pod: (name: string) => parts?.policy?.detail(name),
+    policyMatrix: () => parts?.policy?.matrix(),
+    policyCell: (from: string, to: string) => parts?.policy?.cell(from, to),
     policyCounts: () => parts?.policy?.counts(),
     calls: telemetry.calls,
     spans: telemetry.spans,

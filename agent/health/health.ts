@@ -7,6 +7,7 @@ import { log, warn } from '../../lib/os/log.ts'
 import { apiRequests } from '../cluster/api.ts'
 import { openSocket, refused } from '../node/socket.ts'
 import type { PolicyCounts } from '../policy/counters.ts'
+import type { CellView, PolicyMatrix } from '../policy/matrix.ts'
 import type { PodDetail, PodSummary } from '../policy/view.ts'
 import type { Failures } from '../scheduler/failures.ts'
 import type { ServiceView } from '../services/view.ts'
@@ -39,6 +40,10 @@ export interface Source {
   pods?(): Promise<readonly PodView[] | undefined>
   /** The rules of a pod (`namespace/name`) of this node. Undefined when none are enforced, and for another pod. */
   pod?(name: string): PodDetail | undefined
+  /** Which namespaces reach which. Undefined when NetworkPolicy is not enforced, and while objects are not known. */
+  policyMatrix?(): PolicyMatrix | undefined
+  /** The pods behind a cell of it. */
+  policyCell?(from: string, to: string): CellView | undefined
   /**
    * The counters of policies. Undefined when NetworkPolicy is not enforced. Throws Error when nft does not give them.
    */
@@ -119,6 +124,9 @@ const ROUTES: Readonly<Record<string, Route>> = {
   '/summary': ({ summaries, asked }) => json(summaries.get(asked.query.has('row'))),
   '/services': ({ source }) => json(source.services?.() ?? null),
   '/policy': ({ source }) => json(source.policy?.() ?? null),
+  '/policy/matrix': ({ source }) => json(source.policyMatrix?.() ?? null),
+  '/policy/cell': ({ source, asked: { query } }) =>
+    json(source.policyCell?.(query.get('from') ?? '', query.get('to') ?? '') ?? null),
   '/peer': async ({ source, asked }) => json((await source.peer?.(asked.query.get('key') ?? '')) ?? null),
   '/pods': async ({ source }) => json((await source.pods?.()) ?? null),
   '/pod': ({ source, asked }) => json(source.pod?.(asked.query.get('name') ?? '') ?? null),

@@ -15,6 +15,7 @@ import { followDrops, lineOf } from '../policy/drops.ts'
 import { type Endpoint, Endpoints, journaled, podKey } from '../policy/endpoints.ts'
 import { endRefused, type Flow } from '../policy/established.ts'
 import { Guard } from '../policy/guard.ts'
+import { type CellView, cellOf, matrixOf, type PolicyMatrix } from '../policy/matrix.ts'
 import { decide } from '../policy/oracle.ts'
 import { type Places, placesOf } from '../policy/places.ts'
 import { foreign, load, update } from '../policy/program.ts'
@@ -142,6 +143,16 @@ export class PolicyPart implements Part, Admission {
   detail(pod: string): PodDetail | undefined {
     const isKnown = this.#objects.isComplete(POLICY_KINDS) && this.#state.locals.has(pod)
     return isKnown ? detail(this.known(), pod) : undefined
+  }
+
+  /** Which namespaces reach which. Undefined while the objects are not known. */
+  matrix(): PolicyMatrix | undefined {
+    return this.#objects.isComplete(POLICY_KINDS) ? matrixOf(this.known()) : undefined
+  }
+
+  /** The pods behind a cell of the matrix. Undefined while the objects are not known. */
+  cell(from: string, to: string): CellView | undefined {
+    return this.#objects.isComplete(POLICY_KINDS) ? cellOf(this.known(), from, to) : undefined
   }
 
   /** The counters of the table. Throws Error when nft does not give them. */

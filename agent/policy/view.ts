@@ -162,7 +162,8 @@ function ofTwoFamilies({ from, to }: Asked): ValueError {
   return new ValueError(`${from} and ${to} have no addresses of one family: want two addresses of IPv4, or two of IPv6`)
 }
 
-function direct(known: Known, asked: Asked): Decision {
+/** Decides a connection by the API objects, without Services. Throws ValueError as `decision`. */
+export function direct(known: Known, asked: Asked): Decision {
   const { from, to, protocol, port } = asked
   const [sources, destinations] = [endsOf(known, from), endsOf(known, to)]
   const source = sources.ips.find((ip) => destinations.ips.some((other) => isSix(other) === isSix(ip)))

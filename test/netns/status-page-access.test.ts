@@ -13,7 +13,17 @@ import { peers } from '../support/scripted.ts'
 import { rowsOf, statusPage, text } from '../support/status-page.ts'
 
 const SILENT = { probe: { state: 'silent', sent: 10, lost: 6, ms: 1 } } as const
-const VIEWS = ['#/', '#/peers', '#/peers/node-3', '#/pods', '#/pods/shop%2Fcart', '#/services', '#/bgp', '#/events']
+const VIEWS = [
+  '#/',
+  '#/peers',
+  '#/peers/node-3',
+  '#/pods',
+  '#/pods/shop%2Fcart',
+  '#/policy',
+  '#/services',
+  '#/bgp',
+  '#/events',
+]
 
 describe('the status page for every reader', () => {
   const served = statusPage(10_262, { peers: zoned(40) })
@@ -269,6 +279,7 @@ describe('the status page for every reader', () => {
       pods: async () => [pod],
       peer: async () => ({ objects: [{ wanted: 'route 10.64.3.0/24' }] }),
       services: () => [],
+      policyMatrix: () => ({ namespaces: ['shop', 'web'], rows: ['op', '-c'] }),
     })
     served.source.set({
       degraded: ['no answer from node-2', 'a table of the node drops packets; run nft list ruleset'],
@@ -281,6 +292,15 @@ describe('the status page for every reader', () => {
           commands: ['nft list ruleset'],
         },
       ],
+      policy: {
+        policies: 1,
+        clusterPolicies: 0,
+        pods: 1,
+        selected: { ingress: 1, egress: 0 },
+        closed: 0,
+        refused: 0,
+        steps: { count: 1, sum: 0, buckets: [] },
+      },
       services: {
         services: 0,
         frontends: 0,

@@ -213,6 +213,37 @@ describe('the status page', () => {
     assert.match(await text(page, '.egress'), /Everybody: no policy selects it/)
     assert.match(await text(page, '.pod'), /Host ports\s+80\/tcp/)
   })
+  it('[PG7] has which namespaces reach which, and behind a cell the pods and what decides', async () => {
+    Object.assign(served.source, {
+      policyMatrix: () => ({ namespaces: ['shop', 'web'], rows: ['op', '-c'] }),
+      policyCell: (from: string, to: string) => ({
+        pairs: [
+          {
+            from: `${from}/a`,
+            to: `${to}/b`,
+            ports: [
+              { ports: 'TCP 80', passes: true, reason: 'web/allow ingress[0] allows it' },
+              { ports: 'TCP 1-79, 81-65535', passes: false, reason: 'web/allow isolates web/b' },
+            ],
+          },
+        ],
+        more: 3,
+      }),
+    })
+    served.source.set({ policy: { ...NO_POLICY, pods: 2 } })
+    const page = await served.visit('#/policy')
+    await until(async () => (await page.locator('.matrix tbody tr').count()) === 2)
+    assert.deepEqual(await page.locator('.matrix .cell').allTextContents(), ['✓', '◐', '✕'])
+    await page.click('[aria-label="from shop to web: in part"]')
+    await until(async () => (await page.locator('.pairs tbody tr').count()) === 2)
+    assert.deepEqual(await rowsOf(page, '.pairs'), [
+      ['shop/a', 'web/b', 'TCP 80', '✓ passes', 'web/allow ingress[0] allows it'],
+      ['shop/a', 'web/b', 'TCP 1-79, 81-65535', '✕ refused', 'web/allow isolates web/b'],
+    ])
+    assert.match(await text(page, '.pairs'), /3 more pairs[\s\S]*plumb policy test shop\/a web\/b 80/)
+    await page.goBack()
+    await page.waitForSelector('.matrix')
+  })
   it('[PG8] has what has happened, the newest first, and finds kinds of it', async () => {
     const page = await served.visit('#/events')
     served.source.set({ peers: zoned(3, [2]), degraded: ['no answer over the overlay from node-2'] })

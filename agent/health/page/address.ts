@@ -1,5 +1,5 @@
 /** The views of the page, in the order of their keys, `1` and so on. */
-export const VIEWS = ['overview', 'peers', 'pods', 'services', 'bgp', 'events'] as const
+export const VIEWS = ['overview', 'peers', 'pods', 'policy', 'services', 'bgp', 'events'] as const
 /** A view of the page. */
 export type View = (typeof VIEWS)[number]
 

@@ -11,12 +11,14 @@ import { HELP, nextRow, useKeys } from './keys.ts'
 import { Overview } from './overview.tsx'
 import { Peers, type ViewProps } from './peers.tsx'
 import { Pods } from './pods.tsx'
+import { Policy } from './policy.tsx'
 import { Services } from './services.tsx'
 
 const TITLES: Readonly<Record<View, string>> = {
   overview: 'Overview',
   peers: 'Peers',
   pods: 'Pods',
+  policy: 'Policy',
   services: 'Services',
   bgp: 'BGP',
   events: 'Events',
@@ -105,6 +107,8 @@ function Body(props: ViewProps) {
       return <Peers {...props} />
     case 'pods':
       return <Pods {...props} />
+    case 'policy':
+      return <Policy {...props} />
     case 'services':
       return <Services {...props} />
     case 'bgp':
@@ -117,11 +121,12 @@ function Body(props: ViewProps) {
 }
 
 function viewsOf({ known }: Seen): readonly View[] {
-  const { services, bgp } = known?.status ?? {}
+  const { services, policy, bgp } = known?.status ?? {}
   return [
     'overview',
     'peers',
     'pods',
+    ...(policy ? (['policy'] as const) : []),
     ...(services ? (['services'] as const) : []),
     ...(bgp ? (['bgp'] as const) : []),
     'events',

@@ -4,7 +4,7 @@ import { useLayoutEffect } from 'preact/hooks'
 export const HELP: readonly (readonly [keys: string, what: string])[] = [
   ['/', 'search'],
   ['?', 'this help'],
-  ['1 to 6', 'the views'],
+  ['1 to 7', 'the views'],
   ['j k', 'the next row, the row before'],
   ['Enter', 'open the row'],
   ['Esc', 'back: from the search, from one thing to all of them, from the search words'],

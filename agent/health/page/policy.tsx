@@ -1,0 +1,145 @@
+import type { Cell, CellView, PolicyMatrix } from '../../policy/matrix.ts'
+import { Card, Command, Name } from './common.tsx'
+import { useList } from './hooks.ts'
+import type { ViewProps } from './peers.tsx'
+
+const SIGNS: Readonly<Record<Cell, readonly [sign: string, words: string]>> = {
+  o: ['✓', 'open'],
+  p: ['◐', 'in part'],
+  c: ['✕', 'closed'],
+  '-': ['·', 'no pods here'],
+}
+/** The separator of the two namespaces in the address. No name of a namespace has it. */
+const TO = '~'
+
+/** Which namespaces reach which, by the policies. Or the pods of two of them, with what decides. */
+export function Policy({ known, place, go }: ViewProps) {
+  const { policy } = known.status
+  const key = policy && `${policy.steps.count} ${policy.pods}`
+  const matrix = useList<PolicyMatrix | null>('policy/matrix', key)
+  const [from, to] = (place.item ?? '').split(TO)
+  if (from && to) return <Pairs from={from} to={to} version={key} go={go} />
+  return (
+    <Card id="policy" title="Who reaches whom" aside={<Legend />}>
+      {!matrix || matrix.namespaces.length === 0 ? (
+        <p class="empty">{matrix === undefined ? 'Asking the agent…' : 'There are no pods'}</p>
+      ) : (
+        <div class="matrix">
+          <table>
+            <caption class="heard-only">From the pods of a row to the pods of a column</caption>
+            <thead>
+              <tr>
+                <th scope="col">from, to</th>
+                {matrix.namespaces.map((name) => (
+                  <th key={name} scope="col">
+                    <Name>{name}</Name>
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {matrix.namespaces.map((name, i) => (
+                <tr key={name}>
+                  <th scope="row">
+                    <Name>{name}</Name>
+                  </th>
+                  {matrix.namespaces.map((other, j) => (
+                    <td key={other} data-name={other}>
+                      <CellButton
+                        cell={(matrix.rows[i]?.[j] ?? '-') as Cell}
+                        label={`from ${name} to ${other}`}
+                        open={() => go({ item: `${name}${TO}${other}` }, true)}
+                      />
+                    </td>
+                  ))}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </Card>
+  )
+}
+
+function CellButton({ cell, label, open }: { cell: Cell; label: string; open(): void }) {
+  const [sign, words] = SIGNS[cell]
+  if (cell === '-')
+    return (
+      <>
+        <span class="heard-only">{words}</span>
+        <span aria-hidden="true">{sign}</span>
+      </>
+    )
+  return (
+    <button type="button" class={`cell cell-${cell}`} aria-label={`${label}: ${words}`} onClick={open}>
+      {sign}
+    </button>
+  )
+}
+
+function Legend() {
+  return (
+    <p>
+      {Object.values(SIGNS)
+        .map((both) => both.join(' '))
+        .join(', ')}
+    </p>
+  )
+}
+
+interface PairsProps extends Pick<ViewProps, 'go'> {
+  from: string
+  to: string
+  version: string | undefined
+}
+
+function Pairs({ from, to, version, go }: PairsProps) {
+  const path = `policy/cell?from=${encodeURIComponent(from)}&to=${encodeURIComponent(to)}`
+  const cell = useList<CellView | null>(path, version)
+  const [first] = cell?.pairs ?? []
+  return (
+    <Card
+      id="pairs"
+      title={`From ${from} to ${to}`}
+      aside={
+        <button type="button" onClick={() => go({ item: undefined }, true)}>
+          All namespaces
+        </button>
+      }
+    >
+      {!first ? (
+        <p class="empty">{cell === undefined ? 'Asking the agent…' : 'There are no two such pods'}</p>
+      ) : (
+        <>
+          <table>
+            <thead>
+              <tr>
+                {['From', 'To', 'Ports', 'Decision', 'Because'].map((head) => (
+                  <th key={head} scope="col">
+                    {head}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {cell?.pairs.flatMap((pair) =>
+                pair.ports.map(({ ports, passes, reason }) => (
+                  <tr key={`${pair.from} ${pair.to} ${ports}`}>
+                    <th scope="row">{pair.from}</th>
+                    <td data-name="To">{pair.to}</td>
+                    <td data-name="Ports">{ports}</td>
+                    <td data-name="Decision">{passes ? '✓ passes' : '✕ refused'}</td>
+                    <td data-name="Because">{reason}</td>
+                  </tr>
+                )),
+              )}
+            </tbody>
+          </table>
+          {cell && cell.more > 0 && <p class="empty">{cell.more} more pairs</p>}
+          <Command>{`plumb policy test ${first.from} ${first.to} 80`}</Command>
+        </>
+      )}
+    </Card>
+  )
+}

@@ -1,0 +1,146 @@
+// Tests agent/policy/matrix.ts.
+import assert from 'node:assert/strict'
+import { type ClusterPolicy, clusterPolicyOf } from '../../agent/cluster/cluster-policy.ts'
+import { type Namespace, namespaceOf, type Pod, type Policy, podOf, policyOf } from '../../agent/cluster/objects.ts'
+import { noObjects } from '../../agent/cluster/source.ts'
+import { cellOf, matrixOf } from '../../agent/policy/matrix.ts'
+import { compile } from '../../agent/policy/state.ts'
+import { decision, type Known } from '../../agent/policy/view.ts'
+import { generator } from '../support/random.ts'
+
+const NAMESPACES = ['x', 'y', 'z']
+const PORTS = [1, 79, 80, 81, 443, 8000, 8040, 8080, 8081, 65_535]
+
+describe('the policies of a node at once', () => {
+  it('[PG7] says the same as `plumb policy test` for all pairs of generated worlds', () => {
+    for (let seed = 1; seed <= 12; seed++) {
+      const known = world(generator(seed), 14, 8)
+      const { namespaces, rows } = matrixOf(known)
+      for (const [i, from] of namespaces.entries())
+        for (const [j, to] of namespaces.entries()) {
+          const seen = new Set<boolean>()
+          const { pairs, more } = cellOf(known, from, to)
+          assert.equal(more, 0)
+          for (const pair of pairs) {
+            for (const protocol of ['TCP', 'UDP'] as const)
+              for (const port of PORTS) {
+                const { verdict } = decision(known, { from: pair.from, to: pair.to, protocol, port })
+                seen.add(verdict.passes)
+                const told = pair.ports.find(({ ports }) => has(ports, protocol, port))
+                assert.deepEqual(
+                  [told?.passes, told?.reason],
+                  [verdict.passes, verdict.reason],
+                  `${seed}: ${pair.from} to ${pair.to} ${protocol} ${port}: ${JSON.stringify(pair.ports)}`,
+                )
+              }
+            const icmp = decision(known, { from: pair.from, to: pair.to, protocol: 'ICMP', port: 0 }).verdict
+            assert.equal(pair.ports.find(({ ports }) => ports.includes('ICMP'))?.passes, icmp.passes)
+          }
+          const cell = rows[i]?.[j]
+          if (pairs.length === 0) assert.equal(cell, '-')
+          else if (seen.size === 2) assert.equal(cell, 'p', `${seed}: ${from} to ${to}`)
+          // A port that this test does not try may be decided otherwise.
+          else assert.ok(cell === 'p' || cell === (seen.has(true) ? 'o' : 'c'), `${seed}: ${from} to ${to}: ${cell}`)
+        }
+    }
+  })
+  it('has no pair without a pod of this node, and none of a pod with itself', () => {
+    const known = world(generator(3), 6, 0)
+    const pairs = NAMESPACES.flatMap((from) => NAMESPACES.flatMap((to) => cellOf(known, from, to).pairs))
+    assert.ok(pairs.every(({ from, to }) => from !== to))
+    assert.ok(pairs.every(({ from, to }) => known.state.locals.has(from) || known.state.locals.has(to)))
+    assert.ok(matrixOf(known).rows.every((row) => /^[o-]+$/.test(row)))
+  })
+  it('decides 250 pods and 200 policies at once', () => {
+    const known = world(generator(9), 250, 200)
+    const begun = process.cpuUsage()
+    const { rows } = matrixOf(known)
+    const { user } = process.cpuUsage(begun)
+    assert.equal(rows.length, 3)
+    // The aim is 200 ms. This only fails when it is another order of time.
+    assert.ok(user < 10_000_000, `${user / 1000} ms`)
+  })
+})
+
+// Whether words such as `TCP 80, 8000-8080; UDP all ports` have a port.
+function has(words: string, protocol: string, port: number): boolean {
+  return words.split('; ').some((one) => {
+    const [, name, ranges = ''] = /^(TCP|UDP|SCTP) (.*)$/.exec(one) ?? []
+    if (name !== protocol) return false
+    if (ranges === 'all ports') return true
+    return ranges.split(', ').some((range) => {
+      const [from = 0, to = from] = range.split('-').map(Number)
+      return port >= from && port <= to
+    })
+  })
+}
+
+function world(random: () => number, pods: number, policies: number): Known {
+  const below = (n: number) => Math.floor(random() * n)
+  const pick = <T>(all: readonly T[]) => all[below(all.length)] as T
+  const [namespaces, all, policed] = [new Map<string, Namespace>(), new Map<string, Pod>(), new Map<string, Policy>()]
+  const clusterPolicies = new Map<string, ClusterPolicy>()
+  const cluster = { ...noObjects(), namespaces, pods: all, policies: policed, clusterPolicies }
+  for (const name of NAMESPACES)
+    namespaces.set(name, namespaceOf({ metadata: { name, labels: { team: name === 'x' ? 'red' : 'blue' } } }))
+  for (let i = 0; i < pods; i++) {
+    const [namespace, name] = [pick(NAMESPACES), `p${i}`]
+    const pod = podOf({
+      metadata: { namespace, name, labels: { app: pick(['a', 'b', 'c']), 'pod-name': name } },
+      spec: {
+        nodeName: i % 3 === 0 ? 'other' : 'n',
+        containers: [{ ports: [{ name: 'web', containerPort: pick([80, 8080]), protocol: 'TCP' }] }],
+      },
+      status: { podIPs: [{ ip: `10.1.${i >> 8}.${i & 255}` }, { ip: `fd00::${i.toString(16)}` }] },
+    })
+    if (pod) all.set(`${namespace}/${name}`, pod)
+  }
+  const selector = () => (below(3) === 0 ? {} : { matchLabels: { app: pick(['a', 'b', 'c']) } })
+  const peer = () =>
+    pick<() => object>([
+      () => ({ podSelector: selector() }),
+      () => ({ namespaceSelector: { matchLabels: { team: pick(['red', 'blue']) } }, podSelector: selector() }),
+      () => ({ ipBlock: { cidr: '10.1.0.0/16', except: [`10.1.0.${below(16)}/32`] } }),
+      () => ({ ipBlock: { cidr: `10.1.0.${8 * below(2)}/29` } }),
+    ])()
+  const port = () =>
+    pick<() => object>([
+      () => ({ protocol: 'TCP', port: 80 }),
+      () => ({ protocol: 'TCP', port: 'web' }),
+      () => ({ protocol: 'UDP', port: 8000, endPort: 8080 }),
+      () => ({ protocol: pick(['TCP', 'UDP']) }),
+    ])()
+  const list = (make: () => object, most: number) => Array.from({ length: below(most + 1) }, make)
+  for (let i = 0; i < policies; i++) {
+    const raw = {
+      metadata: { namespace: pick(NAMESPACES), name: `policy-${i}` },
+      spec: {
+        podSelector: selector(),
+        policyTypes: [['Ingress'], ['Egress'], ['Ingress', 'Egress']][below(3)],
+        ingress: list(() => ({ from: list(peer, 2), ports: list(port, 2) }), 2),
+        egress: list(() => ({ to: list(peer, 2), ports: list(port, 2) }), 2),
+      },
+    }
+    const policy = policyOf(raw)
+    policed.set(`${policy.namespace}/${policy.name}`, policy)
+  }
+  if (policies > 0 && below(2))
+    clusterPolicies.set(
+      'tier',
+      clusterPolicyOf({
+        metadata: { name: 'tier' },
+        spec: {
+          tier: 'Admin',
+          priority: 1,
+          subject: { namespaces: {} },
+          ingress: [
+            {
+              action: pick(['Accept', 'Deny', 'Pass']),
+              from: [{ pods: { namespaceSelector: {}, podSelector: { matchLabels: { app: 'a' } } } }],
+            },
+          ],
+        },
+      }),
+    )
+  return { cluster, state: compile(cluster, 'n'), subnets: [], isAudit: false }
+}
