@@ -48,8 +48,9 @@ interface Member {
 interface Group {
   readonly members: readonly Member[]
   readonly isLocal: boolean
-  /** The policies that select them. */
+  /** The policies that select them, and the same as a text. */
   readonly policies: readonly Policy[]
+  readonly selected: string
 }
 type World = Required<Pick<Objects, 'policies' | 'clusterPolicies'>> & Objects
 
@@ -61,38 +62,35 @@ const MOST_PAIRS = 200
 /** Decides for all pods of this node and all pods of the cluster at once, by namespaces. Pure. */
 export function matrixOf(known: Known): PolicyMatrix {
   const objects = worldOf(known)
-  const probes = probesOf(objects, known)
   const groups = groupsOf(known, objects)
+  const judge = judgeOf(known, objects)
   const namespaces = [...new Set(groups.map(namespaceOf))].sort()
   const cells = new Map<string, Set<boolean>>()
   for (const from of groups)
     for (const to of groups) {
-      if (!from.isLocal && !to.isLocal) continue
-      const [one, other] = pairOf(from, to)
-      if (!one || !other) continue
       const name = `${namespaceOf(from)} ${namespaceOf(to)}`
       const seen = cells.get(name) ?? new Set()
       cells.set(name, seen)
-      const judge = judgeOf(known, objects, [from, to], one, other)
-      for (const probe of probes) {
+      const [one, other] = pairOf(from, to)
+      if (seen.size === 2 || !one || !other || !(from.isLocal || to.isLocal)) continue
+      for (const { verdict } of judge([from, one], [to, other])) {
+        seen.add(verdict.passes)
         if (seen.size === 2) break
-        const verdict = judge(probe)
-        if (verdict) seen.add(verdict.passes)
       }
     }
-  const cellOf = (from: string, to: string): Cell => {
+  const letterOf = (from: string, to: string): Cell => {
     const seen = cells.get(`${from} ${to}`)
     if (!seen?.size) return '-'
     return seen.size === 2 ? 'p' : seen.has(true) ? 'o' : 'c'
   }
-  return { namespaces, rows: namespaces.map((from) => namespaces.map((to) => cellOf(from, to)).join('')) }
+  return { namespaces, rows: namespaces.map((from) => namespaces.map((to) => letterOf(from, to)).join('')) }
 }
 
 /** The pods of two namespaces, with what decides at which ports. Pure. */
 export function cellOf(known: Known, from: string, to: string): CellView {
   const objects = worldOf(known)
-  const probes = probesOf(objects, known)
   const groups = groupsOf(known, objects)
+  const judge = judgeOf(known, objects)
   const pairs: PairView[] = []
   let more = 0
   for (const one of groups.filter((group) => namespaceOf(group) === from))
@@ -102,10 +100,7 @@ export function cellOf(known: Known, from: string, to: string): CellView {
         for (const b of other.members) {
           if (a.key === b.key) continue
           if (pairs.length === MOST_PAIRS) more++
-          else {
-            const judge = judgeOf(known, objects, [one, other], a, b)
-            pairs.push({ from: a.key, to: b.key, ports: portsOf(probes, judge) })
-          }
+          else pairs.push({ from: a.key, to: b.key, ports: portsOf(judge([one, a], [other, b])) })
         }
     }
   return { pairs: pairs.sort((a, b) => (`${a.from} ${a.to}` < `${b.from} ${b.to}` ? -1 : 1)), more }
@@ -125,23 +120,41 @@ function pairOf({ members }: Group, { members: others }: Group): readonly [Membe
   return members === others ? [members[0], members[1]] : [members[0], others[0]]
 }
 
-// The decision for ports, by the policies that select one of both pods only.
-function judgeOf(
-  known: Known,
-  objects: World,
-  [from, to]: readonly [Group, Group],
-  one: Member,
-  other: Member,
-): (probe: Probe) => Verdict | undefined {
-  const both = new Set([...from.policies, ...to.policies])
-  const policies = objects.policies.filter((policy) => both.has(policy))
-  const few = { ...objects, policies }
-  return ({ protocol, from: port }) => {
-    const ends = { from: one.key, to: other.key }
-    if (one.isClosed || other.isClosed) return direct(known, { ...ends, ...asked(protocol, port) }).verdict
+/** A range of ports, and what is decided about it. */
+interface Judged {
+  readonly probe: Probe
+  readonly verdict: Verdict
+}
+type End = readonly [Group, Member]
+
+// Decides about one pod to another. Only policies that select one of both count, and their ports.
+function judgeOf(known: Known, objects: World): (from: End, to: End) => Iterable<Judged> {
+  const worlds = new Map<string, { readonly few: World; readonly probes: readonly Probe[] }>()
+  const worldFor = (from: Group, to: Group) => {
+    const name = `${from.selected}|${to.selected}`
+    const before = worlds.get(name)
+    if (before) return before
+    const both = new Set([
+      ...from.policies.filter(({ egress }) => egress !== undefined),
+      ...to.policies.filter(({ ingress }) => ingress !== undefined),
+    ])
+    const few = { ...objects, policies: objects.policies.filter((policy) => both.has(policy)) }
+    const made = { few, probes: probesOf(few, known) }
+    worlds.set(name, made)
+    return made
+  }
+  return function* ([from, one], [to, other]) {
+    const { few, probes } = worldFor(from, to)
     const [source, destination] = addressesOf(one, other)
-    if (source === undefined || destination === undefined) return undefined
-    return decide(few, { from: one.pod, to: other.pod, source, destination, protocol, port })
+    if (source === undefined || destination === undefined) return
+    for (const probe of probes) {
+      const { protocol, from: port } = probe
+      const isClosed = one.isClosed || other.isClosed
+      const verdict = isClosed
+        ? direct(known, { from: one.key, to: other.key, ...asked(protocol, port) }).verdict
+        : decide(few, { from: one.pod, to: other.pod, source, destination, protocol, port })
+      yield { probe, verdict }
+    }
   }
 }
 
@@ -180,7 +193,8 @@ function groupsOf({ cluster, state }: Known, objects: World): Group[] {
   return [...groups.values()].map((members): Group => {
     const { pod, isLocal } = members[0] as Member
     const policies = objects.policies.filter((one) => one.namespace === pod.namespace && matches(one.pods, pod.labels))
-    return { members, isLocal, policies }
+    const selected = policies.map(({ namespace, name }) => `${namespace}/${name}`).join()
+    return { members, isLocal, policies, selected }
   })
 }
 
@@ -241,17 +255,15 @@ function probesOf({ policies, clusterPolicies }: World, { cluster }: Known): Pro
   return [...ranges, { protocol: 'other', from: 0, to: 0 }]
 }
 
-function portsOf(probes: readonly Probe[], judge: (probe: Probe) => Verdict | undefined): PairView['ports'] {
+function portsOf(judged: Iterable<Judged>): PairView['ports'] {
   const alike = new Map<string, { passes: boolean; reason: string; probes: Probe[] }>()
-  for (const probe of probes) {
-    const verdict = judge(probe)
-    if (!verdict) continue
+  for (const { probe, verdict } of judged) {
     const { passes, reason } = verdict
     const same = alike.get(`${passes} ${reason}`) ?? { passes, reason, probes: [] }
     same.probes.push(probe)
     alike.set(`${passes} ${reason}`, same)
   }
-  return [...alike.values()].map(({ passes, reason, probes: all }) => ({ ports: wordsOf(all), passes, reason }))
+  return [...alike.values()].map(({ passes, reason, probes }) => ({ ports: wordsOf(probes), passes, reason }))
 }
 
 function wordsOf(probes: readonly Probe[]): string {
