@@ -36,6 +36,8 @@ const RELEASE_MS = 5000
 const BRIDGES_MS = 2000
 /** How long a step waits until the connections that are no longer allowed have ended. Milliseconds. */
 const ENDING_MS = 250
+/** The matrix is made again after so many times the time that it took. */
+const MATRIX_SHARE = 10
 /** When connections are looked at again after a failure. Milliseconds. */
 const AGAIN_MS = 2000
 /** How often the journal has to lack an attachment. */
@@ -71,6 +73,7 @@ export class PolicyPart implements Part, Admission {
   /** The options of the table that the last transaction left in the kernel. Undefined when it may have others. */
   #loaded: string | undefined
   /** The agent listens to what the rules log. */
+  #matrix: { readonly value: PolicyMatrix; readonly until: number } | undefined
   #isListening = false
 
   constructor(context: Context, objects: ObjectSource, now: NodeState, queue: Queue, repairs: Repairs) {
@@ -145,9 +148,18 @@ export class PolicyPart implements Part, Admission {
     return isKnown ? detail(this.known(), pod) : undefined
   }
 
-  /** Which namespaces reach which. Undefined while the objects are not known. */
+  /**
+   * Which namespaces reach which. Undefined while the objects are not known. It may be some seconds old, so that many
+   * readers take a tenth of a core at most.
+   */
   matrix(): PolicyMatrix | undefined {
-    return this.#objects.isComplete(POLICY_KINDS) ? matrixOf(this.known()) : undefined
+    if (!this.#objects.isComplete(POLICY_KINDS)) return undefined
+    const begun = performance.now()
+    if (this.#matrix && begun < this.#matrix.until) return this.#matrix.value
+    const value = matrixOf(this.known())
+    const now = performance.now()
+    this.#matrix = { value, until: now + MATRIX_SHARE * (now - begun) }
+    return value
   }
 
   /** The pods behind a cell of the matrix. Undefined while the objects are not known. */
