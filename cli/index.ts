@@ -24,6 +24,10 @@ const commands: Readonly<Record<string, Command>> = {
     about: 'watch this node, or all nodes of a cluster, in a terminal',
     load: () => import('./top.ts'),
   },
+  page: {
+    about: 'show all nodes of a cluster on a page in a browser',
+    load: () => import('./page.ts'),
+  },
   doctor: {
     about: 'say what is wrong with this node’s network, and which command mends it',
     load: () => import('./doctor.ts'),

@@ -117,6 +117,7 @@ const options = {
     value: 'HOST:PORT,…',
     about: 'the agents at these addresses; or the path of a file with one per line',
   },
+  port: { type: 'string', value: 'PORT', about: 'where to serve the page on 127.0.0.1 (9470)' },
   'token-file': {
     type: 'string',
     value: 'FILE',

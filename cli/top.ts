@@ -1,17 +1,10 @@
 // `plumb top`: a node or a fleet on the whole terminal. `top/` has the parts: sources, views, keys, drawing.
-import { homedir } from 'node:os'
-import { join } from 'node:path'
-import { accessOf } from '../agent/cluster/access.ts'
-import { Api } from '../agent/cluster/api.ts'
-import { clusterTargets } from '../agent/fleet/cluster.ts'
 import type { Fleet } from '../agent/fleet/fleet.ts'
-import { targetsOf } from '../agent/fleet/target.ts'
 import { SOCKET } from '../agent/health/health.ts'
-import { readToken } from '../agent/health/token.ts'
 import { shown, ValueError } from '../lib/text/errors.ts'
 import { printable } from '../lib/text/printable.ts'
 import { suggestion } from '../lib/text/shape.ts'
-import { version } from '../package.json'
+import { listOf } from './fleet-list.ts'
 import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print, table } from './output.ts'
 import { draw, lastScroll, pageOf, tableText, type Watched } from './top/draw.ts'
@@ -54,25 +47,8 @@ function viewOf([word = 'nodes', ...more]: readonly string[]): View {
 }
 
 function sourceOf(values: Given['values']): Source {
-  const { agents, context, socket } = values
-  const kubeconfig = values.kubeconfig ?? (context === undefined ? undefined : defaultKubeconfig())
-  const given = [agents, kubeconfig, socket].filter((one) => one !== undefined)
-  if (values['token-file'] !== undefined && agents === undefined)
-    throw new ValueError('plumb top takes --token-file with --agents only; see plumb top --help')
-  if (given.length > 1)
-    throw new ValueError('plumb top takes one of --agents, --kubeconfig and --socket; see plumb top --help')
-  if (agents !== undefined) {
-    const tokenFile = values['token-file']
-    const all = targetsOf(agents, tokenFile === undefined ? undefined : readToken(tokenFile))
-    return fleetSource(async () => ({ all }))
-  }
-  if (kubeconfig === undefined) return nodeSource(socket ?? SOCKET)
-  const api = new Api(accessOf({ kubeconfig, ...(context !== undefined && { context }) }), `plumb-top/${version}`)
-  return fleetSource((signal) => clusterTargets(api, signal))
-}
-
-function defaultKubeconfig(): string {
-  return (process.env['KUBECONFIG'] ?? '').split(':').find(Boolean) ?? join(homedir(), '.kube/config')
+  const fleet = listOf(values, 'plumb top')
+  return fleet ? fleetSource(fleet) : nodeSource(values.socket ?? SOCKET)
 }
 
 async function once(source: Source, view: View, isJson: boolean): Promise<number> {

@@ -369,7 +369,7 @@ function allowed(name: string, room: string, from: string): boolean {
   if (
     /^(node|bun):/.test(from) ||
     from === 'bun' ||
-    (/^cli\/(index|agent|sysdump|top)\.ts$/.test(name) && from === '../package.json') ||
+    (/^cli\/(index|agent|sysdump|fleet-list)\.ts$/.test(name) && from === '../package.json') ||
     (name.startsWith('cli/demo/') && /^\.\.\/\.\.\/conf\/(bridge|flannel)\.conflist$/.test(from))
   )
     return true

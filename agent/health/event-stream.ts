@@ -1,6 +1,7 @@
 import { constants, deflateRawSync } from 'node:zlib'
 import { log } from '../../lib/os/log.ts'
 import { pause } from '../scheduler/pause.ts'
+import { acceptsGzip } from './guard.ts'
 import { type Asked, type Body, plain, type Reply, type Sink, type Stream } from './http.ts'
 import { type Message, Patches } from './patches.ts'
 import type { Recorder } from './recorder.ts'
@@ -197,11 +198,6 @@ export class Feed {
       this.#compressed = { text, bytes: deflateRawSync(text, { finishFlush: constants.Z_SYNC_FLUSH, level: 1 }) }
     return this.#compressed.bytes
   }
-}
-
-/** Whether a client takes gzip, by its header `Accept-Encoding`. */
-export function acceptsGzip(header = ''): boolean {
-  return header.split(',').some((one) => /^\s*(gzip|\*)\s*(;\s*q=(?!0(\.0*)?\s*$).*)?$/i.test(one))
 }
 
 function event(name: string, id: string | undefined, data: string): string {

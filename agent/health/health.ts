@@ -13,7 +13,19 @@ import type { Failures } from '../scheduler/failures.ts'
 import type { ServiceView } from '../services/view.ts'
 import type { CallCount } from './calls.ts'
 import type { PeerObjects, PodView } from './details.ts'
-import { acceptsGzip, Feed } from './event-stream.ts'
+import { Feed } from './event-stream.ts'
+import {
+  compressed,
+  foreign,
+  HEADERS,
+  isForeign,
+  isLocal,
+  isLoopback,
+  misdirected,
+  packed,
+  tagged,
+  withHeaders,
+} from './guard.ts'
 import { type Asked, listen, type Place, plain, type Reply } from './http.ts'
 import { metrics, type NodeFigures, type Usage } from './metrics.ts'
 import type { SpanCounts } from './otlp.ts'
@@ -84,17 +96,6 @@ const STUCK_MS = 60_000
 /** The interval between two attempts to listen on the port. */
 const AGAIN_MS = 5000
 const PORT = 'status port'
-// These headers allow the page to send requests only to this agent.
-const HEADERS = {
-  'Content-Security-Policy':
-    "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
-  'X-Content-Type-Options': 'nosniff',
-  'Referrer-Policy': 'no-referrer',
-  'Cross-Origin-Resource-Policy': 'same-origin',
-  'Cross-Origin-Opener-Policy': 'same-origin',
-  'Permissions-Policy': 'camera=(), geolocation=(), microphone=(), payment=(), usb=()',
-  'Cache-Control': 'no-store',
-}
 /** The path that gives the node another WireGuard key, by POST. */
 export const ROTATE = '/wireguard/rotate'
 /** What a route answers from. */
@@ -156,7 +157,7 @@ export async function serveHealth(
   const onSocket = await openSocket(socket, () =>
     listen({ unix: socket }, (asked) => order(asked, source) ?? tell(asked)),
   )
-  const local = /^(127\.|::1$|localhost$)/.test(address)
+  const local = isLoopback(address)
   const answerOnPort = (asked: Asked) => {
     if (local && !isLocal(asked.host)) return misdirected(asked)
     const isOpen = !probesOnly || PROBES.includes(asked.path) || (token !== undefined && hasToken(asked, token))
@@ -186,24 +187,12 @@ function order({ method, path }: Asked, source: Source): Reply | undefined {
 }
 
 async function answer(from: Answering): Promise<Reply> {
-  const { method, path, header } = from.asked
+  const { method, path } = from.asked
   if (method !== 'GET') return withHeaders(plain(405, `${method} is not for here: everything is asked with GET`, ALLOW))
   if (!OPEN.includes(path) && isForeign(from.asked)) return withHeaders(foreign(from.asked))
   const route = Object.hasOwn(ROUTES, path) ? ROUTES[path] : undefined
   const reply = (await route?.(from)) ?? plain(404, `there is ${Object.keys(ROUTES).join(' ')}`)
-  return withHeaders(PROBES.includes(path) ? reply : compressed(reply, header('accept-encoding')))
-}
-
-function withHeaders(reply: Reply): Reply {
-  return { ...reply, headers: { ...HEADERS, ...reply.headers } }
-}
-
-function compressed(reply: Reply, accepted: string | undefined): Reply {
-  const { body, headers } = reply
-  if (typeof body !== 'string' || body.length < COMPRESSED_FROM) return reply
-  const varying = { ...headers, Vary: 'Accept-Encoding' }
-  if (!acceptsGzip(accepted)) return { ...reply, headers: varying }
-  return { ...reply, headers: { ...varying, 'Content-Encoding': 'gzip' }, body: Bun.gzipSync(body, { level: 1 }) }
+  return withHeaders(PROBES.includes(path) ? reply : compressed(reply, from.asked))
 }
 
 function json(value: unknown): Reply {
@@ -240,20 +229,12 @@ function stuck(source: Source): string | undefined {
   return ms > STUCK_MS ? `the part ${busy?.name} has been in one step for ${Math.round(ms / 1000)} s` : undefined
 }
 
-/** The files of the page as they are sent, compressed once. */
-const packed = new Map<string, Uint8Array>()
-
 // Loads the page at the first request for it. An agent that only serves metrics does not need this memory.
 async function asset(name: 'html' | 'js' | 'css' | 'icon', type: string, { asked, source }: Answering): Promise<Reply> {
   const { page } = await import('./page.ts')
-  const body = name === 'html' ? withPlainStatus(page.html, source.status()) : page[name]
-  const tag = `"${Bun.hash(body).toString(36)}"`
-  const headers = { ETag: tag, 'Cache-Control': 'no-cache', Vary: 'Accept-Encoding' }
-  if (asked.header('if-none-match') === tag) return { status: 304, type, headers, body: '' }
-  if (name === 'html' || !acceptsGzip(asked.header('accept-encoding'))) return { status: 200, type, headers, body }
-  const small = packed.get(name) ?? Bun.gzipSync(body, { level: 9 })
-  packed.set(name, small)
-  return { status: 200, type, headers: { ...headers, 'Content-Encoding': 'gzip' }, body: small }
+  return name === 'html'
+    ? tagged(withPlainStatus(page.html, source.status()), type, asked)
+    : packed(page[name], type, asked)
 }
 
 // The metrics of everything else are worth more than none.
@@ -285,13 +266,6 @@ function usage(): Usage {
   }
 }
 
-// Protects against DNS rebinding. A foreign page can point its host name at 127.0.0.1 and read the agent's answers.
-function isLocal(host: string): boolean {
-  return host === '' || /^(localhost|127(\.\d+){3}|\[::1\])(:\d+)?$/i.test(host)
-}
-
-/** Shorter answers are not compressed. Characters. */
-const COMPRESSED_FROM = 1000
 const ALLOW = { Allow: 'GET' }
 /** What a link on any other page may open. */
 const OPEN: readonly string[] = ['/', '/page.js', '/page.css', '/icon.svg', '/healthz', '/readyz', '/metrics']
@@ -312,24 +286,6 @@ function hasToken({ header }: Asked, token: string): boolean {
   const given = /^Bearer +(\S+)$/i.exec(header('authorization') ?? '')?.[1] ?? ''
   const digest = (text: string) => createHash('sha256').update(text).digest()
   return timingSafeEqual(digest(given), digest(token))
-}
-
-// A page of another origin cannot read the answers, and it must not make the agent work for it either. Programs send
-// neither header.
-function isForeign({ host, header }: Asked): boolean {
-  const [site, origin] = [header('sec-fetch-site'), header('origin')]
-  if (site !== undefined && site !== 'same-origin' && site !== 'none') return true
-  return origin !== undefined && origin.replace(/^https?:\/\//, '') !== host
-}
-
-function foreign({ path, header }: Asked): Reply {
-  const from = header('origin') ?? 'another site'
-  return plain(403, `${path} is not for pages of ${JSON.stringify(from)}: open the page of this agent`)
-}
-
-function misdirected({ host }: Asked): Reply {
-  const text = `this is asked as 127.0.0.1 or localhost, not as ${JSON.stringify(host)}`
-  return plain(421, `${text}; the agent can listen on another address`, HEADERS)
 }
 
 // Listens on the port and repeats failed attempts, because the other program on the port may end.

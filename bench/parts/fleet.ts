@@ -90,7 +90,7 @@ async function clusterOf(count: number): Promise<KubeServer> {
     })
   for (let i = 0; i < count; i++) {
     await post('/api/v1/nodes', { metadata: { name: `node-${i + 1}` } })
-    const metadata = { name: `plumb-agent-${i}`, namespace: 'plumb' }
+    const metadata = { name: `plumb-agent-${i}`, namespace: 'plumb', labels: { app: 'plumb-agent' } }
     await post('/api/v1/pods', { metadata, spec: { nodeName: `node-${i + 1}` } })
   }
   api.forward = (pod, port) => ({ hostname: hostOf(Number(pod.replace(/^.*-/, ''))), port })

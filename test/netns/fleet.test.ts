@@ -248,7 +248,7 @@ async function apiServer(members: readonly Member[], bare: readonly Pick<Member,
     await post('/api/v1/nodes', { metadata: { name, labels: { 'topology.kubernetes.io/zone': zone } } })
   for (const { name } of members)
     await post('/api/v1/pods', {
-      metadata: { name: `plumb-agent-${name}`, namespace: 'plumb' },
+      metadata: { name: `plumb-agent-${name}`, namespace: 'plumb', labels: { app: 'plumb-agent' } },
       spec: { nodeName: name, containers: [{ livenessProbe: { httpGet: { port: PORT } } }] },
       status: { phase: members.length === 4 && name === 'node-4' ? 'Pending' : 'Running' },
     })

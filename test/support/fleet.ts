@@ -1,4 +1,7 @@
+import type { Known } from '../../agent/fleet/fleet.ts'
+import { Recorder } from '../../agent/health/recorder.ts'
 import type { Peer } from '../../agent/health/status.ts'
+import { summaryOf } from '../../agent/health/summary.ts'
 import { peers, type Scripted, scripted } from './scripted.ts'
 
 /** A node of a scripted cluster. */
@@ -36,4 +39,12 @@ export function silent(peer: Peer): Peer {
 
 function zoneOf(i: number): string {
   return ZONES[i % ZONES.length] as string
+}
+
+/** What a collector knows of a node that answered at `now`, or that did not answer when it was asked last. */
+export function knownOf({ name, source }: Member, now: number, failure?: Known['failure']): Known {
+  const recorder = new Recorder(() => now)
+  const rows = recorder.record(source.status()).values()
+  const summary = summaryOf(source.status(), rows, recorder, { now, withRow: true })
+  return { name, summary, at: now, tookMs: 3, ...(failure && { failure }) }
 }

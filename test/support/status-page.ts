@@ -15,44 +15,28 @@ interface Visit {
   readonly requests: string[]
 }
 
-/** The status page in a real browser, with an agent whose status a test sets. */
-export interface StatusPage {
-  readonly url: string
-  readonly source: Scripted
+/** A real browser, with the pages that a test opens. */
+export interface Browsing {
   readonly visits: readonly Visit[]
   /** Opens the page at an address such as `#/peers`, in a browser of its own. */
   visit(hash?: string, options?: BrowserContextOptions): Promise<Page>
-  /** Ends the agent's server, and starts it. */
-  stop(): void
-  start(): Promise<void>
 }
 
 /**
- * Opens a browser before the tests of a suite and a new agent before each test. After each test it fails when a browser
- * complained of anything, or asked anybody else. Skips without the browser.
+ * Opens a browser before the tests of a suite. After each test it fails when a browser complained of anything, or asked
+ * anybody else than `url`. Skips without the browser.
  */
-export function statusPage(port: number, first: Parameters<typeof scripted>[0] = {}): StatusPage {
-  const url = `http://127.0.0.1:${port}/`
+export function browsing(url: string): Browsing {
   const visits: Visit[] = []
   let browser: Browser
-  let served: { stop(): void } | undefined
-  let source: Scripted
-  const start = async () => {
-    served = await serveHealth({ address: '127.0.0.1', port, socket: `/run/plumb/page-${port}.sock` }, source)
-  }
   before(async function () {
     if (!present(CHROMIUM)) skip(this, `no ${CHROMIUM}: npm run setup installs it where it can be had`)
     browser = await chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox', '--disable-gpu'] })
   })
   after(() => browser?.close())
-  beforeEach(() => {
-    source = scripted(first)
-    return start()
-  })
   afterEach(async () => {
     const all = visits.splice(0)
     await Promise.all(all.map(({ page }) => page.context().close()))
-    served?.stop()
     for (const { complaints, requests } of all) {
       assert.deepEqual(complaints, [])
       assert.deepEqual(
@@ -62,10 +46,6 @@ export function statusPage(port: number, first: Parameters<typeof scripted>[0] =
     }
   })
   return {
-    url,
-    get source() {
-      return source
-    },
     visits,
     async visit(hash = '', options = {}) {
       const page = await (await browser.newContext(options)).newPage()
@@ -77,6 +57,38 @@ export function statusPage(port: number, first: Parameters<typeof scripted>[0] =
       await page.goto(`${url}${hash}`)
       if (options.javaScriptEnabled !== false) await page.waitForSelector('.sentence')
       return page
+    },
+  }
+}
+
+/** The status page of a node in a real browser, with an agent whose status a test sets. */
+export interface StatusPage extends Browsing {
+  readonly url: string
+  readonly source: Scripted
+  /** Ends the agent's server, and starts it. */
+  stop(): void
+  start(): Promise<void>
+}
+
+/** The same with a new agent before each test. `first` is its first status. */
+export function statusPage(port: number, first: Parameters<typeof scripted>[0] = {}): StatusPage {
+  const url = `http://127.0.0.1:${port}/`
+  const opened = browsing(url)
+  let served: { stop(): void } | undefined
+  let source: Scripted
+  const start = async () => {
+    served = await serveHealth({ address: '127.0.0.1', port, socket: `/run/plumb/page-${port}.sock` }, source)
+  }
+  beforeEach(() => {
+    source = scripted(first)
+    return start()
+  })
+  afterEach(() => served?.stop())
+  return {
+    ...opened,
+    url,
+    get source() {
+      return source
     },
     stop: () => served?.stop(),
     start,

@@ -33,6 +33,7 @@ describe('plumb __complete', () => {
       'agent',
       'status',
       'top',
+      'page',
       'doctor',
       'sysdump',
       'trace',

@@ -5,10 +5,8 @@ import { gzipSync } from 'node:zlib'
 import { readSummary, summaryFromStatus } from '../../agent/fleet/answer.ts'
 import { badPairs, type Fleet, judge, type Known } from '../../agent/fleet/fleet.ts'
 import { replyOf } from '../../agent/fleet/port-forward.ts'
-import { Recorder } from '../../agent/health/recorder.ts'
 import type { Finding, Peer } from '../../agent/health/status.ts'
-import { summaryOf } from '../../agent/health/summary.ts'
-import { cluster, type Member, silent } from '../support/fleet.ts'
+import { cluster, knownOf, type Member, silent } from '../support/fleet.ts'
 import { generator } from '../support/random.ts'
 
 const NOW = Date.UTC(2026, 10, 1, 12, 0, 0)
@@ -28,7 +26,7 @@ describe('a fleet is judged', () => {
     }
   }
   const known = (failures: Readonly<Record<string, Known['failure']>> = {}) =>
-    members.map((member): Known => knownOf(member, failures[member.name]))
+    members.map((member): Known => knownOf(member, NOW, failures[member.name]))
   const zoneOf = (name: string) => members.find((one) => one.name === name)?.zone
 
   it('all are well: one short sentence', () => {
@@ -195,12 +193,12 @@ describe('the answers of agents', () => {
       zone: _zone,
       repairs: _repairs,
       ...newer
-    } = knownOf(second as Member).summary as object as Record<string, unknown>
+    } = knownOf(second as Member, NOW).summary as object as Record<string, unknown>
     const { repairs, ...rest } = told
     assert.deepEqual(JSON.parse(JSON.stringify(rest)), JSON.parse(JSON.stringify(newer)))
   })
   it('what is no summary is refused with the key that is wrong', () => {
-    const text = (change: object) => JSON.stringify({ ...knownOf(cluster(3)[0] as Member).summary, ...change })
+    const text = (change: object) => JSON.stringify({ ...knownOf(cluster(3)[0] as Member, NOW).summary, ...change })
     assert.equal(readSummary(text({ more: 1 })).node, 'node-1')
     for (const [change, why] of [
       [{ state: 'fine' }, /state is "fine"$/],
@@ -233,13 +231,6 @@ describe('the answers of agents', () => {
     assert.throws(() => replyOf(Buffer.concat([Buffer.from(bombed), bomb]), false))
   })
 })
-
-function knownOf({ name, source }: Member, failure?: Known['failure']): Known {
-  const recorder = new Recorder(() => NOW)
-  const rows = recorder.record(source.status()).values()
-  const summary = summaryOf(source.status(), rows, recorder, { now: NOW, withRow: true })
-  return { name, summary, at: NOW, tookMs: 3, ...(failure && { failure }) }
-}
 
 // The zones of the matrix, and whether all known pairs from one to the other are lost (x) or none is (.).
 function blocks({ matrix }: Fleet): string {

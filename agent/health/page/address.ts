@@ -1,5 +1,16 @@
-/** The views of the page, in the order of their keys, `1` and so on. */
-export const VIEWS = ['overview', 'peers', 'pods', 'policy', 'services', 'bgp', 'events'] as const
+/** The views of the page of a node, and then those of the page of a fleet. */
+export const VIEWS = [
+  'overview',
+  'peers',
+  'pods',
+  'policy',
+  'services',
+  'bgp',
+  'events',
+  'matrix',
+  'nodes',
+  'pairs',
+] as const
 /** A view of the page. */
 export type View = (typeof VIEWS)[number]
 

@@ -1,20 +1,20 @@
-import type { RefObject } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { span } from '../phrases.ts'
 import { headline } from '../sentence.ts'
-import { HOME, hashOf, type Place, placeOf, type View } from './address.ts'
+import type { Place, View } from './address.ts'
 import { Bgp } from './bgp.tsx'
-import { clock, copy, Name } from './common.tsx'
+import { clock, Name } from './common.tsx'
 import { Events } from './events.tsx'
 import { type Go, type Seen, useAgent, useNow, usePlace } from './hooks.ts'
-import { HELP, nextRow, useKeys } from './keys.ts'
+import { useKeys } from './keys.ts'
 import { Overview } from './overview.tsx'
 import { Peers, type ViewProps } from './peers.tsx'
 import { Pods } from './pods.tsx'
 import { Policy } from './policy.tsx'
 import { Services } from './services.tsx'
+import { Help, pressed, Views, Voice } from './shell.tsx'
 
-const TITLES: Readonly<Record<View, string>> = {
+const TITLES: Readonly<Partial<Record<View, string>>> = {
   overview: 'Overview',
   peers: 'Peers',
   pods: 'Pods',
@@ -45,8 +45,7 @@ export function App() {
   const help = useRef<HTMLDialogElement>(null)
   const views = viewsOf(seen)
   useTitle(seen)
-  // Keys may follow faster than the page is drawn.
-  useKeys((key) => pressed(key, { place: placeOf(location.hash), go, views, say, help: help.current }))
+  useKeys((key) => pressed(key, { go, views, say, problems: PROBLEMS, help: help.current }))
   if (!known)
     return (
       <main>
@@ -63,21 +62,7 @@ export function App() {
   return (
     <>
       <Head seen={seen} now={there} place={place} go={go} />
-      <nav aria-label="Views">
-        {views.map((name, i) => (
-          <a
-            key={name}
-            href={hashOf({ ...HOME, view: name })}
-            aria-current={place.view === name ? 'page' : undefined}
-            title={`Key ${i + 1}`}
-          >
-            {TITLES[name]}
-          </a>
-        ))}
-        <button type="button" class="keys" onClick={() => help.current?.showModal()}>
-          Keys <kbd>?</kbd>
-        </button>
-      </nav>
+      <Views all={views} titles={TITLES} here={place.view} help={help} />
       {lost !== undefined && (
         <p class="lost">
           <b>Connection lost</b> {span(now - lost)} ago. What you see is as of {clock(lost)}; asking again…
@@ -157,105 +142,6 @@ function Head({ seen: { known, lost }, now, place, go }: { seen: Seen; now: numb
         {place.isPaused ? 'Go on' : 'Pause'}
       </button>
     </header>
-  )
-}
-
-interface Hands {
-  place: Place
-  go: Go
-  views: readonly View[]
-  say(text: string): void
-  help: HTMLDialogElement | null
-}
-
-/** Does what a key stands for. False for a key without a meaning. */
-function pressed(key: string, { place, go, views, say, help }: Hands): boolean {
-  const view = /^[1-9]$/.test(key) ? views[Number(key) - 1] : undefined
-  if (help?.open) return false
-  if (view) go({ ...HOME, view, item: undefined }, true)
-  else if (key === '/') document.querySelector<HTMLInputElement>('main input[type=search]')?.focus()
-  else if (key === '?') help?.showModal()
-  else if (key === 'j' || key === 'k') {
-    const selected = nextRow(place.selected, key === 'j' ? 1 : -1)
-    if (selected !== undefined) go({ selected })
-    // Enter is for the row now, and not for a button that was pressed before.
-    if (document.activeElement instanceof HTMLElement) document.activeElement.blur()
-  } else if (key === 'Enter') document.querySelector<HTMLElement>('main tr.selected button.open')?.click()
-  else if (key === 'Escape') stepBack(place, go)
-  else if (key === '!') go({ q: toggled(place.q, PROBLEMS[place.view] ?? '') })
-  else if (key === ' ') go({ isPaused: !place.isPaused })
-  else if (key === 'c') void copied(commandHere(), 'the command', say)
-  else if (key === 'y') void copied(location.href, 'the link', say)
-  else return false
-  return true
-}
-
-function stepBack({ item, q, selected }: Place, go: Go): void {
-  const active = document.activeElement
-  if (active instanceof HTMLInputElement) active.blur()
-  else if (item !== undefined) go({ item: undefined }, true)
-  else if (q !== '') go({ q: '' })
-  else if (selected !== '') go({ selected: '' })
-}
-
-function toggled(q: string, word: string): string {
-  const words = q.split(/\s+/).filter(Boolean)
-  return (words.includes(word) ? words.filter((one) => one !== word) : [...words, word]).filter(Boolean).join(' ')
-}
-
-function commandHere(): string | undefined {
-  const found =
-    document.querySelector<HTMLElement>('main .selected [data-command]') ??
-    document.querySelector<HTMLElement>('main [data-command]')
-  return found?.dataset['command']
-}
-
-async function copied(text: string | undefined, what: string, say: Hands['say']): Promise<void> {
-  if (text === undefined) say('There is no command here')
-  else say((await copy(text)) ? `Copied ${what}: ${text}` : `The browser does not let the page copy ${what}`)
-}
-
-function Help({ dialog }: { dialog: RefObject<HTMLDialogElement | null> }) {
-  return (
-    <dialog ref={dialog} aria-labelledby="help">
-      <h2 id="help">Keys</h2>
-      <dl>
-        {HELP.map(([keys, what]) => (
-          <div key={keys}>
-            <dt>
-              <kbd>{keys}</kbd>
-            </dt>
-            <dd>{what}</dd>
-          </div>
-        ))}
-      </dl>
-      <p>
-        Words of a search are joined: <code>state:bad zone:b</code>. <code>!</code> negates, <code>a,b</code> is one of
-        both, <code>rtt&gt;5</code> compares.
-      </p>
-      <button type="button" onClick={() => dialog.current?.close()}>
-        Close
-      </button>
-    </dialog>
-  )
-}
-
-// Says one sentence in five seconds at most.
-function Voice({ text }: { text: string }) {
-  const [spoken, speak] = useState(text)
-  const last = useRef(0)
-  useEffect(() => {
-    const wait = Math.max(last.current + 5000 - Date.now(), 0)
-    const timer = setTimeout(() => {
-      last.current = Date.now()
-      speak(text)
-    }, wait)
-    return () => clearTimeout(timer)
-  }, [text])
-  return (
-    <p class="voice" role="status">
-      {spoken}
-    </p>
   )
 }
 

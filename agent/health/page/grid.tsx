@@ -210,7 +210,7 @@ function draw(canvas: HTMLCanvasElement, { width, drawn, ordered, found }: Drawi
     context.globalAlpha = found.size === ordered.length || found.has(row) ? 1 : 0.15
     context.fillStyle = row.state === 'reachable' ? (shades[shadeOf(row.ms)] as string) : states[row.state]
     context.fillRect(cell.x, cell.y, size, size)
-    sign(context, row.state, cell.x, cell.y, size, ink)
+    drawSign(context, row.state, cell.x, cell.y, size, ink)
   }
   context.globalAlpha = 1
 }
@@ -222,8 +222,8 @@ function shadeOf(ms: number | undefined): number {
   return Math.min(Math.floor(share * SHADES), SHADES - 1)
 }
 
-// A cross, a triangle, a ring; small cells have them, too. A reachable peer has a tick where there is room.
-function sign(
+/** Draws a cross, a triangle or a dot; small cells have them, too. A reachable peer has a tick where there is room. */
+export function drawSign(
   context: CanvasRenderingContext2D,
   state: PeerState,
   x: number,
