@@ -6,6 +6,12 @@ import { bridgesOf } from '../facts/pods.ts'
 import { TUNNELS } from '../packets.ts'
 import { shellWord } from '../shell.ts'
 
+/**
+ * Bridges of programs that make them again, with the network of their settings. Any other link may be the way to the
+ * node, so its address stays.
+ */
+const MADE = /^(docker\d+|br-[\da-f]{12}|virbr\d+|podman\d+|cni-podman\d+|lxcbr\d+|lxdbr\d+)$/
+
 /** The network of pods overlaps a network that the node reaches elsewhere. One of the two is not reachable. */
 export const check: Check = {
   code: 'DR27',
@@ -21,8 +27,7 @@ export const check: Check = {
         {
           what: `The network of pods ${ours} overlaps ${cidr} of ${name}`,
           effect: 'packets to one of them go to the other; one of the two needs another network',
-          // The way to the node may be by hardware. Docker and others make a bridge again, with the network of their settings.
-          commands: [`ip addr ${kind === 'bridge' ? `del ${cidr}` : 'show'} dev ${shellWord(name)}`],
+          commands: [`ip addr ${kind === 'bridge' && MADE.test(name) ? `del ${cidr}` : 'show'} dev ${shellWord(name)}`],
         },
       ]
     })
