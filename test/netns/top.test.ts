@@ -231,7 +231,7 @@ describe('plumb top', () => {
       })
     await post('/api/v1/nodes', { metadata: { name: member.name } })
     await post('/api/v1/pods', {
-      metadata: { name: 'plumb-agent-x', namespace: 'plumb' },
+      metadata: { name: 'plumb-agent-x', namespace: 'plumb', labels: { app: 'plumb-agent' } },
       spec: { nodeName: member.name },
     })
     const screen = top(['--kubeconfig', server.kubeconfig, '--context', 'test'], { columns: 160 })
