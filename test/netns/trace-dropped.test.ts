@@ -56,25 +56,27 @@ describe('plumb trace --dropped', () => {
       const none = await dropped(node, ['--for', '3'], send)
       assert.deepEqual([none.status, none.dropped], [0, []])
       await sh(node, 'sysctl -qw net.ipv4.conf.br0.rp_filter=1; ip route add 10.1.0.2/32 via 192.0.2.9')
-      const filtered = await dropped(node, ['--for', '4'], send)
-      assert.deepEqual(
-        filtered.dropped.map(({ source, destination, hop }) => [source, destination, hop]),
-        [[A, OUT, 'route']],
-      )
-      // The kernel tells of the drops of the whole machine, where other tests drop packets, too. One may be missed.
-      assert.ok([1, 2].includes(filtered.dropped[0]?.count ?? 0), JSON.stringify(filtered.dropped))
-      assert.match(filtered.dropped[0]?.reason ?? '', /the reverse path filter/)
+      await thrice(async () => {
+        const filtered = await dropped(node, ['--for', '4'], send)
+        assert.deepEqual(
+          filtered.dropped.map(({ source, destination, hop, count }) => [source, destination, hop, count]),
+          [[A, OUT, 'route', 2]],
+        )
+        assert.match(filtered.dropped[0]?.reason ?? '', /the reverse path filter/)
+      })
       await sh(node, 'ip route del 10.1.0.2/32; iptables-legacy -I FORWARD -s 10.1.0.3 -j DROP')
-      const old = await dropped(node, ['--for', '4'], send)
-      assert.match(old.dropped[0]?.reason ?? '', /a rule outside of nft drops it \(NETFILTER_DROP/)
-      // The answer to a as well: frames between pods meet the rules of IP.
-      assert.deepEqual(
-        old.dropped.map(({ source, destination, count }) => [source, destination, count]),
-        [
-          [B, OUT, 2],
-          [B, A, 1],
-        ],
-      )
+      await thrice(async () => {
+        const old = await dropped(node, ['--for', '4'], send)
+        assert.match(old.dropped[0]?.reason ?? '', /a rule outside of nft drops it \(NETFILTER_DROP/)
+        // The answer to a as well: frames between pods meet the rules of IP.
+        assert.deepEqual(
+          old.dropped.map(({ source, destination, count }) => [source, destination, count]),
+          [
+            [B, OUT, 2],
+            [B, A, 1],
+          ],
+        )
+      })
       await sh(node, 'iptables-legacy -F; sysctl -qw net.ipv6.conf.all.forwarding=0')
       const six = await dropped(node, ['--for', '4'], () =>
         a.exec(['ping', '-c2', '-i0.2', '-W1', ...SIZE, '2001:db8:9::9']),
@@ -103,3 +105,18 @@ describe('plumb trace --dropped', () => {
     }),
   )
 })
+
+/**
+ * Tries what the kernel says of its drops three times: it tells of those of the whole machine, where other tests drop
+ * packets, too.
+ */
+async function thrice(work: () => Promise<void>): Promise<void> {
+  for (let tries = 0; tries < 2; tries++)
+    try {
+      await work()
+      return
+    } catch (cause) {
+      if (!(cause instanceof assert.AssertionError)) throw cause
+    }
+  await work()
+}
