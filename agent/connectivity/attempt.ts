@@ -14,7 +14,10 @@ export interface Attempt {
   readonly to: Ip
   /** 0 for ICMP. */
   readonly port: number
-  /** TCP and UDP: bytes of data; 0 only opens a connection. ICMP: the length of the packet with its IP header, which nobody may fragment. */
+  /**
+   * TCP and UDP: bytes of data; 0 only opens a connection. ICMP: the length of the packet with its IP header, which
+   * nobody may fragment.
+   */
   readonly bytes: number
   /** Asks a name server for the addresses of a name, and wants this one. Nothing is echoed then. */
   readonly lookUp?: { readonly name: string; readonly has: Ip }

@@ -1,4 +1,5 @@
 // What many nodes say together: how each one is, which pairs lose packets, and one sentence for all. Pure.
+import { collator } from '../health/reachability.ts'
 import type { Severity } from '../health/status.ts'
 import type { Summary, WorstPeer } from '../health/summary.ts'
 import { type Matrix, matrixOf, type OneWay, oneWayOf } from './matrix.ts'
@@ -91,7 +92,6 @@ export const MATRIX_NODES = 300
 const SLOW_MS = 1000
 /** The names in one part of the sentence. */
 const NAMED = 3
-const collator = new Intl.Collator('en', { numeric: true })
 
 /** Judges a fleet. `note` says why agents are not known. `now` is in milliseconds since 1970. */
 export function judge(known: readonly Known[], now: number, note?: string): Fleet {

@@ -1,13 +1,12 @@
 // The page of a fleet: a server on the operator's machine. The page asks it for the fleet every few seconds.
 
-import { printable } from '../../lib/text/printable.ts'
 import { compressed, foreign, isForeign, isLocal, misdirected, packed, tagged, withHeaders } from '../health/guard.ts'
 import { type Asked, listen, plain, type Reply } from '../health/http.ts'
+import { escaped, withoutScript } from '../health/plain-status.ts'
 import type { Fleet } from './fleet.ts'
 
 /** What a link on any other page may open. */
 const OPEN: readonly string[] = ['/', '/page.js', '/page.css', '/icon.svg']
-const NO_SCRIPT = '<!-- plain status -->'
 
 /** Where the fleet comes from. */
 interface Source {
@@ -52,6 +51,5 @@ async function routed(asked: Asked, source: Source, fleetText: () => string): Pr
 
 // For a browser that runs no script.
 function withSentence(html: string, { sentence }: Fleet): string {
-  const escaped = printable(sentence).replace(/[&<>"']/g, (char) => `&#${char.charCodeAt(0)};`)
-  return html.replace(NO_SCRIPT, () => `<h1>${escaped}</h1><p><a href="fleet">The fleet as JSON</a></p>`)
+  return withoutScript(html, `<h1>${escaped(sentence)}</h1><p><a href="fleet">The fleet as JSON</a></p>`)
 }

@@ -58,8 +58,7 @@ export class Feed {
    * listeners.
    *
    * With `v=2` it sends the messages of `messages.ts`: `whole`, or the patches since the header `Last-Event-ID` or
-   * the query's `after`, and
-   * then a `patch` on every change. Without, it sends a whole `status` at once and on every change, and the `id` of an
+   * the query's `after`, and then a `patch` on every change. Without, it sends a whole `status` at once and on every change, and the `id` of an
    * event is its send time in milliseconds since 1970.
    */
   listen({ query, header }: Pick<Asked, 'query' | 'header'>): Reply {

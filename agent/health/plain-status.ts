@@ -17,14 +17,19 @@ export function withPlainStatus(html: string, status: Status): string {
     list([...reasons, ...degraded]),
     ...(commands.length > 0 ? ['<p>Commands that mend it:</p>', list(commands)] : []),
   ]
-  return html.replace(PLACE, () => lines.join('\n'))
+  return withoutScript(html, lines.join('\n'))
 }
 
 function list(texts: readonly string[]): string {
   return texts.length === 0 ? '' : `<ul>${texts.map((text) => `<li>${escaped(text)}</li>`).join('')}</ul>`
 }
 
-// Names come from other programs.
-function escaped(text: string): string {
+/** Writes HTML into a page where only a browser that runs no script shows it. */
+export function withoutScript(html: string, content: string): string {
+  return html.replace(PLACE, () => content)
+}
+
+/** A text as HTML. Names come from other programs. */
+export function escaped(text: string): string {
   return printable(text).replace(/[&<>"']/g, (char) => `&#${char.charCodeAt(0)};`)
 }

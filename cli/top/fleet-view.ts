@@ -3,7 +3,7 @@ import { badPairs, type Fleet, type FleetNode } from '../../agent/fleet/fleet.ts
 import { isBad } from '../../agent/health/rows.ts'
 import type { Watched } from './draw.ts'
 import type { Line, Table } from './table.ts'
-import { countCell, factLines, lostCell, msCell, timeCell } from './words.ts'
+import { countCell, factLines, lostCell, msCell, timeCell, titled } from './words.ts'
 
 const TONES = { ready: 'good', degraded: 'warning', 'not ready': 'error', dead: 'error' } as const
 const ORDER = ['not ready', 'dead', 'degraded', 'ready'] as const
@@ -76,10 +76,6 @@ function detailsOf(node: FleetNode, { oneWay }: Fleet, now: number): string[] {
     ),
     ...findings.flatMap(({ code, text, commands }) => titled(`${code}: ${text}`, commands)),
   ]
-}
-
-function titled(title: string, lines: readonly string[]): string[] {
-  return lines.length === 0 ? [] : ['', title, ...lines.map((line) => `  ${line}`)]
 }
 
 function pairsOf(fleet: Fleet, now: number): Table {

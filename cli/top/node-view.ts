@@ -1,14 +1,14 @@
 // One node, by the socket of its agent: its peers, its pods and what was refused.
 import type { Happening } from '../../agent/health/happenings.ts'
 import { type Known, known, type Patch, patched, type Whole } from '../../agent/health/messages.ts'
-import { reach } from '../../agent/health/reachability.ts'
+import { collator, reach } from '../../agent/health/reachability.ts'
 import { isBad, type PeerState, peerOf, type Row, rowName } from '../../agent/health/rows.ts'
 import { causeOf } from '../../agent/health/sentence.ts'
 import type { Status } from '../../agent/health/status.ts'
 import type { PodSummary } from '../../agent/policy/view.ts'
 import type { Watched } from './draw.ts'
 import type { Line, Table } from './table.ts'
-import { factLines, lostCell, msCell, timeCell } from './words.ts'
+import { factLines, lostCell, msCell, timeCell, titled } from './words.ts'
 
 /** What is known of a node. */
 export interface NodeKnown {
@@ -21,7 +21,6 @@ export interface NodeKnown {
 }
 
 const WORST: readonly PeerState[] = ['unreachable', 'silent', 'narrow', 'unknown', 'reachable']
-const collator = new Intl.Collator('en', { numeric: true })
 
 /** What a message of `/events?v=2` makes of what was known. Undefined before the first whole message. */
 export function afterMessage(before: Known | undefined, event: string, data: string): Known | undefined {
@@ -91,10 +90,6 @@ function ownLine(status: Known['status']): Line {
       ...titled('Commands that mend it', commands),
     ],
   }
-}
-
-function titled(title: string, lines: readonly string[]): string[] {
-  return lines.length === 0 ? [] : ['', title, ...lines.map((line) => `  ${line}`)]
 }
 
 function peerLine(row: Row, now: number): Line {

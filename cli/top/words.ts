@@ -36,3 +36,8 @@ export function factLines(facts: readonly (readonly [name: string, value: string
   const width = Math.max(0, ...known.map(([name]) => name.length))
   return known.map(([name, value]) => `${name.padEnd(width)}  ${value}`)
 }
+
+/** Lines below a title, after an empty line. Nothing without lines. */
+export function titled(title: string, lines: readonly string[]): string[] {
+  return lines.length === 0 ? [] : ['', title, ...lines.map((line) => `  ${line}`)]
+}

@@ -17,9 +17,10 @@ export const check: Check = {
     const names = old.slice(0, NAMED).map(({ container }) => container)
     const more = old.length > NAMED ? ` and ${old.length - NAMED} more` : ''
     const mtu = mtus.get(old[0]?.link ?? '')
+    const count = old.length === 1 ? '1 pod has' : `${old.length} pods have`
     return [
       {
-        what: `${old.length === 1 ? '1 pod has' : `${old.length} pods have`} MTU ${mtu}, and the network has ${network.mtu} now (${names.join(', ')}${more})`,
+        what: `${count} MTU ${mtu}, and the network has ${network.mtu} now (${names.join(', ')}${more})`,
         effect: 'their large packets to other nodes are lost',
         commands: old.map(({ container }) => `crictl stopp ${shellWord(container)}`),
       },

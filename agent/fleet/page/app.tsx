@@ -68,7 +68,7 @@ export function App() {
         <div class="who">
           <h1>Fleet</h1>
           <p>
-            {fleet.nodes.length} nodes, {Object.keys(fleet.versions).length} versions
+            nodes: {fleet.nodes.length}, versions: {Object.keys(fleet.versions).length}
           </p>
         </div>
         <p class={`link ${lost !== undefined ? 'bad' : place.isPaused ? 'paused' : 'good'}`}>
@@ -112,7 +112,7 @@ function Body(props: Props) {
   }
 }
 
-function Overview({ fleet, now }: Props) {
+function Overview({ fleet }: Props) {
   const { findings, dead, lost, counts, versions, zones } = fleet
   const link = (place: Partial<Place>) => hashOf({ ...HOME, ...place })
   return (
@@ -167,7 +167,7 @@ function Overview({ fleet, now }: Props) {
             </li>
           ))}
         </ul>
-        <Worst fleet={fleet} now={now} />
+        <Worst fleet={fleet} />
       </Card>
       <Card id="own" title="Versions">
         <ul class="worst">
@@ -197,7 +197,7 @@ function Where({ nodes }: { nodes: readonly string[] }) {
   )
 }
 
-function Worst({ fleet }: Props | { fleet: Fleet; now: number }) {
+function Worst({ fleet }: Pick<Props, 'fleet'>) {
   const pairs = badPairs(fleet).slice(0, 5)
   if (pairs.length === 0) return null
   return (

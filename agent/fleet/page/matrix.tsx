@@ -8,9 +8,9 @@ import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { printable } from '../../../lib/text/printable.ts'
 import type { Place } from '../../health/page/address.ts'
 import { Card, Command, Name } from '../../health/page/common.tsx'
-import { drawSign } from '../../health/page/grid.tsx'
 import { type Go, useWidth } from '../../health/page/hooks.ts'
 import { roundTrip, SIGNS } from '../../health/page/peer-fields.ts'
+import { openPen } from '../../health/page/pen.ts'
 import type { PeerState } from '../../health/rows.ts'
 import type { Fleet } from '../fleet.ts'
 import { type Matrix, stateAt } from '../matrix.ts'
@@ -18,9 +18,8 @@ import type { ZonePair } from '../zones.ts'
 
 /** The width of the names of the rows, and the widest and narrowest cell, in pixels. */
 const [NAMES, WIDEST, NARROWEST] = [110, 22, 3]
-/** Names and signs are drawn where there is room. Pixels of a cell. */
-const [ROOM, SIGNED] = [11, 7]
-const STATES: Readonly<Record<string, PeerState>> = { n: 'narrow', s: 'silent', u: 'unreachable', '?': 'unknown' }
+/** Names are written where a cell is so high, in pixels. */
+const ROOM = 11
 
 interface Props {
   fleet: Fleet
@@ -198,46 +197,22 @@ function ZoneCell({ pair }: { pair: ZonePair | undefined }) {
 }
 
 function draw(canvas: HTMLCanvasElement, matrix: Matrix, cell: number): void {
-  const context = canvas.getContext('2d')
-  if (!context) return
-  const { names, rows } = matrix
-  const [width, height] = [NAMES + names.length * cell, names.length * cell]
-  const scale = devicePixelRatio
-  canvas.width = Math.round(width * scale)
-  canvas.height = Math.round(height * scale)
-  canvas.style.width = `${width}px`
-  canvas.style.height = `${height}px`
-  context.scale(scale, scale)
-  const style = getComputedStyle(canvas)
-  const colour = (name: string) => style.getPropertyValue(`--${name}`).trim()
-  const shades = Array.from({ length: 6 }, (_, i) => colour(`rtt-${i}`))
-  const states: Readonly<Record<string, string>> = {
-    n: colour('cell-narrow'),
-    s: colour('cell-silent'),
-    u: colour('cell-unreachable'),
-    '?': colour('cell-unknown'),
-    '-': colour('edge'),
-  }
-  const gap = cell > 6 ? 1 : 0
-  context.font = `11px ${style.fontFamily}`
-  for (const [i, row] of rows.entries()) {
+  const { names } = matrix
+  const pen = openPen(canvas, NAMES + names.length * cell, names.length * cell)
+  if (!pen) return
+  const { context } = pen
+  const size = cell - (cell > 6 ? 1 : 0)
+  context.font = `11px ${pen.font}`
+  for (const [i, name] of names.entries()) {
     if (cell >= ROOM) {
-      context.fillStyle = colour('soft')
-      context.fillText(printable(names[i] ?? ''), 0, i * cell + cell / 2 + 4, NAMES - 8)
+      context.fillStyle = pen.colour('soft')
+      context.fillText(printable(name), 0, i * cell + cell / 2 + 4, NAMES - 8)
     }
+    context.fillStyle = pen.colour('edge')
+    context.fillRect(NAMES + i * cell, i * cell, size, size)
     for (let j = 0; j < names.length; j++) {
-      const letter = row.states[j] ?? ' '
-      if (letter === ' ') continue
-      context.fillStyle = letter === 'r' ? (shades[shadeOf(row.ms[j])] as string) : (states[letter] ?? '')
-      context.fillRect(NAMES + j * cell, i * cell, cell - gap, cell - gap)
-      const state = STATES[letter]
-      if (state && cell >= SIGNED) drawSign(context, state, NAMES + j * cell, i * cell, cell - gap, colour('sign'))
+      const state = stateAt(matrix, i, j)
+      if (state) pen.cell({ state, ms: matrix.rows[i]?.ms[j], x: NAMES + j * cell, y: i * cell, size })
     }
   }
-}
-
-// On a logarithmic scale from 0.1 ms to 100 ms.
-function shadeOf(ms: number | null | undefined): number {
-  if (ms === null || ms === undefined) return 0
-  return Math.min(Math.max(Math.floor((Math.log10(ms) + 1) * 2), 0), 5)
 }

@@ -12,11 +12,7 @@ import { clock, Name } from './common.tsx'
 import { cellAt, type GridLayout, gridLayout, neighbour } from './grid-layout.ts'
 import { useWidth } from './hooks.ts'
 import { grouped, SIGNS, STATES } from './peer-fields.ts'
-
-/** The colours of round trips, from the shortest to the longest, are `--rtt-0` to `--rtt-5`. */
-const SHADES = 6
-/** The round trips of the first and the last shade, in milliseconds. */
-const [FAST, SLOW] = [0.1, 100]
+import { openPen } from './pen.ts'
 
 interface Props {
   rows: readonly Row[]
@@ -184,78 +180,20 @@ interface Drawing {
 }
 
 function draw(canvas: HTMLCanvasElement, { width, drawn, ordered, found }: Drawing): void {
-  const context = canvas.getContext('2d')
-  if (!context) return
-  const scale = devicePixelRatio
   const { height, size, cells, heads } = drawn
-  canvas.width = Math.round(width * scale)
-  canvas.height = Math.round(height * scale)
-  canvas.style.width = `${width}px`
-  canvas.style.height = `${height}px`
-  context.scale(scale, scale)
-  const style = getComputedStyle(canvas)
-  const colour = (name: string) => style.getPropertyValue(`--${name}`).trim()
-  const shades = Array.from({ length: SHADES }, (_, i) => colour(`rtt-${i}`))
-  const states = Object.fromEntries(STATES.map((state) => [state, colour(`cell-${state}`)])) as Record<
-    PeerState,
-    string
-  >
-  const [ink, text] = [colour('sign'), colour('soft')]
-  context.font = `12px ${style.fontFamily}`
-  context.fillStyle = text
+  const pen = openPen(canvas, width, height)
+  if (!pen) return
+  const { context } = pen
+  context.font = `12px ${pen.font}`
+  context.fillStyle = pen.colour('soft')
   for (const { name, y } of heads) context.fillText(name, 0, y, width)
-  for (const [i, row] of ordered.entries()) {
+  for (const [i, { state, ms }] of ordered.entries()) {
     const cell = cells[i]
     if (!cell) continue
-    context.globalAlpha = found.size === ordered.length || found.has(row) ? 1 : 0.15
-    context.fillStyle = row.state === 'reachable' ? (shades[shadeOf(row.ms)] as string) : states[row.state]
-    context.fillRect(cell.x, cell.y, size, size)
-    drawSign(context, row.state, cell.x, cell.y, size, ink)
+    context.globalAlpha = found.size === ordered.length || found.has(ordered[i] as Row) ? 1 : 0.15
+    pen.cell({ state, ms, ...cell, size })
   }
   context.globalAlpha = 1
-}
-
-/** The shade of a round trip in milliseconds, on a logarithmic scale. One without is the first. */
-function shadeOf(ms: number | undefined): number {
-  if (ms === undefined) return 0
-  const share = Math.log(Math.max(ms, FAST) / FAST) / Math.log(SLOW / FAST)
-  return Math.min(Math.floor(share * SHADES), SHADES - 1)
-}
-
-/** Draws a cross, a triangle or a dot; small cells have them, too. A reachable peer has a tick where there is room. */
-export function drawSign(
-  context: CanvasRenderingContext2D,
-  state: PeerState,
-  x: number,
-  y: number,
-  size: number,
-  ink: string,
-): void {
-  const [a, b, middle] = [size * 0.25, size * 0.75, size / 2]
-  context.strokeStyle = ink
-  context.fillStyle = ink
-  context.lineWidth = Math.max(size / 9, 1.2)
-  context.beginPath()
-  if (state === 'silent' || state === 'unreachable') {
-    context.moveTo(x + a, y + a)
-    context.lineTo(x + b, y + b)
-    context.moveTo(x + b, y + a)
-    context.lineTo(x + a, y + b)
-    context.stroke()
-  } else if (state === 'narrow') {
-    context.moveTo(x + middle, y + a)
-    context.lineTo(x + b, y + b)
-    context.lineTo(x + a, y + b)
-    context.fill()
-  } else if (state === 'unknown') {
-    context.arc(x + middle, y + middle, size / 6, 0, 7)
-    context.fill()
-  } else if (size >= 16) {
-    context.moveTo(x + a, y + middle)
-    context.lineTo(x + size * 0.43, y + size * 0.68)
-    context.lineTo(x + b, y + size * 0.32)
-    context.stroke()
-  }
 }
 
 /** Changes when the colours of the page change. */
