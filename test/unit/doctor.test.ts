@@ -515,6 +515,12 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
     healthy({ links: [...healthy().links, link('docker0', 'bridge', { cidrs: ['10.66.0.1/16'] })] }),
     'The network of pods 10.64.0.0/12 overlaps 10.66.0.1/16 of docker0: packets to one of them go to the other; one of the two needs another network; run ip addr del 10.66.0.1/16 dev docker0',
   ],
+  // A bridge that somebody made may be the way to the node.
+  [
+    'DR27',
+    healthy({ links: [...healthy().links, link('br0', 'bridge', { cidrs: ['10.66.0.1/16'] })] }),
+    'The network of pods 10.64.0.0/12 overlaps 10.66.0.1/16 of br0: packets to one of them go to the other; one of the two needs another network; run ip addr show dev br0',
+  ],
   [
     'DR12',
     healthy({
