@@ -58,7 +58,7 @@ describe('plumb agent with extension', () => {
       const agent = one.agent()
       await agent.ready(20_000)
       for (const n of [7, 8, 9]) put(cluster, n)
-      await until(() => calls(one).filter(({ words }) => words === 'add').length === 3)
+      await until(() => calls(one).filter(({ words }) => words === 'add').length === 3, 20_000)
       await agent.stop()
       const before = calls(one).length
       assert.ok(!calls(one).some(({ words }) => words === 'remove'))
