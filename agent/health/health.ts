@@ -142,6 +142,7 @@ const ROUTES: Readonly<Record<string, Route>> = {
 
 /**
  * Answers on the socket, and on the port if there is one, until stopped.
+ * The port answers from `overTcp`, when it is to tell less than the socket.
  * When it cannot listen on the port, it reports the failure and tries again. Pods do not need the port.
  * Throws CniError 5 when it cannot listen on the socket, and 11 when another agent already answers there.
  */
@@ -149,28 +150,35 @@ export async function serveHealth(
   { address, port, probesOnly, token, socket }: Places,
   source: Source,
   failures: Pick<Failures, 'report'> = { report() {} },
+  overTcp: Source = source,
 ): Promise<{ stop(): void }> {
-  const { recorder = new Recorder() } = source
-  const feed = new Feed(source, recorder)
-  const summaries = new Summaries(source, recorder)
-  const tell = (asked: Asked) => answer({ source, feed, recorder, summaries, asked })
+  const own = answering(source)
+  const onTcp = overTcp === source ? own : answering(overTcp)
   const onSocket = await openSocket(socket, () =>
-    listen({ unix: socket }, (asked) => order(asked, source) ?? tell(asked)),
+    listen({ unix: socket }, (asked) => order(asked, source) ?? own.tell(asked)),
   )
   const local = isLoopback(address)
   const answerOnPort = (asked: Asked) => {
     if (local && !isLocal(asked.host)) return misdirected(asked)
     const isOpen = !probesOnly || PROBES.includes(asked.path) || (token !== undefined && hasToken(asked, token))
-    return isOpen ? tell(asked) : withheld(asked, token !== undefined)
+    return isOpen ? onTcp.tell(asked) : withheld(asked, token !== undefined)
   }
   const onPort = port === 0 ? undefined : insist({ hostname: address, port }, answerOnPort, failures)
   return {
     stop() {
-      feed.stop()
+      own.stop()
+      onTcp.stop()
       onPort?.stop()
       onSocket.stop()
     },
   }
+}
+
+function answering(source: Source): { tell(asked: Asked): Promise<Reply>; stop(): void } {
+  const { recorder = new Recorder() } = source
+  const feed = new Feed(source, recorder)
+  const summaries = new Summaries(source, recorder)
+  return { tell: (asked) => answer({ source, feed, recorder, summaries, asked }), stop: () => feed.stop() }
 }
 
 // What changes something is for the socket alone, which only root may use.
