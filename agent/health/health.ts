@@ -84,7 +84,10 @@ export interface Source {
 /** The socket, and the address and port of the HTTP server. `port` 0 means no port, as in flannel's `healthz-port`. */
 export interface Places {
   readonly address: string
-  /** Without the token, the port serves only the paths of probes and metrics. */
+  /**
+   * The port serves only the paths of probes and metrics, except to a client with the token, and to one on the loopback
+   * address. The latter gets what it would get of a port there.
+   */
   readonly probesOnly?: true
   readonly token?: string
   readonly port: number
@@ -160,8 +163,10 @@ export async function serveHealth(
   const local = isLoopback(address)
   const answerOnPort = (asked: Asked) => {
     if (local && !isLocal(asked.host)) return misdirected(asked)
-    const isOpen = !probesOnly || PROBES.includes(asked.path) || (token !== undefined && hasToken(asked, token))
-    return isOpen ? onTcp.tell(asked) : withheld(asked, token !== undefined)
+    const isOpen = !probesOnly || PROBES.includes(asked.path) || isInside(asked)
+    return isOpen || (token !== undefined && hasToken(asked, token))
+      ? onTcp.tell(asked)
+      : withheld(asked, token !== undefined)
   }
   const onPort = port === 0 ? undefined : insist({ hostname: address, port }, answerOnPort, failures)
   return {
@@ -287,6 +292,11 @@ function withheld({ path }: Asked, hasToken: boolean): Reply {
     return plain(401, `${text}; want the header Authorization: Bearer with the token of --status-token-file`, headers)
   }
   return plain(403, `${text}; --status-token-file=FILE serves all to a client with its token`, HEADERS)
+}
+
+// Port-forward of Kubernetes and of ssh end on the loopback address. Who is there reads a port of that address, too.
+function isInside({ isOnLoopback, host }: Asked): boolean {
+  return isOnLoopback && isLocal(host)
 }
 
 // The time that it takes says nothing about the token.
