@@ -1,49 +1,71 @@
 // What agents answer, read with care: another version may say it differently, and a stranger may answer at the address.
 import * as v from 'valibot'
+import { printable } from '../../lib/text/printable.ts'
 import { type PeerState, type Row, rowOf } from '../health/rows.ts'
 import type { Peer, Status } from '../health/status.ts'
 import { type RowSummary, type Summary, summaryOf } from '../health/summary.ts'
+import { isNodeName } from '../lease/node-name.ts'
 
 const HOUR_MS = 3_600_000
-const count = v.pipe(v.number(), v.integer(), v.minValue(0))
+/** The most milliseconds of a Date (ECMA-262, section 21.4.1.1). */
+const LAST_DATE = 8_640_000_000_000_000
+const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0))
+const time = v.pipe(v.number(), v.minValue(0), v.maxValue(LAST_DATE))
+const ms = v.pipe(v.number(), v.minValue(0), v.maxValue(HOUR_MS))
 const LONGEST_NAME = 253
+/** Summaries have less than half of each. Newer versions may have some more. */
+const [MOST, MOST_PEERS] = [50, 1000]
 const name = v.pipe(v.string(), v.maxLength(LONGEST_NAME))
+// It is part of commands that the page shows.
+const node = v.pipe(name, v.check(isNodeName))
 const text = v.pipe(v.string(), v.maxLength(10_000))
+// Who copies a command must get what he sees, and no second line.
+const commands = v.pipe(
+  v.array(text),
+  v.maxLength(MOST),
+  v.filterItems((one) => one === printable(one)),
+)
 const peerState = v.picklist(['reachable', 'narrow', 'silent', 'unknown', 'unreachable'])
 const state = v.picklist(['ready', 'degraded', 'not ready'])
-const finding = v.object({
-  code: name,
-  severity: v.picklist(['error', 'warning']),
-  text,
-  commands: v.array(text),
-})
+const finding = v.object({ code: name, severity: v.picklist(['error', 'warning']), text, commands })
 const SUMMARY = v.object({
-  at: v.number(),
-  node: name,
+  at: time,
+  node,
   version: name,
-  started: v.number(),
+  started: time,
   zone: v.exactOptional(name),
   backend: name,
   state,
   cause: v.exactOptional(text),
-  findings: v.array(finding),
+  findings: v.pipe(v.array(finding), v.maxLength(MOST)),
   peers: v.object(
     v.entriesFromList(['reachable', 'narrow', 'silent', 'unknown', 'unreachable'] as const, v.exactOptional(count)),
   ),
-  worst: v.array(
-    v.object({
-      name,
-      state: peerState,
-      zone: v.exactOptional(name),
-      sent: v.exactOptional(count),
-      lost: v.exactOptional(count),
-      ms: v.exactOptional(v.number()),
-      since: v.exactOptional(v.number()),
-    }),
+  worst: v.pipe(
+    v.array(
+      v.object({
+        name,
+        state: peerState,
+        zone: v.exactOptional(name),
+        sent: v.exactOptional(count),
+        lost: v.exactOptional(count),
+        ms: v.exactOptional(ms),
+        since: v.exactOptional(time),
+      }),
+    ),
+    v.maxLength(MOST),
   ),
-  zones: v.record(
-    name,
-    v.object({ peers: count, bad: count, lost: v.exactOptional(v.number()), ms: v.exactOptional(v.number()) }),
+  zones: v.pipe(
+    v.record(
+      name,
+      v.object({
+        peers: count,
+        bad: count,
+        lost: v.exactOptional(v.pipe(v.number(), v.minValue(0), v.maxValue(1))),
+        ms: v.exactOptional(ms),
+      }),
+    ),
+    v.check((zones) => Object.keys(zones).length <= MOST),
   ),
   store: v.object({ name, connected: v.boolean(), error: v.exactOptional(text) }),
   drift: count,
@@ -59,17 +81,20 @@ const SUMMARY = v.object({
 function isRow(value: unknown): boolean {
   const { name: names, state: letters, lost, ms } = (value ?? {}) as { readonly [key in keyof RowSummary]?: unknown }
   const isNumbers = (one: unknown) =>
-    Array.isArray(one) && one.every((number) => number === null || typeof number === 'number')
-  const isNames = Array.isArray(names) && names.every((one) => typeof one === 'string' && one.length <= LONGEST_NAME)
+    Array.isArray(one) && one.every((number) => number === null || (typeof number === 'number' && number >= 0))
+  const isNames =
+    Array.isArray(names) &&
+    names.length <= MOST_PEERS &&
+    names.every((one) => typeof one === 'string' && one.length <= LONGEST_NAME)
   return isNames && typeof letters === 'string' && isNumbers(lost) && isNumbers(ms)
 }
 
 // The keys of a status that a summary needs. Versions before the summary had no findings and no zones.
 const both = v.looseObject({ v4: v.exactOptional(name), v6: v.exactOptional(name) })
 const STATUS = v.looseObject({
-  node: name,
+  node,
   version: name,
-  started: v.number(),
+  started: time,
   backend: name,
   state,
   reasons: v.array(text),
@@ -85,14 +110,14 @@ const STATUS = v.looseObject({
           state: v.picklist(['unknown', 'answers', 'narrow', 'silent']),
           sent: count,
           lost: count,
-          ms: v.exactOptional(v.number()),
+          ms: v.exactOptional(ms),
         }),
       ),
     }),
   ),
   store: v.looseObject({ name, connected: v.boolean(), error: v.exactOptional(text) }),
   kinds: v.record(name, v.looseObject({ wanted: count, programmed: count, repaired: count })),
-  repairs: v.optional(v.array(v.looseObject({ at: v.number() })), []),
+  repairs: v.optional(v.array(v.looseObject({ at: time })), []),
 })
 
 /** Reads the answer of `/summary`. Throws Error that says what is wrong with it. */

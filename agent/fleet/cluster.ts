@@ -1,5 +1,6 @@
 // The agents of a cluster: a target for each Node. The API server leads to the agent of a node by port-forward.
 import { type Api, ApiError } from '../cluster/api.ts'
+import { isNodeName } from '../lease/node-name.ts'
 import { askByPortForward, type PodPort } from './port-forward.ts'
 import type { Reply, Target, Targets } from './target.ts'
 
@@ -102,7 +103,7 @@ function push<T>(items: T[], item: T | undefined): void {
 function nodeOf(item: unknown): Node | undefined {
   const { metadata } = item as { metadata?: { name?: unknown; labels?: Record<string, unknown> | null } }
   const { name, labels } = metadata ?? {}
-  if (typeof name !== 'string') return undefined
+  if (typeof name !== 'string' || !isNodeName(name)) return undefined
   const [zone, os] = [labels?.[ZONE], labels?.['kubernetes.io/os']]
   return {
     name,

@@ -95,12 +95,15 @@ const NAMED = 3
 
 /** Judges a fleet. `note` says why agents are not known. `now` is in milliseconds since 1970. */
 export function judge(known: readonly Known[], now: number, note?: string): Fleet {
-  const nodes = known.map(nodeOf).sort(byZoneAndName)
+  const names = namesOfAll(known)
+  const nodes = known.map((one) => nodeOf(one, names)).sort(byZoneAndName)
   const counts = { ready: 0, degraded: 0, 'not ready': 0, dead: 0 }
   for (const { state } of nodes) counts[state]++
-  const living = known.flatMap(({ summary, failure, zone }) =>
-    summary && !failure ? [{ ...summary, ...(zone !== undefined && { zone }) }] : [],
-  )
+  const living = known.flatMap((one) => {
+    const { summary, failure, zone } = one
+    const node = names.get(one) as string
+    return summary && !failure ? [{ ...summary, node, ...(zone !== undefined && { zone }) }] : []
+  })
   const matrix = known.length <= MATRIX_NODES ? matrixOf(living, nodes) : undefined
   const zones = zonePairs(living)
   const lost = lostZones(zones, nodes)
@@ -123,13 +126,30 @@ export function judge(known: readonly Known[], now: number, note?: string): Flee
   }
 }
 
-function nodeOf({ name, zone, summary, at, tookMs = 0, failure }: Known): FleetNode {
-  const { node, zone: own, state, cause, at: _, zones, row, ...rest } = summary ?? ({} as Partial<Summary>)
+// An agent says the name of its node. Of several with one name, the one that is known by it has it, else the first one.
+// So no agent takes the place of another one.
+function namesOfAll(known: readonly Known[]): ReadonlyMap<Known, string> {
+  const owners = new Map<string, Known>(known.map((one) => [one.name, one]))
+  for (const one of known) {
+    const said = one.summary?.node ?? one.name
+    if (!owners.has(said)) owners.set(said, one)
+  }
+  return new Map(
+    known.map((one) => {
+      const said = one.summary?.node ?? one.name
+      return [one, owners.get(said) === one ? said : one.name]
+    }),
+  )
+}
+
+function nodeOf(one: Known, names: ReadonlyMap<Known, string>): FleetNode {
+  const { zone, summary, at, tookMs = 0, failure } = one
+  const { node: _node, zone: own, state, cause, at: _, zones, row, ...rest } = summary ?? ({} as Partial<Summary>)
   const place = zone ?? own
   const why = failure?.why ?? (state === undefined ? 'not asked yet' : cause)
   return {
     ...rest,
-    name: node ?? name,
+    name: names.get(one) as string,
     ...(place !== undefined && { zone: place }),
     state: failure || state === undefined ? 'dead' : state,
     ...(why !== undefined && { cause: why }),

@@ -1,9 +1,8 @@
 // One request to a port of a pod through the API server, over a WebSocket of the protocol v4.channel.k8s.io
 // (k8s.io/kubelet/pkg/cri/streaming/portforward). It has two channels per port, data and error. The first message of
 // each has the port, in two bytes.
-import { gunzipSync } from 'node:zlib'
 import type { Api } from '../cluster/api.ts'
-import { LONGEST_ANSWER, type Reply } from './target.ts'
+import { longestOf, type Reply, textOf, tooLong } from './target.ts'
 
 /** A port of a pod. */
 export interface PodPort {
@@ -29,7 +28,7 @@ export async function askByPortForward(
   const at = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(pod)}/portforward`
   const socket = await api.openSocket(at, { ports: port }, PROTOCOL, signal)
   try {
-    return await exchange(socket, requestOf(path, port), port, signal)
+    return await exchange(socket, requestOf(path, port), { port, longest: longestOf(path) }, signal)
   } finally {
     socket.close()
   }
@@ -40,16 +39,24 @@ function requestOf(path: string, port: number): string {
   return `GET ${path} HTTP/1.1\r\n${headers.join('\r\n')}\r\n\r\n`
 }
 
-function exchange(socket: WebSocket, request: string, port: number, signal: AbortSignal): Promise<Reply> {
+function exchange(
+  socket: WebSocket,
+  request: string,
+  { port, longest }: { readonly port: number; readonly longest: number },
+  signal: AbortSignal,
+): Promise<Reply> {
   const { promise, resolve, reject } = Promise.withResolvers<Reply>()
   const begun = new Set<number>()
   const pieces: Uint8Array[] = []
   let [length, error] = [0, '']
+  let head: Head | undefined
+  // Puts the pieces together twice at most after the head: an agent may send each byte by itself.
   const settle = (isOver: boolean) => {
     try {
-      const reply = replyOf(Buffer.concat(pieces), isOver)
-      if (reply) resolve(reply)
-      else if (length > LONGEST_ANSWER) reject(new Error(`its answer is longer than ${LONGEST_ANSWER / 1e6} MB`))
+      head ??= headOf(Buffer.concat(pieces), longest)
+      const isWhole = head !== undefined && length >= head.start + head.length
+      if (head && isWhole) resolve(bodyOf(Buffer.concat(pieces), head, longest))
+      else if (isOver) reject(new Error('the answer was cut'))
     } catch (cause) {
       reject(cause)
     }
@@ -86,30 +93,39 @@ function refusalOf(error: string, port: number): string {
   return `the kubelet refuses the port-forward: ${error.replace(/^error forwarding port \d+ to pod \S+, uid ?\S* ?: /, '')}`
 }
 
+/** The head of an answer: its status, where its body begins, and how long and how packed that is. */
+interface Head {
+  readonly status: number
+  readonly start: number
+  readonly length: number
+  readonly encoding: string | undefined
+}
+
 /**
- * Reads an answer of HTTP/1.1 with a Content-Length. Undefined while it is not whole. Throws Error for one that is cut
- * (`isOver`), and for anything else than such an answer.
+ * Reads an answer of HTTP/1.1 with a Content-Length of at most `longest`. Undefined while it is not whole. Throws Error
+ * for anything else than such an answer.
  */
-export function replyOf(bytes: Uint8Array, isOver: boolean): Reply | undefined {
-  const cut = (): undefined => {
-    if (isOver) throw new Error('the answer was cut')
-  }
-  const end = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).indexOf('\r\n\r\n')
-  if (end < 0 && bytes.length > HEAD_BYTES) throw new Error('its answer is not HTTP: another program listens there')
-  if (end < 0) return cut()
+export function replyOf(bytes: Uint8Array, longest: number): Reply | undefined {
+  const head = headOf(bytes, longest)
+  return head && bytes.length >= head.start + head.length ? bodyOf(bytes, head, longest) : undefined
+}
+
+function bodyOf(bytes: Uint8Array, { status, start, length, encoding }: Head, longest: number): Reply {
+  return { status, body: textOf(bytes.subarray(start, start + length), encoding, longest) }
+}
+
+function headOf(bytes: Uint8Array, longest: number): Head | undefined {
+  const end = Buffer.from(bytes.buffer, bytes.byteOffset, Math.min(bytes.length, HEAD_BYTES)).indexOf('\r\n\r\n')
+  if (end < 0 && bytes.length >= HEAD_BYTES) throw new Error('its answer is not HTTP: another program listens there')
+  if (end < 0) return undefined
   const [first = '', ...fields] = Buffer.from(bytes.subarray(0, end)).toString('latin1').split('\r\n')
   const [, status] = /^HTTP\/1\.[01] (\d{3})\b/.exec(first) ?? []
   const headers = new Map(
     fields.map((field) => [field.split(':', 1)[0]?.toLowerCase(), field.replace(/^[^:]*:/, '').trim()]),
   )
-  const wanted = Number(headers.get('content-length') ?? Number.NaN)
-  if (status === undefined || !(wanted >= 0))
+  const length = Number(headers.get('content-length') ?? Number.NaN)
+  if (status === undefined || !(length >= 0))
     throw new Error('its answer is not HTTP with a length: another program listens there')
-  const body = bytes.subarray(end + 4)
-  if (wanted > LONGEST_ANSWER) throw new Error(`its answer is longer than ${LONGEST_ANSWER / 1e6} MB`)
-  if (body.length < wanted) return cut()
-  const whole = body.subarray(0, wanted)
-  const isGzip = headers.get('content-encoding') === 'gzip'
-  const plain = isGzip ? gunzipSync(whole, { maxOutputLength: LONGEST_ANSWER }) : whole
-  return { status: Number(status), body: new TextDecoder().decode(plain) }
+  if (length > longest) throw tooLong(longest)
+  return { status: Number(status), start: end + 4, length, encoding: headers.get('content-encoding') }
 }

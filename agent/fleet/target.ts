@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs'
+import { gunzipSync } from 'node:zlib'
 import { shown, ValueError } from '../../lib/text/errors.ts'
 
 /** What an agent answers: the status of HTTP, and the body as text. */
@@ -24,9 +25,12 @@ export interface Targets {
   readonly note?: string
 }
 
-/** The most bytes of an answer after it is decompressed. A status of 10,000 peers has 2.4 MB. */
-export const LONGEST_ANSWER = 8_000_000
+/** The most bytes of an answer, before and after it is decompressed. A status of 10,000 peers has 2.4 MB. */
+const LONGEST = 4_000_000
+/** The same for a summary. One with a row of 500 long names has 0.2 MB. */
+const LONGEST_SUMMARY = 1_000_000
 const PORT = 9469
+const STRANGER = 'its answer is not HTTP: another program listens there'
 /** What Bun says of a connection that fails. */
 const REASONS: Readonly<Record<string, string>> = {
   ConnectionRefused: 'no agent listens there: the connection is refused',
@@ -37,6 +41,10 @@ const REASONS: Readonly<Record<string, string>> = {
   ENETUNREACH: 'there is no way to its address',
   FailedToOpenSocket: 'there is no way to its address',
   ENOTFOUND: 'its name is not known',
+  Malformed_HTTP_Response: STRANGER,
+  InvalidHTTPResponse: STRANGER,
+  ResponseHeadersTooLarge: STRANGER,
+  InvalidContentLength: STRANGER,
 }
 
 /**
@@ -74,10 +82,14 @@ function addressOf(word: string): string {
 }
 
 async function askByHttp(url: string, token: string | undefined, signal: AbortSignal): Promise<Reply> {
-  const headers = { Accept: 'application/json', ...(token !== undefined && { Authorization: `Bearer ${token}` }) }
+  const authorization = token !== undefined && { Authorization: `Bearer ${token}` }
+  const headers = { Accept: 'application/json', 'Accept-Encoding': 'gzip', ...authorization }
+  const longest = longestOf(new URL(url).pathname)
   try {
-    const answer = await fetch(url, { signal, redirect: 'manual', headers })
-    return { status: answer.status, body: await bodyOf(answer) }
+    // Bun decompresses without a limit, and writes of what it cannot decompress to stderr.
+    const answer = await fetch(url, { signal, redirect: 'manual', headers, decompress: false })
+    const bytes = await bytesOf(answer, longest)
+    return { status: answer.status, body: textOf(bytes, answer.headers.get('content-encoding'), longest) }
   } catch (cause) {
     if (signal.aborted) throw cause
     const { code = '', message } = cause as Error & { readonly code?: string }
@@ -85,13 +97,35 @@ async function askByHttp(url: string, token: string | undefined, signal: AbortSi
   }
 }
 
-async function bodyOf(answer: Response): Promise<string> {
-  const decoder = new TextDecoder()
-  let [text, length] = ['', 0]
+async function bytesOf(answer: Response, longest: number): Promise<Uint8Array> {
+  const pieces: Uint8Array[] = []
+  let length = 0
   for await (const piece of answer.body ?? []) {
     length += piece.length
-    if (length > LONGEST_ANSWER) throw new Error(`its answer is longer than ${LONGEST_ANSWER / 1e6} MB`)
-    text += decoder.decode(piece, { stream: true })
+    if (length > longest) throw tooLong(longest)
+    pieces.push(piece)
   }
-  return text + decoder.decode()
+  return Buffer.concat(pieces)
+}
+
+/** The most bytes of an answer at this path, before and after it is decompressed. */
+export function longestOf(path: string): number {
+  return path.startsWith('/summary') ? LONGEST_SUMMARY : LONGEST
+}
+
+/** The error for an answer that is longer. */
+export function tooLong(longest: number): Error {
+  return new Error(`its answer is longer than ${longest / 1e6} MB`)
+}
+
+/** The text of a body by its `Content-Encoding`. Throws Error when it cannot be decompressed, and when it is too long. */
+export function textOf(body: Uint8Array, encoding: string | null | undefined, longest: number): string {
+  if (!encoding) return new TextDecoder().decode(body)
+  if (encoding !== 'gzip') throw new Error(`its answer has the encoding ${shown(encoding)}: want gzip or none`)
+  try {
+    return new TextDecoder().decode(gunzipSync(body, { maxOutputLength: longest }))
+  } catch (cause) {
+    if ((cause as { readonly code?: string }).code === 'ERR_BUFFER_TOO_LARGE') throw tooLong(longest)
+    throw new Error('its answer cannot be decompressed', { cause })
+  }
 }

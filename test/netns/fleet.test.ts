@@ -110,7 +110,7 @@ describe('a fleet of agents', () => {
       [one.name]: 'ready',
       '127.0.2.1:9469': 'its answer is no JSON: another program answers there',
       '127.0.2.2:9469': 'its answer is no summary of plumb: at is undefined',
-      '127.0.2.3:9469': 'its answer is longer than 8 MB',
+      '127.0.2.3:9469': 'its answer is longer than 1 MB',
       '127.0.2.4:9469': 'it answers 500: no',
       '127.0.2.5:9469': 'it answers 302: ',
     })

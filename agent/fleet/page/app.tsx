@@ -173,7 +173,10 @@ function Overview({ fleet }: Props) {
         <ul class="worst">
           {Object.entries(versions).map(([version, count]) => (
             <li key={version}>
-              <a href={link({ view: 'nodes', q: `version:${version}` })}>plumb {version}</a> <span>{count} nodes</span>
+              <a href={link({ view: 'nodes', q: `version:${version}` })}>
+                plumb <Name>{version}</Name>
+              </a>{' '}
+              <span>{count} nodes</span>
             </li>
           ))}
         </ul>
@@ -237,7 +240,7 @@ const NODE_COLUMNS: readonly Column<FleetNode>[] = [
   },
   { key: 'peers', head: 'Peers', isNumber: true, cell: (one) => peersOf(one) },
   { key: 'zone', head: 'Zone', cell: ({ zone }) => <Name>{zone ?? ''}</Name> },
-  { key: 'version', head: 'Version', cell: ({ version }) => version ?? '' },
+  { key: 'version', head: 'Version', cell: ({ version }) => <Name>{version ?? ''}</Name> },
   { key: 'repairs', head: 'Repairs in an hour', isNumber: true, cell: ({ repairs }) => repairs ?? '' },
   { key: 'pods', head: 'Pods', isNumber: true, cell: ({ pods }) => pods?.all ?? '' },
   { key: 'drops', head: 'Drops a minute', isNumber: true, cell: ({ drops }) => drops ?? '' },
