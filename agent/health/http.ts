@@ -40,8 +40,9 @@ export type Place = { readonly hostname: string; readonly port: number } | { rea
 
 /**
  * The maximum number of connections of one listener.
- * At the limit, a new connection replaces the oldest connection without a complete request.
- * A flood of silent connections therefore blocks no client, and does not use up the agent's file descriptors.
+ * At the limit, a new connection replaces the oldest connection without a complete request. Without one, it replaces the
+ * oldest with a complete reply, preferably one whose client has received it.
+ * A flood of such connections therefore blocks no client, and does not use up the agent's file descriptors.
  */
 const CONNECTIONS = 64
 const HEAD_BYTES = 8192
@@ -74,7 +75,7 @@ export function listen(place: Place, answer: (asked: Asked) => Reply | Promise<R
     ...place,
     socket: {
       open(socket) {
-        if (open.size >= CONNECTIONS) [...open].find(({ reading }) => reading)?.drop()
+        if (open.size >= CONNECTIONS) replaceable([...open])?.drop()
         socket.data = new Connection(socket, answer)
         if (open.size < CONNECTIONS) open.add(socket.data)
         else socket.data.reply(plain(503, `all ${CONNECTIONS} connections are in use`))
@@ -94,6 +95,11 @@ export function listen(place: Place, answer: (asked: Asked) => Reply | Promise<R
       listener.stop()
     },
   }
+}
+
+function replaceable(open: readonly Connection[]): Connection | undefined {
+  const finished = open.filter(({ isFinished }) => isFinished)
+  return open.find(({ reading }) => reading) ?? finished.find(({ busy }) => !busy) ?? finished[0]
 }
 
 /** Makes a reply from one line of text. */
@@ -116,6 +122,11 @@ class Connection implements Sink {
     this.#socket = socket
     this.#answer = answer
     this.#wait(HEAD_MS)
+  }
+
+  /** The reply is complete. The client may not have received all of it. */
+  get isFinished(): boolean {
+    return this.#ending
   }
 
   get busy(): boolean {
@@ -218,8 +229,11 @@ function parse(
   if (method === undefined || target === undefined) return undefined
   const headers = new Map<string, string>()
   for (const field of fields) {
-    const [, name = '', value = ''] = /^([^\s:]+):(.*)$/.exec(field) ?? []
-    if (!headers.has(name.toLowerCase())) headers.set(name.toLowerCase(), value.trim())
+    const [, given, value = ''] = /^([^\s:]+):(.*)$/.exec(field) ?? []
+    const name = given?.toLowerCase()
+    // A proxy may read such lines in another way (RFC 9112, sections 3.2 and 5).
+    if (name === undefined || (name === 'host' && headers.has(name))) return undefined
+    if (!headers.has(name)) headers.set(name, value.trim())
   }
   const [path = '', query = ''] = target.split(/\?(.*)/s)
   const header = (name: string) => headers.get(name)

@@ -8,7 +8,7 @@ import { keepFailures } from '../../agent/scheduler/failures.ts'
 import type { CniError } from '../../lib/text/errors.ts'
 import { exposition, value } from '../support/exposition.ts'
 import { until } from '../support/harness.ts'
-import { type Scripted, scripted } from '../support/scripted.ts'
+import { peers, type Scripted, scripted } from '../support/scripted.ts'
 
 const SOCKET = '/run/plumb/agent.sock'
 const PORT = 10_256
@@ -137,6 +137,9 @@ describe('serveHealth()', () => {
       ['GET / HTTP/9\r\n\r\n', /^HTTP\/1\.1 400 /],
       ['get / HTTP/1.1\r\n\r\n', /^HTTP\/1\.1 400 /],
       ['GET http://[ HTTP/1.1\r\n\r\n', /^HTTP\/1\.1 400 /],
+      ['GET /status HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n', /^HTTP\/1\.1 400 /],
+      ['GET /status HTTP/1.1\r\nHost : evil.example\r\n\r\n', /^HTTP\/1\.1 400 /],
+      ['GET /status HTTP/1.1\r\nHost:\r\n evil.example\r\n\r\n', /^HTTP\/1\.1 400 /],
       ['GET /__proto__ HTTP/1.1\r\n\r\n', /^HTTP\/1\.1 404 /],
       ['GET /%00%zz/../../etc/passwd HTTP/1.1\r\n\r\n', /^HTTP\/1\.1 404 /],
       [`GET /${'a'.repeat(100_000)} HTTP/1.1\r\n\r\n`, /^HTTP\/1\.1 431 /],
@@ -161,6 +164,24 @@ describe('serveHealth()', () => {
       await until(() => readdirSync('/proc/self/fd').length < 40, 10_000)
     } finally {
       flood.kill()
+    }
+  })
+  it('connections that have their answer and stay open, and those that do not receive it, shut nobody out', async () => {
+    for (const path of ['/healthz', '/status']) {
+      source.set({ peers: peers(5000) })
+      const sockets = Array.from({ length: 150 }, () => {
+        const socket = connect(PORT, '127.0.0.1', () => socket.write(`GET ${path} HTTP/1.1\r\n\r\n`))
+        return socket.on('error', () => {}).pause()
+      })
+      try {
+        await until(() => sockets.every(({ connecting }) => !connecting))
+        for (let i = 0; i < 5; i++) {
+          assert.equal((await fetch(`${URL}/healthz`)).status, 200, path)
+          assert.equal(JSON.parse(await (await fetch(`${URL}/status`)).text()).peers.length, 5000)
+        }
+      } finally {
+        for (const socket of sockets) socket.destroy()
+      }
     }
   })
   it('the socket is for root alone, in a folder that all may see, and goes when the agent goes', () => {
