@@ -21,6 +21,7 @@ import type { Context } from './parts/context.ts'
 import { followEvents } from './parts/events.ts'
 import { Parts } from './parts/index.ts'
 import { figuresReader } from './parts/node-figures.ts'
+import type { Drafts } from './policy/comparison.ts'
 import { confirmed, type Difference, differs, prepare } from './prepare.ts'
 import { keepFailures } from './scheduler/failures.ts'
 import { watchFolders } from './scheduler/folder-watch.ts'
@@ -129,6 +130,7 @@ async function serveOne(
     pod: (name: string) => parts?.policy?.detail(name),
     policyMatrix: () => parts?.policy?.matrix(),
     policyCell: (from: string, to: string) => parts?.policy?.cell(from, to),
+    policyComparison: (drafts: Drafts) => parts?.policy?.comparison(drafts),
     policyCounts: () => parts?.policy?.counts(),
     calls: telemetry.calls,
     spans: telemetry.spans,

@@ -105,10 +105,13 @@ function addressesOf({ ips }: Member, { ips: others }: Member): readonly [Ip | u
   return [source, others.find((ip) => source !== undefined && isSix(ip) === isSix(source))]
 }
 
-/** All pods with an address in groups: of one namespace, with the same labels, ports and networks as far as they matter. */
-export function groupsOf({ cluster, state }: Known, objects: World): Group[] {
-  const labels = labelsOf(objects)
-  const networks = networksOf(objects)
+/**
+ * All pods with an address in groups: of one namespace, with the same labels, ports and networks as far as they matter to
+ * `apart`. The groups of two worlds with the same `apart` are the same in the same order.
+ */
+export function groupsOf({ cluster, state }: Known, objects: World, apart = objects): Group[] {
+  const labels = labelsOf(apart)
+  const networks = networksOf(apart)
   const groups = new Map<string, Member[]>()
   for (const [key, pod] of cluster.pods) {
     const local = state.locals.get(key)
