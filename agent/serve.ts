@@ -123,7 +123,7 @@ async function serveOne(
     changes: feed.changes,
     recorder,
     busy: () => parts?.busy(),
-    services: () => parts?.services?.view(),
+    services: () => parts?.services?.view(parts.bgp?.announced),
     policy: () => parts?.policy?.view(),
     peer: async (key: string) => parts?.peers.objects(key),
     pods: async () => parts?.pods(),

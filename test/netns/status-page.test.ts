@@ -326,11 +326,11 @@ describe('the status page', () => {
       endpoints: [endpoint('10.64.0.2', true), endpoint('10.64.0.3', false)],
     }) as Slice
     const views = [
-      viewOf(service('cart', '10.96.0.1'), [slice], { name: 'node-0' }),
+      viewOf(service('cart', '10.96.0.1'), [slice], { name: 'node-0' }, new Set([parseIp('10.96.0.1')])),
       viewOf(service('empty', '10.96.0.2'), [], { name: 'node-0' }),
     ]
     const counts = { services: 2, frontends: 4, endpoints: 2, forgotten: 0 }
-    const programming = (count: number) => ({ count, sum: 0, buckets: [] })
+    const programming = (count: number) => ({ count, sum: 0, buckets: [count - 1, count] })
     Object.assign(served.source, { services: () => views })
     served.source.set({ services: { ...counts, programming: programming(0) } })
     const page = await served.visit('#/services')
@@ -339,6 +339,7 @@ describe('the status page', () => {
       ['shop/empty', '10.96.0.2:80/TCP, node port 30080', '0, 0 of this node', ''],
       [
         'shop/cart',
+        'BGP announces 10.96.0.1',
         '10.96.0.1:80/TCP, node port 30080',
         '1, 1 of this node',
         'node-0 1',
@@ -354,6 +355,8 @@ describe('the status page', () => {
     Object.assign(served.source, { services: () => [] })
     served.source.set({ services: { ...counts, services: 0, programming: programming(1) } })
     await until(async () => (await page.locator('.empty').allTextContents()).includes('There are no Services'))
+    served.source.set({ services: { ...counts, services: 0, programming: programming(10) } })
+    await until(async () => (await text(page, '.services .title')).includes('half within 250 ms, 99 % within 500 ms'))
   })
   it('[BE40] has a table of the sessions of BGP: those that are away first, with the reason; a search finds them', async () => {
     const session = { kind: 'peer', asn: 65_000, state: 'Established', received: 2, sent: 1 } as const
