@@ -9,6 +9,7 @@ import { waitingStatus } from './health/condition.ts'
 import { makeStatusFeed } from './health/current-status.ts'
 import { serveHealth } from './health/health.ts'
 import { keepRecord, Recorder } from './health/recorder.ts'
+import { REDACTED, REFUSED, redactedFailures, redactedSource } from './health/redaction.ts'
 import { watchStore } from './health/store-outages.ts'
 import { openTelemetry } from './health/telemetry.ts'
 import { readToken } from './health/token.ts'
@@ -46,11 +47,17 @@ export async function serve(given: Settings, version: string, signal: AbortSigna
     const why = `both write routes, devices and ${settings.files.subnetEnv}`
     warn(`agent: flanneld runs on this node, process ${flanneld}: ${why}; stop it, or delete its DaemonSet`)
   }
-  const recorder = new Recorder()
+  const [recorder, redacted] = [new Recorder(), settings.status?.isRedacted && new Recorder()]
   try {
     for (let accepted: NetworkConf | undefined; !signal.aborted; ) {
       const anew = new AbortController()
-      const run = { version, accepted, recorder, signal: AbortSignal.any([signal, anew.signal]) }
+      const run = {
+        version,
+        accepted,
+        recorder,
+        ...(redacted && { redacted }),
+        signal: AbortSignal.any([signal, anew.signal]),
+      }
       accepted = undefined
       await serveOne(settings, run, (conf) => {
         accepted = conf
@@ -76,12 +83,14 @@ interface Run {
   readonly accepted: NetworkConf | undefined
   /** What was, also in earlier runs. */
   readonly recorder: Recorder
+  /** The same for who gets a redacted status. */
+  readonly redacted?: Recorder
   readonly signal: AbortSignal
 }
 
 async function serveOne(
   settings: Settings,
-  { version, accepted, recorder, signal }: Run,
+  { version, accepted, recorder, redacted, signal }: Run,
   anew: Ends['anew'],
 ): Promise<void> {
   const { node, files } = settings
@@ -105,7 +114,12 @@ async function serveOne(
   const checkpoint = openCheckpoint(knownPlace(settings), (why) =>
     failures.report('last known', why === undefined ? [] : [{ scope: 'part', text: why }]),
   )
-  let currentStatus = () => waitingStatus({ node, version, store, failures }, '')
+  let waitingFor = ''
+  const currentStatus = () => parts?.status() ?? waitingStatus({ node, version, store, failures }, waitingFor)
+  const redactedStatus = () => {
+    const waiting = { node, version, store, failures: redactedFailures(failures, []) }
+    return parts?.redactedStatus() ?? { redacted: REDACTED, ...waitingStatus(waiting, waitingFor) }
+  }
   // Every end of this run stops all of its work.
   const end = new AbortController()
   const life = AbortSignal.any([signal, end.signal])
@@ -119,7 +133,7 @@ async function serveOne(
   }
   const figures = figuresReader(settings)
   const source = {
-    status: () => currentStatus(),
+    status: currentStatus,
     changes: feed.changes,
     recorder,
     busy: () => parts?.busy(),
@@ -141,27 +155,31 @@ async function serveOne(
       throw new Error('Cannot give this node another key: the agent still waits for what it needs (see: plumb status)')
     },
   }
+  const overTcp = redacted && redactedSource(source, { status: redactedStatus, recorder: redacted })
   try {
-    const health = await serveHealth(places, source, failures)
+    const health = await serveHealth(places, source, failures, overTcp)
     const recording = await telemetry.run(files.socket, life)
     try {
       void watchStore(store, life, publish, log, warn)
       void keepRecord(recorder, source, life)
+      if (redacted && overTcp) void keepRecord(redacted, overTcp, life)
       const events = eventsOf(settings, version)
       void events?.run(life)
       const told = () => parts?.told() ?? { ...currentStatus(), closed: [] }
       void announce(told, { store, ...(events && { events }) }, life)
-      const refused = (text: string) => recorder.refused(text)
+      const refused = (text: string) => {
+        recorder.refused(text)
+        redacted?.refused(REFUSED)
+      }
       const { publish: changed } = feed
       const ground = { settings, version, store, before, accepted, known, checkpoint, failures, changed, refused }
       const waiting = (why: string) => {
-        currentStatus = () => waitingStatus({ node, version, store, failures }, why)
+        waitingFor = why
         publish()
       }
       const context = await traced('start', {}, () => prepare({ ...ground, signal: life }, waiting))
       const all = new Parts(context, life)
       parts = all
-      currentStatus = () => all.status()
       await work(all, context, settings, { life, end: () => end.abort(), anew })
     } finally {
       recording.stop()

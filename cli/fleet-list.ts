@@ -1,6 +1,7 @@
+import { existsSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
-import { accessOf } from '../agent/cluster/access.ts'
+import { accessOf, podNamespace } from '../agent/cluster/access.ts'
 import { Api } from '../agent/cluster/api.ts'
 import { clusterTargets } from '../agent/fleet/cluster.ts'
 import { type Targets, targetsOf } from '../agent/fleet/target.ts'
@@ -32,6 +33,18 @@ export function listOf(
   const access = accessOf({ kubeconfig, ...(context !== undefined && { context }) })
   const api = new Api(access, `${command.replace(' ', '-')}/${version}`)
   return (signal) => clusterTargets(api, signal)
+}
+
+/**
+ * The agents of the cluster that this pod runs in, by its service account: those of its namespace. Undefined outside of a
+ * pod, and where kubectl would take a kubeconfig. Throws ValueError.
+ */
+export function listOfPod(command: string): ((signal: AbortSignal) => Promise<Targets>) | undefined {
+  const isPod = process.env['KUBERNETES_SERVICE_HOST'] !== undefined
+  if (!isPod || process.env['KUBECONFIG'] || existsSync(defaultKubeconfig())) return undefined
+  const api = new Api(accessOf({}), `${command.replace(' ', '-')}/${version}`)
+  const namespace = podNamespace()
+  return (signal) => clusterTargets(api, signal, namespace)
 }
 
 /** The kubeconfig that kubectl would take: the first file of `KUBECONFIG`, else `~/.kube/config`. */

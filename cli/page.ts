@@ -2,7 +2,7 @@
 import { Collector } from '../agent/fleet/collector.ts'
 import { servePage } from '../agent/fleet/page-server.ts'
 import { shown, ValueError } from '../lib/text/errors.ts'
-import { defaultKubeconfig, listOf } from './fleet-list.ts'
+import { defaultKubeconfig, listOf, listOfPod } from './fleet-list.ts'
 import { choicesOf, describeOptions, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print } from './output.ts'
 
@@ -24,7 +24,10 @@ export async function run(argv: readonly string[]): Promise<number> {
   }
   if (words.length > 0) throw new ValueError(`plumb page takes no ${shown(words[0])}; see plumb page --help`)
   const port = portOf(values.port ?? `${PORT}`)
-  const list = listOf(values, 'plumb page') ?? listOf({ ...values, kubeconfig: defaultKubeconfig() }, 'plumb page')
+  const list =
+    listOf(values, 'plumb page') ??
+    listOfPod('plumb page') ??
+    listOf({ ...values, kubeconfig: defaultKubeconfig() }, 'plumb page')
   if (!list) throw new ValueError('plumb page has no agents; see plumb page --help')
   const end = new AbortController()
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => end.abort())
@@ -62,7 +65,8 @@ function portOf(text: string): number {
 function help(): string {
   return `usage: plumb page [options]: show all nodes of a cluster on a page, at http://127.0.0.1:${PORT}/
 
-Without options it takes the cluster of kubectl, and reaches each agent by port-forward.
+Without options it takes the cluster of kubectl, in a pod that of its service account, and
+reaches each agent by port-forward.
 
 ${describeOptions(names)}
 

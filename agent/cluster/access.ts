@@ -101,6 +101,11 @@ export function accessOf(
   return inCluster(env)
 }
 
+/** The namespace of this pod, by its service account. Throws ValueError. */
+export function podNamespace(): string {
+  return contentOf(`${SERVICE_ACCOUNT}/namespace`).trim()
+}
+
 function inCluster(env: Readonly<Record<string, string | undefined>>): Access {
   const [host, port] = [env['KUBERNETES_SERVICE_HOST'], env['KUBERNETES_SERVICE_PORT']]
   if (!host || !port) {

@@ -24,13 +24,14 @@ interface AgentPod extends PodPort {
 }
 
 /**
- * Lists the Nodes of Linux and the agents' pods. A list that the role does not allow is a note: without Nodes the nodes of
+ * Lists the Nodes of Linux and the agents' pods, of all namespaces or of one. A list that the role does not allow is a note: without Nodes the nodes of
  * the pods count, and without pods no node can be asked. Throws UnavailableError when the API does not answer.
  */
-export async function clusterTargets(api: Api, signal: AbortSignal): Promise<Targets> {
+export async function clusterTargets(api: Api, signal: AbortSignal, namespace?: string): Promise<Targets> {
+  const podsPath = namespace === undefined ? '/api/v1/pods' : `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods`
   const [nodes, pods] = await Promise.all([
     listed(api, '/api/v1/nodes', {}, nodeOf, signal),
-    listed(api, '/api/v1/pods', { labelSelector: LABEL }, podOf, signal),
+    listed(api, podsPath, { labelSelector: LABEL }, podOf, signal),
   ])
   const known = new Map(nodes.items.filter(({ isLinux }) => isLinux).map((node) => [node.name, node]))
   const byNode = new Map(pods.items.map((pod) => [pod.node, pod]))

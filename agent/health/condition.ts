@@ -22,6 +22,11 @@ import {
   type TunnelsStatus,
 } from './status.ts'
 
+/** A repair, and the part that made it. */
+export interface PartRepair extends Repair {
+  readonly part: string
+}
+
 /** The combined state of the agent's parts. Each part can read the state of the others here. */
 export interface NodeState {
   choice?: Choice
@@ -54,7 +59,7 @@ export interface NodeState {
   /** What the checks of the doctor found. */
   findings: readonly Finding[]
   kinds: Readonly<Record<string, KindCount>>
-  repairs: readonly Repair[]
+  repairs: readonly PartRepair[]
   lastError: Repair | undefined
   services?: ServicesStatus
   policy?: PolicyStatus
@@ -205,7 +210,7 @@ export function statusOf(
     ...(unreadable.length > 0 && { unreadableWhy: unreadable.slice(0, TOLD) }),
     findings,
     kinds,
-    repairs,
+    repairs: repairs.map(({ at, what }) => ({ at, what })),
     steps,
     ...(fightCount !== undefined && { fightCount }),
     ...(probeTimes && { probes: probeTimes() }),

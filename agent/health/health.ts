@@ -88,7 +88,10 @@ export interface Source {
 /** The socket, and the address and port of the HTTP server. `port` 0 means no port, as in flannel's `healthz-port`. */
 export interface Places {
   readonly address: string
-  /** Without the token, the port serves only the paths of probes and metrics. */
+  /**
+   * The port serves only the paths of probes and metrics, except to a client with the token, and to one on the loopback
+   * address. The latter gets what it would get of a port there.
+   */
   readonly probesOnly?: true
   readonly token?: string
   readonly port: number
@@ -147,6 +150,7 @@ const ROUTES: Readonly<Record<string, Route>> = {
 
 /**
  * Answers on the socket, and on the port if there is one, until stopped.
+ * The port answers from `overTcp`, when it is to tell less than the socket.
  * When it cannot listen on the port, it reports the failure and tries again. Pods do not need the port.
  * Throws CniError 5 when it cannot listen on the socket, and 11 when another agent already answers there.
  */
@@ -154,28 +158,37 @@ export async function serveHealth(
   { address, port, probesOnly, token, socket }: Places,
   source: Source,
   failures: Pick<Failures, 'report'> = { report() {} },
+  overTcp: Source = source,
 ): Promise<{ stop(): void }> {
-  const { recorder = new Recorder() } = source
-  const feed = new Feed(source, recorder)
-  const summaries = new Summaries(source, recorder)
-  const tell = (asked: Asked) => answer({ source, feed, recorder, summaries, asked })
+  const own = answering(source)
+  const onTcp = overTcp === source ? own : answering(overTcp)
   const onSocket = await openSocket(socket, () =>
-    listen({ unix: socket }, (asked) => order(asked, source) ?? tell(asked)),
+    listen({ unix: socket }, (asked) => order(asked, source) ?? own.tell(asked)),
   )
   const local = isLoopback(address)
   const answerOnPort = (asked: Asked) => {
     if (local && !isLocal(asked.host)) return misdirected(asked)
-    const isOpen = !probesOnly || PROBES.includes(asked.path) || (token !== undefined && hasToken(asked, token))
-    return isOpen ? tell(asked) : withheld(asked, token !== undefined)
+    const isOpen = !probesOnly || PROBES.includes(asked.path) || isInside(asked)
+    return isOpen || (token !== undefined && hasToken(asked, token))
+      ? onTcp.tell(asked)
+      : withheld(asked, token !== undefined)
   }
   const onPort = port === 0 ? undefined : insist({ hostname: address, port }, answerOnPort, failures)
   return {
     stop() {
-      feed.stop()
+      own.stop()
+      onTcp.stop()
       onPort?.stop()
       onSocket.stop()
     },
   }
+}
+
+function answering(source: Source): { tell(asked: Asked): Promise<Reply>; stop(): void } {
+  const { recorder = new Recorder() } = source
+  const feed = new Feed(source, recorder)
+  const summaries = new Summaries(source, recorder)
+  return { tell: (asked) => answer({ source, feed, recorder, summaries, asked }), stop: () => feed.stop() }
 }
 
 // What changes something is for the socket alone, which only root may use.
@@ -295,6 +308,11 @@ function withheld({ path }: Asked, hasToken: boolean): Reply {
     return plain(401, `${text}; want the header Authorization: Bearer with the token of --status-token-file`, headers)
   }
   return plain(403, `${text}; --status-token-file=FILE serves all to a client with its token`, HEADERS)
+}
+
+// Port-forward of Kubernetes and of ssh end on the loopback address. Who is there reads a port of that address, too.
+function isInside({ isOnLoopback, host }: Asked): boolean {
+  return isOnLoopback && isLocal(host)
 }
 
 // The time that it takes says nothing about the token.

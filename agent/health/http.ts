@@ -8,6 +8,8 @@ export interface Asked {
   readonly query: URLSearchParams
   /** The `Host` header. Empty if missing. */
   readonly host: string
+  /** Both ends of the connection are loopback addresses of this machine. */
+  readonly isOnLoopback: boolean
   /** The value of a header by its name in small letters, the first of several. Undefined if missing. */
   header(name: string): string | undefined
 }
@@ -46,6 +48,8 @@ const HEAD_BYTES = 8192
 const HEAD_MS = 5000
 /** The limit for a client that does not receive its data, or that leaves a finished connection open. */
 const STALLED_MS = 30_000
+/** As the kernel writes them, also for IPv4 on a socket of IPv6. */
+const LOOPBACK = /^(?:::ffff:)?127\.|^::1$/
 const WORDS: Readonly<Record<number, string>> = {
   401: 'Unauthorized',
   403: 'Forbidden',
@@ -127,7 +131,7 @@ class Connection implements Sink {
       this.reply(plain(431, `the request is longer than ${HEAD_BYTES} bytes`))
       return
     }
-    const asked = end ? parse(this.#head.slice(0, end.index)) : undefined
+    const asked = end ? parse(this.#head.slice(0, end.index), this.#socket) : undefined
     if (asked) void this.#ask(asked)
     else if (end) this.reply(plain(400, 'this is no HTTP request'))
   }
@@ -205,7 +209,10 @@ class Connection implements Sink {
   }
 }
 
-function parse(head: string): Asked | undefined {
+function parse(
+  head: string,
+  { remoteAddress, localAddress }: Pick<Socket<Connection>, 'remoteAddress' | 'localAddress'>,
+): Asked | undefined {
   const [line = '', ...fields] = head.split(/\r?\n/)
   const [, method, target] = /^([A-Z]{1,16}) (\/[!-~]*) HTTP\/1\.[01]$/.exec(line) ?? []
   if (method === undefined || target === undefined) return undefined
@@ -216,7 +223,8 @@ function parse(head: string): Asked | undefined {
   }
   const [path = '', query = ''] = target.split(/\?(.*)/s)
   const header = (name: string) => headers.get(name)
-  return { method, path, query: new URLSearchParams(query), host: header('host') ?? '', header }
+  const isOnLoopback = [remoteAddress, localAddress].every((one) => LOOPBACK.test(one ?? ''))
+  return { method, path, query: new URLSearchParams(query), host: header('host') ?? '', isOnLoopback, header }
 }
 
 function bytesOf(body: Body): Uint8Array {

@@ -8,13 +8,14 @@ const PLACE = '<!-- plain status -->'
 
 /** Writes the state of the node into the page, as plain HTML for a browser that runs no script. */
 export function withPlainStatus(html: string, status: Status): string {
-  const { node, version, state, reasons, degraded, findings, peers, started } = status
+  const { node, version, state, reasons, degraded, findings, peers, started, redacted } = status
   const lost = unreachable(peers).length
   const commands = findings.flatMap((one) => one.commands)
   const lines = [
     `<h1>${escaped(node)}: ${state}</h1>`,
     `<p>plumb ${escaped(version)}, up ${span(Date.now() - started)}. ${peers.length} peers, ${lost} of them unreachable.</p>`,
     list([...reasons, ...degraded]),
+    ...(redacted === undefined ? [] : [`<p>${escaped(redacted)}.</p>`]),
     ...(commands.length > 0 ? ['<p>Commands that mend it:</p>', list(commands)] : []),
   ]
   return withoutScript(html, lines.join('\n'))

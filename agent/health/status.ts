@@ -125,6 +125,8 @@ export interface Finding {
 
 /** The complete public state of the agent at one moment. It is plain data without secrets. */
 export interface Status {
+  /** What is left out of it, in one sentence. Absent when nothing is. */
+  readonly redacted?: string
   readonly node: string
   readonly version: string
   /** The zone of this node (its label `topology.kubernetes.io/zone`). Only Kubernetes tells it. */

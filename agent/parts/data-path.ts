@@ -143,7 +143,8 @@ export class DataPathPart implements Part {
     this.#hadDefault ||= hasDefault
     const effect = 'its pods reach nobody outside the network; run ip route add default via GATEWAY'
     const lost: Failure = { scope: 'part', text: `This node has lost its default route: ${effect}` }
-    this.#context.failures.report('checks', this.#hadDefault && !hasDefault ? [...failures, lost] : failures)
+    this.#context.failures.report('checks', failures)
+    this.#context.failures.report('default route', this.#hadDefault && !hasDefault ? [lost] : [])
   }
 
   // The doctor names a setting that stays off because nobody may set it.

@@ -5,6 +5,7 @@
 import type { Told } from '../health/announcing.ts'
 import { conditionOf, initialState, type NodeState, statusOf, withStep } from '../health/condition.ts'
 import type { PodView } from '../health/details.ts'
+import { REDACTED, redactedFailures, redactedState } from '../health/redaction.ts'
 import type { Status } from '../health/status.ts'
 import type { Undoer } from '../kernel/undoer.ts'
 import { isSame } from '../lease/families.ts'
@@ -252,6 +253,13 @@ export class Parts {
   /** The current status. */
   status(): Status {
     return statusOf(this.#context, this.#nodeState())
+  }
+
+  /** The same without names of pods, policies and Services (`redaction.ts`). */
+  redactedStatus(): Status {
+    const state = this.#nodeState()
+    const failures = redactedFailures(this.#context.failures, state.findings)
+    return { redacted: REDACTED, ...statusOf({ ...this.#context, failures }, redactedState(state)) }
   }
 
   /** What the cluster is to know of this node. The cost does not depend on the number of peers. */

@@ -79,7 +79,7 @@ export class Repairs {
     if (known) this.#now.kinds = { ...this.#now.kinds, [kind]: { ...known, repaired } }
     const titles = what.slice(0, NAMED).map(({ title }) => title)
     const text = `${titles.join(', ')}${what.length > NAMED ? ` and ${what.length - NAMED} more` : ''}`
-    this.#now.repairs = [...this.#now.repairs, { at: Date.now(), what: text }].slice(-REMEMBERED)
+    this.#now.repairs = [...this.#now.repairs, { at: Date.now(), what: text, part: part.name }].slice(-REMEMBERED)
     if (isTraced()) for (const { title } of what) noteSpan('repair', { 'plumb.kind': kind, 'plumb.object': title })
     this.#log(`agent: repaired changes of another program: ${text}`)
     return pause

@@ -12,6 +12,8 @@ export interface Failures {
   /** Replaces the earlier report of that part. An empty list means that the part works. */
   report(part: string, failures: readonly Failure[]): void
   all(): readonly Failure[]
+  /** The same by the part that reported them. */
+  byPart(): ReadonlyMap<string, readonly Failure[]>
 }
 
 /** Makes an empty list of failures. `changed` is called when the failures change. */
@@ -26,5 +28,6 @@ export function keepFailures(changed: () => void): Failures {
       if (before || failures.length > 0) changed()
     },
     all: () => [...known.values()].flat(),
+    byPart: () => known,
   }
 }

@@ -225,6 +225,11 @@ export const FLAGS = {
     value: 'FILE',
     about: 'with the token for everything but metrics at a status-address of other machines (Authorization: Bearer)',
   },
+  'status-redact': {
+    kind: 'flag',
+    fallback: 'false',
+    about: 'leaves names of pods, policies and Services, and addresses of pods, out of what the status server tells',
+  },
   'metrics-per-peer': {
     kind: 'flag',
     fallback: 'false',

@@ -216,7 +216,12 @@ export function statusOf(read: Readers, given: Given): Settings['status'] {
   if (!status || status.port === 0) return undefined
   // Every machine that reaches the address can read what is there. So the page, names and addresses need a token.
   const isLocal = /^(127\.|::1$)/.test(status.host)
-  return { ...status, ...(!isLocal && { probesOnly: true as const, ...(tokenFile !== '' && { tokenFile }) }) }
+  const isRedacted = read.flag('status-redact')
+  return {
+    ...status,
+    ...(!isLocal && { probesOnly: true as const, ...(tokenFile !== '' && { tokenFile }) }),
+    ...(isRedacted && { isRedacted }),
+  }
 }
 
 function path(read: Readers, name: FlagName): string {

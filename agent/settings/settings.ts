@@ -30,6 +30,8 @@ export interface Settings {
     readonly probesOnly?: true
     /** The file with the token for everything else. */
     readonly tokenFile?: string
+    /** Names of pods, namespaces, policies and Services are left out. */
+    readonly isRedacted?: true
   }
   /** Metrics have series for every peer, and not only for the worst. */
   readonly metricsPerPeer: boolean

@@ -9,9 +9,9 @@ import type { FleetNode } from '../../agent/fleet/fleet.ts'
 import { stateAt } from '../../agent/fleet/matrix.ts'
 import { type Target, targetsOf } from '../../agent/fleet/target.ts'
 import { serveHealth } from '../../agent/health/health.ts'
-import { cluster, type Member } from '../support/fleet.ts'
+import { cluster, fleetApi, type Member } from '../support/fleet.ts'
 import { until } from '../support/harness.ts'
-import { type KubeServer, kubeServer, refusal } from '../support/kube-server.ts'
+import { type KubeServer, refusal } from '../support/kube-server.ts'
 
 const PORT = 9469
 const PACE: Partial<Pace> = { everyMs: 400, deadlineMs: 3000, listMs: 500 }
@@ -42,7 +42,7 @@ describe('a fleet of agents', () => {
       ends.push(...(await served(members, { dead, slow, older })))
       const isByAddress = way === 'by their addresses'
       const list = members.map(({ ip }) => `${ip}:${PORT}`).join(',')
-      const targets = isByAddress ? fixed(targetsOf(list)) : byKubeconfig(await apiServer(members))
+      const targets = isByAddress ? fixed(targetsOf(list)) : byKubeconfig(await fleetApi(members))
       const collector = collect(targets, { everyMs: 60_000, deadlineMs: 20_000, listMs: 60_000 })
       await until(() => collector.isComplete, 60_000)
       const fleet = collector.fleet()
@@ -142,7 +142,7 @@ describe('a fleet of agents', () => {
     let members: Member[]
     beforeEach(async () => {
       members = cluster(4)
-      server = await apiServer(members, [{ name: 'bare', zone: 'a' }])
+      server = await fleetApi(members, [{ name: 'bare', zone: 'a' }])
     })
     const list = () => byKubeconfig(server)
 
@@ -233,32 +233,6 @@ describe('a fleet of agents', () => {
     })
   })
 })
-
-// The API server of a cluster with these nodes, and an agent's pod on each member. The pod of node-4 of four is Pending.
-async function apiServer(members: readonly Member[], bare: readonly Pick<Member, 'name' | 'zone'>[] = []) {
-  const server = await kubeServer()
-  const post = (path: string, body: object) =>
-    fetch(`${server.url}${path}`, {
-      method: 'POST',
-      headers: { Authorization: 'Bearer secret-of-the-test' },
-      body: JSON.stringify(body),
-      tls: { rejectUnauthorized: false },
-    })
-  for (const { name, zone } of [...members, ...bare])
-    await post('/api/v1/nodes', { metadata: { name, labels: { 'topology.kubernetes.io/zone': zone } } })
-  for (const { name } of members)
-    await post('/api/v1/pods', {
-      metadata: { name: `plumb-agent-${name}`, namespace: 'plumb', labels: { app: 'plumb-agent' } },
-      spec: { nodeName: name, containers: [{ livenessProbe: { httpGet: { port: PORT } } }] },
-      status: { phase: members.length === 4 && name === 'node-4' ? 'Pending' : 'Running' },
-    })
-  const places = new Map(members.map(({ name, ip }) => [`plumb-agent-${name}`, ip]))
-  server.forward = (pod, port) => {
-    const hostname = places.get(pod)
-    return hostname === undefined ? undefined : { hostname, port }
-  }
-  return server
-}
 
 function byKubeconfig({ kubeconfig }: KubeServer) {
   const api = new Api(accessOf({ kubeconfig }), 'plumb-top/test')

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
+import { execa } from 'execa'
 import { serveHealth } from '../../agent/health/health.ts'
 import { keepFailures } from '../../agent/scheduler/failures.ts'
 import type { CniError } from '../../lib/text/errors.ts'
@@ -12,6 +13,9 @@ import { type Scripted, scripted } from '../support/scripted.ts'
 const SOCKET = '/run/plumb/agent.sock'
 const PORT = 10_256
 const URL = `http://127.0.0.1:${PORT}`
+/** An address of the node that other machines reach. */
+const OUTER = '192.0.2.77'
+const OUTER_URL = `http://${OUTER}:${PORT}`
 const places = { address: '127.0.0.1', port: PORT, socket: SOCKET }
 
 describe('serveHealth()', () => {
@@ -107,7 +111,7 @@ describe('serveHealth()', () => {
     assert.deepEqual([answer.status, answer.headers.get('allow')], [405, 'GET'])
     const probes = await serveHealth({ ...places, port: PORT + 1, probesOnly: true, socket: '/run/other.sock' }, source)
     try {
-      assert.equal((await fetch(`http://127.0.0.1:${PORT + 1}${order}`, post)).status, 403)
+      assert.equal((await fetch(`http://127.0.0.1:${PORT + 1}${order}`, post)).status, 405)
     } finally {
       probes.stop()
     }
@@ -176,6 +180,7 @@ describe('serveHealth()', () => {
 })
 
 describe('serveHealth() at its places', () => {
+  before(() => execa('ip', ['addr', 'replace', `${OUTER}/32`, 'dev', 'lo']))
   it('port 0 is no port, the socket of a killed agent is taken over', async () => {
     const dead = Bun.spawn(
       [process.execPath, '-e', `Bun.listen({ unix: '/run/dead.sock', socket: { data() {} } }); console.log('up')`],
@@ -222,9 +227,9 @@ describe('serveHealth() at its places', () => {
     const served = await serveHealth({ ...places, address: '0.0.0.0', probesOnly: true }, scripted())
     try {
       for (const path of ['/healthz', '/readyz', '/metrics'])
-        assert.equal((await fetch(`${URL}${path}`)).status, 200, path)
+        assert.equal((await fetch(`${OUTER_URL}${path}`)).status, 200, path)
       for (const path of ['/', '/page.js', '/status']) {
-        const answer = await fetch(`${URL}${path}`)
+        const answer = await fetch(`${OUTER_URL}${path}`)
         assert.equal(answer.status, 403, path)
         assert.match(
           await answer.text(),
@@ -242,7 +247,7 @@ describe('serveHealth() at its places', () => {
     try {
       const ask = async (path: string, authorization?: string) => {
         const headers = authorization === undefined ? {} : { Authorization: authorization }
-        const answer = await fetch(`${URL}${path}`, { headers })
+        const answer = await fetch(`${OUTER_URL}${path}`, { headers })
         await answer.text()
         return [answer.status, answer.headers.get('www-authenticate')]
       }
@@ -254,6 +259,32 @@ describe('serveHealth() at its places', () => {
       assert.deepEqual(await ask('/', `bearer ${token}`), [200, null])
     } finally {
       served.stop()
+    }
+  })
+  it('[PG20] also there, who asks on the loopback address gets all, as of a port there; under another name, or with a loopback address as only one end, it is metrics alone', async () => {
+    for (const address of ['0.0.0.0', '::']) {
+      const served = await serveHealth({ ...places, address, probesOnly: true }, scripted())
+      try {
+        for (const at of [URL, `http://127.0.0.9:${PORT}`]) {
+          assert.equal((await fetch(`${at}/summary`)).status, 200, `${address} ${at}`)
+          for (const host of ['evil.example', OUTER])
+            assert.equal((await fetch(`${at}/summary`, { headers: { Host: host } })).status, 403, `${at} ${host}`)
+        }
+        if (address === '::') assert.equal((await fetch(`http://[::1]:${PORT}/summary`)).status, 200)
+        const headers = { Host: '127.0.0.1' }
+        assert.equal((await fetch(`${OUTER_URL}/summary`, { headers })).status, 403)
+        const half = await execa('curl', [
+          '-s',
+          '--interface',
+          '127.0.0.1',
+          '-H',
+          'Host: localhost',
+          `${OUTER_URL}/summary`,
+        ])
+        assert.match(half.stdout, /^\/summary is not served at this address/)
+      } finally {
+        served.stop()
+      }
     }
   })
   it('says what is wrong with a socket, and leaves nothing open', async () => {

@@ -75,12 +75,13 @@ describe('conf/chart', () => {
       'app.kubernetes.io/version': version,
       'helm.sh/chart': `plumb-${version}`,
     }
-    const all = await rendered('metrics.enabled=true', 'createNamespace=true')
+    const all = await rendered('metrics.enabled=true', 'createNamespace=true', 'page.enabled=true')
     assert.ok(all.length > 12)
     for (const { kind, metadata, spec } of all) {
       for (const [name, value] of Object.entries(want))
         assert.equal(metadata.labels?.[name], value, `${kind} ${metadata.name}`)
-      if (kind === 'DaemonSet') assert.equal(spec?.template?.metadata.labels?.['app.kubernetes.io/instance'], 'plumb')
+      if (kind === 'DaemonSet' || kind === 'Deployment')
+        assert.equal(spec?.template?.metadata.labels?.['app.kubernetes.io/instance'], 'plumb')
     }
     const agent = all.find(({ kind, metadata }) => kind === 'DaemonSet' && metadata.name === 'plumb-agent')
     assert.equal(agent?.spec?.template?.metadata.annotations?.['kubectl.kubernetes.io/default-container'], 'agent')

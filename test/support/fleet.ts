@@ -2,6 +2,7 @@ import type { Known } from '../../agent/fleet/fleet.ts'
 import { Recorder } from '../../agent/health/recorder.ts'
 import type { Peer } from '../../agent/health/status.ts'
 import { summaryOf } from '../../agent/health/summary.ts'
+import { type KubeServer, kubeServer } from './kube-server.ts'
 import { peers, type Scripted, scripted } from './scripted.ts'
 
 /** A node of a scripted cluster. */
@@ -13,6 +14,8 @@ export interface Member {
   readonly source: Scripted
 }
 
+/** The port at which the agents of a cluster listen. */
+const FLEET_PORT = 9469
 const ZONES = ['a', 'b', 'c']
 
 /** A cluster of nodes node-1 and up, in three zones by turns. Each has all others as peers. */
@@ -47,4 +50,33 @@ export function knownOf({ name, source }: Member, now: number, failure?: Known['
   const rows = recorder.record(source.status()).values()
   const summary = summaryOf(source.status(), rows, recorder, { now, withRow: true })
   return { name, summary, at: now, tookMs: 3, ...(failure && { failure }) }
+}
+
+/** The API server of a cluster with these nodes, and an agent's pod on each member. The pod of node-4 of four is Pending. */
+export async function fleetApi(
+  members: readonly Member[],
+  bare: readonly Pick<Member, 'name' | 'zone'>[] = [],
+): Promise<KubeServer> {
+  const server = await kubeServer()
+  const post = (path: string, body: object) =>
+    fetch(`${server.url}${path}`, {
+      method: 'POST',
+      headers: { Authorization: 'Bearer secret-of-the-test' },
+      body: JSON.stringify(body),
+      tls: { rejectUnauthorized: false },
+    })
+  for (const { name, zone } of [...members, ...bare])
+    await post('/api/v1/nodes', { metadata: { name, labels: { 'topology.kubernetes.io/zone': zone } } })
+  for (const { name } of members)
+    await post('/api/v1/pods', {
+      metadata: { name: `plumb-agent-${name}`, namespace: 'plumb', labels: { app: 'plumb-agent' } },
+      spec: { nodeName: name, containers: [{ livenessProbe: { httpGet: { port: FLEET_PORT } } }] },
+      status: { phase: members.length === 4 && name === 'node-4' ? 'Pending' : 'Running' },
+    })
+  const places = new Map(members.map(({ name, ip }) => [`plumb-agent-${name}`, ip]))
+  server.forward = (pod, port) => {
+    const hostname = places.get(pod)
+    return hostname === undefined ? undefined : { hostname, port }
+  }
+  return server
 }

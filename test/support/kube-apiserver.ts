@@ -28,6 +28,10 @@ export function missingApiServer(): string | undefined {
 /** A real etcd and kube-apiserver in this test's sandbox. */
 export interface ApiServer extends KubeCluster {
   readonly url: string
+  /** The authority of its certificate. */
+  readonly caFile: string
+  /** Asks as the administrator. Throws Error for a refusal. A GET of nothing gives undefined. */
+  ask(method: string, path: string, body?: object, type?: string): Promise<Raw | undefined>
   /** Ends kube-apiserver, as a crash does; `start` begins it again on the same data. */
   kill(): Promise<void>
   start(): Promise<void>
@@ -128,6 +132,8 @@ export async function apiServer(ip = '127.0.0.1'): Promise<ApiServer> {
   })
   return {
     url,
+    caFile,
+    ask,
     kubeconfig: join(dir, 'kubeconfig'),
     create: async (name, podCIDRs, annotations = {}, status) =>
       void (await ask('POST', NODES, {

@@ -232,6 +232,7 @@ const ELSEWHERE: readonly string[] = [
   'subnet-lease-renew-margin',
   'healthz-ip',
   'status-token-file',
+  'status-redact',
 ]
 
 describe('settings', () => {
@@ -384,6 +385,7 @@ describe('settings', () => {
       probesOnly: true,
       tokenFile: '/t',
     })
+    assert.deepEqual(read(['--status-redact']).status as unknown, { host: '127.0.0.1', port: 9469, isRedacted: true })
   })
 
   it('[FU7] the pages of the status server and of the file store tell the defaults that the code has', () => {

@@ -72,6 +72,7 @@ export function App() {
         <p class={`sentence ${TONES[known.status.state]}`}>
           <Name>{sentence}</Name>
         </p>
+        {known.status.redacted !== undefined && <Redacted sentence={known.status.redacted} />}
         <Body {...view} />
       </main>
       <footer>
@@ -86,7 +87,15 @@ export function App() {
   )
 }
 
+/** The views that a redacted status has nothing for. */
+const NAMES: readonly View[] = ['pods', 'policy', 'services']
+
+function Redacted({ sentence }: { sentence: string }) {
+  return <p class="empty">{sentence}</p>
+}
+
 function Body(props: ViewProps) {
+  if (props.known.status.redacted !== undefined && NAMES.includes(props.place.view)) return null
   switch (props.place.view) {
     case 'peers':
       return <Peers {...props} />
