@@ -31,7 +31,7 @@ export function openPen(canvas: HTMLCanvasElement, width: number, height: number
   if (!context) return undefined
   const scale = devicePixelRatio
   const [across, down] = [Math.round(width * scale), Math.round(height * scale)]
-  // A canvas of another size is made anew, which takes as long as drawing thousands of cells.
+  // Another size makes another canvas, which takes as long as drawing thousands of cells.
   if (canvas.width !== across || canvas.height !== down) {
     canvas.width = across
     canvas.height = down
