@@ -22,6 +22,7 @@ import type { Context } from './parts/context.ts'
 import { followEvents } from './parts/events.ts'
 import { Parts } from './parts/index.ts'
 import { figuresReader } from './parts/node-figures.ts'
+import type { Drafts } from './policy/comparison.ts'
 import { confirmed, type Difference, differs, prepare } from './prepare.ts'
 import { keepFailures } from './scheduler/failures.ts'
 import { watchFolders } from './scheduler/folder-watch.ts'
@@ -136,13 +137,14 @@ async function serveOne(
     changes: feed.changes,
     recorder,
     busy: () => parts?.busy(),
-    services: () => parts?.services?.view(),
+    services: () => parts?.services?.view(parts.bgp?.announced),
     policy: () => parts?.policy?.view(),
     peer: async (key: string) => parts?.peers.objects(key),
     pods: async () => parts?.pods(),
     pod: (name: string) => parts?.policy?.detail(name),
     policyMatrix: () => parts?.policy?.matrix(),
     policyCell: (from: string, to: string) => parts?.policy?.cell(from, to),
+    policyComparison: (drafts: Drafts) => parts?.policy?.comparison(drafts),
     policyCounts: () => parts?.policy?.counts(),
     calls: telemetry.calls,
     spans: telemetry.spans,

@@ -4,6 +4,7 @@ import { shown, ValueError } from '../lib/text/errors.ts'
 import { askPolicy } from './ask-policy.ts'
 import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print, table } from './output.ts'
+import { compare } from './policy-compare.ts'
 import { type Arrival, tryOut } from './policy-trial.ts'
 
 const names: readonly OptionName[] = ['policy-socket', 'json', 'help']
@@ -18,6 +19,10 @@ export const grammar: Grammar = {
     test: {
       about: 'ask whether a connection passes: the objects and the kernel side by side',
       grammar: { options: choicesOf(names), words: ['FROM', 'TO', 'PORT[/PROTOCOL]'] },
+    },
+    compare: {
+      about: 'what policies would change that nobody has applied',
+      grammar: { options: choicesOf(names), words: ['FILE'] },
     },
   },
 }
@@ -36,7 +41,7 @@ export interface Tested extends Decision {
 
 /**
  * Runs `plumb policy ARGV` and returns the exit status: 0. `plumb policy test` returns 0 for a connection that passes,
- * 1 for one that is refused, and 3 when the kernel differs from the objects. Throws ValueError for a wrong command
+ * 1 for one that is refused, and 3 when the kernel differs from the objects. `plumb policy compare` ends as `diff`. Throws ValueError for a wrong command
  * line, and when no agent answers.
  */
 export async function run(argv: readonly string[]): Promise<number> {
@@ -46,6 +51,7 @@ export async function run(argv: readonly string[]): Promise<number> {
     return 0
   }
   if (words[0] === 'test') return test(words.slice(1), values)
+  if (words[0] === 'compare') return compare(words.slice(1), values)
   const [pod, more] = words
   if (more !== undefined)
     throw new ValueError(`plumb policy takes one pod, and no ${shown(more)}; see plumb policy --help`)
@@ -165,14 +171,18 @@ function help(): string {
   return `usage: plumb policy [options]: the pods of this node and the policies that select them
        plumb policy NAMESPACE/POD [options]: what may reach a pod, and what it may reach
        plumb policy test FROM TO PORT[/PROTOCOL] [options]: whether a connection passes
+       plumb policy compare FILE [options]: what policies would change that nobody has applied
 
 FROM and TO are pods, as NAMESPACE/NAME, or addresses; TO may be an address of a Service that
 plumb serves. PROTOCOL is tcp, udp or sctp.
 The test asks the objects of the cluster, and tries a packet on a copy of the node's
 rules in a namespace of its own. It needs root.
+FILE has NetworkPolicy or ClusterNetworkPolicy objects in YAML or JSON, and - is standard
+input. The comparison is between the pods of this node and all pods. Nothing is applied.
 
 ${describeOptions(names)}
 
 exit status: 0 done, 2 the command line is wrong or no agent answers; of the test: 0 it passes,
-1 it is refused, 3 the kernel differs from the objects`
+1 it is refused, 3 the kernel differs from the objects; of the comparison: 0 nothing would
+change, 1 something would`
 }

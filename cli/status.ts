@@ -1,4 +1,4 @@
-import { line, span, stepWords, storeWords } from '../agent/health/phrases.ts'
+import { durationWords, line, span, storeWords } from '../agent/health/phrases.ts'
 import { drift, total, unreachable } from '../agent/health/reachability.ts'
 import type { BgpStatus, Status, TunnelsStatus } from '../agent/health/status.ts'
 import { ask } from './ask.ts'
@@ -66,7 +66,7 @@ function facts(status: Status, now: number): string[][] {
     ...(bgp ? [['bgp', bgpWords(bgp)]] : []),
     ...(tunnels && tunnels.refused > 0 ? [['refused', refusedWords(tunnels)]] : []),
     ['drift', off > 0 ? `${off} of ${total(kinds).wanted} not as wanted` : 'none'],
-    ...(steps.count > 0 ? [['steps', `${steps.count}: ${stepWords(steps)}`]] : []),
+    ...(steps.count > 0 ? [['steps', `${steps.count}: ${durationWords(steps)}`]] : []),
     ...(lastError ? [['error', `${span(now - lastError.at)} ago: ${lastError.what}`]] : []),
   ]
 }

@@ -91,7 +91,9 @@ export class Feed {
     return {
       drained: () => one.deliver(),
       closed: () => {
-        if (this.#listeners.delete(one) && this.#listeners.size === 0) this.#end()
+        if (!this.#listeners.delete(one)) return
+        if (this.#listeners.size === 0) this.#end()
+        if (!this.#has(2)) this.#forgetLater()
       },
     }
   }
@@ -99,7 +101,7 @@ export class Feed {
   // The first version: a listener that was busy gets the newest status only.
   #plain() {
     return ({ sink }: Omit<Listener, 'deliver'>) => {
-      if (!this.#hasPlain()) this.#text = JSON.stringify(this.#source.status())
+      if (!this.#has(1)) this.#text = JSON.stringify(this.#source.status())
       let sent = this.#text ?? ''
       sink.send(`retry: ${RETRY_MS}\n${event('status', `${Date.now()}`, sent)}`)
       return () => {
@@ -152,6 +154,11 @@ export class Feed {
     this.#rest()
     this.#text = undefined
     this.#compressed = { text: '', bytes: new Uint8Array() }
+  }
+
+  // Listeners of the first version alone have no use for patches.
+  #forgetLater(): void {
+    clearTimeout(this.#forgetting)
     if (!this.#patches) return
     this.#forgetting = setTimeout(() => {
       this.#patches = undefined
@@ -164,7 +171,7 @@ export class Feed {
       for await (const changed of this.#source.changes(signal)) {
         const started = performance.now()
         this.#take(changed)
-        if (this.#hasPlain()) {
+        if (this.#has(1)) {
           this.#text = JSON.stringify(changed)
           for (const one of this.#listeners) one.deliver()
         }
@@ -186,8 +193,8 @@ export class Feed {
     }
   }
 
-  #hasPlain(): boolean {
-    return [...this.#listeners].some(({ version }) => version === 1)
+  #has(version: Listener['version']): boolean {
+    return [...this.#listeners].some((one) => one.version === version)
   }
 
   // Each text is compressed by itself and ends at a whole byte (Z_SYNC_FLUSH), so that all listeners share the work.

@@ -4,8 +4,10 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import { readdirSync } from 'node:fs'
 import { log, warn } from '../../lib/os/log.ts'
+import { ValueError } from '../../lib/text/errors.ts'
 import { apiRequests } from '../cluster/api.ts'
 import { openSocket, refused } from '../node/socket.ts'
+import type { Comparison, Drafts } from '../policy/comparison.ts'
 import type { PolicyCounts } from '../policy/counters.ts'
 import type { CellView, PolicyMatrix } from '../policy/matrix.ts'
 import type { PodDetail, PodSummary } from '../policy/view.ts'
@@ -56,6 +58,8 @@ export interface Source {
   policyMatrix?(): PolicyMatrix | undefined
   /** The pods behind a cell of it. */
   policyCell?(from: string, to: string): CellView | undefined
+  /** What policies would change that nobody has applied. Undefined as above. */
+  policyComparison?(drafts: Drafts): Comparison | undefined
   /**
    * The counters of policies. Undefined when NetworkPolicy is not enforced. Throws Error when nft does not give them.
    */
@@ -131,6 +135,7 @@ const ROUTES: Readonly<Record<string, Route>> = {
   '/policy/matrix': ({ source }) => json(source.policyMatrix?.() ?? null),
   '/policy/cell': ({ source, asked: { query } }) =>
     json(source.policyCell?.(query.get('from') ?? '', query.get('to') ?? '') ?? null),
+  '/policy/compare': compare,
   '/peer': async ({ source, asked }) => json((await source.peer?.(asked.query.get('key') ?? '')) ?? null),
   '/pods': async ({ source }) => json((await source.pods?.()) ?? null),
   '/pod': ({ source, asked }) => json(source.pod?.(asked.query.get('name') ?? '') ?? null),
@@ -210,6 +215,17 @@ async function answer(from: Answering): Promise<Reply> {
 
 function json(value: unknown): Reply {
   return { status: 200, type: 'application/json', body: `${JSON.stringify(value)}\n` }
+}
+
+// Policies that nobody has applied: the text of `drafts` as `unpack` takes it.
+async function compare({ source, asked }: Answering): Promise<Reply> {
+  const [{ draftsOf }, { unpack }] = await Promise.all([import('../policy/comparison.ts'), import('./packed.ts')])
+  try {
+    return json(source.policyComparison?.(draftsOf(unpack(asked.query.get('drafts') ?? ''))) ?? null)
+  } catch (cause) {
+    if (cause instanceof ValueError) return plain(400, cause.message)
+    throw cause
+  }
 }
 
 // A peer is named by its subnets as in a lease's key, such as `10.64.1.0-24`.

@@ -27,14 +27,17 @@ export function storeWords({ store, started }: Pick<Status, 'store' | 'started'>
   return store.error === undefined ? away : `${away}: ${store.error}`
 }
 
-/** Describes the durations of steps: `half within 5 ms, 99 % within 50 ms`. Empty before the first step. */
-export function stepWords(steps: Durations): string {
-  return steps.count === 0 ? '' : `half within ${within(steps, 0.5)}, 99 % within ${within(steps, 0.99)}`
+/**
+ * Describes durations, of steps for example: `half within 5 ms, 99 % within 50 ms`. Empty before the first one. `bounds`
+ * are those of the histogram, in seconds.
+ */
+export function durationWords(all: Durations, bounds = BUCKETS): string {
+  return all.count === 0 ? '' : `half within ${within(all, bounds, 0.5)}, 99 % within ${within(all, bounds, 0.99)}`
 }
 
-function within({ count, buckets }: Durations, share: number): string {
-  const seconds = BUCKETS[buckets.findIndex((n) => n >= count * share)]
-  if (seconds === undefined) return `more than ${BUCKETS.at(-1)} s`
+function within({ count, buckets }: Durations, bounds: readonly number[], share: number): string {
+  const seconds = bounds[buckets.findIndex((n) => n >= count * share)]
+  if (seconds === undefined) return `more than ${bounds.at(-1)} s`
   return seconds < 1 ? `${seconds * 1000} ms` : `${seconds} s`
 }
 

@@ -171,7 +171,8 @@ function problemsOf({ reasons, degraded, findings, store, peers }: Status): Read
     const found = codes.get(text)
     if (!found && isTold(text)) return []
     const about = found ? { about: found.code } : {}
-    return [[text.replace(/\d+/g, '#'), { kind: 'problem', tone: found?.severity ?? tone, text, ...about }]]
+    const report = { kind: 'problem', tone: found?.severity ?? tone, text: found?.text ?? text, ...about } as const
+    return [[text.replace(/\d+/g, '#'), report]]
   }
   return new Map([
     ...reasons.flatMap((text) => report(text, 'error')),

@@ -450,6 +450,12 @@ export class BgpPart implements Part {
     this.queue.add('deadline', until - begun)
   }
 
+  /** The addresses of Services that this node announces now. */
+  get announced(): ReadonlySet<Ip> {
+    const source = this.#bird.pid === undefined ? undefined : this.#chosen()
+    return new Set(source && this.#addresses(source).addresses)
+  }
+
   // Undefined while Services are not known yet: what an earlier agent announces stays.
   #addresses({ conf }: BgpSource): { readonly addresses?: readonly Ip[]; readonly missing: readonly string[] } {
     const { nodeSubnet: _, ...networks } = conf.announce

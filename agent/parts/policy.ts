@@ -10,6 +10,7 @@ import { initialState, type NodeState, withStep } from '../health/condition.ts'
 import { jointly } from '../kernel/jointly.ts'
 import { both } from '../lease/families.ts'
 import { type Admission, Waiting } from '../policy/admission.ts'
+import { type Comparison, comparisonOf, type Drafts } from '../policy/comparison.ts'
 import { Counters, type PolicyCounts } from '../policy/counters.ts'
 import { followDrops, lineOf } from '../policy/drops.ts'
 import { type Endpoint, Endpoints, journaled, podKey } from '../policy/endpoints.ts'
@@ -165,6 +166,11 @@ export class PolicyPart implements Part, Admission {
   /** The pods behind a cell of the matrix. Undefined while the objects are not known. */
   cell(from: string, to: string): CellView | undefined {
     return this.#objects.isComplete(POLICY_KINDS) ? cellOf(this.known(), from, to) : undefined
+  }
+
+  /** What policies would change that nobody has applied. Undefined while the objects are not known. */
+  comparison(drafts: Drafts): Comparison | undefined {
+    return this.#objects.isComplete(POLICY_KINDS) ? comparisonOf(this.known(), drafts) : undefined
   }
 
   /** The counters of the table. Throws Error when nft does not give them. */

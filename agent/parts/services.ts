@@ -150,12 +150,12 @@ export class ServicesPart implements Part {
     this.#elements.invalidate()
   }
 
-  /** The Services as people see them, sorted by name. */
-  view(): ServiceView[] {
+  /** The Services as people see them, sorted by name. `announced`: the addresses that this node announces by BGP. */
+  view(announced?: ReadonlySet<Ip>): ServiceView[] {
     const { services } = this.#objects.objects
     return [...services.entries()]
       .sort(([a], [b]) => (a < b ? -1 : 1))
-      .map(([key, service]) => viewOf(service, this.#slicesOf(key), this.#node))
+      .map(([key, service]) => viewOf(service, this.#slicesOf(key), this.#node, announced))
   }
 
   /** Where the rules lead packets to this address and port. Undefined when they leave the packets alone. */

@@ -1,12 +1,14 @@
 import * as v from 'valibot'
 import { field } from '../../lib/text/shape.ts'
 import { type Command, command } from '../node/answers.ts'
+import { comparisonOf, draftsOf } from './comparison.ts'
 import { decision, detail, type Known, summaries, type Translate } from './view.ts'
 
 // The questions of `plumb policy` on the agent's policy socket.
 
 const list = v.object({ command: field.text })
 const show = v.object({ command: field.text, pod: field.text })
+const compare = v.object({ command: field.text, text: v.string() })
 const decideShape = v.object({
   command: field.text,
   from: field.text,
@@ -29,6 +31,7 @@ export function policyCommands(of: Answering, translate?: Translate): Readonly<R
   return {
     list: command(list, async () => ({ pods: summaries(of.known()) })),
     show: command(show, async ({ pod }) => detail(of.known(), pod)),
+    compare: command(compare, async ({ text }) => comparisonOf(of.known(), draftsOf(text))),
     decide: command(decideShape, async ({ command: _, ...asked }) => decision(of.known(), asked, translate)),
   }
 }

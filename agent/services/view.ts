@@ -1,4 +1,5 @@
 import { isSix } from '../../lib/text/cidr.ts'
+import type { Ip } from '../../lib/text/ip.ts'
 import type { Service, Slice } from '../cluster/services.ts'
 import { endpointsOf, type NodeFacts } from './endpoints.ts'
 
@@ -23,15 +24,21 @@ export interface PortView {
 export interface ServiceView {
   readonly namespace: string
   readonly name: string
-  /** `externalTrafficPolicy Local`, `internalTrafficPolicy Local`, `affinity 10800 s`. */
+  /** `externalTrafficPolicy Local`, `internalTrafficPolicy Local`, `affinity 10800 s`, `BGP announces 192.0.2.1`. */
   readonly notes: readonly string[]
   readonly ports: readonly PortView[]
 }
 
-/** Describes a Service: its addresses, its endpoints, and why one is left out. Pure. */
-export function viewOf(service: Service, slices: readonly Slice[], node: NodeFacts): ServiceView {
+/** Describes a Service: its addresses, its endpoints, and why one is left out. `announced`: addresses by BGP. Pure. */
+export function viewOf(
+  service: Service,
+  slices: readonly Slice[],
+  node: NodeFacts,
+  announced: ReadonlySet<Ip> = new Set(),
+): ServiceView {
   const { namespace, name, ports, clusterIPs, externalIPs, balancerIPs, affinitySeconds } = service
   const all = [...clusterIPs, ...externalIPs, ...balancerIPs]
+  const byBgp = all.filter((ip) => announced.has(ip))
   const families = ([4, 6] as const).filter((family) => all.some((ip) => isSix(ip) === (family === 6)))
   return {
     namespace,
@@ -40,6 +47,7 @@ export function viewOf(service: Service, slices: readonly Slice[], node: NodeFac
       ...(service.isExternalLocal ? ['externalTrafficPolicy Local'] : []),
       ...(service.isInternalLocal ? ['internalTrafficPolicy Local'] : []),
       ...(affinitySeconds === undefined ? [] : [`affinity ${affinitySeconds} s`]),
+      ...(byBgp.length === 0 ? [] : [`BGP announces ${byBgp.join(', ')}`]),
       ...(service.publishesNotReady ? ['publishNotReadyAddresses'] : []),
     ],
     ports: ports.flatMap((port) =>

@@ -1,6 +1,7 @@
 import type { Report } from '../../agent/doctor/doctor.ts'
 import type { Fleet } from '../../agent/fleet/fleet.ts'
 import type { BgpStatus, Status } from '../../agent/health/status.ts'
+import type { Comparison } from '../../agent/policy/comparison.ts'
 import type { PodDetail, PodSummary } from '../../agent/policy/view.ts'
 import type { ServiceView } from '../../agent/services/view.ts'
 import type { Told as Connectivity } from '../../cli/connectivity.ts'
@@ -20,6 +21,7 @@ export interface Answers {
   readonly 'trace-dropped': ToldDropped
   readonly connectivity: Connectivity
   readonly policy: readonly PodSummary[]
+  readonly 'policy-compare': Comparison
   readonly 'policy-show': PodDetail
   readonly 'policy-test': Tested
 }

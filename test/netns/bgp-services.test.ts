@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import type { ServiceView } from '../../agent/services/view.ts'
 import { endBird, type Router, startRouter, torConf } from '../support/bgp.ts'
 import { until } from '../support/harness.ts'
 import { UNDERLAY } from '../support/nodes.ts'
@@ -55,6 +56,9 @@ describe('BGP: addresses of Services', () => {
       fixture.slice('s', ['a', 'c'])
       await fixture.sync()
       await is(ways, VIP, ['n1', 'n2'])
+      const told = await fetch('http://plumb/services', { unix: join(fixture.n1.dir, 'agent.sock') })
+      const view = ((await told.json()) as ServiceView[]).find(({ name }) => name === 's')
+      assert.deepEqual(view?.notes, ['externalTrafficPolicy Local', `BGP announces ${CLUSTER}, ${VIP}`])
       const answers = await fixture.tcp('client', VIP, 80, { count: 60 })
       assert.deepEqual([...new Set(answers.map((one) => one.split(' ')[0]))].sort(), ['a', 'c'])
       // The endpoint of n1 begins to end: new clients go to n2 alone, and those on the way are still served.

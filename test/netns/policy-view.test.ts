@@ -1,6 +1,8 @@
 // Tests cli/policy.ts, cli/policy-trial.ts, agent/policy/view.ts and counters.ts: what people see of the policies of a
 // running agent.
 import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { until } from '../support/harness.ts'
 import { fileStore, inCluster, type Node } from '../support/nodes.ts'
@@ -60,6 +62,39 @@ const spaces = async ({ ns }: Node) =>
   (await ns.exec(['ip', 'netns', 'list'])).stdout.split('\n').filter((line) => line.startsWith('plumb-trial-'))
 
 describe('plumb policy', () => {
+  it(
+    'compares policies that nobody has applied with those of the cluster, and applies nothing',
+    inGuarded(async (_, __, plumb) => {
+      const dir = mkdtempSync(join(tmpdir(), 'plumb-draft-'))
+      const file = join(dir, 'draft.json')
+      const draft = { ...policyOf('guard', { podSelector: { matchLabels: { app: 'b' } }, ingress: [{}] }) }
+      writeFileSync(file, JSON.stringify(draft))
+      const compared = await plumb('compare', file)
+      assert.equal(compared.status, 1, compared.stderr)
+      assert.match(compared.stdout, /^x\/guard stands instead of the one in the cluster$/m)
+      assert.match(compared.stdout, /^From x to x: 2 pairs of pods reach more ports$/m)
+      assert.match(
+        compared.stdout,
+        /^ {2}x\/a to x\/b TCP all ports; .* passes then: .*x\/guard ingress\[0\] allows it$/m,
+      )
+      assert.match(compared.stdout, /^ {2}x\/c to x\/b TCP 1-79, 81-65535; /m)
+      conforms('policy-compare', JSON.parse((await plumb('compare', file, '--json')).stdout))
+      assert.equal((await plumb('test', 'x/a', 'x/b', '80')).status, 1)
+      writeFileSync(file, JSON.stringify(GUARD))
+      const same = await plumb('compare', file)
+      assert.deepEqual(
+        [same.status, same.stdout.split('\n')[1]],
+        [0, 'Nothing changes between the pods of this node and others'],
+      )
+      writeFileSync(file, 'kind: Pod')
+      const wrong = await plumb('compare', file)
+      assert.equal(wrong.status, 2)
+      assert.match(wrong.stderr, /Cannot compare "Pod": want NetworkPolicy/)
+      assert.match((await plumb('compare')).stderr, /plumb policy compare takes one FILE/)
+      assert.match((await plumb('compare', `${file}-absent`)).stderr, /Cannot read the policies: ENOENT/)
+      rmSync(dir, { recursive: true })
+    }),
+  )
   it(
     'names the policies of each pod, and the peers and ports of one pod',
     inGuarded(async (fixture, _, plumb) => {

@@ -4,6 +4,7 @@ import type { Page } from 'playwright-core'
 import { type Service, type Slice, serviceOf, sliceOf } from '../../agent/cluster/services.ts'
 import type { PodView } from '../../agent/health/details.ts'
 import type { Finding, Peer, PolicyStatus } from '../../agent/health/status.ts'
+import type { Comparison, Drafts } from '../../agent/policy/comparison.ts'
 import type { PodDetail } from '../../agent/policy/view.ts'
 import { viewOf } from '../../agent/services/view.ts'
 import { parseIp } from '../../lib/text/ip.ts'
@@ -244,6 +245,56 @@ describe('the status page', () => {
     await page.goBack()
     await page.waitForSelector('.matrix')
   })
+  it('[PG7] says what policies would change that nobody has applied, and why a text is none', async () => {
+    const asked: Drafts[] = []
+    Object.assign(served.source, {
+      policyMatrix: () => ({ namespaces: ['shop', 'web'], rows: ['op', '-c'] }),
+      policyComparison: (drafts: Drafts) => {
+        asked.push(drafts)
+        return {
+          drafts: [{ name: 'shop/guard', isKnown: false }],
+          namespaces: [{ from: 'shop', to: 'web', opened: 0, closed: 7 }],
+          pairs: [
+            {
+              from: 'shop/a',
+              to: 'web/b',
+              ports: [{ ports: 'TCP 80', passes: false, reason: 'web/guard isolates', before: 'no policy selects it' }],
+            },
+          ],
+          more: 6,
+          isolation: [{ pod: 'web/b', side: 'ingress', isIsolated: true }],
+        } satisfies Comparison
+      },
+    })
+    served.source.set({ policy: { ...NO_POLICY, pods: 2 } })
+    const page = await served.visit('#/policy')
+    const field = page.getByLabel('NetworkPolicies that are not in the cluster yet, as YAML or JSON')
+    assert.equal(await page.getByRole('button', { name: 'Compare' }).isDisabled(), true)
+    // Keys of the page are text in a field.
+    await field.fill('kind: NetworkPolicy\nmetadata: {name: guard, namespace: shöp}\nspec: {podSelector: {}}')
+    await page.getByRole('button', { name: 'Compare' }).click()
+    await page.waitForSelector('.drafts .warn')
+    assert.match(
+      await text(page, '.drafts .warn'),
+      /NetworkPolicy: metadata\.namespace "shöp": want lower-case letters/,
+    )
+    assert.deepEqual(served.visits[0]?.complaints.splice(0), [
+      'Failed to load resource: the server responded with a status of 400 (Bad Request)',
+    ])
+    const policy = 'kind: NetworkPolicy\nmetadata: {name: guard, namespace: shop}\nspec: {podSelector: {}}'
+    await field.fill(Array.from({ length: 100 }, (_, i) => policy.replace('guard', `guard-${i}`)).join('\n---\n'))
+    await page.getByRole('button', { name: 'Compare' }).click()
+    await page.waitForSelector('.drafts table')
+    assert.deepEqual([asked.length, asked[0]?.policies.length], [1, 100])
+    assert.match(
+      await text(page, '.drafts'),
+      /web\/b is isolated for ingress then[\s\S]*From shop to web: 7 pairs of pods reach fewer/,
+    )
+    assert.deepEqual(await rowsOf(page, '.drafts'), [
+      ['shop/a', 'web/b', 'TCP 80', '✕ refused', 'web/guard isolates', 'no policy selects it'],
+    ])
+    assert.match(await text(page, '.drafts'), /6 more pairs/)
+  })
   it('[PG8] has what has happened, the newest first, and finds kinds of it', async () => {
     const page = await served.visit('#/events')
     served.source.set({ peers: zoned(3, [2]), degraded: ['no answer over the overlay from node-2'] })
@@ -275,11 +326,11 @@ describe('the status page', () => {
       endpoints: [endpoint('10.64.0.2', true), endpoint('10.64.0.3', false)],
     }) as Slice
     const views = [
-      viewOf(service('cart', '10.96.0.1'), [slice], { name: 'node-0' }),
+      viewOf(service('cart', '10.96.0.1'), [slice], { name: 'node-0' }, new Set([parseIp('10.96.0.1')])),
       viewOf(service('empty', '10.96.0.2'), [], { name: 'node-0' }),
     ]
     const counts = { services: 2, frontends: 4, endpoints: 2, forgotten: 0 }
-    const programming = (count: number) => ({ count, sum: 0, buckets: [] })
+    const programming = (count: number) => ({ count, sum: 0, buckets: [count - 1, count] })
     Object.assign(served.source, { services: () => views })
     served.source.set({ services: { ...counts, programming: programming(0) } })
     const page = await served.visit('#/services')
@@ -288,6 +339,7 @@ describe('the status page', () => {
       ['shop/empty', '10.96.0.2:80/TCP, node port 30080', '0, 0 of this node', ''],
       [
         'shop/cart',
+        'BGP announces 10.96.0.1',
         '10.96.0.1:80/TCP, node port 30080',
         '1, 1 of this node',
         'node-0 1',
@@ -303,6 +355,8 @@ describe('the status page', () => {
     Object.assign(served.source, { services: () => [] })
     served.source.set({ services: { ...counts, services: 0, programming: programming(1) } })
     await until(async () => (await page.locator('.empty').allTextContents()).includes('There are no Services'))
+    served.source.set({ services: { ...counts, services: 0, programming: programming(10) } })
+    await until(async () => (await text(page, '.services .title')).includes('half within 250 ms, 99 % within 500 ms'))
   })
   it('[BE40] has a table of the sessions of BGP: those that are away first, with the reason; a search finds them', async () => {
     const session = { kind: 'peer', asn: 65_000, state: 'Established', received: 2, sent: 1 } as const

@@ -1,6 +1,6 @@
 // Tests agent/health.
 import assert from 'node:assert/strict'
-import { span, stepWords, storeWords } from '../../agent/health/phrases.ts'
+import { durationWords, span, storeWords } from '../../agent/health/phrases.ts'
 import { drift, nameOf, ordered, reach, total, unreachable } from '../../agent/health/reachability.ts'
 import type { Peer } from '../../agent/health/status.ts'
 import { leasesText } from '../../cli/leases.ts'
@@ -28,14 +28,14 @@ describe('what the agent tells', () => {
       ['connected', 'never heard of in 1 min', 'not heard of for 30 s', 'not heard of for 30 s: connection refused'],
     )
   })
-  it('stepWords() reads half and 99 % off the buckets', () => {
+  it('durationWords() reads half and 99 % off the buckets', () => {
     const { steps } = scripted().status()
-    assert.equal(stepWords(steps), 'half within 2.5 ms, 99 % within 50 ms')
+    assert.equal(durationWords(steps), 'half within 2.5 ms, 99 % within 50 ms')
     assert.equal(
-      stepWords({ count: 1, sum: 9, buckets: steps.buckets.map(() => 0) }),
+      durationWords({ count: 1, sum: 9, buckets: steps.buckets.map(() => 0) }),
       'half within more than 5 s, 99 % within more than 5 s',
     )
-    assert.equal(stepWords({ count: 0, sum: 0, buckets: [] }), '')
+    assert.equal(durationWords({ count: 0, sum: 0, buckets: [] }), '')
   })
   it('peers are named by node, else by address, and ordered by number', () => {
     const [first, ...rest] = peers(11)

@@ -84,7 +84,7 @@ export function App() {
           <b>Connection lost</b> {span(now - lost)} ago. What you see is as of {clock(fleet.at)}; asking again…
         </p>
       )}
-      <main class={lost === undefined ? place.view : `${place.view} old`}>
+      <main class={`fleet ${place.view}${lost === undefined ? '' : ' old'}`}>
         <p class={`sentence ${tone}`}>
           <Name>{fleet.sentence}</Name>
         </p>
@@ -167,19 +167,17 @@ function Overview({ fleet }: Props) {
             </li>
           ))}
         </ul>
-        <Worst fleet={fleet} />
-      </Card>
-      <Card id="own" title="Versions">
-        <ul class="worst">
+        <p class="versions">
           {Object.entries(versions).map(([version, count]) => (
-            <li key={version}>
+            <span key={version}>
               <a href={link({ view: 'nodes', q: `version:${version}` })}>
                 plumb <Name>{version}</Name>
               </a>{' '}
-              <span>{count} nodes</span>
-            </li>
+              on {count}
+            </span>
           ))}
-        </ul>
+        </p>
+        <Worst fleet={fleet} />
       </Card>
       {zones.length > 0 && (
         <Card id="news" title="From zone to zone" aside={<a href={link({ view: 'matrix' })}>From node to node</a>}>
@@ -201,7 +199,11 @@ function Where({ nodes }: { nodes: readonly string[] }) {
 }
 
 function Worst({ fleet }: Pick<Props, 'fleet'>) {
-  const pairs = badPairs(fleet).slice(0, 5)
+  // A node or zone that nobody reaches is one sentence above.
+  const named = new Set(fleet.lost.flatMap(({ nodes }) => nodes))
+  const pairs = badPairs(fleet)
+    .filter(({ from, name }) => !(named.has(from) || named.has(name)))
+    .slice(0, 5)
   if (pairs.length === 0) return null
   return (
     <>

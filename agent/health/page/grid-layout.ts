@@ -16,16 +16,16 @@ export interface GridLayout {
   readonly across: number
 }
 
-const GAP = 2
 const HEAD = 22
-/** The sizes of cells, and the most cells that have them on a page as wide as a screen. */
+/** The sizes of cells, their gaps, and the most cells that have them on a page as wide as a screen. */
 const SIZES = [
-  [28, 60],
-  [22, 200],
-  [16, 700],
-  [13, 2000],
-  [10, Number.POSITIVE_INFINITY],
+  [28, 2, 60],
+  [22, 2, 200],
+  [16, 2, 700],
+  [12, 2, 1500],
 ] as const
+/** Thousands of cells leave room for the first rows of the table. */
+const SMALLEST = [7, 1] as const
 
 /**
  * Places cells in lines. `groups` has the name and the number of cells of each group. A single group without a name has
@@ -36,9 +36,9 @@ export function gridLayout(
   width: number,
 ): GridLayout {
   const all = groups.reduce((sum, { count }) => sum + count, 0)
-  const size = SIZES.find(([, most]) => all <= most)?.[0] ?? 10
-  const step = size + GAP
-  const across = Math.max(Math.floor((width + GAP) / step), 1)
+  const [size, gap] = SIZES.find(([, , most]) => all <= most) ?? SMALLEST
+  const step = size + gap
+  const across = Math.max(Math.floor((width + gap) / step), 1)
   const cells: Cell[] = []
   const heads: { name: string; y: number }[] = []
   let top = 0

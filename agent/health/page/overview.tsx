@@ -2,7 +2,7 @@ import type { ComponentChildren } from 'preact'
 import { useMemo } from 'preact/hooks'
 import type { Base } from '../messages.ts'
 import type { NodePast } from '../past.ts'
-import { sentenceOf, span, stepWords, storeWords } from '../phrases.ts'
+import { durationWords, sentenceOf, span, storeWords } from '../phrases.ts'
 import { drift, reach, total } from '../reachability.ts'
 import { isBad, type PeerState, peerOf, type Row, rowName } from '../rows.ts'
 import { HOME, hashOf } from './address.ts'
@@ -176,7 +176,7 @@ function Facts({ status, now }: { status: Base; now: number }) {
         </Fact>
         <Fact name="Kernel objects" value={wanted} tone={off > 0 ? 'warn' : ''}>
           {off > 0 ? `${off} not as wanted` : 'all as wanted'}, {repaired} repaired
-          {steps.count > 0 && <span>; steps: {stepWords(steps)}</span>}
+          {steps.count > 0 && <span>; steps: {durationWords(steps)}</span>}
         </Fact>
         {services && (
           <Fact name="Services" value={services.services}>

@@ -30,11 +30,16 @@ export function openPen(canvas: HTMLCanvasElement, width: number, height: number
   const context = canvas.getContext('2d')
   if (!context) return undefined
   const scale = devicePixelRatio
-  canvas.width = Math.round(width * scale)
-  canvas.height = Math.round(height * scale)
-  canvas.style.width = `${width}px`
-  canvas.style.height = `${height}px`
-  context.scale(scale, scale)
+  const [across, down] = [Math.round(width * scale), Math.round(height * scale)]
+  // Another size makes another canvas, which takes as long as drawing thousands of cells.
+  if (canvas.width !== across || canvas.height !== down) {
+    canvas.width = across
+    canvas.height = down
+    canvas.style.width = `${width}px`
+    canvas.style.height = `${height}px`
+  }
+  context.setTransform(scale, 0, 0, scale, 0, 0)
+  context.clearRect(0, 0, width, height)
   const style = getComputedStyle(canvas)
   const colour = (name: string) => style.getPropertyValue(`--${name}`).trim()
   const shades = Array.from({ length: SHADES }, (_, i) => colour(`rtt-${i}`))

@@ -1,5 +1,6 @@
 import type { Cell, CellView, PolicyMatrix } from '../../policy/matrix.ts'
 import { Card, Command, Name } from './common.tsx'
+import { Drafts } from './drafts.tsx'
 import { useList } from './hooks.ts'
 import type { ViewProps } from './peers.tsx'
 
@@ -20,45 +21,48 @@ export function Policy({ known, place, go }: ViewProps) {
   const [from, to] = (place.item ?? '').split(TO)
   if (from && to) return <Pairs from={from} to={to} version={key} go={go} />
   return (
-    <Card id="policy" title="Who reaches whom" aside={<Legend />}>
-      {!matrix || matrix.namespaces.length === 0 ? (
-        <p class="empty">{matrix === undefined ? 'Asking the agent…' : 'There are no pods'}</p>
-      ) : (
-        <div class="matrix">
-          <table>
-            <caption class="heard-only">From the pods of a row to the pods of a column</caption>
-            <thead>
-              <tr>
-                <th scope="col">from, to</th>
-                {matrix.namespaces.map((name) => (
-                  <th key={name} scope="col">
-                    <Name>{name}</Name>
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {matrix.namespaces.map((name, i) => (
-                <tr key={name}>
-                  <th scope="row">
-                    <Name>{name}</Name>
-                  </th>
-                  {matrix.namespaces.map((other, j) => (
-                    <td key={other} data-name={other}>
-                      <CellButton
-                        cell={(matrix.rows[i]?.[j] ?? '-') as Cell}
-                        label={`from ${name} to ${other}`}
-                        open={() => go({ item: `${name}${TO}${other}` }, true)}
-                      />
-                    </td>
+    <>
+      <Card id="policy" title="Who reaches whom" aside={<Legend />}>
+        {!matrix || matrix.namespaces.length === 0 ? (
+          <p class="empty">{matrix === undefined ? 'Asking the agent…' : 'There are no pods'}</p>
+        ) : (
+          <div class="matrix">
+            <table>
+              <caption class="heard-only">From the pods of a row to the pods of a column</caption>
+              <thead>
+                <tr>
+                  <th scope="col">from, to</th>
+                  {matrix.namespaces.map((name) => (
+                    <th key={name} scope="col">
+                      <Name>{name}</Name>
+                    </th>
                   ))}
                 </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
-    </Card>
+              </thead>
+              <tbody>
+                {matrix.namespaces.map((name, i) => (
+                  <tr key={name}>
+                    <th scope="row">
+                      <Name>{name}</Name>
+                    </th>
+                    {matrix.namespaces.map((other, j) => (
+                      <td key={other} data-name={other}>
+                        <CellButton
+                          cell={(matrix.rows[i]?.[j] ?? '-') as Cell}
+                          label={`from ${name} to ${other}`}
+                          open={() => go({ item: `${name}${TO}${other}` }, true)}
+                        />
+                      </td>
+                    ))}
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        )}
+      </Card>
+      {matrix && <Drafts />}
+    </>
   )
 }
 

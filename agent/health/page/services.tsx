@@ -1,6 +1,8 @@
 import { useMemo } from 'preact/hooks'
 import type { PortView, ServiceView } from '../../services/view.ts'
+import { durationWords } from '../phrases.ts'
 import { collator } from '../reachability.ts'
+import { PROGRAMMING_BUCKETS } from '../status.ts'
 import { Card } from './common.tsx'
 import type { Fields } from './filter.ts'
 import { useList } from './hooks.ts'
@@ -17,7 +19,20 @@ interface Port extends PortView {
 }
 
 const COLUMNS: readonly Column<Port>[] = [
-  { key: 'svc', head: 'Service', cell: ({ service }) => service },
+  {
+    key: 'svc',
+    head: 'Service',
+    cell: ({ service, notes }) => (
+      <>
+        {service}
+        {notes.map((note) => (
+          <span key={note} class="note">
+            {note}
+          </span>
+        ))}
+      </>
+    ),
+  },
   {
     key: 'addresses',
     head: 'Addresses',
@@ -45,8 +60,10 @@ export function Services({ known, place, go }: ViewProps) {
     services && `${services.services} ${services.frontends} ${services.endpoints} ${services.programming.count}`
   const views = useList<readonly ServiceView[] | null>('services', key)
   const all = useMemo(() => (views ?? []).flatMap(portsOf), [views])
+  const words = services ? durationWords(services.programming, PROGRAMMING_BUCKETS) : ''
+  const programmed = words && `From a change to the kernel: ${words}`
   return (
-    <Card id="services" title="Services">
+    <Card id="services" title="Services" aside={<p>{programmed}</p>}>
       <Table
         what={all.length === 1 ? 'port' : 'ports'}
         all={all}
