@@ -8,9 +8,9 @@ import { skip } from './skip.ts'
 /** The browser of the tests. `npm run setup` installs it. */
 export const CHROMIUM = '/usr/bin/chromium-headless-shell'
 
-/** Starts the browser. */
-export function launch(): Promise<Browser> {
-  return chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox', '--disable-gpu'] })
+/** Starts the browser, or a program that becomes it. */
+export function launch(executablePath = CHROMIUM): Promise<Browser> {
+  return chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu'] })
 }
 
 /** A page that is open, and all that a browser had to say of it. */
