@@ -40,6 +40,20 @@ export function Both({
   )
 }
 
+/** Some words of the kernel's or the network's, such as addresses. None of them is broken at the end of a line. */
+export function Codes({ of }: { of: readonly string[] }) {
+  return (
+    <>
+      {of.map((one, i) => (
+        <span key={one}>
+          {i > 0 && ', '}
+          <code>{one}</code>
+        </span>
+      ))}
+    </>
+  )
+}
+
 /** A command to copy. The page runs none. */
 export function Command({ children }: { children: string }) {
   const [isCopied, set] = useState(false)

@@ -2,7 +2,7 @@ import { useEffect, useMemo, useState } from 'preact/hooks'
 import type { PodDetail, SideView } from '../../policy/view.ts'
 import type { PodView } from '../details.ts'
 import { collator } from '../reachability.ts'
-import { Card, Command, Name, When } from './common.tsx'
+import { Card, Codes, Command, Name, When } from './common.tsx'
 import type { Fields } from './filter.ts'
 import { useList } from './hooks.ts'
 import type { ViewProps } from './peers.tsx'
@@ -19,7 +19,7 @@ interface Pod extends PodView {
 
 const COLUMNS: readonly Column<Pod>[] = [
   { key: 'pod', head: 'Pod', cell: (one) => <Name>{nameOf(one)}</Name> },
-  { key: 'addresses', head: 'Addresses', cell: ({ addresses }) => <code>{addresses.join(', ')}</code> },
+  { key: 'addresses', head: 'Addresses', cell: ({ addresses }) => <Codes of={addresses} /> },
   { key: 'link', head: 'Link', cell: ({ link, isUp }) => (link === undefined ? '' : `${link}${isUp ? '' : ', down'}`) },
   { key: 'in', head: 'In', isNumber: true, cell: (one) => rate(one.in) },
   { key: 'out', head: 'Out', isNumber: true, cell: (one) => rate(one.out) },

@@ -3,7 +3,7 @@ import type { PortView, ServiceView } from '../../services/view.ts'
 import { durationWords } from '../phrases.ts'
 import { collator } from '../reachability.ts'
 import { PROGRAMMING_BUCKETS } from '../status.ts'
-import { Card } from './common.tsx'
+import { Card, Codes } from './common.tsx'
 import type { Fields } from './filter.ts'
 import { useList } from './hooks.ts'
 import type { ViewProps } from './peers.tsx'
@@ -37,7 +37,7 @@ const COLUMNS: readonly Column<Port>[] = [
     key: 'addresses',
     head: 'Addresses',
     cell: ({ addresses, nodePort }) => (
-      <code>{[...addresses, ...(nodePort === undefined ? [] : [`node port ${nodePort}`])].join(', ')}</code>
+      <Codes of={[...addresses, ...(nodePort === undefined ? [] : [`node port ${nodePort}`])]} />
     ),
   },
   { key: 'endpoints', head: 'Endpoints', cell: ({ used, local }) => `${used}, ${local} of this node` },

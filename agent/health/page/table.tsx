@@ -167,7 +167,7 @@ class Line<T> extends Component<LineProps<T>> {
           )}
         </th>
         {others.map(({ key, head, cell, isNumber }) => (
-          <td key={key} data-name={head} class={`${key} ${isNumber ? 'number' : ''}`.trim()}>
+          <td key={key} data-name={head} class={`of-${key} ${isNumber ? 'number' : ''}`.trim()}>
             {cell(one)}
           </td>
         ))}
