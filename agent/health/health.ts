@@ -135,8 +135,8 @@ const ROUTES: Readonly<Record<string, Route>> = {
   '/services': ({ source }) => json(source.services?.() ?? null),
   '/policy': ({ source }) => json(source.policy?.() ?? null),
   '/policy/matrix': ({ source }) => json(source.policyMatrix?.() ?? null),
-  '/policy/cell': ({ source, asked: { query } }) =>
-    json(source.policyCell?.(query.get('from') ?? '', query.get('to') ?? '') ?? null),
+  '/policy/cell': ({ source, turns, asked: { query } }) =>
+    inTurn(turns, () => source.policyCell?.(query.get('from') ?? '', query.get('to') ?? '')),
   '/policy/compare': compare,
   '/peer': async ({ source, asked }) => json((await source.peer?.(asked.query.get('key') ?? '')) ?? null),
   '/pods': async ({ source }) => json((await source.pods?.()) ?? null),
@@ -221,13 +221,17 @@ function json(value: unknown): Reply {
 }
 
 // Policies that nobody has applied: the text of `drafts` as `unpack` takes it.
+async function inTurn(turns: Turns, work: () => unknown): Promise<Reply> {
+  const turn = turns.take(work)
+  return turn ? json((await turn) ?? null) : plain(503, 'many others wait for this already', { 'Retry-After': '5' })
+}
+
 async function compare({ source, turns, asked }: Answering): Promise<Reply> {
   const { policyComparison } = source
   if (!policyComparison) return json(null)
   const [{ draftsOf }, { unpack }] = await Promise.all([import('../policy/comparison.ts'), import('./packed.ts')])
   try {
-    const turn = turns.take(() => policyComparison(draftsOf(unpack(asked.query.get('drafts') ?? ''))))
-    return turn ? json((await turn) ?? null) : plain(503, 'Others wait for comparisons already', { 'Retry-After': '5' })
+    return await inTurn(turns, () => policyComparison(draftsOf(unpack(asked.query.get('drafts') ?? ''))))
   } catch (cause) {
     if (cause instanceof ValueError) return plain(400, cause.message)
     throw cause

@@ -185,17 +185,19 @@ describe('serveHealth()', () => {
       }
     }
   })
-  it('comparisons of policies take turns and a tenth of a core, and a crowd that asks for them is told to come again', async () => {
+  it('comparisons and cells of policies take turns and a tenth of a core, and a crowd that asks for them is told to come again', async () => {
     const { promise: asked, resolve } = Promise.withResolvers<number>()
     let done = 0
-    source.policyComparison = () => {
+    const work = () => {
       if (done++ === 0) resolve(performance.now())
       for (const end = performance.now() + 30; performance.now() < end; );
       return undefined
     }
+    source.policyComparison = work
+    source.policyCell = work
     const draft = 'kind: NetworkPolicy\nmetadata: {name: a, namespace: x}\nspec: {podSelector: {}}'
-    const path = `/policy/compare?drafts=${deflateRawSync(draft).toString('base64url')}`
-    const crowd = Array.from({ length: 20 }, async () => (await fetch(`${URL}${path}`)).status)
+    const paths = [`/policy/compare?drafts=${deflateRawSync(draft).toString('base64url')}`, '/policy/cell?from=x&to=y']
+    const crowd = Array.from({ length: 20 }, async (_, i) => (await fetch(`${URL}${paths[i % 2]}`)).status)
     const begun = await asked
     assert.equal((await fetch(`${URL}/healthz`)).status, 200)
     const statuses = (await Promise.all(crowd)).sort()
