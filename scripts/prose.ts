@@ -147,6 +147,7 @@ function blocks(text: string): Block[] {
     .replace(/^( *)```[\s\S]*?^ *```$/gm, blank)
     .replace(/<!-- \w+[^>]*? -->\n[\s\S]*?<!-- end -->/g, blank)
     .replace(/<!--[\s\S]*?-->/g, blank)
+    .replace(/<picture>[\s\S]*?<\/picture>/g, blank)
   const found: { line: number; prose: string }[] = []
   let isOpen = false
   for (const [i, line] of prose.split('\n').entries()) {

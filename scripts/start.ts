@@ -12,6 +12,7 @@ const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]
   build: [['scripts/build.ts']],
   docs: [['scripts/schemas.ts'], ['scripts/docs.ts']],
   tables: [['scripts/tables.ts']],
+  pictures: [['scripts/setup.ts', 'test'], ['scripts/pictures.ts']],
   demo: [['scripts/setup.ts', 'demo', '--'], ['scripts/build.ts'], ['dist/plumb', 'demo']],
   bench: [['scripts/setup.ts', 'bench'], ['scripts/peers.ts'], ['scripts/build.ts'], ['bench/index.ts']],
   image: [['scripts/build.ts'], ['scripts/image.ts']],

@@ -38,7 +38,7 @@ export class Patches {
   /** Takes a status in. Returns the patch since the one before. Undefined when nothing differs. */
   take(status: Status): Message | undefined {
     const rows = this.#recorder.record(status)
-    const patch: Patch = { at: Date.now(), ...this.#base(status), ...this.#peers(rows), ...this.#happenings() }
+    const patch: Patch = { at: this.#recorder.now, ...this.#base(status), ...this.#peers(rows), ...this.#happenings() }
     if (Object.keys(patch).length === 1) return undefined
     this.#n++
     const message: Message = { event: 'patch', id: this.id, data: JSON.stringify(patch) }
@@ -53,7 +53,8 @@ export class Patches {
   whole(): Message {
     const status = Object.fromEntries([...this.#status].map(([key, text]) => [key, JSON.parse(text)])) as Base
     const peers = columnsOf([...this.#rows.values()])
-    const whole: Whole = { at: Date.now(), status, peers, happenings: this.#recorder.happenings(NEWEST) }
+    const happenings = this.#recorder.happenings(NEWEST)
+    const whole: Whole = { at: this.#recorder.now, status, peers, happenings }
     return { event: 'whole', id: this.id, data: JSON.stringify(whole) }
   }
 

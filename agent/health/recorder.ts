@@ -41,6 +41,11 @@ export class Recorder {
     this.#clock = clock
   }
 
+  /** The agent's clock, in milliseconds since 1970. */
+  get now(): number {
+    return this.#clock()
+  }
+
   /** Compares a status with the one before. Returns the rows of its peers; a row that is as before is the same object. */
   record(status: Status): ReadonlyMap<string, Row> {
     const [at, before] = [this.#clock(), this.#before]

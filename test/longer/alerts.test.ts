@@ -1,5 +1,6 @@
 // Tests conf/monitoring/alerts.yaml with faults that take a minute, beside test/long/alerts.test.ts.
-import { existsSync, renameSync } from 'node:fs'
+import assert from 'node:assert/strict'
+import { existsSync, readFileSync, renameSync } from 'node:fs'
 import { join } from 'node:path'
 import { until } from '../support/harness.ts'
 import {
@@ -13,6 +14,63 @@ import {
 } from '../support/monitoring.ts'
 import { fileStore, inCluster, type Node } from '../support/nodes.ts'
 import { skip } from '../support/skip.ts'
+
+/** The kernel's memory of a connection, with its room in the hash (struct nf_conn). */
+const ENTRY_BYTES = 400
+
+describe('alerts by a full table of connections', () => {
+  it(
+    '[DG14] more connections than nine tenths of what the kernel takes fire PlumbConntrackFull, until they are over',
+    inCluster(
+      2,
+      (cluster) => fileStore(cluster, NETWORK),
+      async ({ nodes, hub, dir }, test) => {
+        test.timeout(600_000)
+        if (!existsSync(PROGRAM)) skip(test, 'Prometheus was not unpacked')
+        const [one, two] = nodes as [Node, Node]
+        const limit = Number(readFileSync('/proc/sys/net/netfilter/nf_conntrack_max', 'utf8'))
+        const free = Number(/^MemAvailable: +(\d+)/m.exec(readFileSync('/proc/meminfo', 'utf8'))?.[1]) * 1024
+        if (limit * ENTRY_BYTES > free / 4) skip(test, `${limit} connections would take a quarter of the memory`)
+        const agents = await monitored(one, two, dir)
+        await agents.ready()
+        await agents.api.renew(30)
+        const prometheus = await startPrometheus(hub, dir, 2)
+        try {
+          await until(async () => (await prometheus.ask('plumb_ready')).length === 2, 60_000)
+          await fireAndClear(prometheus, [connected(one, Math.ceil(limit * 0.95))])
+        } finally {
+          prometheus.stop()
+        }
+      },
+    ),
+  )
+})
+
+// Fills the table of a node, whose entries are its own. The limit is the machine's.
+function connected({ ns }: Node, count: number): Fault {
+  const table = ['inet', 'test_tracked']
+  return {
+    alert: 'PlumbConntrackFull',
+    async make() {
+      // Packets that get no answer, and no refusal either, stay in the table for 30 s.
+      const rules = `table inet ${table[1]} { chain output { type filter hook output priority 0; ct state new accept; }
+        chain input { type filter hook input priority 0; ip saddr 127.0.0.0/8 udp dport > 1023 drop; }
+      }`
+      assert.equal((await ns.exec(['nft', rules])).status, 0)
+      await ns.ip('link', 'set', 'lo', 'up')
+      const script = `const socket = await Bun.udpSocket({ hostname: '127.0.0.1' })
+        for (let sent = 0; sent < ${count}; ) {
+          const some = Array.from({ length: 500 }, (_, i) => sent + i)
+          sent += socket.sendMany(some.flatMap((n) => ['x', 1024 + (n % 60000), '127.0.1.' + (1 + Math.floor(n / 60000))]))
+          await Bun.sleep(0)
+        }
+        socket.close()`
+      const { status, stderr } = await ns.exec([process.execPath, '-e', script])
+      assert.equal(status, 0, stderr)
+    },
+    mend: () => ns.exec(['nft', 'delete', 'table', ...table]),
+  }
+}
 
 describe('alerts by faults of the network and the store', () => {
   it(

@@ -5,7 +5,13 @@ import { present } from '../../scripts/packages.ts'
 import { type Scripted, scripted } from './scripted.ts'
 import { skip } from './skip.ts'
 
-const CHROMIUM = '/usr/bin/chromium-headless-shell'
+/** The browser of the tests. `npm run setup` installs it. */
+export const CHROMIUM = '/usr/bin/chromium-headless-shell'
+
+/** Starts the browser, or a program that becomes it. */
+export function launch(executablePath = CHROMIUM): Promise<Browser> {
+  return chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu'] })
+}
 
 /** A page that is open, and all that a browser had to say of it. */
 interface Visit {
@@ -31,7 +37,7 @@ export function browsing(url: string): Browsing {
   let browser: Browser
   before(async function () {
     if (!present(CHROMIUM)) skip(this, `no ${CHROMIUM}: npm run setup installs it where it can be had`)
-    browser = await chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox', '--disable-gpu'] })
+    browser = await launch()
   })
   after(() => browser?.close())
   afterEach(async () => {

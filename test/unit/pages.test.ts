@@ -72,6 +72,28 @@ describe('docs/plugins', () => {
       [],
     )
   })
+
+  it('their pictures are there, in both themes, with words for who does not see them, and each picture is in a page', () => {
+    const files = ['*.md', 'docs/**/*.md'].flatMap((pattern) => [...new Glob(pattern).scanSync({ cwd: ROOT })])
+    const shown = new Set<string>()
+    for (const file of files) {
+      const text = readFileSync(join(ROOT, file), 'utf8').replace(/^```[\s\S]*?^```$/gm, '')
+      const tags = text.match(/<(img|source)\b[^>]*>/g) ?? []
+      for (const tag of tags) {
+        const path = join(dirname(file), /\b(?:src|srcset)="([^"]*)"/.exec(tag)?.[1] ?? '')
+        assert.ok(existsSync(join(ROOT, path)), `${file}: there is no ${path}`)
+        assert.ok(tag.startsWith('<source') || /\balt="[^"]{20,}"/.test(tag), `${file}: ${tag} has no words`)
+        shown.add(path)
+      }
+      for (const picture of text.match(/<picture>[\s\S]*?<\/picture>/g) ?? [])
+        assert.match(
+          picture,
+          /<source media="\(prefers-color-scheme: dark\)" srcset="(.*)-dark\.webp">\s*<img .*src="\1-light/,
+        )
+    }
+    const made = [...new Glob('docs/pictures/*.webp').scanSync({ cwd: ROOT })]
+    assert.deepEqual([...shown].sort(), made.sort())
+  })
 })
 
 describe('keysOf()', () => {
