@@ -35,6 +35,7 @@ import { withPlainStatus } from './plain-status.ts'
 import { Recorder } from './recorder.ts'
 import type { Status } from './status.ts'
 import { Summaries } from './summary.ts'
+import { Turns } from './turns.ts'
 
 /** The socket of the agent on every node. Only root can use the socket. */
 export const SOCKET = '/run/plumb/agent.sock'
@@ -111,6 +112,7 @@ interface Answering {
   readonly feed: Feed
   readonly recorder: Recorder
   readonly summaries: Summaries
+  readonly turns: Turns
   readonly asked: Asked
 }
 type Route = (from: Answering) => Reply | Promise<Reply>
@@ -133,8 +135,8 @@ const ROUTES: Readonly<Record<string, Route>> = {
   '/services': ({ source }) => json(source.services?.() ?? null),
   '/policy': ({ source }) => json(source.policy?.() ?? null),
   '/policy/matrix': ({ source }) => json(source.policyMatrix?.() ?? null),
-  '/policy/cell': ({ source, asked: { query } }) =>
-    json(source.policyCell?.(query.get('from') ?? '', query.get('to') ?? '') ?? null),
+  '/policy/cell': ({ source, turns, asked: { query } }) =>
+    inTurn(turns, () => source.policyCell?.(query.get('from') ?? '', query.get('to') ?? '')),
   '/policy/compare': compare,
   '/peer': async ({ source, asked }) => json((await source.peer?.(asked.query.get('key') ?? '')) ?? null),
   '/pods': async ({ source }) => json((await source.pods?.()) ?? null),
@@ -188,7 +190,8 @@ function answering(source: Source): { tell(asked: Asked): Promise<Reply>; stop()
   const { recorder = new Recorder() } = source
   const feed = new Feed(source, recorder)
   const summaries = new Summaries(source, recorder)
-  return { tell: (asked) => answer({ source, feed, recorder, summaries, asked }), stop: () => feed.stop() }
+  const turns = new Turns()
+  return { tell: (asked) => answer({ source, feed, recorder, summaries, turns, asked }), stop: () => feed.stop() }
 }
 
 // What changes something is for the socket alone, which only root may use.
@@ -218,10 +221,17 @@ function json(value: unknown): Reply {
 }
 
 // Policies that nobody has applied: the text of `drafts` as `unpack` takes it.
-async function compare({ source, asked }: Answering): Promise<Reply> {
+async function inTurn(turns: Turns, work: () => unknown): Promise<Reply> {
+  const turn = turns.take(work)
+  return turn ? json((await turn) ?? null) : plain(503, 'many others wait for this already', { 'Retry-After': '5' })
+}
+
+async function compare({ source, turns, asked }: Answering): Promise<Reply> {
+  const { policyComparison } = source
+  if (!policyComparison) return json(null)
   const [{ draftsOf }, { unpack }] = await Promise.all([import('../policy/comparison.ts'), import('./packed.ts')])
   try {
-    return json(source.policyComparison?.(draftsOf(unpack(asked.query.get('drafts') ?? ''))) ?? null)
+    return await inTurn(turns, () => policyComparison(draftsOf(unpack(asked.query.get('drafts') ?? ''))))
   } catch (cause) {
     if (cause instanceof ValueError) return plain(400, cause.message)
     throw cause

@@ -2,7 +2,7 @@ import { inflateRawSync } from 'node:zlib'
 import { ValueError } from '../../lib/text/errors.ts'
 
 /** The most bytes that a text has after it is unpacked. */
-const MOST_BYTES = 262_144
+const MOST_BYTES = 32_768
 
 /**
  * Unpacks a text of an address: UTF-8, compressed (RFC 1951, raw deflate), as base64url. So a page can ask about a long

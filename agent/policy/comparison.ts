@@ -1,5 +1,5 @@
-import { parseAllDocuments } from 'yaml'
-import { ValueError } from '../../lib/text/errors.ts'
+import { type Document, isScalar, parseAllDocuments, visit } from 'yaml'
+import { shown, ValueError } from '../../lib/text/errors.ts'
 import { type ClusterPolicy, clusterPolicyOf } from '../cluster/cluster-policy.ts'
 import { type Policy, policyOf } from '../cluster/objects.ts'
 import {
@@ -59,6 +59,8 @@ interface ChangedPair {
 
 const WANT = 'want NetworkPolicy or ClusterNetworkPolicy objects in YAML or JSON'
 const MOST_PAIRS = 200
+/** How long a comparison may take, in milliseconds. The agent does nothing else meanwhile. */
+const MOST_MS = 2000
 /** The most characters of a text with policies. */
 const MOST_TEXT = 262_144
 
@@ -83,12 +85,17 @@ export function draftsOf(text: string): Drafts {
 }
 
 function rawOf(text: string): unknown[] {
-  const documents = parseAllDocuments(text)
+  // With its own search for equal keys, and with lines for each error, the parser takes half a minute for 260 kB.
+  const documents = parseAllDocuments(text, { uniqueKeys: false, prettyErrors: false })
   const fault = [...documents].flatMap(({ errors }) => errors)[0]
-  if (fault) throw new ValueError(`Cannot read the policies: ${fault.message.split('\n', 1)[0]}`)
+  if (fault) {
+    const line = text.slice(0, fault.pos[0]).split('\n').length
+    throw new ValueError(`Cannot read the policies: line ${line}: ${fault.message.split('\n', 1)[0]}`)
+  }
   return [...documents].flatMap((one) => {
     let raw: unknown
     try {
+      refuseEqualKeys(one)
       raw = one.toJS()
     } catch (cause) {
       throw new ValueError(`Cannot read the policies: ${(cause as Error).message}`)
@@ -99,8 +106,31 @@ function rawOf(text: string): unknown[] {
   })
 }
 
-/** Compares what the policies of the cluster decide with what they would decide with the drafts. Pure. */
-export function comparisonOf(known: Known, drafts: Drafts): Comparison {
+function refuseEqualKeys(document: Document): void {
+  visit(document, {
+    Map(_, { items }) {
+      const keys = new Set<unknown>()
+      for (const { key } of items) {
+        const name = isScalar(key) ? String(key.value) : key
+        if (keys.has(name)) throw new ValueError(`the key ${shown(String(name))} is there twice`)
+        keys.add(name)
+      }
+    },
+  })
+}
+
+/**
+ * Compares what the policies of the cluster decide with what they would decide with the drafts. Throws ValueError when
+ * that takes longer than `mostMs` milliseconds.
+ */
+export function comparisonOf(known: Known, drafts: Drafts, mostMs = MOST_MS): Comparison {
+  const end = performance.now() + mostMs
+  const check = () => {
+    if (performance.now() > end)
+      throw new ValueError(
+        `This comparison takes longer than ${mostMs / 1000} s: want fewer policies or ports at a time`,
+      )
+  }
   const before = worldOf(known)
   const isDraft = (one: Policy) => drafts.policies.some((draft) => keyOf(draft) === keyOf(one))
   const isClusterDraft = (one: ClusterPolicy) => drafts.clusterPolicies.some(({ name }) => name === one.name)
@@ -131,7 +161,7 @@ export function comparisonOf(known: Known, drafts: Drafts): Comparison {
       const [fromAfter, toAfter] = [groupsAfter[i], groupsAfter[j]]
       if (!(touched[i] || touched[j]) || !(from.isLocal || to.isLocal) || !fromAfter || !toAfter) continue
       const changesOf = (one: Member, other: Member) =>
-        changes(overlay(judge([from, one], [to, other]), judgeAfter([fromAfter, one], [toAfter, other])))
+        changes(overlay(judge([from, one], [to, other]), judgeAfter([fromAfter, one], [toAfter, other]), check))
       const [first, second] = pairOf(from, to)
       // All other pairs of both groups change alike.
       const ports = first && second ? changesOf(first, second) : []
@@ -176,15 +206,20 @@ interface Both {
 }
 
 // Both have ranges of all ports. A range of the result is decided alike in each of both.
-function overlay(before: Iterable<Judged>, after: Iterable<Judged>): Both[] {
-  const others = [...after]
-  return [...before].flatMap(({ probe, verdict }) =>
-    others.flatMap(({ probe: other, verdict: then }) => {
+function overlay(before: Iterable<Judged>, after: Iterable<Judged>, check: () => void): Both[] {
+  const others = Array.from(after, checked)
+  return Array.from(before, checked).flatMap(({ probe, verdict }) => {
+    check()
+    return others.flatMap(({ probe: other, verdict: then }) => {
       const [from, to] = [Math.max(probe.from, other.from), Math.min(probe.to, other.to)]
       if (probe.protocol !== other.protocol || from > to) return []
       return [{ probe: { protocol: probe.protocol, from, to }, before: verdict, after: then }]
-    }),
-  )
+    })
+  })
+  function checked(one: Judged): Judged {
+    check()
+    return one
+  }
 }
 
 function changes(judged: readonly Both[]): ChangedPair['ports'] {

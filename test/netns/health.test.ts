@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
+import { deflateRawSync } from 'node:zlib'
 import { execa } from 'execa'
 import { serveHealth } from '../../agent/health/health.ts'
 import { keepFailures } from '../../agent/scheduler/failures.ts'
@@ -183,6 +184,30 @@ describe('serveHealth()', () => {
         for (const socket of sockets) socket.destroy()
       }
     }
+  })
+  it('comparisons and cells of policies take turns and a tenth of a core, and a crowd that asks for them is told to come again', async () => {
+    const { promise: asked, resolve } = Promise.withResolvers<number>()
+    let done = 0
+    const work = () => {
+      if (done++ === 0) resolve(performance.now())
+      for (const end = performance.now() + 30; performance.now() < end; );
+      return undefined
+    }
+    source.policyComparison = work
+    source.policyCell = work
+    const draft = 'kind: NetworkPolicy\nmetadata: {name: a, namespace: x}\nspec: {podSelector: {}}'
+    const paths = [`/policy/compare?drafts=${deflateRawSync(draft).toString('base64url')}`, '/policy/cell?from=x&to=y']
+    const crowd = Array.from({ length: 20 }, async (_, i) => (await fetch(`${URL}${paths[i % 2]}`)).status)
+    const begun = await asked
+    assert.equal((await fetch(`${URL}/healthz`)).status, 200)
+    const statuses = (await Promise.all(crowd)).sort()
+    const tookMs = performance.now() - begun
+    const told = statuses.filter((status) => status === 200).length
+    assert.ok(told >= 8 && told < 20, `${statuses}`)
+    assert.deepEqual([...new Set(statuses)], [200, 503])
+    assert.equal(done, told)
+    // Each but the last one is followed by a pause of nine times its 30 ms.
+    assert.ok(tookMs > (told - 1) * 300, `${tookMs} ms for ${told}`)
   })
   it('the socket is for root alone, in a folder that all may see, and goes when the agent goes', () => {
     assert.deepEqual([statSync(SOCKET).mode & 0o777, statSync('/run/plumb').mode & 0o777], [0o600, 0o755])

@@ -2,6 +2,7 @@
 // socket tells them.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
+import { deflateRawSync } from 'node:zlib'
 import { initialState, type NodeState, statusOf } from '../../agent/health/condition.ts'
 import { serveHealth } from '../../agent/health/health.ts'
 import { Recorder } from '../../agent/health/recorder.ts'
@@ -187,7 +188,9 @@ describe('--status-redact', () => {
   )
 })
 
+const DRAFT = 'kind: NetworkPolicy\nmetadata: {name: a, namespace: x}\nspec: {podSelector: {}}'
 const QUERIES = [
+  `/policy/compare?drafts=${deflateRawSync(DRAFT).toString('base64url')}`,
   '/events?v=2',
   '/summary?row',
   `/pod?name=${SPACE}%2F${POD}`,
@@ -283,6 +286,13 @@ function secretive() {
     pod: () => ({ ...pod, ingress: side, egress: side }),
     policyMatrix: () => ({ namespaces: [SPACE], rows: ['o'] }),
     policyCell: () => ({ pairs: [{ from: pod.pod, to: pod.pod, ports: [] }], more: 0 }),
+    policyComparison: () => ({
+      drafts: [],
+      namespaces: [{ from: `${SPACE}`, to: `${SPACE}`, opened: 1, closed: 0 }],
+      pairs: [],
+      more: 0,
+      isolation: [{ pod: pod.pod, side: 'ingress' as const, isIsolated: true }],
+    }),
     policyCounts: async () => ({ counts: [count], unknownAddress: 0 }),
   }
 }

@@ -154,7 +154,8 @@ describe('policies that nobody has applied', () => {
       ['', /There is no policy in this text: want NetworkPolicy/],
       ['kind: Pod', /Cannot compare "Pod": want NetworkPolicy or ClusterNetworkPolicy/],
       ['- 1', /Cannot compare an object without a kind/],
-      ['{', /Cannot read the policies: /],
+      ['{', /Cannot read the policies: line 1: /],
+      ['kind: NetworkPolicy\nkind: Pod', /Cannot read the policies: the key "kind" is there twice/],
       [`a: &a [1]\n${'b: [*a, *a, *a, *a, *a]\n'.repeat(40)}`, /Cannot read the policies/],
       ['kind: NetworkPolicy\nmetadata: {name: A}', /NetworkPolicy: metadata\.name "A"/],
       [`${one.slice(0, -1)}, policyTypes: [In]}`, /policyTypes "In": want Ingress or Egress/],
@@ -162,10 +163,36 @@ describe('policies that nobody has applied', () => {
     ] as const)
       assert.throws(() => draftsOf(text), why)
   })
-  it('are unpacked from an address, and never to more than 256 kB', () => {
+  it('are read in about a second, whatever is written, and a comparison ends after two', function () {
+    this.timeout(60_000)
+    const many = (piece: string) => piece.repeat(Math.floor(262_144 / piece.length))
+    const longest = (work: () => void, why: RegExp) => {
+      const begun = process.cpuUsage()
+      assert.throws(work, why)
+      const { user, system } = process.cpuUsage(begun)
+      return (user + system) / 1e6
+    }
+    // The first two took 22 s and 28 s.
+    for (const text of [
+      `{${many('a,')}`.slice(1),
+      `[${many('? ')}`.slice(1),
+      many('!a '),
+      many('['),
+      many('- '),
+      many('---\n'),
+    ])
+      assert.ok(longest(() => draftsOf(text), /./) < 5, text.slice(0, 10))
+    const known = world(generator(9), 250, 0)
+    const ports = Array.from({ length: 2000 }, (_, i) => `{port: ${2 * i + 1}}`).join()
+    const draft = (namespace: string) =>
+      `{kind: NetworkPolicy, metadata: {name: a, namespace: ${namespace}}, spec: {podSelector: {}, ingress: [{ports: [${ports}]}]}}`
+    const drafts = draftsOf(NAMESPACES.map(draft).join('\n---\n'))
+    assert.ok(longest(() => comparisonOf(known, drafts), /takes longer than 2 s: want fewer policies or ports/) < 5)
+  })
+  it('are unpacked from an address, and never to more than 32 kB', () => {
     const pack = (text: string | Uint8Array) => deflateRawSync(text).toString('base64url')
     assert.equal(unpack(pack('kind: ä')), 'kind: ä')
-    assert.throws(() => unpack(pack('x'.repeat(1_000_000))), /want UTF-8 of 262144 bytes at most/)
+    assert.throws(() => unpack(pack('x'.repeat(1_000_000))), /want UTF-8 of 32768 bytes at most/)
     assert.throws(() => unpack('~~~~'), /Cannot unpack/)
     assert.throws(() => unpack(pack(new Uint8Array([0xff, 0xfe]))), /Cannot unpack/)
   })
