@@ -220,12 +220,12 @@ function json(value: unknown): Reply {
   return { status: 200, type: 'application/json', body: `${JSON.stringify(value)}\n` }
 }
 
-// Policies that nobody has applied: the text of `drafts` as `unpack` takes it.
 async function inTurn(turns: Turns, work: () => unknown): Promise<Reply> {
   const turn = turns.take(work)
   return turn ? json((await turn) ?? null) : plain(503, 'many others wait for this already', { 'Retry-After': '5' })
 }
 
+// Policies that nobody has applied: the text of `drafts` as `unpack` takes it.
 async function compare({ source, turns, asked }: Answering): Promise<Reply> {
   const { policyComparison } = source
   if (!policyComparison) return json(null)
