@@ -12,37 +12,59 @@ import {
   PROGRAM,
   startPrometheus,
 } from '../support/monitoring.ts'
-import { fileStore, inCluster, type Node } from '../support/nodes.ts'
+import { type Cluster, fileStore, inCluster, type Node } from '../support/nodes.ts'
 import { skip } from '../support/skip.ts'
 
 /** The kernel's memory of a connection, with its room in the hash (struct nf_conn). */
 const ENTRY_BYTES = 400
 
-describe('alerts by a full table of connections', () => {
+interface Monitored extends Cluster {
+  readonly one: Node
+  readonly two: Node
+  /** Makes faults together, waits for their alerts, mends them, and waits until no alert is left. */
+  fireAndClear(...faults: readonly Fault[]): Promise<void>
+}
+
+// Two agents without an alert, and a Prometheus.
+function inMonitored(work: (monitored: Monitored, test: Mocha.Context) => Promise<void>) {
+  return inCluster(
+    2,
+    (cluster) => fileStore(cluster, NETWORK),
+    async (cluster, test) => {
+      test.timeout(600_000)
+      if (!existsSync(PROGRAM)) skip(test, 'Prometheus was not unpacked')
+      const { nodes, hub, dir } = cluster
+      const [one, two] = nodes as [Node, Node]
+      const agents = await monitored(one, two, dir)
+      await agents.ready()
+      await agents.api.renew(30)
+      const prometheus = await startPrometheus(hub, dir, 2)
+      try {
+        await until(async () => (await prometheus.ask('plumb_ready')).length === 2, 60_000)
+        await work({ ...cluster, one, two, fireAndClear: (...faults) => fireAndClear(prometheus, faults) }, test)
+      } finally {
+        prometheus.stop()
+      }
+    },
+  )
+}
+
+describe('alerts by faults of the network, the store and the kernel', () => {
+  it(
+    '[DG14] a link with a smaller MTU, lost packets and a store that is away for a minute fire their alerts, and none is left',
+    inMonitored(async ({ two, dir, fireAndClear: fire }) => {
+      await fire(filtered('PlumbMtuBlackHole', two, 'udp dport 8472 ip length > 1350 drop'), away(join(dir, 'store')))
+      await fire(filtered('PlumbPeerLoss', two, 'icmp type echo-request numgen random mod 100 < 40 drop'))
+    }),
+  )
   it(
     '[DG14] more connections than nine tenths of what the kernel takes fire PlumbConntrackFull, until they are over',
-    inCluster(
-      2,
-      (cluster) => fileStore(cluster, NETWORK),
-      async ({ nodes, hub, dir }, test) => {
-        test.timeout(600_000)
-        if (!existsSync(PROGRAM)) skip(test, 'Prometheus was not unpacked')
-        const [one, two] = nodes as [Node, Node]
-        const limit = Number(readFileSync('/proc/sys/net/netfilter/nf_conntrack_max', 'utf8'))
-        const free = Number(/^MemAvailable: +(\d+)/m.exec(readFileSync('/proc/meminfo', 'utf8'))?.[1]) * 1024
-        if (limit * ENTRY_BYTES > free / 4) skip(test, `${limit} connections would take a quarter of the memory`)
-        const agents = await monitored(one, two, dir)
-        await agents.ready()
-        await agents.api.renew(30)
-        const prometheus = await startPrometheus(hub, dir, 2)
-        try {
-          await until(async () => (await prometheus.ask('plumb_ready')).length === 2, 60_000)
-          await fireAndClear(prometheus, [connected(one, Math.ceil(limit * 0.95))])
-        } finally {
-          prometheus.stop()
-        }
-      },
-    ),
+    inMonitored(async ({ one, fireAndClear: fire }, test) => {
+      const limit = Number(readFileSync('/proc/sys/net/netfilter/nf_conntrack_max', 'utf8'))
+      const free = Number(/^MemAvailable: +(\d+)/m.exec(readFileSync('/proc/meminfo', 'utf8'))?.[1]) * 1024
+      if (limit * ENTRY_BYTES > free / 4) skip(test, `${limit} connections would take a quarter of the memory`)
+      await fire(connected(one, Math.ceil(limit * 0.95)))
+    }),
   )
 })
 
@@ -71,37 +93,6 @@ function connected({ ns }: Node, count: number): Fault {
     mend: () => ns.exec(['nft', 'delete', 'table', ...table]),
   }
 }
-
-describe('alerts by faults of the network and the store', () => {
-  it(
-    '[DG14] a link with a smaller MTU, lost packets and a store that is away for a minute fire their alerts, and none is left',
-    inCluster(
-      2,
-      (cluster) => fileStore(cluster, NETWORK),
-      async ({ nodes, hub, dir }, test) => {
-        test.timeout(600_000)
-        if (!existsSync(PROGRAM)) skip(test, 'Prometheus was not unpacked')
-        const [one, two] = nodes as [Node, Node]
-        const agents = await monitored(one, two, dir)
-        await agents.ready()
-        await agents.api.renew(30)
-        const prometheus = await startPrometheus(hub, dir, 2)
-        try {
-          await until(async () => (await prometheus.ask('plumb_ready')).length === 2, 60_000)
-          await fireAndClear(prometheus, [
-            filtered('PlumbMtuBlackHole', two, 'udp dport 8472 ip length > 1350 drop'),
-            away(join(dir, 'store')),
-          ])
-          await fireAndClear(prometheus, [
-            filtered('PlumbPeerLoss', two, 'icmp type echo-request numgen random mod 100 < 40 drop'),
-          ])
-        } finally {
-          prometheus.stop()
-        }
-      },
-    ),
-  )
-})
 
 function away(store: string): Fault {
   return {

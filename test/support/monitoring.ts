@@ -34,6 +34,8 @@ export const rules = (
  * speak BGP with each other.
  */
 export async function monitored(one: Node, two: Node, dir: string) {
+  // That of an earlier test goes only when the kernel has removed its namespace.
+  await execa('ip', ['link', 'delete', 'api0'], { reject: false })
   await execa('ip', ['link', 'add', 'name', 'api0', 'type', 'veth', 'peer', 'name', 'api1', 'netns', one.ns.path])
   await execa('ip', ['addr', 'add', `${API.here}/24`, 'dev', 'api0'])
   await execa('ip', ['link', 'set', 'api0', 'up'])

@@ -54,6 +54,21 @@ export function Codes({ of }: { of: readonly string[] }) {
   )
 }
 
+/** The heads of the columns of a table. */
+export function Heads({ of }: { of: readonly string[] }) {
+  return (
+    <thead>
+      <tr>
+        {of.map((head) => (
+          <th key={head} scope="col">
+            {head}
+          </th>
+        ))}
+      </tr>
+    </thead>
+  )
+}
+
 /** A command to copy. The page runs none. */
 export function Command({ children }: { children: string }) {
   const [isCopied, set] = useState(false)

@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks'
 import type { Comparison } from '../../policy/comparison.ts'
 import { wordsOf } from '../../policy/comparison-words.ts'
-import { Card } from './common.tsx'
+import { Card, Heads } from './common.tsx'
 
 /** An agent reads this many characters of an address at most, with the rest of the request. */
 const MOST = 7000
@@ -48,15 +48,7 @@ function Changes({ of }: { of: Comparison }) {
       </ul>
       {pairs.length > 0 && (
         <table>
-          <thead>
-            <tr>
-              {['From', 'To', 'Ports', 'Then', 'Because', 'Now'].map((head) => (
-                <th key={head} scope="col">
-                  {head}
-                </th>
-              ))}
-            </tr>
-          </thead>
+          <Heads of={['From', 'To', 'Ports', 'Then', 'Because', 'Now']} />
           <tbody>
             {pairs.flatMap(({ from, to, ports }) =>
               ports.map((one) => (

@@ -2,7 +2,7 @@ import { useEffect, useMemo, useState } from 'preact/hooks'
 import type { PodDetail, SideView } from '../../policy/view.ts'
 import type { PodView } from '../details.ts'
 import { collator } from '../reachability.ts'
-import { Card, Codes, Command, Name, When } from './common.tsx'
+import { Card, Codes, Command, Heads, Name, When } from './common.tsx'
 import type { Fields } from './filter.ts'
 import { useList } from './hooks.ts'
 import type { ViewProps } from './peers.tsx'
@@ -149,15 +149,7 @@ function Side({ title, id, side: { isolatedBy, rules } }: { title: string; id: s
         <p class="empty">{isolatedBy.length > 0 ? 'Nobody: no rule lets anyone' : 'Everybody: no policy selects it'}</p>
       ) : (
         <table>
-          <thead>
-            <tr>
-              {['Rule', 'Decides', 'Peers', 'Ports', 'Pods now'].map((head) => (
-                <th key={head} scope="col">
-                  {head}
-                </th>
-              ))}
-            </tr>
-          </thead>
+          <Heads of={['Rule', 'Decides', 'Peers', 'Ports', 'Pods now']} />
           <tbody>
             {rules.map(({ rule, action, peers, ports, pods }) => (
               <tr key={rule}>

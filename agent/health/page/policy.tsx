@@ -1,5 +1,5 @@
 import type { Cell, CellView, PolicyMatrix } from '../../policy/matrix.ts'
-import { Card, Command, Name } from './common.tsx'
+import { Card, Command, Heads, Name } from './common.tsx'
 import { Drafts } from './drafts.tsx'
 import { useList } from './hooks.ts'
 import type { ViewProps } from './peers.tsx'
@@ -117,15 +117,7 @@ function Pairs({ from, to, version, go }: PairsProps) {
       ) : (
         <>
           <table>
-            <thead>
-              <tr>
-                {['From', 'To', 'Ports', 'Decision', 'Because'].map((head) => (
-                  <th key={head} scope="col">
-                    {head}
-                  </th>
-                ))}
-              </tr>
-            </thead>
+            <Heads of={['From', 'To', 'Ports', 'Decision', 'Because']} />
             <tbody>
               {cell?.pairs.flatMap((pair) =>
                 pair.ports.map(({ ports, passes, reason }) => (
