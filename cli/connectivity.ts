@@ -61,8 +61,6 @@ interface Outcome {
   readonly results: readonly Result[]
   readonly notMade: readonly (readonly [string, string])[]
 }
-/** What the command does not test. */
-const SCTP = ['SCTP', 'plumb has no echo server for it'] as const
 const QUICK = '--quick leaves them out'
 const NO_DNS = 'kube-system has no Service with the label k8s-app=kube-dns'
 const [OBJECTS, DOMAIN] = ['Services, node ports, DNS, NetworkPolicy', 'cluster.local']
@@ -258,7 +256,7 @@ async function testedBetween(
   domain: string,
 ): Promise<Outcome> {
   const facts = factsOf(ends)
-  const notMade = [...leftOut(facts, wish), SCTP]
+  const notMade = leftOut(facts, wish)
   if (wish.isPodless) return { results: await testAll(ends, wish), notMade }
   if ('why' in objects) return { results: await testAll(ends, wish), notMade: [...notMade, [OBJECTS, objects.why]] }
   const all = [...facts.values()]

@@ -27,7 +27,7 @@ interface Fault {
 }
 
 const TO_OUTSIDE = OUTSIDE.flatMap((ip) => ['--outside', ip])
-const PLAIN = ['TCP', 'UDP', 'ICMP']
+const PLAIN = ['TCP', 'UDP', 'SCTP', 'ICMP']
 const isPlain = ({ test }: Case) => PLAIN.includes(test)
 const isBetween = ({ from, to }: Case) => from.node !== to.node
 const isPodToPod = ({ way }: Case) => way === 'pod → pod, other node'
@@ -63,6 +63,20 @@ const FAULTS: readonly Fault[] = [
     mend: { n1: noRule() },
     fails: (one) => one.test === 'TCP' && isTunnelled(one) && (isPodToPod(one) || one.to.node === 'n1'),
     says: /no answer from \S+ port \d+ in 4 s/,
+  },
+  {
+    what: 'n1 forwards no SCTP',
+    n1: rule('meta l4proto sctp iifname "flannel*" drop'),
+    mend: { n1: noRule() },
+    fails: (one) => one.test === 'SCTP' && isPodToPod(one),
+    says: /no answer to the first message of an association in 3 s/,
+  },
+  {
+    what: 'n2 masquerades SCTP to pods of n1',
+    n2: 'nft \'add table ip fault; add chain ip fault one { type nat hook postrouting priority 90; }; add rule ip fault one ip saddr 10.244.0.0/16 meta l4proto sctp oifname "flannel*" masquerade\'',
+    mend: { n2: noRule('ip') },
+    fails: (one) => one.test === 'source address' && one.family === 'IPv4' && isPodToPod(one) && one.from.node === 'n2',
+    says: /the receiver saw \S+, not 10\.244\.\d+\.\d+/,
   },
   {
     what: 'n1 rejects TCP by a reset',
@@ -316,7 +330,7 @@ describe('plumb connectivity: three nodes, and faults', () => {
     onNodes(3, async (members) => {
       const told = await connectivity(members, ...TO_OUTSIDE)
       assert.deepEqual([failures(told), told.status], [[], 0])
-      assert.equal(told.cases.length, (3 * 3 + 6 * 3) * 2 * 6 + (3 * 3 + 6 * 2) * 2 * 3 + 3 * 2)
+      assert.equal(told.cases.length, (3 * 3 + 6 * 3) * 2 * 6 + (3 + 6) * 2 + (3 * 3 + 6 * 2) * 2 * 3 + 3 * 2)
     }),
   )
   it(

@@ -34,7 +34,7 @@ describe('plumb connectivity with the Kubernetes API', () => {
       )
       assert.deepEqual(
         healthy.notMade.map(({ what }) => what),
-        ['addresses outside', 'SCTP'],
+        ['addresses outside'],
       )
       assert.deepEqual(objects(), [])
 
