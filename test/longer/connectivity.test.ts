@@ -9,6 +9,7 @@ import {
   type Member,
   OUTSIDE,
   onNodes,
+  servedCluster,
   textOf,
 } from '../support/connectivity.ts'
 import { sh } from '../support/doctor.ts'
@@ -229,10 +230,11 @@ const FAULTS: readonly Fault[] = [
   },
 ]
 
+type Served = InCluster<Awaited<ReturnType<typeof servedCluster>>>
 /** A fault of what the cluster has for pods. */
 interface ClusterFault extends Pick<Fault, 'what' | 'fails' | 'says'> {
-  make(n1: Member, n2: Member, cluster: InCluster): Promise<unknown>
-  mend(n1: Member, n2: Member, cluster: InCluster): Promise<unknown>
+  make(n1: Member, n2: Member, cluster: Served): Promise<unknown>
+  mend(n1: Member, n2: Member, cluster: Served): Promise<unknown>
 }
 const isLeading = ({ to }: Case) => to.place === 'Service' || to.place === 'node port'
 const isPolicy = (what: string) => (one: Case) => one.way.startsWith(what)
@@ -240,13 +242,13 @@ const isPolicy = (what: string) => (one: Case) => one.way.startsWith(what)
 const CLUSTER_FAULTS: readonly ClusterFault[] = [
   {
     what: 'Services have no endpoint of IPv6',
-    async make(_n1, _n2, { server }) {
+    async make(_n1, _n2, { kube: { server } }) {
       server.fault = ({ method, url, body }) =>
         method === 'POST' && url.pathname.endsWith('/endpointslices') && body.includes('"IPv6"')
           ? Response.json(JSON.parse(body))
           : undefined
     },
-    async mend(_n1, _n2, { server }) {
+    async mend(_n1, _n2, { kube: { server } }) {
       server.fault = undefined
     },
     fails: (one) => isLeading(one) && one.family === 'IPv6' && one.test !== 'source address',
@@ -356,7 +358,7 @@ describe('plumb connectivity: three nodes, and faults', () => {
   )
   it(
     '[DG10] each fault of Services, DNS and policy turns its own cases red, and no other ones',
-    inKubernetes(2, async (cluster) => {
+    inKubernetes(2, servedCluster, async (cluster) => {
       const [n1, n2] = cluster.members as [Member, Member]
       const wrong: object[] = []
       for (const { what, make, mend, fails, says } of CLUSTER_FAULTS) {
@@ -372,7 +374,7 @@ describe('plumb connectivity: three nodes, and faults', () => {
           wrong.push({ what, status: told.status, missing, others, words })
       }
       assert.deepEqual(wrong, [])
-      assert.deepEqual(cluster.objects(), [])
+      assert.deepEqual(await cluster.objects(), [])
     }),
   )
 })
