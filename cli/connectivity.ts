@@ -215,7 +215,7 @@ async function tested(
   try {
     const ends = new Map<string, End>()
     for (const [name, one] of await opening) {
-      if (one.status === 'rejected') throw one.reason
+      if (one.status === 'rejected') throw withoutObjects(one.reason as CniError, await making)
       ends.set(name, one.value)
     }
     const outcome = await testedBetween(ends, await making, wish, values['cluster-domain'] ?? DOMAIN)
@@ -224,6 +224,14 @@ async function tested(
     await closeAll()
     for (const signal of SIGNALS) process.off(signal, end)
   }
+}
+
+// The plugin policy attaches no pod without its name in the Kubernetes API.
+function withoutObjects(cause: CniError, made: TestObjects | { readonly why: string }): CniError {
+  if (!('why' in made) || !`${cause.message} ${cause.details ?? ''}`.includes('no K8S_POD_')) return cause
+  const msg =
+    'Cannot make test pods: the network enforces NetworkPolicy, so each pod needs an object in the Kubernetes API'
+  return new CniError(cause.code, msg, `${made.why}; or leave pods out by --from nodes`, { cause })
 }
 
 // Of these nodes, those that are to be tested.

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { type ClusterApi, failures, type InCluster, inKubernetes, type Member } from '../connectivity.ts'
+import { type ClusterApi, failures, type InCluster, inKubernetes, type Member, wordsOf } from '../connectivity.ts'
 import { until } from '../harness.ts'
 
 const WAYS = [
@@ -60,6 +60,13 @@ export function testConnectivity(name: string, serve: (test: Mocha.Context) => P
       stopped.kill('SIGTERM')
       assert.equal(await stopped.exited, 143)
       await areGone()
+
+      const alone = await near.node.ns.exec(wordsOf(members))
+      assert.equal(alone.status, 1)
+      assert.match(
+        alone.stderr,
+        /^error \d+: Cannot make test pods: the network enforces NetworkPolicy, so each pod needs an object in the Kubernetes API\n {2}Cannot find the Kubernetes API: .*; see --kubeconfig-file; or leave pods out by --from nodes$/m,
+      )
 
       await kube.refuse()
       const { status, stderr } = await near.node.ns.exec([...words])
