@@ -61,8 +61,6 @@ interface Outcome {
   readonly results: readonly Result[]
   readonly notMade: readonly (readonly [string, string])[]
 }
-/** What the command does not test. */
-const SCTP = ['SCTP', 'plumb has no echo server for it'] as const
 const QUICK = '--quick leaves them out'
 const NO_DNS = 'kube-system has no Service with the label k8s-app=kube-dns'
 const [OBJECTS, DOMAIN] = ['Services, node ports, DNS, NetworkPolicy', 'cluster.local']
@@ -217,7 +215,7 @@ async function tested(
   try {
     const ends = new Map<string, End>()
     for (const [name, one] of await opening) {
-      if (one.status === 'rejected') throw one.reason
+      if (one.status === 'rejected') throw withoutObjects(one.reason as CniError, await making)
       ends.set(name, one.value)
     }
     const outcome = await testedBetween(ends, await making, wish, values['cluster-domain'] ?? DOMAIN)
@@ -226,6 +224,14 @@ async function tested(
     await closeAll()
     for (const signal of SIGNALS) process.off(signal, end)
   }
+}
+
+// The plugin policy attaches no pod without its name in the Kubernetes API.
+function withoutObjects(cause: CniError, made: TestObjects | { readonly why: string }): CniError {
+  if (!('why' in made) || !`${cause.message} ${cause.details ?? ''}`.includes('no K8S_POD_')) return cause
+  const msg =
+    'Cannot make test pods: the network enforces NetworkPolicy, so each pod needs an object in the Kubernetes API'
+  return new CniError(cause.code, msg, `${made.why}; or leave pods out by --from nodes`, { cause })
 }
 
 // Of these nodes, those that are to be tested.
@@ -258,7 +264,7 @@ async function testedBetween(
   domain: string,
 ): Promise<Outcome> {
   const facts = factsOf(ends)
-  const notMade = [...leftOut(facts, wish), SCTP]
+  const notMade = leftOut(facts, wish)
   if (wish.isPodless) return { results: await testAll(ends, wish), notMade }
   if ('why' in objects) return { results: await testAll(ends, wish), notMade: [...notMade, [OBJECTS, objects.why]] }
   const all = [...facts.values()]

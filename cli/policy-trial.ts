@@ -1,5 +1,6 @@
 import { readdirSync } from 'node:fs'
 import type { Protocol } from '../agent/cluster/reading.ts'
+import { initMessage } from '../agent/connectivity/sctp.ts'
 import { run } from '../lib/os/exec.ts'
 import { openWire } from '../lib/os/packets.ts'
 import { isSix } from '../lib/text/cidr.ts'
@@ -160,11 +161,15 @@ async function count(name: string, counter: string): Promise<number> {
 }
 
 /**
- * The first packet of a connection, from the IP header on. The checksum of the transport header is left out: only the
- * rules read it.
+ * The first packet of a connection, from the IP header on. The checksums of TCP and UDP are left out: only the rules
+ * read them.
  */
-export function packetOf({ source, destination, protocol, port }: Trial): Uint8Array {
-  const segment = segmentOf(protocol, port)
+export function packetOf(
+  { source, destination, protocol, port }: Omit<Trial, 'isToNode'>,
+  sourcePort: number = SOURCE_PORT,
+): Uint8Array {
+  const segment =
+    protocol === 'SCTP' ? initMessage({ sourcePort, port, tag: 1 }) : segmentOf(protocol, port, sourcePort)
   const number = NUMBERS[protocol]
   if (isSix(source)) {
     const bytes = new Uint8Array(40 + segment.length)
@@ -192,23 +197,15 @@ export function packetOf({ source, destination, protocol, port }: Trial): Uint8A
   return bytes
 }
 
-// TCP: a SYN. UDP: an empty datagram. SCTP: an INIT chunk without parameters.
-function segmentOf(protocol: Protocol, port: number): Uint8Array {
-  const bytes = new Uint8Array({ TCP: 20, UDP: 8, SCTP: 32 }[protocol])
+// TCP: a SYN. UDP: an empty datagram.
+function segmentOf(protocol: 'TCP' | 'UDP', port: number, sourcePort: number): Uint8Array {
+  const bytes = new Uint8Array({ TCP: 20, UDP: 8 }[protocol])
   const view = new DataView(bytes.buffer)
-  view.setUint16(0, SOURCE_PORT)
+  view.setUint16(0, sourcePort)
   view.setUint16(2, port)
   if (protocol === 'UDP') view.setUint16(4, bytes.length)
   if (protocol === 'TCP') view.setUint16(12, (5 << 12) | 2)
   if (protocol === 'TCP') view.setUint16(14, 1024)
-  if (protocol === 'SCTP') {
-    view.setUint8(12, 1)
-    view.setUint16(14, 20)
-    view.setUint32(16, 1)
-    view.setUint32(20, 4096)
-    view.setUint32(24, (1 << 16) | 1)
-    view.setUint32(28, 1)
-  }
   return bytes
 }
 

@@ -1,6 +1,6 @@
 // The cluster, as the Kubernetes API shows it. Begin to read here: only this file talks to the API server. `access.ts`
 // finds the server and the credentials. `collection.ts` keeps the objects of one kind up to date.
-import { shown, ValueError } from '../../lib/text/errors.ts'
+import { shownUpTo, ValueError } from '../../lib/text/errors.ts'
 import { linesOf } from '../../lib/text/lines.ts'
 import { UnavailableError } from '../scheduler/follow.ts'
 import { isTraced, traced } from '../scheduler/spans.ts'
@@ -68,6 +68,11 @@ const WATCH_SPREAD_S = 60
 const LONGEST_LINE = 16_777_216
 /** The part of an error's answer that is used, in characters. */
 const EXPLAINED = 4096
+/**
+ * So much of what the server says is shown, in characters. A refusal has the name of a service account before the verb and
+ * the resource.
+ */
+const SHOWN = 400
 
 // Browsers take no options, and their types are known where the page imports words of the agent.
 const WebSocketOfBun = WebSocket as unknown as new (url: URL, options: Bun.WebSocketOptions) => WebSocket
@@ -201,11 +206,18 @@ export class Api {
     } finally {
       signal.removeEventListener('abort', ended)
     }
-    // A WebSocket does not say why it was refused. The same request without an upgrade is refused for the same reason.
-    // One that is allowed gets 400 for the missing upgrade.
-    await this.#json('GET', path, query, signal).catch((cause) => {
-      if (!(cause instanceof ApiError) || cause.status !== 400) throw cause
-    })
+    // A WebSocket does not say why it was refused. The same request by `fetch` does. Without the headers of an upgrade,
+    // the server would not even try to reach the kubelet.
+    const upgrade = {
+      Connection: 'Upgrade',
+      Upgrade: 'websocket',
+      'Sec-WebSocket-Version': '13',
+      'Sec-WebSocket-Key': crypto.getRandomValues(new Uint8Array(16)).toBase64(),
+      'Sec-WebSocket-Protocol': protocol,
+    }
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)])
+    const response = await this.#request('GET', path, query, limit, undefined, upgrade)
+    await response.body?.cancel()
     throw this.#failed(`it opens no ${protocol} for ${path}`)
   }
 
@@ -238,7 +250,14 @@ export class Api {
   }
 
   // Only the beginning has a time limit, as a watch's body stays open.
-  async #request(method: string, path: string, query: Query, signal: AbortSignal, body?: object): Promise<Response> {
+  async #request(
+    method: string,
+    path: string,
+    query: Query,
+    signal: AbortSignal,
+    body?: object,
+    more: Readonly<Record<string, string>> = {},
+  ): Promise<Response> {
     const [limit, begun] = [new AbortController(), performance.now()]
     const timer = setTimeout(() => limit.abort(), ANSWER_MS)
     const failed = (cause: unknown): never => {
@@ -251,18 +270,26 @@ export class Api {
       const why = isLate ? `it did not answer within ${ANSWER_MS / 1000} s` : reasonOf(cause as Error)
       throw this.#failed(why, cause)
     }
-    const response = await this.#fetch(method, path, query, AbortSignal.any([signal, limit.signal]), body)
+    const response = await this.#fetch(method, path, query, AbortSignal.any([signal, limit.signal]), body, more)
       .catch(failed)
       .finally(() => clearTimeout(timer))
     const told = Date.parse(response.headers.get('Date') ?? '')
     if (!Number.isNaN(told)) this.#clockOffMs = Date.now() - told
     count(`${response.status}`)
-    if (response.ok) return response
+    // 101 is the answer to an upgrade.
+    if (response.ok || response.status === 101) return response
     if (response.status === 401) this.#access.refused()
     throw await this.#refused(response, method, path, 'limit' in query || 'watch' in query)
   }
 
-  async #fetch(method: string, path: string, query: Query, signal: AbortSignal, body?: object): Promise<Response> {
+  async #fetch(
+    method: string,
+    path: string,
+    query: Query,
+    signal: AbortSignal,
+    body: object | undefined,
+    more: Readonly<Record<string, string>>,
+  ): Promise<Response> {
     const [tls, headers]: [Tls, Readonly<Record<string, string>>] = await Promise.all([
       this.#access.tls(),
       this.#access.headers(),
@@ -276,7 +303,7 @@ export class Api {
       signal,
       timeout: false,
       redirect: 'manual',
-      headers: { Accept: 'application/json', 'User-Agent': this.#agent, ...type, ...headers },
+      headers: { Accept: 'application/json', 'User-Agent': this.#agent, ...type, ...more, ...headers },
       ...(body && { body: JSON.stringify(body) }),
     } as RequestInit)
   }
@@ -293,7 +320,7 @@ export class Api {
     const { message, reason } = statusOf(body.slice(0, EXPLAINED))
     const { status } = response
     const why = message ?? body.slice(0, EXPLAINED).trim().split('\n')[0] ?? ''
-    const cause = why ? ` ${shown(why).slice(1, -1)}` : ''
+    const cause = why ? ` ${shownUpTo(SHOWN, why).slice(1, -1)}` : ''
     const { server, origin } = this.#access
     const answer = `${status}${cause}${hintOf(status, origin)}`
     const text = `The Kubernetes API at ${server} refused ${method} ${path}: ${answer}`

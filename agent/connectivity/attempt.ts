@@ -2,21 +2,23 @@ import { openEchoes } from '../../lib/os/echo.ts'
 import { run } from '../../lib/os/exec.ts'
 import { lastError } from '../../lib/os/libc.ts'
 import { inside } from '../../lib/os/netns.ts'
+import { openRaw } from '../../lib/os/raw-packets.ts'
 import { askForRoute } from '../../lib/os/route-question.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import { type Ip, parseIp } from '../../lib/text/ip.ts'
 import type { Netns } from '../../lib/text/values.ts'
 import { type DnsAnswer, dnsAnswer, dnsQuestion } from './dns.ts'
+import { type InitAnswer, initMessage, readAnswer, SCTP } from './sctp.ts'
 
 /** What is sent, and where to. */
 export interface Attempt {
-  readonly protocol: 'TCP' | 'UDP' | 'ICMP'
+  readonly protocol: 'TCP' | 'UDP' | 'SCTP' | 'ICMP'
   readonly to: Ip
   /** 0 for ICMP. */
   readonly port: number
   /**
-   * TCP and UDP: bytes of data; 0 only opens a connection. ICMP: the length of the packet with its IP header, which
-   * nobody may fragment.
+   * TCP and UDP: bytes of data; 0 only opens a connection. SCTP: 0, only the first message of an association is sent.
+   * ICMP: the length of the packet with its IP header, which nobody may fragment.
    */
   readonly bytes: number
   /** Asks a name server for the addresses of a name, and wants this one. Nothing is echoed then. */
@@ -40,6 +42,10 @@ const [CONNECT_MS, QUIET_MS, DATAGRAM_MS, ECHO_MS, AGAIN_MS, LOOK_MS] = [4000, 4
 const SMALLEST = { 4: 576, 6: 1280 } as const
 /** After so long without an echo, the kernel is asked for what routers told, in milliseconds. */
 const SOON_MS = 500
+/** After the ABORT of a kernel, the INIT ACK of the echo server is waited for so long, in milliseconds. */
+const ABORT_MS = 500
+/** The ports and tags of clients are random numbers of these ranges. */
+const [FIRST_PORT, PORTS, TAGS] = [32_768, 28_232, 2 ** 32 - 1]
 /** The limit for each size in the search for the largest packet, in milliseconds. */
 const SIZE_MS = 400
 const NEWLINE = 10
@@ -52,18 +58,26 @@ export async function attempt(ns: Netns, tried: Attempt): Promise<Outcome> {
     if (tried.lookUp) return await lookUp(ns, tried, tried.lookUp)
     if (tried.protocol === 'TCP') return await stream(ns, tried)
     if (tried.protocol === 'UDP') return await datagram(ns, tried)
-    return route.source === undefined
-      ? lost('the sender has no address of the family')
-      : await echo(ns, route.source, tried)
+    if (route.source === undefined) return lost('the sender has no address of the family')
+    if (tried.protocol === 'SCTP') return await association(ns, route.source, tried)
+    return await echo(ns, route.source, tried)
   } catch (cause) {
     const { code, message } = cause as NodeJS.ErrnoException
-    // The kernel's answer for a packet that a rule of the output hook drops or rejects.
-    return lost(code === 'EPERM' ? `a rule of the sender's node refuses packets to ${tried.to}` : message)
+    return code === 'EPERM' ? refusedBy(tried.to, code) : lost(message)
   }
 }
 
 function lost(says: string): Outcome {
   return { state: 'lost', says }
+}
+
+// EPERM is the kernel's answer for a packet that a rule of the output hook drops or rejects.
+function refusedBy(to: Ip, code: string): Outcome {
+  return lost(
+    code === 'EPERM'
+      ? `a rule of the sender's node refuses packets to ${to}`
+      : `the sender's kernel refuses the packet: ${code}`,
+  )
 }
 
 // Sends all bytes, and compares what comes back.
@@ -163,6 +177,39 @@ async function datagram(ns: Netns, { to, port, bytes }: Attempt): Promise<Outcom
   }
 }
 
+// Sends the first message of an association. The echo server answers with INIT ACK. A kernel with SCTP of its own says
+// ABORT before, as no program of it listens. Either has our tag, so the way is open in both directions.
+async function association(ns: Netns, from: Ip, { to, port }: Attempt): Promise<Outcome> {
+  const sourcePort = FIRST_PORT + Math.floor(Math.random() * PORTS)
+  const init = { sourcePort, port, tag: 1 + Math.floor(Math.random() * TAGS) }
+  const message = initMessage(init)
+  const raw = inside(ns, () => openRaw(from, SCTP))
+  let aborted: number | undefined
+  const next = (): InitAnswer | undefined => {
+    for (let heard = raw.hear(); heard; heard = raw.hear()) {
+      const answer = heard.from === to ? readAnswer(heard.bytes, init) : undefined
+      if (answer?.kind === 'INIT ACK') return answer
+      if (answer) aborted ??= performance.now()
+    }
+    return undefined
+  }
+  try {
+    const start = performance.now()
+    for (let again = start; performance.now() < start + DATAGRAM_MS; await Bun.sleep(LOOK_MS)) {
+      const answer = next()
+      if (answer) return { state: 'arrived', says: 'INIT ACK comes back', ...(answer.saw && { saw: answer.saw }) }
+      if (aborted !== undefined && performance.now() > aborted + ABORT_MS) break
+      if (performance.now() < again) continue
+      if (!raw.send(to, message)) return refusedBy(to, lastError().code)
+      again += AGAIN_MS
+    }
+    if (aborted !== undefined) return { state: 'arrived', says: "ABORT comes back from the receiver's kernel" }
+    return lost(`no answer to the first message of an association in ${DATAGRAM_MS / 1000} s`)
+  } finally {
+    raw.close()
+  }
+}
+
 // Asks a name server. TCP has the length of each message before it (RFC 1035, 4.2.2).
 async function lookUp(ns: Netns, { protocol, to, port }: Attempt, asked: NonNullable<Attempt['lookUp']>) {
   const id = Math.floor(Math.random() * 65_536)
@@ -241,7 +288,7 @@ async function echo(ns: Netns, from: Ip, { to, bytes }: Attempt): Promise<Outcom
     if (found === 'arrived') return { state: 'arrived', says: `the echo of ${bytes} bytes comes back` }
     if (found === 'EMSGSIZE')
       return { state: 'refused', says: `the sender's own link takes no packet of ${bytes} bytes` }
-    if (found !== 'lost') return lost(`the sender's kernel refuses the packet: ${found}`)
+    if (found !== 'lost') return refusedBy(to, found)
     const mtu = bytes > smallest ? await pathMtu(ns, to) : undefined
     if (mtu !== undefined && mtu < bytes)
       return { ...lost(`a router says that the path carries only ${mtu} bytes`), mtu }

@@ -1,6 +1,6 @@
 import { isSix } from '../../lib/text/cidr.ts'
 import { type ClusterFacts, dnsRoutes, serviceRoutes } from './cluster-cases.ts'
-import type { EndFacts, PlaceName } from './end.ts'
+import type { EndFacts, Place, PlaceName } from './end.ts'
 import { FAMILIES, type Outside, type Route, TESTS, type Test, type Way, type Wish } from './routes.ts'
 
 /** From this many nodes on, each node is tested against NEIGHBOURS others only. */
@@ -58,12 +58,19 @@ export function leftOut(
   if (isPodless) return [PODS_LEFT_OUT]
   const without = [...ends].filter(([, { hostPort }]) => hostPort === undefined).map(([name]) => name)
   const why = `no plugin of the network has the capability portMappings on ${without.join(', ')}`
+  const older = [...ends].filter(([, { places }]) => !answersInits(places['pod 1'])).map(([name]) => name)
   return [
     ...(isQuick ? [QUICK_LEAVES] : []),
     ...(!isQuick && without.length > 0 ? [['host ports', why] as [string, string]] : []),
     ...(!isQuick && outside.length === 0 ? [OUTSIDE_LEFT_OUT] : []),
+    ...(older.length > 0 ? [['SCTP', `plumb is too old for it on ${older.join(', ')}`] as [string, string]] : []),
   ]
 }
+
+function answersInits({ v4, v6 }: Place): boolean {
+  return [v4, v6].every((one) => one === undefined || one.sctp !== undefined)
+}
+
 const QUICK_LEAVES: [string, string] = ['nodes, host ports, addresses outside', '--quick leaves them out']
 const PODS_LEFT_OUT: [string, string] = ['all that pods send and get', '--from nodes makes no test pods']
 const OUTSIDE_LEFT_OUT: [string, string] = ['addresses outside', 'none is given; see --outside']
@@ -149,13 +156,14 @@ function routesBetween(ends: ReadonlyMap<string, EndFacts>, near: string, far: s
         if (!sender || !receiver) return []
         // Pods keep their address to pods and to their node. To other nodes they may have that of their node.
         const others = one === 'node' || way === 'pod → other node' ? from.addresses : []
+        const hasSctp = sender.sctp !== undefined && receiver.sctp !== undefined
         return [
           {
             way,
             family,
             from: { node: near, place: one, address: sender },
             to: { node: far, place: other, address: receiver },
-            tests: TESTS,
+            tests: TESTS.filter((test) => test !== 'SCTP' || hasSctp),
             mtu: from.mtu,
             sources: [sender.ip, ...others],
           },

@@ -63,7 +63,7 @@ async function testRoutes(ends: ReadonlyMap<string, End>, routes: readonly Route
 }
 
 async function testRoute(end: End, route: Route, settled: number): Promise<Result[]> {
-  const { ip, tcp, udp } = route.to.address
+  const { ip, tcp, udp, sctp = 0 } = route.to.address
   const { lookUp } = route
   const look = lookUp ? { lookUp } : {}
   const timed = (tried: Attempt) => timedAttempt(end, route, { ...tried, ...look }, settled)
@@ -82,13 +82,16 @@ async function testRoute(end: End, route: Route, settled: number): Promise<Resul
   const streams = async () => {
     // A server outside echoes nothing.
     const bytes = route.to.place === 'outside' ? 0 : STREAM
-    const [stream, datagram] = await Promise.all([
+    const [stream, datagram, association] = await Promise.all([
       has('TCP') ? plain('TCP', timed({ protocol: 'TCP', to: ip, port: tcp, bytes })) : undefined,
       has('UDP') ? plain('UDP', timed({ protocol: 'UDP', to: ip, port: udp, bytes: DATAGRAM })) : undefined,
+      has('SCTP') ? plain('SCTP', timed({ protocol: 'SCTP', to: ip, port: sctp, bytes: 0 })) : undefined,
     ])
     if (!has('source address')) return
-    const saw = stream?.saw ?? datagram?.saw
-    const isKept = saw !== undefined && route.sources.includes(saw)
+    const seen = [stream, datagram, association].flatMap((one) => one?.saw ?? [])
+    const isKept = seen.every((one) => route.sources.includes(one))
+    // An address that is not kept says more than one that is.
+    const saw = seen.find((one) => !route.sources.includes(one)) ?? seen[0]
     const want = route.sources.length === 1 ? (route.sources[0] as string) : `an address of ${route.from.node}`
     if (saw === undefined) set('source address', 'not made', { says: 'nothing arrives', seconds: 0 })
     else

@@ -1,17 +1,24 @@
 import { inside } from '../../lib/os/netns.ts'
+import { openRaw } from '../../lib/os/raw-packets.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Netns } from '../../lib/text/values.ts'
+import { answerMessage, readInit, SCTP } from './sctp.ts'
 
 /** An address, and the ports at which it echoes. */
 export interface EchoAddress {
   readonly ip: Ip
   readonly tcp: number
   readonly udp: number
+  /** Absent where nothing answers the first message of an association. */
+  readonly sctp?: number
 }
 /** Servers that echo. They first tell the client its address, as they see it, in a line. */
 export interface EchoServer extends EchoAddress {
   close(): void
 }
+
+/** How often messages of SCTP are looked for, in milliseconds, and so many are answered each time. */
+const [LOOK_MS, AT_ONCE] = [5, 100]
 
 /**
  * Listens at an address of a namespace, for TCP and UDP, at this port; 0 leaves the ports to the kernel. The sockets belong to the
@@ -57,6 +64,29 @@ export async function serveEchoes(ns: Netns, ip: Ip, port = 0): Promise<EchoServ
     close() {
       tcp.stop(true)
       udp.close()
+    },
+  }
+}
+
+/**
+ * Answers the first message of each association of SCTP at an address and a port of a namespace. It opens none, and
+ * needs no SCTP of the kernel. Damaged messages get no answer. Throws Error when the address cannot be had.
+ */
+export function serveInits(ns: Netns, ip: Ip, port: number): { close(): void } {
+  const raw = inside(ns, () => openRaw(ip, SCTP))
+  const timer = setInterval(() => {
+    for (let i = 0; i < AT_ONCE; i++) {
+      const message = raw.hear()
+      if (!message) return
+      const init = readInit(message.bytes)
+      // The client sends again when the kernel refuses the answer.
+      if (init?.port === port) raw.send(message.from, answerMessage(init, message.from))
+    }
+  }, LOOK_MS)
+  return {
+    close() {
+      clearInterval(timer)
+      raw.close()
     },
   }
 }

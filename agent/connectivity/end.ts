@@ -8,7 +8,7 @@ import { type Ip, parseIp } from '../../lib/text/ip.ts'
 import type { Netns, NetnsPath } from '../../lib/text/values.ts'
 import { addressesOf } from '../trace/ends.ts'
 import { type Attempt, attempt, type Outcome } from './attempt.ts'
-import { type EchoAddress, type EchoServer, serveEchoes } from './echo-server.ts'
+import { type EchoAddress, serveEchoes, serveInits } from './echo-server.ts'
 import { DENIED_PORT, ECHO_PORT, makeTestPods, type PodNames } from './test-pods.ts'
 
 /** Where a packet begins or ends on a node: the node itself, or one of its two test pods. */
@@ -67,7 +67,7 @@ export interface EndWish {
  */
 export async function openEnd({ network, plugins, node, hasPolicy, names }: EndWish): Promise<End> {
   const pods = network && (await makeTestPods(network, plugins, names))
-  const servers: EchoServer[] = []
+  const servers: { close(): void }[] = []
   const close = async () => {
     for (const server of servers) server.close()
     await pods?.close()
@@ -85,8 +85,8 @@ export async function openEnd({ network, plugins, node, hasPolicy, names }: EndW
         if (found[family]) continue
         const server = await serveEchoes(ns, ip, port)
         servers.push(server)
-        found[family] = { ip, tcp: server.tcp, udp: server.udp }
-        if (port !== 0) servers.push(await serveEchoes(ns, ip, DENIED_PORT))
+        found[family] = { ip, tcp: server.tcp, udp: server.udp, ...(port !== 0 && { sctp: port }) }
+        if (port !== 0) servers.push(serveInits(ns, ip, port), await serveEchoes(ns, ip, DENIED_PORT))
       }
       return found
     }

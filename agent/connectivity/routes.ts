@@ -35,7 +35,7 @@ export const WAYS = [
 /** One of WAYS. */
 export type Way = (typeof WAYS)[number]
 /** What is tried on a way. */
-export const TESTS = ['TCP', 'UDP', 'ICMP', 'full size', 'one byte more', 'source address'] as const
+export const TESTS = ['TCP', 'UDP', 'SCTP', 'ICMP', 'full size', 'one byte more', 'source address'] as const
 /** One of TESTS. */
 export type Test = (typeof TESTS)[number]
 /** A place on a node, with its address of the family. */

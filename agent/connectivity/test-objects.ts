@@ -49,6 +49,8 @@ const OLD_MS = 3_600_000
 const [ACCOUNT_MS, ACCOUNT_PAUSE_MS] = [15_000, 200]
 /** The limit for all requests of one step, in milliseconds. */
 const STEP_MS = 60_000
+/** How the API server says that the service account is not there yet. A user may be one, too, so more than its name counts. */
+const NO_ACCOUNT = /error looking up service account/
 const CLIENT = 'client'
 const SERVER = 'server'
 
@@ -180,7 +182,7 @@ async function createPod(api: Api, path: string, name: string): Promise<void> {
       await api.create(path, podObject(name), AbortSignal.timeout(STEP_MS))
       return
     } catch (cause) {
-      const isEarly = cause instanceof ApiError && cause.status === 403 && /service ?account/i.test(cause.message)
+      const isEarly = cause instanceof ApiError && cause.status === 403 && NO_ACCOUNT.test(cause.message)
       if (!isEarly || performance.now() > start + ACCOUNT_MS) throw cause
       await Bun.sleep(ACCOUNT_PAUSE_MS)
     }

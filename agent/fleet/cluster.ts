@@ -74,6 +74,9 @@ function targetOf(
 /** What a refusal of the API comes to, the same for all nodes. */
 function wordsOf({ status, message }: ApiError): string {
   if (status === 404) return 'the pod of the agent is gone'
+  const [, dialled] = /error dialing backend: (?:dial \w+(?: \S+)?: )?(?:lookup \S+ on \S+: )?(.+)$/.exec(message) ?? []
+  if (dialled !== undefined) return `the API server does not reach the kubelet: ${dialled}`
+  if (/: \d+ no preferred addresses found/.test(message)) return 'the Node tells no address of its kubelet'
   if (status !== 403) return message
   const [, who = ''] = /is forbidden: (User "[^"]*") /.exec(message.replaceAll('\\"', '"')) ?? []
   return `the Kubernetes API does not allow ${who === '' ? 'it' : `it to ${who}`}: want a role with ${WANTED}`

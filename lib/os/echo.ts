@@ -1,6 +1,7 @@
 import { isSix } from '../text/cidr.ts'
-import { bitsOf, type Ip } from '../text/ip.ts'
+import type { Ip } from '../text/ip.ts'
 import { errno, libc, pointerTo } from './door.ts'
+import { socketAddress } from './raw-packets.ts'
 
 /** An answer to an echo request: the request's data and the round-trip time. */
 export interface Echoed {
@@ -132,19 +133,6 @@ function checksum(packet: DataView): number {
   for (let at = 0; at < packet.byteLength; at += 2) sum += packet.getUint16(at)
   while (sum > 0xffff) sum = (sum & 0xffff) + (sum >>> 16)
   return ~sum & 0xffff
-}
-
-// struct sockaddr_in and sockaddr_in6: family, port, the flow (only IPv6), and the address.
-function socketAddress(ip: Ip): Uint8Array {
-  const six = isSix(ip)
-  const view = new DataView(new ArrayBuffer(six ? 28 : 16))
-  view.setUint16(0, six ? AF_INET6 : AF_INET, true)
-  const { bits } = bitsOf(ip)
-  if (six) {
-    view.setBigUint64(8, bits >> 64n)
-    view.setBigUint64(16, bits & 0xffff_ffff_ffff_ffffn)
-  } else view.setUint32(4, Number(bits))
-  return new Uint8Array(view.buffer)
 }
 
 // Classic BPF (linux/filter.h): accepts an echo reply with this socket's id.

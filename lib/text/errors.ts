@@ -60,10 +60,16 @@ const LONGEST = 200
  * flood a log.
  */
 export function shown(value: unknown): string {
+  return shownUpTo(80, value)
+}
+
+/** The same, cut at another number of characters. */
+export function shownUpTo(most: number, value: unknown): string {
+  const longest = Math.max(LONGEST, most)
   const text = isDeep(value)
     ? 'a value nested too deep to show'
-    : printable(JSON.stringify(typeof value === 'string' ? value.slice(0, LONGEST) : value) ?? String(value))
-  return text.length > 80 ? `${text.slice(0, 77)}…${typeof value === 'string' ? '"' : ''}` : text
+    : printable(JSON.stringify(typeof value === 'string' ? value.slice(0, longest) : value) ?? String(value))
+  return text.length > most ? `${text.slice(0, most - 3)}…${typeof value === 'string' ? '"' : ''}` : text
 }
 
 /**

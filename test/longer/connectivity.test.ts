@@ -9,6 +9,7 @@ import {
   type Member,
   OUTSIDE,
   onNodes,
+  servedCluster,
   textOf,
 } from '../support/connectivity.ts'
 import { sh } from '../support/doctor.ts'
@@ -27,7 +28,7 @@ interface Fault {
 }
 
 const TO_OUTSIDE = OUTSIDE.flatMap((ip) => ['--outside', ip])
-const PLAIN = ['TCP', 'UDP', 'ICMP']
+const PLAIN = ['TCP', 'UDP', 'SCTP', 'ICMP']
 const isPlain = ({ test }: Case) => PLAIN.includes(test)
 const isBetween = ({ from, to }: Case) => from.node !== to.node
 const isPodToPod = ({ way }: Case) => way === 'pod → pod, other node'
@@ -63,6 +64,20 @@ const FAULTS: readonly Fault[] = [
     mend: { n1: noRule() },
     fails: (one) => one.test === 'TCP' && isTunnelled(one) && (isPodToPod(one) || one.to.node === 'n1'),
     says: /no answer from \S+ port \d+ in 4 s/,
+  },
+  {
+    what: 'n1 forwards no SCTP',
+    n1: rule('meta l4proto sctp iifname "flannel*" drop'),
+    mend: { n1: noRule() },
+    fails: (one) => one.test === 'SCTP' && isPodToPod(one),
+    says: /no answer to the first message of an association in 3 s/,
+  },
+  {
+    what: 'n2 masquerades SCTP to pods of n1',
+    n2: 'nft \'add table ip fault; add chain ip fault one { type nat hook postrouting priority 90; }; add rule ip fault one ip saddr 10.244.0.0/16 meta l4proto sctp oifname "flannel*" masquerade\'',
+    mend: { n2: noRule('ip') },
+    fails: (one) => one.test === 'source address' && one.family === 'IPv4' && isPodToPod(one) && one.from.node === 'n2',
+    says: /the receiver saw \S+, not 10\.244\.\d+\.\d+/,
   },
   {
     what: 'n1 rejects TCP by a reset',
@@ -215,10 +230,11 @@ const FAULTS: readonly Fault[] = [
   },
 ]
 
+type Served = InCluster<Awaited<ReturnType<typeof servedCluster>>>
 /** A fault of what the cluster has for pods. */
 interface ClusterFault extends Pick<Fault, 'what' | 'fails' | 'says'> {
-  make(n1: Member, n2: Member, cluster: InCluster): Promise<unknown>
-  mend(n1: Member, n2: Member, cluster: InCluster): Promise<unknown>
+  make(n1: Member, n2: Member, cluster: Served): Promise<unknown>
+  mend(n1: Member, n2: Member, cluster: Served): Promise<unknown>
 }
 const isLeading = ({ to }: Case) => to.place === 'Service' || to.place === 'node port'
 const isPolicy = (what: string) => (one: Case) => one.way.startsWith(what)
@@ -226,13 +242,13 @@ const isPolicy = (what: string) => (one: Case) => one.way.startsWith(what)
 const CLUSTER_FAULTS: readonly ClusterFault[] = [
   {
     what: 'Services have no endpoint of IPv6',
-    async make(_n1, _n2, { server }) {
+    async make(_n1, _n2, { kube: { server } }) {
       server.fault = ({ method, url, body }) =>
         method === 'POST' && url.pathname.endsWith('/endpointslices') && body.includes('"IPv6"')
           ? Response.json(JSON.parse(body))
           : undefined
     },
-    async mend(_n1, _n2, { server }) {
+    async mend(_n1, _n2, { kube: { server } }) {
       server.fault = undefined
     },
     fails: (one) => isLeading(one) && one.family === 'IPv6' && one.test !== 'source address',
@@ -316,7 +332,7 @@ describe('plumb connectivity: three nodes, and faults', () => {
     onNodes(3, async (members) => {
       const told = await connectivity(members, ...TO_OUTSIDE)
       assert.deepEqual([failures(told), told.status], [[], 0])
-      assert.equal(told.cases.length, (3 * 3 + 6 * 3) * 2 * 6 + (3 * 3 + 6 * 2) * 2 * 3 + 3 * 2)
+      assert.equal(told.cases.length, (3 * 3 + 6 * 3) * 2 * 6 + (3 + 6) * 2 + (3 * 3 + 6 * 2) * 2 * 3 + 3 * 2)
     }),
   )
   it(
@@ -342,7 +358,7 @@ describe('plumb connectivity: three nodes, and faults', () => {
   )
   it(
     '[DG10] each fault of Services, DNS and policy turns its own cases red, and no other ones',
-    inKubernetes(2, async (cluster) => {
+    inKubernetes(2, servedCluster, async (cluster) => {
       const [n1, n2] = cluster.members as [Member, Member]
       const wrong: object[] = []
       for (const { what, make, mend, fails, says } of CLUSTER_FAULTS) {
@@ -358,7 +374,7 @@ describe('plumb connectivity: three nodes, and faults', () => {
           wrong.push({ what, status: told.status, missing, others, words })
       }
       assert.deepEqual(wrong, [])
-      assert.deepEqual(cluster.objects(), [])
+      assert.deepEqual(await cluster.objects(), [])
     }),
   )
 })

@@ -8,6 +8,14 @@ import { sh } from '../support/doctor.ts'
 /** Host ports take no TCP of other nodes. */
 const NO_PORTS = `nft 'add table inet away; add chain inet away one { type filter hook forward priority -10; }; add rule inet away one iifname "eth0" ct status dnat meta l4proto tcp ct state new drop'`
 
+/** Pods get no SCTP of other nodes. */
+const NO_SCTP = `nft 'add table inet no_sctp; add chain inet no_sctp one { type filter hook forward priority -10; }; add rule inet no_sctp one iifname "flannel*" meta l4proto sctp drop'`
+
+/** Pods get no UDP of other nodes by IPv4. */
+const STRICT = `nft 'add table ip strict'
+  nft 'add chain ip strict through { type filter hook forward priority 0; }'
+  nft 'add rule ip strict through ip saddr 10.244.0.0/16 iifname "flannel*" meta l4proto udp drop'`
+
 /** Reads JUnit XML by a parser: the elements, in their order, with their attributes. */
 async function elementsOf(xml: string): Promise<{ tag: string; attributes: Record<string, string> }[]> {
   const found: { tag: string; attributes: Record<string, string> }[] = []
@@ -29,23 +37,30 @@ describe('plumb connectivity', () => {
       const healthy = await connectivity(members, ...OUTSIDE.flatMap((ip) => ['--outside', ip]))
       assert.deepEqual(failures(healthy), [])
       assert.deepEqual([healthy.status, healthy.findings], [0, []])
-      const [plain, byPort, outside] = [(2 * 3 + 2 * 3) * 2 * 6, (2 * 3 + 2 * 2) * 2 * 3, 2 * 2]
+      const podToPod = (2 + 2) * 2
+      const [plain, byPort, outside] = [(2 * 3 + 2 * 3) * 2 * 6 + podToPod, (2 * 3 + 2 * 2) * 2 * 3, 2 * 2]
       assert.equal(healthy.cases.length, plain + byPort + outside)
-      assert.ok(!healthy.notMade.some(({ what }) => /host port|outside/.test(what)))
+      assert.ok(!healthy.notMade.some(({ what }) => /host port|outside|SCTP/.test(what)))
       assert.ok(healthy.cases.every(({ state }) => state === 'ok'))
 
       await sh(node.ns, NO_PORTS)
-      await sh(
-        node.ns,
-        `nft 'add table ip strict'
-         nft 'add chain ip strict through { type filter hook forward priority 0; }'
-         nft 'add rule ip strict through ip saddr 10.244.0.0/16 iifname "flannel*" meta l4proto udp drop'`,
-      )
       const podless = await connectivity(members, '--from', 'nodes')
       assert.deepEqual([failures(podless), podless.status], [[], 0])
       const ways = new Set(podless.cases.map(({ way }) => way))
       assert.deepEqual([podless.cases.length, [...ways]], [2 * 2 * 6, ['node → other node']])
-      const alone = await connectivity(members, '--nodes', 'n2', '--quick')
+      await sh(node.ns, NO_SCTP)
+      const [alone, withoutSctp] = await Promise.all([
+        connectivity(members, '--nodes', 'n2', '--quick'),
+        connectivity(members, '--quick'),
+      ])
+      await sh(node.ns, 'nft delete table inet no_sctp')
+      await sh(node.ns, STRICT)
+      const lost = withoutSctp.cases.filter(({ state }) => state !== 'ok')
+      assert.deepEqual([withoutSctp.cases.length, lost.length, withoutSctp.status], [podToPod * 7, 4, 1])
+      for (const { way, test, state, says } of lost) {
+        assert.deepEqual([way, test, state], ['pod → pod, other node', 'SCTP', 'failed'])
+        assert.equal(says, 'no answer to the first message of an association in 3 s')
+      }
       assert.deepEqual([...new Set(alone.cases.flatMap(({ from, to }) => [from.node, to.node]))], ['n2'])
       const junit = join(node.dir, 'junit <&>.xml')
       const { status, stdout } = await node.ns.exec(wordsOf(members, '--junit', junit, '--outside', '172.30.0.2:1'))

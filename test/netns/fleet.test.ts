@@ -11,7 +11,8 @@ import { type Target, targetsOf } from '../../agent/fleet/target.ts'
 import { serveHealth } from '../../agent/health/health.ts'
 import { cluster, fleetApi, type Member } from '../support/fleet.ts'
 import { until } from '../support/harness.ts'
-import { type KubeServer, refusal } from '../support/kube-server.ts'
+import { administer, allowing, type KubeServer, kubeServer, refusal } from '../support/kube-server.ts'
+import { testFleet } from '../support/suites/testFleet.ts'
 
 const PORT = 9469
 const PACE: Partial<Pace> = { everyMs: 400, deadlineMs: 3000, listMs: 500 }
@@ -138,6 +139,24 @@ describe('a fleet of agents', () => {
   })
 
   describe('by the API server', () => {
+    testFleet('a server of the test', async () => {
+      const server = await kubeServer()
+      server.forward = () => 'no kubelet'
+      const user = 'system:serviceaccount:team:jane'
+      return {
+        kubeconfig: server.kubeconfig,
+        user,
+        async grant(rules) {
+          server.fault = allowing(rules, user)
+        },
+        async post(path, object) {
+          const { fault } = server
+          server.fault = undefined
+          await administer(server, path, object)
+          server.fault = fault
+        },
+      }
+    })
     let server: KubeServer
     let members: Member[]
     beforeEach(async () => {

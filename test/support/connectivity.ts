@@ -5,7 +5,7 @@ import { listFiles } from '../../lib/os/reading.ts'
 import { makeNetwork, type Place } from './doctor.ts'
 import { until } from './harness.ts'
 import { API, type Kube, onKube, served } from './kube-nodes.ts'
-import { administer, type KubeServer } from './kube-server.ts'
+import { administer, type KubeServer, type Raw, refusal } from './kube-server.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node, UNDERLAY } from './nodes.ts'
 import { conforms } from './schemas.ts'
 
@@ -128,10 +128,20 @@ export function textOf({ way, test, family, from, to }: Case): string {
   return `${way}: ${test} ${family} ${from.node} → ${to.node}`
 }
 
+/** An API server with what the tests need of its administrator. */
+export interface ClusterApi extends Kube {
+  /** The way of who runs `plumb connectivity`. */
+  readonly userKubeconfig: string
+  /** Makes an object, if the server does not have it by itself. */
+  post(path: string, object: object): Promise<unknown>
+  list(path: string): Promise<readonly Raw[]>
+  /** From now on, who runs `plumb connectivity` may create nothing. */
+  refuse(): Promise<unknown>
+}
 /** Nodes whose agents serve the Services and enforce the policies of an API server. */
-export interface InCluster {
+export interface InCluster<K extends ClusterApi = ClusterApi> {
   readonly members: readonly Member[]
-  readonly server: KubeServer
+  readonly kube: K
   /** Runs `plumb connectivity --json` on the first node, with the way to the API server. */
   connectivity(...more: string[]): Promise<Told>
   /** The words of that command. */
@@ -141,28 +151,48 @@ export interface InCluster {
   /** Starts the name server again. It knows this address of the API, by default the right one. */
   serveNames(ip?: string): Promise<void>
   /** The objects of tests that the API server has. */
-  objects(): string[]
+  objects(): Promise<string[]>
 }
 
 /** The name server of the cluster: its Service, and the address of `kubernetes.default.svc.cluster.local`. */
 const [DNS_VIP, KUBERNETES] = ['10.96.0.10', '10.96.0.1']
 
+/** A server of this process. */
+export async function servedCluster(): Promise<ClusterApi & { readonly server: KubeServer }> {
+  const kube = await served(API.v4)
+  const { server, kubeconfig } = kube
+  const post = (path: string, object: object) => administer(server, path, object)
+  for (const name of ['default', 'kube-system']) await post('/api/v1/namespaces', { metadata: { name } })
+  await post('/api/v1/namespaces/default/services', serviceOf('kubernetes', KUBERNETES, 443, {}))
+  return {
+    ...kube,
+    userKubeconfig: kubeconfig,
+    post,
+    list: async (path) => server.list(path),
+    async refuse() {
+      server.fault = ({ method }) =>
+        method === 'POST' ? refusal(403, 'Forbidden', 'namespaces is forbidden') : undefined
+    },
+  }
+}
+
 /** Wraps a test: nodes n1 and so on, an API server, and a name server on the first node. */
-export function inKubernetes(count: number, work: (cluster: InCluster) => Promise<void>) {
-  let kube: (Kube & { readonly server: KubeServer }) | undefined
+export function inKubernetes<K extends ClusterApi>(
+  count: number,
+  serve: (test: Mocha.Context) => Promise<K>,
+  work: (cluster: InCluster<K>) => Promise<void>,
+) {
+  let kube: K | undefined
   const network = { ...NETWORK, Backend: { Type: 'vxlan' } }
   const podCidrs = (n: number) => [`10.244.${n}.0/24`, `fd00:244:0:${n}::/64`]
   const start = async (test: Mocha.Context) => {
     test.timeout(600_000)
-    kube = await served(API.v4)
+    kube = await serve(test)
     return kube
   }
   return onKube(count, { network, podCidrs }, start, async (nodes) => {
-    const { server, kubeconfig } = kube as Kube & { readonly server: KubeServer }
-    const post = (path: string, object: object) => administer(server, path, object)
-    for (const name of ['default', 'kube-system']) await post('/api/v1/namespaces', { metadata: { name } })
+    const { post, list, userKubeconfig } = kube as K
     const [n1] = nodes as [Node]
-    await post('/api/v1/namespaces/default/services', serviceOf('kubernetes', KUBERNETES, 443, {}))
     await post('/api/v1/namespaces/kube-system/services', serviceOf('kube-dns', DNS_VIP, 53, { 'k8s-app': 'kube-dns' }))
     await post('/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices', {
       metadata: { name: 'kube-dns-1', labels: { 'kubernetes.io/service-name': 'kube-dns' } },
@@ -192,10 +222,10 @@ export function inKubernetes(count: number, work: (cluster: InCluster) => Promis
         const policy = { type: 'policy', socket: join(node.dir, 'policy.sock') }
         return { ...makeNetwork(node, undefined, [...PORTS, policy]), agent: agents[i] as Agent }
       })
-      const words = ['--kubeconfig-file', kubeconfig]
+      const words = ['--kubeconfig-file', userKubeconfig]
       await work({
         members,
-        server,
+        kube: kube as K,
         words: wordsOf(members, ...words),
         serveNames,
         async restart(name, ...more) {
@@ -205,11 +235,13 @@ export function inKubernetes(count: number, work: (cluster: InCluster) => Promis
           await agents[i]?.ready(40_000)
         },
         connectivity: (...more) => connectivity(members, ...words, ...more),
-        objects: () =>
-          ['/api/v1/namespaces', '/api/v1/pods', '/api/v1/services']
-            .flatMap((path) => server.list(path))
+        async objects() {
+          const lists = await Promise.all(['/api/v1/namespaces', '/api/v1/pods', '/api/v1/services'].map(list))
+          return lists
+            .flat()
             .map(({ metadata }) => `${metadata.namespace ?? ''}/${metadata.name}`)
-            .filter((name) => name.includes('plumb-connectivity')),
+            .filter((name) => name.includes('plumb-connectivity'))
+        },
       })
       for (const member of members) assert.deepEqual(await leftOn(member), [])
     } finally {
@@ -220,7 +252,7 @@ export function inKubernetes(count: number, work: (cluster: InCluster) => Promis
 
 function serviceOf(name: string, ip: string, port: number, labels: object): object {
   const ports = ['TCP', 'UDP'].map((protocol) => ({ name: protocol.toLowerCase(), protocol, port, targetPort: port }))
-  return { metadata: { name, labels }, spec: { clusterIPs: [ip], ports } }
+  return { metadata: { name, labels }, spec: { clusterIP: ip, clusterIPs: [ip], ports } }
 }
 
 function dnsmasq(ip: string, api: string = KUBERNETES): string[] {

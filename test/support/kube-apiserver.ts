@@ -1,28 +1,34 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
+import { parseAllDocuments } from 'yaml'
 import { certificates } from './certificates.ts'
 import { until } from './harness.ts'
-import type { Raw } from './kube-server.ts'
+import type { Raw, Rule } from './kube-server.ts'
 import { kubeconfigOf } from './kubeconfig.ts'
 import type { KubeCluster } from './suites/testKube.ts'
 
 /** Where tools/k8s/build.ts puts what it builds. */
 export const LAB = process.env['PLUMB_K8S'] ?? '/var/cache/plumb/k8s'
 const BIN = join(LAB, 'bin')
+const ROOT = join(import.meta.dir, '../..')
 const NODES = '/api/v1/nodes'
-const ROLES = '/apis/rbac.authorization.k8s.io/v1/clusterroles'
+const RBAC = '/apis/rbac.authorization.k8s.io/v1'
 const ADMIN = 'token-of-the-administrator'
-/** Who has no more than flannel's role. */
-const AGENT = 'token-of-the-agent'
+/** Who has no more than the roles that are granted. `plumb` begins with flannel's. */
+const USERS = { plumb: 'plumb', jane: 'system:serviceaccount:team:jane' } as const
+type User = keyof typeof USERS
+const CONTROLLERS = 'kube-controller-manager'
 const [API, ETCD] = [16_443, 12_379]
 
-/** Why there is no real API server here; undefined when there is one. */
-export function missingApiServer(): string | undefined {
-  const missing = ['etcd', 'kube-apiserver'].filter((name) => !existsSync(join(BIN, name)))
+/** Why there is no real API server here; undefined when there is one. With `controllers`, its controllers are wanted too. */
+export function missingApiServer(controllers?: 'controllers'): string | undefined {
+  const wanted = ['etcd', 'kube-apiserver', ...(controllers ? [CONTROLLERS] : [])]
+  const missing = wanted.filter((name) => !existsSync(join(BIN, name)))
+  const part = controllers ? 'cluster' : 'apiserver'
   return missing.length === 0
     ? undefined
-    : `no ${missing.join(' and ')} below ${BIN}: node_modules/.bin/bun tools/k8s/build.ts apiserver builds them with Go`
+    : `no ${missing.join(' and ')} below ${BIN}: node_modules/.bin/bun tools/k8s/build.ts ${part} builds them with Go`
 }
 
 /** A real etcd and kube-apiserver in this test's sandbox. */
@@ -30,8 +36,17 @@ export interface ApiServer extends KubeCluster {
   readonly url: string
   /** The authority of its certificate. */
   readonly caFile: string
-  /** Asks as the administrator. Throws Error for a refusal. A GET of nothing gives undefined. */
-  ask(method: string, path: string, body?: object, type?: string): Promise<Raw | undefined>
+  /** The way to the server for a user that has only what `grant` gave. `kubeconfig` is that of `plumb`. */
+  readonly kubeconfigs: Readonly<Record<User, string>>
+  /** Gives a user this role, and no other. */
+  grant(user: User, rules: readonly Rule[]): Promise<void>
+  /** Asks as the administrator. Undefined when GET finds nothing. Rejects for any other refusal. */
+  ask(
+    method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE',
+    path: string,
+    body?: object,
+    type?: string,
+  ): Promise<Raw | undefined>
   /** Ends kube-apiserver, as a crash does; `start` begins it again on the same data. */
   kill(): Promise<void>
   start(): Promise<void>
@@ -47,15 +62,24 @@ export interface ApiServer extends KubeCluster {
 
 /**
  * Starts them. The server listens on `ip`, an address of this machine. The agent's user has flannel's role and nothing
- * more: pods get; nodes get, list, watch; nodes/status patch.
+ * more: pods get; nodes get, list, watch; nodes/status patch. With `controllers`, namespaces get their service account, and
+ * go away with all that is in them.
  */
-export async function apiServer(ip = '127.0.0.1'): Promise<ApiServer> {
+export async function apiServer(ip = '127.0.0.1', controllers?: 'controllers'): Promise<ApiServer> {
   const dir = mkdtempSync('/tmp/apiserver-')
   const url = `https://${ip.includes(':') ? `[${ip}]` : ip}:${API}`
   const { caFile = '' } = await certificates(dir, [{ name: 'api', ip }])
   await execa('openssl', ['genrsa', '-out', join(dir, 'sa.key'), '2048'])
-  writeFileSync(join(dir, 'tokens.csv'), `${ADMIN},admin,admin,"system:masters"\n${AGENT},plumb,plumb\n`)
-  writeFileSync(join(dir, 'kubeconfig'), kubeconfigOf(url, caFile, `token: ${AGENT}`))
+  const tokens = Object.entries(USERS).map(([user, name]) => `token-of-${user},${name},${user}\n`)
+  writeFileSync(join(dir, 'tokens.csv'), `${ADMIN},admin,admin,"system:masters"\n${tokens.join('')}`)
+  const kubeconfigFor = (user: string, token: string) => {
+    writeFileSync(join(dir, user), kubeconfigOf(url, caFile, `token: ${token}`))
+    return join(dir, user)
+  }
+  const kubeconfigs = {
+    plumb: kubeconfigFor('plumb', 'token-of-plumb'),
+    jane: kubeconfigFor('jane', 'token-of-jane'),
+  }
   const etcd = run('etcd', [
     '--data-dir',
     join(dir, 'etcd'),
@@ -68,7 +92,13 @@ export async function apiServer(ip = '127.0.0.1'): Promise<ApiServer> {
     `http://127.0.0.1:${ETCD}`,
   ])
   let server: ReturnType<typeof run> | undefined
-  const ask = async (method: string, path: string, body?: object, type = 'application/json') => {
+  let manager: ReturnType<typeof run> | undefined
+  const ask = async (
+    method: string,
+    path: string,
+    body?: object,
+    type = `application/${method === 'PATCH' ? 'strategic-merge-patch+' : ''}json`,
+  ) => {
     const headers = { Authorization: `Bearer ${ADMIN}`, 'Content-Type': type }
     const response = await fetch(`${url}${path}`, {
       method,
@@ -81,7 +111,7 @@ export async function apiServer(ip = '127.0.0.1'): Promise<ApiServer> {
       throw new Error(`${method} ${path}: ${response.status} ${text}`)
     return response.ok && text.startsWith('{') ? (JSON.parse(text) as Raw) : undefined
   }
-  const patch = (path: string, change: object) => ask('PATCH', path, change, 'application/strategic-merge-patch+json')
+  const patch = (path: string, change: object) => ask('PATCH', path, change)
   async function start(): Promise<void> {
     const given = [
       'tls-cert-file=api.pem',
@@ -100,41 +130,54 @@ export async function apiServer(ip = '127.0.0.1'): Promise<ApiServer> {
       `--secure-port=${API}`,
       ...files,
       '--service-account-issuer=https://kubernetes.default.svc',
-      '--service-cluster-ip-range=10.96.0.0/16',
+      '--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112',
       '--authorization-mode=RBAC',
       '--profiling=false',
     ])
     await until(() => ask('GET', '/readyz').then(() => true), 120_000)
   }
   async function end(): Promise<void> {
-    server?.kill('SIGKILL')
-    etcd.kill('SIGKILL')
-    await Promise.all([server, etcd])
+    for (const one of [manager, server, etcd]) one?.kill('SIGKILL')
+    await Promise.all([manager, server, etcd])
     rmSync(dir, { recursive: true, force: true })
   }
   await start().catch(async (cause) => {
     await end()
     throw cause
   })
-  const role = (verbs: readonly string[]) => ({
-    metadata: { name: 'plumb' },
-    rules: [
-      { apiGroups: [''], resources: ['pods'], verbs: ['get'] },
-      { apiGroups: [''], resources: ['nodes'], verbs },
-      { apiGroups: [''], resources: ['nodes/status'], verbs: ['patch'] },
-    ],
-  })
-  await ask('POST', ROLES, role(['get', 'list', 'watch']))
-  await ask('POST', '/apis/rbac.authorization.k8s.io/v1/clusterrolebindings', {
-    metadata: { name: 'plumb' },
-    roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: 'plumb' },
-    subjects: [{ kind: 'User', name: 'plumb' }],
-  })
+  if (controllers)
+    manager = run(CONTROLLERS, [
+      `--kubeconfig=${kubeconfigFor('admin', ADMIN)}`,
+      '--controllers=namespace-controller,serviceaccount-controller',
+      '--leader-elect=false',
+      '--secure-port=0',
+    ])
+  const grant = async (user: User, given: readonly Rule[]) => {
+    // The server refuses a rule that allows nothing.
+    const rules = given.filter(({ resources, verbs }) => resources.length > 0 && verbs.length > 0)
+    const role = { metadata: { name: user }, rules }
+    if (await ask('GET', `${RBAC}/clusterroles/${user}`))
+      return void (await ask('PUT', `${RBAC}/clusterroles/${user}`, role))
+    await ask('POST', `${RBAC}/clusterroles`, role)
+    await ask('POST', `${RBAC}/clusterrolebindings`, {
+      metadata: { name: user },
+      roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: user },
+      subjects: [{ kind: 'User', name: USERS[user] }],
+    })
+  }
+  const flannels = (verbs: readonly string[]): Rule[] => [
+    { apiGroups: [''], resources: ['pods'], verbs: ['get'] },
+    { apiGroups: [''], resources: ['nodes'], verbs },
+    { apiGroups: [''], resources: ['nodes/status'], verbs: ['patch'] },
+  ]
+  await grant('plumb', flannels(['get', 'list', 'watch']))
   return {
     url,
     caFile,
+    kubeconfig: kubeconfigs.plumb,
+    kubeconfigs,
+    grant,
     ask,
-    kubeconfig: join(dir, 'kubeconfig'),
     create: async (name, podCIDRs, annotations = {}, status) =>
       void (await ask('POST', NODES, {
         metadata: { name, annotations },
@@ -159,7 +202,7 @@ export async function apiServer(ip = '127.0.0.1'): Promise<ApiServer> {
       })),
     remove: async (name) => void (await ask('DELETE', `${NODES}/${name}`)),
     get: (name) => ask('GET', `${NODES}/${name}`),
-    allow: async (verbs) => void (await ask('PUT', `${ROLES}/plumb`, role(verbs))),
+    allow: (verbs) => grant('plumb', flannels(verbs)),
     clear: async () => void (await ask('DELETE', NODES)),
     start,
     async kill() {
@@ -187,4 +230,21 @@ function run(name: string, args: readonly string[]) {
     stdout: 'ignore',
     stderr: 'ignore',
   })
+}
+
+/** The rules of the ClusterRole of this name that a page of the docs, or a file of conf/, states. */
+export function rulesOf(file: string, name: string): readonly Rule[] {
+  const text = readFileSync(join(ROOT, file), 'utf8')
+  const parts = file.endsWith('.md')
+    ? [...text.matchAll(/^```yaml\n(.*?)^```/gms)].map(([, yaml]) => yaml ?? '')
+    : [text]
+  const objects = parts.flatMap((yaml) => parseAllDocuments(yaml).map((one) => one.toJS() as Partial<Role> | null))
+  const found = objects.find((one) => one?.kind === 'ClusterRole' && one.metadata?.name === name)
+  if (!found?.rules) throw new Error(`${file} has no ClusterRole ${name}`)
+  return found.rules
+}
+interface Role {
+  readonly kind: string
+  readonly metadata: { readonly name: string }
+  readonly rules: readonly Rule[]
 }

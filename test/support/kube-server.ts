@@ -39,8 +39,11 @@ export interface KubeServer {
   readonly caFile: string
   /** Answers with this instead, until it is set back. */
   fault: Fault | undefined
-  /** Where the port of a pod leads to, for port-forward. Nowhere when it gives undefined. */
-  forward: ((pod: string, port: number) => Destination | undefined) | undefined
+  /**
+   * Where the port of a pod leads to, for port-forward. No such pod when it gives undefined. `no kubelet`: nobody listens
+   * where the kubelet of its node should be.
+   */
+  forward: ((pod: string, port: number) => Destination | 'no kubelet' | undefined) | undefined
   /** The objects at a path. */
   list(path: string): readonly Raw[]
   /** How far its clock is ahead of this machine's, in milliseconds. */
@@ -173,7 +176,9 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
     if (forwarded) {
       const to = made.forward?.(forwarded.pod, forwarded.port)
       if (!to) return refusal(404, 'NotFound', `pods "${forwarded.pod}" not found`)
-      if (upgrade(here, request, { ...forwarded, to, waiting: [] })) return undefined
+      if (to === 'no kubelet' && headers.get('Upgrade') === 'websocket')
+        return refusal(500, '', 'error dialing backend: dial tcp 127.0.0.1:10250: connect: connection refused')
+      if (to !== 'no kubelet' && upgrade(here, request, { ...forwarded, to, waiting: [] })) return undefined
       return refusal(400, 'BadRequest', 'Upgrade request required')
     }
     const path = url.pathname.replace(/\/status$/, '')
@@ -369,5 +374,36 @@ function merged(object: Raw, change: Raw): Raw {
     spec: { ...object.spec, ...change.spec },
     metadata: { ...object.metadata, annotations: mapOf('annotations'), labels: mapOf('labels') },
     status: { ...object.status, ...change.status, conditions },
+  }
+}
+
+/** A rule of a ClusterRole. */
+export interface Rule {
+  readonly apiGroups: readonly string[]
+  readonly resources: readonly string[]
+  readonly verbs: readonly string[]
+}
+
+/** Answers as RBAC does for a user with these rules only. For `server.fault`. */
+export function allowing(rules: readonly Rule[], user: string): Fault {
+  return ({ method, url }) => {
+    const [, subresource] = /\/pods\/[^/]+\/(portforward)$/.exec(url.pathname) ?? []
+    const { list, name } = placeOf(url.pathname)
+    const kind = list.slice(list.lastIndexOf('/') + 1)
+    const resource = subresource === undefined ? kind : `pods/${subresource}`
+    const reading = name === undefined && subresource === undefined ? 'list' : 'get'
+    const verb = { GET: reading, POST: 'create', PATCH: 'patch', DELETE: 'delete' }[method] ?? method
+    // Since Kubernetes 1.35, a WebSocket for port-forward needs both.
+    const wanted = subresource === undefined ? [verb] : ['get', 'create']
+    const missing = wanted.find(
+      (one) => !rules.some(({ resources, verbs }) => resources.includes(resource) && verbs.includes(one)),
+    )
+    const [pod] = /[^/]+(?=\/portforward$)/.exec(url.pathname) ?? []
+    const what = pod === undefined ? resource : `pods "${pod}"`
+    const where = pod === undefined ? 'at the cluster scope' : 'in the namespace "plumb"'
+    const who = `User "${user}" cannot ${missing} resource "${resource}" in API group "" ${where}`
+    // kube-apiserver's second check of a port-forward does not say who misses the verb.
+    const why = pod !== undefined && missing === 'create' ? '' : who
+    return missing === undefined ? undefined : refusal(403, 'Forbidden', `${what} is forbidden: ${why}`)
   }
 }

@@ -1,4 +1,7 @@
+import assert from 'node:assert/strict'
+import { packetOf } from '../../cli/policy-trial.ts'
 import { openWire } from '../../lib/os/packets.ts'
+import { parseIp } from '../../lib/text/ip.ts'
 import { parse } from '../../lib/text/values.ts'
 import type { Namespace } from './harness.ts'
 
@@ -15,50 +18,51 @@ export function sendInit(
   sourcePort: number,
 ): void {
   const wire = openWire(parse.netns(from.path), 'eth0', 4)
+  const addresses = { source: parseIp(source), destination: parseIp(destination) }
   try {
-    wire.send(parse.mac(to), packet(source, destination, port, sourcePort))
+    wire.send(parse.mac(to), packetOf({ ...addresses, protocol: 'SCTP', port }, sourcePort))
   } finally {
     wire.close()
   }
 }
 
-function packet(source: string, destination: string, port: number, sourcePort: number): Uint8Array {
-  const [IP, SCTP, INIT] = [20, 12, 20]
-  const bytes = new Uint8Array(IP + SCTP + INIT)
-  const view = new DataView(bytes.buffer)
-  view.setUint8(0, 0x45)
-  view.setUint16(2, bytes.length)
-  view.setUint8(8, 64)
-  view.setUint8(9, 132)
-  bytes.set(source.split('.').map(Number), 12)
-  bytes.set(destination.split('.').map(Number), 16)
-  view.setUint16(10, onesComplement(bytes.subarray(0, IP)))
-  view.setUint16(IP, sourcePort)
-  view.setUint16(IP + 2, port)
-  // The chunk INIT: its length, a tag, a window, one stream each way, and the first number.
-  view.setUint8(IP + SCTP, 1)
-  view.setUint16(IP + SCTP + 2, INIT)
-  view.setUint32(IP + SCTP + 4, 0x12345678)
-  view.setUint32(IP + SCTP + 8, 65_536)
-  view.setUint16(IP + SCTP + 12, 1)
-  view.setUint16(IP + SCTP + 14, 1)
-  view.setUint32(IP + SCTP + 16, 1)
-  view.setUint32(IP + 8, crc32c(bytes.subarray(IP)), true)
-  return bytes
-}
+/** A client and a server, and a router between them that tracks connections. */
+export type SctpWorld = Record<'client' | 'router' | 'server', Namespace>
+/** The addresses of that world, by family. */
+export const SIDES = {
+  IPv4: { client: parseIp('10.9.1.2'), server: parseIp('10.9.2.2') },
+  IPv6: { client: parseIp('fd00:9:1::2'), server: parseIp('fd00:9:2::2') },
+} as const
 
-function onesComplement(header: Uint8Array): number {
-  let sum = 0
-  for (let i = 0; i < header.length; i += 2) sum += ((header[i] as number) << 8) | (header[i + 1] as number)
-  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16)
-  return ~sum & 0xffff
-}
-
-function crc32c(bytes: Uint8Array): number {
-  let crc = 0xffff_ffff
-  for (const byte of bytes) {
-    crc ^= byte
-    for (let bit = 0; bit < 8; bit++) crc = crc & 1 ? (crc >>> 1) ^ 0x82f6_3b78 : crc >>> 1
+/** Wires the namespaces. The router drops what its connection tracking finds wrong, so also a wrong checksum. */
+export async function wireSctpWorld({ client, router, server }: SctpWorld): Promise<void> {
+  for (const [side, n] of [
+    [client, 1],
+    [server, 2],
+  ] as const) {
+    await router.ip('link', 'add', side.name, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', nameOf(side))
+    await router.ip('link', 'set', side.name, 'up')
+    await router.ip('address', 'add', `10.9.${n}.1/24`, 'dev', side.name)
+    await router.ip('address', 'add', `fd00:9:${n}::1/64`, 'dev', side.name, 'nodad')
+    await side.ip('link', 'set', 'eth0', 'up')
+    await side.ip('address', 'add', `10.9.${n}.2/24`, 'dev', 'eth0')
+    await side.ip('address', 'add', `fd00:9:${n}::2/64`, 'dev', 'eth0', 'nodad')
+    await side.ip('route', 'add', 'default', 'via', `10.9.${n}.1`)
+    await side.ip('route', 'add', 'default', 'via', `fd00:9:${n}::1`)
   }
-  return (crc ^ 0xffff_ffff) >>> 0
+  await router.exec(['sysctl', '-qw', 'net.ipv4.ip_forward=1', 'net.ipv6.conf.all.forwarding=1'])
+  await rules(
+    router,
+    `table inet track { chain c { type filter hook forward priority 0; ct state invalid counter drop; }; }\n`,
+  )
+}
+
+/** Loads rules of nft in a namespace. */
+export async function rules({ exec }: Namespace, text: string): Promise<void> {
+  const { status, stderr } = await exec(['nft', '-f', '-'], { stdin: text })
+  assert.equal(status, 0, stderr)
+}
+
+function nameOf({ path }: Namespace): string {
+  return path.slice(path.lastIndexOf('/') + 1)
 }

@@ -1,6 +1,6 @@
 // Tests agent/connectivity/cases.ts, agent/connectivity/dns.ts and agent/connectivity/junit.ts.
 import assert from 'node:assert/strict'
-import { routesOf } from '../../agent/connectivity/cases.ts'
+import { leftOut, routesOf } from '../../agent/connectivity/cases.ts'
 import type { Result } from '../../agent/connectivity/connectivity.ts'
 import { dnsAnswer, dnsQuestion } from '../../agent/connectivity/dns.ts'
 import type { EndFacts, Place } from '../../agent/connectivity/end.ts'
@@ -52,6 +52,30 @@ describe('routesOf()', () => {
   it('quick leaves out the addresses of nodes, and a family that a side lacks is no case', () => {
     const ways = routesOf(endsOf(2), { isQuick: true }).map(({ way, family }) => `${way} ${family}`)
     assert.deepEqual([...new Set(ways)], ['pod → pod, same node IPv4', 'pod → pod, other node IPv4'])
+  })
+})
+
+describe('leftOut()', () => {
+  it('SCTP is tested only between nodes whose pods answer it, and the other nodes are named', () => {
+    const newer = (end: EndFacts): EndFacts => {
+      const sctp = (place: Place): Place => (place.v4 ? { v4: { ...place.v4, sctp: 7070 } } : {})
+      return {
+        ...end,
+        places: { ...end.places, 'pod 1': sctp(end.places['pod 1']), 'pod 2': sctp(end.places['pod 2']) },
+      }
+    }
+    const ends = new Map([
+      ['n1', newer(endOf(1))],
+      ['n2', endOf(2)],
+      ['n3', newer(endOf(3))],
+    ])
+    const ways = routesOf(ends, { isQuick: true })
+      .filter(({ tests }) => tests.includes('SCTP'))
+      .map(({ from, to }) => `${from.node} → ${to.node}`)
+    assert.deepEqual(ways.sort(), ['n1 → n1', 'n1 → n3', 'n3 → n1', 'n3 → n3'])
+    const named = leftOut(ends, { isQuick: true }).find(([what]) => what === 'SCTP')
+    assert.deepEqual(named, ['SCTP', 'plumb is too old for it on n2'])
+    assert.ok(!leftOut(new Map([['n1', newer(endOf(1))]]), {}).some(([what]) => what === 'SCTP'))
   })
 })
 

@@ -127,7 +127,7 @@ what it may reach (egress):
     assert.equal(decision(known, asked).verdict.passes, true)
   })
   it('makes first packets with a correct IP header', () => {
-    const four = packetOf({ source: A, destination: B, protocol: 'TCP', port: 80, isToNode: false })
+    const four = packetOf({ source: A, destination: B, protocol: 'TCP', port: 80 })
     let sum = 0
     for (let i = 0; i < 20; i += 2) sum += new DataView(four.buffer).getUint16(i)
     assert.equal((sum & 0xffff) + (sum >>> 16), 0xffff)
@@ -137,7 +137,6 @@ what it may reach (egress):
       destination: parseIp('fd00::2'),
       protocol: 'SCTP',
       port: 80,
-      isToNode: false,
     })
     assert.deepEqual([six.length, six[0], six[5], six[6], six[23], six[39]], [72, 0x60, 32, 132, 1, 2])
   })

@@ -1,8 +1,12 @@
-// Tests agent/services with real associations of SCTP.
+// Tests agent/services with real associations of SCTP, and agent/connectivity beside a kernel that has SCTP.
 import assert from 'node:assert/strict'
 import { execa } from 'execa'
-import { until } from '../support/harness.ts'
+import { attempt } from '../../agent/connectivity/attempt.ts'
+import { serveInits } from '../../agent/connectivity/echo-server.ts'
+import { parse } from '../../lib/text/values.ts'
+import { inNamespaces, until } from '../support/harness.ts'
 import { linesOf } from '../support/lines.ts'
+import { SIDES, wireSctpWorld } from '../support/sctp.ts'
 import { type Fixture, withFixture } from '../support/services-fixture.ts'
 
 const [VIP, NODE, PORT] = ['10.96.0.10', '172.30.0.1', 30_080] as const
@@ -58,6 +62,31 @@ describe('Services: SCTP', () => {
       } finally {
         for (const one of servers) one.kill('SIGKILL')
         await Promise.all(servers.map(({ exited }) => exited))
+      }
+    }),
+  )
+})
+
+describe('plumb connectivity: SCTP', () => {
+  before(() => execa('modprobe', ['sctp']))
+
+  it(
+    '[DG10] beside a kernel that answers ABORT, the echo server is heard through connection tracking; ABORT alone counts',
+    inNamespaces(['client', 'router', 'server'], async (world) => {
+      await wireSctpWorld(world)
+      const port = 7070
+      for (const { client, server } of Object.values(SIDES)) {
+        const tried = { protocol: 'SCTP', to: server, port, bytes: 0 } as const
+        const once = () => attempt(parse.netns(world.client.path), tried)
+        const says = "ABORT comes back from the receiver's kernel"
+        await until(async () => assert.deepEqual(await once(), { state: 'arrived', says }) ?? true, 30_000)
+        const echoes = serveInits(parse.netns(world.server.path), server, port)
+        try {
+          const wanted = { state: 'arrived', says: 'INIT ACK comes back', saw: client }
+          await until(async () => assert.deepEqual(await once(), wanted) ?? true, 30_000)
+        } finally {
+          echoes.close()
+        }
       }
     }),
   )
