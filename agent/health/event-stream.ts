@@ -22,6 +22,8 @@ const RETRY_MS = 1000
 const KEPT_MS = 300_000
 /** The head of a gzip stream (RFC 1952) without a name and a time. */
 const GZIP_HEAD = Uint8Array.of(0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255)
+/** Asks proxies to pass on each message at once: nginx, and those that compress. */
+const UNHELD = { 'X-Accel-Buffering': 'no', 'Cache-Control': 'no-store, no-transform' }
 
 interface Source {
   status(): Status
@@ -44,6 +46,8 @@ export class Feed {
   #text: string | undefined
   #patches: Patches | undefined
   #forgetting: Timer | undefined
+  /** When the last status was taken in for who asks again and again (performance.now()). */
+  #taken = Number.NEGATIVE_INFINITY
   /** The last text that was compressed. */
   #compressed: { readonly text: string; readonly bytes: Uint8Array } = { text: '', bytes: new Uint8Array() }
   #rest = () => {}
@@ -60,8 +64,11 @@ export class Feed {
    * With `v=2` it sends the messages of `messages.ts`: `whole`, or the patches since the header `Last-Event-ID` or
    * the query's `after`, and then a `patch` on every change. Without, it sends a whole `status` at once and on every change, and the `id` of an
    * event is its send time in milliseconds since 1970.
+   *
+   * With `v=2&once` it replies with a list of the same messages, and ends. That passes a proxy that holds streams back.
    */
   listen({ query, header }: Pick<Asked, 'query' | 'header'>): Reply {
+    if (query.get('v') === '2' && query.has('once')) return this.#once(query.get('after') ?? '')
     if (this.#listeners.size >= LISTENERS)
       return plain(503, `${LISTENERS} listen to events already`, { 'Retry-After': '5' })
     const version = query.get('v') === '2' ? 2 : 1
@@ -71,7 +78,7 @@ export class Feed {
     return {
       status: 200,
       type: 'text/event-stream',
-      headers: { Vary: 'Accept-Encoding', ...(isGzip && { 'Content-Encoding': 'gzip' }) },
+      headers: { ...UNHELD, Vary: 'Accept-Encoding', ...(isGzip && { 'Content-Encoding': 'gzip' }) },
       body: (sink) => this.#enter({ sink, version, isGzip }, begin),
     }
   }
@@ -116,9 +123,7 @@ export class Feed {
   // The second version: a listener that was busy gets all patches since, or the whole when they are too many.
   #patched(last: string | undefined) {
     return (one: Omit<Listener, 'deliver'>) => {
-      clearTimeout(this.#forgetting)
-      this.#patches ??= new Patches(this.#recorder)
-      const patches = this.#patches
+      const patches = this.#keep()
       this.#take(this.#source.status())
       let sent = last ?? ''
       const deliver = () => {
@@ -128,10 +133,41 @@ export class Feed {
         const text = messages.map(({ event: name, id, data }) => event(name, id, data)).join('')
         one.sink.send(this.#bytesFor(one, text))
       }
-      one.sink.send(this.#bytesFor(one, `retry: ${RETRY_MS}\n\n`))
+      // A reader that has everything hears at once that the way is open.
+      const isNews = sent !== patches.id
+      one.sink.send(this.#bytesFor(one, `retry: ${RETRY_MS}\n\n${isNews ? '' : event('beat', undefined, '{}')}`))
       deliver()
       return deliver
     }
+  }
+
+  // Many readers that ask again and again share the work.
+  #once(last: string): Reply {
+    const patches = this.#keep()
+    if (!this.#has(2)) this.#forgetLater()
+    if (performance.now() - this.#taken >= QUIET_MS) {
+      this.#take(this.#source.status())
+      this.#taken = performance.now()
+    }
+    const messages = patches.since(last) ?? [patches.whole()]
+    const texts = messages.map(({ event: name, id, data }) => `{"event":"${name}","id":"${id}","data":${data}}`)
+    return { status: 200, type: 'application/json', body: `[${texts.join()}]\n` }
+  }
+
+  #keep(): Patches {
+    clearTimeout(this.#forgetting)
+    this.#patches ??= new Patches(this.#recorder)
+    return this.#patches
+  }
+
+  // Listeners of the first version alone have no use for patches.
+  #forgetLater(): void {
+    clearTimeout(this.#forgetting)
+    this.#forgetting = setTimeout(() => {
+      this.#patches = undefined
+      this.#taken = Number.NEGATIVE_INFINITY
+    }, KEPT_MS)
+    this.#forgetting.unref()
   }
 
   #take(status: Status): Message | undefined {
@@ -154,16 +190,6 @@ export class Feed {
     this.#rest()
     this.#text = undefined
     this.#compressed = { text: '', bytes: new Uint8Array() }
-  }
-
-  // Listeners of the first version alone have no use for patches.
-  #forgetLater(): void {
-    clearTimeout(this.#forgetting)
-    if (!this.#patches) return
-    this.#forgetting = setTimeout(() => {
-      this.#patches = undefined
-    }, KEPT_MS)
-    this.#forgetting.unref()
   }
 
   async #follow(signal: AbortSignal): Promise<void> {

@@ -53,6 +53,35 @@ describe('the stream of the page', () => {
     await until(() => one.state?.status.mtu === 1400)
     assert.deepEqual(one.names, ['whole', 'patch'])
   })
+  it('[PG16] asks proxies not to hold it back, and says at once that the way is open', async () => {
+    const one = await listen()
+    await until(() => one.state)
+    assert.equal(one.headers['x-accel-buffering'], 'no')
+    assert.match(`${one.headers['cache-control']}`, /no-transform/)
+    const end = new AbortController()
+    const path = `/events?v=2&after=${one.ids.at(-1)}`
+    const { body } = await fetch(`http://127.0.0.1:${PORT}${path}`, { signal: end.signal })
+    const seen = await body?.getReader().read()
+    end.abort()
+    assert.equal(new TextDecoder().decode(seen?.value), 'retry: 1000\n\nevent: beat\ndata: {}\n\n')
+  })
+  it('[PG16] who asks with `once` gets everything, and then what differs, without a stream', async () => {
+    const ask = async (after = '') => {
+      const answer = await fetch(`http://127.0.0.1:${PORT}/events?v=2&once${after && `&after=${after}`}`)
+      return (await answer.json()) as { event: string; id: string; data: Patch }[]
+    }
+    const [whole, ...none] = await ask()
+    assert.deepEqual([whole?.event, none.length, source.followers], ['whole', 0, 0])
+    assert.deepEqual(await ask(whole?.id), [])
+    source.set({ mtu: 1400 })
+    const [patch] =
+      (await until(async () => {
+        const news = await ask(whole?.id)
+        return news.length > 0 ? news : undefined
+      })) ?? []
+    assert.deepEqual([patch?.event, patch?.data.status], ['patch', { mtu: 1400 }])
+    assert.equal((await ask('other.7'))[0]?.event, 'whole')
+  })
   it('[PG16] goes on after the last message that a reader has, also when nobody has listened since', async () => {
     const one = await listen()
     await until(() => one.state)

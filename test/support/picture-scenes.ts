@@ -103,6 +103,7 @@ export function nodeScene(): NodeScene {
     recorder.refused(
       `dropped TCP ${from} → payments/ledger-0 (10.244.7.31) port 5432: payments/default-deny isolates payments/ledger-0 for ingress, and no rule allows it`,
     )
+    recorder.record(source.status())
     now += 21 * SECOND
   }
   passes(NOW - 9 * MINUTE)

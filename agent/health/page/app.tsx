@@ -7,6 +7,7 @@ import { clock, Name } from './common.tsx'
 import { Events } from './events.tsx'
 import { type Go, type Seen, useAgent, useNow, usePlace } from './hooks.ts'
 import { useKeys } from './keys.ts'
+import { ASK_MS } from './live.ts'
 import { Overview } from './overview.tsx'
 import { Peers, type ViewProps } from './peers.tsx'
 import { Pods } from './pods.tsx'
@@ -128,12 +129,20 @@ function viewsOf({ known }: Seen): readonly View[] {
 }
 
 const TONES = { ready: 'good', degraded: 'warn', 'not ready': 'bad' } as const
+const HELD = 'A proxy between this browser and the agent holds messages back. It must not buffer the path events.'
 const WORDS = { ready: '✓ Ready', degraded: '▲ Degraded', 'not ready': '✕ Not ready' } as const
 
-function Head({ seen: { known, lost }, now, place, go }: { seen: Seen; now: number; place: Place; go: Go }) {
+function Head({ seen: { known, lost, isLive }, now, place, go }: { seen: Seen; now: number; place: Place; go: Go }) {
   if (!known) return null
   const { node, version, started, state } = known.status
-  const link = lost !== undefined ? 'connection lost' : place.isPaused ? `paused, as of ${clock(known.at)}` : 'live'
+  const link =
+    lost !== undefined
+      ? 'connection lost'
+      : place.isPaused
+        ? `paused, as of ${clock(known.at)}`
+        : isLive
+          ? 'live'
+          : `not live: asks every ${span(ASK_MS)}`
   return (
     <header>
       <img src="icon.svg" alt="" width="32" height="32" />
@@ -146,7 +155,12 @@ function Head({ seen: { known, lost }, now, place, go }: { seen: Seen; now: numb
         </p>
       </div>
       <p class={`pill ${lost === undefined ? '' : 'old'} ${TONES[state]}`}>{WORDS[state]}</p>
-      <p class={`link ${lost !== undefined ? 'bad' : place.isPaused ? 'paused' : 'good'}`}>{link}</p>
+      <p
+        class={`link ${lost !== undefined ? 'bad' : place.isPaused || !isLive ? 'paused' : 'good'}`}
+        title={isLive || lost !== undefined ? undefined : HELD}
+      >
+        {link}
+      </p>
       <button type="button" aria-pressed={place.isPaused} onClick={() => go({ isPaused: !place.isPaused })}>
         {place.isPaused ? 'Go on' : 'Pause'}
       </button>

@@ -9,7 +9,8 @@ import { follow } from './live.ts'
  */
 export interface Seen {
   readonly known: Known | undefined
-  readonly connected: boolean
+  /** Messages come at once. Else the agent is asked every few seconds, or the connection is lost. */
+  readonly isLive: boolean
   /** The time of the connection loss, by the browser's clock. Undefined while the page is connected. */
   readonly lost: number | undefined
   readonly aheadMs: number
@@ -17,7 +18,7 @@ export interface Seen {
 
 /** Follows the agent's messages at `url` and gives the current data. While paused, it gives the data of then. */
 export function useAgent(url: string, isPaused: boolean): Seen {
-  const [seen, set] = useState<Seen>(() => ({ known: undefined, connected: false, lost: undefined, aheadMs: 0 }))
+  const [seen, set] = useState<Seen>(() => ({ known: undefined, isLive: false, lost: undefined, aheadMs: 0 }))
   const [frozen, freeze] = useState<Known>()
   useEffect(() => {
     const known = (now: Known, aheadMs: number) =>
@@ -26,10 +27,11 @@ export function useAgent(url: string, isPaused: boolean): Seen {
         if (before.known && before.known.status.version !== now.status.version) location.reload()
         return { ...before, known: now, aheadMs }
       })
-    const connected = (now: boolean) =>
+    const connected = (how: 'live' | 'asking' | 'lost') =>
       set((before) => {
-        const isSame = before.connected === now && (before.lost === undefined) === now
-        return isSame ? before : { ...before, connected: now, lost: now ? undefined : (before.lost ?? Date.now()) }
+        const isLive = how === 'live'
+        const isSame = before.isLive === isLive && (before.lost !== undefined) === (how === 'lost')
+        return isSame ? before : { ...before, isLive, lost: how === 'lost' ? (before.lost ?? Date.now()) : undefined }
       })
     return follow(url, { known, connected })
   }, [url])
