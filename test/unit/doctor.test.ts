@@ -14,6 +14,7 @@ import { shellWord } from '../../agent/doctor/shell.ts'
 import { sentenceOf } from '../../agent/health/phrases.ts'
 import type { Status } from '../../agent/health/status.ts'
 import type { ServiceView } from '../../agent/services/view.ts'
+import { reportText } from '../../cli/doctor.ts'
 import { parseNetwork } from '../../lib/runtime/network-list.ts'
 import { type Cidr, type Ip, parseCidr } from '../../lib/text/ip.ts'
 import type { Mac } from '../../lib/text/values.ts'
@@ -839,5 +840,27 @@ describe('shellWord()', () => {
     assert.equal(shellWord('/opt/cni/bin'), '/opt/cni/bin')
     assert.equal(shellWord("it's; rm -rf /"), `'it'\\''s; rm -rf /'`)
     assert.equal(shellWord(''), "''")
+  })
+})
+
+describe('reportText()', () => {
+  const NONE = { findings: [], hidden: [], made: [], notMade: [] }
+  it('says that nothing is wrong only when every check was made', () => {
+    const why = 'No agent tells its status'
+    assert.equal(reportText({ ...NONE, made: ['DR1', 'DR2'] }), 'Nothing is wrong: 2 checks made')
+    assert.equal(
+      reportText({ ...NONE, made: ['DR1'], notMade: [{ code: 'DR2', why }] }),
+      `Nothing is wrong as far as could be checked: 1 of 2 checks made\n\nnot checked: DR2: ${why}`,
+    )
+  })
+  it('a name with a line break makes no line that looks like a command', () => {
+    const finding = {
+      code: 'DR44',
+      title: 'x',
+      severity: 'error',
+      text: 'a\n  rm -rf /',
+      commands: ['ls b\n'],
+    } as const
+    assert.equal(reportText({ ...NONE, findings: [finding] }), 'error DR44: a\\n  rm -rf /\n  ls b\\n')
   })
 })
