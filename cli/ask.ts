@@ -39,6 +39,13 @@ export interface Question {
 
 /** The exit status for each state of the node. */
 const STATUSES = { ready: 0, 'not ready': 1, degraded: 3 } as const
+const STRANGER = 'look which program has made the socket'
+/** What every status has. */
+const [TEXTS, LISTS, OBJECTS] = [
+  ['node', 'version', 'state'],
+  ['reasons', 'degraded', 'peers', 'repairs'],
+  ['network', 'subnets', 'store', 'kinds', 'steps'],
+] as const
 
 /**
  * Asks the agent of this node, prints the answer and returns the exit status. The status is 0 when the node is ready, 1
@@ -73,13 +80,15 @@ function secondsOf({ wait, watch }: Given['values'], name: string): number {
 
 // The status as soon as the node is ready, or at the end of the time. An agent that does not answer yet may come.
 async function readyStatus(values: Given['values'], waitMs: number): Promise<Status> {
-  for (const end = performance.now() + waitMs; ; await Bun.sleep(AGAIN_MS)) {
-    const isLast = performance.now() + AGAIN_MS >= end
+  // Asked behind each answer: one that does not come takes time, too.
+  const end = performance.now() + waitMs
+  const isLast = () => performance.now() + AGAIN_MS >= end
+  for (; ; await Bun.sleep(AGAIN_MS)) {
     try {
       const status = (await answerOf('/status', values)) as Status
-      if (status.ready || isLast) return status
+      if (status.ready || isLast()) return status
     } catch (cause) {
-      if (isLast || !(cause instanceof ValueError)) throw cause
+      if (isLast() || !(cause instanceof ValueError)) throw cause
     }
   }
 }
@@ -103,7 +112,10 @@ async function watch({ text, json }: Question, { socket = SOCKET, json: isJson }
   }
 }
 
-/** Asks the agent of this node for a path of its socket. Throws ValueError when no agent answers, and when it refuses. */
+/**
+ * Asks the agent of this node for a path of its socket. Throws ValueError when no agent answers, when it refuses, and
+ * when the answer is no status or no list of Services: another program may answer there.
+ */
 export async function answerOf(
   path: '/status' | '/services' | typeof ROTATE,
   { socket = SOCKET }: Given['values'],
@@ -112,12 +124,34 @@ export async function answerOf(
   let refusal: string
   try {
     const answer = await fetch(`http://agent${path}`, { method, unix: socket, signal: AbortSignal.timeout(WAIT_MS) })
-    if (answer.ok) return await answer.json()
+    if (answer.ok) return checked(path, await answer.json())
     refusal = `${answer.status}: ${(await answer.text()).trim()}`
   } catch (cause) {
     throw unanswered(socket, cause as Error)
   }
   throw new ValueError(`The agent at ${socket} answers ${refusal}`)
+}
+
+// The answer of another program, or of another version, would otherwise fail somewhere in the midst of a text.
+function checked(path: string, answer: unknown): unknown {
+  if (path === '/services' && answer !== null && !Array.isArray(answer))
+    throw new Error(`its answer is no list of Services; ${STRANGER}`)
+  const wrong = path === '/status' ? faultOf(answer) : undefined
+  if (wrong !== undefined)
+    throw new Error(`its answer is no status of plumb: ${wrong} is missing or wrong; ${STRANGER}`)
+  return answer
+}
+
+// The first key that is not as every status has it.
+function faultOf(answer: unknown): string | undefined {
+  const status = (answer ?? {}) as Readonly<Record<string, unknown>>
+  const isObject = (one: unknown) => typeof one === 'object' && one !== null && !Array.isArray(one)
+  return (
+    TEXTS.find((key) => typeof status[key] !== 'string') ??
+    LISTS.find((key) => !Array.isArray(status[key])) ??
+    OBJECTS.find((key) => !isObject(status[key])) ??
+    (Object.hasOwn(STATUSES, status['state'] as string) ? undefined : 'state')
+  )
 }
 
 /** The error of an agent that does not answer on its socket, with what to do. */
@@ -130,7 +164,9 @@ function reason({ code, name, message }: NodeJS.ErrnoException): string {
   const known: Readonly<Record<string, string>> = {
     ENOENT: `there is no such socket; ${start}`,
     ECONNREFUSED: `the agent that made it has ended; ${start}`,
+    ECONNRESET: 'it ends the connection without an answer; look at its log',
     EACCES: 'it is for root alone',
+    SyntaxError: `its answer is no JSON; ${STRANGER}`,
     TimeoutError: `it has not answered for ${WAIT_MS / 1000} s; look at its log`,
   }
   return known[code ?? ''] ?? known[name] ?? message.replace(/\.$/, '')

@@ -3,6 +3,7 @@ import { examine, type Report } from '../agent/doctor/doctor.ts'
 import { readFacts } from '../agent/doctor/facts/read.ts'
 import type { Finding } from '../agent/health/status.ts'
 import { ValueError } from '../lib/text/errors.ts'
+import { printable } from '../lib/text/printable.ts'
 import { suggestion } from '../lib/text/shape.ts'
 import { choicesOf, describeOptions, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print, printText } from './output.ts'
@@ -14,8 +15,8 @@ const names: readonly OptionName[] = ['socket', 'policy-socket', 'subnet-file', 
 export const grammar: Grammar = { options: choicesOf(names), words: ['CODE'] }
 
 /**
- * Runs `plumb doctor ARGV` and returns the exit status. The status is 0 when nothing is wrong, 1 with an error, 3 with
- * warnings only. Throws ValueError for a wrong command line.
+ * Runs `plumb doctor ARGV` and returns the exit status. The status is 0 when nothing is wrong, 1 with an error, 2 when no
+ * check was made, 3 with warnings only. Throws ValueError for a wrong command line.
  */
 export async function run(argv: readonly string[]): Promise<number> {
   const { values, words } = readOptions(argv, names, 'plumb doctor')
@@ -60,25 +61,31 @@ function chosen(report: Report, wanted: ReadonlySet<string>): Report {
 
 /** Formats a report for people: the findings, each with its commands, then what was not looked at. */
 export function reportText({ findings, hidden, made, notMade }: Report): string {
-  const count = made.length === 1 ? '1 check' : `${made.length} checks`
-  const head = findings.length === 0 ? [`Nothing is wrong: ${count} made`] : findings.map(findingText)
+  const head = findings.length === 0 ? [calmText(made.length, notMade.length)] : findings.map(findingText)
   const after = hidden.map(({ code, title, because }) => `${code} ${title}: follows from ${because}`)
   return [...head, ...(after.length > 0 ? [after.join('\n')] : []), ...notMadeText(notMade)].join('\n\n')
 }
 
+function calmText(made: number, notMade: number): string {
+  if (made === 0) return 'No check was made'
+  if (notMade > 0) return `Nothing is wrong as far as could be checked: ${made} of ${made + notMade} checks made`
+  return `Nothing is wrong: ${made === 1 ? '1 check' : `${made} checks`} made`
+}
+
 function findingText({ code, severity, text, commands }: Finding): string {
-  return [`${severity} ${code}: ${text}`, ...commands.map((one) => `  ${one}`)].join('\n')
+  // A line break in a name must not begin a line that looks like a command.
+  return [`${severity} ${code}: ${printable(text)}`, ...commands.map((one) => `  ${printable(one)}`)].join('\n')
 }
 
 // One reason, such as a missing right, often concerns many checks.
 function notMadeText(notMade: Report['notMade']): string[] {
   const reasons = new Map<string, string[]>()
   for (const { code, why } of notMade) reasons.set(why, [...(reasons.get(why) ?? []), code])
-  return [...reasons].map(([why, codes]) => `not checked: ${codes.join(' ')}: ${why}`)
+  return [...reasons].map(([why, codes]) => `not checked: ${codes.join(' ')}: ${printable(why)}`)
 }
 
-function statusOf({ findings }: Report): number {
-  if (findings.length === 0) return 0
+function statusOf({ findings, made }: Report): number {
+  if (findings.length === 0) return made.length === 0 ? 2 : 0
   return findings.some(({ severity }) => severity === 'error') ? 1 : 3
 }
 
@@ -93,5 +100,5 @@ ${rows.join('\n')}
 
 It changes nothing. It works without the agent, and knows more with it. Without root, some checks are not made.
 
-exit status: 0 nothing is wrong, 1 an error, 2 the command line is wrong, 3 only warnings`
+exit status: 0 nothing is wrong, 1 an error, 2 the command line is wrong or no check was made, 3 only warnings`
 }

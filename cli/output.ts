@@ -63,10 +63,11 @@ export function printText(text: string): void {
   print(onScreen(text))
 }
 
-/** The text as `printText` prints it. */
+/** The text as `printText` prints it. Control characters in names and messages of others are escaped. */
 export function onScreen(text: string): string {
   const { isTTY, columns } = process.stdout
-  return isTTY ? laidOut(text, { columns: columns || 80, isColoured: !process.env['NO_COLOR'] }) : text
+  const plain = text.split('\n').map(printable).join('\n')
+  return isTTY ? laidOut(plain, { columns: columns || 80, isColoured: !process.env['NO_COLOR'] }) : plain
 }
 
 /** Lays a text out for a terminal. Pure. */

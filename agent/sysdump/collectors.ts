@@ -2,7 +2,7 @@ import { statSync } from 'node:fs'
 import { ENTRIES } from '../../lib/journal/shared.ts'
 import { has } from '../../lib/os/exec.ts'
 import { setNames } from '../../lib/os/nftables.ts'
-import { listFiles, readText } from '../../lib/os/reading.ts'
+import { listFiles, readRegular, readText } from '../../lib/os/reading.ts'
 import { printable } from '../../lib/text/printable.ts'
 import { accessOf } from '../cluster/access.ts'
 import { Api } from '../cluster/api.ts'
@@ -71,7 +71,7 @@ export const COLLECTORS: readonly Collector[] = [
   { file: 'cni/networks.txt', get: ({ confDir }) => folderText(confDir) },
   { file: 'cni/journal.txt', get: () => folderText(ENTRIES) },
   { file: 'cni/reservations.txt', get: reservations },
-  { file: 'cni/subnet-env.txt', get: ({ subnetFile }) => present(readText(subnetFile), subnetFile) },
+  { file: 'cni/subnet-env.txt', get: ({ subnetFile }) => present(readRegular(subnetFile), subnetFile) },
 
   tool('net/links.json', 'ip', '-json', '-details', '-statistics', 'link'),
   tool('net/addresses.json', 'ip', '-json', 'address'),

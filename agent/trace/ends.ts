@@ -1,7 +1,7 @@
 import { entries, isThere, LINK } from '../../lib/journal/journal.ts'
 import { addressesNow, RT_SCOPE_LINK } from '../../lib/os/link-addresses.ts'
 import { inside, netnsState } from '../../lib/os/netns.ts'
-import { listFiles, readText } from '../../lib/os/reading.ts'
+import { listFiles, readRegular } from '../../lib/os/reading.ts'
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { type Ip, parseIp, split } from '../../lib/text/ip.ts'
 import { type NetnsPath, parse } from '../../lib/text/values.ts'
@@ -61,7 +61,7 @@ function isNamespace(path: NetnsPath): boolean {
 // The runtime's record of an attachment, kind cniCacheV1 (libcni). Its arguments name the pod.
 function cachedIn(path: string): Attached[] {
   try {
-    const { kind, containerId, netns, cniArgs, result } = JSON.parse(readText(path) ?? '') as {
+    const { kind, containerId, netns, cniArgs, result } = JSON.parse(readRegular(path) ?? '') as {
       kind?: string
       containerId: string
       netns: string

@@ -2,7 +2,7 @@ import { readdirSync } from 'node:fs'
 import * as v from 'valibot'
 import { supported } from '../cni/spec.ts'
 import { compare } from '../cni/versions.ts'
-import { readText } from '../os/reading.ts'
+import { readRegular } from '../os/reading.ts'
 import { shown, ValueError } from '../text/errors.ts'
 import { jsonPlace } from '../text/json-place.ts'
 import { printable } from '../text/printable.ts'
@@ -106,7 +106,7 @@ export function parseNetwork(text: string, from: string, dir?: string): NetworkL
 /** Reads one file of the folder, with its drop-ins, as `loadNetwork` does. Throws ValueError that names the file. */
 export function loadFile(dir: string, file: string): NetworkList {
   const path = `${dir}/${file}`
-  const text = readText(path) ?? ''
+  const text = textOf(path)
   if (file.endsWith('.conflist')) return parseNetwork(text, path, dir)
   const raw = parseJson(text, path)
   return about(path, () => {
@@ -126,7 +126,7 @@ export function loadFile(dir: string, file: string): NetworkList {
 function dropIns(dir: string): PluginConf[] {
   return filesOf(dir, ['.conf'], true).map((file) => {
     const path = `${dir}/${file}`
-    const raw = parseJson(readText(path) ?? '', path)
+    const raw = parseJson(textOf(path), path)
     return about(path, () => pluginOf(read(pluginShape, raw).value))
   })
 }
@@ -157,6 +157,16 @@ function filesOf(dir: string, extensions: readonly string[], optional = false): 
     if (optional && code === 'ENOENT') return []
     if (code === 'ENOENT') throw new ValueError(`Cannot find a network: there is no directory ${dir}`, { cause })
     throw new ValueError(`Cannot read the networks of ${dir}: ${(cause as Error).message}`, { cause })
+  }
+}
+
+// To read a pipe would hold the caller up until somebody writes to it.
+function textOf(path: string): string {
+  try {
+    return readRegular(path) ?? ''
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code !== undefined) throw cause
+    throw new ValueError(`Cannot read ${path}: ${(cause as Error).message}`, { cause })
   }
 }
 

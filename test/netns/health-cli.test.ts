@@ -117,6 +117,45 @@ describe('plumb status and plumb leases', () => {
       'No agent tells its status on /run/mute.sock: it has not answered for 5 s; look at its log',
     )
   })
+  it('exit 2 when what answers is no status, with --json too; the doctor makes the checks that need none', async () => {
+    const path = '/run/stranger.sock'
+    for (const [body, why] of [
+      ['null', 'no status of plumb: node is missing or wrong'],
+      ['[]', 'no status of plumb: node is missing or wrong'],
+      ['{"node":"n1","version":"9","state":"well"}', 'no status of plumb: reasons is missing or wrong'],
+      ['{"node":', 'no JSON'],
+    ] as const) {
+      const stranger = Bun.serve({ unix: path, fetch: () => new Response(body) })
+      const [text, json, alone] = await Promise.all([
+        plumb('status', '--socket', path),
+        plumb('leases', '--json', '--socket', path),
+        plumb('doctor', 'DR9', '--socket', path),
+      ])
+      await stranger.stop(true)
+      const want = `No agent tells its status on ${path}: its answer is ${why}; look which program has made the socket`
+      assert.deepEqual([text.exitCode, text.stderr], [2, want])
+      assert.deepEqual([json.exitCode, JSON.parse(json.stdout).msg], [2, want])
+      assert.deepEqual([alone.exitCode, alone.stdout], [2, `No check was made\n\nnot checked: DR9: ${want}`])
+    }
+    const gone = Bun.listen({ unix: path, socket: { data: (socket) => void socket.end() } })
+    const { exitCode, stderr } = await plumb('status', '--socket', path)
+    gone.stop(true)
+    assert.equal(exitCode, 2)
+    assert.match(stderr, /: it ends the connection without an answer; look at its log$/)
+  })
+  it('--wait: asks an agent that hangs no second time behind the end of the time', async () => {
+    const mute = Bun.listen({ unix: '/run/mute.sock', socket: { data: () => void asked++ } })
+    let asked = 0
+    const { exitCode } = await plumb('status', '--wait', '1', '--socket', '/run/mute.sock')
+    mute.stop(true)
+    assert.deepEqual([exitCode, asked], [2, 1])
+  })
+  it('control characters in the words of others are escaped', async () => {
+    await serve()
+    source.set({ degraded: ['peer \x1b[2Jx\u202e is silent'] })
+    const { stdout } = await plumb('status')
+    assert.equal(stdout.split('\n')[1], '  peer \\u001b[2Jx\\u202e is silent')
+  })
   it('--wait: ends as soon as the node is ready, also when the agent comes later, and at the end of the time', async () => {
     let isEnded = false
     const coming = plumb('status', '--wait', '30').finally(() => {

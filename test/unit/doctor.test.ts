@@ -1,6 +1,7 @@
 // Tests agent/doctor: pure detection over facts.
 import assert from 'node:assert/strict'
-import { readFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Check } from '../../agent/doctor/check.ts'
 import { CHECKS } from '../../agent/doctor/checks/index.ts'
@@ -8,12 +9,16 @@ import { AGENT_CHECKS, examine } from '../../agent/doctor/doctor.ts'
 import { grown } from '../../agent/doctor/facts/counters.ts'
 import { type Facts, NotRead } from '../../agent/doctor/facts/facts.ts'
 import type { Link } from '../../agent/doctor/facts/links.ts'
+import { readLists } from '../../agent/doctor/facts/lists.ts'
 import type { Chain } from '../../agent/doctor/facts/ruleset.ts'
 import { ofContainerd, ofCrio, type Runtime } from '../../agent/doctor/facts/runtimes.ts'
+import { readSubnetFile } from '../../agent/doctor/facts/subnet-file.ts'
 import { shellWord } from '../../agent/doctor/shell.ts'
 import { sentenceOf } from '../../agent/health/phrases.ts'
 import type { Status } from '../../agent/health/status.ts'
 import type { ServiceView } from '../../agent/services/view.ts'
+import { COLLECTORS, type Scene } from '../../agent/sysdump/collectors.ts'
+import { reportText } from '../../cli/doctor.ts'
 import { parseNetwork } from '../../lib/runtime/network-list.ts'
 import { type Cidr, type Ip, parseCidr } from '../../lib/text/ip.ts'
 import type { Mac } from '../../lib/text/values.ts'
@@ -839,5 +844,46 @@ describe('shellWord()', () => {
     assert.equal(shellWord('/opt/cni/bin'), '/opt/cni/bin')
     assert.equal(shellWord("it's; rm -rf /"), `'it'\\''s; rm -rf /'`)
     assert.equal(shellWord(''), "''")
+  })
+})
+
+describe('reportText()', () => {
+  const NONE = { findings: [], hidden: [], made: [], notMade: [] }
+  it('says that nothing is wrong only when every check was made', () => {
+    const why = 'No agent tells its status'
+    assert.equal(reportText({ ...NONE, made: ['DR1', 'DR2'] }), 'Nothing is wrong: 2 checks made')
+    assert.equal(
+      reportText({ ...NONE, made: ['DR1'], notMade: [{ code: 'DR2', why }] }),
+      `Nothing is wrong as far as could be checked: 1 of 2 checks made\n\nnot checked: DR2: ${why}`,
+    )
+  })
+  it('a name with a line break makes no line that looks like a command', () => {
+    const finding = {
+      code: 'DR44',
+      title: 'x',
+      severity: 'error',
+      text: 'a\n  rm -rf /',
+      commands: ['ls b\n'],
+    } as const
+    assert.equal(reportText({ ...NONE, findings: [finding] }), 'error DR44: a\\n  rm -rf /\n  ls b\\n')
+  })
+})
+
+describe('a pipe instead of a file', () => {
+  it('is a fault of it, and holds nobody up', () => {
+    const dir = mkdtempSync(join(tmpdir(), 'pipes-'))
+    try {
+      const [file, list] = [join(dir, 'subnet.env'), join(dir, '10-x.conflist')]
+      assert.equal(Bun.spawnSync(['mkfifo', file, list]).exitCode, 0)
+      assert.deepEqual(readSubnetFile(file), { path: file, isThere: true, fault: 'it is no regular file' })
+      const fault = `Cannot read ${list}: it is no regular file`
+      assert.deepEqual(readLists(dir, []).files, [{ path: list, fault }])
+      const packed = COLLECTORS.find((one) => one.file === 'cni/subnet-env.txt')
+      assert.throws(() => packed?.get({ subnetFile: file } as Scene, new AbortController().signal), {
+        message: 'it is no regular file',
+      })
+    } finally {
+      rmSync(dir, { recursive: true, force: true })
+    }
   })
 })

@@ -1,4 +1,4 @@
-import { readText } from '../../../lib/os/reading.ts'
+import { readRegular } from '../../../lib/os/reading.ts'
 import { parseSubnetEnv, type SubnetEnv } from '../../../lib/text/subnet-env.ts'
 
 /** The file subnet.env. `env` is absent when there is no such file, or when it cannot be used. */
@@ -12,11 +12,12 @@ export interface SubnetFile {
 
 /** Reads subnet.env. Throws Error when the file cannot be read. */
 export function readSubnetFile(path: string): SubnetFile {
-  const text = readText(path)
-  if (text === undefined) return { path, isThere: false }
   try {
+    const text = readRegular(path)
+    if (text === undefined) return { path, isThere: false }
     return { path, isThere: true, env: parseSubnetEnv(text, path) }
   } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code !== undefined) throw cause
     return { path, isThere: true, fault: (cause as Error).message }
   }
 }
