@@ -91,7 +91,8 @@ function colourOf(page: Page): Promise<string> {
     const [cell, canvas] = [document.querySelector('#cell'), document.querySelector('[role=grid] canvas')]
     if (!cell || !canvas) return 'nothing'
     const [at, from, scale] = [cell.getBoundingClientRect(), canvas.getBoundingClientRect(), devicePixelRatio]
-    const pen = canvas.getContext('2d')
+    const pen = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d')
+    pen.drawImage(canvas, 0, 0)
     const [x, y] = [(at.x - from.x + 2) * scale, (at.y - from.y + 2) * scale].map(Math.round)
     const [r, g, b] = pen.getImageData(x, y, 1, 1).data
     const seen = '#' + [r, g, b].map((n) => n.toString(16).padStart(2, '0')).join('')

@@ -402,11 +402,14 @@ const NO_POLICY: PolicyStatus = {
 async function redCells(page: Page): Promise<number> {
   return (await page.evaluate(`(() => {
     const canvas = document.querySelector('[role=grid] canvas')
+    // Reading the page's own canvas again and again would slow it down, and the browser says so.
     const probe = document.createElement('canvas').getContext('2d')
+    const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d')
+    copy.drawImage(canvas, 0, 0)
     probe.fillStyle = getComputedStyle(canvas).getPropertyValue('--cell-silent').trim()
     probe.fillRect(0, 0, 1, 1)
     const [r, g, b] = probe.getImageData(0, 0, 1, 1).data
-    const { data, width } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)
+    const { data, width } = copy.getImageData(0, 0, canvas.width, canvas.height)
     const corners = new Set()
     for (let i = 0; i < data.length; i += 4) {
       const isRed = (at) => data[at] === r && data[at + 1] === g && data[at + 2] === b
