@@ -4,7 +4,8 @@ import { bytes, lastError } from './libc.ts'
 // asm-generic/fcntl.h. These values are the same on x86-64 and arm64.
 const [O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_APPEND, O_CLOEXEC, O_PATH] = [1, 2, 0x40, 0x80, 0x400, 0x80000, 0x200000]
 // arm64 has a different O_DIRECTORY (fcntl.h).
-const O_TMPFILE = 0o20000000 | (isArm ? 0o40000 : 0o200000)
+const O_DIRECTORY = isArm ? 0o40000 : 0o200000
+const O_TMPFILE = 0o20000000 | O_DIRECTORY
 // As in node:fs, except that `w` does not empty the file. `unnamed` is a file in a folder that disappears when closed.
 const FLAGS = {
   r: 0,
@@ -130,7 +131,8 @@ export const fs = {
   },
   /** The names in a folder, unsorted. */
   readdirSync(path: string): string[] {
-    const fd = libc().open(c(path), O_CLOEXEC, 0)
+    // To open a pipe would wait until somebody writes to it.
+    const fd = libc().open(c(path), O_CLOEXEC | O_DIRECTORY, 0)
     if (fd < 0) fail('scandir', path)
     try {
       const [names, some]: [string[], Uint8Array] = [[], new Uint8Array(SOME)]

@@ -19,6 +19,7 @@ import type { Status } from '../../agent/health/status.ts'
 import type { ServiceView } from '../../agent/services/view.ts'
 import { COLLECTORS, type Scene } from '../../agent/sysdump/collectors.ts'
 import { reportText } from '../../cli/doctor.ts'
+import { listFiles } from '../../lib/os/reading.ts'
 import { parseNetwork } from '../../lib/runtime/network-list.ts'
 import { type Cidr, type Ip, parseCidr } from '../../lib/text/ip.ts'
 import type { Mac } from '../../lib/text/values.ts'
@@ -882,6 +883,7 @@ describe('a pipe instead of a file', () => {
       assert.throws(() => packed?.get({ subnetFile: file } as Scene, new AbortController().signal), {
         message: 'it is no regular file',
       })
+      assert.throws(() => listFiles(file), { code: 'ENOTDIR' })
     } finally {
       rmSync(dir, { recursive: true, force: true })
     }
