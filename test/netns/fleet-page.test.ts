@@ -83,6 +83,22 @@ describe('the page of a fleet', () => {
     await page.keyboard.press('ArrowDown')
     await until(async () => !/node-4 → node-9/.test(await text(page, '.both-ways')))
   })
+  it('[PG12] the matrix is drawn in the colours of the other theme when that changes', async () => {
+    show(cluster(12))
+    const page = await visit('#/matrix', { colorScheme: 'light' })
+    const colour = () =>
+      page.evaluate(`(() => {
+        const canvas = document.querySelector('.scroll canvas')
+        const pen = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d')
+        pen.drawImage(canvas, 0, 0)
+        return [...pen.getImageData(canvas.width - 30, 3, 1, 1).data].join()
+      })()`)
+    await page.waitForSelector('.scroll canvas')
+    await until(async () => String(await colour()).endsWith(',255'))
+    const light = await colour()
+    await page.emulateMedia({ colorScheme: 'dark' })
+    await until(async () => (await colour()) !== light)
+  })
   it('[PG2] a lost zone is one sentence and one block, also between zones', async () => {
     const members = cluster(12)
     const zone = (name: string) => members.find((one) => one.name === name)?.zone

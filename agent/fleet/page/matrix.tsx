@@ -8,7 +8,7 @@ import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { printable } from '../../../lib/text/printable.ts'
 import type { Place } from '../../health/page/address.ts'
 import { Card, Command, Name } from '../../health/page/common.tsx'
-import { type Go, useWidth } from '../../health/page/hooks.ts'
+import { type Go, useTheme, useWidth } from '../../health/page/hooks.ts'
 import { roundTrip, SIGNS } from '../../health/page/peer-fields.ts'
 import { openPen } from '../../health/page/pen.ts'
 import type { PeerState } from '../../health/rows.ts'
@@ -62,11 +62,12 @@ function Picture({ matrix, selected, select }: PictureProps) {
   const [ref, width] = useWidth<HTMLDivElement>()
   const canvas = useRef<HTMLCanvasElement>(null)
   const [hovered, hover] = useState<readonly [number, number]>()
+  const theme = useTheme()
   const count = matrix.names.length
   const cell = Math.max(Math.min(Math.floor((width - NAMES) / Math.max(count, 1)), WIDEST), NARROWEST)
   useLayoutEffect(() => {
     if (canvas.current && width > 0) draw(canvas.current, matrix, cell)
-  }, [matrix, cell, width])
+  }, [matrix, cell, width, theme])
   const at = (event: MouseEvent): readonly [number, number] | undefined => {
     const [to, from] = [Math.floor((event.offsetX - NAMES) / cell), Math.floor(event.offsetY / cell)]
     return to >= 0 && to < count && from >= 0 && from < count ? [from, to] : undefined
@@ -211,8 +212,9 @@ function draw(canvas: HTMLCanvasElement, matrix: Matrix, cell: number): void {
     context.fillStyle = pen.colour('edge')
     context.fillRect(NAMES + i * cell, i * cell, size, size)
     for (let j = 0; j < names.length; j++) {
-      const state = stateAt(matrix, i, j)
-      if (state) pen.cell({ state, ms: matrix.rows[i]?.ms[j], x: NAMES + j * cell, y: i * cell, size })
+      if (i === j) continue
+      const state = stateAt(matrix, i, j) ?? 'unknown'
+      pen.cell({ state, ms: matrix.rows[i]?.ms[j], x: NAMES + j * cell, y: i * cell, size })
     }
   }
 }

@@ -4,13 +4,13 @@
 
 // biome-ignore-all lint/a11y/noAriaHiddenOnFocusable: a canvas without tabindex has no focus.
 
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
+import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { printable } from '../../../lib/text/printable.ts'
 import { reach } from '../reachability.ts'
 import { isBad, type PeerState, peerOf, type Row, rowName } from '../rows.ts'
 import { clock, Name } from './common.tsx'
 import { cellAt, type GridLayout, gridLayout, neighbour } from './grid-layout.ts'
-import { useWidth } from './hooks.ts'
+import { useTheme, useWidth } from './hooks.ts'
 import { grouped, SIGNS, STATES } from './peer-fields.ts'
 import { openPen } from './pen.ts'
 
@@ -194,20 +194,4 @@ function draw(canvas: HTMLCanvasElement, { width, drawn, ordered, found }: Drawi
     pen.cell({ state, ms, ...cell, size })
   }
   context.globalAlpha = 1
-}
-
-/** Changes when the colours of the page change. */
-function useTheme(): number {
-  const [changes, set] = useState(0)
-  useEffect(() => {
-    const all = ['(prefers-color-scheme: dark)', '(forced-colors: active)', '(resolution: 1dppx)'].map((query) =>
-      matchMedia(query),
-    )
-    const changed = () => set((count) => count + 1)
-    for (const one of all) one.addEventListener('change', changed)
-    return () => {
-      for (const one of all) one.removeEventListener('change', changed)
-    }
-  }, [])
-  return changes
 }

@@ -76,6 +76,22 @@ export function usePlace(): readonly [Place, Go] {
   return [place, go]
 }
 
+/** Gives another number when the colours of the page change: what is drawn in them has to be drawn again. */
+export function useTheme(): number {
+  const [changes, set] = useState(0)
+  useEffect(() => {
+    const all = ['(prefers-color-scheme: dark)', '(forced-colors: active)', '(resolution: 1dppx)'].map((query) =>
+      matchMedia(query),
+    )
+    const changed = () => set((count) => count + 1)
+    for (const one of all) one.addEventListener('change', changed)
+    return () => {
+      for (const one of all) one.removeEventListener('change', changed)
+    }
+  }, [])
+  return changes
+}
+
 /** Gives the current width of an element in pixels. The width is 0 before the first measurement. */
 export function useWidth<E extends Element>(): [RefObject<E | null>, number] {
   const ref = useRef<E>(null)
