@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import type { Comparison } from '../agent/policy/comparison.ts'
-import { wordsOf } from '../agent/policy/comparison-words.ts'
+import { comparisonWords } from '../agent/policy/comparison-words.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { askPolicy } from './ask-policy.ts'
 import type { Given } from './options.ts'
@@ -32,5 +32,7 @@ export function comparisonText(compared: Comparison): string {
   const changes = pairs.flatMap(({ from, to, ports }) =>
     ports.map((one) => `  ${from} to ${to} ${one.ports} ${one.passes ? 'passes' : 'is refused'} then: ${one.reason}`),
   )
-  return [...wordsOf(compared), ...changes, ...(more > 0 ? [`  and ${more} more pairs of pods`] : [])].join('\n')
+  return [...comparisonWords(compared), ...changes, ...(more > 0 ? [`  and ${more} more pairs of pods`] : [])].join(
+    '\n',
+  )
 }

@@ -41,8 +41,8 @@ export interface Tested extends Decision {
 
 /**
  * Runs `plumb policy ARGV` and returns the exit status: 0. `plumb policy test` returns 0 for a connection that passes,
- * 1 for one that is refused, and 3 when the kernel differs from the objects. `plumb policy compare` ends as `diff`. Throws ValueError for a wrong command
- * line, and when no agent answers.
+ * 1 for one that is refused, and 3 when the kernel differs from the objects. `plumb policy compare` ends as `diff`.
+ * Throws ValueError for a wrong command line, and when no agent answers.
  */
 export async function run(argv: readonly string[]): Promise<number> {
   const { values, words } = readOptions(argv, names, 'plumb policy')

@@ -25,8 +25,9 @@ interface AgentPod extends PodPort {
 }
 
 /**
- * Lists the Nodes of Linux and the agents' pods, of all namespaces or of one. A list that the role does not allow is a note: without Nodes the nodes of
- * the pods count, and without pods no node can be asked. Throws UnavailableError when the API does not answer.
+ * Lists the Nodes of Linux and the agents' pods, of all namespaces or of one. A list that the role does not allow is a
+ * note: without Nodes the nodes of the pods count, and without pods no node can be asked. Throws UnavailableError when the
+ * API does not answer.
  */
 export async function clusterTargets(api: Api, signal: AbortSignal, namespace?: string): Promise<Targets> {
   const podsPath = namespace === undefined ? '/api/v1/pods' : `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods`

@@ -62,8 +62,8 @@ export class Feed {
    * listeners.
    *
    * With `v=2` it sends the messages of `messages.ts`: `whole`, or the patches since the header `Last-Event-ID` or
-   * the query's `after`, and then a `patch` on every change. Without, it sends a whole `status` at once and on every change, and the `id` of an
-   * event is its send time in milliseconds since 1970.
+   * the query's `after`, and then a `patch` on every change. Without, it sends a whole `status` at once and on every
+   * change, and the `id` of an event is its send time in milliseconds since 1970.
    *
    * With `v=2&once` it replies with a list of the same messages, and ends. That passes a proxy that holds streams back.
    */

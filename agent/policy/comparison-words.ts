@@ -1,7 +1,7 @@
 import type { Comparison } from './comparison.ts'
 
 /** What policies would change in sentences without a full stop, for a terminal and for the page. */
-export function wordsOf({
+export function comparisonWords({
   drafts,
   namespaces,
   isolation,

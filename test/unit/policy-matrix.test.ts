@@ -6,7 +6,7 @@ import { type Namespace, namespaceOf, type Pod, type Policy, podOf, policyOf } f
 import { noObjects } from '../../agent/cluster/source.ts'
 import { unpack } from '../../agent/health/packed.ts'
 import { comparisonOf, type Drafts, draftsOf } from '../../agent/policy/comparison.ts'
-import { wordsOf } from '../../agent/policy/comparison-words.ts'
+import { comparisonWords } from '../../agent/policy/comparison-words.ts'
 import { cellOf, matrixOf } from '../../agent/policy/matrix.ts'
 import { compile } from '../../agent/policy/state.ts'
 import { decision, type Known } from '../../agent/policy/view.ts'
@@ -126,10 +126,10 @@ describe('policies that nobody has applied', () => {
       back.isolation.map(({ side, isIsolated }) => `${side} ${isIsolated}`),
       pods.map(() => 'ingress false'),
     )
-    assert.equal(wordsOf(back)[0], 'x/deny stands instead of the one in the cluster')
-    assert.match(wordsOf(back).join('\n'), /x\/p\d is not isolated for ingress any more/)
+    assert.equal(comparisonWords(back)[0], 'x/deny stands instead of the one in the cluster')
+    assert.match(comparisonWords(back).join('\n'), /x\/p\d is not isolated for ingress any more/)
     const same = comparisonOf(applied(known, drafts), drafts)
-    assert.deepEqual(wordsOf(same).slice(2), ['Nothing changes between the pods of this node and others'])
+    assert.deepEqual(comparisonWords(same).slice(2), ['Nothing changes between the pods of this node and others'])
   })
   it('list 200 pairs of pods at most, and count the others', () => {
     const known = world(generator(4), 60, 0)

@@ -1,6 +1,6 @@
 import { useState } from 'preact/hooks'
 import type { Comparison } from '../../policy/comparison.ts'
-import { wordsOf } from '../../policy/comparison-words.ts'
+import { comparisonWords } from '../../policy/comparison-words.ts'
 import { Card, Heads } from './common.tsx'
 
 /** An agent reads this many characters of an address at most, with the rest of the request. */
@@ -42,7 +42,7 @@ function Changes({ of }: { of: Comparison }) {
   return (
     <>
       <ul>
-        {wordsOf(of).map((line) => (
+        {comparisonWords(of).map((line) => (
           <li key={line}>{line}</li>
         ))}
       </ul>

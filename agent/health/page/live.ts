@@ -20,7 +20,8 @@ const SILENCE_MS = 40_000
 const AGAIN_MS = [1000, 1000, 2000, 5000, 10_000]
 /**
  * The first message comes at once. Without one after so long, a proxy on the way holds the stream back until it is long
- * enough or over. So does one that ends a begun stream without a message, or after HELD_MS. An agent that is away refuses sooner.
+ * enough or over. So does one that ends a begun stream without a message, or after HELD_MS. An agent that is away
+ * refuses sooner.
  */
 const FIRST_MS = 5000
 const HELD_MS = 1000
