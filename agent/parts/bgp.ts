@@ -466,8 +466,11 @@ export class BgpPart implements Part {
     }
     const { reached } = this.#services
     if (reached === undefined) return this.#isPatient() ? { missing: [] } : { addresses: [], missing: [] }
-    const wanted = reached.filter(({ ip, of }) => networks[of].some((network) => contains(network, ip)))
-    return { addresses: [...new Set(wanted.map(({ ip }) => ip))], missing: [] }
+    const wanted = [...reached].filter(([ip, of]) =>
+      of.some((field) => networks[field].some((network) => contains(network, ip))),
+    )
+    // The text for BIRD is the same whatever the order in which Services came.
+    return { addresses: wanted.map(([ip]) => ip).sort(), missing: [] }
   }
 
   // Undefined while the labels are not known yet: the sessions stay as they are.

@@ -19,11 +19,12 @@ import type { Translated } from '../policy/view.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
-import { type CompiledService, compile, type Reached } from '../services/compile.ts'
+import { type CompiledService, compile } from '../services/compile.ts'
 import { allUdp, forgetStale, formerUdp, StaleFrontends, staleOf } from '../services/conntrack.ts'
 import type { NodeFacts } from '../services/endpoints.ts'
 import { HealthServers, Progress } from '../services/health.ts'
 import { LoopbackPorts } from '../services/loopback-ports.ts'
+import { type Reached, ReachedAddresses } from '../services/reached.ts'
 import {
   addition,
   baseChains,
@@ -63,6 +64,9 @@ const INTERVALS = [4, 6].flatMap((family) => [
 ])
 /** Chains that no element leads to are removed when there are more. */
 const SPARE = 100
+
+/** The addresses of a node that serves no clients from outside. */
+const NOWHERE: Reached = new Map()
 
 /** The maps with one element per endpoint of a frontend. */
 const ENDPOINT_MAPS = Object.keys(SHAPES).filter((name) => /^(port)?(eps|sel)/.test(name))
@@ -115,7 +119,9 @@ export class ServicesPart implements Part {
    * 1970.
    */
   readonly #triggered = new Map<string, number>()
-  #reached: readonly Reached[] | undefined
+  readonly #reached = new ReachedAddresses()
+  /** This node serves clients from outside. Undefined before the first step. */
+  #isForOutside: boolean | undefined
   #reachedChanged = () => {}
   #programming: Durations = { count: 0, sum: 0, buckets: PROGRAMMING_BUCKETS.map(() => 0) }
   #forgotten = 0
@@ -153,9 +159,10 @@ export class ServicesPart implements Part {
   /** The Services as people see them, sorted by name. `announced`: the addresses that this node announces by BGP. */
   view(announced?: ReadonlySet<Ip>): ServiceView[] {
     const { services } = this.#objects.objects
+    const conflicts = Map.groupBy(this.#wanted.conflicts, ({ loser }) => loser)
     return [...services.entries()]
       .sort(([a], [b]) => (a < b ? -1 : 1))
-      .map(([key, service]) => viewOf(service, this.#slicesOf(key), this.#node, announced))
+      .map(([key, service]) => viewOf(service, this.#slicesOf(key), this.#node, announced, conflicts.get(key)))
   }
 
   /** Where the rules lead packets to this address and port. Undefined when they leave the packets alone. */
@@ -172,16 +179,16 @@ export class ServicesPart implements Part {
         endpoints: [...new Set([...frontend.cluster, ...frontend.local])].map(endpointAt),
       }
     // Ports of a ClusterIP that the Service does not have are refused.
-    const isClusterIp = [...this.#wanted.all.values()].some(({ vips }) => vips.includes(ip))
-    return isClusterIp ? { what: `${what} is no port of the Service`, endpoints: [] } : undefined
+    return this.#wanted.isClusterIP(ip) ? { what: `${what} is no port of the Service`, endpoints: [] } : undefined
   }
 
   /**
    * The addresses at which this node serves clients from outside. Undefined before the first step. One that this node
    * begins to serve comes when the kernel has it, and one that ends goes before the kernel loses it.
    */
-  get reached(): readonly Reached[] | undefined {
-    return this.#reached
+  get reached(): Reached | undefined {
+    if (this.#isForOutside === undefined) return undefined
+    return this.#isForOutside ? this.#reached.all : NOWHERE
   }
 
   /** Calls `changed` after each change of `reached`. */
@@ -212,7 +219,15 @@ export class ServicesPart implements Part {
     ]
     const failures = texts.map((text): Failure => ({ scope: 'part', text }))
     this.#context.failures.report('objects of services', failures)
+    this.#reportConflicts()
     return DONE
+  }
+
+  #reportConflicts(): void {
+    const texts = [...new Set(this.#wanted.conflicts.map(({ text }) => text))]
+    const more = texts.length > NAMED ? [`${texts.length - NAMED} more: plumb services names them`] : []
+    const failures = [...texts.slice(0, NAMED), ...more].map((text): Failure => ({ scope: 'part', text }))
+    this.#context.failures.report('addresses of services', failures)
   }
 
   // Takes the changes of objects to the kernel.
@@ -220,11 +235,17 @@ export class ServicesPart implements Part {
     const isFirst = this.#chains === undefined
     const changed = this.#compileChanged(this.#changes.take())
     this.#stale.note(isFirst ? allUdp(this.#wanted.served.values()) : staleOf(changed.values()))
-    const reached = this.#reachedNow()
-    const still = new Set(reached.map(keyOf))
-    if (this.#reached) this.#setReached(this.#reached.filter((one) => still.has(keyOf(one))))
+    this.#reached.note(changed.values())
+    const isForOutside = this.#objects.objects.nodes.get(this.#context.node)?.labels[EXCLUDED] === undefined
+    if (this.#reached.shrink() || (this.#isForOutside && !isForOutside)) {
+      this.#isForOutside &&= isForOutside
+      this.#reachedChanged()
+    }
     const inherited = await this.#program(isFirst)
-    this.#setReached(reached)
+    if (this.#reached.grow() || this.#isForOutside !== isForOutside) {
+      this.#isForOutside = isForOutside
+      this.#reachedChanged()
+    }
     this.#stale.note(formerUdp(inherited, this.#wanted.served))
     // What happened before the start was not this run's to wait for.
     for (const at of isFirst ? [] : this.#triggered.values())
@@ -232,21 +253,6 @@ export class ServicesPart implements Part {
     this.#triggered.clear()
     this.#publish()
     void this.#forgetStale()
-  }
-
-  // Two Services may share an address.
-  #reachedNow(): Reached[] {
-    const labels = this.#objects.objects.nodes.get(this.#context.node)?.labels
-    if (labels?.[EXCLUDED] !== undefined) return []
-    const found = new Map<string, Reached>()
-    for (const { reached } of this.#wanted.all.values()) for (const one of reached) found.set(keyOf(one), one)
-    return [...found.values()].sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1))
-  }
-
-  #setReached(reached: readonly Reached[]): void {
-    if (this.#reached && Bun.deepEquals(this.#reached, reached)) return
-    this.#reached = reached
-    this.#reachedChanged()
   }
 
   // Runs beside the steps: cleaning never delays programming. A failed look is repeated after the next change.
@@ -441,10 +447,6 @@ function contentOfIntervals(): string {
   const linesOf = (pairs: Iterable<readonly unknown[]>) => [...pairs].map((pair) => pair.join(' ')).sort()
   const sets = INTERVALS.map(([table, set]) => linesOf(dumpElements(table, set) ?? []))
   return JSON.stringify([...sets, linesOf(ruleCounts('inet', SOURCES))])
-}
-
-function keyOf({ ip, of }: Reached): string {
-  return `${of} ${ip}`
 }
 
 // nft's text `10.1.0.2 . 8080`.
