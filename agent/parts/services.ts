@@ -350,7 +350,7 @@ export class ServicesPart implements Part {
     // The kernel never takes packets for 127.0.0.0/8 from other links without the chain that drops them.
     if (wanted.has(MARTIANS) && (isFirst || wasStale)) this.#takeLocalnet(isFirst)
     await this.#removeUnused(wanted, way)
-    if (this.#isOnLoopback) this.#loopback.update(this.#wanted.served.values())
+    if (this.#isOnLoopback) this.#loopback.update(this.#wanted.nodePorts.values())
     const titles = [
       ...(wrong !== undefined && !isFirst ? [wrong] : []),
       ...repaired.map((text) => `nft table ${TABLE}, ${text}`),

@@ -32,6 +32,7 @@ export class WantedElements {
   readonly #claims = new Map<string, string[]>()
   readonly #owners = new Map<string, string>()
   readonly #served = new Map<string, Frontend>()
+  readonly #nodePorts = new Map<string, Frontend>()
   /** The Services of each ClusterIP, and the frontends at each address that is named as one of the outside. */
   readonly #clusterIPs = new Map<Ip, string[]>()
   readonly #outside = new Map<Ip, Set<string>>()
@@ -54,6 +55,11 @@ export class WantedElements {
   /** The frontends in the wanted elements, by kind, family and key. */
   get served(): ReadonlyMap<string, Frontend> {
     return this.#served
+  }
+
+  /** Those among them that are ports of the node. */
+  get nodePorts(): ReadonlyMap<string, Frontend> {
+    return this.#nodePorts
   }
 
   /** The result for a Service, by `namespace/name`. */
@@ -152,8 +158,10 @@ export class WantedElements {
       for (const [set, key, value] of now ? elementsOf(now) : []) this.#elements.put(set, key, value)
       if (typeof before?.answer === 'object') this.#countChain(before.answer, -1)
       if (typeof now?.answer === 'object') this.#countChain(now.answer, 1)
-      if (now) this.#served.set(name, now)
-      else this.#served.delete(name)
+      const both = (now ?? before)?.kind === 'port' ? [this.#served, this.#nodePorts] : [this.#served]
+      for (const all of both)
+        if (now) all.set(name, now)
+        else all.delete(name)
       changed.set(name, { before, now })
     }
     return changed
