@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs'
+import { cpus } from 'node:os'
 import { linksNow } from '../lib/os/links.ts'
 import { log, warn } from '../lib/os/log.ts'
 import { readText } from '../lib/os/reading.ts'
@@ -31,6 +32,7 @@ import { SERVICE_KINDS } from './parts/services.ts'
 import { POLICY_KINDS } from './policy/state.ts'
 import type { Failure } from './scheduler/failures.ts'
 import { delays, pause } from './scheduler/pause.ts'
+import { conntrackSysctls, setSysctls } from './services/conntrack-limits.ts'
 import { kubeProxyRules, removeKubeProxy } from './services/kube-proxy.ts'
 import type { Settings } from './settings/settings.ts'
 import { type Checkpoint, type Known, whyUncertain } from './store/last-known.ts'
@@ -408,6 +410,7 @@ async function settle(
   signal: AbortSignal,
 ): Promise<void> {
   await installNode(settings)
+  limitConnections(settings, failures)
   notify('READY=1')
   void announceReady(store, failures, signal)
   // Runs last. Until the agent's own rules are loaded, flannel's rules masquerade for the pods.
@@ -415,6 +418,15 @@ async function settle(
     for (const what of await removeFlannelRules(run)) log(`agent: removed what flannel left: ${what}`)
   if (settings.services?.replacesKubeProxy)
     for (const what of await removeKubeProxy(run)) log(`agent: removed what kube-proxy left: ${what}`)
+}
+
+// Once at each start, as kube-proxy does. Who sets other values later keeps them until then.
+function limitConnections({ services }: Settings, failures: Context['failures']): void {
+  if (!services?.conntrack) return
+  const { done, failed } = setSysctls(conntrackSysctls(services.conntrack, cpus().length))
+  for (const what of done) log(`agent: ${what}`)
+  const texts = failed.map((text): Failure => ({ scope: 'part', text }))
+  failures.report('limits of connections', texts)
 }
 
 // Publishes in the store that this node serves its pods. Tries until that succeeds, because the pods need no store.

@@ -11,7 +11,7 @@ import {
   podOf,
   policyOf,
 } from './objects.ts'
-import { NOT_OURS, type Service, type Slice, serviceOf, sliceOf } from './services.ts'
+import { NOT_OURS, type Service, type ServiceCidr, type Slice, serviceCidrOf, serviceOf, sliceOf } from './services.ts'
 
 /** The values of each kind of object. A key is `namespace/name`, or `name` for objects without a namespace. */
 export interface Values {
@@ -22,6 +22,7 @@ export interface Values {
   readonly nodes: ClusterNode
   readonly services: Service
   readonly slices: Slice
+  readonly serviceCidrs: ServiceCidr
 }
 /** The name of a kind. */
 export type KindName = keyof Values
@@ -37,7 +38,7 @@ export interface ObjectKind<T> {
   readonly query?: Query
   /** Objects with one of these labels are left out, of the API by `query` and of a folder alike. */
   readonly without?: readonly string[]
-  /** Whether the API may lack the kind, because its CustomResourceDefinition is not installed. */
+  /** Whether the API may lack the kind: its CustomResourceDefinition is not installed, or Kubernetes is older. */
   readonly isOptional?: true
   /** Reads an object. Undefined for one that does not matter. Throws ValueError with the object's name. */
   project(raw: unknown): T | undefined
@@ -69,6 +70,13 @@ export const KINDS: { readonly [K in KindName]: ObjectKind<Values[K]> } = {
     path: '/apis/discovery.k8s.io/v1/endpointslices',
     ...withoutLabels(NOT_OURS),
     project: sliceOf,
+  },
+  // From Kubernetes 1.33 on. Before that, the API server alone knows the network.
+  serviceCidrs: {
+    manifest: 'ServiceCIDR',
+    path: '/apis/networking.k8s.io/v1/servicecidrs',
+    isOptional: true,
+    project: serviceCidrOf,
   },
 }
 

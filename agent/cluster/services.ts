@@ -77,6 +77,23 @@ export interface Slice {
   readonly leftOut?: readonly string[]
 }
 
+/** A ServiceCIDR (networking.k8s.io/v1): networks of ClusterIPs, one per family. */
+export interface ServiceCidr {
+  readonly name: string
+  readonly cidrs: readonly Cidr[]
+  /** The networks that were left out because nobody can read them, one sentence each. Absent when there are none. */
+  readonly leftOut?: readonly string[]
+}
+
+/** Reads a ServiceCIDR. Networks that nobody can read are left out and named. Throws ValueError. */
+export function serviceCidrOf(raw: unknown): ServiceCidr {
+  const { name } = metaOf(raw, 'ServiceCIDR')
+  const at = `ServiceCIDR ${name}: spec.cidrs`
+  const leftOut: string[] = []
+  const cidrs = readableOf(listOf(objectAt(raw, 'spec')['cidrs'] ?? [], at), at, cidrOf, leftOut)
+  return { name, cidrs, ...(leftOut.length > 0 && { leftOut }) }
+}
+
 const DEFAULT_AFFINITY_S = 10_800
 const MOST_AFFINITY_S = 86_400
 

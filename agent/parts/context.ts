@@ -82,7 +82,7 @@ export interface Context {
   /** Whether NetworkPolicy is enforced. */
   readonly isPolicyOn: boolean
   /** The settings of the proxy of Services. Absent when it is off. */
-  readonly services?: TableOptions & Pick<ServicesSettings, 'health'>
+  readonly services?: TableOptions & Pick<ServicesSettings, 'health' | 'serviceCidrs'>
   /**
    * The file with the configuration of BGP, and the folder of BIRD. Absent when BGP is off. `openNodes` opens a source of
    * Node objects, for an agent whose `objects` has none.

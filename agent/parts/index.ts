@@ -283,7 +283,8 @@ export class Parts {
 
   // Triggers these parts even when the choice stays the same. A link that was down and is up again has lost its routes.
   #uplinkLooked(): void {
-    for (const part of [this.lease, this.files, this.tunnels, this.peers, this.bgp]) part?.queue.add('uplink')
+    for (const part of [this.lease, this.files, this.tunnels, this.peers, this.services, this.bgp])
+      part?.queue.add('uplink')
   }
 
   #serve(lease: Lease): void {

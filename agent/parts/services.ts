@@ -3,7 +3,7 @@ import { chainUses, isThere, ruleCounts } from '../../lib/os/nftables.ts'
 import { localAddresses } from '../../lib/os/routes.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { readSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
-import { isSix } from '../../lib/text/cidr.ts'
+import { contains, isSix } from '../../lib/text/cidr.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { ChangedKeys, Changes } from '../cluster/changes.ts'
 import type { KindName } from '../cluster/kinds.ts'
@@ -11,7 +11,14 @@ import type { Protocol } from '../cluster/reading.ts'
 import type { Slice } from '../cluster/services.ts'
 import type { ObjectSource } from '../cluster/source.ts'
 import type { NodeState } from '../health/condition.ts'
-import { type Durations, PROGRAMMING_BUCKETS } from '../health/status.ts'
+import {
+  type Durations,
+  noDurations,
+  PROGRAMMING_BUCKETS,
+  type ServicesSync,
+  SYNC_BUCKETS,
+  withDuration,
+} from '../health/status.ts'
 import { dumpElements } from '../kernel/element-dump.ts'
 import { Elements, type Stepped } from '../kernel/elements.ts'
 import { both } from '../lease/families.ts'
@@ -19,6 +26,7 @@ import type { Translated } from '../policy/view.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
+import { addressesOf } from '../services/addresses.ts'
 import { type CompiledService, compile } from '../services/compile.ts'
 import { allUdp, forgetStale, formerUdp, StaleFrontends, staleOf } from '../services/conntrack.ts'
 import type { NodeFacts } from '../services/endpoints.ts'
@@ -26,14 +34,15 @@ import { HealthServers, Progress } from '../services/health.ts'
 import { LoopbackPorts } from '../services/loopback-ports.ts'
 import { type Reached, ReachedAddresses } from '../services/reached.ts'
 import {
+  ADDRESS_SETS,
   addition,
+  addressLines,
   baseChains,
   type Chain,
   declaration,
   isOnLoopback,
   LOCALNET,
   MARTIANS,
-  podAddresses,
   SHAPES,
   SOURCES,
   shapeChains,
@@ -46,7 +55,9 @@ import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 
 /** The kinds of objects that Services are about. The Node of this name gives the zone. */
-export const SERVICE_KINDS = ['services', 'slices', 'nodes'] as const satisfies readonly KindName[]
+export const SERVICE_KINDS = ['services', 'slices', 'nodes', 'serviceCidrs'] as const satisfies readonly KindName[]
+/** Services are served without the others. */
+const NEEDED = ['services', 'slices', 'nodes'] as const satisfies readonly KindName[]
 const ZONE = 'topology.kubernetes.io/zone'
 /** Nodes with this label serve no clients from outside (Kubernetes, KEP 1143). */
 const EXCLUDED = 'node.kubernetes.io/exclude-from-external-load-balancers'
@@ -59,7 +70,7 @@ const MOST = 50_000
 /** The lines that take the table away, if it is there. */
 const AWAY = [`table inet ${TABLE}`, `delete table inet ${TABLE}`]
 const INTERVALS = [4, 6].flatMap((family) => [
-  ...['own', 'inside'].map((set) => [TABLE, `${set}${family}`] as const),
+  ...ADDRESS_SETS.map((set) => [TABLE, `${set}${family}`] as const),
   ...['restricted', 'allowed'].map((set) => [SOURCES, `${set}${family}`] as const),
 ])
 /** Chains that no element leads to are removed when there are more. */
@@ -92,6 +103,7 @@ export class ServicesPart implements Part {
   readonly #base: ReadonlyMap<string, Chain>
   readonly #loopback = new LoopbackPorts((failures) => this.#context.failures.report('NodePorts on ::1', failures))
   readonly #isOnLoopback: boolean
+  readonly #given: NonNullable<Context['services']>
   /** The slices of each Service, by keys, and the Service of each slice. */
   readonly #slices = new Map<string, Set<string>>()
   readonly #owners = new Map<string, string>()
@@ -123,7 +135,8 @@ export class ServicesPart implements Part {
   /** This node serves clients from outside. Undefined before the first step. */
   #isForOutside: boolean | undefined
   #reachedChanged = () => {}
-  #programming: Durations = { count: 0, sum: 0, buckets: PROGRAMMING_BUCKETS.map(() => 0) }
+  #programming: Durations = noDurations(PROGRAMMING_BUCKETS)
+  #sync: ServicesSync = { took: noDurations(SYNC_BUCKETS), services: 0, slices: 0 }
   #forgotten = 0
 
   constructor(
@@ -142,10 +155,12 @@ export class ServicesPart implements Part {
     this.quietMs = context.quietMs
     this.#node = { name: context.node }
     this.#base = baseChains(options)
+    this.#given = options
     const isLeaving = () => objects.objects.nodes.get(context.node)?.isLeaving === true
     this.#health = new HealthServers(options.health, this.#progress, isLeaving)
     this.#changes = objects.changes(SERVICE_KINDS, () => {
       this.#progress.changed()
+      this.#sync = { ...this.#sync, queuedAt: Date.now() }
       queue.add('objects')
     })
     this.#isOnLoopback = isOnLoopback(options, 6)
@@ -179,7 +194,9 @@ export class ServicesPart implements Part {
         endpoints: [...new Set([...frontend.cluster, ...frontend.local])].map(endpointAt),
       }
     // Ports of a ClusterIP that the Service does not have are refused.
-    return this.#wanted.isClusterIP(ip) ? { what: `${what} is no port of the Service`, endpoints: [] } : undefined
+    if (this.#wanted.isClusterIP(ip)) return { what: `${what} is no port of the Service`, endpoints: [] }
+    const isUnallocated = this.#addressesNow().clusterIPs?.some((network) => contains(network, ip))
+    return isUnallocated ? { what: `${ip} is a ClusterIP of no Service`, endpoints: [] } : undefined
   }
 
   /**
@@ -204,8 +221,8 @@ export class ServicesPart implements Part {
 
   async step(): Promise<Outcome> {
     // The table of an earlier run stays until everything is known.
-    const trouble = this.#objects.trouble(SERVICE_KINDS)
-    if (!this.#objects.isComplete(SERVICE_KINDS)) {
+    const trouble = this.#objects.trouble(NEEDED)
+    if (!this.#objects.isComplete(NEEDED)) {
       const failures: Failure[] = trouble === undefined ? [] : [{ scope: 'part', text: trouble }]
       this.#context.failures.report('objects of services', failures)
       return WAITING
@@ -219,21 +236,37 @@ export class ServicesPart implements Part {
     ]
     const failures = texts.map((text): Failure => ({ scope: 'part', text }))
     this.#context.failures.report('objects of services', failures)
-    this.#reportConflicts()
+    this.#reportAddresses()
     return DONE
   }
 
-  #reportConflicts(): void {
+  #reportAddresses(): void {
     const texts = [...new Set(this.#wanted.conflicts.map(({ text }) => text))]
     const more = texts.length > NAMED ? [`${texts.length - NAMED} more: plumb services names them`] : []
-    const failures = [...texts.slice(0, NAMED), ...more].map((text): Failure => ({ scope: 'part', text }))
-    this.#context.failures.report('addresses of services', failures)
+    const failures = [...texts.slice(0, NAMED), ...more, ...this.#addressesNow().problems]
+    this.#context.failures.report(
+      'addresses of services',
+      failures.map((text): Failure => ({ scope: 'part', text })),
+    )
+  }
+
+  #addressesNow(): ReturnType<typeof addressesOf> {
+    const { serviceCidrs } = this.#objects.objects
+    return addressesOf({
+      options: this.#given,
+      objects: this.#objects.isComplete(['serviceCidrs']) ? serviceCidrs.values() : undefined,
+      trouble: this.#objects.trouble(['serviceCidrs']),
+      pods: this.#context.facts.networks,
+      node: this.#node,
+      uplink: both(this.#now.choice?.uplink.tunnel ?? {}),
+    })
   }
 
   // Takes the changes of objects to the kernel.
   async #update(): Promise<void> {
     const isFirst = this.#chains === undefined
-    const changed = this.#compileChanged(this.#changes.take())
+    const [keys, began] = [this.#changes.take(), performance.now()]
+    const changed = this.#compileChanged(keys)
     this.#stale.note(isFirst ? allUdp(this.#wanted.served.values()) : staleOf(changed.values()))
     this.#reached.note(changed.values())
     const isForOutside = this.#objects.objects.nodes.get(this.#context.node)?.labels[EXCLUDED] === undefined
@@ -249,10 +282,23 @@ export class ServicesPart implements Part {
     this.#stale.note(formerUdp(inherited, this.#wanted.served))
     // What happened before the start was not this run's to wait for.
     for (const at of isFirst ? [] : this.#triggered.values())
-      this.#programming = withDuration(this.#programming, Math.max(0, (Date.now() - at) / 1000))
+      this.#programming = withDuration(this.#programming, Math.max(0, (Date.now() - at) / 1000), PROGRAMMING_BUCKETS)
     this.#triggered.clear()
+    this.#noteSync(keys, began)
     this.#publish()
     void this.#forgetStale()
+  }
+
+  #noteSync(keys: ChangedKeys, began: number): void {
+    const { took, services, slices, ...times } = this.#sync
+    this.#sync = {
+      ...times,
+      // A step without changes looked only whether the kernel still has everything.
+      took: keys.size === 0 ? took : withDuration(took, (performance.now() - began) / 1000, SYNC_BUCKETS),
+      doneAt: Date.now(),
+      services: services + (keys.get('services')?.size ?? 0),
+      slices: slices + (keys.get('slices')?.size ?? 0),
+    }
   }
 
   // Runs beside the steps: cleaning never delays programming. A failed look is repeated after the next change.
@@ -330,6 +376,7 @@ export class ServicesPart implements Part {
       endpoints,
       programming: this.#programming,
       forgotten: this.#forgotten,
+      sync: this.#sync,
     }
   }
 
@@ -387,8 +434,12 @@ export class ServicesPart implements Part {
     // Before the lease of this run is known, the pods have the addresses of the one before.
     const lease = this.#now.served ?? this.#now.lease
     const subnets = both(lease?.subnets ?? this.#context.before ?? {})
-    const networks = [...this.#context.facts.networks, ...(this.#context.services?.clusterCidrs ?? [])]
-    const addresses = podAddresses(subnets, networks).join('\n')
+    const networks = [...this.#context.facts.networks, ...this.#given.clusterCidrs]
+    const addresses = addressLines({
+      own: subnets,
+      inside: networks,
+      ...this.#addressesNow(),
+    }).join('\n')
     const hasOtherAddresses = addresses !== this.#addresses
     const isWhole = way !== 'step'
     const { sourcesVersion } = this.#wanted
@@ -453,12 +504,4 @@ function contentOfIntervals(): string {
 function endpointAt(text: string): { readonly ip: Ip; readonly port: number } {
   const [ip = '', port] = text.split(' . ')
   return { ip: ip as Ip, port: Number(port) }
-}
-
-function withDuration({ count, sum, buckets }: Durations, seconds: number): Durations {
-  return {
-    count: count + 1,
-    sum: sum + seconds,
-    buckets: buckets.map((n, i) => n + (seconds <= (PROGRAMMING_BUCKETS[i] as number) ? 1 : 0)),
-  }
 }

@@ -2,6 +2,7 @@
 // environment and a file. `flags.ts` has the table of all settings.
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { Both } from '../lease/lease.ts'
+import type { ConntrackLimits } from '../services/conntrack-limits.ts'
 
 /** All settings of the agent, checked and ready to use. Times are in milliseconds. */
 export interface Settings {
@@ -51,8 +52,15 @@ export type ObjectsFrom =
 /** The proxy of Services. */
 export interface ServicesSettings {
   readonly objects: ObjectsFrom
-  /** Addresses of the node that have NodePorts. Empty: all but loopback. */
-  readonly nodePortAddresses: readonly Cidr[]
+  /**
+   * Addresses of the node that have NodePorts. Empty: all but loopback. `primary`: the first address of each family in
+   * the Node object.
+   */
+  readonly nodePortAddresses: readonly Cidr[] | 'primary'
+  /** Networks of ClusterIPs, besides those of the ServiceCIDR objects. What no Service has there is dropped. */
+  readonly serviceCidrs: readonly Cidr[]
+  /** The limits of connections in the kernel. Absent beside kube-proxy, which sets its own. */
+  readonly conntrack?: ConntrackLimits
   /** Clients of ClusterIPs from elsewhere get the node's address. Empty: none. */
   readonly clusterCidrs: readonly Cidr[]
   readonly masqueradeAll: boolean

@@ -158,6 +158,7 @@ const services = {
   endpoints: 1,
   programming: { count: 0, sum: 0, buckets: [] },
   forgotten: 0,
+  sync: { took: { count: 0, sum: 0, buckets: [] }, services: 0, slices: 0 },
 }
 const chain = (more: Partial<Chain>): Chain => ({
   family: 'ip',

@@ -89,6 +89,9 @@ net-conf.json: |
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [list, watch]
+- apiGroups: [networking.k8s.io]
+  resources: [servicecidrs]
+  verbs: [list, watch]
 {{- end }}
 {{- end -}}
 
