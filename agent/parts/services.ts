@@ -4,7 +4,7 @@ import { localAddresses } from '../../lib/os/routes.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { readSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
 import { contains, isSix } from '../../lib/text/cidr.ts'
-import type { Ip } from '../../lib/text/ip.ts'
+import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { ChangedKeys, Changes } from '../cluster/changes.ts'
 import type { KindName } from '../cluster/kinds.ts'
 import type { Protocol } from '../cluster/reading.ts'
@@ -250,6 +250,14 @@ export class ServicesPart implements Part {
     )
   }
 
+  // The networks of this node's pods, and of all pods.
+  #pods(): { readonly own: Cidr[]; readonly inside: Cidr[] } {
+    // Before the lease of this run is known, the pods have the addresses of the one before.
+    const lease = this.#now.served ?? this.#now.lease
+    const own = both(lease?.subnets ?? this.#context.before ?? {})
+    return { own, inside: [...new Set([...own, ...this.#context.facts.networks, ...this.#given.clusterCidrs])] }
+  }
+
   #addressesNow(): ReturnType<typeof addressesOf> {
     const { serviceCidrs } = this.#objects.objects
     return addressesOf({
@@ -311,7 +319,7 @@ export class ServicesPart implements Part {
       while (this.#stale.size > 0) {
         const stale = this.#stale.take()
         try {
-          const forgotten = await forgetStale(stale)
+          const forgotten = await forgetStale(stale, this.#pods().inside)
           this.#forgotten += forgotten
           if (forgotten > 0) log(`agent: forgot ${forgotten} ${what}`)
           report([])
@@ -431,15 +439,7 @@ export class ServicesPart implements Part {
 
   async #commit(wanted: Map<string, Chain>, way: Way): Promise<Stepped> {
     const fresh = new Map([...wanted].filter(([name]) => !this.#chains?.has(name)))
-    // Before the lease of this run is known, the pods have the addresses of the one before.
-    const lease = this.#now.served ?? this.#now.lease
-    const subnets = both(lease?.subnets ?? this.#context.before ?? {})
-    const networks = [...this.#context.facts.networks, ...this.#given.clusterCidrs]
-    const addresses = addressLines({
-      own: subnets,
-      inside: networks,
-      ...this.#addressesNow(),
-    }).join('\n')
+    const addresses = addressLines({ ...this.#pods(), ...this.#addressesNow() }).join('\n')
     const hasOtherAddresses = addresses !== this.#addresses
     const isWhole = way !== 'step'
     const { sourcesVersion } = this.#wanted

@@ -186,7 +186,7 @@ export function addressLines({ own, inside, clusterIPs, primary }: Addresses): s
     })
   return [
     ...linesOf('own', own),
-    ...linesOf('inside', [...new Set([...own, ...inside])]),
+    ...linesOf('inside', inside),
     ...(clusterIPs ? linesOf('clusterips', clusterIPs) : []),
     ...(primary ? linesOf('primary', primary) : []),
   ]

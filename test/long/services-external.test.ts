@@ -369,6 +369,54 @@ describe('Services: from outside', () => {
   )
 
   it(
+    'UDP clients from outside leave endpoints of other nodes when the policy becomes Local, also when no agent ran; pods and nodes stay with theirs',
+    withFixture(async (fixture) => {
+      const [CLUSTER, LOCAL] = ['Cluster', 'Local']
+      const serve = (externalTrafficPolicy: string | undefined, ...pods: readonly ('a' | 'c')[]) => {
+        const ports = [{ port: 53, protocol: 'UDP', nodePort: PORT }]
+        fixture.service('s', nodePort({ ports, externalTrafficPolicy, externalIPs: ['192.0.2.9'] }))
+        fixture.slice('s', pods, { ports: [{ name: '', port: 8080, protocol: 'UDP' }] })
+        return fixture.sync()
+      }
+      // Each client keeps its port, and so its connection.
+      const ways = [
+        ['client', NODE, PORT],
+        ['client', '192.0.2.9', 53],
+        ['p', NODE, PORT],
+        ['n1', '192.0.2.9', 53],
+      ] as const
+      const ask = async ([who, ip, port]: (typeof ways)[number]) =>
+        (await fixture.udp(who, ip, port, { fromPort: 5000 + ways.findIndex((one) => one[1] === ip), ms: 500 }))[0] ??
+        ''
+      const answers = async () => (await Promise.all(ways.map(ask))).map((one) => one.split(' ')[0]).join()
+      // The only endpoint is on the other node.
+      await serve(CLUSTER, 'c')
+      assert.equal(await answers(), 'c,c,c,c')
+      await serve(CLUSTER, 'a', 'c')
+      assert.equal(await answers(), 'c,c,c,c')
+      await serve(LOCAL, 'a', 'c')
+      await until(async () => (await answers()) === 'a,a,c,c', 10_000)
+      assert.equal((await ask(ways[0])).split(' ')[1], CLIENT)
+      // Without an endpoint on this node, nobody answers a client from outside.
+      await serve(CLUSTER, 'c')
+      await until(async () => (await answers()) === 'c,c,c,c', 10_000)
+      await serve(LOCAL, 'c')
+      await until(async () => (await answers()) === 'timeout,timeout,c,c', 10_000)
+      // The same while no agent ran.
+      await serve(CLUSTER, 'a', 'c')
+      await until(async () => /^[ac],[ac],c,c$/.test(await answers()), 10_000)
+      await serve(CLUSTER, 'c')
+      await until(async () => (await answers()) === 'c,c,c,c', 10_000)
+      await serve(CLUSTER, 'a', 'c')
+      await fixture.agents[0]?.stop()
+      const done = serve(LOCAL, 'a', 'c')
+      await fixture.n1.agent().ready(30_000)
+      await done
+      await until(async () => (await answers()) === 'a,a,c,c', 10_000)
+    }),
+  )
+
+  it(
     'SV31 SV32 endpoints that terminate serve as long as no other is ready: for Local those of the node, for Cluster all',
     withFixture(async (fixture) => {
       fixture.service('s', nodePort({ externalTrafficPolicy: 'Local' }))

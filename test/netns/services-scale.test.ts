@@ -142,7 +142,7 @@ describe('many Services', () => {
       }))
       const read = async () => {
         let pieces = 0
-        await forgetStale(frontends, (sought) => {
+        await forgetStale(frontends, [], (sought) => {
           const all = inside(path, () => [...connectionPieces(sought)])
           pieces += all.length
           return all

@@ -86,7 +86,12 @@ const context = {
     return run(argv, stdin)
   },
 } as unknown as Context
-const options = { nodePortAddresses: ['127.0.0.0/8', '::1/128'], masqueradeAll: false, clusterCidrs: [] }
+const options = {
+  nodePortAddresses: ['127.0.0.0/8', '::1/128'],
+  serviceCidrs: [],
+  masqueradeAll: false,
+  clusterCidrs: [],
+}
 const state = initialState()
 const signal = new AbortController().signal
 const repairs = new Repairs(state, () => {})
