@@ -1,9 +1,8 @@
 import { existsSync } from 'node:fs'
 import { draftOf, remove } from '../lib/os/files.ts'
 import { linksNow } from '../lib/os/links.ts'
-import { chainUses, isThere } from '../lib/os/nftables.ts'
+import { isThere } from '../lib/os/nftables.ts'
 import type { Run } from '../lib/os/run.ts'
-import { readSysctl, writeSysctl } from '../lib/os/sysctls.ts'
 import { CniError, CODE } from '../lib/text/errors.ts'
 import { openBackend } from './backend/open.ts'
 import { birdFiles, removeBird } from './bgp/bird.ts'
@@ -21,13 +20,8 @@ import { listenerOf } from './node/instance-lock.ts'
 import { isTaken } from './node/socket.ts'
 import { REMOVE as REMOVE_GUARD } from './policy/guard.ts'
 import { TABLE as POLICY_TABLE, REMOVE } from './policy/table.ts'
-import {
-  isOnLoopback,
-  LOCALNET,
-  MARTIANS,
-  REMOVE as REMOVE_SERVICES,
-  TABLE as SERVICES_TABLE,
-} from './services/table.ts'
+import { closeLoopback } from './services/removal.ts'
+import { isOnLoopback, REMOVE as REMOVE_SERVICES, TABLE as SERVICES_TABLE } from './services/table.ts'
 import type { Settings } from './settings/settings.ts'
 import { openStore } from './store/open.ts'
 
@@ -87,11 +81,7 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
   ] as const) {
     // Without this chain, other machines could reach 127.0.0.0/8. Somebody may have removed it.
     const wasWanted = settings.services !== undefined && isOnLoopback(settings.services, 4)
-    const isOpen = chainUses('inet', table).has(MARTIANS) || (wasWanted && readSysctl(LOCALNET) === '1')
-    if (table === SERVICES_TABLE && isOpen) {
-      if (!dryRun) writeSysctl(LOCALNET, '0')
-      done.push(`${dryRun ? 'would set' : 'set'} net.${LOCALNET.replaceAll('/', '.')} to 0`)
-    }
+    if (table === SERVICES_TABLE) done.push(...closeLoopback(wasWanted, { dryRun }))
     if (!isThere('inet', table)) continue
     const { status, stderr } = await tools(['nft', '-f', '-'], removing)
     if (!dryRun) done.push(status === 0 ? `removed nft table inet ${table}` : `nft: ${stderr.trim()}`)

@@ -27,6 +27,7 @@ import { FilesPart } from './files.ts'
 import { ForwardPart, TablePart } from './firewall.ts'
 import { InstallationPart } from './installation.ts'
 import { LeasePart } from './lease.ts'
+import { LeftTablesPart } from './left-tables.ts'
 import { PeersPart } from './peers.ts'
 import { PluginRulesPart } from './plugin-rules.ts'
 import { readPods } from './pods.ts'
@@ -49,6 +50,7 @@ export class Parts {
   readonly forward: ForwardPart
   readonly tunnels: TunnelsPart
   readonly pluginRules: PluginRulesPart
+  readonly #leftTables: LeftTablesPart
   readonly peers: PeersPart
   readonly dataPath: DataPathPart
   readonly policy: PolicyPart | undefined
@@ -83,6 +85,7 @@ export class Parts {
     this.forward = new ForwardPart(context, now, queue(), repairs)
     this.tunnels = new TunnelsPart(context, now, queue(), repairs, () => this.bgp?.nodes ?? [])
     this.pluginRules = new PluginRulesPart(queue(), repairs)
+    this.#leftTables = new LeftTablesPart(context, queue())
     this.peers = new PeersPart(context, now, queue(), repairs, {
       programs: () => this.bgp?.programs ?? 'agent',
       programmed: () => this.bgp?.queue.add('programs'),
@@ -126,6 +129,7 @@ export class Parts {
       this.forward,
       this.tunnels,
       this.pluginRules,
+      this.#leftTables,
       this.peers,
       this.dataPath,
       ...this.#optional(),

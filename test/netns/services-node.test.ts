@@ -139,4 +139,41 @@ describe('Services: what kube-proxy does besides', () => {
         ...options,
       ),
     )
+
+  it(
+    'a node whose agent finds tables of Services or of policy without the setting is not ready, and says how to go on',
+    withFixture(async (fixture) => {
+      const { n1 } = fixture
+      fixture.service('s', { clusterIP: VIP })
+      fixture.slice('s', ['a'])
+      await fixture.sync()
+      await fixture.agents[0]?.stop()
+      const without = n1.agent('--service-proxy=')
+      const said = async (agent = without) => JSON.stringify((await agent.status())?.reasons)
+      const wanted =
+        /plumb_services is of an agent with --service-proxy, .*; want --service-proxy, or: nft delete table inet plumb_services/
+      await until(async () => wanted.test(await said()), 20_000)
+      assert.equal((await without.status())?.ready, false)
+      // Services are served as they were.
+      assert.equal((await fixture.tcp('p', VIP, 80))[0]?.split(' ')[0], 'a')
+      // What the sentence says ends it.
+      assert.equal((await n1.ns.exec(['nft', 'delete', 'table', 'inet', 'plumb_services'])).status, 0)
+      await without.ready(30_000)
+      await without.stop()
+      // The same for policy, and for Services when kube-proxy comes: its rules serve, and plumb's go.
+      await n1.ns.exec(['nft', 'add', 'table', 'inet', 'plumb_policy'])
+      const again = n1.agent()
+      const isPolicy = async () => /plumb_policy is of an agent with --network-policy/.test(await said(again))
+      await until(isPolicy, 20_000)
+      assert.equal((await n1.ns.exec(['nft', 'delete', 'table', 'inet', 'plumb_policy'])).status, 0)
+      await again.ready(30_000)
+      await again.stop()
+      assert.match((await n1.ns.exec(['nft', 'list', 'tables'])).stdout, /plumb_services/)
+      const last = n1.agent('--service-proxy=')
+      await until(async () => wanted.test(await said(last)), 20_000)
+      assert.equal((await n1.ns.exec(['nft', 'add', 'table', 'ip', 'kube-proxy'])).status, 0)
+      await last.ready(30_000)
+      assert.doesNotMatch((await n1.ns.exec(['nft', 'list', 'tables'])).stdout, /plumb_services/)
+    }),
+  )
 })
