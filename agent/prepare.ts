@@ -34,7 +34,7 @@ import type { Failure } from './scheduler/failures.ts'
 import { delays, pause } from './scheduler/pause.ts'
 import { conntrackSysctls, setSysctls } from './services/conntrack-limits.ts'
 import { kubeProxyRules, removeKubeProxy } from './services/kube-proxy.ts'
-import type { Settings } from './settings/settings.ts'
+import type { KubeSettings, Settings } from './settings/settings.ts'
 import { type Checkpoint, type Known, whyUncertain } from './store/last-known.ts'
 import { type Remembered, StoreError, type SubnetStore } from './store/store.ts'
 
@@ -117,32 +117,31 @@ export async function prepare(
     networks: { dirs: [files.confDir, files.binDir], read: listsReader(files) },
     isBridged: files.install && files.pods === 'bridge',
     policySocket: files.policySocket,
-    ...objectsOf(settings, given.version),
+    ...objectsOf(settings, given),
     isPolicyOn: settings.policy !== undefined,
     ...(settings.services && { services: { ...settings.services, ...vxlanPortOf(backend, options) } }),
     enforcement: settings.enforcement,
-    ...bgpOf(settings, given.version),
+    ...(settings.bgp && { bgp: { file: settings.bgp.file, dir: birdDir(settings) } }),
     ...(network.probeMs > 0 && { probes: makeProbes(network.probeMs, unasked) }),
     log: (text) => log(text),
     warn: (text) => warn(text),
   }
 }
 
-// Policy and Services share one source, which follows the kinds of both.
-function objectsOf({ policy, services }: Settings, version: string): Pick<Context, 'objects'> {
-  const from = policy ?? services?.objects
-  const kinds: KindName[] = [...new Set([...(policy ? POLICY_KINDS : []), ...(services ? SERVICE_KINDS : [])])]
-  return from ? { objects: openObjects(from, kinds, version) } : {}
+// Policy, Services and BGP share one source, which follows the kinds of all. The Nodes of the Kubernetes API are those of
+// the store, where that is the API, too. BGP reads them for its selectors.
+function objectsOf(
+  { policy, services, bgp, store }: Settings,
+  { version, store: { nodes } }: Pick<Ground, 'version' | 'store'>,
+): Pick<Context, 'objects'> {
+  const from = policy ?? services?.objects ?? (bgp && store.kind === 'kube' ? apiOf(store) : undefined)
+  const ofBgp: readonly KindName[] = bgp ? ['nodes'] : []
+  const all = [...(policy ? POLICY_KINDS : []), ...(services ? SERVICE_KINDS : []), ...ofBgp]
+  return from ? { objects: openObjects(from, [...new Set(all)], version, nodes) } : {}
 }
 
-function bgpOf(settings: Settings, version: string): Pick<Context, 'bgp'> {
-  const { bgp, store } = settings
-  if (!bgp) return {}
-  const given = { file: bgp.file, dir: birdDir(settings) }
-  if (store.kind !== 'kube') return { bgp: given }
-  const { kubeconfig, server } = store
-  const from: ObjectsWish = { from: 'api', ...(kubeconfig && { kubeconfig }), ...(server && { server }) }
-  return { bgp: { ...given, openNodes: () => openObjects(from, ['nodes'], version) } }
+function apiOf({ kubeconfig, server }: KubeSettings): ObjectsWish {
+  return { from: 'api', ...(kubeconfig && { kubeconfig }), ...(server && { server }) }
 }
 
 // Two proxies give one connection two translations. Which one counts depends on the order of their start.

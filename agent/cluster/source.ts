@@ -13,6 +13,7 @@ import { Collection, PATIENCE } from './collection.ts'
 import { KINDS, type KindName, type ObjectKind, type Objects } from './kinds.ts'
 import { namespaceOf } from './objects.ts'
 import { objectAt } from './reading.ts'
+import type { Reader, SharedCollection } from './shared-collection.ts'
 
 /** Where the objects of the cluster come from: the Kubernetes API, or a folder of manifests. */
 export type ObjectsWish = ({ readonly from: 'api' } & Wish) | { readonly from: 'folder'; readonly dir: string }
@@ -45,11 +46,19 @@ const QUIET_MS = 20
 /** The waits for a kind that the API does not have: its CustomResourceDefinition may come at any time. */
 const OPTIONAL_PATIENCE = { ...PATIENCE, leastMs: 5000, mostMs: 15_000 }
 
-/** Opens a source of these kinds. Reads nothing before `run`. Throws ValueError for an unusable way to the API. */
-export function openObjects(wish: ObjectsWish, kinds: readonly KindName[], version: string): ObjectSource {
+/**
+ * Opens a source of these kinds. Reads nothing before `run`. `nodes` are the Nodes of the same API that somebody else
+ * follows. Throws ValueError for an unusable way to the API.
+ */
+export function openObjects(
+  wish: ObjectsWish,
+  kinds: readonly KindName[],
+  version: string,
+  nodes?: SharedCollection,
+): ObjectSource {
   return wish.from === 'folder'
     ? new FolderSource(wish.dir, kinds)
-    : new ApiSource(new Api(accessOf(wish), `plumb-agent/${version}`), kinds)
+    : new ApiSource(new Api(accessOf(wish), `plumb-agent/${version}`), kinds, nodes)
 }
 
 type Mutable = { [K in KindName]: Map<string, unknown> }
@@ -83,15 +92,18 @@ class ApiSource implements ObjectSource {
   readonly objects: Objects
   readonly origin = 'the Kubernetes API'
   readonly #api: Api
-  readonly #collections: ReadonlyMap<KindName, Collection<unknown>>
+  readonly #collections: ReadonlyMap<KindName, Collection<unknown> | Reader<unknown>>
   readonly #subscribers = new Subscribers()
   /** Since when the requests of a kind fail, by performance.now(). */
   readonly #failing = new Map<KindName, number>()
 
-  constructor(api: Api, kinds: readonly KindName[]) {
+  constructor(api: Api, kinds: readonly KindName[], nodes?: SharedCollection) {
     this.#api = api
-    const collectionOf = (kind: KindName) =>
-      new Collection<unknown>(api, KINDS[kind] as ObjectKind<unknown>, (key) => this.#subscribers.note(kind, key))
+    const collectionOf = (kind: KindName) => {
+      const changed = (key: string) => this.#subscribers.note(kind, key)
+      if (kind !== 'nodes' || !nodes) return new Collection<unknown>(api, KINDS[kind] as ObjectKind<unknown>, changed)
+      return nodes.reader({ project: KINDS.nodes.project, changed, ...this.#listener(kind) })
+    }
     this.#collections = new Map(kinds.map((kind) => [kind, collectionOf(kind)]))
     const followed = [...this.#collections].map(([kind, { items }]) => [kind, items])
     this.objects = { ...noObjects(), ...Object.fromEntries(followed) }
@@ -117,10 +129,14 @@ class ApiSource implements ObjectSource {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    await Promise.all([...this.#collections].map(([kind, one]) => this.#follow(kind, one, signal)))
+    const own = [...this.#collections].flatMap(([kind, one]) =>
+      one instanceof Collection ? [[kind, one] as const] : [],
+    )
+    await Promise.all(own.map(([kind, one]) => this.#follow(kind, one, signal)))
   }
 
-  async #follow(kind: KindName, one: Collection<unknown>, signal: AbortSignal): Promise<void> {
+  // Notes how the requests of a kind go.
+  #listener(kind: KindName): { answered(): void; failed(): void; listed(): void } {
     const note = () => this.#subscribers.note(kind)
     let isReported = false
     const answered = () => {
@@ -135,9 +151,14 @@ class ApiSource implements ObjectSource {
       isReported = true
       note()
     }
+    // An empty list changes no object. The parts have to know all the same that it is complete.
+    return { answered, failed, listed: note }
+  }
+
+  async #follow(kind: KindName, one: Collection<unknown>, signal: AbortSignal): Promise<void> {
+    const { answered, failed, listed } = this.#listener(kind)
     const source = {
       known: () => one.known(),
-      // An empty list changes no object. The parts have to know all the same that it is complete.
       list: async (until: AbortSignal) => {
         try {
           await one.list(until)
@@ -146,7 +167,7 @@ class ApiSource implements ObjectSource {
           failed()
           throw cause
         } finally {
-          note()
+          listed()
         }
       },
       async *watch(after: string, until: AbortSignal) {

@@ -103,7 +103,6 @@ export class Parts {
         changed: () => this.#publish(),
         programsChanged: () => this.peers.queue.add('programs'),
         nodesChanged: () => this.tunnels.queue.add('BGP'),
-        signal,
       })
     const commands = backend.commands?.of(options)
     this.#commands = commands && new CommandsPart(context, commands, now, queue(), signal)
