@@ -22,7 +22,15 @@ import { type Places, placesOf } from '../policy/places.ts'
 import { foreign, load, update } from '../policy/program.ts'
 import { POLICY_KINDS, PolicyState } from '../policy/state.ts'
 import { logOf, SIDES, TABLE, type TableOptions } from '../policy/table.ts'
-import { detail, type Known, objectsOf, type PodDetail, type PodSummary, summaries } from '../policy/view.ts'
+import {
+  addressesOfNode,
+  detail,
+  type Known,
+  objectsOf,
+  type PodDetail,
+  type PodSummary,
+  summaries,
+} from '../policy/view.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
@@ -339,16 +347,20 @@ export class PolicyPart implements Part, Admission {
     }
   }
 
-  // Whether the policies of now allow a connection. Only those of the namespaces of both ends can decide it.
+  // Whether the policies of now allow a connection. Only those of the namespaces of both ends can decide it. What the
+  // node sends to its own pods meets no rule.
   #allows(): (flow: Flow) => boolean {
     const state = this.#state
     const objects = objectsOf(this.#objects.objects)
     const policies = Map.groupBy(objects.policies, ({ namespace }) => namespace)
     const of = (end: Pod | { readonly ip: Ip }) => ('namespace' in end ? (policies.get(end.namespace) ?? []) : [])
     const end = (ip: Ip) => state.podAt(ip) ?? { ip }
+    const own = addressesOfNode()
     return ({ source, destination, protocol, port }) => {
       if (state.isClosed(source) || state.isClosed(destination)) return false
       const [from, to] = [end(source), end(destination)]
+      if (own.has(source) && 'name' in to && state.locals.has(podKey({ namespace: to.namespace, pod: to.name })))
+        return true
       const concerned = { ...objects, policies: [...new Set([...of(from), ...of(to)])] }
       return decide(concerned, { from, to, source, destination, protocol, port }).passes
     }
