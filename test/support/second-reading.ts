@@ -185,7 +185,7 @@ function tierSays(world: World, attempt: Attempt, direction: Direction, own: Raw
     pod !== undefined &&
     selects(namespaces ?? pods?.namespaceSelector ?? {}, labelsOfSpace(world, pod.metadata.namespace)) &&
     selects(pods?.podSelector ?? {}, pod.metadata.labels)
-  const isKnown = (peer: RawClusterPeer): boolean =>
+  const isKnownPeer = (peer: RawClusterPeer): boolean =>
     (peer.namespaces ?? peer.pods ?? (direction === 'Egress' ? (peer.nodes ?? peer.networks) : undefined)) !== undefined
   const isPeer = (peer: RawClusterPeer): boolean => {
     if (peer.networks !== undefined) return peer.networks.some((cidr) => within(cidr, address))
@@ -200,14 +200,17 @@ function tierSays(world: World, attempt: Attempt, direction: Direction, own: Raw
     const { number = 0, range = { start: number, end: number } } = match.destinationPort
     return attempt.port !== undefined && range.start <= attempt.port && attempt.port <= range.end
   }
+  const isKnownPort = ({ tcp, udp, sctp, destinationNamedPort }: NonNullable<RawClusterRule['protocols']>[number]) =>
+    (tcp ?? udp ?? sctp ?? destinationNamedPort) !== undefined
   const policies = world.clusterPolicies
     .filter(({ spec }) => spec.tier === tier && isPod(spec.subject, own))
     .toSorted((a, b) => a.spec.priority - b.spec.priority)
   for (const { spec } of policies)
     for (const { action, from, to, protocols } of (direction === 'Ingress' ? spec.ingress : spec.egress) ?? []) {
       const peers = (direction === 'Ingress' ? from : to) ?? []
-      // Fail closed: Accept then matches nothing, and Deny and Pass become a "Deny all".
-      if (!peers.every(isKnown)) {
+      // Fail closed: Accept then matches nothing, and Deny and Pass become a "Deny all". For protocols, NPEP-187 asks for
+      // the same.
+      if (!peers.every(isKnownPeer) || !(protocols ?? []).every(isKnownPort)) {
         if (action !== 'Accept') return 'Deny'
       } else if (peers.some(isPeer) && (protocols === undefined || protocols.some(isPort))) return action
     }
@@ -224,10 +227,11 @@ function podAt(world: World, address: string): RawPod | undefined {
   )
 }
 
+// The IPs among the addresses of a node. What a Hostname is, core/v1 NodeAddressType leaves open.
 function nodeHas(world: World, address: string, is: (node: Meta) => boolean): boolean {
-  return world.nodes.some(
-    ({ metadata, status }) => is(metadata) && status.addresses.some((each) => each.address === address),
-  )
+  const isAt = (one: RawNode['status']['addresses'][number]) =>
+    one.address === address && (one.type === 'InternalIP' || one.type === 'ExternalIP')
+  return world.nodes.some(({ metadata, status }) => is(metadata) && status.addresses.some(isAt))
 }
 
 /** Every namespace has its name as a label. */
@@ -247,9 +251,9 @@ function hasNamedPort(world: World, attempt: Attempt, wanted: string): boolean {
 
 function selects({ matchLabels = {}, matchExpressions = [] }: Selector, labels: Labels = {}): boolean {
   return (
-    Object.entries(matchLabels).every(([key, value]) => labels[key] === value) &&
+    Object.entries(matchLabels).every(([key, value]) => Object.hasOwn(labels, key) && labels[key] === value) &&
     matchExpressions.every(({ key, operator, values = [] }) => {
-      const label = labels[key]
+      const label = Object.hasOwn(labels, key) ? labels[key] : undefined
       if (operator === 'Exists') return label !== undefined
       if (operator === 'DoesNotExist') return label === undefined
       return (label !== undefined && values.includes(label)) === (operator === 'In')
