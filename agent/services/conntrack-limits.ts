@@ -1,18 +1,6 @@
 import { statSync } from 'node:fs'
 import { readSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
-
-/** How many connections the kernel follows, and for how long. 0 and false leave the kernel's value. Times in seconds. */
-export interface ConntrackLimits {
-  /** The most connections, per processor, and for the whole node at least `min`. */
-  readonly maxPerCore: number
-  readonly min: number
-  readonly tcpEstablished: number
-  readonly tcpCloseWait: number
-  readonly udp: number
-  readonly udpStream: number
-  /** TCP packets outside the window belong to their connection. */
-  readonly isTcpLiberal: boolean
-}
+import type { ConntrackLimits } from '../settings/settings.ts'
 
 /** A sysctl below /proc/sys/net. One with `isFloor` is never made smaller. */
 export interface WantedSysctl {

@@ -2,7 +2,6 @@
 // environment and a file. `flags.ts` has the table of all settings.
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { Both } from '../lease/lease.ts'
-import type { ConntrackLimits } from '../services/conntrack-limits.ts'
 
 /** All settings of the agent, checked and ready to use. Times are in milliseconds. */
 export interface Settings {
@@ -70,6 +69,19 @@ export interface ServicesSettings {
   readonly isForced: boolean
   /** Removes the rules of kube-proxy. */
   readonly replacesKubeProxy: boolean
+}
+
+/** How many connections the kernel follows, and for how long. 0 and false leave the kernel's value. Times in seconds. */
+export interface ConntrackLimits {
+  /** The most connections, per processor, and for the whole node at least `min`. */
+  readonly maxPerCore: number
+  readonly min: number
+  readonly tcpEstablished: number
+  readonly tcpCloseWait: number
+  readonly udp: number
+  readonly udpStream: number
+  /** TCP packets outside the window belong to their connection. */
+  readonly isTcpLiberal: boolean
 }
 
 /** Leases in a folder. */

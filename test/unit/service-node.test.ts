@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict'
 import { serviceCidrOf } from '../../agent/cluster/services.ts'
 import { addressesOf, type KnownAddresses } from '../../agent/services/addresses.ts'
-import { type ConntrackLimits, conntrackSysctls } from '../../agent/services/conntrack-limits.ts'
+import { conntrackSysctls } from '../../agent/services/conntrack-limits.ts'
+import type { ConntrackLimits } from '../../agent/settings/settings.ts'
 import { parseCidr, parseIp } from '../../lib/text/ip.ts'
 
 const cidrs = (...all: readonly string[]) => all.map(parseCidr)
