@@ -113,7 +113,16 @@ async function perform(plugin: Plugin, command: Command, io: Io, seen: Seen): Pr
       { cause },
     )
   }
-  done.delivered?.()
+  afterwards(done, call)
+}
+
+// The runtime has the result, so nothing can fail the call any more.
+function afterwards({ delivered }: Done, { at: { containerId } }: Call): void {
+  try {
+    delivered?.()
+  } catch (cause) {
+    log(`plumb: Cannot note that the ADD has ended: ${(cause as Error).message}`, { container: containerId })
+  }
 }
 
 function verbsOf(plugin: Plugin): Verbs {
