@@ -301,7 +301,9 @@ static void tell_call(JSContext *ctx, int argc, char **argv) {
     if (!equals) continue;
     JSValue name = text_of(ctx, (uint8_t *)*one, equals - *one);
     JSAtom key = JS_ValueToAtom(ctx, name);
-    JS_DefinePropertyValue(ctx, env, key, text_of(ctx, (uint8_t *)equals + 1, strlen(equals + 1)), JS_PROP_C_W_E);
+    // Of two variables of one name the first counts, as for getenv(3) and libcni.
+    if (!JS_GetOwnProperty(ctx, NULL, env, key))
+      JS_DefinePropertyValue(ctx, env, key, text_of(ctx, (uint8_t *)equals + 1, strlen(equals + 1)), JS_PROP_C_W_E);
     JS_FreeAtom(ctx, key);
     JS_FreeValue(ctx, name);
   }
