@@ -182,7 +182,7 @@ function stampPath({ own }: Place): string {
 }
 
 // A part of the index that cannot be read counts as missing.
-function attempt(read: () => string): string | undefined {
+function attempt<T>(read: () => T): T | undefined {
   try {
     return read()
   } catch {
