@@ -1,5 +1,5 @@
 import type { Attachment } from '../cni/plugin.ts'
-import { remove, withLock, writeAtomic, writeUnnamed } from '../os/files.ts'
+import { ifDiskAllows, remove, withLock, writeAtomic, writeUnnamed } from '../os/files.ts'
 import { fs } from '../os/fs.ts'
 import { log } from '../os/log.ts'
 import { type Identity, identityOf, isAt } from '../os/netns.ts'
@@ -146,15 +146,11 @@ export function drop(part: PartName, owner: Owner): void {
   forgetting(owner, ({ parts: { [type]: _, ...parts }, ...entry }) => ({ ...entry, parts }))
 }
 
-// DEL must free the address also when the entry cannot be removed. The next ADD with the address removes the entry.
+// DEL must free the address also when the entry cannot be changed: the disk is full, read-only or broken, and a pod that
+// goes is what makes room. The next ADD with the address removes the entry.
 function forgetting(owner: Owner, to: (before: Entry) => Entry): void {
-  try {
-    change(owner, to)
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code !== 'EROFS') throw cause
-    const path = `${ENTRIES}/${fileName(owner)}`
-    log(`plumb: Cannot change ${path}: the file system is read-only; the objects that it names are gone`)
-  }
+  const path = `${ENTRIES}/${fileName(owner)}`
+  ifDiskAllows(`Cannot change ${path}, though what it names is gone`, () => change(owner, to))
 }
 
 /** Throws CniError 50 when the journal cannot be written. No ADD would work then. */

@@ -85,7 +85,8 @@ export const run: Run = Object.assign(
 export async function runPlugin(file: string, env: Readonly<Record<string, string>>, stdin: string): Promise<Output> {
   const vars = Object.entries(env).map(([key, value]) => `${key}=${value}`)
   const ended = span(file.slice(file.lastIndexOf('/') + 1), [file])
-  return collect({ ...fed(start(file, [file], vars, true), stdin, [file]), ended }, [file])
+  // It may leave a process behind that must not hold the lock of the call (lib/os/turns.ts).
+  return collect({ ...fed(start(file, [file], vars, true, []), stdin, [file]), ended }, [file])
 }
 
 /** Whether a tool is installed, for work that is not needed without the tool. */
@@ -122,7 +123,11 @@ function begin(argv: readonly string[], ns: Netns): Started {
   const words = locate(name)
   return inside(ns, () => {
     const [listener, ended] = [listenerOf(argv), span(name, argv)]
-    return { ...start(words[0] as string, [...words, ...rest], ENV, false, listener?.fd), listener, ended }
+    return {
+      ...start(words[0] as string, [...words, ...rest], ENV, false, [busyFile(), listener?.fd ?? -1]),
+      listener,
+      ended,
+    }
   })
 }
 
@@ -131,10 +136,10 @@ function start(
   argv: readonly string[],
   env: readonly string[],
   ownStderr: boolean,
-  listener = -1,
+  inherited: readonly number[],
 ): Child {
   try {
-    return spawn(file, argv, env, ownStderr, [busyFile(), listener])
+    return spawn(file, argv, env, ownStderr, inherited)
   } catch (cause) {
     throw new ExecError(argv, undefined, `cannot be started: ${(cause as Error).message}`, { cause })
   }
