@@ -15,6 +15,7 @@ import { present } from '../state/observe.ts'
 import type { Plan, Resource } from '../state/resource.ts'
 import { CniError, CODE } from '../text/errors.ts'
 import { type Ip, split } from '../text/ip.ts'
+import { announceAddresses } from '../wiring/announcement.ts'
 import { untilRunning } from '../wiring/carrier.ts'
 import { untilUnique } from '../wiring/duplicate-addresses.ts'
 import { nodeFacts } from '../wiring/node-facts.ts'
@@ -207,6 +208,7 @@ async function applyWiring<C extends NetConf>(
   if (settled?.plan) await apply(settled.plan, io.run)
   untilRunning(wiring.own, io.run)
   await untilUnique(wiring.own, io.run)
+  announceAddresses(wiring.own, io.run)
   return text
 }
 

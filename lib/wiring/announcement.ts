@@ -1,0 +1,27 @@
+import { log } from '../os/log.ts'
+import type { Run } from '../os/run.ts'
+import type { Resource } from '../state/resource.ts'
+import { split } from '../text/ip.ts'
+
+/**
+ * Tells the neighbours of a pod's link at once that the pod has these addresses. Otherwise those that know the MAC
+ * address of an address's former owner would send to it for half a minute. The kernel itself announces an address when
+ * a link comes up (arp_notify, ndisc_notify). That is enough for links on a master, such as a macvlan. It is too early
+ * for a port of a bridge, which does not forward yet, and for a device that gets its addresses while it is up. Comes
+ * after `untilRunning`. A failure is only logged.
+ */
+export function announceAddresses(own: readonly Resource[], run: Run): void {
+  const isBridged = own.some((one) => one.kind === 'link' && one.ns === 'host' && one.port !== undefined)
+  for (const link of own) {
+    if (link.kind !== 'link' || link.ns === 'host' || !link.up) continue
+    if (link.type !== 'lent' && !(link.type === 'peer' && isBridged)) continue
+    const addresses = own.flatMap((one) =>
+      one.kind === 'addr' && one.ns === link.ns && one.dev === link.name ? [split(one.cidr).ip] : [],
+    )
+    try {
+      if (addresses.length > 0) run.announce?.(link.name, addresses, link.ns)
+    } catch (cause) {
+      log(`plumb: Cannot announce ${addresses.join(', ')} on ${link.name}: ${(cause as Error).message}`)
+    }
+  }
+}
