@@ -17,9 +17,9 @@ const [ICMPV6, HOPS, NEIGHBOUR_ADVERTISEMENT, OVERRIDE, TARGET_ADDRESS] = [58, 2
 const ADVERTISEMENT_BYTES = 32
 
 /**
- * Tells the neighbours of a link of this thread's namespace which MAC address has these addresses: a gratuitous ARP for
- * IPv4, and an unsolicited neighbour advertisement for IPv6 (RFC 4861 section 7.2.6). A neighbour that knows another MAC
- * address replaces it. Does nothing for links that are not Ethernet. Throws Error with the errno.
+ * Tells the neighbours of a link of this thread's namespace which MAC address has these addresses. It sends a gratuitous
+ * ARP for IPv4, and an unsolicited neighbour advertisement for IPv6 (RFC 4861 section 7.2.6). A neighbour that knows
+ * another MAC address replaces it. Does nothing for links that are not Ethernet. Throws Error with the errno.
  */
 export function announce(link: string, addresses: readonly Ip[]): void {
   const c = libc()

@@ -71,7 +71,7 @@ const [DELETION, SET] = ['link delete group ', 'link set dev ']
 // The kernel reports a deleted link with its group. It does not say who deleted the link, unless the request asked for
 // an echo (NLM_F_ECHO), and `ip` does not ask. But a link has this group only when the tool has run the line that sets
 // the group. Without -force, ip runs a line only after all earlier lines have succeeded. So only the deletion of the
-// group is left, and it cannot meet a later link of the same name, whoever deleted this one.
+// group is left, and it cannot meet a later link of the same name. It does not matter who deleted this one.
 function removal(input: string): ((message: DataView) => boolean) | undefined {
   const lines = input.trimEnd().split('\n')
   const last = lines[lines.length - 1] as string

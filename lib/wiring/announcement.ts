@@ -1,5 +1,6 @@
 import { log } from '../os/log.ts'
 import type { Run } from '../os/run.ts'
+import type { Link } from '../state/kinds/link.ts'
 import type { Resource } from '../state/resource.ts'
 import { split } from '../text/ip.ts'
 
@@ -15,13 +16,23 @@ export function announceAddresses(own: readonly Resource[], run: Run): void {
   for (const link of own) {
     if (link.kind !== 'link' || link.ns === 'host' || !link.up) continue
     if (link.type !== 'lent' && !(link.type === 'peer' && isBridged)) continue
-    const addresses = own.flatMap((one) =>
-      one.kind === 'addr' && one.ns === link.ns && one.dev === link.name ? [split(one.cidr).ip] : [],
-    )
-    try {
-      if (addresses.length > 0) run.announce?.(link.name, addresses, link.ns)
-    } catch (cause) {
-      log(`plumb: Cannot announce ${addresses.join(', ')} on ${link.name}: ${(cause as Error).message}`)
-    }
+    tell(link, own, run)
+  }
+}
+
+/** Tells the pods of a bridge which MAC address its gateway addresses have now. */
+export function announceGateways(put: readonly Resource[], run: Run): void {
+  for (const name of new Set(put.flatMap((one) => (one.kind === 'addr' && one.ns === 'host' ? [one.dev] : []))))
+    tell({ name, ns: 'host' }, put, run)
+}
+
+function tell({ name, ns }: Pick<Link, 'name' | 'ns'>, all: readonly Resource[], run: Run): void {
+  const addresses = all.flatMap((one) =>
+    one.kind === 'addr' && one.ns === ns && one.dev === name ? [split(one.cidr).ip] : [],
+  )
+  try {
+    if (addresses.length > 0) run.announce?.(name, addresses, ns)
+  } catch (cause) {
+    log(`plumb: Cannot announce ${addresses.join(', ')} on ${name}: ${(cause as Error).message}`)
   }
 }
