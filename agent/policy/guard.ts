@@ -34,7 +34,7 @@ export class Guard {
     bridge: { elements: new Elements(GUARD, SHAPES, { family: 'bridge' }), isLoaded: false },
   }
 
-  /** The node has a bridge, or had one. Another program may make it anew, and pods are its ports again at once. */
+  /** The node has a bridge, or had one. When another program makes it again, pods may be its ports at once. */
   #hadBridge: boolean | undefined
 
   /** Notes that another program may have changed the tables. */

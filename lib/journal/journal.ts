@@ -5,8 +5,7 @@ import { log } from '../os/log.ts'
 import { type Identity, identityOf, isAt } from '../os/netns.ts'
 import { listFiles, readText } from '../os/reading.ts'
 import { occupy, takeTurn } from '../os/turns.ts'
-import type { BridgePort } from '../state/bridge-ports.ts'
-import type { Resource } from '../state/resource.ts'
+import type { BridgePort, Resource } from '../state/resource.ts'
 import { digest } from '../text/digest.ts'
 import { CniError, CODE } from '../text/errors.ts'
 import { type Cidr, split } from '../text/ip.ts'
@@ -35,7 +34,7 @@ export interface Entry {
 export interface Part extends Partial<Identity> {
   readonly netns?: NetnsPath
   readonly own: readonly Resource[]
-  /** The ports of a bridge that the attachment needs. The ADD that makes the bridge anew joins them again. */
+  /** The ports of a bridge that the attachment needs. The ADD that makes the bridge again joins them to it. */
   readonly ports?: readonly BridgePort[]
 }
 

@@ -4,17 +4,7 @@ import type { Fdb } from './kinds/fdb.ts'
 import { handler } from './kinds/index.ts'
 import type { Link } from './kinds/link.ts'
 import type { Vlan } from './kinds/vlan.ts'
-import type { Resource } from './resource.ts'
-
-/**
- * A port of a bridge with all that the kernel forgets when the bridge goes: its settings, its VLANs, and the fixed
- * addresses of the forwarding table.
- */
-export interface BridgePort {
-  readonly name: IfName
-  readonly port: NonNullable<Link['port']>
-  readonly rows: readonly (Vlan | Fdb)[]
-}
+import type { BridgePort, Resource } from './resource.ts'
 
 /** The ports among the resources of an attachment. Pure. */
 export function portsOf(resources: readonly Resource[]): BridgePort[] {

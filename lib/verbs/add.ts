@@ -56,7 +56,7 @@ interface Made {
   holds: boolean
   /** This ADD wrote to the journal how to remove the link. */
   noted: boolean
-  /** The bridge that other pods have lost. This ADD makes it anew. */
+  /** The bridge that other pods have lost. This ADD makes it again. */
   lostBridge: IfName | undefined
   /** Makes the first links. For a device of the node, makes the links that stay on the node. */
   firstLinks: Begun

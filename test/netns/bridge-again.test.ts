@@ -17,7 +17,7 @@ const OLD = Object.keys(KEYS) as (keyof typeof KEYS)[]
 
 describe('a bridge that was deleted under living pods', () => {
   it(
-    'the ADD that makes it anew joins the old pods again, with all settings of their ports, and they reach everybody at once',
+    'the ADD that makes it again joins the old pods again, with all settings of their ports, and they reach everybody at once',
     inNamespaces(NAMES, async (place) => {
       const { node, next, last } = place
       const { net, addresses } = await pods(place)
