@@ -243,7 +243,5 @@ export class DataPathPart implements Part {
 // A DEL may have removed a link since it was seen.
 function isOfGone(stderr: string): boolean {
   const { byLine, rest } = failures(stderr)
-  return (
-    rest === '' && byLine.size > 0 && [...byLine.values()].every((said) => /^(Cannot find|No such)/.test(said))
-  )
+  return rest === '' && byLine.size > 0 && [...byLine.values()].every((said) => /^(Cannot find|No such)/.test(said))
 }
