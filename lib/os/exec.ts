@@ -1,7 +1,9 @@
 // This folder is the access to the system: files, locks, namespaces, links, netlink, nftables, and external tools such
 // as ip, nft and tc. Begin with `run` in this file. Then read libc.ts and fs.ts for the calls without a subprocess.
 import { CniError, CODE, ExecError } from '../text/errors.ts'
+import type { Ip } from '../text/ip.ts'
 import type { Netns } from '../text/values.ts'
+import { announce } from './announcement.ts'
 import { remaining } from './deadline.ts'
 import { libc, sleep } from './door.ts'
 import { fs } from './fs.ts'
@@ -9,7 +11,7 @@ import { type Child, spawn, wait } from './libc.ts'
 import { addressesNow } from './link-addresses.ts'
 import { type Ending, endingOf, listenerOf } from './link-removal.ts'
 import { isLink } from './link-state.ts'
-import { linkIn } from './links.ts'
+import { forwards, linkIn } from './links.ts'
 import { inside } from './netns.ts'
 import { chainUses, isThere, ruleCounts, setNames } from './nftables.ts'
 import { ownTool } from './own-tools.ts'
@@ -71,6 +73,8 @@ export const run: Run = Object.assign(
       if (!working.has(`${key} ${stdin}`)) working.set(`${key} ${stdin}`, put(key, argv, stdin, ns))
     },
     running: (name: string, limitMs: number) => linkState(name, limitMs) === 'running',
+    forwards,
+    announce: (link: string, addresses: readonly Ip[], ns: Netns) => inside(ns, () => announce(link, addresses)),
     link: isLink,
     seen: linkIn,
     held: addressesNow,

@@ -151,7 +151,7 @@ function purpose(want: Link, { text }: Line, gone: boolean): string {
       ? `the device is back on the node as ${move.name}, with address, size and state as they were`
       : `the device goes to the pod, is ${move.name} there, and bears a mark by which DEL finds it`
   if (gone && text.startsWith('link set'))
-    return `${name} goes together with other links: the kernel waits once for all of a group`
+    return `${name} goes with its group: the kernel waits once for all of it, and reports the group`
   if (gone && text.startsWith('link delete group')) return 'they go, with their other ends, addresses and routes'
   if (gone) return `${name} and with it its other end, its addresses and its routes`
   if (type === 'ifb') return `what the pod sends passes through it, to be shaped`
