@@ -1,3 +1,4 @@
+import type { Ip } from '../text/ip.ts'
 import type { NetnsPath } from '../text/values.ts'
 import type { Held } from './link-addresses.ts'
 import type { SeenLink } from './links.ts'
@@ -27,6 +28,13 @@ export interface Run {
    * without a kernel.
    */
   running?(name: string, limitMs: number): boolean
+  /**
+   * Waits until the bridge of a port lets it forward. Returns false when `limitMs` passes first. Absent without a
+   * kernel.
+   */
+  forwards?(port: string, limitMs: number): boolean
+  /** Tells the neighbours of a link which MAC address has these addresses (announcement.ts). Absent without a kernel. */
+  announce?(link: string, addresses: readonly Ip[], ns: 'host' | NetnsPath): void
   /** Whether a namespace has a link of this name. True when the kernel refuses to answer. Absent without a kernel. */
   link?(name: string, ns: 'host' | NetnsPath): boolean
   // These throw NoAnswer when the kernel does not answer.

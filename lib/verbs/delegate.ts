@@ -31,6 +31,8 @@ export async function findPlugin<R extends Plugin['role']>(
   const file = path.map((dir) => `${dir}/${type}`).find(isFile)
   if (file !== undefined && !(io.isOurs ?? isOurs)(file)) return file
   const plugin = file !== undefined || path.length === 0 ? await io.plugin(type) : undefined
+  // This executable under a name of its own finds out itself which plugin it is.
+  if (file !== undefined && plugin === undefined) return file
   if (!roles.some((role) => role === plugin?.role))
     throw new CniError(
       command === 'STATUS' ? CODE.notReady : CODE.config,
