@@ -100,7 +100,9 @@ describe('Services: from outside', () => {
       // Another program that takes the setting back is repaired.
       await n1.ns.exec(['sysctl', '-qw', 'net.ipv4.conf.all.route_localnet=0'])
       await fixture.nft('delete', 'table', 'inet', 'plumb_services')
-      await until(async () => (await localnet()) === '1', 20_000)
+      const isThere = async () =>
+        (await n1.ns.exec(['nft', 'list', 'chain', 'inet', 'plumb_services', 'martians'])).status === 0
+      await until(async () => (await localnet()) === '1' && (await isThere()), 20_000)
       await agents[0]?.stop()
       const plumb = join(import.meta.dir, '../../dist/plumb')
       const other = Bun.spawn(
