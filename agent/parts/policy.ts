@@ -4,6 +4,7 @@ import { maybeSysctl } from '../../lib/os/sysctls.ts'
 import { CniError, CODE } from '../../lib/text/errors.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Changes } from '../cluster/changes.ts'
+import { FORMER_POLICY_KINDS } from '../cluster/kinds.ts'
 import type { Pod } from '../cluster/objects.ts'
 import type { ObjectSource } from '../cluster/source.ts'
 import { initialState, type NodeState, withStep } from '../health/condition.ts'
@@ -43,6 +44,8 @@ const MATRIX_SHARE = 10
 const AGAIN_MS = 2000
 /** How often the journal has to lack an attachment. */
 const LOOKS = 3
+/** The kinds that policy enforces, and those that it only names. */
+const FOLLOWED = [...POLICY_KINDS, ...FORMER_POLICY_KINDS]
 const NO_STEP = 'nft has not answered yet'
 
 /**
@@ -83,7 +86,7 @@ export class PolicyPart implements Part, Admission {
     this.#objects = objects
     this.queue = queue
     this.#repairs = repairs
-    this.#changes = objects.changes(POLICY_KINDS, () =>
+    this.#changes = objects.changes(FOLLOWED, () =>
       this.#waiting.isEmpty ? queue.add('objects') : queue.addUrgent('objects'),
     )
     this.#endpoints = new Endpoints((key) => {
@@ -253,22 +256,23 @@ export class PolicyPart implements Part, Admission {
   }
 
   #reportObjects(): void {
-    const trouble = this.#objects.trouble(POLICY_KINDS)
-    const more = this.#objects.isComplete(POLICY_KINDS) ? '; the last known objects are enforced' : ''
-    const refused = this.#objects.refused(POLICY_KINDS).slice(0, NAMED)
-    const texts = [
-      ...(trouble === undefined ? [] : [`${trouble}${more}`]),
-      ...refused.map((text) => `${text}; the other objects are enforced`),
-    ]
-    const failures = texts.map((text): Failure => ({ scope: 'part', text }))
-    this.#context.failures.report('objects of policy', failures)
+    const trouble = this.#objects.trouble(FOLLOWED)
+    this.#now.unknownObjects = { ...this.#now.unknownObjects, policy: trouble }
+    const isComplete = this.#objects.isComplete(POLICY_KINDS)
+    const more = isComplete ? '; the last known objects are enforced' : ''
+    const refused = this.#objects.refused(FOLLOWED).slice(0, NAMED)
+    this.#context.failures.report('objects of policy', [
+      // Without all objects no pod can start.
+      ...(trouble === undefined ? [] : [{ scope: isComplete ? 'part' : 'node', text: `${trouble}${more}` } as const]),
+      ...refused.map((text) => ({ scope: 'part', text: `${text}; the other objects are enforced` }) as const),
+    ])
   }
 
   #publish(): void {
     const { policies, clusterPolicies } = this.#objects.objects
     const locals = [...this.#state.locals.values()]
     const [ingress, egress] = SIDES.map((side) => locals.filter(({ chains }) => chains[side] !== undefined).length)
-    const refused = this.#objects.refused(POLICY_KINDS)
+    const refused = this.#objects.refused(FOLLOWED)
     this.#now.policy = {
       policies: policies.size,
       clusterPolicies: clusterPolicies.size,
