@@ -89,13 +89,16 @@ export class PolicyPart implements Part, Admission {
     this.#changes = objects.changes(FOLLOWED, () =>
       this.#waiting.isEmpty ? queue.add('objects') : queue.addUrgent('objects'),
     )
-    this.#endpoints = new Endpoints((key) => {
-      this.#changes.note('pods', key)
-      queue.addUrgent('attachments')
-    })
+    this.#endpoints = new Endpoints(
+      (key) => {
+        this.#changes.note('pods', key)
+        queue.addUrgent('attachments')
+      },
+      (key) => objects.objects.pods.get(key),
+    )
     this.#state = new PolicyState(objects.objects, context.node, this.#endpoints)
     this.#counters = new Counters(context.run, () => this.#state.counted())
-    this.#places = placesOf([], this.#state.locals, true)
+    this.#places = placesOf(this.#endpoints, this.#state.locals, true)
   }
 
   /**
@@ -104,7 +107,7 @@ export class PolicyPart implements Part, Admission {
    */
   restore(): void {
     for (const one of journaled()) this.#endpoints.admit(one)
-    this.#places = placesOf(this.#endpoints.all(), this.#state.locals, true)
+    this.#places = placesOf(this.#endpoints, this.#state.locals, true)
   }
 
   invalidate(): void {
@@ -124,7 +127,7 @@ export class PolicyPart implements Part, Admission {
       const again = new Set(gone())
       missing = missing.filter((one) => again.has(one))
     }
-    for (const one of missing) this.#endpoints.release(one, (key) => this.#objects.objects.pods.get(key))
+    for (const one of missing) this.#endpoints.release(one)
   }
 
   ready(): void {
@@ -185,19 +188,15 @@ export class PolicyPart implements Part, Admission {
     this.#endpoints.admit(endpoint)
     // The link is made meanwhile.
     this.queue.add('bridges', BRIDGES_MS)
-    const isKnown = () => this.#objects.isComplete(POLICY_KINDS) && this.#isKnown(endpoint)
+    const isKnown = () => this.#objects.isComplete(POLICY_KINDS) && this.#endpoints.isKnown(endpoint)
     await this.#waiting.wait(isKnown, waitMs, signal, () => this.#whyNot(endpoint))
   }
 
   async release(one: Pick<Endpoint, 'containerId' | 'ifname'>, signal: AbortSignal): Promise<void> {
-    if (this.#endpoints.release(one, (key) => this.#objects.objects.pods.get(key)) === undefined) return
+    if (this.#endpoints.release(one) === undefined) return
     this.ready()
     const isAny = () => true
     await this.#waiting.wait(isAny, RELEASE_MS, signal, () => this.#trouble)
-  }
-
-  #isKnown(endpoint: Endpoint): boolean {
-    return this.#objects.objects.pods.has(podKey(endpoint))
   }
 
   /** Whether pods of this node are, or may be, ports of a bridge. */
@@ -218,7 +217,12 @@ export class PolicyPart implements Part, Admission {
   #whyNot(endpoint: Endpoint): string {
     if (!this.#objects.isComplete(POLICY_KINDS))
       return `the agent does not know the objects of ${this.#objects.origin} yet`
-    return this.#isKnown(endpoint) ? this.#trouble : `${this.#objects.origin} has no Pod ${podKey(endpoint)}`
+    if (this.#endpoints.isKnown(endpoint)) return this.#trouble
+    const key = podKey(endpoint)
+    const other = this.#objects.objects.pods.get(key)?.uid
+    const has = other === undefined ? '' : `, but one of the UID ${other}`
+    const uid = endpoint.uid === undefined || other === undefined ? '' : ` of the UID ${endpoint.uid}`
+    return `${this.#objects.origin} has no Pod ${key}${uid}${has}`
   }
 
   async step(why: readonly string[]): Promise<Outcome> {
@@ -233,7 +237,7 @@ export class PolicyPart implements Part, Admission {
     }
     const [written, began] = [this.#waiting.begin(), performance.now()]
     this.#state.apply(this.#changes.take())
-    this.#places = placesOf(this.#endpoints.all(), this.#state.locals, options.isAudit)
+    this.#places = placesOf(this.#endpoints, this.#state.locals, options.isAudit)
     try {
       const { run } = this.#context
       const works = [(own: Run) => this.#program(options, own), ...this.#guard.works(this.#places)]
