@@ -88,6 +88,13 @@ export const KINDS: { readonly [K in KindName]: ObjectKind<Values[K]> } = {
   baselineAdminPolicies: unused('BaselineAdminNetworkPolicy', 'baselineadminnetworkpolicies'),
 }
 
+/** The values of `apiVersion` in a manifest of a kind. */
+export function apiVersionsOf({ path, custom }: ObjectKind<unknown>): string[] {
+  if (custom) return custom.versions.map((version) => `${custom.group}/${version}`)
+  // `/api/v1/pods`, `/apis/networking.k8s.io/v1/networkpolicies`.
+  return [path.split('/').slice(2, -1).join('/')]
+}
+
 function madeBy(custom: Custom): { readonly custom: Custom; readonly path: string } {
   return { custom, path: listPath(custom, custom.versions[0] ?? '') }
 }

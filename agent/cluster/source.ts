@@ -11,9 +11,10 @@ import { accessOf, type Wish } from './access.ts'
 import { Api } from './api.ts'
 import { Changes } from './changes.ts'
 import { Collection, PATIENCE } from './collection.ts'
-import { KINDS, type KindName, type ObjectKind, type Objects } from './kinds.ts'
+import { checkDocument, nearKind, withoutBlanks } from './document.ts'
+import { apiVersionsOf, KINDS, type KindName, type ObjectKind, type Objects } from './kinds.ts'
 import { namespaceOf } from './objects.ts'
-import { objectAt } from './reading.ts'
+import { objectAt, quoted } from './reading.ts'
 import { UnservedError } from './served.ts'
 
 /** Where the objects of the cluster come from: the Kubernetes API, or a folder of manifests. */
@@ -308,12 +309,18 @@ interface Manifests {
  */
 export function readManifests(dir: string): Manifests {
   const found: Reading = { maps: emptyMaps(), refused: [], files: new Map(), failed: new Set(), closed: new Set() }
-  for (const name of listFiles(dir).filter((one) => /\.(ya?ml|json)$/.test(one) && !one.startsWith('.'))) {
+  const doubled: string[] = []
+  // Hidden files are those of editors, and of mounts.
+  for (const name of listFiles(dir).sort()) {
+    if (name.startsWith('.')) continue
     const [file, before] = [`${dir}/${name}`, found.refused.length]
-    for (const raw of documentsOf(file, found.refused)) take(raw, file, found)
+    if (/\.(ya?ml|json)$/.test(name))
+      for (const raw of documentsOf(file, found.refused)) take(raw, file, found, doubled)
+    else found.refused.push(`${file} is not read: want a file .yaml, .yml or .json, or the folder without it`)
     if (found.refused.length > before) found.failed.add(file)
   }
   const { maps, ...rest } = found
+  rest.refused.push(...doubled)
   const objects = maps as unknown as Objects
   for (const { namespace } of [...objects.pods.values(), ...objects.policies.values()])
     if (!maps.namespaces.has(namespace)) maps.namespaces.set(namespace, namespaceOf({ metadata: { name: namespace } }))
@@ -330,23 +337,37 @@ interface Reading {
 
 const BY_MANIFEST = new Map(Object.entries(KINDS).map(([kind, { manifest }]) => [manifest, kind as KindName]))
 
-function take(raw: unknown, file: string, found: Reading): void {
-  const { kind, items } = (raw ?? {}) as { kind?: unknown; items?: unknown }
-  if (typeof kind === 'string' && kind.endsWith('List') && Array.isArray(items))
-    for (const item of items) take(item, file, found)
+function take(given: unknown, file: string, found: Reading, doubled: string[]): void {
+  // A document may be empty: `---` at the end of a file.
+  if (given === null) return
+  const { kind, items } = given as { kind?: unknown; items?: unknown }
+  if (typeof kind === 'string' && kind.endsWith('List') && Array.isArray(items)) {
+    for (const item of items) take(item, file, found, doubled)
+    return
+  }
   const name = typeof kind === 'string' ? BY_MANIFEST.get(kind) : undefined
-  if (name === undefined) return
+  if (name === undefined) {
+    const meant =
+      typeof kind === 'string' ? nearKind(kind, [...BY_MANIFEST.keys()]) : BY_MANIFEST.keys().toArray().join(', ')
+    if (meant !== undefined) found.refused.push(`${file}: kind ${quoted(kind)} is not read: want ${meant}`)
+    return
+  }
+  const raw = withoutBlanks(given, KINDS[name].custom !== undefined)
   const labels = objectAt(objectAt(raw, 'metadata'), 'labels')
   if (KINDS[name].without?.some((label) => Object.hasOwn(labels, label))) return
   const put = (value: Named | undefined, isClosed = false) => {
     if (!value) return
     const key = value.namespace === undefined ? value.name : `${value.namespace}/${value.name}`
+    const other = found.files.get(`${name} ${key}`)
+    const where = other === file ? 'twice in' : `in ${other} and in`
+    if (other !== undefined) doubled.push(`${KINDS[name].manifest} ${key} is ${where} ${file}: the last one counts`)
     found.maps[name].set(key, value)
     found.files.set(`${name} ${key}`, file)
     if (isClosed) found.closed.add(`${name} ${key}`)
     for (const text of value.leftOut ?? []) found.refused.push(`${file}: ${text}`)
   }
   try {
+    checkDocument(raw, KINDS[name].manifest, apiVersionsOf(KINDS[name]))
     put(KINDS[name].project(raw) as Named | undefined)
   } catch (cause) {
     if (!(cause instanceof ValueError)) throw cause

@@ -1,6 +1,8 @@
 import { type Document, isScalar, parseAllDocuments, visit } from 'yaml'
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { type ClusterPolicy, clusterPolicyOf } from '../cluster/cluster-policy.ts'
+import { checkDocument, withoutBlanks } from '../cluster/document.ts'
+import { apiVersionsOf, KINDS, type ObjectKind } from '../cluster/kinds.ts'
 import { type Policy, policyOf } from '../cluster/objects.ts'
 import {
   type Group,
@@ -70,18 +72,24 @@ export function draftsOf(text: string): Drafts {
     throw new ValueError(`The policies have ${text.length} characters: want ${MOST_TEXT} at most`)
   const policies = new Map<string, Policy>()
   const clusterPolicies = new Map<string, ClusterPolicy>()
-  for (const raw of rawOf(text)) {
-    const { kind } = (raw ?? {}) as { kind?: unknown }
+  for (const given of rawOf(text)) {
+    const { kind } = (given ?? {}) as { kind?: unknown }
     if (kind === 'NetworkPolicy') {
-      const one = policyOf(raw)
+      const one = policyOf(documentOf(given, KINDS.policies))
       policies.set(keyOf(one), one)
     } else if (kind === 'ClusterNetworkPolicy') {
-      const one = clusterPolicyOf(raw)
+      const one = clusterPolicyOf(documentOf(given, KINDS.clusterPolicies))
       clusterPolicies.set(one.name, one)
     } else throw new ValueError(`Cannot compare ${JSON.stringify(kind) ?? 'an object without a kind'}: ${WANT}`)
   }
   if (policies.size + clusterPolicies.size === 0) throw new ValueError(`There is no policy in this text: ${WANT}`)
   return { policies: [...policies.values()], clusterPolicies: [...clusterPolicies.values()] }
+}
+
+function documentOf(given: unknown, kind: ObjectKind<unknown>): unknown {
+  const raw = withoutBlanks(given, kind.custom !== undefined)
+  checkDocument(raw, kind.manifest, apiVersionsOf(kind))
+  return raw
 }
 
 function rawOf(text: string): unknown[] {
