@@ -11,7 +11,7 @@ import { initialState, type NodeState, withStep } from '../health/condition.ts'
 import { jointly } from '../kernel/jointly.ts'
 import { both } from '../lease/families.ts'
 import { type Admission, Waiting } from '../policy/admission.ts'
-import { type Comparison, comparisonOf, type Drafts } from '../policy/comparison.ts'
+import { type Comparison, comparisonOf, type Drafts, MOST } from '../policy/comparison.ts'
 import { Counters, type PolicyCounts } from '../policy/counters.ts'
 import { followDrops, lineOf } from '../policy/drops.ts'
 import { type Endpoint, Endpoints, journaled, podKey } from '../policy/endpoints.ts'
@@ -26,6 +26,7 @@ import { logOf, SIDES, TABLE, type TableOptions } from '../policy/table.ts'
 import { detail, type Known, objectsOf, type PodDetail, type PodSummary, summaries } from '../policy/view.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
+import { inPieces } from '../scheduler/pieces.ts'
 import type { Queue } from '../scheduler/queue.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
@@ -79,6 +80,8 @@ export class PolicyPart implements Part, Admission {
   /** The agent listens to what the rules log. */
   #matrix: { readonly value: PolicyMatrix; readonly until: number } | undefined
   #isListening = false
+  /** The last question that takes long. */
+  #answering: Promise<unknown> = Promise.resolve()
 
   constructor(context: Context, objects: ObjectSource, now: NodeState, queue: Queue, repairs: Repairs) {
     this.#context = context
@@ -159,24 +162,43 @@ export class PolicyPart implements Part, Admission {
    * Which namespaces reach which. Undefined while the objects are not known. It may be some seconds old, so that many
    * readers take a tenth of a core at most.
    */
-  matrix(): PolicyMatrix | undefined {
-    if (!this.#objects.isComplete(POLICY_KINDS)) return undefined
-    const begun = performance.now()
-    if (this.#matrix && begun < this.#matrix.until) return this.#matrix.value
-    const value = matrixOf(this.known())
-    const now = performance.now()
-    this.#matrix = { value, until: now + MATRIX_SHARE * (now - begun) }
-    return value
+  matrix(): Promise<PolicyMatrix | undefined> {
+    return this.#inTurn(async () => {
+      if (!this.#objects.isComplete(POLICY_KINDS)) return undefined
+      const begun = performance.now()
+      if (this.#matrix && begun < this.#matrix.until) return this.#matrix.value
+      const value = await inPieces(matrixOf(this.known()))
+      const now = performance.now()
+      this.#matrix = { value, until: now + MATRIX_SHARE * (now - begun) }
+      return value
+    })
   }
 
   /** The pods behind a cell of the matrix. Undefined while the objects are not known. */
-  cell(from: string, to: string): CellView | undefined {
-    return this.#objects.isComplete(POLICY_KINDS) ? cellOf(this.known(), from, to) : undefined
+  cell(from: string, to: string): Promise<CellView | undefined> {
+    return this.#inTurn(async () =>
+      this.#objects.isComplete(POLICY_KINDS) ? inPieces(cellOf(this.known(), from, to)) : undefined,
+    )
   }
 
-  /** What policies would change that nobody has applied. Undefined while the objects are not known. */
-  comparison(drafts: Drafts): Comparison | undefined {
-    return this.#objects.isComplete(POLICY_KINDS) ? comparisonOf(this.known(), drafts) : undefined
+  /**
+   * What policies would change that nobody has applied. Throws CniError 11 while the objects are not known, and ValueError
+   * for too much work.
+   */
+  comparison(drafts: Drafts): Promise<Comparison> {
+    return this.#inTurn(async () => inPieces(comparisonOf(this.known(), drafts), MOST))
+  }
+
+  /** Whether the objects of the cluster are known. */
+  get isComplete(): boolean {
+    return this.#objects.isComplete(POLICY_KINDS)
+  }
+
+  // Such questions are answered one after another, so that many of them leave the loop as free as one.
+  #inTurn<T>(answer: () => Promise<T>): Promise<T> {
+    const turn = this.#answering.then(answer)
+    this.#answering = turn.catch(() => {})
+    return turn
   }
 
   /** The counters of the table. Throws Error when nft does not give them. */

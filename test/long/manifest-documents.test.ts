@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { readManifests } from '../../agent/cluster/source.ts'
 import { draftsOf } from '../../agent/policy/comparison.ts'
+import { atOnce } from '../../agent/scheduler/pieces.ts'
 import { blankDocuments } from '../support/blanks.ts'
 
 function read(files: Readonly<Record<string, string | object>>) {
@@ -83,7 +84,7 @@ describe('documents of manifests', () => {
       assert.match(refused.join('\n'), told)
       assert.equal(refused.length, 1)
       assert.deepEqual(objects.policies.get('x/a'), { ...CLOSED, pods: OF_APP })
-      assert.throws(() => draftsOf(JSON.stringify(document)), /^ValueError: NetworkPolicy x\/a: /)
+      assert.throws(() => atOnce(draftsOf(JSON.stringify(document))), /^ValueError: NetworkPolicy x\/a: /)
     }
   })
 
