@@ -16,6 +16,8 @@ const [IFINFOMSG_BYTES, IFI_TYPE, IFI_INDEX, IFI_FLAGS] = [16, 2, 4, 8]
 const [IFF_UP, IFF_PROMISC, IFF_ALLMULTI] = [1, 0x100, 0x200]
 const ARPHRD_ETHER = 1
 const SKIP_STATISTICS: Attribute = [IFLA_EXT_MASK, Uint8Array.of(8, 0, 0, 0)]
+// ENODEV. ERANGE and EINVAL: no link can have this name or index.
+const ABSENT = [19, 22, 34]
 
 /** The kernel's facts about a link. */
 export interface LinkFacts extends Required<Omit<Settings, 'master'>> {
@@ -54,26 +56,27 @@ export type SeenLink = Pick<
 
 /**
  * The facts of a link of this thread's namespace, by name or index (rtnetlink(7)). Takes microseconds and no
- * subprocess. Undefined when there is no such link. Throws Error with the errno when the request fails.
+ * subprocess. Undefined when there is no such link. Throws NoAnswer.
  */
 export function linkFacts(which: string | number): LinkFacts | undefined {
   const body = new Uint8Array(IFINFOMSG_BYTES)
   if (typeof which === 'number') new DataView(body.buffer).setInt32(IFI_INDEX, which, true)
   const named: Attribute[] = typeof which === 'number' ? [] : [[IFLA_IFNAME, new TextEncoder().encode(`${which}\0`)]]
-  const [found] = askRoute(RTM_GETLINK, body, 0, [SKIP_STATISTICS, ...named])
+  const [found] = askRoute(RTM_GETLINK, body, 0, [SKIP_STATISTICS, ...named], ABSENT)
   return found && read(found)
 }
 
 /**
  * The facts of all links of this thread's namespace. Not from sysfs, which shows the namespace in which it was mounted.
+ * Throws NoAnswer.
  */
 export function linksNow(): LinkFacts[] {
   return askRoute(RTM_GETLINK, new Uint8Array(IFINFOMSG_BYTES), NLM_F_DUMP, [SKIP_STATISTICS]).map(read)
 }
 
 /**
- * The facts of a link of any namespace. Undefined when there is no such link. Throws CniError 3 when the namespace
- * cannot be entered.
+ * The facts of a link of any namespace. Undefined when there is no such link. Throws NoAnswer, and CniError 3 when the
+ * namespace cannot be entered.
  */
 export function linkIn(name: string, ns: Netns): LinkFacts | undefined {
   return inside(ns, () => linkFacts(name))

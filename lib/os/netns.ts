@@ -40,6 +40,11 @@ export function netnsState(path: NetnsPath): 'pod' | 'own' | 'gone' | 'other' {
   return found.ino === own?.ino && found.dev === own.dev ? 'own' : 'pod'
 }
 
+/** Whether a path surely leads to no namespace: no file exists, or a file that is no namespace. */
+export function isNoNamespace(path: NetnsPath): boolean {
+  return ['gone', 'other'].includes(netnsState(path))
+}
+
 /**
  * The identity of a namespace. The kernel may give the inode to another namespace later. It never gives the cookie to
  * another one. The cookie needs Linux 5.14.

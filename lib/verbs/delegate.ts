@@ -57,8 +57,9 @@ export async function runDelegate(file: string, command: string, { text, io }: C
 function isFile(path: string): boolean {
   try {
     return fs.statSync(path)?.kind === 'file'
-  } catch {
+  } catch (cause) {
     // The path cannot exist: it is too long, or a parent is a file.
+    if (!['ENOTDIR', 'ENAMETOOLONG'].includes((cause as NodeJS.ErrnoException).code ?? '')) throw cause
     return false
   }
 }
