@@ -49,7 +49,7 @@ class Bench {
   }
 
   write(file: string, ...objects: object[]): void {
-    writeFileSync(join(this.#dir, file), objects.map((object) => JSON.stringify(object)).join('\n---\n'))
+    writeFileSync(join(this.#dir, file), `${objects.map((object) => JSON.stringify(object)).join('\n---\n')}\n`)
   }
 
   /** A Pod without an address, as the API has it before the kubelet knows one. */
