@@ -198,8 +198,9 @@ export class ServicesPart implements Part {
   async step(): Promise<Outcome> {
     // The table of an earlier run stays until everything is known.
     const trouble = this.#objects.trouble(SERVICE_KINDS)
+    this.#now.unknownObjects = { ...this.#now.unknownObjects, services: trouble }
     if (!this.#objects.isComplete(SERVICE_KINDS)) {
-      const failures: Failure[] = trouble === undefined ? [] : [{ scope: 'part', text: trouble }]
+      const failures: Failure[] = trouble === undefined ? [] : [{ scope: 'node', text: trouble }]
       this.#context.failures.report('objects of services', failures)
       return WAITING
     }
