@@ -11,7 +11,7 @@ import type { Place } from './backend/backend.ts'
 import { openBackend } from './backend/open.ts'
 import { makeProbes } from './backend/probes.ts'
 import { removeBird } from './bgp/bird.ts'
-import type { KindName } from './cluster/kinds.ts'
+import { FORMER_POLICY_KINDS, type KindName } from './cluster/kinds.ts'
 import { type ObjectsWish, openObjects } from './cluster/source.ts'
 import { listsReader } from './doctor/facts/lists.ts'
 import { removeFlannelRules } from './firewall/flannel-rules.ts'
@@ -136,7 +136,8 @@ function objectsOf(
 ): Pick<Context, 'objects'> {
   const from = policy ?? services?.objects ?? (bgp && store.kind === 'kube' ? apiOf(store) : undefined)
   const ofBgp: readonly KindName[] = bgp ? ['nodes'] : []
-  const all = [...(policy ? POLICY_KINDS : []), ...(services ? SERVICE_KINDS : []), ...ofBgp]
+  const ofPolicy = policy ? [...POLICY_KINDS, ...FORMER_POLICY_KINDS] : []
+  const all = [...ofPolicy, ...(services ? SERVICE_KINDS : []), ...ofBgp]
   return from ? { objects: openObjects(from, [...new Set(all)], version, nodes) } : {}
 }
 

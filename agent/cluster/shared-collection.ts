@@ -75,10 +75,7 @@ export class SharedCollection implements Source<string, WatchEvent> {
 
   async *watch(after: string, signal: AbortSignal): AsyncGenerator<WatchEvent> {
     try {
-      for await (const event of this.#collection.watch(after, signal)) {
-        this.#each(({ answered }) => answered?.())
-        yield event
-      }
+      yield* this.#collection.watch(after, signal, () => this.#each(({ answered }) => answered?.()))
     } catch (cause) {
       this.#each(({ failed }) => failed?.(cause))
       throw cause

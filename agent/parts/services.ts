@@ -222,8 +222,9 @@ export class ServicesPart implements Part {
   async step(): Promise<Outcome> {
     // The table of an earlier run stays until everything is known.
     const trouble = this.#objects.trouble(NEEDED)
+    this.#now.unknownObjects = { ...this.#now.unknownObjects, services: trouble }
     if (!this.#objects.isComplete(NEEDED)) {
-      const failures: Failure[] = trouble === undefined ? [] : [{ scope: 'part', text: trouble }]
+      const failures: Failure[] = trouble === undefined ? [] : [{ scope: 'node', text: trouble }]
       this.#context.failures.report('objects of services', failures)
       return WAITING
     }

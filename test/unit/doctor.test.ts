@@ -642,6 +642,17 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
     'The agent does not reach its store, etcd (connection refused): it goes on with what it knows, and does not see new nodes; run journalctl -u plumb-agent -n 20 --no-pager',
   ],
   [
+    'DR54',
+    healthy(
+      withStatus({
+        unknownObjects: [
+          'The Kubernetes API at https://10.0.0.1:6443 refused GET /api/v1/pods: 403 pods is forbidden; want a role that allows it for the service account of the pod',
+        ],
+      }),
+    ),
+    'The Kubernetes API at https://10.0.0.1:6443 refused GET /api/v1/pods: 403 pods is forbidden; want a role that allows it for the service account of the pod: what changes among these objects does not come to this node, and a node that starts serves no pods; run kubectl edit clusterrole plumb',
+  ],
+  [
     'DR51',
     healthy(withStatus({ peers: [{ ...(peer as NonNullable<typeof peer>), node: 'node-7', backend: 'host-gw' }] })),
     'This node uses the backend vxlan; node-7 uses host-gw: pods of these nodes do not reach each other; run systemctl restart plumb-agent',

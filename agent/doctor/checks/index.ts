@@ -51,6 +51,7 @@ import { check as dr12 } from './two-firewalls.ts'
 import { check as dr11 } from './ufw.ts'
 import { check as dr47 } from './unavailable.ts'
 import { check as dr15 } from './undone.ts'
+import { check as dr54 } from './unknown-objects.ts'
 import { check as dr24 } from './uplink-down.ts'
 import { check as dr53 } from './versions.ts'
 
@@ -109,4 +110,5 @@ export const CHECKS: readonly Check[] = [
   dr51,
   dr52,
   dr53,
+  dr54,
 ]
