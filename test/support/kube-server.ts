@@ -121,6 +121,7 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
       const kept = objects.get(list) ?? new Map<string, Raw>()
       objects.set(list, kept)
       put(list, kept, object, kept.has(keyOf(list, object)) ? 'MODIFIED' : 'ADDED')
+      if (list === DEFINITIONS) endWatches(customList(object))
     },
     drop(list, key) {
       const found = objects.get(list)?.get(key)
