@@ -149,7 +149,7 @@ export async function installNode({ files, policy }: Pick<Settings, 'files' | 'p
   const { path, made, foreign, hiddenBy } = installNetwork(files, files.subnetEnv, wish)
   if (hiddenBy !== undefined) warn(`agent: ${hiddenBy} comes before ${path}: the container runtime takes that one`)
   if (foreign) warn(`agent: ${path} is not plumb's file and stays as it is`)
-  else if (made) log(`agent: wrote ${path}: pods can start`)
+  else if (made) log(`agent: wrote ${path} for the container runtime`)
 }
 
 // Checks the plugins of the list, and the plugins that flannel starts itself.
