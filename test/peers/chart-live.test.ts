@@ -32,6 +32,14 @@ describe('conf/chart in a cluster', function () {
     program = helm() ?? skip(this, 'helm was not built: npm run chart builds it with Go')
     dir = mkdtempSync(join(tmpdir(), 'chart-live-'))
     api = await apiServer()
+    // The chart's have these names.
+    for (const kind of ['clusterrolebindings', 'clusterroles'])
+      await api.ask('DELETE', `/apis/rbac.authorization.k8s.io/v1/${kind}/plumb`)
+  })
+  // No hooks: nobody runs pods here.
+  afterEach(async () => {
+    if (api !== undefined)
+      for (const namespace of ['plumb', 'net']) await run('uninstall', 'plumb', '-n', namespace, '--no-hooks')
   })
   after(async () => {
     await api?.end()
@@ -54,8 +62,6 @@ describe('conf/chart in a cluster', function () {
   async function install(namespace: string, values: readonly string[], chart = CHART): Promise<void> {
     await must('install', ...release(namespace, chart), '--create-namespace', ...set(...values))
   }
-  // No hooks: nobody runs pods here.
-  const uninstall = (namespace: string) => must('uninstall', 'plumb', '-n', namespace, '--no-hooks')
   const configured = async (namespace: string) =>
     ((await server().ask('GET', `/api/v1/namespaces/${namespace}/configmaps/plumb`)) as { data?: object } | undefined)
       ?.data as Readonly<Record<string, string>>
@@ -92,22 +98,19 @@ describe('conf/chart in a cluster', function () {
     assert.notEqual((await upgrade('--reuse-values', ...set('network.ipv4=10.2.0.0/16'))).exitCode, 0)
     // A wrong word for it is no consent.
     assert.notEqual((await upgrade('--set', 'replaces=true')).exitCode, 0)
-    await uninstall('plumb')
   })
 
   it('settings of `agent` that win over those of the chart are compared as they run', async () => {
     await install('plumb', ['agent.service-proxy=kubernetes'])
-    const { exitCode, stderr } = await run('upgrade', ...release('plumb'))
+    const { exitCode, stderr } = await run('upgrade', ...release('plumb'), '--set', 'page.enabled=true')
     assert.notEqual(exitCode, 0)
     assert.match(stderr, /serviceProxy is true and would be unset/)
-    await uninstall('plumb')
   })
 
   it('network policy that would end is a change that is asked about', async () => {
     await install('plumb', [])
     const { stderr } = await run('upgrade', ...release('plumb'), '--set', 'networkPolicy.enabled=false')
     assert.match(stderr, /networkPolicy\.enabled is true and would be unset/)
-    await uninstall('plumb')
   })
 
   it('a ConfigMap that cannot be read is named, and not taken for none', async () => {
@@ -118,7 +121,6 @@ describe('conf/chart in a cluster', function () {
     const { exitCode, stderr } = await run('upgrade', ...release('plumb'), '--reuse-values')
     assert.notEqual(exitCode, 0)
     assert.match(stderr, /net-conf\.json is .*(unexpected|invalid).* and would be unset/i)
-    await uninstall('plumb')
   })
 
   it('--reuse-values works on a release of a chart that did not have the newest values', async () => {
@@ -130,7 +132,6 @@ describe('conf/chart in a cluster', function () {
     await must('upgrade', ...release('plumb'), '--reuse-values', ...set('page.enabled=true'))
     assert.match((await configured('plumb'))['net-conf.json'] ?? '', /10\.1\.0\.0\/16/)
     await server().ask('GET', '/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/plumb-own-node')
-    await uninstall('plumb')
   })
 
   const lines = PAGES.flatMap((page) => {
@@ -157,7 +158,6 @@ describe('conf/chart in a cluster', function () {
         /^healthz-ip: /m,
       ])
         assert.match(agent, want)
-      await uninstall('plumb')
     })
 
   it('the token of an agent changes its own Node and writes Events of it, and no other Node’s', async () => {
@@ -244,7 +244,6 @@ describe('conf/chart in a cluster', function () {
     end.abort()
     // Others are not held up: the administrator is no agent.
     await server().annotate('node-b', { noted: 'by the administrator' })
-    await uninstall('net')
   })
 })
 

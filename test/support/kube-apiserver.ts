@@ -135,6 +135,7 @@ export async function apiServer(ip = '127.0.0.1', controllers?: 'controllers'): 
       '--service-account-issuer=https://kubernetes.default.svc',
       '--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112',
       '--authorization-mode=RBAC',
+      '--allow-privileged=true',
       '--profiling=false',
     ])
     await until(() => ask('GET', '/readyz').then(() => true), 120_000)

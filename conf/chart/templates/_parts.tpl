@@ -82,7 +82,7 @@ net-conf.json: |
 {{- end -}}
 {{- end -}}
 {{- if and $changes (ne (.Values.replaces | default "") $digest) -}}
-{{- fail (printf "Refused, because the pods of the cluster would lose their network or their Services: %s. helm upgrade forgets the earlier values: pass --reset-then-reuse-values to keep them (--reuse-values before Helm 3.14). If you mean this change, pass --set replaces=%s" (join "; " $changes) $digest) -}}
+{{- fail (printf "Refused, because the pods of the cluster would lose their network or their Services: %s. helm upgrade with a value forgets the earlier ones: pass --reset-then-reuse-values to keep them (--reuse-values before Helm 3.14). If you mean this change, pass --set replaces=%s" (join "; " $changes) $digest) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
