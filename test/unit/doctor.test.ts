@@ -875,7 +875,7 @@ describe('shellWord()', () => {
 describe('reportText()', () => {
   const NONE = { findings: [], hidden: [], made: [], notMade: [] }
   it('says that nothing is wrong only when every check was made', () => {
-    const why = 'No agent tells its status'
+    const why = 'Cannot reach the agent'
     assert.equal(reportText({ ...NONE, made: ['DR1', 'DR2'] }), 'Nothing is wrong: 2 checks made')
     assert.equal(
       reportText({ ...NONE, made: ['DR1'], notMade: [{ code: 'DR2', why }] }),
