@@ -70,22 +70,23 @@ function isIn(entry: Entry): boolean {
   return partsOf(entry).some(([, part]) => isThere(part)) || run.link?.(hostVeth(entry.owner), 'host') === true
 }
 
+/** What runtimes keep of attachments whose network namespace is there. */
 export function cachedLiving() {
   return listCached(CACHE).entries.filter(({ netns }) => netns !== '' && existsSync(netns))
 }
 
-// Tells whether one of plumb's plugins makes the interface. The first plugin of the configuration makes it.
+/** Tells whether one of plumb's plugins makes the interface. The first plugin of the configuration makes it. */
 export function isOurs(config: string): boolean {
   const [main] = pluginsOf(config)
   return main?.type !== undefined && PLUGINS.includes(main.type)
 }
 
-export interface Configured {
+interface Configured {
   readonly type?: string
   readonly ipam?: { readonly type?: string; readonly dataDir?: string }
 }
 
-// A configuration that cannot be parsed counts as one without plugins.
+/** The plugins of a configuration. One that cannot be parsed counts as one without plugins. */
 export function pluginsOf(config: string): readonly Configured[] {
   try {
     const { plugins, ...single } = JSON.parse(config)
@@ -95,10 +96,12 @@ export function pluginsOf(config: string): readonly Configured[] {
   }
 }
 
+/** Whether the alias of a link says that it belongs to an attachment of plumb. */
 export function isAttachment(alias: string): boolean {
   return alias.startsWith('plumb/')
 }
 
+/** An attachment as messages name it: `NETWORK CONTAINER:INTERFACE`, shortened. */
 export function nameOf({ network, containerId, ifname }: Owner): string {
   return `${brief(network)} ${brief(containerId)}:${ifname}`
 }

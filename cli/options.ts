@@ -207,7 +207,7 @@ export function readOptions(argv: readonly string[], names: readonly OptionName[
   }
 }
 
-// Whoever knows kubectl writes `-o json` and `--output=json`. They mean --json.
+// kubectl has `-o json` and `--output=json`. Users of it type the same here.
 function asJson(argv: readonly string[]): string[] {
   return argv.flatMap((one, at) => {
     if (/^(-o=?|--output=)json$/.test(one)) return '--json'

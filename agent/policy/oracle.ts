@@ -28,6 +28,8 @@ export interface Attempt {
   /** `other` is a protocol without ports. No rule with ports allows it. */
   readonly protocol: Protocol | 'other'
   readonly port: number
+  /** The pod reaches itself by a Service. Without one the packets never leave the pod. */
+  readonly isHairpin?: boolean
 }
 /** Whether a connection passes, and what decided: `x/default-deny denies ingress to x/a`. */
 export interface Verdict {
@@ -44,9 +46,9 @@ export function decide(
   attempt: Attempt,
   sides: readonly ('ingress' | 'egress')[] = ['ingress', 'egress'],
 ): Verdict {
-  const { from, to } = attempt
-  if (isPod(from) && isPod(to) && from.namespace === to.namespace && from.name === to.name)
-    return { passes: true, reason: 'a pod reaches itself' }
+  const { from, to, isHairpin = false } = attempt
+  const isSelf = isPod(from) && isPod(to) && from.namespace === to.namespace && from.name === to.name
+  if (isSelf && !isHairpin) return { passes: true, reason: 'a pod reaches itself' }
   const out = isPod(from) && sides.includes('egress') ? direction(objects, attempt, from, 'egress') : undefined
   if (out && !out.passes) return out
   const into = isPod(to) && sides.includes('ingress') ? direction(objects, attempt, to, 'ingress') : undefined
@@ -59,7 +61,8 @@ export function decide(
 function direction(objects: Objects, attempt: Attempt, subject: Pod, side: 'ingress' | 'egress'): Verdict {
   const first = tier(objects, attempt, subject, side, 'Admin')
   if (first) return first
-  const second = isolation(objects, attempt, subject, side)
+  // No NetworkPolicy blocks a pod from itself.
+  const second = attempt.isHairpin ? undefined : isolation(objects, attempt, subject, side)
   if (second) return second
   const third = tier(objects, attempt, subject, side, 'Baseline')
   return third ?? { passes: true, reason: `no policy selects ${subject.namespace}/${subject.name} for ${side}` }

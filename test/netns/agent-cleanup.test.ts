@@ -68,7 +68,10 @@ describe('plumb agent cleanup', () => {
         assert.equal((await install('--with-plumb')).status, 0)
         const all = here()
         if (order === 'install first') await agent()
-        assert.match(await cleanup(own), new RegExp(`^left ${all.length} programs in ${bin}: plumb uninstall removes`, 'm'))
+        assert.match(
+          await cleanup(own),
+          new RegExp(`^left ${all.length} programs in ${bin}: plumb uninstall removes`, 'm'),
+        )
         assert.deepEqual(here(), all, order)
         const { stdout } = await one.ns.exec([own, 'uninstall', `--bin-dir=${bin}`, `--state-dir=${state}`])
         assert.match(stdout, new RegExp(`^removed ${own}$`, 'm'))

@@ -40,7 +40,10 @@ describe('plumb agent --install-cni', () => {
         const before = await routes()
         const refused = await cleanup()
         assert.equal(refused.status, 1)
-        assert.match(refused.stderr, /Cannot clean up: \d of the pods that plumb attached lives?: cbr0 n3:eth0[^\n]*\n.*--force/)
+        assert.match(
+          refused.stderr,
+          /Cannot clean up: \d of the pods that plumb attached lives?: cbr0 n3:eth0[^\n]*\n.*--force/,
+        )
         assert.deepEqual([await routes(), existsSync(path(one))], [before, true])
         assert.equal((await cleanup('--force')).status, 0)
         assert.deepEqual(
