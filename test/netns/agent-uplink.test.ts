@@ -197,7 +197,7 @@ describe('plumb agent and its uplink', () => {
           const seen = await agent.status()
           return seen?.reasons.some((why) => /Cannot (find|use|choose)/.test(why)) && seen
         }, 20_000)
-        assert.equal(status && status.uplink?.why, 'eth0 was chosen before, and cannot be chosen now')
+        assert.equal((status || undefined)?.uplink?.why, 'eth0 was chosen before, and cannot be chosen now')
         await one.ns.ip('addr', 'add', `${UNDERLAY.v4(1)}/24`, 'dev', 'eth0')
         await one.ns.ip('route', 'add', 'default', 'via', UNDERLAY.v4(254))
         await until(async () => (await agent.status())?.uplink?.why === 'eth0 has the default route', 20_000)
