@@ -172,7 +172,9 @@ export class Api {
           | { items?: unknown; metadata?: ListMeta }
           | undefined
         const { items, metadata } = answer ?? {}
-        if (!Array.isArray(items ?? []) || typeof metadata?.resourceVersion !== 'string')
+        // An empty list of Go is null. An answer without the key is no list.
+        const isList = items === null || Array.isArray(items)
+        if (!isList || typeof metadata?.resourceVersion !== 'string')
           throw this.#failed('it answered a list with something else')
         next = typeof metadata.continue === 'string' && metadata.continue !== '' ? metadata.continue : undefined
         const page = (items ?? []) as unknown[]

@@ -350,7 +350,10 @@ interface Named {
 
 function documentsOf(path: string, refused: string[]): unknown[] {
   try {
-    const documents = parseAllDocuments(readFileSync(path, 'utf8'))
+    const text = readFileSync(path, 'utf8')
+    // A program that writes a file in place empties it first. What the file had stays until the rest is there.
+    if (text === '') refused.push(`${path}: it is empty; want objects in it, or the file removed`)
+    const documents = parseAllDocuments(text)
     return (Array.isArray(documents) ? documents : []).flatMap((one) => {
       if (one.errors[0]) refused.push(`${path}: ${one.errors[0].message.split('\n', 1)[0]}`)
       return one.errors.length > 0 ? [] : [one.toJSON()]

@@ -1,5 +1,4 @@
 import { isThere } from '../../lib/os/nftables.ts'
-import { localAddresses } from '../../lib/os/routes.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { maybeSysctl } from '../../lib/os/sysctls.ts'
 import { CniError, CODE } from '../../lib/text/errors.ts'
@@ -21,7 +20,15 @@ import { type Places, placesOf } from '../policy/places.ts'
 import { foreign, load, update } from '../policy/program.ts'
 import { POLICY_KINDS, PolicyState } from '../policy/state.ts'
 import { logOf, SIDES, TABLE, type TableOptions } from '../policy/table.ts'
-import { detail, type Known, objectsOf, type PodDetail, type PodSummary, summaries } from '../policy/view.ts'
+import {
+  addressesOfNode,
+  detail,
+  type Known,
+  objectsOf,
+  type PodDetail,
+  type PodSummary,
+  summaries,
+} from '../policy/view.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
@@ -374,8 +381,7 @@ export class PolicyPart implements Part, Admission {
 
   // What connections are held against: the objects of now.
   #lives(): Lives {
-    const own = new Set([...localAddresses(4), ...localAddresses(6)])
-    return livesBy(this.#state, this.#objects.objects, own)
+    return livesBy(this.#state, this.#objects.objects, addressesOfNode())
   }
 
   /** Logs the packets that the table refuses until the signal, when the settings ask for that. Never throws. */

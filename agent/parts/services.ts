@@ -439,7 +439,7 @@ export class ServicesPart implements Part {
 // Sets with intervals, which `Elements` does not have, and the rules that use source ranges: as the kernel gives them.
 function contentOfIntervals(): string {
   const linesOf = (pairs: Iterable<readonly unknown[]>) => [...pairs].map((pair) => pair.join(' ')).sort()
-  const sets = INTERVALS.map(([table, set]) => linesOf(dumpElements(table, set) ?? []))
+  const sets = INTERVALS.map(([table, set]) => linesOf(dumpElements(table, set)))
   return JSON.stringify([...sets, linesOf(ruleCounts('inet', SOURCES))])
 }
 

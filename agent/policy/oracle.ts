@@ -37,6 +37,9 @@ export interface Verdict {
   readonly reason: string
 }
 
+/** The verdict on what the node of a pod sends to it. */
+export const FROM_ITS_NODE: Verdict = { passes: true, reason: 'a node reaches its own pods' }
+
 /**
  * Decides one connection (networking.k8s.io/v1 NetworkPolicySpec; policy.networking.k8s.io/v1alpha2
  * ClusterNetworkPolicySpec). `sides` are the directions that count: the node of a pod decides its directions.
@@ -51,10 +54,21 @@ export function decide(
   if (isSelf && !isHairpin) return { passes: true, reason: 'a pod reaches itself' }
   const out = isPod(from) && sides.includes('egress') ? direction(objects, attempt, from, 'egress') : undefined
   if (out && !out.passes) return out
-  const into = isPod(to) && sides.includes('ingress') ? direction(objects, attempt, to, 'ingress') : undefined
+  const into = isPod(to) && sides.includes('ingress') ? ingress(objects, attempt, to) : undefined
   if (into && !into.passes) return into
   const reasons = [out, into].flatMap((one) => (one ? [one.reason] : []))
   return { passes: true, reason: reasons.join('; ') || 'no pod is part of it' }
+}
+
+// NetworkPolicy lets the node of a pod in (networking.k8s.io/v1 NetworkPolicySpec, ingress), and no readable rule of a
+// tier is about nodes that send. What a pod sends to its node is a matter of egress.
+function ingress(objects: Objects, attempt: Attempt, subject: Pod): Verdict {
+  const isItsNode = !isPod(attempt.from) && isNodeOf(objects, subject, attempt.source)
+  return isItsNode ? FROM_ITS_NODE : direction(objects, attempt, subject, 'ingress')
+}
+
+function isNodeOf({ nodes = [] }: Objects, { node }: Pod, address: Ip): boolean {
+  return nodes.some(({ name, ips }) => name === node && ips.includes(address))
 }
 
 // The tier Admin decides first, then NetworkPolicy for pods that it isolates, then the tier Baseline.

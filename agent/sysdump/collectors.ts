@@ -145,7 +145,7 @@ function tool(file: string, ...argv: readonly string[]): Collector {
 // How many elements the sets and maps of plumb's tables have. The kernel is asked, not nft.
 function elementCounts(): string {
   const rows = TABLES.flatMap((table) =>
-    setNames('inet', table).map((set) => `${table} ${set} ${dumpElements(table, set)?.size ?? 0}`),
+    setNames('inet', table).map((set) => `${table} ${set} ${dumpElements(table, set).size}`),
   )
   return `${rows.join('\n')}\n`
 }

@@ -112,6 +112,54 @@ describe('NetworkPolicy of a running agent', () => {
   )
 
   it(
+    'a policy that becomes tighter does not end what the node has open to its own pod',
+    inLive(async (fixture, node) => {
+      // The pod speaks and the node is silent, so that no packet of the node makes the connection known again.
+      const unique = node.ns.path.slice(node.ns.path.lastIndexOf('/') + 1)
+      const run = (prefix: readonly string[], script: string) =>
+        Bun.spawn([...prefix, process.execPath, '-e', script], { stdout: 'pipe', stderr: 'inherit' })
+      const speaker = run(
+        ['ip', 'netns', 'exec', `${unique}-b`],
+        `require('node:net').createServer((socket) => {
+          socket.on('error', () => {})
+          setInterval(() => socket.write('x\\n'), 5)
+        }).listen(90, '0.0.0.0', () => console.log('listening'))`,
+      )
+      const said = linesOf(speaker.stdout)
+      await said.next()
+      const listener = run(
+        ['nsenter', `--net=${node.ns.path}`, '--'],
+        `require('node:net').connect(90, '${fixture.ip('b')}').pipe(process.stdout)`,
+      )
+      try {
+        let heard = 0
+        void (async () => {
+          for await (const _ of linesOf(listener.stdout)) heard++
+        })()
+        await fixture.process('a').flow('tcp', fixture.ip('b'), true)
+        const received = async () => (await fixture.process('a').tell()).flows['tcp']?.received ?? 0
+        await until(async () => heard > 50 && (await received()) > 50, LATE)
+        fixture.write(
+          'alone.yaml',
+          policyOf('alone', { podSelector: { matchLabels: { app: 'b' } }, policyTypes: ['Ingress', 'Egress'] }),
+        )
+        await leadsTo(node, fixture.ip('b'), 'out')
+        // The connection of a is silent for a second: what the policy does not allow has ended.
+        await until(async () => {
+          const seen = await received()
+          await Bun.sleep(1000)
+          return seen === (await received())
+        }, LATE)
+        const seen = heard
+        await until(() => heard > seen + 50, LATE)
+      } finally {
+        for (const one of [speaker, listener]) one.kill('SIGKILL')
+        await Promise.all([speaker.exited, listener.exited])
+      }
+    }),
+  )
+
+  it(
     'F7 a policy does not wait until the connections that another one refuses have ended',
     inLive(async (fixture, node) => {
       const lines = Array.from(
