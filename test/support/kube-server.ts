@@ -270,7 +270,10 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
     const next = from + limit < kept.size ? `${from + limit}` : undefined
     return Response.json({
       kind: 'List',
-      metadata: { resourceVersion: `${version}`, ...(next && { continue: next }) },
+      metadata: {
+        resourceVersion: `${version}`,
+        ...(next && { continue: next, remainingItemCount: kept.size - from - limit }),
+      },
       items,
     })
   }
