@@ -13,6 +13,7 @@ import { Converger } from './kernel/converge.ts'
 import { markOf } from './kernel/marks.ts'
 import { run } from './kernel/run.ts'
 import type { NetworkConf } from './lease/network-configuration.ts'
+import { requireNoPods } from './living.ts'
 import { readAdded, removeAll } from './node/added-peers.ts'
 import { forget, identity, remembered, statePath } from './node/files.ts'
 import { leftLine, uninstall } from './node/install.ts'
@@ -30,16 +31,22 @@ const STORE_MS = 5000
 
 /**
  * Removes everything that the agent made and installed on this node, and returns its subnet to the store. Gives one
- * line for each action. A missing object is no error. Throws CniError 11 while the agent runs, because a running agent
- * makes most of it again at once.
+ * line for each action. A missing object is no error. Programs of `plumb install` stay, plumb itself among them. Throws
+ * CniError 11 while the agent runs, because a running agent makes most of it again at once, and without `force` while
+ * pods live that plumb attached.
  */
-export async function cleanup(settings: Settings): Promise<string[]> {
+export async function cleanup(settings: Settings, { force = false } = {}): Promise<string[]> {
+  const running = await runningAt(settings.files.socket)
+  if (running) throw running
+  if (!force) requireNoPods('clean up')
   const done = await withdraw(settings)
-  const { undone, left } = uninstall(settings.files)
+  const { undone, left, installed } = uninstall(settings.files, { by: 'agent' })
+  const count = installed.filter((path) => existsSync(path)).length
   return [
     ...done,
     ...undone.map(({ path, isBack }) => `${isBack ? 'put back' : 'removed'} ${path}`),
     ...left.map(leftLine),
+    ...(count > 0 ? [`left ${count} programs in ${settings.files.binDir}: plumb uninstall removes them`] : []),
   ]
 }
 

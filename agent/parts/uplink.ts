@@ -1,5 +1,5 @@
 import { ValueError } from '../../lib/text/errors.ts'
-import { chooseUplink, overlap, see, strangersOf, type Uplink } from '../backend/uplink.ts'
+import { type Choice, chooseUplink, overlap, see, strangersOf, type Uplink } from '../backend/uplink.ts'
 import type { NodeState } from '../health/condition.ts'
 import type { Event } from '../kernel/events.ts'
 import { PROTO } from '../kernel/marks.ts'
@@ -29,11 +29,11 @@ export class UplinkPart implements Part {
   }
 
   async step(): Promise<Outcome> {
-    const { wish, run, conf, facts, bgp, log } = this.#context
+    const { wish, run, facts, bgp, log } = this.#context
     const sight = await see(wish, run)
     const before = this.#now.choice?.uplink
     const strangers = bgp ? strangersOf(sight, facts.networks) : []
-    const choice = { ...chooseUplink(sight, wish, conf, before), ...(strangers.length > 0 && { strangers }) }
+    const choice = { ...this.#choose(sight), ...(strangers.length > 0 && { strangers }) }
     if (!before) this.#refuseOverlap(sight)
     this.#now.choice = choice
     const { name, mtu, tunnel } = choice.uplink
@@ -56,6 +56,19 @@ export class UplinkPart implements Part {
     if (kind !== 'link' && kind !== 'addr' && !isForeignRoute) return false
     const isDefault = resource.kind === 'route' && resource.dst.endsWith('/0')
     return isDefault || name === undefined || dev === undefined || dev === name
+  }
+
+  // Packets go on over the uplink of before. The status says no reason for it that no longer holds.
+  #choose(sight: Awaited<ReturnType<typeof see>>): Choice {
+    const { wish, conf } = this.#context
+    const before = this.#now.choice
+    try {
+      return chooseUplink(sight, wish, conf, before?.uplink)
+    } catch (cause) {
+      if (before && cause instanceof ValueError)
+        this.#now.choice = { ...before, why: `${before.uplink.name} was chosen before, and cannot be chosen now` }
+      throw cause
+    }
   }
 
   #refuseOverlap(sight: Parameters<typeof overlap>[0]): void {
