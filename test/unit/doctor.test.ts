@@ -114,7 +114,7 @@ function healthy(more: Partial<Facts> & { sysctls?: Readonly<Record<string, stri
     certificates: [{ path: KUBELET, from: NOW - 180 * DAY, until: NOW + 180 * DAY }],
     now: NOW,
     pools: [{ network: 'cbr0', subnets: [parseCidr('10.64.0.0/24')], size: 253, taken: 1, left: 0 }],
-    disks: [{ path: '/run', mount: '/run', isReadOnly: false, freeBytes: 1e9, freeFiles: 1e5 }],
+    disks: [{ path: '/run/cni/plumb', of: 'plugins', mount: '/run', freeBytes: 1e9, freeFiles: 1e5 }],
     subnetFile: {
       path: '/run/flannel/subnet.env',
       isThere: true,
@@ -625,10 +625,26 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
     }),
     "/etc/systemd/network/10-all.network matches links of pods (Name=*): systemd-networkd configures links of pods; run sed -i 's/^ *Name *=.*/& !veth* !cni* !flannel*/' /etc/systemd/network/10-all.network",
   ],
+  ...(
+    [
+      ['ENOSPC', 'is full', 'du -xh /run | sort -h | tail'],
+      ['EROFS', 'is read-only', 'mount -o remount,rw /run'],
+      ['EIO', 'fails', 'findmnt /run'],
+    ] as const
+  ).map(([refusal, why, command]): (typeof FAULTS)[number] => [
+    'DR37',
+    healthy({ disks: [{ path: '/run/cni/plumb', of: 'plugins', mount: '/run', refusal, freeBytes: 0 }] }),
+    `Cannot write to /run/cni/plumb, because the file system /run ${why} (${refusal}): no pod can be attached; run ${command}`,
+  ]),
   [
     'DR37',
-    healthy({ disks: [{ path: '/run/cni', mount: '/run', isReadOnly: true, freeBytes: 1e9 }] }),
-    'The file system /run is read-only: plumb cannot write below /run/cni: pods do not start, and their addresses are not freed; run mount -o remount,rw /run',
+    healthy({ disks: [{ path: '/var/lib/plumb', of: 'agent', mount: '/', refusal: 'ENOSPC', freeBytes: 0 }] }),
+    'Cannot write to /var/lib/plumb, because the file system / is full (ENOSPC): the agent does not keep its state; run du -xh / | sort -h | tail',
+  ],
+  [
+    'DR54',
+    healthy({ disks: [{ path: '/run/cni/plumb', of: 'plugins', mount: '/run', freeBytes: 5e5 }] }),
+    'The file system /run of /run/cni/plumb has 488 kB left: soon no pod can be attached; run du -xh /run | sort -h | tail',
   ],
   [
     'DR38',
@@ -701,7 +717,7 @@ describe('the checks of the doctor', () => {
       },
     })
     const others = ['legacyRules', 'configurations', 'reach'] as const
-    for (const name of ['routes', 'rules', 'processes', 'disks', 'subnetFile', 'status', ...others] as const)
+    for (const name of ['routes', 'rules', 'processes', 'subnetFile', 'status', ...others] as const)
       Object.defineProperty(facts, name, refuse(name))
     const { notMade, made } = examine(facts, AGENT_CHECKS)
     assert.deepEqual(notMade, [])

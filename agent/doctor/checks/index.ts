@@ -8,6 +8,7 @@ import { check as dr36 } from './clock.ts'
 import { check as dr48 } from './cluster-dns.ts'
 import { check as dr4 } from './connection-table.ts'
 import { check as dr32 } from './detour.ts'
+import { check as dr54 } from './disk-nearly-full.ts'
 import { check as dr37 } from './disk.ts'
 import { check as dr49 } from './empty-services.ts'
 import { check as dr10 } from './firewalld.ts'
@@ -109,4 +110,5 @@ export const CHECKS: readonly Check[] = [
   dr51,
   dr52,
   dr53,
+  dr54,
 ]
