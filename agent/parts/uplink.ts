@@ -1,6 +1,7 @@
 import { meets } from '../../lib/text/cidr.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
+import { givenMtu } from '../backend/open.ts'
 import { chooseUplink, overlap, see, strangersOf, type Uplink } from '../backend/uplink.ts'
 import type { NodeState } from '../health/condition.ts'
 import type { Event } from '../kernel/events.ts'
@@ -22,6 +23,7 @@ export class UplinkPart implements Part {
   readonly #now: NodeState
   readonly #changed: () => void
   readonly #links = new Map<string, string>()
+  #clipped: string | undefined
 
   /** `changed` is called after each choice. */
   constructor(context: Context, now: NodeState, queue: Queue, changed: () => void) {
@@ -44,6 +46,7 @@ export class UplinkPart implements Part {
     if (!before && first !== undefined) throw new ValueError(`${first}; want another "Network", or --allow-overlap`)
     this.#now.choice = choice
     const { name, mtu, tunnel } = choice.uplink
+    this.#reportMtu(choice.uplink)
     if (!before || !isSameUplink(before, choice.uplink))
       log(`agent: uplink ${name} ${both(tunnel).join(' ')}: ${choice.why} mtu=${mtu}`)
     this.#changed()
@@ -64,6 +67,18 @@ export class UplinkPart implements Part {
     if (kind !== 'link' && kind !== 'addr' && !isForeignRoute) return false
     const leads = resource.kind === 'route' && (resource.dst.endsWith('/0') || this.#isForPods(resource.dst))
     return leads || name === undefined || dev === undefined || dev === name
+  }
+
+  // A packet that is larger than the uplink's does not leave the node.
+  #reportMtu({ name, mtu }: Uplink): void {
+    const { conf, backend, failures, log } = this.#context
+    const given = givenMtu(conf, backend)
+    const want = `want at most ${mtu}, or a link with that MTU`
+    const text = `Backend.MTU ${given} of the network's configuration has no effect: the uplink ${name} has ${mtu}; ${want}`
+    const isClipped = given !== undefined && given > mtu
+    if (isClipped && this.#clipped !== text) log(`agent: ${text}`)
+    this.#clipped = isClipped ? text : undefined
+    failures.report('MTU', isClipped ? [{ scope: 'part', text }] : [])
   }
 
   // Whether a route of another program may take packets for pods of other nodes.
