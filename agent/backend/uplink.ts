@@ -153,8 +153,8 @@ export interface PodRoutes {
 }
 
 /**
- * Finds a route of the node that overlaps a network and does not lead to pods. Undefined when there is none. To pods
- * lead the routes of the agent, those of bridges and of the backend's devices, direct routes within this node's earlier
+ * Finds a route of the node that overlaps a network and does not lead to pods. Undefined when there is none. Routes of
+ * the agent, of bridges and of the backend's devices lead to pods. So do direct routes within this node's earlier
  * subnet, and what flannel or commands made for peers in the same network.
  */
 export function overlap({ links, routes }: Sight, { network, length }: Pool, pods: PodRoutes): string | undefined {

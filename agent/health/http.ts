@@ -39,9 +39,9 @@ export interface Stream {
 export type Place = { readonly hostname: string; readonly port: number } | { readonly unix: string }
 
 /**
- * The maximum number of connections of one listener. At the limit, a new connection replaces another one: the oldest
- * that has not sent its request for a while, else the oldest whose client has its reply, else the oldest without a
- * request. A flood of such connections therefore blocks no client, and does not use up the agent's file descriptors.
+ * The maximum number of connections of one listener. At the limit, a new connection replaces the oldest that has
+ * not sent its request for a while. Without one, it replaces the oldest whose client has its reply, and then the oldest
+ * without a request. A flood of such connections therefore blocks no client, and does not use up the agent's file descriptors.
  */
 const CONNECTIONS = 256
 /**

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { Glob } from 'bun'
 import type { Check } from '../../agent/doctor/check.ts'
 import { CHECKS } from '../../agent/doctor/checks/index.ts'
 import { AGENT_CHECKS, examine } from '../../agent/doctor/doctor.ts'
@@ -695,6 +696,18 @@ describe('the checks of the doctor', () => {
         assert.ok(commands.length > 0, text)
         for (const command of commands) assert.doesNotMatch(command, /\n/)
       }
+  })
+  it('each is found by a test that makes its fault, on a node or in the facts above', () => {
+    const root = join(import.meta.dir, '..')
+    const files = [...new Glob('{long,longer,netns,peers,kubernetes}/**/*.test.ts').scanSync({ cwd: root })]
+    const texts = files.map((file) => readFileSync(join(root, file), 'utf8')).join('\n')
+    const inFacts = new Set<string>(FAULTS.map(([code]) => code))
+    const isOnNode = (code: string) => new RegExp(`(code: |fixture, |^ +)'${code}[' ]`, 'm').test(texts)
+    const untested = CHECKS.filter(({ code }) => !inFacts.has(code) && !isOnNode(code))
+    assert.deepEqual(
+      untested.map(({ code, title }) => `${code}: ${title}`),
+      [],
+    )
   })
   it('stand in docs/doctor.md with their titles, and say whether the agent makes them', () => {
     const text = readFileSync(join(import.meta.dir, '../../docs/doctor.md'), 'utf8')
