@@ -106,44 +106,39 @@ function isPriority(value: unknown): value is number {
   return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= 1000
 }
 
-// A rule, or what stands for one that nobody can read.
+// A rule, or what stands for one that nobody can read. One peer of an unknown type closes the whole rule
+// (ClusterNetworkPolicyIngressPeer: an Accept matches no traffic, and any other rule is a "Deny all" rule).
 function closedRuleOf(raw: unknown, side: 'ingress' | 'egress', what: string, leftOut: string[]): TierRule {
+  const { name, action } = (raw ?? {}) as Record<string, unknown>
+  const named = { ...(typeof name === 'string' && name !== '' && { name }) }
   try {
-    return tierRuleOf(raw, side, what, leftOut)
+    return { ...named, ...tierRuleOf(raw, side, what) }
   } catch (cause) {
     if (!(cause instanceof ValueError)) throw cause
-    const accepts = (raw as { action?: unknown } | null)?.action === 'Accept'
+    const accepts = action === 'Accept'
     leftOut.push(`${cause.message}; the rule ${accepts ? 'accepts nothing' : 'denies everything'}`)
-    return accepts ? { action: 'Accept', peers: [] } : { action: 'Deny' }
+    return { ...named, ...(accepts ? { action: 'Accept', peers: [] } : { action: 'Deny' }) }
   }
 }
 
-function tierRuleOf(raw: unknown, side: 'ingress' | 'egress', what: string, leftOut: string[]): TierRule {
-  const { name, action, protocols, ...rest } = (raw ?? {}) as Record<string, unknown>
+function tierRuleOf(raw: unknown, side: 'ingress' | 'egress', what: string): TierRule {
+  const { action, protocols, ...rest } = (raw ?? {}) as Record<string, unknown>
   if (action !== 'Accept' && action !== 'Deny' && action !== 'Pass')
     throw new ValueError(`${what}.action ${quoted(action)}: want Accept, Deny or Pass`)
   const key = side === 'ingress' ? 'from' : 'to'
   const [peersAt, portsAt] = [`${what}.${key}`, `${what}.protocols`]
-  const peers = listOf(rest[key], peersAt).map((one, i) => peersOf(one, side, `${peersAt}[${i}]`))
+  const peers = listOf(rest[key], peersAt).flatMap((one, i) => peersOf(one, side, `${peersAt}[${i}]`))
   const ports = listOf(protocols ?? [], portsAt).flatMap((one, i) => portsOf(one, `${portsAt}[${i}]`))
-  const named = { ...(typeof name === 'string' && name !== '' && { name }) }
-  const unknown = peers.indexOf(undefined)
-  if (unknown !== -1) {
-    const effect = action === 'Accept' ? 'accepts nothing for it' : 'denies everything'
-    leftOut.push(`${peersAt}[${unknown}]: plumb does not support this type of peer; the rule ${effect}`)
-    if (action !== 'Accept') return { ...named, action: 'Deny' }
-  }
-  return { ...named, action, peers: peers.flatMap((one) => one ?? []), ...(ports.length > 0 && { ports }) }
+  return { action, peers, ...(ports.length > 0 && { ports }) }
 }
 
-// Undefined for a type of peer that is not known.
-function peersOf(raw: unknown, side: 'ingress' | 'egress', what: string): readonly TierPeer[] | undefined {
+function peersOf(raw: unknown, side: 'ingress' | 'egress', what: string): readonly TierPeer[] {
   const pods = podsOf(raw, what)
   if (pods) return [pods]
   const { nodes, networks } = (raw ?? {}) as Record<string, unknown>
-  if (side === 'ingress') return undefined
-  if (nodes !== undefined) return [{ nodes: selectorOf(nodes, `${what}.nodes`) }]
-  if (networks === undefined) return undefined
+  if (side === 'egress' && nodes !== undefined) return [{ nodes: selectorOf(nodes, `${what}.nodes`) }]
+  if (side === 'ingress' || networks === undefined)
+    throw new ValueError(`${what}: plumb does not support this type of peer`)
   return listOf(networks, `${what}.networks`).map((one, i) => ({ cidr: cidrOf(one, `${what}.networks[${i}]`) }))
 }
 

@@ -4,7 +4,6 @@ import { maybeSysctl } from '../../lib/os/sysctls.ts'
 import { CniError, CODE } from '../../lib/text/errors.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Changes } from '../cluster/changes.ts'
-import type { Pod } from '../cluster/objects.ts'
 import type { ObjectSource } from '../cluster/source.ts'
 import { initialState, type NodeState, withStep } from '../health/condition.ts'
 import { jointly } from '../kernel/jointly.ts'
@@ -14,15 +13,22 @@ import { type Comparison, comparisonOf, type Drafts } from '../policy/comparison
 import { Counters, type PolicyCounts } from '../policy/counters.ts'
 import { followDrops, lineOf } from '../policy/drops.ts'
 import { type Endpoint, Endpoints, journaled, podKey } from '../policy/endpoints.ts'
-import { endRefused, type Flow } from '../policy/established.ts'
+import { type Lives, livesBy, review, reviewEnded } from '../policy/flows.ts'
 import { Guard } from '../policy/guard.ts'
 import { type CellView, cellOf, matrixOf, type PolicyMatrix } from '../policy/matrix.ts'
-import { decide } from '../policy/oracle.ts'
 import { type Places, placesOf } from '../policy/places.ts'
 import { foreign, load, update } from '../policy/program.ts'
 import { POLICY_KINDS, PolicyState } from '../policy/state.ts'
 import { logOf, SIDES, TABLE, type TableOptions } from '../policy/table.ts'
-import { detail, type Known, objectsOf, type PodDetail, type PodSummary, summaries } from '../policy/view.ts'
+import {
+  addressesOfNode,
+  detail,
+  type Known,
+  objectsOf,
+  type PodDetail,
+  type PodSummary,
+  summaries,
+} from '../policy/view.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
@@ -41,6 +47,8 @@ const ENDING_MS = 250
 const MATRIX_SHARE = 10
 /** When connections are looked at again after a failure. Milliseconds. */
 const AGAIN_MS = 2000
+/** How often ended connections are looked at that a change may allow again. Milliseconds. */
+const REVIVE_MS = 500
 /** How often the journal has to lack an attachment. */
 const LOOKS = 3
 const NO_STEP = 'nft has not answered yet'
@@ -64,6 +72,11 @@ export class PolicyPart implements Part, Admission {
   readonly #waiting = new Waiting()
   /** The addresses whose connections are not looked at yet. */
   #tightened: ReadonlySet<Ip> = new Set()
+  /** Some connections may be ended in the kernel: an earlier agent may have ended them. */
+  #hasEnded = true
+  /** Something has changed since they were looked at. */
+  #mayRevive = false
+  #revivedAt = Number.NEGATIVE_INFINITY
   #ending: Promise<void> | undefined
   readonly #guard = new Guard()
   #places: Places
@@ -229,7 +242,9 @@ export class PolicyPart implements Part, Admission {
       return WAITING
     }
     const [written, began] = [this.#waiting.begin(), performance.now()]
-    this.#state.apply(this.#changes.take())
+    const changed = this.#changes.take()
+    this.#state.apply(changed)
+    if (changed.size > 0) this.#mayRevive = this.#hasEnded
     this.#places = placesOf(this.#endpoints.all(), this.#state.locals, options.isAudit)
     try {
       const { run } = this.#context
@@ -282,10 +297,11 @@ export class PolicyPart implements Part, Admission {
 
   #options(): TableOptions {
     const lease = this.#now.served ?? this.#now.lease
-    const { isAudit } = this.#context.enforcement
+    const { isAudit, keepsEstablished } = this.#context.enforcement
     return {
       subnets: lease ? both(lease.subnets) : both(this.#context.before ?? {}),
       isAudit,
+      keepsEstablished,
       ...(this.#isListening && { log: logOf }),
     }
   }
@@ -301,11 +317,16 @@ export class PolicyPart implements Part, Admission {
     if (before === key && !(mayDiffer && !isThere('inet', TABLE))) {
       const { repaired } = await update(state, run)
       const wrong = mayDiffer ? foreign(state, options) : undefined
-      if (wrong !== undefined) await load(state, options, run)
+      if (wrong !== undefined) {
+        await load(state, options, run)
+        // Meanwhile connections may have begun that no policy allows.
+        state.tightenAll()
+      }
       this.#loaded = key
       return [...repaired, ...(wrong === undefined ? [] : [wrong])]
     }
     await load(state, options, run)
+    state.tightenAll()
     this.#loaded = key
     return before === key ? [`nft table ${TABLE}`] : []
   }
@@ -316,42 +337,51 @@ export class PolicyPart implements Part, Admission {
     const [tightened, { isAudit, keepsEstablished }] = [this.#state.takeTightened(), this.#context.enforcement]
     if (isAudit || keepsEstablished) return
     this.#tightened = this.#tightened.union(tightened)
-    this.#ending ??= this.#endAll().finally(() => {
+    if (this.#tightened.size === 0 && !this.#mayRevive) return
+    this.#ending ??= this.#reviewAll().finally(() => {
       this.#ending = undefined
     })
     await Promise.race([this.#ending, new Promise((resolve) => setTimeout(resolve, ENDING_MS).unref())])
   }
 
-  async #endAll(): Promise<void> {
+  async #reviewAll(): Promise<void> {
     while (this.#tightened.size > 0) {
       const addresses = this.#tightened
       this.#tightened = new Set()
       try {
-        await endRefused(addresses, this.#allows(), this.#context.run)
+        if ((await review(addresses, this.#lives())) > 0) this.#hasEnded = true
         this.#context.failures.report('connections of policy', [])
       } catch (cause) {
-        // A step tries again.
         this.#tightened = this.#tightened.union(addresses)
-        this.#context.failures.report('connections of policy', [{ scope: 'part', text: (cause as Error).message }])
-        this.queue.add('connections', AGAIN_MS)
+        this.#lookAgain(cause)
         return
       }
     }
+    if (!this.#mayRevive) return
+    // The kernel walks its whole table for each look.
+    const waitMs = this.#revivedAt + REVIVE_MS - performance.now()
+    if (waitMs > 0) {
+      this.queue.add('connections', waitMs)
+      return
+    }
+    this.#mayRevive = false
+    this.#revivedAt = performance.now()
+    try {
+      this.#hasEnded = (await reviewEnded(this.#lives())) > 0
+    } catch (cause) {
+      this.#mayRevive = true
+      this.#lookAgain(cause)
+    }
   }
 
-  // Whether the policies of now allow a connection. Only those of the namespaces of both ends can decide it.
-  #allows(): (flow: Flow) => boolean {
-    const state = this.#state
-    const objects = objectsOf(this.#objects.objects)
-    const policies = Map.groupBy(objects.policies, ({ namespace }) => namespace)
-    const of = (end: Pod | { readonly ip: Ip }) => ('namespace' in end ? (policies.get(end.namespace) ?? []) : [])
-    const end = (ip: Ip) => state.podAt(ip) ?? { ip }
-    return ({ source, destination, protocol, port }) => {
-      if (state.isClosed(source) || state.isClosed(destination)) return false
-      const [from, to] = [end(source), end(destination)]
-      const concerned = { ...objects, policies: [...new Set([...of(from), ...of(to)])] }
-      return decide(concerned, { from, to, source, destination, protocol, port }).passes
-    }
+  #lookAgain(cause: unknown): void {
+    this.#context.failures.report('connections of policy', [{ scope: 'part', text: (cause as Error).message }])
+    this.queue.add('connections', AGAIN_MS)
+  }
+
+  // What connections are held against: the objects of now.
+  #lives(): Lives {
+    return livesBy(this.#state, this.#objects.objects, addressesOfNode())
   }
 
   /** Logs the packets that the table refuses until the signal, when the settings ask for that. Never throws. */

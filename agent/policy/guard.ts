@@ -22,6 +22,7 @@ const LINKS: Shape = { key: ['ifname'] }
 const SHAPES: Readonly<Record<string, Shape>> = {
   links: LINKS,
   isolated: LINKS,
+  confined: LINKS,
   strangers: LINKS,
   owners4: { key: ['ifname', 'ipv4_addr'] },
   owners6: { key: ['ifname', 'ipv6_addr'] },
@@ -47,11 +48,12 @@ export class Guard {
     const wanted = { inet: new Map<string, Set<string>>(), bridge: new Map<string, Set<string>>() }
     const put = (family: Family, set: string, key: string) =>
       wanted[family].set(set, (wanted[family].get(set) ?? new Set()).add(key))
-    for (const { link, isPort, addresses, isIsolated } of pods) {
+    for (const { link, isPort, addresses, isIsolated, isConfined } of pods) {
       for (const family of FAMILIES) {
         if (family === 'bridge' ? !isPort && !hasBridge : isPort) continue
         put(family, 'links', `"${link}"`)
         if (isIsolated) put(family, 'isolated', `"${link}"`)
+        if (isConfined && family === 'bridge') put(family, 'confined', `"${link}"`)
         for (const ip of addresses) put(family, isSix(ip) ? 'owners6' : 'owners4', `"${link}" . ${ip}`)
       }
     }
@@ -90,6 +92,10 @@ const DISCOVERY_TYPES = [
   ...['mld-listener-query', 'mld-listener-report', 'mld-listener-done', 'mld2-listener-report'],
 ]
 const DISCOVERY = `icmpv6 type { ${DISCOVERY_TYPES.join(', ')} }`
+// Policies decide packets of IP without a tag. Any other frame, such as one with a tag of any VLAN or one of PPPoE, would
+// carry packets past them. `ether type` sees the tag also where a network card keeps it apart from the frame, which
+// `ip saddr` does not.
+const OTHER_FRAMES = 'ether type != { ip, ip6, arp } counter drop'
 const UNICAST = 'ether daddr & 01:00:00:00:00:00 == 00:00:00:00:00:00'
 const UNADDRESSED = { 4: '{ 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255 }', 6: '{ fe80::/10, ff00::/8 }' } as const
 
@@ -107,6 +113,7 @@ function fixed(family: Family): string[] {
     local_out: [`${DISCOVERY} accept`, 'udp dport 547 accept', 'counter drop'],
     prerouting: [
       'type filter hook prerouting priority -300; policy accept;',
+      ...(isBridge ? ['isolated', 'confined', 'strangers'].map((set) => `iifname @${set} ${OTHER_FRAMES}`) : []),
       ...(isBridge ? ['iifname @strangers ip6 saddr fe80::/10 goto local_out'] : []),
       'iifname != @links accept',
       'iifname . ip saddr @owners4 accept',
@@ -126,9 +133,15 @@ function fixed(family: Family): string[] {
       'counter drop',
     ],
     // What policies decide is accepted here: packets for the pod's own addresses.
-    isolated_in: ['oifname . ip daddr @owners4 accept', 'oifname . ip6 daddr @owners6 accept', 'goto excepted'],
+    isolated_in: [
+      ...(isBridge ? [OTHER_FRAMES] : []),
+      'oifname . ip daddr @owners4 accept',
+      'oifname . ip6 daddr @owners6 accept',
+      'goto excepted',
+    ],
     ...(isBridge && {
       strangers_in: [
+        OTHER_FRAMES,
         `${UNICAST} ip daddr != ${UNADDRESSED[4]} accept`,
         `${UNICAST} ip6 daddr != ${UNADDRESSED[6]} ip6 saddr != fe80::/10 accept`,
         'goto excepted',

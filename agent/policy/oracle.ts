@@ -28,12 +28,17 @@ export interface Attempt {
   /** `other` is a protocol without ports. No rule with ports allows it. */
   readonly protocol: Protocol | 'other'
   readonly port: number
+  /** The pod reaches itself by a Service. Without one the packets never leave the pod. */
+  readonly isHairpin?: boolean
 }
 /** Whether a connection passes, and what decided: `x/default-deny denies ingress to x/a`. */
 export interface Verdict {
   readonly passes: boolean
   readonly reason: string
 }
+
+/** The verdict on what the node of a pod sends to it. */
+export const FROM_ITS_NODE: Verdict = { passes: true, reason: 'a node reaches its own pods' }
 
 /**
  * Decides one connection (networking.k8s.io/v1 NetworkPolicySpec; policy.networking.k8s.io/v1alpha2
@@ -44,22 +49,34 @@ export function decide(
   attempt: Attempt,
   sides: readonly ('ingress' | 'egress')[] = ['ingress', 'egress'],
 ): Verdict {
-  const { from, to } = attempt
-  if (isPod(from) && isPod(to) && from.namespace === to.namespace && from.name === to.name)
-    return { passes: true, reason: 'a pod reaches itself' }
+  const { from, to, isHairpin = false } = attempt
+  const isSelf = isPod(from) && isPod(to) && from.namespace === to.namespace && from.name === to.name
+  if (isSelf && !isHairpin) return { passes: true, reason: 'a pod reaches itself' }
   const out = isPod(from) && sides.includes('egress') ? direction(objects, attempt, from, 'egress') : undefined
   if (out && !out.passes) return out
-  const into = isPod(to) && sides.includes('ingress') ? direction(objects, attempt, to, 'ingress') : undefined
+  const into = isPod(to) && sides.includes('ingress') ? ingress(objects, attempt, to) : undefined
   if (into && !into.passes) return into
   const reasons = [out, into].flatMap((one) => (one ? [one.reason] : []))
   return { passes: true, reason: reasons.join('; ') || 'no pod is part of it' }
+}
+
+// NetworkPolicy lets the node of a pod in (networking.k8s.io/v1 NetworkPolicySpec, ingress), and no readable rule of a
+// tier is about nodes that send. What a pod sends to its node is a matter of egress.
+function ingress(objects: Objects, attempt: Attempt, subject: Pod): Verdict {
+  const isItsNode = !isPod(attempt.from) && isNodeOf(objects, subject, attempt.source)
+  return isItsNode ? FROM_ITS_NODE : direction(objects, attempt, subject, 'ingress')
+}
+
+function isNodeOf({ nodes = [] }: Objects, { node }: Pod, address: Ip): boolean {
+  return nodes.some(({ name, ips }) => name === node && ips.includes(address))
 }
 
 // The tier Admin decides first, then NetworkPolicy for pods that it isolates, then the tier Baseline.
 function direction(objects: Objects, attempt: Attempt, subject: Pod, side: 'ingress' | 'egress'): Verdict {
   const first = tier(objects, attempt, subject, side, 'Admin')
   if (first) return first
-  const second = isolation(objects, attempt, subject, side)
+  // No NetworkPolicy blocks a pod from itself.
+  const second = attempt.isHairpin ? undefined : isolation(objects, attempt, subject, side)
   if (second) return second
   const third = tier(objects, attempt, subject, side, 'Baseline')
   return third ?? { passes: true, reason: `no policy selects ${subject.namespace}/${subject.name} for ${side}` }

@@ -21,6 +21,8 @@ type ElementsOf = (pod: KnownPod) => readonly string[]
 interface PodSet {
   readonly name: string
   readonly elementsOf: ElementsOf
+  /** A tier names it: it may deny those who come into the set. NetworkPolicy only allows. */
+  readonly isOfTier: boolean
   /** The selector of namespaces, and those that it selects now. Absent for a set of one namespace. */
   readonly wide?: { readonly selector: Selector; readonly homes: Set<string> }
 }
@@ -40,7 +42,7 @@ export class PeerSets {
   readonly #narrow = new Map<string, Map<string, PodSet>>()
   readonly #ofNodes = new Map<string, { readonly selector: Selector; readonly family: Family }>()
   readonly #knownNodes = new Map<string, ClusterNode>()
-  #left = new Set<Ip>()
+  #tightened = new Set<Ip>()
 
   constructor(
     pods: KnownPods,
@@ -54,30 +56,31 @@ export class PeerSets {
     this.#elements = elements
   }
 
-  /** The set of the pods that a selector selects. */
-  pods({ pods, namespaces }: PeerSelector, family: Family): Item {
-    const name = `pods${family}_${digest(JSON.stringify([namespaces, pods]))}`
+  /** The set of the pods that a selector selects. Rules of tiers and those of NetworkPolicy have sets of their own. */
+  pods({ pods, namespaces }: PeerSelector, family: Family, isOfTier: boolean): Item {
+    const name = `${isOfTier ? 'tier_' : ''}pods${family}_${digest(JSON.stringify([namespaces, pods]))}`
     const addresses = (pod: KnownPod) => (matches(pods, pod.pod.labels) ? ofFamily(pod.ips, family) : [])
     if (typeof namespaces === 'string') {
       const elementsOf: ElementsOf = (pod) => (pod.pod.namespace === namespaces ? addresses(pod) : [])
-      return this.#item(name, [TYPE[family]], { name, elementsOf }, namespaces)
+      return this.#item(name, [TYPE[family]], { name, isOfTier, elementsOf }, namespaces)
     }
     const homes = new Set<string>()
     return this.#item(name, [TYPE[family]], {
       name,
+      isOfTier,
       elementsOf: (pod) => (homes.has(pod.pod.namespace) ? addresses(pod) : []),
       wide: { selector: namespaces, homes },
     })
   }
 
   /** The set of the addresses and ports that have a name, in all pods. */
-  ports({ name, protocol }: Port, family: Family): Item {
-    const set = `ports${family}_${digest(`${name} ${protocol}`)}`
+  ports({ name, protocol }: Port, family: Family, isOfTier: boolean): Item {
+    const set = `${isOfTier ? 'tier_' : ''}ports${family}_${digest(`${name} ${protocol}`)}`
     const elementsOf = ({ pod: { ports }, ips }: KnownPod) =>
       ports
         .filter((one) => one.name === name && one.protocol === protocol)
         .flatMap(({ port }) => ofFamily(ips, family).map((ip) => `${ip} . ${port}`))
-    return this.#item(set, [TYPE[family], 'inet_service'], { name: set, elementsOf })
+    return this.#item(set, [TYPE[family], 'inet_service'], { name: set, isOfTier, elementsOf })
   }
 
   /** The set of the addresses of the nodes that a selector selects. */
@@ -176,29 +179,42 @@ export class PeerSets {
     for (const ip of [...this.#elements.wanted(name).keys()]) {
       if (wanted.has(ip as Ip)) continue
       this.#elements.remove(name, ip)
-      this.#left.add(ip as Ip)
+      this.#tightened.add(ip as Ip)
     }
-    for (const ip of wanted) this.#elements.put(name, ip)
+    for (const ip of wanted) {
+      if (!this.#elements.wanted(name).has(ip)) this.#tightened.add(ip)
+      this.#elements.put(name, ip)
+    }
   }
 
   #move(set: PodSet, before: readonly string[], now: readonly string[], pod: KnownPod | undefined): void {
     for (const element of before) {
       if (now.includes(element)) continue
-      const ip = element.split(' ', 1)[0] as Ip
-      this.#left.add(ip)
+      this.#tightened.add(addressIn(element))
       // Another pod may have the address already, while the object of this one is late to go.
-      const others = [...this.#pods.at(ip)].filter(({ key }) => key !== pod?.key)
+      const others = [...this.#pods.at(addressIn(element))].filter(({ key }) => key !== pod?.key)
       if (!others.some((other) => set.elementsOf(other).includes(element))) this.#elements.remove(set.name, element)
     }
-    for (const element of now) this.#elements.put(set.name, element)
+    for (const element of now) {
+      if (set.isOfTier && !before.includes(element)) this.#tightened.add(addressIn(element))
+      this.#elements.put(set.name, element)
+    }
   }
 
-  /** The addresses that left a set since the last call. A connection of theirs may no longer be allowed. */
-  takeLeft(): ReadonlySet<Ip> {
-    const left = this.#left
-    this.#left = new Set()
-    return left
+  /**
+   * The addresses that left a set since the last call, or came into one of a tier. A connection of theirs may no longer
+   * be allowed.
+   */
+  takeTightened(): ReadonlySet<Ip> {
+    const all = this.#tightened
+    this.#tightened = new Set()
+    return all
   }
+}
+
+// `10.244.1.2`, or `10.244.1.2 . 80`.
+function addressIn(element: string): Ip {
+  return element.split(' ', 1)[0] as Ip
 }
 
 function ofFamily(ips: readonly Ip[], family: Family): readonly Ip[] {

@@ -14,6 +14,8 @@ export interface Place {
   readonly addresses: readonly Ip[]
   /** A policy refuses what it does not allow to the pod, or all of its packets are refused. */
   readonly isIsolated: boolean
+  /** A policy refuses some of what the pod sends. */
+  readonly isConfined: boolean
 }
 /** The places of this node's pods. */
 export interface Places {
@@ -30,9 +32,13 @@ export interface Places {
  * `isAudit` nobody counts as isolated.
  */
 export function placesOf(endpoints: readonly Endpoint[], locals: PolicyState['locals'], isAudit: boolean): Places {
-  const isIsolated = (key: string) => {
+  const restrictions = (key: string) => {
     const local = isAudit ? undefined : locals.get(key)
-    return local !== undefined && (local.isClosed || local.chains.ingress !== undefined)
+    const isClosed = local?.isClosed === true
+    return {
+      isIsolated: isClosed || local?.chains.ingress !== undefined,
+      isConfined: isClosed || local?.chains.egress !== undefined,
+    }
   }
   const links = linksNow()
   const hasBridge = links.some(({ kind }) => kind === 'bridge')
@@ -40,7 +46,7 @@ export function placesOf(endpoints: readonly Endpoint[], locals: PolicyState['lo
   const pods: Place[] = []
   const found = new Set<string>()
   const add = (key: string, link: IfName, addresses: readonly Ip[]) => {
-    pods.push({ link, isPort: ports.has(link), addresses, isIsolated: isIsolated(key) })
+    pods.push({ link, isPort: ports.has(link), addresses, ...restrictions(key) })
     found.add(key)
   }
   for (const one of endpoints) if (one.link !== undefined) add(podKey(one), one.link, one.addresses)

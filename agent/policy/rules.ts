@@ -30,7 +30,7 @@ export function policyChain(policy: Policy, side: Side, sets: PeerSets): Item {
   const needs: Item[] = []
   const lines = (policy[side] ?? []).flatMap(({ peers, ports }) => {
     const all = peers?.map((peer) => ofPolicy(peer, namespace))
-    return linesOf(all, ports, side, verdict, sets, needs)
+    return linesOf(all, ports, { side, verdict, sets, needs, isOfTier: false })
   })
   return chain(`np_${SHORT[side]}`, lines, lines.length === 0 ? [] : [counter, ...needs])
 }
@@ -42,7 +42,7 @@ export function tierChain(policies: readonly ClusterPolicy[], side: Side, sets: 
     policy[side].flatMap((rule, i) => {
       const comment = `${policy.name} ${side}[${i}]`.slice(0, COMMENT)
       const verdict = `${verdictOf(policy, side, rule, needs)} comment "${comment}"`
-      return linesOf(rule.peers, rule.ports, side, verdict, sets, needs)
+      return linesOf(rule.peers, rule.ports, { side, verdict, sets, needs, isOfTier: true })
     }),
   )
   return lines.length === 0 ? undefined : chain(`tier_${SHORT[side]}`, lines, needs)
@@ -56,7 +56,10 @@ function verdictOf({ name }: ClusterPolicy, side: Side, { action }: TierRule, ne
   return `counter name ${counter.name} ${action === 'Accept' ? PASSES : `goto ${DENIED[side]}`}`
 }
 
-/** The chain of all pods with the same policies: the tiers before, NetworkPolicy, the tier after. */
+/**
+ * The chain of all pods with the same policies: the tiers before, NetworkPolicy, the tier after. A pod that reaches itself
+ * by a Service meets the tiers alone: no NetworkPolicy blocks a pod from itself.
+ */
 export function setChain(
   side: Side,
   admin: Item | undefined,
@@ -70,8 +73,15 @@ export function setChain(
   }
   const denied = counterOf('deny', side, policies.map(({ name }) => name).join(' '))
   const chains = [...(admin ? [admin] : []), ...policies.map(({ chain }) => chain)]
-  const lines = [...chains.map(jump), `counter name ${denied.name} goto ${DENIED[side]}`]
-  return chain(SHORT[side], lines, [...chains, denied])
+  const rest = baseline ? `goto ${baseline.name}` : PASSES
+  const toItself = FAMILIES.map((family) => `${WORD[family]} saddr . ${WORD[family]} daddr @self${family} ${rest}`)
+  const lines = [
+    ...(admin ? [jump(admin)] : []),
+    ...toItself,
+    ...policies.map(({ chain }) => jump(chain)),
+    `counter name ${denied.name} goto ${DENIED[side]}`,
+  ]
+  return chain(SHORT[side], lines, [...chains, ...(baseline ? [baseline] : []), denied])
 }
 
 /** What a counter of the table counts. */
@@ -118,16 +128,20 @@ function ofPolicy(peer: Peer, namespace: string): PeerSelector | BlockPeer {
   return 'cidr' in peer ? peer : { pods: peer.pods, namespaces: peer.namespaces ?? namespace }
 }
 
-function linesOf(
-  peers: readonly AnyPeer[] | undefined,
-  ports: readonly Port[] | undefined,
-  side: Side,
-  verdict: string,
-  sets: PeerSets,
-  needs: Item[],
-): string[] {
-  const who: readonly Match[] = peers === undefined ? [{ text: '' }] : whoMatches(peers, side, sets)
-  const where: readonly Match[] = ports === undefined ? [{ text: '' }] : whereMatches(ports, sets)
+/** What the lines of a rule are made with. */
+interface Making {
+  readonly side: Side
+  readonly verdict: string
+  readonly sets: PeerSets
+  /** Gets the items that the lines name. */
+  readonly needs: Item[]
+  readonly isOfTier: boolean
+}
+
+function linesOf(peers: readonly AnyPeer[] | undefined, ports: readonly Port[] | undefined, making: Making): string[] {
+  const { verdict, needs } = making
+  const who: readonly Match[] = peers === undefined ? [{ text: '' }] : whoMatches(peers, making)
+  const where: readonly Match[] = ports === undefined ? [{ text: '' }] : whereMatches(ports, making)
   return who.flatMap((one) =>
     where.flatMap((other) => {
       if (one.family !== undefined && other.family !== undefined && one.family !== other.family) return []
@@ -137,12 +151,12 @@ function linesOf(
   )
 }
 
-function whoMatches(peers: readonly AnyPeer[], side: Side, sets: PeerSets): Match[] {
+function whoMatches(peers: readonly AnyPeer[], { side, sets, isOfTier }: Making): Match[] {
   const end = side === 'ingress' ? 'saddr' : 'daddr'
   const named = peers.flatMap((peer) => {
     if ('cidr' in peer) return []
     return FAMILIES.map((family): Match => {
-      const set = 'nodes' in peer ? sets.nodes(peer.nodes, family) : sets.pods(peer, family)
+      const set = 'nodes' in peer ? sets.nodes(peer.nodes, family) : sets.pods(peer, family, isOfTier)
       return { text: `${WORD[family]} ${end} @${set.name}`, family, needs: [set] }
     })
   })
@@ -214,7 +228,7 @@ function address(bits: bigint, family: Family): string {
   return format({ family, bits })
 }
 
-function whereMatches(ports: readonly Port[], sets: PeerSets): Match[] {
+function whereMatches(ports: readonly Port[], { sets, isOfTier }: Making): Match[] {
   const numbers = new Map<Protocol, Range[]>()
   const matches: Match[] = []
   for (const port of ports) {
@@ -222,7 +236,7 @@ function whereMatches(ports: readonly Port[], sets: PeerSets): Match[] {
     const word = protocol.toLowerCase()
     if (name !== undefined) {
       for (const family of FAMILIES) {
-        const set = sets.ports(port, family)
+        const set = sets.ports(port, family, isOfTier)
         const text = `meta l4proto ${word} ${WORD[family]} daddr . th dport @${set.name}`
         matches.push({ text, family, needs: [set] })
       }

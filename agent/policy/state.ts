@@ -98,7 +98,7 @@ export class PolicyState {
 
   /** The addresses of pods that may be allowed less since the last call. */
   takeTightened(): ReadonlySet<Ip> {
-    const all = new Set([...this.#tightened, ...this.#sets.takeLeft()])
+    const all = new Set([...this.#tightened, ...this.#sets.takeTightened()])
     this.#tightened = new Set()
     return all
   }
@@ -122,6 +122,16 @@ export class PolicyState {
   podAt(ip: Ip): Pod | undefined {
     const [all, owner] = [[...this.#pods.at(ip)], this.#attached.ownerOf(ip)]
     return (all.find(({ key }) => key === owner) ?? all.at(-1))?.pod
+  }
+
+  /** All addresses of pods of this node count as tightened: nobody knows what has passed. */
+  tightenAll(): void {
+    for (const ip of this.#localsAt.keys()) this.#tightened.add(ip)
+  }
+
+  /** Whether an address is that of a pod of this node. */
+  isLocal(ip: Ip): boolean {
+    return this.#localsAt.has(ip)
   }
 
   /** Whether an address is that of a pod of this node whose object is not known. */
@@ -233,7 +243,7 @@ export class PolicyState {
     for (const side of SIDES) {
       const own = policies.filter(([, one]) => one[side] !== undefined)
       const admin = this.#tier('Admin', side, tiers)
-      const baseline = own.length > 0 ? undefined : this.#tier('Baseline', side, tiers)
+      const baseline = this.#tier('Baseline', side, tiers)
       if (own.length === 0 && !admin && !baseline) continue
       const ofPolicies = own.map(([name, one]) => ({ name, chain: this.#chain(one, side) }))
       chains[side] = setChain(side, admin, ofPolicies, baseline)

@@ -39,8 +39,9 @@ export const SHAPES: Readonly<Record<string, Shape>> = Object.fromEntries(
   ]),
 )
 
-/** The sets of connections that a policy has ended, by the answers' side. Their packets would revive them. */
-export const ENDED = { 4: 'ended4', 6: 'ended6' } as const
+/** The bit of a connection's mark by which a policy has ended it. It drops the packets of both sides. */
+export const ENDED_BIT = 0x1000
+const BIT = `0x${ENDED_BIT.toString(16)}`
 
 /** How the table treats what it refuses, and which addresses are pods'. */
 export interface TableOptions {
@@ -50,6 +51,8 @@ export interface TableOptions {
   log?(chain: string): string
   /** Refuses nothing: counts and logs what would be refused. */
   readonly isAudit: boolean
+  /** Policies end no connections. */
+  readonly keepsEstablished?: boolean
 }
 
 /** The NFLOG group of refused packets. */
@@ -67,37 +70,30 @@ export const REMOVE = `table ${NAME}\ndelete table ${NAME}\n`
 const ND = 'icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } accept'
 
 /** The lines that make the table without policies, instead of any table that is there. */
-export function fixed({ subnets, log, isAudit }: TableOptions): string[] {
+export function fixed({ subnets, log, isAudit, keepsEstablished }: TableOptions): string[] {
   const wordOf = (family: Family) => (family === 6 ? 'ip6' : 'ip')
   const word = (subnet: Cidr) => wordOf(isSix(subnet) ? 6 : 4)
   const refuse = (chain: string) => [...(log ? [log(chain)] : []), isAudit ? PASSES : 'drop']
   const unknown = (end: 'saddr' | 'daddr') => subnets.map((subnet) => `${word(subnet)} ${end} ${subnet} goto unknown`)
   const senders = ['ip saddr vmap @egress4', 'ip6 saddr vmap @egress6', ...unknown('saddr')]
-  const known = ['ct state established,related accept']
-  const own = [ND, 'ip saddr . ip daddr @self4 accept', 'ip6 saddr . ip6 daddr @self6 accept']
-  const ended = FAMILIES.map((family) => {
-    const ends = `${wordOf(family)} saddr . ${wordOf(family)} daddr`
-    return `${ends} . meta l4proto . th sport . th dport @${ENDED[family]} drop`
-  })
+  // The first packet of a connection may have a mark of the Services, and meets the rules all the same.
+  const ended = `ct mark and ${BIT} == ${BIT} ct state established,related drop comment "ended by a policy"`
+  const known = [...(isAudit || keepsEstablished ? [] : [ended]), 'ct state established,related accept']
   const declaration = (name: string, { key, value }: Shape) => {
     const target = value ? ` : ${value}` : ''
     return `  ${value ? 'map' : 'set'} ${name} { type ${key.join(' . ')}${target}; }`
   }
-  const endedSets = FAMILIES.map((family) => {
-    const type = `${TYPE[family]} . ${TYPE[family]} . inet_proto . inet_service . inet_service`
-    return `  set ${ENDED[family]} { type ${type}; flags timeout; timeout 1h; }`
-  })
   const chains: Readonly<Record<string, readonly string[]>> = {
     denied_in: refuse('denied_in'),
     denied_out: refuse('denied_out'),
     unknown: [`counter name ${UNKNOWN}`, ...refuse('unknown')],
     // What pods send to pods and to the world. Two base chains, for the kernel walks each way through the chains at
     // every change of one of them: with one, that is the product of both directions.
-    forward_out: ['type filter hook forward priority filter; policy accept;', ...known, ...ended, ...own, ...senders],
+    forward_out: ['type filter hook forward priority filter; policy accept;', ...known, ND, ...senders],
     forward_in: [
       'type filter hook forward priority filter + 1; policy accept;',
       ...known,
-      ...own,
+      ND,
       'ip daddr vmap @ingress4',
       'ip6 daddr vmap @ingress6',
       ...unknown('daddr'),
@@ -112,7 +108,6 @@ export function fixed({ subnets, log, isAudit }: TableOptions): string[] {
     `table ${NAME} {`,
     `  counter ${UNKNOWN} { }`,
     ...Object.entries(SHAPES).map(([name, shape]) => declaration(name, shape)),
-    ...endedSets,
     ...order.flatMap((name) => [`  chain ${name} {`, ...(chains[name] ?? []).map((line) => `    ${line}`), '  }']),
     '}',
   ]

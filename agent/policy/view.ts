@@ -1,4 +1,4 @@
-import { networkInterfaces } from 'node:os'
+import { localAddresses } from '../../lib/os/routes.ts'
 import { contains, isSix } from '../../lib/text/cidr.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 import { type Cidr, type Ip, parseIp } from '../../lib/text/ip.ts'
@@ -6,7 +6,7 @@ import type { ClusterPolicy, TierPeer, TierRule } from '../cluster/cluster-polic
 import type { Peer, Pod, Policy, Rule } from '../cluster/objects.ts'
 import type { Port, Protocol, Requirement, Selector } from '../cluster/reading.ts'
 import { matches } from './matching.ts'
-import { decide, type End, type Objects, type Verdict } from './oracle.ts'
+import { decide, type End, FROM_ITS_NODE, type Objects, type Verdict } from './oracle.ts'
 import type { Cluster, PolicyState } from './state.ts'
 import { SIDES, type Side } from './table.ts'
 
@@ -178,7 +178,7 @@ export function direct(known: Known, asked: Asked): Decision {
   const closed = closedBy(known, [source, destination], own)
   const objects = objectsOf(known.cluster)
   const isToOwnPod = node === 'source' && isLocal(attempt.to)
-  const free: Verdict | undefined = isToOwnPod ? { passes: true, reason: 'a node reaches its own pods' } : undefined
+  const free = isToOwnPod ? FROM_ITS_NODE : undefined
   const verdict = closed ?? free ?? decide(objects, attempt)
   const here = closed ?? free ?? decide(objects, attempt, hereSides)
   return { source, destination, port, verdict, here, isAudit: known.isAudit, ...(node && { node }) }
@@ -213,9 +213,9 @@ function closedBy({ state, subnets }: Known, ends: readonly Ip[], own: ReadonlyS
   return undefined
 }
 
-function addressesOfNode(): ReadonlySet<Ip> {
-  const all = Object.values(networkInterfaces()).flatMap((one) => one ?? [])
-  return new Set(all.map(({ address }) => parseIp(address.replace(/%.*$/, ''))))
+/** The addresses of this node. Its packets to a pod have one of them that its Node object may lack. */
+export function addressesOfNode(): ReadonlySet<Ip> {
+  return new Set([...localAddresses(4), ...localAddresses(6)])
 }
 
 function policiesOf({ pods, policies }: Cluster, key: string, side: Side): Policy[] {

@@ -25,6 +25,8 @@ export interface Tuple {
 export interface Connection {
   readonly there: Tuple
   readonly back: Tuple
+  /** Its mark (`ct mark` of nft). */
+  readonly mark: number
   /** What names it in a request to the kernel. */
   readonly name: readonly Attribute[]
 }
@@ -40,13 +42,15 @@ export interface Sought {
   readonly src?: Ip
   /** The address that the answers come from. */
   readonly from?: Ip
+  /** A bit of the mark that is set. */
+  readonly bit?: number
 }
 
 const NETLINK_NETFILTER = 12
 // linux/netfilter/nfnetlink_conntrack.h. The subsystem is in the upper byte of a message's type.
 const SUBSYSTEM = 1 << 8
-const [GET, DELETE] = [1, 2]
-const [TUPLE_ORIG, TUPLE_REPLY, ID, ZONE, FILTER] = [1, 2, 12, 18, 25]
+const [NEW, GET, DELETE] = [0, 1, 2]
+const [TUPLE_ORIG, TUPLE_REPLY, MARK, ID, ZONE, MARK_MASK, FILTER] = [1, 2, 8, 12, 18, 21, 25]
 const [TUPLE_IP, TUPLE_PROTO] = [1, 2]
 const [V4_SRC, V4_DST, V6_SRC, V6_DST] = [1, 2, 3, 4]
 const [PROTO_NUM, PROTO_SPORT, PROTO_DPORT, ICMP_ID, ICMP_TYPE, ICMP_CODE, ICMP6_ID, ICMP6_TYPE, ICMP6_CODE] = [
@@ -86,15 +90,31 @@ export function* connectionPieces(sought: Sought): Generator<Connection[]> {
 
 /** Makes the kernel forget these connections, on one socket. Gives how many were there. Throws Error with the errno. */
 export function forget(all: readonly Connection[]): number {
+  return change(all, DELETE, 'forget', [])
+}
+
+/**
+ * Sets or clears a bit of the marks of these connections, on one socket. Their times stay as they are. Gives how many
+ * were there. Throws Error with the errno.
+ */
+export function setBit(all: readonly Connection[], bit: number, isSet: boolean): number {
+  return change(all, NEW, 'mark', [
+    [MARK, bigEndian(isSet ? bit : 0)],
+    [MARK_MASK, bigEndian(bit)],
+  ])
+}
+
+function change(all: readonly Connection[], type: number, what: string, more: readonly Attribute[]): number {
   if (all.length === 0) return 0
   const socket = connect(NETLINK_NETFILTER)
   try {
     let count = 0
     for (const { there, name } of all) {
-      const [answer] = socket.ask(request(SUBSYSTEM | DELETE, header(isSix(there.src) ? 6 : 4), NLM_F_ACK, name))
+      const asked = request(SUBSYSTEM | type, header(isSix(there.src) ? 6 : 4), NLM_F_ACK, [...name, ...more])
+      const [answer] = socket.ask(asked)
       // ENOENT: it has ended by itself.
       if (!answer || answer.getInt32(16, true) === 0) count++
-      else if (answer.getInt32(16, true) !== -2) refused(answer, 'forget')
+      else if (answer.getInt32(16, true) !== -2) refused(answer, what)
     }
     return count
   } finally {
@@ -126,21 +146,23 @@ function soughtOf(ip: Ip): Connection[] {
   return [...began, ...answered.filter(({ there }) => there.src !== ip)]
 }
 
-function isSought({ there, back }: Connection, { protocol, dst, dport, src, from }: Sought): boolean {
+function isSought({ there, back, mark }: Connection, { protocol, dst, dport, src, from, bit }: Sought): boolean {
   const is = <T>(wanted: T | undefined, value: T) => wanted === undefined || wanted === value
   return (
     is(protocol, there.protocol) &&
     is(dst, there.dst) &&
     is(dport, there.dport) &&
     is(src, there.src) &&
-    is(from, back.src)
+    is(from, back.src) &&
+    (bit === undefined || (mark & bit) !== 0)
   )
 }
 
 // The kernel before 5.8 skips the filter and sends all. By an IPv6 address it sends all but those that match (seen in
 // 6.18: ctnetlink_filter_match_tuple takes ipv6_addr_cmp the wrong way round). So there it is not asked for addresses.
 function filterOf(sought: Sought): Attribute[] {
-  const { family, protocol, dport } = sought
+  const { family, protocol, dport, bit } = sought
+  if (bit !== undefined) return [[MARK, bigEndian(bit)] as const, [MARK_MASK, bigEndian(bit)] as const]
   if (family === undefined) return []
   const { dst, src, from }: Pick<Sought, 'dst' | 'src' | 'from'> = family === 4 ? sought : {}
   const there =
@@ -176,7 +198,8 @@ function connectionOf(message: DataView): Connection | undefined {
     const value = attributes.get(type)
     return value ? [[type, bytesIn(value)]] : []
   }
-  return { there, back, name: [[TUPLE_ORIG | NESTED, bytesIn(orig)], ...copied(ID), ...copied(ZONE)] }
+  const mark = attributes.get(MARK)?.getUint32(0) ?? 0
+  return { there, back, mark, name: [[TUPLE_ORIG | NESTED, bytesIn(orig)], ...copied(ID), ...copied(ZONE)] }
 }
 
 function tupleOf(attribute: DataView): Tuple | undefined {
@@ -217,6 +240,12 @@ function nested(type: number, inner: readonly Attribute[]): Attribute {
 
 function wordOf(word: number): Uint8Array {
   return new Uint8Array(Uint32Array.of(word).buffer)
+}
+
+function bigEndian(word: number): Uint8Array {
+  const bytes = new DataView(new ArrayBuffer(4))
+  bytes.setUint32(0, word)
+  return new Uint8Array(bytes.buffer)
 }
 
 function bytesIn(view: DataView): Uint8Array {

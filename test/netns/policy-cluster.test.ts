@@ -181,4 +181,22 @@ describe('ClusterNetworkPolicy in the kernel', () => {
       await fixture.matches()
     }),
   )
+
+  it(
+    'a peer of an unknown type closes its whole rule: an Accept accepts nobody, and a Pass denies everyone',
+    withFixture(async (fixture) => {
+      const unknown = { domainNames: ['example.com'] }
+      for (const side of ['ingress', 'egress'] as const) {
+        const key = side === 'ingress' ? 'from' : 'to'
+        const [from, to] = side === 'ingress' ? (['y/a', 'x/a'] as const) : (['x/a', 'y/a'] as const)
+        const deny = { action: 'Deny', [key]: [Y] }
+        fixture.clusterPolicy('one', admin(10, X, { [side]: [{ action: 'Accept', [key]: [unknown, Y] }, deny] }))
+        await fixture.matches()
+        assert.equal(await fixture.passes(from, to), false)
+        fixture.clusterPolicy('one', admin(10, X, { [side]: [{ action: 'Pass', [key]: [unknown] }] }))
+        await fixture.matches()
+        assert.equal(await fixture.passes(from, to), false)
+      }
+    }),
+  )
 })

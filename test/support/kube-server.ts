@@ -46,6 +46,10 @@ export interface KubeServer {
   forward: ((pod: string, port: number) => Destination | 'no kubelet' | undefined) | undefined
   /** The objects at a path. */
   list(path: string): readonly Raw[]
+  /** Adds or replaces an object of a list, without a request. */
+  put(list: string, object: Raw): void
+  /** Removes the object with this key, `namespace/name` or `name`, without a request. */
+  drop(list: string, key: string): void
   /** How far its clock is ahead of this machine's, in milliseconds. */
   aheadMs: number
   /** What was asked, `GET /api/v1/nodes?watch=true`, since the last call. */
@@ -112,6 +116,17 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
     fault: undefined,
     forward: undefined,
     list: (path) => [...(objects.get(path)?.values() ?? [])],
+    put(list, object) {
+      const kept = objects.get(list) ?? new Map<string, Raw>()
+      objects.set(list, kept)
+      put(list, kept, object, kept.has(keyOf(list, object)) ? 'MODIFIED' : 'ADDED')
+    },
+    drop(list, key) {
+      const found = objects.get(list)?.get(key)
+      if (!found) return
+      objects.get(list)?.delete(key)
+      told(list, 'DELETED', { ...found, metadata: { ...found.metadata, resourceVersion: `${++version}` } })
+    },
     aheadMs: 0,
     asked: () => asked.splice(0),
     cut(how) {

@@ -1,0 +1,277 @@
+// The alphabet of the isolation histories: all that may happen to a node, one step at a time.
+import type { Ip } from '../../../lib/text/ip.ts'
+import { type Fixture, type Flow, NAMES, OUTSIDE, PROTOCOLS, RANGES, type Slot, type Target } from './fixture.ts'
+import { ofKind } from './world.ts'
+
+/** A random number from 0 to one less than this. */
+export type Numbers = (below: number) => number
+/** A step of a history: what it does, in words, and whether it leaves the objects that the agent knows as they are. */
+export interface Step {
+  readonly text: string
+  readonly isStrict: boolean
+  work(): Promise<void> | void
+}
+/** Gives a step, or undefined when it makes no sense now. */
+type Letter = (fixture: Fixture, random: Numbers) => Step | undefined
+
+const pickOf =
+  (random: Numbers) =>
+  <T>(all: readonly T[]): T =>
+    all[random(all.length)] as T
+
+export function labelsOf(random: Numbers, name: string): Record<string, string> {
+  return { app: name, tier: `${random(2)}` }
+}
+
+function podSelector(random: Numbers): object {
+  return pickOf(random)([
+    {},
+    { matchLabels: { app: pickOf(random)(NAMES) } },
+    { matchLabels: { tier: `${random(2)}` } },
+  ])
+}
+
+const namespaceSelector = (random: Numbers): object =>
+  pickOf(random)([{}, { matchLabels: { team: pickOf(random)(['x', 'y', 'z']) } }])
+const nodeSelector = (random: Numbers): object =>
+  pickOf(random)([{}, { matchLabels: { zone: pickOf(random)(['outside', 'n1', 'z']) } }])
+
+function blockOf(random: Numbers): string {
+  const pick = pickOf(random)
+  const [range] = pick([...RANGES.bridge, ...RANGES.ptp])
+  const width = range.subnet.includes(':') ? 128 : 32
+  return pick([`${range.rangeStart}/${width}`, range.subnet, `${pick([OUTSIDE[4]])}/32`, `${OUTSIDE[6]}/128`])
+}
+
+/** The spec of a NetworkPolicy. */
+function specOf(random: Numbers): object {
+  const pick = pickOf(random)
+  const peer = () =>
+    pick([
+      () => ({ podSelector: podSelector(random) }),
+      () => ({ podSelector: podSelector(random) }),
+      () => ({ namespaceSelector: namespaceSelector(random) }),
+      () => ({ namespaceSelector: namespaceSelector(random), podSelector: podSelector(random) }),
+      () => ({ ipBlock: { cidr: blockOf(random) } }),
+    ])()
+  const rule = (key: 'from' | 'to') => [
+    {
+      [key]: [peer()],
+      ...(random(4) === 0 && { ports: [{ port: pick([80, 81, 7946]), protocol: pick(PROTOCOLS) }] }),
+    },
+  ]
+  const [ingress, egress] = [random(3) === 0 ? [] : rule('from'), random(3) === 0 ? [] : rule('to')]
+  const types = pick([['Ingress'], ['Egress'], ['Ingress', 'Egress']])
+  return {
+    podSelector: podSelector(random),
+    policyTypes: types,
+    ...(types.includes('Ingress') && { ingress }),
+    ...(types.includes('Egress') && { egress }),
+  }
+}
+
+/** The spec of a ClusterNetworkPolicy. */
+function tierSpecOf(random: Numbers): object {
+  const pick = pickOf(random)
+  const pods = () => ({ pods: { namespaceSelector: namespaceSelector(random), podSelector: podSelector(random) } })
+  const peer = (side: 'ingress' | 'egress') =>
+    pick([
+      () => ({ namespaces: namespaceSelector(random) }),
+      pods,
+      pods,
+      ...(side === 'egress' ? [() => ({ nodes: nodeSelector(random) }), () => ({ networks: [blockOf(random)] })] : []),
+    ])()
+  const rules = (side: 'ingress' | 'egress') =>
+    Array.from({ length: random(3) }, () => ({
+      action: pick(['Accept', 'Deny', 'Deny', 'Pass']),
+      [side === 'ingress' ? 'from' : 'to']: [peer(side)],
+      ...(random(4) === 0 && {
+        protocols: [{ [pick(['tcp', 'udp'])]: { destinationPort: { number: pick([80, 81, 7946]) } } }],
+      }),
+    }))
+  return {
+    tier: pick(['Admin', 'Baseline']),
+    priority: random(4),
+    subject: pick([{ namespaces: namespaceSelector(random) }, pods()]),
+    ingress: rules('ingress'),
+    egress: rules('egress'),
+  }
+}
+
+const attach: Letter = (fixture, random) => {
+  const pick = pickOf(random)
+  const slot = pick(fixture.slots)
+  if (slot.ips.length > 0) {
+    const [stays, former] = [random(3) === 0, slot.ips]
+    return {
+      text: `DEL of ${slot.name} (${former})${stays ? ', its object stays' : ''}`,
+      isStrict: true,
+      async work() {
+        await fixture.del(slot)
+        // The object keeps the addresses that it had.
+        if (!stays) fixture.object(slot, undefined)
+      },
+    }
+  }
+  const [type, labels, uid] = [pick(['bridge', 'ptp'] as const), labelsOf(random, slot.name), fixture.newUid()]
+  // The object of the pod, no object, or that of a former pod of the name.
+  const knows = pick(['its', 'its', 'its', 'no', 'a former'] as const)
+  if (knows === 'a former' && !slot.labels) return undefined
+  return {
+    text: `ADD of ${slot.name} by ${type}, the API has ${knows} object${knows === 'its' ? ` ${JSON.stringify(labels)}` : ''}`,
+    isStrict: knows === 'a former' || (knows === 'no' && slot.labels === undefined) || fixture.isBlind,
+    async work() {
+      if (knows === 'no' && slot.labels) fixture.object(slot, undefined)
+      slot.uid = uid
+      if (knows === 'its') fixture.object(slot, labels)
+      await fixture.add(slot, type)
+    },
+  }
+}
+
+const object: Letter = (fixture, random) => {
+  const slot = pickOf(random)(fixture.living)
+  if (!slot) return undefined
+  if (slot.labels && random(3) === 0)
+    return { text: `status of ${slot.name}`, isStrict: true, work: () => fixture.object(slot, slot.labels) }
+  const labels = slot.labels && random(4) === 0 ? undefined : labelsOf(random, slot.name)
+  return {
+    text: `labels of ${slot.name}: ${JSON.stringify(labels)}`,
+    isStrict: fixture.isBlind,
+    work: () => fixture.object(slot, labels),
+  }
+}
+
+const relabel: Letter = (fixture, random) => {
+  const pick = pickOf(random)
+  const [kind, name, labels] = pick([
+    ['Namespace', pick(['x', 'y']), { team: pick(['x', 'y', 'z']) }],
+    ['Namespace', pick(['x', 'y']), { team: pick(['x', 'y', 'z']) }],
+    ['Node', 'outside', { zone: pick(['outside', 'n1', 'z']) }],
+  ] as const)
+  const before = ofKind(fixture.world.known(), kind).find(({ metadata }) => metadata.name === name)
+  if (!before) return undefined
+  const { metadata, ...rest } = before
+  return {
+    text: `labels of ${kind} ${name}: ${JSON.stringify(labels)}`,
+    isStrict: fixture.isBlind,
+    work: () => fixture.world.put(kind, { ...metadata, labels }, rest),
+  }
+}
+
+const policy: Letter = (fixture, random) => {
+  const isTier = random(2) === 0
+  const kind = isTier ? 'ClusterNetworkPolicy' : 'NetworkPolicy'
+  const metadata = isTier
+    ? { name: `tier${random(3)}` }
+    : { namespace: pickOf(random)(['x', 'y']), name: `policy${random(2)}` }
+  const isThere = ofKind(fixture.world.known(), kind).some(
+    (one) => one.metadata.name === metadata.name && one.metadata.namespace === (metadata as Metadata).namespace,
+  )
+  const spec = isThere && random(2) === 0 ? undefined : isTier ? tierSpecOf(random) : specOf(random)
+  return {
+    text: `${kind} ${Object.values(metadata).join('/')}: ${JSON.stringify(spec)}`,
+    isStrict: fixture.isBlind,
+    work: () => fixture.world.put(kind, metadata, spec && { spec }),
+  }
+}
+type Metadata = { readonly namespace?: string; readonly name: string }
+
+const flow: Letter = (fixture, random) => {
+  const pick = pickOf(random)
+  if (fixture.flows.length > 6) {
+    const first = fixture.flows[0] as Flow
+    return { text: `no more of ${first.id}`, isStrict: true, work: () => fixture.stop(first) }
+  }
+  const from = pick([...fixture.living, ...fixture.living, fixture.node, fixture.outside])
+  const to = pick([...fixture.living, ...fixture.living, fixture.node, fixture.outside])
+  const family = pick([4, 6] as const)
+  const isByService = random(3) === 0
+  if (!from || !to || (!isByService && from === to)) return undefined
+  const ip = to.ips.find((one) => one.includes(':') === (family === 6)) as Ip
+  if (!isByService && ![from, to].some((one) => fixture.slots.includes(one as Slot))) return undefined
+  const target: Target = isByService ? { service: from === fixture.outside ? 'port' : 'address', family } : { ip }
+  const [protocol, isFixed] = [pick([...PROTOCOLS, 'UDP'] as const), random(3) === 0]
+  if (!fixture.canFlow(from, target, protocol, isFixed)) return undefined
+  const where = 'ip' in target ? `${to.name} (${ip})` : `the Service by its ${target.service}, IPv${family}`
+  return {
+    text: `${protocol} flow from ${from.name} (${from.ips}) to ${where}${isFixed && protocol === 'UDP' ? ', port 7946 on both sides' : ''}`,
+    isStrict: true,
+    work: () => fixture.flow(from, target, protocol, isFixed),
+  }
+}
+
+const service: Letter = (fixture, random) => {
+  const slot = pickOf(random)([...fixture.living, ...fixture.living, undefined])
+  return {
+    text: `the Service leads to ${slot?.name ?? 'nobody'}`,
+    isStrict: fixture.isBlind,
+    work: () => fixture.point(slot),
+  }
+}
+
+const restart: Letter = (fixture, random) => {
+  if (fixture.isAway) {
+    if (fixture.world.isLate) return undefined
+    return { text: 'the agent starts', isStrict: false, work: () => fixture.start() }
+  }
+  const signal = pickOf(random)(['SIGKILL', 'SIGTERM'] as const)
+  const again = !fixture.world.isLate && random(2) === 0
+  return {
+    text: again ? `${signal}, and the agent starts again` : signal,
+    isStrict: true,
+    async work() {
+      await fixture.kill(signal)
+      if (again) await fixture.start()
+    },
+  }
+}
+
+const lag: Letter = (fixture, random) => {
+  if (fixture.world.isLate)
+    return { text: 'the late changes come', isStrict: fixture.isAway, work: () => fixture.world.release() }
+  const isAway = random(3) === 0
+  return {
+    text: isAway ? 'the API server is away' : 'the watch lags',
+    isStrict: true,
+    work: () => fixture.world.hold(isAway),
+  }
+}
+
+const foreign: Letter = (fixture, random) => {
+  // Without the agent nobody repairs.
+  if (fixture.isAway) return undefined
+  const commands = [
+    'flush ruleset',
+    'delete table inet plumb_policy',
+    'delete table inet plumb_guard',
+    'delete table bridge plumb_guard',
+  ]
+  const command = pickOf(random)(commands)
+  return { text: `nft ${command}`, isStrict: false, work: () => fixture.nft(command) }
+}
+
+const hour: Letter = (fixture) => ({ text: 'an hour passes', isStrict: true, work: () => fixture.hour() })
+
+/** The letters, and how often each comes. */
+const ALPHABET: readonly (readonly [letter: Letter, weight: number])[] = [
+  [attach, 7],
+  [object, 3],
+  [relabel, 3],
+  [policy, 6],
+  [flow, 8],
+  [service, 2],
+  [restart, 3],
+  [lag, 2],
+  [foreign, 1],
+  [hour, 1],
+]
+const ALL = ALPHABET.flatMap(([letter, weight]) => Array.from({ length: weight }, () => letter))
+
+/** The next step of a history. */
+export function stepOf(fixture: Fixture, random: Numbers): Step {
+  for (;;) {
+    const step = pickOf(random)(ALL)(fixture, random)
+    if (step) return step
+  }
+}
