@@ -143,7 +143,7 @@ class Connection implements Sink {
   #socket: Socket<Connection>
   readonly #answer: (asked: Asked) => Reply | Promise<Reply>
   readonly #hasRoom: () => boolean
-  /** When the connection began, or when the client last took something. */
+  /** When the connection began, when its reply began, or when the client last took something. */
   #movedAt = performance.now()
   #head = ''
   #left: Uint8Array = new Uint8Array()
@@ -256,13 +256,20 @@ class Connection implements Sink {
 
   #begin(): void {
     this.reading = false
+    this.#movedAt = performance.now()
     this.#head = ''
     this.#rest()
   }
 
-  // Starts the time limit. A second call does not extend a running limit.
+  // Starts the time limit. A second call does not extend a running limit. After work that held the agent up, timers run
+  // before what the client has sent is read. So a late timer waits a moment more.
   #wait(ms: number): void {
-    this.#timer ??= setTimeout(() => this.drop(), ms)
+    const due = performance.now() + ms
+    this.#timer ??= setTimeout(() => {
+      this.#timer = undefined
+      if (performance.now() - due > WHILE_MS) this.#wait(WHILE_MS)
+      else this.drop()
+    }, ms)
   }
 
   #rest(): void {
