@@ -10,7 +10,7 @@ import type { Place } from './backend/backend.ts'
 import { openBackend, unreadKeys } from './backend/open.ts'
 import { makeProbes } from './backend/probes.ts'
 import { removeBird } from './bgp/bird.ts'
-import type { KindName } from './cluster/kinds.ts'
+import { FORMER_POLICY_KINDS, type KindName } from './cluster/kinds.ts'
 import { type ObjectsWish, openObjects } from './cluster/source.ts'
 import { listsReader } from './doctor/facts/lists.ts'
 import { removeFlannelRules } from './firewall/flannel-rules.ts'
@@ -131,7 +131,8 @@ export async function prepare(
 // Policy and Services share one source, which follows the kinds of both.
 function objectsOf({ policy, services }: Settings, version: string): Pick<Context, 'objects'> {
   const from = policy ?? services?.objects
-  const kinds: KindName[] = [...new Set([...(policy ? POLICY_KINDS : []), ...(services ? SERVICE_KINDS : [])])]
+  const ofPolicy = policy ? [...POLICY_KINDS, ...FORMER_POLICY_KINDS] : []
+  const kinds: KindName[] = [...new Set([...ofPolicy, ...(services ? SERVICE_KINDS : [])])]
   return from ? { objects: openObjects(from, kinds, version) } : {}
 }
 

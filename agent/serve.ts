@@ -144,7 +144,7 @@ async function serveOne(
     pod: (name: string) => parts?.policy?.detail(name),
     policyMatrix: () => parts?.policy?.matrix(),
     policyCell: (from: string, to: string) => parts?.policy?.cell(from, to),
-    policyComparison: (drafts: Drafts) => parts?.policy?.comparison(drafts),
+    policyComparison: (drafts: Drafts) => (parts?.policy?.isComplete ? parts.policy.comparison(drafts) : undefined),
     policyCounts: () => parts?.policy?.counts(),
     calls: telemetry.calls,
     spans: telemetry.spans,

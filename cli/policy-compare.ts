@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
-import type { Comparison } from '../agent/policy/comparison.ts'
+import { type Comparison, documentsOf } from '../agent/policy/comparison.ts'
 import { comparisonWords } from '../agent/policy/comparison-words.ts'
+import { atOnce } from '../agent/scheduler/pieces.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { askPolicy } from './ask-policy.ts'
 import type { Given } from './options.ts'
@@ -13,7 +14,7 @@ import { print } from './output.ts'
 export function compare([file, more]: readonly string[], values: Given['values']): number {
   if (file === undefined || more !== undefined)
     throw new ValueError('plumb policy compare takes one FILE, or - for standard input; see plumb policy --help')
-  const compared = askPolicy<Comparison>({ command: 'compare', text: textOf(file) }, values)
+  const compared = askPolicy<Comparison>({ command: 'compare', documents: atOnce(documentsOf(textOf(file))) }, values)
   print(values.json ? JSON.stringify(compared, null, 4) : comparisonText(compared))
   return compared.namespaces.length + compared.isolation.length > 0 ? 1 : 0
 }

@@ -76,6 +76,7 @@ static size_t usable_size(const void *piece) {
 // The engine draws the seed of its hashes from the clock (the linker's --wrap). In a frozen heap it is always the same,
 // so that two builds have the same bytes.
 int __real_gettimeofday(struct timeval *time, void *zone);
+int __wrap_gettimeofday(struct timeval *time, void *zone);
 int __wrap_gettimeofday(struct timeval *time, void *zone) {
   if (!is_freezing) return __real_gettimeofday(time, zone);
   *time = (struct timeval){ .tv_sec = 1 };

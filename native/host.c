@@ -3,7 +3,6 @@
 // (heap.c), where all modules are evaluated already. An executable without a frozen heap has the bytecode of the
 // modules instead (bytecode.c) and reads each when it is imported. The garbage collector for cycles never runs: a call
 // of a plugin is shorter than its first collection.
-#define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +44,7 @@ static int last_error;
 
 // An answer for a runtime when the program itself cannot answer (CNI spec 1.1.0 section 5): an error object on stdout,
 // and exit status 1.
-static void die(const char *message, const char *details) {
+_Noreturn static void die(const char *message, const char *details) {
   const char *texts[] = { message, details };
   printf("{\n    \"cniVersion\": \"1.1.0\",\n    \"code\": 999");
   for (int i = 0; i < 2; i++) {
@@ -301,7 +300,9 @@ static void tell_call(JSContext *ctx, int argc, char **argv) {
     if (!equals) continue;
     JSValue name = text_of(ctx, (uint8_t *)*one, equals - *one);
     JSAtom key = JS_ValueToAtom(ctx, name);
-    JS_DefinePropertyValue(ctx, env, key, text_of(ctx, (uint8_t *)equals + 1, strlen(equals + 1)), JS_PROP_C_W_E);
+    // Of two variables of one name the first counts, as for getenv(3) and libcni.
+    if (!JS_GetOwnProperty(ctx, NULL, env, key))
+      JS_DefinePropertyValue(ctx, env, key, text_of(ctx, (uint8_t *)equals + 1, strlen(equals + 1)), JS_PROP_C_W_E);
     JS_FreeAtom(ctx, key);
     JS_FreeValue(ctx, name);
   }

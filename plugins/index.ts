@@ -1,7 +1,7 @@
 // This folder holds one CNI plugin per file. This file is the entry of their executable and selects the plugin by the
 // program name. Read dummy.ts next for the smallest plugin, then bridge.ts.
 import type { Plugin } from '../lib/cni/plugin.ts'
-import { versionAnswer } from '../lib/cni/spec.ts'
+import { newest, versionAnswer } from '../lib/cni/spec.ts'
 import { args, calledAs, env, exit } from '../lib/os/door.ts'
 import { log } from '../lib/os/log.ts'
 import { toStdout } from '../lib/os/stdout.ts'
@@ -10,12 +10,11 @@ import { toStdout } from '../lib/os/stdout.ts'
 declare const PLUGINS: readonly string[]
 
 // One executable has many names. The name in the call selects the plugin (multi-call, like busybox).
-const called = calledAs().slice(calledAs().lastIndexOf('/') + 1)
+const given = calledAs().slice(calledAs().lastIndexOf('/') + 1)
+const called = PLUGINS.includes(given) ? given : (await import('../lib/os/own-name.ts')).pluginBehind(PLUGINS)
 
-if (!PLUGINS.includes(called)) {
-  log(
-    `plumb has no plugin ${JSON.stringify(called)}: link the executable under the name of one (${PLUGINS.join(', ')})`,
-  )
+if (called === undefined) {
+  await refuse(given)
   exit(1)
 } else if (env['CNI_COMMAND'] === 'VERSION') {
   exit(answerVersion())
@@ -30,6 +29,20 @@ if (!PLUGINS.includes(called)) {
 
 async function load(name: string): Promise<Plugin | undefined> {
   return PLUGINS.includes(name) ? (await import(`./${name}.ts`)).default : undefined
+}
+
+// A runtime gets an error object (CNI spec 1.1.0 section 5). A person reads a line.
+async function refuse(name: string): Promise<void> {
+  const { CODE, shown } = await import('../lib/text/errors.ts')
+  const msg = `plumb has no plugin ${shown(name)}`
+  const details = `want a symbolic link to a plugin, or a file ${name}.plugin beside it that names one: ${PLUGINS.join(', ')}`
+  log(`${msg}: ${details}`)
+  if (!env['CNI_COMMAND']) return
+  try {
+    toStdout(JSON.stringify({ cniVersion: newest, code: CODE.config, msg, details }, null, 4))
+  } catch (cause) {
+    log(`Cannot write the error to stdout: ${(cause as Error).message}`)
+  }
 }
 
 function answerVersion(): 0 | 1 {

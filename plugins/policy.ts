@@ -28,7 +28,7 @@ export default definePlugin<Conf>({
   fused: { key: 'policy', place: 5 },
   about: 'CNI plugin policy: network policy applies to a pod before the pod starts',
   conf,
-  args: ['K8S_POD_NAMESPACE', 'K8S_POD_NAME'],
+  args: ['K8S_POD_NAMESPACE', 'K8S_POD_NAME', 'K8S_POD_UID'],
   wire,
   async status({ socket, name }, _run, base) {
     try {
@@ -58,6 +58,7 @@ const BRIDGED = 'load br_netfilter and set net.bridge.bridge-nf-call-iptables=1;
  */
 function wire({ socket, whenAway, timeout }: Conf, at: Attachment, given: Result): Wiring {
   const [namespace, pod] = [nameOf(at, 'K8S_POD_NAMESPACE'), nameOf(at, 'K8S_POD_NAME')]
+  const uid = argument(at, 'K8S_POD_UID', objectUid)
   const addresses = (given.ips ?? []).map(({ address }) => split(address).ip)
   const link = nodeEnd(given.interfaces ?? [])
   const { containerId, ifname } = at
@@ -67,7 +68,15 @@ function wire({ socket, whenAway, timeout }: Conf, at: Attachment, given: Result
     socket,
     whenAway,
     waitMs: timeout * 1000,
-    endpoint: { containerId, ifname, namespace, pod, addresses, ...(link && { link }) },
+    endpoint: {
+      containerId,
+      ifname,
+      namespace,
+      pod,
+      ...(uid !== undefined && { uid }),
+      addresses,
+      ...(link && { link }),
+    },
   }
   return { shared: [], own: addresses.length === 0 ? [] : [admission], result: given }
 }
@@ -88,6 +97,12 @@ function nameOf(at: Attachment, key: 'K8S_POD_NAMESPACE' | 'K8S_POD_NAME'): stri
 function objectName(value: string): string {
   if (!/^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/.test(value))
     throw new ValueError(`${shown(value)}: want the name of a Kubernetes object, such as web-0`)
+  return value
+}
+
+// A UUID. That of a static pod is a hash, or what its manifest says.
+function objectUid(value: string): string {
+  if (!/^[\w.-]{1,128}$/.test(value)) throw new ValueError(`${shown(value)}: want the UID of a Kubernetes object`)
   return value
 }
 

@@ -7,6 +7,7 @@ import { MASQUERADE, masquerade } from '../lib/nft/masquerade.ts'
 import { BLIND, NFT } from '../lib/os/batch-tools.ts'
 import { rows } from '../lib/os/iproute2.ts'
 import type { Run } from '../lib/os/run.ts'
+import { listed } from '../lib/os/show.ts'
 import type { LinkRow } from '../lib/state/kinds/link.ts'
 import type { Resource } from '../lib/state/resource.ts'
 import { missingForeignMasquerade, removeForeignMasquerade, removeForeignVeth } from '../lib/takeover/links.ts'
@@ -161,8 +162,9 @@ function reachable(ip: IpConfig): NonNullable<IpConfig['gateway']> {
  */
 async function status({ name, ipam }: Conf, run: Run): Promise<void> {
   if (!ipam.type) return
-  const { stdout } = await run(['ip', '-d', '-j', 'addr', 'show'], '')
-  const links = (rows(stdout).flat() as LinkRow[]).filter(({ ifalias }) => ifalias?.startsWith(aliasPrefix(name)))
+  const links = (rows(await listed(['ip', '-d', '-j', 'addr', 'show'], run)).flat() as LinkRow[]).filter(
+    ({ ifalias }) => ifalias?.startsWith(aliasPrefix(name)),
+  )
   const held = links.flatMap(({ addr_info }) =>
     addr_info.flatMap(({ local, prefixlen, scope }) =>
       scope === 'link' && !isRoutedGateway(local) ? [] : (`${local}/${prefixlen}` as Cidr),

@@ -20,6 +20,7 @@ const NATIVE = join(ROOT, 'native')
 /** Where the sources of the engine and what was compiled of them are kept. */
 export const CACHE = process.env['PLUMB_ENGINE'] ?? '/var/cache/plumb/engine'
 const PIN = join(NATIVE, 'requirements.txt')
+const RELEASE = join(NATIVE, 'engine.sha256')
 const SOURCES = ['quickjs', 'dtoa', 'libregexp', 'libunicode']
 // The same text and flags give the same bytes: no path and no time goes into them.
 const FLAGS = [
@@ -29,9 +30,26 @@ const FLAGS = [
   '-ffunction-sections',
   '-fdata-sections',
   '-fno-asynchronous-unwind-tables',
-  '-w',
+  // A write past its place ends the process. A distribution's compiler may have its own default.
+  '-fstack-protector-strong',
+  '-U_FORTIFY_SOURCE',
+  '-D_FORTIFY_SOURCE=3',
 ]
-const LINK = ['-static', '-s', '-Wl,--gc-sections,--build-id=none,-z,noseparate-code,--wrap=gettimeofday']
+// The warnings of the engine's sources are its authors' concern.
+const THEIRS = ['-w']
+// The engine's callbacks have parameters that not every function needs.
+const OURS =
+  '-Wall -Wextra -Wno-unused-parameter -Wshadow -Wformat=2 -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef -Wpointer-arith -Werror'.split(
+    ' ',
+  )
+// The executable has no position-independent code: the frozen heap has addresses in it (native/heap.c).
+const LINK = [
+  '-static',
+  '-no-pie',
+  '-s',
+  '-Wl,--gc-sections,--build-id=none,--wrap=gettimeofday',
+  '-Wl,-z,separate-code,-z,relro,-z,now,-z,noexecstack',
+]
 /** Assembler for a list of no modules, and the bytes of a heap that is only its header. */
 const [NO_MODULES, EMPTY_HEAP_BYTES] = ['.byte 0', 64]
 /** The executable of the plugins has the second file instead of the first. */
@@ -105,7 +123,9 @@ export async function compilePlugins(
     await execa(bytecode, [join(draft, 'modules'), ...inputs])
     const { cc } = tools(arch)
     for (const name of ['host', 'heap'])
-      await execa(cc, [...FLAGS, '-I', source, '-c', join(NATIVE, `${name}.c`), '-o', `${name}.o`], { cwd: draft })
+      await execa(cc, [...FLAGS, ...OURS, '-isystem', source, '-c', join(NATIVE, `${name}.c`), '-o', `${name}.o`], {
+        cwd: draft,
+      })
     const link = async (heap: string, modules: string) => {
       writeFileSync(join(draft, 'content.S'), contentOf(heap, modules))
       await execa(cc, ['-c', 'content.S', '-o', 'content.o'], { cwd: draft })
@@ -158,10 +178,31 @@ function tools(arch: Arch): { readonly cc: string } {
   return { cc: arch === process.arch ? 'gcc' : arch === 'arm64' ? 'aarch64-linux-gnu-gcc' : 'x86_64-linux-gnu-gcc' }
 }
 
-// The folder of the engine's C sources. pip checks the hash.
+// The folder of the engine's C sources. pip checks the hash of the package, which a third party makes.
 async function engineSource(): Promise<string> {
   const folder = join(CACHE, `source-${hashOf(readFileSync(PIN))}`)
-  if (existsSync(folder)) return join(folder, 'upstream-quickjs')
+  const source = join(folder, 'upstream-quickjs')
+  if (!existsSync(folder)) await downloadSource(folder)
+  compareWithRelease(source, readFileSync(RELEASE, 'utf8'))
+  return source
+}
+
+/**
+ * Removes the files of a folder that `release` does not list. Throws Error when a listed file is missing or differs.
+ * `release` is a text as sha256sum writes it, with comments.
+ */
+export function compareWithRelease(folder: string, release: string): void {
+  const wanted = new Map([...release.matchAll(/^([0-9a-f]{64}) {2}(\S+)$/gm)].map(([, hash, name]) => [name, hash]))
+  for (const name of readdirSync(folder)) if (!wanted.has(name)) rmSync(join(folder, name), { recursive: true })
+  for (const [name = '', hash] of wanted) {
+    const path = join(folder, name)
+    const found = existsSync(path) ? new Bun.CryptoHasher('sha256').update(readFileSync(path)).digest('hex') : 'no file'
+    if (found !== hash)
+      throw new Error(`Cannot use ${path}: it has ${found}, want ${hash} as in the engine's release (${RELEASE})`)
+  }
+}
+
+async function downloadSource(folder: string): Promise<void> {
   process.stderr.write(
     `build: downloading the engine of the plugins to ${CACHE} (quickjs-ng, pinned in native/requirements.txt)\n`,
   )
@@ -192,21 +233,22 @@ async function engineSource(): Promise<string> {
   } finally {
     rmSync(draft, { recursive: true, force: true })
   }
-  return join(folder, 'upstream-quickjs')
 }
 
 // The compiled engine. This takes most of a minute, once for each architecture.
 async function engineObjects(source: string, arch: Arch): Promise<string[]> {
   const { cc } = tools(arch)
   const { stdout: compiler } = await execa(cc, ['--version'])
-  const folder = join(CACHE, `objects-${arch}-${hashOf(source, compiler, FLAGS.join(' '))}`)
+  const folder = join(CACHE, `objects-${arch}-${hashOf(source, compiler, [...FLAGS, ...THEIRS].join(' '))}`)
   const objects = SOURCES.map((name) => join(folder, `${name}.o`))
   if (existsSync(folder)) return objects
   process.stderr.write(`build: compiling the engine of the plugins for ${arch} (once; kept in ${CACHE})\n`)
   const draft = mkdtempSync(join(CACHE, '.draft-'))
   try {
     await Promise.all(
-      SOURCES.map((name) => execa(cc, [...FLAGS, '-c', `${name}.c`, '-o', join(draft, `${name}.o`)], { cwd: source })),
+      SOURCES.map((name) =>
+        execa(cc, [...FLAGS, ...THEIRS, '-c', `${name}.c`, '-o', join(draft, `${name}.o`)], { cwd: source }),
+      ),
     )
     renameSync(draft, folder)
   } finally {
@@ -217,13 +259,14 @@ async function engineObjects(source: string, arch: Arch): Promise<string[]> {
 
 async function bytecodeCompiler(source: string): Promise<string> {
   const main = join(NATIVE, 'bytecode.c')
-  const made = join(CACHE, `bytecode-${hashOf(source, readFileSync(main))}`)
+  const made = join(CACHE, `bytecode-${hashOf(source, readFileSync(main), FLAGS.join(' '))}`)
   if (existsSync(made)) return made
   const objects = await engineObjects(source, process.arch as Arch)
   const draft = `${made}.${process.pid}`
   await execa(tools(process.arch as Arch).cc, [
     ...FLAGS,
-    '-I',
+    ...OURS,
+    '-isystem',
     source,
     main,
     ...objects,

@@ -1,6 +1,7 @@
 import type { Run } from '../../lib/os/run.ts'
+import { listed } from '../../lib/os/show.ts'
 import { isSix, meets } from '../../lib/text/cidr.ts'
-import { CniError, CODE, ExecError, shown, ValueError } from '../../lib/text/errors.ts'
+import { CniError, CODE, shown, ValueError } from '../../lib/text/errors.ts'
 import { type Cidr, type Ip, parseIp, split } from '../../lib/text/ip.ts'
 import { type IfName, parse } from '../../lib/text/values.ts'
 import { PROTO } from '../kernel/marks.ts'
@@ -85,11 +86,7 @@ interface RouteRow {
 
 /** Reads the links, addresses and routes with three commands, or four with `canReach`. Throws ExecError. */
 export async function see({ canReach }: Pick<Wish, 'canReach'>, run: Run): Promise<Sight> {
-  const rows = async (...argv: string[]) => {
-    const { status, stdout, stderr } = await run(argv, '')
-    if (status !== 0) throw new ExecError(argv, undefined, stderr.trim() || `ended with status ${status}`)
-    return JSON.parse(stdout || '[]')
-  }
+  const rows = async (...argv: string[]) => JSON.parse((await listed(argv, run)) || '[]')
   const [links, four, six, reach] = await Promise.all([
     rows('ip', '-d', '-j', 'addr', 'show'),
     rows('ip', '-4', '-N', '-j', 'route', 'show', 'table', '254'),

@@ -5,6 +5,7 @@ import { draftOf, remove, removeEmpty, writeAtomic } from '../../lib/os/files.ts
 import { warn } from '../../lib/os/log.ts'
 import { readText } from '../../lib/os/reading.ts'
 import type { Run } from '../../lib/os/run.ts'
+import { listed } from '../../lib/os/show.ts'
 import { hostCidr } from '../../lib/text/cidr.ts'
 import { type Cidr, parseCidr, parseIp } from '../../lib/text/ip.ts'
 import { printable } from '../../lib/text/printable.ts'
@@ -217,8 +218,8 @@ async function removeRoutes(run: Run, dryRun: boolean): Promise<string[]> {
   let count = 0
   for (const family of ['-4', '-6'] as const) {
     // Without this family in the kernel there is no route of it.
-    const { status, stdout } = await run(['ip', family, '-j', 'route', 'show', 'proto', BIRD_PROTO], '')
-    const rows = status === 0 ? (JSON.parse(stdout.trim() || '[]') as { dst: string; metric?: number }[]) : []
+    const shown = await listed(['ip', family, '-j', 'route', 'show', 'proto', BIRD_PROTO], run)
+    const rows = JSON.parse(shown.trim() || '[]') as { dst: string; metric?: number }[]
     const left = rows.filter(({ metric }) => metric === BIRD_METRIC).map(({ dst }) => networkAt(dst, family))
     const text = left.map((to) => `route del ${to} proto ${BIRD_PROTO} metric ${BIRD_METRIC}\n`).join('')
     if (!dryRun && text !== '') await run(['ip', family, '-force', '-batch', '-'], text)

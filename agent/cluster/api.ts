@@ -100,7 +100,8 @@ export class Api {
   #lastError = ''
   #clockOffMs: number | undefined
   /**
-   * The lists and watches that the role does not allow, by path. Answers to other requests do not end such a refusal.
+   * The lists and watches that the role does not allow, or that the server does not have, by path. Answers to other
+   * requests do not end such a refusal.
    */
   readonly #denied = new Map<string, string>()
 
@@ -115,6 +116,11 @@ export class Api {
     const [denied] = this.#denied.values()
     const state = this.#clockOffMs === undefined ? this.#state : { ...this.#state, clockOffMs: this.#clockOffMs }
     return denied === undefined ? state : { ...state, connected: false, error: denied }
+  }
+
+  /** Forgets that a list was refused, because it is somewhere else now. */
+  forget(path: string): void {
+    this.#denied.delete(path)
   }
 
   /** Gets an object. Returns undefined when there is none of this name. Throws UnavailableError. */
@@ -152,7 +158,9 @@ export class Api {
         | { items?: unknown; metadata?: { resourceVersion?: unknown; continue?: unknown } }
         | undefined
       const { items, metadata } = answer ?? {}
-      if (!Array.isArray(items ?? []) || typeof metadata?.resourceVersion !== 'string')
+      // An empty list of Go is null. An answer without the key is no list.
+      const isList = items === null || Array.isArray(items)
+      if (!isList || typeof metadata?.resourceVersion !== 'string')
         throw this.#failed('it answered a list with something else')
       next = typeof metadata.continue === 'string' && metadata.continue !== '' ? metadata.continue : undefined
       yield { items: (items ?? []) as unknown[], resourceVersion: metadata.resourceVersion, ...(next && { next }) }
@@ -160,15 +168,22 @@ export class Api {
   }
 
   /**
-   * One watch from a resource version to its end. Ends without an error only by the server's time limit or by the
-   * signal. Otherwise throws UnavailableError.
+   * One watch from a resource version to its end. `opened` is called when the server has accepted it. Ends without an
+   * error only by the server's time limit or by the signal. Otherwise throws UnavailableError.
    */
-  async *watch(path: string, query: Query, resourceVersion: string, signal: AbortSignal): AsyncGenerator<WatchEvent> {
+  async *watch(
+    path: string,
+    query: Query,
+    resourceVersion: string,
+    signal: AbortSignal,
+    opened: () => void = () => {},
+  ): AsyncGenerator<WatchEvent> {
     const timeoutSeconds = WATCH_S + Math.floor(Math.random() * WATCH_SPREAD_S)
     const watching = { ...query, watch: true, allowWatchBookmarks: true, timeoutSeconds, resourceVersion }
     const response = await this.#ask('GET', path, watching, signal)
     this.#denied.delete(path)
     this.#hear()
+    opened()
     try {
       for await (const line of linesOf(response.body ?? new Blob().stream(), LONGEST_LINE)) {
         this.#hear()
@@ -322,12 +337,12 @@ export class Api {
     const why = message ?? body.slice(0, EXPLAINED).trim().split('\n')[0] ?? ''
     const cause = why ? ` ${shownUpTo(SHOWN, why).slice(1, -1)}` : ''
     const { server, origin } = this.#access
-    const answer = `${status}${cause}${hintOf(status, origin)}`
+    const answer = `${status}${cause}${hintOf(isFollowed && status === 404 ? 'unserved' : status, origin)}`
     const text = `The Kubernetes API at ${server} refused ${method} ${path}: ${answer}`
     const retryAfterMs = Math.max(0, Number(response.headers.get('Retry-After') ?? 0)) * 1000 || 0
-    // A missing object, a conflict and an expired version are normal answers, so they do not change the state. Nor does
+    // A list that is missing is no normal answer: the API has no such kind. A missing object, a conflict and an expired version are normal answers, so they do not change the state. Nor does
     // a refused change: the server works, and the caller reports the refusal.
-    if (status === 403 && isFollowed) this.#denied.set(path, text)
+    if ((status === 403 || status === 404) && isFollowed) this.#denied.set(path, text)
     else if (method === 'GET' && ![404, 409, 410].includes(status)) this.#note(text)
     return new ApiError(text, { status, reason: reason ?? '', retryAfterMs })
   }
@@ -359,7 +374,8 @@ function statusOf(text: string): { message?: string; reason?: string } {
   }
 }
 
-function hintOf(status: number, origin: string): string {
+function hintOf(status: number | 'unserved', origin: string): string {
+  if (status === 'unserved') return '; want an API server that serves it'
   if (status === 401) return `; the credentials of ${origin} do not count`
   if (status === 403) return `; want a role that allows it for ${origin}`
   return ''

@@ -1,5 +1,6 @@
 import { ValueError } from '../../lib/text/errors.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
+import { hasUnknownKey } from './document.ts'
 import {
   cidrOf,
   isPort,
@@ -71,17 +72,20 @@ export function clusterPolicyOf(raw: unknown): ClusterPolicy {
 }
 
 /**
- * What stands for a ClusterNetworkPolicy that nobody can read. Each direction in which it has rules is denied to the
- * pods that it selects, or to all pods when its subject is unreadable. Tier and priority count where they can be read.
+ * What stands for a ClusterNetworkPolicy that nobody can read. Each direction in which it has rules, or may have some, is
+ * denied to the pods that it selects, or to all pods when its subject is unreadable. Tier and priority count where they can be read.
  * Undefined when it has no name.
  */
 export function closedClusterPolicyOf(raw: unknown): ClusterPolicy | undefined {
   const { name } = objectAt(raw, 'metadata')
   if (typeof name !== 'string' || name === '') return undefined
-  const { tier, priority, subject, ingress, egress } = objectAt(raw, 'spec')
+  const spec = objectAt(raw, 'spec')
+  const { tier, priority, subject, ingress, egress } = spec
+  // `egres` may be meant to have rules.
+  const isClosed = hasUnknownKey('ClusterNetworkPolicy', spec)
   const closed = (rules: unknown): readonly TierRule[] => {
     const hasNone = rules === undefined || rules === null || (Array.isArray(rules) && rules.length === 0)
-    return hasNone ? [] : [{ action: 'Deny' }]
+    return hasNone && !isClosed ? [] : [{ action: 'Deny' }]
   }
   return {
     name,

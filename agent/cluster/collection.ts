@@ -1,6 +1,7 @@
 import { ValueError } from '../../lib/text/errors.ts'
 import { type Backoff, type Source, UnavailableError } from '../scheduler/follow.ts'
 import { type Api, ApiError, type Query, type WatchEvent } from './api.ts'
+import { type Custom, servedPath, UnservedError } from './served.ts'
 
 /** Objects of one kind, and the data that is kept of each. */
 export interface Kind<T> {
@@ -8,8 +9,8 @@ export interface Kind<T> {
   readonly path: string
   /** The selection: `fieldSelector`, `labelSelector`. */
   readonly query?: Query
-  /** Whether the API may lack the kind. Its list is then empty, and it is asked for again. */
-  readonly isOptional?: true
+  /** The API may lack the kind, or serve it in another version. Then `path` is only the usual place. */
+  readonly custom?: Custom
   /**
    * The small value that is kept of an object. The object itself is dropped. Returns undefined for an irrelevant
    * object. Throws ValueError for an unreadable object.
@@ -43,6 +44,9 @@ export class Collection<T> implements Source<string, WatchEvent> {
   readonly #refused = new Map<string, string>()
   #resourceVersion: string | undefined
   #isListed = false
+  #path: string
+  /** The API has served the kind in this life of the agent. */
+  #wasServed = false
 
   /**
    * `changed` is called for each object whose kept value changes. A heartbeat that leaves the kept value as it is does
@@ -52,6 +56,7 @@ export class Collection<T> implements Source<string, WatchEvent> {
     this.#api = api
     this.#kind = kind
     this.#changed = changed
+    this.#path = kind.path
   }
 
   /** The kept values, by key. */
@@ -74,25 +79,40 @@ export class Collection<T> implements Source<string, WatchEvent> {
     return this.#resourceVersion
   }
 
-  /** Lists all objects and applies the differences. Throws UnavailableError. */
+  /**
+   * Lists all objects and applies the differences. Throws UnavailableError: UnservedError when the API does not serve
+   * the kind in a known version. Its objects end only when the cluster does not have the kind.
+   */
   async list(signal: AbortSignal): Promise<void> {
+    await this.#find(signal)
     const seen = new Set<string>()
     let resourceVersion: string | undefined
-    try {
-      for await (const page of this.#api.list(this.#kind.path, this.#kind.query ?? {}, signal)) {
-        for (const raw of page.items) {
-          const key = keyOf(raw)
-          if (key === undefined) continue
-          seen.add(key)
-          this.#put(key, raw)
-        }
-        resourceVersion = page.resourceVersion
+    for await (const page of this.#api.list(this.#path, this.#kind.query ?? {}, signal)) {
+      for (const raw of page.items) {
+        const key = keyOf(raw)
+        if (key === undefined) continue
+        seen.add(key)
+        this.#put(key, raw)
       }
-    } catch (cause) {
-      if (this.#kind.isOptional && cause instanceof ApiError && cause.status === 404) this.#listed(new Set(), undefined)
-      throw cause
+      resourceVersion = page.resourceVersion
     }
     this.#listed(seen, resourceVersion)
+  }
+
+  async #find(signal: AbortSignal): Promise<void> {
+    const { custom } = this.#kind
+    if (!custom) return
+    // The refusal of an earlier place says nothing about the next one.
+    this.#api.forget(this.#path)
+    try {
+      this.#path = await servedPath(this.#api, custom, this.#wasServed, signal)
+      this.#wasServed = true
+    } catch (cause) {
+      if (!(cause instanceof UnservedError && cause.isAbsent)) throw cause
+      this.#wasServed = false
+      this.#listed(new Set(), undefined)
+      throw cause
+    }
   }
 
   #listed(seen: ReadonlySet<string>, resourceVersion: string | undefined): void {
@@ -101,12 +121,12 @@ export class Collection<T> implements Source<string, WatchEvent> {
     this.#isListed = true
   }
 
-  /** One watch. */
-  async *watch(after: string, signal: AbortSignal): AsyncGenerator<WatchEvent> {
+  /** One watch. `opened` is called when the server has accepted it. */
+  async *watch(after: string, signal: AbortSignal, opened?: () => void): AsyncGenerator<WatchEvent> {
     try {
-      yield* this.#api.watch(this.#kind.path, this.#kind.query ?? {}, after, signal)
+      yield* this.#api.watch(this.#path, this.#kind.query ?? {}, after, signal, opened)
     } catch (cause) {
-      // The server may report 410 as an HTTP status instead of an event in the stream. With 404 the kind is gone.
+      // The server may report 410 as an HTTP status instead of an event in the stream. With 404 the kind has moved.
       if (cause instanceof ApiError && (cause.status === 410 || cause.status === 404)) this.#resourceVersion = undefined
       throw cause
     }
@@ -126,7 +146,7 @@ export class Collection<T> implements Source<string, WatchEvent> {
       const { code, message } = (object ?? {}) as { code?: unknown; message?: unknown }
       this.#resourceVersion = undefined
       if (code === 410) return false
-      throw new UnavailableError(`The watch of ${this.#kind.path} ended with an error: ${String(message ?? code)}`)
+      throw new UnavailableError(`The watch of ${this.#path} ended with an error: ${String(message ?? code)}`)
     }
     const version = versionOf(object)
     const key = keyOf(object)

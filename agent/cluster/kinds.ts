@@ -1,3 +1,4 @@
+import { ValueError } from '../../lib/text/errors.ts'
 import type { Query } from './api.ts'
 import { type ClusterPolicy, closedClusterPolicyOf, clusterPolicyOf } from './cluster-policy.ts'
 import {
@@ -11,6 +12,8 @@ import {
   podOf,
   policyOf,
 } from './objects.ts'
+import { metaOf } from './reading.ts'
+import { type Custom, listPath } from './served.ts'
 import { NOT_OURS, type Service, type Slice, serviceOf, sliceOf } from './services.ts'
 
 /** The values of each kind of object. A key is `namespace/name`, or `name` for objects without a namespace. */
@@ -22,7 +25,15 @@ export interface Values {
   readonly nodes: ClusterNode
   readonly services: Service
   readonly slices: Slice
+  readonly adminPolicies: Unused
+  readonly baselineAdminPolicies: Unused
 }
+/** An object that is only named. */
+interface Unused {
+  readonly name: string
+}
+/** The kinds before ClusterNetworkPolicy, which plumb does not enforce. */
+export const FORMER_POLICY_KINDS = ['adminPolicies', 'baselineAdminPolicies'] as const satisfies readonly KindName[]
 /** The name of a kind. */
 export type KindName = keyof Values
 /** The known objects, by kind and key. */
@@ -37,13 +48,17 @@ export interface ObjectKind<T> {
   readonly query?: Query
   /** Objects with one of these labels are left out, of the API by `query` and of a folder alike. */
   readonly without?: readonly string[]
-  /** Whether the API may lack the kind, because its CustomResourceDefinition is not installed. */
-  readonly isOptional?: true
+  /** A CustomResourceDefinition makes the kind. The API may lack it, or serve it in another version. */
+  readonly custom?: Custom
+  /** plumb does nothing with these objects but name them. */
+  readonly isUnused?: true
   /** Reads an object. Undefined for one that does not matter. Throws ValueError with the object's name. */
   project(raw: unknown): T | undefined
   /** What stands for an object that nobody can read and that was not known before. Absent: nothing does. */
   unreadable?(raw: unknown): T | undefined
 }
+
+const CLUSTER_POLICY = 'policy.networking.k8s.io'
 
 /** All kinds of objects that the agent reads. */
 export const KINDS: { readonly [K in KindName]: ObjectKind<Values[K]> } = {
@@ -57,8 +72,7 @@ export const KINDS: { readonly [K in KindName]: ObjectKind<Values[K]> } = {
   },
   clusterPolicies: {
     manifest: 'ClusterNetworkPolicy',
-    path: '/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies',
-    isOptional: true,
+    ...madeBy({ group: CLUSTER_POLICY, plural: 'clusternetworkpolicies', versions: ['v1beta1', 'v1alpha2'] }),
     project: clusterPolicyOf,
     unreadable: closedClusterPolicyOf,
   },
@@ -70,6 +84,31 @@ export const KINDS: { readonly [K in KindName]: ObjectKind<Values[K]> } = {
     ...withoutLabels(NOT_OURS),
     project: sliceOf,
   },
+  adminPolicies: unused('AdminNetworkPolicy', 'adminnetworkpolicies'),
+  baselineAdminPolicies: unused('BaselineAdminNetworkPolicy', 'baselineadminnetworkpolicies'),
+}
+
+/** The values of `apiVersion` in a manifest of a kind. */
+export function apiVersionsOf({ path, custom }: ObjectKind<unknown>): string[] {
+  if (custom) return custom.versions.map((version) => `${custom.group}/${version}`)
+  // `/api/v1/pods`, `/apis/networking.k8s.io/v1/networkpolicies`.
+  return [path.split('/').slice(2, -1).join('/')]
+}
+
+function madeBy(custom: Custom): { readonly custom: Custom; readonly path: string } {
+  return { custom, path: listPath(custom, custom.versions[0] ?? '') }
+}
+
+function unused(manifest: string, plural: string): ObjectKind<Unused> {
+  return {
+    manifest,
+    ...madeBy({ group: CLUSTER_POLICY, plural, versions: ['v1alpha1'] }),
+    isUnused: true,
+    project(raw) {
+      const { name } = metaOf(raw, manifest)
+      throw new ValueError(`${manifest} ${name}: plumb does not enforce this kind; want a ClusterNetworkPolicy`)
+    },
+  }
 }
 
 function withoutLabels(without: readonly string[]): { readonly query: Query; readonly without: readonly string[] } {

@@ -27,6 +27,8 @@ import {
 export interface Pod {
   readonly namespace: string
   readonly name: string
+  /** The UID by which runtimes know the pod. Absent in a manifest. */
+  readonly uid?: string
   readonly labels: Labels
   readonly node?: string
   readonly ips: readonly Ip[]
@@ -89,7 +91,23 @@ export function podOf(raw: unknown): Pod | undefined {
     listOf((one as { ports?: unknown } | null)?.ports ?? [], 'ports').flatMap(namedPortOf),
   )
   const node = spec['nodeName']
-  return { namespace, name, labels, ...(typeof node === 'string' && node !== '' && { node }), ips, ports }
+  const uid = uidOf(objectAt(raw, 'metadata'))
+  return {
+    namespace,
+    name,
+    ...(uid !== undefined && { uid }),
+    labels,
+    ...(typeof node === 'string' && node !== '' && { node }),
+    ips,
+    ports,
+  }
+}
+
+// The object of a static pod is a mirror, with a UID of its own. Its annotation has the UID that the kubelet gives to the
+// runtime (pkg/kubelet/config/common.go, applyDefaults).
+function uidOf(metadata: Readonly<Record<string, unknown>>): string | undefined {
+  const mirrored = objectAt(metadata, 'annotations')['kubernetes.io/config.mirror']
+  return [mirrored, metadata['uid']].find((one) => typeof one === 'string' && one !== '') as string | undefined
 }
 
 function namedPortOf(raw: unknown): Pod['ports'] {

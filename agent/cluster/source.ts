@@ -5,14 +5,17 @@ import { parseAllDocuments } from 'yaml'
 import { listFiles } from '../../lib/os/reading.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 import { watchFolders } from '../scheduler/folder-watch.ts'
-import { follow } from '../scheduler/follow.ts'
+import { follow, UnavailableError } from '../scheduler/follow.ts'
+import { pause } from '../scheduler/pause.ts'
 import { accessOf, type Wish } from './access.ts'
 import { Api } from './api.ts'
 import { Changes } from './changes.ts'
 import { Collection, PATIENCE } from './collection.ts'
-import { KINDS, type KindName, type ObjectKind, type Objects } from './kinds.ts'
+import { checkDocument, nearKind, withoutBlanks } from './document.ts'
+import { apiVersionsOf, KINDS, type KindName, type ObjectKind, type Objects } from './kinds.ts'
 import { namespaceOf } from './objects.ts'
-import { objectAt } from './reading.ts'
+import { objectAt, quoted } from './reading.ts'
+import { UnservedError } from './served.ts'
 
 /** Where the objects of the cluster come from: the Kubernetes API, or a folder of manifests. */
 export type ObjectsWish = ({ readonly from: 'api' } & Wish) | { readonly from: 'folder'; readonly dir: string }
@@ -42,8 +45,11 @@ const AWAY_MS = 10_000
 const REMOUNT = 'want its file system mounted, or the agent started again'
 /** Files are written in groups. A change is read after this many milliseconds, together with those that follow. */
 const QUIET_MS = 20
-/** The waits for a kind that the API does not have: its CustomResourceDefinition may come at any time. */
-const OPTIONAL_PATIENCE = { ...PATIENCE, leastMs: 5000, mostMs: 15_000 }
+/**
+ * How long a kind that the API does not serve is left alone: its CustomResourceDefinition may come at any time. A kind
+ * that is only named can wait. Milliseconds, and as much again by chance.
+ */
+const [UNSERVED_MS, UNUSED_MS] = [5000, 60_000]
 
 /** Opens a source of these kinds. Reads nothing before `run`. Throws ValueError for an unusable way to the API. */
 export function openObjects(wish: ObjectsWish, kinds: readonly KindName[], version: string): ObjectSource {
@@ -85,8 +91,8 @@ class ApiSource implements ObjectSource {
   readonly #api: Api
   readonly #collections: ReadonlyMap<KindName, Collection<unknown>>
   readonly #subscribers = new Subscribers()
-  /** Since when the requests of a kind fail, by performance.now(). */
-  readonly #failing = new Map<KindName, number>()
+  /** Since when the requests of a kind fail, by performance.now(), and why. */
+  readonly #failing = new Map<KindName, { readonly since: number; readonly why: string }>()
 
   constructor(api: Api, kinds: readonly KindName[]) {
     this.#api = api
@@ -103,9 +109,12 @@ class ApiSource implements ObjectSource {
 
   trouble(kinds: readonly KindName[]): string | undefined {
     const now = performance.now()
-    const isLate = (kind: KindName) => now - (this.#failing.get(kind) ?? Number.POSITIVE_INFINITY) >= AWAY_MS
-    const isTroubled = kinds.some((kind) => isLate(kind) || !this.#collections.get(kind)?.isListed)
-    return isTroubled ? this.#api.state().error : undefined
+    const isListed = (kind: KindName) => this.#collections.get(kind)?.isListed
+    const failing = kinds.flatMap((kind) => {
+      const one = this.#failing.get(kind)
+      return one && (!isListed(kind) || now - one.since >= AWAY_MS) ? [one.why] : []
+    })
+    return failing[0] ?? (kinds.every(isListed) ? undefined : this.#api.state().error)
   }
 
   refused(kinds: readonly KindName[]): readonly string[] {
@@ -128,10 +137,12 @@ class ApiSource implements ObjectSource {
       if (isReported) note()
       isReported = false
     }
-    const failed = () => {
-      const since = this.#failing.get(kind)
-      if (since === undefined) this.#failing.set(kind, performance.now())
-      if (since === undefined || isReported || performance.now() - since < AWAY_MS) return
+    const failed = (cause: unknown) => {
+      if (!(cause instanceof UnavailableError) || signal.aborted) return
+      const [before, now] = [this.#failing.get(kind), performance.now()]
+      const since = before?.since ?? now
+      this.#failing.set(kind, { since, why: cause.message })
+      if ((isReported && before?.why === cause.message) || now - since < AWAY_MS) return
       isReported = true
       note()
     }
@@ -143,7 +154,13 @@ class ApiSource implements ObjectSource {
           await one.list(until)
           answered()
         } catch (cause) {
-          failed()
+          const isUnserved = cause instanceof UnservedError
+          if (isUnserved && cause.isAbsent) answered()
+          else failed(cause)
+          if (isUnserved) {
+            note()
+            await pause((KINDS[kind].isUnused ? UNUSED_MS : UNSERVED_MS) * (1 + Math.random()), until)
+          }
           throw cause
         } finally {
           note()
@@ -151,19 +168,16 @@ class ApiSource implements ObjectSource {
       },
       async *watch(after: string, until: AbortSignal) {
         try {
-          for await (const event of one.watch(after, until)) {
-            answered()
-            yield event
-          }
+          yield* one.watch(after, until, answered)
         } catch (cause) {
-          failed()
+          failed(cause)
           throw cause
         }
       },
       apply: (event: Parameters<typeof one.apply>[0]) => one.apply(event),
       relist: () => one.relist(),
     }
-    await follow(source, KINDS[kind].isOptional ? OPTIONAL_PATIENCE : PATIENCE, signal)
+    await follow(source, PATIENCE, signal)
   }
 }
 
@@ -295,12 +309,18 @@ interface Manifests {
  */
 export function readManifests(dir: string): Manifests {
   const found: Reading = { maps: emptyMaps(), refused: [], files: new Map(), failed: new Set(), closed: new Set() }
-  for (const name of listFiles(dir).filter((one) => /\.(ya?ml|json)$/.test(one) && !one.startsWith('.'))) {
+  const doubled: string[] = []
+  // Hidden files are those of editors, and of mounts.
+  for (const name of listFiles(dir).sort()) {
+    if (name.startsWith('.')) continue
     const [file, before] = [`${dir}/${name}`, found.refused.length]
-    for (const raw of documentsOf(file, found.refused)) take(raw, file, found)
+    if (/\.(ya?ml|json)$/.test(name))
+      for (const raw of documentsOf(file, found.refused)) take(raw, file, found, doubled)
+    else found.refused.push(`${file} is not read: want a file .yaml, .yml or .json, or the folder without it`)
     if (found.refused.length > before) found.failed.add(file)
   }
   const { maps, ...rest } = found
+  rest.refused.push(...doubled)
   const objects = maps as unknown as Objects
   for (const { namespace } of [...objects.pods.values(), ...objects.policies.values()])
     if (!maps.namespaces.has(namespace)) maps.namespaces.set(namespace, namespaceOf({ metadata: { name: namespace } }))
@@ -317,23 +337,37 @@ interface Reading {
 
 const BY_MANIFEST = new Map(Object.entries(KINDS).map(([kind, { manifest }]) => [manifest, kind as KindName]))
 
-function take(raw: unknown, file: string, found: Reading): void {
-  const { kind, items } = (raw ?? {}) as { kind?: unknown; items?: unknown }
-  if (typeof kind === 'string' && kind.endsWith('List') && Array.isArray(items))
-    for (const item of items) take(item, file, found)
+function take(given: unknown, file: string, found: Reading, doubled: string[]): void {
+  // A document may be empty: `---` at the end of a file.
+  if (given === null) return
+  const { kind, items } = given as { kind?: unknown; items?: unknown }
+  if (typeof kind === 'string' && kind.endsWith('List') && Array.isArray(items)) {
+    for (const item of items) take(item, file, found, doubled)
+    return
+  }
   const name = typeof kind === 'string' ? BY_MANIFEST.get(kind) : undefined
-  if (name === undefined) return
+  if (name === undefined) {
+    const meant =
+      typeof kind === 'string' ? nearKind(kind, [...BY_MANIFEST.keys()]) : BY_MANIFEST.keys().toArray().join(', ')
+    if (meant !== undefined) found.refused.push(`${file}: kind ${quoted(kind)} is not read: want ${meant}`)
+    return
+  }
+  const raw = withoutBlanks(given, KINDS[name].custom !== undefined)
   const labels = objectAt(objectAt(raw, 'metadata'), 'labels')
   if (KINDS[name].without?.some((label) => Object.hasOwn(labels, label))) return
   const put = (value: Named | undefined, isClosed = false) => {
     if (!value) return
     const key = value.namespace === undefined ? value.name : `${value.namespace}/${value.name}`
+    const other = found.files.get(`${name} ${key}`)
+    const where = other === file ? 'twice in' : `in ${other} and in`
+    if (other !== undefined) doubled.push(`${KINDS[name].manifest} ${key} is ${where} ${file}: the last one counts`)
     found.maps[name].set(key, value)
     found.files.set(`${name} ${key}`, file)
     if (isClosed) found.closed.add(`${name} ${key}`)
     for (const text of value.leftOut ?? []) found.refused.push(`${file}: ${text}`)
   }
   try {
+    checkDocument(raw, KINDS[name].manifest, apiVersionsOf(KINDS[name]))
     put(KINDS[name].project(raw) as Named | undefined)
   } catch (cause) {
     if (!(cause instanceof ValueError)) throw cause
@@ -350,7 +384,10 @@ interface Named {
 
 function documentsOf(path: string, refused: string[]): unknown[] {
   try {
-    const documents = parseAllDocuments(readFileSync(path, 'utf8'))
+    const text = readFileSync(path, 'utf8')
+    // A program that writes a file in place empties it first. What the file had stays until the rest is there.
+    if (text === '') refused.push(`${path}: it is empty; want objects in it, or the file removed`)
+    const documents = parseAllDocuments(text)
     return (Array.isArray(documents) ? documents : []).flatMap((one) => {
       if (one.errors[0]) refused.push(`${path}: ${one.errors[0].message.split('\n', 1)[0]}`)
       return one.errors.length > 0 ? [] : [one.toJSON()]

@@ -1,6 +1,6 @@
-import { existsSync } from 'node:fs'
 import type { Result } from '../../lib/cni/result.ts'
 import { remove, writeAtomic } from '../../lib/os/files.ts'
+import { fs } from '../../lib/os/fs.ts'
 import { log, warn } from '../../lib/os/log.ts'
 import { ethernetIn, openWire, setLink } from '../../lib/os/packets.ts'
 import type { LeaseFile, Wants } from '../../lib/pools/dhcp.ts'
@@ -107,9 +107,17 @@ export class Lease {
     return merged(results)
   }
 
-  /** Whether the link still exists. A new link of the same name has another index. */
-  get isThere(): boolean {
-    return ethernetIn(this.#ns, this.held.owner.ifname)?.index === this.held.index
+  /**
+   * Whether the link surely no longer exists. A new link of the same name has another index. When the kernel does not
+   * tell, the lease stays: its address may be that of a living pod.
+   */
+  get isGone(): boolean {
+    try {
+      return ethernetIn(this.#ns, this.held.owner.ifname)?.index !== this.held.index
+    } catch (cause) {
+      warn(`dhcp: Cannot tell whether a link still exists, its lease stays: ${(cause as Error).message}`, this.#names())
+      return false
+    }
   }
 
   /** Releases the leases and removes the file. */
@@ -207,10 +215,19 @@ export class Lease {
 
   // Stops when the file or the link no longer exists. A DEL without a daemon releases the lease and removes the file.
   #look(): void {
-    if (existsSync(this.held.path) && this.isThere) return
+    if (this.#hasFile() && !this.isGone) return
     this.stop()
     this.#forget(this)
     this.#end.signal.throwIfAborted()
+  }
+
+  // A file that cannot be looked at stays.
+  #hasFile(): boolean {
+    try {
+      return fs.existsSync(this.held.path)
+    } catch {
+      return true
+    }
   }
 
   async #talk<T>(protocol: Protocol<Times>, work: (session: Session) => Promise<T>): Promise<T> {

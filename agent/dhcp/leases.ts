@@ -49,7 +49,7 @@ export class Leases {
 
   /** Releases each lease whose link no longer exists. */
   async look(): Promise<void> {
-    for (const lease of this.#held.values()) if (!lease.isThere) this.#forget(lease)
+    for (const lease of this.#held.values()) if (lease.isGone) this.#forget(lease)
   }
 
   /**
@@ -77,7 +77,7 @@ export class Leases {
 
   async #add(name: string, { owner, netns, wants }: Question & { verb: 'add' }, signal: AbortSignal): Promise<Reply> {
     const before = this.#held.get(name)
-    if (before?.isThere && before.lost === undefined) return { result: before.result }
+    if (before && !before.isGone && before.lost === undefined) return { result: before.result }
     if (before) await this.#del(name)
     const asking = new AbortController()
     const hangUp = () => asking.abort(new CniError(CODE.tryLater, 'Cannot go on: who asked is gone'))

@@ -1,6 +1,8 @@
 import { type Entry, LINK, type Part } from '../../lib/journal/journal.ts'
 import type { LinkFacts } from '../../lib/os/links.ts'
+import { joining } from '../../lib/state/bridge-ports.ts'
 import type { Link } from '../../lib/state/kinds/link.ts'
+import type { BridgePort } from '../../lib/state/resource.ts'
 import { contains, isSix } from '../../lib/text/cidr.ts'
 import { type Cidr, format, type Ip, split } from '../../lib/text/ip.ts'
 import { BRIDGE_ALIAS } from '../../lib/text/owner.ts'
@@ -16,7 +18,7 @@ interface Bridge {
   readonly mtu: number
   readonly addresses: readonly Cidr[]
 }
-/** What the last look has seen. The journal has only what DEL needs, so it does not have the bridge of a port. */
+/** What the last look has seen. */
 export interface Known {
   readonly bridges: ReadonlyMap<string, Bridge>
   /** The ports by name: the bridge and the settings. */
@@ -24,6 +26,8 @@ export interface Known {
 }
 interface Port extends Pick<LinkFacts, 'hairpin' | 'isolated' | 'locked'> {
   readonly bridge: IfName
+  /** What `bridge` sets on it, as the journal has it. */
+  readonly rows: BridgePort['rows']
 }
 /** Nothing was seen. */
 export const NOTHING: Known = { bridges: new Map(), ports: new Map() }
@@ -45,8 +49,10 @@ export interface Seen {
 }
 /** What the check found. */
 export interface Found {
-  /** Lines for `ip -batch`, and what they mend. */
+  /** Lines for `ip -batch`, for `bridge -batch`, and for `ip -batch` again, and what they mend. */
   readonly lines: readonly string[]
+  readonly bridgeLines: readonly string[]
+  readonly upLines: readonly string[]
   readonly mended: readonly string[]
   /** What nobody can mend but who made the pod. One sentence each, with the command. */
   readonly lost: readonly string[]
@@ -62,6 +68,7 @@ export function checkPodLinks(seen: Seen): Found {
   const byName = new Map(links.map((one) => [one.name as string, one]))
   const byIndex = new Map(links.map((one) => [one.index, one]))
   const [lines, mended, lost]: [string[], string[], string[]] = [[], [], []]
+  const rejoined: BridgePort[] = []
   const [bridges, ports] = [new Map<string, Bridge>(), new Map<string, Port>()]
   const wanted = entries.flatMap(({ unfinished, ips, parts, owner }) => {
     const isOurs = subnets.some((subnet) => ips.some((ip) => contains(subnet, ip as Ip)))
@@ -72,7 +79,8 @@ export function checkPodLinks(seen: Seen): Found {
   })
   for (const { part, veth, owner, routed } of wanted) {
     const link = byName.get(veth.name)
-    const port = portOf(veth.name, link)
+    const noted = part.ports?.find(({ name }) => name === veth.name)
+    const port = portOf(veth.name, link, noted)
     if (port) ports.set(veth.name, port)
     const bridge = port && bridgeOf(port.bridge)
     const isOut = port !== undefined && (link?.master === undefined || byName.get(port.bridge) === undefined)
@@ -83,12 +91,12 @@ export function checkPodLinks(seen: Seen): Found {
     else if (port && bridge === undefined)
       lost.push(`The bridge ${port.bridge} ${gone} nobody knows its addresses: delete the pod`)
     else {
-      if (port && isOut) {
-        lines.push(`link set dev ${veth.name} master ${port.bridge}`, ...settings(veth.name, port))
-        mended.push(`port ${veth.name} of bridge ${port.bridge}`)
-      }
+      // A killed call may leave a port down that does not have all of its settings yet.
+      const isHalf = port !== undefined && !link.isUp && noted?.port.master === port.bridge
+      if (port && (isOut || isHalf)) rejoined.push({ name: veth.name, port: asWanted(port, noted), rows: port.rows })
+      if (port && isOut) mended.push(`port ${veth.name} of bridge ${port.bridge}`)
       if (!link.isUp) {
-        lines.push(`link set dev ${veth.name} up`)
+        if (!isOut && !isHalf) lines.push(`link set dev ${veth.name} up`)
         mended.push(`link ${veth.name} up`)
       }
       for (const { line, title } of astray) {
@@ -97,7 +105,15 @@ export function checkPodLinks(seen: Seen): Found {
       }
     }
   }
-  return { lines, mended, lost, known: { bridges, ports } }
+  const [joins, bridgeLines, upLines] = joining(rejoined).map((all) => all.map(({ text }) => text))
+  return {
+    lines: [...lines, ...(joins ?? [])],
+    bridgeLines: bridgeLines ?? [],
+    upLines: upLines ?? [],
+    mended,
+    lost,
+    known: { bridges, ports },
+  }
 
   // What a routed pod lacks on the node. A link that goes down loses its routes, and its addresses of IPv6.
   function missingOf(dev: IfName, { index }: LinkFacts, ips: readonly Ip[]): { line: string; title: string }[] {
@@ -119,11 +135,12 @@ export function checkPodLinks(seen: Seen): Found {
   }
 
   // The bridge and the settings of a port. Another bridge than before is somebody's wish.
-  function portOf(name: string, link: LinkFacts | undefined): Port | undefined {
+  function portOf(name: string, link: LinkFacts | undefined, noted: BridgePort | undefined): Port | undefined {
     const bridge = link?.master === undefined ? undefined : byIndex.get(link.master)
-    if (link === undefined || bridge?.kind !== 'bridge') return before.ports.get(name)
+    const rows = noted?.rows ?? []
+    if (link === undefined || bridge?.kind !== 'bridge') return before.ports.get(name) ?? (noted && asNoted(noted))
     const { hairpin, isolated, locked } = link
-    return { bridge: bridge.name, hairpin, isolated, locked }
+    return { bridge: bridge.name, hairpin, isolated, locked, rows }
   }
 
   // The bridge of a port, which is made again or mended once. Undefined when it is gone and unknown.
@@ -134,7 +151,13 @@ export function checkPodLinks(seen: Seen): Found {
     if (link === undefined) {
       const gateways = known?.addresses ?? subnets.map(gatewayOf)
       if (gateways.length === 0) return undefined
-      lines.push(`link add name ${name} type bridge`, `link set dev ${name} alias ${BRIDGE_ALIAS}`)
+      const hasVlans = wanted.some(({ part }) =>
+        part.ports?.some(({ port, rows }) => port.master === name && rows.some(({ kind }) => kind === 'vlan')),
+      )
+      lines.push(
+        `link add name ${name} type bridge${hasVlans ? ' vlan_filtering 1' : ''}`,
+        `link set dev ${name} alias ${BRIDGE_ALIAS}`,
+      )
       if (known) lines.push(`link set dev ${name} address ${known.mac} mtu ${known.mtu}`)
       lines.push(...gateways.map((cidr) => addressLine(name, cidr)), `link set dev ${name} up`)
       mended.push(`bridge ${name}`)
@@ -160,9 +183,16 @@ export function checkPodLinks(seen: Seen): Found {
   }
 }
 
-function settings(name: string, port: Port): string[] {
-  const all = (['hairpin', 'isolated', 'locked'] as const).filter((one) => port[one]).map((one) => `${one} on`)
-  return all.length === 0 ? [] : [`link set dev ${name} type bridge_slave ${all.join(' ')}`]
+// The settings that the port has or had, and those of the journal.
+function asWanted({ bridge: master, ...has }: Port, noted: BridgePort | undefined): BridgePort['port'] {
+  const isOn = (one: 'hairpin' | 'isolated' | 'locked') => has[one] || noted?.port[one] === true
+  return { master, hairpin: isOn('hairpin'), isolated: isOn('isolated'), locked: isOn('locked') }
+}
+
+// The port as the journal has it, for an agent that never saw it on its bridge.
+function asNoted({ port, rows }: BridgePort): Port {
+  const { master, hairpin = false, isolated = false, locked = false } = port
+  return { bridge: master, hairpin, isolated, locked, rows }
 }
 
 function addressLine(dev: string, cidr: Cidr): string {

@@ -2,6 +2,7 @@ import { has } from '../../lib/os/exec.ts'
 import { isThere } from '../../lib/os/nftables.ts'
 import { readText } from '../../lib/os/reading.ts'
 import type { Run } from '../../lib/os/run.ts'
+import { listed } from '../../lib/os/show.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 
 // The names of flannel's pkg/trafficmngr: iptables chains by their table, and one nft table per family.
@@ -34,7 +35,7 @@ export async function removeFlannelRules(run: Run): Promise<string[]> {
 }
 
 async function removeChain(tool: string, table: string, chain: string, run: Run): Promise<boolean> {
-  const rules = (await run([`${tool}-save`, '-t', table], '')).stdout.split('\n')
+  const rules = (await listed([`${tool}-save`, '-t', table], run)).split('\n')
   if (!rules.some((rule) => rule.startsWith(`:${chain} `))) return false
   const jumps = rules
     .filter((rule) => rule.startsWith('-A ') && rule.endsWith(` -j ${chain}`))

@@ -63,6 +63,8 @@ export interface NodeState {
   lastError: Repair | undefined
   services?: ServicesStatus
   policy?: PolicyStatus
+  /** Why objects of the cluster are not known, or may be out of date, by the part that needs them. */
+  unknownObjects?: Readonly<Partial<Record<'policy' | 'services', string | undefined>>>
   bgp?: BgpStatus
   /** Who writes the routes to nodes, as the kernel has it. Absent before the first step. */
   programs?: 'agent' | 'bird'
@@ -180,6 +182,7 @@ export function statusOf(
   const { choice, lease, snapshot, stale, mtu, findings, kinds, repairs, lastError, steps } = state
   const { services, policy, bgp, tunnels, undoer, fightCount, probeTimes } = state
   const refusing = tunnels?.()
+  const unknown = new Set(Object.values(state.unknownObjects ?? {}).filter((one) => one !== undefined))
   const { unreadable = [] } = snapshot ?? {}
   const own = lease?.subnets ?? {}
   const others: Lease[] = []
@@ -216,6 +219,7 @@ export function statusOf(
     ...(probeTimes && { probes: probeTimes() }),
     ...(services && { services }),
     ...(policy && { policy }),
+    ...(unknown.size > 0 && { unknownObjects: [...unknown] }),
     ...(bgp && { bgp }),
     ...(refusing && { tunnels: refusing }),
     ...(state.fights.length > 0 && { fights: { what: state.fights, ...(undoer && { by: undoer }) } }),

@@ -12,6 +12,7 @@ import type { PolicyCounts } from '../policy/counters.ts'
 import type { CellView, PolicyMatrix } from '../policy/matrix.ts'
 import type { PodDetail, PodSummary } from '../policy/view.ts'
 import type { Failures } from '../scheduler/failures.ts'
+import { inPieces } from '../scheduler/pieces.ts'
 import type { ServiceView } from '../services/view.ts'
 import type { CallCount } from './calls.ts'
 import type { PeerObjects, PodView } from './details.ts'
@@ -56,11 +57,11 @@ export interface Source {
   /** The rules of a pod (`namespace/name`) of this node. Undefined when none are enforced, and for another pod. */
   pod?(name: string): PodDetail | undefined
   /** Which namespaces reach which. Undefined when NetworkPolicy is not enforced, and while objects are not known. */
-  policyMatrix?(): PolicyMatrix | undefined
+  policyMatrix?(): Promise<PolicyMatrix | undefined> | PolicyMatrix | undefined
   /** The pods behind a cell of it. */
-  policyCell?(from: string, to: string): CellView | undefined
+  policyCell?(from: string, to: string): Promise<CellView | undefined> | CellView | undefined
   /** What policies would change that nobody has applied. Undefined as above. */
-  policyComparison?(drafts: Drafts): Comparison | undefined
+  policyComparison?(drafts: Drafts): Promise<Comparison> | Comparison | undefined
   /**
    * The counters of policies. Undefined when NetworkPolicy is not enforced. Throws Error when nft does not give them.
    */
@@ -134,7 +135,7 @@ const ROUTES: Readonly<Record<string, Route>> = {
   '/summary': ({ summaries, asked }) => json(summaries.get(asked.query.has('row'))),
   '/services': ({ source }) => json(source.services?.() ?? null),
   '/policy': ({ source }) => json(source.policy?.() ?? null),
-  '/policy/matrix': ({ source }) => json(source.policyMatrix?.() ?? null),
+  '/policy/matrix': async ({ source }) => json((await source.policyMatrix?.()) ?? null),
   '/policy/cell': ({ source, turns, asked: { query } }) =>
     inTurn(turns, () => source.policyCell?.(query.get('from') ?? '', query.get('to') ?? '')),
   '/policy/compare': compare,
@@ -229,9 +230,12 @@ async function inTurn(turns: Turns, work: () => unknown): Promise<Reply> {
 async function compare({ source, turns, asked }: Answering): Promise<Reply> {
   const { policyComparison } = source
   if (!policyComparison) return json(null)
-  const [{ draftsOf }, { unpack }] = await Promise.all([import('../policy/comparison.ts'), import('./packed.ts')])
+  const [{ draftsOf, MOST }, { unpack }] = await Promise.all([import('../policy/comparison.ts'), import('./packed.ts')])
   try {
-    return await inTurn(turns, () => policyComparison(draftsOf(unpack(asked.query.get('drafts') ?? ''))))
+    return await inTurn(turns, async () => {
+      const text = unpack(asked.query.get('drafts') ?? '')
+      return policyComparison(await inPieces(draftsOf(text), MOST))
+    })
   } catch (cause) {
     if (cause instanceof ValueError) return plain(400, cause.message)
     throw cause

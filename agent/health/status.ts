@@ -179,6 +179,11 @@ export interface Status {
   readonly services?: ServicesStatus
   /** NetworkPolicy on this node. Absent when it is not enforced. */
   readonly policy?: PolicyStatus
+  /**
+   * Why objects of the cluster are not known, or may be out of date, one sentence each. Absent when all are known. The
+   * sentences are in `reasons` or `degraded`, too.
+   */
+  readonly unknownObjects?: readonly string[]
   /** BGP on this node. Absent without `--bgp-config`. */
   readonly bgp?: BgpStatus
   /** Absent when tunnelled packets are taken from anywhere, and with a backend that needs no such rules. */

@@ -218,12 +218,12 @@ export class Elements {
 
   // Updates `have` with the elements in the kernel. Gives the elements that another program changed.
   async #look(): Promise<string[]> {
-    const first = this.#generation()
-    if (first !== undefined && first === this.#left) return []
-    // A transaction during the dumps may change a map that was dumped before it: the counter differs at the next look.
-    this.#left = first
     const repaired: string[] = []
     try {
+      const first = this.#generation()
+      if (first !== undefined && first === this.#left) return []
+      // A transaction during the dumps may change a map that was dumped before it: the counter differs at the next look.
+      this.#left = first
       for (const [name, map] of this.#maps) {
         if (map.isDropped) continue
         const title = `${map.shape.value === undefined ? 'set' : 'map'} ${name}`
@@ -243,7 +243,7 @@ export class Elements {
     for (let tries = 1; ; tries++) {
       await new Promise((resolve) => setImmediate(resolve))
       const before = this.#generation()
-      const found = this.#dump(this.#table, name, this.#family) ?? new Map<string, string>()
+      const found = this.#dump(this.#table, name, this.#family)
       if (before === undefined || tries === TRIES || this.#generation() === before) return found
     }
   }

@@ -119,7 +119,14 @@ async function eachLine(from: ReadableStream<Uint8Array>, take: (text: string) =
 // its pid.
 async function whenListening(pid: number, signal: AbortSignal): Promise<void> {
   const isOurs = new RegExp(`^\\S+ +\\d+ +${pid} +0*[1-9a-f]`)
-  const joined = () => (readText('/proc/net/netlink') ?? '').split('\n').some((row) => isOurs.test(row))
+  const joined = () => {
+    try {
+      return (readText('/proc/net/netlink') ?? '').split('\n').some((row) => isOurs.test(row))
+    } catch {
+      // It is read again. At the end of the wait all counts as changed.
+      return false
+    }
+  }
   for (const until = performance.now() + LONGEST_MS; !signal.aborted && !joined() && performance.now() < until; )
     await sleep(20, undefined, { signal }).catch(() => undefined)
 }

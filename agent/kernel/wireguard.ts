@@ -1,4 +1,5 @@
 import type { Run } from '../../lib/os/run.ts'
+import { listed } from '../../lib/os/show.ts'
 import type { Wgdevice } from '../../lib/state/kinds/wgdevice.ts'
 import { section, type Wgpeer } from '../../lib/state/kinds/wgpeer.ts'
 import type { Resource } from '../../lib/state/resource.ts'
@@ -65,8 +66,8 @@ function hidden(text: string, some: readonly Made[]): string {
 
 /** The keys, ports and peers of those of these devices that are WireGuard's. Throws CniError without `wg`. */
 export async function listWireguard(devices: readonly IfName[], run: Run): Promise<Resource[]> {
-  const dumps = await Promise.all(devices.map((dev) => run(['wg', 'show', dev, 'dump'], '')))
-  return dumps.flatMap(({ status, stdout }, i) => (status === 0 ? foundIn(stdout, devices[i] as IfName) : []))
+  const dumps = await Promise.all(devices.map((dev) => listed(['wg', 'show', dev, 'dump'], run)))
+  return dumps.flatMap((dump, i) => (dump === '' ? [] : foundIn(dump, devices[i] as IfName)))
 }
 
 // The first line is the device: its private and public key, the port and a mark. Each other line is a peer: its public

@@ -1,4 +1,5 @@
 import { entries, isThere } from '../../lib/journal/journal.ts'
+import { RELENTLESS } from '../../lib/os/batch-tools.ts'
 import { failures } from '../../lib/os/iproute2.ts'
 import { addressesNow, RT_SCOPE_LINK } from '../../lib/os/link-addresses.ts'
 import { linksNow } from '../../lib/os/links.ts'
@@ -198,7 +199,7 @@ export class DataPathPart implements Part {
     const addressesOf = (index: number) =>
       addressesNow(index).flatMap(({ cidr, scope }) => (scope === RT_SCOPE_LINK ? [] : [cidr]))
     const subnets = both(this.#now.served?.subnets ?? {})
-    const { lines, mended, lost, known } = checkPodLinks({
+    const { lines, bridgeLines, upLines, mended, lost, known } = checkPodLinks({
       entries: all,
       links: linksNow(),
       addressesOf,
@@ -208,11 +209,13 @@ export class DataPathPart implements Part {
       known: this.#known,
       subnets,
     })
-    if (lines.length > 0 && !this.#repairs.isHeld(this)) {
-      const argv = ['ip', '-force', '-batch', '-']
-      const { status, stderr } = await this.#context.run(argv, `${lines.join('\n')}\n`)
-      if (status === 0) this.#repairs.ofPart(this, 'link', mended)
-      else if (!isOfGone(stderr)) throw new ExecError(argv, undefined, stderr.split('\n', 1)[0] ?? '')
+    if (mended.length > 0 && !this.#repairs.isHeld(this)) {
+      const works = [
+        await this.#mend('ip', lines),
+        await this.#mend('bridge', bridgeLines),
+        await this.#mend('ip', upLines),
+      ]
+      if (works.every((isDone) => isDone)) this.#repairs.ofPart(this, 'link', mended)
       else this.queue.add('links', BUSY_MS)
     }
     this.#known = known
@@ -220,6 +223,15 @@ export class DataPathPart implements Part {
       lost: lost.map((text): Failure => ({ scope: 'part', text })),
       isBusy: all.some(({ unfinished }) => unfinished),
     }
+  }
+
+  // Returns false when a link has gone since it was seen. Throws ExecError.
+  async #mend(tool: string, lines: readonly string[]): Promise<boolean> {
+    if (lines.length === 0) return true
+    const argv = [tool, ...RELENTLESS]
+    const { status, stderr } = await this.#context.run(argv, `${lines.join('\n')}\n`)
+    if (status !== 0 && !isOfGone(stderr)) throw new ExecError(argv, undefined, stderr.split('\n', 1)[0] ?? '')
+    return status === 0
   }
 
   // Without nft the parts that load rules say so.
@@ -231,7 +243,5 @@ export class DataPathPart implements Part {
 // A DEL may have removed a link since it was seen.
 function isOfGone(stderr: string): boolean {
   const { byLine, rest } = failures(stderr)
-  return (
-    rest === '' && byLine.size > 0 && [...byLine.values()].every((said) => /^(Cannot find|No such) device/.test(said))
-  )
+  return rest === '' && byLine.size > 0 && [...byLine.values()].every((said) => /^(Cannot find|No such)/.test(said))
 }

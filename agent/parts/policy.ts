@@ -4,12 +4,13 @@ import { maybeSysctl } from '../../lib/os/sysctls.ts'
 import { CniError, CODE } from '../../lib/text/errors.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Changes } from '../cluster/changes.ts'
+import { FORMER_POLICY_KINDS } from '../cluster/kinds.ts'
 import type { ObjectSource } from '../cluster/source.ts'
 import { initialState, type NodeState, withStep } from '../health/condition.ts'
 import { jointly } from '../kernel/jointly.ts'
 import { both } from '../lease/families.ts'
 import { type Admission, Waiting } from '../policy/admission.ts'
-import { type Comparison, comparisonOf, type Drafts } from '../policy/comparison.ts'
+import { type Comparison, comparisonOf, type Drafts, MOST } from '../policy/comparison.ts'
 import { Counters, type PolicyCounts } from '../policy/counters.ts'
 import { followDrops, lineOf } from '../policy/drops.ts'
 import { type Endpoint, Endpoints, journaled, podKey } from '../policy/endpoints.ts'
@@ -31,6 +32,7 @@ import {
 } from '../policy/view.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
+import { inPieces } from '../scheduler/pieces.ts'
 import type { Queue } from '../scheduler/queue.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
@@ -51,6 +53,8 @@ const AGAIN_MS = 2000
 const REVIVE_MS = 500
 /** How often the journal has to lack an attachment. */
 const LOOKS = 3
+/** The kinds that policy enforces, and those that it only names. */
+const FOLLOWED = [...POLICY_KINDS, ...FORMER_POLICY_KINDS]
 const NO_STEP = 'nft has not answered yet'
 
 /**
@@ -89,6 +93,8 @@ export class PolicyPart implements Part, Admission {
   /** The agent listens to what the rules log. */
   #matrix: { readonly value: PolicyMatrix; readonly until: number } | undefined
   #isListening = false
+  /** The last question that takes long. */
+  #answering: Promise<unknown> = Promise.resolve()
 
   constructor(context: Context, objects: ObjectSource, now: NodeState, queue: Queue, repairs: Repairs) {
     this.#context = context
@@ -96,16 +102,19 @@ export class PolicyPart implements Part, Admission {
     this.#objects = objects
     this.queue = queue
     this.#repairs = repairs
-    this.#changes = objects.changes(POLICY_KINDS, () =>
+    this.#changes = objects.changes(FOLLOWED, () =>
       this.#waiting.isEmpty ? queue.add('objects') : queue.addUrgent('objects'),
     )
-    this.#endpoints = new Endpoints((key) => {
-      this.#changes.note('pods', key)
-      queue.addUrgent('attachments')
-    })
+    this.#endpoints = new Endpoints(
+      (key) => {
+        this.#changes.note('pods', key)
+        queue.addUrgent('attachments')
+      },
+      (key) => objects.objects.pods.get(key),
+    )
     this.#state = new PolicyState(objects.objects, context.node, this.#endpoints)
     this.#counters = new Counters(context.run, () => this.#state.counted())
-    this.#places = placesOf([], this.#state.locals, true)
+    this.#places = placesOf(this.#endpoints, this.#state.locals, true)
   }
 
   /**
@@ -114,7 +123,7 @@ export class PolicyPart implements Part, Admission {
    */
   restore(): void {
     for (const one of journaled()) this.#endpoints.admit(one)
-    this.#places = placesOf(this.#endpoints.all(), this.#state.locals, true)
+    this.#places = placesOf(this.#endpoints, this.#state.locals, true)
   }
 
   invalidate(): void {
@@ -134,7 +143,7 @@ export class PolicyPart implements Part, Admission {
       const again = new Set(gone())
       missing = missing.filter((one) => again.has(one))
     }
-    for (const one of missing) this.#endpoints.release(one, (key) => this.#objects.objects.pods.get(key))
+    for (const one of missing) this.#endpoints.release(one)
   }
 
   ready(): void {
@@ -166,24 +175,43 @@ export class PolicyPart implements Part, Admission {
    * Which namespaces reach which. Undefined while the objects are not known. It may be some seconds old, so that many
    * readers take a tenth of a core at most.
    */
-  matrix(): PolicyMatrix | undefined {
-    if (!this.#objects.isComplete(POLICY_KINDS)) return undefined
-    const begun = performance.now()
-    if (this.#matrix && begun < this.#matrix.until) return this.#matrix.value
-    const value = matrixOf(this.known())
-    const now = performance.now()
-    this.#matrix = { value, until: now + MATRIX_SHARE * (now - begun) }
-    return value
+  matrix(): Promise<PolicyMatrix | undefined> {
+    return this.#inTurn(async () => {
+      if (!this.#objects.isComplete(POLICY_KINDS)) return undefined
+      const begun = performance.now()
+      if (this.#matrix && begun < this.#matrix.until) return this.#matrix.value
+      const value = await inPieces(matrixOf(this.known()))
+      const now = performance.now()
+      this.#matrix = { value, until: now + MATRIX_SHARE * (now - begun) }
+      return value
+    })
   }
 
   /** The pods behind a cell of the matrix. Undefined while the objects are not known. */
-  cell(from: string, to: string): CellView | undefined {
-    return this.#objects.isComplete(POLICY_KINDS) ? cellOf(this.known(), from, to) : undefined
+  cell(from: string, to: string): Promise<CellView | undefined> {
+    return this.#inTurn(async () =>
+      this.#objects.isComplete(POLICY_KINDS) ? inPieces(cellOf(this.known(), from, to)) : undefined,
+    )
   }
 
-  /** What policies would change that nobody has applied. Undefined while the objects are not known. */
-  comparison(drafts: Drafts): Comparison | undefined {
-    return this.#objects.isComplete(POLICY_KINDS) ? comparisonOf(this.known(), drafts) : undefined
+  /**
+   * What policies would change that nobody has applied. Throws CniError 11 while the objects are not known, and ValueError
+   * for too much work.
+   */
+  comparison(drafts: Drafts): Promise<Comparison> {
+    return this.#inTurn(async () => inPieces(comparisonOf(this.known(), drafts), MOST))
+  }
+
+  /** Whether the objects of the cluster are known. */
+  get isComplete(): boolean {
+    return this.#objects.isComplete(POLICY_KINDS)
+  }
+
+  // Such questions are answered one after another, so that many of them leave the loop as free as one.
+  #inTurn<T>(answer: () => Promise<T>): Promise<T> {
+    const turn = this.#answering.then(answer)
+    this.#answering = turn.catch(() => {})
+    return turn
   }
 
   /** The counters of the table. Throws Error when nft does not give them. */
@@ -195,19 +223,15 @@ export class PolicyPart implements Part, Admission {
     this.#endpoints.admit(endpoint)
     // The link is made meanwhile.
     this.queue.add('bridges', BRIDGES_MS)
-    const isKnown = () => this.#objects.isComplete(POLICY_KINDS) && this.#isKnown(endpoint)
+    const isKnown = () => this.#objects.isComplete(POLICY_KINDS) && this.#endpoints.isKnown(endpoint)
     await this.#waiting.wait(isKnown, waitMs, signal, () => this.#whyNot(endpoint))
   }
 
   async release(one: Pick<Endpoint, 'containerId' | 'ifname'>, signal: AbortSignal): Promise<void> {
-    if (this.#endpoints.release(one, (key) => this.#objects.objects.pods.get(key)) === undefined) return
+    if (this.#endpoints.release(one) === undefined) return
     this.ready()
     const isAny = () => true
     await this.#waiting.wait(isAny, RELEASE_MS, signal, () => this.#trouble)
-  }
-
-  #isKnown(endpoint: Endpoint): boolean {
-    return this.#objects.objects.pods.has(podKey(endpoint))
   }
 
   /** Whether pods of this node are, or may be, ports of a bridge. */
@@ -228,7 +252,12 @@ export class PolicyPart implements Part, Admission {
   #whyNot(endpoint: Endpoint): string {
     if (!this.#objects.isComplete(POLICY_KINDS))
       return `the agent does not know the objects of ${this.#objects.origin} yet`
-    return this.#isKnown(endpoint) ? this.#trouble : `${this.#objects.origin} has no Pod ${podKey(endpoint)}`
+    if (this.#endpoints.isKnown(endpoint)) return this.#trouble
+    const key = podKey(endpoint)
+    const other = this.#objects.objects.pods.get(key)?.uid
+    const has = other === undefined ? '' : `, but one of the UID ${other}`
+    const uid = endpoint.uid === undefined || other === undefined ? '' : ` of the UID ${endpoint.uid}`
+    return `${this.#objects.origin} has no Pod ${key}${uid}${has}`
   }
 
   async step(why: readonly string[]): Promise<Outcome> {
@@ -245,7 +274,7 @@ export class PolicyPart implements Part, Admission {
     const changed = this.#changes.take()
     this.#state.apply(changed)
     if (changed.size > 0) this.#mayRevive = this.#hasEnded
-    this.#places = placesOf(this.#endpoints.all(), this.#state.locals, options.isAudit)
+    this.#places = placesOf(this.#endpoints, this.#state.locals, options.isAudit)
     try {
       const { run } = this.#context
       const works = [(own: Run) => this.#program(options, own), ...this.#guard.works(this.#places)]
@@ -268,22 +297,23 @@ export class PolicyPart implements Part, Admission {
   }
 
   #reportObjects(): void {
-    const trouble = this.#objects.trouble(POLICY_KINDS)
-    const more = this.#objects.isComplete(POLICY_KINDS) ? '; the last known objects are enforced' : ''
-    const refused = this.#objects.refused(POLICY_KINDS).slice(0, NAMED)
-    const texts = [
-      ...(trouble === undefined ? [] : [`${trouble}${more}`]),
-      ...refused.map((text) => `${text}; the other objects are enforced`),
-    ]
-    const failures = texts.map((text): Failure => ({ scope: 'part', text }))
-    this.#context.failures.report('objects of policy', failures)
+    const trouble = this.#objects.trouble(FOLLOWED)
+    this.#now.unknownObjects = { ...this.#now.unknownObjects, policy: trouble }
+    const isComplete = this.#objects.isComplete(POLICY_KINDS)
+    const more = isComplete ? '; the last known objects are enforced' : ''
+    const refused = this.#objects.refused(FOLLOWED).slice(0, NAMED)
+    this.#context.failures.report('objects of policy', [
+      // Without all objects no pod can start.
+      ...(trouble === undefined ? [] : [{ scope: isComplete ? 'part' : 'node', text: `${trouble}${more}` } as const]),
+      ...refused.map((text) => ({ scope: 'part', text: `${text}; the other objects are enforced` }) as const),
+    ])
   }
 
   #publish(): void {
     const { policies, clusterPolicies } = this.#objects.objects
     const locals = [...this.#state.locals.values()]
     const [ingress, egress] = SIDES.map((side) => locals.filter(({ chains }) => chains[side] !== undefined).length)
-    const refused = this.#objects.refused(POLICY_KINDS)
+    const refused = this.#objects.refused(FOLLOWED)
     this.#now.policy = {
       policies: policies.size,
       clusterPolicies: clusterPolicies.size,

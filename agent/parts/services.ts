@@ -198,8 +198,9 @@ export class ServicesPart implements Part {
   async step(): Promise<Outcome> {
     // The table of an earlier run stays until everything is known.
     const trouble = this.#objects.trouble(SERVICE_KINDS)
+    this.#now.unknownObjects = { ...this.#now.unknownObjects, services: trouble }
     if (!this.#objects.isComplete(SERVICE_KINDS)) {
-      const failures: Failure[] = trouble === undefined ? [] : [{ scope: 'part', text: trouble }]
+      const failures: Failure[] = trouble === undefined ? [] : [{ scope: 'node', text: trouble }]
       this.#context.failures.report('objects of services', failures)
       return WAITING
     }
@@ -439,7 +440,7 @@ export class ServicesPart implements Part {
 // Sets with intervals, which `Elements` does not have, and the rules that use source ranges: as the kernel gives them.
 function contentOfIntervals(): string {
   const linesOf = (pairs: Iterable<readonly unknown[]>) => [...pairs].map((pair) => pair.join(' ')).sort()
-  const sets = INTERVALS.map(([table, set]) => linesOf(dumpElements(table, set) ?? []))
+  const sets = INTERVALS.map(([table, set]) => linesOf(dumpElements(table, set)))
   return JSON.stringify([...sets, linesOf(ruleCounts('inet', SOURCES))])
 }
 

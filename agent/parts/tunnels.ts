@@ -1,4 +1,5 @@
 import { countedPackets, isThere } from '../../lib/os/nftables.ts'
+import { listed } from '../../lib/os/show.ts'
 import { contains } from '../../lib/text/cidr.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 import type { Ip } from '../../lib/text/ip.ts'
@@ -40,7 +41,7 @@ export class TunnelsPart implements Part {
   readonly #table: string
   readonly #others: () => readonly Ip[]
   /** The rules that the kernel has: as they were loaded, and as nft printed them afterwards. */
-  #loaded: { readonly text: string; readonly shown: string | undefined } | undefined
+  #loaded: { readonly text: string; readonly shown: string } | undefined
   readonly #strangers = new Strangers()
 
   /** `others` gives the nodes that have no lease here, and that BGP knows. */
@@ -117,15 +118,15 @@ export class TunnelsPart implements Part {
       // When no other program changed rules in between, nft shows what was loaded.
       this.#elements.invalidate()
       if (this.#elements.mayDiffer && tries < TRIES) continue
-      this.#loaded = { text: lines.join('\n'), shown }
+      // Another program has removed the table already. The next step must load it.
+      this.#loaded = shown === '' ? undefined : { text: lines.join('\n'), shown }
       return stepped
     }
   }
 
-  // The rules as nft prints them, without elements and counts.
-  async #shown(): Promise<string | undefined> {
-    const { status, stdout } = await this.#context.run(['nft', '-s', '-t', 'list', 'table', 'inet', this.#table], '')
-    return status === 0 ? stdout : undefined
+  // The rules as nft prints them, without elements and counts. Empty when there is no such table.
+  #shown(): Promise<string> {
+    return listed(['nft', '-s', '-t', 'list', 'table', 'inet', this.#table], this.#context.run)
   }
 
   async #leave(): Promise<Outcome> {
@@ -151,7 +152,7 @@ export class TunnelsPart implements Part {
 
   #seen(): Ip[] {
     return Object.entries(STRANGERS).flatMap(([set, type]) =>
-      [...(dumpElements(this.#table, set)?.keys() ?? [])].map((bytes) => textOfBytes(bytes, [type]) as Ip),
+      [...dumpElements(this.#table, set).keys()].map((bytes) => textOfBytes(bytes, [type]) as Ip),
     )
   }
 

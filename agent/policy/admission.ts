@@ -26,6 +26,7 @@ const admit = v.object({
   ...attachment,
   namespace: field.by(objectName),
   pod: field.by(objectName),
+  uid: v.exactOptional(field.by(objectUid)),
   addresses: v.array(field.ip),
   link: v.exactOptional(field.ifname),
   waitMs: v.optional(field.int(0, 600_000), WAIT_MS),
@@ -96,6 +97,12 @@ export class Waiting {
       for (const { resolve } of ready) resolve()
     }
   }
+}
+
+function objectUid(value: unknown): string {
+  if (typeof value !== 'string' || !/^[\w.-]{1,128}$/.test(value))
+    throw new ValueError(`${shown(value)}: want the UID of a Kubernetes object`)
+  return value
 }
 
 // The names of namespaces and pods (RFC 1123 subdomain).

@@ -1,16 +1,21 @@
-import { type Document, isScalar, parseAllDocuments, visit } from 'yaml'
+import { Composer, type Document, isScalar, Parser, visit } from 'yaml'
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { type ClusterPolicy, clusterPolicyOf } from '../cluster/cluster-policy.ts'
+import { checkDocument, withoutBlanks } from '../cluster/document.ts'
+import { apiVersionsOf, KINDS, type ObjectKind } from '../cluster/kinds.ts'
 import { type Policy, policyOf } from '../cluster/objects.ts'
 import {
+  alikeOf,
   type Group,
-  groupsOf,
   type Judged,
   judgeOf,
   type Member,
   namespaceOf,
   type Probe,
+  pairCount,
   pairOf,
+  pairsOf,
+  selectedIn,
   wordsOf,
   worldOf,
 } from './pairs.ts'
@@ -59,24 +64,31 @@ interface ChangedPair {
 
 const WANT = 'want NetworkPolicy or ClusterNetworkPolicy objects in YAML or JSON'
 const MOST_PAIRS = 200
-/** How long a comparison may take, in milliseconds. The agent does nothing else meanwhile. */
+/** How much work a comparison may be, in milliseconds. The agent does it in pieces. */
 const MOST_MS = 2000
 /** The most characters of a text with policies. */
 const MOST_TEXT = 262_144
 
-/** Reads policies from YAML or JSON, several documents too. Throws ValueError for what the agent would refuse. */
-export function draftsOf(text: string): Drafts {
-  if (text.length > MOST_TEXT)
-    throw new ValueError(`The policies have ${text.length} characters: want ${MOST_TEXT} at most`)
+/**
+ * Reads policies from YAML or JSON, several documents too. Yields where the work may be left. Throws ValueError for what
+ * the agent would refuse.
+ */
+export function* draftsOf(text: string): Generator<void, Drafts> {
+  return yield* draftsFrom(yield* documentsOf(text))
+}
+
+/** Reads policies from their documents. Yields where the work may be left. Throws ValueError as `draftsOf`. */
+export function* draftsFrom(documents: readonly unknown[]): Generator<void, Drafts> {
   const policies = new Map<string, Policy>()
   const clusterPolicies = new Map<string, ClusterPolicy>()
-  for (const raw of rawOf(text)) {
-    const { kind } = (raw ?? {}) as { kind?: unknown }
+  for (const given of documents) {
+    yield
+    const { kind } = (given ?? {}) as { kind?: unknown }
     if (kind === 'NetworkPolicy') {
-      const one = policyOf(raw)
+      const one = policyOf(documentOf(given, KINDS.policies))
       policies.set(keyOf(one), one)
     } else if (kind === 'ClusterNetworkPolicy') {
-      const one = clusterPolicyOf(raw)
+      const one = clusterPolicyOf(documentOf(given, KINDS.clusterPolicies))
       clusterPolicies.set(one.name, one)
     } else throw new ValueError(`Cannot compare ${JSON.stringify(kind) ?? 'an object without a kind'}: ${WANT}`)
   }
@@ -84,26 +96,47 @@ export function draftsOf(text: string): Drafts {
   return { policies: [...policies.values()], clusterPolicies: [...clusterPolicies.values()] }
 }
 
-function rawOf(text: string): unknown[] {
+function documentOf(given: unknown, kind: ObjectKind<unknown>): unknown {
+  const raw = withoutBlanks(given, kind.custom !== undefined)
+  checkDocument(raw, kind.manifest, apiVersionsOf(kind))
+  return raw
+}
+
+/** The documents of a text, and the items of lists among them. Yields after each document. Throws ValueError. */
+export function* documentsOf(text: string): Generator<void, unknown[]> {
+  if (text.length > MOST_TEXT)
+    throw new ValueError(`The policies have ${text.length} characters: want ${MOST_TEXT} at most`)
+  const all: unknown[] = []
   // With its own search for equal keys, and with lines for each error, the parser takes half a minute for 260 kB.
-  const documents = parseAllDocuments(text, { uniqueKeys: false, prettyErrors: false })
-  const fault = [...documents].flatMap(({ errors }) => errors)[0]
+  const composer = new Composer({ uniqueKeys: false, prettyErrors: false })
+  const documents: Document[] = []
+  for (const document of composer.compose(new Parser().parse(text))) {
+    documents.push(document)
+    yield
+  }
+  const fault = documents.flatMap(({ errors }) => errors)[0]
   if (fault) {
     const line = text.slice(0, fault.pos[0]).split('\n').length
     throw new ValueError(`Cannot read the policies: line ${line}: ${fault.message.split('\n', 1)[0]}`)
   }
-  return [...documents].flatMap((one) => {
-    let raw: unknown
-    try {
-      refuseEqualKeys(one)
-      raw = one.toJS()
-    } catch (cause) {
-      throw new ValueError(`Cannot read the policies: ${(cause as Error).message}`)
-    }
+  for (const document of documents) {
+    yield
+    const raw = rawOf(document)
     const { kind, items } = (raw ?? {}) as { kind?: unknown; items?: unknown }
-    if (typeof kind === 'string' && kind.endsWith('List') && Array.isArray(items)) return items
-    return raw === null ? [] : [raw]
-  })
+    if (typeof kind === 'string' && kind.endsWith('List') && Array.isArray(items))
+      for (const one of items) all.push(one)
+    else if (raw !== null) all.push(raw)
+  }
+  return all
+}
+
+function rawOf(document: Document): unknown {
+  try {
+    refuseEqualKeys(document)
+    return document.toJS()
+  } catch (cause) {
+    throw new ValueError(`Cannot read the policies: ${(cause as Error).message}`)
+  }
 }
 
 function refuseEqualKeys(document: Document): void {
@@ -119,18 +152,18 @@ function refuseEqualKeys(document: Document): void {
   })
 }
 
+/** The most work of a comparison, for `inPieces`. */
+export const MOST = {
+  ms: MOST_MS,
+  error: () =>
+    new ValueError(`This comparison takes longer than ${MOST_MS / 1000} s: want fewer policies or ports at a time`),
+}
+
 /**
- * Compares what the policies of the cluster decide with what they would decide with the drafts. Throws ValueError when
- * that takes longer than `mostMs` milliseconds.
+ * Compares what the policies of the cluster decide with what they would decide with the drafts. Yields where the work may
+ * be left.
  */
-export function comparisonOf(known: Known, drafts: Drafts, mostMs = MOST_MS): Comparison {
-  const end = performance.now() + mostMs
-  const check = () => {
-    if (performance.now() > end)
-      throw new ValueError(
-        `This comparison takes longer than ${mostMs / 1000} s: want fewer policies or ports at a time`,
-      )
-  }
+export function* comparisonOf(known: Known, drafts: Drafts): Generator<void, Comparison> {
   const before = worldOf(known)
   const isDraft = (one: Policy) => drafts.policies.some((draft) => keyOf(draft) === keyOf(one))
   const isClusterDraft = (one: ClusterPolicy) => drafts.clusterPolicies.some(({ name }) => name === one.name)
@@ -145,9 +178,10 @@ export function comparisonOf(known: Known, drafts: Drafts, mostMs = MOST_MS): Co
     policies: [...before.policies, ...drafts.policies],
     clusterPolicies: [...before.clusterPolicies, ...drafts.clusterPolicies],
   }
-  const groups = groupsOf(known, before, both)
-  const groupsAfter = groupsOf(known, after, both)
-  const [judge, judgeAfter] = [judgeOf(known, before), judgeOf(known, after)]
+  const alike = yield* alikeOf(known, both)
+  const groups = yield* selectedIn(alike, before)
+  const groupsAfter = yield* selectedIn(alike, after)
+  const [judge, judgeAfter] = [judgeOf(known, before, groups), judgeOf(known, after, groupsAfter)]
   const changed = new Set<unknown>([...drafts.policies, ...before.policies.filter(isDraft)])
   const isTouched = (index: number) =>
     drafts.clusterPolicies.length > 0 ||
@@ -158,19 +192,22 @@ export function comparisonOf(known: Known, drafts: Drafts, mostMs = MOST_MS): Co
   let more = 0
   for (const [i, from] of groups.entries())
     for (const [j, to] of groups.entries()) {
+      yield
       const [fromAfter, toAfter] = [groupsAfter[i], groupsAfter[j]]
       if (!(touched[i] || touched[j]) || !(from.isLocal || to.isLocal) || !fromAfter || !toAfter) continue
-      const changesOf = (one: Member, other: Member) =>
-        changes(overlay(judge([from, one], [to, other]), judgeAfter([fromAfter, one], [toAfter, other]), check))
+      function* changesOf(one: Member, other: Member): Generator<void, ChangedPair['ports']> {
+        const then = judgeAfter([fromAfter as Group, one], [toAfter as Group, other])
+        return changes(yield* overlay(judge([from, one], [to, other]), then))
+      }
       const [first, second] = pairOf(from, to)
       // All other pairs of both groups change alike.
-      const ports = first && second ? changesOf(first, second) : []
+      const ports = first && second ? yield* changesOf(first, second) : []
       if (ports.length === 0) continue
-      const ends = from.members.flatMap((one) => to.members.flatMap((other) => (one === other ? [] : [{ one, other }])))
-      count(namespaces, from, to, ports, ends.length)
-      const shown = ends.slice(0, MOST_PAIRS - pairs.length)
-      more += ends.length - shown.length
-      for (const { one, other } of shown) pairs.push({ from: one.key, to: other.key, ports: changesOf(one, other) })
+      const counted = pairs.length
+      count(namespaces, from, to, ports, pairCount(from, to))
+      for (const [one, other] of pairsOf(from, to).take(MOST_PAIRS - counted))
+        pairs.push({ from: one.key, to: other.key, ports: yield* changesOf(one, other) })
+      more += pairCount(from, to) - (pairs.length - counted)
     }
   return {
     drafts: [
@@ -206,20 +243,22 @@ interface Both {
 }
 
 // Both have ranges of all ports. A range of the result is decided alike in each of both.
-function overlay(before: Iterable<Judged>, after: Iterable<Judged>, check: () => void): Both[] {
-  const others = Array.from(after, checked)
-  return Array.from(before, checked).flatMap(({ probe, verdict }) => {
-    check()
-    return others.flatMap(({ probe: other, verdict: then }) => {
-      const [from, to] = [Math.max(probe.from, other.from), Math.min(probe.to, other.to)]
-      if (probe.protocol !== other.protocol || from > to) return []
-      return [{ probe: { protocol: probe.protocol, from, to }, before: verdict, after: then }]
-    })
-  })
-  function checked(one: Judged): Judged {
-    check()
-    return one
+function* overlay(before: Iterable<Judged>, after: Iterable<Judged>): Generator<void, Both[]> {
+  const others: Judged[] = []
+  for (const one of after) {
+    yield
+    others.push(one)
   }
+  const all: Both[] = []
+  for (const { probe, verdict } of before) {
+    yield
+    for (const { probe: other, verdict: then } of others) {
+      const [from, to] = [Math.max(probe.from, other.from), Math.min(probe.to, other.to)]
+      if (probe.protocol !== other.protocol || from > to) continue
+      all.push({ probe: { protocol: probe.protocol, from, to }, before: verdict, after: then })
+    }
+  }
+  return all
 }
 
 function changes(judged: readonly Both[]): ChangedPair['ports'] {

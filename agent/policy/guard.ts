@@ -35,6 +35,9 @@ export class Guard {
     bridge: { elements: new Elements(GUARD, SHAPES, { family: 'bridge' }), isLoaded: false },
   }
 
+  /** The node has a bridge, or had one. When another program makes it again, pods may be its ports at once. */
+  #hadBridge: boolean | undefined
+
   /** Notes that another program may have changed the tables. */
   invalidate(): void {
     for (const { elements } of Object.values(this.#tables)) elements.invalidate()
@@ -45,12 +48,15 @@ export class Guard {
    * ExecError.
    */
   works({ pods, strangers, hasBridge }: Places): ((run: Run) => Promise<readonly string[]>)[] {
+    // An agent that starts while the bridge is gone finds the table of the agent before.
+    this.#hadBridge = hasBridge || (this.#hadBridge ?? isThere('bridge', GUARD))
+    const isEitherWay = this.#hadBridge
     const wanted = { inet: new Map<string, Set<string>>(), bridge: new Map<string, Set<string>>() }
     const put = (family: Family, set: string, key: string) =>
       wanted[family].set(set, (wanted[family].get(set) ?? new Set()).add(key))
     for (const { link, isPort, addresses, isIsolated, isConfined } of pods) {
       for (const family of FAMILIES) {
-        if (family === 'bridge' ? !isPort && !hasBridge : isPort) continue
+        if (family === 'bridge' ? !isPort && !isEitherWay : isPort) continue
         put(family, 'links', `"${link}"`)
         if (isIsolated) put(family, 'isolated', `"${link}"`)
         if (isConfined && family === 'bridge') put(family, 'confined', `"${link}"`)

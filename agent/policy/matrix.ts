@@ -1,4 +1,15 @@
-import { groupsOf, type Judged, judgeOf, namespaceOf, type Probe, pairOf, wordsOf, worldOf } from './pairs.ts'
+import {
+  groupsOf,
+  type Judged,
+  judgeOf,
+  namespaceOf,
+  type Probe,
+  pairCount,
+  pairOf,
+  pairsOf,
+  wordsOf,
+  worldOf,
+} from './pairs.ts'
 import type { Known } from './view.ts'
 
 /**
@@ -27,21 +38,23 @@ export interface CellView {
 /** The most pairs of a cell that are shown one by one. */
 const MOST_PAIRS = 200
 
-/** Decides for all pods of this node and all pods of the cluster at once, by namespaces. Pure. */
-export function matrixOf(known: Known): PolicyMatrix {
+/** Decides for all pods of this node and all pods of the cluster at once, by namespaces. Yields where it may be left. */
+export function* matrixOf(known: Known): Generator<void, PolicyMatrix> {
   const objects = worldOf(known)
-  const groups = groupsOf(known, objects)
-  const judge = judgeOf(known, objects)
+  const groups = yield* groupsOf(known, objects)
+  const judge = judgeOf(known, objects, groups)
   const namespaces = [...new Set(groups.map(namespaceOf))].sort()
   const cells = new Map<string, Set<boolean>>()
   for (const from of groups)
     for (const to of groups) {
+      yield
       const name = `${namespaceOf(from)} ${namespaceOf(to)}`
       const seen = cells.get(name) ?? new Set()
       cells.set(name, seen)
       const [one, other] = pairOf(from, to)
       if (seen.size === 2 || !one || !other || !(from.isLocal || to.isLocal)) continue
       for (const { verdict } of judge([from, one], [to, other])) {
+        yield
         seen.add(verdict.passes)
         if (seen.size === 2) break
       }
@@ -54,22 +67,22 @@ export function matrixOf(known: Known): PolicyMatrix {
   return { namespaces, rows: namespaces.map((from) => namespaces.map((to) => letterOf(from, to)).join('')) }
 }
 
-/** The pods of two namespaces, with what decides at which ports. Pure. */
-export function cellOf(known: Known, from: string, to: string): CellView {
+/** The pods of two namespaces, with what decides at which ports. Yields where it may be left. */
+export function* cellOf(known: Known, from: string, to: string): Generator<void, CellView> {
   const objects = worldOf(known)
-  const groups = groupsOf(known, objects)
-  const judge = judgeOf(known, objects)
+  const groups = yield* groupsOf(known, objects)
+  const judge = judgeOf(known, objects, groups)
   const pairs: PairView[] = []
   let more = 0
   for (const one of groups.filter((group) => namespaceOf(group) === from))
     for (const other of groups.filter((group) => namespaceOf(group) === to)) {
       if (!one.isLocal && !other.isLocal) continue
-      for (const a of one.members)
-        for (const b of other.members) {
-          if (a.key === b.key) continue
-          if (pairs.length === MOST_PAIRS) more++
-          else pairs.push({ from: a.key, to: b.key, ports: portsOf(judge([one, a], [other, b])) })
-        }
+      const before = pairs.length
+      for (const [a, b] of pairsOf(one, other).take(MOST_PAIRS - before)) {
+        yield
+        pairs.push({ from: a.key, to: b.key, ports: portsOf(judge([one, a], [other, b])) })
+      }
+      more += pairCount(one, other) - (pairs.length - before)
     }
   return { pairs: pairs.sort((a, b) => (`${a.from} ${a.to}` < `${b.from} ${b.to}` ? -1 : 1)), more }
 }

@@ -36,6 +36,8 @@ export type World = Required<Pick<Objects, 'policies' | 'clusterPolicies'>> & Ob
 
 const PROTOCOLS: readonly Protocol[] = ['TCP', 'UDP', 'SCTP']
 const LAST_PORT = 65_535
+/** So many pods are looked at before the work may be left. */
+const AT_ONCE = 64
 
 /** The objects of the cluster. */
 export function worldOf(known: Known): World {
@@ -63,8 +65,15 @@ export interface Judged {
 }
 type End = readonly [Group, Member]
 
-/** Decides about one pod to another. Only policies that select one of both count, and their ports. */
-export function judgeOf(known: Known, objects: World): (from: End, to: End) => Iterable<Judged> {
+/**
+ * Decides about one pod to another. Only policies that select one of both count, and their ports. `groups` are those of
+ * all pods.
+ */
+export function judgeOf(
+  known: Known,
+  objects: World,
+  groups: readonly Group[],
+): (from: End, to: End) => Iterable<Judged> {
   const worlds = new Map<string, { readonly few: World; readonly probes: readonly Probe[] }>()
   const worldFor = (from: Group, to: Group) => {
     const name = `${from.selected}|${to.selected}`
@@ -75,7 +84,7 @@ export function judgeOf(known: Known, objects: World): (from: End, to: End) => I
       ...to.policies.filter(({ ingress }) => ingress !== undefined),
     ])
     const few = { ...objects, policies: objects.policies.filter((policy) => both.has(policy)) }
-    const made = { few, probes: probesOf(few, known) }
+    const made = { few, probes: probesOf(few, groups) }
     worlds.set(name, made)
     return made
   }
@@ -105,15 +114,22 @@ function addressesOf({ ips }: Member, { ips: others }: Member): readonly [Ip | u
   return [source, others.find((ip) => source !== undefined && isSix(ip) === isSix(source))]
 }
 
+/** All pods with an address in groups, for one world. Yields where the work may be left. */
+export function* groupsOf(known: Known, objects: World): Generator<void, Group[]> {
+  return yield* selectedIn(yield* alikeOf(known, objects), objects)
+}
+
 /**
- * All pods with an address in groups: of one namespace, with the same labels, ports and networks as far as they matter to
- * `apart`. The groups of two worlds with the same `apart` are the same in the same order.
+ * All pods with an address, gathered: of one namespace, with the same labels, ports and networks as far as they matter to
+ * `apart`. Yields where the work may be left.
  */
-export function groupsOf({ cluster, state }: Known, objects: World, apart = objects): Group[] {
+export function* alikeOf({ cluster, state }: Known, apart: World): Generator<void, Member[][]> {
   const labels = labelsOf(apart)
   const networks = networksOf(apart)
   const groups = new Map<string, Member[]>()
+  let count = 0
   for (const [key, pod] of cluster.pods) {
+    if (++count % AT_ONCE === 0) yield
     const local = state.locals.get(key)
     const ips = local?.ips ?? pod.ips
     if (ips.length === 0) continue
@@ -127,14 +143,35 @@ export function groupsOf({ cluster, state }: Known, objects: World, apart = obje
       member.isLocal,
       isClosed && key,
     ])
-    groups.set(alike, [...(groups.get(alike) ?? []), member])
+    const members = groups.get(alike)
+    if (members) members.push(member)
+    else groups.set(alike, [member])
   }
-  return [...groups.values()].map((members): Group => {
+  return [...groups.values()]
+}
+
+/** The groups with the policies that select them in a world. Yields where the work may be left. */
+export function* selectedIn(all: readonly (readonly Member[])[], objects: World): Generator<void, Group[]> {
+  const policiesOf = Map.groupBy(objects.policies, ({ namespace }) => namespace)
+  const groups: Group[] = []
+  for (const members of all) {
+    yield
     const { pod, isLocal } = members[0] as Member
-    const policies = objects.policies.filter((one) => one.namespace === pod.namespace && matches(one.pods, pod.labels))
+    const policies = (policiesOf.get(pod.namespace) ?? []).filter((one) => matches(one.pods, pod.labels))
     const selected = policies.map(({ namespace, name }) => `${namespace}/${name}`).join()
-    return { members, isLocal, policies, selected }
-  })
+    groups.push({ members, isLocal, policies, selected })
+  }
+  return groups
+}
+
+/** The number of pairs of different pods of two groups. */
+export function pairCount({ members }: Group, { members: others }: Group): number {
+  return members.length * others.length - (members === others ? members.length : 0)
+}
+
+/** Pairs of different pods of two groups, one by one. */
+export function* pairsOf({ members }: Group, { members: others }: Group): Generator<readonly [Member, Member]> {
+  for (const one of members) for (const other of others) if (one !== other) yield [one, other]
 }
 
 // The labels of pods that a selector asks for.
@@ -173,13 +210,14 @@ function tierRulesOf({ ingress, egress }: ClusterPolicy) {
 }
 
 // Ports from one border to the next are decided alike. A named port is where a pod serves it.
-function probesOf({ policies, clusterPolicies }: World, { cluster }: Known): Probe[] {
+function probesOf({ policies, clusterPolicies }: World, groups: readonly Group[]): Probe[] {
   const ports: Port[] = [
     ...policies.flatMap((one) => rulesOf(one).flatMap((rule) => rule.ports ?? [])),
     ...clusterPolicies.flatMap((one) => tierRulesOf(one).flatMap((rule) => rule.ports ?? [])),
   ]
   const names = new Set(ports.flatMap(({ name }) => name ?? []))
-  const served = [...cluster.pods.values()].flatMap((pod) => pod.ports.filter(({ name }) => names.has(name)))
+  // The pods of a group have the same ports.
+  const served = groups.flatMap(({ members }) => members[0]?.pod.ports.filter(({ name }) => names.has(name)) ?? [])
   const ranges = PROTOCOLS.flatMap((protocol) => {
     const borders = new Set([1, LAST_PORT + 1])
     for (const one of ports)

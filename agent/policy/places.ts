@@ -3,7 +3,7 @@ import { linksNow } from '../../lib/os/links.ts'
 import { linkTowards } from '../../lib/os/route-tables.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { IfName } from '../../lib/text/values.ts'
-import { type Endpoint, podKey } from './endpoints.ts'
+import type { Endpoints } from './endpoints.ts'
 import type { PolicyState } from './state.ts'
 
 /** Where a pod is: its link on the node and its addresses. */
@@ -31,7 +31,11 @@ export interface Places {
  * Another program's plugin announces nothing. Of its pods, the bridge alone is known, by the route to them. With
  * `isAudit` nobody counts as isolated.
  */
-export function placesOf(endpoints: readonly Endpoint[], locals: PolicyState['locals'], isAudit: boolean): Places {
+export function placesOf(
+  endpoints: Pick<Endpoints, 'all' | 'keyOf'>,
+  locals: PolicyState['locals'],
+  isAudit: boolean,
+): Places {
   const restrictions = (key: string) => {
     const local = isAudit ? undefined : locals.get(key)
     const isClosed = local?.isClosed === true
@@ -49,7 +53,7 @@ export function placesOf(endpoints: readonly Endpoint[], locals: PolicyState['lo
     pods.push({ link, isPort: ports.has(link), addresses, ...restrictions(key) })
     found.add(key)
   }
-  for (const one of endpoints) if (one.link !== undefined) add(podKey(one), one.link, one.addresses)
+  for (const one of endpoints.all()) if (one.link !== undefined) add(endpoints.keyOf(one), one.link, one.addresses)
   const missing = () => [...locals].filter(([key, { ips }]) => !found.has(key) && ips.length > 0)
   if (missing().length === 0) return { pods, strangers: [], hasBridge }
   const recorded = recordedLinks()

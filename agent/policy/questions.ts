@@ -1,14 +1,16 @@
 import * as v from 'valibot'
 import { field } from '../../lib/text/shape.ts'
 import { type Command, command } from '../node/answers.ts'
-import { comparisonOf, draftsOf } from './comparison.ts'
+import { inPieces } from '../scheduler/pieces.ts'
+import { type Comparison, type Drafts, draftsFrom, MOST } from './comparison.ts'
 import { decision, detail, type Known, summaries, type Translate } from './view.ts'
 
 // The questions of `plumb policy` on the agent's policy socket.
 
 const list = v.object({ command: field.text })
 const show = v.object({ command: field.text, pod: field.text })
-const compare = v.object({ command: field.text, text: v.string() })
+// The command has read the text. The agent does not read YAML for it.
+const compare = v.object({ command: field.text, documents: v.array(v.unknown()) })
 const decideShape = v.object({
   command: field.text,
   from: field.text,
@@ -21,6 +23,8 @@ const decideShape = v.object({
 /** What answers the questions. `known` throws CniError 11 while the objects of the cluster are not known. */
 export interface Answering {
   known(): Known
+  /** Compares in pieces. Throws as `known`, and ValueError for too much work. */
+  comparison(drafts: Drafts): Promise<Comparison>
 }
 
 /**
@@ -31,7 +35,7 @@ export function policyCommands(of: Answering, translate?: Translate): Readonly<R
   return {
     list: command(list, async () => ({ pods: summaries(of.known()) })),
     show: command(show, async ({ pod }) => detail(of.known(), pod)),
-    compare: command(compare, async ({ text }) => comparisonOf(of.known(), draftsOf(text))),
+    compare: command(compare, async ({ documents }) => of.comparison(await inPieces(draftsFrom(documents), MOST))),
     decide: command(decideShape, async ({ command: _, ...asked }) => decision(of.known(), asked, translate)),
   }
 }

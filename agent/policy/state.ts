@@ -27,7 +27,7 @@ export const POLICY_KINDS = [
 export type Cluster = Pick<Objects, (typeof POLICY_KINDS)[number]>
 
 /** What ADD has announced of the pods of this node. */
-export type Attached = Pick<Endpoints, 'of' | 'addressesOf' | 'ownerOf' | 'objectGone'>
+export type Attached = Pick<Endpoints, 'of' | 'addressesOf' | 'ownerOf' | 'objectGone' | 'strangersOf'>
 
 /** A pod of this node. */
 interface LocalPod {
@@ -63,7 +63,11 @@ export class PolicyState {
   readonly #withholders = new Map<Ip, Set<string>>()
   #tightened = new Set<Ip>()
 
-  constructor(cluster: Cluster, node: string, attached: Attached = new Endpoints(() => {})) {
+  constructor(
+    cluster: Cluster,
+    node: string,
+    attached: Attached = new Endpoints(noChange, (key) => cluster.pods.get(key)),
+  ) {
     this.elements = new Elements(TABLE, SHAPES)
     this.#cluster = cluster
     this.#node = node
@@ -150,6 +154,8 @@ export class PolicyState {
     const pod = this.#cluster.pods.get(key)
     const attached = this.#attached.of(key)
     if (!pod) this.#attached.objectGone(key)
+    // Another object of the name may be that of another one of its attachments.
+    yield* this.#attached.strangersOf(key)
     const ips = pod ? this.#attached.addressesOf(pod) : []
     const now: KnownPod | undefined = pod && { key, pod, ips, isLocal: attached.length > 0 || pod.node === this.#node }
     const [before, local] = [this.#pods.get(key), this.#locals.get(key)]
@@ -266,6 +272,8 @@ export class PolicyState {
     return known.chain
   }
 }
+
+function noChange(): void {}
 
 function namespaceIn(key: string): string {
   return key.slice(0, key.indexOf('/'))

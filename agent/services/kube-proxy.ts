@@ -3,6 +3,7 @@ import { isLink } from '../../lib/os/link-state.ts'
 import { isThere } from '../../lib/os/nftables.ts'
 import { readText } from '../../lib/os/reading.ts'
 import type { Run } from '../../lib/os/run.ts'
+import { listed } from '../../lib/os/show.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 
 /** The table of kube-proxy's nftables mode, one per family (pkg/proxy/nftables). */
@@ -64,9 +65,8 @@ function legacyTables(family: (typeof FAMILIES)[number]): (typeof TABLES)[number
   return has(`${family}tables-legacy-save`) ? TABLES.filter((table) => names.includes(table)) : []
 }
 
-async function saved(tool: string, table: string, run: Run): Promise<string> {
-  const { status, stdout } = await run([`${tool}-save`, '-t', table], '')
-  return status === 0 ? stdout : ''
+function saved(tool: string, table: string, run: Run): Promise<string> {
+  return listed([`${tool}-save`, '-t', table], run)
 }
 
 async function removeChains(tool: string, table: string, run: Run): Promise<string[]> {

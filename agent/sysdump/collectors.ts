@@ -6,7 +6,8 @@ import { listFiles, readRegular, readText } from '../../lib/os/reading.ts'
 import { printable } from '../../lib/text/printable.ts'
 import { accessOf } from '../cluster/access.ts'
 import { Api } from '../cluster/api.ts'
-import { KINDS } from '../cluster/kinds.ts'
+import { KINDS, type ObjectKind } from '../cluster/kinds.ts'
+import { servedPath } from '../cluster/served.ts'
 import { examine } from '../doctor/doctor.ts'
 import { type Facts, NotRead } from '../doctor/facts/facts.ts'
 import { dumpElements } from '../kernel/element-dump.ts'
@@ -116,14 +117,14 @@ export const COLLECTORS: readonly Collector[] = [
   ...UNITS.map(logOf),
   { file: 'log/pods.txt', get: ({ since }) => podLogs(since) },
 
-  ...Object.values(KINDS).map(({ manifest, path, query }) =>
+  ...Object.values(KINDS).map((kind) =>
     // Of the pods only those of this node.
-    listOf(`cluster/${manifest}.json`, path, ({ node }) => ({
-      ...query,
-      ...(manifest === 'Pod' && { fieldSelector: `spec.nodeName=${node}` }),
+    listOf(`cluster/${kind.manifest}.json`, kind, ({ node }) => ({
+      ...kind.query,
+      ...(kind.manifest === 'Pod' && { fieldSelector: `spec.nodeName=${node}` }),
     })),
   ),
-  listOf('cluster/Event.json', '/api/v1/events', () => ({})),
+  listOf('cluster/Event.json', { path: '/api/v1/events' }, () => ({})),
 ]
 
 function ofAgent(file: string, path: string): Collector {
@@ -145,7 +146,7 @@ function tool(file: string, ...argv: readonly string[]): Collector {
 // How many elements the sets and maps of plumb's tables have. The kernel is asked, not nft.
 function elementCounts(): string {
   const rows = TABLES.flatMap((table) =>
-    setNames('inet', table).map((set) => `${table} ${set} ${dumpElements(table, set)?.size ?? 0}`),
+    setNames('inet', table).map((set) => `${table} ${set} ${dumpElements(table, set).size}`),
   )
   return `${rows.join('\n')}\n`
 }
@@ -174,7 +175,7 @@ function logOf(unit: string): Collector {
 
 function listOf(
   file: string,
-  path: string,
+  { path, custom }: Pick<ObjectKind<unknown>, 'path' | 'custom'>,
   query: (scene: Scene) => Readonly<Record<string, string | number | boolean | undefined>>,
 ): Collector {
   return {
@@ -184,7 +185,8 @@ function listOf(
       const api = new Api(accessOf(kubeconfig === undefined ? {} : { kubeconfig }), `plumb-sysdump/${version}`)
       const items: string[] = []
       let size = 0
-      for await (const page of api.list(path, query(scene), signal))
+      const list = custom ? await servedPath(api, custom, false, signal) : path
+      for await (const page of api.list(list, query(scene), signal))
         for (const item of page.items) {
           const text = JSON.stringify(item)
           size += text.length

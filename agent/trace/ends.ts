@@ -1,5 +1,6 @@
 import { entries, isThere, LINK } from '../../lib/journal/journal.ts'
 import { addressesNow, RT_SCOPE_LINK } from '../../lib/os/link-addresses.ts'
+import { NoAnswer } from '../../lib/os/netlink-answer.ts'
 import { inside, netnsState } from '../../lib/os/netns.ts'
 import { listFiles, readRegular } from '../../lib/os/reading.ts'
 import { shown, ValueError } from '../../lib/text/errors.ts'
@@ -80,12 +81,13 @@ function cachedIn(path: string): Attached[] {
   }
 }
 
-/** The global addresses of a namespace. Empty when it cannot be entered. */
+/** The global addresses of a namespace. Empty when it cannot be entered. Throws NoAnswer. */
 export function addressesOf(ns: NetnsPath | 'host'): Ip[] {
   try {
     const held = inside(ns, () => addressesNow())
     return held.flatMap(({ cidr, scope }) => (scope >= RT_SCOPE_LINK ? [] : [split(cidr).ip]))
-  } catch {
+  } catch (cause) {
+    if (cause instanceof NoAnswer) throw cause
     return []
   }
 }

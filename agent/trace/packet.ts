@@ -1,3 +1,4 @@
+import { checksum } from '../../lib/os/checksum.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import { bytesOf, format, type Ip } from '../../lib/text/ip.ts'
 
@@ -147,15 +148,6 @@ function segmentOf(
   if (protocol === 'TCP') view.setUint16(14, 64_240)
   view.setUint32(TOKEN_AT[protocol], token)
   return bytes
-}
-
-// RFC 1071. All parts but the last have an even length.
-function checksum(parts: readonly Uint8Array[]): number {
-  let sum = 0
-  for (const part of parts)
-    for (let at = 0; at < part.length; at += 2) sum += ((part[at] as number) << 8) | (part[at + 1] ?? 0)
-  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >>> 16)
-  return ~sum & 0xffff
 }
 
 /** The conditions of nft that select the packet, its answers, and ICMP errors about it. Pure. */

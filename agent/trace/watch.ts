@@ -20,8 +20,8 @@ export interface Place {
 export interface Watch {
   /** The name of the nft tables. */
   readonly table: string
-  /** What the kernel told since the last call. Does not wait. */
-  heard(): Heard[]
+  /** What the kernel told since the last call. Does not wait. Throws Error when messages were lost, without `lost`. */
+  heard(lost?: () => void): Heard[]
   /** Why the kernel dropped packets. Undefined where it does not say. */
   readonly drops: DropWatch | undefined
   /** Removes all that the watch made. */
@@ -99,9 +99,9 @@ export async function watch(places: readonly Place[], marks: Marks): Promise<Wat
     return {
       table: name,
       drops,
-      heard: () =>
+      heard: (lost = unknown) =>
         (closing ? [] : listeners).flatMap(({ listener, place, nameOf }) =>
-          listener.messages().flatMap((message) => {
+          listener.messages(lost).flatMap((message) => {
             const traced = tracedIn(message)
             return traced ? [{ place, traced, nameOf }] : []
           }),
@@ -112,6 +112,11 @@ export async function watch(places: readonly Place[], marks: Marks): Promise<Wat
     await close()
     throw cause
   }
+}
+
+// What a packet did is not known then. A trace without these messages would name the wrong place.
+function unknown(): never {
+  throw new Error('Cannot follow the packet: the kernel had no room for its messages about packets; trace again')
 }
 
 function textsOf(places: readonly Place[], name: string, { conditions }: Marks) {

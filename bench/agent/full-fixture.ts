@@ -210,7 +210,7 @@ export async function openFullNode(bench: Bench): Promise<FullNode> {
     elements: () =>
       inside(node, () => {
         const count = (table: string) =>
-          setNames('inet', table).reduce((sum, set) => sum + (dumpElements(table, set)?.size ?? 0), 0)
+          setNames('inet', table).reduce((sum, set) => sum + dumpElements(table, set).size, 0)
         return count('plumb_services') + count('plumb_policy')
       }),
   }

@@ -3,7 +3,7 @@
 import { createInterface } from 'node:readline'
 import { connectionCount, connectionPieces, type Sought } from '../../lib/os/conntrack.ts'
 import { type Attribute, request } from '../../lib/os/rtnetlink.ts'
-import { connect } from '../../lib/os/sockets.ts'
+import { Connected } from '../../lib/os/sockets.ts'
 import { type Kind, serveObjects } from './object-server.ts'
 
 /** What the node does at a command. */
@@ -158,7 +158,7 @@ const KINDS: Readonly<Record<string, Kind>> = {
 }
 
 // linux/netfilter/nfnetlink_conntrack.h
-const [NEW, NLM_F_CREATE, NESTED] = [1 << 8, 0x400, 0x8000]
+const [NEW, NLM_F_CREATE, NLM_F_ACK, NESTED] = [1 << 8, 0x400, 4, 0x8000]
 const [TUPLE_ORIG, TUPLE_REPLY, STATUS, PROTOINFO, TIMEOUT] = [1, 2, 3, 4, 7]
 const [TUPLE_IP, TUPLE_PROTO, PROTOINFO_TCP, TCP_STATE, ESTABLISHED] = [1, 2, 1, 1, 3]
 const [V4_SRC, V4_DST, PROTO_NUM, PROTO_SPORT, PROTO_DPORT] = [1, 2, 1, 2, 3]
@@ -231,10 +231,14 @@ function* all(): Generator<Uint8Array> {
 }
 
 function fill(messages: Iterable<Uint8Array>): void {
-  const socket = connect(12)
+  const socket = new Connected(12)
   const send = (some: readonly Uint8Array[]) => {
-    const [refused] = some.length > 0 ? socket.ask(Buffer.concat(some)) : []
-    if (refused) throw new Error(`the kernel takes no connections: errno ${-refused.getInt32(16, true)}`)
+    if (some.length === 0) return
+    // The last request asks for an acknowledgement. The kernel reports an error of the others anyway.
+    const last = Buffer.from(some.at(-1) as Uint8Array)
+    last.writeUInt16LE(last.readUInt16LE(6) | NLM_F_ACK, 6)
+    const { errno } = socket.ask(Buffer.concat([...some.slice(0, -1), last]))
+    if (errno !== 0) throw new Error(`the kernel takes no connections: errno ${errno}`)
   }
   let some: Uint8Array[] = []
   for (const one of messages) {

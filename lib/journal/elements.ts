@@ -1,6 +1,6 @@
 import type { Element } from '../state/kinds/element.ts'
 import type { PartName } from '../text/owner.ts'
-import { isThere, readPart } from './journal.ts'
+import { hasEntry, isThere, readPart } from './journal.ts'
 import { holdersOf, release, share, thingsOf } from './shared.ts'
 
 /** Notes that the parts of these elements hold them. Several parts may hold the same element. */
@@ -12,17 +12,26 @@ export function hold(elements: readonly Element[]): void {
 export function letGo(elements: readonly Element[]): Element[] {
   return elements.filter((element) => {
     if (element.part === undefined || release(thing(element), element.part)) return false
-    return isPair(element) || isHeld(element)
+    const parts = partsWith(element, elements)
+    return element.part !== parts.at(-1) || isHeld(element, parts)
   })
 }
 
 /**
+ * The parts that hold an element, among elements that are removed together. Two parts of one attachment may hold the
+ * same element. It goes with the last of them, also when the disk keeps their notes.
+ */
+export function partsWith(element: Element, among: readonly Element[]): PartName[] {
+  return among.flatMap((one) => (one.part !== undefined && thing(one) === thing(element) ? one.part : []))
+}
+
+/**
  * Whether an attachment needs the element. The parts in `but` do not count. A part does not count either when its pod
- * is gone. Exception: a pair of subnets has one holder per pod, and each of them counts.
+ * is gone. Exception: a pair of subnets has one holder per pod, and each of them that has an entry counts.
  */
 export function isHeld(element: Element, but: readonly PartName[] = []): boolean {
   const others = holdersOf(thing(element)).filter((part) => !but.includes(part))
-  return isPair(element) ? others.length > 0 : others.some(isAlive)
+  return isPair(element) ? others.some(hasEntry) : others.some(isAlive)
 }
 
 function isPair({ set }: Element): boolean {

@@ -1,11 +1,11 @@
 import type { Attachment } from '../cni/plugin.ts'
-import { remove, requireRoom, withLock, writeAtomic } from '../os/files.ts'
+import { ifDiskAllows, remove, requireRoom, withLock, writeAtomic } from '../os/files.ts'
 import { fs } from '../os/fs.ts'
 import { log } from '../os/log.ts'
 import { type Identity, identityOf, isAt } from '../os/netns.ts'
 import { listFiles, readText } from '../os/reading.ts'
 import { occupy, takeTurn } from '../os/turns.ts'
-import type { Resource } from '../state/resource.ts'
+import type { BridgePort, Resource } from '../state/resource.ts'
 import { digest } from '../text/digest.ts'
 import { CniError, CODE } from '../text/errors.ts'
 import { type Cidr, split } from '../text/ip.ts'
@@ -34,6 +34,8 @@ export interface Entry {
 export interface Part extends Partial<Identity> {
   readonly netns?: NetnsPath
   readonly own: readonly Resource[]
+  /** The ports of a bridge that the attachment needs. The ADD that makes the bridge again joins them to it. */
+  readonly ports?: readonly BridgePort[]
 }
 
 /** A part with its owner. */
@@ -97,19 +99,26 @@ export function beginRemoval(owner: Owner): boolean {
 /**
  * Writes to the entry which objects plugins are about to make, by plugin type. DEL then needs neither configuration nor
  * result. `ips` are the attachment's addresses. The next ADD with one of these addresses finds the entry by them.
+ * `ports` gives the ports of a bridge that the interface plugin's part names from now on.
  */
 export function note(
   at: Attachment,
   made: Readonly<Record<string, readonly Resource[]>>,
   ips?: readonly { readonly address: Cidr }[],
+  ports: (before: readonly BridgePort[]) => readonly BridgePort[] = (before) => before,
 ): void {
   const where = whereOf(at)
   const parts = Object.fromEntries(Object.entries(made).map(([type, own]): [string, Part] => [type, { ...where, own }]))
-  change(at, (entry) => ({
-    ...entry,
-    parts: { ...entry.parts, ...parts },
-    ips: ips?.map(({ address }) => split(address).ip) ?? entry.ips,
-  }))
+  change(at, (entry) => {
+    const all = { ...entry.parts, ...parts }
+    const link = all[LINK]
+    const now = ports(link?.ports ?? [])
+    return {
+      ...entry,
+      parts: link && now.length > 0 ? { ...all, [LINK]: { ...link, ports: now } } : all,
+      ips: ips?.map(({ address }) => split(address).ip) ?? entry.ips,
+    }
+  })
 }
 
 function whereOf({ netns }: Attachment): Omit<Part, 'own'> {
@@ -146,15 +155,11 @@ export function drop(part: PartName, owner: Owner): void {
   forgetting(owner, ({ parts: { [type]: _, ...parts }, ...entry }) => ({ ...entry, parts }))
 }
 
-// DEL must free the address also when the entry cannot be removed. The next ADD with the address removes the entry.
+// DEL must free the address also when the entry cannot be changed: the disk is full, read-only or broken, and a pod that
+// goes is what makes room. The next ADD with the address removes the entry.
 function forgetting(owner: Owner, to: (before: Entry) => Entry): void {
-  try {
-    change(owner, to)
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code !== 'EROFS') throw cause
-    const path = `${ENTRIES}/${fileName(owner)}`
-    log(`plumb: Cannot change ${path}: the file system is read-only; the objects that it names are gone`)
-  }
+  const path = `${ENTRIES}/${fileName(owner)}`
+  ifDiskAllows(`Cannot change ${path}, though what it names is gone`, () => change(owner, to))
 }
 
 /** Throws CniError 50 when the journal cannot be written. No ADD would work then. */

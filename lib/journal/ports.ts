@@ -1,4 +1,4 @@
-import { withLock } from '../os/files.ts'
+import { ifDiskAllows, withLock } from '../os/files.ts'
 import { inodeOf } from '../os/netns.ts'
 import type { Claim } from '../state/kinds/claim.ts'
 import type { Resource } from '../state/resource.ts'
@@ -32,9 +32,11 @@ export function take(claims: readonly Claim[]): void {
 
 /** Gives back the ports that these parts own. Also removes an empty folder that a killed call left. */
 export function giveBack(claims: readonly Claim[]): void {
-  withLock(LOCK, () => {
-    for (const claim of claims) release(thing(claim), noteOf(claim))
-  })
+  ifDiskAllows('Cannot give back host ports', () =>
+    withLock(LOCK, () => {
+      for (const claim of claims) release(thing(claim), noteOf(claim))
+    }),
+  )
 }
 
 /** Whether this claim is noted. */

@@ -1,4 +1,4 @@
-import { remove, withLock } from '../os/files.ts'
+import { remove, removeEmpty, withLock } from '../os/files.ts'
 import { fs } from '../os/fs.ts'
 import { listFiles } from '../os/reading.ts'
 import type { PartName } from '../text/owner.ts'
@@ -48,10 +48,10 @@ export function release(thing: string, holder: string): boolean {
   } catch (cause) {
     const { code } = cause as NodeJS.ErrnoException
     if (code === 'ENOENT') return true
-    // On a read-only disk the note stays, but the thing must still go with its last holder.
-    if (code === 'EROFS') return holdersOf(thing).every((other) => other === holder)
     if (code === 'ENOTEMPTY' || code === 'EEXIST') return false
-    throw cause
+    if (code === undefined) throw cause
+    // The disk refuses. The note or its folder stays, but the thing must still go with its last holder.
+    return holdersOf(thing).every((other) => other === holder)
   }
 }
 
@@ -66,7 +66,7 @@ export function thingsOf(sort: string): string[] {
 }
 
 /**
- * Removes the notes of attachments that have no entry. An ADD may run meanwhile. It writes its entry before its notes,
+ * Removes the notes of attachments that have no entry, and folders without a note. An ADD may run meanwhile. It writes its entry before its notes,
  * and nobody writes an entry while this process holds the journal's lock.
  */
 export function sweep(): void {
@@ -74,6 +74,7 @@ export function sweep(): void {
   for (const thing of things) {
     const lost = () => holdersOf(thing).filter((holder) => !fs.existsSync(`${ENTRIES}/${attachmentOf(holder)}`))
     if (lost().length > 0) withLock(LOCK, () => lost().map((holder) => release(thing, holder)))
+    else if (holdersOf(thing).length === 0) removeEmpty(`${DIR}/${thing}`)
   }
 }
 

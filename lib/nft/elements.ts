@@ -1,6 +1,6 @@
 // This folder has the nftables rules of plumb (the .nft files) and the code that loads them and changes their elements.
 // Begin with sets.nft and the other .nft files. Then read `applyElements` below.
-import { heldSets, hold, isHeld, letGo } from '../journal/elements.ts'
+import { heldSets, hold, isHeld, letGo, partsWith } from '../journal/elements.ts'
 import { entries, isThere, partsOf, readPart } from '../journal/journal.ts'
 import { following, holds } from '../journal/ports.ts'
 import { NFT } from '../os/batch-tools.ts'
@@ -203,13 +203,14 @@ function firstOf<T>(all: readonly T[], keyOf: (one: T) => string): T[] {
 // Removes an element only when no attachment needs it any more. When another attachment takes the element meanwhile,
 // the element is added again.
 async function removeElements(steps: Batch['steps'], run: Run, send: Send): Promise<void> {
-  const kept: readonly Resource[] = letGo(steps.map(({ resource }) => resource).filter(isElement))
+  const all = steps.map(({ resource }) => resource).filter(isElement)
+  const kept: readonly Resource[] = letGo(all)
   const going = steps.filter(({ resource }) => !kept.includes(resource))
   // Without the table there is nothing to remove. Then nft is not started, because it may not work on this node.
   if (going.length === 0 || run.hasTable?.() === false) return
   const gone = going.map(({ resource }) => resource).filter(isElement)
   await remove([...going.map(({ line }) => line.text), ...uncovered(gone)], send)
-  const taken = gone.filter((one) => isHeld(one, one.part === undefined ? [] : [one.part]))
+  const taken = gone.filter((one) => isHeld(one, partsWith(one, all)))
   if (taken.length > 0) await send(taken.map(addition))
 }
 

@@ -1,9 +1,11 @@
 import { fs } from '../os/fs.ts'
+import { NoAnswer } from '../os/netlink-answer.ts'
 import { isThere } from '../os/nftables.ts'
 import type { Run } from '../os/run.ts'
 import type { Zoned } from '../state/kinds/zoned.ts'
-import { CniError, CODE } from '../text/errors.ts'
+import { CniError, CODE, ExecError } from '../text/errors.ts'
 
+const EPERM = 1
 const BUS = '/run/dbus/system_bus_socket'
 const AWAY = 'org.freedesktop.DBus.Error\\.(ServiceUnknown|NameHasNoOwner|NoServer|FileNotFound)'
 // The errors that mean success. firewalld reports that the source is already in its state (firewall/errors.py). For a
@@ -13,11 +15,18 @@ const ALREADY = {
   removeSource: new RegExp(`\\b(UNKNOWN_SOURCE|NOT_ENABLED|INVALID_ZONE|ZONE_CONFLICT)\\b|${AWAY}`),
 }
 
-/** Whether firewalld runs on the node. It does when its rules exist and the D-Bus socket exists. Starts no process. */
+/**
+ * Whether firewalld runs on the node. It does when its rules exist and the D-Bus socket exists. Starts no process. A user
+ * who is not root, and who may not ask for rules, sees the socket alone.
+ */
 export function isFirewalldThere(): boolean {
-  return (
-    fs.existsSync(BUS) && (isThere('inet', 'firewalld', 'filter_FORWARD') || isThere('ip', 'filter', 'FORWARD_direct'))
-  )
+  if (!fs.existsSync(BUS)) return false
+  try {
+    return isThere('inet', 'firewalld', 'filter_FORWARD') || isThere('ip', 'filter', 'FORWARD_direct')
+  } catch (cause) {
+    if (cause instanceof NoAnswer && cause.errno === EPERM) return true
+    throw cause
+  }
 }
 
 /**
@@ -55,10 +64,13 @@ export async function zone(
   )
 }
 
-/** Whether a zone has a source. False also when firewalld does not answer. */
+/** Whether a zone has a source. False without firewalld or the zone. Throws ExecError when firewalld does not answer. */
 export async function isZoned({ zone, source }: Pick<Zoned, 'zone' | 'source'>, run: Run): Promise<boolean> {
-  const { status, stdout } = await run(asking('querySource', zone, source), '')
-  return status === 0 && /\bboolean true\b/.test(stdout)
+  const argv = asking('querySource', zone, source)
+  const { status, stdout, stderr } = await run(argv, '')
+  if (status === 0) return /\bboolean true\b/.test(stdout)
+  if (/\bINVALID_ZONE\b/.test(stderr) || new RegExp(AWAY).test(stderr)) return false
+  throw new ExecError(argv, undefined, stderr.trim() || `ended with status ${status}`)
 }
 
 /** The argv of the process that calls a method of firewalld. */

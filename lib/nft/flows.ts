@@ -2,6 +2,7 @@ import { has } from '../os/exec.ts'
 import { log } from '../os/log.ts'
 import { localAddresses } from '../os/routes.ts'
 import type { Run } from '../os/run.ts'
+import { listed } from '../os/show.ts'
 import { type Flows, forgetOf, listsOf } from '../state/kinds/flows.ts'
 import { type Ip, parseIp } from '../text/ip.ts'
 import type { Netns } from '../text/values.ts'
@@ -38,19 +39,24 @@ async function stale(ns: Netns, given: readonly Flows[], run: Run): Promise<stri
     const [first, ...others] = given.filter((one) => one.family === family)
     if (first)
       for (const list of listsOf([first, ...others]))
-        lines.push(...staleOf((await run(['conntrack', ...list.split(' ')], '', ns)).stdout, [first, ...others]))
+        try {
+          lines.push(...staleOf(await listed(['conntrack', ...list.split(' ')], run, ns), [first, ...others]))
+        } catch (cause) {
+          const effect = 'UDP clients of a host port may go on to its former owner for up to 30 s'
+          log(`plumb: Cannot list connections: ${effect}: ${(cause as Error).message}`)
+        }
   }
   return lines
 }
 
 // The connections to or from a given port of the node. The node can be either end. Connections that already lead to the
 // port's pod are left out.
-function staleOf(listed: string, wanted: readonly [Flows, ...Flows[]]): string[] {
+function staleOf(table: string, wanted: readonly [Flows, ...Flows[]]): string[] {
   const [{ family }] = wanted
   const lines: string[] = []
-  const local = listed.includes('src=') ? localAddresses(family) : new Set<Ip>()
+  const local = table.includes('src=') ? localAddresses(family) : new Set<Ip>()
   const isLocal = (ip: Ip) => local.has(ip) || ip.startsWith('127.')
-  for (const [, src = '', dst = '', sport, dport, to = ''] of listed.matchAll(
+  for (const [, src = '', dst = '', sport, dport, to = ''] of table.matchAll(
     / src=(\S+) dst=(\S+) sport=(\d+) dport=(\d+) .*?src=(\S+) /g,
   )) {
     const ends = [

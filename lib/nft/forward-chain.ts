@@ -2,6 +2,7 @@ import { has } from '../os/exec.ts'
 import { isThere } from '../os/nftables.ts'
 import { readText } from '../os/reading.ts'
 import type { Run } from '../os/run.ts'
+import { listed } from '../os/show.ts'
 import { ExecError } from '../text/errors.ts'
 
 /** A variant of iptables whose table filter is in use on the node. */
@@ -52,8 +53,7 @@ export function tools(): Tool[] {
 
 /** The state of a chain, read with one tool. */
 export async function readChain(tool: string, name: string, run: Run): Promise<ChainState> {
-  const { stdout } = await run([`${tool}-save`, '-t', 'filter'], '')
-  const lines = stdout.split('\n')
+  const lines = (await listed([`${tool}-save`, '-t', 'filter'], run)).split('\n')
   const forward = lines.filter((line) => line.startsWith('-A FORWARD '))
   const jump = `-A FORWARD -j ${name}`
   const at = forward.indexOf(jump)

@@ -1,6 +1,7 @@
 import { heldKeys } from '../journal/elements.ts'
 import { partName } from '../journal/journal.ts'
 import type { Run } from '../os/run.ts'
+import { listed } from '../os/show.ts'
 import { addition, type Element, removal } from '../state/kinds/element.ts'
 import { isAlone, isSix, networkOf } from '../text/cidr.ts'
 import { type Cidr, parseCidr, split } from '../text/ip.ts'
@@ -48,7 +49,7 @@ export async function amongOthers(wanted: readonly Element[], run: Run): Promise
   const lines: string[] = []
   for (const pair of wanted.filter(isPair)) {
     const subnet = subnetOf(pair)
-    const others = (await listed(pair.set, run)).filter((other) => other !== subnet)
+    const others = (await networksIn(pair.set, run)).filter((other) => other !== subnet)
     if (others.some((other) => covers(other, subnet))) continue
     lines.push(
       ...others.filter((other) => covers(subnet, other)).map((other) => removal(pairOf(other, ''))),
@@ -98,11 +99,11 @@ function subnetIn(key: string): Cidr {
   return key.split(' ', 1)[0] as Cidr
 }
 
-async function listed(set: string, run: Run): Promise<Cidr[]> {
-  const { stdout } = await run(['nft', 'list', 'set', 'inet', 'plumb', set], '')
+async function networksIn(set: string, run: Run): Promise<Cidr[]> {
+  const text = await listed(['nft', 'list', 'set', 'inet', 'plumb', set], run)
   // nft prints a subnet of one address without its prefix length.
   const whole = (key: string) => parseCidr(key.includes('/') ? key : `${key}/${set.endsWith('6') ? 128 : 32}`)
-  return [...stdout.matchAll(/([0-9a-f:./]+)(?: \. [0-9a-f:./]+)? comment "/g)].map(([, key = '']) => whole(key))
+  return [...text.matchAll(/([0-9a-f:./]+)(?: \. [0-9a-f:./]+)? comment "/g)].map(([, key = '']) => whole(key))
 }
 
 function covers(outer: Cidr, inner: Cidr): boolean {

@@ -2,6 +2,7 @@ import { has } from '../os/exec.ts'
 import { isThere, rulesOf } from '../os/nftables.ts'
 import { readText } from '../os/reading.ts'
 import type { Run } from '../os/run.ts'
+import { listed } from '../os/show.ts'
 import { CHAIN, missing, type Passage, type PassageState, scripted } from '../state/kinds/passage.ts'
 import { ExecError } from '../text/errors.ts'
 
@@ -16,8 +17,8 @@ export async function pass(passage: Passage, run: Run): Promise<void> {
   if (isWanted(passage)) await complete(`${ip}tables-nft`, passage, readPassage(passage), run)
   const legacyTables = (readText(`/proc/net/${ip}_tables_names`) ?? '').split('\n')
   if (!legacyTables.includes('filter') || !has(`${ip}tables-legacy-save`)) return
-  const { stdout } = await run([`${ip}tables-legacy-save`, '-t', 'filter'], '')
-  await complete(`${ip}tables-legacy`, passage, readLegacy(passage, stdout.split('\n')), run)
+  const rules = await listed([`${ip}tables-legacy-save`, '-t', 'filter'], run)
+  await complete(`${ip}tables-legacy`, passage, readLegacy(passage, rules.split('\n')), run)
 }
 
 /**

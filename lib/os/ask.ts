@@ -49,6 +49,8 @@ export function question<Reply extends object>(to: Answerer, asked: object, quie
           else if (line.length > 0) return replyOf(new TextDecoder().decode(Uint8Array.from(line)), to)
         }
       }
+    } catch (cause) {
+      throw cause instanceof CniError ? cause : new Unreachable(to, (cause as Error).message)
     } finally {
       close()
     }

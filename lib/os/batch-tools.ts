@@ -1,5 +1,7 @@
 /** The argv of an ip batch that only changes settings. */
 export const BLIND: readonly string[] = ['ip', '-batch', '-']
+/** The words after `ip` or `bridge` for a batch that goes on after a line that fails. */
+export const RELENTLESS: readonly string[] = ['-force', '-batch', '-']
 /** The argv of a batch of tc. */
 export const SHAPING: readonly string[] = ['tc', '-batch', '-']
 /** The argv of an nft transaction. */

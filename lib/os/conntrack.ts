@@ -2,10 +2,11 @@ import { isSix } from '../text/cidr.ts'
 import { bytesOf, type Ip } from '../text/ip.ts'
 import { addressOf } from './link-addresses.ts'
 import { log } from './log.ts'
+import { NoAnswer } from './netlink-answer.ts'
 import { attributesOf } from './netlink-attributes.ts'
 import { readText } from './reading.ts'
 import { type Attribute, NLM_F_DUMP, request } from './rtnetlink.ts'
-import { connect } from './sockets.ts'
+import { Connected } from './sockets.ts'
 
 // The connections that the kernel tracks in this thread's namespace, by nfnetlink_conntrack and without a subprocess.
 // The tool conntrack lists the whole table as text, which takes seconds on a busy node.
@@ -59,7 +60,9 @@ const [PROTO_NUM, PROTO_SPORT, PROTO_DPORT, ICMP_ID, ICMP_TYPE, ICMP_CODE, ICMP6
 const [FILTER_ORIG, FILTER_REPLY] = [1, 2]
 // net/netfilter/nf_internals.h: which parts of a tuple the kernel compares.
 const [BY_SRC, BY_DST, BY_PROTO, BY_DPORT] = [1, 2, 8, 32]
-const [NESTED, NLM_F_ACK, NLMSG_ERROR, HEADERS] = [0x8000, 4, 2, 20]
+const [NESTED, NLM_F_ACK, HEADERS] = [0x8000, 4, 20]
+// The connection has ended by itself.
+const ENOENT = 2
 const [AF_UNSPEC, FAMILIES] = [0, { 4: 2, 6: 10 }] as const
 
 /** The number of connections that the kernel tracks. 0 where it tracks none, because the module is not loaded. */
@@ -67,18 +70,17 @@ export function connectionCount(): number {
   return Number(readText('/proc/sys/net/netfilter/nf_conntrack_count') ?? 0)
 }
 
-/** The connections that match. Throws Error with the errno when the kernel refuses to list them. */
+/** The connections that match. Throws NoAnswer. */
 export function connections(sought: Sought): Connection[] {
   return [...connectionPieces(sought)].flat()
 }
 
 /** The same, piece by piece: there may be hundreds of thousands. The caller may do other work in between. */
 export function* connectionPieces(sought: Sought): Generator<Connection[]> {
-  const socket = connect(NETLINK_NETFILTER)
+  const socket = new Connected(NETLINK_NETFILTER)
   try {
     for (const piece of socket.pieces(request(SUBSYSTEM | GET, header(sought.family), NLM_F_DUMP, filterOf(sought)))) {
       yield piece.flatMap((message) => {
-        refused(message, 'list')
         const found = connectionOf(message)
         return found && isSought(found, sought) ? [found] : []
       })
@@ -88,33 +90,32 @@ export function* connectionPieces(sought: Sought): Generator<Connection[]> {
   }
 }
 
-/** Makes the kernel forget these connections, on one socket. Gives how many were there. Throws Error with the errno. */
+/** Makes the kernel forget these connections, on one socket. Gives how many were there. Throws NoAnswer. */
 export function forget(all: readonly Connection[]): number {
-  return change(all, DELETE, 'forget', [])
+  return change(all, DELETE, [])
 }
 
 /**
  * Sets or clears a bit of the marks of these connections, on one socket. Their times stay as they are. Gives how many
- * were there. Throws Error with the errno.
+ * were there. Throws NoAnswer.
  */
 export function setBit(all: readonly Connection[], bit: number, isSet: boolean): number {
-  return change(all, NEW, 'mark', [
+  return change(all, NEW, [
     [MARK, bigEndian(isSet ? bit : 0)],
     [MARK_MASK, bigEndian(bit)],
   ])
 }
 
-function change(all: readonly Connection[], type: number, what: string, more: readonly Attribute[]): number {
+function change(all: readonly Connection[], type: number, more: readonly Attribute[]): number {
   if (all.length === 0) return 0
-  const socket = connect(NETLINK_NETFILTER)
+  const socket = new Connected(NETLINK_NETFILTER)
   try {
     let count = 0
     for (const { there, name } of all) {
       const asked = request(SUBSYSTEM | type, header(isSix(there.src) ? 6 : 4), NLM_F_ACK, [...name, ...more])
-      const [answer] = socket.ask(asked)
-      // ENOENT: it has ended by itself.
-      if (!answer || answer.getInt32(16, true) === 0) count++
-      else if (answer.getInt32(16, true) !== -2) refused(answer, what)
+      const { errno } = socket.ask(asked)
+      if (errno === 0) count++
+      else if (errno !== ENOENT) throw new NoAnswer(NETLINK_NETFILTER, asked, errno)
     }
     return count
   } finally {
@@ -223,12 +224,6 @@ function tupleOf(attribute: DataView): Tuple | undefined {
   }
 }
 
-function refused(message: DataView, what: string): void {
-  if (message.getUint16(4, true) !== NLMSG_ERROR) return
-  const code = message.getInt32(16, true)
-  if (code !== 0) throw new Error(`Cannot ${what} connections: errno ${-code}`)
-}
-
 // struct nfgenmsg: the family, the version, and a resource id.
 function header(family: Sought['family']): Uint8Array {
   return Uint8Array.of(family === undefined ? AF_UNSPEC : FAMILIES[family], 0, 0, 0)
@@ -274,11 +269,11 @@ export function forgetAddresses(ips: readonly Ip[]): void {
  * refuses it as incomplete.
  */
 function forgetBySource(ip: Ip): boolean {
-  const socket = connect(NETLINK_NETFILTER)
+  const socket = new Connected(NETLINK_NETFILTER)
   try {
     return [{ src: ip }, { from: ip }].every((sought) => {
-      const [answer] = socket.ask(request(SUBSYSTEM | DELETE, header(4), NLM_F_ACK, filterOf({ family: 4, ...sought })))
-      return answer?.getInt32(16, true) === 0
+      const filter = filterOf({ family: 4, ...sought })
+      return socket.ask(request(SUBSYSTEM | DELETE, header(4), NLM_F_ACK, filter)).errno === 0
     })
   } finally {
     socket.close()

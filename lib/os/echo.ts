@@ -1,5 +1,6 @@
 import { isSix } from '../text/cidr.ts'
 import type { Ip } from '../text/ip.ts'
+import { checksum } from './checksum.ts'
 import { errno, libc, pointerTo } from './door.ts'
 import { socketAddress } from './raw-packets.ts'
 
@@ -102,7 +103,7 @@ function echoes(fd: number, version: 4 | 6, id: number): Echoes {
       c.clock_gettime(CLOCK_REALTIME, clock)
       packet.setBigInt64(HEADER_BYTES + 16, now())
       // The ICMPv6 checksum also covers the addresses. The kernel fills it in.
-      if (version === 4) packet.setUint16(2, checksum(packet))
+      if (version === 4) packet.setUint16(2, checksum([bytes.subarray(0, PACKET_BYTES)]))
       return Number(c.sendto(fd, bytes, BigInt(size), MSG_DONTWAIT, address, address.length)) === size
     },
     hear() {
@@ -125,14 +126,6 @@ function echoes(fd: number, version: 4 | 6, id: number): Echoes {
     },
     close: () => void c.close(fd),
   }
-}
-
-// RFC 1071.
-function checksum(packet: DataView): number {
-  let sum = 0
-  for (let at = 0; at < packet.byteLength; at += 2) sum += packet.getUint16(at)
-  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >>> 16)
-  return ~sum & 0xffff
 }
 
 // Classic BPF (linux/filter.h): accepts an echo reply with this socket's id.

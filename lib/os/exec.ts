@@ -1,7 +1,9 @@
 // This folder is the access to the system: files, locks, namespaces, links, netlink, nftables, and external tools such
 // as ip, nft and tc. Begin with `run` in this file. Then read libc.ts and fs.ts for the calls without a subprocess.
 import { CniError, CODE, ExecError } from '../text/errors.ts'
+import type { Ip } from '../text/ip.ts'
 import type { Netns } from '../text/values.ts'
+import { announce } from './announcement.ts'
 import { remaining } from './deadline.ts'
 import { libc, sleep } from './door.ts'
 import { fs } from './fs.ts'
@@ -9,7 +11,7 @@ import { type Child, spawn, wait } from './libc.ts'
 import { addressesNow } from './link-addresses.ts'
 import { type Ending, endingOf, listenerOf } from './link-removal.ts'
 import { isLink } from './link-state.ts'
-import { linkIn } from './links.ts'
+import { forwards, linkIn } from './links.ts'
 import { inside } from './netns.ts'
 import { chainUses, isThere, ruleCounts, setNames } from './nftables.ts'
 import { ownTool } from './own-tools.ts'
@@ -71,6 +73,8 @@ export const run: Run = Object.assign(
       if (!working.has(`${key} ${stdin}`)) working.set(`${key} ${stdin}`, put(key, argv, stdin, ns))
     },
     running: (name: string, limitMs: number) => linkState(name, limitMs) === 'running',
+    forwards,
+    announce: (link: string, addresses: readonly Ip[], ns: Netns) => inside(ns, () => announce(link, addresses)),
     link: isLink,
     seen: linkIn,
     held: addressesNow,
@@ -85,7 +89,8 @@ export const run: Run = Object.assign(
 export async function runPlugin(file: string, env: Readonly<Record<string, string>>, stdin: string): Promise<Output> {
   const vars = Object.entries(env).map(([key, value]) => `${key}=${value}`)
   const ended = span(file.slice(file.lastIndexOf('/') + 1), [file])
-  return collect({ ...fed(start(file, [file], vars, true), stdin, [file]), ended }, [file])
+  // It may leave a process behind that must not hold the lock of the call (lib/os/turns.ts).
+  return collect({ ...fed(start(file, [file], vars, true, []), stdin, [file]), ended }, [file])
 }
 
 /** Whether a tool is installed, for work that is not needed without the tool. */
@@ -122,7 +127,11 @@ function begin(argv: readonly string[], ns: Netns): Started {
   const words = locate(name)
   return inside(ns, () => {
     const [listener, ended] = [listenerOf(argv), span(name, argv)]
-    return { ...start(words[0] as string, [...words, ...rest], ENV, false, listener?.fd), listener, ended }
+    return {
+      ...start(words[0] as string, [...words, ...rest], ENV, false, [busyFile(), listener?.fd ?? -1]),
+      listener,
+      ended,
+    }
   })
 }
 
@@ -131,10 +140,10 @@ function start(
   argv: readonly string[],
   env: readonly string[],
   ownStderr: boolean,
-  listener = -1,
+  inherited: readonly number[],
 ): Child {
   try {
-    return spawn(file, argv, env, ownStderr, [busyFile(), listener])
+    return spawn(file, argv, env, ownStderr, inherited)
   } catch (cause) {
     throw new ExecError(argv, undefined, `cannot be started: ${(cause as Error).message}`, { cause })
   }

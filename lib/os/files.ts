@@ -1,6 +1,7 @@
 import { pid } from './door.ts'
 import { fs } from './fs.ts'
 import { flock } from './libc.ts'
+import { log } from './log.ts'
 
 let serial = 0
 
@@ -10,7 +11,7 @@ let serial = 0
  * With `wait: false` throws Error with code EWOULDBLOCK when another process holds the lock.
  */
 export function withLock<T>(path: string, work: () => T, { wait = true } = {}): T {
-  const fd = within(path, () => fs.openSync(path, 'a', 0o600))
+  const fd = openLock(path)
   try {
     if (!flock(fd, { wait }))
       throw Object.assign(new Error(`${path} is locked by another process`), { code: 'EWOULDBLOCK' })
@@ -25,10 +26,20 @@ export function withLock<T>(path: string, work: () => T, { wait = true } = {}): 
  * ends with the process. Undefined when another process holds the lock.
  */
 export function takeLock(path: string): (() => void) | undefined {
-  const fd = within(path, () => fs.openSync(path, 'a', 0o600))
+  const fd = openLock(path)
   if (flock(fd, { wait: false })) return () => fs.closeSync(fd)
   fs.closeSync(fd)
   return undefined
+}
+
+// A read-only disk has nothing to write, but what it holds can be read, and a CHECK or a DEL may need no more.
+function openLock(path: string): number {
+  try {
+    return within(path, () => fs.openSync(path, 'a', 0o600))
+  } catch (cause) {
+    if (!absentOr(cause, 'EROFS') || !fs.existsSync(path)) throw cause
+    return fs.openSync(path, 'r')
+  }
 }
 
 /**
@@ -73,7 +84,8 @@ export function createOnce(
     if (absentOr(cause, 'EEXIST')) return false
     throw cause
   } finally {
-    remove(draft)
+    // The next call replaces a draft that the disk does not let go.
+    ifDiskAllows(`Cannot remove ${draft}`, () => remove(draft))
   }
 }
 
@@ -100,6 +112,19 @@ export function remove(path: string): void {
     // A read-only file system reports EROFS without looking for the file.
     if (!NOWHERE.some((code) => absentOr(cause, code)) && !(absentOr(cause, 'EROFS') && !fs.existsSync(path)))
       throw cause
+  }
+}
+
+/**
+ * Runs work on a record that a removal can do without. When the disk refuses it, logs `fact` with the reason and
+ * returns. Throws every other failure.
+ */
+export function ifDiskAllows(fact: string, work: () => void): void {
+  try {
+    work()
+  } catch (cause) {
+    if (typeof (cause as NodeJS.ErrnoException).errno !== 'number') throw cause
+    log(`plumb: ${fact}: ${(cause as Error).message}`)
   }
 }
 

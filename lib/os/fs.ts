@@ -1,4 +1,4 @@
-import { isArm, libc } from './door.ts'
+import { errno, isArm, libc } from './door.ts'
 import { bytes, lastError } from './libc.ts'
 
 // asm-generic/fcntl.h. These values are the same on x86-64 and arm64.
@@ -23,6 +23,8 @@ const [STATX_BASIC, STATX_BYTES, MODE, INO, SIZE, MTIME, DEV] = [0x7ff, 256, 28,
 const [RECORD, NAME] = [16, 19]
 const [SOME, PATH_MAX, STATFS_BYTES] = [16_384, 4096, 128]
 const SEEK_END = 2
+// ENOENT: there is no such file. ENOTDIR, ENAMETOOLONG and ELOOP: there can be none.
+const ABSENT = [2, 20, 36, 40]
 
 let decoder: TextDecoder | undefined
 // All reads share one buffer. A new buffer of 16 kB per read costs the kernel four pages that it has to find and clear.
@@ -115,8 +117,11 @@ export const fs = {
       fs.closeSync(fd)
     }
   },
+  /** Whether there is a file. Unlike `node:fs`, throws when the kernel does not say that there is none. */
   existsSync(path: string): boolean {
-    return !path.includes('\0') && libc().access(bytes(path), 0) === 0
+    if (path.includes('\0')) return false
+    if (libc().access(bytes(path), 0) === 0) return true
+    return ABSENT.includes(errno()) ? false : fail('access', path)
   },
   /** The facts of a file. Undefined when there is no such file. */
   statSync(path: string): Stat | undefined {

@@ -7,6 +7,9 @@ const RTM_GETADDR = 22
 const [IFADDRMSG_BYTES, IFA_PREFIXLEN, IFA_SCOPE, IFA_INDEX] = [8, 1, 3, 4]
 const [IFA_ADDRESS, IFA_LOCAL] = [1, 2]
 
+// ENODEV: there is no link of this index.
+const GONE = [19]
+
 /** The scope of an address that is valid only on one link (linux/rtnetlink.h). */
 export const RT_SCOPE_LINK = 253
 
@@ -19,14 +22,14 @@ export interface Held {
 /**
  * The addresses of a link of this thread's namespace, by the link's index, of one family or both. The kernel looks at
  * no other link (Linux 4.20), however many links exist. `ip -batch` makes the kernel go through all links. With index
- * 0, returns the addresses of all links. Throws Error with the errno when the request fails.
+ * 0, returns the addresses of all links. A link that is gone has none. Throws NoAnswer.
  */
 export function addressesNow(index = 0, family?: 4 | 6): Held[] {
   const body = new Uint8Array(IFADDRMSG_BYTES)
   body[0] = family === undefined ? 0 : family === 4 ? AF_INET : AF_INET6
   new DataView(body.buffer).setUint32(IFA_INDEX, index, true)
   const found: Held[] = []
-  for (const { body: header, attributes } of askRoute(RTM_GETADDR, body, NLM_F_DUMP, [], true)) {
+  for (const { body: header, attributes } of askRoute(RTM_GETADDR, body, NLM_F_DUMP, [], GONE, true)) {
     const ip =
       index === 0 || header.getUint32(IFA_INDEX, true) === index
         ? addressOf(attributes.get(IFA_LOCAL) ?? attributes.get(IFA_ADDRESS))

@@ -1,12 +1,12 @@
 import type { Netns } from '../text/values.ts'
 import type { Sign } from './libc.ts'
-import { attributesOf, textOf } from './netlink-attributes.ts'
+import { attributesOf, numberOf, textOf } from './netlink-attributes.ts'
 import { inside } from './netns.ts'
 import { type Listener, listen } from './sockets.ts'
 
 // struct nlmsghdr, and struct ifinfomsg before the attributes (linux/rtnetlink.h, linux/if_link.h).
 const [MESSAGE_TYPE, MESSAGE_SOCKET, FAMILY, ATTRIBUTES] = [4, 12, 16, 32]
-const [RTM_DELLINK, AF_UNSPEC, IFLA_IFNAME] = [17, 0, 3]
+const [RTM_DELLINK, AF_UNSPEC, IFLA_IFNAME, IFLA_GROUP] = [17, 0, 3, 27]
 // NFNL_SUBSYS_NFTABLES and NFT_MSG_NEWGEN (linux/netfilter/nf_tables.h). The kernel sends it after each transaction.
 const NEWGEN = (10 << 8) | 15
 
@@ -41,7 +41,7 @@ export function endingOf(
     const isOwn = (message: DataView) => message.getUint32(MESSAGE_SOCKET, true) === pid
     return ending(listener, (message) => message.getUint16(MESSAGE_TYPE, true) === NEWGEN && isOwn(message))
   }
-  const isLast = argv.join(' ') === 'ip -batch -' ? removal(input, pid) : undefined
+  const isLast = argv.join(' ') === 'ip -batch -' ? removal(input) : undefined
   const own = isLast && listening('links', ns)
   return own && ending(own, isLast)
 }
@@ -66,28 +66,25 @@ function listening(group: Parameters<typeof listen>[0], ns: Netns = 'host'): Lis
   }
 }
 
-const [DELETED, GROUP, SET] = ['link delete dev ', 'link delete group ', 'link set dev ']
+const [DELETION, SET] = ['link delete group ', 'link set dev ']
 
-// Without -force, ip runs a line only after all earlier lines have succeeded. So the last line shows that all is done.
-function removal(input: string, pid: number): ((message: DataView) => boolean) | undefined {
+// The kernel reports a deleted link with its group. It does not say who deleted the link, unless the request asked for
+// an echo (NLM_F_ECHO), and `ip` does not ask. But a link has this group only when the tool has run the line that sets
+// the group. Without -force, ip runs a line only after all earlier lines have succeeded. So only the deletion of the
+// group is left, and it cannot meet a later link of the same name. It does not matter who deleted this one.
+function removal(input: string): ((message: DataView) => boolean) | undefined {
   const lines = input.trimEnd().split('\n')
   const last = lines[lines.length - 1] as string
-  const name = last.startsWith(DELETED) ? last.slice(DELETED.length) : undefined
-  const group = last.startsWith(GROUP) ? ` group ${last.slice(GROUP.length)}` : undefined
-  const grouped = lines.flatMap((line) =>
-    group && line.startsWith(SET) && line.endsWith(group) ? line.slice(SET.length, -group.length) : [],
-  )
-  const names = new Set(name ? [name] : grouped)
+  if (!last.startsWith(DELETION)) return undefined
+  const group = last.slice(DELETION.length)
+  const isSetting = (line: string) => line.startsWith(SET) && line.endsWith(` group ${group}`)
+  const names = new Set(lines.filter(isSetting).map((line) => line.slice(SET.length, -` group ${group}`.length)))
   if (names.size === 0) return undefined
-  // The kernel itself removes the link when the pod's namespace is gone. The tool has then yet to ask, and by that time
-  // the same ADD may have made a link of this name. So the message must name the tool. Before Linux 6.2 it names nobody,
-  // and the end of the tool counts. For a group it names nobody either, but a later link is not in the group.
-  const isGroup = grouped.length > 0 && lines.length === 1 + grouped.length
   return (message) => {
     // When a bridge loses a port, it sends a similar message with the family AF_BRIDGE.
-    const isGone = message.getUint16(MESSAGE_TYPE, true) === RTM_DELLINK && message.getUint8(FAMILY) === AF_UNSPEC
-    if (isGone && (message.getUint32(MESSAGE_SOCKET, true) === pid || isGroup))
-      names.delete(textOf(attributesOf(message, ATTRIBUTES).get(IFLA_IFNAME)))
+    if (message.getUint16(MESSAGE_TYPE, true) !== RTM_DELLINK || message.getUint8(FAMILY) !== AF_UNSPEC) return false
+    const attributes = attributesOf(message, ATTRIBUTES)
+    if (numberOf(attributes.get(IFLA_GROUP)) === Number(group)) names.delete(textOf(attributes.get(IFLA_IFNAME)))
     return names.size === 0
   }
 }

@@ -1,6 +1,7 @@
 import type { Settings } from '../state/kinds/setting.ts'
 import { BRIDGE_ALIAS } from '../text/owner.ts'
 import type { IfName, Mac, Netns } from '../text/values.ts'
+import { sleep } from './door.ts'
 import { attributesOf, numberOf, textOf } from './netlink-attributes.ts'
 import { inside } from './netns.ts'
 import { readText } from './reading.ts'
@@ -11,11 +12,13 @@ const RTM_GETLINK = 18
 const [IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_LINK, IFLA_MASTER, IFLA_TXQLEN] = [1, 3, 4, 5, 10, 13]
 const [IFLA_LINKINFO, IFLA_IFALIAS, IFLA_EXT_MASK, IFLA_LINK_NETNSID, IFLA_PERM_ADDRESS] = [18, 20, 29, 37, 54]
 const [IFLA_INFO_KIND, IFLA_INFO_DATA, IFLA_INFO_SLAVE_DATA, IFLA_VRF_TABLE] = [1, 2, 5, 1]
-const [IFLA_BRPORT_MODE, IFLA_BRPORT_ISOLATED, IFLA_BRPORT_LOCKED] = [4, 33, 39]
+const [IFLA_BRPORT_STATE, IFLA_BRPORT_MODE, IFLA_BRPORT_ISOLATED, IFLA_BRPORT_LOCKED] = [1, 4, 33, 39]
 const [IFINFOMSG_BYTES, IFI_TYPE, IFI_INDEX, IFI_FLAGS] = [16, 2, 4, 8]
 const [IFF_UP, IFF_PROMISC, IFF_ALLMULTI] = [1, 0x100, 0x200]
 const ARPHRD_ETHER = 1
 const SKIP_STATISTICS: Attribute = [IFLA_EXT_MASK, Uint8Array.of(8, 0, 0, 0)]
+// ENODEV. ERANGE and EINVAL: no link can have this name or index.
+const ABSENT = [19, 22, 34]
 
 /** The kernel's facts about a link. */
 export interface LinkFacts extends Required<Omit<Settings, 'master'>> {
@@ -42,6 +45,8 @@ export interface LinkFacts extends Required<Omit<Settings, 'master'>> {
    */
   readonly hairpin: boolean
   readonly isolated: boolean
+  /** For a port of a bridge: what the bridge does with its frames, such as `BR_STATE_DISABLED`. */
+  readonly state: number | undefined
   /** For a VRF: its routing table. */
   readonly table: number | undefined
 }
@@ -54,29 +59,52 @@ export type SeenLink = Pick<
 
 /**
  * The facts of a link of this thread's namespace, by name or index (rtnetlink(7)). Takes microseconds and no
- * subprocess. Undefined when there is no such link. Throws Error with the errno when the request fails.
+ * subprocess. Undefined when there is no such link. Throws NoAnswer.
  */
 export function linkFacts(which: string | number): LinkFacts | undefined {
   const body = new Uint8Array(IFINFOMSG_BYTES)
   if (typeof which === 'number') new DataView(body.buffer).setInt32(IFI_INDEX, which, true)
   const named: Attribute[] = typeof which === 'number' ? [] : [[IFLA_IFNAME, new TextEncoder().encode(`${which}\0`)]]
-  const [found] = askRoute(RTM_GETLINK, body, 0, [SKIP_STATISTICS, ...named])
+  const [found] = askRoute(RTM_GETLINK, body, 0, [SKIP_STATISTICS, ...named], ABSENT)
   return found && read(found)
 }
 
 /**
  * The facts of all links of this thread's namespace. Not from sysfs, which shows the namespace in which it was mounted.
+ * Throws NoAnswer.
  */
 export function linksNow(): LinkFacts[] {
   return askRoute(RTM_GETLINK, new Uint8Array(IFINFOMSG_BYTES), NLM_F_DUMP, [SKIP_STATISTICS]).map(read)
 }
 
 /**
- * The facts of a link of any namespace. Undefined when there is no such link. Throws CniError 3 when the namespace
- * cannot be entered.
+ * The facts of a link of any namespace. Undefined when there is no such link. Throws NoAnswer, and CniError 3 when the
+ * namespace cannot be entered.
  */
 export function linkIn(name: string, ns: Netns): LinkFacts | undefined {
   return inside(ns, () => linkFacts(name))
+}
+
+// linux/if_bridge.h
+const BR_STATE_DISABLED = 0
+const [FIRST_STEP_MS, LONGEST_STEP_MS] = [0.05, 50]
+
+/**
+ * Waits until the bridge of a port takes the port's frames, at most `limitMs`. The kernel reports a carrier a moment
+ * before it tells the bridge. A bridge with spanning tree listens first, for half a minute. Nobody waits for that.
+ * Returns false when the time is over.
+ */
+export function forwards(port: string, limitMs: number): boolean {
+  const until = performance.now() + limitMs
+  for (
+    let step = FIRST_STEP_MS;
+    linkFacts(port)?.state === BR_STATE_DISABLED;
+    step = Math.min(step * 2, LONGEST_STEP_MS)
+  ) {
+    if (performance.now() >= until) return false
+    sleep(step)
+  }
+  return true
 }
 
 // linux/netdevice.h
@@ -120,6 +148,7 @@ function read({ body, attributes }: Answer): LinkFacts {
     locked: isOn(IFLA_BRPORT_LOCKED),
     hairpin: isOn(IFLA_BRPORT_MODE),
     isolated: isOn(IFLA_BRPORT_ISOLATED),
+    state: port?.get(IFLA_BRPORT_STATE)?.getUint8(0),
     table: data ? numberOf(attributesOf(data).get(IFLA_VRF_TABLE)) : undefined,
     mac: macOf(attributes.get(IFLA_ADDRESS)),
     mtu: numberOf(attributes.get(IFLA_MTU)) ?? 0,

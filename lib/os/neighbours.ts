@@ -9,7 +9,7 @@ const [NUD_PERMANENT, NTF_EXT_LEARNED] = [0x80, 0x10]
 /**
  * The number of neighbours of this thread's namespace that do not count for the limit of the kernel's table,
  * `gc_thresh3`. They are the permanent ones, such as those of a VXLAN device, and those that a program learnt. Source:
- * Linux 5.0, net/core/neighbour.c, `neigh_alloc`. Throws Error with the errno when the request fails.
+ * Linux 5.0, net/core/neighbour.c, `neigh_alloc`. Throws NoAnswer.
  */
 export function uncountedNeighbours(family: 4 | 6): number {
   const body = new Uint8Array(NDMSG_BYTES)

@@ -9,6 +9,14 @@ const OWN = '/proc/self/ns/net'
 const NSFS = 0x6e736673
 
 /**
+ * The path of this process's network namespace, for other programs. /proc may belong to another PID namespace than this
+ * process does, and there the number of getpid(2) is a stranger's. Throws when this process is not in /proc.
+ */
+export function ownNetns(): string {
+  return `/proc/${fs.readlinkSync('/proc/self')}/ns/net`
+}
+
+/**
  * Runs synchronous work in a network namespace. This thread, its child processes and /proc/sys/net are then in that
  * namespace. Always returns to the old namespace afterwards. Throws CniError 3 when the namespace cannot be entered.
  */
@@ -38,6 +46,11 @@ export function netnsState(path: NetnsPath): 'pod' | 'own' | 'gone' | 'other' {
   if (fs.statfsSync(path) !== NSFS) return 'other'
   const own = fs.statSync(OWN)
   return found.ino === own?.ino && found.dev === own.dev ? 'own' : 'pod'
+}
+
+/** Whether a path surely leads to no namespace: no file exists, or a file that is no namespace. */
+export function isNoNamespace(path: NetnsPath): boolean {
+  return ['gone', 'other'].includes(netnsState(path))
 }
 
 /**

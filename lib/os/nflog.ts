@@ -1,10 +1,11 @@
+import { NoAnswer } from './netlink-answer.ts'
 import { attributesOf, textOf } from './netlink-attributes.ts'
 import { type Listener, subscribe } from './sockets.ts'
 
 // Constants of linux/netlink.h, linux/netfilter/nfnetlink.h and linux/netfilter/nfnetlink_log.h.
 const NETLINK_NETFILTER = 12
 const [NLMSG_HEADER, HEADERS] = [16, 20]
-const [NLMSG_ERROR, NLM_F_REQUEST, NLM_F_ACK] = [2, 1, 4]
+const [NLM_F_REQUEST, NLM_F_ACK] = [1, 4]
 const [ULOG_PACKET, ULOG_CONFIG] = [0x400, 0x401]
 const [CFG_CMD, CFG_MODE, CFG_TIMEOUT, CFG_QTHRESH] = [1, 2, 4, 5]
 const [CMD_BIND, COPY_PACKET] = [1, 2]
@@ -28,15 +29,12 @@ export interface Logged {
  * much of a packet is wanted. Throws Error when the kernel refuses, for example because another program reads it.
  */
 export function listenToLog(group: number, bytes: number): Listener {
-  const listener = subscribe(NETLINK_NETFILTER, configuration(group, bytes), ROOM_BYTES)
-  for (const answer of listener.messages()) {
-    if (answer.getUint16(4, true) !== NLMSG_ERROR) continue
-    const errno = -answer.getInt32(NLMSG_HEADER, true)
-    if (errno === 0) continue
-    listener.close()
-    throw new Error(`NFLOG group ${group}: ${ERRNO[errno] ?? `errno ${errno}`}`)
+  try {
+    return subscribe(NETLINK_NETFILTER, configuration(group, bytes), ROOM_BYTES)
+  } catch (cause) {
+    const why = cause instanceof NoAnswer && cause.errno !== undefined ? ERRNO[cause.errno] : undefined
+    throw new Error(`NFLOG group ${group}: ${why ?? (cause as Error).message}`, { cause })
   }
-  return listener
 }
 
 /** The logged packets in a piece of the kernel's messages. Pure. */

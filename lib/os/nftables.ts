@@ -14,32 +14,30 @@ const [NEWOBJ, GETOBJ] = [18, 19]
 const [OBJ_TABLE, OBJ_NAME, OBJ_TYPE, OBJ_DATA, COUNTER, COUNTER_PACKETS] = [1, 2, 3, 4, 1, 2]
 const FAMILIES = { inet: 1, ip: 2, bridge: 7, ip6: 10 } as const
 const NLMSG_HEADER = 16
-const NLMSG_ERROR = 2
 // The size of struct nlmsghdr and struct nfgenmsg, which stand before the attributes.
 const HEADERS = 20
 // NFT_NAME_MAXLEN, without the NUL.
 const LONGEST_NAME = 255
 // ENOENT means absent. EINVAL and EOPNOTSUPP are the answers of a kernel without nf_tables.
-const ABSENT = [-2, -22, -95]
+const ABSENT = [2, 22, 95]
 
 type Family = keyof typeof FAMILIES
 
 /**
  * Whether nft has a table, or a chain of that table, in this thread's namespace. Asks the kernel directly (nfnetlink),
- * in microseconds and without a subprocess. Also true when the kernel refuses to answer. The caller then asks nft.
+ * in microseconds and without a subprocess. Throws NoAnswer.
  */
 export function isThere(family: Family, table: string, chain?: string): boolean {
   // A container ID may make a name that no chain can have, and that does not fit into a request.
   if (chain !== undefined && chain.length > LONGEST_NAME) return false
-  const asked =
+  const found =
     chain === undefined
-      ? question(GETTABLE, 0, family, [[TABLE_NAME, table]])
-      : question(GETCHAIN, 0, family, [
+      ? asking(GETTABLE, 0, family, [[TABLE_NAME, table]])
+      : asking(GETCHAIN, 0, family, [
           [CHAIN_TABLE, table],
           [CHAIN_NAME, chain],
         ])
-  const [answer] = netlink(NETLINK_NETFILTER, asked)
-  return !(answer?.getUint16(4, true) === NLMSG_ERROR && ABSENT.includes(answer.getInt32(16, true)))
+  return found.length > 0
 }
 
 /**
@@ -48,7 +46,7 @@ export function isThere(family: Family, table: string, chain?: string): boolean 
  */
 export function ruleCounts(family: Family, table: string): Map<string, number> {
   const counts = new Map<string, number>()
-  for (const answer of netlink(NETLINK_NETFILTER, question(GETRULE, NLM_F_DUMP, family, [[RULE_TABLE, table]]))) {
+  for (const answer of asking(GETRULE, NLM_F_DUMP, family, [[RULE_TABLE, table]])) {
     if (answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWRULE)) continue
     // Kernels before 5.x dump the rules of all tables.
     if (text(answer, RULE_TABLE) !== table) continue
@@ -64,7 +62,7 @@ export function ruleCounts(family: Family, table: string): Map<string, number> {
  */
 export function chainUses(family: Family, table: string): Map<string, number> {
   const uses = new Map<string, number>()
-  for (const answer of netlink(NETLINK_NETFILTER, question(GETCHAIN, NLM_F_DUMP, family, []))) {
+  for (const answer of asking(GETCHAIN, NLM_F_DUMP, family, [])) {
     if (answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWCHAIN)) continue
     if (text(answer, CHAIN_TABLE) !== table) continue
     // In network byte order.
@@ -75,8 +73,7 @@ export function chainUses(family: Family, table: string): Map<string, number> {
 
 /** The names of the sets and maps of an nft table, without their elements. Asks the kernel directly like `isThere`. */
 export function setNames(family: Family, table: string): string[] {
-  const asked = question(GETSET, NLM_F_DUMP, family, [[SET_TABLE, table]])
-  return netlink(NETLINK_NETFILTER, asked).flatMap((answer) => {
+  return asking(GETSET, NLM_F_DUMP, family, [[SET_TABLE, table]]).flatMap((answer) => {
     if (answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWSET)) return []
     return text(answer, SET_TABLE) === table ? [text(answer, SET_NAME)] : []
   })
@@ -92,12 +89,12 @@ export function rulesOf(
   chain: string,
   word: string,
 ): { readonly count: number; readonly has: boolean } {
-  const asked = question(GETRULE, NLM_F_DUMP, family, [
+  let [count, has] = [0, false]
+  const inChain = [
     [RULE_TABLE, table],
     [RULE_CHAIN, chain],
-  ])
-  let [count, has] = [0, false]
-  for (const answer of netlink(NETLINK_NETFILTER, asked)) {
+  ] as const
+  for (const answer of asking(GETRULE, NLM_F_DUMP, family, inChain)) {
     if (answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWRULE)) continue
     if (text(answer, RULE_TABLE) !== table || text(answer, RULE_CHAIN) !== chain) continue
     count++
@@ -118,7 +115,7 @@ export function countedPackets(family: Family, table: string, name: string): num
     [OBJ_NAME, bytes(name)],
     [OBJ_TYPE, Uint8Array.of(0, 0, 0, COUNTER)],
   ])
-  for (const answer of netlink(NETLINK_NETFILTER, asked)) {
+  for (const answer of netlink(NETLINK_NETFILTER, asked, ABSENT)) {
     if (answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWOBJ)) continue
     const data = attributesOf(answer, HEADERS).get(OBJ_DATA)
     const packets = data && attributesOf(data).get(COUNTER_PACKETS)
@@ -130,29 +127,27 @@ export function countedPackets(family: Family, table: string, name: string): num
 
 /**
  * The number of the last nft transaction of this thread's namespace. Every commit by any program adds one. Undefined
- * when the kernel refuses to answer.
+ * for a kernel without nf_tables. Throws NoAnswer.
  */
 export function generation(): number | undefined {
   // NFTA_GEN_ID comes first, in network byte order.
-  for (const answer of netlink(NETLINK_NETFILTER, question(GETGEN, 0, 'inet', [])))
+  for (const answer of asking(GETGEN, 0, 'inet', []))
     if (answer.getUint16(4, true) === ((NFNL_SUBSYS_NFTABLES << 8) | NEWGEN)) return answer.getUint32(HEADERS + 4)
   return undefined
 }
 
-function question(
+// Without the table, the chain or nf_tables there is nothing of what is asked for.
+function asking(
   type: number,
   flags: number,
   family: Family,
   attributes: readonly (readonly [type: number, text: string])[],
-): Uint8Array {
+): readonly DataView[] {
   const body = new Uint8Array(HEADERS - NLMSG_HEADER)
   body[0] = FAMILIES[family]
-  return request(
-    (NFNL_SUBSYS_NFTABLES << 8) | type,
-    body,
-    flags,
-    attributes.map(([kind, text]) => [kind, bytes(text)]),
-  )
+  const named = attributes.map(([kind, text]) => [kind, bytes(text)] as const)
+  const asked = request((NFNL_SUBSYS_NFTABLES << 8) | type, body, flags, named)
+  return netlink(NETLINK_NETFILTER, asked, ABSENT)
 }
 
 // Searches single attributes, because most attributes of a rule are not needed.

@@ -1,7 +1,7 @@
 import type { Mac, Netns } from '../text/values.ts'
 import { errno, libc, pointerTo } from './door.ts'
 import { type LinkFacts, linkFacts, linkIn } from './links.ts'
-import { inside } from './netns.ts'
+import { inside, isNoNamespace } from './netns.ts'
 
 /** A received packet: the sender's MAC, and the bytes from the IP header on. */
 export interface Heard {
@@ -71,13 +71,17 @@ function open(ns: Netns, ifname: string, type: number, steps: Steps): Wire {
   })
 }
 
-/** The kernel's facts about an Ethernet link. Undefined when the namespace or such a link does not exist. */
+/**
+ * The kernel's facts about an Ethernet link. Undefined when the namespace or such a link does not exist. Throws NoAnswer,
+ * and CniError 3 when the namespace exists and cannot be entered.
+ */
 export function ethernetIn(ns: Netns, ifname: string): LinkFacts | undefined {
   try {
     const facts = linkIn(ifname, ns)
     return facts?.isEthernet ? facts : undefined
-  } catch {
-    return undefined
+  } catch (cause) {
+    if (ns !== 'host' && isNoNamespace(ns)) return undefined
+    throw cause
   }
 }
 

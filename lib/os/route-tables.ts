@@ -25,7 +25,7 @@ export interface TableRule {
 
 /**
  * The routing rules of this thread's namespace, in both families. `from` is empty for a rule that does not select one
- * single source address.
+ * single source address. Throws NoAnswer.
  */
 export function rulesNow(): TableRule[] {
   return askRoute(RTM_GETRULE, new Uint8Array(RULE_BYTES), NLM_F_DUMP).flatMap(({ body, attributes }) => {
@@ -53,7 +53,7 @@ export interface TableRoute extends Details {
 
 /**
  * The unicast routes of this thread's namespace, of all tables and both families. `index` and `dev` are the index and
- * the name of the requested link. Only the routes through this link have all fields.
+ * the name of the requested link. Only the routes through this link have all fields. Throws NoAnswer.
  */
 export function routesNow(index: number, dev: IfName): TableRoute[] {
   const answers = askRoute(RTM_GETROUTE, new Uint8Array(RTMSG_BYTES), NLM_F_DUMP)
@@ -75,18 +75,22 @@ export function routesNow(index: number, dev: IfName): TableRoute[] {
   })
 }
 
-/** The index of the link by which this thread's namespace sends to an address. Undefined when no route leads there. */
+/**
+ * The errnos with which the kernel says that no route leads to an address: EACCES (prohibit), EXDEV (the wrong link),
+ * EINVAL (blackhole), ENETDOWN, ENETUNREACH and EHOSTUNREACH.
+ */
+export const NO_ROUTE = [13, 18, 22, 100, 101, 113]
+
+/**
+ * The index of the link by which this thread's namespace sends to an address. Undefined when no route leads there.
+ * Throws NoAnswer.
+ */
 export function linkTowards(ip: Ip): number | undefined {
   const address = bytesOf(ip)
   const body = new Uint8Array(RTMSG_BYTES)
   body.set([address.length === 4 ? AF_INET : AF_INET6, 8 * address.length])
-  try {
-    const [route] = askRoute(RTM_GETROUTE, body, 0, [[RTA_DST, address]])
-    return route && numberOf(route.attributes.get(RTA_OIF))
-  } catch {
-    // The kernel answers with an errno for an address that no route leads to.
-    return undefined
-  }
+  const [route] = askRoute(RTM_GETROUTE, body, 0, [[RTA_DST, address]], NO_ROUTE)
+  return route && numberOf(route.attributes.get(RTA_OIF))
 }
 
 interface Details {

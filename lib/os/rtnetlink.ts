@@ -17,18 +17,18 @@ export interface Answer {
 
 /**
  * Asks the kernel for objects of this thread's namespace (rtnetlink(7)), without a subprocess. `type` is the request's
- * type, `body` its leading struct. Returns an empty array when there is no object. `isStrict` works as in `netlink`.
- * Throws Error with the errno when the request fails.
+ * type, `body` its leading struct. `absent`, `isStrict` and the errors are those of `netlink`.
  */
 export function askRoute(
   type: number,
   body: Uint8Array,
   flags: number,
   attributes: readonly Attribute[] = [],
+  absent: readonly number[] = [],
   isStrict = false,
 ): Answer[] {
   const found: Answer[] = []
-  for (const answer of netlink(NETLINK_ROUTE, request(type, body, flags, attributes), isStrict)) {
+  for (const answer of netlink(NETLINK_ROUTE, request(type, body, flags, attributes), absent, isStrict)) {
     // The type of an answer is the request's type minus 2: RTM_NEWLINK is 16, RTM_GETLINK is 18.
     if (answer.getUint16(4, true) === type - 2)
       found.push({

@@ -1,3 +1,4 @@
+import type { Ip } from '../text/ip.ts'
 import type { NetnsPath } from '../text/values.ts'
 import type { Held } from './link-addresses.ts'
 import type { SeenLink } from './links.ts'
@@ -27,8 +28,16 @@ export interface Run {
    * without a kernel.
    */
   running?(name: string, limitMs: number): boolean
+  /**
+   * Waits until the bridge of a port lets it forward. Returns false when `limitMs` passes first. Absent without a
+   * kernel.
+   */
+  forwards?(port: string, limitMs: number): boolean
+  /** Tells the neighbours of a link which MAC address has these addresses (announcement.ts). Absent without a kernel. */
+  announce?(link: string, addresses: readonly Ip[], ns: 'host' | NetnsPath): void
   /** Whether a namespace has a link of this name. True when the kernel refuses to answer. Absent without a kernel. */
   link?(name: string, ns: 'host' | NetnsPath): boolean
+  // These throw NoAnswer when the kernel does not answer.
   /** The kernel's facts about a link of a namespace. Undefined when there is no such link. Absent without a kernel. */
   seen?(name: string, ns: 'host' | NetnsPath): SeenLink | undefined
   /** The addresses of a link of the node, by its index, of one family or both. Absent without a kernel. */
@@ -39,7 +48,7 @@ export interface Run {
    */
   rules?(): ReadonlyMap<string, number>
   uses?(): ReadonlyMap<string, number>
-  /** Whether the node has plumb's nft table. True when the kernel refuses to answer. Absent without a kernel. */
+  /** Whether the node has plumb's nft table. Absent without a kernel. */
   hasTable?(): boolean
   /** The names of the sets and maps in plumb's nft table. Absent without a kernel. */
   sets?(): readonly string[]

@@ -1,11 +1,31 @@
 import { ExecError } from '../text/errors.ts'
 import type { Netns } from '../text/values.ts'
 import { failures, rows } from './iproute2.ts'
-import type { Run } from './run.ts'
+import type { Output, Run } from './run.ts'
+
+// How tools say that the thing to show does not exist, or that the kernel knows no such things. After any other message
+// the thing may exist.
+const ABSENT =
+  /No such|does not exist|doesn't exist|[Cc]annot find|not supported|[Uu]nsupported|Invalid argument|disabled/
+// iproute2, when the kernel's list changed while it was read. The exit status is 0, and the list may lack objects.
+const INTERRUPTED = 'Dump was interrupted'
+/** How often a list that was interrupted is read again. */
+const TRIES = 8
 
 /**
- * Runs several show commands of a batch tool in one process. Returns the rows of each command. A failed command has no
- * rows, for example when the link does not exist. Throws ExecError.
+ * What a tool lists, as text. Empty when the tool says that there is no such thing. Throws ExecError when the tool fails
+ * otherwise, or when its list never comes whole.
+ */
+export async function listed(argv: readonly string[], run: Run, ns: Netns = 'host', stdin = ''): Promise<string> {
+  const { status, stdout, stderr } = await whole(argv, stdin, run, ns)
+  if (status === 0) return stdout
+  if (ABSENT.test(stderr)) return ''
+  throw new ExecError(argv, undefined, stderr.trim() || `ended with status ${status}`)
+}
+
+/**
+ * Runs several show commands of a batch tool in one process. Returns the rows of each command. A command has no rows
+ * when the tool says that the thing, such as the link, does not exist. Throws ExecError when a command fails otherwise.
  */
 export async function show(
   tool: readonly string[],
@@ -20,10 +40,19 @@ export async function show(
     return found
   }
   const argv = [...tool, '-j', '-force', '-batch', '-']
-  const { status, stdout, stderr } = await run(argv, `${asks.join('\n')}\n`, ns)
+  const { status, stdout, stderr } = await whole(argv, `${asks.join('\n')}\n`, run, ns)
   const failed = failures(stderr)
   if (status !== 0 && failed.byLine.size === 0)
     throw new ExecError(argv, undefined, failed.rest || `ended with status ${status}`)
+  for (const [line, said] of failed.byLine) if (!ABSENT.test(said)) throw new ExecError(argv, asks[line - 1], said)
   const arrays = rows(stdout, tool[0])
   return asks.map((_, i) => (failed.byLine.has(i + 1) ? [] : (arrays.shift() ?? [])))
+}
+
+async function whole(argv: readonly string[], stdin: string, run: Run, ns: Netns): Promise<Output> {
+  for (let tries = 1; ; tries++) {
+    const output = await run(argv, stdin, ns)
+    if (!output.stderr.includes(INTERRUPTED)) return output
+    if (tries === TRIES) throw new ExecError(argv, undefined, `its list changed while it was read, ${TRIES} times`)
+  }
 }

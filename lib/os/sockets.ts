@@ -1,6 +1,7 @@
 import { CniError, CODE } from '../text/errors.ts'
 import { libc, pointerTo } from './door.ts'
 import { bytes, lastError } from './libc.ts'
+import { answerOn, isList, NOTHING, NoAnswer, readPiece, receive, type Whole } from './netlink-answer.ts'
 
 // On an idle node the kernel reports a carrier after 0 to 0.2 ms.
 const STEP_US = 50
@@ -12,10 +13,9 @@ const [IFREQ_BYTES, IFREQ_FLAGS, IFREQ_DATA] = [40, 16, 16]
 const [SIOCETHTOOL, ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM] = [0x8946n, 0x16, 0x17]
 const [AF_NETLINK, SOCK_RAW, MSG_DONTWAIT] = [16, 3, 0x40]
 const [SOCK_STREAM, SOCK_NONBLOCK, MSG_NOSIGNAL, POLLIN, POLLOUT] = [1, 0x800, 0x4000, 1, 4]
+const HEARD_BYTES = 4096
 // How long a program may leave a question in the full buffer of its socket.
 const SEND_MS = 5000
-// The size of struct nlmsghdr, and the largest part of a dump that the kernel sends at once.
-const [NLMSG_HEADER, NETLINK_BYTES] = [16, 32768]
 const [SOCKADDR_NL_BYTES, SOCKADDR_NL_GROUPS] = [12, 8]
 // RTNLGRP_LINK is 1 (linux/rtnetlink.h). NFNLGRP_NFTABLES is 7, NFNLGRP_NFTRACE is 9 (linux/netfilter/nfnetlink.h).
 const GROUPS = { links: [0, 1], nft: [12, 1 << 6], traces: [12, 1 << 8] } as const
@@ -23,9 +23,6 @@ const GROUPS = { links: [0, 1], nft: [12, 1 << 6], traces: [12, 1 << 8] } as con
 const [SOL_SOCKET, SO_RCVBUFFORCE, SO_NETNS_COOKIE] = [1, 33, 71]
 // linux/netlink.h, since Linux 4.20.
 const [SOL_NETLINK, NETLINK_GET_STRICT_CHK] = [270, 12]
-
-// All answers share one buffer. A new buffer costs the kernel eight pages that it has to find.
-let buffer: Uint8Array<ArrayBuffer> | undefined
 
 /**
  * The state of a link of this thread's namespace (SIOCGIFFLAGS, netdevice(7)). `running`: the link is up and the kernel
@@ -74,49 +71,95 @@ export function txChecksum(name: string, to?: boolean): boolean | undefined {
   }
 }
 
+/** How often a question is asked again. The kernel's objects change, or it lacks memory, for a moment. */
+const TRIES = 8
+
 /**
- * Sends one request to the kernel (netlink(7)) and returns the messages of its answer. The kernel has the answer ready,
- * so this never waits. With `isStrict` the kernel returns only objects that match the request's header, where it can
- * (Linux 4.20). Otherwise it goes through all objects. Throws Error with the errno, and CniError 5 without a socket.
+ * Asks the kernel a question (netlink(7)), without waiting, and returns the objects of its whole answer. Empty when
+ * there are none, also when the kernel answers with one of the errnos in `absent`. With `isStrict` the kernel returns
+ * only objects that match the request's header, where it can (Linux 4.20). Otherwise it goes through all objects.
+ * Throws NoAnswer when the answer does not come whole or the kernel refuses, and CniError 5 without a socket.
  */
-export function netlink(protocol: number, request: Uint8Array, isStrict = false): DataView[] {
-  const c = libc()
-  const fd = socket(AF_NETLINK, SOCK_RAW, protocol)
-  try {
-    if (isStrict) c.setsockopt(fd, SOL_NETLINK, NETLINK_GET_STRICT_CHK, Uint32Array.of(1), 4n)
-    if (Number(c.send(fd, request, BigInt(request.length), 0)) < 0) throw new Error(`send: ${lastError().code}`)
-    return received(fd)
-  } finally {
-    c.close(fd)
+export function netlink(
+  protocol: number,
+  request: Uint8Array,
+  absent: readonly number[] = [],
+  isStrict = false,
+): readonly DataView[] {
+  const list = isList(request)
+  for (let tries = 1; ; tries++) {
+    // A new socket for each try: what was not read of an answer must not be taken for the next one.
+    const fd = open(protocol, isStrict)
+    const answer = sent(fd, request) ?? answerOn(fd, list)
+    libc().close(fd)
+    if (typeof answer !== 'string') {
+      if (answer.errno === 0) return answer.messages
+      if (absent.includes(answer.errno)) return []
+      throw new NoAnswer(protocol, request, answer.errno)
+    }
+    if (tries === TRIES) throw new NoAnswer(protocol, request, answer)
   }
 }
 
-/** A netlink socket for several requests. */
-export interface Connected {
-  /** Sends a request and returns the messages of its answer. Throws like `netlink`. */
-  ask(request: Uint8Array): DataView[]
-  /** The same, piece by piece as the kernel gives them. The caller may do other work in between. */
-  pieces(request: Uint8Array): Generator<DataView[]>
-  close(): void
+function open(protocol: number, isStrict = false): number {
+  const fd = socket(AF_NETLINK, SOCK_RAW, protocol)
+  if (isStrict) libc().setsockopt(fd, SOL_NETLINK, NETLINK_GET_STRICT_CHK, Uint32Array.of(1), 4n)
+  return fd
 }
 
-/** Opens a netlink socket for several requests. Throws CniError 5 when there is no socket. */
-export function connect(protocol: number): Connected {
-  const c = libc()
-  const fd = socket(AF_NETLINK, SOCK_RAW, protocol)
-  const send = (request: Uint8Array) => {
-    if (Number(c.send(fd, request, BigInt(request.length), 0)) < 0) throw new Error(`send: ${lastError().code}`)
+// Undefined after a success, else the name of the errno.
+function sent(fd: number, request: Uint8Array): string | undefined {
+  return Number(libc().send(fd, request, BigInt(request.length), 0)) < 0 ? lastError().code : undefined
+}
+
+/** A netlink socket for several requests. Opens at the first one. */
+export class Connected {
+  readonly #protocol: number
+  #fd = -1
+
+  constructor(protocol: number) {
+    this.#protocol = protocol
   }
-  return {
-    ask(request) {
-      send(request)
-      return received(fd)
-    },
-    *pieces(request) {
-      send(request)
-      for (let piece = receivedOnce(fd); piece; piece = receivedOnce(fd)) yield piece
-    },
-    close: () => void c.close(fd),
+
+  /**
+   * Sends a request and returns the whole answer. Its `errno` is the kernel's refusal. Asks again when the answer does
+   * not come whole. Throws NoAnswer when it never does, and CniError 5 without a socket.
+   */
+  ask(request: Uint8Array): Whole {
+    const list = isList(request)
+    for (let tries = 1; ; tries++) {
+      const answer = this.#send(request) ?? answerOn(this.#fd, list)
+      if (typeof answer !== 'string') return answer
+      // As in `netlink`.
+      this.close()
+      if (tries === TRIES) throw new NoAnswer(this.#protocol, request, answer)
+    }
+  }
+
+  /**
+   * The objects of a list, piece by piece as the kernel gives them. The caller may do other work in between. Never asks
+   * again, because the caller has used some pieces already. Throws like `ask` when the list does not come to its end.
+   */
+  *pieces(request: Uint8Array): Generator<readonly DataView[]> {
+    let end: number | string | undefined = this.#send(request)
+    while (end === undefined) {
+      const [messages, piece] = [[] as DataView[], receive(this.#fd)]
+      end = typeof piece === 'string' ? piece : readPiece(piece, true, messages)
+      if (messages.length > 0) yield messages
+    }
+    if (end === 0) return
+    this.close()
+    throw new NoAnswer(this.#protocol, request, end)
+  }
+
+  close(): void {
+    if (this.#fd >= 0) libc().close(this.#fd)
+    this.#fd = -1
+  }
+
+  #send(request: Uint8Array): string | undefined {
+    if (this.#fd < 0) this.#fd = open(this.#protocol)
+    return sent(this.#fd, request)
   }
 }
 
@@ -124,8 +167,8 @@ export function connect(protocol: number): Connected {
 export interface Listener {
   /** The descriptor to poll. */
   readonly fd: number
-  /** The messages that have arrived since the last call. Does not wait. */
-  messages(): DataView[]
+  /** The messages that have arrived since the last call. Does not wait. Calls `lost` when some were lost. */
+  messages(lost?: () => void): DataView[]
   close(): void
 }
 
@@ -144,7 +187,7 @@ export function listen(group: keyof typeof GROUPS, room?: number): Listener {
   address.setUint16(0, AF_NETLINK, true)
   address.setUint32(SOCKADDR_NL_GROUPS, bit, true)
   if (c.bind(fd, new Uint8Array(address.buffer), SOCKADDR_NL_BYTES) === 0)
-    return { fd, messages: () => received(fd), close }
+    return { fd, messages: (lost) => arrived(fd, lost), close }
   const said = lastError().code
   close()
   throw new Error(`bind: ${said}`)
@@ -154,7 +197,10 @@ export function listen(group: keyof typeof GROUPS, room?: number): Listener {
 export interface Dialled {
   /** Sends a text. Waits while the buffer of the socket is full. Throws Error with the errno. */
   say(text: string): void
-  /** Waits for bytes, at most `waitMs`. Empty at the end of the connection. Undefined when none came. */
+  /**
+   * Waits for bytes, at most `waitMs`. Empty at the end of the connection. Undefined when none came. Throws Error with
+   * the errno.
+   */
   hear(waitMs: number): Uint8Array | undefined
   close(): void
 }
@@ -185,29 +231,35 @@ export function dial(path: string): Dialled {
       }
     },
     hear(waitMs) {
-      // struct pollfd: a descriptor, then the requested and the returned events.
-      if (c.poll(new Int32Array([fd, POLLIN]), 1n, Math.max(0, Math.ceil(waitMs))) <= 0) return undefined
-      buffer ??= new Uint8Array(NETLINK_BYTES)
-      const length = Number(c.recv(fd, buffer, BigInt(NETLINK_BYTES), MSG_DONTWAIT))
-      return buffer.slice(0, Math.max(0, length))
+      const heard = new Uint8Array(HEARD_BYTES)
+      for (const until = performance.now() + waitMs; ; ) {
+        // struct pollfd: a descriptor, then the requested and the returned events.
+        const ready = c.poll(new Int32Array([fd, POLLIN]), 1n, Math.max(0, Math.ceil(until - performance.now())))
+        if (ready === 0) return undefined
+        const length = ready < 0 ? -1 : Number(c.recv(fd, heard, BigInt(heard.length), MSG_DONTWAIT))
+        if (length >= 0) return heard.subarray(0, length)
+        const { code } = lastError()
+        if (code !== 'EINTR' && code !== 'EAGAIN') throw new Error(code)
+      }
     },
     close,
   }
 }
 
 /**
- * Sends one request to the kernel on a socket that stays open, because the kernel answers on this socket later (NFLOG).
- * `room` is the size of the receive buffer in bytes. The answer waits in `heard`. Throws like `netlink`.
+ * Sends one request to the kernel on a socket that stays open, because the kernel sends more on this socket later
+ * (NFLOG). `room` is the size of the receive buffer in bytes. The request asks for an acknowledgement (NLM_F_ACK).
+ * Throws NoAnswer when the kernel refuses, and Error with the errno.
  */
 export function subscribe(protocol: number, request: Uint8Array, room: number): Listener {
   const c = libc()
   const fd = socket(AF_NETLINK, SOCK_RAW, protocol)
   const close = () => void c.close(fd)
   c.setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, Uint32Array.of(room), 4n)
-  if (Number(c.send(fd, request, BigInt(request.length), 0)) >= 0) return { fd, messages: () => received(fd), close }
-  const said = lastError().code
+  const answer = sent(fd, request) ?? answerOn(fd, true)
+  if (typeof answer !== 'string' && answer.errno === 0) return { fd, messages: (lost) => arrived(fd, lost), close }
   close()
-  throw new Error(`send: ${said}`)
+  throw new NoAnswer(protocol, request, typeof answer === 'string' ? answer : answer.errno)
 }
 
 function socket(family: number, type: number, protocol = 0): number {
@@ -216,25 +268,16 @@ function socket(family: number, type: number, protocol = 0): number {
   throw new CniError(CODE.io, `Cannot ask the kernel: ${lastError().code}`, 'it gives no socket')
 }
 
-function received(fd: number): DataView[] {
+function arrived(fd: number, lost = () => {}): DataView[] {
   const found: DataView[] = []
-  for (let piece = receivedOnce(fd); piece; piece = receivedOnce(fd)) found.push(...piece)
-  return found
-}
-
-// The messages of one recv(2). Undefined when nothing has come.
-function receivedOnce(fd: number): DataView[] | undefined {
-  buffer ??= new Uint8Array(NETLINK_BYTES)
-  const length = Number(libc().recv(fd, buffer, BigInt(NETLINK_BYTES), MSG_DONTWAIT))
-  if (length <= 0) return undefined
-  const found: DataView[] = []
-  const answer = new DataView(buffer.buffer.slice(0, length))
-  for (let at = 0, size = 0; at + NLMSG_HEADER <= length; at += (size + 3) & ~3) {
-    size = answer.getUint32(at, true)
-    if (size < NLMSG_HEADER) break
-    found.push(new DataView(answer.buffer, at, Math.min(size, length - at)))
+  for (;;) {
+    const piece = receive(fd)
+    if (piece === NOTHING) return found
+    // After an error of the socket the next messages come as usual.
+    const isLost = typeof piece === 'string' || typeof readPiece(piece, true, found) === 'string'
+    if (isLost) lost()
+    if (typeof piece === 'string') return found
   }
-  return found
 }
 
 /**

@@ -4,10 +4,17 @@ import { fs } from './fs.ts'
 
 const [F_GETFD, FD_CLOEXEC] = [1, 1]
 
-/** Writes the whole text to stdout. Throws when no process reads it or the disk is full, unlike console.log. */
+let isBegun = false
+
+/**
+ * Writes the whole text to stdout. Throws when no process reads it or the disk is full, unlike console.log. Throws also
+ * when stdout has a part of an earlier text: a runtime reads one JSON document.
+ */
 export function toStdout(text: string): void {
   if (isShut()) throw new CniError(CODE.io, 'EBADF: stdout is closed')
-  fs.writeAllSync(1, text)
+  if (isBegun) throw new CniError(CODE.io, 'stdout has a part of another answer already')
+  const all = new TextEncoder().encode(text)
+  for (let done = 0; done < all.length; isBegun = true) done += fs.writeSync(1, all, done)
 }
 
 // When stdout is closed, both engines open /dev/null there with FD_CLOEXEC. An inherited file never has FD_CLOEXEC.

@@ -76,8 +76,8 @@ export function addressStore(dataDir: string, network: NetworkName, cooldown = 0
       } catch (cause) {
         if (!(cause instanceof Occupied)) throw cause
         const left = isQuestion
-          ? leftByEarlierBoot(place)
-          : (ifThere(() => takeBack(place, leftByEarlierBoot(place))) ?? new Map())
+          ? leftOr(cause, place)
+          : (ifThere(() => takeBack(place, leftOr(cause, place))) ?? new Map())
         if (left.size === 0) throw cause
         if (!isQuestion)
           log('plumb: freed addresses that an earlier boot of the node left', { network, addresses: listed(left) })
@@ -98,6 +98,16 @@ export function addressStore(dataDir: string, network: NetworkName, cooldown = 0
 
 // The refusal of a request because of addresses that are reserved.
 class Occupied extends CniError {}
+
+// When it cannot be found out, all of them stay reserved. The refusal then says why.
+function leftOr(refusal: Occupied, place: Place): Left {
+  try {
+    return leftByEarlierBoot(place)
+  } catch (cause) {
+    const why = `cannot tell which of them an earlier boot left, so all stay reserved: ${(cause as Error).message}`
+    throw new Occupied(refusal.code, refusal.message, `${refusal.details}; ${why}`, { cause })
+  }
+}
 
 interface Pool {
   readonly place: Place

@@ -1,7 +1,7 @@
 import { entries } from '../journal/journal.ts'
+import { thingsOf } from '../journal/shared.ts'
 import { bootTimeNs } from '../os/boot.ts'
 import { fs } from '../os/fs.ts'
-import { log } from '../os/log.ts'
 import { addressesOfNode } from '../os/namespaces.ts'
 import { parseIp } from '../text/ip.ts'
 import { type Holder, holderOf, names, type Place } from './reservations.ts'
@@ -18,24 +18,19 @@ const SHARED: readonly number[] = [0x6969, 0x517b, 0xfe534d42, 0xff534d42, 0x00c
  * - no entry of the journal has the address. The journal does not survive a boot;
  * - no link in any network namespace of the node has the address. This covers the pods of other plugins, too.
  *
- * Changes nothing. When something cannot be read, returns nothing: the reservations stay.
+ * Changes nothing. Throws when one of these cannot be found out.
  */
 export function leftByEarlierBoot(place: Place): ReadonlyMap<string, Holder> {
-  try {
-    const boot = bootTimeNs()
-    const old = names(place).filter((name) => (fs.statSync(`${place.dir}/${name}`)?.mtimeNs ?? boot) < boot)
-    if (old.length === 0 || SHARED.includes(fs.statfsSync(place.dir))) return new Map()
-    const used = new Set([...entries().flatMap(({ ips }) => ips), ...addressesOfNode()])
-    const left = new Map<string, Holder>()
-    for (const name of old) {
-      const holder = used.has(parseIp(name)) ? undefined : holderOf(place, name)
-      if (holder) left.set(name, holder)
-    }
-    return left
-  } catch (cause) {
-    log(`plumb: Cannot tell which addresses an earlier boot left; they stay reserved: ${(cause as Error).message}`, {
-      pool: place.dir,
-    })
-    return new Map()
+  const boot = bootTimeNs()
+  const old = names(place).filter((name) => (fs.statSync(`${place.dir}/${name}`)?.mtimeNs ?? boot) < boot)
+  if (old.length === 0 || SHARED.includes(fs.statfsSync(place.dir))) return new Map()
+  // The index still has the addresses of an entry that cannot be read.
+  const noted = [...entries().flatMap(({ ips }) => ips), ...thingsOf('addresses')]
+  const used = new Set([...noted, ...addressesOfNode()])
+  const left = new Map<string, Holder>()
+  for (const name of old) {
+    const holder = used.has(parseIp(name)) ? undefined : holderOf(place, name)
+    if (holder) left.set(name, holder)
   }
+  return left
 }

@@ -1,4 +1,4 @@
-import { remove } from '../os/files.ts'
+import { remove, writeAtomic } from '../os/files.ts'
 import { fs, type Stat } from '../os/fs.ts'
 import type { Owner } from '../text/owner.ts'
 import { brief, isName } from '../text/values.ts'
@@ -6,9 +6,10 @@ import { type Holder, holderOf, type Place, readAll } from './reservations.ts'
 
 /**
  * The index of addresses by owner. It is valid while the pool's lock is held. host-local's layout tells an owner's
- * addresses only by reading every file. So each holder also has a symbolic link `<container id>:<ifname>`. Its text
- * lists the holder's addresses. A link is made in one step and read in one step, so no reader sees half of it. The
- * index is used as long as its stamp matches the directory.
+ * addresses only by reading every file. Whoever has read every file writes the index as one file, sorted by owner.
+ * After that each holder that changes gets a symbolic link `<container id>:<ifname>`, whose text lists its addresses. A
+ * link is made in one step and read in one step, so no reader sees half of it. The index is used as long as its stamp
+ * matches the directory.
  */
 export interface Ledger {
   readonly place: Place
@@ -48,8 +49,9 @@ export function heldBy(ledger: Ledger, { containerId, ifname }: Owner): { holder
 export function settle({ place, found }: Ledger, changed: readonly (readonly [Holder, readonly string[]])[]): void {
   try {
     const changes = changed.map(([holder, names]) => [keyOf(holder), names] as const)
-    if (found) rewrite(place, new Map([...found, ...changes]))
-    else for (const [key, names] of changes) point(place, key, names)
+    const changing = new Set(changes.map(([key]) => key))
+    if (found) rewrite(place, new Map([...found].filter(([key]) => !changing.has(key))))
+    for (const [key, names] of changes) point(place, key, names)
     stamp(place)
   } catch {
     // The disk is full or read-only. A DEL that freed its address must not fail for that.
@@ -88,9 +90,12 @@ function byKey(all: ReadonlyMap<string, Holder>): Map<string, string[]> {
 
 function holdingsOf({ place, found }: Ledger, holder: Holder): readonly string[] {
   const key = keyOf(holder)
-  const listed = found ? undefined : attempt(() => fs.readlinkSync(`${place.own}/${key}`))
-  const all = found ?? (listed === MANY ? byKey(readAll(place)) : undefined)
-  return (all?.get(key) ?? listed?.split(',') ?? []).filter((name) => {
+  const hints = found
+    ? []
+    : [attempt(() => fs.readlinkSync(`${place.own}/${key}`)), attempt(() => listedFor(place, key))]
+  const all = found ?? (hints.includes(MANY) ? byKey(readAll(place)) : undefined)
+  const names = all?.get(key) ?? hints.flatMap((one) => one?.split(',') ?? [])
+  return [...new Set(names)].filter((name) => {
     const one = holderOf(place, name)
     return one?.containerId === holder.containerId && one.ifname === holder.ifname
   })
@@ -99,15 +104,44 @@ function holdingsOf({ place, found }: Ledger, holder: Holder): readonly string[]
 // A reservation can hold any text. A text that no attachment can have as its name gets one common key. No owner asks
 // for this key.
 function keyOf({ containerId, ifname }: Holder): string {
-  return isName(containerId) && ifname.length <= 15 && !ifname.includes('/') ? `${brief(containerId)}:${ifname}` : '?:'
+  return isName(containerId) && ifname.length <= 15 && /^[!-.0-~]*$/.test(ifname)
+    ? `${brief(containerId)}:${ifname}`
+    : '?:'
 }
 
+// One file costs the same at any number of holders. A link for each would cost more than reading all reservations.
 function rewrite(place: Place, all: ReadonlyMap<string, readonly string[]>): void {
-  const known = new Set(fs.readdirSync(place.own).filter((name) => name.includes(':')))
-  for (const key of known) if (!all.has(key)) remove(`${place.own}/${key}`)
-  for (const [key, names] of all)
-    if (!known.has(key) || attempt(() => fs.readlinkSync(`${place.own}/${key}`)) !== textOf(names))
-      point(place, key, names)
+  for (const name of fs.readdirSync(place.own)) if (name.includes(':') && !all.has(name)) remove(`${place.own}/${name}`)
+  const lines = [...all].flatMap(([key, names]) => (names.length > 0 ? `${key} ${textOf(names)}\n` : [])).sort()
+  if (lines.length === 0) remove(listPath(place))
+  else writeAtomic(listPath(place), lines.join(''), { durable: false, by: `${place.own}/draft` })
+}
+
+/** Longer than any line of the list. */
+const BLOCK = 8192
+
+// The addresses of a key in the list. A binary search, because the list may have 60,000 lines.
+function listedFor(place: Place, key: string): string | undefined {
+  const fd = fs.openSync(listPath(place), 'r')
+  try {
+    const block = new Uint8Array(2 * BLOCK)
+    const textAt = (from: number) => new TextDecoder().decode(block.subarray(0, fs.readSync(fd, block, from)))
+    // The line begins at `low` or later, and not after `high`.
+    let [low, high] = [0, fs.endSync(fd)]
+    while (high - low > BLOCK) {
+      const middle = (low + high) >> 1
+      const text = textAt(middle)
+      const begin = text.indexOf('\n') + 1
+      if (begin < text.length && text.slice(begin, text.indexOf(' ', begin)) <= key) low = middle + begin
+      else high = middle
+    }
+    const line = textAt(low)
+      .split('\n')
+      .find((one) => one.startsWith(`${key} `))
+    return line?.slice(key.length + 1)
+  } finally {
+    fs.closeSync(fd)
+  }
 }
 
 function point(place: Place, key: string, names: readonly string[]): void {
@@ -139,12 +173,16 @@ function stampOf({ ino, mtimeNs }: { readonly ino: bigint; readonly mtimeNs: big
   return `${boot} ${ino} ${mtimeNs}`
 }
 
+function listPath({ own }: Place): string {
+  return `${own}/owners`
+}
+
 function stampPath({ own }: Place): string {
   return `${own}/stamp`
 }
 
 // A part of the index that cannot be read counts as missing.
-function attempt(read: () => string): string | undefined {
+function attempt<T>(read: () => T): T | undefined {
   try {
     return read()
   } catch {

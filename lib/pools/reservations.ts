@@ -1,4 +1,4 @@
-import { createOnce, remove } from '../os/files.ts'
+import { createOnce, ifDiskAllows, remove } from '../os/files.ts'
 import { fs } from '../os/fs.ts'
 import { readText } from '../os/reading.ts'
 import { type Ip, parseIp } from '../text/ip.ts'
@@ -33,9 +33,10 @@ export function holderOf(place: Place, name: string): Holder | undefined {
 export function readAll(place: Place): ReadonlyMap<string, Holder> {
   const all = new Map<string, Holder>()
   for (const name of names(place)) {
+    const path = `${place.dir}/${name}`
     const holder = holderOf(place, name)
     if (holder) all.set(name, holder)
-    else remove(`${place.dir}/${name}`)
+    else ifDiskAllows(`Cannot remove the empty reservation ${path}`, () => remove(path))
   }
   return all
 }

@@ -124,7 +124,7 @@ export function batches({ put, drop }: Plan): Batch[] {
     .filter((batch) => batch.steps.length > 0)
     .map((batch) => ({
       ...batch,
-      steps: batch.tool === 'ip' && batch.ns === 'host' ? atOnce(batch.steps) : batch.steps,
+      steps: batch.tool === 'ip' ? atOnce(batch.steps) : batch.steps,
     }))
 }
 
@@ -141,14 +141,15 @@ function lacking(plan: Plan, run: Run): Batch[] {
 
 const DELETION = 'link delete dev '
 
-// The kernel waits about 20 ms for each deleted link of the node, until no reader uses the link any more. For a group
-// of links it waits once. So the links get a common group, and one line deletes the group.
+// The kernel waits about 20 ms for each deleted link, until no reader uses the link any more. For a group of links it
+// waits once. So the links get a common group, and one line deletes the group. One link gets a group of its own, because
+// the group shows in the kernel's report who deleted the link (lib/os/link-removal.ts). That counts only at the end.
 function atOnce(steps: readonly Step[]): readonly Step[] {
   const names = steps.flatMap(({ line }) => deleted(line) ?? [])
-  if (names.length < 2) return steps
+  const last = steps.findLastIndex(({ line }) => deleted(line) !== undefined)
+  if (names.length === 0 || (names.length === 1 && last < steps.length - 1)) return steps
   // The number derives from the links' names, so that no other program uses the same group.
   const group = 0x5000_0000 + (shortDigest(names.join(' ')) >>> 4)
-  const last = steps.findLastIndex(({ line }) => deleted(line) !== undefined)
   return steps.flatMap(({ resource, line }, i) => {
     const name = deleted(line)
     if (name === undefined) return { resource, line }

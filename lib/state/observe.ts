@@ -5,8 +5,9 @@ import { lostRules, sectionsOf } from '../nft/ruleset.ts'
 import { rows } from '../os/iproute2.ts'
 import { inside } from '../os/netns.ts'
 import type { Run } from '../os/run.ts'
-import { show } from '../os/show.ts'
+import { listed, show } from '../os/show.ts'
 import { readSysctl } from '../os/sysctls.ts'
+import { ExecError } from '../text/errors.ts'
 import type { Cidr } from '../text/ip.ts'
 import type { IfName, Netns } from '../text/values.ts'
 import type { Handler } from './handler.ts'
@@ -33,7 +34,7 @@ export async function present(resources: readonly Resource[], run: Run): Promise
 
 /** The node's links whose alias begins with this prefix. */
 export async function aliased(prefix: string, run: Run): Promise<Link[]> {
-  const { stdout } = await run(['ip', '-d', '-j', 'addr', 'show'], '')
+  const stdout = await listed(['ip', '-d', '-j', 'addr', 'show'], run)
   const shape = { kind: 'link', ns: 'host', name: '' as IfName, type: 'veth', up: true } as const
   return rows(stdout)
     .flat()
@@ -102,10 +103,19 @@ function questions(want: readonly Resource[]): Question[] {
 }
 
 // A missing element makes nft fail without an answer for the other elements. So the others are asked again. Each
-// command prints its own `table` block.
+// command prints its own `table` block. After any other message the element may exist.
 async function elements(ns: Netns, asks: readonly string[], run: Run): Promise<readonly (readonly unknown[])[]> {
-  const { stdout, stderr } = await run(['nft', '-f', '-'], `${asks.join('\n')}\n`, ns)
-  const missing = new Set([...stderr.matchAll(/^\/dev\/stdin:(\d+):/gm)].map(([, number]) => Number(number)))
+  const argv = ['nft', '-f', '-']
+  const { status, stdout, stderr } = await run(argv, `${asks.join('\n')}\n`, ns)
+  const said = [...stderr.matchAll(/^\/dev\/stdin:(\d+):.*$/gm)]
+  const missing = new Set(said.map(([, number]) => Number(number)))
+  const [other] = said.filter(([line]) => !line.includes('No such file or directory'))
+  if (other || (status !== 0 && missing.size === 0))
+    throw new ExecError(
+      argv,
+      asks[Number(other?.[1]) - 1],
+      other?.[0] ?? (stderr.trim() || `ended with status ${status}`),
+    )
   const there = asks.filter((_, i) => !missing.has(i + 1))
   if (missing.size > 0 && there.length > 0) {
     const found = await elements(ns, there, run)

@@ -1,4 +1,4 @@
-import { remove, writeAtomic } from '../os/files.ts'
+import { ifDiskAllows, remove, writeAtomic } from '../os/files.ts'
 import type { Owner } from '../text/owner.ts'
 import type { Saved } from './kinds/saved.ts'
 import type { Settings } from './kinds/setting.ts'
@@ -24,5 +24,5 @@ export function savedText(want: Settings, was: Settings = {}): string {
 export function keepSaved({ path, text }: Saved, isWanted: boolean): void {
   const draft = `${path}.draft`
   if (isWanted) writeAtomic(path, text, { durable: false, by: draft })
-  else for (const one of [path, draft]) remove(one)
+  else for (const one of [path, draft]) ifDiskAllows(`Cannot remove ${one}`, () => remove(one))
 }

@@ -2,6 +2,7 @@ import { has } from '../os/exec.ts'
 import { isThere } from '../os/nftables.ts'
 import { readText } from '../os/reading.ts'
 import type { Run } from '../os/run.ts'
+import { listed } from '../os/show.ts'
 import { hostCidr, isSix } from '../text/cidr.ts'
 import { ExecError } from '../text/errors.ts'
 import { type Cidr, split } from '../text/ip.ts'
@@ -59,10 +60,10 @@ export async function missingForeignRules(
 
 async function removeOf(tool: string, addresses: readonly Cidr[], run: Run): Promise<void> {
   if (!has(`${tool}-save`)) return
-  const { stdout } = await run([`${tool}-save`, '-t', 'filter'], '')
+  const saved = await listed([`${tool}-save`, '-t', 'filter'], run)
   const isTheirs = (rule: string) =>
     addresses.some((one) => rule.includes(`-s ${one} -j ACCEPT`) || rule.includes(`-d ${one} -m conntrack `))
-  const rules = stdout.split('\n').filter((rule) => rule.startsWith('-A CNI-FORWARD ') && isTheirs(rule))
+  const rules = saved.split('\n').filter((rule) => rule.startsWith('-A CNI-FORWARD ') && isTheirs(rule))
   if (rules.length === 0) return
   const argv = [`${tool}-restore`, '--noflush', '--wait']
   const script = ['*filter', ...rules.map((rule) => rule.replace('-A ', '-D ')), 'COMMIT', '']

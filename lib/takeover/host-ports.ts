@@ -3,6 +3,7 @@ import { has } from '../os/exec.ts'
 import { isThere } from '../os/nftables.ts'
 import { readText } from '../os/reading.ts'
 import type { Output, Run } from '../os/run.ts'
+import { listed } from '../os/show.ts'
 import { ExecError } from '../text/errors.ts'
 import { type Ip, parseIp } from '../text/ip.ts'
 import type { Owner } from '../text/owner.ts'
@@ -54,7 +55,7 @@ export async function missingForeignPorts(
     const isHooked = rules.some((rule) => rule.startsWith('-A PREROUTING ') && rule.endsWith(' -j CNI-HOSTPORT-DNAT'))
     const ip = family === 6 ? 'ip6' : 'ip'
     const hasTable = isThere(ip, 'cni_hostport')
-    const table = hasTable ? (await run(['nft', 'list', 'table', ip, 'cni_hostport'], '')).stdout : ''
+    const table = hasTable ? await listed(['nft', 'list', 'table', ip, 'cni_hostport'], run) : ''
     const isHookedByNft = /chain prerouting \{[^}]*jump hostports_all/.test(table)
     const isOwn = (line: string) => line.endsWith(` comment "${owner.containerId}"`)
     const lines = isHookedByNft ? table.split('\n').filter(isOwn) : []
@@ -93,8 +94,8 @@ function portsOf(rule: string): number[] {
 async function removeNft(family: string, { containerId }: Owner, addresses: readonly Ip[], run: Run): Promise<void> {
   const lines: string[] = []
   for (const chain of ['hostports', 'hostip_hostports', 'masquerading']) {
-    const { stdout } = await run(['nft', '-a', 'list', 'chain', family, 'cni_hostport', chain], '')
-    for (const [, rule = '', comment, handle] of stdout.matchAll(/^(.*) comment "([^"]*)".*# handle (\d+)$/gm)) {
+    const text = await listed(['nft', '-a', 'list', 'chain', family, 'cni_hostport', chain], run)
+    for (const [, rule = '', comment, handle] of text.matchAll(/^(.*) comment "([^"]*)".*# handle (\d+)$/gm)) {
       const [, to] = /(?:dnat to \[?|daddr )([0-9a-f.:]*[0-9a-f])\]?(?::\d+| masquerade)/.exec(rule) ?? []
       const isOther = to !== undefined && addresses.length > 0 && !addresses.includes(parseIp(to))
       if (comment === containerId && !isOther)
@@ -106,10 +107,10 @@ async function removeNft(family: string, { containerId }: Owner, addresses: read
 
 async function removeIptables(tool: string, chains: readonly string[], run: Run): Promise<void> {
   if (!has(tool)) return
-  const { stdout } = await run([`${tool}-save`, '-t', 'nat'], '')
-  const there = chains.filter((chain) => stdout.includes(`:${chain} `))
+  const saved = await listed([`${tool}-save`, '-t', 'nat'], run)
+  const there = chains.filter((chain) => saved.includes(`:${chain} `))
   if (there.length === 0) return
-  const jumps = stdout
+  const jumps = saved
     .split('\n')
     .filter((rule) => rule.startsWith('-A ') && there.some((chain) => rule.includes(` -j ${chain}`)))
   const argv = [`${tool}-restore`, '--noflush', '-w']

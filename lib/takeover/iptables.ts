@@ -2,6 +2,7 @@ import { has } from '../os/exec.ts'
 import { isThere } from '../os/nftables.ts'
 import { readText } from '../os/reading.ts'
 import type { Run } from '../os/run.ts'
+import { listed } from '../os/show.ts'
 
 /**
  * The rules of one table of iptables, one line each, as `iptables-save` prints them. Reads nft's iptables and legacy
@@ -17,8 +18,7 @@ export async function iptablesRules(six: boolean, table: 'filter' | 'nat', run: 
   ]
   const rules: string[] = []
   for (const tool of tools.filter(has)) {
-    const { stdout } = await run([tool, '-t', table], '')
-    rules.push(...stdout.split('\n').filter((line) => line.startsWith('-A ')))
+    rules.push(...(await listed([tool, '-t', table], run)).split('\n').filter((line) => line.startsWith('-A ')))
   }
   return rules
 }

@@ -4,6 +4,7 @@ import { rows } from '../os/iproute2.ts'
 import { isThere } from '../os/nftables.ts'
 import { readText } from '../os/reading.ts'
 import type { Run } from '../os/run.ts'
+import { listed } from '../os/show.ts'
 import type { LinkRow } from '../state/kinds/link.ts'
 import { isSix } from '../text/cidr.ts'
 import { type Cidr, split } from '../text/ip.ts'
@@ -22,11 +23,10 @@ export async function removeForeignVeth(
   run: Run,
 ): Promise<void> {
   if (netns === undefined || run.link?.(ifname, netns) === false) return
-  const inPod = await run(['ip', '-d', '-j', 'addr', 'show', 'dev', ifname], '', netns)
-  const link = rows(inPod.stdout)[0]?.[0] as LinkRow | undefined
+  const inPod = await listed(['ip', '-d', '-j', 'addr', 'show', 'dev', ifname], run, netns)
+  const link = rows(inPod)[0]?.[0] as LinkRow | undefined
   if (link?.linkinfo?.info_kind !== 'veth' || link.link_index === undefined) return
-  const onHost = await run(['ip', '-d', '-j', 'addr', 'show'], '')
-  const host = rows(onHost.stdout)
+  const host = rows(await listed(['ip', '-d', '-j', 'addr', 'show'], run))
     .flat()
     .find((row) => (row as LinkRow).ifindex === link.link_index) as LinkRow | undefined
   if (host && /^veth[0-9a-f]{8}$/.test(host.ifname) && host.link_index === link.ifindex && isTheirs(host))
@@ -53,7 +53,7 @@ export async function missingForeignMasquerade(owner: Owner, addresses: readonly
   const chain = masqueradeChain(owner)
   const wanted = addresses.map((address) => ({ ip: split(address).ip, six: isSix(address) }))
   const hasTable = wanted.length > 0 && isThere('inet', NFT_TABLE)
-  const table = hasTable ? (await run(['nft', 'list', 'table', 'inet', NFT_TABLE], '')).stdout : ''
+  const table = hasTable ? await listed(['nft', 'list', 'table', 'inet', NFT_TABLE], run) : ''
   const isOwn = (line: string) => line.includes(`masquerade comment "${masqueradeNote(owner)}`)
   const checks = table.includes('goto masq_checks') ? table.split('\n').filter(isOwn) : []
   const saved = {
@@ -82,8 +82,8 @@ export async function missingForeignSpoofCheck(
 ): Promise<string[]> {
   const chain = `cni-br-iface-${containerId}-${ifname}`
   const hasChain = isThere('bridge', 'nat', chain)
-  const stdout = hasChain ? (await run(['nft', 'list', 'table', 'bridge', 'nat'], '')).stdout : ''
-  const body = (name: string) => stdout.split(`chain ${name} {`)[1]?.split('}')[0] ?? ''
+  const table = hasChain ? await listed(['nft', 'list', 'table', 'bridge', 'nat'], run) : ''
+  const body = (name: string) => table.split(`chain ${name} {`)[1]?.split('}')[0] ?? ''
   const checks = body(`${chain}-mac`)
   const isHooked = body('PREROUTING').includes(`iifname "${port}" jump ${chain} `)
   const isJumped = body(chain).includes(`jump ${chain}-mac `)
@@ -115,14 +115,14 @@ export function foreignIfb({ network, containerId }: Pick<Owner, 'network' | 'co
 export async function removeForeignSpoofCheck(owner: Owner | undefined, run: Run): Promise<void> {
   const own = owner && `cni-br-iface-${owner.containerId}-${owner.ifname}`
   if (!isThere('bridge', 'nat', own ?? 'PREROUTING')) return
-  const { stdout } = await run(['nft', '-a', 'list', 'table', 'bridge', 'nat'], '')
-  const jumps = [...stdout.matchAll(/iifname "([^"]+)" jump (cni-br-iface-[^ ]+) .*# handle (\d+)$/gm)]
+  const table = await listed(['nft', '-a', 'list', 'table', 'bridge', 'nat'], run)
+  const jumps = [...table.matchAll(/iifname "([^"]+)" jump (cni-br-iface-[^ ]+) .*# handle (\d+)$/gm)]
   const gone = jumps.filter(([, port = '', chain]) =>
     own === undefined ? run.link?.(port, 'host') === false : chain === own,
   )
   const jumped = [...(own === undefined ? [] : [own]), ...gone.map(([, , chain]) => chain)]
   const pairs = jumped.flatMap((chain) => [chain, `${chain}-mac`])
-  const chains = [...new Set(pairs)].filter((chain) => stdout.includes(`chain ${chain} {`))
+  const chains = [...new Set(pairs)].filter((chain) => table.includes(`chain ${chain} {`))
   const lines = [
     ...gone.map(([, , , handle]) => `delete rule bridge nat PREROUTING handle ${handle}`),
     ...chains.map((chain) => `flush chain bridge nat ${chain}`),
@@ -144,8 +144,8 @@ function masqueradeNote({ network, containerId, ifname }: Owner): string {
 
 async function removeNft(owner: Owner, run: Run): Promise<void> {
   const prefix = masqueradeNote(owner)
-  const { stdout } = await run(['nft', '-a', 'list', 'chain', 'inet', NFT_TABLE, 'masq_checks'], '')
-  const lines = [...stdout.matchAll(/comment "([^"]*)".*# handle (\d+)$/gm)]
+  const checks = await listed(['nft', '-a', 'list', 'chain', 'inet', NFT_TABLE, 'masq_checks'], run)
+  const lines = [...checks.matchAll(/comment "([^"]*)".*# handle (\d+)$/gm)]
     .filter(([, comment = '']) => comment.startsWith(prefix))
     .map(([, , handle]) => `delete rule inet ${NFT_TABLE} masq_checks handle ${handle}\n`)
   if (lines.length > 0) await run(['nft', '-f', '-'], lines.join(''))
@@ -153,9 +153,9 @@ async function removeNft(owner: Owner, run: Run): Promise<void> {
 
 async function removeIptables(tool: string, chain: string, run: Run): Promise<void> {
   if (!has(tool)) return
-  const { stdout } = await run([`${tool}-save`, '-t', 'nat'], '')
-  const jumps = stdout.split('\n').filter((rule) => rule.startsWith('-A ') && rule.includes(` -j ${chain}`))
-  if (!stdout.includes(`:${chain} `)) return
+  const saved = await listed([`${tool}-save`, '-t', 'nat'], run)
+  const jumps = saved.split('\n').filter((rule) => rule.startsWith('-A ') && rule.includes(` -j ${chain}`))
+  if (!saved.includes(`:${chain} `)) return
   const deletions = jumps.map((rule) => rule.replace('-A ', '-D '))
   const script = ['*nat', ...deletions, `-F ${chain}`, `-X ${chain}`, 'COMMIT', '']
   await run([`${tool}-restore`, '--noflush', '-w'], script.join('\n'))

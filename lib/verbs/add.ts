@@ -11,10 +11,13 @@ import { spanned } from '../os/spans.ts'
 import { ApplyError, apply, type Begun, gradually } from '../state/apply.ts'
 import { type Claim, isClaim } from '../state/kinds/claim.ts'
 import { handler } from '../state/kinds/index.ts'
+import type { Link } from '../state/kinds/link.ts'
 import { present } from '../state/observe.ts'
 import type { Plan, Resource } from '../state/resource.ts'
 import { CniError, CODE } from '../text/errors.ts'
 import { type Ip, split } from '../text/ip.ts'
+import type { IfName } from '../text/values.ts'
+import { announceAddresses, announceGateways } from '../wiring/announcement.ts'
 import { untilRunning } from '../wiring/carrier.ts'
 import { untilUnique } from '../wiring/duplicate-addresses.ts'
 import { nodeFacts } from '../wiring/node-facts.ts'
@@ -22,6 +25,7 @@ import { readConf, requirePod } from './call.ts'
 import { dropParts, noteFirst, noteParts, together } from './fused.ts'
 import { reserve } from './journal-parts.ts'
 import { noteInPod, noteLent, ownIn, refuseLent, taken } from './link.ts'
+import { hasLostPorts, joinLostPorts } from './lost-ports.ts'
 import { removeFormerOwner } from './orphans.ts'
 import type { Delegate } from './pool.ts'
 import { poolOf, remove, unlessGone } from './removal.ts'
@@ -52,6 +56,8 @@ interface Made {
   holds: boolean
   /** This ADD wrote to the journal how to remove the link. */
   noted: boolean
+  /** The bridge that other pods have lost. This ADD makes it again. */
+  lostBridge: IfName | undefined
   /** Makes the first links. For a device of the node, makes the links that stay on the node. */
   firstLinks: Begun
   wiring?: Wiring
@@ -113,6 +119,7 @@ async function openEntry<C extends NetConf>({ call, plugin, pool, links }: Reque
     await remove(plugin, call, pool)
     begin(call.at, link)
   }
+  const bridge = links.find((one) => one.kind === 'link' && one.type === 'bridge' && one.shared) as Link | undefined
   return {
     isNew: found !== 'attached',
     former,
@@ -121,6 +128,7 @@ async function openEntry<C extends NetConf>({ call, plugin, pool, links }: Reque
     parts: false,
     holds: false,
     noted: found !== 'attached' && found !== 'unfinished' && link !== undefined,
+    lostBridge: bridge && hasLostPorts(bridge.name, call.io.run) ? bridge.name : undefined,
     firstLinks: gradually({ put: links, drop: [] }, call.io.run),
   }
 }
@@ -198,6 +206,7 @@ async function applyWiring<C extends NetConf>(
   made.links = true
   for (const link of plugin.holders?.(conf) ?? []) made.holds = hold(link, at) || made.holds
   await made.firstLinks.finish()
+  if (made.lostBridge) await joinLostPorts(made.lostBridge, io.run)
   if (wiring.noted) made.parts = true
   await noteParts(wiring, at, io.run)
   for (const { own } of wiring.noted ?? []) await reserve(own, io.run)
@@ -207,6 +216,9 @@ async function applyWiring<C extends NetConf>(
   if (settled?.plan) await apply(settled.plan, io.run)
   untilRunning(wiring.own, io.run)
   await untilUnique(wiring.own, io.run)
+  announceAddresses(wiring.own, io.run)
+  // The pods that had lost the bridge may know the MAC address that it had before.
+  if (made.lostBridge) announceGateways(settled?.plan?.put ?? [], io.run)
   return text
 }
 

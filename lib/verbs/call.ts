@@ -2,6 +2,7 @@ import type { Call } from '../cni/call.ts'
 import type { NetConf, Plugin } from '../cni/plugin.ts'
 import type { Result } from '../cni/result.ts'
 import { decode } from '../cni/versions.ts'
+import { isThere, readEntry } from '../journal/journal.ts'
 import { log } from '../os/log.ts'
 import { netnsState } from '../os/netns.ts'
 import { CniError, CODE } from '../text/errors.ts'
@@ -39,13 +40,21 @@ export function requirePod({ at, io }: Call): void {
 
 /**
  * The call for a DEL. A missing or wrong namespace is left out, because the objects on the node must go also without it
- * (CNI spec 1.1.0 DEL). Throws CniError 8 for plumb's own namespace.
+ * (CNI spec 1.1.0 DEL). Throws CniError 8 for plumb's own namespace, unless the journal knows that the pod had another.
  */
 export function forDel(call: Call): Call {
   const { netns, ...named } = call.at
   const state = netns === undefined ? 'gone' : netnsState(netns)
+  if (state === 'own' && isLeft(call.at)) return { ...call, at: named }
   if (state === 'own') refuseOwn(call.io.env, netns as string)
   return state === 'pod' || state === 'own' ? call : { ...call, at: named }
+}
+
+// The path belonged to the pod's namespace at ADD, and leads elsewhere now: /proc/PID/ns/net of a number that was used
+// again.
+function isLeft(at: Call['at']): boolean {
+  const parts = Object.values(readEntry(at)?.parts ?? {})
+  return parts.length > 0 && parts.every((part) => part.netns !== at.netns || !isThere(part))
 }
 
 // Throws CniError 8 for plumb's own namespace, unless CNI_NETNS_OVERRIDE allows it.

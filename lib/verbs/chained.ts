@@ -9,6 +9,7 @@ import { log } from '../os/log.ts'
 import { inodeOf } from '../os/netns.ts'
 import { takeTurn } from '../os/turns.ts'
 import { apply, gradually } from '../state/apply.ts'
+import { withSettings } from '../state/bridge-ports.ts'
 import { type Claim, isClaim } from '../state/kinds/claim.ts'
 import { differences } from '../state/observe.ts'
 import type { Plan } from '../state/resource.ts'
@@ -71,7 +72,7 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   if (own.some(({ kind, ns }) => (kind === 'setting' || kind === 'route') && ns === at.netns))
     io.run.prepare?.(BLIND, at.netns)
   await removeFormerOwner(given.ips ?? [], at, io.run)
-  note(at, { [plugin.type]: own }, given.ips)
+  note(at, { [plugin.type]: own }, given.ips, (ports) => withSettings(ports, [...shared, ...own]))
   const undo = async () => void (isAgain || (await dropNoted([part], io.run, true)))
   try {
     await reserve(own, io.run)

@@ -31,6 +31,8 @@ export async function findPlugin<R extends Plugin['role']>(
   const file = path.map((dir) => `${dir}/${type}`).find(isFile)
   if (file !== undefined && !(io.isOurs ?? isOurs)(file)) return file
   const plugin = file !== undefined || path.length === 0 ? await io.plugin(type) : undefined
+  // This executable under a name of its own finds out itself which plugin it is.
+  if (file !== undefined && plugin === undefined) return file
   if (!roles.some((role) => role === plugin?.role))
     throw new CniError(
       command === 'STATUS' ? CODE.notReady : CODE.config,
@@ -57,8 +59,9 @@ export async function runDelegate(file: string, command: string, { text, io }: C
 function isFile(path: string): boolean {
   try {
     return fs.statSync(path)?.kind === 'file'
-  } catch {
+  } catch (cause) {
     // The path cannot exist: it is too long, or a parent is a file.
+    if (!['ENOTDIR', 'ENAMETOOLONG'].includes((cause as NodeJS.ErrnoException).code ?? '')) throw cause
     return false
   }
 }

@@ -7,6 +7,7 @@ import { MASQUERADE } from '../nft/masquerade.ts'
 import { log } from '../os/log.ts'
 import type { Run } from '../os/run.ts'
 import { apply } from '../state/apply.ts'
+import { portsOf } from '../state/bridge-ports.ts'
 import type { Resource } from '../state/resource.ts'
 import { CniError, CODE, ValueError } from '../text/errors.ts'
 import type { Owner, PartName } from '../text/owner.ts'
@@ -149,13 +150,15 @@ export async function noteFirst<C extends NetConf>(
  * Writes to the journal the addresses of an attachment and the resources of its parts, before ADD makes them. An
  * earlier attachment of the same owner may have lost its link without a DEL. Its outdated resources are removed first.
  */
-export async function noteParts({ noted = [], result }: Wiring, at: Attachment, run: Run): Promise<void> {
+export async function noteParts(wiring: Wiring, at: Attachment, run: Run): Promise<void> {
+  const { shared, own, noted = [], result } = wiring
   const parts = noted.filter(({ own }) => own.length > 0)
   for (const { type, own } of parts) {
     const before = readPart(partName(type, at))
     if (before) await apply({ put: [], drop: outdated(reachable(before, run), own) }, run)
   }
-  note(at, Object.fromEntries(parts.map(({ type, own }) => [type, own])), result.ips)
+  const ports = portsOf([...own, ...shared, ...parts.flatMap(({ own }) => own)])
+  note(at, Object.fromEntries(parts.map(({ type, own }) => [type, own])), result.ips, () => ports)
 }
 
 /**

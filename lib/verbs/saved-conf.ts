@@ -1,5 +1,5 @@
 import type { Rendered } from '../cni/plugin.ts'
-import { remove, writeAtomic } from '../os/files.ts'
+import { ifDiskAllows, remove, writeAtomic } from '../os/files.ts'
 import { log } from '../os/log.ts'
 import { listFiles, readRegular } from '../os/reading.ts'
 import { fileName, type Owner } from '../text/owner.ts'
@@ -73,9 +73,9 @@ function isKeptFor({ containerId, ifname }: SavedConf, owners: readonly Owner[])
   )
 }
 
-/** Removes a kept file. */
+/** Removes a kept file. The next DEL or GC finds a file that the disk does not let go. */
 export function forget(path: string): void {
-  remove(path)
+  ifDiskAllows(`Cannot remove ${path}, though what it names is gone`, () => remove(path))
 }
 
 /** The path of the draft that a killed writer left for an attachment. Undefined when there is none. */

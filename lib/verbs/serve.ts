@@ -100,6 +100,7 @@ export function errorOf(cause: unknown): { readonly code: number; readonly msg: 
 async function perform(plugin: Plugin, command: Command, io: Io, seen: Seen): Promise<void> {
   const call = readCall(plugin, command, io, seen)
   const verbs = verbsOf(plugin)
+  if (command === 'DEL') return removed(verbs, call)
   if (command !== 'ADD') return verbs[command.toLowerCase() as 'check' | 'del' | 'gc' | 'status'](call)
   const done = await added(verbs, call)
   try {
@@ -113,7 +114,16 @@ async function perform(plugin: Plugin, command: Command, io: Io, seen: Seen): Pr
       { cause },
     )
   }
-  done.delivered?.()
+  afterwards(done, call)
+}
+
+// The runtime has the result, so nothing can fail the call any more.
+function afterwards({ delivered }: Done, { at: { containerId } }: Call): void {
+  try {
+    delivered?.()
+  } catch (cause) {
+    log(`plumb: Cannot note that the ADD has ended: ${(cause as Error).message}`, { container: containerId })
+  }
 }
 
 function verbsOf(plugin: Plugin): Verbs {
@@ -132,6 +142,19 @@ function verbsOf(plugin: Plugin): Verbs {
       return meta(plugin)
     default:
       return custom(plugin)
+  }
+}
+
+// The namespace may go while DEL works in it. Without it the same DEL removes the rest.
+async function removed(verbs: Verbs, call: Call): Promise<void> {
+  try {
+    await verbs.del(call)
+  } catch (cause) {
+    const { netns } = call.at
+    const isOver = cause instanceof CniError && cause.code === CODE.unknownContainer
+    const isGone = netns !== undefined && ['gone', 'other'].includes(netnsState(netns))
+    if (!isOver && !(cause instanceof ExecError && isGone)) throw cause
+    await verbs.del(call)
   }
 }
 

@@ -13,8 +13,9 @@ const LIMIT_MS = 15_000
 export function untilRunning(own: readonly Resource[], run: Run): void {
   const links = own.filter((one) => one.kind === 'link')
   if (!links.some(({ type, ns, up }) => type === 'peer' && ns !== 'host' && up)) return
-  for (const { name } of links.filter(({ type, ns }) => type === 'veth' && ns === 'host')) {
-    if (run.running?.(name, LIMIT_MS) === false)
+  for (const { name, port } of links.filter(({ type, ns }) => type === 'veth' && ns === 'host')) {
+    // A port forwards only with a carrier, so one question is enough.
+    if ((port ? run.forwards?.(name, LIMIT_MS) : run.running?.(name, LIMIT_MS)) === false)
       log(`plumb: ${name} has no carrier yet after ${LIMIT_MS / 1000} s: the pod's first packets may be lost`)
   }
 }

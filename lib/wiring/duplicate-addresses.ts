@@ -1,6 +1,7 @@
 import { sleep } from '../os/door.ts'
 import { rows } from '../os/iproute2.ts'
 import type { Run } from '../os/run.ts'
+import { listed } from '../os/show.ts'
 import type { Addr } from '../state/kinds/addr.ts'
 import type { LinkRow } from '../state/kinds/link.ts'
 import type { Resource } from '../state/resource.ts'
@@ -21,8 +22,7 @@ export async function untilUnique(resources: readonly Resource[], run: Run): Pro
   if (!question) return
   const until = performance.now() + LIMIT_MS
   for (;;) {
-    const { stdout } = await run(question.argv, '', question.ns)
-    const held = (rows(stdout)[0]?.[0] as LinkRow | undefined)?.addr_info ?? []
+    const held = (rows(await listed(question.argv, run, question.ns))[0]?.[0] as LinkRow | undefined)?.addr_info ?? []
     const open = asked.filter(({ cidr }) =>
       held.some(({ local, prefixlen, tentative }) => tentative && `${local}/${prefixlen}` === cidr),
     )

@@ -1,5 +1,6 @@
 import type { NodeFacts } from '../cni/plugin.ts'
 import { type LinkFacts, linkFacts, linkIn } from '../os/links.ts'
+import { isNoNamespace } from '../os/netns.ts'
 import { parse } from '../text/values.ts'
 
 /** Finds the node's end of a pod's veth by rtnetlink, without a process. The two ends name each other. */
@@ -8,9 +9,10 @@ export const hostEnd: NonNullable<NodeFacts['hostEnd']> = ({ netns, ifname }) =>
   let inPod: LinkFacts | undefined
   try {
     inPod = linkIn(ifname, netns)
-  } catch {
-    // The namespace is gone or cannot be entered. A caller that needs the link reports it.
-    return undefined
+  } catch (cause) {
+    // A caller that needs the link reports that its namespace is gone.
+    if (isNoNamespace(netns)) return undefined
+    throw cause
   }
   const outer = inPod?.on && inPod.isOnElsewhere ? linkFacts(inPod.on) : undefined
   return inPod && outer?.on === inPod.index ? { name: parse.ifname(outer.name), mtu: outer.mtu } : null

@@ -202,6 +202,22 @@ describe('the way of pods through a node', () => {
   )
 
   it(
+    'the bridge that was deleted while the agent did not run comes back with its ports when the agent starts',
+    withFixture(async (fixture) => {
+      const { one, agent, link } = fixture
+      await talks(fixture)
+      await agent.stop()
+      await one.ns.ip('link', 'del', 'cni0')
+      const later = one.agent()
+      await later.ready(30_000)
+      await talks(fixture)
+      const [port] = await one.ns.json('link', 'show', 'dev', link)
+      assert.deepEqual([port?.['master'], port?.['linkinfo'].info_slave_data.hairpin], ['cni0', true])
+      await well(later)
+    }),
+  )
+
+  it(
     'F11 a pod’s link comes back when it is down or out of the bridge; one that is gone is named with its container, until DEL',
     withFixture(async (fixture) => {
       const { one, pod, agent, link } = fixture

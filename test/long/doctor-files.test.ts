@@ -89,7 +89,7 @@ describe('plumb doctor and files of a node', () => {
   )
 
   it(
-    '[DG1] DR37: finds a file system that is read-only; DR54: and one that is nearly full; DR16: and nft of an older version',
+    '[DG1] DR37: finds a file system that is read-only; DR55: and one that is nearly full; DR16: and nft of an older version',
     withFixture(async (fixture) => {
       const { node } = fixture
       await sh(node.ns, 'mkdir -p /var/lib/cni; mount -t tmpfs -o size=4m none /var/lib/cni')
@@ -104,7 +104,7 @@ describe('plumb doctor and files of a node', () => {
         })
         await sh(node.ns, 'head -c 3600000 /dev/zero >/var/lib/cni/log')
         await isFoundAlone(fixture, {
-          code: 'DR54',
+          code: 'DR55',
           severity: 'warning',
           what: 'a file system that is nearly full',
           make: () => undefined,

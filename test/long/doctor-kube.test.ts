@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { doctor, isClean, isFoundAlone, makeNetwork } from '../support/doctor.ts'
 import { until } from '../support/harness.ts'
 import { API, type Kube, onKube, served } from '../support/kube-nodes.ts'
-import type { KubeServer } from '../support/kube-server.ts'
+import { type KubeServer, refusal } from '../support/kube-server.ts'
 import type { Node } from '../support/nodes.ts'
 import { published } from '../support/suites/testKube.ts'
 
@@ -178,6 +178,43 @@ describe('plumb doctor and the Nodes of a cluster', () => {
           },
         )
         await kube.back()
+        await isClean(place)
+      },
+    ),
+  ).timeout(120_000)
+
+  it(
+    'DR54: finds a kind of object that the API server does not serve, and one that the role does not allow; the node is not ready and names it',
+    withNodes(
+      (n) => [`10.244.${n}.0/24`],
+      async ([one], kube) => {
+        const place = makeNetwork(one)
+        const { server } = kube as Kube & { readonly server: KubeServer }
+        const list = '/apis/networking.k8s.io/v1/networkpolicies'
+        const answered = (status: number, reason: string, message: string) => {
+          server.fault = ({ url }) => (url.pathname === list ? refusal(status, reason, message) : undefined)
+        }
+        answered(404, 'NotFound', 'the server could not find the requested resource')
+        const agent = one.agent('--network-policy=kubernetes')
+        const said = async (pattern: RegExp) => {
+          await until(async () => pattern.test((await agent.status())?.reasons.join('\n') ?? ''), LATE)
+          const [first, ...more] = await findings(one)
+          assert.deepEqual([first?.code, more], ['DR54', []])
+          assert.match(first?.text ?? '', pattern)
+          return first?.commands
+        }
+        assert.deepEqual(
+          await said(
+            /refused GET .*networkpolicies: 404 the server could not find .*; want an API server that serves it/,
+          ),
+          ['kubectl api-resources'],
+        )
+        answered(403, 'Forbidden', 'networkpolicies is forbidden')
+        assert.deepEqual(await said(/refused GET .*networkpolicies: 403 networkpolicies is forbidden; want a role/), [
+          'kubectl edit clusterrole plumb',
+        ])
+        server.fault = undefined
+        await agent.ready(LATE)
         await isClean(place)
       },
     ),

@@ -76,7 +76,11 @@ describe('a folder of manifests', () => {
       writeFileSync(join(dir, 'good.yaml'), 'kind: NetworkPolicy\n  metadata: {')
       await until(() => source.refused(['policies']).some((one) => /good\.yaml: (?!NetworkPolicy)/.test(one)))
       assert.deepEqual(policies.get('x/deny'), good)
+      // A program that writes a file in place empties it first.
       write('good.yaml')
+      await until(() => source.refused(['policies']).some((one) => /good\.yaml: it is empty; want/.test(one)))
+      assert.deepEqual(policies.get('x/deny'), good)
+      rmSync(join(dir, 'good.yaml'))
       await until(() => !policies.has('x/deny'))
     } finally {
       end.abort()

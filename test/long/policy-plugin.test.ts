@@ -34,6 +34,8 @@ const DENY = { kind: 'NetworkPolicy', metadata: { namespace: 'x', name: 'deny' }
 class Bench {
   readonly node: Node
   readonly pods: readonly Namespace[]
+  /** K8S_POD_UID of the next calls. */
+  uid: string | undefined
   readonly #dir: string
 
   constructor({ nodes, dir }: Cluster) {
@@ -47,14 +49,14 @@ class Bench {
   }
 
   write(file: string, ...objects: object[]): void {
-    writeFileSync(join(this.#dir, file), objects.map((object) => JSON.stringify(object)).join('\n---\n'))
+    writeFileSync(join(this.#dir, file), `${objects.map((object) => JSON.stringify(object)).join('\n---\n')}\n`)
   }
 
   /** A Pod without an address, as the API has it before the kubelet knows one. */
-  podObject(name: string): object {
+  podObject(name: string, metadata: object = {}): object {
     return {
       kind: 'Pod',
-      metadata: { namespace: 'x', name, labels: { app: name } },
+      metadata: { namespace: 'x', name, labels: { app: name }, ...metadata },
       spec: { nodeName: this.node.name, containers: [] },
       status: { phase: 'Pending' },
     }
@@ -62,6 +64,7 @@ class Bench {
 
   call(command: string, pod: Namespace, name: string, policy: object = {}, more: object = {}): Promise<Answer> {
     const { dir, ns } = this.node
+    const uid = this.uid === undefined ? '' : `;K8S_POD_UID=${this.uid}`
     const conf = {
       cniVersion: '1.1.0',
       name: 'policed',
@@ -82,7 +85,7 @@ class Bench {
         containerId: pod.name,
         netns: pod,
         ifname: 'eth0',
-        args: `IgnoreUnknown=1;K8S_POD_NAMESPACE=x;K8S_POD_NAME=${name};K8S_POD_INFRA_CONTAINER_ID=${pod.name}`,
+        args: `IgnoreUnknown=1;K8S_POD_NAMESPACE=x;K8S_POD_NAME=${name};K8S_POD_INFRA_CONTAINER_ID=${pod.name}${uid}`,
       },
       ns,
     )
@@ -270,6 +273,46 @@ describe('the plugin policy', () => {
         stopped.end()
         for (const pod of [b, c]) await bench.call('DEL', pod, pod.name)
       }
+    }),
+  )
+
+  it(
+    'a pod of a known name with another UID: ADD waits for the object of its UID, also across a restart of the agent; until then it is closed, and the earlier pod is as it was',
+    inCluster(3, options, async (cluster, test) => {
+      test.timeout(120_000)
+      const bench = new Bench(cluster)
+      const [a, b] = bench.pods as [Namespace, Namespace]
+      const closed = ['egress4 goto unknown', 'ingress4 goto unknown']
+      bench.write('only-b.yaml', ONLY_B)
+      bench.write('a.yaml', bench.podObject('a', { uid: 'u1', labels: { app: 'free' } }))
+      const agent = bench.node.agent()
+      await agent.ready(30_000)
+      bench.uid = 'u1'
+      const [first = ''] = await bench.add(a, 'a')
+      const before = await bench.verdicts(first)
+      assert.deepEqual([...before].sort(), ['egress4 accept', 'ingress4 accept'])
+      bench.uid = 'u2'
+      await b.exec(['ip', 'link', 'del', 'eth0'])
+      const refused = await bench.call('ADD', b, 'a', { whenAway: 'wait', timeout: 1 })
+      assert.deepEqual(
+        [refused.error.code, /has no Pod x\/a of the UID u2, but one of the UID u1$/.test(refused.error.msg)],
+        [11, true],
+        refused.stdout,
+      )
+      const [second = ''] = await bench.add(b, 'a', { whenAway: 'closed', timeout: 1 })
+      assert.deepEqual([(await bench.verdicts(second)).sort(), await bench.verdicts(first)], [closed, before])
+      // An agent that starts knows both by the journal.
+      await agent.stop()
+      await bench.node.agent().ready(30_000)
+      assert.deepEqual([(await bench.verdicts(second)).sort(), await bench.verdicts(first)], [closed, before])
+      bench.write('a.yaml', bench.podObject('a', { uid: 'u2' }))
+      await until(async () => /^ingress4 goto in_/.test((await bench.verdicts(second)).join()), 10_000)
+      await until(async () => Bun.deepEquals((await bench.verdicts(first)).sort(), closed), 10_000)
+      // The earlier pod goes late.
+      bench.uid = 'u1'
+      assert.equal((await bench.call('DEL', a, 'a')).status, 0)
+      assert.match((await bench.verdicts(second)).join(), /^ingress4 goto in_/)
+      assert.deepEqual(await bench.verdicts(first), [])
     }),
   )
 

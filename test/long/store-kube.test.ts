@@ -244,6 +244,21 @@ describe('the kube store, when the API misbehaves', () => {
     end.abort()
   })
 
+  it('an answer without a list is no empty list: what is known stays, and the state says so', async () => {
+    const { server, store, peers, end } = await watching()
+    server.fault = ({ url }) =>
+      url.searchParams.has('watch')
+        ? refusal(410, 'Expired', 'too old')
+        : Response.json({ kind: 'NodeList', apiVersion: 'v1', metadata: { resourceVersion: '5' } })
+    server.cut()
+    await until(() => /it answered a list with something else/.test(store.state().error ?? ''))
+    assert.deepEqual(peers(), ['peer'])
+    server.fault = undefined
+    await until(() => store.state().connected)
+    assert.deepEqual(peers(), ['peer'])
+    end.abort()
+  })
+
   it('a page that is refused with 410 begins the list again; 1,200 nodes come in pages of 100', async () => {
     const server = await kubeServer()
     const admin = administered(server)

@@ -265,7 +265,7 @@ async function statusOf({ ns, dir }: Node): Promise<string> {
 // What the checks of disks find, without the commands.
 async function faults({ ns, dir }: Node): Promise<string[]> {
   const places = ['--socket', join(dir, 'agent.sock'), '--subnet-file', join(dir, 'subnet.env')]
-  const { stdout } = await ns.exec([PLUMB, 'doctor', 'DR37', 'DR54', '--json', ...places])
+  const { stdout } = await ns.exec([PLUMB, 'doctor', 'DR37', 'DR55', '--json', ...places])
   return JSON.parse(stdout).findings.map(({ code, text }: { code: string; text: string }) => `${code} ${text}`)
 }
 

@@ -178,7 +178,7 @@ describe('plumb cni explain', () => {
       )
       const told = await place.told([pod.path, '--container-id', 'c1'])
       const [first, ...rest] = told.plugins[0]?.runs ?? []
-      assert.match(first?.lines[0]?.text ?? '', /^link delete dev veth/)
+      assert.match(first?.lines[0]?.text ?? '', /^link set dev veth\w+ group /)
       assert.match(first?.when ?? '', /was killed/)
       assert.deepEqual(
         rest.map(({ argv }) => argv),

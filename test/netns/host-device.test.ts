@@ -122,6 +122,21 @@ describe('host-device', () => {
   )
 
   it(
+    'DEL gives the device back to the node also in a PID namespace other than that of /proc',
+    lending(async (node, pod) => {
+      const net = network(node, deviceConf({ device: 'dev0' }))
+      const before = await linkOf(node, 'dev0')
+      await net.add(pod)
+      // The plugin has a small number there, which is another process's in /proc.
+      const file = join(mkdtempSync('/run/bin-'), 'host-device')
+      const program = join(import.meta.dir, '../../dist/host-device')
+      writeFileSync(file, `#!/bin/sh\nunshare --pid --fork ${program}\n`, { mode: 0o755 })
+      await net.del(pod, { file })
+      assert.deepEqual(await linkOf(node, 'dev0'), before)
+    }),
+  )
+
+  it(
     'HD 112: what a call leaves that was killed between its record and the move is forgotten by DEL, and the device is not touched',
     lending(async (node, pod) => {
       const net = network(node, deviceConf({ device: 'dev0' }))

@@ -4,6 +4,7 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { inNamespaces } from '../support/harness.ts'
 import { pool, two } from '../support/pool.ts'
+import { STRACE } from '../support/recording.ts'
 import { skip } from '../support/skip.ts'
 
 /** The reference plugin as Debian packages it, and its newest release. */
@@ -112,6 +113,30 @@ describe('host-local: at scale and after faults', () => {
       assert.equal(full.reserved().length, 8000)
     }),
   )
+
+  it(
+    'the first ADD beside 8,000 reservations of another program asks the kernel no more than the reference does',
+    inNamespaces(['node'], async ({ node }, test) => {
+      const reference = PEERS.find(existsSync)
+      if (reference === undefined || !existsSync(STRACE)) skip(test, 'no reference plugin or no strace')
+      const asked = async (file: string) => {
+        const net = pool(node, { subnet: '10.0.0.0/8' })
+        for (let i = 2; i < 8002; i++) net.put(`10.0.${i >> 8}.${i & 255}`, `c${i}\r\neth0`)
+        net.put('last_reserved_ip.0', '10.0.31.65')
+        const counted = join(net.dataDir, 'calls')
+        writeFileSync(join(net.dataDir, 'run'), `#!/bin/sh\nexec ${STRACE} -f -c -o ${counted} ${file}\n`, {
+          mode: 0o755,
+        })
+        await net.add('x', { file: join(net.dataDir, 'run') })
+        return Number(/ (\d+) +\d* *total$/m.exec(readFileSync(counted, 'utf8'))?.[1])
+      }
+      const [ours, theirs] = [
+        await asked(join(import.meta.dir, '../../dist/host-local')),
+        await asked(reference as string),
+      ]
+      assert.ok(ours > 8000 && ours < theirs, `${ours} calls against ${theirs}`)
+    }),
+  ).timeout(60_000)
 
   it(
     'a full or read-only disk is named by ADD and by STATUS; DEL frees on a full one',

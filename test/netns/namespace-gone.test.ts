@@ -1,10 +1,14 @@
 // Tests lib/verbs: DEL without a namespace.
 import assert from 'node:assert/strict'
+import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { execa } from 'execa'
 import { chain, good } from '../support/chained.ts'
+import { foreignPlugin } from '../support/foreign-plugin.ts'
 import { inNamespaces, until } from '../support/harness.ts'
 import { deviceConf, makeDevices } from '../support/host-devices.ts'
-import { bridgeConf, containerId, network } from '../support/network.ts'
+import { wireLan } from '../support/lan.ts'
+import { bridgeConf, containerId, network, traces } from '../support/network.ts'
 
 const KEYS = {
   tuning: { mtu: 1400, sysctl: { 'net.ipv4.conf.IFNAME.arp_filter': '1' } },
@@ -46,6 +50,41 @@ describe('an ADD for a container whose former namespace went without a DEL', () 
       )
       await net.del(next, { containerId: 'same' })
       assert.ok((await node.json('link')).some(({ ifname }) => ifname === 'dev0'))
+    }),
+  )
+})
+
+describe('DEL', () => {
+  it(
+    'of a pod whose namespace goes while its pool works ends with 0 and leaves nothing',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      await wireLan(node)
+      // A pool by its link: it is asked before the link goes.
+      const pool = foreignPlugin({ ADD: { ips: [{ address: '10.1.0.7/24' }] } }, 'dhcp')
+      const file = join(pool.dir, 'dhcp')
+      const deletes = `[ "$CNI_COMMAND" = DEL ] && { umount '${pod.path}'; rm -f '${pod.path}'; }`
+      writeFileSync(file, readFileSync(file, 'utf8').replace('exit 0', `${deletes}\nexit 0`))
+      const net = network(node, { ...bridgeConf(), type: 'macvlan', master: 'eth1', ipam: { type: 'dhcp' } })
+      await net.add(pod, { path: pool.dir })
+      await net.del(pod, { path: pool.dir })
+      assert.deepEqual(pool.calls().filter((one) => one.startsWith('DEL')).length > 0, true)
+      assert.deepEqual(traces(pod, net.conf), [])
+    }),
+  )
+
+  it(
+    "works when the path of the pod's namespace leads to the node's own meanwhile; that of an unknown pod is refused",
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      // As /proc/PID/ns/net, when the number is a process of the node's by now.
+      const netns = join(mkdtempSync('/run/pid-'), 'net')
+      symlinkSync(pod.path, netns)
+      const net = network(node, bridgeConf({ ipMasq: true }))
+      await net.add(pod, { netns })
+      rmSync(netns)
+      symlinkSync(node.path, netns)
+      await net.del(pod, { netns })
+      assert.deepEqual(traces(pod, net.conf), [])
+      assert.equal((await net.fails('DEL', pod, { netns })).code, 8)
     }),
   )
 })

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { jointly } from '../../agent/kernel/jointly.ts'
 import { GUARD, Guard } from '../../agent/policy/guard.ts'
 import type { Place } from '../../agent/policy/places.ts'
+import { inside } from '../../lib/os/netns.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { parseIp } from '../../lib/text/ip.ts'
 import type { IfName } from '../../lib/text/values.ts'
@@ -127,6 +128,49 @@ describe('the guard of pods’ addresses', () => {
     )
 
   it(
+    'a bridge that is deleted under its pods and made again finds them guarded, also when the agent starts in between',
+    inNamespaces(['node', 'a', 'b'], async ({ node, a, b }) => {
+      await pods(node, { a, b }, true)
+      const run: Run = async (argv, stdin) => node.exec([...argv], { stdin })
+      const update = (guard: Guard, isBridged: boolean) =>
+        inside(node.path as never, () =>
+          guard.works({
+            pods: PLACES.map((one) => ({ ...one, isPort: isBridged })),
+            strangers: [],
+            hasBridge: isBridged,
+          }),
+        )
+      const dropped = async () => {
+        const { stdout } = await node.exec(['nft', 'list', 'chain', 'bridge', GUARD, 'prerouting'])
+        return [...stdout.matchAll(/counter packets (\d+)/g)].reduce((sum, [, count]) => sum + Number(count), 0)
+      }
+      const guard = new Guard()
+      await jointly(run, update(guard, true))
+      for (const later of [guard, new Guard()]) {
+        await shell(node, 'ip link delete br0')
+        await jointly(run, update(later, false))
+        // As an ADD does. Nobody tells the guard.
+        await shell(
+          node,
+          'ip link add br0 type bridge; ip addr add 10.1.0.1/24 dev br0; ip addr add fd01::1/64 dev br0 nodad; ip link set br0 up; ip link set va master br0; ip link set vb master br0',
+        )
+        assert.ok(await pings(a, '10.1.0.10', '10.1.0.11'))
+        assert.ok(await pings(a, 'fd01::10', 'fd01::11'))
+        let seen = await dropped()
+        for (const [source, to] of [
+          ['10.1.0.99', '10.1.0.11'],
+          ['fd01::99', 'fd01::11'],
+        ] as const) {
+          assert.equal(await pings(a, source, to), false, `${source} to ${to}`)
+          const now = await dropped()
+          assert.ok(now > seen, `${source} to ${to}: ${now} packets dropped`)
+          seen = now
+        }
+      }
+    }),
+  )
+
+  it(
     'frames with a tag and frames of another protocol than IP reach no pod that a policy isolates, from whatever port of the bridge, and leave none whose egress a policy restricts',
     inNamespaces(['node', 'a', 'b'], async ({ node, a, b }, test) => {
       test.timeout(120_000)
@@ -173,3 +217,8 @@ describe('the guard of pods’ addresses', () => {
     }),
   )
 })
+
+async function shell({ exec }: Namespace, text: string): Promise<void> {
+  const { status, stderr } = await exec(['sh', '-ec', text])
+  assert.equal(status, 0, stderr)
+}

@@ -1,9 +1,26 @@
 // Tests lib/cni and lib/verbs.
 import assert from 'node:assert/strict'
+import { join } from 'node:path'
 import { inNamespaces, plugin, snapshot } from '../support/harness.ts'
 import { bridgeConf, containerId, network, traces } from '../support/network.ts'
 
+/** Starts a program with exactly these variables, also with two of one name. */
+const START = `
+import ctypes, sys
+texts = lambda all: (ctypes.c_char_p * (len(all) + 1))(*[one.encode() for one in all], None)
+ctypes.CDLL(None).execve(sys.argv[1].encode(), texts(sys.argv[1:2]), texts(sys.argv[2:]))`
+
 describe('protocol: the namespace, CNI_ARGS, prevResult', () => {
+  it(
+    'of two variables of one name the first counts, as for the reference plugins',
+    inNamespaces(['node'], async ({ node }) => {
+      const program = join(import.meta.dir, '../../dist/host-local')
+      const variables = ['CNI_COMMAND=ADD', 'CNI_COMMAND=FOO', 'toString=x', 'CNI_COMMAND=VERSION']
+      const { stdout } = await node.exec(['/usr/bin/python3', '-c', START, program, ...variables])
+      assert.match(JSON.parse(stdout).msg, /^required env variables \[CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME\] missing$/)
+    }),
+  )
+
   it(
     '[P 13] CNI_NETNS of plumb itself has code 8 and leaves nothing; CNI_NETNS_OVERRIDE lets it pass',
     inNamespaces(['node'], async ({ node }) => {

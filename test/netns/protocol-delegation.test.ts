@@ -1,6 +1,18 @@
 // Tests lib/cni and lib/verbs.
 import assert from 'node:assert/strict'
-import { chmodSync, copyFileSync, linkSync, mkdtempSync, rmSync, statSync, utimesSync } from 'node:fs'
+import {
+  chmodSync,
+  copyFileSync,
+  linkSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { foreignPlugin } from '../support/foreign-plugin.ts'
@@ -10,6 +22,34 @@ import { bridgeConf, type Conf, containerId, mentions, network, traces } from '.
 const DIST = join(import.meta.dir, '../../dist')
 
 describe('protocol: delegation', () => {
+  it(
+    'a process that another IPAM plugin leaves behind does not hold the lock of the call',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const pool = foreignPlugin({ ADD: { ips: [{ address: '10.1.0.7/24' }] } })
+      const script = `#!/bin/sh
+cat >/dev/null
+sleep 600 >/dev/null 2>&1 &
+echo $! >>'${pool.dir}/left'
+[ "$CNI_COMMAND" = ADD ] && cat '${pool.dir}/answer.ADD'
+exit 0
+`
+      writeFileSync(join(pool.dir, pool.type), script)
+      const net = network(node, delegating(pool))
+      const left = () => readFileSync(join(pool.dir, 'left'), 'utf8').trim().split('\n')
+      try {
+        await net.add(pod, { path: pool.dir })
+        await net.del(pod, { path: pool.dir })
+        for (const pid of left())
+          assert.deepEqual(
+            readdirSync(`/proc/${pid}/fd`).filter((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`).endsWith('/busy')),
+            [],
+          )
+      } finally {
+        for (const pid of left()) process.kill(Number(pid))
+      }
+    }),
+  )
+
   it(
     '[P 18] GC and STATUS run the pool with the same standard input; GC goes on after the pool failed, and reports it',
     inNamespaces(['node', 'pod', 'kept'], async ({ node, pod, kept }) => {

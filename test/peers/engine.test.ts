@@ -29,6 +29,22 @@ await compilePlugins(file, names, process.arch, { isPlain: process.env.PLAIN !==
 `
 
 describe('the executable of the plugins', () => {
+  it('has no segment that can be written and run, and its tables of addresses are read-only once it runs', async () => {
+    const { stdout } = await execa('readelf', ['-lW', join(DIST, 'bridge')])
+    const segments = [...stdout.matchAll(/^ +(LOAD|GNU_\w+) +(?:0x\w+ +){5}([RWE ]+?) +0x/gm)].map(
+      ([, type, flags]) => `${type} ${flags}`,
+    )
+    assert.ok(segments.includes('LOAD R') && segments.includes('LOAD R E'), segments.join(', '))
+    assert.deepEqual(
+      segments.filter((one) => /W.*E/.test(one)),
+      [],
+    )
+    assert.ok(
+      segments.some((one) => one.startsWith('GNU_RELRO R')),
+      segments.join(', '),
+    )
+  })
+
   it('is bit for bit the same when everything is compiled again, in another folder and another environment', async function () {
     this.timeout(240_000)
     const dir = mkdtempSync(join(tmpdir(), 'plumb-engine-'))

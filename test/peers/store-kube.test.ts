@@ -6,6 +6,7 @@ import { API, apiAddresses } from '../support/kube-nodes.ts'
 import { skip } from '../support/skip.ts'
 import { followed, published, storeOf, testKube } from '../support/suites/testKube.ts'
 import { testKubeAgent } from '../support/suites/testKubeAgent.ts'
+import { testServedVersions } from '../support/suites/testServedVersions.ts'
 
 const signal = AbortSignal.timeout(600_000)
 const why = missingApiServer()
@@ -92,6 +93,13 @@ describe('the kube store, with kube-apiserver', () => {
       (await cluster.get('own-10'))?.status?.conditions?.find(({ type }) => type === 'NetworkUnavailable')?.['reason'],
       'FlannelIsUp',
     )
+  })
+})
+
+describe('kinds that the API may serve in several versions, with kube-apiserver', () => {
+  testServedVersions('kube-apiserver', async (test) => {
+    const cluster = await real(test)
+    return { ...cluster, grant: (rules) => cluster.grant('plumb', rules) }
   })
 })
 

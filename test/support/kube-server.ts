@@ -106,6 +106,7 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
   const history: { readonly version: number; readonly path: string; readonly line: string }[] = []
   let [version, oldest, port, serial] = [1, 0, 0, 0]
   const asked: string[] = []
+  const places = customPlaces(() => [...(objects.get(DEFINITIONS)?.values() ?? [])])
   let server: Server<Forwarded> | undefined
   const made: KubeServer = {
     get url() {
@@ -196,20 +197,39 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
       if (to !== 'no kubelet' && upgrade(here, request, { ...forwarded, to, waiting: [] })) return undefined
       return refusal(400, 'BadRequest', 'Upgrade request required')
     }
-    const path = url.pathname.replace(/\/status$/, '')
+    const found = places.of(url.pathname.replace(/\/status$/, ''))
+    if (found instanceof Response) return found
+    const path = found
     if (url.searchParams.get('watch') === 'true') return watch(path, Number(url.searchParams.get('resourceVersion')))
     const { list, namespace, name } = placeOf(path)
     const kept = objects.get(list) ?? new Map<string, Raw>()
     objects.set(list, kept)
     if (method === 'POST') return create(list, namespace, kept, JSON.parse(body) as Raw)
     if (name === undefined) return page(selected(kept, namespace, url), url)
-    const found = kept.get(name)
-    if (!found) return refusal(404, 'NotFound', `nodes "${name}" not found`)
-    if (method === 'GET') return Response.json(found)
-    if (method === 'PATCH') return put(list, kept, merged(found, JSON.parse(body) as Raw), 'MODIFIED')
+    const object = kept.get(name)
+    if (!object) return refusal(404, 'NotFound', `nodes "${name}" not found`)
+    if (method === 'GET') return Response.json(object)
+    if (method === 'PATCH') {
+      const answer = put(list, kept, merged(object, JSON.parse(body) as Raw), 'MODIFIED')
+      // kube-apiserver ends the watches of a kind that changes.
+      if (list === DEFINITIONS) endWatches(customList(object))
+      return answer
+    }
+    if (list === DEFINITIONS) undefine(object)
     kept.delete(name)
     if (list === '/api/v1/namespaces') emptied(name)
-    return told(list, 'DELETED', { ...found, metadata: { ...found.metadata, resourceVersion: `${++version}` } })
+    return told(list, 'DELETED', { ...object, metadata: { ...object.metadata, resourceVersion: `${++version}` } })
+  }
+  // A definition goes after all of its objects.
+  function undefine(definition: Raw): void {
+    const list = customList(definition)
+    for (const one of objects.get(list)?.values() ?? [])
+      told(list, 'DELETED', { ...one, metadata: { ...one.metadata, resourceVersion: `${++version}` } })
+    objects.delete(list)
+    endWatches(list)
+  }
+  function endWatches(list: string): void {
+    for (const watcher of [...watchers]) if (watcher.path === list) watcher.end()
   }
   function create(list: string, namespace: string, kept: Map<string, Raw>, object: Raw): Response {
     const metadata = namespace === '' ? object.metadata : { ...object.metadata, namespace }
@@ -288,10 +308,69 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
   return made
 }
 
+const DEFINITIONS = '/apis/apiextensions.k8s.io/v1/customresourcedefinitions'
+const BUILT_IN = /^(networking|discovery|apiextensions)\.k8s\.io$/
+
+interface Definition {
+  readonly group: string
+  readonly names: { readonly plural: string }
+  readonly versions: readonly { readonly name: string; readonly served: boolean }[]
+}
+
+// Where the objects of a kind are kept, whatever the version is.
+function customList({ spec }: Raw): string {
+  const { group, names } = spec as unknown as Definition
+  return `/apis/${group}/*/${names.plural}`
+}
+
+// The groups of CustomResourceDefinitions: their discovery, and their lists in the versions that are served.
+function customPlaces(definitions: () => readonly Raw[]) {
+  const missing = () => refusal(404, 'NotFound', 'the server could not find the requested resource')
+  return {
+    /** The path by which an object is kept, or an answer. */
+    of(path: string): string | Response {
+      const [, group = '', version, plural, rest = ''] =
+        /^\/apis\/([^/]+)(?:\/([^/]+))?(?:\/([^/]+))?(\/.*)?$/.exec(path) ?? []
+      if (group === '' || BUILT_IN.test(group)) return path
+      const all = definitions().filter(({ spec }) => (spec as unknown as Definition).group === group)
+      const served = all.flatMap((one) => {
+        const { names, versions } = one.spec as unknown as Definition
+        return versions.flatMap(({ name, served }) => (served ? [{ one, name, plural: names.plural }] : []))
+      })
+      if (version === undefined)
+        return served.length === 0
+          ? missing()
+          : Response.json({
+              kind: 'APIGroup',
+              name: group,
+              versions: [...new Set(served.map(({ name }) => name))].map((name) => ({
+                groupVersion: `${group}/${name}`,
+                version: name,
+              })),
+            })
+      const those = served.filter(({ name }) => name === version)
+      if (plural === undefined)
+        return those.length === 0
+          ? missing()
+          : Response.json({ kind: 'APIResourceList', resources: those.map((one) => ({ name: one.plural })) })
+      const found = those.find((one) => one.plural === plural)
+      return found ? `${customList(found.one)}${rest}` : missing()
+    },
+  }
+}
+
+/** Asks as the administrator. `type` is the content type of `body`. Undefined when GET finds nothing. */
+export type Asking = (
+  method: 'GET' | 'POST' | 'PATCH' | 'DELETE',
+  path: string,
+  body?: object,
+  type?: string,
+) => Promise<Raw | undefined>
+
 /** The administrator's hands on a server of this process. */
-export function administered(server: KubeServer): KubeCluster {
+export function administered(server: KubeServer): KubeCluster & { readonly ask: Asking } {
   const headers = { Authorization: `Bearer ${TOKEN}` }
-  const ask = async (method: string, path: string, body?: object) => {
+  const ask: Asking = async (method, path, body) => {
     const response = await fetch(`${server.url}${path}`, {
       method,
       headers,
@@ -301,6 +380,7 @@ export function administered(server: KubeServer): KubeCluster {
     return response.ok ? ((await response.json()) as Raw) : undefined
   }
   return {
+    ask,
     kubeconfig: server.kubeconfig,
     create: async (name, podCIDRs, annotations = {}, status = {}) =>
       void (await ask('POST', NODES, {
@@ -329,7 +409,7 @@ function placeOf(path: string): { list: string; namespace: string; name: string 
     return { list: `${root}/${kind}`, namespace: namespace ?? '', name }
   }
   const [, list = '', name] =
-    /^(.*\/(?:nodes|namespaces|events|clusternetworkpolicies))(?:\/([^/]+))?$/.exec(path) ?? []
+    /^(.*\/(?:nodes|namespaces|events|customresourcedefinitions|[a-z]*networkpolicies))(?:\/([^/]+))?$/.exec(path) ?? []
   return { list, namespace: '', name }
 }
 
@@ -402,6 +482,8 @@ export interface Rule {
 /** Answers as RBAC does for a user with these rules only. For `server.fault`. */
 export function allowing(rules: readonly Rule[], user: string): Fault {
   return ({ method, url }) => {
+    // Everybody who logs in may ask what the server has (system:discovery).
+    if (/^\/apis\/[^/]+(\/[^/]+)?$/.test(url.pathname)) return undefined
     const [, subresource] = /\/pods\/[^/]+\/(portforward)$/.exec(url.pathname) ?? []
     const { list, name } = placeOf(url.pathname)
     const kind = list.slice(list.lastIndexOf('/') + 1)

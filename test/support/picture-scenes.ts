@@ -12,6 +12,7 @@ import { BUCKETS, type Finding, type Peer, type Status } from '../../agent/healt
 import { cellOf, matrixOf } from '../../agent/policy/matrix.ts'
 import { compile } from '../../agent/policy/state.ts'
 import { detail, type Known, summaries } from '../../agent/policy/view.ts'
+import { atOnce } from '../../agent/scheduler/pieces.ts'
 import { parseCidr, parseIp } from '../../lib/text/ip.ts'
 import { knownOf, silent } from './fleet.ts'
 import { type Scripted, scripted } from './scripted.ts'
@@ -115,8 +116,8 @@ export function nodeScene(): NodeScene {
   set({ store: { name: 'kubernetes', connected: true, heard: NOW - 400 } })
   Object.assign(source, {
     recorder,
-    policyMatrix: () => matrixOf(known),
-    policyCell: (from: string, to: string) => cellOf(known, from, to),
+    policyMatrix: () => atOnce(matrixOf(known)),
+    policyCell: (from: string, to: string) => atOnce(cellOf(known, from, to)),
     pod: (name: string) => detail(known, name),
     pods: () => {
       pods.asked++

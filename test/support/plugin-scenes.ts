@@ -77,6 +77,10 @@ export interface Stage {
   ): Promise<Answer>
   /** DEL of all, the last first, and each has to work. */
   del(): Promise<void>
+  /** What /run/cni is outside of the calls. */
+  readonly run: string
+  /** The addresses that the pool has reserved. */
+  reserved(): string[]
   /** What is on the node, in the pod, and in the files of plugins. */
   look(): Promise<string>
 }
@@ -124,7 +128,12 @@ function staged(list: readonly Row[], node: Namespace, pod: Namespace): Stage {
       conf['type'] as string,
       {
         command,
-        conf: { ...conf, ...(prevResult && { prevResult }) },
+        // A GC of this network keeps none of these attachments.
+        conf: {
+          ...conf,
+          ...(prevResult && { prevResult }),
+          ...(command === 'GC' && { 'cni.dev/valid-attachments': [{ containerID: 'another', ifname: 'eth0' }] }),
+        },
         containerId: containerId(pod),
         netns: pod,
         file,
@@ -136,7 +145,9 @@ function staged(list: readonly Row[], node: Namespace, pod: Namespace): Stage {
     confs,
     node,
     pod,
+    run,
     call,
+    reserved: () => files(ipam?.dataDir as string).filter((path) => /\/net\d+\/[\da-f]+[.:][^/]*$/.test(path)),
     async addUpTo(at) {
       let result: Row | undefined
       for (let i = 0; i < at; i++) {
@@ -178,7 +189,7 @@ function staged(list: readonly Row[], node: Namespace, pod: Namespace): Stage {
 export function clear({ status, stdout, error }: Answer, about: RegExp): void {
   assert.equal(status, 1, stdout)
   assert.ok([3, 4, 5, 7, 11, 999].includes(error.code) && error.msg, stdout)
-  assert.doesNotMatch(stdout, /Unexpected failure|\bundefined\b|\[object|\bat \S+:\d+/)
+  assert.doesNotMatch(stdout, /Unexpected failure|\bundefined\b|\[object|\bat \S+ \(|\.[jt]s:\d+/)
   assert.match(`${error.msg} ${error.details}`.replaceAll('\n', ' '), about)
 }
 
@@ -222,6 +233,6 @@ function files(dir: string): string[] {
   if (!existsSync(dir)) return []
   return readdirSync(dir, { recursive: true, withFileTypes: true })
     .map((one) => join(one.parentPath, one.name))
-    .filter((path) => !/\/(lock|last_reserved_ip\.\d|busy|stamp|draft)$/.test(path))
+    .filter((path) => !/\/(lock|last_reserved_ip\.\d|busy|stamp|owners|draft)$/.test(path))
     .sort()
 }

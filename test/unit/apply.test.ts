@@ -65,7 +65,7 @@ describe('rows()', () => {
 })
 
 describe('batches()', () => {
-  it('removes several links of the node as a group of their own, for which the kernel waits once, and one as one', () => {
+  it('removes links as a group of their own at the end of a batch, and one link before other lines by its name', () => {
     const drop = ['veth1', 'veth2'].map((name) => ({ ...veth, name }) as Link)
     const said = text({ put: [], drop })
     const [, group = ''] = / group (\d+)/.exec(said) ?? []
@@ -74,7 +74,15 @@ describe('batches()', () => {
       said,
       `\nhost ip: link set dev veth1 group ${group} | link set dev veth2 group ${group} | link delete group ${group}`,
     )
-    assert.equal(text({ put: [], drop: drop.slice(1) }), '\nhost ip: link delete dev veth2')
+    const alone = /^\nhost ip: link set dev veth2 group (\d+) \| link delete group \1$/
+    assert.match(text({ put: [], drop: drop.slice(1) }), alone)
+    const inPod = { ...veth, ns: POD, type: 'macvlan' } as unknown as Link
+    assert.match(
+      text({ put: [], drop: [inPod] }),
+      /netns\/pod ip: link set dev veth1 group (\d+) \| link delete group \1$/,
+    )
+    const before = text({ put: [addr('host', '10.1.0.1/24')], drop: drop.slice(1) })
+    assert.match(before, /^\nhost ip: link delete dev veth2 \| addr replace/)
   })
   it("puts the node's links before its files, the pod's files before its addresses, and nft last", () => {
     const put: Resource[] = [element, route, addr(POD, '10.1.0.2/24'), sysctl(POD), fdb, sysctl('host'), veth]

@@ -4,7 +4,8 @@ import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../../lib/cni
 import type { Result } from '../../lib/cni/result.ts'
 import type { SeenLink } from '../../lib/os/links.ts'
 import { batches } from '../../lib/state/apply.ts'
-import type { Plan } from '../../lib/state/resource.ts'
+import { joining, portsOf, withSettings } from '../../lib/state/bridge-ports.ts'
+import type { BridgePort, Plan, Resource } from '../../lib/state/resource.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 import { bridgeMac } from '../../lib/text/link-names.ts'
 import { read } from '../../lib/text/shape.ts'
@@ -190,9 +191,9 @@ add element inet plumb local6 { fd00:1::/64 . fd00:1::/64 comment "net" }`,
   })
 
   it('unwire() knows the link by the owner alone, and it is the one that wire() makes', () => {
-    assert.equal(
+    assert.match(
       text({ put: [], drop: unwire({ network: AT.network, containerId: AT.containerId, ifname: AT.ifname }) }),
-      `\n# host ip\nlink delete dev ${OWN}`,
+      new RegExp(`^\n# host ip\nlink set dev ${OWN} group (\\d+)\nlink delete group \\1$`),
     )
   })
 
@@ -213,6 +214,52 @@ add element inet plumb local6 { fd00:1::/64 . fd00:1::/64 comment "net" }`,
     const long = { ...AT, network: 'n'.repeat(5000), containerId: 'c'.repeat(5000) } as Attachment
     const alias = /alias (plumb\/\S+)/.exec(text(wired({ name: long.network }, DUAL, long)))?.[1] ?? ''
     assert.match(alias, /^plumb\/\+[0-9a-f]{32}\/\+[0-9a-f]{32}\/eth0$/)
+  })
+})
+
+describe('portsOf() and joining()', () => {
+  it('a port is down until it has its settings, its VLANs and its fixed address', () => {
+    const port = { kind: 'link', ns: 'host', name: 'veth1', type: 'veth', up: true } as const
+    const settings = { master: 'br0', hairpin: true, isolated: true, locked: true }
+    const at = { kind: 'vlan', ns: 'host', dev: 'veth1' }
+    const all = [
+      { ...port, port: { master: 'br0', locked: true } },
+      { ...port, type: 'port', port: settings },
+      { ...at, first: 1, last: 1, absent: true },
+      { ...at, first: 5, last: 5, pvid: true },
+      { kind: 'fdb', ns: 'host', dev: 'veth1', mac: '02:00:00:00:00:07' },
+      { kind: 'fdb', ns: 'host', dev: 'veth2', mac: '02:00:00:00:00:08' },
+    ] as unknown as Resource[]
+    const ports = portsOf(all)
+    assert.deepEqual(
+      ports.map(({ name, port }) => [name, port]),
+      [['veth1', settings]],
+    )
+    assert.deepEqual(
+      joining(ports).map((lines) => lines.map(({ text }) => text)),
+      [
+        [
+          'link set dev veth1 down',
+          'link set dev veth1 master br0',
+          'link set dev veth1 type bridge_slave hairpin on isolated on locked on',
+        ],
+        [
+          'vlan delete vid 1 dev veth1',
+          'vlan add vid 5 pvid untagged dev veth1',
+          'fdb replace 02:00:00:00:00:07 dev veth1 master static sticky',
+        ],
+        ['link set dev veth1 up'],
+      ],
+    )
+  })
+
+  it('a chained plugin adds settings to the ports that the journal has, and makes no port', () => {
+    const more = { kind: 'link', ns: 'host', type: 'port', up: true, port: { master: 'br0', hairpin: true } }
+    const noted = [{ name: 'veth1', port: { master: 'br0', isolated: true }, rows: [] }] as unknown as BridgePort[]
+    const both = ['veth1', 'veth2'].map((name) => ({ ...more, name })) as unknown as Resource[]
+    assert.deepEqual(withSettings(noted, both), [
+      { name: 'veth1', port: { master: 'br0', isolated: true, hairpin: true }, rows: [] },
+    ])
   })
 })
 

@@ -104,6 +104,8 @@ describe('what is deployed', () => {
         'namespaces: get,list,watch',
         'networkpolicies: get,list,watch',
         'clusternetworkpolicies: get,list,watch',
+        'adminnetworkpolicies,baselineadminnetworkpolicies: list,watch',
+        'customresourcedefinitions: get',
       ])
       const [binding, account] = [of('ClusterRoleBinding'), of('ServiceAccount').metadata]
       assert.deepEqual(

@@ -643,7 +643,7 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
     'Cannot write to /var/lib/plumb, because the file system / is full (ENOSPC): the agent does not keep its state; run du -xh / | sort -h | tail',
   ],
   [
-    'DR54',
+    'DR55',
     healthy({ disks: [{ path: '/run/cni/plumb', of: 'plugins', mount: '/run', freeBytes: 5e5 }] }),
     'The file system /run of /run/cni/plumb has 488 kB left: soon no pod can be attached; run du -xh /run | sort -h | tail',
   ],
@@ -656,6 +656,17 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
     'DR46',
     healthy(withStatus({ store: { name: 'etcd', connected: false, error: 'connection refused' } })),
     'The agent does not reach its store, etcd (connection refused): it goes on with what it knows, and does not see new nodes; run journalctl -u plumb-agent -n 20 --no-pager',
+  ],
+  [
+    'DR54',
+    healthy(
+      withStatus({
+        unknownObjects: [
+          'The Kubernetes API at https://10.0.0.1:6443 refused GET /api/v1/pods: 403 pods is forbidden; want a role that allows it for the service account of the pod',
+        ],
+      }),
+    ),
+    'The Kubernetes API at https://10.0.0.1:6443 refused GET /api/v1/pods: 403 pods is forbidden; want a role that allows it for the service account of the pod: what changes among these objects does not come to this node, and a node that starts serves no pods; run kubectl edit clusterrole plumb',
   ],
   [
     'DR51',

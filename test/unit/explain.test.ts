@@ -95,7 +95,7 @@ ip -batch -
     )
     assert.match(find(add, /^vlan add vid 7-9 dev veth/)?.about ?? '', /^veth\w+ is in VLANs 7 to 9, tagged$/)
     assert.match(find(add, /^vlan delete vid 1 dev veth/)?.about ?? '', /leaves VLAN 1$/)
-    assert.match(find(del, /^link delete dev/)?.already ?? '', /Cannot find device/)
+    assert.match(find(del, /^link delete group/)?.already ?? '', /Cannot find device/)
     assert.deepEqual([add.result?.['ips'] !== undefined, del.result], [true, undefined])
   })
 

@@ -6,6 +6,7 @@ import { newlyUnreached, summary } from '../../agent/backend/unreached.ts'
 import type { Uplink } from '../../agent/backend/uplink.ts'
 import { initialState, statusOf } from '../../agent/health/condition.ts'
 import { encodeKey, type Lease } from '../../agent/lease/lease.ts'
+import type { Connection } from '../../agent/store/etcd/connection.ts'
 import { keysBelow } from '../../agent/store/etcd/keys.ts'
 import { View } from '../../agent/store/etcd/view.ts'
 import type { Resource } from '../../lib/state/resource.ts'
@@ -230,7 +231,30 @@ describe('what the agent tells of ten thousand peers', () => {
   })
 })
 
+const leaseAt = (key: string) => ({
+  key: Buffer.from(`/net/subnets/${key}`),
+  value: Buffer.from('{"PublicIP":"192.0.2.3"}'),
+  createRevision: 1n,
+  modRevision: 1n,
+  lease: 7n,
+})
+
 describe('View', () => {
+  it('a page without keys that says that more follow is no end of the list: the known leases stay', async () => {
+    const view = new View(keysBelow('/net'))
+    const pages = [
+      { kvs: [leaseAt('10.244.3.0-24'), leaseAt('10.244.4.0-24')], more: false },
+      { kvs: [leaseAt('10.244.3.0-24')], more: true },
+      { kvs: [], more: true },
+    ]
+    const range = async () => ({ header: { revision: 9n }, ...pages.shift() })
+    const etcd = { call: (ask: (to: unknown) => unknown) => ask({ kv: { range } }) } as unknown as Connection
+    const { signal } = new AbortController()
+    await view.read(etcd, signal)
+    await assert.rejects(view.read(etcd, signal), /^StoreError: etcd: it answered with a page without keys/)
+    assert.equal(view.snapshot().leases.length, 2)
+  })
+
   it('[FA16] tells nobody of a lease that was renewed, and everybody of one that says something else, has another owner, or is made again', () => {
     const view = new View(keysBelow('/net'))
     let [rings, revision] = [0, 1n]

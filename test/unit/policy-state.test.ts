@@ -48,7 +48,10 @@ const rule = (key: string) =>
 const space = fc.constantFrom(...SPACES)
 const key = fc.integer({ min: 1, max: 6 })
 
+// Two pods of one name have other UIDs.
+const uid = fc.constantFrom('none', 'u1', 'u2')
 const podChange = fc.record({
+  uid,
   kind: fc.constant('pods' as const),
   namespace: space,
   name: key.map((n) => `p${n}`),
@@ -117,6 +120,7 @@ const admission = fc.record({
   kind: fc.constant('admitted' as const),
   namespace: space,
   name: key.map((n) => `p${n}`),
+  uid,
   ip: fc.integer({ min: 1, max: 8 }),
   isGone: fc.boolean(),
 })
@@ -135,14 +139,17 @@ describe('the state of policies', () => {
     fc.assert(
       fc.property(fc.array(fc.array(change, { maxLength: 4 }), { maxLength: 12 }), (steps) => {
         const cluster = {
-          pods: new Map(),
+          pods: new Map<string, Pod>(),
           namespaces: new Map(),
           policies: new Map(),
           clusterPolicies: new Map(),
           nodes: new Map(),
         }
         const attachments = new Set<string>()
-        const attached = new Endpoints((key) => attachments.add(key))
+        const attached = new Endpoints(
+          (key) => attachments.add(key),
+          (key) => cluster.pods.get(key),
+        )
         const state = new PolicyState(cluster, 'here', attached)
         for (const step of steps) {
           const changed = new Map<keyof typeof cluster, Set<string>>()
@@ -152,16 +159,21 @@ describe('the state of policies', () => {
               ...('namespace' in one && { namespace: one.namespace }),
               name: one.name,
               ...('labels' in one && { labels: one.labels }),
+              ...('uid' in one && one.uid !== 'none' && { uid: one.uid }),
             }
             const kind = one.kind === 'admitted' ? 'pods' : one.kind
             if (one.kind === 'admitted') {
-              const id = { containerId: `${one.namespace}-${one.name}` as ContainerId, ifname: 'eth0' as IfName }
-              if (one.isGone) attached.release(id, (key) => cluster.pods.get(key))
+              const id = {
+                containerId: `${one.namespace}-${one.name}-${one.uid}` as ContainerId,
+                ifname: 'eth0' as IfName,
+              }
+              if (one.isGone) attached.release(id)
               else
                 attached.admit({
                   ...id,
                   namespace: one.namespace,
                   pod: one.name,
+                  ...(one.uid !== 'none' && { uid: one.uid }),
                   addresses: [parseIp(`10.0.0.${one.ip}`)],
                 })
               continue
@@ -203,6 +215,11 @@ describe('the state of policies', () => {
           for (const key of attachments) changed.set('pods', (changed.get('pods') ?? new Set()).add(key))
           attachments.clear()
           state.apply(changed)
+          for (const { namespace, pod, uid, addresses } of attached.all()) {
+            const object = cluster.pods.get(`${namespace}/${pod}`)
+            const isStrange = uid !== undefined && object?.uid !== undefined && object.uid !== uid
+            if (!object || isStrange) for (const ip of addresses) assert.ok(state.isClosed(ip), `${ip} of ${uid}`)
+          }
         }
         // Which of two pods of one address counts depends on which came last.
         const ips = [...state.locals.values()].flatMap((one) => one.ips)
@@ -215,7 +232,10 @@ describe('the state of policies', () => {
 
   it('[F20e] a pod of a released name counts again when the next object has the same address, as on another node', () => {
     const pods = new Map<string, Pod>()
-    const attached = new Endpoints(() => {})
+    const attached = new Endpoints(
+      () => {},
+      (key) => pods.get(key),
+    )
     const none = new Map()
     const state = new PolicyState(
       { pods, namespaces: none, policies: none, clusterPolicies: none, nodes: none },
@@ -235,7 +255,7 @@ describe('the state of policies', () => {
     ]
     pods.set('x/web-0', object('here'))
     attached.admit({ ...id, namespace: 'x', pod: 'web-0', addresses: [ip] })
-    attached.release(id, (key) => pods.get(key))
+    attached.release(id)
     state.apply(changed)
     assert.equal(state.podAt(ip), undefined)
     pods.delete('x/web-0')
@@ -247,7 +267,7 @@ describe('the state of policies', () => {
     attached.admit({ ...id, namespace: 'x', pod: 'web-0', addresses: [ip] })
     pods.delete('x/web-0')
     state.apply(changed)
-    attached.release(id, (key) => pods.get(key))
+    attached.release(id)
     pods.set('x/web-0', object('there'))
     state.apply(changed)
     assert.equal(state.podAt(ip)?.node, 'there')

@@ -158,10 +158,12 @@ describe('listWireguard()', () => {
     )
   })
 
-  it('reads any output without an error, and no device from what is none', async () => {
-    const read = (stdout: string, status = 0) =>
-      listWireguard([parse.ifname('wg0')], async () => ({ status, stdout, stderr: '' }))
-    assert.deepEqual(await read('', 1), [])
+  it('reads any output without an error, and no device from what is none; another failure of wg is no answer', async () => {
+    const read = (stdout: string, status = 0, stderr = '') =>
+      listWireguard([parse.ifname('wg0')], async () => ({ status, stdout, stderr }))
+    for (const said of ['No such device', 'Operation not supported'])
+      assert.deepEqual(await read('', 1, `Unable to access interface: ${said}\n`), [])
+    await assert.rejects(read('', 1, 'Unable to access interface: Cannot allocate memory\n'), /^ExecError: wg show wg0/)
     for (const text of ['', '\n\n', 'x', 'a\tb\tc\td\nz', '\t\t\t\t\n\t\t\t\t\t\t\t\t'])
       for (const one of await read(text)) assert.equal(one.kind === 'wgdevice' || one.kind === 'wgpeer', true)
   })

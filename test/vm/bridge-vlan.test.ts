@@ -157,4 +157,24 @@ describe('bridge with VLANs', () => {
       assert.deepEqual(await names(), ['br0.100'])
     }),
   )
+
+  it(
+    'a bridge that was deleted under living pods: the next ADD brings back the VLANs of their ports and their gateway',
+    inNamespaces(['node', 'one', 'trunk', 'other', 'next'], async ({ node, one, trunk, other, next }) => {
+      const hundred = network(node, conf({ vlan: 100, isGateway: true }, 10))
+      const { ipam: _, ...l2 } = conf({ vlanTrunk: [{ id: 101 }, { minID: 200, maxID: 210 }] }, 0)
+      const elsewhere = network(node, conf({ vlan: 101 }, 50))
+      const added = [await hundred.add(one), await network(node, l2).add(trunk), await elsewhere.add(other)]
+      await tag(trunk, 101, '10.1.0.201/24')
+      const seen = () => Promise.all(added.map((one) => vlans(node, portOf(one))))
+      const before = await seen()
+      await node.ip('link', 'delete', 'br0')
+      const last = await hundred.add(next)
+      assert.deepEqual(await seen(), before)
+      for (const pod of [one, next]) assert.ok(await ping(pod, '10.1.0.1'))
+      assert.ok(await ping(next, address(added[0] as Row)))
+      assert.ok(await until(() => ping(trunk, address(added[2] as Row))))
+      assert.ok(await isSilent(other, address(last)))
+    }),
+  )
 })

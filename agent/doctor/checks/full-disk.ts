@@ -5,7 +5,7 @@ const [BYTES, FILES] = [1024 * 1024, 100]
 
 /** A file system that plugins or the agent write to takes files, and soon will not. */
 export const check: Check = {
-  code: 'DR54',
+  code: 'DR55',
   title: 'a file system is nearly full',
   severity: 'warning',
   dependsOn: ['DR37'],

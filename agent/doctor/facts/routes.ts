@@ -1,4 +1,5 @@
 import type { Run } from '../../../lib/os/run.ts'
+import { listed } from '../../../lib/os/show.ts'
 import { type Cidr, parseCidr } from '../../../lib/text/ip.ts'
 import { jsonOf } from './tools.ts'
 
@@ -67,8 +68,7 @@ export async function readRules(run: Run): Promise<Rule[]> {
   const [four, six] = await Promise.all(
     ([4, 6] as const).map(async (family) => {
       const argv = ['ip', `-${family}`, 'rule', 'show']
-      const { stdout } = await run(argv, '')
-      return stdout.split('\n').flatMap((line): Rule[] => {
+      return (await listed(argv, run)).split('\n').flatMap((line): Rule[] => {
         const [, priority, text = ''] = /^(\d+):\s+(.*?)\s*$/.exec(line) ?? []
         if (priority === undefined) return []
         const [, table = ''] = /\blookup (\S+)/.exec(text) ?? []

@@ -1,9 +1,7 @@
 import type { Run } from '../../../lib/os/run.ts'
-import { ExecError } from '../../../lib/text/errors.ts'
+import { listed } from '../../../lib/os/show.ts'
 
-/** Runs a tool that prints JSON. Nothing printed is an empty list. Throws Error when it fails. */
+/** Runs a tool that lists in JSON. Nothing printed is an empty list. Throws Error when it fails. */
 export async function jsonOf(run: Run, argv: readonly string[]): Promise<unknown> {
-  const { status, stdout, stderr } = await run(argv, '')
-  if (status !== 0) throw new ExecError(argv, undefined, stderr.split('\n', 1)[0] ?? '')
-  return stdout.trim() === '' ? [] : JSON.parse(stdout)
+  return JSON.parse((await listed(argv, run)).trim() || '[]')
 }

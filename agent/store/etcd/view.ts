@@ -4,7 +4,7 @@ import type { Cidr } from '../../../lib/text/ip.ts'
 import { type Both, decodeKey, decodeLease, type Lease, type SubnetKey } from '../../lease/lease.ts'
 import { isNodeName } from '../../lease/node-name.ts'
 import { giveBack } from '../../node/garbage.ts'
-import type { Snapshot } from '../store.ts'
+import { type Snapshot, StoreError } from '../store.ts'
 import { type Connection, refusal } from './connection.ts'
 import type { Event, KeyValue } from './generated/etcd_pb.js'
 import { decode, type Keys } from './keys.ts'
@@ -147,7 +147,9 @@ export class View {
         for (const kv of kvs) fresh.#note(kv)
         fresh.revision ||= header?.revision ?? 0n
         const last = kvs.at(-1)?.key
-        isMore = more && last !== undefined
+        // Without a key there is no next page to ask for, so the rest is unknown.
+        if (more && !last) throw new StoreError('etcd: it answered with a page without keys, and said that more follow')
+        isMore = more
         if (last) key = Uint8Array.of(...last, 0)
       } catch (cause) {
         // etcd was compacted during the read. The pages read so far are too old.

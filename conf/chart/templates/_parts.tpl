@@ -81,6 +81,16 @@ net-conf.json: |
 - apiGroups: [policy.networking.k8s.io]
   resources: [clusternetworkpolicies]
   verbs: [get, list, watch]
+- apiGroups: [policy.networking.k8s.io]
+  resources: [adminnetworkpolicies, baselineadminnetworkpolicies]
+  verbs: [list, watch]
+- apiGroups: [apiextensions.k8s.io]
+  resources: [customresourcedefinitions]
+  resourceNames:
+    - clusternetworkpolicies.policy.networking.k8s.io
+    - adminnetworkpolicies.policy.networking.k8s.io
+    - baselineadminnetworkpolicies.policy.networking.k8s.io
+  verbs: [get]
 {{- end }}
 {{- if .Values.serviceProxy }}
 - apiGroups: [""]

@@ -19,6 +19,8 @@ export interface Admission {
     readonly ifname: IfName
     readonly namespace: string
     readonly pod: string
+    /** The UID of the pod, which tells it from an earlier one of its name. Absent when the runtime does not name it. */
+    readonly uid?: string
     readonly addresses: readonly Ip[]
     /** The interface on the node that leads to the pod. Absent when the plugin does not know it. */
     readonly link?: IfName

@@ -1,7 +1,7 @@
 // This folder has one file per kind of kernel object, or of file on disk. Each file has the data type of the kind and
 // its handler, which knows the lines for the tools. handler.ts one folder up defines the interface. index.ts lists all
 // kinds. Begin with this file.
-import { pid } from '../../os/door.ts'
+import { ownNetns } from '../../os/netns.ts'
 import { BRIDGE_ALIAS } from '../../text/owner.ts'
 import type { IfName, Mac } from '../../text/values.ts'
 import { type Handler, inPodOf, type Line } from '../handler.ts'
@@ -114,7 +114,7 @@ function drop(gone: Link): Line[] {
 function moving({ name, up, move }: Link): string {
   const { to, name: called = name, alias, mac, mtu } = move ?? {}
   // `ip` may run in the pod. This process runs in the node's namespace.
-  const netns = to === undefined ? '' : ` netns ${to === 'host' ? `/proc/${pid()}/ns/net` : to}`
+  const netns = to === undefined ? '' : ` netns ${to === 'host' ? ownNetns() : to}`
   const address = mac ? ` address ${mac}` : ''
   const size = mtu ? ` mtu ${mtu}` : ''
   const mark = alias === undefined ? '' : ` alias ${alias || '""'}`
@@ -151,7 +151,7 @@ function purpose(want: Link, { text }: Line, gone: boolean): string {
       ? `the device is back on the node as ${move.name}, with address, size and state as they were`
       : `the device goes to the pod, is ${move.name} there, and bears a mark by which DEL finds it`
   if (gone && text.startsWith('link set'))
-    return `${name} goes together with other links: the kernel waits once for all of a group`
+    return `${name} goes with its group: the kernel waits once for all of it, and reports the group`
   if (gone && text.startsWith('link delete group')) return 'they go, with their other ends, addresses and routes'
   if (gone) return `${name} and with it its other end, its addresses and its routes`
   if (type === 'ifb') return `what the pod sends passes through it, to be shaped`

@@ -58,14 +58,17 @@ export const POLICY: readonly Target[] = [
     name: 'policy questions',
     async feed({ question }) {
       const changed: string[] = []
-      const endpoints = new Endpoints((pod) => changed.push(pod))
       const other: Pod = { namespace: 'x', name: 'other', labels: {}, ips: ['10.1.0.2' as Ip], ports: [] }
+      const endpoints = new Endpoints(
+        (pod) => changed.push(pod),
+        () => other,
+      )
       const asked = commands(
         'command',
         admissionCommands({
           ready() {},
           admit: async (one) => endpoints.admit(one),
-          release: async (one) => void endpoints.release(one, () => other),
+          release: async (one) => void endpoints.release(one),
         }),
       )
       endpoints.admit({
