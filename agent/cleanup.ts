@@ -1,9 +1,8 @@
 import { existsSync } from 'node:fs'
 import { draftOf, remove } from '../lib/os/files.ts'
 import { linksNow } from '../lib/os/links.ts'
-import { chainUses, isThere } from '../lib/os/nftables.ts'
+import { isThere } from '../lib/os/nftables.ts'
 import type { Run } from '../lib/os/run.ts'
-import { readSysctl, writeSysctl } from '../lib/os/sysctls.ts'
 import { CniError, CODE } from '../lib/text/errors.ts'
 import { openBackend } from './backend/open.ts'
 import { birdFiles, removeBird } from './bgp/bird.ts'
@@ -14,6 +13,7 @@ import { Converger } from './kernel/converge.ts'
 import { markOf } from './kernel/marks.ts'
 import { run } from './kernel/run.ts'
 import type { NetworkConf } from './lease/network-configuration.ts'
+import { requireNoPods } from './living.ts'
 import { readAdded, removeAll } from './node/added-peers.ts'
 import { forget, identity, remembered, statePath } from './node/files.ts'
 import { leftLine, uninstall } from './node/install.ts'
@@ -21,13 +21,8 @@ import { listenerOf } from './node/instance-lock.ts'
 import { isTaken } from './node/socket.ts'
 import { REMOVE as REMOVE_GUARD } from './policy/guard.ts'
 import { TABLE as POLICY_TABLE, REMOVE } from './policy/table.ts'
-import {
-  isOnLoopback,
-  LOCALNET,
-  MARTIANS,
-  REMOVE as REMOVE_SERVICES,
-  TABLE as SERVICES_TABLE,
-} from './services/table.ts'
+import { closeLoopback } from './services/removal.ts'
+import { isOnLoopback, REMOVE as REMOVE_SERVICES, TABLE as SERVICES_TABLE } from './services/table.ts'
 import type { Settings } from './settings/settings.ts'
 import { openStore } from './store/open.ts'
 
@@ -36,16 +31,22 @@ const STORE_MS = 5000
 
 /**
  * Removes everything that the agent made and installed on this node, and returns its subnet to the store. Gives one
- * line for each action. A missing object is no error. Throws CniError 11 while the agent runs, because a running agent
- * makes most of it again at once.
+ * line for each action. A missing object is no error. Programs of `plumb install` stay, plumb itself among them. Throws
+ * CniError 11 while the agent runs, because a running agent makes most of it again at once, and without `force` while
+ * pods live that plumb attached.
  */
-export async function cleanup(settings: Settings): Promise<string[]> {
+export async function cleanup(settings: Settings, { force = false } = {}): Promise<string[]> {
+  const running = await runningAt(settings.files.socket)
+  if (running) throw running
+  if (!force) requireNoPods('clean up')
   const done = await withdraw(settings)
-  const { undone, left } = uninstall(settings.files)
+  const { undone, left, installed } = uninstall(settings.files, { by: 'agent' })
+  const count = installed.filter((path) => existsSync(path)).length
   return [
     ...done,
     ...undone.map(({ path, isBack }) => `${isBack ? 'put back' : 'removed'} ${path}`),
     ...left.map(leftLine),
+    ...(count > 0 ? [`left ${count} programs in ${settings.files.binDir}: plumb uninstall removes them`] : []),
   ]
 }
 
@@ -87,11 +88,7 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
   ] as const) {
     // Without this chain, other machines could reach 127.0.0.0/8. Somebody may have removed it.
     const wasWanted = settings.services !== undefined && isOnLoopback(settings.services, 4)
-    const isOpen = chainUses('inet', table).has(MARTIANS) || (wasWanted && readSysctl(LOCALNET) === '1')
-    if (table === SERVICES_TABLE && isOpen) {
-      if (!dryRun) writeSysctl(LOCALNET, '0')
-      done.push(`${dryRun ? 'would set' : 'set'} net.${LOCALNET.replaceAll('/', '.')} to 0`)
-    }
+    if (table === SERVICES_TABLE) done.push(...closeLoopback(wasWanted, { dryRun }))
     if (!isThere('inet', table)) continue
     const { status, stderr } = await tools(['nft', '-f', '-'], removing)
     if (!dryRun) done.push(status === 0 ? `removed nft table inet ${table}` : `nft: ${stderr.trim()}`)

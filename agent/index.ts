@@ -32,7 +32,8 @@ export async function run(argv: readonly string[], { version, print, table }: Co
     return 0
   }
   const isCleanup = argv[0] === 'cleanup'
-  const settings = settingsOf(isCleanup ? argv.slice(1) : argv)
+  const force = isCleanup && argv.includes(FORCE)
+  const settings = settingsOf(isCleanup ? argv.slice(1).filter((one) => one !== FORCE) : argv)
   if (settings.only === 'version') {
     print(`plumb ${version}`)
     return 0
@@ -45,17 +46,23 @@ export async function run(argv: readonly string[], { version, print, table }: Co
     return 0
   }
   if (isCleanup) {
-    for (const line of await cleanup(settings)) print(line)
+    for (const line of await cleanup(settings, { force })) print(line)
     return 0
   }
   log(`agent: plumb ${version} ${describe(settings)}`)
   return untilSignal(settings, version)
 }
 
+const FORCE = '--force'
+
 const HELP = `usage: plumb agent [options]: gives this node its part of the network, and makes the other nodes' pods reachable
-       plumb agent cleanup [options]: removes all that it made on this node, and gives the subnet back
+       plumb agent cleanup [--force] [options]: removes all that it made on this node, and gives the subnet back.
+       Programs of plumb install stay
 
 Options are flanneld's, with one dash or two, as FLANNELD_NAME in the environment, or in the YAML file of --config.
+While pods live that plumb attached, cleanup is refused:
+
+  --force   with cleanup: those pods lose their network
 
 exit status: 0 ended by SIGTERM or SIGINT (pods stay reachable), 1 something failed, 2 the settings are wrong`
 

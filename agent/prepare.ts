@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs'
+import { cpus } from 'node:os'
 import { linksNow } from '../lib/os/links.ts'
 import { log, warn } from '../lib/os/log.ts'
 import { readText } from '../lib/os/reading.ts'
@@ -31,8 +32,9 @@ import { SERVICE_KINDS } from './parts/services.ts'
 import { POLICY_KINDS } from './policy/state.ts'
 import type { Failure } from './scheduler/failures.ts'
 import { delays, pause } from './scheduler/pause.ts'
+import { conntrackSysctls, setSysctls } from './services/conntrack-limits.ts'
 import { kubeProxyRules, removeKubeProxy } from './services/kube-proxy.ts'
-import type { Settings } from './settings/settings.ts'
+import type { KubeSettings, Settings } from './settings/settings.ts'
 import { type Checkpoint, type Known, whyUncertain } from './store/last-known.ts'
 import { type Remembered, StoreError, type SubnetStore } from './store/store.ts'
 
@@ -117,33 +119,32 @@ export async function prepare(
     networks: { dirs: [files.confDir, files.binDir], read: listsReader(files) },
     isBridged: files.install && files.pods === 'bridge',
     policySocket: files.policySocket,
-    ...objectsOf(settings, given.version),
+    ...objectsOf(settings, given),
     isPolicyOn: settings.policy !== undefined,
     ...(settings.services && { services: { ...settings.services, ...vxlanPortOf(backend, options) } }),
     enforcement: settings.enforcement,
-    ...bgpOf(settings, given.version),
+    ...(settings.bgp && { bgp: { file: settings.bgp.file, dir: birdDir(settings) } }),
     ...(network.probeMs > 0 && { probes: makeProbes(network.probeMs, unasked) }),
     log: (text) => log(text),
     warn: (text) => warn(text),
   }
 }
 
-// Policy and Services share one source, which follows the kinds of both.
-function objectsOf({ policy, services }: Settings, version: string): Pick<Context, 'objects'> {
-  const from = policy ?? services?.objects
+// Policy, Services and BGP share one source, which follows the kinds of all. The Nodes of the Kubernetes API are those of
+// the store, where that is the API, too. BGP reads them for its selectors.
+function objectsOf(
+  { policy, services, bgp, store }: Settings,
+  { version, store: { nodes } }: Pick<Ground, 'version' | 'store'>,
+): Pick<Context, 'objects'> {
+  const from = policy ?? services?.objects ?? (bgp && store.kind === 'kube' ? apiOf(store) : undefined)
+  const ofBgp: readonly KindName[] = bgp ? ['nodes'] : []
   const ofPolicy = policy ? [...POLICY_KINDS, ...FORMER_POLICY_KINDS] : []
-  const kinds: KindName[] = [...new Set([...ofPolicy, ...(services ? SERVICE_KINDS : [])])]
-  return from ? { objects: openObjects(from, kinds, version) } : {}
+  const all = [...ofPolicy, ...(services ? SERVICE_KINDS : []), ...ofBgp]
+  return from ? { objects: openObjects(from, [...new Set(all)], version, nodes) } : {}
 }
 
-function bgpOf(settings: Settings, version: string): Pick<Context, 'bgp'> {
-  const { bgp, store } = settings
-  if (!bgp) return {}
-  const given = { file: bgp.file, dir: birdDir(settings) }
-  if (store.kind !== 'kube') return { bgp: given }
-  const { kubeconfig, server } = store
-  const from: ObjectsWish = { from: 'api', ...(kubeconfig && { kubeconfig }), ...(server && { server }) }
-  return { bgp: { ...given, openNodes: () => openObjects(from, ['nodes'], version) } }
+function apiOf({ kubeconfig, server }: KubeSettings): ObjectsWish {
+  return { from: 'api', ...(kubeconfig && { kubeconfig }), ...(server && { server }) }
 }
 
 // Two proxies give one connection two translations. Which one counts depends on the order of their start.
@@ -419,6 +420,7 @@ async function settle(
   signal: AbortSignal,
 ): Promise<void> {
   await installNode(settings)
+  limitConnections(settings, failures)
   notify('READY=1')
   void announceReady(store, failures, signal)
   // Runs last. Until the agent's own rules are loaded, flannel's rules masquerade for the pods.
@@ -426,6 +428,15 @@ async function settle(
     for (const what of await removeFlannelRules(run)) log(`agent: removed what flannel left: ${what}`)
   if (settings.services?.replacesKubeProxy)
     for (const what of await removeKubeProxy(run)) log(`agent: removed what kube-proxy left: ${what}`)
+}
+
+// Once at each start, as kube-proxy does. Who sets other values later keeps them until then.
+function limitConnections({ services }: Settings, failures: Context['failures']): void {
+  if (!services?.conntrack) return
+  const { done, failed } = setSysctls(conntrackSysctls(services.conntrack, cpus().length))
+  for (const what of done) log(`agent: ${what}`)
+  const texts = failed.map((text): Failure => ({ scope: 'part', text }))
+  failures.report('limits of connections', texts)
 }
 
 // Publishes in the store that this node serves its pods. Tries until that succeeds, because the pods need no store.

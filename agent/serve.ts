@@ -18,6 +18,7 @@ import { endOrphans } from './kernel/monitor-processes.ts'
 import type { NetworkConf } from './lease/network-configuration.ts'
 import { remembered, writeSubnetEnv } from './node/files.ts'
 import { lockInstance, runningFlanneld } from './node/instance-lock.ts'
+import { watchMemory } from './node/memory-limit.ts'
 import type { Context } from './parts/context.ts'
 import { followEvents } from './parts/events.ts'
 import { Parts } from './parts/index.ts'
@@ -161,6 +162,7 @@ async function serveOne(
     const recording = await telemetry.run(files.socket, life)
     try {
       void watchStore(store, life, publish, log, warn)
+      void watchMemory(failures, life)
       void keepRecord(recorder, source, life)
       if (redacted && overTcp) void keepRecord(redacted, overTcp, life)
       const events = eventsOf(settings, version)

@@ -6,9 +6,12 @@ import { print, table } from './output.ts'
 
 /** What may follow `plumb agent`. Flags without an effect are left out. */
 export const grammar: Grammar = {
-  options: Object.entries<Flag>(FLAGS).flatMap(([name, { value, about, idle }]) =>
-    idle === undefined ? [{ word: `--${name}`, about, ...(value !== undefined && { value }) }] : [],
-  ),
+  options: [
+    ...Object.entries<Flag>(FLAGS).flatMap(([name, { value, about, idle }]) =>
+      idle === undefined ? [{ word: `--${name}`, about, ...(value !== undefined && { value }) }] : [],
+    ),
+    { word: '--force', about: 'with cleanup: pods that live lose their network' },
+  ],
   words: ['cleanup'],
 }
 

@@ -156,16 +156,16 @@ function faultOf(answer: unknown): string | undefined {
 
 /** The error of an agent that does not answer on its socket, with what to do. */
 export function unanswered(socket: string, cause: Error): ValueError {
-  return new ValueError(`No agent tells its status on ${socket}: ${reason(cause)}`, { cause })
+  return new ValueError(`Cannot reach the agent at ${socket}: ${reason(cause)}`, { cause })
 }
 
 function reason({ code, name, message }: NodeJS.ErrnoException): string {
-  const start = 'start it with plumb agent, or systemctl start plumb-agent'
+  const start = 'Is it running? systemctl start plumb-agent'
   const known: Readonly<Record<string, string>> = {
-    ENOENT: `there is no such socket; ${start}`,
-    ECONNREFUSED: `the agent that made it has ended; ${start}`,
+    ENOENT: `socket not found. ${start}`,
+    ECONNREFUSED: `nobody listens at the socket. ${start}`,
     ECONNRESET: 'it ends the connection without an answer; look at its log',
-    EACCES: 'it is for root alone',
+    EACCES: 'the socket is for root alone; want root',
     SyntaxError: `its answer is no JSON; ${STRANGER}`,
     TimeoutError: `it has not answered for ${WAIT_MS / 1000} s; look at its log`,
   }

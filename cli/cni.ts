@@ -1,10 +1,11 @@
 import { existsSync, readFileSync } from 'node:fs'
+import { PLUGINS } from '../agent/node/plugins.ts'
 import type { Io } from '../lib/cni/call.ts'
 import { compare } from '../lib/cni/versions.ts'
 import { run as tools } from '../lib/os/exec.ts'
 import { type Cached, listCached } from '../lib/runtime/cache.ts'
 import { type Host, warn } from '../lib/runtime/invoke.ts'
-import { type NetworkList, parseJson } from '../lib/runtime/network-list.ts'
+import { type NetworkList, type PluginConf, parseJson } from '../lib/runtime/network-list.ts'
 import type { RuntimeConf } from '../lib/runtime/requests.ts'
 import { addNetwork, checkNetwork, delNetwork, gcNetwork, statusNetwork } from '../lib/runtime/runtime.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
@@ -30,6 +31,8 @@ interface Verb {
   run(given: Given, network: string, netns: string | undefined, load: Io['plugin']): Promise<Said>
 }
 const where: readonly OptionName[] = ['conf-dir', 'bin-dir', 'cache-dir', 'timeout', 'json', 'help']
+/** Plugins that pass the ports on to another one. */
+const PASSING: readonly string[] = ['flannel', 'minicni']
 const who: readonly OptionName[] = ['ifname', 'container-id', 'cap-args', 'port-mapping', 'args']
 const verbs: Readonly<Record<string, Verb>> = {
   add: {
@@ -299,7 +302,18 @@ function warnUnused(list: NetworkList, at: RuntimeConf, host: Host): void {
   for (const name of Object.keys(at.capabilityArgs ?? {})) {
     if (!list.plugins.some(({ capabilities }) => capabilities.includes(name)))
       warn(host, `no plugin of ${list.name} declares the capability ${name}: it is not used`)
+    else if (name === 'portMappings' && !list.plugins.some(publishes))
+      warn(
+        host,
+        `no plugin of ${list.name} publishes ports: no port is open; want portmap in the list, or "portMappings": true in bridge or ptp`,
+      )
   }
+}
+
+// Who declares the capability gets the ports, and may not read them. What another program does with them is not known.
+function publishes({ type, capabilities, conf }: PluginConf): boolean {
+  const isKnown = PLUGINS.includes(type) && !PASSING.includes(type)
+  return capabilities.includes('portMappings') && (!isKnown || type === 'portmap' || conf['portMappings'] === true)
 }
 
 function help(): string {

@@ -6,10 +6,12 @@ import { ValueError } from '../lib/text/errors.ts'
 import { printable } from '../lib/text/printable.ts'
 import { suggestion } from '../lib/text/shape.ts'
 import { choicesOf, describeOptions, type Grammar, type OptionName, readOptions } from './options.ts'
-import { print, printText } from './output.ts'
+import { needsRoot, print, printText } from './output.ts'
 import { placesOf } from './places.ts'
 
 const names: readonly OptionName[] = ['socket', 'policy-socket', 'subnet-file', 'conf-dir', 'bin-dir', 'json', 'help']
+/** Why a check was not made, for a user who is not root. */
+const ROOT = 'they need root; run it with sudo'
 
 /** What may follow this command. */
 export const grammar: Grammar = { options: choicesOf(names), words: ['CODE'] }
@@ -80,12 +82,16 @@ function findingText({ code, severity, text, commands }: Finding): string {
 // One reason, such as a missing right, often concerns many checks.
 function notMadeText(notMade: Report['notMade']): string[] {
   const reasons = new Map<string, string[]>()
-  for (const { code, why } of notMade) reasons.set(why, [...(reasons.get(why) ?? []), code])
+  for (const { code, why: said } of notMade) {
+    const why = needsRoot(said) ? ROOT : said
+    reasons.set(why, [...(reasons.get(why) ?? []), code])
+  }
   return [...reasons].map(([why, codes]) => `not checked: ${codes.join(' ')}: ${printable(why)}`)
 }
 
-function statusOf({ findings, made }: Report): number {
-  if (findings.length === 0) return made.length === 0 ? 2 : 0
+// Nobody is to take a report without root for a healthy node.
+function statusOf({ findings, made, notMade }: Report): number {
+  if (findings.length === 0) return made.length === 0 || notMade.some(({ why }) => needsRoot(why)) ? 2 : 0
   return findings.some(({ severity }) => severity === 'error') ? 1 : 3
 }
 
@@ -100,5 +106,6 @@ ${rows.join('\n')}
 
 It changes nothing. It works without the agent, and knows more with it. Without root, some checks are not made.
 
-exit status: 0 nothing is wrong, 1 an error, 2 the command line is wrong or no check was made, 3 only warnings`
+exit status: 0 nothing is wrong, 1 an error, 2 the command line is wrong, no check was made or checks need root,
+3 only warnings`
 }

@@ -5,6 +5,7 @@ import { ValueError } from '../lib/text/errors.ts'
 import { suggestion } from '../lib/text/shape.ts'
 import { version } from '../package.json'
 import type { Command } from './command.ts'
+import { wantsJson } from './options.ts'
 import { fail, print } from './output.ts'
 
 /** The commands by their names. */
@@ -102,6 +103,6 @@ export async function main(argv: string[], plugin: Io['plugin']): Promise<number
     const { run } = await command.load()
     return await run(rest, plugin)
   } catch (cause) {
-    return fail(cause, rest.includes('--json'))
+    return fail(cause, wantsJson(rest))
   }
 }

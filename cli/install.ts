@@ -19,8 +19,6 @@ const uninstallNames: readonly OptionName[] = [
   'json',
   'help',
 ]
-/** Pods that a refusal names. Kubernetes keeps 2 kB of what a container printed last. */
-const NAMED = 20
 const AGENT_FILE = '/etc/plumb/agent.yaml'
 
 /** What may follow `plumb install`. */
@@ -81,14 +79,12 @@ export async function runUninstall(argv: readonly string[]): Promise<number> {
     )
   if (given.daemonset !== undefined) return waited(given.daemonset, given)
   const { 'dry-run': dryRun = false, force = false } = given
-  const { living, purge, removePrograms } = await import('./purge.ts')
-  const pods = force ? [] : living()
-  if (pods.length > 0 && !dryRun)
-    throw new CniError(
-      CODE.tryLater,
-      `Cannot uninstall: ${alive(pods)}`,
-      'delete them first (kubectl drain, plumb cni del), or use --force',
-    )
+  const [{ alive, living, requireNoPods }, { purge, removePrograms }] = await Promise.all([
+    import('../agent/living.ts'),
+    import('./purge.ts'),
+  ])
+  if (!dryRun && !force) requireNoPods('uninstall')
+  const pods = dryRun && !force ? living() : []
   const refused = pods.length > 0 ? [`would be refused without --force: ${alive(pods)}`] : []
   const done = await writing(async () => {
     if (!given.purge) return removePrograms(placesOf(given), dryRun)
@@ -115,12 +111,6 @@ async function waited(daemonset: string, { wait = '240', json }: Given['values']
   const nodes = await waitForNodes(daemonset, seconds)
   print(json ? JSON.stringify({ nodes }, null, 4) : `plumb is removed from ${nodes} nodes`)
   return 0
-}
-
-function alive(pods: readonly string[]): string {
-  const more = pods.length > NAMED ? ` and ${pods.length - NAMED} more` : ''
-  const live = pods.length === 1 ? 'lives' : 'live'
-  return `${pods.length} of the pods that plumb attached ${live}: ${pods.slice(0, NAMED).join(', ')}${more}`
 }
 
 function optionsOf(command: string, argv: readonly string[], names: readonly OptionName[]): Given['values'] {

@@ -192,18 +192,33 @@ export interface Given {
  */
 export function readOptions(argv: readonly string[], names: readonly OptionName[], command: string): Given {
   const config = Object.fromEntries(names.map((name) => [name, options[name]])) as Record<string, Option>
+  const args = names.includes('json') && !names.includes('output') ? asJson(argv) : [...argv]
   try {
-    const { values, positionals } = parseArgs({ args: [...argv], options: config, allowPositionals: true })
+    const { values, positionals } = parseArgs({ args, options: config, allowPositionals: true })
     return { values: values as Given['values'], words: positionals }
   } catch (cause) {
     const { code, message } = cause as NodeJS.ErrnoException
-    const [, name = ''] = /'-{1,2}([^' ]*)/.exec(message) ?? []
+    const [, dashes = '--', name = ''] = /'(-{1,2})([^' ]*)/.exec(message) ?? []
     const isUnknown = code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION'
     const hint = suggestion(name, new Map(names.map((one) => [one, `--${one}`])))
     const said = message.replace(/\.? *$/, '').replace(/\n.*/s, '')
-    const text = isUnknown ? `${command} has no option --${name}${hint}` : said
+    const text = isUnknown ? `${command} has no option ${dashes}${name}${hint}` : said
     throw new ValueError(`${text}; see ${command} --help`, { cause })
   }
+}
+
+// kubectl has `-o json` and `--output=json`. Users of it type the same here.
+function asJson(argv: readonly string[]): string[] {
+  return argv.flatMap((one, at) => {
+    if (/^(-o=?|--output=)json$/.test(one)) return '--json'
+    if (/^(-o|--output)$/.test(one) && argv[at + 1] === 'json') return '--json'
+    return one === 'json' && /^(-o|--output)$/.test(argv[at - 1] ?? '') ? [] : one
+  })
+}
+
+/** Whether a command line asks for JSON. */
+export function wantsJson(argv: readonly string[]): boolean {
+  return asJson(argv).includes('--json')
 }
 
 /** What an option says in a command where it means something else than in others. */

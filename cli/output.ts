@@ -130,13 +130,9 @@ export function table(headings: readonly string[], rows: readonly (readonly stri
  */
 export function fail(cause: unknown, json: boolean): 1 | 2 {
   const usage = cause instanceof ValueError
-  const { code, details } =
-    cause instanceof CniError ? cause : { code: usage ? CODE.config : CODE.internal, details: '' }
-  const { message } = cause as Error
-  const isRefused = /\b(EACCES|EPERM)\b|Operation not permitted|Permission denied/i.test(`${message} ${details}`)
+  const { code, message, details } = usage ? { ...unknown(cause), code: CODE.config } : withoutRoot(unknown(cause))
   const more = details.split('\n').filter(Boolean)
   const lines = usage ? [message] : [`error ${code}: ${message}`, ...more.map((line) => `  ${line}`)]
-  if (isRefused && process.getuid?.() !== 0) lines.push('  this needs root: run it with sudo')
   try {
     writeAll(2, `${lines.map(printable).join('\n')}\n`)
     if (json) writeAll(1, `${JSON.stringify({ code, msg: message, details }, null, 4)}\n`)
@@ -144,6 +140,31 @@ export function fail(cause: unknown, json: boolean): 1 | 2 {
     // No program reads the output. The exit status still reports the failure.
   }
   return usage || (cause instanceof Refused && GIVEN.includes(code)) ? 2 : 1
+}
+
+interface Told {
+  readonly code: number
+  readonly message: string
+  readonly details: string
+}
+
+function unknown(cause: unknown): Told {
+  const { message } = cause as Error
+  return cause instanceof CniError ? cause : { code: CODE.internal, message, details: '' }
+}
+
+/** Whether the kernel refused this because the user is not root. */
+export function needsRoot(text: string): boolean {
+  const isRefused = /\b(EACCES|EPERM|errno 1|errno 13)\b|Operation not permitted|Permission denied/i.test(text)
+  return isRefused && process.getuid?.() !== 0
+}
+
+// What the kernel said comes last: it names a file or a call, and not what to do.
+function withoutRoot(told: Told): Told {
+  const said = [told.message, told.details].filter(Boolean).join(': ')
+  return needsRoot(said)
+    ? { code: CODE.env, message: 'This command needs root', details: `run it with sudo (${said})` }
+    : told
 }
 
 function writeAll(fd: number, text: string | Uint8Array): void {

@@ -2,13 +2,13 @@ import { existsSync, readdirSync, rmdirSync, rmSync, statSync } from 'node:fs'
 import { hasLeft, withdraw } from '../agent/cleanup.ts'
 import { instanceOf } from '../agent/instance.ts'
 import { run } from '../agent/kernel/run.ts'
+import { cachedLiving, isAttachment, isOurs, nameOf, pluginsOf } from '../agent/living.ts'
 import { statePath } from '../agent/node/files.ts'
 import { leftLine, type Places, uninstall } from '../agent/node/install.ts'
 import { removeTools } from '../agent/node/own-tools.ts'
-import { PLUGINS } from '../agent/node/plugins.ts'
 import type { Settings } from '../agent/settings/settings.ts'
 import { removeLeft } from '../agent/trace/watch.ts'
-import { type Entry, entries, isThere, partsOf } from '../lib/journal/journal.ts'
+import { entries } from '../lib/journal/journal.ts'
 import { thingsOf } from '../lib/journal/shared.ts'
 import { removeChain } from '../lib/nft/forward-chain.ts'
 import { run as pluginRun } from '../lib/os/exec.ts'
@@ -18,10 +18,8 @@ import { readText } from '../lib/os/reading.ts'
 import { listCached } from '../lib/runtime/cache.ts'
 import { CHAIN } from '../lib/state/kinds/passage.ts'
 import { ExecError } from '../lib/text/errors.ts'
-import { hostVeth } from '../lib/text/link-names.ts'
-import { BRIDGE_ALIAS, type Owner } from '../lib/text/owner.ts'
-import { brief } from '../lib/text/values.ts'
-import { orphaned, removeNoted } from '../lib/verbs/orphans.ts'
+import { BRIDGE_ALIAS } from '../lib/text/owner.ts'
+import { removeNoted } from '../lib/verbs/orphans.ts'
 
 const CACHE = '/var/lib/cni'
 const [RUN, JOURNAL, TUNING, DHCP] = ['/run/plumb', '/run/cni/plumb', '/run/cni/tuning', '/run/cni/dhcp.sock']
@@ -34,40 +32,6 @@ const POOL_FILES = /^(lock|last_reserved_ip\.\d+|[\da-f.:_]+|\.[\w-]*\.?draft)$/
 interface Purge {
   readonly lines: string[]
   readonly dryRun: boolean
-}
-
-/**
- * Returns the attachments of plumb's plugins whose pods live, as `NAMESPACE/POD`. One whose pod nobody has named is
- * `NETWORK CONTAINER:INTERFACE`. Looks at the links on the node, at the journal, and at the cache that runtimes keep.
- */
-export function living(): string[] {
-  const pods = podNames()
-  const gone = new Set(orphaned(run).map(nameOf))
-  const byLink = linksNow().flatMap(({ alias }) =>
-    isAttachment(alias) ? [alias.replace(/^plumb\/([^/]*)\/([^/]*)\//, '$1 $2:')] : [],
-  )
-  const byEntry = entries().flatMap((entry) =>
-    isIn(entry) && !gone.has(nameOf(entry.owner)) ? [nameOf(entry.owner)] : [],
-  )
-  const byRuntime = cachedLiving().flatMap((one) => (isOurs(one.config) ? [nameOf(one)] : []))
-  const named = (one: string) => pods.get(one.slice(one.indexOf(' ') + 1, one.lastIndexOf(':'))) ?? one
-  return [...new Set([...byLink, ...byEntry, ...byRuntime].map(named))].sort()
-}
-
-// The pods of Kubernetes by container id, shortened as in `nameOf`: from the plugin policy's part of the journal, and
-// from the arguments that the kubelet gives with each ADD.
-function podNames(): ReadonlyMap<string, string> {
-  const recorded = entries().flatMap(({ owner, parts }) => {
-    const admissions = (parts['policy']?.own ?? []).filter((one) => one.kind === 'admission')
-    return admissions.map((one) => [brief(owner.containerId), `${one.endpoint.namespace}/${one.endpoint.pod}`] as const)
-  })
-  const given = listCached(CACHE).entries.flatMap(({ containerId, args }) => {
-    const [namespace, pod] = ['K8S_POD_NAMESPACE', 'K8S_POD_NAME'].map(
-      (key) => args.find(([name]) => name === key)?.[1],
-    )
-    return namespace && pod ? [[brief(containerId), `${namespace}/${pod}`] as const] : []
-  })
-  return new Map([...recorded, ...given])
 }
 
 /**
@@ -209,43 +173,6 @@ async function act(it: Purge, what: string, work: () => Promise<void>): Promise<
 async function must(argv: readonly string[], stdin: string, unless?: RegExp): Promise<void> {
   const { status, stderr } = await run(argv, stdin)
   if (status !== 0 && !unless?.test(stderr)) throw new ExecError(argv, undefined, stderr.trim())
-}
-
-function isIn(entry: Entry): boolean {
-  return partsOf(entry).some(([, part]) => isThere(part)) || run.link?.(hostVeth(entry.owner), 'host') === true
-}
-
-function cachedLiving() {
-  return listCached(CACHE).entries.filter(({ netns }) => netns !== '' && existsSync(netns))
-}
-
-// Tells whether one of plumb's plugins makes the interface. The first plugin of the configuration makes it.
-function isOurs(config: string): boolean {
-  const [main] = pluginsOf(config)
-  return main?.type !== undefined && PLUGINS.includes(main.type)
-}
-
-interface Configured {
-  readonly type?: string
-  readonly ipam?: { readonly type?: string; readonly dataDir?: string }
-}
-
-// A configuration that cannot be parsed counts as one without plugins.
-function pluginsOf(config: string): readonly Configured[] {
-  try {
-    const { plugins, ...single } = JSON.parse(config)
-    return Array.isArray(plugins) ? plugins : [single]
-  } catch {
-    return []
-  }
-}
-
-function isAttachment(alias: string): boolean {
-  return alias.startsWith('plumb/')
-}
-
-function nameOf({ network, containerId, ifname }: Owner): string {
-  return `${brief(network)} ${brief(containerId)}:${ifname}`
 }
 
 function namesIn(dir: string): string[] {

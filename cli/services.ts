@@ -51,12 +51,14 @@ export function servicesText(services: readonly ServiceView[]): string {
       ]
     }),
   )
-  return table(['SERVICE', 'ADDRESSES', 'ENDPOINTS', 'LOCAL', 'LEFT OUT'], rows)
+  const lost = services.flatMap((one) => one.lost ?? [])
+  const all = table(['SERVICE', 'ADDRESSES', 'ENDPOINTS', 'LOCAL', 'LEFT OUT'], rows)
+  return lost.length === 0 ? all : [all, ...lost].join('\n')
 }
 
 /** Formats one Service with its endpoints. */
-export function detailText({ namespace, name, notes, ports }: ServiceView): string {
-  const head = [`${namespace}/${name}`, ...notes].join(', ')
+export function detailText({ namespace, name, notes, lost = [], ports }: ServiceView): string {
+  const head = [[`${namespace}/${name}`, ...notes].join(', '), ...lost].join('\n')
   const parts = ports.map(({ name: port, addresses, nodePort, endpoints }) => {
     const line = [
       ...(port === '' ? [] : [port]),

@@ -14,6 +14,7 @@ const CHART = join(ROOT, 'conf/chart')
 const HELM = join(LAB, 'bin/helm')
 const HEAD = `# The network of a Kubernetes cluster: kubectl apply -f conf/kubernetes.yaml
 # Change first: "Network" (and "IPv6Network") in net-conf.json to the pod CIDR of your cluster, and the image to where your nodes find it.
+# Kubernetes before 1.30 has no ValidatingAdmissionPolicy: remove it and its binding (docs/security.md).
 # Made by \`npm run chart\` from conf/chart: change it there, or use helm.
 `
 
@@ -33,6 +34,9 @@ export async function manifest(program: string): Promise<string> {
     '--no-hooks',
     '--set',
     'createNamespace=true',
+    // Helm takes what it was built for otherwise. It decides about the ValidatingAdmissionPolicy.
+    '--kube-version',
+    '1.30.0',
   ])
   return (
     HEAD +

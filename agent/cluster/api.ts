@@ -41,6 +41,12 @@ export interface Page {
   readonly next?: string
 }
 
+interface ListMeta {
+  readonly resourceVersion?: unknown
+  readonly continue?: unknown
+  readonly remainingItemCount?: unknown
+}
+
 /** An event of a watch (metav1.WatchEvent). */
 export interface WatchEvent {
   readonly type: string
@@ -90,6 +96,17 @@ function count(code: string): void {
  */
 export function apiRequests(): ReadonlyMap<string, number> {
   return requests
+}
+
+// The lists that come in now.
+const lists = new Set<{ read: number; left: number }>()
+
+/** How many objects of the lists that come in now were read, and how many the server still has. */
+export function listed(): { readonly read: number; readonly left: number } {
+  return [...lists].reduce((sum, one) => ({ read: sum.read + one.read, left: sum.left + one.left }), {
+    read: 0,
+    left: 0,
+  })
 }
 
 /** A client of one API server. */
@@ -153,18 +170,28 @@ export class Api {
    */
   async *list(path: string, query: Query, signal: AbortSignal): AsyncGenerator<Page> {
     let next: string | undefined
-    do {
-      const answer = (await this.#json('GET', path, { ...query, limit: PAGE, continue: next }, signal)) as
-        | { items?: unknown; metadata?: { resourceVersion?: unknown; continue?: unknown } }
-        | undefined
-      const { items, metadata } = answer ?? {}
-      // An empty list of Go is null. An answer without the key is no list.
-      const isList = items === null || Array.isArray(items)
-      if (!isList || typeof metadata?.resourceVersion !== 'string')
-        throw this.#failed('it answered a list with something else')
-      next = typeof metadata.continue === 'string' && metadata.continue !== '' ? metadata.continue : undefined
-      yield { items: (items ?? []) as unknown[], resourceVersion: metadata.resourceVersion, ...(next && { next }) }
-    } while (next)
+    const counts = { read: 0, left: 0 }
+    lists.add(counts)
+    try {
+      do {
+        const answer = (await this.#json('GET', path, { ...query, limit: PAGE, continue: next }, signal)) as
+          | { items?: unknown; metadata?: ListMeta }
+          | undefined
+        const { items, metadata } = answer ?? {}
+        // An empty list of Go is null. An answer without the key is no list.
+        const isList = items === null || Array.isArray(items)
+        if (!isList || typeof metadata?.resourceVersion !== 'string')
+          throw this.#failed('it answered a list with something else')
+        next = typeof metadata.continue === 'string' && metadata.continue !== '' ? metadata.continue : undefined
+        const page = (items ?? []) as unknown[]
+        counts.read += page.length
+        // The server leaves it out for lists with a selector.
+        counts.left = Number(metadata.remainingItemCount ?? 0) || 0
+        yield { items: page, resourceVersion: metadata.resourceVersion, ...(next && { next }) }
+      } while (next)
+    } finally {
+      lists.delete(counts)
+    }
   }
 
   /**

@@ -14,7 +14,7 @@ import {
 } from './objects.ts'
 import { metaOf } from './reading.ts'
 import { type Custom, listPath } from './served.ts'
-import { NOT_OURS, type Service, type Slice, serviceOf, sliceOf } from './services.ts'
+import { NOT_OURS, type Service, type ServiceCidr, type Slice, serviceCidrOf, serviceOf, sliceOf } from './services.ts'
 
 /** The values of each kind of object. A key is `namespace/name`, or `name` for objects without a namespace. */
 export interface Values {
@@ -25,6 +25,7 @@ export interface Values {
   readonly nodes: ClusterNode
   readonly services: Service
   readonly slices: Slice
+  readonly serviceCidrs: ServiceCidr
   readonly adminPolicies: Unused
   readonly baselineAdminPolicies: Unused
 }
@@ -48,7 +49,7 @@ export interface ObjectKind<T> {
   readonly query?: Query
   /** Objects with one of these labels are left out, of the API by `query` and of a folder alike. */
   readonly without?: readonly string[]
-  /** A CustomResourceDefinition makes the kind. The API may lack it, or serve it in another version. */
+  /** The API may lack the kind, or serve it in another version: a CustomResourceDefinition makes it, or it is new. */
   readonly custom?: Custom
   /** plumb does nothing with these objects but name them. */
   readonly isUnused?: true
@@ -83,6 +84,12 @@ export const KINDS: { readonly [K in KindName]: ObjectKind<Values[K]> } = {
     path: '/apis/discovery.k8s.io/v1/endpointslices',
     ...withoutLabels(NOT_OURS),
     project: sliceOf,
+  },
+  // From Kubernetes 1.33 on, and before that as a beta. Else the API server alone knows the network.
+  serviceCidrs: {
+    manifest: 'ServiceCIDR',
+    ...madeBy({ group: 'networking.k8s.io', plural: 'servicecidrs', versions: ['v1', 'v1beta1'] }),
+    project: serviceCidrOf,
   },
   adminPolicies: unused('AdminNetworkPolicy', 'adminnetworkpolicies'),
   baselineAdminPolicies: unused('BaselineAdminNetworkPolicy', 'baselineadminnetworkpolicies'),

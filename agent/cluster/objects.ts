@@ -40,7 +40,7 @@ export interface Namespace {
   readonly name: string
   readonly labels: Labels
 }
-/** A node, and the addresses of its Node object. */
+/** A node, and the addresses of its Node object: internal ones first. */
 export interface ClusterNode {
   readonly name: string
   readonly labels: Labels
@@ -129,9 +129,12 @@ export function clusterNodeOf(raw: unknown): ClusterNode {
   const leftOut: string[] = []
   const read = (one: unknown, at: string) => {
     const { type, address } = (one ?? {}) as { type?: unknown; address?: unknown }
-    return type === 'InternalIP' || type === 'ExternalIP' ? [ipOf(address, `${at}.address`)] : []
+    return type === 'InternalIP' || type === 'ExternalIP' ? [{ type, ip: ipOf(address, `${at}.address`) }] : []
   }
-  const ips = readableOf(addresses, `Node ${name}: status.addresses`, read, leftOut).flat()
+  const found = readableOf(addresses, `Node ${name}: status.addresses`, read, leftOut).flat()
+  const ips = ['InternalIP', 'ExternalIP'].flatMap((wanted) =>
+    found.flatMap(({ type, ip }) => (type === wanted ? ip : [])),
+  )
   const taints = listOf(objectAt(raw, 'spec')['taints'] ?? [], `Node ${name}: spec.taints`)
   const isLeaving =
     objectAt(raw, 'metadata')['deletionTimestamp'] !== undefined ||

@@ -32,6 +32,8 @@ export interface ServicePort {
 export interface Service {
   readonly namespace: string
   readonly name: string
+  /** When the Service was made. Milliseconds since 1970. Absent in a manifest that does not say it. */
+  readonly createdAt?: number
   readonly clusterIPs: readonly Ip[]
   readonly externalIPs: readonly Ip[]
   /** The load balancer's addresses that the node answers for: those without `ipMode: Proxy`. */
@@ -75,6 +77,23 @@ export interface Slice {
   readonly leftOut?: readonly string[]
 }
 
+/** A ServiceCIDR (networking.k8s.io/v1): networks of ClusterIPs, one per family. */
+export interface ServiceCidr {
+  readonly name: string
+  readonly cidrs: readonly Cidr[]
+  /** The networks that were left out because nobody can read them, one sentence each. Absent when there are none. */
+  readonly leftOut?: readonly string[]
+}
+
+/** Reads a ServiceCIDR. Networks that nobody can read are left out and named. Throws ValueError. */
+export function serviceCidrOf(raw: unknown): ServiceCidr {
+  const { name } = metaOf(raw, 'ServiceCIDR')
+  const at = `ServiceCIDR ${name}: spec.cidrs`
+  const leftOut: string[] = []
+  const cidrs = readableOf(listOf(objectAt(raw, 'spec')['cidrs'] ?? [], at), at, cidrOf, leftOut)
+  return { name, cidrs, ...(leftOut.length > 0 && { leftOut }) }
+}
+
 const DEFAULT_AFFINITY_S = 10_800
 const MOST_AFFINITY_S = 86_400
 
@@ -102,9 +121,11 @@ export function serviceOf(raw: unknown): Service | undefined {
   const externalIPs = readableOf(listOf(spec['externalIPs'] ?? [], externalAt), externalAt, ordinaryIpOf, leftOut)
   const balancerAt = `Service ${namespace}/${name}: status.loadBalancer.ingress`
   const balancerIPs = isBalanced ? balancerIPsOf(raw, balancerAt, leftOut) : []
+  const createdAt = timeOf(objectAt(raw, 'metadata')['creationTimestamp'])
   return {
     namespace,
     name,
+    ...(createdAt !== undefined && { createdAt }),
     clusterIPs: ipsOf(clusterIPs, `${what}.clusterIPs`),
     externalIPs,
     balancerIPs,
@@ -132,8 +153,7 @@ export function sliceOf(raw: unknown): Slice | undefined {
   if (addressType !== 'IPv4' && addressType !== 'IPv6')
     throw new ValueError(`${what}: addressType ${quoted(addressType)}: want IPv4 or IPv6`)
   const leftOut: string[] = []
-  const trigger = objectAt(metadata, 'annotations')['endpoints.kubernetes.io/last-change-trigger-time']
-  const triggeredAt = Date.parse(typeof trigger === 'string' ? trigger : '')
+  const triggeredAt = timeOf(objectAt(metadata, 'annotations')['endpoints.kubernetes.io/last-change-trigger-time'])
   const read = (one: unknown, at: string) => endpointOf(one, addressType === 'IPv6', at)
   return {
     namespace,
@@ -141,7 +161,7 @@ export function sliceOf(raw: unknown): Slice | undefined {
     service,
     ports: listOf(ports ?? [], `${what}: ports`).flatMap((one, i) => slicePortOf(one, `${what}: ports[${i}]`)),
     endpoints: readableOf(listOf(endpoints ?? [], `${what}: endpoints`), `${what}: endpoints`, read, leftOut).flat(),
-    ...(Number.isFinite(triggeredAt) && { triggeredAt }),
+    ...(triggeredAt !== undefined && { triggeredAt }),
     ...(leftOut.length > 0 && { leftOut }),
   }
 }
@@ -230,6 +250,11 @@ function ordinaryIpOf(value: unknown, what: string): Ip {
   const ip = ipOf(value, what)
   if (isSpecial(ip)) throw new ValueError(`${what} ${quoted(ip)}: ${SPECIAL}`)
   return ip
+}
+
+function timeOf(value: unknown): number | undefined {
+  const time = typeof value === 'string' ? Date.parse(value) : Number.NaN
+  return Number.isFinite(time) ? time : undefined
 }
 
 function trimmed(value: unknown): unknown {

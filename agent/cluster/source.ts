@@ -16,6 +16,7 @@ import { apiVersionsOf, KINDS, type KindName, type ObjectKind, type Objects } fr
 import { namespaceOf } from './objects.ts'
 import { objectAt, quoted } from './reading.ts'
 import { UnservedError } from './served.ts'
+import type { Reader, SharedCollection } from './shared-collection.ts'
 
 /** Where the objects of the cluster come from: the Kubernetes API, or a folder of manifests. */
 export type ObjectsWish = ({ readonly from: 'api' } & Wish) | { readonly from: 'folder'; readonly dir: string }
@@ -51,11 +52,19 @@ const QUIET_MS = 20
  */
 const [UNSERVED_MS, UNUSED_MS] = [5000, 60_000]
 
-/** Opens a source of these kinds. Reads nothing before `run`. Throws ValueError for an unusable way to the API. */
-export function openObjects(wish: ObjectsWish, kinds: readonly KindName[], version: string): ObjectSource {
+/**
+ * Opens a source of these kinds. Reads nothing before `run`. `nodes` are the Nodes of the same API that somebody else
+ * follows. Throws ValueError for an unusable way to the API.
+ */
+export function openObjects(
+  wish: ObjectsWish,
+  kinds: readonly KindName[],
+  version: string,
+  nodes?: SharedCollection,
+): ObjectSource {
   return wish.from === 'folder'
     ? new FolderSource(wish.dir, kinds)
-    : new ApiSource(new Api(accessOf(wish), `plumb-agent/${version}`), kinds)
+    : new ApiSource(new Api(accessOf(wish), `plumb-agent/${version}`), kinds, nodes)
 }
 
 type Mutable = { [K in KindName]: Map<string, unknown> }
@@ -89,15 +98,19 @@ class ApiSource implements ObjectSource {
   readonly objects: Objects
   readonly origin = 'the Kubernetes API'
   readonly #api: Api
-  readonly #collections: ReadonlyMap<KindName, Collection<unknown>>
+  readonly #collections: ReadonlyMap<KindName, Collection<unknown> | Reader<unknown>>
   readonly #subscribers = new Subscribers()
   /** Since when the requests of a kind fail, by performance.now(), and why. */
   readonly #failing = new Map<KindName, { readonly since: number; readonly why: string }>()
+  #signal: AbortSignal | undefined
 
-  constructor(api: Api, kinds: readonly KindName[]) {
+  constructor(api: Api, kinds: readonly KindName[], nodes?: SharedCollection) {
     this.#api = api
-    const collectionOf = (kind: KindName) =>
-      new Collection<unknown>(api, KINDS[kind] as ObjectKind<unknown>, (key) => this.#subscribers.note(kind, key))
+    const collectionOf = (kind: KindName) => {
+      const changed = (key: string) => this.#subscribers.note(kind, key)
+      if (kind !== 'nodes' || !nodes) return new Collection<unknown>(api, KINDS[kind] as ObjectKind<unknown>, changed)
+      return nodes.reader({ project: KINDS.nodes.project, changed, ...this.#listener(kind) })
+    }
     this.#collections = new Map(kinds.map((kind) => [kind, collectionOf(kind)]))
     const followed = [...this.#collections].map(([kind, { items }]) => [kind, items])
     this.objects = { ...noObjects(), ...Object.fromEntries(followed) }
@@ -126,10 +139,15 @@ class ApiSource implements ObjectSource {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    await Promise.all([...this.#collections].map(([kind, one]) => this.#follow(kind, one, signal)))
+    this.#signal = signal
+    const own = [...this.#collections].flatMap(([kind, one]) =>
+      one instanceof Collection ? [[kind, one] as const] : [],
+    )
+    await Promise.all(own.map(([kind, one]) => this.#follow(kind, one, signal)))
   }
 
-  async #follow(kind: KindName, one: Collection<unknown>, signal: AbortSignal): Promise<void> {
+  // Notes how the requests of a kind go.
+  #listener(kind: KindName): { answered(): void; failed(cause: unknown): void; listed(): void } {
     const note = () => this.#subscribers.note(kind)
     let isReported = false
     const answered = () => {
@@ -138,7 +156,7 @@ class ApiSource implements ObjectSource {
       isReported = false
     }
     const failed = (cause: unknown) => {
-      if (!(cause instanceof UnavailableError) || signal.aborted) return
+      if (!(cause instanceof UnavailableError) || this.#signal?.aborted) return
       const [before, now] = [this.#failing.get(kind), performance.now()]
       const since = before?.since ?? now
       this.#failing.set(kind, { since, why: cause.message })
@@ -146,9 +164,14 @@ class ApiSource implements ObjectSource {
       isReported = true
       note()
     }
+    // An empty list changes no object. The parts have to know all the same that it is complete.
+    return { answered, failed, listed: note }
+  }
+
+  async #follow(kind: KindName, one: Collection<unknown>, signal: AbortSignal): Promise<void> {
+    const { answered, failed, listed } = this.#listener(kind)
     const source = {
       known: () => one.known(),
-      // An empty list changes no object. The parts have to know all the same that it is complete.
       list: async (until: AbortSignal) => {
         try {
           await one.list(until)
@@ -158,12 +181,12 @@ class ApiSource implements ObjectSource {
           if (isUnserved && cause.isAbsent) answered()
           else failed(cause)
           if (isUnserved) {
-            note()
+            listed()
             await pause((KINDS[kind].isUnused ? UNUSED_MS : UNSERVED_MS) * (1 + Math.random()), until)
           }
           throw cause
         } finally {
-          note()
+          listed()
         }
       },
       async *watch(after: string, until: AbortSignal) {

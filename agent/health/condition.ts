@@ -14,12 +14,14 @@ import {
   BUCKETS,
   type Finding,
   type KindCount,
+  noDurations,
   type Peer,
   type PolicyStatus,
   type Repair,
   type ServicesStatus,
   type Status,
   type TunnelsStatus,
+  withDuration,
 } from './status.ts'
 
 /** A repair, and the part that made it. */
@@ -86,17 +88,13 @@ export function initialState(): NodeState {
     kinds: {},
     repairs: [],
     lastError: undefined,
-    steps: { count: 0, sum: 0, buckets: BUCKETS.map(() => 0) },
+    steps: noDurations(BUCKETS),
   }
 }
 
 /** Adds a step with a duration in seconds to the histogram of step times. Returns the new histogram. */
-export function withStep({ count, sum, buckets }: NodeState['steps'], seconds: number): NodeState['steps'] {
-  return {
-    count: count + 1,
-    sum: sum + seconds,
-    buckets: buckets.map((n, i) => n + (seconds <= (BUCKETS[i] as number) ? 1 : 0)),
-  }
+export function withStep(steps: NodeState['steps'], seconds: number): NodeState['steps'] {
+  return withDuration(steps, seconds, BUCKETS)
 }
 
 /** The number of unreadable entries whose reasons the status has. */

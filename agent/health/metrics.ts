@@ -11,6 +11,7 @@ import {
   type Peer,
   PROGRAMMING_BUCKETS,
   type Status,
+  SYNC_BUCKETS,
 } from './status.ts'
 
 /** The resource usage of the agent's process. */
@@ -230,10 +231,11 @@ function ofRequests(requests: ReadonlyMap<string, number>): string[] {
   return [counter('plumb_api_requests_total', about, samples)]
 }
 
-// kube-proxy's kubeproxy_network_programming_duration_seconds, with its buckets.
 function ofServices({ services: now }: Status): string[] {
   if (!now) return []
-  const { services, frontends, endpoints, programming, forgotten } = now
+  const { services, frontends, endpoints, programming, forgotten, sync } = now
+  const programmingAbout = 'How long it took from the change of an EndpointSlice to the kernel.'
+  const seconds = (ms: number | undefined): readonly Sample[] => (ms === undefined ? [] : [[{}, ms / 1000]])
   return [
     gauge('plumb_services', 'Services that this node serves.', services),
     gauge('plumb_service_frontends', 'Addresses and ports at which clients ask for Services.', frontends),
@@ -243,12 +245,27 @@ function ofServices({ services: now }: Status): string[] {
       'UDP connections to former endpoints that were deleted.',
       forgotten,
     ),
+    histogram('plumb_network_programming_duration_seconds', programmingAbout, PROGRAMMING_BUCKETS, programming),
+    // Dashboards and alerts for kube-proxy ask for these. Both families are one step.
+    histogram('kubeproxy_network_programming_duration_seconds', programmingAbout, PROGRAMMING_BUCKETS, programming),
     histogram(
-      'plumb_network_programming_duration_seconds',
-      'How long it took from the change of an EndpointSlice to the kernel.',
-      PROGRAMMING_BUCKETS,
-      programming,
+      'kubeproxy_sync_proxy_rules_duration_seconds',
+      'How long steps took that brought changes of Services to the kernel.',
+      SYNC_BUCKETS,
+      sync.took,
     ),
+    gauge(
+      'kubeproxy_sync_proxy_rules_last_timestamp_seconds',
+      'When the kernel had all Services last.',
+      seconds(sync.doneAt),
+    ),
+    gauge(
+      'kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds',
+      'When the last change of Services came.',
+      seconds(sync.queuedAt),
+    ),
+    counter('kubeproxy_sync_proxy_rules_service_changes_total', 'Changed Services so far.', sync.services),
+    counter('kubeproxy_sync_proxy_rules_endpoint_changes_total', 'Changed EndpointSlices so far.', sync.slices),
   ]
 }
 

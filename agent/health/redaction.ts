@@ -25,6 +25,7 @@ const OF_NODE: ReadonlySet<string> = new Set([
   'forward',
   'tunnels',
   'peers',
+  'left tables',
   'installation',
   'default route',
   'sessions of BGP',

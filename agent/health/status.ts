@@ -49,6 +49,20 @@ export interface ServicesStatus {
   readonly programming: Durations
   /** UDP connections to former endpoints that were forgotten. */
   readonly forgotten: number
+  /** The steps that took changes of objects to the kernel. */
+  readonly sync: ServicesSync
+}
+
+/** How changes of Services and slices come to the kernel, as kube-proxy counts it. Times are milliseconds since 1970. */
+export interface ServicesSync {
+  /** How long the steps took, by `SYNC_BUCKETS`. */
+  readonly took: Durations
+  /** When the kernel had all changes last, and when the last change came. Absent as long as there was none. */
+  readonly doneAt?: number
+  readonly queuedAt?: number
+  /** Changed objects so far. */
+  readonly services: number
+  readonly slices: number
 }
 
 /** NetworkPolicy on this node. */
@@ -206,6 +220,27 @@ export const PROGRAMMING_BUCKETS: readonly number[] = [
   ...range(60, 115, 5),
   ...range(120, 300, 30),
 ]
+
+/** The upper bounds of the histogram of sync times, in seconds: those of kube-proxy (pkg/proxy/metrics). */
+export const SYNC_BUCKETS: readonly number[] = Array.from({ length: 15 }, (_, i) => 0.001 * 2 ** i)
+
+/** No durations yet, for these bounds. */
+export function noDurations(bounds: readonly number[]): Durations {
+  return { count: 0, sum: 0, buckets: bounds.map(() => 0) }
+}
+
+/** Adds a duration in seconds to a histogram with these bounds. Returns the new histogram. */
+export function withDuration(
+  { count, sum, buckets }: Durations,
+  seconds: number,
+  bounds: readonly number[],
+): Durations {
+  return {
+    count: count + 1,
+    sum: sum + seconds,
+    buckets: buckets.map((n, i) => n + (seconds <= (bounds[i] as number) ? 1 : 0)),
+  }
+}
 
 function range(first: number, last: number, step: number): number[] {
   return Array.from({ length: (last - first) / step + 1 }, (_, i) => first + i * step)

@@ -72,17 +72,20 @@ export const PACKAGED = '.plumb-package'
  */
 export const APART = 'flannel'
 
+/** Who installs or uninstalls: `plumb install` and `plumb uninstall` unless it is the agent. */
+type By = { readonly by?: 'agent' }
+
 /**
  * Installs the executable of the plugins, whose bytes are `program`, under each of their names: hard links to one file,
  * except `flannel`. With `plumb` it also puts that program there. Correct files and those of the package plumb-plugins
  * stay as they are. Another program with such a name is kept aside. Each name leads to the old or to the new program at
- * any moment.
+ * any moment. The note says which programs the agent alone put there: a cleanup of the agent removes those, and no others.
  */
 export function installPlugins(
   { binDir, stateDir }: Places,
   program: Uint8Array,
   names: readonly string[],
-  { plumb }: { readonly plumb?: string | undefined } = {},
+  { plumb, by }: { readonly plumb?: string | undefined } & By = {},
 ): Plugins {
   const [first = '', ...others] = names.map((name) => `${binDir}/${name}`)
   const base = plumb === undefined ? [] : [`${binDir}/plumb`]
@@ -90,11 +93,17 @@ export function installPlugins(
   const prints = [fingerprintOf(program), ...(plumb === undefined ? [] : [fingerprint(plumb) as string])]
   const [print = '', plumbPrint] = prints
   const isCorrect = (path: string) => fingerprint(path) === (base.includes(path) ? plumbPrint : print)
-  const made = [...base, first, ...others].filter((path) => !isCorrect(path) && !isPackaged(path))
+  const all = [...base, first, ...others]
+  const made = all.filter((path) => !isCorrect(path) && !isPackaged(path))
   const replaced = made.filter((path) => isForeign(path, [...prints, ...noted.prints]))
   // The note is written first. After a kill it tells plumb's half-installed files from files that were there before.
   const files = [...new Set([...noted.files, ...made])]
-  if (made.length > 0) writeNote(stateDir, { ...noted, files, prints: latest(prints, noted.prints) })
+  const byAgent =
+    by === 'agent'
+      ? [...noted.byAgent, ...made.filter((path) => !noted.files.includes(path))]
+      : noted.byAgent.filter((path) => !all.includes(path))
+  if (made.length > 0 || byAgent.length !== noted.byAgent.length)
+    writeNote(stateDir, { ...noted, files, byAgent, prints: latest(prints, noted.prints) })
   // By the same time, in whole seconds, a plugin knows the other file as its own program (lib/verbs/delegate.ts).
   const time = Math.floor((made.includes(first) ? Date.now() : statSync(first).mtimeMs) / 1000)
   try {
@@ -131,7 +140,7 @@ function putNoteBack(stateDir: string, noted: Note): void {
 export async function installNode({ files, policy }: Pick<Settings, 'files' | 'policy'>): Promise<void> {
   if (!files.install) return
   const { PLUGINS } = await import('./plugins.ts')
-  const { replaced } = installPlugins(files, pluginProgram(), PLUGINS)
+  const { replaced } = installPlugins(files, pluginProgram(), PLUGINS, { by: 'agent' })
   const outdated = packagedOtherwise(files.binDir, PLUGINS)
   if (outdated !== undefined) warn(`agent: ${outdated}`)
   for (const path of replaced) log(`agent: installed plumb as ${path}; the earlier program is kept as ${asideOf(path)}`)
@@ -140,7 +149,7 @@ export async function installNode({ files, policy }: Pick<Settings, 'files' | 'p
   const { path, made, foreign, hiddenBy } = installNetwork(files, files.subnetEnv, wish)
   if (hiddenBy !== undefined) warn(`agent: ${hiddenBy} comes before ${path}: the container runtime takes that one`)
   if (foreign) warn(`agent: ${path} is not plumb's file and stays as it is`)
-  else if (made) log(`agent: wrote ${path}: pods can start`)
+  else if (made) log(`agent: wrote ${path} for the container runtime`)
 }
 
 // Checks the plugins of the list, and the plugins that flannel starts itself.
@@ -176,15 +185,19 @@ export function installNetwork({ confDir, stateDir }: Places, subnetFile: string
 /**
  * Removes the network first, then the plugins, if they are unchanged, and puts back the programs that were kept aside.
  * These come back even when the note is lost. `undone` has the paths that are gone or restored. `left` has the paths
- * that another program changed or that the package plumb-plugins owns, and those stay. With `dryRun` nothing changes.
+ * that another program changed or that the package plumb-plugins owns, and those stay. For the agent the programs that
+ * it did not put there stay as well: `installed` has them. With `dryRun` nothing changes.
  */
 export function uninstall(
   { binDir, confDir, stateDir }: Places,
-  { dryRun = false } = {},
-): { readonly undone: readonly Undone[]; readonly left: readonly string[] } {
-  const { files: noted, prints, networks } = readNote(stateDir)
+  { dryRun = false, by }: { readonly dryRun?: boolean } & By = {},
+): { readonly undone: readonly Undone[]; readonly left: readonly string[]; readonly installed: readonly string[] } {
+  const noted = readNote(stateDir)
+  const { prints, networks } = noted
   const kept = listFiles(`${binDir}/${ASIDE}`).map((name) => `${binDir}/${name}`)
-  const files = [...new Set([...noted, ...kept])]
+  const all = [...new Set([...noted.files, ...kept])]
+  const installed = by === 'agent' ? all.filter((path) => !noted.byAgent.includes(path)) : []
+  const files = all.filter((path) => !installed.includes(path))
   const [undone, left]: [Undone[], string[]] = [[], []]
   const path = `${confDir}/${FILE}`
   const there = readText(path)
@@ -204,9 +217,11 @@ export function uninstall(
       if (isThere || isBack) undone.push({ path: file, isBack })
     }
   }
-  if (dryRun) return { undone, left }
-  for (const path of [notePath(stateDir), draftOf(notePath(stateDir))]) remove(path)
-  return { undone, left }
+  if (dryRun) return { undone, left, installed }
+  const stay = noted.files.filter((path) => installed.includes(path))
+  if (stay.length > 0) writeNote(stateDir, { ...noted, files: stay, byAgent: [], networks: [] })
+  else for (const path of [notePath(stateDir), draftOf(notePath(stateDir))]) remove(path)
+  return { undone, left, installed }
 }
 
 /**
@@ -239,12 +254,15 @@ export function networkText(subnetFile: string, { pods = 'bridge', policySocket 
  */
 interface Note {
   readonly files: readonly string[]
+  /** Those of `files` that `plumb install` did not ask for. A note of an earlier version has none. */
+  readonly byAgent: readonly string[]
   readonly prints: readonly string[]
   readonly networks: readonly string[]
 }
 
 const texts = v.array(field.text)
-const shape = v.object({ files: v.array(field.by(absolute)), prints: texts, networks: texts })
+const paths = v.array(field.by(absolute))
+const shape = v.object({ files: paths, byAgent: v.optional(paths, []), prints: texts, networks: texts })
 
 // Accepts only absolute, normalized paths, as the note has them. An impossible path belongs to no program.
 function absolute(value: unknown): string {
@@ -258,7 +276,7 @@ function notePath(stateDir: string): string {
 }
 
 function readNote(stateDir: string): Note {
-  const nothing = { files: [], prints: [], networks: [] }
+  const nothing = { files: [], byAgent: [], prints: [], networks: [] }
   const text = readText(notePath(stateDir))
   try {
     return text === undefined ? nothing : read(shape, JSON.parse(text)).value

@@ -35,6 +35,12 @@ export function isRunning(instance: NetworkName): boolean {
   return sockets(`@${socketOf(instance)}`).length > 0
 }
 
+/** Whether an agent of another name runs in this network namespace. */
+export function areOthersRunning(instance: NetworkName): boolean {
+  const [own, any] = [`@${socketOf(instance)}`, `@${SOCKETS}`]
+  return boundSockets().some(({ name }) => name.startsWith(any) && name !== own)
+}
+
 /**
  * The process id that has a socket of this network namespace. `path` is the socket's path, or its abstract name after
  * an @. Undefined when no process is found. From inside a container, the process may be out of sight.
@@ -96,14 +102,22 @@ function refused(subnetFile: string, who: string, cause?: unknown): CniError {
   )
 }
 
+const SOCKETS = 'plumb-agent/'
+
 function socketOf(instance: NetworkName): string {
-  return `plumb-agent/${instance}`
+  return `${SOCKETS}${instance}`
 }
 
 // The inodes of the sockets that are bound to a name.
 function sockets(name: string): string[] {
+  return boundSockets().flatMap((one) => (one.name === name ? [one.inode] : []))
+}
+
+function boundSockets(): { readonly name: string; readonly inode: string }[] {
   const rows = (readText('/proc/net/unix') ?? '').split('\n').map((row) => row.trim().split(/\s+/))
-  return rows.flatMap((words) => (words[7] === name && words[6] !== undefined ? [words[6]] : []))
+  return rows.flatMap(([, , , , , , inode, name]) =>
+    inode !== undefined && name !== undefined ? [{ name, inode }] : [],
+  )
 }
 
 function openFiles(pid: number): string[] {

@@ -10,7 +10,6 @@ import { usesLabels } from '../bgp/selection.ts'
 import { type BgpSource, keepSource, keptSource, readSource } from '../bgp/source.ts'
 import type { KindName } from '../cluster/kinds.ts'
 import type { Labels } from '../cluster/reading.ts'
-import type { ObjectSource } from '../cluster/source.ts'
 import type { NodeState } from '../health/condition.ts'
 import type { BgpSession } from '../health/status.ts'
 import { both } from '../lease/families.ts'
@@ -62,7 +61,6 @@ interface Listener {
   changed(): void
   programsChanged(): void
   nodesChanged(): void
-  readonly signal: AbortSignal
 }
 
 /** Runs BIRD with the configuration of BGP. BIRD and its routes stay when the agent ends. */
@@ -80,9 +78,6 @@ export class BgpPart implements Part {
   readonly #file: string
   readonly #bird: Bird
   readonly #born = performance.now()
-  readonly #signal: AbortSignal
-  /** Where the labels of nodes come from. */
-  #objects: ObjectSource | undefined
   /** Until then BIRD, which was taken over, gets the configuration that counted. By performance.now(). */
   #settlesUntil: number | undefined
   /** The configuration that counts, the one on trial, and the one that was refused with the reason. */
@@ -107,7 +102,6 @@ export class BgpPart implements Part {
 
   /**
    * `changed` is called when the sessions have changed, `programsChanged` when another program writes the routes to nodes.
-   * The signal ends what this part follows.
    */
   constructor(
     context: Context,
@@ -115,7 +109,7 @@ export class BgpPart implements Part {
     now: NodeState,
     services: ServicesPart | undefined,
     queue: Queue,
-    { changed, programsChanged, nodesChanged, signal }: Listener,
+    { changed, programsChanged, nodesChanged }: Listener,
   ) {
     this.#context = context
     this.#now = now
@@ -128,8 +122,7 @@ export class BgpPart implements Part {
     this.#file = file
     this.#bird = new Bird(dir, context.run, () => queue.addUrgent('BIRD ended'))
     services?.onReached(() => queue.addUrgent('services'))
-    this.#signal = signal
-    if (context.objects) this.#follow(context.objects)
+    context.objects?.changes(NODE_KINDS, () => this.queue.add('labels'))
     this.#takeOver()
     this.#read = this.#readFile()
     this.#programs = this.#programsNow()
@@ -466,8 +459,11 @@ export class BgpPart implements Part {
     }
     const { reached } = this.#services
     if (reached === undefined) return this.#isPatient() ? { missing: [] } : { addresses: [], missing: [] }
-    const wanted = reached.filter(({ ip, of }) => networks[of].some((network) => contains(network, ip)))
-    return { addresses: [...new Set(wanted.map(({ ip }) => ip))], missing: [] }
+    const wanted = [...reached].filter(([ip, of]) =>
+      of.some((field) => networks[field].some((network) => contains(network, ip))),
+    )
+    // The text for BIRD is the same whatever the order in which Services came.
+    return { addresses: wanted.map(([ip]) => ip).sort(), missing: [] }
   }
 
   // Undefined while the labels are not known yet: the sessions stay as they are.
@@ -477,7 +473,7 @@ export class BgpPart implements Part {
   } {
     const nobody = () => undefined
     if (!usesLabels(conf)) return { labelsOf: nobody, unknown: [] }
-    const objects = this.#objects ?? this.#openNodes()
+    const { objects } = this.#context
     const text = `${this.#file} selects nodes by labels, which this agent does not know`
     if (!objects)
       return { labelsOf: nobody, unknown: [`${text}; want the store kube, or a folder of manifests with Nodes`] }
@@ -486,20 +482,6 @@ export class BgpPart implements Part {
     const trouble = objects.trouble(NODE_KINDS)
     const unknown = trouble === undefined ? [] : [`${text} yet: ${trouble}`]
     return { labelsOf: this.#isPatient() ? undefined : nobody, unknown }
-  }
-
-  // The Nodes of a large cluster change often, so they are followed only when a selector needs them.
-  #openNodes(): ObjectSource | undefined {
-    const opened = this.#context.bgp?.openNodes?.()
-    if (!opened) return undefined
-    this.#follow(opened)
-    void opened.run(this.#signal)
-    return opened
-  }
-
-  #follow(objects: ObjectSource): void {
-    objects.changes(NODE_KINDS, () => this.queue.add('labels'))
-    this.#objects = objects
   }
 
   #isPatient(): boolean {

@@ -82,12 +82,11 @@ export interface Context {
   /** Whether NetworkPolicy is enforced. */
   readonly isPolicyOn: boolean
   /** The settings of the proxy of Services. Absent when it is off. */
-  readonly services?: TableOptions & Pick<ServicesSettings, 'health'>
+  readonly services?: TableOptions & Pick<ServicesSettings, 'health' | 'serviceCidrs'>
   /**
-   * The file with the configuration of BGP, and the folder of BIRD. Absent when BGP is off. `openNodes` opens a source of
-   * Node objects, for an agent whose `objects` has none.
+   * The file with the configuration of BGP, and the folder of BIRD. Absent when BGP is off.
    */
-  readonly bgp?: { readonly file: string; readonly dir: string; readonly openNodes?: () => ObjectSource }
+  readonly bgp?: { readonly file: string; readonly dir: string }
   /** The probes of peers. Absent when probing is off. */
   readonly probes?: Probes
   /** The current failures of the agent's parts. */

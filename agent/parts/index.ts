@@ -27,6 +27,7 @@ import { FilesPart } from './files.ts'
 import { ForwardPart, TablePart } from './firewall.ts'
 import { InstallationPart } from './installation.ts'
 import { LeasePart } from './lease.ts'
+import { LeftTablesPart } from './left-tables.ts'
 import { PeersPart } from './peers.ts'
 import { PluginRulesPart } from './plugin-rules.ts'
 import { readPods } from './pods.ts'
@@ -49,6 +50,7 @@ export class Parts {
   readonly forward: ForwardPart
   readonly tunnels: TunnelsPart
   readonly pluginRules: PluginRulesPart
+  readonly #leftTables: LeftTablesPart
   readonly peers: PeersPart
   readonly dataPath: DataPathPart
   readonly policy: PolicyPart | undefined
@@ -83,6 +85,7 @@ export class Parts {
     this.forward = new ForwardPart(context, now, queue(), repairs)
     this.tunnels = new TunnelsPart(context, now, queue(), repairs, () => this.bgp?.nodes ?? [])
     this.pluginRules = new PluginRulesPart(queue(), repairs)
+    this.#leftTables = new LeftTablesPart(context, queue())
     this.peers = new PeersPart(context, now, queue(), repairs, {
       programs: () => this.bgp?.programs ?? 'agent',
       programmed: () => this.bgp?.queue.add('programs'),
@@ -100,7 +103,6 @@ export class Parts {
         changed: () => this.#publish(),
         programsChanged: () => this.peers.queue.add('programs'),
         nodesChanged: () => this.tunnels.queue.add('BGP'),
-        signal,
       })
     const commands = backend.commands?.of(options)
     this.#commands = commands && new CommandsPart(context, commands, now, queue(), signal)
@@ -126,6 +128,7 @@ export class Parts {
       this.forward,
       this.tunnels,
       this.pluginRules,
+      this.#leftTables,
       this.peers,
       this.dataPath,
       ...this.#optional(),
@@ -283,7 +286,8 @@ export class Parts {
 
   // Triggers these parts even when the choice stays the same. A link that was down and is up again has lost its routes.
   #uplinkLooked(): void {
-    for (const part of [this.lease, this.files, this.tunnels, this.peers, this.bgp]) part?.queue.add('uplink')
+    for (const part of [this.lease, this.files, this.tunnels, this.peers, this.services, this.bgp])
+      part?.queue.add('uplink')
   }
 
   #serve(lease: Lease): void {

@@ -3,15 +3,22 @@ import { chainUses, isThere, ruleCounts } from '../../lib/os/nftables.ts'
 import { localAddresses } from '../../lib/os/routes.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { readSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
-import { isSix } from '../../lib/text/cidr.ts'
-import type { Ip } from '../../lib/text/ip.ts'
+import { contains, isSix } from '../../lib/text/cidr.ts'
+import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { ChangedKeys, Changes } from '../cluster/changes.ts'
 import type { KindName } from '../cluster/kinds.ts'
 import type { Protocol } from '../cluster/reading.ts'
 import type { Slice } from '../cluster/services.ts'
 import type { ObjectSource } from '../cluster/source.ts'
 import type { NodeState } from '../health/condition.ts'
-import { type Durations, PROGRAMMING_BUCKETS } from '../health/status.ts'
+import {
+  type Durations,
+  noDurations,
+  PROGRAMMING_BUCKETS,
+  type ServicesSync,
+  SYNC_BUCKETS,
+  withDuration,
+} from '../health/status.ts'
 import { dumpElements } from '../kernel/element-dump.ts'
 import { Elements, type Stepped } from '../kernel/elements.ts'
 import { both } from '../lease/families.ts'
@@ -19,20 +26,23 @@ import type { Translated } from '../policy/view.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
-import { type CompiledService, compile, type Reached } from '../services/compile.ts'
+import { addressesOf } from '../services/addresses.ts'
+import { type CompiledService, compile } from '../services/compile.ts'
 import { allUdp, forgetStale, formerUdp, StaleFrontends, staleOf } from '../services/conntrack.ts'
 import type { NodeFacts } from '../services/endpoints.ts'
 import { HealthServers, Progress } from '../services/health.ts'
 import { LoopbackPorts } from '../services/loopback-ports.ts'
+import { type Reached, ReachedAddresses } from '../services/reached.ts'
 import {
+  ADDRESS_SETS,
   addition,
+  addressLines,
   baseChains,
   type Chain,
   declaration,
   isOnLoopback,
   LOCALNET,
   MARTIANS,
-  podAddresses,
   SHAPES,
   SOURCES,
   shapeChains,
@@ -45,7 +55,9 @@ import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 
 /** The kinds of objects that Services are about. The Node of this name gives the zone. */
-export const SERVICE_KINDS = ['services', 'slices', 'nodes'] as const satisfies readonly KindName[]
+export const SERVICE_KINDS = ['services', 'slices', 'nodes', 'serviceCidrs'] as const satisfies readonly KindName[]
+/** Services are served without the others. */
+const NEEDED = ['services', 'slices', 'nodes'] as const satisfies readonly KindName[]
 const ZONE = 'topology.kubernetes.io/zone'
 /** Nodes with this label serve no clients from outside (Kubernetes, KEP 1143). */
 const EXCLUDED = 'node.kubernetes.io/exclude-from-external-load-balancers'
@@ -58,11 +70,14 @@ const MOST = 50_000
 /** The lines that take the table away, if it is there. */
 const AWAY = [`table inet ${TABLE}`, `delete table inet ${TABLE}`]
 const INTERVALS = [4, 6].flatMap((family) => [
-  ...['own', 'inside'].map((set) => [TABLE, `${set}${family}`] as const),
+  ...ADDRESS_SETS.map((set) => [TABLE, `${set}${family}`] as const),
   ...['restricted', 'allowed'].map((set) => [SOURCES, `${set}${family}`] as const),
 ])
 /** Chains that no element leads to are removed when there are more. */
 const SPARE = 100
+
+/** The addresses of a node that serves no clients from outside. */
+const NOWHERE: Reached = new Map()
 
 /** The maps with one element per endpoint of a frontend. */
 const ENDPOINT_MAPS = Object.keys(SHAPES).filter((name) => /^(port)?(eps|sel)/.test(name))
@@ -88,6 +103,7 @@ export class ServicesPart implements Part {
   readonly #base: ReadonlyMap<string, Chain>
   readonly #loopback = new LoopbackPorts((failures) => this.#context.failures.report('NodePorts on ::1', failures))
   readonly #isOnLoopback: boolean
+  readonly #given: NonNullable<Context['services']>
   /** The slices of each Service, by keys, and the Service of each slice. */
   readonly #slices = new Map<string, Set<string>>()
   readonly #owners = new Map<string, string>()
@@ -115,9 +131,12 @@ export class ServicesPart implements Part {
    * 1970.
    */
   readonly #triggered = new Map<string, number>()
-  #reached: readonly Reached[] | undefined
+  readonly #reached = new ReachedAddresses()
+  /** This node serves clients from outside. Undefined before the first step. */
+  #isForOutside: boolean | undefined
   #reachedChanged = () => {}
-  #programming: Durations = { count: 0, sum: 0, buckets: PROGRAMMING_BUCKETS.map(() => 0) }
+  #programming: Durations = noDurations(PROGRAMMING_BUCKETS)
+  #sync: ServicesSync = { took: noDurations(SYNC_BUCKETS), services: 0, slices: 0 }
   #forgotten = 0
 
   constructor(
@@ -136,10 +155,12 @@ export class ServicesPart implements Part {
     this.quietMs = context.quietMs
     this.#node = { name: context.node }
     this.#base = baseChains(options)
+    this.#given = options
     const isLeaving = () => objects.objects.nodes.get(context.node)?.isLeaving === true
     this.#health = new HealthServers(options.health, this.#progress, isLeaving)
     this.#changes = objects.changes(SERVICE_KINDS, () => {
       this.#progress.changed()
+      this.#sync = { ...this.#sync, queuedAt: Date.now() }
       queue.add('objects')
     })
     this.#isOnLoopback = isOnLoopback(options, 6)
@@ -153,9 +174,10 @@ export class ServicesPart implements Part {
   /** The Services as people see them, sorted by name. `announced`: the addresses that this node announces by BGP. */
   view(announced?: ReadonlySet<Ip>): ServiceView[] {
     const { services } = this.#objects.objects
+    const conflicts = Map.groupBy(this.#wanted.conflicts, ({ loser }) => loser)
     return [...services.entries()]
       .sort(([a], [b]) => (a < b ? -1 : 1))
-      .map(([key, service]) => viewOf(service, this.#slicesOf(key), this.#node, announced))
+      .map(([key, service]) => viewOf(service, this.#slicesOf(key), this.#node, announced, conflicts.get(key)))
   }
 
   /** Where the rules lead packets to this address and port. Undefined when they leave the packets alone. */
@@ -172,16 +194,18 @@ export class ServicesPart implements Part {
         endpoints: [...new Set([...frontend.cluster, ...frontend.local])].map(endpointAt),
       }
     // Ports of a ClusterIP that the Service does not have are refused.
-    const isClusterIp = [...this.#wanted.all.values()].some(({ vips }) => vips.includes(ip))
-    return isClusterIp ? { what: `${what} is no port of the Service`, endpoints: [] } : undefined
+    if (this.#wanted.isClusterIP(ip)) return { what: `${what} is no port of the Service`, endpoints: [] }
+    const isUnallocated = this.#addressesNow().clusterIPs?.some((network) => contains(network, ip))
+    return isUnallocated ? { what: `${ip} is a ClusterIP of no Service`, endpoints: [] } : undefined
   }
 
   /**
    * The addresses at which this node serves clients from outside. Undefined before the first step. One that this node
    * begins to serve comes when the kernel has it, and one that ends goes before the kernel loses it.
    */
-  get reached(): readonly Reached[] | undefined {
-    return this.#reached
+  get reached(): Reached | undefined {
+    if (this.#isForOutside === undefined) return undefined
+    return this.#isForOutside ? this.#reached.all : NOWHERE
   }
 
   /** Calls `changed` after each change of `reached`. */
@@ -197,9 +221,9 @@ export class ServicesPart implements Part {
 
   async step(): Promise<Outcome> {
     // The table of an earlier run stays until everything is known.
-    const trouble = this.#objects.trouble(SERVICE_KINDS)
+    const trouble = this.#objects.trouble(NEEDED)
     this.#now.unknownObjects = { ...this.#now.unknownObjects, services: trouble }
-    if (!this.#objects.isComplete(SERVICE_KINDS)) {
+    if (!this.#objects.isComplete(NEEDED)) {
       const failures: Failure[] = trouble === undefined ? [] : [{ scope: 'node', text: trouble }]
       this.#context.failures.report('objects of services', failures)
       return WAITING
@@ -213,41 +237,77 @@ export class ServicesPart implements Part {
     ]
     const failures = texts.map((text): Failure => ({ scope: 'part', text }))
     this.#context.failures.report('objects of services', failures)
+    this.#reportAddresses()
     return DONE
+  }
+
+  #reportAddresses(): void {
+    const texts = [...new Set(this.#wanted.conflicts.map(({ text }) => text))]
+    const more = texts.length > NAMED ? [`${texts.length - NAMED} more: plumb services names them`] : []
+    const failures = [...texts.slice(0, NAMED), ...more, ...this.#addressesNow().problems]
+    this.#context.failures.report(
+      'addresses of services',
+      failures.map((text): Failure => ({ scope: 'part', text })),
+    )
+  }
+
+  // The networks of this node's pods, and of all pods.
+  #pods(): { readonly own: Cidr[]; readonly inside: Cidr[] } {
+    // Before the lease of this run is known, the pods have the addresses of the one before.
+    const lease = this.#now.served ?? this.#now.lease
+    const own = both(lease?.subnets ?? this.#context.before ?? {})
+    return { own, inside: [...new Set([...own, ...this.#context.facts.networks, ...this.#given.clusterCidrs])] }
+  }
+
+  #addressesNow(): ReturnType<typeof addressesOf> {
+    const { serviceCidrs } = this.#objects.objects
+    return addressesOf({
+      options: this.#given,
+      objects: this.#objects.isComplete(['serviceCidrs']) ? serviceCidrs.values() : undefined,
+      trouble: this.#objects.trouble(['serviceCidrs']),
+      pods: this.#context.facts.networks,
+      node: this.#node,
+      uplink: both(this.#now.choice?.uplink.tunnel ?? {}),
+    })
   }
 
   // Takes the changes of objects to the kernel.
   async #update(): Promise<void> {
     const isFirst = this.#chains === undefined
-    const changed = this.#compileChanged(this.#changes.take())
+    const [keys, began] = [this.#changes.take(), performance.now()]
+    const changed = this.#compileChanged(keys)
     this.#stale.note(isFirst ? allUdp(this.#wanted.served.values()) : staleOf(changed.values()))
-    const reached = this.#reachedNow()
-    const still = new Set(reached.map(keyOf))
-    if (this.#reached) this.#setReached(this.#reached.filter((one) => still.has(keyOf(one))))
+    this.#reached.note(changed.values())
+    const isForOutside = this.#objects.objects.nodes.get(this.#context.node)?.labels[EXCLUDED] === undefined
+    if (this.#reached.shrink() || (this.#isForOutside && !isForOutside)) {
+      this.#isForOutside &&= isForOutside
+      this.#reachedChanged()
+    }
     const inherited = await this.#program(isFirst)
-    this.#setReached(reached)
+    if (this.#reached.grow() || this.#isForOutside !== isForOutside) {
+      this.#isForOutside = isForOutside
+      this.#reachedChanged()
+    }
     this.#stale.note(formerUdp(inherited, this.#wanted.served))
     // What happened before the start was not this run's to wait for.
     for (const at of isFirst ? [] : this.#triggered.values())
-      this.#programming = withDuration(this.#programming, Math.max(0, (Date.now() - at) / 1000))
+      this.#programming = withDuration(this.#programming, Math.max(0, (Date.now() - at) / 1000), PROGRAMMING_BUCKETS)
     this.#triggered.clear()
+    this.#noteSync(keys, began)
     this.#publish()
     void this.#forgetStale()
   }
 
-  // Two Services may share an address.
-  #reachedNow(): Reached[] {
-    const labels = this.#objects.objects.nodes.get(this.#context.node)?.labels
-    if (labels?.[EXCLUDED] !== undefined) return []
-    const found = new Map<string, Reached>()
-    for (const { reached } of this.#wanted.all.values()) for (const one of reached) found.set(keyOf(one), one)
-    return [...found.values()].sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1))
-  }
-
-  #setReached(reached: readonly Reached[]): void {
-    if (this.#reached && Bun.deepEquals(this.#reached, reached)) return
-    this.#reached = reached
-    this.#reachedChanged()
+  #noteSync(keys: ChangedKeys, began: number): void {
+    const { took, services, slices, ...times } = this.#sync
+    this.#sync = {
+      ...times,
+      // A step without changes looked only whether the kernel still has everything.
+      took: keys.size === 0 ? took : withDuration(took, (performance.now() - began) / 1000, SYNC_BUCKETS),
+      doneAt: Date.now(),
+      services: services + (keys.get('services')?.size ?? 0),
+      slices: slices + (keys.get('slices')?.size ?? 0),
+    }
   }
 
   // Runs beside the steps: cleaning never delays programming. A failed look is repeated after the next change.
@@ -260,7 +320,7 @@ export class ServicesPart implements Part {
       while (this.#stale.size > 0) {
         const stale = this.#stale.take()
         try {
-          const forgotten = await forgetStale(stale)
+          const forgotten = await forgetStale(stale, this.#pods().inside)
           this.#forgotten += forgotten
           if (forgotten > 0) log(`agent: forgot ${forgotten} ${what}`)
           report([])
@@ -325,6 +385,7 @@ export class ServicesPart implements Part {
       endpoints,
       programming: this.#programming,
       forgotten: this.#forgotten,
+      sync: this.#sync,
     }
   }
 
@@ -345,7 +406,7 @@ export class ServicesPart implements Part {
     // The kernel never takes packets for 127.0.0.0/8 from other links without the chain that drops them.
     if (wanted.has(MARTIANS) && (isFirst || wasStale)) this.#takeLocalnet(isFirst)
     await this.#removeUnused(wanted, way)
-    if (this.#isOnLoopback) this.#loopback.update(this.#wanted.served.values())
+    if (this.#isOnLoopback) this.#loopback.update(this.#wanted.nodePorts.values())
     const titles = [
       ...(wrong !== undefined && !isFirst ? [wrong] : []),
       ...repaired.map((text) => `nft table ${TABLE}, ${text}`),
@@ -379,11 +440,7 @@ export class ServicesPart implements Part {
 
   async #commit(wanted: Map<string, Chain>, way: Way): Promise<Stepped> {
     const fresh = new Map([...wanted].filter(([name]) => !this.#chains?.has(name)))
-    // Before the lease of this run is known, the pods have the addresses of the one before.
-    const lease = this.#now.served ?? this.#now.lease
-    const subnets = both(lease?.subnets ?? this.#context.before ?? {})
-    const networks = [...this.#context.facts.networks, ...(this.#context.services?.clusterCidrs ?? [])]
-    const addresses = podAddresses(subnets, networks).join('\n')
+    const addresses = addressLines({ ...this.#pods(), ...this.#addressesNow() }).join('\n')
     const hasOtherAddresses = addresses !== this.#addresses
     const isWhole = way !== 'step'
     const { sourcesVersion } = this.#wanted
@@ -444,20 +501,8 @@ function contentOfIntervals(): string {
   return JSON.stringify([...sets, linesOf(ruleCounts('inet', SOURCES))])
 }
 
-function keyOf({ ip, of }: Reached): string {
-  return `${of} ${ip}`
-}
-
 // nft's text `10.1.0.2 . 8080`.
 function endpointAt(text: string): { readonly ip: Ip; readonly port: number } {
   const [ip = '', port] = text.split(' . ')
   return { ip: ip as Ip, port: Number(port) }
-}
-
-function withDuration({ count, sum, buckets }: Durations, seconds: number): Durations {
-  return {
-    count: count + 1,
-    sum: sum + seconds,
-    buckets: buckets.map((n, i) => n + (seconds <= (PROGRAMMING_BUCKETS[i] as number) ? 1 : 0)),
-  }
 }

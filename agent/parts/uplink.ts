@@ -2,7 +2,7 @@ import { meets } from '../../lib/text/cidr.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 import { givenMtu } from '../backend/open.ts'
-import { chooseUplink, overlap, see, strangersOf, type Uplink } from '../backend/uplink.ts'
+import { type Choice, chooseUplink, overlap, see, strangersOf, type Uplink } from '../backend/uplink.ts'
 import type { NodeState } from '../health/condition.ts'
 import type { Event } from '../kernel/events.ts'
 import { PROTO } from '../kernel/marks.ts'
@@ -35,11 +35,11 @@ export class UplinkPart implements Part {
   }
 
   async step(): Promise<Outcome> {
-    const { wish, run, conf, facts, bgp, log } = this.#context
+    const { wish, run, facts, bgp, log } = this.#context
     const sight = await see(wish, run)
     const before = this.#now.choice?.uplink
     const strangers = bgp ? strangersOf(sight, facts.networks) : []
-    const choice = { ...chooseUplink(sight, wish, conf, before), ...(strangers.length > 0 && { strangers }) }
+    const choice = { ...this.#choose(sight), ...(strangers.length > 0 && { strangers }) }
     const overlaps = this.#overlapping(sight)
     const [first] = overlaps
     // A node that serves its pods goes on. A node that begins does not, whatever its state directory remembers.
@@ -67,6 +67,19 @@ export class UplinkPart implements Part {
     if (kind !== 'link' && kind !== 'addr' && !isForeignRoute) return false
     const leads = resource.kind === 'route' && (resource.dst.endsWith('/0') || this.#isForPods(resource.dst))
     return leads || name === undefined || dev === undefined || dev === name
+  }
+
+  // Packets go on over the uplink of before. The status says no reason for it that no longer holds.
+  #choose(sight: Awaited<ReturnType<typeof see>>): Choice {
+    const { wish, conf } = this.#context
+    const before = this.#now.choice
+    try {
+      return chooseUplink(sight, wish, conf, before?.uplink)
+    } catch (cause) {
+      if (before && cause instanceof ValueError)
+        this.#now.choice = { ...before, why: `${before.uplink.name} was chosen before, and cannot be chosen now` }
+      throw cause
+    }
   }
 
   // A packet that is larger than the uplink's does not leave the node.

@@ -49,7 +49,15 @@ export interface Frontend {
   /** The endpoints by slot, in nft's text `10.1.0.2 . 8080`. */
   readonly cluster: readonly string[]
   readonly local: readonly string[]
+  /** The address of a `vip`, and the fields of the Service that have it. A ClusterIP has no other field. */
+  readonly ip?: Ip
+  readonly of: readonly AddressField[]
+  /** Whether this node serves clients from outside at the address: what BGP may announce. */
+  readonly isReached: boolean
 }
+
+/** A field of a Service with addresses. */
+export type AddressField = 'clusterIPs' | 'externalIPs' | 'loadBalancerIPs'
 
 /** What one Service needs of the kernel. */
 export interface CompiledService {
@@ -61,16 +69,10 @@ export interface CompiledService {
   readonly hairpins: readonly Ip[]
   /** Frontends that only some sources may use, with these sources. */
   readonly restricted: ReadonlyMap<string, readonly Cidr[]>
-  /** The addresses at which this node serves clients from outside: what BGP may announce. */
-  readonly reached: readonly Reached[]
   /** healthCheckNodePort, and the number of ready endpoints of this node. */
   readonly health?: { readonly port: number; readonly local: number }
-}
-
-/** An address of a Service, and the field of the Service that has it. */
-export interface Reached {
-  readonly ip: Ip
-  readonly of: 'clusterIPs' | 'externalIPs' | 'loadBalancerIPs'
+  /** When the Service was made. Of two that name one address, the older one has it. Milliseconds since 1970. */
+  readonly createdAt?: number
 }
 
 /** No Service. */
@@ -79,8 +81,8 @@ export const NOTHING: CompiledService = {
   vips: [],
   hairpins: [],
   restricted: new Map(),
-  reached: [],
 }
+const NODE_PORT: readonly AddressField[] = []
 
 /**
  * Compiles one Service with its slices for one node. `before` is the result for an earlier state of the Service:
@@ -105,7 +107,9 @@ export function compile(
     cached.set(key, found)
     return found
   }
-  const add = (port: ServicePort, family: Family, kind: ChainShape['kind'], key: string, isExternal: boolean) => {
+  const add = (port: ServicePort, family: Family, key: string, of: readonly AddressField[], ip?: Ip) => {
+    const kind = ip === undefined ? 'port' : 'vip'
+    const isExternal = !of.includes('clusterIPs')
     const name = `${kind}${family} ${key}`
     const had = before.frontends.get(name)
     const protocol = port.protocol.toLowerCase() as L4
@@ -128,60 +132,56 @@ export function compile(
     }
     const isServed = cluster.length + local.length > 0
     const answer = isServed ? shape : found.isAny ? 'drop' : 'refuse'
-    frontends.set(name, { kind, family, protocol, key, answer, cluster, local })
+    const isReached = ip !== undefined && isServedOutside(service, found, isExternal)
+    const end = { ...(ip !== undefined && { ip }), of, isReached }
+    frontends.set(name, { kind, family, protocol, key, answer, cluster, local, ...end })
   }
   // A Service answers in its own families only: an address of the other one may be the node's, with a server of the
   // node behind it.
   const families = new Set(service.clusterIPs.map(familyOf))
-  const isOwn = (ip: Ip) => families.has(familyOf(ip))
+  const addresses = addressesOf(service, (ip) => families.has(familyOf(ip)))
   for (const port of service.ports) {
     const protocol = port.protocol.toLowerCase()
-    const vips = [
-      ...service.clusterIPs.map((ip) => [ip, false] as const),
-      ...[...service.externalIPs, ...service.balancerIPs].filter(isOwn).map((ip) => [ip, true] as const),
-    ]
-    for (const [ip, isExternal] of vips)
-      add(port, familyOf(ip), 'vip', `${ip} . ${protocol} . ${port.port}`, isExternal)
-    const { nodePort } = port
-    if (nodePort !== undefined)
-      for (const family of families) add(port, family, 'port', `${protocol} . ${nodePort}`, true)
-    for (const ip of service.balancerIPs.filter(isOwn)) {
-      const ranges = allowed(service, ip, node)
-      if (ranges.length > 0) restricted.set(`${ip} . ${protocol} . ${port.port}`, ranges)
+    for (const [ip, of] of addresses) {
+      const key = `${ip} . ${protocol} . ${port.port}`
+      add(port, familyOf(ip), key, of, ip)
+      const ranges = of.includes('loadBalancerIPs') ? allowed(service, ip, node) : []
+      if (ranges.length > 0) restricted.set(key, ranges)
     }
+    const { nodePort } = port
+    if (nodePort !== undefined) for (const family of families) add(port, family, `${protocol} . ${nodePort}`, NODE_PORT)
   }
-  const { healthCheckNodePort } = service
+  const { healthCheckNodePort, createdAt } = service
   return {
     frontends,
     vips: service.clusterIPs,
     hairpins: [...hairpins],
     restricted,
-    reached: reachedOf(service, (port, ip) => endpoints(port, familyOf(ip)), isOwn),
+    ...(createdAt !== undefined && { createdAt }),
     ...(healthCheckNodePort !== undefined && { health: { port: healthCheckNodePort, local: healthy.size } }),
   }
 }
 
+// Each address of a Service with the fields that have it. What is a ClusterIP is one, whatever other fields say.
+function addressesOf(service: Service, isOwn: (ip: Ip) => boolean): Map<Ip, readonly AddressField[]> {
+  const found = new Map<Ip, readonly AddressField[]>(service.clusterIPs.map((ip) => [ip, CLUSTER_IP]))
+  for (const [of, ips] of [
+    ['externalIPs', service.externalIPs],
+    ['loadBalancerIPs', service.balancerIPs],
+  ] as const)
+    for (const ip of ips.filter(isOwn)) {
+      const before = found.get(ip) ?? []
+      if (before !== CLUSTER_IP && !before.includes(of)) found.set(ip, [...before, of])
+    }
+  return found
+}
+const CLUSTER_IP: readonly AddressField[] = ['clusterIPs']
+
 // With policy Local, packets from outside come only to nodes with an endpoint. One that terminates still serves, and
 // gets no new clients when it can be helped.
-function reachedOf(
-  service: Service,
-  endpoints: (port: ServicePort, ip: Ip) => Endpoints,
-  isOwn: (ip: Ip) => boolean,
-): Reached[] {
-  const { ports, publishesNotReady } = service
-  const isServed = (ip: Ip, isLocal: boolean) =>
-    ports.some((port) => {
-      const { everyLocal, isAny } = endpoints(port, ip)
-      return isLocal ? everyLocal.some(({ isReady }) => isReady || publishesNotReady) : isAny
-    })
-  const all: Reached[] = [
-    ...service.clusterIPs.map((ip) => ({ ip, of: 'clusterIPs' as const })),
-    ...service.externalIPs.filter(isOwn).map((ip) => ({ ip, of: 'externalIPs' as const })),
-    ...service.balancerIPs.filter(isOwn).map((ip) => ({ ip, of: 'loadBalancerIPs' as const })),
-  ]
-  return all.filter(({ ip, of }) =>
-    isServed(ip, service.isExternalLocal || (of === 'clusterIPs' && service.isInternalLocal)),
-  )
+function isServedOutside(service: Service, { everyLocal, isAny }: Endpoints, isExternal: boolean): boolean {
+  const isLocal = service.isExternalLocal || (!isExternal && service.isInternalLocal)
+  return isLocal ? everyLocal.some(({ isReady }) => isReady || service.publishesNotReady) : isAny
 }
 
 function familyOf(ip: Ip): Family {

@@ -1,6 +1,7 @@
 import { type Connection, connectionPieces, forget, type Sought } from '../../lib/os/conntrack.ts'
 import { localAddresses } from '../../lib/os/routes.ts'
-import type { Ip } from '../../lib/text/ip.ts'
+import { contains } from '../../lib/text/cidr.ts'
+import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import { pauses } from '../kernel/pauses.ts'
 import type { Family, Frontend } from './compile.ts'
 
@@ -12,6 +13,8 @@ import type { Family, Frontend } from './compile.ts'
 export interface StaleFrontend extends Pick<Frontend, 'kind' | 'family' | 'key'> {
   /** The endpoints that clients may go on to. */
   readonly endpoints: ReadonlySet<string>
+  /** Those for clients from outside, where they have others: externalTrafficPolicy Local. */
+  readonly outside?: ReadonlySet<string>
 }
 
 /**
@@ -55,17 +58,26 @@ export function staleOf(
   return [...changed].flatMap(({ before, now }) => {
     const one = now ?? before
     if (!one?.key.includes('udp . ')) return []
-    const [had, endpoints] = [endpointsOf(before), endpointsOf(now)]
-    const hasNone = had.size === 0 && endpoints.size === 0
-    const isSameWay = had.size > 0 && [...had].every((endpoint) => endpoints.has(endpoint))
-    return hasNone || isSameWay ? [] : [{ kind: one.kind, family: one.family, key: one.key, endpoints }]
+    const [had, has] = [endpointsOf(before), endpointsOf(now)]
+    const isSame = staysOn(had.endpoints, has.endpoints) && staysOn(outsideOf(had), outsideOf(has))
+    return isSame ? [] : [{ kind: one.kind, family: one.family, key: one.key, ...has }]
   })
+}
+
+// Whether the clients of the first endpoints may all go on as they are.
+function staysOn(had: ReadonlySet<string>, has: ReadonlySet<string>): boolean {
+  if (had.size === 0) return has.size === 0
+  return [...had].every((endpoint) => has.has(endpoint))
+}
+
+function outsideOf({ endpoints, outside }: Pick<StaleFrontend, 'endpoints' | 'outside'>): ReadonlySet<string> {
+  return outside ?? endpoints
 }
 
 /** All UDP frontends, for the first look after a start. */
 export function allUdp(frontends: Iterable<Frontend>): StaleFrontend[] {
   const udp = [...frontends].filter(({ key }) => key.includes('udp . '))
-  return udp.map((one) => ({ kind: one.kind, family: one.family, key: one.key, endpoints: endpointsOf(one) }))
+  return udp.map((one) => ({ kind: one.kind, family: one.family, key: one.key, ...endpointsOf(one) }))
 }
 
 /**
@@ -88,10 +100,12 @@ const SINGLY = 16
 /**
  * Makes the kernel forget UDP connections to these frontends that do not lead to one of their endpoints. The kernel
  * lists only those to the frontends. Works in turns with the agent's other work. Gives the number of deleted
- * connections. Throws Error when the kernel refuses. `list` gives the connections.
+ * connections. Throws Error when the kernel refuses. `inside` are the networks of pods: their clients, and those of the
+ * node, are not from outside. `list` gives the connections.
  */
 export async function forgetStale(
   frontends: readonly StaleFrontend[],
+  inside: readonly Cidr[],
   list: (sought: Sought) => Iterable<Connection[]> = connectionPieces,
 ): Promise<number> {
   let count = 0
@@ -99,7 +113,7 @@ export async function forgetStale(
   for (const family of [4, 6] as const) {
     const own = frontends.filter((one) => one.family === family)
     for (const sought of soughtOf(family, own)) {
-      const isStale = staleBy(own, () => localAddresses(family))
+      const isStale = staleBy(own, inside, () => localAddresses(family))
       for (const piece of list(sought)) {
         count += forget(piece.filter(isStale))
         await pause()
@@ -124,6 +138,7 @@ function soughtOf(family: Family, frontends: readonly StaleFrontend[]): Sought[]
  */
 export function staleBy(
   frontends: readonly StaleFrontend[],
+  inside: readonly Cidr[],
   local: () => ReadonlySet<string>,
 ): (one: Pick<Connection, 'there' | 'back'>) => boolean {
   const vips = new Map(frontends.filter(({ kind }) => kind === 'vip').map((one) => [one.key, one]))
@@ -133,13 +148,21 @@ export function staleBy(
     own ??= local()
     return own.has(ip) || ip.startsWith('127.')
   }
-  return ({ there: { dst, dport }, back }) => {
+  const isInside = (ip: Ip) => isLocal(ip) || inside.some((network) => contains(network, ip))
+  return ({ there: { src, dst, dport }, back }) => {
     const port = ports.get(`udp . ${dport}`)
     const frontend = vips.get(`${dst} . udp . ${dport}`) ?? (port && isLocal(dst) ? port : undefined)
-    return frontend !== undefined && !frontend.endpoints.has(`${back.src} . ${back.sport}`)
+    if (frontend === undefined) return false
+    const { endpoints, outside } = frontend
+    const endpoint = `${back.src} . ${back.sport}`
+    if (!endpoints.has(endpoint)) return true
+    return outside !== undefined && !outside.has(endpoint) && !isInside(src)
   }
 }
 
-function endpointsOf(frontend: Frontend | undefined): Set<string> {
-  return new Set(frontend ? [...frontend.cluster, ...frontend.local] : [])
+function endpointsOf(frontend: Frontend | undefined): Pick<StaleFrontend, 'endpoints' | 'outside'> {
+  if (!frontend) return { endpoints: new Set() }
+  const { answer, cluster, local } = frontend
+  const isSplit = typeof answer === 'object' && answer.local !== undefined
+  return { endpoints: new Set([...cluster, ...local]), ...(isSplit && { outside: new Set(local) }) }
 }

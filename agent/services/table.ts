@@ -1,5 +1,5 @@
 import { contains, isSix } from '../../lib/text/cidr.ts'
-import { type Cidr, parseIp } from '../../lib/text/ip.ts'
+import { type Cidr, type Ip, parseIp } from '../../lib/text/ip.ts'
 import type { Shape } from '../kernel/elements.ts'
 import {
   type ChainShape,
@@ -45,8 +45,8 @@ export const LOCALNET = 'ipv4/conf/all/route_localnet'
 
 /** What the rules depend on besides Services. */
 export interface TableOptions {
-  /** Addresses of the node that have NodePorts. Empty: all but loopback. */
-  readonly nodePortAddresses: readonly Cidr[]
+  /** Addresses of the node that have NodePorts. Empty: all but loopback. `primary`: those of `Addresses`. */
+  readonly nodePortAddresses: readonly Cidr[] | 'primary'
   /** All clients of ClusterIPs get the node's address. */
   readonly masqueradeAll: boolean
   /** Clients of ClusterIPs with other addresses get the node's address. Empty: none. */
@@ -58,7 +58,10 @@ export interface TableOptions {
 /** Whether NodePorts are on the loopback address of a family. */
 export function isOnLoopback({ nodePortAddresses }: Pick<TableOptions, 'nodePortAddresses'>, family: Family): boolean {
   const loopback = parseIp(family === 4 ? '127.0.0.1' : '::1')
-  return nodePortAddresses.some((one) => isSix(one) === (family === 6) && contains(one, loopback))
+  return (
+    nodePortAddresses !== 'primary' &&
+    nodePortAddresses.some((one) => isSix(one) === (family === 6) && contains(one, loopback))
+  )
 }
 
 /** A chain: its hook if it has one, and its rules. */
@@ -157,20 +160,39 @@ export function sources(restricted: ReadonlyMap<string, readonly Cidr[]>): strin
   ]
 }
 
-/** The lines that replace the addresses of this node's pods, and those of all pods. */
-export function podAddresses(own: readonly Cidr[], inside: readonly Cidr[]): string[] {
-  const linesOf = (name: string, all: readonly Cidr[]) => [
-    `flush set inet ${TABLE} ${name}`,
-    ...(all.length > 0 ? [`add element inet ${TABLE} ${name} { ${all.join(', ')} }`] : []),
-  ]
-  const pods = [...new Set([...own, ...inside])]
-  return FAMILIES.flatMap((family) => [
-    ...linesOf(`own${family}`, ofFamily(family, own)),
-    ...linesOf(`inside${family}`, ofFamily(family, pods)),
-  ])
+/** The addresses that the rules ask for. What is absent is not known: the kernel keeps what it has. */
+export interface Addresses {
+  /** The pods of this node, and all pods. */
+  readonly own: readonly Cidr[]
+  readonly inside: readonly Cidr[]
+  /** The networks of ClusterIPs. */
+  readonly clusterIPs?: readonly Cidr[] | undefined
+  /** The addresses with NodePorts, where `nodePortAddresses` is `primary`. */
+  readonly primary?: readonly Ip[] | undefined
 }
 
-function ofFamily(family: Family, all: readonly Cidr[]): Cidr[] {
+/** The sets that `addressLines` fills, without the family. */
+export const ADDRESS_SETS = ['own', 'inside', 'clusterips', 'primary'] as const
+
+/** The lines that replace these addresses. */
+export function addressLines({ own, inside, clusterIPs, primary }: Addresses): string[] {
+  const linesOf = (name: (typeof ADDRESS_SETS)[number], all: readonly (Cidr | Ip)[] = []) =>
+    FAMILIES.flatMap((family) => {
+      const those = ofFamily(family, all)
+      return [
+        `flush set inet ${TABLE} ${name}${family}`,
+        ...(those.length > 0 ? [`add element inet ${TABLE} ${name}${family} { ${those.join(', ')} }`] : []),
+      ]
+    })
+  return [
+    ...linesOf('own', own),
+    ...linesOf('inside', inside),
+    ...(clusterIPs ? linesOf('clusterips', clusterIPs) : []),
+    ...(primary ? linesOf('primary', primary) : []),
+  ]
+}
+
+function ofFamily<T extends Cidr | Ip>(family: Family, all: readonly T[]): T[] {
   return all.filter((one) => isSix(one) === (family === 6))
 }
 
@@ -185,11 +207,11 @@ export function baseChains(options: TableOptions): Map<string, Chain> {
     if (known.length === 0) return []
     return [`${word} daddr @vips${family} ${word} saddr != { ${known.join(', ')} } ${masked}`]
   })
-  const isAnyAddress = nodePortAddresses.length === 0
   const nodePorts = FAMILIES.flatMap((family) => {
     // The kernel does not send what came from ::1 to another link. The agent itself listens there (loopback-ports.ts).
     const six = family === 6 ? ['ip6 daddr ::1 return'] : []
-    if (isAnyAddress) return family === 4 ? ['ip daddr 127.0.0.0/8 return'] : six
+    if (nodePortAddresses === 'primary') return [`${WORD[family]} daddr != @primary${family} return`]
+    if (nodePortAddresses.length === 0) return family === 4 ? ['ip daddr 127.0.0.0/8 return'] : six
     const known = ofFamily(family, nodePortAddresses)
     if (known.length === 0) return [...six, `meta nfproto ipv${family} return`]
     return [...six, `${WORD[family]} daddr != { ${known.join(', ')} } return`]
@@ -209,6 +231,8 @@ export function baseChains(options: TableOptions): Map<string, Chain> {
     `${WORD[family]} daddr @vips${family} goto refuse`,
     `${keyOf('vip', family)} @none${family} goto refuse`,
   ])
+  // A ClusterIP of no Service. Without an answer, as with kube-proxy: the address may be a Service's in a moment.
+  const unallocated = FAMILIES.map((family) => `ct state new ${WORD[family]} daddr @clusterips${family} drop`)
   const unservedPorts = FAMILIES.map((family) => {
     return `meta nfproto ipv${family} ${keyOf('port', family)} @portnone${family} goto refuse`
   })
@@ -220,9 +244,9 @@ export function baseChains(options: TableOptions): Map<string, Chain> {
   ]
   const masquerading = [...masqueradeBeside(vxlanPort), 'masquerade fully-random']
   const martians = ['daddr', 'saddr'].map((end) => `iifname != "lo" ip ${end} 127.0.0.0/8 drop`)
-  const filter = (hook: string, ...rules: readonly string[]): [string, Chain] => [
+  const filter = (hook: string, before: readonly string[], after: readonly string[]): [string, Chain] => [
     hook,
-    { hook: `filter hook ${hook} priority -1`, rules: [...rules, 'ct state new jump unserved'] },
+    { hook: `filter hook ${hook} priority -1`, rules: [...before, 'ct state new jump unserved', ...after] },
   ]
   const chains: [string, Chain][] = [
     ['prerouting', { hook: 'nat hook prerouting priority -101', rules: ['jump services'] }],
@@ -232,9 +256,9 @@ export function baseChains(options: TableOptions): Map<string, Chain> {
     ['postrouting', { hook: 'nat hook postrouting priority 99', rules: postrouting }],
     ['masked', { rules: [`meta mark set meta mark and ${hex(~MASQUERADE_BIT)}`, 'goto masquerading'] }],
     ['masquerading', { rules: masquerading }],
-    filter('forward', ...invalid),
-    filter('input'),
-    filter('output'),
+    filter('forward', invalid, unallocated),
+    filter('input', [], []),
+    filter('output', [], unallocated),
     ['unserved', { rules: [...unserved, 'fib daddr type local jump unserved_ports'] }],
     ['unserved_ports', { rules: [...nodePorts, ...unservedPorts] }],
     ['refuse', { rules: ['meta l4proto tcp reject with tcp reset', 'reject with icmpx port-unreachable'] }],
@@ -312,6 +336,8 @@ function sets(): string[] {
     ...FAMILIES.flatMap((family) => [
       `set own${family} { type ${ADDRESS[family]}; flags interval; auto-merge; }`,
       `set inside${family} { type ${ADDRESS[family]}; flags interval; auto-merge; }`,
+      `set clusterips${family} { type ${ADDRESS[family]}; flags interval; auto-merge; }`,
+      `set primary${family} { type ${ADDRESS[family]}; }`,
       `set vips${family} { type ${ADDRESS[family]}; }`,
       `set hairpin${family} { type ${ADDRESS[family]} . ${ADDRESS[family]}; }`,
       ...KINDS.flatMap((kind) => setsOfKind(kind, family)),

@@ -2,6 +2,7 @@ import { isSix } from '../../lib/text/cidr.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Service, Slice } from '../cluster/services.ts'
 import { endpointsOf, type NodeFacts } from './endpoints.ts'
+import type { Conflict } from './wanted-elements.ts'
 
 /** One endpoint of a port, as people see it. */
 export interface EndpointView {
@@ -26,18 +27,25 @@ export interface ServiceView {
   readonly name: string
   /** `externalTrafficPolicy Local`, `internalTrafficPolicy Local`, `affinity 10800 s`, `BGP announces 192.0.2.1`. */
   readonly notes: readonly string[]
+  /** Addresses and ports that another Service has, one sentence each. They are left out of `ports`. */
+  readonly lost?: readonly string[]
   readonly ports: readonly PortView[]
 }
 
-/** Describes a Service: its addresses, its endpoints, and why one is left out. `announced`: addresses by BGP. Pure. */
+/**
+ * Describes a Service: its addresses, its endpoints, and why one is left out. `announced`: addresses by BGP.
+ * `conflicts`: the addresses and ports that another Service has. Pure.
+ */
 export function viewOf(
   service: Service,
   slices: readonly Slice[],
   node: NodeFacts,
   announced: ReadonlySet<Ip> = new Set(),
+  conflicts: readonly Conflict[] = [],
 ): ServiceView {
+  const lost = new Set(conflicts.map(({ name }) => name))
   const { namespace, name, ports, clusterIPs, externalIPs, balancerIPs, affinitySeconds } = service
-  const all = [...clusterIPs, ...externalIPs, ...balancerIPs]
+  const all = [...new Set([...clusterIPs, ...externalIPs, ...balancerIPs])]
   const byBgp = all.filter((ip) => announced.has(ip))
   const families = ([4, 6] as const).filter((family) => all.some((ip) => isSix(ip) === (family === 6)))
   return {
@@ -50,13 +58,19 @@ export function viewOf(
       ...(byBgp.length === 0 ? [] : [`BGP announces ${byBgp.join(', ')}`]),
       ...(service.publishesNotReady ? ['publishNotReadyAddresses'] : []),
     ],
+    ...(conflicts.length > 0 && { lost: [...new Set(conflicts.map(({ text }) => text))] }),
     ports: ports.flatMap((port) =>
       families.map((family): PortView => {
-        const own = all.filter((ip) => isSix(ip) === (family === 6))
+        const key = (ip?: Ip) => {
+          const at = `${port.protocol.toLowerCase()} . ${ip === undefined ? port.nodePort : port.port}`
+          return ip === undefined ? `port${family} ${at}` : `vip${family} ${ip} . ${at}`
+        }
+        const own = all.filter((ip) => isSix(ip) === (family === 6) && !lost.has(key(ip)))
+        const hasNodePort = port.nodePort !== undefined && !lost.has(key())
         return {
           name: port.name,
           addresses: own.map((ip) => `${at(ip, port.port)}/${port.protocol}`),
-          ...(port.nodePort !== undefined && { nodePort: port.nodePort }),
+          ...(hasNodePort && { nodePort: port.nodePort }),
           endpoints: endpointsOf(service, port, family, slices, node)
             .listed()
             .map(({ endpoint, address, why }) => ({

@@ -125,6 +125,14 @@ function notesOf(
 
 const SERVICES_ALONE: readonly FlagName[] = [
   'node-port-addresses',
+  'service-cidr',
+  'conntrack-max-per-core',
+  'conntrack-min',
+  'conntrack-tcp-timeout-established',
+  'conntrack-tcp-timeout-close-wait',
+  'conntrack-udp-timeout',
+  'conntrack-udp-timeout-stream',
+  'conntrack-tcp-be-liberal',
   'cluster-cidr',
   'masquerade-all',
   'replace-kube-proxy',

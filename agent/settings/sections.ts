@@ -11,6 +11,7 @@ import type {
   KubeSettings,
   NetworkSettings,
   ObjectsFrom,
+  ServicesSettings,
   Settings,
   UplinkSettings,
 } from './settings.ts'
@@ -140,15 +141,54 @@ export function servicesOf(read: Readers, policy: Settings['policy']): Settings[
     read.refuse('service-proxy', `${shown(own)}: want the source of network-policy, ${shown(wanted)}`)
   }
   const health = read.one('service-health-address', listening)
+  const isForced = read.flag('service-proxy-force')
+  const conntrack = conntrackOf(read)
   return {
     objects,
     ...(health && { health }),
-    nodePortAddresses: read.several('node-port-addresses', network),
+    nodePortAddresses: nodePortAddressesOf(read),
+    serviceCidrs: read.several('service-cidr', network),
+    ...(!isForced && { conntrack }),
     clusterCidrs: read.several('cluster-cidr', network),
     masqueradeAll: read.flag('masquerade-all'),
-    isForced: read.flag('service-proxy-force'),
+    isForced,
     replacesKubeProxy: read.flag('replace-kube-proxy'),
   }
+}
+
+// kube-proxy takes `primary` alone, too.
+function nodePortAddressesOf(read: Readers): ServicesSettings['nodePortAddresses'] {
+  const all = read.several('node-port-addresses', (text) => (text === 'primary' ? ('primary' as const) : network(text)))
+  const networks = all.flatMap((one) => (one === 'primary' ? [] : [one]))
+  if (networks.length === all.length) return networks
+  if (all.length > 1) read.refuse('node-port-addresses', `${shown(all.join(','))}: want primary alone, or networks`)
+  return 'primary'
+}
+
+function conntrackOf(read: Readers): NonNullable<ServicesSettings['conntrack']> {
+  const seconds = (name: FlagName) => read.one(name, duration) ?? 0
+  return {
+    maxPerCore: read.number('conntrack-max-per-core', 0, MOST_CONNECTIONS),
+    min: read.number('conntrack-min', 0, MOST_CONNECTIONS),
+    tcpEstablished: seconds('conntrack-tcp-timeout-established'),
+    tcpCloseWait: seconds('conntrack-tcp-timeout-close-wait'),
+    udp: seconds('conntrack-udp-timeout'),
+    udpStream: seconds('conntrack-udp-timeout-stream'),
+    isTcpLiberal: read.flag('conntrack-tcp-be-liberal'),
+  }
+}
+// The kernel takes 31 bits. With the times it multiplies them by up to 1000.
+const MOST_CONNECTIONS = 1_000_000_000
+const MOST_SECONDS = 2_000_000
+
+// As Go writes a duration of whole seconds.
+function duration(text: string): number {
+  const found = /^(?=\d)(?:(\d{1,7})h)?(?:(\d{1,7})m)?(?:(\d{1,7})s)?$/.exec(text === '0' ? '0s' : text)
+  const [hours, minutes, seconds] = (found ?? []).slice(1).map((one) => Number(one ?? 0))
+  const all = (hours ?? 0) * 3600 + (minutes ?? 0) * 60 + (seconds ?? 0)
+  if (!found || all > MOST_SECONDS)
+    throw new ValueError(`${shown(text)}: want a time such as 24h, 1h30m or 0s, ${MOST_SECONDS} s at most`)
+  return all
 }
 
 function network(text: string): Cidr {

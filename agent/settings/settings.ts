@@ -51,8 +51,15 @@ export type ObjectsFrom =
 /** The proxy of Services. */
 export interface ServicesSettings {
   readonly objects: ObjectsFrom
-  /** Addresses of the node that have NodePorts. Empty: all but loopback. */
-  readonly nodePortAddresses: readonly Cidr[]
+  /**
+   * Addresses of the node that have NodePorts. Empty: all but loopback. `primary`: the first address of each family in
+   * the Node object.
+   */
+  readonly nodePortAddresses: readonly Cidr[] | 'primary'
+  /** Networks of ClusterIPs, besides those of the ServiceCIDR objects. What no Service has there is dropped. */
+  readonly serviceCidrs: readonly Cidr[]
+  /** The limits of connections in the kernel. Absent beside kube-proxy, which sets its own. */
+  readonly conntrack?: ConntrackLimits
   /** Clients of ClusterIPs from elsewhere get the node's address. Empty: none. */
   readonly clusterCidrs: readonly Cidr[]
   readonly masqueradeAll: boolean
@@ -62,6 +69,19 @@ export interface ServicesSettings {
   readonly isForced: boolean
   /** Removes the rules of kube-proxy. */
   readonly replacesKubeProxy: boolean
+}
+
+/** How many connections the kernel follows, and for how long. 0 and false leave the kernel's value. Times in seconds. */
+export interface ConntrackLimits {
+  /** The most connections, per processor, and for the whole node at least `min`. */
+  readonly maxPerCore: number
+  readonly min: number
+  readonly tcpEstablished: number
+  readonly tcpCloseWait: number
+  readonly udp: number
+  readonly udpStream: number
+  /** TCP packets outside the window belong to their connection. */
+  readonly isTcpLiberal: boolean
 }
 
 /** Leases in a folder. */

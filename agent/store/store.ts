@@ -2,7 +2,9 @@
 // to read here: this file has the interface of a store and its errors. Each subfolder is one store (`file/`, `etcd/`,
 // `kube/`). `open.ts` opens a store and is generated from the subfolders. `claiming.ts` keeps this node's lease.
 // `last-known.ts` keeps the last known state for the next start.
+
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
+import type { SharedCollection } from '../cluster/shared-collection.ts'
 import type { Both, Lease } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
 import { UnavailableError } from '../scheduler/follow.ts'
@@ -88,6 +90,8 @@ export interface SubnetStore {
    * Throws StoreError.
    */
   unready?(reason: string, message: string): Promise<void>
+  /** The Nodes that the store lists and watches while `leases` runs, for others that read them. */
+  readonly nodes?: SharedCollection
   state(): StoreState
   close(): Promise<void>
 }

@@ -117,7 +117,7 @@ export function nodeSource(socket: string): Source {
       const collector = fleetSource(async () => ({ all: [{ name: socket, ask }] }))
       const fleet = await collector.once(signal)
       const [dead] = fleet.dead
-      if (dead) throw new ValueError(`No agent tells its status on ${socket}: ${dead.what}`)
+      if (dead) throw new ValueError(`Cannot reach the agent at ${socket}: ${dead.what}`)
       return fleet
     },
   }

@@ -34,7 +34,7 @@ export function fill(root: string, { plumb, sbom, manual, epoch }: Given): strin
     (path) =>
       [
         `/usr/lib/systemd/system/${basename(path)}`,
-        here(path).toString().replaceAll('/usr/local/bin/plumb', '/usr/bin/plumb'),
+        here(path).toString().replaceAll(`${PACKAGE.bin}/plumb`, '/usr/bin/plumb'),
       ] as const,
   )
   const manuals = Object.entries(manual).map(
@@ -109,7 +109,9 @@ function layOut(root: string, files: ReadonlyMap<string, Content>, epoch: number
   const first = new Map<string, string>()
   for (const path of paths) {
     const [to, content] = [join(root, path), files.get(path) as Content]
-    if (typeof content === 'string' || content instanceof Uint8Array) put(to, content)
+    // A setting may be a password, such as that of etcd.
+    const mode = path === CONFIGURATION ? 0o600 : 0o644
+    if (typeof content === 'string' || content instanceof Uint8Array) put(to, content, mode)
     else {
       const known = content.isApart ? undefined : first.get(content.program)
       if (known === undefined) put(to, readFileSync(content.program), 0o755)

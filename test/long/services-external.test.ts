@@ -100,7 +100,9 @@ describe('Services: from outside', () => {
       // Another program that takes the setting back is repaired.
       await n1.ns.exec(['sysctl', '-qw', 'net.ipv4.conf.all.route_localnet=0'])
       await fixture.nft('delete', 'table', 'inet', 'plumb_services')
-      await until(async () => (await localnet()) === '1', 20_000)
+      const isThere = async () =>
+        (await n1.ns.exec(['nft', 'list', 'chain', 'inet', 'plumb_services', 'martians'])).status === 0
+      await until(async () => (await localnet()) === '1' && (await isThere()), 20_000)
       await agents[0]?.stop()
       const plumb = join(import.meta.dir, '../../dist/plumb')
       const other = Bun.spawn(
@@ -365,6 +367,54 @@ describe('Services: from outside', () => {
       fixture.slice('s', [])
       await fixture.sync()
       assert.deepEqual(await fixture.tcp('client', NODE, PORT, { ms: 900 }), ['ECONNREFUSED'])
+    }),
+  )
+
+  it(
+    'UDP clients from outside leave endpoints of other nodes when the policy becomes Local, also when no agent ran; pods and nodes stay with theirs',
+    withFixture(async (fixture) => {
+      const [CLUSTER, LOCAL] = ['Cluster', 'Local']
+      const serve = (externalTrafficPolicy: string | undefined, ...pods: readonly ('a' | 'c')[]) => {
+        const ports = [{ port: 53, protocol: 'UDP', nodePort: PORT }]
+        fixture.service('s', nodePort({ ports, externalTrafficPolicy, externalIPs: ['192.0.2.9'] }))
+        fixture.slice('s', pods, { ports: [{ name: '', port: 8080, protocol: 'UDP' }] })
+        return fixture.sync()
+      }
+      // Each client keeps its port, and so its connection.
+      const ways = [
+        ['client', NODE, PORT],
+        ['client', '192.0.2.9', 53],
+        ['p', NODE, PORT],
+        ['n1', '192.0.2.9', 53],
+      ] as const
+      const ask = async ([who, ip, port]: (typeof ways)[number]) =>
+        (await fixture.udp(who, ip, port, { fromPort: 5000 + ways.findIndex((one) => one[1] === ip), ms: 500 }))[0] ??
+        ''
+      const answers = async () => (await Promise.all(ways.map(ask))).map((one) => one.split(' ')[0]).join()
+      // The only endpoint is on the other node.
+      await serve(CLUSTER, 'c')
+      assert.equal(await answers(), 'c,c,c,c')
+      await serve(CLUSTER, 'a', 'c')
+      assert.equal(await answers(), 'c,c,c,c')
+      await serve(LOCAL, 'a', 'c')
+      await until(async () => (await answers()) === 'a,a,c,c', 10_000)
+      assert.equal((await ask(ways[0])).split(' ')[1], CLIENT)
+      // Without an endpoint on this node, nobody answers a client from outside.
+      await serve(CLUSTER, 'c')
+      await until(async () => (await answers()) === 'c,c,c,c', 10_000)
+      await serve(LOCAL, 'c')
+      await until(async () => (await answers()) === 'timeout,timeout,c,c', 10_000)
+      // The same while no agent ran.
+      await serve(CLUSTER, 'a', 'c')
+      await until(async () => /^[ac],[ac],c,c$/.test(await answers()), 10_000)
+      await serve(CLUSTER, 'c')
+      await until(async () => (await answers()) === 'c,c,c,c', 10_000)
+      await serve(CLUSTER, 'a', 'c')
+      await fixture.agents[0]?.stop()
+      const done = serve(LOCAL, 'a', 'c')
+      await fixture.n1.agent().ready(30_000)
+      await done
+      await until(async () => (await answers()) === 'a,a,c,c', 10_000)
     }),
   )
 

@@ -5,8 +5,10 @@ import { join } from 'node:path'
 import { accessOf } from '../../agent/cluster/access.ts'
 import { Api } from '../../agent/cluster/api.ts'
 import { Collection, PATIENCE } from '../../agent/cluster/collection.ts'
+import { SharedCollection } from '../../agent/cluster/shared-collection.ts'
 import { parseNetworkConf } from '../../agent/lease/network-configuration.ts'
 import { follow } from '../../agent/scheduler/follow.ts'
+import { ValueError } from '../../lib/text/errors.ts'
 import { until } from '../support/harness.ts'
 import { API, type Kube, onKube, served } from '../support/kube-nodes.ts'
 import { administered, type KubeServer, kubeServer, type Raw, refusal } from '../support/kube-server.ts'
@@ -42,6 +44,29 @@ async function watching(network = NETWORK) {
 describe('plumb agent in a cluster', () => {
   testKubeAgent('a server of the test', async (test) =>
     served(/IPv6 alone/.test(test.test?.title ?? '') ? API.v6 : API.v4),
+  )
+
+  it(
+    'an agent with the store kube, NetworkPolicy and Services lists and watches Nodes once for all of them',
+    onKube(
+      1,
+      ALONE,
+      () => served(API.v4),
+      async ([node], kube) => {
+        const { server } = kube as Kube & { readonly server: KubeServer }
+        const { ns } = node as Node
+        const agent = (node as Node).agent('--network-policy=kubernetes', '--service-proxy=kubernetes')
+        await agent.ready(30_000)
+        await until(async () => (await agent.status())?.services !== undefined, 20_000)
+        await kube.create('peer', ['10.244.2.0/24'], published(2))
+        await until(async () => (await routes(ns)).includes('10.244.2.0/24'))
+        const ofNodes = server.asked().filter((line) => line.startsWith(`GET ${NODES}?`))
+        const [lists, watches] = [false, true].map((watch) =>
+          ofNodes.filter((line) => line.includes('watch=') === watch),
+        )
+        assert.deepEqual([lists?.length, watches?.length], [1, 1], ofNodes.join('\n'))
+      },
+    ),
   )
 
   const refuses =
@@ -218,6 +243,53 @@ describe('the kube store, when the API misbehaves', () => {
     server.asked()
     await until(() => nodes.items.has('unheard'), 10_000)
     assert.ok(!server.asked().some((line) => line.startsWith(`GET ${NODES}?limit`)))
+    end.abort()
+    await following
+  })
+
+  it('several readers of one list: each has its own values, hears of its own changes, and hears when the server refuses', async () => {
+    const server = await kubeServer()
+    const admin = administered(server)
+    await admin.create('own', ['10.244.1.0/24'])
+    const nodes = new SharedCollection(new Api(accessOf({ kubeconfig: server.kubeconfig }), 'test'), NODES)
+    const heard: string[] = []
+    const reader = (name: string, project: (raw: Raw) => string | undefined) =>
+      nodes.reader({
+        project: (raw) => project(raw as Raw),
+        changed: (key, now, before) => heard.push(`${name} ${key} ${before} ${now}`),
+        failed: () => heard.push(`${name} failed`),
+        listed: () => heard.push(`${name} listed`),
+      })
+    const zones = reader('zones', ({ metadata }) => metadata.labels?.['zone'] ?? undefined)
+    const colours = reader('colours', ({ metadata }) => {
+      const colour = metadata.annotations?.['colour']
+      if (colour === 'none') throw new ValueError('no colour')
+      return colour ?? undefined
+    })
+    const end = new AbortController()
+    const following = follow(nodes, PATIENCE, end.signal)
+    await until(() => heard.length === 2)
+    assert.deepEqual(
+      [zones.isListed, colours.isListed, heard.splice(0).sort().join()],
+      [true, true, 'colours listed,zones listed'],
+    )
+    const hears = async (text: string) => {
+      await until(() => heard.length > 0)
+      assert.deepEqual(heard.splice(0), [text])
+    }
+    await admin.label('own', { zone: 'a' })
+    await hears('zones own undefined a')
+    await admin.annotate('own', { colour: 'red' })
+    await hears('colours own undefined red')
+    await admin.annotate('own', { colour: 'none' })
+    await hears('colours own red undefined')
+    assert.deepEqual([[...zones.items.values()], [...colours.refused.values()]], [['a'], ['no colour']])
+    await admin.annotate('own', { colour: 'blue' })
+    await hears('colours own undefined blue')
+    assert.deepEqual([[...colours.items.values()], colours.refused.size], [['blue'], 0])
+    server.fault = () => refusal(403, 'Forbidden', 'not for you')
+    server.cut()
+    await until(() => heard.includes('zones failed') && heard.includes('colours failed'))
     end.abort()
     await following
   })

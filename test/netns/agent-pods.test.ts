@@ -10,7 +10,7 @@ const CONF = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:24
 
 describe('plumb agent --install-cni', () => {
   it(
-    '[F 49] plugins and network are there when the node is ready and not before, pods of two nodes reach each other by them, and cleanup leaves what was there before',
+    '[F 49] plugins and network are there when the node is ready and not before, pods of two nodes reach each other by them, and cleanup is refused while a pod lives; by force it leaves what was there before',
     inCluster(
       4,
       (cluster) => ['--store', 'file', '--file-store-dir', join(cluster.dir, 'store'), '--install-cni'],
@@ -35,7 +35,17 @@ describe('plumb agent --install-cni', () => {
         ] as const)
           for (const { address } of to.result['ips']) await until(() => ping(from.ns, address.split('/')[0]))
         for (const agent of agents) await agent.stop()
-        assert.equal((await one.ns.exec([PLUMB, 'agent', 'cleanup', ...one.options])).status, 0)
+        const cleanup = (...more: string[]) => one.ns.exec([PLUMB, 'agent', 'cleanup', ...more, ...one.options])
+        const routes = () => one.ns.ip('route')
+        const before = await routes()
+        const refused = await cleanup()
+        assert.equal(refused.status, 1)
+        assert.match(
+          refused.stderr,
+          /Cannot clean up: \d of the pods that plumb attached lives?: cbr0 n3:eth0[^\n]*\n.*--force/,
+        )
+        assert.deepEqual([await routes(), existsSync(path(one))], [before, true])
+        assert.equal((await cleanup('--force')).status, 0)
         assert.deepEqual(
           [existsSync(path(one)), readFileSync(join(one.dir, 'bin/bridge'), 'utf8')],
           [false, 'the one before'],

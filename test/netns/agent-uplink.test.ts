@@ -232,6 +232,29 @@ describe('plumb agent and its uplink', () => {
   )
 
   it(
+    'an uplink that cannot be chosen any more is not shown with the reason of before',
+    inCluster(
+      1,
+      (cluster) => fileStore(cluster, FOUR),
+      async ({ nodes: [node] }) => {
+        const one = node as Node
+        const agent = one.agent()
+        assert.equal((await agent.ready(20_000)).uplink?.why, 'eth0 has the default route')
+        await one.ns.ip('route', 'flush', 'default')
+        await one.ns.ip('addr', 'flush', 'dev', 'eth0')
+        const status = await until(async () => {
+          const seen = await agent.status()
+          return seen?.reasons.some((why) => /Cannot (find|use|choose)/.test(why)) && seen
+        }, 20_000)
+        assert.equal((status || undefined)?.uplink?.why, 'eth0 was chosen before, and cannot be chosen now')
+        await one.ns.ip('addr', 'add', `${UNDERLAY.v4(1)}/24`, 'dev', 'eth0')
+        await one.ns.ip('route', 'add', 'default', 'via', UNDERLAY.v4(254))
+        await until(async () => (await agent.status())?.uplink?.why === 'eth0 has the default route', 20_000)
+      },
+    ),
+  )
+
+  it(
     '[FA11] a VPN that takes the default route, away from the uplink too, moves nothing; a start beside it takes the other default route',
     inCluster(
       2,

@@ -69,6 +69,11 @@ describe('plumb status and plumb leases', () => {
     await serve()
     const status = await plumb('status', '--json')
     assert.deepEqual([status.exitCode, JSON.parse(status.stdout)], [0, JSON.parse(JSON.stringify(source.status()))])
+    // As kubectl has it.
+    for (const words of [['-o', 'json'], ['-ojson'], ['-o=json'], ['--output', 'json'], ['--output=json']])
+      assert.deepEqual([...words, (await plumb('status', ...words)).stdout], [...words, status.stdout])
+    const yaml = await plumb('status', '-o', 'yaml')
+    assert.deepEqual([yaml.exitCode, yaml.stderr.split(';')[0]], [2, 'plumb status has no option -o'])
     const leases = JSON.parse((await plumb('leases', '--json')).stdout)
     conforms('leases', leases)
     assert.deepEqual(
@@ -84,10 +89,7 @@ describe('plumb status and plumb leases', () => {
     const none = await plumb('status')
     assert.deepEqual(
       [none.exitCode, none.stderr],
-      [
-        2,
-        `No agent tells its status on ${SOCKET}: there is no such socket; start it with plumb agent, or systemctl start plumb-agent`,
-      ],
+      [2, `Cannot reach the agent at ${SOCKET}: socket not found. Is it running? systemctl start plumb-agent`],
     )
     const json = await plumb('leases', '--json')
     assert.deepEqual([json.exitCode, JSON.parse(json.stdout).code], [2, 7])
@@ -111,11 +113,8 @@ describe('plumb status and plumb leases', () => {
     other.stop(true)
     mute.stop(true)
     assert.deepEqual([wrong.exitCode, hung.exitCode], [2, 2])
-    assert.match(wrong.stderr, /^No agent tells its status on \/run\/other\.sock: /)
-    assert.equal(
-      hung.stderr,
-      'No agent tells its status on /run/mute.sock: it has not answered for 5 s; look at its log',
-    )
+    assert.match(wrong.stderr, /^Cannot reach the agent at \/run\/other\.sock: /)
+    assert.equal(hung.stderr, 'Cannot reach the agent at /run/mute.sock: it has not answered for 5 s; look at its log')
   })
   it('exit 2 when what answers is no status, with --json too; the doctor makes the checks that need none', async () => {
     const path = '/run/stranger.sock'
@@ -132,7 +131,7 @@ describe('plumb status and plumb leases', () => {
         plumb('doctor', 'DR9', '--socket', path),
       ])
       await stranger.stop(true)
-      const want = `No agent tells its status on ${path}: its answer is ${why}; look which program has made the socket`
+      const want = `Cannot reach the agent at ${path}: its answer is ${why}; look which program has made the socket`
       assert.deepEqual([text.exitCode, text.stderr], [2, want])
       assert.deepEqual([json.exitCode, JSON.parse(json.stdout).msg], [2, want])
       assert.deepEqual([alone.exitCode, alone.stdout], [2, `No check was made\n\nnot checked: DR9: ${want}`])
@@ -192,7 +191,7 @@ describe('plumb status and plumb leases', () => {
       source.set({ ready: false, state: 'not ready', reasons: ['2 routes are missing'] })
       await until(() => states().join() === 'ready,not ready', 10_000)
       served?.stop()
-      await until(() => /^No agent tells its status on .*\n$/.test(told.join('')), 10_000)
+      await until(() => /^Cannot reach the agent at .*\n$/.test(told.join('')), 10_000)
       await serve()
       await until(() => states().join() === 'ready,not ready,ready', 10_000)
       assert.equal(told.join('').split('\n').length, 2, told.join(''))

@@ -246,7 +246,14 @@ function planted(): NodeState {
       { at: 2, what: 'route 10.64.2.0/24 dev flannel.1', part: 'peers' },
     ],
     lastError: { at: 3, what: `Cannot program ${ALL}` },
-    services: { services: 9, frontends: 9, endpoints: 9, programming: steps, forgotten: 0 },
+    services: {
+      services: 9,
+      frontends: 9,
+      endpoints: 9,
+      programming: steps,
+      forgotten: 0,
+      sync: { took: steps, services: 9, slices: 9 },
+    },
     policy: {
       policies: 7,
       clusterPolicies: 3,

@@ -1,5 +1,6 @@
 // Tests agent/services: what a change costs among many Services.
 import assert from 'node:assert/strict'
+import { join } from 'node:path'
 import { type Service, type Slice, serviceOf, sliceOf } from '../../agent/cluster/services.ts'
 import { dumpElements } from '../../agent/kernel/element-dump.ts'
 import { Elements } from '../../agent/kernel/elements.ts'
@@ -30,6 +31,8 @@ const slice = (n: number, ...ips: readonly number[]) =>
   }) as Slice
 const NODE = { name: 'n1' }
 const name = (n: number) => `x/s${n}`
+
+const STEP = join(import.meta.dir, '../support/services-step.ts')
 
 describe('many Services', () => {
   for (const count of [5000, 30_000])
@@ -92,6 +95,26 @@ describe('many Services', () => {
     )
 
   it(
+    'a step for one Service more goes through as much among 5,000 Services as among 50, also of the addresses for BGP',
+    inNamespaces(['node'], async ({ node }, test) => {
+      test.timeout(120_000)
+      await node.ip('link', 'set', 'lo', 'up')
+      const step = async (count: number) => {
+        const { status, stdout, stderr } = await node.exec([process.execPath, STEP, String(count)])
+        assert.equal(status, 0, stderr)
+        assert.equal((await node.exec(['nft', 'flush', 'ruleset'])).status, 0)
+        return JSON.parse(stdout)
+      }
+      const [few, many] = [await step(50), await step(5000)]
+      assert.ok(few.visited > 100, JSON.stringify(few))
+      assert.deepEqual([few.frontends, few.reached, many.frontends, many.reached], [102, 102, 10_002, 10_002])
+      assert.deepEqual([many.elements, many.told], [few.elements, 1])
+      // A loop over all Services would be 5,000 and more.
+      assert.ok(many.visited < few.visited + 500, `${many.visited} and ${few.visited}`)
+    }),
+  )
+
+  it(
     'F7 what is read to forget connections of a UDP Service does not grow with the connections that the kernel has',
     inNamespaces(['node'], async ({ node }, test) => {
       test.timeout(120_000)
@@ -119,7 +142,7 @@ describe('many Services', () => {
       }))
       const read = async () => {
         let pieces = 0
-        await forgetStale(frontends, (sought) => {
+        await forgetStale(frontends, [], (sought) => {
           const all = inside(path, () => [...connectionPieces(sought)])
           pieces += all.length
           return all

@@ -305,4 +305,35 @@ describe('Services: ClusterIP', () => {
       assert.equal(await asked(), 'abc')
     }),
   )
+
+  it(
+    'another Service’s external IP that is a ClusterIP gets no client, also after restarts, and the status names it',
+    withFixture(async (fixture) => {
+      const { n1, agents } = fixture
+      const evil = {
+        kind: 'Service',
+        // Its name is the first one, and it is older.
+        metadata: { namespace: 'x', name: 'a-thief', creationTimestamp: '2026-01-01T00:00:00Z' },
+        spec: { clusterIP: '10.96.0.66', externalIPs: [VIP], ports: [{ port: 80 }, { name: 'other', port: 81 }] },
+      }
+      fixture.object(evil)
+      fixture.slice('a-thief', ['c'])
+      fixture.service('s', { clusterIP: VIP })
+      fixture.slice('s', ['a', 'b'])
+      await fixture.sync()
+      const said =
+        'Service x/a-thief does not get 10.96.0.10 port 80/TCP of its externalIPs: 10.96.0.10 is the ClusterIP of Service x/s'
+      let agent = agents[0]
+      for (let starts = 0; starts < 3; starts++) {
+        for (const who of ['p', 'n1', 'client'] as const)
+          assert.equal(names(await fixture.tcp(who, VIP, 80, { count: 20 })), 'ab', who)
+        assert.deepEqual(await fixture.tcp('p', VIP, 81), ['ECONNREFUSED'])
+        assert.equal(names(await fixture.tcp('p', '10.96.0.66', 80)), 'c')
+        await until(async () => JSON.stringify(await agent?.status()).includes(said), 10_000)
+        await agent?.stop('SIGKILL')
+        agent = n1.agent()
+        await agent.ready(30_000)
+      }
+    }),
+  )
 })

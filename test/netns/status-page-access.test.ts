@@ -307,6 +307,7 @@ describe('the status page for every reader', () => {
         endpoints: 0,
         forgotten: 0,
         programming: { count: 0, sum: 0, buckets: [] },
+        sync: { took: { count: 0, sum: 0, buckets: [] }, services: 0, slices: 0 },
       },
       bgp: { asn: 1, restarts: 0, announced: 1, sessions: [{ ...session, address: parseIp('192.0.2.1') }] },
     })

@@ -329,7 +329,13 @@ describe('the status page', () => {
       viewOf(service('cart', '10.96.0.1'), [slice], { name: 'node-0' }, new Set([parseIp('10.96.0.1')])),
       viewOf(service('empty', '10.96.0.2'), [], { name: 'node-0' }),
     ]
-    const counts = { services: 2, frontends: 4, endpoints: 2, forgotten: 0 }
+    const counts = {
+      services: 2,
+      frontends: 4,
+      endpoints: 2,
+      forgotten: 0,
+      sync: { took: { count: 0, sum: 0, buckets: [] }, services: 0, slices: 0 },
+    }
     const programming = (count: number) => ({ count, sum: 0, buckets: [count - 1, count] })
     Object.assign(served.source, { services: () => views })
     served.source.set({ services: { ...counts, programming: programming(0) } })

@@ -163,6 +163,26 @@ describe('conf/chart', () => {
     assert.ok(!JSON.stringify(await rendered()).includes('bgp'))
   })
 
+  it('the policy for the agents’ tokens is there from Kubernetes 1.30 on, unless it is switched off', async () => {
+    const kinds = async (kube: string, ...values: string[]) => {
+      const set = values.flatMap((one) => ['--set', one])
+      const { stdout } = await execa(program, ['template', 'plumb', CHART, '-n', 'net', '--kube-version', kube, ...set])
+      const found = stdout.match(/^kind: Validating\w+$/gm) ?? []
+      assert.equal(found.length > 0, /username == "system:serviceaccount:net:plumb"/.test(stdout))
+      return found.map((one) => one.slice('kind: '.length))
+    }
+    const both = ['ValidatingAdmissionPolicy', 'ValidatingAdmissionPolicyBinding']
+    for (const [kube, want] of [
+      ['1.20.0', []],
+      ['1.29.9', []],
+      ['1.30.0', both],
+      ['v1.31.4-gke.100', both],
+      ['1.37.2', both],
+    ] as const)
+      assert.deepEqual(await kinds(kube), want, kube)
+    assert.deepEqual(await kinds('1.37.2', 'ownNodeOnly=false'), [])
+  })
+
   it('the metrics Service and the uninstall hook come and go with their values', async () => {
     const names = async (...values: string[]) =>
       (await rendered(...values)).map(({ kind, metadata }) => `${kind}/${metadata.name}`)
@@ -191,6 +211,8 @@ describe('conf/chart', () => {
       ['uninstall.timeout=0', 'uninstall.timeout'],
       ['netwrok.ipv4=10.0.0.0/8', 'netwrok'],
       ['bgp.peers=none', 'bgp'],
+      ['ownNodeOnly=no', 'ownNodeOnly'],
+      ['replaces=yes', 'replaces'],
       ['bgp.configMap=Mine', 'bgp.configMap'],
       ['bgp.configMap=mine,bgp.config.asn=64512', 'bgp'],
     ] as const) {

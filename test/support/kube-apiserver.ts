@@ -38,6 +38,8 @@ export interface ApiServer extends KubeCluster {
   readonly caFile: string
   /** The way to the server for a user that has only what `grant` gave. `kubeconfig` is that of `plumb`. */
   readonly kubeconfigs: Readonly<Record<User, string>>
+  /** That of the administrator, for kubectl and helm. */
+  readonly adminKubeconfig: string
   /** Gives a user this role, and no other. */
   grant(user: User, rules: readonly Rule[]): Promise<void>
   /** Asks as the administrator. Undefined when GET finds nothing. Rejects for any other refusal. */
@@ -80,6 +82,7 @@ export async function apiServer(ip = '127.0.0.1', controllers?: 'controllers'): 
     plumb: kubeconfigFor('plumb', 'token-of-plumb'),
     jane: kubeconfigFor('jane', 'token-of-jane'),
   }
+  const adminKubeconfig = kubeconfigFor('admin', ADMIN)
   const etcd = run('etcd', [
     '--data-dir',
     join(dir, 'etcd'),
@@ -132,6 +135,7 @@ export async function apiServer(ip = '127.0.0.1', controllers?: 'controllers'): 
       '--service-account-issuer=https://kubernetes.default.svc',
       '--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112',
       '--authorization-mode=RBAC',
+      '--allow-privileged=true',
       '--profiling=false',
     ])
     await until(() => ask('GET', '/readyz').then(() => true), 120_000)
@@ -147,7 +151,7 @@ export async function apiServer(ip = '127.0.0.1', controllers?: 'controllers'): 
   })
   if (controllers)
     manager = run(CONTROLLERS, [
-      `--kubeconfig=${kubeconfigFor('admin', ADMIN)}`,
+      `--kubeconfig=${adminKubeconfig}`,
       '--controllers=namespace-controller,serviceaccount-controller',
       '--leader-elect=false',
       '--secure-port=0',
@@ -176,6 +180,7 @@ export async function apiServer(ip = '127.0.0.1', controllers?: 'controllers'): 
     caFile,
     kubeconfig: kubeconfigs.plumb,
     kubeconfigs,
+    adminKubeconfig,
     grant,
     ask,
     create: async (name, podCIDRs, annotations = {}, status) =>

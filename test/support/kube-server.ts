@@ -121,6 +121,7 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
       const kept = objects.get(list) ?? new Map<string, Raw>()
       objects.set(list, kept)
       put(list, kept, object, kept.has(keyOf(list, object)) ? 'MODIFIED' : 'ADDED')
+      if (list === DEFINITIONS) endWatches(customList(object))
     },
     drop(list, key) {
       const found = objects.get(list)?.get(key)
@@ -269,7 +270,10 @@ export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
     const next = from + limit < kept.size ? `${from + limit}` : undefined
     return Response.json({
       kind: 'List',
-      metadata: { resourceVersion: `${version}`, ...(next && { continue: next }) },
+      metadata: {
+        resourceVersion: `${version}`,
+        ...(next && { continue: next, remainingItemCount: kept.size - from - limit }),
+      },
       items,
     })
   }

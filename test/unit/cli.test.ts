@@ -96,6 +96,31 @@ describe('plumb', () => {
   }
 })
 
+describe('plumb without root', () => {
+  const as = async (user: number, line: string) => {
+    const { exitCode, stdout, stderr } = await execa(
+      'setpriv',
+      [`--reuid=${user}`, `--regid=${user}`, '--clear-groups', PLUMB, ...line.split(' ')],
+      { reject: false, stdin: 'ignore' },
+    )
+    return { exitCode, text: stdout + stderr }
+  }
+  for (const line of ['agent cleanup --store=file', 'install', 'dhcp', 'uninstall --purge --dry-run'])
+    it(`${line}: says in a sentence that it needs root, and fails`, async () => {
+      const { exitCode, text } = await as(65_534, line)
+      assert.equal(exitCode, 1, text)
+      assert.match(text, /^error 4: This command needs root\n {2}run it with sudo \(.*\b(EACCES|EPERM|errno 1)\b.*\)$/s)
+    })
+  it('doctor: says once which checks need root, and is no report of a healthy node', async () => {
+    const { exitCode, text } = await as(65_534, 'doctor')
+    assert.notEqual(exitCode, 0)
+    assert.equal(text.match(/^not checked: .*: they need root; run it with sudo$/gm)?.length, 1, text)
+    assert.doesNotMatch(text, /EACCES|not permitted|errno/)
+    const { exitCode: ended } = await as(65_534, 'doctor DR9')
+    assert.equal(ended, 2)
+  })
+})
+
 describe('laidOut()', () => {
   const shown = (text: string, columns: number) => laidOut(text, { columns, isColoured: false })
   it('breaks sentences between words, below the last column of a table, and leaves commands and long words whole', () => {

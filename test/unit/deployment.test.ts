@@ -1,6 +1,6 @@
 // Tests conf and agent/settings.
 import assert from 'node:assert/strict'
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { execa } from 'execa'
@@ -8,6 +8,7 @@ import { parse, parseAllDocuments } from 'yaml'
 import { FLAGS, type Flag } from '../../agent/settings/flags.ts'
 import { readSettings } from '../../agent/settings/read.ts'
 import type { Settings } from '../../agent/settings/settings.ts'
+import { fill } from '../../scripts/package/contents.ts'
 import { skip } from '../support/skip.ts'
 
 const ROOT = join(import.meta.dir, '../..')
@@ -30,10 +31,32 @@ describe('what is deployed', () => {
   })
 
   it('conf/plumb-agent.service starts the agent with settings that there are', () => {
-    const [, argv = ''] = /^ExecStart=\/usr\/local\/bin\/plumb agent (.*)$/m.exec(unit) ?? []
+    const [, argv = ''] = /^ExecStart=\/opt\/cni\/bin\/plumb agent (.*)$/m.exec(unit) ?? []
     assert.deepEqual(settingsOf(argv.split(' ')).said, ['config=/etc/plumb/agent.yaml'])
     for (const [, name = ''] of unit.matchAll(/\bFLANNELD_([A-Z_]+)/g))
       assert.ok(name.toLowerCase().replaceAll('_', '-') in FLAGS, name)
+  })
+
+  it('the package has agent.yaml for root alone, because a setting may be a password, and units that start its own program', () => {
+    const root = mkdtempSync(join(tmpdir(), 'plumb-package-'))
+    try {
+      // A small file stands in for the program.
+      const paths = fill(root, { plumb: join(ROOT, 'conf/agent.yaml'), sbom: '', manual: {}, epoch: 0 })
+      const others = paths.filter((path) => path !== '/etc/plumb/agent.yaml' && path !== '/usr/bin/plumb')
+      const modeOf = (path: string) => statSync(join(root, path)).mode & 0o777
+      assert.equal(modeOf('/etc/plumb/agent.yaml'), 0o600)
+      assert.deepEqual([...new Set(others.map(modeOf))], [0o644])
+      for (const name of ['plumb-agent.service', 'plumb-dhcp.service'])
+        assert.match(readFileSync(join(root, 'usr/lib/systemd/system', name), 'utf8'), /^ExecStart=\/usr\/bin\/plumb /m)
+    } finally {
+      rmSync(root, { recursive: true })
+    }
+  })
+
+  it('the units start plumb where README’s plumb install --with-plumb puts it', () => {
+    assert.match(read('README.md'), /^dist\/plumb install --with-plumb\n/m)
+    for (const name of ['plumb-agent.service', 'plumb-dhcp.service'])
+      assert.match(read(`conf/${name}`), new RegExp(`^ExecStart=${settingsOf([]).files.binDir}/plumb `, 'm'))
   })
 
   it('conf/plumb-agent.service leaves what the agent writes writable, and its files when it stops', () => {
@@ -56,7 +79,7 @@ describe('what is deployed', () => {
       skip(this, 'no systemd-analyze')
     const dir = mkdtempSync(join(tmpdir(), 'plumb-unit-'))
     const path = join(dir, 'plumb-agent.service')
-    writeFileSync(path, unit.replace('/usr/local/bin/plumb', join(DIST, 'plumb')))
+    writeFileSync(path, unit.replace('/opt/cni/bin/plumb', join(DIST, 'plumb')))
     try {
       const verified = await execa('systemd-analyze', ['verify', path], { reject: false, all: true })
       assert.deepEqual([verified.exitCode, verified.all], [0, ''])

@@ -56,7 +56,7 @@ describe('the command line of plumb dhcp', () => {
       skip(this, 'no systemd-analyze')
     const dir = mkdtempSync(join(tmpdir(), 'plumb-unit-'))
     writeFileSync(join(dir, 'plumb-dhcp.socket'), socket)
-    writeFileSync(join(dir, 'plumb-dhcp.service'), service.replace('/usr/local/bin/plumb', '/bin/true'))
+    writeFileSync(join(dir, 'plumb-dhcp.service'), service.replace('/opt/cni/bin/plumb', '/bin/true'))
     try {
       const verified = await execa(
         'systemd-analyze',

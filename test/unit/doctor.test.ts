@@ -159,6 +159,7 @@ const services = {
   endpoints: 1,
   programming: { count: 0, sum: 0, buckets: [] },
   forgotten: 0,
+  sync: { took: { count: 0, sum: 0, buckets: [] }, services: 0, slices: 0 },
 }
 const chain = (more: Partial<Chain>): Chain => ({
   family: 'ip',
@@ -817,6 +818,30 @@ describe('a network that comes before that of the agent', () => {
   })
 })
 
+describe('a bridge with the address of an earlier subnet', () => {
+  const found = (delegate: object, podIp: string) => {
+    const { lists, links, pods } = healthy()
+    const text = JSON.stringify({ cniVersion: '1.0.0', name: 'cbr0', plugins: [{ type: 'flannel', delegate }] })
+    return examine(
+      healthy({
+        lists: { ...lists, files: [{ path: '/etc/cni/net.d/10-flannel.conflist', list: parseNetwork(text, 'LIST') }] },
+        links: links.map((one) =>
+          one.name === 'cni0' ? link('cni0', 'bridge', { mtu: 1450, cidrs: ['10.99.0.1/24'] }) : one,
+        ),
+        pods: pods.map((one) => ({ ...one, ips: [podIp as Ip] })),
+      }),
+    ).findings.flatMap(({ code, text }) => (code === 'DR28' ? [text.slice(text.indexOf(': ') + 2)] : []))
+  }
+  it('DR28: stops no pod of a list with forceAddress, which the next pod follows: only pods of the earlier subnet are the worse', () => {
+    assert.deepEqual(found({ forceAddress: true }, '10.64.0.2'), [])
+    assert.deepEqual(found({ forceAddress: true }, '10.99.0.2'), [
+      'the next pod takes it away, and the pods of that subnet lose their gateway',
+    ])
+    for (const ip of ['10.64.0.2', '10.99.0.2'])
+      assert.deepEqual(found({}, ip), ['pods fail with "cni0 already has an IP address different from"'])
+  })
+})
+
 describe('examine()', () => {
   const check = (code: Check['code'], more: Partial<Check> = {}): Check => ({
     code,
@@ -891,7 +916,7 @@ describe('shellWord()', () => {
 describe('reportText()', () => {
   const NONE = { findings: [], hidden: [], made: [], notMade: [] }
   it('says that nothing is wrong only when every check was made', () => {
-    const why = 'No agent tells its status'
+    const why = 'Cannot reach the agent'
     assert.equal(reportText({ ...NONE, made: ['DR1', 'DR2'] }), 'Nothing is wrong: 2 checks made')
     assert.equal(
       reportText({ ...NONE, made: ['DR1'], notMade: [{ code: 'DR2', why }] }),

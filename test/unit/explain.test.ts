@@ -147,6 +147,17 @@ ip -batch -
     assert.deepEqual(ips(result), ['10.1.0.2/24'])
   })
 
+  it('--port-mapping: says that nobody publishes the port, also when a plugin declares the capability and does not read it', async () => {
+    const said = async (...plugins: object[]) => {
+      configure(...plugins)
+      return (await plumb('net', '--port-mapping', '8080:80')).stderr
+    }
+    const deaf = { ...BRIDGE, capabilities: { portMappings: true } }
+    assert.match(await said(BRIDGE), /no plugin of net declares the capability portMappings: it is not used/)
+    assert.match(await said(deaf), /no plugin of net publishes ports: no port is open; want portmap in the list/)
+    for (const list of [[{ ...deaf, portMappings: true }], [BRIDGE, PORTMAP]]) assert.equal(await said(...list), '')
+  })
+
   it('invents no result: behind a first plugin that is not plumb’s only --prev-result makes lines', async () => {
     configure({ type: 'theirs' }, PORTMAP)
     const lost = await told('net', '--port-mapping', '8080:80')

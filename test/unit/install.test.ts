@@ -264,7 +264,7 @@ describe('what the agent installs', () => {
         [readdirSync(places.binDir), await says('bridge'), readdirSync(places.stateDir)],
         [['bridge'], 'reference', []],
       )
-      assert.deepEqual(undo(places), { undone: [], left: [] })
+      assert.deepEqual(uninstall(places), { undone: [], left: [] })
     } finally {
       await execa('umount', [places.binDir])
     }

@@ -2,7 +2,14 @@
 import assert from 'node:assert/strict'
 import { PROBE_BUCKETS } from '../../agent/backend/probes.ts'
 import { type Additions, metrics } from '../../agent/health/metrics.ts'
-import { BUCKETS, PROGRAMMING_BUCKETS, type Status } from '../../agent/health/status.ts'
+import {
+  BUCKETS,
+  noDurations,
+  PROGRAMMING_BUCKETS,
+  type Status,
+  SYNC_BUCKETS,
+  withDuration,
+} from '../../agent/health/status.ts'
 import { parseIp } from '../../lib/text/ip.ts'
 import { exposition, value } from '../support/exposition.ts'
 import { peers, scripted } from '../support/scripted.ts'
@@ -67,8 +74,9 @@ describe('metrics()', () => {
       sent: 1,
     }))
     const bgp = { asn: 64_512, pid: 1, restarts: 0, announced: 1, sessions }
-    const programming = { count: 0, sum: 0, buckets: PROGRAMMING_BUCKETS.map(() => 0) }
-    const services = { services: 1, frontends: 1, endpoints: 1, programming, forgotten: 0 }
+    const programming = noDurations(PROGRAMMING_BUCKETS)
+    const sync = { took: noDurations(SYNC_BUCKETS), doneAt: 1, queuedAt: 1, services: 0, slices: 0 }
+    const services = { services: 1, frontends: 1, endpoints: 1, programming, forgotten: 0, sync }
     const probes = { count: 0, sum: 0, buckets: PROBE_BUCKETS.map(() => 0) }
     const change = { peers: all, bgp, services, probes }
     const count = (found: ReturnType<typeof read>) =>
@@ -91,6 +99,31 @@ describe('metrics()', () => {
     assert.equal(every.get('plumb_peer_probe_loss_ratio')?.samples.length, 1000)
     assert.equal(every.get('plumb_peer_mtu_bytes')?.samples.length, 1000)
     assert.equal(every.get('plumb_bgp_session_up')?.samples.length, 1000)
+  })
+  it('has the families that dashboards for kube-proxy ask for, with kube-proxy’s bounds', () => {
+    const took = withDuration(withDuration(noDurations(SYNC_BUCKETS), 0.003, SYNC_BUCKETS), 20, SYNC_BUCKETS)
+    const programming = withDuration(noDurations(PROGRAMMING_BUCKETS), 0.3, PROGRAMMING_BUCKETS)
+    const sync = { took, doneAt: 1_700_000_000_500, queuedAt: 1_700_000_000_250, services: 3, slices: 4 }
+    const counts = { services: 1, frontends: 1, endpoints: 1, forgotten: 0 }
+    const found = read({ services: { ...counts, programming, sync } })
+    const prefix = 'kubeproxy_sync_proxy_rules'
+    assert.equal(value(found, `${prefix}_last_timestamp_seconds`), 1_700_000_000.5)
+    assert.equal(value(found, `${prefix}_last_queued_timestamp_seconds`), 1_700_000_000.25)
+    assert.equal(value(found, `${prefix}_service_changes_total`), 3)
+    assert.equal(value(found, `${prefix}_endpoint_changes_total`), 4)
+    const within = (name: string, le: string) => found.get(name)?.samples.find((one) => one.labels['le'] === le)?.value
+    const [duration, latency] = [`${prefix}_duration_seconds`, 'kubeproxy_network_programming_duration_seconds']
+    assert.deepEqual(
+      ['0.002', '0.004', '16.384', '+Inf'].map((le) => within(duration, le)),
+      [0, 1, 1, 2],
+    )
+    assert.deepEqual(
+      ['0.25', '0.5', '300'].map((le) => within(latency, le)),
+      [0, 1, 1],
+    )
+    // Nothing was brought to the kernel yet: no time is told.
+    const none = read({ services: { ...counts, programming, sync: { took, services: 0, slices: 0 } } })
+    assert.equal(none.has(`${prefix}_last_timestamp_seconds`), false)
   })
   it('[F 48] is valid exposition text with leases, wanted, programmed, repairs, steps, store and last error', () => {
     const at = 1_700_000_000_500

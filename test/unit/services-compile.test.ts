@@ -262,8 +262,8 @@ describe('the compiler of Services', () => {
     const reached = (spec: object, ...endpoints: readonly string[]) => {
       const balanced = { clusterIP: '10.96.0.1', externalIPs: ['192.0.2.9', 'fd00::9'], type: 'LoadBalancer', ...spec }
       const one = service(balanced, { loadBalancer: { ingress: [{ ip: '198.51.100.1' }] } })
-      const found = compile(one, endpoints.length > 0 ? [slice(...endpoints)] : [], NODE).reached
-      return found.map(({ ip, of }) => `${of} ${ip}`)
+      const { frontends } = compile(one, endpoints.length > 0 ? [slice(...endpoints)] : [], NODE)
+      return [...frontends.values()].filter(({ isReached }) => isReached).map(({ ip, of }) => `${of} ${ip}`)
     }
     const cluster = 'clusterIPs 10.96.0.1'
     const outside = ['externalIPs 192.0.2.9', 'loadBalancerIPs 198.51.100.1']

@@ -64,6 +64,14 @@ describe('settings that are wrong', () => {
       'Cannot read --tunnel-sources "all": want leases, any, or a network such as 192.0.2.0/24',
     ],
     [['--tunnel-sources='], 'Cannot read --tunnel-sources "": want leases, any, or a network such as 192.0.2.0/24'],
+    [
+      ['--service-proxy=/srv/m', '--node-port-addresses=primary,10.0.0.0/8'],
+      'Cannot read --node-port-addresses "primary,10.0.0.0/8": want primary alone, or networks',
+    ],
+    ...['1d', '1.5h', '5', '-1s', '2000001s'].map((text): [readonly string[], string] => [
+      ['--service-proxy=/srv/m', `--conntrack-udp-timeout=${text}`],
+      `Cannot read --conntrack-udp-timeout "${text}": want a time such as 24h, 1h30m or 0s, 2000000 s at most`,
+    ]),
     [['--store=consul'], 'Cannot read --store "consul": want one of file, etcd, kube'],
     [['--tx-checksum-offload=no'], 'Cannot read --tx-checksum-offload "no": want one of auto, on, off'],
     [

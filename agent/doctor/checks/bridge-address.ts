@@ -1,7 +1,10 @@
 import { contains, isSix } from '../../../lib/text/cidr.ts'
 import type { Check, Seen } from '../check.ts'
 
-/** The bridge of pods keeps the address of an earlier subnet. The reference plugin then refuses every pod. */
+/**
+ * The bridge of pods keeps the address of an earlier subnet. The plugin then refuses every pod. With `forceAddress`, as
+ * the agent's own network has it, the next pod replaces the address, and only pods of the earlier subnet are the worse.
+ */
 export const check: Check = {
   code: 'DR28',
   title: 'bridge has the address of another subnet',
@@ -13,7 +16,7 @@ export const check: Check = {
     const isFlannel = first?.list?.plugins.some(({ type }) => type === 'flannel') === true
     if (!isFlannel) return []
     const delegate = first?.list?.plugins.find(({ type }) => type === 'flannel')?.conf['delegate'] as
-      | { bridge?: unknown }
+      | { bridge?: unknown; forceAddress?: unknown }
       | undefined
     const name = typeof delegate?.bridge === 'string' ? delegate.bridge : 'cni0'
     const bridge = links.find((one) => one.name === name && one.kind === 'bridge')
@@ -21,10 +24,15 @@ export const check: Check = {
     return (bridge?.addresses ?? []).flatMap(({ ip, cidr, isLinkLocal }): Seen[] => {
       const subnet = network.subnets.find((one) => isSix(one) === isSix(ip))
       if (isLinkLocal || subnet === undefined || contains(subnet, ip)) return []
+      const isForced = delegate?.forceAddress === true
+      const behind = ofPods.filter(({ ips }) => ips.some((one) => contains(cidr, one)))
+      if (isForced && behind.length === 0) return []
       return [
         {
           what: `The bridge ${name} has the address ${cidr}, and the subnet of this node is ${subnet}`,
-          effect: `pods fail with "${name} already has an IP address different from"`,
+          effect: isForced
+            ? 'the next pod takes it away, and the pods of that subnet lose their gateway'
+            : `pods fail with "${name} already has an IP address different from"`,
           commands: ofPods.length > 0 ? [`ip addr del ${cidr} dev ${name}`] : [`ip link del dev ${name}`],
         },
       ]

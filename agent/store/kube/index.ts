@@ -6,7 +6,8 @@ import { shown, ValueError } from '../../../lib/text/errors.ts'
 import { type Cidr, type Ip, parseIp } from '../../../lib/text/ip.ts'
 import { accessOf, type Wish } from '../../cluster/access.ts'
 import { Api } from '../../cluster/api.ts'
-import { Collection, PATIENCE } from '../../cluster/collection.ts'
+import { PATIENCE } from '../../cluster/collection.ts'
+import { type Reader, SharedCollection } from '../../cluster/shared-collection.ts'
 import { overlaps } from '../../lease/allocate.ts'
 import { prefixOf } from '../../lease/annotation-prefix.ts'
 import { both, isSame } from '../../lease/families.ts'
@@ -70,7 +71,8 @@ class KubeStore implements SubnetStore {
   readonly #options: Options
   readonly #prefix: string
   readonly #api: Api
-  readonly #nodes: Collection<KubeNode>
+  readonly nodes: SharedCollection
+  readonly #nodes: Reader<KubeNode>
   readonly #closing = new AbortController()
   #read = new WeakMap<KubeNode, { readonly lease?: Lease | undefined; readonly error?: ValueError }>()
   #conf: NetworkConf | undefined
@@ -86,11 +88,11 @@ class KubeStore implements SubnetStore {
     this.#node = parseNode(options.node)
     this.#prefix = prefixOf(options.annotationPrefix ?? FLAGS['kube-annotation-prefix'].fallback)
     this.#api = new Api(accessOf(options), `plumb-agent/${options.version ?? '0'}`)
-    this.#nodes = new Collection(
-      this.#api,
-      { path: NODES, project: (raw) => projectNode(raw, this.#prefix, this.#node) },
-      (key, now) => this.#noticed(key, now),
-    )
+    this.nodes = new SharedCollection(this.#api, NODES)
+    this.#nodes = this.nodes.reader({
+      project: (raw) => projectNode(raw, this.#prefix, this.#node),
+      changed: (key, now) => this.#noticed(key, now),
+    })
   }
 
   get configFile(): string {
@@ -139,10 +141,10 @@ class KubeStore implements SubnetStore {
   }
 
   leases(signal: AbortSignal): AsyncIterable<Snapshot> {
-    const nodes = this.#nodes
+    const { nodes } = this
     const followed = async (changed: () => void, ended: AbortSignal) => {
       this.#changed = changed
-      if (nodes.isListed) changed()
+      if (this.#nodes.isListed) changed()
       const source = {
         known: () => nodes.known(),
         list: async (until: AbortSignal) => {

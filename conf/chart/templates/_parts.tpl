@@ -54,6 +54,39 @@ net-conf.json: |
   }
 {{- end -}}
 
+{{- /* What no upgrade may change by oversight, of the data of a ConfigMap, as JSON. "" is what nothing depends on. */ -}}
+{{- define "plumb.kept" -}}
+{{- $agent := get . "agent.yaml" | default "" | fromYaml -}}
+{{- $network := get . "net-conf.json" | default "" | fromJson -}}
+{{- $kept := dict "network.ipv4" $network.Network "network.ipv6" $network.IPv6Network "network.pods" ($agent.pods | default "bridge") -}}
+{{- $_ := set $kept "network.backend" (ternary (toJson $network.Backend) "" (not (empty $network.Backend))) -}}
+{{- $_ := set $kept "networkPolicy.enabled" (ternary "true" "" (eq (get $agent "network-policy" | toString) "kubernetes")) -}}
+{{- $_ := set $kept "serviceProxy" (ternary "true" "" (eq (get $agent "service-proxy" | toString) "kubernetes")) -}}
+{{- $_ := set $kept "bgp.enabled" (ternary "true" "" (hasKey $agent "bgp-config")) -}}
+{{- $_ := set $kept "agent.yaml" $agent.Error -}}
+{{- $_ := set $kept "net-conf.json" $network.Error -}}
+{{- toJson $kept -}}
+{{- end -}}
+
+{{- /* `helm upgrade` forgets the values of the release unless it is told to keep them. Without a cluster (`helm template`) lookup finds nothing. */ -}}
+{{- define "plumb.compare" -}}
+{{- $running := lookup "v1" "ConfigMap" .Release.Namespace "plumb" -}}
+{{- if $running -}}
+{{- $before := include "plumb.kept" ($running.data | default dict) -}}
+{{- $digest := printf "run-%s" ($before | sha256sum | trunc 8) -}}
+{{- $after := include "plumb.kept" (include "plumb.settings" . | fromYaml) | fromJson -}}
+{{- $changes := list -}}
+{{- range $name, $value := fromJson $before -}}
+{{- if and $value (ne ($value | toString) (get $after $name | toString)) -}}
+{{- $changes = append $changes (printf "%s is %s and would be %s" $name $value (get $after $name | default "unset")) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $changes (ne (.Values.replaces | default "") $digest) -}}
+{{- fail (printf "Refused, because the pods of the cluster would lose their network or their Services: %s. helm upgrade with a value forgets the earlier ones: pass --reset-then-reuse-values to keep them (--reuse-values before Helm 3.14). If you mean this change, pass --set replaces=%s" (join "; " $changes) $digest) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "plumb.bgp" -}}
 {{ .Values.bgp.configMap | default "plumb-bgp" }}
 {{- end -}}
@@ -98,6 +131,9 @@ net-conf.json: |
   verbs: [list, watch]
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
+  verbs: [list, watch]
+- apiGroups: [networking.k8s.io]
+  resources: [servicecidrs]
   verbs: [list, watch]
 {{- end }}
 {{- end -}}

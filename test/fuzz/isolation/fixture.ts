@@ -671,6 +671,7 @@ export class Fixture {
   async clear(): Promise<void> {
     await this.stopAll()
     this.world.release()
+    this.world.serve(['v1alpha2'])
     if (this.isAway) await this.start()
     this.point(undefined)
     for (const slot of this.slots) {

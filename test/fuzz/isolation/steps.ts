@@ -1,7 +1,7 @@
 // The alphabet of the isolation histories: all that may happen to a node, one step at a time.
 import type { Ip } from '../../../lib/text/ip.ts'
 import { type Fixture, type Flow, NAMES, OUTSIDE, PROTOCOLS, RANGES, type Slot, type Target } from './fixture.ts'
-import { ofKind } from './world.ts'
+import { ofKind, VERSIONS } from './world.ts'
 
 /** A random number from 0 to one less than this. */
 export type Numbers = (below: number) => number
@@ -171,7 +171,7 @@ const policy: Letter = (fixture, random) => {
   const spec = isThere && random(2) === 0 ? undefined : isTier ? tierSpecOf(random) : specOf(random)
   return {
     text: `${kind} ${Object.values(metadata).join('/')}: ${JSON.stringify(spec)}`,
-    isStrict: fixture.isBlind,
+    isStrict: fixture.isBlind || (isTier && !fixture.world.isServed),
     work: () => fixture.world.put(kind, metadata, spec && { spec }),
   }
 }
@@ -212,11 +212,12 @@ const service: Letter = (fixture, random) => {
 
 const restart: Letter = (fixture, random) => {
   if (fixture.isAway) {
-    if (fixture.world.isLate) return undefined
+    // It is ready when it knows all objects.
+    if (fixture.world.isLate || !fixture.world.isServed) return undefined
     return { text: 'the agent starts', isStrict: false, work: () => fixture.start() }
   }
   const signal = pickOf(random)(['SIGKILL', 'SIGTERM'] as const)
-  const again = !fixture.world.isLate && random(2) === 0
+  const again = !fixture.world.isLate && fixture.world.isServed && random(2) === 0
   return {
     text: again ? `${signal}, and the agent starts again` : signal,
     isStrict: true,
@@ -235,6 +236,18 @@ const lag: Letter = (fixture, random) => {
     text: isAway ? 'the API server is away' : 'the watch lags',
     isStrict: true,
     work: () => fixture.world.hold(isAway),
+  }
+}
+
+// The API moves on to another version of ClusterNetworkPolicy, or back.
+const serve: Letter = (fixture, random) => {
+  if (fixture.world.isLate) return undefined
+  const [first, second, third] = VERSIONS
+  const versions = pickOf(random)([[first], [second], [first, second], [second, third], [third]])
+  return {
+    text: `the API serves ClusterNetworkPolicy as ${versions}`,
+    isStrict: fixture.isAway || !versions.some((one) => one !== third),
+    work: () => fixture.world.serve(versions),
   }
 }
 
@@ -263,6 +276,7 @@ const ALPHABET: readonly (readonly [letter: Letter, weight: number])[] = [
   [service, 2],
   [restart, 3],
   [lag, 2],
+  [serve, 1],
   [foreign, 1],
   [hour, 1],
 ]

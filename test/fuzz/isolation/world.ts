@@ -11,11 +11,14 @@ const LISTS = {
   Namespace: '/api/v1/namespaces',
   Node: '/api/v1/nodes',
   NetworkPolicy: '/apis/networking.k8s.io/v1/networkpolicies',
-  ClusterNetworkPolicy: '/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies',
+  ClusterNetworkPolicy: '/apis/policy.networking.k8s.io/*/clusternetworkpolicies',
   Service: '/api/v1/services',
   EndpointSlice: '/apis/discovery.k8s.io/v1/endpointslices',
 } as const
 export type Kind = keyof typeof LISTS
+const DEFINITIONS = '/apis/apiextensions.k8s.io/v1/customresourcedefinitions'
+/** The versions of ClusterNetworkPolicy that an API may serve. The agent knows the first two. */
+export const VERSIONS = ['v1alpha2', 'v1beta1', 'v2'] as const
 type Metadata = { readonly namespace?: string; readonly name: string; readonly [key: string]: unknown }
 /** An object without its kind. */
 export type Draft = { readonly metadata: Metadata } & { readonly [key: string]: unknown }
@@ -27,11 +30,44 @@ export type Known = ReadonlyMap<string, Draft>
 export class World {
   readonly #server: KubeServer
   readonly #objects = new Map<string, Draft>()
-  readonly #late: (() => void)[] = []
+  #late: { readonly kind: Kind; work(): void }[] = []
   #isLate = false
+  #isServed = true
 
   constructor(server: KubeServer) {
     this.#server = server
+    this.serve(['v1alpha2'])
+  }
+
+  /** The API serves ClusterNetworkPolicy in a version that the agent knows. */
+  get isServed(): boolean {
+    return this.#isServed
+  }
+
+  /** Serves ClusterNetworkPolicy in these versions alone. What happens to it meanwhile comes late in a version that nobody knows. */
+  serve(versions: readonly (typeof VERSIONS)[number][]): void {
+    this.#server.put(DEFINITIONS, {
+      metadata: { name: 'clusternetworkpolicies.policy.networking.k8s.io' },
+      spec: {
+        group: 'policy.networking.k8s.io',
+        scope: 'Cluster',
+        names: { plural: 'clusternetworkpolicies', kind: 'ClusterNetworkPolicy' },
+        versions: VERSIONS.map((name) => ({
+          name,
+          served: versions.includes(name),
+          storage: name === versions.at(-1),
+        })),
+      },
+    })
+    this.#isServed = versions.some((one) => one !== 'v2')
+    this.#flush()
+  }
+
+  #flush(): void {
+    const isHeld = (kind: Kind) => this.#isLate || (kind === 'ClusterNetworkPolicy' && !this.#isServed)
+    const due = this.#late.filter(({ kind }) => !isHeld(kind))
+    this.#late = this.#late.filter(({ kind }) => isHeld(kind))
+    for (const { work } of due) work()
   }
 
   /** The agent gets no changes now. */
@@ -54,8 +90,8 @@ export class World {
         this.#server.put(LISTS[kind], object as unknown as Raw)
       } else if (this.#objects.delete(`${kind} ${key}`)) this.#server.drop(LISTS[kind], key)
     }
-    if (this.#isLate) this.#late.push(work)
-    else work()
+    this.#late.push({ kind, work })
+    this.#flush()
   }
 
   /** From now on changes come late. With `isAway` the API server does not answer, either. */
@@ -68,7 +104,7 @@ export class World {
   release(): void {
     if (!this.#server.isOpen) this.#server.open()
     this.#isLate = false
-    for (const work of this.#late.splice(0)) work()
+    this.#flush()
   }
 }
 
