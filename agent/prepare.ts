@@ -8,7 +8,7 @@ import { ValueError } from '../lib/text/errors.ts'
 import { jsonLine } from '../lib/text/json-place.ts'
 import type { Mac } from '../lib/text/values.ts'
 import type { Place } from './backend/backend.ts'
-import { openBackend } from './backend/open.ts'
+import { openBackend, unreadKeys } from './backend/open.ts'
 import { makeProbes } from './backend/probes.ts'
 import { removeBird } from './bgp/bird.ts'
 import { FORMER_POLICY_KINDS, type KindName } from './cluster/kinds.ts'
@@ -65,8 +65,10 @@ export async function prepare(
   await refuseKubeProxy(settings)
   // What an agent with another setting has left.
   if (!settings.bgp) for (const line of await removeBird(birdDir(settings), run)) log(`agent: BGP is off: ${line}`)
-  for (const note of conf.notes ?? []) log(`agent: the network's configuration: ${note}`)
   const { backend, ...asked } = equipped(await chosen(conf, settings), { stateDir: files.stateDir, node })
+  for (const note of new Set([...(conf.notes ?? []), ...unreadKeys(conf, backend)]))
+    log(`agent: the network's configuration: ${note}`)
+  reportKeys(given.failures, conf, backend)
   const instance = instanceOf(settings)
   const addedPeers = statePath(files.stateDir, 'commands', instance)
   if (!backend.commands) await leaveExtension(addedPeers, network.allowExtension, signal, awaiting)
@@ -319,8 +321,9 @@ export async function confirmed(context: Context, settings: Settings, signal: Ab
     signal.throwIfAborted()
     try {
       const now = await store.config(AbortSignal.any([signal, AbortSignal.timeout(LOOK_MS)]))
-      await chosen(now, settings)
+      const { backend } = await chosen(now, settings)
       failures.report(CONFIGURATION, [])
+      reportKeys(failures, now, backend)
       return changedKeys(conf, now).length > 0
     } catch (cause) {
       // The state of the store already reports a store that does not answer.
@@ -330,6 +333,13 @@ export async function confirmed(context: Context, settings: Settings, signal: Ab
 }
 
 const CONFIGURATION = 'configuration'
+
+// A misspelt key means that a setting does not have the wanted value.
+function reportKeys(failures: Context['failures'], conf: NetworkConf, backend: Context['backend']): void {
+  const textOf = (key: string) => `The network's configuration has a key without effect: ${key}`
+  const found = unreadKeys(conf, backend).map((key): Failure => ({ scope: 'part', text: textOf(key) }))
+  failures.report('keys of the configuration', found)
+}
 
 function unusable(cause: ValueError, store: SubnetStore): Failure {
   const text = 'Cannot use the network configuration that the store has now, going on with the one before'
@@ -371,7 +381,7 @@ export async function differs(
 ): Promise<Difference | undefined> {
   try {
     const now = await store.config(AbortSignal.any([signal, AbortSignal.timeout(LOOK_MS)]))
-    await chosen(now, settings)
+    reportKeys(failures, now, (await chosen(now, settings)).backend)
     failures.report(CONFIGURATION, [])
     const keys = changedKeys(conf, now)
     const live = [...LIVE_KEYS, ...(backend.live ?? []).map((key) => `Backend.${key}`)].map((key) => key.toLowerCase())

@@ -8,7 +8,8 @@ import type { Command } from './command.ts'
 import { wantsJson } from './options.ts'
 import { fail, print } from './output.ts'
 
-const commands: Readonly<Record<string, Command>> = {
+/** The commands by their names. */
+export const commands: Readonly<Record<string, Command>> = {
   cni: {
     about: 'attach a network namespace to a network and detach it, as a container runtime does',
     load: () => import('./cni.ts'),

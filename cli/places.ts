@@ -17,7 +17,7 @@ export function placesOf(values: Given['values']): Places {
     confDir: values['conf-dir'] ?? process.env['NETCONFPATH'] ?? '/etc/cni/net.d',
     isUsual: NAMES.every((name) => values[name] === undefined) && VARIABLES.every((name) => !process.env[name]),
     binDirs: bins.flatMap((one) => one.split(':')).filter((one) => one !== ''),
-    written: ['/run/cni', '/run/plumb', '/var/lib/cni', '/var/lib/plumb'],
+    written: ['/run/plumb', '/var/lib/plumb'],
     policySocket: values['policy-socket'] ?? POLICY_SOCKET,
     services: async () => (await answerOf('/services', values)) as readonly ServiceView[] | null,
     status: async () => (await answerOf('/status', values)) as Status,

@@ -182,7 +182,7 @@ input. The comparison is between the pods of this node and all pods. Nothing is 
 
 ${describeOptions(names)}
 
-exit status: 0 done, 2 the command line is wrong or no agent answers; of the test: 0 it passes,
-1 it is refused, 3 the kernel differs from the objects; of the comparison: 0 nothing would
-change, 1 something would`
+exit status: 0 done, 2 the command line is wrong or no agent answers.
+Of test: 0 it passes, 1 it is refused, 3 the kernel differs from the objects.
+Of compare: 0 nothing would change, 1 something would`
 }

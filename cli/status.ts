@@ -64,7 +64,7 @@ function facts(status: Status, now: number): string[][] {
     ['store', `${store.name}, ${storeWords(status, now)}${heard}`],
     ['peers', `${peers.length}${lost}${unread}`],
     ...(bgp ? [['bgp', bgpWords(bgp)]] : []),
-    ...(tunnels && tunnels.refused > 0 ? [['refused', refusedWords(tunnels)]] : []),
+    ...(tunnels && tunnels.strangers.length > 0 ? [['refused', refusedWords(tunnels)]] : []),
     ['drift', off > 0 ? `${off} of ${total(kinds).wanted} not as wanted` : 'none'],
     ...(steps.count > 0 ? [['steps', `${steps.count}: ${durationWords(steps)}`]] : []),
     ...(lastError ? [['error', `${span(now - lastError.at)} ago: ${lastError.what}`]] : []),
@@ -83,10 +83,10 @@ function bgpWords({ asn, pid, sessions }: BgpStatus): string {
   return `${up}; away: ${first.name}, ${first.state}${why}${more} (see: plumb bgp)`
 }
 
-function refusedWords({ refused, strangers }: TunnelsStatus): string {
-  const from = strangers.length > 0 ? `, lately from ${strangers.slice(0, STRANGERS).join(', ')}` : ''
+function refusedWords({ lately, strangers }: TunnelsStatus): string {
+  const from = strangers.slice(0, STRANGERS).join(', ')
   const more = strangers.length > STRANGERS ? ` and ${strangers.length - STRANGERS} more` : ''
-  return `${refused} tunnelled packets from addresses without a lease${from}${more}`
+  return `${lately} tunnelled packets in the last ten minutes, from addresses without a lease: ${from}${more}`
 }
 
 function kinds(status: Status): string[][] {

@@ -4,32 +4,21 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Glob } from 'bun'
 import { execa } from 'execa'
+import { commands } from '../cli/index.ts'
+import type { Grammar } from '../cli/options.ts'
 import { check, checkComments, helpText, LONGEST, pageFiles, report } from '../scripts/prose.ts'
 
 const ROOT = join(import.meta.dir, '..')
-/** Every text that `--help` prints, by its arguments; the pages of plugins are Markdown and among the pages. */
-const HELPS = [
-  '',
-  'cni',
-  'agent',
-  'status',
-  'sysdump',
-  'trace',
-  'connectivity',
-  'leases',
-  'dhcp',
-  'install',
-  'uninstall',
-  'demo',
-  'cni add',
-  'cni check',
-  'cni del',
-  'cni gc',
-  'cni status',
-  'cni explain',
-  'cni fuse',
-  'cni list',
-]
+/** Every text that `--help` prints, by its words. The pages of plugins are Markdown and among the pages. */
+const HELPS = ['', ...(await Promise.all(Object.entries(commands).map(helpsOf))).flat()]
+
+async function helpsOf([name, { load }]: [string, (typeof commands)[string]]): Promise<string[]> {
+  return name === 'help' ? [] : wordsOf(name, (await load()).grammar)
+}
+
+function wordsOf(words: string, { commands: verbs = {} }: Grammar): string[] {
+  return [words, ...Object.entries(verbs).flatMap(([verb, { grammar }]) => wordsOf(`${words} ${verb}`, grammar))]
+}
 
 describe('prose', () => {
   for (const file of pageFiles())

@@ -4,6 +4,7 @@
 import type { Link } from '../../lib/state/kinds/link.ts'
 import type { Kind, Resource } from '../../lib/state/resource.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
+import type { Shape } from '../../lib/text/shape.ts'
 import type { IfName, Mac, NetworkName } from '../../lib/text/values.ts'
 import type { Both, Lease, SubnetKey } from '../lease/lease.ts'
 import type { Uplink } from './uplink.ts'
@@ -32,6 +33,8 @@ export interface Backend<Conf = unknown, Data = unknown> {
   readonly type: string
   /** The `BackendType` of its leases. The empty text stands for leases without this key. */
   readonly leaseType?: string
+  /** The keys of `Backend` of net-conf.json, without `Type`. */
+  readonly shape: Shape<{ readonly Backend: object }>
   /** Reads `Backend` of net-conf.json. Throws ValueError with the name of the key. */
   conf(options: Readonly<Record<string, unknown>>): Conf
   /** The keys of `Backend` that may differ from node to node, so that each node takes a change at once. */

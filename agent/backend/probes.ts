@@ -76,6 +76,7 @@ const SEARCH_MS = 600_000
 // One family of one peer, by small packets or by packets of full size. `results` has one bit per recent probe, the
 // newest in the lowest bit. 1 means lost.
 interface Target {
+  readonly id: number
   readonly key: SubnetKey
   readonly family: 'v4' | 'v6'
   readonly isFull: boolean
@@ -87,6 +88,11 @@ interface Target {
   sent: number
   results: number
   state: Exclude<Probe['state'], 'narrow'>
+  /** When the last probe that was answered, and the last that was lost, was sent. */
+  answeredFrom: number
+  lostFrom: number
+  /** Packets of full size are lost, and small ones that were sent at the same moments arrive. Only of full size. */
+  isNarrow: boolean
   ms: number | undefined
   /** The largest packet that arrived, in bytes. Only of packets of full size. */
   largest: number | undefined
@@ -135,6 +141,7 @@ export function makeProbes(
     return undefined
   }
   function settle(target: Target, lost: boolean, now: number): void {
+    target[lost ? 'lostFrom' : 'answeredFrom'] = target.sentAt ?? now
     target.sentAt = undefined
     target.sent = Math.min(target.sent + 1, WINDOW)
     target.results = ((target.results << 1) | Number(lost)) & ALL
@@ -142,25 +149,40 @@ export function makeProbes(
     if (!lost) target.state = 'answers'
     else if (isSilent) target.state = 'silent'
     target.dueAt = now + (lost && !isSilent ? AGAIN_MS : intervalMs * (0.85 + Math.random() * 0.3))
-    if (!target.isFull) return
-    if (!lost) found(target, target.bytes)
-    else if (isSilent && !searchOf(target)) search(target, now)
+    const other = twinOf(target)
+    if (target.isFull && !lost) {
+      target.isNarrow = false
+      found(target, target.bytes)
+    } else if (target.isNarrow) {
+      search(target, now)
+    } else if (!target.isFull && isSilent && other) {
+      other.isNarrow = false
+      found(other, undefined)
+    }
   }
-  function smallOf({ key, family }: Target): Target | undefined {
+  // Whether large packets alone are lost can only be told from a small one that was sent at the same moment. An older
+  // answer is from before the loss, and a newer one may be from after it.
+  function judge(target: Target, now: number): void {
+    if (!target.isFull || target.state !== 'silent' || target.isNarrow) return
+    const small = twinOf(target)
+    if (small?.state !== 'answers') return
+    if (small.answeredFrom === target.lostFrom) {
+      target.isNarrow = true
+      search(target, now)
+    } else if (target.sentAt === undefined) target.dueAt = Math.min(target.dueAt, now + AGAIN_MS)
+  }
+  function search(target: Target, now: number): void {
+    if (searches.values().some((one) => one.target === target)) return
+    searches.set(serial++, { target, dueAt: now, ...UNSEARCHED, high: target.bytes })
+  }
+  // The target of the other size of the same family.
+  function twinOf({ key, family, isFull }: Target): Target | undefined {
     const all = byKey.get(key)?.flatMap((id) => targets.get(id) ?? [])
-    return all?.find((one) => one.family === family && !one.isFull)
-  }
-  function searchOf(target: Target): Search | undefined {
-    return searches.values().find((one) => one.target === target)
+    return all?.find((one) => one.family === family && one.isFull !== isFull)
   }
   function found(target: Target, bytes: number | undefined): void {
     target.largest = bytes
     for (const [id, one] of searches) if (one.target === target) searches.delete(id)
-  }
-  // Of a peer that does not answer at all, nothing is known.
-  function search(target: Target, now: number): void {
-    if (smallOf(target)?.state !== 'answers') found(target, undefined)
-    else searches.set(serial++, { target, dueAt: now, ...UNSEARCHED, high: target.bytes })
   }
   function narrowDown(one: Search, lost: boolean, now: number): void {
     const [bytes, isLast] = [sizeOf(one), one.high - one.low <= 1]
@@ -172,9 +194,16 @@ export function makeProbes(
     if (lost) Object.assign(one, UNSEARCHED, { high: one.target.bytes, dueAt: now + SEARCH_MS })
   }
   function seek(id: number, one: Search, now: number): boolean {
-    if (one.sentAt !== undefined && now - one.sentAt > WAIT_MS) narrowDown(one, true, now)
-    const socket = one.sentAt === undefined && one.dueAt <= now ? socketOf(one.target.family, now) : undefined
-    if (!socket) return false
+    const small = twinOf(one.target)
+    if (one.sentAt !== undefined && now - one.sentAt > WAIT_MS) {
+      // A size that was lost together with a small packet says nothing.
+      if (small?.answeredFrom === one.sentAt) narrowDown(one, true, now)
+      else Object.assign(one, { sentAt: undefined, dueAt: now + AGAIN_MS })
+    }
+    const isDue = one.sentAt === undefined && one.dueAt <= now && small && small.sentAt === undefined
+    const socket = isDue ? socketOf(one.target.family, now) : undefined
+    if (!socket || !small) return false
+    send(small, now)
     one.serial++
     one.sentAt = now
     socket.send(one.target.to, id, one.serial, sizeOf(one))
@@ -185,12 +214,12 @@ export function makeProbes(
     times.sum += ms / 1000
     for (const [i, le] of PROBE_BUCKETS.entries()) if (ms / 1000 <= le) times.buckets[i] = (times.buckets[i] ?? 0) + 1
   }
-  function send(id: number, target: Target, now: number): boolean {
+  function send(target: Target, now: number): boolean {
     const socket = socketOf(target.family, now)
     if (!socket) return false
     target.serial++
     target.sentAt = now
-    socket.send(target.to, id, target.serial, target.bytes)
+    socket.send(target.to, target.id, target.serial, target.bytes)
     return true
   }
   return {
@@ -212,7 +241,7 @@ export function makeProbes(
           const dueAt = now + Math.random() * Math.min(intervalMs, at.length * 20)
           if (target && target.bytes !== bytes) found(target, undefined)
           if (target) Object.assign(target, { to: ip, bytes })
-          else targets.set(id, { key, family, isFull, to: ip, bytes, dueAt, ...UNTRIED })
+          else targets.set(id, { id, key, family, isFull, to: ip, bytes, dueAt, ...UNTRIED })
           kept.add(id)
           byKey.set(key, [...(byKey.get(key) ?? []), id])
         }
@@ -230,10 +259,7 @@ export function makeProbes(
         RANK[one.state] > RANK[other.state] || (one.state === other.state && lostOf(one) > lostOf(other))
       const worst = small.reduce((a, b) => (isWorse(b, a) ? b : a))
       // A peer that does not answer at all is no narrow one.
-      const isNarrow = all.some((one) => {
-        if (!one.isFull || one.state !== 'silent') return false
-        return small.find(({ family }) => family === one.family)?.state === 'answers'
-      })
+      const isNarrow = all.some((one) => one.isNarrow)
       const sizes = all.flatMap(({ largest }) => largest ?? [])
       return {
         state: isNarrow && worst.state !== 'silent' ? 'narrow' : worst.state,
@@ -263,13 +289,21 @@ export function makeProbes(
       for (const [id, target] of targets) {
         if (target.sentAt !== undefined && now - target.sentAt > WAIT_MS)
           changing(target, () => settle(target, true, now))
-        if (target.sentAt === undefined && target.dueAt <= now && sent < MOST && send(id, target, now)) {
+        if (target.sentAt === undefined && target.dueAt <= now && sent < MOST && send(target, now)) {
           sent++
+          // After a loss of a packet of full size, a small one goes with each.
+          const small = isDoubtful(target) ? twinOf(target) : undefined
+          if (small && small.state !== 'silent' && send(small, now)) sent++
           // Moves the target behind the others. When more targets are due than one tick allows, each gets its turn.
           targets.delete(id)
           targets.set(id, target)
         }
       }
+      for (const key of before.keys())
+        for (const id of byKey.get(key) ?? []) {
+          const target = targets.get(id)
+          if (target) judge(target, now)
+        }
       for (const [id, one] of searches) if (sent < MOST && seek(id, one, now)) sent++
       const turned = (state: Probe['state'], was: (state: Probe['state']) => boolean) =>
         [...before]
@@ -289,8 +323,16 @@ export function makeProbes(
   }
 }
 
+// Packets of full size were lost, and why is not known yet.
+function isDoubtful({ isFull, isNarrow, results }: Target): boolean {
+  return isFull && !isNarrow && (results & 1) === 1
+}
+
 const UNTRIED = {
   sentAt: undefined,
+  answeredFrom: Number.NaN,
+  lostFrom: Number.NaN,
+  isNarrow: false,
   serial: 0,
   sent: 0,
   results: 0,

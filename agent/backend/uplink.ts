@@ -1,12 +1,14 @@
 import type { Run } from '../../lib/os/run.ts'
 import { listed } from '../../lib/os/show.ts'
-import { isSix } from '../../lib/text/cidr.ts'
+import { isSix, meets } from '../../lib/text/cidr.ts'
 import { CniError, CODE, shown, ValueError } from '../../lib/text/errors.ts'
 import { type Cidr, type Ip, parseIp, split } from '../../lib/text/ip.ts'
 import { type IfName, parse } from '../../lib/text/values.ts'
 import { PROTO } from '../kernel/marks.ts'
 import { within } from '../kernel/ownership.ts'
+import { both } from '../lease/families.ts'
 import type { Both } from '../lease/lease.ts'
+import type { Pool } from '../lease/network-configuration.ts'
 
 /** The link towards the other nodes, with its addresses and routes. */
 export interface Uplink {
@@ -137,21 +139,44 @@ export function directRoutes({ name, routes }: Pick<Uplink, 'name' | 'routes'>):
   return routes.flatMap(({ dst, dev, gateway }) => (dev === name && !gateway ? [dst] : []))
 }
 
+/** How routes to pods are told from routes of other programs. */
+export interface PodRoutes {
+  /** The backend's own devices. */
+  readonly links: readonly string[]
+  /** The subnets of this node in its earlier run, the agent's or flannel's. */
+  readonly subnets: Both<Cidr>
+  /** Commands of the network's configuration make the routes to peers. */
+  readonly byCommands: boolean
+}
+
 /**
- * Finds a route of the node that overlaps a network. Routes of the agent, of bridges and of `own` devices do not count,
- * because they serve pods. Undefined when there is none.
+ * Finds a route of the node that overlaps a network and does not lead to pods. Undefined when there is none. Routes of
+ * the agent, of bridges and of the backend's devices lead to pods. So do direct routes within this node's earlier
+ * subnet, and what flannel or commands made for peers in the same network.
  */
-export function overlap({ links, routes }: Sight, network: Cidr, own: readonly string[]): string | undefined {
+export function overlap({ links, routes }: Sight, { network, length }: Pool, pods: PodRoutes): string | undefined {
   const isBridge = (row: LinkRow & { readonly linkinfo?: { info_kind?: string } }) =>
     row.linkinfo?.info_kind === 'bridge'
   const bridges = new Set(links.filter(isBridge).map(({ ifname }) => ifname))
-  const found = routes.find(({ dst, dev = '', protocol }) => {
-    if (protocol === String(PROTO) || dst === 'default') return false
-    const servesPods = bridges.has(dev) || own.includes(dev)
-    return !servesPods && meets(cidrOf(dst), network)
+  const earlier = both(pods.subnets)
+  const [isInNetwork, isInSubnet] = [within([network]), within(earlier)]
+  const hasServed = earlier.some((one) => isSix(one) === isSix(network) && isInNetwork(one))
+  const isOfPeer = (dst: Cidr, { dev = '', gateway, via }: RouteRow) => {
+    if (!hasServed) return false
+    const isSubnet = isInNetwork(dst) && split(dst).length === length
+    return FLANNEL.test(dev) || (isSubnet && (pods.byCommands || gateway !== undefined || via !== undefined))
+  }
+  const found = routes.find((route) => {
+    const { dst, dev = '', protocol, gateway } = route
+    if (protocol === String(PROTO) || dst === 'default' || bridges.has(dev) || pods.links.includes(dev)) return false
+    const cidr = cidrOf(dst)
+    return meets(cidr, network) && !(gateway === undefined && isInSubnet(cidr)) && !isOfPeer(cidr, route)
   })
   return found && `${found.dst} on ${found.dev ?? 'several links'}`
 }
+
+/** The devices of flannel's backends. */
+const FLANNEL = /^flannel(\d+$|\.|-wg)/
 
 /**
  * The routes within the networks of pods that neither the kernel nor the agent nor BIRD has made. They may lead to pods
@@ -346,11 +371,6 @@ function routesOf(rows: readonly RouteRow[]): Uplink['routes'] {
 
 function cidrOf(dst: string): Cidr {
   return (dst.includes('/') ? dst : `${dst}/${dst.includes(':') ? 128 : 32}`) as Cidr
-}
-
-function meets(one: Cidr, other: Cidr): boolean {
-  const [a, b] = [split(one), split(other)]
-  return isSix(one) === isSix(other) && a.first <= b.last && b.first <= a.last
 }
 
 function canonical(text: string): string {

@@ -39,12 +39,21 @@ export interface Stream {
 export type Place = { readonly hostname: string; readonly port: number } | { readonly unix: string }
 
 /**
- * The maximum number of connections of one listener.
- * At the limit, a new connection replaces the oldest connection without a complete request. Without one, it replaces the
- * oldest with a complete reply, preferably one whose client has received it.
- * A flood of such connections therefore blocks no client, and does not use up the agent's file descriptors.
+ * The maximum number of connections of one listener. At the limit, a new connection replaces the oldest that has
+ * not sent its request for a while. Without one, it replaces the oldest whose client has its reply, and then the oldest
+ * without a request. A flood of such connections therefore blocks no client, and does not use up the agent's file descriptors.
  */
-const CONNECTIONS = 64
+const CONNECTIONS = 256
+/**
+ * The maximum number of connections whose client has not taken all of its reply yet. At the limit, a long reply replaces
+ * the one whose client has taken nothing for the longest while. Without one, the client is told to come again. Such
+ * replies take memory.
+ */
+const UNREAD = 64
+/** A reply up to this length fits into the kernel's buffer of a connection. */
+const SHORT_BYTES = 16_384
+/** A client that was given no time may be one of a crowd that comes at once. */
+const WHILE_MS = 100
 const HEAD_BYTES = 8192
 const HEAD_MS = 5000
 /** The limit for a client that does not receive its data, or that leaves a finished connection open. */
@@ -71,12 +80,25 @@ const WORDS: Readonly<Record<number, string>> = {
  */
 export function listen(place: Place, answer: (asked: Asked) => Reply | Promise<Reply>): { stop(): void } {
   const open = new Set<Connection>()
+  const hasRoom = () => {
+    const unread = [...open].filter(({ busy }) => busy)
+    if (unread.length < UNREAD) return true
+    const [last] = unread.filter(({ idleMs }) => idleMs >= WHILE_MS).sort((a, b) => b.idleMs - a.idleMs)
+    if (last) open.delete(last)
+    last?.drop()
+    return last !== undefined
+  }
   const listener: TCPSocketListener<Connection> | UnixSocketListener<Connection> = Bun.listen<Connection>({
     ...place,
     socket: {
       open(socket) {
-        if (open.size >= CONNECTIONS) replaceable([...open])?.drop()
-        socket.data = new Connection(socket, answer)
+        if (open.size >= CONNECTIONS) {
+          const last = replaceable([...open])
+          // `close` may come later.
+          if (last) open.delete(last)
+          last?.leave()
+        }
+        socket.data = new Connection(socket, answer, hasRoom)
         if (open.size < CONNECTIONS) open.add(socket.data)
         else socket.data.reply(plain(503, `all ${CONNECTIONS} connections are in use`))
       },
@@ -98,8 +120,14 @@ export function listen(place: Place, answer: (asked: Asked) => Reply | Promise<R
 }
 
 function replaceable(open: readonly Connection[]): Connection | undefined {
+  const silent = open.filter(({ reading }) => reading)
   const finished = open.filter(({ isFinished }) => isFinished)
-  return open.find(({ reading }) => reading) ?? finished.find(({ busy }) => !busy) ?? finished[0]
+  return (
+    silent.find(({ idleMs }) => idleMs >= WHILE_MS) ??
+    finished.find(({ busy }) => !busy) ??
+    silent[0] ??
+    finished.find(({ idleMs }) => idleMs >= WHILE_MS)
+  )
 }
 
 /** Makes a reply from one line of text. */
@@ -107,20 +135,27 @@ export function plain(status: number, text: string, headers: Readonly<Record<str
   return { status, type: 'text/plain; charset=utf-8', headers, body: `${text}\n` }
 }
 
+const CROWDED = plain(503, `${UNREAD} clients have not taken their answers yet`, { 'Retry-After': '1' })
+
 /** One connection. It reads one request, writes one reply and closes. */
 class Connection implements Sink {
   reading = true
   #socket: Socket<Connection>
-  #answer: (asked: Asked) => Reply | Promise<Reply>
+  readonly #answer: (asked: Asked) => Reply | Promise<Reply>
+  readonly #hasRoom: () => boolean
+  /** When the connection began, when its reply began, or when the client last took something. */
+  #movedAt = performance.now()
   #head = ''
   #left: Uint8Array = new Uint8Array()
   #ending = false
   #stream: Stream | undefined
   #timer: Timer | undefined
 
-  constructor(socket: Socket<Connection>, answer: (asked: Asked) => Reply | Promise<Reply>) {
+  /** `hasRoom` is asked before a long reply. */
+  constructor(socket: Socket<Connection>, answer: (asked: Asked) => Reply | Promise<Reply>, hasRoom: () => boolean) {
     this.#socket = socket
     this.#answer = answer
+    this.#hasRoom = hasRoom
     this.#wait(HEAD_MS)
   }
 
@@ -131,6 +166,11 @@ class Connection implements Sink {
 
   get busy(): boolean {
     return this.#left.length > 0
+  }
+
+  /** For how long the client has sent no request, or has taken nothing of its reply, in milliseconds. */
+  get idleMs(): number {
+    return performance.now() - this.#movedAt
   }
 
   read(bytes: Buffer): void {
@@ -156,8 +196,10 @@ class Connection implements Sink {
     }
   }
 
-  reply({ status, type, headers = {}, body }: Reply, method = 'GET'): void {
+  reply(wanted: Reply, method = 'GET'): void {
     this.#begin()
+    const isLong = typeof wanted.body !== 'function' && wanted.body.length > SHORT_BYTES
+    const { status, type, headers = {}, body } = isLong && !this.#hasRoom() ? CROWDED : wanted
     const content = typeof body === 'function' ? undefined : bytesOf(body)
     const length = content && { 'Content-Length': content.length }
     const all = { 'Content-Type': type, ...length, Connection: 'close', ...headers }
@@ -184,7 +226,10 @@ class Connection implements Sink {
   flush(): void {
     const before = this.#left.length
     if (before > 0) this.#left = this.#left.subarray(Math.max(this.#socket.write(this.#left), 0))
-    if (this.#left.length < before) this.#rest()
+    if (this.#left.length < before) {
+      this.#movedAt = performance.now()
+      this.#rest()
+    }
     if (this.busy || this.#ending) this.#wait(STALLED_MS)
     if (this.busy) return
     // Closes only the sending half. After a full close, more data from the client would destroy the part of the reply
@@ -197,6 +242,12 @@ class Connection implements Sink {
     this.#socket.terminate()
   }
 
+  /** Closes the connection for another one. What the client has got stays with it. */
+  leave(): void {
+    if (this.#ending && !this.busy) this.#socket.end()
+    else this.drop()
+  }
+
   closed(): void {
     this.#rest()
     this.#stream?.closed()
@@ -205,13 +256,20 @@ class Connection implements Sink {
 
   #begin(): void {
     this.reading = false
+    this.#movedAt = performance.now()
     this.#head = ''
     this.#rest()
   }
 
-  // Starts the time limit. A second call does not extend a running limit.
+  // Starts the time limit. A second call does not extend a running limit. After work that held the agent up, timers run
+  // before what the client has sent is read. So a late timer waits a moment more.
   #wait(ms: number): void {
-    this.#timer ??= setTimeout(() => this.drop(), ms)
+    const due = performance.now() + ms
+    this.#timer ??= setTimeout(() => {
+      this.#timer = undefined
+      if (performance.now() - due > WHILE_MS) this.#wait(WHILE_MS)
+      else this.drop()
+    }, ms)
   }
 
   #rest(): void {

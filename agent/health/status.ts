@@ -104,7 +104,12 @@ export interface TunnelsStatus {
   readonly nodes: number
   /** The packets that were refused since the table was loaded, at most since the start of the node. */
   readonly refused: number
-  /** The addresses whose packets were refused in the last ten minutes, 64 per family at most. */
+  /** Those of the last ten minutes, at most since the start of the agent. */
+  readonly lately: number
+  /**
+   * The addresses whose packets were refused in the last ten minutes, and that still have no lease after a while. 64 per
+   * family at most.
+   */
   readonly strangers: readonly Ip[]
 }
 

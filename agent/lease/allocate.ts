@@ -1,3 +1,4 @@
+import { meets } from '../../lib/text/cidr.ts'
 import { bitsOf, type Cidr, format, split } from '../../lib/text/ip.ts'
 import type { Both } from './lease.ts'
 import type { NetworkConf, Pool } from './network-configuration.ts'
@@ -88,9 +89,7 @@ function inPool(pool: Pool | undefined, cidr: Cidr | undefined): boolean {
 }
 
 function meet(a: Cidr | undefined, b: Cidr | undefined): boolean {
-  if (!a || !b) return false
-  const [one, other] = [split(a), split(b)]
-  return one.family === other.family && one.first <= other.last && other.first <= one.last
+  return a !== undefined && b !== undefined && meets(a, b)
 }
 
 function present(taken: readonly Both<Cidr>[], family: 'v4' | 'v6'): readonly Cidr[] {

@@ -1,9 +1,11 @@
 import { countedPackets, isThere } from '../../lib/os/nftables.ts'
 import { listed } from '../../lib/os/show.ts'
+import { contains } from '../../lib/text/cidr.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import { sourcesOf } from '../backend/peers.ts'
 import { removal } from '../firewall/masquerade.ts'
+import { Strangers } from '../firewall/strangers.ts'
 import { REFUSED, SHAPES, STRANGERS, setOf, tunnelRules } from '../firewall/tunnels.ts'
 import type { NodeState } from '../health/condition.ts'
 import type { TunnelsStatus } from '../health/status.ts'
@@ -40,7 +42,7 @@ export class TunnelsPart implements Part {
   readonly #others: () => readonly Ip[]
   /** The rules that the kernel has: as they were loaded, and as nft printed them afterwards. */
   #loaded: { readonly text: string; readonly shown: string } | undefined
-  #strangers: ReadonlySet<Ip> = new Set()
+  readonly #strangers = new Strangers()
 
   /** `others` gives the nodes that have no lease here, and that BGP knows. */
   constructor(context: Context, now: NodeState, queue: Queue, repairs: Repairs, others: () => readonly Ip[]) {
@@ -141,7 +143,8 @@ export class TunnelsPart implements Part {
   #status(): TunnelsStatus | undefined {
     const nodes = Object.keys(SHAPES).reduce((sum, set) => sum + this.#elements.size(set), 0)
     try {
-      return { nodes, refused: countedPackets('inet', this.#table, REFUSED) ?? 0, strangers: this.#seen() }
+      const { all: strangers, lately } = this.#strangers
+      return { nodes, refused: countedPackets('inet', this.#table, REFUSED) ?? 0, lately, strangers }
     } catch {
       return undefined
     }
@@ -153,14 +156,24 @@ export class TunnelsPart implements Part {
     )
   }
 
-  /** Logs each address whose packets were refused once, as long as it does not stop for ten minutes. */
+  // A lease that came, or a setting of this run.
+  #isTaken(ip: Ip): boolean {
+    const { sources } = this.#context.firewall.tunnels
+    return this.#elements.wanted(setOf(ip)).has(ip) || (sources !== 'any' && sources.some((one) => contains(one, ip)))
+  }
+
+  /**
+   * Logs each address whose packets were refused and that still has no lease after a while. It does so once, as long as
+   * the address does not stop for ten minutes.
+   */
   async watch(signal: AbortSignal): Promise<void> {
     for (; !signal.aborted; await pause(LOOK_MS, signal)) {
       if (this.#loaded === undefined) continue
       try {
-        const now = this.#seen()
-        const fresh = now.filter((ip) => !this.#strangers.has(ip))
-        this.#strangers = new Set(now)
+        const packets = countedPackets('inet', this.#table, REFUSED) ?? 0
+        const isCurrent = this.#context.store.state().connected && this.#now.stale === undefined
+        const seen = { addresses: this.#seen(), packets }
+        const fresh = this.#strangers.look(performance.now(), seen, (ip) => this.#isTaken(ip), isCurrent)
         if (fresh.length === 0) continue
         const why = 'no lease has this address; if a node sends from it, want it in --tunnel-sources'
         this.#context.warn(`agent: refused tunnelled packets from ${fresh.join(', ')}: ${why}`)

@@ -1,10 +1,15 @@
+import { meets } from '../../lib/text/cidr.ts'
 import { ValueError } from '../../lib/text/errors.ts'
+import type { Cidr } from '../../lib/text/ip.ts'
+import { givenMtu } from '../backend/open.ts'
 import { type Choice, chooseUplink, overlap, see, strangersOf, type Uplink } from '../backend/uplink.ts'
 import type { NodeState } from '../health/condition.ts'
 import type { Event } from '../kernel/events.ts'
 import { PROTO } from '../kernel/marks.ts'
+import { within } from '../kernel/ownership.ts'
 import { both, isSame } from '../lease/families.ts'
-import { DONE, type Outcome, type Part } from '../scheduler/part.ts'
+import type { Failure } from '../scheduler/failures.ts'
+import type { Outcome, Part } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
 import type { Context } from './context.ts'
 
@@ -18,6 +23,7 @@ export class UplinkPart implements Part {
   readonly #now: NodeState
   readonly #changed: () => void
   readonly #links = new Map<string, string>()
+  #clipped: string | undefined
 
   /** `changed` is called after each choice. */
   constructor(context: Context, now: NodeState, queue: Queue, changed: () => void) {
@@ -34,13 +40,18 @@ export class UplinkPart implements Part {
     const before = this.#now.choice?.uplink
     const strangers = bgp ? strangersOf(sight, facts.networks) : []
     const choice = { ...this.#choose(sight), ...(strangers.length > 0 && { strangers }) }
-    if (!before) this.#refuseOverlap(sight)
+    const overlaps = this.#overlapping(sight)
+    const [first] = overlaps
+    // A node that serves its pods goes on. A node that begins does not, whatever its state directory remembers.
+    if (!before && first !== undefined) throw new ValueError(`${first}; want another "Network", or --allow-overlap`)
     this.#now.choice = choice
     const { name, mtu, tunnel } = choice.uplink
+    this.#reportMtu(choice.uplink)
     if (!before || !isSameUplink(before, choice.uplink))
       log(`agent: uplink ${name} ${both(tunnel).join(' ')}: ${choice.why} mtu=${mtu}`)
     this.#changed()
-    return DONE
+    const hurt = (text: string): Failure => ({ scope: 'part', text: `${text}: addresses there may be out of reach` })
+    return { failures: overlaps.map(hurt) }
   }
 
   /** Whether an event may change the choice, or the set of peers on the uplink's link. */
@@ -54,8 +65,8 @@ export class UplinkPart implements Part {
     const dev = resource.kind === 'link' ? resource.name : 'dev' in resource ? resource.dev : undefined
     const isForeignRoute = resource.kind === 'route' && resource.proto !== PROTO
     if (kind !== 'link' && kind !== 'addr' && !isForeignRoute) return false
-    const isDefault = resource.kind === 'route' && resource.dst.endsWith('/0')
-    return isDefault || name === undefined || dev === undefined || dev === name
+    const leads = resource.kind === 'route' && (resource.dst.endsWith('/0') || this.#isForPods(resource.dst))
+    return leads || name === undefined || dev === undefined || dev === name
   }
 
   // Packets go on over the uplink of before. The status says no reason for it that no longer holds.
@@ -71,19 +82,37 @@ export class UplinkPart implements Part {
     }
   }
 
-  #refuseOverlap(sight: Parameters<typeof overlap>[0]): void {
-    const { conf, allowOverlap, backend, options, before, log, bgp } = this.#context
+  // A packet that is larger than the uplink's does not leave the node.
+  #reportMtu({ name, mtu }: Uplink): void {
+    const { conf, backend, failures, log } = this.#context
+    const given = givenMtu(conf, backend)
+    const want = `want at most ${mtu}, or a link with that MTU`
+    const text = `Backend.MTU ${given} of the network's configuration has no effect: the uplink ${name} has ${mtu}; ${want}`
+    const isClipped = given !== undefined && given > mtu
+    if (isClipped && this.#clipped !== text) log(`agent: ${text}`)
+    this.#clipped = isClipped ? text : undefined
+    failures.report('MTU', isClipped ? [{ scope: 'part', text }] : [])
+  }
+
+  // Whether a route of another program may take packets for pods of other nodes.
+  #isForPods(dst: Cidr): boolean {
+    const { conf } = this.#context
+    const isOwn = within(both(this.#now.lease?.subnets ?? {}))
+    return [conf.v4, conf.v6].some((pool) => pool && meets(dst, pool.network)) && !isOwn(dst)
+  }
+
+  // One sentence for each network of pods that overlaps a route of another program.
+  #overlapping(sight: Parameters<typeof overlap>[0]): string[] {
+    const { conf, allowOverlap, backend, options, before = {}, bgp } = this.#context
     // The agent's BIRD may have a network that holds this one, such as 10.0.0.0/8, and subnets of nodes.
     const isOther = ({ protocol }: (typeof sight.routes)[number]) => !bgp || !BIRD.includes(protocol ?? '')
     const seen = { ...sight, routes: sight.routes.filter(isOther) }
-    for (const pool of allowOverlap ? [] : [conf.v4, conf.v6]) {
-      const meets = pool && overlap(seen, pool.network, backend.links(options))
-      if (!meets) continue
-      const text = `the network ${pool.network} overlaps the route ${meets} of this node`
-      // A node that already has pods keeps working.
-      if (!before?.v4 && !before?.v6) throw new ValueError(`${text}; want another "Network", or --allow-overlap`)
-      log(`agent: ${text}: addresses there may be out of reach`)
-    }
+    const subnets = this.#now.lease?.subnets ?? before
+    const pods = { links: backend.links(options), subnets, byCommands: backend.commands !== undefined }
+    return (allowOverlap ? [] : [conf.v4, conf.v6]).flatMap((pool) => {
+      const meets = pool && overlap(seen, pool, pods)
+      return meets ? [`the network ${pool.network} overlaps the route ${meets} of this node`] : []
+    })
   }
 }
 

@@ -1,5 +1,5 @@
 import type { Attachment } from '../cni/plugin.ts'
-import { ifDiskAllows, remove, withLock, writeAtomic, writeUnnamed } from '../os/files.ts'
+import { ifDiskAllows, remove, requireRoom, withLock, writeAtomic } from '../os/files.ts'
 import { fs } from '../os/fs.ts'
 import { log } from '../os/log.ts'
 import { type Identity, identityOf, isAt } from '../os/netns.ts'
@@ -47,8 +47,8 @@ export interface Note extends Part {
 /** The name of the interface plugin's part. */
 export const LINK = 'link'
 
-// A reboot empties this file system, and it empties the kernel too.
-const DIR = '/run/cni/plumb'
+/** The folder of the journal. A reboot empties this file system, and it empties the kernel too. */
+export const DIR = '/run/cni/plumb'
 
 /** The name of a plugin's part of an attachment's entry. */
 export function partName(type: string, owner: Owner): PartName {
@@ -165,8 +165,7 @@ function forgetting(owner: Owner, to: (before: Entry) => Entry): void {
 /** Throws CniError 50 when the journal cannot be written. No ADD would work then. */
 export function ready(): void {
   try {
-    // This makes the folder. The test file has no name (O_TMPFILE), so a killed call leaves nothing.
-    withLock(LOCK, () => writeUnnamed(DIR, 'x'))
+    requireRoom(DIR)
   } catch (cause) {
     throw new CniError(CODE.notReady, `Cannot write to ${DIR}: no pod can be attached`, (cause as Error).message, {
       cause,

@@ -184,14 +184,32 @@ function absentOr(cause: unknown, code: string): boolean {
   return (cause as NodeJS.ErrnoException).code === code
 }
 
-/** Writes a text into an unnamed file of a folder, to test for room. It disappears. Throws the kernel's error. */
-export function writeUnnamed(dir: string, text: string): void {
-  const fd = fs.openSync(dir, 'unnamed', 0o600)
+// What the files of some attachments take, in bytes.
+const ROOM = 32 * 1024
+// The file system has no files without a name (open(2), O_TMPFILE).
+const UNKNOWN: readonly (string | undefined)[] = ['EOPNOTSUPP', 'EISDIR', 'ENOSYS']
+
+/**
+ * Requires that a folder takes files, or the nearest folder above it while it does not exist. It writes a file without
+ * a name, which disappears also when this process is killed. Throws the kernel's error, such as ENOSPC. A file system
+ * that cannot be asked in this way passes.
+ */
+export function requireRoom(dir: string): void {
   try {
-    fs.writeAllSync(fd, text)
-  } finally {
-    fs.closeSync(fd)
+    const fd = fs.openSync(nearest(dir), 'unnamed', 0o600)
+    try {
+      fs.writeAllSync(fd, new Uint8Array(ROOM))
+    } finally {
+      fs.closeSync(fd)
+    }
+  } catch (cause) {
+    if (!UNKNOWN.includes((cause as NodeJS.ErrnoException).code)) throw cause
   }
+}
+
+/** The folder itself, or the nearest one above it that exists. */
+export function nearest(dir: string): string {
+  return dir === '/' || fs.existsSync(dir) ? dir : nearest(fs.dirname(dir))
 }
 
 /**

@@ -2,7 +2,7 @@
 // a pool. Begin with `addressStore` in this file. Read dhcp.ts for DHCP.
 
 import type { IpConfig } from '../cni/result.ts'
-import { remove, withLock } from '../os/files.ts'
+import { remove, requireRoom, withLock } from '../os/files.ts'
 import { fs } from '../os/fs.ts'
 import { log } from '../os/log.ts'
 import { CniError, CODE } from '../text/errors.ts'
@@ -49,7 +49,7 @@ export interface AddressStore {
   holds(owner: Owner): boolean
   /** Frees the addresses that belong to none of these owners. */
   keepOnly(owners: readonly Owner[]): void
-  /** Throws CniError 50 when a set has no free address. */
+  /** Throws CniError 50 when the disk takes no file, or a set has no free address. */
   ready(sets: readonly RangeSet[]): void
 }
 
@@ -89,7 +89,10 @@ export function addressStore(dataDir: string, network: NetworkName, cooldown = 0
     release: (owner) => ifThere(() => release(openLedger(place), owner, cooldown)),
     holds: (owner) => ifThere(() => holds(openLedger(place), owner)) ?? false,
     keepOnly: (owners) => ifThere(() => keepOnly(place, owners, cooldown)),
-    ready: (sets) => ifThere(() => ready({ place, cooldown }, sets)),
+    ready(sets) {
+      requireDisk(place)
+      ifThere(() => ready({ place, cooldown }, sets))
+    },
   }
 }
 
@@ -347,6 +350,16 @@ const ADVICE: Readonly<Record<string, string>> = {
   ENOTDIR: 'something in its path is a file: want a directory',
   EEXIST: 'something in its path is a file: want a directory',
   ENAMETOOLONG: "the network's name or ipam.dataDir is too long for a path",
+}
+
+function requireDisk({ dir }: Place): void {
+  try {
+    requireRoom(dir)
+  } catch (cause) {
+    const { code = '' } = cause as NodeJS.ErrnoException
+    const fact = `Cannot write to the address pool ${dir}: no pod can be attached`
+    throw new CniError(CODE.notReady, fact, `${code}: ${ADVICE[code] ?? 'the disk failed'}`, { cause })
+  }
 }
 
 function onDisk<T>({ dir }: Place, work: () => T): T {

@@ -18,6 +18,12 @@ export function contains(cidr: Cidr, ip: Ip): boolean {
   return family === other && bits >= first && bits <= last
 }
 
+/** Whether two networks have an address in common. False when the families differ. */
+export function meets(one: Cidr, other: Cidr): boolean {
+  const [a, b] = [split(one), split(other)]
+  return a.family === b.family && a.first <= b.last && b.first <= a.last
+}
+
 /** Whether an address or network is IPv6. */
 export function isSix(value: Ip | Cidr): boolean {
   return value.includes(':')

@@ -89,7 +89,7 @@ describe('plumb doctor and files of a node', () => {
   )
 
   it(
-    '[DG1] DR37: finds a file system that is read-only, and one that is full; DR16: and nft of an older version',
+    '[DG1] DR37: finds a file system that is read-only; DR55: and one that is nearly full; DR16: and nft of an older version',
     withFixture(async (fixture) => {
       const { node } = fixture
       await sh(node.ns, 'mkdir -p /var/lib/cni; mount -t tmpfs -o size=4m none /var/lib/cni')
@@ -99,15 +99,16 @@ describe('plumb doctor and files of a node', () => {
           code: 'DR37',
           what: 'a read-only file system',
           make: () => sh(node.ns, 'mount -o remount,ro /var/lib/cni'),
-          says: /^The file system \/var\/lib\/cni is read-only: plumb cannot write below \/var\/lib\/cni: pods do not start, and their addresses are not freed$/,
+          says: /^Cannot write to \/var\/lib\/cni\/networks, because the file system \/var\/lib\/cni is read-only \(EROFS\): no pod can be attached$/,
           isOfMounts: true,
         })
         await sh(node.ns, 'head -c 3600000 /dev/zero >/var/lib/cni/log')
         await isFoundAlone(fixture, {
-          code: 'DR37',
-          what: 'a full file system',
+          code: 'DR55',
+          severity: 'warning',
+          what: 'a file system that is nearly full',
           make: () => undefined,
-          says: /^The file system \/var\/lib\/cni has \d+ kB left: plumb cannot write below \/var\/lib\/cni: /,
+          says: /^The file system \/var\/lib\/cni of \/var\/lib\/cni\/networks has \d+ kB left: soon no pod can be attached$/,
         })
         // The command tells what takes the room.
         await sh(node.ns, 'rm /var/lib/cni/log')

@@ -60,6 +60,39 @@ describe('plumb agent', () => {
   )
 
   it(
+    'names keys of the configuration that nothing reads, with the nearest one, and an MTU that the uplink does not have; it is degraded and works, until they are gone',
+    inCluster(
+      1,
+      (cluster) => fileStore(cluster, NETWORK),
+      async (cluster, test) => {
+        test.timeout(60_000)
+        const [one] = cluster.nodes as [Node]
+        const agent = one.agent()
+        await agent.ready(30_000)
+        assert.equal(await agent.readyz(), '200 ready\n')
+        await agent.stop()
+        const typo = { ...NETWORK, Netwrok: '10.9.0.0/16', Backend: { Type: 'vxlan', Prot: 8473, MTU: 9000 } }
+        const again = one.agent(...fileStore({ ...cluster, dir: one.dir }, typo))
+        const { degraded } = await again.ready(30_000)
+        const key = "The network's configuration has a key without effect: unknown key"
+        const wanted = [
+          `${key} "Netwrok", did you mean "Network"?`,
+          `${key} "Backend.Prot", did you mean "Port"?`,
+          "Backend.MTU 9000 of the network's configuration has no effect: the uplink eth0 has 1500; want at most 1500, or a link with that MTU",
+        ]
+        assert.deepEqual(degraded, wanted)
+        for (const text of ['unknown key "Netwrok"', 'unknown key "Backend.Prot"', 'Backend.MTU 9000'])
+          assert.equal(again.log().split(text).length, 2, again.log())
+        assert.equal(subnetEnv(one)?.['FLANNEL_MTU'], '1450')
+        fileStore({ ...cluster, dir: one.dir }, { ...NETWORK, Backend: { Type: 'vxlan', MTU: 1400 } })
+        process.kill(again.pid, 'SIGHUP')
+        await until(async () => (await again.readyz()) === '200 ready\n', 20_000)
+        assert.equal(subnetEnv(one)?.['FLANNEL_MTU'], '1350')
+      },
+    ),
+  )
+
+  it(
     '[FA10] goes on as it was when SIGHUP finds a configuration that cannot be used: it is degraded and says why, until the store has another one',
     inCluster(
       2,

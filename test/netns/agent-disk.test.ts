@@ -6,6 +6,8 @@ import { execa } from 'execa'
 import { ping, until } from '../support/harness.ts'
 import { type Agent, fileStore, inCluster, type Node, subnetEnv } from '../support/nodes.ts'
 
+const DIST = join(import.meta.dir, '../../dist')
+const PLUMB = join(DIST, 'plumb')
 const VXLAN = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
 
 /** How a disk fails, and how it is back. */
@@ -125,6 +127,71 @@ describe('plumb agent, when a disk fails', () => {
   }
 })
 
+describe('plumb agent, when plugins cannot write', () => {
+  for (const [what, { said, fail, mend }] of Object.entries(FAILURES))
+    for (const [folder, top] of [
+      ['/run/cni/plumb', '/run/cni'],
+      ['/var/lib/cni/networks', '/var/lib/cni'],
+    ] as const)
+      it(
+        `${what} where ${folder} is: the node is not ready until the disk is back; readyz, status, doctor and plumb cni status say the same`,
+        inCluster(
+          1,
+          (cluster) => fileStore(cluster, VXLAN),
+          async ({ nodes }, test) => {
+            test.timeout(120_000)
+            const [one] = nodes as [Node]
+            mkdirSync(top, { recursive: true })
+            await sh(`mount -t tmpfs -o size=4m disk ${top}`)
+            try {
+              const agent = one.agent()
+              await agent.ready(20_000)
+              assert.equal(await agent.readyz(), '200 ready\n')
+              await fail(top)
+              const why = what === 'full' ? 'full (ENOSPC)' : 'read-only (EROFS)'
+              const sentence = `Cannot write to ${folder}, because the file system ${top} is ${why}: no pod can be attached`
+              await until(async () => (await agent.readyz()).startsWith(`503 ${sentence}`), 30_000)
+              assert.match(await statusOf(one), new RegExp(`^n1 is not ready:\n {2}${sentence.replace(/[()]/g, '.')}`))
+              assert.deepEqual(await faults(one), [`DR37 ${sentence}`])
+              const answer = await cniStatus(one)
+              assert.match(answer, /^error 50: .*Cannot write to .*: no pod can be attached$/m)
+              assert.match(answer, said)
+              await mend(top)
+              await until(async () => (await agent.readyz()) === '200 ready\n', 30_000)
+              assert.deepEqual([await faults(one), await cniStatus(one)], [[], ''])
+            } finally {
+              await sh(`umount --lazy ${top}`)
+            }
+          },
+        ),
+      )
+
+  it(
+    'a node whose journal has little room is degraded before no pod can be attached',
+    inCluster(
+      1,
+      (cluster) => fileStore(cluster, VXLAN),
+      async ({ nodes }, test) => {
+        test.timeout(60_000)
+        const [one] = nodes as [Node]
+        mkdirSync('/run/cni', { recursive: true })
+        await sh('mount -t tmpfs -o size=512k disk /run/cni')
+        try {
+          const agent = one.agent()
+          await agent.ready(20_000)
+          assert.match(
+            await agent.readyz(),
+            /^200 degraded: The file system \/run\/cni of \/run\/cni\/plumb has \d+ kB left: soon no pod can be attached;/,
+          )
+          assert.equal(await cniStatus(one), '')
+        } finally {
+          await sh('umount --lazy /run/cni')
+        }
+      },
+    ),
+  )
+})
+
 describe('plumb agent, when the shared folder is unmounted', () => {
   it(
     '[FA4] peers stay, the node is ready and degraded, nothing is written below the mount point; it goes on when the folder is back',
@@ -189,6 +256,28 @@ function isThere(disk: string, file: string): boolean {
 async function reaches(one: Node, two: Node): Promise<void> {
   const address = subnetEnv(two)?.['FLANNEL_SUBNET']?.replace(/\.1\/24$/, '.0') as string
   await until(() => ping(one.ns, address), 15_000)
+}
+
+async function statusOf({ ns, dir }: Node): Promise<string> {
+  return (await ns.exec([PLUMB, 'status', '--socket', join(dir, 'agent.sock')])).stdout
+}
+
+// What the checks of disks find, without the commands.
+async function faults({ ns, dir }: Node): Promise<string[]> {
+  const places = ['--socket', join(dir, 'agent.sock'), '--subnet-file', join(dir, 'subnet.env')]
+  const { stdout } = await ns.exec([PLUMB, 'doctor', 'DR37', 'DR55', '--json', ...places])
+  return JSON.parse(stdout).findings.map(({ code, text }: { code: string; text: string }) => `${code} ${text}`)
+}
+
+// What `plumb cni status` refuses, or nothing.
+async function cniStatus({ ns, dir }: Node): Promise<string> {
+  const lists = join(dir, 'lists')
+  mkdirSync(lists, { recursive: true })
+  const bridge = { type: 'bridge', ipam: { type: 'host-local', subnet: '10.1.0.0/24' } }
+  writeFileSync(join(lists, '10-net.conflist'), JSON.stringify({ cniVersion: '1.1.0', name: 'net', plugins: [bridge] }))
+  const { status, stderr } = await ns.exec([PLUMB, 'cni', 'status', 'net', '--conf-dir', lists, '--bin-dir', DIST])
+  assert.equal(status, stderr === '' ? 0 : 1, stderr)
+  return stderr
 }
 
 async function known(agent: Agent) {

@@ -75,6 +75,55 @@ describe('plumb agent and its uplink', () => {
     )
 
   it(
+    'a network that overlaps a route of another program is refused, whatever the state directory remembers; routes to pods are no overlap',
+    inCluster(
+      2,
+      (cluster) => fileStore(cluster, FOUR),
+      async ({ nodes, hub }, test) => {
+        test.timeout(90_000)
+        const [one, two] = nodes as [Node, Node]
+        await two.agent().ready(20_000)
+        const first = one.agent()
+        await first.ready(20_000)
+        await until(async () => (await first.status())?.kinds['route']?.programmed === 1)
+        // A pod of this node, as ptp attaches it.
+        await one.ns.ip('link', 'add', 'pod1', 'type', 'veth', 'peer', 'name', 'pod2')
+        await one.ns.ip('link', 'set', 'pod1', 'up')
+        await one.ns.ip('route', 'add', String(gatewayOf(one).v4).replace(/\.1$/, '.9'), 'dev', 'pod1')
+        await first.stop('SIGKILL')
+
+        const again = one.agent()
+        assert.deepEqual((await again.ready(20_000)).degraded, [])
+        const route = '10.244.0.0/15'
+        await one.ns.ip('route', 'add', route, 'dev', 'eth0')
+        const overlaps = `the network 10.244.0.0/16 overlaps the route ${route} on eth0 of this node`
+        await until(
+          async () => (await again.readyz()) === `200 degraded: ${overlaps}: addresses there may be out of reach\n`,
+        )
+        await again.stop()
+
+        const refused = `Cannot choose the uplink: ${overlaps}; want another "Network", or --allow-overlap`
+        const restarted = one.agent()
+        await until(async () => (await restarted.status())?.reasons.includes(refused) === true, 20_000)
+        assert.match(await restarted.readyz(), /^503 /)
+        await one.ns.ip('route', 'del', route)
+        await until(async () => (await restarted.readyz()) === '200 ready\n', 20_000)
+        await restarted.stop()
+
+        const other = '10.245.128.0/17'
+        await one.ns.ip('route', 'add', other, 'dev', 'eth0')
+        const store = fileStore({ dir: one.dir, nodes, hub }, { ...FOUR, Network: '10.245.0.0/16' })
+        const changed = one.agent(...store)
+        const why = `the network 10.245.0.0/16 overlaps the route ${other} on eth0 of this node`
+        await until(async () => (await changed.status())?.reasons.some((text) => text.includes(why)) === true, 20_000)
+        assert.match(await changed.readyz(), /^503 /)
+        await changed.stop()
+        assert.equal((await one.agent(...store, '--allow-overlap').ready(20_000)).ready, true)
+      },
+    ),
+  )
+
+  it(
     '[F 24] behind a NAT: peers are told the public address, tunnels begin at the own one, and pods are reached through the router, by --public-ip and by --advertise-address',
     inCluster(
       2,

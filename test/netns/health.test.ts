@@ -1,10 +1,11 @@
 // Tests agent/health.
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { connect, createServer } from 'node:net'
+import { connect, createServer, type Socket } from 'node:net'
 import { deflateRawSync } from 'node:zlib'
 import { execa } from 'execa'
 import { serveHealth } from '../../agent/health/health.ts'
+import { listen } from '../../agent/health/http.ts'
 import { keepFailures } from '../../agent/scheduler/failures.ts'
 import type { CniError } from '../../lib/text/errors.ts'
 import { exposition, value } from '../support/exposition.ts'
@@ -157,7 +158,7 @@ describe('serveHealth()', () => {
       const { value: said } = await flood.stdout.getReader().read()
       assert.match(new TextDecoder().decode(said), /flooded/)
       const before = readdirSync('/proc/self/fd').length
-      assert.ok(before < 150, `${before} file descriptors`)
+      assert.ok(before < 320, `${before} file descriptors`)
       assert.deepEqual(
         [(await fetch(`${URL}/readyz`)).status, (await fetch('http://agent/readyz', { unix: SOCKET })).status],
         [200, 200],
@@ -165,6 +166,46 @@ describe('serveHealth()', () => {
       await until(() => readdirSync('/proc/self/fd').length < 40, 10_000)
     } finally {
       flood.kill()
+    }
+  })
+  it('a crowd that asks at once is answered, beside clients that are slow to ask and clients that say nothing', async () => {
+    const silent = Array.from({ length: 30 }, () => connect(PORT, '127.0.0.1').on('error', () => {}))
+    const slow = Array.from({ length: 30 }, () => slowly('GET /readyz HTTP/1.1\r\n', '\r\n'))
+    try {
+      for (const socket of silent) await until(() => !socket.connecting)
+      const begun = await Promise.all(slow.map(({ begun }) => begun))
+      for (let round = 0; round < 3; round++) {
+        const crowd = Bun.spawn([process.execPath, '-e', CROWD, `${PORT}`, '100'], {
+          stdout: 'pipe',
+          stderr: 'inherit',
+        })
+        assert.equal(await new Response(crowd.stdout).text(), '100 answered, 0 not\n')
+      }
+      for (const finish of begun) assert.match(await finish(), /^HTTP\/1\.1 200 [\s\S]*\r\nready\n$/)
+    } finally {
+      for (const socket of silent) socket.destroy()
+    }
+  })
+  it('a crowd that takes nothing of a long answer gets 64 of them at most, the others are told to come again, and short ones are answered', async () => {
+    const long = 'x'.repeat(16 * 1024 * 1024)
+    const bytes = new TextEncoder().encode(long)
+    const reply = (body: string | Uint8Array) => ({ status: 200, type: 'text/plain', body })
+    const { stop } = listen({ hostname: '127.0.0.1', port: PORT + 1 }, ({ path }) =>
+      reply(path === '/long' ? bytes : 'short'),
+    )
+    const crowd = Array.from({ length: 100 }, () => unread(PORT + 1, '/long'))
+    try {
+      await until(() => crowd.every(({ socket }) => !socket.connecting))
+      for (let i = 0; i < 5; i++) assert.equal(await (await fetch(`http://127.0.0.1:${PORT + 1}/`)).text(), 'short')
+      await until(async () => (await (await fetch(`http://127.0.0.1:${PORT + 1}/long`)).text()) === long)
+      for (const { socket } of crowd) socket.resume()
+      const answers = await Promise.all(crowd.map(({ answer }) => answer))
+      const whole = answers.filter((text) => text.endsWith(long))
+      const told = answers.filter((text) => /^HTTP\/1\.1 503 [\s\S]*\r\nRetry-After: 1\r\n/.test(text))
+      assert.ok(whole.length <= 64, `${whole.length} whole, ${told.length} told to come again`)
+    } finally {
+      for (const { socket } of crowd) socket.destroy()
+      stop()
     }
   })
   it('connections that have their answer and stay open, and those that do not receive it, shut nobody out', async () => {
@@ -178,7 +219,11 @@ describe('serveHealth()', () => {
         await until(() => sockets.every(({ connecting }) => !connecting))
         for (let i = 0; i < 5; i++) {
           assert.equal((await fetch(`${URL}/healthz`)).status, 200, path)
-          assert.equal(JSON.parse(await (await fetch(`${URL}/status`)).text()).peers.length, 5000)
+          // Until one of the others has taken nothing for a moment.
+          await until(async () => {
+            const answer = await fetch(`${URL}/status`)
+            return answer.status === 200 && JSON.parse(await answer.text()).peers.length === 5000
+          })
         }
       } finally {
         for (const socket of sockets) socket.destroy()
@@ -361,6 +406,52 @@ function raw(text: string): Promise<string> {
     socket.on('close', () => resolve(said))
   })
 }
+
+// A client that sends the first part of its request, and the rest when it is told to.
+function slowly(first: string, rest: string): { readonly begun: Promise<() => Promise<string>> } {
+  return {
+    begun: new Promise((resolve) => {
+      let said = ''
+      const socket = connect(PORT, '127.0.0.1', () => socket.write(first, () => resolve(finish)))
+      const ended = new Promise<string>((done) => socket.on('close', () => done(said)))
+      socket.on('data', (bytes) => {
+        said += bytes
+      })
+      socket.on('error', () => {})
+      const finish = () => {
+        socket.write(rest)
+        return ended
+      }
+    }),
+  }
+}
+
+// A client that asks and reads nothing until it is told to.
+function unread(port: number, path: string): { readonly socket: Socket; readonly answer: Promise<string> } {
+  const socket = connect(port, '127.0.0.1', () => socket.write(`GET ${path} HTTP/1.1\r\n\r\n`))
+  socket.on('error', () => {}).pause()
+  const pieces: Buffer[] = []
+  const answer = new Promise<string>((resolve) => {
+    socket.on('close', () => resolve(Buffer.concat(pieces).toString()))
+  })
+  socket.on('data', (bytes) => pieces.push(Buffer.from(bytes))).pause()
+  return { socket, answer }
+}
+
+const CROWD = `
+const [port, count] = process.argv.slice(1)
+const net = require('node:net')
+let [answered, left] = [0, Number(count)]
+for (let i = 0; i < count; i++) {
+  let said = ''
+  const socket = net.connect(port, '127.0.0.1', () => socket.write('GET /readyz HTTP/1.1\\r\\n\\r\\n'))
+  socket.on('data', (bytes) => { said += bytes })
+  socket.on('error', () => {})
+  socket.on('close', () => {
+    if (/^HTTP.1.1 200 (.|\\s)*ready\\n$/.test(said)) answered++
+    if (--left === 0) console.log(answered + ' answered, ' + (count - answered) + ' not')
+  })
+}`
 
 const FLOOD = `
 const [port, count] = process.argv.slice(1)

@@ -139,9 +139,9 @@ describe('host-local: at scale and after faults', () => {
   ).timeout(60_000)
 
   it(
-    'a full or read-only disk is named; DEL frees on a full one',
+    'a full or read-only disk is named by ADD and by STATUS; DEL frees on a full one',
     inNamespaces(['node'], async ({ node }) => {
-      const net = pool(node, { subnet: '10.1.0.0/24' })
+      const net = pool(node, { subnet: '10.1.0.0/24' }, { cniVersion: '1.1.0' })
       const mount = async (...args: string[]) =>
         assert.deepEqual(await node.exec(args), { status: 0, stdout: '', stderr: '' })
       await mount('mount', '-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', net.dataDir)
@@ -150,8 +150,20 @@ describe('host-local: at scale and after faults', () => {
         await node.exec(['dd', 'if=/dev/zero', `of=${net.dataDir}/filler`, 'bs=4k'])
         const before = net.files()
         await net.fails('ADD', 'b', 5, /^Cannot use the address pool \/run\/ipam-\w+\/net: ENOSPC at /)
+        await net.fails(
+          'STATUS',
+          '',
+          50,
+          /^Cannot write to the address pool \/run\/ipam-\w+\/net: no pod can be attached$/,
+        )
         assert.deepEqual(net.files(), before)
         await mount('mount', '-o', 'remount,ro', net.dataDir)
+        await net.fails(
+          'STATUS',
+          '',
+          50,
+          /^Cannot write to the address pool \/run\/ipam-\w+\/net: no pod can be attached$/,
+        )
         await net.fails('DEL', 'a', 5, /^Cannot use the address pool .*: EROFS at /)
         await mount('mount', '-o', 'remount,rw', net.dataDir)
         await net.does('DEL', 'a')

@@ -263,7 +263,7 @@ function planted(): NodeState {
       refused: 0,
       steps,
     },
-    tunnels: () => ({ nodes: 3, refused: 8, strangers: [parseIp(ADDRESS)] }),
+    tunnels: () => ({ nodes: 3, refused: 8, lately: 8, strangers: [parseIp(ADDRESS)] }),
   }
 }
 

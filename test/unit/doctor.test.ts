@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { Glob } from 'bun'
 import type { Check } from '../../agent/doctor/check.ts'
 import { CHECKS } from '../../agent/doctor/checks/index.ts'
 import { AGENT_CHECKS, examine } from '../../agent/doctor/doctor.ts'
@@ -114,7 +115,7 @@ function healthy(more: Partial<Facts> & { sysctls?: Readonly<Record<string, stri
     certificates: [{ path: KUBELET, from: NOW - 180 * DAY, until: NOW + 180 * DAY }],
     now: NOW,
     pools: [{ network: 'cbr0', subnets: [parseCidr('10.64.0.0/24')], size: 253, taken: 1, left: 0 }],
-    disks: [{ path: '/run', mount: '/run', isReadOnly: false, freeBytes: 1e9, freeFiles: 1e5 }],
+    disks: [{ path: '/run/cni/plumb', of: 'plugins', mount: '/run', freeBytes: 1e9, freeFiles: 1e5 }],
     subnetFile: {
       path: '/run/flannel/subnet.env',
       isThere: true,
@@ -626,10 +627,26 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
     }),
     "/etc/systemd/network/10-all.network matches links of pods (Name=*): systemd-networkd configures links of pods; run sed -i 's/^ *Name *=.*/& !veth* !cni* !flannel*/' /etc/systemd/network/10-all.network",
   ],
+  ...(
+    [
+      ['ENOSPC', 'is full', 'du -xh /run | sort -h | tail'],
+      ['EROFS', 'is read-only', 'mount -o remount,rw /run'],
+      ['EIO', 'fails', 'findmnt /run'],
+    ] as const
+  ).map(([refusal, why, command]): (typeof FAULTS)[number] => [
+    'DR37',
+    healthy({ disks: [{ path: '/run/cni/plumb', of: 'plugins', mount: '/run', refusal, freeBytes: 0 }] }),
+    `Cannot write to /run/cni/plumb, because the file system /run ${why} (${refusal}): no pod can be attached; run ${command}`,
+  ]),
   [
     'DR37',
-    healthy({ disks: [{ path: '/run/cni', mount: '/run', isReadOnly: true, freeBytes: 1e9 }] }),
-    'The file system /run is read-only: plumb cannot write below /run/cni: pods do not start, and their addresses are not freed; run mount -o remount,rw /run',
+    healthy({ disks: [{ path: '/var/lib/plumb', of: 'agent', mount: '/', refusal: 'ENOSPC', freeBytes: 0 }] }),
+    'Cannot write to /var/lib/plumb, because the file system / is full (ENOSPC): the agent does not keep its state; run du -xh / | sort -h | tail',
+  ],
+  [
+    'DR55',
+    healthy({ disks: [{ path: '/run/cni/plumb', of: 'plugins', mount: '/run', freeBytes: 5e5 }] }),
+    'The file system /run of /run/cni/plumb has 488 kB left: soon no pod can be attached; run du -xh /run | sort -h | tail',
   ],
   [
     'DR38',
@@ -692,6 +709,18 @@ describe('the checks of the doctor', () => {
         for (const command of commands) assert.doesNotMatch(command, /\n/)
       }
   })
+  it('each is found by a test that makes its fault, on a node or in the facts above', () => {
+    const root = join(import.meta.dir, '..')
+    const files = [...new Glob('{long,longer,netns,peers,kubernetes}/**/*.test.ts').scanSync({ cwd: root })]
+    const texts = files.map((file) => readFileSync(join(root, file), 'utf8')).join('\n')
+    const inFacts = new Set<string>(FAULTS.map(([code]) => code))
+    const isOnNode = (code: string) => new RegExp(`(code: |fixture, |^ +)'${code}[' ]`, 'm').test(texts)
+    const untested = CHECKS.filter(({ code }) => !inFacts.has(code) && !isOnNode(code))
+    assert.deepEqual(
+      untested.map(({ code, title }) => `${code}: ${title}`),
+      [],
+    )
+  })
   it('stand in docs/doctor.md with their titles, and say whether the agent makes them', () => {
     const text = readFileSync(join(import.meta.dir, '../../docs/doctor.md'), 'utf8')
     const rows = [...text.matchAll(/^\| (DR\d+) +\| (.*?) +\| (.*?) +\| (.*?) +\|$/gm)].map((row) => row.slice(1, 5))
@@ -713,7 +742,7 @@ describe('the checks of the doctor', () => {
       },
     })
     const others = ['legacyRules', 'configurations', 'reach'] as const
-    for (const name of ['routes', 'rules', 'processes', 'disks', 'subnetFile', 'status', ...others] as const)
+    for (const name of ['routes', 'rules', 'processes', 'subnetFile', 'status', ...others] as const)
       Object.defineProperty(facts, name, refuse(name))
     const { notMade, made } = examine(facts, AGENT_CHECKS)
     assert.deepEqual(notMade, [])

@@ -1,6 +1,7 @@
 // Tests agent/backend.
 import assert from 'node:assert/strict'
-import { chooseUplink, overlap, type Sight, type Wish } from '../../agent/backend/uplink.ts'
+import { chooseUplink, overlap, type PodRoutes, type Sight, type Wish } from '../../agent/backend/uplink.ts'
+import type { Pool } from '../../agent/lease/network-configuration.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { IfName } from '../../lib/text/values.ts'
 
@@ -260,31 +261,55 @@ describe('chooseUplink()', () => {
 })
 
 describe('overlap()', () => {
-  const seen = sight(
-    ['eth0 10.0.0.5/8', 'br0 10.244.1.1/24'],
-    ['default dev eth0 via 10.0.0.1', '10.0.0.0/8 dev eth0', '10.244.1.0/24 dev br0', '172.16.0.0/12 dev flannel.1'],
-  )
-  it('[F 50] names the route of the node that a network meets, whichever is the larger', () => {
-    assert.equal(overlap(seen, '10.244.0.0/16' as Cidr, ['flannel.1']), '10.0.0.0/8 on eth0')
-    assert.equal(overlap(sight([], ['10.244.7.0/24 dev eth0']), '10.244.0.0/16' as Cidr, []), '10.244.7.0/24 on eth0')
-  })
-  it('[F 50] finds none in the default route, on bridges, on its own device, in other networks', () => {
-    assert.equal(
-      overlap(
-        sight(
-          ['br0'],
-          [
-            'default dev eth0 via 10.0.0.1',
-            '10.244.1.0/24 dev br0',
-            '10.244.2.0/24 dev flannel.1',
-            '10.1.0.0/24 dev eth0',
-            'fd00::/8 dev eth0',
-          ],
-        ),
-        '10.244.0.0/16' as Cidr,
-        ['flannel.1'],
-      ),
-      undefined,
-    )
-  })
+  const pool: Pool = {
+    network: '10.244.0.0/16' as Cidr,
+    length: 24,
+    min: '10.244.1.0' as Ip,
+    max: '10.244.255.0' as Ip,
+  }
+  const fresh: PodRoutes = { links: ['flannel.1'], subnets: {}, byCommands: false }
+  const served: PodRoutes = { ...fresh, subnets: { v4: '10.244.1.0/24' as Cidr } }
+  const moved: PodRoutes = { ...fresh, subnets: { v4: '10.96.1.0/24' as Cidr } }
+  const of = (route: string, pods: PodRoutes) => overlap(sight(['eth0', 'br0'], [route]), pool, pods)
+
+  for (const [what, route, found] of [
+    ['a network that holds it', '10.0.0.0/8 dev eth0', '10.0.0.0/8 on eth0'],
+    ['the same by a router', '10.0.0.0/8 dev eth0 via 192.0.2.9', '10.0.0.0/8 on eth0'],
+    ['a part of it that is no subnet of a node', '10.244.128.0/17 dev eth0', '10.244.128.0/17 on eth0'],
+    ['the same by a router', '10.244.128.0/17 dev eth0 via 192.0.2.9', '10.244.128.0/17 on eth0'],
+    ['a subnet on a link of the node', '10.244.7.0/24 dev eth0', '10.244.7.0/24 on eth0'],
+    ['one address on a link of the node', '10.244.7.9 dev eth0', '10.244.7.9 on eth0'],
+    ['a network that holds the own subnet', '10.244.0.0/23 dev eth0', '10.244.0.0/23 on eth0'],
+  ] as const)
+    for (const [who, pods] of Object.entries({ fresh, served, moved }))
+      it(`a network meets ${what}: ${route}, on a ${who} node`, () => assert.equal(of(route, pods), found))
+
+  for (const [what, route] of [
+    ['the default route', 'default dev eth0 via 10.0.0.1'],
+    ['a bridge', '10.244.1.0/24 dev br0'],
+    ['the device of the backend', '10.244.2.0/24 dev flannel.1'],
+    ['a route of an agent', '10.244.2.0/24 dev eth0 via 192.0.2.2 protocol 112'],
+    ['other networks', '10.1.0.0/24 dev eth0'],
+    ['the other family', 'fd00::/8 dev eth0'],
+  ] as const)
+    for (const [who, pods] of Object.entries({ fresh, served, moved }))
+      it(`${what} is no overlap: ${route}, on a ${who} node`, () => assert.equal(of(route, pods), undefined))
+
+  const byCommands = { ...served, byCommands: true }
+  for (const [what, route, own, found] of [
+    ['pods of this node', '10.244.1.7 dev veth1', served, '10.244.1.7 on veth1'],
+    [
+      'a subnet by another node, as flannel makes it',
+      '10.244.7.0/24 dev eth0 via 192.0.2.7',
+      served,
+      '10.244.7.0/24 on eth0',
+    ],
+    ['a device of another backend of flannel', '10.244.0.0/16 dev flannel-wg', served, '10.244.0.0/16 on flannel-wg'],
+    ['a subnet, as commands make it', '10.244.7.0/24 dev tun0', byCommands, '10.244.7.0/24 on tun0'],
+  ] as const) {
+    it(`${what} are no overlap on a node that has served pods in that network: ${route}`, () =>
+      assert.equal(of(route, own), undefined))
+    it(`${what} are one on every other node: ${route}`, () =>
+      assert.deepEqual([of(route, fresh), of(route, moved)], [found, found]))
+  }
 })

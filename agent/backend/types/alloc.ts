@@ -1,7 +1,9 @@
+import * as v from 'valibot'
 import type { Backend } from '../backend.ts'
 
 const alloc: Backend<object, never> = {
   type: 'alloc',
+  shape: v.object({ Backend: v.object({}) }),
   conf: () => ({}),
   mtu: (_conf, uplink) => uplink,
   announce: () => ({}),

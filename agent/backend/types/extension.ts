@@ -11,7 +11,7 @@ interface Conf {
 }
 
 const SHAPE = v.object({
-  Backend: v.looseObject({
+  Backend: v.object({
     PreStartupCommand: v.optional(field.text, ''),
     PostStartupCommand: v.optional(field.text, ''),
     SubnetAddCommand: v.optional(field.text, ''),
@@ -31,6 +31,7 @@ const reach = eachPeer<Conf>(() => ({ lease, family }) => {
 
 const extension: Backend<Conf, string> = {
   type: 'extension',
+  shape: SHAPE,
   conf(options) {
     const { Backend } = read(SHAPE, { Backend: options }).value
     return { commands: commandsOf(Backend) }

@@ -1,9 +1,15 @@
 // Each file of this folder is one backend. This is the shortest one that reaches peers, so begin here. `index.ts` is
 // the generated table of backends.
+import * as v from 'valibot'
 import { ValueError } from '../../../lib/text/errors.ts'
 import { PROTO } from '../../kernel/marks.ts'
 import type { Backend } from '../backend.ts'
 import { eachPeer, onLink, routed } from '../peers.ts'
+
+// flannel reads these on Windows.
+const SHAPE = v.object({
+  Backend: v.object({ Name: v.exactOptional(v.unknown()), DNSServerList: v.exactOptional(v.unknown()) }),
+})
 
 const reach = eachPeer<object>(({ uplink, facts }) => {
   const isOnLink = onLink(uplink)
@@ -17,6 +23,7 @@ const reach = eachPeer<object>(({ uplink, facts }) => {
 
 const hostGw: Backend<object, never> = {
   type: 'host-gw',
+  shape: SHAPE,
   conf: () => ({}),
   mtu: (_conf, uplink) => uplink,
   announce(_node, { name, tunnel, advertise }) {

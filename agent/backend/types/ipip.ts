@@ -26,7 +26,7 @@ const DEVICE: IfName = parse.ifname('flannel.ipip')
 const OVERHEAD = 20
 // `DirectRouting` is flannel's key, `ipipMode` is Calico's.
 const SHAPE = v.object({
-  Backend: v.looseObject({
+  Backend: v.object({
     DirectRouting: v.optional(field.flag, false),
     ipipMode: v.exactOptional(field.word(...MODES)),
   }),
@@ -48,6 +48,7 @@ const reach = eachPeer<Conf>(({ uplink, conf: { mode }, facts }) => {
 
 const ipip: Backend<Conf, Data> = {
   type: 'ipip',
+  shape: SHAPE,
   live: ['DirectRouting'],
   conf(options) {
     const { DirectRouting, ipipMode } = read(SHAPE, { Backend: options }).value.Backend

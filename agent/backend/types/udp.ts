@@ -23,7 +23,7 @@ const PORT = 8285
 const OVERHEAD = 28
 /** flannel's leases of this backend have no BackendType. */
 const LEASE_TYPE = ''
-const SHAPE = v.object({ Backend: v.looseObject({ Port: v.optional(field.port, PORT) }) })
+const SHAPE = v.object({ Backend: v.object({ Port: v.optional(field.port, PORT) }) })
 
 // flannel has one route for the whole network, as its program chooses the peer. The kernel chooses by the gateway.
 const reach = eachPeer<Conf>(
@@ -37,6 +37,7 @@ const reach = eachPeer<Conf>(
 
 const udp: Backend<Conf, Data> = {
   type: 'udp',
+  shape: SHAPE,
   leaseType: LEASE_TYPE,
   conf: (options) => ({ Port: read(SHAPE, { Backend: options }).value.Backend.Port }),
   mtu: (_conf, uplink) => uplink - OVERHEAD,

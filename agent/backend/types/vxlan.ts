@@ -46,7 +46,7 @@ const PORT = 8472
 /** Bytes of the outer Ethernet, IP, UDP and VXLAN headers. */
 const OVERHEAD = { v4: 50, v6: 70 } as const
 const SHAPE = v.object({
-  Backend: v.looseObject({
+  Backend: v.object({
     VNI: v.optional(field.int(1, 0xffffff), 1),
     Port: v.optional(field.int(0, 65535), 0),
     MTU: v.optional(field.by(underlayMtu), 0),
@@ -54,6 +54,9 @@ const SHAPE = v.object({
     Learning: v.optional(field.flag, false),
     DirectRouting: v.optional(field.flag, false),
     TxChecksumOffload: v.exactOptional(field.flag),
+    // flannel reads these on Windows.
+    Name: v.exactOptional(v.unknown()),
+    MacPrefix: v.exactOptional(v.unknown()),
   }),
 })
 
@@ -83,6 +86,7 @@ const reach = eachPeer<Conf>(({ self, uplink, conf, facts }) => {
 
 const vxlan: Backend<Conf, Vtep> = {
   type: 'vxlan',
+  shape: SHAPE,
   live: ['MTU', 'Learning', 'DirectRouting', 'TxChecksumOffload'],
   conf(options) {
     const { value } = read(SHAPE, { Backend: options })

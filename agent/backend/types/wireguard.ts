@@ -57,7 +57,7 @@ const RELIST_MS = 15_000
 const NAT_S = 25
 const PRIVATE = within(['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7'] as Cidr[])
 const SHAPE = v.object({
-  Backend: v.looseObject({
+  Backend: v.object({
     ListenPort: v.optional(field.int(1, 65535), 51820),
     ListenPortV6: v.optional(field.int(1, 65535), 51821),
     MTU: v.optional(field.by(underlayMtu), 0),
@@ -96,6 +96,7 @@ const COPY = 'give this one another key: plumb wireguard rotate'
 
 const wireguard: Backend<Conf, Data> = {
   type: 'wireguard',
+  shape: SHAPE,
   live: ['MTU', 'PersistentKeepaliveInterval'],
   conf(options) {
     const { Mode: mode, ...given } = read(SHAPE, { Backend: options }).value.Backend

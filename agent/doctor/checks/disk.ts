@@ -1,26 +1,25 @@
 import type { Check, Seen } from '../check.ts'
 
-/** The least free space, in bytes and in files, that calls of plugins need for a while. */
-const [BYTES, FILES] = [1024 * 1024, 100]
-
-/** A file system that plugins and agent write to is full, or is mounted read-only. */
+/** A file system that plugins or the agent write to takes no file: it is full, read-only, or broken. */
 export const check: Check = {
   code: 'DR37',
   title: 'a file system cannot be written',
   severity: 'error',
+  inAgent: 'node',
   detect({ disks }) {
-    return disks.flatMap(({ path, mount, isReadOnly, freeBytes, freeFiles }): Seen[] => {
-      const effect = `plumb cannot write below ${path}: pods do not start, and their addresses are not freed`
-      if (isReadOnly) {
-        const commands = [`mount -o remount,rw ${mount}`]
-        return [{ what: `The file system ${mount} is read-only`, effect, commands }]
-      }
-      const isFull = freeBytes < BYTES || (freeFiles !== undefined && freeFiles < FILES)
-      if (!isFull) return []
-      const rest = freeBytes < BYTES ? `${Math.floor(freeBytes / 1024)} kB` : `${freeFiles} files`
-      return [
-        { what: `The file system ${mount} has ${rest} left`, effect, commands: [`du -xh ${mount} | sort -h | tail`] },
-      ]
+    return disks.flatMap(({ path, of, mount, refusal }): Seen[] => {
+      if (refusal === undefined) return []
+      const { why, command } = WHY[refusal] ?? { why: 'fails', command: `findmnt ${mount}` }
+      const what = `Cannot write to ${path}, because the file system ${mount} ${why} (${refusal})`
+      const effect = of === 'plugins' ? 'no pod can be attached' : 'the agent does not keep its state'
+      return [{ what, effect, commands: [command.replace('MOUNT', mount)] }]
     })
   },
+}
+
+const FULL = { why: 'is full', command: 'du -xh MOUNT | sort -h | tail' }
+const WHY: Readonly<Record<string, typeof FULL>> = {
+  ENOSPC: FULL,
+  EDQUOT: FULL,
+  EROFS: { why: 'is read-only', command: 'mount -o remount,rw MOUNT' },
 }

@@ -15,6 +15,7 @@ import { check as dr14 } from './foreign-masquerade.ts'
 import { check as dr50 } from './forgotten-dns.ts'
 import { check as dr9 } from './forward-drops.ts'
 import { check as dr1 } from './forwarding.ts'
+import { check as dr55 } from './full-disk.ts'
 import { check as dr30 } from './full-pool.ts'
 import { check as dr44 } from './host-port-bound.ts'
 import { check as dr7 } from './ipv6-settings.ts'
@@ -111,4 +112,5 @@ export const CHECKS: readonly Check[] = [
   dr52,
   dr53,
   dr54,
+  dr55,
 ]

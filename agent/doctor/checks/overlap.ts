@@ -1,4 +1,4 @@
-import { isSix } from '../../../lib/text/cidr.ts'
+import { isSix, meets } from '../../../lib/text/cidr.ts'
 import { type Cidr, split } from '../../../lib/text/ip.ts'
 import type { Check, Seen } from '../check.ts'
 import type { Facts } from '../facts/facts.ts'
@@ -21,7 +21,7 @@ export const check: Check = {
     const { network } = facts
     if (!network) return []
     return elsewhere(facts).flatMap(({ name, kind, cidr }): Seen[] => {
-      const ours = network.networks.find((one) => overlaps(one, cidr))
+      const ours = network.networks.find((one) => meets(one, cidr))
       if (ours === undefined) return []
       return [
         {
@@ -45,9 +45,4 @@ function elsewhere({ links, pods }: Facts): { name: string; kind: string; cidr: 
       ? []
       : addresses.flatMap(({ cidr, isLinkLocal }) => (isLinkLocal || !isNetwork(cidr) ? [] : { name, kind, cidr }))
   })
-}
-
-function overlaps(one: Cidr, other: Cidr): boolean {
-  const [a, b] = [split(one), split(other)]
-  return a.family === b.family && a.first <= b.last && b.first <= a.last
 }

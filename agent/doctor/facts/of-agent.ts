@@ -5,6 +5,7 @@ import { linkState } from '../../../lib/os/sockets.ts'
 import { maybeSysctl } from '../../../lib/os/sysctls.ts'
 import type { Cidr, Ip } from '../../../lib/text/ip.ts'
 import { type Counters, grown, type Reading, readCounters } from './counters.ts'
+import { type Disk, foldersOfPlugins, readDisks } from './disks.ts'
 import { type AgentFacts, type Facts, factsOf, NotRead, networkOf, readNow } from './facts.ts'
 import type { Link } from './links.ts'
 import type { Lists } from './lists.ts'
@@ -31,6 +32,16 @@ export function factsOfAgent({ agent, pods, ruleset, lists: readLists, before }:
   let links: readonly Link[] | undefined
   let lists: Lists | undefined
   let counters: Counters | undefined
+  let disks: readonly Disk[] | undefined
+  const listsNow = () => (lists ??= readNow(readLists))
+  // Networks that cannot be read name no folders.
+  const networks = () => {
+    try {
+      return listsNow()
+    } catch {
+      return undefined
+    }
+  }
   const network = networkOf(agent, undefined)
   return factsOf({
     sysctl: () => maybeSysctl,
@@ -43,9 +54,10 @@ export function factsOfAgent({ agent, pods, ruleset, lists: readLists, before }:
       counters ??= grown(before.reading, readCounters(), before.ms)
       return counters
     },
-    lists() {
-      lists ??= readNow(readLists)
-      return lists ?? missing('a folder of networks that is not its own')
+    lists: () => listsNow() ?? missing('a folder of networks that is not its own'),
+    disks() {
+      disks ??= readNow(() => readDisks(foldersOfPlugins(networks()), 'plugins'))
+      return disks
     },
     ruleset: () => ruleset,
     pods: () => pods,
@@ -69,7 +81,6 @@ export function factsOfAgent({ agent, pods, ruleset, lists: readLists, before }:
     twins: () => missing('the neighbours'),
     certificates: () => missing('certificates'),
     pools: () => missing('the pools'),
-    disks: () => missing('the file systems'),
     subnetFile: () => missing('subnet.env'),
   })
 }

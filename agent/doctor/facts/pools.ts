@@ -16,7 +16,8 @@ export interface Pool {
   readonly left: number
 }
 
-const DIR = '/var/lib/cni/networks'
+/** Where host-local keeps addresses, unless a network names another folder. */
+export const POOLS = '/var/lib/cni/networks'
 
 /**
  * Reads the pools of the configured networks. `subnets` are those of subnet.env, `gone` the addresses
@@ -44,20 +45,36 @@ export function readPools({ files }: Lists, subnets: readonly Cidr[], gone: Jour
   })
 }
 
+/** The folders that networks name for their pools. */
+export function dataDirs({ files }: Lists): string[] {
+  return files.flatMap(({ list }) => {
+    const [first] = list?.plugins ?? []
+    const ipam = first && hostLocalOf(first)
+    return ipam ? [ipam.dir] : []
+  })
+}
+
 interface Ipam {
   readonly dir: string
   readonly sets: readonly RangeSet[]
 }
 
-// The plugin flannel gives its delegate the subnets of subnet.env.
-function ipamOf({ type, conf }: PluginConf, subnets: readonly Cidr[]): Ipam | undefined {
+// The settings of host-local in a network that uses it.
+function hostLocalOf({ type, conf }: PluginConf): { readonly dir: string; readonly ipam: Json } | undefined {
   const given = type === 'flannel' ? ((conf['delegate'] as Json | undefined)?.['ipam'] ?? {}) : conf['ipam']
   const ipam = (given ?? {}) as Json
   if (type !== 'flannel' && ipam['type'] !== 'host-local') return undefined
-  const dir = typeof ipam['dataDir'] === 'string' ? ipam['dataDir'] : DIR
+  return { dir: typeof ipam['dataDir'] === 'string' ? ipam['dataDir'] : POOLS, ipam }
+}
+
+// The plugin flannel gives its delegate the subnets of subnet.env.
+function ipamOf(plugin: PluginConf, subnets: readonly Cidr[]): Ipam | undefined {
+  const found = hostLocalOf(plugin)
+  if (!found) return undefined
   try {
-    const sets = type === 'flannel' ? subnets.map((one) => setOf([{ subnet: one }])) : setsOf(ipam)
-    return { dir, sets: readRangeSets(sets) }
+    const isFlannel = plugin.type === 'flannel'
+    const sets = isFlannel ? subnets.map((one) => setOf([{ subnet: one }])) : setsOf(found.ipam)
+    return { dir: found.dir, sets: readRangeSets(sets) }
   } catch {
     // The plugin refuses it and says why.
     return undefined

@@ -7,12 +7,12 @@ import type { ServiceView } from '../../services/view.ts'
 import { readCertificates } from './certificates.ts'
 import { readConfigurations } from './configurations.ts'
 import { grown, readCounters } from './counters.ts'
-import { readDisks } from './disks.ts'
+import { type Disk, foldersOfPlugins, readDisks } from './disks.ts'
 import { type Facts, factsOf, known, networkOf, readNow } from './facts.ts'
 import { readLegacyRules } from './legacy-rules.ts'
 import { readLinks } from './links.ts'
 import { readListeners } from './listeners.ts'
-import { readLists } from './lists.ts'
+import { type Lists, readLists } from './lists.ts'
 import { readNft } from './nft.ts'
 import { readJournal } from './pods.ts'
 import { readPools } from './pools.ts'
@@ -33,7 +33,7 @@ export interface Places {
   readonly binDirs: readonly string[]
   /** Nobody named these two. A runtime may read other ones, as that of k3s does. */
   readonly isUsual: boolean
-  /** The folders that plugins and agent write to. */
+  /** The folders that the agent writes to. Those of plugins are known. */
   readonly written: readonly string[]
   /** Asks the agent for its status. Rejects when no agent answers, with the cause ENOENT or ECONNREFUSED when none runs. */
   status(): Promise<Status>
@@ -52,33 +52,20 @@ const GROWTH_MS = 1000
  */
 export async function readFacts(places: Places, run: Run = runTool): Promise<Facts> {
   const [started, first] = [performance.now(), await settled(readCounters)]
-  const [
-    journal,
-    links,
-    routes,
-    rules,
-    ruleset,
-    agent,
-    subnetFile,
-    processes,
-    disks,
-    legacy,
-    configurations,
-    listeners,
-  ] = await Promise.all([
-    settled(readJournal),
-    settled(() => readLinks(run)),
-    settled(() => readRoutes(run)),
-    settled(() => readRules(run)),
-    settled(() => readRuleset(run)),
-    settled(() => places.status()),
-    settled(() => readSubnetFile(places.subnetFile)),
-    settled(readProcesses),
-    settled(() => readDisks(places.written)),
-    settled(() => readLegacyRules(run)),
-    settled(readConfigurations),
-    settled(() => readListeners(run)),
-  ])
+  const [journal, links, routes, rules, ruleset, agent, subnetFile, processes, legacy, configurations, listeners] =
+    await Promise.all([
+      settled(readJournal),
+      settled(() => readLinks(run)),
+      settled(() => readRoutes(run)),
+      settled(() => readRules(run)),
+      settled(() => readRuleset(run)),
+      settled(() => places.status()),
+      settled(() => readSubnetFile(places.subnetFile)),
+      settled(readProcesses),
+      settled(() => readLegacyRules(run)),
+      settled(readConfigurations),
+      settled(() => readListeners(run)),
+    ])
   const status = agent.status === 'fulfilled' ? agent.value : undefined
   const network = networkOf(status, subnetFile.status === 'fulfilled' ? subnetFile.value : undefined)
   const unread = ruleset.status === 'rejected' ? (ruleset.reason as Error).message : ruleset.value.unread
@@ -88,18 +75,20 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
   )
   const runtimesRead = settled(() => readRuntimes(known(processes)))
   const listsRead = settled(async () => listsOf(places, await runtimesRead))
-  const [reach, twins, runtimes, lists, nft, certificates, pools, unheard, nameless, resolver] = await Promise.all([
-    settled(() => readReach(statusNow())),
-    settled(() => readTwins(known(links), known(routes), status)),
-    runtimesRead,
-    listsRead,
-    settled(() => readNft(run, unread)),
-    settled(() => readCertificates(known(processes))),
-    settled(async () => readPools(known(await listsRead), network?.subnets ?? [], known(journal).gone)),
-    settled(() => readUnheard(known(services))),
-    settled(() => (statusNow()?.policy ? readNameless(places.policySocket, known(services)) : [])),
-    settled(() => readResolver(known(processes))),
-  ])
+  const [disks, reach, twins, runtimes, lists, nft, certificates, pools, unheard, nameless, resolver] =
+    await Promise.all([
+      settled(async () => disksOf(places, await listsRead)),
+      settled(() => readReach(statusNow())),
+      settled(() => readTwins(known(links), known(routes), status)),
+      runtimesRead,
+      listsRead,
+      settled(() => readNft(run, unread)),
+      settled(() => readCertificates(known(processes))),
+      settled(async () => readPools(known(await listsRead), network?.subnets ?? [], known(journal).gone)),
+      settled(() => readUnheard(known(services))),
+      settled(() => (statusNow()?.policy ? readNameless(places.policySocket, known(services)) : [])),
+      settled(() => readResolver(known(processes))),
+    ])
   await Bun.sleep(Math.max(0, started + GROWTH_MS - performance.now()))
   const second = await settled(readCounters)
   const ms = performance.now() - started
@@ -134,6 +123,12 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
     status: statusNow,
     network: () => network,
   })
+}
+
+// Networks that cannot be read name no folders.
+function disksOf({ written }: Places, lists: PromiseSettledResult<Lists>): Disk[] {
+  const folders = foldersOfPlugins(lists.status === 'fulfilled' ? lists.value : undefined)
+  return [...readDisks(folders, 'plugins'), ...readDisks(written, 'agent')]
 }
 
 // No agent runs. One that may not be asked, or does not answer, may be there.
