@@ -4,21 +4,21 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Glob } from 'bun'
 import { execa } from 'execa'
-import { commands } from '../cli/index.ts'
-import type { Grammar } from '../cli/options.ts'
 import { check, checkComments, helpText, LONGEST, pageFiles, report } from '../scripts/prose.ts'
 
 const ROOT = join(import.meta.dir, '..')
+// Prints the words of each command and of its verbs, as a table of the code has them.
+const LIST = `
+import { commands } from '${ROOT}/cli/index.ts'
+const wordsOf = (words, { commands: verbs = {} }) =>
+  [words, ...Object.entries(verbs).flatMap(([verb, { grammar }]) => wordsOf(words + ' ' + verb, grammar))]
+const found = ['']
+for (const [name, { load }] of Object.entries(commands)) {
+  if (name !== 'help') found.push(...wordsOf(name, (await load()).grammar))
+}
+console.log(JSON.stringify(found))`
 /** Every text that `--help` prints, by its words. The pages of plugins are Markdown and among the pages. */
-const HELPS = ['', ...(await Promise.all(Object.entries(commands).map(helpsOf))).flat()]
-
-async function helpsOf([name, { load }]: [string, (typeof commands)[string]]): Promise<string[]> {
-  return name === 'help' ? [] : wordsOf(name, (await load()).grammar)
-}
-
-function wordsOf(words: string, { commands: verbs = {} }: Grammar): string[] {
-  return [words, ...Object.entries(verbs).flatMap(([verb, { grammar }]) => wordsOf(`${words} ${verb}`, grammar))]
-}
+const HELPS: readonly string[] = JSON.parse(Bun.spawnSync([process.execPath, '-e', LIST]).stdout.toString())
 
 describe('prose', () => {
   for (const file of pageFiles())
