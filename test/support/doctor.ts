@@ -140,7 +140,8 @@ export async function doctor(
     ...(isUsual ? [] : ['--conf-dir', lists, '--bin-dir', bin]),
     ...words,
   ])
-  assert.ok(status !== 2, stderr)
+  // Without root it ends with 2, and still has a report.
+  assert.ok(stdout !== '', stderr)
   const report = JSON.parse(stdout) as Report
   conforms('doctor', report)
   return { ...report, status }

@@ -90,7 +90,8 @@ export function containerId(pod: Namespace): string {
 
 /**
  * The files below the network's data directory, /run/cni and /var/lib/cni whose name, text or link target holds the
- * container id of a namespace: what an attachment has on disk.
+ * container id of a namespace: what an attachment has on disk. A pool's list of owners only says where to look first. It
+ * is made anew when it is wrong.
  */
 export function traces(pod: Namespace, { ipam }: Conf): string[] {
   return mentions(
@@ -98,7 +99,7 @@ export function traces(pod: Namespace, { ipam }: Conf): string[] {
     ...(ipam?.dataDir ? [ipam.dataDir] : []),
     '/run/cni',
     '/var/lib/cni',
-  )
+  ).filter((path) => !/\/\.plumb\/[^/]+\/owners$/.test(path))
 }
 
 /** The files below these directories whose name, text or link target holds such an id. */
