@@ -33,6 +33,8 @@ interface Verb {
 const where: readonly OptionName[] = ['conf-dir', 'bin-dir', 'cache-dir', 'timeout', 'json', 'help']
 /** Plugins that pass the ports on to another one. */
 const PASSING: readonly string[] = ['flannel', 'minicni']
+/** Plugins that open the ports that the runtime gives them. */
+const PUBLISHING: readonly string[] = ['portmap', 'bridge', 'ptp']
 const who: readonly OptionName[] = ['ifname', 'container-id', 'cap-args', 'port-mapping', 'args']
 const verbs: Readonly<Record<string, Verb>> = {
   add: {
@@ -305,15 +307,16 @@ function warnUnused(list: NetworkList, at: RuntimeConf, host: Host): void {
     else if (name === 'portMappings' && !list.plugins.some(publishes))
       warn(
         host,
-        `no plugin of ${list.name} publishes ports: no port is open; want portmap in the list, or "portMappings": true in bridge or ptp`,
+        `no plugin of ${list.name} publishes ports: no port is open; want the capability at bridge or ptp, or portmap in the list`,
       )
   }
 }
 
-// Who declares the capability gets the ports, and may not read them. What another program does with them is not known.
-function publishes({ type, capabilities, conf }: PluginConf): boolean {
+// A plugin that declares the capability gets the ports, and may not read them. What another program does with them is not
+// known.
+function publishes({ type, capabilities }: PluginConf): boolean {
   const isKnown = PLUGINS.includes(type) && !PASSING.includes(type)
-  return capabilities.includes('portMappings') && (!isKnown || type === 'portmap' || conf['portMappings'] === true)
+  return capabilities.includes('portMappings') && (!isKnown || PUBLISHING.includes(type))
 }
 
 function help(): string {

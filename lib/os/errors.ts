@@ -69,5 +69,6 @@ export const ERRORS: Readonly<Record<number, readonly [name: string, meaning: st
   113: ['EHOSTUNREACH', 'host is unreachable'],
   114: ['EALREADY', 'connection already in progress'],
   121: ['EREMOTEIO', 'remote I/O error'],
+  122: ['EDQUOT', 'disk quota exceeded'],
   125: ['ECANCELED', 'operation canceled'],
 }

@@ -148,8 +148,8 @@ function atOnce(steps: readonly Step[]): readonly Step[] {
   const names = steps.flatMap(({ line }) => deleted(line) ?? [])
   const last = steps.findLastIndex(({ line }) => deleted(line) !== undefined)
   if (names.length === 0 || (names.length === 1 && last < steps.length - 1)) return steps
-  // The number derives from the links' names, so that no other program uses the same group.
-  const group = 0x5000_0000 + (shortDigest(names.join(' ')) >>> 4)
+  // The number derives from the last link's name, so that no other program uses the same group.
+  const group = 0x5000_0000 + (shortDigest(names.at(-1) as string) >>> 4)
   return steps.flatMap(({ resource, line }, i) => {
     const name = deleted(line)
     if (name === undefined) return { resource, line }

@@ -82,7 +82,7 @@ describe('plumb doctor on healthy nodes with other programs', () => {
       assert.deepEqual(findings, [])
       const whys = new Map(notMade.map(({ code, why }) => [code, why]))
       assert.match(whys.get('DR9') ?? '', /^nft -j .*Operation not permitted/)
-      assert.match(whys.get('DR17') ?? '', /: it is for root alone$/)
+      assert.match(whys.get('DR17') ?? '', /: the socket is for root alone; want root$/)
       assert.match(whys.get('DR43') ?? '', /^EACCES: permission denied, open '\/run\/cni\/plumb\//)
       // What anybody may read.
       assert.ok(

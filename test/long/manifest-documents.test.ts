@@ -120,7 +120,7 @@ describe('documents of manifests', () => {
       'a.yaml: kind "NetworkPolicyy" is not read: want NetworkPolicy',
       'a.yaml: kind "pod" is not read: want Pod',
       'a.yaml: kind "Namspace" is not read: want Namespace',
-      'a.yaml: kind is missing is not read: want Pod, Namespace, NetworkPolicy, ClusterNetworkPolicy, Node, Service, EndpointSlice, AdminNetworkPolicy, BaselineAdminNetworkPolicy',
+      'a.yaml: kind is missing is not read: want Pod, Namespace, NetworkPolicy, ClusterNetworkPolicy, Node, Service, EndpointSlice, ServiceCIDR, AdminNetworkPolicy, BaselineAdminNetworkPolicy',
       'c.txt is not read: want a file .yaml, .yml or .json, or the folder without it',
     ])
   })
