@@ -82,7 +82,7 @@ export function checkPodLinks(seen: Seen): Found {
     const noted = part.ports?.find(({ name }) => name === veth.name)
     const port = portOf(veth.name, link, noted)
     if (port) ports.set(veth.name, port)
-    const bridge = port && bridgeOf(port.bridge)
+    const bridge = port && bridgeOf(port.bridge, () => link !== undefined && isThere(part))
     const isOut = port !== undefined && (link?.master === undefined || byName.get(port.bridge) === undefined)
     const astray = link ? missingOf(veth.name, link, routed) : []
     if ((link?.isUp && !isOut && astray.length === 0) || !isThere(part)) continue
@@ -143,12 +143,13 @@ export function checkPodLinks(seen: Seen): Found {
     return { bridge: bridge.name, hairpin, isolated, locked, rows }
   }
 
-  // The bridge of a port, which is made again or mended once. Undefined when it is gone and unknown.
-  function bridgeOf(name: IfName): Bridge | undefined {
+  // The bridge of a port, which is mended once. It is made again for a pod that lives. Undefined when it is gone.
+  function bridgeOf(name: IfName, isNeeded: () => boolean): Bridge | undefined {
     const done = bridges.get(name)
     if (done) return done
     const [link, known] = [byName.get(name), before.bridges.get(name)]
     if (link === undefined) {
+      if (!isNeeded()) return undefined
       const gateways = known?.addresses ?? subnets.map(gatewayOf)
       if (gateways.length === 0) return undefined
       const hasVlans = wanted.some(({ part }) =>
