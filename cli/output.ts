@@ -129,8 +129,9 @@ export function table(headings: readonly string[], rows: readonly (readonly stri
  * 2 when the command line or a configuration is at fault and nothing ran, else 1.
  */
 export function fail(cause: unknown, json: boolean): 1 | 2 {
-  const usage = cause instanceof ValueError
-  const { code, message, details } = usage ? { ...unknown(cause), code: CODE.config } : withoutRoot(unknown(cause))
+  const given = unknown(cause)
+  const usage = cause instanceof ValueError && !needsRoot(given.message)
+  const { code, message, details } = usage ? { ...given, code: CODE.config } : withoutRoot(given)
   const more = details.split('\n').filter(Boolean)
   const lines = usage ? [message] : [`error ${code}: ${message}`, ...more.map((line) => `  ${line}`)]
   try {
