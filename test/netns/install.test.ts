@@ -140,7 +140,7 @@ describe('README.md', () => {
           .slice(-NAMES.length - 1),
         [...NAMES, 'plumb'].sort(),
       )
-      assert.match(stdout, /inet 10\.244\.0\.2\/24/)
+      assert.match(stdout, /inet 10\.99\.0\.2\/24/)
     }),
   )
 })

@@ -90,8 +90,7 @@ export function containerId(pod: Namespace): string {
 
 /**
  * The files below the network's data directory, /run/cni and /var/lib/cni whose name, text or link target holds the
- * container id of a namespace: what an attachment has on disk. A pool's list of owners only says where to look first. It
- * is made anew when it is wrong.
+ * container id of a namespace: what an attachment has on disk.
  */
 export function traces(pod: Namespace, { ipam }: Conf): string[] {
   return mentions(
@@ -99,12 +98,16 @@ export function traces(pod: Namespace, { ipam }: Conf): string[] {
     ...(ipam?.dataDir ? [ipam.dataDir] : []),
     '/run/cni',
     '/var/lib/cni',
-  ).filter((path) => !/\/\.plumb\/[^/]+\/owners$/.test(path))
+  )
 }
 
-/** The files below these directories whose name, text or link target holds such an id. */
+/**
+ * The files below these directories whose name, text or link target holds such an id. A pool's list of owners does not
+ * count: it only says where to look first, and is made anew when it is wrong.
+ */
 export function mentions(id: RegExp, ...dirs: readonly string[]): string[] {
-  return dirs.flatMap((dir) => list(dir).filter((path) => id.test(path) || id.test(text(path))))
+  const isList = (path: string) => /\/\.plumb\/[^/]+\/owners$/.test(path)
+  return dirs.flatMap((dir) => list(dir).filter((path) => !isList(path) && (id.test(path) || id.test(text(path)))))
 }
 
 /**
