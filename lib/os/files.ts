@@ -187,7 +187,7 @@ function absentOr(cause: unknown, code: string): boolean {
 // What the files of some attachments take, in bytes.
 const ROOM = 32 * 1024
 // The file system has no files without a name (open(2), O_TMPFILE).
-const UNKNOWN: readonly (string | undefined)[] = ['EOPNOTSUPP', 'EISDIR', 'ENOSYS']
+const UNKNOWN: readonly (string | undefined)[] = ['ENOTSUP', 'EISDIR', 'ENOSYS']
 
 /**
  * Requires that a folder takes files, or the nearest folder above it while it does not exist. It writes a file without

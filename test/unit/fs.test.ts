@@ -1,8 +1,9 @@
-// Tests lib/os/fs.ts.
+// Tests lib/os/fs.ts and lib/os/files.ts.
 import assert from 'node:assert/strict'
 import * as native from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
+import { requireRoom } from '../../lib/os/files.ts'
 import { fs } from '../../lib/os/fs.ts'
 
 type Fs = typeof fs
@@ -211,5 +212,16 @@ describe('fs', () => {
 
   it('dirname is that of node:path', () => {
     for (const path of ['/a/b', '/a', 'a', 'a/b', '/', './x']) assert.equal(fs.dirname(path), dirname(path), path)
+  })
+})
+
+describe('requireRoom()', () => {
+  it('passes a file system that has no files without a name', () => {
+    // procfs answers EOPNOTSUPP to O_TMPFILE, as 9p and NFS do.
+    requireRoom('/proc')
+  })
+  it('passes a folder that takes files, and one that does not exist yet', () => {
+    requireRoom(tmpdir())
+    requireRoom(`${tmpdir()}/none/at/all`)
   })
 })
