@@ -61,7 +61,8 @@ function isFile(path: string): boolean {
     return fs.statSync(path)?.kind === 'file'
   } catch (cause) {
     // The path cannot exist: a parent is a file, it is too long, or it holds a null byte.
-    if (!['ENOTDIR', 'ENAMETOOLONG', 'ERR_INVALID_ARG_VALUE'].includes((cause as NodeJS.ErrnoException).code ?? '')) throw cause
+    if (!['ENOTDIR', 'ENAMETOOLONG', 'ERR_INVALID_ARG_VALUE'].includes((cause as NodeJS.ErrnoException).code ?? ''))
+      throw cause
     return false
   }
 }

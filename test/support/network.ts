@@ -103,7 +103,7 @@ export function traces(pod: Namespace, { ipam }: Conf): string[] {
 
 /**
  * The files below these directories whose name, text or link target holds such an id. A pool's list of owners does not
- * count: it only says where to look first, and is made anew when it is wrong.
+ * count: it only says where to look first, and is made again when it is wrong.
  */
 export function mentions(id: RegExp, ...dirs: readonly string[]): string[] {
   const isList = (path: string) => /\/\.plumb\/[^/]+\/owners$/.test(path)

@@ -155,7 +155,10 @@ ip -batch -
     const capabilities = { portMappings: true }
     const deaf = { type: 'dummy', ipam: BRIDGE.ipam, capabilities }
     assert.match(await said(BRIDGE), /no plugin of net declares the capability portMappings: it is not used/)
-    assert.match(await said(deaf), /no plugin of net publishes ports: no port is open; want the capability at bridge or ptp, or portmap in/)
+    assert.match(
+      await said(deaf),
+      /no plugin of net publishes ports: no port is open; want the capability at bridge or ptp, or portmap in/,
+    )
     for (const list of [[{ ...BRIDGE, capabilities }], [BRIDGE, PORTMAP]]) assert.equal(await said(...list), '')
   })
 
