@@ -398,6 +398,7 @@ export class PolicyPart implements Part, Admission {
     this.#revivedAt = performance.now()
     try {
       this.#hasEnded = (await reviewEnded(this.#lives())) > 0
+      this.#context.failures.report('connections of policy', [])
     } catch (cause) {
       this.#mayRevive = true
       this.#lookAgain(cause)
