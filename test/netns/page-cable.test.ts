@@ -9,7 +9,8 @@ import { type Agent, type Cluster, fileStore, inCluster, type Node } from '../su
 import { skip } from '../support/skip.ts'
 import { CHROMIUM, launch, text } from '../support/status-page.ts'
 
-const NETWORK = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
+/** The agents take their subnets from below those that the test gives to nodes that nobody is. */
+const NETWORK = { Network: '10.244.0.0/16', SubnetMax: '10.244.99.0', Backend: { Type: 'vxlan' } }
 const LATE = 30_000
 /** More peers than there are cards for: then each is a cell. Nobody has their addresses. */
 const OTHERS = 13
@@ -36,16 +37,18 @@ describe('the page beside a real agent', () => {
         othersInStore(cluster)
         const state = async () => {
           const peers = (await agent.status())?.peers ?? []
-          return peers.length === OTHERS + 1 && peers.find(({ node }) => node === 'n2')?.probe?.state
+          const seen = peers.find(({ node }) => node === 'n2')?.probe?.state
+          return peers.length === OTHERS + 1 ? seen : `${peers.length} peers, n2 ${JSON.stringify(seen)}`
         }
-        await until(async () => (await state()) === 'answers', LATE)
+        const untilState = (wanted: string) => until(async () => assert.equal(await state(), wanted) ?? true, LATE)
+        await untilState('answers')
         const browser = await beside(one)
         try {
           const page = await browser.newPage()
           await page.goto('http://127.0.0.1:9469/#/peers?group=none&sel=n2')
           await until(async () => (await colourOf(page)) === 'good', LATE)
           const shows = async (wanted: 'silent' | 'answers') => {
-            await until(async () => (await state()) === wanted, LATE)
+            await untilState(wanted)
             const known = performance.now()
             await until(async () => (await colourOf(page)) === (wanted === 'silent' ? 'bad' : 'good'), LATE)
             return performance.now() - known
