@@ -4,9 +4,10 @@ import { checksum } from './checksum.ts'
 import { libc } from './door.ts'
 import { bytes, lastError } from './libc.ts'
 
-const [AF_PACKET, SOCK_DGRAM, SOCK_CLOEXEC, MSG_DONTWAIT] = [17, 2, 0x80000, 0x40]
+const [AF_INET, AF_PACKET, SOCK_DGRAM, SOCK_CLOEXEC, MSG_DONTWAIT] = [2, 17, 2, 0x80000, 0x40]
 // netdevice(7). struct ifreq has 16 bytes of name, then the answer: a number, or the type of the hardware and its address.
-const [SIOCGIFHWADDR, SIOCGIFINDEX, IFREQ_BYTES, IFREQ_ANSWER] = [0x8927n, 0x8933n, 40, 16]
+const [SIOCGIFHWADDR, SIOCSIFHWADDR, SIOCGIFINDEX] = [0x8927n, 0x8924n, 0x8933n]
+const [IFREQ_BYTES, IFREQ_ANSWER] = [40, 16]
 const [ARPHRD_ETHER, ETH_P_IP, ETH_P_ARP, ETH_P_IPV6] = [1, 0x0800, 0x0806, 0x86dd]
 const ARPOP_REQUEST = 1
 const BROADCAST = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff]
@@ -26,17 +27,11 @@ export function announce(link: string, addresses: readonly Ip[]): void {
   // Protocol 0: the socket receives nothing.
   const fd = c.socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC, 0)
   if (fd < 0) throw new Error(`socket: ${lastError().code}`)
-  const asked = (question: bigint) => {
-    const request = new Uint8Array(IFREQ_BYTES)
-    request.set(bytes(link))
-    if (c.ioctl(fd, question, request) !== 0) throw new Error(`ioctl: ${lastError().code}`)
-    return new DataView(request.buffer, IFREQ_ANSWER)
-  }
   try {
-    const hardware = asked(SIOCGIFHWADDR)
+    const hardware = asked(fd, SIOCGIFHWADDR, aboutLink(link))
     if (hardware.getUint16(0, true) !== ARPHRD_ETHER) return
     const mac = Uint8Array.from({ length: 6 }, (_, i) => hardware.getUint8(2 + i))
-    const index = asked(SIOCGIFINDEX).getInt32(0, true)
+    const index = asked(fd, SIOCGIFINDEX, aboutLink(link)).getInt32(0, true)
     for (const address of addresses) {
       const [packet, to] = isSix(address)
         ? [advertisement(bytesOf(address), mac), linkAddress(index, ETH_P_IPV6, ALL_NODES_MAC)]
@@ -47,6 +42,37 @@ export function announce(link: string, addresses: readonly Ip[]): void {
   } finally {
     c.close(fd)
   }
+}
+
+/**
+ * Has the kernel tell the same of all addresses of a link of this thread's namespace. The link gets the MAC address that
+ * it has, and the kernel announces a MAC address that was set where the link's arp_notify and ndisc_notify are on. It
+ * forgets the link's own neighbours. Unlike `announce`, this needs no packet socket: to close one, the kernel waits until
+ * no processor handles a packet, 10 ms and more. Throws Error with the errno.
+ */
+export function announceByKernel(link: string): void {
+  const c = libc()
+  const fd = c.socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)
+  if (fd < 0) throw new Error(`socket: ${lastError().code}`)
+  try {
+    const request = aboutLink(link)
+    asked(fd, SIOCGIFHWADDR, request)
+    asked(fd, SIOCSIFHWADDR, request)
+  } finally {
+    c.close(fd)
+  }
+}
+
+function aboutLink(link: string): Uint8Array {
+  const request = new Uint8Array(IFREQ_BYTES)
+  request.set(bytes(link))
+  return request
+}
+
+// The answer is in the request. It lies where the next question has its argument.
+function asked(fd: number, question: bigint, request: Uint8Array): DataView {
+  if (libc().ioctl(fd, question, request) !== 0) throw new Error(`ioctl: ${lastError().code}`)
+  return new DataView(request.buffer, IFREQ_ANSWER)
 }
 
 // struct sockaddr_ll (packet(7)).

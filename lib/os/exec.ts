@@ -3,7 +3,7 @@
 import { CniError, CODE, ExecError } from '../text/errors.ts'
 import type { Ip } from '../text/ip.ts'
 import type { Netns } from '../text/values.ts'
-import { announce } from './announcement.ts'
+import { announce, announceByKernel } from './announcement.ts'
 import { remaining } from './deadline.ts'
 import { libc, sleep } from './door.ts'
 import { fs } from './fs.ts'
@@ -75,6 +75,7 @@ export const run: Run = Object.assign(
     running: (name: string, limitMs: number) => linkState(name, limitMs) === 'running',
     forwards,
     announce: (link: string, addresses: readonly Ip[], ns: Netns) => inside(ns, () => announce(link, addresses)),
+    announceByKernel: (link: string, ns: Netns) => inside(ns, () => announceByKernel(link)),
     link: isLink,
     seen: linkIn,
     held: addressesNow,

@@ -35,6 +35,8 @@ export interface Run {
   forwards?(port: string, limitMs: number): boolean
   /** Tells the neighbours of a link which MAC address has these addresses (announcement.ts). Absent without a kernel. */
   announce?(link: string, addresses: readonly Ip[], ns: 'host' | NetnsPath): void
+  /** The same of all addresses of the link. Its arp_notify and ndisc_notify are on. Absent without a kernel. */
+  announceByKernel?(link: string, ns: 'host' | NetnsPath): void
   /** Whether a namespace has a link of this name. True when the kernel refuses to answer. Absent without a kernel. */
   link?(name: string, ns: 'host' | NetnsPath): boolean
   // These throw NoAnswer when the kernel does not answer.

@@ -15,8 +15,10 @@ export function announceAddresses(own: readonly Resource[], run: Run): void {
   const isBridged = own.some((one) => one.kind === 'link' && one.ns === 'host' && one.port !== undefined)
   for (const link of own) {
     if (link.kind !== 'link' || link.ns === 'host' || !link.up) continue
-    if (link.type !== 'lent' && !(link.type === 'peer' && isBridged)) continue
-    tell(link, own, run)
+    if (link.type === 'lent') tell(link, own, run)
+    // A driver could refuse to set the MAC address of hardware that is up. A veth pair does not.
+    else if (link.type === 'peer' && isBridged)
+      tell(link, own, { announce: (name, _, ns) => run.announceByKernel?.(name, ns) })
   }
 }
 
@@ -26,7 +28,7 @@ export function announceGateways(put: readonly Resource[], run: Run): void {
     tell({ name, ns: 'host' }, put, run)
 }
 
-function tell({ name, ns }: Pick<Link, 'name' | 'ns'>, all: readonly Resource[], run: Run): void {
+function tell({ name, ns }: Pick<Link, 'name' | 'ns'>, all: readonly Resource[], run: Pick<Run, 'announce'>): void {
   const addresses = all.flatMap((one) =>
     one.kind === 'addr' && one.ns === ns && one.dev === name ? [split(one.cidr).ip] : [],
   )

@@ -61,17 +61,9 @@ export function podWiring(link: PodLink, at: Attachment, { dns }: { readonly dns
     up: true,
   }
   const ips = (given.ips ?? []).map((ip) => ({ ...ip, interface: 0 }))
-  // Neighbours learn of a reused address at once, as arp_notify does for IPv4.
-  const notify: Resource = {
-    kind: 'sysctl',
-    ns,
-    name: `ipv6/conf/${at.ifname}/ndisc_notify`,
-    value: '1',
-    optional: true,
-  }
   // Without duplicate address detection the kernel would announce the link-local address before the link is up. A
   // macvlan would send it to each other macvlan of its master, one by one.
-  const ends = ips.length > 0 ? [notify, ...podSide(done, { ...given, ips }, undefined)] : [done]
+  const ends = ips.length > 0 ? podSide(done, { ...given, ips }, undefined) : [done]
   return {
     shared: [],
     own: made ? ends.filter(isLasting) : [birthOf(at, link), named(at, link), ...ends.map((one) => through(one, at))],

@@ -20,9 +20,10 @@ export function podSide(link: Link, given: Result, dad: boolean | undefined, rou
   const all: Resource[] = []
   if (six || dad !== undefined) all.push(set(`ipv6/conf/${dev}/accept_dad`, dad ? '1' : '0'))
   if (dad) all.push(set(`ipv6/conf/${dev}/enhanced_dad`, '1'))
-  // A gratuitous ARP tells neighbours of a reused address when the link comes up. A port of a bridge loses it, because it
-  // does not forward yet. announcement.ts sends another.
+  // Neighbours learn of a reused address when the link comes up. A port of a bridge does not forward yet and loses that.
+  // announcement.ts has the kernel send it again.
   all.push(set(`ipv4/conf/${dev}/arp_notify`, '1'))
+  all.push(set(`ipv6/conf/${dev}/ndisc_notify`, '1'))
   if (six) {
     all.push(set('ipv6/conf/lo/disable_ipv6', '0'))
     all.push(set(`ipv6/conf/${dev}/disable_ipv6`, '0'))

@@ -48,6 +48,7 @@ net/ipv6/conf/${OWN}/disable_ipv6 = 1
 # /run/netns/pod file
 net/ipv6/conf/eth0/accept_dad = 0
 net/ipv4/conf/eth0/arp_notify = 1
+net/ipv6/conf/eth0/ndisc_notify = 1
 net/ipv6/conf/lo/disable_ipv6 = 0
 net/ipv6/conf/eth0/disable_ipv6 = 0
 net/ipv6/conf/eth0/keep_addr_on_down = 1

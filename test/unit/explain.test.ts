@@ -51,6 +51,7 @@ ip -batch -
 # in /run/netns/web; files below /proc/sys, no process
   net/ipv6/conf/eth0/accept_dad = 0
   net/ipv4/conf/eth0/arp_notify = 1
+  net/ipv6/conf/eth0/ndisc_notify = 1
 ip -batch -
   addr replace 10.1.0.2/24 brd + dev eth0
   link set dev eth0 up
