@@ -158,9 +158,10 @@ async function writing<T>(work: () => Promise<T>): Promise<T> {
 const HELP = `usage: plumb install [options]: puts the plugins where container runtimes look for them
 
 Writes one small executable, which needs nothing of the node but iproute2 and nftables, under the
-name of each plugin: hard links to one file, and a copy for flannel. Each name changes in one step: a plugin that is called meanwhile is never missing or half
-written. Another program of such a name is kept, in the folder .before-plumb beside it, and
-plumb uninstall puts it back. What is right already stays as it is, and so do plugins of the package plumb-plugins.
+name of each plugin: hard links to one file, and a copy for flannel. Each name changes in one
+step: a plugin that is called meanwhile is never missing or half written. Another program of such
+a name is kept, in the folder .before-plumb beside it, and plumb uninstall puts it back. What is
+right already stays as it is, and so do plugins of the package plumb-plugins.
 
 ${describeOptions(names)}
 

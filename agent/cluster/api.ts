@@ -367,8 +367,9 @@ export class Api {
     const answer = `${status}${cause}${hintOf(isFollowed && status === 404 ? 'unserved' : status, origin)}`
     const text = `The Kubernetes API at ${server} refused ${method} ${path}: ${answer}`
     const retryAfterMs = Math.max(0, Number(response.headers.get('Retry-After') ?? 0)) * 1000 || 0
-    // A list that is missing is no normal answer: the API has no such kind. A missing object, a conflict and an expired version are normal answers, so they do not change the state. Nor does
-    // a refused change: the server works, and the caller reports the refusal.
+    // A list that is missing is no normal answer: the API has no such kind. A missing object, a conflict and an expired
+    // version are normal answers, so they do not change the state. Nor does a refused change: the server works, and the
+    // caller reports the refusal.
     if ((status === 403 || status === 404) && isFollowed) this.#denied.set(path, text)
     else if (method === 'GET' && ![404, 409, 410].includes(status)) this.#note(text)
     return new ApiError(text, { status, reason: reason ?? '', retryAfterMs })

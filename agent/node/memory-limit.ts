@@ -111,9 +111,10 @@ export class MemoryJudge {
     const proposal = Math.max(Math.ceil(((used + more) * SPARE) / STEP) * STEP, this.#said?.proposal ?? 0)
     if (this.#said?.proposal === proposal) return this.#said.text
     const room = `The agent's memory limit is ${mi(limit)}, and ${mi(used)} are in use`
+    const atLeast = more > 0 ? `, which need at least ${mi(used + more)}` : ''
     const need =
       lists.left > 0
-        ? `after ${lists.read} of ${lists.read + lists.left} objects of the cluster${more > 0 ? `, which need at least ${mi(used + more)}` : ''}`
+        ? `after ${lists.read} of ${lists.read + lists.left} objects of the cluster${atLeast}`
         : 'by the objects of the cluster'
     const text = `${room} ${need}: at the limit the kernel kills the agent; run ${this.#command(proposal)}`
     this.#said = { proposal, text, isForeseen }

@@ -66,8 +66,8 @@ export function thingsOf(sort: string): string[] {
 }
 
 /**
- * Removes the notes of attachments that have no entry, and folders without a note. An ADD may run meanwhile. It writes its entry before its notes,
- * and nobody writes an entry while this process holds the journal's lock.
+ * Removes the notes of attachments that have no entry, and folders without a note. An ADD may run meanwhile. It writes
+ * its entry before its notes, and nobody writes an entry while this process holds the journal's lock.
  */
 export function sweep(): void {
   const things = listFiles(DIR).flatMap((sort) => thingsOf(sort).map((key) => `${sort}/${key}`))

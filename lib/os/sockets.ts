@@ -173,8 +173,8 @@ export interface Listener {
 }
 
 /**
- * Listens to messages about links, nft transactions, or packets with nft's `nftrace`. `room` is the size of the receive buffer in bytes, for
- * callers that expect many messages. Throws like `netlink`.
+ * Listens to messages about links, nft transactions, or packets with nft's `nftrace`. `room` is the size of the receive
+ * buffer in bytes, for callers that expect many messages. Throws like `netlink`.
  */
 export function listen(group: keyof typeof GROUPS, room?: number): Listener {
   const c = libc()

@@ -84,8 +84,8 @@ export const RULES: readonly Rule[] = [
   {
     id: 'arp-notify',
     covers: ({ path, ours }, { scene }) =>
-      (uses(scene, 'ptp') || standsInPod(scene)) &&
-      /\/[ab]\/dev \S+\/sysctl (ipv4\.conf\.arp_notify|ipv6\.conf\.ndisc_notify)$/.test(path) &&
+      (/\/[ab]\/dev \S+\/sysctl ipv6\.conf\.ndisc_notify$/.test(path) ||
+        ((uses(scene, 'ptp') || standsInPod(scene)) && /\/[ab]\/dev \S+\/sysctl ipv4\.conf\.arp_notify$/.test(path))) &&
       ours === '1',
   },
   {

@@ -2,39 +2,35 @@
 // between all of them. `check` compares what passes with the oracle.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import type { Pod } from '../../../agent/cluster/objects.ts'
-import { decide, type Objects } from '../../../agent/policy/oracle.ts'
 import type { Ip } from '../../../lib/text/ip.ts'
-import { type Namespace, namespaceAt, plugin, type Row } from '../../support/harness.ts'
-import { linesOf } from '../../support/lines.ts'
-import { type Agent, type Node, UNDERLAY } from '../../support/nodes.ts'
+import { namespaceAt, plugin, type Row } from '../../support/harness.ts'
+import type { Agent, Node } from '../../support/nodes.ts'
 import { type RawFrame, TAGGED } from '../../support/raw-frames.ts'
-import type { Order, Probe } from './end.ts'
-import { type Draft, type Known, objectsOf, ofKind, type World } from './world.ts'
+import type { Probe } from './end.ts'
+import {
+  type End,
+  FIXED,
+  type Flow,
+  familyOf,
+  HTTP,
+  MOST,
+  NODE,
+  NODE_PORT,
+  OUTSIDE,
+  ofFamily,
+  PROTOCOLS,
+  type Prober,
+  type Protocol,
+  RANGES,
+  type Slot,
+  type Target,
+  type Told,
+  type Type,
+  VIP,
+} from './ends.ts'
+import { Expected, isSlot } from './expected.ts'
+import { ofKind, type World } from './world.ts'
 
-export const NAMES = ['a', 'b', 'c', 'd'] as const
-/** The namespace of each pod. */
-const SPACES = { a: 'x', b: 'x', c: 'y', d: 'y' } as const
-export const PROTOCOLS = ['TCP', 'UDP'] as const
-export type Protocol = (typeof PROTOCOLS)[number]
-/** Two more addresses than a type of link has pods at most: the next pod soon gets the address of a former one. */
-const MOST = 2
-export const RANGES = {
-  bridge: [
-    [{ subnet: '10.244.1.0/24', rangeStart: '10.244.1.2', rangeEnd: '10.244.1.4' }],
-    [{ subnet: 'fd00:61::/64', rangeStart: 'fd00:61::2', rangeEnd: 'fd00:61::4' }],
-  ],
-  ptp: [
-    [{ subnet: '10.62.0.0/24', rangeStart: '10.62.0.2', rangeEnd: '10.62.0.4' }],
-    [{ subnet: 'fd00:62::/64', rangeStart: 'fd00:62::2', rangeEnd: 'fd00:62::4' }],
-  ],
-} as const
-export type Type = keyof typeof RANGES
-/** The host outside, on the underlay. It is a Node of the cluster, too. */
-export const OUTSIDE = { 4: '172.30.0.253', 6: 'fd00:30::253' } as const
-const NODE = { 4: UNDERLAY.v4(1), 6: UNDERLAY.v6(1) } as const
-const VIP = { 4: '10.96.0.10', 6: 'fd00:96::10' } as const
-const NODE_PORT = 30_080
 /**
  * How long the kernel may take to have what a step changed, and an allowed probe or flow to come through, on a busy
  * machine.
@@ -43,102 +39,11 @@ const LATE_MS = 30_000
 const PROBE_MS = 120
 /** A refused flow is silent for so long. Ten of its messages were sent. */
 const SILENT_MS = 100
-const [HTTP, FIXED] = [80, 7946] as const
-
-/** Who sends and answers: a pod, the node itself, or the host outside. */
-export interface End {
-  readonly name: string
-  readonly prober: Prober
-  /** Its addresses. A pod has them while it has an attachment. */
-  ips: readonly Ip[]
-  /** Another one with every attachment. */
-  serial: number
-}
-export interface Slot extends End {
-  readonly name: (typeof NAMES)[number]
-  readonly netns: string
-  readonly namespace: string
-  type: Type
-  /** The UID that ADD was told. */
-  uid: string
-  /** The labels of its object in the API. The object may stay after its pod. */
-  labels: Readonly<Record<string, string>> | undefined
-  /** ADD came while the agent was away. */
-  isUnseen: boolean
-}
-
-/** Where a flow goes: an address, or the Service by its address or a node port. */
-export type Target = { readonly ip: Ip } | { readonly service: 'address' | 'port'; readonly family: 4 | 6 }
-export interface Flow {
-  readonly id: string
-  readonly from: End
-  readonly target: Target
-  readonly protocol: Protocol
-  readonly sport: number
-  readonly dport: number
-  /** Of TCP: the two ends that it was made between, as long as nothing has refused it. */
-  whole: string | undefined
-}
-
 /**
  * What a conversation may be in the kernel: nothing, or a connection that one of the two ends began. Without knowing it,
  * several are possible.
  */
 type Began = 'none' | 'client' | 'server'
-
-type Prober = ReturnType<typeof startProber>
-interface Told {
-  readonly came: Readonly<Record<string, number>>
-  readonly backs: Readonly<Record<string, string>>
-}
-
-/** Starts an end's process in a namespace. */
-export function startProber(way: readonly string[]) {
-  const child = Bun.spawn([...way, process.execPath, join(import.meta.dir, 'end.ts')], {
-    stdin: 'pipe',
-    stdout: 'pipe',
-    stderr: 'inherit',
-  })
-  const lines = linesOf(child.stdout)
-  const next = async () => (await lines.next()).value as string
-  let last: Promise<unknown> = Promise.resolve()
-  const ask = async <T>(order: Order): Promise<T> => {
-    child.stdin.write(`${JSON.stringify(order)}\n`)
-    child.stdin.flush()
-    return JSON.parse(await next()) as T
-  }
-  return {
-    ready: async () => assert.equal(await next(), 'ready'),
-    // Answers come in the order of the questions.
-    ask<T>(order: Order): Promise<T> {
-      const answer = last.then(() => ask<T>(order))
-      last = answer.catch(() => {})
-      return answer
-    },
-    async end() {
-      child.kill('SIGKILL')
-      await child.exited
-    },
-  }
-}
-
-export function slotOf(name: (typeof NAMES)[number], netns: string): Slot {
-  return {
-    name,
-    netns,
-    prober: startProber(['ip', 'netns', 'exec', netns]),
-    namespace: SPACES[name],
-    type: 'ptp',
-    uid: '',
-    ips: [],
-    serial: 0,
-    labels: undefined,
-    isUnseen: false,
-  }
-}
-
-const familyOf = (ip: Ip) => (ip.includes(':') ? 6 : 4)
-const ofFamily = ({ ips }: End, family: 4 | 6) => ips.find((one) => familyOf(one) === family)
 
 /** A node with its agent, and four pods that come and go. */
 export class Fixture {
@@ -148,8 +53,7 @@ export class Fixture {
   readonly outside: End
   readonly #node: Node
   #agent: Agent | undefined
-  /** What the agent knew when it ended. */
-  #frozen: Known | undefined
+  readonly #expected: Expected
   #flows: Flow[] = []
   #flowCount = 0
   #serial = 0
@@ -165,6 +69,7 @@ export class Fixture {
     this.slots = slots
     this.node = { name: 'the node', prober: own, ips: [NODE[4], NODE[6]] as Ip[], serial: 0 }
     this.outside = { name: 'the outside', prober: outside, ips: [OUTSIDE[4], OUTSIDE[6]] as Ip[], serial: 0 }
+    this.#expected = new Expected(world, slots, this.node, this.outside)
   }
 
   get isAway(): boolean {
@@ -186,10 +91,6 @@ export class Fixture {
 
   get living(): readonly Slot[] {
     return this.slots.filter(({ ips }) => ips.length > 0)
-  }
-
-  get #known(): Known {
-    return this.#frozen ?? this.world.known()
   }
 
   /** Writes a pod's object with these labels, or removes it. It has the pod's addresses, as the kubelet writes them. */
@@ -277,12 +178,12 @@ export class Fixture {
   async start(): Promise<void> {
     this.#agent = this.#node.agent()
     await this.#agent.ready(60_000)
-    this.#frozen = undefined
+    this.#expected.goOn()
     for (const slot of this.slots) slot.isUnseen = false
   }
 
   async kill(signal: NodeJS.Signals): Promise<void> {
-    this.#frozen = this.world.known()
+    this.#expected.freeze()
     await this.#agent?.stop(signal)
     this.#agent = undefined
   }
@@ -368,10 +269,13 @@ export class Fixture {
   canFlow(from: End, target: Target, protocol: Protocol, isFixed: boolean): boolean {
     const { sport, dport } = this.#ports(from, protocol, isFixed)
     if ('service' in target && isFixed) return false
-    const to = this.#destination(target)
+    const to = this.#expected.destination(target)
     const isSame = (one: Flow) =>
-      (one.from === from && one.sport === sport && one.dport === dport && this.#destination(one.target) === to) ||
-      (isFixed && one.dport === FIXED && to !== undefined && one.from === this.ownerOf(to))
+      (one.from === from &&
+        one.sport === sport &&
+        one.dport === dport &&
+        this.#expected.destination(one.target) === to) ||
+      (isFixed && one.dport === FIXED && to !== undefined && one.from === this.#expected.ownerOf(to))
     return protocol === 'TCP' || !this.#flows.some((one) => one.protocol === 'UDP' && isSame(one))
   }
 
@@ -384,7 +288,7 @@ export class Fixture {
   async flow(from: End, target: Target, protocol: Protocol, isFixed: boolean): Promise<void> {
     const id = `flow${this.#flowCount++}`
     const flow: Flow = { id, from, target, protocol, ...this.#ports(from, protocol, isFixed), whole: undefined }
-    flow.whole = this.#passes(flow) ? this.#keyOf(flow) : undefined
+    flow.whole = this.#expected.passes(flow) ? this.#keyOf(flow) : undefined
     this.#flows.push(flow)
     const { ip, port } = this.#wire(flow)
     await from.prober.ask({ flow: id, ip, protocol, port, from: flow.sport })
@@ -409,88 +313,26 @@ export class Fixture {
     for (const flow of [...this.#flows]) await this.stop(flow)
   }
 
-  ownerOf(ip: Ip): End | undefined {
-    return this.ends.find(({ ips }) => ips.includes(ip))
-  }
-
-  // Where packets for a target go, as far as the agent knows. Undefined when it leads nowhere.
-  #destination(target: Target): Ip | undefined {
-    if ('ip' in target) return target.ip
-    const slice = ofKind(this.#known, 'EndpointSlice').find(({ metadata }) => metadata.name === `svc-${target.family}`)
-    return (slice?.['endpoints'] as Row[] | undefined)?.[0]?.['addresses'][0]
-  }
-
-  #podOf(known: Known, slot: Slot): Draft | undefined {
-    const found = ofKind(known, 'Pod').find(
-      ({ metadata: { namespace, name } }) => namespace === slot.namespace && name === slot.name,
-    )
-    return found?.metadata['uid'] === slot.uid ? found : undefined
-  }
-
-  #isOpen(slot: Slot): boolean {
-    return slot.ips.length > 0 && !slot.isUnseen && this.#podOf(this.#known, slot) !== undefined
-  }
-
-  #isSlot(end: End): end is Slot {
-    return 'netns' in end
-  }
-
-  // What the agent knows. An object without an attachment counts for nothing.
-  #objects(): Objects {
-    const known = this.#known
-    const ips = (pod: Draft) => {
-      const slot = this.slots.find(
-        ({ namespace, name }) => namespace === pod.metadata.namespace && name === pod.metadata.name,
-      )
-      return slot && this.#podOf(known, slot) ? slot.ips : []
-    }
-    return objectsOf(known, ips)
-  }
-
-  /** Whether a new connection from an end to an address passes, by the oracle. */
-  #allows(from: End, ip: Ip, protocol: Protocol, port: number): boolean {
-    const to = this.ownerOf(ip)
-    if (!to || from.ips.length === 0) return false
-    // The node reaches its own pods.
-    if (from === this.node) return true
-    if ([from, to].some((end) => this.#isSlot(end) && !this.#isOpen(end))) return false
-    const objects = this.#objects()
-    const source = ofFamily(from, familyOf(ip)) as Ip
-    const end = (one: End, address: Ip) =>
-      this.#isSlot(one)
-        ? (objects.pods.find(({ namespace, name }) => namespace === one.namespace && name === one.name) as Pod)
-        : { ip: address }
-    const ends = { from: end(from, source), to: end(to, ip), source, destination: ip }
-    return decide(objects, { ...ends, protocol, port, isHairpin: from === to }).passes
-  }
-
-  #passes({ from, target, protocol, dport }: Pick<Flow, 'from' | 'target' | 'protocol' | 'dport'>): boolean {
-    const ip = this.#destination(target)
-    return ip !== undefined && this.#allows(from, ip, protocol, dport)
-  }
-
   #probes(from: End): { readonly probe: Probe; readonly passes: boolean; readonly text: string }[] {
     const targets: Target[] = [
-      ...this.ends.flatMap((to) =>
-        from === to || (!this.#isSlot(from) && !this.#isSlot(to)) ? [] : to.ips.map((ip) => ({ ip })),
-      ),
+      ...this.ends.flatMap((to) => (from === to || (!isSlot(from) && !isSlot(to)) ? [] : to.ips.map((ip) => ({ ip })))),
       ...([4, 6] as const).flatMap((family): Target[] => {
         const target = { service: from === this.outside ? ('port' as const) : ('address' as const), family }
-        return from.ips.length > 0 && this.#destination(target) ? [target] : []
+        return from.ips.length > 0 && this.#expected.destination(target) ? [target] : []
       }),
     ]
     return targets.flatMap((target) =>
       PROTOCOLS.map((protocol) => ({
         probe: { ...this.#wire({ target, dport: HTTP }), protocol },
-        passes: this.#passes({ from, target, protocol, dport: HTTP }),
+        passes: this.#expected.passes({ from, target, protocol, dport: HTTP }),
         text: `${protocol} from ${from.name} (${from.ips}) to ${this.#nameOf(target)}`,
       })),
     )
   }
 
   #nameOf(target: Target): string {
-    const ip = this.#destination(target)
-    const where = `${ip && this.ownerOf(ip)?.name} (${ip})`
+    const ip = this.#expected.destination(target)
+    const where = `${ip && this.#expected.ownerOf(ip)?.name} (${ip})`
     return 'ip' in target ? where : `${where} by ${target.service} of the Service`
   }
 
@@ -536,7 +378,7 @@ export class Fixture {
           const forged = familyOf(ip) === 4 ? '10.244.1.99' : 'fd00:61::99'
           const kinds = TAGGED.map((kind) => ({ kind, source }))
           const all = [
-            ...(this.#allows(from, ip, 'UDP', HTTP) ? [] : kinds),
+            ...(this.#expected.allows(from, ip, 'UDP', HTTP) ? [] : kinds),
             { kind: 'forged source' as const, source: forged },
           ]
           return all.map((one) => ({ ...one, ip, mac, text: `raw${++this.#serial}` }))
@@ -557,8 +399,8 @@ export class Fixture {
   }
 
   #keyOf({ from, target, sport, dport, protocol }: Flow): string | undefined {
-    const ip = this.#destination(target)
-    const to = ip === undefined ? undefined : this.ownerOf(ip)
+    const ip = this.#expected.destination(target)
+    const to = ip === undefined ? undefined : this.#expected.ownerOf(ip)
     if (!to || ip === undefined || from.ips.length === 0) return undefined
     const way = 'ip' in target ? 'direct' : target.service
     return `${way} ${protocol} ${from.name}${from.serial}:${sport} ${to.name}${to.serial} ${ip}:${dport}`
@@ -573,25 +415,25 @@ export class Fixture {
 
   // What each flow must do now, in both directions.
   #judge(flow: Flow, told: ReadonlyMap<End, Told>): 'passes' | 'silent' | 'either' {
-    const [key, ip] = [this.#keyOf(flow), this.#destination(flow.target)]
+    const [key, ip] = [this.#keyOf(flow), this.#expected.destination(flow.target)]
     if (key === undefined || ip === undefined) return 'either'
     const { from, sport, protocol } = flow
-    const to = this.ownerOf(ip) as End
+    const to = this.#expected.ownerOf(ip) as End
     const before = this.#conversations.get(key) ?? new Set<Began>(['none'])
-    const byClient = this.#passes(flow)
+    const byClient = this.#expected.passes(flow)
     const back = ofFamily(from, familyOf(ip)) as Ip
     // What the answering side sends on its own goes to the address that it has seen: the node's own, where the node has
     // translated.
-    const isHeard = from === this.outside ? 'ip' in flow.target : this.#isSlot(from)
-    const talksBack = protocol === 'UDP' && isHeard && this.#isSlot(to) && told.get(to)?.backs[flow.id] !== undefined
-    const byServer = talksBack && this.#allows(to, back, 'UDP', sport)
+    const isHeard = from === this.outside ? 'ip' in flow.target : isSlot(from)
+    const talksBack = protocol === 'UDP' && isHeard && isSlot(to) && told.get(to)?.backs[flow.id] !== undefined
+    const byServer = talksBack && this.#expected.allows(to, back, 'UDP', sport)
     const began = new Set<Began>(before)
     if (began.has('none') && byClient) began.add('client')
     if (began.has('none') && byServer) began.add('server')
     if (byClient) began.delete('none')
     this.#conversations.set(key, began)
     // Only between two pods are both directions one connection. Elsewhere the addresses differ.
-    if (!(this.#isSlot(from) && 'ip' in flow.target)) {
+    if (!(isSlot(from) && 'ip' in flow.target)) {
       if (byClient) return 'passes'
       return byServer && !(before.size === 1 && before.has('client')) ? 'either' : 'silent'
     }
@@ -636,8 +478,8 @@ export class Fixture {
   }
 
   async #came({ id, target }: Flow): Promise<number> {
-    const ip = this.#destination(target)
-    const to = ip === undefined ? undefined : this.ownerOf(ip)
+    const ip = this.#expected.destination(target)
+    const to = ip === undefined ? undefined : this.#expected.ownerOf(ip)
     return to ? ((await to.prober.ask<Told>({ tell: true })).came[id] ?? 0) : 0
   }
 
@@ -646,8 +488,8 @@ export class Fixture {
     const count = async () => {
       const told = await this.#told()
       return flows.map((one) => {
-        const ip = this.#destination(one.target)
-        const to = ip === undefined ? undefined : this.ownerOf(ip)
+        const ip = this.#expected.destination(one.target)
+        const to = ip === undefined ? undefined : this.#expected.ownerOf(ip)
         return [(to && told.get(to)?.came[one.id]) ?? 0, told.get(one.from)?.came[`back ${one.id}`] ?? 0] as const
       })
     }
@@ -660,8 +502,8 @@ export class Fixture {
       const one = flows[i] as Flow
       if (there !== first) return `${there - first} messages of the refused ${this.#textOf(one)}`
       // What the node sends to its own pods meets no rule.
-      const ip = this.#destination(one.target)
-      if (back !== firstBack && (ip === undefined || this.ownerOf(ip) !== this.node))
+      const ip = this.#expected.destination(one.target)
+      if (back !== firstBack && (ip === undefined || this.#expected.ownerOf(ip) !== this.node))
         return `${back - firstBack} messages back of the refused ${this.#textOf(one)}`
     }
     return undefined
@@ -694,20 +536,4 @@ export class Fixture {
     ])
     return `${stdout}\n${this.#agent?.log().split('\n').slice(-10).join('\n') ?? 'no agent'}`
   }
-}
-
-/** Makes the ways between the host outside and the node. */
-export async function lead(hub: Namespace, sh: (script: string) => Promise<unknown>): Promise<void> {
-  const space = hub.path.slice(hub.path.lastIndexOf('/') + 1)
-  const subnets = Object.values(RANGES).flatMap((ranges) => ranges.map(([{ subnet }]) => subnet))
-  await sh(
-    [
-      `ip link add outside type veth peer name outside0 netns ${space}`,
-      `ip -n ${space} link set outside0 master hub0 up`,
-      `ip address add ${OUTSIDE[4]}/24 dev outside`,
-      `ip address add ${OUTSIDE[6]}/64 dev outside nodad`,
-      'ip link set outside up',
-      ...subnets.map((one) => `ip route add ${one} via ${NODE[one.includes(':') ? 6 : 4]}`),
-    ].join('\n'),
-  )
 }

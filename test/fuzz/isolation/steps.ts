@@ -1,6 +1,7 @@
 // The alphabet of the isolation histories: all that may happen to a node, one step at a time.
 import type { Ip } from '../../../lib/text/ip.ts'
-import { type Fixture, type Flow, NAMES, OUTSIDE, PROTOCOLS, RANGES, type Slot, type Target } from './fixture.ts'
+import { type Flow, NAMES, OUTSIDE, PROTOCOLS, RANGES, type Slot, type Target } from './ends.ts'
+import type { Fixture } from './fixture.ts'
 import { ofKind, VERSIONS } from './world.ts'
 
 /** A random number from 0 to one less than this. */
