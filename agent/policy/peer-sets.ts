@@ -169,6 +169,8 @@ export class PeerSets {
     const [before, now] = [this.#knownNodes.get(name), this.#nodes.get(name)]
     if (now) this.#knownNodes.set(name, now)
     else this.#knownNodes.delete(name)
+    // A node reaches its own pods. What has left it does not.
+    for (const ip of before?.ips ?? []) if (!now?.ips.includes(ip)) this.#tightened.add(ip)
     if (before || now) for (const set of this.#ofNodes.keys()) this.#fillNodes(set)
   }
 

@@ -120,12 +120,12 @@ export class PolicyState {
   }
 
   /**
-   * The pod that has an address. Of two objects with one address it is the pod that ADD has admitted, else the latest
-   * one, as in the maps.
+   * The pod that has an address. Of two objects with one address it is the pod of this node that ADD has admitted, else
+   * the latest one of this node, as in the maps, else the latest one.
    */
   podAt(ip: Ip): Pod | undefined {
-    const [all, owner] = [[...this.#pods.at(ip)], this.#attached.ownerOf(ip)]
-    return (all.find(({ key }) => key === owner) ?? all.at(-1))?.pod
+    const [all, local] = [[...this.#pods.at(ip)], this.#localKeyAt(ip)]
+    return (all.find(({ key }) => key === local) ?? all.at(-1))?.pod
   }
 
   /** All addresses of pods of this node count as tightened: nobody knows what has passed. */
@@ -195,7 +195,7 @@ export class PolicyState {
     // An address that a pod gets or gives back begins without connections, whatever the policies are
     // (docs/decisions/0032).
     const has = (one: LocalPod | undefined, ip: Ip) => one?.ips.includes(ip) === true
-    for (const ip of before?.ips ?? []) this.#leave(ip, key)
+    for (const ip of before?.ips ?? []) if (!has(now, ip)) this.#leave(ip, key)
     for (const ip of now?.ips ?? []) this.#localsAt.set(ip, (this.#localsAt.get(ip) ?? new Set()).add(key))
     for (const ip of new Set([...(before?.ips ?? []), ...(now?.ips ?? [])])) {
       this.#write(ip)
@@ -219,10 +219,14 @@ export class PolicyState {
   // Two objects may have one address while one of them is late to go. The pod that ADD has admitted counts, else the
   // latest one.
   #localAt(ip: Ip): LocalPod | undefined {
+    const key = this.#localKeyAt(ip)
+    return key === undefined ? undefined : this.#locals.get(key)
+  }
+
+  #localKeyAt(ip: Ip): string | undefined {
     const keys = [...(this.#localsAt.get(ip) ?? [])]
     const owner = this.#attached.ownerOf(ip)
-    const key = owner !== undefined && keys.includes(owner) ? owner : keys.at(-1)
-    return key === undefined ? undefined : this.#locals.get(key)
+    return owner !== undefined && keys.includes(owner) ? owner : keys.at(-1)
   }
 
   #write(ip: Ip): void {

@@ -163,6 +163,7 @@ try {
     const { played, failure } = await find(dir)
     const lines = failure?.split('\n') ?? []
     const said = lines.find((line) => !line.startsWith('history') && !line.startsWith('  '))
+    if (failure !== undefined) process.stderr.write(`${failure}\n`)
     process.stdout.write(
       `${failure === undefined ? 'NOT found' : 'found'} in ${played} histories: ${name}${said ? `\n  ${said}` : ''}\n`,
     )

@@ -160,6 +160,33 @@ const relabel: Letter = (fixture, random) => {
   }
 }
 
+// A pod, a namespace or the Node outside gets the labels that a policy in force names.
+const match: Letter = (fixture, random) => {
+  const pick = pickOf(random)
+  const known = fixture.world.known()
+  const policies = [...ofKind(known, 'NetworkPolicy'), ...ofKind(known, 'ClusterNetworkPolicy')]
+  const wanted = pick(policies.flatMap(labelsIn))
+  if (!wanted) return undefined
+  const text = (what: string) => `labels of ${what} as a policy names them: ${JSON.stringify(wanted)}`
+  const isStrict = fixture.isBlind
+  if ('team' in wanted || 'zone' in wanted) {
+    const [kind, name] = 'team' in wanted ? (['Namespace', pick(['x', 'y'])] as const) : (['Node', 'outside'] as const)
+    const found = ofKind(known, kind).find(({ metadata }) => metadata.name === name)
+    if (!found) return undefined
+    const { metadata, ...rest } = found
+    const work = () => fixture.world.put(kind, { ...metadata, labels: wanted }, rest)
+    return { text: text(`${kind} ${name}`), isStrict, work }
+  }
+  const slot = pick(fixture.living.filter(({ labels }) => labels))
+  const labels = { ...slot?.labels, ...wanted }
+  return slot && { text: text(slot.name), isStrict, work: () => fixture.object(slot, labels) }
+}
+
+function labelsIn(value: unknown): Record<string, string>[] {
+  if (typeof value !== 'object' || value === null) return []
+  return Object.entries(value).flatMap(([key, one]) => (key === 'matchLabels' ? [one] : labelsIn(one)))
+}
+
 const policy: Letter = (fixture, random) => {
   const isTier = random(2) === 0
   const kind = isTier ? 'ClusterNetworkPolicy' : 'NetworkPolicy'
@@ -272,6 +299,7 @@ const ALPHABET: readonly (readonly [letter: Letter, weight: number])[] = [
   [attach, 7],
   [object, 3],
   [relabel, 3],
+  [match, 5],
   [policy, 6],
   [flow, 8],
   [service, 2],
