@@ -55,6 +55,44 @@ describe('plumb agent --install-cni', () => {
   )
 
   it(
+    'forwarding that somebody switches off on one link of pods’ packets is back, and the doctor names it without an agent',
+    inCluster(
+      4,
+      (cluster) => [...fileStore(cluster, CONF), '--install-cni'],
+      async (cluster, test) => {
+        test.timeout(60_000)
+        const [one, two, three, four] = cluster.nodes as [Node, Node, Node, Node]
+        const path = (node: Node) => join(node.dir, 'net.d/10-flannel.conflist')
+        const agents = [one, two].map((node) => node.agent())
+        for (const agent of agents) await agent.ready(20_000)
+        await add(one, three, path(one))
+        const added = await add(two, four, path(two))
+        const address = added.result['ips'][0].address.split('/')[0]
+        assert.ok(await until(() => ping(three.ns, address)))
+        const links = ['flannel.1', 'cni0', 'eth0']
+        for (const link of links) {
+          const name = `net.ipv4.conf.${link.replace('.', '/')}.forwarding`
+          await two.ns.exec(['sysctl', '-qw', `${name}=0`])
+          await until(async () => (await two.ns.exec(['sysctl', '-n', name])).stdout === '1\n', 10_000)
+          assert.ok(await ping(three.ns, address), link)
+          const { repairs = [] } = (await agents[1]?.status()) ?? {}
+          assert.ok(
+            repairs.some(({ what }) => what.includes(name)),
+            name,
+          )
+        }
+        for (const agent of agents) await agent.stop()
+        await two.ns.exec(['sysctl', '-qw', 'net.ipv4.conf.flannel/1.forwarding=0'])
+        const { stdout } = await two.ns.exec([PLUMB, 'doctor', 'DR1', '--subnet-file', join(two.dir, 'subnet.env')])
+        assert.match(
+          stdout,
+          /net\.ipv4\.conf\.flannel\/1\.forwarding is 0: what comes by flannel\.1 goes to no other link/,
+        )
+      },
+    ),
+  )
+
+  it(
     'names in the log a network that comes before its own, and leaves one of its name that somebody else wrote',
     inCluster(
       1,

@@ -216,6 +216,11 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
     'net.ipv6.conf.all.forwarding is 0: this node does not route IPv6: its pods reach only this node; run sysctl -w net.ipv6.conf.all.forwarding=1',
   ],
   [
+    'DR1',
+    healthy({ sysctls: { 'ipv4/conf/cni0/forwarding': '0' } }),
+    'net.ipv4.conf.cni0.forwarding is 0: what comes by cni0 goes to no other link; run sysctl -w net.ipv4.conf.cni0.forwarding=1',
+  ],
+  [
     'DR2',
     healthy({
       ...withStatus({ services }),
