@@ -83,11 +83,14 @@ export class DataPathPart implements Part {
 
   /**
    * Looks at settings and the default route every four seconds until the signal, and at the folders of networks and
-   * plugins when they change.
+   * plugins when they change. `foldersChanged` is called then.
    */
-  watch(signal: AbortSignal): void {
+  watch(signal: AbortSignal, foldersChanged: () => void): void {
     const { dirs } = this.#context.networks
-    const changed = () => this.queue.add('networks', LINKS_MS)
+    const changed = () => {
+      this.queue.add('networks', LINKS_MS)
+      foldersChanged()
+    }
     void watchFolders(dirs, changed, () => {}, FOLDERS_MS, signal)
     const timer = setInterval(() => this.#look(false), LOOK_MS)
     signal.addEventListener('abort', () => clearInterval(timer), { once: true })

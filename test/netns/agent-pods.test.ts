@@ -1,7 +1,8 @@
 // Tests agent: one or several agents on nodes of their own.
 import assert from 'node:assert/strict'
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { type Answer, ping, plugin, until } from '../support/harness.ts'
 import { fileStore, inCluster, type Node } from '../support/nodes.ts'
 
@@ -93,12 +94,42 @@ describe('plumb agent --install-cni', () => {
   )
 
   it(
+    'puts back the network and the plugins that somebody removes, and an empty network, but nothing after an uninstall',
+    inCluster(
+      1,
+      (cluster) => [...fileStore(cluster, CONF), '--install-cni'],
+      async ({ nodes }, test) => {
+        test.timeout(150_000)
+        const [one] = nodes as [Node]
+        const [network, bridge] = [join(one.dir, 'net.d/10-flannel.conflist'), join(one.dir, 'bin/bridge')]
+        const agent = one.agent()
+        await agent.ready(20_000)
+        const text = readFileSync(network, 'utf8')
+        const isBack = () => existsSync(network) && readFileSync(network, 'utf8') === text && existsSync(bridge)
+        for (const harm of [() => rmSync(network), () => rmSync(bridge), () => writeFileSync(network, '')]) {
+          harm()
+          assert.equal(isBack(), false)
+          await until(isBack, 30_000)
+          await until(async () => (await agent.readyz()).startsWith('200'), 30_000)
+        }
+        assert.match(agent.log(), /repaired changes of another program: [^\n]*10-flannel\.conflist/)
+        const dirs = ['bin', 'net.d', 'state'].map((dir) => join(one.dir, dir)) as [string, string, string]
+        const places = [`--bin-dir=${dirs[0]}`, `--conf-dir=${dirs[1]}`, `--state-dir=${dirs[2]}`]
+        const { status, stderr } = await one.ns.exec([PLUMB, 'uninstall', '--force', ...places])
+        assert.equal(status, 0, stderr)
+        await sleep(6000)
+        assert.deepEqual([existsSync(network), existsSync(bridge)], [false, false])
+      },
+    ),
+  )
+
+  it(
     'names in the log a network that comes before its own, and leaves one of its name that somebody else wrote',
     inCluster(
       1,
       (cluster) => [...fileStore(cluster, CONF), '--install-cni'],
       async ({ nodes }, test) => {
-        test.timeout(60_000)
+        test.timeout(150_000)
         const [one] = nodes as [Node]
         const [first, own] = [join(one.dir, 'net.d/05-other.conflist'), join(one.dir, 'net.d/10-flannel.conflist')]
         mkdirSync(join(one.dir, 'net.d'))
