@@ -11,7 +11,7 @@ import type { Undoer } from '../kernel/undoer.ts'
 import { isSame } from '../lease/families.ts'
 import type { Lease } from '../lease/lease.ts'
 import { commands, listen } from '../node/answers.ts'
-import { openSocket } from '../node/socket.ts'
+import { keepSocket } from '../node/socket.ts'
 import { admissionCommands } from '../policy/admission.ts'
 import { policyCommands } from '../policy/questions.ts'
 import type { Part } from '../scheduler/part.ts'
@@ -219,9 +219,11 @@ export class Parts {
       ...admissionCommands(policy),
       ...policyCommands(policy, (ip, protocol, port) => this.services?.translate(ip, protocol, port)),
     }
-    return openSocket(policySocket, () => {
+    let isRestored = false
+    return keepSocket(policySocket, () => {
       const questions = listen({ unix: policySocket }, 'policy', commands('command', handlers))
-      policy.restore()
+      if (!isRestored) policy.restore()
+      isRestored = true
       return questions
     })
   }

@@ -36,9 +36,9 @@ const FAULTS: readonly Fault[] = [
     make: ({ node }) =>
       sh(
         node.ns,
-        "nft 'table inet other { chain first { type filter hook forward priority 5; ct state established accept; iifname flannel.1 drop; }; }'",
+        "nft 'table inet incoming { chain first { type filter hook forward priority 5; ct state established accept; iifname flannel.1 drop; }; }'",
       ),
-    says: /^The chain inet other first of another program drops packets from 10\.244\.0\.0\/16 to 10\.244\.\d+\.0\/24: pods of other nodes do not reach pods of this node$/,
+    says: /^The chain inet incoming first of another program drops packets from 10\.244\.0\.0\/16 to 10\.244\.\d+\.0\/24: pods of other nodes do not reach pods of this node$/,
   },
   {
     // The agent lets pods pass there, too: rules of its own are no finding.
