@@ -37,7 +37,7 @@ async function openSocket<T>(path: string, open: () => T): Promise<T> {
 const LOOK_MS = 2000
 
 /**
- * As `openSocket`, and listens anew when somebody removes the file of the socket: nobody reaches the old one any more.
+ * As `openSocket`, and listens again when somebody removes the file of the socket: nobody reaches the old one any more.
  */
 export async function keepSocket(path: string, open: () => { stop(): void }): Promise<{ stop(): void }> {
   let listener: { stop(): void } | undefined = await openSocket(path, open)
