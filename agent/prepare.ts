@@ -24,7 +24,7 @@ import { changedKeys, LIVE_KEYS, type NetworkConf, networksOf } from './lease/ne
 import { removeAll } from './node/added-peers.ts'
 import { runCommand } from './node/command.ts'
 import { makeIdentity, type NodeSubnet, readSubnetEnv, remember, statePath, writeSubnetEnv } from './node/files.ts'
-import { installNode } from './node/install.ts'
+import { installNode, missingOf } from './node/install.ts'
 import { makeReadinessNotifier, notify } from './node/systemd.ts'
 import { shownOutput } from './parts/commands.ts'
 import type { Context } from './parts/context.ts'
@@ -115,6 +115,7 @@ export async function prepare(
     leased: (lease, mtu) => writeNode(settings, conf, lease, mtu),
     checkpoint: (known) => checkpoint.save({ conf, ...known }),
     synced: () => settle(settings, given, signal),
+    reinstall: (held) => reinstall(settings, held),
     condition: makeReadinessNotifier(),
     networks: { dirs: [files.confDir, files.binDir], read: listsReader(files) },
     isBridged: files.install && files.pods === 'bridge',
@@ -428,6 +429,13 @@ async function settle(
     for (const what of await removeFlannelRules(run)) log(`agent: removed what flannel left: ${what}`)
   if (settings.services?.replacesKubeProxy)
     for (const what of await removeKubeProxy(run)) log(`agent: removed what kube-proxy left: ${what}`)
+}
+
+async function reinstall(settings: Settings, held: ReadonlySet<string>): Promise<readonly string[]> {
+  const missing = settings.files.install ? missingOf(settings.files) : []
+  if (missing.length === 0 || missing.some((path) => held.has(path))) return []
+  await installNode(settings)
+  return missing
 }
 
 // Once at each start, as kube-proxy does. Who sets other values later keeps them until then.

@@ -1,3 +1,5 @@
+import { existsSync } from 'node:fs'
+import { dirname } from 'node:path'
 import { SOCKET } from '../agent/health/health.ts'
 import { collect, type Sysdump } from '../agent/sysdump/sysdump.ts'
 import { remove, writeAtomic } from '../lib/os/files.ts'
@@ -33,7 +35,7 @@ const DRAFT = /^\.plumb-sysdump-(\d+)\.draft$/
 
 /**
  * Runs `plumb sysdump ARGV` and returns the exit status, which is 0 when the archive was written. Throws ValueError for
- * a wrong command line, and CniError when the archive cannot be written.
+ * a wrong command line, and CniError without root and when the archive cannot be written.
  */
 export async function run(argv: readonly string[]): Promise<number> {
   const { values, words } = readOptions(argv, names, 'plumb sysdump')
@@ -44,6 +46,13 @@ export async function run(argv: readonly string[]): Promise<number> {
     return 0
   }
   const since = secondsOf(values.since ?? '1h')
+  // An archive without rules, the journal and the agent's status would look like one of a node without them.
+  if (process.getuid?.() !== 0)
+    throw new CniError(CODE.env, 'Cannot tell the state of this node: it needs root', 'run it with sudo')
+  const file = values.output
+  const dir = file?.includes('/') ? dirname(file) : '.'
+  if (file !== '-' && !existsSync(dir))
+    throw new CniError(CODE.io, `Cannot write ${file}: there is no folder ${dir}`, 'want -o FILE in a folder with room')
   const dump = await collect({
     version,
     since,
@@ -52,13 +61,13 @@ export async function run(argv: readonly string[]): Promise<number> {
     kubeconfig: values['kubeconfig-file'],
     places: placesOf(values),
   })
-  if (values.output === '-') {
+  if (file === '-') {
     write(dump.bytes)
     return 0
   }
-  const file = values.output ?? `${dump.name}.tar.gz`
-  save(file, dump.bytes)
-  print(values.json ? JSON.stringify({ file, ...shown(dump) }, null, 4) : text(file, dump))
+  const path = file ?? `${dump.name}.tar.gz`
+  save(path, dump.bytes)
+  print(values.json ? JSON.stringify({ file: path, ...shown(dump) }, null, 4) : text(path, dump))
   return 0
 }
 
@@ -109,7 +118,7 @@ function help(): string {
 ${describeOptions(names)}
 
 The file is a tar.gz of at most 20 MB. Keys, passwords, tokens and values of environments are removed.
-It needs ten seconds, because it reads the metrics twice. It changes nothing. It works without the agent.
+It needs root, and ten seconds, because it reads the metrics twice. It changes nothing. It works without the agent.
 
-exit status: 0 the file is written, 1 it cannot be written, 2 the command line is wrong`
+exit status: 0 the file is written, 1 it cannot be written, or no root, 2 the command line is wrong`
 }

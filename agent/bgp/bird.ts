@@ -10,6 +10,7 @@ import { hostCidr } from '../../lib/text/cidr.ts'
 import { type Cidr, parseCidr, parseIp } from '../../lib/text/ip.ts'
 import { printable } from '../../lib/text/printable.ts'
 import { askBird, BirdError, type SessionState, sessionsOf } from './birdc.ts'
+import { BIRD_PROTO } from './handover.ts'
 
 // BIRD as a process of the agent's. It outlives the agent, so that no route is lost, and the next agent finds it by its
 // process id, or by its command line before BIRD has written that. BIRD writes to files only: a pipe would end with the
@@ -21,8 +22,8 @@ const PORT = 179
 const START_MS = 10_000
 const STOP_MS = 5000
 const LOOK_MS = 20
-/** The number of BIRD's routes in the kernel (rt_protos), and the metric that BIRD gives them (krt_metric). */
-const [BIRD_PROTO, BIRD_METRIC] = ['12', 32] as const
+/** The metric that BIRD gives its routes in the kernel (krt_metric). */
+const BIRD_METRIC = 32
 /** BIRD tells times in the zone of its process. */
 const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' }
 

@@ -2,7 +2,7 @@ import { dirname, join } from 'node:path'
 import * as v from 'valibot'
 import { read } from '../../lib/text/shape.ts'
 import { CALLS, type Report } from '../../lib/verbs/report.ts'
-import { openSocket } from '../node/socket.ts'
+import { keepSocket } from '../node/socket.ts'
 import type { Durations } from './status.ts'
 
 /** The upper bounds of the histogram of calls, in seconds. */
@@ -89,8 +89,8 @@ export class Calls {
    */
   async listen(agentSocket: string): Promise<{ stop(): void }> {
     const unix = join(dirname(agentSocket), CALLS.slice(CALLS.lastIndexOf('/') + 1))
-    const listener = await openSocket(unix, () =>
-      Bun.listen<{ text: string }>({
+    return keepSocket(unix, () => {
+      const listener = Bun.listen<{ text: string }>({
         unix,
         socket: {
           open(socket) {
@@ -103,9 +103,9 @@ export class Calls {
           end: (socket) => void socket.end(),
           close: ({ data }) => this.take(data.text),
         },
-      }),
-    )
-    return { stop: () => listener.stop(true) }
+      })
+      return { stop: () => listener.stop(true) }
+    })
   }
 
   #count({ plugin, verb, ms, code }: Report): void {

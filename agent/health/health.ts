@@ -6,7 +6,7 @@ import { readdirSync } from 'node:fs'
 import { log, warn } from '../../lib/os/log.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 import { apiRequests } from '../cluster/api.ts'
-import { openSocket, refused } from '../node/socket.ts'
+import { keepSocket, refused } from '../node/socket.ts'
 import type { Comparison, Drafts } from '../policy/comparison.ts'
 import type { PolicyCounts } from '../policy/counters.ts'
 import type { CellView, PolicyMatrix } from '../policy/matrix.ts'
@@ -165,7 +165,7 @@ export async function serveHealth(
 ): Promise<{ stop(): void }> {
   const own = answering(source)
   const onTcp = overTcp === source ? own : answering(overTcp)
-  const onSocket = await openSocket(socket, () =>
+  const onSocket = await keepSocket(socket, () =>
     listen({ unix: socket }, (asked) => order(asked, source) ?? own.tell(asked)),
   )
   const local = isLoopback(address)

@@ -171,15 +171,27 @@ export function installNetwork({ confDir, stateDir }: Places, subnetFile: string
   const [path, text] = [`${confDir}/${FILE}`, networkText(subnetFile, wish)]
   const noted = readNote(stateDir)
   const there = readText(path)
+  // A disk that failed may leave an empty file.
+  const isThere = there !== undefined && there.trim() !== ''
   const [hiddenBy] = listFiles(confDir)
     .filter((name) => /\.(conflist|conf|json)$/.test(name) && name < FILE)
     .sort()
   const found = { path, ...(hiddenBy !== undefined && { hiddenBy: `${confDir}/${hiddenBy}` }) }
   if (there === text) return { ...found, made: false, foreign: false }
-  if (there !== undefined && !noted.networks.includes(there)) return { ...found, made: false, foreign: true }
+  if (isThere && !noted.networks.includes(there)) return { ...found, made: false, foreign: true }
   writeNote(stateDir, { ...noted, networks: latest([text], noted.networks) })
   writeAtomic(path, text, { mode: 0o644, by: draftOf(path) })
   return { ...found, made: true, foreign: false }
+}
+
+/** The paths that were installed and are missing: the network, and programs. None after `uninstall`. */
+export function missingOf({ binDir, confDir, stateDir }: Places): string[] {
+  const { files, networks } = readNote(stateDir)
+  if (networks.length === 0) return []
+  const path = `${confDir}/${FILE}`
+  const isGone = (readText(path) ?? '').trim() === ''
+  const own = files.filter((one) => one.startsWith(`${binDir}/`) && one !== `${binDir}/plumb`)
+  return [...(isGone ? [path] : []), ...own.filter((one) => !existsSync(one))]
 }
 
 /**

@@ -1,4 +1,6 @@
+import { existsSync } from 'node:fs'
 import { remove, withLock } from '../../lib/os/files.ts'
+import { log, warn } from '../../lib/os/log.ts'
 import { CniError, CODE } from '../../lib/text/errors.ts'
 
 /** The longest time that the socket of a killed agent can seem to be in use. */
@@ -8,7 +10,7 @@ const DYING_MS = 2000
  * Opens a unix socket of the agent, which only root may use. Removes the socket file of a killed agent first. `open`
  * listens at the path. Throws CniError 5 when it cannot listen, and 11 when another agent answers there.
  */
-export async function openSocket<T>(path: string, open: () => T): Promise<T> {
+async function openSocket<T>(path: string, open: () => T): Promise<T> {
   if (await isTaken(path))
     throw new CniError(
       CODE.tryLater,
@@ -28,6 +30,46 @@ export async function openSocket<T>(path: string, open: () => T): Promise<T> {
     })
   } catch (cause) {
     throw refused(path, cause)
+  }
+}
+
+/** How often a socket of the agent is looked for, in milliseconds. */
+const LOOK_MS = 2000
+
+/**
+ * As `openSocket`, and listens again when somebody removes the file of the socket: nobody reaches the old one any more.
+ */
+export async function keepSocket(path: string, open: () => { stop(): void }): Promise<{ stop(): void }> {
+  let listener: { stop(): void } | undefined = await openSocket(path, open)
+  let said = ''
+  let [isStopped, isBusy] = [false, false]
+  const look = async () => {
+    if (isBusy || existsSync(path)) return
+    isBusy = true
+    try {
+      // First, because the end of a listener removes the file at its path.
+      listener?.stop()
+      listener = undefined
+      const next = await openSocket(path, open)
+      if (isStopped) next.stop()
+      else listener = next
+      log(`agent: listening again at ${path}, which somebody removed`)
+      said = ''
+    } catch (cause) {
+      const { message } = cause as Error
+      if (message !== said) warn(`agent: ${message}; trying again`)
+      said = message
+    } finally {
+      isBusy = false
+    }
+  }
+  const timer = setInterval(() => void look(), LOOK_MS)
+  return {
+    stop() {
+      isStopped = true
+      clearInterval(timer)
+      listener?.stop()
+    },
   }
 }
 

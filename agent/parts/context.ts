@@ -59,6 +59,8 @@ export interface Context {
   leased(lease: Lease, mtu: number): readonly string[]
   /** Called once every part has done its work. It is called again later when it throws. */
   synced(): Promise<void>
+  /** Installs what somebody removed of the plugins and of their network. Returns the paths. Not while one is `held`. */
+  reinstall(held: ReadonlySet<string>): Promise<readonly string[]>
   /** Reports a possible change. `look` makes the status, and is called only when somebody reads it. */
   changed(look: () => Status): void
   /** Notes a packet that policy refused, described in one line. */

@@ -12,8 +12,8 @@ import type { Cidr } from '../../lib/text/ip.ts'
 import { AGENT_CHECKS, examine } from '../doctor/doctor.ts'
 import { readCounters } from '../doctor/facts/counters.ts'
 import type { AgentFacts } from '../doctor/facts/facts.ts'
-import { factsOfAgent } from '../doctor/facts/of-agent.ts'
-import { type Pod, podsOf } from '../doctor/facts/pods.ts'
+import { factsOfAgent, readLinks } from '../doctor/facts/of-agent.ts'
+import { entrancesOf, type Pod, podsOf } from '../doctor/facts/pods.ts'
 import { NO_CHAINS, type Ruleset, readRuleset } from '../doctor/facts/ruleset.ts'
 import { checkPodLinks, type Known, NOTHING } from '../doctor/pod-links.ts'
 import type { NodeState } from '../health/condition.ts'
@@ -34,7 +34,7 @@ import type { Repairs } from './repairs.ts'
 
 /**
  * How often settings and the default route are looked at, in milliseconds. The kernel tells nobody of settings. A look
- * reads four small files.
+ * reads some small files.
  */
 const LOOK_MS = 4000
 /** The checks of the doctor are made at each of so many looks, and at each while they find something. */
@@ -66,6 +66,8 @@ export class DataPathPart implements Part {
   readonly #repairs: Repairs
   #known: Known = NOTHING
   #pods: readonly Pod[] = []
+  /** The links by which packets of pods come to the node. */
+  #entrances: ReadonlySet<string> = new Set()
   #ruleset: Ruleset = NO_CHAINS
   #looks = 0
   #counters = { reading: readCounters(), at: performance.now() }
@@ -81,11 +83,14 @@ export class DataPathPart implements Part {
 
   /**
    * Looks at settings and the default route every four seconds until the signal, and at the folders of networks and
-   * plugins when they change.
+   * plugins when they change. `foldersChanged` is called then.
    */
-  watch(signal: AbortSignal): void {
+  watch(signal: AbortSignal, foldersChanged: () => void): void {
     const { dirs } = this.#context.networks
-    const changed = () => this.queue.add('networks', LINKS_MS)
+    const changed = () => {
+      this.queue.add('networks', LINKS_MS)
+      foldersChanged()
+    }
     void watchFolders(dirs, changed, () => {}, FOLDERS_MS, signal)
     const timer = setInterval(() => this.#look(false), LOOK_MS)
     signal.addEventListener('abort', () => clearInterval(timer), { once: true })
@@ -150,6 +155,25 @@ export class DataPathPart implements Part {
 
   // The doctor names a setting that stays off because nobody may set it.
   #keepForwarding(subnets: Both<Cidr>): void {
+    this.#keepFamilies(subnets)
+    if (!subnets.v4) return
+    const { backend, options } = this.#context
+    const uplink = this.#now.choice?.uplink.name
+    // Another program may have switched off a link alone. A new link of a hardened node begins like this.
+    for (const link of new Set([...(uplink ? [uplink] : []), ...backend.links(options), ...this.#entrances])) {
+      const name = `ipv4/conf/${link}/forwarding`
+      if (maybeSysctl(name) !== '0') continue
+      const title = `net.ipv4.conf.${link.replaceAll('.', '/')}.forwarding`
+      try {
+        writeSysctl(name, '1')
+        this.#repairs.note(this, 'sysctl', [{ key: title, title }])
+      } catch {
+        // As below.
+      }
+    }
+  }
+
+  #keepFamilies(subnets: Both<Cidr>): void {
     for (const family of ['v4', 'v6'] as const) {
       const [name, value] = [FORWARDING[family], subnets[family] && maybeSysctl(FORWARDING[family])]
       if (value === '1') this.#forwarded.add(family)
@@ -192,6 +216,7 @@ export class DataPathPart implements Part {
   async #links(): Promise<{ readonly lost: readonly Failure[]; readonly isBusy: boolean }> {
     const all = entries()
     this.#pods = podsOf(all)
+    this.#entrances = this.#pods.length === 0 ? new Set() : entrancesOf(this.#pods, readLinks())
     if (all.length === 0) {
       this.#known = NOTHING
       return { lost: [], isBusy: false }

@@ -11,7 +11,7 @@ import type { Undoer } from '../kernel/undoer.ts'
 import { isSame } from '../lease/families.ts'
 import type { Lease } from '../lease/lease.ts'
 import { commands, listen } from '../node/answers.ts'
-import { openSocket } from '../node/socket.ts'
+import { keepSocket } from '../node/socket.ts'
 import { admissionCommands } from '../policy/admission.ts'
 import { policyCommands } from '../policy/questions.ts'
 import type { Part } from '../scheduler/part.ts'
@@ -40,6 +40,8 @@ import { UplinkPart } from './uplink.ts'
 
 /** The interval of the probing ticks, in milliseconds. Each tick asks the next peers whether they answer. */
 const PROBE_MS = 1000
+/** When a change in the folders of plugins and networks is looked at, in milliseconds. `plumb uninstall` is done by then. */
+const REINSTALL_MS = 3000
 
 /** All parts of one run of the agent, with their shared state. */
 export class Parts {
@@ -106,15 +108,22 @@ export class Parts {
       })
     const commands = backend.commands?.of(options)
     this.#commands = commands && new CommandsPart(context, commands, now, queue(), signal)
-    this.#installation = new InstallationPart(
-      now,
-      queue(),
-      () => this.#scheduler.isComplete(this.#installation),
-      async () => {
+    this.#installation = new InstallationPart(now, queue(), () => this.#scheduler.isComplete(this.#installation), {
+      work: async () => {
         await context.synced()
         this.dataPath.queue.add('networks')
       },
-    )
+      keep: async () => {
+        const missing = await context.reinstall(repairs.held())
+        if (missing.length === 0) return
+        repairs.note(
+          this.#installation,
+          'file',
+          missing.map((path) => ({ key: path, title: path })),
+        )
+        this.dataPath.queue.add('networks')
+      },
+    })
     const listener = {
       note: (text: string) => this.note(text, true),
       log,
@@ -163,7 +172,7 @@ export class Parts {
     const isBridged = () => services !== undefined || policy?.isBridged() === true
     // A part that waits for other settings is asked again at once.
     if (guarded) keepBridgedFrames(isBridged, (names) => this.#settingsRepaired(guarded, names), life)
-    this.dataPath.watch(life)
+    this.dataPath.watch(life, () => this.#installation.queue.add('networks', REINSTALL_MS))
     const strangers = this.tunnels.watch(life)
     const drops = this.policy?.followDrops(life)
     const sessions = this.bgp?.follow(life)
@@ -210,9 +219,11 @@ export class Parts {
       ...admissionCommands(policy),
       ...policyCommands(policy, (ip, protocol, port) => this.services?.translate(ip, protocol, port)),
     }
-    return openSocket(policySocket, () => {
+    let isRestored = false
+    return keepSocket(policySocket, () => {
       const questions = listen({ unix: policySocket }, 'policy', commands('command', handlers))
-      policy.restore()
+      if (!isRestored) policy.restore()
+      isRestored = true
       return questions
     })
   }

@@ -2,17 +2,21 @@ import { handler } from '../../lib/state/kinds/index.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import { blackholes } from '../backend/blackhole.ts'
 import { newlyUnreached, scoped, summary, type Unreached } from '../backend/unreached.ts'
+import { withoutBird } from '../bgp/handover.ts'
 import type { NodeState } from '../health/condition.ts'
 import type { PeerObjects } from '../health/details.ts'
 import type { Looked } from '../kernel/converge.ts'
 import { face } from '../kernel/diff.ts'
-import { isSame } from '../lease/families.ts'
+import { both, isSame } from '../lease/families.ts'
 import { encodeKey, type Lease } from '../lease/lease.ts'
 import { giveBack } from '../node/garbage.ts'
 import { type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
+
+/** How often the kernel is asked for routes of BIRD, until it has them all. */
+const BIRD_LOOK_MS = 500
 
 type Programs = NonNullable<NodeState['programs']>
 interface Listener {
@@ -37,6 +41,8 @@ export class PeersPart implements Part {
   readonly #programmed: () => void
   #problems: Unreached = new Map()
   #failed: Unreached = new Map()
+  /** BIRD has written a route for each route of the agent. */
+  #isHandedOver = false
 
   /**
    * `changed` is called when the set of unreachable peers, or a reason, may have changed. `note` reports the reasons.
@@ -71,7 +77,8 @@ export class PeersPart implements Part {
     const { uplink } = choice
     const programs = this.#programs()
     // What BIRD writes, the agent neither writes nor removes.
-    const leases = programs === 'bird' ? [] : snapshot.leases
+    const leases = programs === 'bird' ? await this.#untaken(snapshot.leases) : snapshot.leases
+    this.#isHandedOver = programs === 'bird' && leases.length === 0
     const begun = performance.now()
     const { resources, problems, ownersOf } = backend.want(lease, leases, uplink, options, facts)
     converger.hold(this.#repairs.held())
@@ -112,6 +119,15 @@ export class PeersPart implements Part {
     const own = [...ownersOf(new Set(keys.keys()))].filter(([, owner]) => owner === key)
     const looked = await converger.look(own.flatMap(([one]) => keys.get(one) ?? []))
     return { objects: looked.map(wordsOf) }
+  }
+
+  // The peers whose route the agent keeps, because BIRD has not written its own yet. BIRD has it at once, later, or never.
+  async #untaken(leases: readonly Lease[]): Promise<readonly Lease[]> {
+    if (this.#isHandedOver) return []
+    const dsts = await withoutBird(this.#context.run)
+    const left = leases.filter(({ subnets }) => both(subnets).some((subnet) => dsts.has(subnet)))
+    if (left.length > 0) this.queue.add('waits for BIRD', BIRD_LOOK_MS)
+    return left
   }
 
   // Reports unreachable peers by reason. Each is reported once, as long as the reason stays the same.

@@ -31,6 +31,16 @@ const FAULTS: readonly Fault[] = [
     says: /^The chain inet other first, whose policy is drop, of another program drops packets/,
   },
   {
+    code: 'DR9',
+    what: 'a table of another program drops what comes from other nodes',
+    make: ({ node }) =>
+      sh(
+        node.ns,
+        "nft 'table inet incoming { chain first { type filter hook forward priority 5; ct state established accept; iifname flannel.1 drop; }; }'",
+      ),
+    says: /^The chain inet incoming first of another program drops packets from 10\.244\.0\.0\/16 to 10\.244\.\d+\.0\/24: pods of other nodes do not reach pods of this node$/,
+  },
+  {
     // The agent lets pods pass there, too: rules of its own are no finding.
     code: 'DR12',
     what: 'a rule in the old tables of iptables',

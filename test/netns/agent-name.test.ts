@@ -1,10 +1,11 @@
 // Tests agent/store and agent/parts.
 import assert from 'node:assert/strict'
-import { rmSync } from 'node:fs'
+import { existsSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { ping, until } from '../support/harness.ts'
 import { fileStore, inCluster, type Node, subnetEnv } from '../support/nodes.ts'
 
+const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
 
 describe('agents of one name', () => {
@@ -29,6 +30,34 @@ describe('agents of one name', () => {
         const again = one.agent()
         assert.deepEqual((await again.ready()).subnets, subnets)
         await until(async () => (await again.status())?.ready)
+      },
+    ),
+  )
+})
+
+describe('the sockets of an agent', () => {
+  it(
+    'are there again when somebody removes them, also that of network policy',
+    inCluster(
+      1,
+      (cluster) => [...fileStore(cluster, CONF), `--network-policy=${cluster.dir}`],
+      async ({ nodes }, test) => {
+        test.timeout(60_000)
+        const [one] = nodes as [Node]
+        const agent = one.agent()
+        await agent.ready(20_000)
+        const sockets = ['agent.sock', 'policy.sock', 'calls.sock'].map((name) => join(one.dir, name))
+        for (const path of sockets) rmSync(path)
+        await until(() => sockets.every((path) => existsSync(path)), 20_000)
+        assert.equal((await agent.status())?.ready, true)
+        const { stdout, status } = await one.ns.exec([PLUMB, 'policy', '--policy-socket', sockets[1] as string])
+        assert.equal(status, 0)
+        assert.match(stdout, /there are no pods on this node/)
+        assert.equal(await agent.stop(), 0)
+        assert.deepEqual(
+          sockets.filter((path) => existsSync(path)),
+          [],
+        )
       },
     ),
   )

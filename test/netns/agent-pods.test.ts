@@ -1,7 +1,8 @@
 // Tests agent: one or several agents on nodes of their own.
 import assert from 'node:assert/strict'
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { type Answer, ping, plugin, until } from '../support/harness.ts'
 import { fileStore, inCluster, type Node } from '../support/nodes.ts'
 
@@ -55,12 +56,80 @@ describe('plumb agent --install-cni', () => {
   )
 
   it(
+    'forwarding that somebody switches off on one link of pods’ packets is back, and the doctor names it without an agent',
+    inCluster(
+      4,
+      (cluster) => [...fileStore(cluster, CONF), '--install-cni'],
+      async (cluster, test) => {
+        test.timeout(60_000)
+        const [one, two, three, four] = cluster.nodes as [Node, Node, Node, Node]
+        const path = (node: Node) => join(node.dir, 'net.d/10-flannel.conflist')
+        const agents = [one, two].map((node) => node.agent())
+        for (const agent of agents) await agent.ready(20_000)
+        await add(one, three, path(one))
+        const added = await add(two, four, path(two))
+        const address = added.result['ips'][0].address.split('/')[0]
+        assert.ok(await until(() => ping(three.ns, address)))
+        const links = ['flannel.1', 'cni0', 'eth0']
+        for (const link of links) {
+          const name = `net.ipv4.conf.${link.replace('.', '/')}.forwarding`
+          await two.ns.exec(['sysctl', '-qw', `${name}=0`])
+          await until(async () => (await two.ns.exec(['sysctl', '-n', name])).stdout === '1\n', 10_000)
+          assert.ok(await ping(three.ns, address), link)
+          const { repairs = [] } = (await agents[1]?.status()) ?? {}
+          assert.ok(
+            repairs.some(({ what }) => what.includes(name)),
+            name,
+          )
+        }
+        for (const agent of agents) await agent.stop()
+        await two.ns.exec(['sysctl', '-qw', 'net.ipv4.conf.flannel/1.forwarding=0'])
+        const { stdout } = await two.ns.exec([PLUMB, 'doctor', 'DR1', '--subnet-file', join(two.dir, 'subnet.env')])
+        assert.match(
+          stdout,
+          /net\.ipv4\.conf\.flannel\/1\.forwarding is 0: what comes by flannel\.1 goes to no other link/,
+        )
+      },
+    ),
+  )
+
+  it(
+    'puts back the network and the plugins that somebody removes, and an empty network, but nothing after an uninstall',
+    inCluster(
+      1,
+      (cluster) => [...fileStore(cluster, CONF), '--install-cni'],
+      async ({ nodes }, test) => {
+        test.timeout(150_000)
+        const [one] = nodes as [Node]
+        const [network, bridge] = [join(one.dir, 'net.d/10-flannel.conflist'), join(one.dir, 'bin/bridge')]
+        const agent = one.agent()
+        await agent.ready(20_000)
+        const text = readFileSync(network, 'utf8')
+        const isBack = () => existsSync(network) && readFileSync(network, 'utf8') === text && existsSync(bridge)
+        for (const harm of [() => rmSync(network), () => rmSync(bridge), () => writeFileSync(network, '')]) {
+          harm()
+          assert.equal(isBack(), false)
+          await until(isBack, 30_000)
+          await until(async () => (await agent.readyz()).startsWith('200'), 30_000)
+        }
+        assert.match(agent.log(), /repaired changes of another program: [^\n]*10-flannel\.conflist/)
+        const dirs = ['bin', 'net.d', 'state'].map((dir) => join(one.dir, dir)) as [string, string, string]
+        const places = [`--bin-dir=${dirs[0]}`, `--conf-dir=${dirs[1]}`, `--state-dir=${dirs[2]}`]
+        const { status, stderr } = await one.ns.exec([PLUMB, 'uninstall', '--force', ...places])
+        assert.equal(status, 0, stderr)
+        await sleep(6000)
+        assert.deepEqual([existsSync(network), existsSync(bridge)], [false, false])
+      },
+    ),
+  )
+
+  it(
     'names in the log a network that comes before its own, and leaves one of its name that somebody else wrote',
     inCluster(
       1,
       (cluster) => [...fileStore(cluster, CONF), '--install-cni'],
       async ({ nodes }, test) => {
-        test.timeout(60_000)
+        test.timeout(150_000)
         const [one] = nodes as [Node]
         const [first, own] = [join(one.dir, 'net.d/05-other.conflist'), join(one.dir, 'net.d/10-flannel.conflist')]
         mkdirSync(join(one.dir, 'net.d'))

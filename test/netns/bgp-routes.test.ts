@@ -1,8 +1,10 @@
 // Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: BIRD writes the routes to nodes instead of the agent. The
 // numbers are those of the acceptance list of backends.
 import assert from 'node:assert/strict'
+import { rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { type BgpScene, birdPid, established, TOR, torConf, withBgp } from '../support/bgp.ts'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { type BgpScene, birdPid, endBird, established, TOR, torConf, withBgp } from '../support/bgp.ts'
 import { flows, unharmed } from '../support/flows.ts'
 import { ping, until } from '../support/harness.ts'
 import { type Agent, type Node, UNDERLAY } from '../support/nodes.ts'
@@ -63,6 +65,53 @@ describe('BGP: routes to nodes by BIRD', () => {
       for (const agent of agents) await isBy(agent, 'bird')
       await until(async () => (await routes(first, '112')).length === 0, 30_000)
       assert.equal((await routes(first, 'bird')).length, 1)
+      unharmed(await going.end())
+    }).call(this)
+  })
+
+  it('a route of the agent stays until BIRD has its own in the kernel, also when BIRD cannot write it for a while', async function () {
+    const yaml = (asn: number, programs: string) =>
+      `confirmSeconds: 6\nprograms: ${programs}\npeers: [{ name: tor, address: ${TOR.ip}, asn: ${asn} }]\n`
+    const withTor = torConf({ nodes: [1, 2] })
+    await withBgp({ count: 2, yaml: yaml(TOR.asn, 'bird'), tor: withTor }, async ({ agents, nodes, pods, write }) => {
+      for (const agent of agents) await established(agent)
+      const [first, one, two] = [nodes[0], pods[0], pods[1]]
+      assert.ok(first && one && two)
+      await until(async () => (await routes(first, 'bird')).length === 1)
+      const going = await flows(one.ns, two.ns, [one.ip, two.ip])
+      write(yaml(65_009, 'agent'))
+      await until(async () => (await routes(first, '112')).length === 1, 30_000)
+      await until(async () => (await routes(first, 'bird')).length === 0, 30_000)
+      // The kernel has no room for BIRD's route beside this one, which leads nowhere and counts less than the agent's.
+      const blocking = ['unreachable', two.ip.replace(/\d+$/, '0/24'), 'proto', 'static', 'metric', '32']
+      await first.ns.ip('route', 'add', ...blocking)
+      for (const agent of agents) await isDegraded(agent, /^The change of .* is taken back/)
+      for (const agent of agents) await isBy(agent, 'bird')
+      await sleep(3000)
+      assert.equal((await routes(first, '112')).length, 1)
+      await first.ns.ip('route', 'delete', ...blocking)
+      await until(async () => (await routes(first, 'bird')).length === 1, 30_000)
+      await until(async () => (await routes(first, '112')).length === 0, 30_000)
+      unharmed(await going.end())
+    }).call(this)
+  })
+
+  it('an agent that starts with BGP by BIRD for the first time keeps its routes until BIRD has them', async function () {
+    await withBgp({ count: 2, yaml: '', tor }, async ({ agents, nodes, pods, write }) => {
+      const [first, one, two] = [nodes[0], pods[0], pods[1]]
+      assert.ok(first && one && two)
+      for (const agent of agents) await established(agent)
+      for (const agent of agents) await agent.stop()
+      for (const node of nodes) {
+        await endBird(node)
+        rmSync(join(node.dir, 'bird'), { recursive: true })
+      }
+      const going = await flows(one.ns, two.ns, [one.ip, two.ip])
+      write(BY_BIRD)
+      for (const [i, node] of nodes.entries()) agents[i] = node.agent()
+      for (const agent of agents) await isBy(agent, 'bird')
+      await until(async () => (await routes(first, 'bird')).length === 1, 30_000)
+      await until(async () => (await routes(first, '112')).length === 0, 30_000)
       unharmed(await going.end())
     }).call(this)
   })

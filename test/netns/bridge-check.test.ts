@@ -120,6 +120,10 @@ const FAULTS: Record<string, { readonly break: (at: Place) => Promise<unknown>; 
 
 /** What others do to an attachment, rightly: prevResult as a chained plugin would hand it on. */
 const CHANGES: Record<string, (at: Place, result: Row) => Promise<Row>> = {
+  'an earlier version of plumb attached the pod, and set no announcements': async ({ pod }, result) => {
+    await sh(pod, 'echo 0 >/proc/sys/net/ipv6/conf/eth0/ndisc_notify; echo 0 >/proc/sys/net/ipv4/conf/eth0/arp_notify')
+    return result
+  },
   'a later plugin added a route': async ({ pod }, result) => {
     await pod.ip('route', 'add', '10.44.0.0/16', 'via', '10.1.0.1')
     return result

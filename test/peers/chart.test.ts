@@ -204,7 +204,12 @@ describe('conf/chart', () => {
       ['network.ipv4=', 'network'],
       ['network.backend.Type=ipsec', 'network.backend.Type'],
       ['network.pods=ptp', 'network.pods'],
+      ['network.ipv4=10.244.0.0/33', 'network.ipv4'],
+      ['network.ipv6=fd00::/129', 'network.ipv6'],
       ['agent.store=etcd', 'agent'],
+      ['agent.node-name=one', 'agent'],
+      ['agent.public-ip=192.0.2.1', 'agent'],
+      ['agent.cni-bin-dir=/opt/bin', 'agent'],
       ['image.tags=1', 'image'],
       ['status.port=70000', 'status.port'],
       ['host.plugins=bin', 'host.plugins'],
@@ -220,5 +225,19 @@ describe('conf/chart', () => {
       assert.notEqual(exitCode, 0, value)
       assert.match(stderr, new RegExp(`- .*${named}`), value)
     }
+  })
+
+  it('refuses a status server where the kubelet’s probes do not find it', async () => {
+    for (const value of [
+      'agent.status-address=off',
+      'agent.status-address=127.0.0.1:9470',
+      'metrics.enabled=true,agent.healthz-port=9470',
+    ]) {
+      const { exitCode, stderr } = await template(value)
+      assert.notEqual(exitCode, 0, value)
+      assert.match(stderr, /the kubelet asks at port 9469; want that port, or status\.port/, value)
+    }
+    for (const value of ['metrics.enabled=true', 'status.port=9470', 'agent.status-address=0.0.0.0:9469'])
+      assert.equal((await template(value)).exitCode, 0, value)
   })
 })

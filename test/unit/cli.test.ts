@@ -1,6 +1,6 @@
 // Tests cli.
 import assert from 'node:assert/strict'
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
@@ -111,6 +111,11 @@ describe('plumb without root', () => {
       assert.equal(exitCode, 1, text)
       assert.match(text, /^error 4: This command needs root\n {2}run it with sudo \(.*\b(EACCES|EPERM|errno 1)\b.*\)$/s)
     })
+  it('sysdump: writes no archive that lacks nearly everything', async () => {
+    const { exitCode, text } = await as(65_534, 'sysdump -o /tmp/plumb-no-root.tar.gz')
+    assert.deepEqual([exitCode, existsSync('/tmp/plumb-no-root.tar.gz')], [1, false])
+    assert.match(text, /^error 4: Cannot tell the state of this node: it needs root\n {2}run it with sudo$/)
+  })
   it('doctor: says once which checks need root, and is no report of a healthy node', async () => {
     const { exitCode, text } = await as(65_534, 'doctor')
     assert.notEqual(exitCode, 0)

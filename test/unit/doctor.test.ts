@@ -55,6 +55,10 @@ function containerd(more: Partial<Runtime> = {}): Runtime {
   return { name: 'containerd', pid: 5, version: '1.7.24', ...folders, ...more }
 }
 
+function matching(left: object, right: unknown): { readonly match: object } {
+  return { match: { op: '==', left, right } }
+}
+
 /** A node with one pod of both families, by vxlan. Nothing is wrong with it. */
 function healthy(more: Partial<Facts> & { sysctls?: Readonly<Record<string, string>> } = {}): Facts {
   const { sysctls = {}, ...rest } = more
@@ -216,6 +220,11 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
     'net.ipv6.conf.all.forwarding is 0: this node does not route IPv6: its pods reach only this node; run sysctl -w net.ipv6.conf.all.forwarding=1',
   ],
   [
+    'DR1',
+    healthy({ sysctls: { 'ipv4/conf/cni0/forwarding': '0' } }),
+    'net.ipv4.conf.cni0.forwarding is 0: what comes by cni0 goes to no other link; run sysctl -w net.ipv4.conf.cni0.forwarding=1',
+  ],
+  [
     'DR2',
     healthy({
       ...withStatus({ services }),
@@ -261,6 +270,25 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
     'DR9',
     healthy({ ruleset: { chains: [chain({ policy: 'drop' })] } }),
     'The chain ip filter FORWARD, whose policy is drop, of another program drops packets from 10.64.0.0/24 to 10.64.0.0/12: pods do not reach pods of other nodes; run iptables -I FORWARD -s 10.64.0.0/24 -j ACCEPT',
+  ],
+  [
+    'DR9',
+    healthy({
+      ruleset: {
+        chains: [
+          chain({
+            family: 'inet',
+            table: 'site',
+            name: 'forward',
+            rules: [
+              { handle: 1, expr: [matching({ ct: { key: 'state' } }, ['established', 'related']), { accept: null }] },
+              { handle: 2, expr: [matching({ meta: { key: 'iifname' } }, 'flannel.1'), { drop: null }] },
+            ],
+          }),
+        ],
+      },
+    }),
+    'The chain inet site forward of another program drops packets from 10.64.0.0/12 to 10.64.0.0/24: pods of other nodes do not reach pods of this node; run nft insert rule inet site forward ip saddr 10.64.0.0/12 accept',
   ],
   [
     'DR13',

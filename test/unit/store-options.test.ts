@@ -71,3 +71,16 @@ describe('the options of the etcd store', () => {
     assert.equal(loginOf({ endpoints, username: '', password: '' }), undefined)
   })
 })
+
+describe('an etcd that never answers', () => {
+  it('is told apart from one without a network configuration', async () => {
+    const silent = Bun.listen({ hostname: '127.0.0.1', port: 0, socket: { data() {} } })
+    const store = await openStore({ store: 'etcd', endpoints: [`http://127.0.0.1:${silent.port}`] })
+    try {
+      await assert.rejects(store.config(AbortSignal.timeout(300)), /^StoreError: etcd.* has not answered yet$/)
+    } finally {
+      await store.close()
+      silent.stop(true)
+    }
+  })
+})

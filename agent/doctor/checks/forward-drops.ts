@@ -3,10 +3,10 @@ import type { Check, Seen } from '../check.ts'
 import { type Chain, isOurs, rulesIn } from '../facts/ruleset.ts'
 import { drops, type Forwarded } from '../forward-chains.ts'
 import { FIREWALLD, isUfw } from '../managed-firewalls.ts'
-import { packetsOf } from '../packets.ts'
+import { arrivalsOf, packetsOf } from '../packets.ts'
 
 /**
- * A chain of another program drops what pods send to pods of other nodes. One example is Docker, which sets the policy
+ * A chain of another program drops what pods send to pods of other nodes, or what comes from there. One example is Docker, which sets the policy
  * of FORWARD to DROP.
  */
 export const check: Check = {
@@ -17,19 +17,27 @@ export const check: Check = {
   detect(facts) {
     const { chains } = facts.ruleset
     const packets = packetsOf(facts)
+    const arrivals = arrivalsOf(facts)
     return chains.flatMap((chain): Seen[] => {
       if (chain.hook !== 'forward' || chain.type !== 'filter' || isOurs(chain)) return []
       // Each has a check of its own, with its own commands.
       if (chain.table === FIREWALLD || isUfw(chains, chain)) return []
       const name = `${chain.family} ${chain.table} ${chain.name}`
       const because = chain.policy === 'drop' ? ', whose policy is drop,' : ''
-      return packets
-        .filter((packet) => drops(chain, packet, rulesIn(chains, chain)))
-        .map((packet) => ({
-          what: `The chain ${name}${because} of another program drops packets from ${packet.from} to ${packet.to}`,
-          effect: 'pods do not reach pods of other nodes',
-          commands: commandsOf(chain, packet),
-        }))
+      const isDropped = (packet: Forwarded) => drops(chain, packet, rulesIn(chains, chain))
+      const seen = (packet: Forwarded, effect: string): Seen => ({
+        what: `The chain ${name}${because} of another program drops packets from ${packet.from} to ${packet.to}`,
+        effect,
+        commands: commandsOf(chain, packet),
+      })
+      const sent = packets.filter(isDropped)
+      // The commands for what this node sends also let pass what comes.
+      const isNamed = ({ to }: Forwarded) => sent.some(({ from }) => isSix(from) === isSix(to))
+      const come = arrivals.filter((packet) => !isNamed(packet) && isDropped(packet))
+      return [
+        ...sent.map((packet) => seen(packet, 'pods do not reach pods of other nodes')),
+        ...come.map((packet) => seen(packet, 'pods of other nodes do not reach pods of this node')),
+      ]
     })
   },
 }

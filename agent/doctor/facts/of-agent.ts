@@ -89,8 +89,8 @@ function missing(what: string): never {
   throw new NotRead(`the agent does not read ${what}`)
 }
 
-// Without what only a device of one kind has.
-function readLinks(): Link[] {
+/** The links of the node, without what only a device of one kind has. Reads them by netlink. */
+export function readLinks(): Link[] {
   const all = linksNow()
   const names = new Map(all.map(({ index, name }) => [index, name]))
   return all.map(({ index, name, kind, mtu, isUp, master }): Link => {

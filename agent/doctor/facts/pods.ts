@@ -62,3 +62,9 @@ export function bridgesOf(pods: readonly Pod[], links: readonly NodeLink[]): Rea
   const ofPods = new Set(pods.flatMap(({ link }) => link ?? []))
   return new Set(links.flatMap(({ name, master }) => (ofPods.has(name) && master !== undefined ? [master] : [])))
 }
+
+/** The links by which packets of pods come to the node: a pod's bridge, or its own link. */
+export function entrancesOf(pods: readonly Pod[], links: readonly NodeLink[]): ReadonlySet<string> {
+  const ofPods = new Set(pods.flatMap(({ link }) => link ?? []))
+  return new Set(links.flatMap(({ name, master }) => (ofPods.has(name) ? [master ?? name] : [])))
+}

@@ -49,16 +49,20 @@ async function config(
   { etcd, keys }: { readonly etcd: Connection; readonly keys: ReturnType<typeof keysBelow> },
   signal: AbortSignal,
 ): Promise<NetworkConf> {
+  const none = `etcd: there is no network configuration at ${decode(keys.config)}`
+  let why = 'etcd has not answered yet'
   while (!signal.aborted) {
     try {
       const { kvs } = await etcd.call(({ kv }, options) => kv.range({ key: keys.config }, options), signal)
       const [found] = kvs
       if (found) return parseNetworkConf(decode(found.value))
+      why = none
     } catch (cause) {
-      // The state of the store shows the error until etcd answers.
       if (!(cause instanceof StoreError)) throw cause
+      // An answer before the signal ended a further question still counts.
+      if (why !== none) why = cause.message
     }
     await pause(CONFIG_MS, signal)
   }
-  throw new StoreError(etcd.state().error ?? `etcd: there is no network configuration at ${decode(keys.config)}`)
+  throw new StoreError(etcd.state().error ?? why)
 }

@@ -36,7 +36,14 @@ agent.yaml: |
   {{- else }}
   {{- $_ := set $own "status-address" (printf "127.0.0.1:%d" (int .Values.status.port)) }}
   {{- end }}
-  {{- range $name, $value := mergeOverwrite $own .Values.agent }}
+  {{- $all := mergeOverwrite $own .Values.agent }}
+  {{- /* The kubelet asks at status.port, and would end the agent again and again. */}}
+  {{- $port := int .Values.status.port }}
+  {{- $address := get $all "status-address" | toString }}
+  {{- if ternary (not (hasSuffix (printf ":%d" $port) $address)) (ne (get $all "healthz-port" | int) $port) (hasKey $all "status-address") }}
+  {{- fail (printf "agent.status-address or agent.healthz-port: the kubelet asks at port %d; want that port, or status.port" $port) }}
+  {{- end }}
+  {{- range $name, $value := $all }}
   {{ $name }}: {{ toJson $value }}
   {{- end }}
 net-conf.json: |
