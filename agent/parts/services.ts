@@ -73,6 +73,8 @@ const INTERVALS = [4, 6].flatMap((family) => [
   ...ADDRESS_SETS.map((set) => [TABLE, `${set}${family}`] as const),
   ...['restricted', 'allowed'].map((set) => [SOURCES, `${set}${family}`] as const),
 ])
+/** When a port that another program had, or a look at connections that failed, is tried again. Milliseconds. */
+const AGAIN_MS = 5000
 /** Chains that no element leads to are removed when there are more. */
 const SPARE = 100
 
@@ -101,7 +103,10 @@ export class ServicesPart implements Part {
   readonly #progress = new Progress()
   readonly #health: HealthServers
   readonly #base: ReadonlyMap<string, Chain>
-  readonly #loopback = new LoopbackPorts((failures) => this.#context.failures.report('NodePorts on ::1', failures))
+  readonly #loopback = new LoopbackPorts((failures) => {
+    this.#context.failures.report('NodePorts on ::1', failures)
+    if (failures.length > 0) this.queue.add('ports', AGAIN_MS)
+  })
   readonly #isOnLoopback: boolean
   readonly #given: NonNullable<Context['services']>
   /** The slices of each Service, by keys, and the Service of each slice. */
@@ -230,10 +235,12 @@ export class ServicesPart implements Part {
     }
     await this.#progress.during(() => this.#update())
     const refused = this.#objects.refused(SERVICE_KINDS).slice(0, NAMED)
+    const closed = this.#health.update(this.#wanted.health)
+    if (closed.length > 0) this.queue.add('ports', AGAIN_MS)
     const texts = [
       ...(trouble === undefined ? [] : [`${trouble}; the last known objects are programmed`]),
       ...refused.map((text) => `${text}; the other objects are programmed`),
-      ...this.#health.update(this.#wanted.health),
+      ...closed,
     ]
     const failures = texts.map((text): Failure => ({ scope: 'part', text }))
     this.#context.failures.report('objects of services', failures)
@@ -310,7 +317,7 @@ export class ServicesPart implements Part {
     }
   }
 
-  // Runs beside the steps: cleaning never delays programming. A failed look is repeated after the next change.
+  // Runs beside the steps: cleaning never delays programming.
   async #forgetStale(): Promise<void> {
     if (this.#isForgetting) return
     this.#isForgetting = true
@@ -327,6 +334,7 @@ export class ServicesPart implements Part {
         } catch (cause) {
           this.#stale.giveBack(stale)
           report([{ scope: 'part', text: `Cannot forget ${what}: ${(cause as Error).message}` }])
+          this.queue.add('connections', AGAIN_MS)
           return
         }
       }
