@@ -137,6 +137,11 @@ export class Elements {
     return this.#isStale && (this.#left === undefined || this.#generation() !== this.#left)
   }
 
+  /** Whether no transaction of any program came after the last one of this table. */
+  get isLast(): boolean {
+    return this.#left !== undefined && this.#generation() === this.#left
+  }
+
   /** Adds an element to the wanted elements, with its value in a map. Keys and values are texts as nft prints them. */
   put(name: string, key: string, value = ''): void {
     const map = this.#map(name)

@@ -1,5 +1,5 @@
 import { log } from '../../lib/os/log.ts'
-import { chainUses, isThere, ruleCounts } from '../../lib/os/nftables.ts'
+import { chainUses, generation, isThere, ruleCounts } from '../../lib/os/nftables.ts'
 import { localAddresses } from '../../lib/os/routes.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { readSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
@@ -73,6 +73,8 @@ const INTERVALS = [4, 6].flatMap((family) => [
   ...ADDRESS_SETS.map((set) => [TABLE, `${set}${family}`] as const),
   ...['restricted', 'allowed'].map((set) => [SOURCES, `${set}${family}`] as const),
 ])
+/** How often sets with intervals are written again while other programs have their turns. */
+const TRIES = 5
 /** When a port that another program had, or a look at connections that failed, is tried again. Milliseconds. */
 const AGAIN_MS = 5000
 /** Chains that no element leads to are removed when there are more. */
@@ -469,10 +471,24 @@ export class ServicesPart implements Part {
     const stepped = await this.#elements.step(run, { before })
     // A chain that no element leads to costs nothing, and the next change may need it.
     this.#chains = new Map([...(isWhole ? [] : (this.#chains ?? [])), ...wanted])
-    if (isWhole || restricted || hasOtherAddresses) this.#intervals = contentOfIntervals()
+    if (isWhole || restricted || hasOtherAddresses) this.#intervals = await this.#writtenIntervals(addresses)
     this.#addresses = addresses
     if (restricted) this.#sources = { version: sourcesVersion, isAny: restricted.size > 0 }
     return stepped
+  }
+
+  // The content of the sets with intervals, as this agent wrote it. What another program does before the look would count
+  // as this agent's own. So after any transaction in between, the sets are written again.
+  async #writtenIntervals(addresses: string): Promise<string> {
+    let [content, isOwn] = [contentOfIntervals(), this.#elements.isLast]
+    const lines = [addresses, ...sources(this.#wanted.sources()), '']
+    for (let tries = 0; !isOwn && tries < TRIES; tries++) {
+      const before = generation()
+      const { status } = await this.#context.run(['nft', '-f', '-'], lines.join('\n'))
+      content = contentOfIntervals()
+      isOwn = status === 0 && (before === undefined || generation() === before + 1)
+    }
+    return content
   }
 
   #takeLocalnet(isFirst: boolean): void {
