@@ -489,11 +489,14 @@ export class Fixture {
       }),
     ]
     return targets.flatMap((target) =>
-      PROTOCOLS.map((protocol) => ({
-        probe: { ...this.#wire({ target, dport: HTTP }), protocol },
-        passes: this.#passes({ from, target, protocol, dport: HTTP }),
-        text: `${protocol} from ${from.name} (${from.ips}) to ${this.#nameOf(target)}`,
-      })),
+      PROTOCOLS.map((protocol) => {
+        const passes = this.#passes({ from, target, protocol, dport: HTTP })
+        return {
+          probe: { ...this.#wire({ target, dport: HTTP }), protocol, isAllowed: passes },
+          passes,
+          text: `${protocol} from ${from.name} (${from.ips}) to ${this.#nameOf(target)}`,
+        }
+      }),
     )
   }
 

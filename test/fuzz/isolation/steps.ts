@@ -202,7 +202,7 @@ const flow: Letter = (fixture, random) => {
 }
 
 const service: Letter = (fixture, random) => {
-  const backend = pickOf(random)([...fixture.living, ...fixture.living, fixture.node, undefined])
+  const backend = pickOf(random)([...fixture.living, fixture.node, undefined])
   const [isSticky, isUnplaced] = [random(2) === 0, random(3) === 0]
   return {
     text: `the Service leads to ${backend?.name ?? 'nobody'}${isSticky ? ', with session affinity' : ''}${isUnplaced ? ', on a node that is not named' : ''}`,
@@ -274,7 +274,7 @@ const ALPHABET: readonly (readonly [letter: Letter, weight: number])[] = [
   [relabel, 3],
   [policy, 6],
   [flow, 8],
-  [service, 2],
+  [service, 4],
   [restart, 3],
   [lag, 2],
   [serve, 1],
