@@ -78,12 +78,19 @@ export const KINDS: { readonly [K in KindName]: ObjectKind<Values[K]> } = {
     unreadable: closedClusterPolicyOf,
   },
   nodes: { manifest: 'Node', path: '/api/v1/nodes', project: clusterNodeOf },
-  services: { manifest: 'Service', path: '/api/v1/services', ...withoutLabels(NOT_OURS), project: serviceOf },
+  services: {
+    manifest: 'Service',
+    path: '/api/v1/services',
+    ...withoutLabels(NOT_OURS),
+    project: serviceOf,
+    unreadable: nothing,
+  },
   slices: {
     manifest: 'EndpointSlice',
     path: '/apis/discovery.k8s.io/v1/endpointslices',
     ...withoutLabels(NOT_OURS),
     project: sliceOf,
+    unreadable: nothing,
   },
   // From Kubernetes 1.33 on, and before that as a beta. Else the API server alone knows the network.
   serviceCidrs: {
@@ -100,6 +107,11 @@ export function apiVersionsOf({ path, custom }: ObjectKind<unknown>): string[] {
   if (custom) return custom.versions.map((version) => `${custom.group}/${version}`)
   // `/api/v1/pods`, `/apis/networking.k8s.io/v1/networkpolicies`.
   return [path.split('/').slice(2, -1).join('/')]
+}
+
+// Clients of a Service stay served by what was known of it.
+function nothing(): undefined {
+  return undefined
 }
 
 function madeBy(custom: Custom): { readonly custom: Custom; readonly path: string } {

@@ -73,7 +73,7 @@ export interface Slice {
   readonly endpoints: readonly Endpoint[]
   /** When the change happened that led to this version. Milliseconds since 1970. */
   readonly triggeredAt?: number
-  /** The endpoints that were left out because nobody can read them, one sentence each. Absent when there are none. */
+  /** The endpoints and ports that were left out because nobody can read them, one sentence each. Absent for none. */
   readonly leftOut?: readonly string[]
 }
 
@@ -141,8 +141,9 @@ export function serviceOf(raw: unknown): Service | undefined {
 }
 
 /**
- * Reads an EndpointSlice. Undefined for one that belongs to no Service, or has no addresses. Endpoints that nobody can
- * read are left out and named. Throws ValueError with the object's name and the path of another wrong field.
+ * Reads an EndpointSlice. Undefined for one that belongs to no Service, or has no addresses. Endpoints and ports that
+ * nobody can read are left out and named: the API server takes ports such as 0. Throws ValueError with the object's
+ * name and the path of another wrong field.
  */
 export function sliceOf(raw: unknown): Slice | undefined {
   const { namespace, name, labels } = metaOf(raw, 'EndpointSlice')
@@ -159,7 +160,7 @@ export function sliceOf(raw: unknown): Slice | undefined {
     namespace,
     name,
     service,
-    ports: listOf(ports ?? [], `${what}: ports`).flatMap((one, i) => slicePortOf(one, `${what}: ports[${i}]`)),
+    ports: readableOf(listOf(ports ?? [], `${what}: ports`), `${what}: ports`, slicePortOf, leftOut).flat(),
     endpoints: readableOf(listOf(endpoints ?? [], `${what}: endpoints`), `${what}: endpoints`, read, leftOut).flat(),
     ...(triggeredAt !== undefined && { triggeredAt }),
     ...(leftOut.length > 0 && { leftOut }),

@@ -6,6 +6,7 @@ import { readdirSync } from 'node:fs'
 import { log, warn } from '../../lib/os/log.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 import { apiRequests } from '../cluster/api.ts'
+import { type Asked, listen, type Place, plain, type Reply } from '../node/http.ts'
 import { keepSocket, refused } from '../node/socket.ts'
 import type { Comparison, Drafts } from '../policy/comparison.ts'
 import type { PolicyCounts } from '../policy/counters.ts'
@@ -29,7 +30,6 @@ import {
   tagged,
   withHeaders,
 } from './guard.ts'
-import { type Asked, listen, type Place, plain, type Reply } from './http.ts'
 import { metrics, type NodeFigures, type Usage } from './metrics.ts'
 import type { SpanCounts } from './otlp.ts'
 import { withPlainStatus } from './plain-status.ts'

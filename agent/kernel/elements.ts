@@ -137,6 +137,11 @@ export class Elements {
     return this.#isStale && (this.#left === undefined || this.#generation() !== this.#left)
   }
 
+  /** Whether no transaction of any program came after the last one of this table. */
+  get isLast(): boolean {
+    return this.#left !== undefined && this.#generation() === this.#left
+  }
+
   /** Adds an element to the wanted elements, with its value in a map. Keys and values are texts as nft prints them. */
   put(name: string, key: string, value = ''): void {
     const map = this.#map(name)
@@ -163,8 +168,8 @@ export class Elements {
 
   /**
    * Makes the kernel equal to the wanted elements, in one transaction. The table and its sets must exist. More than
-   * `most` changes take several transactions, set by set in the order of the shapes. Throws ExecError when nft refuses.
-   * The next step then dumps the kernel's elements.
+   * `most` changes take several transactions: first what comes, in the order of the shapes, then what goes. Throws
+   * ExecError when nft refuses. The next step then dumps the kernel's elements.
    */
   async step(run: Run, { before = [], after = [] }: Surrounding = {}): Promise<Stepped> {
     const wasStale = this.#isStale
@@ -174,15 +179,13 @@ export class Elements {
     const [repaired, inherited] = this.#isFirst ? [[], found] : [found, []]
     const scripts: string[][] = [[...before]]
     let [changed, room] = [0, this.#most]
-    for (const [name, map] of this.#maps) {
-      if (map.isDropped) continue
-      const all = difference(map)
-      changed += all.length
-      for (let at = 0; at < all.length; ) {
-        const part = all.slice(at, at + room)
+    for (const [name, keys] of this.#changes()) {
+      changed += keys.length
+      for (let at = 0; at < keys.length; ) {
+        const part = keys.slice(at, at + room)
         at += part.length
         room -= part.length
-        scripts.at(-1)?.push(...linesOf(`${this.#family} ${this.#table}`, name, map, part))
+        scripts.at(-1)?.push(...linesOf(`${this.#family} ${this.#table}`, name, this.#map(name), part))
         if (room === 0) scripts.push([])
         if (room === 0) room = this.#most
       }
@@ -214,6 +217,21 @@ export class Elements {
     // Another program's transaction came between. It may have changed this table.
     this.#left = isAlone ? now : undefined
     return { changed, repaired, inherited }
+  }
+
+  // The keys to change, by set. What is new comes in the order of the shapes, and what goes in the opposite order. So
+  // with several transactions, too, an element leads only to elements that are there.
+  #changes(): (readonly [name: string, keys: readonly string[]])[] {
+    const all = [...this.#maps].flatMap(([name, map]) => {
+      if (map.isDropped) return []
+      const keys = difference(map)
+      const isWanted = (key: string) => map.wanted.has(key)
+      return [{ name, come: keys.filter(isWanted), go: keys.filter((key) => !isWanted(key)) }]
+    })
+    return [
+      ...all.map(({ name, come }) => [name, come] as const),
+      ...all.reverse().map(({ name, go }) => [name, go] as const),
+    ]
   }
 
   // Updates `have` with the elements in the kernel. Gives the elements that another program changed.

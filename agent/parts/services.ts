@@ -1,5 +1,5 @@
 import { log } from '../../lib/os/log.ts'
-import { chainUses, isThere, ruleCounts } from '../../lib/os/nftables.ts'
+import { chainUses, generation, isThere, ruleCounts } from '../../lib/os/nftables.ts'
 import { localAddresses } from '../../lib/os/routes.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { readSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
@@ -73,6 +73,10 @@ const INTERVALS = [4, 6].flatMap((family) => [
   ...ADDRESS_SETS.map((set) => [TABLE, `${set}${family}`] as const),
   ...['restricted', 'allowed'].map((set) => [SOURCES, `${set}${family}`] as const),
 ])
+/** How often sets with intervals are written again while other programs have their turns. */
+const TRIES = 5
+/** When a port that another program had, or a look at connections that failed, is tried again. Milliseconds. */
+const AGAIN_MS = 5000
 /** Chains that no element leads to are removed when there are more. */
 const SPARE = 100
 
@@ -101,7 +105,10 @@ export class ServicesPart implements Part {
   readonly #progress = new Progress()
   readonly #health: HealthServers
   readonly #base: ReadonlyMap<string, Chain>
-  readonly #loopback = new LoopbackPorts((failures) => this.#context.failures.report('NodePorts on ::1', failures))
+  readonly #loopback = new LoopbackPorts((failures) => {
+    this.#context.failures.report('NodePorts on ::1', failures)
+    if (failures.length > 0) this.queue.add('ports', AGAIN_MS)
+  })
   readonly #isOnLoopback: boolean
   readonly #given: NonNullable<Context['services']>
   /** The slices of each Service, by keys, and the Service of each slice. */
@@ -230,10 +237,12 @@ export class ServicesPart implements Part {
     }
     await this.#progress.during(() => this.#update())
     const refused = this.#objects.refused(SERVICE_KINDS).slice(0, NAMED)
+    const closed = this.#health.update(this.#wanted.health)
+    if (closed.length > 0) this.queue.add('ports', AGAIN_MS)
     const texts = [
       ...(trouble === undefined ? [] : [`${trouble}; the last known objects are programmed`]),
       ...refused.map((text) => `${text}; the other objects are programmed`),
-      ...this.#health.update(this.#wanted.health),
+      ...closed,
     ]
     const failures = texts.map((text): Failure => ({ scope: 'part', text }))
     this.#context.failures.report('objects of services', failures)
@@ -310,7 +319,7 @@ export class ServicesPart implements Part {
     }
   }
 
-  // Runs beside the steps: cleaning never delays programming. A failed look is repeated after the next change.
+  // Runs beside the steps: cleaning never delays programming.
   async #forgetStale(): Promise<void> {
     if (this.#isForgetting) return
     this.#isForgetting = true
@@ -327,6 +336,7 @@ export class ServicesPart implements Part {
         } catch (cause) {
           this.#stale.giveBack(stale)
           report([{ scope: 'part', text: `Cannot forget ${what}: ${(cause as Error).message}` }])
+          this.queue.add('connections', AGAIN_MS)
           return
         }
       }
@@ -461,10 +471,24 @@ export class ServicesPart implements Part {
     const stepped = await this.#elements.step(run, { before })
     // A chain that no element leads to costs nothing, and the next change may need it.
     this.#chains = new Map([...(isWhole ? [] : (this.#chains ?? [])), ...wanted])
-    if (isWhole || restricted || hasOtherAddresses) this.#intervals = contentOfIntervals()
+    if (isWhole || restricted || hasOtherAddresses) this.#intervals = await this.#writtenIntervals(addresses)
     this.#addresses = addresses
     if (restricted) this.#sources = { version: sourcesVersion, isAny: restricted.size > 0 }
     return stepped
+  }
+
+  // The content of the sets with intervals, as this agent wrote it. What another program does before the look would count
+  // as this agent's own. So after any transaction in between, the sets are written again.
+  async #writtenIntervals(addresses: string): Promise<string> {
+    let [content, isOwn] = [contentOfIntervals(), this.#elements.isLast]
+    const lines = [addresses, ...sources(this.#wanted.sources()), '']
+    for (let tries = 0; !isOwn && tries < TRIES; tries++) {
+      const before = generation()
+      const { status } = await this.#context.run(['nft', '-f', '-'], lines.join('\n'))
+      content = contentOfIntervals()
+      isOwn = status === 0 && (before === undefined || generation() === before + 1)
+    }
+    return content
   }
 
   #takeLocalnet(isFirst: boolean): void {

@@ -49,6 +49,12 @@ export interface Frontend {
   /** The endpoints by slot, in nft's text `10.1.0.2 . 8080`. */
   readonly cluster: readonly string[]
   readonly local: readonly string[]
+  /**
+   * The endpoints that a UDP client may stay with: all that serve. Of policy Local, those of this node.
+   * `lastingLocal`: for clients from outside, where they have others. Empty for other protocols.
+   */
+  readonly lasting: readonly string[]
+  readonly lastingLocal: readonly string[]
   /** The address of a `vip`, and the fields of the Service that have it. A ClusterIP has no other field. */
   readonly ip?: Ip
   readonly of: readonly AddressField[]
@@ -65,7 +71,7 @@ export interface CompiledService {
   readonly frontends: ReadonlyMap<string, Frontend>
   /** The ClusterIPs. Unknown ports of them are refused. */
   readonly vips: readonly Ip[]
-  /** Endpoints of this node, which may reach themselves. */
+  /** Endpoints that may reach themselves: those of this node, and those whose node nobody names. */
   readonly hairpins: readonly Ip[]
   /** Frontends that only some sources may use, with these sources. */
   readonly restricted: ReadonlyMap<string, readonly Cidr[]>
@@ -83,6 +89,7 @@ export const NOTHING: CompiledService = {
   restricted: new Map(),
 }
 const NODE_PORT: readonly AddressField[] = []
+const NONE: readonly string[] = []
 
 /**
  * Compiles one Service with its slices for one node. `before` is the result for an earlier state of the Service:
@@ -115,7 +122,7 @@ export function compile(
     const protocol = port.protocol.toLowerCase() as L4
     const found = endpoints(port, family)
     const sticky = service.affinitySeconds
-    for (const { ip } of found.everyLocal) hairpins.add(ip)
+    for (const { ip } of found.everyHere) hairpins.add(ip)
     for (const { ip, isReady } of found.everyLocal) if (isReady || service.publishesNotReady) healthy.add(ip)
     const isSplit = isExternal && service.isExternalLocal
     const isLocal = !isExternal && service.isInternalLocal
@@ -134,7 +141,11 @@ export function compile(
     const answer = isServed ? shape : found.isAny ? 'drop' : 'refuse'
     const isReached = ip !== undefined && isServedOutside(service, found, isExternal)
     const end = { ...(ip !== undefined && { ip }), of, isReached }
-    frontends.set(name, { kind, family, protocol, key, answer, cluster, local, ...end })
+    const [lasting, lastingLocal] =
+      protocol !== 'udp'
+        ? [NONE, NONE]
+        : [isLocal ? found.servingLocal : found.serving, isSplit ? found.servingLocal : NONE]
+    frontends.set(name, { kind, family, protocol, key, answer, cluster, local, lasting, lastingLocal, ...end })
   }
   // A Service answers in its own families only: an address of the other one may be the node's, with a server of the
   // node behind it.

@@ -160,9 +160,10 @@ export function staleBy(
   }
 }
 
+// As for TCP, a client stays with an endpoint that serves, also when new clients get others.
 function endpointsOf(frontend: Frontend | undefined): Pick<StaleFrontend, 'endpoints' | 'outside'> {
   if (!frontend) return { endpoints: new Set() }
-  const { answer, cluster, local } = frontend
+  const { answer, lasting, lastingLocal } = frontend
   const isSplit = typeof answer === 'object' && answer.local !== undefined
-  return { endpoints: new Set([...cluster, ...local]), ...(isSplit && { outside: new Set(local) }) }
+  return { endpoints: new Set(lasting), ...(isSplit && { outside: new Set(lastingLocal) }) }
 }

@@ -20,8 +20,13 @@ export interface Endpoints {
   readonly cluster: readonly string[]
   /** For policies Local: those of this node. */
   readonly local: readonly string[]
+  /** All that serve: those that terminate, and those for clients elsewhere, too. `servingLocal`: of this node. */
+  readonly serving: readonly string[]
+  readonly servingLocal: readonly string[]
   /** All of this node, whether they are ready or not. */
   readonly everyLocal: readonly Endpoint[]
+  /** Those that may be a client of themselves here: no other node is named as theirs. */
+  readonly everyHere: readonly Endpoint[]
   /** Whether any node has an endpoint that can serve. */
   readonly isAny: boolean
   /** Each endpoint with the reason why it is left out. No reason: clients reach it. */
@@ -47,10 +52,15 @@ export function endpointsOf(
   const cluster = near.length > 0 ? near : ending
   const localReady = ready.filter(isLocal)
   const local = localReady.length > 0 ? localReady : ending.filter(isLocal)
+  const serving = all.filter(([, { isReady, isServing }]) => isReady || isServing)
+  const addresses = (those: readonly (readonly [string, Endpoint])[]) => those.map(([address]) => address)
   return {
-    cluster: cluster.map(([address]) => address),
-    local: local.map(([address]) => address),
+    cluster: addresses(cluster),
+    local: addresses(local),
+    serving: addresses(serving),
+    servingLocal: addresses(serving.filter(isLocal)),
     everyLocal: all.filter(isLocal).map(([, one]) => one),
+    everyHere: all.filter(([, { node: at }]) => at === undefined || at === node.name).map(([, one]) => one),
     isAny: ready.length + ending.length > 0,
     listed() {
       const chosen = new Set(cluster.map(([address]) => address))

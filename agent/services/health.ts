@@ -1,4 +1,6 @@
 import { existsSync } from 'node:fs'
+import { listen, plain, type Reply } from '../node/http.ts'
+import { refused } from '../node/socket.ts'
 import type { CompiledService } from './compile.ts'
 
 /**
@@ -103,7 +105,7 @@ export class HealthServers {
       try {
         start()
       } catch (cause) {
-        failures.push(`Cannot open ${what}: ${(cause as Error).message}`)
+        failures.push(refused(what, cause).message)
       }
     }
     for (const [port, { service }] of wanted) {
@@ -129,21 +131,18 @@ export class HealthServers {
     this.#node = undefined
   }
 
-  #ofService(port: number): Response {
+  #ofService(port: number): Reply {
     const { service, local } = this.#endpoints.get(port) as Endpoints
     const [namespace, name] = service.split('/')
     const { isHealthy } = this.#progress
     const body = { service: { namespace, name }, localEndpoints: local, serviceProxyHealthy: isHealthy }
-    return Response.json(body, {
-      status: local > 0 && isHealthy ? 200 : 503,
-      headers: { ...HEADERS, 'X-Load-Balancing-Endpoint-Weight': String(local) },
-    })
+    return json(local > 0 && isHealthy, body, { 'X-Load-Balancing-Endpoint-Weight': String(local) })
   }
 
   // `/livez` is for probes of the program: a node that leaves is no reason to start it again.
-  #ofNode(path: string): Response {
+  #ofNode(path: string): Reply {
     if (path !== '/healthz' && path !== '/livez')
-      return new Response(`There is no ${path}, only /healthz and /livez\n`, { status: 404, headers: HEADERS })
+      return plain(404, `There is no ${path}, only /healthz and /livez`, HEADERS)
     const [{ isHealthy, lastUpdated }, isEligible] = [this.#progress, path === '/livez' || !this.#isLeaving()]
     const body = {
       lastUpdated,
@@ -151,15 +150,20 @@ export class HealthServers {
       ...(path === '/healthz' && { nodeEligible: isEligible }),
       healthy: isHealthy,
     }
-    return Response.json(body, { status: isHealthy && isEligible ? 200 : 503, headers: HEADERS })
+    return json(isHealthy && isEligible, body)
   }
 }
 
 const HEADERS = { 'X-Content-Type-Options': 'nosniff' }
 
-function serve(host: string, port: number, answer: (path: string) => Response): Server {
+function json(isGood: boolean, body: object, more: Readonly<Record<string, string>> = {}): Reply {
+  const headers = { ...HEADERS, ...more }
+  return { status: isGood ? 200 : 503, type: 'application/json', headers, body: JSON.stringify(body) }
+}
+
+// Every client of the network gets an answer, whatever its method and its `Host`: load balancers ask in old ways.
+function serve(host: string, port: number, answer: (path: string) => Reply): Server {
   // `::` is all addresses of both families. A kernel without IPv6 does not know it.
   const hostname = host === '::' && !existsSync('/proc/net/if_inet6') ? '0.0.0.0' : host
-  const server = Bun.serve({ hostname, port, fetch: ({ url }) => answer(new URL(url).pathname) })
-  return { stop: () => void server.stop(true) }
+  return listen({ hostname, port }, ({ path }) => answer(path))
 }

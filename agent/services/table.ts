@@ -144,7 +144,9 @@ export function sources(restricted: ReadonlyMap<string, readonly Cidr[]>): strin
   }
   const ruleOf = (family: Family) => {
     const key = keyOf('vip', family)
-    return `    ${key} @restricted${family} ${key} . ${WORD[family]} saddr != @allowed${family} drop`
+    // An answer may come to such an address and port, too: the node asks from any free port.
+    const asked = `ct direction original ${key} @restricted${family}`
+    return `    ${asked} ${key} . ${WORD[family]} saddr != @allowed${family} drop`
   }
   return [
     ...head,
@@ -227,6 +229,8 @@ export function baseChains(options: TableOptions): Map<string, Chain> {
   const invalid = FAMILIES.flatMap((family) =>
     ['saddr', 'daddr'].map((end) => `ct state invalid ${WORD[family]} ${end} @inside${family} drop`),
   )
+  // The mark was for the way to the endpoint. Policy has marks of its own, and looks at them after this.
+  const unmarked = `ct mark and ${hex(TOKEN_MASK)} == ${hex(CLUSTER_TOKEN)} ct mark set 0x0`
   const unserved = FAMILIES.flatMap((family) => [
     `${WORD[family]} daddr @vips${family} goto refuse`,
     `${keyOf('vip', family)} @none${family} goto refuse`,
@@ -236,17 +240,12 @@ export function baseChains(options: TableOptions): Map<string, Chain> {
   const unservedPorts = FAMILIES.map((family) => {
     return `meta nfproto ipv${family} ${keyOf('port', family)} @portnone${family} goto refuse`
   })
-  const postrouting = [
-    // The mark was for the way from one hook to the other.
-    `ct mark and ${hex(TOKEN_MASK)} == ${hex(CLUSTER_TOKEN)} ct mark set 0x0`,
-    `meta mark and ${hex(MASQUERADE_BIT)} != 0x0 goto masked`,
-    ...hairpins,
-  ]
+  const postrouting = [`meta mark and ${hex(MASQUERADE_BIT)} != 0x0 goto masked`, ...hairpins]
   const masquerading = [...masqueradeBeside(vxlanPort), 'masquerade fully-random']
   const martians = ['daddr', 'saddr'].map((end) => `iifname != "lo" ip ${end} 127.0.0.0/8 drop`)
   const filter = (hook: string, before: readonly string[], after: readonly string[]): [string, Chain] => [
     hook,
-    { hook: `filter hook ${hook} priority -1`, rules: [...before, 'ct state new jump unserved', ...after] },
+    { hook: `filter hook ${hook} priority -1`, rules: [...before, 'ct state new jump first', ...after] },
   ]
   const chains: [string, Chain][] = [
     ['prerouting', { hook: 'nat hook prerouting priority -101', rules: ['jump services'] }],
@@ -259,7 +258,7 @@ export function baseChains(options: TableOptions): Map<string, Chain> {
     filter('forward', invalid, unallocated),
     filter('input', [], []),
     filter('output', [], unallocated),
-    ['unserved', { rules: [...unserved, 'fib daddr type local jump unserved_ports'] }],
+    ['first', { rules: [unmarked, ...unserved, 'fib daddr type local jump unserved_ports'] }],
     ['unserved_ports', { rules: [...nodePorts, ...unservedPorts] }],
     ['refuse', { rules: ['meta l4proto tcp reject with tcp reset', 'reject with icmpx port-unreachable'] }],
   ]

@@ -181,6 +181,8 @@ describe('Services: from outside', () => {
         own.kill('SIGKILL')
         await own.exited
       }
+      // No object changes.
+      await until(async () => names(await fixture.tcp('n1', '::1', PORT)) === 'a', 20_000)
       fixture.slice('s', ['a', 'c'], { family: 6 })
       await fixture.sync()
       await until(async () => names(await fixture.tcp('n1', '::1', PORT, { count: 20 })) === 'ac', 10_000)

@@ -282,6 +282,50 @@ describe('Services: state', () => {
   )
 
   it(
+    'addresses and source ranges that somebody changes right after the agent wrote them come back, too',
+    withFixture(async (fixture) => {
+      const { n1, agents } = fixture
+      fixture.service(
+        'b',
+        { clusterIP: '10.96.0.12', type: 'LoadBalancer', loadBalancerSourceRanges: ['10.0.0.0/8'] },
+        { status: { loadBalancer: { ingress: [{ ip: '192.0.2.20' }] } } },
+      )
+      fixture.slice('b', ['a'])
+      await fixture.sync()
+      const all = async () =>
+        (
+          await Promise.all(
+            [
+              ['set', 'plumb_services_sources', 'allowed4'],
+              ['set', 'plumb_services', 'inside4'],
+            ].map(([kind = '', table = '', name = '']) => fixture.nft('list', kind, 'inet', table, name)),
+          )
+        ).join('')
+      const right = await all()
+      await agents[0]?.stop()
+      // The agent has no turn between its own transaction and that of the other program.
+      const meddle = [
+        'add element inet plumb_services inside4 { 172.30.0.0/24 }',
+        'add element inet plumb_services_sources allowed4 { 192.0.2.20 . tcp . 80 . 172.16.0.0/12 }',
+      ]
+      const script = [
+        'case "$*" in *monitor*) exec "$real" "$@";; esac',
+        '"$real" "$@" <"$input"; status=$?',
+        'if grep -q "flush chain inet plumb_services services" "$input" && [ ! -e "$dir/meddled" ]; then',
+        ...meddle.map((line) => `  "$real" '${line}'`),
+        '  touch "$dir/meddled"',
+        'fi',
+        'exit $status',
+      ]
+      const shim = shimmed('plumb', { nft: script.join('\n') })
+      const agent = n1.agentAs(shim.file)
+      await until(() => existsSync(join(shim.dir, 'meddled')), 30_000)
+      await agent.ready(30_000)
+      await until(async () => (await all()) === right, 15_000)
+    }),
+  )
+
+  it(
     'F20s3 chains of shapes that no Service has any more are removed once there are many',
     withFixture(async (fixture) => {
       const chains = async () =>

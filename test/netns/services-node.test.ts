@@ -1,7 +1,7 @@
 // Tests agent/services and agent/parts/services.ts: what the agent takes from kube-proxy besides Services, with real
 // packets.
 import assert from 'node:assert/strict'
-import { until } from '../support/harness.ts'
+import { type Namespace, until } from '../support/harness.ts'
 import { UNDERLAY } from '../support/nodes.ts'
 import { type Fixture, withFixture } from '../support/services-fixture.ts'
 
@@ -17,6 +17,29 @@ const nodePort = (spec: object = {}) => ({
 
 function networks(fixture: Fixture, ...cidrs: readonly string[]): void {
   fixture.object({ kind: 'ServiceCIDR', metadata: { name: 'kubernetes' }, spec: { cidrs } })
+}
+
+// A program in a namespace. Its first line says that it is ready.
+async function program(ns: Namespace, code: string): Promise<{ end(): Promise<void> }> {
+  const child = Bun.spawn(['nsenter', `--net=${ns.path}`, process.execPath, '-e', code], {
+    stdout: 'pipe',
+    stderr: 'inherit',
+  })
+  await child.stdout.getReader().read()
+  return {
+    async end() {
+      child.kill('SIGKILL')
+      await child.exited
+    },
+  }
+}
+
+// What a client outside gets for these bytes.
+async function raw({ client }: Fixture, port: number, bytes: string): Promise<string> {
+  const code = `const socket = require('node:net').connect(${port}, '${NODE}', () => socket.write(${JSON.stringify(bytes)}))
+    socket.on('data', (text) => process.stdout.write(String(text))).on('error', ({ code }) => console.log(code))
+    setTimeout(() => socket.destroy(), 1000)`
+  return (await client.exec([process.execPath, '-e', code])).stdout
 }
 
 describe('Services: what kube-proxy does besides', () => {
@@ -174,6 +197,117 @@ describe('Services: what kube-proxy does besides', () => {
       assert.equal((await n1.ns.exec(['nft', 'add', 'table', 'ip', 'kube-proxy'])).status, 0)
       await last.ready(30_000)
       assert.doesNotMatch((await n1.ns.exec(['nft', 'list', 'tables'])).stdout, /plumb_services/)
+    }),
+  )
+
+  it(
+    'session affinity leads to a program of the node beside NetworkPolicy, for clients from outside and whatever address and port the program has',
+    withFixture(async (fixture) => {
+      const count = 8
+      const own = await program(
+        fixture.n1.ns,
+        `const { createServer } = require('node:net')
+        for (let i = 0; i < ${count}; i++)
+          createServer((socket) => socket.on('error', () => {}).on('data', () => socket.end('own'))).listen(9000 + i)
+        console.log('ready')`,
+      )
+      try {
+        for (let i = 0; i < count; i++) {
+          fixture.service(`s${i}`, {
+            clusterIP: `10.96.0.${10 + i}`,
+            type: 'NodePort',
+            sessionAffinity: 'ClientIP',
+            ports: [{ port: 80, nodePort: PORT + i }],
+          })
+          fixture.object({
+            kind: 'EndpointSlice',
+            metadata: { namespace: 'x', name: `s${i}`, labels: { 'kubernetes.io/service-name': `s${i}` } },
+            addressType: 'IPv4',
+            ports: [{ name: '', port: 9000 + i }],
+            endpoints: [{ addresses: [NODE], nodeName: fixture.n1.name }],
+          })
+        }
+        await fixture.sync()
+        const answers = await Promise.all(Array.from({ length: count }, (_, i) => raw(fixture, PORT + i, '?')))
+        assert.deepEqual(answers, Array(count).fill('own'))
+        // Nothing is left of the marks that lead to endpoints.
+        assert.doesNotMatch((await fixture.n1.ns.exec(['conntrack', '-L', '-p', 'tcp'])).stdout, /mark=[1-9]/)
+      } finally {
+        await own.end()
+      }
+    }, '--network-policy=MANIFESTS'),
+  )
+
+  it(
+    'source ranges of a load balancer at an address of the node keep no answer from a program of the node that asks from that port',
+    withFixture(async (fixture) => {
+      fixture.service(
+        's',
+        { clusterIP: VIP, type: 'LoadBalancer', loadBalancerSourceRanges: ['192.0.2.0/24'], ports: [{ port: 8443 }] },
+        { status: { loadBalancer: { ingress: [{ ip: NODE }] } } },
+      )
+      fixture.slice('s', ['a'])
+      await fixture.sync()
+      const own = await program(
+        fixture.client,
+        `require('node:net').createServer((socket) => socket.end('own')).listen(9000, () => console.log('ready'))`,
+      )
+      try {
+        const [answer] = await fixture.tcp('n1', CLIENT, 9000, { from: NODE, fromPort: 8443 })
+        assert.equal(answer, 'own')
+        assert.deepEqual(await fixture.tcp('client', NODE, 8443, { ms: 500 }), ['timeout'])
+      } finally {
+        await own.end()
+      }
+    }),
+  )
+
+  it(
+    'load balancers that ask in old ways get the same answer: HTTP/1.0 without Host, any method, any Host',
+    withFixture(async (fixture) => {
+      const [PROXY, SERVICE] = [10_256, 30_999]
+      const local = { type: 'LoadBalancer', externalTrafficPolicy: 'Local', healthCheckNodePort: SERVICE }
+      fixture.service('s', nodePort(local))
+      fixture.slice('s', ['a'])
+      await fixture.sync()
+      await until(
+        async () => (await raw(fixture, SERVICE, 'GET / HTTP/1.1\r\nHost: n1\r\n\r\n')).includes(' 200 '),
+        10_000,
+      )
+      for (const [port, path] of [
+        [PROXY, '/healthz'],
+        [SERVICE, '/'],
+      ] as const)
+        for (const request of [
+          `GET ${path} HTTP/1.0\r\n\r\n`,
+          `OPTIONS ${path} HTTP/1.0\r\n\r\n`,
+          `HEAD ${path} HTTP/1.1\r\nHost: [::\r\n\r\n`,
+          `GET ${path}?x HTTP/1.1\r\nHost: a b\r\n\r\n`,
+        ])
+          assert.match(await raw(fixture, port, request), /^HTTP\/1\.1 200 /, `port ${port}: ${request}`)
+    }),
+  )
+
+  it(
+    'a port for load balancers that another program has is named, and opens soon after that program ends, without any change of a Service',
+    withFixture(async (fixture) => {
+      const own = await program(
+        fixture.n1.ns,
+        `require('node:net').createServer(() => {}).listen(30999, '::', () => console.log('ready'))`,
+      )
+      const said = async () => JSON.stringify(await fixture.agents[0]?.status())
+      const wrong = 'Cannot listen on healthCheckNodePort 30999 of Service x/s: another program listens there'
+      try {
+        const local = { type: 'LoadBalancer', externalTrafficPolicy: 'Local', healthCheckNodePort: 30_999 }
+        fixture.service('s', nodePort(local))
+        fixture.slice('s', ['a'])
+        await fixture.sync()
+        await until(async () => (await said()).includes(wrong), 10_000)
+      } finally {
+        await own.end()
+      }
+      await until(async () => (await raw(fixture, 30_999, 'GET / HTTP/1.0\r\n\r\n')).includes(' 200 '), 20_000)
+      await until(async () => !(await said()).includes(wrong), 10_000)
     }),
   )
 })

@@ -79,6 +79,29 @@ describe('Services: ClusterIP', () => {
   )
 
   it(
+    'a pod reaches itself through the VIP when its slice names no node, as slices made by hand do',
+    withFixture(async (fixture) => {
+      fixture.service('s', { clusterIPs: [VIP, VIP6] })
+      for (const [name, addressType, ip] of [
+        ['s', 'IPv4', fixture.ip('a')],
+        ['s-v6', 'IPv6', fixture.ip('a', 6)],
+      ] as const)
+        fixture.object({
+          kind: 'EndpointSlice',
+          metadata: { namespace: 'x', name, labels: { 'kubernetes.io/service-name': 's' } },
+          addressType,
+          ports: [{ name: '', port: 8080 }],
+          endpoints: [{ addresses: [ip] }],
+        })
+      await fixture.sync()
+      for (const ip of [VIP, VIP6]) {
+        assert.equal(names(await fixture.tcp('p', ip, 80)), 'a')
+        assert.equal(names(await fixture.tcp('a', ip, 80)), 'a')
+      }
+    }),
+  )
+
+  it(
     'SV11 SV13 SV14 SV46 a VIP that is gone answers nobody, and serves again; without an endpoint, and on an unknown port, it refuses at once',
     withFixture(async (fixture) => {
       await serve(fixture)
@@ -164,6 +187,43 @@ describe('Services: ClusterIP', () => {
       fixture.slice('s', [], { ports })
       await fixture.sync()
       await until(async () => (await fixture.udp('p', VIP, 53, { ms: 300 }))[0] === 'ECONNREFUSED', 5000)
+    }),
+  )
+
+  it(
+    'a UDP client stays with an endpoint that serves, also when that terminates or new clients get others, and leaves one that no longer serves',
+    withFixture(async (fixture) => {
+      const ports = [{ name: '', port: 8080, protocol: 'UDP' }]
+      const east = { forZones: [{ name: 'east' }] }
+      const west = { forZones: [{ name: 'west' }] }
+      const ending = (serving: boolean) => ({ ready: false, serving, terminating: true })
+      const asked = async (fromPort?: number) =>
+        names(await fixture.udp('p', VIP, 53, { ms: 300, ...(fromPort !== undefined && { fromPort }) }))
+      // Connections are cleaned after the maps.
+      const settled = () => Bun.sleep(500)
+      fixture.node('n1', { 'topology.kubernetes.io/zone': 'east' })
+      fixture.service('s', { clusterIP: VIP, ports: [{ port: 53, protocol: 'UDP' }] })
+      fixture.slice('s', ['c'], { ports })
+      await fixture.sync()
+      assert.equal(await asked(5000), 'c')
+      fixture.slice(
+        's',
+        [
+          { pod: 'c', hints: west },
+          { pod: 'a', hints: east },
+        ],
+        { ports },
+      )
+      await fixture.sync()
+      await settled()
+      assert.deepEqual([await asked(5000), await asked()], ['c', 'a'])
+      fixture.slice('s', [{ pod: 'c', conditions: ending(true) }, 'a'], { ports })
+      await fixture.sync()
+      await settled()
+      assert.deepEqual([await asked(5000), await asked()], ['c', 'a'])
+      fixture.slice('s', [{ pod: 'c', conditions: ending(false) }, 'a'], { ports })
+      await fixture.sync()
+      await until(async () => (await asked(5000)) === 'a', 5000)
     }),
   )
 

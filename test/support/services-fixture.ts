@@ -56,9 +56,8 @@ export interface Fixture {
   /** Adds or replaces an object of any kind. */
   object(raw: {
     readonly kind: string
-    readonly metadata: { readonly name: string }
-    readonly spec?: object
-    readonly status?: object
+    readonly metadata: { readonly name: string; readonly [key: string]: unknown }
+    readonly [key: string]: unknown
   }): void
   node(name: string, labels: Readonly<Record<string, string>>): void
   remove(kind: 'Service' | 'EndpointSlice', name: string): void

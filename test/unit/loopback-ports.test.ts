@@ -25,6 +25,8 @@ function frontendOf(port: number, to: number): Frontend {
     answer: { kind: 'port', family: 6, protocol: 'tcp', cluster: 1 },
     cluster: [`::1 . ${to}`],
     local: [],
+    lasting: [],
+    lastingLocal: [],
     of: [],
     isReached: false,
   }

@@ -1,9 +1,11 @@
 // Tests agent/services/compile.ts and endpoints.ts: from a Service and its slices to elements of nft.
 import assert from 'node:assert/strict'
 import { type Service, type Slice, serviceOf, sliceOf } from '../../agent/cluster/services.ts'
+import { Elements } from '../../agent/kernel/elements.ts'
 import { type CompiledService, compile, elementsOf } from '../../agent/services/compile.ts'
 import { allUdp, StaleFrontends } from '../../agent/services/conntrack.ts'
 import { endpointsOf, type NodeFacts } from '../../agent/services/endpoints.ts'
+import { SHAPES } from '../../agent/services/table.ts'
 import { WantedElements } from '../../agent/services/wanted-elements.ts'
 import { parseIp } from '../../lib/text/ip.ts'
 
@@ -338,5 +340,44 @@ describe('the compiler of Services', () => {
     assert.deepEqual(ranges.slice(0, 2), ['9.0.0.0/8', '10.0.0.0/24'])
     assert.equal(ranges.filter((one) => one.startsWith('10.1.')).join(), '10.1.0.0/16')
     assert.equal(ranges.length, 40_000 - 256 + 2)
+  })
+
+  it('a change of many transactions leads no client to an endpoint that is not there, in none of them', async () => {
+    // What the kernel has, by set and key.
+    const kernel = new Map<string, string>()
+    const wrong: string[] = []
+    let transactions = 0
+    const look = () => {
+      for (const [element, chain] of kernel) {
+        const [, address, count] = /^svc4 (\S+) .*\|goto vip4_tcp_(\d+)/.exec(`${element}|${chain}`) ?? []
+        for (let slot = 0; slot < Number(count ?? 0); slot++)
+          if (!kernel.has(`eps4tcp ${address} . 80 . ${slot}`))
+            wrong.push(`transaction ${transactions}: ${address} has no slot ${slot} of ${count}`)
+      }
+    }
+    const run = async (_: readonly string[], script: string) => {
+      transactions++
+      for (const [, verb, set, list = ''] of script.matchAll(/^(add|delete) element inet \S+ (\S+) \{ (.*) \}$/gm))
+        for (const [key = '', value = ''] of list.split(', ').map((one) => one.split(' : ')))
+          if (verb === 'add') kernel.set(`${set} ${key}`, value)
+          else kernel.delete(`${set} ${key}`)
+      look()
+      return { status: 0, stdout: '', stderr: '' }
+    }
+    const elements = new Elements('t', SHAPES, { most: 7, generation: () => transactions })
+    elements.forget()
+    const wanted = new WantedElements(elements)
+    const counts = [3, 1, 4, 2, 5, 0, 3]
+    for (const count of counts) {
+      const changes = Array.from({ length: 9 }, (_, n) => {
+        const ends = Array.from({ length: n % 2 ? count : 5 - count }, (_, i) => `10.1.${n}.${i + 2}`)
+        const compiled = compile(service({ clusterIP: `10.96.0.${n}` }), [slice(...ends)], NODE, wanted.of(`x/s${n}`))
+        return [`x/s${n}`, compiled] as const
+      })
+      wanted.update(new Map(changes))
+      await elements.step(run)
+    }
+    assert.ok(transactions > counts.length * 2, `${transactions} transactions`)
+    assert.deepEqual(wrong, [])
   })
 })

@@ -1,6 +1,6 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
-import { listen, plain } from '../../../agent/health/http.ts'
 import { forget, readSubnetEnv, remembered, writeSubnetEnv } from '../../../agent/node/files.ts'
+import { listen, plain } from '../../../agent/node/http.ts'
 import { installNetwork, uninstall } from '../../../agent/node/install.ts'
 import { open as openFile } from '../../../agent/store/file/index.ts'
 import { encode } from '../../../lib/cni/versions.ts'

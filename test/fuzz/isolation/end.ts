@@ -27,8 +27,11 @@ export interface Probe {
   readonly ip: string
   readonly protocol: 'TCP' | 'UDP'
   readonly port: number
+  readonly isAllowed: boolean
 }
 
+/** What a probe says by TCP. */
+const PROBE = 'probe'
 /** The ports that every end serves, and those of UDP that flows are sent from, besides the served ones. */
 const SERVED = [80, 7946] as const
 const SENDERS = [5000, 5001, 5002, 5003] as const
@@ -70,6 +73,7 @@ for (const port of SERVED)
     socket.on('data', (bytes) => {
       if (flow === '') {
         flow = bytes.toString().split('\n', 1)[0] as string
+        if (flow === PROBE) return void socket.end('y')
         const back = setInterval(() => socket.writable && socket.write('y'), GAP_MS)
         socket.on('close', () => clearInterval(back))
         const end = () => {
@@ -83,7 +87,9 @@ for (const port of SERVED)
     })
   }).listen(port, '::')
 
-function connects({ ip, port }: Probe, ms: number): Promise<boolean> {
+// What may pass has to bring an answer to data, as the packets after the first ones meet other rules. Of what may not
+// pass, one packet that comes through is too many.
+function connects({ ip, port, isAllowed }: Probe, ms: number): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = createConnection({ host: ip, port })
     const done = (answer: boolean) => {
@@ -92,7 +98,10 @@ function connects({ ip, port }: Probe, ms: number): Promise<boolean> {
       resolve(answer)
     }
     const timer = setTimeout(() => done(false), ms)
-    socket.on('connect', () => done(true)).on('error', () => done(false))
+    socket
+      .on('connect', () => (isAllowed ? socket.write(`${PROBE}\n`) : done(true)))
+      .on('data', () => done(true))
+      .on('error', () => done(false))
   })
 }
 

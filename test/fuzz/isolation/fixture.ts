@@ -45,6 +45,13 @@ const SILENT_MS = 100
  */
 type Began = 'none' | 'client' | 'server'
 
+/** How the Service leads to its endpoint. */
+export interface ServiceOptions {
+  readonly isSticky?: boolean
+  /** Its slices do not say on which node the endpoint is. */
+  readonly isUnplaced?: boolean
+}
+
 /** A node with its agent, and four pods that come and go. */
 export class Fixture {
   readonly world: World
@@ -58,8 +65,9 @@ export class Fixture {
   #flowCount = 0
   #serial = 0
   #conversations = new Map<string, ReadonlySet<Began>>()
-  /** What the Service leads to. */
-  #backend: Slot | undefined
+  /** What the Service leads to: a pod, or a program of the node. */
+  #backend: End | undefined
+  #options: ServiceOptions = {}
   /** The steps of this history. */
   steps: string[] = []
 
@@ -107,26 +115,46 @@ export class Fixture {
     )
   }
 
-  /** Points the Service at a pod. */
-  point(slot: Slot | undefined): void {
-    this.#backend = slot
+  /** Points the Service at a pod, at the node, or at nobody. */
+  point(backend: End | undefined, options: ServiceOptions = {}): void {
+    this.#backend = backend
+    this.#options = options
     this.service()
   }
 
-  /** Writes the endpoints of the Service as they are now. */
+  /** Writes the Service with its endpoints as they are now. */
   service(): void {
-    const slot = this.#backend
+    const { isSticky, isUnplaced } = this.#options
+    this.world.put(
+      'Service',
+      { namespace: 'x', name: 'svc' },
+      {
+        spec: {
+          type: 'NodePort',
+          clusterIP: VIP[4],
+          clusterIPs: [VIP[4], VIP[6]],
+          ipFamilies: ['IPv4', 'IPv6'],
+          ...(isSticky && { sessionAffinity: 'ClientIP' }),
+          ports: PROTOCOLS.map((protocol) => ({
+            name: protocol.toLowerCase(),
+            protocol,
+            port: HTTP,
+            targetPort: HTTP,
+            nodePort: NODE_PORT,
+          })),
+        },
+      },
+    )
     for (const family of [4, 6] as const) {
-      const ip = slot && ofFamily(slot, family)
+      const ip = this.#backend && ofFamily(this.#backend, family)
+      const place = isUnplaced ? {} : { nodeName: this.#node.name }
       this.world.put(
         'EndpointSlice',
         { namespace: 'x', name: `svc-${family}`, labels: { 'kubernetes.io/service-name': 'svc' } },
         {
           addressType: `IPv${family}`,
           ports: PROTOCOLS.map((protocol) => ({ name: protocol.toLowerCase(), protocol, port: HTTP })),
-          endpoints: ip
-            ? [{ addresses: [ip], nodeName: this.#node.name, conditions: { ready: true, serving: true } }]
-            : [],
+          endpoints: ip ? [{ addresses: [ip], ...place, conditions: { ready: true, serving: true } }] : [],
         },
       )
     }
@@ -151,25 +179,6 @@ export class Fixture {
       {
         spec: { nodeName: this.#node.name, hostNetwork: true, containers: [] },
         status: { phase: 'Running', podIPs: [{ ip: NODE[4] }, { ip: NODE[6] }] },
-      },
-    )
-    this.world.put(
-      'Service',
-      { namespace: 'x', name: 'svc' },
-      {
-        spec: {
-          type: 'NodePort',
-          clusterIP: VIP[4],
-          clusterIPs: [VIP[4], VIP[6]],
-          ipFamilies: ['IPv4', 'IPv6'],
-          ports: PROTOCOLS.map((protocol) => ({
-            name: protocol.toLowerCase(),
-            protocol,
-            port: HTTP,
-            targetPort: HTTP,
-            nodePort: NODE_PORT,
-          })),
-        },
       },
     )
     this.service()
@@ -322,11 +331,14 @@ export class Fixture {
       }),
     ]
     return targets.flatMap((target) =>
-      PROTOCOLS.map((protocol) => ({
-        probe: { ...this.#wire({ target, dport: HTTP }), protocol },
-        passes: this.#expected.passes({ from, target, protocol, dport: HTTP }),
-        text: `${protocol} from ${from.name} (${from.ips}) to ${this.#nameOf(target)}`,
-      })),
+      PROTOCOLS.map((protocol) => {
+        const passes = this.#expected.passes({ from, target, protocol, dport: HTTP })
+        return {
+          probe: { ...this.#wire({ target, dport: HTTP }), protocol, isAllowed: passes },
+          passes,
+          text: `${protocol} from ${from.name} (${from.ips}) to ${this.#nameOf(target)}`,
+        }
+      }),
     )
   }
 

@@ -230,11 +230,12 @@ const flow: Letter = (fixture, random) => {
 }
 
 const service: Letter = (fixture, random) => {
-  const slot = pickOf(random)([...fixture.living, ...fixture.living, undefined])
+  const backend = pickOf(random)([...fixture.living, fixture.node, undefined])
+  const [isSticky, isUnplaced] = [random(2) === 0, random(3) === 0]
   return {
-    text: `the Service leads to ${slot?.name ?? 'nobody'}`,
+    text: `the Service leads to ${backend?.name ?? 'nobody'}${isSticky ? ', with session affinity' : ''}${isUnplaced ? ', on a node that is not named' : ''}`,
     isStrict: fixture.isBlind,
-    work: () => fixture.point(slot),
+    work: () => fixture.point(backend, { isSticky, isUnplaced }),
   }
 }
 
@@ -302,7 +303,7 @@ const ALPHABET: readonly (readonly [letter: Letter, weight: number])[] = [
   [match, 5],
   [policy, 6],
   [flow, 8],
-  [service, 2],
+  [service, 4],
   [restart, 3],
   [lag, 2],
   [serve, 1],
