@@ -18,7 +18,8 @@ export function ownNetns(): string {
 
 /**
  * Runs synchronous work in a network namespace. This thread, its child processes and /proc/sys/net are then in that
- * namespace. Always returns to the old namespace afterwards. Throws CniError 3 when the namespace cannot be entered.
+ * namespace. Always returns to the old namespace afterwards. Throws CniError 3 when the namespace is gone, and 5 when it
+ * cannot be entered for another reason.
  */
 export function inside<T>(ns: Netns, work: () => T): T {
   if (ns === 'host') return work()
@@ -92,6 +93,10 @@ function cookieOf(path: NetnsPath): string | undefined {
   }
 }
 
+// How open(2) and setns(2) say that the namespace is gone, or that the file is none. Any other error, such as too many
+// open files, tells nothing of the container.
+const GONE = /^(setns: )?(ENOENT|ENOTDIR|ESRCH|EINVAL)\b/
+
 function enter(path: NetnsPath): number {
   let fd: number | undefined
   try {
@@ -100,8 +105,8 @@ function enter(path: NetnsPath): number {
     return fd
   } catch (cause) {
     if (fd !== undefined) fs.closeSync(fd)
-    throw new CniError(CODE.unknownContainer, `Cannot enter the network namespace ${path}`, (cause as Error).message, {
-      cause,
-    })
+    // Code 3 says that the container is gone, and a runtime need not clean up after that.
+    const code = GONE.test((cause as Error).message) ? CODE.unknownContainer : CODE.io
+    throw new CniError(code, `Cannot enter the network namespace ${path}`, (cause as Error).message, { cause })
   }
 }
