@@ -228,23 +228,6 @@ export function attachmentsWith(ip: string): Entry[] {
   })
 }
 
-/**
- * Whether a living attachment of the same network, other than this one, has an address. A pool asks this, because its
- * reservations may be lost: people delete them to make room. An entry that cannot be read counts.
- */
-export function isInUse(ip: string, but: Owner): boolean {
-  return holdersOf(`addresses/${ip}`).some((part) => {
-    const [, name] = splitName(part)
-    if (!name.startsWith(`${brief(but.network)}:`) || name === fileName(but)) return false
-    try {
-      const entry = read(name)
-      return entry?.ips.includes(ip) === true && Object.values(entry.parts).some(isThere)
-    } catch {
-      return true
-    }
-  })
-}
-
 /** Whether the namespace of a part still exists. Its path may belong to another pod now. */
 export function isThere({ netns, inode, cookie }: Part): boolean {
   return netns !== undefined && inode !== undefined && isAt(netns, { inode, cookie })

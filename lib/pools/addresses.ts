@@ -2,7 +2,6 @@
 // a pool. Begin with `addressStore` in this file. Read dhcp.ts for DHCP.
 
 import type { IpConfig } from '../cni/result.ts'
-import { isInUse } from '../journal/journal.ts'
 import { remove, requireRoom, withLock } from '../os/files.ts'
 import { fs } from '../os/fs.ts'
 import { log } from '../os/log.ts'
@@ -11,6 +10,7 @@ import { type Ip, split } from '../text/ip.ts'
 import type { Owner } from '../text/owner.ts'
 import { brief, type NetworkName } from '../text/values.ts'
 import { leftByEarlierBoot } from './earlier-boots.ts'
+import { isInUse } from './living.ts'
 import { heldBy, type Ledger, openLedger, removeIndex, settle } from './owner-index.ts'
 import { capacity, describe, type RangeSet, rangeOf, search } from './ranges.ts'
 import { type Holder, holderOf, lastReserved, names, type Place, readAll, reserve } from './reservations.ts'
