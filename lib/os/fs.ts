@@ -135,7 +135,7 @@ export const fs = {
   statSync(path: string): Stat | undefined {
     const seen = new Uint8Array(STATX_BYTES)
     if (libc().statx(AT_FDCWD, c(path), 0, STATX_BASIC, seen) === 0) return statOf(new DataView(seen.buffer))
-    return ABSENT.includes(errno()) ? undefined : fail('stat', path)
+    return lastError().code === 'ENOENT' ? undefined : fail('stat', path)
   },
   /** The magic number of the file system that contains the file (statfs(2)). */
   statfsSync(path: string): number {

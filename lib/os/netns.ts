@@ -1,6 +1,6 @@
 import { CniError, CODE } from '../text/errors.ts'
 import type { Netns, NetnsPath } from '../text/values.ts'
-import { fs } from './fs.ts'
+import { fs, type Stat } from './fs.ts'
 import { setns } from './libc.ts'
 import { netnsCookie } from './sockets.ts'
 
@@ -42,7 +42,7 @@ export function inside<T>(ns: Netns, work: () => T): T {
  * no file exists. `other` is a file that is no namespace. Changes nothing.
  */
 export function netnsState(path: NetnsPath): 'pod' | 'own' | 'gone' | 'other' {
-  const found = fs.statSync(path)
+  const found = factsOf(path)
   if (!found) return 'gone'
   if (fs.statfsSync(path) !== NSFS) return 'other'
   const own = fs.statSync(OWN)
@@ -65,8 +65,18 @@ export interface Identity {
 
 /** The inode of the namespace at a path. Undefined when there is no file. */
 export function inodeOf(path: NetnsPath): number | undefined {
-  const found = fs.statSync(path)
+  const found = factsOf(path)
   return found && Number(found.ino)
+}
+
+// Also undefined when a folder of the path is a file by now (ENOTDIR). DEL must work then.
+function factsOf(path: NetnsPath): Stat | undefined {
+  try {
+    return fs.statSync(path)
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOTDIR') return undefined
+    throw cause
+  }
 }
 
 /**
