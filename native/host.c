@@ -313,8 +313,11 @@ int main(int argc, char **argv) {
   if (!heap.ctx && argc == 3 && !strcmp(argv[0], "freeze")) return freeze(argv[1], argv[2]);
   // A file that the program opens must not become its stdout.
   for (int fd = 0; fd < 3; fd++) if (fcntl(fd, F_GETFD) < 0) open("/dev/null", O_RDWR | O_CLOEXEC);
-  // A write to a closed pipe fails with EPIPE.
+  // A write to a closed pipe fails with EPIPE, and one above the limit of a file's size with EFBIG.
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
+  // A runtime may ignore the end of its children. Then the kernel forgets the exit status of a tool.
+  signal(SIGCHLD, SIG_DFL);
   JSContext *ctx = heap.ctx ? heap.ctx : new_engine(false);
   JSRuntime *runtime = JS_GetRuntime(ctx);
   struct rlimit stack;

@@ -37,8 +37,8 @@ export default definePlugin<Conf>({
   wire,
   look,
   isBlind: 'what it runs depends on the VRFs of the pod and on the addresses and routes that the link has by then',
-  async unwireForeign({ vrfname }, { netns, ifname }, run) {
-    if (vrfname !== undefined) await leaveForeign(vrfname, netns, ifname, run)
+  async unwireForeign({ vrfname }, at, run) {
+    if (vrfname !== undefined) await leaveForeign(vrfname, at, run)
   },
 })
 

@@ -1,6 +1,6 @@
 import type { Element } from '../state/kinds/element.ts'
-import type { PartName } from '../text/owner.ts'
-import { hasEntry, isThere, readPart } from './journal.ts'
+import { commentOf, type PartName } from '../text/owner.ts'
+import { attachmentsWith, hasEntry, isThere, partsOf, readPart } from './journal.ts'
 import { holdersOf, release, share, thingsOf } from './shared.ts'
 
 /** Notes that the parts of these elements hold them. Several parts may hold the same element. */
@@ -8,14 +8,35 @@ export function hold(elements: readonly Element[]): void {
   for (const element of elements) if (element.part !== undefined) share(thing(element), element.part)
 }
 
-/** Removes the notes of `hold`. Returns the elements that another attachment still holds. The caller must keep them. */
+/**
+ * Removes the notes of `hold`. Returns the elements that another attachment still holds, or has in its entry. The caller
+ * must keep them.
+ */
 export function letGo(elements: readonly Element[]): Element[] {
   return elements.filter((element) => {
-    if (element.part === undefined || release(thing(element), element.part)) return false
+    if (element.part === undefined) return isOfTwin(element)
+    if (release(thing(element), element.part)) return false
     const parts = partsWith(element, elements)
     return element.part !== parts.at(-1) || isHeld(element, parts)
   })
 }
+
+// Two networks may give the same address, and a pod of each may have the same container port. The elements about that
+// port (`snat4`, `masqall4`, `self4`) are then elements of both.
+function isOfTwin({ set, key, owner }: Element): boolean {
+  const ip = POD_PORT.exec(key)?.[1]
+  if (ip === undefined || !/^(snat|masqall|self)[46]$/.test(set)) return false
+  return attachmentsWith(ip)
+    .filter((entry) => commentOf(entry.owner) !== owner)
+    .flatMap(partsOf)
+    .some(
+      ([part, { own }]) =>
+        isAlive(part) && own.some((one) => one.kind === 'element' && one.set === set && one.key === key),
+    )
+}
+
+// `tcp . 10.1.0.2 . 80`, or `10.1.0.2 . 10.1.0.2`
+const POD_PORT = /^(?:\w+ \. )?([\da-f:.]+) \. [\da-f:.]+$/
 
 /**
  * The parts that hold an element, among elements that are removed together. Two parts of one attachment may hold the

@@ -2,7 +2,7 @@ import type { Attachment } from '../cni/plugin.ts'
 import { ifDiskAllows, remove, requireRoom, withLock, writeAtomic } from '../os/files.ts'
 import { fs } from '../os/fs.ts'
 import { log } from '../os/log.ts'
-import { type Identity, identityOf, isAt } from '../os/netns.ts'
+import { type Identity, identityOf, inodeOf, isAt } from '../os/netns.ts'
 import { listFiles, readText } from '../os/reading.ts'
 import { occupy, takeTurn } from '../os/turns.ts'
 import type { BridgePort, Resource } from '../state/resource.ts'
@@ -231,6 +231,20 @@ export function attachmentsWith(ip: string): Entry[] {
 /** Whether the namespace of a part still exists. Its path may belong to another pod now. */
 export function isThere({ netns, inode, cookie }: Part): boolean {
   return netns !== undefined && inode !== undefined && isAt(netns, { inode, cookie })
+}
+
+/**
+ * Whether the interface of this name in the namespace belongs to another attachment of plumb. A DEL for an attachment
+ * that plumb does not know must leave that interface alone. Its pod may be a later one with the same path.
+ */
+export function isAnothers(at: Attachment): boolean {
+  const { ifname, netns } = at
+  const inode = netns === undefined ? undefined : inodeOf(netns)
+  if (inode === undefined) return false
+  const others = listFiles(ENTRIES).filter((name) => name !== fileName(at) && name.endsWith(`:${ifname}`))
+  return others.some((name) =>
+    Object.values(read(name)?.parts ?? {}).some((part) => part.inode === inode && isThere(part)),
+  )
 }
 
 // One process writes at a time, and all use the same draft file. A killed call may leave the draft, and the next call

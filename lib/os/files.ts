@@ -137,9 +137,10 @@ export function removeEmpty(dir: string): void {
   }
 }
 
-// The draft's name begins with "." so that no reader of the directory reads it as an address or a configuration.
+// The draft's name begins with "." so that no reader of the directory reads it as an address or a configuration. It has
+// the time, because processes of other PID namespaces have the same numbers.
 function ownDraftOf(path: string): string {
-  return `${fs.dirname(path)}/.${pid()}-${serial++}.draft`
+  return `${fs.dirname(path)}/.${pid()}-${Date.now()}${serial++}.draft`
 }
 
 function drafted(draft: string, text: string | Uint8Array, mode: number, durable: boolean): string {

@@ -23,6 +23,7 @@ const [STATX_BASIC, STATX_BYTES, MODE, INO, SIZE, MTIME, DEV] = [0x7ff, 256, 28,
 const [RECORD, NAME] = [16, 19]
 const [SOME, PATH_MAX, STATFS_BYTES] = [16_384, 4096, 128]
 const SEEK_END = 2
+const [POLLIN, POLLOUT] = [1, 4]
 // ENOENT: there is no such file. ENOTDIR, ENAMETOOLONG and ELOOP: there can be none.
 const ABSENT = [2, 20, 36, 40]
 
@@ -55,12 +56,19 @@ export const fs = {
   fsyncSync(fd: number): void {
     if (libc().fsync(fd) !== 0) fail('fsync')
   },
-  /** Reads at the current offset, or at `from`. Returns the number of bytes. */
+  /**
+   * Reads at the current offset, or at `from`. Returns the number of bytes. Waits also on a descriptor that does not
+   * block (O_NONBLOCK): a runtime may give such a pipe as stdin.
+   */
   readSync(fd: number, into: Uint8Array, from?: number): number {
-    const count = Number(
-      from === undefined ? libc().read(fd, into, into.length) : libc().pread(fd, into, into.length, from),
-    )
-    return count >= 0 ? count : fail('read')
+    for (;;) {
+      const count = Number(
+        from === undefined ? libc().read(fd, into, into.length) : libc().pread(fd, into, into.length, from),
+      )
+      if (count >= 0) return count
+      if (!isNotYet()) fail('read')
+      untilReady(fd, POLLIN)
+    }
   },
   /** Returns the number of bytes that were written. */
   writeSync(fd: number, text: Uint8Array, offset = 0): number {
@@ -206,6 +214,20 @@ export const fs = {
     }
   },
 } as const
+
+/** Waits until a descriptor takes bytes. */
+export function untilWritable(fd: number): void {
+  untilReady(fd, POLLOUT)
+}
+
+// struct pollfd: a descriptor, then the requested events in the lower half of a number.
+function untilReady(fd: number, events: number): void {
+  libc().poll(new Int32Array([fd, events]), 1n, -1)
+}
+
+function isNotYet(): boolean {
+  return lastError().code === 'EAGAIN'
+}
 
 // C ends a path at the first null byte. The call would use a different path.
 function c(path: string): Uint8Array {

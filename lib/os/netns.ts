@@ -1,6 +1,6 @@
 import { CniError, CODE } from '../text/errors.ts'
 import type { Netns, NetnsPath } from '../text/values.ts'
-import { fs } from './fs.ts'
+import { fs, type Stat } from './fs.ts'
 import { setns } from './libc.ts'
 import { netnsCookie } from './sockets.ts'
 
@@ -18,7 +18,8 @@ export function ownNetns(): string {
 
 /**
  * Runs synchronous work in a network namespace. This thread, its child processes and /proc/sys/net are then in that
- * namespace. Always returns to the old namespace afterwards. Throws CniError 3 when the namespace cannot be entered.
+ * namespace. Always returns to the old namespace afterwards. Throws CniError 3 when the namespace is gone, and 5 when it
+ * cannot be entered for another reason.
  */
 export function inside<T>(ns: Netns, work: () => T): T {
   if (ns === 'host') return work()
@@ -41,7 +42,7 @@ export function inside<T>(ns: Netns, work: () => T): T {
  * no file exists. `other` is a file that is no namespace. Changes nothing.
  */
 export function netnsState(path: NetnsPath): 'pod' | 'own' | 'gone' | 'other' {
-  const found = fs.statSync(path)
+  const found = factsOf(path)
   if (!found) return 'gone'
   if (fs.statfsSync(path) !== NSFS) return 'other'
   const own = fs.statSync(OWN)
@@ -64,8 +65,18 @@ export interface Identity {
 
 /** The inode of the namespace at a path. Undefined when there is no file. */
 export function inodeOf(path: NetnsPath): number | undefined {
-  const found = fs.statSync(path)
+  const found = factsOf(path)
   return found && Number(found.ino)
+}
+
+// Also undefined when a folder of the path is a file by now (ENOTDIR). DEL must work then.
+function factsOf(path: NetnsPath): Stat | undefined {
+  try {
+    return fs.statSync(path)
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOTDIR') return undefined
+    throw cause
+  }
 }
 
 /**
@@ -92,6 +103,10 @@ function cookieOf(path: NetnsPath): string | undefined {
   }
 }
 
+// How open(2) and setns(2) say that the namespace is gone, or that the file is none. Any other error, such as too many
+// open files, tells nothing of the container.
+const GONE = /^(setns: )?(ENOENT|ENOTDIR|ESRCH|EINVAL)\b/
+
 function enter(path: NetnsPath): number {
   let fd: number | undefined
   try {
@@ -100,8 +115,8 @@ function enter(path: NetnsPath): number {
     return fd
   } catch (cause) {
     if (fd !== undefined) fs.closeSync(fd)
-    throw new CniError(CODE.unknownContainer, `Cannot enter the network namespace ${path}`, (cause as Error).message, {
-      cause,
-    })
+    // Code 3 says that the container is gone, and a runtime need not clean up after that.
+    const code = GONE.test((cause as Error).message) ? CODE.unknownContainer : CODE.io
+    throw new CniError(code, `Cannot enter the network namespace ${path}`, (cause as Error).message, { cause })
   }
 }

@@ -7,10 +7,11 @@ import type { Output, Run } from './run.ts'
 // the thing may exist.
 const ABSENT =
   /No such|does not exist|doesn't exist|[Cc]annot find|not supported|[Uu]nsupported|Invalid argument|disabled/
-// iproute2, when the kernel's list changed while it was read. The exit status is 0, and the list may lack objects.
-const INTERRUPTED = 'Dump was interrupted'
-/** How often a list that was interrupted is read again. */
-const TRIES = 8
+// The first is iproute2's, when the kernel's list changed while it was read. The exit status is 0, and the list may lack
+// objects. The second is nft's, when another program changed the ruleset while nft asked for an element.
+const INTERRUPTED = /Dump was interrupted|Interrupted system call/
+/** How often a question that was interrupted is asked. */
+const TRIES = 20
 
 /**
  * What a tool lists, as text. Empty when the tool says that there is no such thing. Throws ExecError when the tool fails
@@ -49,10 +50,14 @@ export async function show(
   return asks.map((_, i) => (failed.byLine.has(i + 1) ? [] : (arrays.shift() ?? [])))
 }
 
-async function whole(argv: readonly string[], stdin: string, run: Run, ns: Netns): Promise<Output> {
+/**
+ * The answer of a tool to a question, which is asked again when a change by another program interrupted it. Throws
+ * ExecError when it is interrupted each time.
+ */
+export async function whole(argv: readonly string[], stdin: string, run: Run, ns: Netns): Promise<Output> {
   for (let tries = 1; ; tries++) {
     const output = await run(argv, stdin, ns)
-    if (!output.stderr.includes(INTERRUPTED)) return output
+    if (!INTERRUPTED.test(output.stderr)) return output
     if (tries === TRIES) throw new ExecError(argv, undefined, `its list changed while it was read, ${TRIES} times`)
   }
 }

@@ -10,6 +10,7 @@ import { type Ip, split } from '../text/ip.ts'
 import type { Owner } from '../text/owner.ts'
 import { brief, type NetworkName } from '../text/values.ts'
 import { leftByEarlierBoot } from './earlier-boots.ts'
+import { isInUse } from './living.ts'
 import { heldBy, type Ledger, openLedger, removeIndex, settle } from './owner-index.ts'
 import { capacity, describe, type RangeSet, rangeOf, search } from './ranges.ts'
 import { type Holder, holderOf, lastReserved, names, type Place, readAll, reserve } from './reservations.ts'
@@ -154,13 +155,13 @@ function take(
       `${held} has been allocated to ${owner.containerId}, duplicate allocation is not allowed`,
       `${owner.ifname} of this container has an address in network ${owner.network}; DEL it first`,
     )
-  const free = finder(pool)
-  const isOpen = (set: RangeSet, ip: Ip) =>
-    rangeOf(set, ip) && !set.gateways.has(ip) && !fs.existsSync(`${place.dir}/${ip}`)
+  const free = finder(pool, owner)
+  const isTaken = (ip: Ip) => fs.existsSync(`${place.dir}/${ip}`) || isInUse(ip, owner)
+  const isOpen = (set: RangeSet, ip: Ip) => rangeOf(set, ip) && !set.gateways.has(ip) && !isTaken(ip)
   const picks = sets.map((set, n) => {
     const ip = wanted[n]
     if (ip === undefined) return former.find((one) => isOpen(set, one)) ?? free(set, n)
-    if (fs.existsSync(`${place.dir}/${ip}`)) throw unavailable(ip, set, holderOf(place, ip))
+    if (isTaken(ip)) throw unavailable(ip, set, holderOf(place, ip))
     return ip
   })
   if (!reserve(place, owner, picks))
@@ -201,7 +202,7 @@ function foresee(
   const held = isFreed ? [] : mine
   // With a cooldown the freed addresses of this owner rest like all others, so they count as taken.
   const taken = new Set(isFreed && cooldown === 0 ? all?.filter((name) => !mine.includes(name)) : all)
-  const free = finder({ place, cooldown }, { all: taken, tired: tired ?? new Set() })
+  const free = finder({ place, cooldown }, owner, { all: taken, tired: tired ?? new Set() })
   const ips = sets.map((set, n) => {
     const own = held.find((name) => rangeOf(set, name as Ip)) as Ip | undefined
     const ip = own ?? wanted[n] ?? free(set, n)
@@ -240,6 +241,7 @@ function visible<T>(read: () => T, absent: T): T | undefined {
  */
 function finder(
   { place, cooldown }: Pool,
+  owner: Owner,
   known?: { readonly all: ReadonlySet<string>; readonly tired: ReadonlySet<string> },
 ): (set: RangeSet, n: number) => Ip {
   const tired = known?.tired ?? resting(place, cooldown)
@@ -248,7 +250,8 @@ function finder(
     let tried = 0
     const found = search(set, lastReserved(place, n), (ip) => {
       if (tried++ === PROBES) all ??= new Set(names(place))
-      return !tired.has(ip) && !(all ? all.has(ip) : fs.existsSync(`${place.dir}/${ip}`))
+      const isReserved = all ? all.has(ip) : fs.existsSync(`${place.dir}/${ip}`)
+      return !isReserved && !tired.has(ip) && !isInUse(ip, owner)
     })
     if (found === undefined) throw exhausted(CODE.tryLater, set, figures(set, all ?? names(place), tired))
     return found

@@ -1,5 +1,6 @@
 import { createOnce, ifDiskAllows, remove } from '../os/files.ts'
 import { fs } from '../os/fs.ts'
+import { log } from '../os/log.ts'
 import { readText } from '../os/reading.ts'
 import { type Ip, parseIp } from '../text/ip.ts'
 import type { Owner } from '../text/owner.ts'
@@ -19,9 +20,16 @@ export interface Place {
  */
 export type Holder = Pick<Owner, 'containerId'> & { readonly ifname: string }
 
-/** The holder of an address. Undefined when there is no reservation. A file that a crash left empty counts as none. */
+/**
+ * The holder of an address. Undefined when there is no reservation, or none that can be read. A file that a crash left
+ * empty counts as none.
+ */
 export function holderOf(place: Place, name: string): Holder | undefined {
-  const [containerId = '', ifname = ''] = (readText(`${place.dir}/${name}`) ?? '')
+  return holderIn(textOf(place, name) ?? '')
+}
+
+function holderIn(text: string): Holder | undefined {
+  const [containerId = '', ifname = ''] = text
     .replaceAll('\0', '')
     .split('\n')
     .map((line) => line.trim())
@@ -29,12 +37,27 @@ export function holderOf(place: Place, name: string): Holder | undefined {
   return containerId === '' ? undefined : { containerId, ifname }
 }
 
+// Undefined for a folder, and for a file that the disk cannot read any more. Nobody knows whose address it is, so it
+// stays reserved, and all other addresses go on. The reference plugin skips it, too.
+function textOf(place: Place, name: string): string | undefined {
+  const path = `${place.dir}/${name}`
+  try {
+    return readText(path) ?? ''
+  } catch (cause) {
+    if (!['EISDIR', 'EIO'].includes((cause as NodeJS.ErrnoException).code ?? '')) throw cause
+    log(`plumb: Cannot read ${path}, so this address stays reserved: ${(cause as Error).message}`)
+    return undefined
+  }
+}
+
 /** All reservations, by file name. Reads the whole directory. Removes the files that a crash left empty. */
 export function readAll(place: Place): ReadonlyMap<string, Holder> {
   const all = new Map<string, Holder>()
   for (const name of names(place)) {
     const path = `${place.dir}/${name}`
-    const holder = holderOf(place, name)
+    const text = textOf(place, name)
+    if (text === undefined) continue
+    const holder = holderIn(text)
     if (holder) all.set(name, holder)
     else ifDiskAllows(`Cannot remove the empty reservation ${path}`, () => remove(path))
   }

@@ -5,7 +5,7 @@ import { lostRules, sectionsOf } from '../nft/ruleset.ts'
 import { rows } from '../os/iproute2.ts'
 import { inside } from '../os/netns.ts'
 import type { Run } from '../os/run.ts'
-import { listed, show } from '../os/show.ts'
+import { listed, show, whole } from '../os/show.ts'
 import { readSysctl } from '../os/sysctls.ts'
 import { ExecError } from '../text/errors.ts'
 import type { Cidr } from '../text/ip.ts'
@@ -106,7 +106,7 @@ function questions(want: readonly Resource[]): Question[] {
 // command prints its own `table` block. After any other message the element may exist.
 async function elements(ns: Netns, asks: readonly string[], run: Run): Promise<readonly (readonly unknown[])[]> {
   const argv = ['nft', '-f', '-']
-  const { status, stdout, stderr } = await run(argv, `${asks.join('\n')}\n`, ns)
+  const { status, stdout, stderr } = await whole(argv, `${asks.join('\n')}\n`, run, ns)
   const said = [...stderr.matchAll(/^\/dev\/stdin:(\d+):.*$/gm)]
   const missing = new Set(said.map(([, number]) => Number(number)))
   const [other] = said.filter(([line]) => !line.includes('No such file or directory'))

@@ -1,6 +1,6 @@
 import type { Call } from '../cni/call.ts'
 import type { InterfacePlugin, NetConf } from '../cni/plugin.ts'
-import { beginRemoval, close, entries, LINK, partName } from '../journal/journal.ts'
+import { beginRemoval, close, entries, LINK, partName, readPart } from '../journal/journal.ts'
 import { BLIND } from '../os/batch-tools.ts'
 import { isLink } from '../os/link-state.ts'
 import { log } from '../os/log.ts'
@@ -61,10 +61,11 @@ export async function remove<C extends NetConf>(
   if (pool?.byLink) await pool.del().catch((cause) => failed.push(cause))
   const own = linkOf(plugin, call.at, call.io.run)
   const isNoted = plugin.inPod === true && noted(call.at) !== undefined
+  const isForeign = readPart(partName(LINK, call.at)) === undefined
   const parts = await dropParts(call, own)
   const already = parts.length > 0 ? [] : (await apply({ put: [], drop: own }, call.io.run)).already
   if (conf) await dropForeignParts(plugin, conf, call, parts)
-  if (conf && !isNoted && parts.length === 0 && own.every((resource) => already.includes(resource)))
+  if (conf && !isNoted && (isForeign || parts.length === 0) && own.every((resource) => already.includes(resource)))
     await plugin.unwireForeign?.(conf, call.at, call.io.run)
   await letGo(call.at, call.io.run)
   if (!pool?.byLink) await pool?.del()

@@ -1,5 +1,5 @@
 import type { Attachment } from '../cni/plugin.ts'
-import { LINK, partName, readPart } from '../journal/journal.ts'
+import { isAnothers, LINK, partName, readPart } from '../journal/journal.ts'
 import { type LinkFacts, linkIn, linksNow } from '../os/links.ts'
 import { inside, netnsState } from '../os/netns.ts'
 import type { Lent, Link } from '../state/kinds/link-shape.ts'
@@ -44,9 +44,10 @@ export function givingBack(owner: Owner): Link[] {
 }
 
 /** The same for a device that a reference plugin moved. That plugin notes only the device's name, in the alias. */
-export function givingBackForeign({ netns, ifname }: Attachment): Link[] {
+export function givingBackForeign(at: Attachment): Link[] {
+  const { netns, ifname } = at
   const link = netns === undefined ? undefined : linkIn(ifname, netns)
-  if (!link?.alias || !isName(link.alias)) return []
+  if (!link?.alias || !isName(link.alias) || isAnothers(at)) return []
   const { name, index, mac, mtu, alias: original } = link
   return returning(
     { name: parse.ifname(original), index, mac, mtu, isUp: false, alias: '' },

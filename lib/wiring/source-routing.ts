@@ -1,5 +1,6 @@
 import type { Attachment } from '../cni/plugin.ts'
 import type { IpConfig } from '../cni/result.ts'
+import { isAnothers } from '../journal/journal.ts'
 import { addressesNow, RT_SCOPE_LINK } from '../os/link-addresses.ts'
 import { linkFacts } from '../os/links.ts'
 import { inside } from '../os/netns.ts'
@@ -76,11 +77,8 @@ export function rulesFor(
 }
 
 /** Removes the rules that the reference sbr made for the addresses of an existing link. */
-export async function removeForeignRules(
-  table: number | undefined,
-  { netns: ns, ifname }: Attachment,
-  run: Run,
-): Promise<void> {
+export async function removeForeignRules(table: number | undefined, at: Attachment, run: Run): Promise<void> {
+  const { netns: ns, ifname } = at
   if (ns === undefined) return
   const found = inside(ns, () => {
     const link = linkFacts(ifname)
@@ -89,7 +87,8 @@ export async function removeForeignRules(
     const isTheirs = (number: number) => (table === undefined ? number >= FIRST : number === table)
     return rulesNow().filter((one) => mine.has(one.from) && isTheirs(one.table))
   })
-  if (found.length > 0) await apply({ put: [], drop: found.map((one): Rule => ({ kind: 'rule', ns, ...one })) }, run)
+  if (found.length === 0 || isAnothers(at)) return
+  await apply({ put: [], drop: found.map((one): Rule => ({ kind: 'rule', ns, ...one })) }, run)
 }
 
 // The notes of an earlier ADD name the main table by leaving the table out.

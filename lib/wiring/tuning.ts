@@ -1,5 +1,6 @@
 import * as v from 'valibot'
 import type { Attachment } from '../cni/plugin.ts'
+import { isAnothers } from '../journal/journal.ts'
 import { isLink } from '../os/link-state.ts'
 import { log } from '../os/log.ts'
 import { readRegular } from '../os/reading.ts'
@@ -61,7 +62,8 @@ export function refuseForbidden(wishes: readonly SysctlWish[], allowed: readonly
 export async function restoreSaved(dataDir: string, at: Attachment, run: Run): Promise<void> {
   const path = savedPath(dataDir, at)
   const text = textOf(path)
-  if (text === undefined) return
+  // The path names no network, so the note may be that of an attachment to another network.
+  if (text === undefined || isAnothers(at)) return
   const { netns: ns, ifname: dev } = at
   const before = settingsIn(text)
   if (before && ns !== undefined && isLink(dev, ns))

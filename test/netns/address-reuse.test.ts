@@ -1,5 +1,7 @@
 // Tests lib/os/conntrack.ts and lib/verbs/add.ts: addresses that are used again, and connections to them.
 import assert from 'node:assert/strict'
+import { rmSync } from 'node:fs'
+import { execa } from 'execa'
 import {
   connectionCount,
   connectionPieces,
@@ -13,6 +15,7 @@ import type { Ip } from '../../lib/text/ip.ts'
 import { forgetsThoseOfAnAddress } from '../support/forgotten.ts'
 import { inNamespaces, type Namespace, type Row, until } from '../support/harness.ts'
 import { bridgeConf, containerId, network, traces } from '../support/network.ts'
+import { addresses } from '../support/pool.ts'
 
 const LATE = 30_000
 // Two addresses of each family: the second one is the next pod's when its pod goes.
@@ -222,3 +225,31 @@ async function packets(ns: Namespace, table: string): Promise<number> {
   const all = [...(await ns.exec(['nft', 'list', 'table', 'inet', table])).stdout.matchAll(/counter packets (\d+)/g)]
   return Number(all.at(-1)?.[1] ?? 0)
 }
+
+describe('a pool whose reservations were deleted', () => {
+  for (const [what, keys] of Object.entries({ bridge: { isGateway: true }, ptp: { type: 'ptp', bridge: undefined } }))
+    it(
+      `${what}: no pod gets the address of a living one, not even by asking for it; a pod that is gone has none`,
+      inNamespaces(['node', 'gone', 'one', 'other'], async ({ node, gone, one, other }) => {
+        const net = network(node, bridgeConf(keys, '10.1.0.0/29', 'fd00:1::/64'))
+        const dir = net.conf.ipam?.dataDir as string
+        await net.add(gone)
+        const had = addresses(await net.add(one))
+        rmSync(dir, { recursive: true })
+        await execa('ip', ['netns', 'delete', containerId(gone)])
+        assert.deepEqual(had, ['10.1.0.3', 'fd00:1::3'])
+        const asked = await net.fails('ADD', other, { args: 'IP=10.1.0.3' })
+        assert.deepEqual([asked.code, /10\.1\.0\.3 is not available/.test(asked.msg)], [7, true], asked.msg)
+        const given = []
+        for (const ifname of ['eth0', 'eth1', 'eth2', 'eth3'])
+          given.push(addresses(await net.add(other, { ifname }))[0])
+        assert.deepEqual(given, ['10.1.0.2', '10.1.0.4', '10.1.0.5', '10.1.0.6'])
+        assert.equal((await net.fails('ADD', other, { ifname: 'eth4' })).code, 11)
+        await net.del(one)
+        assert.equal(addresses(await net.add(other, { ifname: 'eth4' }))[0], '10.1.0.3')
+        for (const n of [0, 1, 2, 3, 4]) await net.del(other, { ifname: `eth${n}` })
+        await net.del(gone)
+        for (const pod of [gone, one, other]) assert.deepEqual(traces(pod, net.conf), [])
+      }),
+    )
+})

@@ -1,6 +1,8 @@
 // Tests lib/verbs: what an ADD leaves when a step fails.
 import assert from 'node:assert/strict'
-import { existsSync } from 'node:fs'
+import { existsSync, mkdtempSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { DIST } from '../peers/tool.ts'
 import { leftOf } from '../support/attachment-leftovers.ts'
 import { type Answer, type Call, inNamespaces, type Namespace, ping, plugin, until } from '../support/harness.ts'
 import { bridgeConf, type Conf, containerId, network, traces } from '../support/network.ts'
@@ -114,6 +116,59 @@ describe('standard input', () => {
       }),
     )
   }
+})
+
+/** Shell lines that start "$@" in a way of its own, each as some runtime does. */
+const STARTS: Readonly<Record<string, string>> = {
+  'stdin is a pipe that does not block and is empty for a moment': `{ sleep 0.2; cat; } | perl -MFcntl -e 'fcntl(STDIN, F_SETFL, O_NONBLOCK); exec @ARGV' "$@"`,
+  'stdout is a pipe that does not block and is full for a moment': `exec perl -MFcntl -e '
+    pipe(R, W); fcntl(W, F_SETFL, O_NONBLOCK);
+    my ($full, $some) = (0); $full += $some while $some = syswrite(W, "x" x 4096);
+    if (fork) { close R; open(STDOUT, ">&W"); exec @ARGV }
+    close W; select(undef, undef, undef, 0.5); read(R, my $filler, $full); print while <R>' "$@"`,
+  'the signal about ended children is ignored': `trap '' CHLD; exec "$@"`,
+}
+
+describe('a runtime that starts plugins in a way of its own', () => {
+  for (const [what, line] of Object.entries(STARTS))
+    it(
+      `${what}: ADD, CHECK and DEL work`,
+      inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+        const net = network(node, bridgeConf({ isGateway: true, ipMasq: true }))
+        const file = join(mkdtempSync('/run/start-'), 'bridge')
+        writeFileSync(file, `#!/bin/sh\nset -- ${DIST}/bridge\n${line}\n`, { mode: 0o755 })
+        const result = await net.add(pod, { file })
+        assert.ok(await ping(pod, '10.1.0.1'))
+        await net.check(pod, result, { file })
+        await net.del(pod, { file })
+        assert.deepEqual(await leftOf(net.conf, node, pod), [])
+      }),
+    )
+
+  it(
+    'a file may have no size: ADD fails with an error object, and what it made goes again; DEL works',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const conf = bridgeConf({ isGateway: true })
+      const add = await call('bridge', 'ADD', conf, pod, node, 'ulimit -f 0')
+      assert.deepEqual([add.status, add.error.code], [1, 5])
+      assert.match(add.error.msg, /EFBIG/)
+      assert.equal((await call('bridge', 'DEL', conf, pod, node, 'ulimit -f 0')).status, 0)
+      assert.deepEqual(await leftOf(conf, node, pod), [])
+    }),
+  )
+
+  it(
+    'no file may be opened: ADD does not say that the container is gone',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const conf = bridgeConf({ isGateway: true })
+      for (let most = 4; most < 16; most++) {
+        const { status, error } = await call('bridge', 'ADD', conf, pod, node, `ulimit -n ${most}`)
+        assert.ok(status === 0 || error.code === 5 || error.code === 999, `${most}: ${error.code} ${error.msg}`)
+        await network(node, conf).del(pod)
+        assert.deepEqual(await leftOf(conf, node, pod), [])
+      }
+    }),
+  )
 })
 
 function call(

@@ -1,8 +1,8 @@
 // Tests plugins/host-local.ts and lib/pools.
 import assert from 'node:assert/strict'
-import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { inNamespaces } from '../support/harness.ts'
+import { type Call, inNamespaces } from '../support/harness.ts'
 import { pool, two } from '../support/pool.ts'
 import { STRACE } from '../support/recording.ts'
 import { skip } from '../support/skip.ts'
@@ -89,6 +89,27 @@ describe('host-local: at scale and after faults', () => {
       for (const id of ['a', 'b', 'c', 'd', 'e']) await net.add(id)
       assert.deepEqual(net.reserved().length, 5)
       await net.fails('ADD', 'f', 11, /^no IP addresses available/)
+    }),
+  )
+
+  it(
+    'a folder that has the name of an address is one address less, and all others go on',
+    inNamespaces(['node'], async ({ node }) => {
+      const net = pool(node, { ranges: [[{ subnet: '10.1.0.0/29' }]] }, { cniVersion: '1.1.0' })
+      mkdirSync(join(net.dir, '10.1.0.3'), { recursive: true })
+      const works = async (verb: string, id: string, more?: Partial<Call>) => {
+        const { status, stdout } = await net.call(verb, id, more)
+        assert.equal(status, 0, `${verb}: ${stdout}`)
+      }
+      for (const id of ['a', 'b', 'c', 'd']) await works('ADD', id)
+      assert.deepEqual(net.reserved(), ['10.1.0.2', '10.1.0.3', '10.1.0.4', '10.1.0.5', '10.1.0.6'])
+      assert.equal((await net.call('ADD', 'e')).error.code, 11)
+      await works('CHECK', 'b')
+      await works('DEL', 'b')
+      await works('GC', '', {
+        conf: { ...net.conf, 'cni.dev/valid-attachments': [{ containerID: 'a', ifname: 'eth0' }] },
+      })
+      assert.deepEqual(net.reserved(), ['10.1.0.2', '10.1.0.3'])
     }),
   )
 

@@ -7,6 +7,7 @@ import { NLM_F_DUMP, request } from '../../lib/os/rtnetlink.ts'
 import { Connected } from '../../lib/os/sockets.ts'
 import { parse } from '../../lib/text/values.ts'
 import { inNamespaces, type Namespace } from '../support/harness.ts'
+import { bridgeConf, network } from '../support/network.ts'
 
 /** So many that the kernel gives them in several pieces. */
 const LINKS = 200
@@ -69,6 +70,24 @@ describe('a list of the kernel that changes while it is read', () => {
         flapping.kill()
         await flapping.exited
       }
+    }),
+  )
+
+  it(
+    'CHECK asks nft again when another program changes the ruleset meanwhile',
+    inNamespaces(['node', 'pod'], async ({ node, pod }, test) => {
+      test.timeout(60_000)
+      const net = network(node, bridgeConf({ ipMasq: true }))
+      const result = await net.add(pod)
+      const script = 'nft add table inet t; while :; do nft add chain inet t c; nft delete chain inet t c; done'
+      const flapping = Bun.spawn(['nsenter', `--net=${node.path}`, 'sh', '-c', script], { stderr: 'ignore' })
+      try {
+        for (let i = 0; i < 40; i++) await net.check(pod, result)
+      } finally {
+        flapping.kill()
+        await flapping.exited
+      }
+      await net.del(pod)
     }),
   )
 })

@@ -56,6 +56,20 @@ describe('an ADD for a container whose former namespace went without a DEL', () 
 
 describe('DEL', () => {
   it(
+    'of a pod whose CNI_NETNS has a file where a folder was ends with 0 and leaves nothing',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const dir = mkdtempSync('/run/netns-')
+      const net = network(node, bridgeConf({ isGateway: true, ipMasq: true }))
+      symlinkSync(pod.path, join(dir, 'pod'))
+      await net.add(pod, { netns: join(dir, 'pod') })
+      rmSync(dir, { recursive: true })
+      writeFileSync(dir, '')
+      await net.del(pod, { netns: join(dir, 'pod') })
+      assert.deepEqual(traces(pod, net.conf), [])
+    }),
+  )
+
+  it(
     'of a pod whose namespace goes while its pool works ends with 0 and leaves nothing',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       await wireLan(node)

@@ -114,6 +114,21 @@ describe('portmap: several networks', () => {
   )
 
   it(
+    'two networks that give the same address: DEL of a pod of one keeps all that the pod of the other has for the same container port',
+    inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
+      const [a, b] = [portNetwork(node), portNetwork(node, { bridge: { bridge: 'br1' } })]
+      await a.add(pod, [PORT])
+      const port = { hostPort: 8081, containerPort: 80 }
+      const prevResult = await b.add(other, [port])
+      await a.del(pod)
+      works(await b.call('CHECK', other, { prevResult, runtimeConfig: { portMappings: [port] } }))
+      await b.del(other)
+      const { stdout } = await node.exec(['nft', 'list', 'table', 'inet', 'plumb'])
+      assert.doesNotMatch(stdout, /10\.1\.0\.2/)
+    }),
+  )
+
+  it(
     "[PM 175] conditions of one network: its ports ask them, another one's do not; and DEL of either leaves the other",
     inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }, test) => {
       test.timeout(60_000)

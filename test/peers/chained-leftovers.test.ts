@@ -36,6 +36,30 @@ describe('what a reference plugin made', () => {
       }),
     )
 
+  it(
+    'DEL of bridge removes the link of the reference also when portmap of plumb has ports there and gets its DEL later',
+    inNamespaces(['node', 'pod'], async function removed({ node, pod }, test) {
+      const lane = lanes().find((one) => hasPlugin(one, 'bridge'))
+      if (!lane) return skip(test, 'no reference plugin bridge is installed')
+      const conf = { cniVersion: '1.0.0', name: 'left-bridge', type: 'portmap', snat: true }
+      const before = bridgeBefore(conf)
+      const call = { containerId: 'c1', netns: pod }
+      const theirs = { path: lane.path, file: join(lane.path, 'bridge') }
+      const prevResult = works(
+        await plugin('bridge', { ...call, command: 'ADD', conf: before, ...theirs }, node),
+      ).result
+      const runtimeConfig = { portMappings: [{ hostPort: 8080, containerPort: 80, protocol: 'tcp' }] }
+      const mapped = { ...conf, runtimeConfig, prevResult }
+      works(await plugin('portmap', { ...call, command: 'ADD', conf: mapped }, node))
+      works(await plugin('bridge', { ...call, command: 'DEL', conf: before }, node))
+      works(await plugin('portmap', { ...call, command: 'DEL', conf: mapped }, node))
+      assert.deepEqual(
+        (await pod.json('link')).map(({ ifname }) => ifname),
+        ['lo'],
+      )
+    }),
+  )
+
   for (const verb of ['DEL', 'DEL without the namespace', 'GC'])
     it(
       `[FH6] bridge with macspoofchk: ${verb} of plumb removes the chains that ADD of the reference left, and no other pod's`,

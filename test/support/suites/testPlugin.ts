@@ -165,6 +165,25 @@ function testDel(subject: Subject): void {
       await unchanged()
     }),
   )
+
+  // lo belongs to no attachment: each DEL of loopback switches it off, as upstream.
+  if (subject.type === 'loopback') return
+  it(
+    'DEL of another container or of another network, in the namespace of a living attachment, leaves that attachment alone',
+    inNamespaces(['node', 'pod', 'other'], async (all) => {
+      const { net, node, pod } = await start(subject, all)
+      const result = await net.add(pod)
+      const before = await settled(() => state(node, pod, net.conf))
+      for (const stranger of [{ containerId: 'stranger' }, { conf: { ...net.conf, name: 'strange' } }]) {
+        const call = { command: 'DEL', conf: net.conf, containerId: containerId(pod), netns: pod, ...stranger }
+        assert.equal((await plugin(subject.type, call, node)).status, 0)
+        await until(async () => assert.deepEqual(await state(node, pod, net.conf), before) === undefined)
+        await subject.works(pod, result, node, net.conf)
+        await net.check(pod, result)
+      }
+      await net.del(pod)
+    }),
+  )
 }
 
 function testGc(subject: Subject): void {
