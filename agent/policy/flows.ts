@@ -16,7 +16,7 @@ import type { Protocol } from '../cluster/reading.ts'
 import { pauses } from '../kernel/pauses.ts'
 import { decide } from './oracle.ts'
 import type { Cluster, PolicyState } from './state.ts'
-import { ENDED_BIT } from './table.ts'
+import { ENDED_BIT, SIDES, type Side } from './table.ts'
 import { objectsOf } from './view.ts'
 
 /**
@@ -54,7 +54,9 @@ export function livesBy(state: PolicyState, cluster: Cluster, own: ReadonlySet<I
     const concerned = { ...objects, policies: [...new Set([...of(from), ...of(to)])] }
     // Packets of a pod to itself leave the pod only by a Service.
     const isHairpin = source === destination
-    return decide(concerned, { from, to, source, destination, protocol, port, isHairpin }).passes
+    // The node of the other pod decides the rest: there the connection may come from the address of this node.
+    const isOurs = (side: Side) => state.isLocal(side === 'egress' ? source : destination)
+    return decide(concerned, { from, to, source, destination, protocol, port, isHairpin }, SIDES.filter(isOurs)).passes
   }
 }
 
@@ -63,19 +65,16 @@ export function livesBy(state: PolicyState, cluster: Cluster, own: ReadonlySet<I
  * agent's other work. Gives how many it has ended. Throws Error when the kernel refuses.
  */
 export async function review(addresses: ReadonlySet<Ip>, lives: Lives): Promise<number> {
-  const count = connectionCount()
+  const [count, pause] = [connectionCount(), pauses()]
   if (count === 0) return 0
   const isTheirs = ({ there, back }: Connection) => addresses.has(there.src) || addresses.has(back.src)
   let ended = 0
   for (const sought of count < MANY ? [{}] : soughtOf(addresses))
     for await (const piece of listed(sought)) {
       const own = piece.filter(isTheirs)
-      ended += setBit(
-        own.filter((one) => !isEnded(one) && !lives(flowOf(one))),
-        ENDED_BIT,
-        true,
-      )
-      revive(own, lives)
+      const going = own.filter((one) => !isEnded(one))
+      ended += setBit(await judged(going, false, lives, pause), ENDED_BIT, true)
+      await revive(own, lives, pause)
     }
   return ended
 }
@@ -83,17 +82,29 @@ export async function review(addresses: ReadonlySet<Ip>, lives: Lives): Promise<
 /** Revives all ended connections that may go on again. Gives how many stay ended. Throws as `review`. */
 export async function reviewEnded(lives: Lives): Promise<number> {
   if (connectionCount() === 0) return 0
+  const pause = pauses()
   let left = 0
-  for await (const piece of listed({ bit: ENDED_BIT })) left += piece.length - revive(piece, lives)
+  for await (const piece of listed({ bit: ENDED_BIT })) left += piece.length - (await revive(piece, lives, pause))
   return left
 }
 
-function revive(all: readonly Connection[], lives: Lives): number {
-  return setBit(
-    all.filter((one) => isEnded(one) && lives(flowOf(one))),
-    ENDED_BIT,
-    false,
-  )
+async function revive(all: readonly Connection[], lives: Lives, pause: () => Promise<void>): Promise<number> {
+  return setBit(await judged(all.filter(isEnded), true, lives, pause), ENDED_BIT, false)
+}
+
+// Those that may go on, or those that may not. A policy with many blocks takes milliseconds for each.
+async function judged(
+  all: readonly Connection[],
+  mayLive: boolean,
+  lives: Lives,
+  pause: () => Promise<void>,
+): Promise<Connection[]> {
+  const found: Connection[] = []
+  for (const one of all) {
+    if (lives(flowOf(one)) === mayLive) found.push(one)
+    await pause()
+  }
+  return found
 }
 
 function isEnded({ mark }: Connection): boolean {
