@@ -70,7 +70,7 @@ export async function review(addresses: ReadonlySet<Ip>, lives: Lives): Promise<
   const isTheirs = ({ there, back }: Connection) => addresses.has(there.src) || addresses.has(back.src)
   let ended = 0
   for (const sought of count < MANY ? [{}] : soughtOf(addresses))
-    for await (const piece of listed(sought)) {
+    for await (const piece of listed(sought, pause)) {
       const own = piece.filter(isTheirs)
       const going = own.filter((one) => !isEnded(one))
       ended += setBit(await judged(going, false, lives, pause), ENDED_BIT, true)
@@ -84,7 +84,8 @@ export async function reviewEnded(lives: Lives): Promise<number> {
   if (connectionCount() === 0) return 0
   const pause = pauses()
   let left = 0
-  for await (const piece of listed({ bit: ENDED_BIT })) left += piece.length - (await revive(piece, lives, pause))
+  for await (const piece of listed({ bit: ENDED_BIT }, pause))
+    left += piece.length - (await revive(piece, lives, pause))
   return left
 }
 
@@ -119,8 +120,7 @@ function flowOf({ there, back }: Connection): Flow {
 }
 
 // A busy node tracks hundreds of thousands: other work has its turn between two pieces.
-async function* listed(sought: Sought): AsyncGenerator<Connection[]> {
-  const pause = pauses()
+async function* listed(sought: Sought, pause: () => Promise<void>): AsyncGenerator<Connection[]> {
   try {
     for (const piece of connectionPieces(sought)) {
       yield piece

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { clusterPolicyOf } from '../../agent/cluster/cluster-policy.ts'
-import { clusterNodeOf, namespaceOf, type Pod, podOf, policyOf } from '../../agent/cluster/objects.ts'
+import { closedPolicyOf, clusterNodeOf, namespaceOf, type Pod, podOf, policyOf } from '../../agent/cluster/objects.ts'
 import { Endpoints } from '../../agent/policy/endpoints.ts'
 import { textOf } from '../../agent/policy/program.ts'
 import { compile, PolicyState } from '../../agent/policy/state.ts'
@@ -325,6 +325,24 @@ describe('the state of policies', () => {
     assert.ok(second.length < 100, `${second.length} lines`)
     // With the product it was 30 s, and a gigabyte.
     assert.ok(ms < 5000, `${ms} ms`)
+  })
+
+  it('refuses a policy with more selectors than the kernel can have sets for in time, and closes what it selects', () => {
+    const raw = (count: number) => ({
+      metadata: { namespace: 'x', name: 'p' },
+      spec: {
+        podSelector: { matchLabels: { app: 'a' } },
+        policyTypes: ['Ingress'],
+        ingress: Array.from({ length: 2 * count }, (_, i) => ({
+          from: [{ podSelector: { matchLabels: { app: `${i % count}` } } }],
+          ports: [{ port: 1 + i }],
+        })),
+      },
+    })
+    assert.equal(policyOf(raw(1000)).ingress?.length, 2000)
+    assert.throws(() => policyOf(raw(1001)), /NetworkPolicy x\/p: spec: it has 1001 different selectors/)
+    const closed = { namespace: 'x', name: 'p', ingress: [], egress: [], pods: policyOf(raw(1)).pods }
+    assert.deepEqual(closedPolicyOf(raw(1001)), closed)
   })
 
   it('takes the exceptions of a block out of it, whatever they have in common', () => {
