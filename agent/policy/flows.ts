@@ -65,16 +65,19 @@ export function livesBy(state: PolicyState, cluster: Cluster, own: ReadonlySet<I
  * agent's other work. Gives how many it has ended. Throws Error when the kernel refuses.
  */
 export async function review(addresses: ReadonlySet<Ip>, lives: Lives): Promise<number> {
-  const [count, pause] = [connectionCount(), pauses()]
+  const count = connectionCount()
   if (count === 0) return 0
   const isTheirs = ({ there, back }: Connection) => addresses.has(there.src) || addresses.has(back.src)
   let ended = 0
   for (const sought of count < MANY ? [{}] : soughtOf(addresses))
-    for await (const piece of listed(sought, pause)) {
+    for await (const piece of listed(sought)) {
       const own = piece.filter(isTheirs)
-      const going = own.filter((one) => !isEnded(one))
-      ended += setBit(await judged(going, false, lives, pause), ENDED_BIT, true)
-      await revive(own, lives, pause)
+      ended += setBit(
+        own.filter((one) => !isEnded(one) && !lives(flowOf(one))),
+        ENDED_BIT,
+        true,
+      )
+      revive(own, lives)
     }
   return ended
 }
@@ -82,30 +85,17 @@ export async function review(addresses: ReadonlySet<Ip>, lives: Lives): Promise<
 /** Revives all ended connections that may go on again. Gives how many stay ended. Throws as `review`. */
 export async function reviewEnded(lives: Lives): Promise<number> {
   if (connectionCount() === 0) return 0
-  const pause = pauses()
   let left = 0
-  for await (const piece of listed({ bit: ENDED_BIT }, pause))
-    left += piece.length - (await revive(piece, lives, pause))
+  for await (const piece of listed({ bit: ENDED_BIT })) left += piece.length - revive(piece, lives)
   return left
 }
 
-async function revive(all: readonly Connection[], lives: Lives, pause: () => Promise<void>): Promise<number> {
-  return setBit(await judged(all.filter(isEnded), true, lives, pause), ENDED_BIT, false)
-}
-
-// Those that may go on, or those that may not. A policy with many blocks takes milliseconds for each.
-async function judged(
-  all: readonly Connection[],
-  mayLive: boolean,
-  lives: Lives,
-  pause: () => Promise<void>,
-): Promise<Connection[]> {
-  const found: Connection[] = []
-  for (const one of all) {
-    if (lives(flowOf(one)) === mayLive) found.push(one)
-    await pause()
-  }
-  return found
+function revive(all: readonly Connection[], lives: Lives): number {
+  return setBit(
+    all.filter((one) => isEnded(one) && lives(flowOf(one))),
+    ENDED_BIT,
+    false,
+  )
 }
 
 function isEnded({ mark }: Connection): boolean {
@@ -120,7 +110,8 @@ function flowOf({ there, back }: Connection): Flow {
 }
 
 // A busy node tracks hundreds of thousands: other work has its turn between two pieces.
-async function* listed(sought: Sought, pause: () => Promise<void>): AsyncGenerator<Connection[]> {
+async function* listed(sought: Sought): AsyncGenerator<Connection[]> {
+  const pause = pauses()
   try {
     for (const piece of connectionPieces(sought)) {
       yield piece
