@@ -166,13 +166,36 @@ export function policyOf(raw: unknown): Policy {
     const at = `${what}.${direction}`
     return listOf(spec[direction] ?? [], at).map((rule, i) => ruleOf(rule, peers, `${at}[${i}]`))
   }
-  return {
+  const policy = {
     namespace,
     name,
     pods: selectorOf(spec['podSelector'] ?? {}, `${what}.podSelector`),
     ...(types.includes('Ingress') && { ingress: rules('ingress', 'from') }),
     ...(types.includes('Egress') && { egress: rules('egress', 'to') }),
   }
+  const lists = listsOf([...(policy.ingress ?? []), ...(policy.egress ?? [])])
+  if (lists > MOST_LISTS)
+    throw new ValueError(
+      `${what}: it has ${lists} different selectors of peers, lists of blocks and lists of ports; want at most ${MOST_LISTS}`,
+    )
+  return policy
+}
+
+/**
+ * Each of them is some sets of nft. The kernel's time grows with the square of their number. 16,000 sets take 40 s, and
+ * nobody else can change nft meanwhile.
+ */
+const MOST_LISTS = 1000
+
+function listsOf(rules: readonly Rule[]): number {
+  const lists = new Set<string>()
+  for (const { peers = [], ports = [] } of rules) {
+    const blocks = peers.filter((one) => 'cidr' in one)
+    for (const one of peers) if ('pods' in one) lists.add(JSON.stringify(one))
+    if (blocks.length > 1 || blocks.some(({ except }) => except.length > 0)) lists.add(JSON.stringify(blocks))
+    if (ports.length > 1 || ports.some(({ name }) => name !== undefined)) lists.add(JSON.stringify(ports))
+  }
+  return lists.size
 }
 
 /**

@@ -1,10 +1,18 @@
 import { bitsOf, format, parseIp } from '../../lib/text/ip.ts'
 
 /**
- * The type of one part of a key or a value, by nft's name. `slot` is the result of `numgen`, a number that nft has no
- * name for.
+ * The type of one part of a key or a value, by nft's name. `slot` is the result of `numgen`, and `bits128` are raw bytes
+ * of a packet. nft has no names for them.
  */
-export type Datatype = 'ipv4_addr' | 'ipv6_addr' | 'inet_proto' | 'inet_service' | 'mark' | 'slot' | 'ifname'
+export type Datatype =
+  | 'ipv4_addr'
+  | 'ipv6_addr'
+  | 'bits128'
+  | 'inet_proto'
+  | 'inet_service'
+  | 'mark'
+  | 'slot'
+  | 'ifname'
 
 /** The kernel's codes of verdicts (linux/netfilter/nf_tables.h and nft(8)). */
 const VERDICTS: Readonly<Record<string, number>> = { drop: 0, accept: 1, continue: -1, return: -5, jump: -3, goto: -4 }
@@ -32,6 +40,11 @@ const CODECS: Readonly<Record<Datatype, Codec>> = {
     size: 16,
     write: (text) => address(text, 16),
     read: (bytes) => format({ family: 6, bits: numberOf(bytes) }),
+  },
+  bits128: {
+    size: 16,
+    write: (text) => Uint8Array.from({ length: 16 }, (_, i) => Number(`0x${text.slice(2 + 2 * i, 4 + 2 * i)}`)),
+    read: (bytes) => `0x${[...bytes].map((one) => one.toString(16).padStart(2, '0')).join('')}`,
   },
   inet_proto: {
     size: 1,

@@ -223,7 +223,8 @@ export class PolicyPart implements Part, Admission {
     this.#endpoints.admit(endpoint)
     // The link is made meanwhile.
     this.queue.add('bridges', BRIDGES_MS)
-    const isKnown = () => this.#objects.isComplete(POLICY_KINDS) && this.#endpoints.isKnown(endpoint)
+    const isHome = () => this.#objects.objects.namespaces.has(endpoint.namespace)
+    const isKnown = () => this.#objects.isComplete(POLICY_KINDS) && this.#endpoints.isKnown(endpoint) && isHome()
     await this.#waiting.wait(isKnown, waitMs, signal, () => this.#whyNot(endpoint))
   }
 
@@ -252,7 +253,10 @@ export class PolicyPart implements Part, Admission {
   #whyNot(endpoint: Endpoint): string {
     if (!this.#objects.isComplete(POLICY_KINDS))
       return `the agent does not know the objects of ${this.#objects.origin} yet`
-    if (this.#endpoints.isKnown(endpoint)) return this.#trouble
+    if (this.#endpoints.isKnown(endpoint)) {
+      const isHome = this.#objects.objects.namespaces.has(endpoint.namespace)
+      return isHome ? this.#trouble : `${this.#objects.origin} has no Namespace ${endpoint.namespace}`
+    }
     const key = podKey(endpoint)
     const other = this.#objects.objects.pods.get(key)?.uid
     const has = other === undefined ? '' : `, but one of the UID ${other}`
@@ -273,7 +277,8 @@ export class PolicyPart implements Part, Admission {
     const [written, began] = [this.#waiting.begin(), performance.now()]
     const changed = this.#changes.take()
     this.#state.apply(changed)
-    if (changed.size > 0) this.#mayRevive = this.#hasEnded
+    // A look that goes on may be about to end some by what was known before.
+    if (changed.size > 0) this.#mayRevive ||= this.#hasEnded || this.#ending !== undefined
     this.#places = placesOf(this.#endpoints, this.#state.locals, options.isAudit)
     try {
       const { run } = this.#context

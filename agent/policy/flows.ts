@@ -16,7 +16,7 @@ import type { Protocol } from '../cluster/reading.ts'
 import { pauses } from '../kernel/pauses.ts'
 import { decide } from './oracle.ts'
 import type { Cluster, PolicyState } from './state.ts'
-import { ENDED_BIT } from './table.ts'
+import { ENDED_BIT, SIDES, type Side } from './table.ts'
 import { objectsOf } from './view.ts'
 
 /**
@@ -54,7 +54,9 @@ export function livesBy(state: PolicyState, cluster: Cluster, own: ReadonlySet<I
     const concerned = { ...objects, policies: [...new Set([...of(from), ...of(to)])] }
     // Packets of a pod to itself leave the pod only by a Service.
     const isHairpin = source === destination
-    return decide(concerned, { from, to, source, destination, protocol, port, isHairpin }).passes
+    // The node of the other pod decides the rest: there the connection may come from the address of this node.
+    const isOurs = (side: Side) => state.isLocal(side === 'egress' ? source : destination)
+    return decide(concerned, { from, to, source, destination, protocol, port, isHairpin }, SIDES.filter(isOurs)).passes
   }
 }
 

@@ -1,6 +1,7 @@
 import { isThere } from '../../lib/os/nftables.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { isSix } from '../../lib/text/cidr.ts'
+import { bits128 } from '../../lib/text/ip.ts'
 import { Elements, type Shape } from '../kernel/elements.ts'
 import type { Places } from './places.ts'
 
@@ -26,6 +27,8 @@ const SHAPES: Readonly<Record<string, Shape>> = {
   strangers: LINKS,
   owners4: { key: ['ifname', 'ipv4_addr'] },
   owners6: { key: ['ifname', 'ipv6_addr'] },
+  // The same addresses as `owners6`. nft compares raw bytes of a packet with a set of raw bytes alone.
+  targets6: { key: ['ifname', 'bits128'] },
 }
 
 /** Keeps pods from sending with addresses that are not theirs, and closes to isolated pods what no policy can allow. */
@@ -61,6 +64,7 @@ export class Guard {
         if (isIsolated) put(family, 'isolated', `"${link}"`)
         if (isConfined && family === 'bridge') put(family, 'confined', `"${link}"`)
         for (const ip of addresses) put(family, isSix(ip) ? 'owners6' : 'owners4', `"${link}" . ${ip}`)
+        for (const ip of addresses.filter(isSix)) put(family, 'targets6', `"${link}" . ${bits128(ip)}`)
       }
     }
     for (const link of strangers) put('bridge', 'strangers', `"${link}"`)
@@ -102,7 +106,13 @@ const DISCOVERY = `icmpv6 type { ${DISCOVERY_TYPES.join(', ')} }`
 // carry packets past them. `ether type` sees the tag also where a network card keeps it apart from the frame, which
 // `ip saddr` does not.
 const OTHER_FRAMES = 'ether type != { ip, ip6, arp } counter drop'
+// A pod is no router. One such message would lead the IPv6 packets of all pods of the bridge to it.
+const ROUTERS = 'icmpv6 type { nd-router-advert, nd-redirect } counter drop'
+// The address that a neighbour advertisement is about, as `arp saddr ip` in ARP. Addresses of the link are anybody's.
+const TARGET = '@th,64,128'
+const FORGED_TARGET = `icmpv6 type nd-neighbor-advert @th,64,10 != 0x3fa iifname . ${TARGET} != @targets6 counter drop`
 const UNICAST = 'ether daddr & 01:00:00:00:00:00 == 00:00:00:00:00:00'
+const DHCP_ANSWERS = 'ip protocol udp udp sport 67 udp dport 68 accept'
 const UNADDRESSED = { 4: '{ 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255 }', 6: '{ fe80::/10, ff00::/8 }' } as const
 
 // Address detection asks from no address at all (RFC 5227, RFC 4862), as DHCP does. Neighbour discovery and DHCP of
@@ -112,7 +122,7 @@ function fixed(family: Family): string[] {
   const toPods = (hook: string) => [
     `type filter hook ${hook} priority -300; policy accept;`,
     'oifname @isolated goto isolated_in',
-    ...(isBridge ? ['oifname @strangers goto strangers_in'] : []),
+    ...(isBridge ? ['oifname @strangers goto strangers_in', 'oifname @links goto pods_in'] : []),
   ]
   const chains: Readonly<Record<string, readonly string[]>> = {
     // What a pod may send from an address of the link. A port whose pod is not known counts as a pod.
@@ -122,6 +132,8 @@ function fixed(family: Family): string[] {
       ...(isBridge ? ['isolated', 'confined', 'strangers'].map((set) => `iifname @${set} ${OTHER_FRAMES}`) : []),
       ...(isBridge ? ['iifname @strangers ip6 saddr fe80::/10 goto local_out'] : []),
       'iifname != @links accept',
+      ROUTERS,
+      FORGED_TARGET,
       'iifname . ip saddr @owners4 accept',
       'iifname . ip6 saddr @owners6 accept',
       ...(isBridge ? ['ether type arp iifname . arp saddr ip @owners4 accept', 'arp saddr ip 0.0.0.0 accept'] : []),
@@ -134,7 +146,7 @@ function fixed(family: Family): string[] {
     excepted: [
       ...(isBridge ? ['ether type arp accept'] : []),
       `${DISCOVERY} accept`,
-      'ip protocol udp udp sport 67 udp dport 68 accept',
+      DHCP_ANSWERS,
       'ip6 nexthdr udp udp sport 547 udp dport 546 accept',
       'counter drop',
     ],
@@ -145,7 +157,15 @@ function fixed(family: Family): string[] {
       'oifname . ip6 daddr @owners6 accept',
       'goto excepted',
     ],
+    // A pod that sends from the hardware address of another one gets its frames: the bridge believes it.
     ...(isBridge && {
+      pods_in: [
+        'oifname . ip daddr @owners4 accept',
+        'oifname . ip6 daddr @owners6 accept',
+        DHCP_ANSWERS,
+        `${UNICAST} ip daddr != ${UNADDRESSED[4]} counter drop`,
+        `ip6 daddr != ${UNADDRESSED[6]} counter drop`,
+      ],
       strangers_in: [
         OTHER_FRAMES,
         `${UNICAST} ip daddr != ${UNADDRESSED[4]} accept`,
@@ -160,7 +180,11 @@ function fixed(family: Family): string[] {
     `table ${family} ${GUARD}`,
     `delete table ${family} ${GUARD}`,
     `table ${family} ${GUARD} {`,
-    ...Object.entries(SHAPES).map(([name, { key }]) => `  set ${name} { type ${key.join(' . ')}; }`),
+    ...Object.entries(SHAPES).map(([name, { key }]) =>
+      key.includes('bits128')
+        ? `  set ${name} { typeof iifname . ${TARGET}; }`
+        : `  set ${name} { type ${key.join(' . ')}; }`,
+    ),
     ...Object.entries(chains).flatMap(([name, lines]) => [
       `  chain ${name} {`,
       ...lines.map((line) => `    ${line}`),

@@ -1,5 +1,5 @@
 import { contains } from '../../lib/text/cidr.ts'
-import type { Ip } from '../../lib/text/ip.ts'
+import { bitsOf, type Ip, split } from '../../lib/text/ip.ts'
 import type { ClusterPolicy, PodSelector, Tier, TierPeer, TierRule } from '../cluster/cluster-policy.ts'
 import type { ClusterNode, Namespace, Peer, Pod, Policy, Rule } from '../cluster/objects.ts'
 import type { Labels, Port, Protocol, Selector } from '../cluster/reading.ts'
@@ -158,11 +158,23 @@ function peerMatches(
 }
 
 function isPeer({ namespaces }: Objects, policy: Policy, peer: Peer, other: End, address: Ip): boolean {
-  if ('cidr' in peer) return contains(peer.cidr, address) && !peer.except.some((one) => contains(one, address))
+  if ('cidr' in peer) return isInBlock(peer, bitsOf(address))
   if (!isPod(other) || !selects(peer.pods, other.labels)) return false
   if (peer.namespaces === undefined) return other.namespace === policy.namespace
   const home = namespaces.find(({ name }) => name === other.namespace)
   return home !== undefined && selects(peer.namespaces, home.labels)
+}
+
+// A block may have tens of thousands of exceptions. Reading their text takes longer than all else.
+const parsed = new WeakMap<Block, { readonly block: Network; readonly except: readonly Network[] }>()
+type Block = Extract<Peer, { readonly cidr: unknown }>
+type Network = ReturnType<typeof split>
+
+function isInBlock(peer: Block, { family, bits }: ReturnType<typeof bitsOf>): boolean {
+  const known = parsed.get(peer) ?? { block: split(peer.cidr), except: peer.except.map(split) }
+  parsed.set(peer, known)
+  const has = (one: Network) => one.family === family && bits >= one.first && bits <= one.last
+  return has(known.block) && !known.except.some(has)
 }
 
 function portMatches({ ports }: Pick<Rule, 'ports'>, { protocol, port, to }: Attempt): boolean {

@@ -1,7 +1,7 @@
 import { isSix } from '../../lib/text/cidr.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { ClusterNode, Namespace } from '../cluster/objects.ts'
-import type { Port, Selector } from '../cluster/reading.ts'
+import type { Protocol, Selector } from '../cluster/reading.ts'
 import type { Elements } from '../kernel/elements.ts'
 import { digest } from './digest.ts'
 import type { Item } from './items.ts'
@@ -73,12 +73,13 @@ export class PeerSets {
     })
   }
 
-  /** The set of the addresses and ports that have a name, in all pods. */
-  ports({ name, protocol }: Port, family: Family, isOfTier: boolean): Item {
-    const set = `${isOfTier ? 'tier_' : ''}ports${family}_${digest(`${name} ${protocol}`)}`
+  /** The set of the addresses and ports that have one of some names, in all pods. */
+  ports(given: readonly string[], protocol: Protocol, family: Family, isOfTier: boolean): Item {
+    const names = new Set(given)
+    const set = `${isOfTier ? 'tier_' : ''}ports${family}_${digest(`${[...names].sort().join(' ')} ${protocol}`)}`
     const elementsOf = ({ pod: { ports }, ips }: KnownPod) =>
       ports
-        .filter((one) => one.name === name && one.protocol === protocol)
+        .filter((one) => names.has(one.name) && one.protocol === protocol)
         .flatMap(({ port }) => ofFamily(ips, family).map((ip) => `${ip} . ${port}`))
     return this.#item(set, [TYPE[family], 'inet_service'], { name: set, isOfTier, elementsOf })
   }

@@ -1,7 +1,7 @@
 import { type Cidr, format, split } from '../../lib/text/ip.ts'
 import type { ClusterPolicy, TierRule } from '../cluster/cluster-policy.ts'
 import type { Peer, Policy } from '../cluster/objects.ts'
-import type { Port, Protocol, Selector } from '../cluster/reading.ts'
+import type { Port, Selector } from '../cluster/reading.ts'
 import { digest } from './digest.ts'
 import type { Item } from './items.ts'
 import type { PeerSelector, PeerSets } from './peer-sets.ts'
@@ -153,15 +153,16 @@ function linesOf(peers: readonly AnyPeer[] | undefined, ports: readonly Port[] |
 
 function whoMatches(peers: readonly AnyPeer[], { side, sets, isOfTier }: Making): Match[] {
   const end = side === 'ingress' ? 'saddr' : 'daddr'
-  const named = peers.flatMap((peer) => {
-    if ('cidr' in peer) return []
-    return FAMILIES.map((family): Match => {
+  const named = new Map<string, Match>()
+  for (const peer of peers) {
+    if ('cidr' in peer) continue
+    for (const family of FAMILIES) {
       const set = 'nodes' in peer ? sets.nodes(peer.nodes, family) : sets.pods(peer, family, isOfTier)
-      return { text: `${WORD[family]} ${end} @${set.name}`, family, needs: [set] }
-    })
-  })
+      named.set(set.name, { text: `${WORD[family]} ${end} @${set.name}`, family, needs: [set] })
+    }
+  }
   const blocks = peers.flatMap((peer) => ('cidr' in peer ? [peer] : []))
-  return [...named, ...FAMILIES.flatMap((family) => blockMatches(blocks, family, end))]
+  return [...named.values(), ...FAMILIES.flatMap((family) => blockMatches(blocks, family, end))]
 }
 
 // All blocks of a rule are one set of ranges: its cost does not depend on their number.
@@ -195,18 +196,16 @@ function listed(name: string, type: string, texts: readonly string[]): Item {
 
 type Range = readonly [first: bigint, last: bigint]
 
-// What is left of a block without its exceptions.
+// What is left of a block without its exceptions. Each of them is a part of the block.
 function rangesOf({ cidr, except = [] }: BlockPeer): Range[] {
-  let left: Range[] = [[split(cidr).first, split(cidr).last]]
-  for (const { first, last } of except.map(split))
-    left = left.flatMap(([from, to]): Range[] => {
-      if (last < from || first > to) return [[from, to]]
-      const pieces: Range[] = [
-        [from, first - 1n],
-        [last + 1n, to],
-      ]
-      return pieces.filter(([begin, end]) => begin <= end)
-    })
+  const { first, last } = split(cidr)
+  const left: Range[] = []
+  let from = first
+  for (const [begin, end] of union(except.map((one): Range => [split(one).first, split(one).last]))) {
+    if (from < begin) left.push([from, begin - 1n])
+    from = end + 1n
+  }
+  if (from <= last) left.push([from, last])
   return left
 }
 
@@ -228,27 +227,27 @@ function address(bits: bigint, family: Family): string {
   return format({ family, bits })
 }
 
+// A few lines for each protocol, however many ports there are: each peer of the rule gets each of them.
 function whereMatches(ports: readonly Port[], { sets, isOfTier }: Making): Match[] {
-  const numbers = new Map<Protocol, Range[]>()
-  const matches: Match[] = []
-  for (const port of ports) {
-    const { protocol, from, to = from, name } = port
+  return [...Map.groupBy(ports, ({ protocol }) => protocol)].flatMap(([protocol, all]): Match[] => {
     const word = protocol.toLowerCase()
-    if (name !== undefined) {
-      for (const family of FAMILIES) {
-        const set = sets.ports(port, family, isOfTier)
-        const text = `meta l4proto ${word} ${WORD[family]} daddr . th dport @${set.name}`
-        matches.push({ text, family, needs: [set] })
-      }
-    } else if (from === undefined || to === undefined) matches.push({ text: `meta l4proto ${word}` })
-    else numbers.set(protocol, [...(numbers.get(protocol) ?? []), [BigInt(from), BigInt(to)]])
-  }
-  for (const [protocol, ranges] of numbers) {
-    const texts = union(ranges).map(([from, to]) => (from === to ? `${from}` : `${from}-${to}`))
-    const field = `${protocol.toLowerCase()} dport`
-    const name = `dports_${digest(texts.join(' '))}`
-    if (texts.length === 1) matches.push({ text: `${field} ${texts[0]}` })
-    else matches.push({ text: `${field} @${name}`, needs: [listed(name, 'inet_service', texts)] })
-  }
-  return matches
+    if (all.some(({ from, name }) => from === undefined && name === undefined))
+      return [{ text: `meta l4proto ${word}` }]
+    const names = all.flatMap(({ name }) => name ?? [])
+    const named = FAMILIES.map((family): Match => {
+      const set = sets.ports(names, protocol, family, isOfTier)
+      return { text: `meta l4proto ${word} ${WORD[family]} daddr . th dport @${set.name}`, family, needs: [set] }
+    })
+    const ranges = all.flatMap(({ from, to = from }): Range[] =>
+      from === undefined || to === undefined ? [] : [[BigInt(from), BigInt(to)]],
+    )
+    return [...(names.length > 0 ? named : []), ...(ranges.length > 0 ? [portMatch(word, ranges)] : [])]
+  })
+}
+
+function portMatch(word: string, ranges: readonly Range[]): Match {
+  const texts = union(ranges).map(([from, to]) => (from === to ? `${from}` : `${from}-${to}`))
+  if (texts.length === 1) return { text: `${word} dport ${texts[0]}` }
+  const name = `dports_${digest(texts.join(' '))}`
+  return { text: `${word} dport @${name}`, needs: [listed(name, 'inet_service', texts)] }
 }

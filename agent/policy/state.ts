@@ -33,7 +33,7 @@ export type Attached = Pick<Endpoints, 'of' | 'addressesOf' | 'ownerOf' | 'objec
 interface LocalPod {
   readonly ips: readonly Ip[]
   readonly chains: Readonly<Partial<Record<Side, Item>>>
-  /** ADD has announced it, and its object is not known yet: all of its packets are refused. */
+  /** Its namespace is not known yet, or ADD has announced it and its object is not: all of its packets are refused. */
   readonly isClosed: boolean
 }
 
@@ -95,7 +95,7 @@ export class PolicyState {
       this.#tiers.clear()
     }
     // The labels of a namespace decide which policies of the cluster are about its pods.
-    if (this.#clusterPolicies.length > 0) for (const name of namespaces) homes.add(name)
+    for (const name of namespaces) homes.add(name)
     for (const key of this.#locals.keys()) if (isEverywhere || homes.has(namespaceIn(key))) dirty.add(key)
     for (const key of dirty) this.#localChanged(key)
   }
@@ -120,8 +120,8 @@ export class PolicyState {
   }
 
   /**
-   * The pod that has an address. Of two objects with one address it is the pod of this node that ADD has admitted, else
-   * the latest one of this node, as in the maps, else the latest one.
+   * The pod that has an address. Of two objects with one address it is that of this node, as in the maps, else the latest
+   * one.
    */
   podAt(ip: Ip): Pod | undefined {
     const [all, local] = [[...this.#pods.at(ip)], this.#localKeyAt(ip)]
@@ -138,7 +138,7 @@ export class PolicyState {
     return this.#localsAt.has(ip)
   }
 
-  /** Whether an address is that of a pod of this node whose object is not known. */
+  /** Whether an address is that of a pod of this node whose object, or whose namespace, is not known. */
   isClosed(ip: Ip): boolean {
     return this.#localAt(ip)?.isClosed === true
   }
@@ -205,9 +205,15 @@ export class PolicyState {
 
   #localPodOf(key: string): LocalPod | undefined {
     const pod = this.#pods.get(key)
-    if (pod) return pod.isLocal ? { ips: pod.ips, chains: this.#chainsOf(pod), isClosed: false } : undefined
+    if (pod) return pod.isLocal ? { ips: pod.ips, ...this.#chainsOrClosed(pod) } : undefined
     const closed = this.#attached.of(key).flatMap(({ addresses }) => addresses)
     return closed.length > 0 ? { ips: closed, chains: {}, isClosed: true } : undefined
+  }
+
+  // A watch that lags may tell of a pod before its namespace. Without the namespace's labels nobody knows its policies.
+  #chainsOrClosed(pod: KnownPod): Pick<LocalPod, 'chains' | 'isClosed'> {
+    const isHomeKnown = this.#cluster.namespaces.has(pod.pod.namespace)
+    return isHomeKnown ? { chains: this.#chainsOf(pod), isClosed: false } : { chains: {}, isClosed: true }
   }
 
   #leave(ip: Ip, key: string): void {

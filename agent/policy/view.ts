@@ -204,7 +204,11 @@ function endsOf({ cluster, state }: Known, text: string): { readonly ips: readon
 function closedBy({ state, subnets }: Known, ends: readonly Ip[], own: ReadonlySet<Ip>): Verdict | undefined {
   for (const ip of ends) {
     const isClosed = [...state.locals.values()].some((local) => local.isClosed && local.ips.includes(ip))
-    if (isClosed) return { passes: false, reason: `${ip} belongs to a pod whose object is not known yet: it is closed` }
+    if (isClosed)
+      return {
+        passes: false,
+        reason: `${ip} belongs to a pod whose object or namespace is not known yet: it is closed`,
+      }
     const isUnknown = !own.has(ip) && !state.podAt(ip)
     if (!isUnknown || !subnets.some((subnet) => contains(subnet, ip))) continue
     const reason = `${ip} is an address of this node's subnet and belongs to no known pod: it is closed`

@@ -4,12 +4,12 @@ import { forgetAddresses } from '../os/conntrack.ts'
 import { sleep } from '../os/door.ts'
 import { has } from '../os/exec.ts'
 import { log } from '../os/log.ts'
-import { isThere } from '../os/nftables.ts'
+import { isThere, setNames } from '../os/nftables.ts'
 import type { Run } from '../os/run.ts'
 import type { Admission } from '../state/kinds/admission.ts'
 import { isSix } from '../text/cidr.ts'
 import { CniError, CODE } from '../text/errors.ts'
-import type { Ip } from '../text/ip.ts'
+import { bits128, type Ip } from '../text/ip.ts'
 
 /** The default socket of the agent for questions about policy. */
 export const SOCKET = '/run/plumb/policy.sock'
@@ -158,9 +158,12 @@ async function takeOut(endpoint: Admission['endpoint'], run: Run): Promise<void>
 function guardElements({ link, addresses }: Admission['endpoint']): string[] {
   if (link === undefined) return []
   const owned = addresses.map((ip) => `owners${isSix(ip) ? 6 : 4} { "${link}" . ${ip} }`)
-  const elements = [`links { "${link}" }`, `isolated { "${link}" }`, ...owned]
+  const targets = addresses.filter(isSix).map((ip) => `targets6 { "${link}" . ${bits128(ip)} }`)
+  const elements = [`links { "${link}" }`, `isolated { "${link}" }`, ...owned, ...targets]
+  // The table may be that of an earlier version of the agent.
+  const isOf = (sets: readonly string[]) => (element: string) => sets.includes(element.split(' ', 1)[0] as string)
   return GUARDS.filter((family) => isThere(family, 'plumb_guard')).flatMap((family) =>
-    elements.map((element) => `${family} plumb_guard ${element}`),
+    elements.filter(isOf(setNames(family, 'plumb_guard'))).map((element) => `${family} plumb_guard ${element}`),
   )
 }
 

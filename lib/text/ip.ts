@@ -43,6 +43,11 @@ export function bytesOf(ip: Ip): Uint8Array {
   return Uint8Array.from({ length: size }, (_, i) => Number((bits >> BigInt(8 * (size - 1 - i))) & 0xffn))
 }
 
+/** An IPv6 address as nft writes raw bytes of a packet: `0x`, and 32 hexadecimal digits. */
+export function bits128(ip: Ip): string {
+  return `0x${bitsOf(ip).bits.toString(16).padStart(32, '0')}`
+}
+
 /** The address of a number. The caller keeps the number within the family's width. */
 export function format({ family, bits }: Bits): Ip {
   return (family === 4 ? format4(Number(bits)) : format6(bits)) as Ip

@@ -79,6 +79,20 @@ const CASES: readonly (readonly [title: string, ...steps: Step[]])[] = [
     { allow: ingress(A, { ports: [tcp('serve-81-tcp')] }) },
     { allow: ingress(A, { from: [spaces({ ns: 'y' })], ports: [tcp('serve-80-tcp')] }) },
   ],
+  [
+    'several names and numbers of ports in one rule, for several peers',
+    {
+      allow: ingress(A, {
+        from: [spaces({ ns: 'y' }), pods({ pod: 'b' }), block('10.1.0.30/32')],
+        ports: [tcp('serve-80-tcp'), tcp('serve-81-tcp'), udp('serve-80-udp'), udp('serve-81-tcp'), udp(81)],
+      }),
+    },
+    {
+      allow: ingress(A, {
+        ports: [tcp('serve-80-tcp'), { protocol: 'TCP' }, udp('serve-81-udp'), udp('serve-81-udp')],
+      }),
+    },
+  ],
   ['NP19 a named port of egress', { allow: egress(A, { ports: [tcp('serve-80-tcp')] }) }],
   ['NP20 a policy that is updated from allow to deny', { one: ingress({}, {}) }, { one: ingress({}) }],
   [

@@ -9,8 +9,8 @@ import { inside } from '../../lib/os/netns.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { parseIp } from '../../lib/text/ip.ts'
 import type { IfName } from '../../lib/text/values.ts'
-import { inNamespaces, type Namespace } from '../support/harness.ts'
-import { UNDECIDED } from '../support/raw-frames.ts'
+import { inNamespaces, type Namespace, type Row } from '../support/harness.ts'
+import { type RawFrame, UNDECIDED } from '../support/raw-frames.ts'
 
 const FRAMES = join(import.meta.dir, '../support/raw-frames.ts')
 const ONE_TAG: readonly string[] = ['priority tag', '802.1ad tag', 'tag of VLAN 7']
@@ -167,6 +167,66 @@ describe('the guard of pods’ addresses', () => {
           seen = now
         }
       }
+    }),
+  )
+
+  it(
+    'a pod of a bridge gets no packet for another pod: not by its hardware address, not by a neighbour advertisement for it or for the gateway, and not as a router',
+    inNamespaces(['node', 'a', 'b', 'c'], async ({ node, a, b, c }, test) => {
+      test.timeout(60_000)
+      await pods(node, { a, b }, true)
+      await shell(
+        node,
+        `ip link add vc master br0 up type veth peer name eth0 netns ${c.path}; sysctl -qw net.ipv6.conf.br0.accept_ra=2`,
+      )
+      await shell(
+        c,
+        'ip link set lo up; ip addr add 10.1.0.12/24 dev eth0; ip addr add fd01::12/64 dev eth0 nodad; ip link set eth0 up; ip -6 route add default via fd01::1',
+      )
+      const run: Run = async (argv, stdin) => node.exec([...argv], { stdin })
+      const places = [...PLACES, place('c', 12)].map((one) => ({ ...one, isPort: true }))
+      await jointly(run, new Guard().works({ pods: places, strangers: [], hasBridge: true }))
+      const seen = `table netdev seen {
+        chain eth0 { type filter hook ingress device eth0 priority 0;
+          ip daddr 10.1.0.11 counter
+          ip6 daddr fd01::11 counter
+        }
+      }`
+      assert.equal((await a.exec(['nft', '-f', '-'], { stdin: seen })).status, 0)
+      const came = async () =>
+        [...(await a.exec(['nft', 'list', 'table', 'netdev', 'seen'])).stdout.matchAll(/packets (\d+)/g)].map(
+          ([, count]) => Number(count),
+        )
+      const rows = async ({ json }: Namespace) => (await json('addr', 'show', 'dev', 'eth0'))[0]
+      const [ofA, ofB] = [await rows(a), await rows(b)]
+      const local = ofA?.['addr_info'].find(({ scope }: Row) => scope === 'link').local
+      for (const to of ['10.1.0.11', 'fd01::11', 'fd01::1']) assert.ok(await pings(c, 'eth0', to), to)
+      const neighbours = async () =>
+        (await c.json('-6', 'neigh', 'show', 'dev', 'eth0'))
+          .filter(({ lladdr, dst }) => lladdr === ofA?.['address'] && dst !== 'fd01::10' && dst !== local)
+          .map(({ dst }) => dst)
+      const send = async (frame: Omit<RawFrame, 'mac' | 'ip'>) => {
+        const all = { ...frame, mac: '33:33:00:00:00:01', ip: 'ff02::1' }
+        const sent = await a.exec([process.execPath, FRAMES, JSON.stringify(all)])
+        assert.equal(sent.status, 0, sent.stderr)
+      }
+      for (const text of ['fd01::11', 'fd01::1'])
+        for (const source of ['fd01::10', local]) {
+          await send({ kind: 'neighbour advertisement', text, source })
+          assert.deepEqual(await neighbours(), [], `${text} from ${source}`)
+        }
+      await send({ kind: 'router advertisement', text: '', source: local })
+      // Its own address, and one of the link, are its to announce.
+      await send({ kind: 'neighbour advertisement', text: 'fd01::10', source: 'fd01::10' })
+      await send({ kind: 'neighbour advertisement', text: local, source: local })
+      for (const one of [b, c, node]) {
+        const { stdout } = await one.exec(['ip', '-6', 'route', 'show', 'proto', 'ra'])
+        assert.equal(stdout, '')
+      }
+      await shell(a, `ip link set eth0 address ${ofB?.['address']}`)
+      await pings(a, '10.1.0.10', '10.1.0.1')
+      for (const to of ['10.1.0.11', 'fd01::11']) await pings(c, 'eth0', to)
+      assert.deepEqual(await came(), [0, 0])
     }),
   )
 

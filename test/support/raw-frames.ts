@@ -20,9 +20,12 @@ const TYPES: Readonly<Record<string, readonly number[]>> = {
   'unknown type': [0x88, 0xb5],
 }
 
+/** Messages of neighbour discovery, by their type of ICMPv6. */
+const DISCOVERY: Readonly<Record<string, number>> = { 'router advertisement': 134, 'neighbour advertisement': 136 }
+
 export interface RawFrame {
-  readonly kind: keyof typeof HEADS | keyof typeof TYPES
-  /** The message of the UDP packet in it. */
+  readonly kind: keyof typeof HEADS | keyof typeof TYPES | keyof typeof DISCOVERY
+  /** The message of the UDP packet in it. Of a neighbour advertisement: the address that the sender takes for its own. */
   readonly text: string
   readonly mac: string
   readonly source: string
@@ -38,6 +41,12 @@ export const UNDECIDED = [...TAGGED, 'tag of VLAN 7', ...Object.keys(TYPES)] as 
 export function sendRaw({ kind, text, mac, source, ip }: RawFrame): void {
   const wire = openArp('/proc/self/ns/net' as Netns, 'eth0')
   try {
+    const discovery = DISCOVERY[kind]
+    if (discovery !== undefined) {
+      const message = discoveryOf(discovery, text, wire.mac)
+      wire.send(mac as Mac, Uint8Array.from(icmpOf(source, ip, message)), 0x86dd)
+      return
+    }
     const head: readonly number[] = HEADS[kind as keyof typeof HEADS] ?? []
     const type = TYPES[kind] ?? (ip.includes(':') ? [0x86, 0xdd] : [0x08, 0x00])
     const bytes = Uint8Array.from([...head, ...type, ...packetOf(source, ip, text)])
@@ -59,6 +68,21 @@ function packetOf(source: string, ip: string, text: string): number[] {
   if (from.length === 16) return [0x60, 0, 0, 0, ...words(length), 17, 64, ...from, ...to, ...udp(sum)]
   const head = (own: number) => [0x45, 0, ...words(20 + length), 0, 0, 0, 0, 64, 17, ...words(own), ...from, ...to]
   return [...head(checksum(head(0))), ...udp(sum)]
+}
+
+// A router for half an hour, preferred to others (RFC 4191), or the hardware address of an address, instead of any that is
+// known (RFC 4861).
+function discoveryOf(type: number, target: string, mac: string): number[] {
+  const own = mac.split(':').map((byte) => Number.parseInt(byte, 16))
+  if (type === 134) return [type, 0, 0, 0, 64, 0x08, 0x07, 0x08, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, ...own]
+  return [type, 0, 0, 0, 0x20, 0, 0, 0, ...bytesOf(target as Ip), 2, 1, ...own]
+}
+
+function icmpOf(source: string, ip: string, message: readonly number[]): number[] {
+  const [from, to] = [[...bytesOf(source as Ip)], [...bytesOf(ip as Ip)]]
+  const sum = checksum([...from, ...to, 0, 0, 0, message.length, 0, 0, 0, 58, ...message])
+  const summed = [...message.slice(0, 2), sum >> 8, sum & 255, ...message.slice(4)]
+  return [0x60, 0, 0, 0, 0, message.length, 58, 255, ...from, ...to, ...summed]
 }
 
 // RFC 1071

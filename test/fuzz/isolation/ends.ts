@@ -17,7 +17,7 @@ export const MOST = 2
 export const RANGES = {
   bridge: [
     [{ subnet: '10.244.1.0/24', rangeStart: '10.244.1.2', rangeEnd: '10.244.1.4' }],
-    [{ subnet: 'fd00:61::/64', rangeStart: 'fd00:61::2', rangeEnd: 'fd00:61::4' }],
+    [{ subnet: 'fd00:61::/64', rangeStart: 'fd00:61::2', rangeEnd: 'fd00:61::4', gateway: 'fd00:61::1' }],
   ],
   ptp: [
     [{ subnet: '10.62.0.0/24', rangeStart: '10.62.0.2', rangeEnd: '10.62.0.4' }],

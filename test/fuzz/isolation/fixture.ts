@@ -61,6 +61,8 @@ export class Fixture {
   readonly #node: Node
   #agent: Agent | undefined
   readonly #expected: Expected
+  /** What a pod has claimed in the last step. */
+  #claimed: { readonly mac: string; readonly target: string | undefined } | undefined
   #flows: Flow[] = []
   #flowCount = 0
   #serial = 0
@@ -366,7 +368,7 @@ export class Fixture {
             if (answers[i] !== passes) wrong.push(`${text} ${passes ? 'does not pass' : 'passes'}`)
         }),
       )
-      wrong.push(...(await this.#rawFrames()))
+      wrong.push(...(await this.#believers()), ...(await this.#rawFrames()))
       if (wrong.length === 0) break
       const after = `${Math.round(performance.now() - began)} ms after the step`
       const leaks = wrong.filter((one) => one.endsWith(' passes'))
@@ -403,6 +405,36 @@ export class Fixture {
             wrong.push(`UDP with a ${kind} from ${from.name} (${from.ips}) to ${to.name} (${ip}) passes`)
       }
     return wrong
+  }
+
+  /** A pod of a bridge tells all neighbours that it has an address, or without one that it is a router. */
+  async claim(slot: Slot, target: string | undefined): Promise<void> {
+    const [row] = await namespaceAt(slot.netns, slot.name).json('addr', 'show', 'dev', 'eth0')
+    const local = row?.['addr_info'].find(({ scope, family }: Row) => scope === 'link' && family === 'inet6')
+    if (!local) return
+    const kind = target === undefined ? 'router advertisement' : 'neighbour advertisement'
+    const frame = { kind, text: target ?? '', source: local['local'], mac: '33:33:00:00:00:01', ip: 'ff02::1' }
+    await slot.prober.ask({ raw: [frame] })
+    this.#claimed = { mac: row?.['address'], target }
+  }
+
+  // Who believes the pod that has just claimed something.
+  async #believers(): Promise<string[]> {
+    const claimed = this.#claimed
+    this.#claimed = undefined
+    if (claimed === undefined) return []
+    const { mac, target } = claimed
+    const others = this.living.filter(({ type }) => type === 'bridge')
+    const believing = await Promise.all(
+      others.map(async ({ netns, name }) => {
+        const { json } = namespaceAt(netns, name)
+        const routes = await json('-6', 'route', 'show', 'proto', 'ra')
+        const neighbours = await json('-6', 'neigh', 'show', 'dev', 'eth0')
+        const isTaken = neighbours.some(({ dst, lladdr }) => dst === target && lladdr === mac)
+        return routes.length > 0 || isTaken ? [`what a pod says of ${target ?? 'a router'}, to ${name}, passes`] : []
+      }),
+    )
+    return believing.flat()
   }
 
   async #macOf(slot: Slot): Promise<string> {

@@ -293,6 +293,20 @@ const foreign: Letter = (fixture, random) => {
   return { text: `nft ${command}`, isStrict: false, work: () => fixture.nft(command) }
 }
 
+// A pod takes the address of another one, or of the gateway, for its own, or says that it is a router.
+const claim: Letter = (fixture, random) => {
+  const pick = pickOf(random)
+  const ports = fixture.living.filter(({ type, isUnseen }) => type === 'bridge' && !isUnseen)
+  const [from, to] = [pick(ports), pick([...ports, undefined])]
+  if (!from || from === to) return undefined
+  const target = random(3) === 0 ? undefined : (to?.ips.find((one) => one.includes(':')) ?? RANGES.bridge[1][0].gateway)
+  return {
+    text: `${from.name} says that it is ${target ?? 'a router'}`,
+    isStrict: true,
+    work: () => fixture.claim(from, target),
+  }
+}
+
 const hour: Letter = (fixture) => ({ text: 'an hour passes', isStrict: true, work: () => fixture.hour() })
 
 /** The letters, and how often each comes. */
@@ -308,6 +322,7 @@ const ALPHABET: readonly (readonly [letter: Letter, weight: number])[] = [
   [lag, 2],
   [serve, 1],
   [foreign, 1],
+  [claim, 2],
   [hour, 1],
 ]
 const ALL = ALPHABET.flatMap(([letter, weight]) => Array.from({ length: weight }, () => letter))
