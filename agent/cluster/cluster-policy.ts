@@ -73,8 +73,8 @@ export function clusterPolicyOf(raw: unknown): ClusterPolicy {
 
 /**
  * What stands for a ClusterNetworkPolicy that nobody can read. Each direction in which it has rules, or may have some, is
- * denied to the pods that it selects, or to all pods when its subject is unreadable. Tier and priority count where they can be read.
- * Undefined when it has no name.
+ * denied to the pods that it selects, or to all pods when its subject is unreadable. Tier and priority count where they
+ * can be read. Undefined when it has no name.
  */
 export function closedClusterPolicyOf(raw: unknown): ClusterPolicy | undefined {
   const { name } = objectAt(raw, 'metadata')

@@ -6,8 +6,8 @@ import { FIREWALLD, isUfw } from '../managed-firewalls.ts'
 import { arrivalsOf, packetsOf } from '../packets.ts'
 
 /**
- * A chain of another program drops what pods send to pods of other nodes, or what comes from there. One example is Docker, which sets the policy
- * of FORWARD to DROP.
+ * A chain of another program drops what pods send to pods of other nodes, or what comes from there. One example is
+ * Docker, which sets the policy of FORWARD to DROP.
  */
 export const check: Check = {
   code: 'DR9',
