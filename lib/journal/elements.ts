@@ -13,8 +13,9 @@ export function hold(elements: readonly Element[]): void {
  * must keep them.
  */
 export function letGo(elements: readonly Element[]): Element[] {
+  const needed = ofTwins(elements)
   return elements.filter((element) => {
-    if (element.part === undefined) return isOfTwin(element)
+    if (element.part === undefined) return needed.has(nameOf(element))
     if (release(thing(element), element.part)) return false
     const parts = partsWith(element, elements)
     return element.part !== parts.at(-1) || isHeld(element, parts)
@@ -22,17 +23,18 @@ export function letGo(elements: readonly Element[]): Element[] {
 }
 
 // Two networks may give the same address, and a pod of each may have the same container port. The elements about that
-// port (`snat4`, `masqall4`, `self4`) are then elements of both.
-function isOfTwin({ set, key, owner }: Element): boolean {
-  const ip = POD_PORT.exec(key)?.[1]
-  if (ip === undefined || !/^(snat|masqall|self)[46]$/.test(set)) return false
-  return attachmentsWith(ip)
-    .filter((entry) => commentOf(entry.owner) !== owner)
-    .flatMap(partsOf)
-    .some(
-      ([part, { own }]) =>
-        isAlive(part) && own.some((one) => one.kind === 'element' && one.set === set && one.key === key),
-    )
+// port (`snat4`, `masqall4`, `self4`) are then elements of both. Reads each entry once, however many elements there are.
+function ofTwins(elements: readonly Element[]): ReadonlySet<string> {
+  const isShared = ({ part, set }: Element) => part === undefined && /^(snat|masqall|self)[46]$/.test(set)
+  const ips = new Set(elements.filter(isShared).flatMap(({ key }) => POD_PORT.exec(key)?.[1] ?? []))
+  const owners = new Set(elements.map(({ owner }) => owner))
+  const others = [...ips].flatMap(attachmentsWith).filter((entry) => !owners.has(commentOf(entry.owner)))
+  const living = others.flatMap(partsOf).filter(([part]) => isAlive(part))
+  return new Set(living.flatMap(([, { own }]) => own.flatMap((one) => (one.kind === 'element' ? nameOf(one) : []))))
+}
+
+function nameOf({ set, key }: Pick<Element, 'set' | 'key'>): string {
+  return `${set} ${key}`
 }
 
 // `tcp . 10.1.0.2 . 80`, or `10.1.0.2 . 10.1.0.2`

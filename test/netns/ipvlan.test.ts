@@ -24,8 +24,8 @@ describe('ipvlan, as far as no kernel has to make one', () => {
     assert.equal(
       lines,
       `node ip: link add link eth1 name plumb… mtu 1400 netns /run/netns/pod type ipvlan mode l3s
-pod file: net/ipv6/conf/plumb…/ndisc_notify = 1
 pod file: net/ipv4/conf/plumb…/arp_notify = 1
+pod file: net/ipv6/conf/plumb…/ndisc_notify = 1
 pod ip: link set dev plumb… alias plumb/net/c1/eth0 name eth0
 pod ip: addr replace 10.1.0.2/24 brd + dev eth0
 pod ip: link set dev eth0 up

@@ -26,7 +26,7 @@ const LINES = [
   `add element inet plumb_policy ${SET} \\{ ${IP}(?: \\. (?:${IP}|\\d+))?(?:, ${IP}(?: \\. (?:${IP}|\\d+))?)* \\}`,
   `add chain inet plumb_policy ${CHAIN}`,
   `add rule inet plumb_policy ${CHAIN} (?:jump ${CHAIN}|(?:${MATCH} )*(?:counter name ${COUNTER} )?${END}(?: comment "[-a-z0-9./ \\[\\]]{1,120}")?)`,
-  `add element inet plumb_policy (?:in|e)gress[46] \\{ ${IP} : (?:accept|goto ${CHAIN})(?:, ${IP} : (?:accept|goto ${CHAIN}))* \\}`,
+  `add element inet plumb_policy (?:in|e)gress[46] \\{ ${IP} : (?:accept|goto (?:unknown|${CHAIN}))(?:, ${IP} : (?:accept|goto (?:unknown|${CHAIN})))* \\}`,
 ].map((line) => new RegExp(`^${line}$`))
 
 /** What the agent reads of the Kubernetes API or of manifests, and says to nft. */
