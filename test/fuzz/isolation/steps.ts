@@ -272,7 +272,7 @@ const lag: Letter = (fixture, random) => {
 const serve: Letter = (fixture, random) => {
   if (fixture.world.isLate) return undefined
   const [first, second, third] = VERSIONS
-  const versions = pickOf(random)([[first], [second], [first, second], [second, third], [third]])
+  const versions = pickOf(random)([[first], [second], [first, second], [second, third], [third], [third]])
   return {
     text: `the API serves ClusterNetworkPolicy as ${versions}`,
     isStrict: fixture.isAway || !versions.some((one) => one !== third),
@@ -320,7 +320,7 @@ const ALPHABET: readonly (readonly [letter: Letter, weight: number])[] = [
   [service, 4],
   [restart, 3],
   [lag, 2],
-  [serve, 1],
+  [serve, 2],
   [foreign, 1],
   [claim, 2],
   [hour, 1],
