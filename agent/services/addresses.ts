@@ -1,5 +1,5 @@
-import { contains, isSix, networkOf } from '../../lib/text/cidr.ts'
-import { type Cidr, type Ip, split } from '../../lib/text/ip.ts'
+import { isSix, meets, networkOf } from '../../lib/text/cidr.ts'
+import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { ServiceCidr } from '../cluster/services.ts'
 import type { TableOptions } from './table.ts'
 
@@ -29,7 +29,7 @@ export function addressesOf(known: KnownAddresses): {
   const given = [...options.serviceCidrs, ...[...(objects ?? [])].flatMap(({ cidrs }) => cidrs)]
   const all = [...new Set(given.map(networkOf))].sort()
   // Packets to pods would be dropped.
-  const wrong = all.filter((one) => pods.some((network) => overlap(one, network)))
+  const wrong = all.filter((one) => pods.some((network) => meets(one, network)))
   const clusterIPs = objects || options.serviceCidrs.length > 0 ? all.filter((one) => !wrong.includes(one)) : undefined
   const isPrimary = options.nodePortAddresses === 'primary'
   const primary = isPrimary ? firstOfEach(node.ips?.length ? node.ips : known.uplink) : []
@@ -54,8 +54,4 @@ export function addressesOf(known: KnownAddresses): {
 // As kube-proxy: one address per family, the first one.
 function firstOfEach(all: readonly Ip[]): Ip[] {
   return [false, true].flatMap((six) => all.find((ip) => isSix(ip) === six) ?? [])
-}
-
-function overlap(one: Cidr, other: Cidr): boolean {
-  return contains(one, split(networkOf(other)).ip) || contains(other, split(networkOf(one)).ip)
 }

@@ -40,7 +40,11 @@ describe('the page beside a real agent', () => {
           const seen = peers.find(({ node }) => node === 'n2')?.probe?.state
           return peers.length === OTHERS + 1 ? seen : `${peers.length} peers, n2 ${JSON.stringify(seen)}`
         }
-        const untilState = (wanted: string) => until(async () => assert.equal(await state(), wanted) ?? true, LATE)
+        const untilState = (wanted: string) =>
+          until(async () => {
+            assert.equal(await state(), wanted)
+            return true
+          }, LATE)
         await untilState('answers')
         const browser = await beside(one)
         try {

@@ -20,13 +20,15 @@ const CHAIN = `(?:np_|tier_)?(?:in|out)_${ID}`
 const MATCH = `(?:ip6? [sd]addr (?:@${SET}|${RANGE})|meta nfproto ipv[46]|meta l4proto (?:tcp|udp|sctp)|(?:tcp|udp|sctp) dport ${PORTS}|ip6? daddr \\. th dport @${SET})`
 const COUNTER = `(?:allow|deny)_(?:in|out)_${ID}`
 const END = '(?:accept|goto denied_(?:in|out)|return)'
+/** Where the packets of an address go. */
+const WAY = `(?:accept|goto (?:unknown|${CHAIN}))`
 const LINES = [
   `add set inet plumb_policy ${SET} \\{ type (?:inet_service|ipv[46]_addr(?: \\. (?:ipv[46]_addr|inet_service))?); (?:flags interval; elements = \\{ (?:${RANGE}|\\d+(?:-\\d+)?)(?:, (?:${RANGE}|\\d+(?:-\\d+)?))* \\} )?\\}`,
   `add counter inet plumb_policy ${COUNTER}`,
   `add element inet plumb_policy ${SET} \\{ ${IP}(?: \\. (?:${IP}|\\d+))?(?:, ${IP}(?: \\. (?:${IP}|\\d+))?)* \\}`,
   `add chain inet plumb_policy ${CHAIN}`,
   `add rule inet plumb_policy ${CHAIN} (?:jump ${CHAIN}|(?:${MATCH} )*(?:counter name ${COUNTER} )?${END}(?: comment "[-a-z0-9./ \\[\\]]{1,120}")?)`,
-  `add element inet plumb_policy (?:in|e)gress[46] \\{ ${IP} : (?:accept|goto (?:unknown|${CHAIN}))(?:, ${IP} : (?:accept|goto (?:unknown|${CHAIN})))* \\}`,
+  `add element inet plumb_policy (?:in|e)gress[46] \\{ ${IP} : ${WAY}(?:, ${IP} : ${WAY})* \\}`,
 ].map((line) => new RegExp(`^${line}$`))
 
 /** What the agent reads of the Kubernetes API or of manifests, and says to nft. */

@@ -232,8 +232,9 @@ const flow: Letter = (fixture, random) => {
 const service: Letter = (fixture, random) => {
   const backend = pickOf(random)([...fixture.living, fixture.node, undefined])
   const [isSticky, isUnplaced] = [random(2) === 0, random(3) === 0]
+  const more = [...(isSticky ? ['with session affinity'] : []), ...(isUnplaced ? ['on a node that is not named'] : [])]
   return {
-    text: `the Service leads to ${backend?.name ?? 'nobody'}${isSticky ? ', with session affinity' : ''}${isUnplaced ? ', on a node that is not named' : ''}`,
+    text: [`the Service leads to ${backend?.name ?? 'nobody'}`, ...more].join(', '),
     isStrict: fixture.isBlind,
     work: () => fixture.point(backend, { isSticky, isUnplaced }),
   }
