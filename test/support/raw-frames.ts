@@ -1,5 +1,6 @@
 // Frames that carry a packet past what reads only plain IP: with tags of VLANs, in PPPoE, of an unknown type, or with the
 // address of another pod. Run as a program it sends one from eth0 of its namespace: its argument is the frame as JSON.
+import { checksum } from '../../lib/os/checksum.ts'
 import { openArp } from '../../lib/os/packets.ts'
 import { bytesOf, type Ip } from '../../lib/text/ip.ts'
 import type { Mac, Netns } from '../../lib/text/values.ts'
@@ -64,10 +65,10 @@ function packetOf(source: string, ip: string, text: string): number[] {
   const length = 8 + data.length
   const words = (value: number) => [value >> 8, value & 255]
   const udp = (sum: number) => [...words(5009), ...words(80), ...words(length), ...words(sum), ...data]
-  const sum = checksum([...from, ...to, 0, 17, ...words(length), ...udp(0)]) || 0xffff
+  const sum = checksum([Uint8Array.of(...from, ...to, 0, 17, ...words(length), ...udp(0))]) || 0xffff
   if (from.length === 16) return [0x60, 0, 0, 0, ...words(length), 17, 64, ...from, ...to, ...udp(sum)]
   const head = (own: number) => [0x45, 0, ...words(20 + length), 0, 0, 0, 0, 64, 17, ...words(own), ...from, ...to]
-  return [...head(checksum(head(0))), ...udp(sum)]
+  return [...head(checksum([Uint8Array.from(head(0))])), ...udp(sum)]
 }
 
 // A router for half an hour, preferred to others (RFC 4191), or the hardware address of an address, instead of any that is
@@ -80,17 +81,9 @@ function discoveryOf(type: number, target: string, mac: string): number[] {
 
 function icmpOf(source: string, ip: string, message: readonly number[]): number[] {
   const [from, to] = [[...bytesOf(source as Ip)], [...bytesOf(ip as Ip)]]
-  const sum = checksum([...from, ...to, 0, 0, 0, message.length, 0, 0, 0, 58, ...message])
+  const sum = checksum([Uint8Array.of(...from, ...to, 0, 0, 0, message.length, 0, 0, 0, 58, ...message)])
   const summed = [...message.slice(0, 2), sum >> 8, sum & 255, ...message.slice(4)]
   return [0x60, 0, 0, 0, 0, message.length, 58, 255, ...from, ...to, ...summed]
-}
-
-// RFC 1071
-function checksum(bytes: readonly number[]): number {
-  let sum = 0
-  for (let i = 0; i < bytes.length; i += 2) sum += ((bytes[i] as number) << 8) | (bytes[i + 1] ?? 0)
-  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16)
-  return ~sum & 0xffff
 }
 
 if (import.meta.main) sendRaw(JSON.parse(process.argv[2] ?? '{}') as RawFrame)
