@@ -67,13 +67,40 @@ if (jobs.length === 0) {
 }
 // First and alone: the other tests call what it makes.
 const made = GUEST ? [] : await all([{ name: 'build', argv: [process.execPath, 'scripts/build.ts'] }], 1)
+/** As many files may fail and be tried again. */
+const FEW = 5
+/** Tests that failed, and passed when they ran alone. */
+const unsteady: string[] = []
 /** Files at a time. They wait for timers, for the kernel and for each other's processes for more than half of their time. */
 const WIDTH = Number(flags.jobs ?? 2 * availableParallelism())
 const isHere = ({ name }: Job) => GUEST !== undefined || !/^test\/vm(long)?\//.test(name)
 const reports = [...made, ...(await all(jobs.filter(isHere), WIDTH))]
 // Last and alone: a machine in software wants all processors, and time that is not another test's.
 reports.push(...(await there(jobs.filter((job) => !isHere(job)))))
-process.exitCode = summary(reports)
+const again = await secondTry(reports)
+process.exitCode = summary([...reports.filter(({ job }) => !again.some((one) => one.job === job)), ...again])
+
+/**
+ * The files of a whole run that failed, once more and alone, with what came of it. A file that passes now was disturbed
+ * by what ran beside it: its tests count as passed, and the end of the run names each that failed before. More than
+ * `FEW` files are no disturbance. A run of named files has no second try.
+ */
+async function secondTry(done: readonly Report[]): Promise<Report[]> {
+  const failed = done.filter(
+    ({ job, outcomes }) => job.name.startsWith('test/') && outcomes.some(({ state }) => state === 'failed'),
+  )
+  if (patterns.length > 0 || isAsked || GUEST || failed.length > FEW) return []
+  const again: Report[] = []
+  for (const { job, outcomes } of failed) {
+    process.stdout.write(`once more, alone: ${job.name}\n`)
+    const [report] = isHere(job) ? await all([job], 1) : await there([job])
+    if (!report) continue
+    if (!report.outcomes.some(({ state }) => state === 'failed'))
+      unsteady.push(...outcomes.filter(({ state }) => state === 'failed').map(({ title }) => `${job.name}: ${title}`))
+    again.push({ ...report, job })
+  }
+  return again
+}
 
 // The gate's other half. Run by Bun, so that the age of the machine's Node does not matter.
 function checks(): Job[] {
@@ -263,6 +290,7 @@ function summary(done: readonly Report[]): number {
       .map(({ job, ms }) => `${job.name} ${(ms / 1000).toFixed(1)} s`)
       .join(', ')}`,
     ...skipped.map(({ file, title, text }) => `skipped ${file}: ${title}: ${text}`),
+    ...unsteady.map((one) => `passed only alone ${one}`),
     ...failed.map(({ file, title }) => `failed ${file}: ${title}`),
     `${passed.length} passed, ${failed.length} failed, ${skipped.length} skipped`,
   ]

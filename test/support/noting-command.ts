@@ -12,22 +12,23 @@ export interface Noted {
 }
 
 /**
- * A command for backend extension in a folder that nodes share. It notes each call in a file of the node. As `add` and
- * `remove` it also makes the route to the peer and removes it. As `data` it prints a text with the address of the node.
- * A file `fail-WORD` in the folder makes it fail.
+ * A command for backend extension in a folder that nodes share. It notes each call in a file of the node, in one
+ * write. As `add` and `remove` it also makes the route to the peer and removes it. As `data` it prints a text with the
+ * address of the node. A file `fail-WORD` in the folder makes it fail.
  */
 export function notingCommand(dir: string): { readonly path: string; calls(node: Node): Noted[] } {
   const path = join(dir, 'note')
-  const env = VARIABLES.map((name) => `[ -z "\${${name}+x}" ] || printf '%s=%s\\n' ${name} "$${name}" >>$at`)
+  const env = VARIABLES.map((name) => `[ -z "\${${name}+x}" ] || printf '%s=%s\\n' ${name} "$${name}" >>$call`)
   writeFileSync(
     path,
     `#!/bin/sh
 own=$(ip -o -4 address show dev eth0 | sed 's/.*inet \\([^/]*\\).*/\\1/')
-at=${dir}/calls.$own
-printf '\\036%s\\n' "$*" >>$at
+call=${dir}/call.$$
+printf '\\036%s\\n' "$*" >$call
 ${env.join('\n')}
-printf '\\037' >>$at
-cat >>$at
+printf '\\037' >>$call
+cat >>$call
+cat $call >>${dir}/calls.$own
 case $1 in
   add) ip route replace $SUBNET via $PUBLIC_IP ;;
   remove) ip route delete $SUBNET via $PUBLIC_IP ;;
