@@ -5,7 +5,7 @@ import type { Interface, Result } from '../lib/cni/result.ts'
 import { entries } from '../lib/journal/journal.ts'
 import { present, SOCKET } from '../lib/nft/admission.ts'
 import { linkFacts } from '../lib/os/links.ts'
-import { readSysctl } from '../lib/os/sysctls.ts'
+import { BRIDGE_FILTERS, readSysctl } from '../lib/os/sysctls.ts'
 import type { Admission } from '../lib/state/kinds/admission.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
 import { split } from '../lib/text/ip.ts'
@@ -50,7 +50,8 @@ export default definePlugin<Conf>({
   },
 })
 
-const BRIDGED = 'load br_netfilter and set net.bridge.bridge-nf-call-iptables=1; the plugin ptp needs neither'
+const BRIDGED =
+  'load br_netfilter, and set net.bridge.bridge-nf-call-iptables and -ip6tables to 1; the plugin ptp needs neither'
 
 /**
  * The resources of one attachment: its admission by the agent. The address and the node's end of the link come from the
@@ -119,7 +120,7 @@ function onBridge(one: { readonly kind: string }): boolean {
 }
 
 function isFiltered(): boolean {
-  return readSysctl('bridge/bridge-nf-call-iptables') === '1'
+  return BRIDGE_FILTERS.every((name) => readSysctl(name) === '1')
 }
 
 function socketPath(value: unknown): string {

@@ -6,7 +6,7 @@ import { linksNow } from '../../lib/os/links.ts'
 import { log } from '../../lib/os/log.ts'
 import { linkTowards } from '../../lib/os/route-tables.ts'
 import { defaultDevice } from '../../lib/os/routes.ts'
-import { maybeSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
+import { maybeSysctl, sysctlName, writeSysctl } from '../../lib/os/sysctls.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 import { AGENT_CHECKS, examine } from '../doctor/doctor.ts'
@@ -179,7 +179,7 @@ export class DataPathPart implements Part {
       if (value === '1') this.#forwarded.add(family)
       // Forwarding of IPv6 changes how the node takes router advertisements. It begins with a pod (plugin bridge).
       if (value !== '0' || (family === 'v6' && !this.#forwarded.has('v6'))) continue
-      const title = `net.${name.replaceAll('/', '.')}`
+      const title = sysctlName(name)
       try {
         writeSysctl(name, '1')
       } catch {

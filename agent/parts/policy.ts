@@ -1,6 +1,6 @@
 import { isThere } from '../../lib/os/nftables.ts'
 import type { Run } from '../../lib/os/run.ts'
-import { maybeSysctl } from '../../lib/os/sysctls.ts'
+import { BRIDGE_FILTERS, maybeSysctl, sysctlName } from '../../lib/os/sysctls.ts'
 import { CniError, CODE } from '../../lib/text/errors.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Changes } from '../cluster/changes.ts'
@@ -243,10 +243,13 @@ export class PolicyPart implements Part, Admission {
 
   // Frames between two pods of one bridge meet the rules only by way of br_netfilter.
   #unfiltered(): readonly Failure[] {
-    if (maybeSysctl('bridge/bridge-nf-call-iptables') === '1' || !this.isBridged()) return []
+    const wrong = BRIDGE_FILTERS.filter((name) => maybeSysctl(name) !== '1')
+    if (wrong.length === 0 || !this.isBridged()) return []
     this.queue.add('bridges', BRIDGES_MS)
     const what = 'Cannot apply network policy between pods of one bridge'
-    const why = 'net.bridge.bridge-nf-call-iptables is not 1; load br_netfilter and set it'
+    const names = wrong.map(sysctlName)
+    const [verb, it] = names.length === 1 ? ['is', 'it'] : ['are', 'them']
+    const why = `${names.join(' and ')} ${verb} not 1; load br_netfilter and set ${it}`
     return [{ scope: 'node', text: `${what}: ${why}` }]
   }
 

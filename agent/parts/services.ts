@@ -1,8 +1,8 @@
 import { log } from '../../lib/os/log.ts'
-import { chainUses, generation, isThere, ruleCounts } from '../../lib/os/nftables.ts'
+import { chainUses, generation, isSwitchedOff, isThere, ruleCounts } from '../../lib/os/nftables.ts'
 import { localAddresses } from '../../lib/os/routes.ts'
 import type { Run } from '../../lib/os/run.ts'
-import { readSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
+import { readSysctl, sysctlName, writeSysctl } from '../../lib/os/sysctls.ts'
 import { contains, isSix } from '../../lib/text/cidr.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { ChangedKeys, Changes } from '../cluster/changes.ts'
@@ -438,7 +438,7 @@ export class ServicesPart implements Part {
 
   // What is wrong with tables and chains, by the kernel's count of rules.
   #look(): string | undefined {
-    if (!isThere('inet', TABLE)) return `nft table ${TABLE}`
+    if (!isThere('inet', TABLE) || isSwitchedOff('inet', TABLE)) return `nft table ${TABLE}`
     if (this.#sources.isAny && !isThere('inet', SOURCES)) return `nft table ${SOURCES}`
     // Without transactions of others nobody changed them.
     if (this.#intervals !== undefined && this.#elements.mayDiffer && contentOfIntervals() !== this.#intervals)
@@ -493,7 +493,7 @@ export class ServicesPart implements Part {
 
   #takeLocalnet(isFirst: boolean): void {
     if (readSysctl(LOCALNET) === '1' || !writeSysctl(LOCALNET, '1')) return
-    const name = `net.${LOCALNET.replaceAll('/', '.')}`
+    const name = sysctlName(LOCALNET)
     if (isFirst) log(`agent: set ${name} to 1 for NodePorts on 127.0.0.1; other links are kept from 127.0.0.0/8 by nft`)
     else this.#repairs.note(this, 'sysctl', [{ key: name, title: name }])
   }

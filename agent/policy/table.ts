@@ -66,8 +66,9 @@ export function logOf(chain: string): string {
 /** A transaction that removes the table, also where there is none. */
 export const REMOVE = `table ${NAME}\ndelete table ${NAME}\n`
 
-// Without neighbour discovery a pod reaches nobody. Pods of one bridge do it across the bridge.
-const ND = 'icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } accept'
+// Without neighbour discovery a pod reaches nobody. Pods of one bridge do it across the bridge. What was routed has
+// another hop limit, and is no neighbour discovery (RFC 4861, section 6.1).
+const ND = 'ip6 hoplimit 255 icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } accept'
 
 /** The lines that make the table without policies, instead of any table that is there. */
 export function fixed({ subnets, log, isAudit, keepsEstablished }: TableOptions): string[] {

@@ -1,5 +1,5 @@
 import { statSync } from 'node:fs'
-import { readSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
+import { readSysctl, sysctlName, writeSysctl } from '../../lib/os/sysctls.ts'
 import type { ConntrackLimits } from '../settings/settings.ts'
 
 /** A sysctl below /proc/sys/net. One with `isFloor` is never made smaller. */
@@ -37,7 +37,7 @@ export function conntrackSysctls(limits: ConntrackLimits, cores: number): Wanted
 export function setSysctls(all: readonly WantedSysctl[]): { readonly done: string[]; readonly failed: string[] } {
   const [done, failed]: [string[], string[]] = [[], []]
   for (const { name, value, isFloor } of all) {
-    const title = `net.${name.replaceAll('/', '.')}`
+    const title = sysctlName(name)
     try {
       const before = readSysctl(name)
       if (before === undefined) failed.push(`Cannot set ${title} to ${value}: the kernel has no such sysctl`)

@@ -1,6 +1,6 @@
 import { chainUses, isThere } from '../../lib/os/nftables.ts'
 import type { Run } from '../../lib/os/run.ts'
-import { readSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
+import { readSysctl, sysctlName, writeSysctl } from '../../lib/os/sysctls.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 import { LOCALNET, MARTIANS, REMOVE, SOURCES, TABLE } from './table.ts'
 
@@ -12,7 +12,7 @@ export function closeLoopback(isKnown: boolean, { dryRun = false } = {}): string
   const isOpen = chainUses('inet', TABLE).has(MARTIANS) || (isKnown && readSysctl(LOCALNET) === '1')
   if (!isOpen) return []
   if (!dryRun) writeSysctl(LOCALNET, '0')
-  return [`${dryRun ? 'would set' : 'set'} net.${LOCALNET.replaceAll('/', '.')} to 0`]
+  return [`${dryRun ? 'would set' : 'set'} ${sysctlName(LOCALNET)} to 0`]
 }
 
 /** Removes the tables of Services. Gives one line for each thing that it did. Throws ExecError. */

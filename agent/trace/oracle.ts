@@ -1,5 +1,6 @@
 // What should happen to a packet, hop by hop: a pure function over facts of the node, the agent's objects and the
 // kernel's own answers about routes.
+import { sysctlName } from '../../lib/os/sysctls.ts'
 import { contains, hostCidr, isSix } from '../../lib/text/cidr.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Link } from '../doctor/facts/links.ts'
@@ -233,7 +234,7 @@ function skipsRules(to: Ip, { sysctl }: TraceFacts): boolean {
 }
 
 function notForwarding(name: string): Outcome {
-  return failing(`the node does not forward: net.${name.replaceAll('/', '.')} is 0`)
+  return failing(`the node does not forward: ${sysctlName(name)} is 0`)
 }
 
 interface Way {

@@ -7,9 +7,12 @@ const NETLINK_NETFILTER = 12
 // linux/netfilter/nfnetlink.h and nf_tables.h
 const NFNL_SUBSYS_NFTABLES = 10
 const [GETTABLE, NEWCHAIN, GETCHAIN, NEWRULE, GETRULE, NEWSET, GETSET, NEWGEN, GETGEN] = [1, 3, 4, 6, 7, 9, 10, 15, 16]
-const [TABLE_NAME, CHAIN_TABLE, CHAIN_NAME, CHAIN_USE, RULE_TABLE, RULE_CHAIN, SET_TABLE, SET_NAME] = [
-  1, 1, 3, 6, 1, 2, 1, 2,
-]
+const [TABLE_NAME, TABLE_FLAGS, CHAIN_TABLE, CHAIN_NAME, CHAIN_POLICY, CHAIN_USE] = [1, 2, 1, 3, 5, 6]
+const [RULE_TABLE, RULE_CHAIN, SET_TABLE, SET_NAME] = [1, 2, 1, 2]
+/** Flag of a table that the kernel does not use. */
+const DORMANT = 1
+// linux/netfilter.h
+const NF_DROP = 0
 const [NEWOBJ, GETOBJ] = [18, 19]
 const [OBJ_TABLE, OBJ_NAME, OBJ_TYPE, OBJ_DATA, COUNTER, COUNTER_PACKETS] = [1, 2, 3, 4, 1, 2]
 const FAMILIES = { inet: 1, ip: 2, bridge: 7, ip6: 10 } as const
@@ -69,6 +72,19 @@ export function chainUses(family: Family, table: string): Map<string, number> {
     uses.set(text(answer, CHAIN_NAME), attribute(answer, CHAIN_USE)?.getUint32(0) ?? 0)
   }
   return uses
+}
+
+/**
+ * Whether another program has switched a table of plumb off: the table is dormant, or one of its base chains drops what
+ * meets no rule. All of plumb's base chains accept. Asks the kernel directly like `isThere`.
+ */
+export function isSwitchedOff(family: Family, table: string): boolean {
+  // In network byte order.
+  for (const answer of asking(GETTABLE, 0, family, [[TABLE_NAME, table]]))
+    if (((attribute(answer, TABLE_FLAGS)?.getUint32(0) ?? 0) & DORMANT) !== 0) return true
+  return asking(GETCHAIN, NLM_F_DUMP, family, []).some(
+    (answer) => text(answer, CHAIN_TABLE) === table && attribute(answer, CHAIN_POLICY)?.getUint32(0) === NF_DROP,
+  )
 }
 
 /** The names of the sets and maps of an nft table, without their elements. Asks the kernel directly like `isThere`. */

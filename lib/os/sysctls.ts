@@ -3,6 +3,14 @@ import { fs } from './fs.ts'
 import { log } from './log.ts'
 import { readText } from './reading.ts'
 
+/** The sysctls by which frames between two ports of a bridge meet the rules of IP. br_netfilter has them. */
+export const BRIDGE_FILTERS = ['bridge/bridge-nf-call-iptables', 'bridge/bridge-nf-call-ip6tables'] as const
+
+/** The name that sysctl(8) knows: `net.ipv4.ip_forward` for `ipv4/ip_forward`. */
+export function sysctlName(name: string): string {
+  return `net.${name.replaceAll('/', '.')}`
+}
+
 /**
  * The value of a sysctl below /proc/sys/net of this thread's namespace (`ipv4/ip_forward`). Undefined when the kernel
  * has no such sysctl.

@@ -708,6 +708,8 @@ describe('the plugin policy', () => {
       await set(0)
       const status = () => bench.call('STATUS', pod, 'a', {}, conf)
       assert.match((await status()).error.msg, /bridged frames do not pass the firewall/)
+      await bench.node.ns.exec(['sysctl', '-qw', 'net.bridge.bridge-nf-call-iptables=1'])
+      assert.match((await status()).error.msg, /bridged frames do not pass the firewall/, 'those of IPv6')
       await pod.ip('link', 'del', 'eth0')
       assert.equal((await bench.call('ADD', pod, 'a', {}, conf)).status, 0)
       // With a pod on a bridge the settings are the agent's.

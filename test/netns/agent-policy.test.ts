@@ -78,4 +78,34 @@ describe('plumb agent --network-policy=DIR', () => {
       assert.deepEqual([status, await table()], [0, ''])
     }),
   )
+
+  it(
+    'a table that another program has switched off, or made to drop what meets no rule, is loaded again: of policies and of Services',
+    inCluster(
+      1,
+      (cluster) => [...options(cluster), `--service-proxy=${join(cluster.dir, 'manifests')}`],
+      async ({ nodes: [one], dir }, test) => {
+        test.timeout(120_000)
+        const { ns, name } = one as Node
+        mkdirSync(join(dir, 'manifests'))
+        writeFileSync(join(dir, 'manifests/pods.yaml'), JSON.stringify(pod('a', '10.244.1.2', name)))
+        const agent = (one as Node).agent()
+        await agent.ready(30_000)
+        for (const table of ['plumb_policy', 'plumb_services']) {
+          const shown = async () => (await ns.exec(['nft', '-t', 'list', 'table', 'inet', table])).stdout
+          const base = /chain (\w+) \{\s+type filter hook/.exec(await until(shown))?.[1]
+          for (const command of [
+            `add table inet ${table} { flags dormant; }`,
+            `add chain inet ${table} ${base} { policy drop; }`,
+          ]) {
+            const before = agent.log().length
+            const { status, stderr } = await ns.exec(['nft', command])
+            assert.equal(status, 0, stderr)
+            await until(async () => !/flags dormant|policy drop/.test(await shown()), 20_000)
+            await until(() => agent.log().slice(before).includes(`nft table ${table}`), 20_000)
+          }
+        }
+      },
+    ),
+  )
 })

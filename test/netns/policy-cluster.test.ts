@@ -1,7 +1,8 @@
 // Tests agent/policy and agent/cluster/cluster-policy.ts: ClusterNetworkPolicy on the real kernel, each step with its
 // whole matrix.
 import assert from 'node:assert/strict'
-import { inNamespaces } from '../support/harness.ts'
+import { join } from 'node:path'
+import { inNamespaces, namespaceAt } from '../support/harness.ts'
 import { type Fixture, policyFixture } from '../support/policy-fixture.ts'
 
 function withFixture(work: (fixture: Fixture) => Promise<void>): (this: Mocha.Context) => Promise<void> {
@@ -155,6 +156,41 @@ describe('ClusterNetworkPolicy in the kernel', () => {
       fixture.cluster.nodes.delete('n1')
       await fixture.matches()
       assert.ok(await fixture.passes('x/a', 'y/a'))
+    }),
+  )
+
+  it(
+    'a Deny refuses ICMPv6 of the types of neighbour discovery that is none: what was routed has another hop limit',
+    withFixture(async (fixture) => {
+      const space = (pod: string) => {
+        const name = `${fixture.node.path.split('/').at(-1)}-${pod}`
+        return namespaceAt(name, name)
+      }
+      const [from, to] = [space('xa'), space('yb')]
+      const seen = `table netdev seen {
+        chain eth0 { type filter hook ingress device eth0 priority 0; icmpv6 type nd-neighbor-advert ip6 saddr ${fixture.ip('x/a', 6)} ip6 daddr ${fixture.ip('y/b', 6)} counter; }
+      }`
+      assert.equal((await to.exec(['nft', '-f', '-'], { stdin: seen })).status, 0)
+      const came = async () =>
+        Number(/counter packets (\d+)/.exec((await to.exec(['nft', 'list', 'table', 'netdev', 'seen'])).stdout)?.[1])
+      const mac = (await to.json('link', 'show', 'dev', 'eth0'))[0]?.['address']
+      const arrives = async (kind: string) => {
+        const before = await came()
+        const own = fixture.ip('x/a', 6)
+        const frame = JSON.stringify({ kind, text: own, mac, source: own, ip: fixture.ip('y/b', 6) })
+        const sent = await from.exec([process.execPath, join(import.meta.dir, '../support/raw-frames.ts'), frame])
+        assert.equal(sent.status, 0, sent.stderr)
+        return (await came()) > before
+      }
+      const both = async () => [
+        await arrives('neighbour advertisement'),
+        await arrives('routed neighbour advertisement'),
+      ]
+      await fixture.matches()
+      assert.deepEqual(await both(), [true, true])
+      fixture.clusterPolicy('deny', admin(10, X, { egress: [{ action: 'Deny', to: [EVERYWHERE] }] }))
+      await fixture.matches()
+      assert.deepEqual(await both(), [true, false])
     }),
   )
 

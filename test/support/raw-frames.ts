@@ -21,8 +21,12 @@ const TYPES: Readonly<Record<string, readonly number[]>> = {
   'unknown type': [0x88, 0xb5],
 }
 
-/** Messages of neighbour discovery, by their type of ICMPv6. */
-const DISCOVERY: Readonly<Record<string, number>> = { 'router advertisement': 134, 'neighbour advertisement': 136 }
+/** Messages of neighbour discovery, by their type of ICMPv6. One that was routed has no longer the highest hop limit. */
+const DISCOVERY: Readonly<Record<string, number>> = {
+  'router advertisement': 134,
+  'neighbour advertisement': 136,
+  'routed neighbour advertisement': 136,
+}
 
 export interface RawFrame {
   readonly kind: keyof typeof HEADS | keyof typeof TYPES | keyof typeof DISCOVERY
@@ -45,7 +49,7 @@ export function sendRaw({ kind, text, mac, source, ip }: RawFrame): void {
     const discovery = DISCOVERY[kind]
     if (discovery !== undefined) {
       const message = discoveryOf(discovery, text, wire.mac)
-      wire.send(mac as Mac, Uint8Array.from(icmpOf(source, ip, message)), 0x86dd)
+      wire.send(mac as Mac, Uint8Array.from(icmpOf(source, ip, message, kind.startsWith('routed') ? 64 : 255)), 0x86dd)
       return
     }
     const head: readonly number[] = HEADS[kind as keyof typeof HEADS] ?? []
@@ -79,11 +83,11 @@ function discoveryOf(type: number, target: string, mac: string): number[] {
   return [type, 0, 0, 0, 0x20, 0, 0, 0, ...bytesOf(target as Ip), 2, 1, ...own]
 }
 
-function icmpOf(source: string, ip: string, message: readonly number[]): number[] {
+function icmpOf(source: string, ip: string, message: readonly number[], hops: number): number[] {
   const [from, to] = [[...bytesOf(source as Ip)], [...bytesOf(ip as Ip)]]
   const sum = checksum([Uint8Array.of(...from, ...to, 0, 0, 0, message.length, 0, 0, 0, 58, ...message)])
   const summed = [...message.slice(0, 2), sum >> 8, sum & 255, ...message.slice(4)]
-  return [0x60, 0, 0, 0, 0, message.length, 58, 255, ...from, ...to, ...summed]
+  return [0x60, 0, 0, 0, 0, message.length, 58, hops, ...from, ...to, ...summed]
 }
 
 if (import.meta.main) sendRaw(JSON.parse(process.argv[2] ?? '{}') as RawFrame)

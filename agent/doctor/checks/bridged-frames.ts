@@ -1,7 +1,6 @@
+import { BRIDGE_FILTERS, sysctlName } from '../../../lib/os/sysctls.ts'
 import type { Check } from '../check.ts'
 import { bridgesOf } from '../facts/pods.ts'
-
-const SYSCTLS = ['bridge/bridge-nf-call-iptables', 'bridge/bridge-nf-call-ip6tables']
 
 /**
  * Frames between two ports of a bridge skip the rules of IP, unless br_netfilter hands them over. Source:
@@ -17,11 +16,11 @@ export const check: Check = {
     const [bridge] = bridgesOf(pods, links)
     if (bridge === undefined) return []
     const effect = `packets between two pods of bridge ${bridge} skip policy and Services`
-    if (sysctl(SYSCTLS[0] as string) === undefined) {
+    if (sysctl(BRIDGE_FILTERS[0]) === undefined) {
       const commands = ['modprobe br_netfilter', 'echo br_netfilter >/etc/modules-load.d/plumb.conf']
       return [{ what: 'The kernel module br_netfilter is not loaded', effect, commands }]
     }
-    const off = SYSCTLS.filter((name) => sysctl(name) === '0').map((name) => `net.${name.replaceAll('/', '.')}`)
+    const off = BRIDGE_FILTERS.filter((name) => sysctl(name) === '0').map(sysctlName)
     if (off.length === 0) return []
     const what = `${off.join(' and ')} ${off.length > 1 ? 'are' : 'is'} 0`
     return [{ what, effect, commands: off.map((name) => `sysctl -w ${name}=1`) }]

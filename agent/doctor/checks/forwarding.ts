@@ -1,3 +1,4 @@
+import { sysctlName } from '../../../lib/os/sysctls.ts'
 import { contains, isSix } from '../../../lib/text/cidr.ts'
 import type { Check, Seen } from '../check.ts'
 import type { Facts } from '../facts/facts.ts'
@@ -22,7 +23,7 @@ export const check: Check = {
       const hasPods = pods.some(({ ips }) => ips.some((one) => isSix(one) === (family === 6)))
       // The agent leaves forwarding of IPv6 to the first pod, because it changes how the node takes advertisements.
       if (!isUsed || sysctl(SYSCTLS[family]) !== '0' || (family === 6 && !hasPods)) return []
-      const name = `net.${SYSCTLS[family].replaceAll('/', '.')}`
+      const name = sysctlName(SYSCTLS[family])
       const file = `/etc/sysctl.d/90-plumb-ipv${family}.conf`
       const what = `${name} is 0: this node does not route IPv${family}`
       return [

@@ -61,6 +61,8 @@ export class Fixture {
   readonly #node: Node
   #agent: Agent | undefined
   readonly #expected: Expected
+  /** The MAC of each attachment. */
+  readonly #macs = new Map<string, string>()
   /** What a pod has claimed in the last step. */
   #claimed: { readonly mac: string; readonly target: string | undefined } | undefined
   #flows: Flow[] = []
@@ -93,6 +95,12 @@ export class Fixture {
 
   get flows(): readonly Flow[] {
     return this.#flows
+  }
+
+  /** Where a flow leads now. */
+  endOf({ target }: Flow): End | undefined {
+    const ip = this.#expected.destination(target)
+    return ip === undefined ? undefined : this.#expected.ownerOf(ip)
   }
 
   get ends(): readonly End[] {
@@ -438,8 +446,13 @@ export class Fixture {
   }
 
   async #macOf(slot: Slot): Promise<string> {
+    const key = `${slot.name}${slot.serial}`
+    const known = this.#macs.get(key)
+    if (known !== undefined) return known
     const [row] = await namespaceAt(slot.netns, slot.name).json('link', 'show', 'dev', 'eth0')
-    return row?.['address']
+    const mac = row?.['address'] as string
+    this.#macs.set(key, mac)
+    return mac
   }
 
   #keyOf({ from, target, sport, dport, protocol }: Flow): string | undefined {
@@ -523,10 +536,9 @@ export class Fixture {
     return `${protocol} flow ${id} from ${from.name} (${from.ips}) port ${sport} to ${this.#nameOf(target)} port ${dport}, begun by ${began.join(' or ')}`
   }
 
-  async #came({ id, target }: Flow): Promise<number> {
-    const ip = this.#expected.destination(target)
-    const to = ip === undefined ? undefined : this.#expected.ownerOf(ip)
-    return to ? ((await to.prober.ask<Told>({ tell: true })).came[id] ?? 0) : 0
+  async #came(flow: Flow): Promise<number> {
+    const to = this.endOf(flow)
+    return to ? ((await to.prober.ask<Told>({ tell: true })).came[flow.id] ?? 0) : 0
   }
 
   // A message of these flows, or an answer to it, that comes while they must be silent.
@@ -534,8 +546,7 @@ export class Fixture {
     const count = async () => {
       const told = await this.#told()
       return flows.map((one) => {
-        const ip = this.#expected.destination(one.target)
-        const to = ip === undefined ? undefined : this.#expected.ownerOf(ip)
+        const to = this.endOf(one)
         return [(to && told.get(to)?.came[one.id]) ?? 0, told.get(one.from)?.came[`back ${one.id}`] ?? 0] as const
       })
     }
@@ -548,8 +559,7 @@ export class Fixture {
       const one = flows[i] as Flow
       if (there !== first) return `${there - first} messages of the refused ${this.#textOf(one)}`
       // What the node sends to its own pods meets no rule.
-      const ip = this.#expected.destination(one.target)
-      if (back !== firstBack && (ip === undefined || this.#expected.ownerOf(ip) !== this.node))
+      if (back !== firstBack && this.endOf(one) !== this.node)
         return `${back - firstBack} messages back of the refused ${this.#textOf(one)}`
     }
     return undefined
@@ -570,6 +580,7 @@ export class Fixture {
     for (const kind of ['NetworkPolicy', 'ClusterNetworkPolicy'] as const)
       for (const { metadata } of ofKind(known, kind)) this.world.put(kind, metadata, undefined)
     this.#conversations = new Map()
+    this.#macs.clear()
     this.steps = []
   }
 

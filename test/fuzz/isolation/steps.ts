@@ -1,6 +1,7 @@
 // The alphabet of the isolation histories: all that may happen to a node, one step at a time.
 import type { Ip } from '../../../lib/text/ip.ts'
 import { type Flow, NAMES, OUTSIDE, PROTOCOLS, RANGES, type Slot, type Target } from './ends.ts'
+import { isSlot } from './expected.ts'
 import type { Fixture } from './fixture.ts'
 import { ofKind, VERSIONS } from './world.ts'
 
@@ -177,7 +178,8 @@ const match: Letter = (fixture, random) => {
     const work = () => fixture.world.put(kind, { ...metadata, labels: wanted }, rest)
     return { text: text(`${kind} ${name}`), isStrict, work }
   }
-  const slot = pick(fixture.living.filter(({ labels }) => labels))
+  const busy = fixture.flows.flatMap((one) => [one.from, fixture.endOf(one)]).filter((one) => one && isSlot(one))
+  const slot = pick([...(busy as Slot[]), ...fixture.living].filter(({ labels, ips }) => labels && ips.length > 0))
   const labels = { ...slot?.labels, ...wanted }
   return slot && { text: text(slot.name), isStrict, work: () => fixture.object(slot, labels) }
 }
@@ -204,6 +206,48 @@ const policy: Letter = (fixture, random) => {
   }
 }
 type Metadata = { readonly namespace?: string; readonly name: string }
+
+// A Deny between the two ends of a flow: for labels that one of them has, or may get soon.
+const against: Letter = (fixture, random) => {
+  const pick = pickOf(random)
+  const one = pick(fixture.flows)
+  const to = one && fixture.endOf(one)
+  if (!to) return undefined
+  const side = pick(['ingress', 'egress'] as const)
+  const [own, other] = side === 'ingress' ? [to, one.from] : [one.from, to]
+  if (!isSlot(own) || (!isSlot(other) && side === 'ingress')) return undefined
+  const peer = isSlot(other)
+    ? { pods: { namespaceSelector: {}, podSelector: { matchLabels: { tier: `${random(2)}` } } } }
+    : { nodes: { matchLabels: { zone: pick(['outside', 'z']) } } }
+  const spec = {
+    tier: 'Admin',
+    priority: 0,
+    subject: { pods: { namespaceSelector: {}, podSelector: { matchLabels: { app: own.name } } } },
+    [side]: [{ action: 'Deny', [side === 'ingress' ? 'from' : 'to']: [peer] }],
+  }
+  return {
+    text: `ClusterNetworkPolicy against ${one.id}: ${JSON.stringify(spec)}`,
+    isStrict: fixture.isBlind || !fixture.world.isServed,
+    work: () => fixture.world.put('ClusterNetworkPolicy', { name: 'against' }, { spec }),
+  }
+}
+
+// A policy in force is deleted.
+const lift: Letter = (fixture, random) => {
+  const pick = pickOf(random)
+  const known = fixture.world.known()
+  const all = (['NetworkPolicy', 'ClusterNetworkPolicy'] as const).flatMap((kind) =>
+    ofKind(known, kind).map(({ metadata }) => ({ kind, metadata })),
+  )
+  const one = pick(all)
+  if (!one) return undefined
+  const { kind, metadata } = one
+  return {
+    text: `${kind} ${metadata.name} is deleted`,
+    isStrict: fixture.isBlind || (kind === 'ClusterNetworkPolicy' && !fixture.world.isServed),
+    work: () => fixture.world.put(kind, metadata, undefined),
+  }
+}
 
 const flow: Letter = (fixture, random) => {
   const pick = pickOf(random)
@@ -289,6 +333,9 @@ const foreign: Letter = (fixture, random) => {
     'delete table inet plumb_policy',
     'delete table inet plumb_guard',
     'delete table bridge plumb_guard',
+    'add table inet plumb_policy { flags dormant; }',
+    'add table bridge plumb_guard { flags dormant; }',
+    'add chain inet plumb_policy forward_in { policy drop; }',
   ]
   const command = pickOf(random)(commands)
   return { text: `nft ${command}`, isStrict: false, work: () => fixture.nft(command) }
@@ -317,6 +364,8 @@ const ALPHABET: readonly (readonly [letter: Letter, weight: number])[] = [
   [relabel, 3],
   [match, 5],
   [policy, 6],
+  [against, 4],
+  [lift, 4],
   [flow, 8],
   [service, 4],
   [restart, 3],
