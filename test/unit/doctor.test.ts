@@ -489,6 +489,22 @@ const FAULTS: readonly (readonly [code: string, facts: Facts, says: string])[] =
     'TCP port 80 of this node leads to container abc (10.64.0.2, fd00:64::2), and nginx (pid 7) listens there: nginx does not get packets from other machines; run kill 7',
   ],
   [
+    'DR44',
+    healthy({
+      pods: healthy().pods.map((one) => ({ ...one, hostPorts: [{ protocol: 'udp', port: 30_053, ip: 'any6' }] })),
+      services: [
+        {
+          ...service('x/dns', '10.96.0.1:53/UDP', '10.64.0.9:53'),
+          ports: ['10.96.0.1:53/UDP', '[fd00::1]:53/UDP'].map((at) => ({
+            ...(service('x/dns', at, '10.64.0.9:53').ports[0] as ServiceView['ports'][number]),
+            nodePort: 30_053,
+          })),
+        },
+      ],
+    }),
+    'UDP port 30053 of this node leads to container abc (10.64.0.2, fd00:64::2), and is the node port of the Service x/dns: the Service gets its packets, and the pod none; run kubectl --namespace x edit service dns',
+  ],
+  [
     'DR47',
     healthy(withStatus({ store: { name: 'kube', connected: true, isUnavailable: true } })),
     'The Node node-0 has the condition NetworkUnavailable, and its agent serves pods: the scheduler sends no pods to this node; run kubectl patch node node-0 --subresource=status --type=strategic -p \'{"status":{"conditions":[{"type":"NetworkUnavailable","status":"False","reason":"FlannelIsUp"}]}}\'',

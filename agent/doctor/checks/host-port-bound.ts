@@ -1,20 +1,31 @@
+import type { ServiceView } from '../../services/view.ts'
 import type { Check, Seen } from '../check.ts'
 import type { Listening } from '../facts/listeners.ts'
 import type { HostPort } from '../facts/pods.ts'
 
-/** A program of the node listens at the host port of a pod. The pod gets what comes from elsewhere (portmap). */
+/**
+ * A program of the node listens at the host port of a pod: the pod gets what comes from elsewhere (portmap). Or a Service
+ * has the same port as its node port: its rules come first.
+ */
 export const check: Check = {
   code: 'DR44',
-  title: 'a host port has two programs',
+  title: 'a host port has two users',
   severity: 'error',
-  detect({ pods, listeners }) {
+  detect({ pods, listeners, services }) {
     return pods.flatMap(({ container, ips, hostPorts }) =>
       hostPorts.flatMap((mapped): Seen[] => {
+        const pod = `container ${container} (${ips.join(', ')})`
+        const place = `${mapped.protocol.toUpperCase()} port ${mapped.port} of this node`
+        const service = (services ?? []).find((one) => hasNodePort(one, mapped))
+        if (service) {
+          const { namespace, name } = service
+          const what = `${place} leads to ${pod}, and is the node port of the Service ${namespace}/${name}`
+          const effect = 'the Service gets its packets, and the pod none'
+          return [{ what, effect, commands: [`kubectl --namespace ${namespace} edit service ${name}`] }]
+        }
         const found = listeners.find((one) => isSame(one, mapped))
         if (!found) return []
-        const pod = `container ${container} (${ips.join(', ')})`
         const program = found.pid === undefined ? 'a program' : `${found.name} (pid ${found.pid})`
-        const place = `${mapped.protocol.toUpperCase()} port ${mapped.port} of this node`
         return [
           {
             what: `${place} leads to ${pod}, and ${program} listens there`,
@@ -25,6 +36,16 @@ export const check: Check = {
       }),
     )
   },
+}
+
+// An address of a view has its protocol: `10.96.0.1:80/TCP`, `[fd00::1]:80/TCP`.
+function hasNodePort({ ports }: ServiceView, { protocol, port, ip }: HostPort): boolean {
+  const isSix = ip === 'any6' || ip.includes(':')
+  return ports.some(
+    ({ nodePort, addresses }) =>
+      nodePort === port &&
+      addresses.some((one) => one.startsWith('[') === isSix && one.endsWith(`/${protocol.toUpperCase()}`)),
+  )
 }
 
 // A program that listens at the loopback address is for the node alone.
