@@ -74,9 +74,9 @@ export class Repairs {
     if (pause > 0) part.queue.add('fight', pause)
     const repaired = this.count(kind) + what.length
     this.#counts.set(kind, repaired)
-    // Several parts repair objects of one kind, and one of them tells how many there are.
-    const known = this.#now.kinds[kind]
-    if (known) this.#now.kinds = { ...this.#now.kinds, [kind]: { ...known, repaired } }
+    // Several parts repair objects of one kind, and one of them may tell how many there are.
+    const known = this.#now.kinds[kind] ?? { wanted: 0, programmed: 0 }
+    this.#now.kinds = { ...this.#now.kinds, [kind]: { ...known, repaired } }
     const titles = what.slice(0, NAMED).map(({ title }) => title)
     const text = `${titles.join(', ')}${what.length > NAMED ? ` and ${what.length - NAMED} more` : ''}`
     this.#now.repairs = [...this.#now.repairs, { at: Date.now(), what: text, part: part.name }].slice(-REMEMBERED)

@@ -217,7 +217,9 @@ describe('plumb agent: ready, degraded, not ready', () => {
           await until(isBack, 4000)
         }
         assert.match(agent.log(), /repaired changes of another program: .*run\/subnet\.env/)
-        assert.equal((await agent.status())?.state, 'ready')
+        const status = await agent.status()
+        assert.equal(status?.state, 'ready')
+        assert.ok((status?.kinds['file']?.repaired ?? 0) > 0, 'plumb_repairs_total has no series for files')
       },
     ),
   )

@@ -863,7 +863,7 @@ describe('a network that comes before that of the agent', () => {
 })
 
 describe('a bridge with the address of an earlier subnet', () => {
-  const found = (delegate: object, podIp: string) => {
+  const seen = (delegate: object, podIp: string) => {
     const { lists, links, pods } = healthy()
     const text = JSON.stringify({ cniVersion: '1.0.0', name: 'cbr0', plugins: [{ type: 'flannel', delegate }] })
     return examine(
@@ -874,8 +874,10 @@ describe('a bridge with the address of an earlier subnet', () => {
         ),
         pods: pods.map((one) => ({ ...one, ips: [podIp as Ip] })),
       }),
-    ).findings.flatMap(({ code, text }) => (code === 'DR28' ? [text.slice(text.indexOf(': ') + 2)] : []))
+    ).findings.filter(({ code }) => code === 'DR28')
   }
+  const found = (delegate: object, podIp: string) =>
+    seen(delegate, podIp).map(({ text }) => text.slice(text.indexOf(': ') + 2))
   it('DR28: stops no pod of a list with forceAddress, which the next pod follows: only pods of the earlier subnet are the worse', () => {
     assert.deepEqual(found({ forceAddress: true }, '10.64.0.2'), [])
     assert.deepEqual(found({ forceAddress: true }, '10.99.0.2'), [
@@ -883,6 +885,15 @@ describe('a bridge with the address of an earlier subnet', () => {
     ])
     for (const ip of ['10.64.0.2', '10.99.0.2'])
       assert.deepEqual(found({}, ip), ['pods fail with "cni0 already has an IP address different from"'])
+  })
+  it('DR28: the way to mend it cuts no living pod: the node is drained before their gateway goes', () => {
+    const commands = (ip: string) => seen({}, ip).flatMap((one) => one.commands)
+    assert.deepEqual(commands('10.64.0.2'), ['ip addr del 10.99.0.1/24 dev cni0'])
+    assert.deepEqual(commands('10.99.0.2'), [
+      'kubectl drain node-0 --ignore-daemonsets --delete-emptydir-data',
+      'ip addr del 10.99.0.1/24 dev cni0',
+      'kubectl uncordon node-0',
+    ])
   })
 })
 

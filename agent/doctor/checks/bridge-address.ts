@@ -10,7 +10,7 @@ export const check: Check = {
   title: 'bridge has the address of another subnet',
   severity: 'error',
   inAgent: 'node',
-  detect({ links, lists, network, pods }) {
+  detect({ links, lists, network, pods, agent }) {
     if (!network) return []
     const [first] = lists.files
     const isFlannel = first?.list?.plugins.some(({ type }) => type === 'flannel') === true
@@ -33,9 +33,17 @@ export const check: Check = {
           effect: isForced
             ? 'the next pod takes it away, and the pods of that subnet lose their gateway'
             : `pods fail with "${name} already has an IP address different from"`,
-          commands: ofPods.length > 0 ? [`ip addr del ${cidr} dev ${name}`] : [`ip link del dev ${name}`],
+          commands:
+            behind.length > 0
+              ? drained(agent?.node ?? 'NODE', [`ip addr del ${cidr} dev ${name}`])
+              : [ofPods.length > 0 ? `ip addr del ${cidr} dev ${name}` : `ip link del dev ${name}`],
         },
       ]
     })
   },
+}
+
+// The address is the gateway of living pods, which come back with addresses of the subnet of now.
+function drained(node: string, commands: readonly string[]): string[] {
+  return [`kubectl drain ${node} --ignore-daemonsets --delete-emptydir-data`, ...commands, `kubectl uncordon ${node}`]
 }
