@@ -108,7 +108,7 @@ async function helm(): Promise<void> {
 async function e2e(): Promise<void> {
   await cluster()
   await timed('e2e.test', BIN, () =>
-    go(['test', '-c', '-ldflags', flags(), '-o', join(BIN, 'e2e.test'), 'k8s.io/kubernetes/test/e2e']),
+    go(['test', '-c', '-vet=off', '-ldflags', flags(), '-o', join(BIN, 'e2e.test'), 'k8s.io/kubernetes/test/e2e']),
   )
   await timed('ginkgo', BIN, () => go(['build', '-o', join(BIN, 'ginkgo'), 'github.com/onsi/ginkgo/v2/ginkgo']))
 }

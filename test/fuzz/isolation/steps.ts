@@ -161,12 +161,12 @@ const relabel: Letter = (fixture, random) => {
   }
 }
 
-// A pod, a namespace or the Node outside gets the labels that a policy in force names.
+// A pod, a namespace or the Node outside gets the labels that a policy in force names. Often it is an end of a flow.
 const match: Letter = (fixture, random) => {
   const pick = pickOf(random)
   const known = fixture.world.known()
-  const policies = [...ofKind(known, 'NetworkPolicy'), ...ofKind(known, 'ClusterNetworkPolicy')]
-  const wanted = pick(policies.flatMap(labelsIn))
+  const one = pick([...ofKind(known, 'NetworkPolicy'), ...ofKind(known, 'ClusterNetworkPolicy')])
+  const wanted = pick(labelsIn(one))
   if (!wanted) return undefined
   const text = (what: string) => `labels of ${what} as a policy names them: ${JSON.stringify(wanted)}`
   const isStrict = fixture.isBlind
@@ -178,8 +178,9 @@ const match: Letter = (fixture, random) => {
     const work = () => fixture.world.put(kind, { ...metadata, labels: wanted }, rest)
     return { text: text(`${kind} ${name}`), isStrict, work }
   }
-  const busy = fixture.flows.flatMap((one) => [one.from, fixture.endOf(one)]).filter((one) => one && isSlot(one))
-  const slot = pick([...(busy as Slot[]), ...fixture.living].filter(({ labels, ips }) => labels && ips.length > 0))
+  const ends = fixture.flows.flatMap((flow) => [flow.from, fixture.endOf(flow)])
+  const busy = ends.filter((end): end is Slot => end !== undefined && isSlot(end))
+  const slot = pick([...busy, ...fixture.living].filter(({ labels, ips }) => labels && ips.length > 0))
   const labels = { ...slot?.labels, ...wanted }
   return slot && { text: text(slot.name), isStrict, work: () => fixture.object(slot, labels) }
 }
@@ -222,7 +223,7 @@ const against: Letter = (fixture, random) => {
   const spec = {
     tier: 'Admin',
     priority: 0,
-    subject: { pods: { namespaceSelector: {}, podSelector: { matchLabels: { app: own.name } } } },
+    subject: { pods: { namespaceSelector: {}, podSelector: {} } },
     [side]: [{ action: 'Deny', [side === 'ingress' ? 'from' : 'to']: [peer] }],
   }
   return {
@@ -362,9 +363,9 @@ const ALPHABET: readonly (readonly [letter: Letter, weight: number])[] = [
   [attach, 7],
   [object, 3],
   [relabel, 3],
-  [match, 5],
+  [match, 6],
   [policy, 6],
-  [against, 4],
+  [against, 5],
   [lift, 4],
   [flow, 8],
   [service, 4],
