@@ -5,8 +5,7 @@ import type { Output, Run } from './run.ts'
 
 // How tools say that the thing to show does not exist, or that the kernel knows no such things. After any other message
 // the thing may exist.
-const ABSENT =
-  /No such|does not exist|doesn't exist|[Cc]annot find|not supported|[Uu]nsupported|disabled/
+const ABSENT = /No such|does not exist|doesn't exist|[Cc]annot find|not supported|[Uu]nsupported|disabled/
 // The first is iproute2's, when the kernel's list changed while it was read. The exit status is 0, and the list may lack
 // objects. The second is nft's, when another program changed the ruleset while nft asked for an element.
 const INTERRUPTED = /Dump was interrupted|Interrupted system call/
