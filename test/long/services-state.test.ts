@@ -25,6 +25,17 @@ function serve(fixture: Fixture, spec: object, backends: readonly ('a' | 'b' | '
   for (const family of [4, 6] as const) fixture.slice('s', backends, { family })
 }
 
+// A Service whose address only some sources may ask.
+async function restrict(fixture: Fixture): Promise<void> {
+  fixture.service(
+    'b',
+    { clusterIP: '10.96.0.12', type: 'LoadBalancer', loadBalancerSourceRanges: ['10.0.0.0/8'] },
+    { status: { loadBalancer: { ingress: [{ ip: '192.0.2.20' }] } } },
+  )
+  fixture.slice('b', ['a'])
+  await fixture.sync()
+}
+
 describe('Services: state', () => {
   it(
     'SV37 SV39 SV41 session affinity on ClusterIP and NodePort, in both families; switched on and off; an endpoint that goes is replaced for good',
@@ -170,13 +181,7 @@ describe('Services: state', () => {
     'SV48 elements, a chain, a rule and the table that somebody removes come back, and the log says so; UDP connections stay',
     withFixture(async (fixture) => {
       serve(fixture, { clusterIP: VIP, type: 'LoadBalancer', loadBalancerSourceRanges: ['10.0.0.0/8'] })
-      fixture.service(
-        'b',
-        { clusterIP: '10.96.0.12', type: 'LoadBalancer', loadBalancerSourceRanges: ['10.0.0.0/8'] },
-        { status: { loadBalancer: { ingress: [{ ip: '192.0.2.20' }] } } },
-      )
-      fixture.slice('b', ['a'])
-      await fixture.sync()
+      await restrict(fixture)
       const works = async () => names(await fixture.tcp('p', VIP, 80, { count: 40, ms: 300 })) === 'abc'
       assert.ok(await works())
       const [agent] = fixture.agents
@@ -250,13 +255,7 @@ describe('Services: state', () => {
     'F20s10 source ranges that somebody opens come back: a rule, a restricted address, an allowed range; and the addresses of pods',
     withFixture(async (fixture) => {
       const { ns } = fixture.n1
-      fixture.service(
-        'b',
-        { clusterIP: '10.96.0.12', type: 'LoadBalancer', loadBalancerSourceRanges: ['10.0.0.0/8'] },
-        { status: { loadBalancer: { ingress: [{ ip: '192.0.2.20' }] } } },
-      )
-      fixture.slice('b', ['a'])
-      await fixture.sync()
+      await restrict(fixture)
       const all = async () =>
         (
           await Promise.all(
@@ -285,13 +284,7 @@ describe('Services: state', () => {
     'addresses and source ranges that somebody changes right after the agent wrote them come back, too',
     withFixture(async (fixture) => {
       const { n1, agents } = fixture
-      fixture.service(
-        'b',
-        { clusterIP: '10.96.0.12', type: 'LoadBalancer', loadBalancerSourceRanges: ['10.0.0.0/8'] },
-        { status: { loadBalancer: { ingress: [{ ip: '192.0.2.20' }] } } },
-      )
-      fixture.slice('b', ['a'])
-      await fixture.sync()
+      await restrict(fixture)
       const all = async () =>
         (
           await Promise.all(

@@ -49,38 +49,19 @@ describe('BGP: routes to nodes by BIRD', () => {
     }).call(this)
   })
 
-  it('[BE32] a change from BIRD to agent that is taken back, as a session does not come back, loses no packet', async function () {
-    const yaml = (asn: number, programs: string) =>
-      `confirmSeconds: 6\nprograms: ${programs}\npeers: [{ name: tor, address: ${TOR.ip}, asn: ${asn} }]\n`
-    const withTor = torConf({ nodes: [1, 2] })
-    await withBgp({ count: 2, yaml: yaml(TOR.asn, 'bird'), tor: withTor }, async ({ agents, nodes, pods, write }) => {
-      for (const agent of agents) await established(agent)
-      const [first, one, two] = [nodes[0], pods[0], pods[1]]
-      assert.ok(first && one && two)
-      await until(async () => (await routes(first, 'bird')).length === 1)
-      const going = await flows(one.ns, two.ns, [one.ip, two.ip])
-      write(yaml(65_009, 'agent'))
-      await until(async () => (await routes(first, '112')).length === 1, 30_000)
+  it(
+    '[BE32] a change from BIRD to agent that is taken back, as a session does not come back, loses no packet',
+    refused(async ({ agents }, first) => {
       for (const agent of agents) await isDegraded(agent, /^The change of .* is taken back/)
       for (const agent of agents) await isBy(agent, 'bird')
       await until(async () => (await routes(first, '112')).length === 0, 30_000)
       assert.equal((await routes(first, 'bird')).length, 1)
-      unharmed(await going.end())
-    }).call(this)
-  })
+    }),
+  )
 
-  it('a route of the agent stays until BIRD has its own in the kernel, also when BIRD cannot write it for a while', async function () {
-    const yaml = (asn: number, programs: string) =>
-      `confirmSeconds: 6\nprograms: ${programs}\npeers: [{ name: tor, address: ${TOR.ip}, asn: ${asn} }]\n`
-    const withTor = torConf({ nodes: [1, 2] })
-    await withBgp({ count: 2, yaml: yaml(TOR.asn, 'bird'), tor: withTor }, async ({ agents, nodes, pods, write }) => {
-      for (const agent of agents) await established(agent)
-      const [first, one, two] = [nodes[0], pods[0], pods[1]]
-      assert.ok(first && one && two)
-      await until(async () => (await routes(first, 'bird')).length === 1)
-      const going = await flows(one.ns, two.ns, [one.ip, two.ip])
-      write(yaml(65_009, 'agent'))
-      await until(async () => (await routes(first, '112')).length === 1, 30_000)
+  it(
+    'a route of the agent stays until BIRD has its own in the kernel, also when BIRD cannot write it for a while',
+    refused(async ({ agents }, first, two) => {
       await until(async () => (await routes(first, 'bird')).length === 0, 30_000)
       // The kernel has no room for BIRD's route beside this one, which leads nowhere and counts less than the agent's.
       const blocking = ['unreachable', two.ip.replace(/\d+$/, '0/24'), 'proto', 'static', 'metric', '32']
@@ -92,9 +73,8 @@ describe('BGP: routes to nodes by BIRD', () => {
       await first.ns.ip('route', 'delete', ...blocking)
       await until(async () => (await routes(first, 'bird')).length === 1, 30_000)
       await until(async () => (await routes(first, '112')).length === 0, 30_000)
-      unharmed(await going.end())
-    }).call(this)
-  })
+    }),
+  )
 
   it('an agent that starts with BGP by BIRD for the first time keeps its routes until BIRD has them', async function () {
     await withBgp({ count: 2, yaml: '', tor }, async ({ agents, nodes, pods, write }) => {
@@ -175,3 +155,25 @@ describe('BGP: routes to nodes by BIRD', () => {
     }).call(this)
   })
 })
+
+/**
+ * Wraps a test in which two nodes change from BIRD's routes to the agent's, with a session that does not come back: the
+ * change will be taken back. Between the two nodes' pods no packet may be lost.
+ */
+function refused(work: (scene: BgpScene, first: Node, there: BgpScene['pods'][number]) => Promise<void>) {
+  const yaml = (asn: number, programs: string) =>
+    `confirmSeconds: 6\nprograms: ${programs}\npeers: [{ name: tor, address: ${TOR.ip}, asn: ${asn} }]\n`
+  const given = { count: 2, yaml: yaml(TOR.asn, 'bird'), tor: torConf({ nodes: [1, 2] }) }
+  return withBgp(given, async (scene) => {
+    const { agents, nodes, pods, write } = scene
+    for (const agent of agents) await established(agent)
+    const [first, one, two] = [nodes[0], pods[0], pods[1]]
+    assert.ok(first && one && two)
+    await until(async () => (await routes(first, 'bird')).length === 1)
+    const going = await flows(one.ns, two.ns, [one.ip, two.ip])
+    write(yaml(65_009, 'agent'))
+    await until(async () => (await routes(first, '112')).length === 1, 30_000)
+    await work(scene, first, two)
+    unharmed(await going.end())
+  })
+}

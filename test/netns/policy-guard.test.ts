@@ -79,7 +79,7 @@ const pings = async (from: Namespace, source: string, to: string) =>
 describe('the guard of pods’ addresses', () => {
   for (const isBridged of [true, false])
     it(
-      `NP75 ${isBridged ? 'on a bridge' : 'on links of their own'}: packets from an address that is not the pod’s are dropped, and those of its own pass, in both families`,
+      `NP75 ${isBridged ? 'on a bridge' : 'on links of their own'}: packets from its own addresses alone pass, in both families`,
       inNamespaces(['node', 'a', 'b'], async ({ node, a, b }, test) => {
         test.timeout(60_000)
         await pods(node, { a, b }, isBridged)
@@ -171,7 +171,7 @@ describe('the guard of pods’ addresses', () => {
   )
 
   it(
-    'a pod of a bridge gets no packet for another pod: not by its hardware address, not by a neighbour advertisement for it or for the gateway, and not as a router',
+    'a pod of a bridge gets no packet for another pod: not by its MAC, not by neighbour advertisements, and not as a router',
     inNamespaces(['node', 'a', 'b', 'c'], async ({ node, a, b, c }, test) => {
       test.timeout(60_000)
       await pods(node, { a, b }, true)
@@ -231,7 +231,7 @@ describe('the guard of pods’ addresses', () => {
   )
 
   it(
-    'frames with a tag and frames of another protocol than IP reach no pod that a policy isolates, from whatever port of the bridge, and leave none whose egress a policy restricts',
+    'frames with a tag or of another protocol than IP reach no isolated pod, and leave none whose egress is restricted',
     inNamespaces(['node', 'a', 'b'], async ({ node, a, b }, test) => {
       test.timeout(120_000)
       await pods(node, { a, b }, true)

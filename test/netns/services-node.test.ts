@@ -201,7 +201,7 @@ describe('Services: what kube-proxy does besides', () => {
   )
 
   it(
-    'session affinity leads to a program of the node beside NetworkPolicy, for clients from outside and whatever address and port the program has',
+    'session affinity leads to a program of the node beside NetworkPolicy, whatever address and port the program has',
     withFixture(async (fixture) => {
       const count = 8
       const own = await program(
