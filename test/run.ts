@@ -1,4 +1,4 @@
-import { appendFileSync, readFileSync, rmSync } from 'node:fs'
+import { appendFileSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { availableParallelism, tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
 import { parseArgs } from 'node:util'
@@ -56,8 +56,13 @@ const { values: flags, positionals: patterns } = parseArgs({
   },
 })
 const isAsked = ASKED.some((lane) => flags.only?.split(',').includes(lane))
-/** A test file that takes longer is stuck; its processes are killed. Overridden by PLUMB_TEST_LIMIT_S. */
+/**
+ * A test file in which no test begins or ends for so long is stuck; its processes are killed. A file as a whole may take
+ * as long as it needs: the machine may be busy. Overridden by PLUMB_TEST_LIMIT_S.
+ */
 const LIMIT_MS = Number(process.env['PLUMB_TEST_LIMIT_S'] ?? (isAsked ? 7200 : GUEST ? 900 : 300)) * 1000
+/** How often a report is looked at. */
+const LOOK_MS = 1000
 const jobs = [...checks(), ...files()].filter(
   ({ name }) => patterns.length === 0 || patterns.some((pattern) => name.includes(pattern.replace(/^\.\//, ''))),
 )
@@ -205,7 +210,7 @@ async function run(job: Job): Promise<Report> {
     ...(isRoot && { PLUMB_SANDBOX: '1' }),
   }
   const shown = isAsked ? (['pipe', 'inherit'] as const) : 'pipe'
-  const child = await execa(file, args, {
+  const running = execa(file, args, {
     cwd: ROOT,
     env,
     all: true,
@@ -213,9 +218,11 @@ async function run(job: Job): Promise<Report> {
     stdin: 'ignore',
     stdout: shown,
     stderr: shown,
-    timeout: LIMIT_MS,
     killSignal: 'SIGKILL',
   })
+  const watch = watchSilence(job.report, () => running.kill('SIGKILL'))
+  const child = await running
+  watch.end()
   const ms = performance.now() - started
   const said = child.all.trimEnd()
   if (!job.report)
@@ -228,14 +235,16 @@ async function run(job: Job): Promise<Report> {
           state: child.failed ? 'failed' : 'passed',
           title: job.name,
           ms,
-          text: child.failed ? said || String(child.shortMessage) : '',
+          text: child.failed
+            ? `${said || child.shortMessage}${watch.isSilent ? `\nkilled after ${LIMIT_MS / 1000} s` : ''}`
+            : '',
         },
       ],
     }
   const lines = read(job.report)
   const outcomes = lines.filter((line): line is Outcome => line.state !== 'begun' && line.state !== 'end')
   const last = lines.at(-1)
-  const reason = `${child.timedOut ? `it was killed after ${LIMIT_MS / 1000} s` : `it ended with status ${child.exitCode ?? child.signal}`}${last?.state === 'begun' ? ` in: ${last.title}` : ''}`
+  const reason = `${watch.isSilent ? `it was killed: no test began or ended for ${LIMIT_MS / 1000} s` : `it ended with status ${child.exitCode ?? child.signal}`}${last?.state === 'begun' ? ` in: ${last.title}` : ''}`
   if (last?.state !== 'end') outcomes.push({ state: 'failed', title: 'the process did not finish', ms, text: reason })
   else if (outcomes.length === 0) outcomes.push({ state: 'failed', title: 'no tests', ms, text: 'the file has none' })
   else if (child.failed && !outcomes.some(({ state }) => state === 'failed'))
@@ -249,6 +258,24 @@ async function run(job: Job): Promise<Report> {
         ? { ...one, state: 'failed', text: 'skipped without a reason (see test/support/skip.ts)' }
         : one,
     ),
+  }
+}
+
+// Calls back when nothing was written to a report for LIMIT_MS. Without a report that is the time since the start.
+function watchSilence(report: string | undefined, stuck: () => void) {
+  let [size, since, isSilent] = [-1, performance.now(), false]
+  const timer = setInterval(() => {
+    const now = report === undefined ? -1 : (statSync(report, { throwIfNoEntry: false })?.size ?? 0)
+    if (now !== size) [size, since] = [now, performance.now()]
+    if (isSilent || performance.now() - since < LIMIT_MS) return
+    isSilent = true
+    stuck()
+  }, LOOK_MS)
+  return {
+    get isSilent() {
+      return isSilent
+    },
+    end: () => clearInterval(timer),
   }
 }
 
