@@ -3,11 +3,11 @@ import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { accessOf, podNamespace } from '../agent/cluster/access.ts'
 import { Api } from '../agent/cluster/api.ts'
-import { clusterTargets } from '../agent/fleet/cluster.ts'
-import { type Targets, targetsOf } from '../agent/fleet/target.ts'
 import { readToken } from '../agent/health/token.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { version } from '../package.json'
+import { clusterTargets } from './fleet/cluster.ts'
+import { type Targets, targetsOf } from './fleet/target.ts'
 import type { Given } from './options.ts'
 
 /**

@@ -1,7 +1,8 @@
 // `plumb page`: the page of a fleet, on the machine of who looks at it.
-import { Collector } from '../agent/fleet/collector.ts'
-import { servePage } from '../agent/fleet/page-server.ts'
+
 import { shown, ValueError } from '../lib/text/errors.ts'
+import { Collector } from './fleet/collector.ts'
+import { servePage } from './fleet/page-server.ts'
 import { defaultKubeconfig, listOf, listOfPod } from './fleet-list.ts'
 import { choicesOf, describeOptions, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print } from './output.ts'

@@ -1,12 +1,12 @@
 import { readdirSync } from 'node:fs'
 import type { Protocol } from '../agent/cluster/reading.ts'
-import { initMessage } from '../agent/connectivity/sctp.ts'
 import { run } from '../lib/os/exec.ts'
 import { openWire } from '../lib/os/packets.ts'
 import { isSix } from '../lib/text/cidr.ts'
 import { CniError, CODE } from '../lib/text/errors.ts'
 import { bitsOf, type Ip } from '../lib/text/ip.ts'
 import { type NetnsPath, parse } from '../lib/text/values.ts'
+import { initMessage } from './connectivity/sctp.ts'
 
 /** A first packet to send. `isToNode`: its destination is the node itself. */
 export interface Trial {

@@ -1,15 +1,14 @@
 import { existsSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { SOCKET } from '../agent/health/health.ts'
-import { collect, type Sysdump } from '../agent/sysdump/sysdump.ts'
 import { remove, writeAtomic } from '../lib/os/files.ts'
 import { listFiles } from '../lib/os/reading.ts'
 import { CniError, CODE, ValueError } from '../lib/text/errors.ts'
 import { version } from '../package.json'
-
 import { choicesOf, describeOptions, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print, write } from './output.ts'
 import { placesOf } from './places.ts'
+import { collect, type Sysdump } from './sysdump/sysdump.ts'
 
 const names: readonly OptionName[] = [
   'since',

@@ -1,9 +1,10 @@
 // `plumb top`: a node or a fleet on the whole terminal. `top/` has the parts: sources, views, keys, drawing.
-import type { Fleet } from '../agent/fleet/fleet.ts'
+
 import { SOCKET } from '../agent/health/health.ts'
 import { shown, ValueError } from '../lib/text/errors.ts'
 import { printable } from '../lib/text/printable.ts'
 import { suggestion } from '../lib/text/shape.ts'
+import type { Fleet } from './fleet/fleet.ts'
 import { listOf } from './fleet-list.ts'
 import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print, table } from './output.ts'

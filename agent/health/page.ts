@@ -5,4 +5,4 @@ import { bundle } from './page/bundle.ts' with { type: 'macro' }
  * only with import(). Mocha loads tests with require(), and Bun 1.4 hangs on a macro in a required module.
  */
 export const page: { readonly html: string; readonly js: string; readonly css: string; readonly icon: string } =
-  bundle('node')
+  bundle('agent/health/page/main.tsx')

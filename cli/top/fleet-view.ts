@@ -1,6 +1,7 @@
 // Many nodes, as the collector knows them.
-import { badPairs, type Fleet, type FleetNode } from '../../agent/fleet/fleet.ts'
+
 import { isBad } from '../../agent/health/rows.ts'
+import { badPairs, type Fleet, type FleetNode } from '../fleet/fleet.ts'
 import type { Watched } from './draw.ts'
 import type { Line, Table } from './table.ts'
 import { countCell, factLines, lostCell, msCell, timeCell, titled } from './words.ts'

@@ -1,13 +1,13 @@
 // Where the screen gets its data: the agent of this node at its socket, or a collector of many agents.
 
-import { Collector } from '../../agent/fleet/collector.ts'
-import type { Fleet } from '../../agent/fleet/fleet.ts'
-import type { Targets } from '../../agent/fleet/target.ts'
 import type { Happening } from '../../agent/health/happenings.ts'
 import type { PodSummary } from '../../agent/policy/view.ts'
 import { pause } from '../../agent/scheduler/pause.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 import { unanswered } from '../ask.ts'
+import { Collector } from '../fleet/collector.ts'
+import type { Fleet } from '../fleet/fleet.ts'
+import type { Targets } from '../fleet/target.ts'
 import type { Watched } from './draw.ts'
 import { watchedFleet } from './fleet-view.ts'
 import { afterMessage, type NodeKnown, watchedNode } from './node-view.ts'

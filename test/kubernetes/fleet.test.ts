@@ -1,4 +1,4 @@
-// Tests agent/fleet and agent/connectivity in a real Kubernetes: agents by port-forward, far ends by kubectl exec.
+// Tests cli/fleet and cli/connectivity in a real Kubernetes: agents by port-forward, far ends by kubectl exec.
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'

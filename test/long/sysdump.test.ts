@@ -1,4 +1,4 @@
-// Tests cli/sysdump.ts and agent/sysdump on a node with an agent, a journal of systemd and an API server.
+// Tests cli/sysdump.ts and cli/sysdump on a node with an agent, a journal of systemd and an API server.
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'

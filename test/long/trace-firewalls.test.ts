@@ -1,4 +1,4 @@
-// Tests agent/trace beside other firewalls and proxies: firewalld itself, the chains of ufw and of kube-proxy.
+// Tests cli/trace beside other firewalls and proxies: firewalld itself, the chains of ufw and of kube-proxy.
 import assert from 'node:assert/strict'
 import { UFW } from '../support/doctor.ts'
 import { firewalld, missing } from '../support/firewalld.ts'

@@ -1,4 +1,4 @@
-// Tests agent/trace: traces that are killed at random moments.
+// Tests cli/trace: traces that are killed at random moments.
 import assert from 'node:assert/strict'
 import { readdirSync } from 'node:fs'
 import { inNamespaces, until } from '../support/harness.ts'

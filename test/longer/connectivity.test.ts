@@ -1,4 +1,4 @@
-// Tests agent/connectivity on three nodes, and by faults: each fault turns its own cases red, and no other ones.
+// Tests cli/connectivity on three nodes, and by faults: each fault turns its own cases red, and no other ones.
 import assert from 'node:assert/strict'
 import {
   type Case,

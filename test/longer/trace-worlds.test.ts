@@ -1,4 +1,4 @@
-// Tests agent/trace: the oracle against packets, over generated nodes.
+// Tests cli/trace: the oracle against packets, over generated nodes.
 import assert from 'node:assert/strict'
 import { inNamespaces, type Namespace } from '../support/harness.ts'
 import { nodeWithPods, sh, traced } from '../support/traces.ts'

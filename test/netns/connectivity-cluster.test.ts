@@ -1,4 +1,4 @@
-// Tests agent/connectivity with the Kubernetes API: Services, DNS and NetworkPolicy on two nodes, and what is left there.
+// Tests cli/connectivity with the Kubernetes API: Services, DNS and NetworkPolicy on two nodes, and what is left there.
 import { servedCluster } from '../support/connectivity.ts'
 import { testConnectivity } from '../support/suites/testConnectivity.ts'
 

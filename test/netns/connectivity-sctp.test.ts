@@ -1,9 +1,9 @@
-// Tests agent/connectivity/sctp.ts with its client and its echo server, over a router.
+// Tests cli/connectivity/sctp.ts with its client and its echo server, over a router.
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
-import { attempt } from '../../agent/connectivity/attempt.ts'
-import { serveInits } from '../../agent/connectivity/echo-server.ts'
-import { answerMessage, initMessage, readAnswer, readInit, SCTP } from '../../agent/connectivity/sctp.ts'
+import { attempt } from '../../cli/connectivity/attempt.ts'
+import { serveInits } from '../../cli/connectivity/echo-server.ts'
+import { answerMessage, initMessage, readAnswer, readInit, SCTP } from '../../cli/connectivity/sctp.ts'
 import { inside } from '../../lib/os/netns.ts'
 import { openRaw } from '../../lib/os/raw-packets.ts'
 import { parseIp } from '../../lib/text/ip.ts'

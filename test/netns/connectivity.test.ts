@@ -1,4 +1,4 @@
-// Tests agent/connectivity and cli/connectivity.ts on two nodes: what it says, and what it leaves.
+// Tests cli/connectivity and cli/connectivity.ts on two nodes: what it says, and what it leaves.
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,4 +1,4 @@
-// Tests agent/fleet: what hostile agents answer harms neither `plumb page` nor who looks at it.
+// Tests cli/fleet: what hostile agents answer harms neither `plumb page` nor who looks at it.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { createServer, type Socket } from 'node:net'
@@ -7,9 +7,9 @@ import { brotliCompressSync, gzipSync } from 'node:zlib'
 import type { Subprocess } from 'bun'
 import { accessOf } from '../../agent/cluster/access.ts'
 import { Api } from '../../agent/cluster/api.ts'
-import type { Fleet } from '../../agent/fleet/fleet.ts'
-import { askByPortForward } from '../../agent/fleet/port-forward.ts'
 import { serveHealth } from '../../agent/health/health.ts'
+import type { Fleet } from '../../cli/fleet/fleet.ts'
+import { askByPortForward } from '../../cli/fleet/port-forward.ts'
 import { cluster, knownOf, type Member } from '../support/fleet.ts'
 import { until } from '../support/harness.ts'
 import { kubeServer } from '../support/kube-server.ts'

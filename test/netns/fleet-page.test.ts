@@ -1,8 +1,8 @@
-// Tests agent/fleet: the page of a fleet.
+// Tests cli/fleet: the page of a fleet.
 import assert from 'node:assert/strict'
 import { source as AXE } from 'axe-core'
-import { type Fleet, judge, type Known } from '../../agent/fleet/fleet.ts'
-import { servePage } from '../../agent/fleet/page-server.ts'
+import { type Fleet, judge, type Known } from '../../cli/fleet/fleet.ts'
+import { servePage } from '../../cli/fleet/page-server.ts'
 import { cluster, knownOf, type Member, silent } from '../support/fleet.ts'
 import { until } from '../support/harness.ts'
 import { browsing, rowsOf, text } from '../support/status-page.ts'

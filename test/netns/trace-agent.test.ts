@@ -1,4 +1,4 @@
-// Tests agent/trace and cli/trace.ts beside an agent: policies and Services.
+// Tests cli/trace and cli/trace.ts beside an agent: policies and Services.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { until } from '../support/harness.ts'

@@ -1,4 +1,4 @@
-// Tests agent/trace/dropped.ts: the packets that a node drops, by reason.
+// Tests cli/trace/dropped.ts: the packets that a node drops, by reason.
 import assert from 'node:assert/strict'
 import { until } from '../support/harness.ts'
 import { arrives, dropped, onNodeWithPods as onNode, PLUMB, sh, traced, waiting } from '../support/traces.ts'

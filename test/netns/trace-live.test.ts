@@ -1,4 +1,4 @@
-// Tests agent/trace/live.ts: packets of programs, which a trace waits for.
+// Tests cli/trace/live.ts: packets of programs, which a trace waits for.
 import assert from 'node:assert/strict'
 import { PATIENCE, until } from '../support/harness.ts'
 import {

@@ -1,10 +1,10 @@
-// Tests agent/connectivity with a real kube-apiserver and its controllers, and with no more than the roles of the docs.
+// Tests cli/connectivity with a real kube-apiserver and its controllers, and with no more than the roles of the docs.
 
 import assert from 'node:assert/strict'
 import { accessOf } from '../../agent/cluster/access.ts'
 import { Api } from '../../agent/cluster/api.ts'
-import type { EndFacts } from '../../agent/connectivity/end.ts'
-import { makeTestObjects } from '../../agent/connectivity/test-objects.ts'
+import type { EndFacts } from '../../cli/connectivity/end.ts'
+import { makeTestObjects } from '../../cli/connectivity/test-objects.ts'
 import { parseIp } from '../../lib/text/ip.ts'
 import type { ClusterApi } from '../support/connectivity.ts'
 import { until } from '../support/harness.ts'

@@ -1,4 +1,4 @@
-// Tests agent/fleet with a real kube-apiserver, and with no more than the role of the docs.
+// Tests cli/fleet with a real kube-apiserver, and with no more than the role of the docs.
 import { type ApiServer, apiServer, missingApiServer } from '../support/kube-apiserver.ts'
 import { skip } from '../support/skip.ts'
 import { testFleet } from '../support/suites/testFleet.ts'

@@ -1,7 +1,7 @@
-import type { Known } from '../../agent/fleet/fleet.ts'
 import { Recorder } from '../../agent/health/recorder.ts'
 import type { Peer } from '../../agent/health/status.ts'
 import { summaryOf } from '../../agent/health/summary.ts'
+import type { Known } from '../../cli/fleet/fleet.ts'
 import { type KubeServer, kubeServer } from './kube-server.ts'
 import { peers, type Scripted, scripted } from './scripted.ts'
 

@@ -3,8 +3,8 @@ import { rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Browser, Page } from 'playwright-core'
-import { servePage } from '../../agent/fleet/page-server.ts'
 import { serveHealth } from '../../agent/health/health.ts'
+import { servePage } from '../../cli/fleet/page-server.ts'
 import { fleetScene, NOW, type NodeScene, nodeScene } from './picture-scenes.ts'
 
 /** The folder of the pictures. */

@@ -1,10 +1,10 @@
-// Tests agent/connectivity/cases.ts, agent/connectivity/dns.ts and agent/connectivity/junit.ts.
+// Tests cli/connectivity/cases.ts, cli/connectivity/dns.ts and cli/connectivity/junit.ts.
 import assert from 'node:assert/strict'
-import { leftOut, routesOf } from '../../agent/connectivity/cases.ts'
-import type { Result } from '../../agent/connectivity/connectivity.ts'
-import { dnsAnswer, dnsQuestion } from '../../agent/connectivity/dns.ts'
-import type { EndFacts, Place } from '../../agent/connectivity/end.ts'
-import { junitText } from '../../agent/connectivity/junit.ts'
+import { leftOut, routesOf } from '../../cli/connectivity/cases.ts'
+import type { Result } from '../../cli/connectivity/connectivity.ts'
+import { dnsAnswer, dnsQuestion } from '../../cli/connectivity/dns.ts'
+import type { EndFacts, Place } from '../../cli/connectivity/end.ts'
+import { junitText } from '../../cli/connectivity/junit.ts'
 import { parseIp } from '../../lib/text/ip.ts'
 
 function endOf(n: number): EndFacts {

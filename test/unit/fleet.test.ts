@@ -1,11 +1,11 @@
-// Tests agent/fleet/fleet.ts, agent/fleet/matrix.ts, agent/fleet/zones.ts, agent/fleet/answer.ts and
-// agent/fleet/port-forward.ts.
+// Tests cli/fleet/fleet.ts, cli/fleet/matrix.ts, cli/fleet/zones.ts, cli/fleet/answer.ts and
+// cli/fleet/port-forward.ts.
 import assert from 'node:assert/strict'
 import { gzipSync } from 'node:zlib'
-import { readSummary, summaryFromStatus } from '../../agent/fleet/answer.ts'
-import { badPairs, type Fleet, judge, type Known } from '../../agent/fleet/fleet.ts'
-import { replyOf } from '../../agent/fleet/port-forward.ts'
 import type { Finding, Peer } from '../../agent/health/status.ts'
+import { readSummary, summaryFromStatus } from '../../cli/fleet/answer.ts'
+import { badPairs, type Fleet, judge, type Known } from '../../cli/fleet/fleet.ts'
+import { replyOf } from '../../cli/fleet/port-forward.ts'
 import { cluster, knownOf, type Member, silent } from '../support/fleet.ts'
 import { generator } from '../support/random.ts'
 

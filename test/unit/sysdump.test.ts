@@ -1,14 +1,14 @@
-// Tests agent/sysdump: what is removed, what gets a stand-in, and the archive.
+// Tests cli/sysdump: what is removed, what gets a stand-in, and the archive.
 import assert from 'node:assert/strict'
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import fc from 'fast-check'
-import { Archive } from '../../agent/sysdump/archive.ts'
-import { podLogs } from '../../agent/sysdump/pod-logs.ts'
-import { Redactor } from '../../agent/sysdump/redactor.ts'
-import { isSensitive } from '../../agent/sysdump/sensitive.ts'
-import { StandIns } from '../../agent/sysdump/stand-ins.ts'
+import { Archive } from '../../cli/sysdump/archive.ts'
+import { podLogs } from '../../cli/sysdump/pod-logs.ts'
+import { Redactor } from '../../cli/sysdump/redactor.ts'
+import { isSensitive } from '../../cli/sysdump/sensitive.ts'
+import { StandIns } from '../../cli/sysdump/stand-ins.ts'
 import { bitsOf, type Ip } from '../../lib/text/ip.ts'
 
 /** First bytes of addresses that stay, or whose stand-ins may be such addresses. */

@@ -1,13 +1,13 @@
-// Tests agent/trace: the oracle over facts, what is seen, the packet and the messages of the kernel.
+// Tests cli/trace: the oracle over facts, what is seen, the packet and the messages of the kernel.
 import assert from 'node:assert/strict'
 import type { Link } from '../../agent/doctor/facts/links.ts'
 import type { Chain } from '../../agent/doctor/facts/ruleset.ts'
-import { question, read } from '../../agent/trace/far-lines.ts'
-import { compare, type Outcomes } from '../../agent/trace/hops.ts'
-import { type Attempt, foresee, type Local, type TraceFacts } from '../../agent/trace/oracle.ts'
-import { conditionsOf, headersOf, type Probe, packetOf } from '../../agent/trace/packet.ts'
-import { observe } from '../../agent/trace/seen.ts'
-import type { Sight } from '../../agent/trace/sights.ts'
+import { question, read } from '../../cli/trace/far-lines.ts'
+import { compare, type Outcomes } from '../../cli/trace/hops.ts'
+import { type Attempt, foresee, type Local, type TraceFacts } from '../../cli/trace/oracle.ts'
+import { conditionsOf, headersOf, type Probe, packetOf } from '../../cli/trace/packet.ts'
+import { observe } from '../../cli/trace/seen.ts'
+import type { Sight } from '../../cli/trace/sights.ts'
 import { dropsIn, dropsOf } from '../../lib/os/drop-reasons.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 

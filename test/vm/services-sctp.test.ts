@@ -1,8 +1,8 @@
-// Tests agent/services with real associations of SCTP, and agent/connectivity beside a kernel that has SCTP.
+// Tests agent/services with real associations of SCTP, and cli/connectivity beside a kernel that has SCTP.
 import assert from 'node:assert/strict'
 import { execa } from 'execa'
-import { attempt } from '../../agent/connectivity/attempt.ts'
-import { serveInits } from '../../agent/connectivity/echo-server.ts'
+import { attempt } from '../../cli/connectivity/attempt.ts'
+import { serveInits } from '../../cli/connectivity/echo-server.ts'
 import { parse } from '../../lib/text/values.ts'
 import { inNamespaces, until } from '../support/harness.ts'
 import { linesOf } from '../support/lines.ts'

@@ -2,18 +2,17 @@ import { readFileSync } from 'node:fs'
 
 /** The parts of the style sheet. Later parts override earlier parts. */
 const STYLES = ['base', 'parts', 'peers', 'narrow']
-/** The first file of the script of each page. */
-const ENTRIES = { node: 'main.tsx', fleet: '../../fleet/page/main.tsx' } as const
+const ROOT = `${import.meta.dir}/../../..`
 
 /**
- * Makes a page's files as texts. This function is a macro. Bun runs it when it builds the executable or loads a test.
+ * Makes a page's files as texts. `entry` is the first file of its script, from the root of the sources. This function is a macro. Bun runs it when it builds the executable or loads a test.
  * Bun inserts the returned value, so the page's sources are not needed later. Throws Error with `bun build`'s output.
  */
-export function bundle(page: keyof typeof ENTRIES): { html: string; js: string; css: string; icon: string } {
+export function bundle(entry: string): { html: string; js: string; css: string; icon: string } {
   const text = (name: string) => readFileSync(`${import.meta.dir}/${name}`, 'utf8')
   return {
     html: text('index.html'),
-    js: script(`${import.meta.dir}/${ENTRIES[page]}`),
+    js: script(`${ROOT}/${entry}`),
     css: STYLES.map((name) => text(`${name}.css`)).join(''),
     icon: text('icon.svg'),
   }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { accessOf } from '../../../agent/cluster/access.ts'
 import { Api } from '../../../agent/cluster/api.ts'
-import { clusterTargets } from '../../../agent/fleet/cluster.ts'
+import { clusterTargets } from '../../../cli/fleet/cluster.ts'
 import { until } from '../harness.ts'
 import { rulesOf } from '../kube-apiserver.ts'
 import type { Raw, Rule } from '../kube-server.ts'

@@ -1,10 +1,10 @@
 // What agents answer, read with care: another version may say it differently, and a stranger may answer at the address.
 import * as v from 'valibot'
+import { type PeerState, type Row, rowOf } from '../../agent/health/rows.ts'
+import type { Peer, Status } from '../../agent/health/status.ts'
+import { type RowSummary, type Summary, summaryOf } from '../../agent/health/summary.ts'
+import { isNodeName } from '../../agent/lease/node-name.ts'
 import { printable } from '../../lib/text/printable.ts'
-import { type PeerState, type Row, rowOf } from '../health/rows.ts'
-import type { Peer, Status } from '../health/status.ts'
-import { type RowSummary, type Summary, summaryOf } from '../health/summary.ts'
-import { isNodeName } from '../lease/node-name.ts'
 
 const HOUR_MS = 3_600_000
 /** The most milliseconds of a Date (ECMA-262, section 21.4.1.1). */

@@ -1,7 +1,7 @@
 // One request to a port of a pod through the API server, over a WebSocket of the protocol v4.channel.k8s.io
 // (k8s.io/kubelet/pkg/cri/streaming/portforward). It has two channels per port, data and error. The first message of
 // each has the port, in two bytes.
-import type { Api } from '../cluster/api.ts'
+import type { Api } from '../../agent/cluster/api.ts'
 import { longestOf, type Reply, textOf, tooLong } from './target.ts'
 
 /** A port of a pod. */

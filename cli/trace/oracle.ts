@@ -1,13 +1,14 @@
 // What should happen to a packet, hop by hop: a pure function over facts of the node, the agent's objects and the
 // kernel's own answers about routes.
+
+import type { Link } from '../../agent/doctor/facts/links.ts'
+import { type Chain, rulesIn } from '../../agent/doctor/facts/ruleset.ts'
+import { drops, type Forwarded } from '../../agent/doctor/forward-chains.ts'
+import type { Decision } from '../../agent/policy/view.ts'
+import type { ServiceView } from '../../agent/services/view.ts'
 import { sysctlName } from '../../lib/os/sysctls.ts'
 import { contains, hostCidr, isSix } from '../../lib/text/cidr.ts'
 import type { Ip } from '../../lib/text/ip.ts'
-import type { Link } from '../doctor/facts/links.ts'
-import { type Chain, rulesIn } from '../doctor/facts/ruleset.ts'
-import { drops, type Forwarded } from '../doctor/forward-chains.ts'
-import type { Decision } from '../policy/view.ts'
-import type { ServiceView } from '../services/view.ts'
 import type { HopName, Outcome, Outcomes } from './hops.ts'
 import type { Protocol } from './packet.ts'
 

@@ -1,8 +1,17 @@
 // The page of a fleet: a server on the operator's machine. The page asks it for the fleet every few seconds.
 
-import { compressed, foreign, isForeign, isLocal, misdirected, packed, tagged, withHeaders } from '../health/guard.ts'
-import { escaped, withoutScript } from '../health/plain-status.ts'
-import { type Asked, listen, plain, type Reply } from '../node/http.ts'
+import {
+  compressed,
+  foreign,
+  isForeign,
+  isLocal,
+  misdirected,
+  packed,
+  tagged,
+  withHeaders,
+} from '../../agent/health/guard.ts'
+import { escaped, withoutScript } from '../../agent/health/plain-status.ts'
+import { type Asked, listen, plain, type Reply } from '../../agent/node/http.ts'
 import type { Fleet } from './fleet.ts'
 
 /** What a link on any other page may open. */

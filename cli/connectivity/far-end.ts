@@ -1,7 +1,8 @@
 // The ends of other nodes. They run `plumb connectivity end` there, by ssh or kubectl, and speak lines of JSON.
+
+import type { Report } from '../../agent/doctor/doctor.ts'
 import { CniError, CODE } from '../../lib/text/errors.ts'
 import { linesOf } from '../../lib/text/lines.ts'
-import type { Report } from '../doctor/doctor.ts'
 import type { Attempt, Outcome } from './attempt.ts'
 import type { End, EndFacts, PlaceName } from './end.ts'
 import type { PodNames } from './test-pods.ts'

@@ -1,6 +1,6 @@
 // The agents of a cluster: a target for each Node. The API server leads to the agent of a node by port-forward.
-import { type Api, ApiError } from '../cluster/api.ts'
-import { isNodeName } from '../lease/node-name.ts'
+import { type Api, ApiError } from '../../agent/cluster/api.ts'
+import { isNodeName } from '../../agent/lease/node-name.ts'
 import { askByPortForward, type PodPort } from './port-forward.ts'
 import type { Reply, Target, Targets } from './target.ts'
 

@@ -1,5 +1,5 @@
 // A trace of a packet that a program sends: the trace sends nothing, and waits for one.
-import type { Decision } from '../policy/view.ts'
+import type { Decision } from '../../agent/policy/view.ts'
 import { wishMarks } from './marks.ts'
 import { type Probe, realProbeOf, type Wish } from './packet.ts'
 import { type Heard, Reader } from './sights.ts'

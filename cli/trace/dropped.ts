@@ -1,7 +1,8 @@
 // Packets of programs that the node drops: the trace sends nothing, and counts them by what dropped them.
+
+import type { Link } from '../../agent/doctor/facts/links.ts'
 import type { Traced } from '../../lib/os/nft-trace.ts'
 import type { Ip } from '../../lib/text/ip.ts'
-import type { Link } from '../doctor/facts/links.ts'
 import type { HopName } from './hops.ts'
 import { foresee, type TraceFacts } from './oracle.ts'
 import { endsIn, type Flow, type Protocol } from './packet.ts'

@@ -2,9 +2,9 @@
 // Begin here. `collectors.ts` lists what is in it, `redactor.ts` removes secrets, `stand-ins.ts` replaces addresses and
 // names.
 import { hostname } from 'node:os'
-import type { Facts } from '../doctor/facts/facts.ts'
-import { readProcesses } from '../doctor/facts/processes.ts'
-import { type Places, readFacts } from '../doctor/facts/read.ts'
+import type { Facts } from '../../agent/doctor/facts/facts.ts'
+import { readProcesses } from '../../agent/doctor/facts/processes.ts'
+import { type Places, readFacts } from '../../agent/doctor/facts/read.ts'
 import { Archive } from './archive.ts'
 import { COLLECTORS, type Collector, type Scene } from './collectors.ts'
 import { learnSecrets } from './known-secrets.ts'
