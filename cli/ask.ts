@@ -1,5 +1,5 @@
-import { type ROTATE, SOCKET } from '../agent/health/health.ts'
-import type { Status } from '../agent/health/status.ts'
+import { type ROTATE, SOCKET } from '../agent/http/server.ts'
+import type { Status } from '../agent/state/status.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import {
   type Abouts,

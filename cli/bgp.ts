@@ -1,5 +1,5 @@
-import { span } from '../agent/health/phrases.ts'
-import type { BgpSession, Status } from '../agent/health/status.ts'
+import { span } from '../agent/state/phrases.ts'
+import type { BgpSession, Status } from '../agent/state/status.ts'
 import { ask } from './ask.ts'
 import { table } from './output.ts'
 

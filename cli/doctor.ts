@@ -1,7 +1,7 @@
 import { CHECKS } from '../agent/doctor/checks/index.ts'
 import { examine, type Report } from '../agent/doctor/doctor.ts'
 import { readFacts } from '../agent/doctor/facts/read.ts'
-import type { Finding } from '../agent/health/status.ts'
+import type { Finding } from '../agent/state/status.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { printable } from '../lib/text/printable.ts'
 import { suggestion } from '../lib/text/shape.ts'

@@ -1,6 +1,6 @@
-import { line } from '../agent/health/phrases.ts'
-import { nameOf, ordered, reach } from '../agent/health/reachability.ts'
-import type { Peer, Status } from '../agent/health/status.ts'
+import { line } from '../agent/state/phrases.ts'
+import { nameOf, ordered, reach } from '../agent/state/reachability.ts'
+import type { Peer, Status } from '../agent/state/status.ts'
 import { ask } from './ask.ts'
 import { table } from './output.ts'
 

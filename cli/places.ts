@@ -1,6 +1,6 @@
 import type { Places } from '../agent/doctor/facts/read.ts'
-import type { Status } from '../agent/health/status.ts'
 import type { ServiceView } from '../agent/services/view.ts'
+import type { Status } from '../agent/state/status.ts'
 import { SOCKET as POLICY_SOCKET } from '../lib/nft/admission.ts'
 import { answerOf } from './ask.ts'
 import type { Given } from './options.ts'

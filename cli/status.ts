@@ -1,6 +1,6 @@
-import { durationWords, line, span, storeWords } from '../agent/health/phrases.ts'
-import { drift, total, unreachable } from '../agent/health/reachability.ts'
-import type { BgpStatus, Status, TunnelsStatus } from '../agent/health/status.ts'
+import { durationWords, line, span, storeWords } from '../agent/state/phrases.ts'
+import { drift, total, unreachable } from '../agent/state/reachability.ts'
+import type { BgpStatus, Status, TunnelsStatus } from '../agent/state/status.ts'
 import { ask } from './ask.ts'
 import { table } from './output.ts'
 

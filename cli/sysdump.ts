@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs'
 import { dirname } from 'node:path'
-import { SOCKET } from '../agent/health/health.ts'
+import { SOCKET } from '../agent/http/server.ts'
 import { remove, writeAtomic } from '../lib/os/files.ts'
 import { listFiles } from '../lib/os/reading.ts'
 import { CniError, CODE, ValueError } from '../lib/text/errors.ts'

@@ -1,6 +1,6 @@
 // `plumb top`: a node or a fleet on the whole terminal. `top/` has the parts: sources, views, keys, drawing.
 
-import { SOCKET } from '../agent/health/health.ts'
+import { SOCKET } from '../agent/http/server.ts'
 import { shown, ValueError } from '../lib/text/errors.ts'
 import { printable } from '../lib/text/printable.ts'
 import { suggestion } from '../lib/text/shape.ts'

@@ -1,7 +1,7 @@
-import type { Status } from '../agent/health/status.ts'
 import { both } from '../agent/lease/families.ts'
 import type { Decision, PodSummary } from '../agent/policy/view.ts'
 import type { ServiceView } from '../agent/services/view.ts'
+import type { Status } from '../agent/state/status.ts'
 import { inside } from '../lib/os/netns.ts'
 import { askForRoute } from '../lib/os/route-question.ts'
 import { isSix } from '../lib/text/cidr.ts'

@@ -1,4 +1,4 @@
-import type { Status } from '../agent/health/status.ts'
+import type { Status } from '../agent/state/status.ts'
 
 /** The agent sends something at least every 15 s. An agent that is silent for longer is away. Milliseconds. */
 const SILENT_MS = 35_000

@@ -1,4 +1,4 @@
-import { ROTATE } from '../agent/health/health.ts'
+import { ROTATE } from '../agent/http/server.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { answerOf } from './ask.ts'
 import { choicesOf, describeOptions, type Grammar, type OptionName, readOptions } from './options.ts'

@@ -112,7 +112,7 @@ function checks(): Job[] {
   if (flags.only) return []
   const tools: Record<string, readonly string[]> = {
     types: ['tsc', '-p', '.'],
-    'types of the page': ['tsc', '-p', 'agent/health/page'],
+    'types of the page': ['tsc', '-p', 'agent/page'],
     lint: ['biome', 'check', '--colors=off', '--error-on-warnings', '.'],
     'dead code': ['knip', '--no-progress'],
   }

@@ -1,5 +1,5 @@
-import type { Severity } from '../health/status.ts'
 import type { Failure } from '../scheduler/failures.ts'
+import type { Severity } from '../state/status.ts'
 import type { Facts } from './facts/facts.ts'
 
 /** The code of a check, such as `DR1`. It never changes, so that runbooks and alerts may name it. */

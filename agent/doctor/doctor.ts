@@ -1,7 +1,7 @@
 // The doctor says what is wrong with a node, what does not work because of it, and which command mends it. Begin here.
 // `facts/` reads the node once. Each file of `checks/` is one check: pure detection over the facts. The agent makes some
 // of the checks, too (`inAgent`).
-import type { Finding } from '../health/status.ts'
+import type { Finding } from '../state/status.ts'
 import type { Check, Code } from './check.ts'
 import { CHECKS } from './checks/index.ts'
 import { type Facts, NotRead } from './facts/facts.ts'

@@ -4,7 +4,7 @@ import { pluginProgram } from './plugin-program.ts'
 
 /**
  * The plugins of plumb: the files of plugins/ at build time. Load this file only with import(), like
- * agent/health/page.ts.
+ * agent/page/index.ts.
  */
 export const PLUGINS: readonly string[] = pluginNames()
 

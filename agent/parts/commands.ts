@@ -1,6 +1,5 @@
 import type { Commands } from '../backend/backend.ts'
 import { called } from '../backend/peers.ts'
-import type { NodeState } from '../health/condition.ts'
 import { isSame } from '../lease/families.ts'
 import { encodeKey, encodeValue, type Lease, type SubnetKey } from '../lease/lease.ts'
 import { inputOf, readAdded, variablesOf, writeAdded } from '../node/added-peers.ts'
@@ -8,6 +7,7 @@ import { runCommand } from '../node/command.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
+import type { NodeState } from '../state/condition.ts'
 import type { Context } from './context.ts'
 
 /** A step removes and adds peers for this time each, in milliseconds. Then the next step goes on. */

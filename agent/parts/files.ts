@@ -1,9 +1,9 @@
 import type { Uplink } from '../backend/uplink.ts'
-import type { NodeState } from '../health/condition.ts'
 import { both } from '../lease/families.ts'
 import type { Lease } from '../lease/lease.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
+import type { NodeState } from '../state/condition.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 

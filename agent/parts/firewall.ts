@@ -1,10 +1,10 @@
 import { leaveForward, passForward } from '../firewall/forward.ts'
 import { overlaid, partsOf, ruleset } from '../firewall/masquerade.ts'
 import { keepTable } from '../firewall/table.ts'
-import type { NodeState } from '../health/condition.ts'
 import { both } from '../lease/families.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
+import type { NodeState } from '../state/condition.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 

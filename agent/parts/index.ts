@@ -2,11 +2,8 @@
 // own (`scheduler/part.ts`). The parts share data only through `NodeState`. Begin with the class `Parts` in this file.
 // The order is uplink, lease, files. Then table, forward, tunnels, rules of plugins, peers, data path, policy and
 // services work in parallel. Installation follows when all are done.
-import type { Told } from '../health/announcing.ts'
-import { conditionOf, initialState, type NodeState, statusOf, withStep } from '../health/condition.ts'
-import type { PodView } from '../health/details.ts'
-import { REDACTED, redactedFailures, redactedState } from '../health/redaction.ts'
-import type { Status } from '../health/status.ts'
+
+import { REDACTED, redactedFailures, redactedState } from '../http/redaction.ts'
 import type { Undoer } from '../kernel/undoer.ts'
 import { isSame } from '../lease/families.ts'
 import type { Lease } from '../lease/lease.ts'
@@ -17,6 +14,10 @@ import { policyCommands } from '../policy/questions.ts'
 import type { Part } from '../scheduler/part.ts'
 import { makeQueue } from '../scheduler/queue.ts'
 import { Scheduler } from '../scheduler/scheduler.ts'
+import type { Told } from '../state/announcing.ts'
+import { conditionOf, initialState, type NodeState, statusOf, withStep } from '../state/condition.ts'
+import type { PodView } from '../state/details.ts'
+import type { Status } from '../state/status.ts'
 import { type Snapshot, SubnetTakenError } from '../store/store.ts'
 import { BgpPart } from './bgp.ts'
 import { keepBridgedFrames } from './bridged-frames.ts'

@@ -1,6 +1,6 @@
-import type { NodeState } from '../health/condition.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
+import type { NodeState } from '../state/condition.ts'
 
 /**
  * Does the last work once: it installs the plugins and their configuration, tells systemd, and removes flannel's rules.

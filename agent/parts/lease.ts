@@ -1,7 +1,7 @@
 import { shown } from '../../lib/text/errors.ts'
-import type { NodeState } from '../health/condition.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
+import type { NodeState } from '../state/condition.ts'
 import { Claiming } from '../store/claiming.ts'
 import type { Snapshot } from '../store/store.ts'
 import type { Context } from './context.ts'

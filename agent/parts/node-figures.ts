@@ -7,10 +7,10 @@ import { type Access, accessOf } from '../cluster/access.ts'
 import { periodOf } from '../doctor/facts/certificates.ts'
 import { readCounters } from '../doctor/facts/counters.ts'
 import { POOLS } from '../doctor/facts/pools.ts'
-import type { Certificate, NodeFigures } from '../health/metrics.ts'
 import { both } from '../lease/families.ts'
 import type { Both } from '../lease/lease.ts'
 import type { Settings } from '../settings/settings.ts'
+import type { Certificate, NodeFigures } from '../telemetry/metrics.ts'
 
 /** The addresses of a subnet that no pod gets: those of the network and the gateway, and of IPv4 the broadcast. */
 const [OTHERS4, OTHERS6] = [3n, 2n]

@@ -1,9 +1,9 @@
 import type { Run } from '../../lib/os/run.ts'
 import { readJournal } from '../doctor/facts/pods.ts'
 import { jsonOf } from '../doctor/facts/tools.ts'
-import type { PodView } from '../health/details.ts'
 import { journaled, podKey } from '../policy/endpoints.ts'
 import type { PodSummary } from '../policy/view.ts'
+import type { PodView } from '../state/details.ts'
 
 /** A link as `ip -statistics link` has it. */
 interface Row {

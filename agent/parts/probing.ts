@@ -1,9 +1,9 @@
 import { called } from '../backend/peers.ts'
 import type { Probes } from '../backend/probes.ts'
-import type { NodeState } from '../health/condition.ts'
 import { isSame } from '../lease/families.ts'
 import { encodeKey, type SubnetKey } from '../lease/lease.ts'
 import { isTraced, noteSpan } from '../scheduler/spans.ts'
+import type { NodeState } from '../state/condition.ts'
 import type { Context } from './context.ts'
 
 /** The number of silent peers that a message names. */

@@ -1,7 +1,7 @@
-import type { NodeState } from '../health/condition.ts'
 import { type Fought, watchFights } from '../kernel/fights.ts'
 import type { Part } from '../scheduler/part.ts'
 import { isTraced, noteSpan } from '../scheduler/spans.ts'
+import type { NodeState } from '../state/condition.ts'
 
 /** The number of repairs that the status keeps. */
 const REMEMBERED = 100

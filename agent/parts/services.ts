@@ -10,15 +10,6 @@ import type { KindName } from '../cluster/kinds.ts'
 import type { Protocol } from '../cluster/reading.ts'
 import type { Slice } from '../cluster/services.ts'
 import type { ObjectSource } from '../cluster/source.ts'
-import type { NodeState } from '../health/condition.ts'
-import {
-  type Durations,
-  noDurations,
-  PROGRAMMING_BUCKETS,
-  type ServicesSync,
-  SYNC_BUCKETS,
-  withDuration,
-} from '../health/status.ts'
 import { dumpElements } from '../kernel/element-dump.ts'
 import { Elements, type Stepped } from '../kernel/elements.ts'
 import { both } from '../lease/families.ts'
@@ -51,6 +42,15 @@ import {
 } from '../services/table.ts'
 import { type ServiceView, viewOf } from '../services/view.ts'
 import { WantedElements } from '../services/wanted-elements.ts'
+import type { NodeState } from '../state/condition.ts'
+import {
+  type Durations,
+  noDurations,
+  PROGRAMMING_BUCKETS,
+  type ServicesSync,
+  SYNC_BUCKETS,
+  withDuration,
+} from '../state/status.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 

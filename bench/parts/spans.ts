@@ -15,7 +15,7 @@ const AWAY = `${CALLS}.away`
 /** What it costs an ADD to tell the agent of itself. */
 export async function spans(bench: Bench): Promise<Table> {
   mkdirSync(dirname(CALLS), { recursive: true })
-  const heard = join(import.meta.dir, '../../agent/health/calls.ts')
+  const heard = join(import.meta.dir, '../../agent/telemetry/calls.ts')
   const script = `const { Calls } = await import(${JSON.stringify(heard)}); await new Calls(() => {}).listen(${JSON.stringify(CALLS)}); console.log('ready')`
   const agent = Bun.spawn([process.execPath, '-e', script], { stdin: 'ignore', stdout: 'pipe', stderr: 'inherit' })
   await agent.stdout.getReader().read()

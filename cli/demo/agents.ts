@@ -1,4 +1,4 @@
-import type { Status } from '../../agent/health/status.ts'
+import type { Status } from '../../agent/state/status.ts'
 import { NODES } from './cluster.ts'
 import { exec, must } from './exec.ts'
 import { type Running, startLogged, until } from './running.ts'

@@ -1,9 +1,9 @@
 // What agents answer, read with care: another version may say it differently, and a stranger may answer at the address.
 import * as v from 'valibot'
-import { type PeerState, type Row, rowOf } from '../../agent/health/rows.ts'
-import type { Peer, Status } from '../../agent/health/status.ts'
-import { type RowSummary, type Summary, summaryOf } from '../../agent/health/summary.ts'
 import { isNodeName } from '../../agent/lease/node-name.ts'
+import { type PeerState, type Row, rowOf } from '../../agent/state/rows.ts'
+import type { Peer, Status } from '../../agent/state/status.ts'
+import { type RowSummary, type Summary, summaryOf } from '../../agent/state/summary.ts'
 import { printable } from '../../lib/text/printable.ts'
 
 const HOUR_MS = 3_600_000

@@ -1,7 +1,7 @@
 // Asks all agents of a fleet again and again, and keeps what they answered last.
 
-import { ROW_PEERS, type Summary } from '../../agent/health/summary.ts'
 import { pause } from '../../agent/scheduler/pause.ts'
+import { ROW_PEERS, type Summary } from '../../agent/state/summary.ts'
 import { readSummary, summaryFromStatus } from './answer.ts'
 import { type Fleet, judge, type Known } from './fleet.ts'
 import type { Target, Targets } from './target.ts'

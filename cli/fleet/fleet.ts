@@ -1,7 +1,7 @@
 // What many nodes say together: how each one is, which pairs lose packets, and one sentence for all. Pure.
-import { collator } from '../../agent/health/reachability.ts'
-import type { Severity } from '../../agent/health/status.ts'
-import type { Summary, WorstPeer } from '../../agent/health/summary.ts'
+import { collator } from '../../agent/state/reachability.ts'
+import type { Severity } from '../../agent/state/status.ts'
+import type { Summary, WorstPeer } from '../../agent/state/summary.ts'
 import { type Matrix, matrixOf, type OneWay, oneWayOf } from './matrix.ts'
 import { type Lost, lostNodes, lostZones, type ZonePair, zonePairs } from './zones.ts'
 

@@ -1,6 +1,6 @@
 // From each node to each node: the rows of all agents side by side.
-import { isBad, type PeerState } from '../../agent/health/rows.ts'
-import type { Summary } from '../../agent/health/summary.ts'
+import { isBad, type PeerState } from '../../agent/state/rows.ts'
+import type { Summary } from '../../agent/state/summary.ts'
 import { stateOfLetter } from './answer.ts'
 
 /** From × to. Rows and columns have the order of `names`: by zone, then by name, so that a lost zone is a block. */

@@ -9,9 +9,9 @@ import {
   packed,
   tagged,
   withHeaders,
-} from '../../agent/health/guard.ts'
-import { escaped, withoutScript } from '../../agent/health/plain-status.ts'
+} from '../../agent/http/guard.ts'
 import { type Asked, listen, plain, type Reply } from '../../agent/node/http.ts'
+import { escaped, withoutScript } from '../../agent/page/plain-status.ts'
 import type { Fleet } from './fleet.ts'
 
 /** What a link on any other page may open. */

@@ -1,4 +1,4 @@
-import { bundle } from '../../agent/health/page/bundle.ts' with { type: 'macro' }
+import { bundle } from '../../agent/page/bundle.ts' with { type: 'macro' }
 
 /**
  * The files of the page of a fleet. The macro makes them while Bun builds the executable. Load this module only with

@@ -1,6 +1,6 @@
 // Which zones, and which nodes, the others do not reach. One sentence each, however many pairs it concerns.
-import { isBad } from '../../agent/health/rows.ts'
-import type { Summary } from '../../agent/health/summary.ts'
+import { isBad } from '../../agent/state/rows.ts'
+import type { Summary } from '../../agent/state/summary.ts'
 import { type Matrix, stateAt } from './matrix.ts'
 
 /** The ways from the nodes of one zone to those of another, or of the same. */

@@ -1,6 +1,6 @@
 // Many nodes, as the collector knows them.
 
-import { isBad } from '../../agent/health/rows.ts'
+import { isBad } from '../../agent/state/rows.ts'
 import { badPairs, type Fleet, type FleetNode } from '../fleet/fleet.ts'
 import type { Watched } from './draw.ts'
 import type { Line, Table } from './table.ts'

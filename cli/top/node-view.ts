@@ -1,11 +1,12 @@
 // One node, by the socket of its agent: its peers, its pods and what was refused.
-import type { Happening } from '../../agent/health/happenings.ts'
-import { type Known, known, type Patch, patched, type Whole } from '../../agent/health/messages.ts'
-import { collator, reach } from '../../agent/health/reachability.ts'
-import { isBad, type PeerState, peerOf, type Row, rowName } from '../../agent/health/rows.ts'
-import { causeOf } from '../../agent/health/sentence.ts'
-import type { Status } from '../../agent/health/status.ts'
+
 import type { PodSummary } from '../../agent/policy/view.ts'
+import type { Happening } from '../../agent/state/happenings.ts'
+import { type Known, known, type Patch, patched, type Whole } from '../../agent/state/messages.ts'
+import { collator, reach } from '../../agent/state/reachability.ts'
+import { isBad, type PeerState, peerOf, type Row, rowName } from '../../agent/state/rows.ts'
+import { causeOf } from '../../agent/state/sentence.ts'
+import type { Status } from '../../agent/state/status.ts'
 import type { Watched } from './draw.ts'
 import type { Line, Table } from './table.ts'
 import { factLines, lostCell, msCell, timeCell, titled } from './words.ts'

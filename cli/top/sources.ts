@@ -1,8 +1,8 @@
 // Where the screen gets its data: the agent of this node at its socket, or a collector of many agents.
 
-import type { Happening } from '../../agent/health/happenings.ts'
 import type { PodSummary } from '../../agent/policy/view.ts'
 import { pause } from '../../agent/scheduler/pause.ts'
+import type { Happening } from '../../agent/state/happenings.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 import { unanswered } from '../ask.ts'
 import { Collector } from '../fleet/collector.ts'

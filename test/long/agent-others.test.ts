@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Status } from '../../agent/health/status.ts'
+import type { Status } from '../../agent/state/status.ts'
 import { type Namespace, ping, until } from '../support/harness.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node, subnetEnv } from '../support/nodes.ts'
 

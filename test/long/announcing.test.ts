@@ -1,4 +1,4 @@
-// Tests agent/health/announcing.ts and agent/cluster/events.ts: what the cluster is told of a node whose network is
+// Tests agent/state/announcing.ts and agent/cluster/events.ts: what the cluster is told of a node whose network is
 // broken.
 import assert from 'node:assert/strict'
 import { until } from '../support/harness.ts'

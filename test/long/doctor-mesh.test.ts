@@ -1,7 +1,7 @@
 // Tests agent/doctor: addresses, sizes and checksums of packets between nodes.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import type { Status } from '../../agent/health/status.ts'
+import type { Status } from '../../agent/state/status.ts'
 import {
   doctor,
   type Fault,

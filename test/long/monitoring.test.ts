@@ -1,4 +1,4 @@
-// Tests conf/monitoring with agent/health/metrics.ts: promtool, real agents, and a Prometheus that scrapes them.
+// Tests conf/monitoring with agent/telemetry/metrics.ts: promtool, real agents, and a Prometheus that scrapes them.
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'

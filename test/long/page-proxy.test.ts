@@ -1,6 +1,6 @@
-// Tests agent/health/page/live.ts: the page behind a proxy that holds messages back.
+// Tests agent/page/live.ts: the page behind a proxy that holds messages back.
 import assert from 'node:assert/strict'
-import { serveHealth } from '../../agent/health/health.ts'
+import { serveHealth } from '../../agent/http/server.ts'
 import { until } from '../support/harness.ts'
 import { type HoldingProxy, holdingProxy } from '../support/holding-proxy.ts'
 import { peers, type Scripted, scripted } from '../support/scripted.ts'

@@ -1,7 +1,7 @@
-// Tests agent/scheduler/spans.ts and agent/health/otlp.ts: the spans of the agent's own work at a collector.
+// Tests agent/scheduler/spans.ts and agent/telemetry/otlp.ts: the spans of the agent's own work at a collector.
 import assert from 'node:assert/strict'
 import { execa } from 'execa'
-import type { OtlpSpan } from '../../agent/health/otlp.ts'
+import type { OtlpSpan } from '../../agent/telemetry/otlp.ts'
 import { collector } from '../support/collector.ts'
 import { until } from '../support/harness.ts'
 import { kubeServer } from '../support/kube-server.ts'

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Status } from '../../agent/health/status.ts'
+import type { Status } from '../../agent/state/status.ts'
 import { type Namespace, ping, until } from '../support/harness.ts'
 import { type Cluster, fileStore, inCluster, type Node, subnetEnv, UNDERLAY } from '../support/nodes.ts'
 

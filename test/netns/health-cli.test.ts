@@ -1,10 +1,10 @@
-// Tests agent/health.
+// Tests agent/http.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { stripVTControlCharacters } from 'node:util'
 import { execa } from 'execa'
-import { serveHealth } from '../../agent/health/health.ts'
+import { serveHealth } from '../../agent/http/server.ts'
 import { until } from '../support/harness.ts'
 import { conforms } from '../support/schemas.ts'
 import { peers, type Scripted, scripted } from '../support/scripted.ts'
@@ -272,7 +272,7 @@ describe('an agent that nobody asks', () => {
 })
 
 const AGENTLIKE = `
-import { serveHealth } from '${join(import.meta.dir, '../../agent/health/health.ts')}'
+import { serveHealth } from '${join(import.meta.dir, '../../agent/http/server.ts')}'
 import { scripted } from '${join(import.meta.dir, '../support/scripted.ts')}'
 await serveHealth({ address: '127.0.0.1', port: 0, socket: '/run/idle.sock' }, scripted())
 console.log('ready')`

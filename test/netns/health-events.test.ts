@@ -1,8 +1,8 @@
-// Tests agent/health.
+// Tests agent/http.
 import assert from 'node:assert/strict'
 import { connect, type Socket } from 'node:net'
-import { serveHealth } from '../../agent/health/health.ts'
-import type { Status } from '../../agent/health/status.ts'
+import { serveHealth } from '../../agent/http/server.ts'
+import type { Status } from '../../agent/state/status.ts'
 import { until } from '../support/harness.ts'
 import { peers, type Scripted, scripted } from '../support/scripted.ts'
 

@@ -1,10 +1,10 @@
-// Tests agent/health.
+// Tests agent/http.
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { connect, createServer, type Socket } from 'node:net'
 import { deflateRawSync } from 'node:zlib'
 import { execa } from 'execa'
-import { serveHealth } from '../../agent/health/health.ts'
+import { serveHealth } from '../../agent/http/server.ts'
 import { listen } from '../../agent/node/http.ts'
 import { keepFailures } from '../../agent/scheduler/failures.ts'
 import type { CniError } from '../../lib/text/errors.ts'

@@ -1,9 +1,9 @@
-// Tests agent/health: what the page shows of a real agent.
+// Tests agent/page: what the page shows of a real agent.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import type { PeerObjects, PodView } from '../../agent/health/details.ts'
-import type { Happening } from '../../agent/health/happenings.ts'
 import { encodeKey } from '../../agent/lease/lease.ts'
+import type { PeerObjects, PodView } from '../../agent/state/details.ts'
+import type { Happening } from '../../agent/state/happenings.ts'
 import { plugin, until } from '../support/harness.ts'
 import { bridgeConf } from '../support/network.ts'
 import { type Agent, fileStore, inCluster, type Node } from '../support/nodes.ts'

@@ -1,4 +1,4 @@
-// Tests agent/health/page: what a browser beside a real agent shows when the cable of another node is pulled.
+// Tests agent/page: what a browser beside a real agent shows when the cable of another node is pulled.
 import assert from 'node:assert/strict'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,8 +1,8 @@
-// Tests agent/health/page: what people see of the cells who see no red, no green, no blue, or no colour at all.
+// Tests agent/page: what people see of the cells who see no red, no green, no blue, or no colour at all.
 import assert from 'node:assert/strict'
 import type { Page } from 'playwright-core'
-import type { PeerState } from '../../agent/health/rows.ts'
-import type { Peer } from '../../agent/health/status.ts'
+import type { PeerState } from '../../agent/state/rows.ts'
+import type { Peer } from '../../agent/state/status.ts'
 import { until } from '../support/harness.ts'
 import { peers } from '../support/scripted.ts'
 import { statusPage } from '../support/status-page.ts'

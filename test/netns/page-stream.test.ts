@@ -1,11 +1,11 @@
-// Tests agent/health: the stream of the page, and who may ask.
+// Tests agent/http: the stream of the page, and who may ask.
 import assert from 'node:assert/strict'
 import { request } from 'node:http'
 import { constants, createGunzip } from 'node:zlib'
-import { serveHealth } from '../../agent/health/health.ts'
-import { type Known, known, type Patch, patched, type Whole } from '../../agent/health/messages.ts'
-import { peerOf } from '../../agent/health/rows.ts'
-import type { Summary } from '../../agent/health/summary.ts'
+import { serveHealth } from '../../agent/http/server.ts'
+import { type Known, known, type Patch, patched, type Whole } from '../../agent/state/messages.ts'
+import { peerOf } from '../../agent/state/rows.ts'
+import type { Summary } from '../../agent/state/summary.ts'
 import { until } from '../support/harness.ts'
 import { peers, type Scripted, scripted } from '../support/scripted.ts'
 

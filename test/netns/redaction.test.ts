@@ -1,15 +1,15 @@
-// Tests agent/health/redaction.ts: names that are planted everywhere are in no answer of the status server, and the
+// Tests agent/http/redaction.ts: names that are planted everywhere are in no answer of the status server, and the
 // socket tells them.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { deflateRawSync } from 'node:zlib'
-import { initialState, type NodeState, statusOf } from '../../agent/health/condition.ts'
-import { serveHealth } from '../../agent/health/health.ts'
-import { Recorder } from '../../agent/health/recorder.ts'
-import { REDACTED, REFUSED, redactedFailures, redactedSource, redactedState } from '../../agent/health/redaction.ts'
-import type { Status } from '../../agent/health/status.ts'
-import type { Summary } from '../../agent/health/summary.ts'
+import { REDACTED, REFUSED, redactedFailures, redactedSource, redactedState } from '../../agent/http/redaction.ts'
+import { serveHealth } from '../../agent/http/server.ts'
 import { keepFailures } from '../../agent/scheduler/failures.ts'
+import { initialState, type NodeState, statusOf } from '../../agent/state/condition.ts'
+import { Recorder } from '../../agent/state/recorder.ts'
+import type { Status } from '../../agent/state/status.ts'
+import type { Summary } from '../../agent/state/summary.ts'
 import { parseIp } from '../../lib/text/ip.ts'
 import { until } from '../support/harness.ts'
 import { fileStore, inCluster, type Node } from '../support/nodes.ts'

@@ -1,6 +1,6 @@
-// Tests lib/verbs/report.ts, agent/health/calls.ts and agent/health/otlp.ts: what the agent learns of plugin calls.
+// Tests lib/verbs/report.ts, agent/telemetry/calls.ts and agent/telemetry/otlp.ts: what the agent learns of plugin calls.
 import assert from 'node:assert/strict'
-import type { OtlpSpan } from '../../agent/health/otlp.ts'
+import type { OtlpSpan } from '../../agent/telemetry/otlp.ts'
 import { collector } from '../support/collector.ts'
 import { exposition, value } from '../support/exposition.ts'
 import { plugin, until } from '../support/harness.ts'

@@ -1,11 +1,11 @@
-// Tests agent/health: the status page for every reader: keys, addresses, screen readers, widths, hostile names.
+// Tests agent/page: the status page for every reader: keys, addresses, screen readers, widths, hostile names.
 import assert from 'node:assert/strict'
 import { mkdtempSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { source as AXE } from 'axe-core'
-import type { PodView } from '../../agent/health/details.ts'
-import type { Peer } from '../../agent/health/status.ts'
+import type { PodView } from '../../agent/state/details.ts'
+import type { Peer } from '../../agent/state/status.ts'
 import { parseIp } from '../../lib/text/ip.ts'
 import { certificates } from '../support/certificates.ts'
 import { until } from '../support/harness.ts'

@@ -1,12 +1,12 @@
-// Tests agent/health: the status page.
+// Tests agent/page: the status page.
 import assert from 'node:assert/strict'
 import type { Page } from 'playwright-core'
 import { type Service, type Slice, serviceOf, sliceOf } from '../../agent/cluster/services.ts'
-import type { PodView } from '../../agent/health/details.ts'
-import type { Finding, Peer, PolicyStatus } from '../../agent/health/status.ts'
 import type { Comparison, Drafts } from '../../agent/policy/comparison.ts'
 import type { PodDetail } from '../../agent/policy/view.ts'
 import { viewOf } from '../../agent/services/view.ts'
+import type { PodView } from '../../agent/state/details.ts'
+import type { Finding, Peer, PolicyStatus } from '../../agent/state/status.ts'
 import { parseIp } from '../../lib/text/ip.ts'
 import { until } from '../support/harness.ts'
 import { peers } from '../support/scripted.ts'

@@ -1,8 +1,8 @@
-// Tests agent/health/page: a page that is open for as many messages as come in eight hours. They come faster here.
+// Tests agent/page: a page that is open for as many messages as come in eight hours. They come faster here.
 import assert from 'node:assert/strict'
 import type { Browser, Page } from 'playwright-core'
-import { serveHealth } from '../../agent/health/health.ts'
-import type { Peer } from '../../agent/health/status.ts'
+import { serveHealth } from '../../agent/http/server.ts'
+import type { Peer } from '../../agent/state/status.ts'
 import { present } from '../../scripts/packages.ts'
 import { until } from '../support/harness.ts'
 import { peers, type Scripted, scripted } from '../support/scripted.ts'

@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs'
-import { BUCKETS } from '../../agent/health/status.ts'
+import { BUCKETS } from '../../agent/state/status.ts'
 import { type Namespace, snapshot } from '../support/harness.ts'
 import type { Agent } from '../support/nodes.ts'
 

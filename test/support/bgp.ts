@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { BgpStatus } from '../../agent/health/status.ts'
+import type { BgpStatus } from '../../agent/state/status.ts'
 import { podOn } from './flows.ts'
 import { inNamespaces, type Namespace, until } from './harness.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node, UNDERLAY } from './nodes.ts'

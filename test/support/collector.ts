@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import type { OtlpSpan } from '../../agent/health/otlp.ts'
+import type { OtlpSpan } from '../../agent/telemetry/otlp.ts'
 import { inside } from '../../lib/os/netns.ts'
 import type { Namespace } from './harness.ts'
 

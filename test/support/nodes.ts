@@ -1,7 +1,7 @@
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Status } from '../../agent/health/status.ts'
+import type { Status } from '../../agent/state/status.ts'
 import { inNamespaces, type Namespace, until } from './harness.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')

@@ -3,7 +3,7 @@ import { rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Browser, Page } from 'playwright-core'
-import { serveHealth } from '../../agent/health/health.ts'
+import { serveHealth } from '../../agent/http/server.ts'
 import { servePage } from '../../cli/fleet/page-server.ts'
 import { fleetScene, NOW, type NodeScene, nodeScene } from './picture-scenes.ts'
 

@@ -1,5 +1,5 @@
-import type { Source } from '../../agent/health/health.ts'
-import { BUCKETS, type Peer, type Status } from '../../agent/health/status.ts'
+import type { Source } from '../../agent/http/server.ts'
+import { BUCKETS, type Peer, type Status } from '../../agent/state/status.ts'
 import { parseCidr, parseIp } from '../../lib/text/ip.ts'
 
 /** A source whose status a test sets. */

@@ -5,12 +5,12 @@
 import { Changes } from '../../agent/cluster/changes.ts'
 import { type Service, type Slice, serviceOf, sliceOf } from '../../agent/cluster/services.ts'
 import { noObjects } from '../../agent/cluster/source.ts'
-import { initialState } from '../../agent/health/condition.ts'
 import type { Context } from '../../agent/parts/context.ts'
 import { Repairs } from '../../agent/parts/repairs.ts'
 import { ServicesPart } from '../../agent/parts/services.ts'
 import { keepFailures } from '../../agent/scheduler/failures.ts'
 import { makeQueue } from '../../agent/scheduler/queue.ts'
+import { initialState } from '../../agent/state/condition.ts'
 import { run } from '../../lib/os/exec.ts'
 
 const count = Number(process.argv[2])

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
-import { serveHealth } from '../../agent/health/health.ts'
+import { serveHealth } from '../../agent/http/server.ts'
 import { present } from '../../scripts/packages.ts'
 import { type Scripted, scripted } from './scripted.ts'
 import { skip } from './skip.ts'

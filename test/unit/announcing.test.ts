@@ -1,8 +1,8 @@
-// Tests agent/health/announcing.ts.
+// Tests agent/state/announcing.ts.
 import assert from 'node:assert/strict'
-import { Announcer, type Told } from '../../agent/health/announcing.ts'
-import { sentenceOf } from '../../agent/health/phrases.ts'
-import type { Finding } from '../../agent/health/status.ts'
+import { Announcer, type Told } from '../../agent/state/announcing.ts'
+import { sentenceOf } from '../../agent/state/phrases.ts'
+import type { Finding } from '../../agent/state/status.ts'
 
 const CALM: Told = { state: 'ready', ready: true, reasons: [], degraded: [], findings: [], closed: [] }
 const DR1: Finding = {

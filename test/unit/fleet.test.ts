@@ -2,7 +2,7 @@
 // cli/fleet/port-forward.ts.
 import assert from 'node:assert/strict'
 import { gzipSync } from 'node:zlib'
-import type { Finding, Peer } from '../../agent/health/status.ts'
+import type { Finding, Peer } from '../../agent/state/status.ts'
 import { readSummary, summaryFromStatus } from '../../cli/fleet/answer.ts'
 import { badPairs, type Fleet, judge, type Known } from '../../cli/fleet/fleet.ts'
 import { replyOf } from '../../cli/fleet/port-forward.ts'

@@ -1,13 +1,13 @@
-// Tests agent/health: what the page computes without a browser.
+// Tests agent/page and agent/state: what the page computes without a browser.
 import assert from 'node:assert/strict'
-import { HOME, hashOf, type Place, placeOf } from '../../agent/health/page/address.ts'
-import { AGES, type Fields, readFilter } from '../../agent/health/page/filter.ts'
-import { cellAt, gridLayout, neighbour } from '../../agent/health/page/grid-layout.ts'
-import { layout } from '../../agent/health/page/layout.ts'
-import { grouped, named, orderOf, peerFields, roundTrip, textOf } from '../../agent/health/page/peer-fields.ts'
-import { type Row, rowOf } from '../../agent/health/rows.ts'
-import { causeOf, headline } from '../../agent/health/sentence.ts'
-import type { Peer, Status } from '../../agent/health/status.ts'
+import { HOME, hashOf, type Place, placeOf } from '../../agent/page/address.ts'
+import { AGES, type Fields, readFilter } from '../../agent/page/filter.ts'
+import { cellAt, gridLayout, neighbour } from '../../agent/page/grid-layout.ts'
+import { layout } from '../../agent/page/layout.ts'
+import { grouped, named, orderOf, peerFields, roundTrip, textOf } from '../../agent/page/peer-fields.ts'
+import { type Row, rowOf } from '../../agent/state/rows.ts'
+import { causeOf, headline } from '../../agent/state/sentence.ts'
+import type { Peer, Status } from '../../agent/state/status.ts'
 import { generator } from '../support/random.ts'
 import { peers, scripted } from '../support/scripted.ts'
 
@@ -316,7 +316,7 @@ describe('the first sentence', () => {
 describe('the page', () => {
   let page: Readonly<Record<'html' | 'js' | 'css' | 'icon', string>>
   before(async () => {
-    page = (await import('../../agent/health/page.ts')).page
+    page = (await import('../../agent/page/index.ts')).page
   })
   it('[PG18] is text that asks nobody but the agent, by relative addresses', () => {
     assert.match(page.html, /<script type="module" src="page\.js">/)

@@ -1,8 +1,8 @@
-// Tests agent/health.
+// Tests agent/state.
 import assert from 'node:assert/strict'
-import { durationWords, span, storeWords } from '../../agent/health/phrases.ts'
-import { drift, nameOf, ordered, reach, total, unreachable } from '../../agent/health/reachability.ts'
-import type { Peer } from '../../agent/health/status.ts'
+import { durationWords, span, storeWords } from '../../agent/state/phrases.ts'
+import { drift, nameOf, ordered, reach, total, unreachable } from '../../agent/state/reachability.ts'
+import type { Peer } from '../../agent/state/status.ts'
 import { leasesText } from '../../cli/leases.ts'
 import { statusText } from '../../cli/status.ts'
 import { peers, scripted } from '../support/scripted.ts'

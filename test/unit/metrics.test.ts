@@ -1,7 +1,6 @@
-// Tests agent/health.
+// Tests agent/telemetry.
 import assert from 'node:assert/strict'
 import { PROBE_BUCKETS } from '../../agent/backend/probes.ts'
-import { type Additions, metrics } from '../../agent/health/metrics.ts'
 import {
   BUCKETS,
   noDurations,
@@ -9,7 +8,8 @@ import {
   type Status,
   SYNC_BUCKETS,
   withDuration,
-} from '../../agent/health/status.ts'
+} from '../../agent/state/status.ts'
+import { type Additions, metrics } from '../../agent/telemetry/metrics.ts'
 import { parseIp } from '../../lib/text/ip.ts'
 import { exposition, value } from '../support/exposition.ts'
 import { peers, scripted } from '../support/scripted.ts'

@@ -1,12 +1,12 @@
-// Tests agent/health/{rows,messages,patches,recorder,happenings,past}.
+// Tests agent/state/{rows,messages,patches,recorder,happenings,past}.
 import assert from 'node:assert/strict'
-import { type Known, known, type Patch, patched, type Whole } from '../../agent/health/messages.ts'
-import { byteOf, msOf, Past } from '../../agent/health/past.ts'
-import { Patches } from '../../agent/health/patches.ts'
-import { Recorder } from '../../agent/health/recorder.ts'
-import { peerOf, type Row, rowOf } from '../../agent/health/rows.ts'
-import type { Peer, Status } from '../../agent/health/status.ts'
 import { encodeKey } from '../../agent/lease/lease.ts'
+import { type Known, known, type Patch, patched, type Whole } from '../../agent/state/messages.ts'
+import { byteOf, msOf, Past } from '../../agent/state/past.ts'
+import { Patches } from '../../agent/state/patches.ts'
+import { Recorder } from '../../agent/state/recorder.ts'
+import { peerOf, type Row, rowOf } from '../../agent/state/rows.ts'
+import type { Peer, Status } from '../../agent/state/status.ts'
 import { generator } from '../support/random.ts'
 import { peers, scripted } from '../support/scripted.ts'
 

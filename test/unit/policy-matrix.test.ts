@@ -1,10 +1,10 @@
-// Tests agent/policy/matrix.ts, pairs.ts, comparison.ts and agent/health/packed.ts.
+// Tests agent/policy/matrix.ts, pairs.ts, comparison.ts and agent/page/packed.ts.
 import assert from 'node:assert/strict'
 import { deflateRawSync } from 'node:zlib'
 import { type ClusterPolicy, clusterPolicyOf } from '../../agent/cluster/cluster-policy.ts'
 import { type Namespace, namespaceOf, type Pod, type Policy, podOf, policyOf } from '../../agent/cluster/objects.ts'
 import { noObjects } from '../../agent/cluster/source.ts'
-import { unpack } from '../../agent/health/packed.ts'
+import { unpack } from '../../agent/page/packed.ts'
 import { comparisonOf, type Drafts, draftsOf, MOST } from '../../agent/policy/comparison.ts'
 import { comparisonWords } from '../../agent/policy/comparison-words.ts'
 import { cellOf, matrixOf } from '../../agent/policy/matrix.ts'

@@ -1,9 +1,9 @@
-// Tests agent/health/otlp.ts and agent/health/calls.ts.
+// Tests agent/telemetry/otlp.ts and agent/telemetry/calls.ts.
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
-import { Calls } from '../../agent/health/calls.ts'
-import { SpanExporter, spansOf } from '../../agent/health/otlp.ts'
 import { type AgentSpan, isTraced, noteSpan, takeSpans, traced } from '../../agent/scheduler/spans.ts'
+import { Calls } from '../../agent/telemetry/calls.ts'
+import { SpanExporter, spansOf } from '../../agent/telemetry/otlp.ts'
 import type { Report } from '../../lib/verbs/report.ts'
 
 const TRACE = `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`

@@ -1,8 +1,8 @@
-// Tests agent/health/summary.ts.
+// Tests agent/state/summary.ts.
 import assert from 'node:assert/strict'
-import { Recorder } from '../../agent/health/recorder.ts'
-import type { Finding, Peer, Status } from '../../agent/health/status.ts'
-import { SUMMARY_BYTES, type Summary, summaryOf } from '../../agent/health/summary.ts'
+import { Recorder } from '../../agent/state/recorder.ts'
+import type { Finding, Peer, Status } from '../../agent/state/status.ts'
+import { SUMMARY_BYTES, type Summary, summaryOf } from '../../agent/state/summary.ts'
 import { peers, scripted } from '../support/scripted.ts'
 
 const START = Date.UTC(2026, 10, 1, 12, 0, 0)

@@ -1,7 +1,7 @@
 // Tests cli/top/state.ts, cli/top/table.ts, cli/top/draw.ts and cli/top/node-view.ts.
 import assert from 'node:assert/strict'
-import { known } from '../../agent/health/messages.ts'
-import { columnsOf, rowOf } from '../../agent/health/rows.ts'
+import { known } from '../../agent/state/messages.ts'
+import { columnsOf, rowOf } from '../../agent/state/rows.ts'
 import { difference, draw, type Watched } from '../../cli/top/draw.ts'
 import { watchedNode } from '../../cli/top/node-view.ts'
 import { initialState, keysOf, placeOf, pressed, type State, wholeKeys } from '../../cli/top/state.ts'

@@ -1,7 +1,7 @@
 import { isSix } from '../../../lib/text/cidr.ts'
 import { type Cidr, parseCidr, split } from '../../../lib/text/ip.ts'
-import { nameOf } from '../../health/reachability.ts'
 import { both } from '../../lease/families.ts'
+import { nameOf } from '../../state/reachability.ts'
 import type { Check, Seen } from '../check.ts'
 import type { Facts } from '../facts/facts.ts'
 import type { Route, Rule } from '../facts/routes.ts'

@@ -1,4 +1,4 @@
-import { nameOf } from '../../health/reachability.ts'
+import { nameOf } from '../../state/reachability.ts'
 import type { Check, Seen } from '../check.ts'
 
 /** Large packets to a peer vanish, small ones arrive: a link on the way has a smaller MTU, and nobody says so. */

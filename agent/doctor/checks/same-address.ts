@@ -1,4 +1,4 @@
-import { nameOf } from '../../health/reachability.ts'
+import { nameOf } from '../../state/reachability.ts'
 import type { Check } from '../check.ts'
 import { TUNNELS } from '../packets.ts'
 import { agentSetting, shellWord } from '../shell.ts'

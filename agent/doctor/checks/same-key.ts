@@ -1,4 +1,4 @@
-import { nameOf } from '../../health/reachability.ts'
+import { nameOf } from '../../state/reachability.ts'
 import type { Check, Seen } from '../check.ts'
 import { shellWord } from '../shell.ts'
 

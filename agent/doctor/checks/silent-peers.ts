@@ -1,5 +1,5 @@
-import { nameOf } from '../../health/reachability.ts'
-import type { Status } from '../../health/status.ts'
+import { nameOf } from '../../state/reachability.ts'
+import type { Status } from '../../state/status.ts'
 import type { Check, Seen } from '../check.ts'
 import type { Facts } from '../facts/facts.ts'
 

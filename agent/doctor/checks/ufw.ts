@@ -1,5 +1,5 @@
 import { isSix } from '../../../lib/text/cidr.ts'
-import type { Status } from '../../health/status.ts'
+import type { Status } from '../../state/status.ts'
 import type { Check, Seen } from '../check.ts'
 import type { Facts } from '../facts/facts.ts'
 import { type Chain, rulesIn } from '../facts/ruleset.ts'

@@ -1,9 +1,9 @@
 // What a node is like at one moment. The doctor reads it once, and its checks compare it. This file has the types. The
 // other files of this folder read a part each. `read.ts` reads everything, `of-agent.ts` what needs no process.
 import type { Cidr, Ip } from '../../../lib/text/ip.ts'
-import type { Status } from '../../health/status.ts'
 import { both } from '../../lease/families.ts'
 import type { ServiceView } from '../../services/view.ts'
+import type { Status } from '../../state/status.ts'
 import type { Certificate } from './certificates.ts'
 import type { Configuration } from './configurations.ts'
 import type { Counters } from './counters.ts'

@@ -1,6 +1,6 @@
 import { openEchoes } from '../../../lib/os/echo.ts'
 import { format, type Ip, split } from '../../../lib/text/ip.ts'
-import type { Status } from '../../health/status.ts'
+import type { Status } from '../../state/status.ts'
 
 /** What a peer answers now that the agent calls silent or narrow. */
 export interface Reach {

@@ -3,7 +3,7 @@ import { ethernetIn, openArp, type Wire } from '../../../lib/os/packets.ts'
 import { isSix } from '../../../lib/text/cidr.ts'
 import { bitsOf, type Ip } from '../../../lib/text/ip.ts'
 import type { Mac } from '../../../lib/text/values.ts'
-import type { Status } from '../../health/status.ts'
+import type { Status } from '../../state/status.ts'
 import type { Link } from './links.ts'
 import type { Route } from './routes.ts'
 

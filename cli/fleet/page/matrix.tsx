@@ -5,12 +5,12 @@
 // biome-ignore-all lint/a11y/noAriaHiddenOnFocusable: a canvas without tabindex has no focus.
 
 import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
-import type { Place } from '../../../agent/health/page/address.ts'
-import { Card, Command, Name } from '../../../agent/health/page/common.tsx'
-import { type Go, useTheme, useWidth } from '../../../agent/health/page/hooks.ts'
-import { roundTrip, SIGNS } from '../../../agent/health/page/peer-fields.ts'
-import { openPen } from '../../../agent/health/page/pen.ts'
-import type { PeerState } from '../../../agent/health/rows.ts'
+import type { Place } from '../../../agent/page/address.ts'
+import { Card, Command, Name } from '../../../agent/page/common.tsx'
+import { type Go, useTheme, useWidth } from '../../../agent/page/hooks.ts'
+import { roundTrip, SIGNS } from '../../../agent/page/peer-fields.ts'
+import { openPen } from '../../../agent/page/pen.ts'
+import type { PeerState } from '../../../agent/state/rows.ts'
 import { printable } from '../../../lib/text/printable.ts'
 import type { Fleet } from '../fleet.ts'
 import { type Matrix, stateAt } from '../matrix.ts'

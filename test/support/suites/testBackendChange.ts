@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import type { Status } from '../../../agent/health/status.ts'
+import type { Status } from '../../../agent/state/status.ts'
 import { connections } from '../connections.ts'
 import { assertReach, flow } from '../etcd-networks.ts'
 import { podOn } from '../flows.ts'

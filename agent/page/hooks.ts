@@ -1,6 +1,6 @@
 import type { RefObject } from 'preact'
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
-import type { Known } from '../messages.ts'
+import type { Known } from '../state/messages.ts'
 import { hashOf, type Place, placeOf } from './address.ts'
 import { follow } from './live.ts'
 

@@ -1,7 +1,7 @@
 import type { ComponentChildren } from 'preact'
 import { useState } from 'preact/hooks'
-import { printable } from '../../../lib/text/printable.ts'
-import { span } from '../phrases.ts'
+import { printable } from '../../lib/text/printable.ts'
+import { span } from '../state/phrases.ts'
 
 const time = new Intl.DateTimeFormat('en-GB', { timeStyle: 'medium' })
 const short = new Intl.DateTimeFormat('en-GB', { timeStyle: 'short' })

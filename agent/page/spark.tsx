@@ -1,4 +1,4 @@
-import { span } from '../phrases.ts'
+import { span } from '../state/phrases.ts'
 import { useWidth } from './hooks.ts'
 
 interface Props {

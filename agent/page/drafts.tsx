@@ -1,6 +1,6 @@
 import { useState } from 'preact/hooks'
-import type { Comparison } from '../../policy/comparison.ts'
-import { comparisonWords } from '../../policy/comparison-words.ts'
+import type { Comparison } from '../policy/comparison.ts'
+import { comparisonWords } from '../policy/comparison-words.ts'
 import { Card, Heads } from './common.tsx'
 
 /** An agent reads this many characters of an address at most, with the rest of the request. */
@@ -83,7 +83,7 @@ async function compare(text: string): Promise<Comparison | string> {
   }
 }
 
-// As agent/health/packed.ts takes it.
+// As agent/page/packed.ts takes it.
 async function packed(text: string): Promise<string> {
   const stream = new Blob([text]).stream().pipeThrough(new CompressionStream('deflate-raw'))
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer())

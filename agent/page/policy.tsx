@@ -1,4 +1,4 @@
-import type { Cell, CellView, PolicyMatrix } from '../../policy/matrix.ts'
+import type { Cell, CellView, PolicyMatrix } from '../policy/matrix.ts'
 import { Card, Command, Heads, Name } from './common.tsx'
 import { Drafts } from './drafts.tsx'
 import { useList } from './hooks.ts'

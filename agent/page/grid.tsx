@@ -5,9 +5,9 @@
 // biome-ignore-all lint/a11y/noAriaHiddenOnFocusable: a canvas without tabindex has no focus.
 
 import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
-import { printable } from '../../../lib/text/printable.ts'
-import { reach } from '../reachability.ts'
-import { isBad, type PeerState, peerOf, type Row, rowName } from '../rows.ts'
+import { printable } from '../../lib/text/printable.ts'
+import { reach } from '../state/reachability.ts'
+import { isBad, type PeerState, peerOf, type Row, rowName } from '../state/rows.ts'
 import { clock, Name } from './common.tsx'
 import { cellAt, type GridLayout, gridLayout, neighbour } from './grid-layout.ts'
 import { useTheme, useWidth } from './hooks.ts'

@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { span } from '../phrases.ts'
-import { headline } from '../sentence.ts'
+import { span } from '../state/phrases.ts'
+import { headline } from '../state/sentence.ts'
 import type { Place, View } from './address.ts'
 import { Bgp } from './bgp.tsx'
 import { clock, Name } from './common.tsx'

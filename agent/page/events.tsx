@@ -1,6 +1,6 @@
 import { useMemo } from 'preact/hooks'
-import type { Happening } from '../happenings.ts'
-import { span } from '../phrases.ts'
+import type { Happening } from '../state/happenings.ts'
+import { span } from '../state/phrases.ts'
 import { Card, Name, When } from './common.tsx'
 import { AGES, type Fields } from './filter.ts'
 import { useList } from './hooks.ts'

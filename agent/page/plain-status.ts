@@ -1,7 +1,7 @@
 import { printable } from '../../lib/text/printable.ts'
-import { span } from './phrases.ts'
-import { unreachable } from './reachability.ts'
-import type { Status } from './status.ts'
+import { span } from '../state/phrases.ts'
+import { unreachable } from '../state/reachability.ts'
+import type { Status } from '../state/status.ts'
 
 /** The place in the page for readers without a script. */
 const PLACE = '<!-- plain status -->'

@@ -1,6 +1,5 @@
-// This folder shows the state of the agent to people and programs. Begin here, with the routes on the socket and the
-// HTTP port. `condition.ts` judges the node's condition. `status.ts` has the type of the status. `metrics.ts` formats
-// it for Prometheus. `page/` has the page for browsers.
+// What the agent answers to people and programs. Begin here, with the routes on the socket and the HTTP port. `guard.ts`
+// says who may ask, `event-stream.ts` sends what changes, and `redaction.ts` leaves out what TCP must not show.
 import { createHash, timingSafeEqual } from 'node:crypto'
 import { readdirSync } from 'node:fs'
 import { log, warn } from '../../lib/os/log.ts'
@@ -8,6 +7,7 @@ import { ValueError } from '../../lib/text/errors.ts'
 import { apiRequests } from '../cluster/api.ts'
 import { type Asked, listen, type Place, plain, type Reply } from '../node/http.ts'
 import { keepSocket, refused } from '../node/socket.ts'
+import { withPlainStatus } from '../page/plain-status.ts'
 import type { Comparison, Drafts } from '../policy/comparison.ts'
 import type { PolicyCounts } from '../policy/counters.ts'
 import type { CellView, PolicyMatrix } from '../policy/matrix.ts'
@@ -15,8 +15,13 @@ import type { PodDetail, PodSummary } from '../policy/view.ts'
 import type { Failures } from '../scheduler/failures.ts'
 import { inPieces } from '../scheduler/pieces.ts'
 import type { ServiceView } from '../services/view.ts'
-import type { CallCount } from './calls.ts'
-import type { PeerObjects, PodView } from './details.ts'
+import type { PeerObjects, PodView } from '../state/details.ts'
+import { Recorder } from '../state/recorder.ts'
+import type { Status } from '../state/status.ts'
+import { Summaries } from '../state/summary.ts'
+import type { CallCount } from '../telemetry/calls.ts'
+import { metrics, type NodeFigures, type Usage } from '../telemetry/metrics.ts'
+import type { SpanCounts } from '../telemetry/otlp.ts'
 import { Feed } from './event-stream.ts'
 import {
   compressed,
@@ -30,12 +35,6 @@ import {
   tagged,
   withHeaders,
 } from './guard.ts'
-import { metrics, type NodeFigures, type Usage } from './metrics.ts'
-import type { SpanCounts } from './otlp.ts'
-import { withPlainStatus } from './plain-status.ts'
-import { Recorder } from './recorder.ts'
-import type { Status } from './status.ts'
-import { Summaries } from './summary.ts'
 import { Turns } from './turns.ts'
 
 /** The socket of the agent on every node. Only root can use the socket. */
@@ -230,7 +229,10 @@ async function inTurn(turns: Turns, work: () => unknown): Promise<Reply> {
 async function compare({ source, turns, asked }: Answering): Promise<Reply> {
   const { policyComparison } = source
   if (!policyComparison) return json(null)
-  const [{ draftsOf, MOST }, { unpack }] = await Promise.all([import('../policy/comparison.ts'), import('./packed.ts')])
+  const [{ draftsOf, MOST }, { unpack }] = await Promise.all([
+    import('../policy/comparison.ts'),
+    import('../page/packed.ts'),
+  ])
   try {
     return await inTurn(turns, async () => {
       const text = unpack(asked.query.get('drafts') ?? '')
@@ -274,7 +276,7 @@ function stuck(source: Source): string | undefined {
 
 // Loads the page at the first request for it. An agent that only serves metrics does not need this memory.
 async function asset(name: 'html' | 'js' | 'css' | 'icon', type: string, { asked, source }: Answering): Promise<Reply> {
-  const { page } = await import('./page.ts')
+  const { page } = await import('../page/index.ts')
   return name === 'html'
     ? tagged(withPlainStatus(page.html, source.status()), type, asked)
     : packed(page[name], type, asked)

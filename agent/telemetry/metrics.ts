@@ -1,8 +1,6 @@
 import { PROBE_BUCKETS, type Probe } from '../backend/probes.ts'
 import type { PolicyCounts } from '../policy/counters.ts'
-import { CALL_BUCKETS, type CallCount } from './calls.ts'
-import type { SpanCounts } from './otlp.ts'
-import { nameOf } from './reachability.ts'
+import { nameOf } from '../state/reachability.ts'
 import {
   type BgpSession,
   BUCKETS,
@@ -12,7 +10,9 @@ import {
   PROGRAMMING_BUCKETS,
   type Status,
   SYNC_BUCKETS,
-} from './status.ts'
+} from '../state/status.ts'
+import { CALL_BUCKETS, type CallCount } from './calls.ts'
+import type { SpanCounts } from './otlp.ts'
 
 /** The resource usage of the agent's process. */
 export interface Usage {

@@ -1,4 +1,4 @@
-import type { PeerState } from '../rows.ts'
+import type { PeerState } from '../state/rows.ts'
 
 /** A cell to draw: the state and the round trip (milliseconds) of a way, and its place and size in pixels. */
 interface Cell {

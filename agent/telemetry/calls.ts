@@ -3,7 +3,7 @@ import * as v from 'valibot'
 import { read } from '../../lib/text/shape.ts'
 import { CALLS, type Report } from '../../lib/verbs/report.ts'
 import { keepSocket } from '../node/socket.ts'
-import type { Durations } from './status.ts'
+import type { Durations } from '../state/status.ts'
 
 /** The upper bounds of the histogram of calls, in seconds. */
 export const CALL_BUCKETS: readonly number[] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30]

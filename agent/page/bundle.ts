@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 
 /** The parts of the style sheet. Later parts override earlier parts. */
 const STYLES = ['base', 'parts', 'peers', 'narrow']
-const ROOT = `${import.meta.dir}/../../..`
+const ROOT = `${import.meta.dir}/../..`
 
 /**
  * Makes a page's files as texts. `entry` is the first file of its script, from the root of the sources. This function is a macro. Bun runs it when it builds the executable or loads a test.

@@ -1,8 +1,8 @@
-import { bundle } from './page/bundle.ts' with { type: 'macro' }
+import { bundle } from './bundle.ts' with { type: 'macro' }
 
 /**
  * The files of the status page for browsers. The macro makes them while Bun builds the executable. Load this module
  * only with import(). Mocha loads tests with require(), and Bun 1.4 hangs on a macro in a required module.
  */
 export const page: { readonly html: string; readonly js: string; readonly css: string; readonly icon: string } =
-  bundle('agent/health/page/main.tsx')
+  bundle('agent/page/main.tsx')

@@ -3,10 +3,10 @@
 // server has no text to hide. What is new in a status or a source is left out until it is listed here.
 import type { Count, PolicyCounts } from '../policy/counters.ts'
 import type { Failure, Failures } from '../scheduler/failures.ts'
-import type { NodeState } from './condition.ts'
-import type { Source } from './health.ts'
-import { sentenceOf } from './phrases.ts'
-import type { Finding, Status } from './status.ts'
+import type { NodeState } from '../state/condition.ts'
+import { sentenceOf } from '../state/phrases.ts'
+import type { Finding, Status } from '../state/status.ts'
+import type { Source } from './server.ts'
 
 /** What a redacted status says of itself. */
 export const REDACTED =

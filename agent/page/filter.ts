@@ -1,4 +1,4 @@
-import { distance } from '../../../lib/text/distance.ts'
+import { distance } from '../../lib/text/distance.ts'
 
 /**
  * What a key of a search asks of a thing. `exact`: one of its words, a `*` at the end stands for the rest. `text`: a

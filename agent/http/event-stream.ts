@@ -2,10 +2,10 @@ import { constants, deflateRawSync } from 'node:zlib'
 import { log } from '../../lib/os/log.ts'
 import { type Asked, type Body, plain, type Reply, type Sink, type Stream } from '../node/http.ts'
 import { pause } from '../scheduler/pause.ts'
+import { type Message, Patches } from '../state/patches.ts'
+import type { Recorder } from '../state/recorder.ts'
+import type { Status } from '../state/status.ts'
 import { acceptsGzip } from './guard.ts'
-import { type Message, Patches } from './patches.ts'
-import type { Recorder } from './recorder.ts'
-import type { Status } from './status.ts'
 
 /** The maximum number of listeners. */
 const LISTENERS = 16

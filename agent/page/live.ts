@@ -1,4 +1,4 @@
-import { type Known, known, type Patch, patched, type Whole } from '../messages.ts'
+import { type Known, known, type Patch, patched, type Whole } from '../state/messages.ts'
 
 /** The callbacks for the agent's messages. */
 export interface Listener {

@@ -1,5 +1,5 @@
-import { collator, reach } from '../reachability.ts'
-import { isBad, type PeerState, peerOf, type Row, rowName } from '../rows.ts'
+import { collator, reach } from '../state/reachability.ts'
+import { isBad, type PeerState, peerOf, type Row, rowName } from '../state/rows.ts'
 import { AGES, type Fields } from './filter.ts'
 
 /** The sign of a state. A state is never told by its colour alone. */
