@@ -4,6 +4,7 @@ import { linksNow } from '../lib/os/links.ts'
 import { listCached } from '../lib/runtime/cache.ts'
 import { CniError, CODE } from '../lib/text/errors.ts'
 import { hostVeth } from '../lib/text/link-names.ts'
+import { firstOf } from '../lib/text/listing.ts'
 import type { Owner } from '../lib/text/owner.ts'
 import { brief } from '../lib/text/values.ts'
 import { orphaned } from '../lib/verbs/orphans.ts'
@@ -27,9 +28,8 @@ export function requireNoPods(what: string): void {
 
 /** The pods that live, in a part of a sentence. */
 export function alive(pods: readonly string[]): string {
-  const more = pods.length > NAMED ? ` and ${pods.length - NAMED} more` : ''
   const live = pods.length === 1 ? 'lives' : 'live'
-  return `${pods.length} of the pods that plumb attached ${live}: ${pods.slice(0, NAMED).join(', ')}${more}`
+  return `${pods.length} of the pods that plumb attached ${live}: ${firstOf(pods, NAMED)}`
 }
 
 /**

@@ -1,6 +1,7 @@
 import { durationWords, line, span, storeWords } from '../agent/state/phrases.ts'
 import { drift, total, unreachable } from '../agent/state/reachability.ts'
 import type { BgpStatus, Status, TunnelsStatus } from '../agent/state/status.ts'
+import { andMore, firstOf } from '../lib/text/listing.ts'
 import { ask } from './ask.ts'
 import { table } from './output.ts'
 
@@ -79,14 +80,11 @@ function bgpWords({ asn, pid, sessions }: BgpStatus): string {
   const up = `AS ${asn}, ${sessions.length - away.length} of ${sessions.length} sessions established`
   if (!first) return up
   const why = first.reason === undefined ? '' : ` (${first.reason})`
-  const more = away.length > 1 ? ` and ${away.length - 1} more` : ''
-  return `${up}; away: ${first.name}, ${first.state}${why}${more} (see: plumb bgp)`
+  return `${up}; away: ${first.name}, ${first.state}${why}${andMore(away.length - 1)} (see: plumb bgp)`
 }
 
 function refusedWords({ lately, strangers }: TunnelsStatus): string {
-  const from = strangers.slice(0, STRANGERS).join(', ')
-  const more = strangers.length > STRANGERS ? ` and ${strangers.length - STRANGERS} more` : ''
-  return `${lately} tunnelled packets in the last ten minutes, from addresses without a lease: ${from}${more}`
+  return `${lately} tunnelled packets in the last ten minutes, from addresses without a lease: ${firstOf(strangers, STRANGERS)}`
 }
 
 function kinds(status: Status): string[][] {

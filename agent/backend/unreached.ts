@@ -1,3 +1,4 @@
+import { andMore } from '../../lib/text/listing.ts'
 import { type Step, sentences } from '../kernel/batch.ts'
 import { face } from '../kernel/diff.ts'
 import type { Outcome } from '../kernel/outcome.ts'
@@ -59,8 +60,4 @@ export function summary(unreached: Unreached, leases: readonly Lease[]): string[
 /** The entries of `now` that `before` lacks or has with another reason. */
 export function newlyUnreached(now: Unreached, before: Unreached): Unreached {
   return now === before ? new Map() : new Map([...now].filter(([key, why]) => before.get(key) !== why))
-}
-
-function andMore(count: number): string {
-  return count > 0 ? ` and ${count} more` : ''
 }

@@ -4,6 +4,7 @@ import type { Line } from '../../lib/state/handler.ts'
 import { handler } from '../../lib/state/kinds/index.ts'
 import { type Resource, title } from '../../lib/state/resource.ts'
 import { ExecError, missingModule } from '../../lib/text/errors.ts'
+import { andMore } from '../../lib/text/listing.ts'
 import { tidy } from '../node/garbage.ts'
 import { deviceOf } from './memory.ts'
 import { performWireguard } from './wireguard.ts'
@@ -132,8 +133,7 @@ export function sentences(failed: ReadonlyMap<Step, string>): string[] {
   }
   return [...groups.values()].map((steps) => {
     const [first] = steps as [Step]
-    const more = steps.length > 1 ? ` and ${steps.length - 1} more` : ''
-    const what = `${first.put ? 'make' : 'remove'} ${title(first.resource)}${more}`
+    const what = `${first.put ? 'make' : 'remove'} ${title(first.resource)}${andMore(steps.length - 1)}`
     return `Cannot ${what}: ${reasonOf(first, failed.get(first) as string)}`
   })
 }

@@ -1,6 +1,7 @@
 import { contains, isSix } from '../../lib/text/cidr.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 import { type Cidr, type Ip, split } from '../../lib/text/ip.ts'
+import { firstOf } from '../../lib/text/listing.ts'
 import { networksOnLink, onLink } from '../backend/peers.ts'
 import type { Uplink } from '../backend/uplink.ts'
 import { Bird } from '../bgp/bird.ts'
@@ -304,10 +305,9 @@ export class BgpPart implements Part {
     const isSubnet = ({ dst }: { readonly dst: Cidr }) =>
       own.some((one) => split(one).length === split(dst).length && one !== dst && isSix(one) === isSix(dst))
     const all = (this.#now.choice?.strangers ?? []).filter(isSubnet)
-    const named = all.slice(0, NAMED).map(({ dst, protocol }) => `${dst} (proto ${protocol})`)
-    const more = all.length > NAMED ? ` and ${all.length - NAMED} more` : ''
+    const named = all.map(({ dst, protocol }) => `${dst} (proto ${protocol})`)
     if (named.length === 0) return []
-    const which = `Another program writes routes to subnets of nodes beside BIRD: ${named.join(', ')}${more}`
+    const which = `Another program writes routes to subnets of nodes beside BIRD: ${firstOf(named, NAMED)}`
     return [`${which}; stop it, or want programs agent in ${this.#file}`]
   }
 
@@ -555,8 +555,7 @@ export class BgpPart implements Part {
         if (now - since >= AWAY_MS) away.push(`${called(session)} is ${phrase(state, reason)}`)
       }
     }
-    const more = away.length > NAMED ? ` and ${away.length - NAMED} more` : ''
-    const text = `BGP sessions are away: ${away.slice(0, NAMED).join(', ')}${more} (see: plumb bgp)`
+    const text = `BGP sessions are away: ${firstOf(away, NAMED)} (see: plumb bgp)`
     this.#context.failures.report('sessions of BGP', away.length === 0 ? [] : [failureOf(text)])
   }
 }

@@ -1,3 +1,4 @@
+import { andMore } from '../../lib/text/listing.ts'
 import { called } from '../backend/peers.ts'
 import type { Probes } from '../backend/probes.ts'
 import { isSame } from '../lease/families.ts'
@@ -143,7 +144,6 @@ export class Probing {
     const named = (this.#now.snapshot?.leases ?? [])
       .filter(({ subnets }) => few.has(encodeKey(subnets)))
       .map((lease) => called(lease))
-    const more = keys.length > NAMED ? ` and ${keys.length - NAMED} more` : ''
-    return `${named.join(', ')}${more}`
+    return `${named.join(', ')}${andMore(keys.length - NAMED)}`
   }
 }

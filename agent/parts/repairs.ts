@@ -1,3 +1,4 @@
+import { firstOf } from '../../lib/text/listing.ts'
 import { type Fought, watchFights } from '../kernel/fights.ts'
 import type { Part } from '../scheduler/part.ts'
 import { isTraced, noteSpan } from '../scheduler/spans.ts'
@@ -77,8 +78,8 @@ export class Repairs {
     // Several parts repair objects of one kind, and one of them may tell how many there are.
     const known = this.#now.kinds[kind] ?? { wanted: 0, programmed: 0 }
     this.#now.kinds = { ...this.#now.kinds, [kind]: { ...known, repaired } }
-    const titles = what.slice(0, NAMED).map(({ title }) => title)
-    const text = `${titles.join(', ')}${what.length > NAMED ? ` and ${what.length - NAMED} more` : ''}`
+    const titles = what.map(({ title }) => title)
+    const text = firstOf(titles, NAMED)
     this.#now.repairs = [...this.#now.repairs, { at: Date.now(), what: text, part: part.name }].slice(-REMEMBERED)
     if (isTraced()) for (const { title } of what) noteSpan('repair', { 'plumb.kind': kind, 'plumb.object': title })
     this.#log(`agent: repaired changes of another program: ${text}`)

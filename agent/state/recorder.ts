@@ -1,4 +1,5 @@
 // Remembers what was: since when each peer is as it is, what has happened, and the values of each minute.
+import { firstOf } from '../../lib/text/listing.ts'
 import { encodeKey } from '../lease/lease.ts'
 import { pause } from '../scheduler/pause.ts'
 import { type Happening, Happenings, type Report } from './happenings.ts'
@@ -211,7 +212,8 @@ function peerReports(lost: readonly Row[], back: readonly Row[]): Report[] {
     const byText = Map.groupBy(rows, (row) => (tone === 'good' ? 'answer again' : wordsOf(row)))
     for (const [words, all] of byText) {
       const names = all.map(rowName)
-      const text = all.length === 1 ? `${names[0]}: ${singular(words)}` : `${listed(names)}: ${words}${zoneWords(all)}`
+      const text =
+        all.length === 1 ? `${names[0]}: ${singular(words)}` : `${firstOf(names, NAMED)}: ${words}${zoneWords(all)}`
       reports.push({ kind: 'peer', tone, text, ...(all.length === 1 && { about: names[0] as string }) })
     }
   }
@@ -225,11 +227,6 @@ function wordsOf({ state, problem }: Row): string {
 
 function singular(words: string): string {
   return words.replace(/^do not answer/, 'does not answer').replace(/^answer again/, 'answers again')
-}
-
-function listed(names: readonly string[]): string {
-  const more = names.length - NAMED
-  return more > 0 ? `${names.slice(0, NAMED).join(', ')} and ${more} more` : names.join(', ')
 }
 
 function isEqual(one: Row, other: Row): boolean {

@@ -1,7 +1,9 @@
 // What many nodes say together: how each one is, which pairs lose packets, and one sentence for all. Pure.
+
 import { collator } from '../../agent/state/reachability.ts'
 import type { Severity } from '../../agent/state/status.ts'
 import type { Summary, WorstPeer } from '../../agent/state/summary.ts'
+import { firstOf } from '../../lib/text/listing.ts'
 import { type Matrix, matrixOf, type OneWay, oneWayOf } from './matrix.ts'
 import { type Lost, lostNodes, lostZones, type ZonePair, zonePairs } from './zones.ts'
 
@@ -197,7 +199,12 @@ function sentenceOf(
   if (nodes.length === 0) return note ?? 'no agent is known yet'
   const [first] = dead
   const isOneReason = dead.length === 1 && first !== undefined
-  const deadWords = isOneReason ? `${namesOf(first.nodes)}: ${first.what}` : namesOf(dead.flatMap((one) => one.nodes))
+  const deadWords = isOneReason
+    ? `${firstOf(first.nodes, NAMED)}: ${first.what}`
+    : firstOf(
+        dead.flatMap((one) => one.nodes),
+        NAMED,
+      )
   const [one] = oneWay
   const parts = [
     `${counts.ready} of ${nodes.length} ${nodes.length === 1 ? 'node is' : 'nodes are'} ready`,
@@ -217,17 +224,15 @@ function notReady(nodes: readonly FleetNode[]): string {
   const [first] = all
   return all.length === 1 && first?.cause !== undefined
     ? `${first.name}: ${first.cause}`
-    : namesOf(all.map(({ name }) => name))
+    : firstOf(
+        all.map(({ name }) => name),
+        NAMED,
+      )
 }
 
 function oneWayWords({ from, to }: OneWay, count: number): string {
   const more = count > 1 ? `, and so ${count - 1} more ${count === 2 ? 'pair' : 'pairs'}` : ''
   return `packets from ${from} to ${to} are lost one way only${more}`
-}
-
-function namesOf(names: readonly string[]): string {
-  const more = names.length - NAMED
-  return more > 0 ? `${names.slice(0, NAMED).join(', ')} and ${more} more` : names.join(', ')
 }
 
 /** The peers that one node loses packets to, with the node, the worst first. */

@@ -1,3 +1,4 @@
+import { firstOf } from '../../../lib/text/listing.ts'
 import type { Check, Seen } from '../check.ts'
 import { dnsOf } from '../facts/services.ts'
 import { shellWord } from '../shell.ts'
@@ -17,12 +18,11 @@ export const check: Check = {
     )
     const names = empty.map(({ namespace, name }) => `${namespace}/${name}`)
     const [first] = empty
-    const more = names.length > NAMED ? ` and ${names.length - NAMED} more` : ''
     const has = names.length === 1 ? 'Service %s has' : 'Services %s have'
     const none: Seen[] = first
       ? [
           {
-            what: `The ${has.replace('%s', `${names.slice(0, NAMED).join(', ')}${more}`)} no endpoints, because no pod matches`,
+            what: `The ${has.replace('%s', firstOf(names, NAMED))} no endpoints, because no pod matches`,
             effect: 'clients are refused; compare the selector with the labels of pods',
             commands: [
               `kubectl -n ${shellWord(first.namespace)} get service ${shellWord(first.name)} -o jsonpath='{.spec.selector}'`,

@@ -1,3 +1,4 @@
+import { firstOf } from '../../../lib/text/listing.ts'
 import type { Check } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
@@ -14,13 +15,12 @@ export const check: Check = {
     const mtus = new Map(links.map(({ name, mtu }) => [name, mtu]))
     const old = pods.filter(({ link }) => link !== undefined && (mtus.get(link) ?? 0) > network.mtu)
     if (old.length === 0) return []
-    const names = old.slice(0, NAMED).map(({ container }) => container)
-    const more = old.length > NAMED ? ` and ${old.length - NAMED} more` : ''
+    const names = old.map(({ container }) => container)
     const mtu = mtus.get(old[0]?.link ?? '')
     const count = old.length === 1 ? '1 pod has' : `${old.length} pods have`
     return [
       {
-        what: `${count} MTU ${mtu}, and the network has ${network.mtu} now (${names.join(', ')}${more})`,
+        what: `${count} MTU ${mtu}, and the network has ${network.mtu} now (${firstOf(names, NAMED)})`,
         effect: 'their large packets to other nodes are lost',
         commands: old.map(({ container }) => `crictl stopp ${shellWord(container)}`),
       },

@@ -1,3 +1,4 @@
+import { andMore } from '../../../lib/text/listing.ts'
 import { nameOf } from '../../state/reachability.ts'
 import type { Status } from '../../state/status.ts'
 import type { Check, Seen } from '../check.ts'
@@ -21,9 +22,8 @@ export const check: Check = {
     const way = wayOf(status, links)
     if (answering.length === 0) return [wholeNode(silent)]
     const names = answering.slice(0, NAMED).map((peer) => `${nameOf(peer)} (${peer.ips.v4})`)
-    const more = silent.length > NAMED ? ` and ${silent.length - NAMED} more` : ''
     const one = silent.length === 1
-    const who = `${one ? 'Node' : `${silent.length} nodes, such as`} ${names.join(', ')}${more}`
+    const who = `${one ? 'Node' : `${silent.length} nodes, such as`} ${names.join(', ')}${andMore(silent.length - NAMED)}`
     const does = one ? 'answers, its tunnel does' : 'answer, their tunnels do'
     return [
       {
