@@ -1,6 +1,7 @@
 import { type Echoes, openEchoes } from '../../lib/os/echo.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Both, SubnetKey } from '../lease/lease.ts'
+import { type Durations, noDurations, withDuration } from '../scheduler/durations.ts'
 
 /**
  * The result of the probes to a peer: whether it answers, how many recent probes were lost, and the last round trip in
@@ -28,12 +29,6 @@ export interface Aim {
   readonly to: Both<Ip>
   readonly mtu: number
 }
-/** How long answers took. `buckets[i]` counts those of at most `PROBE_BUCKETS[i]` seconds. `sum` is in seconds. */
-export interface ProbeTimes {
-  readonly count: number
-  readonly sum: number
-  readonly buckets: readonly number[]
-}
 /** The upper bounds of the histogram of answers, in seconds. */
 export const PROBE_BUCKETS: readonly number[] = [
   0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2,
@@ -45,7 +40,7 @@ export interface Probes {
   /** The results for a peer. Undefined for a peer that is not probed. */
   of(key: SubnetKey): Probe | undefined
   /** The answers of all peers to small probes since the start. */
-  times(): ProbeTimes
+  times(): Durations
   /**
    * Sends the due probes and reads the answers. Gives the peers that became silent or narrow, and those that recovered.
    */
@@ -122,7 +117,7 @@ export function makeProbes(
   const searches = new Map<number, Search>()
   const sockets: { v4?: Socket; v6?: Socket } = {}
   let [froms, serial]: [Both<Ip>, number] = [{}, 0]
-  const times = { count: 0, sum: 0, buckets: PROBE_BUCKETS.map(() => 0) }
+  let times = noDurations(PROBE_BUCKETS)
 
   function socketOf(family: 'v4' | 'v6', now: number): Echoes | undefined {
     const [from, had] = [froms[family], sockets[family]]
@@ -210,9 +205,7 @@ export function makeProbes(
     return true
   }
   function count(ms: number): void {
-    times.count++
-    times.sum += ms / 1000
-    for (const [i, le] of PROBE_BUCKETS.entries()) if (ms / 1000 <= le) times.buckets[i] = (times.buckets[i] ?? 0) + 1
+    times = withDuration(times, ms / 1000, PROBE_BUCKETS)
   }
   function send(target: Target, now: number): boolean {
     const socket = socketOf(target.family, now)
@@ -269,7 +262,7 @@ export function makeProbes(
         ...(worst.state !== 'answers' || sizes.length === 0 ? {} : { mtu: Math.min(...sizes) }),
       }
     },
-    times: () => ({ ...times, buckets: [...times.buckets] }),
+    times: () => times,
     tick(now) {
       const before = new Map<SubnetKey, Probe['state']>()
       const changing = (target: Target, work: () => void) => {

@@ -14,6 +14,7 @@ import { dumpElements } from '../kernel/element-dump.ts'
 import { Elements, type Stepped } from '../kernel/elements.ts'
 import { both } from '../lease/families.ts'
 import type { Translated } from '../policy/view.ts'
+import { type Durations, noDurations, withDuration } from '../scheduler/durations.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Queue } from '../scheduler/queue.ts'
@@ -43,14 +44,7 @@ import {
 import { type ServiceView, viewOf } from '../services/view.ts'
 import { WantedElements } from '../services/wanted-elements.ts'
 import type { NodeState } from '../state/condition.ts'
-import {
-  type Durations,
-  noDurations,
-  PROGRAMMING_BUCKETS,
-  type ServicesSync,
-  SYNC_BUCKETS,
-  withDuration,
-} from '../state/status.ts'
+import { PROGRAMMING_BUCKETS, type ServicesSync, SYNC_BUCKETS } from '../state/status.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 

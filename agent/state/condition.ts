@@ -1,11 +1,12 @@
 import type { Backend } from '../backend/backend.ts'
-import type { Probe, ProbeTimes } from '../backend/probes.ts'
+import type { Probe } from '../backend/probes.ts'
 import type { Unreached } from '../backend/unreached.ts'
 import type { Choice } from '../backend/uplink.ts'
 import type { Undoer } from '../kernel/undoer.ts'
 import { isSame } from '../lease/families.ts'
 import { encodeKey, type Lease, type SubnetKey } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
+import { type Durations, noDurations, withDuration } from '../scheduler/durations.ts'
 import type { Failure, Failures } from '../scheduler/failures.ts'
 import { whyUncertain } from '../store/last-known.ts'
 import type { Snapshot, SubnetStore } from '../store/store.ts'
@@ -14,14 +15,12 @@ import {
   BUCKETS,
   type Finding,
   type KindCount,
-  noDurations,
   type Peer,
   type PolicyStatus,
   type Repair,
   type ServicesStatus,
   type Status,
   type TunnelsStatus,
-  withDuration,
 } from './status.ts'
 
 /** A repair, and the part that made it. */
@@ -50,7 +49,7 @@ export interface NodeState {
   probe?: (key: SubnetKey) => Probe | undefined
   silent: readonly string[]
   /** How long answers to probes took. Absent when no peer is probed. */
-  probeTimes?: () => ProbeTimes
+  probeTimes?: () => Durations
   /** The ages of the last handshakes with peers in seconds, by public key. */
   handshakes?: () => ReadonlyMap<string, number | undefined>
   fights: readonly string[]
@@ -72,7 +71,7 @@ export interface NodeState {
   programs?: 'agent' | 'bird'
   /** Asks the kernel, so it is for somebody who reads the status. Absent without such rules. */
   tunnels?: () => TunnelsStatus | undefined
-  steps: { readonly count: number; readonly sum: number; readonly buckets: readonly number[] }
+  steps: Durations
 }
 
 /** The state of an agent at its start. */

@@ -1,4 +1,5 @@
-import { BUCKETS, type Durations, type Finding, type Status } from './status.ts'
+import type { Durations } from '../scheduler/durations.ts'
+import { BUCKETS, type Finding, type Status } from './status.ts'
 
 /** Formats a duration in one or two units: `3 s`, `12 min`, `3 h 12 min`, `2 d 4 h`. */
 export function span(ms: number): string {

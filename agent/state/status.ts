@@ -2,6 +2,7 @@ import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { Probe } from '../backend/probes.ts'
 import type { Undoer } from '../kernel/undoer.ts'
 import type { Both, Lease } from '../lease/lease.ts'
+import type { Durations } from '../scheduler/durations.ts'
 import type { StoreState } from '../store/store.ts'
 
 /** The counts of one kind of kernel object: wanted objects, existing objects, and objects repaired since the start. */
@@ -27,15 +28,6 @@ export interface Peer extends Pick<Lease, 'node' | 'subnets' | 'ips' | 'backend'
 export interface Repair {
   readonly at: number
   readonly what: string
-}
-
-/**
- * A histogram of step durations. `buckets[i]` counts the steps of at most `BUCKETS[i]` seconds. `sum` is in seconds.
- */
-export interface Durations {
-  readonly count: number
-  readonly sum: number
-  readonly buckets: readonly number[]
 }
 
 /** The Services of this node. */
@@ -223,24 +215,6 @@ export const PROGRAMMING_BUCKETS: readonly number[] = [
 
 /** The upper bounds of the histogram of sync times, in seconds: those of kube-proxy (pkg/proxy/metrics). */
 export const SYNC_BUCKETS: readonly number[] = Array.from({ length: 15 }, (_, i) => 0.001 * 2 ** i)
-
-/** No durations yet, for these bounds. */
-export function noDurations(bounds: readonly number[]): Durations {
-  return { count: 0, sum: 0, buckets: bounds.map(() => 0) }
-}
-
-/** Adds a duration in seconds to a histogram with these bounds. Returns the new histogram. */
-export function withDuration(
-  { count, sum, buckets }: Durations,
-  seconds: number,
-  bounds: readonly number[],
-): Durations {
-  return {
-    count: count + 1,
-    sum: sum + seconds,
-    buckets: buckets.map((n, i) => n + (seconds <= (bounds[i] as number) ? 1 : 0)),
-  }
-}
 
 function range(first: number, last: number, step: number): number[] {
   return Array.from({ length: (last - first) / step + 1 }, (_, i) => first + i * step)

@@ -3,7 +3,7 @@ import * as v from 'valibot'
 import { read } from '../../lib/text/shape.ts'
 import { CALLS, type Report } from '../../lib/verbs/report.ts'
 import { keepSocket } from '../node/socket.ts'
-import type { Durations } from '../state/status.ts'
+import { type Durations, noDurations, withDuration } from '../scheduler/durations.ts'
 
 /** The upper bounds of the histogram of calls, in seconds. */
 export const CALL_BUCKETS: readonly number[] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30]
@@ -50,9 +50,7 @@ const REPORT = v.object({
 interface Mutable {
   readonly plugin: string
   readonly verb: string
-  count: number
-  sum: number
-  readonly buckets: number[]
+  took: Durations
   readonly errors: Map<number, number>
 }
 
@@ -67,12 +65,7 @@ export class Calls {
 
   /** The counts so far. */
   counts(): CallCount[] {
-    return [...this.#counts.values()].map(({ plugin, verb, count, sum, buckets, errors }) => ({
-      plugin,
-      verb,
-      took: { count, sum, buckets },
-      errors,
-    }))
+    return [...this.#counts.values()].map((one) => ({ ...one }))
   }
 
   /** Takes a report, a line of JSON. Any other text is left out. */
@@ -113,13 +106,10 @@ export class Calls {
     let one = this.#counts.get(key)
     if (!one) {
       if (this.#counts.size >= MOST_PLUGINS * VERBS.length) return
-      one = { plugin, verb, count: 0, sum: 0, buckets: CALL_BUCKETS.map(() => 0), errors: new Map() }
+      one = { plugin, verb, took: noDurations(CALL_BUCKETS), errors: new Map() }
       this.#counts.set(key, one)
     }
-    const seconds = ms / 1000
-    one.count++
-    one.sum += seconds
-    for (const [i, most] of CALL_BUCKETS.entries()) if (seconds <= most) (one.buckets[i] as number)++
+    one.took = withDuration(one.took, ms / 1000, CALL_BUCKETS)
     if (code !== undefined && (one.errors.has(code) || one.errors.size < MOST_CODES))
       one.errors.set(code, (one.errors.get(code) ?? 0) + 1)
   }

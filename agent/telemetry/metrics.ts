@@ -1,10 +1,10 @@
 import { PROBE_BUCKETS, type Probe } from '../backend/probes.ts'
 import type { PolicyCounts } from '../policy/counters.ts'
+import type { Durations } from '../scheduler/durations.ts'
 import { nameOf } from '../state/reachability.ts'
 import {
   type BgpSession,
   BUCKETS,
-  type Durations,
   type KindCount,
   type Peer,
   PROGRAMMING_BUCKETS,

@@ -1,14 +1,8 @@
 // Tests agent/telemetry.
 import assert from 'node:assert/strict'
 import { PROBE_BUCKETS } from '../../agent/backend/probes.ts'
-import {
-  BUCKETS,
-  noDurations,
-  PROGRAMMING_BUCKETS,
-  type Status,
-  SYNC_BUCKETS,
-  withDuration,
-} from '../../agent/state/status.ts'
+import { noDurations, withDuration } from '../../agent/scheduler/durations.ts'
+import { BUCKETS, PROGRAMMING_BUCKETS, type Status, SYNC_BUCKETS } from '../../agent/state/status.ts'
 import { type Additions, metrics } from '../../agent/telemetry/metrics.ts'
 import { parseIp } from '../../lib/text/ip.ts'
 import { exposition, value } from '../support/exposition.ts'
