@@ -31,7 +31,6 @@ interface Source {
 }
 interface Listener {
   readonly sink: Sink
-  readonly version: 1 | 2
   readonly isGzip: boolean
   /** Sends what the listener does not have yet, if there is something. Called when it has received the earlier data. */
   deliver(): void
@@ -42,8 +41,6 @@ export class Feed {
   readonly #source: Source
   readonly #recorder: Recorder
   readonly #listeners = new Set<Listener>()
-  /** The newest status as text, for listeners of the first version. */
-  #text: string | undefined
   #patches: Patches | undefined
   #forgetting: Timer | undefined
   /** When the last status was taken in for who asks again and again (performance.now()). */
@@ -59,27 +56,22 @@ export class Feed {
 
   /**
    * Opens a stream for a new listener, with a `beat` event every 15 s. Replies with 503 when there are already 16
-   * listeners.
+   * listeners. It sends the messages of `messages.ts`: `whole`, or the patches since the header `Last-Event-ID` or the
+   * query's `after`, and then a `patch` on every change.
    *
-   * With `v=2` it sends the messages of `messages.ts`: `whole`, or the patches since the header `Last-Event-ID` or
-   * the query's `after`, and then a `patch` on every change. Without, it sends a whole `status` at once and on every
-   * change, and the `id` of an event is its send time in milliseconds since 1970.
-   *
-   * With `v=2&once` it replies with a list of the same messages, and ends. That passes a proxy that holds streams back.
+   * With `once` it replies with a list of the same messages, and ends. That passes a proxy that holds streams back.
    */
   listen({ query, header }: Pick<Asked, 'query' | 'header'>): Reply {
-    if (query.get('v') === '2' && query.has('once')) return this.#once(query.get('after') ?? '')
+    if (query.has('once')) return this.#once(query.get('after') ?? '')
     if (this.#listeners.size >= LISTENERS)
       return plain(503, `${LISTENERS} listen to events already`, { 'Retry-After': '5' })
-    const version = query.get('v') === '2' ? 2 : 1
-    const isGzip = version === 2 && acceptsGzip(header('accept-encoding'))
-    const begin =
-      version === 2 ? this.#patched(header('last-event-id') ?? query.get('after') ?? undefined) : this.#plain()
+    const isGzip = acceptsGzip(header('accept-encoding'))
+    const last = header('last-event-id') ?? query.get('after') ?? ''
     return {
       status: 200,
       type: 'text/event-stream',
       headers: { ...UNHELD, Vary: 'Accept-Encoding', ...(isGzip && { 'Content-Encoding': 'gzip' }) },
-      body: (sink) => this.#enter({ sink, version, isGzip }, begin),
+      body: (sink) => this.#enter({ sink, isGzip }, last),
     }
   }
 
@@ -90,61 +82,45 @@ export class Feed {
     for (const { sink } of this.#listeners) sink.end()
   }
 
-  #enter(first: Omit<Listener, 'deliver'>, begin: (one: Omit<Listener, 'deliver'>) => Listener['deliver']): Stream {
+  #enter(first: Omit<Listener, 'deliver'>, last: string): Stream {
     if (first.isGzip) first.sink.send(GZIP_HEAD)
-    const one = { ...first, deliver: begin(first) }
+    const one = { ...first, deliver: this.#begun(first, last) }
     this.#listeners.add(one)
     if (this.#listeners.size === 1) this.#begin()
     return {
       drained: () => one.deliver(),
       closed: () => {
         if (!this.#listeners.delete(one)) return
-        if (this.#listeners.size === 0) this.#end()
-        if (!this.#has(2)) this.#forgetLater()
+        if (this.#listeners.size > 0) return
+        this.#end()
+        this.#forgetLater()
       },
     }
   }
 
-  // The first version: a listener that was busy gets the newest status only.
-  #plain() {
-    return ({ sink }: Omit<Listener, 'deliver'>) => {
-      if (!this.#has(1)) this.#text = JSON.stringify(this.#source.status())
-      let sent = this.#text ?? ''
-      sink.send(`retry: ${RETRY_MS}\n${event('status', `${Date.now()}`, sent)}`)
-      return () => {
-        const text = this.#text
-        if (sink.busy || text === undefined || text === sent) return
-        sent = text
-        sink.send(event('status', `${Date.now()}`, text))
-      }
+  // Gives what delivers. A listener that was busy gets all patches since, or the whole when they are too many.
+  #begun(one: Omit<Listener, 'deliver'>, last: string): () => void {
+    const patches = this.#keep()
+    this.#take(this.#source.status())
+    let sent = last
+    const deliver = () => {
+      if (one.sink.busy || sent === patches.id) return
+      const messages = patches.since(sent) ?? [patches.whole()]
+      sent = patches.id
+      const text = messages.map(({ event: name, id, data }) => event(name, id, data)).join('')
+      one.sink.send(this.#bytesFor(one, text))
     }
-  }
-
-  // The second version: a listener that was busy gets all patches since, or the whole when they are too many.
-  #patched(last: string | undefined) {
-    return (one: Omit<Listener, 'deliver'>) => {
-      const patches = this.#keep()
-      this.#take(this.#source.status())
-      let sent = last ?? ''
-      const deliver = () => {
-        if (one.sink.busy || sent === patches.id) return
-        const messages = patches.since(sent) ?? [patches.whole()]
-        sent = patches.id
-        const text = messages.map(({ event: name, id, data }) => event(name, id, data)).join('')
-        one.sink.send(this.#bytesFor(one, text))
-      }
-      // A reader that has everything hears at once that the way is open.
-      const isNews = sent !== patches.id
-      one.sink.send(this.#bytesFor(one, `retry: ${RETRY_MS}\n\n${isNews ? '' : event('beat', undefined, '{}')}`))
-      deliver()
-      return deliver
-    }
+    // A reader that has everything hears at once that the way is open.
+    const isNews = sent !== patches.id
+    one.sink.send(this.#bytesFor(one, `retry: ${RETRY_MS}\n\n${isNews ? '' : event('beat', undefined, '{}')}`))
+    deliver()
+    return deliver
   }
 
   // Many readers that ask again and again share the work.
   #once(last: string): Reply {
     const patches = this.#keep()
-    if (!this.#has(2)) this.#forgetLater()
+    if (this.#listeners.size === 0) this.#forgetLater()
     if (performance.now() - this.#taken >= QUIET_MS) {
       this.#take(this.#source.status())
       this.#taken = performance.now()
@@ -160,7 +136,6 @@ export class Feed {
     return this.#patches
   }
 
-  // Listeners of the first version alone have no use for patches.
   #forgetLater(): void {
     clearTimeout(this.#forgetting)
     this.#forgetting = setTimeout(() => {
@@ -188,7 +163,6 @@ export class Feed {
 
   #end(): void {
     this.#rest()
-    this.#text = undefined
     this.#compressed = { text: '', bytes: new Uint8Array() }
   }
 
@@ -197,10 +171,6 @@ export class Feed {
       for await (const changed of this.#source.changes(signal)) {
         const started = performance.now()
         this.#take(changed)
-        if (this.#has(1)) {
-          this.#text = JSON.stringify(changed)
-          for (const one of this.#listeners) one.deliver()
-        }
         await pause(Math.max(QUIET_MS, SHARE * (performance.now() - started)), signal)
       }
     } catch (cause) {
@@ -213,14 +183,9 @@ export class Feed {
   #beat(): void {
     for (const one of this.#listeners) {
       if (one.sink.busy) continue
-      // A beat of the second version must not change the id of the last message that a browser has.
-      const id = one.version === 1 ? `${Date.now()}` : undefined
-      one.sink.send(this.#bytesFor(one, `: still here\n${event('beat', id, '{}')}`))
+      // A beat must not change the id of the last message that a browser has.
+      one.sink.send(this.#bytesFor(one, `: still here\n${event('beat', undefined, '{}')}`))
     }
-  }
-
-  #has(version: Listener['version']): boolean {
-    return [...this.#listeners].some((one) => one.version === version)
   }
 
   // Each text is compressed by itself and ends at a whole byte (Z_SYNC_FLUSH), so that all listeners share the work.

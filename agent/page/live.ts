@@ -42,11 +42,11 @@ export function follow(url: string, listener: Listener): () => void {
   const end = new AbortController()
 
   function after(): string {
-    return last === '' ? '' : `&after=${encodeURIComponent(last)}`
+    return last === '' ? '' : `after=${encodeURIComponent(last)}`
   }
   function open(): void {
     ;[opened, hasBegun, hasHeard] = [performance.now(), false, false]
-    source = new EventSource(`${url}?v=2${after()}`)
+    source = new EventSource(`${url}?${after()}`)
     for (const name of ['whole', 'patch'] as const)
       source.addEventListener(name, (event) => {
         alive()
@@ -79,7 +79,7 @@ export function follow(url: string, listener: Listener): () => void {
   async function ask(until: number): Promise<void> {
     try {
       const signal = AbortSignal.any([end.signal, AbortSignal.timeout(SILENCE_MS)])
-      const answer = await fetch(`${url}?v=2&once${after()}`, { signal })
+      const answer = await fetch(`${url}?once&${after()}`, { signal })
       if (!answer.ok) throw new Error(answer.statusText)
       const all: readonly Told[] = await answer.json()
       tries = 0

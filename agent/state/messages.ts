@@ -1,4 +1,4 @@
-// The messages of `/events?v=2`, used by the agent and by the page. A stream begins with `whole`, or with the patches
+// The messages of `/events`, used by the agent and by the page. A stream begins with `whole`, or with the patches
 // since the last one that its reader has (`Last-Event-ID`).
 import type { Happening } from './happenings.ts'
 import { apply, type Columns, type Row } from './rows.ts'

@@ -1,4 +1,4 @@
-// Finds what differs from one status to the next, for the readers of `/events?v=2`.
+// Finds what differs from one status to the next, for the readers of `/events`.
 import { type Base, NEWEST, type Patch, type Whole } from './messages.ts'
 import type { Recorder } from './recorder.ts'
 import { changed, columnsOf, type Row } from './rows.ts'

@@ -23,7 +23,7 @@ export interface NodeKnown {
 
 const WORST: readonly PeerState[] = ['unreachable', 'silent', 'narrow', 'unknown', 'reachable']
 
-/** What a message of `/events?v=2` makes of what was known. Undefined before the first whole message. */
+/** What a message of `/events` makes of what was known. Undefined before the first whole message. */
 export function afterMessage(before: Known | undefined, event: string, data: string): Known | undefined {
   if (event === 'whole') return known(JSON.parse(data) as Whole)
   return event === 'patch' && before ? patched(before, JSON.parse(data) as Patch) : before

@@ -8,6 +8,7 @@ import { unanswered } from '../ask.ts'
 import { Collector } from '../fleet/collector.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { Targets } from '../fleet/target.ts'
+import { messages } from '../watch.ts'
 import type { Watched } from './draw.ts'
 import { watchedFleet } from './fleet-view.ts'
 import { afterMessage, type NodeKnown, watchedNode } from './node-view.ts'
@@ -22,14 +23,10 @@ export interface Source {
   once(signal: AbortSignal): Promise<Fleet>
 }
 
-/** The agent sends something at least every 15 s. An agent that is silent for longer is away. Milliseconds. */
-const SILENT_MS = 35_000
 const [AGAIN_MS, LISTS_MS, WAIT_MS, LOOK_MS] = [1000, 5000, 5000, 50]
 /** How often a screen with a fleet is drawn again, in milliseconds, and for which part of a core at most. */
 const FLEET_MS = 500
 const SHARE = 15
-// Server-sent events (HTML, section 9.2): fields in lines, an empty line between events.
-const EVENT = /^event: (\w+)$.*?^data: ([^\n]*)$/ms
 
 /** Many agents. `list` gives them. */
 export function fleetSource(list: (signal: AbortSignal) => Promise<Targets>): Source {
@@ -120,29 +117,5 @@ export function nodeSource(socket: string): Source {
       if (dead) throw new ValueError(`Cannot reach the agent at ${socket}: ${dead.what}`)
       return fleet
     },
-  }
-}
-
-async function* messages(socket: string, signal: AbortSignal): AsyncGenerator<readonly [event: string, data: string]> {
-  const silence = new AbortController()
-  const timer = setTimeout(() => silence.abort(new DOMException('The agent is silent', 'TimeoutError')), SILENT_MS)
-  try {
-    const both = AbortSignal.any([silence.signal, signal])
-    const answer = await fetch('http://agent/events?v=2', { unix: socket, signal: both })
-    if (!answer.ok) throw new Error(`it answers ${answer.status}: ${(await answer.text()).trim()}`)
-    const decoder = new TextDecoder()
-    let rest = ''
-    for await (const piece of answer.body ?? []) {
-      timer.refresh()
-      const events = (rest + decoder.decode(piece, { stream: true })).split('\n\n')
-      rest = events.pop() ?? ''
-      for (const event of events) {
-        const [, name = '', data] = EVENT.exec(event) ?? []
-        if (data !== undefined) yield [name, data]
-      }
-    }
-  } finally {
-    clearTimeout(timer)
-    silence.abort()
   }
 }

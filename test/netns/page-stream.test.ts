@@ -1,30 +1,15 @@
 // Tests agent/http: the stream of the page, and who may ask.
 import assert from 'node:assert/strict'
-import { request } from 'node:http'
-import { constants, createGunzip } from 'node:zlib'
 import { serveHealth } from '../../agent/http/server.ts'
-import { type Known, known, type Patch, patched, type Whole } from '../../agent/state/messages.ts'
+import type { Patch } from '../../agent/state/messages.ts'
 import { peerOf } from '../../agent/state/rows.ts'
 import type { Summary } from '../../agent/state/summary.ts'
+import { type Reader, readEvents } from '../support/event-reader.ts'
 import { until } from '../support/harness.ts'
 import { peers, type Scripted, scripted } from '../support/scripted.ts'
 
 const PORT = 10_256
 const places = { address: '127.0.0.1', port: PORT, socket: '/run/plumb/agent.sock' }
-
-/** A reader of `/events?v=2`. */
-interface Reader {
-  readonly state: Known | undefined
-  /** The names of the events, and the ids of the messages. */
-  readonly names: readonly string[]
-  readonly ids: readonly string[]
-  /** How many bytes have come over the wire. */
-  readonly bytes: number
-  readonly headers: Record<string, unknown>
-  pause(): void
-  resume(): void
-  close(): void
-}
 
 describe('the stream of the page', () => {
   let source: Scripted
@@ -39,7 +24,7 @@ describe('the stream of the page', () => {
     served.stop()
   })
   async function listen(headers: Record<string, string> = {}): Promise<Reader> {
-    const one = await reader(headers)
+    const one = await readEvents(PORT, headers)
     readers.push(one)
     return one
   }
@@ -59,7 +44,7 @@ describe('the stream of the page', () => {
     assert.equal(one.headers['x-accel-buffering'], 'no')
     assert.match(`${one.headers['cache-control']}`, /no-transform/)
     const end = new AbortController()
-    const path = `/events?v=2&after=${one.ids.at(-1)}`
+    const path = `/events?after=${one.ids.at(-1)}`
     const { body } = await fetch(`http://127.0.0.1:${PORT}${path}`, { signal: end.signal })
     const seen = await body?.getReader().read()
     end.abort()
@@ -67,7 +52,7 @@ describe('the stream of the page', () => {
   })
   it('[PG16] who asks with `once` gets everything, and then what differs, without a stream', async () => {
     const ask = async (after = '') => {
-      const answer = await fetch(`http://127.0.0.1:${PORT}/events?v=2&once${after && `&after=${after}`}`)
+      const answer = await fetch(`http://127.0.0.1:${PORT}/events?once${after && `&after=${after}`}`)
       return (await answer.json()) as { event: string; id: string; data: Patch }[]
     }
     const [whole, ...none] = await ask()
@@ -130,7 +115,7 @@ describe('the stream of the page', () => {
     await until(() => one.state?.status.mtu === 1234 && two.state?.status.mtu === 1234)
     assert.equal((await listen({ 'Accept-Encoding': 'br, gzip;q=0' })).headers['content-encoding'], undefined)
   })
-  it('[PG16] sixteen listen at once, of both versions; the next one is told to come again', async () => {
+  it('[PG16] sixteen listen at once, with gzip and without; the next one is told to come again', async () => {
     for (let i = 0; i < 16; i++) await listen(i % 2 ? { 'Accept-Encoding': 'gzip' } : {})
     await until(() => readers.every((one) => one.state))
     const more = await fetch(`http://127.0.0.1:${PORT}/events`)
@@ -178,7 +163,7 @@ describe('who may ask the status server', () => {
   }
 
   it('[PG19] pages of another origin get no list and no stream', async () => {
-    for (const path of ['/status', '/summary', '/services', '/policy', '/log', '/past', '/events?v=2']) {
+    for (const path of ['/status', '/summary', '/services', '/policy', '/log', '/past', '/events']) {
       for (const headers of [
         { Origin: 'https://evil.example' },
         { Origin: 'null' },
@@ -240,50 +225,4 @@ describe('who may ask the status server', () => {
 function baseOf(source: Scripted): object {
   const { peers: _, repairs: __, ...base } = source.status()
   return base
-}
-
-function reader(headers: Record<string, string>): Promise<Reader> {
-  return new Promise((resolve, reject) => {
-    const asked = request({ host: '127.0.0.1', port: PORT, path: '/events?v=2', headers }, (answer) => {
-      let [rest, bytes] = ['', 0]
-      let state: Known | undefined
-      const [names, ids]: [string[], string[]] = [[], []]
-      answer.on('data', (chunk: Buffer) => {
-        bytes += chunk.length
-      })
-      answer.on('error', () => {})
-      const isGzip = answer.headers['content-encoding'] === 'gzip'
-      const body = isGzip ? answer.pipe(createGunzip({ finishFlush: constants.Z_SYNC_FLUSH })) : answer
-      body.on('error', () => {})
-      body.setEncoding('utf8')
-      body.on('data', (more: string) => {
-        const parts = (rest + more).split('\n\n')
-        rest = parts.pop() ?? ''
-        for (const part of parts) {
-          const [, name, id = '', data = ''] = /^event: (whole|patch)\nid: (.*)\ndata: (.*)$/m.exec(part) ?? []
-          if (name === undefined) continue
-          names.push(name)
-          ids.push(id)
-          if (name === 'whole') state = known(JSON.parse(data) as Whole)
-          else if (state) state = patched(state, JSON.parse(data) as Patch)
-        }
-      })
-      resolve({
-        get state() {
-          return state
-        },
-        names,
-        ids,
-        get bytes() {
-          return bytes
-        },
-        headers: answer.headers,
-        pause: () => answer.pause(),
-        resume: () => answer.resume(),
-        close: () => asked.destroy(),
-      })
-    })
-    asked.on('error', reject)
-    asked.end()
-  })
 }

@@ -191,7 +191,6 @@ describe('--status-redact', () => {
 const DRAFT = 'kind: NetworkPolicy\nmetadata: {name: a, namespace: x}\nspec: {podSelector: {}}'
 const QUERIES = [
   `/policy/compare?drafts=${deflateRawSync(DRAFT).toString('base64url')}`,
-  '/events?v=2',
   '/summary?row',
   `/pod?name=${SPACE}%2F${POD}`,
   `/policy/cell?from=${SPACE}&to=${SPACE}`,
