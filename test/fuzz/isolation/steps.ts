@@ -161,14 +161,19 @@ const relabel: Letter = (fixture, random) => {
   }
 }
 
-// A pod, a namespace or the Node outside gets the labels that a policy in force names. Often it is an end of a flow.
+// A pod, a namespace or the Node outside gets the labels that a policy in force names, or loses them. Often it is an end
+// of a flow.
 const match: Letter = (fixture, random) => {
   const pick = pickOf(random)
   const known = fixture.world.known()
   const one = pick([...ofKind(known, 'NetworkPolicy'), ...ofKind(known, 'ClusterNetworkPolicy')])
-  const wanted = pick(labelsIn(one))
-  if (!wanted) return undefined
-  const text = (what: string) => `labels of ${what} as a policy names them: ${JSON.stringify(wanted)}`
+  const named = pick(labelsIn(one))
+  if (!named) return undefined
+  const loses = random(2) === 0
+  const others = Object.entries(named).map(([key, value]) => [key, key === 'tier' ? `${1 - Number(value)}` : 'z'])
+  const wanted: Record<string, string> = loses ? Object.fromEntries(others) : named
+  const text = (what: string) =>
+    `labels of ${what} ${loses ? 'unlike' : 'as'} a policy names them: ${JSON.stringify(wanted)}`
   const isStrict = fixture.isBlind
   if ('team' in wanted || 'zone' in wanted) {
     const [kind, name] = 'team' in wanted ? (['Namespace', pick(['x', 'y'])] as const) : (['Node', 'outside'] as const)
@@ -230,6 +235,31 @@ const against: Letter = (fixture, random) => {
     text: `ClusterNetworkPolicy against ${one.id}: ${JSON.stringify(spec)}`,
     isStrict: fixture.isBlind || !fixture.world.isServed,
     work: () => fixture.world.put('ClusterNetworkPolicy', { name: 'against' }, { spec }),
+  }
+}
+
+// A NetworkPolicy for one end of a flow that allows the other end by its labels, and nobody else.
+const only: Letter = (fixture, random) => {
+  const pick = pickOf(random)
+  const one = pick(fixture.flows)
+  const to = one && fixture.endOf(one)
+  if (!to || !isSlot(to) || !isSlot(one.from)) return undefined
+  const [own, other, type] = pick([
+    [to, one.from, 'Ingress'],
+    [one.from, to, 'Egress'],
+  ] as const)
+  if (!other.labels) return undefined
+  const peer = { namespaceSelector: {}, podSelector: { matchLabels: { tier: other.labels['tier'] } } }
+  const spec = {
+    podSelector: { matchLabels: { app: own.name } },
+    policyTypes: [type],
+    ...(type === 'Ingress' ? { ingress: [{ from: [peer] }] } : { egress: [{ to: [peer] }] }),
+  }
+  const metadata = { namespace: own.namespace, name: 'only' }
+  return {
+    text: `NetworkPolicy ${Object.values(metadata).join('/')} for ${one.id}: ${JSON.stringify(spec)}`,
+    isStrict: fixture.isBlind,
+    work: () => fixture.world.put('NetworkPolicy', metadata, { spec }),
   }
 }
 
@@ -365,7 +395,8 @@ const ALPHABET: readonly (readonly [letter: Letter, weight: number])[] = [
   [relabel, 3],
   [match, 6],
   [policy, 6],
-  [against, 5],
+  [against, 4],
+  [only, 4],
   [lift, 4],
   [flow, 8],
   [service, 4],
