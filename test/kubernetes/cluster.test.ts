@@ -356,7 +356,7 @@ describe('Kubernetes on plumb', function () {
     assert.match(stdout, /^plumb_/m)
   })
 
-  it('F12 helm uninstall says at once which pods live on which node, fails, and leaves nothing in the cluster; without pods it leaves nothing of plumb on the nodes', async () => {
+  it('helm uninstall says at once which pods live on which node, fails, and leaves nothing in the cluster; without pods it leaves nothing of plumb on the nodes', async () => {
     await kubectl('delete', 'deploy', '-n', 'kube-system', 'coredns', '--ignore-not-found')
     const objects = async () =>
       (

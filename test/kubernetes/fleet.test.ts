@@ -90,7 +90,7 @@ describe('plumb top and plumb page in Kubernetes', function () {
   const says = (...lines: string[]) =>
     until(async () => assert.deepEqual(wordsOf(await top()).sort(), lines) ?? true, 60_000)
 
-  it('[PG22] each agent is asked by port-forward, with no more than the role of the docs', async () => {
+  it('each agent is asked by port-forward, with no more than the role of the docs', async () => {
     await says('n1 ready', 'n2 ready')
     const { sentence, status } = await top()
     assert.deepEqual([sentence, status], ['2 of 2 nodes are ready', 0])
@@ -101,7 +101,7 @@ describe('plumb top and plumb page in Kubernetes', function () {
     assert.match(await get('/'), /2 of 2 nodes are ready/)
     await cluster.control.stop('page')
   })
-  it('[PG22] what the role does not allow is one sentence', async () => {
+  it('what the role does not allow is one sentence', async () => {
     for (const verb of ['get', 'create']) {
       const less = ({ resources, verbs }: Rule) =>
         verbs.filter((one) => resources[0] !== 'pods/portforward' || one !== verb)
@@ -116,7 +116,7 @@ describe('plumb top and plumb page in Kubernetes', function () {
     await userWith('plumb-top', rules)
     await says('n1 ready', 'n2 ready')
   })
-  it('[PG22] a pod without an agent, and a node without a kubelet, are named', async () => {
+  it('a pod without an agent, and a node without a kubelet, are named', async () => {
     // Of two pods of a node, the last of the list counts.
     const probe = { httpGet: { host: '127.0.0.1', port: SILENT, path: '/' }, initialDelaySeconds: 3600 }
     const image = 'registry.k8s.io/e2e-test-images/agnhost:2.66.1'
@@ -166,7 +166,7 @@ describe('plumb connectivity in Kubernetes', function () {
   }
   const isClean = () => until(async () => assert.deepEqual(await left(), ['', '']) ?? true, 90_000)
 
-  it('[DG10] [DG12] all ways between two nodes, with Services, DNS and policy, and nothing is left', async () => {
+  it('all ways between two nodes, with Services, DNS and policy, and nothing is left', async () => {
     const { cases, ...rest } = told(await node('n1').exec(words))
     assert.deepEqual(rest, { status: 0, failed: [], notMade: ['addresses outside'] })
     const made = (test: string, way: string) => cases.filter((one) => one.test === test && one.way === way).length
@@ -180,7 +180,7 @@ describe('plumb connectivity in Kubernetes', function () {
     )
     await isClean()
   })
-  it('[DG12] what a killed run leaves goes away: on the other node at once, here and in the API by the next run', async () => {
+  it('what a killed run leaves goes away: on the other node at once, here and in the API by the next run', async () => {
     const script = 'exec "$@" >/dev/null 2>&1'
     node('n1').start('connectivity', ['sh', '-c', script, '--', ...words])
     await until(async () => /echo-2/.test(await cluster.kubectl(['get', 'services', '-A'])), 60_000)
@@ -206,7 +206,7 @@ describe('plumb connectivity in Kubernetes', function () {
 describe('plumb top in Kubernetes, without a kubelet', function () {
   this.timeout(120_000)
 
-  it('[PG22] a node whose kubelet is away is named', async () => {
+  it('a node whose kubelet is away is named', async () => {
     const kubeconfig = await userWith('plumb-top', rulesOf('docs/status.md', 'plumb-top'))
     await node('n2').stop('kubelet')
     await until(async () => {

@@ -13,7 +13,7 @@ const ROUNDS = 12
 const LIFE_MS = 600
 
 describe('plumb agent with routed pods that come and go', () => {
-  it('[BE27] takes a link that a DEL has just removed for no failure; nothing of the pods is left', async function () {
+  it('takes a link that a DEL has just removed for no failure; nothing of the pods is left', async function () {
     await inNamespaces(PODS, async (spaces, test) => {
       test.timeout(300_000)
       const options = ['--install-cni', '--pods=routed', '--status-address=off', '--probe-interval=0']

@@ -10,7 +10,7 @@ const LIMIT_MS = 30_000
 
 describe('plumb agent with extension and a command that hangs', () => {
   it(
-    '[BE19] it is ended after 30 s and named, the next peer is added, and the agent ends at once while it hangs again',
+    'it is ended after 30 s and named, the next peer is added, and the agent ends at once while it hangs again',
     inCluster(
       1,
       (cluster) => {
@@ -40,7 +40,7 @@ describe('plumb agent with extension and a command that hangs', () => {
     ),
   )
 
-  it('[BE19] another backend instead of it: the status says what runs, the agent ends at once, and its next start goes on', async function () {
+  it('another backend instead of it: the status says what runs, the agent ends at once, and its next start goes on', async function () {
     let Backend: object | undefined
     const options = (cluster: Cluster) => {
       Backend ??= { Type: 'extension', SubnetRemoveCommand: script(cluster.dir) }

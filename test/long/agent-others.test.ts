@@ -74,7 +74,7 @@ describe('plumb agent beside others', () => {
     )
 
   it(
-    '[F 26] two agents on a node, two networks: each has its own device, table, chain and files, neither repairs the other’s doing, and each is cleaned up alone',
+    'two agents on a node, two networks: each has its own device, table, chain and files, neither repairs the other’s doing, and each is cleaned up alone',
     inCluster(
       2,
       (cluster) => fileStore(cluster, VXLAN),
@@ -126,7 +126,7 @@ describe('plumb agent beside others', () => {
   )
 
   it(
-    '[FA12] two agents on a node with one state directory: each remembers its own subnet, at a boot without its store too, and forgets that alone',
+    'two agents on a node with one state directory: each remembers its own subnet, at a boot without its store too, and forgets that alone',
     inCluster(
       1,
       (cluster) => fileStore(cluster, VXLAN),

@@ -87,7 +87,7 @@ const well = (agent: Agent) =>
 
 describe('the way of pods through a node', () => {
   it(
-    'F11 forwarding that another program switches off is switched on again, in both families, and counts as a repair',
+    'forwarding that another program switches off is switched on again, in both families, and counts as a repair',
     withFixture(async (fixture) => {
       const { one, agent } = fixture
       for (const name of ['net.ipv4.ip_forward', 'net.ipv6.conf.all.forwarding']) {
@@ -100,7 +100,7 @@ describe('the way of pods through a node', () => {
   )
 
   it(
-    'F11 a table of another program that drops what pods forward is named with its chain, until it is gone',
+    'a table of another program that drops what pods forward is named with its chain, until it is gone',
     withFixture(async (fixture) => {
       const { one, agent } = fixture
       const nft = async (text: string) =>
@@ -138,7 +138,7 @@ describe('the way of pods through a node', () => {
   )
 
   it(
-    'F11 a policy of FORWARD that drops is named when the agent may not let pods pass',
+    'a policy of FORWARD that drops is named when the agent may not let pods pass',
     withFixture(async (fixture) => {
       await fixture.one.ns.exec(['iptables', '-P', 'FORWARD', 'DROP'])
       await named(
@@ -152,7 +152,7 @@ describe('the way of pods through a node', () => {
   )
 
   it(
-    'F11 a hole in the MTU between nodes is found by packets of full size, and named at the peer',
+    'a hole in the MTU between nodes is found by packets of full size, and named at the peer',
     withFixture(async (fixture) => {
       const { one, hub, agent } = fixture
       await hub.ip('link', 'set', 'port2', 'mtu', '1400')
@@ -171,7 +171,7 @@ describe('the way of pods through a node', () => {
   )
 
   it(
-    'F11 the bridge of pods comes back when it is down, without an address or deleted, with its MAC, its addresses and its ports',
+    'the bridge of pods comes back when it is down, without an address or deleted, with its MAC, its addresses and its ports',
     withFixture(async (fixture) => {
       const { one, agent, link } = fixture
       const bridge = async () => (await one.ns.json('addr', 'show', 'dev', 'cni0'))[0] as Row
@@ -218,7 +218,7 @@ describe('the way of pods through a node', () => {
   )
 
   it(
-    'F11 a pod’s link comes back when it is down or out of the bridge; one that is gone is named with its container, until DEL',
+    'a pod’s link comes back when it is down or out of the bridge; one that is gone is named with its container, until DEL',
     withFixture(async (fixture) => {
       const { one, pod, agent, link } = fixture
       await talks(fixture)
@@ -239,7 +239,7 @@ describe('the way of pods through a node', () => {
   )
 
   it(
-    'F11 a default route that is lost is named until it is back',
+    'a default route that is lost is named until it is back',
     withFixture(async (fixture) => {
       const { one, agent } = fixture
       const route = (await one.ns.ip('route', 'show', 'default')).trim()

@@ -18,7 +18,7 @@ const PLUMB = join(import.meta.dir, '../../dist/plumb')
 describe('plumb agent and whether peers answer', () => {
   for (const Type of ['vxlan', 'host-gw'])
     it(
-      `[FU4] ${Type}: a peer is reachable when it answers, with the round trip; one whose link is down is programmed without an answer, which degrades the node, until it is back`,
+      `${Type}: a peer is reachable when it answers, with the round trip; one whose link is down is programmed without an answer, which degrades the node, until it is back`,
       inCluster(
         3,
         (cluster) => [...fileStore(cluster, { ...NETWORK, Backend: { Type } }), '--probe-interval=2'],
@@ -71,7 +71,7 @@ describe('plumb agent and whether peers answer', () => {
     )
 
   it(
-    '[DG15] plumb_peer_mtu_bytes is the largest packet that a peer got: that of pods, then what a narrow link lets pass, and that of pods again',
+    'plumb_peer_mtu_bytes is the largest packet that a peer got: that of pods, then what a narrow link lets pass, and that of pods again',
     inCluster(
       2,
       (cluster) => [...fileStore(cluster, { ...NETWORK, Backend: { Type: 'vxlan' } }), '--probe-interval=1'],
@@ -108,7 +108,7 @@ describe('plumb agent and whether peers answer', () => {
     ['of backend alloc', 'alloc', ['--probe-interval=1']],
   ] as const)
     it(
-      `[FU4] an agent ${what} asks nobody, and calls nobody reachable`,
+      `an agent ${what} asks nobody, and calls nobody reachable`,
       inCluster(
         2,
         (cluster) => [...fileStore(cluster, { ...NETWORK, Backend: { Type } }), ...options],
@@ -128,7 +128,7 @@ describe('plumb agent and whether peers answer', () => {
     )
 
   it(
-    '[FU4] a round trip is measured by when the kernel got the answer, not by when it was read; an answer to somebody else is not heard',
+    'a round trip is measured by when the kernel got the answer, not by when it was read; an answer to somebody else is not heard',
     inNamespaces(['a'], async ({ a }) => {
       await a.ip('link', 'set', 'lo', 'up')
       for (const ip of ['127.0.0.1', '::1'] as Ip[])
@@ -152,7 +152,7 @@ describe('plumb agent and whether peers answer', () => {
     }),
   )
 
-  it('[FU4] what cannot be sent from is told of, and a peer that is asked no more is forgotten', () => {
+  it('what cannot be sent from is told of, and a peer that is asked no more is forgotten', () => {
     const said: (string | undefined)[] = []
     const probes = makeProbes(1000, (why) => said.push(why))
     const key = '10.244.9.0-24' as SubnetKey

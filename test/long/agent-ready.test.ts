@@ -12,7 +12,7 @@ const PLUMB = join(import.meta.dir, '../../dist/plumb')
 
 describe('plumb agent: ready, degraded, not ready', () => {
   it(
-    '[FA2] [FU5] a lease that collides with a route of the node degrades it: it is ready and installed all the same, the others are reached, the reason stands at the peer and in every place, until the route is gone',
+    'a lease that collides with a route of the node degrades it: it is ready and installed all the same, the others are reached, the reason stands at the peer and in every place, until the route is gone',
     inCluster(
       3,
       (cluster) => [...fileStore(cluster, VXLAN), '--install-cni', '--allow-overlap'],
@@ -54,7 +54,7 @@ describe('plumb agent: ready, degraded, not ready', () => {
   )
 
   it(
-    '[FA2] among 700 leases one that cannot be programmed holds back none of the others',
+    'among 700 leases one that cannot be programmed holds back none of the others',
     inCluster(
       1,
       (cluster) => [...fileStore(cluster, { ...VXLAN, Network: '10.240.0.0/12' }), '--allow-overlap'],
@@ -88,7 +88,7 @@ describe('plumb agent: ready, degraded, not ready', () => {
   )
 
   it(
-    '[FA7] one fought-over route does not delay the repair of others',
+    'one fought-over route does not delay the repair of others',
     inCluster(
       3,
       (cluster) => fileStore(cluster, VXLAN),
@@ -134,7 +134,7 @@ describe('plumb agent: ready, degraded, not ready', () => {
   )
 
   it(
-    '[FA21] an agent whose status port is taken serves its pods, degraded; it takes the port when it is free',
+    'an agent whose status port is taken serves its pods, degraded; it takes the port when it is free',
     inCluster(
       1,
       (cluster) => fileStore(cluster, VXLAN),
@@ -167,7 +167,7 @@ describe('plumb agent: ready, degraded, not ready', () => {
   )
 
   it(
-    '[FH10] a monitor that cannot run is in /readyz, until it can',
+    'a monitor that cannot run is in /readyz, until it can',
     inCluster(
       1,
       (cluster) => fileStore(cluster, VXLAN),
@@ -193,7 +193,7 @@ describe('plumb agent: ready, degraded, not ready', () => {
   )
 
   it(
-    '[FA8] subnet.env that somebody removes, or changes, is there again within a second or so, its folder too',
+    'subnet.env that somebody removes, or changes, is there again within a second or so, its folder too',
     inCluster(
       1,
       (cluster) => fileStore(cluster, VXLAN),

@@ -18,7 +18,7 @@ import { skip } from '../support/skip.ts'
 
 describe('alerts by faults', () => {
   it(
-    '[DG14] faults of pods, of a node and of its daemons fire their alerts, and none is left when they are mended',
+    'faults of pods, of a node and of its daemons fire their alerts, and none is left when they are mended',
     inCluster(
       3,
       (cluster) => fileStore(cluster, NETWORK),

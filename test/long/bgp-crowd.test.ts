@@ -1,5 +1,5 @@
-// Tests agent/bgp with many nodes, and what it costs. The numbers are those of the acceptance list of backends. With
-// PLUMB_BGP_NODES=300 and PLUMB_BGP_FIGURES=FILE it writes the figures of bench/RESULTS.md, a line for each, into a file.
+// Tests agent/bgp with many nodes, and what it costs. With PLUMB_BGP_NODES=300 and PLUMB_BGP_FIGURES=FILE it writes the
+// figures of bench/RESULTS.md, a line for each, into a file.
 import assert from 'node:assert/strict'
 import { appendFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -22,7 +22,7 @@ const note = (text: string) => FIGURES && appendFileSync(FIGURES, `${text}\n`)
 const median = (all: readonly number[]) => [...all].sort((a, b) => a - b)[all.length >> 1] as number
 
 describe('BGP: many nodes', () => {
-  it(`[BE41] ${NODES} nodes and two reflectors: all have all routes, a node comes and goes, and a reflector dies`, async () => {
+  it(`${NODES} nodes and two reflectors: all have all routes, a node comes and goes, and a reflector dies`, async () => {
     const dir = mkdtempSync(join(tmpdir(), 'crowd-'))
     const all = Array.from({ length: NODES }, (_, i) => i + 1)
     const crowd = await makeCrowd(dir, NODES + 1)
@@ -89,7 +89,7 @@ describe('BGP: many nodes', () => {
 
   const [VIP, ROUTER] = ['192.0.2.10', UNDERLAY.v4(3)]
   it(
-    '[BE33] an address of policy Local follows its endpoint: the median time until the router has no route any more',
+    'an address of policy Local follows its endpoint: the median time until the router has no route any more',
     withFixture(async (fixture) => {
       const { n1, n2, client } = fixture
       const dir = dirname(n1.dir)

@@ -1,5 +1,4 @@
-// Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: what dies, and a cable that is out. The numbers are those
-// of the acceptance list of backends.
+// Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: what dies, and a cable that is out.
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -12,7 +11,7 @@ const HOLD_MS = 9000
 
 describe('BGP: what dies', () => {
   it(
-    '[BE35] SIGKILL to the agent, to BIRD, and to both: no packet between pod and world is lost',
+    'SIGKILL to the agent, to BIRD, and to both: no packet between pod and world is lost',
     withBgp({ count: 1, yaml: WITH_TOR, tor: torConf({ nodes: [1], routes: ['0.0.0.0/0'] }) }, async (scene) => {
       const { agents, nodes, pods, world, routes } = scene
       const [node, pod] = [nodes[0], pods[0]]
@@ -72,7 +71,7 @@ describe('BGP: what dies', () => {
   )
 
   for (const isLate of [true, false])
-    it(`[BE37] SIGKILL to the agent after a wrong change: ${isLate ? 'BIRD takes it back by itself, and' : 'at once'} the next agent takes it back and says so`, async function () {
+    it(`SIGKILL to the agent after a wrong change: ${isLate ? 'BIRD takes it back by itself, and' : 'at once'} the next agent takes it back and says so`, async function () {
       const yaml = `confirmSeconds: 8\n${WITH_TOR}`
       await withBgp({ count: 1, yaml, tor: torConf({ nodes: [1] }) }, async (scene) => {
         const { agents, nodes, dir, write, tor } = scene
@@ -97,7 +96,7 @@ describe('BGP: what dies', () => {
 
   for (const bfd of [true, false])
     it(
-      `[BE36] a cable is out: the router loses the route ${bfd ? 'within a second by BFD' : `after the hold time of ${HOLD_MS / 1000} s`}`,
+      `a cable is out: the router loses the route ${bfd ? 'within a second by BFD' : `after the hold time of ${HOLD_MS / 1000} s`}`,
       withBgp(
         {
           // The second node keeps the router's own link up.

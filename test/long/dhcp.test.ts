@@ -22,7 +22,7 @@ testPlugin({
 
 describe('dhcp: what it gives', () => {
   it(
-    '[DH 150] ADD gives an address, the gateway and routes of the server, and the pod reaches it; DEL gives it back',
+    'ADD gives an address, the gateway and routes of the server, and the pod reaches it; DEL gives it back',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const { net, server, socket } = await place(node)
       const result = await net.add(pod)
@@ -59,7 +59,7 @@ describe('dhcp: what it gives', () => {
   )
 
   it(
-    '[DH 151] two links of a container have a lease each, and DEL takes its own',
+    'two links of a container have a lease each, and DEL takes its own',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const { net, server } = await place(node)
       const one = await net.add(pod)
@@ -92,7 +92,7 @@ describe('dhcp: what it gives', () => {
   )
 
   it(
-    '[DH 152] DEL again, and DEL of what was never added, succeed; ADD after it works',
+    'DEL again, and DEL of what was never added, succeed; ADD after it works',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const { net, server } = await place(node)
       await net.del(other)
@@ -107,7 +107,7 @@ describe('dhcp: what it gives', () => {
   )
 
   it(
-    '[DH 153] a pool with one address: the second pod is refused within -resendtimeout, nothing of it is left, and it gets the address when that is free',
+    'a pool with one address: the second pod is refused within -resendtimeout, nothing of it is left, and it gets the address when that is free',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const { net, server } = await place(node, { server: ['--dhcp-range=10.7.0.50,10.7.0.50,120'] })
       await net.add(pod)

@@ -73,7 +73,7 @@ async function figure({ node }: Fixture, code: string): Promise<number> {
 
 describe('plumb agent and what the doctor knows', () => {
   it(
-    `[DG1] tells each of ${TOLD.map(({ code }) => code).join(', ')} alone by itself, in the status, in /readyz and in metrics, until it has ended`,
+    `tells each of ${TOLD.map(({ code }) => code).join(', ')} alone by itself, in the status, in /readyz and in metrics, until it has ended`,
     withFixture(async (fixture) => {
       const { agent } = fixture
       for (const { code, state, make, says, end } of TOLD) {

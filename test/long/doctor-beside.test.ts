@@ -9,7 +9,7 @@ import { KUBE_PROXY } from '../support/kube-proxy.ts'
 
 describe('plumb doctor on healthy nodes with other programs', () => {
   it(
-    '[DG2] beside Docker, kube-proxy, pods of macvlan in a second network, and Multus: finds nothing with the agent and without',
+    'beside Docker, kube-proxy, pods of macvlan in a second network, and Multus: finds nothing with the agent and without',
     withFixture(async (fixture) => {
       const { node, pod, lists, bin, containerId } = fixture
       await sh(
@@ -50,7 +50,7 @@ describe('plumb doctor on healthy nodes with other programs', () => {
   )
 
   it(
-    '[DG2] k3s, whose containerd reads other folders: finds nothing, and reads these folders by itself',
+    'k3s, whose containerd reads other folders: finds nothing, and reads these folders by itself',
     withFixture(async (fixture) => {
       const { node, lists } = fixture
       const place = { ...fixture, isUsual: true as const }
@@ -69,7 +69,7 @@ describe('plumb doctor on healthy nodes with other programs', () => {
   )
 
   it(
-    '[DG5] finds nothing without root, says which checks were not made, and why',
+    'finds nothing without root, says which checks were not made, and why',
     withFixture(async (fixture) => {
       const dir = join(fixture.node.dir, 'nobody')
       const file = join(dir, 'plumb')

@@ -52,7 +52,7 @@ async function found(fixture: Fixture, code: string): Promise<Finding> {
 
 describe('plumb doctor and the objects of the cluster', () => {
   it(
-    '[DG1] finds each of DR48, DR49, DR50 alone: no ready name server, a Service without pods, a port at which nobody listens, policies that forget DNS',
+    'finds each of DR48, DR49, DR50 alone: no ready name server, a Service without pods, a port at which nobody listens, policies that forget DNS',
     withFixture(
       async (fixture) => {
         const { added, pod } = fixture

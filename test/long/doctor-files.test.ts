@@ -53,7 +53,7 @@ async function isFoundAndMended(fixture: Fixture, fault: Fault): Promise<void> {
 
 describe('plumb doctor and files of a node', () => {
   it(
-    '[DG1] DR33, DR35: finds systemd-networkd that deletes routes of others, and a file of it that matches links of pods; DR34: NetworkManager that manages them',
+    'DR33, DR35: finds systemd-networkd that deletes routes of others, and a file of it that matches links of pods; DR34: NetworkManager that manages them',
     withFixture(async (fixture) => {
       assert.ok(existsSync(NETWORKD), `want ${NETWORKD} (Debian package systemd)`)
       const { node } = fixture
@@ -89,7 +89,7 @@ describe('plumb doctor and files of a node', () => {
   )
 
   it(
-    '[DG1] DR37: finds a file system that is read-only; DR55: and one that is nearly full; DR16: and nft of an older version',
+    'DR37: finds a file system that is read-only; DR55: and one that is nearly full; DR16: and nft of an older version',
     withFixture(async (fixture) => {
       const { node } = fixture
       await sh(node.ns, 'mkdir -p /var/lib/cni; mount -t tmpfs -o size=4m none /var/lib/cni')

@@ -24,7 +24,7 @@ async function found(fixture: Fixture): Promise<string[]> {
 }
 
 describe('plumb doctor beside other firewalls', () => {
-  it('[DG1] DR10: finds that firewalld rejects packets of pods and closes the port of the tunnel; its commands mend it for good, and [DG2] nothing is found beside firewalld then', async function (this: Mocha.Context) {
+  it('DR10: finds that firewalld rejects packets of pods and closes the port of the tunnel; its commands mend it for good, and nothing is found beside firewalld then', async function (this: Mocha.Context) {
     const lacks = missing()
     if (lacks !== '') skip(this, `no firewalld: ${lacks}`)
     await withFixture(async (fixture) => {
@@ -44,7 +44,7 @@ describe('plumb doctor beside other firewalls', () => {
   })
 
   it(
-    '[DG1] DR11: finds that ufw drops what pods forward, and closes the port of the tunnel',
+    'DR11: finds that ufw drops what pods forward, and closes the port of the tunnel',
     withFixture(async (fixture) => {
       const { ns } = fixture.node
       await sh(ns, UFW)
@@ -74,7 +74,7 @@ describe('plumb doctor beside other firewalls', () => {
     }),
   )
 
-  it('[DG1] DR15: finds the program that deletes a table of the agent again and again', async function (this: Mocha.Context) {
+  it('DR15: finds the program that deletes a table of the agent again and again', async function (this: Mocha.Context) {
     const lacks = missing()
     if (lacks !== '') skip(this, `no Python module nftables: ${lacks}`)
     await withFixture(async (fixture) => {

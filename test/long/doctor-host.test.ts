@@ -35,7 +35,7 @@ async function macOf(ns: Namespace, link: string): Promise<string> {
 
 describe('plumb doctor and the programs of a node', () => {
   it(
-    '[DG1] DR41, DR42: finds a network that is newer than containerd, and one that containerd does not read',
+    'DR41, DR42: finds a network that is newer than containerd, and one that containerd does not read',
     withFixture(async (fixture) => {
       const { node, lists } = fixture
       await beside(node.ns, containerd(fixture, lists), async () => {
@@ -69,7 +69,7 @@ describe('plumb doctor and the programs of a node', () => {
   )
 
   it(
-    '[DG1] DR44: finds the program that listens at the host port of a pod',
+    'DR44: finds the program that listens at the host port of a pod',
     withFixture(async (fixture) => {
       const { node, pod, bin, containerId, added } = fixture
       const portMappings = [{ hostPort: 8080, containerPort: 80, protocol: 'tcp' }]
@@ -102,7 +102,7 @@ describe('plumb doctor and the programs of a node', () => {
   )
 
   it(
-    '[DG1] DR30: finds addresses of pods that went without DEL; DR16: and rules that nft cannot read',
+    'DR30: finds addresses of pods that went without DEL; DR16: and rules that nft cannot read',
     withFixture(async (fixture) => {
       const { node, bin, conf } = fixture
       const name = `gone-${process.pid}`
@@ -136,7 +136,7 @@ describe('plumb doctor and the programs of a node', () => {
   )
 
   it(
-    '[DG1] DR31: finds a node that has the VXLAN device of another one',
+    'DR31: finds a node that has the VXLAN device of another one',
     withFixture(async (fixture) => {
       const { node, other } = fixture
       await fixture.agent.stop()
@@ -156,7 +156,7 @@ describe('plumb doctor and the programs of a node', () => {
   )
 
   it(
-    '[DG1] DR22: finds another machine that answers for the address of the uplink',
+    'DR22: finds another machine that answers for the address of the uplink',
     withFixture(async (fixture) => {
       const { hub } = fixture
       await sh(hub, 'ip addr add 172.30.0.1/24 dev hub0')
@@ -179,7 +179,7 @@ describe('plumb doctor and the programs of a node', () => {
   )
 
   it(
-    '[DG1] DR36: finds a certificate of the agent that has ended',
+    'DR36: finds a certificate of the agent that has ended',
     withFixture(async (fixture) => {
       const { node } = fixture
       const [key, request] = [`${CERTIFICATE}.key`, `${CERTIFICATE}.csr`]
@@ -201,7 +201,7 @@ describe('plumb doctor and the programs of a node', () => {
   )
 
   it(
-    '[DG1] DR3: finds a strict filter that drops packets whose answers leave by another link; DR7: IPv6 that is disabled on the bridge; DR52: another network program',
+    'DR3: finds a strict filter that drops packets whose answers leave by another link; DR7: IPv6 that is disabled on the bridge; DR52: another network program',
     withFixture(async (fixture) => {
       const { node, hub } = fixture
       await sh(hub, 'ip addr add 203.0.113.9/32 dev lo; ip addr add 172.30.0.250/24 dev hub0')

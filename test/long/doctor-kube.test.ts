@@ -38,7 +38,7 @@ async function findings(node: Node) {
 
 describe('plumb doctor and the Nodes of a cluster', () => {
   it(
-    '[DG1] DR29: finds a Node without a pod CIDR; it is clean as soon as the Node has one',
+    'DR29: finds a Node without a pod CIDR; it is clean as soon as the Node has one',
     withNodes(
       (n) => (n === 1 ? [] : ['10.244.2.0/24']),
       async ([one], kube) => {
@@ -63,7 +63,7 @@ describe('plumb doctor and the Nodes of a cluster', () => {
   ).timeout(120_000)
 
   it(
-    '[DG1] DR26: finds two Nodes with one pod CIDR on the younger one, and nothing on the older one',
+    'DR26: finds two Nodes with one pod CIDR on the younger one, and nothing on the older one',
     withNodes(
       () => ['10.244.1.0/24'],
       async ([one, other], kube) => {
@@ -88,7 +88,7 @@ describe('plumb doctor and the Nodes of a cluster', () => {
   ).timeout(120_000)
 
   it(
-    '[DG1] DR47: finds a Node that keeps the condition NetworkUnavailable; DR36: and a clock that is off',
+    'DR47: finds a Node that keeps the condition NetworkUnavailable; DR36: and a clock that is off',
     withNodes(
       (n) => [`10.244.${n}.0/24`],
       async ([one], kube) => {
@@ -132,7 +132,7 @@ describe('plumb doctor and the Nodes of a cluster', () => {
   ).timeout(180_000)
 
   it(
-    '[DG1] DR53: finds a node with another version of plumb, by its annotation; a node with flannel has none',
+    'DR53: finds a node with another version of plumb, by its annotation; a node with flannel has none',
     withNodes(
       (n) => [`10.244.${n}.0/24`],
       async ([one], kube) => {
@@ -158,7 +158,7 @@ describe('plumb doctor and the Nodes of a cluster', () => {
   ).timeout(120_000)
 
   it(
-    '[DG1] DR46: finds that the API server is away; it is clean when the server is back',
+    'DR46: finds that the API server is away; it is clean when the server is back',
     withNodes(
       (n) => [`10.244.${n}.0/24`],
       async ([one], kube) => {
@@ -221,7 +221,7 @@ describe('plumb doctor and the Nodes of a cluster', () => {
   ).timeout(120_000)
 
   it(
-    '[DG1] DR51: finds a node with another backend than the others, which takes the same as they when it is started again',
+    'DR51: finds a node with another backend than the others, which takes the same as they when it is started again',
     withNodes(
       (n) => [`10.244.${n}.0/24`],
       async ([one, other]) => {

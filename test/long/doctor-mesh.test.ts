@@ -53,7 +53,7 @@ async function isFoundAndMended(fixture: Fixture, fault: Fault): Promise<void> {
 
 describe('plumb doctor and packets between nodes', () => {
   it(
-    '[DG1] finds each of DR27, DR20, DR18, DR45 alone: a network of another program, wrong checksums, a tunnel and pods with a larger MTU',
+    'finds each of DR27, DR20, DR18, DR45 alone: a network of another program, wrong checksums, a tunnel and pods with a larger MTU',
     withFixture(async (fixture) => {
       const { node, other, hub, containerId } = fixture
       makeSettings()
@@ -95,7 +95,7 @@ describe('plumb doctor and packets between nodes', () => {
     }),
   )
   it(
-    '[DG1] DR23: finds nodes that announce the address of a NAT link, as Vagrant gives it to each machine',
+    'DR23: finds nodes that announce the address of a NAT link, as Vagrant gives it to each machine',
     inCluster(
       2,
       (cluster) => [...fileStore(cluster, NETWORK), '--probe-interval=2'],

@@ -35,7 +35,7 @@ const FAULTS: readonly Fault[] = [
 
 describe('plumb doctor and the ways of packets', () => {
   it(
-    `[DG1] finds each of ${FAULTS.map(({ code }) => code).join(', ')} alone, and its commands mend it`,
+    `finds each of ${FAULTS.map(({ code }) => code).join(', ')} alone, and its commands mend it`,
     withFixture(async (fixture) => {
       for (const fault of FAULTS) {
         await fault.make(fixture)
@@ -46,7 +46,7 @@ describe('plumb doctor and the ways of packets', () => {
   )
 
   it(
-    '[DG3] DR24: a cut uplink is one finding; what follows from it is hidden behind it',
+    'DR24: a cut uplink is one finding; what follows from it is hidden behind it',
     withFixture(async (fixture) => {
       await sh(fixture.hub, 'ip link set dev port1 down')
       let report = await doctor(fixture)

@@ -45,7 +45,7 @@ async function isFoundAndMended(fixture: Fixture, fault: Fault): Promise<void> {
 
 describe('plumb doctor beside Services and policies of the agent', () => {
   it(
-    '[DG2] finds nothing beside Services and policies; [DG1] DR8: finds local ports within those of nodes; DR2: frames of a bridge that skip the rules; DR13: rules of kube-proxy, as iptables has them; DR38: a node without a network',
+    'finds nothing beside Services and policies; DR8: finds local ports within those of nodes; DR2: frames of a bridge that skip the rules; DR13: rules of kube-proxy, as iptables has them; DR38: a node without a network',
     withFixture(
       async (fixture) => {
         const { node, lists } = fixture

@@ -12,7 +12,7 @@ const SHAPES: Readonly<Record<string, Parameters<typeof withShape>[0]>> = {
 describe('plumb doctor on healthy nodes', () => {
   for (const [what, shape] of Object.entries(SHAPES))
     it(
-      `[DG2] ${what}: finds nothing with the agent and without, and makes every check`,
+      `${what}: finds nothing with the agent and without, and makes every check`,
       withShape(shape, async (fixture) => {
         await isClean(fixture)
         assert.deepEqual((await doctor(fixture)).notMade, [])

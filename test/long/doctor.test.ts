@@ -96,7 +96,7 @@ const FAULTS: readonly Fault[] = [
 
 describe('plumb doctor', () => {
   it(
-    '[DG2] finds nothing on a healthy node, with its agent and without, and makes every check',
+    'finds nothing on a healthy node, with its agent and without, and makes every check',
     withFixture(async (fixture) => {
       await isClean(fixture)
       const { made, notMade } = await doctor(fixture)
@@ -109,7 +109,7 @@ describe('plumb doctor', () => {
   for (const isAlone of [false, true]) {
     const faults = FAULTS.filter(({ withoutAgent = false }) => withoutAgent === isAlone)
     it(
-      `[DG1] ${isAlone ? 'without the agent' : 'beside the agent'} finds each of ${faults.map(({ code }) => code).join(', ')} alone, and its commands mend it`,
+      `${isAlone ? 'without the agent' : 'beside the agent'} finds each of ${faults.map(({ code }) => code).join(', ')} alone, and its commands mend it`,
       withFixture(async (fixture) => {
         if (isAlone) await fixture.agent.stop('SIGKILL')
         for (const fault of faults) {

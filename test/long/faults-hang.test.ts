@@ -35,7 +35,7 @@ describe('a tool that hangs', () => {
     }),
   )
 
-  it('[FP9] in any plugin: ADD and DEL end in bounded time and name it, and the next DEL leaves nothing', async function () {
+  it('in any plugin: ADD and DEL end in bounded time and name it, and the next DEL leaves nothing', async function () {
     this.timeout(280_000)
     const all = Object.values(SCENES).flatMap((scene) =>
       scene.list.flatMap(({ type }, at) => (scene.tools[type] ?? []).map((tool) => ({ scene, at, tool }))),

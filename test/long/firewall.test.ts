@@ -57,7 +57,7 @@ const FAULTS: Record<string, { readonly break: string; readonly says: RegExp }> 
 describe('firewall: CHECK', () => {
   for (const [what, fault] of Object.entries(FAULTS)) {
     it(
-      `[FW 195] ${what}: it is named, and nothing is changed; another ADD puts it right`,
+      `${what}: it is named, and nothing is changed; another ADD puts it right`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         const net = chainedNetwork(node, conf({ ingressPolicy: 'same-bridge' }))
         const result = await net.add(pod)
@@ -77,7 +77,7 @@ describe('firewall: CHECK', () => {
 
 describe('firewall: open', () => {
   it(
-    '[FW 193] [FW 194] answers what it was given; behind a FORWARD chain that drops, pods reach out and get answers in both families, and nobody reaches them',
+    'answers what it was given; behind a FORWARD chain that drops, pods reach out and get answers in both families, and nobody reaches them',
     inNamespaces(['node', 'pod', 'world'], async ({ node, pod, world }) => {
       await wireWorld(node, world, '10.1.0.0/24', 'fd00:1::/64')
       const own = conf()
@@ -113,7 +113,7 @@ describe('firewall: open', () => {
 
   for (const admin of ['CNI-ADMIN', 'my-rules'])
     it(
-      `[FW 194] an admin's rules in ${admin}, of nft and of iptables, come before what pods may, and stay when the rules are loaded again`,
+      `an admin's rules in ${admin}, of nft and of iptables, come before what pods may, and stay when the rules are loaded again`,
       inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }) => {
         await wireWorld(node, world, '10.1.0.0/24', 'fd00:1::/64')
         for (const tool of ['iptables', 'ip6tables']) await node.exec([tool, '-P', 'FORWARD', 'DROP'])
@@ -147,7 +147,7 @@ describe('firewall: open', () => {
     )
 
   it(
-    '[FW 201] an unknown backend or policy, a policy without a bridge, and a name that no chain can have are refused, and nothing is made',
+    'an unknown backend or policy, a policy without a bridge, and a name that no chain can have are refused, and nothing is made',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const before = await snapshot(node)
       const wrong: [object, RegExp][] = [
@@ -235,7 +235,7 @@ describe('firewall: ingressPolicy', () => {
   for (const bridgeNf of [0, 1]) {
     for (const policy of ['same-bridge', 'isolated'] as const)
       it(
-        `[FW ${policy === 'isolated' ? 199 : 198}] [FW 200] ${policy}, bridge-nf-call-iptables=${bridgeNf}: who reaches whom in both families; gone with the last pod`,
+        `[FW ${policy === 'isolated' ? 199 : 198}] ${policy}, bridge-nf-call-iptables=${bridgeNf}: who reaches whom in both families; gone with the last pod`,
         inNamespaces(['node', 'pod', 'other', 'bar', 'world'], async ({ node, pod, other, bar, world }) => {
           await shell(
             node,

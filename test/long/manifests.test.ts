@@ -15,7 +15,7 @@ import { kubeServer } from '../support/kube-server.ts'
 const policy = (spec: object, name = 'deny') => ({ kind: 'NetworkPolicy', metadata: { namespace: 'x', name }, spec })
 
 describe('a folder of manifests', () => {
-  it('[F5] policyTypes that are absent, blank or empty are filled in as by the API: egress counts when it has a rule', () => {
+  it('policyTypes that are absent, blank or empty are filled in as by the API: egress counts when it has a rule', () => {
     const sides = (spec: object) => {
       const { ingress, egress } = policyOf(policy({ podSelector: {}, ...spec }))
       return [ingress !== undefined, egress !== undefined]
@@ -29,7 +29,7 @@ describe('a folder of manifests', () => {
     assert.deepEqual(sides({ policyTypes: ['Egress'] }), [false, true])
   })
 
-  it('[F5] a number as the value of a label is refused, as by the API: it would make a selector wider', () => {
+  it('a number as the value of a label is refused, as by the API: it would make a selector wider', () => {
     assert.throws(
       () => policyOf(policy({ podSelector: { matchLabels: { app: 'a', version: 2 } } })),
       /^ValueError: NetworkPolicy x\/deny: spec\.podSelector\.matchLabels\["version"\] 2: want a text: "2"$/,
@@ -39,7 +39,7 @@ describe('a folder of manifests', () => {
     ])
   })
 
-  it('[F5] of a file with an error the last good objects stay; a policy that was never read closes its pods, and each is named', async () => {
+  it('of a file with an error the last good objects stay; a policy that was never read closes its pods, and each is named', async () => {
     const dir = mkdtempSync(join(tmpdir(), 'plumb-manifests-'))
     const end = new AbortController()
     const write = (file: string, ...objects: readonly object[]) =>
@@ -88,7 +88,7 @@ describe('a folder of manifests', () => {
     }
   })
 
-  it('[F20k1] while the folder is missing, unreadable or an empty mount point, the last objects stay, and the reason is told', async () => {
+  it('while the folder is missing, unreadable or an empty mount point, the last objects stay, and the reason is told', async () => {
     const root = mkdtempSync(join(tmpdir(), 'plumb-manifests-'))
     const [dir, away] = [join(root, 'manifests'), join(root, 'away')]
     const end = new AbortController()
@@ -129,7 +129,7 @@ describe('a folder of manifests', () => {
     }
   })
 
-  it('[F20k2] a rule of ClusterNetworkPolicy that nobody can read fails closed and is named; the other rules count', () => {
+  it('a rule of ClusterNetworkPolicy that nobody can read fails closed and is named; the other rules count', () => {
     const everyone = { namespaces: {} }
     const read = (...ingress: readonly object[]) =>
       clusterPolicyOf({ metadata: { name: 'a' }, spec: { tier: 'Admin', priority: 1, subject: everyone, ingress } })
@@ -164,7 +164,7 @@ describe('a folder of manifests', () => {
     assert.equal(read({ action: 'Deny', from }).leftOut, undefined)
   })
 
-  it('[F20k2] a ClusterNetworkPolicy that becomes unreadable as a whole stays as it was', () => {
+  it('a ClusterNetworkPolicy that becomes unreadable as a whole stays as it was', () => {
     const given = {
       metadata: { name: 'a' },
       spec: {
@@ -195,7 +195,7 @@ describe('a folder of manifests', () => {
     assert.match(collection.refused.get('a') ?? '', /priority "high"/)
   })
 
-  it('[F20a] a ClusterNetworkPolicy that was never read denies what it has rules for, to the pods that it selects; one that was read stays as it was', async () => {
+  it('a ClusterNetworkPolicy that was never read denies what it has rules for, to the pods that it selects; one that was read stays as it was', async () => {
     const dir = mkdtempSync(join(tmpdir(), 'plumb-manifests-'))
     const end = new AbortController()
     const policyFile = (name: string, spec: object) =>
@@ -257,7 +257,7 @@ describe('a folder of manifests', () => {
     }
   })
 
-  it('[F20k8] an API that is away, or no longer allows a kind, is told of when it lasts; what is known stays', async function () {
+  it('an API that is away, or no longer allows a kind, is told of when it lasts; what is known stays', async function () {
     this.timeout(120_000)
     const server = await kubeServer()
     const end = new AbortController()

@@ -89,7 +89,7 @@ describe('conf/monitoring', () => {
     }
   })
 
-  it('[DG14] promtool takes the rules, and each alert fires and clears with its series', async function () {
+  it('promtool takes the rules, and each alert fires and clears with its series', async function () {
     if (!existsSync(PROMTOOL)) skip(this, `Prometheus was not unpacked in ${PROMETHEUS}`)
     const promtool = (...args: string[]) => execa(PROMTOOL, args, { cwd: FOLDER, all: true, reject: false })
     for (const args of [
@@ -110,7 +110,7 @@ describe('conf/monitoring', () => {
   })
 
   it(
-    '[DG14] every metric of rules and dashboards is one of a real agent; a Prometheus has data for every query, and a fault fires its alert, which clears',
+    'every metric of rules and dashboards is one of a real agent; a Prometheus has data for every query, and a fault fires its alert, which clears',
     inCluster(
       2,
       (cluster) => fileStore(cluster, NETWORK),

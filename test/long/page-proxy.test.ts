@@ -31,7 +31,7 @@ describe('the page behind a proxy', () => {
     ],
     ['64 kB, and cuts', { bytes: 65_536, holdsHead: false, limitMs: 500 }],
   ] as const)
-    it(`[PG16] a proxy that holds ${words}: the page says that it is not live, and asks again and again`, async () => {
+    it(`a proxy that holds ${words}: the page says that it is not live, and asks again and again`, async () => {
       proxy = await holdingProxy(PROXY, `http://127.0.0.1:${PORT}`, holding)
       const page = await visit()
       assert.equal(await text(page, '.sentence'), 'node-0 is ready: all 5 peers answer')
@@ -46,7 +46,7 @@ describe('the page behind a proxy', () => {
       assert.equal(source.followers, streams, 'asking opens no stream')
       visits[0]?.complaints.splice(0)
     })
-  it('[PG16] it says when the agent is away, and goes on when it is back', async () => {
+  it('it says when the agent is away, and goes on when it is back', async () => {
     proxy = await holdingProxy(PROXY, `http://127.0.0.1:${PORT}`, { bytes: 65_536, holdsHead: false, limitMs: 60_000 })
     const page = await visit()
     await until(async () => /not live/.test(await text(page, '.link')), LATE)
@@ -57,7 +57,7 @@ describe('the page behind a proxy', () => {
     await until(async () => /^node-back/.test(await text(page, '.sentence')), 30_000)
     visits[0]?.complaints.splice(0)
   })
-  it('[PG16] it tries the stream again after five minutes, and is live when the proxy passes it on', async () => {
+  it('it tries the stream again after five minutes, and is live when the proxy passes it on', async () => {
     proxy = await holdingProxy(PROXY, `http://127.0.0.1:${PORT}`, { bytes: 65_536, holdsHead: false, limitMs: 60_000 })
     const page = await visit()
     await until(async () => /not live/.test(await text(page, '.link')), LATE)

@@ -53,7 +53,7 @@ const leadsTo = (node: Node, ip: string, chain: string) =>
 
 describe('NetworkPolicy of a running agent', () => {
   it(
-    'NP78 NP79 a hundred kills: of a denied path not one packet passes, and allowed connections go on',
+    'a hundred kills: of a denied path not one packet passes, and allowed connections go on',
     inLive(async (fixture, node, first, test) => {
       test.timeout(900_000)
       fixture.write('guard.yaml', GUARD)
@@ -92,7 +92,7 @@ describe('NetworkPolicy of a running agent', () => {
   )
 
   it(
-    'NP71 a policy that becomes tighter ends the connections that it no longer allows, and no others',
+    'a policy that becomes tighter ends the connections that it no longer allows, and no others',
     inLive(async (fixture, node) => {
       await fixture.process('a').flow('tcp', fixture.ip('b'), true)
       await fixture.process('c').flow('tcp', fixture.ip('b'), true)
@@ -192,7 +192,7 @@ describe('NetworkPolicy of a running agent', () => {
   )
 
   it(
-    'NP71 a ping that goes on stops when a policy no longer allows it, and one that it allows goes on',
+    'a ping that goes on stops when a policy no longer allows it, and one that it allows goes on',
     inLive(async (fixture, node) => {
       const unique = node.ns.path.slice(node.ns.path.lastIndexOf('/') + 1)
       const pinging = ['a', 'c'].map((from) => {
@@ -227,7 +227,7 @@ describe('NetworkPolicy of a running agent', () => {
   )
 
   it(
-    'NP71 with --policy-keep-established an open connection goes on, and a new one is refused',
+    'with --policy-keep-established an open connection goes on, and a new one is refused',
     inLive(async (fixture, node) => {
       await fixture.process('a').flow('tcp', fixture.ip('b'), true)
       const received = async () => (await fixture.process('a').tell()).flows['tcp']?.received ?? 0
@@ -322,7 +322,7 @@ describe('NetworkPolicy of a running agent', () => {
   )
 
   it(
-    'NP67 NP68 a pod on the host’s network is not selected; the address of a finished pod leaves all sets at once',
+    'a pod on the host’s network is not selected; the address of a finished pod leaves all sets at once',
     inLive(async (fixture, node) => {
       fixture.write('guard.yaml', GUARD)
       await leadsTo(node, fixture.ip('b'), 'in')
@@ -356,7 +356,7 @@ describe('NetworkPolicy of a running agent', () => {
   )
 
   it(
-    'NP55 NP56 a namespace and a pod come and go under a policy',
+    'a namespace and a pod come and go under a policy',
     inLive(async (fixture, node) => {
       fixture.write(
         'guard.yaml',
@@ -380,7 +380,7 @@ describe('NetworkPolicy of a running agent', () => {
   )
 
   it(
-    'NP69 NP73 a decision is about the pod’s address and port after translation; a block of addresses sees who really asks',
+    'a decision is about the pod’s address and port after translation; a block of addresses sees who really asks',
     inCluster(1, options, async ({ nodes: [one], dir, hub }, test) => {
       test.timeout(120_000)
       const node = one as Node
@@ -442,7 +442,7 @@ describe('NetworkPolicy of a running agent', () => {
   )
 
   it(
-    'NP74 echo requests and fragments follow the policy',
+    'echo requests and fragments follow the policy',
     inLive(async (fixture, node) => {
       fixture.write('guard.yaml', GUARD)
       await leadsTo(node, fixture.ip('b'), 'in')
@@ -481,7 +481,7 @@ describe('NetworkPolicy of a running agent', () => {
   )
 
   it(
-    'NP76 the longest names: a namespace of 63 characters, and a policy of 253',
+    'the longest names: a namespace of 63 characters, and a policy of 253',
     inLive(async (fixture, node) => {
       const [namespace, name] = ['n'.repeat(63), 'p'.repeat(253)]
       fixture.write('pods.yaml', fixture.pod('a'), fixture.pod('c'), {
@@ -511,7 +511,7 @@ describe('NetworkPolicy of a running agent', () => {
   )
 
   it(
-    'NP77 five thousand blocks of addresses in one rule, and ten thousand pods in one set',
+    'five thousand blocks of addresses in one rule, and ten thousand pods in one set',
     inLive(async (fixture, node) => {
       const blocks = Array.from({ length: 5000 }, (_, i) => ({
         ipBlock: { cidr: `100.${64 + (i >> 8)}.${i & 255}.0/25` },
@@ -546,7 +546,7 @@ describe('NetworkPolicy of a running agent', () => {
   )
 
   it(
-    'NP81 NP84 an element, a rule and the table that somebody removes are back and named; tables of others stay as they are',
+    'an element, a rule and the table that somebody removes are back and named; tables of others stay as they are',
     inLive(async (fixture, node, agent) => {
       const { ns } = node
       const others = 'table inet other {\n\tchain c {\n\t\ttcp dport 80 accept\n\t}\n}\n'
@@ -580,7 +580,7 @@ describe('NetworkPolicy of a running agent', () => {
   )
 
   it(
-    'NP82 nft that fails, hangs and is killed in the middle: the last good rules stay, the status tells, and the next transaction is whole',
+    'nft that fails, hangs and is killed in the middle: the last good rules stay, the status tells, and the next transaction is whole',
     inLive(async (fixture, node, first) => {
       await first.stop()
       const dir = mkdtempSync(join(tmpdir(), 'nft-'))
@@ -631,7 +631,7 @@ describe('NetworkPolicy of a running agent', () => {
   )
 
   it(
-    'NP83 a hundred pods and policies that come and go twice leave the table as it was',
+    'a hundred pods and policies that come and go twice leave the table as it was',
     inLive(async (fixture, node) => {
       fixture.write('guard.yaml', GUARD)
       await leadsTo(node, fixture.ip('b'), 'in')

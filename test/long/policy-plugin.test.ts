@@ -183,7 +183,7 @@ class Stopped {
   }
 }
 
-/** Streams of the NP80 test are told apart by their ports: the node may have masqueraded what came before the pod. */
+/** Streams of that test are told apart by their ports: the node may have masqueraded what came before the pod. */
 const UDP = { allowed: 7, denied: 8 } as const
 
 /** Sends a datagram every millisecond, as long as the test runs. */
@@ -228,7 +228,7 @@ async function has({ exec }: Namespace, ip: string): Promise<boolean> {
 
 describe('the plugin policy', () => {
   it(
-    'NP80 a new pod: of a denied flow no packet passes and of an allowed one none fails, from the instant ADD returns',
+    'a new pod: of a denied flow no packet passes and of an allowed one none fails, from the instant ADD returns',
     inCluster(4, options, async (cluster, test) => {
       test.timeout(120_000)
       const bench = new Bench(cluster)
@@ -413,7 +413,7 @@ describe('the plugin policy', () => {
   )
 
   it(
-    '[F20b] an address that the kernel still knows as that of a former pod is closed for the next pod while the agent is away',
+    'an address that the kernel still knows as that of a former pod is closed for the next pod while the agent is away',
     inCluster(3, options, async (cluster, test) => {
       test.timeout(120_000)
       const bench = new Bench(cluster)
@@ -454,7 +454,7 @@ describe('the plugin policy', () => {
 
   for (const type of ['ptp', 'bridge'])
     it(
-      `[F20f] a pod of ${type} that is closed while the agent is away sends from its own addresses only`,
+      `a pod of ${type} that is closed while the agent is away sends from its own addresses only`,
       inCluster(3, options, async (cluster, test) => {
         test.timeout(120_000)
         const bench = new Bench(cluster)
@@ -503,7 +503,7 @@ describe('the plugin policy', () => {
     )
 
   it(
-    '[F20c] a pod whose ADD comes between the start of an agent and its socket is known to that agent',
+    'a pod whose ADD comes between the start of an agent and its socket is known to that agent',
     inCluster(2, options, async (cluster, test) => {
       test.timeout(120_000)
       const bench = new Bench(cluster)
@@ -546,7 +546,7 @@ describe('the plugin policy', () => {
   )
 
   it(
-    '[F20d] a closed pod has no connections: neither one from before its object went, nor one that began before ADD had closed it',
+    'a closed pod has no connections: neither one from before its object went, nor one that began before ADD had closed it',
     inCluster(3, options, async (cluster, test) => {
       test.timeout(120_000)
       const bench = new Bench(cluster)
@@ -684,7 +684,7 @@ describe('the plugin policy', () => {
     )
 
   it(
-    '[F4] a bridge whose frames do not pass the firewall: STATUS says so, and the agent puts the settings of br_netfilter back within seconds, as a repair',
+    'a bridge whose frames do not pass the firewall: STATUS says so, and the agent puts the settings of br_netfilter back within seconds, as a repair',
     inCluster(2, options, async (cluster, test) => {
       test.timeout(60_000)
       const bench = new Bench(cluster)

@@ -255,7 +255,7 @@ const isolated = (node: Node) =>
 describe('packets that no policy can decide', () => {
   for (const list of LISTS)
     it(
-      `F2 F3 broadcast, multicast and link-local addresses do not reach an isolated pod, and reach an open one: ${list}`,
+      `broadcast, multicast and link-local addresses do not reach an isolated pod, and reach an open one: ${list}`,
       inPods(list, async (pods, node) => {
         // The subnet's own broadcast address is an address of no known pod, and a known pod sends no data from its
         // link-local address.
@@ -296,7 +296,7 @@ describe('packets that no policy can decide', () => {
     )
 
   it(
-    'F2 an agent that only audits closes nothing',
+    'an agent that only audits closes nothing',
     inPods(
       LISTS[2],
       async (pods, node) => {
@@ -309,7 +309,7 @@ describe('packets that no policy can decide', () => {
   )
 
   it(
-    'F2 the table is put back when another program removes it',
+    'the table is put back when another program removes it',
     inPods(LISTS[2], async (pods, node) => {
       pods.write('deny.yaml', DENY_B)
       await isolated(node)

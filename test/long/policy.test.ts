@@ -33,49 +33,46 @@ const A = { matchLabels: { pod: 'a' } }
 /** Policies of namespace x, by name; each step adds or replaces what it names, and its whole matrix is compared. */
 type Step = Readonly<Record<string, object>>
 const CASES: readonly (readonly [title: string, ...steps: Step[]])[] = [
-  ['NP1 default deny of ingress', { deny: { podSelector: {}, ...IN } }],
-  ['NP2 default deny of both directions', { deny: { podSelector: {}, policyTypes: ['Ingress', 'Egress'] } }],
-  ['NP3 a pod of the same namespace', { allow: ingress(A, { from: [pods({ pod: 'b' })] }) }],
+  ['default deny of ingress', { deny: { podSelector: {}, ...IN } }],
+  ['default deny of both directions', { deny: { podSelector: {}, policyTypes: ['Ingress', 'Egress'] } }],
+  ['a pod of the same namespace', { allow: ingress(A, { from: [pods({ pod: 'b' })] }) }],
   [
-    'NP4 deny all, and allow to one target',
+    'deny all, and allow to one target',
     { deny: { podSelector: {}, ...IN }, allow: ingress(A, { from: [{ podSelector: {} }] }) },
   ],
-  ['NP5 pods of all namespaces', { allow: ingress(A, { from: [{ namespaceSelector: {} }] }) }],
-  ['NP6 a namespace by its labels', { allow: ingress(A, { from: [spaces({ ns: 'y' })] }) }],
-  ['NP7 a pod by an expression', { allow: ingress(A, { from: [{ podSelector: expression('pod', 'In', 'c') }] }) }],
+  ['pods of all namespaces', { allow: ingress(A, { from: [{ namespaceSelector: {} }] }) }],
+  ['a namespace by its labels', { allow: ingress(A, { from: [spaces({ ns: 'y' })] }) }],
+  ['a pod by an expression', { allow: ingress(A, { from: [{ podSelector: expression('pod', 'In', 'c') }] }) }],
   [
-    'NP8 a namespace by an expression',
+    'a namespace by an expression',
     { allow: ingress(A, { from: [{ namespaceSelector: expression('ns', 'In', 'y') }] }) },
   ],
+  ['a pod or a namespace, as two peers', { allow: ingress(A, { from: [spaces({ ns: 'y' }), pods({ pod: 'b' })] }) }],
   [
-    'NP9 a pod or a namespace, as two peers',
-    { allow: ingress(A, { from: [spaces({ ns: 'y' }), pods({ pod: 'b' })] }) },
-  ],
-  [
-    'NP10 a pod and a namespace, as one peer',
+    'a pod and a namespace, as one peer',
     { allow: ingress(A, { from: [{ ...spaces({ ns: 'y' }), ...pods({ pod: 'b' }) }] }) },
   ],
   [
-    'NP11 namespaces that are not one, and pods that are',
+    'namespaces that are not one, and pods that are',
     {
       allow: ingress(A, {
         from: [{ namespaceSelector: expression('ns', 'NotIn', 'x'), podSelector: expression('pod', 'In', 'b', 'c') }],
       }),
     },
   ],
-  ['NP12 any of several pods', { allow: ingress(A, { from: [pods({ pod: 'b' }), pods({ pod: 'c' })] }) }],
+  ['any of several pods', { allow: ingress(A, { from: [pods({ pod: 'b' }), pods({ pod: 'c' })] }) }],
   [
-    'NP13 an exact pod of another namespace',
+    'an exact pod of another namespace',
     { allow: ingress(A, { from: [{ ...spaces({ ns: 'y' }), ...pods({ pod: 'a' }) }] }) },
   ],
   [
-    'NP14 NP15 port 81 alone; a policy more opens 80',
+    'port 81 alone; a policy more opens 80',
     { one: ingress(A, { from: [spaces({ ns: 'y' })], ports: [tcp(81)] }) },
     { two: ingress(A, { from: [spaces({ ns: 'y' })], ports: [tcp(80)] }) },
   ],
-  ['NP16 allow all', { allow: ingress({}, {}) }],
+  ['allow all', { allow: ingress({}, {}) }],
   [
-    'NP17 NP18 a named port, from all and from a namespace',
+    'a named port, from all and from a namespace',
     { allow: ingress(A, { ports: [tcp('serve-81-tcp')] }) },
     { allow: ingress(A, { from: [spaces({ ns: 'y' })], ports: [tcp('serve-80-tcp')] }) },
   ],
@@ -93,19 +90,16 @@ const CASES: readonly (readonly [title: string, ...steps: Step[]])[] = [
       }),
     },
   ],
-  ['NP19 a named port of egress', { allow: egress(A, { ports: [tcp('serve-80-tcp')] }) }],
-  ['NP20 a policy that is updated from allow to deny', { one: ingress({}, {}) }, { one: ingress({}) }],
+  ['a named port of egress', { allow: egress(A, { ports: [tcp('serve-80-tcp')] }) }],
+  ['a policy that is updated from allow to deny', { one: ingress({}, {}) }, { one: ingress({}) }],
+  ['other namespaces are denied by an empty selector of pods', { allow: ingress({}, { from: [{ podSelector: {} }] }) }],
   [
-    'NP23 other namespaces are denied by an empty selector of pods',
-    { allow: ingress({}, { from: [{ podSelector: {} }] }) },
-  ],
-  [
-    'NP25 NP26 egress to one pod, and to one namespace, alone',
+    'egress to one pod, and to one namespace, alone',
     { allow: egress(A, { to: [{ namespaceSelector: {}, ...pods({ pod: 'b' }) }] }) },
     { allow: egress(A, { to: [spaces({ ns: 'y' })] }) },
   ],
   [
-    'NP27 both directions in one policy',
+    'both directions in one policy',
     {
       both: {
         podSelector: A,
@@ -116,52 +110,52 @@ const CASES: readonly (readonly [title: string, ...steps: Step[]])[] = [
     },
   ],
   [
-    'NP28 a client that may send to nobody does not reach a server that allows it',
+    'a client that may send to nobody does not reach a server that allows it',
     { server: ingress(A, { from: [pods({ pod: 'b' })] }), client: egress({ matchLabels: { pod: 'b' } }) },
   ],
   [
-    'NP29 egress to a pod of another namespace',
+    'egress to a pod of another namespace',
     { allow: egress(A, { to: [{ ...spaces({ ns: 'y' }), ...pods({ pod: 'a' }) }] }) },
   ],
   [
-    'NP30 NP40 a protocol with all of its ports; UDP opens no TCP',
+    'a protocol with all of its ports; UDP opens no TCP',
     { allow: ingress(A, { ports: [{ protocol: 'UDP' }] }) },
     { allow: ingress(A, { ports: [{ protocol: 'TCP' }] }) },
     { allow: ingress(A, { ports: [udp(80)] }) },
   ],
   [
-    'NP31 NP32 a rule that allows all wins over a narrow one, in both directions',
+    'a rule that allows all wins over a narrow one, in both directions',
     { narrow: ingress(A, { from: [pods({ pod: 'b' })], ports: [tcp(80)] }) },
     { wide: ingress(A, {}) },
     { out: egress(A, { to: [pods({ pod: 'b' })] }), outWide: egress(A, {}) },
   ],
   [
-    'NP34 NP35 egress to a block of addresses, and to one with an exception',
+    'egress to a block of addresses, and to one with an exception',
     { allow: egress(A, { to: [block('10.1.0.20/31')] }) },
     { allow: egress(A, { to: [block('10.1.0.0/24', '10.1.0.20/30')] }) },
   ],
   [
-    'NP36 an address that one policy allows and another one excepts is allowed',
+    'an address that one policy allows and another one excepts is allowed',
     { one: egress(A, { to: [block('10.1.0.20/32')] }), two: egress(A, { to: [block('10.1.0.0/24', '10.1.0.20/32')] }) },
   ],
-  ['NP37 ingress and egress are independent', { in: ingress(A) }, { out: egress({ matchLabels: { pod: 'b' } }) }],
+  ['ingress and egress are independent', { in: ingress(A) }, { out: egress({ matchLabels: { pod: 'b' } }) }],
   [
-    'NP38 NP39 a rule for SCTP opens no TCP and no UDP, and isolates all the same',
+    'a rule for SCTP opens no TCP and no UDP, and isolates all the same',
     { allow: ingress(A, { ports: [{ protocol: 'SCTP', port: 80 }] }) },
   ],
   [
-    'NP41 NP42 a namespace by its name, In and NotIn',
+    'a namespace by its name, In and NotIn',
     { allow: ingress(A, { from: [{ namespaceSelector: expression('kubernetes.io/metadata.name', 'In', 'y') }] }) },
     { allow: ingress(A, { from: [{ namespaceSelector: expression('kubernetes.io/metadata.name', 'NotIn', 'y') }] }) },
   ],
   [
-    'NP43 NP44 NP45 UDP: denied, by port, by pod and namespace',
+    'UDP: denied, by port, by pod and namespace',
     { deny: { podSelector: {}, ...IN } },
     { allow: ingress(A, { ports: [udp(81)] }) },
     { allow: ingress(A, { from: [{ ...spaces({ ns: 'y' }), ...pods({ pod: 'b' }) }], ports: [udp(80)] }) },
   ],
   [
-    'NP46 NP47 NP48 SCTP: denied, by port, by pod and namespace',
+    'SCTP: denied, by port, by pod and namespace',
     { deny: { podSelector: {}, ...IN } },
     { allow: ingress(A, { ports: [{ protocol: 'SCTP', port: 81 }] }) },
     {
@@ -172,25 +166,25 @@ const CASES: readonly (readonly [title: string, ...steps: Step[]])[] = [
     },
   ],
   [
-    'NP51 NP52 NP53 a named port of the wrong protocol, a name that nobody serves, a number that nobody serves',
+    'a named port of the wrong protocol, a name that nobody serves, a number that nobody serves',
     { allow: ingress(A, { ports: [{ protocol: 'UDP', port: 'serve-80-tcp' }] }) },
     { allow: ingress(A, { ports: [tcp('nobody')] }) },
     { allow: ingress(A, { ports: [tcp(7777)] }) },
   ],
   [
-    'NP54 a range of ports',
+    'a range of ports',
     { allow: ingress(A, { ports: [tcp(79, { endPort: 80 })] }) },
     { allow: ingress(A, { ports: [tcp(80, { endPort: 81 })] }) },
   ],
   [
-    'NP58 an empty list of peers, an absent one, an empty rule, no rule',
+    'an empty list of peers, an absent one, an empty rule, no rule',
     { one: ingress(A, { from: [], ports: [tcp(80)] }) },
     { one: ingress(A, { ports: [tcp(80)] }) },
     { one: ingress(A, {}) },
     { one: ingress(A) },
   ],
   [
-    'NP65 NP66 the families are separate: a block of IPv6 opens no IPv4',
+    'the families are separate: a block of IPv6 opens no IPv4',
     { allow: ingress(A, { from: [block('fd01::20/124')] }) },
     { allow: egress(A, { to: [block('::/0', 'fd01::20/127')] }) },
   ],
@@ -205,7 +199,7 @@ describe('NetworkPolicy in the kernel', () => {
           for (const [name, spec] of Object.entries(step)) fixture.policy('x', name.toLowerCase(), spec)
           await fixture.matches()
         }
-        // NP33: what is deleted leaves nothing.
+        // What is deleted leaves nothing.
         fixture.cluster.policies.clear()
         await fixture.sync()
         for (const [from, to] of [
@@ -217,7 +211,7 @@ describe('NetworkPolicy in the kernel', () => {
     )
 
   it(
-    'NP21 NP22 NP24 NP57 labels of a namespace and of pods change: at once, and back',
+    'labels of a namespace and of pods change: at once, and back',
     withFixture(async (fixture) => {
       fixture.policy('x', 'allow', ingress(A, { from: [spaces({ team: 'blue' }), pods({ role: 'client' })] }))
       await fixture.matches()
@@ -235,7 +229,7 @@ describe('NetworkPolicy in the kernel', () => {
   )
 
   it(
-    'NP49 conflicts: by pod and by address, by rule, on both sides',
+    'conflicts: by pod and by address, by rule, on both sides',
     withFixture(async (fixture) => {
       const others = { pod: pods({ pod: 'b' }), address: block(`${fixture.ip('x/b')}/32`) }
       for (const allowed of Object.values(others))
@@ -253,7 +247,7 @@ describe('NetworkPolicy in the kernel', () => {
   )
 
   it(
-    'NP50 nine kinds of peers in two directions, and pairs of them',
+    'nine kinds of peers in two directions, and pairs of them',
     withFixture(async (fixture) => {
       const kinds = [
         pods({ pod: 'b' }),
@@ -276,7 +270,7 @@ describe('NetworkPolicy in the kernel', () => {
   )
 
   it(
-    'NP70 NP72 replies pass whatever the other direction says; the node reaches its pods',
+    'replies pass whatever the other direction says; the node reaches its pods',
     withFixture(async (fixture) => {
       fixture.policy('x', 'all', {
         podSelector: A,
@@ -299,7 +293,7 @@ describe('NetworkPolicy in the kernel', () => {
   )
 
   it(
-    'NP85 10,368 generated cases: sixteen random sets of policies, labels and pods, each with its whole matrix',
+    '10,368 generated cases: sixteen random sets of policies, labels and pods, each with its whole matrix',
     withFixture(async (fixture) => {
       const random = numbers(20_260_901)
       for (let round = 0; round < 16; round++) {

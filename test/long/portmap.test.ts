@@ -109,7 +109,7 @@ const FAULTS: Record<string, { readonly break: string; readonly says: RegExp }> 
 describe('portmap: CHECK', () => {
   for (const [what, fault] of Object.entries(FAULTS)) {
     it(
-      `[PM 178] ${what}: it is named, and nothing is changed; another ADD puts it right`,
+      `${what}: it is named, and nothing is changed; another ADD puts it right`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         await node.exec([
           'sh',
@@ -165,7 +165,7 @@ describe('portmap: DEL, GC and STATUS', () => {
   }
   for (const [what, { keys, netns }] of Object.entries(del)) {
     it(
-      `[PM 176] DEL ${what} removes all that ADD made, and nothing of another pod`,
+      `DEL ${what} removes all that ADD made, and nothing of another pod`,
       inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
         const net = portNetwork(node)
         await net.add(other, [{ hostPort: 8081, containerPort: 80 }])
@@ -181,7 +181,7 @@ describe('portmap: DEL, GC and STATUS', () => {
   }
 
   it(
-    '[PM 179] DEL with nothing to remove starts no tool at all, whether it names mappings or not; one that has something does',
+    'DEL with nothing to remove starts no tool at all, whether it names mappings or not; one that has something does',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const net = portNetwork(node)
       await net.add(other, PORTS)

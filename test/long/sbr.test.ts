@@ -55,13 +55,13 @@ describe('sbr: ADD', () => {
       readonly tables: Readonly<Record<string, readonly string[]>>
     }
   > = {
-    '[SBR 210] one address': {
+    'one address': {
       subnets: FOUR,
       bridge: { isDefaultGateway: false, isGateway: true },
       rules: ['10.1.0.2 100'],
       tables: { 100: ['10.1.0.0/24 scope link src 10.1.0.2', 'default via 10.1.0.1'], main: [] },
     },
-    '[SBR 211] a default route and others, with what they say': {
+    'a default route and others, with what they say': {
       subnets: FOUR,
       bridge: {
         isDefaultGateway: true,
@@ -81,7 +81,7 @@ describe('sbr: ADD', () => {
         main: [],
       },
     },
-    '[SBR 212] several addresses, of both families': {
+    'several addresses, of both families': {
       subnets: ['10.1.0.0/24', '10.2.0.0/24', 'fd00:1::/64'],
       rules: ['10.1.0.2 100', '10.2.0.2 101', 'fd00:1::2 102'],
       tables: {
@@ -91,7 +91,7 @@ describe('sbr: ADD', () => {
         main: [],
       },
     },
-    '[SBR 213] a table: rules alone': {
+    'a table: rules alone': {
       keys: { table: 4242 },
       subnets: ['10.1.0.0/24', 'fd00:1::/64'],
       rules: ['10.1.0.2 4242', 'fd00:1::2 4242'],
@@ -105,7 +105,7 @@ describe('sbr: ADD', () => {
         ],
       },
     },
-    '[SBR 214] gateways of both families, which win over those of the addresses': {
+    'gateways of both families, which win over those of the addresses': {
       keys: { gateways: ['10.1.0.7', 'fd00:1::7'] },
       subnets: ['10.1.0.0/24', 'fd00:1::/64'],
       rules: ['10.1.0.2 100', 'fd00:1::2 101'],
@@ -115,13 +115,13 @@ describe('sbr: ADD', () => {
         main: [],
       },
     },
-    '[SBR 214] a gateway of IPv4': {
+    'a gateway of IPv4': {
       keys: { gateways: ['10.1.0.7'] },
       subnets: FOUR,
       rules: ['10.1.0.2 100'],
       tables: { 100: ['10.1.0.0/24 scope link src 10.1.0.2', 'default via 10.1.0.7'] },
     },
-    '[SBR 215] addSourceHints': {
+    addSourceHints: {
       keys: { addSourceHints: true },
       subnets: ['10.1.0.0/24', 'fd00:1::/64'],
       rules: ['10.1.0.2 100', 'fd00:1::2 101'],
@@ -201,15 +201,15 @@ describe('sbr: ADD', () => {
   )
 
   const refused: Record<string, { readonly keys: object; readonly says: RegExp }> = {
-    '[SBR 214] two gateways of a family': {
+    'two gateways of a family': {
       keys: { gateways: ['fd00::1', '10.1.0.1', 'fd00::2'] },
       says: /^Cannot read gateways \["fd00::1","10\.1\.0\.1","fd00::2"\]: want at most one IPv6 address$/,
     },
-    '[SBR 214] a gateway that is none': {
+    'a gateway that is none': {
       keys: { gateways: ['x'] },
       says: /^Cannot read gateways "x": want an IP address/,
     },
-    '[SBR 216] 0.2.0, which knows no chain': {
+    '0.2.0, which knows no chain': {
       keys: { cniVersion: '0.2.0', prevResult: undefined },
       says: /^Required prevResult missing$/,
     },
@@ -251,7 +251,7 @@ describe('sbr: ADD', () => {
 
 describe('sbr: CHECK and DEL', () => {
   it(
-    '[SBR 218] CHECK finds a lost rule and a lost table, by name; another ADD puts it right',
+    'CHECK finds a lost rule and a lost table, by name; another ADD puts it right',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = chain(node, { type: 'sbr' })
       const prevResult = await net.add(pod)
@@ -274,7 +274,7 @@ describe('sbr: CHECK and DEL', () => {
 
   for (const way of ['named', 'not named', 'gone'] as const)
     it(
-      `[SBR 217] DEL with the namespace ${way} removes its rules alone, makes no file, and again starts no tool`,
+      `DEL with the namespace ${way} removes its rules alone, makes no file, and again starts no tool`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         const net = chain(node, { type: 'sbr' })
         await net.add(pod)
@@ -297,7 +297,7 @@ describe('sbr: CHECK and DEL', () => {
     )
 
   it(
-    '[SBR 217] DEL after the link has gone removes the rules; of a pod whose rules the reference made, those',
+    'DEL after the link has gone removes the rules; of a pod whose rules the reference made, those',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = chain(node, { type: 'sbr' })
       await net.add(pod)

@@ -25,7 +25,7 @@ async function secondAddress({ n1 }: Fixture): Promise<void> {
 
 describe('Services: from outside', () => {
   it(
-    'SV19 SV20 SV28 a NodePort on all addresses of the node but loopback, from outside, pods and nodes; clients that are no pods of the node get its address',
+    'a NodePort on all addresses of the node but loopback, from outside, pods and nodes; clients that are no pods of the node get its address',
     withFixture(async (fixture) => {
       await secondAddress(fixture)
       fixture.service('s', nodePort({ clusterIPs: [VIP, 'fd00:96::10'] }))
@@ -53,7 +53,7 @@ describe('Services: from outside', () => {
   )
 
   it(
-    'SV20 SV21 --node-port-addresses names the addresses, loopback if asked',
+    '--node-port-addresses names the addresses, loopback if asked',
     withFixture(async (fixture) => {
       await secondAddress(fixture)
       fixture.service('s', nodePort())
@@ -66,7 +66,7 @@ describe('Services: from outside', () => {
   )
 
   it(
-    'F10 NodePorts on 127.0.0.1 open 127.0.0.0/8 to no other machine and no pod, and restart and cleanup take the setting back (F20s13: without the table, too)',
+    'NodePorts on 127.0.0.1 open 127.0.0.0/8 to no other machine and no pod, and restart and cleanup take the setting back (F20s13: without the table, too)',
     withFixture(async (fixture) => {
       const { n1, client, agents } = fixture
       const localnet = async () =>
@@ -139,7 +139,7 @@ describe('Services: from outside', () => {
   )
 
   it(
-    'F10 NodePorts on ::1, from the node alone, in TCP; a port that a program of the node has is named',
+    'NodePorts on ::1, from the node alone, in TCP; a port that a program of the node has is named',
     withFixture(async (fixture) => {
       fixture.service('s', nodePort({ clusterIPs: [VIP, 'fd00:96::10'] }))
       fixture.slice('s', ['a', 'c'])
@@ -190,7 +190,7 @@ describe('Services: from outside', () => {
   )
 
   it(
-    'SV20 SV21 a NodePort without endpoints refuses where NodePorts are, and leaves the same port of other addresses to programs of the node',
+    'a NodePort without endpoints refuses where NodePorts are, and leaves the same port of other addresses to programs of the node',
     withFixture(async (fixture) => {
       await secondAddress(fixture)
       const own = Bun.spawn(
@@ -256,7 +256,7 @@ describe('Services: from outside', () => {
   )
 
   it(
-    'SV22 SV23 a NodePort turns from TCP to UDP, is free when its Service is gone, and goes to another Service within one change',
+    'a NodePort turns from TCP to UDP, is free when its Service is gone, and goes to another Service within one change',
     withFixture(async (fixture) => {
       fixture.service('s', nodePort())
       fixture.slice('s', ['a'], {
@@ -291,7 +291,7 @@ describe('Services: from outside', () => {
   )
 
   it(
-    'SV24 SV25 SV26 an external IP that no node has, the address of a load balancer, its source ranges, and ipMode Proxy',
+    'an external IP that no node has, the address of a load balancer, its source ranges, and ipMode Proxy',
     withFixture(async (fixture) => {
       const status = { loadBalancer: { ingress: [{ ip: '192.0.2.20' }, { ip: '192.0.2.21', ipMode: 'Proxy' }] } }
       const balanced = (loadBalancerSourceRanges?: readonly string[]) =>
@@ -333,7 +333,7 @@ describe('Services: from outside', () => {
   )
 
   it(
-    'SV27 SV29 SV30 externalTrafficPolicy Local keeps the client and drops without a local endpoint; it is switched while the Service serves; the health check tells',
+    'externalTrafficPolicy Local keeps the client and drops without a local endpoint; it is switched while the Service serves; the health check tells',
     withFixture(async (fixture) => {
       const health = async (ip: string) => {
         const { stdout } = await fixture.client.exec([
@@ -421,7 +421,7 @@ describe('Services: from outside', () => {
   )
 
   it(
-    'SV31 SV32 endpoints that terminate serve as long as no other is ready: for Local those of the node, for Cluster all',
+    'endpoints that terminate serve as long as no other is ready: for Local those of the node, for Cluster all',
     withFixture(async (fixture) => {
       fixture.service('s', nodePort({ externalTrafficPolicy: 'Local' }))
       fixture.slice('s', [ending('a'), 'c'])
@@ -439,7 +439,7 @@ describe('Services: from outside', () => {
   )
 
   it(
-    'SV33 SV34 internalTrafficPolicy Local: pods and the node reach endpoints of their node only, with a fallback to those that terminate',
+    'internalTrafficPolicy Local: pods and the node reach endpoints of their node only, with a fallback to those that terminate',
     withFixture(async (fixture) => {
       fixture.service('s', { clusterIP: VIP, internalTrafficPolicy: 'Local' })
       fixture.slice('s', ['a', 'b'])
@@ -458,7 +458,7 @@ describe('Services: from outside', () => {
   )
 
   it(
-    'SV18 a packet that belongs to no known connection is dropped on its way from an endpoint: its client resets nothing',
+    'a packet that belongs to no known connection is dropped on its way from an endpoint: its client resets nothing',
     withFixture(async (fixture) => {
       fixture.service('s', { clusterIP: VIP })
       fixture.slice('s', ['a'])
@@ -484,7 +484,7 @@ describe('Services: from outside', () => {
   )
 
   it(
-    'SV50 masqueraded UDP never has the port of VXLAN as its source',
+    'masqueraded UDP never has the port of VXLAN as its source',
     withFixtureOf({ ...CONF, Backend: { Type: 'vxlan', Port: 8472 } }, async (fixture) => {
       fixture.service('s', nodePort({ ports: [{ port: 53, protocol: 'UDP', nodePort: PORT }] }))
       fixture.slice('s', ['a', 'c'], { ports: [{ name: '', port: 8080, protocol: 'UDP' }] })
@@ -552,7 +552,7 @@ describe('Services: from outside', () => {
   )
 
   it(
-    'SV3 SCTP: the first packet of an association goes to an endpoint, by ClusterIP and by NodePort',
+    'SCTP: the first packet of an association goes to an endpoint, by ClusterIP and by NodePort',
     withFixture(async (fixture) => {
       fixture.service('s', nodePort({ ports: [{ port: 5000, protocol: 'SCTP', nodePort: PORT }] }))
       fixture.slice('s', ['a'], { ports: [{ name: '', port: 8080, protocol: 'SCTP' }] })

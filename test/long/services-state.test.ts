@@ -38,7 +38,7 @@ async function restrict(fixture: Fixture): Promise<void> {
 
 describe('Services: state', () => {
   it(
-    'SV37 SV39 SV41 session affinity on ClusterIP and NodePort, in both families; switched on and off; an endpoint that goes is replaced for good',
+    'session affinity on ClusterIP and NodePort, in both families; switched on and off; an endpoint that goes is replaced for good',
     withFixture(async (fixture) => {
       serve(fixture, sticky(600))
       await fixture.sync()
@@ -94,7 +94,7 @@ describe('Services: state', () => {
   )
 
   it(
-    'SV38 session affinity ends after its timeout, and each connection renews it',
+    'session affinity ends after its timeout, and each connection renews it',
     withFixture(async (fixture) => {
       serve(fixture, sticky(2))
       await fixture.sync()
@@ -120,7 +120,7 @@ describe('Services: state', () => {
   )
 
   it(
-    'SV40 SV49 a hundred restarts change nothing: TCP and UDP flows without a gap go on, no entry of conntrack is lost, and clients stay with their endpoint',
+    'a hundred restarts change nothing: TCP and UDP flows without a gap go on, no entry of conntrack is lost, and clients stay with their endpoint',
     withFixture(async (fixture) => {
       serve(fixture, sticky(600))
       fixture.service('u', { clusterIP: '10.96.0.11', ports: [{ port: 53, protocol: 'UDP' }] })
@@ -178,7 +178,7 @@ describe('Services: state', () => {
   )
 
   it(
-    'SV48 elements, a chain, a rule and the table that somebody removes come back, and the log says so; UDP connections stay',
+    'elements, a chain, a rule and the table that somebody removes come back, and the log says so; UDP connections stay',
     withFixture(async (fixture) => {
       serve(fixture, { clusterIP: VIP, type: 'LoadBalancer', loadBalancerSourceRanges: ['10.0.0.0/8'] })
       await restrict(fixture)
@@ -211,7 +211,7 @@ describe('Services: state', () => {
   )
 
   it(
-    'F20s1 F20s4 a start with an nft that fails once leaves the table and what it remembers, and never takes away the addresses of pods; a table of another version is replaced',
+    'a start with an nft that fails once leaves the table and what it remembers, and never takes away the addresses of pods; a table of another version is replaced',
     withFixture(async (fixture) => {
       const { n1, agents } = fixture
       serve(fixture, sticky(600))
@@ -252,7 +252,7 @@ describe('Services: state', () => {
   )
 
   it(
-    'F20s10 source ranges that somebody opens come back: a rule, a restricted address, an allowed range; and the addresses of pods',
+    'source ranges that somebody opens come back: a rule, a restricted address, an allowed range; and the addresses of pods',
     withFixture(async (fixture) => {
       const { ns } = fixture.n1
       await restrict(fixture)
@@ -319,7 +319,7 @@ describe('Services: state', () => {
   )
 
   it(
-    'F20s3 chains of shapes that no Service has any more are removed once there are many',
+    'chains of shapes that no Service has any more are removed once there are many',
     withFixture(async (fixture) => {
       const chains = async () =>
         (await fixture.nft('list', 'chains', 'inet')).match(/chain vip4_tcp_1_s\d+/g)?.length ?? 0

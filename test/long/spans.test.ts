@@ -12,7 +12,7 @@ const LATE = 30_000
 
 describe('spans of the agent', () => {
   it(
-    '[DG16] the agent’s own work: start, steps with what they cause, repairs, the store, the API and probes, each failure with its sentence',
+    'the agent’s own work: start, steps with what they cause, repairs, the store, the API and probes, each failure with its sentence',
     inCluster(
       2,
       (cluster) => [...fileStore(cluster, NETWORK), '--probe-interval=1'],

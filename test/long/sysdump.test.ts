@@ -43,7 +43,7 @@ describe('plumb sysdump', () => {
   })
 
   it(
-    '[DG13] has the state of a node and none of 40 secrets on it, is whole with hostile names, and leaves nothing',
+    'has the state of a node and none of 40 secrets on it, is whole with hostile names, and leaves nothing',
     inCluster(
       1,
       (cluster) => fileStore(cluster, CONF),

@@ -8,7 +8,7 @@ import { arrives, isLostAt, onNodeWithPods, sh, traced } from '../support/traces
 const [A, B, OUT] = ['10.1.0.2', '10.1.0.3', '192.0.2.9'] as const
 
 describe('plumb trace beside other firewalls', () => {
-  it('[DG6] DR10: firewalld rejects what pods forward: its chain and its rule', async function (this: Mocha.Context) {
+  it('DR10: firewalld rejects what pods forward: its chain and its rule', async function (this: Mocha.Context) {
     const lacks = missing()
     if (lacks !== '') skip(this, `no firewalld: ${lacks}`)
     await onNodeWithPods(async ({ node }) => {
@@ -25,7 +25,7 @@ describe('plumb trace beside other firewalls', () => {
     }).call(this)
   })
   it(
-    '[DG6] DR11: ufw drops what pods forward and closes a port of the node: its chains',
+    'DR11: ufw drops what pods forward and closes a port of the node: its chains',
     onNodeWithPods(async ({ node }) => {
       await sh(node, UFW)
       arrives(await traced(node, A, OUT))
@@ -55,7 +55,7 @@ describe('plumb trace beside other firewalls', () => {
     }),
   )
   it(
-    "[DG6] DR13: kube-proxy's rules lead a packet to an endpoint: the chain that does so",
+    "DR13: kube-proxy's rules lead a packet to an endpoint: the chain that does so",
     onNodeWithPods(async ({ node }) => {
       await sh(
         node,

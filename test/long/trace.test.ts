@@ -11,7 +11,7 @@ const KILLS = 60
 
 describe('plumb trace', () => {
   it(
-    '[DG8] a trace that is killed at any moment leaves nothing that the next one does not remove',
+    'a trace that is killed at any moment leaves nothing that the next one does not remove',
     inNamespaces(['node', 'a', 'b', 'outside'] as const, async (spaces, test) => {
       test.timeout(240_000)
       const { node, a, b } = spaces
@@ -41,7 +41,7 @@ describe('plumb trace', () => {
     }),
   )
   it(
-    '[DG8] Ctrl-C removes all at once',
+    'Ctrl-C removes all at once',
     inNamespaces(['node', 'a', 'b', 'outside'] as const, async (spaces, test) => {
       test.timeout(60_000)
       const { node, a, b } = spaces

@@ -51,14 +51,14 @@ function inMonitored(work: (monitored: Monitored, test: Mocha.Context) => Promis
 
 describe('alerts by faults of the network, the store and the kernel', () => {
   it(
-    '[DG14] a link with a smaller MTU, lost packets and a store that is away for a minute fire their alerts, and none is left',
+    'a link with a smaller MTU, lost packets and a store that is away for a minute fire their alerts, and none is left',
     inMonitored(async ({ two, dir, fireAndClear: fire }) => {
       await fire(filtered('PlumbMtuBlackHole', two, 'udp dport 8472 ip length > 1350 drop'), away(join(dir, 'store')))
       await fire(filtered('PlumbPeerLoss', two, 'icmp type echo-request numgen random mod 100 < 40 drop'))
     }),
   )
   it(
-    '[DG14] more connections than nine tenths of what the kernel takes fire PlumbConntrackFull, until they are over',
+    'more connections than nine tenths of what the kernel takes fire PlumbConntrackFull, until they are over',
     inMonitored(async ({ one, fireAndClear: fire }, test) => {
       const limit = Number(readFileSync('/proc/sys/net/netfilter/nf_conntrack_max', 'utf8'))
       const free = Number(/^MemAvailable: +(\d+)/m.exec(readFileSync('/proc/meminfo', 'utf8'))?.[1]) * 1024

@@ -328,7 +328,7 @@ async function apply(
 
 describe('plumb connectivity: three nodes, and faults', () => {
   it(
-    '[DG10] between three healthy nodes all succeeds',
+    'between three healthy nodes all succeeds',
     onNodes(3, async (members) => {
       const told = await connectivity(members, ...TO_OUTSIDE)
       assert.deepEqual([failures(told), told.status], [[], 0])
@@ -336,7 +336,7 @@ describe('plumb connectivity: three nodes, and faults', () => {
     }),
   )
   it(
-    '[DG10] each fault turns its own cases red, and no other ones',
+    'each fault turns its own cases red, and no other ones',
     onNodes(2, async (members) => {
       // The agents would mend some of the faults.
       await Promise.all(members.map(({ agent }) => agent.stop('SIGKILL')))
@@ -357,7 +357,7 @@ describe('plumb connectivity: three nodes, and faults', () => {
     }),
   )
   it(
-    '[DG10] each fault of Services, DNS and policy turns its own cases red, and no other ones',
+    'each fault of Services, DNS and policy turns its own cases red, and no other ones',
     inKubernetes(2, servedCluster, async (cluster) => {
       const [n1, n2] = cluster.members as [Member, Member]
       const wrong: object[] = []

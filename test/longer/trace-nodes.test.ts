@@ -60,7 +60,7 @@ function betweenNodes(Type: string, work: (fixture: Fixture) => Promise<void>) {
 
 describe('plumb trace between two nodes', () => {
   it(
-    '[DG6] by VXLAN: the tunnel, and with --far all hops of the other node, also where a rule there drops it',
+    'by VXLAN: the tunnel, and with --far all hops of the other node, also where a rule there drops it',
     betweenNodes('vxlan', async ({ node, other, hub, ips, near, far }) => {
       const alone = await near(...ips)
       arrives(alone)
@@ -127,7 +127,7 @@ describe('plumb trace between two nodes', () => {
     }),
   )
   it(
-    '[DG6] by VXLAN: a packet of a program on both nodes, and a path that loses large packets [DR19]',
+    'by VXLAN: a packet of a program on both nodes, and a path that loses large packets [DR19]',
     betweenNodes('vxlan', async ({ hub, pods, ips, near, far, farLive }) => {
       const passing = await farLive(() => pods[0].exec(['ping', '-c1', '-W2', ips[1]]), ...ips)
       arrives(passing)
@@ -151,7 +151,7 @@ describe('plumb trace between two nodes', () => {
     }),
   )
   it(
-    '[DG6] by host-gw: without a tunnel, and a foreign route that leads elsewhere [DR32], a foreign masquerade [DR14]',
+    'by host-gw: without a tunnel, and a foreign route that leads elsewhere [DR32], a foreign masquerade [DR14]',
     betweenNodes('host-gw', async ({ node, other, ips, far, near }) => {
       const both = await far(...ips)
       arrives(both)

@@ -88,7 +88,7 @@ function worldOf(seed: number, lane: number): World {
 }
 
 describe('plumb trace over generated nodes', () => {
-  it(`[DG6] oracle and packet agree in ${WORLDS * LANES} worlds`, async function inLanes(this: Mocha.Context) {
+  it(`oracle and packet agree in ${WORLDS * LANES} worlds`, async function inLanes(this: Mocha.Context) {
     this.timeout(290_000)
     const seen = new Map<string, number>()
     const wrong: string[] = []

@@ -33,7 +33,7 @@ describe('an address that is used again', () => {
       'the former owner was the client': true,
     }))
       it(
-        `[F1] IPv${family}: a UDP flow of the former owner does not pass as established to or from the next one: ${what}`,
+        `IPv${family}: a UDP flow of the former owner does not pass as established to or from the next one: ${what}`,
         inNamespaces(['node', 'one', 'former', 'next'], async ({ node, one, former, next }) => {
           const [fixed, reused] = HOSTS[family]
           const net = network(node, {
@@ -89,7 +89,7 @@ describe('an address that is used again', () => {
 
   for (const type of ['bridge', 'ptp'] as const)
     it(
-      `[F18] ${type}: ADD for a container whose namespace is gone undoes the earlier attachment, and gives the same address; while the namespace lives it is refused`,
+      `${type}: ADD for a container whose namespace is gone undoes the earlier attachment, and gives the same address; while the namespace lives it is refused`,
       inNamespaces(['node', 'first', 'other', 'second', 'third'], async ({ node, first, other, second, third }) => {
         const net = network(node, {
           ...bridgeConf(type === 'ptp' ? { type, bridge: undefined } : {}),
@@ -120,7 +120,7 @@ describe('an address that is used again', () => {
     )
 
   it(
-    '[F7] ten thousand connections are forgotten on one socket, and no other one',
+    'ten thousand connections are forgotten on one socket, and no other one',
     inNamespaces(['node'], async ({ node }) => {
       await node.ip('link', 'set', 'lo', 'up')
       await nft(node, 'table inet track { chain input { type filter hook input priority 0; ct state new accept; }; }')
@@ -139,14 +139,14 @@ describe('an address that is used again', () => {
   )
 
   it(
-    '[F1] the connections that an address began or answers are forgotten, and no other ones',
+    'the connections that an address began or answers are forgotten, and no other ones',
     inNamespaces(['node'], forgetsThoseOfAnAddress),
   )
 })
 
 describe('a busy node', () => {
   it(
-    '[F7] what is asked of the kernel about one Service, or one IPv4 address, does not grow with the connections that it tracks',
+    'what is asked of the kernel about one Service, or one IPv4 address, does not grow with the connections that it tracks',
     inNamespaces(['node'], async ({ node }, test) => {
       test.timeout(120_000)
       await node.ip('link', 'set', 'lo', 'up')

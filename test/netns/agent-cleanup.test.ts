@@ -10,7 +10,7 @@ const store = (cluster: Cluster) => fileStore(cluster, { Network: '10.244.0.0/16
 
 describe('plumb agent cleanup', () => {
   it(
-    '[FA9] beside a running agent is refused with its process and changes nothing; when that has ended it is done',
+    'beside a running agent is refused with its process and changes nothing; when that has ended it is done',
     inCluster(1, store, async ({ nodes: [node] }) => {
       const one = node as Node
       const cleanup = () => one.ns.exec([PLUMB, 'agent', 'cleanup', ...one.options])

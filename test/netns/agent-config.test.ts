@@ -93,7 +93,7 @@ describe('plumb agent', () => {
   )
 
   it(
-    '[FA10] goes on as it was when SIGHUP finds a configuration that cannot be used: it is degraded and says why, until the store has another one',
+    'goes on as it was when SIGHUP finds a configuration that cannot be used: it is degraded and says why, until the store has another one',
     inCluster(
       2,
       (cluster) => fileStore(cluster, NETWORK),
@@ -133,7 +133,7 @@ describe('plumb agent', () => {
   )
 
   it(
-    '[FA20] begins again at SIGHUP when the file of --net-config-path says something else',
+    'begins again at SIGHUP when the file of --net-config-path says something else',
     inCluster(
       1,
       (cluster) => {
@@ -161,7 +161,7 @@ describe('plumb agent', () => {
   )
 
   it(
-    '[BE25] a ConfigMap that is swapped counts by itself where nodes may differ, without a lost packet; other keys are named and wait; a broken file leaves the last good one, and is named with its line',
+    'a ConfigMap that is swapped counts by itself where nodes may differ, without a lost packet; other keys are named and wait; a broken file leaves the last good one, and is named with its line',
     inCluster(
       2,
       (cluster) => {
@@ -235,7 +235,7 @@ describe('plumb agent', () => {
   )
 
   it(
-    '[FA3] a network moves node by node: while "PeerNetworks" names the other one, a moved node and one that has not moved reach each other, unmasqueraded',
+    'a network moves node by node: while "PeerNetworks" names the other one, a moved node and one that has not moved reach each other, unmasqueraded',
     inCluster(
       2,
       (cluster) => fileStore(cluster, { ...NETWORK, PeerNetworks: ['10.245.0.0/16'] }),

@@ -194,7 +194,7 @@ describe('plumb agent, when plugins cannot write', () => {
 
 describe('plumb agent, when the shared folder is unmounted', () => {
   it(
-    '[FA4] peers stay, the node is ready and degraded, nothing is written below the mount point; it goes on when the folder is back',
+    'peers stay, the node is ready and degraded, nothing is written below the mount point; it goes on when the folder is back',
     inCluster(
       2,
       ({ dir }) => ['--store', 'file', '--file-store-dir', join(dir, 'shared')],

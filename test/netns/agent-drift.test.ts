@@ -22,7 +22,7 @@ describe('plumb agent and what others do to its links and routes', () => {
     { what: 'a group', link: 'id 1 dev eth0 local 172.30.0.1 dstport 8472 group 239.1.1.1' },
   ])
     it(
-      `[F 23] a flannel.1 with ${what}, there before the agent, is made again`,
+      `a flannel.1 with ${what}, there before the agent, is made again`,
       inCluster(2, on(), async ({ nodes }, test) => {
         test.timeout(60_000)
         const [one] = nodes as [Node]
@@ -44,7 +44,7 @@ describe('plumb agent and what others do to its links and routes', () => {
 
   let Backend: object = CONF.Backend
   it(
-    '[F 23] MTU, learning and MAC that somebody changed, and MTU and learning that the configuration changes, are changed in place: no ping is lost for more than half a second, subnet.env follows [F 49]',
+    'MTU, learning and MAC that somebody changed, and MTU and learning that the configuration changes, are changed in place: no ping is lost for more than half a second, subnet.env follows',
     inCluster(
       2,
       (cluster) => fileStore(cluster, { ...CONF, Backend }),
@@ -79,7 +79,7 @@ describe('plumb agent and what others do to its links and routes', () => {
 
   for (const option of ['off', 'auto'] as const)
     it(
-      `[F 27] --tx-checksum-offload=${option}: a megabyte through a NATed service arrives as it was sent${option === 'off' ? '; it stays off when somebody deletes the device' : ''}`,
+      `--tx-checksum-offload=${option}: a megabyte through a NATed service arrives as it was sent${option === 'off' ? '; it stays off when somebody deletes the device' : ''}`,
       inCluster(2, on(), async ({ nodes }, test) => {
         test.timeout(60_000)
         const [one, two] = nodes as [Node, Node]
@@ -108,7 +108,7 @@ describe('plumb agent and what others do to its links and routes', () => {
     )
 
   it(
-    '[F 29] host-gw: a route that is deleted, and one with our number and a wrong gateway, are right again within a second; one that another program put there stays and is named, until it is gone',
+    'host-gw: a route that is deleted, and one with our number and a wrong gateway, are right again within a second; one that another program put there stays and is named, until it is gone',
     inCluster(2, on({ Type: 'host-gw' }), async ({ nodes }, test) => {
       test.timeout(60_000)
       const [one, two] = nodes as [Node, Node]

@@ -12,7 +12,7 @@ const PLUMB = join(import.meta.dir, '../../dist/plumb')
 
 describe('plumb agent with extension', () => {
   it(
-    '[BE19] commands get flannel’s variables and the peer’s data; packets pass; a peer that goes is removed',
+    'commands get flannel’s variables and the peer’s data; packets pass; a peer that goes is removed',
     inCluster(2, options, async (cluster, test) => {
       test.timeout(60_000)
       const [one, two] = cluster.nodes as [Node, Node]
@@ -50,7 +50,7 @@ describe('plumb agent with extension', () => {
   )
 
   it(
-    '[BE19] after a restart each peer is added again; one that went meanwhile is removed; cleanup removes the rest',
+    'after a restart each peer is added again; one that went meanwhile is removed; cleanup removes the rest',
     inCluster(1, options, async (cluster, test) => {
       test.timeout(60_000)
       const [one] = cluster.nodes as [Node]
@@ -82,7 +82,7 @@ describe('plumb agent with extension', () => {
   )
 
   it(
-    '[BE19] a command that fails is named in the status without what it wrote, is run again, and holds up no other peer',
+    'a command that fails is named in the status without what it wrote, is run again, and holds up no other peer',
     inCluster(1, options, async (cluster, test) => {
       test.timeout(60_000)
       const [one] = cluster.nodes as [Node]
@@ -110,7 +110,7 @@ describe('plumb agent with extension', () => {
   )
 
   it(
-    '[BE19] a peer whose removal failed halfway and that comes back is added again',
+    'a peer whose removal failed halfway and that comes back is added again',
     inCluster(1, options, async (cluster, test) => {
       test.timeout(60_000)
       const [one] = cluster.nodes as [Node]
@@ -130,7 +130,7 @@ describe('plumb agent with extension', () => {
   )
 
   it(
-    '[BE19] PreStartupCommand and PostStartupCommand that fail keep the node from being ready, with the reason, until they succeed',
+    'PreStartupCommand and PostStartupCommand that fail keep the node from being ready, with the reason, until they succeed',
     inCluster(1, options, async (cluster, test) => {
       test.timeout(60_000)
       const [one] = cluster.nodes as [Node]
@@ -152,7 +152,7 @@ describe('plumb agent with extension', () => {
   )
 
   it(
-    '[BE19] another backend instead: the command to remove runs for each peer, where commands are allowed',
+    'another backend instead: the command to remove runs for each peer, where commands are allowed',
     inCluster(1, options, async (cluster, test) => {
       test.timeout(60_000)
       const [one] = cluster.nodes as [Node]
@@ -175,7 +175,7 @@ describe('plumb agent with extension', () => {
   )
 
   it(
-    '[BE20] without --allow-extension the configuration is refused with the reason, and no command runs',
+    'without --allow-extension the configuration is refused with the reason, and no command runs',
     inCluster(
       1,
       (cluster) => options(cluster).filter((word) => word !== '--allow-extension'),

@@ -31,10 +31,10 @@ describe('plumb agent and the firewall', () => {
   const store = (cluster: Cluster) => fileStore(cluster, CONF)
 
   for (const { what, way, options, out } of [
-    { what: '[F 34] masquerades', way: [], options: [], out: 'the node' },
-    { what: '[F 36] on a node without iptables masquerades', way: NFT_ONLY, options: [], out: 'the node' },
+    { what: 'masquerades', way: [], options: [], out: 'the node' },
+    { what: 'on a node without iptables masquerades', way: NFT_ONLY, options: [], out: 'the node' },
     {
-      what: '[F 42] towards --non-masquerade-cidrs does not masquerade',
+      what: 'towards --non-masquerade-cidrs does not masquerade',
       way: [],
       options: ['--non-masquerade-cidrs', '172.30.0.0/24'],
       out: 'the pod',
@@ -68,7 +68,7 @@ describe('plumb agent and the firewall', () => {
     )
 
   it(
-    "[F 37] pods pass a FORWARD policy of DROP of iptables; [F 38] what somebody flushes, doubles or moves is back within 5 s, others' rules stay; the nft rules too",
+    "pods pass a FORWARD policy of DROP of iptables; what somebody flushes, doubles or moves is back within 5 s, others' rules stay; the nft rules too",
     inCluster(3, store, async (cluster, test) => {
       test.timeout(60_000)
       const [one, two, three] = cluster.nodes as [Node, Node, Node]
@@ -102,7 +102,7 @@ describe('plumb agent and the firewall', () => {
   )
 
   it(
-    '[F 38] as long as nothing changes no process is started, on a node with a FORWARD chain of iptables, either',
+    'as long as nothing changes no process is started, on a node with a FORWARD chain of iptables, either',
     inCluster(2, store, async (cluster, test) => {
       test.timeout(60_000)
       for (const { ns } of cluster.nodes) await ns.exec(['iptables-nft', '-P', 'FORWARD', 'DROP'])
@@ -132,7 +132,7 @@ describe('plumb agent and the firewall', () => {
 
   let { Network } = CONF
   it(
-    '[F 40] the same node with --ip-masq and without it, with forward rules and without them: nothing is left of the other; [F 41] another Network: rules, routes, subnet and forward chain are of the new one alone',
+    'the same node with --ip-masq and without it, with forward rules and without them: nothing is left of the other; another Network: rules, routes, subnet and forward chain are of the new one alone',
     inCluster(
       2,
       (cluster) => fileStore(cluster, { ...CONF, Network }),

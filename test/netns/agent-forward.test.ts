@@ -10,7 +10,7 @@ const ROOT = join(import.meta.dir, '../..')
 
 describe('removeFlannelRules()', () => {
   it(
-    "[F 40] takes flannel's iptables chains with their jumps and its nft tables, and leaves what is others'",
+    "takes flannel's iptables chains with their jumps and its nft tables, and leaves what is others'",
     inNamespaces(['node'], async ({ node }) => {
       for (const line of [
         'iptables-nft -t nat -A POSTROUTING -s 192.0.2.0/24 -j MASQUERADE',
@@ -40,7 +40,7 @@ describe('removeFlannelRules()', () => {
   )
   for (const tool of ['iptables-legacy', 'ip6tables-legacy'])
     it(
-      `[F 40] takes them from ${tool}, too`,
+      `takes them from ${tool}, too`,
       inNamespaces(['node'], async ({ node }, test) => {
         const { status, stderr } = await node.exec([tool, '-A', 'FORWARD', '-p', 'udp', '-j', 'ACCEPT'])
         if (status !== 0) skip(test, `${tool} does not work here: ${stderr.trim().split('\n')[0]}`)
@@ -73,7 +73,7 @@ describe('the agent and a FORWARD policy of DROP', () => {
     [true, 'ip6tables-nft'],
   ] as const) {
     it(
-      `[F 37] ${tool}: pods pass a policy of DROP and Docker's rules; what is right is left alone, what somebody changed is put right, and removing it leaves the others' rules`,
+      `${tool}: pods pass a policy of DROP and Docker's rules; what is right is left alone, what somebody changed is put right, and removing it leaves the others' rules`,
       inNamespaces(['node', 'pod', 'world'], async ({ node, pod, world }) => {
         const [target, from] = await wire(node, pod, world, six)
         await until(() => ping(pod, target))

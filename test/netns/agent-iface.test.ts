@@ -61,7 +61,7 @@ const CHOICES: readonly {
 describe('plumb agent chooses its uplink', () => {
   for (const { what, conf, options, want } of CHOICES)
     it(
-      `[F 51] by ${what}`,
+      `by ${what}`,
       inCluster(
         1,
         (cluster) => [...fileStore(cluster, conf), ...options],
@@ -76,7 +76,7 @@ describe('plumb agent chooses its uplink', () => {
     )
 
   it(
-    '[F 51] of two default routes the lower metric counts, and the other takes over when that is gone, without a restart, and keeps it until its own is gone, too [FA11]',
+    'of two default routes the lower metric counts, and the other takes over when that is gone, without a restart, and keeps it until its own is gone, too',
     inCluster(
       1,
       (cluster) => fileStore(cluster, FOUR),
@@ -100,7 +100,7 @@ describe('plumb agent chooses its uplink', () => {
   )
 
   it(
-    '[F 51] no default route: status and /readyz name the fix, and the agent starts when there is one [F 48]',
+    'no default route: status and /readyz name the fix, and the agent starts when there is one',
     inCluster(
       1,
       (cluster) => fileStore(cluster, FOUR),
@@ -139,7 +139,7 @@ describe('plumb agent chooses its uplink', () => {
     [{ Network: '10.244.0.0/16', Backend: { Type: 'vxlan', VNI: -1 } }, /Backend\.VNI -1/],
   ] as const)
     it(
-      `[F 2] ${JSON.stringify(conf)} ends it with status 1 and one line that says why, and nothing is made`,
+      `${JSON.stringify(conf)} ends it with status 1 and one line that says why, and nothing is made`,
       inCluster(
         1,
         (cluster) => fileStore(cluster, conf),

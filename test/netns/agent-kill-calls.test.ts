@@ -18,7 +18,7 @@ const CALLS = ['mkdir', 'rename', 'fsync', 'unlink', 'bind', 'memfd_create']
 describe('SIGKILL of plumb agent at every child and change of files', () => {
   for (const when of ['before', 'after'] as const)
     it(
-      `${when} each child of a start that has entries to make, change and remove: no flow is harmed, the next start goes on from there, and all is right in the end [F 47]`,
+      `${when} each child of a start that has entries to make, change and remove: no flow is harmed, the next start goes on from there, and all is right in the end`,
       inScene(async ({ one, cluster, running }) => {
         let killed = 0
         for (let [at, last] = [1, false]; !last; at++) {
@@ -38,7 +38,7 @@ describe('SIGKILL of plumb agent at every child and change of files', () => {
       }),
     )
 
-  it('at each of its changes of files: no flow is harmed, the subnet stays the same, all is right in the end, no draft is left [F 47]', async function () {
+  it('at each of its changes of files: no flow is harmed, the subnet stays the same, all is right in the end, no draft is left', async function () {
     if (!existsSync(STRACE)) skip(this, `${STRACE} is not installed, which stops a program at a system call`)
     await inScene(async ({ one, cluster, running }) => {
       const had = subnetEnv(one)

@@ -8,7 +8,7 @@ const lines = (text: string) => text.split('\n').filter(Boolean)
 
 describe('plumb agent', () => {
   it(
-    'F14 --log-format=text writes time and level of each line as klog does, json their keys, and plain neither',
+    '--log-format=text writes time and level of each line as klog does, json their keys, and plain neither',
     inCluster(
       1,
       (cluster) => fileStore(cluster, NETWORK),
@@ -58,7 +58,7 @@ describe('plumb agent', () => {
   )
 
   it(
-    'F14 what ends the agent is an error, and a format that nobody knows is refused',
+    'what ends the agent is an error, and a format that nobody knows is refused',
     inCluster(
       1,
       (cluster) => fileStore(cluster, { ...NETWORK, Backend: { Type: 'ipsec' } }),

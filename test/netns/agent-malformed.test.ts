@@ -151,7 +151,7 @@ describe('plumb agent and what is malformed', () => {
   )
 
   it(
-    '[F 2] network configurations: each row of flannel’s table ends the start with one line that names key, value and what would be right',
+    'network configurations: each row of flannel’s table ends the start with one line that names key, value and what would be right',
     inCluster(
       1,
       ({ dir }) => ['--store', 'file', '--file-store-dir', join(dir, 'store')],
@@ -173,7 +173,7 @@ describe('plumb agent and what is malformed', () => {
   )
 
   it(
-    '[F 2] network configurations: what is left out is as with flannel, keys are taken in any case, and what means nothing is noted once',
+    'network configurations: what is left out is as with flannel, keys are taken in any case, and what means nothing is noted once',
     inCluster(
       1,
       ({ dir }) => ['--store', 'file', '--file-store-dir', join(dir, 'store')],
@@ -219,7 +219,7 @@ describe('plumb agent and what is malformed', () => {
   )
 
   it(
-    '[F 14] leases: each is passed over with one line, the others are served, and it is served when it is mended',
+    'leases: each is passed over with one line, the others are served, and it is served when it is mended',
     inCluster(
       2,
       (cluster) => fileStore(cluster, VXLAN),
@@ -248,7 +248,7 @@ describe('plumb agent and what is malformed', () => {
   )
 
   it(
-    '[FA18] what is no regular file among the leases, or instead of the configuration, is named and holds nothing up',
+    'what is no regular file among the leases, or instead of the configuration, is named and holds nothing up',
     inCluster(
       1,
       ({ dir }) => ['--store', 'file', '--file-store-dir', join(dir, 'store')],
@@ -296,7 +296,7 @@ describe('plumb agent and what is malformed', () => {
   )
 
   it(
-    '[FA3] leases that would take the underlay, this node’s own subnet or another’s are refused with a reason; the node is ready, the others are served',
+    'leases that would take the underlay, this node’s own subnet or another’s are refused with a reason; the node is ready, the others are served',
     inCluster(
       1,
       (cluster) => fileStore(cluster, VXLAN),

@@ -80,7 +80,7 @@ describe('the agent masquerades', () => {
       },
     ]
     it(
-      `[F 34] ${family}: ${seen.map(({ what }) => what).join('; ')}`,
+      `${family}: ${seen.map(({ what }) => what).join('; ')}`,
       inNamespaces(['node', 'pod', 'remote', 'world'], async (places) => {
         await wire(places)
         await load(places.node, ruleset(TABLE, FULL))
@@ -89,7 +89,7 @@ describe('the agent masquerades', () => {
       }),
     )
     it(
-      `[F 34] ${family}: what kube-proxy has marked (0x4000, whatever other bits it has) is left to it`,
+      `${family}: what kube-proxy has marked (0x4000, whatever other bits it has) is left to it`,
       inNamespaces(['node', 'pod', 'remote', 'world'], async (places) => {
         await wire(places)
         await load(
@@ -100,7 +100,7 @@ describe('the agent masquerades', () => {
       }),
     )
     it(
-      `[F 42] ${family}: towards nonMasqueradeCIDRs a pod keeps its address, elsewhere not`,
+      `${family}: towards nonMasqueradeCIDRs a pod keeps its address, elsewhere not`,
       inNamespaces(['node', 'pod', 'remote', 'world'], async (places) => {
         await wire(places)
         await load(places.node, ruleset(TABLE, { ...FULL, keep: ['198.51.100.0/24', '2001:db8:1::/64'] as Cidr[] }))
@@ -111,7 +111,7 @@ describe('the agent masquerades', () => {
   }
 
   it(
-    '[F 34] multicast keeps its address',
+    'multicast keeps its address',
     inNamespaces(['node', 'pod', 'remote', 'world'], async (places) => {
       await wire(places)
       await load(places.node, ruleset(TABLE, FULL))
@@ -128,7 +128,7 @@ describe('the agent masquerades', () => {
   )
 
   it(
-    '[F 37] without --ip-masq nobody is masqueraded; loading again replaces the rules whole; removing them twice is no error',
+    'without --ip-masq nobody is masqueraded; loading again replaces the rules whole; removing them twice is no error',
     inNamespaces(['node', 'pod', 'remote', 'world'], async (places) => {
       await wire(places)
       await load(places.node, ruleset(TABLE, FULL))

@@ -14,7 +14,7 @@ const SAID = {
 describe('plumb agent on a kernel without a module', () => {
   for (const Type of ['ipip', 'udp', 'wireguard'] as const)
     it(
-      `[BE26] ${Type}: log and status name the module and what to do`,
+      `${Type}: log and status name the module and what to do`,
       inCluster(
         1,
         (one) => fileStore(one, { Network: NETWORK, Backend: { Type } }),

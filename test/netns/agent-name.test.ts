@@ -10,7 +10,7 @@ const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
 
 describe('agents of one name', () => {
   it(
-    '[FA1] the second node ends with the address of the first in its message, which goes on; a node that lost its state gets its lease back',
+    'the second node ends with the address of the first in its message, which goes on; a node that lost its state gets its lease back',
     inCluster(
       2,
       (cluster) => fileStore(cluster, CONF),
@@ -65,7 +65,7 @@ describe('the sockets of an agent', () => {
 
 describe('two agents of one node', () => {
   it(
-    '[FH7] the second one for a subnet file ends naming the first, whatever its socket is; with a file of its own it runs; one that was killed is in nobody’s way',
+    'the second one for a subnet file ends naming the first, whatever its socket is; with a file of its own it runs; one that was killed is in nobody’s way',
     inCluster(
       1,
       (cluster) => fileStore(cluster, CONF),
@@ -105,7 +105,7 @@ describe('two agents of one node', () => {
   )
 
   it(
-    '[FA22] the device of an agent that was killed is taken over by one with another subnet file',
+    'the device of an agent that was killed is taken over by one with another subnet file',
     inCluster(
       2,
       (cluster) => fileStore(cluster, CONF),

@@ -14,7 +14,7 @@ const store = (cluster: Cluster) => fileStore(cluster, { Network: '10.244.0.0/16
 
 describe('plumb agent and the rules of plugins', () => {
   it(
-    '[FH2] nft flush ruleset and systemctl restart nftables under a living pod: its rules and elements are back at once, without another ADD',
+    'nft flush ruleset and systemctl restart nftables under a living pod: its rules and elements are back at once, without another ADD',
     inCluster(2, store, async ({ nodes: [one, pod] }, test) => {
       test.timeout(60_000)
       const { ns, agent } = started(one)

@@ -11,7 +11,7 @@ const CONF = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:24
 
 describe('plumb agent --install-cni', () => {
   it(
-    '[F 49] plugins and network are there when the node is ready and not before, pods of two nodes reach each other by them, and cleanup is refused while a pod lives; by force it leaves what was there before',
+    'plugins and network are there when the node is ready and not before, pods of two nodes reach each other by them, and cleanup is refused while a pod lives; by force it leaves what was there before',
     inCluster(
       4,
       (cluster) => ['--store', 'file', '--file-store-dir', join(cluster.dir, 'store'), '--install-cni'],

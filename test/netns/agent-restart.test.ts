@@ -14,7 +14,7 @@ const OTHERS = [['--non-masquerade-cidrs=203.0.113.0/24'], ['--ip-masq-fully-ran
 
 describe('masquerading', () => {
   it(
-    'no packet leaves with a pod’s address while the agent ends by SIGTERM or SIGKILL, starts, and starts with other rules, ten thousand new flows a second [F 39]',
+    'no packet leaves with a pod’s address while the agent ends by SIGTERM or SIGKILL, starts, and starts with other rules, ten thousand new flows a second',
     inScene(async ({ node, first, pod, world }) => {
       const flood = await flooded(pod, world)
       await first.stop()
@@ -31,7 +31,7 @@ describe('masquerading', () => {
   )
 
   it(
-    'no packet leaves with a pod’s address while the table takes the place of itself two hundred times [F 39]',
+    'no packet leaves with a pod’s address while the table takes the place of itself two hundred times',
     inScene(async ({ node, first, pod, world }) => {
       await first.stop()
       const table = /table inet (plumb_agent\w*)/.exec(

@@ -20,7 +20,7 @@ const ONLY_B = {
 
 describe('plumb agent --install-cni --pods=routed', () => {
   it(
-    '[BE27] pods reach each other, the node, other nodes and the outside; a pod reaches itself by Service and host port; policy decides; what goes down comes back; DEL leaves nothing',
+    'pods reach each other, the node, other nodes and the outside; a pod reaches itself by Service and host port; policy decides; what goes down comes back; DEL leaves nothing',
     inCluster(
       6,
       (cluster) => [

@@ -13,7 +13,7 @@ const ROUNDS = 16
 
 describe('plumb agent beside programs with many nft elements', () => {
   it(
-    '[FA5] its table, deleted while the kernel had no room left for what it told, is back',
+    'its table, deleted while the kernel had no room left for what it told, is back',
     inCluster(1, store, async ({ nodes: [one] }, test) => {
       test.timeout(120_000)
       const { node, agent } = started(one)
@@ -37,7 +37,7 @@ describe('plumb agent beside programs with many nft elements', () => {
   )
 
   it(
-    '[FA6] its memory does not grow with the elements of other programs, nor when they change',
+    'its memory does not grow with the elements of other programs, nor when they change',
     inCluster(1, store, async ({ nodes: [one] }, test) => {
       test.timeout(120_000)
       const first = started(one)

@@ -40,7 +40,7 @@ describe('datagram()', () => {
 
 describe('plumb agent', () => {
   it(
-    '[FU5] under systemd says that it is ready when the first sync is done, as flanneld does, then how it stands, and when it ends',
+    'under systemd says that it is ready when the first sync is done, as flanneld does, then how it stands, and when it ends',
     inCluster(
       1,
       (cluster) => fileStore(cluster, { Network: '10.244.0.0/16' }),

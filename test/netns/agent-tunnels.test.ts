@@ -16,7 +16,7 @@ const FAMILIES = ['v4', 'v6'] as const
 
 describe('plumb agent and tunnelled packets of strangers', () => {
   it(
-    '[BE3] VXLAN from an address without a lease reaches no pod, in both families; it is counted and named. With --tunnel-sources=any, or a network of the sender, it does',
+    'VXLAN from an address without a lease reaches no pod, in both families; it is counted and named. With --tunnel-sources=any, or a network of the sender, it does',
     inCluster(3, store, async ({ nodes }, test) => {
       test.timeout(120_000)
       const [one, two, third] = nodes as [Node, Node, Node]
@@ -99,7 +99,7 @@ describe('plumb agent and tunnelled packets of strangers', () => {
   )
 
   it(
-    '[BE3] a pod cannot send into the tunnels of its node or of another one; a VXLAN network of another program with the same port goes on',
+    'a pod cannot send into the tunnels of its node or of another one; a VXLAN network of another program with the same port goes on',
     inCluster(3, store, async ({ nodes }, test) => {
       test.timeout(120_000)
       const [one, two, pod] = nodes as [Node, Node, Node]
@@ -131,7 +131,7 @@ describe('plumb agent and tunnelled packets of strangers', () => {
   )
 
   it(
-    '[BE3] the set follows the leases, rules stay as they are; a start after SIGKILL refuses no packet of a node; what another program changed is put back; cleanup leaves nothing',
+    'the set follows the leases, rules stay as they are; a start after SIGKILL refuses no packet of a node; what another program changed is put back; cleanup leaves nothing',
     inCluster(3, store, async ({ nodes }, test) => {
       test.timeout(180_000)
       const [one, two, three] = nodes as [Node, Node, Node]
@@ -189,7 +189,7 @@ describe('plumb agent and tunnelled packets of strangers', () => {
   )
 
   it(
-    '[BE3] a node that sends from another address than it announces says so in its lease, and its packets are taken',
+    'a node that sends from another address than it announces says so in its lease, and its packets are taken',
     inCluster(2, store, async ({ nodes }, test) => {
       test.timeout(120_000)
       const [one, two] = nodes as [Node, Node]

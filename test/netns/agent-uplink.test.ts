@@ -15,7 +15,7 @@ describe('plumb agent and its uplink', () => {
     { what: 'host-gw', conf: GW, mtu: { v4: 1500, v6: 1500 } },
   ])
     it(
-      `[F 21]${what === 'host-gw' ? ' [F 29]' : ''} ${what}: the uplink is deleted and made again with another index, goes down and up, loses its addresses and gets them back: pings go on within 5 s, nobody is restarted, nothing is left over`,
+      `${what}: the uplink is deleted and made again with another index, goes down and up, loses its addresses and gets them back: pings go on within 5 s, nobody is restarted, nothing is left over`,
       inCluster(
         2,
         (cluster) => fileStore(cluster, conf),
@@ -124,7 +124,7 @@ describe('plumb agent and its uplink', () => {
   )
 
   it(
-    '[F 24] behind a NAT: peers are told the public address, tunnels begin at the own one, and pods are reached through the router, by --public-ip and by --advertise-address',
+    'behind a NAT: peers are told the public address, tunnels begin at the own one, and pods are reached through the router, by --public-ip and by --advertise-address',
     inCluster(
       2,
       (cluster) => fileStore(cluster, FOUR),
@@ -164,7 +164,7 @@ describe('plumb agent and its uplink', () => {
   )
 
   it(
-    '[F 25] DirectRouting: when the route to a peer gets a router in between, it gets the tunnel, and its own route again when that is gone; no ping is lost for more than half a second, old entries go',
+    'DirectRouting: when the route to a peer gets a router in between, it gets the tunnel, and its own route again when that is gone; no ping is lost for more than half a second, old entries go',
     inCluster(
       2,
       (cluster) => fileStore(cluster, DIRECT),
@@ -199,7 +199,7 @@ describe('plumb agent and its uplink', () => {
   )
 
   it(
-    '[F 28] host-gw refuses a public address that is not the link’s, with the reason in status and log, and starts without it; [F 30] a peer behind a router is named with the reason, and the others are reached',
+    'host-gw refuses a public address that is not the link’s, with the reason in status and log, and starts without it; a peer behind a router is named with the reason, and the others are reached',
     inCluster(
       3,
       (cluster) => fileStore(cluster, GW),
@@ -255,7 +255,7 @@ describe('plumb agent and its uplink', () => {
   )
 
   it(
-    '[FA11] a VPN that takes the default route, away from the uplink too, moves nothing; a start beside it takes the other default route',
+    'a VPN that takes the default route, away from the uplink too, moves nothing; a start beside it takes the other default route',
     inCluster(
       2,
       (cluster) => fileStore(cluster, FOUR),
@@ -299,7 +299,7 @@ describe('plumb agent and its uplink', () => {
   )
 
   it(
-    '[F 49] the MTU of the uplink changes: device, routes and subnet.env follow without a restart',
+    'the MTU of the uplink changes: device, routes and subnet.env follow without a restart',
     inCluster(
       2,
       (cluster) => fileStore(cluster, VXLAN),

@@ -15,7 +15,7 @@ describe('plumb agent', () => {
     ['host-gw', GW],
   ] as const)
     it(
-      `[F 16] ${type}: three nodes reach each other's subnets at full size, both families; [F 48] ready only after the first full sync; [F 46] SIGTERM leaves the data path`,
+      `${type}: three nodes reach each other's subnets at full size, both families; ready only after the first full sync; SIGTERM leaves the data path`,
       inCluster(
         3,
         (cluster) => fileStore(cluster, conf),
@@ -31,7 +31,7 @@ describe('plumb agent', () => {
     )
 
   it(
-    '[FU10] [F 19] [F 20] a route, neighbour, forwarding entry, nexthop, address, device, table that somebody deletes is back, and is told of; [F 38] so are firewall rules; what is not ours stays',
+    'a route, neighbour, forwarding entry, nexthop, address, device, table that somebody deletes is back, and is told of; so are firewall rules; what is not ours stays',
     inCluster(
       2,
       (cluster) => fileStore(cluster, VXLAN),
@@ -67,7 +67,7 @@ describe('plumb agent', () => {
   )
 
   it(
-    "[F 22] stopped, a peer gone meanwhile, started: its entries go, the admin's routes stay; [F 4] the same subnet again, with the store emptied too",
+    "stopped, a peer gone meanwhile, started: its entries go, the admin's routes stay; the same subnet again, with the store emptied too",
     inCluster(
       3,
       // The admin's route is for no subnet that a node may get.
@@ -95,7 +95,7 @@ describe('plumb agent', () => {
   )
 
   it(
-    '[F 46] cleanup removes all that it made, and gives the subnet back',
+    'cleanup removes all that it made, and gives the subnet back',
     inCluster(
       1,
       (cluster) => fileStore(cluster, VXLAN),
@@ -116,7 +116,7 @@ describe('plumb agent', () => {
   )
 
   it(
-    '[F 10] the address of a node changes: it keeps its subnet, tells the others, and their entries follow',
+    'the address of a node changes: it keeps its subnet, tells the others, and their entries follow',
     inCluster(
       2,
       (cluster) => fileStore(cluster, VXLAN),
@@ -148,7 +148,7 @@ describe('plumb agent', () => {
   )
 
   it(
-    '[F 50] a network that overlaps a route of the node is refused with both names, and taken with --allow-overlap',
+    'a network that overlaps a route of the node is refused with both names, and taken with --allow-overlap',
     inCluster(
       1,
       (cluster) => fileStore(cluster, { Network: '172.30.0.0/16' }),
@@ -168,7 +168,7 @@ describe('plumb agent', () => {
   )
 
   it(
-    '[F 1] without a configuration it waits, and starts when there is one; a wrong one ends it with one clear line',
+    'without a configuration it waits, and starts when there is one; a wrong one ends it with one clear line',
     inCluster(
       1,
       (cluster) => ['--store', 'file', '--file-store-dir', join(cluster.dir, 'empty')],

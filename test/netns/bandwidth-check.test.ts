@@ -35,7 +35,7 @@ const FAULTS: Record<string, { readonly break: string; readonly says: RegExp }> 
 describe('bandwidth: CHECK', () => {
   for (const [what, fault] of Object.entries(FAULTS))
     it(
-      `[BW 192] ${what}: it is named; another ADD puts it right where that is ours to do`,
+      `${what}: it is named; another ADD puts it right where that is ours to do`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         const net = chainedNetwork(node, conf())
         const result = await net.add(pod)

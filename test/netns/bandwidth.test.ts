@@ -36,11 +36,11 @@ testPlugin({
 
 describe('bandwidth: what it makes', () => {
   for (const [what, keys, ingress, egress] of [
-    ['[BW 181] both directions', BOTH, 80_000_000, 40_000_000],
-    ['[BW 182] ingress only', { ingressRate: 80_000_000, ingressBurst: 1_000_000 }, 80_000_000, 0],
-    ['[BW 183] egress only', { egressRate: 40_000_000, egressBurst: 800_000 }, 0, 40_000_000],
+    ['both directions', BOTH, 80_000_000, 40_000_000],
+    ['ingress only', { ingressRate: 80_000_000, ingressBurst: 1_000_000 }, 80_000_000, 0],
+    ['egress only', { egressRate: 40_000_000, egressBurst: 800_000 }, 0, 40_000_000],
     [
-      '[BW 185] by the runtime',
+      'by the runtime',
       {
         runtimeConfig: {
           bandwidth: { IngressRate: 80_000_000, IngressBurst: 1_000_000, EgressRate: 0, EgressBurst: 0 },
@@ -50,7 +50,7 @@ describe('bandwidth: what it makes', () => {
       0,
     ],
     [
-      '[BW 185] static keys win, all of them',
+      'static keys win, all of them',
       {
         ingressRate: 80_000_000,
         ingressBurst: 1_000_000,
@@ -88,7 +88,7 @@ describe('bandwidth: what it makes', () => {
     )
 
   it(
-    '[BW 184] a rate without a burst, a burst without a rate and one above 4 GB are refused, and nothing is made; what no one chose is bounded',
+    'a rate without a burst, a burst without a rate and one above 4 GB are refused, and nothing is made; what no one chose is bounded',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = chainedNetwork(node, conf({}))
       const result = await net.add(pod)
@@ -119,7 +119,7 @@ describe('bandwidth: what it makes', () => {
   )
 
   it(
-    '[BW 187] after ptp only that pod is slowed down, both ways, and not before it has it',
+    'after ptp only that pod is slowed down, both ways, and not before it has it',
     inNamespaces(['node', 'pod', 'other'], async function slowed({ node, pod, other }) {
       const first = {
         cniVersion: '1.1.0',
@@ -147,7 +147,7 @@ describe('bandwidth: what it makes', () => {
 
 describe('bandwidth: the right link', () => {
   it(
-    '[BW 186] of several host ends that of this interface; none, another, or no interfaces at all are errors that say so',
+    'of several host ends that of this interface; none, another, or no interfaces at all are errors that say so',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       for (const n of [0, 1])
         await node.ip('link', 'add', `h${n}`, 'type', 'veth', 'peer', 'name', `eth${n}`, 'netns', pod.path)
@@ -182,7 +182,7 @@ describe('bandwidth: the right link', () => {
   )
 
   it(
-    '[BW 189] two interfaces of a container on one network have an ifb each',
+    'two interfaces of a container on one network have an ifb each',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const own = conf()
       const first = bridgeBefore(own)
@@ -211,7 +211,7 @@ describe('bandwidth: the right link', () => {
 
 describe('bandwidth: again, and beside others', () => {
   it(
-    '[BW 190] another ADD changes rates in place, takes away what is no longer asked for, and redirects once',
+    'another ADD changes rates in place, takes away what is no longer asked for, and redirects once',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = chainedNetwork(node, conf())
       const [, port, , ifb] = (await net.add(pod))['interfaces']
@@ -230,7 +230,7 @@ describe('bandwidth: again, and beside others', () => {
 
   for (const kind of ['clsact', 'ingress'])
     it(
-      `[BW 190] another's ${kind} qdisc and its filter live on; another's root is not replaced`,
+      `another's ${kind} qdisc and its filter live on; another's root is not replaced`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         const own = conf()
         const net = network(node, own)
@@ -254,7 +254,7 @@ describe('bandwidth: again, and beside others', () => {
     )
 
   it(
-    '[BW 191] without limits it answers what it was given and starts nothing; without prevResult that is an error',
+    'without limits it answers what it was given and starts nothing; without prevResult that is an error',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const prevResult = {
         cniVersion: '1.1.0',
@@ -276,7 +276,7 @@ describe('bandwidth: again, and beside others', () => {
   )
 
   it(
-    '[BW 188] ADD runs ip and tc once each, DEL ip alone',
+    'ADD runs ip and tc once each, DEL ip alone',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const own = conf()
       const prevResult = await chainedNetwork(node, { ...own, ...noLimits }, bridgeBefore(own)).add(pod)

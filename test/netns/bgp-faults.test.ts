@@ -1,5 +1,4 @@
-// Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: what is wrong, and who is hostile. The numbers
-// are those of the acceptance list of backends.
+// Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: what is wrong, and who is hostile.
 import assert from 'node:assert/strict'
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -14,7 +13,7 @@ describe('BGP: what is wrong', () => {
     ['AS number', 'asn: 65009', /tor \(172\.30\.0\.254\) is \w+, .*Bad peer AS/],
   ] as const)
     it(
-      `[BE37] a change with a wrong ${what} is named and taken back, and the other session stays`,
+      `a change with a wrong ${what} is named and taken back, and the other session stays`,
       withBgp(
         { count: 2, yaml: `confirmSeconds: 6\n${WITH_TOR}`, tor: torConf({ nodes: [1, 2] }) },
         async ({ agents, dir, write, routes, pods }) => {
@@ -44,7 +43,7 @@ describe('BGP: what is wrong', () => {
       ),
     )
 
-  it('[BE37] port 179 taken, and a second BIRD: each is named, and BIRD starts when it is gone', async function () {
+  it('port 179 taken, and a second BIRD: each is named, and BIRD starts when it is gone', async function () {
     await withBgp({ count: 1, yaml: 'confirmSeconds: 5\n', tor: torConf({ nodes: [1] }) }, async (scene) => {
       const { agents, nodes, dir, write } = scene
       const [node, first] = [nodes[0], agents[0]]
@@ -111,7 +110,7 @@ describe('BGP: what is wrong', () => {
   })
 
   it(
-    '[BE38] a hostile peer: default route, parts of the network, 100,000 prefixes, the own AS number in the path',
+    'a hostile peer: default route, parts of the network, 100,000 prefixes, the own AS number in the path',
     withBgp(
       {
         count: 2,

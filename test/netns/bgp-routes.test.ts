@@ -1,5 +1,4 @@
-// Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: BIRD writes the routes to nodes instead of the agent. The
-// numbers are those of the acceptance list of backends.
+// Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: BIRD writes the routes to nodes instead of the agent.
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'
@@ -27,7 +26,7 @@ const isDegraded = (agent: Agent, pattern: RegExp, wanted = true) =>
   until(async () => ((await agent.status())?.degraded.some((text) => pattern.test(text)) ?? false) === wanted, 30_000)
 
 describe('BGP: routes to nodes by BIRD', () => {
-  it('[BE32] the change from agent to BIRD and back loses no packet, in both families', async function () {
+  it('the change from agent to BIRD and back loses no packet, in both families', async function () {
     await withBgp({ count: 3, yaml: '', tor, conf: DUAL }, async ({ agents, nodes, pods, write }) => {
       for (const agent of agents) await established(agent)
       const first = nodes[0] as Node
@@ -50,7 +49,7 @@ describe('BGP: routes to nodes by BIRD', () => {
   })
 
   it(
-    '[BE32] a change from BIRD to agent that is taken back, as a session does not come back, loses no packet',
+    'a change from BIRD to agent that is taken back, as a session does not come back, loses no packet',
     refused(async ({ agents }, first) => {
       for (const agent of agents) await isDegraded(agent, /^The change of .* is taken back/)
       for (const agent of agents) await isBy(agent, 'bird')
@@ -96,7 +95,7 @@ describe('BGP: routes to nodes by BIRD', () => {
     }).call(this)
   })
 
-  it('[BE32] a route that another program removes comes back, one that it adds is named, and SIGKILL to the agent changes none', async function () {
+  it('a route that another program removes comes back, one that it adds is named, and SIGKILL to the agent changes none', async function () {
     await withBgp({ count: 2, yaml: BY_BIRD, tor }, async (scene: BgpScene) => {
       const { agents, nodes, pods } = scene
       const [first, pod, other] = [nodes[0], pods[0], pods[1]]

@@ -1,5 +1,5 @@
 // Tests agent/bgp/selection.ts and agent/parts/bgp.ts with the real BIRD: reflectors and routers by the labels of Node
-// objects. The number is that of the acceptance list of backends.
+// objects.
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -15,7 +15,7 @@ peers: [{ name: tor, address: ${TOR.ip}, asn: ${TOR.asn}, nodeSelector: { matchL
 
 describe('BGP: nodes by their labels', () => {
   it(
-    '[BE30] reflectors and a router of some nodes, by the labels of Node objects; a change of a label is followed, and sessions that stay go on',
+    'reflectors and a router of some nodes, by the labels of Node objects; a change of a label is followed, and sessions that stay go on',
     onKube(
       4,
       {

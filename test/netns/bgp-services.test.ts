@@ -1,5 +1,4 @@
-// Tests what BGP announces of Services: agent/services/compile.ts (reached), agent/parts/bgp.ts. The numbers are those
-// of the acceptance list of backends.
+// Tests what BGP announces of Services: agent/services/compile.ts (reached), agent/parts/bgp.ts.
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -50,7 +49,7 @@ const is = (ways: (ip: string) => Promise<string[]>, ip: string, wanted: readonl
 
 describe('BGP: addresses of Services', () => {
   it(
-    '[BE33] an address with policy Local follows its endpoints, and no client is refused, with ECMP over two nodes',
+    'an address with policy Local follows its endpoints, and no client is refused, with ECMP over two nodes',
     withRouter(async (fixture, _, ways) => {
       fixture.service('s', ...(balanced('Local') as [object, object]))
       fixture.slice('s', ['a', 'c'])
@@ -83,7 +82,7 @@ describe('BGP: addresses of Services', () => {
   )
 
   it(
-    '[BE35] a start of the agent after SIGKILL withdraws no address of a Service, also before it knows the Services',
+    'a start of the agent after SIGKILL withdraws no address of a Service, also before it knows the Services',
     withRouter(async (fixture, _, ways) => {
       const { n1, client, agents } = fixture
       fixture.service('s', ...(balanced('Local') as [object, object]))
@@ -113,7 +112,7 @@ describe('BGP: addresses of Services', () => {
   )
 
   it(
-    '[BE34] an address with policy Cluster is announced by all nodes while any endpoint is, and by none without',
+    'an address with policy Cluster is announced by all nodes while any endpoint is, and by none without',
     withRouter(async (fixture, _, ways) => {
       fixture.service('s', ...(balanced('Cluster') as [object, object]))
       fixture.slice('s', ['c'])
@@ -132,7 +131,7 @@ describe('BGP: addresses of Services', () => {
   )
 
   it(
-    '[BE33] [BE34] two Services share an address while either wants it; an address outside of the networks, and a labelled node, announce nothing',
+    'two Services share an address while either wants it; an address outside of the networks, and a labelled node, announce nothing',
     withRouter(async (fixture, _, ways) => {
       const shared = (name: string, port: number, clusterIP: string) =>
         fixture.service(name, {

@@ -1,5 +1,5 @@
-// Tests agent/bgp/bird.ts and conf/plumb-agent.service: a real systemd as the first process of a node, and what BIRD does
-// when it stops the agent. The numbers are those of the acceptance list of backends.
+// Tests agent/bgp/bird.ts and conf/plumb-agent.service: a real systemd as the first process of a node, and what BIRD
+// does when it stops the agent.
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
@@ -83,7 +83,7 @@ describe('BGP under systemd', () => {
   })
 
   it(
-    '[BE35] a restart, an upgrade and a stop of the unit leave BIRD and its sessions, and no packet between pod and world is lost',
+    'a restart, an upgrade and a stop of the unit leave BIRD and its sessions, and no packet between pod and world is lost',
     withBgp({ count: 1, yaml: WITH_TOR, tor: torConf({ nodes: [1], routes: ['0.0.0.0/0'] }) }, async (scene) => {
       const { agents, nodes, pods, world, routes } = scene
       const [node, pod, agent] = [nodes[0], pods[0], agents[0]]

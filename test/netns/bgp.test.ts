@@ -1,5 +1,4 @@
-// Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: sessions between nodes, and with a router. The numbers are
-// those of the acceptance list of backends.
+// Tests agent/bgp and agent/parts/bgp.ts with the real BIRD: sessions between nodes, and with a router.
 import assert from 'node:assert/strict'
 import { readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -14,7 +13,7 @@ const blockOf = (language: string) => new RegExp(`\`\`\`${language}\n([\\s\\S]*?
 
 describe('BGP', () => {
   it(
-    '[BE29] mesh of 3: the next hop of each subnet is its node, though a router announces a default route',
+    'mesh of 3: the next hop of each subnet is its node, though a router announces a default route',
     withBgp(
       { count: 3, yaml: WITH_TOR, tor: torConf({ nodes: [1, 2, 3], routes: ['0.0.0.0/0'] }) },
       async ({ agents, nodes, pods, bird }) => {
@@ -47,7 +46,7 @@ describe('BGP', () => {
   )
 
   it(
-    '[BE31] the example of docs/bgp.md: the router has the subnets, and packets from outside reach pods with their address',
+    'the example of docs/bgp.md: the router has the subnets, and packets from outside reach pods with their address',
     withBgp(
       { count: 3, yaml: blockOf('yaml'), tor: blockOf('text') },
       async ({ agents, nodes, pods, world, routes, tor }) => {
@@ -75,7 +74,7 @@ describe('BGP', () => {
   )
 
   it(
-    '[BE39] a node that is cleaned up is gone from the router and from the other nodes',
+    'a node that is cleaned up is gone from the router and from the other nodes',
     withBgp(
       { count: 3, yaml: WITH_TOR, tor: torConf({ nodes: [1, 2, 3] }) },
       async ({ agents, nodes, pods, routes }) => {
@@ -95,7 +94,7 @@ describe('BGP', () => {
     ),
   )
 
-  it('[BE40] plumb bgp, status and metrics show peers, state, since, prefixes and reason, and no password anywhere', async function () {
+  it('plumb bgp, status and metrics show peers, state, since, prefixes and reason, and no password anywhere', async function () {
     const secret = 'correct-horse-battery'
     const peers = (file: string) =>
       `peers:\n  - { name: tor, address: ${TOR.ip}, asn: 65000, passwordFile: ${file}, import: [0.0.0.0/0] }\n  - { name: away, address: 172.30.0.77, asn: 65001 }\n`
@@ -145,7 +144,7 @@ describe('BGP', () => {
     }).call(this)
   })
 
-  it('[BE30] two reflectors: the other nodes have sessions with these alone, and one of them may die', async function () {
+  it('two reflectors: the other nodes have sessions with these alone, and one of them may die', async function () {
     const yaml = 'routeReflectors: { nodes: [n1, n2], clusterId: 10.0.0.1 }\n'
     await withBgp({ count: 4, yaml, tor: torConf({ nodes: [] }) }, async ({ agents, nodes, pods, bird, hub }) => {
       const names = async (n: number) =>

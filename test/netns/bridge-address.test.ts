@@ -23,7 +23,7 @@ describe('bridge: addresses and routes', () => {
   for (const [name, subnets] of Object.entries(CASES)) {
     for (const cniVersion of VERSIONS.filter((version) => version >= '0.3.0' || name !== 'two v4 subnets')) {
       it(
-        `[BR 45] ${name}, ${cniVersion}: addresses, default route, gateway address, and pings both ways`,
+        `${name}, ${cniVersion}: addresses, default route, gateway address, and pings both ways`,
         inNamespaces(['node', 'pod'], async ({ node, pod }) => {
           const net = network(
             node,
@@ -61,7 +61,7 @@ describe('bridge: addresses and routes', () => {
   }
 
   it(
-    '[BR 45] two pods of a dual-stack network reach each other, and both gateways work',
+    'two pods of a dual-stack network reach each other, and both gateways work',
     inNamespaces(['node', 'one', 'two'], async ({ node, one, two }) => {
       const net = network(node, bridgeConf({ isDefaultGateway: true }, '10.1.0.0/24', 'fd00:1::/64'))
       const [first, second] = [await net.add(one), await net.add(two)]
@@ -71,7 +71,7 @@ describe('bridge: addresses and routes', () => {
   )
 
   it(
-    '[BR 53] a bridge with another IPv4 address is an error that names it and leaves nothing over; forceAddress replaces it',
+    'a bridge with another IPv4 address is an error that names it and leaves nothing over; forceAddress replaces it',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       await holds(node, '10.9.0.1/24')
       const net = network(node, bridgeConf({ isGateway: true }))
@@ -90,7 +90,7 @@ describe('bridge: addresses and routes', () => {
   )
 
   it(
-    '[BR 53] of IPv6 addresses one of another subnet stays, one of an overlapping subnet is as with IPv4',
+    'of IPv6 addresses one of another subnet stays, one of an overlapping subnet is as with IPv4',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       await holds(node, 'fd00:9::1/64')
       const net = network(node, bridgeConf({ isGateway: true }, 'fd00:1::/64'))
@@ -113,7 +113,7 @@ describe('bridge: addresses and routes', () => {
   )
 
   it(
-    '[BR 66] IPv6 works the moment ADD returns, which does not wait for duplicate address detection',
+    'IPv6 works the moment ADD returns, which does not wait for duplicate address detection',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, bridgeConf({ isDefaultGateway: true }, 'fd00:1::/64'))
       await net.add(pod)
@@ -133,7 +133,7 @@ describe('bridge: addresses and routes', () => {
   )
 
   it(
-    '[BR 66] with enabledad a free address is used, a taken one is an error naming it that leaves nothing',
+    'with enabledad a free address is used, a taken one is an error naming it that leaves nothing',
     inNamespaces(['node', 'pod', 'squatter'], async ({ node, pod, squatter }) => {
       const net = network(node, bridgeConf({ isGateway: true, enabledad: true }, 'fd00:1::/64'))
       const result = await net.add(pod)
@@ -182,7 +182,7 @@ describe('bridge: addresses and routes', () => {
   )
 
   it(
-    "[BR 69] dns is the pool's, unless the configuration names anything, even an empty list",
+    "dns is the pool's, unless the configuration names anything, even an empty list",
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const resolvConf = `${mkdtempSync('/run/resolv-')}/resolv.conf`
       writeFileSync(resolvConf, 'nameserver 10.1.0.53\nsearch a.example b.example\n')
@@ -203,7 +203,7 @@ describe('bridge: addresses and routes', () => {
   )
 
   it(
-    "[BR 70] a route's mtu, advmss, priority, table and scope are programmed, two gateways of one destination are multipath, and CHECK passes",
+    "a route's mtu, advmss, priority, table and scope are programmed, two gateways of one destination are multipath, and CHECK passes",
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const routes = [
         { dst: '10.8.0.0/16', mtu: 1400, advmss: 1300, priority: 77 },
@@ -242,7 +242,7 @@ describe('bridge: addresses and routes', () => {
   )
 
   it(
-    "[BR 74] the container's end: IPv6 is on where it was off, neighbours are told, and its addresses survive the link going down and up",
+    "the container's end: IPv6 is on where it was off, neighbours are told, and its addresses survive the link going down and up",
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       await pod.exec([
         'sh',

@@ -27,7 +27,7 @@ const FAULTS: Record<string, { readonly break: (at: Place) => Promise<unknown>; 
     break: ({ node, port }) => sh(node, `ip link add br9 type bridge; ip link set ${port} master br9`),
     says: /link veth\w+ has port\.master br9, want br0/,
   },
-  '[F16] the port has no master, which is the only thing that is named of the port': {
+  'the port has no master, which is the only thing that is named of the port': {
     break: ({ node, port }) => node.ip('link', 'set', port, 'nomaster'),
     says: /^(?!.*port\.(?:isolated|hairpin|locked)).*link veth\w+ has port\.master off, want br0/,
   },
@@ -177,7 +177,7 @@ const CHANGES: Record<string, (at: Place, result: Row) => Promise<Row>> = {
 describe('bridge: CHECK', () => {
   for (const [what, fault] of Object.entries(FAULTS)) {
     it(
-      `[BR 67] fails when ${what}, says so, and changes nothing`,
+      `fails when ${what}, says so, and changes nothing`,
       inNamespaces(['node', 'pod', 'other'], async (all) => {
         const { net, result, port } = await attached(all)
         await fault.break({ ...all, port })
@@ -192,7 +192,7 @@ describe('bridge: CHECK', () => {
 
   for (const [what, change] of Object.entries(CHANGES)) {
     it(
-      `[BR 68] passes when ${what}`,
+      `passes when ${what}`,
       inNamespaces(['node', 'pod', 'other'], async (all) => {
         const { net, result, port } = await attached(all)
         await net.check(all.pod, await change({ ...all, port }, result))

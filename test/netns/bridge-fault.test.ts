@@ -41,7 +41,7 @@ describe('bridge: faults and numbers', () => {
   }
   for (const [what, { keys, msg, prepare }] of Object.entries(faults)) {
     it(
-      `[BR 57] ${what}: the address is freed, the veth removed, and a retry at once succeeds`,
+      `${what}: the address is freed, the veth removed, and a retry at once succeeds`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         await node.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad'])
         await prepare?.(node)
@@ -65,7 +65,7 @@ describe('bridge: faults and numbers', () => {
   }
 
   it(
-    '[FP4] DEL while the IPAM plugin cannot be found removes the links and fails with code 7; the next DEL frees the address, as does the next ADD',
+    'DEL while the IPAM plugin cannot be found removes the links and fails with code 7; the next DEL frees the address, as does the next ADD',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, bridgeConf({ isGateway: true }))
       const path = mkdtempSync('/run/none-')
@@ -101,7 +101,7 @@ describe('bridge: faults and numbers', () => {
   )
 
   it(
-    '[FP4] DEL of an attachment without a pool needs no IPAM plugin',
+    'DEL of an attachment without a pool needs no IPAM plugin',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, bridgeConf({ ipam: undefined }))
       await net.add(pod)
@@ -111,7 +111,7 @@ describe('bridge: faults and numbers', () => {
   )
 
   it(
-    '[BR 57] 24 ADDs at once with ten addresses: ten work, fourteen fail with code 11, name the range, and leave nothing',
+    '24 ADDs at once with ten addresses: ten work, fourteen fail with code 11, name the range, and leave nothing',
     inNamespaces(['node', ...MANY], async (all, test) => {
       test.timeout(60_000)
       const { node } = all as Record<string, Namespace> as { node: Namespace }
@@ -149,7 +149,7 @@ describe('bridge: faults and numbers', () => {
   )
 
   it(
-    '[BR 73] 24 ADDs at once, then 24 DELs at once: no failure, every pod reachable in between, nothing left over',
+    '24 ADDs at once, then 24 DELs at once: no failure, every pod reachable in between, nothing left over',
     inNamespaces(['node', 'other', ...MANY], async (all, test) => {
       test.timeout(60_000)
       const { node, other, ...rest } = all as Record<string, Namespace> as { node: Namespace; other: Namespace }
@@ -173,7 +173,7 @@ describe('bridge: faults and numbers', () => {
   )
 
   it(
-    '[BR 73] 24 first ADDs at once, on a node with neither bridge nor ruleset: no failure, and the first packet of each pod gets through the moment its ADD returns',
+    '24 first ADDs at once, on a node with neither bridge nor ruleset: no failure, and the first packet of each pod gets through the moment its ADD returns',
     inNamespaces(['node', ...MANY], async (all, test) => {
       test.timeout(60_000)
       const { node, ...rest } = all as Record<string, Namespace> as { node: Namespace }
@@ -193,7 +193,7 @@ describe('bridge: faults and numbers', () => {
   )
 
   it(
-    '[BR 75] GC with a list removes address, link and spoof check of what is not on it; what is listed stays',
+    'GC with a list removes address, link and spoof check of what is not on it; what is listed stays',
     inNamespaces(['node', 'stale', 'lost', 'kept'], async ({ node, stale, lost, kept }) => {
       const net = network(
         node,
@@ -224,7 +224,7 @@ describe('bridge: faults and numbers', () => {
   )
 
   it(
-    "[BR 75] GC of one network leaves the attachments of another alone, also when one's name begins with the other's",
+    "GC of one network leaves the attachments of another alone, also when one's name begins with the other's",
     inNamespaces(['node', 'mine', 'theirs'], async ({ node, mine, theirs }) => {
       const conf = bridgeConf({ isGateway: true })
       const net = network(node, conf)

@@ -22,7 +22,7 @@ const WAYS: Record<string, (pod: Namespace) => Promise<Namespace | string>> = {
 describe('bridge: ipMasq', () => {
   for (const ipMasqBackend of ['iptables', 'nftables', '', undefined]) {
     it(
-      `[BR 58] ipMasqBackend ${ipMasqBackend}: the outside sees the node's addresses; the same subnet and the node see the pod's`,
+      `ipMasqBackend ${ipMasqBackend}: the outside sees the node's addresses; the same subnet and the node see the pod's`,
       inNamespaces(['node', 'pod', 'peer', 'world'], async ({ node, pod, peer, world }) => {
         await wireWorld(node, world, ...SUBNETS)
         const net = network(node, masqueraded({ ipMasqBackend }))
@@ -39,7 +39,7 @@ describe('bridge: ipMasq', () => {
   }
 
   it(
-    '[BR 58] without ipMasq the outside sees the pod',
+    'without ipMasq the outside sees the pod',
     inNamespaces(['node', 'pod', 'world'], async ({ node, pod, world }) => {
       await wireWorld(node, world, ...SUBNETS)
       await network(node, masqueraded({ ipMasq: false })).add(pod)
@@ -48,7 +48,7 @@ describe('bridge: ipMasq', () => {
   )
 
   it(
-    '[BR 58] multicast from the subnet keeps its source, unicast from there does not',
+    'multicast from the subnet keeps its source, unicast from there does not',
     inNamespaces(['node', 'pod', 'world'], async ({ node, pod, world }) => {
       await wireWorld(node, world, ...SUBNETS)
       await network(node, masqueraded()).add(pod)
@@ -61,7 +61,7 @@ describe('bridge: ipMasq', () => {
 
   for (const [way, netnsOf] of Object.entries(WAYS)) {
     it(
-      `[BR 59] DEL with its namespace ${way} leaves nothing of the attachment; the last takes all that the network had`,
+      `DEL with its namespace ${way} leaves nothing of the attachment; the last takes all that the network had`,
       inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }) => {
         await wireWorld(node, world, ...SUBNETS)
         const net = network(node, masqueraded())
@@ -82,7 +82,7 @@ describe('bridge: ipMasq', () => {
   }
 
   it(
-    '[FP1] an ADD with ipMasq false masquerades nothing of that pod, whatever pods of the network before it had; DEL of the last leaves no element',
+    'an ADD with ipMasq false masquerades nothing of that pod, whatever pods of the network before it had; DEL of the last leaves no element',
     inNamespaces(['node', 'pod', 'plain', 'world'], async ({ node, pod, plain, world }) => {
       await wireWorld(node, world, ...SUBNETS)
       const net = network(node, masqueraded())
@@ -97,7 +97,7 @@ describe('bridge: ipMasq', () => {
   )
 
   it(
-    '[FP2] GC of one of two networks of one subnet leaves the other masqueraded, and so does GC of a larger one around a smaller',
+    'GC of one of two networks of one subnet leaves the other masqueraded, and so does GC of a larger one around a smaller',
     inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }) => {
       await wireWorld(node, world, '10.1.0.0/16')
       const [mine, same, large] = [
@@ -119,7 +119,7 @@ describe('bridge: ipMasq', () => {
   )
 
   it(
-    '[FP3] the node itself and machines behind a port of the bridge keep their addresses',
+    'the node itself and machines behind a port of the bridge keep their addresses',
     inNamespaces(['node', 'pod', 'lan', 'world'], async ({ node, pod, lan, world }) => {
       await wireWorld(node, world, ...SUBNETS)
       await network(node, masqueraded()).add(pod)
@@ -133,7 +133,7 @@ describe('bridge: ipMasq', () => {
   )
 
   it(
-    '[BR 59] after GC of its last attachment a network is masqueraded again by the next ADD',
+    'after GC of its last attachment a network is masqueraded again by the next ADD',
     inNamespaces(['node', 'pod', 'world'], async ({ node, pod, world }) => {
       await wireWorld(node, world, ...SUBNETS)
       const net = network(node, masqueraded())
@@ -146,7 +146,7 @@ describe('bridge: ipMasq', () => {
   )
 
   it(
-    '[BR 60] DEL of one of two interfaces of a container leaves the other one masqueraded, and GC of another network too',
+    'DEL of one of two interfaces of a container leaves the other one masqueraded, and GC of another network too',
     inNamespaces(['node', 'pod', 'world'], async ({ node, pod, world }) => {
       await wireWorld(node, world, ...SUBNETS)
       const net = network(node, masqueraded())
@@ -181,7 +181,7 @@ describe('bridge: ipMasq', () => {
     for (const backend of version < '1.5' ? ['iptables'] : ['iptables', 'nftables']) {
       for (const [way, netnsOf] of Object.entries(WAYS)) {
         it(
-          `[BR 61] DEL with its namespace ${way} cleans what the reference bridge ${version} made: veth, ${backend} rules and address`,
+          `DEL with its namespace ${way} cleans what the reference bridge ${version} made: veth, ${backend} rules and address`,
           inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }) => {
             const conf = { ...masqueraded({ ipMasqBackend: backend }), cniVersion: '1.0.0' }
             const theirs = (command: string, of: Namespace) =>
@@ -209,7 +209,7 @@ describe('bridge: ipMasq', () => {
     }
   }
 
-  it('[BR 61] the reference bridge is installed', function () {
+  it('the reference bridge is installed', function () {
     const all = references()
     if (all.length === 0)
       skip(this, 'no reference plugins: neither the package containernetworking-plugins nor a built release')

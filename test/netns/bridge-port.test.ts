@@ -16,13 +16,13 @@ const [FIRST, SECOND, THIRD] = ['02:00:00:00:00:01', '02:00:00:00:00:02', '02:00
 
 describe('bridge: the port', () => {
   const refusals: Record<string, [object, string]> = {
-    '[BR 52] vlan -1': [{ vlan: -1 }, 'Cannot read vlan -1: invalid VLAN ID (must be between 0 and 4094)'],
-    '[BR 52] vlan 4095': [{ vlan: 4095 }, 'Cannot read vlan 4095: invalid VLAN ID (must be between 0 and 4094)'],
-    '[BR 63] ipam with disableContainerInterface': [
+    'vlan -1': [{ vlan: -1 }, 'Cannot read vlan -1: invalid VLAN ID (must be between 0 and 4094)'],
+    'vlan 4095': [{ vlan: 4095 }, 'Cannot read vlan 4095: invalid VLAN ID (must be between 0 and 4094)'],
+    'ipam with disableContainerInterface': [
       { disableContainerInterface: true },
       'cannot use IPAM when DisableContainerInterface flag is set: want "ipam" or "disableContainerInterface", not both',
     ],
-    '[BR 65] hairpinMode with promiscMode': [
+    'hairpinMode with promiscMode': [
       { hairpinMode: true, promiscMode: true },
       'cannot set hairpin mode and promiscuous mode at the same time: want "hairpinMode" or "promiscMode", not both',
     ],
@@ -78,7 +78,7 @@ describe('bridge: the port', () => {
   }
   for (const [what, [more, keys, mac]] of Object.entries(macs)) {
     it(
-      `[BR 56] takes the MAC of ${what}`,
+      `takes the MAC of ${what}`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         const net = network(node, bridgeConf({ isGateway: true, ...keys }))
         const result = await net.add(pod, more)
@@ -100,7 +100,7 @@ describe('bridge: the port', () => {
   }
 
   it(
-    '[BR 62] macspoofchk: a forged source address is dropped, by every protocol, and the own one passes',
+    'macspoofchk: a forged source address is dropped, by every protocol, and the own one passes',
     inNamespaces(['node', 'pod', 'peer'], async ({ node, pod, peer }) => {
       const net = network(node, bridgeConf({ isGateway: true, macspoofchk: true }, '10.1.0.0/24', 'fd00:1::/64'))
       const result = await net.add(pod)
@@ -120,7 +120,7 @@ describe('bridge: the port', () => {
   )
 
   it(
-    '[BR 62] macspoofchk leaves nothing after DEL: namespace live, empty and gone',
+    'macspoofchk leaves nothing after DEL: namespace live, empty and gone',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const net = network(node, bridgeConf({ isGateway: true, macspoofchk: true }))
       await net.add(other)
@@ -136,7 +136,7 @@ describe('bridge: the port', () => {
   )
 
   it(
-    '[BR 63] disableContainerInterface leaves the container end down, and ADD does not wait for it',
+    'disableContainerInterface leaves the container end down, and ADD does not wait for it',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, bridgeConf({ ipam: undefined, disableContainerInterface: true }))
       const result = await net.add(pod)
@@ -149,7 +149,7 @@ describe('bridge: the port', () => {
 
   for (const portIsolation of [true, false]) {
     it(
-      `[BR 64] portIsolation ${portIsolation}: the pods ${portIsolation ? 'reach the gateway only' : 'reach each other'}`,
+      `portIsolation ${portIsolation}: the pods ${portIsolation ? 'reach the gateway only' : 'reach each other'}`,
       inNamespaces(['node', 'one', 'two'], async ({ node, one, two }) => {
         const net = network(node, bridgeConf({ isGateway: true, portIsolation }))
         await net.add(one)
@@ -164,7 +164,7 @@ describe('bridge: the port', () => {
 
   for (const hairpinMode of [true, false]) {
     it(
-      `[BR 65] hairpinMode ${hairpinMode} is set on the port`,
+      `hairpinMode ${hairpinMode} is set on the port`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         await network(node, bridgeConf({ hairpinMode })).add(pod)
         assert.deepEqual(await port(node, 'hairpin'), [hairpinMode])

@@ -25,7 +25,7 @@ testPlugin({
 
 describe('bridge: the links', () => {
   it(
-    '[BR 43] makes the bridge, up, with the mtu of the configuration',
+    'makes the bridge, up, with the mtu of the configuration',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       await network(node, bridgeConf({ mtu: 1400, isGateway: true })).add(pod)
       const [br0] = await node.json('link', 'show', 'dev', 'br0')
@@ -40,7 +40,7 @@ describe('bridge: the links', () => {
   )
 
   it(
-    '[BR 44] takes a bridge that is there as it is: its ports, mtu and MAC stay',
+    'takes a bridge that is there as it is: its ports, mtu and MAC stay',
     inNamespaces(['node', 'pod', 'foreign'], async ({ node, pod, foreign }) => {
       await node.ip('link', 'add', 'br0', 'address', '02:00:00:00:00:99', 'type', 'bridge')
       await node.ip('link', 'set', 'br0', 'mtu', '1380')
@@ -63,7 +63,7 @@ describe('bridge: the links', () => {
   )
 
   it(
-    "[BR 44] refuses a link of the bridge's name that is none, leaves it untouched and frees the address",
+    "refuses a link of the bridge's name that is none, leaves it untouched and frees the address",
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       await node.ip('link', 'add', 'br0', 'type', 'veth', 'peer', 'name', 'x0')
       const before = await snapshot(node)
@@ -84,7 +84,7 @@ describe('bridge: the links', () => {
   )
 
   it(
-    '[BR 46] without ipam: three interfaces, the container end up, no addresses, and CHECK passes',
+    'without ipam: three interfaces, the container end up, no addresses, and CHECK passes',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       for (const ipam of [undefined, {}, { type: '' }]) {
         const net = network(node, bridgeConf({ ipam }))
@@ -104,7 +104,7 @@ describe('bridge: the links', () => {
   )
 
   it(
-    '[BR 47] DEL of an attachment that was never added, and DEL twice, succeed; DEL frees the address whether the namespace is there or not',
+    'DEL of an attachment that was never added, and DEL twice, succeed; DEL frees the address whether the namespace is there or not',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, bridgeConf())
       await net.del(pod)
@@ -120,7 +120,7 @@ describe('bridge: the links', () => {
   )
 
   it(
-    '[BR 54] promiscMode sets the bridge promiscuous, and CHECK sees when that is undone',
+    'promiscMode sets the bridge promiscuous, and CHECK sees when that is undone',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, bridgeConf({ promiscMode: true }))
       const result = await net.add(pod)
@@ -136,7 +136,7 @@ describe('bridge: the links', () => {
 
   for (const isGateway of [true, false]) {
     it(
-      `[BR 55] ${isGateway ? 'a gateway' : 'an L2'} bridge keeps its MAC while ports come and go, and CHECK of an old pod goes on passing`,
+      `${isGateway ? 'a gateway' : 'an L2'} bridge keeps its MAC while ports come and go, and CHECK of an old pod goes on passing`,
       inNamespaces(['node', 'old', 'low', 'foreign'], async ({ node, old, low, foreign }) => {
         const net = network(node, bridgeConf({ isGateway }))
         const result = await net.add(old)
@@ -169,7 +169,7 @@ describe('bridge: the links', () => {
 
   for (const mounted of ['this namespace', 'another namespace'])
     it(
-      `[FS1] a gateway bridge that was there before keeps its MAC from before its first port to after its last, where sysfs shows ${mounted}`,
+      `a gateway bridge that was there before keeps its MAC from before its first port to after its last, where sysfs shows ${mounted}`,
       inNamespaces(['node', 'low', 'pod'], async ({ node, low, pod }) => {
         // A plugin reads sysfs as the node has it mounted.
         const withSysfs = `${mkdtempSync('/run/sysfs-')}/bridge`
@@ -215,7 +215,7 @@ describe('bridge: the links', () => {
     )
 
   it(
-    '[BR 71] interfaces have mtu from 1.1.0 on, and not before',
+    'interfaces have mtu from 1.1.0 on, and not before',
     inNamespaces(['node', 'pod', 'older'], async ({ node, pod, older }) => {
       const net = network(node, bridgeConf({ mtu: 1420 }))
       assert.deepEqual(
@@ -231,7 +231,7 @@ describe('bridge: the links', () => {
   )
 
   it(
-    '[BR 72] a taken interface name is a clear error; the other link and the node are untouched',
+    'a taken interface name is a clear error; the other link and the node are untouched',
     inNamespaces(['node', 'pod', 'foreign'], async ({ node, pod, foreign }) => {
       await pod.ip('link', 'add', 'eth0', 'type', 'veth', 'peer', 'name', 'x0', 'netns', foreign.path)
       await pod.ip('addr', 'add', '10.9.0.1/24', 'dev', 'eth0')

@@ -64,7 +64,7 @@ describe('plumb cni', () => {
     }),
   )
   it(
-    '[L 35] gc refuses an empty list, shows with --dry-run, and removes what is not listed',
+    'gc refuses an empty list, shows with --dry-run, and removes what is not listed',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       for (const [{ path }, id] of [
         [pod, 'keep'],
@@ -103,7 +103,7 @@ describe('plumb cni', () => {
     }),
   )
   it(
-    '[FH9] gc frees what is gone without being told, of one network or of all, and tells our own plugins of a list below 1.1.0',
+    'gc frees what is gone without being told, of one network or of all, and tells our own plugins of a list below 1.1.0',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const CNI_PATH = `${DIST}:${PLUGINS}`
       const gc = async (...argv: string[]) => {
@@ -136,7 +136,7 @@ describe('plumb cni', () => {
     }),
   )
   it(
-    '[FH1] gc removes the host ports of a pod that another program has removed',
+    'gc removes the host ports of a pod that another program has removed',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       desk.conf('10-net.conflist', {
         cniVersion: '1.0.0',
@@ -163,7 +163,7 @@ describe('plumb cni', () => {
     }),
   )
   it(
-    '[L 39] prints code, message and details of a failing plugin, and no usage',
+    'prints code, message and details of a failing plugin, and no usage',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       desk.script('broken', `printf %s '{"code":11,"msg":"no address","details":"all 253 in use\\nrun GC"}'; exit 1`)
       desk.conf('10-net.conflist', { cniVersion: '1.1.0', name: 'net', plugins: [{ type: 'broken' }] })

@@ -16,7 +16,7 @@ import { until } from '../support/harness.ts'
 
 describe('plumb connectivity: what is left', () => {
   it(
-    '[DG12] a killed run ends its far end, a killed far end fails its cases, and the next run removes what is left',
+    'a killed run ends its far end, a killed far end fails its cases, and the next run removes what is left',
     onNodes(2, async (members) => {
       const [near, far] = members as [Member, Member]
       const child = Bun.spawn(['nsenter', `--net=${near.node.ns.path}`, '--', ...wordsOf(members)], {

@@ -86,7 +86,7 @@ describe('messages of SCTP', () => {
 
 describe('SCTP by raw sockets', () => {
   it(
-    '[DG10] the first message of an association comes back, in both families, through connection tracking',
+    'the first message of an association comes back, in both families, through connection tracking',
     inWorld(async (world) => {
       for (const [family, { client }] of Object.entries(SIDES))
         assert.deepEqual(await tryFrom(world, family as keyof typeof SIDES), {
@@ -100,7 +100,7 @@ describe('SCTP by raw sockets', () => {
     }),
   )
   it(
-    '[DG10] a rule that drops SCTP loses it, one of the sender is named, and a changed address is seen',
+    'a rule that drops SCTP loses it, one of the sender is named, and a changed address is seen',
     inWorld(async (world) => {
       const { client, router } = world
       await rules(
@@ -124,7 +124,7 @@ describe('SCTP by raw sockets', () => {
     }),
   )
   it(
-    '[DG10] damaged and foreign messages get no answer, and do not end the echo server',
+    'damaged and foreign messages get no answer, and do not end the echo server',
     inWorld(async (world) => {
       const { client, router } = world
       // Else the router drops what is damaged.

@@ -31,7 +31,7 @@ async function elementsOf(xml: string): Promise<{ tag: string; attributes: Recor
 
 describe('plumb connectivity', () => {
   it(
-    '[DG10] [DG11] between two healthy nodes all succeeds, and a dropped way fails alone, with its JUnit file',
+    'between two healthy nodes all succeeds, and a dropped way fails alone, with its JUnit file',
     onNodes(2, async (members) => {
       const [{ node }] = members as [Member, Member]
       const healthy = await connectivity(members, ...OUTSIDE.flatMap((ip) => ['--outside', ip]))
@@ -94,7 +94,7 @@ describe('plumb connectivity', () => {
     }),
   )
   it(
-    '[DG12] a node that cannot take part is named, and nothing is left',
+    'a node that cannot take part is named, and nothing is left',
     onNodes(1, async (members) => {
       const [near] = members as [Member, Member]
       const said = async (...more: string[]) => {

@@ -81,7 +81,7 @@ describe('Converger and the monitors', () => {
     ['link, down', 'ip link set flannel.1 down', 'link'],
   ] as const) {
     it(
-      `[F 19]${kind === 'link' ? ' [F 20]' : ''} ${what}: changed by hand is news, the next step puts it right, says what it was, and that is no news; ${kind === 'link' ? 'packets pass again, with the same MAC' : 'nothing foreign is touched'}`,
+      `${what}: changed by hand is news, the next step puts it right, says what it was, and that is no news; ${kind === 'link' ? 'packets pass again, with the same MAC' : 'nothing foreign is touched'}`,
       inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
         const [a, b, c] = await cluster(ns, { backend: vxlan })
         for (const one of [a, b, c]) await one.reach([a, b, c])
@@ -116,7 +116,7 @@ describe('Converger and the monitors', () => {
   }
 
   it(
-    '[F 29] the uplink of host-gw goes down and up: its routes are gone, that is news, and they are back',
+    'the uplink of host-gw goes down and up: its routes are gone, that is news, and they are back',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { backend: hostGw })
       await b.reach([a])
@@ -140,7 +140,7 @@ describe('Converger and the monitors', () => {
   )
 
   it(
-    '[F 21] the uplink of vxlan is deleted, and its devices with it, and made again with another index: that is news, and packets pass',
+    'the uplink of vxlan is deleted, and its devices with it, and made again with another index: that is news, and packets pass',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { backend: vxlan })
       await b.reach([a])

@@ -31,7 +31,7 @@ describe('Converger, beside others', () => {
   )
 
   it(
-    '[FA22] a link of our name that is not ours to touch is left alone: one of another type, one of another agent, until that runs no more; the sentence says why, and the other family works',
+    'a link of our name that is not ours to touch is left alone: one of another type, one of another agent, until that runs no more; the sentence says why, and the other family works',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { backend: vxlan })
       await b.reach([a])

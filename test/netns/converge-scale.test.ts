@@ -17,7 +17,7 @@ for (const [type, count, bars] of [
 ] as const) {
   describe(`${count} peers by ${type}`, () => {
     it(
-      `[F 52] from cold: the order of ${bars.agent} ms of the agent, ${bars.children} ms of its children, ${bars.together} ms together; one more peer and a route deleted by hand, that of 50 ms`,
+      `from cold: the order of ${bars.agent} ms of the agent, ${bars.children} ms of its children, ${bars.together} ms together; one more peer and a route deleted by hand, that of 50 ms`,
       inNamespaces(['node', 'lan'], async ({ node, lan }, test) => {
         test.timeout(60_000)
         await node.ip('link', 'add', 'eth0', 'up', 'type', 'veth', 'peer', 'name', 'port1', 'netns', lan.path)

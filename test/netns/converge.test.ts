@@ -28,7 +28,7 @@ const FACTS = { nexthops: true, instance: parse.network('default'), networks: ['
 describe('Converger', () => {
   for (const backend of [vxlan, hostGw] as readonly Backend[]) {
     it(
-      `[F 22] ${backend.type}: what an agent that was stopped left of a node that went meanwhile is gone at the next start; the admin's things are kept`,
+      `${backend.type}: what an agent that was stopped left of a node that went meanwhile is gone at the next start; the admin's things are kept`,
       inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
         const [a, b, c] = await cluster(ns, { backend })
         for (const one of [a, b, c]) await one.reach([a, b, c])
@@ -77,7 +77,7 @@ describe('Converger', () => {
     [{ backend: hostGw }, { backend: hostGw, families: ['v6'] }],
   ] as readonly (readonly [Wiring, Wiring])[]) {
     it(
-      `[F 22] what was made by another configuration is gone: ${told(from)}, then ${told(to)}`,
+      `what was made by another configuration is gone: ${told(from)}, then ${told(to)}`,
       inNamespaces(['lan', 'a', 'b', 'fresh'], async (ns) => {
         const [a, b] = await cluster(ns, from)
         await a.reach([b])
@@ -115,7 +115,7 @@ describe('Converger', () => {
   )
 
   it(
-    '[F 17] 500 nodes leave whose entries are all gone already: it takes less than 5 s, nothing fails, and a new node is reached in the same step',
+    '500 nodes leave whose entries are all gone already: it takes less than 5 s, nothing fails, and a new node is reached in the same step',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { backend: vxlan })
       await b.reach([a])

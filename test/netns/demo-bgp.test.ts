@@ -5,7 +5,7 @@ import { inNamespaces } from '../support/harness.ts'
 
 describe('plumb demo bgp', () => {
   it(
-    '[BE31] [BE33] shows pods and a Service reached from outside, a node that dies and comes back, and leaves nothing',
+    'shows pods and a Service reached from outside, a node that dies and comes back, and leaves nothing',
     inNamespaces(['node'], async ({ node }, test) => {
       test.timeout(120_000)
       const before = await machine(node)

@@ -21,7 +21,7 @@ import { addresses } from '../support/pool.ts'
 
 describe('plumb dhcp', () => {
   it(
-    '[DH 157] a lease is renewed at T1, at T2 by any server, and when it is over the link is switched off, CHECK says so, and DEL works',
+    'a lease is renewed at T1, at T2 by any server, and when it is over the link is switched off, CHECK says so, and DEL works',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const socket = socketPath()
       await lan(node)
@@ -51,7 +51,7 @@ describe('plumb dhcp', () => {
   )
 
   it(
-    '[DH 157] a lease whose link is gone is forgotten, by the daemon itself',
+    'a lease whose link is gone is forgotten, by the daemon itself',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const socket = socketPath()
       await lan(node)
@@ -67,7 +67,7 @@ describe('plumb dhcp', () => {
   )
 
   it(
-    '[DH 158] DEL with the daemon down succeeds, gives the address back by itself, and again; with the namespace gone the node tells the server',
+    'DEL with the daemon down succeeds, gives the address back by itself, and again; with the namespace gone the node tells the server',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const { net, server, daemon } = await place(node)
       await net.add(pod)
@@ -84,7 +84,7 @@ describe('plumb dhcp', () => {
   )
 
   it(
-    '[DH 159] leases survive a restart: the daemon asks whether they stand, CHECK and DEL work, and what has lost its namespace meanwhile is given back',
+    'leases survive a restart: the daemon asks whether they stand, CHECK and DEL work, and what has lost its namespace meanwhile is given back',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const { net, server, daemon: first, socket } = await place(node)
       const result = await net.add(pod)
@@ -103,7 +103,7 @@ describe('plumb dhcp', () => {
   )
 
   it(
-    '[DH 161] CHECK ends in time: a daemon that is stopped, a lease that is gone, and another address than ADD gave are faults',
+    'CHECK ends in time: a daemon that is stopped, a lease that is gone, and another address than ADD gave are faults',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const { net, daemon } = await place(node)
       const result = await net.add(pod)
@@ -127,7 +127,7 @@ describe('plumb dhcp', () => {
   )
 
   it(
-    '[DH 162] STATUS is 50 with the daemon down, and fine with it up',
+    'STATUS is 50 with the daemon down, and fine with it up',
     inNamespaces(['node'], async ({ node }) => {
       const { net, daemon } = await place(node)
       const status = () => plugin('bridge', { command: 'STATUS', conf: net.conf }, node)

@@ -6,7 +6,7 @@ import { network } from '../support/network.ts'
 
 describe('dhcp: options', () => {
   it(
-    '[DH 154] provide and request: values, CNI_ARGS by fromArg, names and numbers are on the wire; skipDefault asks for nothing else',
+    'provide and request: values, CNI_ARGS by fromArg, names and numbers are on the wire; skipDefault asks for nothing else',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const provide = [
         { option: 'host-name', fromArg: 'K8S_POD_NAME' },
@@ -34,7 +34,7 @@ describe('dhcp: options', () => {
   )
 
   it(
-    '[DH 155] option 121 beats 33 and the router; without it 33 and the router count; a route on the link has no gateway and scope link',
+    'option 121 beats 33 and the router; without it 33 and the router count; a route on the link has no gateway and scope link',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const options = [
         '--dhcp-option=33,192.168.5.0,10.7.0.2',
@@ -61,7 +61,7 @@ describe('dhcp: options', () => {
   )
 
   it(
-    '[DH 156] priority is the metric of every route',
+    'priority is the metric of every route',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const { net } = await place(node, { ipam: { priority: 77 } })
       const result = await net.add(pod)
@@ -72,7 +72,7 @@ describe('dhcp: options', () => {
   )
 
   it(
-    '[DH 160] DNS servers, domain and search list are in the result, and the MTU on its routes',
+    'DNS servers, domain and search list are in the result, and the MTU on its routes',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const options = [
         'option:dns-server,10.7.0.53,10.7.0.54',

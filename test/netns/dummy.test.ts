@@ -11,7 +11,7 @@ import { network, traces } from '../support/network.ts'
 const GIVEN = { ips: [{ address: '10.1.0.2/24' }, { address: 'fd00:1::2/64' }] } as unknown as Result
 
 describe('dummy, as far as no kernel has to make one', () => {
-  it('[DU 106] the node makes it in the pod, with a MAC that is the same for the same attachment', () => {
+  it('the node makes it in the pod, with a MAC that is the same for the same attachment', () => {
     const { lines, result } = told(dummy, { type: 'dummy', ipam: { type: 'host-local' } }, GIVEN)
     const mac = result.interfaces?.[0]?.mac
     assert.match(
@@ -23,7 +23,7 @@ describe('dummy, as far as no kernel has to make one', () => {
   })
 
   it(
-    '[DU 106] without ipam it is refused, and nothing changes; where the kernel has no such links ADD says that and gives the address back',
+    'without ipam it is refused, and nothing changes; where the kernel has no such links ADD says that and gives the address back',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const before = [await snapshot(node), await snapshot(pod)]
       const net = network(node, lanConf('dummy'))

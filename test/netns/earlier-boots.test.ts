@@ -30,7 +30,7 @@ describe('host-local: addresses that an earlier boot left', () => {
   beforeEach(() => rmSync('/run/cni', { recursive: true, force: true }))
 
   it(
-    'F17 a full pool frees them, says which in one line, and gives them out',
+    'a full pool frees them, says which in one line, and gives them out',
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(node, { ranges: [[small], [{ subnet: 'fd00::/125' }]] })
       for (const id of ['a', 'b', 'c', 'd', 'e']) await net.add(id)
@@ -52,7 +52,7 @@ describe('host-local: addresses that an earlier boot left', () => {
   )
 
   it(
-    'F17 a pool with free addresses leaves them alone',
+    'a pool with free addresses leaves them alone',
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(node, small)
       await net.add('old')
@@ -63,7 +63,7 @@ describe('host-local: addresses that an earlier boot left', () => {
   )
 
   it(
-    'F17 a container that starts again with the same id gets its address again, also one that an old host-local noted',
+    'a container that starts again with the same id gets its address again, also one that an old host-local noted',
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(node, small)
       for (const id of ['a', 'b']) await net.add(id)
@@ -79,7 +79,7 @@ describe('host-local: addresses that an earlier boot left', () => {
   )
 
   it(
-    'F17 a wanted address that an earlier boot left is given, and STATUS of a pool full of them is ready',
+    'a wanted address that an earlier boot left is given, and STATUS of a pool full of them is ready',
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(node, small, { cniVersion: '1.1.0' })
       await net.add('a')
@@ -97,7 +97,7 @@ describe('host-local: addresses that an earlier boot left', () => {
   )
 
   it(
-    'F17 a rest after DEL (cooldown) does not hold them',
+    'a rest after DEL (cooldown) does not hold them',
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(node, { ...small, cooldown: 3600 })
       for (const id of ['a', 'b', 'c', 'd', 'e']) await net.add(id)
@@ -107,7 +107,7 @@ describe('host-local: addresses that an earlier boot left', () => {
   )
 
   it(
-    'F17 what a living namespace has stays: of a process, of a mounted file, of the node, in any network, after the clock was set forward',
+    'what a living namespace has stays: of a process, of a mounted file, of the node, in any network, after the clock was set forward',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const net = pool(node, small)
       for (const id of ['a', 'b', 'c', 'd', 'e']) await net.add(id)
@@ -146,7 +146,7 @@ describe('host-local: addresses that an earlier boot left', () => {
   )
 
   it(
-    'F17 what the journal has stays, although its file is older than the boot',
+    'what the journal has stays, although its file is older than the boot',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = pool(node, { subnet: '10.1.0.0/30' })
       const conf = { ...net.conf, bridge: 'br0' }
@@ -163,7 +163,7 @@ describe('host-local: addresses that an earlier boot left', () => {
   )
 
   it(
-    'F17 the bridge plugin attaches a pod although a runtime forgot the container that had the only address',
+    'the bridge plugin attaches a pod although a runtime forgot the container that had the only address',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = pool(node, { subnet: '10.1.0.0/30' })
       const call = (command: string, conf: object = {}) =>
@@ -184,7 +184,7 @@ describe('host-local: addresses that an earlier boot left', () => {
   )
 
   it(
-    'F17 explain foresees it, and changes nothing',
+    'explain foresees it, and changes nothing',
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(node, { subnet: '10.1.0.0/30' })
       await net.add('a')
@@ -214,7 +214,7 @@ describe('host-local: addresses that an earlier boot left', () => {
 
   for (const file of PEERS) {
     it(
-      `F17 what the reference ${file} reserved in an earlier boot is freed, and what it reserved in this boot stays`,
+      `what the reference ${file} reserved in an earlier boot is freed, and what it reserved in this boot stays`,
       inNamespaces(['node'], async ({ node }, test) => {
         if (!existsSync(file)) skip(test, `no reference plugin at ${file}`)
         const net = pool(node, small)

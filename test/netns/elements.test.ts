@@ -210,7 +210,7 @@ add element inet t verdicts { 10.1.0.1 : accept, 10.1.0.3 : jump open }
   )
 
   it(
-    'F20s6 transactions of others during a look: only the map in question is dumped again, other work has its turn between two dumps, and no change is lost',
+    'transactions of others during a look: only the map in question is dumped again, other work has its turn between two dumps, and no change is lost',
     inTable(async ({ elements, run, count, during, by, bySync, listed }) => {
       fill(elements)
       await elements.step(run)
@@ -253,7 +253,7 @@ add element inet t verdicts { 10.1.0.1 : accept, 10.1.0.3 : jump open }
   )
 
   it(
-    'F20s7 a transaction that fails while another program’s elements are in the maps: the next step removes them, and a failed first step still tells what it inherited',
+    'a transaction that fails while another program’s elements are in the maps: the next step removes them, and a failed first step still tells what it inherited',
     inTable(async ({ elements, run, by, again, listed }) => {
       fill(elements)
       await elements.step(run)

@@ -20,7 +20,7 @@ describe('bridge with ipMasq, when others use nft', () => {
   }
   for (const [what, lines] of Object.entries(deeds)) {
     it(
-      `[FH2] the next ADD of the network puts right that somebody ${what}, for the pods that are there, too`,
+      `the next ADD of the network puts right that somebody ${what}, for the pods that are there, too`,
       inNamespaces(['node', 'pod', 'next'], async ({ node, pod, next }) => {
         const net = network(node, bridgeConf(CONF, ...SUBNETS))
         const result = await net.add(pod)

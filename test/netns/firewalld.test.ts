@@ -18,7 +18,7 @@ describe('firewall, beside a real firewalld', () => {
   })
 
   it(
-    '[FW 197] puts a pod into the zone, trusted or the one that is named, so that it reaches out past what firewalld rejects; DEL, also without a result, takes it out',
+    'puts a pod into the zone, trusted or the one that is named, so that it reaches out past what firewalld rejects; DEL, also without a result, takes it out',
     inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }) => {
       await wireWorld(node, world, '10.1.0.0/24', 'fd00:1::/64')
       const daemon = await firewalld(node)
@@ -48,7 +48,7 @@ describe('firewall, beside a real firewalld', () => {
   )
 
   it(
-    '[FW 197] CHECK tells of a source that firewalld lost when it was reloaded, another ADD puts it back; DEL works when firewalld is gone',
+    'CHECK tells of a source that firewalld lost when it was reloaded, another ADD puts it back; DEL works when firewalld is gone',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const daemon = await firewalld(node)
       const net = chainedNetwork(node, conf())

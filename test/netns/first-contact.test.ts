@@ -30,7 +30,7 @@ function plumb(node: Namespace, argv: readonly string[], as: readonly string[] =
 
 describe('the first minutes with plumb', () => {
   it(
-    '[FP14] `plumb cni add` refuses a key that no plugin knows, with the nearest one, before anything is made; --lenient and runtimes pass it over',
+    '`plumb cni add` refuses a key that no plugin knows, with the nearest one, before anything is made; --lenient and runtimes pass it over',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const wrong = { ...LIST, plugins: [{ ...LIST.plugins[0], brigde: 'br1', portMappings: { snatt: true } }] }
       const where = ['--conf-dir', conf(wrong), '--bin-dir', DIST, '--cache-dir', mkdtempSync('/run/cache-')]
@@ -54,7 +54,7 @@ describe('the first minutes with plumb', () => {
   )
 
   it(
-    '[FU6] a reader that has seen enough ends a command quietly',
+    'a reader that has seen enough ends a command quietly',
     inNamespaces(['node'], async ({ node }) => {
       const { stdout, stderr } = await node.exec([
         'bash',
@@ -69,7 +69,7 @@ describe('the first minutes with plumb', () => {
   )
 
   it(
-    '[FU8] a configuration that is not JSON is told with line and column: a list of plugins, and net-conf.json',
+    'a configuration that is not JSON is told with line and column: a list of plugins, and net-conf.json',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const text = '{\n  "cniVersion": "1.1.0",\n  "name": "net"\n  "plugins": []\n}'
       const { status, stderr } = await plumb(node, [
@@ -108,7 +108,7 @@ describe('the first minutes with plumb', () => {
   )
 
   it(
-    '[FU8] without root a command says that it needs root, and how',
+    'without root a command says that it needs root, and how',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const where = ['--conf-dir', conf(LIST), '--bin-dir', DIST]
       for (const argv of [
@@ -131,7 +131,7 @@ describe('the first minutes with plumb', () => {
   )
 
   it(
-    '[FU8] files for TLS that hold something else are named with their option',
+    'files for TLS that hold something else are named with their option',
     inNamespaces(['node'], async ({ node }) => {
       const dir = mkdtempSync('/run/tls-')
       mkdirSync(dir, { recursive: true })
@@ -163,7 +163,7 @@ describe('the first minutes with plumb', () => {
   )
 
   it(
-    '[FU8] a kernel module that is missing is named with what loads it',
+    'a kernel module that is missing is named with what loads it',
     inNamespaces(['node', 'pod'], async ({ node, pod }, test) => {
       if (hasKind('dummy')) skip(test, 'this kernel has dummy: there is no module to miss')
       const { stdout } = await node.exec([join(DIST, 'dummy')], {
@@ -186,7 +186,7 @@ describe('what is told, and what goes with the last pod', () => {
     'read-only': 'mkdir -p /run/cni; mount --bind /run/cni /run/cni; mount -o remount,bind,ro /run/cni',
   }))
     it(
-      `[FH10] STATUS says code 50, and what cannot be written, while /run/cni is ${what}`,
+      `STATUS says code 50, and what cannot be written, while /run/cni is ${what}`,
       inNamespaces(['node'], async ({ node }) => {
         const { file } = shimmed('bridge', {}, mount)
         const { status, error } = await plugin(
@@ -201,7 +201,7 @@ describe('what is told, and what goes with the last pod', () => {
     )
 
   it(
-    '[FH10] GC with an empty list takes the chains of iptables and the index of the pool with the last pod',
+    'GC with an empty list takes the chains of iptables and the index of the pool with the last pod',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       await node.exec(['iptables', '-P', 'FORWARD', 'DROP'])
       const one = network(node, bridgeConf({ isDefaultGateway: true, firewall: true }))

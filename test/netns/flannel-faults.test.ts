@@ -82,7 +82,7 @@ describe('flannel: when things go wrong', () => {
   )
 
   it(
-    '[FL 234] CHECK is the delegate’s: a lost address is found; without what ADD kept the container is unknown',
+    'CHECK is the delegate’s: a lost address is found; without what ADD kept the container is unknown',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, flannelConf(ENV.v4))
       const result = await net.add(pod)
@@ -98,7 +98,7 @@ describe('flannel: when things go wrong', () => {
   )
 
   it(
-    '[FL 234] STATUS is 50 without a subnet.env and with one that cannot be read, then the delegate’s, and its pool’s',
+    'STATUS is 50 without a subnet.env and with one that cannot be read, then the delegate’s, and its pool’s',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, flannelConf(ENV.v4.replace('.1/24', '.1/30')))
       const file = net.conf['subnetFile'] as string
@@ -121,7 +121,7 @@ describe('flannel: when things go wrong', () => {
   )
 
   it(
-    '[FL 234] GC asks the delegate to drop what is stale and forgets it, keeps what is valid and what is of another network, and goes on after a failure',
+    'GC asks the delegate to drop what is stale and forgets it, keeps what is valid and what is of another network, and goes on after a failure',
     inNamespaces(['node', 'pod', 'kept'], async ({ node, pod, kept }) => {
       const bridge = foreignPlugin({ ADD: ADDED }, 'bridge')
       const conf = flannelConf(ENV.v4)

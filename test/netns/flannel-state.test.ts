@@ -16,7 +16,7 @@ describe('flannel: what is kept between ADD and DEL', () => {
     'a namespace that is gone': '/run/netns/gone',
   })) {
     it(
-      `[FL 231] DEL with nothing kept and ${way} succeeds, without a subnet.env and with a delegate that is another program, too`,
+      `DEL with nothing kept and ${way} succeeds, without a subnet.env and with a delegate that is another program, too`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         const bridge = foreignPlugin({}, 'bridge')
         bridge.fail('DEL', 999, 'it was not to be asked')
@@ -38,7 +38,7 @@ describe('flannel: what is kept between ADD and DEL', () => {
   }
 
   it(
-    '[FL 231] DEL with nothing kept asks a pool that is another program only when it can tell it the ranges',
+    'DEL with nothing kept asks a pool that is another program only when it can tell it the ranges',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const pool = foreignPlugin({}, 'host-local')
       const net = network(node, flannelConf(ENV.v4))
@@ -57,7 +57,7 @@ describe('flannel: what is kept between ADD and DEL', () => {
   )
 
   it(
-    '[FL 231] DEL when what was kept is lost or torn finds link and address by the attachment all the same',
+    'DEL when what was kept is lost or torn finds link and address by the attachment all the same',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, flannelConf(ENV.dual))
       const path = fileOf(net.conf, pod)
@@ -80,7 +80,7 @@ describe('flannel: what is kept between ADD and DEL', () => {
   )
 
   it(
-    '[FL 232] a DEL that the delegate fails keeps what ADD asked, says why, and the next one does it',
+    'a DEL that the delegate fails keeps what ADD asked, says why, and the next one does it',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const bridge = foreignPlugin({ ADD: ADDED }, 'bridge')
       const net = network(node, flannelConf(ENV.v4))
@@ -98,7 +98,7 @@ describe('flannel: what is kept between ADD and DEL', () => {
   )
 
   it(
-    '[FL 233] two interfaces of a container are kept apart: each DEL asks for its own, and the other goes on working',
+    'two interfaces of a container are kept apart: each DEL asks for its own, and the other goes on working',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, flannelConf(ENV.v4))
       await net.add(pod)
@@ -118,7 +118,7 @@ describe('flannel: what is kept between ADD and DEL', () => {
   )
 
   it(
-    '[FL 235] DEL and CHECK ask for what ADD did, when subnet.env says something else by then, or nothing, and the network another delegate',
+    'DEL and CHECK ask for what ADD did, when subnet.env says something else by then, or nothing, and the network another delegate',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const bridge = foreignPlugin({ ADD: ADDED }, 'bridge')
       const net = network(node, flannelConf(ENV.v4))

@@ -40,7 +40,7 @@ testPlugin({
 describe('flannel', () => {
   for (const [stack, env] of Object.entries(ENV)) {
     it(
-      `[FL 226] ${stack}: the delegate is asked for what flannel's own plugin asks, that is kept for DEL, which asks the same and removes it`,
+      `${stack}: the delegate is asked for what flannel's own plugin asks, that is kept for DEL, which asks the same and removes it`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         const bridge = foreignPlugin({ ADD: ADDED }, 'bridge')
         const conf = {
@@ -62,7 +62,7 @@ describe('flannel', () => {
     )
 
     it(
-      `[FL 226] ${stack}: with plumb's bridge the pod has addresses of the node's subnets, routes to the network and the agent's MTU`,
+      `${stack}: with plumb's bridge the pod has addresses of the node's subnets, routes to the network and the agent's MTU`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         const conf = flannelConf(env)
         const net = network(node, conf)
@@ -93,7 +93,7 @@ describe('flannel', () => {
   }
 
   it(
-    '[FL 227] without subnetFile and dataDir it uses /run/flannel/subnet.env and /var/lib/cni/flannel',
+    'without subnetFile and dataDir it uses /run/flannel/subnet.env and /var/lib/cni/flannel',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, flannelConf('', { subnetFile: undefined, dataDir: undefined }))
       writeEnv('/run/flannel/subnet.env', ENV.v4)
@@ -109,7 +109,7 @@ describe('flannel', () => {
   )
 
   it(
-    '[FL 228] each key of subnet.env that is missing or malformed is named with its line, all at once, and nothing is made',
+    'each key of subnet.env that is missing or malformed is named with its line, all at once, and nothing is made',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const line = (from: string, to: string) => ENV.dual.replace(new RegExp(`^${from}=.*$`, 'm'), `${from}=${to}`)
       const cidr = 'want an address with a prefix length such as 10.1.0.0/24 or fd00::/64'
@@ -147,7 +147,7 @@ describe('flannel', () => {
   )
 
   it(
-    "[FL 229] [FL 230] ipam is the base of the delegate's, its type and routes kept first; the delegate's own keys win; runtimeConfig is passed on",
+    "ipam is the base of the delegate's, its type and routes kept first; the delegate's own keys win; runtimeConfig is passed on",
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const ptp = foreignPlugin({ ADD: ADDED }, 'ptp')
       const routes = [{ dst: '10.96.0.0/12' }, { dst: '192.168.244.0/24', gw: '10.1.17.20', mtu: 1300, priority: 3 }]
@@ -192,7 +192,7 @@ describe('flannel', () => {
   )
 
   it(
-    '[FL 230] a delegate with a name, an ipam or a type that is no string is refused, whatever case it is written in, and one that is nowhere is named',
+    'a delegate with a name, an ipam or a type that is no string is refused, whatever case it is written in, and one that is nowhere is named',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const cases: readonly (readonly [object, string])[] = [
         [{ name: 'x' }, `Cannot read delegate.name "x": want none, the delegate has the network's name`],
@@ -214,7 +214,7 @@ describe('flannel', () => {
   )
 
   it(
-    '[FL 236] nothing on stderr in normal use',
+    'nothing on stderr in normal use',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       // As kube-flannel.yml has it, and as kubelet and containerd call it.
       const conf: Conf = flannelConf(ENV.v4, {

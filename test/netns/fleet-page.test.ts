@@ -47,7 +47,7 @@ describe('the page of a fleet', () => {
     return members
   }
 
-  it('[PG22] 300 nodes, 10 of them dead: one sentence, the matrix, and the nodes with the reason', async () => {
+  it('300 nodes, 10 of them dead: one sentence, the matrix, and the nodes with the reason', async () => {
     const members = cluster(300)
     const dead = Object.fromEntries(
       members.slice(100, 110).map(({ name }) => [name, { why: 'no answer within 5 s', since: Date.now() - 60_000 }]),
@@ -71,7 +71,7 @@ describe('the page of a fleet', () => {
       /^node-\d+ \?\s*dead since \d\d:\d\d: no answer within 5 s/,
     )
   })
-  it('[PG3] a way that is lost in one direction is marked, with both directions side by side', async () => {
+  it('a way that is lost in one direction is marked, with both directions side by side', async () => {
     show(lose(cluster(12), (from, to) => from === 'node-4' && to === 'node-9'))
     const page = await visit('#/matrix?sel=node-4>node-9')
     assert.match(await text(page, '.sentence'), /packets from node-4 to node-9 are lost one way only/)
@@ -83,7 +83,7 @@ describe('the page of a fleet', () => {
     await page.keyboard.press('ArrowDown')
     await until(async () => !/node-4 → node-9/.test(await text(page, '.both-ways')))
   })
-  it('[PG12] the matrix is drawn in the colours of the other theme when that changes', async () => {
+  it('the matrix is drawn in the colours of the other theme when that changes', async () => {
     show(cluster(12))
     const page = await visit('#/matrix', { colorScheme: 'light' })
     const colour = () =>
@@ -99,7 +99,7 @@ describe('the page of a fleet', () => {
     await page.emulateMedia({ colorScheme: 'dark' })
     await until(async () => (await colour()) !== light)
   })
-  it('[PG2] a lost zone is one sentence and one block, also between zones', async () => {
+  it('a lost zone is one sentence and one block, also between zones', async () => {
     const members = cluster(12)
     const zone = (name: string) => members.find((one) => one.name === name)?.zone
     show(lose(members, (from, to) => (zone(from) === 'b') !== (zone(to) === 'b')))
@@ -114,7 +114,7 @@ describe('the page of a fleet', () => {
       ],
     )
   })
-  it('[PG22] a refused role is one sentence', async () => {
+  it('a refused role is one sentence', async () => {
     show([], {}, 'the Kubernetes API does not allow it to User "ann": want a role with list of pods')
     const page = await visit()
     assert.equal(
@@ -137,7 +137,7 @@ describe('the page of a fleet', () => {
     await until(async () => (await page.locator('.lost').count()) === 0, 15_000)
     visits[0]?.complaints.splice(0)
   })
-  it('[PG12] no rule of axe is broken, and nothing is wider than a phone but the matrix', async function () {
+  it('no rule of axe is broken, and nothing is wider than a phone but the matrix', async function () {
     this.timeout(60_000)
     show(
       lose(cluster(40), (from, to) => from === 'node-4' && to === 'node-9'),
@@ -165,7 +165,7 @@ describe('the page of a fleet', () => {
         await page.context().close()
       }
   })
-  it('[PG19] refuses other names, other origins and everything but GET', async () => {
+  it('refuses other names, other origins and everything but GET', async () => {
     const ask = async (path: string, init: RequestInit) => (await fetch(`${URL}${path}`, init)).status
     assert.equal(await ask('', { headers: { Host: 'rebound.example' } }), 421)
     assert.equal(await ask('fleet', { headers: { Origin: 'https://evil.example' } }), 403)

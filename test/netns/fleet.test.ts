@@ -34,7 +34,7 @@ describe('a fleet of agents', () => {
   }
 
   for (const way of ['by their addresses', 'by a kubeconfig'] as const)
-    it(`[PG22] 300 agents ${way}: 10 are dead, 5 slow, 3 of an older version`, async function () {
+    it(`300 agents ${way}: 10 are dead, 5 slow, 3 of an older version`, async function () {
       this.timeout(90_000)
       const members = cluster(300)
       const dead = members.slice(100, 110)
@@ -60,7 +60,7 @@ describe('a fleet of agents', () => {
       const [from, to] = [members[250], members[3]].map((one) => matrix?.names.indexOf(one?.name ?? ''))
       assert.equal(matrix && stateAt(matrix, from as number, to as number), 'reachable')
     })
-  it('[PG22] an agent that ends is dead within a round, since when is told, and one that comes back is alive', async () => {
+  it('an agent that ends is dead within a round, since when is told, and one that comes back is alive', async () => {
     const members = cluster(3)
     const [first, second] = members as [Member, Member]
     const stops = await served(members)
@@ -165,7 +165,7 @@ describe('a fleet of agents', () => {
     })
     const list = () => byKubeconfig(server)
 
-    it('[PG22] asks each agent on its loopback port by port-forward, and takes zones from the Nodes', async () => {
+    it('asks each agent on its loopback port by port-forward, and takes zones from the Nodes', async () => {
       ends.push(...(await served(members.slice(0, 2))))
       const collector = collect(list())
       await until(() => collector.isComplete)
@@ -189,7 +189,7 @@ describe('a fleet of agents', () => {
         ['GET /api/v1/pods?labelSelector=app%3Dplumb-agent&limit=100'],
       )
     })
-    it('[PG22] a node whose port-forward the role refuses is dead for that reason; all of them are one sentence', async () => {
+    it('a node whose port-forward the role refuses is dead for that reason; all of them are one sentence', async () => {
       ends.push(...(await served(members)))
       let refused = /node-1/
       server.fault = ({ url }) =>
@@ -209,7 +209,7 @@ describe('a fleet of agents', () => {
       await until(() => collector.fleet().dead[0]?.nodes.length === 3)
       assert.deepEqual(collector.fleet().dead[0], { what: why, nodes: ['node-1', 'node-2', 'node-3'] })
     })
-    it('[PG22] lists that the role refuses are one sentence, and no node is made up', async () => {
+    it('lists that the role refuses are one sentence, and no node is made up', async () => {
       ends.push(...(await served(members)))
       let refused = /\/pods$/
       server.fault = ({ url }) => {

@@ -24,7 +24,7 @@ describe('gcNetwork()', () => {
   const keyOf = (id: string) => ({ containerId: parse.containerId(id), ifname: parse.ifname('eth0') })
   const ids = (found: readonly Cached[]) => found.map(({ containerId }) => containerId)
 
-  it('[L 34] removes what is stale, leaves what is valid and what is of other networks, and tells the plugins', async () => {
+  it('removes what is stale, leaves what is valid and what is of other networks, and tells the plugins', async () => {
     await attached()
     assert.deepEqual(ids(await gcNetwork(list(newest), [keyOf('b')], room.host)), ['a', 'c'])
     assert.deepEqual(room.calls('verbs'), ['DEL two', 'DEL one', 'DEL two', 'DEL one', 'GC one', 'GC two'])
@@ -39,7 +39,7 @@ describe('gcNetwork()', () => {
     })
     assert.deepEqual(readdirSync(`${room.dir}/cache/results`).sort(), ['net-b-eth0', 'other-c1-eth0'])
   })
-  it('[L 34] goes on after failures and reports them together', async () => {
+  it('goes on after failures and reports them together', async () => {
     await attached()
     room.answer('two', 'DEL', { code: 5, msg: 'busy' }, 1)
     room.answer('one', 'GC', { code: 11, msg: 'wait' }, 1)
@@ -49,7 +49,7 @@ describe('gcNetwork()', () => {
     })
     assert.deepEqual(room.calls('verbs'), ['DEL two', 'DEL one', 'GC one', 'GC two'])
   })
-  it('[L 34] asks no plugin below 1.1.0, does nothing with disableGC, and changes nothing when dry', async () => {
+  it('asks no plugin below 1.1.0, does nothing with disableGC, and changes nothing when dry', async () => {
     await attached()
     assert.deepEqual(ids(await gcNetwork(list({ ...newest, disableGC: true }), [], room.host)), [])
     assert.deepEqual(ids(await gcNetwork(list(newest), [keyOf('a')], room.host, { dryRun: true })), ['b', 'c'])
@@ -78,7 +78,7 @@ describe('gcNetwork()', () => {
 })
 
 describe('statusNetwork()', () => {
-  it('[L 36] stops at the first plugin that is not ready, with its code', async () => {
+  it('stops at the first plugin that is not ready, with its code', async () => {
     room.answer('one', 'STATUS', { code: 50, msg: 'full', details: 'all 253 in use' }, 1)
     await assert.rejects(statusNetwork(list({ cniVersion: '1.1.0' }), room.host), {
       code: 50,

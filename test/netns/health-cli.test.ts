@@ -26,7 +26,7 @@ describe('plumb status and plumb leases', () => {
     served = undefined
   })
 
-  it('[F 48] [FU5] ask the agent of the node, and exit 0 when it is ready, 1 when it is not, 3 when it is degraded', async () => {
+  it('ask the agent of the node, and exit 0 when it is ready, 1 when it is not, 3 when it is degraded', async () => {
     await serve()
     const ready = await plumb('status')
     assert.equal(ready.exitCode, 0)

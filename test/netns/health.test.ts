@@ -40,7 +40,7 @@ describe('serveHealth()', () => {
     assert.deepEqual([dead.status, await dead.text()], [503, 'the part peers has been in one step for 61 s\n'])
     assert.equal((await fetch(`${URL}/readyz`)).status, 503)
   })
-  it('[F 48] /readyz is 503 until the first full sync, and with reasons, one a line, when the data path is not what it should be', async () => {
+  it('/readyz is 503 until the first full sync, and with reasons, one a line, when the data path is not what it should be', async () => {
     const ask = async () => {
       const answer = await fetch(`${URL}/readyz`)
       return [answer.status, await answer.text()]
@@ -52,7 +52,7 @@ describe('serveHealth()', () => {
     source.set({ ready: false, reasons: ['2 routes are missing', 'ip said:\nnot permitted'] })
     assert.deepEqual(await ask(), [503, '2 routes are missing\nip said: not permitted\n'])
   })
-  it('[FU5] /readyz is 200 for a node that is degraded, with what is wrong, one a line; and says that too of one that is not ready', async () => {
+  it('/readyz is 200 for a node that is degraded, with what is wrong, one a line; and says that too of one that is not ready', async () => {
     const ask = async () => {
       const answer = await fetch(`${URL}/readyz`)
       return [answer.status, await answer.text()]
@@ -62,7 +62,7 @@ describe('serveHealth()', () => {
     source.set({ ready: false, reasons: ['no uplink'] })
     assert.deepEqual(await ask(), [503, 'no uplink\ndegraded: a peer does not answer\ndegraded: the store is away\n'])
   })
-  it('[F 48] /metrics is valid exposition of what is so now, with the process’s own figures', async () => {
+  it('/metrics is valid exposition of what is so now, with the process’s own figures', async () => {
     const answer = await fetch(`${URL}/metrics`)
     assert.equal(answer.headers.get('content-type'), 'text/plain; version=0.0.4; charset=utf-8')
     const found = exposition(await answer.text())
@@ -297,7 +297,7 @@ describe('serveHealth() at its places', () => {
       'Cannot listen on 203.0.113.9 port 10256: the node does not have this address',
     ],
   ] as const)
-    it(`[FA21] a status port that ${what} is reported, the socket answers, and the port does as soon as it can be had`, async () => {
+    it(`a status port that ${what} is reported, the socket answers, and the port does as soon as it can be had`, async () => {
       const other = address === '127.0.0.1' ? createServer().listen(PORT, address) : undefined
       const failures = keepFailures(() => {})
       const served = await serveHealth({ ...places, address }, scripted(), failures)
@@ -314,7 +314,7 @@ describe('serveHealth() at its places', () => {
       }
       assert.equal(existsSync(SOCKET), false)
     })
-  it('[FU7] where flannel’s flags let it listen on any address it serves probes and metrics, and not the page', async () => {
+  it('where flannel’s flags let it listen on any address it serves probes and metrics, and not the page', async () => {
     const served = await serveHealth({ ...places, address: '0.0.0.0', probesOnly: true }, scripted())
     try {
       for (const path of ['/healthz', '/readyz', '/metrics'])
@@ -332,7 +332,7 @@ describe('serveHealth() at its places', () => {
       served.stop()
     }
   })
-  it('[PG20] at another address the token opens everything, and without it there are metrics alone', async () => {
+  it('at another address the token opens everything, and without it there are metrics alone', async () => {
     const token = 'a-token-of-some-length'
     const served = await serveHealth({ ...places, address: '0.0.0.0', probesOnly: true, token }, scripted())
     try {
@@ -352,7 +352,7 @@ describe('serveHealth() at its places', () => {
       served.stop()
     }
   })
-  it('[PG20] also there, who asks on the loopback address gets all, as of a port there; under another name, or with a loopback address as only one end, it is metrics alone', async () => {
+  it('also there, who asks on the loopback address gets all, as of a port there; under another name, or with a loopback address as only one end, it is metrics alone', async () => {
     for (const address of ['0.0.0.0', '::']) {
       const served = await serveHealth({ ...places, address, probesOnly: true }, scripted())
       try {

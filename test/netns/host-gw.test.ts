@@ -14,7 +14,7 @@ describe('host-gw', () => {
   for (const nexthops of [true, false]) {
     const through = nexthops ? 'nhid \\d+ ' : ''
     it(
-      `[F 28] a route per subnet to the node’s address on the uplink, ${nexthops ? 'through nexthop objects' : 'plain'}, with our number`,
+      `a route per subnet to the node’s address on the uplink, ${nexthops ? 'through nexthop objects' : 'plain'}, with our number`,
       inNamespaces(['lan', 'a', 'b'], async (ns) => {
         const [a, b] = await cluster(ns, { backend: hostGw, nexthops })
         await a.reach([b])
@@ -31,7 +31,7 @@ describe('host-gw', () => {
     )
 
     it(
-      `[F 29] a wrong gateway is corrected, in place, and a missing route is put back (${nexthops ? 'nexthop objects' : 'plain routes'})`,
+      `a wrong gateway is corrected, in place, and a missing route is put back (${nexthops ? 'nexthop objects' : 'plain routes'})`,
       inNamespaces(['lan', 'a', 'b'], async (ns) => {
         const [a, b] = await cluster(ns, { backend: hostGw, nexthops })
         await b.reach([a])
@@ -57,7 +57,7 @@ describe('host-gw', () => {
   }
 
   it(
-    '[F 29] a route that another program put instead of ours stays, and is reported; an agent that takes over replaces it',
+    'a route that another program put instead of ours stays, and is reported; an agent that takes over replaces it',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { backend: hostGw })
       await b.reach([a])
@@ -77,7 +77,7 @@ describe('host-gw', () => {
   )
 
   it(
-    '[F 29] the uplink is deleted and made again, with another index: its routes are back',
+    'the uplink is deleted and made again, with another index: its routes are back',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { backend: hostGw })
       await b.reach([a])
@@ -99,7 +99,7 @@ describe('host-gw', () => {
   )
 
   it(
-    '[F 30] a peer that is not on the link is a problem that says so, and the others are reached',
+    'a peer that is not on the link is a problem that says so, and the others are reached',
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
       const [first, b, c] = await cluster(ns, { backend: hostGw })
       const a = first.restarted({

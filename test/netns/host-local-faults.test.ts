@@ -12,7 +12,7 @@ const PEERS = ['/usr/lib/cni/host-local', '/var/cache/plumb/peers/bin-1.9.1/host
 
 describe('host-local: at scale and after faults', () => {
   it(
-    '[HL 133] 200 ADDs at once get distinct addresses; ADD and DEL in a storm leave none',
+    '200 ADDs at once get distinct addresses; ADD and DEL in a storm leave none',
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(node, { ranges: [[{ subnet: '10.1.0.0/24' }], [{ subnet: 'fd00::/64' }]] })
       const ids = Array.from({ length: 200 }, (_, i) => `c${i}`)
@@ -31,7 +31,7 @@ describe('host-local: at scale and after faults', () => {
   ).timeout(60_000)
 
   it(
-    '[HL 134] [HL 137] GC frees what is not listed, files of before a reboot too, and keeps lock and last_reserved_ip',
+    'GC frees what is not listed, files of before a reboot too, and keeps lock and last_reserved_ip',
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(node, two, { cniVersion: '1.1.0' })
       net.put('10.1.0.6', 'dead\r\neth0')
@@ -58,7 +58,7 @@ describe('host-local: at scale and after faults', () => {
   )
 
   it(
-    '[HL 135] STATUS is ready until a set is full, and says so with figures',
+    'STATUS is ready until a set is full, and says so with figures',
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(
         node,
@@ -82,7 +82,7 @@ describe('host-local: at scale and after faults', () => {
   )
 
   it(
-    '[HL 136] an empty or torn file is free',
+    'an empty or torn file is free',
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(node, { subnet: '10.1.0.0/29' })
       for (const [i, text] of ['', '\r\n', '\0\0\0', ' ', ''].entries()) net.put(`10.1.0.${i + 2}`, text)
@@ -114,7 +114,7 @@ describe('host-local: at scale and after faults', () => {
   )
 
   it(
-    '[HL 138] ADD and DEL beside 8,000 reservations take at most twice the time of an empty pool',
+    'ADD and DEL beside 8,000 reservations take at most twice the time of an empty pool',
     inNamespaces(['node'], async ({ node }) => {
       const [empty, full] = [pool(node, { subnet: '10.0.0.0/8' }), pool(node, { subnet: '10.0.0.0/8' })]
       for (let i = 2; i < 8002; i++) full.put(`10.0.${i >> 8}.${i & 255}`, `c${i}\r\neth0`)
@@ -203,7 +203,7 @@ for (const file of PEERS) {
     })
 
     it(
-      '[HL 140] each reads, counts on from and frees what the other reserved',
+      'each reads, counts on from and frees what the other reserved',
       inNamespaces(['node'], async ({ node }) => {
         const net = pool(node, two)
         assert.deepEqual(await net.add('theirs', { file }), ['10.1.0.2', 'fd00::2'])
@@ -237,7 +237,7 @@ for (const file of PEERS) {
     )
 
     it(
-      '[HL 133] [HL 140] both at once, 60 calls each, give distinct addresses and free all of them',
+      'both at once, 60 calls each, give distinct addresses and free all of them',
       inNamespaces(['node'], async ({ node }) => {
         const net = pool(node, { subnet: '10.1.0.0/24' })
         const calls = Array.from({ length: 120 }, (_, i) => ({ id: `c${i}`, more: i % 2 ? { file } : {} }))

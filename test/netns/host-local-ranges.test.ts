@@ -7,7 +7,7 @@ import { pool } from '../support/pool.ts'
 
 describe('host-local: the ranges', () => {
   it(
-    '[HL 128] [HL 129] [HL 130] round robin over all ranges; a freed address after the rest; exhaustion names the set',
+    'round robin over all ranges; a freed address after the rest; exhaustion names the set',
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(node, {
         ranges: [[{ subnet: '10.1.0.0/30' }, { subnet: '10.2.0.0/29', rangeStart: '10.2.0.5', rangeEnd: '10.2.0.7' }]],
@@ -27,7 +27,7 @@ describe('host-local: the ranges', () => {
   )
 
   it(
-    '[HL 130] with "cooldown" a freed address rests',
+    'with "cooldown" a freed address rests',
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(node, { subnet: '10.1.0.0/30', cooldown: 3600 }, { cniVersion: '1.1.0' })
       await net.add('a')
@@ -39,7 +39,7 @@ describe('host-local: the ranges', () => {
   )
 
   it(
-    "[HL 131] old style, new style and runtime ipRanges count together, the runtime's first",
+    "old style, new style and runtime ipRanges count together, the runtime's first",
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(
         node,
@@ -126,7 +126,7 @@ describe('host-local: the ranges', () => {
   }
   for (const [what, [ipam, msg, top = {}]] of Object.entries(wrong)) {
     it(
-      `[HL 131] ${what} is refused, and nothing is made`,
+      `${what} is refused, and nothing is made`,
       inNamespaces(['node'], async ({ node }) => {
         const net = pool(node, ipam, top)
         await net.fails('ADD', 'a', 7, msg)
@@ -136,7 +136,7 @@ describe('host-local: the ranges', () => {
   }
 
   it(
-    '[HL 139] a /31 and a /127 are usable on request',
+    'a /31 and a /127 are usable on request',
     inNamespaces(['node'], async ({ node }) => {
       const given = async (ipam: object, args?: string) =>
         (await pool(node, ipam).call('ADD', 'a', args ? { args } : {})).result['ips']
@@ -153,7 +153,7 @@ describe('host-local: the ranges', () => {
   )
 
   it(
-    '[HL 132] resolv.conf: comments, domain, search and options are read; a missing file is named, before an address is taken',
+    'resolv.conf: comments, domain, search and options are read; a missing file is named, before an address is taken',
     inNamespaces(['node'], async ({ node }) => {
       const file = join(mkdtempSync('/run/resolv-'), 'resolv.conf')
       writeFileSync(

@@ -36,7 +36,7 @@ testPlugin({
 describe('host-local: ADD, CHECK, DEL', () => {
   for (const cniVersion of VERSIONS) {
     it(
-      `[HL 119] ${cniVersion}: two v4 ranges and v6 make files, last_reserved_ip, gateway, routes and dns as the reference does, byte for byte where it is installed`,
+      `${cniVersion}: two v4 ranges and v6 make files, last_reserved_ip, gateway, routes and dns as the reference does, byte for byte where it is installed`,
       inNamespaces(['node'], async ({ node }) => {
         writeFileSync(
           '/run/resolv.conf',
@@ -79,7 +79,7 @@ describe('host-local: ADD, CHECK, DEL', () => {
   }
 
   it(
-    '[HL 120] one container on two interfaces: DEL takes only its own',
+    'one container on two interfaces: DEL takes only its own',
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(node, two)
       await net.add('c1')
@@ -91,7 +91,7 @@ describe('host-local: ADD, CHECK, DEL', () => {
   )
 
   it(
-    "[HL 121] a second ADD of the same key is refused in the reference's words, and the files stay",
+    "a second ADD of the same key is refused in the reference's words, and the files stay",
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(node, two)
       await net.add('c1')
@@ -102,7 +102,7 @@ describe('host-local: ADD, CHECK, DEL', () => {
   )
 
   it(
-    '[HL 122] [HL 124] files with a bare id, and with blanks, are found by CHECK and freed by DEL',
+    'files with a bare id, and with blanks, are found by CHECK and freed by DEL',
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(node, two)
       net.put('10.1.0.4', 'old')
@@ -116,7 +116,7 @@ describe('host-local: ADD, CHECK, DEL', () => {
   )
 
   it(
-    '[HL 123] [HL 125] DEL of an unknown id succeeds and makes nothing; nothing is said on stderr',
+    'DEL of an unknown id succeeds and makes nothing; nothing is said on stderr',
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(node, two)
       await net.does('DEL', 'c1')
@@ -159,7 +159,7 @@ describe('host-local: ADD, CHECK, DEL', () => {
 
 describe('host-local: wanted addresses', () => {
   it(
-    '[HL 126] by CNI_ARGS with and without prefix, args.cni.ips and runtimeConfig.ips, in several ranges and both families',
+    'by CNI_ARGS with and without prefix, args.cni.ips and runtimeConfig.ips, in several ranges and both families',
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(node, two)
       const want = (more: object) => ({ conf: { ...net.conf, ...more } })
@@ -182,7 +182,7 @@ describe('host-local: wanted addresses', () => {
   )
 
   it(
-    '[HL 127] out of range, taken, gateway, left over or unreadable: refused, and nothing is taken',
+    'out of range, taken, gateway, left over or unreadable: refused, and nothing is taken',
     inNamespaces(['node'], async ({ node }) => {
       const net = pool(node, two)
       await net.add('a')

@@ -36,7 +36,7 @@ describe('plumb install', () => {
   })
   afterEach(() => rmSync(dir, { recursive: true }))
 
-  it('[FU1] plumb alone installs all of its plugins and nothing else, twice the same, and uninstall puts back what was there', async () => {
+  it('plumb alone installs all of its plugins and nothing else, twice the same, and uninstall puts back what was there', async () => {
     mkdirSync(bin())
     writeFileSync(bin('bridge'), 'the one before', { mode: 0o755 })
     const { stdout } = await execa(alone(), ['install', ...places().filter((_, i) => i !== 2 && i !== 3)])
@@ -74,7 +74,7 @@ describe('plumb install', () => {
     )
   })
 
-  it('[FU1] a plugin that is called meanwhile is never missing', async () => {
+  it('a plugin that is called meanwhile is never missing', async () => {
     // Another version: the same program with a byte more.
     mkdirSync(bin())
     const [first = '', ...others] = NAMES.map(bin)
@@ -106,7 +106,7 @@ describe('plumb install', () => {
   })
 
   it(
-    '[FU3] plumb demo works where plumb stands alone',
+    'plumb demo works where plumb stands alone',
     inNamespaces(['node'], async ({ node }, test) => {
       test.timeout(120_000)
       const { status, stdout, stderr } = await node.exec([alone(), 'demo', 'pods'])
@@ -117,7 +117,7 @@ describe('plumb install', () => {
 
 describe('README.md', () => {
   it(
-    '[FU2] its way onto an empty node ends with plugins, a network and a pod that was wired by hand',
+    'its way onto an empty node ends with plugins, a network and a pod that was wired by hand',
     inNamespaces(['node'], async ({ node }, test) => {
       test.timeout(120_000)
       const [, section = ''] =

@@ -12,7 +12,7 @@ beforeEach(() => {
 afterEach(() => room.remove())
 
 describe('invoke()', () => {
-  it('[L 37] kills a plugin, and what it started, after the timeout', async () => {
+  it('kills a plugin, and what it started, after the timeout', async () => {
     room.put('one', `#!/bin/sh\n[ $CNI_COMMAND = ADD ] || exit 0\nsleep 1000 &\necho $! $$ >${room.dir}/pids\nwait\n`)
     await assert.rejects(addNetwork(list(), at(), { ...room.host, timeoutMs: 500 }), {
       code: 11,
@@ -26,7 +26,7 @@ describe('invoke()', () => {
       ),
     )
   })
-  it('[L 37] does not wait for a daemon that keeps the pipes of a killed plugin open', async () => {
+  it('does not wait for a daemon that keeps the pipes of a killed plugin open', async () => {
     room.put(
       'one',
       `#!/bin/sh\n[ $CNI_COMMAND = ADD ] || exit 0\nsetsid sh -c 'echo $$ >${room.dir}/pid; exec sleep 1000' &\nwait\n`,
@@ -37,7 +37,7 @@ describe('invoke()', () => {
       process.kill(Number(readFileSync(`${room.dir}/pid`, 'utf8')), 'SIGKILL')
     }
   })
-  it('[L 38] tries again while the executable is being written', async () => {
+  it('tries again while the executable is being written', async () => {
     const writer = openSync(`${room.dir}/bin/busy`, 'a')
     chmodSync(`${room.dir}/bin/busy`, 0o755)
     writeFileSync(writer, await Bun.file('/bin/true').bytes())
@@ -89,7 +89,7 @@ describe('invoke()', () => {
     await assert.rejects(statusNetwork(list({ cniVersion: '1.1.0' }), room.host))
     assert.deepEqual(room.warned, ['a hint\n', 'a hint\n'])
   })
-  it('[P 19] names a plugin that is nowhere, and where it looked', async () => {
+  it('names a plugin that is nowhere, and where it looked', async () => {
     mkdirSync(`${room.dir}/bin/folder`)
     await assert.rejects(statusNetwork(list({ cniVersion: '1.1.0', plugins: ['folder'] }), room.host), {
       code: 7,

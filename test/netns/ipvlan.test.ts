@@ -15,7 +15,7 @@ const GIVEN = {
 const conf = (keys: object = {}) => lanConf('ipvlan', { master: 'eth1', ...keys })
 
 describe('ipvlan, as far as no kernel has to make one', () => {
-  it("[IV 95] the node makes it in the pod, on its master, in the mode and of the size that was asked for; the result has the master's MAC", () => {
+  it("the node makes it in the pod, on its master, in the mode and of the size that was asked for; the result has the master's MAC", () => {
     const { lines, result } = told(
       ipvlan,
       { type: 'ipvlan', master: 'eth1', mode: 'l3s', mtu: 1400, ipam: { type: 'host-local' } },
@@ -42,7 +42,7 @@ pod ip: route prepend 0.0.0.0/0 via 10.1.0.1 dev eth0`,
       )
   })
 
-  it('[IV 96] behind another plugin: on the one link of that, with its addresses, routes and DNS, unless there is a pool', () => {
+  it('behind another plugin: on the one link of that, with its addresses, routes and DNS, unless there is a pool', () => {
     const prevResult = { cniVersion: '1.1.0', interfaces: [{ name: 'eth1' }], ...GIVEN }
     const { lines, result } = told(ipvlan, { type: 'ipvlan', prevResult })
     assert.match(lines, /^node ip: link add link eth1 name plumb… netns \/run\/netns\/pod type ipvlan mode l2$/m)
@@ -59,7 +59,7 @@ pod ip: route prepend 0.0.0.0/0 via 10.1.0.1 dev eth0`,
   })
 
   it(
-    '[IV 97] a prevResult of two interfaces, or of none, without a master; a wrong mode, mtu or master: refused with what would be right, and nothing changes',
+    'a prevResult of two interfaces, or of none, without a master; a wrong mode, mtu or master: refused with what would be right, and nothing changes',
     onLan(['pod'], async ({ node, pod }) => {
       const before = [await snapshot(node), await snapshot(pod)]
       const net = network(node, conf())

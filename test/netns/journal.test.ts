@@ -76,7 +76,7 @@ describe('the journal', () => {
   )
 
   it(
-    'F20r2 `plumb cni gc` beside ADDs removes no note of an attachment that began meanwhile',
+    '`plumb cni gc` beside ADDs removes no note of an attachment that began meanwhile',
     inNamespaces(['node'], async () => {
       // The sweep is at work for a while before it comes to the links, in whichever order it reads the folders.
       begin(attachment('old'))
@@ -105,7 +105,7 @@ describe('the journal', () => {
   )
 
   it(
-    'F20r3 who had an address is only read: the note of an ADD that is about to write its entry stays',
+    'who had an address is only read: the note of an ADD that is about to write its entry stays',
     inNamespaces(['node'], async () => {
       share('addresses/10.1.0.9', part('new'))
       assert.deepEqual(attachmentsWith('10.1.0.9'), [])
@@ -120,7 +120,7 @@ describe('the journal', () => {
   )
 
   it(
-    'F20r4 `plumb cni gc` beside a DEL does not bring back the notes that the DEL has removed',
+    '`plumb cni gc` beside a DEL does not bring back the notes that the DEL has removed',
     inNamespaces(['node'], async () => {
       const deleting = child(`
         const { begin, note } = await import('${LIB}/journal/journal.ts')

@@ -19,7 +19,7 @@ testPlugin({
 
 describe('loopback', () => {
   it(
-    '[LO 40] ADD sets lo up and answers with its two addresses, whatever CNI_IFNAME says',
+    'ADD sets lo up and answers with its two addresses, whatever CNI_IFNAME says',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const result = await network(node, conf).add(pod, { ifname: 'eth0' })
       assert.deepEqual(result, {
@@ -35,7 +35,7 @@ describe('loopback', () => {
   )
 
   it(
-    '[LO 40] ADD refuses an lo that holds an address of elsewhere, naming it',
+    'ADD refuses an lo that holds an address of elsewhere, naming it',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       await pod.ip('addr', 'add', '10.9.9.9/32', 'dev', 'lo')
       const error = await network(node, conf).fails('ADD', pod)
@@ -48,7 +48,7 @@ describe('loopback', () => {
   )
 
   it(
-    '[LO 41] DEL sets lo down, and CHECK fails from then on, naming it',
+    'DEL sets lo down, and CHECK fails from then on, naming it',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, conf)
       const result = await net.add(pod)
@@ -61,7 +61,7 @@ describe('loopback', () => {
   )
 
   it(
-    '[LO 42] ADD passes a prevResult through',
+    'ADD passes a prevResult through',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const prevResult = {
         cniVersion: '1.1.0',
@@ -75,7 +75,7 @@ describe('loopback', () => {
   )
 
   it(
-    '[LO 42] ADD with a prevResult that cannot be read refuses it and leaves lo down',
+    'ADD with a prevResult that cannot be read refuses it and leaves lo down',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const { code, msg } = await network(node, conf).fails('ADD', pod, {
         conf: { ...conf, prevResult: { cniVersion: '1.1.0', ips: [{ address: '10.1.0.300/24' }] } },

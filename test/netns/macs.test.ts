@@ -22,7 +22,7 @@ describe('MACs of two nodes', () => {
 
   for (const [what, keys] of Object.entries(CASES))
     it(
-      `[FP6] ${what}: pods of one container id have different MACs on two machines, and links of one name; CHECK and DEL hold when the machine's id changes`,
+      `${what}: pods of one container id have different MACs on two machines, and links of one name; CHECK and DEL hold when the machine's id changes`,
       inNamespaces(['node1', 'node2', 'pod1', 'pod2'], async ({ node1, node2, pod1, pod2 }) => {
         const conf: Row = { cniVersion: '1.0.0', name: 'lan', type: what, ...keys }
         const call = (command: string, node: Namespace, netns: Namespace, machine: string, more = {}) =>
@@ -58,7 +58,7 @@ describe('MACs of two nodes', () => {
     )
 
   it(
-    '[FP6] a machine without an id has that of its boot',
+    'a machine without an id has that of its boot',
     inNamespaces(['node', 'pod1', 'pod2'], async ({ node, pod1, pod2 }) => {
       const conf = { cniVersion: '1.0.0', name: 'lan', type: 'ptp', ipam: IPAM }
       const macs: string[] = []

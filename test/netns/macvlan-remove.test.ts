@@ -12,7 +12,7 @@ describe('macvlan: what is left', () => {
   afterEach(() => assert.deepEqual(noted('link'), [], 'a record outlived its attachment'))
 
   it(
-    "[MV 90] linkInContainer: the master is the pod's, named or of its default route; a missing one is an error, and nothing is left",
+    "linkInContainer: the master is the pod's, named or of its default route; a missing one is an error, and nothing is left",
     onLan(['pod'], async ({ node, pod }) => {
       await node.ip('link', 'add', 'lan1', 'type', 'veth', 'peer', 'name', 'in0', 'netns', pod.path)
       for (const [ns, dev] of [
@@ -47,7 +47,7 @@ describe('macvlan: what is left', () => {
   )
 
   it(
-    '[MV 91] a pool that fails leaves no link, also when it is another program, and a retry works',
+    'a pool that fails leaves no link, also when it is another program, and a retry works',
     onLan(['pod', 'other'], async ({ node, pod, other }) => {
       const { ipam, ...rest } = macvlan()
       const net = network(node, {
@@ -87,7 +87,7 @@ describe('macvlan: what is left', () => {
   )
 
   it(
-    '[MV 92] DEL, with the master, its configuration and the default route gone, removes the link and frees the address, whether the namespace is named or not',
+    'DEL, with the master, its configuration and the default route gone, removes the link and frees the address, whether the namespace is named or not',
     onLan(['pod'], async ({ node, pod }) => {
       for (const [netns, keys] of [
         [pod, {}],
@@ -110,7 +110,7 @@ describe('macvlan: what is left', () => {
   )
 
   it(
-    "[MV 93] dns is the pool's, unless the configuration names anything, even an empty list",
+    "dns is the pool's, unless the configuration names anything, even an empty list",
     onLan(['pod'], async ({ node, pod }) => {
       const resolvConf = `${mkdtempSync('/run/resolv-')}/resolv.conf`
       writeFileSync(resolvConf, 'nameserver 10.1.0.53\nsearch a.example\n')
@@ -129,7 +129,7 @@ describe('macvlan: what is left', () => {
   )
 
   it(
-    '[MV 72] a taken interface name is a clear error; the other link stays as it is, by ADD and by the DEL that follows it',
+    'a taken interface name is a clear error; the other link stays as it is, by ADD and by the DEL that follows it',
     onLan(['pod'], async ({ node, pod }) => {
       const others = network(node, macvlan())
       await others.add(pod)
@@ -149,7 +149,7 @@ describe('macvlan: what is left', () => {
   )
 
   it(
-    "[MV 92] GC removes the link of a stale attachment from a namespace that lives, and nobody else's: not the listed ones, another network's, or what took its name since",
+    "GC removes the link of a stale attachment from a namespace that lives, and nobody else's: not the listed ones, another network's, or what took its name since",
     onLan(['pod', 'other', 'third'], async ({ node, pod, other, third }) => {
       const [net, another] = [network(node, macvlan()), network(node, macvlan())]
       for (const one of [pod, other, third]) await net.add(one)

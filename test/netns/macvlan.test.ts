@@ -24,7 +24,7 @@ testPlugin({
 
 describe('macvlan', () => {
   it(
-    '[MV 84] the link is made although the node has one of the same name; it is up, marked with its owner, and the node has no other link than before',
+    'the link is made although the node has one of the same name; it is up, marked with its owner, and the node has no other link than before',
     onLan(['pod'], async ({ node, pod }) => {
       await node.ip('link', 'add', 'eth0', 'type', 'veth', 'peer', 'name', 'eth9')
       const before = (await node.json('link')).map(({ ifname }) => ifname)
@@ -52,7 +52,7 @@ describe('macvlan', () => {
   )
 
   it(
-    '[MV 85] with addresses: both families, routes, pods reach each other and the router; CHECK finds what is missing or changed, and nothing else',
+    'with addresses: both families, routes, pods reach each other and the router; CHECK finds what is missing or changed, and nothing else',
     onLan(['pod', 'other'], async ({ node, pod, other }) => {
       const net = network(node, macvlan({ mtu: 1400 }))
       const result = await net.add(pod)
@@ -94,7 +94,7 @@ describe('macvlan', () => {
   )
 
   it(
-    '[MV 86] without ipam: a link that is up and has no address, and CHECK passes',
+    'without ipam: a link that is up and has no address, and CHECK passes',
     onLan(['pod'], async ({ node, pod }) => {
       for (const ipam of [undefined, {}, { type: '' }]) {
         const net = network(node, macvlan({ ipam }))
@@ -114,7 +114,7 @@ describe('macvlan', () => {
   )
 
   it(
-    '[MV 87] without a master the link of the default route is it, of IPv4 before IPv6, the one of the lowest metric; without one ADD and STATUS say so',
+    'without a master the link of the default route is it, of IPv4 before IPv6, the one of the lowest metric; without one ADD and STATUS say so',
     onLan(['pod'], async ({ node, pod }) => {
       await node.exec([
         'sh',
@@ -148,7 +148,7 @@ describe('macvlan', () => {
   )
 
   it(
-    "[MV 88] the MAC is the runtime's before that of CNI_ARGS before the configuration's, and without any the same for the same attachment",
+    "the MAC is the runtime's before that of CNI_ARGS before the configuration's, and without any the same for the same attachment",
     onLan(['pod'], async ({ node, pod }) => {
       const [one, two, three] = ['02:00:00:00:00:01', '02:00:00:00:00:02', '02:00:00:00:00:03']
       const net = network(node, macvlan({ mac: one.toUpperCase() }))
@@ -169,7 +169,7 @@ describe('macvlan', () => {
   )
 
   it(
-    "[MV 89] an mtu above the master's or below zero, an unknown mode and an unknown master are refused with what would be right, and change nothing",
+    "an mtu above the master's or below zero, an unknown mode and an unknown master are refused with what would be right, and change nothing",
     onLan(['pod'], async ({ node, pod }) => {
       const before = [await snapshot(node), await snapshot(pod)]
       const net = network(node, macvlan())
@@ -194,7 +194,7 @@ describe('macvlan', () => {
   )
 
   it(
-    '[MV 89] the four modes and bcqueuelen, which CHECK knows; a link that has its master for itself has its MAC, or gives it the one that is asked for',
+    'the four modes and bcqueuelen, which CHECK knows; a link that has its master for itself has its MAC, or gives it the one that is asked for',
     onLan(['pod'], async ({ node, pod }) => {
       for (const mode of ['', 'bridge', 'private', 'vepa', 'passthru']) {
         const net = network(node, macvlan({ mode, bcqueuelen: 2000 }))
@@ -230,7 +230,7 @@ describe('macvlan', () => {
   )
 
   it(
-    '[MV 94] neighbours that knew the address of another learn of the new one by ADD alone, for both families, and IPv6 works at once',
+    'neighbours that knew the address of another learn of the new one by ADD alone, for both families, and IPv6 works at once',
     onLan(['pod'], async ({ node, pod }) => {
       for (const address of ['10.1.0.2', 'fd00:1::2'])
         await node.ip('neigh', 'replace', address, 'lladdr', '02:00:00:00:00:99', 'dev', 'lan0', 'nud', 'stale')

@@ -20,7 +20,7 @@ const KEYS = {
 describe('an ADD for a container whose former namespace went without a DEL', () => {
   for (const [type, keys] of Object.entries(KEYS))
     it(
-      `[FS2] ${type} works in the new one, and its DEL leaves nothing`,
+      `${type} works in the new one, and its DEL leaves nothing`,
       inNamespaces(['node', 'pod', 'next'], async ({ node, pod, next }) => {
         const net = chain(node, { type, ...keys })
         const id = { containerId: 'same' }
@@ -34,7 +34,7 @@ describe('an ADD for a container whose former namespace went without a DEL', () 
     )
 
   it(
-    '[FS3] host-device lends the device again, as it was on the node',
+    'host-device lends the device again, as it was on the node',
     inNamespaces(['node', 'pod', 'next'], async ({ node, pod, next }) => {
       await makeDevices(node, 'dev0')
       const net = network(node, deviceConf({ device: 'dev0', ipam: undefined }))
@@ -106,7 +106,7 @@ describe('DEL', () => {
 describe('STATUS of a network', () => {
   for (const type of ['bridge', 'ptp', 'flannel'])
     it(
-      `[FP13] ${type} says code 50 when the program of its pool is missing`,
+      `${type} says code 50 when the program of its pool is missing`,
       inNamespaces(['node'], async ({ node }) => {
         const conf = { ...bridgeConf(), type, ipam: { type: 'nowhere' }, subnetFile: '/run/subnet.env' }
         await node.exec([

@@ -17,7 +17,7 @@ const FUSED = {
 describe('what a pod left that another program has removed', () => {
   for (const isGone of [false, true])
     it(
-      `[FH1] the next owner of its address is not reached by its host port; its namespace ${isGone ? 'is gone' : 'lives'}`,
+      `the next owner of its address is not reached by its host port; its namespace ${isGone ? 'is gone' : 'lives'}`,
       inNamespaces(['node', 'pod', 'next'], async ({ node, pod, next }) => {
         const net = portNetwork(node)
         const first = await net.add(pod, PORTS)
@@ -33,7 +33,7 @@ describe('what a pod left that another program has removed', () => {
     )
 
   it(
-    '[FH1] the same where portmap and firewall work within bridge',
+    'the same where portmap and firewall work within bridge',
     inNamespaces(['node', 'pod', 'next'], async ({ node, pod, next }) => {
       const conf = {
         ...bridgeConf({ isDefaultGateway: true, ...FUSED }),

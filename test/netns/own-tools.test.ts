@@ -87,7 +87,7 @@ describe('plumb install --tools', () => {
     assert.deepEqual(tools(), [])
   })
 
-  it('[F20k3] tools that a power failure damaged are brought again, and a killed call does not keep the next one from its work', async () => {
+  it('tools that a power failure damaged are brought again, and a killed call does not keep the next one from its work', async () => {
     await execa(PLUMB, ['install', '--tools', ...places()])
     const [link = '', folder = ''] = tools()
     const ip = join(bin(), link, 'bin/ip')
@@ -105,7 +105,7 @@ describe('plumb install --tools', () => {
     assert.equal(readlinkSync(join(bin(), link)), folder)
   })
 
-  it('[F20k3] tools that the disk refuses leave nothing, so that they do not keep it full', async () => {
+  it('tools that the disk refuses leave nothing, so that they do not keep it full', async () => {
     const root = join(dir, 'small')
     mkdirSync(root)
     await execa('mount', ['-t', 'tmpfs', '-o', 'size=3500k', 'tmpfs', root])

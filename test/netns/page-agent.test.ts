@@ -13,7 +13,7 @@ const LATE = 30_000
 
 describe('what the page shows of a real agent', () => {
   it(
-    '[PG4] [PG5] [PG6] [PG8] objects of a peer, wanted and found; pods with their traffic; a cable that is pulled, in the log',
+    'objects of a peer, wanted and found; pods with their traffic; a cable that is pulled, in the log',
     inCluster(
       3,
       (cluster) => [...fileStore(cluster, NETWORK), '--probe-interval=1'],

@@ -23,7 +23,7 @@ describe('the page beside a real agent', () => {
   })
 
   it(
-    '[PG4] the cell of a node whose cable is pulled is red within 3 s after the agent knows, and green again',
+    'the cell of a node whose cable is pulled is red within 3 s after the agent knows, and green again',
     inCluster(
       2,
       (cluster) => [...fileStore(cluster, NETWORK), '--probe-interval=1'],

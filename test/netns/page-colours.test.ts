@@ -39,7 +39,7 @@ describe('the cells of the grid', () => {
   })
 
   for (const colorScheme of ['light', 'dark'] as const)
-    it(`[PG13] show each state by sign and by colour for every kind of colour blindness, ${colorScheme}`, async () => {
+    it(`show each state by sign and by colour for every kind of colour blindness, ${colorScheme}`, async () => {
       const page = await served.visit('#/peers?group=none', { colorScheme })
       await until(async () => (await page.locator('tbody tr').count()) === 20)
       const devtools = await page.context().newCDPSession(page)

@@ -29,7 +29,7 @@ describe('the stream of the page', () => {
     return one
   }
 
-  it('[PG16] begins with everything, and then tells what differs', async () => {
+  it('begins with everything, and then tells what differs', async () => {
     const one = await listen()
     const first = await until(() => one.state)
     assert.deepEqual(first?.status, JSON.parse(JSON.stringify(baseOf(source))))
@@ -38,7 +38,7 @@ describe('the stream of the page', () => {
     await until(() => one.state?.status.mtu === 1400)
     assert.deepEqual(one.names, ['whole', 'patch'])
   })
-  it('[PG16] asks proxies not to hold it back, and says at once that the way is open', async () => {
+  it('asks proxies not to hold it back, and says at once that the way is open', async () => {
     const one = await listen()
     await until(() => one.state)
     assert.equal(one.headers['x-accel-buffering'], 'no')
@@ -50,7 +50,7 @@ describe('the stream of the page', () => {
     end.abort()
     assert.equal(new TextDecoder().decode(seen?.value), 'retry: 1000\n\nevent: beat\ndata: {}\n\n')
   })
-  it('[PG16] who asks with `once` gets everything, and then what differs, without a stream', async () => {
+  it('who asks with `once` gets everything, and then what differs, without a stream', async () => {
     const ask = async (after = '') => {
       const answer = await fetch(`http://127.0.0.1:${PORT}/events?once${after && `&after=${after}`}`)
       return (await answer.json()) as { event: string; id: string; data: Patch }[]
@@ -67,7 +67,7 @@ describe('the stream of the page', () => {
     assert.deepEqual([patch?.event, patch?.data.status], ['patch', { mtu: 1400 }])
     assert.equal((await ask('other.7'))[0]?.event, 'whole')
   })
-  it('[PG16] goes on after the last message that a reader has, also when nobody has listened since', async () => {
+  it('goes on after the last message that a reader has, also when nobody has listened since', async () => {
     const one = await listen()
     await until(() => one.state)
     const last = one.ids.at(-1) as string
@@ -81,7 +81,7 @@ describe('the stream of the page', () => {
     await until(() => three.state?.status.mtu === 1401)
     assert.deepEqual(three.names, ['whole'])
   })
-  it('[PG16] an agent that has started again sends everything', async () => {
+  it('an agent that has started again sends everything', async () => {
     const one = await listen()
     await until(() => one.state)
     served.stop()
@@ -91,7 +91,7 @@ describe('the stream of the page', () => {
     assert.deepEqual(two.names, ['whole'])
     assert.notEqual(two.ids[0], one.ids[0])
   })
-  it('[PG16] a reader that takes nothing gets all that it missed when it does; the others wait for none', async () => {
+  it('a reader that takes nothing gets all that it missed when it does; the others wait for none', async () => {
     const slow = await listen()
     const quick = await listen()
     await until(() => slow.state && quick.state)
@@ -115,7 +115,7 @@ describe('the stream of the page', () => {
     await until(() => one.state?.status.mtu === 1234 && two.state?.status.mtu === 1234)
     assert.equal((await listen({ 'Accept-Encoding': 'br, gzip;q=0' })).headers['content-encoding'], undefined)
   })
-  it('[PG16] sixteen listen at once, with gzip and without; the next one is told to come again', async () => {
+  it('sixteen listen at once, with gzip and without; the next one is told to come again', async () => {
     for (let i = 0; i < 16; i++) await listen(i % 2 ? { 'Accept-Encoding': 'gzip' } : {})
     await until(() => readers.every((one) => one.state))
     const more = await fetch(`http://127.0.0.1:${PORT}/events`)
@@ -126,7 +126,7 @@ describe('the stream of the page', () => {
 })
 
 describe('the summary of a node over HTTP', () => {
-  it('[PG22] is small and the same for a second, and has the row for who asks for it', async () => {
+  it('is small and the same for a second, and has the row for who asks for it', async () => {
     const source = scripted({ peers: peers(5) })
     const served = await serveHealth(places, source)
     try {
@@ -162,7 +162,7 @@ describe('who may ask the status server', () => {
     return [answer.status, (await answer.text()).trim()] as const
   }
 
-  it('[PG19] pages of another origin get no list and no stream', async () => {
+  it('pages of another origin get no list and no stream', async () => {
     for (const path of ['/status', '/summary', '/services', '/policy', '/log', '/past', '/events']) {
       for (const headers of [
         { Origin: 'https://evil.example' },
@@ -181,18 +181,18 @@ describe('who may ask the status server', () => {
     )
     assert.equal((await ask('/status', { 'Sec-Fetch-Site': 'none' }))[0], 200)
   })
-  it('[PG19] a link elsewhere opens the page, under its own name only, and nothing is posted', async () => {
+  it('a link elsewhere opens the page, under its own name only, and nothing is posted', async () => {
     assert.equal((await ask('/', { 'Sec-Fetch-Site': 'cross-site' }))[0], 200)
     assert.equal((await ask('/', { Host: 'rebound.example' }))[0], 421)
     assert.equal((await ask('/status', {}, 'POST'))[0], 405)
   })
-  it('[PG21] without a script, the page has the state, its reasons and the counts', async () => {
+  it('without a script, the page has the state, its reasons and the counts', async () => {
     const [, html] = await ask('/', {})
     assert.match(html, /<noscript><h1>&#60;b&#62;nodé&#60;\/b&#62;: not ready<\/h1>/)
     assert.match(html, /3 peers, 0 of them unreachable/)
     assert.match(html, /<li>no &#34;uplink&#34; &#38; no route<\/li>/)
   })
-  it('[PG18] allows no script of another origin, nor one made of text', async () => {
+  it('allows no script of another origin, nor one made of text', async () => {
     const answer = await fetch(`http://127.0.0.1:${PORT}/`)
     const policy = answer.headers.get('content-security-policy') ?? ''
     for (const part of ["default-src 'self'", "require-trusted-types-for 'script'", "frame-ancestors 'none'"])
@@ -210,7 +210,7 @@ describe('who may ask the status server', () => {
       await again.text()
     }
   })
-  it('[PG15] the page is at most 40 kB on the way', async () => {
+  it('the page is at most 40 kB on the way', async () => {
     let bytes = 0
     for (const path of ['/', '/page.js', '/page.css', '/icon.svg']) {
       const options = { headers: { 'Accept-Encoding': 'gzip' }, decompress: false }

@@ -18,7 +18,7 @@ table inet watch {
 
 describe('rules of plugins', () => {
   it(
-    '[FP5] packets of other machines that the node forwards keep every bit of their mark, beside ipMasq, host ports and firewall',
+    'packets of other machines that the node forwards keep every bit of their mark, beside ipMasq, host ports and firewall',
     inNamespaces(['node', 'pod', 'one', 'two'], async ({ node, pod, one, two }) => {
       await twoLans(node, one, two)
       await network(node, bridgeConf({ isDefaultGateway: true, ipMasq: true })).add(pod)
@@ -43,7 +43,7 @@ describe('rules of plugins', () => {
   )
 
   it(
-    '[FP5] /etc/plumb/mark-bits.json names another bit for the firewall: that one is used and cleared, the usual one is nobody’s; what cannot be a bit is refused before anything is made',
+    '/etc/plumb/mark-bits.json names another bit for the firewall: that one is used and cleared, the usual one is nobody’s; what cannot be a bit is refused before anything is made',
     inNamespaces(['node', 'pod', 'one', 'two'], async ({ node, pod, one, two }) => {
       await twoLans(node, one, two)
       const net = network(node, bridgeConf({ isDefaultGateway: true, firewall: true }))
@@ -67,7 +67,7 @@ describe('rules of plugins', () => {
   )
 
   it(
-    '[FP10] what drops 127.0.0.0/8 from other links is loaded with the first host port, not by other pods',
+    'what drops 127.0.0.0/8 from other links is loaded with the first host port, not by other pods',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const conf = bridgeConf({ isDefaultGateway: true, ipMasq: true, firewall: true })
       await network(node, conf).add(pod)
@@ -79,7 +79,7 @@ describe('rules of plugins', () => {
   )
 
   it(
-    '[FP12] a load of the rules deletes the marks and chains of other versions, and leaves what an admin added',
+    'a load of the rules deletes the marks and chains of other versions, and leaves what an admin added',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const older =
         'table inet plumb { set ruleset_0123456789abcdef { type mark; }; set rules_masquerade_0123456789abcdef { type mark; }; chain olden { drop; }; chain CNI-ADMIN { counter name mine; }; counter mine { }; }'

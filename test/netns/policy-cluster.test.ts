@@ -41,7 +41,7 @@ describe('ClusterNetworkPolicy in the kernel', () => {
       ...(protocols.length > 0 && { protocols }),
     })
     it(
-      `NP59 Accept, Deny and Pass of ${side}: the first rule that matches decides, for TCP, UDP and SCTP`,
+      `Accept, Deny and Pass of ${side}: the first rule that matches decides, for TCP, UDP and SCTP`,
       withFixture(async (fixture) => {
         for (const protocol of ['tcp', 'udp', 'sctp']) {
           const at80 = { [protocol]: { destinationPort: { number: 80 } } }
@@ -77,7 +77,7 @@ describe('ClusterNetworkPolicy in the kernel', () => {
     )
 
     it(
-      `NP60 NP61 priority and tiers of ${side}: Admin, NetworkPolicy, Baseline`,
+      `priority and tiers of ${side}: Admin, NetworkPolicy, Baseline`,
       withFixture(async (fixture) => {
         fixture.clusterPolicy('late', admin(20, X, { [side]: [rule('Deny', Y)] }))
         fixture.clusterPolicy('early', admin(10, X, { [side]: [rule('Accept', pod('y', 'a'))] }))
@@ -112,7 +112,7 @@ describe('ClusterNetworkPolicy in the kernel', () => {
   }
 
   it(
-    'NP62 egress to networks of both families',
+    'egress to networks of both families',
     withFixture(async (fixture) => {
       fixture.clusterPolicy(
         'net',
@@ -128,7 +128,7 @@ describe('ClusterNetworkPolicy in the kernel', () => {
   )
 
   it(
-    'NP63 egress to nodes, by their labels',
+    'egress to nodes, by their labels',
     withFixture(async (fixture) => {
       const node = (name: string, labels: object, address: string) => ({
         metadata: { name, labels },
@@ -195,7 +195,7 @@ describe('ClusterNetworkPolicy in the kernel', () => {
   )
 
   it(
-    'NP64 a named port, in both directions',
+    'a named port, in both directions',
     withFixture(async (fixture) => {
       const named = { destinationNamedPort: 'serve-80-tcp' }
       fixture.clusterPolicy(

@@ -79,7 +79,7 @@ const pings = async (from: Namespace, source: string, to: string) =>
 describe('the guard of pods’ addresses', () => {
   for (const isBridged of [true, false])
     it(
-      `NP75 ${isBridged ? 'on a bridge' : 'on links of their own'}: packets from its own addresses alone pass, in both families`,
+      `${isBridged ? 'on a bridge' : 'on links of their own'}: packets from its own addresses alone pass, in both families`,
       inNamespaces(['node', 'a', 'b'], async ({ node, a, b }, test) => {
         test.timeout(60_000)
         await pods(node, { a, b }, isBridged)

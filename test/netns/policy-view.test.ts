@@ -156,7 +156,7 @@ describe('plumb policy', () => {
   )
 
   it(
-    '[F6] test: objects and kernel side by side for pods and addresses, TCP, UDP and SCTP; exits with 0 for passes, 1 for refused, 3 when they differ',
+    'test: objects and kernel side by side for pods and addresses, TCP, UDP and SCTP; exits with 0 for passes, 1 for refused, 3 when they differ',
     inGuarded(async (_, node, plumb) => {
       const told = async (...words: readonly string[]) => {
         const { stdout, stderr } = await plumb('test', ...words, '--json')
@@ -229,7 +229,7 @@ describe('plumb policy', () => {
         LATE,
       )
       const { policy } = (await (await http('/status')).json()) as { policy: object }
-      // What nobody can read isolates its pods [F5].
+      // What nobody can read isolates its pods.
       assert.deepEqual(
         { ...policy, steps: 0 },
         {

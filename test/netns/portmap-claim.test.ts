@@ -28,7 +28,7 @@ describe('portmap: whose port it is', () => {
   }
   for (const [what, [first, second]] of Object.entries(conflicts)) {
     it(
-      `[PM 177] ${what}: refused with the first owner's name, and nothing of the second is left`,
+      `${what}: refused with the first owner's name, and nothing of the second is left`,
       inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
         const net = portNetwork(node)
         await net.add(pod, [first])
@@ -94,7 +94,7 @@ describe('portmap: whose port it is', () => {
   )
 
   it(
-    'F20r1 an owner whose namespace is gone does not keep its ports when another pod has the path of the namespace',
+    'an owner whose namespace is gone does not keep its ports when another pod has the path of the namespace',
     inNamespaces(['node', 'pod', 'other', 'third'], async ({ node, pod, other, third }) => {
       const net = portNetwork(node)
       const path = `/run/path-of-${containerId(pod)}`

@@ -10,7 +10,7 @@ const SECOND = '192.0.2.10'
 
 describe('portmap: several networks', () => {
   it(
-    "[PM 174] two networks of one container: DEL of one keeps the other one's mappings",
+    "two networks of one container: DEL of one keeps the other one's mappings",
     inNamespaces(['node', 'pod', 'world'], async ({ node, pod, world }, test) => {
       test.timeout(60_000)
       await wireWorld(node, world)
@@ -129,7 +129,7 @@ describe('portmap: several networks', () => {
   )
 
   it(
-    "[PM 175] conditions of one network: its ports ask them, another one's do not; and DEL of either leaves the other",
+    "conditions of one network: its ports ask them, another one's do not; and DEL of either leaves the other",
     inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }, test) => {
       test.timeout(60_000)
       await wireWorld(node, world)

@@ -9,7 +9,7 @@ const PORT: Port = { hostPort: 8080, containerPort: 80 }
 
 describe('portmap: packets that are not its own', () => {
   it(
-    '[PM 172] traffic to that port on addresses of other machines is untouched: through the node, from the node, from pods',
+    'traffic to that port on addresses of other machines is untouched: through the node, from the node, from pods',
     inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }, test) => {
       test.timeout(60_000)
       await wireWorld(node, world, '10.1.0.0/24', 'fd00:1::/64', '10.2.0.0/24')

@@ -13,7 +13,7 @@ const SECOND6 = '2001:db8::10'
 
 describe('portmap: ports', () => {
   it(
-    '[PM 170] hostIP: only on that address; 0.0.0.0 is all of IPv4, :: all of IPv6, also addresses that come later; none is both',
+    'hostIP: only on that address; 0.0.0.0 is all of IPv4, :: all of IPv6, also addresses that come later; none is both',
     inNamespaces(['node', 'pod', 'world'], async ({ node, pod, world }, test) => {
       test.timeout(60_000)
       await wireWorld(node, world)
@@ -75,7 +75,7 @@ describe('portmap: ports', () => {
     [{ masqAll: true, snat: false }, [WORLD.world4, WORLD.world6], ['10.1.0.3', 'fd00:1::3']],
   ] as const) {
     it(
-      `[PM 171] ${JSON.stringify(keys)}: whom the server sees of a client outside, and of a neighbour`,
+      `${JSON.stringify(keys)}: whom the server sees of a client outside, and of a neighbour`,
       inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }, test) => {
         test.timeout(60_000)
         await wireWorld(node, world)
@@ -101,7 +101,7 @@ describe('portmap: ports', () => {
   }
 
   it(
-    '[PM 173] a second ADD leaves one rule set and one element of each, untouched; one with other ports takes the place of the first',
+    'a second ADD leaves one rule set and one element of each, untouched; one with other ports takes the place of the first',
     inNamespaces(['node', 'pod', 'world'], async ({ node, pod, world }, test) => {
       test.timeout(60_000)
       await wireWorld(node, world)

@@ -16,7 +16,7 @@ describe('portmap: who reaches a host port', () => {
       for (const backend of hairpinMode ? ['iptables', 'nftables'] : [undefined]) {
         const setting = `with bridge-nf-call-iptables ${bridgeNf}, hairpinMode ${hairpinMode}, backend ${backend}`
         it(
-          `[PM 167] TCP over IPv4, ${setting}: the outside, the node's addresses, 127.0.0.1, the pod itself and its neighbour`,
+          `TCP over IPv4, ${setting}: the outside, the node's addresses, 127.0.0.1, the pod itself and its neighbour`,
           inNamespaces(NAMES, async ({ node, pod, other, world }, test) => {
             test.timeout(60_000)
             await wireWorld(node, world)
@@ -41,7 +41,7 @@ describe('portmap: who reaches a host port', () => {
         )
 
         it(
-          `[PM 168] TCP over IPv6, ${setting}: the same but localhost`,
+          `TCP over IPv6, ${setting}: the same but localhost`,
           inNamespaces(NAMES, async ({ node, pod, other, world }, test) => {
             test.timeout(60_000)
             await wireWorld(node, world)
@@ -69,7 +69,7 @@ describe('portmap: who reaches a host port', () => {
   }
 
   it(
-    '[PM 163] after a ptp that names no interfaces, or none of the address: the same result in every version, and 127.0.0.1 works',
+    'after a ptp that names no interfaces, or none of the address: the same result in every version, and 127.0.0.1 works',
     inNamespaces(['node', 'pod', 'world'], async ({ node, pod, world }, test) => {
       test.timeout(60_000)
       await wireWorld(node, world)

@@ -24,7 +24,7 @@ describe('portmap: what the reference portmap made', () => {
     for (const backend of version < '1.5' ? ['iptables'] : ['iptables', 'nftables']) {
       for (const told of ['with mappings', 'without runtimeConfig and prevResult'] as const) {
         it(
-          `[PM 176] DEL ${told} removes what portmap ${version} made with ${backend}: for this attachment, and for no other`,
+          `DEL ${told} removes what portmap ${version} made with ${backend}: for this attachment, and for no other`,
           inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
             const theirs = portNetwork(node, { portmap: { backend }, dir: path })
             await theirs.add(other, [{ hostPort: 8081, containerPort: 80, protocol: 'tcp' }])

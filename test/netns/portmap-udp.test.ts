@@ -7,7 +7,7 @@ import { reach, serve, talk } from '../support/servers.ts'
 
 describe('portmap: UDP', () => {
   it(
-    '[PM 169] UDP: a client that never stops is answered by the holder of the port: a process of the node, a container, the node again, a second container',
+    'UDP: a client that never stops is answered by the holder of the port: a process of the node, a container, the node again, a second container',
     inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }, test) => {
       test.timeout(60_000)
       await wireWorld(node, world)
@@ -37,7 +37,7 @@ describe('portmap: UDP', () => {
   )
 
   it(
-    '[PM 169] UDP: servers that take as long to answer as their client takes to ask again lose it all the same',
+    'UDP: servers that take as long to answer as their client takes to ask again lose it all the same',
     inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }, test) => {
       test.timeout(60_000)
       await wireWorld(node, world)

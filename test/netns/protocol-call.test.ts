@@ -22,7 +22,7 @@ describe('protocol: the namespace, CNI_ARGS, prevResult', () => {
   )
 
   it(
-    '[P 13] CNI_NETNS of plumb itself has code 8 and leaves nothing; CNI_NETNS_OVERRIDE lets it pass',
+    'CNI_NETNS of plumb itself has code 8 and leaves nothing; CNI_NETNS_OVERRIDE lets it pass',
     inNamespaces(['node'], async ({ node }) => {
       const net = network(node, bridgeConf({ isGateway: true, ipMasq: true }))
       const before = await snapshot(node)
@@ -59,7 +59,7 @@ describe('protocol: the namespace, CNI_ARGS, prevResult', () => {
   )
 
   it(
-    '[P 14] CNI_ARGS: an unknown key fails unless IgnoreUnknown is true, a pair that is none fails, empty text is fine',
+    'CNI_ARGS: an unknown key fails unless IgnoreUnknown is true, a pair that is none fails, empty text is fine',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, bridgeConf())
       const known = 'known are MAC, IP, GATEWAY; IgnoreUnknown=1 lets others pass'
@@ -102,7 +102,7 @@ describe('protocol: the namespace, CNI_ARGS, prevResult', () => {
 
   for (const cniVersion of ['0.3.0', '0.4.0', '1.0.0', '1.1.0']) {
     it(
-      `[P 15] a result of ${cniVersion} comes out as it went in: index 0 kept, a missing index missing, gateways optional`,
+      `a result of ${cniVersion} comes out as it went in: index 0 kept, a missing index missing, gateways optional`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         const ip = (address: string, more: object = {}) => ({
           ...(cniVersion < '1.0.0' ? { version: address.includes(':') ? '6' : '4' } : {}),
@@ -132,7 +132,7 @@ describe('protocol: the namespace, CNI_ARGS, prevResult', () => {
 
   for (const cniVersion of ['0.1.0', '0.2.0']) {
     it(
-      `[P 16] ${cniVersion} cannot show a result without addresses: an error, and nothing is left`,
+      `${cniVersion} cannot show a result without addresses: an error, and nothing is left`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         const before = await snapshot(node)
         const error = await network(node, bridgeConf({ cniVersion, ipam: undefined })).fails('ADD', pod)
@@ -146,7 +146,7 @@ describe('protocol: the namespace, CNI_ARGS, prevResult', () => {
   }
 
   it(
-    "[P 17] a prevResult without cniVersion is read as the configuration's, one of an unknown version or that cannot be read is an error",
+    "a prevResult without cniVersion is read as the configuration's, one of an unknown version or that cannot be read is an error",
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, bridgeConf({ isGateway: true }))
       const { cniVersion, ...bare } = await net.add(pod)
@@ -175,7 +175,7 @@ describe('protocol: the namespace, CNI_ARGS, prevResult', () => {
   )
 
   it(
-    '[P 21] keys in other case are accepted with a warning, unknown ones warned about, and refused with "strict"',
+    'keys in other case are accepted with a warning, unknown ones warned about, and refused with "strict"',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const { ipam, ...rest } = bridgeConf()
       const conf = {

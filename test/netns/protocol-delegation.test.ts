@@ -51,7 +51,7 @@ exit 0
   )
 
   it(
-    '[P 18] GC and STATUS run the pool with the same standard input; GC goes on after the pool failed, and reports it',
+    'GC and STATUS run the pool with the same standard input; GC goes on after the pool failed, and reports it',
     inNamespaces(['node', 'pod', 'kept'], async ({ node, pod, kept }) => {
       const pool = foreignPlugin({ ADD: { ips: [{ address: '10.1.0.7/24' }] } })
       const net = network(node, delegating(pool))
@@ -76,7 +76,7 @@ exit 0
   )
 
   it(
-    '[P 18] STATUS of host-local and of a bridge over it says when the pool is full, GC frees it, and STATUS is content again',
+    'STATUS of host-local and of a bridge over it says when the pool is full, GC frees it, and STATUS is content again',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, bridgeConf({}, '10.1.0.0/30'))
       await net.add(pod)
@@ -98,7 +98,7 @@ exit 0
   )
 
   it(
-    '[P 19] a pool that is not found is named with the directories; its stderr reaches ours, its code and words are kept',
+    'a pool that is not found is named with the directories; its stderr reaches ours, its code and words are kept',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const pool = foreignPlugin({})
       const net = network(node, { ...delegating(pool), ipam: { type: 'nowhere' } })
@@ -134,7 +134,7 @@ exit 0
   )
 
   it(
-    "[P 20] when the pool's ADD fails, or its answer cannot be read, it gets a DEL, and nothing is left",
+    "when the pool's ADD fails, or its answer cannot be read, it gets a DEL, and nothing is left",
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const pool = foreignPlugin({})
       const net = network(node, delegating(pool))

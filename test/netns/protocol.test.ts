@@ -14,7 +14,7 @@ const USUAL = { CNI_CONTAINERID: 'c1', CNI_NETNS: '/run/netns/pod', CNI_IFNAME: 
 describe('protocol: environment and standard input', () => {
   for (const type of PLUGINS) {
     it(
-      `[P 1] ${type}: VERSION needs nothing but CNI_COMMAND`,
+      `${type}: VERSION needs nothing but CNI_COMMAND`,
       inNamespaces(['node'], async ({ node }) => {
         const { status, stdout, stderr } = await node.exec([join(DIST, type)], { env: { CNI_COMMAND: 'VERSION' } })
         assert.deepEqual(
@@ -29,14 +29,14 @@ describe('protocol: environment and standard input', () => {
       }),
     )
 
-    it(`[P 2] ${type}: VERSION answers although standard input never ends`, async () => {
+    it(`${type}: VERSION answers although standard input never ends`, async () => {
       const child = Bun.spawn([join(DIST, type)], { env: { CNI_COMMAND: 'VERSION' }, stdin: 'pipe', stdout: 'pipe' })
       assert.equal(await child.exited, 0)
       assert.match(await child.stdout.text(), /^\{"cniVersion":"1.1.0"/)
     })
 
     it(
-      `[P 3] ${type}: each required variable that is missing, and all of them, are named with code 4`,
+      `${type}: each required variable that is missing, and all of them, are named with code 4`,
       inNamespaces(['node'], async ({ node }) => {
         const needed: Record<string, readonly string[]> = {
           ADD: ['CNI_CONTAINERID', 'CNI_NETNS', 'CNI_IFNAME'],
@@ -58,7 +58,7 @@ describe('protocol: environment and standard input', () => {
     )
 
     it(
-      `[P 7] ${type}: what is not a JSON object has code 6, and shows what it begins with`,
+      `${type}: what is not a JSON object has code 6, and shows what it begins with`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         for (const text of ['', '{', 'nonsense', '{"name":"n"} {}', '[]', 'null', '"text"', '7', '{"name":\u0000}']) {
           for (const command of ['ADD', 'DEL', 'CHECK', 'GC', 'STATUS']) {
@@ -71,7 +71,7 @@ describe('protocol: environment and standard input', () => {
     )
 
     it(
-      `[P 7] ${type}: standard input that cannot be read has code 5`,
+      `${type}: standard input that cannot be read has code 5`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         for (const from of ['</', '0>/dev/null']) {
           const { status, stdout } = await node.exec(['sh', '-c', `exec ${join(DIST, type)} ${from}`], {
@@ -86,7 +86,7 @@ describe('protocol: environment and standard input', () => {
     )
 
     it(
-      `[P 8] ${type}: an unknown command has code 4; without a command it says what it is on stderr`,
+      `${type}: an unknown command has code 4; without a command it says what it is on stderr`,
       inNamespaces(['node'], async ({ node }) => {
         for (const command of ['FOO', 'add', 'ADD ', 'constructor', '__proto__']) {
           const { error } = await call(node, type, command, LO)
@@ -107,7 +107,7 @@ describe('protocol: environment and standard input', () => {
     )
 
     it(
-      `[P 10] ${type}: an unsupported version has code 1, and both sides stand in details`,
+      `${type}: an unsupported version has code 1, and both sides stand in details`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         for (const cniVersion of ['1.2.0', '0.5.0', '9.9.9', 'x', '1.1']) {
           const { error } = await call(node, type, 'ADD', { ...LO, cniVersion }, { netns: pod })
@@ -120,7 +120,7 @@ describe('protocol: environment and standard input', () => {
     )
 
     it(
-      `[P 11] ${type}: CHECK below 0.4.0, GC and STATUS below 1.1.0 have code 1`,
+      `${type}: CHECK below 0.4.0, GC and STATUS below 1.1.0 have code 1`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         for (const [command, versions] of Object.entries({
           CHECK: ['0.1.0', '0.3.1', undefined],
@@ -136,7 +136,7 @@ describe('protocol: environment and standard input', () => {
     )
 
     it(
-      `[P 6] ${type}: a bad container id or interface name has code 4, a bad or missing network name code 7, and the value is shown`,
+      `${type}: a bad container id or interface name has code 4, a bad or missing network name code 7, and the value is shown`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         const before = await snapshot(node)
         for (const containerId of ['-a', '.', 'a/b', 'a b', 'a\nb', 'ä', 'a"b'])
@@ -168,7 +168,7 @@ describe('protocol: environment and standard input', () => {
   }
 
   it(
-    '[P 4] [P 5] DEL without CNI_NETNS, and ADD, CHECK and DEL without CNI_PATH, are accepted where no delegate is needed',
+    'DEL without CNI_NETNS, and ADD, CHECK and DEL without CNI_PATH, are accepted where no delegate is needed',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, bridgeConf({ ipam: undefined }))
       const result = await net.add(pod, { path: null })
@@ -181,7 +181,7 @@ describe('protocol: environment and standard input', () => {
   )
 
   it(
-    '[P 9] a configuration without cniVersion is one of 0.1.0',
+    'a configuration without cniVersion is one of 0.1.0',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       for (const cniVersion of [undefined, '']) {
         const net = network(node, bridgeConf({ cniVersion }))
@@ -193,7 +193,7 @@ describe('protocol: environment and standard input', () => {
   )
 
   it(
-    '[P 12] an error is one JSON object on stdout with cniVersion, code and msg; what there is to log goes to stderr',
+    'an error is one JSON object on stdout with cniVersion, code and msg; what there is to log goes to stderr',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const bad = await call(node, 'bridge', 'ADD', bridgeConf({ cniVersion: '0.4.0', hairpinmod: true, mtu: -1 }), {
         netns: pod,

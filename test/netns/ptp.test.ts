@@ -27,7 +27,7 @@ testPlugin({
 describe('ptp', () => {
   for (const cniVersion of VERSIONS) {
     it(
-      `[PTP 76] v4 and routes, ${cniVersion}: the gateway alone is on the link, the subnet is behind it, the node has its address and a route back, and forwards`,
+      `v4 and routes, ${cniVersion}: the gateway alone is on the link, the subnet is behind it, the node has its address and a route back, and forwards`,
       inNamespaces(['node', 'pod', 'peer'], async ({ node, pod, peer }) => {
         const net = network(node, ptpConf({ cniVersion }, '10.1.0.0/24'))
         const [result] = [await net.add(pod), await net.add(peer)]
@@ -58,7 +58,7 @@ describe('ptp', () => {
   }
 
   it(
-    '[PTP 76] dual stack and routes: the same for both families, mtu at both ends, and two pods reach each other through the node',
+    'dual stack and routes: the same for both families, mtu at both ends, and two pods reach each other through the node',
     inNamespaces(['node', 'pod', 'peer'], async ({ node, pod, peer }) => {
       const net = network(
         node,
@@ -109,7 +109,7 @@ describe('ptp', () => {
   )
 
   it(
-    "[PTP 78] dns is the pool's, unless the configuration names anything, even an empty list",
+    "dns is the pool's, unless the configuration names anything, even an empty list",
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const resolvConf = `${mkdtempSync('/run/resolv-')}/resolv.conf`
       writeFileSync(resolvConf, 'nameserver 10.1.0.53\nsearch a.example b.example\n')
@@ -128,7 +128,7 @@ describe('ptp', () => {
   )
 
   it(
-    '[PTP 79] DEL of what was never added, and DEL twice, succeed, whether the namespace is there or not',
+    'DEL of what was never added, and DEL twice, succeed, whether the namespace is there or not',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, ptpConf())
       for (const netns of [pod, '', '/run/netns/gone', null]) {
@@ -144,7 +144,7 @@ describe('ptp', () => {
   )
 
   it(
-    '[PTP 81] IPv6 works the moment ADD returns, which does not wait for duplicate address detection',
+    'IPv6 works the moment ADD returns, which does not wait for duplicate address detection',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, ptpConf({}, 'fd00:1::/64'))
       await net.add(pod)
@@ -164,7 +164,7 @@ describe('ptp', () => {
   )
 
   it(
-    '[PTP 82] two links of one subnet in one namespace: both answer, CHECK passes for both, and each goes on when the other goes',
+    'two links of one subnet in one namespace: both answer, CHECK passes for both, and each goes on when the other goes',
     inNamespaces(['node', 'pod', 'peer'], async ({ node, pod, peer }) => {
       const net = network(node, ptpConf())
       const first = await net.add(pod)
@@ -188,7 +188,7 @@ describe('ptp', () => {
   )
 
   it(
-    '[PTP 83] without ipam: a pair of links, both up, without addresses, and CHECK passes',
+    'without ipam: a pair of links, both up, without addresses, and CHECK passes',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       for (const ipam of [undefined, {}, { type: '' }]) {
         const net = network(node, ptpConf({ ipam }))

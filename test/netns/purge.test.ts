@@ -79,7 +79,7 @@ const past = (text: string) => text.replace(/^would remove/gm, 'removed').replac
 
 describe('plumb uninstall --purge', () => {
   it(
-    '[FU1] F12 is refused while a pod lives, names it, says beforehand what it will do without doing it, and leaves nothing of plumb',
+    'is refused while a pod lives, names it, says beforehand what it will do without doing it, and leaves nothing of plumb',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }, test) => {
       test.timeout(240_000)
       await onNode(node, async (sh, fails) => {
@@ -141,7 +141,7 @@ describe('plumb uninstall --purge', () => {
   )
 
   it(
-    '[FU1] with --force takes their network from pods that live; a bridge with a port of somebody else stays',
+    'with --force takes their network from pods that live; a bridge with a port of somebody else stays',
     inNamespaces(['node', 'one', 'two'], async ({ node, one, two }, test) => {
       test.timeout(240_000)
       await onNode(node, async (sh) => {
@@ -164,7 +164,7 @@ describe('plumb uninstall --purge', () => {
   )
 
   it(
-    '[FU1] takes away what the agent made as plumb agent cleanup does, by the options after --, and is refused while the agent runs',
+    'takes away what the agent made as plumb agent cleanup does, by the options after --, and is refused while the agent runs',
     inCluster(
       2,
       (cluster) => fileStore(cluster, { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }),

@@ -35,7 +35,7 @@ const CONF = { Network: '10.244.0.0/16', SubnetMin: '10.244.1.0', SubnetMax: '10
 const LATE = 30_000
 
 describe('--status-redact', () => {
-  it('[PG20] names and addresses that are planted in everything are in no answer over TCP, and the socket has them', async () => {
+  it('names and addresses that are planted in everything are in no answer over TCP, and the socket has them', async () => {
     const recorders = { all: new Recorder(), redacted: new Recorder() }
     const failures = keepFailures(() => {})
     const state = planted()
@@ -111,7 +111,7 @@ describe('--status-redact', () => {
   describe('on the page', () => {
     const { policy } = planted()
     const served = statusPage(10_272, { redacted: REDACTED, ...(policy && { policy }) })
-    it('[PG20] says in the agent’s sentence what is left out, also where pods, policy and Services would be', async () => {
+    it('says in the agent’s sentence what is left out, also where pods, policy and Services would be', async () => {
       for (const view of ['', '#/pods', '#/policy', '#/services'])
         assert.equal(await text(await served.visit(view), 'main .empty'), REDACTED)
       const plain = await served.visit('', { javaScriptEnabled: false })
@@ -120,7 +120,7 @@ describe('--status-redact', () => {
   })
 
   it(
-    '[PG20] a real agent with policies: no answer over TCP names a pod, a namespace or a policy, also after a refused packet',
+    'a real agent with policies: no answer over TCP names a pod, a namespace or a policy, also after a refused packet',
     inCluster(
       1,
       (cluster) => [

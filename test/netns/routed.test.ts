@@ -14,7 +14,7 @@ const ALL = ['node', 'pod', 'other', 'world'] as const
 
 describe('ptp with "routed"', () => {
   it(
-    '[BE27] both families: an address alone, one gateway in each pod, a default route; the node has a route per address and sends from its own one',
+    'both families: an address alone, one gateway in each pod, a default route; the node has a route per address and sends from its own one',
     inNamespaces(ALL, async ({ node, pod, other, world }) => {
       await wireWorld(node, world)
       const net = network(node, routedConf())
@@ -68,7 +68,7 @@ describe('ptp with "routed"', () => {
   )
 
   it(
-    '[BE27] with rp_filter and without the default route of the node, pods reach each other; only they reach the gateway, and nothing outside takes it for a neighbour',
+    'with rp_filter and without the default route of the node, pods reach each other; only they reach the gateway, and nothing outside takes it for a neighbour',
     inNamespaces(ALL, async ({ node, pod, other, world }) => {
       await wireWorld(node, world)
       await node.exec([
@@ -102,7 +102,7 @@ describe('ptp with "routed"', () => {
     'two addresses of a family': ['10.1.0.0/24', '10.2.0.0/24', 'fd00:1::/64'],
   }))
     it(
-      `[BE27] ${name}: pods reach each other and the node, CHECK passes, and DEL leaves nothing`,
+      `${name}: pods reach each other and the node, CHECK passes, and DEL leaves nothing`,
       inNamespaces(ALL, async ({ node, pod, other, world }) => {
         await wireWorld(node, world)
         const net = network(node, routedConf({}, ...keys))
@@ -118,7 +118,7 @@ describe('ptp with "routed"', () => {
     )
 
   it(
-    '[BE27] host ports of two pods: the outside, the node, 127.0.0.1, the other pod, and the pod itself',
+    'host ports of two pods: the outside, the node, 127.0.0.1, the other pod, and the pod itself',
     inNamespaces(ALL, async ({ node, pod, other, world }, test) => {
       test.timeout(60_000)
       await wireWorld(node, world)
@@ -152,7 +152,7 @@ describe('ptp with "routed"', () => {
   )
 
   it(
-    '[BE27] CHECK names what somebody has removed: the gateway, a route of the node, a route of the pod, the guard',
+    'CHECK names what somebody has removed: the gateway, a route of the node, a route of the pod, the guard',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       await node.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad'])
       const net = network(node, routedConf())
@@ -201,7 +201,7 @@ describe('ptp with "routed"', () => {
     ['v6', ENV.v6],
   ] as const)
     it(
-      `[BE27] as delegate of flannel, ${stack}: the node's subnets, the agent's MTU, routes to the network and default routes; DEL leaves nothing`,
+      `as delegate of flannel, ${stack}: the node's subnets, the agent's MTU, routes to the network and default routes; DEL leaves nothing`,
       inNamespaces(ALL, async ({ node, pod, other, world }) => {
         await wireWorld(node, world)
         const net = network(node, flannelConf(env, { delegate: { type: 'ptp', routed: true } }))
@@ -231,7 +231,7 @@ describe('ptp with "routed"', () => {
     )
 
   it(
-    '[BE27] ADD and DEL again and again leave nothing, in whatever order, also where the namespace is gone; GC keeps the valid pod alone',
+    'ADD and DEL again and again leave nothing, in whatever order, also where the namespace is gone; GC keeps the valid pod alone',
     inNamespaces(ALL, async ({ node, pod, other, world }, test) => {
       test.timeout(60_000)
       await wireWorld(node, world)
@@ -260,7 +260,7 @@ describe('ptp with "routed"', () => {
   )
 
   it(
-    '[BE27] a pod from before "routed" is removed by a network that has it since, and a routed one by a network without it',
+    'a pod from before "routed" is removed by a network that has it since, and a routed one by a network without it',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const conf = routedConf()
       const { routed: _, ...plain } = conf
@@ -279,7 +279,7 @@ describe('ptp with "routed"', () => {
   )
 
   it(
-    '[BE27] two routed links of one pod, and sbr: both addresses answer, and the second link can go',
+    'two routed links of one pod, and sbr: both addresses answer, and the second link can go',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       await node.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad'])
       const net = network(node, routedConf())
@@ -300,7 +300,7 @@ describe('ptp with "routed"', () => {
   )
 
   it(
-    '[BE27] a route with another gateway and a value that is no flag are refused with what would be right, and nothing is made',
+    'a route with another gateway and a value that is no flag are refused with what would be right, and nothing is made',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const conf = routedConf({}, '10.1.0.0/24')
       const net = network(node, conf)

@@ -17,13 +17,13 @@ beforeEach(() => {
 afterEach(() => room.remove())
 
 describe('addNetwork()', () => {
-  it('[L 28] passes each result on and gives the last', async () => {
+  it('passes each result on and gives the last', async () => {
     assert.deepEqual(await addNetwork(list(), at(), room.host), ADDED.two)
     assert.deepEqual(room.calls(), ['ADD one c1 eth0 /run/netns/pod', 'ADD two c1 eth0 /run/netns/pod'])
     assert.deepEqual(room.stdin('one', 'ADD'), { type: 'one', key: 1, cniVersion: '1.0.0', name: 'net' })
     assert.deepEqual(room.stdin('two', 'ADD'), { type: 'two', cniVersion: '1.0.0', name: 'net', prevResult: ADDED.one })
   })
-  it('[L 28] after a failure runs no further plugin, remembers nothing, and takes back what was added', async () => {
+  it('after a failure runs no further plugin, remembers nothing, and takes back what was added', async () => {
     room.answer('two', 'ADD', { code: 11, msg: 'no', details: 'later' }, 1)
     await assert.rejects(addNetwork(list({ plugins: ['one', 'two', 'three'] }), at(), room.host), {
       name: 'CniError',
@@ -35,7 +35,7 @@ describe('addNetwork()', () => {
     assert.deepEqual(room.stdin('one', 'DEL').prevResult, ADDED.one)
     assert.deepEqual(readdirSync(`${room.dir}/cache/results`), [])
   })
-  it('[L 28] tells what the rollback could not take back', async () => {
+  it('tells what the rollback could not take back', async () => {
     room.answer('two', 'ADD', { code: 7, msg: 'no' }, 1)
     room.answer('one', 'DEL', { code: 5, msg: 'busy', details: 'br0' }, 1)
     await assert.rejects(addNetwork(list(), at(), room.host), {
@@ -43,7 +43,7 @@ describe('addNetwork()', () => {
       details: 'rollback: plugin type="one" failed (del): busy: br0',
     })
   })
-  it('[L 28] takes everything back when the attachment cannot be remembered', async () => {
+  it('takes everything back when the attachment cannot be remembered', async () => {
     mkdirSync(`${room.dir}/cache/results/net-c1-eth0`, { recursive: true })
     await assert.rejects(addNetwork(list(), at(), room.host), { code: 5, message: /^Cannot/ })
     assert.deepEqual(room.calls('verbs').slice(-2), ['DEL two', 'DEL one'])
@@ -53,7 +53,7 @@ describe('addNetwork()', () => {
     await assert.rejects(addNetwork(list(), at(), room.host), { code: 7, message: /attached already/ })
     assert.deepEqual(room.calls('verbs'), ['ADD one', 'ADD two'])
   })
-  it('[L 27] hands each plugin the capabilities that it declares and that were supplied, and no capabilities key', async () => {
+  it('hands each plugin the capabilities that it declares and that were supplied, and no capabilities key', async () => {
     const plugins = [
       { type: 'one', capabilities: { ips: true, mac: true, bandwidth: false } },
       { type: 'two', Capabilities: { dns: true } },
@@ -99,7 +99,7 @@ describe('addNetwork()', () => {
     assert.equal(room.calls()[0], 'ADD one c1 eth0 /run/netns/pod K=V;IgnoreUnknown=1')
     assert.equal(room.calls().at(-1), 'STATUS two')
   })
-  it('[L 31] converts a result of another version before it passes it on', async () => {
+  it('converts a result of another version before it passes it on', async () => {
     room.answer('one', 'ADD', { cniVersion: '0.2.0', ip4: { ip: '10.1.0.2/24' } })
     await addNetwork(list(), at(), room.host)
     assert.deepEqual(room.stdin('two', 'ADD').prevResult, { cniVersion: '1.0.0', ips: [{ address: '10.1.0.2/24' }] })
@@ -119,7 +119,7 @@ describe('addNetwork()', () => {
 })
 
 describe('the cache', () => {
-  it('[L 32] keeps attachments apart, in libcni’s place, format and modes', async () => {
+  it('keeps attachments apart, in libcni’s place, format and modes', async () => {
     const args = { args: [['K', 'V']] as const, capabilityArgs: { ips: ['10.1.0.9'] } }
     await addNetwork(list(), at(args), room.host)
     await addNetwork(list(), at({ ifname: parse.ifname('net1') }), room.host)
@@ -143,7 +143,7 @@ describe('the cache', () => {
       result: ADDED.two,
     })
   })
-  it('[L 32] gives DEL and CHECK the arguments of ADD', async () => {
+  it('gives DEL and CHECK the arguments of ADD', async () => {
     const one = list({ plugins: [{ type: 'one', capabilities: { ips: true } }] })
     await addNetwork(one, at({ args: [['K', 'V']], capabilityArgs: { ips: ['10.1.0.9'] } }), room.host)
     await checkNetwork(one, at(), room.host)
@@ -157,7 +157,7 @@ describe('the cache', () => {
       [{ ips: ['10.1.0.9'] }, { ips: ['10.1.0.9'] }],
     )
   })
-  it('[L 33] holds whole entries only, whenever the writer is killed', async function () {
+  it('holds whole entries only, whenever the writer is killed', async function () {
     this.timeout(30_000)
     const key = { network: parse.network('net'), containerId: parse.containerId('c1'), ifname: parse.ifname('eth0') }
     const script = `const { writeCached } = await import(${JSON.stringify(join(import.meta.dir, '../../lib/runtime/cache.ts'))})
@@ -181,7 +181,7 @@ for (let i = 1; ; i++) writeCached(${JSON.stringify(room.host.cacheDir)}, { netw
 })
 
 describe('delNetwork()', () => {
-  it('[L 29] runs the plugins last first with the final result, forgets, and may come again', async () => {
+  it('runs the plugins last first with the final result, forgets, and may come again', async () => {
     await addNetwork(list(), at(), room.host)
     await delNetwork(list(), at(), room.host)
     assert.deepEqual(room.calls('verbs').slice(2), ['DEL two', 'DEL one'])
@@ -191,13 +191,13 @@ describe('delNetwork()', () => {
     assert.equal(room.calls().at(-1), 'DEL one c1 eth0')
     assert.equal(room.stdin('one', 'DEL').prevResult, undefined)
   })
-  it('[L 29] gives no previous result below 0.4.0', async () => {
+  it('gives no previous result below 0.4.0', async () => {
     const old = list({ cniVersion: '0.3.1' })
     await addNetwork(old, at(), room.host)
     await delNetwork(old, at(), room.host)
     assert.deepEqual(Object.keys(room.stdin('two', 'DEL')), ['type', 'cniVersion', 'name'])
   })
-  it('[L 29] goes on after a failing plugin, reports every failure, and remembers until all succeed', async () => {
+  it('goes on after a failing plugin, reports every failure, and remembers until all succeed', async () => {
     const three = list({ plugins: ['one', 'two', 'three'] })
     room.answer('three', 'ADD', ADDED.two)
     await addNetwork(three, at(), room.host)
@@ -222,7 +222,7 @@ describe('delNetwork()', () => {
 })
 
 describe('checkNetwork()', () => {
-  it('[L 30] runs the plugins in order with the remembered result', async () => {
+  it('runs the plugins in order with the remembered result', async () => {
     await addNetwork(list(), at(), room.host)
     await checkNetwork(list(), at(), room.host)
     assert.deepEqual(room.calls('verbs').slice(2), ['CHECK one', 'CHECK two'])
@@ -231,7 +231,7 @@ describe('checkNetwork()', () => {
       [ADDED.two, ADDED.two],
     )
   })
-  it('[L 30] does nothing with disableCheck, and is refused below 0.4.0 and for what is not attached', async () => {
+  it('does nothing with disableCheck, and is refused below 0.4.0 and for what is not attached', async () => {
     await addNetwork(list(), at(), room.host)
     await checkNetwork(list({ disableCheck: 'true' }), at(), room.host)
     assert.deepEqual(room.calls('verbs'), ['ADD one', 'ADD two'])
@@ -245,7 +245,7 @@ describe('checkNetwork()', () => {
     })
   })
   for (const torn of ['', '{"kind":', '{"kind":"other"}', 'null']) {
-    it(`[L 30] fails on a cache that holds ${JSON.stringify(torn)}; DEL does not, and removes it`, async () => {
+    it(`fails on a cache that holds ${JSON.stringify(torn)}; DEL does not, and removes it`, async () => {
       await addNetwork(list(), at(), room.host)
       writeFileSync(`${room.dir}/cache/results/net-c1-eth0`, torn)
       await assert.rejects(checkNetwork(list(), at(), room.host), {
@@ -258,7 +258,7 @@ describe('checkNetwork()', () => {
       assert.deepEqual(readdirSync(`${room.dir}/cache/results`), [])
     })
   }
-  it('[L 31] converts the remembered result to the version of the list', async () => {
+  it('converts the remembered result to the version of the list', async () => {
     await addNetwork(list({ cniVersion: '0.4.0' }), at(), room.host)
     await checkNetwork(list({ cniVersion: '1.1.0' }), at(), room.host)
     assert.deepEqual(room.stdin('one', 'CHECK').prevResult, {

@@ -37,7 +37,7 @@ const STEP = join(import.meta.dir, '../support/services-step.ts')
 describe('many Services', () => {
   for (const count of [5000, 30_000])
     it(
-      `SV47 among ${count} Services, a Service more, an endpoint less and a Service less are some elements of one transaction each, and nothing is listed`,
+      `among ${count} Services, a Service more, an endpoint less and a Service less are some elements of one transaction each, and nothing is listed`,
       inNamespaces(['node'], async ({ node }, test) => {
         test.timeout(120_000)
         const path = parse.netns(node.path)
@@ -115,7 +115,7 @@ describe('many Services', () => {
   )
 
   it(
-    'F7 what is read to forget connections of a UDP Service does not grow with the connections that the kernel has',
+    'what is read to forget connections of a UDP Service does not grow with the connections that the kernel has',
     inNamespaces(['node'], async ({ node }, test) => {
       test.timeout(120_000)
       const path = parse.netns(node.path)
@@ -160,7 +160,7 @@ describe('many Services', () => {
   )
 
   it(
-    'SV47 a first packet passes the same rules among 10 and among 30,000 Services',
+    'a first packet passes the same rules among 10 and among 30,000 Services',
     inNamespaces(['node'], async ({ node }, test) => {
       test.timeout(120_000)
       for (const line of ['addr add 10.0.0.254/32 dev lo', 'link set lo up', 'route add 11.0.0.0/8 dev lo'])

@@ -1,5 +1,4 @@
-// Tests agent/services and agent/parts/services.ts: ClusterIPs, with real packets. The numbers are those of the
-// acceptance list of Services.
+// Tests agent/services and agent/parts/services.ts: ClusterIPs, with real packets.
 import assert from 'node:assert/strict'
 import { plugin, until } from '../support/harness.ts'
 import { works } from '../support/host-ports.ts'
@@ -19,7 +18,7 @@ async function serve(fixture: Fixture, spec: object = {}): Promise<void> {
 
 describe('Services: ClusterIP', () => {
   it(
-    'SV1 SV6 SV7 SV9 SV10 TCP from pods of both nodes and from the node: spread evenly, and pods keep their address',
+    'TCP from pods of both nodes and from the node: spread evenly, and pods keep their address',
     withFixture(async (fixture) => {
       await serve(fixture)
       const answers = await fixture.tcp('p', VIP, 80, { count: 1000 })
@@ -38,7 +37,7 @@ describe('Services: ClusterIP', () => {
   )
 
   it(
-    'SV2 SV4 SV5 TCP and UDP on one port, several ports, and target ports that differ by endpoint',
+    'TCP and UDP on one port, several ports, and target ports that differ by endpoint',
     withFixture(async (fixture) => {
       const ports = [
         { name: 'web', port: 53 },
@@ -67,7 +66,7 @@ describe('Services: ClusterIP', () => {
   )
 
   it(
-    'SV8 a pod reaches itself through the VIP, in both families',
+    'a pod reaches itself through the VIP, in both families',
     withFixture(async (fixture) => {
       fixture.service('s', { clusterIPs: [VIP, VIP6] })
       fixture.slice('s', ['a'])
@@ -102,7 +101,7 @@ describe('Services: ClusterIP', () => {
   )
 
   it(
-    'SV11 SV13 SV14 SV46 a VIP that is gone answers nobody, and serves again; without an endpoint, and on an unknown port, it refuses at once',
+    'a VIP that is gone answers nobody, and serves again; without an endpoint, and on an unknown port, it refuses at once',
     withFixture(async (fixture) => {
       await serve(fixture)
       // A packet for a VIP that leaves the node may come back from a gateway, for ever.
@@ -131,7 +130,7 @@ describe('Services: ClusterIP', () => {
   )
 
   it(
-    'SV12 endpoints come and go: new connections only to those that are there, and old TCP connections stay',
+    'endpoints come and go: new connections only to those that are there, and old TCP connections stay',
     withFixture(async (fixture) => {
       await serve(fixture)
       const first = await fixture.hold('p', VIP, 80)
@@ -149,7 +148,7 @@ describe('Services: ClusterIP', () => {
   )
 
   it(
-    'SV15 SV16 a UDP client that never changes its port reaches the first endpoint that comes, and another one when that goes; all others keep their connections',
+    'a UDP client that never changes its port reaches the first endpoint that comes, and another one when that goes; all others keep their connections',
     withFixture(async (fixture) => {
       const udp = [{ port: 53, protocol: 'UDP' }]
       const ports = [{ name: '', port: 8080, protocol: 'UDP' }]
@@ -228,7 +227,7 @@ describe('Services: ClusterIP', () => {
   )
 
   it(
-    'SV16 a UDP client that never changes its port reaches the pod that takes over a host port, beside Services',
+    'a UDP client that never changes its port reaches the pod that takes over a host port, beside Services',
     withFixture(async (fixture) => {
       const { ns } = fixture.n1
       fixture.service('s', {
@@ -271,7 +270,7 @@ describe('Services: ClusterIP', () => {
   )
 
   it(
-    'SV17 SV43 a target port changes; a family is added, and removed',
+    'a target port changes; a family is added, and removed',
     withFixture(async (fixture) => {
       await serve(fixture)
       fixture.slice('s', ['a'], { ports: [{ name: '', port: 8081 }] })
@@ -294,7 +293,7 @@ describe('Services: ClusterIP', () => {
   )
 
   it(
-    'SV44 hints of nodes win over hints of zones, on each node; without one for a node its zone counts, then every endpoint',
+    'hints of nodes win over hints of zones, on each node; without one for a node its zone counts, then every endpoint',
     withFixture(async (fixture) => {
       const hinted = (pod: 'a' | 'b' | 'c', zone: string, node?: string) => ({
         pod,
@@ -326,7 +325,7 @@ describe('Services: ClusterIP', () => {
   )
 
   it(
-    'SV35 SV36 SV42 SV44 SV45 endpoints that are not ready or terminate, hints, labels that exclude, and ExternalName',
+    'endpoints that are not ready or terminate, hints, labels that exclude, and ExternalName',
     withFixture(async (fixture) => {
       const not = (pod: 'a' | 'b' | 'c') => ({ pod, conditions: { ready: false } })
       const ending = (pod: 'a' | 'b' | 'c') => ({ pod, conditions: { ready: false, serving: true, terminating: true } })

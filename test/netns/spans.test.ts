@@ -17,7 +17,7 @@ const metricsOf = async () => exposition(await (await fetch('http://agent/metric
 
 describe('what the agent learns of plugin calls', () => {
   it(
-    '[DG16] spans of a traced call go to the collector, under the runtime’s span; each call is counted; without the agent a call is the same',
+    'spans of a traced call go to the collector, under the runtime’s span; each call is counted; without the agent a call is the same',
     inCluster(
       2,
       (cluster) => [...fileStore(cluster, NETWORK), '--socket', SOCKET],

@@ -71,7 +71,7 @@ describe('static: what it refuses', () => {
   }
   for (const [what, { ipam = {}, more = {}, args = '', code = 7, msg }] of Object.entries(bad)) {
     it(
-      `[ST 147] ${what}: an error that names it; a bridge over it makes nothing`,
+      `${what}: an error that names it; a bridge over it makes nothing`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         const { ipam: own, ...rest } = staticConf(ipam ?? {}, more)
         const conf: Conf = { ...rest, ...(ipam && own ? { ipam: own } : {}) }
@@ -116,7 +116,7 @@ describe('static: what it refuses', () => {
   )
 
   it(
-    '[ST 148] DEL of what it never gave, and with a configuration that ADD refuses, succeeds; GC and STATUS have nothing to say',
+    'DEL of what it never gave, and with a configuration that ADD refuses, succeeds; GC and STATUS have nothing to say',
     inNamespaces(['node'], async ({ node }) => {
       for (const ipam of [{ addresses: DUAL }, { addresses: [{ address: 'x' }] }])
         assert.deepEqual(outcome(await call(node, { command: 'DEL', conf: staticConf(ipam), args: 'IP=x' })), [
@@ -140,7 +140,7 @@ describe('static: CHECK', () => {
     ],
   }
   it(
-    '[ST 149] passes for what ADD gave; fails for an address that is missing, one more, another length, another gateway, and without prevResult',
+    'passes for what ADD gave; fails for an address that is missing, one more, another length, another gateway, and without prevResult',
     inNamespaces(['node'], async ({ node }) => {
       const conf = staticConf({ addresses: DUAL })
       const check = (more: object, args = '') => ({
@@ -173,7 +173,7 @@ describe('static: CHECK', () => {
   )
 
   it(
-    '[ST 149] of a bridge over it fails when the configuration has another address by now',
+    'of a bridge over it fails when the configuration has another address by now',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, bridged({ addresses: DUAL }))
       const added = await net.add(pod)

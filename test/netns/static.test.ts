@@ -22,7 +22,7 @@ testPlugin({
 describe('static: what it gives', () => {
   for (const cniVersion of VERSIONS) {
     it(
-      `[ST 141] ${cniVersion}: one address and many, in order, with routes and dns, as the reference gives them where it is installed; DEL has nothing to do`,
+      `${cniVersion}: one address and many, in order, with routes and dns, as the reference gives them where it is installed; DEL has nothing to do`,
       inNamespaces(['node'], async ({ node }) => {
         const rest = {
           routes: [{ dst: '0.0.0.0/0' }, { dst: '192.0.2.0/24', gw: '10.1.0.9', priority: 7 }],
@@ -60,7 +60,7 @@ describe('static: what it gives', () => {
   }
 
   it(
-    '[ST 142] CNI_ARGS: IP is appended, and GATEWAY goes to what lies in its subnet and has none of its own',
+    'CNI_ARGS: IP is appended, and GATEWAY goes to what lies in its subnet and has none of its own',
     inNamespaces(['node'], async ({ node }) => {
       const conf = staticConf({ addresses: [DUAL[0], { address: '10.3.0.7/24', gateway: '10.3.0.1' }] })
       for (const args of [
@@ -92,16 +92,16 @@ describe('static: what it gives', () => {
 
   const asked = { args: { cni: { ips: ['10.2.0.3/24', 'fd00:2::3/64'] } }, runtimeConfig: { ips: ['10.3.0.3/24'] } }
   const sources: Record<string, { more: object; args?: string; gives: [string, string?][] }> = {
-    '[ST 143] args.cni.ips replaces configuration and CNI_ARGS': {
+    'args.cni.ips replaces configuration and CNI_ARGS': {
       more: { args: asked.args },
       args: 'IP=10.9.0.3/24',
       gives: [['10.2.0.3/24'], ['fd00:2::3/64']],
     },
-    '[ST 144] runtimeConfig.ips replaces the configuration': {
+    'runtimeConfig.ips replaces the configuration': {
       more: { runtimeConfig: asked.runtimeConfig },
       gives: [['10.3.0.3/24']],
     },
-    '[ST 145] of all three runtimeConfig.ips wins': {
+    'of all three runtimeConfig.ips wins': {
       more: asked,
       args: 'IP=10.9.0.3/24;GATEWAY=10.3.0.1',
       gives: [['10.3.0.3/24']],
@@ -155,7 +155,7 @@ describe('static: what it gives', () => {
 describe('static: under an interface plugin', () => {
   for (const type of ['bridge', 'ptp']) {
     it(
-      `[ST 141] [ST 142] ${type}: configured and asked-for addresses are on the link, answer, and go with it`,
+      `${type}: configured and asked-for addresses are on the link, answer, and go with it`,
       inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
         const ipam = {
           addresses: [
@@ -183,7 +183,7 @@ describe('static: under an interface plugin', () => {
   }
 
   it(
-    '[ST 146] two routes of one destination stay two in the result, and are one multipath route in the pod',
+    'two routes of one destination stay two in the result, and are one multipath route in the pod',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const routes = [
         { dst: '10.9.0.0/16', gw: '10.1.0.1' },

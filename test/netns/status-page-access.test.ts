@@ -28,7 +28,7 @@ const VIEWS = [
 describe('the status page for every reader', () => {
   const served = statusPage(10_262, { peers: zoned(40) })
 
-  it('[PG10] a link shows the same in another browser, and Back goes back', async () => {
+  it('a link shows the same in another browser, and Back goes back', async () => {
     const page = await served.visit('#/peers', { viewport: { width: 1280, height: 900 } })
     await page.fill('main input[type=search]', 'state:bad zone:b')
     await page.click('thead button:has-text("Round trip")')
@@ -49,12 +49,12 @@ describe('the status page for every reader', () => {
     await until(async () => (await page.inputValue('main input[type=search]')) === 'state:bad zone:b')
     assert.equal(page.url(), link)
   })
-  it('[PG10] marks a word that cannot be searched for, with the nearest', async () => {
+  it('marks a word that cannot be searched for, with the nearest', async () => {
     const page = await served.visit('#/peers?q=stat:silent')
     assert.equal(await text(page, '.mistakes'), '“stat” cannot be searched for; do you mean state?')
     assert.equal(await text(page, '.found'), '40 peers')
   })
-  it('[PG11] each key does what the help says, and none does in a field', async () => {
+  it('each key does what the help says, and none does in a field', async () => {
     const page = await served.visit('', { permissions: ['clipboard-read', 'clipboard-write'] })
     const at = async (hash: string) => until(async () => page.url().replace(/^[^#]*/, '') === hash)
     const keys = page.keyboard
@@ -92,7 +92,7 @@ describe('the status page for every reader', () => {
     await keys.press('1')
     await page.waitForSelector('main.overview')
   })
-  it('[PG11] Space holds the page still, and lets it go on', async () => {
+  it('Space holds the page still, and lets it go on', async () => {
     served.source.set({ peers: peers(3) })
     const page = await served.visit()
     await page.keyboard.press(' ')
@@ -104,7 +104,7 @@ describe('the status page for every reader', () => {
     await page.keyboard.press(' ')
     await until(async () => (await text(page, '.sentence')) === 'node-0 is degraded: something')
   })
-  it('[PG12] the arrow keys go through the grid, and Enter opens a peer', async () => {
+  it('the arrow keys go through the grid, and Enter opens a peer', async () => {
     const page = await served.visit('#/peers')
     await page.locator('[role=grid]').focus()
     const here = () => page.textContent('[role=gridcell]')
@@ -125,7 +125,7 @@ describe('the status page for every reader', () => {
     await page.waitForSelector('.peer')
     assert.equal(await text(page, '.peer h2'), 'node-1')
   })
-  it('[PG12] no rule of axe is broken, in each view, light and dark, at three widths', async function () {
+  it('no rule of axe is broken, in each view, light and dark, at three widths', async function () {
     this.timeout(120_000)
     everything()
     for (const colorScheme of ['light', 'dark'] as const) {
@@ -139,7 +139,7 @@ describe('the status page for every reader', () => {
             "axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] }).then(({ violations }) => violations.map((one) => one.id + ': ' + one.nodes.map(({ target, failureSummary }) => target + ' ' + failureSummary).slice(0, 3).join('; ')))",
           )
           assert.deepEqual(broken, [], `${view} ${colorScheme} ${width}`)
-          // [PG14] A page of 320 pixels is one of 1280 at 400 %.
+          // A page of 320 pixels is one of 1280 at 400 %.
           const isWide = await page.evaluate('document.documentElement.scrollWidth > innerWidth')
           assert.equal(isWide, false, `${view} is wider than ${width}`)
         }
@@ -147,7 +147,7 @@ describe('the status page for every reader', () => {
       }
     }
   })
-  it('[PG13] states are told apart without colours', async () => {
+  it('states are told apart without colours', async () => {
     served.source.set({ peers: [...zoned(16)].map((peer, i) => ({ ...peer, ...STATES[i % 5] })) })
     const page = await served.visit('#/peers?group=none')
     await until(async () => (await page.locator('tbody tr').count()) === 16)
@@ -162,7 +162,7 @@ describe('the status page for every reader', () => {
     const patterns = new Set((await page.evaluate(PATTERNS)) as string[])
     assert.equal(patterns.size, 4)
   })
-  it('[PG14] nothing moves when less motion is wanted, and the colours of the system are used', async () => {
+  it('nothing moves when less motion is wanted, and the colours of the system are used', async () => {
     const page = await served.visit('#/peers', { reducedMotion: 'reduce', forcedColors: 'active' })
     served.source.set({ peers: zoned(40).map((peer, i) => (i === 20 ? { ...peer, ...SILENT } : peer)) })
     await until(async () => /3 of 40|node-21/.test(await text(page, '.sentence')))
@@ -173,7 +173,7 @@ describe('the status page for every reader', () => {
     )
     assert.equal(colour, 'Highlight')
   })
-  it('[PG18] hostile names do nothing: markup is text, bidi is shown, 10 kB do not break the page', async () => {
+  it('hostile names do nothing: markup is text, bidi is shown, 10 kB do not break the page', async () => {
     const names = [
       '<img src=x onerror=alert(1)>',
       '\u202egnp.exe',
@@ -199,7 +199,7 @@ describe('the status page for every reader', () => {
       assert.equal(await page.evaluate('document.documentElement.scrollWidth > innerWidth'), false, view)
     }
   })
-  it('[PG18] runs no script that somebody put in', async () => {
+  it('runs no script that somebody put in', async () => {
     const page = await served.visit()
     await page
       .evaluate("document.body.append(Object.assign(document.createElement('script'), { textContent: '' }))")
@@ -217,7 +217,7 @@ describe('the status page for every reader', () => {
     served.visits[0]?.complaints.splice(0)
     served.visits[0]?.requests.splice(0)
   })
-  it('[PG21] without a script, the page has the state and its reasons', async () => {
+  it('without a script, the page has the state and its reasons', async () => {
     served.source.set({ degraded: ['node-2 does not answer'] })
     const page = await served.visit('', { javaScriptEnabled: false })
     assert.match(
@@ -225,7 +225,7 @@ describe('the status page for every reader', () => {
       /node-0: degraded[\s\S]*40 peers, 2 of them unreachable[\s\S]*node-2 does not answer/,
     )
   })
-  it('[PG23] works below the path of a proxy, by http and by https', async () => {
+  it('works below the path of a proxy, by http and by https', async () => {
     for (const scheme of ['http', 'https'] as const) {
       const proxied = await proxy(served.url, scheme)
       try {
@@ -248,7 +248,7 @@ describe('the status page for every reader', () => {
       }
     }
   })
-  it('[PG24] what is copied or printed is the text of the page', async () => {
+  it('what is copied or printed is the text of the page', async () => {
     const page = await served.visit('#/peers?q=state:bad')
     await until(async () => (await page.locator('tbody tr').count()) === 2)
     await page.emulateMedia({ media: 'print' })

@@ -34,7 +34,7 @@ describe('the status page', () => {
   const served = statusPage(10_261, { peers: peers(3) })
   const sentence = (page: Page) => text(page, '.sentence')
 
-  it('[PG1] the first glance names the two that are lost, at 3, 100, 1,000 and 5,000 peers', async () => {
+  it('the first glance names the two that are lost, at 3, 100, 1,000 and 5,000 peers', async () => {
     const page = await served.visit('', { viewport: { width: 1280, height: 900 } })
     for (const count of [3, 100, 1000, 5000]) {
       served.source.set({
@@ -58,7 +58,7 @@ describe('the status page', () => {
       if (count > 3) await until(async () => (await redCells(page)) >= 2)
     }
   })
-  it('[PG1] the cause that the doctor found stands before what follows from it, with the command to copy', async () => {
+  it('the cause that the doctor found stands before what follows from it, with the command to copy', async () => {
     served.source.set({
       peers: zoned(3, [2]),
       degraded: ['no answer over the overlay from node-2', `${FINDING.text}; run ${FINDING.commands[0]}`],
@@ -89,7 +89,7 @@ describe('the status page', () => {
       ['node-0 is not ready: 2 routes are missing', 'not ready · node-0 · plumb'],
     )
     assert.match(await text(page, '.own'), /Kernel objects\s+10\s+2 not as wanted, 5 repaired/)
-    // [FU5]
+    //
     served.source.set({ ready: true, reasons: [], degraded: ['another program undoes a route'] })
     await until(async () => (await text(page, '.pill')) === '▲ Degraded')
     assert.equal(await sentence(page), 'node-0 is degraded: another program undoes a route')
@@ -116,14 +116,14 @@ describe('the status page', () => {
     // While nobody listens a browser says so on its console.
     served.visits[0]?.complaints.splice(0)
   })
-  it('[PG16] loads itself again when the agent is another version', async () => {
+  it('loads itself again when the agent is another version', async () => {
     const page = await served.visit()
     await page.evaluate('window.still = true')
     served.source.set({ version: '9.9.9' })
     await until(async () => (await page.evaluate('window.still').catch(() => true)) === undefined, 15_000)
     await until(async () => /plumb 9\.9\.9/.test(await text(page, '.who')))
   })
-  it('[F 30] [PG5] a peer that cannot be reached is red and first, and its page has the reason and its objects', async () => {
+  it('a peer that cannot be reached is red and first, and its page has the reason and its objects', async () => {
     served.source.set({
       peers: peers(10).map((peer, i) =>
         i === 6 ? { ...peer, backend: 'host-gw', problem: '198.51.0.7 is not on a link of this node' } : peer,
@@ -153,7 +153,7 @@ describe('the status page', () => {
     await page.goBack()
     await page.waitForSelector('.cards')
   })
-  it('[PG6] has the pods of the node: a new one at once, their traffic, their policies, and who may reach one', async () => {
+  it('has the pods of the node: a new one at once, their traffic, their policies, and who may reach one', async () => {
     const pod = (n: number, change: Partial<PodView> = {}): PodView => ({
       pod: `shop/cart-${n}`,
       container: `c${n}`.repeat(20),
@@ -214,7 +214,7 @@ describe('the status page', () => {
     assert.match(await text(page, '.egress'), /Everybody: no policy selects it/)
     assert.match(await text(page, '.pod'), /Host ports\s+80\/tcp/)
   })
-  it('[PG7] has which namespaces reach which, and behind a cell the pods and what decides', async () => {
+  it('has which namespaces reach which, and behind a cell the pods and what decides', async () => {
     Object.assign(served.source, {
       policyMatrix: () => ({ namespaces: ['shop', 'web'], rows: ['op', '-c'] }),
       policyCell: (from: string, to: string) => ({
@@ -245,7 +245,7 @@ describe('the status page', () => {
     await page.goBack()
     await page.waitForSelector('.matrix')
   })
-  it('[PG7] says what policies would change that nobody has applied, and why a text is none', async () => {
+  it('says what policies would change that nobody has applied, and why a text is none', async () => {
     const asked: Drafts[] = []
     Object.assign(served.source, {
       policyMatrix: () => ({ namespaces: ['shop', 'web'], rows: ['op', '-c'] }),
@@ -295,7 +295,7 @@ describe('the status page', () => {
     ])
     assert.match(await text(page, '.drafts'), /6 more pairs/)
   })
-  it('[PG8] has what has happened, the newest first, and finds kinds of it', async () => {
+  it('has what has happened, the newest first, and finds kinds of it', async () => {
     const page = await served.visit('#/events')
     served.source.set({ peers: zoned(3, [2]), degraded: ['no answer over the overlay from node-2'] })
     await until(async () => (await page.locator('tbody tr').count()) === 4)
@@ -364,7 +364,7 @@ describe('the status page', () => {
     served.source.set({ services: { ...counts, services: 0, programming: programming(10) } })
     await until(async () => (await text(page, '.services .title')).includes('half within 250 ms, 99 % within 500 ms'))
   })
-  it('[BE40] has a table of the sessions of BGP: those that are away first, with the reason; a search finds them', async () => {
+  it('has a table of the sessions of BGP: those that are away first, with the reason; a search finds them', async () => {
     const session = { kind: 'peer', asn: 65_000, state: 'Established', received: 2, sent: 1 } as const
     const address = (ip: string) => ({ name: ip, address: parseIp(ip) })
     const bgp = {

@@ -78,7 +78,7 @@ describe('the file store, between processes', () => {
     })
   }
 
-  it('8 at once for 3 subnets: 3 have one each, 5 hear that there is none left [F 5, F 6]', async () => {
+  it('8 at once for 3 subnets: 3 have one each, 5 hear that there is none left', async () => {
     const { dir, list } = network()
     const children = Array.from({ length: 8 }, (_, i) =>
       start(
@@ -183,7 +183,7 @@ describe('the file store, on its disk', () => {
     await seen.end()
   })
 
-  it('[FA4] a folder that is gone, empty, or another one with a configuration is away: what is known stays, nothing is written there; it goes on when it is back', async () => {
+  it('a folder that is gone, empty, or another one with a configuration is away: what is known stays, nothing is written there; it goes on when it is back', async () => {
     const kept = network()
     const { dir, open, put } = { ...network({ pollMs: 50 }), put: kept.put }
     await put('10.5.1.0-24', encodeValue(draft('', 2)))
@@ -234,7 +234,7 @@ describe('the file store, on its disk', () => {
     }
   })
 
-  it('[FA4] the folder is never made, with a configuration of its own neither', async () => {
+  it('the folder is never made, with a configuration of its own neither', async () => {
     const { dir, open } = bare({ config: SMALL })
     rmSync(dir, { recursive: true })
     const store = await open()

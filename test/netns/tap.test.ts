@@ -30,7 +30,7 @@ testPlugin({
 
 describe('tap', () => {
   it(
-    '[TAP 107] owner, group, multiQueue, mtu and mac are on the link, which is up and marked; the result says what it is like, and CHECK finds what changed',
+    'owner, group, multiQueue, mtu and mac are on the link, which is up and marked; the result says what it is like, and CHECK finds what changed',
     onNode(async ({ node, pod }) => {
       for (const [keys, args, want] of [
         [{}, '', { user: undefined, group: undefined, queues: false, mtu: 1500 }],
@@ -91,7 +91,7 @@ describe('tap', () => {
   )
 
   it(
-    "[TAP 107] without ipam a link that is up; dns is the pool's unless the configuration has its own; wrong values are refused with what would be right",
+    "without ipam a link that is up; dns is the pool's unless the configuration has its own; wrong values are refused with what would be right",
     onNode(async ({ node, pod }) => {
       const bare = network(node, tap({ ipam: undefined }))
       const result = await bare.add(pod)
@@ -133,7 +133,7 @@ describe('tap', () => {
   )
 
   it(
-    '[TAP 107] on a node without /dev/net/tun STATUS says 50, ADD why, nothing is left, and DEL works',
+    'on a node without /dev/net/tun STATUS says 50, ADD why, nothing is left, and DEL works',
     onNode(async ({ node, pod }) => {
       const net = network(node, tap())
       // In a mount namespace of its own.
@@ -150,7 +150,7 @@ describe('tap', () => {
     }),
   )
 
-  it('[TAP 107] where SELinux is on, the tool that makes the tap runs in the context that was asked for, and no other does', () => {
+  it('where SELinux is on, the tool that makes the tap runs in the context that was asked for, and no other does', () => {
     const plugin = tapPlugin as unknown as InterfacePlugin<never>
     const conf = read(plugin.conf, {
       name: 'net',
@@ -205,7 +205,7 @@ describe('tap', () => {
   })
 
   it(
-    '[TAP 108] a port of a bridge of the pod, which CHECK knows',
+    'a port of a bridge of the pod, which CHECK knows',
     onNode(async ({ node, pod }) => {
       await pod.ip('link', 'add', 'br5', 'type', 'bridge')
       const net = network(node, tap({ bridge: 'br5', ipam: undefined }))
@@ -227,7 +227,7 @@ describe('tap', () => {
   )
 
   it(
-    '[TAP 109] a taken interface name is an error, and the other link, itself a tap, stays as it is, also by the DEL and the GC that follow',
+    'a taken interface name is an error, and the other link, itself a tap, stays as it is, also by the DEL and the GC that follow',
     onNode(async ({ node, pod }) => {
       const others = network(node, tap())
       await others.add(pod)

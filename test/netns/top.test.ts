@@ -57,7 +57,7 @@ describe('plumb top', () => {
         degraded: [`no answer over the overlay from ${name}`],
       })
 
-    it('[PG1] [PG4] shows the node and its peers, and a lost peer first, within a moment', async () => {
+    it('shows the node and its peers, and a lost peer first, within a moment', async () => {
       const screen = top([])
       await sees(screen, 'node-0 is ready; 40 peers, 0 with a problem')
       assert.match(screen.lines[0] ?? '', /^plumb top {2}node-0 {2}\d\d:\d\d:\d\d {2}nodes$/)
@@ -69,7 +69,7 @@ describe('plumb top', () => {
       await sees(screen, 'node-0 is ready; 40 peers')
       await lacks(screen, '✕')
     })
-    it('[PG10] [PG11] has the keys: rows, search, problems, sort, views, details, help, pause', async () => {
+    it('has the keys: rows, search, problems, sort, views, details, help, pause', async () => {
       lose('node-33')
       const screen = top([])
       await sees(screen, '✕ node-33')
@@ -189,7 +189,7 @@ describe('plumb top', () => {
     })
   })
 
-  it('[PG22] watches a fleet by addresses: the sentence, the dead first, one way only', async () => {
+  it('watches a fleet by addresses: the sentence, the dead first, one way only', async () => {
     const members = cluster(6)
     const [first, , third] = members as [Member, Member, Member]
     first.source.set({
@@ -215,7 +215,7 @@ describe('plumb top', () => {
     assert.match(done.stdout, /\n✕ +127\.0\.1\.6:9469 +dead/)
   })
 
-  it('[PG22] watches a cluster by its kubeconfig, and what the role refuses is one sentence', async () => {
+  it('watches a cluster by its kubeconfig, and what the role refuses is one sentence', async () => {
     const server = await kubeServer()
     const [member] = cluster(1) as [Member]
     const served = await serveHealth({ address: member.ip, port: PORT, socket: '/run/one.sock' }, member.source)

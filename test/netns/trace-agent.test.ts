@@ -104,7 +104,7 @@ const hop = ({ hops }: Said, name: string) => hops.find((one) => one.hop === nam
 
 describe('plumb trace beside an agent', () => {
   it(
-    '[DG6] a policy denies ingress or egress: the policy by its objects, and the rule of nft',
+    'a policy denies ingress or egress: the policy by its objects, and the rule of nft',
     inNode(async (fixture, node, trace) => {
       isLostAt(
         await trace('x/a', 'x/b', '80'),
@@ -159,7 +159,7 @@ describe('plumb trace beside an agent', () => {
     }),
   )
   it(
-    '[DG6] a ClusterIP leads to an endpoint, also from the node and by a NodePort; one without endpoints refuses',
+    'a ClusterIP leads to an endpoint, also from the node and by a NodePort; one without endpoints refuses',
     inNode(async ({ ip }, node, trace) => {
       for (const to of [VIP, 'x/web', 'web.x.svc', 'web.x.svc.cluster.local']) {
         const said = await trace('x/c', to, '8080')
@@ -190,7 +190,7 @@ describe('plumb trace beside an agent', () => {
     }),
   )
   it(
-    '[DG6] packets to the outside get the address of the node',
+    'packets to the outside get the address of the node',
     inNode(async (_, node, trace) => {
       await node.ns.exec(['sh', '-c', 'echo 1 >/proc/sys/net/ipv4/ip_forward'])
       const said = await trace('x/a', UNDERLAY.v4(254), '80')

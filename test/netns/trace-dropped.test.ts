@@ -12,7 +12,7 @@ const connect = (host: string, port: number) =>
 
 describe('plumb trace --dropped', () => {
   it(
-    '[DG6] names the hop and the rule for packets that a rule drops, once for each two ends, and counts them',
+    'names the hop and the rule for packets that a rule drops, once for each two ends, and counts them',
     onNode(async ({ node, a, b }) => {
       await sh(
         node,
@@ -47,7 +47,7 @@ describe('plumb trace --dropped', () => {
     }),
   )
   it(
-    "[DG6] names the kernel's reason where no rule drops the packets, and nothing on a healthy node",
+    "names the kernel's reason where no rule drops the packets, and nothing on a healthy node",
     onNode(async ({ node, a, b }) => {
       const send = async () => {
         await Promise.all([a, b].map((pod) => pod.exec(['ping', '-c2', '-i0.2', '-W1', ...SIZE, OUT])))
@@ -85,7 +85,7 @@ describe('plumb trace --dropped', () => {
     }),
   )
   it(
-    '[DG8] leaves nothing after a kill, and refuses what it cannot do',
+    'leaves nothing after a kill, and refuses what it cannot do',
     onNode(async ({ node }) => {
       const child = waiting(node, ['--dropped'])
       await until(async () => (await node.exec(['nft', 'list', 'tables'])).stdout.includes('plumb_trace'))

@@ -18,7 +18,7 @@ const [A, B, OUT] = ['10.1.0.2', '10.1.0.3', '192.0.2.9'] as const
 
 describe('plumb trace --live', () => {
   it(
-    '[DG6] --live sends nothing, and follows a packet of a program: TCP, UDP, echo requests, both families',
+    '--live sends nothing, and follows a packet of a program: TCP, UDP, echo requests, both families',
     onNode(async ({ node, a, b }) => {
       const end = await listening(b, TCP)
       try {
@@ -58,7 +58,7 @@ describe('plumb trace --live', () => {
     }),
   )
   it(
-    '[DG6] --live says at which hop a packet of a program is lost, and why',
+    '--live says at which hop a packet of a program is lost, and why',
     onNode(async ({ node, a }) => {
       // Links of other tests on this machine have the same names. The size tells these packets from theirs.
       const ping = () => a.exec(['ping', '-c1', '-W1', '-s', '91', OUT])
@@ -86,7 +86,7 @@ describe('plumb trace --live', () => {
     }),
   )
   it(
-    '[DG7] beside a map of 50,000 elements --live waits after at most 2 seconds, and ends within 2 of the packet',
+    'beside a map of 50,000 elements --live waits after at most 2 seconds, and ends within 2 of the packet',
     onNode(async ({ node, a }) => {
       await loadElements(node, B)
       const started = performance.now()
@@ -105,7 +105,7 @@ describe('plumb trace --live', () => {
     }),
   )
   it(
-    '[DG8] a --live that is killed while it waits leaves nothing that the next trace does not remove',
+    'a --live that is killed while it waits leaves nothing that the next trace does not remove',
     onNode(async ({ node, a }) => {
       const child = waiting(node, ['--live', A, B])
       await until(async () => (await a.exec(['nft', 'list', 'tables'])).stdout.includes('plumb_trace'))

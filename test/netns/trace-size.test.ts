@@ -6,7 +6,7 @@ const [A, B, OUT, FAR] = ['10.1.0.2', '10.1.0.3', '192.0.2.9', '10.9.0.9'] as co
 
 describe('plumb trace --size', () => {
   it(
-    '[DG6] a link of the sender or of the node takes smaller packets: its name and its MTU',
+    'a link of the sender or of the node takes smaller packets: its name and its MTU',
     onNode(async ({ node, a }) => {
       for (const [to, ...words] of [[OUT], [B], ['node'], [OUT, '99/udp'], ['10.1.0.1', '99']] as const) {
         const said = await traced(node, A, to, ...words, '--size', '1500')
@@ -30,7 +30,7 @@ describe('plumb trace --size', () => {
     }),
   )
   it(
-    '[DG6] DR18: the MTU of a tunnel is too large for the uplink: its packet is sent in pieces, which get lost',
+    'DR18: the MTU of a tunnel is too large for the uplink: its packet is sent in pieces, which get lost',
     onNode(async ({ node, outside }) => {
       const tunnel = (local: string, remote: string, ip: string) =>
         `ip link add vx0 mtu 1500 type vxlan id 9 dstport 8472 local ${local} remote ${remote}
@@ -54,7 +54,7 @@ describe('plumb trace --size', () => {
     }),
   )
   it(
-    '[DG6] DR19: a path loses large packets and nobody says so, and a path that loses all',
+    'DR19: a path loses large packets and nobody says so, and a path that loses all',
     onNode(async ({ node, outside }) => {
       await sh(
         outside,

@@ -20,7 +20,7 @@ const UDP = "const s = require('node:dgram').createSocket('udp6'); s.bind(53, ':
 
 describe('plumb trace on one node', () => {
   it(
-    '[DG6] a packet between pods of a bridge arrives, and the answer comes back',
+    'a packet between pods of a bridge arrives, and the answer comes back',
     onNode(async ({ node, a, b }) => {
       const echo = await traced(node, a.path, b.path)
       arrives(echo)
@@ -45,7 +45,7 @@ describe('plumb trace on one node', () => {
     }),
   )
   it(
-    '[DG6] a packet to the node, from the node, and to the outside arrives',
+    'a packet to the node, from the node, and to the outside arrives',
     onNode(async ({ node }) => {
       for (const [from, to] of [
         [A, '10.1.0.1'],
@@ -61,7 +61,7 @@ describe('plumb trace on one node', () => {
     }),
   )
   it(
-    '[DG6] forwarding is off, there is no route, the reverse path filter drops: hop and reason',
+    'forwarding is off, there is no route, the reverse path filter drops: hop and reason',
     onNode(async ({ node, a, outside }) => {
       await sh(node, 'sysctl -qw net.ipv4.ip_forward=0')
       isLostAt(await traced(node, A, OUT), 'route', /does not forward: net\.ipv4\.ip_forward is 0/, /IP_INADDRERRORS/)
@@ -82,7 +82,7 @@ describe('plumb trace on one node', () => {
     }),
   )
   it(
-    "[DG6] another program's chain drops or rejects: the chain and the rule",
+    "another program's chain drops or rejects: the chain and the rule",
     onNode(async ({ node, a, b }) => {
       await sh(node, 'iptables -P FORWARD DROP')
       isLostAt(
@@ -118,7 +118,7 @@ describe('plumb trace on one node', () => {
     }),
   )
   it(
-    '[DG6] the answer is dropped: the trace says so',
+    'the answer is dropped: the trace says so',
     onNode(async ({ node }) => {
       await sh(
         node,
@@ -134,7 +134,7 @@ describe('plumb trace on one node', () => {
     }),
   )
   it(
-    '[DG9] IPv6 on a bridge and to the outside',
+    'IPv6 on a bridge and to the outside',
     onNode(async ({ node }) => {
       for (const to of ['fd01::3', 'fd01::1', '2001:db8:9::9']) arrives(await traced(node, 'fd01::2', to))
       isLostAt(await traced(node, 'fd01::2', 'fd01::3', '80'), 'receiver', /no program listens/, /RST/)
@@ -145,7 +145,7 @@ describe('plumb trace on one node', () => {
     }),
   )
   it(
-    '[DG9] pods on links of their own, as ptp makes them, both families; the answer as a part of its connection',
+    'pods on links of their own, as ptp makes them, both families; the answer as a part of its connection',
     onNode(async ({ node, a, b }) => {
       const own = [
         ['a', 2],
@@ -200,7 +200,7 @@ describe('plumb trace on one node', () => {
     }),
   )
   it(
-    '[DG8] what a killed trace leaves is removed by the next one; two traces at once do not disturb each other',
+    'what a killed trace leaves is removed by the next one; two traces at once do not disturb each other',
     onNode(async ({ node, a, b }) => {
       const [one, other] = await Promise.all([traced(node, A, B), traced(node, B, A)])
       arrives(one)
@@ -221,7 +221,7 @@ describe('plumb trace on one node', () => {
     }),
   )
   it(
-    '[DG7] beside a map of 50,000 elements a trace takes at most 2 seconds',
+    'beside a map of 50,000 elements a trace takes at most 2 seconds',
     onNode(async ({ node }) => {
       await loadElements(node, B)
       const started = performance.now()

@@ -27,7 +27,7 @@ describe('tuning: CHECK', () => {
     },
   }
   it(
-    `[TU 208] names each attribute that is otherwise: ${Object.keys(faults).join(', ')}; another ADD puts it right`,
+    `names each attribute that is otherwise: ${Object.keys(faults).join(', ')}; another ADD puts it right`,
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = chain(node, { type: 'tuning', ...ALL, mac: MAC.toUpperCase(), sysctl: { 'net.core.somaxconn': '9' } })
       const prevResult = await net.add(pod)
@@ -52,7 +52,7 @@ describe('tuning: CHECK', () => {
   )
 
   it(
-    '[TU 208] says nothing of what is not asked for: a link that somebody else made promiscuous',
+    'says nothing of what is not asked for: a link that somebody else made promiscuous',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = chain(node, { type: 'tuning', mtu: 1400 })
       const prevResult = await net.add(pod)
@@ -65,7 +65,7 @@ describe('tuning: CHECK', () => {
 describe('tuning: DEL', () => {
   for (const way of ['named', 'not named', 'gone'] as const)
     it(
-      `[TU 209] with the namespace ${way}: the state file goes, and a second DEL starts no tool`,
+      `with the namespace ${way}: the state file goes, and a second DEL starts no tool`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         const net = chain(node, { type: 'tuning', mtu: 1400 })
         await net.add(pod)

@@ -67,7 +67,7 @@ describe('tuning: ADD', () => {
   }
   for (const [what, { keys, args }] of Object.entries(sources)) {
     it(
-      `[TU 202] sets mac, mtu, promisc, allmulti and txQLen by ${what}; the state file says what was, and DEL puts it back`,
+      `sets mac, mtu, promisc, allmulti and txQLen by ${what}; the state file says what was, and DEL puts it back`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         const dataDir = mkdtempSync('/run/state-')
         const net = chain(node, { type: 'tuning', dataDir, ...keys })
@@ -84,7 +84,7 @@ describe('tuning: ADD', () => {
           readFileSync(file, 'utf8'),
           `{\n "mac": "${was['mac']}",\n "promisc": false,\n "mtu": 1500,\n "allmulti": false,\n "txQLen": ${was['txQLen']}\n}`,
         )
-        // [TU 203] and with them the result.
+        // and with them the result.
         assert.deepEqual(
           result['interfaces'].map(({ name, mac, mtu }: Row) => [
             name === outer ? 'outer' : name,
@@ -108,7 +108,7 @@ describe('tuning: ADD', () => {
   }
 
   it(
-    '[TU 203] the mac is told of every entry of that name, and what a version does not know is left out',
+    'the mac is told of every entry of that name, and what a version does not know is left out',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       await pod.ip('link', 'add', 'eth0', 'type', 'veth', 'peer', 'name', 'eth0', 'netns', node.path)
       const net = chain(node, { cniVersion: '1.0.0', type: 'tuning', mac: MAC, mtu: 1300 })
@@ -129,7 +129,7 @@ describe('tuning: ADD', () => {
   )
 
   it(
-    '[TU 204] sysctls with IFNAME, with slashes, and of a link whose name has a dot; DEL puts back those of the link and leaves those of the pod',
+    'sysctls with IFNAME, with slashes, and of a link whose name has a dot; DEL puts back those of the link and leaves those of the pod',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const ifname = 'eth0.7'
       const net = chain(node, {
@@ -159,7 +159,7 @@ describe('tuning: ADD', () => {
   )
 
   it(
-    '[TU 207] sysctls of args.cni alone work, and win over those of the file',
+    'sysctls of args.cni alone work, and win over those of the file',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = chain(node, { type: 'tuning' })
       await net.add(pod, { args: { cni: { sysctl: { 'net.core.somaxconn': '77' } } } })
@@ -263,7 +263,7 @@ describe('tuning: ADD', () => {
   }
   for (const [what, { keys, says, list, code = 7 }] of Object.entries(refused)) {
     it(
-      `[TU 204] [TU 206] ${what}: refused, and nothing is changed`,
+      `${what}: refused, and nothing is changed`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         mkdirSync('/etc/cni/tuning', { recursive: true })
         if (list) writeFileSync(LIST, list)
@@ -286,7 +286,7 @@ describe('tuning: ADD', () => {
   }
 
   it(
-    '[TU 204] what the list has may be set: an expression is found anywhere in the name as it is written',
+    'what the list has may be set: an expression is found anywhere in the name as it is written',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       mkdirSync('/etc/cni/tuning', { recursive: true })
       writeFileSync(LIST, '^nothing$\n\n  (?i)CORE.SOM[[:lower:]]+$\n')
@@ -300,7 +300,7 @@ describe('tuning: ADD', () => {
   )
 
   it(
-    '[TU 205] a key that stands twice is refused by name, as an interface name with a slash is, before anything is changed',
+    'a key that stands twice is refused by name, as an interface name with a slash is, before anything is changed',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = chain(node, { type: 'tuning', sysctl: { 'net.core.somaxconn': '3' } })
       const prevResult = await net.link(pod)

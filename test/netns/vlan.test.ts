@@ -11,7 +11,7 @@ const GIVEN = { ips: [{ address: '10.1.0.2/24', gateway: '10.1.0.1' }] } as unkn
 const conf = (keys: object = {}) => lanConf('vlan', { master: 'eth1', vlanId: 5, ...keys })
 
 describe('vlan, as far as no kernel has to make one', () => {
-  it("[VL 99] [VL 100] of the mtu that was asked for, or its master's; the result has that and the master's MAC", () => {
+  it("of the mtu that was asked for, or its master's; the result has that and the master's MAC", () => {
     const { lines, result } = told(vlan, { type: 'vlan', master: 'eth1', vlanId: 100, mtu: 1400 }, GIVEN)
     assert.match(lines, /^node ip: link add link eth1 name plumb… mtu 1400 netns \/run\/netns\/pod type vlan id 100$/m)
     assert.deepEqual(result.interfaces, [
@@ -24,7 +24,7 @@ describe('vlan, as far as no kernel has to make one', () => {
     ])
   })
 
-  it('[VL 104] linkInContainer: the tool is told in the pod; [VL 105] without ipam a link without addresses', () => {
+  it('linkInContainer: the tool is told in the pod; without ipam a link without addresses', () => {
     assert.equal(
       told(vlan, { type: 'vlan', master: 'eth1', vlanId: 5, linkInContainer: true }).lines,
       `pod ip: link add link eth1 name plumb… type vlan id 5
@@ -34,7 +34,7 @@ pod ip: link set dev eth0 up`,
   })
 
   it(
-    "[VL 101] [VL 105] an mtu above the master's or below zero, VLAN 4095 and -1, no master or an unknown one: refused with what would be right, and nothing changes",
+    "an mtu above the master's or below zero, VLAN 4095 and -1, no master or an unknown one: refused with what would be right, and nothing changes",
     onLan(['pod'], async ({ node, pod }) => {
       const before = [await snapshot(node), await snapshot(pod)]
       const net = network(node, conf())

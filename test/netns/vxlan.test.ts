@@ -25,7 +25,7 @@ testBackend(vxlan, true)
 
 describe('vxlan', () => {
   it(
-    '[F 15] the device, its address, neighbours, FDB entries and routes are flannel’s, except our number where an object can carry one',
+    'the device, its address, neighbours, FDB entries and routes are flannel’s, except our number where an object can carry one',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { backend: vxlan, nexthops: false })
       await a.reach([b])
@@ -64,7 +64,7 @@ describe('vxlan', () => {
   )
 
   it(
-    '[F 18] the VTEP MAC of a peer changes: neighbour and FDB entry follow, the old FDB entry is gone, packets pass',
+    'the VTEP MAC of a peer changes: neighbour and FDB entry follow, the old FDB entry is gone, packets pass',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { backend: vxlan })
       await a.reach([b])
@@ -83,7 +83,7 @@ describe('vxlan', () => {
   )
 
   it(
-    '[F 18] the address of a peer changes: its FDB entry follows',
+    'the address of a peer changes: its FDB entry follows',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { backend: vxlan })
       await a.reach([b])
@@ -103,7 +103,7 @@ describe('vxlan', () => {
   )
 
   it(
-    '[BE24] a VNI of eight digits: the devices have names that fit, and packets of full size pass',
+    'a VNI of eight digits: the devices have names that fit, and packets of full size pass',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const all = await cluster(ns, { backend: vxlan, options: { VNI: 16_777_215 } })
       const [a, b] = all
@@ -117,7 +117,7 @@ describe('vxlan', () => {
 
   for (const [what, options] of Object.entries({ Port: { Port: 4789 }, GBP: { GBP: true } })) {
     it(
-      `[F 23] an incompatible device (${what}) is made again with everything on it, in one step, and packets pass`,
+      `an incompatible device (${what}) is made again with everything on it, in one step, and packets pass`,
       inNamespaces(['lan', 'a', 'b'], async (ns) => {
         const [a, b] = await cluster(ns, { backend: vxlan })
         await a.reach([b])
@@ -135,7 +135,7 @@ describe('vxlan', () => {
   }
 
   it(
-    '[F 23] an incompatible device that flannel left (VNI of another, local address) is made again',
+    'an incompatible device that flannel left (VNI of another, local address) is made again',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { backend: vxlan })
       await a.ns.ip(
@@ -149,7 +149,7 @@ describe('vxlan', () => {
   )
 
   it(
-    '[F 23] MTU and learning are changed in place, and the peers stay',
+    'MTU and learning are changed in place, and the peers stay',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { backend: vxlan })
       await b.reach([a])
@@ -169,7 +169,7 @@ describe('vxlan', () => {
   )
 
   it(
-    '[F 25] DirectRouting: a route to a peer on the same link, a tunnel to another; it switches with the underlay without losing a packet, and the old entries go',
+    'DirectRouting: a route to a peer on the same link, a tunnel to another; it switches with the underlay without losing a packet, and the old entries go',
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
       const [first, b, c] = await cluster(ns, { backend: vxlan, options: { DirectRouting: true } })
       const all = [first, b, c]
@@ -205,7 +205,7 @@ describe('vxlan', () => {
   )
 
   it(
-    '[BE2] DirectRouting: a node with a /32 address and rp_filter, whose peers see it on their link, gets packets by the tunnel and answers by it',
+    'DirectRouting: a node with a /32 address and rp_filter, whose peers see it on their link, gets packets by the tunnel and answers by it',
     inNamespaces(['lan', 'a', 'c'], async (ns) => {
       const wiring = { backend: vxlan, families: ['v4'], options: { DirectRouting: true } } as const
       const [a, plain] = await cluster(ns, wiring)
@@ -223,7 +223,7 @@ describe('vxlan', () => {
   )
 
   it(
-    '[F 26] two networks with two VNIs and two instances live side by side: each has its own device, neither removes the other’s, the wrong device leads nowhere',
+    'two networks with two VNIs and two instances live side by side: each has its own device, neither removes the other’s, the wrong device leads nowhere',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { backend: vxlan })
       const [otherA, otherB] = members([ns.a, ns.b], {
@@ -264,7 +264,7 @@ describe('vxlan', () => {
   )
 
   it(
-    '[F 27] TxChecksumOffload false is set on every device that is made, also after somebody deleted it, and put back when somebody changed it',
+    'TxChecksumOffload false is set on every device that is made, also after somebody deleted it, and put back when somebody changed it',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [plain, b] = await cluster(ns, { backend: vxlan })
       await plain.reach([b])

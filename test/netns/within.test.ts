@@ -110,7 +110,7 @@ describe('plumb cni fuse', () => {
     )
 
   it(
-    "[TU 205] a sysctl that stands twice in bridge's tuning is refused by name, and nothing is made",
+    "a sysctl that stands twice in bridge's tuning is refused by name, and nothing is made",
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const before = await snapshot(node)
       const conf = JSON.stringify(subject.conf()).replace('"sysctl":{', '"sysctl":{"net.core.somaxconn":"3",')

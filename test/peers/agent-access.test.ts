@@ -35,7 +35,7 @@ describe('plumb agent with three members of etcd, TLS, a user and a password', (
   }
 
   it(
-    '[F 13] the password comes from the environment or a file: pods are reached, with a member that is killed, too, and no secret is in log, ps, status, metrics or files',
+    'the password comes from the environment or a file: pods are reached, with a member that is killed, too, and no secret is in log, ps, status, metrics or files',
     inCluster(2, options, async (cluster, test) => {
       test.timeout(180_000)
       await joinEtcd(cluster, etcd)
@@ -64,7 +64,7 @@ describe('plumb agent with three members of etcd, TLS, a user and a password', (
   )
 
   it(
-    '[F 13] a wrong password is a reason in the status and a line in the log, without a secret; the agent goes on asking, and starts when the password is right',
+    'a wrong password is a reason in the status and a line in the log, without a secret; the agent goes on asking, and starts when the password is right',
     inCluster(1, options, async (cluster, test) => {
       test.timeout(60_000)
       await joinEtcd(cluster, etcd)

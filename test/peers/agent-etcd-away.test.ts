@@ -34,7 +34,7 @@ describe('plumb agent, when its etcd is away', () => {
     ['cut off by dropped packets', () => etcd.cut(), () => etcd.heal()],
   ] as const)
     it(
-      `${what} for ${AWAY_S} s: flows go on, what is deleted by hand is back, less than 1 % of a core, status and /readyz say why, once in the log; what is new is there 5 s after its return [F 43] [F 45]`,
+      `${what} for ${AWAY_S} s: flows go on, what is deleted by hand is back, less than 1 % of a core, status and /readyz say why, once in the log; what is new is there 5 s after its return`,
       inCluster(
         2,
         () => ['--etcd-endpoints', etcd.endpoints.join(',')],

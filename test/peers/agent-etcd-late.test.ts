@@ -32,7 +32,7 @@ describe('plumb agent, when its etcd is not there at a boot', () => {
   const store = () => ['--etcd-endpoints', etcd.endpoints.join(',')]
 
   it(
-    '[FA13] packets flow as it was known last: device, routes, masquerade; ready, degraded and stale until etcd comes, then as etcd says',
+    'packets flow as it was known last: device, routes, masquerade; ready, degraded and stale until etcd comes, then as etcd says',
     inCluster(2, store, async (cluster, test) => {
       test.timeout(120_000)
       const [one, two] = await began(cluster, etcd)
@@ -73,7 +73,7 @@ describe('plumb agent, when its etcd is not there at a boot', () => {
   )
 
   it(
-    '[FA13] another configuration that etcd has when it comes is begun again with',
+    'another configuration that etcd has when it comes is begun again with',
     inCluster(1, store, async (cluster, test) => {
       test.timeout(120_000)
       const [one] = await began(cluster, etcd)
@@ -93,7 +93,7 @@ describe('plumb agent, when its etcd is not there at a boot', () => {
   )
 
   it(
-    '[FA13] a lease of its own that has ended gives no pod an address: no subnet.env, not ready with that reason, until etcd says what the node has',
+    'a lease of its own that has ended gives no pod an address: no subnet.env, not ready with that reason, until etcd says what the node has',
     inCluster(1, store, async (cluster, test) => {
       test.timeout(120_000)
       const [one] = await began(cluster, etcd)

@@ -19,7 +19,7 @@ describe('plumb agent, when its etcd is back', () => {
   let etcd: Etcd
   afterEach(() => etcd.stop())
   it(
-    'compacted while it was cut off, after an addition, a change and a removal: all is programmed within 5 s, its own entries and flows are never touched [F 44]',
+    'compacted while it was cut off, after an addition, a change and a removal: all is programmed within 5 s, its own entries and flows are never touched',
     onEtcd(1, async (one, agent, running) => {
       await etcd.cut()
       await until(async () => !(await agent.status())?.store.connected, 16_000)

@@ -25,7 +25,7 @@ describe('extension in a cluster of nodes with flanneld and nodes with plumb', (
   }
 
   it(
-    '[BE19] commands have the same words, variables and input with both, the leases are equal to the byte, and packets pass both ways',
+    'commands have the same words, variables and input with both, the leases are equal to the byte, and packets pass both ways',
     network.on(2, conf, async ([first, second], { nodes }) => {
       await network.flannel(first)
       await second.agent('--allow-extension').ready(20_000)

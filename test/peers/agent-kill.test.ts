@@ -26,7 +26,7 @@ describe('SIGKILL of plumb agent at any moment', () => {
     ['host-gw', Math.ceil(KILLS / 2)],
   ] as const) {
     it(
-      `${backend}: ${times} times while leases come, change and go and entries are undone by hand: no TCP or UDP flow between pods is harmed, the next start converges, nothing is left [F 47]`,
+      `${backend}: ${times} times while leases come, change and go and entries are undone by hand: no TCP or UDP flow between pods is harmed, the next start converges, nothing is left`,
       inCluster(
         2,
         () => ['--etcd-endpoints', etcd.endpoints.join(',')],

@@ -26,7 +26,7 @@ describe('plumb agent and its lease in etcd', () => {
     `{"PublicIP":"172.30.0.${last}","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:${last}"}}`
 
   it(
-    '[F 1] without a configuration it waits, and starts within seconds of its coming',
+    'without a configuration it waits, and starts within seconds of its coming',
     network.on(1, undefined, async ([one]) => {
       const agent = one.agent()
       // As often as it likes, but it asks.
@@ -38,7 +38,7 @@ describe('plumb agent and its lease in etcd', () => {
   )
 
   it(
-    '[F 4] etcd emptied, and the memory of the node too: subnet.env alone gives it the same subnet; one outside the network gives it another',
+    'etcd emptied, and the memory of the node too: subnet.env alone gives it the same subnet; one outside the network gives it another',
     network.on(1, WIDE, async ([one]) => {
       let agent = one.agent()
       await agent.ready(20_000)
@@ -60,7 +60,7 @@ describe('plumb agent and its lease in etcd', () => {
   )
 
   it(
-    '[F 5] three agents for three subnets, started at once, six times: each has one of its own; [F 6] a fourth says why it has none, and takes the one that is given back within 5 s',
+    'three agents for three subnets, started at once, six times: each has one of its own; a fourth says why it has none, and takes the one that is given back within 5 s',
     network.on(4, SMALL, async ([one, two, three, four]) => {
       for (let round = 1; round <= 6; round++) {
         const agents = [one, two, three].map((node) => node.agent())
@@ -91,7 +91,7 @@ describe('plumb agent and its lease in etcd', () => {
   )
 
   it(
-    '[F 7] a reservation stays one, and its node has it, through three restarts and a cleanup',
+    'a reservation stays one, and its node has it, through three restarts and a cleanup',
     network.on(1, WIDE, async ([one]) => {
       await etcd.put(`${prefix()}/subnets/10.5.77.0-24`, `{"PublicIP":"${UNDERLAY.v4(1)}","BackendType":"vxlan"}`)
       for (let i = 0; i < 4; i++) {
@@ -110,7 +110,7 @@ describe('plumb agent and its lease in etcd', () => {
   )
 
   it(
-    '[F 9] its key is deleted, or its value overwritten: it has the same subnet again, and its value; another takes it meanwhile: the agent ends with status 1 and the reason',
+    'its key is deleted, or its value overwritten: it has the same subnet again, and its value; another takes it meanwhile: the agent ends with status 1 and the reason',
     network.on(1, WIDE, async ([one]) => {
       const agent = one.agent()
       await agent.ready(20_000)
@@ -136,7 +136,7 @@ describe('plumb agent and its lease in etcd', () => {
   )
 
   it(
-    '[F 14] a key and a value that cannot be read: one line each in the log, however often others change; others are served',
+    'a key and a value that cannot be read: one line each in the log, however often others change; others are served',
     network.on(1, { ...WIDE, SubnetMin: '10.5.100.0' }, async ([one]) => {
       await etcd.put(`${prefix()}/subnets/nonsense`, foreign(90))
       await etcd.put(`${prefix()}/subnets/10.5.9.0-24`, '{"Public')

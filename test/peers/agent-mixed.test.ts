@@ -29,7 +29,7 @@ describe('a cluster of nodes with flanneld and nodes with plumb', () => {
 
   for (const { what, conf, mtu } of NETWORKS)
     it(
-      `[F 3] ${what}: plumb joins two nodes of flanneld as they are, all reach all with packets of full size, and nobody complains`,
+      `${what}: plumb joins two nodes of flanneld as they are, all reach all with packets of full size, and nobody complains`,
       network.on(4, conf, async ([first, second, third, fourth], cluster) => {
         const theirs = [await flannel(first), await flannel(second)]
         const before = await leases()
@@ -62,7 +62,7 @@ describe('a cluster of nodes with flanneld and nodes with plumb', () => {
     )
 
   it(
-    "[F 15] [F 18] vxlan: plumb's device, address, routes, neighbours and FDB entries are flanneld's; a flannel.1 that flanneld makes again has another MAC, plumb follows, and keeps no entry of the old one",
+    "vxlan: plumb's device, address, routes, neighbours and FDB entries are flanneld's; a flannel.1 that flanneld makes again has another MAC, plumb follows, and keeps no entry of the old one",
     network.on(2, NETWORKS[1].conf, async ([first, second], cluster) => {
       const theirs = await flannel(first)
       await second.agent().ready(20_000)
@@ -83,7 +83,7 @@ describe('a cluster of nodes with flanneld and nodes with plumb', () => {
   )
 
   it(
-    "[F 35] what is masqueraded is the same on both: flanneld's iptables and plumb's nftables give a packet of a pod, to a pod, a node and the world, the same source",
+    "what is masqueraded is the same on both: flanneld's iptables and plumb's nftables give a packet of a pod, to a pod, a node and the world, the same source",
     network.on(2, NETWORKS[0].conf, async ([first, second], cluster) => {
       await flannel(first)
       await second.agent().ready(20_000)

@@ -29,7 +29,7 @@ describe('the agent renews its lease', () => {
   })
   const kept = async () => (await etcd.list('/coreos.com/network/subnets/'))[0]
 
-  it('[F 8] in time before its end, on a new etcd lease, and ends the old one; etcd is away then: it tries again until it is back, and the subnet stays', async () => {
+  it('in time before its end, on a new etcd lease, and ends the old one; etcd is away then: it tries again until it is back, and the subnet stays', async () => {
     const conf = parseNetworkConf(SMALL)
     const queue = makeQueue(ends.signal)
     const claiming = new Claiming(store, conf, queue, MARGIN_MS, (text) => said.push(text))

@@ -45,7 +45,7 @@ describe('plumb agent and many leases in etcd', () => {
     ['host-gw', 4000],
   ] as const)
     it(
-      `[F 52] ${type}, ${count} leases: all are programmed within 20 s, by one read of pages and one watch, and without a request of a lease; one more is there within 2 s`,
+      `${type}, ${count} leases: all are programmed within 20 s, by one read of pages and one watch, and without a request of a lease; one more is there within 2 s`,
       network.on(1, { Network: '10.128.0.0/9', SubnetLen: 24, Backend: { Type: type } }, async ([one]) => {
         await one.ns.ip('addr', 'add', '172.16.255.254/16', 'dev', 'eth0')
         await many(count, type)
@@ -79,7 +79,7 @@ describe('plumb agent and many leases in etcd', () => {
     )
 
   it(
-    '[F 17] 500 leases are removed whose entries are gone already: less than 5 s, and a node that comes with it is reached at once',
+    '500 leases are removed whose entries are gone already: less than 5 s, and a node that comes with it is reached at once',
     network.on(2, { Network: '10.128.0.0/9', SubnetLen: 24, Backend: { Type: 'vxlan' } }, async ([one, two]) => {
       await many(500, 'vxlan')
       const agent = one.agent()
@@ -107,7 +107,7 @@ describe('plumb agent and many leases in etcd', () => {
   )
 
   it(
-    '[F 11] IPv6 alone: three nodes have three /64, and reach each other with packets of full size',
+    'IPv6 alone: three nodes have three /64, and reach each other with packets of full size',
     network.on(
       3,
       { EnableIPv4: false, EnableIPv6: true, IPv6Network: 'fd66::/48', Backend: { Type: 'vxlan' } },
@@ -127,7 +127,7 @@ describe('plumb agent and many leases in etcd', () => {
   )
 
   it(
-    '[F 12] both families: the key has an &, both are programmed, and a change of the IPv6 data alone is, too',
+    'both families: the key has an &, both are programmed, and a change of the IPv6 data alone is, too',
     network.on(
       1,
       { Network: '10.5.0.0/16', EnableIPv6: true, IPv6Network: 'fd66::/48', Backend: { Type: 'vxlan' } },

@@ -39,7 +39,7 @@ describe('plumb instead of a flanneld, and back', () => {
 
   for (const { type, mtu } of NETWORKS)
     it(
-      `[FH8] [F 3] ${type}: a node changes from flanneld to plumb and back: the same subnets, the same devices, and pings of both families from a node of either kind pause for less than a second`,
+      `${type}: a node changes from flanneld to plumb and back: the same subnets, the same devices, and pings of both families from a node of either kind pause for less than a second`,
       network.on(3, confOf(type), async ([one, two, three], cluster) => {
         const theirs = await flannel(one)
         await flannel(two)
@@ -81,7 +81,7 @@ describe('plumb instead of a flanneld, and back', () => {
     )
 
   it(
-    "[F 40] --replace-flannel removes the chains and tables of a real flanneld, of both its engines, and nothing of others'; without it they stay",
+    "--replace-flannel removes the chains and tables of a real flanneld, of both its engines, and nothing of others'; without it they stay",
     network.on(2, confOf('vxlan'), async ([one, two]) => {
       for (const { ns } of [one, two])
         for (const argv of THEIRS) assert.equal((await ns.exec(argv)).status, 0, argv.join(' '))

@@ -17,7 +17,7 @@ describe('vxlan in a cluster of nodes with flanneld and nodes with plumb', () =>
   const asked = async ({ ns }: Node, dev: string) => (await ns.json('link', 'show', dev))[0]?.['linkinfo']['info_data']
 
   it(
-    '[BE24] VNI of seven digits and port 4789: device and packets are flanneld’s, beside a VXLAN network of another program on each of the two ports',
+    'VNI of seven digits and port 4789: device and packets are flanneld’s, beside a VXLAN network of another program on each of the two ports',
     network.on(2, conf({ VNI: 1_234_567, Port: 4789 }), async ([first, second], { nodes }) => {
       for (const [node, other] of [
         [first, second],
@@ -48,7 +48,7 @@ describe('vxlan in a cluster of nodes with flanneld and nodes with plumb', () =>
     ['plumb', false, true],
   ] as const)
     it(
-      `[BE24] GBP on the node with ${what} alone: packets of full size and TCP pass both ways; a packet with a mark reaches no node without GBP, and any node with it`,
+      `GBP on the node with ${what} alone: packets of full size and TCP pass both ways; a packet with a mark reaches no node without GBP, and any node with it`,
       network.on(2, conf({ GBP: theirs }), async ([first, second], { nodes }) => {
         await network.flannel(first)
         await network.configure(conf({ GBP: own }))
@@ -68,7 +68,7 @@ describe('vxlan in a cluster of nodes with flanneld and nodes with plumb', () =>
     )
 
   it(
-    '[BE24] a MAC that another program gives the device, as systemd does by its MACAddressPolicy, is put back, and the peer’s packets arrive again; udev leaves the device alone, because its MAC was set',
+    'a MAC that another program gives the device, as systemd does by its MACAddressPolicy, is put back, and the peer’s packets arrive again; udev leaves the device alone, because its MAC was set',
     network.on(2, conf({}), async ([first, second], { nodes }) => {
       await network.flannel(first)
       const agent = second.agent()
@@ -92,7 +92,7 @@ describe('vxlan in a cluster of nodes with flanneld and nodes with plumb', () =>
   )
 
   it(
-    '[BE24] TxChecksumOffload false, which flanneld ignores: plumb’s device computes checksums itself, also when another program turned that back, and TCP passes both ways',
+    'TxChecksumOffload false, which flanneld ignores: plumb’s device computes checksums itself, also when another program turned that back, and TCP passes both ways',
     network.on(2, conf({ TxChecksumOffload: false }), async ([first, second], { nodes }) => {
       await network.flannel(first)
       await second.agent().ready(20_000)

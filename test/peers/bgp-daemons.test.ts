@@ -1,4 +1,4 @@
-// Tests agent/bgp with BGP daemons of other projects. The number is that of the acceptance list of backends.
+// Tests agent/bgp with BGP daemons of other projects.
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -21,7 +21,7 @@ describe('BGP with other daemons', () => {
   })
 
   it(
-    '[BE42] nodes with GoBGP (kube-router) and with BIRD 1.6 (Calico) in one mesh: subnets and packets both ways, what is not theirs is refused, and restarts of each side lose no route',
+    'nodes with GoBGP (kube-router) and with BIRD 1.6 (Calico) in one mesh: subnets and packets both ways, what is not theirs is refused, and restarts of each side lose no route',
     inNamespaces(['gobgp', 'calico'], async (spaces, test) => {
       await withBgp({ count: 2, yaml: '', tor: torConf({ nodes: [] }) }, async (scene) => {
         const { agents, nodes, pods, hub, dir, write } = scene
@@ -104,7 +104,7 @@ describe('BGP with other daemons', () => {
     `peers: [{ name: router, address: ${ROUTER}, asn: 65000, passwordFile: ${secret} }]\nannounce: { loadBalancerIPs: [192.0.2.0/24] }\n`
   for (const name of ['FRR', 'GoBGP'] as const)
     it(
-      `[BE42] ${name} as the outer router, with a password: an address of policy Local follows its endpoints, and SIGKILL to BIRD takes no route away`,
+      `${name} as the outer router, with a password: an address of policy Local follows its endpoints, and SIGKILL to BIRD takes no route away`,
       withFixture(async (fixture) => {
         const { n1, n2, client, agents } = fixture
         const dir = dirname(n1.dir)

@@ -62,7 +62,7 @@ describe('what a reference plugin made', () => {
 
   for (const verb of ['DEL', 'DEL without the namespace', 'GC'])
     it(
-      `[FH6] bridge with macspoofchk: ${verb} of plumb removes the chains that ADD of the reference left, and no other pod's`,
+      `bridge with macspoofchk: ${verb} of plumb removes the chains that ADD of the reference left, and no other pod's`,
       inNamespaces(['node', 'pod', 'other'], async function removed({ node, pod, other }, test) {
         const lane = lanes().find((one) => hasPlugin(one, 'bridge'))
         if (!lane) return skip(test, 'no reference plugin bridge is installed')

@@ -122,7 +122,7 @@ describe('the Deployment of plumb page', () => {
     return one
   }
 
-  it('[PG22] is off by default, and has no more rights than a container can do without', async () => {
+  it('is off by default, and has no more rights than a container can do without', async () => {
     assert.deepEqual(await rendered(), [])
     assert.deepEqual(
       objects.map(({ kind }) => kind),
@@ -150,7 +150,7 @@ describe('the Deployment of plumb page', () => {
       await assert.rejects(rendered(wrong), /- .*page/, wrong)
   })
 
-  it('[PG22] without rights and on a read-only root, it shows the nodes by the service account of its pod, and listens on loopback alone; it asks for what its roles allow, and no more', async () => {
+  it('without rights and on a read-only root, it shows the nodes by the service account of its pod, and listens on loopback alone; it asks for what its roles allow, and no more', async () => {
     const members = cluster(3)
     const agents = await Promise.all(
       members.map(({ ip, name, source }) =>
@@ -194,7 +194,7 @@ describe('the Deployment of plumb page', () => {
     }
   })
 
-  it('[PG22] kube-apiserver takes the objects as they are, and lets the page reach the agents of its namespace, and nothing else', async function () {
+  it('kube-apiserver takes the objects as they are, and lets the page reach the agents of its namespace, and nothing else', async function () {
     const why = missingApiServer()
     if (why !== undefined) return skip(this, why)
     this.timeout(240_000)

@@ -68,7 +68,7 @@ describe('conf/chart', () => {
     assert.match(stderr, /metrics\.enabled does not match: true/)
   })
 
-  it('[F15] every object has the labels of Helm’s conventions, and kubectl logs takes the agent’s container', async () => {
+  it('every object has the labels of Helm’s conventions, and kubectl logs takes the agent’s container', async () => {
     const want = {
       'app.kubernetes.io/name': 'plumb',
       'app.kubernetes.io/instance': 'plumb',

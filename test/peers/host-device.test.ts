@@ -45,7 +45,7 @@ describe(`host-device beside the reference's ${reference?.version ?? ''}`, () =>
 
   for (const alias of ['', 'uplink'])
     it(
-      `[FH3] a DEL by the reference gives back what plumb lent; its alias was "${alias}"`,
+      `a DEL by the reference gives back what plumb lent; its alias was "${alias}"`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
         const conf = { cniVersion: '1.0.0', name: 'beside', type: 'host-device', device: 'dev0' }
         await makeDevices(node, 'dev0')

@@ -48,7 +48,7 @@ describe('the etcd store over TLS, with a password', () => {
     return cause.message
   }
 
-  it('claims, lists and gives back at an address, with a certificate and a user [F 13]', async () => {
+  it('claims, lists and gives back at an address, with a certificate and a user', async () => {
     const store = await open()
     assert.deepEqual((await store.config(signal)).v4, conf.v4)
     const { subnets } = await store.claim(draft('a', 2), conf, signal)
@@ -59,7 +59,7 @@ describe('the etcd store over TLS, with a password', () => {
     await seen.end()
   })
 
-  it('goes on when etcd has restarted and knows its tokens no more [F 13]', async () => {
+  it('goes on when etcd has restarted and knows its tokens no more', async () => {
     const store = await open()
     await store.claim(draft('a', 2), conf, signal)
     const seen = watch(store)
@@ -74,14 +74,14 @@ describe('the etcd store over TLS, with a password', () => {
     await seen.end()
   })
 
-  it('goes on when users and roles were changed [F 13]', async () => {
+  it('goes on when users and roles were changed', async () => {
     const store = await open()
     await store.claim(draft('a', 2), conf, signal)
     await etcd.addUser('another')
     await store.claim(draft('a', 3), conf, signal)
   })
 
-  it('names etcd’s answer to a wrong password, and no secret, in error and state [F 13]', async () => {
+  it('names etcd’s answer to a wrong password, and no secret, in error and state', async () => {
     const store = await open({ password: 'wrong-secret' })
     assert.match(
       await told(store, store.claim(draft('a', 2), conf, signal)),
@@ -90,12 +90,12 @@ describe('the etcd store over TLS, with a password', () => {
     assert.match(store.state().error ?? '', /authentication failed/)
   })
 
-  it('names what a user may not [F 13]', async () => {
+  it('names what a user may not', async () => {
     const store = await open({ prefix: '/elsewhere' })
     assert.match(await told(store, store.claim(draft('a', 2), conf, signal)), /: permission denied$/)
   })
 
-  it('asks no faster when it is refused: leases() of what the user may not read costs next to nothing [F 43]', async () => {
+  it('asks no faster when it is refused: leases() of what the user may not read costs next to nothing', async () => {
     const store = await open({ prefix: '/elsewhere' })
     const seen = watch(store)
     await until(() => /permission denied/.test(store.state().error ?? ''))
@@ -107,12 +107,12 @@ describe('the etcd store over TLS, with a password', () => {
     await seen.end()
   })
 
-  it('refuses who gives no name [F 13]', async () => {
+  it('refuses who gives no name', async () => {
     const store = await open({ username: undefined, password: undefined })
     assert.match(await told(store, store.claim(draft('a', 2), conf, signal)), /: permission denied$/)
   })
 
-  it('refuses an etcd of another authority, and a client without a certificate is refused [F 13]', async () => {
+  it('refuses an etcd of another authority, and a client without a certificate is refused', async () => {
     const other = await certificates(mkdtempSync('/run/other-'), [])
     for (const [options, wanted] of [
       [{ caFile: other.caFile }, /certificate/],

@@ -62,7 +62,7 @@ describe('the etcd store, when its one etcd fails', () => {
     return { store, seen, own, holdsOwn }
   }
 
-  it('killed for 30 s: what is known stays, less than 1 % of a core, back within 5 s with what changed [F 43, F 8]', async () => {
+  it('killed for 30 s: what is known stays, less than 1 % of a core, back within 5 s with what changed', async () => {
     const { store, seen, own } = await started()
     await etcd().kill()
     await until(() => !store.state().connected)
@@ -103,7 +103,7 @@ describe('the etcd store, when its one etcd fails', () => {
     ['stopped (SIGSTOP)', async () => etcd().freeze(), async () => etcd().thaw()],
     ['cut off by dropped packets', () => etcd().cut(), () => etcd().heal()],
   ] as const)
-    it(`${what}: noticed within 15 s, and back within 5 s with what changed [F 45]`, async () => {
+    it(`${what}: noticed within 15 s, and back within 5 s with what changed`, async () => {
       const { store, seen } = await started()
       const failed = Date.now()
       await fail()
@@ -117,7 +117,7 @@ describe('the etcd store, when its one etcd fails', () => {
       assert.ok(Date.now() - back < 5000, `${Date.now() - back} ms`)
     })
 
-  it('compacted while cut off, after an addition, a change and a removal: all there within 2 s of the first answer, the own lease never gone [F 44]', async () => {
+  it('compacted while cut off, after an addition, a change and a removal: all there within 2 s of the first answer, the own lease never gone', async () => {
     const { store, seen, own, holdsOwn } = await started()
     await etcd().put(key(3), value(3))
     await seen.until(({ leases }) => leases.length === 3)
@@ -146,7 +146,7 @@ describe('the etcd store, when its one etcd fails', () => {
     assert.deepEqual((await store.claim(draft('a', 2), conf, signal)).subnets, own.subnets)
   })
 
-  it('emptied, and started again under the same address: the node takes its subnet again, and hears of the others [F 4]', async () => {
+  it('emptied, and started again under the same address: the node takes its subnet again, and hears of the others', async () => {
     const { store, seen, own } = await started()
     for (let n = 20; n < 40; n++) await etcd().put(key(n), value(n))
     await seen.until(({ leases }) => leases.length === 22)
@@ -181,7 +181,7 @@ describe('the etcd store, with three members', () => {
     ['cut off by dropped packets', () => etcd().cut(0), () => etcd().heal(0), NOTICED_MS],
     ['cut off from the other members alone', () => etcd().cut(0, 'members'), () => etcd().heal(0), NOTICED_MS],
   ] as const)
-    it(`its member ${what}: goes on with another [F 45]`, async () => {
+    it(`its member ${what}: goes on with another`, async () => {
       const { store, seen } = await started()
       const failed = Date.now()
       await fail()

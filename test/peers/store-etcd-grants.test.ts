@@ -15,7 +15,7 @@ describe('the etcd store, where claims fail', () => {
   })
   after(() => etcd.stop())
 
-  it('[FA14] leaves one etcd lease at most, however often a claim fails', async () => {
+  it('leaves one etcd lease at most, however often a claim fails', async () => {
     const store = await openStore({ store: 'etcd', endpoints: etcd.endpoints })
     try {
       for (let i = 0; i < 5; i++)

@@ -50,7 +50,7 @@ describe('the etcd store', () => {
 describe('the etcd store, with leases that end', () => {
   const conf = parseNetworkConf(SMALL)
 
-  it('what another agent of the same node claims between two looks is the node’s own: a full network is no reason to fail [F 5]', async () => {
+  it('what another agent of the same node claims between two looks is the node’s own: a full network is no reason to fail', async () => {
     const { open, prefix } = network()
     const store = await open()
     for (const i of [0, 2]) await store.claim(draft(`n${i}`, i + 2), conf, signal)
@@ -75,7 +75,7 @@ describe('the etcd store, with leases that end', () => {
     link.close()
   })
 
-  it('a renewal puts the lease on a new etcd lease of the full time, and ends the old one [F 8]', async () => {
+  it('a renewal puts the lease on a new etcd lease of the full time, and ends the old one', async () => {
     const { open, prefix } = network({ ttlSeconds: 100 })
     const store = await open()
     const others = new Set(await etcd.leases())
@@ -93,7 +93,7 @@ describe('the etcd store, with leases that end', () => {
     assert.deepEqual([await own(), await etcd.list(prefix)], [[], []])
   })
 
-  it('lasts a day unless told otherwise, as flannel’s [F 8]', async () => {
+  it('lasts a day unless told otherwise, as flannel’s', async () => {
     const { open, prefix } = network()
     await (await open()).claim(draft('a', 2), conf, signal)
     const [kept] = await etcd.list(`${prefix}/subnets/`)
@@ -134,7 +134,7 @@ describe('the etcd store, with leases that end', () => {
     await seen.end()
   })
 
-  it('an IPv6 subnet whose lease was removed by hand is free, whatever is left of its claim [F 12]', async () => {
+  it('an IPv6 subnet whose lease was removed by hand is free, whatever is left of its claim', async () => {
     const { open, del, list } = network()
     const store = await open()
     const dual = parseNetworkConf(DUAL)
@@ -149,7 +149,7 @@ describe('the etcd store, with leases that end', () => {
 describe('the etcd store, beside 10,000 leases', () => {
   const conf = parseNetworkConf('{"Network":"10.0.0.0/8","SubnetLen":24}')
 
-  it('claims and lists with one read of pages and one watch, and asks of no lease by itself [F 52]', async () => {
+  it('claims and lists with one read of pages and one watch, and asks of no lease by itself', async () => {
     const { open, prefix } = network()
     const value = (n: number) => encodeValue({ ...draft('', 0), ips: { v4: parseIp(`172.31.${n >> 8}.${n & 255}`) } })
     await etcd.putMany(
@@ -183,7 +183,7 @@ describe('the etcd store, beside 10,000 leases', () => {
     )
   })
 
-  it('claims first, then lists without a second read [F 52]', async () => {
+  it('claims first, then lists without a second read', async () => {
     const { open, put } = network()
     await put('10.0.9.0-24', encodeValue(draft('', 9)))
     const store = await open()

@@ -81,7 +81,7 @@ describe('the etcd store beside a real flanneld', () => {
 
   for (const [what, conf] of Object.entries(NETWORKS))
     it(
-      `reads its lease, takes it over, and gives it back to it, byte for byte: ${what} [F 3, F 4]`,
+      `reads its lease, takes it over, and gives it back to it, byte for byte: ${what}`,
       inNamespaces(['node'], async ({ node }) => {
         const { prefix, leases, store } = await network(conf)
         await etcd.attach(node, 100 + serial)
@@ -115,7 +115,7 @@ describe('the etcd store beside a real flanneld', () => {
 
   for (const [what, conf] of Object.entries(NETWORKS))
     it(
-      `is followed by it: it routes to a subnet that plumb claims, and no more when that is released; it complains of nothing: ${what} [F 3]`,
+      `is followed by it: it routes to a subnet that plumb claims, and no more when that is released; it complains of nothing: ${what}`,
       inNamespaces(['node'], async ({ node }) => {
         const { prefix, leases, store } = await network(conf)
         await etcd.attach(node, 100 + serial)

@@ -162,7 +162,7 @@ describe('there and back', () => {
     for (const [what, one] of Object.entries(CASES)) {
       const lacks = lackOf(reference, one)
       it(
-        `[FH5] ${what}: made by the reference ${reference.version}; CHECK of plumb sees what is right and what is not, DEL of plumb leaves nothing`,
+        `${what}: made by the reference ${reference.version}; CHECK of plumb sees what is right and what is not, DEL of plumb leaves nothing`,
         onFreshNode(['node', 'pod'], async (ns, test) => {
           if (lacks) return skip(test, lacks)
           const { ours, theirs, ...scene } = await prepared(ns.node, one.plugins, reference)

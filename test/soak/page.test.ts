@@ -30,7 +30,7 @@ describe('a page that is open', () => {
     if (!present(CHROMIUM)) skip(this, `no ${CHROMIUM}: npm run setup installs it where it can be had`)
   })
 
-  it(`[PG25] for ${PATCHES} messages does not grow, and asks calmly for an agent that is away`, async function () {
+  it(`for ${PATCHES} messages does not grow, and asks calmly for an agent that is away`, async function () {
     this.timeout(PATCHES * EVERY_MS * 3 + 300_000)
     const source = scripted({ peers: probed(peers(PEERS), 0) })
     let served = await serveHealth(PLACES, source)

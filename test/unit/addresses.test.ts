@@ -14,7 +14,7 @@ describe('addressStore()', () => {
   })
   afterEach(() => here.remove())
 
-  it("keeps host-local's layout, closed to others [HL 119]", () => {
+  it("keeps host-local's layout, closed to others", () => {
     const store = here.store()
     const given = store.take(owner('c1'), sets('10.1.0.0/24+10.2.0.0/24', 'fd00::/64'), [])
     assert.deepEqual(given, [
@@ -38,7 +38,7 @@ describe('addressStore()', () => {
     assert.deepEqual(readdirSync(join(here.dataDir, '.plumb/net')).sort(), ['c1:eth0', 'stamp'])
   })
 
-  it('take() refuses an owner that has addresses, and frees none of them [HL 121]', () => {
+  it('take() refuses an owner that has addresses, and frees none of them', () => {
     const store = here.store()
     take(store, owner('c1'), sets('10.1.0.0/24'))
     const before = here.files()
@@ -54,7 +54,7 @@ describe('addressStore()', () => {
     assert.deepEqual(take(store, owner('c1', 'eth1'), sets('10.1.0.0/24')), ['10.1.0.3'])
   })
 
-  it('release() frees the owner alone, all of it, and is content with nothing to free [HL 120] [HL 123]', () => {
+  it('release() frees the owner alone, all of it, and is content with nothing to free', () => {
     const store = here.store()
     store.release(owner('c1'))
     assert.equal(store.holds(owner('c1')), false)
@@ -75,7 +75,7 @@ describe('addressStore()', () => {
     ])
   })
 
-  it('release() frees files of an old host-local, which hold the bare id, and only when there are no newer ones [HL 122]', () => {
+  it('release() frees files of an old host-local, which hold the bare id, and only when there are no newer ones', () => {
     const store = here.store()
     here.foreign('10.1.0.7', 'c1')
     here.foreign('10.1.0.8', 'c1\r\neth0')
@@ -91,7 +91,7 @@ describe('addressStore()', () => {
     assert.deepEqual(here.reserved(), [])
   })
 
-  it('reads files with blanks around [HL 124]', () => {
+  it('reads files with blanks around', () => {
     const store = here.store()
     here.foreign('10.1.0.7', ' c1 \r\n eth0 \r\n\n')
     here.foreign('10.1.0.8', 'c2\neth0\n')
@@ -100,7 +100,7 @@ describe('addressStore()', () => {
     assert.deepEqual(here.reserved(), [])
   })
 
-  it('takes a file that a crash left empty or full of zeros as free, and removes it [HL 136]', () => {
+  it('takes a file that a crash left empty or full of zeros as free, and removes it', () => {
     const store = here.store()
     here.foreign('10.1.0.2', '')
     here.foreign('10.1.0.3', ' \r\n')
@@ -111,14 +111,14 @@ describe('addressStore()', () => {
     assert.deepEqual(take(store, owner('c2'), sets('10.1.0.0/24'), '10.1.0.4'), ['10.1.0.4'])
   })
 
-  it('gives the wanted address of each set, however many sources name it [HL 126]', () => {
+  it('gives the wanted address of each set, however many sources name it', () => {
     const store = here.store()
     const from = sets('10.1.0.0/24+10.2.0.0/24', 'fd00::/64')
     assert.deepEqual(take(store, owner('c1'), from, 'fd00::77', '10.2.0.77', '10.2.0.77'), ['10.2.0.77', 'fd00::77'])
     assert.deepEqual(take(store, owner('c2'), from, 'fd00::99'), ['10.2.0.78', 'fd00::99'])
   })
 
-  it('refuses a wanted address out of range, taken, left over or the gateway, and takes nothing then [HL 127]', () => {
+  it('refuses a wanted address out of range, taken, left over or the gateway, and takes nothing then', () => {
     const store = here.store()
     const from = sets('10.1.0.0/24', 'fd00::/64')
     assert.throws(() => take(store, owner('c1'), from, '10.9.0.1'), refusal(7, /10\.9\.0\.1/))
@@ -149,7 +149,7 @@ describe('addressStore()', () => {
     assert.deepEqual(here.files(), before)
   })
 
-  it('gives addresses round robin, and a freed one only after the rest [HL 128] [HL 130]', () => {
+  it('gives addresses round robin, and a freed one only after the rest', () => {
     const store = here.store()
     const from = sets('10.1.0.0/29+10.2.0.0/30')
     const given = Array.from({ length: 14 }, () => {
@@ -161,7 +161,7 @@ describe('addressStore()', () => {
     assert.deepEqual(given, [...round, ...round, '10.1.0.2', '10.1.0.3'])
   })
 
-  it('names the exhausted set, what is in use, and the way out [HL 129]', () => {
+  it('names the exhausted set, what is in use, and the way out', () => {
     const store = here.store()
     for (const id of ['a', 'b', 'c', 'd', 'e', 'f']) take(store, owner(id), sets('10.1.0.0/29+10.2.0.0/30'))
     assert.throws(
@@ -176,7 +176,7 @@ describe('addressStore()', () => {
     assert.deepEqual(take(store, owner('g'), sets('10.1.0.0/29+10.2.0.0/30')), ['10.1.0.4'])
   })
 
-  it('ready() tells a full set, and a set whose free addresses all rest [HL 135]', () => {
+  it('ready() tells a full set, and a set whose free addresses all rest', () => {
     const store = here.store(3600)
     const from = sets('10.1.0.0/24', '10.2.0.0/29')
     for (const id of ['a', 'b', 'c', 'd']) take(store, owner(id), from)
@@ -194,7 +194,7 @@ describe('addressStore()', () => {
     here.store().ready(from)
   })
 
-  it('lets a freed address rest for its cooldown, unless it is asked for by name [HL 130]', () => {
+  it('lets a freed address rest for its cooldown, unless it is asked for by name', () => {
     const store = here.store(3600)
     const from = sets('10.1.0.0/30')
     take(store, owner('a'), from)
@@ -216,7 +216,7 @@ describe('addressStore()', () => {
     assert.deepEqual(take(store, owner('c'), from), ['10.1.0.2'])
   })
 
-  it('keepOnly() frees the others and keeps lock, last_reserved_ip and what is no address [HL 134] [HL 137]', () => {
+  it('keepOnly() frees the others and keeps lock, last_reserved_ip and what is no address', () => {
     const store = here.store()
     for (const id of ['a', 'b', 'c']) take(store, owner(id), sets('10.1.0.0/24', 'fd00::/64'))
     here.foreign('10.1.0.50', 'old')

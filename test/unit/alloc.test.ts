@@ -20,7 +20,7 @@ describe('openBackend()', () => {
     assert.deepEqual(names.sort(), ['alloc', 'extension', 'host-gw', 'ipip', 'udp', 'vxlan', 'wireguard'])
     for (const name of names) assert.equal((await openBackend(name)).type, name)
   })
-  it('[BE23] says of flannel’s other types what to use, and of anything else what there is', async () => {
+  it('says of flannel’s other types what to use, and of anything else what there is', async () => {
     for (const [type, advice] of Object.entries({
       ipsec: 'use wireguard',
       'tencent-vpc': "use alloc and the cloud's route controller",

@@ -38,7 +38,7 @@ describe('allocate()', () => {
       )
   })
 
-  it('gives each family by itself, and keeps the wanted one of either [F 12]', () => {
+  it('gives each family by itself, and keeps the wanted one of either', () => {
     assert.deepEqual(
       allocate(DUAL, [both('10.5.1.0/24', 'fd00:5:0:2::/64')], both('10.5.2.0/24'), () => 0),
       both('10.5.2.0/24', 'fd00:5:0:1::/64'),
@@ -52,7 +52,7 @@ describe('allocate()', () => {
     )
   })
 
-  it('works with IPv6 alone [F 11]', () => {
+  it('works with IPv6 alone', () => {
     assert.deepEqual(
       allocate(V6, [both(undefined, 'fd55:0:0:1::/64')], {}, () => 0),
       both(undefined, 'fd55:0:0:2::/64'),
@@ -72,7 +72,7 @@ describe('allocate()', () => {
     )
   })
 
-  it('gives undefined when all are taken, in whatever order and however often [F 6]', () => {
+  it('gives undefined when all are taken, in whatever order and however often', () => {
     const all = ['10.5.3.0/24', '10.5.1.0/24', '10.5.2.0/24', '10.5.1.0/24'].map((cidr) => both(cidr))
     assert.equal(allocate(SMALL, all), undefined)
     assert.deepEqual(allocate(SMALL, all.slice(0, 2)), both('10.5.2.0/24'))

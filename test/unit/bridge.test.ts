@@ -77,7 +77,7 @@ route prepend ::/0 via fd00:1::1 dev eth0`,
       ])
   })
 
-  it('[FP3] has, for masquerade, an element for each address, and the pair of its subnet, which all pods of the network share', () => {
+  it('has, for masquerade, an element for each address, and the pair of its subnet, which all pods of the network share', () => {
     const lines = text(wired({ ipMasq: true }, DUAL))
     assert.equal(
       lines.slice(lines.indexOf('# host nft')),
@@ -89,7 +89,7 @@ add element inet plumb local6 { fd00:1::/64 . fd00:1::/64 comment "net" }`,
     )
   })
 
-  it('[BR 48] gives vlan 100 as the native one of the port, without VLAN 1, on a bridge that filters', () => {
+  it('gives vlan 100 as the native one of the port, without VLAN 1, on a bridge that filters', () => {
     const lines = text(wired({ vlan: 100 }, {}))
     assert.match(
       lines,
@@ -102,7 +102,7 @@ add element inet plumb local6 { fd00:1::/64 . fd00:1::/64 comment "net" }`,
     )
   })
 
-  it('[BR 49] gives trunk 101,200-210 tagged, with VLAN 1 as the native one', () => {
+  it('gives trunk 101,200-210 tagged, with VLAN 1 as the native one', () => {
     const vlanTrunk = [{ id: 101 }, { minID: 200, maxID: 210 }]
     assert.match(
       text(wired({ vlanTrunk }, {})),
@@ -115,7 +115,7 @@ add element inet plumb local6 { fd00:1::/64 . fd00:1::/64 comment "net" }`,
     )
   })
 
-  it('[BR 50] gives both together, ranges that touch as one', () => {
+  it('gives both together, ranges that touch as one', () => {
     const vlanTrunk = [{ minID: 205, maxID: 210 }, { id: 101 }, { minID: 200, maxID: 204 }]
     assert.match(
       text(wired({ vlan: 100, vlanTrunk }, {})),
@@ -129,7 +129,7 @@ add element inet plumb local6 { fd00:1::/64 . fd00:1::/64 comment "net" }`,
     )
   })
 
-  it('[BR 51] puts the gateway of a vlan on a link of its own, fourth in the result', () => {
+  it('puts the gateway of a vlan on a link of its own, fourth in the result', () => {
     const { result, later } = wired({ vlan: 100, isGateway: true }, DUAL)
     assert.deepEqual(
       result.interfaces?.map(({ name }) => name),
@@ -145,7 +145,7 @@ add element inet plumb local6 { fd00:1::/64 . fd00:1::/64 comment "net" }`,
     })
   })
 
-  it('[FP6] derives the MACs of port, gateway and pod from the machine, and their names not', () => {
+  it('derives the MACs of port, gateway and pod from the machine, and their names not', () => {
     const keys = { vlan: 100, isGateway: true, ipam: { type: 'static' } }
     const [one, two] = ['a', 'b'].map((letter) => wired(keys, DUAL, AT, letter.repeat(32)))
     const macs = (wiring: Wiring | undefined) =>
@@ -176,7 +176,7 @@ add element inet plumb local6 { fd00:1::/64 . fd00:1::/64 comment "net" }`,
     'minID is greater than maxID in trunk parameter': [{ minID: 11, maxID: 10 }],
   }
   for (const [why, ranges] of Object.entries(trunks)) {
-    it(`[BR 52] refuses a trunk: ${why}`, () => {
+    it(`refuses a trunk: ${why}`, () => {
       for (const one of ranges)
         assert.throws(() => wired({ vlanTrunk: [{ id: 5 }, one] }, {}), {
           name: 'ValueError',
@@ -185,7 +185,7 @@ add element inet plumb local6 { fd00:1::/64 . fd00:1::/64 comment "net" }`,
     })
   }
 
-  it('[BR 62] locks the port to the address of the pod for macspoofchk', () => {
+  it('locks the port to the address of the pod for macspoofchk', () => {
     const lines = text(wired({ macspoofchk: true, runtimeConfig: { mac: '02:00:00:00:00:07' } }, DUAL))
     assert.match(lines, new RegExp(`link set dev ${OWN} alias plumb/net/c1/eth0 type bridge_slave locked on`))
     assert.match(lines, section('host bridge', `fdb replace 02:00:00:00:00:07 dev ${OWN} master static sticky`))
@@ -301,20 +301,20 @@ describe('bridge.wire().settle()', () => {
       '\n# host ip\nlink set dev cni0 up promisc on',
     )
   })
-  it('[BR 53] forceAddress takes what is in the way first', () => {
+  it('forceAddress takes what is in the way first', () => {
     assert.equal(
       text(settle({ forceAddress: true }, ['10.9.0.1/16', 'fd00::1/16', 'fd00:2::1/64'])?.plan),
       '\n# host ip\naddr delete 10.9.0.1/16 dev cni0\naddr delete fd00::1/16 dev cni0\naddr replace 10.1.0.1/24 brd + dev cni0\naddr replace fd00:1::1/64 nodad dev cni0',
     )
   })
-  it('[BR 44] refuses a link that is no bridge', () => {
+  it('refuses a link that is no bridge', () => {
     assert.throws(() => settle({}, [], { kind: 'dummy' }), {
       name: 'CniError',
       code: 7,
       details: 'it is of type dummy; set "bridge" to another name',
     })
   })
-  it('[FP11] refuses macspoofchk where the kernel has forgotten that it was told to lock the port', () => {
+  it('refuses macspoofchk where the kernel has forgotten that it was told to lock the port', () => {
     const all = ['10.1.0.1/24', 'fd00:1::1/64']
     assert.deepEqual(settle({ macspoofchk: true }, all, { locked: true })?.plan, { put: [], drop: [] })
     assert.throws(() => settle({ macspoofchk: true }, all, { locked: false }), {

@@ -95,7 +95,7 @@ describe('Claiming', () => {
     }
   }
 
-  it('[FA1] publishes what another overwrites once at once, then ever more rarely, and tells of it', async () => {
+  it('publishes what another overwrites once at once, then ever more rarely, and tells of it', async () => {
     const { claiming, claims, path } = await claimant(0)
     const file = (await until(() => (claiming.lease ? path() : undefined))) as string
     const theirs = encodeValue(draft('a', 66))
@@ -111,7 +111,7 @@ describe('Claiming', () => {
     await until(() => readFileSync(file, 'utf8') === encodeValue(draft('a', 2)), 10_000)
   })
 
-  it('[FH4] renews in time after a second claim, though the wake of the first one comes too early', async () => {
+  it('renews in time after a second claim, though the wake of the first one comes too early', async () => {
     const { announce, claims, expires } = await claimant(2500, 4)
     await until(() => claims() === 1 && expires() !== undefined)
     announce(3)
@@ -121,14 +121,14 @@ describe('Claiming', () => {
     assert.ok(Date.now() < second, `${Date.now() - second} ms late`)
   })
 
-  it('[FA17] renews in time when the clock is set back', async () => {
+  it('renews in time when the clock is set back', async () => {
     const { claiming, claims } = await claimant(2500, 4)
     await until(() => claiming.lease !== undefined)
     Date.now = () => now() - 3_600_000
     await until(() => claims() > 1, 10_000)
   })
 
-  it('[FA23] a claim that fails for a node without an earlier subnet is told of without empty brackets', async () => {
+  it('a claim that fails for a node without an earlier subnet is told of without empty brackets', async () => {
     const [dir, ended, told] = [mkdtempSync(join(tmpdir(), 'plumb-claiming-')), new AbortController(), [] as string[]]
     const [store, conf] = [await openStore({ store: 'file', dir, config: SMALL }), parseNetworkConf(SMALL)]
     ends.push(async () => {

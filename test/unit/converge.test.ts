@@ -292,7 +292,7 @@ describe('settleIds()', () => {
 })
 
 describe('sentences()', () => {
-  it('[F20k6] thirty thousand failures for one reason are told in one sentence, in a time that grows with their number', () => {
+  it('thirty thousand failures for one reason are told in one sentence, in a time that grows with their number', () => {
     const failed = new Map(
       Array.from({ length: 30_000 }, (_, i) => [
         putOf({ ...neigh(1), ip: `10.${i >> 8}.${i & 255}.0` as Ip } as Resource),

@@ -137,7 +137,7 @@ describe('what is deployed', () => {
       )
     })
 
-    it('[F20k9] the uninstallation may only read Nodes and change their status, not read pods, namespaces and policies', () => {
+    it('the uninstallation may only read Nodes and change their status, not read pods, namespaces and policies', () => {
       const [, role = ''] =
         /^kind: ClusterRole\n([\s\S]*?)^---/m.exec(read('conf/chart/templates/uninstall.yaml')) ?? []
       const rules = role.slice(role.indexOf('rules:'))

@@ -125,7 +125,7 @@ describe('options in results', () => {
       ),
     })
 
-  it('[DH 155] result4() reads classless routes of every length, and ends at what is cut short or longer than an address', () => {
+  it('result4() reads classless routes of every length, and ends at what is cut short or longer than an address', () => {
     const { routes } = given({
       121: [0, 10, 7, 0, 1, 32, 192, 0, 2, 9, 0, 0, 0, 0, 17, 172, 16, 255, 10, 7, 0, 2, 33, 1],
       3: [10, 7, 0, 9],

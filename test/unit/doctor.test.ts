@@ -743,7 +743,7 @@ describe('the checks of the doctor', () => {
       assert.deepEqual([...new Set(findings.map((one) => one.code))], [code], JSON.stringify(findings))
       assert.equal(sentenceOf(findings[0] as (typeof findings)[number]), says)
     })
-  it('[DG17] each has a code of its own, a title without a full stop, and sentences with a command', () => {
+  it('each has a code of its own, a title without a full stop, and sentences with a command', () => {
     assert.equal(new Set(CHECKS.map(({ code }) => code)).size, CHECKS.length)
     for (const { title } of CHECKS) assert.match(title, /^[a-zA-Z].*[^.]$/)
     for (const [, facts] of FAULTS)
@@ -795,7 +795,7 @@ describe('the checks of the doctor', () => {
 })
 
 describe('the table of neighbours', () => {
-  it('[DG2] DR5: is not full of the permanent entries of a tunnel to 1,000 peers', () => {
+  it('DR5: is not full of the permanent entries of a tunnel to 1,000 peers', () => {
     const counters = grown(new Map(), new Map([['arp_cache.entries', 1010]]), 1000)
     assert.deepEqual(examine(healthy({ counters, uncountedNeighbours: () => 1000 })).findings, [])
   })
@@ -849,7 +849,7 @@ describe('a network that comes before that of the agent', () => {
     const plugins = [...lists.plugins, { ...(lists.plugins[0] as (typeof lists.plugins)[0]), type }]
     return examine(healthy({ lists: { ...lists, plugins, files: files(first) } })).findings.map(({ code }) => code)
   }
-  it('[DG2] DR39: is no fault when Multus gives pods the network of the agent first', () => {
+  it('DR39: is no fault when Multus gives pods the network of the agent first', () => {
     assert.deepEqual(codesOf({ type: 'multus', delegates: [{ name: 'cbr0', plugins: [] }] }), [])
     assert.deepEqual(codesOf({ type: 'multus', clusterNetwork: '/host/etc/cni/net.d/10-flannel.conflist' }), [])
     assert.deepEqual(codesOf({ type: 'multus-shim', clusterNetwork: 'cbr0' }), [])
@@ -905,7 +905,7 @@ describe('examine()', () => {
     detect: () => [{ what: `${code} is so`, effect: 'it hurts', commands: ['true'] }],
     ...more,
   })
-  it('[DG3] hides what follows from another finding, and names the cause', () => {
+  it('hides what follows from another finding, and names the cause', () => {
     const { findings, hidden } = examine(healthy(), [check('DR24'), check('DR17', { dependsOn: ['DR1', 'DR24'] })])
     assert.deepEqual(
       [findings.map(({ code }) => code), hidden.map((one) => [one.code, one.because])],
@@ -928,7 +928,7 @@ describe('examine()', () => {
       ['DR9', 'DR20', 'DR1', 'DR3'],
     )
   })
-  it('[DG5] counts a check without its facts as not made, with the reason', () => {
+  it('counts a check without its facts as not made, with the reason', () => {
     const blind = check('DR9', {
       detect: () => {
         throw new NotRead('nft: Operation not permitted')

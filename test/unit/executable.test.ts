@@ -155,7 +155,7 @@ describe('the executable', () => {
     'where no memory may be made executable (MemoryDenyWriteExecute=, SELinux without execmem)': BY_KERNEL,
     'with an address space of 40 MB (ulimit -v)': ['sh', '-c', 'ulimit -v 40000 && exec "$0"'],
   }))
-    it(`[FP7] ${what} each verb works as elsewhere`, async function () {
+    it(`${what} each verb works as elsewhere`, async function () {
       const call = (command: string) =>
         execa(argv[0] as string, [...argv.slice(1), join(DIST, 'bridge')], {
           env: {

@@ -18,7 +18,7 @@ testBackend(extension, false)
 const FACTS = { nexthops: false, instance: parse.network('default'), networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr] }
 
 describe('extension', () => {
-  it('[BE19] the lease has the output of PreStartupCommand as flannel writes it, and without that command no data', () => {
+  it('the lease has the output of PreStartupCommand as flannel writes it, and without that command no data', () => {
     const announced = (output?: string) => {
       const conf = { commands: {}, ...(output !== undefined && { output }) }
       return encodeValue(lease(1, extension.announce('node-1', uplink(1), conf), 'extension', ['v4']))
@@ -67,20 +67,20 @@ describe('wordsOf()', () => {
     '$SUBNETS $SUBNET-x $1 $$': ['', '10.1.0.0/24-x', '', ''],
     '$(id) `id` a|b >c': ['$(id)', '`id`', 'a|b', '>c'],
   }))
-    it(`[BE19] ${JSON.stringify(text)} becomes ${JSON.stringify(words)}`, () => {
+    it(`${JSON.stringify(text)} becomes ${JSON.stringify(words)}`, () => {
       assert.deepEqual(wordsOf(text, { SUBNET: '10.1.0.0/24', PUBLIC_IP: '192.0.2.1', TWO: 'x y' }), words)
     })
 })
 
 describe('runCommand()', () => {
-  it('[BE19] gives both streams together, trimmed, and the input with a line end', async () => {
+  it('gives both streams together, trimmed, and the input with a line end', async () => {
     const script = 'printf "  $GIVEN\\n"; echo err >&2; od -An -c'
     const { output, failure } = await runCommand('sh -c $SCRIPT', { SCRIPT: script, GIVEN: 'out' }, '<&"\nx')
     assert.equal(failure, undefined)
     assert.equal(output.replace(/ +/g, ' '), 'out\nerr\n < & " \\n x \\n')
   })
 
-  it('[BE19] a command that fails, that is ended and that is not there are told apart', async () => {
+  it('a command that fails, that is ended and that is not there are told apart', async () => {
     const failures = {
       'sh -c $SCRIPT': 'it ended with status 3',
       'no-such-program': 'there is no program "no-such-program" in PATH',
@@ -96,7 +96,7 @@ describe('runCommand()', () => {
     assert.match((await runCommand('$NONE', {}, '')).failure ?? '', /there is no program ""/)
   })
 
-  it('[BE19] a command that hangs is killed after its time, with all that it started, and what it wrote is kept', async () => {
+  it('a command that hangs is killed after its time, with all that it started, and what it wrote is kept', async () => {
     const script = 'sleep 1000 & echo $!; sleep 1000'
     const { output, failure } = await runCommand('sh -c $SCRIPT', { SCRIPT: script }, '', { limitMs: 500 })
     assert.equal(failure, 'it was killed after 0.5 s')

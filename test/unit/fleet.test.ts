@@ -35,7 +35,7 @@ describe('a fleet is judged', () => {
     assert.equal(sentence, '30 of 30 nodes are ready')
     assert.deepEqual([lost, oneWay, counts.ready], [[], [], 30])
   })
-  it('[PG2] a zone that is lost is one sentence and one block, whatever else there is', () => {
+  it('a zone that is lost is one sentence and one block, whatever else there is', () => {
     lose(({ zone }, to) => (zone === 'b') !== (zoneOf(to) === 'b'))
     const fleet = judge(known({ 'node-1': DEAD }), NOW)
     assert.equal(
@@ -54,7 +54,7 @@ describe('a fleet is judged', () => {
       ['aa 0/81', 'ab 90/90', 'ac 0/90', 'ba 100/100', 'bb 0/90', 'bc 100/100', 'ca 0/100', 'cb 100/100', 'cc 0/90'],
     )
   })
-  it('[PG2] a zone whose agents do not answer either is the same sentence', () => {
+  it('a zone whose agents do not answer either is the same sentence', () => {
     lose((_, to) => zoneOf(to) === 'b')
     const failures = Object.fromEntries(members.filter(({ zone }) => zone === 'b').map(({ name }) => [name, DEAD]))
     const { sentence } = judge(known(failures), NOW)
@@ -63,7 +63,7 @@ describe('a fleet is judged', () => {
       /; zone b and the other zones do not reach each other: 10 nodes, 10 of them without an answer/,
     )
   })
-  it('[PG2] of two zones without a way between them the smaller one is named; no zone is when nobody reaches anybody', () => {
+  it('of two zones without a way between them the smaller one is named; no zone is when nobody reaches anybody', () => {
     const smaller = new Set(members.slice(0, 8).map(({ name }) => name))
     for (const member of members) {
       const zone = (name: string) => (smaller.has(name) ? 'x' : 'y')
@@ -80,13 +80,13 @@ describe('a fleet is judged', () => {
     lose(() => true)
     assert.deepEqual(judge(known(), NOW).lost, [])
   })
-  it('[PG2] a node that nobody reaches is named once, and not its 29 pairs', () => {
+  it('a node that nobody reaches is named once, and not its 29 pairs', () => {
     lose((from, to) => from.name === 'node-7' || to === 'node-7')
     const { sentence, oneWay } = judge(known(), NOW)
     assert.equal(sentence, '0 of 30 nodes are ready; 30 degraded; node-7 is not reached by 29 of 29')
     assert.deepEqual(oneWay, [])
   })
-  it('[PG3] packets that are lost one way only are found, and named', () => {
+  it('packets that are lost one way only are found, and named', () => {
     lose((from, to) => from.name === 'node-4' && to === 'node-9')
     const one = judge(known(), NOW)
     assert.deepEqual(one.oneWay, [{ from: 'node-4', to: 'node-9' }])
@@ -101,7 +101,7 @@ describe('a fleet is judged', () => {
     assert.equal(many.oneWay.length, 11)
     assert.match(many.sentence, /packets from node-5 to node-22 are lost one way only, and so 10 more pairs$/)
   })
-  it('[PG3] in generated fleets: one-way pairs are those that were cut, and the worst pairs are told first', () => {
+  it('in generated fleets: one-way pairs are those that were cut, and the worst pairs are told first', () => {
     for (let seed = 1; seed <= 20; seed++) {
       const random = generator(seed)
       members = cluster(20)
@@ -119,7 +119,7 @@ describe('a fleet is judged', () => {
       assert.deepEqual(pairs.slice().sort(), [...cut].sort(), `seed ${seed}`)
     }
   })
-  it('[PG22] the dead are grouped by reason, and keep what was known of them', () => {
+  it('the dead are grouped by reason, and keep what was known of them', () => {
     const refused = { why: 'no agent listens there: the connection is refused', since: NOW }
     const fleet = judge(known({ 'node-1': DEAD, 'node-2': refused, 'node-3': DEAD }), NOW)
     assert.deepEqual(fleet.dead, [
@@ -133,7 +133,7 @@ describe('a fleet is judged', () => {
     )
     assert.equal(fleet.sentence, '27 of 30 nodes are ready; 3 do not answer (node-1, node-3, node-2)')
   })
-  it('[PG22] nodes are by zone and by the value of numbers, versions newest first, findings by check', () => {
+  it('nodes are by zone and by the value of numbers, versions newest first, findings by check', () => {
     const finding: Finding = { code: 'DR9', title: 'x', severity: 'error', text: 'FORWARD drops', commands: ['nft x'] }
     members[4]?.source.set({ version: '0.10.0', findings: [finding] })
     members[6]?.source.set({ findings: [finding, { ...finding, code: 'DR1', severity: 'warning' }] })
@@ -154,7 +154,7 @@ describe('a fleet is judged', () => {
       ],
     )
   })
-  it('[PG22] above 300 nodes there is no matrix; lost zones and nodes are found all the same', () => {
+  it('above 300 nodes there is no matrix; lost zones and nodes are found all the same', () => {
     members = cluster(360)
     lose((from, to) => (from.zone === 'c') !== (zoneOf(to) === 'c') || to === 'node-7')
     const fleet = judge(known(), NOW)
@@ -201,7 +201,7 @@ describe('a fleet is judged', () => {
 })
 
 describe('the answers of agents', () => {
-  it('[PG22] a status of an older version gives the summary that the agent would give', () => {
+  it('a status of an older version gives the summary that the agent would give', () => {
     const [, second] = cluster(3)
     const status = { ...(second as Member).source.status(), repairs: [{ at: NOW - 1000, what: 'x' }] }
     const { findings: _, zone: __, ...older } = status

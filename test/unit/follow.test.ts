@@ -102,7 +102,7 @@ describe('follow()', () => {
     assert.deepEqual(await asks(one, 3, { ...PATIENCE, idleMs: 20 }), ['list', 'watch after 7', 'watch after 8'])
   })
 
-  it('[F20k4] lists again after two watches that said nothing: the server was put back to before the known revision, and tells nothing until it is past it', async () => {
+  it('lists again after two watches that said nothing: the server was put back to before the known revision, and tells nothing until it is past it', async () => {
     const silent: Watch = { says: [], ending: 'is silent' }
     const one = server(
       [

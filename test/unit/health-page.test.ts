@@ -117,7 +117,7 @@ describe('the search of the page', () => {
     return [all.filter(filter.matches).map(({ n }) => n), filter.mistakes] as const
   }
 
-  it('[PG10] finds by each key, by several words, by one of several values, and by what is not so', () => {
+  it('finds by each key, by several words, by one of several values, and by what is not so', () => {
     for (const [search, numbers] of [
       ['state:silent', [3, 10]],
       ['state:bad', [3, 10, 13]],
@@ -148,7 +148,7 @@ describe('the search of the page', () => {
     ] as const)
       assert.deepEqual(found(search), [numbers, []], search)
   })
-  it('[PG10] says what cannot be searched for, with the nearest key, and passes it over', () => {
+  it('says what cannot be searched for, with the nearest key, and passes it over', () => {
     assert.deepEqual(found('stat:silent zone:b'), [[1, 2, 3, 4], ['“stat” cannot be searched for; do you mean state?']])
     assert.match(found('colour:red')[1][0] ?? '', /^“colour” cannot be searched for; there is node, state, zone, /)
     assert.deepEqual(found('rtt>fast')[1], ['“rtt>fast”: want a number, with ms, µs, us, s or nothing after it'])
@@ -168,7 +168,7 @@ describe('the search of the page', () => {
       assert.equal(typeof readFilter(search, fake, (text) => text).matches('state'), 'boolean', search)
     }
   })
-  it('[PG15] finds among 5,000 peers within 50 ms, and sorts them', () => {
+  it('finds among 5,000 peers within 50 ms, and sorts them', () => {
     const many = rows(5000, (_, i) => ({
       zone: `z${i % 3}`,
       probe: { state: 'answers', sent: 10, lost: i % 2, ms: i % 90 },
@@ -183,7 +183,7 @@ describe('the search of the page', () => {
 })
 
 describe('the order of peers', () => {
-  it('[PG1] has the worst first, and names by their numbers', () => {
+  it('has the worst first, and names by their numbers', () => {
     const all = rows(30, (_, i) =>
       i === 20
         ? SILENT
@@ -217,7 +217,7 @@ describe('the order of peers', () => {
 })
 
 describe('the address of the page', () => {
-  it('[PG10] says all that the page shows, and an address gives the same page', () => {
+  it('says all that the page shows, and an address gives the same page', () => {
     const places: Partial<Place>[] = [
       {},
       { view: 'peers' },
@@ -259,14 +259,14 @@ describe('the first sentence', () => {
     commands: ['sysctl -w x=1'],
   } as const
 
-  it('[PG1] names the two that are lost, since when, and what they have in common', () => {
+  it('names the two that are lost, since when, and what they have in common', () => {
     const all = rows(998, (_, i) => ({ zone: i < 300 ? 'b' : 'a', ...(i === 1 || i === 4 ? SILENT : {}) }), NOW)
     assert.equal(
       headline(status({ degraded: ['no answer from node-2 and node-5'] }), all, clock),
       'node-7 is degraded: node-2 and node-5 do not answer since 12:30, both in zone b (998 peers)',
     )
   })
-  it('[PG2] a lost zone is one sentence', () => {
+  it('a lost zone is one sentence', () => {
     const all = rows(90, (_, i) => ({ zone: i < 30 ? 'b' : 'a', ...(i < 30 ? SILENT : {}) }), NOW)
     assert.equal(
       headline(status({ degraded: ['no answer from node-1, node-2, node-3 and 27 more'] }), all, clock),
@@ -318,7 +318,7 @@ describe('the page', () => {
   before(async () => {
     page = (await import('../../agent/page/index.ts')).page
   })
-  it('[PG18] is text that asks nobody but the agent, by relative addresses', () => {
+  it('is text that asks nobody but the agent, by relative addresses', () => {
     assert.match(page.html, /<script type="module" src="page\.js">/)
     for (const [name, text] of Object.entries(page)) {
       assert.ok(text.length > 100, name)
@@ -330,7 +330,7 @@ describe('the page', () => {
     }
     assert.doesNotMatch(page.html, /<style|style="|<script(?! type="module" src)|\son[a-z]+=/)
   })
-  it('[PG15] is at most 120 kB', () => {
+  it('is at most 120 kB', () => {
     const bytes = Object.values(page).reduce((sum, text) => sum + Buffer.byteLength(text), 0)
     assert.ok(bytes <= 120_000, `${bytes} bytes`)
   })

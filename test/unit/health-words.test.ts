@@ -48,7 +48,7 @@ describe('what the agent tells', () => {
     ])
     assert.deepEqual(unreachable([first, { ...first, problem: '' }]).length, 1)
   })
-  it('[FU4] a peer is called reachable only when it answers', () => {
+  it('a peer is called reachable only when it answers', () => {
     const words = (probe?: object) =>
       reach({ ...(probe && { probe: { state: 'answers', sent: 10, lost: 0, ...probe } }) } as Peer)
     assert.deepEqual(
@@ -83,7 +83,7 @@ describe('plumb status and plumb leases, as text', () => {
     repairs: [{ at: now - MIN, what: 'route 10.64.2.0/24 was gone, made again' }],
   }
 
-  it('[F 48] a node that is ready', () => {
+  it('a node that is ready', () => {
     const text = statusText(scripted(base).status(), now)
     assert.equal(
       text,
@@ -110,7 +110,7 @@ last repairs:
   1 min ago  route 10.64.2.0/24 was gone, made again`,
     )
   })
-  it('[F 30] a node that is not says why, and a peer that is not on-link is named with the reason', () => {
+  it('a node that is not says why, and a peer that is not on-link is named with the reason', () => {
     const [one, two] = peers(2)
     assert.ok(one && two)
     const { status } = scripted({

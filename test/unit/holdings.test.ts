@@ -15,7 +15,7 @@ describe('addressStore() index', () => {
   })
   afterEach(() => here.remove())
 
-  it('notices every foreign change, however close to its own [HL 140]', () => {
+  it('notices every foreign change, however close to its own', () => {
     const store = here.store()
     for (let i = 0; i < 300; i++) {
       take(store, owner('a'), sets('10.1.0.0/24'))
@@ -209,7 +209,7 @@ describe('addressStore() in many processes', () => {
     })
   }
 
-  it('40 processes of 5 calls get 200 addresses, each once; a storm of ADD and DEL leaves none [HL 133]', async () => {
+  it('40 processes of 5 calls get 200 addresses, each once; a storm of ADD and DEL leaves none', async () => {
     for (const storm of [false, true]) {
       const all = Array.from({ length: 40 }, (_, i) => worker(`${storm}-${i}`, 5, storm))
       const lines = (await Promise.all(all.map(({ stdout }) => new Response(stdout).text()))).flatMap((text) =>

@@ -12,7 +12,7 @@ describe('host-gw', () => {
   const own = lease(1, {}, 'host-gw')
   const conf = hostGw.conf({ Anything: 1 })
 
-  it('[F 28] want() gives a route per subnet to the node’s address, no device, no address', () => {
+  it('want() gives a route per subnet to the node’s address, no device, no address', () => {
     const { resources, problems } = hostGw.want(
       own,
       [lease(2, {}, 'host-gw'), lease(3, {}, 'host-gw', ['v4'])],
@@ -43,7 +43,7 @@ route add 10.244.3.0/24 proto 112 via 192.0.2.3 dev eth0
     assert.equal(ids.length, 4)
     assert.equal(new Set(ids).size, 1)
   })
-  it('[F 30] a peer behind a router, on another link or out of reach is a problem that names its address and the link', () => {
+  it('a peer behind a router, on another link or out of reach is a problem that names its address and the link', () => {
     for (const routes of [
       [{ dst: '192.0.2.0/24' as Cidr, dev: parse.ifname('eth0'), gateway: true }],
       [{ dst: '192.0.2.0/24' as Cidr, dev: parse.ifname('eth1'), gateway: false }],
@@ -68,7 +68,7 @@ route add 10.244.3.0/24 proto 112 via 192.0.2.3 dev eth0
       )
     }
   })
-  it('[F 28] announce() refuses a public address that is not the link’s', () => {
+  it('announce() refuses a public address that is not the link’s', () => {
     assert.throws(
       () =>
         hostGw.announce(

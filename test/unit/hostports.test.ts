@@ -48,7 +48,7 @@ describe('podAddresses()', () => {
       ],
       ['10.0.0.2/24'],
     ],
-    '[PM 163] one without interface': [[{ address: '10.0.0.2/24' }], ['10.0.0.2/24']],
+    'one without interface': [[{ address: '10.0.0.2/24' }], ['10.0.0.2/24']],
     'one whose interface is not in the list, as upstream': [
       [{ address: '10.0.0.2/24', interface: 9 }],
       ['10.0.0.2/24'],

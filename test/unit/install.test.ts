@@ -122,7 +122,7 @@ describe('what the agent installs', () => {
     assert.deepEqual(listed(), ['bridge', 'plumb'])
   })
 
-  it('F19 a second installation writes nothing, tools included, and a tool that somebody changed is put right', () => {
+  it('a second installation writes nothing, tools included, and a tool that somebody changed is put right', () => {
     const { dir, places, install } = node()
     install()
     const names = installTools(places.binDir)
@@ -205,7 +205,7 @@ describe('what the agent installs', () => {
     assert.deepEqual([await says('bridge'), await says('flannel'), listed()], ['newer', 'linked', NAMES])
   })
 
-  it('[FU1] what was there at the very first comes back after any number of upgrades, though the note of what was installed is lost', async () => {
+  it('what was there at the very first comes back after any number of upgrades, though the note of what was installed is lost', async () => {
     const { places, program, bin, write, says, listed, install } = node()
     write(bin('bridge'), 'echo reference')
     // Every executable of plumb holds its own source, and so the line that tells it from others.
@@ -253,7 +253,7 @@ describe('what the agent installs', () => {
     }
   })
 
-  it('[F13] an installation that the disk refuses leaves nothing, keeps what was there, and uninstall() names nothing', async () => {
+  it('an installation that the disk refuses leaves nothing, keeps what was there, and uninstall() names nothing', async () => {
     const { places, bin, write, says } = node()
     mkdirSync(places.binDir)
     await execa('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', places.binDir])

@@ -6,7 +6,7 @@ import { jsonLine } from '../../lib/text/json-place.ts'
 const TEXT = '{\n  "Network": "10.244.0.0/16",\n  "backend": {\n    "type": "vxlan",\n    "vni": 5\n  }\n}'
 
 describe('jsonLine()', () => {
-  it('[BE25] gives the line of a key in any case, or of the nearest key above it', () => {
+  it('gives the line of a key in any case, or of the nearest key above it', () => {
     const lines = ['Network', 'Backend', 'Backend.VNI', 'Backend.Port', 'SubnetLen', ''].map((key) =>
       jsonLine(TEXT, key),
     )
@@ -19,7 +19,7 @@ describe('jsonLine()', () => {
 
 describe('changedKeys()', () => {
   const conf = (more: object) => parseNetworkConf(JSON.stringify({ Network: '10.244.0.0/16', ...more }))
-  it('[BE25] names what differs, without the limits of subnets that follow from another network, and in any case of the keys', () => {
+  it('names what differs, without the limits of subnets that follow from another network, and in any case of the keys', () => {
     const before = conf({ Backend: { Type: 'vxlan', VNI: 5, MTU: 1400 } })
     const changed = (more: object) =>
       changedKeys(before, conf({ Backend: { type: 'vxlan', mtu: 1400, vni: 5 }, ...more }))

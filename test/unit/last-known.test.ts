@@ -28,7 +28,7 @@ describe('what was known of the network last', () => {
     leases: Array.from({ length: count }, (_, i) => lease(i)),
   })
 
-  it('[FA13] is read back as it was, by the same node and of the same store alone', () => {
+  it('is read back as it was, by the same node and of the same store alone', () => {
     const checkpoint = openCheckpoint(place(), assert.ifError)
     const all = known(3)
     checkpoint.save(all)
@@ -50,7 +50,7 @@ describe('what was known of the network last', () => {
     rmSync(place().path)
     assert.equal(readCheckpoint(place()), undefined)
   })
-  it('[FA13] is not written for each change of ten thousand leases, nor when they say what they said; a disk that fails is told, and tried again', () => {
+  it('is not written for each change of ten thousand leases, nor when they say what they said; a disk that fails is told, and tried again', () => {
     let why: string | undefined
     const checkpoint = openCheckpoint(place(), (text) => {
       why = text
@@ -73,7 +73,7 @@ describe('what was known of the network last', () => {
     assert.equal(why, undefined)
     assert.equal(readCheckpoint(place())?.leases.length, 9999)
   })
-  it('[FA13] a lease that has ended, or whose end a clock that is set back cannot tell, is uncertain; one without an end never', () => {
+  it('a lease that has ended, or whose end a clock that is set back cannot tell, is uncertain; one without an end never', () => {
     const of = (at: number, expires?: number): string | undefined =>
       whyUncertain({ ...known(0), at, lease: { ...lease(1), ...(expires !== undefined && { expires }) } })
     const now = Date.now()
@@ -85,7 +85,7 @@ describe('what was known of the network last', () => {
     )
     assert.match(of(now + HOUR, now + 2 * HOUR) ?? '', /cannot be told: the clock shows/)
   })
-  it('[FA13] when the lease of a node that goes by it ends, the node is not ready', () => {
+  it('when the lease of a node that goes by it ends, the node is not ready', () => {
     const store = { state: () => ({ name: 'etcd', connected: false, error: 'etcd: refused' }) } as never
     const of = (expires: number) => {
       const state = {
@@ -101,7 +101,7 @@ describe('what was known of the network last', () => {
     assert.equal(of(Date.now() + HOUR).state, 'degraded')
     assert.match(of(Date.now() - 1).reasons.join(), /^this node's lease of 10\.0\.0\.0\/24 ended at/)
   })
-  it('[FA13] a configuration reads as the same again from its own text', () => {
+  it('a configuration reads as the same again from its own text', () => {
     const texts = [
       '{"Network":"10.1.0.0/16"}',
       '{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/48","Backend":{"Type":"host-gw"}}',

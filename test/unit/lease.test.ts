@@ -39,7 +39,7 @@ const subnets = fc.oneof(
 )
 
 describe('decodeKey() and encodeKey()', () => {
-  it('write what flannel writes, for one family or both [F 3, F 11, F 12]', () => {
+  it('write what flannel writes, for one family or both', () => {
     for (const [key, expected] of [
       ['10.5.16.0-24', { v4: '10.5.16.0/24' }],
       ['10.6.46.0-24&fd66:0:0:7::-64', { v4: '10.6.46.0/24', v6: 'fd66:0:0:7::/64' }],
@@ -75,7 +75,7 @@ describe('decodeKey() and encodeKey()', () => {
     '10.5.16.0-24\n',
     '10.5.16.0-24&fd00::-64&fd01::-64',
   ])
-    it(`take ${JSON.stringify(key)} for no key, or not the way to write it [F 14]`, () => {
+    it(`take ${JSON.stringify(key)} for no key, or not the way to write it`, () => {
       assert.throws(
         () => decodeKey(key),
         new ValueError(
@@ -84,7 +84,7 @@ describe('decodeKey() and encodeKey()', () => {
       )
     })
 
-  it('throw nothing but ValueError, whatever the text, and read only what they would write [F 14]', () => {
+  it('throw nothing but ValueError, whatever the text, and read only what they would write', () => {
     const near = fc.stringMatching(/^[0-9a-f.:&-]{0,40}$/)
     fc.assert(
       fc.property(fc.oneof(fc.string(), near), (text) => {
@@ -101,13 +101,13 @@ describe('decodeKey() and encodeKey()', () => {
 
 describe('decodeLease() and encodeValue()', () => {
   for (const [key, value] of RECORDED)
-    it(`read and write ${key} as flanneld wrote it, byte for byte [F 3]`, () => {
+    it(`read and write ${key} as flanneld wrote it, byte for byte`, () => {
       const lease = decodeLease(decodeKey(key), value)
       assert.equal(encodeValue(lease), value)
       assert.equal(encodeKey(lease.subnets), key)
     })
 
-  it('read keys in any case, 0.0.0.0 and null as none, no BackendType as none [F 3]', () => {
+  it('read keys in any case, 0.0.0.0 and null as none, no BackendType as none', () => {
     const subnets = decodeKey('0.0.0.0-0&fd55:0:0:14::-64')
     assert.deepEqual(
       decodeLease(
@@ -141,7 +141,7 @@ describe('decodeLease() and encodeValue()', () => {
     ['{"PublicIP":7}', 'Cannot read PublicIP 7: want an IPv4 address'],
     ['{"PublicIP":"172.30.0.2","BackendType":["vxlan"]}', 'Cannot read BackendType ["vxlan"]: want a string'],
   ] as const)
-    it(`say what is wrong with ${value || 'nothing'} [F 14]`, () => {
+    it(`say what is wrong with ${value || 'nothing'}`, () => {
       assert.throws(() => decodeLease({}, value), new ValueError(message))
     })
 
@@ -172,7 +172,7 @@ describe('decodeLease() and encodeValue()', () => {
     )
   })
 
-  it('throw nothing but ValueError, whatever the value [F 14]', () => {
+  it('throw nothing but ValueError, whatever the value', () => {
     const keys = fc.constantFrom(
       'PublicIP',
       'publicipv6',

@@ -33,7 +33,7 @@ function frontendOf(port: number, to: number): Frontend {
 }
 
 describe('NodePorts on ::1', () => {
-  it('F20s12 a port that another program has stays a failure at each step until it is open', async () => {
+  it('a port that another program has stays a failure at each step until it is open', async () => {
     const reports: string[] = []
     const ports = new LoopbackPorts((failures) => reports.push(failures.map(({ text }) => text).join()))
     const other = await listening()
@@ -56,7 +56,7 @@ describe('NodePorts on ::1', () => {
     }
   })
 
-  it('F20s12 a program of the node cannot take all files of the agent: only so many connections at once, and again when they have ended', async () => {
+  it('a program of the node cannot take all files of the agent: only so many connections at once, and again when they have ended', async () => {
     const MOST = 20
     const ports = new LoopbackPorts(() => {}, MOST)
     const [endpoint, free] = [await listening(), await listening()]

@@ -46,7 +46,7 @@ describe('metrics()', () => {
       [0.9, 3, 4, 5, 250, 3, 1_700_000_000, 7, 2, 2, 1, 3],
     )
   })
-  it('[DG15] has at most 2,000 series at 1,000 peers: those of the worst, unless all are wanted', () => {
+  it('has at most 2,000 series at 1,000 peers: those of the worst, unless all are wanted', () => {
     const all = peers(1000).map((peer, i) => ({
       ...peer,
       handshakeAge: i,
@@ -119,7 +119,7 @@ describe('metrics()', () => {
     const none = read({ services: { ...counts, programming, sync: { took, services: 0, slices: 0 } } })
     assert.equal(none.has(`${prefix}_last_timestamp_seconds`), false)
   })
-  it('[F 48] is valid exposition text with leases, wanted, programmed, repairs, steps, store and last error', () => {
+  it('is valid exposition text with leases, wanted, programmed, repairs, steps, store and last error', () => {
     const at = 1_700_000_000_500
     const found = read({
       peers: peers(3),
@@ -184,7 +184,7 @@ describe('metrics()', () => {
       [5, 4, 1, 0],
     )
   })
-  it('[FU4] gives loss and round trip by node, one sample each, the worse of two leases of a node', () => {
+  it('gives loss and round trip by node, one sample each, the worse of two leases of a node', () => {
     const [one, two] = peers(2)
     assert.ok(one && two)
     const probe = { state: 'silent', sent: 10, lost: 4, ms: 2 } as const
@@ -202,7 +202,7 @@ describe('metrics()', () => {
       [1, 1],
     )
   })
-  it('[FU5] says whether the node is ready, and whether it is degraded', () => {
+  it('says whether the node is ready, and whether it is degraded', () => {
     const both = (change: Partial<Status>) => [
       value(read(change), 'plumb_ready'),
       value(read(change), 'plumb_degraded'),

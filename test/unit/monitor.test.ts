@@ -6,7 +6,7 @@ import { until } from '../support/harness.ts'
 describe('follow()', () => {
   const argv = ['sh', '-c', 'echo $$; exec sleep 1000']
 
-  it('[FU9] a monitor that a signal ended shortly before the agent’s own is no news', async () => {
+  it('a monitor that a signal ended shortly before the agent’s own is no news', async () => {
     const [end, said, pids] = [new AbortController(), [] as string[], [] as number[]]
     const followed = follow({ argv, line: (text) => pids.push(Number(text)), lost() {} }, end.signal, (text) =>
       said.push(text),

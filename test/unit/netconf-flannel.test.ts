@@ -14,7 +14,7 @@ function refused(conf: object, message: string): void {
 const v6 = (keys: object) => ({ EnableIPv4: false, EnableIPv6: true, ...keys })
 
 describe('parseNetworkConf()', () => {
-  it('fills in what flannel does: IPv4 on, a /24 of its own for each node but the first, vxlan [F 2]', () => {
+  it('fills in what flannel does: IPv4 on, a /24 of its own for each node but the first, vxlan', () => {
     assert.deepEqual(parse({ Network: '10.5.0.0/16' }), {
       v4: { network: '10.5.0.0/16', length: 24, min: '10.5.1.0', max: '10.5.255.0' },
       backend: { type: 'vxlan', options: {} },
@@ -22,7 +22,7 @@ describe('parseNetworkConf()', () => {
     })
   })
 
-  it('[BE16] no message shows a key of WireGuard, also not from a wrong place', () => {
+  it('no message shows a key of WireGuard, also not from a wrong place', () => {
     const key = 'I7v3vyxdQeYv1Bq1XGZUNqPfTNvhLAIAzMkEEyJHzQY='
     const Network = '10.5.0.0/16'
     refused({ Network, Backend: ['PSK', key] }, 'Cannot read Backend ["PSK","(not shown)"]: want an object')
@@ -46,7 +46,7 @@ describe('parseNetworkConf()', () => {
     // Host bits are nothing to flannel.
     ['10.5.3.7/16', 24, '10.5.1.0', '10.5.255.0'],
   ] as const)
-    it(`divides ${network} into /${length} as flannel does [F 2]`, () => {
+    it(`divides ${network} into /${length} as flannel does`, () => {
       const { v4 } = parse({ Network: network })
       assert.deepEqual([v4?.length, v4?.min, v4?.max], [length, min, max])
     })
@@ -57,12 +57,12 @@ describe('parseNetworkConf()', () => {
     ['fd00:10::/63', 65, 'fd00:10:0:0:8000::', 'fd00:10:0:1:8000::'],
     ['fd00:10::/124', 126, 'fd00:10::4', 'fd00:10::c'],
   ] as const)
-    it(`divides ${network} into /${length} as flannel does [F 2]`, () => {
+    it(`divides ${network} into /${length} as flannel does`, () => {
       const { v4, v6: pool } = parse(v6({ IPv6Network: network }))
       assert.deepEqual([v4, pool?.length, pool?.min, pool?.max], [undefined, length, min, max])
     })
 
-  it('takes SubnetLen, SubnetMin and SubnetMax of both families, zero being none [F 2]', () => {
+  it('takes SubnetLen, SubnetMin and SubnetMax of both families, zero being none', () => {
     const { v4, v6: pool } = parse({
       Network: '10.0.0.0/8',
       SubnetLen: 20,
@@ -82,7 +82,7 @@ describe('parseNetworkConf()', () => {
     )
   })
 
-  it('reads keys in any case, null as absent, and Backend.Type in any case, with its other keys as they came [F 2, F 3]', () => {
+  it('reads keys in any case, null as absent, and Backend.Type in any case, with its other keys as they came', () => {
     const conf = parse({
       network: '10.5.0.0/16',
       SUBNETLEN: 25,
@@ -175,7 +175,7 @@ describe('parseNetworkConf()', () => {
     [{ Network: '10.5.0.0/16', Backend: 'vxlan' }, 'Cannot read Backend "vxlan": want an object'],
     [{ Network: '10.5.0.0/16', Backend: { Type: 7 } }, 'Cannot read Backend.Type 7: want a string'],
   ] as const)
-    it(`refuses ${JSON.stringify(conf)} with key, value and what would be right [F 2]`, () => {
+    it(`refuses ${JSON.stringify(conf)} with key, value and what would be right`, () => {
       refused(conf, message)
     })
 

@@ -15,7 +15,7 @@ describe('loadNetwork()', () => {
   })
   afterEach(() => rmSync(dir, { recursive: true }))
 
-  it('[L 22] finds a list by name among several, and ignores folders', () => {
+  it('finds a list by name among several, and ignores folders', () => {
     put('10-a.conflist', { cniVersion: '1.0.0', name: 'a', plugins: [bridge] })
     put('20-b.conflist', { cniVersion: '1.1.0', name: 'b', plugins: [bridge, { type: 'portmap' }] })
     put('deeper/30-c.conflist', { name: 'c', plugins: [bridge] })
@@ -27,12 +27,12 @@ describe('loadNetwork()', () => {
       message: `Cannot find network "c": ${dir} has a, b`,
     })
   })
-  it('[L 22] takes a conflist before a conf of the same name', () => {
+  it('takes a conflist before a conf of the same name', () => {
     put('10-a.conf', { name: 'a', type: 'loopback' })
     put('20-a.conflist', { name: 'a', plugins: [bridge] })
     assert.equal(loadNetwork(dir, 'a').plugins[0]?.type, 'bridge')
   })
-  it('[L 22] falls back to conf and json, and keeps a list of the one plugin', () => {
+  it('falls back to conf and json, and keeps a list of the one plugin', () => {
     put('10-a.conf', { cniVersion: '0.4.0', name: 'a', type: 'loopback', extra: 1 })
     put('20-b.json', { name: 'b', type: 'dummy' })
     const { cniVersion, text } = loadNetwork(dir, 'a')
@@ -50,7 +50,7 @@ describe('loadNetwork()', () => {
     put('05-not-a-network.txt', {})
     assert.equal(loadNetwork(dir).name, 'a')
   })
-  it('[L 23] says that the directory is missing or empty', () => {
+  it('says that the directory is missing or empty', () => {
     assert.throws(() => loadNetwork(`${dir}/none`, 'a'), {
       message: `Cannot find a network: there is no directory ${dir}/none`,
     })
@@ -85,7 +85,7 @@ describe('loadNetwork()', () => {
     ],
   }
   for (const [what, [content, message]] of Object.entries(malformed)) {
-    it(`[L 23] names the file with ${what}`, () => {
+    it(`names the file with ${what}`, () => {
       put('10-a.conflist', content)
       put('20-b.conflist', { name: 'b', plugins: [bridge] })
       assert.throws(() => loadNetwork(dir, 'b'), {
@@ -94,7 +94,7 @@ describe('loadNetwork()', () => {
       })
     })
   }
-  it('[L 24] reads disableCheck, disableGC and loadOnlyInlinedPlugins as booleans or their names', () => {
+  it('reads disableCheck, disableGC and loadOnlyInlinedPlugins as booleans or their names', () => {
     for (const [value, wanted] of [
       [true, true],
       [false, false],
@@ -119,7 +119,7 @@ describe('loadNetwork()', () => {
         )
     }
   })
-  it('[L 25] appends drop-ins in lexical order, and keeps what was put together', () => {
+  it('appends drop-ins in lexical order, and keeps what was put together', () => {
     put('10-a.conflist', { cniVersion: '1.1.0', name: 'a', plugins: [bridge] })
     put('a/20.conf', { type: 'tuning' })
     put('a/10.conf', { type: 'portmap', capabilities: { portMappings: true, ips: false } })
@@ -139,7 +139,7 @@ describe('loadNetwork()', () => {
       ['bridge', 'portmap', 'tuning'],
     )
   })
-  it('[L 25] works with drop-ins alone, without any, and ignores them with loadOnlyInlinedPlugins', () => {
+  it('works with drop-ins alone, without any, and ignores them with loadOnlyInlinedPlugins', () => {
     put('10-a.conflist', { name: 'a' })
     put('a/10.conf', { type: 'portmap' })
     put('20-b.conflist', { name: 'b', loadOnlyInlinedPlugins: true, plugins: [bridge] })
@@ -151,7 +151,7 @@ describe('loadNetwork()', () => {
       [['portmap'], ['bridge'], ['bridge']],
     )
   })
-  it('[L 25] refuses no plugin at all, and loadOnlyInlinedPlugins without plugins', () => {
+  it('refuses no plugin at all, and loadOnlyInlinedPlugins without plugins', () => {
     put('10-a.conflist', { name: 'a' })
     assert.throws(() => loadNetwork(dir, 'a'), {
       message: `Cannot read ${dir}/10-a.conflist: it has no "plugins", and ${dir}/a has no *.conf file`,
@@ -160,7 +160,7 @@ describe('loadNetwork()', () => {
     put('a/10.conf', { type: 'portmap' })
     assert.throws(() => loadNetwork(dir, 'a'), /"loadOnlyInlinedPlugins" is true and "plugins" is missing$/)
   })
-  it('[L 23] names the drop-in that is malformed', () => {
+  it('names the drop-in that is malformed', () => {
     put('10-a.conflist', { name: 'a', plugins: [bridge] })
     put('a/10.conf', '{')
     assert.throws(() => loadNetwork(dir, 'a'), new RegExp(`^ValueError: Cannot read ${dir}/a/10.conf: it is not JSON`))
@@ -176,7 +176,7 @@ describe('loadNetwork()', () => {
 })
 
 describe('parseNetwork()', () => {
-  it('[L 26] takes the highest of cniVersions and cniVersion that is not above ours', () => {
+  it('takes the highest of cniVersions and cniVersion that is not above ours', () => {
     const versions = (cniVersions: unknown, cniVersion?: string) =>
       parse({ name: 'a', ...(cniVersion && { cniVersion }), cniVersions, plugins: [bridge] }).cniVersion
     assert.equal(versions(['0.4.0', '1.0.0', '0.3.1']), '1.0.0')

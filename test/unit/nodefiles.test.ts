@@ -51,7 +51,7 @@ describe('the files of the node', () => {
     ],
   }
   for (const [what, [node, text]] of Object.entries(texts)) {
-    it(`[F 49] writeSubnetEnv() writes for ${what} what flanneld writes, byte by byte, and readSubnetEnv() reads it back`, () => {
+    it(`writeSubnetEnv() writes for ${what} what flanneld writes, byte by byte, and readSubnetEnv() reads it back`, () => {
       assert.equal(writeSubnetEnv(path, node), true)
       assert.deepEqual(
         [readFileSync(path, 'utf8'), statSync(path).mode & 0o777, readdirSync(join(dir, 'run/flannel'))],
@@ -67,7 +67,7 @@ describe('the files of the node', () => {
     })
   }
 
-  it('[F 49] writeSubnetEnv() writes only what is new, in one step: a reader finds the old text or the new one', () => {
+  it('writeSubnetEnv() writes only what is new, in one step: a reader finds the old text or the new one', () => {
     assert.equal(writeSubnetEnv(path, V4), true)
     const before = statSync(path)
     assert.equal(writeSubnetEnv(path, V4), false)

@@ -25,7 +25,7 @@ describe('the messages of the page', () => {
       assert.deepEqual(back, JSON.parse(JSON.stringify(peer.problem === undefined ? { ...rest, probe } : rest)))
     }
   })
-  it('[PG17] the state after 10,000 random patches is that of a fresh load', function () {
+  it('the state after 10,000 random patches is that of a fresh load', function () {
     this.timeout(60_000)
     const random = generator(39)
     const recorder = new Recorder()
@@ -49,7 +49,7 @@ describe('the messages of the page', () => {
     }
     assert.ok(sent > 5000, `${sent} patches`)
   })
-  it('[PG16] a reader that was away gets the patches since, and everything after more than 256 of them or a restart', () => {
+  it('a reader that was away gets the patches since, and everything after more than 256 of them or a restart', () => {
     const patches = new Patches(new Recorder(), 'first')
     const status = (mtu: number) => ({ ...scripted().status(), mtu })
     patches.take(status(0))
@@ -114,7 +114,7 @@ describe('the log of a node', () => {
         : peer,
     )
 
-  it('[PG8] says when the state changes and why, which peers are lost and back, and when the store is away', () => {
+  it('says when the state changes and why, which peers are lost and back, and when the store is away', () => {
     const degraded = ['no answer over the overlay from node-2 and node-3']
     later(1000, { peers: silent(['node-2', 'node-3']), degraded })
     later(1000, { peers: peers(9), degraded: [] })
@@ -136,7 +136,7 @@ describe('the log of a node', () => {
       'state error: node-0 is not ready: no uplink was found yet',
     ])
   })
-  it('[PG2] a lost zone is one entry', () => {
+  it('a lost zone is one entry', () => {
     later(0, { peers: peers(9).map((peer, i) => ({ ...peer, zone: i < 4 ? 'b' : 'a' })) })
     later(1000, { peers: silent(['node-1', 'node-2', 'node-3', 'node-4']) })
     assert.deepEqual(texts().slice(1), ['peer error: node-1, node-2, node-3 and 1 more: do not answer, all in zone b'])
@@ -150,7 +150,7 @@ describe('the log of a node', () => {
       ['problem warning: link eth0 drops 3 packets a minute', 'problem good: over: link eth0 drops 9 packets a minute'],
     )
   })
-  it('[PG8] a storm of repairs is one entry with a count', () => {
+  it('a storm of repairs is one entry with a count', () => {
     const repair = (i: number) => ({ at: now + i, what: `route 10.64.${i}.0/24 was gone, made again` })
     later(1000, { repairs: Array.from({ length: 90 }, (_, i) => repair(i)) })
     later(1000, { repairs: [...status.repairs.slice(10), ...Array.from({ length: 10 }, (_, i) => repair(i + 100))] })
@@ -175,7 +175,7 @@ describe('the log of a node', () => {
     assert.equal(recorder.news().length, 2000)
     assert.deepEqual(recorder.news(), [])
   })
-  it('[PG1] a peer says since when it is as it is', () => {
+  it('a peer says since when it is as it is', () => {
     later(60_000, { peers: silent(['node-5']) })
     const rows = [...recorder.record(status).values()]
     assert.deepEqual(
@@ -183,7 +183,7 @@ describe('the log of a node', () => {
       [['node-5', START + 60_000]],
     )
   })
-  it('[PG9] the past has the loss and the round trip of each peer, and the state, minute by minute', () => {
+  it('the past has the loss and the round trip of each peer, and the state, minute by minute', () => {
     const key = encodeKey((peers(1)[0] as Peer).subnets)
     for (let minute = 1; minute <= 90; minute++) {
       const isLost = minute > 80
@@ -199,7 +199,7 @@ describe('the log of a node', () => {
     assert.deepEqual(node?.series.lost.slice(-12), [0, 0, ...Array(10).fill(1)])
     assert.equal(recorder.pastOf('10.1.2.0-24'), undefined)
   })
-  it('[PG9] minutes of a sleeping machine are unknown', () => {
+  it('minutes of a sleeping machine are unknown', () => {
     const past = new Past()
     const row = { n: 1, state: 'reachable', sent: 10, lost: 0, ms: 1, backend: 'vxlan' } as const
     const figures = { lost: 0, drift: 0, repairs: 2, refused: 0 }

@@ -6,7 +6,7 @@ import { pauses } from '../../agent/kernel/pauses.ts'
 const ATTEMPTS = 50
 
 describe('pauses()', () => {
-  it('F7 gives timers of other work a turn after some work, and not before', async () => {
+  it('gives timers of other work a turn after some work, and not before', async () => {
     let [pause, hadTurn] = [pauses(), true]
     for (let i = 0; i < ATTEMPTS && hadTurn; i++) {
       pause = pauses()

@@ -39,7 +39,7 @@ const reachAll = () =>
   )
 
 describe('eachPeer()', () => {
-  it('[FA16] a lease among many that says something else is looked at alone, and nothing is collected for it; a renewed one is not even looked at', () => {
+  it('a lease among many that says something else is looked at alone, and nothing is collected for it; a renewed one is not even looked at', () => {
     let looks = 0
     const want = eachPeer<object>(() => (peer) => {
       looks++
@@ -66,7 +66,7 @@ describe('eachPeer()', () => {
       Bun.gc = collect
     }
   })
-  it('[FA16] after any changes gives what it gives to somebody who sees them for the first time', () => {
+  it('after any changes gives what it gives to somebody who sees them for the first time', () => {
     const reach = () =>
       eachPeer<object>(
         () =>
@@ -97,7 +97,7 @@ describe('eachPeer()', () => {
       assert.deepEqual(sorted(now.problems), sorted(fresh.problems))
     }
   })
-  it('[FA3] refuses a subnet that is outside the networks, holds an address of this node or its own, covers the underlay, or overlaps this node’s', () => {
+  it('refuses a subnet that is outside the networks, holds an address of this node or its own, covers the underlay, or overlaps this node’s', () => {
     const uplink = { ...UPLINK, routes: [{ dst: '192.0.2.0/24' as Cidr, dev: UPLINK.name, gateway: false }] }
     const want = (subnet: string, ip: string, networks: readonly string[]) => {
       const peer = { ...lease(1), subnets: { v4: subnet as Cidr }, ips: { v4: ip as Ip } }
@@ -137,7 +137,7 @@ describe('eachPeer()', () => {
     })
     assert.deepEqual([...problems.values()], ['its subnet 192.0.0.0/16 covers 192.0.2.0/24, the network of eth0'])
   })
-  it('[FA3] of two leases that overlap the older stays, whatever comes later; a node with two of its own keeps both', () => {
+  it('of two leases that overlap the older stays, whatever comes later; a node with two of its own keeps both', () => {
     const [older, younger] = [lease(257), { ...lease(9), subnets: { v4: '10.1.0.0/16' as Cidr } }]
     const want = reachAll()
     const routesOf = (peers: readonly Lease[]) =>
@@ -156,7 +156,7 @@ describe('eachPeer()', () => {
     // What is refused for its place keeps nobody else's.
     assert.deepEqual(problemsOf([{ ...younger, subnets: { v4: '0.0.0.0/1' as Cidr } }, older]).length, 1)
   })
-  it('[FA3] after any changes refuses the same overlaps as somebody who sees the leases for the first time', () => {
+  it('after any changes refuses the same overlaps as somebody who sees the leases for the first time', () => {
     const want = reachAll()
     let peers: Lease[] = []
     let seed = 7
@@ -177,7 +177,7 @@ describe('eachPeer()', () => {
       assert.deepEqual(sorted(now.problems), sorted(fresh.problems))
     }
   })
-  it('[FA2] knows whose a resource is, by its key', () => {
+  it('knows whose a resource is, by its key', () => {
     const { ownersOf } = eachPeer<object>(
       () =>
         ({ subnet, ip, lease }) =>
@@ -191,7 +191,7 @@ describe('eachPeer()', () => {
 })
 
 describe('what the agent tells of ten thousand peers', () => {
-  it('[FA15] that all cannot be reached takes little time, and is one sentence per reason', () => {
+  it('that all cannot be reached takes little time, and is one sentence per reason', () => {
     const leases = Array.from({ length: 10_000 }, (_, i) => lease(i + 1))
     const unreached = new Map(
       leases.map(({ subnets }) => [encodeKey(subnets), 'it uses backend "host-gw", this node "vxlan"']),
@@ -211,7 +211,7 @@ describe('what the agent tells of ten thousand peers', () => {
     // It was 13 s.
     assert.ok(user + system < 1_000_000, `${(user + system) / 1000} ms`)
   })
-  it('[PG22] the zone of this node is that of its own lease', () => {
+  it('the zone of this node is that of its own lease', () => {
     const store = { state: () => ({ name: 'kube', connected: true }) } as never
     const self = { node: 'n', version: '', store, failures: { all: () => [] }, backend: { type: 'vxlan' }, conf: {} }
     const leases = [1, 2].map((n) => ({ ...lease(n), zone: `z${n}` }))
@@ -221,7 +221,7 @@ describe('what the agent tells of ten thousand peers', () => {
     assert.deepEqual([zone, peers.map((peer) => peer.zone)], ['z2', ['z1']])
     assert.equal(statusOf(self, known).zone, undefined)
   })
-  it('[FA15] reasons that are all different are not all told', () => {
+  it('reasons that are all different are not all told', () => {
     const leases = Array.from({ length: 100 }, (_, i) => lease(i + 1))
     const lost = summary(
       new Map(leases.map(({ subnets, ips }) => [encodeKey(subnets), `${ips.v4} is not on the link eth0`])),
@@ -255,7 +255,7 @@ describe('View', () => {
     assert.equal(view.snapshot().leases.length, 2)
   })
 
-  it('[FA16] tells nobody of a lease that was renewed, and everybody of one that says something else, has another owner, or is made again', () => {
+  it('tells nobody of a lease that was renewed, and everybody of one that says something else, has another owner, or is made again', () => {
     const view = new View(keysBelow('/net'))
     let [rings, revision] = [0, 1n]
     view.subscribe(() => rings++, new AbortController().signal)

@@ -19,7 +19,7 @@ const NAMESPACES = ['x', 'y', 'z']
 const PORTS = [1, 79, 80, 81, 443, 8000, 8040, 8080, 8081, 65_535]
 
 describe('the policies of a node at once', () => {
-  it('[PG7] says the same as `plumb policy test` for all pairs of generated worlds', () => {
+  it('says the same as `plumb policy test` for all pairs of generated worlds', () => {
     for (let seed = 1; seed <= 12; seed++) {
       const known = world(generator(seed), 14, 8)
       const { namespaces, rows } = atOnce(matrixOf(known))

@@ -294,7 +294,7 @@ describe('the state of policies', () => {
     assert.ok(ended > 1000, `only ${ended} connections have ended`)
   })
 
-  it('[F20e] a pod of a released name counts again when the next object has the same address, as on another node', () => {
+  it('a pod of a released name counts again when the next object has the same address, as on another node', () => {
     const pods = new Map<string, Pod>()
     const attached = new Endpoints(
       () => {},

@@ -84,7 +84,7 @@ what it may reach (egress):
     assert.match(elsewhere, /of this node: passes: no policy; the other pod's node decides the rest/)
     assert.doesNotMatch(elsewhere, /DIFFER/)
   })
-  it('[F6] a connection to a Service is decided for its endpoints, after translation; a port that the Service does not have is refused', () => {
+  it('a connection to a Service is decided for its endpoints, after translation; a port that the Service does not have is refused', () => {
     const objects = [
       podOf({
         metadata: { namespace: 'x', name: 'a' },

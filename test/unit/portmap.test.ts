@@ -26,7 +26,7 @@ const BRIDGED = {
 const WEB = { hostPort: 8080, containerPort: 80 }
 
 describe('portmap.wire()', () => {
-  it('[PM 165] wants one nft transaction of elements for a dual-stack pod, and a sysctl', () => {
+  it('wants one nft transaction of elements for a dual-stack pod, and a sysctl', () => {
     assert.equal(
       text(wired([WEB])),
       `
@@ -61,7 +61,7 @@ delete element inet plumb snat4 { udp . 10.1.0.2 . 80 }
     )
   })
 
-  it('[PM 180] takes TCP, sctp and no protocol at all for what they are, in keys of any case, and forgets connections of UDP alone', () => {
+  it('takes TCP, sctp and no protocol at all for what they are, in keys of any case, and forgets connections of UDP alone', () => {
     const all = wired([
       { HostPort: 1, ContainerPort: 1, Protocol: 'TCP', HostIP: '' },
       { hostPort: 2, containerPort: 2, protocol: 'sctp' },
@@ -83,7 +83,7 @@ delete element inet plumb snat4 { udp . 10.1.0.2 . 80 }
       })
   })
 
-  it('[PM 171] names targets to be masqueraded where needed, always, or never; never goes before always', () => {
+  it('names targets to be masqueraded where needed, always, or never; never goes before always', () => {
     const sets = (keys: object) =>
       [...text(wired([{ ...WEB, hostIP: '0.0.0.0' }], keys)).matchAll(/plumb (\w+) /g)].map(([, set]) => set)
     assert.deepEqual(sets({}), ['local4', 'ports4', 'snat4'])
@@ -163,16 +163,16 @@ add element inet plumb conditional4at { 192.0.2.1 . tcp . 8081 comment "net/c1" 
 
 describe('portmap: its configuration', () => {
   const refused: Record<string, readonly [object, RegExp]> = {
-    '[PM 163] host port 0': [
+    'host port 0': [
       mapped({ hostPort: 0 }),
       /^Cannot read runtimeConfig\.portMappings\[0\]\.hostPort 0: want a whole number, 1 to 65535$/,
     ],
-    '[PM 163] host port -1': [mapped({ hostPort: -1 }), /hostPort -1: want/],
-    '[PM 163] host port 65536': [mapped({ hostPort: 65536 }), /hostPort 65536: want/],
-    '[PM 163] container port 0': [mapped({ containerPort: 0 }), /containerPort 0: want/],
-    '[PM 163] container port 65536': [mapped({ containerPort: 65536 }), /containerPort 65536: want/],
-    '[PM 163] no container port': [mapped({ containerPort: undefined }), /containerPort: it is missing/],
-    '[PM 163] a port that is text': [mapped({ hostPort: '8080' }), /hostPort "8080": want/],
+    'host port -1': [mapped({ hostPort: -1 }), /hostPort -1: want/],
+    'host port 65536': [mapped({ hostPort: 65536 }), /hostPort 65536: want/],
+    'container port 0': [mapped({ containerPort: 0 }), /containerPort 0: want/],
+    'container port 65536': [mapped({ containerPort: 65536 }), /containerPort 65536: want/],
+    'no container port': [mapped({ containerPort: undefined }), /containerPort: it is missing/],
+    'a port that is text': [mapped({ hostPort: '8080' }), /hostPort "8080": want/],
     'a range that ends above 65535': [mapped({ hostPort: 65530, range: 7 }), /7 ports from 65530 on end above 65535/],
     'a range of container ports that ends above 65535': [
       mapped({ containerPort: 65535, range: 2 }),
@@ -191,26 +191,26 @@ describe('portmap: its configuration', () => {
       { runtimeConfig: { portMappings: [WEB, { hostPort: 8079, containerPort: 90, range: 2 }] } },
       /host port 8080\/tcp leads to container ports 80 and 91/,
     ],
-    '[PM 163] another backend': [{ backend: 'ipvs' }, /^Cannot read backend "ipvs": want one of iptables, nftables$/],
-    '[PM 163] a mark bit of 32': [{ markMasqBit: 32 }, /markMasqBit 32: want a whole number, 0 to 31/],
-    '[PM 163] a mark bit of -1': [{ markMasqBit: -1 }, /markMasqBit -1: want/],
-    '[PM 163] both a mark bit and a chain': [
+    'another backend': [{ backend: 'ipvs' }, /^Cannot read backend "ipvs": want one of iptables, nftables$/],
+    'a mark bit of 32': [{ markMasqBit: 32 }, /markMasqBit 32: want a whole number, 0 to 31/],
+    'a mark bit of -1': [{ markMasqBit: -1 }, /markMasqBit -1: want/],
+    'both a mark bit and a chain': [
       { markMasqBit: 13, externalSetMarkChain: 'KUBE-MARK-MASQ' },
       /^Cannot specify externalSetMarkChain and markMasqBit/,
     ],
-    '[PM 163] a chain of iptables with nftables': [
+    'a chain of iptables with nftables': [
       { backend: 'nftables', externalSetMarkChain: 'KUBE-MARK-MASQ' },
       /^Cannot use externalSetMarkChain with backend "nftables"/,
     ],
-    '[PM 163] conditions of nft with iptables': [
+    'conditions of nft with iptables': [
       { backend: 'iptables', conditionsV6: ['ip6', 'saddr', 'fd00::/8'] },
       /^Cannot use conditionsV6 in nft's syntax with backend "iptables"/,
     ],
-    "[PM 163] conditions in iptables' syntax": [
+    "conditions in iptables' syntax": [
       { conditionsV4: ['!', '-s', '10.0.0.0/8', '-p', 'tcp'] },
       /this is iptables' syntax; want nft's: \["ip","saddr","!=","10\.0\.0\.0\/8","meta","l4proto","tcp"\]$/,
     ],
-    '[PM 163] the same for IPv6, with nftables': [
+    'the same for IPv6, with nftables': [
       { backend: 'nftables', conditionsV6: ['-d', 'fd00::1'] },
       /want nft's: \["ip6","daddr","fd00::1"\]$/,
     ],
@@ -247,7 +247,7 @@ describe('portmap: its configuration', () => {
     'empty conditions': [{ backend: 'iptables', conditionsV4: [], conditionsV6: [''] }, ['"backend": "iptables"']],
   }
   for (const [what, [keys, keysNamed]] of Object.entries(accepted)) {
-    it(`[PM 164] ${what}: the same elements; what is not used is said so`, () => {
+    it(`${what}: the same elements; what is not used is said so`, () => {
       assert.equal(text(wired([WEB], keys)), text(wired([WEB])))
       const said = notes?.(read(conf, { cniVersion: '1.1.0', name: 'net', type: 'portmap', ...keys }).value) ?? []
       assert.deepEqual(
@@ -260,7 +260,7 @@ describe('portmap: its configuration', () => {
     })
   }
 
-  it('[PM 164] 40 ports and a container id of 200 characters: one transaction all the same, comments of at most 128', () => {
+  it('40 ports and a container id of 200 characters: one transaction all the same, comments of at most 128', () => {
     const at = { ...AT, containerId: 'c'.repeat(200), network: 'n'.repeat(120) } as unknown as Attachment
     const made = wired(
       Array.from({ length: 40 }, (_, i) => ({ hostPort: 1000 + i, containerPort: 80 })),

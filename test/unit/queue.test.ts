@@ -66,7 +66,7 @@ describe('watchFights()', () => {
     for (let i = 0; i < 100; i++) assert.equal(fights.note([thing(`${i}`)], 1000), 0)
     assert.deepEqual([fights.current(1000, is), fights.held(2000).size], [[], 0])
   })
-  it('[FA7] holds back what comes again and again, longer and longer up to 30 s, and nothing else; names it, and forgets it once it is over', () => {
+  it('holds back what comes again and again, longer and longer up to 30 s, and nothing else; names it, and forgets it once it is over', () => {
     const fights = watchFights()
     let now = 0
     const pauses = new Set<number>()
@@ -97,7 +97,7 @@ function thing(key: string) {
 }
 
 describe('bell()', () => {
-  it('[FA19] leaves no listener at the signal, however often it rings', async () => {
+  it('leaves no listener at the signal, however often it rings', async () => {
     const { signal } = new AbortController()
     let listeners = 0
     const counting = (method: 'addEventListener' | 'removeEventListener', by: number) =>

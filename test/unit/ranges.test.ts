@@ -36,7 +36,7 @@ function refused(given: readonly (readonly Raw[])[], message: string): void {
 }
 
 describe('readRangeSets()', () => {
-  it('fills in gateway, start and end as host-local does [HL 131]', () => {
+  it('fills in gateway, start and end as host-local does', () => {
     const set = only({ subnet: '10.1.0.0/24' })
     assert.equal(named(set), '10.1.0.1-10.1.0.254')
     assert.deepEqual([...set.gateways], ['10.1.0.1'])
@@ -55,7 +55,7 @@ describe('readRangeSets()', () => {
     )
   })
 
-  it('names the key, the value and what would be right [HL 131]', () => {
+  it('names the key, the value and what would be right', () => {
     refused([[]], 'Cannot read ipam.ranges[0] []: want at least one range')
     refused(
       [[{ subnet: '10.1.0.5/24' }]],
@@ -87,7 +87,7 @@ describe('readRangeSets()', () => {
     )
   })
 
-  it('refuses ranges that overlap, inside a set and between sets [HL 131]', () => {
+  it('refuses ranges that overlap, inside a set and between sets', () => {
     const overlap =
       'Cannot read ipam.ranges[0][1] (10.1.0.20-10.1.0.254): want a range that does not overlap ipam.ranges[0][0] (10.1.0.1-10.1.0.20)'
     refused(
@@ -113,7 +113,7 @@ describe('readRangeSets()', () => {
     )
   })
 
-  it('refuses networks too small to allocate from, but a /31 or /127 on request [HL 131] [HL 139]', () => {
+  it('refuses networks too small to allocate from, but a /31 or /127 on request', () => {
     refused(
       [[{ subnet: '10.1.0.0/31' }]],
       'Cannot read ipam.ranges[0][0].subnet "10.1.0.0/31": want a /30 or wider, it is too small to allocate from; with rangeStart or rangeEnd both its addresses count',
@@ -143,7 +143,7 @@ describe('readRangeSets()', () => {
 })
 
 describe('search()', () => {
-  it('goes round all ranges of a set once, from behind the address given last, over gateways and borders [HL 128]', () => {
+  it('goes round all ranges of a set once, from behind the address given last, over gateways and borders', () => {
     const set = only({ subnet: '10.1.0.0/29' }, { subnet: '10.2.0.0/29', rangeStart: '10.2.0.4', gateway: '10.2.0.5' })
     assert.deepEqual(walk(set, '10.1.0.5' as Ip), [
       '10.1.0.6',

@@ -50,7 +50,7 @@ describe('what the kernel tells of nft', () => {
     message(15, 'inet', [[1, Uint8Array.of(0, 0, 0, 9)]]),
   ]
 
-  it('[FA5] tables, chains, rules and the rest are told with their table, family and chain; the end of a transaction is no change', () => {
+  it('tables, chains, rules and the rest are told with their table, family and chain; the end of a transaction is no change', () => {
     assert.deepEqual(told(...some), {
       whole: true,
       changes: [
@@ -76,7 +76,7 @@ describe('what the kernel tells of nft', () => {
     assert.deepEqual(programs, [{ pid: 258, name: 'reset.sh' }])
   })
 
-  it('[FA5] a piece that is cut off anywhere is noticed, and what comes before the cut is told', () => {
+  it('a piece that is cut off anywhere is noticed, and what comes before the cut is told', () => {
     const all = Buffer.concat(some)
     const ends = some.map((_, i) => Buffer.concat(some.slice(0, i + 1)).length)
     for (let length = 1; length < all.length; length++) {
@@ -91,7 +91,7 @@ describe('what the kernel tells of nft', () => {
     }
   })
 
-  it('[FA5] random bytes and messages with wrong bytes are no error, and come to an end', () => {
+  it('random bytes and messages with wrong bytes are no error, and come to an end', () => {
     const random = randoms(7)
     for (let i = 0; i < 20_000; i++) {
       const piece = i % 2 ? Buffer.from(Buffer.concat(some)) : Buffer.alloc(random(200))

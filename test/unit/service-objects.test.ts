@@ -64,7 +64,7 @@ describe('Services and EndpointSlices as slim values', () => {
     assert.equal(service({ sessionAffinity: 'ClientIP' })?.affinitySeconds, 10_800)
   })
 
-  it('[F20k7] an endpoint or an address of a Node that nobody can read is left out and named, and the others count', () => {
+  it('an endpoint or an address of a Node that nobody can read is left out and named, and the others count', () => {
     const found = slice({
       endpoints: [{ addresses: ['10.1.0.1'] }, { addresses: ['10.1.0.02'] }, { addresses: ['10.1.0.3', 'not used'] }],
     })
@@ -102,7 +102,7 @@ describe('Services and EndpointSlices as slim values', () => {
     )
   })
 
-  it('[F9] an address or a source range that nobody can read is left out and named, and the rest is served; without any range left nobody may use the address', () => {
+  it('an address or a source range that nobody can read is left out and named, and the rest is served; without any range left nobody may use the address', () => {
     const found = service(
       {
         type: 'LoadBalancer',
@@ -126,7 +126,7 @@ describe('Services and EndpointSlices as slim values', () => {
     ])
   })
 
-  it('F20s8 addresses of loopback, link-local and multicast are no external addresses, and no endpoints', () => {
+  it('addresses of loopback, link-local and multicast are no external addresses, and no endpoints', () => {
     const special = [
       '127.0.0.1',
       '169.254.169.254',
@@ -156,7 +156,7 @@ describe('Services and EndpointSlices as slim values', () => {
     }
   })
 
-  it('SV45 ExternalName and headless Services are nothing to the proxy', () => {
+  it('ExternalName and headless Services are nothing to the proxy', () => {
     assert.deepEqual(
       [
         service({ type: 'ExternalName', clusterIP: undefined }),
@@ -263,7 +263,7 @@ describe('Services and EndpointSlices as slim values', () => {
     for (const [read, message] of cases) assert.throws(read, { name: 'ValueError', message })
   })
 
-  it('SV42 a folder leaves out the objects that the API would not send: those of another proxy, and headless ones', () => {
+  it('a folder leaves out the objects that the API would not send: those of another proxy, and headless ones', () => {
     const dir = mkdtempSync(join(tmpdir(), 'manifests-'))
     try {
       const object = (name: string, labels: object) => ({

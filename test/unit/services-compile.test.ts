@@ -51,7 +51,7 @@ describe('the compiler of Services', () => {
     ])
   })
 
-  it('SV43 families are apart: slices of IPv6 serve the IPv6 address and the IPv6 node port', () => {
+  it('families are apart: slices of IPv6 serve the IPv6 address and the IPv6 node port', () => {
     const found = textOf(
       compile(
         service({ clusterIPs: ['10.96.0.1', 'fd00:96::1'], ports: [{ port: 53, protocol: 'UDP', nodePort: 30_053 }] }),
@@ -69,7 +69,7 @@ describe('the compiler of Services', () => {
     ])
   })
 
-  it('[F8] an external address of a family that the Service does not have is the node’s own', () => {
+  it('an external address of a family that the Service does not have is the node’s own', () => {
     const found = textOf(
       compile(
         service(
@@ -87,7 +87,7 @@ describe('the compiler of Services', () => {
     ])
   })
 
-  it('SV5 a port uses the slices’ port of its name and protocol, and slices may differ in the number', () => {
+  it('a port uses the slices’ port of its name and protocol, and slices may differ in the number', () => {
     const ports = [
       { name: 'web', port: 80, targetPort: 'http' },
       { name: 'dns', port: 80, protocol: 'UDP' },
@@ -120,7 +120,7 @@ describe('the compiler of Services', () => {
     assert.deepEqual(order(slots(four)), [])
   })
 
-  it('SV31 SV32 SV36 endpoints that terminate and still serve count only where no other is ready', () => {
+  it('endpoints that terminate and still serve count only where no other is ready', () => {
     const cluster = (...endpoints: readonly string[]) =>
       compile(service({}), [slice(...endpoints)], NODE).frontends.get('vip4 10.96.0.1 . tcp . 80')?.cluster
     assert.deepEqual(cluster('10.1.0.2', '~10.1.0.3', '-10.1.0.4'), ['10.1.0.2 . 8080'])
@@ -136,14 +136,14 @@ describe('the compiler of Services', () => {
     assert.deepEqual(local('10.1.0.2', '~10.1.0.3'), ['10.1.0.2 . 8080'])
   })
 
-  it('SV35 publishNotReadyAddresses makes all ready', () => {
+  it('publishNotReadyAddresses makes all ready', () => {
     assert.match(
       textOf(compile(service({ publishNotReadyAddresses: true }), [slice('-10.1.0.4')], NODE)).join(),
       /eps4tcp \{ 10\.96\.0\.1 \. 80 \. 0 : 10\.1\.0\.4 \. 8080 \}/,
     )
   })
 
-  it('SV29 externalTrafficPolicy Local: clients from outside have slots of their own, and none is a chain that drops', () => {
+  it('externalTrafficPolicy Local: clients from outside have slots of their own, and none is a chain that drops', () => {
     const spec = { ports: [{ port: 80, nodePort: 30_080 }], externalTrafficPolicy: 'Local' }
     assert.deepEqual(textOf(compile(service(spec), [slice('10.1.0.2', '10.1.0.3@n2')], NODE)), [
       'eps4tcp { 10.96.0.1 . 80 . 0 : 10.1.0.2 . 8080 }',
@@ -161,7 +161,7 @@ describe('the compiler of Services', () => {
     assert.match(textOf(compile(service(spec), [slice()], NODE)).join(), /portnone4 \{ tcp \. 30080 \}/)
   })
 
-  it('SV33 internalTrafficPolicy Local: the ClusterIP has only endpoints of this node, and drops without one', () => {
+  it('internalTrafficPolicy Local: the ClusterIP has only endpoints of this node, and drops without one', () => {
     const spec = { internalTrafficPolicy: 'Local' }
     assert.deepEqual(textOf(compile(service(spec), [slice('10.1.0.2', '10.1.0.3@n2')], NODE)), [
       'eps4tcp { 10.96.0.1 . 80 . 0 : 10.1.0.2 . 8080 }',
@@ -173,7 +173,7 @@ describe('the compiler of Services', () => {
     assert.deepEqual(textOf(compile(service(spec), [slice()], NODE)), ['none4 { 10.96.0.1 . tcp . 80 }'])
   })
 
-  it('SV24 SV25 SV26 external and load balancer addresses are masked, and source ranges are for the latter alone', () => {
+  it('external and load balancer addresses are masked, and source ranges are for the latter alone', () => {
     const spec = {
       type: 'LoadBalancer',
       externalIPs: ['192.0.2.1'],
@@ -195,7 +195,7 @@ describe('the compiler of Services', () => {
     assert.deepEqual([...found.restricted], [['192.0.2.2 . tcp . 80', ['172.16.0.0/12', '10.0.0.0/8'].reverse()]])
   })
 
-  it('SV26 source ranges of one family leave the other open, a range of all addresses allows all, and a node in a range may ask from the address itself', () => {
+  it('source ranges of one family leave the other open, a range of all addresses allows all, and a node in a range may ask from the address itself', () => {
     const restricted = (loadBalancerSourceRanges: readonly string[], node = NODE) => {
       const found = compile(
         service(
@@ -217,7 +217,7 @@ describe('the compiler of Services', () => {
     ])
   })
 
-  it('SV37 session affinity: a slot gives a token, a token gives the endpoint, and the token of an endpoint never changes', () => {
+  it('session affinity: a slot gives a token, a token gives the endpoint, and the token of an endpoint never changes', () => {
     const spec = { sessionAffinity: 'ClientIP', sessionAffinityConfig: { clientIP: { timeoutSeconds: 60 } } }
     const found = textOf(compile(service(spec), [slice('10.1.0.2', '10.1.0.3')], NODE))
     const [token] =
@@ -234,7 +234,7 @@ describe('the compiler of Services', () => {
     )
   })
 
-  it('SV44 hints count only where every ready endpoint has them and one is for here; each endpoint left out has a reason', () => {
+  it('hints count only where every ready endpoint has them and one is for here; each endpoint left out has a reason', () => {
     const [port] = service({}).ports
     assert.ok(port)
     const told = (...endpoints: readonly string[]) =>
@@ -252,7 +252,7 @@ describe('the compiler of Services', () => {
     ])
   })
 
-  it('SV27 healthCheckNodePort counts the ready endpoints of this node', () => {
+  it('healthCheckNodePort counts the ready endpoints of this node', () => {
     const spec = { type: 'LoadBalancer', externalTrafficPolicy: 'Local', healthCheckNodePort: 30_001 }
     assert.deepEqual(compile(service(spec), [slice('10.1.0.2', '10.1.0.3@n2', '-10.1.0.4')], NODE).health, {
       port: 30_001,
@@ -260,7 +260,7 @@ describe('the compiler of Services', () => {
     })
   })
 
-  it('[BE33] [BE34] the addresses that this node serves from outside follow the policies and the endpoints', () => {
+  it('the addresses that this node serves from outside follow the policies and the endpoints', () => {
     const reached = (spec: object, ...endpoints: readonly string[]) => {
       const balanced = { clusterIP: '10.96.0.1', externalIPs: ['192.0.2.9', 'fd00::9'], type: 'LoadBalancer', ...spec }
       const one = service(balanced, { loadBalancer: { ingress: [{ ip: '198.51.100.1' }] } })
@@ -280,7 +280,7 @@ describe('the compiler of Services', () => {
     assert.deepEqual(reached({ ...external, publishNotReadyAddresses: true }, '-10.1.0.2'), [cluster, ...outside])
   })
 
-  it('F20s2 UDP frontends that wait to be looked at are one each, however often steps fail; the latest state counts', () => {
+  it('UDP frontends that wait to be looked at are one each, however often steps fail; the latest state counts', () => {
     const { frontends } = compile(
       service({ ports: [{ port: 53, protocol: 'UDP' }] }),
       [sliceFor([{ name: '', port: 5353, protocol: 'UDP' }], '10.1.0.2')],
@@ -297,7 +297,7 @@ describe('the compiler of Services', () => {
     assert.deepEqual([stale.size, stale.take()[0]?.endpoints.size, stale.size], [1, 0, 0])
   })
 
-  it('F20s5 F20s9 source ranges are written again only when they change, and are those of the Service that has the address', () => {
+  it('source ranges are written again only when they change, and are those of the Service that has the address', () => {
     const wanted = new WantedElements({ put() {}, remove() {} })
     const balanced = (name: string, ...loadBalancerSourceRanges: readonly string[]) =>
       compile(
@@ -327,7 +327,7 @@ describe('the compiler of Services', () => {
     assert.deepEqual(update(['x/b', undefined]), [true, {}])
   })
 
-  it('F20s11 tens of thousands of source ranges take no time that anybody notices, and those within others are left out', () => {
+  it('tens of thousands of source ranges take no time that anybody notices, and those within others are left out', () => {
     const many = Array.from({ length: 40_000 }, (_, i) => `10.${i >> 8}.${i & 255}.0/24`)
     const balanced = service(
       { type: 'LoadBalancer', loadBalancerSourceRanges: ['10.1.0.0/16', '10.1.2.3/32', '9.0.0.0/8', ...many] },

@@ -396,7 +396,7 @@ describe('settings', () => {
       ],
     )
     assert.deepEqual(read(['--healthz-ip=::1']).notes, ['healthz-ip has no effect without healthz-port'])
-    // [PG20]
+    //
     assert.deepEqual(read(['--status-address=10.0.0.1:1', '--status-token-file=/t']).status as unknown, {
       host: '10.0.0.1',
       port: 1,
@@ -406,7 +406,7 @@ describe('settings', () => {
     assert.deepEqual(read(['--status-redact']).status as unknown, { host: '127.0.0.1', port: 9469, isRedacted: true })
   })
 
-  it('[FU7] the pages of the status server and of the file store tell the defaults that the code has', () => {
+  it('the pages of the status server and of the file store tell the defaults that the code has', () => {
     const [status, file] = ['status.md', 'stores/file.md'].map((name) =>
       readFileSync(join(import.meta.dir, '../../docs', name), 'utf8'),
     )

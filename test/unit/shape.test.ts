@@ -38,7 +38,7 @@ describe('read()', () => {
     it(`says: ${message}`, () =>
       assert.throws(() => read(shape, { ...CONF, ...keys }), { name: 'ValueError', message }))
 
-  it('[P 21] matches keys in any case, at any depth, and notes it, except what runtimes write', () => {
+  it('matches keys in any case, at any depth, and notes it, except what runtimes write', () => {
     const { value, notes } = read(shape, {
       ...CONF,
       MTU: 1400,
@@ -62,7 +62,7 @@ describe('read()', () => {
       ].map((note) => note.replace('Ipam.', 'ipam.').replace('ipam.Ranges[', 'ipam.ranges[')),
     )
   })
-  it('[P 21] notes unknown keys with the nearest known one, and refuses them when strict', () => {
+  it('notes unknown keys with the nearest known one, and refuses them when strict', () => {
     const keys = { ...CONF, mtus: 1, isGatway: true, somethingElse: 1, ipam: { rangs: [] } }
     const notes = [
       'unknown key "mtus", did you mean "mtu"?',

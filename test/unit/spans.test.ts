@@ -27,7 +27,7 @@ const REPORT: Report = {
 }
 
 describe('spans of a plugin call', () => {
-  it('[DG16] the call under the runtime’s span, its phases in it, and a tool in the phase that started it', () => {
+  it('the call under the runtime’s span, its phases in it, and a tool in the phase that started it', () => {
     let ids = 0
     const spans = spansOf(REPORT, () => String(++ids).padStart(16, '0'))
     const [call, ip, parse, wire] = spans
@@ -70,7 +70,7 @@ describe('spans of the agent', () => {
     end()
     return spans
   }
-  it('[DG16] work within work is in one trace; what goes on after its step begins its own', async () => {
+  it('work within work is in one trace; what goes on after its step begins its own', async () => {
     let late = Promise.resolve()
     const inner = () => traced('tool', { told: (n: number) => ({ attributes: { n } }) }, async () => 7)
     const spans = await recorded(async () => {
@@ -103,7 +103,7 @@ describe('spans of the agent', () => {
     assert.notEqual(after?.traceId, step?.traceId)
     assert.ok(repair && Math.abs(repair.to - repair.from - 2) < 1)
   })
-  it('[DG16] failed work has its sentence, and its error goes on', async () => {
+  it('failed work has its sentence, and its error goes on', async () => {
     const failing = () => Promise.reject(new RangeError('no subnet is left'))
     const spans = await recorded(() => assert.rejects(traced('step', {}, failing), RangeError))
     assert.deepEqual(
@@ -111,11 +111,11 @@ describe('spans of the agent', () => {
       [['no subnet is left', { 'error.type': 'RangeError' }]],
     )
   })
-  it('[DG16] without a collector nothing is made, and the work is the same', async () => {
+  it('without a collector nothing is made, and the work is the same', async () => {
     assert.equal(isTraced(), false)
     assert.equal(await traced('step', { told: () => assert.fail('asked') }, async () => 7), 7)
   })
-  it('[DG16] more spans than wait are dropped and counted', () => {
+  it('more spans than wait are dropped and counted', () => {
     const exporter = new SpanExporter('http://127.0.0.1:9', { node: 'a', version: '1' })
     const span = { traceId: 'a', spanId: 'b', name: 'x', kind: 'internal', from: 0, to: 1, attributes: {} } as const
     for (let i = 0; i < 3000; i++) exporter.take(span)

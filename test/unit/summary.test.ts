@@ -9,7 +9,7 @@ const START = Date.UTC(2026, 10, 1, 12, 0, 0)
 const ZONES = ['a', 'b', 'c']
 
 describe('the summary of a node', () => {
-  it('[PG22] says how the node is, its peers by state and zone, and the worst peers first', () => {
+  it('says how the node is, its peers by state and zone, and the worst peers first', () => {
     const [first, second, third, ...rest] = inZones(9)
     const status = scripted({
       degraded: ['no answer over the overlay from node-2'],
@@ -87,7 +87,7 @@ describe('the summary of a node', () => {
     for (let i = 0; i < 59; i++) minute(5)
     assert.deepEqual(told(), [0, 0])
   })
-  it('[PG22] has at most 4 kB: with 5,000 peers, long names, many zones and long sentences', () => {
+  it('has at most 4 kB: with 5,000 peers, long names, many zones and long sentences', () => {
     const long = (text: string) => text.repeat(2000)
     const findings: Finding[] = Array.from({ length: 9 }, (_, i) => ({
       code: `DR${i}`,

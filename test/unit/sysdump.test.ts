@@ -74,7 +74,7 @@ function redacted(text: string): string {
 
 describe('Redactor', () => {
   for (const [what, text] of Object.entries(TEXTS))
-    it(`[DG13] removes a secret: ${what}`, () => {
+    it(`removes a secret: ${what}`, () => {
       const left = redacted(text)
       for (const secret of [X, KEY, Buffer.alloc(90, 9).toString('base64'), ...traces(X)])
         assert.ok(!left.includes(secret), left)
@@ -233,7 +233,7 @@ describe('isSensitive()', () => {
 describe('StandIns', () => {
   const v4 = fc.tuple(fc.nat(255), fc.nat(255), fc.nat(255), fc.nat(255)).map((parts) => parts.join('.'))
 
-  it('[DG13] gives an address one stand-in, other than any other’s, and keeps common prefixes of it', () => {
+  it('gives an address one stand-in, other than any other’s, and keeps common prefixes of it', () => {
     fc.assert(
       fc.property(v4, v4, (one, other) => {
         const standIns = new StandIns()
@@ -338,7 +338,7 @@ describe('podLogs()', () => {
     return dir
   }
 
-  it('[DG13] has the logs of plumb, DNS and kube-proxy for the time, and of no other pod', async () => {
+  it('has the logs of plumb, DNS and kube-proxy for the time, and of no other pod', async () => {
     const line = (text: string, time = now) => `${time} stdout F ${text}\n`
     const dir = folderOf({
       'net_plumb-7x2lp_1/agent/0.log': `${line('long ago', old)}${line('agent is ready')}`,
@@ -360,7 +360,7 @@ describe('podLogs()', () => {
     assert.match(text, new RegExp(`^==== ${dir}/net_plumb-7x2lp_1/agent/0.log$`, 'm'))
     assert.match(await podLogs(3600, join(dir, 'none')), /has no log of plumb/)
   })
-  it('[DG13] a secret that the runtime cut in two is removed, and a large log has only its end', async () => {
+  it('a secret that the runtime cut in two is removed, and a large log has only its end', async () => {
     const secret = 'Hunter2-Swordfish'
     const cut = `${now} stderr P password="${secret.slice(0, 9)}\n${now} stdout F between\n${now} stderr F ${secret.slice(9)}"\n`
     const dir = folderOf({

@@ -26,7 +26,7 @@ describe('the screen of plumb top', () => {
   }
   const names = (change: Partial<State>) => chosen(table, { ...initialState('nodes'), ...change }).map(({ key }) => key)
 
-  it('[PG10] words are all wanted, ! negates, and a heading names its column', () => {
+  it('words are all wanted, ! negates, and a heading names its column', () => {
     assert.deepEqual(names({ search: 'NODE- zone' }), ['node-10', 'node-9', 'node-2'])
     assert.deepEqual(names({ search: 'node:9' }), ['node-9'])
     assert.deepEqual(names({ search: '!node:9 !node:10' }), ['node-2'])
@@ -39,7 +39,7 @@ describe('the screen of plumb top', () => {
     assert.deepEqual(names({ column: 1 }), ['node-10', 'node-2', 'node-9'])
     assert.deepEqual(names({ column: 1, isDown: true }), ['node-9', 'node-2', 'node-10'])
   })
-  it('[PG11] reads keys, also when a sequence comes in two parts, and no other sequence is typed as text', () => {
+  it('reads keys, also when a sequence comes in two parts, and no other sequence is typed as text', () => {
     assert.deepEqual(keysOf('j\x1b[A\x1bOB\x1b[5~é\r\x7f\x03'), {
       keys: ['j', 'Up', 'Down', 'PageUp', 'é', 'Enter', 'Backspace', 'Ctrl-C'],
       rest: '',
@@ -49,7 +49,7 @@ describe('the screen of plumb top', () => {
     assert.deepEqual(wholeKeys('\x1b'), ['Escape'])
     assert.deepEqual(keysOf('\x1b[1;5C\x1b[200~\x01').keys, [])
   })
-  it('[PG11] the cursor stays at its row when rows come and go, and at its place when the row is gone', () => {
+  it('the cursor stays at its row when rows come and go, and at its place when the row is gone', () => {
     const seen = (...keys: string[]) => ({ keys, columns: 3, page: 5, lastScroll: 3 })
     let state = pressed(pressed(initialState('nodes'), 'j', seen('a', 'b', 'c')), 'j', seen('a', 'b', 'c'))
     assert.deepEqual(placeOf(state, ['a', 'b', 'c']), { place: 2, key: 'c' })
@@ -63,7 +63,7 @@ describe('the screen of plumb top', () => {
     state = ['?', 'G', 'k'].reduce((before, key) => pressed(before, key, seen('a')), state)
     assert.equal(state.scroll, 2)
   })
-  it('[PG11] while somebody types, keys are text; only Ctrl-C ends', () => {
+  it('while somebody types, keys are text; only Ctrl-C ends', () => {
     const seen = { keys: ['a'], columns: 3, page: 5, lastScroll: 3 }
     const type = (text: string) => [...text].reduce((state, key) => pressed(state, key, seen), initialState('nodes'))
     assert.equal(type('/q!? j').search, 'q!? j')
@@ -75,7 +75,7 @@ describe('the screen of plumb top', () => {
     assert.equal(pressed(type(':po'), 'Enter', seen).view, 'pods')
     assert.match(pressed(type(':p'), 'Enter', seen).message, /there is no view "p"/)
   })
-  it('[PG18] no line is longer than the terminal and none has a control character, whatever names there are', () => {
+  it('no line is longer than the terminal and none has a control character, whatever names there are', () => {
     const random = generator(7)
     const signs = ['a', 'é', '漢', '👩‍🚀', '\x1b[2J', '\u202e', '\n', '\t', ' ', 'x'.repeat(60)]
     const word = () => Array.from({ length: 12 }, () => signs[Math.floor(random() * signs.length)]).join('')
@@ -103,7 +103,7 @@ describe('the screen of plumb top', () => {
     assert.equal(difference(['a', 'b'], ['a', 'c']), '\x1b[?2026h\x1b[2;1Hc\x1b[K\x1b[?2026l')
     assert.equal(difference([], ['a']), '\x1b[?2026h\x1b[1;1Ha\x1b[K\x1b[?2026l')
   })
-  it('[PG1] with 3, 100, 1,000 and 5,000 peers the two bad ones are in the sentence and in the first rows', () => {
+  it('with 3, 100, 1,000 and 5,000 peers the two bad ones are in the sentence and in the first rows', () => {
     for (const count of [3, 100, 1000, 5000]) {
       const status = scripted({ peers: peers(count), degraded: ['no answer over the overlay from node-2 and node-3'] })
       const rows = status.status().peers.map((peer, i) => {

@@ -110,14 +110,14 @@ describe('tuning: fileOf()', () => {
     'net.ipv4.conf.eth0/7.arp_filter': 'ipv4/conf/eth0.7/arp_filter',
     'net.ipv4.IFNAME.IFNAME': 'ipv4/eth0.7/eth0.7',
   }
-  it('[TU 204] reads a name as sysctl(8) does', () => {
+  it('reads a name as sysctl(8) does', () => {
     assert.deepEqual(
       Object.fromEntries(Object.keys(names).map((name) => [name, fileOf(name, 'eth0.7' as IfName)])),
       names,
     )
   })
 
-  it('[TU 204] refuses what is not below net', () => {
+  it('refuses what is not below net', () => {
     for (const name of [
       '',
       'net',
@@ -138,7 +138,7 @@ describe('tuning: fileOf()', () => {
 })
 
 describe('repeatedKeys()', () => {
-  it('[TU 205] finds a key that stands twice in one object, at any depth, however it is escaped', () => {
+  it('finds a key that stands twice in one object, at any depth, however it is escaped', () => {
     assert.deepEqual(
       repeatedKeys('{"a": {"b": 1, "c": "\\"b\\": {", "\\u0062" : [{"b": 2}, {"b": 3}]}, "d": {"b": 1}}'),
       [['a', 'b']],

@@ -17,7 +17,7 @@ const V4 = ['v4'] as const
 const own = lease(1, {}, '', V4)
 
 describe('udp', () => {
-  it('[BE18] gives the device with the port, its address, and a route for each peer', () => {
+  it('gives the device with the port, its address, and a route for each peer', () => {
     assert.equal(
       text(udp.want(own, [lease(2, {}, '', V4)], uplink(1, V4), udp.conf({}), FACTS)),
       `
@@ -56,7 +56,7 @@ route add 10.244.2.0/24 proto 112 via 192.0.2.2 dev flannel0 onlink
     assert.equal(link.drop(plain).length, 1)
   })
 
-  it('[BE17] the lease names no backend: in etcd there is no such key, in the Kubernetes API it is empty, and both are read back', () => {
+  it('the lease names no backend: in etcd there is no such key, in the Kubernetes API it is empty, and both are read back', () => {
     const draft = {
       ...own,
       backend: udp.leaseType as string,
@@ -86,7 +86,7 @@ route add 10.244.2.0/24 proto 112 via 192.0.2.2 dev flannel0 onlink
     assert.equal(problems(hostGw)[0], 'it announces no backend, as udp does, this node host-gw')
   })
 
-  it('[BE21] the MTU is the uplink’s less 28 bytes, and less 20 with ipip', () => {
+  it('the MTU is the uplink’s less 28 bytes, and less 20 with ipip', () => {
     assert.equal(udp.mtu(udp.conf({}), 1500, { v4: 1 }), 1472)
     assert.equal(ipip.mtu(ipip.conf({}), 1500, { v4: 1 }), 1480)
   })

@@ -76,7 +76,7 @@ const TWO = sight(
 
 describe('chooseUplink()', () => {
   const chosen = (name: string, seen: Sight, wish: Partial<Wish>, on: object, want: string) =>
-    it(`[F 51] ${name}`, () => {
+    it(`${name}`, () => {
       const { uplink } = chooseUplink(seen, { ...NOTHING, ...wish }, on)
       const told =
         JSON.stringify(uplink.tunnel) === JSON.stringify(uplink.advertise)
@@ -137,7 +137,7 @@ describe('chooseUplink()', () => {
     'eth1 198.51.100.9',
   )
   chosen(
-    '[F 24] a public address that only a NAT has: told to peers, and tunnels begin at the own one',
+    'a public address that only a NAT has: told to peers, and tunnels begin at the own one',
     TWO,
     { advertise: { v4: '203.0.113.5' as Ip } },
     FOUR,
@@ -206,15 +206,15 @@ describe('chooseUplink()', () => {
       'eth1 198.51.100.1',
     ],
   ] as const)
-    it(`[FA11] ${what}`, () => {
+    it(`${what}`, () => {
       const { uplink } = chooseUplink(seen, NOTHING, FOUR, before)
       assert.equal(`${uplink.name} ${uplink.tunnel.v4}`, want)
     })
-  it('[FA11] a point-to-point link that is asked for is chosen', () =>
+  it('a point-to-point link that is asked for is chosen', () =>
     assert.equal(chooseUplink(VPN, { ...NOTHING, ifaces: ['tun0'] }, FOUR, BEFORE).uplink.name, 'tun0'))
 
   const refused = (name: string, seen: Sight, wish: Partial<Wish>, on: object, said: RegExp) =>
-    it(`[F 51] refuses ${name}`, () => assert.throws(() => chooseUplink(seen, { ...NOTHING, ...wish }, on), said))
+    it(`refuses ${name}`, () => assert.throws(() => chooseUplink(seen, { ...NOTHING, ...wish }, on), said))
   refused(
     'a node without a default route, naming the fix',
     sight(['eth0 192.0.2.1/24']),

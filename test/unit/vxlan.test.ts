@@ -13,7 +13,7 @@ const MACS = { v4: { VNI: 1, VtepMAC: '02:00:00:00:00:01' }, v6: { VNI: 1, VtepM
 const ROUTED = uplink(1).routes
 
 describe('vxlan.announce() where a device stands', () => {
-  it('[FH8] keeps the address of a device that stands, of each family by itself', () => {
+  it('keeps the address of a device that stands, of each family by itself', () => {
     const said = (existing?: ReadonlyMap<string, Mac>) => vxlan.announce('node-1', uplink(1), vxlan.conf({}), existing)
     const usual = said()
     const mac = parse.mac('02:00:00:00:00:77')
@@ -23,7 +23,7 @@ describe('vxlan.announce() where a device stands', () => {
 })
 
 describe('vxlan.want()', () => {
-  it('[F 15] gives the device, its address, and a peer its neighbour, FDB entry and route, in that order, for both families', () => {
+  it('gives the device, its address, and a peer its neighbour, FDB entry and route, in that order, for both families', () => {
     assert.equal(
       text(want([peer(2)])),
       `
@@ -59,7 +59,7 @@ route add fd00:244:2::/64 proto 112 via fd00:244:2:: dev flannel-v6.1 onlink
       true,
     )
   })
-  it('[F 25] DirectRouting gives a peer on the uplink’s network a route, the others the tunnel; the most specific route decides', () => {
+  it('DirectRouting gives a peer on the uplink’s network a route, the others the tunnel; the most specific route decides', () => {
     const direct = { DirectRouting: true }
     assert.equal(
       peers(want([peer(2, ['v4'])], direct)),
@@ -82,7 +82,7 @@ route add 10.244.2.0/24 proto 112 via 192.0.2.2 dev eth0
       )
     assert.doesNotMatch(peers(want([peer(2)])), /dev eth0/)
   })
-  it('[BE2] with DirectRouting both nodes decide alike: a peer that has this node behind a router gets the tunnel', () => {
+  it('with DirectRouting both nodes decide alike: a peer that has this node behind a router gets the tunnel', () => {
     const conf = vxlan.conf({ DirectRouting: true })
     const said = vxlan.announce('node-1', uplink(1), conf)
     assert.deepEqual([said.v4?.OnLink, said.v6?.OnLink], [['192.0.2.0/24'], ['2001:db8::/64']])
@@ -104,7 +104,7 @@ route add 10.244.2.0/24 proto 112 via 192.0.2.2 dev eth0
     const up = { ...uplink(1), advertise: { v4: '203.0.113.9' as Ip } }
     assert.match(text(vxlan.want(own(), [], up, vxlan.conf({}), FACTS)), / local 192\.0\.2\.1 /)
   })
-  it('[F 26] takes VNI, Port, GBP, Learning and MTU from the configuration, and TxChecksumOffload', () => {
+  it('takes VNI, Port, GBP, Learning and MTU from the configuration, and TxChecksumOffload', () => {
     const lines = text(
       vxlan.want(
         { ...own(), subnets: { v4: '10.244.1.0/24' as Cidr } },
@@ -135,7 +135,7 @@ route add 10.244.2.0/24 proto 112 via 192.0.2.2 dev eth0
     assert.deepEqual(vxlan.links(vxlan.conf({ VNI: 9999 })), ['flannel.9999', 'flannel-v6.9999'])
     assert.deepEqual(vxlan.links(vxlan.conf({ VNI: 16777215 })), ['fl.16777215', 'fl6.16777215'])
   })
-  it('[F 3] reaches peers with leases of flannel: no name, no VNI (older ones), VtepMAC in capitals', () => {
+  it('reaches peers with leases of flannel: no name, no VNI (older ones), VtepMAC in capitals', () => {
     const { node: _, ...nameless } = peer(2, ['v4'])
     for (const VtepMAC of ['02:00:00:00:00:0a', '02:00:00:00:00:0A'])
       assert.match(
@@ -143,7 +143,7 @@ route add 10.244.2.0/24 proto 112 via 192.0.2.2 dev eth0
         /lladdr 02:00:00:00:00:0a dev flannel\.1/,
       )
   })
-  it('[F 14] says of a peer with unreadable data what is wrong with it, naming key and value, and reaches the others', () => {
+  it('says of a peer with unreadable data what is wrong with it, naming key and value, and reaches the others', () => {
     for (const [data, why] of [
       [{}, 'it announces no VtepMAC for IPv4'],
       [{ v4: null }, 'Cannot read BackendData null: want an object with VtepMAC'],
@@ -200,7 +200,7 @@ route add 10.244.2.0/24 proto 112 via 192.0.2.2 dev eth0
 })
 
 describe('vxlan.announce()', () => {
-  it('[F 3] is flannel’s JSON, a part per family, with a MAC that is local and the node’s own in each network', () => {
+  it('is flannel’s JSON, a part per family, with a MAC that is local and the node’s own in each network', () => {
     const told = vxlan.announce('node-1', uplink(1), vxlan.conf({}))
     assert.match(JSON.stringify(told.v4), /^\{"VNI":1,"VtepMAC":"02(:[0-9a-f]{2}){5}"\}$/)
     assert.deepEqual(Object.keys(told), ['v4', 'v6'])
@@ -219,7 +219,7 @@ describe('vxlan.announce()', () => {
 })
 
 describe('vxlan.conf()', () => {
-  it('[F 26] has flannel’s defaults, and takes keys in any case', () => {
+  it('has flannel’s defaults, and takes keys in any case', () => {
     assert.deepEqual(vxlan.conf({}), { VNI: 1, Port: 8472, MTU: 0, GBP: false, Learning: false, DirectRouting: false })
     assert.deepEqual(vxlan.conf({ Type: 'vxlan', vni: 5, PORT: 0, gbp: true, MacPrefix: '0E-2A' }), {
       VNI: 5,
@@ -241,14 +241,14 @@ describe('vxlan.conf()', () => {
     [{ DirectRouting: 'true' }, 'Cannot read Backend.DirectRouting "true": want true or false'],
     [{ TxChecksumOffload: 'off' }, 'Cannot read Backend.TxChecksumOffload "off": want true or false'],
   ] as const) {
-    it(`[F 2] refuses ${JSON.stringify(options)}`, () => {
+    it(`refuses ${JSON.stringify(options)}`, () => {
       assert.throws(() => vxlan.conf(options), { name: 'ValueError', message })
     })
   }
 })
 
 describe('vxlan.mtu()', () => {
-  it('[F 16] is what the smaller of the families leaves, of the uplink or of what Backend.MTU says of it', () => {
+  it('is what the smaller of the families leaves, of the uplink or of what Backend.MTU says of it', () => {
     const [plain, set] = [vxlan.conf({}), vxlan.conf({ MTU: 1400 })]
     assert.deepEqual(
       [vxlan.mtu(plain, 1500, { v4: 1 }), vxlan.mtu(plain, 1500, { v6: 1 }), vxlan.mtu(plain, 1500, { v4: 1, v6: 1 })],

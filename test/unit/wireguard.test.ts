@@ -26,7 +26,7 @@ describe('WireguardKeys', () => {
   afterEach(() => rmSync(dir, { recursive: true }))
   const none = '/nonexistent/wgkey'
 
-  it('[BE10] [BE16] makes a key for a node once, in a file for root alone, and another one for a copy of the disk', () => {
+  it('makes a key for a node once, in a file for root alone, and another one for a copy of the disk', () => {
     const first = WireguardKeys.open(dir, 'n1', none)
     const path = wireguardKeyPath(dir, 'n1')
     assert.equal(statSync(path).mode & 0o777, 0o400)
@@ -38,7 +38,7 @@ describe('WireguardKeys', () => {
       assert.ok(!text.includes(readFileSync(path, 'utf8').trim()), text)
   })
 
-  it('[BE10] takes over flannel’s key, and its own file counts from then on', () => {
+  it('takes over flannel’s key, and its own file counts from then on', () => {
     writeFileSync(`${dir}/wgkey`, KEY)
     const keys = WireguardKeys.open(dir, 'n1', `${dir}/wgkey`)
     assert.deepEqual([keys.publicKey, keys.pairOf(undefined).privateKey.reveal()], [PUBLIC, KEY])
@@ -46,7 +46,7 @@ describe('WireguardKeys', () => {
     assert.equal(WireguardKeys.open(dir, 'n1', `${dir}/wgkey`).publicKey, keys.publicKey)
   })
 
-  it('[BE11] rotates: the former key serves as long as the store has it', () => {
+  it('rotates: the former key serves as long as the store has it', () => {
     const keys = WireguardKeys.open(dir, 'n1', none)
     const former = keys.publicKey
     const made = keys.rotate(former)
@@ -57,7 +57,7 @@ describe('WireguardKeys', () => {
     assert.equal(statSync(wireguardKeyPath(dir, 'n1')).mode & 0o777, 0o400)
   })
 
-  it('[BE11] refuses a second rotation while the store has the former key, because peers use only that', () => {
+  it('refuses a second rotation while the store has the former key, because peers use only that', () => {
     for (const isRestarted of [false, true]) {
       const first = WireguardKeys.open(dir, `n${isRestarted}`, none)
       const former = first.publicKey
@@ -126,7 +126,7 @@ describe('wireguard, pure', () => {
 })
 
 describe('performWireguard()', () => {
-  it('[BE16] what wg says of its input shows no secret', async () => {
+  it('what wg says of its input shows no secret', async () => {
     const [key, psk] = [new Secret(KEY), new Secret(PUBLIC)]
     const dev = parse.ifname('wg0')
     const failed = await performWireguard(
@@ -170,7 +170,7 @@ describe('listWireguard()', () => {
 })
 
 describe('wireguard.want()', () => {
-  it('[BE13] a node that announces another address than its own keeps the way through the NAT open, unless the configuration says how', () => {
+  it('a node that announces another address than its own keeps the way through the NAT open, unless the configuration says how', () => {
     const keepalive = (options: object, advertise: string) => {
       const conf = wireguard.conf({ ...options })
       const up = { ...uplink(1, ['v4']), advertise: { v4: advertise as Ip } }

@@ -1,5 +1,4 @@
-// Tests agent/bgp and agent/parts/bgp.ts with agent/backend/types/ipip.ts. The number is that of the acceptance list of
-// backends.
+// Tests agent/bgp and agent/parts/bgp.ts with agent/backend/types/ipip.ts.
 import assert from 'node:assert/strict'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -13,7 +12,7 @@ const address = (n: number) => (n === 3 ? FAR : UNDERLAY.v4(n))
 
 describe('BGP with ipip: routes to nodes by BIRD', () => {
   it(
-    '[BE32] programs bird with CrossSubnet, each node with a store of its own: direct on the link, by the tunnel behind a router',
+    'programs bird with CrossSubnet, each node with a store of its own: direct on the link, by the tunnel behind a router',
     inNamespaces(['pod1', 'pod2', 'pod3'], async (spaces, test) => {
       test.timeout(600_000)
       const at = (i: number) => [spaces.pod1, spaces.pod2, spaces.pod3][i] as Namespace

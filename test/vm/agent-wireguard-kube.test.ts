@@ -12,7 +12,7 @@ const ANNOTATION = 'flannel.alpha.coreos.com/'
 
 describe('plumb agent with wireguard and leases in Kubernetes', () => {
   it(
-    '[BE5] nodes find each other’s keys in annotations of both families, also after a rotation',
+    'nodes find each other’s keys in annotations of both families, also after a rotation',
     onKube(
       2,
       {

@@ -12,7 +12,7 @@ const PLUMB = join(import.meta.dir, '../../dist/plumb')
 
 describe('plumb agent with wireguard', () => {
   it(
-    '[BE14] [BE21] a deleted device comes back with its key, its peers and its routes, and no packet is in clear meanwhile',
+    'a deleted device comes back with its key, its peers and its routes, and no packet is in clear meanwhile',
     inCluster(
       2,
       (one) => fileStore(one, CONF),
@@ -39,7 +39,7 @@ describe('plumb agent with wireguard', () => {
   )
 
   it(
-    '[BE9] [BE10] a killed agent, a stopped one and one after a reboot: no packet is lost, and the key stays',
+    'a killed agent, a stopped one and one after a reboot: no packet is lost, and the key stays',
     inCluster(
       2,
       (one) => fileStore(one, CONF),
@@ -69,7 +69,7 @@ describe('plumb agent with wireguard', () => {
   )
 
   it(
-    '[BE11] plumb wireguard rotate: another key, and at most two seconds of packets are lost',
+    'plumb wireguard rotate: another key, and at most two seconds of packets are lost',
     inCluster(
       2,
       (one) => fileStore(one, CONF),
@@ -102,7 +102,7 @@ describe('plumb agent with wireguard', () => {
   )
 
   it(
-    '[BE11] while the store is away the former key serves, also after a SIGKILL, and a second rotation is refused; the new key counts when the store has it',
+    'while the store is away the former key serves, also after a SIGKILL, and a second rotation is refused; the new key counts when the store has it',
     inCluster(
       2,
       (one) => {
@@ -144,7 +144,7 @@ describe('plumb agent with wireguard', () => {
   )
 
   it(
-    '[BE16] only root can read the private key, and it is in no log, status, metric, process list or other file',
+    'only root can read the private key, and it is in no log, status, metric, process list or other file',
     inCluster(
       2,
       (one) => fileStore(one, { ...CONF, Backend: { Type: 'wireguard', PSK } }),

@@ -8,7 +8,7 @@ const conf = (keys: object = {}) => lanConf('ipvlan', { master: 'eth1', ...keys 
 
 describe('ipvlan', () => {
   it(
-    '[IV 95] [IV 98] l2: a life of two pods, the last DEL with master and default route gone',
+    'l2: a life of two pods, the last DEL with master and default route gone',
     onLan(['pod', 'other'], async (all) => {
       await live(
         { conf: conf({ mtu: 1400 }), kind: 'ipvlan', data: { mode: 'l2' }, router: Object.values(ROUTER), meets: true },
@@ -19,7 +19,7 @@ describe('ipvlan', () => {
   )
 
   it(
-    '[IV 95] [IV 96] [IV 97] l3 and l3s, the mtu, the master of the default route, and the link and addresses of the plugin before it',
+    'l3 and l3s, the mtu, the master of the default route, and the link and addresses of the plugin before it',
     onLan(['pod'], async ({ node, pod }) => {
       for (const mode of ['l3', 'l3s']) {
         const { link, result } = await glance(conf({ mode, mtu: 1300 }), { node, pod })

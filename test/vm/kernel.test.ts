@@ -39,7 +39,7 @@ describe("the virtual machine's kernel", () => {
   )
 
   it(
-    '[F1] an older kernel forgets the connections that an address began or answers, and no other ones',
+    'an older kernel forgets the connections that an address began or answers, and no other ones',
     inNamespaces(['node'], forgetsThoseOfAnAddress),
   )
 })

@@ -37,7 +37,7 @@ describe('Services: SCTP', () => {
   before(() => execa('modprobe', ['br_netfilter']))
 
   it(
-    'SV3 associations by ClusterIP and by NodePort reach both endpoints, and then the one that is left',
+    'associations by ClusterIP and by NodePort reach both endpoints, and then the one that is left',
     withFixture(async (fixture: Fixture) => {
       const { n1, n2, client } = fixture
       const servers = [await serve(`${n1.ns.path}-a`, 'a'), await serve(`${n2.ns.path}-c`, 'c')]
@@ -71,7 +71,7 @@ describe('plumb connectivity: SCTP', () => {
   before(() => execa('modprobe', ['sctp']))
 
   it(
-    '[DG10] beside a kernel that answers ABORT, the echo server is heard through connection tracking; ABORT alone counts',
+    'beside a kernel that answers ABORT, the echo server is heard through connection tracking; ABORT alone counts',
     inNamespaces(['client', 'router', 'server'], async (world) => {
       await wireSctpWorld(world)
       const port = 7070

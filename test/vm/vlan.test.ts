@@ -8,7 +8,7 @@ const conf = (keys: object = {}) => lanConf('vlan', { master: 'eth1', vlanId: 5,
 
 describe('vlan', () => {
   it(
-    '[VL 99] [VL 102] [VL 103] a life of an attachment in VLAN 5, where the router is, beside one in VLAN 6; the last DEL with the master gone',
+    'a life of an attachment in VLAN 5, where the router is, beside one in VLAN 6; the last DEL with the master gone',
     onLan(['pod', 'other', 'third'], async (all) => {
       const { node } = all
       await node.exec([
@@ -37,7 +37,7 @@ describe('vlan', () => {
   )
 
   it(
-    "[VL 100] [VL 104] [VL 105] the master's mtu, linkInContainer, and a link without addresses",
+    "the master's mtu, linkInContainer, and a link without addresses",
     onLan(['pod'], async ({ node, pod }) => {
       assert.equal((await glance(conf(), { node, pod })).link['mtu'], 1450)
       await pod.ip('link', 'add', 'in0', 'mtu', '1420', 'type', 'dummy')

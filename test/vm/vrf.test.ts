@@ -12,7 +12,7 @@ afterEach(() => rmSync('/run/cni', { recursive: true, force: true }))
 
 describe('vrf', () => {
   it(
-    '[VRF 219] [VRF 220] [VRF 221] makes the VRF and its port: addresses stay, routes of the link follow, others of the pod do not; CHECK finds what is lost, and DEL puts it all back',
+    'makes the VRF and its port: addresses stay, routes of the link follow, others of the pod do not; CHECK finds what is lost, and DEL puts it all back',
     inNamespaces(['node', 'pod', 'peer'], async ({ node, pod, peer }) => {
       await pod.exec([
         'sh',
@@ -70,7 +70,7 @@ describe('vrf', () => {
   )
 
   it(
-    '[VRF 223] [VRF 224] [VRF 225] two links in one VRF, and the same addresses in two VRFs, with the first free tables; a VRF goes with its last port only',
+    'two links in one VRF, and the same addresses in two VRFs, with the first free tables; a VRF goes with its last port only',
     inNamespaces(['node', 'pod', 'one', 'two'], async ({ node, pod, one, two }) => {
       // Answers go out by the VRF of the link that was asked.
       await wire(
@@ -101,16 +101,16 @@ describe('vrf', () => {
   )
 
   const refused: Record<string, { readonly keys?: object; readonly before: string; readonly says: string }> = {
-    '[VRF 222] another master': {
+    'another master': {
       before: 'ip link add br7 type bridge; ip link set eth0 master br7',
       says: 'Cannot make eth0 a port of VRF blue: it is one of br7 already',
     },
-    '[VRF 224] a VRF with another table': {
+    'a VRF with another table': {
       keys: { table: 5 },
       before: 'ip link add blue type vrf table 10',
       says: 'Cannot give table 5 to VRF blue: it has table 10',
     },
-    "[VRF 224] a table that is another VRF's": {
+    "a table that is another VRF's": {
       keys: { table: 10 },
       before: 'ip link add red type vrf table 10',
       says: 'Cannot give table 10 to VRF blue: VRF red has it',
@@ -149,7 +149,7 @@ describe('vrf', () => {
   )
 
   it(
-    '[VRF 225] DEL succeeds with the link gone, the VRF gone, the namespace not named or gone, and of what the reference made',
+    'DEL succeeds with the link gone, the VRF gone, the namespace not named or gone, and of what the reference made',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = chain(node, { type: 'vrf', vrfname: 'blue' })
       const link = () => pod.ip('link', 'add', 'eth0', 'type', 'veth', 'peer', 'name', 'other')

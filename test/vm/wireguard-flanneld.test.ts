@@ -21,7 +21,7 @@ describe('wireguard in a cluster of nodes with flanneld and nodes with plumb', (
     ['both families', { ...V4, ...V6 }, { v4: 1420, v6: 1420 }],
   ] as const)
     it(
-      `[BE5] ${what}: the lease, the devices, their addresses and routes are flanneld’s; packets of full size pass both ways`,
+      `${what}: the lease, the devices, their addresses and routes are flanneld’s; packets of full size pass both ways`,
       network.on(2, { ...conf, Backend: { Type: 'wireguard' } }, async ([first, second], { nodes }) => {
         const theirs = await network.flannel(first)
         await second.agent().ready(60_000)
@@ -38,7 +38,7 @@ describe('wireguard in a cluster of nodes with flanneld and nodes with plumb', (
 
   for (const Mode of ['auto', 'ipv4', 'ipv6'])
     it(
-      `[BE6] Mode ${Mode} beside flanneld: packets of both families pass both ways`,
+      `Mode ${Mode} beside flanneld: packets of both families pass both ways`,
       network.on(2, { ...V4, ...V6, Backend: { Type: 'wireguard', Mode } }, async ([first, second], { nodes }) => {
         await network.flannel(first)
         await second.agent().ready(60_000)
@@ -47,7 +47,7 @@ describe('wireguard in a cluster of nodes with flanneld and nodes with plumb', (
     )
 
   it(
-    '[BE10] from flanneld to plumb: its key, so that its peers have nothing to change',
+    'from flanneld to plumb: its key, so that its peers have nothing to change',
     network.on(2, { ...V4, Backend: { Type: 'wireguard' } }, async ([first, second], { nodes }) => {
       const theirs = await network.flannel(first)
       await network.flannel(second)

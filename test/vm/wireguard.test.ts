@@ -22,7 +22,7 @@ testBackend(wireguard, true)
 describe('wireguard', () => {
   for (const Mode of ['auto', 'ipv4', 'ipv6'])
     it(
-      `[BE6] Mode ${Mode}: one device has both families, and packets of full size pass`,
+      `Mode ${Mode}: one device has both families, and packets of full size pass`,
       inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
         const nodes = await cluster(ns, { ...WIRING, options: { Mode } })
         for (const one of nodes) assert.deepEqual((await one.reach(nodes)).failed, [])
@@ -40,7 +40,7 @@ describe('wireguard', () => {
     )
 
   it(
-    '[BE6] Mode auto with IPv4 alone does not touch the default route',
+    'Mode auto with IPv4 alone does not touch the default route',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { ...WIRING, options: { Mode: 'auto' }, families: ['v4'] })
       await a.ns.ip('route', 'add', 'default', 'via', '192.0.2.254')
@@ -53,7 +53,7 @@ describe('wireguard', () => {
   )
 
   it(
-    '[BE7] nodes with different ports reach each other',
+    'nodes with different ports reach each other',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, WIRING)
       const other = b.restarted({ options: { ListenPort: 40000, ListenPortV6: 40001 } })
@@ -65,7 +65,7 @@ describe('wireguard', () => {
   )
 
   it(
-    '[BE8] with the same second key packets pass, with another one none, and a change of it passes again; the reason is no handshake',
+    'with the same second key packets pass, with another one none, and a change of it passes again; the reason is no handshake',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { ...WIRING, options: { PSK: PSK[0] } })
       for (const one of [a, b]) assert.deepEqual((await one.reach([a, b])).failed, [])
@@ -86,7 +86,7 @@ describe('wireguard', () => {
   )
 
   it(
-    '[BE14] without the device no packet for pods leaves in clear',
+    'without the device no packet for pods leaves in clear',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, WIRING)
       await a.ns.ip('route', 'add', 'default', 'via', '192.0.2.254')
@@ -173,7 +173,7 @@ describe('wireguard', () => {
   )
 
   it(
-    '[BE12] two nodes with one key: each says so, and names the other',
+    'two nodes with one key: each says so, and names the other',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, WIRING)
       const copy = { ...b, lease: { ...b.lease, data: a.lease.data } }
@@ -187,7 +187,7 @@ describe('wireguard', () => {
   )
 
   it(
-    '[BE12] two other nodes with one key: one of them is programmed, and the other one named',
+    'two other nodes with one key: one of them is programmed, and the other one named',
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
       const [a, b, c] = await cluster(ns, WIRING)
       const copy = { ...c, lease: { ...c.lease, data: b.lease.data } }

@@ -13,7 +13,7 @@ const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'ipip' } }
 
 describe('plumb agent with ipip', () => {
   it(
-    '[BE14] a deleted device comes back with its address and its routes',
+    'a deleted device comes back with its address and its routes',
     inCluster(
       2,
       (one) => fileStore(one, CONF),
@@ -30,7 +30,7 @@ describe('plumb agent with ipip', () => {
   )
 
   it(
-    '[BE3] packets of protocol 4 from an address without a lease reach no pod, are counted and named, and peers reach each other',
+    'packets of protocol 4 from an address without a lease reach no pod, are counted and named, and peers reach each other',
     inCluster(
       3,
       (one) => fileStore(one, CONF),
@@ -77,7 +77,7 @@ describe('ipip in a cluster of nodes with flanneld and nodes with plumb', () => 
   before(() => execa('modprobe', ['br_netfilter']))
 
   it(
-    '[BE1] [BE21] the lease, the device, its address, the routes and subnet.env are flanneld’s; packets of full size pass both ways',
+    'the lease, the device, its address, the routes and subnet.env are flanneld’s; packets of full size pass both ways',
     network.on(2, { ...CONF, Network: '10.5.0.0/16' }, async ([first, second], { nodes }) => {
       const theirs = await network.flannel(first)
       await second.agent().ready(60_000)
@@ -101,7 +101,7 @@ describe('ipip in a cluster of nodes with flanneld and nodes with plumb', () => 
   )
 
   it(
-    '[BE2] with DirectRouting the same',
+    'with DirectRouting the same',
     network.on(
       2,
       { Network: '10.5.0.0/16', Backend: { Type: 'ipip', DirectRouting: true } },

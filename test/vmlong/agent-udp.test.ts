@@ -16,7 +16,7 @@ const FOU = 'encap fou encap-sport 8285 encap-dport 8285'
 
 describe('plumb agent with udp', () => {
   it(
-    '[BE18] nodes reach each other; a restart changes nothing, a deleted device comes back, and cleanup leaves nothing',
+    'nodes reach each other; a restart changes nothing, a deleted device comes back, and cleanup leaves nothing',
     inCluster(
       2,
       (one) => fileStore(one, CONF),
@@ -51,7 +51,7 @@ describe('plumb agent with udp', () => {
   )
 
   it(
-    '[BE3] packets from an address without a lease reach no pod, in UDP and as protocol 4; they are counted and named, and peers reach each other',
+    'packets from an address without a lease reach no pod, in UDP and as protocol 4; they are counted and named, and peers reach each other',
     inCluster(
       3,
       (one) => fileStore(one, CONF),
@@ -127,7 +127,7 @@ describe('udp in a cluster of nodes with flanneld and nodes with plumb', () => {
   before(() => execa('modprobe', ['-a', 'br_netfilter', 'tun']))
 
   it(
-    '[BE17] the leases are equal to the byte; packets of full size and TCP pass both ways',
+    'the leases are equal to the byte; packets of full size and TCP pass both ways',
     network.on(2, { ...CONF, Network: '10.5.0.0/16' }, async (pair, { nodes }) => {
       const [first, second] = pair
       const theirs = await network.flannel(first)
@@ -146,7 +146,7 @@ describe('udp in a cluster of nodes with flanneld and nodes with plumb', () => {
   )
 
   it(
-    '[BE21] subnet.env is flanneld’s to the byte, but for the subnet',
+    'subnet.env is flanneld’s to the byte, but for the subnet',
     network.on(2, { ...CONF, Network: '10.5.0.0/16' }, async ([first, second]) => {
       await network.flannel(first)
       await second.agent().ready(60_000)
@@ -161,7 +161,7 @@ describe('udp in a cluster of nodes with flanneld and nodes with plumb', () => {
   )
 
   it(
-    '[BE17] on one node plumb waits for the device of flanneld and takes its place when it ends, and the other way round: each reaches the peer',
+    'on one node plumb waits for the device of flanneld and takes its place when it ends, and the other way round: each reaches the peer',
     network.on(2, { ...CONF, Network: '10.5.0.0/16' }, async ([first, second], { nodes }) => {
       await network.flannel(first)
       const theirs = await network.flannel(second)

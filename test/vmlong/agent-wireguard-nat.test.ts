@@ -10,7 +10,7 @@ const BACK_MS = 30_000
 
 describe('plumb agent with wireguard behind a NAT', () => {
   it(
-    '[BE13] the router forgets a connection and gives the next one another port: packets pass again within 30 s, whichever node sends first',
+    'the router forgets a connection and gives the next one another port: packets pass again within 30 s, whichever node sends first',
     inCluster(
       3,
       (one) => fileStore(one, CONF),

@@ -65,7 +65,7 @@ async function isMended(place: Place, code: string, says: RegExp): Promise<void>
 }
 
 describe('plumb doctor and tables of the kernel', () => {
-  it('[DG1] DR4: finds a full table of connections; DR5: and a full table of neighbours, in which permanent ones do not count', async function (this: Mocha.Context) {
+  it('DR4: finds a full table of connections; DR5: and a full table of neighbours, in which permanent ones do not count', async function (this: Mocha.Context) {
     this.timeout(600_000)
     await onMachine(async (place) => {
       const { ns } = place.node
@@ -108,7 +108,7 @@ for port in range(20000, 20100): one.sendto(b'x', ('127.0.0.1', port))`
   })
 
   it(
-    '[DG1] DR6: finds that the backend has no module; the node is ready as soon as it has one',
+    'DR6: finds that the backend has no module; the node is ready as soon as it has one',
     inCluster(
       1,
       (one) => fileStore(one, { Network: '10.244.0.0/16', Backend: { Type: 'ipip' } }),
@@ -141,7 +141,7 @@ for port in range(20000, 20100): one.sendto(b'x', ('127.0.0.1', port))`
   )
 
   it(
-    '[DG2] wireguard: finds nothing with the agent and without, and makes every check',
+    'wireguard: finds nothing with the agent and without, and makes every check',
     withShape({ network: { Network: '10.244.0.0/16', Backend: { Type: 'wireguard' } } }, async (fixture) => {
       await isClean(fixture)
       assert.deepEqual((await doctor(fixture)).notMade, [])

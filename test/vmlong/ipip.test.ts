@@ -13,7 +13,7 @@ testBackend(ipip, true, ['v4'])
 
 describe('ipip', () => {
   it(
-    '[BE4] another address of the uplink: the device is made again with it, and packets pass',
+    'another address of the uplink: the device is made again with it, and packets pass',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, WIRING)
       await a.reach([b])
@@ -27,7 +27,7 @@ describe('ipip', () => {
   )
 
   it(
-    '[BE4] a tunl0 for all addresses, as the module makes it, up and with an address, takes no packet of the pods',
+    'a tunl0 for all addresses, as the module makes it, up and with an address, takes no packet of the pods',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, WIRING)
       await a.reach([b])
@@ -42,7 +42,7 @@ describe('ipip', () => {
   )
 
   it(
-    '[BE2] with DirectRouting a peer on the link gets a route, and one behind a router the tunnel; packets of full size pass',
+    'with DirectRouting a peer on the link gets a route, and one behind a router the tunnel; packets of full size pass',
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
       const [a, b, c] = await cluster(ns, { ...WIRING, options: { DirectRouting: true } })
       await moveBehindRouter(ns as { lan: Namespace; a: Namespace; b: Namespace; c: Namespace })
@@ -63,7 +63,7 @@ describe('ipip', () => {
   )
 
   it(
-    '[BE2] DirectRouting: a node with a /32 address and rp_filter, whose peers see it on their link, gets packets by the tunnel and answers by it',
+    'DirectRouting: a node with a /32 address and rp_filter, whose peers see it on their link, gets packets by the tunnel and answers by it',
     inNamespaces(['lan', 'a', 'c'], async (ns) => {
       const [a, plain] = await cluster(ns, { ...WIRING, options: { DirectRouting: true } })
       const c = await behindGateway(plain, ns.lan)
@@ -80,7 +80,7 @@ describe('ipip', () => {
     ['Never', 'eth0', undefined],
   ] as const)
     it(
-      `[BE28] ipipMode ${ipipMode}: a peer on the link by ${near}, one behind a router ${far ? `by ${far}` : 'not at all, which is said'}`,
+      `ipipMode ${ipipMode}: a peer on the link by ${near}, one behind a router ${far ? `by ${far}` : 'not at all, which is said'}`,
       inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
         const [a, b, c] = await cluster(ns, { ...WIRING, options: { ipipMode } })
         await moveBehindRouter(ns as { lan: Namespace; a: Namespace; b: Namespace; c: Namespace })

@@ -12,7 +12,7 @@ testBackend(udp, true, ['v4'])
 
 describe('udp', () => {
   it(
-    '[BE18] the packets between nodes are IPv4 in UDP from port 8285 to port 8285, without a further header',
+    'the packets between nodes are IPv4 in UDP from port 8285 to port 8285, without a further header',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const nodes = await cluster(ns, WIRING)
       for (const one of nodes) await one.reach(nodes)
@@ -29,7 +29,7 @@ describe('udp', () => {
   )
 
   it(
-    '[BE18] another port: the old one is closed, and packets pass',
+    'another port: the old one is closed, and packets pass',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const nodes = await cluster(ns, WIRING)
       for (const one of nodes) await one.reach(nodes)
@@ -42,7 +42,7 @@ describe('udp', () => {
   )
 
   it(
-    '[BE18] a port that another program closed is open again after the next look at the links; one of another program stays as it is',
+    'a port that another program closed is open again after the next look at the links; one of another program stays as it is',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const nodes = await cluster(ns, WIRING)
       for (const one of nodes) await one.reach(nodes)

@@ -10,7 +10,7 @@ const LONGEST_MS = 4000
 
 describe('plumb agent with wireguard', () => {
   it(
-    `[BE9] SIGKILL ${KILLS} times at any moment: no packet between the nodes is lost`,
+    `SIGKILL ${KILLS} times at any moment: no packet between the nodes is lost`,
     inCluster(
       2,
       (one) => fileStore(one, { Network: '10.244.0.0/16', Backend: { Type: 'wireguard' } }),

@@ -10,7 +10,7 @@ const MORE = 9
 
 describe('wireguard', () => {
   it(
-    `[BE15] has ${PEERS} peers after one step, each with its own subnet and endpoint; one more comes, and a removed one comes back`,
+    `has ${PEERS} peers after one step, each with its own subnet and endpoint; one more comes, and a removed one comes back`,
     inNamespaces(['node', 'lan'], async ({ node, lan }) => {
       await node.ip('link', 'add', 'eth0', 'up', 'type', 'veth', 'peer', 'name', 'port1', 'netns', lan.path)
       await lan.ip('link', 'set', 'port1', 'up')

@@ -128,7 +128,7 @@ function testPackets(backend: Backend, all: Families): void {
   const sizes = all.map((family) => `${family} ${mtu[family]}`).join(' and ')
   for (const nexthops of [true, false]) {
     it(
-      `[F 16] three nodes reach each other with packets of full size, ${sizes}, ${nexthops ? 'through nexthop objects' : 'with plain routes'}`,
+      `three nodes reach each other with packets of full size, ${sizes}, ${nexthops ? 'through nexthop objects' : 'with plain routes'}`,
       inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
         const nodes = await cluster(ns, { backend, nexthops, families: all })
         for (const one of nodes) assert.deepEqual((await one.reach(nodes)).failed, [])
@@ -144,7 +144,7 @@ function testPackets(backend: Backend, all: Families): void {
 
   for (const family of all.length > 1 ? all : []) {
     it(
-      `[F 16] IP${family} alone: three nodes reach each other with packets of full size, and nothing of the other family is made`,
+      `IP${family} alone: three nodes reach each other with packets of full size, and nothing of the other family is made`,
       inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
         const nodes = await cluster(ns, { backend, families: [family] })
         for (const one of nodes) assert.deepEqual((await one.reach(nodes)).failed, [])
@@ -158,7 +158,7 @@ function testPackets(backend: Backend, all: Families): void {
 
 function testTraces(backend: Backend, families: Families): void {
   it(
-    '[F 17] a node that left leaves nothing behind, the last one neither, and the node is as it was',
+    'a node that left leaves nothing behind, the last one neither, and the node is as it was',
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
       const all = await cluster(ns, { backend, families })
       const [a, b, c] = all

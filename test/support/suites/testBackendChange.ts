@@ -28,7 +28,7 @@ const ALL_MS = 60_000
 export function testBackendChange(chain: readonly Way[]): void {
   const [begin, ...changes] = chain as [Way, ...Way[]]
   it(
-    `[BE22] ${chain.map(({ type }) => type).join(' → ')}, node by node by SIGHUP: peers of the other backend are named, have no route, and nodes that do not change lose no packet; at the end of each change all connections go on and nothing of the former backend is left`,
+    `${chain.map(({ type }) => type).join(' → ')}, node by node by SIGHUP: peers of the other backend are named, have no route, and nodes that do not change lose no packet; at the end of each change all connections go on and nothing of the former backend is left`,
     inCluster(
       3,
       (one) => fileStore(one, configurationOf(begin)),

@@ -19,7 +19,7 @@ export function testClaim(given: Given): void {
 }
 
 function testKeep({ name, network }: Given): void {
-  it(`${name}.claim() writes flannel's key and value, byte for byte [F 3]`, async () => {
+  it(`${name}.claim() writes flannel's key and value, byte for byte`, async () => {
     const held = await network()
     const lease = await held.claim(draft('a', 2))
     const [[key, value] = []] = Object.entries(await held.list())
@@ -30,7 +30,7 @@ function testKeep({ name, network }: Given): void {
     )
   })
 
-  it(`${name}.claim() gives a node the same subnet after a restart, whatever its address is then [F 4, F 10]`, async () => {
+  it(`${name}.claim() gives a node the same subnet after a restart, whatever its address is then`, async () => {
     const held = await network('{"Network":"10.5.0.0/16"}')
     const first = await held.claim(draft('a', 2))
     await held.claim(draft('b', 3))
@@ -41,7 +41,7 @@ function testKeep({ name, network }: Given): void {
     assert.ok(values.includes(encodeValue(draft('a', 77))))
   })
 
-  it(`${name}.claim() of a reservation leaves it one, through three restarts and a release [F 7]`, async () => {
+  it(`${name}.claim() of a reservation leaves it one, through three restarts and a release`, async () => {
     const held = await network()
     await held.put('10.5.2.0-24', '{"PublicIP":"172.30.0.2"}')
     for (let i = 0; i < 3; i++) {
@@ -55,7 +55,7 @@ function testKeep({ name, network }: Given): void {
 }
 
 function testTake({ name, network }: Given): void {
-  it(`${name}.claim() takes over the lease that flannel left with the node's address, and not one that has a node [F 4]`, async () => {
+  it(`${name}.claim() takes over the lease that flannel left with the node's address, and not one that has a node`, async () => {
     const held = await network()
     await held.put('10.5.2.0-24', encodeValue(draft('', 2)))
     await held.put('10.5.3.0-24', encodeValue(draft('', 3)))
@@ -64,14 +64,14 @@ function testTake({ name, network }: Given): void {
     assert.deepEqual((await held.claim(draft('b', 2))).subnets, { v4: '10.5.1.0/24' })
   })
 
-  it(`${name}.claim() gives back a lease of its address that is not of the network, and takes another [F 4]`, async () => {
+  it(`${name}.claim() gives back a lease of its address that is not of the network, and takes another`, async () => {
     const held = await network()
     await held.put('10.9.2.0-24', encodeValue(draft('', 2)))
     const { subnets } = await held.claim(draft('a', 2))
     assert.deepEqual(Object.keys(await held.list()).map(decodeKey), [subnets])
   })
 
-  it(`${name}.claim() takes what the node had before when nobody has it, and another when it is not of the network [F 4]`, async () => {
+  it(`${name}.claim() takes what the node had before when nobody has it, and another when it is not of the network`, async () => {
     const { claim } = await network()
     assert.deepEqual((await claim(draft('a', 2, { before: before('10.5.3.0/24') }))).subnets, { v4: '10.5.3.0/24' })
     assert.notDeepEqual((await claim(draft('b', 3, { before: before('10.5.3.0/24') }))).subnets, { v4: '10.5.3.0/24' })
@@ -87,7 +87,7 @@ function testContest({ name, network }: Given): void {
     ['IPv4', SMALL, draft],
     ['dual stack', DUAL, dualDraft],
   ] as const)
-    it(`${name}.claim() by 5 nodes at once for 3 subnets, ${what}: 3 have one each, 2 hear that there is none left [F 5, F 6]`, async () => {
+    it(`${name}.claim() by 5 nodes at once for 3 subnets, ${what}: 3 have one each, 2 hear that there is none left`, async () => {
       const held = await network(text)
       const stores = await Promise.all(Array.from({ length: 5 }, held.open))
       const outcomes = await Promise.allSettled(
@@ -108,7 +108,7 @@ function testContest({ name, network }: Given): void {
       assert.deepEqual((await held.claim(make('late', 99))).subnets, subnets)
     })
 
-  it(`${name}.claim() by 3 nodes for 3 subnets, 100 starts at once: none fails, none has another's [F 5]`, async () => {
+  it(`${name}.claim() by 3 nodes for 3 subnets, 100 starts at once: none fails, none has another's`, async () => {
     const held = await network()
     const stores = await Promise.all(Array.from({ length: 10 }, held.open))
     const won = await Promise.all(
@@ -121,7 +121,7 @@ function testContest({ name, network }: Given): void {
     assert.deepEqual(Object.keys(await held.list()), ['10.5.1.0-24', '10.5.2.0-24', '10.5.3.0-24'])
   })
 
-  it(`${name}.claim() says which network is full, and what would help [F 6]`, async () => {
+  it(`${name}.claim() says which network is full, and what would help`, async () => {
     const { claim } = await network()
     for (const i of [1, 2, 3]) await claim(draft(`n${i}`, i))
     await assert.rejects(
@@ -136,7 +136,7 @@ function testContest({ name, network }: Given): void {
 function testNamesakes({ name, network }: Given): void {
   const named = (last: number, identity?: string) => draft('a', last, identity === undefined ? {} : { identity })
 
-  it(`[FA1] ${name}.claim() refuses a node whose name another node has, and says at which address that one is`, async () => {
+  it(`${name}.claim() refuses a node whose name another node has, and says at which address that one is`, async () => {
     const held = await network()
     const { subnets } = await held.claim(named(2, 'first'))
     const before = await held.list()
@@ -152,7 +152,7 @@ function testNamesakes({ name, network }: Given): void {
     assert.deepEqual((await held.claim(named(3, 'second'))).ips, named(3).ips)
   })
 
-  it(`[FA1] ${name}.claim() gives a node that moved, or was installed again, its own lease, and of two new ones of a name to one`, async () => {
+  it(`${name}.claim() gives a node that moved, or was installed again, its own lease, and of two new ones of a name to one`, async () => {
     const held = await network()
     const { subnets } = await held.claim(named(2))
     for (const again of [named(2, 'first'), named(9, 'first'), named(9, 'second'), named(2, 'second')])
@@ -169,7 +169,7 @@ function testNamesakes({ name, network }: Given): void {
 }
 
 function testLoss({ name, network }: Given): void {
-  it(`${name}.claim() makes the node's own lease again when it was removed, and SubnetTakenError when another has it [F 9]`, async () => {
+  it(`${name}.claim() makes the node's own lease again when it was removed, and SubnetTakenError when another has it`, async () => {
     const held = await network()
     const { subnets } = await held.claim(draft('a', 2))
     const key = Object.keys(await held.list())[0] ?? ''
@@ -187,7 +187,7 @@ function testLoss({ name, network }: Given): void {
     assert.deepEqual(Object.values(await held.list()), [encodeValue(draft('b', 3))])
   })
 
-  it(`${name}.claim() of a fixed subnet that the network has not is SubnetTakenError, with what it has [F 9]`, async () => {
+  it(`${name}.claim() of a fixed subnet that the network has not is SubnetTakenError, with what it has`, async () => {
     const { claim } = await network()
     await assert.rejects(
       claim(draft('a', 2, { before: before('10.9.1.0/24'), fixed: true })),
@@ -209,7 +209,7 @@ function testLoss({ name, network }: Given): void {
 }
 
 function testFamilies({ name, network }: Given): void {
-  it(`${name}.claim() with IPv6 alone: three nodes, three subnets, keys as flannel's [F 11]`, async () => {
+  it(`${name}.claim() with IPv6 alone: three nodes, three subnets, keys as flannel's`, async () => {
     const held = await network(V6)
     const only = (node: string, last: number) => ({
       ...dualDraft(node, last),
@@ -232,7 +232,7 @@ function testFamilies({ name, network }: Given): void {
     assert.deepEqual((await held.claim(only('a', 99))).subnets, leases[0]?.subnets)
   })
 
-  it(`${name}.claim() with both families: one key, both values, and the same after its removal [F 12]`, async () => {
+  it(`${name}.claim() with both families: one key, both values, and the same after its removal`, async () => {
     const held = await network(DUAL)
     const wanted = { v4: parseCidr('10.5.2.0/24'), v6: parseCidr('fd00:5:0:3::/64') }
     const both = dualDraft('a', 2, { before: wanted })
@@ -248,7 +248,7 @@ function testFamilies({ name, network }: Given): void {
 }
 
 function testChange({ name, network }: Given): void {
-  it(`${name}.claim() keeps the IPv4 subnet when the network gets IPv6 [F 12]`, async () => {
+  it(`${name}.claim() keeps the IPv4 subnet when the network gets IPv6`, async () => {
     const held = await network()
     const { subnets } = await held.claim(draft('a', 2))
     await held.configure(DUAL)

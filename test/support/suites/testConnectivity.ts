@@ -23,7 +23,7 @@ const GONE_MS = 30_000
 /** What `plumb connectivity` does with an API server: `name` says which, `serve` gives it. */
 export function testConnectivity(name: string, serve: (test: Mocha.Context) => Promise<ClusterApi>): void {
   it(
-    `${name}: [DG10] [DG12] Services, node ports, DNS and policy are tested, and nothing is left, also after a kill`,
+    `${name}: Services, node ports, DNS and policy are tested, and nothing is left, also after a kill`,
     inKubernetes(2, serve, async ({ members, words, kube, connectivity, objects }: InCluster) => {
       const [near] = members as [Member]
       const areGone = () => until(async () => assert.deepEqual(await objects(), []) ?? true, GONE_MS)

@@ -40,7 +40,7 @@ export function testFleet(name: string, serve: (test: Mocha.Context) => Promise<
     return { lines: (await Promise.all(asked)).sort(), note }
   }
 
-  it(`${name}: [PG22] the Nodes of Linux with their zones and agents, and why each cannot be asked`, async function () {
+  it(`${name}: the Nodes of Linux with their zones and agents, and why each cannot be asked`, async function () {
     this.timeout(180_000)
     const cluster = await ready(this)
     const node = (name: string, labels: Raw['metadata']['labels'], port?: number) =>

@@ -188,7 +188,7 @@ export function testKube(name: string, cluster: (test: Mocha.Context) => Promise
     await until(() => peer() === undefined, 15_000)
   })
 
-  it(`[BE25] ${name}: leases count by the configuration that the node uses, though the file has another network now`, async function () {
+  it(`${name}: leases count by the configuration that the node uses, though the file has another network now`, async function () {
     const { kubeconfig, create } = await cluster(this)
     await create('own-25', ['10.244.25.0/24'])
     await create('peer-25', ['10.244.125.0/24'], published(125))

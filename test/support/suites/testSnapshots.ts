@@ -38,7 +38,7 @@ function testChanges({ name, network }: Given): void {
     await seen.end()
   })
 
-  it(`[FA3] ${name}.leases() gives the oldest first, however its key sorts`, async () => {
+  it(`${name}.leases() gives the oldest first, however its key sorts`, async () => {
     const held = await network()
     await held.put('10.5.3.0-24', encodeValue(draft('', 3)))
     const seen = watch(await held.open())
@@ -51,7 +51,7 @@ function testChanges({ name, network }: Given): void {
     await seen.end()
   })
 
-  it(`${name}.leases() tells of a change of the IPv6 data alone [F 12]`, async () => {
+  it(`${name}.leases() tells of a change of the IPv6 data alone`, async () => {
     const { claim, open } = await network(DUAL)
     await claim(dualDraft('a', 2))
     const seen = watch(await open())
@@ -63,7 +63,7 @@ function testChanges({ name, network }: Given): void {
 }
 
 function testUnreadable({ name, network }: Given): void {
-  it(`${name}.leases() serves the others when a key or a value cannot be read, and says why [F 14]`, async () => {
+  it(`${name}.leases() serves the others when a key or a value cannot be read, and says why`, async () => {
     const held = await network()
     await held.put('10.5.1.0-24', '{"PublicIP":"nonsense"}')
     await held.put('10.5.2.0-24', 'no JSON')

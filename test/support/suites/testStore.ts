@@ -16,7 +16,7 @@ export function testStore(name: string, held: () => Promise<Held>): void {
 }
 
 function testConfig({ name, bare, network }: Given): void {
-  it(`${name}.config() waits for a configuration, and reads it when it comes [F 1]`, async () => {
+  it(`${name}.config() waits for a configuration, and reads it when it comes`, async () => {
     const { open, configure } = await bare()
     const store = await open()
     const reading = store.config(signal)
