@@ -8,6 +8,7 @@ import { codesOf, commonCodes } from './docs/codes.ts'
 import { differencesText, readDifferences, type Subject, share } from './docs/differences.ts'
 import { capabilitiesOf, commonKeys, type Key, keysOf } from './docs/keys.ts'
 import { table, tables } from './docs/table.ts'
+import { roomsDrawn } from './rooms.ts'
 
 const ROOT = join(import.meta.dir, '..')
 const PAGES = join(ROOT, 'docs/plugins')
@@ -174,6 +175,17 @@ function sampleOf(type: string): string | undefined {
   return file && `\`conf/${file}\`:\n\n\`\`\`jsonc\n${text(file)}\n\`\`\``
 }
 
+/** The page with the drawing of the rooms. */
+export function rooms(): Omit<Page, 'lacks'> {
+  const file = 'docs/architecture.md'
+  const is = readFileSync(join(ROOT, file), 'utf8')
+  const want = is.replace(
+    /(<!-- rooms -->\n)[\s\S]*?(<!-- end -->)/,
+    (_, head, end) => `${head}\n${roomsDrawn()}\n\n${end}`,
+  )
+  return { file, is, want }
+}
+
 function marked(text = ''): string[] {
   return (/<!-- differences(.*?) -->/.exec(text)?.[1] ?? '').split(' ').filter(Boolean)
 }
@@ -188,7 +200,7 @@ function read(path: string): string | undefined {
 
 if (import.meta.main) {
   const all = await pages()
-  for (const { file, is, want } of all)
+  for (const { file, is, want } of [...all, rooms()])
     if (is !== want) {
       writeFileSync(join(ROOT, file), want)
       process.stderr.write(`docs: wrote ${file}\n`)

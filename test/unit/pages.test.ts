@@ -8,7 +8,7 @@ import { common, field } from '../../lib/text/shape.ts'
 import { readDifferences, share } from '../../scripts/docs/differences.ts'
 import { capabilitiesOf, keysOf } from '../../scripts/docs/keys.ts'
 import { table, tables } from '../../scripts/docs/table.ts'
-import { pages } from '../../scripts/docs.ts'
+import { pages, rooms } from '../../scripts/docs.ts'
 import { tables as namesOf } from '../../scripts/tables.ts'
 
 const ROOT = join(import.meta.dir, '../..')
@@ -16,6 +16,14 @@ const ROOT = join(import.meta.dir, '../..')
 describe('tables of names', () => {
   it('are as npm run tables would write them', () => {
     for (const { file, is, want } of namesOf()) assert.equal(is, want, `${file} is not what npm run tables would write`)
+  })
+})
+
+describe('docs/architecture.md', () => {
+  it('has the rooms with their arrows, as npm run docs would draw them', () => {
+    const { is, want } = rooms()
+    assert.match(want, /^ {2}agent_parts --> agent_services$/m)
+    assert.equal(is, want, 'docs/architecture.md is not what npm run docs would write')
   })
 })
 
