@@ -15,7 +15,12 @@ echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 ip link add eth1 mtu 1450 type veth peer name lan0 mtu 1450
 for dev in lo eth1 lan0; do ip link set $dev up; done
 ip addr add ${ROUTER.four}/24 dev lan0
-ip addr add ${ROUTER.six}/64 dev lan0 nodad`
+ip addr add ${ROUTER.six}/64 dev lan0 nodad
+# The kernel makes the route to its own address a little later.
+for _ in $(seq 500); do
+  ip -6 route show table local | grep -q '^local ${ROUTER.six} ' && break
+  sleep 0.02
+done`
   const { status, stderr } = await node.exec(['sh', '-ec', script])
   if (status !== 0) throw new Error(`Cannot wire the LAN: ${stderr}`)
 }

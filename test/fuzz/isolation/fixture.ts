@@ -210,6 +210,9 @@ export class Fixture {
   /** What another program does to the node's rules, and the agent repairs. */
   async nft(command: string): Promise<void> {
     await this.#node.ns.exec(['nft', command])
+    // Without any rule that needs connections the kernel follows none, and translates no address: a connection whose
+    // addresses are translated is reset.
+    if (command === 'flush ruleset') for (const one of this.#flows) if (one.protocol === 'TCP') one.whole = undefined
     // Meanwhile each packet may have begun a connection.
     for (const [key, began] of this.#conversations)
       if (began.has('none')) this.#conversations.set(key, new Set<Began>([...began, 'client', 'server']))
