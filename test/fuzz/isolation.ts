@@ -7,7 +7,7 @@ import assert from 'node:assert/strict'
 import { execa } from 'execa'
 import { kubeServer } from '../support/kube-server.ts'
 import { type Cluster, fileStore, inCluster, type Node } from '../support/nodes.ts'
-import { lead, NAMES, OUTSIDE, slotOf, startProber } from './isolation/ends.ts'
+import { lead, NAMES, NODE_NAME, OUTSIDE, OUTSIDE_NAME, slotOf, startProber } from './isolation/ends.ts'
 import { Fixture } from './isolation/fixture.ts'
 import { labelsOf, type Numbers, stepOf } from './isolation/steps.ts'
 import { World } from './isolation/world.ts'
@@ -81,7 +81,8 @@ async function histories(cluster: Cluster, world: World, first: number, count: n
   const made = await node.ns.exec(['sh', '-ec', setup.join('\n')])
   assert.equal(made.status, 0, made.stderr)
   const slots = names.map(({ name, netns }) => slotOf(name, netns))
-  const [own, outside] = [startProber(['nsenter', `--net=${node.ns.path}`]), startProber([])]
+  const own = startProber(NODE_NAME, ['nsenter', `--net=${node.ns.path}`])
+  const outside = startProber(OUTSIDE_NAME, [])
   const probers = [...slots.map(({ prober }) => prober), own, outside]
   try {
     await Promise.all(probers.map((prober) => prober.ready()))

@@ -1,6 +1,6 @@
 // One end of the isolation histories, run inside its network namespace: a pod, the node, or a host outside. It serves
 // ports 80 and 7946 in TCP and UDP, sends back on its own to each sender, and counts what comes by flow. It reads
-// its orders as JSON, one object per line, and answers each with one line.
+// its orders as JSON, one object per line, and answers each with one line. Its argument is its name.
 import { createSocket, type Socket } from 'node:dgram'
 import { createConnection, createServer, type Socket as TcpSocket } from 'node:net'
 import { createInterface } from 'node:readline'
@@ -30,6 +30,8 @@ export interface Probe {
   readonly isAllowed: boolean
 }
 
+/** What sends back says its name: a Service may have led elsewhere before. */
+const NAME = process.argv[2] ?? ''
 /** What a probe says by TCP. */
 const PROBE = 'probe'
 /** The ports that every end serves, and those of UDP that flows are sent from, besides the served ones. */
@@ -61,7 +63,7 @@ for (const port of [...SERVED, ...SENDERS]) {
       const to = `${address} ${sender}`
       if (backs.get(text)?.to === to) return
       backs.get(text)?.end()
-      const timer = setInterval(() => socket.send(`back ${text}`, sender, address, () => {}), GAP_MS)
+      const timer = setInterval(() => socket.send(`back ${text} of ${NAME}`, sender, address, () => {}), GAP_MS)
       backs.set(text, { to, end: () => clearInterval(timer) })
     })
     .bind(port, '::')

@@ -7,6 +7,8 @@ import { linesOf } from '../../support/lines.ts'
 import { UNDERLAY } from '../../support/nodes.ts'
 import type { Order } from './end.ts'
 
+/** What the two ends that are no pods are called. */
+export const [NODE_NAME, OUTSIDE_NAME] = ['the node', 'the outside'] as const
 export const NAMES = ['a', 'b', 'c', 'd'] as const
 /** The namespace of each pod. */
 const SPACES = { a: 'x', b: 'x', c: 'y', d: 'y' } as const
@@ -73,9 +75,9 @@ export interface Told {
   readonly backs: Readonly<Record<string, string>>
 }
 
-/** Starts an end's process in a namespace. */
-export function startProber(way: readonly string[]) {
-  const child = Bun.spawn([...way, process.execPath, join(import.meta.dir, 'end.ts')], {
+/** Starts the process of an end with this name in a namespace. */
+export function startProber(name: string, way: readonly string[]) {
+  const child = Bun.spawn([...way, process.execPath, join(import.meta.dir, 'end.ts'), name], {
     stdin: 'pipe',
     stdout: 'pipe',
     stderr: 'inherit',
@@ -107,7 +109,7 @@ export function slotOf(name: (typeof NAMES)[number], netns: string): Slot {
   return {
     name,
     netns,
-    prober: startProber(['ip', 'netns', 'exec', netns]),
+    prober: startProber(name, ['ip', 'netns', 'exec', netns]),
     namespace: SPACES[name],
     type: 'ptp',
     uid: '',

@@ -15,8 +15,10 @@ import {
   HTTP,
   MOST,
   NODE,
+  NODE_NAME,
   NODE_PORT,
   OUTSIDE,
+  OUTSIDE_NAME,
   ofFamily,
   PROTOCOLS,
   type Prober,
@@ -79,8 +81,8 @@ export class Fixture {
     this.#node = node
     this.world = world
     this.slots = slots
-    this.node = { name: 'the node', prober: own, ips: [NODE[4], NODE[6]] as Ip[], serial: 0 }
-    this.outside = { name: 'the outside', prober: outside, ips: [OUTSIDE[4], OUTSIDE[6]] as Ip[], serial: 0 }
+    this.node = { name: NODE_NAME, prober: own, ips: [NODE[4], NODE[6]] as Ip[], serial: 0 }
+    this.outside = { name: OUTSIDE_NAME, prober: outside, ips: [OUTSIDE[4], OUTSIDE[6]] as Ip[], serial: 0 }
     this.#expected = new Expected(world, slots, this.node, this.outside)
   }
 
@@ -550,7 +552,7 @@ export class Fixture {
       const told = await this.#told()
       return flows.map((one) => {
         const to = this.endOf(one)
-        return [(to && told.get(to)?.came[one.id]) ?? 0, told.get(one.from)?.came[`back ${one.id}`] ?? 0] as const
+        return [(to && told.get(to)?.came[one.id]) ?? 0, told.get(one.from)?.came[backOf(one, to)] ?? 0] as const
       })
     }
     // On a busy machine an end reads late what came before.
@@ -596,4 +598,9 @@ export class Fixture {
     ])
     return `${stdout}\n${this.#agent?.log().split('\n').slice(-10).join('\n') ?? 'no agent'}`
   }
+}
+
+// What comes back of a flow from where it leads now. A connection of TCP has one end alone.
+function backOf({ id, protocol }: Flow, to: End | undefined): string {
+  return protocol === 'TCP' ? `back ${id}` : `back ${id} of ${to?.name}`
 }
