@@ -1,5 +1,8 @@
 // Tests agent/telemetry.
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { Glob } from 'bun'
 import { PROBE_BUCKETS } from '../../agent/backend/probes.ts'
 import { noDurations, withDuration } from '../../agent/scheduler/durations.ts'
 import { BUCKETS, PROGRAMMING_BUCKETS, type Status, SYNC_BUCKETS } from '../../agent/state/status.ts'
@@ -15,6 +18,19 @@ function read(change: Partial<Status> = {}, now = Date.now(), additions: Additio
 }
 
 describe('metrics()', () => {
+  it('has each series in a page of docs/', () => {
+    const root = join(import.meta.dir, '../..')
+    const pages = [...new Glob('docs/*.md').scanSync({ cwd: root })].map((name) =>
+      readFileSync(join(root, name), 'utf8'),
+    )
+    const source = readFileSync(join(root, 'agent/telemetry/metrics.ts'), 'utf8')
+    const names = [...source.matchAll(/'((?:plumb|kubeproxy)_\w+)'/g)].map(([, name]) => name as string)
+    assert.ok(names.length > 50)
+    assert.deepEqual(
+      names.filter((name) => !pages.some((text) => new RegExp(`\\b${name}\\b`).test(text))),
+      [],
+    )
+  })
   it('tells of connections, pools, drops, certificates, requests, fights and the times of answers', () => {
     const figures = {
       conntrack: { entries: 90, limit: 100, insertFailed: 3, dropped: 4 },
