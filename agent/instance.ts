@@ -3,7 +3,7 @@ import { basename, dirname } from 'node:path'
 import type { Link } from '../lib/state/kinds/link.ts'
 import type { Cidr, Ip } from '../lib/text/ip.ts'
 import { type NetworkName, parse } from '../lib/text/values.ts'
-import type { Wish } from './backend/uplink.ts'
+import type { UplinkPreferences } from './backend/uplink.ts'
 import { TABLE } from './firewall/masquerade.ts'
 import { TUNNELS } from './firewall/tunnels.ts'
 import type { Scope } from './kernel/ownership.ts'
@@ -12,7 +12,7 @@ import type { Both } from './lease/lease.ts'
 import { type NetworkConf, networksOf } from './lease/network-configuration.ts'
 import { statePath } from './node/files.ts'
 import type { Settings } from './settings/settings.ts'
-import type { Place } from './store/last-known.ts'
+import type { CheckpointFile } from './store/last-known.ts'
 import type { StoreWish } from './store/open.ts'
 
 const SUBNET_FILE = '/run/flannel/subnet.env'
@@ -90,7 +90,7 @@ export function storeWish({ store, node }: Pick<Settings, 'store' | 'node'>, ver
 }
 
 /** The file for the agent's last known state of the network, with the node and the store that the state belongs to. */
-export function knownPlace(settings: Settings): Place {
+export function knownPlace(settings: Settings): CheckpointFile {
   const { store, node, files } = settings
   const path = statePath(files.stateDir, 'network', instanceOf(settings))
   return { path, node, store: [store.kind, ...placeOf(store)].join(' ') }
@@ -102,7 +102,7 @@ function placeOf(store: Settings['store']): readonly string[] {
 }
 
 /** The uplink settings in the form that `chooseUplink` needs. `inStore` has the store's addresses for this node. */
-export function wishOf({ uplink }: Settings, inStore: Both<Ip> = {}): Wish {
+export function wishOf({ uplink }: Settings, inStore: Both<Ip> = {}): UplinkPreferences {
   const { interfaces, patterns, canReach, tunnel, advertise } = uplink
   return {
     ifaces: interfaces,

@@ -7,7 +7,7 @@ import { isOverlay } from '../lib/state/kinds/overlay.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { jsonLine } from '../lib/text/json-place.ts'
 import type { Mac } from '../lib/text/values.ts'
-import type { Place } from './backend/backend.ts'
+import type { BackendHome } from './backend/backend.ts'
 import { openBackend, unreadKeys } from './backend/open.ts'
 import { makeProbes } from './backend/probes.ts'
 import { removeBird } from './bgp/bird.ts'
@@ -35,13 +35,13 @@ import { delays, pause } from './scheduler/pause.ts'
 import { conntrackSysctls, setSysctls } from './services/conntrack-limits.ts'
 import { kubeProxyRules, removeKubeProxy } from './services/kube-proxy.ts'
 import type { KubeSettings, Settings } from './settings/settings.ts'
-import { type Checkpoint, type Known, whyUncertain } from './store/last-known.ts'
+import { type Checkpoint, type LastKnown, whyUncertain } from './store/last-known.ts'
 import { type Remembered, StoreError, type SubnetStore } from './store/store.ts'
 
 /** The values that exist before the network configuration is known. */
 export interface Ground extends Pick<Context, 'version' | 'store' | 'changed' | 'refused' | 'failures'> {
   /** The state of the network that the previous run kept on disk. */
-  known(): Known | undefined
+  known(): LastKnown | undefined
   readonly checkpoint: Checkpoint
   readonly settings: Settings
   readonly before: NodeSubnet | undefined
@@ -181,13 +181,13 @@ const LOOK_MS = 30_000
 // Logs each reason for waiting once, until the reason changes.
 async function configured(
   { store, accepted }: Pick<Ground, 'store' | 'accepted'>,
-  recalled: () => Known | undefined,
+  recalled: () => LastKnown | undefined,
   signal: AbortSignal,
   awaiting: (text: string) => void,
-): Promise<Known | Pick<Known, 'conf'>> {
+): Promise<LastKnown | Pick<LastKnown, 'conf'>> {
   if (accepted) return { conf: accepted }
   awaiting(NO_CONFIG)
-  let known: { readonly found: Known | undefined } | undefined
+  let known: { readonly found: LastKnown | undefined } | undefined
   for (let announced = ''; ; ) {
     try {
       return { conf: await store.config(AbortSignal.any([signal, AbortSignal.timeout(WAIT_MS)])) }
@@ -307,7 +307,7 @@ async function chosen(
 
 function equipped(
   { backend, options }: Pick<Context, 'backend' | 'options'>,
-  place: Place,
+  place: BackendHome,
 ): Pick<Context, 'backend' | 'options'> {
   return { backend, options: backend.equip?.(options, place) ?? options }
 }

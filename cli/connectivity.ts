@@ -14,7 +14,7 @@ import { factsOf, type Result, testAll, testPolicy, titleOf } from './connectivi
 import { type End, openEnd } from './connectivity/end.ts'
 import { askFarDoctor, askTrace, serveEnd, startFarEnd } from './connectivity/far-end.ts'
 import { junitText } from './connectivity/junit.ts'
-import { type Outside, type Route, TESTS, WAYS, type Wish } from './connectivity/routes.ts'
+import { type CaseOptions, type Outside, type Route, TESTS, WAYS } from './connectivity/routes.ts'
 import { makeTestObjects, type TestObjects, type TestService } from './connectivity/test-objects.ts'
 import { CACHE, type PodNames } from './connectivity/test-pods.ts'
 import { reportText } from './doctor.ts'
@@ -180,7 +180,7 @@ async function serve(open: () => Promise<End>): Promise<void> {
 async function tested(
   open: (names?: PodNames) => Promise<End>,
   fars: ReadonlyMap<string, string>,
-  wish: Wish,
+  wish: CaseOptions,
   values: Given['values'],
 ): Promise<Outcome> {
   const own = await nameOf(values, fars)
@@ -260,7 +260,7 @@ async function objectsOf(values: Given['values'], count: number): Promise<TestOb
 async function testedBetween(
   ends: ReadonlyMap<string, End>,
   objects: TestObjects | { readonly why: string },
-  wish: Wish,
+  wish: CaseOptions,
   domain: string,
 ): Promise<Outcome> {
   const facts = factsOf(ends)
@@ -378,7 +378,7 @@ interface ToldSide {
   readonly port?: number
 }
 /** What `plumb connectivity` found, as `--json` prints it. */
-export interface Told {
+export interface ConnectivityReport {
   readonly cases: readonly (Pick<Result, 'test' | 'state' | 'says' | 'seconds' | 'trace'> &
     Pick<Route, 'way' | 'family'> & { readonly from: ToldSide; readonly to: ToldSide })[]
   /** What was not tested. */
@@ -387,7 +387,7 @@ export interface Told {
   readonly findings: readonly (Report['findings'][number] & { readonly node: string })[]
 }
 
-function jsonOf({ results, notMade }: Outcome, reports: Reports): Told {
+function jsonOf({ results, notMade }: Outcome, reports: Reports): ConnectivityReport {
   return {
     cases: results.map(({ test, route, state, says, seconds, trace }) => {
       const { way, family, from, to } = route

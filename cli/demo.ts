@@ -5,7 +5,7 @@ import { CniError, CODE, ValueError } from '../lib/text/errors.ts'
 import { must } from './demo/exec.ts'
 import { fetchPage, servePage } from './demo/page.ts'
 import { play } from './demo/story.ts'
-import { help, type Story, type Wish, wishOf } from './demo/wish.ts'
+import { type DemoRequest, help, type Story, wishOf } from './demo/wish.ts'
 import { print, write } from './output.ts'
 
 /** What may follow `plumb demo`. */
@@ -44,7 +44,7 @@ export async function run(argv: readonly string[]): Promise<number> {
   return 0
 }
 
-async function playAll({ stories, isStoreNamed }: Wish): Promise<number> {
+async function playAll({ stories, isStoreNamed }: DemoRequest): Promise<number> {
   const isCluster = stories.some(({ name }) => name === 'kubernetes')
   if (process.getuid?.() !== 0)
     throw new CniError(CODE.env, 'Cannot run the demo: it needs root, for namespaces', 'run it with sudo')

@@ -1,4 +1,4 @@
-import type { Places } from '../agent/doctor/facts/read.ts'
+import type { FactSources } from '../agent/doctor/facts/read.ts'
 import type { ServiceView } from '../agent/services/view.ts'
 import type { Status } from '../agent/state/status.ts'
 import { SOCKET as POLICY_SOCKET } from '../lib/nft/admission.ts'
@@ -10,7 +10,7 @@ const NAMES = ['conf-dir', 'bin-dir'] as const
 const VARIABLES = ['NETCONFPATH', 'CNI_PATH'] as const
 
 /** Where the doctor reads the facts of this node, by the options of a command. */
-export function placesOf(values: Given['values']): Places {
+export function placesOf(values: Given['values']): FactSources {
   const bins = values['bin-dir'] ?? [process.env['CNI_PATH'] ?? '/opt/cni/bin']
   return {
     subnetFile: values['subnet-file'] ?? '/run/flannel/subnet.env',

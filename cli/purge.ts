@@ -4,7 +4,7 @@ import { instanceOf } from '../agent/instance.ts'
 import { run } from '../agent/kernel/run.ts'
 import { cachedLiving, isAttachment, isOurs, nameOf, pluginsOf } from '../agent/living.ts'
 import { statePath } from '../agent/node/files.ts'
-import { leftLine, type Places, uninstall } from '../agent/node/install.ts'
+import { type InstallFolders, leftLine, uninstall } from '../agent/node/install.ts'
 import { removeTools } from '../agent/node/own-tools.ts'
 import type { Settings } from '../agent/settings/settings.ts'
 import { entries } from '../lib/journal/journal.ts'
@@ -37,7 +37,7 @@ interface Purge {
 /**
  * Removes the installed programs and the installed network, and returns a line for each. With `dryRun` changes nothing.
  */
-export function removePrograms(places: Places, dryRun: boolean): string[] {
+export function removePrograms(places: InstallFolders, dryRun: boolean): string[] {
   const { undone, left } = uninstall(places, { dryRun })
   const done = (isBack: boolean) =>
     dryRun ? (isBack ? 'would put back' : 'would remove') : isBack ? 'put back' : 'removed'
@@ -50,7 +50,7 @@ export function removePrograms(places: Places, dryRun: boolean): string[] {
  * attachments, bridges, the nft table, the journal, reservations and saved values. With `dryRun` changes nothing.
  * Returns a line for each object. Throws CniError 11 while the agent runs, ExecError when a tool fails.
  */
-export async function purge(settings: Settings, places: Places, dryRun: boolean): Promise<string[]> {
+export async function purge(settings: Settings, places: InstallFolders, dryRun: boolean): Promise<string[]> {
   const it: Purge = { lines: [], dryRun }
   const { socket } = settings.files
   if (hasLeft(settings)) it.lines.push(...(await withdraw(settings, { dryRun })))

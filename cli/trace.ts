@@ -28,9 +28,9 @@ import { type FarNode, followFar, startFar, WATCH } from './trace/far.ts'
 import type { Comparison, Hop } from './trace/hops.ts'
 import { traceLive } from './trace/live.ts'
 import { endpointOf, type TraceFacts } from './trace/oracle.ts'
-import type { Flow, Probe, Protocol, Wish } from './trace/packet.ts'
+import type { AwaitedPackets, Flow, Probe, Protocol } from './trace/packet.ts'
 import { LIMIT_MS, trace, tunnelsOf } from './trace/trace.ts'
-import type { Place } from './trace/watch.ts'
+import type { TracedNamespace } from './trace/watch.ts'
 
 const names: readonly OptionName[] = [
   'socket',
@@ -66,7 +66,7 @@ const [LOWEST_PORT, PORTS] = [40_000, 20_000]
 export const grammar: Grammar = { options: choicesOf(names, ABOUTS), words: ['FROM', 'TO', '[PORT[/PROTOCOL]]'] }
 
 /** What `plumb trace` found, as `--json` prints it. */
-export interface Told extends Comparison {
+export interface TraceReport extends Comparison {
   readonly from: string
   readonly to: string
   readonly protocol: Protocol
@@ -147,14 +147,19 @@ async function farNode(values: Given['values']): Promise<FarNode> {
   }
 }
 
-function spacesOf(spaces: readonly (NetnsPath | undefined)[]): Place[] {
+function spacesOf(spaces: readonly (NetnsPath | undefined)[]): TracedNamespace[] {
   return [...new Set(spaces)]
     .filter((ns) => ns !== undefined)
     .slice(0, MOST_TARGETS)
     .map((ns) => ({ name: 'target', ns }))
 }
 
-async function traced(from: string, to: string, where: string | undefined, values: Given['values']): Promise<Told> {
+async function traced(
+  from: string,
+  to: string,
+  where: string | undefined,
+  values: Given['values'],
+): Promise<TraceReport> {
   // A namespace that is named counts before others with the same address.
   const named = [from, to].flatMap((word) => (word.startsWith('/') ? namedPod(word) : []))
   const pods = [...named, ...attachedPods(values['cache-dir'] ?? '/var/lib/cni')]
@@ -180,7 +185,7 @@ async function traced(from: string, to: string, where: string | undefined, value
   const endpoints = endpointsOf(target, services ?? [], facts)
   const destinations = [destination, ...endpoints.map(({ ip }) => ip)]
   const targets = destinations.filter((ip) => facts.at(ip)?.isNode === false).map((ip) => namespaceOf(ip, pods))
-  const places: Place[] = [
+  const places: TracedNamespace[] = [
     ...(sender.netns === undefined ? [] : [{ name: 'source', ns: sender.netns } as const]),
     { name: 'node', ns: 'host' },
     ...spacesOf(targets.filter((path) => path !== sender.netns)),
@@ -190,7 +195,7 @@ async function traced(from: string, to: string, where: string | undefined, value
   if (values.live) {
     const isAnything = asked === undefined && target.port === 0
     const what = isAnything ? {} : { protocol: target.protocol, ...(target.port > 0 && { port: target.port }) }
-    const wish: Wish = { source, destination, endpoints, ...what }
+    const wish: AwaitedPackets = { source, destination, endpoints, ...what }
     const far = command && (await startFar(command, { wish, destinations }))
     const ready = () => void process.stderr.write(`Waiting for a packet from ${from} to ${to}\n`)
     const awaited = { ...rest, wish, waitMs, decide, ready, ...(far && { far }) }
@@ -469,7 +474,7 @@ function unknownEnd(word: string, what: 'FROM' | 'TO'): ValueError {
   )
 }
 
-function tellable({ hops, lostAt, differsAt }: Comparison): Comparison & Pick<Told, 'conclusion'> {
+function tellable({ hops, lostAt, differsAt }: Comparison): Comparison & Pick<TraceReport, 'conclusion'> {
   const found = { hops, ...(lostAt && { lostAt }), ...(differsAt && { differsAt }) }
   return { ...found, conclusion: conclusionOf(found) }
 }
@@ -494,7 +499,7 @@ function outcomeText(outcome: Hop['expected']): string {
 }
 
 /** Formats what a trace found: a line a hop, then the conclusion. */
-export function traceText({ from, to, protocol, source, destination, port, hops, conclusion }: Told): string {
+export function traceText({ from, to, protocol, source, destination, port, hops, conclusion }: TraceReport): string {
   const where = port === 0 ? '' : ` port ${port}`
   if (hops.length === 0) return conclusion
   const rows = hops.map(({ hop, expected, seen, differs }) => {

@@ -43,7 +43,7 @@ export interface Backend<Conf = unknown, Data = unknown> {
    * Adds to the configuration what this backend keeps on the node, such as a key. Makes it when it is not there. Throws
    * Error when it cannot be read or written.
    */
-  equip?(conf: Conf, place: Place): Conf
+  equip?(conf: Conf, place: BackendHome): Conf
   /**
    * Gives this node another key and returns the public one. The next `announce` has it. Absent in a backend without
    * keys. `self` is this node's lease as the store has it. Throws Error while the store does not have the key before,
@@ -101,7 +101,7 @@ export interface Backend<Conf = unknown, Data = unknown> {
 }
 
 /** The node, and its directory for what has to last. */
-export interface Place {
+export interface BackendHome {
   readonly stateDir: string
   readonly node: string
 }

@@ -55,7 +55,7 @@ export class Subnets<Owner> {
 }
 
 /** The addresses that a peer's subnet must not overlap, and the networks that it must lie in. */
-export interface Places {
+export interface TakenAddresses {
   /** The subnets of this node. */
   readonly own: Both<Cidr>
   /** The networks of the pods. */
@@ -67,7 +67,7 @@ export interface Places {
  * Makes a test for peers' subnets. It gives a clause that says why a subnet is refused, or undefined. `ip` is the
  * address that its node announces.
  */
-export function judgePlaces(places: Places): (subnet: Cidr, ip: Ip | undefined) => string | undefined {
+export function judgePlaces(places: TakenAddresses): (subnet: Cidr, ip: Ip | undefined) => string | undefined {
   const { own, networks, uplink } = places
   const pools = networks.map((network) => spanOf(network, network))
   const mine = [own.v4, own.v6].flatMap((one) => (one === undefined ? [] : [spanOf(one, one)]))

@@ -35,7 +35,7 @@ export interface Choice {
 }
 
 /** The settings for the choice. Without any of them, the link of the default route is chosen. */
-export interface Wish {
+export interface UplinkPreferences {
   /** `--iface`: addresses or names. The first one that exists is chosen. */
   readonly ifaces: readonly string[]
   /** `--iface-regex`: patterns for an address, or else for a name. */
@@ -85,7 +85,7 @@ interface RouteRow {
 }
 
 /** Reads the links, addresses and routes with three commands, or four with `canReach`. Throws ExecError. */
-export async function see({ canReach }: Pick<Wish, 'canReach'>, run: Run): Promise<Sight> {
+export async function see({ canReach }: Pick<UplinkPreferences, 'canReach'>, run: Run): Promise<Sight> {
   const rows = async (...argv: string[]) => JSON.parse((await listed(argv, run)) || '[]')
   const [links, four, six, reach] = await Promise.all([
     rows('ip', '-d', '-j', 'addr', 'show'),
@@ -107,7 +107,7 @@ export async function see({ canReach }: Pick<Wish, 'canReach'>, run: Run): Promi
  */
 export function chooseUplink(
   sight: Sight,
-  wish: Wish,
+  wish: UplinkPreferences,
   on: Both<unknown>,
   before?: Pick<Uplink, 'name' | 'index' | 'tunnel'>,
 ): Choice {
@@ -208,7 +208,7 @@ interface Found {
 
 function chooseLink(
   { links, routes, reach }: Sight,
-  wish: Wish,
+  wish: UplinkPreferences,
   families: readonly Family[],
   before?: Pick<Uplink, 'name' | 'index' | 'tunnel'>,
 ): Found {

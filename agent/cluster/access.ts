@@ -33,7 +33,7 @@ export interface Tls {
 }
 
 /** The way to the API: flannel's `--kubeconfig-file` and `--kube-api-url`. Without both: the pod's service account. */
-export interface Wish {
+export interface ApiSettings {
   readonly kubeconfig?: string
   readonly server?: string
   /** The context of the kubeconfig, instead of its current one. */
@@ -86,7 +86,7 @@ type User = v.InferOutput<v.LooseObjectSchema<typeof USER, undefined>>
  * pod's service account. `env` is the process environment. Throws ValueError.
  */
 export function accessOf(
-  { kubeconfig, server, context }: Wish,
+  { kubeconfig, server, context }: ApiSettings,
   env: Readonly<Record<string, string | undefined>> = process.env,
 ): Access {
   if (kubeconfig) return byKubeconfig(kubeconfig, server, context)

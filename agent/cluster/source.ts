@@ -7,7 +7,7 @@ import { ValueError } from '../../lib/text/errors.ts'
 import { watchFolders } from '../scheduler/folder-watch.ts'
 import { follow, UnavailableError } from '../scheduler/follow.ts'
 import { pause } from '../scheduler/pause.ts'
-import { accessOf, type Wish } from './access.ts'
+import { type ApiSettings, accessOf } from './access.ts'
 import { Api } from './api.ts'
 import { Changes } from './changes.ts'
 import { Collection, PATIENCE } from './collection.ts'
@@ -19,7 +19,7 @@ import { UnservedError } from './served.ts'
 import type { Reader, SharedCollection } from './shared-collection.ts'
 
 /** Where the objects of the cluster come from: the Kubernetes API, or a folder of manifests. */
-export type ObjectsWish = ({ readonly from: 'api' } & Wish) | { readonly from: 'folder'; readonly dir: string }
+export type ObjectsWish = ({ readonly from: 'api' } & ApiSettings) | { readonly from: 'folder'; readonly dir: string }
 
 /** The objects of the cluster. */
 export interface ObjectSource {

@@ -5,7 +5,7 @@ import { createMark, remove, writeAtomic } from '../../lib/os/files.ts'
 import { log } from '../../lib/os/log.ts'
 import { askDaemon, leasesOf } from '../../lib/pools/dhcp.ts'
 import { CniError, CODE } from '../../lib/text/errors.ts'
-import { listen, type Place } from '../node/answers.ts'
+import { type AnswerSocket, listen } from '../node/answers.ts'
 import { slim } from '../node/memory-pages.ts'
 import { notify } from '../node/systemd.ts'
 import type { Timing } from './conversation.ts'
@@ -55,7 +55,7 @@ export async function serve({ socketPath, hostPrefix, pidFile, ...timing }: Sett
   if (pidFile) remove(pidFile)
 }
 
-function handedOver(): Place | undefined {
+function handedOver(): AnswerSocket | undefined {
   const { LISTEN_FDS: count = '0', LISTEN_PID: pid } = process.env
   if (count === '0' || (pid !== undefined && pid !== String(process.pid))) return undefined
   if (count !== '1')

@@ -21,7 +21,7 @@ const PROTOCOLS = [four, six] as unknown as readonly Protocol<Times>[]
 const RETRY_MS = 60_000
 
 /** One attachment with DHCP leases. It has one lease per IP version. */
-export interface Held {
+export interface DhcpAttachment {
   readonly path: string
   readonly owner: Owner
   readonly netns: NetnsPath
@@ -32,7 +32,7 @@ export interface Held {
 
 /** The time limits, and the prefix for the paths of namespaces. */
 type Places = Timing & { readonly hostPrefix: string }
-type Asked = Omit<Held, 'index' | 'mac'>
+type Asked = Omit<DhcpAttachment, 'index' | 'mac'>
 /** The complete content of a lease file. */
 export interface Saved extends LeaseFile {
   readonly mac: Mac
@@ -42,7 +42,7 @@ export interface Saved extends LeaseFile {
 
 /** The leases of one attachment. This class gets them, extends them in time and releases them. */
 export class Lease {
-  readonly held: Held
+  readonly held: DhcpAttachment
   /** The reason why a lease expired. Undefined while all leases are valid. */
   lost: string | undefined
   #bound = new Map<number, Times>()
@@ -50,7 +50,7 @@ export class Lease {
   #end = new AbortController()
   #forget: (lease: Lease) => void
 
-  private constructor(held: Held, timing: Places, forget: (lease: Lease) => void) {
+  private constructor(held: DhcpAttachment, timing: Places, forget: (lease: Lease) => void) {
     this.held = held
     this.#timing = timing
     this.#forget = forget

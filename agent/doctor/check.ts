@@ -6,7 +6,7 @@ import type { Facts } from './facts/facts.ts'
 export type Code = `DR${number}`
 
 /** A fault as a check saw it on this node. */
-export interface Seen {
+export interface SeenFault {
   /** What is wrong, with the value that was seen. One sentence without a full stop. */
   readonly what: string
   /** What does not work because of it. Continues the sentence after a colon. */
@@ -32,5 +32,5 @@ export interface Check {
    * of the node, which is then not ready, or of a part, by which it is degraded.
    */
   readonly inAgent?: Failure['scope']
-  detect(facts: Facts): readonly Seen[]
+  detect(facts: Facts): readonly SeenFault[]
 }

@@ -19,7 +19,7 @@ interface Bridge {
   readonly addresses: readonly Cidr[]
 }
 /** What the last look has seen. */
-export interface Known {
+export interface LastLook {
   readonly bridges: ReadonlyMap<string, Bridge>
   /** The ports by name: the bridge and the settings. */
   readonly ports: ReadonlyMap<string, Port>
@@ -30,9 +30,9 @@ interface Port extends Pick<LinkFacts, 'hairpin' | 'isolated' | 'locked'> {
   readonly rows: BridgePort['rows']
 }
 /** Nothing was seen. */
-export const NOTHING: Known = { bridges: new Map(), ports: new Map() }
+export const NOTHING: LastLook = { bridges: new Map(), ports: new Map() }
 /** What the check looks at. */
-export interface Seen {
+export interface PodLinkFacts {
   readonly entries: readonly Entry[]
   readonly links: readonly LinkFacts[]
   /** The addresses of a link by its index, without link-local ones. */
@@ -43,12 +43,12 @@ export interface Seen {
   towards(ip: Ip): number | undefined
   /** Whether the namespace of a pod is still there. */
   isThere(part: Part): boolean
-  readonly known: Known
+  readonly known: LastLook
   /** The node's subnets. The first address of each is the gateway of its pods. */
   readonly subnets: readonly Cidr[]
 }
 /** What the check found. */
-export interface Found {
+export interface PodLinkRepairs {
   /** Lines for `ip -batch`, for `bridge -batch`, and for `ip -batch` again, and what they mend. */
   readonly lines: readonly string[]
   readonly bridgeLines: readonly string[]
@@ -56,14 +56,14 @@ export interface Found {
   readonly mended: readonly string[]
   /** What nobody can mend but who made the pod. One sentence each, with the command. */
   readonly lost: readonly string[]
-  readonly known: Known
+  readonly known: LastLook
 }
 
 /**
  * Compares the links of pods with the journal: of pods with an address of the node's subnets, because other networks
  * are not the agent's. An attachment whose ADD or DEL runs is left alone. Pure.
  */
-export function checkPodLinks(seen: Seen): Found {
+export function checkPodLinks(seen: PodLinkFacts): PodLinkRepairs {
   const { entries, links, addressesOf, isThere, known: before, subnets } = seen
   const byName = new Map(links.map((one) => [one.name as string, one]))
   const byIndex = new Map(links.map((one) => [one.index, one]))

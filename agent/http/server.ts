@@ -5,7 +5,7 @@ import { readdirSync } from 'node:fs'
 import { log, warn } from '../../lib/os/log.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 import { apiRequests } from '../cluster/api.ts'
-import { type Asked, listen, type Place, plain, type Reply } from '../node/http.ts'
+import { type Asked, type ListenAddress, listen, plain, type Reply } from '../node/http.ts'
 import { keepSocket, refused } from '../node/socket.ts'
 import { withPlainStatus } from '../page/plain-status.ts'
 import type { Comparison, Drafts } from '../policy/comparison.ts'
@@ -87,7 +87,7 @@ export interface Source {
   busy(): { readonly name: string; readonly since: number } | undefined
 }
 /** The socket, and the address and port of the HTTP server. `port` 0 means no port, as in flannel's `healthz-port`. */
-export interface Places {
+export interface ServerAddresses {
   readonly address: string
   /**
    * The port serves only the paths of probes and metrics, except to a client with the token, and to one on the loopback
@@ -157,7 +157,7 @@ const ROUTES: Readonly<Record<string, Route>> = {
  * Throws CniError 5 when it cannot listen on the socket, and 11 when another agent already answers there.
  */
 export async function serveHealth(
-  { address, port, probesOnly, token, socket }: Places,
+  { address, port, probesOnly, token, socket }: ServerAddresses,
   source: Source,
   failures: Pick<Failures, 'report'> = { report() {} },
   overTcp: Source = source,
@@ -340,7 +340,7 @@ function hasToken({ header }: Asked, token: string): boolean {
 
 // Listens on the port and repeats failed attempts, because the other program on the port may end.
 function insist(
-  place: Extract<Place, { port: number }>,
+  place: Extract<ListenAddress, { port: number }>,
   how: (asked: Asked) => Promise<Reply> | Reply,
   failures: Pick<Failures, 'report'>,
 ): { stop(): void } {

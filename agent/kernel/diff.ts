@@ -2,7 +2,7 @@ import { handler } from '../../lib/state/kinds/index.ts'
 import { type Link, link } from '../../lib/state/kinds/link.ts'
 import { isSamePeer, looksOfPeer } from '../../lib/state/kinds/wgpeer.ts'
 import type { Resource } from '../../lib/state/resource.ts'
-import type { Found } from './listing.ts'
+import type { ListedResource } from './listing.ts'
 
 /**
  * A resource as the kernel is known to have it, with its key. `odd` marks an object that cannot equal a wanted
@@ -14,7 +14,7 @@ export interface Entry {
   readonly odd?: true
 }
 /** The known objects of one kind in the kernel, by key. */
-export type Known = Map<string, Entry>
+export type KernelObjects = Map<string, Entry>
 /** The changes that make one kind of kernel objects equal to the wanted list. */
 export interface Difference {
   /** Wanted and missing. */
@@ -30,7 +30,7 @@ export interface Difference {
  * `settled` is a list that the kernel was made equal to and still is. The cost is much lower when it differs little
  * from `want`. Pure.
  */
-export function diff(want: readonly Resource[], known: Known, settled?: readonly Resource[]): Difference {
+export function diff(want: readonly Resource[], known: KernelObjects, settled?: readonly Resource[]): Difference {
   return (settled && nearly(want, known, settled)) ?? whole(want, known)
 }
 
@@ -59,8 +59,8 @@ export function looks({ resource, odd }: Entry): string {
 }
 
 /** Indexes the found objects by key. */
-export function knownOf(found: readonly Found[]): Known {
-  const known: Known = new Map()
+export function knownOf(found: readonly ListedResource[]): KernelObjects {
+  const known: KernelObjects = new Map()
   for (const { resource, odd } of found) {
     const entry = face(resource)
     const { key } = entry
@@ -79,7 +79,7 @@ export function isOther(want: Resource, { resource: have, odd }: Entry): boolean
   return odd === true || (have !== want && textOf(have) !== textOf(want))
 }
 
-function whole(want: readonly Resource[], known: Known): Difference {
+function whole(want: readonly Resource[], known: KernelObjects): Difference {
   const { add, change, seen } = compare(want, known)
   const drop: Resource[] = []
   // When all known objects are wanted, there is nothing to drop.
@@ -90,7 +90,7 @@ function whole(want: readonly Resource[], known: Known): Difference {
 
 type Compared = Omit<Difference, 'drop'> & { readonly seen: ReadonlySet<string> }
 
-function compare(want: readonly Resource[], known: Known): Compared {
+function compare(want: readonly Resource[], known: KernelObjects): Compared {
   const add: Resource[] = []
   const change: { want: Resource; have: Resource }[] = []
   const seen = new Set<string>()
@@ -107,7 +107,7 @@ function compare(want: readonly Resource[], known: Known): Compared {
 
 // Compares only the part between the common beginning and the common end of both lists. A resource that left this part
 // may stand elsewhere in `want`, so it is looked up in the whole list.
-function nearly(want: readonly Resource[], known: Known, settled: readonly Resource[]): Difference | undefined {
+function nearly(want: readonly Resource[], known: KernelObjects, settled: readonly Resource[]): Difference | undefined {
   const most = Math.min(want.length, settled.length)
   let [start, end] = [0, 0]
   while (start < most && want[start] === settled[start]) start++

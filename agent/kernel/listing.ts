@@ -14,7 +14,7 @@ import type { Scope } from './ownership.ts'
 import { listWireguard } from './wireguard.ts'
 
 /** A resource as the list shows it. */
-export interface Found {
+export interface ListedResource {
   readonly resource: Resource
   /** The object has attributes that a resource cannot express, so it equals no wanted resource. */
   readonly odd?: true
@@ -26,8 +26,8 @@ export type Listed = 'link' | 'addr' | 'nexthop' | 'neigh' | 'tunnel' | 'wgdevic
  * Lists these kinds: all objects on the scope's devices, all nexthops, and all routes with the agent's protocol number.
  * It starts at most four processes, in parallel. Throws ExecError.
  */
-export async function list(kinds: ReadonlySet<Kind>, scope: Scope, run: Run): Promise<Found[]> {
-  const found: Found[] = []
+export async function list(kinds: ReadonlySet<Kind>, scope: Scope, run: Run): Promise<ListedResource[]> {
+  const found: ListedResource[] = []
   const answered = async ({ tool, items }: Question) => {
     const asks = items.map(({ ask }) => ask)
     const answers = await show(tool, asks, run)
@@ -44,7 +44,7 @@ export async function list(kinds: ReadonlySet<Kind>, scope: Scope, run: Run): Pr
 
 interface Item {
   readonly ask: string
-  read(row: unknown): readonly Found[]
+  read(row: unknown): readonly ListedResource[]
 }
 interface Question {
   readonly tool: readonly string[]
@@ -53,7 +53,7 @@ interface Question {
 
 function questions(kinds: ReadonlySet<Kind>, { links }: Scope): Question[] {
   const of = (kind: Listed, items: () => readonly Item[]) => (kinds.has(kind) ? items() : [])
-  const onLinks = (askOf: (dev: IfName) => string, read: (row: unknown, dev: IfName) => readonly Found[]) =>
+  const onLinks = (askOf: (dev: IfName) => string, read: (row: unknown, dev: IfName) => readonly ListedResource[]) =>
     links.map((dev) => ({ ask: askOf(dev), read: (row: unknown) => read(row, dev) }))
   const routes = () => [
     { ask: `route show proto ${PROTO}`, read: (row: unknown) => routeFound(row as RouteRow, PROTO) },
@@ -86,19 +86,19 @@ function questions(kinds: ReadonlySet<Kind>, { links }: Scope): Question[] {
   return questions.filter(({ items }) => items.length > 0)
 }
 
-function linkFound(row: unknown): Found[] {
+function linkFound(row: unknown): ListedResource[] {
   const found = link.read(row, { kind: 'link', ns: 'host', name: '' as IfName, type: 'vxlan', up: true })
   return [{ resource: found as Resource }]
 }
 
-function addrsFound({ ifname, addr_info }: LinkRow): Found[] {
+function addrsFound({ ifname, addr_info }: LinkRow): ListedResource[] {
   return addr_info.map(({ local, prefixlen, dadfailed }) => ({
     resource: { kind: 'addr', ns: 'host', dev: ifname as IfName, cidr: `${local}/${prefixlen}` as Cidr },
     ...(dadfailed ? { odd: true } : {}),
   }))
 }
 
-function neighFound(row: unknown, dev: IfName): Found[] {
+function neighFound(row: unknown, dev: IfName): ListedResource[] {
   const { dst, lladdr, protocol } = row as NeighRow
   if (lladdr === undefined) return []
   const proto = Number(protocol ?? 0)
@@ -106,7 +106,7 @@ function neighFound(row: unknown, dev: IfName): Found[] {
 }
 
 // Learned entries have no state. An entry without a destination address does not belong to the agent.
-function tunnelFound(row: unknown, dev: IfName): Found[] {
+function tunnelFound(row: unknown, dev: IfName): ListedResource[] {
   const { mac, dst, state, port, vni, via } = row as FdbRow
   if (state === undefined || dst === undefined) return []
   const odd = state !== 'permanent' || port !== undefined || vni !== undefined || via !== undefined
@@ -119,7 +119,7 @@ function isPlain(dev: string | undefined): boolean {
   return dev === undefined || !/["'#\\]/.test(dev)
 }
 
-function nexthopFound(row: unknown): Found[] {
+function nexthopFound(row: unknown): ListedResource[] {
   const { id, gateway, dev, protocol, flags } = row as NexthopRow
   const resource: Resource = {
     kind: 'nexthop',
@@ -134,7 +134,7 @@ function nexthopFound(row: unknown): Found[] {
   return [{ resource, ...(odd && { odd }) }]
 }
 
-function routeFound(row: RouteRow, proto?: number): Found[] {
+function routeFound(row: RouteRow, proto?: number): ListedResource[] {
   if (!isPlain(row.dev)) return []
   const isOtherType = row.type !== undefined && row.type !== 'blackhole' && row.type !== 'unreachable'
   const hasMore = row.nexthops !== undefined || row.metrics !== undefined || row.prefsrc !== undefined

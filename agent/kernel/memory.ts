@@ -5,9 +5,9 @@ import { isSamePeer, type Wgpeer } from '../../lib/state/kinds/wgpeer.ts'
 import type { Kind, Resource } from '../../lib/state/resource.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import { isRunning } from '../node/instance-lock.ts'
-import { face, type Known, knownOf, looks } from './diff.ts'
+import { face, type KernelObjects, knownOf, looks } from './diff.ts'
 import type { Event } from './events.ts'
-import { type Found, list } from './listing.ts'
+import { type ListedResource, list } from './listing.ts'
 import { markOf, PROTO } from './marks.ts'
 import { ownership, type Scope } from './ownership.ts'
 
@@ -55,7 +55,7 @@ export class KernelState {
   readonly devices = new Set<string>()
   readonly #scope: Scope
   readonly #owns: (found: Resource) => boolean
-  readonly #known = new Map<Kind, Known>(KINDS.map((kind) => [kind, new Map()]))
+  readonly #known = new Map<Kind, KernelObjects>(KINDS.map((kind) => [kind, new Map()]))
   readonly #stale = new Set<Kind>(KINDS)
   readonly #listed = new Set<Kind>()
   readonly #settled = new Map<Kind, readonly Resource[]>()
@@ -69,8 +69,8 @@ export class KernelState {
     this.#owns = ownership(scope)
   }
 
-  of(kind: Kind): Known {
-    return this.#known.get(kind) as Known
+  of(kind: Kind): KernelObjects {
+    return this.#known.get(kind) as KernelObjects
   }
 
   /** The next look lists these kinds again. Without arguments it lists all kinds. */
@@ -273,11 +273,11 @@ export class KernelState {
     else this.others.add(id)
   }
 
-  #take(kinds: ReadonlySet<Kind>, found: readonly Found[], ids: ReadonlySet<string>): void {
+  #take(kinds: ReadonlySet<Kind>, found: readonly ListedResource[], ids: ReadonlySet<string>): void {
     if (kinds.has('link')) this.#block(found)
     if (kinds.has('nexthop')) this.others.clear()
     if (kinds.has('wgpeer')) this.#takeHandshakes(found)
-    const mine = new Map<Kind, Found[]>([...kinds].map((kind) => [kind, []]))
+    const mine = new Map<Kind, ListedResource[]>([...kinds].map((kind) => [kind, []]))
     const isWanted = (one: Resource) => one.kind === 'nexthop' && one.proto === PROTO && ids.has(face(one).key)
     for (const one of found) {
       const { resource } = one
@@ -297,7 +297,7 @@ export class KernelState {
     }
   }
 
-  #takeHandshakes(found: readonly Found[]): void {
+  #takeHandshakes(found: readonly ListedResource[]): void {
     this.handshakes.clear()
     const now = Date.now() / 1000
     for (const { resource } of found)
@@ -307,7 +307,7 @@ export class KernelState {
       }
   }
 
-  #compare(before: Known, now: Known): void {
+  #compare(before: KernelObjects, now: KernelObjects): void {
     for (const [key, entry] of before) {
       if (textAt(now, key) !== looks(entry)) this.drifted.add(key)
       // Keeps the wanted object instead of an equal copy from the list. Some are an exception, because their text does
@@ -317,7 +317,7 @@ export class KernelState {
     for (const key of now.keys()) if (!before.has(key)) this.drifted.add(key)
   }
 
-  #block(found: readonly Found[]): void {
+  #block(found: readonly ListedResource[]): void {
     this.blocked.clear()
     for (const { resource } of found) {
       if (resource.kind !== 'link' || !this.#scope.links.includes(resource.name)) continue
@@ -342,7 +342,7 @@ function isHalfShown(before: Resource, now: Resource | undefined): boolean {
   return before.kind === 'link' || (now?.kind === 'wgpeer' && now.endpoint !== undefined)
 }
 
-function textAt(known: Known | undefined, key: string): string | undefined {
+function textAt(known: KernelObjects | undefined, key: string): string | undefined {
   const entry = known?.get(key)
   return entry && looks(entry)
 }

@@ -9,7 +9,7 @@ import { errorOf } from '../../lib/verbs/serve.ts'
 // daemon and the agent's policy use it.
 
 /** The socket to listen on: a path, or a file descriptor that systemd has opened (sd_listen_fds(3)). */
-export type Place = { readonly unix: string } | { readonly fd: number }
+export type AnswerSocket = { readonly unix: string } | { readonly fd: number }
 /** Answers a question, which is any text. `signal` aborts when the asker is gone. Throws the error for the answer. */
 export type Answer = (question: string, signal: AbortSignal) => Promise<object>
 /** How one command is read and answered. */
@@ -33,7 +33,7 @@ const LONGEST = 1 << 20
 const SIGN_MS = 2000
 
 /** Listens for questions. `name` begins the lines of the log. Throws the kernel's error when it cannot listen. */
-export function listen(place: Place, name: string, answer: Answer): { stop(): void } {
+export function listen(place: AnswerSocket, name: string, answer: Answer): { stop(): void } {
   const listener = Bun.listen<Asker>({
     ...place,
     socket: {

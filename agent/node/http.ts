@@ -36,7 +36,7 @@ export interface Stream {
   closed(): void
 }
 /** The place to listen: an address and a port, or the path of a socket. */
-export type Place = { readonly hostname: string; readonly port: number } | { readonly unix: string }
+export type ListenAddress = { readonly hostname: string; readonly port: number } | { readonly unix: string }
 
 /**
  * The maximum number of connections of one listener. At the limit, a new connection replaces the oldest that has
@@ -78,7 +78,7 @@ const WORDS: Readonly<Record<number, string>> = {
  * Serves HTTP/1.1 with one request per connection. Does not use Bun.serve, because Bun.serve cannot limit the number of
  * connections. Throws the kernel's error when it cannot listen.
  */
-export function listen(place: Place, answer: (asked: Asked) => Reply | Promise<Reply>): { stop(): void } {
+export function listen(place: ListenAddress, answer: (asked: Asked) => Reply | Promise<Reply>): { stop(): void } {
   const open = new Set<Connection>()
   const hasRoom = () => {
     const unread = [...open].filter(({ busy }) => busy)

@@ -23,7 +23,7 @@ import {
 import { isPluginProgram, pluginProgram } from './plugin-program.ts'
 
 /** The folders of programs, of network configurations, and of the agent's state with the note of what it installed. */
-export interface Places {
+export interface InstallFolders {
   readonly binDir: string
   readonly confDir: string
   readonly stateDir: string
@@ -82,7 +82,7 @@ type By = { readonly by?: 'agent' }
  * any moment. The note says which programs the agent alone put there: a cleanup of the agent removes those, and no others.
  */
 export function installPlugins(
-  { binDir, stateDir }: Places,
+  { binDir, stateDir }: InstallFolders,
   program: Uint8Array,
   names: readonly string[],
   { plumb, by }: { readonly plumb?: string | undefined } & By = {},
@@ -167,7 +167,11 @@ function mustResolve(network: string, binDir: string): void {
  * Installs the network for the container runtime. Call it when pods can be served. A file of the same name from another
  * program stays.
  */
-export function installNetwork({ confDir, stateDir }: Places, subnetFile: string, wish: NetworkWish = {}): Network {
+export function installNetwork(
+  { confDir, stateDir }: InstallFolders,
+  subnetFile: string,
+  wish: NetworkWish = {},
+): Network {
   const [path, text] = [`${confDir}/${FILE}`, networkText(subnetFile, wish)]
   const noted = readNote(stateDir)
   const there = readText(path)
@@ -185,7 +189,7 @@ export function installNetwork({ confDir, stateDir }: Places, subnetFile: string
 }
 
 /** The paths that were installed and are missing: the network, and programs. None after `uninstall`. */
-export function missingOf({ binDir, confDir, stateDir }: Places): string[] {
+export function missingOf({ binDir, confDir, stateDir }: InstallFolders): string[] {
   const { files, networks } = readNote(stateDir)
   if (networks.length === 0) return []
   const path = `${confDir}/${FILE}`
@@ -201,7 +205,7 @@ export function missingOf({ binDir, confDir, stateDir }: Places): string[] {
  * it did not put there stay as well: `installed` has them. With `dryRun` nothing changes.
  */
 export function uninstall(
-  { binDir, confDir, stateDir }: Places,
+  { binDir, confDir, stateDir }: InstallFolders,
   { dryRun = false, by }: { readonly dryRun?: boolean } & By = {},
 ): { readonly undone: readonly Undone[]; readonly left: readonly string[]; readonly installed: readonly string[] } {
   const noted = readNote(stateDir)

@@ -15,7 +15,7 @@ export const VIEWS = [
 export type View = (typeof VIEWS)[number]
 
 /** What the page shows, as its address says it. */
-export interface Place {
+export interface PageAddress {
   readonly view: View
   /** The one that is open, such as a peer by its name or the key of its lease. */
   readonly item?: string
@@ -33,10 +33,10 @@ export interface Place {
   readonly isPaused: boolean
 }
 /** The page without anything in its address. */
-export const HOME: Place = { view: 'overview', q: '', sort: '', group: '', selected: '', at: '', isPaused: false }
+export const HOME: PageAddress = { view: 'overview', q: '', sort: '', group: '', selected: '', at: '', isPaused: false }
 
 /** Reads the part of an address after `#`. What it does not know is as in HOME. */
-export function placeOf(hash: string): Place {
+export function placeOf(hash: string): PageAddress {
   const [path = '', query = ''] = hash.replace(/^#?\/?/, '').split(/\?(.*)/s)
   const [name = '', item = ''] = path.split(/\/(.*)/s)
   const view = VIEWS.find((one) => one === name) ?? HOME.view
@@ -55,7 +55,7 @@ export function placeOf(hash: string): Place {
 }
 
 /** Writes it, with what differs from HOME only. */
-export function hashOf({ view, item, q, sort, group, selected, at, isPaused }: Place): string {
+export function hashOf({ view, item, q, sort, group, selected, at, isPaused }: PageAddress): string {
   const values = Object.entries({ q, sort, group, sel: selected, at }).filter(([, value]) => value !== '')
   const query = [
     ...values.map(

@@ -1,11 +1,11 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { span } from '../state/phrases.ts'
 import { headline } from '../state/sentence.ts'
-import type { Place, View } from './address.ts'
+import type { PageAddress, View } from './address.ts'
 import { Bgp } from './bgp.tsx'
 import { clock, Name } from './common.tsx'
 import { Events } from './events.tsx'
-import { type Go, type Seen, useAgent, useNow, usePlace } from './hooks.ts'
+import { type Go, type PageData, useAgent, useNow, usePlace } from './hooks.ts'
 import { useKeys } from './keys.ts'
 import { ASK_MS } from './live.ts'
 import { Overview } from './overview.tsx'
@@ -115,7 +115,7 @@ function Body(props: ViewProps) {
   }
 }
 
-function viewsOf({ known }: Seen): readonly View[] {
+function viewsOf({ known }: PageData): readonly View[] {
   const { services, policy, bgp } = known?.status ?? {}
   return [
     'overview',
@@ -132,7 +132,17 @@ const TONES = { ready: 'good', degraded: 'warn', 'not ready': 'bad' } as const
 const HELD = 'A proxy between this browser and the agent holds messages back. It must not buffer the path events.'
 const WORDS = { ready: '✓ Ready', degraded: '▲ Degraded', 'not ready': '✕ Not ready' } as const
 
-function Head({ seen: { known, lost, isLive }, now, place, go }: { seen: Seen; now: number; place: Place; go: Go }) {
+function Head({
+  seen: { known, lost, isLive },
+  now,
+  place,
+  go,
+}: {
+  seen: PageData
+  now: number
+  place: PageAddress
+  go: Go
+}) {
   if (!known) return null
   const { node, version, started, state } = known.status
   const link =
@@ -168,7 +178,7 @@ function Head({ seen: { known, lost, isLive }, now, place, go }: { seen: Seen; n
   )
 }
 
-function useTitle({ known, lost }: Seen): void {
+function useTitle({ known, lost }: PageData): void {
   const status = known?.status
   const state = lost !== undefined ? 'connection lost' : status && status.state !== 'ready' ? status.state : ''
   const title = [state, status?.node, 'plumb'].filter(Boolean).join(' · ')

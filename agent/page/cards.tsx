@@ -3,7 +3,7 @@ import { reach } from '../state/reachability.ts'
 import { isBad, peerOf, type Row, rowName } from '../state/rows.ts'
 import { Both, Name } from './common.tsx'
 import { useWidth } from './hooks.ts'
-import { layout, type Place } from './layout.ts'
+import { layout, type PagePoint } from './layout.ts'
 import { SIGNS } from './peer-fields.ts'
 
 interface Props {
@@ -36,7 +36,7 @@ export function Cards({ status, rows, open }: Props) {
         <>
           <svg width={width} height={height} aria-hidden="true">
             {rows.map((row, i) => (
-              <Edge key={row.n} row={row} from={centre} to={places[i] as Place} />
+              <Edge key={row.n} row={row} from={centre} to={places[i] as PagePoint} />
             ))}
           </svg>
           <div class="node self" style={spot(centre)}>
@@ -48,7 +48,7 @@ export function Cards({ status, rows, open }: Props) {
           </div>
           <ul aria-label={label}>
             {rows.map((row, i) => (
-              <li key={row.n} style={spot(places[i] as Place)}>
+              <li key={row.n} style={spot(places[i] as PagePoint)}>
                 {card(row)}
               </li>
             ))}
@@ -77,7 +77,7 @@ function NodeCard({ row, open }: { row: Row; open(name: string): void }) {
 }
 
 // Packets go through a tunnel (a wide line with a thin one in it) or by a direct route.
-function Edge({ row, from, to }: { row: Row; from: Place; to: Place }) {
+function Edge({ row, from, to }: { row: Row; from: PagePoint; to: PagePoint }) {
   const ends = { x1: from.x, y1: from.y, x2: to.x, y2: to.y }
   const isStraight = /^(host-gw|alloc)$/.test(row.backend)
   return (
@@ -88,6 +88,6 @@ function Edge({ row, from, to }: { row: Row; from: Place; to: Place }) {
   )
 }
 
-function spot({ x, y }: Place): { left: string; top: string } {
+function spot({ x, y }: PagePoint): { left: string; top: string } {
   return { left: `${x}px`, top: `${y}px` }
 }

@@ -1,14 +1,14 @@
 import type { RefObject } from 'preact'
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
-import type { Known } from '../state/messages.ts'
-import { hashOf, type Place, placeOf } from './address.ts'
+import type { ReaderState } from '../state/messages.ts'
+import { hashOf, type PageAddress, placeOf } from './address.ts'
 import { follow } from './live.ts'
 
 /**
  * The data that the page shows. `aheadMs` is the lead of the agent's clock over the browser's clock, in milliseconds.
  */
-export interface Seen {
-  readonly known: Known | undefined
+export interface PageData {
+  readonly known: ReaderState | undefined
   /** Messages come at once. Else the agent is asked every few seconds, or the connection is lost. */
   readonly isLive: boolean
   /** The time of the connection loss, by the browser's clock. Undefined while the page is connected. */
@@ -17,11 +17,11 @@ export interface Seen {
 }
 
 /** Follows the agent's messages at `url` and gives the current data. While paused, it gives the data of then. */
-export function useAgent(url: string, isPaused: boolean): Seen {
-  const [seen, set] = useState<Seen>(() => ({ known: undefined, isLive: false, lost: undefined, aheadMs: 0 }))
-  const [frozen, freeze] = useState<Known>()
+export function useAgent(url: string, isPaused: boolean): PageData {
+  const [seen, set] = useState<PageData>(() => ({ known: undefined, isLive: false, lost: undefined, aheadMs: 0 }))
+  const [frozen, freeze] = useState<ReaderState>()
   useEffect(() => {
-    const known = (now: Known, aheadMs: number) =>
+    const known = (now: ReaderState, aheadMs: number) =>
       set((before) => {
         // Loads the page again after an update of the agent, which may send data that this page does not know.
         if (before.known && before.known.status.version !== now.status.version) location.reload()
@@ -51,10 +51,10 @@ export function useNow(): number {
 
 /** Changes the address of the page. `isStep`: Back returns to the address before. */
 export type Go = (change: Change, isStep?: boolean) => void
-type Change = Partial<Omit<Place, 'item'>> & { readonly item?: string | undefined }
+type Change = Partial<Omit<PageAddress, 'item'>> & { readonly item?: string | undefined }
 
 /** What the address of the page says, and a function that changes it. */
-export function usePlace(): readonly [Place, Go] {
+export function usePlace(): readonly [PageAddress, Go] {
   const [place, set] = useState(() => placeOf(location.hash))
   useEffect(() => {
     const read = () => set(placeOf(location.hash))

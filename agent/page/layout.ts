@@ -1,13 +1,13 @@
 /** A position in pixels from the top left. */
-export interface Place {
+export interface PagePoint {
   readonly x: number
   readonly y: number
 }
 /** The picture of a few nodes around this one. Undefined when there is no room for it. */
 export interface Layout {
   readonly height: number
-  readonly centre: Place
-  readonly places: readonly Place[]
+  readonly centre: PagePoint
+  readonly places: readonly PagePoint[]
 }
 
 /** The most peers that are drawn as cards. More of them are cells of a grid. */
@@ -31,21 +31,22 @@ export function layout(count: number, width: number): Layout | undefined {
   return undefined
 }
 
-function apart(places: readonly Place[], wide: number): boolean {
-  const isApart = (a: Place, b: Place) => Math.abs(a.x - b.x) >= wide + GAP || Math.abs(a.y - b.y) >= CARD.height + GAP
+function apart(places: readonly PagePoint[], wide: number): boolean {
+  const isApart = (a: PagePoint, b: PagePoint) =>
+    Math.abs(a.x - b.x) >= wide + GAP || Math.abs(a.y - b.y) >= CARD.height + GAP
   return places.every((a, i) => places.slice(i + 1).every((b) => isApart(a, b)))
 }
 
-function clear(places: readonly Place[], centre: Place, wide: number): boolean {
+function clear(places: readonly PagePoint[], centre: PagePoint, wide: number): boolean {
   const [across, down] = [(wide + SELF.width) / 2 + GAP, (CARD.height + SELF.height) / 2 + GAP]
   return places.every(({ x, y }) => Math.abs(x - centre.x) >= across || Math.abs(y - centre.y) >= down)
 }
 
 // Fits the picture's height to its content. Three nodes, for example, extend further above the centre than below it.
-function framed(centre: Place, places: readonly Place[]): Layout {
+function framed(centre: PagePoint, places: readonly PagePoint[]): Layout {
   const ys = [centre, ...places].map(({ y }) => y)
   const pad = SELF.height / 2 + 8
-  const down = (place: Place) => ({ ...place, y: round(place.y - Math.min(...ys) + pad) })
+  const down = (place: PagePoint) => ({ ...place, y: round(place.y - Math.min(...ys) + pad) })
   return {
     height: Math.round(Math.max(...ys) - Math.min(...ys) + 2 * pad),
     centre: down(centre),
@@ -53,7 +54,7 @@ function framed(centre: Place, places: readonly Place[]): Layout {
   }
 }
 
-function circle(count: number, rx: number, ry: number, centre: Place): Place[] {
+function circle(count: number, rx: number, ry: number, centre: PagePoint): PagePoint[] {
   return Array.from({ length: count }, (_, i) => {
     const at = ((i * 360) / count - 90) * (Math.PI / 180)
     return { x: round(centre.x + rx * Math.cos(at)), y: round(centre.y + ry * Math.sin(at)) }

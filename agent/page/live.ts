@@ -1,9 +1,9 @@
-import { type Known, known, type Patch, patched, type Whole } from '../state/messages.ts'
+import { known, type Patch, patched, type ReaderState, type Whole } from '../state/messages.ts'
 
 /** The callbacks for the agent's messages. */
 export interface Listener {
   /** What is known now. `aheadMs` is the lead of the agent's clock over the browser's clock, in milliseconds. */
-  known(now: Known, aheadMs: number): void
+  known(now: ReaderState, aheadMs: number): void
   /** Messages come at once, the agent is asked every `ASK_MS`, or nothing comes. */
   connected(how: 'live' | 'asking' | 'lost'): void
 }
@@ -37,7 +37,7 @@ export function follow(url: string, listener: Listener): () => void {
   let source: EventSource | undefined
   let timer: ReturnType<typeof setTimeout> | undefined
   let [tries, last] = [0, '']
-  let state: Known | undefined
+  let state: ReaderState | undefined
   let [opened, hasBegun, hasHeard] = [0, false, false]
   const end = new AbortController()
 

@@ -1,6 +1,6 @@
 import { useMemo } from 'preact/hooks'
 import type { PeerObjects } from '../state/details.ts'
-import type { Known } from '../state/messages.ts'
+import type { ReaderState } from '../state/messages.ts'
 import type { PeerPast } from '../state/past.ts'
 import { span } from '../state/phrases.ts'
 import { reach } from '../state/reachability.ts'
@@ -14,7 +14,7 @@ interface Props {
   /** Undefined when there is no such peer. */
   row: Row | undefined
   name: string
-  known: Known
+  known: ReaderState
   now: number
   go: Go
 }

@@ -1,8 +1,8 @@
 import { useMemo } from 'preact/hooks'
-import type { Known } from '../state/messages.ts'
+import type { ReaderState } from '../state/messages.ts'
 import { reach } from '../state/reachability.ts'
 import { isBad, peerOf, type Row, rowName } from '../state/rows.ts'
-import type { Place } from './address.ts'
+import type { PageAddress } from './address.ts'
 import { Cards } from './cards.tsx'
 import { Both, Card, clock, Name } from './common.tsx'
 import { Grid } from './grid.tsx'
@@ -25,8 +25,8 @@ import { type Column, Table } from './table.tsx'
 
 /** What a view needs. `now` is by the agent's clock. */
 export interface ViewProps {
-  known: Known
-  place: Place
+  known: ReaderState
+  place: PageAddress
   go: Go
   now: number
 }

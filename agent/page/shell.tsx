@@ -1,6 +1,6 @@
 import type { RefObject } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { HOME, hashOf, type Place, placeOf, type View } from './address.ts'
+import { HOME, hashOf, type PageAddress, placeOf, type View } from './address.ts'
 import { copy } from './common.tsx'
 import type { Go } from './hooks.ts'
 import { HELP, nextRow } from './keys.ts'
@@ -68,7 +68,7 @@ export function pressed(key: string, { go, views, say, problems, help }: Hands):
   return true
 }
 
-function stepBack({ item, q, selected }: Place, go: Go): void {
+function stepBack({ item, q, selected }: PageAddress, go: Go): void {
   const active = document.activeElement
   if (active instanceof HTMLInputElement) active.blur()
   else if (item !== undefined) go({ item: undefined }, true)

@@ -1,6 +1,6 @@
 import { Component, type ComponentChildren } from 'preact'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
-import type { Place } from './address.ts'
+import type { PageAddress } from './address.ts'
 import { type Fields, readFilter } from './filter.ts'
 import { type Go, useCalmOrder } from './hooks.ts'
 
@@ -33,7 +33,7 @@ interface Props<T> {
   orderOf(sort: string): (a: T, b: T) => number
   /** The columns that can be sorted by. */
   sortable: readonly string[]
-  place: Place
+  place: PageAddress
   go: Go
   /** Where a thing is shown by itself. */
   item?(one: T): string
@@ -112,7 +112,7 @@ export function Table<T>(props: Props<T>) {
 interface HeadProps<T> {
   column: Column<T>
   canSort: boolean
-  place: Place
+  place: PageAddress
   go: Go
 }
 

@@ -2,7 +2,7 @@ import type { Run } from '../../lib/os/run.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 import type { Backend, Facts } from '../backend/backend.ts'
 import type { Probes } from '../backend/probes.ts'
-import type { Wish } from '../backend/uplink.ts'
+import type { UplinkPreferences } from '../backend/uplink.ts'
 import type { ObjectSource } from '../cluster/source.ts'
 import type { Lists } from '../doctor/facts/lists.ts'
 import type { TunnelSources } from '../firewall/tunnels.ts'
@@ -14,7 +14,7 @@ import type { TableOptions } from '../services/table.ts'
 import type { EnforcementSettings, ServicesSettings } from '../settings/settings.ts'
 import type { Condition } from '../state/condition.ts'
 import type { Status } from '../state/status.ts'
-import type { Known } from '../store/last-known.ts'
+import type { LastKnown } from '../store/last-known.ts'
 import type { SubnetStore } from '../store/store.ts'
 
 /** The fixed values that the agent's parts share, and the functions that they report to. */
@@ -31,7 +31,7 @@ export interface Context {
   readonly facts: Facts
   readonly converger: Converger
   readonly run: Run
-  readonly wish: Wish
+  readonly wish: UplinkPreferences
   /** The subnets of this node in an earlier run. */
   readonly before?: Both<Cidr>
   readonly firewall: {
@@ -66,9 +66,9 @@ export interface Context {
   /** Notes a packet that policy refused, described in one line. */
   refused(text: string): void
   /** The state that a previous run kept on disk. Present when the store did not answer at the start. */
-  readonly stale?: Known
+  readonly stale?: LastKnown
   /** Keeps on disk what the store reported. Called after each report. */
-  checkpoint(known: Pick<Known, 'lease' | 'leases'>): void
+  checkpoint(known: Pick<LastKnown, 'lease' | 'leases'>): void
   /** Receives the condition of the node after each step. */
   condition(now: Condition): void
   /** The folders of networks and plugins, and what reads them (doctor/facts/lists.ts). It throws Error. */

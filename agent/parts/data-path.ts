@@ -15,7 +15,7 @@ import type { AgentFacts } from '../doctor/facts/facts.ts'
 import { factsOfAgent, readLinks } from '../doctor/facts/of-agent.ts'
 import { entrancesOf, type Pod, podsOf } from '../doctor/facts/pods.ts'
 import { NO_CHAINS, type Ruleset, readRuleset } from '../doctor/facts/ruleset.ts'
-import { checkPodLinks, type Known, NOTHING } from '../doctor/pod-links.ts'
+import { checkPodLinks, type LastLook, NOTHING } from '../doctor/pod-links.ts'
 import type { Event } from '../kernel/events.ts'
 import type { RuleChange } from '../kernel/rule-events.ts'
 import { both } from '../lease/families.ts'
@@ -64,7 +64,7 @@ export class DataPathPart implements Part {
   readonly #context: Context
   readonly #now: NodeState
   readonly #repairs: Repairs
-  #known: Known = NOTHING
+  #known: LastLook = NOTHING
   #pods: readonly Pod[] = []
   /** The links by which packets of pods come to the node. */
   #entrances: ReadonlySet<string> = new Set()

@@ -14,7 +14,7 @@ import { policyCommands } from '../policy/questions.ts'
 import type { Part } from '../scheduler/part.ts'
 import { makeQueue } from '../scheduler/queue.ts'
 import { Scheduler } from '../scheduler/scheduler.ts'
-import type { Told } from '../state/announcing.ts'
+import type { AnnouncedState } from '../state/announcing.ts'
 import { conditionOf, initialState, type NodeState, statusOf, withStep } from '../state/condition.ts'
 import type { PodView } from '../state/details.ts'
 import type { Status } from '../state/status.ts'
@@ -278,7 +278,7 @@ export class Parts {
   }
 
   /** What the cluster is to know of this node. The cost does not depend on the number of peers. */
-  told(): Told {
+  told(): AnnouncedState {
     const state = this.#nodeState()
     // Only a closed pod makes the list of all pods worth its time.
     const isClosed = (state.policy?.closed ?? 0) > 0

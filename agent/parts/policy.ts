@@ -16,17 +16,17 @@ import { type Endpoint, Endpoints, journaled, podKey } from '../policy/endpoints
 import { type Lives, livesBy, review, reviewEnded } from '../policy/flows.ts'
 import { Guard } from '../policy/guard.ts'
 import { type CellView, cellOf, matrixOf, type PolicyMatrix } from '../policy/matrix.ts'
-import { type Places, placesOf } from '../policy/places.ts'
+import { type PodPlaces, placesOf } from '../policy/places.ts'
 import { foreign, load, update } from '../policy/program.ts'
 import { POLICY_KINDS, PolicyState } from '../policy/state.ts'
 import { logOf, SIDES, TABLE, type TableOptions } from '../policy/table.ts'
 import {
   addressesOfNode,
   detail,
-  type Known,
   objectsOf,
   type PodDetail,
   type PodSummary,
+  type PolicyKnowledge,
   summaries,
 } from '../policy/view.ts'
 import type { Failure } from '../scheduler/failures.ts'
@@ -83,7 +83,7 @@ export class PolicyPart implements Part, Admission {
   #revivedAt = Number.NEGATIVE_INFINITY
   #ending: Promise<void> | undefined
   readonly #guard = new Guard()
-  #places: Places
+  #places: PodPlaces
   readonly #counters: Counters
   #steps = initialState().steps
   /** Why the last step failed. */
@@ -154,7 +154,7 @@ export class PolicyPart implements Part, Admission {
       )
   }
 
-  known(): Known {
+  known(): PolicyKnowledge {
     this.ready()
     const { subnets, isAudit } = this.#options()
     return { cluster: this.#objects.objects, state: this.#state, subnets, isAudit }

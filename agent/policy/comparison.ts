@@ -20,7 +20,7 @@ import {
   worldOf,
 } from './pairs.ts'
 import { SIDES, type Side } from './table.ts'
-import type { Known } from './view.ts'
+import type { PolicyKnowledge } from './view.ts'
 
 // What policies would change that nobody has applied yet.
 
@@ -163,7 +163,7 @@ export const MOST = {
  * Compares what the policies of the cluster decide with what they would decide with the drafts. Yields where the work may
  * be left.
  */
-export function* comparisonOf(known: Known, drafts: Drafts): Generator<void, Comparison> {
+export function* comparisonOf(known: PolicyKnowledge, drafts: Drafts): Generator<void, Comparison> {
   const before = worldOf(known)
   const isDraft = (one: Policy) => drafts.policies.some((draft) => keyOf(draft) === keyOf(one))
   const isClusterDraft = (one: ClusterPolicy) => drafts.clusterPolicies.some(({ name }) => name === one.name)

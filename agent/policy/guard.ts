@@ -3,7 +3,7 @@ import type { Run } from '../../lib/os/run.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import { bits128 } from '../../lib/text/ip.ts'
 import { Elements, type Shape } from '../kernel/elements.ts'
-import type { Places } from './places.ts'
+import type { PodPlaces } from './places.ts'
 
 // What policies cannot decide, because they decide by the addresses of pods (docs/decisions/0033). A pod sends from its
 // own addresses only: a forged one would be another pod. An isolated pod gets packets for its own addresses only:
@@ -50,7 +50,7 @@ export class Guard {
    * The works that bring the pods' places into the kernel, one per table. Each gives what it had to repair, and throws
    * ExecError.
    */
-  works({ pods, strangers, hasBridge }: Places): ((run: Run) => Promise<readonly string[]>)[] {
+  works({ pods, strangers, hasBridge }: PodPlaces): ((run: Run) => Promise<readonly string[]>)[] {
     // An agent that starts while the bridge is gone finds the table of the agent before.
     this.#hadBridge = hasBridge || (this.#hadBridge ?? isThere('bridge', GUARD))
     const isEitherWay = this.#hadBridge

@@ -10,7 +10,7 @@ import {
   wordsOf,
   worldOf,
 } from './pairs.ts'
-import type { Known } from './view.ts'
+import type { PolicyKnowledge } from './view.ts'
 
 /**
  * Whether pods of one namespace reach pods of another one. `o`: all of them at all ports. `p`: some of them, or at some
@@ -39,7 +39,7 @@ export interface CellView {
 const MOST_PAIRS = 200
 
 /** Decides for all pods of this node and all pods of the cluster at once, by namespaces. Yields where it may be left. */
-export function* matrixOf(known: Known): Generator<void, PolicyMatrix> {
+export function* matrixOf(known: PolicyKnowledge): Generator<void, PolicyMatrix> {
   const objects = worldOf(known)
   const groups = yield* groupsOf(known, objects)
   const judge = judgeOf(known, objects, groups)
@@ -68,7 +68,7 @@ export function* matrixOf(known: Known): Generator<void, PolicyMatrix> {
 }
 
 /** The pods of two namespaces, with what decides at which ports. Yields where it may be left. */
-export function* cellOf(known: Known, from: string, to: string): Generator<void, CellView> {
+export function* cellOf(known: PolicyKnowledge, from: string, to: string): Generator<void, CellView> {
   const objects = worldOf(known)
   const groups = yield* groupsOf(known, objects)
   const judge = judgeOf(known, objects, groups)

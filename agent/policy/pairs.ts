@@ -5,7 +5,7 @@ import type { Pod, Policy } from '../cluster/objects.ts'
 import type { Port, Protocol } from '../cluster/reading.ts'
 import { matches } from './matching.ts'
 import { decide, type Objects, type Verdict } from './oracle.ts'
-import { direct, type Known, objectsOf } from './view.ts'
+import { direct, objectsOf, type PolicyKnowledge } from './view.ts'
 
 // All pairs of pods at once: pods that are decided alike are one group, and ports that are decided alike one range.
 
@@ -40,7 +40,7 @@ const LAST_PORT = 65_535
 const AT_ONCE = 64
 
 /** The objects of the cluster. */
-export function worldOf(known: Known): World {
+export function worldOf(known: PolicyKnowledge): World {
   const objects = objectsOf(known.cluster)
   return { ...objects, clusterPolicies: objects.clusterPolicies ?? [] }
 }
@@ -70,7 +70,7 @@ type End = readonly [Group, Member]
  * all pods.
  */
 export function judgeOf(
-  known: Known,
+  known: PolicyKnowledge,
   objects: World,
   groups: readonly Group[],
 ): (from: End, to: End) => Iterable<Judged> {
@@ -115,7 +115,7 @@ function addressesOf({ ips }: Member, { ips: others }: Member): readonly [Ip | u
 }
 
 /** All pods with an address in groups, for one world. Yields where the work may be left. */
-export function* groupsOf(known: Known, objects: World): Generator<void, Group[]> {
+export function* groupsOf(known: PolicyKnowledge, objects: World): Generator<void, Group[]> {
   return yield* selectedIn(yield* alikeOf(known, objects), objects)
 }
 
@@ -123,7 +123,7 @@ export function* groupsOf(known: Known, objects: World): Generator<void, Group[]
  * All pods with an address, gathered: of one namespace, with the same labels, ports and networks as far as they matter to
  * `apart`. Yields where the work may be left.
  */
-export function* alikeOf({ cluster, state }: Known, apart: World): Generator<void, Member[][]> {
+export function* alikeOf({ cluster, state }: PolicyKnowledge, apart: World): Generator<void, Member[][]> {
   const labels = labelsOf(apart)
   const networks = networksOf(apart)
   const groups = new Map<string, Member[]>()

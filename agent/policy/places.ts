@@ -7,7 +7,7 @@ import type { Endpoints } from './endpoints.ts'
 import type { PolicyState } from './state.ts'
 
 /** Where a pod is: its link on the node and its addresses. */
-export interface Place {
+export interface PodPlace {
   readonly link: IfName
   /** The link is a port of a bridge. While ADD makes it, it is none yet. */
   readonly isPort: boolean
@@ -18,8 +18,8 @@ export interface Place {
   readonly isConfined: boolean
 }
 /** The places of this node's pods. */
-export interface Places {
-  readonly pods: readonly Place[]
+export interface PodPlaces {
+  readonly pods: readonly PodPlace[]
   /** Ports of bridges with an isolated pod whose own port is not known. Each of them may be that pod's. */
   readonly strangers: readonly IfName[]
   /** The node has a bridge, so that any link may become its port. */
@@ -35,7 +35,7 @@ export function placesOf(
   endpoints: Pick<Endpoints, 'all' | 'keyOf'>,
   locals: PolicyState['locals'],
   isAudit: boolean,
-): Places {
+): PodPlaces {
   const restrictions = (key: string) => {
     const local = isAudit ? undefined : locals.get(key)
     const isClosed = local?.isClosed === true
@@ -47,7 +47,7 @@ export function placesOf(
   const links = linksNow()
   const hasBridge = links.some(({ kind }) => kind === 'bridge')
   const ports = new Set(links.flatMap(({ name, master }) => (master === undefined ? [] : [name])))
-  const pods: Place[] = []
+  const pods: PodPlace[] = []
   const found = new Set<string>()
   const add = (key: string, link: IfName, addresses: readonly Ip[]) => {
     pods.push({ link, isPort: ports.has(link), addresses, ...restrictions(key) })
@@ -76,8 +76,8 @@ export function placesOf(
 type Local = PolicyState['locals'] extends ReadonlyMap<string, infer One> ? One : never
 
 // The links of the journal's attachments, by address.
-function recordedLinks(): ReadonlyMap<Ip, Pick<Place, 'link' | 'addresses'>> {
-  const found = new Map<Ip, Pick<Place, 'link' | 'addresses'>>()
+function recordedLinks(): ReadonlyMap<Ip, Pick<PodPlace, 'link' | 'addresses'>> {
+  const found = new Map<Ip, Pick<PodPlace, 'link' | 'addresses'>>()
   for (const { ips, parts } of entries()) {
     const veth = parts[LINK]?.own.find((one) => one.kind === 'link' && one.ns === 'host' && one.type === 'veth')
     if (veth?.kind !== 'link') continue

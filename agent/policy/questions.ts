@@ -3,7 +3,7 @@ import { field } from '../../lib/text/shape.ts'
 import { type Command, command } from '../node/answers.ts'
 import { inPieces } from '../scheduler/pieces.ts'
 import { type Comparison, type Drafts, draftsFrom, MOST } from './comparison.ts'
-import { decision, detail, type Known, summaries, type Translate } from './view.ts'
+import { decision, detail, type PolicyKnowledge, summaries, type Translate } from './view.ts'
 
 // The questions of `plumb policy` on the agent's policy socket.
 
@@ -22,7 +22,7 @@ const decideShape = v.object({
 
 /** What answers the questions. `known` throws CniError 11 while the objects of the cluster are not known. */
 export interface Answering {
-  known(): Known
+  known(): PolicyKnowledge
   /** Compares in pieces. Throws as `known`, and ValueError for too much work. */
   comparison(drafts: Drafts): Promise<Comparison>
 }

@@ -13,7 +13,7 @@ import { SIDES, type Side } from './table.ts'
 // What people see of policies: the policies of each pod, the peers of one pod, and the decision about one connection.
 
 /** What the agent knows, to answer from. */
-export interface Known {
+export interface PolicyKnowledge {
   readonly cluster: Cluster
   readonly state: PolicyState
   readonly subnets: readonly Cidr[]
@@ -94,7 +94,7 @@ export interface Decision {
 const MOST_PODS = 100
 
 /** The pods of this node, sorted by name. */
-export function summaries({ cluster, state }: Known): PodSummary[] {
+export function summaries({ cluster, state }: PolicyKnowledge): PodSummary[] {
   return [...state.locals]
     .sort(([a], [b]) => (a < b ? -1 : 1))
     .map(([key, { ips, isClosed }]) => ({
@@ -107,7 +107,7 @@ export function summaries({ cluster, state }: Known): PodSummary[] {
 }
 
 /** One pod of this node with its rules. Throws ValueError for a pod that is not of this node. */
-export function detail({ cluster, state }: Known, key: string): PodDetail {
+export function detail({ cluster, state }: PolicyKnowledge, key: string): PodDetail {
   const local = state.locals.get(key)
   if (!local) throw new ValueError(`There is no pod ${key} on this node: want one of plumb policy`)
   const { ips, isClosed } = local
@@ -135,7 +135,7 @@ export function objectsOf({ pods, namespaces, policies, clusterPolicies, nodes }
  * Decides a connection by the API objects. Packets to a Service are translated first: when its endpoints differ, one
  * that is refused counts. Throws ValueError for an end that is no known pod and no address.
  */
-export function decision(known: Known, asked: Asked, translate: Translate = () => undefined): Decision {
+export function decision(known: PolicyKnowledge, asked: Asked, translate: Translate = () => undefined): Decision {
   const { from, to, protocol, port } = asked
   if ((port === 0) !== (protocol === 'ICMP'))
     throw new ValueError(`Port ${port} of ${protocol} is no port: want 1 to 65535, and 0 for ICMP`)
@@ -163,7 +163,7 @@ function ofTwoFamilies({ from, to }: Asked): ValueError {
 }
 
 /** Decides a connection by the API objects, without Services. Throws ValueError as `decision`. */
-export function direct(known: Known, asked: Asked): Decision {
+export function direct(known: PolicyKnowledge, asked: Asked): Decision {
   const { from, to, protocol, port } = asked
   const [sources, destinations] = [endsOf(known, from), endsOf(known, to)]
   const source = sources.ips.find((ip) => destinations.ips.some((other) => isSix(other) === isSix(ip)))
@@ -184,7 +184,10 @@ export function direct(known: Known, asked: Asked): Decision {
   return { source, destination, port, verdict, here, isAudit: known.isAudit, ...(node && { node }) }
 }
 
-function endsOf({ cluster, state }: Known, text: string): { readonly ips: readonly Ip[]; readonly end?: Pod } {
+function endsOf(
+  { cluster, state }: PolicyKnowledge,
+  text: string,
+): { readonly ips: readonly Ip[]; readonly end?: Pod } {
   if (!text.includes('/')) {
     const ip = parseIp(text)
     const pod = state.podAt(ip)
@@ -201,7 +204,7 @@ function endsOf({ cluster, state }: Known, text: string): { readonly ips: readon
 }
 
 // The addresses of the node's subnet that belong to no known pod are closed.
-function closedBy({ state, subnets }: Known, ends: readonly Ip[], own: ReadonlySet<Ip>): Verdict | undefined {
+function closedBy({ state, subnets }: PolicyKnowledge, ends: readonly Ip[], own: ReadonlySet<Ip>): Verdict | undefined {
   for (const ip of ends) {
     const isClosed = [...state.locals.values()].some((local) => local.isClosed && local.ips.includes(ip))
     if (isClosed)

@@ -7,7 +7,7 @@ import { sentenceOf } from './phrases.ts'
 import type { Finding } from './status.ts'
 
 /** What is told to the cluster of this node. */
-export interface Told extends Condition {
+export interface AnnouncedState extends Condition {
   readonly findings: readonly Finding[]
   /** `namespace/name` of pods whose packets are all refused. */
   readonly closed: readonly string[]
@@ -39,7 +39,7 @@ export class Announcer {
   #isNodeTold = false
 
   /** The announcements of this moment. `at` is in milliseconds and only grows. */
-  next(now: Told, at: number): Announcement[] {
+  next(now: AnnouncedState, at: number): Announcement[] {
     const troubles: Troubles = new Map()
     const news: Announcement[] = []
     for (const one of announcementsOf(now)) {
@@ -57,7 +57,7 @@ export class Announcer {
   }
 }
 
-function announcementsOf({ reasons, degraded, findings, closed }: Told): Announcement[] {
+function announcementsOf({ reasons, degraded, findings, closed }: AnnouncedState): Announcement[] {
   const codes = new Map(findings.map((one) => [sentenceOf(one), one.code]))
   const of =
     (scope: string) =>
@@ -81,7 +81,11 @@ function announcementsOf({ reasons, degraded, findings, closed }: Told): Announc
 }
 
 /** Tells the cluster of this node until the signal: by Events, and by the node's condition NetworkUnavailable. */
-export async function announce(look: () => Told, { events, store }: Outlets, signal: AbortSignal): Promise<void> {
+export async function announce(
+  look: () => AnnouncedState,
+  { events, store }: Outlets,
+  signal: AbortSignal,
+): Promise<void> {
   const announcer = new Announcer()
   let begun: number | undefined
   let said: { readonly text: string; readonly at: number } | undefined
@@ -109,6 +113,6 @@ export async function announce(look: () => Told, { events, store }: Outlets, sig
   }
 }
 
-function reasonOf({ reasons, findings }: Told): string {
+function reasonOf({ reasons, findings }: AnnouncedState): string {
   return findings.find((one) => reasons.includes(sentenceOf(one)))?.code ?? 'NetworkNotReady'
 }

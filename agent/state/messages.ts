@@ -25,7 +25,7 @@ export interface Patch {
   readonly happenings?: readonly Happening[]
 }
 /** What a reader of the messages knows. */
-export interface Known {
+export interface ReaderState {
   readonly at: number
   readonly status: Base
   /** By number. It is another map after each message that changes a peer. */
@@ -37,14 +37,14 @@ export interface Known {
 export const NEWEST = 50
 
 /** What a reader knows after `whole`. */
-export function known({ peers, ...rest }: Whole): Known {
+export function known({ peers, ...rest }: Whole): ReaderState {
   const rows = new Map<number, Row>()
   apply(rows, peers)
   return { ...rest, peers: rows }
 }
 
 /** What a reader knows after a patch. `before` is not changed. */
-export function patched(before: Known, { at, status, peers, gone, happenings }: Patch): Known {
+export function patched(before: ReaderState, { at, status, peers, gone, happenings }: Patch): ReaderState {
   return {
     at,
     status: status ? merged(before.status, status) : before.status,

@@ -7,7 +7,7 @@ import { decodeKey, decodeLease, encodeKey, encodeValue, type Lease } from '../l
 import { formatNetworkConf, type NetworkConf, parseNetworkConf } from '../lease/network-configuration.ts'
 
 /** The last known state of the network. */
-export interface Known {
+export interface LastKnown {
   /** Time of writing, in milliseconds since 1970. */
   readonly at: number
   readonly conf: NetworkConf
@@ -16,7 +16,7 @@ export interface Known {
   readonly leases: readonly Lease[]
 }
 /** The file, and the node and the store that it belongs to. Data of another node or of another network is useless. */
-export interface Place {
+export interface CheckpointFile {
   readonly path: string
   readonly node: string
   /** The identity of the store, as text. */
@@ -25,7 +25,7 @@ export interface Place {
 /** Keeps the known state on disk, for a start without the store. */
 export interface Checkpoint {
   /** Takes the current state. Writes it a moment later if its content has changed. */
-  save(known: Omit<Known, 'at'>): void
+  save(known: Omit<LastKnown, 'at'>): void
   /** Writes pending state at once. */
   flush(): void
 }
@@ -40,8 +40,8 @@ const SLACK_MS = 60_000
 /**
  * Makes a checkpoint without any state. `failing` gets the reason when a write fails, and undefined after a success.
  */
-export function openCheckpoint(place: Place, failing: (why: string | undefined) => void): Checkpoint {
-  let taken: Omit<Known, 'at'> | undefined
+export function openCheckpoint(place: CheckpointFile, failing: (why: string | undefined) => void): Checkpoint {
+  let taken: Omit<LastKnown, 'at'> | undefined
   let written: bigint | undefined
   let timer: ReturnType<typeof setTimeout> | undefined
   const flush = () => {
@@ -81,7 +81,7 @@ export function openCheckpoint(place: Place, failing: (why: string | undefined) 
 }
 
 /** Reads the checkpoint that was written for this place. Undefined when there is no file or its content is unusable. */
-export function readCheckpoint({ path, node, store }: Place): Known | undefined {
+export function readCheckpoint({ path, node, store }: CheckpointFile): LastKnown | undefined {
   const text = readText(path)
   if (text === undefined) return undefined
   try {
@@ -104,7 +104,7 @@ export function readCheckpoint({ path, node, store }: Place): Known | undefined 
  * Why another node may own the last known subnet by now, as a sentence. Pods must then get no addresses from it.
  * Undefined when the subnet certainly belongs to this node.
  */
-export function whyUncertain({ at, lease: { subnets, expires } }: Pick<Known, 'at' | 'lease'>): string | undefined {
+export function whyUncertain({ at, lease: { subnets, expires } }: Pick<LastKnown, 'at' | 'lease'>): string | undefined {
   const now = Date.now()
   const whose = `this node's lease of ${[subnets.v4, subnets.v6].filter(Boolean).join(' ')}`
   if (expires === undefined) return undefined
@@ -114,7 +114,7 @@ export function whyUncertain({ at, lease: { subnets, expires } }: Pick<Known, 'a
   return `whether ${whose} has ended cannot be told: ${clock}`
 }
 
-function textOf({ node, store }: Place, { conf, lease, leases }: Omit<Known, 'at'>): string {
+function textOf({ node, store }: CheckpointFile, { conf, lease, leases }: Omit<LastKnown, 'at'>): string {
   const { expires } = lease
   const own = { key: encodeKey(lease.subnets), value: encodeValue(lease), ...(expires !== undefined && { expires }) }
   const rows = leases.map((one) => {

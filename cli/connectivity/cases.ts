@@ -1,7 +1,7 @@
 import { isSix } from '../../lib/text/cidr.ts'
 import { type ClusterFacts, dnsRoutes, serviceRoutes } from './cluster-cases.ts'
-import type { EndFacts, Place, PlaceName } from './end.ts'
-import { FAMILIES, type Outside, type Route, TESTS, type Test, type Way, type Wish } from './routes.ts'
+import type { EndFacts, PlaceName, TestEnd } from './end.ts'
+import { type CaseOptions, FAMILIES, type Outside, type Route, TESTS, type Test, type Way } from './routes.ts'
 
 /** From this many nodes on, each node is tested against NEIGHBOURS others only. */
 const [MANY, NEIGHBOURS] = [20, 3]
@@ -13,7 +13,7 @@ const BY_PORT: readonly Test[] = ['TCP', 'UDP', 'source address']
  */
 export function routesOf(
   ends: ReadonlyMap<string, EndFacts>,
-  { isQuick = false, outside = [], round = 0 }: Wish = {},
+  { isQuick = false, outside = [], round = 0 }: CaseOptions = {},
   cluster: ClusterFacts = { services: new Map() },
 ): Route[] {
   const routes = (near: string, far: string) =>
@@ -53,7 +53,7 @@ export function pairsOf(names: readonly string[], round: number): (readonly [str
 /** What is not tested between these nodes, and why, each in words. Pure. */
 export function leftOut(
   ends: ReadonlyMap<string, EndFacts>,
-  { isQuick, isPodless, outside = [] }: Wish,
+  { isQuick, isPodless, outside = [] }: CaseOptions,
 ): [string, string][] {
   if (isPodless) return [PODS_LEFT_OUT]
   const without = [...ends].filter(([, { hostPort }]) => hostPort === undefined).map(([name]) => name)
@@ -67,7 +67,7 @@ export function leftOut(
   ]
 }
 
-function answersInits({ v4, v6 }: Place): boolean {
+function answersInits({ v4, v6 }: TestEnd): boolean {
   return [v4, v6].every((one) => one === undefined || one.sctp !== undefined)
 }
 

@@ -6,7 +6,7 @@ import type { Attempt, Outcome } from './attempt.ts'
 import { pairsOf, routesOf } from './cases.ts'
 import { type ClusterFacts, policyRoutes } from './cluster-cases.ts'
 import type { End } from './end.ts'
-import type { Route, Test, Wish } from './routes.ts'
+import type { CaseOptions, Route, Test } from './routes.ts'
 
 /** What became of one case. */
 export interface Result {
@@ -33,12 +33,12 @@ const AGAIN_MS = 200
  * Makes all cases between these nodes, several at once. A test that needs another one that failed is not made. Never
  * rejects: an end that fails is a failed case.
  */
-export function testAll(ends: ReadonlyMap<string, End>, wish: Wish, cluster?: ClusterFacts): Promise<Result[]> {
+export function testAll(ends: ReadonlyMap<string, End>, wish: CaseOptions, cluster?: ClusterFacts): Promise<Result[]> {
   return testRoutes(ends, routesOf(factsOf(ends), wish, cluster))
 }
 
 /** Makes the cases of a policy that isolates the second pods, where it is enforced. Never rejects. */
-export function testPolicy(ends: ReadonlyMap<string, End>, { round = 0 }: Wish): Promise<Result[]> {
+export function testPolicy(ends: ReadonlyMap<string, End>, { round = 0 }: CaseOptions): Promise<Result[]> {
   const facts = factsOf(ends)
   return testRoutes(
     ends,

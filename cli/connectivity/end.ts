@@ -14,7 +14,7 @@ import { DENIED_PORT, ECHO_PORT, makeTestPods, type PodNames } from './test-pods
 /** Where a packet begins or ends on a node: the node itself, or one of its two test pods. */
 export type PlaceName = 'node' | 'pod 1' | 'pod 2'
 /** A place, with an echo server for each family that it has. */
-export interface Place {
+export interface TestEnd {
   readonly v4?: EchoAddress
   readonly v6?: EchoAddress
 }
@@ -34,7 +34,7 @@ export interface EndFacts {
   readonly spaces?: Readonly<Record<Exclude<PlaceName, 'node'>, NetnsPath>>
   /** All addresses of the node. */
   readonly addresses: readonly Ip[]
-  readonly places: Readonly<Record<PlaceName, Place>>
+  readonly places: Readonly<Record<PlaceName, TestEnd>>
 }
 /** The side of a test on one node: its test pods, its echo servers, and what sends from there. */
 export interface End {
@@ -78,7 +78,7 @@ export async function openEnd({ network, plugins, node, hasPolicy, names }: EndW
     ...(one && other && { 'pod 1': one, 'pod 2': other }),
   }
   try {
-    const place = async (ns: Netns, ips: readonly Ip[], port: number): Promise<Place> => {
+    const place = async (ns: Netns, ips: readonly Ip[], port: number): Promise<TestEnd> => {
       const found: { v4?: EchoAddress; v6?: EchoAddress } = {}
       for (const ip of ips) {
         const family = isSix(ip) ? 'v6' : 'v4'

@@ -57,7 +57,7 @@ export interface Outside {
   readonly port?: number
 }
 /** What the command line says of the cases. */
-export interface Wish {
+export interface CaseOptions {
   /** Only from pod to pod. */
   readonly isQuick?: boolean
   /** Only from node to node, without test pods. */

@@ -3,12 +3,12 @@ import { plumb } from './node.ts'
 import { expect } from './screen.ts'
 
 /** The place of a pod: its namespace, and its node when the demo has a cluster. */
-export interface Place {
+export interface PodHome {
   readonly name: string
   readonly node?: string
 }
 /** A pod with the answer of ADD. The lists of addresses, prefix lengths and gateways are in one order. */
-export interface Pod extends Place {
+export interface Pod extends PodHome {
   readonly addresses: readonly string[]
   readonly prefixes: readonly string[]
   readonly gateways: readonly string[]
@@ -22,7 +22,7 @@ interface Row {
 }
 
 /** Attaches a pod, and checks in the kernel that eth0 has the addresses of the answer. Throws Error. */
-export async function addPod(network: string, place: Place, ...options: readonly string[]): Promise<Pod> {
+export async function addPod(network: string, place: PodHome, ...options: readonly string[]): Promise<Pod> {
   const { name, node } = place
   const { status, stdout, stderr } = await plumb(['add', network, name, '--json', ...options], node)
   if (status !== 0) throw new Error(stderr)
@@ -49,7 +49,7 @@ export async function checkPod(network: string, name: string): Promise<string> {
 }
 
 /** Detaches a pod, and checks that the pod has no link except lo. Throws Error. */
-export async function delPod(network: string, place: Place): Promise<string> {
+export async function delPod(network: string, place: PodHome): Promise<string> {
   const { name, node } = place
   const { status, stderr } = await plumb(['del', network, name], node)
   expect('what del said', [status, stderr], [0, ''])
@@ -68,6 +68,6 @@ export async function loseRoute(name: string): Promise<string> {
   return `ip -n ${name} route delete default`
 }
 
-async function links({ name: ns, node }: Place, name?: string): Promise<readonly Row[]> {
+async function links({ name: ns, node }: PodHome, name?: string): Promise<readonly Row[]> {
   return JSON.parse(await must(['ip', '-j', 'addr', 'show', ...(name ? ['dev', name] : [])], { ns, node }))
 }

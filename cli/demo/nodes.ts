@@ -2,7 +2,7 @@ import sample from '../../conf/flannel.conflist' with { type: 'text' }
 import { networkOf } from '../../lib/text/cidr.ts'
 import { type Cidr, parseCidr } from '../../lib/text/ip.ts'
 import { print } from '../output.ts'
-import { addPod, delPod, type Place, type Pod } from './acts.ts'
+import { addPod, delPod, type Pod, type PodHome } from './acts.ts'
 import { type Agent, cleanup, startAgents, statusOf, stopAgents } from './agents.ts'
 import { makeNodes, makePods, NODES, UNDERLAY } from './cluster.ts'
 import { must } from './exec.ts'
@@ -109,7 +109,7 @@ async function add(network: string, subnets: Subnets): Promise<readonly Pod[]> {
 }
 
 // Adds a pod. Its addresses must be in the subnets of its node. Its MTU must leave room for the header of the tunnel.
-async function added(network: string, place: Place, backend: BackendName, subnets: readonly Cidr[]): Promise<Pod> {
+async function added(network: string, place: PodHome, backend: BackendName, subnets: readonly Cidr[]): Promise<Pod> {
   const pod = await addPod(network, place)
   expect(`MTU of eth0 in ${pod.name}`, pod.mtu, MTU[backend])
   expect(

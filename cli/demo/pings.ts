@@ -1,4 +1,4 @@
-import type { Place, Pod } from './acts.ts'
+import type { Pod, PodHome } from './acts.ts'
 import { exec, type Way } from './exec.ts'
 import { type Running, startLogged, until } from './running.ts'
 
@@ -123,7 +123,7 @@ function sized(address: string, size?: number): string[] {
   return size === undefined ? [] : ['-M', 'do', '-s', String(size - (address.includes(':') ? 48 : 28))]
 }
 
-function wayOf({ name, node }: Place): Way {
+function wayOf({ name, node }: PodHome): Way {
   return { ns: name, node }
 }
 

@@ -9,7 +9,7 @@ export interface Story {
   readonly store?: StoreName
 }
 /** The request of a command line: the stories in order, and whether it named the store. */
-export interface Wish {
+export interface DemoRequest {
   readonly stories: readonly Story[]
   readonly isStoreNamed: boolean
 }
@@ -22,7 +22,7 @@ const STORES: readonly StoreName[] = ['file', 'etcd']
 export const grammar: Grammar = { options: choicesOf(OPTIONS), words: [STORIES.join('|')] }
 
 /** Reads the command line of `plumb demo`. Returns `help` when it asks for help. Throws ValueError. */
-export function wishOf(argv: readonly string[]): Wish | 'help' {
+export function wishOf(argv: readonly string[]): DemoRequest | 'help' {
   const { values, words } = readOptions(argv, OPTIONS, 'plumb demo')
   if (values.help) return 'help'
   const [name, more] = words

@@ -3,7 +3,7 @@
 import { pause } from '../../agent/scheduler/pause.ts'
 import { ROW_PEERS, type Summary } from '../../agent/state/summary.ts'
 import { readSummary, summaryFromStatus } from './answer.ts'
-import { type Fleet, judge, type Known } from './fleet.ts'
+import { type Fleet, judge, type KnownAgent } from './fleet.ts'
 import type { Target, Targets } from './target.ts'
 
 /** How often each agent is asked, in milliseconds, and how many at a time. */
@@ -71,7 +71,7 @@ export class Collector {
   /** The fleet as it is known now. It is judged again only after another answer. */
   fleet(): Fleet {
     if (this.#fleet?.changes !== this.#changes || this.#fleet === undefined) {
-      const known = [...this.#entries.values()].map((one): Known => {
+      const known = [...this.#entries.values()].map((one): KnownAgent => {
         const { target, summary, at, tookMs, failure } = one
         return {
           name: target.name,

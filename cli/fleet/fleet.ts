@@ -8,7 +8,7 @@ import { type Matrix, matrixOf, type OneWay, oneWayOf } from './matrix.ts'
 import { type Lost, lostNodes, lostZones, type ZonePair, zonePairs } from './zones.ts'
 
 /** What is known of one agent. Times are milliseconds since 1970 by the clock of who asks. */
-export interface Known {
+export interface KnownAgent {
   readonly name: string
   readonly zone?: string
   /** The last answer, when it came, and how long it took in milliseconds. */
@@ -96,7 +96,7 @@ const SLOW_MS = 1000
 const NAMED = 3
 
 /** Judges a fleet. `note` says why agents are not known. `now` is in milliseconds since 1970. */
-export function judge(known: readonly Known[], now: number, note?: string): Fleet {
+export function judge(known: readonly KnownAgent[], now: number, note?: string): Fleet {
   const names = namesOfAll(known)
   const nodes = known.map((one) => nodeOf(one, names)).sort(byZoneAndName)
   const counts = { ready: 0, degraded: 0, 'not ready': 0, dead: 0 }
@@ -130,8 +130,8 @@ export function judge(known: readonly Known[], now: number, note?: string): Flee
 
 // An agent says the name of its node. Of several with one name, the one that is known by it has it, else the first one.
 // So no agent takes the place of another one.
-function namesOfAll(known: readonly Known[]): ReadonlyMap<Known, string> {
-  const owners = new Map<string, Known>(known.map((one) => [one.name, one]))
+function namesOfAll(known: readonly KnownAgent[]): ReadonlyMap<KnownAgent, string> {
+  const owners = new Map<string, KnownAgent>(known.map((one) => [one.name, one]))
   for (const one of known) {
     const said = one.summary?.node ?? one.name
     if (!owners.has(said)) owners.set(said, one)
@@ -144,7 +144,7 @@ function namesOfAll(known: readonly Known[]): ReadonlyMap<Known, string> {
   )
 }
 
-function nodeOf(one: Known, names: ReadonlyMap<Known, string>): FleetNode {
+function nodeOf(one: KnownAgent, names: ReadonlyMap<KnownAgent, string>): FleetNode {
   const { zone, summary, at, tookMs = 0, failure } = one
   const { node: _node, zone: own, state, cause, at: _, zones, row, ...rest } = summary ?? ({} as Partial<Summary>)
   const place = zone ?? own

@@ -4,7 +4,7 @@
 import { hostname } from 'node:os'
 import type { Facts } from '../../agent/doctor/facts/facts.ts'
 import { readProcesses } from '../../agent/doctor/facts/processes.ts'
-import { type Places, readFacts } from '../../agent/doctor/facts/read.ts'
+import { type FactSources, readFacts } from '../../agent/doctor/facts/read.ts'
 import { Archive } from './archive.ts'
 import { COLLECTORS, type Collector, type Scene } from './collectors.ts'
 import { learnSecrets } from './known-secrets.ts'
@@ -12,8 +12,8 @@ import { Redactor } from './redactor.ts'
 import { type Kind, StandIns } from './stand-ins.ts'
 
 /** What a sysdump is to be like. */
-export interface Wish {
-  readonly places: Places
+export interface SysdumpOptions {
+  readonly places: FactSources
   readonly socket: string
   readonly kubeconfig: string | undefined
   readonly version: string
@@ -46,7 +46,7 @@ const LIMIT_MS = 10_000
 const WIDTH = 2
 
 /** Collects everything, removes what is secret, and packs it. Changes nothing on the node. Never rejects. */
-export async function collect(wish: Wish): Promise<Sysdump> {
+export async function collect(wish: SysdumpOptions): Promise<Sysdump> {
   const [scene, pids] = sceneOf(wish)
   const redactor = new Redactor()
   learnSecrets(redactor, { argvs: scene.argvs, pids, stateDirs: stateDirsOf(scene.argvs) })
@@ -76,7 +76,7 @@ export async function collect(wish: Wish): Promise<Sysdump> {
   return { name, bytes: archive.bytes(), files: rows.length - failed.length, failed }
 }
 
-function sceneOf({ places, socket, kubeconfig, version, since }: Wish): [Scene, number[]] {
+function sceneOf({ places, socket, kubeconfig, version, since }: SysdumpOptions): [Scene, number[]] {
   const agents = agentsOf()
   const argvs = agents.map(({ argv }) => argv)
   let facts: Promise<Facts> | undefined

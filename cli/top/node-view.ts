@@ -2,7 +2,7 @@
 
 import type { PodSummary } from '../../agent/policy/view.ts'
 import type { Happening } from '../../agent/state/happenings.ts'
-import { type Known, known, type Patch, patched, type Whole } from '../../agent/state/messages.ts'
+import { known, type Patch, patched, type ReaderState, type Whole } from '../../agent/state/messages.ts'
 import { collator, reach } from '../../agent/state/reachability.ts'
 import { isBad, type PeerState, peerOf, type Row, rowName } from '../../agent/state/rows.ts'
 import { causeOf } from '../../agent/state/sentence.ts'
@@ -13,7 +13,7 @@ import { factLines, lostCell, msCell, timeCell, titled } from './words.ts'
 
 /** What is known of a node. */
 export interface NodeKnown {
-  readonly state?: Known
+  readonly state?: ReaderState
   /** Null when the agent enforces no NetworkPolicy. Undefined before the first answer. */
   readonly pods?: readonly PodSummary[] | null
   readonly log?: readonly Happening[]
@@ -24,7 +24,7 @@ export interface NodeKnown {
 const WORST: readonly PeerState[] = ['unreachable', 'silent', 'narrow', 'unknown', 'reachable']
 
 /** What a message of `/events` makes of what was known. Undefined before the first whole message. */
-export function afterMessage(before: Known | undefined, event: string, data: string): Known | undefined {
+export function afterMessage(before: ReaderState | undefined, event: string, data: string): ReaderState | undefined {
   if (event === 'whole') return known(JSON.parse(data) as Whole)
   return event === 'patch' && before ? patched(before, JSON.parse(data) as Patch) : before
 }
@@ -70,7 +70,7 @@ function toneOf(state: Status['state']): Line['tone'] {
   return state === 'ready' ? 'good' : state === 'degraded' ? 'warning' : 'error'
 }
 
-function ownLine(status: Known['status']): Line {
+function ownLine(status: ReaderState['status']): Line {
   const { node, state, version, zone = '', uplink, reasons, degraded, findings } = status
   const { v4, v6 } = uplink?.advertise ?? {}
   const commands = findings.flatMap((one) => one.commands)

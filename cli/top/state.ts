@@ -24,7 +24,7 @@ export interface State extends Choice {
   readonly isOver: boolean
 }
 /** What a key needs to know of the screen. */
-export interface Seen {
+export interface ScreenState {
   /** The keys of the rows that are shown, in their order. */
   readonly keys: readonly string[]
   readonly columns: number
@@ -69,7 +69,7 @@ export const KEYS: readonly (readonly [keys: string, about: string])[] = [
 ]
 
 /** The state after a key. Keys are characters, or names such as `Enter`, `Escape`, `Up`, `PageDown`. */
-export function pressed(state: State, key: string, seen: Seen): State {
+export function pressed(state: State, key: string, seen: ScreenState): State {
   const calm = { ...state, message: '' }
   if (key === 'Ctrl-C') return { ...calm, isOver: true }
   if (state.input) return typed(calm, state.input, key)
@@ -125,7 +125,7 @@ export function placeOf(
   return { place: now, key: keys[now] }
 }
 
-function moved(state: State, step: number, { keys }: Seen): State {
+function moved(state: State, step: number, { keys }: ScreenState): State {
   const { place } = placeOf(state, keys)
   const next = Math.max(0, Math.min(keys.length - 1, place + step))
   return { ...state, place: next, key: keys[next] }

@@ -19,7 +19,7 @@ import { listens } from './listening.ts'
 import type { Local, Routed, TraceFacts } from './oracle.ts'
 
 /** What the agent says, each part undefined when it does not. */
-export interface Told {
+export interface AgentAnswers {
   readonly status: Status | undefined
   readonly services: readonly ServiceView[] | undefined
   readonly decision: Decision | undefined
@@ -30,7 +30,7 @@ export interface Told {
  * when the oracle needs them. Throws ExecError when `ip` or `nft` fails.
  */
 export async function readTraceFacts(
-  told: Told,
+  told: AgentAnswers,
   sender: Netns,
   pods: Parameters<typeof namespaceOf>[1],
   subnetFile: string,

@@ -12,7 +12,7 @@ import { type Probe, sizesOf } from './packet.ts'
 import { ruleTexts } from './rules.ts'
 import { observeFar } from './seen.ts'
 import { type Heard, Reader } from './sights.ts'
-import { type Place, watch } from './watch.ts'
+import { type TracedNamespace, watch } from './watch.ts'
 
 /** What the other node is to follow. */
 export type FarQuestion = v.InferOutput<typeof question>
@@ -97,7 +97,7 @@ function started(argv: readonly string[], cannot: string) {
 /** What the half on this node needs of it. */
 export interface FarNode {
   /** The namespaces in which the packet is followed. */
-  places(destinations: readonly Ip[]): readonly Place[]
+  places(destinations: readonly Ip[]): readonly TracedNamespace[]
   facts(probe: Probe, destination: Omit<Destination, 'probe'>): Promise<TraceFacts>
   /** The links by which packets of an address come in. */
   linksFrom(source: Ip): readonly string[]

@@ -1,14 +1,14 @@
 // A trace of a packet that a program sends: the trace sends nothing, and waits for one.
 import type { Decision } from '../../agent/policy/view.ts'
 import { wishMarks } from './marks.ts'
-import { type Probe, realProbeOf, type Wish } from './packet.ts'
+import { type AwaitedPackets, type Probe, realProbeOf } from './packet.ts'
 import { type Heard, Reader } from './sights.ts'
 import { judge, type Traced, type Wanted } from './trace.ts'
-import { type Place, watch } from './watch.ts'
+import { type TracedNamespace, watch } from './watch.ts'
 
 /** A packet to wait for. */
 export interface Awaited extends Omit<Wanted, 'probe'> {
-  readonly wish: Wish
+  readonly wish: AwaitedPackets
   /** How long to wait, in milliseconds. */
   readonly waitMs: number
   /** What the agent says of policy for the packet. */
@@ -45,7 +45,7 @@ export async function traceLive(awaited: Awaited): Promise<(Traced & { readonly 
       const more = watching.heard()
       heard.push(...more)
       heard.splice(0, heard.length - MOST)
-      probe = firstIn(more, wish, places[0] as Place, watching.table)
+      probe = firstIn(more, wish, places[0] as TracedNamespace, watching.table)
       if (probe === undefined && performance.now() > until) return undefined
       if (probe === undefined) await Bun.sleep(LOOK_MS)
     }
@@ -62,7 +62,12 @@ export async function traceLive(awaited: Awaited): Promise<(Traced & { readonly 
 }
 
 // The first packet that leaves the sender.
-function firstIn(heard: readonly Heard[], wish: Wish, { name }: Place, table: string): Probe | undefined {
+function firstIn(
+  heard: readonly Heard[],
+  wish: AwaitedPackets,
+  { name }: TracedNamespace,
+  table: string,
+): Probe | undefined {
   for (const { place, traced } of heard) {
     if (place !== name || traced.table !== table || traced.chain !== 'output' || !traced.network) continue
     const probe = realProbeOf(wish, traced.network, traced.transport)

@@ -1,12 +1,12 @@
 // Which packets the tables of a trace select, in each namespace.
 import type { Whose } from '../../lib/os/drop-reasons.ts'
 import {
+  type AwaitedPackets,
   conditionsOf,
   familyOf,
   type Probe,
   tunnelledCondition,
   tunnelledWish,
-  type Wish,
   wishConditions,
 } from './packet.ts'
 import type { Marks } from './watch.ts'
@@ -23,7 +23,7 @@ export function probeMarks(probe: Probe, tunnel: number | undefined, drops: Whos
 }
 
 /** Selects packets of programs, from a second since 1970 on. */
-export function wishMarks(wish: Wish, from: number, tunnel: number | undefined, drops: Whose): Marks {
+export function wishMarks(wish: AwaitedPackets, from: number, tunnel: number | undefined, drops: Whose): Marks {
   const carriers = tunnel === undefined ? [] : tunnelledWish(wish, from, tunnel)
   return {
     conditions({ name }, family) {

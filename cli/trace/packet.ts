@@ -33,7 +33,7 @@ export interface Real {
   readonly isFirst: boolean
 }
 /** Packets of programs to wait for. */
-export interface Wish {
+export interface AwaitedPackets {
   /** Undefined for TCP, UDP and echo requests. */
   readonly protocol?: Protocol
   readonly source: Ip
@@ -165,7 +165,7 @@ export function conditionsOf(probe: Probe): string[] {
 }
 
 /** The protocols of the packets to wait for. */
-function protocolsOf({ protocol }: Pick<Wish, 'protocol'>): readonly Protocol[] {
+function protocolsOf({ protocol }: Pick<AwaitedPackets, 'protocol'>): readonly Protocol[] {
   return protocol === undefined ? ['TCP', 'UDP', 'ICMP'] : [protocol]
 }
 
@@ -174,7 +174,7 @@ function protocolsOf({ protocol }: Pick<Wish, 'protocol'>): readonly Protocol[] 
  * second since 1970 on, so that all namespaces select the same packets. `isTarget`: in the namespace of the receiver,
  * where the source address may be another one. Pure.
  */
-export function wishConditions(wish: Wish, from: number, isTarget: boolean): string[] {
+export function wishConditions(wish: AwaitedPackets, from: number, isTarget: boolean): string[] {
   const { source, destination, port, endpoints } = wish
   const family = familyOf(wish)
   const [ip, icmp] = [family === 6 ? 'ip6' : 'ip', WORDS.ICMP[family]]
@@ -200,7 +200,7 @@ export function wishConditions(wish: Wish, from: number, isTarget: boolean): str
 }
 
 /** The conditions of nft that select these packets inside packets of VXLAN. Pure. */
-export function tunnelledWish(wish: Wish, from: number, port: number): string[] {
+export function tunnelledWish(wish: AwaitedPackets, from: number, port: number): string[] {
   const [first, second, size] = familyOf(wish) === 6 ? [8, 24, 128] : [12, 16, 32]
   const inside = VXLAN_HEADERS + ETHERNET_HEADER
   const is = (at: number, ip: Ip) => `@th,${8 * (inside + at)},${size} 0x${Buffer.from(bytesOf(ip)).toString('hex')}`
@@ -280,7 +280,11 @@ function hasToken({ protocol, token, real }: Probe, transport: DataView): boolea
 }
 
 /** Reads the first packet of a program as the one to follow. Undefined when it is another packet. Pure. */
-export function realProbeOf(wish: Wish, network: DataView, transport: DataView | undefined): Probe | undefined {
+export function realProbeOf(
+  wish: AwaitedPackets,
+  network: DataView,
+  transport: DataView | undefined,
+): Probe | undefined {
   const { source, destination } = wish
   const family = familyOf(wish)
   if (network.byteLength < HEADER[family] || network.getUint8(0) >> 4 !== family || !transport) return undefined

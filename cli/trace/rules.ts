@@ -2,7 +2,7 @@ import { run } from '../../lib/os/exec.ts'
 import type { Netns } from '../../lib/text/values.ts'
 import { refusals } from './seen.ts'
 import type { Sight } from './sights.ts'
-import type { Place } from './watch.ts'
+import type { TracedNamespace } from './watch.ts'
 
 /**
  * The text of a rule, as nft lists it without the elements of sets. Without the values of its counter, which differ
@@ -23,7 +23,10 @@ export async function ruleTextOf(
 }
 
 /** The texts of the rules that dropped something. Throws ExecError. */
-export async function ruleTexts(sights: readonly Sight[], places: readonly Place[]): Promise<Map<Sight, string>> {
+export async function ruleTexts(
+  sights: readonly Sight[],
+  places: readonly TracedNamespace[],
+): Promise<Map<Sight, string>> {
   const texts = new Map<Sight, string>()
   for (const one of refusals(sights)) {
     const text = await ruleTextOf(one, places.find(({ name }) => name === one.place)?.ns ?? 'host')

@@ -12,13 +12,13 @@ import { type Probe, packetOf } from './packet.ts'
 import { ruleTexts } from './rules.ts'
 import { chosenOf, observe } from './seen.ts'
 import { Reader, type Sight } from './sights.ts'
-import { type Place, watch } from './watch.ts'
+import { type TracedNamespace, watch } from './watch.ts'
 
 /** A packet to trace. */
 export interface Wanted {
   readonly probe: Probe
   /** The namespaces in which it is followed. The node is among them. The first one sends. */
-  readonly places: readonly Place[]
+  readonly places: readonly TracedNamespace[]
   readonly facts: TraceFacts
   /** The UDP port of VXLAN on this node. */
   readonly tunnel?: number
@@ -43,7 +43,7 @@ export async function trace(wanted: Wanted): Promise<Traced> {
   const watching = await watch(places, probeMarks(probe, tunnel, 'own'))
   try {
     const reader = new Reader(probe, watching.table, tunnel)
-    const unsent = sendFrom(places[0] as Place, probe)
+    const unsent = sendFrom(places[0] as TracedNamespace, probe)
     const look = () => watching.heard().flatMap((one) => reader.read(one) ?? [])
     return await judge(wanted, look, () => watching.drops?.drops() ?? [], unsent)
   } finally {
@@ -58,7 +58,7 @@ export async function judge(
   dropped: (sights: readonly Sight[]) => Drop[],
   unsent: string | undefined,
 ): Promise<Traced> {
-  const sender = places[0] as Place
+  const sender = places[0] as TracedNamespace
   const sights = await gather(look, places, probe)
   let silent = await silentNext(probe, sights, facts, sender)
   // The kernel asks for a MAC three times, a second apart, and holds the packet meanwhile.
@@ -98,7 +98,7 @@ export function tunnelsOf({ links }: Pick<TraceFacts, 'links'>): string[] {
 }
 
 // Why the kernel did not take the packet. A rule may have dropped it: then the sights say more.
-function sendFrom({ ns }: Place, probe: Probe): string | undefined {
+function sendFrom({ ns }: TracedNamespace, probe: Probe): string | undefined {
   try {
     inside(ns, () => sendPacket(probe.source, probe.destination, packetOf(probe)))
     return undefined
@@ -113,7 +113,7 @@ async function silentNext(
   probe: Probe,
   sights: readonly Sight[],
   facts: TraceFacts,
-  sender: Place,
+  sender: TracedNamespace,
 ): Promise<string | undefined> {
   if (!sights.some(({ place }) => place === 'node')) {
     const first = facts.route('sender', probe.destination, probe.source)
@@ -132,7 +132,7 @@ async function silentNext(
   return (await isSilent(next, left.oif, 'host')) ? `${next} on ${left.oif}` : undefined
 }
 
-async function gather(look: () => Sight[], places: readonly Place[], { protocol }: Probe): Promise<Sight[]> {
+async function gather(look: () => Sight[], places: readonly TracedNamespace[], { protocol }: Probe): Promise<Sight[]> {
   const started = performance.now()
   const sights: Sight[] = []
   const sender = places[0]?.name

@@ -12,7 +12,7 @@ import type { Heard, PlaceName } from './sights.ts'
 import { removalOf, tableName, tableOf } from './table.ts'
 
 /** A namespace in which the packet is followed. */
-export interface Place {
+export interface TracedNamespace {
   readonly name: PlaceName
   readonly ns: Netns
 }
@@ -37,7 +37,7 @@ const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
 /** What is followed: the conditions of nft that select the packets in a namespace, and whose drops count. */
 export interface Marks {
-  conditions(place: Place, family: 'inet' | 'bridge'): readonly string[]
+  conditions(place: TracedNamespace, family: 'inet' | 'bridge'): readonly string[]
   readonly drops: Whose
 }
 
@@ -45,7 +45,7 @@ export interface Marks {
  * Begins to follow packets: an nft table of its own in each namespace, and a listener to the kernel's messages. Removes
  * first what a killed trace left. Throws ExecError when nft refuses.
  */
-export async function watch(places: readonly Place[], marks: Marks): Promise<Watch> {
+export async function watch(places: readonly TracedNamespace[], marks: Marks): Promise<Watch> {
   await removeLeft()
   // A process id would not do: programs in containers may have the same one.
   const id = Math.floor(Math.random() * 2 ** 32)
@@ -119,7 +119,7 @@ function unknown(): never {
   throw new Error('Cannot follow the packet: the kernel had no room for its messages about packets; trace again')
 }
 
-function textsOf(places: readonly Place[], name: string, { conditions }: Marks) {
+function textsOf(places: readonly TracedNamespace[], name: string, { conditions }: Marks) {
   return places.flatMap((place) => {
     const text = (family: 'inet' | 'bridge') => tableOf(name, family, conditions(place, family))
     const bridge = { ns: place.ns, lines: text('bridge'), isNeeded: false }
@@ -134,7 +134,7 @@ async function removeTables(spaces: readonly Netns[], name: string): Promise<voi
 }
 
 // One line each: the namespace's inode, then its path or `host`.
-function placesText(places: readonly Place[]): string {
+function placesText(places: readonly TracedNamespace[]): string {
   return places.map(({ ns }) => `${inodeOf(ns === 'host' ? OWN : ns)} ${ns}\n`).join('')
 }
 

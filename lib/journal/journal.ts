@@ -59,16 +59,16 @@ export function partName(type: string, owner: Owner): PartName {
  * The state that an ADD finds: nothing, a live attachment, the remains of a killed call, or an attachment whose
  * namespace is gone. The ADD removes the last two first.
  */
-export type Found = 'nothing' | 'attached' | 'unfinished' | 'gone'
+export type EntryState = 'nothing' | 'attached' | 'unfinished' | 'gone'
 
 /**
  * Opens the entry of an attachment for an ADD. Waits until every other call for the attachment has ended. `link` names
  * the resources that remove the link, if they are known. It is written only when the attachment does not exist yet.
  * Throws CniError 11 when an earlier call does not end in time.
  */
-export function begin(at: Attachment, link?: readonly Resource[]): Found {
+export function begin(at: Attachment, link?: readonly Resource[]): EntryState {
   takeTurn(partName(LINK, at), `an earlier call for ${at.ifname} of container ${at.containerId}`)
-  let found: Found = 'nothing'
+  let found: EntryState = 'nothing'
   change(at, (entry) => {
     const { [LINK]: before, ...others } = entry.parts
     found = entry.unfinished ? 'unfinished' : before === undefined ? 'nothing' : isThere(before) ? 'attached' : 'gone'

@@ -98,7 +98,7 @@ export function readProtocol(value: unknown): Mapping['protocol'] {
 }
 
 /** One port of the node. Without `ip` it is open on all addresses of the family. */
-export interface Place extends Pick<Mapping, 'protocol' | 'hostPort' | 'containerPort'> {
+export interface OpenPort extends Pick<Mapping, 'protocol' | 'hostPort' | 'containerPort'> {
   readonly family: 4 | 6
   readonly ip: Ip | undefined
 }
@@ -107,8 +107,8 @@ export interface Place extends Pick<Mapping, 'protocol' | 'hostPort' | 'containe
  * The places of mappings on the node, one for each port and each family. Duplicates are removed, because a mapping may
  * appear twice.
  */
-export function places(mappings: readonly Mapping[]): Place[] {
-  const all: Place[] = []
+export function places(mappings: readonly Mapping[]): OpenPort[] {
+  const all: OpenPort[] = []
   for (const { protocol, hostPort, containerPort, hostIP, range } of mappings) {
     const families = hostIP === undefined ? ([4, 6] as const) : [isSix(hostIP) ? (6 as const) : (4 as const)]
     const ip = hostIP === '0.0.0.0' || hostIP === '::' ? undefined : hostIP
@@ -131,7 +131,7 @@ function selfPair(owner: Owner, pod: Ip): Element {
 
 function elements(
   of: Owner,
-  { family, protocol, hostPort, containerPort, ip }: Place,
+  { family, protocol, hostPort, containerPort, ip }: OpenPort,
   pod: Ip,
   snat: Treatment['snat'],
   isConditional: boolean,

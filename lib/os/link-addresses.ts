@@ -14,7 +14,7 @@ const GONE = [19]
 export const RT_SCOPE_LINK = 253
 
 /** An address of a link. */
-export interface Held {
+export interface LinkAddress {
   readonly cidr: Cidr
   readonly scope: number
 }
@@ -24,11 +24,11 @@ export interface Held {
  * no other link (Linux 4.20), however many links exist. `ip -batch` makes the kernel go through all links. With index
  * 0, returns the addresses of all links. A link that is gone has none. Throws NoAnswer.
  */
-export function addressesNow(index = 0, family?: 4 | 6): Held[] {
+export function addressesNow(index = 0, family?: 4 | 6): LinkAddress[] {
   const body = new Uint8Array(IFADDRMSG_BYTES)
   body[0] = family === undefined ? 0 : family === 4 ? AF_INET : AF_INET6
   new DataView(body.buffer).setUint32(IFA_INDEX, index, true)
-  const found: Held[] = []
+  const found: LinkAddress[] = []
   for (const { body: header, attributes } of askRoute(RTM_GETADDR, body, NLM_F_DUMP, [], GONE, true)) {
     const ip =
       index === 0 || header.getUint32(IFA_INDEX, true) === index

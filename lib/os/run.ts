@@ -1,6 +1,6 @@
 import type { Ip } from '../text/ip.ts'
 import type { NetnsPath } from '../text/values.ts'
-import type { Held } from './link-addresses.ts'
+import type { LinkAddress } from './link-addresses.ts'
 import type { SeenLink } from './links.ts'
 /** The result of one child process. `status` is the exit status. After a signal it is 128 plus the signal's number. */
 export interface Output {
@@ -43,7 +43,7 @@ export interface Run {
   /** The kernel's facts about a link of a namespace. Undefined when there is no such link. Absent without a kernel. */
   seen?(name: string, ns: 'host' | NetnsPath): SeenLink | undefined
   /** The addresses of a link of the node, by its index, of one family or both. Absent without a kernel. */
-  held?(index: number, family?: 4 | 6): readonly Held[]
+  held?(index: number, family?: 4 | 6): readonly LinkAddress[]
   /**
    * `rules` gives the number of rules of each chain in plumb's nft table on the node. `uses` gives the number of uses
    * of each chain. Uses are the chain's rules and the jumps to it. Absent without a kernel.

@@ -13,7 +13,7 @@ import { leftByEarlierBoot } from './earlier-boots.ts'
 import { isInUse } from './living.ts'
 import { heldBy, type Ledger, openLedger, removeIndex, settle } from './owner-index.ts'
 import { capacity, describe, type RangeSet, rangeOf, search } from './ranges.ts'
-import { type Holder, holderOf, lastReserved, names, type Place, readAll, reserve } from './reservations.ts'
+import { type Holder, holderOf, lastReserved, names, type PoolFolders, readAll, reserve } from './reservations.ts'
 import { putToRest, resting } from './resting.ts'
 
 /** The addresses that an earlier boot left reserved, with their holders. */
@@ -101,7 +101,7 @@ export function addressStore(dataDir: string, network: NetworkName, cooldown = 0
 class Occupied extends CniError {}
 
 // When it cannot be found out, all of them stay reserved. The refusal then says why.
-function leftOr(refusal: Occupied, place: Place): Left {
+function leftOr(refusal: Occupied, place: PoolFolders): Left {
   try {
     return leftByEarlierBoot(place)
   } catch (cause) {
@@ -111,7 +111,7 @@ function leftOr(refusal: Occupied, place: Place): Left {
 }
 
 interface Pool {
-  readonly place: Place
+  readonly place: PoolFolders
   readonly cooldown: number
 }
 
@@ -269,7 +269,7 @@ function holds(ledger: Ledger, owner: Owner): boolean {
   return heldBy(ledger, owner).names.length > 0
 }
 
-function keepOnly(place: Place, owners: readonly Owner[], cooldown: number): void {
+function keepOnly(place: PoolFolders, owners: readonly Owner[], cooldown: number): void {
   // A file of an old host-local names the container alone. It stays as long as any interface of the container does.
   const keep = new Set(owners.flatMap(({ containerId, ifname }) => [`${containerId} ${ifname}`, `${containerId} `]))
   const all = readAll(place)
@@ -278,13 +278,13 @@ function keepOnly(place: Place, owners: readonly Owner[], cooldown: number): voi
 }
 
 // No pod of this boot has had these addresses, so they do not rest.
-function takeBack(place: Place, left: Left): Left {
+function takeBack(place: PoolFolders, left: Left): Left {
   if (left.size > 0) drop(place, readAll(place), [...left], 0)
   return left
 }
 
 function drop(
-  place: Place,
+  place: PoolFolders,
   all: ReadonlyMap<string, Holder>,
   gone: readonly (readonly [string, Holder])[],
   cooldown: number,
@@ -313,7 +313,7 @@ function ready({ place, cooldown }: Pool, sets: readonly RangeSet[]): void {
   }
 }
 
-function free(place: Place, names: readonly string[], cooldown: number): void {
+function free(place: PoolFolders, names: readonly string[], cooldown: number): void {
   if (names.length > 0) putToRest(place, names, cooldown)
   for (const name of names) remove(`${place.dir}/${name}`)
   try {
@@ -355,7 +355,7 @@ const ADVICE: Readonly<Record<string, string>> = {
   ENAMETOOLONG: "the network's name or ipam.dataDir is too long for a path",
 }
 
-function requireDisk({ dir }: Place): void {
+function requireDisk({ dir }: PoolFolders): void {
   try {
     requireRoom(dir)
   } catch (cause) {
@@ -365,7 +365,7 @@ function requireDisk({ dir }: Place): void {
   }
 }
 
-function onDisk<T>({ dir }: Place, work: () => T): T {
+function onDisk<T>({ dir }: PoolFolders, work: () => T): T {
   try {
     return work()
   } catch (cause) {

@@ -4,7 +4,7 @@ import { bootTimeNs } from '../os/boot.ts'
 import { fs } from '../os/fs.ts'
 import { addressesOfNode } from '../os/namespaces.ts'
 import { parseIp } from '../text/ip.ts'
-import { type Holder, holderOf, names, type Place } from './reservations.ts'
+import { type Holder, holderOf, names, type PoolFolders } from './reservations.ts'
 
 // linux/magic.h: file systems that other nodes may share. A reservation there may belong to a pod of another node.
 const SHARED: readonly number[] = [0x6969, 0x517b, 0xfe534d42, 0xff534d42, 0x00c36400, 0x65735546, 0x01021997]
@@ -20,7 +20,7 @@ const SHARED: readonly number[] = [0x6969, 0x517b, 0xfe534d42, 0xff534d42, 0x00c
  *
  * Changes nothing. Throws when one of these cannot be found out.
  */
-export function leftByEarlierBoot(place: Place): ReadonlyMap<string, Holder> {
+export function leftByEarlierBoot(place: PoolFolders): ReadonlyMap<string, Holder> {
   const boot = bootTimeNs()
   const old = names(place).filter((name) => (fs.statSync(`${place.dir}/${name}`)?.mtimeNs ?? boot) < boot)
   if (old.length === 0 || SHARED.includes(fs.statfsSync(place.dir))) return new Map()

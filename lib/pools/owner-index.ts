@@ -2,7 +2,7 @@ import { remove, writeAtomic } from '../os/files.ts'
 import { fs, type Stat } from '../os/fs.ts'
 import type { Owner } from '../text/owner.ts'
 import { brief, isName } from '../text/values.ts'
-import { type Holder, holderOf, type Place, readAll } from './reservations.ts'
+import { type Holder, holderOf, type PoolFolders, readAll } from './reservations.ts'
 
 /**
  * The index of addresses by owner. It is valid while the pool's lock is held. host-local's layout tells an owner's
@@ -12,7 +12,7 @@ import { type Holder, holderOf, type Place, readAll } from './reservations.ts'
  * matches the directory.
  */
 export interface Ledger {
-  readonly place: Place
+  readonly place: PoolFolders
   /** The addresses by key, when the directory had to be read. Absent while the index is right. */
   readonly found?: ReadonlyMap<string, readonly string[]>
 }
@@ -24,7 +24,7 @@ let boot: string | undefined
  * The ledger of a place. The caller holds the lock. Reads the whole directory when another program changed it, or when
  * the node was booted since the last stamp. `all` holds the reservations when the caller has already read them.
  */
-export function openLedger(place: Place, all?: ReadonlyMap<string, Holder>): Ledger {
+export function openLedger(place: PoolFolders, all?: ReadonlyMap<string, Holder>): Ledger {
   makeOwn(place)
   return !all && attempt(() => fs.readFileSync(stampPath(place))) === stampOf(fs.statSync(place.dir) as Stat)
     ? { place }
@@ -59,7 +59,7 @@ export function settle({ place, found }: Ledger, changed: readonly (readonly [Ho
 }
 
 /** Removes the index of a network that has no reservation left. */
-export function removeIndex({ own }: Place): void {
+export function removeIndex({ own }: PoolFolders): void {
   try {
     for (const name of fs.readdirSync(own)) remove(`${own}/${name}`)
     fs.rmdirSync(own)
@@ -69,7 +69,7 @@ export function removeIndex({ own }: Place): void {
 }
 
 // Only the owner of the folder may read it, as with the reservations. The index tells who has which address.
-function makeOwn({ own }: Place): void {
+function makeOwn({ own }: PoolFolders): void {
   try {
     if (!fs.existsSync(own)) fs.mkdirSync(own, 0o700)
   } catch {
@@ -110,7 +110,7 @@ function keyOf({ containerId, ifname }: Holder): string {
 }
 
 // One file costs the same at any number of holders. A link for each would cost more than reading all reservations.
-function rewrite(place: Place, all: ReadonlyMap<string, readonly string[]>): void {
+function rewrite(place: PoolFolders, all: ReadonlyMap<string, readonly string[]>): void {
   for (const name of fs.readdirSync(place.own)) if (name.includes(':') && !all.has(name)) remove(`${place.own}/${name}`)
   const lines = [...all].flatMap(([key, names]) => (names.length > 0 ? `${key} ${textOf(names)}\n` : [])).sort()
   if (lines.length === 0) remove(listPath(place))
@@ -121,7 +121,7 @@ function rewrite(place: Place, all: ReadonlyMap<string, readonly string[]>): voi
 const BLOCK = 8192
 
 // The addresses of a key in the list. A binary search, because the list may have 60,000 lines.
-function listedFor(place: Place, key: string): string | undefined {
+function listedFor(place: PoolFolders, key: string): string | undefined {
   const fd = fs.openSync(listPath(place), 'r')
   try {
     const block = new Uint8Array(2 * BLOCK)
@@ -144,7 +144,7 @@ function listedFor(place: Place, key: string): string | undefined {
   }
 }
 
-function point(place: Place, key: string, names: readonly string[]): void {
+function point(place: PoolFolders, key: string, names: readonly string[]): void {
   const path = `${place.own}/${key}`
   remove(path)
   if (names.length > 0) fs.symlinkSync(textOf(names), path)
@@ -157,7 +157,7 @@ function textOf(names: readonly string[]): string {
   return text.length < 4000 ? text : MANY
 }
 
-function stamp(place: Place): void {
+function stamp(place: PoolFolders): void {
   // The kernel's timestamps are as coarse as its tick. A change by another program could leave the same timestamp as
   // plumb's change. So plumb sets a timestamp with finer digits than a tick. Then every other change is visible.
   const at = Date.now() / 1000 + (performance.now() % 1) / 1000
@@ -173,11 +173,11 @@ function stampOf({ ino, mtimeNs }: { readonly ino: bigint; readonly mtimeNs: big
   return `${boot} ${ino} ${mtimeNs}`
 }
 
-function listPath({ own }: Place): string {
+function listPath({ own }: PoolFolders): string {
   return `${own}/owners`
 }
 
-function stampPath({ own }: Place): string {
+function stampPath({ own }: PoolFolders): string {
   return `${own}/stamp`
 }
 

@@ -6,7 +6,7 @@ import { type Ip, parseIp } from '../text/ip.ts'
 import type { Owner } from '../text/owner.ts'
 
 /** The directories of one network's pool. */
-export interface Place {
+export interface PoolFolders {
   /**
    * host-local's layout: one file per address, named after the address, and the files `last_reserved_ip.N` and `lock`.
    */
@@ -24,7 +24,7 @@ export type Holder = Pick<Owner, 'containerId'> & { readonly ifname: string }
  * The holder of an address. Undefined when there is no reservation, or none that can be read. A file that a crash left
  * empty counts as none.
  */
-export function holderOf(place: Place, name: string): Holder | undefined {
+export function holderOf(place: PoolFolders, name: string): Holder | undefined {
   return holderIn(textOf(place, name) ?? '')
 }
 
@@ -39,7 +39,7 @@ function holderIn(text: string): Holder | undefined {
 
 // Undefined for a folder, and for a file that the disk cannot read any more. Nobody knows whose address it is, so it
 // stays reserved, and all other addresses go on. The reference plugin skips it, too.
-function textOf(place: Place, name: string): string | undefined {
+function textOf(place: PoolFolders, name: string): string | undefined {
   const path = `${place.dir}/${name}`
   try {
     return readText(path) ?? ''
@@ -51,7 +51,7 @@ function textOf(place: Place, name: string): string | undefined {
 }
 
 /** All reservations, by file name. Reads the whole directory. Removes the files that a crash left empty. */
-export function readAll(place: Place): ReadonlyMap<string, Holder> {
+export function readAll(place: PoolFolders): ReadonlyMap<string, Holder> {
   const all = new Map<string, Holder>()
   for (const name of names(place)) {
     const path = `${place.dir}/${name}`
@@ -70,7 +70,7 @@ export function reservedIn(dir: string): readonly string[] {
 }
 
 /** The file names of all reservations. The files are not read. */
-export function names(place: Place): readonly string[] {
+export function names(place: PoolFolders): readonly string[] {
   return fs.readdirSync(place.dir).filter(isAddress)
 }
 
@@ -78,7 +78,7 @@ export function names(place: Place): readonly string[] {
  * Reserves addresses, all or none. Returns false when one of them is already reserved. Each file appears with its owner
  * inside and on the disk, even after a crash. Also notes the last address of each range set.
  */
-export function reserve(place: Place, { containerId, ifname }: Owner, picks: readonly Ip[]): boolean {
+export function reserve(place: PoolFolders, { containerId, ifname }: Owner, picks: readonly Ip[]): boolean {
   const paths = picks.map((ip) => `${place.dir}/${ip}`)
   if (!createOnce(paths, `${containerId}\r\n${ifname}`, { by: `${place.own}/draft` })) return false
   try {
@@ -93,7 +93,7 @@ export function reserve(place: Place, { containerId, ifname }: Owner, picks: rea
 }
 
 /** The last address that range set `n` gave out. Undefined when no file tells. */
-export function lastReserved(place: Place, n: number): Ip | undefined {
+export function lastReserved(place: PoolFolders, n: number): Ip | undefined {
   try {
     return parseIp(readText(lastPath(place, n))?.trim())
   } catch {
@@ -101,7 +101,7 @@ export function lastReserved(place: Place, n: number): Ip | undefined {
   }
 }
 
-function lastPath(place: Place, n: number): string {
+function lastPath(place: PoolFolders, n: number): string {
   return `${place.dir}/last_reserved_ip.${n}`
 }
 

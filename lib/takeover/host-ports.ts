@@ -1,4 +1,4 @@
-import type { Place } from '../nft/host-ports.ts'
+import type { OpenPort } from '../nft/host-ports.ts'
 import { has } from '../os/exec.ts'
 import { isThere } from '../os/nftables.ts'
 import { readText } from '../os/reading.ts'
@@ -41,7 +41,7 @@ export async function removeForeignPorts(owner: Owner, { addresses, isMapped }: 
  */
 export async function missingForeignPorts(
   owner: Owner,
-  places: readonly Place[],
+  places: readonly OpenPort[],
   pods: Readonly<Partial<Record<4 | 6, Ip>>>,
   run: Run,
 ): Promise<string[]> {

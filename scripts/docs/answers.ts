@@ -3,11 +3,11 @@ import type { Comparison } from '../../agent/policy/comparison.ts'
 import type { PodDetail, PodSummary } from '../../agent/policy/view.ts'
 import type { ServiceView } from '../../agent/services/view.ts'
 import type { BgpStatus, Status } from '../../agent/state/status.ts'
-import type { Told as Connectivity } from '../../cli/connectivity.ts'
+import type { ConnectivityReport as Connectivity } from '../../cli/connectivity.ts'
 import type { Fleet } from '../../cli/fleet/fleet.ts'
 import type { Row } from '../../cli/leases.ts'
 import type { Tested } from '../../cli/policy.ts'
-import type { Told, ToldDropped } from '../../cli/trace.ts'
+import type { ToldDropped, TraceReport } from '../../cli/trace.ts'
 
 /** What commands print with `--json`, by the name of the schema in docs/schemas. */
 export interface Answers {
@@ -17,7 +17,7 @@ export interface Answers {
   readonly bgp: BgpStatus | null
   readonly services: readonly ServiceView[]
   readonly doctor: Report
-  readonly trace: Told
+  readonly trace: TraceReport
   readonly 'trace-dropped': ToldDropped
   readonly connectivity: Connectivity
   readonly policy: readonly PodSummary[]

@@ -1,4 +1,4 @@
-import type { Held } from '../../lib/os/link-addresses.ts'
+import type { LinkAddress } from '../../lib/os/link-addresses.ts'
 import type { SeenLink } from '../../lib/os/links.ts'
 import type { Output, Run } from '../../lib/os/run.ts'
 import { ExecError } from '../../lib/text/errors.ts'
@@ -135,7 +135,7 @@ export class Recorder {
     )
   }
 
-  #held(index: number, family?: 4 | 6): Held[] {
+  #held(index: number, family?: 4 | 6): LinkAddress[] {
     const row = [...this.#space('host').values()][index - 1]
     return (row?.addr_info ?? [])
       .filter((one) => family === undefined || one.family === (family === 4 ? 'inet' : 'inet6'))

@@ -1,7 +1,7 @@
 // Tests cli/fleet: the page of a fleet.
 import assert from 'node:assert/strict'
 import { source as AXE } from 'axe-core'
-import { type Fleet, judge, type Known } from '../../cli/fleet/fleet.ts'
+import { type Fleet, judge, type KnownAgent } from '../../cli/fleet/fleet.ts'
 import { servePage } from '../../cli/fleet/page-server.ts'
 import { cluster, knownOf, type Member, silent } from '../support/fleet.ts'
 import { until } from '../support/harness.ts'
@@ -27,7 +27,7 @@ describe('the page of a fleet', () => {
   afterEach(() => served.stop())
   function show(
     members: readonly Member[],
-    failures: Readonly<Record<string, Known['failure']>> = {},
+    failures: Readonly<Record<string, KnownAgent['failure']>> = {},
     note?: string,
   ): void {
     const now = Date.now()

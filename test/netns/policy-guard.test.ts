@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { jointly } from '../../agent/kernel/jointly.ts'
 import { GUARD, Guard } from '../../agent/policy/guard.ts'
-import type { Place } from '../../agent/policy/places.ts'
+import type { PodPlace } from '../../agent/policy/places.ts'
 import { inside } from '../../lib/os/netns.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { parseIp } from '../../lib/text/ip.ts'
@@ -15,7 +15,7 @@ import { type RawFrame, UNDECIDED } from '../support/raw-frames.ts'
 const FRAMES = join(import.meta.dir, '../support/raw-frames.ts')
 const ONE_TAG: readonly string[] = ['priority tag', '802.1ad tag', 'tag of VLAN 7']
 const PODS = ['a', 'b'] as const
-const place = (name: string, last: number): Omit<Place, 'isPort'> => ({
+const place = (name: string, last: number): Omit<PodPlace, 'isPort'> => ({
   addresses: [parseIp(`10.1.0.${last}`), parseIp(`fd01::${last}`)],
   link: `v${name}` as IfName,
   isIsolated: false,
@@ -91,7 +91,7 @@ describe('the guard of pods’ addresses', () => {
         }
         const guard = new Guard()
         const run: Run = async (argv, stdin) => node.exec([...argv], { stdin })
-        const update = async (pods: readonly Omit<Place, 'isPort'>[]) =>
+        const update = async (pods: readonly Omit<PodPlace, 'isPort'>[]) =>
           (
             await jointly(
               run,
@@ -255,8 +255,8 @@ describe('the guard of pods’ addresses', () => {
         assert.equal(sent.status, 0, sent.stderr)
         return (await came()) > before
       }
-      const [of, to] = PLACES as [Omit<Place, 'isPort'>, Omit<Place, 'isPort'>]
-      const ways: readonly (readonly [string, boolean, readonly Omit<Place, 'isPort'>[]])[] = [
+      const [of, to] = PLACES as [Omit<PodPlace, 'isPort'>, Omit<PodPlace, 'isPort'>]
+      const ways: readonly (readonly [string, boolean, readonly Omit<PodPlace, 'isPort'>[]])[] = [
         ['no policy', true, [of, to]],
         ['ingress policy of the receiver', false, [of, { ...to, isIsolated: true }]],
         ['the same, from a port that the guard does not know', false, [{ ...to, isIsolated: true }]],

@@ -1,11 +1,11 @@
 // A reader of the agent's stream of changes.
 import { request } from 'node:http'
 import { constants, createGunzip } from 'node:zlib'
-import { type Known, known, type Patch, patched, type Whole } from '../../agent/state/messages.ts'
+import { known, type Patch, patched, type ReaderState, type Whole } from '../../agent/state/messages.ts'
 
 /** A reader of `/events`. */
 export interface Reader {
-  readonly state: Known | undefined
+  readonly state: ReaderState | undefined
   /** The names of the messages, with those of beats, and the ids of the messages. */
   readonly names: readonly string[]
   readonly ids: readonly string[]
@@ -24,7 +24,7 @@ export function readEvents(port: number, headers: Record<string, string> = {}): 
   return new Promise((resolve, reject) => {
     const asked = request({ host: '127.0.0.1', port, path: '/events', headers }, (answer) => {
       let [rest, bytes, hasEnded] = ['', 0, false]
-      let state: Known | undefined
+      let state: ReaderState | undefined
       const [names, ids]: [string[], string[]] = [[], []]
       answer.on('data', (chunk: Buffer) => {
         bytes += chunk.length

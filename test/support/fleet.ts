@@ -1,7 +1,7 @@
 import { Recorder } from '../../agent/state/recorder.ts'
 import type { Peer } from '../../agent/state/status.ts'
 import { summaryOf } from '../../agent/state/summary.ts'
-import type { Known } from '../../cli/fleet/fleet.ts'
+import type { KnownAgent } from '../../cli/fleet/fleet.ts'
 import { type KubeServer, kubeServer } from './kube-server.ts'
 import { peers, type Scripted, scripted } from './scripted.ts'
 
@@ -45,7 +45,7 @@ function zoneOf(i: number): string {
 }
 
 /** What a collector knows of a node that answered at `now`, or that did not answer when it was asked last. */
-export function knownOf({ name, source }: Member, now: number, failure?: Known['failure']): Known {
+export function knownOf({ name, source }: Member, now: number, failure?: KnownAgent['failure']): KnownAgent {
   const recorder = new Recorder(() => now)
   const rows = recorder.record(source.status()).values()
   const summary = summaryOf(source.status(), rows, recorder, { now, withRow: true })

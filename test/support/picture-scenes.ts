@@ -6,7 +6,7 @@ import { check as neighbourTable } from '../../agent/doctor/checks/neighbour-tab
 import type { Facts } from '../../agent/doctor/facts/facts.ts'
 import { cellOf, matrixOf } from '../../agent/policy/matrix.ts'
 import { compile } from '../../agent/policy/state.ts'
-import { detail, type Known, summaries } from '../../agent/policy/view.ts'
+import { detail, type PolicyKnowledge, summaries } from '../../agent/policy/view.ts'
 import { atOnce } from '../../agent/scheduler/pieces.ts'
 import type { PodView } from '../../agent/state/details.ts'
 import { sentenceOf } from '../../agent/state/phrases.ts'
@@ -201,7 +201,7 @@ function fullTable(): Finding {
   return { code, title, severity, text: `${seen.what}: ${seen.effect}`, commands: seen.commands }
 }
 
-function countOf(known: Known, side: 'ingress' | 'egress'): number {
+function countOf(known: PolicyKnowledge, side: 'ingress' | 'egress'): number {
   return summaries(known).filter((pod) => pod[side].length > 0).length
 }
 
@@ -220,7 +220,7 @@ const PODS = [
   ['shop/catalog-0', 'catalog', 2_400_000, 330_000],
 ] as const
 
-function podViews(known: Known, seconds: number): PodView[] {
+function podViews(known: PolicyKnowledge, seconds: number): PodView[] {
   return summaries(known).map(({ pod, addresses, ingress, egress }, i) => {
     const [, , sent = 0, received = 0] = PODS.find(([name]) => name === pod) ?? []
     return {
@@ -242,7 +242,7 @@ function podViews(known: Known, seconds: number): PodView[] {
 }
 
 // The namespaces of a shop. Its payments take packets of the shop alone, and all are measured.
-function policies(): Known {
+function policies(): PolicyKnowledge {
   const spaces = new Set(PODS.map(([name]) => name.split('/')[0] as string))
   const namespaces = new Map(
     [...spaces].map((name) => [

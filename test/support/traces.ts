@@ -1,7 +1,7 @@
 // What `plumb trace --json` says, and a node with pods on a bridge that it looks at.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import type { Told, ToldDropped } from '../../cli/trace.ts'
+import type { ToldDropped, TraceReport } from '../../cli/trace.ts'
 import { inNamespaces, type Namespace } from './harness.ts'
 import { conforms } from './schemas.ts'
 
@@ -10,7 +10,7 @@ type Spaces = Record<'node' | 'a' | 'b' | 'outside', Namespace>
 export const PLUMB = join(import.meta.dir, '../../dist/plumb')
 
 /** What a trace said, and its exit status. */
-export interface Said extends Told {
+export interface Said extends TraceReport {
   readonly status: number
 }
 
@@ -18,7 +18,7 @@ export interface Said extends Told {
 export async function traced(node: Namespace, ...words: readonly string[]): Promise<Said> {
   const { status, stdout, stderr } = await node.exec([PLUMB, 'trace', '--json', ...words])
   assert.ok(status !== 2 && stdout !== '', stderr)
-  const told = JSON.parse(stdout) as Told
+  const told = JSON.parse(stdout) as TraceReport
   conforms('trace', told)
   return { ...told, status }
 }
@@ -33,7 +33,7 @@ export function waiting(node: Namespace, words: readonly string[]) {
 export async function live(node: Namespace, words: readonly string[], send: () => Promise<unknown>): Promise<Said> {
   const { told, status } = await whileWaiting(node, ['--live', ...words], /^Waiting for a packet from /, send)
   conforms('trace', told)
-  return { ...(told as Told), status }
+  return { ...(told as TraceReport), status }
 }
 
 /** Runs `plumb trace --dropped --json` on a node, and `send` when it looks. */
@@ -65,7 +65,7 @@ async function whileWaiting(
 }
 
 /** The hops as lines, for messages and comparisons: `ok route`, `LOST rules`. */
-export function linesOf({ hops }: Told): string[] {
+export function linesOf({ hops }: TraceReport): string[] {
   return hops.map(
     ({ hop, seen, differs }) => `${differs ? 'DIFFERS' : seen ? (seen.passes ? 'ok' : 'LOST') : '-'} ${hop}`,
   )

@@ -1,10 +1,10 @@
 // Tests agent/state/announcing.ts.
 import assert from 'node:assert/strict'
-import { Announcer, type Told } from '../../agent/state/announcing.ts'
+import { type AnnouncedState, Announcer } from '../../agent/state/announcing.ts'
 import { sentenceOf } from '../../agent/state/phrases.ts'
 import type { Finding } from '../../agent/state/status.ts'
 
-const CALM: Told = { state: 'ready', ready: true, reasons: [], degraded: [], findings: [], closed: [] }
+const CALM: AnnouncedState = { state: 'ready', ready: true, reasons: [], degraded: [], findings: [], closed: [] }
 const DR1: Finding = {
   code: 'DR1',
   title: 'forwarding is off',
@@ -12,9 +12,19 @@ const DR1: Finding = {
   text: 'net.ipv4.ip_forward is 0: pods reach only this node',
   commands: ['sysctl -w net.ipv4.ip_forward=1'],
 }
-const broken: Told = { ...CALM, state: 'not ready', ready: false, reasons: [sentenceOf(DR1)], findings: [DR1] }
-const silent = (lost: number): Told => ({ ...CALM, state: 'degraded', degraded: [`n2 lost ${lost} of 10 probes`] })
-const words = (announcer: Announcer, told: Told, at: number) =>
+const broken: AnnouncedState = {
+  ...CALM,
+  state: 'not ready',
+  ready: false,
+  reasons: [sentenceOf(DR1)],
+  findings: [DR1],
+}
+const silent = (lost: number): AnnouncedState => ({
+  ...CALM,
+  state: 'degraded',
+  degraded: [`n2 lost ${lost} of 10 probes`],
+})
+const words = (announcer: Announcer, told: AnnouncedState, at: number) =>
   announcer.next(told, at).map(({ type, reason, message }) => [type, reason, message].join(' '))
 
 describe('what a node announces to the cluster', () => {

@@ -3,12 +3,12 @@ import assert from 'node:assert/strict'
 import { leftOut, routesOf } from '../../cli/connectivity/cases.ts'
 import type { Result } from '../../cli/connectivity/connectivity.ts'
 import { dnsAnswer, dnsQuestion } from '../../cli/connectivity/dns.ts'
-import type { EndFacts, Place } from '../../cli/connectivity/end.ts'
+import type { EndFacts, TestEnd } from '../../cli/connectivity/end.ts'
 import { junitText } from '../../cli/connectivity/junit.ts'
 import { parseIp } from '../../lib/text/ip.ts'
 
 function endOf(n: number): EndFacts {
-  const place = (ip: string): Place => ({ v4: { ip: parseIp(ip), tcp: 1, udp: 2 } })
+  const place = (ip: string): TestEnd => ({ v4: { ip: parseIp(ip), tcp: 1, udp: 2 } })
   return {
     network: 'cbr0',
     mtu: 1450,
@@ -58,7 +58,7 @@ describe('routesOf()', () => {
 describe('leftOut()', () => {
   it('SCTP is tested only between nodes whose pods answer it, and the other nodes are named', () => {
     const newer = (end: EndFacts): EndFacts => {
-      const sctp = (place: Place): Place => (place.v4 ? { v4: { ...place.v4, sctp: 7070 } } : {})
+      const sctp = (place: TestEnd): TestEnd => (place.v4 ? { v4: { ...place.v4, sctp: 7070 } } : {})
       return {
         ...end,
         places: { ...end.places, 'pod 1': sctp(end.places['pod 1']), 'pod 2': sctp(end.places['pod 2']) },

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { putOf, sentences } from '../../agent/kernel/batch.ts'
-import { diff, face, type Known, knownOf, looks, textOf } from '../../agent/kernel/diff.ts'
+import { diff, face, type KernelObjects, knownOf, looks, textOf } from '../../agent/kernel/diff.ts'
 import { bridgeEvent, type Event, ipEvent } from '../../agent/kernel/events.ts'
 import { KernelState, KINDS } from '../../agent/kernel/memory.ts'
 import { isOwnId, settleIds, throughNexthop } from '../../agent/kernel/nexthops.ts'
@@ -317,7 +317,7 @@ describe('sentences()', () => {
   })
 })
 
-function apply(known: Known, { add, change, drop }: ReturnType<typeof diff>): string[] {
+function apply(known: KernelObjects, { add, change, drop }: ReturnType<typeof diff>): string[] {
   const now = new Map(known)
   for (const one of drop) assert.ok(now.delete(face(one).key))
   for (const one of [...add, ...change.map(({ want }) => want)]) now.set(face(one).key, face(one))

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { gzipSync } from 'node:zlib'
 import type { Finding, Peer } from '../../agent/state/status.ts'
 import { readSummary, summaryFromStatus } from '../../cli/fleet/answer.ts'
-import { badPairs, type Fleet, judge, type Known } from '../../cli/fleet/fleet.ts'
+import { badPairs, type Fleet, judge, type KnownAgent } from '../../cli/fleet/fleet.ts'
 import { replyOf } from '../../cli/fleet/port-forward.ts'
 import { cluster, knownOf, type Member, silent } from '../support/fleet.ts'
 import { generator } from '../support/random.ts'
@@ -26,8 +26,8 @@ describe('a fleet is judged', () => {
         member.source.set({ peers, degraded: ['some peers do not answer'] })
     }
   }
-  const known = (failures: Readonly<Record<string, Known['failure']>> = {}) =>
-    members.map((member): Known => knownOf(member, NOW, failures[member.name]))
+  const known = (failures: Readonly<Record<string, KnownAgent['failure']>> = {}) =>
+    members.map((member): KnownAgent => knownOf(member, NOW, failures[member.name]))
   const zoneOf = (name: string) => members.find((one) => one.name === name)?.zone
 
   it('all are well: one short sentence', () => {
@@ -175,9 +175,9 @@ describe('a fleet is judged', () => {
     const [first, second, third] = members as [Member, Member, Member]
     const liar = (name: string, as: string) => {
       const one = knownOf(third, NOW)
-      return { ...one, name, summary: { ...(one.summary as object), node: as, state: 'not ready' } } as Known
+      return { ...one, name, summary: { ...(one.summary as object), node: as, state: 'not ready' } } as KnownAgent
     }
-    const dead: Known = { name: second.name, failure: { why: 'no answer', since: NOW } }
+    const dead: KnownAgent = { name: second.name, failure: { why: 'no answer', since: NOW } }
     const names = ({ nodes }: Fleet) => nodes.map(({ name, state }) => `${name} ${state}`).sort()
     assert.deepEqual(names(judge([liar('node-9', first.name), knownOf(first, NOW)], NOW)), [
       'node-1 ready',

@@ -1,6 +1,6 @@
 // Tests agent/page and agent/state: what the page computes without a browser.
 import assert from 'node:assert/strict'
-import { HOME, hashOf, type Place, placeOf } from '../../agent/page/address.ts'
+import { HOME, hashOf, type PageAddress, placeOf } from '../../agent/page/address.ts'
 import { AGES, type Fields, readFilter } from '../../agent/page/filter.ts'
 import { cellAt, gridLayout, neighbour } from '../../agent/page/grid-layout.ts'
 import { layout } from '../../agent/page/layout.ts'
@@ -218,7 +218,7 @@ describe('the order of peers', () => {
 
 describe('the address of the page', () => {
   it('says all that the page shows, and an address gives the same page', () => {
-    const places: Partial<Place>[] = [
+    const places: Partial<PageAddress>[] = [
       {},
       { view: 'peers' },
       { view: 'peers', item: 'node-5' },

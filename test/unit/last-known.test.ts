@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import type { Lease } from '../../agent/lease/lease.ts'
 import { formatNetworkConf, parseNetworkConf } from '../../agent/lease/network-configuration.ts'
 import { conditionOf, initialState } from '../../agent/state/condition.ts'
-import { type Known, openCheckpoint, readCheckpoint, whyUncertain } from '../../agent/store/last-known.ts'
+import { type LastKnown, openCheckpoint, readCheckpoint, whyUncertain } from '../../agent/store/last-known.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 import { draft } from '../support/suites/leases.ts'
 
@@ -22,7 +22,7 @@ describe('what was known of the network last', () => {
   })
   afterEach(() => rmSync(dir, { recursive: true, force: true }))
   const place = () => ({ path: join(dir, 'network.json'), node: 'n0', store: 'etcd http://a /net' })
-  const known = (count: number): Omit<Known, 'at'> => ({
+  const known = (count: number): Omit<LastKnown, 'at'> => ({
     conf: CONF,
     lease: { ...lease(0), expires: Date.now() + HOUR },
     leases: Array.from({ length: count }, (_, i) => lease(i)),
@@ -33,7 +33,7 @@ describe('what was known of the network last', () => {
     const all = known(3)
     checkpoint.save(all)
     checkpoint.flush()
-    const { at, ...found } = readCheckpoint(place()) as Known
+    const { at, ...found } = readCheckpoint(place()) as LastKnown
     assert.deepEqual(found, all)
     assert.ok(Math.abs(Date.now() - at) < 60_000)
     assert.equal(readCheckpoint({ ...place(), node: 'n1' }), undefined)

@@ -1,7 +1,7 @@
 // Tests agent/state/{rows,messages,patches,recorder,happenings,past}.
 import assert from 'node:assert/strict'
 import { encodeKey } from '../../agent/lease/lease.ts'
-import { type Known, known, type Patch, patched, type Whole } from '../../agent/state/messages.ts'
+import { known, type Patch, patched, type ReaderState, type Whole } from '../../agent/state/messages.ts'
 import { byteOf, msOf, Past } from '../../agent/state/past.ts'
 import { Patches } from '../../agent/state/patches.ts'
 import { Recorder } from '../../agent/state/recorder.ts'
@@ -32,14 +32,14 @@ describe('the messages of the page', () => {
     const patches = new Patches(recorder)
     let status: Status = scripted({ peers: peers(20) }).status()
     patches.take(status)
-    let state: Known | undefined = known(JSON.parse(patches.whole().data) as Whole)
+    let state: ReaderState | undefined = known(JSON.parse(patches.whole().data) as Whole)
     let sent = 0
     for (let i = 0; i < 10_000; i++) {
       status = another(status, random)
       const message = patches.take(status)
       if (!message) continue
       sent++
-      state = patched(state as Known, JSON.parse(message.data) as Patch)
+      state = patched(state as ReaderState, JSON.parse(message.data) as Patch)
       if (i % 100 !== 0) continue
       const fresh = known(JSON.parse(patches.whole().data) as Whole)
       assert.deepEqual(

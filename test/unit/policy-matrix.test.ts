@@ -10,7 +10,7 @@ import { comparisonWords } from '../../agent/policy/comparison-words.ts'
 import { cellOf, matrixOf } from '../../agent/policy/matrix.ts'
 import { groupsOf, worldOf } from '../../agent/policy/pairs.ts'
 import { compile } from '../../agent/policy/state.ts'
-import { decision, type Known } from '../../agent/policy/view.ts'
+import { decision, type PolicyKnowledge } from '../../agent/policy/view.ts'
 import { atOnce, inPieces } from '../../agent/scheduler/pieces.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import { generator } from '../support/random.ts'
@@ -71,7 +71,7 @@ describe('the policies of a node at once', () => {
 
 describe('questions about a large cluster', () => {
   // Pods of other nodes that are all alike.
-  const crowded = (count: number): Known => {
+  const crowded = (count: number): PolicyKnowledge => {
     const known = world(generator(3), 6, 0)
     const pods = new Map(known.cluster.pods)
     for (let i = 0; i < count; i++) {
@@ -267,7 +267,7 @@ describe('policies that nobody has applied', () => {
 })
 
 // The same world after `kubectl apply`.
-function applied(known: Known, { policies, clusterPolicies }: Drafts): Known {
+function applied(known: PolicyKnowledge, { policies, clusterPolicies }: Drafts): PolicyKnowledge {
   const cluster = {
     ...known.cluster,
     policies: new Map(
@@ -293,7 +293,7 @@ function has(words: string, protocol: string, port: number): boolean {
   })
 }
 
-function world(random: () => number, pods: number, policies: number): Known {
+function world(random: () => number, pods: number, policies: number): PolicyKnowledge {
   const below = (n: number) => Math.floor(random() * n)
   const pick = <T>(all: readonly T[]) => all[below(all.length)] as T
   const [namespaces, all, policed] = [new Map<string, Namespace>(), new Map<string, Pod>(), new Map<string, Policy>()]

@@ -1,11 +1,17 @@
 // Tests agent/backend.
 import assert from 'node:assert/strict'
-import { chooseUplink, overlap, type PodRoutes, type Sight, type Wish } from '../../agent/backend/uplink.ts'
+import {
+  chooseUplink,
+  overlap,
+  type PodRoutes,
+  type Sight,
+  type UplinkPreferences,
+} from '../../agent/backend/uplink.ts'
 import type { Pool } from '../../agent/lease/network-configuration.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { IfName } from '../../lib/text/values.ts'
 
-const NOTHING: Wish = { ifaces: [], patterns: [], tunnel: {}, advertise: {} }
+const NOTHING: UplinkPreferences = { ifaces: [], patterns: [], tunnel: {}, advertise: {} }
 const [FOUR, SIX, DUAL] = [{ v4: true }, { v6: true }, { v4: true, v6: true }] as const
 
 /**
@@ -75,7 +81,7 @@ const TWO = sight(
 )
 
 describe('chooseUplink()', () => {
-  const chosen = (name: string, seen: Sight, wish: Partial<Wish>, on: object, want: string) =>
+  const chosen = (name: string, seen: Sight, wish: Partial<UplinkPreferences>, on: object, want: string) =>
     it(`${name}`, () => {
       const { uplink } = chooseUplink(seen, { ...NOTHING, ...wish }, on)
       const told =
@@ -213,7 +219,7 @@ describe('chooseUplink()', () => {
   it('a point-to-point link that is asked for is chosen', () =>
     assert.equal(chooseUplink(VPN, { ...NOTHING, ifaces: ['tun0'] }, FOUR, BEFORE).uplink.name, 'tun0'))
 
-  const refused = (name: string, seen: Sight, wish: Partial<Wish>, on: object, said: RegExp) =>
+  const refused = (name: string, seen: Sight, wish: Partial<UplinkPreferences>, on: object, said: RegExp) =>
     it(`refuses ${name}`, () => assert.throws(() => chooseUplink(seen, { ...NOTHING, ...wish }, on), said))
   refused(
     'a node without a default route, naming the fix',

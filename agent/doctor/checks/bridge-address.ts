@@ -1,5 +1,5 @@
 import { contains, isSix } from '../../../lib/text/cidr.ts'
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 
 /**
  * The bridge of pods keeps the address of an earlier subnet. The plugin then refuses every pod. With `forceAddress`, as
@@ -21,7 +21,7 @@ export const check: Check = {
     const name = typeof delegate?.bridge === 'string' ? delegate.bridge : 'cni0'
     const bridge = links.find((one) => one.name === name && one.kind === 'bridge')
     const ofPods = pods.filter(({ link }) => links.find((one) => one.name === link)?.master === name)
-    return (bridge?.addresses ?? []).flatMap(({ ip, cidr, isLinkLocal }): Seen[] => {
+    return (bridge?.addresses ?? []).flatMap(({ ip, cidr, isLinkLocal }): SeenFault[] => {
       const subnet = network.subnets.find((one) => isSix(one) === isSix(ip))
       if (isLinkLocal || subnet === undefined || contains(subnet, ip)) return []
       const isForced = delegate?.forceAddress === true

@@ -1,4 +1,4 @@
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import type { Certificate } from '../facts/certificates.ts'
 import { shellWord } from '../shell.ts'
 
@@ -16,7 +16,7 @@ export const check: Check = {
   detect({ status, certificates, now }) {
     const off = Math.round((status?.store.clockOffMs ?? 0) / 1000)
     const effect = 'certificates and tokens do not count'
-    const clock: Seen = {
+    const clock: SeenFault = {
       what: `The clock of this node is ${Math.abs(off)} s ${off > 0 ? 'ahead of' : 'behind'} that of the API server`,
       effect,
       commands: ['timedatectl set-ntp true'],
@@ -26,7 +26,7 @@ export const check: Check = {
   },
 }
 
-function seenOf({ path, until }: Certificate, now: number): Seen {
+function seenOf({ path, until }: Certificate, now: number): SeenFault {
   const day = new Date(until).toISOString()
   const what = `The certificate in ${path} ${until < now ? 'ended' : 'ends'} at ${day}`
   const effect = 'the API server and etcd then refuse this node'

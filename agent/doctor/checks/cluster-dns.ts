@@ -1,4 +1,4 @@
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import type { Resolver } from '../facts/resolver.ts'
 import { dnsOf } from '../facts/services.ts'
 import { shellWord } from '../shell.ts'
@@ -14,7 +14,7 @@ export const check: Check = {
   detect({ services, resolver }) {
     const dns = dnsOf(services ?? [])
     const isReady = dns?.ports.some(({ endpoints }) => endpoints.some(({ leftOut }) => leftOut === undefined)) ?? true
-    const seen: Seen[] =
+    const seen: SeenFault[] =
       dns === undefined || isReady
         ? []
         : [
@@ -28,7 +28,7 @@ export const check: Check = {
   },
 }
 
-function loopOf(resolver: Resolver | undefined): Seen[] {
+function loopOf(resolver: Resolver | undefined): SeenFault[] {
   const own = resolver?.servers.find((ip) => /^(127\.|::1$)/.test(ip))
   if (resolver === undefined || own === undefined) return []
   const { path, kubelet } = resolver

@@ -2,7 +2,7 @@ import { isSix } from '../../../lib/text/cidr.ts'
 import { type Cidr, parseCidr, split } from '../../../lib/text/ip.ts'
 import { both } from '../../lease/families.ts'
 import { nameOf } from '../../state/reachability.ts'
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import type { Facts } from '../facts/facts.ts'
 import type { Route, Rule } from '../facts/routes.ts'
 
@@ -27,10 +27,10 @@ export const check: Check = {
 
 type Target = { readonly peer: Parameters<typeof nameOf>[0]; readonly subnet: Cidr }
 
-function inMain({ routes }: Facts, targets: readonly Target[]): Seen[] {
+function inMain({ routes }: Facts, targets: readonly Target[]): SeenFault[] {
   const main = routes.filter(({ table, type }) => table === 'main' && type !== 'unreachable')
   const byFirst = new Map(targets.map((one) => [split(one.subnet).first, one] as const))
-  return main.flatMap((route): Seen[] => {
+  return main.flatMap((route): SeenFault[] => {
     const { length } = split(route.dst)
     const target = byFirst.get(split(route.dst).first) ?? targets.find(({ subnet }) => isWithin(route.dst, subnet))
     if (!target || !isWithin(route.dst, target.subnet) || length <= split(target.subnet).length) return []
@@ -39,9 +39,9 @@ function inMain({ routes }: Facts, targets: readonly Target[]): Seen[] {
   })
 }
 
-function beforeMain({ rules, routes }: Facts, targets: readonly Target[]): Seen[] {
+function beforeMain({ rules, routes }: Facts, targets: readonly Target[]): SeenFault[] {
   const early = rules.filter(({ priority, table, text }) => isForAll(text) && priority < MAIN && table !== 'local')
-  return early.flatMap((rule): Seen[] => {
+  return early.flatMap((rule): SeenFault[] => {
     const ofTable = routes.filter(
       ({ table, family, type }) => table === rule.table && family === rule.family && type !== 'throw',
     )
@@ -74,7 +74,7 @@ function addRule(subnet: Cidr, { family, priority }: Rule): string {
   return `ip -${family} rule add to ${subnet} lookup main priority ${Math.max(1, priority - 1)}`
 }
 
-function seenOf({ peer, subnet }: Target, dev: string, how: string, commands: string[]): Seen {
+function seenOf({ peer, subnet }: Target, dev: string, how: string, commands: string[]): SeenFault {
   const by = dev === '' ? '' : ` by ${dev}`
   const what = `Packets to ${subnet} of ${nameOf(peer)} leave${by}: ${how}`
   return { what, effect: 'its pods are not reached', commands }

@@ -1,4 +1,4 @@
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 
 /** A file system that plugins or the agent write to takes no file: it is full, read-only, or broken. */
 export const check: Check = {
@@ -7,7 +7,7 @@ export const check: Check = {
   severity: 'error',
   inAgent: 'node',
   detect({ disks }) {
-    return disks.flatMap(({ path, of, mount, refusal }): Seen[] => {
+    return disks.flatMap(({ path, of, mount, refusal }): SeenFault[] => {
       if (refusal === undefined) return []
       const { why, command } = WHY[refusal] ?? { why: 'fails', command: `findmnt ${mount}` }
       const what = `Cannot write to ${path}, because the file system ${mount} ${why} (${refusal})`

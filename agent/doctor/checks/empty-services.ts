@@ -1,5 +1,5 @@
 import { firstOf } from '../../../lib/text/listing.ts'
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import { dnsOf } from '../facts/services.ts'
 import { shellWord } from '../shell.ts'
 
@@ -19,7 +19,7 @@ export const check: Check = {
     const names = empty.map(({ namespace, name }) => `${namespace}/${name}`)
     const [first] = empty
     const has = names.length === 1 ? 'Service %s has' : 'Services %s have'
-    const none: Seen[] = first
+    const none: SeenFault[] = first
       ? [
           {
             what: `The ${has.replace('%s', firstOf(names, NAMED))} no endpoints, because no pod matches`,
@@ -30,7 +30,7 @@ export const check: Check = {
           },
         ]
       : []
-    const silent = unheard.map(({ service, address }): Seen => {
+    const silent = unheard.map(({ service, address }): SeenFault => {
       const [namespace = '', name = ''] = service.split('/')
       return {
         what: `The Service ${service} leads to ${address}, and nobody listens there`,

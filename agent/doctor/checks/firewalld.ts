@@ -1,4 +1,4 @@
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import { rulesIn } from '../facts/ruleset.ts'
 import { drops } from '../forward-chains.ts'
 import { FIREWALLD, tunnelled } from '../managed-firewalls.ts'
@@ -23,7 +23,7 @@ export const check: Check = {
     const forwarded = packetsOf(facts).filter(isRejected('forward'))
     const [closed] = tunnelled(facts).filter(isRejected('input'))
     const rejected = forwarded.map(
-      ({ from, to }): Seen => ({
+      ({ from, to }): SeenFault => ({
         what: `firewalld rejects packets from ${from} to ${to}: no zone that lets them pass has ${to}`,
         effect: 'pods do not reach pods of other nodes',
         commands: [`firewall-cmd --permanent --zone=trusted --add-source=${to}`, RELOAD],

@@ -1,4 +1,4 @@
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import { isOurs, rulesIn } from '../facts/ruleset.ts'
 import { translates } from '../forward-chains.ts'
 import { packetsOf } from '../packets.ts'
@@ -12,7 +12,7 @@ export const check: Check = {
   detect(facts) {
     const { chains } = facts.ruleset
     const packets = packetsOf(facts)
-    return chains.flatMap((chain): Seen[] => {
+    return chains.flatMap((chain): SeenFault[] => {
       if (chain.hook !== 'postrouting' || chain.type !== 'nat' || isOurs(chain)) return []
       const packet = packets.find((one) => translates(chain, one, rulesIn(chains, chain)))
       if (packet === undefined) return []

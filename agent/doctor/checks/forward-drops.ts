@@ -1,5 +1,5 @@
 import { isSix } from '../../../lib/text/cidr.ts'
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import { type Chain, isOurs, rulesIn } from '../facts/ruleset.ts'
 import { drops, type Forwarded } from '../forward-chains.ts'
 import { FIREWALLD, isUfw } from '../managed-firewalls.ts'
@@ -18,14 +18,14 @@ export const check: Check = {
     const { chains } = facts.ruleset
     const packets = packetsOf(facts)
     const arrivals = arrivalsOf(facts)
-    return chains.flatMap((chain): Seen[] => {
+    return chains.flatMap((chain): SeenFault[] => {
       if (chain.hook !== 'forward' || chain.type !== 'filter' || isOurs(chain)) return []
       // Each has a check of its own, with its own commands.
       if (chain.table === FIREWALLD || isUfw(chains, chain)) return []
       const name = `${chain.family} ${chain.table} ${chain.name}`
       const because = chain.policy === 'drop' ? ', whose policy is drop,' : ''
       const isDropped = (packet: Forwarded) => drops(chain, packet, rulesIn(chains, chain))
-      const seen = (packet: Forwarded, effect: string): Seen => ({
+      const seen = (packet: Forwarded, effect: string): SeenFault => ({
         what: `The chain ${name}${because} of another program drops packets from ${packet.from} to ${packet.to}`,
         effect,
         commands: commandsOf(chain, packet),

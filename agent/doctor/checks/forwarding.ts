@@ -1,6 +1,6 @@
 import { sysctlName } from '../../../lib/os/sysctls.ts'
 import { contains, isSix } from '../../../lib/text/cidr.ts'
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import type { Facts } from '../facts/facts.ts'
 import { entrancesOf } from '../facts/pods.ts'
 
@@ -18,7 +18,7 @@ export const check: Check = {
   detect(facts) {
     const { sysctl, network, pods } = facts
     const addresses = [...(network?.subnets ?? []), ...pods.flatMap(({ ips }) => ips)]
-    const found = ([4, 6] as const).flatMap((family): Seen[] => {
+    const found = ([4, 6] as const).flatMap((family): SeenFault[] => {
       const isUsed = addresses.some((one) => isSix(one) === (family === 6))
       const hasPods = pods.some(({ ips }) => ips.some((one) => isSix(one) === (family === 6)))
       // The agent leaves forwarding of IPv6 to the first pod, because it changes how the node takes advertisements.
@@ -38,7 +38,7 @@ export const check: Check = {
   },
 }
 
-function closedLinks({ sysctl, network, agent, links, pods }: Facts): Seen[] {
+function closedLinks({ sysctl, network, agent, links, pods }: Facts): SeenFault[] {
   const uplink = agent?.uplink?.name
   const isOfNetwork = ({ master, addresses }: Facts['links'][number]) =>
     master === undefined && addresses.some(({ ip }) => network?.networks.some((one) => contains(one, ip)))

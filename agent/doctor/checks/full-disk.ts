@@ -1,4 +1,4 @@
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 
 /** The least free space, in bytes and in files, that calls of plugins need for a while. */
 const [BYTES, FILES] = [1024 * 1024, 100]
@@ -11,7 +11,7 @@ export const check: Check = {
   dependsOn: ['DR37'],
   inAgent: 'part',
   detect({ disks }) {
-    return disks.flatMap(({ path, of, mount, freeBytes, freeFiles }): Seen[] => {
+    return disks.flatMap(({ path, of, mount, freeBytes, freeFiles }): SeenFault[] => {
       if (freeBytes >= BYTES && (freeFiles === undefined || freeFiles >= FILES)) return []
       const rest = freeBytes < BYTES ? `${Math.floor(freeBytes / 1024)} kB` : `${freeFiles} files`
       const effect = of === 'plugins' ? 'soon no pod can be attached' : 'soon the agent does not keep its state'

@@ -1,4 +1,4 @@
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /** The part of a pool that may be taken. */
@@ -10,7 +10,7 @@ export const check: Check = {
   title: 'pool of addresses is nearly full',
   severity: 'warning',
   detect({ pools }) {
-    return pools.flatMap(({ network, subnets, size, taken, left }): Seen[] => {
+    return pools.flatMap(({ network, subnets, size, taken, left }): SeenFault[] => {
       const isFull = taken >= size * FULL
       if (!isFull && left === 0) return []
       const of = `${taken} of its ${size} addresses taken`

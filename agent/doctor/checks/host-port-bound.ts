@@ -1,5 +1,5 @@
 import type { ServiceView } from '../../services/view.ts'
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import type { Listening } from '../facts/listeners.ts'
 import type { HostPort } from '../facts/pods.ts'
 
@@ -13,7 +13,7 @@ export const check: Check = {
   severity: 'error',
   detect({ pods, listeners, services }) {
     return pods.flatMap(({ container, ips, hostPorts }) =>
-      hostPorts.flatMap((mapped): Seen[] => {
+      hostPorts.flatMap((mapped): SeenFault[] => {
         const pod = `container ${container} (${ips.join(', ')})`
         const place = `${mapped.protocol.toUpperCase()} port ${mapped.port} of this node`
         const service = (services ?? []).find((one) => hasNodePort(one, mapped))

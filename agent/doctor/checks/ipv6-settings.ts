@@ -1,5 +1,5 @@
 import { isSix } from '../../../lib/text/cidr.ts'
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import { bridgesOf } from '../facts/pods.ts'
 
 /**
@@ -17,7 +17,7 @@ export const check: Check = {
     const masters = bridgesOf(pods, links)
     const names = ['all', ...(uplink === undefined ? [] : [uplink]), ...masters]
     const off = names.filter((name) => sysctl(`ipv6/conf/${name}/disable_ipv6`) === '1')
-    const disabled = off.map((name): Seen => {
+    const disabled = off.map((name): SeenFault => {
       const dotted = `net.ipv6.conf.${name.replaceAll('.', '/')}.disable_ipv6`
       return { what: `${dotted} is 1`, effect: 'pods have no IPv6', commands: [`sysctl -w ${dotted}=0`] }
     })

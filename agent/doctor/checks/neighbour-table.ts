@@ -1,4 +1,4 @@
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 
 const TABLES = [
   { file: 'arp_cache', family: 'ipv4' },
@@ -14,7 +14,7 @@ export const check: Check = {
   severity: 'error',
   inAgent: 'part',
   detect({ sysctl, counters, uncountedNeighbours }) {
-    return TABLES.flatMap(({ file, family }): Seen[] => {
+    return TABLES.flatMap(({ file, family }): SeenFault[] => {
       // The limit is of all namespaces together. Only the first one shows it.
       const limit = Number(sysctl(`${family}/neigh/default/gc_thresh3`) || Number.NaN)
       const all = counters.values.get(`${file}.entries`) ?? 0

@@ -1,4 +1,4 @@
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /** A file of systemd-networkd matches the links of pods. It then asks for addresses there by DHCP. */
@@ -8,7 +8,7 @@ export const check: Check = {
   severity: 'warning',
   detect({ processes, configurations, agent }) {
     if (!agent || !processes.some(({ name }) => name === 'systemd-network')) return []
-    return configurations.flatMap(({ path, text }): Seen[] => {
+    return configurations.flatMap(({ path, text }): SeenFault[] => {
       if (!path.endsWith('.network')) return []
       const [, match = ''] = /^\[Match\]\n((?:(?!\[).*\n?)*)/m.exec(text) ?? []
       const names = [...match.matchAll(/^\s*Name\s*=\s*(.+)$/gm)].flatMap(([, list = '']) => list.trim().split(/\s+/))

@@ -1,4 +1,4 @@
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 
 const DROP_IN = '/etc/systemd/networkd.conf.d/90-plumb.conf'
 const KEYS = ['ManageForeignRoutes', 'ManageForeignRoutingPolicyRules'] as const
@@ -14,7 +14,7 @@ export const check: Check = {
     const seen = KEYS.filter((key) => !isNo(lastOf(configurations, key)))
     if (seen.length === 0) return []
     const text = ['[Network]', ...KEYS.map((key) => `${key}=no`)].join('\\n')
-    const finding: Seen = {
+    const finding: SeenFault = {
       what: `systemd-networkd runs with ${seen.map((key) => `${key}=yes`).join(' and ')}`,
       effect: 'each of its restarts deletes routes of pods, until the agent puts them back',
       commands: [

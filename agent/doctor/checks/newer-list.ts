@@ -1,4 +1,4 @@
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /**
@@ -27,7 +27,7 @@ export const check: Check = {
     const [first] = files
     const { list, path } = first ?? {}
     if (!list || path === undefined) return []
-    return runtimes.flatMap(({ name, pid, version }): Seen[] => {
+    return runtimes.flatMap(({ name, pid, version }): SeenFault[] => {
       const newest = NEWEST[name]?.find(([from]) => version !== '' && compare(version, from) >= 0)?.[1]
       if (newest === undefined || compare(list.cniVersion, newest) <= 0) return []
       return [

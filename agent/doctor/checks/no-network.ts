@@ -1,4 +1,4 @@
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import { agentSetting, shellWord } from '../shell.ts'
 
 /** The runtime finds no network that it can use. kubelet then says "cni config uninitialized". */
@@ -14,7 +14,7 @@ export const check: Check = {
       const effect = 'the node says "cni config uninitialized" and starts no pod'
       return [{ what, effect, commands: agentSetting('install-cni', 'true') }]
     }
-    return files.slice(0, 1).flatMap(({ path, fault }): Seen[] => {
+    return files.slice(0, 1).flatMap(({ path, fault }): SeenFault[] => {
       if (fault === undefined) return []
       const what = `The runtime takes ${path} first, and it cannot be used (${fault})`
       return [{ what, effect: 'no pod starts', commands: [`mv ${shellWord(path)} ${shellWord(`${path}.off`)}`] }]

@@ -1,4 +1,4 @@
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 
 /** Programs that program routes and devices of pods, too, by command name. */
 const OTHERS: Readonly<Record<string, string>> = {
@@ -17,7 +17,7 @@ export const check: Check = {
   severity: 'error',
   detect({ processes, agent }) {
     if (!agent) return []
-    return processes.flatMap(({ pid, name, argv }): Seen[] => {
+    return processes.flatMap(({ pid, name, argv }): SeenFault[] => {
       const maker = OTHERS[name] ?? OTHERS[argv[0]?.split('/').at(-1) ?? '']
       if (maker === undefined) return []
       return [

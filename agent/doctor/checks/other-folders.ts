@@ -1,4 +1,4 @@
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /** The runtime takes networks or plugins from other folders. k3s, microk8s and k0s have folders of their own. */
@@ -10,12 +10,12 @@ export const check: Check = {
     const [first] = files
     if (!first?.list) return []
     const { path, list } = first
-    return runtimes.flatMap(({ name, pid, confDir, binDirs: read, networks }): Seen[] => {
+    return runtimes.flatMap(({ name, pid, confDir, binDirs: read, networks }): SeenFault[] => {
       const who = `${name} (pid ${pid})`
       const effect = `pods are not in the network ${list.name}`
       const isElsewhere = confDir !== dir && !networks.includes(list.name)
       const [bin = ''] = read
-      const folders: Seen[] = isElsewhere
+      const folders: SeenFault[] = isElsewhere
         ? [
             {
               what: `${who} takes networks from ${confDir}, and ${path} is not there`,

@@ -1,4 +1,4 @@
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /** The kernel does not make a second VXLAN device with one VNI and one port. So the agent cannot make its own. */
@@ -15,7 +15,7 @@ export const check: Check = {
         .map(([, name = '', vni]) => [name, Number(vni)]),
     )
     const isOurs = (name: string) => /^flannel(-v6)?\.\d+$/.test(name)
-    return [...wanted].flatMap(([own, vni]): Seen[] => {
+    return [...wanted].flatMap(([own, vni]): SeenFault[] => {
       if (links.some(({ name }) => name === own)) return []
       return links
         .filter(({ name, vxlan }) => !isOurs(name) && vxlan?.vni === vni)

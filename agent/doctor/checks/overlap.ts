@@ -1,6 +1,6 @@
 import { isSix, meets } from '../../../lib/text/cidr.ts'
 import { type Cidr, split } from '../../../lib/text/ip.ts'
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import type { Facts } from '../facts/facts.ts'
 import { bridgesOf } from '../facts/pods.ts'
 import { TUNNELS } from '../packets.ts'
@@ -20,7 +20,7 @@ export const check: Check = {
   detect(facts) {
     const { network } = facts
     if (!network) return []
-    return elsewhere(facts).flatMap(({ name, kind, cidr }): Seen[] => {
+    return elsewhere(facts).flatMap(({ name, kind, cidr }): SeenFault[] => {
       const ours = network.networks.find((one) => meets(one, cidr))
       if (ours === undefined) return []
       return [

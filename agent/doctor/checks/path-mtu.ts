@@ -1,5 +1,5 @@
 import { nameOf } from '../../state/reachability.ts'
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 
 /** Large packets to a peer vanish, small ones arrive: a link on the way has a smaller MTU, and nobody says so. */
 export const check: Check = {
@@ -10,7 +10,7 @@ export const check: Check = {
   detect({ status, reach, network }) {
     if (!status || !network) return []
     const narrow = status.peers.filter(({ problem, probe }) => problem === undefined && probe?.state === 'narrow')
-    return narrow.flatMap((peer): Seen[] => {
+    return narrow.flatMap((peer): SeenFault[] => {
       const { isTunnelled = true, largest } = (peer.ips.v4 === undefined ? undefined : reach.get(peer.ips.v4)) ?? {}
       if (!isTunnelled || (largest ?? 0) >= network.mtu) return []
       const limit = largest === undefined ? '' : `over ${largest} bytes `

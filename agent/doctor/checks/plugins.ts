@@ -1,5 +1,5 @@
 import type { NetworkList } from '../../../lib/runtime/network-list.ts'
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import { typesOf } from '../facts/lists.ts'
 import { shellWord } from '../shell.ts'
 
@@ -25,7 +25,7 @@ export const check: Check = {
     const what = `${which} not in ${binDirs.join(' or ')}`
     return [
       ...(missing.length > 0 ? [{ what, effect, commands: [install] }] : []),
-      ...used.flatMap(({ path, isExecutable, machine }): Seen[] => {
+      ...used.flatMap(({ path, isExecutable, machine }): SeenFault[] => {
         if (path === undefined) return []
         if (!isExecutable)
           return [{ what: `${path} is not executable`, effect, commands: [`chmod 0755 ${shellWord(path)}`] }]

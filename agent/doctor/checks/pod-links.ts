@@ -1,5 +1,5 @@
 import { isSix } from '../../../lib/text/cidr.ts'
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /** The link of a pod on the node is gone, is down, or has left its bridge. */
@@ -9,7 +9,7 @@ export const check: Check = {
   severity: 'error',
   detect({ pods, links }) {
     const byName = new Map(links.map((one) => [one.name, one]))
-    return pods.flatMap(({ container, ifname, ips, link }): Seen[] => {
+    return pods.flatMap(({ container, ifname, ips, link }): SeenFault[] => {
       if (link === undefined) return []
       const effect = `${ifname} of container ${container} (${ips.join(', ')}) has no network`
       const seen = byName.get(link)

@@ -1,5 +1,5 @@
 import { nameOf } from '../../state/reachability.ts'
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /** Two nodes have one MAC of the VXLAN device, or one WireGuard key. Cloned disks have them. */
@@ -10,7 +10,7 @@ export const check: Check = {
   detect({ status, links }) {
     if (!status) return []
     const device = links.find(({ name, kind }) => kind === 'vxlan' && name.startsWith('flannel'))?.name ?? 'flannel.1'
-    return status.peers.flatMap((peer): Seen[] => {
+    return status.peers.flatMap((peer): SeenFault[] => {
       const found = sharedIn(peer.problem ?? '')
       if (!found) return []
       const { word, value, other, isHere } = found

@@ -1,4 +1,4 @@
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import { shellWord } from '../shell.ts'
 
 /** Two nodes have one subnet of pods. The older one keeps it (agent/store/kube/node.ts, agent/backend/peers.ts). */
@@ -11,7 +11,7 @@ export const check: Check = {
     const { node, reasons, degraded, unreadableWhy = [] } = status
     const own = [...reasons, ...degraded].find((text) => OVERLAP.test(text))
     const all = [...unreadableWhy, ...(own === undefined ? [] : [{ key: node, why: own }])]
-    const seen = new Map<string, Seen>()
+    const seen = new Map<string, SeenFault>()
     for (const { key, why } of all) {
       const [, cidr, older] = OVERLAP.exec(why) ?? []
       if (cidr === undefined) continue

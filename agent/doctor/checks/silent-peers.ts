@@ -1,7 +1,7 @@
 import { andMore } from '../../../lib/text/listing.ts'
 import { nameOf } from '../../state/reachability.ts'
 import type { Status } from '../../state/status.ts'
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import type { Facts } from '../facts/facts.ts'
 
 /** The number of peers that a sentence names. */
@@ -35,7 +35,7 @@ export const check: Check = {
   },
 }
 
-function wholeNode(silent: Status['peers']): Seen {
+function wholeNode(silent: Status['peers']): SeenFault {
   const names = silent.slice(0, NAMED).map((peer) => `${nameOf(peer)} (${peer.ips.v4})`)
   const who = silent.length === 1 ? `Node ${names[0]} answers` : `Nodes ${names.join(', ')} answer`
   return {

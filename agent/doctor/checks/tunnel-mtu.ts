@@ -1,4 +1,4 @@
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 
 /** The bytes that a tunnel adds to each packet, by the family of the packets between nodes. */
 const OVERHEAD: Readonly<Record<string, { readonly v4: number; readonly v6: number }>> = {
@@ -16,7 +16,7 @@ export const check: Check = {
   detect({ agent, links }) {
     return links
       .filter(({ name, kind }) => /^flannel/.test(name) && (agent === undefined || kind === agent.backend))
-      .flatMap(({ name, mtu, kind, vxlan }): Seen[] => {
+      .flatMap(({ name, mtu, kind, vxlan }): SeenFault[] => {
         const uplink = links.find((one) => one.name === (agent?.uplink?.name ?? vxlan?.lower))
         const overhead = OVERHEAD[kind]
         if (!uplink || !overhead) return []

@@ -1,6 +1,6 @@
 import { isSix } from '../../../lib/text/cidr.ts'
 import type { Status } from '../../state/status.ts'
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import type { Facts } from '../facts/facts.ts'
 import { type Chain, rulesIn } from '../facts/ruleset.ts'
 import { drops, type Forwarded } from '../forward-chains.ts'
@@ -22,7 +22,7 @@ export const check: Check = {
       ofUfw.some((chain) => chain.hook === 'forward' && isDropped(chain, packet, chains)),
     )
     const seen = forwarded.map(
-      ({ from, to }): Seen => ({
+      ({ from, to }): SeenFault => ({
         what: `ufw drops packets from ${from} to ${to} (DEFAULT_FORWARD_POLICY="DROP")`,
         effect: 'pods do not reach pods of other nodes',
         commands: [`ufw route allow from ${from}`, `ufw route allow to ${from}`],

@@ -1,5 +1,5 @@
 import { RULE_TOOLS, type Undoer } from '../../kernel/undoer.ts'
-import type { Check, Seen } from '../check.ts'
+import type { Check, SeenFault } from '../check.ts'
 import type { Process } from '../facts/processes.ts'
 
 /** Another program undoes what the agent makes, again and again (agent/kernel/fights.ts). */
@@ -9,7 +9,7 @@ export const check: Check = {
   severity: 'error',
   detect({ status, processes }) {
     const { what = [], by } = status?.fights ?? {}
-    return what.map((sentence): Seen => {
+    return what.map((sentence): SeenFault => {
       const [, title = sentence] = SENTENCE.exec(sentence) ?? []
       const isOfRules = /nft|iptables/.test(title)
       const culprit = by && isOfRules ? culpritOf(by, processes) : undefined

@@ -13,7 +13,7 @@ import type { Pod } from './pods.ts'
 import type { Ruleset } from './ruleset.ts'
 
 /** What the agent knows already. */
-export interface Held {
+export interface AgentKnowledge {
   readonly agent: AgentFacts
   readonly pods: readonly Pod[]
   /** The chains, as they were listed after the last change. */
@@ -28,7 +28,7 @@ export interface Held {
  * The facts of a running agent: from the kernel by netlink and from /proc, without a process. A fact that needs a
  * process throws NotRead. Reads links and networks when a check asks for them.
  */
-export function factsOfAgent({ agent, pods, ruleset, lists: readLists, before }: Held): Facts {
+export function factsOfAgent({ agent, pods, ruleset, lists: readLists, before }: AgentKnowledge): Facts {
   let links: readonly Link[] | undefined
   let lists: Lists | undefined
   let counters: Counters | undefined

@@ -27,7 +27,7 @@ import { readSubnetFile } from './subnet-file.ts'
 import { readTwins } from './twins.ts'
 
 /** Where the facts are read. */
-export interface Places {
+export interface FactSources {
   readonly subnetFile: string
   readonly confDir: string
   readonly binDirs: readonly string[]
@@ -50,7 +50,7 @@ const GROWTH_MS = 1000
  * Reads the facts of this node and changes nothing. Takes about a second, because counters are read twice. Never
  * throws: a fact that cannot be read throws NotRead at its use.
  */
-export async function readFacts(places: Places, run: Run = runTool): Promise<Facts> {
+export async function readFacts(places: FactSources, run: Run = runTool): Promise<Facts> {
   const [started, first] = [performance.now(), await settled(readCounters)]
   const [journal, links, routes, rules, ruleset, agent, subnetFile, processes, legacy, configurations, listeners] =
     await Promise.all([
@@ -126,7 +126,7 @@ export async function readFacts(places: Places, run: Run = runTool): Promise<Fac
 }
 
 // Networks that cannot be read name no folders.
-function disksOf({ written }: Places, lists: PromiseSettledResult<Lists>): Disk[] {
+function disksOf({ written }: FactSources, lists: PromiseSettledResult<Lists>): Disk[] {
   const folders = foldersOfPlugins(lists.status === 'fulfilled' ? lists.value : undefined)
   return [...readDisks(folders, 'plugins'), ...readDisks(written, 'agent')]
 }
@@ -140,7 +140,7 @@ function isWithoutAgent(asked: PromiseSettledResult<Status>): boolean {
 
 // Those of the one runtime that has networks, when the usual folder has none.
 function listsOf(
-  { confDir, binDirs, isUsual }: Places,
+  { confDir, binDirs, isUsual }: FactSources,
   runtimes: PromiseSettledResult<readonly Runtime[]>,
 ): ReturnType<typeof readLists> {
   const usual = readLists(confDir, binDirs)

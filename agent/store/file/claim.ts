@@ -5,7 +5,7 @@ import { type Both, decodeKey, encodeKey, encodeValue, type Lease } from '../../
 import type { NetworkConf } from '../../lease/network-configuration.ts'
 import { choose, isAnothers, refuseNamesake, stays } from '../choose.ts'
 import type { Draft } from '../store.ts'
-import type { Files, Held, NodeRecord } from './network.ts'
+import type { Files, NodeRecord, SubnetEntry } from './network.ts'
 
 /**
  * Makes or renews the lease of a node, under the lock of the folder (see SubnetStore.claim). If a kill interrupts the
@@ -49,9 +49,9 @@ export function release(dir: string, { records }: Files, node: string, identity?
   remove(recordPath(dir, node))
 }
 
-type Holding = Held & { readonly ips?: Both<NonNullable<Lease['ips']['v4']>> | undefined }
+type Holding = SubnetEntry & { readonly ips?: Both<NonNullable<Lease['ips']['v4']>> | undefined }
 
-function holding(held: Held): Holding {
+function holding(held: SubnetEntry): Holding {
   return { ...held, ips: held.lease?.ips }
 }
 

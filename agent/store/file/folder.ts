@@ -14,7 +14,7 @@ import {
  * milliseconds since
  * 1970.
  */
-export interface Found {
+export interface FolderFile {
   readonly text: string
   readonly why?: string
   readonly writtenMs: number
@@ -26,14 +26,14 @@ export interface Found {
  */
 export class Folder<T> {
   readonly #dir: string
-  readonly #parse: (found: Found, name: string) => T
+  readonly #parse: (found: FolderFile, name: string) => T
   readonly #known = new Map<string, { readonly stamp: string; readonly value: T }>()
   #stamp = ''
   /** Number of changes seen so far. */
   version = 0
 
   /** `parse` must not throw. */
-  constructor(dir: string, parse: (found: Found, name: string) => T) {
+  constructor(dir: string, parse: (found: FolderFile, name: string) => T) {
     this.#dir = dir
     this.#parse = parse
   }
@@ -118,7 +118,7 @@ class OddFileError extends Error {
   }
 }
 
-function find(path: string, writtenMs: number): Found | undefined {
+function find(path: string, writtenMs: number): FolderFile | undefined {
   try {
     const text = read(path)
     return text === undefined ? undefined : { text, writtenMs }

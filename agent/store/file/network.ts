@@ -3,10 +3,10 @@ import type { Cidr } from '../../../lib/text/ip.ts'
 import { type Both, decodeKey, decodeLease, type Lease, type SubnetKey } from '../../lease/lease.ts'
 import { isNodeName } from '../../lease/node-name.ts'
 import type { Snapshot } from '../store.ts'
-import { Folder, type Found } from './folder.ts'
+import { Folder, type FolderFile } from './folder.ts'
 
 /** A file of `subnets/`, with the data of its record in `nodes/`. */
-export interface Held {
+export interface SubnetEntry {
   readonly key: SubnetKey
   readonly subnets: Both<Cidr>
   /** The value as text. `lease` has the decoded value. `why` is the reason when the value is unreadable. */
@@ -33,8 +33,8 @@ export interface NodeRecord {
 /** The files of a network at one moment. */
 export interface Files {
   /** Leases that have not ended. */
-  readonly held: readonly Held[]
-  readonly ended: readonly Held[]
+  readonly held: readonly SubnetEntry[]
+  readonly ended: readonly SubnetEntry[]
   readonly records: ReadonlyMap<string, NodeRecord>
   readonly strangers: Snapshot['unreadable']
 }
@@ -73,7 +73,7 @@ export class Network {
     const records = new Map<string, NodeRecord>()
     for (const [node, one] of this.nodes.entries()) if (one && isNodeName(node)) records.set(node, one)
     const owners = new Map([...records].map(([node, { subnet }]) => [subnet, node]))
-    const [held, ended, strangers]: [Held[], Held[], { key: string; why: string }[]] = [[], [], []]
+    const [held, ended, strangers]: [SubnetEntry[], SubnetEntry[], { key: string; why: string }[]] = [[], [], []]
     for (const [name, { subnets, ...one }] of this.subnets.entries()) {
       const node = owners.get(name)
       if (!subnets) {
@@ -101,9 +101,9 @@ export function snapshotOf({ held, strangers }: Files): Snapshot {
   return { leases, unreadable: [...unreadable, ...strangers] }
 }
 
-type LeaseFile = Pick<Held, 'text' | 'lease' | 'why' | 'writtenMs'> & { readonly subnets?: Both<Cidr> }
+type LeaseFile = Pick<SubnetEntry, 'text' | 'lease' | 'why' | 'writtenMs'> & { readonly subnets?: Both<Cidr> }
 
-function lease({ text, why, writtenMs }: Found, name: string): LeaseFile {
+function lease({ text, why, writtenMs }: FolderFile, name: string): LeaseFile {
   let subnets: Both<Cidr> | undefined
   try {
     subnets = decodeKey(name)
@@ -116,7 +116,7 @@ function lease({ text, why, writtenMs }: Found, name: string): LeaseFile {
 }
 
 // A record that is unreadable counts as absent. Its node then gets its lease back by its addresses.
-function record({ text }: Found): NodeRecord | undefined {
+function record({ text }: FolderFile): NodeRecord | undefined {
   try {
     const { subnet, identity, expires, reserved } = JSON.parse(text)
     if (typeof subnet !== 'string') return undefined

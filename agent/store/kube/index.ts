@@ -4,7 +4,7 @@ import { log } from '../../../lib/os/log.ts'
 import { readText } from '../../../lib/os/reading.ts'
 import { shown, ValueError } from '../../../lib/text/errors.ts'
 import { type Cidr, type Ip, parseIp } from '../../../lib/text/ip.ts'
-import { accessOf, type Wish } from '../../cluster/access.ts'
+import { type ApiSettings, accessOf } from '../../cluster/access.ts'
 import { Api } from '../../cluster/api.ts'
 import { PATIENCE } from '../../cluster/collection.ts'
 import { type Reader, SharedCollection } from '../../cluster/shared-collection.ts'
@@ -31,7 +31,7 @@ import {
 } from './node.ts'
 
 /** The options of the store. */
-export interface Options extends Wish {
+export interface Options extends ApiSettings {
   /** This node's name in the cluster. */
   readonly node: string
   /** The path of net-conf.json, which a ConfigMap provides. It is read again for each request. */

@@ -1,5 +1,5 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { HOME, hashOf, type Place, type View } from '../../../agent/page/address.ts'
+import { HOME, hashOf, type PageAddress, type View } from '../../../agent/page/address.ts'
 import { Card, Command, clock, Name } from '../../../agent/page/common.tsx'
 import { type Go, useNow, usePlace } from '../../../agent/page/hooks.ts'
 import { useKeys } from '../../../agent/page/keys.ts'
@@ -33,7 +33,7 @@ const STATES: readonly NodeState[] = ['not ready', 'dead', 'degraded', 'ready']
 /** What the views need. `now` is by the browser's clock. */
 interface Props {
   fleet: Fleet
-  place: Place
+  place: PageAddress
   go: Go
   now: number
 }
@@ -114,7 +114,7 @@ function Body(props: Props) {
 
 function Overview({ fleet }: Props) {
   const { findings, dead, lost, counts, versions, zones } = fleet
-  const link = (place: Partial<Place>) => hashOf({ ...HOME, ...place })
+  const link = (place: Partial<PageAddress>) => hashOf({ ...HOME, ...place })
   return (
     <>
       {findings.length + dead.length + lost.length > 0 && (

@@ -5,7 +5,7 @@
 // biome-ignore-all lint/a11y/noAriaHiddenOnFocusable: a canvas without tabindex has no focus.
 
 import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
-import type { Place } from '../../../agent/page/address.ts'
+import type { PageAddress } from '../../../agent/page/address.ts'
 import { Card, Command, Name } from '../../../agent/page/common.tsx'
 import { type Go, useTheme, useWidth } from '../../../agent/page/hooks.ts'
 import { roundTrip, SIGNS } from '../../../agent/page/peer-fields.ts'
@@ -23,7 +23,7 @@ const ROOM = 11
 
 interface Props {
   fleet: Fleet
-  place: Place
+  place: PageAddress
   go: Go
 }
 
