@@ -253,7 +253,7 @@ async function status(given: Given, network: string): Promise<Said> {
 }
 
 async function explain(given: Given, network: string, netns: string | undefined, load: Io['plugin']): Promise<Said> {
-  const [{ EXAMPLE, explainAdd, explainDel }, { textOf }] = await Promise.all([
+  const [{ EXAMPLE, explainAdd, explainDel }, { explainedText: textOf }] = await Promise.all([
     import('./explain/index.ts'),
     import('./explain/text.ts'),
   ])

@@ -6,7 +6,7 @@ import { Unreachable } from '../lib/os/ask.ts'
 import { remove } from '../lib/os/files.ts'
 import { listFiles, readText } from '../lib/os/reading.ts'
 import { askDaemon, leaseName, leasesOf, SOCKET, type Wants } from '../lib/pools/dhcp.ts'
-import { letGo } from '../lib/pools/dhcp-release.ts'
+import { releaseLease } from '../lib/pools/dhcp-release.ts'
 import { readLeaseFile } from '../lib/pools/lease-file.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
 import { common, field } from '../lib/text/shape.ts'
@@ -189,6 +189,6 @@ function agree({ ips = [] }: Result, previous: Result, { ifname, containerId }: 
 async function withoutDaemon(path: string): Promise<void> {
   // A file that is no valid lease is only removed. Its server takes the address back when the lease ends.
   const lease = readLeaseFile(readText(path))
-  if (lease) await letGo(lease)
+  if (lease) await releaseLease(lease)
   remove(path)
 }

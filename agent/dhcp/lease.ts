@@ -4,7 +4,7 @@ import { fs } from '../../lib/os/fs.ts'
 import { log, warn } from '../../lib/os/log.ts'
 import { ethernetIn, openWire, setLink } from '../../lib/os/packets.ts'
 import type { LeaseFile, Wants } from '../../lib/pools/dhcp.ts'
-import { letGo } from '../../lib/pools/dhcp-release.ts'
+import { releaseLease } from '../../lib/pools/dhcp-release.ts'
 import { CniError, CODE } from '../../lib/text/errors.ts'
 import type { Owner } from '../../lib/text/owner.ts'
 import type { Mac, NetnsPath } from '../../lib/text/values.ts'
@@ -80,7 +80,7 @@ export class Lease {
       lease.#save()
     } catch (cause) {
       lease.#end.abort(cause)
-      await letGo({ ...lease.held, netns: lease.#ns, release: lease.#releases() })
+      await releaseLease({ ...lease.held, netns: lease.#ns, release: lease.#releases() })
       throw signal.aborted ? signal.reason : cause
     } finally {
       signal.removeEventListener('abort', abort)
@@ -123,7 +123,7 @@ export class Lease {
   /** Releases the leases and removes the file. */
   async release(): Promise<void> {
     this.stop()
-    if (this.lost === undefined) await letGo({ ...this.held, netns: this.#ns, release: this.#releases() })
+    if (this.lost === undefined) await releaseLease({ ...this.held, netns: this.#ns, release: this.#releases() })
     remove(this.held.path)
   }
 

@@ -43,7 +43,7 @@ export function face(resource: Resource): Entry {
  * The text for comparison. For a link it holds the fields that link events tell, and for a WireGuard device or peer
  * what the kernel never changes by itself. For other kinds it is the line that makes the resource.
  */
-export function textOf(resource: Resource): string {
+export function resourceText(resource: Resource): string {
   if (resource.kind === 'link') {
     const { up, mtu, mac, ipip } = resource
     return `${up ? 'up' : 'down'} mtu ${mtu} ${mac ?? ipip?.local}`
@@ -55,7 +55,7 @@ export function textOf(resource: Resource): string {
 
 /** The text of a known object. It is empty for an odd object. */
 export function looks({ resource, odd }: Entry): string {
-  return odd ? '' : textOf(resource)
+  return odd ? '' : resourceText(resource)
 }
 
 /** Indexes the found objects by key. */
@@ -67,7 +67,7 @@ export function knownOf(found: readonly ListedResource[]): KernelObjects {
     // Two lists may show the same object, or one slot may hold two different objects. Different objects in one slot
     // match no wanted resource.
     const same = known.get(key)
-    known.set(key, odd || (same && looks(same) !== textOf(resource)) ? { ...entry, odd: true } : entry)
+    known.set(key, odd || (same && looks(same) !== resourceText(resource)) ? { ...entry, odd: true } : entry)
   }
   return known
 }
@@ -76,7 +76,7 @@ export function knownOf(found: readonly ListedResource[]): KernelObjects {
 export function isOther(want: Resource, { resource: have, odd }: Entry): boolean {
   if (want.kind === 'link') return (link.change?.(want, have as Link) ?? []).length > 0
   if (want.kind === 'wgpeer' && have.kind === 'wgpeer') return !isSamePeer(want, have)
-  return odd === true || (have !== want && textOf(have) !== textOf(want))
+  return odd === true || (have !== want && resourceText(have) !== resourceText(want))
 }
 
 function whole(want: readonly Resource[], known: KernelObjects): Difference {

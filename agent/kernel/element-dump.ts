@@ -1,4 +1,4 @@
-import { attributesOf, textOf } from '../../lib/os/netlink-attributes.ts'
+import { attributesOf, attributeText } from '../../lib/os/netlink-attributes.ts'
 import { NLM_F_DUMP, request } from '../../lib/os/rtnetlink.ts'
 import { netlink } from '../../lib/os/sockets.ts'
 import { latin1, verdict } from './element-bytes.ts'
@@ -59,5 +59,5 @@ function textOfData(data: DataView | undefined): string {
   const nested = parts.get(DATA_VERDICT)
   if (!nested) return ''
   const one = attributesOf(nested)
-  return verdict(one.get(VERDICT_CODE)?.getInt32(0) ?? 0, textOf(one.get(VERDICT_CHAIN)))
+  return verdict(one.get(VERDICT_CODE)?.getInt32(0) ?? 0, attributeText(one.get(VERDICT_CHAIN)))
 }

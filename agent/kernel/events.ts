@@ -2,7 +2,7 @@ import { routeOf } from '../../lib/state/kinds/route.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import { type Cidr, type Ip, parseCidr } from '../../lib/text/ip.ts'
 import type { IfName, Mac } from '../../lib/text/values.ts'
-import { face, textOf } from './diff.ts'
+import { face, resourceText } from './diff.ts'
 
 /**
  * The monitor commands. `-o` prints each event on one line. `-rcvbuf` asks for 16 MiB, and the kernel grants at most
@@ -57,7 +57,7 @@ const OWN_TYPES = ['blackhole', 'unreachable']
 const ADDRESS = /^(\d{1,3}(\.\d{1,3}){3}|[\da-f]*:[\da-f.:]*:[\da-f.:]*)(\/\d{1,3})?$/
 
 function event(resource: Resource, gone: boolean, odd: boolean): Event {
-  const [{ key }, text] = [face(resource), textOf(resource)]
+  const [{ key }, text] = [face(resource), resourceText(resource)]
   return { kind: resource.kind, key, gone, text: odd ? '' : text, resource }
 }
 

@@ -1,6 +1,6 @@
 import { closeSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { attributesOf, textOf } from '../../lib/os/netlink-attributes.ts'
+import { attributesOf, attributeText } from '../../lib/os/netlink-attributes.ts'
 import { listen } from '../../lib/os/sockets.ts'
 import { tidy } from '../node/garbage.ts'
 import type { Program } from './undoer.ts'
@@ -73,15 +73,15 @@ export function readChanges(
     if (made && type === ((SUBSYSTEM << 8) | NEW_GENERATION) && size >= HEADERS) {
       const told = attributesOf(new DataView(piece.buffer, piece.byteOffset + at, size), HEADERS)
       const pid = told.get(PROCESS)
-      if (pid?.byteLength === 4) made({ pid: pid.getUint32(0), name: textOf(told.get(PROCESS_NAME)) })
+      if (pid?.byteLength === 4) made({ pid: pid.getUint32(0), name: attributeText(told.get(PROCESS_NAME)) })
     }
     const object = type >> 8 === SUBSYSTEM ? OBJECTS[type & 0xff] : undefined
     if (object === undefined || size < HEADERS) continue
     const attributes = attributesOf(new DataView(piece.buffer, piece.byteOffset + at, size), HEADERS)
     const { what, gone } = object
     const family = FAMILIES[view.getUint8(at + NLMSG_HEADER)]
-    const table = textOf(attributes.get(TABLE_NAME))
-    const chain = object.chain === undefined ? {} : { chain: textOf(attributes.get(object.chain)) }
+    const table = attributeText(attributes.get(TABLE_NAME))
+    const chain = object.chain === undefined ? {} : { chain: attributeText(attributes.get(object.chain)) }
     heard({ family, table, what, ...chain, gone })
   }
   return at >= piece.length

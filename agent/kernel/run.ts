@@ -1,5 +1,5 @@
 import { closeSync } from 'node:fs'
-import { locate, textOf } from '../../lib/os/exec.ts'
+import { contentOf, locate } from '../../lib/os/exec.ts'
 import { memory } from '../../lib/os/libc.ts'
 import { isLink } from '../../lib/os/link-state.ts'
 import { chainUses, isThere, ruleCounts, setNames } from '../../lib/os/nftables.ts'
@@ -68,7 +68,7 @@ async function tool(argv: readonly string[], stdin: string): Promise<Output> {
     const status = await child.exited
     if (child.signalCode === 'SIGKILL' && performance.now() - started >= LIMIT_MS)
       throw new ExecError(argv, undefined, `was killed after ${LIMIT_MS / 1000} s`)
-    return { status: child.signalCode === null ? status : -1, stdout: textOf(stdout), stderr: textOf(stderr) }
+    return { status: child.signalCode === null ? status : -1, stdout: contentOf(stdout), stderr: contentOf(stderr) }
   } finally {
     for (const fd of files) closeSync(fd)
   }

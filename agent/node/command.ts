@@ -1,5 +1,5 @@
 import { closeSync, fstatSync } from 'node:fs'
-import { textOf } from '../../lib/os/exec.ts'
+import { contentOf } from '../../lib/os/exec.ts'
 import { memory } from '../../lib/os/libc.ts'
 import { shown } from '../../lib/text/errors.ts'
 
@@ -49,7 +49,7 @@ export async function runCommand(
     // A group of its own, so that the programs that it started can be ended with it.
     const child = Bun.spawn([file, ...args], { stdin, stdout: out, stderr: out, env, detached: true, argv0: name })
     const why = await ended(child, out, limitMs, signal)
-    const output = textOf(out).trim()
+    const output = contentOf(out).trim()
     return why === undefined ? { output } : { output, failure: why }
   } catch (cause) {
     return { output: '', failure: `it cannot be started: ${(cause as Error).message}` }

@@ -29,7 +29,7 @@ export function peerFields(now: () => number): Fields<Row> {
       units: AGES,
       of: ({ since }) => (since === undefined ? undefined : (now() - since) / 1000),
     },
-    text: { kind: 'text', of: textOf },
+    text: { kind: 'text', of: fieldText },
   }
 }
 
@@ -41,7 +41,7 @@ export function lossOf({ sent, lost = 0 }: Row): number | undefined {
 const texts = new WeakMap<Row, string>()
 
 /** All words of a peer, in small letters. */
-export function textOf(row: Row): string {
+export function fieldText(row: Row): string {
   const known = texts.get(row)
   if (known !== undefined) return known
   const { node, v4, v6, ip4, ip6, backend, zone, version } = row

@@ -10,6 +10,7 @@ import type { Go } from './hooks.ts'
 import { MOST_CARDS } from './layout.ts'
 import { Peer } from './peer.tsx'
 import {
+  fieldText,
   GROUPS,
   lossOf,
   named,
@@ -18,7 +19,6 @@ import {
   peerFields,
   roundTrip,
   SIGNS,
-  textOf,
   usualGroup,
 } from './peer-fields.ts'
 import { type Column, Table } from './table.tsx'
@@ -86,7 +86,7 @@ export function Peers({ known, place, go, now }: ViewProps) {
         keyOf={rowName}
         isBad={isBad}
         fields={fields}
-        textOf={textOf}
+        textOf={fieldText}
         example="state:bad zone:b rtt>5 !node-7"
         orderOf={orderOf}
         sortable={Object.keys(ORDERS)}

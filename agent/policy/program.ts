@@ -5,7 +5,7 @@ import type { PolicyState } from './state.ts'
 import { fixed, NAME, SHAPES, TABLE, type TableOptions } from './table.ts'
 
 /** The lines of all items and elements of a state, for a whole table. */
-export function textOf({ elements, items }: PolicyState): string[] {
+export function tableText({ elements, items }: PolicyState): string[] {
   const lines = items.anew()
   for (const set of elements.names()) {
     const all = [...elements.wanted(set)].map(([key, value]) => (value === '' ? key : `${key} : ${value}`))

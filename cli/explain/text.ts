@@ -9,7 +9,7 @@ const COLUMN = 64
  * Formats an explanation for people. Each command is followed by its lines of input, with comments. `rules` shows the
  * rule files of lib/nft in full.
  */
-export function textOf(
+export function explainedText(
   { command, network, containerId, ifname, netns, notes, plugins, result }: Explanation,
   rules: boolean,
 ): string {

@@ -2,7 +2,7 @@
 // (k8s.io/kubelet/pkg/cri/streaming/portforward). It has two channels per port, data and error. The first message of
 // each has the port, in two bytes.
 import type { Api } from '../../agent/cluster/api.ts'
-import { longestOf, type Reply, textOf, tooLong } from './target.ts'
+import { bodyText, longestOf, type Reply, tooLong } from './target.ts'
 
 /** A port of a pod. */
 export interface PodPort {
@@ -111,7 +111,7 @@ export function replyOf(bytes: Uint8Array, longest: number): Reply | undefined {
 }
 
 function bodyOf(bytes: Uint8Array, { status, start, length, encoding }: Head, longest: number): Reply {
-  return { status, body: textOf(bytes.subarray(start, start + length), encoding, longest) }
+  return { status, body: bodyText(bytes.subarray(start, start + length), encoding, longest) }
 }
 
 function headOf(bytes: Uint8Array, longest: number): Head | undefined {

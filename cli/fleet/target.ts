@@ -89,7 +89,7 @@ async function askByHttp(url: string, token: string | undefined, signal: AbortSi
     // Bun decompresses without a limit, and writes of what it cannot decompress to stderr.
     const answer = await fetch(url, { signal, redirect: 'manual', headers, decompress: false })
     const bytes = await bytesOf(answer, longest)
-    return { status: answer.status, body: textOf(bytes, answer.headers.get('content-encoding'), longest) }
+    return { status: answer.status, body: bodyText(bytes, answer.headers.get('content-encoding'), longest) }
   } catch (cause) {
     if (signal.aborted) throw cause
     const { code = '', message } = cause as Error & { readonly code?: string }
@@ -119,7 +119,7 @@ export function tooLong(longest: number): Error {
 }
 
 /** The text of a body by its `Content-Encoding`. Throws Error when it cannot be decompressed, and when it is too long. */
-export function textOf(body: Uint8Array, encoding: string | null | undefined, longest: number): string {
+export function bodyText(body: Uint8Array, encoding: string | null | undefined, longest: number): string {
   if (!encoding) return new TextDecoder().decode(body)
   if (encoding !== 'gzip') throw new Error(`its answer has the encoding ${shown(encoding)}: want gzip or none`)
   try {

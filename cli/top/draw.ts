@@ -1,7 +1,7 @@
 // The screen as lines of text, and what a terminal needs to get from one screen to the next. Pure.
 import { printable } from '../../lib/text/printable.ts'
 import { KEYS, placeOf, type State } from './state.ts'
-import { chosen, type Line, type Table, textOf } from './table.ts'
+import { cellText, chosen, type Line, type Table } from './table.ts'
 
 /** What is shown at one moment. */
 export interface Watched {
@@ -65,7 +65,7 @@ export function draw(state: State, watched: Watched, { columns, rows }: Size, is
   )
   const first = Math.max(0, Math.min(place - Math.floor(page / 2), lines.length - page))
   const body = lines.slice(first, first + page).map((line, i) => {
-    const text = cutTo(`${SIGNS[line.tone]} ${rowText(line.cells.map(textOf), widths)}`, columns)
+    const text = cutTo(`${SIGNS[line.tone]} ${rowText(line.cells.map(cellText), widths)}`, columns)
     return first + i === place ? `${REVERSE}${padTo(text, columns)}${RESET}` : color(line.tone, text)
   })
   const headings = table.headings.map((text, i) => (i === state.column ? `${text}${state.isDown ? '▼' : '▲'}` : text))
@@ -84,7 +84,7 @@ export function difference(before: readonly string[], after: readonly string[]):
 
 /** A table as plain text, for `--once`. */
 export function tableText(table: Table): string[][] {
-  return table.lines.map(({ tone, cells }) => [SIGNS[tone], ...cells.map(textOf)])
+  return table.lines.map(({ tone, cells }) => [SIGNS[tone], ...cells.map(cellText)])
 }
 
 function headOf({ title, sentence, at }: Watched, columns: number): string[] {
@@ -130,7 +130,7 @@ function scrolled(lines: readonly string[], scroll: number, room: number): reado
 
 function widthsOf({ headings }: Table, lines: readonly Line[], columns: number): number[] {
   const widths = headings.map((heading, i) => {
-    const texts = lines.map(({ cells }) => Bun.stringWidth(textOf(cells[i])))
+    const texts = lines.map(({ cells }) => Bun.stringWidth(cellText(cells[i])))
     const isLast = i === headings.length - 1
     // One more for the sign of a sorted column.
     const widest = texts.reduce((most, width) => Math.max(most, width), heading.length + 1)

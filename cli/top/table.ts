@@ -34,7 +34,7 @@ export interface Choice {
 const collator = new Intl.Collator('en', { numeric: true })
 
 /** The text of a cell, without control characters: names come from other programs. */
-export function textOf(cell: Cell | undefined): string {
+export function cellText(cell: Cell | undefined): string {
   return printable(typeof cell === 'object' ? cell.text : (cell ?? ''))
 }
 
@@ -58,7 +58,7 @@ function hasWord(headings: readonly string[], { cells }: Line, word: string): bo
   const column = headings.findIndex((heading) => heading.toLowerCase() === name)
   const texts = column < 0 ? cells : [cells[column]]
   return texts.some((cell) =>
-    textOf(cell)
+    cellText(cell)
       .toLowerCase()
       .includes(column < 0 ? word : wanted),
   )

@@ -12,7 +12,7 @@ export function hold(elements: readonly Element[]): void {
  * Removes the notes of `hold`. Returns the elements that another attachment still holds, or has in its entry. The caller
  * must keep them.
  */
-export function letGo(elements: readonly Element[]): Element[] {
+export function releaseElements(elements: readonly Element[]): Element[] {
   const needed = ofTwins(elements)
   return elements.filter((element) => {
     if (element.part === undefined) return needed.has(nameOf(element))

@@ -1,6 +1,6 @@
 // This folder has the nftables rules of plumb (the .nft files) and the code that loads them and changes their elements.
 // Begin with sets.nft and the other .nft files. Then read `applyElements` below.
-import { heldSets, hold, isHeld, letGo, partsWith } from '../journal/elements.ts'
+import { heldSets, hold, isHeld, partsWith, releaseElements } from '../journal/elements.ts'
 import { entries, isThere, partsOf, readPart } from '../journal/journal.ts'
 import { following, holds } from '../journal/ports.ts'
 import { NFT } from '../os/batch-tools.ts'
@@ -24,7 +24,7 @@ import {
   type Section,
   sectionOf,
   sectionsOf,
-  textOf,
+  sectionText,
 } from './ruleset.ts'
 
 type Send = (lines: readonly string[]) => Promise<Output>
@@ -121,7 +121,7 @@ export function loading(
     ...staleChains.map((name) => `delete chain inet plumb ${name}`),
     ...staleMarks.map((name) => `delete set inet plumb ${name}`),
     SETS,
-    ...sections.map(textOf),
+    ...sections.map(sectionText),
     ...sections.map((section) => `add set inet plumb ${markOf(section)} { type mark; }`),
     ...addingTo(sections, linesOf(resources)),
     ...largest(resources.filter(isElement).filter(isPair)),
@@ -204,7 +204,7 @@ function firstOf<T>(all: readonly T[], keyOf: (one: T) => string): T[] {
 // the element is added again.
 async function removeElements(steps: Batch['steps'], run: Run, send: Send): Promise<void> {
   const all = steps.map(({ resource }) => resource).filter(isElement)
-  const kept: readonly Resource[] = letGo(all)
+  const kept: readonly Resource[] = releaseElements(all)
   const going = steps.filter(({ resource }) => !kept.includes(resource))
   // Without the table there is nothing to remove. Then nft is not started, because it may not work on this node.
   if (going.length === 0 || run.hasTable?.() === false) return

@@ -48,7 +48,7 @@ const FIREWALL: readonly string[] = ['pods4', 'pods6', 'admin4', 'admin6', 'isol
  * The text of a section, with the bits of the packet mark for this node. Throws ValueError when the file with the bits
  * cannot be read.
  */
-export function textOf(section: Section): string {
+export function sectionText(section: Section): string {
   const text = TEXTS[section]
   if (section === 'masquerade' || section === 'gateways') return text
   const part = section === 'ports' ? 'hostPorts' : 'firewall'
@@ -62,7 +62,7 @@ export function textOf(section: Section): string {
  * other bits, give another name.
  */
 export function markOf(section: Section): string {
-  return `rules_${section}_${digest(SETS + textOf(section)).slice(0, 16)}`
+  return `rules_${section}_${digest(SETS + sectionText(section)).slice(0, 16)}`
 }
 
 /** Whether a set is a mark of a loaded section, of this version or another. */

@@ -161,7 +161,7 @@ function collect({ pid, stdout, stderr, ending, ended }: Working, argv: readonly
     const started = performance.now()
     const status = wait(pid, limitOf(argv), ending)
     if (status === undefined) throw killed(pid, argv, started)
-    return { status, stdout: textOf(stdout), stderr: stderr < 0 ? '' : textOf(stderr) }
+    return { status, stdout: contentOf(stdout), stderr: stderr < 0 ? '' : contentOf(stderr) }
   } finally {
     ended()
     ending?.close()
@@ -215,6 +215,6 @@ function written(fd: number, bytes: Uint8Array, from: number): number {
 }
 
 /** The whole content of a file, whatever its current offset is. */
-export function textOf(fd: number): string {
+export function contentOf(fd: number): string {
   return fs.readAllSync(fd, 0, fs.endSync(fd) + 1)
 }

@@ -1,6 +1,6 @@
 import type { Netns } from '../text/values.ts'
 import type { Sign } from './libc.ts'
-import { attributesOf, numberOf, textOf } from './netlink-attributes.ts'
+import { attributesOf, attributeText, numberOf } from './netlink-attributes.ts'
 import { inside } from './netns.ts'
 import { type Listener, listen } from './sockets.ts'
 
@@ -84,7 +84,7 @@ function removal(input: string): ((message: DataView) => boolean) | undefined {
     // When a bridge loses a port, it sends a similar message with the family AF_BRIDGE.
     if (message.getUint16(MESSAGE_TYPE, true) !== RTM_DELLINK || message.getUint8(FAMILY) !== AF_UNSPEC) return false
     const attributes = attributesOf(message, ATTRIBUTES)
-    if (numberOf(attributes.get(IFLA_GROUP)) === Number(group)) names.delete(textOf(attributes.get(IFLA_IFNAME)))
+    if (numberOf(attributes.get(IFLA_GROUP)) === Number(group)) names.delete(attributeText(attributes.get(IFLA_IFNAME)))
     return names.size === 0
   }
 }

@@ -2,7 +2,7 @@ import type { Settings } from '../state/kinds/setting.ts'
 import { BRIDGE_ALIAS } from '../text/owner.ts'
 import type { IfName, Mac, Netns } from '../text/values.ts'
 import { sleep } from './door.ts'
-import { attributesOf, numberOf, textOf } from './netlink-attributes.ts'
+import { attributesOf, attributeText, numberOf } from './netlink-attributes.ts'
 import { inside } from './netns.ts'
 import { readText } from './reading.ts'
 import { type Answer, type Attribute, askRoute, NLM_F_DUMP } from './rtnetlink.ts'
@@ -127,7 +127,7 @@ export function floatingMac(bridge: IfName): Mac | undefined {
 function read({ body, attributes }: Answer): LinkFacts {
   const info = attributes.get(IFLA_LINKINFO)
   const inner = info ? attributesOf(info) : undefined
-  const kind = textOf(inner?.get(IFLA_INFO_KIND))
+  const kind = attributeText(inner?.get(IFLA_INFO_KIND))
   const data = kind === 'vrf' ? inner?.get(IFLA_INFO_DATA) : undefined
   const slave = inner?.get(IFLA_INFO_SLAVE_DATA)
   const port = slave && attributesOf(slave)
@@ -136,9 +136,9 @@ function read({ body, attributes }: Answer): LinkFacts {
   const permanent = macOf(attributes.get(IFLA_PERM_ADDRESS))
   return {
     index: body.getInt32(IFI_INDEX, true),
-    name: textOf(attributes.get(IFLA_IFNAME)) as IfName,
+    name: attributeText(attributes.get(IFLA_IFNAME)) as IfName,
     kind,
-    alias: textOf(attributes.get(IFLA_IFALIAS)),
+    alias: attributeText(attributes.get(IFLA_IFALIAS)),
     isUp: (flags & IFF_UP) !== 0,
     isEthernet: body.getUint16(IFI_TYPE, true) === ARPHRD_ETHER,
     ...(permanent && { permanent }),

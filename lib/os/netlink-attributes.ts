@@ -19,7 +19,7 @@ export function attributesOf(message: DataView, from = 0): Attributes {
 }
 
 /** The text of an attribute, without the NUL at its end. Empty when there is no attribute. */
-export function textOf(attribute: DataView | undefined): string {
+export function attributeText(attribute: DataView | undefined): string {
   if (!attribute) return ''
   const text = new TextDecoder().decode(new Uint8Array(attribute.buffer, attribute.byteOffset, attribute.byteLength))
   const end = text.indexOf('\0')

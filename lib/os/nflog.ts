@@ -1,5 +1,5 @@
 import { NoAnswer } from './netlink-answer.ts'
-import { attributesOf, textOf } from './netlink-attributes.ts'
+import { attributesOf, attributeText } from './netlink-attributes.ts'
 import { type Listener, subscribe } from './sockets.ts'
 
 // Constants of linux/netlink.h, linux/netfilter/nfnetlink.h and linux/netfilter/nfnetlink_log.h.
@@ -46,7 +46,7 @@ export function loggedIn(piece: Uint8Array): Logged[] {
     if (view.getUint16(at + 4, true) !== ULOG_PACKET || size < HEADERS) continue
     const attributes = attributesOf(new DataView(piece.buffer, piece.byteOffset + at, size), HEADERS)
     const packet = attributes.get(PAYLOAD)
-    if (packet) found.push({ prefix: textOf(attributes.get(PREFIX)), packet })
+    if (packet) found.push({ prefix: attributeText(attributes.get(PREFIX)), packet })
   }
   return found
 }

@@ -1,4 +1,4 @@
-import { attributesOf, numberOf, textOf } from './netlink-attributes.ts'
+import { attributesOf, attributeText, numberOf } from './netlink-attributes.ts'
 
 // The kernel's messages about packets with `nftrace` (linux/netfilter/nf_tables.h, enum nft_trace_attributes).
 const TRACE = (10 << 8) | 17
@@ -57,12 +57,12 @@ export function tracedIn(message: DataView): Traced | undefined {
   return {
     id: numberOf(attributes.get(ID)) ?? 0,
     family: FAMILIES[message.getUint8(NLMSG_HEADER)] ?? '',
-    table: textOf(attributes.get(TABLE)),
-    chain: textOf(attributes.get(CHAIN)),
+    table: attributeText(attributes.get(TABLE)),
+    chain: attributeText(attributes.get(CHAIN)),
     kind: KINDS[number(TYPE) ?? 0] ?? '',
     verdict: VERDICTS[code] ?? String(code),
     ...(handle !== undefined && { handle }),
-    ...(target && { target: textOf(target) }),
+    ...(target && { target: attributeText(target) }),
     ...(iif !== undefined && { iif }),
     ...(oif !== undefined && { oif }),
     ...(network && { network }),

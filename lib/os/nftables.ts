@@ -1,5 +1,5 @@
 import { bytes } from './libc.ts'
-import { attributesOf, textOf } from './netlink-attributes.ts'
+import { attributesOf, attributeText } from './netlink-attributes.ts'
 import { NLM_F_DUMP, request } from './rtnetlink.ts'
 import { netlink } from './sockets.ts'
 
@@ -168,7 +168,7 @@ function asking(
 
 // Searches single attributes, because most attributes of a rule are not needed.
 function text(message: DataView, type: number): string {
-  return textOf(attribute(message, type))
+  return attributeText(attribute(message, type))
 }
 
 function attribute(message: DataView, type: number): DataView | undefined {

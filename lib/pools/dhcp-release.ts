@@ -12,7 +12,7 @@ const [MESSAGE_AT, SERVER_AT, SERVER_PORT] = [28, 16, 67]
  * interface. When that is gone, an IPv4 packet goes by the node's own routes. Never throws, because the server takes
  * the lease back by itself when the lease ends.
  */
-export async function letGo({
+export async function releaseLease({
   netns,
   index,
   owner: { ifname, containerId },

@@ -29,7 +29,7 @@ import { hasLostPorts, joinLostPorts } from './lost-ports.ts'
 import { removeFormerOwner } from './orphans.ts'
 import type { Delegate } from './pool.ts'
 import { poolOf, remove, unlessGone } from './removal.ts'
-import { hold, letGo } from './shared-links.ts'
+import { hold, leaveSharedLinks } from './shared-links.ts'
 
 /** A parsed ADD. Its configuration is valid. */
 interface Request<C extends NetConf> {
@@ -234,7 +234,7 @@ async function undo<C extends NetConf>({ call, plugin, pool }: Request<C>, made:
   const own = ours ? ownIn(plugin.unwire(at), io.run) : []
   if (own.length > 0) await apply({ put: [], drop: own }, io.run).catch(unlessGone(own))
   if (lost) throw lost
-  if (made.holds) await letGo(at, io.run)
+  if (made.holds) await leaveSharedLinks(at, io.run)
   if (kept) throw kept
   if (made.addresses && !isFirst) await pool?.del()
   if (made.noted) close(at)

@@ -28,7 +28,7 @@ import type { NetnsPath } from '../text/values.ts'
 import { givingBack } from '../wiring/host-device.ts'
 import { dropNoted } from './journal-parts.ts'
 import { noted, ownIn } from './link.ts'
-import { letGo } from './shared-links.ts'
+import { leaveSharedLinks } from './shared-links.ts'
 
 /**
  * Removes the objects and journal entries of orphaned attachments, in all networks and for all plugins. An attachment
@@ -114,7 +114,7 @@ export async function removeNoted({ owner, parts: { [LINK]: link } }: Entry, run
   await apply({ put: [], drop }, run)
   const others = parts(owner).flatMap(([part]) => (part === partName(LINK, owner) ? [] : [part]))
   await dropNoted(others, run)
-  await letGo(owner, run)
+  await leaveSharedLinks(owner, run)
 }
 
 function parts(owner: Owner): ReturnType<typeof partsOf> {

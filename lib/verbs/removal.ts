@@ -16,7 +16,7 @@ import { forDel, readConf, throwAll, validAttachments } from './call.ts'
 import { dropForeignParts, dropOthers, dropParts, together } from './fused.ts'
 import { linkOf, noted, removeLink } from './link.ts'
 import { type Delegate, delegate } from './pool.ts'
-import { letGo, letGoBut } from './shared-links.ts'
+import { leaveSharedLinks, leaveSharedLinksBut } from './shared-links.ts'
 
 /** DEL of an interface plugin. It succeeds also when objects or the namespace are missing (CNI spec 1.1.0 DEL). */
 export async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {
@@ -67,7 +67,7 @@ export async function remove<C extends NetConf>(
   if (conf) await dropForeignParts(plugin, conf, call, parts)
   if (conf && !isNoted && (isForeign || parts.length === 0) && own.every((resource) => already.includes(resource)))
     await plugin.unwireForeign?.(conf, call.at, call.io.run)
-  await letGo(call.at, call.io.run)
+  await leaveSharedLinks(call.at, call.io.run)
   if (!pool?.byLink) await pool?.del()
   if (failed.length > 0) throw failed[0]
   close(call.at)
@@ -110,7 +110,7 @@ async function removeBut(valid: readonly Owner[], { at, io }: Call): Promise<voi
   const stale = (await aliased(aliasPrefix(at.network), io.run)).filter((link) => !keep.has(link.alias as string))
   for (const link of stale) beginRemoval(ownerOf(link.alias as string, at.network))
   await apply({ put: [], drop: stale }, io.run)
-  await letGoBut(at.network, valid, io.run)
+  await leaveSharedLinksBut(at.network, valid, io.run)
 }
 
 /**

@@ -29,12 +29,12 @@ export function hold(link: IfName, owner: Owner): boolean {
  * Writes to the journal that an attachment no longer needs its shared links. Removes a link that no other attachment
  * needs. Starts no process when there is none.
  */
-export async function letGo(owner: Owner, run: Run): Promise<void> {
+export async function leaveSharedLinks(owner: Owner, run: Run): Promise<void> {
   await forsake((part) => part === partName(LINK, owner), run)
 }
 
 /** The same for all attachments of a network except the given ones (GC). */
-export async function letGoBut(network: NetworkName, owners: readonly Owner[], run: Run): Promise<void> {
+export async function leaveSharedLinksBut(network: NetworkName, owners: readonly Owner[], run: Run): Promise<void> {
   const keep = new Set(owners.map((owner) => partName(LINK, owner)))
   await forsake((part) => part.startsWith(`${LINK}:${brief(network)}:`) && !keep.has(part), run)
 }

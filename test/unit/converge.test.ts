@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { putOf, sentences } from '../../agent/kernel/batch.ts'
-import { diff, face, type KernelObjects, knownOf, looks, textOf } from '../../agent/kernel/diff.ts'
+import { diff, face, type KernelObjects, knownOf, looks, resourceText } from '../../agent/kernel/diff.ts'
 import { bridgeEvent, type Event, ipEvent } from '../../agent/kernel/events.ts'
 import { KernelState, KINDS } from '../../agent/kernel/memory.ts'
 import { isOwnId, settleIds, throughNexthop } from '../../agent/kernel/nexthops.ts'
@@ -325,7 +325,7 @@ function apply(known: KernelObjects, { add, change, drop }: ReturnType<typeof di
 }
 
 function sorted(want: readonly Resource[]): string[] {
-  return want.map(textOf).sort()
+  return want.map(resourceText).sort()
 }
 
 function told(event: Event | undefined): string | undefined {

@@ -4,7 +4,7 @@ import { HOME, hashOf, type PageAddress, placeOf } from '../../agent/page/addres
 import { AGES, type Fields, readFilter } from '../../agent/page/filter.ts'
 import { cellAt, gridLayout, neighbour } from '../../agent/page/grid-layout.ts'
 import { layout } from '../../agent/page/layout.ts'
-import { grouped, named, orderOf, peerFields, roundTrip, textOf } from '../../agent/page/peer-fields.ts'
+import { fieldText, grouped, named, orderOf, peerFields, roundTrip } from '../../agent/page/peer-fields.ts'
 import { type Row, rowOf } from '../../agent/state/rows.ts'
 import { causeOf, headline } from '../../agent/state/sentence.ts'
 import type { Peer, Status } from '../../agent/state/status.ts'
@@ -113,7 +113,7 @@ describe('the search of the page', () => {
   )
   const fields = peerFields(() => NOW)
   const found = (search: string) => {
-    const filter = readFilter(search, fields, textOf)
+    const filter = readFilter(search, fields, fieldText)
     return [all.filter(filter.matches).map(({ n }) => n), filter.mistakes] as const
   }
 
@@ -175,7 +175,7 @@ describe('the search of the page', () => {
     }))
     const search = (text: string) =>
       named(many)
-        .filter(readFilter(text, fields, textOf).matches)
+        .filter(readFilter(text, fields, fieldText).matches)
         .sort(orderOf('-rtt'))
     assert.equal(search('zone:z1 rtt>80').length, many.filter(({ zone, ms = 0 }) => zone === 'z1' && ms > 80).length)
     assert.equal(search('node-49').length, 111)

@@ -5,7 +5,7 @@ import { clusterPolicyOf } from '../../agent/cluster/cluster-policy.ts'
 import { closedPolicyOf, clusterNodeOf, namespaceOf, type Pod, podOf, policyOf } from '../../agent/cluster/objects.ts'
 import { Endpoints } from '../../agent/policy/endpoints.ts'
 import { type Flow, livesBy } from '../../agent/policy/flows.ts'
-import { textOf } from '../../agent/policy/program.ts'
+import { tableText } from '../../agent/policy/program.ts'
 import { type Cluster, compile, PolicyState } from '../../agent/policy/state.ts'
 import { contains, networkOf } from '../../lib/text/cidr.ts'
 import { parseCidr, parseIp } from '../../lib/text/ip.ts'
@@ -448,7 +448,7 @@ function compiledOf(rules: object): string[] {
 }
 
 function lines(state: PolicyState): string[] {
-  return textOf(state)
+  return tableText(state)
     .map((line) => {
       const [, head, elements, tail] = /^(add element .*? \{ )(.*)( \})$/.exec(line) ?? []
       return elements === undefined ? line : `${head}${elements.split(', ').sort().join(', ')}${tail}`

@@ -5,7 +5,7 @@ import { columnsOf, rowOf } from '../../agent/state/rows.ts'
 import { difference, draw, type Watched } from '../../cli/top/draw.ts'
 import { watchedNode } from '../../cli/top/node-view.ts'
 import { initialState, keysOf, placeOf, pressed, type State, wholeKeys } from '../../cli/top/state.ts'
-import { chosen, type Line, type Table, textOf } from '../../cli/top/table.ts'
+import { cellText, chosen, type Line, type Table } from '../../cli/top/table.ts'
 import { generator } from '../support/random.ts'
 import { peers, scripted } from '../support/scripted.ts'
 
@@ -117,7 +117,7 @@ describe('the screen of plumb top', () => {
       const screen = draw(initialState('nodes'), watched, { columns: 120, rows: 24 }, false)
       const ms = performance.now() - begun
       assert.match(watched.sentence, /from node-2 and node-3; \d+ peers, 2 with a problem$/)
-      const shown = watched.tables.nodes.lines.slice(0, 3).map(({ cells }) => textOf(cells[0]))
+      const shown = watched.tables.nodes.lines.slice(0, 3).map(({ cells }) => cellText(cells[0]))
       assert.deepEqual(shown, ['node-0', 'node-2', 'node-3'])
       assert.ok(screen.some((text) => text.includes('✕ node-2')))
       assert.ok(ms < 2000, `${ms} ms`)

@@ -3,7 +3,7 @@ import { namespaceOf, type Pod, podOf, policyOf } from '../../../agent/cluster/o
 import { commands } from '../../../agent/node/answers.ts'
 import { admissionCommands } from '../../../agent/policy/admission.ts'
 import { Endpoints } from '../../../agent/policy/endpoints.ts'
-import { textOf } from '../../../agent/policy/program.ts'
+import { tableText } from '../../../agent/policy/program.ts'
 import { compile } from '../../../agent/policy/state.ts'
 import { CniError } from '../../../lib/text/errors.ts'
 import type { Ip } from '../../../lib/text/ip.ts'
@@ -51,7 +51,7 @@ export const POLICY: readonly Target[] = [
         clusterPolicies: new Map(),
         nodes: new Map(),
       }
-      return textOf(compile(cluster, 'n')).flatMap((line) =>
+      return tableText(compile(cluster, 'n')).flatMap((line) =>
         LINES.some((one) => one.test(line)) ? [] : [`nft is told ${JSON.stringify(line.slice(0, 400))}`],
       )
     },

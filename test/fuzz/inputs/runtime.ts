@@ -1,7 +1,7 @@
 import { linkSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import type { ExplainedRun, Explanation } from '../../../cli/explain/explanation.ts'
 import { explainAdd, explainDel } from '../../../cli/explain/index.ts'
-import { textOf as told } from '../../../cli/explain/text.ts'
+import { explainedText as told } from '../../../cli/explain/text.ts'
 import { fuse } from '../../../cli/fuse.ts'
 import type { Io } from '../../../lib/cni/call.ts'
 import { type Key, listCached, readCached } from '../../../lib/runtime/cache.ts'
