@@ -489,7 +489,11 @@ export class Fixture {
     // What the answering side sends on its own goes to the address that it has seen: the node's own, where the node has
     // translated.
     const isHeard = from === this.outside ? 'ip' in flow.target : isSlot(from)
-    const talksBack = protocol === 'UDP' && isHeard && isSlot(to) && told.get(to)?.backs[flow.id] !== undefined
+    // A pod may have reached the node before ADD had closed it: what runs in it did not wait for ADD. The node goes on to
+    // send to it, as it may.
+    const heardAt = told.get(to)?.backs[flow.id]
+    const talks = isSlot(to) ? heardAt !== undefined : to === this.node && heardAt?.includes(`${back} `) === true
+    const talksBack = protocol === 'UDP' && isHeard && talks
     const byServer = talksBack && this.#expected.allows(to, back, 'UDP', sport)
     const began = new Set<Began>(before)
     if (began.has('none') && byClient) began.add('client')

@@ -238,26 +238,27 @@ const against: Letter = (fixture, random) => {
   }
 }
 
-// A NetworkPolicy for one end of a flow that allows the other end by its labels, and nobody else.
+// A NetworkPolicy for one end of a flow that allows the other end by its labels, in both directions, and nobody else.
 const only: Letter = (fixture, random) => {
   const pick = pickOf(random)
-  const one = pick(fixture.flows)
-  const to = one && fixture.endOf(one)
-  if (!to || !isSlot(to) || !isSlot(one.from)) return undefined
-  const [own, other, type] = pick([
-    [to, one.from, 'Ingress'],
-    [one.from, to, 'Egress'],
-  ] as const)
+  const pairs = fixture.flows.flatMap((flow) => {
+    const to = fixture.endOf(flow)
+    return to && isSlot(to) && isSlot(flow.from) && to !== flow.from ? [{ flow, ends: [flow.from, to] as const }] : []
+  })
+  const pair = pick(pairs)
+  if (!pair) return undefined
+  const [own, other] = random(2) === 0 ? pair.ends : [pair.ends[1], pair.ends[0]]
   if (!other.labels) return undefined
-  const peer = { namespaceSelector: {}, podSelector: { matchLabels: { tier: other.labels['tier'] } } }
+  const peers = [{ namespaceSelector: {}, podSelector: { matchLabels: { tier: other.labels['tier'] } } }]
   const spec = {
     podSelector: { matchLabels: { app: own.name } },
-    policyTypes: [type],
-    ...(type === 'Ingress' ? { ingress: [{ from: [peer] }] } : { egress: [{ to: [peer] }] }),
+    policyTypes: ['Ingress', 'Egress'],
+    ingress: [{ from: peers }],
+    egress: [{ to: peers }],
   }
   const metadata = { namespace: own.namespace, name: 'only' }
   return {
-    text: `NetworkPolicy ${Object.values(metadata).join('/')} for ${one.id}: ${JSON.stringify(spec)}`,
+    text: `NetworkPolicy ${Object.values(metadata).join('/')} for ${pair.flow.id}: ${JSON.stringify(spec)}`,
     isStrict: fixture.isBlind,
     work: () => fixture.world.put('NetworkPolicy', metadata, { spec }),
   }
