@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import type { Ip } from '../../../lib/text/ip.ts'
-import { namespaceAt, plugin, type Row } from '../../support/harness.ts'
+import { namespaceAt, plugin, type Row, until } from '../../support/harness.ts'
 import type { Agent, Node } from '../../support/nodes.ts'
 import { type RawFrame, TAGGED } from '../../support/raw-frames.ts'
 import type { Probe } from './end.ts'
@@ -209,9 +209,20 @@ export class Fixture {
     this.#agent = undefined
   }
 
-  /** What another program does to the node's rules, and the agent repairs. */
+  /**
+   * What another program does to the node's rules, and the agent repairs. It ends when the tables are back: an agent that
+   * is killed before leaves a node without rules.
+   */
   async nft(command: string): Promise<void> {
+    const shown = async () => (await this.#node.ns.exec(['nft', '-t', 'list', 'ruleset'])).stdout
+    const tables = (text: string): readonly string[] => text.match(/^table .*plumb.* \{$/gm) ?? []
+    const before = tables(await shown())
     await this.#node.ns.exec(['nft', command])
+    const isBack = async () => {
+      const text = await shown()
+      return before.every((one) => tables(text).includes(one)) && !/flags dormant|policy drop/.test(text)
+    }
+    await until(isBack, LATE_MS)
     // Without any rule that needs connections the kernel follows none, and translates no address: a connection whose
     // addresses are translated is reset.
     if (command === 'flush ruleset') for (const one of this.#flows) if (one.protocol === 'TCP') one.whole = undefined
