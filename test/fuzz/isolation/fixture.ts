@@ -214,13 +214,16 @@ export class Fixture {
    * is killed before leaves a node without rules.
    */
   async nft(command: string): Promise<void> {
-    const shown = async () => (await this.#node.ns.exec(['nft', '-t', 'list', 'ruleset'])).stdout
-    const tables = (text: string): readonly string[] => text.match(/^table .*plumb.* \{$/gm) ?? []
-    const before = tables(await shown())
+    const shown = async () => {
+      const { stdout } = await this.#node.ns.exec(['nft', '-t', 'list', 'ruleset'])
+      const own = stdout.split(/^}\n/m).filter((text) => /^table \w+ plumb_(policy|guard) /.test(text))
+      return new Map(own.map((text) => [text.split('\n', 1)[0], !/flags dormant|policy drop/.test(text)]))
+    }
+    const before = await shown()
     await this.#node.ns.exec(['nft', command])
     const isBack = async () => {
-      const text = await shown()
-      return before.every((one) => tables(text).includes(one)) && !/flags dormant|policy drop/.test(text)
+      const now = await shown()
+      return [...before.keys()].every((table) => now.get(table) === true)
     }
     await until(isBack, LATE_MS)
     // Without any rule that needs connections the kernel follows none, and translates no address: a connection whose
