@@ -515,7 +515,7 @@ export class Fixture {
     if (byClient) began.delete('none')
     this.#conversations.set(key, began)
     // Only between two pods are both directions one connection. Elsewhere the addresses differ.
-    if (!(isSlot(from) && 'ip' in flow.target)) {
+    if (!(isSlot(from) && isSlot(to) && 'ip' in flow.target)) {
       if (byClient) return 'passes'
       return byServer && !(before.size === 1 && before.has('client')) ? 'either' : 'silent'
     }
