@@ -209,6 +209,13 @@ export class Fixture {
     this.#agent = undefined
   }
 
+  /** Waits until the agent has as many policies of the cluster as the API has told it of. */
+  async learned(): Promise<void> {
+    if (this.isBlind) return
+    const count = ofKind(this.world.known(), 'ClusterNetworkPolicy').length
+    await until(async () => (await this.#agent?.status())?.policy?.clusterPolicies === count, LATE_MS)
+  }
+
   /**
    * What another program does to the node's rules, and the agent repairs. It ends when the tables are back: an agent that
    * is killed before leaves a node without rules.

@@ -353,7 +353,11 @@ const serve: Letter = (fixture, random) => {
   return {
     text: `the API serves ClusterNetworkPolicy as ${versions}`,
     isStrict: fixture.isAway || !versions.some((one) => one !== third),
-    work: () => fixture.world.serve(versions),
+    // What the agent has not read before is lost with its version.
+    async work() {
+      await fixture.learned()
+      fixture.world.serve(versions)
+    },
   }
 }
 
