@@ -253,7 +253,7 @@ async function status(given: Given, network: string): Promise<Said> {
 }
 
 async function explain(given: Given, network: string, netns: string | undefined, load: Io['plugin']): Promise<Said> {
-  const [{ EXAMPLE, explainAdd, explainDel }, { explainedText: textOf }] = await Promise.all([
+  const [{ EXAMPLE, explainAdd, explainDel }, { explainedText }] = await Promise.all([
     import('./explain/index.ts'),
     import('./explain/text.ts'),
   ])
@@ -267,7 +267,7 @@ async function explain(given: Given, network: string, netns: string | undefined,
   if (!isDel && !given.values.lenient) await refuseUnknown(list, host, load)
   const subject = { list, at, cached, isExample, host, load, answer: answerOf(given, list.cniVersion) }
   const explained = await (isDel ? explainDel(subject) : explainAdd(subject))
-  return { text: textOf(explained, rules), json: explained }
+  return { text: explainedText(explained, rules), json: explained }
 }
 
 async function list({ values }: Given, network: string): Promise<Said> {

@@ -3,7 +3,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 
-/** What convinces in ten minutes. `.ci/run` names the folders that it leaves to `test:all`. */
+/** What every commit passes. The folders that it leaves out are those of `test:all` in `.ci/run`. */
 const GATE = [
   ['scripts/setup.ts', 'test'],
   ['test/run.ts', '--without', 'long,crash,fuzz,peers,vm'],
@@ -24,7 +24,6 @@ const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]
   chart: [['tools/k8s/build.ts', 'helm'], ['scripts/chart.ts']],
   package: [['scripts/build.ts'], ['scripts/package.ts']],
   'test:crash': [['scripts/setup.ts', 'test'], ['test/crash/index.ts']],
-  // The same, for the hand: what every commit passes.
   ok: GATE,
   test: GATE,
   'test:all': [['scripts/setup.ts', 'test'], ['scripts/peers.ts'], ['test/run.ts']],

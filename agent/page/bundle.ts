@@ -5,8 +5,9 @@ const STYLES = ['base', 'parts', 'peers', 'narrow']
 const ROOT = `${import.meta.dir}/../..`
 
 /**
- * Makes a page's files as texts. `entry` is the first file of its script, from the root of the sources. This function is a macro. Bun runs it when it builds the executable or loads a test.
- * Bun inserts the returned value, so the page's sources are not needed later. Throws Error with `bun build`'s output.
+ * Makes a page's files as texts. `entry` is the first file of its script, from the root of the sources. This function is
+ * a macro. Bun runs it when it builds the executable or loads a test. Bun inserts the returned value, so the page's
+ * sources are not needed later. Throws Error with `bun build`'s output.
  */
 export function bundle(entry: string): { html: string; js: string; css: string; icon: string } {
   const text = (name: string) => readFileSync(`${import.meta.dir}/${name}`, 'utf8')

@@ -1,5 +1,5 @@
 import { log } from '../../lib/os/log.ts'
-import { chainUses, generation, isSwitchedOff, isThere, ruleCounts } from '../../lib/os/nftables.ts'
+import { chainUses, generation, isInForce, isThere, ruleCounts } from '../../lib/os/nftables.ts'
 import { localAddresses } from '../../lib/os/routes.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { readSysctl, sysctlName, writeSysctl } from '../../lib/os/sysctls.ts'
@@ -432,7 +432,7 @@ export class ServicesPart implements Part {
 
   // What is wrong with tables and chains, by the kernel's count of rules.
   #look(): string | undefined {
-    if (!isThere('inet', TABLE) || isSwitchedOff('inet', TABLE)) return `nft table ${TABLE}`
+    if (!isInForce('inet', TABLE)) return `nft table ${TABLE}`
     if (this.#sources.isAny && !isThere('inet', SOURCES)) return `nft table ${SOURCES}`
     // Without transactions of others nobody changed them.
     if (this.#intervals !== undefined && this.#elements.mayDiffer && contentOfIntervals() !== this.#intervals)

@@ -1,4 +1,4 @@
-import { isSwitchedOff, isThere } from '../../lib/os/nftables.ts'
+import { isInForce, isThere } from '../../lib/os/nftables.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import { bits128 } from '../../lib/text/ip.ts'
@@ -81,8 +81,7 @@ export class Guard {
     }
     // Without pods there is nothing to guard.
     if (!table.isLoaded && wanted.size === 0) return []
-    const mayDiffer = table.isLoaded && elements.mayDiffer
-    const isGone = mayDiffer && (!isThere(family, GUARD) || isSwitchedOff(family, GUARD))
+    const isGone = table.isLoaded && elements.mayDiffer && !isInForce(family, GUARD)
     if (table.isLoaded && !isGone) {
       table.isLoaded = false
       const { repaired } = await elements.step(run)

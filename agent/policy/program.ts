@@ -1,4 +1,4 @@
-import { chainUses, isSwitchedOff, isThere } from '../../lib/os/nftables.ts'
+import { chainUses, isInForce } from '../../lib/os/nftables.ts'
 import type { Run } from '../../lib/os/run.ts'
 import type { Stepped } from '../kernel/elements.ts'
 import type { PolicyState } from './state.ts'
@@ -36,7 +36,7 @@ export async function update({ elements, items }: PolicyState, run: Run): Promis
  * kernel says that each chain is in use: by its rules, and by jumps from rules and elements.
  */
 export function foreign(state: PolicyState, options: TableOptions): string | undefined {
-  if (!isThere('inet', TABLE) || isSwitchedOff('inet', TABLE)) return `nft table ${TABLE}`
+  if (!isInForce('inet', TABLE)) return `nft table ${TABLE}`
   const [wanted, found] = [usesOf(state, options), chainUses('inet', TABLE)]
   for (const name of new Set([...wanted.keys(), ...found.keys()]))
     if ((wanted.get(name) ?? -1) !== (found.get(name) ?? -1)) return `nft chain ${TABLE} ${name}`

@@ -75,14 +75,14 @@ export function chainUses(family: Family, table: string): Map<string, number> {
 }
 
 /**
- * Whether another program has switched a table of plumb off: the table is dormant, or one of its base chains drops what
- * meets no rule. All of plumb's base chains accept. Asks the kernel directly like `isThere`.
+ * Whether a table of plumb is there and works as plumb made it. It does not when another program has made it dormant, or
+ * a base chain of it drop what meets no rule. All of plumb's base chains accept. Asks the kernel directly like `isThere`.
  */
-export function isSwitchedOff(family: Family, table: string): boolean {
+export function isInForce(family: Family, table: string): boolean {
+  const [found] = asking(GETTABLE, 0, family, [[TABLE_NAME, table]])
   // In network byte order.
-  for (const answer of asking(GETTABLE, 0, family, [[TABLE_NAME, table]]))
-    if (((attribute(answer, TABLE_FLAGS)?.getUint32(0) ?? 0) & DORMANT) !== 0) return true
-  return asking(GETCHAIN, NLM_F_DUMP, family, []).some(
+  if (!found || ((attribute(found, TABLE_FLAGS)?.getUint32(0) ?? 0) & DORMANT) !== 0) return false
+  return !asking(GETCHAIN, NLM_F_DUMP, family, []).some(
     (answer) => text(answer, CHAIN_TABLE) === table && attribute(answer, CHAIN_POLICY)?.getUint32(0) === NF_DROP,
   )
 }

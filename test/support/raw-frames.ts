@@ -21,11 +21,11 @@ const TYPES: Readonly<Record<string, readonly number[]>> = {
   'unknown type': [0x88, 0xb5],
 }
 
-/** Messages of neighbour discovery, by their type of ICMPv6. One that was routed has no longer the highest hop limit. */
-const DISCOVERY: Readonly<Record<string, number>> = {
-  'router advertisement': 134,
-  'neighbour advertisement': 136,
-  'routed neighbour advertisement': 136,
+/** Messages of neighbour discovery: the type of ICMPv6 and the hop limit. One that was routed has not the highest. */
+const DISCOVERY: Readonly<Record<string, { readonly type: number; readonly hops: number }>> = {
+  'router advertisement': { type: 134, hops: 255 },
+  'neighbour advertisement': { type: 136, hops: 255 },
+  'routed neighbour advertisement': { type: 136, hops: 64 },
 }
 
 export interface RawFrame {
@@ -48,8 +48,8 @@ export function sendRaw({ kind, text, mac, source, ip }: RawFrame): void {
   try {
     const discovery = DISCOVERY[kind]
     if (discovery !== undefined) {
-      const message = discoveryOf(discovery, text, wire.mac)
-      wire.send(mac as Mac, Uint8Array.from(icmpOf(source, ip, message, kind.startsWith('routed') ? 64 : 255)), 0x86dd)
+      const message = discoveryOf(discovery.type, text, wire.mac)
+      wire.send(mac as Mac, Uint8Array.from(icmpOf(source, ip, message, discovery.hops)), 0x86dd)
       return
     }
     const head: readonly number[] = HEADS[kind as keyof typeof HEADS] ?? []
