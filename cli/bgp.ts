@@ -1,5 +1,6 @@
+import type { BgpSession } from '../agent/bgp/view.ts'
 import { span } from '../agent/state/phrases.ts'
-import type { BgpSession, Status } from '../agent/state/status.ts'
+import type { Status } from '../agent/state/status.ts'
 import { ask } from './ask.ts'
 import { table } from './output.ts'
 

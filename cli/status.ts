@@ -1,6 +1,7 @@
+import type { BgpStatus } from '../agent/bgp/view.ts'
 import { durationWords, line, span, storeWords } from '../agent/state/phrases.ts'
 import { drift, total, unreachable } from '../agent/state/reachability.ts'
-import type { BgpStatus, Status, TunnelsStatus } from '../agent/state/status.ts'
+import type { Status, TunnelsStatus } from '../agent/state/status.ts'
 import { andMore, firstOf } from '../lib/text/listing.ts'
 import { ask } from './ask.ts'
 import { table } from './output.ts'

@@ -21,6 +21,9 @@ export class BirdError extends Error {
   override name = 'BirdError'
 }
 
+/** The state of a session that exchanges routes (RFC 4271). */
+export const ESTABLISHED = 'Established'
+
 /** A session as BIRD describes it. */
 export interface SessionState {
   readonly protocol: string
@@ -128,7 +131,7 @@ export function sessionsOf(lines: readonly ReplyLine[]): SessionState[] {
       const reason = more.join(' ')
       // BIRD runs in UTC.
       const at = Date.parse(`${since.replace(' ', 'T')}Z`)
-      const state = said === 'Established' && phase !== 'up' ? 'Closing' : said || 'Down'
+      const state = said === ESTABLISHED && phase !== 'up' ? 'Closing' : said || 'Down'
       found.push({ protocol, state, since: at, received: 0, sent: 0, ...(reason && { reason }) })
       continue
     }
@@ -142,7 +145,7 @@ export function sessionsOf(lines: readonly ReplyLine[]): SessionState[] {
         sent: last.sent + Number(exported),
       }
     const [, error] = /^\s*Last error:\s+(.*)$/.exec(text) ?? []
-    if (error !== undefined && last.state !== 'Established' && last.reason === undefined)
+    if (error !== undefined && last.state !== ESTABLISHED && last.reason === undefined)
       found[found.length - 1] = { ...last, reason: error }
   }
   return found

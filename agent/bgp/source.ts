@@ -3,6 +3,7 @@ import { draftOf, writeAtomic } from '../../lib/os/files.ts'
 import { readRegular, readText } from '../../lib/os/reading.ts'
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { byteLength } from '../../lib/text/values.ts'
+import { pause } from '../scheduler/pause.ts'
 import { type BgpConfiguration, parseBgp } from './configuration.ts'
 
 /** The configuration of BGP with all that it names. Two of one `id` are the same. */
@@ -14,9 +15,17 @@ export interface BgpSource {
   readonly passwords: ReadonlyMap<string, string>
 }
 
+/** The file of the configuration as it is: a configuration, or why it is none. Two of one `id` are the same. */
+export interface BgpFile {
+  readonly id: string
+  readonly source?: BgpSource
+  readonly why?: string
+}
+
 // The longest key of TCP MD5 (linux/tcp.h, TCP_MD5SIG_MAXKEYLEN).
 const LONGEST = 80
-/** The file and those of passwords are read each second. */
+/** The file and those of passwords are read each second, in milliseconds. */
+const LOOK_MS = 1000
 const MOST_BYTES = 1_048_576
 
 /**
@@ -28,6 +37,61 @@ export function readSource(file: string, before?: BgpSource): BgpSource {
   const conf = before?.text === text ? before.conf : parseBgp(file, text)
   const paths = new Set(conf.peers.flatMap(({ passwordFile }) => passwordFile ?? []))
   return sourceOf(text, conf, new Map([...paths].map((path) => [path, passwordOf(path, file)])))
+}
+
+/**
+ * Follows the file of `--bgp-config`. A file may be looked at while somebody writes it. So a change counts when the next
+ * look sees the same. `backend` is this node's, and `isByBird` says that BIRD can write its routes.
+ */
+export class BgpFileWatch {
+  readonly #path: string
+  readonly #backend: string
+  readonly #isByBird: boolean
+  /** As it counts, and as the last look saw it. */
+  #read: BgpFile
+  #last: BgpFile
+
+  constructor(path: string, backend: string, isByBird: boolean) {
+    this.#path = path
+    this.#backend = backend
+    this.#isByBird = isByBird
+    this.#read = this.#last = this.#look(undefined)
+  }
+
+  /** The file as it counts. */
+  get read(): BgpFile {
+    return this.#read
+  }
+
+  /** Looks at the file each second until the signal. Calls `changed` when another one counts. */
+  async follow(signal: AbortSignal, changed: (file: BgpFile) => void): Promise<void> {
+    for (; !signal.aborted; await pause(LOOK_MS, signal)) if (this.#isChanged()) changed(this.#read)
+  }
+
+  #isChanged(): boolean {
+    const now = this.#look(this.#read.source)
+    const isChanged = now.id !== this.#read.id && now.id === this.#last.id
+    if (isChanged) this.#read = now
+    this.#last = now
+    return isChanged
+  }
+
+  #look(before: BgpSource | undefined): BgpFile {
+    try {
+      const source = readSource(this.#path, before)
+      this.#requireRoutes(source)
+      return { id: source.id, source }
+    } catch (cause) {
+      const { message } = cause as Error
+      return { id: message, why: message }
+    }
+  }
+
+  #requireRoutes({ conf: { programs } }: BgpSource): void {
+    if (programs === 'agent' || this.#isByBird) return
+    const why = `backend ${this.#backend} needs more than routes`
+    throw new ValueError(`Cannot use ${this.#path}: programs bird: ${why}; want backend ipip, host-gw or alloc`)
+  }
 }
 
 /** Keeps a configuration for the next start of the agent. Only root can read the file. */

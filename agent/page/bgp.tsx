@@ -1,6 +1,6 @@
+import type { BgpSession } from '../bgp/view.ts'
 import { span } from '../state/phrases.ts'
 import { collator } from '../state/reachability.ts'
-import type { BgpSession } from '../state/status.ts'
 import { Card } from './common.tsx'
 import type { Fields } from './filter.ts'
 import type { ViewProps } from './peers.tsx'

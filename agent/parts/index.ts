@@ -19,7 +19,7 @@ import { conditionOf, initialState, type NodeState, statusOf, withStep } from '.
 import type { PodView } from '../state/details.ts'
 import type { Status } from '../state/status.ts'
 import { type Snapshot, SubnetTakenError } from '../store/store.ts'
-import { BgpPart } from './bgp.ts'
+import { BgpPart, type BgpPartOptions } from './bgp.ts'
 import { keepBridgedFrames } from './bridged-frames.ts'
 import { CommandsPart } from './commands.ts'
 import type { Context } from './context.ts'
@@ -100,13 +100,7 @@ export class Parts {
     this.policy = objects && isPolicyOn ? new PolicyPart(context, objects, now, queue(), repairs) : undefined
     this.services = objects && services && new ServicesPart(context, now, objects, services, queue(), repairs)
     const { backend, options, bgp } = context
-    this.bgp =
-      bgp &&
-      new BgpPart(context, bgp, now, this.services, queue(), {
-        changed: () => this.#publish(),
-        programsChanged: () => this.peers.queue.add('programs'),
-        nodesChanged: () => this.tunnels.queue.add('BGP'),
-      })
+    this.bgp = bgp && new BgpPart(this.#bgpOptions(bgp), now, queue())
     const commands = backend.commands?.of(options)
     this.#commands = commands && new CommandsPart(context, commands, now, queue(), signal)
     this.#installation = new InstallationPart(now, queue(), () => this.#scheduler.isComplete(this.#installation), {
@@ -294,6 +288,23 @@ export class Parts {
   /** The part that has been in one step for the longest time. */
   busy(): ReturnType<Scheduler['busy']> {
     return this.#scheduler.busy()
+  }
+
+  #bgpOptions({ file, dir }: NonNullable<Context['bgp']>): BgpPartOptions {
+    const { backend, options, facts } = this.#context
+    return {
+      ...this.#context,
+      path: file,
+      dir,
+      networks: facts.networks,
+      backendType: backend.type,
+      byBird: backend.byBird?.(options),
+      services: this.services,
+      objects: this.#context.objects,
+      changed: () => this.#publish(),
+      programsChanged: () => this.peers.queue.add('programs'),
+      nodesChanged: () => this.tunnels.queue.add('BGP'),
+    }
   }
 
   // Triggers these parts even when the choice stays the same. A link that was down and is up again has lost its routes.

@@ -2,6 +2,7 @@ import type { Backend } from '../backend/backend.ts'
 import type { Probe } from '../backend/probes.ts'
 import type { Unreached } from '../backend/unreached.ts'
 import type { Choice } from '../backend/uplink.ts'
+import type { BgpStatus } from '../bgp/view.ts'
 import type { Undoer } from '../kernel/undoer.ts'
 import { isSame } from '../lease/families.ts'
 import { encodeKey, type Lease, type SubnetKey } from '../lease/lease.ts'
@@ -11,7 +12,6 @@ import type { Failure, Failures } from '../scheduler/failures.ts'
 import { whyUncertain } from '../store/last-known.ts'
 import type { Snapshot, SubnetStore } from '../store/store.ts'
 import {
-  type BgpStatus,
   BUCKETS,
   type Finding,
   type KindCount,

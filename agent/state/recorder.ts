@@ -1,5 +1,6 @@
 // Remembers what was: since when each peer is as it is, what has happened, and the values of each minute.
 import { firstOf } from '../../lib/text/listing.ts'
+import type { BgpSession } from '../bgp/view.ts'
 import { encodeKey } from '../lease/lease.ts'
 import { pause } from '../scheduler/pause.ts'
 import { type Happening, Happenings, type Report } from './happenings.ts'
@@ -8,7 +9,7 @@ import { sentenceOf } from './phrases.ts'
 import { drift, nameOf, total } from './reachability.ts'
 import { isBad, type Row, rowName, rowOf, zoneWords } from './rows.ts'
 import { causeOf } from './sentence.ts'
-import type { BgpSession, Status } from './status.ts'
+import type { Status } from './status.ts'
 
 const MINUTE_MS = 60_000
 /** Changes are recorded once a second at most, and for a thousandth of a core. */

@@ -1,5 +1,6 @@
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { Probe } from '../backend/probes.ts'
+import type { BgpStatus } from '../bgp/view.ts'
 import type { Undoer } from '../kernel/undoer.ts'
 import type { Both, Lease } from '../lease/lease.ts'
 import type { Durations } from '../scheduler/durations.ts'
@@ -72,24 +73,6 @@ export interface PolicyStatus {
   readonly steps: Durations
 }
 
-/** A session of BGP. */
-export interface BgpSession {
-  /** Another node, or a router outside of the cluster. */
-  readonly kind: 'node' | 'peer'
-  readonly name: string
-  readonly address: Ip
-  readonly asn: number
-  /** `Established`, or a state of RFC 4271 on the way there. `Unknown` while BIRD does not answer. */
-  readonly state: string
-  /** The last change of the state, in milliseconds since 1970. */
-  readonly since?: number
-  /** The prefixes that were taken, and those that were announced. */
-  readonly received: number
-  readonly sent: number
-  /** Why the session is not there, in BIRD's words. */
-  readonly reason?: string
-}
-
 /** What keeps tunnelled packets of strangers from this node. */
 export interface TunnelsStatus {
   /** The addresses from which tunnelled packets are taken, of this node and of all leases. */
@@ -103,20 +86,6 @@ export interface TunnelsStatus {
    * family at most.
    */
   readonly strangers: readonly Ip[]
-}
-
-/** BGP on this node. */
-export interface BgpStatus {
-  readonly asn: number
-  /** The process id of BIRD. Absent while it does not run. */
-  readonly pid?: number
-  /** How often BIRD was started again. */
-  readonly restarts: number
-  /** BIRD writes the routes to other nodes. Absent while the agent does. */
-  readonly programs?: 'bird'
-  /** The prefixes that this node announces. */
-  readonly announced: number
-  readonly sessions: readonly BgpSession[]
 }
 
 /** How bad a finding is. `error`: packets are lost, or pods cannot start. `warning`: they will be, or only some. */

@@ -1,16 +1,9 @@
 import { PROBE_BUCKETS, type Probe } from '../backend/probes.ts'
+import type { BgpSession } from '../bgp/view.ts'
 import type { PolicyCounts } from '../policy/counters.ts'
 import type { Durations } from '../scheduler/durations.ts'
 import { nameOf } from '../state/reachability.ts'
-import {
-  type BgpSession,
-  BUCKETS,
-  type KindCount,
-  type Peer,
-  PROGRAMMING_BUCKETS,
-  type Status,
-  SYNC_BUCKETS,
-} from '../state/status.ts'
+import { BUCKETS, type KindCount, type Peer, PROGRAMMING_BUCKETS, type Status, SYNC_BUCKETS } from '../state/status.ts'
 import { CALL_BUCKETS, type CallCount } from './calls.ts'
 import type { SpanCounts } from './otlp.ts'
 

@@ -13,7 +13,7 @@ describe('BGP: what dies', () => {
   it(
     'SIGKILL to the agent, to BIRD, and to both: no packet between pod and world is lost',
     withBgp({ count: 1, yaml: WITH_TOR, tor: torConf({ nodes: [1], routes: ['0.0.0.0/0'] }) }, async (scene) => {
-      const { agents, nodes, pods, world, routes } = scene
+      const { agents, nodes, pods, world, routes, tor } = scene
       const [node, pod] = [nodes[0], pods[0]]
       assert.ok(node && pod)
       let agent = agents[0] as (typeof agents)[0]
@@ -33,6 +33,7 @@ describe('BGP: what dies', () => {
       const announces = ({ sessions }: { sessions: readonly { sent: number }[] }) =>
         sessions.every(({ sent }) => sent > 0)
       await until(async () => announces(await established(agent)), 60_000)
+      await until(async () => !(await tor.ask('show', 'protocols', 'all')).includes('graceful restart active'), 60_000)
       assert.ok((await established(agent)).restarts >= 1)
       const second = birdPid(node) as number
       process.kill(second, 'SIGKILL')

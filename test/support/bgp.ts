@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { BgpStatus } from '../../agent/state/status.ts'
+import type { BgpStatus } from '../../agent/bgp/view.ts'
+import { readText } from '../../lib/os/reading.ts'
 import { podOn } from './flows.ts'
 import { inNamespaces, type Namespace, until } from './harness.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node, UNDERLAY } from './nodes.ts'
@@ -172,7 +173,7 @@ export function withBgp(
       } catch (cause) {
         const logs = agents.map((agent) => agent.log().slice(-1500)).join('\n---\n')
         const birds = nodes
-          .map(({ dir }) => readFileSync(join(dir, 'bird/bird.log'), 'utf8').slice(-2500))
+          .map(({ dir }) => readText(join(dir, 'bird/bird.log'))?.slice(-2500) ?? 'BIRD has no log')
           .join('\n---\n')
         const seen = await router.ask('show', 'protocols')
         throw new Error(`${(cause as Error).message}\n${seen}\n${logs}\n${birds}`, { cause })
