@@ -1,0 +1,209 @@
+// What the agent of a scenario reads: manifests, its settings, the network's configuration, and files of the node.
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { LineCounter, parseAllDocuments, parse as parseYaml } from 'yaml'
+import type { Changes } from '../../../agent/cluster/changes.ts'
+import { KINDS, type KindName } from '../../../agent/cluster/kinds.ts'
+import { openObjects } from '../../../agent/cluster/source.ts'
+import { type NetworkConf, parseNetworkConf } from '../../../agent/lease/network-configuration.ts'
+import { readSettings } from '../../../agent/settings/read.ts'
+import type { Settings } from '../../../agent/settings/settings.ts'
+import { isSix } from '../../../lib/text/cidr.ts'
+import { type Cidr, type Ip, parseCidr } from '../../../lib/text/ip.ts'
+import { readable, Wrong } from './run.ts'
+import type { Section } from './scenario.ts'
+
+/** The sections that every subject takes. A name that begins with `/` is a file of the node. */
+export const GIVEN = ['objects.yaml', 'settings.yaml', 'net-conf.json', 'then: objects.yaml', 'then: delete', '/']
+
+/** The node of the agent, where the settings name no other one. */
+const NODE = 'n1'
+/** The network of the pods, where no section has another one. */
+const NETWORK = {
+  Network: '10.244.0.0/16',
+  EnableIPv6: true,
+  IPv6Network: 'fd00:244::/48',
+  Backend: { Type: 'host-gw' },
+}
+/** The keys of `spec` that nobody else looks at: a wrong one would be passed over. */
+const SPECS: Readonly<Record<string, readonly string[]>> = {
+  Pod: ['nodeName', 'hostNetwork', 'containers', 'initContainers', 'restartPolicy', 'terminationGracePeriodSeconds'],
+  Node: ['podCIDR', 'podCIDRs', 'taints', 'unschedulable'],
+  Namespace: ['finalizers'],
+  ServiceCIDR: ['cidrs'],
+  Service: [
+    ...['type', 'selector', 'ports', 'clusterIP', 'clusterIPs', 'ipFamilies', 'ipFamilyPolicy', 'externalIPs'],
+    ...['externalName', 'externalTrafficPolicy', 'internalTrafficPolicy', 'trafficDistribution', 'healthCheckNodePort'],
+    ...['sessionAffinity', 'sessionAffinityConfig', 'publishNotReadyAddresses', 'loadBalancerSourceRanges'],
+    ...['loadBalancerIP', 'loadBalancerClass', 'allocateLoadBalancerNodePorts'],
+  ],
+}
+const SLICE = ['apiVersion', 'kind', 'metadata', 'addressType', 'ports', 'endpoints']
+
+interface Document {
+  /** Kind and name. Documents of one name are one object. */
+  readonly name: string
+  readonly text: string
+}
+
+/** A node of the cluster, from its Node object. */
+export interface NodeOf {
+  readonly name: string
+  /** `spec.podCIDRs`. */
+  readonly subnets: readonly Cidr[]
+  readonly ips: readonly Ip[]
+}
+
+/** A folder with all that is given. */
+export class World {
+  readonly #dir = mkdtempSync(join(tmpdir(), 'plumb-scenario-'))
+  readonly #source = openObjects({ from: 'folder', dir: join(this.#dir, 'objects') }, kindNames(), 'scenario')
+  #documents: Document[] = []
+  #settings: Settings | undefined
+  network: NetworkConf = parseNetworkConf(JSON.stringify(NETWORK))
+
+  constructor() {
+    mkdirSync(join(this.#dir, 'objects'))
+  }
+
+  /** The objects, as the agent reads them of a folder of manifests. */
+  get objects() {
+    return this.#source.objects
+  }
+
+  /** The settings of the agent. */
+  get settings(): Settings {
+    this.#settings ??= readSettings(['--network-policy=/objects', '--service-proxy=/objects'], {}, undefined, NODE)
+    return this.#settings
+  }
+
+  /** The name of the agent's node. */
+  get node(): string {
+    return this.settings.node
+  }
+
+  /** The Nodes that have an object. */
+  nodes(): NodeOf[] {
+    return [...this.objects.nodes.values()].map(({ name, ips }) => {
+      const document = this.#documents.find((one) => one.name === `Node ${name}`)
+      const { spec } = parseYaml(document?.text ?? '') as { spec?: { podCIDRs?: unknown[]; podCIDR?: unknown } }
+      const given = spec?.podCIDRs ?? (spec?.podCIDR === undefined ? [] : [spec.podCIDR])
+      return { name, ips, subnets: given.map(parseCidr) }
+    })
+  }
+
+  /** The changes of some kinds from now on. */
+  changes(kinds: readonly KindName[]): Changes {
+    return this.#source.changes(kinds, () => {})
+  }
+
+  /** Why objects of these kinds cannot be read. */
+  refused(kinds: readonly KindName[]): string[] {
+    return this.#source.refused(kinds).map((one) => this.shown(one))
+  }
+
+  /** Whether the section was one of `GIVEN`. Throws Wrong for what nobody can read. */
+  async take(section: Section): Promise<boolean> {
+    const { name, text } = section
+    if (name === 'objects.yaml' || name === 'then: objects.yaml') await this.#apply(text)
+    else if (name === 'then: delete') await this.#delete(text)
+    else if (name === 'settings.yaml') this.#read(text)
+    else if (name === 'net-conf.json') this.network = readable(() => parseNetworkConf(text))
+    else if (name.startsWith('/')) this.write(name, text)
+    else return false
+    return true
+  }
+
+  /** Writes a file of the node. */
+  write(name: string, text: string): void {
+    const path = this.path(name)
+    mkdirSync(dirname(path), { recursive: true })
+    writeFileSync(path, text)
+  }
+
+  /** Where a file of the node is in truth. */
+  path(name: string): string {
+    return join(this.#dir, name)
+  }
+
+  /** A message with the names that the scenario has for files. */
+  shown(text: string): string {
+    return text.replaceAll(`${this.#dir}/objects/`, '').replaceAll(this.#dir, '')
+  }
+
+  end(): void {
+    rmSync(this.#dir, { recursive: true })
+  }
+
+  async #apply(text: string): Promise<void> {
+    const documents = documentsOf(text)
+    const names = new Set(documents.map(({ name }) => name))
+    this.#documents = [...this.#documents.filter(({ name }) => !names.has(name)), ...documents]
+    await this.#sync()
+  }
+
+  async #delete(text: string): Promise<void> {
+    for (const [i, line] of text.trimEnd().split('\n').entries()) {
+      const left = this.#documents.filter(({ name }) => name !== line)
+      if (left.length === this.#documents.length) {
+        const names = this.#documents.map(({ name }) => name).join(', ')
+        throw new Wrong(i, `there is no object ${JSON.stringify(line)} to delete; there are ${names}`)
+      }
+      this.#documents = left
+    }
+    await this.#sync()
+  }
+
+  // The agent reads the folder once.
+  async #sync(): Promise<void> {
+    const text = this.#documents.map((one) => one.text).join('---\n')
+    writeFileSync(join(this.#dir, 'objects/objects.yaml'), text || '# nothing\n')
+    await this.#source.run(AbortSignal.abort())
+  }
+
+  #read(text: string): void {
+    const argv = ['--network-policy=/objects', '--service-proxy=/objects']
+    this.#settings = readable(() => readSettings(argv, {}, { path: 'settings.yaml', text }, NODE))
+  }
+}
+
+/** The subnets or addresses of a node by family. */
+export function byFamily<T extends Cidr | Ip>(all: readonly T[]): { readonly v4?: T; readonly v6?: T } {
+  const [v4, v6] = [false, true].map((six) => all.find((one) => isSix(one) === six))
+  return { ...(v4 !== undefined && { v4 }), ...(v6 !== undefined && { v6 }) }
+}
+
+function kindNames(): KindName[] {
+  return Object.keys(KINDS) as KindName[]
+}
+
+// Each document with its comments. Throws Wrong for a key that no reader would miss.
+function documentsOf(text: string): Document[] {
+  let line = 0
+  return text.split(/^---\n/m).flatMap((one): Document[] => {
+    const at = line
+    line += one.split('\n').length
+    const [document] = parseAllDocuments(one, { lineCounter: new LineCounter() })
+    if (!document || !('contents' in document) || document.contents === null) return []
+    if (document.errors.length === 0) checkKeys(document.toJS(), one, at)
+    return [{ name: nameOf(document.errors.length === 0 ? document.toJS() : {}, at), text: one.replace(/\n*$/, '\n') }]
+  })
+}
+
+function nameOf(raw: unknown, line: number): string {
+  const { kind, metadata } = (raw ?? {}) as { kind?: unknown; metadata?: { namespace?: unknown; name?: unknown } }
+  const { namespace, name } = metadata ?? {}
+  if (typeof kind !== 'string' || typeof name !== 'string') return `the document at line ${line + 1}`
+  return `${kind} ${typeof namespace === 'string' ? `${namespace}/` : ''}${name}`
+}
+
+function checkKeys(raw: unknown, text: string, at: number): void {
+  const { kind, spec } = (raw ?? {}) as { kind?: unknown; spec?: unknown }
+  const known = kind === 'EndpointSlice' ? SLICE : SPECS[String(kind)]
+  const keys = Object.keys((kind === 'EndpointSlice' ? raw : spec) ?? {})
+  const wrong = known && keys.find((key) => !known.includes(key))
+  if (wrong === undefined) return
+  const line = text.split('\n').findIndex((one) => new RegExp(`\\b${wrong}\\b"?:`).test(one))
+  throw new Wrong(at + Math.max(0, line), `${kind} has no key ${JSON.stringify(wrong)}; want ${known?.join(', ')}`)
+}
