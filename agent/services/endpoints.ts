@@ -109,5 +109,6 @@ function whyOut(endpoint: Endpoint, ready: number, hint: Hint | undefined): stri
   if (isReady && hint?.by === 'nodes') return `it is for clients on node ${nodes.join(', ')}`
   if (isReady) return `it is for clients of zone ${zones.join(', ')}`
   if (!isTerminating) return 'it is not ready'
-  return isServing ? `it is terminating, and ${ready} others are ready` : 'it is terminating and no longer serves'
+  if (!isServing) return 'it is terminating and no longer serves'
+  return `it is terminating, and ${ready === 1 ? '1 other is' : `${ready} others are`} ready`
 }

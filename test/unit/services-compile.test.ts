@@ -247,7 +247,7 @@ describe('the compiler of Services', () => {
     assert.deepEqual(told('10.1.0.2/a#n1', '10.1.0.3/a#n2'), ['10.1.0.2', '10.1.0.3: it is for clients on node n2'])
     assert.deepEqual(told('10.1.0.2', '~10.1.0.3', '-10.1.0.4'), [
       '10.1.0.2',
-      '10.1.0.3: it is terminating, and 1 others are ready',
+      '10.1.0.3: it is terminating, and 1 other is ready',
       '10.1.0.4: it is not ready',
     ])
   })

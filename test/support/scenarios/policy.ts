@@ -2,11 +2,11 @@
 // way have to come to the same.
 import type { Changes } from '../../../agent/cluster/changes.ts'
 import { Endpoints, podKey } from '../../../agent/policy/endpoints.ts'
-import { decide } from '../../../agent/policy/oracle.ts'
+import { decide, type Verdict } from '../../../agent/policy/oracle.ts'
 import { tableText } from '../../../agent/policy/program.ts'
 import { everything, POLICY_KINDS, PolicyState } from '../../../agent/policy/state.ts'
 import { fixed } from '../../../agent/policy/table.ts'
-import { decision, detail, objectsOf, type PolicyKnowledge, summaries } from '../../../agent/policy/view.ts'
+import { type Asked, decision, detail, objectsOf, type PolicyKnowledge, summaries } from '../../../agent/policy/view.ts'
 import { listText, podText } from '../../../cli/policy.ts'
 import { contains } from '../../../lib/text/cidr.ts'
 import { type Ip, parseIp } from '../../../lib/text/ip.ts'
@@ -111,20 +111,25 @@ class PolicyRun implements Run {
     return why === undefined ? words : `${words} (${reason})`
   }
 
-  #decided(asked: Parameters<typeof decision>[1], isHairpin: boolean, at: number) {
+  #decided(asked: Asked, isHairpin: boolean, at: number): Verdict {
     const { source, destination } = decision(this.#known(this.#world.node), asked)
     if (isHairpin) return this.#toItself(asked, source, at)
     const path = this.#path(source, destination)
     const packet = { source, destination, protocol: asked.protocol.toLowerCase(), port: asked.port }
-    const decisions = path.map((node) => ({ node: node.name, ...decision(this.#known(node.name), asked) }))
+    // The object of a pod may still lack the address that ADD gave it.
+    const sent = { ...asked, from: source, to: destination }
+    const decisions = path.map((node) => ({ node: node.name, ...decision(this.#known(node.name), sent) }))
     // A pod's packets to itself never leave it.
     for (const { node, here } of source === destination ? [] : decisions)
       this.#agree(node, here, hookOf(node, path, packet), packet, at)
-    const all = decisions.length > 0 ? decisions : [decision(this.#known(this.#world.node), asked)]
-    return (all.find(({ verdict }) => !verdict.passes) ?? all[0])?.verdict as { passes: boolean; reason: string }
+    if (decisions.length === 0) return decision(this.#known(this.#world.node), asked).verdict
+    // Each node decides the directions of its own pods. What it thinks of the others may be out of date.
+    const refused = decisions.find(({ here }) => !here.passes)
+    if (refused) return refused.here
+    return decisions.find(({ verdict }) => verdict.passes)?.verdict ?? (decisions[0]?.here as Verdict)
   }
 
-  #toItself(asked: Parameters<typeof decision>[1], ip: Ip, at: number) {
+  #toItself(asked: Asked, ip: Ip, at: number): Verdict {
     const objects = objectsOf(this.#world.objects)
     const pod = objects.pods.find((one) => `${one.namespace}/${one.name}` === asked.from)
     if (!pod || asked.from !== asked.to) throw new Wrong(at, 'through a Service: want a pod that asks itself')
@@ -136,13 +141,7 @@ class PolicyRun implements Run {
     return verdict
   }
 
-  #agree(
-    node: string,
-    here: { readonly passes: boolean; readonly reason: string },
-    hook: Hook | undefined,
-    packet: Packet,
-    at: number,
-  ): void {
+  #agree(node: string, here: Verdict, hook: Hook | undefined, packet: Packet, at: number): void {
     const passes = hook === undefined || new Rules(this.#lines(node)).passes(hook, packet)
     if (passes === here.passes) return
     const [oracle, rules] = [here.passes, passes].map((one) => (one ? 'allow' : 'refuse'))
