@@ -1,5 +1,5 @@
 // What the agent of a scenario reads: manifests, its settings, the network's configuration, and files of the node.
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { LineCounter, parseAllDocuments, parse as parseYaml } from 'yaml'
@@ -129,7 +129,7 @@ export class World {
 
   /** A message with the names that the scenario has for files. */
   shown(text: string): string {
-    return text.replaceAll(`${this.#dir}/objects/`, '').replaceAll(this.#dir, '')
+    return text.replaceAll(this.#dir, '').replace(/\/objects\/[\w.-]+\.yaml/g, 'objects.yaml')
   }
 
   end(): void {
@@ -155,10 +155,12 @@ export class World {
     await this.#sync()
   }
 
-  // The agent reads the folder once.
+  // A file for each name: what is wrong in one file holds back nothing of another one. The agent reads the folder once.
   async #sync(): Promise<void> {
-    const text = this.#documents.map((one) => one.text).join('---\n')
-    writeFileSync(join(this.#dir, 'objects/objects.yaml'), text || '# nothing\n')
+    const dir = join(this.#dir, 'objects')
+    for (const file of readdirSync(dir)) rmSync(join(dir, file))
+    for (const [name, all] of Map.groupBy(this.#documents, (one) => one.name))
+      writeFileSync(join(dir, `${name.replace(/[^\w.-]/g, '-')}.yaml`), all.map(({ text }) => text).join('---\n'))
     await this.#source.run(AbortSignal.abort())
   }
 
