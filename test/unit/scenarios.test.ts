@@ -145,6 +145,13 @@ spec: { podSelector: {} }
       WHOLE.replace('-- verdicts', '-- settings.yaml --\nnode-name: n1\npolicy-audits: true\n-- verdicts'),
       'f.txtar:14: Cannot read settings.yaml:2:1: there is no setting "policy-audits" for a file',
     ],
+    'an unknown key of the network': [
+      WHOLE.replace(
+        '-- verdicts',
+        '-- net-conf.json --\n{ "Network": "10.0.0.0/8", "Backend": { "Type": "ipip", "Mode": "Always" } }\n-- verdicts',
+      ),
+      'f.txtar:13: Cannot read net-conf.json: unknown key "Backend.Mode"',
+    ],
   }
   for (const [what, [text, want]] of Object.entries(wrong))
     it(`${what} is an error that names file and line`, async () => {

@@ -140,9 +140,15 @@ function textOf(run: Run, { name, text: wanted }: Section): Difference | undefin
   }
   const miss = firstMiss(wanted, now)
   if (miss === undefined) return undefined
-  const what = `"${name}" differs (- is wanted, + is what there is):\n${differenceOf(wanted, now)}`
-  const hint = isPartial(wanted) ? '\n(a section with "..." is written as a whole: put "..." back in)' : ''
-  return { line: miss, what: `${what}${hint}`, text: now }
+  const missed = linesOf(wanted)[miss] ?? 'the end of the text'
+  const what = isPartial(wanted)
+    ? `"${name}" has no such line there ("..." stands for any lines):\n  - ${missed}\nThe whole text is:\n${indented(now)}`
+    : `"${name}" differs (- is wanted, + is what there is):\n${differenceOf(wanted, now)}`
+  return { line: miss, what, text: now }
+}
+
+function indented(text: string): string {
+  return text.trimEnd().replace(/^/gm, '    ')
 }
 
 // No section is empty.

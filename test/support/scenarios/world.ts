@@ -3,6 +3,7 @@ import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { LineCounter, parseAllDocuments, parse as parseYaml } from 'yaml'
+import { openBackend, unreadKeys } from '../../../agent/backend/open.ts'
 import type { Changes } from '../../../agent/cluster/changes.ts'
 import { KINDS, type KindName } from '../../../agent/cluster/kinds.ts'
 import { openObjects } from '../../../agent/cluster/source.ts'
@@ -109,7 +110,7 @@ export class World {
     if (name === 'objects.yaml' || name === 'then: objects.yaml') await this.#apply(text)
     else if (name === 'then: delete') await this.#delete(text)
     else if (name === 'settings.yaml') this.#read(text)
-    else if (name === 'net-conf.json') this.network = readable(() => parseNetworkConf(text))
+    else if (name === 'net-conf.json') await this.#configure(text)
     else if (name.startsWith('/')) this.write(name, text)
     else return false
     return true
@@ -162,6 +163,15 @@ export class World {
     for (const [name, all] of Map.groupBy(this.#documents, (one) => one.name))
       writeFileSync(join(dir, `${name.replace(/[^\w.-]/g, '-')}.yaml`), all.map(({ text }) => text).join('---\n'))
     await this.#source.run(AbortSignal.abort())
+  }
+
+  async #configure(text: string): Promise<void> {
+    const network = readable(() => parseNetworkConf(text))
+    const backend = await openBackend(network.backend.type)
+    readable(() => backend.conf(network.backend.options))
+    const [unread] = unreadKeys(network, backend)
+    if (unread !== undefined) throw new Wrong(0, `Cannot read net-conf.json: ${unread}`)
+    this.network = network
   }
 
   #read(text: string): void {
