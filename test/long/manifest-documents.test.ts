@@ -27,9 +27,7 @@ const policy = (spec: object, more: object = {}) => ({
   spec,
   ...more,
 })
-const CLOSED = { namespace: 'x', name: 'a', ingress: [], egress: [] }
 const APP = { matchLabels: { app: 'a' } }
-const OF_APP = [{ key: 'app', operator: 'In', values: ['a'] }]
 
 describe('documents of manifests', () => {
   it('a blank value at any place means what it means to the API server: absent, an empty text, or no such object', () => {
@@ -45,66 +43,14 @@ describe('documents of manifests', () => {
     }
   })
 
-  it('the blank that would widen a selector is absent', () => {
-    const peer = { podSelector: APP, namespaceSelector: null }
-    const { objects, refused } = read({ 'a.yaml': policy({ podSelector: {}, ingress: [{ from: [peer] }] }) })
-    assert.deepEqual(refused, [])
-    assert.deepEqual(objects.policies.get('x/a')?.ingress, [{ peers: [{ pods: OF_APP }] }])
-  })
-
-  it('an unknown key closes what the policy selects, and is named with the keys that there are', () => {
-    const wrong: readonly (readonly [object, RegExp])[] = [
-      [
-        policy({ podSelector: APP, egres: [] }),
-        /^a\.yaml: NetworkPolicy x\/a: spec: there is no key "egres"; want podSel/,
-      ],
-      [
-        policy({ podSelector: APP, ingress: [{ form: [] }] }),
-        /spec\.ingress\[0\]: there is no key "form"; want from, ports$/,
-      ],
-      [
-        policy({ podSelector: APP, ingress: [{ from: [{ podSelectors: {} }] }] }),
-        /from\[0\]: there is no key "podSelectors"/,
-      ],
-      [policy({ podSelector: APP, ingress: [{ from: [{ podSelector: { matchLabel: {} } }] }] }), /no key "matchLabel"/],
-      [policy({ podSelector: APP, ingress: [{ ports: [{ Port: 80 }] }] }), /ports\[0\]: there is no key "Port"/],
-      [policy({ podSelector: APP }, { specs: {} }), /^a\.yaml: NetworkPolicy x\/a: there is no key "specs"/],
-      [policy({ podSelector: APP, ingress: ['all'] }), /spec\.ingress\[0\] "all": want an object/],
-      [
-        policy({ podSelector: APP, ingress: [{ from: [{ podSelector: APP, namespaceSelector: 'y' }] }] }),
-        /want an object/,
-      ],
-      [
-        policy({ podSelector: APP }, { apiVersion: 'projectcalico.org/v3' }),
-        /apiVersion "projectcalico\.org\/v3": want n/,
-      ],
-    ]
-    for (const [document, told] of wrong) {
-      const { objects, refused } = read({ 'a.yaml': document })
-      assert.match(refused.join('\n'), told)
-      assert.equal(refused.length, 1)
-      assert.deepEqual(objects.policies.get('x/a'), { ...CLOSED, pods: OF_APP })
+  it('a draft with an unknown key, or of another API, is refused by its name', () => {
+    for (const document of [
+      policy({ podSelector: APP, egres: [] }),
+      policy({ podSelector: APP }, { specs: {} }),
+      policy({ podSelector: APP, ingress: ['all'] }),
+      policy({ podSelector: APP }, { apiVersion: 'projectcalico.org/v3' }),
+    ])
       assert.throws(() => atOnce(draftsOf(JSON.stringify(document))), /^ValueError: NetworkPolicy x\/a: /)
-    }
-  })
-
-  it('an unknown key of a ClusterNetworkPolicy denies both directions, as it may be one of them', () => {
-    const spec = { tier: 'Admin', priority: 1, subject: { pods: { podSelector: APP } }, egres: [{ action: 'Deny' }] }
-    const { objects, refused } = read({ 'a.yaml': { kind: 'ClusterNetworkPolicy', metadata: { name: 'a' }, spec } })
-    assert.match(refused.join(), /^a\.yaml: ClusterNetworkPolicy a: spec: there is no key "egres"/)
-    const { subject, ingress, egress } = objects.clusterPolicies.get('a') ?? {}
-    assert.deepEqual(
-      [subject, ingress, egress],
-      [{ namespaces: [], pods: OF_APP }, [{ action: 'Deny' }], [{ action: 'Deny' }]],
-    )
-  })
-
-  it('a Pod with an unknown key in its metadata is no known pod, so that its address is closed', () => {
-    const { objects, refused } = read({
-      'a.yaml': { kind: 'Pod', metadata: { namespace: 'x', name: 'a', lables: { app: 'a' } }, spec: { nodeName: 'n' } },
-    })
-    assert.match(refused.join(), /^a\.yaml: Pod x\/a: metadata: there is no key "lables"; want name, /)
-    assert.equal(objects.pods.size, 0)
   })
 
   it('a kind near a known one, a document without a kind, and a file of another ending are named; other kinds are not', () => {
@@ -136,15 +82,6 @@ describe('documents of manifests', () => {
       'Namespace z is twice in c.yaml: the last one counts',
     ])
     assert.deepEqual(objects.policies.get('x/a')?.pods, [])
-  })
-
-  it('kinds that plumb does not enforce are named', () => {
-    const { refused } = read({
-      'a.yaml': { kind: 'AdminNetworkPolicy', metadata: { name: 'a' }, spec: { priority: 1 } },
-    })
-    assert.deepEqual(refused, [
-      'a.yaml: AdminNetworkPolicy a: plumb does not enforce this kind; want a ClusterNetworkPolicy',
-    ])
   })
 
   it('a folder within the folder is named', () => {

@@ -5,58 +5,13 @@ import { noObjects } from '../../agent/cluster/source.ts'
 import { countsOf } from '../../agent/policy/counters.ts'
 import { compile } from '../../agent/policy/state.ts'
 import { decision } from '../../agent/policy/view.ts'
-import { listText, podText, type Tested, testText } from '../../cli/policy.ts'
+import { type Tested, testText } from '../../cli/policy.ts'
 import { packetOf } from '../../cli/policy-trial.ts'
 import { parseIp } from '../../lib/text/ip.ts'
 
 const [A, B] = [parseIp('10.1.0.10'), parseIp('10.1.0.11')]
 
 describe('plumb policy as text', () => {
-  it('lists pods with their policies, and closed pods', () => {
-    const pods = [
-      {
-        pod: 'x/a',
-        addresses: [A],
-        isClosed: false,
-        ingress: ['x/deny', 'ClusterNetworkPolicy c (Admin)'],
-        egress: [],
-      },
-      { pod: 'x/late', addresses: [B], isClosed: true, ingress: [], egress: [] },
-    ]
-    const [head = '', a = '', late = ''] = listText(pods).split('\n')
-    assert.match(head, /^POD +ADDRESSES +INGRESS +EGRESS/)
-    assert.match(a, /^x\/a +10\.1\.0\.10 +x\/deny, ClusterNetworkPolicy c \(Admin\) +-/)
-    assert.match(late, /^x\/late +10\.1\.0\.11 +closed: its object is not known yet/)
-    assert.equal(listText([]), 'there are no pods on this node')
-  })
-  it('tells what may reach a pod, rule by rule', () => {
-    const rule = {
-      rule: 'x/allow ingress[0]',
-      action: 'Accept' as const,
-      peers: ['pods app=c of namespace x', '10.0.0.0/8 except 10.2.0.0/16'],
-      ports: ['TCP 80', 'UDP dns'],
-      pods: ['x/c'],
-    }
-    const text = podText({
-      pod: 'x/a',
-      addresses: [A],
-      isClosed: false,
-      ingress: { isolatedBy: ['x/allow'], rules: [rule] },
-      egress: { isolatedBy: [], rules: [] },
-    })
-    assert.equal(
-      text,
-      `x/a  10.1.0.10
-
-what may reach it (ingress):
-  pods app=c of namespace x; 10.0.0.0/8 except 10.2.0.0/16, TCP 80, UDP dns: passes (x/allow ingress[0])
-    now x/c
-  all else is refused: isolated by x/allow
-
-what it may reach (egress):
-  everything: no policy selects the pod`,
-    )
-  })
   it('a test tells objects and kernel side by side, and when they differ', () => {
     const refused = { passes: false, reason: 'x/deny isolates x/b' }
     const tested: Tested = {

@@ -3,9 +3,7 @@ import assert from 'node:assert/strict'
 import { type Service, type Slice, serviceOf, sliceOf } from '../../agent/cluster/services.ts'
 import { type CompiledService, compile } from '../../agent/services/compile.ts'
 import { ReachedAddresses } from '../../agent/services/reached.ts'
-import { viewOf } from '../../agent/services/view.ts'
 import { WantedElements } from '../../agent/services/wanted-elements.ts'
-import { detailText, servicesText } from '../../cli/services.ts'
 import { generator } from '../support/random.ts'
 
 const NODE = { name: 'n1' }
@@ -155,56 +153,4 @@ describe('an address that several Services name', () => {
         }
       }
     })
-
-  it('who does not get an address is named with the reason, and the address is left out of what people see', () => {
-    const node = new Node()
-    const objects = new Map<string, Service>()
-    const add = (name: string, createdAt: string | undefined, spec: object) => {
-      const one = serviceOf({
-        metadata: { namespace: 'x', name, ...(createdAt && { creationTimestamp: createdAt }) },
-        spec: { ports: [{ port: 53, protocol: 'UDP' }], ...spec },
-      }) as Service
-      objects.set(name, one)
-      node.update(new Map([[`x/${name}`, compile(one, [], NODE)]]))
-    }
-    const told = () => node.wanted.conflicts.map(({ text }) => text)
-    add('evil', BIRTHS[0], { clusterIP: '10.96.0.11', externalIPs: ['10.96.0.10', '192.0.2.1'] })
-    assert.deepEqual(told(), [])
-    add('dns', BIRTHS[2], { clusterIP: '10.96.0.10' })
-    const stolen =
-      'Service x/evil does not get 10.96.0.10 port 53/UDP of its externalIPs: 10.96.0.10 is the ClusterIP of Service x/dns'
-    assert.deepEqual(told(), [stolen])
-    add('late', BIRTHS[1], { clusterIP: '10.96.0.12', externalIPs: ['192.0.2.1'] })
-    add('peer', BIRTHS[0], { clusterIP: '10.96.0.13', externalIPs: ['192.0.2.1'] })
-    assert.deepEqual(told(), [
-      stolen,
-      'Service x/late does not get 192.0.2.1 port 53/UDP of its externalIPs: Service x/evil has it, which is older',
-      'Service x/peer does not get 192.0.2.1 port 53/UDP of its externalIPs: Service x/evil has it, which is as old, and first by name',
-    ])
-    const conflicts = node.wanted.conflicts.filter(({ loser }) => loser === 'x/evil')
-    const view = viewOf(objects.get('evil') as Service, [], NODE, undefined, conflicts)
-    assert.deepEqual(view.ports[0]?.addresses, ['10.96.0.11:53/UDP', '192.0.2.1:53/UDP'])
-    assert.match(detailText(view), new RegExp(`^x/evil\n${stolen.replaceAll('.', '\\.')}\n`))
-    assert.ok(servicesText([view]).endsWith(`\n${stolen}`))
-  })
-
-  it('no port of a ClusterIP is another Service’s, also one that its own Service does not have', () => {
-    const node = new Node()
-    const one = (name: string, port: number, spec: object) =>
-      compile(
-        serviceOf({ metadata: { namespace: 'x', name }, spec: { ports: [{ port }], ...spec } }) as Service,
-        [],
-        NODE,
-      )
-    node.update(
-      new Map([
-        ['x/evil', one('evil', 9999, { clusterIP: '10.96.0.11', externalIPs: ['10.96.0.10'] })],
-        ['x/dns', one('dns', 53, { clusterIP: '10.96.0.10' })],
-      ]),
-    )
-    assert.equal(node.wanted.served.has('vip4 10.96.0.10 . tcp . 9999'), false)
-    node.update(new Map([['x/dns', undefined]]))
-    assert.equal(node.wanted.served.has('vip4 10.96.0.10 . tcp . 9999'), true)
-    assert.deepEqual(node.wanted.conflicts, [])
-  })
 })

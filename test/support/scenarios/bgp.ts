@@ -53,7 +53,9 @@ class BgpRun implements Run {
   tell(name: string): readonly string[] {
     if (!this.#made) throw new Wrong(-1, this.#why ?? 'there is no section bgp.yaml before this one')
     if (name === 'bird.conf') return this.#made.text.trimEnd().split('\n')
-    return this.#made.sessions.map(({ kind, name, address, asn }) => `${kind} ${name} at ${address}, AS ${asn}`)
+    const { sessions, announced } = this.#made
+    const said = announced === 1 ? 'announces 1 prefix' : `announces ${announced} prefixes`
+    return [...sessions.map(({ kind, name, address, asn }) => `${kind} ${name} at ${address}, AS ${asn}`), said]
   }
 
   problems(): readonly string[] {

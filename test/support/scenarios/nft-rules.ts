@@ -128,7 +128,7 @@ const STATEMENTS: readonly Statement[] = [
   { form: /^(accept|drop|return|goto \w+|jump \w+)(?= |$)/, verdict: (_, [verdict]) => verdict },
   { form: /^comment "[^"]*"/ },
   { form: /^counter name \w+/ },
-  // The first packet of a connection has no mark of a policy, and comes neither from the node nor is it a neighbour's.
+  // The first packet of a connection has no mark of a policy. It is not the node's own, and no neighbour discovery.
   { form: /^ct state established,related/, matches: never },
   { form: /^ct mark and 0x1000 == 0x1000/, matches: never },
   { form: /^iif lo/, matches: never },
