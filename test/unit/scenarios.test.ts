@@ -135,7 +135,7 @@ spec: { podSelector: {} }
     ],
     'an unknown key of an object': [
       WHOLE.replace('nodeName', 'node'),
-      'f.txtar:6: Pod has no key "node"; want nodeName,',
+      'f.txtar:6: nothing reads the key "node" of Pod; want nodeName,',
     ],
     'an unknown key of a policy, which no section "problems" names': [
       WHOLE.replace('podSelector', 'podSelectors'),

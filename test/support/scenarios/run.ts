@@ -23,7 +23,7 @@ export interface Run {
   end(): void
 }
 
-/** What is wrong with the text of a section, at one of its lines, from 0. */
+/** What is wrong with a section, at one of its lines, from 0. -1 is the line of its name. */
 export class Wrong extends Error {
   readonly line: number
 

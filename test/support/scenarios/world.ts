@@ -27,20 +27,51 @@ const NETWORK = {
   IPv6Network: 'fd00:244::/48',
   Backend: { Type: 'host-gw' },
 }
-/** The keys of `spec` that nobody else looks at: a wrong one would be passed over. */
-const SPECS: Readonly<Record<string, readonly string[]>> = {
-  Pod: ['nodeName', 'hostNetwork', 'containers', 'initContainers', 'restartPolicy', 'terminationGracePeriodSeconds'],
-  Node: ['podCIDR', 'podCIDRs', 'taints', 'unschedulable'],
-  Namespace: ['finalizers'],
-  ServiceCIDR: ['cidrs'],
-  Service: [
-    ...['type', 'selector', 'ports', 'clusterIP', 'clusterIPs', 'ipFamilies', 'ipFamilyPolicy', 'externalIPs'],
-    ...['externalName', 'externalTrafficPolicy', 'internalTrafficPolicy', 'trafficDistribution', 'healthCheckNodePort'],
-    ...['sessionAffinity', 'sessionAffinityConfig', 'publishNotReadyAddresses', 'loadBalancerSourceRanges'],
-    ...['loadBalancerIP', 'loadBalancerClass', 'allocateLoadBalancerNodePorts'],
-  ],
+/** Keys, with those below them. A list has the keys of its items. `null`: not looked at. */
+interface Keys {
+  readonly [key: string]: Keys | null
 }
-const SLICE = ['apiVersion', 'kind', 'metadata', 'addressType', 'ports', 'endpoints']
+const ports = keysOf('name protocol port targetPort nodePort appProtocol')
+const OBJECT = keysOf('apiVersion kind metadata spec status')
+/** The keys of kinds whose reader passes over what it does not know: a wrong key would change a scenario silently. */
+const READ: Readonly<Record<string, Keys>> = {
+  Namespace: OBJECT,
+  ServiceCIDR: { ...OBJECT, spec: keysOf('cidrs') },
+  Node: { ...OBJECT, spec: keysOf('podCIDR podCIDRs taints unschedulable') },
+  Pod: {
+    ...OBJECT,
+    spec: {
+      ...keysOf('nodeName hostNetwork restartPolicy'),
+      containers: { name: null, ports: keysOf('name protocol containerPort hostPort') },
+      initContainers: { name: null, restartPolicy: null, ports: keysOf('name protocol containerPort hostPort') },
+    },
+    status: keysOf('phase podIP podIPs conditions'),
+  },
+  Service: {
+    ...OBJECT,
+    spec: {
+      ...keysOf('type selector clusterIP clusterIPs ipFamilies ipFamilyPolicy externalIPs externalName'),
+      ...keysOf('externalTrafficPolicy internalTrafficPolicy trafficDistribution healthCheckNodePort'),
+      ...keysOf('sessionAffinity sessionAffinityConfig publishNotReadyAddresses loadBalancerSourceRanges'),
+      ...keysOf('loadBalancerIP loadBalancerClass allocateLoadBalancerNodePorts'),
+      ports,
+    },
+    status: { loadBalancer: { ingress: keysOf('ip ipMode hostname ports') } },
+  },
+  EndpointSlice: {
+    ...keysOf('apiVersion kind metadata addressType'),
+    ports,
+    endpoints: {
+      ...keysOf('addresses nodeName zone hostname targetRef'),
+      conditions: keysOf('ready serving terminating'),
+      hints: keysOf('forZones forNodes'),
+    },
+  },
+}
+
+function keysOf(names: string): Keys {
+  return Object.fromEntries(names.split(' ').map((name) => [name, null]))
+}
 
 interface Document {
   /** Kind and name. Documents of one name are one object. */
@@ -160,8 +191,10 @@ export class World {
   async #sync(): Promise<void> {
     const dir = join(this.#dir, 'objects')
     for (const file of readdirSync(dir)) rmSync(join(dir, file))
-    for (const [name, all] of Map.groupBy(this.#documents, (one) => one.name))
-      writeFileSync(join(dir, `${name.replace(/[^\w.-]/g, '-')}.yaml`), all.map(({ text }) => text).join('---\n'))
+    for (const [name, all] of Map.groupBy(this.#documents, (one) => one.name)) {
+      const file = name.replace('/', '_').replace(/[^\w.-]/g, '-')
+      writeFileSync(join(dir, `${file}.yaml`), all.map(({ text }) => text).join('---\n'))
+    }
     await this.#source.run(AbortSignal.abort())
   }
 
@@ -211,11 +244,23 @@ function nameOf(raw: unknown, line: number): string {
 }
 
 function checkKeys(raw: unknown, text: string, at: number): void {
-  const { kind, spec } = (raw ?? {}) as { kind?: unknown; spec?: unknown }
-  const known = kind === 'EndpointSlice' ? SLICE : SPECS[String(kind)]
-  const keys = Object.keys((kind === 'EndpointSlice' ? raw : spec) ?? {})
-  const wrong = known && keys.find((key) => !known.includes(key))
-  if (wrong === undefined) return
-  const line = text.split('\n').findIndex((one) => new RegExp(`\\b${wrong}\\b"?:`).test(one))
-  throw new Wrong(at + Math.max(0, line), `${kind} has no key ${JSON.stringify(wrong)}; want ${known?.join(', ')}`)
+  const { kind } = (raw ?? {}) as { kind?: unknown }
+  const keys = READ[String(kind)]
+  const found = keys && unreadIn(raw, keys)
+  if (!found) return
+  const line = text.split('\n').findIndex((one) => new RegExp(`\\b${found.key}\\b"?:`).test(one))
+  const want = Object.keys(found.keys).join(', ')
+  throw new Wrong(at + Math.max(0, line), `nothing reads the key ${JSON.stringify(found.key)} of ${kind}; want ${want}`)
+}
+
+// The first key that is none of these, and those that there are beside it.
+function unreadIn(value: unknown, keys: Keys): { readonly key: string; readonly keys: Keys } | undefined {
+  if (Array.isArray(value)) return value.map((one) => unreadIn(one, keys)).find((one) => one !== undefined)
+  if (typeof value !== 'object' || value === null) return undefined
+  for (const [key, one] of Object.entries(value)) {
+    const below = Object.hasOwn(keys, key) ? keys[key] : undefined
+    const found = below === undefined ? { key, keys } : below && unreadIn(one, below)
+    if (found) return found
+  }
+  return undefined
 }
