@@ -141,6 +141,17 @@ spec: { podSelector: {} }
       WHOLE.replace('podSelector', 'podSelectors'),
       'f.txtar:3: the agent has problems here that no section "problems" names:\nobjects.yaml: NetworkPolicy x/deny: spec:',
     ],
+    'a wrong address of ADD': [
+      `${WHOLE}-- then: ADD --\nx/a 10.244.1.2\nx/b 10.244.1\n-- verdicts --\n10.0.0.1 -> x/a TCP 80: refused\n`,
+      'f.txtar:16: "10.244.1": want an IP address',
+    ],
+    'a wrong subnet of a Node': [
+      WHOLE.replace(
+        '-- verdicts',
+        '---\nkind: Node\nmetadata: { name: n1 }\nspec: { podCIDR: 10.244.1/24 }\n-- verdicts',
+      ),
+      'f.txtar:17: "10.244.1/24": want an address',
+    ],
     'an unknown setting': [
       WHOLE.replace('-- verdicts', '-- settings.yaml --\nnode-name: n1\npolicy-audits: true\n-- verdicts'),
       'f.txtar:14: Cannot read settings.yaml:2:1: there is no setting "policy-audits" for a file',

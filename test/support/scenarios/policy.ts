@@ -79,7 +79,7 @@ class PolicyRun implements Run {
       if (!this.#endpoints.release(id)) throw new Wrong(at, `there was no ADD of ${line}`)
       return
     }
-    const addresses = rest.trim().split(' ').map(parseIp)
+    const addresses = readable(() => rest.trim().split(' ').map(parseIp), at)
     this.#endpoints.admit({ ...id, namespace, pod, addresses, ...(uid !== undefined && { uid }) })
   }
 

@@ -112,8 +112,9 @@ async function placed<T>({ file }: Scenario, { line }: Section, work: () => T | 
   try {
     return await work()
   } catch (cause) {
-    if (!(cause instanceof Wrong)) throw cause
-    throw new ScenarioError(file, line + cause.line, cause.message)
+    if (cause instanceof Wrong) throw new ScenarioError(file, line + cause.line, cause.message)
+    if (cause instanceof ValueError || cause instanceof RangeError) throw new ScenarioError(file, line, cause.message)
+    throw cause
   }
 }
 
