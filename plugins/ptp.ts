@@ -11,17 +11,16 @@ import { listed } from '../lib/os/show.ts'
 import type { LinkRow } from '../lib/state/kinds/link.ts'
 import type { Resource } from '../lib/state/resource.ts'
 import { missingForeignMasquerade, removeForeignMasquerade, removeForeignVeth } from '../lib/takeover/links.ts'
-import { contains, hostCidr, isSix } from '../lib/text/cidr.ts'
+import { contains, isSix } from '../lib/text/cidr.ts'
 import { CniError, CODE } from '../lib/text/errors.ts'
-import { type Cidr, type Ip, split } from '../lib/text/ip.ts'
+import { type Cidr, split } from '../lib/text/ip.ts'
 import { hostVeth } from '../lib/text/link-names.ts'
 import { aliasPrefix } from '../lib/text/owner.ts'
 import { field } from '../lib/text/shape.ts'
-import type { IfName } from '../lib/text/values.ts'
 import { notForwarding } from '../lib/wiring/forwarding.ts'
 import { linkKeys } from '../lib/wiring/link-keys.ts'
 import { gatewayOf, podSide } from '../lib/wiring/pod.ts'
-import { gatewayCidr, guardedGateways, isRoutedGateway, ROUTED, routed } from '../lib/wiring/routed.ts'
+import { guardedGateways, hostSide, isRoutedGateway, ROUTED, routed } from '../lib/wiring/routed.ts'
 import { mute, vethPair } from '../lib/wiring/veth.ts'
 
 const conf = v.object({
@@ -110,39 +109,6 @@ function wire(conf: Conf, at: Attachment, pooled: Result, node: NodeFacts): Wiri
     },
   }
 }
-
-// All pods share a gateway address. It is on each pod's link of the node, as an address without a subnet. So no link
-// answers for packets of another link. The gateway of routed pods must not become the source of what the node sends to
-// them, because it says nothing of the node. The kernel takes no address with a scope narrower than the route's
-// (inet_select_addr). So that address has the scope `link`, and the route the scope `global`.
-function hostSide(dev: IfName, ips: readonly IpConfig[], isRouted: boolean): Resource[] {
-  const gateways = new Set(ips.map(gatewayOf))
-  const gatewayOn = (gateway: Ip): Resource => ({
-    kind: 'addr',
-    ns: 'host',
-    dev,
-    cidr: isRouted ? gatewayCidr(gateway) : hostCidr(gateway),
-    ...(isRouted && !isSix(gateway) ? { scope: 'link' } : {}),
-  })
-  const addresses = new Set(ips.map(({ address }) => hostCidr(split(address).ip)))
-  return [
-    ...[...gateways].map(gatewayOn),
-    ...[...addresses].map(
-      (dst): Resource => ({
-        kind: 'route',
-        ns: 'host',
-        dev,
-        dst,
-        via: [],
-        ...(isSix(dst) ? {} : { scope: isRouted ? GLOBAL : HOST }),
-        exclusive: true,
-      }),
-    ),
-  ]
-}
-
-// The scopes `global` and `host` (iproute2's rt_scopes). IPv6 routes have no scope.
-const [GLOBAL, HOST] = [0, 254]
 
 // The gateway address belongs to the node, so it must differ from the pod's address. Throws CniError 7.
 function reachable(ip: IpConfig): NonNullable<IpConfig['gateway']> {

@@ -1,20 +1,23 @@
 import { type Entry, LINK, type Part } from '../../lib/journal/journal.ts'
 import type { LinkFacts } from '../../lib/os/links.ts'
 import { joining } from '../../lib/state/bridge-ports.ts'
+import type { Addr } from '../../lib/state/kinds/addr.ts'
 import type { Link } from '../../lib/state/kinds/link.ts'
-import type { BridgePort } from '../../lib/state/resource.ts'
-import { contains, isSix } from '../../lib/text/cidr.ts'
-import { type Cidr, format, type Ip, split } from '../../lib/text/ip.ts'
+import type { Route } from '../../lib/state/kinds/route.ts'
+import type { BridgePort, Change } from '../../lib/state/resource.ts'
+import { contains, hostCidr, isSix } from '../../lib/text/cidr.ts'
+import { type Cidr, type Ip, split } from '../../lib/text/ip.ts'
 import { BRIDGE_ALIAS } from '../../lib/text/owner.ts'
-import type { IfName } from '../../lib/text/values.ts'
-import { gatewayCidr, gatewayFor, ROUTED } from '../../lib/wiring/routed.ts'
+import type { IfName, Mac } from '../../lib/text/values.ts'
+import { gatewayOf } from '../../lib/wiring/pod.ts'
+import { gatewayFor, hostSide, ROUTED } from '../../lib/wiring/routed.ts'
 
-// The links of pods on the node, as the journal of plumb's plugins has them: what is not as ADD made it, and the lines
-// of `ip` that mend it.
+// The links of pods on the node, as the journal of plumb's plugins has them: what is not as ADD made it, and the
+// resources that it lacks.
 
 /** A bridge of pods as it was when it was seen last. */
 interface Bridge {
-  readonly mac: string
+  readonly mac: Mac
   readonly mtu: number
   readonly addresses: readonly Cidr[]
 }
@@ -49,10 +52,8 @@ export interface PodLinkFacts {
 }
 /** What the check found. */
 export interface PodLinkRepairs {
-  /** Lines for `ip -batch`, for `bridge -batch`, and for `ip -batch` again, and what they mend. */
-  readonly lines: readonly string[]
-  readonly bridgeLines: readonly string[]
-  readonly upLines: readonly string[]
+  /** What to make or to change, for `ip`, for `bridge`, and for `ip` again. `mended` names it for people. */
+  readonly changes: readonly (readonly Change[])[]
   readonly mended: readonly string[]
   /** What nobody can mend but who made the pod. One sentence each, with the command. */
   readonly lost: readonly string[]
@@ -67,7 +68,8 @@ export function checkPodLinks(seen: PodLinkFacts): PodLinkRepairs {
   const { entries, links, addressesOf, isThere, known: before, subnets } = seen
   const byName = new Map(links.map((one) => [one.name as string, one]))
   const byIndex = new Map(links.map((one) => [one.index, one]))
-  const [lines, mended, lost]: [string[], string[], string[]] = [[], [], []]
+  const changes: Change[] = []
+  const [mended, lost]: [string[], string[]] = [[], []]
   const rejoined: BridgePort[] = []
   const [bridges, ports] = [new Map<string, Bridge>(), new Map<string, Port>()]
   const wanted = entries.flatMap(({ unfinished, ips, parts, owner }) => {
@@ -96,42 +98,34 @@ export function checkPodLinks(seen: PodLinkFacts): PodLinkRepairs {
       if (port && (isOut || isHalf)) rejoined.push({ name: veth.name, port: asWanted(port, noted), rows: port.rows })
       if (port && isOut) mended.push(`port ${veth.name} of bridge ${port.bridge}`)
       if (!link.isUp) {
-        if (!isOut && !isHalf) lines.push(`link set dev ${veth.name} up`)
+        if (!isOut && !isHalf) changes.push(upOf(veth))
         mended.push(`link ${veth.name} up`)
       }
-      for (const { line, title } of astray) {
-        lines.push(line)
-        mended.push(title)
+      for (const want of astray) {
+        // Replaces a route to the pod that another program has put in the place of its own.
+        changes.push({ want, have: want })
+        mended.push(
+          want.kind === 'addr' ? `gateway ${split(want.cidr).ip} on ${want.dev}` : `route to ${split(want.dst).ip}`,
+        )
       }
     }
   }
-  const [joins, bridgeLines, upLines] = joining(rejoined).map((all) => all.map(({ text }) => text))
+  const [joins, rows, ups] = joining(rejoined)
   return {
-    lines: [...lines, ...(joins ?? [])],
-    bridgeLines: bridgeLines ?? [],
-    upLines: upLines ?? [],
+    changes: [[...changes, ...joins], rows, ups],
     mended,
     lost,
     known: { bridges, ports },
   }
 
   // What a routed pod lacks on the node. A link that goes down loses its routes, and its addresses of IPv6.
-  function missingOf(dev: IfName, { index }: LinkFacts, ips: readonly Ip[]): { line: string; title: string }[] {
+  function missingOf(dev: IfName, { index }: LinkFacts, ips: readonly Ip[]): (Addr | Route)[] {
     if (ips.length === 0) return []
     const held = seen.heldBy(index)
-    const gateways = [...new Set(ips.map(gatewayFor))].filter((one) => !held.includes(gatewayCidr(one)))
-    return [
-      ...gateways.map((one) => ({
-        line: `addr replace ${gatewayCidr(one)} dev ${dev} ${isSix(one) ? 'nodad' : 'scope link'}`,
-        title: `gateway ${one} on ${dev}`,
-      })),
-      ...ips
-        .filter((one) => seen.towards(one) !== index)
-        .map((one) => ({
-          line: `route replace ${one} dev ${dev}${isSix(one) ? '' : ' scope global'}`,
-          title: `route to ${one}`,
-        })),
-    ]
+    const given = ips.map((ip) => ({ address: hostCidr(ip), gateway: gatewayFor(ip) }))
+    return hostSide(dev, given, true).filter((one) =>
+      one.kind === 'addr' ? !held.includes(one.cidr) : seen.towards(split(one.dst).ip) !== index,
+    )
   }
 
   // The bridge and the settings of a port. Another bridge than before is somebody's wish.
@@ -150,19 +144,17 @@ export function checkPodLinks(seen: PodLinkFacts): PodLinkRepairs {
     const [link, known] = [byName.get(name), before.bridges.get(name)]
     if (link === undefined) {
       if (!isNeeded()) return undefined
-      const gateways = known?.addresses ?? subnets.map(gatewayOf)
+      const gateways = known?.addresses ?? subnets.map(firstAddress)
       if (gateways.length === 0) return undefined
       const hasVlans = wanted.some(({ part }) =>
         part.ports?.some(({ port, rows }) => port.master === name && rows.some(({ kind }) => kind === 'vlan')),
       )
-      lines.push(
-        `link add name ${name} type bridge${hasVlans ? ' vlan_filtering 1' : ''}`,
-        `link set dev ${name} alias ${BRIDGE_ALIAS}`,
-      )
-      if (known) lines.push(`link set dev ${name} address ${known.mac} mtu ${known.mtu}`)
-      lines.push(...gateways.map((cidr) => addressLine(name, cidr)), `link set dev ${name} up`)
+      const size = known && { mac: known.mac, mtu: known.mtu }
+      const filtering = hasVlans && { vlanFiltering: true as const }
+      const want: Link = { ...bridgeLink(name), ...size, ...filtering, shared: true }
+      changes.push({ want }, ...gateways.map((cidr) => addressOf(name, cidr)))
       mended.push(`bridge ${name}`)
-      const made = { mac: known?.mac ?? '', mtu: known?.mtu ?? 0, addresses: gateways }
+      const made = { mac: known?.mac ?? ('' as Mac), mtu: known?.mtu ?? 0, addresses: gateways }
       bridges.set(name, made)
       return made
     }
@@ -171,11 +163,11 @@ export function checkPodLinks(seen: PodLinkFacts): PodLinkRepairs {
     const isMissing = (one: Cidr) => !addresses.some((other) => isSix(other) === isSix(one))
     const missing = link.alias === BRIDGE_ALIAS ? (known?.addresses ?? []).filter(isMissing) : []
     for (const cidr of missing) {
-      lines.push(addressLine(name, cidr))
+      changes.push(addressOf(name, cidr))
       mended.push(`address ${cidr} of ${name}`)
     }
     if (!link.isUp) {
-      lines.push(`link set dev ${name} up`)
+      changes.push(upOf(bridgeLink(name)))
       mended.push(`bridge ${name} up`)
     }
     const now = { mac: link.mac, mtu: link.mtu, addresses: [...addresses, ...missing] }
@@ -196,11 +188,18 @@ function asNoted({ port, rows }: BridgePort): Port {
   return { bridge: master, hairpin, isolated, locked, rows }
 }
 
-function addressLine(dev: string, cidr: Cidr): string {
-  return `addr add ${cidr} dev ${dev}${isSix(cidr) ? ' nodad' : ' brd +'}`
+function bridgeLink(name: IfName): Link {
+  return { kind: 'link', ns: 'host', name, type: 'bridge', up: true }
 }
 
-function gatewayOf(subnet: Cidr): Cidr {
-  const { family, first, length } = split(subnet)
-  return `${format({ family, bits: first + 1n })}/${length}` as Cidr
+function upOf(link: Link): Change {
+  return { want: link, have: { ...link, up: false } }
+}
+
+function addressOf(dev: IfName, cidr: Cidr): Change {
+  return { want: { kind: 'addr', ns: 'host', dev, cidr } }
+}
+
+function firstAddress(subnet: Cidr): Cidr {
+  return `${gatewayOf({ address: subnet })}/${split(subnet).length}` as Cidr
 }

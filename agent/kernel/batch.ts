@@ -2,7 +2,7 @@ import { failures } from '../../lib/os/iproute2.ts'
 import type { Run } from '../../lib/os/run.ts'
 import type { Line } from '../../lib/state/handler.ts'
 import { handler } from '../../lib/state/kinds/index.ts'
-import { type Resource, title } from '../../lib/state/resource.ts'
+import { linesOf, type Resource, title } from '../../lib/state/resource.ts'
 import { ExecError, missingModule } from '../../lib/text/errors.ts'
 import { andMore } from '../../lib/text/listing.ts'
 import { tidy } from '../node/garbage.ts'
@@ -106,18 +106,16 @@ async function tried(argv: readonly string[], steps: readonly Step[], run: Run):
 }
 
 function numbered(steps: readonly Step[]): readonly { readonly step: Step; readonly line: Line }[] {
-  return steps.flatMap((step) => linesOf(step).map((line) => ({ step, line })))
+  return steps.flatMap((step) => linesFor(step).map((line) => ({ step, line })))
 }
 
-function linesOf({ resource, put, over }: Step): readonly Line[] {
-  const kind = handler(resource.kind)
-  if (!put) return kind.drop(resource)
-  return over && kind.change ? kind.change(resource, over) : kind.put(resource)
+function linesFor({ resource, put, over }: Step): readonly Line[] {
+  return put ? linesOf({ want: resource, ...(over && { have: over }) }) : handler(resource.kind).drop(resource)
 }
 
 function script(steps: readonly Step[]): string {
   const texts: string[] = []
-  for (const step of steps) for (const { text } of linesOf(step)) texts.push(text)
+  for (const step of steps) for (const { text } of linesFor(step)) texts.push(text)
   texts.push('')
   return texts.join('\n')
 }

@@ -6,14 +6,15 @@ import { inside } from '../../lib/os/netns.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { txChecksum } from '../../lib/os/sockets.ts'
 import { readSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
+import { handler } from '../../lib/state/kinds/index.ts'
 import type { Link } from '../../lib/state/kinds/link.ts'
 import { isSameOverlay } from '../../lib/state/kinds/overlay.ts'
 import type { Sysctl } from '../../lib/state/kinds/sysctl.ts'
-import type { Kind, Resource } from '../../lib/state/resource.ts'
+import type { Change, Kind, Resource } from '../../lib/state/resource.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import { ExecError, ValueError } from '../../lib/text/errors.ts'
 import type { Netns } from '../../lib/text/values.ts'
-import { changeOf, dropOf, putOf, type Step } from './batch.ts'
+import { changeOf, dropOf, perform, putOf, type Step, type Tool } from './batch.ts'
 import { type Difference, diff, face, isOther, knownOf, looks } from './diff.ts'
 import type { Event } from './events.ts'
 import { openPort } from './fou.ts'
@@ -113,6 +114,23 @@ export class Converger {
       this.#state.distrust()
       throw cause
     }
+  }
+
+  /**
+   * Makes changes that the caller found in objects of the plugins, stage by stage. It removes nothing and remembers
+   * nothing. Gives the failed steps, each with the message of the tool. Throws ExecError.
+   */
+  async mend(stages: readonly (readonly Change[])[]): Promise<ReadonlyMap<Step, string>> {
+    const failed = new Map<Step, string>()
+    for (const stage of stages) {
+      const steps = stage.map(({ want, have }) => (have ? changeOf(want, have) : putOf(want)))
+      const tools = new Set(stage.map(({ want }) => handler(want.kind).tool as Tool))
+      for (const tool of tools) {
+        const own = steps.filter(({ resource }) => handler(resource.kind).tool === tool)
+        for (const [step, message] of await perform(tool, own, this.#run)) failed.set(step, message)
+      }
+    }
+    return failed
   }
 
   // Whether another program is removing this link at this moment. The kernel first removes the objects on the link,

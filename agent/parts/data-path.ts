@@ -1,13 +1,11 @@
 import { entries, isThere } from '../../lib/journal/journal.ts'
-import { RELENTLESS } from '../../lib/os/batch-tools.ts'
-import { failures } from '../../lib/os/iproute2.ts'
 import { addressesNow, RT_SCOPE_LINK } from '../../lib/os/link-addresses.ts'
 import { linksNow } from '../../lib/os/links.ts'
 import { log } from '../../lib/os/log.ts'
 import { linkTowards } from '../../lib/os/route-tables.ts'
 import { defaultDevice } from '../../lib/os/routes.ts'
 import { maybeSysctl, sysctlName, writeSysctl } from '../../lib/os/sysctls.ts'
-import { ExecError } from '../../lib/text/errors.ts'
+import { ValueError } from '../../lib/text/errors.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 import { AGENT_CHECKS, examine } from '../doctor/doctor.ts'
 import { readCounters } from '../doctor/facts/counters.ts'
@@ -16,6 +14,7 @@ import { factsOfAgent, readLinks } from '../doctor/facts/of-agent.ts'
 import { entrancesOf, type Pod, podsOf } from '../doctor/facts/pods.ts'
 import { NO_CHAINS, type Ruleset, readRuleset } from '../doctor/facts/ruleset.ts'
 import { checkPodLinks, type LastLook, NOTHING } from '../doctor/pod-links.ts'
+import { sentences } from '../kernel/batch.ts'
 import type { Event } from '../kernel/events.ts'
 import type { RuleChange } from '../kernel/rule-events.ts'
 import { both } from '../lease/families.ts'
@@ -224,7 +223,7 @@ export class DataPathPart implements Part {
     const addressesOf = (index: number) =>
       addressesNow(index).flatMap(({ cidr, scope }) => (scope === RT_SCOPE_LINK ? [] : [cidr]))
     const subnets = both(this.#now.served?.subnets ?? {})
-    const { lines, bridgeLines, upLines, mended, lost, known } = checkPodLinks({
+    const { changes, mended, lost, known } = checkPodLinks({
       entries: all,
       links: linksNow(),
       addressesOf,
@@ -235,12 +234,11 @@ export class DataPathPart implements Part {
       subnets,
     })
     if (mended.length > 0 && !this.#repairs.isHeld(this)) {
-      const works = [
-        await this.#mend('ip', lines),
-        await this.#mend('bridge', bridgeLines),
-        await this.#mend('ip', upLines),
-      ]
-      if (works.every((isDone) => isDone)) this.#repairs.ofPart(this, 'link', mended)
+      const failed = await this.#context.converger.mend(changes)
+      // A DEL may have removed a link since it was seen.
+      const others = [...failed].filter(([, said]) => !/^(Cannot find|No such)/.test(said))
+      if (others.length > 0) throw new ValueError(sentences(new Map(others)).join('; '))
+      if (failed.size === 0) this.#repairs.ofPart(this, 'link', mended)
       else this.queue.add('links', BUSY_MS)
     }
     this.#known = known
@@ -250,23 +248,8 @@ export class DataPathPart implements Part {
     }
   }
 
-  // Returns false when a link has gone since it was seen. Throws ExecError.
-  async #mend(tool: string, lines: readonly string[]): Promise<boolean> {
-    if (lines.length === 0) return true
-    const argv = [tool, ...RELENTLESS]
-    const { status, stderr } = await this.#context.run(argv, `${lines.join('\n')}\n`)
-    if (status !== 0 && !isOfGone(stderr)) throw new ExecError(argv, undefined, stderr.split('\n', 1)[0] ?? '')
-    return status === 0
-  }
-
   // Without nft the parts that load rules say so.
   #chains(): Promise<Ruleset> {
     return readRuleset(this.#context.run).catch(() => NO_CHAINS)
   }
-}
-
-// A DEL may have removed a link since it was seen.
-function isOfGone(stderr: string): boolean {
-  const { byLine, rest } = failures(stderr)
-  return rest === '' && byLine.size > 0 && [...byLine.values()].every((said) => /^(Cannot find|No such)/.test(said))
 }

@@ -7,8 +7,9 @@ import { linksNow } from '../os/links.ts'
 import { log } from '../os/log.ts'
 import type { Run } from '../os/run.ts'
 import { leave, occupy } from '../os/turns.ts'
-import { joining, type PortLine } from '../state/bridge-ports.ts'
-import type { BridgePort } from '../state/resource.ts'
+import { joining } from '../state/bridge-ports.ts'
+import type { Line } from '../state/handler.ts'
+import { type BridgePort, type Change, linesOf } from '../state/resource.ts'
 import { ExecError } from '../text/errors.ts'
 import type { IfName } from '../text/values.ts'
 
@@ -51,11 +52,24 @@ export async function joinLostPorts(bridge: IfName, run: Run): Promise<void> {
 async function join(ports: readonly BridgePort[], run: Run): Promise<ReadonlyMap<IfName, string>> {
   const failed = new Map<IfName, string>()
   const tools = ['ip', 'bridge', 'ip']
-  for (const [i, lines] of joining(ports).entries()) {
-    const rest = lines.filter(({ name }) => !failed.has(name))
+  for (const [i, changes] of joining(ports).entries()) {
+    const rest = changes.flatMap(linesFor).filter(({ name }) => !failed.has(name))
     if (rest.length > 0) for (const [name, said] of await refused(tools[i] as string, rest, run)) failed.set(name, said)
   }
   return failed
+}
+
+/** A line for a tool, and the port that it is about. */
+interface PortLine extends Line {
+  readonly name: IfName
+}
+// The pod has gone meanwhile.
+const GONE = /Cannot find (bridge )?device|No such device/
+
+function linesFor(change: Change): PortLine[] {
+  const { want } = change
+  const name = want.kind === 'link' ? want.name : (want as BridgePort['rows'][number]).dev
+  return linesOf(change).map((line) => ({ unless: GONE, ...line, name }))
 }
 
 async function refused(tool: string, lines: readonly PortLine[], run: Run): Promise<[IfName, string][]> {

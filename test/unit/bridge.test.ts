@@ -5,7 +5,7 @@ import type { Result } from '../../lib/cni/result.ts'
 import type { SeenLink } from '../../lib/os/links.ts'
 import { batches } from '../../lib/state/apply.ts'
 import { joining, portsOf, withSettings } from '../../lib/state/bridge-ports.ts'
-import type { BridgePort, Plan, Resource } from '../../lib/state/resource.ts'
+import { type BridgePort, linesOf, type Plan, type Resource } from '../../lib/state/resource.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 import { bridgeMac } from '../../lib/text/link-names.ts'
 import { read } from '../../lib/text/shape.ts'
@@ -237,7 +237,7 @@ describe('portsOf() and joining()', () => {
       [['veth1', settings]],
     )
     assert.deepEqual(
-      joining(ports).map((lines) => lines.map(({ text }) => text)),
+      joining(ports).map((changes) => changes.flatMap(linesOf).map(({ text }) => text)),
       [
         [
           'link set dev veth1 down',

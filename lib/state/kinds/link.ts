@@ -39,7 +39,7 @@ export const link: Handler<Link> = {
     return want.shared ? bridge(want) : [{ text: `link set dev ${want.name}${flags(want)}` }]
   },
   drop: (gone) => (gone.type === 'lent' ? (gone.move ? [{ text: moving(gone), unless: NONE }] : []) : drop(gone)),
-  change: (want, have) => (isOverlay(want.type) ? changeOverlay(want, have) : link.put(want)),
+  change: (want, have) => (isOverlay(want.type) ? changeOverlay(want, have) : changePort(want, have)),
   ask: ({ name }) => `addr show dev ${name}`,
   read(row, want) {
     const seen = row as LinkRow
@@ -125,17 +125,30 @@ function flags({ up, promisc }: Pick<Link, 'up' | 'promisc'>): string {
   return `${up ? ' up' : ''}${promisc ? ' promisc on' : ''}`
 }
 
+// The bridge of an existing link, its settings there, and whether it is up.
+function changePort({ name, port, up }: Link, have: Link): Line[] {
+  const set = settings(port)
+  return [
+    have.up && !up && 'down',
+    port && port.master !== have.port?.master && `master ${port.master}`,
+    set !== '' && set !== settings(have.port) && `type bridge_slave${set}`,
+    up && !have.up && 'up',
+  ].flatMap((what) => (what ? [{ text: `link set dev ${name} ${what}` }] : []))
+}
+
+// What a port does that others do not.
+function settings(port: Link['port']): string {
+  const all = ['hairpin', 'isolated', 'locked'] as const
+  return all.map((one) => (port?.[one] ? ` ${one} on` : '')).join('')
+}
+
 function veth({ name, mac, mtu, alias, peer, port, up, shared }: Link): Line[] {
   const size = mtu ? ` mtu ${mtu}` : ''
   const own = `${mac ? ` address ${mac}` : ''}${size}${up ? ' up' : ''}${port ? ` master ${port.master}` : ''}`
   const peerMac = peer?.mac ? ` address ${peer.mac}` : ''
   const peerNs = peer && peer.ns !== 'host' ? ` netns ${peer.ns}` : ''
   const other = peer ? ` peer name ${peer.name}${peerMac}${size}${peerNs}` : ''
-  const marks = [
-    port?.hairpin ? ' hairpin on' : '',
-    port?.isolated ? ' isolated on' : '',
-    port?.locked ? ' locked on' : '',
-  ].join('')
+  const marks = settings(port)
   const set = `${alias ? ` alias ${alias}` : ''}${marks ? ` type bridge_slave${marks}` : ''}`
   return [
     { text: `link add name ${name}${own} type veth${other}`, ...(shared ? { unless: /File exists/ } : {}) },
