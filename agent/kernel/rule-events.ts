@@ -1,5 +1,6 @@
 import { closeSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { readPiece } from '../../lib/os/netlink-answer.ts'
 import { attributesOf, attributeText } from '../../lib/os/netlink-attributes.ts'
 import { listen } from '../../lib/os/sockets.ts'
 import { tidy } from '../node/garbage.ts'
@@ -64,27 +65,26 @@ export function readChanges(
   heard: (change: RuleChange) => void,
   made?: (program: Program) => void,
 ): boolean {
-  const view = new DataView(piece.buffer, piece.byteOffset, piece.byteLength)
-  let at = 0
-  for (let size = 0; at + NLMSG_HEADER <= piece.length; at += (size + 3) & ~3) {
-    size = view.getUint32(at, true)
-    if (size < NLMSG_HEADER || at + size > piece.length) return false
-    const type = view.getUint16(at + 4, true)
-    if (made && type === ((SUBSYSTEM << 8) | NEW_GENERATION) && size >= HEADERS) {
-      const told = attributesOf(new DataView(piece.buffer, piece.byteOffset + at, size), HEADERS)
+  const messages: DataView[] = []
+  const end = readPiece(new DataView(piece.buffer, piece.byteOffset, piece.byteLength), true, messages)
+  for (const message of messages) {
+    if (message.byteLength < HEADERS) continue
+    const type = message.getUint16(4, true)
+    if (made && type === ((SUBSYSTEM << 8) | NEW_GENERATION)) {
+      const told = attributesOf(message, HEADERS)
       const pid = told.get(PROCESS)
       if (pid?.byteLength === 4) made({ pid: pid.getUint32(0), name: attributeText(told.get(PROCESS_NAME)) })
     }
     const object = type >> 8 === SUBSYSTEM ? OBJECTS[type & 0xff] : undefined
-    if (object === undefined || size < HEADERS) continue
-    const attributes = attributesOf(new DataView(piece.buffer, piece.byteOffset + at, size), HEADERS)
+    if (object === undefined) continue
+    const attributes = attributesOf(message, HEADERS)
     const { what, gone } = object
-    const family = FAMILIES[view.getUint8(at + NLMSG_HEADER)]
+    const family = FAMILIES[message.getUint8(NLMSG_HEADER)]
     const table = attributeText(attributes.get(TABLE_NAME))
     const chain = object.chain === undefined ? {} : { chain: attributeText(attributes.get(object.chain)) }
     heard({ family, table, what, ...chain, gone })
   }
-  return at >= piece.length
+  return typeof end !== 'string'
 }
 
 /** The size of the receive buffer. A load of ten thousand elements by another program takes one megabyte. */

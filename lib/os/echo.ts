@@ -1,7 +1,8 @@
 import { isSix } from '../text/cidr.ts'
 import type { Ip } from '../text/ip.ts'
 import { checksum } from './checksum.ts'
-import { errno, libc, pointerTo } from './door.ts'
+import { errno, libc } from './door.ts'
+import { BPF, filterPackets, type Instruction } from './packet-filter.ts'
 import { socketAddress } from './raw-packets.ts'
 
 /** An answer to an echo request: the request's data and the round-trip time. */
@@ -26,7 +27,7 @@ export interface Echoes {
 }
 
 const [AF_INET, AF_INET6, SOCK_RAW, SOCK_FLAGS, MSG_DONTWAIT] = [2, 10, 3, 0x80800, 0x40]
-const [SOL_SOCKET, SO_ATTACH_FILTER, CLOCK_REALTIME] = [1, 26, 0]
+const CLOCK_REALTIME = 0
 // linux/sockios.h: the time when the kernel received the last packet that was read. It is wall-clock time in a struct
 // timespec. The first call switches this function on.
 const SIOCGSTAMPNS = 0x8907n
@@ -55,12 +56,8 @@ export function openEchoes(from: Ip): Echoes {
   const fd = c.socket(version === 6 ? AF_INET6 : AF_INET, SOCK_RAW | SOCK_FLAGS, protocol)
   if (fd < 0) throw new Error(`socket: errno ${errno()}`)
   const id = Math.floor(Math.random() * 0x10000)
-  const [address, filter] = [socketAddress(from), program(version, id)]
-  const isFiltered = c.setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, filter.head, 16) === 0
-  // `head` holds only the address of the program. This write keeps the garbage collector from freeing the program
-  // before this line.
-  filter.code.fill(0)
-  if (!isFiltered || c.bind(fd, address, address.length) !== 0) {
+  const address = socketAddress(from)
+  if (!filterPackets(fd, answersTo(version, id)) || c.bind(fd, address, address.length) !== 0) {
     const code = errno()
     c.close(fd)
     throw new Error(
@@ -128,30 +125,16 @@ function echoes(fd: number, version: 4 | 6, id: number): Echoes {
   }
 }
 
-// Classic BPF (linux/filter.h): accepts an echo reply with this socket's id.
-function program(version: 4 | 6, id: number): { readonly head: BigUint64Array; readonly code: Uint8Array } {
-  const [LOAD_X_HEADER, LOAD_BYTE_X, LOAD_HALF_X, EQUAL, END] = [0xb1, 0x50, 0x48, 0x15, 0x06]
-  const all = [
+// Accepts an echo reply with this socket's id.
+function answersTo(version: 4 | 6, id: number): Instruction[] {
+  return [
     // X is the start of the ICMP header: after the IP header for IPv4, 0 for IPv6.
-    version === 4 ? [LOAD_X_HEADER, 0, 0, 0] : [0x01, 0, 0, 0],
-    [LOAD_BYTE_X, 0, 0, 0],
-    [EQUAL, 0, 3, KINDS[version].reply],
-    [LOAD_HALF_X, 0, 0, 4],
-    [EQUAL, 0, 1, id],
-    [END, 0, 0, 0xffff],
-    [END, 0, 0, 0],
+    version === 4 ? [BPF.loadXHeader, 0, 0, 0] : [BPF.loadX, 0, 0, 0],
+    [BPF.loadByteX, 0, 0, 0],
+    [BPF.equal, 0, 3, KINDS[version].reply],
+    [BPF.loadHalfX, 0, 0, 4],
+    [BPF.equal, 0, 1, id],
   ]
-  const code = new DataView(new ArrayBuffer(all.length * 8))
-  for (const [i, [what = 0, yes = 0, no = 0, operand = 0]] of all.entries()) {
-    code.setUint16(i * 8, what, true)
-    code.setUint8(i * 8 + 2, yes)
-    code.setUint8(i * 8 + 3, no)
-    code.setUint32(i * 8 + 4, operand, true)
-  }
-  const bytes = new Uint8Array(code.buffer)
-  // struct sock_fprog: the number of instructions and the program's address. `code` is returned too, because the
-  // program must live as long as its address is used.
-  return { head: new BigUint64Array([BigInt(all.length), BigInt(pointerTo(bytes))]), code: bytes }
 }
 
 const EADDRNOTAVAIL = 99

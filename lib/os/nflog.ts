@@ -1,11 +1,11 @@
-import { NoAnswer } from './netlink-answer.ts'
+import { NoAnswer, readPiece } from './netlink-answer.ts'
 import { attributesOf, attributeText } from './netlink-attributes.ts'
+import { request } from './rtnetlink.ts'
 import { type Listener, subscribe } from './sockets.ts'
 
 // Constants of linux/netlink.h, linux/netfilter/nfnetlink.h and linux/netfilter/nfnetlink_log.h.
 const NETLINK_NETFILTER = 12
-const [NLMSG_HEADER, HEADERS] = [16, 20]
-const [NLM_F_REQUEST, NLM_F_ACK] = [1, 4]
+const [HEADERS, NLM_F_ACK] = [20, 4]
 const [ULOG_PACKET, ULOG_CONFIG] = [0x400, 0x401]
 const [CFG_CMD, CFG_MODE, CFG_TIMEOUT, CFG_QTHRESH] = [1, 2, 4, 5]
 const [CMD_BIND, COPY_PACKET] = [1, 2]
@@ -39,39 +39,26 @@ export function listenToLog(group: number, bytes: number): Listener {
 
 /** The logged packets in a piece of the kernel's messages. Pure. */
 export function loggedIn(piece: Uint8Array): Logged[] {
-  const [view, found]: [DataView, Logged[]] = [new DataView(piece.buffer, piece.byteOffset, piece.byteLength), []]
-  for (let at = 0, size = 0; at + NLMSG_HEADER <= piece.length; at += (size + 3) & ~3) {
-    size = view.getUint32(at, true)
-    if (size < NLMSG_HEADER || at + size > piece.length) break
-    if (view.getUint16(at + 4, true) !== ULOG_PACKET || size < HEADERS) continue
-    const attributes = attributesOf(new DataView(piece.buffer, piece.byteOffset + at, size), HEADERS)
+  const messages: DataView[] = []
+  readPiece(new DataView(piece.buffer, piece.byteOffset, piece.byteLength), true, messages)
+  return messages.flatMap((message) => {
+    if (message.byteLength < HEADERS || message.getUint16(4, true) !== ULOG_PACKET) return []
+    const attributes = attributesOf(message, HEADERS)
     const packet = attributes.get(PAYLOAD)
-    if (packet) found.push({ prefix: attributeText(attributes.get(PREFIX)), packet })
-  }
-  return found
+    return packet ? { prefix: attributeText(attributes.get(PREFIX)), packet } : []
+  })
 }
 
-// One message binds the group. It also asks for the bytes of each packet, at once.
+// One message binds the group. It also asks for the bytes of each packet, at once. Numbers are in the network's byte
+// order.
 function configuration(group: number, bytes: number): Uint8Array {
-  const attributes: readonly (readonly [type: number, length: number, write: (view: DataView) => void])[] = [
-    [CFG_CMD, 1, (view) => view.setUint8(0, CMD_BIND)],
-    [CFG_MODE, 6, (view) => [view.setUint32(0, bytes), view.setUint8(4, COPY_PACKET)]],
-    [CFG_TIMEOUT, 4, (view) => view.setUint32(0, 1)],
-    [CFG_QTHRESH, 4, (view) => view.setUint32(0, 1)],
-  ]
-  const size = attributes.reduce((sum, [, length]) => sum + 4 + ((length + 3) & ~3), HEADERS)
-  const message = new DataView(new ArrayBuffer(size))
-  message.setUint32(0, size, true)
-  message.setUint16(4, ULOG_CONFIG, true)
-  message.setUint16(6, NLM_F_REQUEST | NLM_F_ACK, true)
-  // struct nfgenmsg has the group in the network's byte order.
-  message.setUint16(NLMSG_HEADER + 2, group)
-  let at = HEADERS
-  for (const [type, length, write] of attributes) {
-    message.setUint16(at, 4 + length, true)
-    message.setUint16(at + 2, type, true)
-    write(new DataView(message.buffer, at + 4, length))
-    at += 4 + ((length + 3) & ~3)
-  }
-  return new Uint8Array(message.buffer)
+  const word = (number: number) => [number >>> 24, number >>> 16, number >>> 8, number]
+  // struct nfgenmsg.
+  const body = Uint8Array.of(0, 0, group >> 8, group)
+  return request(ULOG_CONFIG, body, NLM_F_ACK, [
+    [CFG_CMD, Uint8Array.of(CMD_BIND)],
+    [CFG_MODE, Uint8Array.of(...word(bytes), COPY_PACKET, 0)],
+    [CFG_TIMEOUT, Uint8Array.of(...word(1))],
+    [CFG_QTHRESH, Uint8Array.of(...word(1))],
+  ])
 }

@@ -1,7 +1,8 @@
 import type { Mac, Netns } from '../text/values.ts'
-import { errno, libc, pointerTo } from './door.ts'
+import { errno, libc } from './door.ts'
 import { type LinkFacts, linkFacts, linkIn } from './links.ts'
 import { inside, isNoNamespace } from './netns.ts'
+import { BPF, filterPackets, type Instruction } from './packet-filter.ts'
 
 /** A received packet: the sender's MAC, and the bytes from the IP header on. */
 export interface Heard {
@@ -22,7 +23,7 @@ export interface Wire extends Pick<LinkFacts, 'index' | 'mac'> {
 
 const [AF_INET, AF_PACKET, SOCK_DGRAM, SOCK_FLAGS, MSG_DONTWAIT] = [2, 17, 2, 0x80000, 0x40]
 const [SIOCGIFFLAGS, SIOCSIFFLAGS] = [0x8913n, 0x8914n]
-const [SOL_SOCKET, SO_ATTACH_FILTER, IFF_UP] = [1, 26, 1]
+const IFF_UP = 1
 // struct ifreq has 16 bytes of name, then the requested data. struct sockaddr_ll has 20 bytes.
 const [IFREQ_BYTES, IFREQ_DATA, ADDRESS_BYTES, PACKET_BYTES] = [40, 16, 20, 65_535]
 /** The EtherType of ARP. */
@@ -36,7 +37,7 @@ const KINDS = { 4: { type: 0x0800, port: 68 }, 6: { type: 0x86dd, port: 546 } } 
  */
 export function openWire(ns: Netns, ifname: string, version: 4 | 6): Wire {
   const { type, port } = KINDS[version]
-  return open(ns, ifname, type, dhcpSteps(version, port))
+  return open(ns, ifname, type, toClients(version, port))
 }
 
 /**
@@ -47,7 +48,7 @@ export function openArp(ns: Netns, ifname: string): Wire {
   return open(ns, ifname, ARP, ARP_ANSWERS)
 }
 
-function open(ns: Netns, ifname: string, type: number, steps: Steps): Wire {
+function open(ns: Netns, ifname: string, type: number, filter: readonly Instruction[]): Wire {
   return inside(ns, () => {
     const facts = linkFacts(ifname)
     if (!facts?.isEthernet)
@@ -56,13 +57,8 @@ function open(ns: Netns, ifname: string, type: number, steps: Steps): Wire {
     // The socket starts with protocol 0, so that no packet arrives unfiltered. Then bind sets the EtherType.
     const fd = c.socket(AF_PACKET, SOCK_DGRAM | SOCK_FLAGS, 0)
     if (fd < 0) throw new Error(`socket: errno ${errno()}`)
-    const filter = program(steps)
     const address = linkAddress(type, facts.index)
-    const isFiltered = c.setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, filter.head, 16) === 0
-    // `head` holds only the address of the program. This write keeps the garbage collector from freeing the program
-    // before this line.
-    filter.code.fill(0)
-    if (!isFiltered || c.bind(fd, address, ADDRESS_BYTES) !== 0) {
+    if (!filterPackets(fd, filter) || c.bind(fd, address, ADDRESS_BYTES) !== 0) {
       const code = errno()
       c.close(fd)
       throw new Error(`Cannot listen on ${ifname}: errno ${code}`)
@@ -156,50 +152,31 @@ function macAt(bytes: Uint8Array, at: number): Mac {
   return [...bytes.subarray(at, at + 6)].map((byte) => byte.toString(16).padStart(2, '0')).join(':') as Mac
 }
 
-// Classic BPF (linux/filter.h): instruction, jump when true, jump when false, operand. Offsets begin at the header
-// behind Ethernet's.
-type Steps = readonly (readonly number[])[]
-const [LOAD_BYTE, LOAD_HALF, LOAD_X_HEADER, LOAD_HALF_X] = [0x30, 0x28, 0xb1, 0x48]
-const [EQUAL, SOME, END] = [0x15, 0x45, 0x06]
-const UDP = 17
-
-function dhcpSteps(version: 4 | 6, port: number): Steps {
+// Offsets begin at the header behind Ethernet's.
+function toClients(version: 4 | 6, port: number): Instruction[] {
   return version === 4
     ? [
-        [LOAD_BYTE, 0, 0, 9],
-        [EQUAL, 0, 6, UDP],
+        [BPF.loadByte, 0, 0, 9],
+        [BPF.equal, 0, 6, UDP],
         // Only the first fragment has ports.
-        [LOAD_HALF, 0, 0, 6],
-        [SOME, 4, 0, 0x1fff],
-        [LOAD_X_HEADER, 0, 0, 0],
-        [LOAD_HALF_X, 0, 0, 2],
-        [EQUAL, 0, 1, port],
+        [BPF.loadHalf, 0, 0, 6],
+        [BPF.some, 4, 0, 0x1fff],
+        [BPF.loadXHeader, 0, 0, 0],
+        [BPF.loadHalfX, 0, 0, 2],
+        [BPF.equal, 0, 1, port],
       ]
     : [
-        [LOAD_BYTE, 0, 0, 6],
-        [EQUAL, 0, 3, UDP],
-        [LOAD_HALF, 0, 0, 42],
-        [EQUAL, 0, 1, port],
+        [BPF.loadByte, 0, 0, 6],
+        [BPF.equal, 0, 3, UDP],
+        [BPF.loadHalf, 0, 0, 42],
+        [BPF.equal, 0, 1, port],
       ]
 }
 
-// RFC 826: the operation is at byte 6, and 2 is an answer.
-const ARP_ANSWERS: Steps = [
-  [LOAD_HALF, 0, 0, 6],
-  [EQUAL, 0, 1, 2],
-]
+const UDP = 17
 
-function program(steps: Steps): { readonly head: BigUint64Array; readonly code: Uint8Array } {
-  const all = [...steps, [END, 0, 0, PACKET_BYTES], [END, 0, 0, 0]]
-  const code = new DataView(new ArrayBuffer(all.length * 8))
-  for (const [i, [what = 0, yes = 0, no = 0, operand = 0]] of all.entries()) {
-    code.setUint16(i * 8, what, true)
-    code.setUint8(i * 8 + 2, yes)
-    code.setUint8(i * 8 + 3, no)
-    code.setUint32(i * 8 + 4, operand, true)
-  }
-  const bytes = new Uint8Array(code.buffer)
-  // struct sock_fprog: the number of instructions and the program's address. `code` is returned too, because the
-  // program must live as long as its address is used.
-  return { head: new BigUint64Array([BigInt(all.length), BigInt(pointerTo(bytes))]), code: bytes }
-}
+// RFC 826: the operation is at byte 6, and 2 is an answer.
+const ARP_ANSWERS: readonly Instruction[] = [
+  [BPF.loadHalf, 0, 0, 6],
+  [BPF.equal, 0, 1, 2],
+]

@@ -85,3 +85,59 @@ export function missingModule(line: string | undefined, said: string): string | 
   const [, kind] = /^link add .*\btype ([a-z0-9]+)/.exec(line ?? '') ?? []
   return kind && `this kernel has no links of type ${kind}: ${advice(kind)}`
 }
+
+/** The oldest versions that know every keyword plumb uses. */
+const WANTED = 'want iproute2 5.18 and nftables 1.0 or later, as a distribution packages them'
+/** The limit in characters for `msg` and `details`. Every normal message is shorter. A hostile message is cut. */
+const LIMIT = 4096
+
+/** Converts any failure to the fields of a CNI error object. `msg` and `details` are cut to LIMIT and safe to print. */
+export function errorOf(cause: unknown): { readonly code: number; readonly msg: string; readonly details: string } {
+  const { code, message, details } = translate(cause)
+  return { code, msg: brief(message), details: brief(details) }
+}
+
+function translate(cause: unknown): { code: number; message: string; details: string } {
+  if (cause instanceof CniError) return cause
+  if (cause instanceof ValueError) return { code: CODE.config, message: cause.message, details: '' }
+  if (cause instanceof ExecError) {
+    const { tool, line, said } = cause
+    if (line === undefined)
+      return { code: CODE.internal, message: `Cannot use ${tool}: ${said}`, details: `${cause.message}; ${WANTED}` }
+    const missing = missingModule(line, said)
+    if (missing)
+      return {
+        code: CODE.internal,
+        message: `The kernel or a tool refused: ${said}`,
+        details: `${missing}; ${cause.message}`,
+      }
+    const isOld = /unknown|garbage|syntax error|usage:/i.test(said)
+    return {
+      code: CODE.internal,
+      message: `The kernel or a tool refused: ${said}`,
+      details: isOld ? `${cause.message}; ${WANTED}` : cause.message,
+    }
+  }
+  const { code, errno, syscall = 'use', path = '', message } = cause as NodeJS.ErrnoException
+  if (typeof errno === 'number')
+    return { code: CODE.io, message: `Cannot ${syscall} ${path ? shown(path) : 'a file'}: ${code}`, details: message }
+  return {
+    code: CODE.internal,
+    message: `Unexpected failure${placeOf(cause)}: ${message ?? String(cause)}`,
+    details: 'this is a fault of plumb; please report it with the configuration',
+  }
+}
+
+// The function and the line of the source that threw an error, from the first line of its stack that names both.
+function placeOf(cause: unknown): string {
+  const [, name, file] =
+    /^ *at (?:async )?(\S+) \((?:\S*\/)?((?:lib|plugins)\/\S+?:\d+)/m.exec((cause as Error | undefined)?.stack ?? '') ??
+    []
+  return name === undefined ? '' : ` in ${name} (${file})`
+}
+
+// Runtimes write messages to logs and terminals unchanged.
+function brief(text: string): string {
+  const lines = (text.length > LIMIT ? `${text.slice(0, LIMIT - 1)}…` : text).split('\n')
+  return lines.map(printable).join('\n')
+}

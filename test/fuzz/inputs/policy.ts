@@ -5,10 +5,9 @@ import { admissionCommands } from '../../../agent/policy/admission.ts'
 import { Endpoints } from '../../../agent/policy/endpoints.ts'
 import { tableText } from '../../../agent/policy/program.ts'
 import { compile } from '../../../agent/policy/state.ts'
-import { CniError } from '../../../lib/text/errors.ts'
+import { CniError, errorOf } from '../../../lib/text/errors.ts'
 import type { Ip } from '../../../lib/text/ip.ts'
 import { parse } from '../../../lib/text/values.ts'
-import { errorOf } from '../../../lib/verbs/serve.ts'
 import type { Parts, Target } from '../target.ts'
 
 // The text that objects of the API become. A name or a value of an object must not end a line or a word of it.
