@@ -1,11 +1,12 @@
 // The DHCP daemon (`plumb dhcp`), a separate program. It gets and extends the leases of containers whose IPAM pool is
 // `dhcp`. Begin here. `leases.ts` manages all leases and `lease.ts` manages one attachment. `four.ts` and `six.ts`
-// implement the protocols. `agent/node/answers.ts` listens on the socket for questions, which `reading.ts` reads.
+// implement the protocols. `lib/os/answers.ts` listens on the socket for questions, which `reading.ts` reads.
+
+import { type AnswerSocket, listen } from '../../lib/os/answers.ts'
 import { createMark, remove, writeAtomic } from '../../lib/os/files.ts'
 import { log } from '../../lib/os/log.ts'
 import { askDaemon, leasesOf } from '../../lib/pools/dhcp.ts'
 import { CniError, CODE } from '../../lib/text/errors.ts'
-import { type AnswerSocket, listen } from '../node/answers.ts'
 import { slim } from '../node/memory-pages.ts'
 import { notify } from '../node/systemd.ts'
 import type { Timing } from './conversation.ts'

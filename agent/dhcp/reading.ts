@@ -1,9 +1,9 @@
 import * as v from 'valibot'
+import { readCommand } from '../../lib/os/answers.ts'
 import type { Question } from '../../lib/pools/dhcp.ts'
 import { leaseFile, owner, wants } from '../../lib/pools/lease-file.ts'
 import { field, read, type Shape } from '../../lib/text/shape.ts'
 import { parse } from '../../lib/text/values.ts'
-import { readCommand } from '../node/answers.ts'
 import type { Saved } from './lease.ts'
 
 const verb = field.text

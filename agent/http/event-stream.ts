@@ -1,6 +1,6 @@
 import { constants, deflateRawSync } from 'node:zlib'
+import { type Asked, type Body, plain, type Reply, type Sink, type Stream } from '../../lib/os/http.ts'
 import { log } from '../../lib/os/log.ts'
-import { type Asked, type Body, plain, type Reply, type Sink, type Stream } from '../node/http.ts'
 import { pause } from '../scheduler/pause.ts'
 import { type Message, Patches } from '../state/patches.ts'
 import type { Recorder } from '../state/recorder.ts'

@@ -1,6 +1,6 @@
 // What keeps a page to itself: who may ask, and what a browser may do with an answer. Used by the agent and by the page
 // of a fleet.
-import { type Asked, plain, type Reply } from '../node/http.ts'
+import { type Asked, plain, type Reply } from '../../lib/os/http.ts'
 
 /** These headers allow a page to send requests only to the server that it came from. */
 export const HEADERS = {

@@ -2,10 +2,10 @@
 // says who may ask, `event-stream.ts` sends what changes, and `redaction.ts` leaves out what TCP must not show.
 import { createHash, timingSafeEqual } from 'node:crypto'
 import { readdirSync } from 'node:fs'
+import { type Asked, type ListenAddress, listen, plain, type Reply } from '../../lib/os/http.ts'
 import { log, warn } from '../../lib/os/log.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 import { apiRequests } from '../cluster/api.ts'
-import { type Asked, type ListenAddress, listen, plain, type Reply } from '../node/http.ts'
 import { keepSocket, refused } from '../node/socket.ts'
 import { withPlainStatus } from '../page/plain-status.ts'
 import type { Comparison, Drafts } from '../policy/comparison.ts'

@@ -3,11 +3,11 @@
 // The order is uplink, lease, files. Then table, forward, tunnels, rules of plugins, peers, data path, policy and
 // services work in parallel. Installation follows when all are done.
 
+import { commands, listen } from '../../lib/os/answers.ts'
 import { REDACTED, redactedFailures, redactedState } from '../http/redaction.ts'
 import type { Undoer } from '../kernel/undoer.ts'
 import { isSame } from '../lease/families.ts'
 import type { Lease } from '../lease/lease.ts'
-import { commands, listen } from '../node/answers.ts'
 import { keepSocket } from '../node/socket.ts'
 import { admissionCommands } from '../policy/admission.ts'
 import { policyCommands } from '../policy/questions.ts'

@@ -1,8 +1,8 @@
 import * as v from 'valibot'
+import { type Command, command } from '../../lib/os/answers.ts'
 import { CniError, CODE, shown, ValueError } from '../../lib/text/errors.ts'
 import { field } from '../../lib/text/shape.ts'
 import { parse } from '../../lib/text/values.ts'
-import { type Command, command } from '../node/answers.ts'
 import type { Endpoint } from './endpoints.ts'
 
 // The questions of the plugin `policy`: `{"command": "admit", …}` before ADD returns, and `{"command": "release", …}`
@@ -33,7 +33,7 @@ const admit = v.object({
 })
 const release = v.object(attachment)
 
-/** The commands of the plugin `policy`, for the table of `commands` (agent/node/answers.ts). */
+/** The commands of the plugin `policy`, for the table of `commands` (lib/os/answers.ts). */
 export function admissionCommands(to: Admission): Readonly<Record<string, Command>> {
   return {
     ready: command(v.object({ command: field.text }), async () => {

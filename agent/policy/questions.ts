@@ -1,6 +1,6 @@
 import * as v from 'valibot'
+import { type Command, command } from '../../lib/os/answers.ts'
 import { field } from '../../lib/text/shape.ts'
-import { type Command, command } from '../node/answers.ts'
 import { inPieces } from '../scheduler/pieces.ts'
 import { type Comparison, type Drafts, draftsFrom, MOST } from './comparison.ts'
 import { decision, detail, type PolicyKnowledge, summaries, type Translate } from './view.ts'
@@ -28,7 +28,7 @@ export interface Answering {
 }
 
 /**
- * The commands of `plumb policy`, for the table of `commands` (agent/node/answers.ts). `translate` knows the Services,
+ * The commands of `plumb policy`, for the table of `commands` (lib/os/answers.ts). `translate` knows the Services,
  * where they are served.
  */
 export function policyCommands(of: Answering, translate?: Translate): Readonly<Record<string, Command>> {

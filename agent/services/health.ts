@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs'
-import { listen, plain, type Reply } from '../node/http.ts'
+import { listen, plain, type Reply } from '../../lib/os/http.ts'
 import { refused } from '../node/socket.ts'
 import type { CompiledService } from './compile.ts'
 

@@ -10,8 +10,8 @@ import {
   tagged,
   withHeaders,
 } from '../../agent/http/guard.ts'
-import { type Asked, listen, plain, type Reply } from '../../agent/node/http.ts'
 import { escaped, withoutScript } from '../../agent/page/plain-status.ts'
+import { type Asked, listen, plain, type Reply } from '../../lib/os/http.ts'
 import type { Fleet } from './fleet.ts'
 
 /** What a link on any other page may open. */

@@ -1,6 +1,6 @@
 import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { readQuestion } from '../../agent/dhcp/reading.ts'
-import { listen } from '../../agent/node/answers.ts'
+import { listen } from '../../lib/os/answers.ts'
 import { leaseName } from '../../lib/pools/dhcp.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import { DAEMON, HELD } from './daemon.ts'

@@ -1,10 +1,10 @@
-// Tests plugins/policy.ts, agent/policy and agent/node/answers.ts: pods that an agent admits before ADD returns.
+// Tests plugins/policy.ts, agent/policy and lib/os/answers.ts: pods that an agent admits before ADD returns.
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { commands, listen } from '../../agent/node/answers.ts'
 import { admissionCommands } from '../../agent/policy/admission.ts'
+import { commands, listen } from '../../lib/os/answers.ts'
 import { chainedNetwork } from '../support/chained-network.ts'
 import { type Answer, type Namespace, namespaceAt, ping, plugin, type Row, until } from '../support/harness.ts'
 import { bridgeConf, containerId } from '../support/network.ts'

@@ -1,8 +1,8 @@
 import type { Socket } from 'bun'
 import type * as v from 'valibot'
-import { log } from '../../lib/os/log.ts'
-import { CniError, CODE, errorOf, shown } from '../../lib/text/errors.ts'
-import { read, type Shape } from '../../lib/text/shape.ts'
+import { CniError, CODE, errorOf, shown } from '../text/errors.ts'
+import { read, type Shape } from '../text/shape.ts'
+import { log } from './log.ts'
 
 // The answering side of `lib/os/ask.ts`: one question and one answer per connection, each a line of JSON. The DHCP
 // daemon and the agent's policy use it.
