@@ -1,7 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
-import type { Command } from './command.ts'
 import { pages } from './help/pages.ts'
-import type { Choice, Grammar } from './options.ts'
+import type { Choice, Command, Grammar } from './options.ts'
 
 /** A candidate: the word, and what it is. */
 type Candidate = readonly [word: string, about: string]

@@ -1,9 +1,9 @@
 import type { Io } from '../lib/cni/call.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { suggestion } from '../lib/text/shape.ts'
-import type { Command } from './command.ts'
 import { pages } from './help/pages.ts'
 import { terminal } from './help/terminal.ts'
+import type { Command } from './options.ts'
 import { print, table } from './output.ts'
 
 /** The subjects of the help: the version, the commands and the plugins. */

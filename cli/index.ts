@@ -4,8 +4,7 @@ import type { Io } from '../lib/cni/call.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { suggestion } from '../lib/text/shape.ts'
 import { version } from '../package.json'
-import type { Command } from './command.ts'
-import { wantsJson } from './options.ts'
+import { type Command, wantsJson } from './options.ts'
 import { fail, print } from './output.ts'
 
 /** The commands by their names. */

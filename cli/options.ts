@@ -1,4 +1,5 @@
 import { parseArgs } from 'node:util'
+import type { Io } from '../lib/cni/call.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { suggestion } from '../lib/text/shape.ts'
 import { table } from './output.ts'
@@ -239,4 +240,13 @@ export function choicesOf(names: readonly OptionName[], abouts: Abouts = {}): Ch
     const { value, about }: Option = { ...options[name], ...abouts[name] }
     return { word: `--${name}`, about, ...(value !== undefined && { value }) }
   })
+}
+
+/** A command of the executable. */
+export interface Command {
+  readonly about: string
+  /**
+   * Imports the file of the command only when the user runs it. So no command loads the libraries of another command.
+   */
+  load(): Promise<{ run(argv: readonly string[], plugin: Io['plugin']): Promise<number>; readonly grammar: Grammar }>
 }

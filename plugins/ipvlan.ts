@@ -1,6 +1,5 @@
 import * as v from 'valibot'
-import { previous } from '../lib/cni/previous.ts'
-import type { Result } from '../lib/cni/result.ts'
+import { previous, type Result } from '../lib/cni/result.ts'
 import { decode } from '../lib/cni/versions.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { field } from '../lib/text/shape.ts'

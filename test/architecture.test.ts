@@ -85,7 +85,7 @@ const DOORS: readonly {
     word: /from ['"]bun:ffi['"]/,
     except: {
       'lib/os/door.ts': 'the one place',
-      'agent/node/memory-pages.ts': 'memory: as little',
+      'agent/node/garbage.ts': 'memory: as little',
     },
   },
   {

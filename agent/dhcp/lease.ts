@@ -11,9 +11,7 @@ import type { Mac, NetnsPath } from '../../lib/text/values.ts'
 import type { Protocol, Session, Times, Timing, Who } from './conversation.ts'
 import { four } from './four.ts'
 import { raise } from './link.ts'
-import { merged } from './merged.ts'
 import { six } from './six.ts'
-import { sleep } from './sleep.ts'
 
 // The cast is safe, because each protocol gets only leases that the same protocol made.
 const PROTOCOLS = [four, six] as unknown as readonly Protocol<Times>[]
@@ -287,5 +285,41 @@ export class Lease {
   #names(): Record<string, string> {
     const { containerId, ifname, network } = this.held.owner
     return { network, container: containerId, ifname }
+  }
+}
+
+// setTimeout fires at once for a delay of more than 2^31 ms. Longer waits use several timers.
+const LONGEST_NAP_MS = 3_600_000
+
+// Waits until a time, in milliseconds since 1970. It may be far in the future. Rejects when the signal aborts.
+async function sleep(until: number, signal: AbortSignal): Promise<void> {
+  signal.throwIfAborted()
+  while (Date.now() < until) {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const done = () => resolve()
+    const timer = setTimeout(done, Math.min(until - Date.now(), LONGEST_NAP_MS))
+    signal.addEventListener('abort', done)
+    await promise
+    clearTimeout(timer)
+    signal.removeEventListener('abort', done)
+    signal.throwIfAborted()
+  }
+}
+
+// Merges the results of the leases of all IP versions, in the given order.
+function merged(all: readonly Result[]): Result {
+  const routes = all.flatMap(({ routes = [] }) => routes)
+  const nameservers = all.flatMap(({ dns }) => dns?.nameservers ?? [])
+  const search = [...new Set(all.flatMap(({ dns }) => dns?.search ?? []))]
+  const domain = all.find(({ dns }) => dns?.domain)?.dns?.domain
+  const dns = {
+    ...(nameservers.length > 0 ? { nameservers } : {}),
+    ...(domain ? { domain } : {}),
+    ...(search.length > 0 ? { search } : {}),
+  }
+  return {
+    ips: all.flatMap(({ ips = [] }) => ips),
+    ...(routes.length > 0 ? { routes } : {}),
+    ...(Object.keys(dns).length > 0 ? { dns } : {}),
   }
 }

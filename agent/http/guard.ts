@@ -1,6 +1,8 @@
+import { readFileSync } from 'node:fs'
 // What keeps a page to itself: who may ask, and what a browser may do with an answer. Used by the agent and by the page
 // of a fleet.
 import { type Asked, plain, type Reply } from '../../lib/os/http.ts'
+import { ValueError } from '../../lib/text/errors.ts'
 
 /** These headers allow a page to send requests only to the server that it came from. */
 export const HEADERS = {
@@ -96,4 +98,22 @@ export function isForeign({ host, header }: Pick<Asked, 'host' | 'header'>): boo
 export function foreign({ path, header }: Pick<Asked, 'path' | 'header'>): Reply {
   const from = header('origin') ?? 'another site'
   return plain(403, `${path} is not for pages of ${JSON.stringify(from)}: open the page of this agent`)
+}
+
+/** The fewest characters of a token. */
+const LENGTH = 16
+
+/** Reads the token for the status server from a file: one word. Throws ValueError, which does not show it. */
+export function readToken(file: string): string {
+  const token = textOf(file).trim()
+  if (token.length >= LENGTH && /^[!-~]+$/.test(token)) return token
+  throw new ValueError(`Cannot use the token in ${file}: want one word of at least ${LENGTH} characters`)
+}
+
+function textOf(file: string): string {
+  try {
+    return readFileSync(file, 'utf8')
+  } catch (cause) {
+    throw new ValueError(`Cannot read the token: ${(cause as Error).message}`)
+  }
 }

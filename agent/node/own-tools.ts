@@ -1,7 +1,6 @@
 import { readdirSync, readFileSync, readlinkSync, realpathSync, renameSync, rmSync, symlinkSync } from 'node:fs'
 import { basename } from 'node:path'
-import { has, locate } from '../../lib/os/exec.ts'
-import { OWN_TOOLS } from '../../lib/os/own-tools.ts'
+import { has, locate, OWN_TOOLS } from '../../lib/os/exec.ts'
 import { CniError, CODE } from '../../lib/text/errors.ts'
 import { placeBytes } from './executables.ts'
 

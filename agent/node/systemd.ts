@@ -1,5 +1,5 @@
-import { datagram } from '../../lib/os/datagram.ts'
 import { warn } from '../../lib/os/log.ts'
+import { datagram } from '../../lib/os/sockets.ts'
 
 /** The state of the node, and the reasons when it is not the best state. */
 interface Condition {

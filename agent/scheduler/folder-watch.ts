@@ -1,4 +1,5 @@
-import { type FSWatcher, statSync, watch } from 'node:fs'
+import { existsSync, type FSWatcher, statSync, watch } from 'node:fs'
+import { basename, dirname } from 'node:path'
 import { pause } from './pause.ts'
 
 /** Called with a folder, and with the name of a file in it. Without a name anything in the folder may have changed. */
@@ -62,4 +63,23 @@ function found(dir: string): string | undefined {
   } catch {
     return undefined
   }
+}
+
+const POLL_MS = 1000
+
+/**
+ * Calls `touched` when a file or its folder may have changed or gone, until the signal. Without events from the kernel,
+ * a removed file is noticed within a second.
+ */
+export async function watchFile(path: string, touched: () => void, signal: AbortSignal): Promise<void> {
+  const dir = dirname(path)
+  const poll = () => {
+    if (!existsSync(path)) touched()
+  }
+  // Without a name the event is about the folder: it appeared, or it is gone.
+  const changed = (_: string, name?: string) => {
+    if (name === undefined) poll()
+    else if (name === basename(path)) touched()
+  }
+  await watchFolders([dir], changed, poll, POLL_MS, signal)
 }

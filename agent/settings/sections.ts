@@ -3,9 +3,8 @@ import { isSix, networkOf } from '../../lib/text/cidr.ts'
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { type Cidr, type Ip, parseCidr, parseIp } from '../../lib/text/ip.ts'
 import { printable } from '../../lib/text/printable.ts'
-import { prefixOf } from '../lease/annotation-prefix.ts'
 import type { FlagName } from './flags.ts'
-import type { Readers } from './readers.ts'
+import { prefixOf, type Readers } from './readers.ts'
 import type {
   FirewallSettings,
   KubeSettings,

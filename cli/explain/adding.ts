@@ -36,10 +36,9 @@ import { questionOf } from '../../lib/wiring/duplicate-addresses.ts'
 import { nodeFacts } from '../../lib/wiring/node-facts.ts'
 import { mayBePod } from './calls.ts'
 import type { ExplainedPlugin, ExplainedPool, ExplainedRun } from './explanation.ts'
-import { isOthersToo } from './others.ts'
 import { runOf, runsOf, unwiring } from './runs.ts'
 import { settling } from './settle.ts'
-import { visible } from './visibility.ts'
+import { isOthersToo, visible } from './visibility.ts'
 
 /** The phrase for the answer of a pool that comes from `--prev-result`. */
 export const GIVEN = 'as --prev-result says'

@@ -13,9 +13,8 @@ import { ROUTED } from '../../lib/wiring/routed.ts'
 import { noted } from './adding.ts'
 import { mayBeDeleted } from './calls.ts'
 import type { ExplainedPlugin, ExplainedRun } from './explanation.ts'
-import { isOthersToo } from './others.ts'
 import { runOf, runsOf, unwiring } from './runs.ts'
-import { visible } from './visibility.ts'
+import { isOthersToo, visible } from './visibility.ts'
 
 type Removed = Pick<ExplainedPlugin, 'runs' | 'isWhole' | 'notes'>
 

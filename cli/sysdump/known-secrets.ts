@@ -2,8 +2,7 @@ import { readFileSync, statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { parse as parseYaml } from 'yaml'
 import { listFiles } from '../../lib/os/reading.ts'
-import type { Redactor } from './redactor.ts'
-import { isSensitive } from './sensitive.ts'
+import { isSensitive, type Redactor } from './redactor.ts'
 
 /** Files that have secrets on a usual node. A folder stands for its files. */
 const PLACES = [

@@ -9,14 +9,15 @@ import type { Status } from '../../agent/state/status.ts'
 import { run } from '../../lib/os/exec.ts'
 import { linkFacts } from '../../lib/os/links.ts'
 import { inside } from '../../lib/os/netns.ts'
+import { readText } from '../../lib/os/reading.ts'
 import { askForRoute } from '../../lib/os/route-question.ts'
 import { maybeSysctl } from '../../lib/os/sysctls.ts'
 import { contains, isSix } from '../../lib/text/cidr.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Netns, NetnsPath } from '../../lib/text/values.ts'
 import { addressesOf, namespaceOf } from './ends.ts'
-import { listens } from './listening.ts'
 import type { Local, Routed, TraceFacts } from './oracle.ts'
+import type { Protocol } from './packet.ts'
 
 /** What the agent says, each part undefined when it does not. */
 export interface AgentAnswers {
@@ -117,3 +118,24 @@ function linkOfPod(ns: NetnsPath, ip: Ip, links: readonly Link[]): { readonly li
 
 /** Addresses of documentation (RFC 5737, RFC 3849), which no link has. */
 const ANYBODY = { 4: '192.0.2.1' as Ip, 6: '2001:db8::1' as Ip } as const
+
+/** The state of a socket that listens, in /proc/net/tcp (include/net/tcp_states.h), and of a free one of UDP. */
+const STATES = { TCP: '0A', UDP: '07' } as const
+
+// Whether a program listens on a port, of any address. Undefined for ICMP, and when it cannot be read.
+function listens(ns: Netns, protocol: Protocol, port: number, isV6: boolean): boolean | undefined {
+  if (protocol === 'ICMP') return undefined
+  const word = protocol.toLowerCase()
+  // A socket of IPv6 may take packets of IPv4 as well.
+  const files = isV6 ? [`${word}6`] : [word, `${word}6`]
+  try {
+    const text = inside(ns, () => files.map((file) => readText(`/proc/thread-self/net/${file}`) ?? '').join('\n'))
+    const wanted = port.toString(16).toUpperCase().padStart(4, '0')
+    return text.split('\n').some((line) => {
+      const [, local = '', , state] = line.trim().split(/\s+/)
+      return state === STATES[protocol] && local.endsWith(`:${wanted}`)
+    })
+  } catch {
+    return undefined
+  }
+}

@@ -1,12 +1,14 @@
 // A trace follows one packet through the node, and holds it against what should happen. Begin here. `oracle.ts` says
 // what should happen, `watch.ts` follows the packet, `seen.ts` reads what was seen, `hops.ts` lays both side by side.
 import type { Drop } from '../../lib/os/drop-reasons.ts'
+import { run } from '../../lib/os/exec.ts'
 import { inside } from '../../lib/os/netns.ts'
 import { sendPacket } from '../../lib/os/raw-packets.ts'
+import type { Ip } from '../../lib/text/ip.ts'
+import type { Netns } from '../../lib/text/values.ts'
 import { type Far, withFar } from './far.ts'
 import { type Comparison, compare } from './hops.ts'
 import { probeMarks } from './marks.ts'
-import { isSilent } from './neighbours.ts'
 import { foresee, type TraceFacts } from './oracle.ts'
 import { type Probe, packetOf } from './packet.ts'
 import { ruleTexts } from './rules.ts'
@@ -151,4 +153,15 @@ async function gather(look: () => Sight[], places: readonly TracedNamespace[], {
     if (quiet > QUIET_MS || now - started > LIMIT_MS) return sights
     await Bun.sleep(LOOK_MS)
   }
+}
+
+/** The states of a neighbour that has not answered (linux/neighbour.h). */
+const SILENT = ['INCOMPLETE', 'FAILED']
+
+// Whether a namespace asks for the MAC of a neighbour, and gets no answer. False when it does not ask.
+async function isSilent(ip: Ip, dev: string, ns: Netns): Promise<boolean> {
+  const { status, stdout } = await run(['ip', '-json', 'neigh', 'show', ip, 'dev', dev], '', ns)
+  if (status !== 0 || stdout.trim() === '') return false
+  const rows = JSON.parse(stdout) as readonly { readonly state?: readonly string[] }[]
+  return rows.some(({ state }) => state?.some((one) => SILENT.includes(one)))
 }

@@ -1,4 +1,5 @@
 import type { Plan } from '../state/resource.ts'
+import { ValueError } from '../text/errors.ts'
 import type { Cidr, Ip } from '../text/ip.ts'
 import type { Mac } from '../text/values.ts'
 
@@ -53,4 +54,16 @@ export interface Dns {
 export interface Settled {
   readonly result: Result
   readonly plan?: Plan
+}
+
+/**
+ * Reads a value of prevResult.interfaces with a parser. Names in a result can be any text. They are compared with
+ * values that go into batch lines. Throws ValueError.
+ */
+export function previous<T>(parser: (value: unknown) => T, value: unknown): T {
+  try {
+    return parser(value)
+  } catch (cause) {
+    throw new ValueError(`Cannot read prevResult.interfaces: ${(cause as Error).message}`, { cause })
+  }
 }

@@ -5,7 +5,7 @@ import type { Ip } from '../text/ip.ts'
 import type { Netns } from '../text/values.ts'
 import { announce, announceByKernel } from './announcement.ts'
 import { remaining } from './deadline.ts'
-import { libc, sleep } from './door.ts'
+import { executable, libc, sleep } from './door.ts'
 import { fs } from './fs.ts'
 import { type Child, spawn, wait } from './libc.ts'
 import { addressesNow } from './link-addresses.ts'
@@ -14,7 +14,6 @@ import { isLink } from './link-state.ts'
 import { forwards, linkIn } from './links.ts'
 import { inside } from './netns.ts'
 import { chainUses, isThere, ruleCounts, setNames } from './nftables.ts'
-import { ownTool } from './own-tools.ts'
 import type { Output, Run } from './run.ts'
 import { type Listener, linkState } from './sockets.ts'
 import { span } from './spans.ts'
@@ -217,4 +216,19 @@ function written(fd: number, bytes: Uint8Array, from: number): number {
 /** The whole content of a file, whatever its current offset is. */
 export function contentOf(fd: number): string {
   return fs.readAllSync(fd, 0, fs.endSync(fd) + 1)
+}
+
+/**
+ * The folder of the tools that `plumb install --tools` brings, beside the plugins. It has the tools below `bin`, the
+ * libraries that they load below `lib`, and `ld.so`, the loader that starts them. Nodes without iproute2 or nftables
+ * use them.
+ */
+export const OWN_TOOLS = '.plumb-tools'
+
+// Finds a tool in that folder, and returns the words that start it: the loader, and what it loads. Undefined when the
+// tool is not there.
+function ownTool(name: string): readonly string[] | undefined {
+  const dir = `${executable().replace(/\/[^/]*$/, '')}/${OWN_TOOLS}`
+  const file = `${dir}/bin/${name}`
+  return fs.existsSync(file) ? [`${dir}/ld.so`, '--library-path', `${dir}/lib`, file] : undefined
 }

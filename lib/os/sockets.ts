@@ -218,8 +218,7 @@ export function dial(path: string): Dialled {
     close()
     return new Error(code)
   }
-  // struct sockaddr_un: two bytes of family, then the path.
-  const address = new Uint8Array([AF_UNIX, 0, ...bytes(path)])
+  const address = addressOf(path)
   if (c.connect(fd, address, address.length) !== 0) throw refused()
   return {
     say(text) {
@@ -268,6 +267,11 @@ function socket(family: number, type: number, protocol = 0): number {
   throw new CniError(CODE.io, `Cannot ask the kernel: ${lastError().code}`, 'it gives no socket')
 }
 
+// struct sockaddr_un: two bytes of family, then the path.
+function addressOf(path: string): Uint8Array {
+  return new Uint8Array([AF_UNIX, 0, ...new TextEncoder().encode(path)])
+}
+
 function arrived(fd: number, lost = () => {}): DataView[] {
   const found: DataView[] = []
   for (;;) {
@@ -309,5 +313,23 @@ export function netnsCookie(): bigint | undefined {
     return c.getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, value, length) === 0 ? value[0] : undefined
   } finally {
     c.close(fd)
+  }
+}
+
+/**
+ * Sends one message to a socket in the file system (unix(7)). A path that begins with @ names an abstract socket.
+ * Throws Error when no process receives the message.
+ */
+export function datagram(path: string, text: string): void {
+  const { connect, send, close } = libc()
+  const address = addressOf(path.replace(/^@/, '\0'))
+  const message = new TextEncoder().encode(text)
+  const fd = socket(AF_UNIX, SOCK_DGRAM)
+  try {
+    if (connect(fd, address, address.length) !== 0) throw new Error('nobody listens there')
+    if (Number(send(fd, message, BigInt(message.length), MSG_DONTWAIT)) < 0)
+      throw new Error('the listener does not take it')
+  } finally {
+    close(fd)
   }
 }

@@ -7,8 +7,7 @@ import { listed } from '../os/show.ts'
 import { ExecError } from '../text/errors.ts'
 import { type Ip, parseIp } from '../text/ip.ts'
 import type { Owner } from '../text/owner.ts'
-import { iptablesRules } from './iptables.ts'
-import { sha512 } from './sha512.ts'
+import { iptablesRules, sha512 } from './iptables.ts'
 
 /**
  * The facts about an attachment that a DEL has: its addresses in the pod, empty when they are unknown, and whether the

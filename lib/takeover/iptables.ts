@@ -1,3 +1,5 @@
+import { sha512 as hash } from '@noble/hashes/sha2.js'
+import { bytesToHex } from '@noble/hashes/utils.js'
 import { has } from '../os/exec.ts'
 import { isThere } from '../os/nftables.ts'
 import { readText } from '../os/reading.ts'
@@ -21,4 +23,9 @@ export async function iptablesRules(six: boolean, table: 'filter' | 'nat', run: 
     rules.push(...(await listed([tool, '-t', table], run)).split('\n').filter((line) => line.startsWith('-A ')))
   }
   return rules
+}
+
+/** The hexadecimal digits of SHA-512, by which the reference plugins name chains and links. */
+export function sha512(text: string): string {
+  return bytesToHex(hash(new TextEncoder().encode(text)))
 }

@@ -10,8 +10,7 @@ import { isSix } from '../text/cidr.ts'
 import { type Cidr, split } from '../text/ip.ts'
 import type { Owner } from '../text/owner.ts'
 import type { IfName } from '../text/values.ts'
-import { iptablesRules } from './iptables.ts'
-import { sha512 } from './sha512.ts'
+import { iptablesRules, sha512 } from './iptables.ts'
 
 /**
  * Removes the veth pair that a reference plugin made for this attachment. This is the pod's link of this name, if it is

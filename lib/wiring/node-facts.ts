@@ -1,14 +1,14 @@
-import type { NodeFacts } from '../cni/plugin.ts'
+import type { Attachment, NodeFacts } from '../cni/plugin.ts'
 import { partName, readPart } from '../journal/journal.ts'
 import { isFirewalldThere } from '../nft/firewalld.ts'
 import { fs } from '../os/fs.ts'
-import { floatingMac, linkIn } from '../os/links.ts'
-import { inside } from '../os/netns.ts'
+import { floatingMac, type LinkFacts, linkFacts, linkIn } from '../os/links.ts'
+import { inside, isNoNamespace } from '../os/netns.ts'
 import { readText } from '../os/reading.ts'
 import { defaultDevice, deviceTo } from '../os/routes.ts'
 import { readSysctl } from '../os/sysctls.ts'
+import { parse } from '../text/values.ts'
 import { readAllowList } from './allow-list.ts'
-import { hostEnd } from './host-end.ts'
 
 // One plugin call reads these facts several times.
 let machineId: string | undefined
@@ -47,4 +47,22 @@ export const nodeFacts: NodeFacts = {
 function readMachineId(): string {
   const text = readText('/etc/machine-id')?.trim() ?? ''
   return /^[0-9a-f]{32}$/.test(text) ? text : (readText('/proc/sys/kernel/random/boot_id')?.trim() ?? '')
+}
+
+// Finds the node's end of a pod's veth by rtnetlink, without a process. The two ends name each other.
+function hostEnd({
+  netns,
+  ifname,
+}: Pick<Attachment, 'netns' | 'ifname'>): ReturnType<NonNullable<NodeFacts['hostEnd']>> {
+  if (netns === undefined) return undefined
+  let inPod: LinkFacts | undefined
+  try {
+    inPod = linkIn(ifname, netns)
+  } catch (cause) {
+    // A caller that needs the link reports that its namespace is gone.
+    if (isNoNamespace(netns)) return undefined
+    throw cause
+  }
+  const outer = inPod?.on && inPod.isOnElsewhere ? linkFacts(inPod.on) : undefined
+  return inPod && outer?.on === inPod.index ? { name: parse.ifname(outer.name), mtu: outer.mtu } : null
 }

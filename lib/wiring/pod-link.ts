@@ -1,7 +1,6 @@
 import { chooseDns } from '../cni/dns.ts'
 import type { Attachment, Wiring } from '../cni/plugin.ts'
-import { previous } from '../cni/previous.ts'
-import type { Dns, Result } from '../cni/result.ts'
+import { type Dns, previous, type Result } from '../cni/result.ts'
 import type { Run } from '../os/run.ts'
 import type { Birth, Likeness, Link, PodKind } from '../state/kinds/link-shape.ts'
 import type { Resource } from '../state/resource.ts'

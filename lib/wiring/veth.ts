@@ -1,6 +1,5 @@
 import type { Attachment, NodeFacts } from '../cni/plugin.ts'
-import { previous } from '../cni/previous.ts'
-import type { Interface, Result } from '../cni/result.ts'
+import { type Interface, previous, type Result } from '../cni/result.ts'
 import type { Link } from '../state/kinds/link.ts'
 import type { Resource } from '../state/resource.ts'
 import { hostMac, hostVeth, podMac } from '../text/link-names.ts'

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { datagram } from '../../lib/os/datagram.ts'
+import { datagram } from '../../lib/os/sockets.ts'
 import { until } from '../support/harness.ts'
 import { fileStore, inCluster, type Node } from '../support/nodes.ts'
 

@@ -1,4 +1,4 @@
-// Tests agent/node/own-tools.ts and lib/os/own-tools.ts.
+// Tests agent/node/own-tools.ts and lib/os/exec.ts.
 import assert from 'node:assert/strict'
 import {
   mkdirSync,

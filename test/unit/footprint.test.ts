@@ -1,7 +1,7 @@
 // Tests agent/node.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
-import { slim } from '../../agent/node/memory-pages.ts'
+import { slim } from '../../agent/node/garbage.ts'
 
 describe('pages of memory', () => {
   it('slim() gives back the pages of the program that were read from its file, and it goes on', () => {

@@ -29,7 +29,7 @@ import {
   uninstall as undo,
 } from '../../agent/node/install.ts'
 import { installTools } from '../../agent/node/own-tools.ts'
-import { OWN_TOOLS } from '../../lib/os/own-tools.ts'
+import { OWN_TOOLS } from '../../lib/os/exec.ts'
 import { loadNetwork } from '../../lib/runtime/network-list.ts'
 import { skip } from '../support/skip.ts'
 

@@ -4,7 +4,7 @@ import type { Attachment, ChainedPlugin, NetConf, NodeFacts } from '../../lib/cn
 import type { Result } from '../../lib/cni/result.ts'
 import { batches } from '../../lib/state/apply.ts'
 import type { Plan, Resource } from '../../lib/state/resource.ts'
-import { repeatedKeys } from '../../lib/text/repeated-keys.ts'
+import { repeatedKeys } from '../../lib/text/json.ts'
 import { read } from '../../lib/text/shape.ts'
 import type { IfName } from '../../lib/text/values.ts'
 import { fileOf } from '../../lib/wiring/tuning.ts'

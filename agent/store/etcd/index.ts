@@ -2,8 +2,7 @@
 // lease. `view.ts` and `follow.ts` keep all leases up to date. `connection.ts` talks to the members.
 import { type NetworkConf, parseNetworkConf } from '../../lease/network-configuration.ts'
 import { pause } from '../../scheduler/pause.ts'
-import { snapshots } from '../snapshots.ts'
-import { StoreError, type SubnetStore } from '../store.ts'
+import { StoreError, type SubnetStore, snapshots } from '../store.ts'
 import { type Claiming, claim, release } from './claim.ts'
 import { Connection } from './connection.ts'
 import { follow } from './follow.ts'

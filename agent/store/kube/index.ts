@@ -9,15 +9,22 @@ import { Api } from '../../cluster/api.ts'
 import { PATIENCE } from '../../cluster/collection.ts'
 import { type Reader, SharedCollection } from '../../cluster/shared-collection.ts'
 import { overlaps } from '../../lease/allocate.ts'
-import { prefixOf } from '../../lease/annotation-prefix.ts'
 import { both, isSame } from '../../lease/families.ts'
 import { type Both, type Lease, parseNode } from '../../lease/lease.ts'
 import { type NetworkConf, parseNetworkConf } from '../../lease/network-configuration.ts'
 import { follow, UnavailableError } from '../../scheduler/follow.ts'
 import { pause } from '../../scheduler/pause.ts'
 import { FLAGS } from '../../settings/flags.ts'
-import { snapshots } from '../snapshots.ts'
-import { type Draft, type Remembered, type Snapshot, StoreError, type StoreState, type SubnetStore } from '../store.ts'
+import { prefixOf } from '../../settings/readers.ts'
+import {
+  type Draft,
+  type Remembered,
+  type Snapshot,
+  StoreError,
+  type StoreState,
+  type SubnetStore,
+  snapshots,
+} from '../store.ts'
 import {
   annotationsOf,
   type KubeNode,
